@@ -124,6 +124,7 @@ void cut(Batch& batch, const Place& place) {
   batch.positions = rows.columns(positions, 0, place);
   if (batch.labels.defined()) batch.labels = rows.columns(batch.labels, Batch::kIgnore, place);
   if (batch.padding.defined()) batch.padding = rows.columns(batch.padding, 1, place);
+  if (batch.draws.defined()) batch.draws = rows.columns(batch.draws, 0, place);
   batch.whole_sequence = length;
 }
 

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "heddle/nn/dropout.h"
 #include "heddle/nn/linear.h"
 
 namespace heddle::lora {
@@ -14,20 +16,26 @@ struct Shape {
   int64_t rank = 8;
   double scale = 4;    // alpha / rank
   bool xavier = true;  // A's first values; else uniform
+  double dropout = 0;
+  bool before = false;  // dropout of the adapter's input; else of its output
 };
 
-// Children lora_A [rank, in] and lora_B [out, rank] of a layer.
+// Uniform in [-bound, bound].
+Init uniform_within(double bound);
+
+// Children lora_A [rank, in] and lora_B [out, rank] of a layer, and lora_dropout where numbers are dropped.
 struct Adapter {
-  Adapter(Linear& layer, const Shape& shape);
+  Adapter(Linear& layer, const std::string& path, const Shape& shape);
   Linear& layer;
   Linear down, up;
+  std::optional<Dropout> dropout;
 };
 
 // Of the layers of one module: those of one input, such as q, k and v, are still computed by one call.
 class Adapters {
  public:
-  explicit Adapters(double scale) : scale_(scale) {}
-  void add(Linear& layer, const Shape& shape);
+  explicit Adapters(const Shape& shape) : shape_(shape) {}
+  void add(Linear& layer, const std::string& path);
   // Gives the layers one link, which owns the adapters.
   static void link(std::shared_ptr<const Adapters> adapters);
 
@@ -35,9 +43,11 @@ class Adapters {
   using Next = Linear::Instead::Next;
   model::FewTensors outputs(std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch,
                             const Next& next) const;
+  // onto + the adapter's output.
+  at::Tensor added(Adapter& adapter, const at::Tensor& onto, const at::Tensor& x, const Batch& batch) const;
   Adapter* of(const Linear* layer) const;
 
-  double scale_;
+  Shape shape_;
   std::vector<std::unique_ptr<Adapter>> adapters_;
 };
 

@@ -62,8 +62,6 @@ ConfigSchema<Config> schema() {
              at_least<int64_t>(1))
       .field("dropout", &Config::dropout, "The share of numbers that are set to zero while training.",
              Range<double>{0, 1})
-      .later("dropout", "dropout of adapters is not built yet",
-             [](const Config& given) { return given.dropout == 0; })
       .field("dropout_position", &Config::dropout_position,
              "Where: in the adapter's input (pre) or in its output (post).", OneOf{{"pre", "post"}})
       .field("lora_A_init", &Config::a_init,

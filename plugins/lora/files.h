@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config.h"
+#include "experts.h"
 #include "heddle/plugin/transform.h"
 
 namespace heddle::lora {
@@ -19,6 +20,7 @@ struct Adapted {
 // adapter_model.safetensors, adapter_config.json and automodel_peft_config.json. Empty: the files of the
 // model hold a layer in another tensor, of which PEFT makes one layer; `why` then names it.
 std::optional<AddedFiles> peft_files(const Config& config, const std::vector<Adapted>& layers,
-                                     const TransformRun& run, std::string& why);
+                                     const std::vector<AdaptedExperts>& experts, const TransformRun& run,
+                                     std::string& why);
 
 }  // namespace heddle::lora

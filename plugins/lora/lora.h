@@ -12,7 +12,7 @@ namespace heddle::lora {
 class Lora : public ITransform {
  public:
   explicit Lora(Config config) : config_(std::move(config)) {}
-  // Throws Error{config}: no layer matches; Error{not_built}: a pattern names experts.
+  // Throws Error{config}: no layer matches, or experts get the rank 0.
   Transformed apply(Units& units, const TransformRun& run) const override;
   std::string setting() const override;
 

@@ -19,73 +19,22 @@
 #include "heddle/model/region.h"
 #include "heddle/nn/weight_gradients.h"
 #include "lib/nn/cpu/cpu_rows.h"
+#include "lib/nn/experts/expert_adapters.h"
+#include "lib/nn/experts/expert_factors.h"
 #include "lib/nn/experts/expert_pass.h"
 #include "lib/nn/experts/grouped_product.h"
 
-namespace heddle {
-namespace model {
+namespace heddle::model {
 namespace {
 
 using torch::autograd::Edge;
-
-at::Tensor cast_to(const at::Tensor& gradient, at::ScalarType dtype) {
-  return gradient.scalar_type() == dtype ? gradient : gradient.to(dtype);
-}
-
-at::Tensor used_weight(Autocast* autocast, const at::Tensor& weight) {
-  return autocast == nullptr || !weight.defined() ? weight : autocast->weight(weight);
-}
-
-// Columns as a dim of their own become one with the width.
-at::Tensor as_matrices(const at::Tensor& gate_up) {
-  return gate_up.dim() == 4 ? gate_up.flatten(1, 2) : gate_up;
-}
-
-at::Tensor as_rows(const at::Tensor& bias) {
-  return bias.defined() && bias.dim() == 3 ? bias.flatten(1, 2) : bias;
-}
-
-// The router's weight of each row, in wide arithmetic.
-at::Tensor weights_of_rows(const at::Tensor& weights, const ExpertRows& rows, at::ScalarType wide) {
-  if (weights.is_meta()) return at::empty({rows.count()}, weights.options().dtype(wide).requires_grad(false));
-  return at::index_select(weights.reshape({-1}), 0, rows.slots).to(wide);
-}
-
-at::Tensor shared_bias(const at::Tensor& bias, double share) {
-  return share == 1 || !bias.defined() ? bias : bias * share;
-}
-
-// What the gradients of both parameters are made of.
-struct Factors {
-  at::Tensor x, d_hidden, activated, dy;  // [tokens, hidden], [rows, ...], [rows, width], [rows, hidden]
-  at::Tensor shares;                      // [rows]: the router's weights
-  std::shared_ptr<const ExpertRows> rows;
-  at::ScalarType dtype{};      // of the parameters
-  std::vector<int64_t> shape;  // of gate_up
-  double bias_share = 1;
-
-  at::Tensor of_gate_up() const {
-    return cast_to(grouped_weight_gradient(d_hidden, take_rows(x, *rows), rows->begins), dtype).view(shape);
-  }
-  at::Tensor of_down() const { return cast_to(grouped_weight_gradient(dy, activated, rows->begins), dtype); }
-  at::Tensor of_gate_up_bias() const {
-    const at::IntArrayRef of_weights = shape;
-    return cast_to(grouped_sum(d_hidden, rows->begins), dtype).view(of_weights.slice(0, shape.size() - 1));
-  }
-  at::Tensor of_down_bias() const {
-    return cast_to(grouped_sum(dy, rows->begins, bias_share == 1 ? shares : shares * bias_share), dtype);
-  }
-
-  // By the edge of ExpertsNode.
-  at::Tensor of(size_t edge) const {
-    return edge == 2 ? of_gate_up() : edge == 3 ? of_down() : edge == 4 ? of_gate_up_bias() : of_down_bias();
-  }
-};
 
 // Edges: x, the routing's weights, gate_up, down and, where they exist, their biases.
 struct ExpertsNode final : LayerNode {
   ExpertsNode() : LayerNode("ExpertsBackward") {}
   Saved x, weights, hidden, gate_up, down, down_bias;
+  SavedAdapter gate_up_adapter, down_adapter;
+  size_t adapters_at = 0;  // the first of their four edges, the last ones; 0: there are none
   std::shared_ptr<const ExpertRows> rows;
   ExpertActivation activation;
   double bias_share = 1;
@@ -106,27 +55,59 @@ struct ExpertsNode final : LayerNode {
     factors.bias_share = bias_share;
     factors.dy = take_rows(cast_to(gradients[0].contiguous(), saved_hidden.scalar_type()), *rows);
     factors.shares = weights_of_rows(saved_weights, *rows, wide_of(saved_hidden.scalar_type()));
-    ActivationGradients inner = activate_backward(
-        activation, grouped_product_back(factors.dy, used_weight(autocast, whole_down), rows->begins),
-        saved_hidden, factors.shares);
+    at::Tensor d_activated =
+        grouped_product_back(factors.dy, used_weight(autocast, whole_down), rows->begins);
+    Adapters adapters;
+    if (adapters_at > 0) adapters = adapters_back(factors.dy, d_activated);
+    ActivationGradients inner = activate_backward(activation, d_activated, saved_hidden, factors.shares);
     if (const at::Tensor& bias = down_bias.unpack(); bias.defined())
       inner.weights.add_(
           grouped_dot(factors.dy, shared_bias(used_weight(autocast, bias), bias_share), rows->begins));
     factors.d_hidden = std::move(inner.hidden);
     factors.activated = std::move(inner.y);
     Gradients out(num_outputs());
-    if (task_should_compute_output(0)) out[0] = of_x(factors, used_weight(autocast, whole_gate_up));
+    at::Tensor dx = of_rows(factors, used_weight(autocast, whole_gate_up));
+    if (adapters_at > 0) of_adapters(factors, adapters, dx, out);
+    if (task_should_compute_output(0)) out[0] = cast_to(combine_rows(dx, *rows, factors.x.size(0)), x_dtype);
     if (task_should_compute_output(1)) out[1] = of_weights(inner.weights, saved_weights);
     if (put_off(factors)) return out;
-    for (size_t edge = 2; edge < out.size(); ++edge)
+    for (size_t edge = 2; edge < own_edges(); ++edge)
       if (task_should_compute_output(edge)) out[edge] = factors.of(edge);
     return out;
   }
   void release_variables() override {
     for (Saved* saved : {&x, &weights, &hidden, &gate_up, &down, &down_bias}) saved->reset();
+    gate_up_adapter.reset();
+    down_adapter.reset();
   }
 
  private:
+  struct Adapters {
+    ExpertAdapter gate_up, down;
+    at::Tensor down_back;
+  };
+
+  // Of x, the weights of the router and the base's parameters.
+  size_t own_edges() const { return adapters_at > 0 ? adapters_at : num_outputs(); }
+
+  Adapters adapters_back(const at::Tensor& dy, at::Tensor& d_activated) {
+    Adapters out{gate_up_adapter.unpack(autocast), down_adapter.unpack(autocast), {}};
+    out.down_back = add_adapter_back(d_activated, dy, out.down, rows->begins);
+    return out;
+  }
+
+  void of_adapters(const Factors& factors, const Adapters& of, at::Tensor& dx, Gradients& out) const {
+    if (!dx.defined()) dx = at::zeros({rows->count(), factors.x.size(1)}, factors.x.options());
+    const std::vector<int64_t>& begins = rows->begins;
+    const at::Tensor back = add_adapter_back(dx, factors.d_hidden, of.gate_up, begins);
+    const at::Tensor x_rows = take_rows(factors.x, *rows);
+    const at::ScalarType dtype = factors.dtype;
+    out[adapters_at] = cast_to(gradient_of_a(back, x_rows, begins), dtype);
+    out[adapters_at + 1] = cast_to(gradient_of_b(factors.d_hidden, x_rows, of.gate_up, begins), dtype);
+    out[adapters_at + 2] = cast_to(gradient_of_a(of.down_back, factors.activated, begins), dtype);
+    out[adapters_at + 3] = cast_to(gradient_of_b(factors.dy, factors.activated, of.down, begins), dtype);
+  }
+
   // Where every gradient is wanted now.
   bool in_one_pass() const {
     if (!passes || autocast != nullptr || (later != nullptr && later->defers())) return false;
@@ -145,10 +126,10 @@ struct ExpertsNode final : LayerNode {
             of.gate_up, of.down};
   }
 
-  at::Tensor of_x(const Factors& factors, const at::Tensor& whole_gate_up) const {
-    const at::Tensor of_rows =
-        grouped_product_back(factors.d_hidden, as_matrices(whole_gate_up), rows->begins);
-    return cast_to(combine_rows(of_rows, *rows, factors.x.size(0)), x_dtype);
+  // Of x, before the sum over a token's rows; undefined: not wanted.
+  at::Tensor of_rows(const Factors& factors, const at::Tensor& whole_gate_up) const {
+    if (!task_should_compute_output(0)) return {};
+    return grouped_product_back(factors.d_hidden, as_matrices(whole_gate_up), rows->begins);
   }
 
   at::Tensor of_weights(const at::Tensor& row_gradients, const at::Tensor& given) const {
@@ -163,7 +144,7 @@ struct ExpertsNode final : LayerNode {
     if (later == nullptr || !later->defers()) return false;
     std::vector<Edge> edges;
     std::vector<size_t> wanted;
-    for (size_t i = 2; i < num_outputs(); ++i) {
+    for (size_t i = 2; i < own_edges(); ++i) {
       edges.push_back(next_edge(i));
       if (edges.back().is_valid() && !WeightGradients::is_leaf(edges.back())) return false;
       wanted.push_back(edges.back().is_valid() ? i : 0);
@@ -180,27 +161,47 @@ struct ExpertsNode final : LayerNode {
 
 std::shared_ptr<ExpertsNode> node_of(const at::Tensor& x, const Routing& routing,
                                      const ExpertParameters& of) {
-  if (!torch::autograd::compute_requires_grad(x, routing.weights, of.gate_up, of.down, of.gate_up_bias,
-                                              of.down_bias))
-    return nullptr;
-  return of.gate_up_bias.defined()
-             ? make_node<ExpertsNode>(x, routing.weights, of.gate_up, of.down, of.gate_up_bias, of.down_bias)
-             : make_node<ExpertsNode>(x, routing.weights, of.gate_up, of.down);
+  const ExpertAdapters& more = of.adapters;
+  std::vector<at::Tensor> inputs = {x, routing.weights, of.gate_up, of.down};
+  if (of.gate_up_bias.defined()) inputs.insert(inputs.end(), {of.gate_up_bias, of.down_bias});
+  const size_t own = inputs.size();
+  if (more.down_a.defined())
+    inputs.insert(inputs.end(), {more.gate_up_a, more.gate_up_b, more.down_a, more.down_b});
+  if (!torch::autograd::compute_requires_grad(at::TensorList(inputs))) return nullptr;
+  auto node = make_node<ExpertsNode>(at::TensorList(inputs));
+  if (!more.down_a.defined()) return node;
+  node->adapters_at = own;
+  node->gate_up_adapter.save({more.gate_up_a, more.gate_up_b, more.scale});
+  node->down_adapter.save({more.down_a, more.down_b, more.scale});
+  return node;
 }
 
 // Two grouped products over all rows; saves the first one's result.
 at::Tensor rows_by_products(const at::Tensor& x, const Routing& routing, const ExpertParameters& of,
                             const ExpertActivation& activation, const ExpertRows& rows, ExpertsNode* node) {
   Autocast* const autocast = Autocast::active();
+  const ExpertAdapters& more = of.adapters;
+  const auto with_adapter = [&](at::Tensor y, const at::Tensor& from, const at::Tensor& a,
+                                const at::Tensor& b) {
+    if (!a.defined()) return y;
+    add_adapter(y, from, {used_weight(autocast, a), used_weight(autocast, b), more.scale}, rows.begins);
+    return y;
+  };
   const at::Tensor hidden = once(Operator::product, [&] {
-    return grouped_product(take_rows(x, rows), as_matrices(used_weight(autocast, of.gate_up)), rows.begins,
-                           as_rows(used_weight(autocast, of.gate_up_bias)));
+    const at::Tensor x_rows = take_rows(x, rows);
+    return with_adapter(
+        grouped_product(x_rows, as_matrices(used_weight(autocast, of.gate_up)), rows.begins,
+                        as_rows(used_weight(autocast, of.gate_up_bias))),
+        x_rows, more.gate_up_a, more.gate_up_b);
   });
   if (node != nullptr) node->hidden.save(hidden);
   return once(Operator::product, [&] {
     const at::Tensor shares = weights_of_rows(routing.weights, rows, wide_of(hidden.scalar_type()));
-    return grouped_product(activate(activation, hidden, shares), used_weight(autocast, of.down), rows.begins,
-                           shared_bias(used_weight(autocast, of.down_bias), of.bias_share), shares);
+    const at::Tensor activated = activate(activation, hidden, shares);
+    return with_adapter(
+        grouped_product(activated, used_weight(autocast, of.down), rows.begins,
+                        shared_bias(used_weight(autocast, of.down_bias), of.bias_share), shares),
+        activated, more.down_a, more.down_b);
   });
 }
 
@@ -225,7 +226,8 @@ at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertPara
     const BelowAutograd below;
     const auto rows = std::make_shared<const ExpertRows>(sort_by_expert(routing.experts, of.gate_up.size(0)));
     const at::Tensor used = (autocast == nullptr ? x : autocast->value(x)).contiguous();
-    const bool passes = autocast == nullptr && has_expert_pass(activation, used, of);
+    const bool passes = autocast == nullptr && !of.adapters.down_a.defined() &&
+                        has_expert_pass(activation, used, of);
     if (node) {
       node->x.save(used);
       node->weights.save(routing.weights);
@@ -249,42 +251,4 @@ at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertPara
   return y;
 }
 
-}  // namespace model
-
-Experts::Experts(const Shape& shape, const Names& names, const Init& init, const at::TensorOptions& options)
-    : down(model::make_parameter({shape.experts, shape.hidden, shape.width}, init, options)), shape_(shape) {
-  const int64_t columns = shape.activation.columns();
-  std::vector<int64_t> sizes = {shape.experts, columns * shape.width};
-  if (columns_apart()) sizes = {shape.experts, columns, shape.width};
-  std::vector<int64_t> of_weights = sizes;
-  of_weights.push_back(shape.hidden);
-  gate_up = model::make_parameter(of_weights, init, options);
-  add_slot(names.gate_up, gate_up, init);
-  add_slot(names.down, down, init);
-  if (!shape.bias) return;
-  const Init zeros{Init::Kind::zeros, 0.0};
-  gate_up_bias = model::make_parameter(sizes, zeros, options);
-  down_bias = model::make_parameter({shape.experts, shape.hidden}, zeros, options);
-  add_slot(names.gate_up_bias, gate_up_bias, zeros);
-  add_slot(names.down_bias, down_bias, zeros);
-}
-
-at::Tensor Experts::local(const at::Tensor& x, const model::Routing& routing, const Batch& batch) {
-  return model::experts(x, routing, {gate_up, down, gate_up_bias, down_bias, 1.0 / parts_}, shape_.activation,
-                        batch.weight_gradients);
-}
-
-at::Tensor Experts::run(const at::Tensor& x, const model::Routing& routing, const Batch& batch,
-                        model::Meanwhile& meanwhile) {
-  if (instead.empty()) return local(x, routing, batch);
-  const auto own = [](const at::Tensor& tokens, const model::Routing& chosen, Experts& experts,
-                      const Batch& within,
-                      model::Meanwhile&) { return experts.local(tokens, chosen, within); };
-  return instead.call(own, x, routing, *this, batch, meanwhile);
-}
-
-at::Tensor Experts::forward(at::Tensor, const Batch&) {
-  throw Error(ErrorCode::internal, "experts", "they were called without a routing", "call Experts::run");
-}
-
-}  // namespace heddle
+}  // namespace heddle::model

@@ -1,42 +1,31 @@
 // Factors out of hashes of tokens and columns, by operators that wrap at 64 bits.
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 
 #include <utility>
 
 #include "heddle/model/autograd_node.h"
 #include "heddle/nn/router.h"
+#include "lib/nn/random/hash.h"
 
 namespace heddle::model {
 namespace {
 
-constexpr auto kGolden = static_cast<int64_t>(0x9E3779B97F4A7C15ULL);
-
-at::Tensor shifted(const at::Tensor& x, int64_t bits) {
-  return x.__rshift__(bits).bitwise_and((int64_t{1} << (64 - bits)) - 1);
-}
-
-// The finaliser of splitmix64 (Steele et al. 2014).
-at::Tensor mixed(at::Tensor x) {
-  x = x.bitwise_xor(shifted(x, 30)) * static_cast<int64_t>(0xBF58476D1CE4E5B9ULL);
-  x = x.bitwise_xor(shifted(x, 27)) * static_cast<int64_t>(0x94D049BB133111EBULL);
-  return x.bitwise_xor(shifted(x, 31));
-}
+constexpr auto kStep = static_cast<int64_t>(kGolden);
 
 // int64 [tokens, 1]: of the row's tokens, the place in the row and the layer.
 at::Tensor keys_of(const Batch& batch, int64_t layer) {
   const at::Tensor tokens = batch.tokens.to(at::kLong);
-  const at::Tensor places = mixed((at::arange(tokens.size(1), tokens.options()) + 1) * kGolden);
-  at::Tensor each = mixed(tokens * kGolden + places);
+  const at::Tensor places = mixed((at::arange(tokens.size(1), tokens.options()) + 1) * kStep);
+  at::Tensor each = mixed(tokens * kStep + places);
   if (batch.padding.defined()) each = each.masked_fill(batch.padding, 0);
   const at::Tensor rows = each.sum(1, true);
-  return mixed(rows + places + mixed(at::arange(layer + 1, layer + 2, tokens.options()) * kGolden))
+  return mixed(rows + places + mixed(at::arange(layer + 1, layer + 2, tokens.options()) * kStep))
       .reshape({-1, 1});
 }
 
 // [tokens, columns]
 at::Tensor factors(const at::Tensor& keys, double noise, const at::Tensor& like) {
-  const at::Tensor bits = mixed(keys + (at::arange(like.size(1), keys.options()) + 1) * kGolden);
+  const at::Tensor bits = mixed(keys + (at::arange(like.size(1), keys.options()) + 1) * kStep);
   const at::ScalarType wide = like.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   constexpr double kOneBit = 1.0 / (int64_t{1} << 23);
   return shifted(bits, 41).to(wide).mul_(2 * noise * kOneBit).add_(1 - noise);

@@ -39,13 +39,18 @@ void write_added(const PreparedModel& model, const std::filesystem::path& direct
   std::vector<checkpoint::TensorToWrite> tensors;
   for (const std::string& name : names) {
     const checkpoint::SavedTensor& saved = reader.manifest().tensors.at(name);
-    tensors.push_back({files->prefix + name, saved.dtype, saved.shape});
+    const auto stored = files->stored.find(name);
+    const bool own = stored == files->stored.end();
+    tensors.push_back({files->prefix + (own ? name : stored->second.name), saved.dtype,
+                       own ? saved.shape : stored->second.shape});
   }
   checkpoint::SafetensorsWriter writer(directory / files->weights, tensors);
   for (size_t i = 0; i < names.size(); ++i) {
-    Part whole{names[i], at::empty(tensors[i].shape, tensors[i].dtype), tensors[i].shape,
-               std::vector<int64_t>(tensors[i].shape.size(), 0)};
+    const std::vector<int64_t>& shape = reader.manifest().tensors.at(names[i]).shape;
+    Part whole{names[i], at::empty(shape, tensors[i].dtype), shape, std::vector<int64_t>(shape.size(), 0)};
     reader.read(whole);
+    if (const auto stored = files->stored.find(names[i]); stored != files->stored.end())
+      whole.tensor = whole.tensor.permute(stored->second.dims).reshape(stored->second.shape);
     writer.append(whole.tensor);
   }
   writer.finish();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,6 +20,12 @@ struct BatchSplit {
   int64_t data_rank = 0;
 };
 
+// Of the random numbers of a step.
+struct DrawSeed {
+  uint64_t seed = 0;  // of the run
+  int64_t step = 0;
+};
+
 // A step's batch [begin, end) of an order. Every rank gets the same number of microbatches, of one shape
 // unless rows are ragged;
 // if the samples end before the last round is full, the free rows have labels that count nothing
@@ -27,9 +34,10 @@ class Batches {
  public:
   Batches(const Rows& rows, BatchSplit split, int64_t vocabulary);
 
-  // int64 [local_batch, L] tokens and labels, documents where the data set has them, and padding where there
-  // is any; they live until the next call.
-  std::span<const Batch> read(const SampleOrder& order, int64_t begin, int64_t end);
+  // int64 [local_batch, L] tokens and labels, documents where the data set has them, padding where there is
+  // any, and draws where there is a seed of them; they live until the next call.
+  std::span<const Batch> read(const SampleOrder& order, int64_t begin, int64_t end,
+                              const std::optional<DrawSeed>& seed = {});
 
  private:
   void cut(Batch& batch, const Batch& whole, const SampleOrder& order, int64_t place, int64_t end) const;

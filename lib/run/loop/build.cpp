@@ -28,6 +28,11 @@ BatchSplit split_of(const RunSpec& run, const DeviceMesh& mesh) {
   return {run.recipe.steps.local_batch_size, mesh.size("dp"), mesh.rank("dp")};
 }
 
+std::optional<DrawSeed> draws_of(const RunSpec& run, const WholeModel& whole, const StepInfo& info) {
+  if (!whole.draws) return std::nullopt;
+  return DrawSeed{static_cast<uint64_t>(run.recipe.seed), info.step};
+}
+
 void check_vocabulary(const RunSpec& run) {
   std::vector<const Rows*> datasets{&run.dataset};
   for (const ValidationSet& set : run.validation) datasets.push_back(&set.dataset);

@@ -1,6 +1,8 @@
 // What every run does before its first step, whether it trains or is timed.
 #pragma once
 
+#include <optional>
+
 #include "heddle/engine/engine.h"
 #include "lib/run/data/batches.h"
 #include "lib/run/metrics/mfu.h"
@@ -15,6 +17,9 @@ engine::Model build_model(const RunSpec& run, PluginRegistry& plugins, Rendezvou
                           WholeModel& whole);
 
 BatchSplit split_of(const RunSpec& run, const DeviceMesh& mesh);
+
+// The seed of this step's random numbers; nothing where no module of the model draws.
+std::optional<DrawSeed> draws_of(const RunSpec& run, const WholeModel& whole, const StepInfo& info);
 
 // Refuses a token of the data that is not in the model's vocabulary. On one rank, which has the lock of
 // checkpoint_dir where anything is saved.

@@ -105,7 +105,8 @@ void Run::train_one(const StepInfo& info) {
   const auto begin = Clock::now();
   trace_.begin(step_, info.step);
   const double lr = run_.rates.lr(info.step);
-  const auto microbatches = batches_.read(order_of(run_, info.epoch), info.begin, info.end);
+  const auto microbatches =
+      batches_.read(order_of(run_, info.epoch), info.begin, info.end, draws_of(run_, whole_, info));
   const StepReport report = step_.run(microbatches, lr, run_.rates.weight_decay(info.step));
   if (std::exchange(begins_, false) && report.label_tokens == 0) refuse_no_labels(info);
   loss_ = report.loss;

@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "core/base/regular_file.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "heddle/nn/experts.h"
 #include "lib/checkpoint/huggingface/stored_view.h"
 
 namespace heddle {
@@ -44,6 +46,36 @@ StoredParts parts_of(const ModelSpec& model, const std::string& name, std::span<
   return parts.empty() ? stored::whole(name, shape) : parts;
 }
 
+// A product of experts in the model: which adapter it has, and its sizes.
+struct ExpertProduct {
+  std::string path;  // of the adapter: PEFT wraps gate_up_proj first, so that has the name of a base layer
+  int64_t experts = 0, out = 0, in = 0;
+};
+
+// By the names of their parameters.
+std::map<std::string, ExpertProduct> products_of(Units& units) {
+  std::map<std::string, ExpertProduct> out;
+  for (const auto& unit : units) {
+    if (unit->module() == nullptr) continue;
+    const std::vector<ParameterSlot> slots = unit->parameters();
+    const auto name_of = [&](const at::Tensor& tensor) {
+      for (const ParameterSlot& slot : slots)
+        if (slot.tensor == &tensor) return slot.name;
+      return std::string();
+    };
+    unit->module()->visit("", [&](const std::string&, Module& module) {
+      const auto* experts = dynamic_cast<const Experts*>(&module);
+      if (experts == nullptr) return;
+      const Experts::Shape& shape = experts->shape();
+      const std::string first = name_of(experts->gate_up), path = first.substr(0, first.rfind('.'));
+      const int64_t rows = shape.activation.columns() * shape.width;
+      out[first] = {path + ".base_layer", shape.experts, rows, shape.hidden};
+      out[name_of(experts->down)] = {path, shape.experts, shape.hidden, shape.width};
+    });
+  }
+  return out;
+}
+
 // Layers by the path of their weight: "model.layers.0.self_attn.q_proj".
 class Weights {
  public:
@@ -58,11 +90,21 @@ class Weights {
 
   bool has(const std::string& path) const { return layers_.count(path) != 0; }
 
-  // Every layer must be a tensor of the model's files, of its shape.
-  void check_fits(const ModelSpec& model) const {
+  // Every layer must be a tensor of the model's files, of its shape, or a product of experts.
+  void check_fits(const ModelSpec& model) {
     std::set<std::string> left;
     for (const auto& [path, layer] : layers_) left.insert(path);
-    for (const auto& unit : model.make_units(at::TensorOptions(at::kMeta)))
+    Units units = model.make_units(at::TensorOptions(at::kMeta));
+    products_ = products_of(units);
+    std::erase_if(products_, [&](const auto& product) { return !has(product.second.path); });
+    for (const auto& [name, product] : products_) {
+      left.erase(product.path);
+      if (shape_of(product.path, &Layer::b)[0] != product.out ||
+          shape_of(product.path, &Layer::a)[1] != product.in ||
+          rank_of(layers_.at(product.path)) % product.experts != 0)
+        refuse(product.path, "has another shape than the base model's experts");
+    }
+    for (const auto& unit : units)
       for (const ParameterSlot& slot : unit->parameters())
         for (const StoredPart& part : parts_of(model, slot.name, slot.tensor->sizes())) {
           const std::string path = layer_of(part.tensor);
@@ -83,8 +125,31 @@ class Weights {
     const at::Tensor a = at::empty({rank, size[1]}, at::kFloat), b = at::empty({size[0], rank}, at::kFloat);
     file_.read(layer.a, std::vector<int64_t>{0, offset[1]}, a);
     file_.read(layer.b, std::vector<int64_t>{offset[0], 0}, b);
-    const auto r = static_cast<double>(rank);
-    return at::matmul(b, a) * (config_.alpha / (config_.by_root ? std::sqrt(r) : r));
+    return at::matmul(b, a) * scale(rank);
+  }
+
+  // Adds to this box of a parameter of experts, [experts, out, in] or [experts, columns, width, in].
+  void add_to_experts(const std::string& name, const std::vector<int64_t>& offset,
+                      const at::Tensor& box) const {
+    const auto found = products_.find(name);
+    if (found == products_.end()) return;
+    const ExpertProduct& product = found->second;
+    const Layer& layer = layers_.at(product.path);
+    const int64_t all = rank_of(layer), rank = all / product.experts, in = box.size(-1);
+    const at::Tensor a = at::empty({box.size(0) * rank, in}, at::kFloat),
+                     b = at::empty({product.out, all}, at::kFloat);
+    file_.read(layer.a, std::vector<int64_t>{offset[0] * rank, offset.back()}, a);
+    file_.read(layer.b, std::vector<int64_t>{0, 0}, b);
+    const at::Tensor of_expert = b.view({product.out, rank, product.experts});
+    for (int64_t i = 0; i < box.size(0); ++i) {
+      at::Tensor more =
+          at::matmul(of_expert.select(2, offset[0] + i), a.narrow(0, i * rank, rank)) * scale(rank);
+      if (box.dim() == 4) more = more.view({2, -1, in}).narrow(0, offset[1], box.size(1));
+      const int64_t dim = box.dim() - 3;  // of the rows
+      more = more.narrow(dim, offset[dim + 1], box.size(dim + 1));
+      at::Tensor of_box = box.select(0, i);
+      of_box.copy_(of_box.to(at::kFloat) + more.to(box.device()));
+    }
   }
 
   static std::string layer_of(const std::string& tensor) {
@@ -122,6 +187,10 @@ class Weights {
   std::vector<int64_t> shape_of(const std::string& path, std::string Layer::*slot) const {
     return file_.tensors().at(layers_.at(path).*slot).shape;
   }
+  double scale(int64_t rank) const {
+    const auto r = static_cast<double>(rank);
+    return config_.alpha / (config_.by_root ? std::sqrt(r) : r);
+  }
   int64_t rank_of(const Layer& layer) const { return file_.tensors().at(layer.a).shape[0]; }
 
   [[noreturn]] void refuse(const std::string& path, const std::string& what) const {
@@ -133,6 +202,7 @@ class Weights {
   AdapterConfig config_;
   SafetensorsFile file_;
   std::map<std::string, Layer> layers_;
+  std::map<std::string, ExpertProduct> products_;  // those with an adapter
 };
 
 }  // namespace
@@ -144,7 +214,7 @@ AdapterConfig read_adapter_config(const fs::path& directory) {
   if (type != json.end() && *type != "LORA")
     throw Error(ErrorCode::not_built, file.string(), "peft_type is " + type->dump() + ", and LORA is read",
                 "merge it with peft: merge_and_unload().save_pretrained(DIR)");
-  for (const char* key : {"use_dora", "fan_in_fan_out", "alpha_pattern", "target_parameters", "lora_bias"})
+  for (const char* key : {"use_dora", "fan_in_fan_out", "alpha_pattern", "lora_bias"})
     if (is_set(json, key))
       throw Error(ErrorCode::not_built, file.string(), std::string(key) + " is not read yet",
                   "merge it with peft: merge_and_unload().save_pretrained(DIR)");
@@ -160,12 +230,13 @@ AdapterConfig read_adapter_config(const fs::path& directory) {
 
 ParameterSource with_adapter(ParameterSource base, const fs::path& directory,
                              std::shared_ptr<const ModelSpec> model) {
-  const auto weights = std::make_shared<const Weights>(directory);
+  const auto weights = std::make_shared<Weights>(directory);
   weights->check_fits(*model);
   return [base = std::move(base), weights, model = std::move(model)](const Shard& shard) {
     if (!base(shard)) return false;
     if (shard.tensor.is_meta()) return true;
     const at::NoGradGuard no_gradients;
+    weights->add_to_experts(shard.name, shard.offset, shard.tensor.detach());
     for (const StoredPart& part : parts_of(*model, shard.name, shard.shape)) {
       const std::string path = Weights::layer_of(part.tensor);
       if (!weights->has(path)) continue;

@@ -78,7 +78,10 @@ WholeModel whole_model(const Units& units) {
   std::set<std::string> seen;
   for (const auto& unit : units) {
     out.slots.push_back(unit->parameters());
-    if (Module* module = unit->module()) collect(*module, out.slots.back(), out.expert_layers);
+    if (Module* module = unit->module()) {
+      collect(*module, out.slots.back(), out.expert_layers);
+      module->visit("", [&](const std::string&, Module& one) { out.draws = out.draws || one.traits().draws; });
+    }
     for (const ParameterSlot& slot : out.slots.back()) {
       if (!seen.insert(slot.name).second) continue;
       out.parameters += slot.tensor->numel();

@@ -27,6 +27,7 @@ struct WholeModel {
   std::vector<std::vector<ParameterSlot>> slots;  // of each unit
   std::vector<ExpertLayer> expert_layers;
   int64_t parameters = 0, frozen = 0;  // elements, a tied parameter once
+  bool draws = false;                  // a module has ModuleTraits::draws
 };
 WholeModel whole_model(const Units& units);
 

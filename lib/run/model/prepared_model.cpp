@@ -151,9 +151,7 @@ PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry&
   for (const std::filesystem::path& adapter : place.adapters)
     out.source = with_adapter(std::move(out.source), adapter, out.spec);
   if (!place.adapters.empty())  // a base that is saved with its adapter
-    std::erase_if(out.tensors, [](const std::string& name) {
-      return name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight");
-    });
+    std::erase_if(out.tensors, [](const std::string& name) { return name.find(".lora_") != name.npos; });
   if (overrides.exported) add_to_config(out.origin.files["config.json"], overrides.keys);
   return out;
 }

@@ -47,10 +47,9 @@ constexpr std::array<Known, 5> kUnread = {{
     {"longalign", "samples are mixed as dataloader says"},
 }};
 
-constexpr std::array<Known, 6> kNotBuilt = {{
+constexpr std::array<Known, 5> kNotBuilt = {{
     {"fp8", "products in fp8 are not built yet"},
     {"quantization", "quantized base weights are not built yet"},
-    {"neftune", "noise on embeddings is not built yet"},
     {"qat", "training for quantization is not built yet"},
     {"embedding_row_repair", "the repair of embedding rows is not built yet"},
     {"teacher_model", "distillation is not built yet"},

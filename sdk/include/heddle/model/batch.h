@@ -29,6 +29,10 @@ class HEDDLE_API Batch {
   // it, and routers, capacities and means over tokens leave it out (NeMo AutoModel's token_mask, inverted). A
   // token whose label is masked, such as a prompt's, is text. Absent: every token is text.
   at::Tensor padding;
+  // int64 [batch, sequence]: a key of each token for random numbers of this step (heddle/nn/dropout.h), which
+  // follows from the seed, the step, the row of the global batch and the place in it, on every topology alike.
+  // Absent: nothing is random, as in validation and where no module declares ModuleTraits::draws.
+  at::Tensor draws;
   at::Tensor extra;  // for foreign models
 
   // The rows' length as `documents` counts it, where tokens hold a part of each row (context parallelism); 0:
@@ -58,12 +62,13 @@ struct BatchMember {
 };
 
 // All tensors of a batch.
-inline constexpr std::array<BatchMember, 6> kBatchMembers = {{
+inline constexpr std::array<BatchMember, 7> kBatchMembers = {{
     {"tokens", &Batch::tokens, RowCut::rows, true},
     {"labels", &Batch::labels, RowCut::rows, true},
     {"positions", &Batch::positions, RowCut::rows, true},
     {"documents", &Batch::documents, RowCut::documents, false},
     {"padding", &Batch::padding, RowCut::rows, false},
+    {"draws", &Batch::draws, RowCut::rows, false},
     {"extra", &Batch::extra, RowCut::rows_if_many, true},
 }};
 static_assert(sizeof(Batch) ==

@@ -74,6 +74,7 @@ struct ModuleTraits {
   std::vector<std::string> token_axes = {};
   std::vector<Refusal> refuses = {};  // axes along which the model cannot be trained
   Role role = Role::other;
+  bool draws = false;  // its forward reads Batch::draws
 };
 
 // Children and slots are registered by pointer: a Module does not move.

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -78,6 +79,16 @@ class WeightGradients;
 
 namespace model {
 
+// Adapters of both products (Hu et al. 2021): beside y = W x each expert computes scale * B (A x). Undefined:
+// none.
+struct ExpertAdapters {
+  at::Tensor gate_up_a;  // [experts, rank, hidden]
+  at::Tensor gate_up_b;  // [experts, columns * width, rank], rows as those of gate_up
+  at::Tensor down_a;     // [experts, rank, width]
+  at::Tensor down_b;     // [experts, hidden, rank]
+  double scale = 1;
+};
+
 // The parameters of all experts, and biases of the two products; undefined: none.
 struct ExpertParameters {
   at::Tensor gate_up;            // [experts, columns * width, hidden], or [experts, columns, width, hidden]
@@ -85,6 +96,7 @@ struct ExpertParameters {
   at::Tensor gate_up_bias = {};  // [experts, columns * width], or [experts, columns, width]
   at::Tensor down_bias = {};     // [experts, hidden]
   double bias_share = 1;         // of down_bias that is added here: other ranks add the rest
+  ExpertAdapters adapters = {};
 };
 
 // The sum over a token's experts of weight * down(activation(gate_up(x))). x [tokens, hidden]; the chosen
@@ -113,9 +125,20 @@ class HEDDLE_API Experts : public Module {
   };
   Experts(const Shape& shape, const Names& names, const Init& init, const at::TensorOptions& options);
   std::string_view kind() const override { return "experts"; }
-  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone, .role = Role::experts}; }
+  ModuleTraits traits() const override;
 
   at::Tensor gate_up, down, gate_up_bias, down_bias;
+
+  // Slots of adapters: lora_gate_and_up_A, lora_gate_and_up_B, lora_down_A and lora_down_B, in the layouts of
+  // model::ExpertAdapters. `a` gives the first values of both A for their inputs; B begins with zeros. The
+  // experts are then refused along etp. Once, before the experts are split.
+  struct AdapterShape {
+    int64_t rank = 8;
+    double scale = 1;
+    std::function<Init(int64_t in)> a;
+  };
+  void adapt(const AdapterShape& shape);
+  model::ExpertAdapters adapters;
 
   // The seam of expert parallelism: links bring tokens to their experts around the computation of the experts
   // that this rank holds, which counts them from 0 (local()), or compute in its place. x [tokens, hidden] are

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,10 +28,18 @@ struct TransformRun {
   const ModelSpec* spec = nullptr;  // how files store parameters; null: as they are
 };
 
+// How a file has a parameter: its dims in another order, then in another shape.
+struct AddedTensor {
+  std::string name;            // in the file, after the prefix
+  std::vector<int64_t> dims;   // the parameter's, in their order there
+  std::vector<int64_t> shape;  // of the tensor
+};
+
 // Files of what was added, in a format of their own: an adapter as PEFT reads it.
 struct AddedFiles {
   std::string weights;  // "adapter_model.safetensors": each added parameter as a tensor
   std::string prefix;   // before its name there
+  std::map<std::string, AddedTensor> stored;  // by parameter; without an entry it is there as it is
   std::vector<std::pair<std::string, std::string>> texts;  // further files: name and content
 };
 
@@ -62,8 +71,9 @@ class HEDDLE_API ITransform {
   // at run.where for what does not fit the model.
   virtual Transformed apply(Units& units, const TransformRun& run) const = 0;
 
-  // What changes the run's numbers, in short: a run that resumes with another text warns with both. Empty:
-  // the fields of the section.
+  // What changes the run's numbers, in short: a run that resumes with another text warns with both. Where
+  // checkpoints hold what was added alone (base_elsewhere), it is refused, unless the text differs after a
+  // ';' only. Empty: the fields of the section.
   virtual std::string setting() const { return ""; }
 };
 

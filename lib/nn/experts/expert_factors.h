@@ -1,0 +1,72 @@
+// What the gradients of the experts' parameters are made of, and how parameters are used.
+#pragma once
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "heddle/model/autocast.h"
+#include "heddle/nn/experts.h"
+#include "lib/nn/experts/grouped_product.h"
+
+namespace heddle::model {
+
+inline at::Tensor cast_to(const at::Tensor& gradient, at::ScalarType dtype) {
+  return gradient.scalar_type() == dtype ? gradient : gradient.to(dtype);
+}
+
+inline at::Tensor used_weight(Autocast* autocast, const at::Tensor& weight) {
+  return autocast == nullptr || !weight.defined() ? weight : autocast->weight(weight);
+}
+
+// Columns as a dim of their own become one with the width.
+inline at::Tensor as_matrices(const at::Tensor& gate_up) {
+  return gate_up.dim() == 4 ? gate_up.flatten(1, 2) : gate_up;
+}
+
+inline at::Tensor as_rows(const at::Tensor& bias) {
+  return bias.defined() && bias.dim() == 3 ? bias.flatten(1, 2) : bias;
+}
+
+// The router's weight of each row, in wide arithmetic.
+inline at::Tensor weights_of_rows(const at::Tensor& weights, const ExpertRows& rows, at::ScalarType wide) {
+  if (weights.is_meta()) return at::empty({rows.count()}, weights.options().dtype(wide).requires_grad(false));
+  return at::index_select(weights.reshape({-1}), 0, rows.slots).to(wide);
+}
+
+inline at::Tensor shared_bias(const at::Tensor& bias, double share) {
+  return share == 1 || !bias.defined() ? bias : bias * share;
+}
+
+// What the gradients of both parameters are made of.
+struct Factors {
+  at::Tensor x, d_hidden, activated, dy;  // [tokens, hidden], [rows, ...], [rows, width], [rows, hidden]
+  at::Tensor shares;                      // [rows]: the router's weights
+  std::shared_ptr<const ExpertRows> rows;
+  at::ScalarType dtype{};      // of the parameters
+  std::vector<int64_t> shape;  // of gate_up
+  double bias_share = 1;
+
+  at::Tensor of_gate_up() const {
+    return cast_to(grouped_weight_gradient(d_hidden, take_rows(x, *rows), rows->begins), dtype).view(shape);
+  }
+  at::Tensor of_down() const { return cast_to(grouped_weight_gradient(dy, activated, rows->begins), dtype); }
+  at::Tensor of_gate_up_bias() const {
+    const at::IntArrayRef of_weights = shape;
+    return cast_to(grouped_sum(d_hidden, rows->begins), dtype).view(of_weights.slice(0, shape.size() - 1));
+  }
+  at::Tensor of_down_bias() const {
+    return cast_to(grouped_sum(dy, rows->begins, bias_share == 1 ? shares : shares * bias_share), dtype);
+  }
+
+  // By the edge of ExpertsNode.
+  at::Tensor of(size_t edge) const {
+    return edge == 2 ? of_gate_up() : edge == 3 ? of_down() : edge == 4 ? of_gate_up_bias() : of_down_bias();
+  }
+};
+
+}  // namespace heddle::model
