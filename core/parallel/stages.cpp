@@ -70,9 +70,9 @@ using Versions = std::array<int64_t, kBatchMembers.size()>;
 void check_members(const Batch& batch, const std::function<void(std::string, std::string)>& refuse) {
   const std::string hint = "heddle/model/batch.h has the dtype and the sizes of each member";
   if (!batch.tokens.defined()) refuse("left the batch without tokens", hint);
-  for (const auto& [name, tensor] : {std::pair("tokens", &batch.tokens), std::pair("labels", &batch.labels),
-                                     std::pair("positions", &batch.positions),
-                                     std::pair("draws", &batch.draws)}) {
+  for (const auto& [name, tensor] :
+       {std::pair("tokens", &batch.tokens), std::pair("labels", &batch.labels),
+        std::pair("positions", &batch.positions), std::pair("draws", &batch.draws)}) {
     if (!tensor->defined()) continue;
     if (tensor->scalar_type() != at::kLong)
       refuse("gave the batch's " + std::string(name) + " the dtype " + c10::toString(tensor->scalar_type()) +

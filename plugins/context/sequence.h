@@ -47,8 +47,8 @@ class Rows {
 // The length that rows of `length` tokens are padded to on the right.
 int64_t padded_length(const Batch& batch, const Place& place);
 
-// Tokens, labels, positions, padding and draws of a batch, cut; positions are made where there are none. Rows are
-// padded with tokens 0 without a label, a document of their own where there are documents. Those stay the
+// Tokens, labels, positions, padding and draws of a batch, cut; positions are made where there are none. Rows
+// are padded with tokens 0 without a label, a document of their own where there are documents. Those stay the
 // whole rows'.
 void cut(Batch& batch, const Place& place);
 

@@ -37,11 +37,12 @@ std::vector<AdaptedExperts> adapt_experts(const std::vector<FoundExperts>& found
     if (config.moe_rank_scaling && config.dim % one.choices != 0 && adapted.empty())
       out.warnings.push_back(where + ".moe_rank_scaling: dim " + std::to_string(config.dim) +
                              " is no multiple of the " + std::to_string(one.choices) +
-                             " experts of a token: adapters of experts have the rank " + std::to_string(rank));
+                             " experts of a token: adapters of experts have the rank " +
+                             std::to_string(rank));
     one.experts->adapt({rank, static_cast<double>(config.alpha) / static_cast<double>(rank),
                         [&](int64_t in) { return first_values(config, shape.experts, in, rank); }});
-    adapted.push_back({one.path, shape.experts, rank, shape.hidden, shape.width,
-                       shape.activation.columns() * shape.width});
+    adapted.push_back(
+        {one.path, shape.experts, rank, shape.hidden, shape.width, shape.activation.columns() * shape.width});
     for (const char* name : {"lora_gate_and_up_A", "lora_gate_and_up_B", "lora_down_A", "lora_down_B"})
       out.added.push_back(one.path + "." + name);
   }
@@ -52,8 +53,10 @@ std::vector<AdaptedExperts> adapt_experts(const std::vector<FoundExperts>& found
 void add_stored(const AdaptedExperts& experts, std::map<std::string, AddedTensor>& stored) {
   const auto add = [&](const std::string& slot, const std::string& wrapper, int64_t in, int64_t out) {
     const int64_t all = experts.count * experts.rank;
-    stored[experts.path + "." + slot + "_A"] = {experts.path + wrapper + ".lora_A.weight", {0, 1, 2}, {all, in}};
-    stored[experts.path + "." + slot + "_B"] = {experts.path + wrapper + ".lora_B.weight", {1, 2, 0}, {out, all}};
+    stored[experts.path + "." + slot + "_A"] = {
+        experts.path + wrapper + ".lora_A.weight", {0, 1, 2}, {all, in}};
+    stored[experts.path + "." + slot + "_B"] = {
+        experts.path + wrapper + ".lora_B.weight", {1, 2, 0}, {out, all}};
   };
   add("lora_gate_and_up", ".base_layer", experts.hidden, experts.rows);
   add("lora_down", "", experts.width, experts.hidden);

@@ -57,11 +57,8 @@ Transformed Lora::apply(Units& units, const TransformRun& run) const {
   Transformed out;
   out.frozen = freeze(units);
   out.warnings = search.warnings();
-  const Shape shape{config_.dim,
-                    static_cast<double>(config_.alpha) / static_cast<double>(config_.dim),
-                    config_.a_init == "xavier",
-                    config_.dropout,
-                    config_.dropout_position == "pre"};
+  const Shape shape{config_.dim, static_cast<double>(config_.alpha) / static_cast<double>(config_.dim),
+                    config_.a_init == "xavier", config_.dropout, config_.dropout_position == "pre"};
   std::vector<Adapted> adapted;
   add_to(search.blocks, shape, out, adapted);
   const std::vector<AdaptedExperts> experts = adapt_experts(search.experts, config_, run.where, out);

@@ -22,10 +22,10 @@ void Search::look_at(Units& units) {
   for (const auto& unit : units) {
     auto* known = dynamic_cast<ModuleUnit*>(unit.get());
     if (known == nullptr)
-      throw Error(
-          ErrorCode::config, where_,
-          "the unit '" + std::string(unit->name()) + "' is a foreign model, whose layers cannot be given adapters",
-          "make it of heddle's modules, or leave peft out");
+      throw Error(ErrorCode::config, where_,
+                  "the unit '" + std::string(unit->name()) +
+                      "' is a foreign model, whose layers cannot be given adapters",
+                  "make it of heddle's modules, or leave peft out");
     known->visit([&](const std::string& path, Module& module) { look_at(path, module); });
   }
   for (FoundExperts& found : experts) found.choices = choices_[parent_of(found.path)];

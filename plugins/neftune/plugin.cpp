@@ -84,9 +84,11 @@ class Neftune : public ITransform {
     if (config_.noise_alpha == 0) return {};
     const auto noise = std::make_shared<Noise>(*embedding, config_.noise_alpha);
     transform::add_child(*embedding, "neftune", *noise);
-    embedding->output.add([noise](at::Tensor x, const Batch& batch) { return noise->call(std::move(x), batch); });
+    embedding->output.add(
+        [noise](at::Tensor x, const Batch& batch) { return noise->call(std::move(x), batch); });
     Transformed out;
-    out.note = "noise on the token embeddings, noise_alpha " + config::to_json(Node::real(config_.noise_alpha));
+    out.note =
+        "noise on the token embeddings, noise_alpha " + config::to_json(Node::real(config_.noise_alpha));
     return out;
   }
 

@@ -189,10 +189,9 @@ at::Tensor rows_by_products(const at::Tensor& x, const Routing& routing, const E
   };
   const at::Tensor hidden = once(Operator::product, [&] {
     const at::Tensor x_rows = take_rows(x, rows);
-    return with_adapter(
-        grouped_product(x_rows, as_matrices(used_weight(autocast, of.gate_up)), rows.begins,
-                        as_rows(used_weight(autocast, of.gate_up_bias))),
-        x_rows, more.gate_up_a, more.gate_up_b);
+    return with_adapter(grouped_product(x_rows, as_matrices(used_weight(autocast, of.gate_up)), rows.begins,
+                                        as_rows(used_weight(autocast, of.gate_up_bias))),
+                        x_rows, more.gate_up_a, more.gate_up_b);
   });
   if (node != nullptr) node->hidden.save(hidden);
   return once(Operator::product, [&] {
@@ -226,8 +225,8 @@ at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertPara
     const BelowAutograd below;
     const auto rows = std::make_shared<const ExpertRows>(sort_by_expert(routing.experts, of.gate_up.size(0)));
     const at::Tensor used = (autocast == nullptr ? x : autocast->value(x)).contiguous();
-    const bool passes = autocast == nullptr && !of.adapters.down_a.defined() &&
-                        has_expert_pass(activation, used, of);
+    const bool passes =
+        autocast == nullptr && !of.adapters.down_a.defined() && has_expert_pass(activation, used, of);
     if (node) {
       node->x.save(used);
       node->weights.save(routing.weights);

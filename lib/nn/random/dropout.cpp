@@ -38,8 +38,8 @@ struct DropoutNode final : LayerNode {
 void check_rows(const at::Tensor& x, const at::Tensor& draws) {
   if (x.numel() == draws.numel() * x.size(-1)) return;
   throw Error(ErrorCode::internal, "dropout",
-              "its input has " + std::to_string(x.numel() / x.size(-1)) + " rows, and the batch has keys for " +
-                  std::to_string(draws.numel()) + " tokens",
+              "its input has " + std::to_string(x.numel() / x.size(-1)) +
+                  " rows, and the batch has keys for " + std::to_string(draws.numel()) + " tokens",
               "drop where a rank has a row for each token of its batch");
 }
 

@@ -80,7 +80,8 @@ WholeModel whole_model(const Units& units) {
     out.slots.push_back(unit->parameters());
     if (Module* module = unit->module()) {
       collect(*module, out.slots.back(), out.expert_layers);
-      module->visit("", [&](const std::string&, Module& one) { out.draws = out.draws || one.traits().draws; });
+      module->visit("",
+                    [&](const std::string&, Module& one) { out.draws = out.draws || one.traits().draws; });
     }
     for (const ParameterSlot& slot : out.slots.back()) {
       if (!seen.insert(slot.name).second) continue;

@@ -8,9 +8,11 @@
 namespace heddle::tests {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 const std::string kLlama =
     "{model_type: llama, vocab_size: 11, hidden_size: 8, intermediate_size: 12, num_hidden_layers: 1, "
@@ -103,14 +105,29 @@ TEST(LoraMatching, WarnsOfPatternsWithoutALayerAndOfTheDefault) {
   EXPECT_THAT(adapt(units, "{match_all_linear: true}").warnings, IsEmpty());
 }
 
-TEST(LoraMatching, OfExpertsIsNotBuilt) {
-  for (const std::string section :
-       {"{target_modules: ['*']}", "{target_modules: ['*_proj', '*.mlp.experts']}"})
-    EXPECT_THAT(
-        adapted(kMoe, section),
-        ElementsAre("error[not_built] run.yaml:2 peft: adapters of experts are not built yet, and a "
-                    "pattern of target_modules matches 'model.layers.0.mlp.experts'\n  hint: name the "
-                    "linear layers: target_modules: '*_proj'"));
+TEST(LoraMatching, OfExpertsGoesByTargetModulesAlone) {
+  const std::string path = "model.layers.0.mlp.experts.";
+  Units units = units_of(kMoe);
+  EXPECT_THAT(adapt(units, "{target_modules: ['*.mlp.experts']}").added,
+              ElementsAre(path + "lora_gate_and_up_A", path + "lora_gate_and_up_B", path + "lora_down_A",
+                          path + "lora_down_B"));
+  units = units_of(kMoe);
+  EXPECT_THAT(adapt(units, "{match_all_linear: true}").added, Not(Contains(HasSubstr(".experts."))));
+  units = units_of(kMoe);
+  EXPECT_EQ(adapt(units, "{target_modules: '*', dim: 4, moe_rank_scaling: true}").note,
+            "adapters of rank 4 on 5 layers, and of rank 2 on the experts of 1 layer");
+}
+
+TEST(LoraMatching, OfExpertsScalesTheRankByTheChoicesOfAToken) {
+  EXPECT_THAT(adapted(kMoe, "{target_modules: '*', dim: 1, moe_rank_scaling: true}"),
+              ElementsAre("error[config] run.yaml:2 peft.moe_rank_scaling: moe_rank_scaling: dim=1 // "
+                          "n_activated_experts=2 gives rank 0\n  hint: Increase dim to at least "
+                          "n_activated_experts."));
+  Units units = units_of(kMoe);
+  EXPECT_THAT(
+      adapt(units, "{target_modules: '*', dim: 5, moe_rank_scaling: true}").warnings,
+      ElementsAre("run.yaml:2 peft.moe_rank_scaling: dim 5 is no multiple of the 2 experts of a token: "
+                  "adapters of experts have the rank 2"));
 }
 
 std::string refusal(const std::string& section) {

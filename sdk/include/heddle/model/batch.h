@@ -30,8 +30,8 @@ class HEDDLE_API Batch {
   // token whose label is masked, such as a prompt's, is text. Absent: every token is text.
   at::Tensor padding;
   // int64 [batch, sequence]: a key of each token for random numbers of this step (heddle/nn/dropout.h), which
-  // follows from the seed, the step, the row of the global batch and the place in it, on every topology alike.
-  // Absent: nothing is random, as in validation and where no module declares ModuleTraits::draws.
+  // follows from the seed, the step, the row of the global batch and the place in it, on every topology
+  // alike. Absent: nothing is random, as in validation and where no module declares ModuleTraits::draws.
   at::Tensor draws;
   at::Tensor extra;  // for foreign models
 

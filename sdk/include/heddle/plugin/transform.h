@@ -37,8 +37,8 @@ struct AddedTensor {
 
 // Files of what was added, in a format of their own: an adapter as PEFT reads it.
 struct AddedFiles {
-  std::string weights;  // "adapter_model.safetensors": each added parameter as a tensor
-  std::string prefix;   // before its name there
+  std::string weights;                        // "adapter_model.safetensors": each added parameter as a tensor
+  std::string prefix;                         // before its name there
   std::map<std::string, AddedTensor> stored;  // by parameter; without an entry it is there as it is
   std::vector<std::pair<std::string, std::string>> texts;  // further files: name and content
 };
