@@ -58,7 +58,8 @@ model::ModelKeys<Gemma3Keys> keys_of_gemma3() {
              "Logits become cap * tanh(logit / cap); null: they stay.", at_least(1e-30))
       .only("attention_dropout", Node::real(0), "Dropout is refused.")
       .only("use_bidirectional_attention", Node::boolean(false), "Only causal attention is built.")
-      .unused("hidden_act", "hidden_activation is read.");
+      .unused("hidden_act", "hidden_activation is read.")
+      .unused("_sliding_window_pattern", "layer_types has it.");
   return keys;
 }
 

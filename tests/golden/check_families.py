@@ -102,7 +102,7 @@ def keys(folder):
 
 def check_export(heddle, folder, original, rows, final):
     exported = (folder / "single" / "LATEST" / "model" / "consolidated").resolve()
-    assert keys(exported) == keys(original), keys(exported) ^ keys(original)
+    assert keys(exported) == keys(original), f"other keys: {keys(exported) ^ keys(original)}"
     prompt = rows[0, :5].tolist()
     ours = run(heddle, "generate", exported, "--tokens", ",".join(map(str, prompt)), "--max-new-tokens", 8, "--temperature", 0)
     named = folder / original.name
@@ -111,7 +111,9 @@ def check_export(heddle, folder, original, rows, final):
     with torch.no_grad():
         loss = torch.nn.functional.cross_entropy(logits(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten()).item()
         tokens = list(prompt)
-        for _ in range(8):
+        ends = json.loads((original / "config.json").read_text()).get("eos_token_id")
+        ends = ends if isinstance(ends, list) else [ends]
+        while len(tokens) < len(prompt) + 8 and tokens[-1] not in ends:
             tokens.append(int(logits(torch.tensor([tokens]))[0, -1].argmax()))
     assert abs(loss - final) <= 2e-5 * final, (loss, final)
     assert [int(word) for word in ours.strip().split(",")] == tokens, (ours, tokens)
