@@ -2,11 +2,12 @@
 #include "lib/decoder/attention.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/floor.h>
+#include <ATen/ops/log1p.h>
 
 #include <utility>
-
-#include "lib/decoder/norm.h"
 
 namespace heddle::decoder {
 namespace {
@@ -20,13 +21,23 @@ std::unique_ptr<Module> head_norm(const Attention& form, int64_t heads, const at
 
 }  // namespace
 
-SelfAttention::SelfAttention(const Attention& form, int64_t width, double init_std,
-                             std::shared_ptr<Rotary> rotary, const at::TensorOptions& options)
-    : rotary_(std::move(rotary)),
-      q_proj_(width, form.heads * form.head_dim, bias_if(form.qkv_bias), normal(init_std), options),
-      k_proj_(width, form.kv_heads * form.head_dim, bias_if(form.qkv_bias), normal(init_std), options),
-      v_proj_(width, form.kv_heads * form.head_dim, bias_if(form.qkv_bias), normal(init_std), options),
-      o_proj_(form.heads * form.head_dim, width, bias_if(form.output_bias), normal(init_std), options),
+const at::Tensor& QueryFactors::of(const Batch& batch, const at::Tensor& table, at::ScalarType dtype) {
+  if (table_.is_same(table) && factors_.scalar_type() == dtype) return factors_;
+  const at::NoGradGuard no_gradients;
+  const at::Tensor turns =
+      positions_of(batch).reshape({-1, 1}).to(at::kFloat) / static_cast<double>(form_.length);
+  factors_ = (at::log1p(at::floor(turns)) * form_.beta + 1).to(dtype);
+  table_ = table;
+  return factors_;
+}
+
+SelfAttention::SelfAttention(const Attention& form, int64_t width, const FirstValues& first, Tables tables,
+                             const at::TensorOptions& options)
+    : tables_(std::move(tables)),
+      q_proj_(width, form.heads * form.head_dim, bias_if(form.qkv_bias), normal(first.std), options),
+      k_proj_(width, form.kv_heads * form.head_dim, bias_if(form.qkv_bias), normal(first.std), options),
+      v_proj_(width, form.kv_heads * form.head_dim, bias_if(form.qkv_bias), normal(first.std), options),
+      o_proj_(form.heads * form.head_dim, width, bias_if(form.output_bias), normal(first.residual), options),
       core_(form.head_dim, form.options, {form.heads, form.kv_heads}) {
   add_child("q_proj", q_proj_);
   add_child("k_proj", k_proj_);
@@ -41,9 +52,9 @@ SelfAttention::SelfAttention(const Attention& form, int64_t width, double init_s
   add_child("core", core_);
   if (!form.sinks) return;
   sinks_ = at::empty({form.heads}, options);
-  if (!sinks_.is_meta()) sinks_.normal_(0, init_std);
+  if (!sinks_.is_meta()) sinks_.normal_(0, first.std);
   sinks_.set_requires_grad(true);
-  add_slot("sinks", sinks_, normal(init_std));
+  add_slot("sinks", sinks_, normal(first.std));
 }
 
 at::Tensor SelfAttention::forward(at::Tensor x, const Batch& batch) {
@@ -63,7 +74,11 @@ at::Tensor SelfAttention::heads(const at::Tensor& x, const Batch& batch) {
     qkv[0] = q_norm_->call(std::move(qkv[0]), batch);
     qkv[1] = k_norm_->call(std::move(qkv[1]), batch);
   }
-  if (rotary_) model::rotate_owned(std::span<at::Tensor, 3>(qkv.data(), 3), rotary_->angles(batch));
+  if (tables_.rotary) {
+    const model::RotaryAngles& angles = tables_.rotary->angles(batch);
+    model::rotate_owned(std::span<at::Tensor, 3>(qkv.data(), 3), angles);
+    if (tables_.queries) qkv[0] = qkv[0] * tables_.queries->of(batch, angles.cos, qkv[0].scalar_type());
+  }
   return core_.attend(std::move(qkv[0]), std::move(qkv[1]), std::move(qkv[2]), batch, sinks_);
 }
 

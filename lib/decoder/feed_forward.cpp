@@ -9,12 +9,13 @@
 
 namespace heddle::decoder {
 
-FeedForward::FeedForward(const Mlp& form, int64_t width, double init_std, const at::TensorOptions& options)
+FeedForward::FeedForward(const Mlp& form, int64_t width, const FirstValues& first,
+                         const at::TensorOptions& options)
     : activation_(form.activation),
-      up_proj_(width, form.width, bias_if(form.bias), normal(init_std), options),
-      down_proj_(form.width, width, bias_if(form.bias), normal(init_std), options) {
+      up_proj_(width, form.width, bias_if(form.bias), normal(first.std), options),
+      down_proj_(form.width, width, bias_if(form.bias), normal(first.residual), options) {
   if (form.gated) {
-    gate_proj_ = std::make_unique<Linear>(width, form.width, bias_if(form.bias), normal(init_std), options);
+    gate_proj_ = std::make_unique<Linear>(width, form.width, bias_if(form.bias), normal(first.std), options);
     add_child("gate_proj", *gate_proj_);
   }
   add_child("up_proj", up_proj_);
@@ -39,12 +40,13 @@ at::Tensor FeedForward::inside(const at::Tensor& x, const Batch& batch) {
 
 std::unique_ptr<MoeLayer> make_mixture(const Mixture& form, int64_t width, double init_std,
                                        const at::TensorOptions& options) {
+  const FirstValues first{init_std, init_std};
   const Experts::Shape shape{form.router.experts, width, form.width, form.activation, form.expert_bias};
   const Experts::Names names{"gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"};
   auto out = std::make_unique<MoeLayer>(form.router, shape, names, normal(init_std), options);
   if (form.shared_width == 0) return out;
   out->add_shared(form.shared_gate ? "shared_expert" : "shared_experts",
-                  std::make_unique<FeedForward>(Mlp{form.shared_width}, width, init_std, options));
+                  std::make_unique<FeedForward>(Mlp{form.shared_width}, width, first, options));
   if (form.shared_gate) out->add_shared_gate("shared_expert_gate", normal(init_std), options);
   return out;
 }

@@ -8,13 +8,14 @@
 #include "heddle/decoder/description.h"
 #include "heddle/nn/experts.h"
 #include "heddle/nn/linear.h"
+#include "lib/decoder/norm.h"
 
 namespace heddle::decoder {
 
 // down_proj(activation(gate_proj(x)) * up_proj(x)), or without a gate down_proj(activation(up_proj(x))).
 class FeedForward : public LayerPart {
  public:
-  FeedForward(const Mlp& form, int64_t width, double init_std, const at::TensorOptions& options);
+  FeedForward(const Mlp& form, int64_t width, const FirstValues& first, const at::TensorOptions& options);
   std::string_view kind() const override { return "gated_mlp"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
   at::Tensor call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) override;

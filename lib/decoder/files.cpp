@@ -86,6 +86,16 @@ Files& Files::ignored(std::string ending) {
   return *this;
 }
 
+Files& Files::ignored_module(std::string module) {
+  ignored_modules_.push_back(std::move(module));
+  return *this;
+}
+
+Files& Files::otherwise(std::string beginning, std::string instead) {
+  otherwise_.emplace_back(std::move(beginning), std::move(instead));
+  return *this;
+}
+
 StoredParts Files::structure(const std::string& parameter, std::span<const int64_t> shape,
                              const Rows& rows) const {
   if (StoredParts parts = of_experts(experts_, parameter, shape); !parts.empty()) return parts;
@@ -124,9 +134,18 @@ std::string Files::in_files(std::string name) const {
   return name;
 }
 
+std::vector<std::string> Files::other_names(const std::string& tensor) const {
+  std::vector<std::string> out;
+  for (const auto& [beginning, instead] : otherwise_)
+    if (tensor.starts_with(beginning)) out.push_back(instead + tensor.substr(beginning.size()));
+  return out;
+}
+
 bool Files::ignores(const std::string& tensor) const {
-  return std::any_of(ignored_.begin(), ignored_.end(),
-                     [&](const std::string& ending) { return tensor.ends_with(ending); });
+  const auto ends = [&](const std::string& ending) { return tensor.ends_with(ending); };
+  const auto holds = [&](const std::string& module) { return place_of(tensor, module) != std::string::npos; };
+  return std::any_of(ignored_.begin(), ignored_.end(), ends) ||
+         std::any_of(ignored_modules_.begin(), ignored_modules_.end(), holds);
 }
 
 }  // namespace heddle::decoder

@@ -2,15 +2,39 @@
 #include "lib/decoder/head.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/linalg_vector_norm.h>
 
 #include <utility>
 
 #include "lib/decoder/norm.h"
 
 namespace heddle::decoder {
+namespace {
+
+// As torch.nn.functional.normalize.
+at::Tensor rows_of_length_one(const at::Tensor& weight) {
+  return weight / at::linalg_vector_norm(weight, 2, {1}, true).clamp_min(1e-12);
+}
+
+// While it lives, a module computes with another tensor.
+class Instead {
+ public:
+  Instead(at::Tensor& place, at::Tensor tensor)
+      : place_(place), own_(std::exchange(place, std::move(tensor))) {}
+  ~Instead() { place_ = std::move(own_); }
+  Instead(const Instead&) = delete;
+  Instead& operator=(const Instead&) = delete;
+
+ private:
+  at::Tensor& place_;
+  at::Tensor own_;
+};
+
+}  // namespace
 
 Head::Head(const Model& model, const at::TensorOptions& options)
     : multiplier_(model.logits_multiplier),
+      normalised_(model.normalised_head),
       norm_(make_norm(model.last_norm, model.width, options)),
       lm_head_(model.width, model.vocabulary, bias_if(model.head_bias), normal(model.init_std), options),
       loss_(model.logits_soft_cap) {
@@ -22,6 +46,12 @@ Head::Head(const Model& model, const at::TensorOptions& options)
 at::Tensor Head::forward(at::Tensor x, const Batch& batch) {
   at::Tensor hidden = norm_->call(std::move(x), batch);
   if (multiplier_ != 1) hidden = hidden * multiplier_;
+  if (!normalised_) return computed(hidden, batch);
+  const Instead unit(lm_head_.weight, rows_of_length_one(lm_head_.weight));
+  return computed(hidden, batch);
+}
+
+at::Tensor Head::computed(const at::Tensor& hidden, const Batch& batch) {
   if (batch.labels.defined()) return loss_.of(hidden, lm_head_, batch);
   const at::Tensor logits = loss_.logits(hidden, lm_head_, batch);
   return logits.view({batch.tokens.size(0), -1, logits.size(-1)});

@@ -25,7 +25,10 @@ class Head : public Module {
   at::Tensor forward(at::Tensor x, const Batch& batch) override;
 
  private:
+  at::Tensor computed(const at::Tensor& hidden, const Batch& batch);
+
   double multiplier_;
+  bool normalised_;
   std::unique_ptr<Module> norm_;
   Linear lm_head_;
   TokenLoss loss_;

@@ -44,6 +44,7 @@ Attention CommonKeys::attention() const {
   out.kv_heads = num_key_value_heads.value_or(num_attention_heads);
   out.head_dim = head_width();
   out.rotation = {rotary.dim(out.head_dim), rotary.theta, rotary.scaling};
+  if (rotary.query_beta != 0) out.query_scaling = {rotary.query_beta, rotary.scaling.original_positions};
   out.norm = norm();
   return out;
 }
@@ -82,7 +83,7 @@ Activation activation_of(const std::string& word) {
 std::string complaint_of_layer_types(const std::optional<std::vector<std::string>>& types, int64_t layers) {
   if (!types) return "";
   for (const std::string& type : *types)
-    if (type != "full_attention" && type != "sliding_attention")
+    if (type != kFullAttention && type != kSlidingAttention)
       return "layer_types: a layer of type '" + type +
              "' is not built; known: full_attention, sliding_attention";
   if (static_cast<int64_t>(types->size()) == layers) return "";

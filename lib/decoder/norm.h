@@ -15,6 +15,11 @@ inline Linear::Bias bias_if(bool wanted) {
   return wanted ? Linear::Bias::zeros : Linear::Bias::none;
 }
 
+// Standard deviations of random weights.
+struct FirstValues {
+  double std = 0.02, residual = 0.02;  // residual: of products that are added to the hidden states
+};
+
 inline Init normal(double std) {
   return {Init::Kind::normal, std};
 }

@@ -70,6 +70,7 @@ void add_mixers(const Model& model, Writer& writer) {
 
 TensorPlan tensor_plan(const Model& model) {
   TensorPlan plan = {{"model.embed_tokens", "rowwise_rep"}};
+  if (model.positions > 0) plan.emplace_back("model.embed_positions", "rowwise_rep");
   Writer writer(model, plan);
   const auto attends = [](const Layer& layer) { return attention_of(layer) != Splitting::none; };
   const auto splits = [](const Layer& layer) { return attention_of(layer) == Splitting::split; };

@@ -90,6 +90,8 @@ void read_parameters(const Node& keys, const Node& parameters, RotaryKeys& rotar
   rotary.theta = real_or(parameters, "rope_theta", rotary.theta);
   const std::string type = text_or(parameters, "rope_type", text_or(parameters, "type", "default"));
   rotary.scaling = {};
+  rotary.query_beta = use.scaled_queries ? real_or(parameters, "llama_4_scaling_beta", 0) : 0;
+  if (rotary.query_beta != 0) rotary.scaling.original_positions = original_positions(keys, parameters, use);
   if (type == "default") return;
   if (type == "linear") {
     rotary.scaling.kind = RotaryScaling::Kind::linear;
@@ -189,6 +191,11 @@ Node rotary_map(const RotaryKeys& rotary, bool partial) {
   Entries out = {{"rope_type", Node::text(word_of_scaling(rotary.scaling.kind))},
                  {"rope_theta", Node::real(rotary.theta)}};
   add_factors(rotary.scaling, out);
+  if (rotary.query_beta != 0) {
+    out.emplace_back("llama_4_scaling_beta", Node::real(rotary.query_beta));
+    if (rotary.scaling.kind == ScalingKind::none || rotary.scaling.kind == ScalingKind::linear)
+      out.emplace_back("original_max_position_embeddings", Node::integer(rotary.scaling.original_positions));
+  }
   if (partial) out.emplace_back("partial_rotary_factor", Node::real(rotary.part));
   return Node::map(std::move(out));
 }

@@ -32,8 +32,12 @@ class Spec : public ModelSpec {
   }
   // A tied head is the embedding; files may have either.
   std::vector<std::string> other_names(const std::string& tensor) const override {
-    if (read_.model.tied && tensor == read_.files.in_files(kEmbedding)) return {read_.files.in_files(kHead)};
-    return {};
+    std::vector<std::string> out = read_.files.other_names(tensor);
+    if (!read_.model.tied || tensor != read_.files.in_files(kEmbedding)) return out;
+    const std::string head = read_.files.in_files(kHead);
+    out.push_back(head);
+    for (std::string& other : read_.files.other_names(head)) out.push_back(std::move(other));
+    return out;
   }
   bool passes_over(const std::string& tensor) const override { return read_.files.ignores(tensor); }
 

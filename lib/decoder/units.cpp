@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "heddle/model/module_unit.h"
-#include "heddle/nn/embedding.h"
 #include "lib/decoder/attention.h"
+#include "lib/decoder/embedding.h"
 #include "lib/decoder/feed_forward.h"
 #include "lib/decoder/head.h"
 #include "lib/decoder/latent/latent_attention.h"
@@ -68,8 +68,8 @@ class Maker {
 
  private:
   void make(const Attention& form, DecoderLayer::Parts& parts) {
-    parts.mixer = std::make_unique<SelfAttention>(form, model_.width, model_.init_std,
-                                                  rotaries_.of(form.head_dim, form.rotation), options_);
+    const Tables tables{rotaries_.of(form.head_dim, form.rotation), queries_of(form.query_scaling)};
+    parts.mixer = std::make_unique<SelfAttention>(form, model_.width, first_values(), tables, options_);
   }
   void make(const Latent& form, DecoderLayer::Parts& parts) {
     const Rotation rotation{form.rotary, form.theta, form.scaling};
@@ -83,7 +83,7 @@ class Maker {
   void make(Absent, DecoderLayer::Parts&) const {}
 
   void make(const Mlp& form, int64_t, DecoderLayer::Parts& parts) const {
-    parts.feed_forward = std::make_unique<FeedForward>(form, model_.width, model_.init_std, options_);
+    parts.feed_forward = std::make_unique<FeedForward>(form, model_.width, first_values(), options_);
   }
   void make(Mixture form, int64_t index, DecoderLayer::Parts& parts) {
     form.router.hidden = model_.width;
@@ -95,13 +95,33 @@ class Maker {
   }
   void make(Absent, int64_t, DecoderLayer::Parts&) const {}
 
+  std::shared_ptr<QueryFactors> queries_of(const QueryScaling& scaling) {
+    if (scaling.beta == 0) return nullptr;
+    if (!queries_ || queries_->form() != scaling) queries_ = std::make_shared<QueryFactors>(scaling);
+    return queries_;
+  }
+  FirstValues first_values() const {
+    return {model_.init_std, model_.residual_std > 0 ? model_.residual_std : model_.init_std};
+  }
+
   const Model& model_;
   const at::TensorOptions& options_;
   Rotaries rotaries_;
+  std::shared_ptr<QueryFactors> queries_;
   int64_t sparse_ = 0, place_ = 0;
   std::optional<double> coefficient_;
   std::shared_ptr<model::LayerBalance> balance_;  // null: no loss goes over all layers
 };
+
+std::unique_ptr<ModuleUnit> embedding_unit(const Model& model, const at::TensorOptions& options, Head& head) {
+  const std::string name = "model.embed_tokens";
+  auto tokens = std::make_unique<Embedding>(model.vocabulary, model.width, model.padding,
+                                            normal(model.init_std), options, model.embedding_multiplier);
+  if (model.tied) head.share(tokens->weight);
+  if (model.positions == 0) return std::make_unique<ModuleUnit>(name, name, std::move(tokens));
+  auto both = std::make_unique<PositionedEmbedding>(std::move(tokens), model, options);
+  return std::make_unique<ModuleUnit>(name, "model", std::move(both));
+}
 
 }  // namespace
 
@@ -112,11 +132,8 @@ Units make_units(const Model& model, const at::TensorOptions& options) {
     unit->set_tensor_plan(plan);
     units.push_back(std::move(unit));
   };
-  auto embedding = std::make_unique<Embedding>(model.vocabulary, model.width, model.padding,
-                                               normal(model.init_std), options, model.embedding_multiplier);
   auto head = std::make_unique<Head>(model, options);
-  if (model.tied) head->share(embedding->weight);
-  add(std::make_unique<ModuleUnit>("model.embed_tokens", "model.embed_tokens", std::move(embedding)));
+  add(embedding_unit(model, options, *head));
   Maker maker(model, options);
   for (size_t i = 0; i < model.layers.size(); ++i) {
     const std::string name = "model.layers." + std::to_string(i);

@@ -2,13 +2,12 @@
 // before and after, and windows in every second layer.
 #include <cmath>
 
+#include "gemma3.h"
 #include "heddle/decoder/family.h"
 #include "heddle/sdk.h"
 
 namespace heddle::gemma {
 namespace {
-
-constexpr const char* kSliding = "sliding_attention";
 
 // Of both; the defaults are those of Gemma.
 struct GemmaKeys : decoder::CommonKeys {
@@ -32,7 +31,8 @@ struct Gemma2Keys : GemmaKeys {
   std::optional<double> attn_logit_softcapping = 50.0, final_logit_softcapping = 30.0;
 
   bool slides(int64_t layer) const {
-    return layer_types ? (*layer_types)[static_cast<size_t>(layer)] == kSliding : layer % 2 == 0;
+    return layer_types ? (*layer_types)[static_cast<size_t>(layer)] == decoder::kSlidingAttention
+                       : layer % 2 == 0;
   }
 };
 
@@ -130,8 +130,9 @@ const decoder::Description<Gemma2Keys>& gemma2() {
 }  // namespace
 }  // namespace heddle::gemma
 
-HEDDLE_PLUGIN("gemma", "0.1.0", "model gemma", "model gemma2") {
+HEDDLE_PLUGIN("gemma", "0.1.0", "model gemma", "model gemma2", "model gemma3", "model gemma3_text") {
   using namespace heddle::gemma;
   plugin.model<heddle::decoder::Family<gemma>>("gemma", gemma().keys);
   plugin.model<heddle::decoder::Family<gemma2>>("gemma2", gemma2().keys);
+  offer_gemma3(plugin);
 }

@@ -19,7 +19,7 @@ struct Keys : decoder::CommonKeys {
 model::ModelKeys<Keys> keys() {
   auto keys = decoder::common_keys<Keys>();
   decoder::add_rms_norm(keys);
-  decoder::add_rotary(keys, "phi3", true);
+  decoder::add_rotary(keys, "phi3", {.partial = true});
   keys.field("hidden_act", &Keys::hidden_act, "Activation of the MLP.", decoder::activation_words())
       .field("sliding_window", &Keys::sliding_window,
              "A token sees itself and those less than so many before it.", decoder::kSize)

@@ -118,13 +118,33 @@ void opt(decoder::Model& model) {
   });
 }
 
+void gpt2(decoder::Model& model) {
+  each_layer(model, [](Layer& layer, Attention& attention, Mlp& mlp) {
+    layer.norm = {Norm::Kind::layer, 1e-5, true};
+    attention.rotation = {}, attention.qkv_bias = attention.output_bias = true;
+    mlp.gated = false, mlp.bias = true, mlp.activation = Activation::gelu;
+  });
+  model.last_norm = {Norm::Kind::layer, 1e-5, true};
+  model.positions = kLength + 2, model.tied = true;
+}
+
+void ministral(decoder::Model& model) {
+  each_layer(model, [](Layer&, Attention& attention, Mlp&) { attention.query_scaling = {0.4, 3}; });
+}
+
+void baichuan(decoder::Model& model) {
+  model.normalised_head = true;
+}
+
 void gated_gelu(decoder::Model& model) {
   each_layer(model, [](Layer&, Attention&, Mlp& mlp) { mlp.activation = Activation::gelu; });
 }
 
 const Form kForms[] = {
-    {"llama", llama},     {"olmo2", olmo2}, {"gemma2", gemma2},     {"phi", phi}, {"cohere", cohere},
-    {"granite", granite}, {"glm", glm},     {"nemotron", nemotron}, {"opt", opt}, {"gated_gelu", gated_gelu}};
+    {"llama", llama},      {"olmo2", olmo2},           {"gemma2", gemma2}, {"phi", phi},
+    {"cohere", cohere},    {"granite", granite},       {"glm", glm},       {"nemotron", nemotron},
+    {"opt", opt},          {"gated_gelu", gated_gelu}, {"gpt2", gpt2},     {"ministral", ministral},
+    {"baichuan", baichuan}};
 
 // Values that tell apart what norms and biases do.
 Parameters values_of(Units& units) {

@@ -32,10 +32,14 @@ class Plain {
 
   at::Tensor logits(const at::Tensor& tokens) {
     at::Tensor x = at::embedding(all_.at("model.embed_tokens.weight"), tokens) * model_.embedding_multiplier;
+    if (model_.positions > 0) x = x + all_.at("model.embed_positions.weight").narrow(0, 0, tokens.size(1));
     for (size_t i = 0; i < model_.layers.size(); ++i)
       x = layer(model_.layers[i], "model.layers." + std::to_string(i) + ".", x);
     x = norm(model_.last_norm, "model.norm", x) * model_.logits_multiplier;
-    const at::Tensor out = linear(model_.tied ? "model.embed_tokens" : "lm_head", x);
+    const std::string head = model_.tied ? "model.embed_tokens" : "lm_head";
+    const at::Tensor weight = all_.at(head + ".weight");
+    const at::Tensor out =
+        model_.normalised_head ? at::matmul(x, (weight / weight.norm(2, {1}, true)).t()) : linear(head, x);
     const double cap = model_.logits_soft_cap;
     return cap == 0 ? out : at::tanh(out / cap) * cap;
   }
@@ -121,7 +125,12 @@ class Plain {
       return norm(form.norm, at + head_norm, y.view({rows, length, count, form.head_dim}));
     };
     const int64_t group = form.heads / form.kv_heads;
-    const at::Tensor q = turned(form.rotation, heads("q_proj", "q_norm", form.heads)).transpose(1, 2);
+    const auto& scaling = form.query_scaling;
+    const at::Tensor turns = at::floor(at::arange(length, at::kDouble) / static_cast<double>(scaling.length));
+    const at::Tensor factors =
+        (1 + scaling.beta * at::log(1 + turns)).to(x.scalar_type()).view({length, 1, 1});
+    const at::Tensor q =
+        (turned(form.rotation, heads("q_proj", "q_norm", form.heads)) * factors).transpose(1, 2);
     const auto repeated = [&](const at::Tensor& one) {
       return one.transpose(1, 2).repeat_interleave(group, 1);
     };

@@ -127,6 +127,54 @@ CASES = {
                           attention_bias=True, tie_word_embeddings=False),
     "gemma": dict(model_type="gemma", vocab_size=64, hidden_size=32, intermediate_size=44, num_hidden_layers=2,
                   num_attention_heads=4, num_key_value_heads=1, head_dim=12),
+    # A window shorter than the sequence, heads apart from the width.
+    "mistral": dict(model_type="mistral", vocab_size=61, hidden_size=28, intermediate_size=38, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=2, head_dim=10, sliding_window=5),
+    # Queries that grow within the sequence, yarn.
+    "ministral3": dict(model_type="ministral3", vocab_size=61, hidden_size=28, intermediate_size=38, num_hidden_layers=2,
+                       num_attention_heads=4, num_key_value_heads=2, head_dim=10, pad_token_id=None,
+                       rope_parameters={**YARN_ROPE, "original_max_position_embeddings": 4, "mscale": 1.0,
+                                        "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}),
+    # Two rotary bases, windows shorter than the sequence in two of three layers, norms of q and k.
+    "gemma3_text": dict(model_type="gemma3_text", vocab_size=61, hidden_size=28, intermediate_size=38, num_hidden_layers=3,
+                        num_attention_heads=4, num_key_value_heads=2, head_dim=10, query_pre_attn_scalar=7, sliding_window=5,
+                        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                        rope_parameters={"full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 2.0},
+                                         "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}),
+    "gemma3_untied": dict(model_type="gemma3_text", vocab_size=64, hidden_size=24, intermediate_size=32, num_hidden_layers=2,
+                          num_attention_heads=2, num_key_value_heads=2, head_dim=8, sliding_window=6, pad_token_id=None,
+                          sliding_window_pattern=2, attention_bias=True, attn_logit_softcapping=2.0,
+                          final_logit_softcapping=3.0, tie_word_embeddings=False),
+    "granite": dict(model_type="granite", vocab_size=61, hidden_size=24, intermediate_size=38, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=2, attention_bias=True, mlp_bias=True,
+                    embedding_multiplier=6.0, logits_scaling=4.0, residual_multiplier=0.22, attention_multiplier=0.3),
+    "olmo2": dict(model_type="olmo2", vocab_size=61, hidden_size=24, intermediate_size=38, num_hidden_layers=2,
+                  num_attention_heads=4, num_key_value_heads=2),
+    "starcoder2": dict(model_type="starcoder2", vocab_size=61, hidden_size=24, intermediate_size=38, num_hidden_layers=2,
+                       num_attention_heads=4, num_key_value_heads=2, sliding_window=5),
+    "starcoder2_untied": dict(model_type="starcoder2", vocab_size=64, hidden_size=24, intermediate_size=36,
+                              num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, use_bias=False,
+                              tie_word_embeddings=False),
+    "phi": dict(model_type="phi", vocab_size=61, hidden_size=40, intermediate_size=38, num_hidden_layers=2,
+                num_attention_heads=4, num_key_value_heads=2, partial_rotary_factor=0.4),
+    "glm": dict(model_type="glm", vocab_size=61, hidden_size=28, intermediate_size=38, num_hidden_layers=2,
+                num_attention_heads=4, num_key_value_heads=2, head_dim=12, pad_token_id=None),
+    "glm4": dict(model_type="glm4", vocab_size=61, hidden_size=28, intermediate_size=38, num_hidden_layers=2,
+                 num_attention_heads=4, num_key_value_heads=2, head_dim=12, pad_token_id=None),
+    "seed_oss": dict(model_type="seed_oss", vocab_size=61, hidden_size=28, intermediate_size=38, num_hidden_layers=2,
+                     num_attention_heads=4, num_key_value_heads=2, head_dim=10, attention_dropout=0.0,
+                     residual_dropout=0.0),
+    # The second layer has full attention and no rotation.
+    "cohere2": dict(model_type="cohere2", vocab_size=61, hidden_size=40, intermediate_size=38, num_hidden_layers=3,
+                    num_attention_heads=4, num_key_value_heads=2, logit_scale=0.4, sliding_window=5, pad_token_id=3,
+                    layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
+    "ernie4_5": dict(model_type="ernie4_5", vocab_size=61, hidden_size=28, intermediate_size=38, num_hidden_layers=2,
+                     num_attention_heads=4, num_key_value_heads=2, head_dim=10, use_bias=True),
+    # The exact gelu, as build_gpt2_model has it, and the default's; a width of its own; untied.
+    "gpt2_exact": dict(model_type="gpt2", vocab_size=61, n_embd=28, n_layer=2, n_head=4, n_positions=32,
+                       activation_function="gelu", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0),
+    "gpt2_inner": dict(model_type="gpt2", vocab_size=64, n_embd=24, n_layer=2, n_head=2, n_inner=38, n_positions=32,
+                       resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, tie_word_embeddings=False),
 }
 KEEP_GRADIENTS, KEEP_FINAL = ("llama", "qwen3_moe"), ("llama",)
 SHARDED = ("llama_odd", "qwen2_moe")
@@ -143,7 +191,9 @@ def loss_sum(model, tokens):
 def make_model(fields, seed):
     torch.manual_seed(seed)
     fields = dict(fields)
-    config = AutoConfig.for_model(fields.pop("model_type"), **fields, initializer_range=0.3, max_position_embeddings=256)
+    if fields["model_type"] != "gpt2":
+        fields["max_position_embeddings"] = 256
+    config = AutoConfig.for_model(fields.pop("model_type"), **fields, initializer_range=0.3)
     # The loop over experts takes any size; the grouped product wants multiples of 16 bytes.
     loop = {"experts_implementation": "eager"} if "num_experts_per_tok" in fields else {}
     if "attn_logit_softcapping" in fields:  # other implementations leave the cap out

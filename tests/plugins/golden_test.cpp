@@ -107,14 +107,16 @@ TEST_P(GoldenCase, Bf16IsNearFp32) {
   EXPECT_NEAR(report.grad_norm.item<double>(), golden.norm[0], 0.1 * golden.norm[0]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Transformers, GoldenCase,
-                         ::testing::Values("llama", "llama_odd", "llama_tied", "qwen2", "qwen2_tied", "qwen3",
-                                           "qwen3_tied", "qwen3_moe", "mixtral", "olmoe", "qwen2_moe",
-                                           "gpt_oss", "glm4_moe", "minimax_m2", "bailing_moe",
-                                           "mixtral_window", "qwen2_window", "qwen2_moe_window",
-                                           "qwen3_moe_window", "deepseek_v3", "deepseek_v2", "glm4_moe_lite",
-                                           "phi3", "phi3_window", "gemma", "gemma2", "gemma2_untied"),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(
+    Transformers, GoldenCase,
+    ::testing::Values("llama", "llama_odd", "llama_tied", "qwen2", "qwen2_tied", "qwen3", "qwen3_tied",
+                      "qwen3_moe", "mixtral", "olmoe", "qwen2_moe", "gpt_oss", "glm4_moe", "minimax_m2",
+                      "bailing_moe", "mixtral_window", "qwen2_window", "qwen2_moe_window", "qwen3_moe_window",
+                      "deepseek_v3", "deepseek_v2", "glm4_moe_lite", "phi3", "phi3_window", "gemma", "gemma2",
+                      "gemma2_untied", "mistral", "ministral3", "gemma3_text", "gemma3_untied", "granite",
+                      "olmo2", "starcoder2", "starcoder2_untied", "phi", "glm", "glm4", "seed_oss", "cohere2",
+                      "ernie4_5", "gpt2_exact", "gpt2_inner", "baichuan"),
+    [](const auto& info) { return info.param; });
 
 // A family on two ranks: rows, layers' insides, or layers are split.
 struct OnRanks {
@@ -161,15 +163,28 @@ TEST_P(GoldenOnRanks, EqualTransformers) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Transformers, GoldenOnRanks,
-                         ::testing::Values(OnRanks{"llama", "fsdp2"}, OnRanks{"llama", "tp"},
-                                           OnRanks{"llama", "pp"}, OnRanks{"phi3", "fsdp2"},
-                                           OnRanks{"phi3", "tp"}, OnRanks{"phi3", "sequence"},
-                                           OnRanks{"phi3", "pp"}, OnRanks{"phi3_window", "tp"},
-                                           OnRanks{"gemma", "fsdp2"}, OnRanks{"gemma2", "fsdp2"},
-                                           OnRanks{"gemma2", "tp"}, OnRanks{"gemma2", "sequence"},
-                                           OnRanks{"gemma2_untied", "tp"}, OnRanks{"gemma2_untied", "pp"}),
-                         [](const auto& info) { return info.param.name + "_" + info.param.split; });
+INSTANTIATE_TEST_SUITE_P(
+    Transformers, GoldenOnRanks,
+    ::testing::Values(
+        OnRanks{"llama", "fsdp2"}, OnRanks{"llama", "tp"}, OnRanks{"llama", "pp"}, OnRanks{"phi3", "fsdp2"},
+        OnRanks{"phi3", "tp"}, OnRanks{"phi3", "sequence"}, OnRanks{"phi3", "pp"},
+        OnRanks{"phi3_window", "tp"}, OnRanks{"gemma", "fsdp2"}, OnRanks{"gemma2", "fsdp2"},
+        OnRanks{"gemma2", "tp"}, OnRanks{"gemma2", "sequence"}, OnRanks{"gemma2_untied", "tp"},
+        OnRanks{"gemma2_untied", "pp"}, OnRanks{"mistral", "fsdp2"}, OnRanks{"mistral", "tp"},
+        OnRanks{"mistral", "pp"}, OnRanks{"ministral3", "sequence"}, OnRanks{"ministral3", "pp"},
+        OnRanks{"gemma3_text", "fsdp2"}, OnRanks{"gemma3_text", "sequence"}, OnRanks{"gemma3_untied", "tp"},
+        OnRanks{"gemma3_untied", "pp"}, OnRanks{"granite", "fsdp2"}, OnRanks{"granite", "tp"},
+        OnRanks{"granite", "pp"}, OnRanks{"olmo2", "fsdp2"}, OnRanks{"olmo2", "sequence"},
+        OnRanks{"olmo2", "pp"}, OnRanks{"starcoder2", "fsdp2"}, OnRanks{"starcoder2", "sequence"},
+        OnRanks{"starcoder2_untied", "pp"}, OnRanks{"phi", "fsdp2"}, OnRanks{"phi", "sequence"},
+        OnRanks{"phi", "pp"}, OnRanks{"glm", "fsdp2"}, OnRanks{"glm", "tp"}, OnRanks{"glm", "pp"},
+        OnRanks{"glm4", "tp"}, OnRanks{"seed_oss", "fsdp2"}, OnRanks{"seed_oss", "tp"},
+        OnRanks{"seed_oss", "pp"}, OnRanks{"cohere2", "fsdp2"}, OnRanks{"cohere2", "sequence"},
+        OnRanks{"ernie4_5", "fsdp2"}, OnRanks{"ernie4_5", "sequence"}, OnRanks{"gpt2_exact", "fsdp2"},
+        OnRanks{"gpt2_exact", "tp"}, OnRanks{"gpt2_inner", "sequence"}, OnRanks{"gpt2_inner", "pp"},
+        OnRanks{"baichuan", "fsdp2"}, OnRanks{"baichuan", "tp"}, OnRanks{"baichuan", "sequence"},
+        OnRanks{"baichuan", "pp"}),
+    [](const auto& info) { return info.param.name + "_" + info.param.split; });
 
 // In the files gate and up are one dim.
 void expect_near(const at::Tensor& given, const SafetensorsFile& file, const std::string& name,

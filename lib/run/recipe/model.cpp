@@ -7,6 +7,7 @@
 #include "lib/run/recipe/component.h"
 #include "lib/run/recipe/fields.h"
 #include "lib/run/recipe/readers.h"
+#include "lib/run/recipe/readers/gpt2.h"
 #include "lib/run/recipe/skipped_keys.h"
 
 namespace heddle::recipe {
@@ -67,15 +68,6 @@ void refuse_other_class(const Node& section, const std::string& target) {
   if (name.find("AutoModel") == name.npos || name.ends_with("ForCausalLM") || name == "AutoModel") return;
   refuse(where_of(section, "_target_"),
          "'" + text::excerpt(name) + "' is not built; there is: NeMoAutoModelForCausalLM");
-}
-
-// A function of AutoModel that makes a model of a family that is not built.
-void refuse_function(const Node& section) {
-  const Node* target = section.find("_target_");
-  if (target != nullptr && target->kind() == Node::Kind::text &&
-      target->as_text().ends_with("build_gpt2_model"))
-    throw Error(ErrorCode::not_built, target->where(), "the family of models gpt2 is not built yet",
-                "name another model");
 }
 
 void read_pretrained(const Node& section, const ModelFields& words, ModelSection& model) {
@@ -180,7 +172,7 @@ std::vector<FieldInfo> model_fields() {
 }
 
 ModelSection read_model(const Node& given, RecipeNotes& notes) {
-  refuse_function(given);
+  if (builds_gpt2(given)) return read_built_gpt2(given, notes);
   const Node section = without_python_keys(given, notes).without("backend");
   const ModelFields words = model_schema().read(section);
   const bool has_config = !words.config.is_null();

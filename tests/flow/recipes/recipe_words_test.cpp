@@ -30,20 +30,24 @@ TEST(RecipeWords, AreShownOnce) {
   EXPECT_THAT(shown, Not(HasSubstr("activation_checkpointing: ")));
 }
 
-TEST(RecipeWords, NameOneThingThatIsNotBuilt) {
+// The exact gelu, no scaled first values, and no dropout.
+TEST(RecipeWords, OfBuildGpt2ModelAreKeysOfTheFamily) {
   const TrainingFiles files;
-  files.write("gpt2.yaml",
-              "model: {_target_: nemo_automodel.components.models.gpt2.build_gpt2_model, n_layer: 12,\n"
-              "        n_embd: 768, vocab_size: 50258, bos_token_id: 1}\n"
-              "dataset: {file_pattern: " +
-                  files.path("train.bin") +
-                  ", seq_len: 16, align_to_bos: false, bos_token: 50256}\n"
-                  "distributed: {strategy: fsdp2}\n");
-  const Outcome outcome = heddle({"check", files.path("gpt2.yaml")});
-  EXPECT_EQ(outcome.status, 2);
-  EXPECT_EQ(outcome.error, "error[not_built] " + files.path("gpt2.yaml") +
-                               ":1 model._target_: the family of models gpt2 is not built yet\n"
-                               "  hint: name another model\n");
+  const auto write = [&](const std::string& more) {
+    files.write("gpt2.yaml",
+                "model: {_target_: nemo_automodel.components.models.gpt2.build_gpt2_model, n_layer: 1,\n"
+                "        n_embd: 8, n_head: 2, vocab_size: 600, bos_token_id: 1" +
+                    more + "}\ndataset: {file_pattern: " + files.path("train.bin") + ", seq_len: 16}\n" +
+                    "optimizer: {lr: 1.0e-3}\n");
+    return heddle({"check", files.path("gpt2.yaml"), "--elsewhere"});
+  };
+  const Outcome outcome = write(", n_ctx: 32");
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out + outcome.error,
+              HasSubstr("build_gpt2_model has a dropout of 0.1, which is not built"));
+  const Outcome unknown = write(", n_heads: 2");
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_THAT(unknown.error, HasSubstr("n_heads"));
 }
 
 TEST(RecipeWords, OfAValidationSetAreItsOwnInHints) {

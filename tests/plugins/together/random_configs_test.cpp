@@ -29,14 +29,15 @@ constexpr int kFewConfigs = 2, kMostTries = 40;  // for each that is accepted
 std::string small_size(const std::string& key, Draw& draw) {
   const auto of = [&](std::initializer_list<int> values) { return std::to_string(draw.of(values)); };
   if (key == "vocab_size") return of({31, 48});
-  if (key == "hidden_size") return of({8, 12, 16, 24});
-  if (key == "num_hidden_layers") return of({1, 2, 3});
-  if (key == "num_attention_heads") return of({2, 4});
+  if (key == "hidden_size" || key == "n_embd") return of({8, 12, 16, 24});
+  if (key == "num_hidden_layers" || key == "n_layer") return of({1, 2, 3});
+  if (key == "num_attention_heads" || key == "n_head") return of({2, 4});
   if (key == "num_key_value_heads") return of({1, 2, 4});
   if (key == "head_dim" || key == "qk_rope_head_dim") return of({2, 4, 6, 8, 10});
   if (key == "num_experts" || key == "n_routed_experts" || key == "num_local_experts") return of({4, 8});
   if (key == "num_experts_per_tok") return of({1, 2, 3});
-  if (key == "max_position_embeddings") return "64";
+  if (key == "max_position_embeddings" || key == "n_positions") return "64";
+  if (key.ends_with("dropout") || key.ends_with("pdrop")) return "0.0";  // another one is refused
   if (key == "rope_theta") return of({1, 100, 10000});
   if (key == "n_group") return of({1, 2});
   if (key == "topk_group" || key == "first_k_dense_replace") return of({1, 1, 2});
@@ -125,9 +126,14 @@ void expect_read_back(const std::shared_ptr<const ModelSpec>& model, PluginRegis
   EXPECT_TRUE(at::equal(logits(trained, vocabulary), logits(read, vocabulary)));
 }
 
+// Families whose plugin has a table for each.
+constexpr const char* kWithTables[] = {
+    "phi3", "gemma", "gemma2", "gemma3_text", "mistral", "ministral3", "granite", "olmo2",   "starcoder2",
+    "phi",  "glm",   "glm4",   "seed_oss",    "cohere2", "ernie4_5",   "gpt2",    "baichuan"};
+
 // A table of the plugin llama has the keys of several types.
 std::vector<FieldInfo> keys_of(PluginRegistry& plugins, const std::string& type) {
-  for (const char* own : {"phi3", "gemma", "gemma2"})
+  for (const char* own : kWithTables)
     if (type == own) return plugins.model(type)->fields;
   return llama::keys_of(type);
 }
@@ -163,8 +169,10 @@ INSTANTIATE_TEST_SUITE_P(Families, RandomConfigs,
                          ::testing::Values("llama", "qwen2", "qwen3", "mixtral", "olmoe", "qwen2_moe",
                                            "qwen3_moe", "deepseek_v2", "deepseek_v3", "kimi_k2",
                                            "glm4_moe_lite", "gpt_oss", "glm4_moe", "minimax_m2",
-                                           "bailing_moe", "phi3", "gemma", "gemma2"),
+                                           "bailing_moe"),
                          [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Tables, RandomConfigs, ::testing::ValuesIn(kWithTables),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace heddle::tests

@@ -84,6 +84,13 @@ struct Rotation {
   bool operator==(const Rotation&) const = default;
 };
 
+// Rotated queries are multiplied by 1 + beta * log(1 + floor(position / length)) (Llama 4, Ministral 3).
+struct QueryScaling {
+  double beta = 0;  // 0: they are not
+  int64_t length = 1;
+  bool operator==(const QueryScaling&) const = default;
+};
+
 // Attention with grouped heads. Modules "self_attn": q_proj, k_proj, v_proj, o_proj, q_norm, k_norm, core;
 // parameter sinks.
 struct Attention {
@@ -95,6 +102,7 @@ struct Attention {
   Norm norm = {};                       // of this kind
   bool qkv_bias = false, output_bias = false;
   bool sinks = false;  // a learned score of each head in its softmax (GPT-OSS)
+  QueryScaling query_scaling = {};
 };
 
 // Multi-head latent attention (DeepSeek-V2, Liu et al. 2024): keys and values are products of one small
@@ -150,7 +158,8 @@ struct Layer {
   double residual_multiplier = 1;  // of what is added to the hidden states (Granite)
 };
 
-// Units "model.embed_tokens", "model.layers.N" and "lm_head" (the last norm, the head and the loss).
+// Units "model.embed_tokens", "model.layers.N" and "lm_head" (the last norm, the head and the loss). Learned
+// positions are the parameter "model.embed_positions.weight" of the first.
 struct Model {
   int64_t vocabulary = 1, width = 1;
   std::vector<Layer> layers;
@@ -161,7 +170,10 @@ struct Model {
   double embedding_multiplier = 1;  // rounded to the dtype of the hidden states, as transformers does
   double logits_multiplier = 1;
   double logits_soft_cap = 0;  // logits become cap * tanh(logit / cap); 0: none
+  int64_t positions = 0;  // so many have a learned vector, which is added to the embedding (GPT-2); 0: none
+  bool normalised_head = false;  // the head computes with weight / |weight| of each row (Baichuan 2)
   double init_std = 0.02;
+  double residual_std = 0;  // of o_proj and down_proj, as GPT-2 scales it by depth; 0: init_std
 };
 
 }  // namespace heddle::decoder

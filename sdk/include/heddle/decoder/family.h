@@ -23,7 +23,8 @@ namespace heddle::decoder {
 struct RotaryKeys {
   double theta = 10000.0;
   RotaryScaling scaling = {};
-  double part = 1.0;  // partial_rotary_factor: the part of each head that is rotated, its first numbers
+  double part = 1.0;      // partial_rotary_factor: the part of each head that is rotated, its first numbers
+  double query_beta = 0;  // llama_4_scaling_beta: see QueryScaling, over the scaling's original positions
   int64_t dim(int64_t head_dim) const {  // as transformers rounds it
     return static_cast<int64_t>(static_cast<double>(head_dim) * part);
   }
@@ -33,8 +34,13 @@ struct RotaryKeys {
 struct RotaryUse {
   std::string model_type;
   int64_t head_dim = 0, max_positions = 0;
-  bool partial = false;  // partial_rotary_factor acts
+  bool partial = false;         // partial_rotary_factor acts
+  bool scaled_queries = false;  // llama_4_scaling_beta of rope_parameters acts
 };
+
+// The words of layer_types.
+inline constexpr const char* kFullAttention = "full_attention";
+inline constexpr const char* kSlidingAttention = "sliding_attention";
 
 // Changes what the keys give. Throws Error{config} at the key: a type that is not built, a missing or
 // impossible factor, a part that is no even number.
@@ -46,6 +52,14 @@ HEDDLE_API void check_rotary(const Node& keys, const RotaryKeys& rotary, int64_t
 HEDDLE_API Node rotary_map(const RotaryKeys& rotary, bool partial);
 HEDDLE_API std::vector<Node::Entry> rotary_entries(const RotaryKeys& rotary, bool partial);
 HEDDLE_API std::vector<FieldInfo> rotary_table(const RotaryKeys& defaults, bool partial);
+
+// The same where layers that slide rotate by another base (Gemma 3): `rotary` is of layers with full
+// attention; rope_local_base_freq, or rope_parameters with a map for each word of layer_types.
+HEDDLE_API void read_rotary_by_type(const Node& keys, RotaryKeys& rotary, RotaryKeys& sliding,
+                                    const RotaryUse& use);
+HEDDLE_API std::vector<Node::Entry> rotary_entries_by_type(const RotaryKeys& rotary,
+                                                           const RotaryKeys& sliding);
+HEDDLE_API std::vector<FieldInfo> rotary_table_by_type(const RotaryKeys& rotary, const RotaryKeys& sliding);
 
 // A family derives its struct from it, and sets its own defaults in the constructor.
 struct HEDDLE_API CommonKeys {
@@ -112,18 +126,49 @@ void add_rms_norm(model::ModelKeys<Keys>& keys) {
              at_least(1e-38));
 }
 
+// What of the rotary embedding acts in a family.
+struct RotaryForm {
+  bool partial = false, scaled_queries = false;
+};
+
 // The keys of the rotary embedding.
 template <class Keys>
-void add_rotary(model::ModelKeys<Keys>& keys, const std::string& model_type, bool partial = false) {
+void add_rotary(model::ModelKeys<Keys>& keys, const std::string& model_type, RotaryForm form = {}) {
   model::KeyGroup<Keys> group;
+  const bool partial = form.partial;
   group.table = rotary_table(Keys().rotary, partial);
-  group.read = [model_type, partial](const Node& given, Keys& out) {
-    const RotaryUse use{model_type, out.head_width(), out.max_position_embeddings, partial};
+  group.read = [model_type, form](const Node& given, Keys& out) {
+    const RotaryUse use{model_type, out.head_width(), out.max_position_embeddings, form.partial,
+                        form.scaled_queries};
     read_rotary(given, out.rotary, use);
     check_rotary(given, out.rotary, use.head_dim);
   };
   group.write = [partial](const Keys& of) { return rotary_entries(of.rotary, partial); };
   keys.group(std::move(group));
+}
+
+// The same of a family whose layers that slide rotate by `Keys::sliding_rotary`.
+template <class Keys>
+void add_rotary_by_type(model::ModelKeys<Keys>& keys, const std::string& model_type) {
+  model::KeyGroup<Keys> group;
+  group.table = rotary_table_by_type(Keys().rotary, Keys().sliding_rotary);
+  group.read = [model_type](const Node& given, Keys& out) {
+    const RotaryUse use{model_type, out.head_width(), out.max_position_embeddings};
+    read_rotary_by_type(given, out.rotary, out.sliding_rotary, use);
+    for (const RotaryKeys* one : {&out.rotary, &out.sliding_rotary}) check_rotary(given, *one, use.head_dim);
+  };
+  group.write = [](const Keys& of) { return rotary_entries_by_type(of.rotary, of.sliding_rotary); };
+  keys.group(std::move(group));
+}
+
+// A key that must be 0, because dropout is not built; `otherwise` is what transformers takes where it is
+// absent, and where that is above 0 the key must be given.
+template <class Keys>
+void add_no_dropout(model::ModelKeys<Keys>& keys, const std::string& key, double Keys::*slot) {
+  keys.field(key, slot, "Dropout is not built: give 0.0.").rule([key, slot](const Keys& given) {
+    if (given.*slot == 0) return std::string();
+    return key + " is " + std::to_string(given.*slot) + ", and dropout is not built: give " + key + ": 0.0";
+  });
 }
 
 // The words of transformers for the activations that are built.
@@ -157,12 +202,17 @@ class HEDDLE_API Files {
   Files& experts(ExpertFiles files);
   // Tensors whose names end so belong to no parameter.
   Files& ignored(std::string ending);
+  // Nor do tensors of this module.
+  Files& ignored_module(std::string module);
+  // A tensor whose name begins so may begin otherwise in files that are read: an older name, or a prefix.
+  Files& otherwise(std::string beginning, std::string instead);
 
   // The number of rows of a parameter of the model.
   using Rows = std::function<int64_t(const std::string& parameter)>;
   // Empty: the tensor of the parameter's name.
   StoredParts parts(const std::string& parameter, std::span<const int64_t> shape, const Rows& rows) const;
   std::string in_files(std::string name) const;  // renamed
+  std::vector<std::string> other_names(const std::string& tensor) const;
   bool ignores(const std::string& tensor) const;
 
  private:
@@ -173,8 +223,8 @@ class HEDDLE_API Files {
     std::vector<std::string> parts;
   };
   std::vector<Joined> joined_;
-  std::vector<std::string> transposed_, ignored_;
-  std::vector<std::pair<std::string, std::string>> renamed_;
+  std::vector<std::string> transposed_, ignored_, ignored_modules_;
+  std::vector<std::pair<std::string, std::string>> renamed_, otherwise_;
   ExpertFiles experts_ = {};
 };
 
@@ -216,6 +266,7 @@ class Family : public IModelFamily {
     ReadModel out;
     out.facts = {of.model_type, given.vocab_size, given.max_position_embeddings, given.stored_dtype()};
     out.model = of.model(given);
+    if (out.model.positions > 0) out.facts.positions_reason = "each position has a learned vector";
     out.files = of.files;
     out.signature = of.keys.signature(given, of.model_type);
     out.config_json = [given](const std::string& dtype) {

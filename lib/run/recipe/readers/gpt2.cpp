@@ -1,0 +1,73 @@
+// The arguments of build_gpt2_model as keys of the family gpt2.
+#include "lib/run/recipe/readers/gpt2.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heddle/config/schema.h"
+
+namespace heddle::recipe {
+namespace {
+
+struct Arguments {
+  std::string target;
+  int64_t vocab_size = 50257, n_positions = 2048, n_embd = 768, n_layer = 12, n_head = 12;
+  std::optional<int64_t> n_ctx, bos_token_id, eos_token_id;
+  std::optional<std::string> attn_implementation;
+  bool check_memory = true;
+};
+
+const ConfigSchema<Arguments>& gpt2_arguments() {
+  const Range<int64_t> size{1, int64_t{1} << 28};
+  static const auto schema =
+      ConfigSchema<Arguments>()
+          .field("_target_", &Arguments::target, "build_gpt2_model.")
+          .field("vocab_size", &Arguments::vocab_size, "Tokens.", size)
+          .field("n_positions", &Arguments::n_positions, "Positions with a vector: the longest sequence.",
+                 size)
+          .field("n_ctx", &Arguments::n_ctx, "Replaces n_positions.", size)
+          .field("n_embd", &Arguments::n_embd, "Width of the hidden states.", size)
+          .field("n_layer", &Arguments::n_layer, "Decoder layers.", size)
+          .field("n_head", &Arguments::n_head, "Heads.", size)
+          .field("bos_token_id", &Arguments::bos_token_id, "Changes nothing.")
+          .field("eos_token_id", &Arguments::eos_token_id, "Changes nothing.")
+          .field("attn_implementation", &Arguments::attn_implementation, "Changes nothing.")
+          .field("check_memory", &Arguments::check_memory,
+                 "Refuse a run that does not fit in this machine's memory; false: start it.");
+  return schema;
+}
+
+}  // namespace
+
+bool builds_gpt2(const Node& section) {
+  const Node* target = section.find("_target_");
+  return target != nullptr && target->kind() == Node::Kind::text &&
+         target->as_text().ends_with("build_gpt2_model");
+}
+
+ModelSection read_built_gpt2(const Node& section, RecipeNotes& notes) {
+  const Arguments given = gpt2_arguments().read(section);
+  std::vector<Node::Entry> keys = {{"model_type", Node::text("gpt2")},
+                                   {"vocab_size", Node::integer(given.vocab_size)},
+                                   {"n_positions", Node::integer(given.n_ctx.value_or(given.n_positions))},
+                                   {"n_embd", Node::integer(given.n_embd)},
+                                   {"n_layer", Node::integer(given.n_layer)},
+                                   {"n_head", Node::integer(given.n_head)},
+                                   {"activation_function", Node::text("gelu")},
+                                   {"scale_residual_init", Node::boolean(false)}};
+  for (const char* dropout : {"resid_pdrop", "embd_pdrop", "attn_pdrop"})
+    keys.emplace_back(dropout, Node::real(0));
+  ModelSection model;
+  model.source = ModelSection::Source::config;
+  model.where = section.where();
+  model.check_memory = given.check_memory;
+  model.config = Node::map(std::move(keys), section.mark(), section.path());
+  notes.warnings.push_back(
+      section.where() +
+      ": build_gpt2_model has a dropout of 0.1, which is not built: the model trains without");
+  return model;
+}
+
+}  // namespace heddle::recipe

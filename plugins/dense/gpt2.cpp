@@ -1,0 +1,116 @@
+// GPT-2: learned positions, layer norms and products with biases, a plain MLP; files hold weights transposed.
+#include <cmath>
+
+#include "families.h"
+#include "heddle/decoder/family.h"
+
+namespace heddle::dense {
+namespace {
+
+struct Gpt2Keys : decoder::CommonKeys {
+  Gpt2Keys() {
+    vocab_size = 50257, hidden_size = 768, num_hidden_layers = 12, num_attention_heads = 12;
+    max_position_embeddings = 1024, rms_norm_eps = 1e-5, tie_word_embeddings = true;
+  }
+  std::optional<int64_t> n_inner;
+  std::string activation_function = "gelu_new";
+  double resid_pdrop = 0.1, embd_pdrop = 0.1, attn_pdrop = 0.1;
+  bool scale_residual_init = true;
+};
+
+void add_sizes(model::ModelKeys<Gpt2Keys>& keys) {
+  using Common = decoder::CommonKeys;
+  keys.field("vocab_size", &Common::vocab_size, "Tokens.", decoder::kSize)
+      .field("n_positions", &Common::max_position_embeddings,
+             "Positions with a vector: the longest sequence.", decoder::kSize)
+      .field("n_embd", &Common::hidden_size, "Width of the hidden states.", decoder::kSize)
+      .field("n_layer", &Common::num_hidden_layers, "Decoder layers.", Range<int64_t>{1, model::kMostLayers})
+      .field("n_head", &Common::num_attention_heads, "Heads.", decoder::kSize)
+      .field("n_inner", &Gpt2Keys::n_inner, "Width of the MLP; null: 4 n_embd.", decoder::kSize)
+      .field("initializer_range", &Common::initializer_range, "Standard deviation of random weights.",
+             at_least(0.0))
+      .field("tie_word_embeddings", &Common::tie_word_embeddings,
+             "The head computes with the embedding's weight.")
+      .field("dtype", &Common::dtype, "Of the stored weights.")
+      .field("torch_dtype", &Common::torch_dtype, "The older name of dtype.");
+}
+
+model::ModelKeys<Gpt2Keys> gpt2_keys() {
+  model::ModelKeys<Gpt2Keys> keys;
+  add_sizes(keys);
+  keys.field("layer_norm_epsilon", &decoder::CommonKeys::rms_norm_eps, "Added under the root of each norm.",
+             at_least(1e-38))
+      .field("activation_function", &Gpt2Keys::activation_function, "Activation of the MLP.",
+             decoder::activation_words())
+      .field("scale_residual_init", &Gpt2Keys::scale_residual_init,
+             "Random weights of attention's output and of the MLP's are divided by the root of 2 n_layer.")
+      .rule([](const Gpt2Keys& given) {
+        if (given.hidden_size % given.num_attention_heads == 0) return std::string();
+        return "n_embd " + std::to_string(given.hidden_size) + " is not a multiple of n_head " +
+               std::to_string(given.num_attention_heads);
+      });
+  decoder::add_no_dropout(keys, "resid_pdrop", &Gpt2Keys::resid_pdrop);
+  decoder::add_no_dropout(keys, "embd_pdrop", &Gpt2Keys::embd_pdrop);
+  decoder::add_no_dropout(keys, "attn_pdrop", &Gpt2Keys::attn_pdrop);
+  keys.only("scale_attn_weights", Node::boolean(true), "Scores without their scale are refused.");
+  for (const char* key :
+       {"scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention"})
+    keys.only(key, Node::boolean(false), "Refused when true.");
+  for (const char* key : {"summary_type", "summary_use_proj", "summary_activation", "summary_first_dropout",
+                          "summary_proj_to_labels"})
+    keys.unused(key, "Of other tasks.");
+  keys.unused("n_ctx", "An older name of n_positions.").unused("pad_token_id", "No row is the padding's.");
+  return keys.only("quantization_config", Node(), "Quantised weights are refused.");
+}
+
+decoder::Model gpt2_model(const Gpt2Keys& keys) {
+  decoder::Attention attention = keys.attention();
+  attention.rotation = {};
+  attention.qkv_bias = attention.output_bias = true;
+  decoder::Mlp mlp{keys.n_inner.value_or(4 * keys.hidden_size), false,
+                   decoder::activation_of(keys.activation_function), true};
+  const decoder::Norm norm{decoder::Norm::Kind::layer, keys.rms_norm_eps, true};
+  decoder::Model model = keys.model();
+  model.last_norm = norm;
+  model.positions = keys.max_position_embeddings;
+  if (keys.scale_residual_init)
+    model.residual_std =
+        keys.initializer_range / std::sqrt(2.0 * static_cast<double>(keys.num_hidden_layers));
+  model.layers.assign(static_cast<size_t>(keys.num_hidden_layers), {attention, mlp, norm});
+  return model;
+}
+
+decoder::Files gpt2_files() {
+  return decoder::Files()
+      .joined("attn.c_attn", {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"})
+      .transposed("attn.c_attn")
+      .transposed("self_attn.o_proj")
+      .transposed("mlp.up_proj")
+      .transposed("mlp.down_proj")
+      .renamed("self_attn.o_proj", "attn.c_proj")
+      .renamed("mlp.up_proj", "mlp.c_fc")
+      .renamed("mlp.down_proj", "mlp.c_proj")
+      .renamed("input_layernorm", "ln_1")
+      .renamed("post_attention_layernorm", "ln_2")
+      .renamed("model.embed_tokens", "transformer.wte")
+      .renamed("model.embed_positions", "transformer.wpe")
+      .renamed("model.norm", "transformer.ln_f")
+      .renamed("model.layers", "transformer.h")
+      .otherwise("transformer.", "")  // files of before 2023
+      .ignored(".attn.bias")          // masks
+      .ignored(".attn.masked_bias");
+}
+
+const decoder::Description<Gpt2Keys>& gpt2() {
+  static const decoder::Description<Gpt2Keys> kGpt2 = {"gpt2", "GPT2LMHeadModel", gpt2_keys(), gpt2_model,
+                                                       gpt2_files()};
+  return kGpt2;
+}
+
+}  // namespace
+
+void offer_gpt2(Offer& plugin) {
+  plugin.model<decoder::Family<gpt2>>("gpt2", gpt2().keys);
+}
+
+}  // namespace heddle::dense

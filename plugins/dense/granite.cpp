@@ -1,0 +1,56 @@
+// Granite: Llama with four multipliers.
+#include "families.h"
+#include "heddle/decoder/family.h"
+
+namespace heddle::dense {
+namespace {
+
+struct GraniteKeys : decoder::CommonKeys {
+  std::string hidden_act = "silu";
+  bool attention_bias = false, mlp_bias = false;
+  double embedding_multiplier = 1, logits_scaling = 1, residual_multiplier = 1, attention_multiplier = 1;
+};
+
+model::ModelKeys<GraniteKeys> granite_keys() {
+  auto keys = decoder::common_keys<GraniteKeys>();
+  decoder::add_rms_norm(keys);
+  decoder::add_rotary(keys, "granite");
+  keys.field("hidden_act", &GraniteKeys::hidden_act, "Activation of the MLP.", decoder::activation_words())
+      .field("attention_bias", &GraniteKeys::attention_bias, "Biases of q, k, v and o.")
+      .field("mlp_bias", &GraniteKeys::mlp_bias, "Biases of the MLP.")
+      .field("embedding_multiplier", &GraniteKeys::embedding_multiplier, "Of the embeddings.")
+      .field("logits_scaling", &GraniteKeys::logits_scaling, "Logits are divided by it.", at_least(1e-30))
+      .field("residual_multiplier", &GraniteKeys::residual_multiplier, "Of what attention and MLP add.")
+      .field("attention_multiplier", &GraniteKeys::attention_multiplier,
+             "Of the scores, in place of the root of a head's width.", at_least(1e-30))
+      .only("attention_dropout", Node::real(0), "Dropout is refused.");
+  return keys;
+}
+
+decoder::Model granite_model(const GraniteKeys& keys) {
+  decoder::Attention attention = keys.attention();
+  attention.qkv_bias = attention.output_bias = keys.attention_bias;
+  attention.options.scale = keys.attention_multiplier;
+  decoder::Layer layer{attention, keys.mlp(decoder::activation_of(keys.hidden_act)), keys.norm()};
+  std::get<decoder::Mlp>(layer.feed_forward).bias = keys.mlp_bias;
+  layer.residual_multiplier = keys.residual_multiplier;
+  decoder::Model model = keys.model();
+  model.embedding_multiplier = keys.embedding_multiplier;
+  model.logits_multiplier = 1 / keys.logits_scaling;
+  model.layers.assign(static_cast<size_t>(keys.num_hidden_layers), layer);
+  return model;
+}
+
+const decoder::Description<GraniteKeys>& granite() {
+  static const decoder::Description<GraniteKeys> kGranite = {"granite", "GraniteForCausalLM", granite_keys(),
+                                                             granite_model};
+  return kGranite;
+}
+
+}  // namespace
+
+void offer_granite(Offer& plugin) {
+  plugin.model<decoder::Family<granite>>("granite", granite().keys);
+}
+
+}  // namespace heddle::dense

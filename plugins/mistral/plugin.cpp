@@ -1,0 +1,94 @@
+// Mistral: Llama with a window of all layers and heads of any width; Ministral 3: the same with queries that
+// grow with their position; Mistral 3: the text of the models with images.
+#include "heddle/decoder/text_family.h"
+#include "heddle/sdk.h"
+
+namespace heddle::mistral {
+namespace {
+
+struct Keys : decoder::CommonKeys {
+  std::string hidden_act = "silu";
+  std::optional<int64_t> sliding_window;
+};
+
+struct MistralKeys : Keys {
+  MistralKeys() {
+    intermediate_size = 14336, num_key_value_heads = 8, max_position_embeddings = 131072;
+    sliding_window = 4096;
+  }
+};
+
+struct Ministral3Keys : Keys {
+  Ministral3Keys() {
+    vocab_size = 131072, intermediate_size = 14336, num_hidden_layers = 34, num_key_value_heads = 8;
+    head_dim = 128, max_position_embeddings = 262144, rms_norm_eps = 1e-5, pad_token_id = kPadding;
+    rotary = {.theta = 1e6, .query_beta = 0.1};
+    rotary.scaling.kind = RotaryScaling::Kind::yarn;
+    rotary.scaling.factor = 16, rotary.scaling.original_positions = 16384;
+    rotary.scaling.mscale = rotary.scaling.mscale_all_dim = 1;
+  }
+  static constexpr int64_t kPadding = 11;
+};
+
+template <class Own>
+model::ModelKeys<Own> keys_of(const std::string& model_type, decoder::RotaryForm rotary) {
+  auto keys = decoder::common_keys<Own>();
+  decoder::add_head_dim(keys);
+  decoder::add_rms_norm(keys);
+  decoder::add_rotary(keys, model_type, rotary);
+  keys.field("hidden_act", &Keys::hidden_act, "Activation of the MLP.", decoder::activation_words())
+      .field("sliding_window", &Keys::sliding_window,
+             "A token sees itself and those less than so many before it; null: all before it.",
+             decoder::kSize)
+      .only("attention_dropout", Node::real(0), "Dropout is refused.");
+  return keys;
+}
+
+template <class Own>
+decoder::Model model_of(const Own& keys) {
+  decoder::Attention attention = keys.attention();
+  attention.options.window = keys.sliding_window.value_or(0);
+  decoder::Model model = keys.model();
+  model.layers.assign(static_cast<size_t>(keys.num_hidden_layers),
+                      {attention, keys.mlp(decoder::activation_of(keys.hidden_act)), keys.norm()});
+  return model;
+}
+
+// As a part of a model with images the text has a prefix, of two ages.
+decoder::Files files() {
+  return decoder::Files()
+      .otherwise("model.", "language_model.model.")
+      .otherwise("model.", "model.language_model.")
+      .otherwise("lm_head.", "language_model.lm_head.")
+      .ignored_module("vision_tower")
+      .ignored_module("multi_modal_projector");
+}
+
+const decoder::Description<MistralKeys>& mistral() {
+  static const decoder::Description<MistralKeys> kMistral = {
+      "mistral", "MistralForCausalLM", keys_of<MistralKeys>("mistral", {}), model_of<MistralKeys>, files()};
+  return kMistral;
+}
+
+const decoder::Description<Ministral3Keys>& ministral3() {
+  static const decoder::Description<Ministral3Keys> kMinistral3 = {
+      "ministral3", "Ministral3ForCausalLM",
+      keys_of<Ministral3Keys>("ministral3", {.scaled_queries = true}).then([](Ministral3Keys& given) {
+        if (given.pad_token_id == Ministral3Keys::kPadding && given.vocab_size <= Ministral3Keys::kPadding)
+          given.pad_token_id.reset();  // the default, in a smaller vocabulary
+      }),
+      model_of<Ministral3Keys>, files()};
+  return kMinistral3;
+}
+
+}  // namespace
+}  // namespace heddle::mistral
+
+HEDDLE_PLUGIN("mistral", "0.1.0", "model mistral", "model ministral3", "model mistral3") {
+  using namespace heddle::mistral;
+  namespace decoder = heddle::decoder;
+  plugin.model<decoder::Family<mistral>>("mistral", mistral().keys);
+  plugin.model<decoder::Family<ministral3>>("ministral3", ministral3().keys);
+  using Text = decoder::TextFamily<mistral, ministral3>;
+  plugin.model<Text>("mistral3", Text::table());
+}

@@ -1,0 +1,44 @@
+// The text of a model of text and images.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/decoder/family.h"
+
+namespace heddle::decoder {
+
+// text_config, with the tie_word_embeddings of the whole model where that is given; without text_config the
+// keys themselves. Throws Error{config} for a text_config that is no map.
+HEDDLE_API Node text_keys(const Node& keys);
+HEDDLE_API std::vector<FieldInfo> text_table(std::span<const std::string> types);
+[[noreturn]] HEDDLE_API void refuse_text(const Node& keys, std::span<const std::string> types);
+
+// One of these families, by the model_type in `text_config`; the first where it is absent. Weights of other
+// parts are passed over (Files::ignored_module), and what is trained is exported as a model of text. For
+// Offer::model: plugin.model<TextFamily<a, b>>("name", TextFamily<a, b>::table()).
+template <auto... descriptions>
+class TextFamily : public IModelFamily {
+ public:
+  std::unique_ptr<ModelSpec> read(const Node& keys, UnknownKeys unknown) const override {
+    const Node text = text_keys(keys);
+    const std::string type = model::text_or(text, "model_type", types()[0]);
+    std::unique_ptr<ModelSpec> out;
+    const auto read_if = [&]<auto description>(const Family<description>& family) {
+      if (type == description().model_type) out = family.read(text, unknown);
+    };
+    (read_if(Family<descriptions>()), ...);
+    if (out == nullptr) refuse_text(text, types());
+    return out;
+  }
+  static std::vector<FieldInfo> table() { return text_table(types()); }
+
+ private:
+  static std::vector<std::string> types() { return {descriptions().model_type...}; }
+};
+
+}  // namespace heddle::decoder
