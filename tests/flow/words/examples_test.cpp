@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <sstream>
 
 #include "flow/stops/started.h"
 #include "flow/training_files.h"
@@ -21,10 +23,15 @@ class ExamplesOfEachKind : public ::testing::Test {
   ExamplesOfEachKind() {
     fs::copy(HEDDLE_SOURCE_DIR "/examples", files_.path("examples"), fs::copy_options::recursive);
     fs::create_directories(files_.path("build/quickstart"));
-    for (const char* name : {"train.bin", "validation.bin"})
-      fs::copy(files_.path("train.bin"), files_.path("build/quickstart/" + std::string(name)));
+    std::string book;
+    while (book.size() < 2'100'000)
+      book += read_text(files_.path("text.txt"));  // 1,000 steps of the quickstart
+    files_.write("book.txt", book);
+    const std::string tokens = files_.path("build/quickstart/train.bin");
+    EXPECT_EQ(heddle({"data", files_.path("book.txt"), "--out", tokens}).status, 0);
+    fs::copy(files_.path("train.bin"), files_.path("build/quickstart/validation.bin"));
     std::ofstream lengths(files_.path("build/quickstart/train.lengths"));
-    std::ifstream text(files_.path("text.txt"));
+    std::istringstream text(book);
     for (std::string line; std::getline(text, line);) lengths << line.size() + (text.eof() ? 0 : 1) << "\n";
     const Outcome made = shell("python3 " HEDDLE_SOURCE_DIR "/scripts/example_texts " +
                                files_.path("text.txt") + " " + files_.path("build/quickstart/texts"));
@@ -53,15 +60,44 @@ TEST_F(ExamplesOfEachKind, AreCheckedOnTheFilesOfTheQuickstart) {
   const Outcome run = heddle({"train", example("quickstart"), "--step_scheduler.max_steps", "1",
                               "--step_scheduler.ckpt_every_steps", "1", "--lr_scheduler", "none"});
   ASSERT_EQ(run.status, 0) << run.error;
-  Words words = {"check"};
-  for (const auto& entry : fs::recursive_directory_iterator(files_.path("examples")))
-    if (entry.path().extension() == ".yaml" && entry.path().stem() != "finetune")
-      words.push_back(entry.path().string());
-  ASSERT_GE(words.size(), 23u);
-  const Outcome outcome =
-      heddle(plus(words, {"--world-size", "4", "--step_scheduler.global_batch_size", "8",
-                          "--step_scheduler.local_batch_size", "2", "--step_scheduler.max_steps", "10"}));
+  // Each says in its comment on how many ranks it runs.
+  std::map<std::string, Words> checks;
+  for (const auto& entry : fs::recursive_directory_iterator(files_.path("examples"))) {
+    if (entry.path().extension() != ".yaml" || entry.path().stem() == "finetune") continue;
+    const std::string text = read_text(entry.path()), word = "--nproc-per-node ";
+    const size_t at = text.find(word);
+    checks[at == text.npos ? "1" : text.substr(at + word.size(), 1)].push_back(entry.path().string());
+  }
+  EXPECT_THAT(checks, ::testing::SizeIs(3));
+  EXPECT_GE(checks["2"].size(), 15u);
+  for (const auto& [ranks, files] : checks) {
+    const Outcome outcome = heddle(plus(plus({"check"}, files), {"--world-size", ranks}));
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+  }
+}
+
+TEST_F(ExamplesOfEachKind, AndTheFirstPageHold) {
+  const std::string page = read_text(HEDDLE_SOURCE_DIR "/README.md");
+  const size_t from = page.find("```yaml\n") + 8;
+  files_.write("first.yaml", page.substr(from, page.find("```", from) - from));
+  const Words words = {
+      "check", files_.path("first.yaml"), "--dataset.file_pattern", files_.path("train.bin"), "--world-size",
+      "2"};
+  const Outcome outcome = heddle(words);
   EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("parameters: 381.60 K\n"));
+  EXPECT_THAT(page, HasSubstr("model   llama, 381.60 K parameters, float32, random weights\n"));
+  // The figures of the first page are those of the results.
+  const std::string results = read_text(HEDDLE_SOURCE_DIR "/bench/RESULTS.md");
+  const size_t figures = page.find("## Figures"), end = page.find("## What works");
+  std::istringstream cells(page.substr(figures, end - figures));
+  int found = 0;
+  for (std::string cell; std::getline(cells, cell, '|');) {
+    if (!cell.ends_with(" ms ") && !cell.ends_with(" us ") && !cell.ends_with(" s ")) continue;
+    EXPECT_THAT(results, HasSubstr("|" + cell.substr(0, cell.rfind(' ', cell.size() - 2)) + " |"));
+    ++found;
+  }
+  EXPECT_EQ(found, 10);
 }
 
 }  // namespace

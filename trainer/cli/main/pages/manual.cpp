@@ -11,11 +11,11 @@
 namespace heddle::cli {
 namespace {
 
-struct Row {
+struct ManualRow {
   std::string_view name, text;
 };
 
-constexpr std::array<Row, 5> kStatus = {{
+constexpr std::array<ManualRow, 5> kStatus = {{
     {"0", "Done."},
     {"1", "The run failed."},
     {"2", "The request is wrong: usage, configuration, plugin or input file."},
@@ -23,7 +23,7 @@ constexpr std::array<Row, 5> kStatus = {{
     {"143", "A run was ended with SIGTERM, after it saved."},
 }};
 
-constexpr std::array<Row, 7> kEnvironment = {{
+constexpr std::array<ManualRow, 7> kEnvironment = {{
     {"HEDDLE_TORCH", "The directory of an installed torch 2.11.0 package whose LibTorch is used."},
     {"HEDDLE_PLUGIN_PATH",
      "Directories to look for plugins in, separated by colons, before those beside the program."},
@@ -37,7 +37,7 @@ constexpr std::array<Row, 7> kEnvironment = {{
     {"HF_HOME, HF_HUB_CACHE", "The Hugging Face cache in which names of the hub are looked for."},
 }};
 
-constexpr std::array<Row, 4> kFiles = {{
+constexpr std::array<ManualRow, 4> kFiles = {{
     {"training.jsonl, validation.jsonl",
      "Metrics of a run, one JSON object a line, in checkpoint.checkpoint_dir."},
     {"loss.svg", "A picture of the loss, beside them."},
@@ -106,9 +106,9 @@ void manual_command(std::ostream& out, const CommandRow& command) {
 }
 
 template <size_t count>
-void manual_rows(std::ostream& out, const char* section, const std::array<Row, count>& rows) {
+void manual_rows(std::ostream& out, const char* section, const std::array<ManualRow, count>& rows) {
   out << ".SH " << section << "\n";
-  for (const Row& row : rows) out << ".TP\n" << bold(row.name) << "\n" << roff(row.text) << "\n";
+  for (const ManualRow& row : rows) out << ".TP\n" << bold(row.name) << "\n" << roff(row.text) << "\n";
 }
 
 }  // namespace
@@ -129,7 +129,7 @@ std::string manual_page(const CommandTable& table) {
   out << ".SH OVERRIDES\n"
       << bold("--") << italic("SECTION.KEY VALUE") << " or " << bold("--") << italic("SECTION.KEY=VALUE")
       << " overrides one value of the configuration. The value is read as YAML, so quote what YAML takes as "
-      << "its own: " << roff("--peft.target_modules \"'*.q_proj'\"") << ". " << bold("none")
+      << "its own: " << roff("--peft.target_modules \"'*_proj'\"") << ". " << bold("none")
       << " is null. Sections: " << roff(text::join(override_words())) << " and those of plugins.\n";
   manual_rows(out, "EXIT STATUS", kStatus);
   manual_rows(out, "ENVIRONMENT", kEnvironment);
