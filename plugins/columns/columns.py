@@ -32,6 +32,9 @@ def plan(arguments, tools):
         found = {name: row[column] for name, column in mapping.items() if column in row}
         if len(found) < 2:
             raise ValueError(f"has none of the columns {', '.join(sorted(set(mapping.values()) - set(row)))} of column_mapping")
+        for name, column in mapping.items():
+            if column not in row:
+                tools.note(f"have no column {column!r}, which column_mapping names as the {name}: they go without")
         return found.get("context"), found.get("question"), tools.text(found, "answer")
 
     def pair(row):

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # The packaged tree, moved to another place, checks and trains with a LibTorch that HEDDLE_TORCH names.
-# Arguments: SOURCE BUILD TORCH.
+# Arguments: SOURCE BUILD TORCH DIST. A wheel and a Debian package of the tree are left in DIST.
 . "$(dirname "$0")/common.sh"
-source=$1 build=$2 torch=$3
+source=$1 build=$2 torch=$3 dist=$4
 
 say "packages the build"
-"$source/scripts/package" --build "$build" --out "$outside/here/heddle" | tee "$outside/out"
+"$source/scripts/package" --build "$build" --out "$outside/here/heddle" --wheel $(! command -v dpkg-deb >/dev/null || echo --deb) | tee "$outside/out"
 expect "MiB" "$outside/out"
-mkdir -p "$outside/far away"
+rm -rf "$dist" && mkdir -p "$dist" "$outside/far away"
+mv "$outside"/here/heddle[-_]* "$dist"
 mv "$outside/here/heddle" "$outside/far away/heddle"
 tree="$outside/far away/heddle"
 bytes=$(du -sb "$tree" | cut -f1)

@@ -9,6 +9,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "lib/run/recipe/section_names.h"
+#include "trainer/cli/main/pages/pages.h"
 #include "trainer/cli/main/plugin_arguments.h"
 #include "trainer/cli/main/schedule_arguments.h"
 #include "trainer/cli/main/text_options.h"
@@ -16,9 +17,6 @@
 
 namespace heddle::cli {
 namespace {
-
-const std::vector<std::string> kCommands = {"train",   "check",    "plugins", "data", "generate",
-                                            "convert", "schedule", "prepare", "plan"};
 
 constexpr const char* kOverrides =
     "--SECTION.KEY VALUE overrides one value of the configuration: --distributed.tp_size 2, --lr_scheduler "
@@ -35,6 +33,7 @@ struct Parsed {
   ScheduleCommand schedule;
   PrepareCommand prepare;
   ShowCommand show;
+  PagesAsked pages;
   std::string only;
   bool json = false;
 };
@@ -51,8 +50,10 @@ void add_train(CLI::App& app, Parsed& parsed) {
                    "Times to start all local ranks again when one is lost; they resume from the newest "
                    "checkpoint (default 0)")
       ->check(CLI::Range(0, 1 << 24));
-  command->add_option("--metrics", parsed.train.metrics,
-                      "Metrics file (default: training.jsonl in checkpoint.checkpoint_dir)");
+  command
+      ->add_option("--metrics", parsed.train.metrics,
+                   "Metrics file (default: training.jsonl in checkpoint.checkpoint_dir)")
+      ->option_text("FILE");
   command
       ->add_option("--peak-flops", parsed.train.peak_flops,
                    "Operations a second of a rank's device at best, for MFU, such as 989e12 (default: of a "
@@ -169,10 +170,7 @@ Error usage_error(const CLI::App& app, const std::vector<std::string>& words, co
     return Error(ErrorCode::usage, name, what,
                  nearest.empty() ? "run: " + name + " --help" : "did you mean '" + nearest + "'?");
   }
-  const std::string nearest = text::nearest(words[0], kCommands);
-  return Error(ErrorCode::usage, "heddle",
-               "unknown command '" + text::excerpt(words[0]) + "'; there are: " + text::join(kCommands),
-               nearest.empty() ? "run: heddle --help" : "did you mean '" + nearest + "'?");
+  return unknown_command(app, words[0]);
 }
 
 Command command_of(const CLI::App& app, Parsed parsed, std::vector<Override> overrides) {
@@ -193,18 +191,9 @@ Command command_of(const CLI::App& app, Parsed parsed, std::vector<Override> ove
               "heddle train and heddle check are; see heddle --help");
 }
 
-}  // namespace
-
-std::variant<Answer, Command> parse(std::span<const std::string> given) {
-  std::vector<std::string> words(given.begin(), given.end());
-  const bool is_show = words.size() > 1 && words[0] == "data" && words[1] == "show";
-  std::vector<Override> overrides;
-  if (!words.empty() && (words[0] == "train" || words[0] == "check" || words[0] == "prepare"))
-    overrides = take_overrides(words);
-
-  CLI::App app("heddle trains large language models in parallel; strategies are plugins found by name.",
-               "heddle");
-  Parsed parsed;
+// All commands and their options. `heddle data` has files where a command may be, so `data show` is declared
+// instead of it.
+void declare(CLI::App& app, Parsed& parsed, bool is_show) {
   app.require_subcommand(1);
   app.set_version_flag("--version", version_text);
   add_train(app, parsed);
@@ -219,6 +208,32 @@ std::variant<Answer, Command> parse(std::span<const std::string> given) {
   add_convert(app, parsed);
   add_schedule(app, parsed.schedule);
   add_later(app);
+  add_pages(app, parsed.pages);
+}
+
+constexpr const char* kAbout =
+    "heddle trains large language models in parallel; strategies are plugins found by name.";
+
+Answer answer_pages(const PagesAsked& asked) {
+  Parsed ignored, ignored_show;
+  CLI::App app(kAbout, "heddle"), with_show(kAbout, "heddle");
+  declare(app, ignored, false);
+  declare(with_show, ignored_show, true);
+  return {page(asked, app, with_show, kOverrides)};
+}
+
+}  // namespace
+
+std::variant<Answer, Command> parse(std::span<const std::string> given) {
+  std::vector<std::string> words(given.begin(), given.end());
+  const bool is_show = words.size() > 1 && words[0] == "data" && words[1] == "show";
+  std::vector<Override> overrides;
+  if (!words.empty() && (words[0] == "train" || words[0] == "check" || words[0] == "prepare"))
+    overrides = take_overrides(words);
+
+  CLI::App app(kAbout, "heddle");
+  Parsed parsed;
+  declare(app, parsed, is_show);
   try {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
   } catch (const CLI::CallForHelp&) {
@@ -230,6 +245,7 @@ std::variant<Answer, Command> parse(std::span<const std::string> given) {
   } catch (const CLI::ParseError& error) {
     throw usage_error(app, words, complaint(error));
   }
+  if (parsed.pages.is_asked) return answer_pages(parsed.pages);
   return command_of(app, std::move(parsed), std::move(overrides));
 }
 

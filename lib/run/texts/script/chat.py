@@ -1,5 +1,7 @@
 """From conversations to samples, as AutoModel's format_chat_template makes them."""
 
+import re
+
 from chat_template import TemplateFault
 from faults import Fault
 from labels import runs
@@ -11,6 +13,8 @@ REWRITES = ("Cannot build an answer-only loss mask from conversation prefixes: r
             "precede the last user turn), so prefix-length arithmetic would mislabel supervised tokens. Provide a chat "
             "template that wraps assistant turns in {{% generation %}}...{{% endgeneration %}} so the tokenizer "
             "returns the assistant mask directly.")
+
+TOOLS = re.compile(r"\btools\b")
 
 
 class Chat:
@@ -76,16 +80,25 @@ class Chat:
         if reasons and "reasoning_content" not in self.template.text:
             self.warn("Assistant messages include `reasoning_content`, but the active chat template does not reference "
                       "`reasoning_content`. Those reasoning traces may be dropped from training data.")
+        self.warn_of_dropped(messages, tools)
         planned.reasons = reasons if self.mask_reasoning else []
         if self.template.generation or not self.answer_only:
             return planned
         planned.turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
         if not planned.turns:
-            raise Fault("At least one assistant message is required when answer_only_loss_mask=True")
+            raise Fault("the conversation has no message of the assistant, so nothing of it is trained on")
         for count in sorted({count for turn in planned.turns for count in (turn, turn + 1)} - {len(messages)}):
             planned.prefixes[count] = len(planned.texts)
             planned.texts.append(self.render(messages[:count], tools)[0])
         return planned
+
+    def warn_of_dropped(self, messages, tools):
+        """What a conversation has and its template never names."""
+        if any(message.get("tool_calls") for message in messages) and "tool_calls" not in self.template.text:
+            self.warn("messages have `tool_calls`, and the chat template does not name them: the calls are not in the "
+                      "samples; dataset.chat_template gives another template")
+        if tools and not TOOLS.search(self.template.text):
+            self.warn("rows have `tools`, and the chat template does not name them: they are not in the samples")
 
     def finish(self, group, made):
         """Appends the samples of `group` to `made`; self.lengths: their tokens before they were cut."""

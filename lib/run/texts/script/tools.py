@@ -58,7 +58,10 @@ class Tools:
             raise Fault("Tokenizer lacks a usable chat template (chat_template/apply_chat_template)",
                         "dataset.chat_template", "give one, as a text or a file", "config")
         self.tokenizer.fill_pad()
-        date = datetime.date.fromisoformat(self.job["date"])
+        try:
+            date = datetime.date.fromisoformat(self.job["date"])
+        except ValueError:
+            raise Fault(f"{self.job['date']!r} is not a date", "dataset.date", "write YYYY-MM-DD", "config") from None
         template = ChatTemplate(templates, self.tokenizer.named(), date)
         self.facts.update(template_sha256=hashlib.sha256(template.text.encode("utf-8", "replace")).hexdigest(),
                           template_asks_for_date=template.date)
@@ -101,7 +104,8 @@ class Tools:
 
     def named(self, split, columns, skipped):
         if split is None:
-            raise splits.fault("names no split of the data set", f"one of {sorted(self.job['files'])}")
+            names = sorted(name for name in self.job["files"] if name) or ["train"]
+            raise splits.fault("this data set needs a split", f"set dataset.split: {' or '.join(names)}")
         parts, files = [], self.job["files"]
         for part in splits.parse(split):
             if part.name not in files and "" not in files:

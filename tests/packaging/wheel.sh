@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# The wheel, installed into a fresh virtual environment beside torch: the program runs from PATH, its CMake files are
+# found, its record holds. Arguments: DIST TORCH.
+. "$(dirname "$0")/common.sh"
+dist=$1 torch=$2
+wheel=$(echo "$dist"/heddle-*.whl)
+[ -e "$wheel" ] || fail "there is no wheel in $dist"
+
+say "the wheel's record names each file with its hash"
+python3 - "$wheel" <<'END'
+import base64, csv, hashlib, io, sys, zipfile
+wheel = zipfile.ZipFile(sys.argv[1])
+names = set(wheel.namelist())
+record = next(name for name in names if name.endswith(".dist-info/RECORD"))
+rows = list(csv.reader(io.StringIO(wheel.read(record).decode())))
+assert {row[0] for row in rows} == names and len(rows) == len(names), "names"
+for name, digest, size in rows:
+    if name != record:
+        data = wheel.read(name)
+        assert digest == "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode(), name
+        assert int(size) == len(data), name
+END
+
+say "a fresh environment that has torch"
+venv="$outside/a venv"
+python3 -m venv --without-pip "$venv"
+site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+dirname "$torch" >"$site/torch.pth"
+python3 -m pip --python "$venv/bin/python" install --quiet --disable-pip-version-check --no-index --no-deps "$wheel"
+clean() { env -i PATH="$venv/bin:/usr/bin:/bin" HOME="$outside" OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= "$@"; }
+cd "$outside"
+clean heddle --version | tee out
+expect "LibTorch 2.11.0" out
+expect "in $torch/lib" out
+clean heddle help train >out
+expect "--nproc-per-node" out
+for file in man/man1/heddle.1 bash-completion/completions/heddle zsh/site-functions/_heddle fish/vendor_completions.d/heddle.fish; do
+  [ -e "$venv/share/$file" ] || fail "share/$file is not installed"
+done
+
+say "it checks and trains two steps on two ranks"
+tree=$(clean python -c 'import heddle; print(heddle.prefix)')
+clean heddle plugins list >out
+expect "searched: $tree/lib/plugins" out
+clean heddle data "$tree/examples/fsdp2.yaml" --out train.bin
+run=("$tree/examples/fsdp2.yaml" --dataset.file_pattern "$outside/train.bin" --dataset.seq_len 16
+  --step_scheduler.max_steps 2 --lr_scheduler none --checkpoint.checkpoint_dir "$outside/run")
+clean heddle train "${run[@]}" --nproc-per-node 2
+[ "$(wc -l <run/training.jsonl)" -eq 2 ] || fail "two steps were asked for"
+
+say "a plugin's project finds the SDK of it"
+clean heddle plugins new mine >/dev/null
+HEDDLE_TORCH=$torch "${CMAKE_COMMAND:-cmake}" -S mine -B built -DCMAKE_PREFIX_PATH="$tree" >out 2>&1 || { cat out; fail "it does not configure"; }
+grep -E '^(Heddle|HeddleSdk)_DIR:PATH=' built/CMakeCache.txt | tee out
+expect "=$tree/lib/cmake/Heddle" out
+
+say "it goes away whole"
+python3 -m pip --python "$venv/bin/python" uninstall --quiet --yes --disable-pip-version-check heddle
+[ ! -e "$venv/bin/heddle" ] && [ ! -e "$site/heddle/bin" ] || fail "files are left"

@@ -1,0 +1,142 @@
+// The manual page of the program: the commands from their table, then what all of them share.
+#include "trainer/cli/main/pages/manual.h"
+
+#include <array>
+#include <sstream>
+#include <string_view>
+
+#include "heddle/base/text.h"
+#include "heddle/base/version.h"
+
+namespace heddle::cli {
+namespace {
+
+struct ManualRow {
+  std::string_view name, text;
+};
+
+constexpr std::array<ManualRow, 5> kStatus = {{
+    {"0", "Done."},
+    {"1", "The run failed."},
+    {"2", "The request is wrong: usage, configuration, plugin or input file."},
+    {"130", "A run was ended with Ctrl-C, after it saved."},
+    {"143", "A run was ended with SIGTERM, after it saved."},
+}};
+
+constexpr std::array<ManualRow, 7> kEnvironment = {{
+    {"HEDDLE_TORCH", "The directory of an installed torch 2.11.0 package whose LibTorch is used."},
+    {"HEDDLE_PLUGIN_PATH",
+     "Directories to look for plugins in, separated by colons, before those beside the program."},
+    {"HEDDLE_DATA",
+     "The directory where samples prepared from texts are looked for and made first (default: data in "
+     "checkpoint.checkpoint_dir)."},
+    {"HEDDLE_PYTHON", "The Python that prepares texts (default: python3); it needs tokenizers and jinja2."},
+    {"HEDDLE_SHM", "0: the ranks of one machine talk over Gloo instead of shared memory."},
+    {"RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT",
+     "A launcher's words to a rank, as torchrun sets them; those of Slurm and Open MPI are read too."},
+    {"HF_HOME, HF_HUB_CACHE", "The Hugging Face cache in which names of the hub are looked for."},
+}};
+
+constexpr std::array<ManualRow, 4> kFiles = {{
+    {"training.jsonl, validation.jsonl",
+     "Metrics of a run, one JSON object a line, in checkpoint.checkpoint_dir."},
+    {"loss.svg", "A picture of the loss, beside them."},
+    {"config.yaml", "The resolved configuration, in each checkpoint."},
+    {"NAME.samples", "Samples that heddle prepare made of texts."},
+}};
+
+// A text as roff shows it: dashes that can be copied, no control lines.
+std::string roff(std::string_view words) {
+  std::string out;
+  if (words.starts_with('.') || words.starts_with('\'')) out = "\\&";
+  for (const char letter : words) {
+    if (letter == '\\')
+      out += "\\e";
+    else if (letter == '-')
+      out += "\\-";
+    else if (letter == '\'')
+      out += "\\(aq";
+    else
+      out += letter == '\n' ? ' ' : letter;
+  }
+  return out;
+}
+
+std::string bold(std::string_view words) {
+  return "\\fB" + roff(words) + "\\fR";
+}
+
+std::string italic(std::string_view words) {
+  return "\\fI" + roff(words) + "\\fR";
+}
+
+void manual_option(std::ostream& out, const OptionRow& option) {
+  out << ".TP\n";
+  const char* between = "";
+  for (const std::string& name : option.names) {
+    out << between << (name.starts_with('-') ? bold(name) : italic(name));
+    between = ", ";
+  }
+  if (!option.value.empty() && option.names[0].starts_with('-')) out << " " << italic(option.value);
+  out << "\n" << roff(option.help) << ".\n";
+  if (option.kind == ValueKind::choice && option.value.find('|') == std::string::npos)
+    out << "One of: " << roff(text::join(option.choices)) << ".\n";
+}
+
+void manual_synopsis(std::ostream& out, const CommandRow& command) {
+  out << ".PP\n" << bold("heddle " + command.name);
+  if (command.arguments.empty() && !command.below.empty()) out << " " << italic("COMMAND");
+  for (const OptionRow& argument : command.arguments)
+    out << (argument.is_required ? " " : " [") << italic(argument.value) << (argument.is_list ? "..." : "")
+        << (argument.is_required ? "" : "]");
+  for (const OptionRow& option : command.options)
+    if (option.is_required && !option.value.empty())
+      out << " " << bold(option.names.back()) << " " << italic(option.value);
+  out << " [" << italic("OPTION") << "]...";
+  if (command.takes_overrides) out << " [" << bold("--") << italic("SECTION.KEY VALUE") << "]...";
+  out << "\n";
+}
+
+void manual_command(std::ostream& out, const CommandRow& command) {
+  out << ".SS heddle " << roff(command.name) << "\n" << roff(command.help) << ".\n";
+  manual_synopsis(out, command);
+  for (const OptionRow& argument : command.arguments) manual_option(out, argument);
+  for (const OptionRow& option : command.options) manual_option(out, option);
+  if (!command.footer.empty()) out << ".PP\n" << roff(command.footer) << ".\n";
+}
+
+template <size_t count>
+void manual_rows(std::ostream& out, const char* section, const std::array<ManualRow, count>& rows) {
+  out << ".SH " << section << "\n";
+  for (const ManualRow& row : rows) out << ".TP\n" << bold(row.name) << "\n" << roff(row.text) << "\n";
+}
+
+}  // namespace
+
+std::string manual_page(const CommandTable& table) {
+  std::ostringstream out;
+  out << ".\\\" Made by: heddle help --man\n"
+      << ".TH HEDDLE 1 \"\" \"heddle " << HEDDLE_VERSION << "\" \"User Commands\"\n"
+      << ".SH NAME\nheddle \\- trains large language models in parallel\n"
+      << ".SH SYNOPSIS\n"
+      << bold("heddle") << " " << italic("COMMAND") << " [" << italic("ARGUMENT") << "]...\n"
+      << ".SH DESCRIPTION\n"
+      << roff(table.about) << "\nA YAML file, in the form of NeMo AutoModel\\(aqs recipes, names the model, "
+      << "the data and the strategy.\n.SH OPTIONS\n";
+  for (const OptionRow& option : table.options) manual_option(out, option);
+  out << ".SH COMMANDS\n";
+  for (const CommandRow& command : table.commands) manual_command(out, command);
+  out << ".SH OVERRIDES\n"
+      << bold("--") << italic("SECTION.KEY VALUE") << " or " << bold("--") << italic("SECTION.KEY=VALUE")
+      << " overrides one value of the configuration. The value is read as YAML, so quote what YAML takes as "
+      << "its own: " << roff("--peft.target_modules \"'*_proj'\"") << ". " << bold("none")
+      << " is null. Sections: " << roff(text::join(override_words())) << " and those of plugins.\n";
+  manual_rows(out, "EXIT STATUS", kStatus);
+  manual_rows(out, "ENVIRONMENT", kEnvironment);
+  manual_rows(out, "FILES", kFiles);
+  out << ".SH SEE ALSO\nThe documents in share/doc/heddle beside bin: README.md, docs/configuration.md, "
+      << "docs/training.md, docs/texts.md, docs/errors.md.\n";
+  return out.str();
+}
+
+}  // namespace heddle::cli
