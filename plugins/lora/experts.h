@@ -22,8 +22,8 @@ struct AdaptedExperts {
 std::vector<AdaptedExperts> adapt_experts(const std::vector<FoundExperts>& found, const Config& config,
                                           const std::string& where, Transformed& out);
 
-// Their tensors as PEFT has them for the parameters gate_up_proj and down_proj of transformers' experts
-// (target_parameters): A [experts * rank, in], B [out, rank * experts], in which the experts alternate.
+// Their tensors as PEFT has them for the parameters of transformers' experts (target_parameters): A [experts
+// * rank, in], B [out, rank * experts], in which the experts alternate.
 void add_stored(const AdaptedExperts& experts, std::map<std::string, AddedTensor>& stored);
 
 }  // namespace heddle::lora

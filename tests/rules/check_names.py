@@ -7,8 +7,9 @@ PLUGIN = re.compile(r"fsdp|\bddp\b|megatron|\bmoe\b", re.I)
 MODULE = re.compile(r"\b(?:[qkvo]|gate|up|down)_proj\b|\bself_attn\b|\bembed_tokens\b|\blm_head\b|\bmodel\.layers\b")
 # The cache of `heddle generate` narrows the input of the head by its path; `lm_head_precision` is refused for a tied
 # head in the words of the recipes; Muon leaves embeddings and the head to AdamW, by the names of AutoModel's groups.
-NAMES_A_HEAD = ("lib/run/generate/kv_cache.cpp", "lib/run/generate/kv_cache.h", "plugins/moe/head.cpp",
-                "plugins/muon/muon.cpp")
+# Files of adapters name the two products of transformers' experts, which every family has.
+NAMES_A_MODULE = ("lib/run/generate/kv_cache.cpp", "lib/run/generate/kv_cache.h", "plugins/moe/head.cpp",
+                "plugins/muon/muon.cpp", "plugins/lora/files.cpp")
 # Plugins of families, which may name the modules of theirs.
 FAMILIES = [("plugins", name) for name in ("dense", "gemma", "llama", "mistral", "phi3")]
 COMMENT = re.compile(r"^\s*(//|\*)")
@@ -17,7 +18,7 @@ FIRST_LINE = re.compile(r"^(//|#!) ?.*\S")
 
 
 def knows_no_model(relative):
-    own = relative.parts[:2] in FAMILIES or str(relative) in NAMES_A_HEAD
+    own = relative.parts[:2] in FAMILIES or str(relative) in NAMES_A_MODULE
     return relative.parts[0] in ("core", "plugins", "trainer") and not own
 
 

@@ -246,18 +246,13 @@ std::string instead_of_latest(const RunSpec& run) {
   return own.empty() ? "" : " --checkpoint.restore_from " + own + " resumes from the newest of this model.";
 }
 
-// Of a transform's setting, what gives its parameters their meaning (ITransform::setting).
-std::string_view meaning(std::string_view setting) {
-  return setting.substr(0, setting.find(';'));
-}
-
 // Where checkpoints hold what a transform adds alone, another setting drops it or gives it another meaning.
 void refuse_other_adapters(const RunSpec& run, const Resume& resume) {
   for (size_t i = 0; i < run.model.changes.size(); ++i) {
     const ActiveTransform& one = run.model.transforms[i];
     const auto was = resume.position.settings.find(one.name);
     if (!run.model.changes[i].base_elsewhere || was == resume.position.settings.end()) continue;
-    if (meaning(was->second) == meaning(one.setting)) continue;
+    if (meaning_of(was->second) == meaning_of(one.setting)) continue;
     throw Error(ErrorCode::config, one.run.where,
                 one.name + " was " + was->second + " in the run that saved " +
                     resume.directory.filename().string() + ", and is " + one.setting +

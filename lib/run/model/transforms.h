@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "heddle/config/setup.h"
@@ -18,6 +19,11 @@ struct ActiveTransform {
   std::shared_ptr<const ITransform> transform;
   std::string setting;  // for warnings when a run resumes with another
 };
+
+// Of a setting, what gives the added parameters their meaning (ITransform::setting).
+inline std::string_view meaning_of(std::string_view setting) {
+  return setting.substr(0, setting.find(';'));
+}
 
 // Of the sections that turn on a transform.
 std::vector<ActiveTransform> make_transforms(const std::vector<PluginSection>& sections, uint64_t seed);
