@@ -9,7 +9,7 @@ MODULE = re.compile(r"\b(?:[qkvo]|gate|up|down)_proj\b|\bself_attn\b|\bembed_tok
 # head in the words of the recipes; Muon leaves embeddings and the head to AdamW, by the names of AutoModel's groups.
 # Files of adapters name the two products of transformers' experts, which every family has.
 NAMES_A_MODULE = ("lib/run/generate/kv_cache.cpp", "lib/run/generate/kv_cache.h", "plugins/moe/head.cpp",
-                "plugins/muon/muon.cpp", "plugins/lora/files.cpp")
+                  "plugins/muon/muon.cpp", "plugins/lora/files.cpp")
 # Plugins of families, which may name the modules of theirs.
 FAMILIES = [("plugins", name) for name in ("dense", "gemma", "llama", "mistral", "phi3")]
 COMMENT = re.compile(r"^\s*(//|\*)")
