@@ -33,7 +33,8 @@ void add_attention(model::ModelKeys<Gemma3Keys>& keys) {
       .field("query_pre_attn_scalar", &Gemma3Keys::query_pre_attn_scalar, "Scores are divided by its root.",
              decoder::kSize)
       .field("sliding_window", &Gemma3Keys::sliding_window,
-             "In layers that slide, a token sees itself and those less than so many before it.",
+             "In layers that slide, a token sees itself and those less than so many before it; one as long "
+             "as the sequence changes nothing.",
              decoder::kSize)
       .field("sliding_window_pattern", &Gemma3Keys::sliding_window_pattern,
              "Every so many-th layer has full attention; null: 6.", decoder::kSize)
