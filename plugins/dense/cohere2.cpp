@@ -33,7 +33,8 @@ model::ModelKeys<Cohere2Keys> cohere2_keys() {
       .field("attention_bias", &Cohere2Keys::attention_bias, "Biases of q, k, v and o.")
       .field("logit_scale", &Cohere2Keys::logit_scale, "Logits are multiplied by it.")
       .field("sliding_window", &Cohere2Keys::sliding_window,
-             "In layers that slide, a token sees itself and those less than so many before it.",
+             "In layers that slide, a token sees itself and those less than so many before it; one as long "
+             "as the sequence changes nothing.",
              decoder::kSize)
       .field("layer_types", &Cohere2Keys::layer_types,
              "full_attention or sliding_attention for each layer; null: by sliding_window_pattern.")

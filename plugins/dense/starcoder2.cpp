@@ -24,7 +24,9 @@ model::ModelKeys<Starcoder2Keys> starcoder2_keys() {
       .field("hidden_act", &Starcoder2Keys::hidden_act, "Activation of the MLP.", decoder::activation_words())
       .field("use_bias", &Starcoder2Keys::use_bias, "Biases of attention and MLP.")
       .field("sliding_window", &Starcoder2Keys::sliding_window,
-             "A token sees itself and those less than so many before it.", decoder::kSize)
+             "A token sees itself and those less than so many before it; one as long as the sequence changes "
+             "nothing.",
+             decoder::kSize)
       .only("attention_dropout", Node::real(0), "Dropout is refused.")
       .only("residual_dropout", Node::real(0), "Dropout is refused.")
       .only("embedding_dropout", Node::real(0), "Dropout is refused.");

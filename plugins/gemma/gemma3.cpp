@@ -19,7 +19,7 @@ struct Gemma3Keys : decoder::CommonKeys {
   int64_t query_pre_attn_scalar = 256;
   std::optional<int64_t> sliding_window = 4096, sliding_window_pattern;
   std::optional<std::vector<std::string>> layer_types;
-  std::optional<double> attn_logit_softcapping, final_logit_softcapping;
+  std::optional<double> final_logit_softcapping;
   decoder::RotaryKeys sliding_rotary;
 
   bool slides(int64_t layer) const {
@@ -33,14 +33,13 @@ void add_attention(model::ModelKeys<Gemma3Keys>& keys) {
       .field("query_pre_attn_scalar", &Gemma3Keys::query_pre_attn_scalar, "Scores are divided by its root.",
              decoder::kSize)
       .field("sliding_window", &Gemma3Keys::sliding_window,
-             "In layers that slide, a token sees itself and those less than so many before it.",
+             "In layers that slide, a token sees itself and those less than so many before it; one as long "
+             "as the sequence changes nothing.",
              decoder::kSize)
       .field("sliding_window_pattern", &Gemma3Keys::sliding_window_pattern,
              "Every so many-th layer has full attention; null: 6.", decoder::kSize)
       .field("layer_types", &Gemma3Keys::layer_types,
              "full_attention or sliding_attention for each layer; null: by sliding_window_pattern.")
-      .field("attn_logit_softcapping", &Gemma3Keys::attn_logit_softcapping,
-             "Scores become cap * tanh(score / cap); null: they stay.", at_least(1e-30))
       .rule([](const Gemma3Keys& given) {
         return decoder::complaint_of_layer_types(given.layer_types, given.num_hidden_layers);
       });
@@ -56,6 +55,7 @@ model::ModelKeys<Gemma3Keys> keys_of_gemma3() {
              decoder::activation_words())
       .field("final_logit_softcapping", &Gemma3Keys::final_logit_softcapping,
              "Logits become cap * tanh(logit / cap); null: they stay.", at_least(1e-30))
+      .only("attn_logit_softcapping", Node(), "A cap of scores is refused: transformers' Gemma 3 has none.")
       .only("attention_dropout", Node::real(0), "Dropout is refused.")
       .only("use_bidirectional_attention", Node::boolean(false), "Only causal attention is built.")
       .unused("hidden_act", "hidden_activation is read.")
@@ -76,7 +76,6 @@ decoder::Model gemma3_model(const Gemma3Keys& keys) {
     attention.head_norm = decoder::Attention::HeadNorm::each_head;
     attention.norm = norm;
     attention.options.scale = 1 / std::sqrt(static_cast<double>(keys.query_pre_attn_scalar));
-    attention.options.soft_cap = keys.attn_logit_softcapping.value_or(0);
     if (keys.slides(i)) {
       attention.options.window = keys.sliding_window.value_or(0);
       attention.rotation = {attention.head_dim, keys.sliding_rotary.theta, keys.sliding_rotary.scaling};

@@ -38,7 +38,8 @@ model::ModelKeys<Own> keys_of(const std::string& model_type, decoder::RotaryForm
   decoder::add_rotary(keys, model_type, rotary);
   keys.field("hidden_act", &Keys::hidden_act, "Activation of the MLP.", decoder::activation_words())
       .field("sliding_window", &Keys::sliding_window,
-             "A token sees itself and those less than so many before it; null: all before it.",
+             "A token sees itself and those less than so many before it; null: all; one as long as the "
+             "sequence changes nothing.",
              decoder::kSize)
       .only("attention_dropout", Node::real(0), "Dropout is refused.");
   return keys;

@@ -67,8 +67,7 @@ def train(heddle, folder, name, model, distributed, ranks, local):
 def reference(folder):
     """The model, and a function from tokens to logits."""
     if folder.name != "baichuan":
-        eager = {"attn_implementation": "eager"} if folder.name == "gemma3_untied" else {}
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **eager).train()
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).train()
         return model, lambda tokens: model(tokens, use_cache=False).logits
     model = Baichuan()
     with safe_open(folder / "model.safetensors", "pt") as file, torch.no_grad():

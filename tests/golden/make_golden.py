@@ -143,7 +143,7 @@ CASES = {
                                          "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}),
     "gemma3_untied": dict(model_type="gemma3_text", vocab_size=64, hidden_size=24, intermediate_size=32, num_hidden_layers=2,
                           num_attention_heads=2, num_key_value_heads=2, head_dim=8, sliding_window=6, pad_token_id=None,
-                          sliding_window_pattern=2, attention_bias=True, attn_logit_softcapping=2.0,
+                          sliding_window_pattern=2, attention_bias=True,
                           final_logit_softcapping=3.0, tie_word_embeddings=False),
     "granite": dict(model_type="granite", vocab_size=61, hidden_size=24, intermediate_size=38, num_hidden_layers=2,
                     num_attention_heads=4, num_key_value_heads=2, attention_bias=True, mlp_bias=True,

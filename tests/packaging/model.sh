@@ -36,11 +36,13 @@ assert all(line["tflops"] > 0 and line["mfu"] > 0 for line in lines)
 PY
 }
 
-say "before it is built, the model_type is unknown"
+say "without a plugin a model_type is unknown"
 export HEDDLE_PLUGIN_PATH=
-"$heddle" convert "$golden/gpt2" sharded >out 2>&1 && fail "there is no gpt2 yet"
-expect "model_type 'gpt2' is not built; available: " out
-expect " qwen2, qwen2_moe, qwen3, qwen3_moe (searched $(realpath "$prefix")/lib/plugins)" out
+cp -r "$golden/gpt2" unknown
+sed -i 's/"model_type": "gpt2"/"model_type": "acme_gpt"/' unknown/config.json
+"$heddle" convert unknown sharded >out 2>&1 && fail "there is no acme_gpt"
+expect "model_type 'acme_gpt' is not built; available: " out
+expect ", starcoder2 (searched $(realpath "$prefix")/lib/plugins)" out
 
 say "builds it with find_package(HeddleSdk)"
 cp -r "$source" model

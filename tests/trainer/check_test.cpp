@@ -238,7 +238,7 @@ distributed:
   prefetch: 3
 dist_env: {backend: glo}
 model:
-  config: {model_type: mistral, hidden_size: 8}
+  config: {model_type: mamba, hidden_size: 8}
 dataset: {file_pattern: nowhere/*.bin, seq_len: 4}
 rgn: {seed: 3}
 )");
@@ -255,7 +255,7 @@ rgn: {seed: 3}
             "1 step_scheduler.max_stps\n3 optimizer.lr\n5 optimizer.wieght_decay\n8 distributed.tp_size\n"
             "9 distributed.cp_size\n11 dist_env.backend\n13 model.config.model_type\n"
             "14 dataset.file_pattern\n15 rgn\n");
-  EXPECT_THAT(err_, HasSubstr("model_type 'mistral' is not built; available: "));
+  EXPECT_THAT(err_, HasSubstr("model_type 'mamba' is not built; available: "));
   EXPECT_THAT(err_, Not(HasSubstr("mixtral?")));
   command.json = true;
   EXPECT_EQ(this->run(command), 2);

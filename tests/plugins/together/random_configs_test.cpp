@@ -127,13 +127,13 @@ void expect_read_back(const std::shared_ptr<const ModelSpec>& model, PluginRegis
 }
 
 // Families whose plugin has a table for each.
-constexpr const char* kWithTables[] = {
+const std::string kWithTables[] = {
     "phi3", "gemma", "gemma2", "gemma3_text", "mistral", "ministral3", "granite", "olmo2",   "starcoder2",
     "phi",  "glm",   "glm4",   "seed_oss",    "cohere2", "ernie4_5",   "gpt2",    "baichuan"};
 
 // A table of the plugin llama has the keys of several types.
 std::vector<FieldInfo> keys_of(PluginRegistry& plugins, const std::string& type) {
-  for (const char* own : kWithTables)
+  for (const std::string& own : kWithTables)
     if (type == own) return plugins.model(type)->fields;
   return llama::keys_of(type);
 }
@@ -172,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(Families, RandomConfigs,
                                            "bailing_moe"),
                          [](const auto& info) { return info.param; });
 INSTANTIATE_TEST_SUITE_P(Tables, RandomConfigs, ::testing::ValuesIn(kWithTables),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace heddle::tests
