@@ -42,7 +42,8 @@ class Ring final : public Exchange {
   }
 
  private:
-  // One tensor to the next rank, and one of the same shape from the rank before.
+  // One tensor to the next rank, and one of the same shape from the rank before. The first transfer of a pair
+  // may wait for its other side, so neighbours may not all begin with the same half: even ranks send first.
   struct Turn {
     at::Tensor coming;
     Flight received, sent;
@@ -56,8 +57,10 @@ class Ring final : public Exchange {
     const int size = ranks_.size(), rank = ranks_.rank();
     Turn turn;
     turn.coming = at::empty_like(here);
+    const auto send = [&] { turn.sent = Flight(ranks_.send(here, (rank + 1) % size, tag)); };
+    if (rank % 2 == 0) send();
     turn.received = Flight(ranks_.receive(turn.coming, (rank + size - 1) % size, tag));
-    turn.sent = Flight(ranks_.send(here, (rank + 1) % size, tag));
+    if (rank % 2 != 0) send();
     return turn;
   }
   // The rank whose part is here at a step.

@@ -38,6 +38,7 @@ class RecordingRendezvous : public Rendezvous {
   int local_rank() const override { return inner_.local_rank(); }
   int local_world_size() const override { return inner_.local_world_size(); }
   const Log& log() const override { return inner_.log(); }
+  c10::Device device() const override { return inner_.device(); }
   std::string hold_rendezvous(const std::string& key, const std::string& text,
                               const Answer& answer) override {
     return inner_.hold_rendezvous(key, text, answer);

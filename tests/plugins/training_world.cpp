@@ -43,14 +43,15 @@ std::mutex gathering;
 void collect(const Shard& shard, const at::Tensor& box, std::map<std::string, at::Tensor>& out) {
   const std::lock_guard lock(gathering);
   at::Tensor& whole = out[shard.name];
-  if (!whole.defined()) whole = at::full(shard.shape, 1e30, box.options().requires_grad(false));
-  copy_box(shard, box, whole);
+  const at::Tensor here = box.to(at::kCPU);
+  if (!whole.defined()) whole = at::full(shard.shape, 1e30, here.options().requires_grad(false));
+  copy_box(shard, here, whole);
 }
 
 void add_sides(const SideValues& given, std::map<std::string, std::vector<double>>& out) {
   if (!given.layout) return;
   for (const SideLayout::Entry& entry : given.layout->entries()) {
-    const at::Tensor value = given.find(entry.spec.name).contiguous();
+    const at::Tensor value = given.find(entry.spec.name).to(at::kCPU).contiguous();
     const double* first = value.const_data_ptr<double>();
     auto& all = out[entry.spec.name];
     all.insert(all.end(), first, first + value.numel());
@@ -212,9 +213,8 @@ void on_recorded_ranks(const Training& run, const Log& log,
   for (const Axis& axis : axes) size *= axis.size;
   if (run.events != nullptr) run.events->assign(size, {});
   ThreadWorld world(size, std::chrono::minutes(2), log);
-  world.run([&](Rendezvous& rendezvous) {
-    RecordingRendezvous recording(rendezvous,
-                                  run.events == nullptr ? nullptr : &(*run.events)[rendezvous.rank()]);
+  run_strictly(world, run.on_device, [&](Rendezvous& host) {
+    RecordingRendezvous recording(host, run.events == nullptr ? nullptr : &(*run.events)[host.rank()]);
     body(mesh::build(axes, recording, "test: world", run.views, run.table));
   });
 }

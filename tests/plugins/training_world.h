@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "heddle/engine/engine.h"
-#include "heddle/transport/threads.h"
 #include "tests/llama_model.h"
+#include "tests/strict_ranks.h"
 
 namespace heddle::tests {
 
@@ -41,6 +41,7 @@ struct Training {
   std::vector<std::vector<std::string>>* events = nullptr;      // every collective of every rank, in order
   double max_norm = 1.0;                                        // gradients are clipped to it
   std::function<std::unique_ptr<IOptimizer>()> make_optimizer;  // empty: AdamW
+  OnDevice on_device;                                           // empty: the CPU
 };
 
 struct Outcome {

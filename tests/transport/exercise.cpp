@@ -88,8 +88,27 @@ class Exercise {
     keep(label("broadcast", count, type), inout, input(root, 5, count, type));
   }
 
-  // Two messages around the ring, received in the other order.
+  // Two messages around the ring. Even ranks send first: a first transfer may wait for its other side.
   void ring(int64_t count, at::ScalarType type) {
+    if (size_ == 1) return;
+    const int next = (rank_ + 1) % size_, last = (rank_ + size_ - 1) % size_;
+    auto a = room(count, type), b = room(count, type);
+    std::vector<std::unique_ptr<Work>> works;
+    const auto send = [&] {
+      works.push_back(group_.send(input(rank_, 6, count, type), next, 6));
+      works.push_back(group_.send(input(rank_, 7, count, type), next, 7));
+    };
+    if (rank_ % 2 == 0) send();
+    works.push_back(group_.receive(a, last, 6));
+    works.push_back(group_.receive(b, last, 7));
+    if (rank_ % 2 != 0) send();
+    for (const auto& work : works) work->wait();
+    keep(label("receive", count, type), a, input(last, 6, count, type));
+    keep(label("second receive", count, type), b, input(last, 7, count, type));
+  }
+
+  // Two messages around the ring, received in the other order.
+  void tagged(int64_t count, at::ScalarType type) {
     if (size_ == 1) return;
     const int next = (rank_ + 1) % size_, last = (rank_ + size_ - 1) % size_;
     auto a = room(count, type), b = room(count, type);
@@ -97,8 +116,8 @@ class Exercise {
     auto sent_b = group_.send(input(rank_, 7, count, type), next, 7);
     auto got_b = group_.receive(b, last, 7), got_a = group_.receive(a, last, 6);
     got_b->wait(), got_a->wait(), sent_a->wait(), sent_b->wait();
-    keep(label("receive", count, type), a, input(last, 6, count, type));
-    keep(label("second receive", count, type), b, input(last, 7, count, type));
+    keep(label("tagged receive", count, type), a, input(last, 6, count, type));
+    keep(label("second tagged receive", count, type), b, input(last, 7, count, type));
   }
 
   // Several collectives under way at once, waited for from the last to the first on odd ranks.
@@ -154,7 +173,7 @@ at::Tensor expected(int size, int seed, int64_t count, at::ScalarType type, Redu
   return sum.to(type);
 }
 
-std::vector<Outcome> exercise(Communicator& group) {
+std::vector<Outcome> exercise(Communicator& group, Tags tags) {
   Exercise run(group);
   for (const at::ScalarType type : kTypes) {
     for (const int64_t count : kCounts) {
@@ -165,6 +184,7 @@ std::vector<Outcome> exercise(Communicator& group) {
       run.reduce(count, type, Reduce::average);
       run.spread(group.size() - 1, count, type);
       run.ring(count, type);
+      if (tags == Tags::any_order) run.tagged(count, type);
     }
     for (const int shift : {0, 1, 2, 3}) run.exchange(5, shift, type);
     run.exchange(1031, 1, type);

@@ -23,8 +23,11 @@ struct Outcome {
   at::Tensor got, wanted;
 };
 
+// Whether receives of a pair may be called in another order than its sends: not on a device.
+enum class Tags { any_order, one_order };
+
 // Runs every collective with every dtype and size on the group; one outcome for each.
-std::vector<Outcome> exercise(Communicator& group);
+std::vector<Outcome> exercise(Communicator& group, Tags tags = Tags::any_order);
 
 // The bytes of all results in order.
 std::string bytes(const std::vector<Outcome>& outcomes);

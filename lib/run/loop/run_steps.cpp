@@ -6,6 +6,7 @@
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/run/checkpointing/skipped.h"
+#include "lib/run/loop/build.h"
 #include "lib/run/loop/run.h"
 
 namespace heddle {

@@ -1,115 +1,119 @@
 // Each call works on copies; the caller's tensors get the results in wait().
 #include "hostile.h"
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty.h>
 
-#include <exception>
-#include <limits>
 #include <utility>
 
 #include "../gathered.h"
 #include "heddle/mesh/call.h"
-#include "heddle/model/autograd_node.h"
+#include "late_work.h"
 
 namespace heddle::kits {
 namespace {
 
-// The data without autograd and without its version counter, as a transport writes them.
-at::Tensor bytes_of(const at::Tensor& tensor) {
-  return tensor.variable_data();
-}
-
-class LateWork : public Work {
- public:
-  LateWork(std::unique_ptr<Work> inner, at::Tensor out, at::Tensor late, std::string call,
-           std::shared_ptr<WorkFaults> faults)
-      : inner_(std::move(inner)),
-        out_(std::move(out)),
-        late_(std::move(late)),
-        call_(std::move(call)),
-        faults_(std::move(faults)),
-        exceptions_(std::uncaught_exceptions()) {}
-  ~LateWork() override {
-    if (!waited_ && std::uncaught_exceptions() <= exceptions_)
-      faults_->add("a Work of " + call_ + " was dropped without wait()");
-  }
-  void wait() override {
-    if (std::exchange(waited_, true)) return faults_->add("wait() was called twice on a Work of " + call_);
-    inner_->wait();
-    if (!late_.defined()) return;
-    const model::BelowAutograd below;
-    bytes_of(out_).copy_(late_);
-  }
-  bool done() const override { return inner_->done(); }
-
- private:
-  std::unique_ptr<Work> inner_;
-  at::Tensor out_, late_;
-  std::string call_;
-  std::shared_ptr<WorkFaults> faults_;
-  int exceptions_;
-  bool waited_ = false;
-};
+// The tags of the inner communicator: tensors, their senders' tags, and both ways of a first meeting.
+enum Channel { kTensors, kTags, kMeets, kAnswers };
 
 class LateCommunicator : public Communicator {
  public:
-  LateCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<WorkFaults> faults)
-      : inner_(std::move(inner)), faults_(std::move(faults)) {}
+  LateCommunicator(std::unique_ptr<Communicator> inner, std::vector<int> ranks, std::string key,
+                   std::shared_ptr<WorkFaults> faults)
+      : inner_(std::move(inner)),
+        ranks_(std::move(ranks)),
+        key_(std::move(key)),
+        faults_(std::move(faults)) {}
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   const std::string& name() const override { return inner_->name(); }
 
   std::unique_ptr<Work> all_gather(at::Tensor out, at::Tensor in) override {
-    const at::Tensor late = empty(out);
-    return posted("all_gather", inner_->all_gather(late, copy(in)), out, late);
+    const CallTensors tensors = both(out, in);
+    return posted("all_gather", inner_->all_gather(tensors.late, copy_of(in)), tensors);
   }
   std::unique_ptr<Work> reduce_scatter(at::Tensor out, at::Tensor in, Reduce reduce) override {
-    const at::Tensor late = empty(out);
-    return posted("reduce_scatter", inner_->reduce_scatter(late, copy(in), reduce), out, late);
+    const CallTensors tensors = both(out, in);
+    return posted("reduce_scatter", inner_->reduce_scatter(tensors.late, copy_of(in), reduce), tensors);
   }
   std::unique_ptr<Work> all_reduce(at::Tensor inout, Reduce reduce) override {
-    const at::Tensor late = copy(inout);
-    return posted("all_reduce", inner_->all_reduce(late, reduce), inout, late);
+    const CallTensors tensors{{}, {}, inout, copy_of(inout)};
+    return posted("all_reduce", inner_->all_reduce(tensors.late, reduce), tensors);
   }
   std::unique_ptr<Work> all_to_all(at::Tensor out, at::Tensor in, std::span<const int64_t> out_rows,
                                    std::span<const int64_t> in_rows) override {
-    const at::Tensor late = empty(out);
-    return posted("all_to_all", inner_->all_to_all(late, copy(in), out_rows, in_rows), out, late);
+    const CallTensors tensors = both(out, in);
+    return posted("all_to_all", inner_->all_to_all(tensors.late, copy_of(in), out_rows, in_rows), tensors);
   }
   std::unique_ptr<Work> broadcast(at::Tensor inout, int root) override {
-    const at::Tensor late = copy(inout);
-    return posted("broadcast", inner_->broadcast(late, root), inout, late);
+    const at::Tensor late = copy_of(inout);
+    auto work = inner_->broadcast(late, root);
+    const bool reads = root == rank();  // the root may read its tensor meanwhile, as an input
+    const CallTensors tensors = reads ? CallTensors{inout, late, {}, {}} : CallTensors{{}, {}, inout, late};
+    return posted("broadcast", std::move(work), tensors);
   }
   std::unique_ptr<Work> send(at::Tensor tensor, int peer, int tag) override {
-    return posted("send", inner_->send(copy(tensor), peer, tag), tensor, {});
+    const CallTensors tensors{tensor, copy_of(tensor), {}, {}};
+    if (!is_allowed(peer, tag)) return inner_->send(tensor, peer, tag);
+    meet(rank(), peer);
+    auto work = inner_->send(copy_of(tensor), peer, kTensors);
+    return posted("send", std::move(work), tensors, tag_of(peer, tag, false));
   }
   std::unique_ptr<Work> receive(at::Tensor tensor, int peer, int tag) override {
-    const at::Tensor late = empty(tensor);
-    return posted("receive", inner_->receive(late, peer, tag), tensor, late);
+    const CallTensors tensors{{}, {}, tensor, room_like(tensor)};
+    if (!is_allowed(peer, tag)) return inner_->receive(tensor, peer, tag);
+    meet(peer, rank());
+    auto work = inner_->receive(tensors.late, peer, kTensors);
+    return posted("receive", std::move(work), tensors, tag_of(peer, tag, true));
   }
 
  private:
-  // A tensor that the call's rules refuse is handed on as it is, so that they see it.
-  static at::Tensor copy(const at::Tensor& tensor) {
-    const model::BelowAutograd below;
-    return tensor.defined() && tensor.is_contiguous() ? bytes_of(tensor).clone() : tensor;
+  // An input that the output overlaps is no longer the caller's to change.
+  static CallTensors both(const at::Tensor& out, const at::Tensor& in) {
+    const bool overlap = in.defined() && out.defined() && in.storage().is_alias_of(out.storage());
+    CallTensors tensors{overlap ? at::Tensor() : in, {}, out, room_like(out)};
+    if (!overlap) tensors.sent = copy_of(in);
+    return tensors;
   }
-  static at::Tensor empty(const at::Tensor& tensor) {
-    const model::BelowAutograd below;
-    return tensor.defined() && tensor.is_contiguous() ? at::empty_like(bytes_of(tensor)) : tensor;
+  std::unique_ptr<Work> posted(const char* call, std::unique_ptr<Work> work, const CallTensors& tensors,
+                               Tag tag = {}) {
+    return std::make_unique<LateWork>(std::move(work), tensors, std::move(tag),
+                                      std::string(call) + " on " + name(), faults_);
   }
-  std::unique_ptr<Work> posted(const char* call, std::unique_ptr<Work> work, const at::Tensor& out,
-                               const at::Tensor& late) {
-    const model::BelowAutograd below;
-    if (late.defined() && out.is_floating_point())
-      bytes_of(out).fill_(std::numeric_limits<double>::quiet_NaN());
-    return std::make_unique<LateWork>(std::move(work), out, late, std::string(call) + " on " + name(),
-                                      faults_);
+  // The inner communicator refuses the others, with its own words.
+  bool is_allowed(int peer, int tag) const {
+    return peer >= 0 && peer < size() && peer != rank() && tag >= 0;
+  }
+  Tag tag_of(int peer, int tag, bool receives) {
+    Tag made{nullptr, at::empty({1}, at::kLong), tag, receives};
+    *made.number.mutable_data_ptr<int64_t>() = tag;
+    made.work = receives ? inner_->receive(made.number, peer, kTags) : inner_->send(made.number, peer, kTags);
+    return made;
+  }
+
+  // Returns when both sides have come to their first transfer of this direction.
+  void meet(int source, int target) {
+    if (!std::exchange(met_[{source, target}], true)) return meet_first(source, target);
+  }
+  void meet_first(int source, int target) {
+    const bool sends = source == rank();
+    const int peer = sends ? target : source;
+    const std::string at = std::to_string(ranks_[peer]) + " on " + name();
+    faults_->meetings().begin({ranks_[rank()], ranks_[peer],
+                               key_ + std::to_string(source) + ">" + std::to_string(target),
+                               (sends ? "send to rank " : "receive from rank ") + at});
+    const at::Tensor mine = at::empty({1}, at::kByte), its = at::empty({1}, at::kByte);
+    *mine.mutable_data_ptr<uint8_t>() = 0;
+    const auto sent = inner_->send(mine, peer, sends ? kMeets : kAnswers);
+    const auto come = inner_->receive(its, peer, sends ? kAnswers : kMeets);
+    sent->wait();
+    come->wait();
   }
 
   std::unique_ptr<Communicator> inner_;
+  const std::vector<int> ranks_;  // global
+  const std::string key_;         // the same on all ranks of the group, and another one in each group
   std::shared_ptr<WorkFaults> faults_;
+  std::map<std::pair<int, int>, bool> met_;  // by source and target
 };
 
 }  // namespace
@@ -127,7 +131,11 @@ void WorkFaults::check() const {
 }
 
 std::unique_ptr<Communicator> LateRendezvous::group(const std::string& name, std::span<const int> ranks) {
-  return std::make_unique<LateCommunicator>(inner_.group(name, ranks), faults_);
+  std::vector<int> members(ranks.begin(), ranks.end());
+  const int place = made_[members]++;
+  auto inner = inner_.group(name, ranks);
+  std::string key = mesh::list_ranks(members) + " #" + std::to_string(place) + " ";
+  return std::make_unique<LateCommunicator>(std::move(inner), std::move(members), std::move(key), faults_);
 }
 
 }  // namespace heddle::kits

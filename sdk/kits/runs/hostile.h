@@ -1,29 +1,37 @@
-// Communicators that deliver late: what a collective writes holds NaN until its wait(), and a Work that
-// nobody waits for is remembered.
+// Communicators that are as strict as a device's: what a collective writes is poisoned until its wait(), what
+// it reads may not change until then, the first transfer of a pair blocks, and tags choose nothing.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "heddle/base/export.h"
 #include "heddle/mesh/rendezvous.h"
+#include "meetings.h"
 
 namespace heddle::kits {
 
 // Of all ranks of a course.
-class WorkFaults {
+class HEDDLE_API WorkFaults {
  public:
   void add(const std::string& fault);
   // Throws Error{plugin_failed} with the first fault.
   void check() const;
+  Meetings& meetings() { return meetings_; }
 
  private:
   mutable std::mutex mutex_;
   std::string first_;
+  Meetings meetings_;
 };
 
-// The same rendezvous, whose groups deliver late. It outlives the groups.
-class LateRendezvous : public Rendezvous {
+// The same rendezvous, whose groups are strict. It outlives the groups.
+class HEDDLE_API LateRendezvous : public Rendezvous {
  public:
   LateRendezvous(Rendezvous& inner, std::shared_ptr<WorkFaults> faults)
       : inner_(inner), faults_(std::move(faults)) {}
@@ -50,6 +58,7 @@ class LateRendezvous : public Rendezvous {
  private:
   Rendezvous& inner_;
   std::shared_ptr<WorkFaults> faults_;
+  std::map<std::vector<int>, int> made_;  // groups of these ranks so far
 };
 
 }  // namespace heddle::kits

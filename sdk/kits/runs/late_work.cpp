@@ -1,0 +1,112 @@
+// A device reads an input and writes an output at any moment between the call and wait(): bytes that changed
+// in between are a fault, whenever a transport of the CPU has really read them.
+#include "late_work.h"
+
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <limits>
+#include <utility>
+
+#include "../gathered.h"
+#include "heddle/model/autograd_node.h"
+
+namespace heddle::kits {
+namespace {
+
+constexpr unsigned char kInteger = 0x81, kFloat = 0xFF;  // a large negative number, NaN
+
+bool has_bytes(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.is_cpu() && tensor.is_contiguous();
+}
+
+// Bools keep their values: no byte but 0 and 1 is one.
+bool can_be_poisoned(const at::Tensor& tensor) {
+  return has_bytes(tensor) && tensor.scalar_type() != at::kBool;
+}
+
+unsigned char poison_of(const at::Tensor& tensor) {
+  return tensor.is_floating_point() ? kFloat : kInteger;
+}
+
+bool is_freed(const at::Tensor& tensor) {
+  const size_t end = (static_cast<size_t>(tensor.storage_offset()) + static_cast<size_t>(tensor.numel())) *
+                     tensor.element_size();
+  return has_bytes(tensor) && tensor.numel() > 0 && tensor.storage().nbytes() < end;
+}
+
+void poison(const at::Tensor& out) {
+  if (can_be_poisoned(out)) {
+    if (out.nbytes() > 0) std::memset(bytes_of(out).mutable_data_ptr(), poison_of(out), out.nbytes());
+  } else if (out.is_floating_point()) {
+    bytes_of(out).fill_(std::numeric_limits<double>::quiet_NaN());
+  }
+}
+
+bool is_poisoned(const at::Tensor& out) {
+  const auto* bytes = static_cast<const unsigned char*>(out.const_data_ptr());
+  return std::all_of(bytes, bytes + out.nbytes(), [byte = poison_of(out)](auto at) { return at == byte; });
+}
+
+}  // namespace
+
+at::Tensor copy_of(const at::Tensor& tensor) {
+  const model::BelowAutograd below;
+  return tensor.defined() && tensor.is_contiguous() ? bytes_of(tensor).clone() : tensor;
+}
+
+at::Tensor room_like(const at::Tensor& tensor) {
+  const model::BelowAutograd below;
+  return tensor.defined() && tensor.is_contiguous() ? at::empty_like(bytes_of(tensor)) : tensor;
+}
+
+LateWork::LateWork(std::unique_ptr<Work> inner, CallTensors tensors, Tag tag, std::string call,
+                   std::shared_ptr<WorkFaults> faults)
+    : inner_(std::move(inner)),
+      tensors_(std::move(tensors)),
+      tag_(std::move(tag)),
+      call_(std::move(call)),
+      faults_(std::move(faults)),
+      exceptions_(std::uncaught_exceptions()) {
+  const model::BelowAutograd below;
+  if (tensors_.out.defined()) poison(tensors_.out);
+}
+
+LateWork::~LateWork() {
+  if (!waited_ && std::uncaught_exceptions() <= exceptions_)
+    faults_->add("a Work of " + call_ + " was dropped without wait()");
+}
+
+void LateWork::wait() {
+  if (std::exchange(waited_, true)) return faults_->add("wait() was called twice on a Work of " + call_);
+  check_tag();
+  inner_->wait();
+  const model::BelowAutograd below;
+  check_bytes();
+  if (tensors_.out.defined()) bytes_of(tensors_.out).copy_(tensors_.late);
+}
+
+void LateWork::check_tag() {
+  if (!tag_.work) return;
+  tag_.work->wait();
+  const auto given = *tag_.number.const_data_ptr<int64_t>();
+  if (tag_.receives && given != tag_.expected)
+    found(call_ + " with tag " + std::to_string(tag_.expected) + " meets the send with tag " +
+          std::to_string(given) +
+          " (heddle/mesh/communicator.h: a pair's transfers of one direction have one order)");
+}
+
+void LateWork::check_bytes() {
+  for (const at::Tensor& tensor : {tensors_.in, tensors_.out})
+    if (tensor.defined() && is_freed(tensor)) found("the memory of " + call_ + " was freed before wait()");
+  if (can_be_poisoned(tensors_.out) && !is_poisoned(tensors_.out))
+    faults_->add("the output of " + call_ + " was written before wait()");
+  const at::Tensor &in = tensors_.in, &sent = tensors_.sent;
+  if (has_bytes(in) && in.nbytes() > 0 &&
+      std::memcmp(in.const_data_ptr(), sent.const_data_ptr(), in.nbytes()) != 0)
+    faults_->add("the input of " + call_ + " was written before wait()");
+}
+
+}  // namespace heddle::kits

@@ -1,0 +1,30 @@
+// A circle is found by the last rank that joins it, so no time has to pass.
+#include "meetings.h"
+
+#include "../gathered.h"
+
+namespace heddle::kits {
+
+void Meetings::begin(const Meeting& meeting) {
+  const std::lock_guard lock(mutex_);
+  if (const auto peer = waiting_.find(meeting.peer);
+      peer != waiting_.end() && peer->second.peer == meeting.self && peer->second.key == meeting.key) {
+    waiting_.erase(peer);
+    return;
+  }
+  waiting_[meeting.self] = meeting;
+  std::string circle;
+  int rank = meeting.self;
+  for (size_t step = 0; step < waiting_.size(); ++step) {  // at most as long as a circle can be
+    const auto at = waiting_.find(rank);
+    if (at == waiting_.end()) return;
+    circle +=
+        (circle.empty() ? "rank " : ", rank ") + std::to_string(rank) + " in its first " + at->second.what;
+    rank = at->second.peer;
+    if (rank == meeting.self)
+      found("a deadlock of first transfers: " + circle +
+            " (heddle/mesh/communicator.h: the first transfer of a pair may wait for the other side)");
+  }
+}
+
+}  // namespace heddle::kits

@@ -1,0 +1,71 @@
+// Collectives of simulated GPUs: on streams of their own, ordered by events as those of the plugin nccl.
+#pragma once
+
+#include <c10/core/Stream.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heddle/mesh/call.h"
+#include "heddle/mesh/rendezvous.h"
+#include "seeded.h"
+
+namespace heddle::simulated {
+
+struct SharedGroup;  // of the ranks' communicators
+
+// Tensors of the CPU go through the host's group. A group has one stream for its collectives and one for each
+// pair and direction; sums are taken in rank order, so results have the bits of the CPU's communicators.
+class Group : public mesh::CheckedCommunicator {
+ public:
+  // host: the same group on the CPU. Throws Error{mesh} unless all ranks are threads of this process.
+  Group(std::string name, int rank, int size, std::unique_ptr<Communicator> host, int device, int world_rank);
+  ~Group() override;
+
+ protected:
+  std::unique_ptr<Work> post(mesh::Call call) override;
+
+ private:
+  std::unique_ptr<Work> post_on_host(const mesh::Call& call);
+  std::unique_ptr<Work> post_on_device(const mesh::Call& call);
+
+  const std::unique_ptr<Communicator> host_;
+  const int device_, world_rank_;
+  const std::shared_ptr<SharedGroup> shared_;
+  std::map<std::pair<int, int>, c10::Stream> streams_;  // by source and target; (-1, -1): collectives
+  std::map<std::pair<int, int>, uint64_t> posted_;      // how many calls so far
+};
+
+// The host's rendezvous, with groups of simulated GPUs.
+class DeviceRendezvous : public Rendezvous {
+ public:
+  DeviceRendezvous(Rendezvous& host, int device) : host_(host), device_(device) {}
+  int rank() const override { return host_.rank(); }
+  int world_size() const override { return host_.world_size(); }
+  int local_rank() const override { return host_.local_rank(); }
+  int local_world_size() const override { return host_.local_world_size(); }
+  const Log& log() const override { return host_.log(); }
+  c10::Device device() const override { return {at::kCUDA, static_cast<c10::DeviceIndex>(device_)}; }
+  std::string hold_rendezvous(const std::string& key, const std::string& text,
+                              const Answer& answer) override {
+    return host_.hold_rendezvous(key, text, answer);
+  }
+  std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override;
+  void leave() override { host_.leave(); }
+  void abandon(const std::string& why) override { host_.abandon(why); }
+  std::chrono::milliseconds timeout() const override { return host_.timeout(); }
+  Error verdict(const Broken& broken) override { return host_.verdict(broken); }
+  void interrupt(const void* owner, std::function<void()> release) override {
+    host_.interrupt(owner, std::move(release));
+  }
+  void forget(const void* owner) override { host_.forget(owner); }
+
+ private:
+  Rendezvous& host_;
+  const int device_;
+};
+
+}  // namespace heddle::simulated

@@ -1,0 +1,254 @@
+// Work runs on the thread that needs it, under one lock: the order is a function of the policy and of what
+// the hosts do.
+#include "machine.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "heddle/base/error.h"
+#include "heddle/mesh/call.h"
+
+namespace heddle::simulated {
+namespace {
+
+constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::milliseconds kSlice{20};
+constexpr size_t kReports = 64;
+
+}  // namespace
+
+Machine& Machine::get() {
+  static auto* machine = new Machine();
+  return *machine;
+}
+
+void Machine::begin(Policy policy, uint64_t seed) {
+  std::unique_lock lock(mutex_);
+  for (size_t i = 0; i < streams_.size(); ++i)
+    run_to(lock, static_cast<int>(i), streams_[i].launched, "the end of a run");
+  policy_ = policy;
+  random_.seed(seed);
+  counts_ = {};
+  by_name_.clear();
+  reports_.clear();
+  races_.forget();
+  fault_ = nullptr;
+}
+
+int Machine::stream(int device, int64_t id) {
+  const std::lock_guard lock(mutex_);
+  const auto [found, is_new] = index_.try_emplace({device, id}, static_cast<int>(streams_.size()));
+  if (is_new) {
+    streams_.emplace_back();
+    streams_.back().device = device;
+    streams_.back().id = id;
+  }
+  return found->second;
+}
+
+std::string Machine::name_of(int stream) {
+  const Stream& one = streams_[static_cast<size_t>(stream)];
+  return "stream " + std::to_string(one.id) + " of cuda:" + std::to_string(one.device);
+}
+
+void Machine::check(int stream, const std::string& name, std::span<const Range> ranges) {
+  Stream& one = streams_[static_cast<size_t>(stream)];
+  one.clock.join(hosts_[one.device]);
+  one.clock.tick(stream);
+  const Place place{name + " on " + name_of(stream), stream};
+  for (const Range& range : ranges) {
+    if (range.begin == range.end) continue;
+    const Block* block = memory_.block_at(range.begin);
+    if (block == nullptr) continue;
+    const std::string race = races_.add(block->address, range, place, one.clock);
+    if (!race.empty() && reports_.size() < kReports) reports_.push_back(race);
+  }
+}
+
+void Machine::enqueue(int stream, Task task) {
+  Stream& one = streams_[static_cast<size_t>(stream)];
+  ++one.launched;
+  if (task.meeting) task.meeting->places.emplace_back(stream, one.launched);
+  one.queue.push_back(std::move(task));
+}
+
+void Machine::launch(int stream, Task task, std::span<const Range> ranges) {
+  const std::lock_guard lock(mutex_);
+  check(stream, task.name, ranges);
+  ++counts_.launches;
+  ++by_name_[task.name];
+  enqueue(stream, std::move(task));
+  run_some(stream);
+  changed_.notify_all();
+}
+
+// After new work: all that can run, none, or a draw.
+void Machine::run_some(int stream) {
+  if (policy_ == Policy::late) return;
+  int budget = policy_ == Policy::at_once ? 1 << 30 : static_cast<int>(random_() % 4);
+  while (budget-- > 0) {
+    const size_t at = policy_ == Policy::at_once ? static_cast<size_t>(stream) : random_() % streams_.size();
+    std::set<std::pair<int, uint64_t>> seen;
+    const int next = runnable(static_cast<int>(at), streams_[at].launched, seen);
+    if (next >= 0)
+      run_first(next);
+    else if (policy_ == Policy::at_once)
+      return;
+  }
+}
+
+Point Machine::record(int stream) {
+  const std::lock_guard lock(mutex_);
+  const Stream& one = streams_[static_cast<size_t>(stream)];
+  return {stream, one.launched, one.clock};
+}
+
+void Machine::wait(int stream, const Point& point) {
+  if (point.stream < 0) return;
+  const std::lock_guard lock(mutex_);
+  Stream& one = streams_[static_cast<size_t>(stream)];
+  one.clock.join(point.clock);
+  if (streams_[static_cast<size_t>(point.stream)].done >= point.position) return;
+  enqueue(stream, {"wait", {}, {point}, nullptr});
+  run_some(stream);
+}
+
+bool Machine::passed(const Point& point) {
+  const std::lock_guard lock(mutex_);
+  return point.stream < 0 || streams_[static_cast<size_t>(point.stream)].done >= point.position;
+}
+
+int Machine::runnable(int stream, uint64_t position, std::set<std::pair<int, uint64_t>>& seen) {
+  Stream& one = streams_[static_cast<size_t>(stream)];
+  if (one.done >= position || !seen.emplace(stream, one.done).second) return -1;
+  const Task& first = one.queue.front();
+  for (const Point& point : first.after)
+    if (streams_[static_cast<size_t>(point.stream)].done < point.position)
+      return runnable(point.stream, point.position, seen);
+  if (!first.meeting || first.meeting->done) return stream;
+  const Meeting& meeting = *first.meeting;
+  if (meeting.places.size() < meeting.expected) return -1;
+  bool all_there = true;
+  for (const auto& [other, place] : meeting.places) {
+    if (streams_[static_cast<size_t>(other)].done + 1 >= place) continue;
+    all_there = false;
+    const int next = runnable(other, place - 1, seen);
+    if (next >= 0) return next;
+  }
+  return all_there ? stream : -1;
+}
+
+void Machine::run_first(int stream) {
+  Stream& one = streams_[static_cast<size_t>(stream)];
+  Task task = std::move(one.queue.front());
+  one.queue.pop_front();
+  try {
+    if (task.meeting && !std::exchange(task.meeting->done, true)) task.meeting->run();
+    if (task.run) task.run();
+  } catch (const std::exception& error) {
+    if (!fault_)
+      fault_ = std::make_exception_ptr(Error(ErrorCode::internal, "simulated",
+                                             task.name + " on " + name_of(stream) + ": " + error.what()));
+  }
+  ++one.done;
+  changed_.notify_all();
+}
+
+std::string Machine::where(int stream) {
+  const Stream& one = streams_[static_cast<size_t>(stream)];
+  if (one.queue.empty()) return name_of(stream) + " is idle";
+  const Task& first = one.queue.front();
+  std::string text = name_of(stream) + " is before " + first.name;
+  if (first.meeting)
+    text += " (posted by " + std::to_string(first.meeting->places.size()) + " of " +
+            std::to_string(first.meeting->expected) + " ranks)";
+  return text;
+}
+
+void Machine::run_to(std::unique_lock<std::mutex>& lock, int stream, uint64_t position,
+                     const std::string& who) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (streams_[static_cast<size_t>(stream)].done < position) {
+    std::set<std::pair<int, uint64_t>> seen;
+    if (const int next = runnable(stream, position, seen); next >= 0) {
+      run_first(next);
+      continue;
+    }
+    changed_.wait_for(lock, kSlice);
+    if (fault_) break;
+    if (std::chrono::steady_clock::now() < end) continue;
+    throw Error(ErrorCode::timeout, "simulated", who + " waits for work that cannot run: " + where(stream));
+  }
+}
+
+void Machine::synchronize(const Point& point, const std::string& who) {
+  if (point.stream < 0) return;
+  std::unique_lock lock(mutex_);
+  ++counts_.synchronisations;
+  ++by_name_["synchronisation by " + who];
+  run_to(lock, point.stream, point.position, who);
+  hosts_[streams_[static_cast<size_t>(point.stream)].device].join(point.clock);
+  if (fault_) std::rethrow_exception(std::exchange(fault_, nullptr));
+}
+
+void Machine::synchronize_device(int device, const std::string& who) {
+  std::vector<Point> points;
+  {
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < streams_.size(); ++i)
+      if (streams_[i].device == device)
+        points.push_back({static_cast<int>(i), streams_[i].launched, streams_[i].clock});
+  }
+  for (const Point& point : points) synchronize(point, who);
+}
+
+Block& Machine::allocate(size_t bytes, int device, int64_t stream_id) {
+  const int at = stream(device, stream_id);
+  const std::lock_guard lock(mutex_);
+  return memory_.allocate(bytes, device, at);
+}
+
+// The block can be given out again now, and is poisoned in the order of its stream, as if a kernel wrote it.
+void Machine::free(Block& block) {
+  const std::lock_guard lock(mutex_);
+  const Range all{block.address, block.address + block.room, true};
+  check(block.stream, "the free of a block of " + std::to_string(block.bytes) + " bytes", {&all, 1});
+  std::byte* bytes = memory_.kernel_bytes(block.address);
+  const size_t room = block.room;
+  enqueue(block.stream, {"free", [bytes, room] { std::memset(bytes, Memory::kPoison, room); }, {}, nullptr});
+  memory_.free(block);
+  run_some(block.stream);
+}
+
+int64_t Machine::bytes(int device, bool peak) {
+  const std::lock_guard lock(mutex_);
+  return peak ? memory_.peak(device) : memory_.current(device);
+}
+
+Counts Machine::counts() {
+  const std::lock_guard lock(mutex_);
+  return counts_;
+}
+
+std::map<std::string, int64_t> Machine::launches_by_name() {
+  const std::lock_guard lock(mutex_);
+  return by_name_;
+}
+
+void Machine::count_copy(int64_t to_host, int64_t to_device) {
+  const std::lock_guard lock(mutex_);
+  counts_.bytes_to_host += to_host;
+  counts_.bytes_to_device += to_device;
+}
+
+std::vector<std::string> Machine::reports() {
+  const std::lock_guard lock(mutex_);
+  return reports_;
+}
+
+void Machine::report(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  if (reports_.size() < kReports) reports_.push_back(text);
+}
+
+}  // namespace heddle::simulated

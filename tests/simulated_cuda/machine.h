@@ -1,0 +1,124 @@
+// The simulated GPUs of this process: streams whose work runs late, events, memory, counts and reports.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "memory.h"
+#include "races.h"
+
+namespace heddle::simulated {
+
+// When work runs that is allowed to run.
+enum class Policy { at_once, late, random };
+
+struct Counts {
+  int64_t launches = 0;          // kernels, copies and collectives
+  int64_t synchronisations = 0;  // of the host with the device
+  int64_t bytes_to_host = 0, bytes_to_device = 0;
+};
+
+// A point of a stream.
+struct Point {
+  int stream = -1;  // -1: never recorded
+  uint64_t position = 0;
+  Clock clock = {};
+};
+
+// A collective of several streams: it runs once the host of each rank has posted it and each stream has come
+// to it.
+struct Meeting {
+  std::vector<std::pair<int, uint64_t>> places;  // stream and position, of those who have posted
+  size_t expected = 0;
+  bool done = false;
+  std::function<void()> run;
+};
+
+// A piece of a stream's work, in the order of the stream.
+struct Task {
+  std::string name;
+  std::function<void()> run;         // may be empty: a wait
+  std::vector<Point> after;          // of other streams
+  std::shared_ptr<Meeting> meeting;  // null: of this stream alone
+};
+
+// One for the process. All calls are safe from any thread.
+class Machine {
+ public:
+  static Machine& get();  // is never destroyed: tensors may outlive every other static
+
+  // Ends all work, forgets counts and reports, and begins anew with that policy.
+  void begin(Policy policy, uint64_t seed = 0);
+
+  // The index of a stream; made when it is first named. id 0: the device's default stream.
+  int stream(int device, int64_t id);
+  std::string name_of(int stream);
+
+  // Work behind what the stream holds. Ranges are checked for races now.
+  void launch(int stream, Task task, std::span<const Range> ranges);
+  Point record(int stream);
+  void wait(int stream, const Point& point);  // later work of the stream runs after the point
+  bool passed(const Point& point);
+  // The host waits. Throws what work has thrown, and Error{timeout} where a stream never comes there.
+  void synchronize(const Point& point, const std::string& who);
+  void synchronize_device(int device, const std::string& who);
+
+  Block& allocate(size_t bytes, int device, int64_t stream_id);
+  void free(Block& block);
+  std::byte* kernel_bytes(const void* address) { return memory_.kernel_bytes(address); }
+  bool holds(const void* address) { return memory_.holds(address); }
+  int64_t bytes(int device, bool peak);
+
+  Counts counts();
+  std::map<std::string, int64_t> launches_by_name();
+  void count_copy(int64_t to_host, int64_t to_device);
+  std::vector<std::string> reports();
+  void report(const std::string& text);
+
+ private:
+  struct Stream {
+    int device = 0;
+    int64_t id = 0;
+    Clock clock;
+    std::deque<Task> queue;
+    uint64_t launched = 0, done = 0;
+  };
+  Machine() = default;
+  // All below: under mutex_.
+  void check(int stream, const std::string& name, std::span<const Range> ranges);
+  void enqueue(int stream, Task task);
+  void run_some(int stream);
+  // A stream whose first task can run now, on the way to that position; -1: none.
+  int runnable(int stream, uint64_t position, std::set<std::pair<int, uint64_t>>& seen);
+  void run_first(int stream);
+  void run_to(std::unique_lock<std::mutex>& lock, int stream, uint64_t position, const std::string& who);
+  std::string where(int stream);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Policy policy_ = Policy::at_once;
+  std::mt19937_64 random_;
+  Memory memory_;
+  Races races_;
+  std::deque<Stream> streams_;
+  std::map<std::pair<int, int64_t>, int> index_;
+  std::map<int, Clock> hosts_;  // what the host of a device has waited for
+  Counts counts_;
+  std::map<std::string, int64_t> by_name_;
+  std::vector<std::string> reports_;
+  std::exception_ptr fault_;
+};
+
+}  // namespace heddle::simulated

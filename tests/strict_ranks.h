@@ -1,0 +1,26 @@
+// Ranks as threads, whose communicators are as strict as a device's, or those of a device.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "heddle/transport/threads.h"
+#include "sdk/kits/runs/hostile.h"
+
+namespace heddle::tests {
+
+using OnDevice = std::function<std::unique_ptr<Rendezvous>(Rendezvous&)>;
+
+// on_device: empty for the CPU. Throws what the ranks throw, and what they do to tensors that are in flight.
+inline void run_strictly(ThreadWorld& world, const OnDevice& on_device,
+                         const std::function<void(Rendezvous&)>& body) {
+  const auto faults = std::make_shared<kits::WorkFaults>();
+  world.run([&](Rendezvous& host) {
+    if (on_device) return body(*on_device(host));
+    kits::LateRendezvous strict(host, faults);
+    body(strict);
+  });
+  faults->check();
+}
+
+}  // namespace heddle::tests
