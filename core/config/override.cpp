@@ -55,6 +55,20 @@ Node set(const Node& at, const std::string& rest, const Node& value, const Mark&
   return section.with(key, changed);
 }
 
+// A value that begins with * is an alias in YAML, and mostly a pattern in the head of its author.
+Node read_value(const std::string& value, const Mark& mark) {
+  const bool is_pattern = value.starts_with('*') || value.starts_with('&');
+  try {
+    return read_text(value, mark.file);
+  } catch (const Error& error) {
+    if (!is_pattern) throw;
+    throw Error(ErrorCode::config, mark.file,
+                "a value that begins with " + value.substr(0, 1) +
+                    " is an anchor's name in YAML: " + text::excerpt(value, 80),
+                "quote it for YAML too: " + mark.file + " \"'" + text::excerpt(value, 80) + "'\"");
+  }
+}
+
 }  // namespace
 
 Node with_override(const Node& root, const std::string& dotted_key, const std::string& value) {
@@ -68,7 +82,7 @@ Node with_override(const Node& root, const std::string& dotted_key, const std::s
                     std::to_string(kLongestDottedKey));
   if (std::count(dotted_key.begin(), dotted_key.end(), '.') >= kMostLevels)
     throw Error(ErrorCode::usage, "--", "a key of more than " + std::to_string(kMostLevels) + " levels");
-  const Node read = read_text(value, mark.file);
+  const Node read = read_value(value, mark);
   return set(root, dotted_key, placed(read, mark, dotted_key), mark, "");
 }
 

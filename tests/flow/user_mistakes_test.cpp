@@ -47,6 +47,14 @@ TEST(Overrides, SetSectionsOfPlugins) {
   EXPECT_THAT(inside.error, HasSubstr("unknown key 'dirr'\n  hint: did you mean 'dir'?"));
 }
 
+TEST(Overrides, SayThatAPatternNeedsQuotes) {
+  const TrainingFiles files;
+  EXPECT_EQ(
+      heddle({"check", files.path("run.yaml"), "--peft.target_modules", "*.down"}).error,
+      "error[config] --peft.target_modules: a value that begins with * is an anchor's name in YAML: *.down\n"
+      "  hint: quote it for YAML too: --peft.target_modules \"'*.down'\"\n");
+}
+
 TEST(AShortTry, NeedsAShorterWarmup) {
   const TrainingFiles files;
   const Outcome outcome =

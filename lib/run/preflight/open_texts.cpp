@@ -64,10 +64,11 @@ fs::path tokenizer_place(const std::string& name, const std::string& where) {
 
 }  // namespace
 
-NotPrepared::NotPrepared(const std::string& where, const std::string& name)
+NotPrepared::NotPrepared(const std::string& where, const std::string& name, std::optional<int64_t> rows)
     : Error(ErrorCode::input, where,
-            name +
-                " is not prepared yet: heddle train and heddle prepare do it; its samples are not checked") {}
+            name + " is not prepared yet: heddle train and heddle prepare do it; " +
+                (rows ? "of its rows the first " + std::to_string(*rows) + " are checked"
+                      : std::string("its samples are not checked"))) {}
 
 // The training set's; else the model's.
 TextTokenizer TextSets::tokenizer() const {
@@ -133,6 +134,9 @@ TextJob TextSets::job_of(const DatasetSection& section) const {
     const Node* name = job.arguments.find(key);
     const Node* written = section.section.find(key);  // has a place
     if (name == nullptr || name->is_null()) continue;
+    if (name->is_list() && name->size() == 0)
+      throw Error(ErrorCode::config, written != nullptr ? written->where() : section.where,
+                  key + " names no file", "name a JSON or JSONL file, or a list of them");
     job.source = name->is_list() ? "a list of files" : name->as_text();
     job.files = find_texts({written != nullptr ? *written : *name, text_at(job.arguments, "split"),
                             text_at(job.arguments, "name"), text_at(job.arguments, "revision")});
@@ -150,7 +154,7 @@ TextJob TextSets::job_of(const DatasetSection& section) const {
 
 PreparedFile TextSets::prepared(const TextJob& job) const {
   auto found = find_or_prepare(job, recipe_.preparation, places());
-  if (!found) throw NotPrepared(job.where, job.name);
+  if (!found) throw NotPrepared(job.where, job.name, probe_texts(job));
   return std::move(*found);
 }
 

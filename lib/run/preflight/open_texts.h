@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,10 +14,11 @@
 
 namespace heddle {
 
-// Thrown for a set that is not prepared, where it is not to be.
+// Thrown for a set that is not prepared, where it is not to be. `rows`: how many of its first ones were
+// converted without a fault; empty: none, as Python is not there.
 class NotPrepared : public Error {
  public:
-  NotPrepared(const std::string& where, const std::string& name);
+  NotPrepared(const std::string& where, const std::string& name, std::optional<int64_t> rows);
 };
 
 // What all sets of texts of a run share.

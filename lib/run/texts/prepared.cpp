@@ -64,6 +64,24 @@ std::string time_left_text(double seconds) {
                      : std::to_string(whole) + "s left";
 }
 
+[[noreturn]] void refuse(const TextJob& job, const json& error) {
+  const std::string kind = text_at(error, "kind"), where = text_at(error, "where"),
+                    what = text_at(error, "what"), hint = text_at(error, "hint");
+  const std::string key = where.starts_with("dataset.") ? where.substr(8) : "";
+  const Node* given = key.empty() ? nullptr : job.section.find(key);
+  const std::string place = given != nullptr ? given->where()
+                            : where.empty()  ? job.where
+                            : !key.empty()   ? job.where + "." + key
+                                             : where;
+  if (kind == "package")
+    throw Error(ErrorCode::input, job.where, PythonProcess::python() + " has no package " + what,
+                hint.empty()
+                    ? "pip install tokenizers jinja2 pyarrow; or HEDDLE_PYTHON names another Python; "
+                      "or heddle prepare on another machine, and HEDDLE_DATA"
+                    : hint);
+  throw Error(kind == "config" ? ErrorCode::config : ErrorCode::input, place, what, hint);
+}
+
 class Preparation {
  public:
   Preparation(const TextJob& job, const PreparationOptions& options, std::string key, const fs::path& file)
@@ -119,7 +137,7 @@ class Preparation {
 
   // Null: the preparation goes on.
   json taken(const json& words) {
-    if (words.contains("error")) refuse(words["error"]);
+    if (words.contains("error")) refuse(job_, words["error"]);
     if (words.contains("warning")) warnings.push_back(job_.where + ": " + text_at(words, "warning"));
     if (words.contains("rows")) report(number_at(words, "rows"), number_at(words, "of"));
     return words.contains("done") ? words["done"] : json();
@@ -135,24 +153,6 @@ class Preparation {
     if (of > rows && rows > 0)
       text += ", " + time_left_text(seconds * static_cast<double>(of - rows) / static_cast<double>(rows));
     say(text);
-  }
-
-  [[noreturn]] void refuse(const json& error) const {
-    const std::string kind = text_at(error, "kind"), where = text_at(error, "where"),
-                      what = text_at(error, "what"), hint = text_at(error, "hint");
-    const std::string key = where.starts_with("dataset.") ? where.substr(8) : "";
-    const Node* given = key.empty() ? nullptr : job_.section.find(key);
-    const std::string place = given != nullptr ? given->where()
-                              : where.empty()  ? job_.where
-                              : !key.empty()   ? job_.where + "." + key
-                                               : where;
-    if (kind == "package")
-      throw Error(ErrorCode::input, job_.where, PythonProcess::python() + " has no package " + what,
-                  hint.empty()
-                      ? "pip install tokenizers jinja2 pyarrow; or HEDDLE_PYTHON names another Python; "
-                        "or heddle prepare on another machine, and HEDDLE_DATA"
-                      : hint);
-    throw Error(kind == "config" ? ErrorCode::config : ErrorCode::input, place, what, hint);
   }
 
   const TextJob& job_;
@@ -181,6 +181,27 @@ std::optional<PreparedFile> find_or_prepare(const TextJob& job, const Preparatio
   Preparation preparation(job, options, key, file);
   const bool is_made = preparation.make();
   return PreparedFile{file, is_made, std::move(preparation.warnings)};
+}
+
+std::optional<int64_t> probe_texts(const TextJob& job) {
+  std::optional<PythonProcess> python;
+  try {
+    python.emplace(kScript, "-");
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::input) return std::nullopt;  // it cannot be started
+    throw;
+  }
+  json words = message_of(job, "", "probe", 1);  // nothing is written
+  words["probe"] = true;
+  python->send(std::move(words));
+  while (true) {
+    const json answer = python->receive().words;
+    if (answer.contains("error")) {
+      if (text_at(answer["error"], "kind") == "package") return std::nullopt;
+      refuse(job, answer["error"]);
+    }
+    if (answer.contains("done")) return number_at(answer["done"], "probed");
+  }
 }
 
 }  // namespace heddle

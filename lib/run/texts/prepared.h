@@ -1,6 +1,7 @@
 // Files of prepared samples: found, or made once for all processes that want them.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -23,5 +24,9 @@ struct PreparedFile {
 // Empty: it is not there. Throws Error{input | config} for what the script refuses, Error{io}.
 std::optional<PreparedFile> find_or_prepare(const TextJob& job, const PreparationOptions& options,
                                             std::span<const std::filesystem::path> places);
+
+// Converts the first rows of the job and keeps nothing. How many they were; empty: Python or one of its
+// packages is not there. Throws what find_or_prepare would throw for these rows.
+std::optional<int64_t> probe_texts(const TextJob& job);
 
 }  // namespace heddle

@@ -77,5 +77,26 @@ TEST_F(Prepare, SaysThatATemplateIsNoFile) {
               HasSubstr("'nothere.jinja' is no file, and holds no {{ and no {%, so it is no template"));
 }
 
+// The first rows are converted, and no file is made.
+TEST_F(Prepare, IsTriedOnTheFirstRowsByCheck) {
+  const auto check = [&](const std::string& section) {
+    Words words = this->words("run", {"--dataset", section});
+    words[0] = "check";
+    return run(words);
+  };
+  const Outcome good = check(set());
+  EXPECT_EQ(good.status, 0) << good.error;
+  EXPECT_THAT(good.error, HasSubstr("heddle prepare do it; of its rows the first 30 are checked\n"));
+  files_.write("rows.jsonl", "{\"context\": \"warp\", \"question\": \"weft\", \"answers\": \"shed\"}\n");
+  EXPECT_THAT(check(set()).error,
+              HasSubstr("rows.jsonl:1: `answers` must be {text: [...]}, as in rajpurkar/squad, "));
+  files_.write("rows.jsonl", "");
+  EXPECT_THAT(check(set()).error, HasSubstr("has no rows\n"));
+  EXPECT_FALSE(fs::exists(files_.path("data")));
+  EXPECT_EQ(check("{_target_: ChatDataset, path_or_dataset_id: []}").error,
+            "error[config] --dataset dataset.path_or_dataset_id: path_or_dataset_id names no file\n"
+            "  hint: name a JSON or JSONL file, or a list of them\n");
+}
+
 }  // namespace
 }  // namespace flow

@@ -9,8 +9,10 @@ import time
 
 import samples_file
 from faults import Fault
+from sources import Batch
 from tools import Tools
 
+PROBED = 64  # rows of a set that is only checked
 SECONDS = 0.25  # between two messages about progress
 NONE = 0xFFFFFFFF  # a row without a sample
 
@@ -163,16 +165,34 @@ def run(job, say):
         tokenizer = tools.tokenizer
         ids = [tokenizer.size(), *(-1 if token is None else token
                                    for token in (tokenizer.bos_id, tokenizer.eos_id, tokenizer.fill_id))]
+    if job.get("probe"):
+        return probed(job, tools, function)
     with samples_file.SamplesFile(job["out"], max(job.get("vocabulary", 0), ids[0]), tools.flags,
                                   spread=tools.order is not None) as file:
         return written(job, tools, function, file, ids)
 
 
+def check_rows(job, tools, read):
+    if not read:
+        raise Fault("has no rows" if tools.local else f"the split {job['arguments'].get('split')} has no rows",
+                    job.get("source", "") or "dataset")
+
+
+def probed(job, tools, function):
+    """Converts the first rows alone and keeps nothing: what is wrong with them is said before a run is started."""
+    read = 0
+    for batch in tools.batches():
+        read = min(PROBED, len(batch.rows))
+        convert(function, Batch(batch.rows[:read], batch.places[:read]))
+        break
+    check_rows(job, tools, read)
+    return {"probed": read}
+
+
 def written(job, tools, function, file, ids):
     read = (mixed if tools.order is not None else in_order)(tools, function, file, Progress(tools.say, tools.total()))
     source = job.get("source", "") or "dataset"
-    if not read:
-        raise Fault("has no rows" if tools.local else f"the split {job['arguments'].get('split')} has no rows", source)
+    check_rows(job, tools, read)
     if not file.samples:
         raise Fault(f"no row is left: {json.dumps(tools.dropped)}", source)
     counts, facts = counted(tools, file, read)
