@@ -51,7 +51,9 @@ class HEDDLE_API Communicator {
                                            std::span<const int64_t> in_rows) = 0;
   virtual std::unique_ptr<Work> broadcast(at::Tensor inout, int root) = 0;
   // A send is matched with the receive of the same tag on the peer; shapes and dtypes are equal on both
-  // sides.
+  // sides. A device has no tags: from one rank to another, sends and receives are called in one order. The
+  // first transfer of a pair in one direction may block until the other side calls it too, so ranks in a ring
+  // may not all begin with a receive, or all with a send.
   virtual std::unique_ptr<Work> send(at::Tensor tensor, int peer, int tag) = 0;
   virtual std::unique_ptr<Work> receive(at::Tensor tensor, int peer, int tag) = 0;
 };
