@@ -20,8 +20,8 @@ struct Config {
 
 void check_alpha(const Node& value) {
   if (const double alpha = value.as_real(); alpha < 0)
-    throw Error(ErrorCode::config, value.where(), "noise_alpha must be non-negative, got " + value.as_text(),
-                "5.0 is the paper's");
+    throw Error(ErrorCode::config, value.where(),
+                "noise_alpha must be non-negative, got " + config::to_json(value), "5.0 is the paper's");
 }
 
 ConfigSchema<Config> schema() {

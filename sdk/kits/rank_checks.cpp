@@ -42,6 +42,7 @@ void RankRun::write(const Named& values) {
 
 void RankRun::reload(const Named& first, double before) {
   const Named now = values();
+  (void)evaluate(0);  // gathers that the last update began read the shards until a forward waits for them
   write(first);
   const double again = evaluate(0);
   write(now);

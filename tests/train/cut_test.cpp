@@ -22,6 +22,7 @@ Batch four_rows(std::vector<int> documents) {
   batch.documents = at::tensor(documents, at::kInt);
   batch.padding = at::arange(20).view({4, 5}).remainder(5).eq(4);
   batch.labels.masked_fill_(batch.padding, Batch::kIgnore);
+  batch.draws = batch.tokens.add(3);
   batch.extra = at::arange(4);
   return batch;
 }

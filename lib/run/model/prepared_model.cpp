@@ -183,7 +183,9 @@ std::filesystem::path place_of(const ModelSection& section) {
 }
 
 void warn_of_unused(const PreparedModel& model, const Units& units, std::vector<std::string>& warnings) {
-  std::vector<std::string> names = checkpoint::unused(model.tensors, units, model.spec.get());
+  // A sharded model has the parameters by their names, whatever tensors files of its family have.
+  const ModelSpec* files = model.place.kind == ModelPlace::Kind::sharded ? nullptr : model.spec.get();
+  std::vector<std::string> names = checkpoint::unused(model.tensors, units, files);
   if (names.empty()) return;
   const std::string count = std::to_string(names.size());
   const bool more = names.size() > 5;

@@ -20,8 +20,7 @@ class LoraOfExperts : public ::testing::Test {
     runs.model =
         "{model_type: qwen3_moe, vocab_size: 53, hidden_size: 14, intermediate_size: 23, num_hidden_layers: "
         "2, num_attention_heads: 4, num_key_value_heads: 2, head_dim: 6, max_position_embeddings: 16, "
-        "num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 9, router_aux_loss_coef: 0.1, "
-        "output_router_logits: true}";
+        "num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 9, router_aux_loss_coef: 0}";
     runs.train({"base", 1, "{strategy: single}"}, "base", 1);
     runs.pretrained = "base/epoch_0_step_0";
   }
@@ -60,8 +59,8 @@ TEST_F(LoraOfExperts, AreReadFromTheirFilesIntoAnyBox) {
   const PreparedModel model = open_pretrained(runs / "run/epoch_0_step_3", plugins);
   int products = 0;
   for (const auto& [name, tensor] : base) {
-    const bool down = name == kLayer + "down";
-    if (!down && name != kLayer + "gate_up") continue;
+    const bool down = name == kLayer + "down_proj";
+    if (!down && name != kLayer + "gate_up_proj") continue;
     ++products;
     const std::string which = kLayer + (down ? "lora_down_" : "lora_gate_and_up_");
     const at::Tensor more = at::einsum("eor,eri->eoi", {of.at(which + "B"), of.at(which + "A")}) * (7.0 / 2);

@@ -61,6 +61,7 @@ std::string draw_config(const std::vector<FieldInfo>& fields, const std::string&
   bool counted = false;  // several keys name the number of experts
   for (const FieldInfo& field : fields) {
     if (field.key == "model_type" || field.key == "initializer_range") continue;
+    if (field.type == "any" && field.range == field.default_value) continue;  // one value alone
     const bool count =
         field.key == "num_experts" || field.key == "n_routed_experts" || field.key == "num_local_experts";
     if (count && std::exchange(counted, true)) continue;

@@ -70,12 +70,13 @@ TEST(SkippedSections, SaySoWhereAPersonMayExpectThemToAct) {
 }
 
 TEST(SkippedSections, AreNotThoseThatChangeNumbers) {
-  EXPECT_THAT(recipe_in("qat: {dim: 8}\nfp8: {enabled: true}\n" + kSomeModel).not_built,
+  EXPECT_THAT(recipe_in("qat: {dim: 8}\nquantization: {load_in_4bit: true}\n" + kSomeModel).not_built,
               ElementsAre("qat: training for quantization is not built yet",
-                          "fp8: products in fp8 are not built yet"));
+                          "quantization: quantized base weights are not built yet"));
   EXPECT_THAT(recipe_in("teacher_model: {a: 1}\nkd_ratio: 0.5\n" + kSomeModel).not_built,
               ElementsAre("teacher_model: distillation is not built yet"));
-  EXPECT_THAT(skipped_in("fp8: {enabled: false}\nqat: null\n" + kSomeModel), ElementsAre("fp8", "qat"));
+  EXPECT_THAT(skipped_in("embedding_row_repair: {enabled: false}\nqat: null\n" + kSomeModel),
+              ElementsAre("embedding_row_repair", "qat"));
   EXPECT_THAT(refusal_in("wandb: {project: x}\n" + kSomeModel), HasSubstr("unknown key 'wandb'"));
   EXPECT_THAT(skipped_in("wandb: {enable: false, project: x}\n" + kSomeModel), ElementsAre("wandb"));
   EXPECT_THAT(refusal_in("benchmrk: {}\n" + kSomeModel), HasSubstr("unknown key 'benchmrk'"));
