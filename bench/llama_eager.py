@@ -1,10 +1,12 @@
-"""The other side of the Llama figures: PyTorch eager training the same model in one process on one GPU.
+"""The other side of the Llama figures: PyTorch training the same model in one process on one GPU.
 
 Prints one line of JSON: tokens per second (the median step after the warm-up) and peak memory of tensors in GiB.
-The model, batch, optimizer and clipping are those of scripts/gpu_test: bf16 parameters, fused AdamW, norm 1.0.
+The model, batch, optimizer and clipping are those of scripts/gpu_trial: bf16 parameters, fused AdamW, norm 1.0.
+--fsdp2 shards each layer with fully_shard over one rank; --compile compiles each layer and the loss.
 """
 import argparse
 import json
+import os
 import statistics
 import time
 
@@ -64,8 +66,27 @@ class Llama(nn.Module):
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         for layer in self.layers:
             x = layer(x, cos, sin)
-        logits = F.linear(self.norm(x), self.embedding.weight)
+        return self.loss(self.norm(x), labels)
+
+    def loss(self, x, labels):
+        logits = F.linear(x, self.embedding.weight)
         return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+
+
+def shard(model):
+    from torch.distributed.fsdp import fully_shard
+    for name, value in dict(MASTER_ADDR="127.0.0.1", MASTER_PORT="29517", RANK="0", WORLD_SIZE="1").items():
+        os.environ.setdefault(name, value)
+    torch.distributed.init_process_group("nccl", device_id=torch.device("cuda", 0))
+    for layer in model.layers:
+        fully_shard(layer)
+    fully_shard(model)
+
+
+def compile_parts(model):
+    for layer in model.layers:
+        layer.compile()
+    model.loss = torch.compile(model.loss)
 
 
 def main():
@@ -73,10 +94,16 @@ def main():
     for name, value in dict(vocabulary=128256, width=2048, inner=8192, layers=16, heads=32, kv_heads=8, length=2048,
                             local_batch=1, microbatches=4, steps=20, warm_up=5).items():
         parser.add_argument("--" + name.replace("_", "-"), type=int, default=value)
+    parser.add_argument("--fsdp2", action="store_true")
+    parser.add_argument("--compile", action="store_true")
     a = parser.parse_args()
     torch.manual_seed(1)
     with torch.device("cuda"):
         model = Llama(a).to(torch.bfloat16)
+    if a.compile:
+        compile_parts(model)
+    if a.fsdp2:
+        shard(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.1, fused=True)
     shape, times = (a.local_batch, a.length + 1), []
     for _ in range(a.steps):
@@ -97,6 +124,8 @@ def main():
         "mem": torch.cuda.max_memory_allocated() / 2**30,
         "device": torch.cuda.get_device_name(),
     }))
+    if a.fsdp2:
+        torch.distributed.destroy_process_group()
 
 
 main()

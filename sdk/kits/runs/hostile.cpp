@@ -28,7 +28,8 @@ class LateCommunicator : public Communicator {
   const std::string& name() const override { return inner_->name(); }
 
   std::unique_ptr<Work> all_gather(at::Tensor out, at::Tensor in) override {
-    const CallTensors tensors = both(out, in);
+    CallTensors tensors = both(out, in);
+    if (is_own_part(out, in)) tensors = {in, copy_of(in), out, tensors.late, true};
     return posted("all_gather", inner_->all_gather(tensors.late, copy_of(in)), tensors);
   }
   std::unique_ptr<Work> reduce_scatter(at::Tensor out, at::Tensor in, Reduce reduce) override {
@@ -73,6 +74,12 @@ class LateCommunicator : public Communicator {
     CallTensors tensors{overlap ? at::Tensor() : in, {}, out, room_like(out)};
     if (!overlap) tensors.sent = copy_of(in);
     return tensors;
+  }
+  // A gather in place only reads this rank's part, so the caller may read it too.
+  bool is_own_part(const at::Tensor& out, const at::Tensor& in) const {
+    if (!in.defined() || !out.defined() || !in.is_contiguous() || !out.is_contiguous()) return false;
+    return in.numel() > 0 && in.is_alias_of(out) && in.scalar_type() == out.scalar_type() &&
+           in.storage_offset() == out.storage_offset() + rank() * in.numel();
   }
   std::unique_ptr<Work> posted(const char* call, std::unique_ptr<Work> work, const CallTensors& tensors,
                                Tag tag = {}) {

@@ -45,11 +45,6 @@ void poison(const at::Tensor& out) {
   }
 }
 
-bool is_poisoned(const at::Tensor& out) {
-  const auto* bytes = static_cast<const unsigned char*>(out.const_data_ptr());
-  return std::all_of(bytes, bytes + out.nbytes(), [byte = poison_of(out)](auto at) { return at == byte; });
-}
-
 }  // namespace
 
 at::Tensor copy_of(const at::Tensor& tensor) {
@@ -72,6 +67,7 @@ LateWork::LateWork(std::unique_ptr<Work> inner, CallTensors tensors, Tag tag, st
       exceptions_(std::uncaught_exceptions()) {
   const model::BelowAutograd below;
   if (tensors_.out.defined()) poison(tensors_.out);
+  if (tensors_.in_place) bytes_of(tensors_.in).copy_(tensors_.sent);
 }
 
 LateWork::~LateWork() {
@@ -98,10 +94,21 @@ void LateWork::check_tag() {
           " (heddle/mesh/communicator.h: a pair's transfers of one direction have one order)");
 }
 
+// But for the part that the call leaves as it is.
+bool LateWork::is_poisoned() const {
+  const at::Tensor &out = tensors_.out, &in = tensors_.in;
+  const auto* begin = static_cast<const unsigned char*>(out.const_data_ptr());
+  const auto* end = begin + out.nbytes();
+  const auto is_poison = [byte = poison_of(out)](auto at) { return at == byte; };
+  if (!tensors_.in_place) return std::all_of(begin, end, is_poison);
+  const auto* part = static_cast<const unsigned char*>(in.const_data_ptr());
+  return std::all_of(begin, part, is_poison) && std::all_of(part + in.nbytes(), end, is_poison);
+}
+
 void LateWork::check_bytes() {
   for (const at::Tensor& tensor : {tensors_.in, tensors_.out})
     if (tensor.defined() && is_freed(tensor)) found("the memory of " + call_ + " was freed before wait()");
-  if (can_be_poisoned(tensors_.out) && !is_poisoned(tensors_.out))
+  if (can_be_poisoned(tensors_.out) && !is_poisoned())
     faults_->add("the output of " + call_ + " was written before wait()");
   const at::Tensor &in = tensors_.in, &sent = tensors_.sent;
   if (has_bytes(in) && in.nbytes() > 0 &&

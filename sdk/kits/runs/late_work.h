@@ -23,8 +23,9 @@ at::Tensor room_like(const at::Tensor& tensor);
 
 // The tensors of one call: those of the caller, and those that the inner communicator moves.
 struct CallTensors {
-  at::Tensor in, sent;   // undefined: none, or one that the output overlaps
-  at::Tensor out, late;  // undefined: none
+  at::Tensor in, sent;    // undefined: none, or one that the output overlaps
+  at::Tensor out, late;   // undefined: none
+  bool in_place = false;  // `in` is the part of `out` that the call reads and leaves as it is
 };
 
 // The number that a receive expects, beside what its sender gave.
@@ -47,6 +48,7 @@ class LateWork : public Work {
  private:
   void check_tag();
   void check_bytes();
+  bool is_poisoned() const;
 
   std::unique_ptr<Work> inner_;
   CallTensors tensors_;
