@@ -23,8 +23,6 @@ struct DataFacts {
   // each validation. 0: not known.
   int64_t samples_wanted = 0;
   bool validation = false;  // the set is one of validation_dataset*
-  // Why the device does not compute attention over several documents in a row; empty: it does.
-  std::string documents_refused;
   std::filesystem::path model_directory;         // empty: the model starts from random values
   std::string model_tokenizer;                   // the bytes of the model's tokenizer.json; empty: none
   std::vector<std::string>* warnings = nullptr;  // printed with the run's; null: dropped
