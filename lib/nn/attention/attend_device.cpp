@@ -14,7 +14,7 @@
 namespace heddle::model {
 namespace {
 
-constexpr int64_t kWidest = 256, kStep = 8;  // widths of heads that the kernel takes
+constexpr int64_t kWidest = 256;  // of heads that the kernel takes
 
 // Left and right of the last key that a query sees.
 struct FlashWindow {
@@ -27,7 +27,7 @@ FlashWindow window_of(const VaryingLengths& of) {
 }
 
 int64_t padded_width(int64_t head_dim, int64_t value_dim) {
-  return (std::max(head_dim, value_dim) + kStep - 1) / kStep * kStep;
+  return (std::max(head_dim, value_dim) + kFlashStep - 1) / kFlashStep * kFlashStep;
 }
 
 at::Tensor padded(const at::Tensor& x, int64_t width) {

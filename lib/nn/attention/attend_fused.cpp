@@ -26,7 +26,9 @@ Fused fused_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
   const AttentionOptions& options = heads.options;
   const bool is_windowed = options.window > 0 && options.window < heads.sequence;
   if (!q.is_cuda() || documents.defined() || is_windowed || heads.sinks.defined()) return Fused::none;
-  if (heads.value_dim() != heads.head_dim || !has_flash_kernel(q, blocked_shape(heads))) return Fused::none;
+  // LibTorch's choice counts on heads that are filled up to a width that the kernels take.
+  const bool has_width = heads.value_dim() == heads.head_dim && heads.head_dim % kFlashStep == 0;
+  if (!has_width || !has_flash_kernel(q, blocked_shape(heads))) return Fused::none;
   const bool grouped = q.size(1) != k.size(1);
   const int64_t choice =
       at::_fused_sdp_choice(by_head(q, heads, heads.head_dim), by_head(k, heads, heads.head_dim),

@@ -62,6 +62,7 @@ HEDDLE_API void attend_varying_backward(const BlockedInputs& in, const std::vect
 
 // LibTorch's flash attention (Dao 2023). Heads are filled up with zeros to widths that it takes.
 const VaryingKernel& flash_kernel();
+inline constexpr int64_t kFlashStep = 8;  // of the widths that it takes
 bool has_flash_kernel(const at::Tensor& q, const BlockedShape& shape);
 
 }  // namespace heddle::model

@@ -32,7 +32,7 @@ struct Kept {
 
 Key key_of(const Heads& heads, const at::Tensor& documents, c10::Device device) {
   return {c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>(documents.getIntrusivePtr()),
-          documents.defined() ? documents._version() : 0,
+          documents.defined() ? static_cast<uint32_t>(documents._version()) : 0,
           heads.batch,
           heads.sequence,
           heads.options.window,

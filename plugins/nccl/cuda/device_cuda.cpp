@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "cuda/check.h"
+#include "cuda/device_ops.h"
 #include "cuda/group.h"
 #include "device.h"
 #include "heddle/mesh/call.h"
@@ -76,6 +77,7 @@ class CudaDevice : public IDevice {
     device_ = chosen;
     c10::cuda::set_device(static_cast<c10::DeviceIndex>(chosen));
     at::globalContext().lazyInitDevice(at::kCUDA);
+    offer_device_ops();
     return {at::kCUDA, static_cast<c10::DeviceIndex>(chosen)};
   }
 
