@@ -66,7 +66,8 @@ struct AttentionNode final : LayerNode {
                                 at::empty_like(in.k, at::MemoryFormat::Contiguous),
                                 at::empty_like(in.v, at::MemoryFormat::Contiguous)};
     if (way.ranges)
-      attend_on_device_backward(in, *way.ranges, blocked_shape(heads), d_out, result, log_sums.unpack(), into);
+      attend_on_device_backward(in, *way.ranges, blocked_shape(heads), d_out, result, log_sums.unpack(),
+                                into);
     else
       attend_blocked_backward_cpu({in.q, in.k, in.v, visible_keys(heads, documents)}, blocked_shape(heads),
                                   d_out, result, log_sums.unpack(), into);
@@ -95,12 +96,14 @@ at::Tensor compute(const BlockedInputs& in, const Heads& heads, const at::Tensor
   if (way.ranges)
     attend_on_device(in, *way.ranges, blocked_shape(heads), out, log_sums);
   else
-    attend_blocked_cpu({in.q, in.k, in.v, visible_keys(heads, documents)}, blocked_shape(heads), out, log_sums);
+    attend_blocked_cpu({in.q, in.k, in.v, visible_keys(heads, documents)}, blocked_shape(heads), out,
+                       log_sums);
   if (heads.sinks.defined()) add_sinks(heads.sinks, out, log_sums);
   return out;
 }
 
-Attended forward_of(const BlockedInputs& in, const Heads& heads, const at::Tensor& documents, const Way& way) {
+Attended forward_of(const BlockedInputs& in, const Heads& heads, const at::Tensor& documents,
+                    const Way& way) {
   const int64_t tokens = in.q.size(0), count = in.q.size(1) / heads.head_dim;
   if (in.q.is_meta()) return {at::empty({tokens, count * heads.value_dim()}, in.q.options()), {}};
   Attended all;

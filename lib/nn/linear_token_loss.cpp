@@ -62,9 +62,10 @@ struct LossOptions {
   double soft_cap = 0;
 };
 
-// Adds the loss of a block to `sum`; the gradient of its logits, in their dtype, undefined if it is not wanted.
-at::Tensor block_gradient(at::Tensor logits, const Labels& wanted, const LossOptions& options, bool with_gradient,
-                          const at::Tensor& sum) {
+// Adds the loss of a block to `sum`; the gradient of its logits, in their dtype, undefined if it is not
+// wanted.
+at::Tensor block_gradient(at::Tensor logits, const Labels& wanted, const LossOptions& options,
+                          bool with_gradient, const at::Tensor& sum) {
   const bool whole = options.part == nullptr;
   const at::Tensor loss =
       whole ? loss_on_device(logits, wanted, options.soft_cap, with_gradient) : at::Tensor();
@@ -75,7 +76,8 @@ at::Tensor block_gradient(at::Tensor logits, const Labels& wanted, const LossOpt
   const at::ScalarType narrow = logits.scalar_type();
   SoftCap cap(options.soft_cap);
   logits = cap.apply(logits.to(wide(narrow)));
-  BlockLoss block = whole ? loss_of(logits, wanted) : loss_of(std::move(logits), wanted, *options.part->ranks);
+  BlockLoss block =
+      whole ? loss_of(logits, wanted) : loss_of(std::move(logits), wanted, *options.part->ranks);
   sum.add_(block.sum);
   if (!with_gradient) return {};
   return cap.back(logit_gradient(std::move(block.log_p), wanted)).to(narrow);

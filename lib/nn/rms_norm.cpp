@@ -39,7 +39,8 @@ Normalised room_for(const at::Tensor& x, const at::Tensor& weight) {
 }
 
 // By the device's kernel; false: it has none for these tensors.
-bool normalise_on_device(const at::Tensor& x, const at::Tensor& weight, double eps, Scale scale, Normalised& out) {
+bool normalise_on_device(const at::Tensor& x, const at::Tensor& weight, double eps, Scale scale,
+                         Normalised& out) {
   const auto kernel = device_ops().rms_norm;
   if (kernel == nullptr || x.is_cpu() || x.is_meta()) return false;
   out = room_for(x, weight);
@@ -84,7 +85,8 @@ struct RmsNormNode final : LayerNode {
     Gradients made(2);
     if (task_should_compute_output(0)) made[0] = at::empty_like(saved_x, at::MemoryFormat::Contiguous);
     if (task_should_compute_output(1)) made[1] = at::empty_like(w);
-    if (!kernel(dy, saved_x, w, root.unpack(), scale == Scale::one_plus_weight, made[0], made[1])) return false;
+    if (!kernel(dy, saved_x, w, root.unpack(), scale == Scale::one_plus_weight, made[0], made[1]))
+      return false;
     out = std::move(made);
     return true;
   }

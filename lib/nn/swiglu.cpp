@@ -59,7 +59,7 @@ struct SwigluNode final : LayerNode {
 
 namespace {
 
-at::Tensor gated(const at::Tensor& gate, const at::Tensor& up) {
+at::Tensor swiglu_of(const at::Tensor& gate, const at::Tensor& up) {
   const auto kernel = device_ops().swiglu;
   if (kernel != nullptr && !gate.is_cpu() && !gate.is_meta() && gate.dim() == 2) {
     at::Tensor y = at::empty(gate.sizes(), gate.options());
@@ -80,7 +80,7 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   at::Tensor y;
   {
     const BelowAutograd below;
-    y = gated(gate, up);
+    y = swiglu_of(gate, up);
   }
   if (node) torch::autograd::set_history(y, node);
   return y;

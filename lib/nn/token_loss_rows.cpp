@@ -20,8 +20,8 @@
 namespace heddle::model {
 namespace {
 
-// Logits of one block: 16 MiB in fp32, which caches hold; 512 MiB on a device, which many rows keep busy: in fp32, or in
-// bf16 where its kernel reads those.
+// Logits of one block: 16 MiB in fp32, which caches hold; 512 MiB on a device, which many rows keep busy: in
+// fp32, or in bf16 where its kernel reads those.
 constexpr int64_t kBlockNumbers = int64_t{1} << 22, kDeviceBlockNumbers = int64_t{1} << 27;
 
 void check_labels(const at::Tensor& column, int64_t vocabulary) {
@@ -42,7 +42,9 @@ at::ScalarType wide(at::ScalarType dtype) {
 
 int64_t rows_per_block(const at::Tensor& rows, int64_t vocabulary) {
   const bool is_narrow = rows.element_size() == 2 && device_ops().token_loss != nullptr;
-  const int64_t numbers = rows.is_cpu() ? kBlockNumbers : is_narrow ? 2 * kDeviceBlockNumbers : kDeviceBlockNumbers;
+  const int64_t numbers = rows.is_cpu() ? kBlockNumbers
+                          : is_narrow   ? 2 * kDeviceBlockNumbers
+                                        : kDeviceBlockNumbers;
   return std::max<int64_t>(32, numbers / std::max<int64_t>(1, vocabulary));
 }
 
@@ -77,7 +79,8 @@ BlockLoss loss_of(const at::Tensor& logits, const Labels& labels) {
   return {std::move(log_p), std::move(sum)};
 }
 
-at::Tensor loss_on_device(const at::Tensor& logits, const Labels& labels, double soft_cap, bool with_gradient) {
+at::Tensor loss_on_device(const at::Tensor& logits, const Labels& labels, double soft_cap,
+                          bool with_gradient) {
   const auto kernel = device_ops().token_loss;
   if (kernel == nullptr || logits.is_cpu() || logits.is_meta()) return {};
   const at::Tensor losses = at::empty({logits.size(0)}, labels.counted.options());

@@ -66,22 +66,24 @@ TEST(LayersOnGpu, RmsNorm) {
 
 TEST(LayersOnGpu, Swiglu) {
   for (const int64_t width : {7, 64, 1024})
-    expect_as_on_the_cpu("width " + std::to_string(width), {draw({33, 2 * width})}, [&](const Tensors& x) -> Tensors {
-      return {model::swiglu(x[0].narrow(1, 0, width), x[0].narrow(1, width, width))};
-    });
+    expect_as_on_the_cpu("width " + std::to_string(width), {draw({33, 2 * width})},
+                         [&](const Tensors& x) -> Tensors {
+                           return {model::swiglu(x[0].narrow(1, 0, width), x[0].narrow(1, width, width))};
+                         });
 }
 
 TEST(LayersOnGpu, Rotary) {
   for (const model::HeadPart part : {model::HeadPart{}, {48, 8, false}, {48, 8, true}}) {
     const at::Tensor turns = draw({21, 16});
-    expect_as_on_the_cpu("head " + std::to_string(part.head_dim), {draw({21, 4 * 48}), draw({21, 2 * 48})},
-                         [&](const Tensors& x) -> Tensors {
-                           const auto angle = [&](const at::Tensor& of) { return of.to(x[0].device(), at::kFloat); };
-                           const int64_t dim = part.head_dim > 0 ? 48 : 32;
-                           const auto [q, k] = model::rotate(x[0].narrow(1, 0, 4 * dim), x[1].narrow(1, 0, 2 * dim),
-                                                             {angle(turns.cos()), angle(turns.sin()), part});
-                           return {q, k};
-                         });
+    expect_as_on_the_cpu(
+        "head " + std::to_string(part.head_dim), {draw({21, 4 * 48}), draw({21, 2 * 48})},
+        [&](const Tensors& x) -> Tensors {
+          const auto angle = [&](const at::Tensor& of) { return of.to(x[0].device(), at::kFloat); };
+          const int64_t dim = part.head_dim > 0 ? 48 : 32;
+          const auto [q, k] = model::rotate(x[0].narrow(1, 0, 4 * dim), x[1].narrow(1, 0, 2 * dim),
+                                            {angle(turns.cos()), angle(turns.sin()), part});
+          return {q, k};
+        });
   }
 }
 
@@ -126,12 +128,13 @@ TEST(LayersOnGpu, Attention) {
   const at::Tensor documents = at::tensor({0, 1, 40, 96, 120, 192}, at::kInt);
   for (const Form& form : forms) {
     const int64_t values = form.options.value_dim > 0 ? form.options.value_dim : form.head_dim;
-    Tensors given{draw({batch * length, queries * form.head_dim}), draw({batch * length, keys * form.head_dim}),
-                  draw({batch * length, keys * values})};
+    Tensors given{draw({batch * length, queries * form.head_dim}),
+                  draw({batch * length, keys * form.head_dim}), draw({batch * length, keys * values})};
     if (form.sinks) given.push_back(draw({queries}));
     expect_as_on_the_cpu(form.name, given, [&](const Tensors& x) -> Tensors {
       const model::Heads heads{batch, length, form.head_dim, form.options, form.sinks ? x[3] : at::Tensor()};
-      return {model::attend(x[0], x[1], x[2], heads, form.documents ? documents.to(x[0].device()) : at::Tensor())};
+      return {model::attend(x[0], x[1], x[2], heads,
+                            form.documents ? documents.to(x[0].device()) : at::Tensor())};
     });
   }
 }

@@ -96,15 +96,15 @@ class Varying : public ::testing::Test {
     const bool parts = cuts.size() > 2;
     for (size_t i = 0; i + 1 < cuts.size(); ++i) {
       const model::BlockedInputs in = part(seen, cuts[i], cuts[i + 1] - cuts[i]);
-      model::attend_varying(in, model::device_calls(in.seen, in.k.size(0), in.q), shape_, all.out, all.sums, i > 0,
-                            kOnCpu);
+      model::attend_varying(in, model::device_calls(in.seen, in.k.size(0), in.q), shape_, all.out, all.sums,
+                            i > 0, kOnCpu);
     }
     for (size_t i = 0; i + 1 < cuts.size(); ++i) {
       const int64_t first = cuts[i], count = cuts[i + 1] - first;
       const model::BlockedInputs in = part(seen, first, count);
-      model::attend_varying_backward(in, model::device_calls(in.seen, count, in.q), shape_, d_out_, all.out, all.sums,
-                                     {all.q, all.k.narrow(0, first, count), all.v.narrow(0, first, count)},
-                                     parts, kOnCpu);
+      model::attend_varying_backward(
+          in, model::device_calls(in.seen, count, in.q), shape_, d_out_, all.out, all.sums,
+          {all.q, all.k.narrow(0, first, count), all.v.narrow(0, first, count)}, parts, kOnCpu);
     }
     return all;
   }
@@ -135,11 +135,12 @@ TEST_F(Varying, EqualsTheBlockedKernelWhereRangesOverlapAndQueriesSeeNothing) {
   expect_same(varying(mixed, {0, kTokens}), blocked(mixed), "any ranges");
 }
 
-// By products, as a device computes what its kernels do not take: soft caps, values of another width, any dtype.
+// By products, as a device computes what its kernels do not take: soft caps, values of another width, any
+// dtype.
 TEST(Composite, EqualsTheBlockedKernelUnderEveryMask) {
   constexpr int64_t kTokens = 150;
-  const at::Tensor q = at::randn({kTokens, 4 * 6}), k = at::randn({kTokens, 2 * 6}), v = at::randn({kTokens, 2 * 5}),
-                   d_out = at::randn({kTokens, 4 * 5});
+  const at::Tensor q = at::randn({kTokens, 4 * 6}), k = at::randn({kTokens, 2 * 6}),
+                   v = at::randn({kTokens, 2 * 5}), d_out = at::randn({kTokens, 4 * 5});
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16})
     for (const double soft_cap : {0.0, 1.5})
       for (const int64_t window : {0, 7}) {
@@ -149,14 +150,17 @@ TEST(Composite, EqualsTheBlockedKernelUnderEveryMask) {
         const auto computed = [&](bool by_products, const std::vector<int64_t>& cuts) {
           const auto as = [&](const at::Tensor& x) { return x.to(dtype); };
           const at::ScalarType wide = dtype == at::kDouble ? at::kDouble : at::kFloat;
-          Result all{at::full({kTokens, 20}, 7, wide), at::full({4, kTokens}, 7, wide), at::zeros({kTokens, 24}, wide),
-                     at::zeros({kTokens, 12}, wide), at::zeros({kTokens, 10}, wide)};
+          Result all{at::full({kTokens, 20}, 7, wide), at::full({4, kTokens}, 7, wide),
+                     at::zeros({kTokens, 24}, wide), at::zeros({kTokens, 12}, wide),
+                     at::zeros({kTokens, 10}, wide)};
           for (const bool forward : {true, false})
             for (size_t i = 0; i + 1 < cuts.size(); ++i) {
               const int64_t first = cuts[i], count = cuts[i + 1] - first;
-              const model::BlockedInputs in{as(q), as(k).narrow(0, first, count), as(v).narrow(0, first, count),
+              const model::BlockedInputs in{as(q), as(k).narrow(0, first, count),
+                                            as(v).narrow(0, first, count),
                                             seen.sub(first).clamp(0, count).to(at::kInt).contiguous()};
-              const model::BlockedGradients into{all.q, all.k.narrow(0, first, count), all.v.narrow(0, first, count)};
+              const model::BlockedGradients into{all.q, all.k.narrow(0, first, count),
+                                                 all.v.narrow(0, first, count)};
               const model::DeviceRanges ranges = model::device_ranges(in.seen, count, in.q);
               const bool add = cuts.size() > 2;
               if (forward && by_products)
@@ -170,8 +174,8 @@ TEST(Composite, EqualsTheBlockedKernelUnderEveryMask) {
             }
           return all;
         };
-        const std::string what = std::string(c10::toString(dtype)) + " cap " + std::to_string(soft_cap) + " window " +
-                                 std::to_string(window);
+        const std::string what = std::string(c10::toString(dtype)) + " cap " + std::to_string(soft_cap) +
+                                 " window " + std::to_string(window);
         for (const std::vector<int64_t>& cuts : {std::vector<int64_t>{0, kTokens}, {0, 35, 99, 120, kTokens}})
           if (dtype != at::kBFloat16) expect_same(computed(true, cuts), computed(false, cuts), what);
         const Result narrow = computed(true, {0, kTokens}), exact = computed(false, {0, kTokens});

@@ -48,7 +48,8 @@ std::vector<Block> blocks_of(const at::Tensor& host, int64_t heads) {
 // One block, in wide numbers; heads that share keys lie together: queries [kv_heads, group * count, dim].
 class BlockScores {
  public:
-  BlockScores(const BlockedInputs& in, const DeviceRanges& ranges, const BlockedShape& shape, const Block& block)
+  BlockScores(const BlockedInputs& in, const DeviceRanges& ranges, const BlockedShape& shape,
+              const Block& block)
       : block_(block),
         shape_(shape),
         kv_heads_(in.k.size(1) / shape.head_dim),
@@ -78,7 +79,9 @@ class BlockScores {
   }
   // The way back: [count, heads * dim] and [keys, kv_heads * dim].
   at::Tensor to_queries(const at::Tensor& x) const {
-    return x.reshape({kv_heads_, -1, block_.count, x.size(2)}).permute({2, 0, 1, 3}).reshape({block_.count, -1});
+    return x.reshape({kv_heads_, -1, block_.count, x.size(2)})
+        .permute({2, 0, 1, 3})
+        .reshape({block_.count, -1});
   }
   at::Tensor to_keys(const at::Tensor& x) const { return x.transpose(0, 1).reshape({block_.keys, -1}); }
 

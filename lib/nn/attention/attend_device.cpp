@@ -42,24 +42,24 @@ std::pair<at::Tensor, at::Tensor> flash_forward(const at::Tensor& q, const at::T
                                                 const VaryingLengths& of, double scale) {
   const FlashWindow window = window_of(of);
   const int64_t width = padded_width(q.size(2), v.size(2));
-  const auto all = at::_flash_attention_forward(padded(q, width), padded(k, width), padded(v, width), of.cum_q,
-                                                of.cum_k, of.max_q, of.max_k, 0.0, of.causal, false, scale,
-                                                window.left, window.right);
+  const auto all = at::_flash_attention_forward(padded(q, width), padded(k, width), padded(v, width),
+                                                of.cum_q, of.cum_k, of.max_q, of.max_k, 0.0, of.causal, false,
+                                                scale, window.left, window.right);
   return {cut(std::get<0>(all), v.size(2)), std::get<1>(all)};
 }
 
 std::array<at::Tensor, 3> flash_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k,
-                                         const at::Tensor& v, const at::Tensor& out, const at::Tensor& log_sums,
-                                         const VaryingLengths& of, double scale) {
+                                         const at::Tensor& v, const at::Tensor& out,
+                                         const at::Tensor& log_sums, const VaryingLengths& of, double scale) {
   const FlashWindow window = window_of(of);
   const int64_t width = padded_width(q.size(2), v.size(2));
   // Without dropout the state of the generator is not read.
   const at::Tensor state = at::empty({2}, q.options().dtype(at::kUInt64)),
                    unused = at::empty({0}, q.options());
   const auto [d_q, d_k, d_v] = at::_flash_attention_backward(
-      padded(d_out, width).contiguous(), padded(q, width), padded(k, width), padded(v, width), padded(out, width),
-      log_sums, of.cum_q, of.cum_k, of.max_q, of.max_k, 0.0, of.causal, state, unused, scale, window.left,
-      window.right);
+      padded(d_out, width).contiguous(), padded(q, width), padded(k, width), padded(v, width),
+      padded(out, width), log_sums, of.cum_q, of.cum_k, of.max_q, of.max_k, 0.0, of.causal, state, unused,
+      scale, window.left, window.right);
   return {cut(d_q, q.size(2)), cut(d_k, k.size(2)), cut(d_v, v.size(2))};
 }
 

@@ -1,4 +1,5 @@
-// LibTorch's choice for scaled_dot_product_attention, called below autograd so that our node saves what it needs.
+// LibTorch's choice for scaled_dot_product_attention, called below autograd so that our node saves what it
+// needs.
 #include "lib/nn/attention/attend_fused.h"
 
 #include <ATen/ops/_cudnn_attention_backward.h>
@@ -30,9 +31,9 @@ Fused fused_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
   const bool has_width = heads.value_dim() == heads.head_dim && heads.head_dim % kFlashStep == 0;
   if (!has_width || !has_flash_kernel(q, blocked_shape(heads))) return Fused::none;
   const bool grouped = q.size(1) != k.size(1);
-  const int64_t choice =
-      at::_fused_sdp_choice(by_head(q, heads, heads.head_dim), by_head(k, heads, heads.head_dim),
-                            by_head(v, heads, heads.head_dim), {}, 0.0, options.causal, heads.scale(), grouped);
+  const int64_t choice = at::_fused_sdp_choice(
+      by_head(q, heads, heads.head_dim), by_head(k, heads, heads.head_dim), by_head(v, heads, heads.head_dim),
+      {}, 0.0, options.causal, heads.scale(), grouped);
   return choice == kCudnnChoice ? Fused::cudnn : choice == kFlashChoice ? Fused::flash : Fused::none;
 }
 
@@ -40,9 +41,9 @@ FusedResult attend_fused(Fused kernel, const at::Tensor& q, const at::Tensor& k,
                          const Heads& heads) {
   const int64_t dim = heads.head_dim, length = heads.sequence;
   if (kernel == Fused::flash) {
-    const auto all = at::_flash_attention_forward(by_row(q, heads, dim), by_row(k, heads, dim),
-                                                  by_row(v, heads, dim), {}, {}, length, length, 0.0,
-                                                  heads.options.causal, false, heads.scale());
+    const auto all =
+        at::_flash_attention_forward(by_row(q, heads, dim), by_row(k, heads, dim), by_row(v, heads, dim), {},
+                                     {}, length, length, 0.0, heads.options.causal, false, heads.scale());
     return {std::get<0>(all).reshape({q.size(0), -1}), std::get<1>(all)};
   }
   const auto all = at::_cudnn_attention_forward(by_head(q, heads, dim), by_head(k, heads, dim),
@@ -57,11 +58,12 @@ std::array<at::Tensor, 3> attend_fused_backward(Fused kernel, const at::Tensor& 
   const int64_t dim = heads.head_dim, length = heads.sequence;
   // Without dropout the state of the generator is not read.
   if (kernel == Fused::flash) {
-    const at::Tensor state = at::empty({2}, q.options().dtype(at::kUInt64)), unused = at::empty({0}, q.options());
+    const at::Tensor state = at::empty({2}, q.options().dtype(at::kUInt64)),
+                     unused = at::empty({0}, q.options());
     const auto [d_q, d_k, d_v] = at::_flash_attention_backward(
         by_row(d_out, heads, dim), by_row(q, heads, dim), by_row(k, heads, dim), by_row(v, heads, dim),
-        by_row(result.out, heads, dim), result.log_sums, {}, {}, length, length, 0.0, heads.options.causal, state,
-        unused, heads.scale());
+        by_row(result.out, heads, dim), result.log_sums, {}, {}, length, length, 0.0, heads.options.causal,
+        state, unused, heads.scale());
     return {d_q.reshape(q.sizes()), d_k.reshape(k.sizes()), d_v.reshape(v.sizes())};
   }
   const at::Tensor state = at::empty({1}, q.options().dtype(at::kLong));

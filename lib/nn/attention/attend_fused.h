@@ -1,5 +1,5 @@
-// Whole rows without windows, soft caps and sinks, by what LibTorch chooses for them on a GPU: cuDNN's attention or flash
-// attention.
+// Whole rows without windows, soft caps and sinks, by what LibTorch chooses for them on a GPU: cuDNN's
+// attention or flash attention.
 #pragma once
 
 #include <ATen/core/Tensor.h>

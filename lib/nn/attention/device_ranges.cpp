@@ -21,7 +21,8 @@ struct Key {
   c10::Device device;
   bool is(const Key& other) const {
     return documents == other.documents && version == other.version && batch == other.batch &&
-           sequence == other.sequence && window == other.window && causal == other.causal && device == other.device;
+           sequence == other.sequence && window == other.window && causal == other.causal &&
+           device == other.device;
   }
 };
 

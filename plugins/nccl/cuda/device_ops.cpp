@@ -89,10 +89,11 @@ bool rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, bool pl
               const at::Tensor& roots) {
   static const Kernel kernel("rms_norm");
   const int64_t width = weight.numel(), rows = x.numel() / std::max<int64_t>(1, width);
-  if (!is_taken({&x, &weight, &y}) || !x.is_contiguous() || !weight.is_contiguous() || rows == 0) return false;
+  if (!is_taken({&x, &weight, &y}) || !x.is_contiguous() || !weight.is_contiguous() || rows == 0)
+    return false;
   const bool wide = is_wide(x, width, width) && is_wide(weight, 0, width) && is_wide(y, width, width);
-  launch(kernel.of(x.scalar_type(), wide), rows, 0, stream(), read(x), read(weight), data<void>(y), data<float>(roots),
-         static_cast<int>(width), static_cast<float>(eps), plus_one ? 1.0F : 0.0F);
+  launch(kernel.of(x.scalar_type(), wide), rows, 0, stream(), read(x), read(weight), data<void>(y),
+         data<float>(roots), static_cast<int>(width), static_cast<float>(eps), plus_one ? 1.0F : 0.0F);
   return true;
 }
 
@@ -121,19 +122,22 @@ bool swiglu(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& y) {
   if (!is_taken({&gate, &up, &y}) || !has_rows(gate) || !has_rows(up)) return false;
   const int64_t width = gate.size(1);
   const bool wide = are_wide({&gate, &up, &y}, width);
-  launch(kernel.of(y.scalar_type(), wide), blocks_for(y.numel(), wide ? pack_size(y) : 1), 0, stream(), read(gate),
-         read(up), data<void>(y), gate.size(0), static_cast<int>(width), gate.stride(0), up.stride(0));
+  launch(kernel.of(y.scalar_type(), wide), blocks_for(y.numel(), wide ? pack_size(y) : 1), 0, stream(),
+         read(gate), read(up), data<void>(y), gate.size(0), static_cast<int>(width), gate.stride(0),
+         up.stride(0));
   return true;
 }
 
-bool swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up, const at::Tensor& d_both) {
+bool swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
+                     const at::Tensor& d_both) {
   static const Kernel kernel("swiglu_backward");
-  if (!is_taken({&dy, &gate, &up, &d_both}) || !has_rows(dy) || !has_rows(gate) || !has_rows(up)) return false;
+  if (!is_taken({&dy, &gate, &up, &d_both}) || !has_rows(dy) || !has_rows(gate) || !has_rows(up))
+    return false;
   const int64_t width = gate.size(1);
   const bool wide = are_wide({&dy, &gate, &up, &d_both}, width);
-  launch(kernel.of(dy.scalar_type(), wide), blocks_for(dy.numel(), wide ? pack_size(dy) : 1), 0, stream(), read(dy),
-         read(gate), read(up), data<void>(d_both), gate.size(0), static_cast<int>(width), dy.stride(0), gate.stride(0),
-         up.stride(0));
+  launch(kernel.of(dy.scalar_type(), wide), blocks_for(dy.numel(), wide ? pack_size(dy) : 1), 0, stream(),
+         read(dy), read(gate), read(up), data<void>(d_both), gate.size(0), static_cast<int>(width),
+         dy.stride(0), gate.stride(0), up.stride(0));
   return true;
 }
 
@@ -143,8 +147,8 @@ bool rotate(const at::Tensor& x, const model::RotaryAngles& angles, double direc
                                                        KernelLibrary::get()->find("rotate_interleaved_bf16")};
   const model::HeadPart& part = angles.part;
   const int64_t half = angles.cos.size(1), head = part.head_dim > 0 ? part.head_dim : 2 * half;
-  if (!is_taken({&x}) || !has_rows(x) || angles.cos.scalar_type() != at::kFloat || !angles.cos.is_contiguous() ||
-      !angles.sin.is_contiguous() || x.size(1) % head != 0)
+  if (!is_taken({&x}) || !has_rows(x) || angles.cos.scalar_type() != at::kFloat ||
+      !angles.cos.is_contiguous() || !angles.sin.is_contiguous() || x.size(1) % head != 0)
     return false;
   const bool wide = !part.interleaved && is_wide(x, x.stride(0), half) && head % pack_size(x) == 0 &&
                     part.first % pack_size(x) == 0;
@@ -157,11 +161,11 @@ bool rotate(const at::Tensor& x, const model::RotaryAngles& angles, double direc
   return true;
 }
 
-bool token_loss(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& counted, double soft_cap,
-                bool with_gradient, const at::Tensor& losses) {
+bool token_loss(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& counted,
+                double soft_cap, bool with_gradient, const at::Tensor& losses) {
   static const Kernel kernel("token_loss");
-  if (!is_taken({&logits}) || !has_rows(logits) || !logits.is_contiguous() || counted.scalar_type() != at::kFloat ||
-      !labels.is_contiguous() || !counted.is_contiguous())
+  if (!is_taken({&logits}) || !has_rows(logits) || !logits.is_contiguous() ||
+      counted.scalar_type() != at::kFloat || !labels.is_contiguous() || !counted.is_contiguous())
     return false;
   const int64_t width = logits.size(1);
   launch(kernel.of(logits.scalar_type(), is_wide(logits, width, width)), logits.size(0), 0, stream(),
@@ -176,8 +180,8 @@ bool scale(const at::Tensor& x, const at::Tensor& factor) {
       factor.numel() != 1 || !factor.is_cuda())
     return false;
   const bool wide = is_wide(x, 0, x.numel());
-  launch(kernel.of(x.scalar_type(), wide), blocks_for(x.numel(), wide ? pack_size(x) : 1), 0, stream(), data<void>(x),
-         read(factor), x.numel());
+  launch(kernel.of(x.scalar_type(), wide), blocks_for(x.numel(), wide ? pack_size(x) : 1), 0, stream(),
+         data<void>(x), read(factor), x.numel());
   return true;
 }
 
@@ -185,7 +189,8 @@ bool scale(const at::Tensor& x, const at::Tensor& factor) {
 bool is_aligned(const at::Tensor& x) {
   const int64_t rows = x.stride(-2), columns = x.stride(-1);
   const bool is_dense = (columns == 1 && rows % 8 == 0) || (rows == 1 && columns % 8 == 0);
-  return is_dense && x.size(-1) > 0 && x.size(-2) > 0 && reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
+  return is_dense && x.size(-1) > 0 && x.size(-2) > 0 &&
+         reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
 }
 
 // The ends of groups, copied while the host goes on.
@@ -213,8 +218,7 @@ bool add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b
 
 void offer_device_ops() {
   if (KernelLibrary::get() == nullptr) return;
-  model::set_device_ops(
-      {rms_norm, rms_norm_backward, swiglu, swiglu_backward, rotate, token_loss, scale,
+  model::set_device_ops({rms_norm, rms_norm_backward, swiglu, swiglu_backward, rotate, token_loss, scale,
                          grouped_product, add_product});
 }
 

@@ -7,7 +7,8 @@
 
 // Of kernels/images.S.
 extern "C" {
-extern const char heddle_kernels_sm_80[], heddle_kernels_sm_90[], heddle_kernels_sm_100[], heddle_kernels_ptx[];
+extern const char heddle_kernels_sm_80[], heddle_kernels_sm_90[], heddle_kernels_sm_100[],
+    heddle_kernels_ptx[];
 }
 
 namespace heddle::nccl {
@@ -45,9 +46,10 @@ cudaKernel_t KernelLibrary::find(const std::string& name) const {
   return kernel;
 }
 
-void launch_kernel(cudaKernel_t kernel, int64_t blocks, size_t shared, cudaStream_t stream, void** arguments) {
-  check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(static_cast<unsigned>(blocks)), dim3(kThreads),
-                         arguments, shared, stream),
+void launch_kernel(cudaKernel_t kernel, int64_t blocks, size_t shared, cudaStream_t stream,
+                   void** arguments) {
+  check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(static_cast<unsigned>(blocks)),
+                         dim3(kThreads), arguments, shared, stream),
         "launch a kernel");
 }
 

@@ -1,4 +1,5 @@
-// Runs the GPU's kernels on the CPU: the threads of a block are fibers that take turns from barrier to barrier.
+// Runs the GPU's kernels on the CPU: the threads of a block are fibers that take turns from barrier to
+// barrier.
 #pragma once
 
 #include <ucontext.h>

@@ -1,5 +1,5 @@
-// Runs where heddle is built: compiles kernels.cu by NVRTC, without a GPU, and writes an image for each architecture and
-// PTX for later ones.
+// Runs where heddle is built: compiles kernels.cu by NVRTC, without a GPU, and writes an image for each
+// architecture and PTX for later ones.
 //   compile_kernels SOURCE INCLUDE_DIRECTORY OUT_DIRECTORY
 #include <nvrtc.h>
 
@@ -48,7 +48,8 @@ void refuse_spills(const std::string& log) {
 void compile(const std::string& source, const std::string& include, const std::string& target,
              const std::string& out) {
   nvrtcProgram program = nullptr;
-  check(nvrtcCreateProgram(&program, source.c_str(), "kernels.cu", 0, nullptr, nullptr), "nvrtcCreateProgram");
+  check(nvrtcCreateProgram(&program, source.c_str(), "kernels.cu", 0, nullptr, nullptr),
+        "nvrtcCreateProgram");
   const std::string architecture = "--gpu-architecture=" + target, directory = "--include-path=" + include;
   std::vector<const char*> options{architecture.c_str(), directory.c_str(), "--std=c++17"};
   const bool is_code = target.rfind("sm_", 0) == 0;
@@ -58,7 +59,8 @@ void compile(const std::string& source, const std::string& include, const std::s
   if (result != NVRTC_SUCCESS) fail("for " + target + ": " + nvrtcGetErrorString(result) + "\n" + log);
   refuse_spills(log);
   size_t size = 0;
-  check(is_code ? nvrtcGetCUBINSize(program, &size) : nvrtcGetPTXSize(program, &size), "the size of the image");
+  check(is_code ? nvrtcGetCUBINSize(program, &size) : nvrtcGetPTXSize(program, &size),
+        "the size of the image");
   std::string image(size, '\0');
   check(is_code ? nvrtcGetCUBIN(program, image.data()) : nvrtcGetPTX(program, image.data()), "the image");
   std::ofstream file(out + "/" + (is_code ? target : "ptx") + ".image", std::ios::binary);
@@ -73,5 +75,6 @@ void compile(const std::string& source, const std::string& include, const std::s
 int main(int count, char** words) {
   if (count != 4) fail("give SOURCE, INCLUDE_DIRECTORY and OUT_DIRECTORY");
   const std::string source = read(words[1]);
-  for (const char* target : {"sm_80", "sm_90", "sm_100", "compute_80"}) compile(source, words[2], target, words[3]);
+  for (const char* target : {"sm_80", "sm_90", "sm_100", "compute_80"})
+    compile(source, words[2], target, words[3]);
 }

@@ -1,5 +1,6 @@
-// What the kernels are written in: numbers, vectors of them, and sums over a block. The source is compiled by NVRTC for
-// GPUs; tests compile it with the C++ compiler and give these macros, threads and barriers themselves (HEDDLE_EMULATE).
+// What the kernels are written in: numbers, vectors of them, and sums over a block. The source is compiled by
+// NVRTC for GPUs; tests compile it with the C++ compiler and give these macros, threads and barriers
+// themselves (HEDDLE_EMULATE).
 #pragma once
 
 #ifndef HEDDLE_EMULATE
@@ -28,19 +29,24 @@ HEDDLE_DEVICE float infinity() {
   return out.value;
 }
 
-HEDDLE_DEVICE float wide(float x) { return x; }
+HEDDLE_DEVICE float wide(float x) {
+  return x;
+}
 HEDDLE_DEVICE float wide(Bf16 x) {
   Bits out;
   out.bits = static_cast<u32>(x.bits) << 16;
   return out.value;
 }
 
-HEDDLE_DEVICE void narrow(float x, float& to) { to = x; }
+HEDDLE_DEVICE void narrow(float x, float& to) {
+  to = x;
+}
 HEDDLE_DEVICE void narrow(float x, Bf16& to) {
   Bits in;
   in.value = x;
   const bool is_nan = (in.bits & 0x7fffffffu) > 0x7f800000u;
-  to.bits = static_cast<unsigned short>(is_nan ? 0x7fc0u : (in.bits + 0x7fffu + ((in.bits >> 16) & 1u)) >> 16);
+  to.bits =
+      static_cast<unsigned short>(is_nan ? 0x7fc0u : (in.bits + 0x7fffu + ((in.bits >> 16) & 1u)) >> 16);
 }
 
 // 16 bytes of numbers, read and written at once.

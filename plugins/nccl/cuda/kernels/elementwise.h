@@ -5,11 +5,14 @@
 
 // y = silu(gate) * up; rows of gate and up lie `stride` numbers apart, those of y side by side.
 template <class T, class Pack>
-HEDDLE_DEVICE void swiglu(const T* gate, const T* up, T* y, i64 rows, int width, i64 gate_stride, i64 up_stride) {
+HEDDLE_DEVICE void swiglu(const T* gate, const T* up, T* y, i64 rows, int width, i64 gate_stride,
+                          i64 up_stride) {
   const i64 packs = width / Pack::kSize, all = rows * packs;
-  for (i64 i = static_cast<i64>(blockIdx.x) * kThreads + threadIdx.x; i < all; i += static_cast<i64>(gridDim.x) * kThreads) {
+  for (i64 i = static_cast<i64>(blockIdx.x) * kThreads + threadIdx.x; i < all;
+       i += static_cast<i64>(gridDim.x) * kThreads) {
     const i64 row = i / packs, column = i % packs * Pack::kSize;
-    const Pack g = load<Pack>(gate + row * gate_stride + column), u = load<Pack>(up + row * up_stride + column);
+    const Pack g = load<Pack>(gate + row * gate_stride + column),
+               u = load<Pack>(up + row * up_stride + column);
     Pack out;
     for (int j = 0; j < Pack::kSize; ++j) {
       const float x = wide(g.at[j]);
@@ -24,9 +27,11 @@ template <class T, class Pack>
 HEDDLE_DEVICE void swiglu_backward(const T* dy, const T* gate, const T* up, T* d_both, i64 rows, int width,
                                    i64 dy_stride, i64 gate_stride, i64 up_stride) {
   const i64 packs = width / Pack::kSize, all = rows * packs;
-  for (i64 i = static_cast<i64>(blockIdx.x) * kThreads + threadIdx.x; i < all; i += static_cast<i64>(gridDim.x) * kThreads) {
+  for (i64 i = static_cast<i64>(blockIdx.x) * kThreads + threadIdx.x; i < all;
+       i += static_cast<i64>(gridDim.x) * kThreads) {
     const i64 row = i / packs, column = i % packs * Pack::kSize;
-    const Pack d = load<Pack>(dy + row * dy_stride + column), g = load<Pack>(gate + row * gate_stride + column),
+    const Pack d = load<Pack>(dy + row * dy_stride + column),
+               g = load<Pack>(gate + row * gate_stride + column),
                u = load<Pack>(up + row * up_stride + column);
     Pack d_gate, d_up;
     for (int j = 0; j < Pack::kSize; ++j) {
@@ -51,13 +56,15 @@ HEDDLE_DEVICE void scale(T* x, const float* factor, i64 count) {
   }
 }
 
-// x: heads of head_dim numbers in rows that lie `stride` apart; the numbers [first, first + 2 * half) of each head are
-// turned by the angles of their token (cos and sin [tokens, half]), the pair (i, half + i) or, interleaved, (2i, 2i + 1).
+// x: heads of head_dim numbers in rows that lie `stride` apart; the numbers [first, first + 2 * half) of each
+// head are turned by the angles of their token (cos and sin [tokens, half]), the pair (i, half + i) or,
+// interleaved, (2i, 2i + 1).
 template <class T, class Pack>
-HEDDLE_DEVICE void rotate(T* x, const float* cos, const float* sin, i64 tokens, int heads, i64 stride, int head_dim,
-                          int first, int half, float direction) {
+HEDDLE_DEVICE void rotate(T* x, const float* cos, const float* sin, i64 tokens, int heads, i64 stride,
+                          int head_dim, int first, int half, float direction) {
   const i64 packs = half / Pack::kSize, all = tokens * heads * packs;
-  for (i64 i = static_cast<i64>(blockIdx.x) * kThreads + threadIdx.x; i < all; i += static_cast<i64>(gridDim.x) * kThreads) {
+  for (i64 i = static_cast<i64>(blockIdx.x) * kThreads + threadIdx.x; i < all;
+       i += static_cast<i64>(gridDim.x) * kThreads) {
     const i64 token = i / (heads * packs), head = i / packs % heads, pair = i % packs * Pack::kSize;
     T* const a = x + token * stride + head * head_dim + first + pair;
     T* const b = a + half;
@@ -74,10 +81,11 @@ HEDDLE_DEVICE void rotate(T* x, const float* cos, const float* sin, i64 tokens, 
 }
 
 template <class T>
-HEDDLE_DEVICE void rotate_interleaved(T* x, const float* cos, const float* sin, i64 tokens, int heads, i64 stride,
-                                      int head_dim, int first, int half, float direction) {
+HEDDLE_DEVICE void rotate_interleaved(T* x, const float* cos, const float* sin, i64 tokens, int heads,
+                                      i64 stride, int head_dim, int first, int half, float direction) {
   const i64 all = tokens * heads * half;
-  for (i64 i = static_cast<i64>(blockIdx.x) * kThreads + threadIdx.x; i < all; i += static_cast<i64>(gridDim.x) * kThreads) {
+  for (i64 i = static_cast<i64>(blockIdx.x) * kThreads + threadIdx.x; i < all;
+       i += static_cast<i64>(gridDim.x) * kThreads) {
     const i64 token = i / (static_cast<i64>(heads) * half), head = i / half % heads, pair = i % half;
     T* const at = x + token * stride + head * head_dim + first + 2 * pair;
     const float c = cos[token * half + pair], s = sin[token * half + pair] * direction;

@@ -1,11 +1,12 @@
-// RMSNorm and its gradients, a block a row (Zhang and Sennrich 2019). The factor of a normalised number is its weight, or
-// one more (Gemma).
+// RMSNorm and its gradients, a block a row (Zhang and Sennrich 2019). The factor of a normalised number is
+// its weight, or one more (Gemma).
 #pragma once
 
 #include "device.h"
 
 template <class T, class Pack>
-HEDDLE_DEVICE void rms_norm(const T* x, const T* weight, T* y, float* roots, int width, float eps, float plus) {
+HEDDLE_DEVICE void rms_norm(const T* x, const T* weight, T* y, float* roots, int width, float eps,
+                            float plus) {
   HEDDLE_SHARED float shared[kThreads / kWarp];
   const i64 begin = static_cast<i64>(blockIdx.x) * width;
   float squares = 0;
@@ -24,11 +25,11 @@ HEDDLE_DEVICE void rms_norm(const T* x, const T* weight, T* y, float* roots, int
   }
 }
 
-// A block takes every gridDim-th row; `sums` [gridDim, width] gets its part of the weight's gradient. weight_sums: a float
-// a column, in dynamic shared memory. dx or sums may be null.
+// A block takes every gridDim-th row; `sums` [gridDim, width] gets its part of the weight's gradient.
+// weight_sums: a float a column, in dynamic shared memory. dx or sums may be null.
 template <class T, class Pack>
-HEDDLE_DEVICE void rms_norm_backward(const T* dy, const T* x, const T* weight, const float* roots, T* dx, float* sums,
-                                     int rows, int width, float plus, float* weight_sums) {
+HEDDLE_DEVICE void rms_norm_backward(const T* dy, const T* x, const T* weight, const float* roots, T* dx,
+                                     float* sums, int rows, int width, float plus, float* weight_sums) {
   HEDDLE_SHARED float shared[kThreads / kWarp];
   for (int i = threadIdx.x * Pack::kSize; sums != nullptr && i < width; i += kThreads * Pack::kSize)
     for (int j = 0; j < Pack::kSize; ++j) weight_sums[i + j] = 0;
@@ -37,7 +38,8 @@ HEDDLE_DEVICE void rms_norm_backward(const T* dy, const T* x, const T* weight, c
     const float root = roots[row];
     float along = 0;
     for (int i = threadIdx.x * Pack::kSize; i < width; i += kThreads * Pack::kSize) {
-      const Pack d = load<Pack>(dy + begin + i), part = load<Pack>(x + begin + i), factor = load<Pack>(weight + i);
+      const Pack d = load<Pack>(dy + begin + i), part = load<Pack>(x + begin + i),
+                 factor = load<Pack>(weight + i);
       for (int j = 0; j < Pack::kSize; ++j) {
         const float normal = wide(part.at[j]) * root;
         along += wide(d.at[j]) * (wide(factor.at[j]) + plus) * normal;
@@ -47,10 +49,12 @@ HEDDLE_DEVICE void rms_norm_backward(const T* dy, const T* x, const T* weight, c
     if (dx == nullptr) continue;
     const float mean = block_sum(along, shared) / width;
     for (int i = threadIdx.x * Pack::kSize; i < width; i += kThreads * Pack::kSize) {
-      const Pack d = load<Pack>(dy + begin + i), part = load<Pack>(x + begin + i), factor = load<Pack>(weight + i);
+      const Pack d = load<Pack>(dy + begin + i), part = load<Pack>(x + begin + i),
+                 factor = load<Pack>(weight + i);
       Pack out;
       for (int j = 0; j < Pack::kSize; ++j)
-        narrow((wide(d.at[j]) * (wide(factor.at[j]) + plus) - wide(part.at[j]) * root * mean) * root, out.at[j]);
+        narrow((wide(d.at[j]) * (wide(factor.at[j]) + plus) - wide(part.at[j]) * root * mean) * root,
+               out.at[j]);
       store(dx + begin + i, out);
     }
   }

@@ -3,13 +3,15 @@
 
 #include "device.h"
 
-HEDDLE_DEVICE float capped(float x, float cap) { return cap == 0 ? x : cap * tanhf(x / cap); }
+HEDDLE_DEVICE float capped(float x, float cap) {
+  return cap == 0 ? x : cap * tanhf(x / cap);
+}
 
-// losses[row] = (log of the sum of e^logit - the label's logit) * counted[row]. With `with_gradient` the logits become the
-// gradients of the sum of losses.
+// losses[row] = (log of the sum of e^logit - the label's logit) * counted[row]. With `with_gradient` the
+// logits become the gradients of the sum of losses.
 template <class T, class Pack>
-HEDDLE_DEVICE void token_loss(T* logits, const i64* labels, const float* counted, float* losses, int vocabulary,
-                              float cap, int with_gradient) {
+HEDDLE_DEVICE void token_loss(T* logits, const i64* labels, const float* counted, float* losses,
+                              int vocabulary, float cap, int with_gradient) {
   HEDDLE_SHARED float shared[kThreads / kWarp];
   const i64 row = blockIdx.x;
   T* const at = logits + row * vocabulary;
