@@ -219,7 +219,9 @@ std::vector<FieldInfo> rotary_table(const RotaryKeys& defaults, bool partial) {
       {"rope_parameters", "map or null", "null", types,
        "The newer spelling of rope_scaling, with rope_theta in it.", ""},
       {"original_max_position_embeddings", "integer or null", "null", "",
-       "Of rope types llama3 and yarn: positions that the model was first trained on.", ""}};
+       "Of rope types llama3 and yarn: positions that the model was first trained on; beside other types it "
+       "changes nothing.",
+       ""}};
   if (partial)
     out.push_back({"partial_rotary_factor", "number", Node::real(defaults.part).written(), "above 0, to 1.0",
                    "Part of each head that is rotated, its first numbers.", ""});

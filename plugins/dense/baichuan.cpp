@@ -59,10 +59,19 @@ const decoder::Description<BaichuanKeys>& baichuan() {
   return kBaichuan;
 }
 
+// The table says of num_key_value_heads once that it takes no value, not also what it is in other families.
+std::vector<FieldInfo> table() {
+  std::vector<FieldInfo> out = baichuan().keys.table();
+  std::erase_if(out, [](const FieldInfo& field) {
+    return field.key == "num_key_value_heads" && field.range != Node().written();
+  });
+  return out;
+}
+
 }  // namespace
 
 void offer_baichuan(Offer& plugin) {
-  plugin.model<decoder::Family<baichuan>>("baichuan", baichuan().keys);
+  plugin.model<decoder::Family<baichuan>>("baichuan", table());
 }
 
 }  // namespace heddle::dense

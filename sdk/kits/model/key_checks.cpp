@@ -129,18 +129,25 @@ Effect effect_of(const OfferedModel& offered, const Node& keys, const FieldInfo&
   return effect;
 }
 
-// A key may act only where a switch is turned: a coefficient of a loss that is off by default.
-Effect effect_beside_a_switch(const OfferedModel& offered, const Node& keys, const FieldInfo& field) {
+// A switch turned, or twice a size; null: the field is neither.
+Node turned_value(const FieldInfo& field, const Node& now) {
+  if (field.type.starts_with("bool"))
+    return Node::boolean(!(now.kind() == Node::Kind::boolean && now.as_boolean()));
+  return now.kind() == Node::Kind::integer ? Node::integer(2 * now.as_integer()) : Node();
+}
+
+// A key may act only beside another: a coefficient of a loss that is off by default, the base of a rotation
+// that has one frequency in small heads.
+Effect effect_beside_another(const OfferedModel& offered, const Node& keys, const FieldInfo& field) {
   for (const FieldInfo& beside : offered.fields) {
-    if (beside.type.rfind("bool", 0) != 0 || beside.key == field.key) continue;
-    const Node now = value_of(beside, keys);
-    const bool on = now.kind() == Node::Kind::boolean && now.as_boolean();
-    const Node turned = keys.with(beside.key, Node::boolean(!on));
+    const Node turned = turned_value(beside, value_of(beside, keys));
+    if (turned.is_null() || beside.key == field.key) continue;
+    const Node with = keys.with(beside.key, turned);
     try {
-      const Digest plain = digest_of(*read_model(offered, turned));
-      if (effect_of(offered, turned, field, plain) == Effect::some) return Effect::some;
+      const Digest plain = digest_of(*read_model(offered, with));
+      if (effect_of(offered, with, field, plain) == Effect::some) return Effect::some;
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::plugin_failed) throw;  // else the switch is refused here
+      if (error.code() == ErrorCode::plugin_failed) throw;  // else the other value is refused here
     }
   }
   return Effect::none;
@@ -206,7 +213,7 @@ std::string acts_on_each_key(const OfferedModel& offered, const std::vector<Node
     Effect effect = Effect::refused;
     for (size_t i = 0; i < keys.size() && effect != Effect::some; ++i)
       effect = std::max(effect, effect_of(offered, keys[i], field, plain[i]));
-    if (effect == Effect::none && keys.size() == 1) effect = effect_beside_a_switch(offered, keys[0], field);
+    if (effect == Effect::none && keys.size() == 1) effect = effect_beside_another(offered, keys[0], field);
     const bool shared = keys.size() > 1;  // a table of several types has keys that act with others only
     if (effect == Effect::none && !shared)
       found("the key '" + field.key +

@@ -128,20 +128,20 @@ std::vector<Node> other_values(const FieldInfo& field, const Node& now) {
   const bool optional = field.type.find("null") != field.type.npos;
   const std::string type = field.type.substr(0, field.type.find(' '));
   if (type == "bool") out.push_back(Node::boolean(!(now.kind() == Node::Kind::boolean && now.as_boolean())));
-  if (type == "int") {
+  if (type == "int" || type == "integer") {
     const int64_t value = now.kind() == Node::Kind::integer ? now.as_integer() : 4;
     for (const int64_t other : {value + 1, value - 1, value * 2, value / 2, value + 2, int64_t{1}, int64_t{2},
                                 int64_t{3}, int64_t{4}, int64_t{6}, int64_t{8}, int64_t{12}})
       out.push_back(Node::integer(other));
   }
-  if (type == "float" || type == "real") {
+  if (type == "float" || type == "real" || type == "number") {
     const double value = now.is_null() ? 1.0 : now.as_real();
     // The first has many digits, which must come back from config.json.
     for (const double other : {value * 1.234567, value * 2, value / 2, value + 1, 0.5, 0.01, 0.1234567})
       out.push_back(Node::real(other));
   }
   const bool dtype = field.key.find("dtype") != field.key.npos && field.range.empty();
-  if (type == "str" || type == "word")
+  if (type == "str" || type == "word" || type == "dtype")
     for (const std::string& word : words_of(dtype ? "bfloat16, float32" : field.range))
       if (!word.empty()) out.push_back(Node::text(word));
   if (optional && !now.is_null()) out.emplace_back();

@@ -20,8 +20,9 @@ std::vector<heddle::FieldInfo> keys() {
       {"max_positions", "int", "32", "1..1000", "Longest sequence.", ""},
       {"scale", "float", is("default_is_another") ? "0.25" : "0.5", "above 0", "Factor of each MLP.", ""},
       {"dtype", "str", "null", "", "Of the stored weights.", ""}};
-  if (is("key_without_effect")) out.push_back({"window", "int", "4", "1..9", "Of each head.", ""});
-  if (is("key_that_is_not_read")) out.push_back({"cap", "float", "0.5", "above 0", "Of the logits.", ""});
+  // The types' words as ModelKeys writes them.
+  if (is("key_without_effect")) out.push_back({"window", "integer", "4", "1..9", "Of each head.", ""});
+  if (is("key_that_is_not_read")) out.push_back({"cap", "number", "0.5", "above 0", "Of the logits.", ""});
   return out;
 }
 

@@ -128,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
         FaultCase{"unknown_keys_pass", "an unknown key", "a YAML with the key", true},
         FaultCase{"unknown_keys_refused", "an unknown key", "a config.json with an unknown key is refused"},
         FaultCase{"default_is_another", "each key changes", "the table gives 'scale' the default 0.25", true},
-        FaultCase{"key_without_effect", "each key changes", "the key 'window' changes nothing"},
+        FaultCase{"key_without_effect", "each key changes", "the key 'window' changes nothing", true},
         FaultCase{"key_that_is_not_read", "each key changes", "the key 'cap' changes nothing"},
         FaultCase{"key_is_rounded", "each key changes", "with scale: 0.6172835, after", true},
         FaultCase{"positions_too_many", "the longest sequence", "table of positions"},

@@ -61,7 +61,7 @@ std::string draw_config(const std::vector<FieldInfo>& fields, const std::string&
   bool counted = false;  // several keys name the number of experts
   for (const FieldInfo& field : fields) {
     if (field.key == "model_type" || field.key == "initializer_range") continue;
-    if (field.range == "null") continue;  // no value is taken
+    if (field.range == "null") continue;  // of ModelKeys::only with null: every value is refused
     const bool count =
         field.key == "num_experts" || field.key == "n_routed_experts" || field.key == "num_local_experts";
     if (count && std::exchange(counted, true)) continue;
