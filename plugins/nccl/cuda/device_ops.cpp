@@ -185,6 +185,25 @@ bool scale(const at::Tensor& x, const at::Tensor& factor) {
   return true;
 }
 
+bool round_fp8(const at::Tensor& x, const at::Tensor& value, const at::Tensor& across,
+               const at::Tensor& inverse) {
+  static const Kernel most("largest");
+  static const std::array<cudaKernel_t, 2> kernels{KernelLibrary::get()->find("round_fp8_float"),
+                                                   KernelLibrary::get()->find("round_fp8_bf16")};
+  constexpr int64_t kTile = 64, kParts = 1024;
+  if (!is_taken({&x}) || !has_rows(x) || !x.is_contiguous()) return false;
+  const bool wide = is_wide(x, 0, x.numel());
+  const int64_t parts = std::min(kParts, blocks_for(x.numel(), wide ? pack_size(x) : 1));
+  const at::Tensor seen = at::empty({parts}, inverse.options());
+  launch(most.of(x.scalar_type(), wide), parts, 0, stream(), read(x), data<float>(seen), x.numel());
+  const int64_t tiles = (x.size(0) + kTile - 1) / kTile * ((x.size(1) + kTile - 1) / kTile);
+  launch(kernels[x.scalar_type() == at::kBFloat16 ? 1 : 0], tiles, 0, stream(), read(x),
+         static_cast<const float*>(read(seen)), static_cast<int>(parts), data<void>(value),
+         data<void>(across), data<float>(inverse), x.size(0), x.size(1),
+         value.scalar_type() == at::kFloat8_e5m2 ? 1 : 0);
+  return true;
+}
+
 // What LibTorch's grouped product asks of a matrix: rows or columns side by side, at multiples of 16 bytes.
 bool is_aligned(const at::Tensor& x) {
   const int64_t rows = x.stride(-2), columns = x.stride(-1);
@@ -219,7 +238,7 @@ bool add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b
 void offer_device_ops() {
   if (KernelLibrary::get() == nullptr) return;
   model::set_device_ops({rms_norm, rms_norm_backward, swiglu, swiglu_backward, rotate, token_loss, scale,
-                         grouped_product, add_product});
+                         round_fp8, grouped_product, add_product});
 }
 
 }  // namespace heddle::nccl

@@ -39,6 +39,10 @@ struct DeviceOps {
                      double soft_cap, bool with_gradient, const at::Tensor& losses) = nullptr;
   // x *= factor, a float on the device.
   bool (*scale)(const at::Tensor& x, const at::Tensor& factor) = nullptr;
+  // x [rows, columns] times scale = the largest number of the 8-bit float type / max |x|, rounded: value
+  // [rows, columns], `across` [columns, rows] (undefined: not wanted), and inverse, a float: 1 / scale.
+  bool (*round_fp8)(const at::Tensor& x, const at::Tensor& value, const at::Tensor& across,
+                    const at::Tensor& inverse) = nullptr;
   // Products of groups of rows [begins[g], begins[g + 1]), which are on the host: a [rows, k] with the
   // matrices b [groups, k, n] gives [rows, n]; a [m, rows] with b [rows, n] gives [groups, m, n], zeros for a
   // group without rows. Undefined: not taken.
