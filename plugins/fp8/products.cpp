@@ -47,7 +47,7 @@ Rounded rounded(const at::Tensor& x, at::ScalarType type, Layouts layouts) {
   const double most = type == at::kFloat8_e5m2 ? 57344 : 448;
   const at::Tensor scale = most / at::max(at::abs(x)).to(at::kDouble).clamp_min(kSmallest);
   const at::Tensor narrow = scale.to(at::kFloat);
-  return {at::clamp(x.to(at::kFloat) * narrow, -most, most).to(type), narrow.reciprocal()};
+  return {at::clamp(x.to(at::kFloat) * narrow, -most, most).to(type), narrow.reciprocal(), {}};
 }
 
 // The inner dim of a product must be a multiple of 16: zeros change nothing.
