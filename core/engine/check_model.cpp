@@ -10,27 +10,11 @@
 #include "heddle/base/error.h"
 #include "heddle/engine/engine.h"
 #include "heddle/model/module.h"
-#include "heddle/nn/attention_core.h"
 #include "heddle/nn/router.h"
 #include "lib/train/program.h"
 
 namespace heddle::engine {
 namespace {
-
-// attend() would say so at the first step. Windows depend on the sequences: a wide one has no effect.
-void refuse_soft_caps(const Units& units) {
-  for (const auto& unit : units) {
-    if (unit->module() == nullptr) continue;
-    unit->module()->visit("", [&](const std::string& name, Module& module) {
-      const auto* core = dynamic_cast<const AttentionCore*>(&module);
-      if (core == nullptr || core->options().soft_cap == 0) return;
-      throw Error(ErrorCode::not_built, "model",
-                  "attention with a soft cap ('" + std::string(unit->name()) + "', '" + name +
-                      "') is built for the CPU only",
-                  "set dist_env.backend: gloo, or use a model without soft caps");
-    });
-  }
-}
 
 // Its sums go over all layers of a rank.
 void refuse_loss_over_layers(const Units& units, int stages) {
@@ -99,7 +83,6 @@ void check_model(const Plan& plan, const Setup& setup, Units& units, int64_t bat
     parallelizer->check(units, setup.sizes);
     parallelizer->check_device(on_cpu);  // may depend on the sizes
   }
-  if (!on_cpu) refuse_soft_caps(units);
   const int stages = setup.sizes.of(kPipelineAxis);
   if (stages > 1) refuse_loss_over_layers(units, stages);
   parallel::attached_to(units, plan);

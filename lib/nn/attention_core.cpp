@@ -1,4 +1,4 @@
-// Attention: one node around attend_ranges(), and LibTorch's operator for whole rows on other devices.
+// Attention as one node, on every device: what it saves and when it computes again is the same.
 #include "heddle/nn/attention_core.h"
 
 #include <ATen/ops/empty.h>
@@ -12,11 +12,26 @@
 #include "heddle/model/autograd_node.h"
 #include "heddle/nn/attention_layout.h"
 #include "lib/nn/attention/attend_device.h"
+#include "lib/nn/attention/attend_fused.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle {
 namespace model {
 namespace {
+
+// How a forward computes; its backward does the same.
+struct Way {
+  Fused fused = Fused::none;
+  std::shared_ptr<const DeviceRanges> ranges;  // of a device, where no fused kernel takes it
+};
+
+Way way_of(const BlockedInputs& in, const Heads& heads, const at::Tensor& documents) {
+  if (in.q.is_cpu() || in.q.is_meta()) return {};
+  const BelowAutograd below;
+  const Fused fused = fused_kernel(in.q, in.k, in.v, heads, documents);
+  if (fused != Fused::none) return {fused, nullptr};
+  return {Fused::none, kept_ranges(heads, documents, in.q)};
+}
 
 struct AttentionNode final : LayerNode {
   AttentionNode() : LayerNode("AttentionBackward") {}
@@ -24,22 +39,39 @@ struct AttentionNode final : LayerNode {
   std::array<at::ScalarType, 3> dtypes{};  // of q, k and v before autocast
   Heads heads;                             // without the sinks
   at::Tensor documents;
+  Way way;
 
   Gradients backward(Gradients&& gradients) override {
     const BlockedInputs in{q.unpack(), k.unpack(), v.unpack(), {}};
     const at::Tensor sink_scores = sinks.unpack();
+    Gradients all;
+    if (in.q.is_meta()) {
+      all = {at::empty_like(in.q), at::empty_like(in.k), at::empty_like(in.v)};
+      if (sink_scores.defined()) all.push_back(at::empty_like(sink_scores));
+      return all;
+    }
+    const at::Tensor d_out = gradients[0].to(in.q.scalar_type()).contiguous(), result = out.unpack();
+    all = through(in, d_out, result);
+    for (size_t i = 0; i < dtypes.size(); ++i) all[i] = all[i].to(dtypes[i]);
+    if (sink_scores.defined()) all.push_back(sink_gradient(sink_scores, d_out, result, log_sums.unpack()));
+    return all;
+  }
+  Gradients through(const BlockedInputs& in, const at::Tensor& d_out, const at::Tensor& result) {
+    if (way.fused != Fused::none) {
+      auto [d_q, d_k, d_v] =
+          attend_fused_backward(way.fused, d_out, in.q, in.k, in.v, {result, log_sums.unpack()}, heads);
+      return {std::move(d_q), std::move(d_k), std::move(d_v)};
+    }
     const BlockedGradients into{at::empty_like(in.q, at::MemoryFormat::Contiguous),
                                 at::empty_like(in.k, at::MemoryFormat::Contiguous),
                                 at::empty_like(in.v, at::MemoryFormat::Contiguous)};
-    Gradients all = {into.q, into.k, into.v};
-    if (sink_scores.defined()) all.push_back(at::empty_like(sink_scores));
-    if (in.q.is_meta()) return all;
-    const at::Tensor d_out = gradients[0].to(in.q.scalar_type()).contiguous(), result = out.unpack();
-    attend_ranges_backward({in.q, in.k, in.v, visible_keys(heads, documents)}, blocked_shape(heads), d_out,
-                           result, log_sums.unpack(), into);
-    for (size_t i = 0; i < dtypes.size(); ++i) all[i] = all[i].to(dtypes[i]);
-    if (sink_scores.defined()) all[3] = sink_gradient(sink_scores, d_out, result, log_sums.unpack());
-    return all;
+    if (way.ranges)
+      attend_on_device_backward(in, *way.ranges, blocked_shape(heads), d_out, result, log_sums.unpack(),
+                                into);
+    else
+      attend_blocked_backward_cpu({in.q, in.k, in.v, visible_keys(heads, documents)}, blocked_shape(heads),
+                                  d_out, result, log_sums.unpack(), into);
+    return {into.q, into.k, into.v};
   }
   void release_variables() override {
     for (Saved* saved : {&q, &k, &v, &sinks, &out, &log_sums}) saved->reset();
@@ -50,36 +82,51 @@ struct Attended {
   at::Tensor y, log_sums;
 };
 
-Attended forward_of(const BlockedInputs& in, const Heads& heads, const at::Tensor& documents) {
+at::Tensor compute(const BlockedInputs& in, const Heads& heads, const at::Tensor& documents, const Way& way,
+                   at::Tensor& log_sums) {
+  RECORD_FUNCTION("heddle::attention", {});
+  if (way.fused != Fused::none) {
+    FusedResult result = attend_fused(way.fused, in.q, in.k, in.v, heads);
+    log_sums = std::move(result.log_sums);
+    return std::move(result.out);
+  }
   const int64_t tokens = in.q.size(0), count = in.q.size(1) / heads.head_dim;
-  const auto empty_out = [&] { return at::empty({tokens, count * heads.value_dim()}, in.q.options()); };
-  if (in.q.is_meta()) return {empty_out(), {}};
+  log_sums = at::empty({count, tokens}, in.q.options().dtype(wide_of(in.q.scalar_type())));
+  at::Tensor out = at::empty({tokens, count * heads.value_dim()}, in.q.options());
+  if (way.ranges)
+    attend_on_device(in, *way.ranges, blocked_shape(heads), out, log_sums);
+  else
+    attend_blocked_cpu({in.q, in.k, in.v, visible_keys(heads, documents)}, blocked_shape(heads), out,
+                       log_sums);
+  if (heads.sinks.defined()) add_sinks(heads.sinks, out, log_sums);
+  return out;
+}
+
+Attended forward_of(const BlockedInputs& in, const Heads& heads, const at::Tensor& documents,
+                    const Way& way) {
+  const int64_t tokens = in.q.size(0), count = in.q.size(1) / heads.head_dim;
+  if (in.q.is_meta()) return {at::empty({tokens, count * heads.value_dim()}, in.q.options()), {}};
   Attended all;
-  all.y = once(Operator::attention, [&] {
-    RECORD_FUNCTION("heddle::attention", {});
-    all.log_sums = at::empty({count, tokens}, in.q.options().dtype(wide_of(in.q.scalar_type())));
-    const at::Tensor out = empty_out();
-    attend_ranges({in.q, in.k, in.v, visible_keys(heads, documents)}, blocked_shape(heads), out,
-                  all.log_sums);
-    if (heads.sinks.defined()) add_sinks(heads.sinks, out, all.log_sums);
-    return out;
-  });
+  all.y = once(Operator::attention, [&] { return compute(in, heads, documents, way, all.log_sums); });
   all.log_sums = once(Operator::attention, [&] { return std::move(all.log_sums); });
   return all;
 }
 
-// Elements of a row side by side, as the kernel reads them.
+// Elements of a row side by side, as the kernels read them.
 at::Tensor readable(const at::Tensor& x) {
   const at::Tensor cast = under_autocast(x);
-  if (cast.is_meta() || has_attention_kernel(cast)) [[likely]]
+  if (cast.is_meta() || has_attention_kernel(cast) || (!cast.is_cpu() && cast.stride(1) == 1)) [[likely]]
     return cast;
   const BelowAutograd below;
   return cast.contiguous();
 }
 
-at::Tensor attend_as_one_node(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                              const Heads& heads, const at::Tensor& documents) {
+}  // namespace
+
+at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Heads& heads,
+                  const at::Tensor& documents) {
   const BlockedInputs in{readable(q), readable(k), readable(v), {}};
+  const Way way = way_of(in, heads, documents);
   std::shared_ptr<AttentionNode> node;
   if (torch::autograd::compute_requires_grad(q, k, v, heads.sinks)) {
     node = heads.sinks.defined() ? make_node<AttentionNode>(q, k, v, heads.sinks)
@@ -92,26 +139,18 @@ at::Tensor attend_as_one_node(const at::Tensor& q, const at::Tensor& k, const at
     node->heads = heads;
     node->heads.sinks.reset();
     node->documents = documents;
+    node->way = way;
   }
   Attended out;
   {
     const BelowAutograd below;
-    out = forward_of(in, heads, documents);
+    out = forward_of(in, heads, documents, way);
   }
   if (!node) return out.y;
   node->out.save_output(out.y);
   node->log_sums.save(out.log_sums);
   torch::autograd::set_history(out.y, node);
   return out.y;
-}
-
-}  // namespace
-
-at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Heads& heads,
-                  const at::Tensor& documents) {
-  if (q.is_cpu() || q.is_meta() || documents.defined()) [[likely]]
-    return attend_as_one_node(q, k, v, heads, documents);
-  return attend_on_device(q, k, v, heads);
 }
 
 }  // namespace model

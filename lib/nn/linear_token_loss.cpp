@@ -9,6 +9,7 @@
 
 #include "heddle/model/autocast.h"
 #include "heddle/model/autograd_node.h"
+#include "heddle/nn/device_ops.h"
 #include "heddle/nn/linear.h"
 #include "heddle/nn/token_loss.h"
 #include "lib/nn/soft_cap.h"
@@ -24,10 +25,15 @@ struct LinearTokenLossNode final : LayerNode {
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor& scale = gradients[0];
     Gradients out(2);
-    if (task_should_compute_output(0)) out[0] = d_hidden.unpack().mul_(scale);
-    if (task_should_compute_output(1)) out[1] = d_weight.unpack().mul_(scale);
+    if (task_should_compute_output(0)) out[0] = scaled(d_hidden.unpack(), scale);
+    if (task_should_compute_output(1)) out[1] = scaled(d_weight.unpack(), scale);
     release_variables();  // scaled in place: good for one backward
     return out;
+  }
+  static at::Tensor scaled(at::Tensor x, const at::Tensor& by) {
+    const auto kernel = device_ops().scale;
+    const bool done = kernel != nullptr && !x.is_cpu() && !x.is_meta() && kernel(x, by);
+    return done ? x : x.mul_(by);
   }
   void release_variables() override {
     d_hidden.reset();
@@ -41,6 +47,8 @@ void add_product(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, at::
     sum = matrix_product(a.t(), b);
   else if (a.scalar_type() == wide_dtype)
     add_matrix_product(sum, a.t(), b);
+  else if (const auto kernel = device_ops().add_product; kernel != nullptr && !a.is_cpu() && !a.is_meta())
+    kernel(sum = sum.to(wide_dtype), a.t(), b);
   else
     sum = sum.to(wide_dtype).add_(matrix_product(a.t(), b));
 }
@@ -53,6 +61,27 @@ struct LossOptions {
   const VocabularyPart* part = nullptr;  // null: the weight is the whole head
   double soft_cap = 0;
 };
+
+// Adds the loss of a block to `sum`; the gradient of its logits, in their dtype, undefined if it is not
+// wanted.
+at::Tensor block_gradient(at::Tensor logits, const Labels& wanted, const LossOptions& options,
+                          bool with_gradient, const at::Tensor& sum) {
+  const bool whole = options.part == nullptr;
+  const at::Tensor loss =
+      whole ? loss_on_device(logits, wanted, options.soft_cap, with_gradient) : at::Tensor();
+  if (loss.defined()) {
+    sum.add_(loss);
+    return with_gradient ? logits : at::Tensor();
+  }
+  const at::ScalarType narrow = logits.scalar_type();
+  SoftCap cap(options.soft_cap);
+  logits = cap.apply(logits.to(wide(narrow)));
+  BlockLoss block =
+      whole ? loss_of(logits, wanted) : loss_of(std::move(logits), wanted, *options.part->ranks);
+  sum.add_(block.sum);
+  if (!with_gradient) return {};
+  return cap.back(logit_gradient(std::move(block.log_p), wanted)).to(narrow);
+}
 
 LinearLoss loss_and_gradients(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                               const LossOptions& options, bool of_hidden, bool of_weight) {
@@ -68,17 +97,10 @@ LinearLoss loss_and_gradients(const at::Tensor& hidden, const at::Tensor& weight
     const int64_t rows = std::min(step, tokens - row);
     const at::Tensor input = hidden.narrow(0, row, rows);
     const Labels wanted = all.block(row, rows);
-    SoftCap cap(options.soft_cap);
-    at::Tensor logits = cap.apply(matrix_product(input, weight.t()).to(dtype));
-    BlockLoss block =
-        part == nullptr ? loss_of(logits, wanted) : loss_of(std::move(logits), wanted, *part->ranks);
-    out.sum.add_(block.sum);
-    if (!of_hidden && !of_weight) continue;
     const at::Tensor d_logits =
-        cap.back(logit_gradient(std::move(block.log_p), wanted)).to(hidden.scalar_type());
-    if (of_hidden) {
-      matrix_product_into(out.d_hidden.narrow(0, row, rows), d_logits, weight);
-    }
+        block_gradient(matrix_product(input, weight.t()), wanted, options, of_hidden || of_weight, out.sum);
+    if (!d_logits.defined()) continue;
+    if (of_hidden) matrix_product_into(out.d_hidden.narrow(0, row, rows), d_logits, weight);
     if (of_weight) add_product(out.d_weight, d_logits, input, dtype);
   }
   if (of_weight && !out.d_weight.defined()) out.d_weight = at::zeros_like(weight);

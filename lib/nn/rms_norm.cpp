@@ -10,6 +10,7 @@
 
 #include "core/model/parameter.h"
 #include "heddle/model/autograd_node.h"
+#include "heddle/nn/device_ops.h"
 #include "lib/nn/cpu/cpu_rows.h"
 #include "lib/nn/cpu/rms_norm_cpu.h"
 
@@ -32,10 +33,27 @@ at::Tensor factor_of(const at::Tensor& weight, const at::Tensor& x, Scale scale)
   return scale == Scale::weight ? weight : weight.to(wide_of(x.scalar_type())) + 1;
 }
 
-Normalised normalise(const at::Tensor& x, const at::Tensor& weight, double eps, Scale scale) {
+Normalised room_for(const at::Tensor& x, const at::Tensor& weight) {
+  const at::TensorOptions wide = x.options().dtype(wide_of(x.scalar_type()));
+  return {at::empty_like(x, at::MemoryFormat::Contiguous), at::empty({x.numel() / weight.numel(), 1}, wide)};
+}
+
+// By the device's kernel; false: it has none for these tensors.
+bool normalise_on_device(const at::Tensor& x, const at::Tensor& weight, double eps, Scale scale,
+                         Normalised& out) {
+  const auto kernel = device_ops().rms_norm;
+  if (kernel == nullptr || x.is_cpu() || x.is_meta()) return false;
+  out = room_for(x, weight);
+  return kernel(x, weight, eps, scale == Scale::one_plus_weight, out.y, out.root);
+}
+
+Normalised normalise(const at::Tensor& x, const at::Tensor& given, double eps, Scale scale) {
+  Normalised out;
+  if (normalise_on_device(x, given, eps, scale, out)) return out;
+  const at::Tensor weight = factor_of(given, x, scale);
   const at::ScalarType dtype = wide_of(x.scalar_type());
   if (has_kernels(x, weight)) {
-    Normalised out{at::empty_like(x), at::empty({x.numel() / weight.numel(), 1}, x.options().dtype(dtype))};
+    out = room_for(x, weight);
     rms_norm_cpu(x, weight, eps, out.y, out.root);
     return out;
   }
@@ -52,11 +70,25 @@ struct RmsNormNode final : LayerNode {
   Scale scale = Scale::weight;
 
   Gradients backward(Gradients&& gradients) override {
-    const at::Tensor saved_x = x.unpack(), w = factor_of(weight.unpack(), saved_x, scale);
-    Gradients out = by_rows(std::move(gradients), saved_x, w);
+    const at::Tensor saved_x = x.unpack();
+    Gradients out(2);
+    if (on_device(gradients[0], saved_x, out)) return out;
+    out = by_rows(std::move(gradients), saved_x, factor_of(weight.unpack(), saved_x, scale));
     if (scale == Scale::one_plus_weight && out[1].defined())
       out[1] = out[1].to(weight.unpack().scalar_type());
     return out;
+  }
+  bool on_device(const at::Tensor& dy, const at::Tensor& saved_x, Gradients& out) {
+    const auto kernel = device_ops().rms_norm_backward;
+    if (kernel == nullptr || dy.is_cpu() || dy.is_meta()) return false;
+    const at::Tensor w = weight.unpack();
+    Gradients made(2);
+    if (task_should_compute_output(0)) made[0] = at::empty_like(saved_x, at::MemoryFormat::Contiguous);
+    if (task_should_compute_output(1)) made[1] = at::empty_like(w);
+    if (!kernel(dy, saved_x, w, root.unpack(), scale == Scale::one_plus_weight, made[0], made[1]))
+      return false;
+    out = std::move(made);
+    return true;
   }
   Gradients by_rows(Gradients&& gradients, const at::Tensor& saved_x, const at::Tensor& w) {
     if (has_kernels(saved_x, w)) return on_cpu(gradients[0].contiguous(), saved_x, w);
@@ -95,7 +127,7 @@ at::Tensor scaled_norm(const at::Tensor& x, const at::Tensor& weight, double eps
   Normalised out;
   {
     const BelowAutograd below;
-    out = normalise(x, factor_of(weight, x, scale), eps, scale);
+    out = normalise(x, weight, eps, scale);
   }
   if (torch::autograd::compute_requires_grad(x, weight)) {
     auto node = make_node<RmsNormNode>(x, weight);

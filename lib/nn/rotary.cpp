@@ -12,6 +12,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
+#include "heddle/nn/device_ops.h"
 #include "lib/nn/cpu/cpu_rows.h"
 #include "lib/nn/cpu/rotary_cpu.h"
 
@@ -19,11 +20,20 @@ namespace heddle {
 namespace model {
 namespace {
 
-at::Tensor turn(const at::Tensor& x, const RotaryAngles& angles, double direction) {
+// Whether a kernel has turned x in place.
+bool turn_here(const at::Tensor& x, const RotaryAngles& angles, double direction) {
   if (has_row_kernel(x)) {
+    rotate_cpu(x, angles, direction);
+    return true;
+  }
+  const auto kernel = device_ops().rotate;
+  return kernel != nullptr && !x.is_cpu() && !x.is_meta() && kernel(x, angles, direction);
+}
+
+at::Tensor turn(const at::Tensor& x, const RotaryAngles& angles, double direction) {
+  if (has_row_kernel(x) || (device_ops().rotate != nullptr && x.is_cuda())) {
     at::Tensor y = x.clone(at::MemoryFormat::Contiguous);
-    rotate_cpu(y, angles, direction);
-    return y;
+    if (turn_here(y, angles, direction)) return y;
   }
   const HeadPart& part = angles.part;
   const int64_t half = angles.cos.size(1), dim = 2 * half, head = part.head_dim > 0 ? part.head_dim : dim;
@@ -64,8 +74,8 @@ struct RotaryNode final : LayerNode {
     for (size_t i = 0; i < gradients.size(); ++i) {
       at::Tensor& gradient = gradients[i];
       if (!gradient.defined()) continue;
-      if (has_row_kernel(gradient) && hold_alone({&gradient, 1}))
-        rotate_cpu(out[i] = std::move(gradient), angles, -1.0);
+      if (hold_alone({&gradient, 1}) && turn_here(gradient, angles, -1.0))
+        out[i] = std::move(gradient);
       else
         out[i] = turn(gradient, angles, -1.0);
     }
@@ -121,14 +131,17 @@ std::pair<at::Tensor, at::Tensor> rotate(const at::Tensor& q, const at::Tensor& 
 
 void rotate_owned(std::span<at::Tensor, 3> qkv, const RotaryAngles& angles) {
   at::Tensor &q = qkv[0], &k = qkv[1];
-  const bool here = has_row_kernel(q) && has_row_kernel(k) && hold_alone(qkv);
-  auto turned = here ? std::pair(q.variable_data(), k.variable_data()) : rotate(q, k, angles);
-  if (here) {
-    rotate_cpu(turned.first, angles, 1.0);
-    rotate_cpu(turned.second, angles, 1.0);
-    turned = record(q, k, angles, std::move(turned));
+  const bool alone = hold_alone(qkv);
+  std::pair<at::Tensor, at::Tensor> turned;
+  {
+    const BelowAutograd below;
+    const auto turn_one = [&](const at::Tensor& x) {
+      at::Tensor data = x.variable_data();
+      return alone && turn_here(data, angles, 1.0) ? data : turn(x, angles, 1.0);
+    };
+    turned = {turn_one(q), turn_one(k)};
   }
-  std::tie(q, k) = std::move(turned);
+  std::tie(q, k) = record(q, k, angles, std::move(turned));
 }
 
 }  // namespace model

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "heddle/model/autograd_node.h"
+#include "heddle/nn/device_ops.h"
 #include "lib/nn/cpu/cpu_rows.h"
 #include "lib/nn/cpu/swiglu_cpu.h"
 
@@ -27,8 +28,19 @@ struct SwigluNode final : LayerNode {
                       saved_gate.scalar_type() != at::kBFloat16 &&
                       saved_gate.scalar_type() == saved_up.scalar_type();
     if (fine) return on_cpu(gradients[0].contiguous(), saved_gate, saved_up);
+    Gradients out;
+    if (on_device(gradients[0], saved_gate, saved_up, out)) return out;
     at::Tensor d_gate = at::silu_backward(at::mul(gradients[0], saved_up), saved_gate);
     return {std::move(d_gate), at::silu(saved_gate).mul_(gradients[0])};
+  }
+  static bool on_device(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up, Gradients& out) {
+    const auto kernel = device_ops().swiglu_backward;
+    if (kernel == nullptr || dy.is_cpu() || dy.is_meta() || gate.dim() != 2) return false;
+    const int64_t width = gate.size(1);
+    const at::Tensor both = at::empty({gate.size(0), 2 * width}, gate.options());
+    if (!kernel(dy, gate, up, both)) return false;
+    out = {both.narrow(1, 0, width), both.narrow(1, width, width)};
+    return true;
   }
   static Gradients on_cpu(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up) {
     const int64_t width = gate.size(1);  // side by side, as the preceding product needs them
@@ -45,6 +57,19 @@ struct SwigluNode final : LayerNode {
 
 }  // namespace
 
+namespace {
+
+at::Tensor swiglu_of(const at::Tensor& gate, const at::Tensor& up) {
+  const auto kernel = device_ops().swiglu;
+  if (kernel != nullptr && !gate.is_cpu() && !gate.is_meta() && gate.dim() == 2) {
+    at::Tensor y = at::empty(gate.sizes(), gate.options());
+    if (kernel(gate, up, y)) return y;
+  }
+  return at::silu(gate).mul_(up);
+}
+
+}  // namespace
+
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   std::shared_ptr<SwigluNode> node;
   if (torch::autograd::compute_requires_grad(gate, up)) {
@@ -55,7 +80,7 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   at::Tensor y;
   {
     const BelowAutograd below;
-    y = at::silu(gate).mul_(up);
+    y = swiglu_of(gate, up);
   }
   if (node) torch::autograd::set_history(y, node);
   return y;

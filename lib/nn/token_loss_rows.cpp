@@ -15,11 +15,13 @@
 
 #include "heddle/base/error.h"
 #include "heddle/model/batch.h"
+#include "heddle/nn/device_ops.h"
 
 namespace heddle::model {
 namespace {
 
-// fp32 logits of one block: 16 MiB, which caches hold; 512 MiB on a device, which many rows keep busy.
+// Logits of one block: 16 MiB in fp32, which caches hold; 512 MiB on a device, which many rows keep busy: in
+// fp32, or in bf16 where its kernel reads those.
 constexpr int64_t kBlockNumbers = int64_t{1} << 22, kDeviceBlockNumbers = int64_t{1} << 27;
 
 void check_labels(const at::Tensor& column, int64_t vocabulary) {
@@ -39,7 +41,10 @@ at::ScalarType wide(at::ScalarType dtype) {
 }
 
 int64_t rows_per_block(const at::Tensor& rows, int64_t vocabulary) {
-  const int64_t numbers = rows.is_cpu() ? kBlockNumbers : kDeviceBlockNumbers;
+  const bool is_narrow = rows.element_size() == 2 && device_ops().token_loss != nullptr;
+  const int64_t numbers = rows.is_cpu() ? kBlockNumbers
+                          : is_narrow   ? 2 * kDeviceBlockNumbers
+                                        : kDeviceBlockNumbers;
   return std::max<int64_t>(32, numbers / std::max<int64_t>(1, vocabulary));
 }
 
@@ -72,6 +77,15 @@ BlockLoss loss_of(const at::Tensor& logits, const Labels& labels) {
   at::Tensor log_p = at::_log_softmax(logits, 1, false);
   at::Tensor sum = (log_p.gather(1, labels.index) * labels.counted).sum().neg_();
   return {std::move(log_p), std::move(sum)};
+}
+
+at::Tensor loss_on_device(const at::Tensor& logits, const Labels& labels, double soft_cap,
+                          bool with_gradient) {
+  const auto kernel = device_ops().token_loss;
+  if (kernel == nullptr || logits.is_cpu() || logits.is_meta()) return {};
+  const at::Tensor losses = at::empty({logits.size(0)}, labels.counted.options());
+  const bool done = kernel(logits, labels.index, labels.counted, soft_cap, with_gradient, losses);
+  return done ? losses.sum() : at::Tensor();
 }
 
 // Every rank adds the same numbers in the same order, so all get the same bits.

@@ -41,6 +41,11 @@ BlockLoss loss_of(const at::Tensor& logits, const Labels& labels);
 // Every rank adds the same numbers in the same order, so all get the same bits.
 BlockLoss loss_of(at::Tensor logits, const Labels& labels, Communicator& ranks);
 
+// The sum of the losses of a block of logits, which become its gradient if that is wanted. Undefined: the
+// device has no kernel for them, and nothing is done.
+at::Tensor loss_on_device(const at::Tensor& logits, const Labels& labels, double soft_cap,
+                          bool with_gradient);
+
 // Of a rank with the most. Blocks are the same on every rank, also where the vocabulary does not divide.
 int64_t columns_of(const VocabularyPart& part);
 

@@ -6,7 +6,6 @@
 #include "heddle/base/error.h"
 #include "heddle/model/module.h"
 #include "heddle/nn/attention_core.h"
-#include "heddle/nn/attention_layout.h"
 
 namespace heddle::context {
 namespace {
@@ -49,20 +48,6 @@ void check_units(Units& units, const Method& method, int cp, int tp) {
         if (heads % tp == 0) check_heads(heads / tp, method, cp);  // else tensor parallelism refuses
     });
   }
-}
-
-NotOnGpus not_on_gpus(Units& units) {
-  NotOnGpus out;
-  for (const auto& unit : units) {
-    if (unit->module() == nullptr) continue;
-    unit->module()->visit("", [&](const std::string&, Module& module) {
-      const auto* core = dynamic_cast<const AttentionCore*>(&module);
-      if (core == nullptr) return;
-      if (out.what.empty()) out.what = model::gpu_refusal(core->head_dim(), core->options());
-      out.soft_cap = out.soft_cap || core->options().soft_cap > 0;
-    });
-  }
-  return out;
 }
 
 }  // namespace heddle::context

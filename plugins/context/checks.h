@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "config.h"
 #include "heddle/model/unit.h"
@@ -15,11 +14,5 @@ void check_heads(int64_t heads, const Method& method, int cp);
 // The whole model over cp ranks, its heads split over tp. Throws Error{config} for an ulysses_size that does
 // not divide cp, heads that do not divide and foreign units.
 void check_units(Units& units, const Method& method, int cp, int tp);
-
-struct NotOnGpus {
-  std::string what;       // of the model's attention model::attend_ranges() does not compute; empty: nothing
-  bool soft_cap = false;  // which the device's own attention does not compute either
-};
-NotOnGpus not_on_gpus(Units& units);
 
 }  // namespace heddle::context

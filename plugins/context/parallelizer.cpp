@@ -34,17 +34,6 @@ Needs ContextParallel::needs() const {
 void ContextParallel::check(Units& units, const Sizes& sizes) {
   cp_ = sizes.cp;
   check_units(units, config_.context, cp_, sizes.tp);
-  not_on_gpus_ = not_on_gpus(units);
-}
-
-void ContextParallel::check_device(bool on_cpu) const {
-  if (on_cpu || config_.context.ulysses_ranks(cp_) == cp_ || not_on_gpus_.what.empty()) return;
-  throw Error(ErrorCode::not_built, "distributed.context.method",
-              "the method " + config_.context.method + " does not compute attention with " +
-                  not_on_gpus_.what + " on a GPU",
-              not_on_gpus_.soft_cap
-                  ? "set dist_env.backend: gloo"
-                  : "set method: ulysses, which uses the device's own attention, or dist_env.backend: gloo");
 }
 
 // Ranks that deal heads to each other are neighbours; every such group has a part of the sequence, and the

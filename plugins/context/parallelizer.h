@@ -20,9 +20,6 @@ class ContextParallel : public IParallelizer {
   explicit ContextParallel(Config config) : config_(std::move(config)) {}
   Needs needs() const override;
   void check(Units& units, const Sizes& sizes) override;
-  // Where all ranks deal heads to each other, the device's attention is used; else its flash attention, which
-  // does not take every model. check() tells both.
-  void check_device(bool on_cpu) const override;
   // Replaces the computation of every AttentionCore; splits no parameter.
   std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override;
   std::optional<int> transform_order() const override { return 200; }
@@ -47,8 +44,7 @@ class ContextParallel : public IParallelizer {
   };
 
   const Config config_;
-  int cp_ = 0;             // 0: not known yet
-  NotOnGpus not_on_gpus_;  // of the model's attention
+  int cp_ = 0;  // 0: not known yet
   Place place_;
   std::array<std::unique_ptr<Communicator>, 2> own_groups_;  // of ring_ulysses
   Communicator* ulysses_group_ = nullptr;                    // null: heads stay

@@ -17,6 +17,7 @@
 #include "heddle/model/autocast.h"
 #include "heddle/model/autograd_node.h"
 #include "heddle/model/region.h"
+#include "heddle/nn/device_ops.h"
 
 namespace heddle::fp8 {
 namespace {
@@ -30,13 +31,23 @@ constexpr int64_t kSizes = 16;  // of the hardware's products
 struct Rounded {
   at::Tensor value;    // in fp8
   at::Tensor inverse;  // float32, one number: of the scale
+  at::Tensor across;   // the value transposed, side by side; undefined: not made
 };
 
-Rounded rounded(const at::Tensor& x, at::ScalarType type) {
+// Which of the two layouts the products need.
+enum class Layouts { rows, both };
+
+Rounded rounded(const at::Tensor& x, at::ScalarType type, Layouts layouts) {
+  if (const auto kernel = model::device_ops().round_fp8; kernel != nullptr && x.is_cuda()) {
+    const at::TensorOptions options = x.options().dtype(type);
+    Rounded out{at::empty(x.sizes(), options), at::empty({}, x.options().dtype(at::kFloat)), {}};
+    if (layouts == Layouts::both) out.across = at::empty({x.size(1), x.size(0)}, options);
+    if (kernel(x, out.value, out.across, out.inverse)) return out;
+  }
   const double most = type == at::kFloat8_e5m2 ? 57344 : 448;
   const at::Tensor scale = most / at::max(at::abs(x)).to(at::kDouble).clamp_min(kSmallest);
   const at::Tensor narrow = scale.to(at::kFloat);
-  return {at::clamp(x.to(at::kFloat) * narrow, -most, most).to(type), narrow.reciprocal()};
+  return {at::clamp(x.to(at::kFloat) * narrow, -most, most).to(type), narrow.reciprocal(), {}};
 }
 
 // The inner dim of a product must be a multiple of 16: zeros change nothing.
@@ -55,12 +66,12 @@ at::Tensor product(const Rounded& a, const Rounded& b, at::ScalarType dtype, con
     return at::matmul(whole(a), whole(b)).to(dtype);
   }
   const at::Tensor rows = padded(a.value.contiguous(), 1);
-  const at::Tensor columns = padded(b.value.t().contiguous(), 1).t();
+  const at::Tensor columns = padded((b.across.defined() ? b.across : b.value.t()).contiguous(), 1).t();
   return at::_scaled_mm(rows, columns, a.inverse, b.inverse, {}, {}, dtype);
 }
 
 Rounded transposed(const Rounded& x) {
-  return {x.value.t(), x.inverse};
+  return {x.across.defined() ? x.across : x.value.t(), x.inverse, x.value};
 }
 
 at::Tensor used(Autocast* autocast, const at::Tensor& weight) {
@@ -87,14 +98,15 @@ struct Fp8Node final : model::LayerNode {
       if (!gradients[i].defined()) continue;
       const at::Tensor dy = gradients[i].reshape({-1, gradients[i].size(-1)});
       if (task_should_compute_output(2 + 2 * i)) out[2 + 2 * i] = dy.sum(0).to(dtypes[i]);
-      const Rounded dy_rounded = rounded(dy, at::kFloat8_e5m2);
+      const Rounded dy_rounded = rounded(dy.contiguous(), at::kFloat8_e5m2, Layouts::both);
       if (task_should_compute_output(1 + 2 * i)) {
-        if (!x_rounded.value.defined()) x_rounded = rounded(in, at::kFloat8_e4m3fn);
+        if (!x_rounded.value.defined()) x_rounded = rounded(in, at::kFloat8_e4m3fn, Layouts::both);
         out[1 + 2 * i] = product(transposed(dy_rounded), x_rounded, in.scalar_type(), how).to(dtypes[i]);
       }
       if (!task_should_compute_output(0)) continue;
       const at::Tensor weight = used(autocast, weights[i].unpack());
-      const at::Tensor part = product(dy_rounded, rounded(weight, at::kFloat8_e4m3fn), in.scalar_type(), how);
+      const at::Tensor part =
+          product(dy_rounded, rounded(weight, at::kFloat8_e4m3fn, Layouts::both), in.scalar_type(), how);
       dx = dx.defined() ? dx.add_(part) : part;
     }
     if (dx.defined()) out[0] = dx.view(shape).to(x_dtype);
@@ -122,7 +134,7 @@ std::shared_ptr<Fp8Node> node_of(std::span<Linear* const> layers, const at::Tens
 
 at::Tensor forward_of(const Linear& layer, const Rounded& x, at::ScalarType dtype, Autocast* autocast,
                       const How& how) {
-  const Rounded weight = rounded(used(autocast, layer.weight), at::kFloat8_e4m3fn);
+  const Rounded weight = rounded(used(autocast, layer.weight), at::kFloat8_e4m3fn, Layouts::rows);
   at::Tensor y = product(x, transposed(weight), dtype, how);
   return layer.bias.defined() ? y.add_(used(autocast, layer.bias)) : y;
 }
@@ -154,7 +166,8 @@ model::FewTensors linears(std::span<Linear* const> layers, const at::Tensor& x, 
                                [&] {
                                  if (rows.is_meta())
                                    return at::empty({rows.size(0), layer->weight.size(0)}, rows.options());
-                                 if (!of_x.value.defined()) of_x = rounded(rows, at::kFloat8_e4m3fn);
+                                 if (!of_x.value.defined())
+                                   of_x = rounded(rows.contiguous(), at::kFloat8_e4m3fn, Layouts::rows);
                                  return forward_of(*layer, of_x, rows.scalar_type(), autocast, how);
                                }),
                    x));

@@ -257,26 +257,6 @@ TEST_F(PackingRefusals, OfContextParallelismBeforeTheFirstStep) {
               HasSubstr("ulysses_size is of the method ring_ulysses; the method is ring"));
 }
 
-TEST_F(PackingRefusals, OfWhatAGpuDoesNotComputeOverDocuments) {
-  const auto checked = [&](const std::string& head, const std::string& policy) {
-    Words check = packed("run", {"--dist_env.backend", "nccl", "--model.config.head_dim", head,
-                                 "--distributed", "{strategy: fsdp2, mp_policy: " + policy + "}"});
-    check[0] = "check";
-    return heddle(plus(check, {"--elsewhere"}));
-  };
-  EXPECT_THAT(checked("12", "null").error,
-              HasSubstr("attention over documents with heads of 12 (a multiple of 8 up to 256 is allowed) is "
-                        "built for the CPU only"));
-  EXPECT_THAT(
-      checked("16", "{param_dtype: float32}").error,
-      HasSubstr("attention over documents with float32 (bfloat16 and float16 are allowed) is built for "
-                "the CPU only"));
-  for (const char* policy : {"{param_dtype: bfloat16}", "null"}) {  // null: the strategy's, bfloat16
-    const Outcome fine = checked("16", policy);
-    EXPECT_EQ(fine.status, 0) << policy << fine.error;
-  }
-}
-
 TEST_F(Packing, SaysWhatItLeavesOut) {
   const Words small = {"--packed_sequence.packed_sequence_size",
                        "12",

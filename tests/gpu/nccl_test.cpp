@@ -11,17 +11,14 @@
 #include <numeric>
 
 #include "cuda/group.h"
+#include "gpu/gpu_device.h"
 #include "heddle/mesh/call.h"
 #include "heddle/plugin/registry.h"
 #include "heddle/transport/threads.h"
 #include "transport/exercise.h"
 
 namespace heddle::tests {
-namespace {
 
-const at::TensorOptions kOnGpu = at::TensorOptions(at::kFloat).device(at::kCUDA);
-
-// Started before anything of LibTorch computes.
 IDevice& device() {
   static const std::unique_ptr<IDevice> started = [] {
     static PluginRegistry plugins(plugin::search_path({}));
@@ -31,6 +28,10 @@ IDevice& device() {
   }();
   return *started;
 }
+
+namespace {
+
+const at::TensorOptions kOnGpu = at::TensorOptions(at::kFloat).device(at::kCUDA);
 
 // A group of GPUs that takes the CPU's tensors: each call is carried to the device and back.
 class Carried : public mesh::CheckedCommunicator {

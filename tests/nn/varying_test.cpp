@@ -5,9 +5,8 @@
 
 #include <string>
 
-#include "heddle/base/error.h"
 #include "heddle/nn/attention_layout.h"
-#include "lib/nn/attention/attend_varying.h"
+#include "lib/nn/attention/attend_composite.h"
 
 namespace heddle {
 namespace {
@@ -39,18 +38,18 @@ model::BlockedInputs inputs_of(const at::Tensor& q, const at::Tensor& k, const a
 }
 
 std::pair<at::Tensor, at::Tensor> cpu_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                              const VaryingLengths& of) {
+                                              const VaryingLengths& of, double scale) {
   const at::Tensor out = at::empty_like(flat(q)), sums = at::empty({q.size(1), q.size(0)});
-  model::attend_blocked_cpu(inputs_of(q, k, v, of), {q.size(2), v.size(2), of.scale, 0}, out, sums);
+  model::attend_blocked_cpu(inputs_of(q, k, v, of), {q.size(2), v.size(2), scale, 0}, out, sums);
   return {out.view_as(q), sums};
 }
 
 std::array<at::Tensor, 3> cpu_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k,
                                        const at::Tensor& v, const at::Tensor& out, const at::Tensor& log_sums,
-                                       const VaryingLengths& of) {
+                                       const VaryingLengths& of, double scale) {
   const model::BlockedGradients into{at::empty_like(flat(q)), at::empty_like(flat(k)),
                                      at::empty_like(flat(v))};
-  model::attend_blocked_backward_cpu(inputs_of(q, k, v, of), {q.size(2), v.size(2), of.scale, 0}, flat(d_out),
+  model::attend_blocked_backward_cpu(inputs_of(q, k, v, of), {q.size(2), v.size(2), scale, 0}, flat(d_out),
                                      flat(out), log_sums, into);
   return {into.q.view_as(q), into.k.view_as(k), into.v.view_as(v)};
 }
@@ -95,14 +94,17 @@ class Varying : public ::testing::Test {
   Result varying(const at::Tensor& seen, const std::vector<int64_t>& cuts) const {
     Result all = empty();
     const bool parts = cuts.size() > 2;
-    for (size_t i = 0; i + 1 < cuts.size(); ++i)
-      model::attend_varying(part(seen, cuts[i], cuts[i + 1] - cuts[i]), shape_, all.out, all.sums, i > 0,
-                            kOnCpu);
+    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+      const model::BlockedInputs in = part(seen, cuts[i], cuts[i + 1] - cuts[i]);
+      model::attend_varying(in, model::device_calls(in.seen, in.k.size(0), in.q), shape_, all.out, all.sums,
+                            i > 0, kOnCpu);
+    }
     for (size_t i = 0; i + 1 < cuts.size(); ++i) {
       const int64_t first = cuts[i], count = cuts[i + 1] - first;
-      model::attend_varying_backward(part(seen, first, count), shape_, d_out_, all.out, all.sums,
-                                     {all.q, all.k.narrow(0, first, count), all.v.narrow(0, first, count)},
-                                     parts, kOnCpu);
+      const model::BlockedInputs in = part(seen, first, count);
+      model::attend_varying_backward(
+          in, model::device_calls(in.seen, count, in.q), shape_, d_out_, all.out, all.sums,
+          {all.q, all.k.narrow(0, first, count), all.v.narrow(0, first, count)}, parts, kOnCpu);
     }
     return all;
   }
@@ -133,41 +135,64 @@ TEST_F(Varying, EqualsTheBlockedKernelWhereRangesOverlapAndQueriesSeeNothing) {
   expect_same(varying(mixed, {0, kTokens}), blocked(mixed), "any ranges");
 }
 
-// On meta tensors, which are no more on the CPU than a GPU's.
-std::string refusal_of(int64_t dim, const AttentionOptions& options) {
-  const model::Heads heads{1, 10, dim, options, {}};
-  const at::Tensor x = at::empty({10, dim}, at::TensorOptions(at::kMeta)),
-                   values = at::empty({10, heads.value_dim()}, x.options()),
-                   sums = at::empty({1, 10}, x.options());
-  const model::BlockedInputs in{x, x, values, model::visible_keys(heads, at::tensor({0, 4, 10}, at::kInt))};
-  const auto message_of = [](const auto& attend) -> std::string {
-    try {
-      attend();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::not_built);
-      return error.message();
-    }
-    return "nothing is refused";
-  };
-  const std::string forward =
-      message_of([&] { model::attend_ranges(in, model::blocked_shape(heads), values, sums); });
-  EXPECT_EQ(
-      forward, message_of([&] {
-        model::attend_ranges_backward(in, model::blocked_shape(heads), values, values, sums, {x, x, values});
-      }));
-  return forward;
+// By products, as a device computes what its kernels do not take: soft caps, values of another width, any
+// dtype.
+TEST(Composite, EqualsTheBlockedKernelUnderEveryMask) {
+  constexpr int64_t kTokens = 150;
+  const at::Tensor q = at::randn({kTokens, 4 * 6}), k = at::randn({kTokens, 2 * 6}),
+                   v = at::randn({kTokens, 2 * 5}), d_out = at::randn({kTokens, 4 * 5});
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16})
+    for (const double soft_cap : {0.0, 1.5})
+      for (const int64_t window : {0, 7}) {
+        const model::Heads heads{1, kTokens, 6, {true, window}, {}};
+        const at::Tensor seen = model::visible_keys(heads, at::tensor({0, 1, 2, 40, 99, 100, 150}, at::kInt));
+        const model::BlockedShape shape{6, 5, 0.4, soft_cap};
+        const auto computed = [&](bool by_products, const std::vector<int64_t>& cuts) {
+          const auto as = [&](const at::Tensor& x) { return x.to(dtype); };
+          const at::ScalarType wide = dtype == at::kDouble ? at::kDouble : at::kFloat;
+          Result all{at::full({kTokens, 20}, 7, wide), at::full({4, kTokens}, 7, wide),
+                     at::zeros({kTokens, 24}, wide), at::zeros({kTokens, 12}, wide),
+                     at::zeros({kTokens, 10}, wide)};
+          for (const bool forward : {true, false})
+            for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+              const int64_t first = cuts[i], count = cuts[i + 1] - first;
+              const model::BlockedInputs in{as(q), as(k).narrow(0, first, count),
+                                            as(v).narrow(0, first, count),
+                                            seen.sub(first).clamp(0, count).to(at::kInt).contiguous()};
+              const model::BlockedGradients into{all.q, all.k.narrow(0, first, count),
+                                                 all.v.narrow(0, first, count)};
+              const model::DeviceRanges ranges = model::device_ranges(in.seen, count, in.q);
+              const bool add = cuts.size() > 2;
+              if (forward && by_products)
+                model::attend_composite(in, ranges, shape, all.out, all.sums, i > 0);
+              else if (forward)
+                model::attend_blocked_cpu(in, shape, all.out, all.sums, i > 0);
+              else if (by_products)
+                model::attend_composite_backward(in, ranges, shape, as(d_out), all.out, all.sums, into, add);
+              else
+                model::attend_blocked_backward_cpu(in, shape, as(d_out), all.out, all.sums, into, add);
+            }
+          return all;
+        };
+        const std::string what = std::string(c10::toString(dtype)) + " cap " + std::to_string(soft_cap) +
+                                 " window " + std::to_string(window);
+        for (const std::vector<int64_t>& cuts : {std::vector<int64_t>{0, kTokens}, {0, 35, 99, 120, kTokens}})
+          if (dtype != at::kBFloat16) expect_same(computed(true, cuts), computed(false, cuts), what);
+        const Result narrow = computed(true, {0, kTokens}), exact = computed(false, {0, kTokens});
+        EXPECT_LT((narrow.q - exact.q).abs().max().item<double>(), 0.1) << what;
+      }
 }
 
-TEST(AttendRanges, RefusesWhatAGpuDoesNotCompute) {
-  const std::string over = "attention over documents and parts of sequences ";
-  AttentionOptions capped, narrow;
-  capped.soft_cap = 30;
-  narrow.value_dim = 4;
-  EXPECT_EQ(refusal_of(8, capped), over + "with a soft cap is built for the CPU only");
-  EXPECT_EQ(refusal_of(8, narrow), over + "with values of another width than keys is built for the CPU only");
-  EXPECT_EQ(refusal_of(12, {}),
-            over + "with heads of 12 (a multiple of 8 up to 256 is allowed) is built for the CPU only");
-  EXPECT_EQ(refusal_of(8, {}), over + "on meta takes bfloat16 and float16, got Float");
+// A document that is longer than the window is one piece with those that are shorter.
+TEST(VaryingCalls, OfAWindowAreOne) {
+  for (const bool documents : {true, false}) {
+    const model::Heads heads{1, 20, 8, {true, 4}, {}};
+    const auto calls = model::varying_calls(
+        model::visible_keys(heads, documents ? at::tensor({0, 3, 13, 20}, at::kInt) : at::Tensor()));
+    ASSERT_EQ(calls.size(), 1u);
+    EXPECT_EQ(calls[0].window, 4);
+    EXPECT_EQ(calls[0].cum_q, (documents ? std::vector<int32_t>{0, 3, 13, 20} : std::vector<int32_t>{0, 20}));
+  }
 }
 
 TEST(VaryingCalls, ArePiecesWithDisjointKeys) {

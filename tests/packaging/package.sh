@@ -50,7 +50,7 @@ heddle train "${run[@]}" --nproc-per-node 2
 say "the GPU tests say what is missing"
 elsewhere HEDDLE_TORCH="$torch" "$tree/scripts/gpu_test" >"$outside/out" 2>&1 && fail "no GPU is visible"
 if [ -e "$tree/lib/plugins/libheddle_nccl.so" ]; then
-  expect "gpu_test: there is no GPU here" "$outside/out"
+  expect "there is no GPU here" "$outside/out"
 else
-  expect "gpu_test: this build has no plugin nccl" "$outside/out"
+  expect "this build has no plugin nccl" "$outside/out"
 fi

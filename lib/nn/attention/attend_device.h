@@ -1,14 +1,17 @@
-// Attention on devices other than the CPU, by LibTorch's operators.
+// Attention on devices other than the CPU: flash attention for what it takes, products of LibTorch for the
+// rest.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include "heddle/nn/attention_core.h"
+#include "lib/nn/attention/device_ranges.h"
 
 namespace heddle::model {
 
-// As attend() for whole rows. Throws Error{not_built} for windows, soft caps and sinks.
-at::Tensor attend_on_device(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const Heads& heads);
+// As attend_ranges() and attend_ranges_backward(), with ranges that are on the device already; in.seen is not
+// read.
+void attend_on_device(const BlockedInputs& in, const DeviceRanges& ranges, const BlockedShape& shape,
+                      const at::Tensor& out, const at::Tensor& log_sums, bool onto = false);
+void attend_on_device_backward(const BlockedInputs& in, const DeviceRanges& ranges, const BlockedShape& shape,
+                               const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& log_sums,
+                               const BlockedGradients& into, bool add = false);
 
 }  // namespace heddle::model

@@ -19,13 +19,22 @@ struct Piece {
   int64_t first = 0, count = 0;
   int32_t begin = 0, end = 0;
   int32_t begin_step = 0, end_step = 0;  // how the range moves from one query to the next
+  int32_t window = 0;                    // of ranges that move at both ends
+  // A causal piece begins with ranges that grow, up to the window, and then move.
   bool takes(const KeyRange& last, const KeyRange& next) const {
     const int32_t begins = next.begin - last.begin, ends = next.end - last.end;
-    if (count > 1) return begins == begin_step && ends == end_step;
-    return (begins == 0 && (ends == 0 || ends == 1)) || (begins == 1 && ends == 1);
+    if (count > 1 && begins == begin_step && ends == end_step) return true;
+    if (ends == 1 && begins == 1) return count == 1 || (end_step == 1 && begin_step == 0);
+    return count == 1 && begins == 0 && (ends == 0 || ends == 1);
+  }
+  void take(const KeyRange& last, const KeyRange& next) {
+    begin_step = next.begin - last.begin;
+    end_step = next.end - last.end;
+    if (begin_step == 1) window = next.end - next.begin;
+    ++count;
+    end = next.end;
   }
   bool causal() const { return end_step == 1; }
-  int64_t window(const KeyRange& one) const { return begin_step == 1 ? one.end - one.begin : 0; }
 };
 
 std::vector<Piece> pieces_of(const KeyRange* seen, int64_t queries) {
@@ -35,11 +44,7 @@ std::vector<Piece> pieces_of(const KeyRange* seen, int64_t queries) {
     const KeyRange& next = seen[i];
     const bool blind = next.begin >= next.end;
     if (open && !blind && out.back().takes(seen[i - 1], next)) {
-      Piece& piece = out.back();
-      piece.begin_step = next.begin - seen[i - 1].begin;
-      piece.end_step = next.end - seen[i - 1].end;
-      ++piece.count;
-      piece.end = next.end;
+      out.back().take(seen[i - 1], next);
     } else if (!blind) {
       out.push_back({i, 1, next.begin, next.end});
     }
@@ -48,7 +53,15 @@ std::vector<Piece> pieces_of(const KeyRange* seen, int64_t queries) {
   return out;
 }
 
+// Whether the call's window leaves the piece all its keys, and the other way round.
+bool agree(const Piece& piece, const VaryingCall& call) {
+  if (piece.causal() != call.causal || call.window == piece.window) return piece.causal() == call.causal;
+  return call.causal && (piece.window == 0 ? piece.end - piece.begin <= call.window
+                                           : call.window == 0 && call.max_k <= piece.window);
+}
+
 void add_piece(const Piece& piece, VaryingCall& to) {
+  to.window = std::max<int64_t>(to.window, piece.window);
   for (int64_t i = 0; i < piece.count; ++i) to.queries.push_back(piece.first + i);
   for (int64_t key = piece.begin; key < piece.end; ++key) to.keys.push_back(key);
   to.cum_q.push_back(static_cast<int32_t>(to.queries.size()));
@@ -81,19 +94,8 @@ void put_rows(const at::Tensor& x, const at::Tensor& rows, const at::Tensor& to,
     add ? to.index_add_(0, rows, flat) : to.index_copy_(0, rows, flat);
 }
 
-struct OnDevice {
-  at::Tensor queries, keys;
-  VaryingLengths lengths;
-};
-
-OnDevice on_device(const VaryingCall& call, const BlockedInputs& in, const BlockedShape& shape) {
-  const auto lengths = [&](const std::vector<int32_t>& cum) {
-    return at::tensor(cum, at::kInt).to(in.q.device());
-  };
-  return {rows_on(call.queries, in.q.size(0), in.q),
-          rows_on(call.keys, in.k.size(0), in.q),
-          {lengths(call.cum_q), lengths(call.cum_k), call.max_q, call.max_k, call.window, call.causal,
-           shape.scale}};
+at::Tensor lengths_on(const std::vector<int32_t>& cum, const at::Tensor& like) {
+  return at::tensor(cum, at::kInt).to(like.device());
 }
 
 // Joins the attention to other keys to what out and log_sums hold of these queries.
@@ -115,14 +117,11 @@ std::vector<VaryingCall> varying_calls(const at::Tensor& seen) {
   const auto* ranges = reinterpret_cast<const KeyRange*>(seen.const_data_ptr<int32_t>());
   std::vector<VaryingCall> out;
   for (const Piece& piece : pieces_of(ranges, seen.size(0))) {
-    const bool causal = piece.causal();
-    const int64_t window = piece.window(ranges[piece.first]);
     auto call = std::find_if(out.begin(), out.end(), [&](const VaryingCall& one) {
-      return one.causal == causal && one.window == window && one.keys.back() < piece.begin;
+      return agree(piece, one) && one.keys.back() < piece.begin;
     });
     if (call == out.end()) {
-      out.emplace_back().causal = causal;
-      out.back().window = window;
+      out.emplace_back().causal = piece.causal();
       call = std::prev(out.end());
     }
     add_piece(piece, *call);
@@ -130,17 +129,28 @@ std::vector<VaryingCall> varying_calls(const at::Tensor& seen) {
   return out;
 }
 
-void attend_varying(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& out,
-                    const at::Tensor& log_sums, bool onto, const VaryingKernel& kernel) {
-  if (!onto) {
+std::vector<DeviceCall> device_calls(const at::Tensor& seen, int64_t keys, const at::Tensor& like) {
+  std::vector<DeviceCall> out;
+  for (const VaryingCall& call : varying_calls(seen))
+    out.push_back({rows_on(call.queries, seen.size(0), like),
+                   rows_on(call.keys, keys, like),
+                   {lengths_on(call.cum_q, like), lengths_on(call.cum_k, like), call.max_q, call.max_k,
+                    call.window, call.causal}});
+  return out;
+}
+
+void attend_varying(const BlockedInputs& in, const std::vector<DeviceCall>& calls, const BlockedShape& shape,
+                    const at::Tensor& out, const at::Tensor& log_sums, bool onto,
+                    const VaryingKernel& kernel) {
+  const bool covered = !onto && calls.size() == 1 && !calls[0].queries.defined();  // one call writes all
+  if (!onto && !covered) {
     out.zero_();
     log_sums.fill_(-INFINITY);
   }
-  for (const VaryingCall& call : varying_calls(in.seen)) {
-    const OnDevice of = on_device(call, in, shape);
+  for (const DeviceCall& of : calls) {
     const auto [part, sums] =
         kernel.forward(taken(in.q, of.queries, shape.head_dim), taken(in.k, of.keys, shape.head_dim),
-                       taken(in.v, of.keys, shape.value_dim), of.lengths);
+                       taken(in.v, of.keys, shape.value_dim), of.lengths, shape.scale);
     if (onto) {
       join(part, sums, of.queries, out, log_sums);
       continue;
@@ -153,22 +163,23 @@ void attend_varying(const BlockedInputs& in, const BlockedShape& shape, const at
   }
 }
 
-void attend_varying_backward(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& d_out,
-                             const at::Tensor& out, const at::Tensor& log_sums, const BlockedGradients& into,
-                             bool add, const VaryingKernel& kernel) {
-  if (!add)
+void attend_varying_backward(const BlockedInputs& in, const std::vector<DeviceCall>& calls,
+                             const BlockedShape& shape, const at::Tensor& d_out, const at::Tensor& out,
+                             const at::Tensor& log_sums, const BlockedGradients& into, bool add,
+                             const VaryingKernel& kernel) {
+  const bool covered = !add && calls.size() == 1 && !calls[0].queries.defined() && !calls[0].keys.defined();
+  if (!add && !covered)
     for (const at::Tensor* x : {&into.q, &into.k, &into.v}) x->zero_();
   const at::Tensor result = out.to(in.q.scalar_type());
-  for (const VaryingCall& call : varying_calls(in.seen)) {
-    const OnDevice of = on_device(call, in, shape);
+  for (const DeviceCall& of : calls) {
     const auto [d_q, d_k, d_v] =
         kernel.backward(taken(d_out, of.queries, shape.value_dim), taken(in.q, of.queries, shape.head_dim),
                         taken(in.k, of.keys, shape.head_dim), taken(in.v, of.keys, shape.value_dim),
                         taken(result, of.queries, shape.value_dim),
-                        sums_taken(log_sums, of.queries).contiguous(), of.lengths);
-    put_rows(d_q, of.queries, into.q, true);
-    put_rows(d_k, of.keys, into.k, true);
-    put_rows(d_v, of.keys, into.v, true);
+                        sums_taken(log_sums, of.queries).contiguous(), of.lengths, shape.scale);
+    put_rows(d_q, of.queries, into.q, !covered);
+    put_rows(d_k, of.keys, into.k, !covered);
+    put_rows(d_v, of.keys, into.v, !covered);
   }
 }
 

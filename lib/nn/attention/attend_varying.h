@@ -31,28 +31,38 @@ struct VaryingLengths {
   at::Tensor cum_q, cum_k;  // int32
   int64_t max_q, max_k, window;
   bool causal;
-  double scale;
 };
+
+struct DeviceCall {
+  at::Tensor queries, keys;  // rows of the inputs; undefined: all of them, in their order
+  VaryingLengths lengths;
+};
+
+// varying_calls() on the device of `like`; keys: the number of rows of keys.
+HEDDLE_API std::vector<DeviceCall> device_calls(const at::Tensor& seen, int64_t keys, const at::Tensor& like);
 
 // q, k, v and out [tokens, heads, dim]; log_sums float [heads, tokens].
 struct VaryingKernel {
   std::pair<at::Tensor, at::Tensor> (*forward)(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                               const VaryingLengths& of);
+                                               const VaryingLengths& of, double scale);
   std::array<at::Tensor, 3> (*backward)(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k,
                                         const at::Tensor& v, const at::Tensor& out,
-                                        const at::Tensor& log_sums, const VaryingLengths& of);
+                                        const at::Tensor& log_sums, const VaryingLengths& of, double scale);
 };
 
-// As attend_blocked_cpu() and attend_blocked_backward_cpu(), on any device; without soft caps, and with
-// values of the width of the keys. in.seen is on the CPU.
-HEDDLE_API void attend_varying(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& out,
-                               const at::Tensor& log_sums, bool onto, const VaryingKernel& kernel);
-HEDDLE_API void attend_varying_backward(const BlockedInputs& in, const BlockedShape& shape,
-                                        const at::Tensor& d_out, const at::Tensor& out,
-                                        const at::Tensor& log_sums, const BlockedGradients& into, bool add,
-                                        const VaryingKernel& kernel);
+// As attend_blocked_cpu() and attend_blocked_backward_cpu(), on any device; without soft caps. The calls
+// stand for in.seen, which is not read.
+HEDDLE_API void attend_varying(const BlockedInputs& in, const std::vector<DeviceCall>& calls,
+                               const BlockedShape& shape, const at::Tensor& out, const at::Tensor& log_sums,
+                               bool onto, const VaryingKernel& kernel);
+HEDDLE_API void attend_varying_backward(const BlockedInputs& in, const std::vector<DeviceCall>& calls,
+                                        const BlockedShape& shape, const at::Tensor& d_out,
+                                        const at::Tensor& out, const at::Tensor& log_sums,
+                                        const BlockedGradients& into, bool add, const VaryingKernel& kernel);
 
-// LibTorch's flash attention (Dao 2023). Throws Error{not_built} for tensors that it does not take.
+// LibTorch's flash attention (Dao 2023). Heads are filled up with zeros to widths that it takes.
 const VaryingKernel& flash_kernel();
+inline constexpr int64_t kFlashStep = 8;  // of the widths that it takes
+bool has_flash_kernel(const at::Tensor& q, const BlockedShape& shape);
 
 }  // namespace heddle::model

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sum.h>
 
+#include "heddle/nn/device_ops.h"
 #include "heddle/nn/linear.h"
 #include "lib/nn/cpu/cpu_rows.h"
 #include "lib/nn/cpu/grouped_product_cpu.h"
@@ -17,6 +18,13 @@ template <class Product>
 void for_each_group(std::span<const int64_t> begins, const Product& product) {
   for (size_t e = 0; e + 1 < begins.size(); ++e)
     product(static_cast<int64_t>(e), begins[e], begins[e + 1] - begins[e]);
+}
+
+// By the device's kernel; undefined: it has none for these.
+at::Tensor on_device(const at::Tensor& a, const at::Tensor& b, std::span<const int64_t> begins) {
+  const auto kernel = device_ops().grouped_product;
+  if (kernel == nullptr || a.is_cpu() || a.is_meta() || begins.back() == 0) return {};
+  return kernel(a, b, begins);
 }
 
 void add_biases(const at::Tensor& out, std::span<const int64_t> begins, const at::Tensor& bias,
@@ -37,10 +45,12 @@ void add_biases(const at::Tensor& out, std::span<const int64_t> begins, const at
 
 at::Tensor grouped_product(const at::Tensor& x, const at::Tensor& weights, std::span<const int64_t> begins,
                            const at::Tensor& bias, const at::Tensor& shares) {
-  const at::Tensor out = at::empty({x.size(0), weights.size(1)}, x.options());
-  if (has_grouped_kernel(x, weights))
+  at::Tensor out = on_device(x, weights.transpose(1, 2), begins);
+  const bool done = out.defined();
+  if (!done) out = at::empty({x.size(0), weights.size(1)}, x.options());
+  if (!done && has_grouped_kernel(x, weights))
     grouped_product_cpu(out, x, weights, begins, true);
-  else
+  else if (!done)
     for_each_group(begins, [&](int64_t expert, int64_t begin, int64_t count) {
       if (count == 0) return;
       matrix_product_into(out.narrow(0, begin, count), x.narrow(0, begin, count),
@@ -79,6 +89,7 @@ at::Tensor grouped_dot(const at::Tensor& rows, const at::Tensor& bias, std::span
 
 at::Tensor grouped_product_back(const at::Tensor& dy, const at::Tensor& weights,
                                 std::span<const int64_t> begins) {
+  if (at::Tensor made = on_device(dy, weights, begins); made.defined()) return made;
   const at::Tensor out = at::empty({dy.size(0), weights.size(2)}, dy.options());
   if (has_grouped_kernel(dy, weights)) {
     grouped_product_cpu(out, dy, weights, begins, false);
@@ -94,6 +105,7 @@ at::Tensor grouped_product_back(const at::Tensor& dy, const at::Tensor& weights,
 at::Tensor grouped_weight_gradient(const at::Tensor& dy, const at::Tensor& x,
                                    std::span<const int64_t> begins) {
   const auto experts = static_cast<int64_t>(begins.size()) - 1;
+  if (at::Tensor made = on_device(dy.t(), x, begins); made.defined()) return made;
   const at::Tensor out = at::empty({experts, dy.size(1), x.size(1)}, x.options());
   if (has_grouped_kernel(dy, x)) {
     grouped_weight_gradient_cpu(out, dy, x, begins);

@@ -36,17 +36,6 @@ void refuse_no_packs(const Rows& rows, const PackedSection& packed) {
               "Increase `packed_sequence_size` or provide samples that fit.");
 }
 
-// Of sets that do not say so themselves.
-void refuse_documents(const Rows& rows, const DatasetSection& section, const PackedSection& packed,
-                      const std::string& refused) {
-  if (refused.empty() || !rows.has_documents()) return;
-  const bool by_packing = rows.packing() != nullptr;
-  throw Error(ErrorCode::not_built, by_packing ? packed.where : section.where,
-              "attention over documents with " + refused + " is built for the CPU only",
-              std::string(by_packing ? "leave packed_sequence out, or " : "") +
-                  "train on the CPU: dist_env.backend: gloo");
-}
-
 void refuse_longest(const Rows& rows, const DatasetSection& section, const ModelFacts& model) {
   if (rows.longest() <= model.max_positions) return;
   if (rows.packing() == nullptr)
@@ -186,9 +175,8 @@ Rows open_dataset(const DatasetSection& section, const Recipe& recipe, const Pac
 }
 
 void check_rows(const Rows& rows, const DatasetSection& section, const PackedSection& packed,
-                const std::string& refused, const std::optional<ModelFacts>& model) {
+                const std::optional<ModelFacts>& model) {
   refuse_broken(rows, section);
-  refuse_documents(rows, section, packed, refused);
   if (rows.packing() != nullptr) {
     refuse_long(rows, packed);
     refuse_no_packs(rows, packed);

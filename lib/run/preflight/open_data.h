@@ -30,10 +30,9 @@ Rows open_dataset(const DatasetSection& section, const Recipe& recipe, const Pac
 
 // Throws Error{config} for packs that hold no sample or refuse one, for a sample that is longer than the
 // model's positions, for a tokenizer that is larger than the model's vocabulary (model empty: not known);
-// Error{not_built} for documents where the device does not compute the model's attention over them (refused:
-// what of it, empty: nothing); Error{plugin_failed} for a set that breaks its own rules.
+// Error{plugin_failed} for a set that breaks its own rules.
 void check_rows(const Rows& rows, const DatasetSection& section, const PackedSection& packed,
-                const std::string& refused, const std::optional<ModelFacts>& model);
+                const std::optional<ModelFacts>& model);
 
 // "1024 positions", with the model's reason if it has one; and the end of a hint, empty where no key of a
 // config.json raises the limit.

@@ -12,7 +12,6 @@
 #include "lib/run/model/note_bytes.h"
 #include "lib/run/model/prepared_model.h"
 #include "lib/run/model/without_effect.h"
-#include "lib/run/preflight/attention_on_gpus.h"
 #include "lib/run/preflight/open_data.h"
 #include "lib/run/preflight/open_texts.h"
 #include "lib/train/step_parts.h"
@@ -116,12 +115,6 @@ class PreflightBuilder {
     std::erase_if(recipe.validation, [&](DatasetSection& section) { return !is_read(section); });
   }
 
-  // A preflight for another machine has no device; then the name of the backend tells.
-  bool on_cpu() const {
-    const std::string& backend = out_.setup.backend;
-    return out_.plan.device == nullptr && (backend.empty() || backend == "gloo");
-  }
-
   void find_optimizer() {
     resolve_optimizer(out_.recipe.optimizer, plugins_, out_.recipe.not_built);
     optimizer_ = out_.recipe.optimizer.make();
@@ -162,12 +155,6 @@ class PreflightBuilder {
     out_.saved = saved_bytes(units, model.elsewhere(), step_config(out_.recipe), *optimizer_);
     const int64_t rows = out_.recipe.steps.local_batch_size;
     engine::check_model(out_.plan, out_.setup, units, rows);
-    if (!on_cpu()) {
-      refuse_windows(units, out_.recipe, model.spec->facts().max_positions);
-      not_on_device_ = not_on_gpus(units);
-      if (not_on_device_.empty() && computes_in_float32(out_.setup.strategy_config, model.dtype))
-        not_on_device_ = "float32 (bfloat16 and float16 are allowed)";
-    }
     if (out_.plan.schedule == nullptr) return;
     const PipelineConfig& words = out_.plan.pipeline;
     RunPipeline& pipeline = out_.pipeline.emplace();
@@ -202,7 +189,6 @@ class PreflightBuilder {
     facts.pack_size = packed.rules.size;
     facts.validation = !out_.recipe.dataset || section.where != out_.recipe.dataset->where;
     facts.samples_wanted = samples_wanted(facts.validation);
-    facts.documents_refused = not_on_device_;
     facts.warnings = &out_.setup.warnings;
     if (!out_.model) return facts;
     facts.vocabulary = out_.model->spec->facts().vocabulary;
@@ -218,7 +204,7 @@ class PreflightBuilder {
     try {
       Rows rows = open_dataset(section, out_.recipe, packed, plugins_, facts_for(section, packed));
       const auto model = out_.model ? std::optional(out_.model->spec->facts()) : std::nullopt;
-      check_rows(rows, section, packed, not_on_device_, model);
+      check_rows(rows, section, packed, model);
       if (const std::string text = left_out_text(rows); !text.empty()) out_.setup.warnings.push_back(text);
       return rows;
     } catch (const NotPrepared& error) {
@@ -273,7 +259,6 @@ class PreflightBuilder {
   PluginRegistry& plugins_;
   const bool another_;
   std::unique_ptr<IOptimizer> optimizer_;  // null: it could not be made
-  std::string not_on_device_;              // of the model's attention over documents
   Errors errors_;
   Preflight out_;
 };

@@ -39,7 +39,6 @@ class TokenFilesOpener {
     dataset->set_uses_seed(words_.shuffle_files == Shuffle::on);
     dataset->add_inputs(std::move(inputs_));
     refuse_foreign_end(*dataset);
-    refuse_documents(*dataset);
     refuse_long(*dataset);
     return dataset;
   }
@@ -125,14 +124,6 @@ class TokenFilesOpener {
                    : token + " occurs nowhere in " + text::join(words_.patterns) +
                          ", so attention would never begin anew",
         "give the id of the token that ends a document, as heddle data prints it, or leave the key out");
-  }
-
-  void refuse_documents(const TokenDataset& dataset) const {
-    if (facts_.documents_refused.empty() || !dataset.has_documents()) return;
-    throw Error(ErrorCode::not_built, where_of(section_, dataset.has_lengths() ? "lengths" : "file_pattern"),
-                "attention over documents with " + facts_.documents_refused + " is built for the CPU only",
-                "leave dataset.lengths and dataset.reset_attention_at out, or train on the CPU: "
-                "dist_env.backend: gloo");
   }
 
   // Of packs the packer leaves them out, or refuses them.

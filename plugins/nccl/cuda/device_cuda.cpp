@@ -7,7 +7,9 @@
 #include <cstdlib>
 
 #include "cuda/check.h"
+#include "cuda/device_ops.h"
 #include "cuda/group.h"
+#include "cuda/staged_group.h"
 #include "device.h"
 #include "heddle/mesh/call.h"
 
@@ -33,6 +35,9 @@ class DeviceRendezvous : public Rendezvous {
   std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override {
     if (ranks.size() == 1) return std::make_unique<AloneCommunicator>(name);
     const auto place = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin());
+    if (shares_gpus())
+      return std::make_unique<StagedGroup>(name, place, static_cast<int>(ranks.size()),
+                                           host_.group(name, ranks));
     return std::make_unique<Group>(name, place, std::vector<int>(ranks.begin(), ranks.end()),
                                    host_.group(name, ranks), device_, watchdog_);
   }
@@ -63,7 +68,10 @@ class CudaDevice : public IDevice {
 
   c10::Device start(int local_rank) override {
     const int gpus = c10::cuda::device_count();
-    const int chosen = local_rank < gpus ? local_rank : gpus == 1 && one_gpu_is_shown() ? 0 : -1;
+    const int chosen = local_rank < gpus                 ? local_rank
+                       : gpus > 0 && shares_gpus()       ? local_rank % gpus
+                       : gpus == 1 && one_gpu_is_shown() ? 0
+                                                         : -1;
     if (chosen < 0)
       throw Error(ErrorCode::mesh, "nccl",
                   "local rank " + std::to_string(local_rank) + " has no GPU: this machine shows " +
@@ -76,6 +84,7 @@ class CudaDevice : public IDevice {
     device_ = chosen;
     c10::cuda::set_device(static_cast<c10::DeviceIndex>(chosen));
     at::globalContext().lazyInitDevice(at::kCUDA);
+    offer_device_ops();
     return {at::kCUDA, static_cast<c10::DeviceIndex>(chosen)};
   }
 

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "cuda/check.h"
+#include "cuda/host_call.h"
 
 namespace heddle::nccl {
 namespace {
@@ -170,7 +171,7 @@ Group::~Group() {
 
 std::unique_ptr<Work> Group::post(mesh::Call call) {
   const at::Tensor& shown = call.in.defined() ? call.in : call.out;
-  if (shown.is_cpu()) return post_on_host(call);
+  if (shown.is_cpu()) return call_on_host(*host_, call);
   for (const at::Tensor& tensor : {call.in, call.out})
     if (tensor.defined() && tensor.device() != c10::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device_)))
       throw Error(ErrorCode::internal, "nccl",
@@ -196,26 +197,6 @@ std::shared_ptr<Event> Group::enqueue(const mesh::Call& call) {
     else
       give(ncclRecv(call.out.mutable_data_ptr(), call.out.numel(), type, 0, comm, stream), "receive");
   });
-}
-
-std::unique_ptr<Work> Group::post_on_host(const mesh::Call& call) {
-  switch (call.operation) {
-    case mesh::Operation::all_gather:
-      return host_->all_gather(call.out, call.in);
-    case mesh::Operation::reduce_scatter:
-      return host_->reduce_scatter(call.out, call.in, call.reduce);
-    case mesh::Operation::all_reduce:
-      return host_->all_reduce(call.out, call.reduce);
-    case mesh::Operation::all_to_all:
-      return host_->all_to_all(call.out, call.in, call.out_rows, call.in_rows);
-    case mesh::Operation::broadcast:
-      return host_->broadcast(call.out, call.peer);
-    case mesh::Operation::send:
-      return host_->send(call.in, call.peer, call.tag);
-    case mesh::Operation::receive:
-      return host_->receive(call.out, call.peer, call.tag);
-  }
-  throw Error(ErrorCode::internal, "nccl", "unknown operation");
 }
 
 NcclCommunicator& Group::add(const ncclUniqueId& id, int rank, int size,

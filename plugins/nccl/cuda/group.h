@@ -29,7 +29,6 @@ class Group : public mesh::CheckedCommunicator {
   std::unique_ptr<Work> post(mesh::Call call) override;
 
  private:
-  std::unique_ptr<Work> post_on_host(const mesh::Call& call);
   std::shared_ptr<Event> enqueue(const mesh::Call& call);
   NcclCommunicator& collective_communicator();
   NcclCommunicator& direct_communicator(int source, int target);

@@ -50,55 +50,6 @@ TEST(ContextCheck, KnowsHeadsAndRanks) {
             std::string::npos);
 }
 
-TEST(ContextCheck, KnowsTheDevice) {
-  for (const std::string& method : kMethods) {
-    const auto context = make_parallelizer("context", block(method));
-    EXPECT_EQ(error_of([&] { context->check_device(true); }), kNone);
-    EXPECT_EQ(error_of([&] { context->check_device(false); }), kNone);  // no model has been told
-    Sizes sizes;
-    sizes.world = sizes.cp = 4;
-    Units units = make_units(four_heads().model, at::TensorOptions().device(at::kMeta));
-    context->check(units, sizes);
-    EXPECT_EQ(error_of([&] { context->check_device(true); }), kNone);
-    EXPECT_EQ(error_of([&] { context->check_device(false); }),
-              method == "ulysses"
-                  ? kNone
-                  : "error[not_built] distributed.context.method: the method " + method +
-                        " does not compute attention with heads of 6 (a multiple of 8 up to 256 is "
-                        "allowed) on a GPU\n"
-                        "  hint: set method: ulysses, which uses the device's own attention, or "
-                        "dist_env.backend: gloo");
-  }
-}
-
-TEST(ContextCheck, NamesNoOtherMethodForSoftCaps) {
-  AttentionOptions options;
-  options.soft_cap = 30;
-  Units units;
-  units.push_back(std::make_unique<ModuleUnit>(
-      "layer", "", std::make_unique<AttentionCore>(8, options, HeadCounts{4, 4})));
-  Sizes sizes;
-  sizes.world = sizes.cp = 2;
-  const auto context = make_parallelizer("context", block("ring"));
-  context->check(units, sizes);
-  EXPECT_EQ(error_of([&] { context->check_device(false); }),
-            "error[not_built] distributed.context.method: the method ring does not compute attention with a "
-            "soft cap on a GPU\n  hint: set dist_env.backend: gloo");
-}
-
-TEST(ContextCheck, TakesADeviceWhereAllRanksDealHeads) {
-  const auto said = [](int cp) {
-    Sizes sizes;
-    sizes.world = sizes.cp = cp;
-    Units units = make_units(four_heads().model, at::TensorOptions().device(at::kMeta));
-    const auto context = make_parallelizer("context", block("ring_ulysses"));
-    context->check(units, sizes);
-    return error_of([&] { context->check_device(false); });
-  };
-  EXPECT_EQ(said(2), kNone);
-  EXPECT_NE(said(4).find("the method ring_ulysses does not compute attention"), std::string::npos) << said(4);
-}
-
 // Adds the token before, and declares what it is told.
 class TokenShift : public Module {
  public:

@@ -175,7 +175,7 @@ TEST_F(Samples, AreCheckedAgainstTheVocabularyWhereRowsHaveThem) {
   EXPECT_THAT(refusal({{4, 3}}, {Packer::thd, 3, 2}, 4), HasSubstr("token 4 is 4;"));
 }
 
-TEST_F(Samples, AreRefusedWhereADeviceDoesNotTakeThemAndAboveTheModelsPositions) {
+TEST_F(Samples, AreRefusedAboveTheModelsPositions) {
   const Rows packed = dataset({{4, 3, 5}}, {Packer::thd, 6, {}});
   std::ofstream(scratch_ / "lengths") << "4\n3\n5\n";
   const Node keys = config::read_text("dataset:\n  file_pattern: " + (scratch_ / "part0.bin").string() +
@@ -185,19 +185,12 @@ TEST_F(Samples, AreRefusedWhereADeviceDoesNotTakeThemAndAboveTheModelsPositions)
   facts.pack_size = 6;
   const auto opened = [&] { (void)token_files().make(*keys.find("dataset"), facts); };
   EXPECT_EQ(tests::thrown_by(opened), "");
-  facts.documents_refused = "heads of 12";
-  EXPECT_EQ(
-      tests::thrown_by(opened),
-      "error[not_built] run.yaml:3 dataset.lengths: attention over documents with heads of 12 is built for "
-      "the CPU only\n"
-      "  hint: leave dataset.lengths and dataset.reset_attention_at out, or train on the CPU: "
-      "dist_env.backend: gloo");
   DatasetSection section;
   section.section = *keys.find("dataset");
   PackedSection words;
   words.rules.size = 6;
   ModelFacts model;
-  const auto checked = [&] { check_rows(packed, section, words, "", model); };
+  const auto checked = [&] { check_rows(packed, section, words, model); };
   model.vocabulary = 1 << 16;
   model.max_positions = 4;
   EXPECT_EQ(tests::thrown_by(checked), "");

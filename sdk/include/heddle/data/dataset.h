@@ -22,9 +22,7 @@ struct DataFacts {
   // Samples that the run reads of it: global_batch_size for each step, for a validation set one batch for
   // each validation. 0: not known.
   int64_t samples_wanted = 0;
-  bool validation = false;  // the set is one of validation_dataset*
-  // Why the device does not compute attention over several documents in a row; empty: it does.
-  std::string documents_refused;
+  bool validation = false;                       // the set is one of validation_dataset*
   std::filesystem::path model_directory;         // empty: the model starts from random values
   std::string model_tokenizer;                   // the bytes of the model's tokenizer.json; empty: none
   std::vector<std::string>* warnings = nullptr;  // printed with the run's; null: dropped

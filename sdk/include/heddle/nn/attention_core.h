@@ -39,10 +39,8 @@ struct Heads {
 // q [batch * sequence, heads * head_dim], k [batch * sequence, kv_heads * head_dim], v [batch * sequence,
 // kv_heads * value_dim]; the number of heads is a multiple of kv_heads. A token sees those of its own
 // document (Batch::documents; absent: each row is one) that the options let it see. Returns [batch *
-// sequence, heads * value_dim]. On the CPU it is the blocked kernel (attention_layout.h); on other
-// devices scaled_dot_product_attention, and attend_ranges() for documents. Throws Error{not_built} there for
-// soft caps, for windows and sinks without documents, and for documents in other dtypes than bfloat16 and
-// half.
+// sequence, heads * value_dim]. On the CPU it is the blocked kernel (attention_layout.h); on a GPU cuDNN's or
+// flash attention for whole rows in 16 bits, and what attend_ranges() takes for the rest.
 HEDDLE_API at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const Heads& heads, const at::Tensor& documents = {});
 

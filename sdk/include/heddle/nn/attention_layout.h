@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <string>
 
 #include "heddle/base/export.h"
 #include "heddle/nn/attention_core.h"
@@ -53,18 +52,15 @@ HEDDLE_API void attend_blocked_backward_cpu(const BlockedInputs& in, const Block
                                             const at::Tensor& log_sums, const BlockedGradients& into,
                                             bool add = false);
 
-// The same two on any device: the blocked kernel on the CPU, on a GPU LibTorch's flash attention with
-// cumulative lengths (Dao 2023), which takes bfloat16 and half. in.seen is on the CPU. Throws
-// Error{not_built} for other dtypes there, and for what gpu_refusal() names.
+// The same two on any device: the blocked kernel on the CPU; elsewhere flash attention with cumulative
+// lengths (Dao 2023) for bfloat16 and half, heads of up to 256 and no soft cap, and products for the rest.
+// in.seen is on the CPU.
 HEDDLE_API void attend_ranges(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& out,
                               const at::Tensor& log_sums, bool onto = false);
 HEDDLE_API void attend_ranges_backward(const BlockedInputs& in, const BlockedShape& shape,
                                        const at::Tensor& d_out, const at::Tensor& out,
                                        const at::Tensor& log_sums, const BlockedGradients& into,
                                        bool add = false);
-
-// What of an attention attend_ranges() does not compute on a GPU, for a message; empty: nothing.
-HEDDLE_API std::string gpu_refusal(int64_t head_dim, const AttentionOptions& options);
 
 // [batch * sequence, heads * dim] as [batch, heads, sequence, dim], a view. `dim`: head_dim or value_dim().
 HEDDLE_API at::Tensor by_head(const at::Tensor& x, const Heads& heads, int64_t dim);

@@ -1,0 +1,19 @@
+// Attention over ranges of keys by products of LibTorch: on every device, in every dtype and for every shape.
+// The slow way, for what the fused kernels of a device do not take.
+#pragma once
+
+#include "lib/nn/attention/device_ranges.h"
+
+namespace heddle::model {
+
+// As attend_blocked_cpu() and attend_blocked_backward_cpu(); the ranges stand for in.seen, which is not read.
+// Scores are held for a block of queries at a time.
+HEDDLE_API void attend_composite(const BlockedInputs& in, const DeviceRanges& ranges,
+                                 const BlockedShape& shape, const at::Tensor& out, const at::Tensor& log_sums,
+                                 bool onto);
+HEDDLE_API void attend_composite_backward(const BlockedInputs& in, const DeviceRanges& ranges,
+                                          const BlockedShape& shape, const at::Tensor& d_out,
+                                          const at::Tensor& out, const at::Tensor& log_sums,
+                                          const BlockedGradients& into, bool add);
+
+}  // namespace heddle::model

@@ -1,0 +1,244 @@
+// heddle's kernels as the layers call them: which dtypes and layouts they take, and grids.
+#include "cuda/device_ops.h"
+
+#include <ATen/ops/_grouped_mm.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/sum.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "cuda/check.h"
+#include "cuda/kernel_library.h"
+#include "heddle/nn/device_ops.h"
+
+namespace heddle::nccl {
+namespace {
+
+constexpr int64_t kMostShared = 48 * 1024;  // bytes, without asking for more
+constexpr int64_t kMostBlocks = 4096;       // of kernels that loop over their elements
+constexpr int64_t kNormBlocks = 264;        // two for each multiprocessor of a large GPU
+
+// A kernel for float and bfloat16, by 16 bytes and by single numbers.
+class Kernel {
+ public:
+  explicit Kernel(const std::string& name) {
+    const KernelLibrary& library = *KernelLibrary::get();
+    kernels_[0] = library.find(name + "_float_single");
+    kernels_[1] = library.find(name + "_float_wide");
+    kernels_[2] = library.find(name + "_bf16_single");
+    kernels_[3] = library.find(name + "_bf16_wide");
+  }
+  cudaKernel_t of(at::ScalarType dtype, bool is_wide) const {
+    return kernels_[static_cast<size_t>((dtype == at::kBFloat16 ? 2 : 0) + (is_wide ? 1 : 0))];
+  }
+
+ private:
+  std::array<cudaKernel_t, 4> kernels_;
+};
+
+cudaStream_t stream() {
+  return c10::cuda::getCurrentCUDAStream().stream();
+}
+
+// All of one dtype that there are kernels for.
+bool is_taken(std::initializer_list<const at::Tensor*> tensors) {
+  const at::ScalarType dtype = (*tensors.begin())->scalar_type();
+  return (dtype == at::kFloat || dtype == at::kBFloat16) &&
+         std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor* x) {
+           return !x->defined() || (x->is_cuda() && x->scalar_type() == dtype);
+         });
+}
+
+// Rows of numbers side by side, which may lie apart.
+bool has_rows(const at::Tensor& x) {
+  return x.dim() == 2 && (x.stride(1) == 1 || x.size(1) == 1) && x.size(0) > 0 && x.size(1) > 0;
+}
+
+int64_t pack_size(const at::Tensor& x) {
+  return 16 / x.element_size();
+}
+
+// Every row of `width` numbers begins at 16 bytes and ends there.
+bool is_wide(const at::Tensor& x, int64_t row_stride, int64_t width) {
+  return reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0 && row_stride % pack_size(x) == 0 &&
+         width % pack_size(x) == 0;
+}
+
+bool are_wide(std::initializer_list<const at::Tensor*> rows, int64_t width) {
+  return std::all_of(rows.begin(), rows.end(), [&](const at::Tensor* x) {
+    return !x->defined() || is_wide(*x, x->dim() == 2 ? x->stride(0) : 0, width);
+  });
+}
+
+int64_t blocks_for(int64_t elements, int64_t pack) {
+  return std::clamp<int64_t>((elements / pack + kThreads - 1) / kThreads, 1, kMostBlocks);
+}
+
+template <class T>
+T* data(const at::Tensor& x) {
+  return x.defined() ? static_cast<T*>(x.mutable_data_ptr()) : nullptr;
+}
+const void* read(const at::Tensor& x) {
+  return x.const_data_ptr();
+}
+
+bool rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, bool plus_one, const at::Tensor& y,
+              const at::Tensor& roots) {
+  static const Kernel kernel("rms_norm");
+  const int64_t width = weight.numel(), rows = x.numel() / std::max<int64_t>(1, width);
+  if (!is_taken({&x, &weight, &y}) || !x.is_contiguous() || !weight.is_contiguous() || rows == 0)
+    return false;
+  const bool wide = is_wide(x, width, width) && is_wide(weight, 0, width) && is_wide(y, width, width);
+  launch(kernel.of(x.scalar_type(), wide), rows, 0, stream(), read(x), read(weight), data<void>(y),
+         data<float>(roots), static_cast<int>(width), static_cast<float>(eps), plus_one ? 1.0F : 0.0F);
+  return true;
+}
+
+bool rms_norm_backward(const at::Tensor& dy_given, const at::Tensor& x, const at::Tensor& weight,
+                       const at::Tensor& roots, bool plus_one, const at::Tensor& dx, const at::Tensor& dw) {
+  static const Kernel kernel("rms_norm_backward");
+  const int64_t width = weight.numel(), rows = x.numel() / std::max<int64_t>(1, width);
+  const auto shared = static_cast<size_t>(width) * sizeof(float);
+  const at::Tensor dy = dy_given.contiguous();
+  if (!is_taken({&x, &dy, &weight, &dx, &dw}) || !x.is_contiguous() || !weight.is_contiguous() || rows == 0 ||
+      static_cast<int64_t>(shared) > kMostShared - 1024)
+    return false;
+  const int64_t blocks = std::min(rows, kNormBlocks);
+  const at::Tensor sums = dw.defined() ? at::empty({blocks, width}, roots.options()) : at::Tensor();
+  const bool wide = is_wide(x, width, width) && is_wide(dy, width, width) && is_wide(weight, 0, width) &&
+                    (!dx.defined() || is_wide(dx, width, width));
+  launch(kernel.of(x.scalar_type(), wide), blocks, shared, stream(), read(dy), read(x), read(weight),
+         static_cast<const float*>(read(roots)), data<void>(dx), data<float>(sums), static_cast<int>(rows),
+         static_cast<int>(width), plus_one ? 1.0F : 0.0F);
+  if (dw.defined()) dw.view({width}).copy_(sums.sum(0));
+  return true;
+}
+
+bool swiglu(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& y) {
+  static const Kernel kernel("swiglu");
+  if (!is_taken({&gate, &up, &y}) || !has_rows(gate) || !has_rows(up)) return false;
+  const int64_t width = gate.size(1);
+  const bool wide = are_wide({&gate, &up, &y}, width);
+  launch(kernel.of(y.scalar_type(), wide), blocks_for(y.numel(), wide ? pack_size(y) : 1), 0, stream(),
+         read(gate), read(up), data<void>(y), gate.size(0), static_cast<int>(width), gate.stride(0),
+         up.stride(0));
+  return true;
+}
+
+bool swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
+                     const at::Tensor& d_both) {
+  static const Kernel kernel("swiglu_backward");
+  if (!is_taken({&dy, &gate, &up, &d_both}) || !has_rows(dy) || !has_rows(gate) || !has_rows(up))
+    return false;
+  const int64_t width = gate.size(1);
+  const bool wide = are_wide({&dy, &gate, &up, &d_both}, width);
+  launch(kernel.of(dy.scalar_type(), wide), blocks_for(dy.numel(), wide ? pack_size(dy) : 1), 0, stream(),
+         read(dy), read(gate), read(up), data<void>(d_both), gate.size(0), static_cast<int>(width),
+         dy.stride(0), gate.stride(0), up.stride(0));
+  return true;
+}
+
+bool rotate(const at::Tensor& x, const model::RotaryAngles& angles, double direction) {
+  static const Kernel kernel("rotate");
+  static const std::array<cudaKernel_t, 2> interleaved{KernelLibrary::get()->find("rotate_interleaved_float"),
+                                                       KernelLibrary::get()->find("rotate_interleaved_bf16")};
+  const model::HeadPart& part = angles.part;
+  const int64_t half = angles.cos.size(1), head = part.head_dim > 0 ? part.head_dim : 2 * half;
+  if (!is_taken({&x}) || !has_rows(x) || angles.cos.scalar_type() != at::kFloat ||
+      !angles.cos.is_contiguous() || !angles.sin.is_contiguous() || x.size(1) % head != 0)
+    return false;
+  const bool wide = !part.interleaved && is_wide(x, x.stride(0), half) && head % pack_size(x) == 0 &&
+                    part.first % pack_size(x) == 0;
+  const cudaKernel_t chosen = part.interleaved ? interleaved[x.scalar_type() == at::kBFloat16 ? 1 : 0]
+                                               : kernel.of(x.scalar_type(), wide);
+  const int64_t pairs = x.numel() / head * half;
+  launch(chosen, blocks_for(pairs, wide ? pack_size(x) : 1), 0, stream(), data<void>(x), read(angles.cos),
+         read(angles.sin), x.size(0), static_cast<int>(x.size(1) / head), x.stride(0), static_cast<int>(head),
+         static_cast<int>(part.first), static_cast<int>(half), static_cast<float>(direction));
+  return true;
+}
+
+bool token_loss(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& counted,
+                double soft_cap, bool with_gradient, const at::Tensor& losses) {
+  static const Kernel kernel("token_loss");
+  if (!is_taken({&logits}) || !has_rows(logits) || !logits.is_contiguous() ||
+      counted.scalar_type() != at::kFloat || !labels.is_contiguous() || !counted.is_contiguous())
+    return false;
+  const int64_t width = logits.size(1);
+  launch(kernel.of(logits.scalar_type(), is_wide(logits, width, width)), logits.size(0), 0, stream(),
+         data<void>(logits), read(labels), read(counted), data<float>(losses), static_cast<int>(width),
+         static_cast<float>(soft_cap), with_gradient ? 1 : 0);
+  return true;
+}
+
+bool scale(const at::Tensor& x, const at::Tensor& factor) {
+  static const Kernel kernel("scale");
+  if (!is_taken({&x}) || !x.is_contiguous() || x.numel() == 0 || factor.scalar_type() != at::kFloat ||
+      factor.numel() != 1 || !factor.is_cuda())
+    return false;
+  const bool wide = is_wide(x, 0, x.numel());
+  launch(kernel.of(x.scalar_type(), wide), blocks_for(x.numel(), wide ? pack_size(x) : 1), 0, stream(),
+         data<void>(x), read(factor), x.numel());
+  return true;
+}
+
+bool round_fp8(const at::Tensor& x, const at::Tensor& value, const at::Tensor& across,
+               const at::Tensor& inverse) {
+  static const Kernel most("largest");
+  static const std::array<cudaKernel_t, 2> kernels{KernelLibrary::get()->find("round_fp8_float"),
+                                                   KernelLibrary::get()->find("round_fp8_bf16")};
+  constexpr int64_t kTile = 64, kParts = 1024;
+  if (!is_taken({&x}) || !has_rows(x) || !x.is_contiguous()) return false;
+  const bool wide = is_wide(x, 0, x.numel());
+  const int64_t parts = std::min(kParts, blocks_for(x.numel(), wide ? pack_size(x) : 1));
+  const at::Tensor seen = at::empty({parts}, inverse.options());
+  launch(most.of(x.scalar_type(), wide), parts, 0, stream(), read(x), data<float>(seen), x.numel());
+  const int64_t tiles = (x.size(0) + kTile - 1) / kTile * ((x.size(1) + kTile - 1) / kTile);
+  launch(kernels[x.scalar_type() == at::kBFloat16 ? 1 : 0], tiles, 0, stream(), read(x),
+         static_cast<const float*>(read(seen)), static_cast<int>(parts), data<void>(value),
+         data<void>(across), data<float>(inverse), x.size(0), x.size(1),
+         value.scalar_type() == at::kFloat8_e5m2 ? 1 : 0);
+  return true;
+}
+
+// What LibTorch's grouped product asks of a matrix: rows or columns side by side, at multiples of 16 bytes.
+bool is_aligned(const at::Tensor& x) {
+  const int64_t rows = x.stride(-2), columns = x.stride(-1);
+  const bool is_dense = (columns == 1 && rows % 8 == 0) || (rows == 1 && columns % 8 == 0);
+  return is_dense && x.size(-1) > 0 && x.size(-2) > 0 &&
+         reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
+}
+
+// The ends of groups, copied while the host goes on.
+at::Tensor ends_of(std::span<const int64_t> begins, const at::Tensor& like) {
+  const auto count = static_cast<int64_t>(begins.size()) - 1;
+  const at::Tensor host = at::empty({count}, at::TensorOptions(at::kInt).pinned_memory(true));
+  for (int64_t group = 0; group < count; ++group)
+    host.mutable_data_ptr<int32_t>()[group] = static_cast<int32_t>(begins[static_cast<size_t>(group) + 1]);
+  return host.to(like.device(), at::kInt, /*non_blocking=*/true);
+}
+
+at::Tensor grouped_product(const at::Tensor& a, const at::Tensor& b, std::span<const int64_t> begins) {
+  const bool is_narrow = a.scalar_type() == at::kBFloat16 && b.scalar_type() == at::kBFloat16;
+  if (!is_narrow || !is_aligned(a) || !is_aligned(b) || b.size(-1) % 8 != 0 || a.size(0) == 0) return {};
+  return at::_grouped_mm(a, b, ends_of(begins, a));
+}
+
+bool add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
+  at::Tensor to = sum;
+  at::addmm_out(to, sum, a, b, at::kFloat);
+  return true;
+}
+
+}  // namespace
+
+void offer_device_ops() {
+  if (KernelLibrary::get() == nullptr) return;
+  model::set_device_ops({rms_norm, rms_norm_backward, swiglu, swiglu_backward, rotate, token_loss, scale,
+                         round_fp8, grouped_product, add_product});
+}
+
+}  // namespace heddle::nccl

@@ -1,0 +1,72 @@
+// Rounding to 8-bit floats with one scale for a tensor (Micikevicius et al. 2022): the largest number first,
+// then numbers times the scale, in rows and, if that is wanted, transposed.
+#pragma once
+
+#include "device.h"
+
+// To the nearest, ties to even: kMantissa bits of fraction, exponents from -kBias + 1 on. |x| is at most the
+// largest number of the format, or x is none.
+template <int kMantissa, int kBias>
+HEDDLE_DEVICE unsigned char to_fp8(float x) {
+  Bits in;
+  in.value = x;
+  const u32 sign = in.bits >> 31 << 7, size = in.bits & 0x7fffffffu;
+  if (size > 0x7f800000u) return 0x7f;
+  if (size < static_cast<u32>(128 - kBias) << 23) {  // a multiple of the smallest number
+    Bits steps;
+    steps.bits = static_cast<u32>(127 + kBias - 1 + kMantissa) << 23;
+    in.bits = size;
+    return static_cast<unsigned char>(sign | static_cast<u32>(rintf(in.value * steps.value)));
+  }
+  constexpr int kDropped = 23 - kMantissa;
+  const u32 rounded = size + (1u << (kDropped - 1)) - 1 + (size >> kDropped & 1u);
+  return static_cast<unsigned char>(sign |
+                                    ((rounded >> kDropped) - (static_cast<u32>(127 - kBias) << kMantissa)));
+}
+
+// A block's largest |x| of those that it takes.
+template <class T, class Pack>
+HEDDLE_DEVICE void largest(const T* x, float* most, i64 count) {
+  HEDDLE_SHARED float shared[kThreads / kWarp];
+  float seen = 0;
+  for (i64 i = (static_cast<i64>(blockIdx.x) * kThreads + threadIdx.x) * Pack::kSize; i < count;
+       i += static_cast<i64>(gridDim.x) * kThreads * Pack::kSize) {
+    const Pack part = load<Pack>(x + i);
+    for (int j = 0; j < Pack::kSize; ++j) seen = fmaxf(seen, fabsf(wide(part.at[j])));
+  }
+  const float all = block_max(seen, shared);
+  if (threadIdx.x == 0) most[blockIdx.x] = all;
+}
+
+constexpr int kTile = 64;  // rows and columns of x that a block takes
+
+// x [rows, columns]; most: `parts` numbers of largest(). Writes value [rows, columns], across [columns, rows]
+// unless it is null, and the inverse of the scale. e5m2: of 5 bits of exponent, else e4m3.
+template <class T>
+HEDDLE_DEVICE void round_fp8(const T* x, const float* most, int parts, unsigned char* value,
+                             unsigned char* across, float* inverse, i64 rows, i64 columns, int e5m2) {
+  HEDDLE_SHARED float shared[kThreads / kWarp];
+  HEDDLE_SHARED unsigned char tile[kTile * (kTile + 4)];
+  float seen = 0;
+  for (int i = threadIdx.x; i < parts; i += kThreads) seen = fmaxf(seen, most[i]);
+  const float limit = e5m2 != 0 ? 57344.0f : 448.0f, scale = limit / fmaxf(block_max(seen, shared), 1e-12f);
+  if (blockIdx.x == 0 && threadIdx.x == 0) *inverse = 1 / scale;
+  const i64 wide_tiles = (columns + kTile - 1) / kTile;
+  const i64 first_row = blockIdx.x / wide_tiles * kTile, first_column = blockIdx.x % wide_tiles * kTile;
+  for (int i = threadIdx.x; i < kTile * kTile; i += kThreads) {
+    const i64 row = first_row + i / kTile, column = first_column + i % kTile;
+    if (row >= rows || column >= columns) continue;
+    const float number = wide(x[row * columns + column]) * scale;
+    const float kept = number != number ? number : fminf(fmaxf(number, -limit), limit);
+    const unsigned char byte = e5m2 != 0 ? to_fp8<2, 15>(kept) : to_fp8<3, 7>(kept);
+    value[row * columns + column] = byte;
+    tile[i / kTile * (kTile + 4) + i % kTile] = byte;
+  }
+  if (across == nullptr) return;
+  __syncthreads();
+  for (int i = threadIdx.x; i < kTile * kTile; i += kThreads) {
+    const i64 column = first_column + i / kTile, row = first_row + i % kTile;
+    if (row < rows && column < columns)
+      across[column * rows + row] = tile[i % kTile * (kTile + 4) + i / kTile];
+  }
+}

@@ -1,0 +1,211 @@
+// The GPU's kernels, run by an emulator of a grid, against float64: both dtypes, by 16 bytes and by single
+// numbers.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "plugins/nccl/grid_emulator.h"
+
+namespace heddle::tests::emulator {
+
+#include "../plugins/nccl/cuda/kernels/kernels.cu"
+
+namespace {
+
+constexpr double kOfFloat = 2e-6, kOfBf16 = 8e-3;
+
+// What a test knows of a kernel's variant.
+struct KernelVariant {
+  bool narrow, wide;
+  std::string name() const {
+    return std::string(narrow ? "bfloat16" : "float") + (wide ? " wide" : " single");
+  }
+  at::ScalarType dtype() const { return narrow ? at::kBFloat16 : at::kFloat; }
+  double tolerance() const { return narrow ? kOfBf16 : kOfFloat; }
+  // Numbers of a row: by 16 bytes they are whole packs.
+  int64_t width(int64_t about) const { return wide ? about / 8 * 8 : about; }
+};
+
+class Kernels : public ::testing::TestWithParam<KernelVariant> {
+ protected:
+  at::Tensor random(at::IntArrayRef shape) const { return at::randn(shape).to(GetParam().dtype()); }
+  void expect_near(const at::Tensor& got, const at::Tensor& want, const std::string& what) const {
+    const at::Tensor exact = want.to(at::kDouble);
+    const double scale = std::max(1.0, exact.abs().max().item<double>());
+    EXPECT_LT((got.to(at::kDouble) - exact).abs().max().item<double>(), GetParam().tolerance() * scale)
+        << GetParam().name() << " " << what;
+  }
+};
+
+template <class T>
+T* data(const at::Tensor& x) {
+  return static_cast<T*>(x.mutable_data_ptr());
+}
+
+// Calls the variant's kernel with pointers of its type.
+#define HEDDLE_CALL(kernel, blocks, ...)                                                      \
+  do {                                                                                        \
+    const KernelVariant variant = GetParam();                                                 \
+    if (variant.narrow) {                                                                     \
+      using T = Bf16;                                                                         \
+      Grid::run(blocks, [&] {                                                                 \
+        variant.wide ? kernel##_bf16_wide(__VA_ARGS__) : kernel##_bf16_single(__VA_ARGS__);   \
+      });                                                                                     \
+    } else {                                                                                  \
+      using T = float;                                                                        \
+      Grid::run(blocks, [&] {                                                                 \
+        variant.wide ? kernel##_float_wide(__VA_ARGS__) : kernel##_float_single(__VA_ARGS__); \
+      });                                                                                     \
+    }                                                                                         \
+  } while (false)
+
+TEST_P(Kernels, RmsNorm) {
+  for (const double plus : {0.0, 1.0})
+    for (const int64_t about : {9, 130, 2500}) {
+      const int64_t rows = 5, width = GetParam().width(about);
+      const at::Tensor x = random({rows, width}), weight = random({width}), dy = random({rows, width});
+      const at::Tensor y = at::empty_like(x), roots = at::empty({rows, 1}), dx = at::empty_like(x),
+                       sums = at::empty({3, width});
+      const at::Tensor exact = x.to(at::kDouble).requires_grad_(),
+                       factor = weight.to(at::kDouble).requires_grad_();
+      const at::Tensor want = exact * (exact * exact).mean(-1, true).add(1e-5).rsqrt() * (factor + plus);
+      want.backward(dy.to(at::kDouble));
+      HEDDLE_CALL(rms_norm, rows, data<T>(x), data<T>(weight), data<T>(y), data<float>(roots), width, 1e-5,
+                  plus);
+      HEDDLE_CALL(rms_norm_backward, 3, data<T>(dy), data<T>(x), data<T>(weight), data<float>(roots),
+                  data<T>(dx), data<float>(sums), rows, width, plus);
+      expect_near(y, want, "y");
+      expect_near(dx, exact.grad(), "dx");
+      expect_near(sums.sum(0), factor.grad(), "dw");
+    }
+}
+
+TEST_P(Kernels, Swiglu) {
+  for (const int64_t about : {8, 77}) {
+    const int64_t rows = 7, width = GetParam().width(about);
+    const at::Tensor both = random({rows, 2 * width}), dy = random({rows, width});
+    const at::Tensor gate = both.narrow(1, 0, width), up = both.narrow(1, width, width);
+    const at::Tensor y = at::empty_like(dy), d_both = at::empty_like(both);
+    const at::Tensor g = gate.to(at::kDouble).requires_grad_(), u = up.to(at::kDouble).requires_grad_();
+    const at::Tensor want = at::silu(g) * u;
+    want.backward(dy.to(at::kDouble));
+    HEDDLE_CALL(swiglu, 2, data<T>(gate), data<T>(up), data<T>(y), rows, width, 2 * width, 2 * width);
+    HEDDLE_CALL(swiglu_backward, 2, data<T>(dy), data<T>(gate), data<T>(up), data<T>(d_both), rows, width,
+                width, 2 * width, 2 * width);
+    expect_near(y, want, "y");
+    expect_near(d_both, at::cat({g.grad(), u.grad()}, 1), "gradients");
+  }
+}
+
+TEST_P(Kernels, RotateHeadsInRowsThatLieApart) {
+  const int64_t tokens = 6, heads = 3, half = GetParam().width(11), head = 2 * half + 8, first = 8;
+  const at::Tensor rows = random({tokens, heads * head + 16}), turns = at::randn({tokens, half});
+  const at::Tensor x = rows.narrow(1, 16, heads * head), before = rows.clone();
+  const at::Tensor cos = turns.cos(), sin = turns.sin();
+  HEDDLE_CALL(rotate, 2, data<T>(x), data<float>(cos), data<float>(sin), tokens, heads, rows.stride(0), head,
+              first, half, 1.0F);
+  const at::Tensor given = before.narrow(1, 16, heads * head).to(at::kDouble).view({tokens, heads, head});
+  const at::Tensor a = given.narrow(2, first, half), b = given.narrow(2, first + half, half);
+  const at::Tensor c = cos.to(at::kDouble).unsqueeze(1), s = sin.to(at::kDouble).unsqueeze(1);
+  const at::Tensor want = at::cat({given.narrow(2, 0, first), a * c - b * s, b * c + a * s}, 2);
+  expect_near(x.reshape({tokens, heads, head}), want, "turned");
+  expect_near(rows.narrow(1, 0, 16), before.narrow(1, 0, 16), "what lies between");
+  HEDDLE_CALL(rotate, 2, data<T>(x), data<float>(cos), data<float>(sin), tokens, heads, rows.stride(0), head,
+              first, half, -1.0F);
+  expect_near(rows, before, "and back");
+}
+
+TEST_P(Kernels, RotateNeighbours) {
+  const int64_t tokens = 5, heads = 2, half = 7, head = 20, first = 3;
+  const at::Tensor x = random({tokens, heads * head}), before = x.clone(), turns = at::randn({tokens, half});
+  const at::Tensor cos = turns.cos(), sin = turns.sin();
+  Grid::run(2, [&] {
+    if (GetParam().narrow)
+      rotate_interleaved_bf16(data<Bf16>(x), data<float>(cos), data<float>(sin), tokens, heads, heads * head,
+                              head, first, half, 1.0F);
+    else
+      rotate_interleaved_float(data<float>(x), data<float>(cos), data<float>(sin), tokens, heads,
+                               heads * head, head, first, half, 1.0F);
+  });
+  const at::Tensor want = before.to(at::kDouble).view({tokens, heads, head}).clone();
+  const at::Tensor pairs = want.narrow(2, first, 2 * half).unflatten(2, {half, 2});
+  const at::Tensor a = pairs.select(3, 0).clone(), b = pairs.select(3, 1).clone();
+  const at::Tensor c = cos.to(at::kDouble).unsqueeze(1), s = sin.to(at::kDouble).unsqueeze(1);
+  pairs.select(3, 0).copy_(a * c - b * s);
+  pairs.select(3, 1).copy_(b * c + a * s);
+  expect_near(x.view({tokens, heads, head}), want, "turned");
+}
+
+TEST_P(Kernels, TokenLoss) {
+  for (const double cap : {0.0, 3.0})
+    for (const int64_t about : {9, 1000}) {
+      const int64_t rows = 6, vocabulary = GetParam().width(about);
+      const at::Tensor logits = random({rows, vocabulary}) * 4, losses = at::empty({rows});
+      const at::Tensor labels = at::randint(vocabulary, {rows, 1}, at::kLong), counted = at::ones({rows, 1});
+      counted[2] = 0;
+      const at::Tensor exact = logits.to(at::kDouble).requires_grad_();
+      const at::Tensor capped = cap == 0 ? exact : at::tanh(exact / cap) * cap;
+      const at::Tensor want = at::log_softmax(capped, 1).gather(1, labels).neg() * counted;
+      want.sum().backward();
+      for (const int with_gradient : {0, 1})
+        HEDDLE_CALL(token_loss, rows, data<T>(logits), data<i64>(labels), data<float>(counted),
+                    data<float>(losses), vocabulary, cap, with_gradient);
+      expect_near(losses, want.squeeze(1), "losses");
+      expect_near(logits, exact.grad(), "gradients");
+    }
+}
+
+// The bits of LibTorch's own rounding of the scaled numbers.
+TEST_P(Kernels, RoundFp8) {
+  for (const at::ScalarType type : {at::kFloat8_e4m3fn, at::kFloat8_e5m2})
+    for (const int64_t rows : {5, 70}) {
+      const int64_t columns = GetParam().width(75), parts = 3;
+      const at::Tensor x =
+          random({rows, columns}) * at::pow(10, at::randint(-6, 3, {rows, 1})).to(GetParam().dtype());
+      x[0][0] = 0;
+      const at::Tensor most = at::empty({parts}), inverse = at::empty({});
+      const at::Tensor value = at::empty({rows, columns}, type), across = at::empty({columns, rows}, type);
+      HEDDLE_CALL(largest, parts, data<T>(x), data<float>(most), x.numel());
+      EXPECT_EQ(most.max().item<float>(), x.abs().max().to(at::kFloat).item<float>());
+      const unsigned tiles =
+          static_cast<unsigned>((rows + kTile - 1) / kTile * ((columns + kTile - 1) / kTile));
+      const int e5m2 = type == at::kFloat8_e5m2 ? 1 : 0;
+      Grid::run(tiles, [&] {
+        if (GetParam().narrow)
+          round_fp8_bf16(data<Bf16>(x), data<float>(most), parts, data<unsigned char>(value),
+                         data<unsigned char>(across), data<float>(inverse), rows, columns, e5m2);
+        else
+          round_fp8_float(data<float>(x), data<float>(most), parts, data<unsigned char>(value),
+                          data<unsigned char>(across), data<float>(inverse), rows, columns, e5m2);
+      });
+      const float limit = e5m2 != 0 ? 57344.0F : 448.0F, scale = limit / most.max().item<float>();
+      EXPECT_EQ(inverse.item<float>(), 1 / scale);
+      const at::Tensor want = at::clamp(x.to(at::kFloat) * scale, -limit, limit).to(type);
+      EXPECT_TRUE(at::equal(value.view(at::kByte), want.view(at::kByte))) << GetParam().name() << " " << rows;
+      EXPECT_TRUE(at::equal(across.view(at::kByte), value.view(at::kByte).t().contiguous()));
+    }
+}
+
+// A row whose logits are no numbers has a loss that is none, and spoils no other row.
+TEST_P(Kernels, TokenLossOfRowsThatAreNotFinite) {
+  const at::Tensor logits = random({3, 16}), losses = at::empty({3}), counted = at::ones({3, 1});
+  logits[1][4] = std::nan("");
+  const at::Tensor labels = at::zeros({3, 1}, at::kLong);
+  HEDDLE_CALL(token_loss, 3, data<T>(logits), data<i64>(labels), data<float>(counted), data<float>(losses),
+              16, 0.0F, 1);
+  EXPECT_TRUE(losses[1].isnan().item<bool>());
+  EXPECT_TRUE(logits[1].isnan().all().item<bool>());
+  EXPECT_TRUE(losses[0].isfinite().item<bool>() && losses[2].isfinite().item<bool>());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Kernels,
+                         ::testing::Values(KernelVariant{false, false}, KernelVariant{false, true},
+                                           KernelVariant{true, false}, KernelVariant{true, true}),
+                         [](const auto& info) {
+                           return std::string(info.param.narrow ? "Bf16" : "Float") +
+                                  (info.param.wide ? "Wide" : "Single");
+                         });
+
+}  // namespace
+}  // namespace heddle::tests::emulator
