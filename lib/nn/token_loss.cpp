@@ -53,8 +53,10 @@ struct TokenLossNode final : LayerNode {
       return false;
     out.copy_(block);
     const bool done = loss_on_device(out, wanted, soft_cap, true).defined();
-    if (done) out.mul_(scale);
-    return done;
+    if (!done) return false;
+    const auto kernel = device_ops().scale;
+    if (kernel == nullptr || !kernel(out, scale)) out.mul_(scale);
+    return true;
   }
   void release_variables() override {
     logits.reset();

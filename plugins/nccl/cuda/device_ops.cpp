@@ -187,9 +187,7 @@ bool scale(const at::Tensor& x, const at::Tensor& factor) {
 
 bool round_fp8(const at::Tensor& x, const at::Tensor& value, const at::Tensor& across,
                const at::Tensor& inverse) {
-  static const Kernel most("largest");
-  static const std::array<cudaKernel_t, 2> kernels{KernelLibrary::get()->find("round_fp8_float"),
-                                                   KernelLibrary::get()->find("round_fp8_bf16")};
+  static const Kernel most("largest"), round("round_fp8");
   constexpr int64_t kTile = 64, kParts = 1024;
   if (!is_taken({&x}) || !has_rows(x) || !x.is_contiguous()) return false;
   const bool wide = is_wide(x, 0, x.numel());
@@ -197,7 +195,7 @@ bool round_fp8(const at::Tensor& x, const at::Tensor& value, const at::Tensor& a
   const at::Tensor seen = at::empty({parts}, inverse.options());
   launch(most.of(x.scalar_type(), wide), parts, 0, stream(), read(x), data<float>(seen), x.numel());
   const int64_t tiles = (x.size(0) + kTile - 1) / kTile * ((x.size(1) + kTile - 1) / kTile);
-  launch(kernels[x.scalar_type() == at::kBFloat16 ? 1 : 0], tiles, 0, stream(), read(x),
+  launch(round.of(x.scalar_type(), is_wide(x, x.size(1), x.size(1))), tiles, 0, stream(), read(x),
          static_cast<const float*>(read(seen)), static_cast<int>(parts), data<void>(value),
          data<void>(across), data<float>(inverse), x.size(0), x.size(1),
          value.scalar_type() == at::kFloat8_e5m2 ? 1 : 0);

@@ -28,6 +28,10 @@
   }                                                                                                                    \
   HEDDLE_KERNEL void scale_##name(T* x, const float* factor, i64 count) { scale<T, Pack<T>>(x, factor, count); }       \
   HEDDLE_KERNEL void largest_##name(const T* x, float* most, i64 count) { largest<T, Pack<T>>(x, most, count); }       \
+  HEDDLE_KERNEL void round_fp8_##name(const T* x, const float* most, int parts, unsigned char* value,                  \
+                                      unsigned char* across, float* inverse, i64 rows, i64 columns, int e5m2) {        \
+    round_fp8<T, Pack<T>>(x, most, parts, value, across, inverse, rows, columns, e5m2);                                \
+  }                                                                                                                    \
   HEDDLE_KERNEL void token_loss_##name(T* logits, const i64* labels, const float* counted, float* losses,              \
                                        int vocabulary, float cap, int with_gradient) {                                 \
     token_loss<T, Pack<T>>(logits, labels, counted, losses, vocabulary, cap, with_gradient);                           \
@@ -45,12 +49,4 @@ HEDDLE_KERNEL void rotate_interleaved_float(float* x, const float* cos, const fl
 HEDDLE_KERNEL void rotate_interleaved_bf16(Bf16* x, const float* cos, const float* sin, i64 tokens, int heads, i64 stride,
                                            int head_dim, int first, int half, float direction) {
   rotate_interleaved<Bf16>(x, cos, sin, tokens, heads, stride, head_dim, first, half, direction);
-}
-HEDDLE_KERNEL void round_fp8_float(const float* x, const float* most, int parts, unsigned char* value, unsigned char* across,
-                                   float* inverse, i64 rows, i64 columns, int e5m2) {
-  round_fp8(x, most, parts, value, across, inverse, rows, columns, e5m2);
-}
-HEDDLE_KERNEL void round_fp8_bf16(const Bf16* x, const float* most, int parts, unsigned char* value, unsigned char* across,
-                                  float* inverse, i64 rows, i64 columns, int e5m2) {
-  round_fp8(x, most, parts, value, across, inverse, rows, columns, e5m2);
 }

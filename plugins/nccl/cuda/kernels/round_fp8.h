@@ -38,35 +38,65 @@ HEDDLE_DEVICE void largest(const T* x, float* most, i64 count) {
   if (threadIdx.x == 0) most[blockIdx.x] = all;
 }
 
-constexpr int kTile = 64;  // rows and columns of x that a block takes
+constexpr int kTile = 64;            // rows and columns of x that a block takes
+constexpr int kTileRow = kTile + 4;  // bytes between rows of its copy, so that a column lies in several banks
+
+template <int kSize>
+struct alignas(kSize) Bytes {
+  unsigned char at[kSize];
+};
+
+HEDDLE_DEVICE unsigned char rounded(float x, float scale, float limit, int e5m2) {
+  const float number = x * scale;
+  const float kept = number != number ? number : fminf(fmaxf(number, -limit), limit);
+  return e5m2 != 0 ? to_fp8<2, 15>(kept) : to_fp8<3, 7>(kept);
+}
+
+// Columns of the tile as rows of `across`, kSize numbers at a time.
+template <int kSize>
+HEDDLE_DEVICE void write_across(const unsigned char* tile, unsigned char* across, i64 rows, i64 columns,
+                                i64 first_row, i64 first_column) {
+  constexpr int kPieces = kTile / kSize;
+  for (int i = threadIdx.x; i < kTile * kPieces; i += kThreads) {
+    const int inner = i % kPieces * kSize;
+    const i64 column = first_column + i / kPieces, row = first_row + inner;
+    if (row >= rows || column >= columns) continue;
+    Bytes<kSize> out;
+    for (int j = 0; j < kSize; ++j) out.at[j] = tile[(inner + j) * kTileRow + i / kPieces];
+    store(across + column * rows + row, out);
+  }
+}
 
 // x [rows, columns]; most: `parts` numbers of largest(). Writes value [rows, columns], across [columns, rows]
 // unless it is null, and the inverse of the scale. e5m2: of 5 bits of exponent, else e4m3.
-template <class T>
+template <class T, class Pack>
 HEDDLE_DEVICE void round_fp8(const T* x, const float* most, int parts, unsigned char* value,
                              unsigned char* across, float* inverse, i64 rows, i64 columns, int e5m2) {
   HEDDLE_SHARED float shared[kThreads / kWarp];
-  HEDDLE_SHARED unsigned char tile[kTile * (kTile + 4)];
+  HEDDLE_SHARED unsigned char tile[kTile * kTileRow];
   float seen = 0;
   for (int i = threadIdx.x; i < parts; i += kThreads) seen = fmaxf(seen, most[i]);
   const float limit = e5m2 != 0 ? 57344.0f : 448.0f, scale = limit / fmaxf(block_max(seen, shared), 1e-12f);
   if (blockIdx.x == 0 && threadIdx.x == 0) *inverse = 1 / scale;
-  const i64 wide_tiles = (columns + kTile - 1) / kTile;
-  const i64 first_row = blockIdx.x / wide_tiles * kTile, first_column = blockIdx.x % wide_tiles * kTile;
-  for (int i = threadIdx.x; i < kTile * kTile; i += kThreads) {
-    const i64 row = first_row + i / kTile, column = first_column + i % kTile;
+  const i64 tiles = (columns + kTile - 1) / kTile;
+  const i64 first_row = blockIdx.x / tiles * kTile, first_column = blockIdx.x % tiles * kTile;
+  constexpr int kPieces = kTile / Pack::kSize;
+  for (int i = threadIdx.x; i < kTile * kPieces; i += kThreads) {
+    const int inner = i % kPieces * Pack::kSize;
+    const i64 row = first_row + i / kPieces, column = first_column + inner;
     if (row >= rows || column >= columns) continue;
-    const float number = wide(x[row * columns + column]) * scale;
-    const float kept = number != number ? number : fminf(fmaxf(number, -limit), limit);
-    const unsigned char byte = e5m2 != 0 ? to_fp8<2, 15>(kept) : to_fp8<3, 7>(kept);
-    value[row * columns + column] = byte;
-    tile[i / kTile * (kTile + 4) + i % kTile] = byte;
+    const Pack part = load<Pack>(x + row * columns + column);
+    Bytes<Pack::kSize> out;
+    for (int j = 0; j < Pack::kSize; ++j) {
+      out.at[j] = rounded(wide(part.at[j]), scale, limit, e5m2);
+      tile[i / kPieces * kTileRow + inner + j] = out.at[j];
+    }
+    store(value + row * columns + column, out);
   }
   if (across == nullptr) return;
   __syncthreads();
-  for (int i = threadIdx.x; i < kTile * kTile; i += kThreads) {
-    const i64 column = first_column + i / kTile, row = first_row + i % kTile;
-    if (row < rows && column < columns)
-      across[column * rows + row] = tile[i % kTile * (kTile + 4) + i / kTile];
-  }
+  if (rows % 8 == 0)
+    write_across<8>(tile, across, rows, columns, first_row, first_column);
+  else
+    write_across<1>(tile, across, rows, columns, first_row, first_column);
 }

@@ -31,6 +31,7 @@ constexpr std::array<ManualRow, 7> kEnvironment = {{
      "The directory where samples prepared from texts are looked for and made first (default: data in "
      "checkpoint.checkpoint_dir)."},
     {"HEDDLE_PYTHON", "The Python that prepares texts (default: python3); it needs tokenizers and jinja2."},
+    {"HEDDLE_SHARED_GPU", "1: ranks may share a GPU, for tests; bytes between them go through the host."},
     {"HEDDLE_SHM", "0: the ranks of one machine talk over Gloo instead of shared memory."},
     {"RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT",
      "A launcher's words to a rank, as torchrun sets them; those of Slurm and Open MPI are read too."},
