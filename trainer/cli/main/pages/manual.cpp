@@ -23,7 +23,7 @@ constexpr std::array<ManualRow, 5> kStatus = {{
     {"143", "A run was ended with SIGTERM, after it saved."},
 }};
 
-constexpr std::array<ManualRow, 7> kEnvironment = {{
+constexpr std::array<ManualRow, 8> kEnvironment = {{
     {"HEDDLE_TORCH", "The directory of an installed torch 2.11.0 package whose LibTorch is used."},
     {"HEDDLE_PLUGIN_PATH",
      "Directories to look for plugins in, separated by colons, before those beside the program."},
