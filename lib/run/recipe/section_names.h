@@ -35,8 +35,8 @@ struct OtherSection {
 };
 inline constexpr std::string_view kNoPlugin = "no plugin offers this section: name its plugin under plugins";
 inline constexpr std::array<OtherSection, 4> kOtherSections = {{
-    {"wandb", "leave it out: metrics go to training.jsonl"},
-    {"mlflow", "leave it out: metrics go to training.jsonl"},
+    {"wandb", kNoPlugin},
+    {"mlflow", kNoPlugin},
     {"comet", "leave it out: metrics go to training.jsonl"},
     {"freeze_config", kNoPlugin},
 }};

@@ -53,7 +53,7 @@ constexpr std::array<Known, 4> kNotBuilt = {{
     {"embedding_row_repair", "the repair of embedding rows is not built yet"},
     {"teacher_model", "distillation is not built yet"},
 }};
-constexpr std::array<std::string_view, 3> kLoggers = {"wandb", "mlflow", "comet"};
+constexpr std::string_view kLogger = "comet";  // has no plugin
 constexpr std::array<std::string_view, 4> kOfTeacher = {"kd_ratio", "kd_loss_fn", "separate_meshes",
                                                         "teacher_distributed"};
 
@@ -155,7 +155,7 @@ bool skip(const Node& root, const std::string& name, const Node& section, Recipe
   if (std::find(kOfTeacher.begin(), kOfTeacher.end(), name) != kOfTeacher.end() &&
       root.find("teacher_model") != nullptr)
     return true;
-  if (std::find(kLoggers.begin(), kLoggers.end(), name) != kLoggers.end() && is_turned_off(section)) {
+  if (name == kLogger && is_turned_off(section)) {
     notes.skipped.push_back({name, "it is off"});
     return true;
   }

@@ -56,8 +56,8 @@ TEST(PluginSections, AreRefusedTogetherWithOtherSections) {
 }
 
 TEST(PluginSections, AreOffWithEnableFalse) {
-  EXPECT_EQ(refusal("wandb: {enable: false}"), "");
-  EXPECT_THAT(refusal("wandb: {enable: true}"), HasSubstr("unknown key 'wandb'\n  hint: leave it out"));
+  EXPECT_EQ(refusal("comet: {enable: false}"), "");
+  EXPECT_THAT(refusal("comet: {enable: true}"), HasSubstr("unknown key 'comet'\n  hint: leave it out"));
   EXPECT_EQ(refusal("wandb: {enable: false, project: x}"), "");
   EXPECT_THAT(refusal("tensorboard: {enable: 3}"), HasSubstr("tensorboard.enable: expected true or false"));
   EXPECT_THAT(refusal("tensorboard: {enable: false, dirr: x}"), HasSubstr("did you mean 'dir'?"));

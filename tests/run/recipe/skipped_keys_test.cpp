@@ -78,7 +78,7 @@ TEST(SkippedSections, AreNotThoseThatChangeNumbers) {
   EXPECT_THAT(skipped_in("embedding_row_repair: {enabled: false}\nqat: null\n" + kSomeModel),
               ElementsAre("embedding_row_repair", "qat"));
   EXPECT_THAT(refusal_in("wandb: {project: x}\n" + kSomeModel), HasSubstr("unknown key 'wandb'"));
-  EXPECT_THAT(skipped_in("wandb: {enable: false, project: x}\n" + kSomeModel), ElementsAre("wandb"));
+  EXPECT_THAT(skipped_in("comet: {enable: false, project_name: x}\n" + kSomeModel), ElementsAre("comet"));
   EXPECT_THAT(refusal_in("benchmrk: {}\n" + kSomeModel), HasSubstr("unknown key 'benchmrk'"));
 }
 
