@@ -35,13 +35,14 @@ struct World {
     options.waitWorkers = false;
     store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
   }
+  // A wire that is destroyed may still connect in a thread: the functions own what they use.
   std::unique_ptr<SparseWire> wire_of(int rank) {
-    const auto pair = [this, rank](int peer) {
+    const auto pair = [device = device, store = store, rank](int peer) {
       const std::vector<int> both = {std::min(rank, peer), std::max(rank, peer)};
       const std::string name = "pair" + std::to_string(both[0]) + "-" + std::to_string(both[1]);
       return connect_gloo(store->clone(), *device, {name, both, rank == both[0] ? 0 : 1, kLimit});
     };
-    const auto mesh = [this, rank] {
+    const auto mesh = [device = device, store = store, rank] {
       const std::vector<int> ranks = all_ranks();
       return connect_gloo(store->clone(), *device, {"mesh", ranks, rank, kLimit});
     };
