@@ -35,11 +35,12 @@ at::Tensor positions_of(const Batch& batch) {
     return at::arange(length, batch.tokens.options().dtype(at::kLong)).expand({rows, length});
   const at::Tensor host = batch.documents.to(at::kCPU).contiguous();
   const std::span<const int32_t> offsets = offsets_of(host);
-  const at::Tensor positions = at::empty({rows, length}, at::kLong);
+  const bool on_gpu = batch.tokens.is_cuda();  // the host does not wait for the copy
+  const at::Tensor positions = at::empty({rows, length}, at::TensorOptions(at::kLong).pinned_memory(on_gpu));
   int64_t* const to = positions.mutable_data_ptr<int64_t>();
   for (size_t i = 0; i + 1 < offsets.size(); ++i)
     for (int64_t token = offsets[i]; token < offsets[i + 1]; ++token) to[token] = token - offsets[i];
-  return positions.to(batch.tokens.device());
+  return positions.to(batch.tokens.device(), /*non_blocking=*/on_gpu);
 }
 
 int64_t text_tokens_of(const Batch& batch) {

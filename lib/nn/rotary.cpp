@@ -178,7 +178,7 @@ const model::RotaryAngles& Rotary::angles(const Batch& batch) {
     return kept_;
   at::NoGradGuard no_grad;
   const at::Tensor turns = positions_of(batch).reshape({-1}).to(at::kFloat).unsqueeze(1) *
-                           frequencies_.to(batch.tokens.device()).unsqueeze(0);
+                           frequencies_.to(batch.tokens.device(), /*non_blocking=*/true).unsqueeze(0);
   kept_ = {turns.cos(), turns.sin(), part_};
   if (factor_ != 1) {
     kept_.cos.mul_(factor_);

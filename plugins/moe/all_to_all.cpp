@@ -85,7 +85,8 @@ class Traded final : public Dispatcher {
       come.weights = start(*exchange, flights, [&] {
         return exchange->rows_of_slots(routing.weights.reshape({-1, 1}));
       });
-      come.experts = experts_of_rows(*exchange, x.device());
+      come.experts = experts_of_rows(*exchange);
+      if (x.is_meta()) come.experts = come.experts.to(at::kMeta);
     }
     meanwhile.run();
     flights.wait();

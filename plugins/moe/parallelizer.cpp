@@ -186,8 +186,10 @@ Experts::Instead::LinkPointer ExpertParallel::link_of_parts() {
   return Experts::Instead::around(
       "moe", 1,
       [this](const at::Tensor& x, const model::Routing& routing, Experts& experts, const Batch& batch,
-             model::Meanwhile& meanwhile,
-             const Local& local) { return joined_->run(x, routing, experts, batch, meanwhile, local, 0); });
+             model::Meanwhile& meanwhile, const Local& local) {
+        const model::Routing there{routing.experts.to(x.device(), /*non_blocking=*/true), routing.weights};
+        return joined_->run(x, there, experts, batch, meanwhile, local, 0);
+      });
 }
 
 void ExpertParallel::make_dispatchers(const DeviceMesh& mesh) {

@@ -123,14 +123,14 @@ std::shared_ptr<const TokenExchange> agree(const model::Routing& routing, int64_
   return exchange;
 }
 
-at::Tensor experts_of_rows(const TokenExchange& exchange, c10::Device device) {
+at::Tensor experts_of_rows(const TokenExchange& exchange) {
   const int64_t ranks = exchange.counts.size(0), held = exchange.counts.size(1);
   const at::Tensor out = at::empty({exchange.coming(), 1}, at::kLong);
   int64_t* next = out.mutable_data_ptr<int64_t>();
   const int64_t* count = exchange.counts.const_data_ptr<int64_t>();
   for (int64_t r = 0; r < ranks; ++r)
     for (int64_t e = 0; e < held; ++e) next = std::fill_n(next, *count++, e);
-  return out.to(device);
+  return out;
 }
 
 }  // namespace heddle::moe

@@ -34,7 +34,8 @@ struct TokenExchange {
 std::shared_ptr<const TokenExchange> agree(const model::Routing& routing, int64_t held, int64_t room,
                                            Communicator& ranks);
 
-// The expert of each row that comes, counted from this rank's first: int64 [rows, 1].
-at::Tensor experts_of_rows(const TokenExchange& exchange, c10::Device device);
+// The expert of each row that comes, counted from this rank's first: int64 [rows, 1], on the
+// host, which has the counts.
+at::Tensor experts_of_rows(const TokenExchange& exchange);
 
 }  // namespace heddle::moe

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "heddle/nn/attention_layout.h"
+#include "lib/nn/sent_to.h"
 
 namespace heddle::model {
 namespace {
@@ -47,7 +48,7 @@ Key key_of(const Heads& heads, const at::Tensor& documents, c10::Device device) 
 }  // namespace
 
 DeviceRanges device_ranges(const at::Tensor& seen, int64_t keys, const at::Tensor& like) {
-  return {seen, seen.to(like.device()), device_calls(seen, keys, like)};
+  return {seen, sent_to(seen, like), device_calls(seen, keys, like)};
 }
 
 std::shared_ptr<const DeviceRanges> kept_ranges(const Heads& heads, const at::Tensor& documents,

@@ -23,6 +23,7 @@
 #include "lib/nn/experts/expert_factors.h"
 #include "lib/nn/experts/expert_pass.h"
 #include "lib/nn/experts/grouped_product.h"
+#include "lib/nn/sent_to.h"
 
 namespace heddle::model {
 namespace {
@@ -214,6 +215,14 @@ at::Tensor rows_in_one_pass(const at::Tensor& x, const Routing& routing, const E
   return of_rows;
 }
 
+// Choices that the host knows are sorted there, and the host waits for no device.
+ExpertRows rows_for(const at::Tensor& chosen, int64_t experts, const at::Tensor& x) {
+  ExpertRows rows = sort_by_expert(chosen, experts);
+  if (!chosen.is_cpu() || x.is_cpu()) return rows;
+  for (at::Tensor* indices : {&rows.tokens, &rows.slots, &rows.rows}) *indices = sent_to(*indices, x);
+  return rows;
+}
+
 }  // namespace
 
 at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertParameters& of,
@@ -223,7 +232,7 @@ at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertPara
   at::Tensor y;
   {
     const BelowAutograd below;
-    const auto rows = std::make_shared<const ExpertRows>(sort_by_expert(routing.experts, of.gate_up.size(0)));
+    const auto rows = std::make_shared<const ExpertRows>(rows_for(routing.experts, of.gate_up.size(0), x));
     const at::Tensor used = (autocast == nullptr ? x : autocast->value(x)).contiguous();
     const bool passes =
         autocast == nullptr && !of.adapters.down_a.defined() && has_expert_pass(activation, used, of);

@@ -8,7 +8,8 @@
 
 namespace heddle::train {
 
-// The batch itself if its tensors are there already; else asynchronous copies.
+// The batch itself if its tensors are there already; else asynchronous copies. Of documents a GPU gets none:
+// the host reads them.
 HEDDLE_API Batch on_device(const Batch& batch, c10::Device device);
 
 }  // namespace heddle::train
