@@ -37,6 +37,11 @@ bool is_direct(const mesh::Call& call) {
   return call.operation == mesh::Operation::send || call.operation == mesh::Operation::receive;
 }
 
+// The root of a broadcast reads its tensor only.
+bool writes_out(const mesh::Call& call, int rank) {
+  return call.operation != mesh::Operation::broadcast || call.peer != rank;
+}
+
 void perform(std::vector<mesh::Call>& calls, bool direct) {
   const BelowAll below;
   if (!direct) {
@@ -172,7 +177,7 @@ std::unique_ptr<Work> Group::post_on_device(const mesh::Call& call) {
   Point done = machine.record(proper);
   std::vector<Range> ranges;
   if (call.in.defined()) ranges.push_back(range_of(call.in, false));
-  if (call.out.defined()) ranges.push_back(range_of(call.out, true));
+  if (call.out.defined()) ranges.push_back(range_of(call.out, writes_out(call, rank())));
   // The task keeps what the meeting reads.
   machine.launch(stream, {operation + " on " + name(), [shared] {}, {}, shared->meeting}, ranges);
   if (mistake != Mistake::event_not_recorded) done = machine.record(proper);
