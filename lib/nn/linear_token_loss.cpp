@@ -43,14 +43,12 @@ struct LinearTokenLossNode final : LayerNode {
 
 // sum += a^T b; several blocks of 16-bit numbers are summed wide.
 void add_product(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, at::ScalarType wide_dtype) {
-  if (!sum.defined())
-    sum = matrix_product(a.t(), b);
-  else if (a.scalar_type() == wide_dtype)
-    add_matrix_product(sum, a.t(), b);
-  else if (const auto kernel = device_ops().add_product; kernel != nullptr && !a.is_cpu() && !a.is_meta())
-    kernel(sum = sum.to(wide_dtype), a.t(), b);
-  else
-    sum = sum.to(wide_dtype).add_(matrix_product(a.t(), b));
+  if (!sum.defined()) return void(sum = matrix_product(a.t(), b));
+  if (a.scalar_type() == wide_dtype) return add_matrix_product(sum, a.t(), b);
+  sum = sum.to(wide_dtype);
+  const auto kernel = device_ops().add_product;
+  const bool done = kernel != nullptr && !a.is_cpu() && !a.is_meta() && kernel(sum, a.t(), b);
+  if (!done) sum.add_(matrix_product(a.t(), b));
 }
 
 struct LinearLoss {
@@ -90,7 +88,7 @@ LinearLoss loss_and_gradients(const at::Tensor& hidden, const at::Tensor& weight
   const Labels all = part == nullptr ? read_labels(labels, weight.size(0), dtype)
                                      : read_labels(labels, *part, weight.size(0), dtype);
   const int64_t columns = part == nullptr ? weight.size(0) : columns_of(*part);
-  const int64_t tokens = hidden.size(0), step = rows_per_block(hidden, columns);
+  const int64_t tokens = hidden.size(0), step = rows_per_block(hidden, columns, part == nullptr);
   LinearLoss out{at::zeros({1}, hidden.options().dtype(dtype)), {}, {}};
   if (of_hidden) out.d_hidden = at::empty_like(hidden);
   for (int64_t row = 0; row < tokens; row += step) {

@@ -32,7 +32,7 @@ struct TokenLossNode final : LayerNode {
     const at::Tensor saved = logits.unpack();
     at::Tensor out = at::empty_like(saved);
     const at::ScalarType dtype = wide(saved.scalar_type());
-    const int64_t step = rows_per_block(saved, saved.size(1));
+    const int64_t step = rows_per_block(saved, saved.size(1), !log_z.defined());
     for (int64_t row = 0; row < saved.size(0); row += step) {
       const int64_t rows = std::min(step, saved.size(0) - row);
       if (on_device(saved.narrow(0, row, rows), labels.block(row, rows), out.narrow(0, row, rows),
@@ -87,7 +87,7 @@ at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels, double
     const at::ScalarType dtype = wide(logits.scalar_type());
     all = read_labels(labels, logits.size(1), dtype);
     sum = at::zeros({1}, logits.options().dtype(dtype));
-    const int64_t step = rows_per_block(logits, logits.size(1));
+    const int64_t step = rows_per_block(logits, logits.size(1), true);
     for (int64_t row = 0; row < logits.size(0); row += step) {
       const int64_t rows = std::min(step, logits.size(0) - row);
       const at::Tensor here =
@@ -114,7 +114,7 @@ at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels, const 
     all = read_labels(labels, part, logits.size(1), dtype);
     sum = at::zeros({1}, logits.options().dtype(dtype));
     log_z = at::empty({logits.size(0), 1}, sum.options());
-    const int64_t step = rows_per_block(logits, columns_of(part));
+    const int64_t step = rows_per_block(logits, columns_of(part), false);
     for (int64_t row = 0; row < logits.size(0); row += step) {
       const int64_t rows = std::min(step, logits.size(0) - row);
       const at::Tensor wide_copy = logits.narrow(0, row, rows).to(dtype, false, true);

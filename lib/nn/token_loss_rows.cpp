@@ -40,8 +40,8 @@ at::ScalarType wide(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-int64_t rows_per_block(const at::Tensor& rows, int64_t vocabulary) {
-  const bool is_narrow = rows.element_size() == 2 && device_ops().token_loss != nullptr;
+int64_t rows_per_block(const at::Tensor& rows, int64_t vocabulary, bool whole) {
+  const bool is_narrow = whole && rows.scalar_type() == at::kBFloat16 && device_ops().token_loss != nullptr;
   const int64_t numbers = rows.is_cpu() ? kBlockNumbers
                           : is_narrow   ? 2 * kDeviceBlockNumbers
                                         : kDeviceBlockNumbers;

@@ -13,7 +13,8 @@ namespace heddle::model {
 // float64 for float64, else float32.
 at::ScalarType wide(at::ScalarType dtype);
 
-int64_t rows_per_block(const at::Tensor& rows, int64_t vocabulary);
+// whole: of the vocabulary, whose loss a device's kernel may compute.
+int64_t rows_per_block(const at::Tensor& rows, int64_t vocabulary, bool whole);
 
 struct Labels {
   at::Tensor counted;  // wide [tokens, 1]: 1 if the label counts

@@ -5,6 +5,7 @@
 #include <ATen/ops/exp.h>
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <numeric>
@@ -169,8 +170,13 @@ void attend_varying_backward(const BlockedInputs& in, const std::vector<DeviceCa
                              const at::Tensor& log_sums, const BlockedGradients& into, bool add,
                              const VaryingKernel& kernel) {
   const bool covered = !add && calls.size() == 1 && !calls[0].queries.defined() && !calls[0].keys.defined();
-  if (!add && !covered)
-    for (const at::Tensor* x : {&into.q, &into.k, &into.v}) x->zero_();
+  // Parts of several calls are summed wide, and rounded once.
+  const bool many = !add && calls.size() > 1;
+  const auto sum_for = [&](const at::Tensor& to) {
+    if (many) return at::zeros(to.sizes(), to.options().dtype(log_sums.scalar_type()));
+    return add || covered ? to : to.zero_();
+  };
+  const at::Tensor sum_q = sum_for(into.q), sum_k = sum_for(into.k), sum_v = sum_for(into.v);
   const at::Tensor result = out.to(in.q.scalar_type());
   for (const DeviceCall& of : calls) {
     const auto [d_q, d_k, d_v] =
@@ -178,10 +184,14 @@ void attend_varying_backward(const BlockedInputs& in, const std::vector<DeviceCa
                         taken(in.k, of.keys, shape.head_dim), taken(in.v, of.keys, shape.value_dim),
                         taken(result, of.queries, shape.value_dim),
                         sums_taken(log_sums, of.queries).contiguous(), of.lengths, shape.scale);
-    put_rows(d_q, of.queries, into.q, !covered);
-    put_rows(d_k, of.keys, into.k, !covered);
-    put_rows(d_v, of.keys, into.v, !covered);
+    put_rows(d_q, of.queries, sum_q, !covered);
+    put_rows(d_k, of.keys, sum_k, !covered);
+    put_rows(d_v, of.keys, sum_v, !covered);
   }
+  if (!many) return;
+  into.q.copy_(sum_q);
+  into.k.copy_(sum_k);
+  into.v.copy_(sum_v);
 }
 
 }  // namespace heddle::model

@@ -62,6 +62,18 @@ bool one_gpu_is_shown() {
   return visible != nullptr && *visible != 0 && std::string(visible).find(',') == std::string::npos;
 }
 
+// Attention and heddle's kernels need it.
+void refuse_old_gpu(int device) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device), "tell its architecture");
+  if (properties.major >= 8) return;
+  throw Error(ErrorCode::not_built, "nccl",
+              std::string(static_cast<const char*>(properties.name)) + " has compute capability " +
+                  std::to_string(properties.major) + "." + std::to_string(properties.minor) +
+                  "; 8.0 or more (Ampere) is needed",
+              "use a newer GPU, or write dist_env.backend: gloo");
+}
+
 class CudaDevice : public IDevice {
  public:
   std::string absent() const override { return ""; }
@@ -84,6 +96,7 @@ class CudaDevice : public IDevice {
     device_ = chosen;
     c10::cuda::set_device(static_cast<c10::DeviceIndex>(chosen));
     at::globalContext().lazyInitDevice(at::kCUDA);
+    refuse_old_gpu(chosen);
     offer_device_ops();
     return {at::kCUDA, static_cast<c10::DeviceIndex>(chosen)};
   }

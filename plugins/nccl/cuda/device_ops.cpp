@@ -5,6 +5,7 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sum.h>
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
@@ -25,7 +26,7 @@ constexpr int64_t kNormBlocks = 264;        // two for each multiprocessor of a 
 class Kernel {
  public:
   explicit Kernel(const std::string& name) {
-    const KernelLibrary& library = *KernelLibrary::get();
+    const KernelLibrary& library = KernelLibrary::get();
     kernels_[0] = library.find(name + "_float_single");
     kernels_[1] = library.find(name + "_float_wide");
     kernels_[2] = library.find(name + "_bf16_single");
@@ -43,13 +44,25 @@ cudaStream_t stream() {
   return c10::cuda::getCurrentCUDAStream().stream();
 }
 
+// On the device that launches; undefined: not there.
+bool is_here(const at::Tensor& x) {
+  return !x.defined() || (x.is_cuda() && x.get_device() == c10::cuda::current_device());
+}
+
 // All of one dtype that there are kernels for.
 bool is_taken(std::initializer_list<const at::Tensor*> tensors) {
   const at::ScalarType dtype = (*tensors.begin())->scalar_type();
   return (dtype == at::kFloat || dtype == at::kBFloat16) &&
          std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor* x) {
-           return !x->defined() || (x->is_cuda() && x->scalar_type() == dtype);
+           return !x->defined() || (is_here(*x) && x->scalar_type() == dtype);
          });
+}
+
+// Numbers of that type side by side.
+bool are_plain(at::ScalarType dtype, std::initializer_list<const at::Tensor*> tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor* x) {
+    return is_here(*x) && x->is_contiguous() && x->scalar_type() == dtype;
+  });
 }
 
 // Rows of numbers side by side, which may lie apart.
@@ -89,7 +102,8 @@ bool rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, bool pl
               const at::Tensor& roots) {
   static const Kernel kernel("rms_norm");
   const int64_t width = weight.numel(), rows = x.numel() / std::max<int64_t>(1, width);
-  if (!is_taken({&x, &weight, &y}) || !x.is_contiguous() || !weight.is_contiguous() || rows == 0)
+  if (!is_taken({&x, &weight, &y}) || !are_plain(at::kFloat, {&roots}) || !x.is_contiguous() ||
+      !weight.is_contiguous() || rows == 0)
     return false;
   const bool wide = is_wide(x, width, width) && is_wide(weight, 0, width) && is_wide(y, width, width);
   launch(kernel.of(x.scalar_type(), wide), rows, 0, stream(), read(x), read(weight), data<void>(y),
@@ -103,8 +117,8 @@ bool rms_norm_backward(const at::Tensor& dy_given, const at::Tensor& x, const at
   const int64_t width = weight.numel(), rows = x.numel() / std::max<int64_t>(1, width);
   const auto shared = static_cast<size_t>(width) * sizeof(float);
   const at::Tensor dy = dy_given.contiguous();
-  if (!is_taken({&x, &dy, &weight, &dx, &dw}) || !x.is_contiguous() || !weight.is_contiguous() || rows == 0 ||
-      static_cast<int64_t>(shared) > kMostShared - 1024)
+  if (!is_taken({&x, &dy, &weight, &dx, &dw}) || !are_plain(at::kFloat, {&roots}) || !x.is_contiguous() ||
+      !weight.is_contiguous() || rows == 0 || static_cast<int64_t>(shared) > kMostShared - 1024)
     return false;
   const int64_t blocks = std::min(rows, kNormBlocks);
   const at::Tensor sums = dw.defined() ? at::empty({blocks, width}, roots.options()) : at::Tensor();
@@ -143,12 +157,13 @@ bool swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Ten
 
 bool rotate(const at::Tensor& x, const model::RotaryAngles& angles, double direction) {
   static const Kernel kernel("rotate");
-  static const std::array<cudaKernel_t, 2> interleaved{KernelLibrary::get()->find("rotate_interleaved_float"),
-                                                       KernelLibrary::get()->find("rotate_interleaved_bf16")};
+  static const std::array<cudaKernel_t, 2> interleaved{KernelLibrary::get().find("rotate_interleaved_float"),
+                                                       KernelLibrary::get().find("rotate_interleaved_bf16")};
   const model::HeadPart& part = angles.part;
   const int64_t half = angles.cos.size(1), head = part.head_dim > 0 ? part.head_dim : 2 * half;
-  if (!is_taken({&x}) || !has_rows(x) || angles.cos.scalar_type() != at::kFloat ||
-      !angles.cos.is_contiguous() || !angles.sin.is_contiguous() || x.size(1) % head != 0)
+  const bool is_apart = x.size(0) <= 1 || x.stride(0) >= x.size(1);  // what is written in place
+  if (!is_taken({&x}) || !has_rows(x) || !is_apart || !are_plain(at::kFloat, {&angles.cos, &angles.sin}) ||
+      angles.cos.size(0) != x.size(0) || x.size(1) % head != 0)
     return false;
   const bool wide = !part.interleaved && is_wide(x, x.stride(0), half) && head % pack_size(x) == 0 &&
                     part.first % pack_size(x) == 0;
@@ -165,7 +180,7 @@ bool token_loss(const at::Tensor& logits, const at::Tensor& labels, const at::Te
                 double soft_cap, bool with_gradient, const at::Tensor& losses) {
   static const Kernel kernel("token_loss");
   if (!is_taken({&logits}) || !has_rows(logits) || !logits.is_contiguous() ||
-      counted.scalar_type() != at::kFloat || !labels.is_contiguous() || !counted.is_contiguous())
+      !are_plain(at::kFloat, {&counted, &losses}) || !are_plain(at::kLong, {&labels}))
     return false;
   const int64_t width = logits.size(1);
   launch(kernel.of(logits.scalar_type(), is_wide(logits, width, width)), logits.size(0), 0, stream(),
@@ -176,8 +191,8 @@ bool token_loss(const at::Tensor& logits, const at::Tensor& labels, const at::Te
 
 bool scale(const at::Tensor& x, const at::Tensor& factor) {
   static const Kernel kernel("scale");
-  if (!is_taken({&x}) || !x.is_contiguous() || x.numel() == 0 || factor.scalar_type() != at::kFloat ||
-      factor.numel() != 1 || !factor.is_cuda())
+  if (!is_taken({&x}) || !x.is_contiguous() || x.numel() == 0 || factor.numel() != 1 ||
+      !are_plain(at::kFloat, {&factor}))
     return false;
   const bool wide = is_wide(x, 0, x.numel());
   launch(kernel.of(x.scalar_type(), wide), blocks_for(x.numel(), wide ? pack_size(x) : 1), 0, stream(),
@@ -189,7 +204,8 @@ bool round_fp8(const at::Tensor& x, const at::Tensor& value, const at::Tensor& a
                const at::Tensor& inverse) {
   static const Kernel most("largest"), round("round_fp8");
   constexpr int64_t kTile = 64, kParts = 1024;
-  if (!is_taken({&x}) || !has_rows(x) || !x.is_contiguous()) return false;
+  if (!is_taken({&x}) || !has_rows(x) || !x.is_contiguous() || !are_plain(at::kFloat, {&inverse}))
+    return false;
   const bool wide = is_wide(x, 0, x.numel());
   const int64_t parts = std::min(kParts, blocks_for(x.numel(), wide ? pack_size(x) : 1));
   const at::Tensor seen = at::empty({parts}, inverse.options());
@@ -226,6 +242,8 @@ at::Tensor grouped_product(const at::Tensor& a, const at::Tensor& b, std::span<c
 }
 
 bool add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
+  const bool is_narrow = a.scalar_type() == at::kBFloat16 || a.scalar_type() == at::kHalf;
+  if (!is_narrow || b.scalar_type() != a.scalar_type() || !are_plain(at::kFloat, {&sum})) return false;
   at::Tensor to = sum;
   at::addmm_out(to, sum, a, b, at::kFloat);
   return true;
@@ -234,7 +252,6 @@ bool add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b
 }  // namespace
 
 void offer_device_ops() {
-  if (KernelLibrary::get() == nullptr) return;
   model::set_device_ops({rms_norm, rms_norm_backward, swiglu, swiglu_backward, rotate, token_loss, scale,
                          round_fp8, grouped_product, add_product});
 }

@@ -3,7 +3,7 @@
 
 namespace heddle::nccl {
 
-// For the current device. Nothing where it has no kernels (before compute capability 8.0).
+// For the current device.
 void offer_device_ops();
 
 }  // namespace heddle::nccl

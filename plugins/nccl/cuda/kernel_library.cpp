@@ -24,20 +24,19 @@ const char* image_for(int major) {
 
 }  // namespace
 
-const KernelLibrary* KernelLibrary::get() {
-  static const KernelLibrary* const loaded = load();
+const KernelLibrary& KernelLibrary::get() {
+  static const KernelLibrary& loaded = load();
   return loaded;
 }
 
-const KernelLibrary* KernelLibrary::load() {
+const KernelLibrary& KernelLibrary::load() {
   int device = 0, major = 0;
   check(cudaGetDevice(&device), "tell the device");
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "tell its architecture");
-  if (major < 8) return nullptr;
   cudaLibrary_t library = nullptr;
   check(cudaLibraryLoadData(&library, image_for(major), nullptr, nullptr, 0, nullptr, nullptr, 0),
         "load heddle's kernels");
-  return new KernelLibrary(library);  // for the life of the process
+  return *new KernelLibrary(library);  // for the life of the process
 }
 
 cudaKernel_t KernelLibrary::find(const std::string& name) const {

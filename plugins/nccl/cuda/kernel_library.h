@@ -11,15 +11,15 @@ namespace heddle::nccl {
 
 class KernelLibrary {
  public:
-  // Null: this GPU is older than all of them (before compute capability 8.0).
-  static const KernelLibrary* get();
+  // Of the current device, whose compute capability is 8.0 or more.
+  static const KernelLibrary& get();
 
   // Throws Error{internal} if there is none of the name.
   cudaKernel_t find(const std::string& name) const;
 
  private:
   explicit KernelLibrary(cudaLibrary_t library) : library_(library) {}
-  static const KernelLibrary* load();
+  static const KernelLibrary& load();
   cudaLibrary_t library_;
 };
 

@@ -193,6 +193,17 @@ TEST_P(Kernels, TokenLossOfRowsThatAreNotFinite) {
   EXPECT_TRUE(losses[0].isfinite().item<bool>() && losses[2].isfinite().item<bool>());
 }
 
+// A label that is not in the vocabulary is found in the loss, and no foreign memory is read.
+TEST_P(Kernels, TokenLossOfALabelOutsideTheVocabulary) {
+  const at::Tensor logits = random({3, 16}), losses = at::empty({3}), counted = at::ones({3, 1});
+  const at::Tensor labels = at::tensor({3, 16, -5}, at::kLong).view({3, 1});
+  HEDDLE_CALL(token_loss, 3, data<T>(logits), data<i64>(labels), data<float>(counted), data<float>(losses),
+              16, 0.0F, 1);
+  EXPECT_TRUE(losses[0].isfinite().item<bool>());
+  EXPECT_TRUE(losses.narrow(0, 1, 2).isnan().all().item<bool>());
+  EXPECT_TRUE(logits.narrow(0, 1, 2).isnan().all().item<bool>());
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Kernels,
                          ::testing::Values(KernelVariant{false, false}, KernelVariant{false, true},
                                            KernelVariant{true, false}, KernelVariant{true, true}),

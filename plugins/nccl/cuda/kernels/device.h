@@ -29,6 +29,12 @@ HEDDLE_DEVICE float infinity() {
   return out.value;
 }
 
+HEDDLE_DEVICE float no_number() {
+  Bits out;
+  out.bits = 0x7fc00000u;
+  return out.value;
+}
+
 HEDDLE_DEVICE float wide(float x) {
   return x;
 }

@@ -31,9 +31,11 @@ HEDDLE_DEVICE void token_loss(T* logits, const i64* labels, const float* counted
   }
   const float peak = block_max(most, shared);
   const float whole = block_sum(most == -infinity() ? sum : sum * expf(most - peak), shared);
-  const float log_z = peak + logf(whole);
   const i64 label = labels[row];
-  if (threadIdx.x == 0) losses[row] = counts == 0 ? 0 : (log_z - capped(wide(at[label]), cap)) * counts;
+  const bool is_known = label >= 0 && label < vocabulary;  // else the row's loss and gradients are no numbers
+  const float log_z = is_known || counts == 0 ? peak + logf(whole) : no_number();
+  if (threadIdx.x == 0)
+    losses[row] = counts == 0 ? 0 : (log_z - capped(wide(at[is_known ? label : 0]), cap)) * counts;
   if (with_gradient == 0) return;
   __syncthreads();  // the label's logit has been read
   for (int i = threadIdx.x * Pack::kSize; i < vocabulary; i += kThreads * Pack::kSize) {
