@@ -46,7 +46,8 @@ class Texts : public ::testing::Test {
     files_.write("rows.jsonl", question_rows(30));
     files_.write("no_packages", "#!/bin/sh\nexec python3 -E -S \"$@\"\n");
     files_.write("slow", "#!/bin/sh\nsleep 1\nexec python3 \"$@\"\n");
-    for (const char* script : {"no_packages", "slow"})
+    files_.write("stuck", "#!/bin/sh\nexec sleep 20\n");  // ends long after a test has killed its run
+    for (const char* script : {"no_packages", "slow", "stuck"})
       std::filesystem::permissions(files_.path(script), std::filesystem::perms::owner_all);
   }
 

@@ -148,7 +148,7 @@ TEST_F(Texts, ArePreparedByOneOfTwoStarts) {
 TEST_F(Texts, LeaveNothingThatCountsWhenTheirPreparationIsKilled) {
   const Words prepare = {"prepare", files_.path("run.yaml"), "--dataset", set()};
   for (const int signal : {SIGKILL, SIGINT}) {
-    Started killed(prepare, plus(environment(files_.path("slow")), {"HEDDLE_DATA=" + files_.path("data")}));
+    Started killed(prepare, plus(environment(files_.path("stuck")), {"HEDDLE_DATA=" + files_.path("data")}));
     ASSERT_TRUE(
         eventually([&] { return fs::exists(files_.path("data")) && !fs::is_empty(files_.path("data")); }));
     kill(killed.pid(), signal);
