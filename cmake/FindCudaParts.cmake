@@ -1,7 +1,7 @@
 # The few parts of CUDA that plugins/nccl is compiled against: headers and libraries of the runtime, of NCCL and of
 # NVRTC; no nvcc. HEDDLE_CUDA (a variable or the environment) names a toolkit; else /usr/local/cuda, else the nvidia
-# packages that stand beside torch. Sets CUDAPARTS_FOUND, makes the target heddle_cuda_parts, and says in one line where
-# they are or what is missing.
+# packages beside torch. Sets CUDAPARTS_FOUND, makes the target heddle_cuda_parts, and prints one line: the directories, or
+# what is missing.
 set(HEDDLE_CUDA "$ENV{HEDDLE_CUDA}" CACHE PATH "Directory of a CUDA toolkit with NCCL (holds include/ and lib/ or lib64/)")
 set(cudaparts_places /usr/local/cuda ${HEDDLE_TORCH}/../nvidia/cu13 ${HEDDLE_TORCH}/../nvidia/nccl)
 if(HEDDLE_CUDA)

@@ -1,43 +1,17 @@
-// Writes with POSIX calls, so that each failure has its reason.
+// The store's files: those of heddle/base/text_file.h, with the key that names another store.
 #include "files.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <fstream>
 #include <system_error>
 
-#include "heddle/base/error.h"
+#include "heddle/base/text_file.h"
 
 namespace heddle::mlflow {
 namespace {
 
 namespace fs = std::filesystem;
 
-Error cannot_write(const fs::path& file, int number) {
-  return Error(ErrorCode::io, file.string(), file.string() + " cannot be written: " + std::strerror(number),
-               number == ENOSPC ? "make room on the disk, or choose another place with mlflow.tracking_uri"
-                                : "choose another place with mlflow.tracking_uri");
-}
-
-void put(const fs::path& file, int flags, const std::string& text) {
-  const int descriptor = open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0644);
-  if (descriptor < 0) throw cannot_write(file, errno);
-  int failed = 0;
-  for (size_t written = 0; written < text.size() && failed == 0;) {
-    const ssize_t count = ::write(descriptor, text.data() + written, text.size() - written);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0)
-      failed = count < 0 ? errno : ENOSPC;
-    else
-      written += static_cast<size_t>(count);
-  }
-  close(descriptor);
-  if (failed != 0) throw cannot_write(file, failed);
-}
+const std::string kKey = "mlflow.tracking_uri";
 
 bool is_before(const std::string& line, int64_t step) {
   int64_t there = 0;
@@ -50,46 +24,29 @@ bool is_before(const std::string& line, int64_t step) {
 }  // namespace
 
 void make_directory(const fs::path& directory) {
-  std::error_code failed;
-  fs::create_directories(directory, failed);
-  if (failed) throw cannot_write(directory, failed.value());
+  text_file::make_directory(directory, kKey);
 }
 
 void write_file(const fs::path& file, const std::string& text) {
   make_directory(file.parent_path());
-  put(file, O_TRUNC, text);
+  text_file::write(file, text, kKey);
 }
 
 void replace_file(const fs::path& file, const std::string& text) {
-  make_directory(file.parent_path());
   const fs::path fresh = file.parent_path() / ("." + file.filename().string() + ".new");
-  put(fresh, O_TRUNC, text);
+  write_file(fresh, text);
   std::error_code failed;
   fs::rename(fresh, file, failed);
-  if (failed) throw cannot_write(file, failed.value());
+  if (failed) throw text_file::cannot_write(file, failed.value(), kKey);
 }
 
 void append_line(const fs::path& file, const std::string& line) {
-  put(file, O_APPEND, line + "\n");
+  text_file::append_line(file, line, kKey);
 }
 
 void keep_before(const fs::path& file, int64_t step) {
-  std::error_code failed;
-  std::ifstream in(file, std::ios::binary);
-  uintmax_t kept = 0;
-  for (std::string line; std::getline(in, line) && !in.eof() && is_before(line, step);)
-    kept += line.size() + 1;
-  in.close();
-  if (kept == fs::file_size(file, failed)) return;
-  fs::resize_file(file, kept, failed);
-  if (failed) throw cannot_write(file, failed.value());
-}
-
-std::string first_line(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::string out;
-  std::getline(in, out);
-  return out;
+  text_file::keep_lines(
+      file, [step](const std::string& line) { return is_before(line, step); }, kKey);
 }
 
 }  // namespace heddle::mlflow

@@ -16,7 +16,5 @@ void replace_file(const std::filesystem::path& file, const std::string& text);
 void append_line(const std::filesystem::path& file, const std::string& line);
 // Takes away the lines "time value step" of this step and later ones, and one that was cut.
 void keep_before(const std::filesystem::path& file, int64_t step);
-// The first line; empty where there is none.
-std::string first_line(const std::filesystem::path& file);
 
 }  // namespace heddle::mlflow

@@ -5,6 +5,7 @@
 #include "file_store.h"
 #include "files.h"
 #include "heddle/base/log.h"
+#include "heddle/base/text_file.h"
 #include "heddle/plugin/metrics.h"
 #include "heddle/sdk.h"
 
@@ -45,7 +46,7 @@ class MLflow : public IMetrics {
     steps_ = run.done_steps;
     total_steps_ = run.total_steps;
     const std::filesystem::path store = store_of(config_, run.directory), note = run.directory / kRunId;
-    if (run.done_steps > 0 && config_.resume) run_ = StoredRun::find(store, first_line(note));
+    if (run.done_steps > 0 && config_.resume) run_ = StoredRun::find(store, text_file::first_line(note));
     if (run_) {
       run_->keep_before(run.done_steps);
       run_->set_status(RunStatus::running);
@@ -118,7 +119,9 @@ class MLflow : public IMetrics {
 };
 
 std::vector<MetricsOutput> outputs_of(const Node& section, const std::filesystem::path& checkpoint_dir) {
-  const auto is_own = [](const std::filesystem::path& file) { return is_run_id(first_line(file)); };
+  const auto is_own = [](const std::filesystem::path& file) {
+    return is_run_id(text_file::first_line(file));
+  };
   return {{store_of(schema().read(section), checkpoint_dir), "tracking_uri", "file store of MLflow", true},
           {checkpoint_dir / kRunId, "", "id of an MLflow run", false, is_own}};
 }

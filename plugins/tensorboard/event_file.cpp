@@ -12,7 +12,7 @@
 #include <cstring>
 #include <ctime>
 
-#include "heddle/base/error.h"
+#include "heddle/base/text_file.h"
 
 namespace heddle::tensorboard {
 namespace {
@@ -63,10 +63,7 @@ std::string event(double time, int64_t step) {
   return out;
 }
 
-Error cannot_write(const std::filesystem::path& file, int number) {
-  return Error(ErrorCode::io, file.string(), file.string() + " cannot be written: " + std::strerror(number),
-               "choose another place with tensorboard.dir");
-}
+const std::string kKey = "tensorboard.dir";
 
 // TensorBoard reads the files of a directory in the order of their names.
 int64_t seconds_after(const std::filesystem::path& directory) {
@@ -89,9 +86,7 @@ uint32_t masked_checksum(const std::string& text) {
 }
 
 EventFile::EventFile(const std::filesystem::path& directory) {
-  std::error_code failed;
-  std::filesystem::create_directories(directory, failed);
-  if (failed) throw cannot_write(directory, failed.value());
+  text_file::make_directory(directory, kKey);
   std::array<char, 256> host{};
   if (gethostname(host.data(), host.size() - 1) != 0) host = {"localhost"};
   for (int64_t seconds = seconds_after(directory); descriptor_ < 0; ++seconds) {
@@ -99,7 +94,7 @@ EventFile::EventFile(const std::filesystem::path& directory) {
     std::snprintf(time, sizeof(time), "%010lld", static_cast<long long>(seconds));
     path_ = directory / (std::string(kPrefix) + time + "." + host.data() + "." + std::to_string(getpid()));
     descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
-    if (descriptor_ < 0 && errno != EEXIST) throw cannot_write(path_, errno);
+    if (descriptor_ < 0 && errno != EEXIST) throw text_file::cannot_write(path_, errno, kKey);
   }
   append(event(static_cast<double>(std::time(nullptr)), 0) + bytes(3, "brain.Event:2"));  // file_version
 }
@@ -125,12 +120,7 @@ void EventFile::add(double time, int64_t step, const Scalars& scalars) {
 void EventFile::append(const std::string& event) {
   const std::string length = fixed(static_cast<uint64_t>(event.size()));
   const std::string frame = length + fixed(masked_checksum(length)) + event + fixed(masked_checksum(event));
-  for (size_t written = 0; written < frame.size();) {
-    const ssize_t count = write(descriptor_, frame.data() + written, frame.size() - written);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) throw cannot_write(path_, count < 0 ? errno : ENOSPC);
-    written += static_cast<size_t>(count);
-  }
+  text_file::write_all(descriptor_, frame, path_, kKey);
 }
 
 }  // namespace heddle::tensorboard

@@ -7,6 +7,7 @@
 
 #include "config.h"
 #include "heddle/base/log.h"
+#include "heddle/base/text_file.h"
 #include "heddle/plugin/metrics.h"
 #include "heddle/sdk.h"
 #include "run_directory.h"
@@ -72,7 +73,7 @@ class Wandb : public IMetrics {
     const std::filesystem::path runs = runs_of(config_, run.directory);
     std::string id = config_.id.value_or("");
     const bool resumes = run.done_steps > 0 && config_.continues();
-    if (id.empty() && resumes) id = first_line(run.directory / kRunId);
+    if (id.empty() && resumes) id = text_file::first_line(run.directory / kRunId);
     const std::filesystem::path there = resumes && is_id(id) ? find_run(runs, id) : "";
     if (there.empty() && resumes && config_.resume == "must")
       throw Error(ErrorCode::config, "wandb.resume",
@@ -125,7 +126,7 @@ class Wandb : public IMetrics {
 std::vector<MetricsOutput> outputs_of(const Node& section, const std::filesystem::path& checkpoint_dir) {
   const Config config = schema().read(section);
   if (!config.writes()) return {};
-  const auto is_own = [](const std::filesystem::path& file) { return is_id(first_line(file)); };
+  const auto is_own = [](const std::filesystem::path& file) { return is_id(text_file::first_line(file)); };
   return {
       {runs_of(config, checkpoint_dir), config.save_dir ? "save_dir" : "dir", "directory of W&B runs", true},
       {checkpoint_dir / kRunId, "", "id of a W&B run", false, is_own}};

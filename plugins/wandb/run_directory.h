@@ -30,7 +30,4 @@ class RunDirectory {
   std::filesystem::path path_;
 };
 
-// The first line of a file; empty where there is none.
-std::string first_line(const std::filesystem::path& file);
-
 }  // namespace heddle::wandb

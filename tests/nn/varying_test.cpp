@@ -161,7 +161,7 @@ TEST(Composite, EqualsTheBlockedKernelUnderEveryMask) {
                                             seen.sub(first).clamp(0, count).to(at::kInt).contiguous()};
               const model::BlockedGradients into{all.q, all.k.narrow(0, first, count),
                                                  all.v.narrow(0, first, count)};
-              const model::DeviceRanges ranges = model::device_ranges(in.seen, count, in.q);
+              const model::DeviceRanges ranges = model::device_ranges(in.seen, count, in.q, shape);
               const bool add = cuts.size() > 2;
               if (forward && by_products)
                 model::attend_composite(in, ranges, shape, all.out, all.sums, i > 0);

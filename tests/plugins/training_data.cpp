@@ -2,6 +2,7 @@
 #include "plugins/training_data.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 
 namespace heddle::tests {
 namespace {
@@ -42,6 +43,19 @@ std::vector<Batch> deal(const Training& run, int step, const DeviceMesh& mesh) {
     mine.push_back(std::move(batch));
   }
   return mine;
+}
+
+void pack(Batch& batch, int) {
+  const int64_t rows = batch.tokens.size(0), length = batch.tokens.size(1);
+  std::vector<int> offsets;
+  for (int64_t row = 0; row < rows; ++row) {
+    const int begin = static_cast<int>(row * length);
+    offsets.push_back(begin);
+    if (row % 3 != 2) offsets.push_back(begin + 2 + static_cast<int>(row % 2));
+    if (row % 3 == 0) offsets.push_back(begin + static_cast<int>(length) - 1);
+  }
+  offsets.push_back(static_cast<int>(rows * length));
+  batch.documents = at::tensor(offsets, at::kInt);
 }
 
 }  // namespace heddle::tests

@@ -10,4 +10,7 @@ namespace heddle::tests {
 // This rank's batches of a step. Some sequences have few labels, one has none.
 std::vector<Batch> deal(const Training& run, int step, const DeviceMesh& mesh);
 
+// Each row is packed otherwise; some rows are one document. For Training::change_batch.
+void pack(Batch& batch, int slice);
+
 }  // namespace heddle::tests

@@ -1,11 +1,11 @@
 // Small trainings, on the CPU or on simulated GPUs.
 #pragma once
 
-#include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "plugins/tensor_training.h"
+#include "plugins/training_data.h"
 #include "simulated_cuda/communicator.h"
 #include "simulated_cuda/current.h"
 
@@ -49,20 +49,6 @@ inline Training under(const std::string& strategy, const std::string& section, s
   run.section = section;
   run.axes = std::move(axes);
   return run;
-}
-
-// Rows are packed otherwise each; some are one document.
-inline void pack(Batch& batch, int) {
-  const int64_t rows = batch.tokens.size(0), length = batch.tokens.size(1);
-  std::vector<int> offsets;
-  for (int64_t row = 0; row < rows; ++row) {
-    const int begin = static_cast<int>(row * length);
-    offsets.push_back(begin);
-    if (row % 3 != 2) offsets.push_back(begin + 2 + static_cast<int>(row % 2));
-    if (row % 3 == 0) offsets.push_back(begin + static_cast<int>(length) - 1);
-  }
-  offsets.push_back(static_cast<int>(rows * length));
-  batch.documents = at::tensor(offsets, at::kInt);
 }
 
 // The same numbers as the CPU's, without a race, in every order of the work.

@@ -95,15 +95,15 @@ void attend_on_device_backward(const BlockedInputs& in, const DeviceRanges& rang
 void attend_ranges(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& out,
                    const at::Tensor& log_sums, bool onto) {
   if (in.q.is_cpu()) return attend_blocked_cpu(in, shape, out, log_sums, onto);
-  attend_on_device(in, device_ranges(in.seen, in.k.size(0), in.q), shape, out, log_sums, onto);
+  attend_on_device(in, device_ranges(in.seen, in.k.size(0), in.q, shape), shape, out, log_sums, onto);
 }
 
 void attend_ranges_backward(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& d_out,
                             const at::Tensor& out, const at::Tensor& log_sums, const BlockedGradients& into,
                             bool add) {
   if (in.q.is_cpu()) return attend_blocked_backward_cpu(in, shape, d_out, out, log_sums, into, add);
-  attend_on_device_backward(in, device_ranges(in.seen, in.k.size(0), in.q), shape, d_out, out, log_sums, into,
-                            add);
+  attend_on_device_backward(in, device_ranges(in.seen, in.k.size(0), in.q, shape), shape, d_out, out,
+                            log_sums, into, add);
 }
 
 }  // namespace heddle::model

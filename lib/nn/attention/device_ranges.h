@@ -15,15 +15,16 @@ namespace heddle::model {
 
 struct DeviceRanges {
   at::Tensor host, device;        // int32 [queries, 2], as BlockedInputs::seen
-  std::vector<DeviceCall> calls;  // of a kernel with cumulative lengths
+  std::vector<DeviceCall> calls;  // of flash attention; empty where it does not take the tensors
 };
 
-// seen: on the CPU; keys: the number of rows of keys. Copies to the device of `like`.
-HEDDLE_API DeviceRanges device_ranges(const at::Tensor& seen, int64_t keys, const at::Tensor& like);
+// seen: on the CPU; keys: the number of rows of keys. Copies to the device of the queries.
+HEDDLE_API DeviceRanges device_ranges(const at::Tensor& seen, int64_t keys, const at::Tensor& queries,
+                                      const BlockedShape& shape);
 
 // Those of visible_keys(). The offsets of documents are read by the host once a batch and set of options,
 // whatever the number of layers; threads share what is kept.
 std::shared_ptr<const DeviceRanges> kept_ranges(const Heads& heads, const at::Tensor& documents,
-                                                const at::Tensor& like);
+                                                const at::Tensor& queries);
 
 }  // namespace heddle::model

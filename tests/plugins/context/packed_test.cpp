@@ -6,23 +6,10 @@
 
 #include "plugins/context/over_cp.h"
 #include "plugins/pipelines.h"
+#include "plugins/training_data.h"
 
 namespace heddle::tests {
 namespace {
-
-// Each row is packed otherwise; some rows are one document.
-void pack(Batch& batch, int) {
-  const int64_t rows = batch.tokens.size(0), length = batch.tokens.size(1);
-  std::vector<int> offsets;
-  for (int64_t row = 0; row < rows; ++row) {
-    const int begin = static_cast<int>(row * length);
-    offsets.push_back(begin);
-    if (row % 3 != 2) offsets.push_back(begin + 2 + static_cast<int>(row % 2));
-    if (row % 3 == 0) offsets.push_back(begin + static_cast<int>(length) - 1);
-  }
-  offsets.push_back(static_cast<int>(rows * length));
-  batch.documents = at::tensor(offsets, at::kInt);
-}
 
 Training packed(const std::string& model = "llama") {
   Training run = four_heads(model);
