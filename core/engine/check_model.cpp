@@ -9,45 +9,26 @@
 #include "core/schedule/microbatches.h"
 #include "heddle/base/error.h"
 #include "heddle/engine/engine.h"
-#include "heddle/model/module.h"
-#include "heddle/nn/router.h"
+#include "heddle/model/module_unit.h"
 #include "lib/train/program.h"
 
 namespace heddle::engine {
 namespace {
 
-// Its sums go over all layers of a rank.
-void refuse_loss_over_layers(const Units& units, int stages) {
-  for (const auto& unit : units) {
-    if (unit->module() == nullptr) continue;
-    unit->module()->visit("", [&](const std::string& name, Module& module) {
-      const auto* router = dynamic_cast<const Router*>(&module);
-      if (router == nullptr || router->config().balance.form != model::BalanceLoss::Form::model) return;
-      throw Error(ErrorCode::not_built, "model",
-                  "the auxiliary loss over all layers ('" + std::string(unit->name()) + "', '" + name +
-                      "') needs all layers on one rank, and pp_size is " + std::to_string(stages),
-                  "use router_aux_loss_type: layer, or pp_size: 1");
-    });
-  }
-}
-
 // What modules refuse of the run's axes, with the line of the axis in the configuration.
 void refuse_axes(const Setup& setup, const Units& units) {
   const Node* section = setup.configuration.find("distributed");
-  for (const auto& unit : units) {
-    if (unit->module() == nullptr) continue;
-    unit->module()->visit(std::string(unit->name()), [&](const std::string& path, Module& module) {
-      for (const Refusal& refusal : module.traits().refuses) {
-        const AxisInfo* axis = setup.axis_table.find(refusal.axis);
-        if (axis == nullptr || setup.sizes.of(refusal.axis) == 1) continue;
-        const Node* given = section == nullptr ? nullptr : section->find(axis->key);
-        throw Error(ErrorCode::config, given == nullptr ? "distributed." + axis->key : given->where(),
-                    refusal.text,
-                    "'" + path + "' (" + std::string(module.kind()) + ") of the model refuses it: set " +
-                        (axis->key.empty() ? axis->name : axis->key) + ": 1");
-      }
-    });
-  }
+  model::visit(units, [&](const std::string& path, Module& module) {
+    for (const Refusal& refusal : module.traits().refuses) {
+      const AxisInfo* axis = setup.axis_table.find(refusal.axis);
+      if (axis == nullptr || setup.sizes.of(refusal.axis) == 1) continue;
+      const Node* given = section == nullptr ? nullptr : section->find(axis->key);
+      throw Error(ErrorCode::config, given == nullptr ? "distributed." + axis->key : given->where(),
+                  refusal.text,
+                  "'" + path + "' (" + std::string(module.kind()) + ") of the model refuses it: set " +
+                      (axis->key.empty() ? axis->name : axis->key) + ": 1");
+    }
+  });
 }
 
 [[noreturn]] void refuse_post_validation(const Plan& plan, const std::string& why) {
@@ -84,7 +65,6 @@ void check_model(const Plan& plan, const Setup& setup, Units& units, int64_t bat
     parallelizer->check_device(on_cpu);  // may depend on the sizes
   }
   const int stages = setup.sizes.of(kPipelineAxis);
-  if (stages > 1) refuse_loss_over_layers(units, stages);
   parallel::attached_to(units, plan);
   parallel::check_recompute(units, plan.activation_checkpointing);
   parallel::StageMap map = parallel::map_stages(units, plan, stages);

@@ -39,19 +39,20 @@ std::string file_of_strategy(const std::string& name, const PluginRegistry& plug
   return "";
 }
 
-// A field of a block that the strategy has too takes its place where the strategy's is null, and where the
-// block's is null by default and was given: AutoModel's moe.reshard_after_forward and moe.mp_policy.
+// With the fields of blocks that set the strategy's (OfferedSection::strategy_fields): AutoModel's
+// moe.reshard_after_forward and moe.mp_policy.
 Node with_fields_of_blocks(const Setup& setup, PluginRegistry& plugins) {
   Node fields = setup.strategy_config;
   for (const auto& [name, values] : setup.sections) {
     const OfferedSection* offered = plugins.section(name);
     if (!values.is_map() || offered == nullptr || is_idle(*offered, setup)) continue;
     const Node defaults = offered->resolve(Node::map({})).values;
-    for (const auto& [key, value] : values.entries()) {
+    for (const std::string& key : offered->strategy_fields) {
+      const Node* value = values.find(key);
       const Node* own = setup.strategy_config.find(key);
       const Node* usual = defaults.find(key);
-      if (own == nullptr || value.is_null()) continue;
-      if (own->is_null() || (usual != nullptr && usual->is_null())) fields = fields.with(key, value);
+      if (own == nullptr || value == nullptr || value->is_null()) continue;
+      if (own->is_null() || (usual != nullptr && usual->is_null())) fields = fields.with(key, *value);
     }
   }
   return fields;

@@ -29,4 +29,12 @@ void ModuleUnit::tie(const std::string& name, const std::string& same_as) {
   ties_.emplace_back(name, same_as);
 }
 
+void model::visit(const Units& units, const std::function<void(const std::string& path, Module&)>& visitor) {
+  for (const auto& unit : units)
+    if (auto* known = dynamic_cast<ModuleUnit*>(unit.get()))
+      known->visit(visitor);
+    else if (unit->module() != nullptr)
+      unit->module()->visit(std::string(unit->name()), visitor);
+}
+
 }  // namespace heddle

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "heddle/base/error.h"
-#include "heddle/model/module.h"
+#include "heddle/model/module_unit.h"
 #include "heddle/nn/attention_core.h"
 
 namespace heddle::context {
@@ -41,7 +41,7 @@ void check_units(Units& units, const Method& method, int cp, int tp) {
                       "' is foreign: context parallelism cannot see its attention",
                   "set cp_size: 1, or build the unit of heddle's modules");
     unit->module()->visit(std::string(unit->name()), [&](const std::string& path, Module& module) {
-      const auto* core = dynamic_cast<const AttentionCore*>(&module);
+      const auto* core = model::as<AttentionCore>(module);
       if (core == nullptr)
         return refuse_mixed_tokens(module, path, "cp", "distributed.cp_size", "set cp_size: 1");
       for (const int64_t heads : {core->counts().queries, core->counts().keys})

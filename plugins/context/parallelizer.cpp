@@ -7,7 +7,7 @@
 #include "heads.h"
 #include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
-#include "heddle/model/module.h"
+#include "heddle/model/module_unit.h"
 #include "heddle/nn/router.h"
 
 namespace heddle::context {
@@ -108,27 +108,24 @@ std::shared_ptr<const Rows> ContextParallel::rows(const Batch& batch) {
 std::vector<Placed> ContextParallel::apply(Units& units, const DeviceMesh& mesh) {
   if (mesh.size(kAxis) == 1) return {};
   cp_ = mesh.size(kAxis);
-  check_units(units, config_.context, cp_, mesh.size("tp"));
+  check_units(units, config_.context, cp_, mesh.size(kSplitAxis));
   meet(mesh);
   const auto own = link();
   Communicator& ranks = mesh.group(kAxis);
   const auto counted = Router::Total::around("context", 0, [&ranks](at::Tensor counts, const auto& next) {
     return sum_of_ranks(next(std::move(counts)), ranks);
   });
-  for (const auto& unit : units)
-    unit->module()->visit("", [&](const std::string&, Module& module) {
-      if (auto* router = dynamic_cast<Router*>(&module)) {
-        if (router->config().jitter != 0)
-          throw Error(ErrorCode::not_built, "distributed.cp_size",
-                      "a router's jitter is not built under context parallelism: it follows from whole rows",
-                      "set router_jitter_noise: 0, or cp_size: 1");
-        router->total.add(counted);
-      }
-      auto* core = dynamic_cast<AttentionCore*>(&module);
-      if (core == nullptr) return;
-      core->instead.add(own);
-      place_.pads_apart = place_.pads_apart || !core->options().causal;
-    });
+  model::each<Router>(units, [&](const std::string&, Router& router) {
+    if (router.config().jitter != 0)
+      throw Error(ErrorCode::not_built, "distributed.cp_size",
+                  "a router's jitter is not built under context parallelism: it follows from whole rows",
+                  "set router_jitter_noise: 0, or cp_size: 1");
+    router.total.add(counted);
+  });
+  model::each<AttentionCore>(units, [&](const std::string&, AttentionCore& core) {
+    core.instead.add(own);
+    place_.pads_apart = place_.pads_apart || !core.options().causal;
+  });
   return {};
 }
 

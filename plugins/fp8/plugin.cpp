@@ -50,16 +50,11 @@ class Fp8 : public ITransform {
         "fp8", [how = How{config_.emulate}](std::span<Linear* const> layers, const at::Tensor& x,
                                             const Batch&) { return linears(layers, x, how); });
     int64_t layers = 0;
-    for (const auto& unit : units) {
-      auto* known = dynamic_cast<ModuleUnit*>(unit.get());
-      if (known == nullptr) continue;  // a foreign model has no layers of heddle's
-      known->visit([&](const std::string& path, Module& module) {
-        auto* layer = dynamic_cast<Linear*>(&module);
-        if (layer == nullptr || module.traits().role != Role::projection || !takes(*layer, path)) return;
-        layer->instead.add(link);
-        ++layers;
-      });
-    }
+    model::each<Linear>(units, [&](const std::string& path, Linear& layer) {
+      if (layer.traits().role != Role::projection || !takes(layer, path)) return;
+      layer.instead.add(link);
+      ++layers;
+    });
     if (layers == 0)
       throw Error(ErrorCode::config, run.where,
                   "no linear layer is left for products in fp8: their sizes must be multiples of 16, and "

@@ -33,11 +33,10 @@ void Search::look_at(Units& units) {
 }
 
 void Search::look_at(const std::string& path, Module& module) {
-  if (const auto* router = dynamic_cast<const Router*>(&module))
-    choices_[parent_of(path)] = router->config().rule.top_k;
+  if (const auto* router = model::as<Router>(module)) choices_[parent_of(path)] = router->config().rule.top_k;
   const Role role = module.traits().role;
-  auto* layer = role == Role::projection ? dynamic_cast<Linear*>(&module) : nullptr;
-  auto* of_experts = role == Role::experts ? dynamic_cast<Experts*>(&module) : nullptr;
+  auto* layer = role == Role::projection ? model::as<Linear>(module) : nullptr;
+  auto* of_experts = role == Role::experts ? model::as<Experts>(module) : nullptr;
   if (layer != nullptr) linears_.push_back(path);
   for (const Pattern& pattern : matcher_.targets())
     if (pattern.matches(path))

@@ -6,9 +6,8 @@
 
 #include "heddle/base/error.h"
 #include "heddle/model/autocast.h"
-#include "heddle/model/module.h"
+#include "heddle/model/module_unit.h"
 #include "heddle/nn/linear.h"
-#include "heddle/nn/token_loss.h"
 
 namespace heddle::moe {
 namespace {
@@ -20,19 +19,17 @@ struct Head {
 
 Head find_head(const Units& units) {
   Head head;
-  for (const auto& unit : units) {
-    if (unit->module() == nullptr) continue;
-    unit->module()->visit("", [&](const std::string&, Module& module) {
-      Head here;
-      bool loss = false;
-      for (const auto& [name, child] : module.children()) {
-        if (auto* linear = dynamic_cast<Linear*>(child)) here.linear = linear;
-        if (child->kind() == "rms_norm") here.before = child;
-        loss = loss || dynamic_cast<TokenLoss*>(child) != nullptr;
-      }
-      if (loss && here.linear != nullptr) head = here;
-    });
-  }
+  model::visit(units, [&](const std::string&, Module& module) {
+    Head here;
+    bool loss = false;
+    for (const auto& [name, child] : module.children()) {
+      const Role role = child->traits().role;
+      if (role == Role::projection) here.linear = model::as<Linear>(*child);
+      if (role == Role::norm) here.before = child;
+      loss = loss || role == Role::loss;
+    }
+    if (loss && here.linear != nullptr) head = here;
+  });
   return head;
 }
 

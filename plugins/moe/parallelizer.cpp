@@ -12,7 +12,7 @@
 #include "head.h"
 #include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
-#include "heddle/model/module.h"
+#include "heddle/model/module_unit.h"
 #include "heddle/nn/router.h"
 #include "parts.h"
 
@@ -21,17 +21,6 @@ namespace {
 
 constexpr const char* kAxis = "ep";
 constexpr const char* kParts = "etp";  // its ranks hold parts of the width of the same experts
-constexpr const char* kCopies = "tp";  // its ranks hold the same tokens
-
-template <class Kind, class Visitor>
-void each(const Units& units, const Visitor& visitor) {
-  for (const auto& unit : units) {
-    if (unit->module() == nullptr) continue;
-    unit->module()->visit("", [&](const std::string& path, Module& module) {
-      if (auto* found = dynamic_cast<Kind*>(&module)) visitor(std::string(unit->name()) + "." + path, *found);
-    });
-  }
-}
 
 // An expert's width, as Megatron-Core's expert_tensor_parallel_size.
 AxisInfo parts_axis() {
@@ -102,7 +91,7 @@ void ExpertParallel::check(Units& units, const Sizes& sizes) {
   const bool alone = sizes.ep == 1 && parts == 1;
   if (alone && !config_.moe.capacity_factor) return;
   bool any = false;
-  each<Experts>(units, [&](const std::string& path, Experts& experts) {
+  model::each<Experts>(units, [&](const std::string& path, Experts& experts) {
     any = true;
     const int64_t count = experts.shape().experts;
     if (count % sizes.ep != 0)
@@ -158,7 +147,8 @@ ExpertParallel::Limited ExpertParallel::limited(const model::Routing& chosen, co
 }
 
 Experts::Instead::LinkPointer ExpertParallel::link(const DeviceMesh& mesh) {
-  Communicator* const copies = size_of(mesh, kCopies) > 1 ? &mesh.group(kCopies) : nullptr;
+  Communicator* const copies =
+      mesh.has(kSplitAxis) && mesh.size(kSplitAxis) > 1 ? &mesh.group(kSplitAxis) : nullptr;
   const int ranks = size_of(mesh, kAxis);
   const auto around = [this, copies, ranks](const at::Tensor& x, const model::Routing& chosen,
                                             Experts& experts, const Batch& batch, model::Meanwhile& meanwhile,
@@ -215,7 +205,7 @@ void ExpertParallel::tell_capacity(const DeviceMesh& mesh) const {
 std::vector<Placed> ExpertParallel::limit_alone(Units& units, const DeviceMesh& mesh) {
   if (!config_.moe.capacity_factor) return {};
   const auto own = link(mesh);
-  each<Experts>(units, [&](const std::string&, Experts& experts) { experts.instead.add(own); });
+  model::each<Experts>(units, [&](const std::string&, Experts& experts) { experts.instead.add(own); });
   return {};
 }
 
@@ -232,7 +222,7 @@ std::vector<Placed> ExpertParallel::apply(Units& units, const DeviceMesh& mesh) 
   make_dispatchers(mesh);
   const auto own = link(mesh), of_parts = joined_ ? link_of_parts() : nullptr;
   std::map<const at::Tensor*, Experts*> stacked;
-  each<Experts>(units, [&](const std::string&, Experts& experts) {
+  model::each<Experts>(units, [&](const std::string&, Experts& experts) {
     experts.instead.add(own);
     if (of_parts) experts.instead.add(of_parts);
     experts.split_among(parts);

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "heddle/model/module_unit.h"
 #include "heddle/nn/dropout.h"
 #include "heddle/nn/embedding.h"
 #include "heddle/plugin/transform.h"
@@ -64,11 +65,9 @@ class Noise : public Module {
 
 Embedding* embedding_of(const Units& units) {
   Embedding* first = nullptr;
-  for (const auto& unit : units)
-    if (unit->module() != nullptr)
-      unit->module()->visit("", [&](const std::string&, Module& module) {
-        if (first == nullptr) first = dynamic_cast<Embedding*>(&module);
-      });
+  model::each<Embedding>(units, [&](const std::string&, Embedding& embedding) {
+    if (first == nullptr) first = &embedding;
+  });
   return first;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "heddle/base/text.h"
+#include "heddle/model/module_unit.h"
 #include "heddle/nn/attention_core.h"
 #include "heddle/nn/linear.h"
 
@@ -115,7 +116,7 @@ class Maker {
     if (is(head, Style::rowwise))
       refuse(head, "'" + head.path + "' gets whole hidden states, and 'rowwise' takes split ones",
              "use colwise, or rowwise_rep");
-    if (head.style && dynamic_cast<Linear&>(*head.module).bias.defined())
+    if (head.style && model::as<Linear>(*head.module)->bias.defined())
       refuse(head, "'" + head.path + "' has a bias, which a loss over a split vocabulary does not know",
              "leave it out of the plan");
     layout_.heads.push_back({linears[0], losses[0]});
@@ -186,8 +187,8 @@ class Maker {
     int64_t head_dim = 0, most = 0, fewest = 0;
     for (const size_t at : attention.children) {
       const Site& site = layout_.sites[at];
-      if (const auto* core = dynamic_cast<AttentionCore*>(site.module)) head_dim = core->head_dim();
-      const auto* linear = dynamic_cast<Linear*>(site.module);
+      if (const auto* core = model::as<AttentionCore>(*site.module)) head_dim = core->head_dim();
+      const auto* linear = model::as<Linear>(*site.module);
       if (linear == nullptr || !is(site, Style::colwise)) continue;
       const int64_t rows = linear->weight.size(0);
       most = std::max(most, rows);

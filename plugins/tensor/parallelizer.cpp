@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "heddle/model/module_unit.h"
 #include "heddle/model/region.h"
 #include "heddle/nn/router.h"
 #include "layers.h"
@@ -44,14 +45,14 @@ class Applier {
   }
 
  private:
-  Linear& linear(size_t at) const { return dynamic_cast<Linear&>(*layout_.sites[at].module); }
+  Linear& linear(size_t at) const { return *model::as<Linear>(*layout_.sites[at].module); }
 
   void sum_gradients(Module& module) {
     for (ParameterSlot& slot : module.slots()) splitter_.sum_gradient(*slot.tensor);
   }
 
   void embedding(const Site& site) {
-    auto& module = dynamic_cast<Embedding&>(*site.module);
+    auto& module = *model::as<Embedding>(*site.module);
     if (!site.style || site.style == Style::replicated) {
       if (border_.sequence) module.output.add(own_rows_of_whole(border_));
       return;
@@ -121,7 +122,7 @@ class Applier {
       const Part part = splitter_.split(layer.weight, 0);
       layer.instead.add(inward_);
       layer.output.add(whole_columns(border_, whole));
-      auto& loss = dynamic_cast<TokenLoss&>(*layout_.sites[head.loss].module);
+      auto& loss = *model::as<TokenLoss>(*layout_.sites[head.loss].module);
       loss.instead.add(layer.children().empty()
                            ? split_loss(border_, part, whole, loss.soft_cap())
                            : split_loss_of_logits(border_, part, whole, loss.soft_cap()));
@@ -171,12 +172,7 @@ void link_routers(const Units& units, Communicator& ranks) {
       return chosen;
     });
   });
-  for (const auto& unit : units) {
-    if (unit->module() == nullptr) continue;
-    unit->module()->visit("", [&](const std::string&, Module& module) {
-      if (auto* router = dynamic_cast<Router*>(&module)) router->agree.add(first);
-    });
-  }
+  model::each<Router>(units, [&](const std::string&, Router& router) { router.agree.add(first); });
 }
 
 }  // namespace

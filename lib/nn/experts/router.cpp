@@ -89,6 +89,16 @@ Router::Router(RouterConfig config, const Init& init, const at::TensorOptions& o
   if (config_.z_loss != 0) add_side_output(z_);
 }
 
+// A loss over all layers sums over all layers of a rank.
+ModuleTraits Router::traits() const {
+  ModuleTraits out{.tokens = TokenUse::each_alone, .role = Role::router};
+  if (config_.balance.form == model::BalanceLoss::Form::model)
+    out.refuses = {{"pp",
+                    "the auxiliary loss over all layers needs all layers on one rank: use "
+                    "router_aux_loss_type: layer, or pp_size: 1"}};
+  return out;
+}
+
 at::Tensor Router::logits(const at::Tensor& x, const Batch& batch) {
   std::optional<model::Autocast::Scope> scope;
   if (config_.in_fp32) scope.emplace(&fp32_);

@@ -86,18 +86,13 @@ class KvCache::Layer {
 };
 
 void refuse_not_causal(const Units& units) {
-  for (const auto& unit : units) {
-    auto* module_unit = dynamic_cast<ModuleUnit*>(unit.get());
-    if (module_unit == nullptr) continue;
-    module_unit->visit([&](const std::string& path, Module& module) {
-      auto* core = dynamic_cast<AttentionCore*>(&module);
-      if (core != nullptr && !core->options().causal)
-        throw Error(ErrorCode::usage, "generate",
-                    "the attention of '" + path +
-                        "' is not causal: a token that is added would change those before it",
-                    "generate with a causal language model");
-    });
-  }
+  model::each<AttentionCore>(units, [&](const std::string& path, AttentionCore& core) {
+    if (!core.options().causal)
+      throw Error(
+          ErrorCode::usage, "generate",
+          "the attention of '" + path + "' is not causal: a token that is added would change those before it",
+          "generate with a causal language model");
+  });
 }
 
 std::string KvCache::why_none(const Units& units) {
@@ -107,8 +102,7 @@ std::string KvCache::why_none(const Units& units) {
     if (module_unit == nullptr) return "'" + std::string(unit->name()) + "' is no unit of modules";
     module_unit->visit([&](const std::string& path, Module& module) {
       const TokenUse use = module.traits().tokens;
-      if (!why.empty() || use == TokenUse::each_alone || dynamic_cast<AttentionCore*>(&module) != nullptr)
-        return;
+      if (!why.empty() || use == TokenUse::each_alone || model::as<AttentionCore>(module) != nullptr) return;
       why = "'" + path + "' (" + std::string(module.kind()) + ")" +
             (use == TokenUse::mixes ? " computes a token from others outside of attention"
                                     : " does not say whether it computes each token alone");
@@ -119,26 +113,22 @@ std::string KvCache::why_none(const Units& units) {
 }
 
 KvCache::KvCache(Units& units) {
-  for (const auto& unit : units) {
-    auto* module_unit = dynamic_cast<ModuleUnit*>(unit.get());
-    if (module_unit == nullptr) continue;
-    module_unit->visit([&](const std::string& path, Module& module) {
-      if (auto* core = dynamic_cast<AttentionCore*>(&module)) {
-        Layer* layer = layers_.emplace_back(std::make_unique<Layer>()).get();
-        core->instead.add(AttentionCore::Instead::in_place(
-            "generate",
-            [layer](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const model::Heads& heads,
-                    const Batch&) { return layer->attend(q, k, v, heads); }));
-      }
-      if (auto* mixer = dynamic_cast<decoder::Mixer*>(&module)) states_.push_back(mixer->keep_state());
-      if (path == "lm_head")
-        if (auto* head = dynamic_cast<Linear*>(&module))
-          head->input.add([this](at::Tensor rows) {
-            seen_ += rows.size(0);
-            return rows.narrow(0, rows.size(0) - 1, 1);
-          });
+  model::each<AttentionCore>(units, [&](const std::string&, AttentionCore& core) {
+    Layer* layer = layers_.emplace_back(std::make_unique<Layer>()).get();
+    core.instead.add(AttentionCore::Instead::in_place(
+        "generate",
+        [layer](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const model::Heads& heads,
+                const Batch&) { return layer->attend(q, k, v, heads); }));
+  });
+  model::each<decoder::Mixer>(
+      units, [&](const std::string&, decoder::Mixer& mixer) { states_.push_back(mixer.keep_state()); });
+  model::each<Linear>(units, [&](const std::string& path, Linear& head) {
+    if (path != "lm_head") return;
+    head.input.add([this](at::Tensor rows) {
+      seen_ += rows.size(0);
+      return rows.narrow(0, rows.size(0) - 1, 1);
     });
-  }
+  });
 }
 
 KvCache::~KvCache() = default;

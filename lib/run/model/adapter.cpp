@@ -17,6 +17,7 @@
 #include "core/base/regular_file.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "heddle/model/module_unit.h"
 #include "heddle/nn/experts.h"
 #include "lib/checkpoint/huggingface/stored_view.h"
 
@@ -64,7 +65,7 @@ std::map<std::string, ExpertProduct> products_of(Units& units) {
       return std::string();
     };
     unit->module()->visit("", [&](const std::string&, Module& module) {
-      const auto* experts = dynamic_cast<const Experts*>(&module);
+      const auto* experts = model::as<Experts>(module);
       if (experts == nullptr) return;
       const Experts::Shape& shape = experts->shape();
       const std::string first = name_of(experts->gate_up), path = first.substr(0, first.rfind('.'));

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "heddle/mesh/call.h"
-#include "heddle/model/module.h"
+#include "heddle/model/module_unit.h"
 #include "heddle/nn/experts.h"
 #include "lib/run/model/amounts.h"
 #include "lib/train/optimizer/updater.h"
@@ -53,7 +53,7 @@ ExpertLayer layer_of(MoeLayer& module, const std::vector<ParameterSlot>& slots_o
 }
 
 void collect(Module& module, const std::vector<ParameterSlot>& slots, std::vector<ExpertLayer>& layers) {
-  if (auto* layer = dynamic_cast<MoeLayer*>(&module)) layers.push_back(layer_of(*layer, slots));
+  if (auto* layer = model::as<MoeLayer>(module)) layers.push_back(layer_of(*layer, slots));
   for (const auto& [name, child] : module.children()) collect(*child, slots, layers);
 }
 

@@ -15,7 +15,7 @@
 #include "../gathered.h"
 #include "built_model.h"
 #include "forward_checks.h"
-#include "heddle/model/module.h"
+#include "heddle/model/module_unit.h"
 #include "heddle/nn/embedding.h"
 
 namespace heddle::kits {
@@ -136,7 +136,7 @@ int64_t padding_row(BuiltModel& model, const at::Tensor& tensor) {
   for (Unit* unit : model.units())
     if (unit->module() != nullptr)
       unit->module()->visit("", [&](const std::string&, Module& module) {
-        const auto* embedding = dynamic_cast<const Embedding*>(&module);
+        const auto* embedding = model::as<Embedding>(module);
         if (embedding != nullptr && embedding->weight.is_same(tensor)) row = embedding->padding();
       });
   return row;

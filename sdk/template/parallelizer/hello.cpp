@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "heddle/model/module_unit.h"
 #include "heddle/nn/linear.h"
 #include "heddle/parallel/parallelizer.h"
 #include "heddle/sdk.h"
@@ -90,15 +91,10 @@ class Hello : public heddle::IParallelizer {
   // Calls `call` with each split layer, and whether its columns are split.
   template <class Call>
   static void visit(heddle::Units& units, Call&& call) {
-    for (const auto& unit : units) {
-      if (unit->module() == nullptr) continue;
-      unit->module()->visit(std::string(unit->name()), [&](const std::string& path, heddle::Module& module) {
-        auto* layer = dynamic_cast<heddle::Linear*>(&module);
-        const bool columns = path.ends_with(".down_proj");
-        if (layer != nullptr && (columns || path.ends_with(".gate_proj") || path.ends_with(".up_proj")))
-          call(path, *layer, columns);
-      });
-    }
+    heddle::model::each<heddle::Linear>(units, [&](const std::string& path, heddle::Linear& layer) {
+      const bool columns = path.ends_with(".down_proj");
+      if (columns || path.ends_with(".gate_proj") || path.ends_with(".up_proj")) call(path, layer, columns);
+    });
   }
 
   // This rank's part along `dim`; parts need not be even.

@@ -41,6 +41,7 @@ struct Sizes {
 inline constexpr std::string_view kPipelineAxis = "pp";  // ranks with other stages
 inline constexpr std::string_view kSampleAxis = "dp";    // ranks with other samples
 inline constexpr std::string_view kTokenAxis = "dp_cp";  // ranks with other tokens
+inline constexpr std::string_view kSplitAxis = "tp";     // ranks with the same tokens and parts of layers
 inline constexpr std::string_view kWorldAxis = "world";  // all ranks
 
 // What a plugin or a module does not support.

@@ -40,4 +40,26 @@ class HEDDLE_API ModuleUnit : public Unit {
   std::vector<std::pair<std::string, std::string>> ties_;
 };
 
+namespace model {
+
+// Visits the modules of all units with their full paths. A foreign model's units have none and are left out.
+HEDDLE_API void visit(const Units& units,
+                      const std::function<void(const std::string& path, Module&)>& visitor);
+
+// The module as a T of the model library (Linear, Router, AttentionCore, ...), whose seams and chains a
+// plugin uses; null where it is none. A plugin asks traits() first where a role says enough.
+template <class T>
+T* as(Module& module) {
+  return dynamic_cast<T*>(&module);
+}
+
+// visitor(path, T&) for the modules of class T.
+template <class T, class Visitor>
+void each(const Units& units, const Visitor& visitor) {
+  visit(units, [&](const std::string& path, Module& module) {
+    if (T* const found = as<T>(module)) visitor(path, *found);
+  });
+}
+
+}  // namespace model
 }  // namespace heddle

@@ -169,7 +169,7 @@ class HEDDLE_API Router : public Module, public AfterUpdate {
   // Throws Error{config}: groups or numbers of choices that the experts do not allow.
   Router(RouterConfig config, const Init& init, const at::TensorOptions& options);
   std::string_view kind() const override { return "router"; }
-  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone, .role = Role::router}; }
+  ModuleTraits traits() const override;
 
   at::Tensor weight, bias, correction;
 

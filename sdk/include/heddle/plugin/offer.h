@@ -73,6 +73,9 @@ struct OfferedSection : OfferedSchema {
   // What acts at size 1 too: from the block's fields to the same with those at their default that do not, or
   // null where none is left. The parallelizer of the axis is then made with these. Empty: nothing acts.
   std::function<Node(const Node& resolved)> at_size_one;
+  // Fields of the block that set the strategy's field of the same name: where that is null, and, if the
+  // block's own default is null, wherever the block gives a value.
+  std::vector<std::string> strategy_fields;
   // Sets fields that depend on the strategy's resolved fields; may add warnings. May be empty.
   std::function<Node(Node section, const Node& strategy_config, std::vector<std::string>& warnings)> derive;
   // For the section of "pp_size": its resolved fields as core's PipelineConfig. Empty for every other

@@ -1,0 +1,72 @@
+"""What a module allows is declared: nothing compares kind(), a module's class is asked for by model::as alone, and core and lib name no plugin."""
+import re
+
+import tree
+
+# Folders whose own modules they are.
+MODEL_LIBRARY = ("lib/decoder", "sdk/include/heddle/decoder")
+AS = "sdk/include/heddle/model/module_unit.h"
+CLASS = re.compile(r"\b(?:class|struct)\s+(?:HEDDLE_API\s+)?(\w+)[^;{:]*:\s*(?:public\s+)?(?:heddle::|decoder::)?(\w+)")
+CAST = re.compile(r"(?:dynamic_cast|static_cast)<\s*(?:const\s+)?(?:\w+::)*(\w+)\s*[*&]")
+KIND = re.compile(r"kind\(\)\s*[!=]=\s*\"|\"\s*[!=]=\s*[\w.>-]*kind\(\)")
+# Words of recipes and of files that are also names of plugins.
+WORDS = {
+    "core/engine/read_model.cpp": "the families that are known and not built",
+    "core/engine/sections.cpp": "the values of dist_env.backend in recipes",
+    "core/mesh/views.h": "the view of everything but experts",
+    "lib/decoder/units.cpp": "the group of the metrics of mixtures",
+    "lib/run/metrics/benchmark/step_flops.cpp": "families of AutoModel's formulas",
+    "lib/run/recipe/section_names.h": "sections of recipes, whether a plugin is there or not",
+    "lib/run/data/tokenizer/tokenizer.cpp": "a request to the tokenizer's process",
+    "lib/run/trace/trace_file.cpp": "a key of the trace",
+    "lib/checkpoint/sharded/placements.cpp": "a key of a checkpoint",
+    "lib/run/spec/settings.cpp": "words of dtypes",
+}
+
+
+def plugin_names(root):
+    folders = root / "plugins"
+    return sorted(path.name for path in folders.iterdir() if path.is_dir()) if folders.is_dir() else []
+
+
+def modules(root):
+    """Names of the classes that are a Module, by the classes that the SDK and lib declare."""
+    parents = {}
+    for path in tree.sources(root, ("sdk", "lib")):
+        for name, parent in CLASS.findall(path.read_text()):
+            parents.setdefault(name, parent)
+
+    def is_module(name):
+        return name == "Module" or (name in parents and parents[name] != name and is_module(parents[name]))
+
+    return {name for name in parents if is_module(name)}
+
+
+def faults_of(relative, lines, classes, names):
+    quoted = re.compile("|".join(f'"{name}"' for name in names)) if names else None
+    # A file's own class of the same name that is no module.
+    others = {name for name, parent in CLASS.findall("\n".join(lines)) if parent != "Module" and parent not in classes}
+    for number, line in enumerate(lines, 1):
+        code = re.sub(r"//.*", "", line)
+        if KIND.search(code):
+            yield f"{relative}:{number}: compares kind(): ask traits(): {line.strip()}"
+        if str(relative) != AS and not str(relative).startswith(MODEL_LIBRARY):
+            for cast in CAST.findall(code):
+                if cast in classes and cast not in others:
+                    yield f"{relative}:{number}: a cast to {cast}: use model::as or model::each"
+        named = quoted is not None and relative.parts[0] in ("core", "lib") and str(relative) not in WORDS
+        if named and quoted.search(code):
+            yield f"{relative}:{number}: names a plugin: {line.strip()}"
+
+
+def faults(root):
+    classes, names = modules(root), plugin_names(root)
+    found = []
+    for path in tree.sources(root, ("core", "lib", "plugins", "sdk", "trainer")):
+        relative = path.relative_to(root)
+        found += faults_of(relative, path.read_text().splitlines(), classes, names)
+    return found
+
+
+if __name__ == "__main__":
+    tree.report(faults(tree.root_from_arguments()), "contracts")
