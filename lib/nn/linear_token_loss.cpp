@@ -31,8 +31,8 @@ struct LinearTokenLossNode final : LayerNode {
     return out;
   }
   static at::Tensor scaled(at::Tensor x, const at::Tensor& by) {
-    const auto kernel = device_ops().scale;
-    const bool done = kernel != nullptr && !x.is_cpu() && !x.is_meta() && kernel(x, by);
+    const auto kernel = device_kernel(&DeviceOps::scale, x);
+    const bool done = kernel != nullptr && kernel(x, by);
     return done ? x : x.mul_(by);
   }
   void release_variables() override {
@@ -46,8 +46,8 @@ void add_product(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, at::
   if (!sum.defined()) return void(sum = matrix_product(a.t(), b));
   if (a.scalar_type() == wide_dtype) return add_matrix_product(sum, a.t(), b);
   sum = sum.to(wide_dtype);
-  const auto kernel = device_ops().add_product;
-  const bool done = kernel != nullptr && !a.is_cpu() && !a.is_meta() && kernel(sum, a.t(), b);
+  const auto kernel = device_kernel(&DeviceOps::add_product, a);
+  const bool done = kernel != nullptr && kernel(sum, a.t(), b);
   if (!done) sum.add_(matrix_product(a.t(), b));
 }
 

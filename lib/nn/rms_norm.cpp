@@ -41,8 +41,8 @@ Normalised room_for(const at::Tensor& x, const at::Tensor& weight) {
 // By the device's kernel; false: it has none for these tensors.
 bool normalise_on_device(const at::Tensor& x, const at::Tensor& weight, double eps, Scale scale,
                          Normalised& out) {
-  const auto kernel = device_ops().rms_norm;
-  if (kernel == nullptr || x.is_cpu() || x.is_meta()) return false;
+  const auto kernel = device_kernel(&DeviceOps::rms_norm, x);
+  if (kernel == nullptr) return false;
   out = room_for(x, weight);
   return kernel(x, weight, eps, scale == Scale::one_plus_weight, out.y, out.root);
 }
@@ -79,8 +79,8 @@ struct RmsNormNode final : LayerNode {
     return out;
   }
   bool on_device(const at::Tensor& dy, const at::Tensor& saved_x, Gradients& out) {
-    const auto kernel = device_ops().rms_norm_backward;
-    if (kernel == nullptr || dy.is_cpu() || dy.is_meta()) return false;
+    const auto kernel = device_kernel(&DeviceOps::rms_norm_backward, dy);
+    if (kernel == nullptr) return false;
     const at::Tensor w = weight.unpack();
     Gradients made(2);
     if (task_should_compute_output(0)) made[0] = at::empty_like(saved_x, at::MemoryFormat::Contiguous);

@@ -26,12 +26,12 @@ bool turn_here(const at::Tensor& x, const RotaryAngles& angles, double direction
     rotate_cpu(x, angles, direction);
     return true;
   }
-  const auto kernel = device_ops().rotate;
-  return kernel != nullptr && !x.is_cpu() && !x.is_meta() && kernel(x, angles, direction);
+  const auto kernel = device_kernel(&DeviceOps::rotate, x);
+  return kernel != nullptr && kernel(x, angles, direction);
 }
 
 at::Tensor turn(const at::Tensor& x, const RotaryAngles& angles, double direction) {
-  if (has_row_kernel(x) || (device_ops().rotate != nullptr && x.is_cuda())) {
+  if (has_row_kernel(x) || device_kernel(&DeviceOps::rotate, x) != nullptr) {
     at::Tensor y = x.clone(at::MemoryFormat::Contiguous);
     if (turn_here(y, angles, direction)) return y;
   }

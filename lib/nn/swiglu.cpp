@@ -34,8 +34,8 @@ struct SwigluNode final : LayerNode {
     return {std::move(d_gate), at::silu(saved_gate).mul_(gradients[0])};
   }
   static bool on_device(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up, Gradients& out) {
-    const auto kernel = device_ops().swiglu_backward;
-    if (kernel == nullptr || dy.is_cpu() || dy.is_meta() || gate.dim() != 2) return false;
+    const auto kernel = device_kernel(&DeviceOps::swiglu_backward, dy);
+    if (kernel == nullptr || gate.dim() != 2) return false;
     const int64_t width = gate.size(1);
     const at::Tensor both = at::empty({gate.size(0), 2 * width}, gate.options());
     if (!kernel(dy, gate, up, both)) return false;
@@ -60,8 +60,8 @@ struct SwigluNode final : LayerNode {
 namespace {
 
 at::Tensor swiglu_of(const at::Tensor& gate, const at::Tensor& up) {
-  const auto kernel = device_ops().swiglu;
-  if (kernel != nullptr && !gate.is_cpu() && !gate.is_meta() && gate.dim() == 2) {
+  const auto kernel = device_kernel(&DeviceOps::swiglu, gate);
+  if (kernel != nullptr && gate.dim() == 2) {
     at::Tensor y = at::empty(gate.sizes(), gate.options());
     if (kernel(gate, up, y)) return y;
   }

@@ -49,12 +49,11 @@ struct TokenLossNode final : LayerNode {
   }
   bool on_device(const at::Tensor& block, const Labels& wanted, const at::Tensor& out,
                  const at::Tensor& scale) {
-    if (log_z.defined() || device_ops().token_loss == nullptr || block.is_cpu() || block.is_meta())
-      return false;
+    if (log_z.defined() || device_kernel(&DeviceOps::token_loss, block) == nullptr) return false;
     out.copy_(block);
     const bool done = loss_on_device(out, wanted, soft_cap, true).defined();
     if (!done) return false;
-    const auto kernel = device_ops().scale;
+    const auto kernel = device_kernel(&DeviceOps::scale, out);
     if (kernel == nullptr || !kernel(out, scale)) out.mul_(scale);
     return true;
   }

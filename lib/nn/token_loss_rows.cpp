@@ -41,7 +41,8 @@ at::ScalarType wide(at::ScalarType dtype) {
 }
 
 int64_t rows_per_block(const at::Tensor& rows, int64_t vocabulary, bool whole) {
-  const bool is_narrow = whole && rows.scalar_type() == at::kBFloat16 && device_ops().token_loss != nullptr;
+  const bool is_narrow =
+      whole && rows.scalar_type() == at::kBFloat16 && device_kernel(&DeviceOps::token_loss, rows) != nullptr;
   const int64_t numbers = rows.is_cpu() ? kBlockNumbers
                           : is_narrow   ? 2 * kDeviceBlockNumbers
                                         : kDeviceBlockNumbers;
@@ -81,8 +82,8 @@ BlockLoss loss_of(const at::Tensor& logits, const Labels& labels) {
 
 at::Tensor loss_on_device(const at::Tensor& logits, const Labels& labels, double soft_cap,
                           bool with_gradient) {
-  const auto kernel = device_ops().token_loss;
-  if (kernel == nullptr || logits.is_cpu() || logits.is_meta()) return {};
+  const auto kernel = device_kernel(&DeviceOps::token_loss, logits);
+  if (kernel == nullptr) return {};
   const at::Tensor losses = at::empty({logits.size(0)}, labels.counted.options());
   const bool done = kernel(logits, labels.index, labels.counted, soft_cap, with_gradient, losses);
   return done ? losses.sum() : at::Tensor();

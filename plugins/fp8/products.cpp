@@ -38,7 +38,7 @@ struct Rounded {
 enum class Layouts { rows, both };
 
 Rounded rounded(const at::Tensor& x, at::ScalarType type, Layouts layouts) {
-  if (const auto kernel = model::device_ops().round_fp8; kernel != nullptr && x.is_cuda()) {
+  if (const auto kernel = model::device_kernel(&model::DeviceOps::round_fp8, x); kernel != nullptr) {
     const at::TensorOptions options = x.options().dtype(type);
     Rounded out{at::empty(x.sizes(), options), at::empty({}, x.options().dtype(at::kFloat)), {}};
     if (layouts == Layouts::both) out.across = at::empty({x.size(1), x.size(0)}, options);

@@ -1,4 +1,4 @@
-"""What a module allows is declared: nothing compares kind(), a module's class is asked for by model::as alone, and core and lib name no plugin."""
+"""What a module allows is declared: nothing compares kind(), a module's class is asked for by model::as alone, core and lib name no plugin, and few files ask on which device a tensor is."""
 import re
 
 import tree
@@ -22,6 +22,46 @@ WORDS = {
     "lib/checkpoint/sharded/placements.cpp": "a key of a checkpoint",
     "lib/run/spec/settings.cpp": "words of dtypes",
 }
+# Files that ask where a tensor is, by their reason. A kernel of a device is asked for by model::device_kernel.
+BRANCHING = ("lib/nn", "lib/train", "lib/decoder", "plugins")
+BRANCH = re.compile(r"\bis_(?:cpu|cuda|meta)\(\)")
+BRANCHES = {
+    "a kernel of the CPU says which tensors it takes": (
+        "lib/nn/cpu/attend_blocked_cpu.cpp", "lib/nn/cpu/attend_one_cpu.cpp", "lib/nn/cpu/cpu_rows.h",
+        "lib/nn/cpu/grouped_product_cpu.cpp", "lib/nn/cpu/row_product_cpu.cpp", "lib/nn/experts/expert_pass.cpp",
+        "lib/nn/matrix_product.cpp", "lib/nn/random/draws.cpp", "lib/decoder/latent/latent_rows_cpu.cpp",
+        "lib/train/optimizer/adamw.cpp", "lib/train/optimizer/norm.cpp"),
+    "attention chooses among the forms that LibTorch and the CPU have": (
+        "lib/nn/attention/attend_device.cpp", "lib/nn/attention/attend_fused.cpp", "lib/nn/attention_core.cpp",
+        "plugins/context/attention.cpp"),
+    "numbers on the CPU are checked, those of a device where they are read anyway": (
+        "lib/nn/token_loss_rows.cpp", "lib/train/side_totals.cpp", "lib/train/step.cpp"),
+    "meta has no numbers, on which a size or a decision depends": (
+        "lib/nn/embedding.cpp", "lib/nn/experts/expert_activation.cpp", "lib/nn/experts/expert_factors.h",
+        "lib/nn/experts/expert_rows.cpp", "lib/nn/experts/experts.cpp", "lib/nn/experts/load_balance.cpp",
+        "lib/decoder/attention.cpp", "lib/train/cut.cpp", "lib/train/step_parts.cpp", "plugins/context/joined.cpp",
+        "plugins/ddp/bucket.cpp", "plugins/ddp/stage.cpp", "plugins/fp8/products.cpp", "plugins/fsdp2/gradients.cpp",
+        "plugins/megatron_fsdp/bucket.cpp", "plugins/megatron_fsdp/checks.cpp", "plugins/megatron_fsdp/model.cpp",
+        "plugins/moe/all_to_all.cpp", "plugins/moe/capacity.cpp", "plugins/moe/gathered.cpp",
+        "plugins/moe/parallelizer.cpp", "plugins/moe/token_exchange.cpp"),
+    "memory of the host and of a device is kept, sent and freed in different ways": (
+        "lib/nn/sent_to.h", "lib/train/optimizer/on_device.cpp", "plugins/fsdp2/group.cpp", "plugins/fsdp2/memory.cpp",
+        "plugins/nccl/cuda/device_ops.cpp", "plugins/nccl/cuda/group.cpp", "plugins/nccl/cuda/staged_group.cpp"),
+}
+
+
+def branch_faults(root):
+    allowed = {file for files in BRANCHES.values() for file in files}
+    there = set()
+    for path in tree.sources(root, BRANCHING):
+        code = "\n".join(re.sub(r"//.*", "", line) for line in path.read_text().splitlines())
+        if BRANCH.search(code):
+            there.add(str(path.relative_to(root)))
+    for file in sorted(there - allowed):
+        yield f"{file}: asks where a tensor is: use model::device_kernel, or list the file with its reason"
+    for file in sorted(allowed - there):
+        if (root / file).exists():
+            yield f"{file}: asks nowhere where a tensor is: take it off the list"
 
 
 def plugin_names(root):
@@ -61,7 +101,7 @@ def faults_of(relative, lines, classes, names):
 
 def faults(root):
     classes, names = modules(root), plugin_names(root)
-    found = []
+    found = list(branch_faults(root))
     for path in tree.sources(root, ("core", "lib", "plugins", "sdk", "trainer")):
         relative = path.relative_to(root)
         found += faults_of(relative, path.read_text().splitlines(), classes, names)

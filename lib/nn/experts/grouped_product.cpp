@@ -22,8 +22,8 @@ void for_each_group(std::span<const int64_t> begins, const Product& product) {
 
 // By the device's kernel; undefined: it has none for these.
 at::Tensor on_device(const at::Tensor& a, const at::Tensor& b, std::span<const int64_t> begins) {
-  const auto kernel = device_ops().grouped_product;
-  if (kernel == nullptr || a.is_cpu() || a.is_meta() || begins.back() == 0) return {};
+  const auto kernel = device_kernel(&DeviceOps::grouped_product, a);
+  if (kernel == nullptr || begins.back() == 0) return {};
   return kernel(a, b, begins);
 }
 

@@ -56,4 +56,11 @@ struct DeviceOps {
 HEDDLE_API const DeviceOps& device_ops();
 HEDDLE_API void set_device_ops(const DeviceOps& ops);
 
+// The kernel of a member for x: device_kernel(&DeviceOps::swiglu, gate). Null where x is on the CPU or on
+// meta, and where the device has none.
+template <class Kernel>
+Kernel device_kernel(Kernel DeviceOps::*member, const at::Tensor& x) {
+  return x.is_cpu() || x.is_meta() ? nullptr : device_ops().*member;
+}
+
 }  // namespace heddle::model
