@@ -18,6 +18,8 @@ class Families {
   // The one that offers the model_type, written exactly so; null: none.
   const OfferedModel* of(const std::string& model_type) const;
   std::string list() const;  // of the model_types: "llama, qwen2"
+  // The keys of all, which may share some: a key may come several times.
+  const std::vector<FieldInfo>& table() const { return table_; }
 
   // A small model of the type: `given` and, for each size, the first small value that the family accepts. A
   // family whose keys are a `text_config` gets that of the first other family of the file that it accepts.
@@ -31,7 +33,7 @@ class Families {
 
   const std::filesystem::path& file_;
   std::vector<const OfferedModel*> all_;
-  std::vector<FieldInfo> table_;  // of all, which may share keys
+  std::vector<FieldInfo> table_;
 };
 
 // What facts() and config_json() say of a model with these keys: their model_type, or that of its text.

@@ -229,7 +229,7 @@ bool run_description_kits(const std::string& thing, const ModelSubject& model, A
   attempt(thing + "read(): an unknown key is refused in a YAML and not in a config.json",
           [&] { return refuses_unknown_keys(offered, model.keys()); });
   attempt(thing + "signature(): each key that changes parameters changes it",
-          [&] { return changes_its_signature(offered, model.keys()); });
+          [&] { return changes_its_signature(model.families, offered, model.keys()); });
   const bool computes =
       kit("forward(): {sum of token losses} with labels, {logits} without", gives_the_sum_of_losses);
   kit("forward(): keeps nothing from one batch for the next", keeps_nothing);

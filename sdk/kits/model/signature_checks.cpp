@@ -1,6 +1,8 @@
 // Which keys change the parameters of a model, and whether its signature tells.
 #include <map>
+#include <set>
 #include <sstream>
+#include <string>
 
 #include "../gathered.h"
 #include "key_checks.h"
@@ -38,13 +40,13 @@ std::string changed_parameter(const Shapes& got, const Shapes& want) {
 
 }  // namespace
 
-std::string changes_its_signature(const OfferedModel& offered, const Node& keys) {
+std::string changes_its_signature(const Families& families, const OfferedModel& offered, const Node& keys) {
   const auto plain = read_model(offered, keys);
   const Shapes shapes = shapes_of(plain->make_units(at::kMeta));
   const auto signature = plain->signature();
-  int changing = 0;
-  for (const FieldInfo& field : offered.fields) {
-    bool changes = false;
+  std::set<std::string> changing;
+  for (const FieldInfo& field : families.table()) {
+    if (field.key == "model_type") continue;
     for (const Node& other : other_values(field, value_of(field, keys))) {
       std::string fault;
       try {
@@ -52,7 +54,7 @@ std::string changes_its_signature(const OfferedModel& offered, const Node& keys)
         const Units units = spec->make_units(at::kMeta);
         if (units.size() > kMostUnits) continue;
         fault = changed_parameter(shapes_of(units), shapes);
-        changes = changes || !fault.empty();
+        if (!fault.empty()) changing.insert(field.key);
         if (fault.empty() || spec->signature() != signature) continue;
       } catch (const Error& error) {
         if (error.code() == ErrorCode::plugin_failed) throw;
@@ -61,9 +63,8 @@ std::string changes_its_signature(const OfferedModel& offered, const Node& keys)
       found("the key '" + field.key + "' changes parameters and not the signature: with " + field.key + ": " +
             other.written() + " " + fault + ", so a run would resume from a checkpoint of another model");
     }
-    changing += changes ? 1 : 0;
   }
-  return std::to_string(changing) + " keys change parameters";
+  return std::to_string(changing.size()) + " keys change parameters";
 }
 
 }  // namespace heddle::kits

@@ -71,6 +71,20 @@ Node with_forced(const std::vector<FieldInfo>& tables, Node keys) {
   return keys;
 }
 
+// Where one key must be given ("num_experts_per_tok is missing"): the first that makes the model readable,
+// with its default or a small size.
+Node with_missing(const OfferedModel& offered, const std::vector<FieldInfo>& tables, const Node& keys) {
+  for (const FieldInfo& field : tables) {
+    if (keys.find(field.key) != nullptr || field.type.rfind("int", 0) != 0) continue;
+    std::vector<Node> values = {value_of(field, keys)};
+    for (const int64_t size : sizes_for(field)) values.push_back(Node::integer(size));
+    for (const Node& value : values)
+      if (const Node more = keys.with(field.key, value); !value.is_null() && accepts(offered, more))
+        return more;
+  }
+  return keys;
+}
+
 // "silu, swish" as words.
 std::vector<std::string> words_of(const std::string& range) {
   std::vector<std::string> out(1);
@@ -118,6 +132,7 @@ std::unique_ptr<ModelSpec> read_model(const OfferedModel& offered, const Node& k
 Node small_keys(const OfferedModel& offered, const std::vector<FieldInfo>& tables, const Node& given) {
   Node keys = given;
   if (!accepts(offered, keys)) keys = with_forced(tables, keys);
+  if (!accepts(offered, keys)) keys = with_missing(offered, tables, keys);
   try {
     (void)read_model(offered, keys)->make_units(at::kMeta);
   } catch (const Error& error) {
@@ -136,7 +151,8 @@ std::vector<Node> other_values(const FieldInfo& field, const Node& now) {
   std::vector<Node> out;
   const bool optional = field.type.find("null") != field.type.npos;
   const std::string type = field.type.substr(0, field.type.find(' '));
-  if (type == "bool") out.push_back(Node::boolean(!(now.kind() == Node::Kind::boolean && now.as_boolean())));
+  if (type == "bool")
+    for (const bool other : {true, false}) out.push_back(Node::boolean(other));
   if (type == "int" || type == "integer") {
     const int64_t value = now.kind() == Node::Kind::integer ? now.as_integer() : 4;
     for (const int64_t other : {value + 1, value - 1, value * 2, value / 2, value + 2, int64_t{1}, int64_t{2},

@@ -16,7 +16,7 @@ std::unique_ptr<ModelSpec> read_model(const OfferedModel& offered, const Node& k
 // `keys` (with model_type) and, for each size of the table above 16 (of `tables`: those of all models of the
 // file, which may share keys), the first small value that the family
 // accepts together with the others. Where the defaults are refused, keys whose range is one other value get
-// that. Throws NotRun if the family refuses what is left.
+// that, dropout is 0, and one key that must be given is. Throws NotRun if the family refuses what is left.
 Node small_keys(const OfferedModel& offered, const std::vector<FieldInfo>& tables, const Node& keys);
 
 // The key's value in force; null: it is absent and its default is none.
