@@ -18,6 +18,7 @@
 #include "lib/run/metrics/metrics.h"
 #include "lib/run/metrics/metrics_files.h"
 #include "lib/run/outputs/outputs.h"
+#include "run/output_run.h"
 
 namespace heddle {
 namespace {
@@ -27,6 +28,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using tests::error_of;
 using tests::Folder;
+using tests::OutputRun;
 
 constexpr const char* kMine = "mine\n";
 
@@ -35,40 +37,6 @@ std::string text_in(const fs::path& file) {
   out << std::ifstream(file, std::ios::binary).rdbuf();
   return out.str();
 }
-
-constexpr const char* kOutputModel =
-    "{config: {model_type: llama, vocab_size: 256, hidden_size: 8, intermediate_size: 8, num_hidden_layers: "
-    "1, "
-    "num_attention_heads: 1, max_position_embeddings: 8}}";
-
-// A run that saves in FOLDER/run and validates.
-class OutputRun {
- public:
-  OutputRun() {
-    folder.write("text.txt", std::string(200, 'a'));
-    const std::vector<std::string> texts = {(folder / "text.txt").string()};
-    write_byte_tokens(texts, folder / "train.bin");
-    fs::create_directory(folder / "run");
-  }
-
-  // What `heddle train` and `heddle check` say before any rank starts. checkpoint: goes on behind
-  // checkpoint_dir.
-  std::string refusal(const NamedOutputs& named = {}, const std::string& checkpoint = "",
-                      const std::string& model = kOutputModel) const {
-    const std::string at = folder.path().string();
-    const std::string data = "{file_pattern: " + at + "/train.bin, seq_len: 8}\n";
-    const fs::path yaml = folder.write(
-        "run.yaml",
-        "step_scheduler: {global_batch_size: 2, local_batch_size: 2, max_steps: 4}\nmodel: " + model +
-            "\ndistributed: {strategy: single}\ndataset: " + data + "validation_dataset: " + data +
-            "checkpoint: {checkpoint_dir: " + at + "/run" + checkpoint + "}\n");
-    PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
-    return error_of(folder,
-                    [&] { prepare_run(read_recipe(config::read(yaml.string())), plugins, 1, named); });
-  }
-
-  Folder folder;
-};
 
 const std::vector<std::string> kBeside = {
     "training.jsonl", "validation.jsonl", "loss.svg",           ".lock",           ".tokens.json",

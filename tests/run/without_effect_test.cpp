@@ -78,8 +78,10 @@ TEST(WithoutEffect, ValidationsWithoutASetAreAWarning) {
 }
 
 TEST(ChangedSettings, AreOneLineEachWithBothValues) {
-  EXPECT_THAT(changed_settings("epoch_0_step_3", {{"a", "1"}}, {{"a", "1"}, {"distributed.b", "2"}}),
+  EXPECT_THAT(changed_settings("epoch_0_step_3", {{"a", "1"}}, {{"a", "1"}, {"distributed.b", "null"}}),
               IsEmpty());
+  EXPECT_THAT(changed_settings("epoch_0_step_3", {{"a", "1"}}, {{"a", "1"}, {"distributed.b", "2"}}),
+              ElementsAre("distributed.b was not set in the run that saved epoch_0_step_3, and is 2 now"));
   EXPECT_THAT(changed_settings("epoch_0_step_3", {{"a", "1"}, {"model.config.b", "2"}}, {{"a", "3"}}),
               ElementsAre("a was 1 in the run that saved epoch_0_step_3, and is 3 now",
                           "model.config.b was 2 in the run that saved epoch_0_step_3, and is not set now"));

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include <cstdlib>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -113,11 +114,13 @@ std::string data_text(const Rows& dataset) {
 }
 
 // The keys of a pretrained model that this run sets otherwise.
-std::string overrides_text(const ConfigOverrides& overrides) {
+std::string overrides_text(const ConfigOverrides& overrides, const std::set<std::string>& idle) {
   if (overrides.empty()) return "";
   std::string keys;
   for (const auto& [key, value] : overrides.keys.entries())
-    keys += (keys.empty() ? "" : ", ") + key + " " + text::excerpt(config::to_json(value), 80);
+    if (!idle.contains(key))
+      keys += (keys.empty() ? "" : ", ") + key + " " + text::excerpt(config::to_json(value), 80);
+  if (keys.empty()) return "";
   return "  config  " + keys + " for this run" +
          (overrides.exported ? ", and in what it exports"
                              : "; what it exports has the model's own config.json") +
@@ -168,7 +171,7 @@ std::string banner(const RunSpec& run, const ModelSize& size) {
   out += "  model   " + run.model.spec->facts().model_type + ", " + count_text(size.parameters) +
          " parameters, " + (run.model.dtype == at::kFloat ? "float32" : "bfloat16") +
          (run.model.directory.empty() ? ", random weights" : ", from " + run.model.directory.string()) + "\n";
-  out += overrides_text(run.recipe.model.overrides);
+  out += overrides_text(run.recipe.model.overrides, run.model.idle_keys);
   if (size.experts.layers > 0) out += "  experts " + experts_text(size) + "\n";
   out += transforms_text(run, size);
   out += "  data    " + data_text(run.dataset) + ", " +

@@ -133,8 +133,13 @@ PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry&
   out.place = find_model(path);
   const ModelPlace& place = out.place;
   const std::filesystem::path file = place.notes / "config.json";
-  out.spec = overrides.empty() ? engine::read_model(file, plugins)
-                               : read_overridden(file, overrides, plugins, warnings);
+  if (overrides.empty()) {
+    out.spec = engine::read_model(file, plugins);
+  } else {
+    Overridden read = read_overridden(file, overrides, plugins, warnings);
+    out.spec = std::move(read.spec);
+    out.idle_keys = std::move(read.idle);
+  }
   out.dtype = dtype_of(out.spec->facts().dtype);
   if (place.kind == ModelPlace::Kind::hugging_face) {
     const auto weights = std::make_shared<const HfWeights>(place.weights);

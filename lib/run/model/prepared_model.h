@@ -29,8 +29,9 @@ struct PreparedModel {
   ParameterSource source;       // empty: random weights
   std::vector<std::string> tensors;  // that are there to be loaded
   at::ScalarType dtype = at::kFloat;
-  std::filesystem::path directory;  // of a pretrained model, as it was named; empty: random weights
-  ModelPlace place;                 // what find_model() found there
+  std::set<std::string> idle_keys = {};  // of `model.config` beside a path: those that change nothing
+  std::filesystem::path directory;       // of a pretrained model, as it was named; empty: random weights
+  ModelPlace place;                      // what find_model() found there
   std::vector<ActiveTransform> transforms = {};  // in the order in which they act
   std::vector<Transformed> changes = {};         // what each of them did, filled by first_units()
 

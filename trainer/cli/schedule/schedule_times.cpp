@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "core/base/regular_file.h"
 #include "heddle/base/error.h"
 
 namespace heddle::cli {
@@ -30,6 +31,7 @@ Costs completed(Costs costs) {
 }
 
 std::vector<Costs> read_trace(const std::string& file) {
+  refuse_irregular(file, ErrorCode::usage);
   std::ifstream in(file);
   if (!in) throw no_trace(file, "cannot be read");
   const auto json = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);

@@ -234,6 +234,7 @@ struct ReadModel {
   Model model = {};
   Files files = {};
   std::map<std::string, std::string> signature = {};
+  std::map<std::string, std::string> idle = {};  // ModelSpec::idle_keys()
   std::function<std::string(const std::string& dtype)> config_json = {};
 };
 

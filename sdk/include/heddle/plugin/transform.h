@@ -58,6 +58,8 @@ struct Transformed {
   std::optional<AddedFiles> files = {};
   std::vector<std::string> warnings = {};
   std::string note;  // for the header of the run; may be empty
+  // A section that turns the transform off.
+  bool is_nothing() const { return frozen.empty() && added.empty() && !files && note.empty(); }
 };
 
 // One of a run. May be called from several threads.
