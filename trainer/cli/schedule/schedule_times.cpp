@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "core/base/regular_file.h"
 #include "heddle/base/error.h"
 
 namespace heddle::cli {
@@ -31,7 +31,8 @@ Costs completed(Costs costs) {
 }
 
 std::vector<Costs> read_trace(const std::string& file) {
-  refuse_irregular(file, ErrorCode::usage);
+  std::error_code failed;
+  if (!std::filesystem::is_regular_file(file, failed)) throw no_trace(file, "is no regular file");
   std::ifstream in(file);
   if (!in) throw no_trace(file, "cannot be read");
   const auto json = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);

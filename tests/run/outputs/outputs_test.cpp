@@ -18,7 +18,7 @@
 #include "lib/run/metrics/metrics.h"
 #include "lib/run/metrics/metrics_files.h"
 #include "lib/run/outputs/outputs.h"
-#include "run/output_run.h"
+#include "run/outputs/output_run.h"
 
 namespace heddle {
 namespace {

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-#include "run/output_run.h"
+#include "run/outputs/output_run.h"
 
 namespace heddle {
 namespace {
