@@ -2,8 +2,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,25 +56,24 @@ struct Found {
   Linear* layer;
 };
 
-// Linear layers but the head, routers and adapters.
+// Linear layers but the head and adapters, which are children of layers. Routers are no linear layers.
 struct Search {
   std::vector<Found> layers;
   bool experts = false;
-  std::vector<std::string> heads = {}, adapters = {};  // paths of the modules that hold such layers
+  std::set<std::string> heads = {}, linears = {};  // paths
 
   void look_at(Unit& unit) {
     auto* known = dynamic_cast<ModuleUnit*>(&unit);
     if (known == nullptr) return;  // a foreign model has no layers of heddle's
     known->visit([&](const std::string& path, Module& module) {
       const Role role = module.traits().role;
-      if (role == Role::head) heads.push_back(path);
+      if (role == Role::head) heads.insert(path);
       experts = experts || role == Role::experts;
       auto* layer = role == Role::projection ? dynamic_cast<Linear*>(&module) : nullptr;
+      if (layer == nullptr) return;
+      linears.insert(path);
       const std::string parent = parent_of(path);
-      if (layer == nullptr || std::find(heads.begin(), heads.end(), parent) != heads.end()) return;
-      const bool is_adapter =
-          std::any_of(layers.begin(), layers.end(), [&](const Found& found) { return found.path == parent; });
-      if (!is_adapter) layers.push_back({path, layer});
+      if (!heads.contains(parent) && !linears.contains(parent)) layers.push_back({path, layer});
     });
   }
 };

@@ -19,9 +19,9 @@ engine::Model build_model(const RunSpec& run, PluginRegistry& plugins, Rendezvou
     return units;
   };
   const auto seed = static_cast<uint64_t>(run.recipe.seed);
-  return engine::model(
-      run.setup, plugins,
-      {rendezvous, make_units, run.model.values(seed), seed, fingerprint(run), run.recipe.steps.local_batch_size});
+  return engine::model(run.setup, plugins,
+                       {rendezvous, make_units, run.model.values(seed), seed, fingerprint(run),
+                        run.recipe.steps.local_batch_size});
 }
 
 BatchSplit split_of(const RunSpec& run, const DeviceMesh& mesh) {

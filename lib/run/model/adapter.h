@@ -27,7 +27,8 @@ struct AdapterConfig {
 AdapterConfig read_adapter_config(const std::filesystem::path& directory);
 
 // The source of the base with the adapter in DIRECTORY added: W + s B A, computed in float32 and rounded
-// once; of DoRA in rows of the trained lengths. Throws Error{input} for a damaged adapter and for one that does not fit the model.
+// once; of DoRA in rows of the trained lengths. Throws Error{input} for a damaged adapter and for one that
+// does not fit the model.
 ParameterSource with_adapter(ParameterSource base, const std::filesystem::path& directory,
                              std::shared_ptr<const ModelSpec> model);
 

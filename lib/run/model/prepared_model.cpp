@@ -14,7 +14,6 @@
 #include "heddle/engine/engine.h"
 #include "lib/checkpoint/sharded/sharded_source.h"
 #include "lib/run/model/adapter.h"
-#include "lib/run/model/derived_values.h"
 #include "lib/run/model/named_place.h"
 #include "lib/run/model/overridden.h"
 

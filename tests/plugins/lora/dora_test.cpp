@@ -1,7 +1,10 @@
 // DoRA: steps and files equal peft's (tests/golden/make_dora.py), runs are alike on every topology.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/randn.h>
 #include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 
@@ -14,10 +17,12 @@
 #include "heddle/checkpoint/hf_source.h"
 #include "heddle/engine/engine.h"
 #include "heddle/mesh/call.h"
+#include "heddle/model/module_unit.h"
+#include "heddle/nn/linear.h"
 #include "heddle/train/step.h"
 #include "lib/run/model/adapter.h"
-#include "lib/run/model/derived_values.h"
 #include "lib/run/model/prepared_model.h"
+#include "lib/run/model/transforms.h"
 #include "plugins/lora/peft_units.h"
 #include "plugins/whole_runs.h"
 
@@ -81,6 +86,64 @@ TEST(Dora, FiveStepsEqualPeft) {
     const double loss = json["loss"][i], norm = json["grad_norm"][i];
     EXPECT_NEAR(report.loss.item<double>(), loss, 2e-5 * loss) << i;
     EXPECT_NEAR(report.grad_norm.item<double>(), norm, 2e-4 * norm) << i;
+  }
+}
+
+class OneScaled : public Module {
+ public:
+  OneScaled() : layer(6, 5, Linear::Bias::zeros, {}, at::kCPU) { add_child("a_proj", layer); }
+  std::string_view kind() const override { return "one"; }
+  Linear layer;
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch& batch) override { return layer.call(std::move(x), batch); }
+};
+
+using Leaves = std::map<std::string, at::Tensor>;
+
+// Dropout of everything (p = 1) leaves the layer as it is where it is of the input, and the scaled product of
+// the layer where it is of the output.
+at::Tensor dora_by_hand(const at::Tensor& x, Leaves& of, const std::string& dropped) {
+  const at::Tensor low = at::linear(x, of["a_proj.lora_A.weight"]) * 3.5,
+                   own = at::linear(x, of["a_proj.weight"]);
+  const at::Tensor sum =
+      of["a_proj.weight"] + of["a_proj.lora_B.weight"].matmul(of["a_proj.lora_A.weight"]) * 3.5;
+  const at::Tensor factor =
+      of["a_proj.lora_magnitude_vector.weight"] / at::linalg_vector_norm(sum.detach(), 2, at::IntArrayRef{1});
+  if (dropped == "pre") return own + of["a_proj.bias"];
+  const at::Tensor both = dropped == "post" ? own : own + at::linear(low, of["a_proj.lora_B.weight"]);
+  return both * factor + of["a_proj.bias"];
+}
+
+TEST(Dora, IsTheFormulaWithDetachedLengthsAndEitherDropout) {
+  for (const std::string dropped : {"", "pre", "post"}) {
+    SCOPED_TRACE(dropped);
+    Units units;
+    units.push_back(std::make_unique<ModuleUnit>("one", "", std::make_unique<OneScaled>()));
+    const std::string dropout = dropped.empty() ? "" : ", dropout: 1, dropout_position: " + dropped;
+    (void)adapt(units, "{dim: 2, alpha: 7, use_dora: true" + dropout + "}");
+    Leaves mine;
+    for (const ParameterSlot& slot : units[0]->parameters()) {
+      slot.tensor->detach().normal_();
+      mine[slot.name] = slot.tensor->detach().clone().set_requires_grad(slot.trainable());
+    }
+    const at::Tensor x = at::randn({3, 6}).set_requires_grad(true),
+                     y = x.detach().clone().set_requires_grad(true), g = at::randn({3, 5});
+    Batch batch;
+    if (!dropped.empty()) batch.draws = at::arange(3, at::kLong);
+    const at::Tensor got = units[0]->module()->call(x, batch), want = dora_by_hand(y, mine, dropped);
+    EXPECT_TRUE(got.allclose(want, 1e-5, 1e-5));
+    (got * g).sum().backward();
+    (want * g).sum().backward();
+    EXPECT_TRUE(x.grad().allclose(y.grad(), 1e-4, 1e-5));
+    for (const ParameterSlot& slot : units[0]->parameters()) {
+      const at::Tensor of_mine = mine[slot.name].grad(), of_slot = slot.tensor->grad();
+      if (of_mine.defined()) {
+        EXPECT_TRUE(of_slot.allclose(of_mine, 1e-4, 1e-5)) << slot.name;
+      } else {
+        EXPECT_TRUE(!of_slot.defined() || of_slot.abs().max().item<double>() < 1e-5) << slot.name;
+      }
+    }
   }
 }
 

@@ -85,8 +85,8 @@ class HEDDLE_API ITransform {
 
   // Changes the units: called for each set of units that is made, on meta or with values, on every rank, for
   // dry steps and for sizes. Modules may be replaced, get children (add_child), links and seams; parameters
-  // keep their names, shapes and dtypes (but those in `derived`), and none is removed. The same for every call. Throws Error{config}
-  // at run.where for what does not fit the model.
+  // keep their names, shapes and dtypes (but those in `derived`), and none is removed. The same for every
+  // call. Throws Error{config} at run.where for what does not fit the model.
   virtual Transformed apply(Units& units, const TransformRun& run) const = 0;
 
   // What changes the run's numbers, in short: a run that resumes with another text warns with both. Where
