@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/matmul.h>
 
 #include <cmath>
@@ -25,6 +26,8 @@ namespace heddle {
 namespace {
 
 namespace fs = std::filesystem;
+
+const std::string kMagnitude = ".lora_magnitude_vector";
 
 nlohmann::json read_json(const fs::path& file) {
   refuse_irregular(file, ErrorCode::input);
@@ -87,6 +90,12 @@ class Weights {
       if (layer.a.empty() || layer.b.empty() || rank_of(layer) <= 0 ||
           file_.tensors().at(layer.b).shape[1] != rank_of(layer))
         refuse(path, "needs lora_A.weight [r, in] and lora_B.weight [out, r]");
+    for (const auto& [path, layer] : layers_)
+      if (config_.by_rows ? layer.magnitude.empty() || file_.tensors().at(layer.magnitude).shape[0] !=
+                                                           file_.tensors().at(layer.b).shape[0]
+                          : !layer.magnitude.empty())
+        refuse(path, config_.by_rows ? "needs lora_magnitude_vector [out], as use_dora is set"
+                                     : "has a lora_magnitude_vector, and use_dora is not set");
   }
 
   bool has(const std::string& path) const { return layers_.count(path) != 0; }
@@ -129,6 +138,16 @@ class Weights {
     return at::matmul(b, a) * scale(rank);
   }
 
+  // Makes `piece`, these rows and all columns of the tensor, its sum with the adapter in rows of the trained
+  // lengths, in float32.
+  at::Tensor scaled(const std::string& path, const at::Tensor& piece, int64_t first_row) const {
+    const at::Tensor lengths = at::empty({piece.size(0)}, at::kFloat);
+    file_.read(layers_.at(path).magnitude, std::vector<int64_t>{first_row}, lengths);
+    const at::Tensor sum = piece.to(at::kCPU, at::kFloat) + box(path, {first_row, 0}, piece.sizes().vec());
+    return sum * (lengths / at::linalg_vector_norm(sum, 2, at::IntArrayRef{1}, false, {})).unsqueeze(1);
+  }
+  bool scales_rows(const std::string& path) const { return !layers_.at(path).magnitude.empty(); }
+
   // Adds to this box of a parameter of experts, [experts, out, in] or [experts, columns, width, in].
   void add_to_experts(const std::string& name, const std::vector<int64_t>& offset,
                       const at::Tensor& box) const {
@@ -159,7 +178,7 @@ class Weights {
 
  private:
   struct Layer {
-    std::string a, b;  // keys
+    std::string a, b, magnitude = {};  // keys; magnitude: of DoRA alone
   };
 
   static SafetensorsFile opened(const fs::path& file) {
@@ -173,16 +192,20 @@ class Weights {
   void add(const std::string& key, const StoredTensor& tensor) {
     if (key.ends_with(".base_layer.weight")) return;  // peft saves that of an adapted head: the base's own
     const std::string prefix = "base_model.model.";
+    if (key.starts_with(prefix) && key.ends_with(kMagnitude) && tensor.shape.size() == 1)
+      return (
+          void)(layers_[key.substr(prefix.size(), key.size() - prefix.size() - kMagnitude.size())].magnitude =
+                    key);
     for (const auto& [end, slot] :
          {std::pair{std::string(".lora_A.weight"), &Layer::a}, {std::string(".lora_B.weight"), &Layer::b}}) {
       if (!key.starts_with(prefix) || !key.ends_with(end) || tensor.shape.size() != 2) continue;
       layers_[key.substr(prefix.size(), key.size() - prefix.size() - end.size())].*slot = key;
       return;
     }
-    throw Error(
-        ErrorCode::not_built, path_.string(),
-        "holds the tensor " + text::quoted(key) + ", and only lora_A.weight and lora_B.weight are read",
-        "merge it with peft: merge_and_unload().save_pretrained(DIR)");
+    throw Error(ErrorCode::not_built, path_.string(),
+                "holds the tensor " + text::quoted(key) +
+                    ", and only lora_A.weight, lora_B.weight and lora_magnitude_vector are read",
+                "merge it with peft: merge_and_unload().save_pretrained(DIR)");
   }
 
   std::vector<int64_t> shape_of(const std::string& path, std::string Layer::*slot) const {
@@ -206,6 +229,22 @@ class Weights {
   std::map<std::string, ExpertProduct> products_;  // those with an adapter
 };
 
+// Lengths are of whole rows: a box of some columns reads the others too.
+void scale_rows(const Weights& weights, const std::string& path, const ParameterSource& base,
+                const Shard& shard, const StoredPart& part, const stored::Common& common) {
+  if (part.dims != std::vector<int64_t>{0, 1})
+    throw Error(ErrorCode::not_built, shard.name,
+                "its rows are scaled by an adapter (DoRA), and the model's files hold it in another order",
+                "merge the adapter with peft: merge_and_unload().save_pretrained(DIR)");
+  Shard wide = shard;
+  wide.offset = {common.in_parameter[0], 0};
+  wide.tensor = at::empty({common.parameter_size[0], shard.shape[1]}, shard.tensor.options());
+  base(wide);
+  const at::Tensor scaled = weights.scaled(path, wide.tensor.detach(), common.in_tensor[0]);
+  const at::Tensor piece = checkpoint::piece_of(shard.tensor.detach(), shard.offset, common);
+  piece.copy_(scaled.narrow(1, common.in_parameter[1], common.parameter_size[1]));
+}
+
 }  // namespace
 
 AdapterConfig read_adapter_config(const fs::path& directory) {
@@ -215,7 +254,7 @@ AdapterConfig read_adapter_config(const fs::path& directory) {
   if (type != json.end() && *type != "LORA")
     throw Error(ErrorCode::not_built, file.string(), "peft_type is " + type->dump() + ", and LORA is read",
                 "merge it with peft: merge_and_unload().save_pretrained(DIR)");
-  for (const char* key : {"use_dora", "fan_in_fan_out", "alpha_pattern", "lora_bias"})
+  for (const char* key : {"fan_in_fan_out", "alpha_pattern", "lora_bias"})
     if (is_set(json, key))
       throw Error(ErrorCode::not_built, file.string(), std::string(key) + " is not read yet",
                   "merge it with peft: merge_and_unload().save_pretrained(DIR)");
@@ -226,6 +265,7 @@ AdapterConfig read_adapter_config(const fs::path& directory) {
     throw Error(ErrorCode::input, file.string(), "has no number lora_alpha", "save it again with peft");
   out.alpha = alpha->get<double>();
   out.by_root = is_set(json, "use_rslora");
+  out.by_rows = is_set(json, "use_dora");
   return out;
 }
 
@@ -243,6 +283,10 @@ ParameterSource with_adapter(ParameterSource base, const fs::path& directory,
       if (!weights->has(path)) continue;
       const auto common = stored::within_parameter(part, shard.offset, shard.tensor.sizes());
       if (!common) continue;
+      if (weights->scales_rows(path)) {
+        scale_rows(*weights, path, base, shard, part, *common);
+        continue;
+      }
       const at::Tensor more =
           checkpoint::as_parameter(weights->box(path, common->in_tensor, common->tensor_size), part, *common);
       at::Tensor piece = checkpoint::piece_of(shard.tensor.detach(), shard.offset, *common);

@@ -2,6 +2,7 @@
 #include "lib/run/model/prepared_model.h"
 
 #include <ATen/core/TensorBody.h>
+#include <c10/util/accumulate.h>
 
 #include <set>
 #include <utility>
@@ -82,6 +83,15 @@ void refuse_export(const ActiveTransform& transform, const Transformed& changes)
               "set checkpoint.save_consolidated: false; checkpoints have them");
 }
 
+void refuse_packed_export(const PreparedModel& model) {
+  for (size_t i = 0; i < model.changes.size(); ++i)
+    for (const auto& [name, derived] : model.changes[i].derived)
+      if (name == derived.from)
+        throw Error(ErrorCode::config, model.transforms[i].run.where,
+                    "'" + name + "' is held in another form, which the exported model has no place for",
+                    "set checkpoint.save_consolidated: false");
+}
+
 }  // namespace
 
 Units PreparedModel::make(c10::Device device) const {
@@ -98,6 +108,18 @@ std::set<std::string> PreparedModel::elsewhere() const {
     any = any || one.base_elsewhere;
   }
   return any && source ? names : std::set<std::string>();
+}
+
+ParameterSource PreparedModel::values(uint64_t seed) const {
+  return with_derived(source, changes, seed);
+}
+
+std::map<std::string, int64_t> PreparedModel::packed() const {
+  std::map<std::string, int64_t> out;
+  for (const Transformed& one : changes)
+    for (const auto& [name, derived] : one.derived)
+      if (derived.from == name) out[name] = c10::multiply_integers(derived.shape);
+  return out;
 }
 
 const AddedFiles* PreparedModel::added_files() const {
@@ -118,6 +140,7 @@ Units first_units(PreparedModel& model, bool exports, std::vector<std::string>& 
       warnings.push_back(one.run.where + ": the model begins with random weights, which " + one.name +
                          " freezes: name a model with model.pretrained_model_name_or_path");
   }
+  if (exports && model.added_files() == nullptr) refuse_packed_export(model);
   return units;
 }
 
@@ -202,11 +225,12 @@ void warn_of_unused(const PreparedModel& model, const Units& units, std::vector<
 
 void check_weights(const PreparedModel& model, const Units& units) {
   if (!model.source) return;  // on meta a source reads nothing
+  const ParameterSource values = model.values(/*seed=*/0);
   for (const auto& unit : units)
     for (const ParameterSlot& slot : unit->parameters()) {
       Shard shard = whole_shard(slot, {});
       shard.tensor = *slot.tensor;
-      model.source(shard);
+      values(shard);
     }
 }
 

@@ -5,6 +5,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -39,6 +40,11 @@ struct PreparedModel {
   Units make(c10::Device device = at::kMeta) const;
   // Names of parameters that checkpoints leave out, because a resumed run reads them from the model's files.
   std::set<std::string> elsewhere() const;
+  // `source`, with the values that transforms derive from it, or from random values of this seed; empty: all
+  // values are those of their Init.
+  ParameterSource values(uint64_t seed) const;
+  // How many numbers parameters stand for that a transform holds in another form.
+  std::map<std::string, int64_t> packed() const;
   // What checkpoints hold in place of the model for transformers; null: nothing.
   const AddedFiles* added_files() const;
 };

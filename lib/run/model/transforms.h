@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "heddle/config/setup.h"
+#include "heddle/parallel/build.h"
 #include "heddle/plugin/transform.h"
 #include "lib/run/recipe/plugin_sections.h"
 
@@ -30,5 +31,10 @@ std::vector<ActiveTransform> make_transforms(const std::vector<PluginSection>& s
 
 // Throws Error{config} at the size of an axis that a transform refuses.
 void refuse_axes(const std::vector<PluginSection>& sections, const Setup& setup);
+
+// `base` with the parameters of Transformed::derived: each is computed from what `base` reads of another one,
+// or from that one's Init with the seed, in the CPU's memory and one at a time. Without such parameters it is
+// `base`.
+ParameterSource with_derived(ParameterSource base, const std::vector<Transformed>& changes, uint64_t seed);
 
 }  // namespace heddle

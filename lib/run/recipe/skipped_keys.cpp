@@ -47,8 +47,7 @@ constexpr std::array<Known, 5> kUnread = {{
     {"longalign", "samples are mixed as dataloader says"},
 }};
 
-constexpr std::array<Known, 4> kNotBuilt = {{
-    {"quantization", "quantized base weights are not built yet"},
+constexpr std::array<Known, 3> kNotBuilt = {{
     {"qat", "training for quantization is not built yet"},
     {"embedding_row_repair", "the repair of embedding rows is not built yet"},
     {"teacher_model", "distillation is not built yet"},

@@ -2,6 +2,8 @@
 // kind `transform`; after torchtitan's ModelConverter.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -16,6 +18,7 @@
 #include "heddle/model/family.h"
 #include "heddle/model/module.h"
 #include "heddle/model/unit.h"
+#include "heddle/parallel/shard.h"
 #include "heddle/plugin/offer.h"
 
 namespace heddle {
@@ -43,6 +46,18 @@ struct AddedFiles {
   std::vector<std::pair<std::string, std::string>> texts;  // further files: name and content
 };
 
+// First values that are computed from a parameter of the model as it is read: row norms, packed codes. Each
+// rank computes its own boxes of them, so they do not depend on the topology.
+struct Derived {
+  std::string from;            // the parameter that is read
+  std::vector<int64_t> shape;  // its shape, dtype and Init, as the model has it without transforms
+  at::ScalarType dtype = at::kFloat;
+  Init init = {};
+  bool by_rows = false;  // `fill` needs only the rows of it that the box has; else all of it
+  // Writes box.tensor, which is on any device; `from`: in the CPU's memory. Called from several threads.
+  std::function<void(const Shard& box, const at::Tensor& from)> fill;
+};
+
 // What a transform did. The engine compares it with the units and refuses a transform that did something
 // else, so that checkpoints, exports and the header of the run can rely on it.
 struct Transformed {
@@ -51,6 +66,9 @@ struct Transformed {
   // The exported model holds the added parameters as tensors of their names. False: a run that adds
   // parameters and exports its model is refused.
   bool exports_added = false;
+  // By parameter. Of one that was there before, whose own values are then read: it may have another shape and
+  // dtype, and does not train.
+  std::map<std::string, Derived> derived = {};
   // Checkpoints leave out what is frozen; a run that resumes reads it from the files of its model. Of a model
   // with random weights everything is saved.
   bool base_elsewhere = false;
@@ -69,8 +87,8 @@ class HEDDLE_API ITransform {
 
   // Changes the units: called for each set of units that is made, on meta or with values, on every rank, for
   // dry steps and for sizes. Modules may be replaced, get children (add_child), links and seams; parameters
-  // keep their names, shapes and dtypes, and none is removed. The same for every call. Throws Error{config}
-  // at run.where for what does not fit the model.
+  // keep their names, shapes and dtypes (but those in `derived`), and none is removed. The same for every
+  // call. Throws Error{config} at run.where for what does not fit the model.
   virtual Transformed apply(Units& units, const TransformRun& run) const = 0;
 
   // What changes the run's numbers, in short: a run that resumes with another text warns with both. Where
