@@ -8,6 +8,13 @@ namespace heddle {
 ModuleUnit::ModuleUnit(std::string name, std::string prefix, std::unique_ptr<Module> module)
     : name_(std::move(name)), prefix_(std::move(prefix)), module_(std::move(module)) {}
 
+ModuleUnit::ModuleUnit(ModuleUnit&& other, const std::string& under)
+    : name_(under + "." + other.name_),
+      prefix_(under + (other.prefix_.empty() ? "" : "." + other.prefix_)),
+      module_(std::move(other.module_)) {
+  for (const auto& [name, same_as] : other.ties_) tie(under + "." + name, under + "." + same_as);
+}
+
 std::vector<ParameterSlot> ModuleUnit::parameters() {
   std::vector<ParameterSlot> slots = module_->parameters(prefix_);
   for (ParameterSlot& slot : slots)

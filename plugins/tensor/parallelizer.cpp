@@ -123,6 +123,7 @@ class Applier {
       layer.instead.add(inward_);
       layer.output.add(whole_columns(border_, whole));
       auto& loss = *model::as<TokenLoss>(*layout_.sites[head.loss].module);
+      loss.split = split_of(border_, part, whole);
       loss.instead.add(layer.children().empty()
                            ? split_loss(border_, part, whole, loss.soft_cap())
                            : split_loss_of_logits(border_, part, whole, loss.soft_cap()));

@@ -16,6 +16,7 @@
 #include "lib/run/model/adapter.h"
 #include "lib/run/model/named_place.h"
 #include "lib/run/model/overridden.h"
+#include "lib/run/recipe/readers.h"
 
 namespace heddle {
 namespace {
@@ -76,7 +77,7 @@ ParameterSource without_added(const PreparedModel& model, const Transformed& cha
 }
 
 void refuse_export(const ActiveTransform& transform, const Transformed& changes) {
-  if (changes.added.empty() || changes.exports_added || changes.files) return;
+  if (changes.added.empty() || changes.exports_added || changes.added_elsewhere || changes.files) return;
   throw Error(ErrorCode::config, transform.run.where,
               transform.name + " adds parameters ('" + changes.added.front() +
                   "'), which have no place in the exported model",
@@ -101,13 +102,15 @@ Units PreparedModel::make(c10::Device device) const {
 }
 
 std::set<std::string> PreparedModel::elsewhere() const {
-  std::set<std::string> names;
+  std::set<std::string> frozen, names;
   bool any = false;
   for (const Transformed& one : changes) {
-    names.insert(one.frozen.begin(), one.frozen.end());
+    frozen.insert(one.frozen.begin(), one.frozen.end());
+    if (one.added_elsewhere) names.insert(one.added.begin(), one.added.end());
     any = any || one.base_elsewhere;
   }
-  return any && source ? names : std::set<std::string>();
+  if (any && !directory.empty()) names.merge(frozen);
+  return names;
 }
 
 ParameterSource PreparedModel::values(uint64_t seed) const {
@@ -135,8 +138,9 @@ Units first_units(PreparedModel& model, bool exports, std::vector<std::string>& 
     const Transformed& changes = model.changes.emplace_back(one.transform->apply(units, one.run));
     if (exports) refuse_export(one, changes);
     model.source = without_added(model, changes);
+    if (changes.values) model.source = changes.values(std::move(model.source));
     warnings.insert(warnings.end(), changes.warnings.begin(), changes.warnings.end());
-    if (changes.base_elsewhere && !model.source)
+    if (changes.base_elsewhere && model.directory.empty())
       warnings.push_back(one.run.where + ": the model begins with random weights, which " + one.name +
                          " freezes: name a model with model.pretrained_model_name_or_path");
   }
@@ -184,12 +188,17 @@ PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry&
   return out;
 }
 
-PreparedModel prepare_model(const Recipe& recipe, PluginRegistry& plugins,
-                            std::vector<std::string>& warnings) {
-  const ModelSection& section = recipe.model;
+// The model of a section like `model`, without transforms.
+PreparedModel model_of(const ModelSection& section, PluginRegistry& plugins,
+                       std::vector<std::string>& warnings) {
   PreparedModel model = section.source == ModelSection::Source::pretrained
                             ? open_pretrained(section.directory, plugins, section.overrides, warnings)
                             : with_random_weights(section, plugins, warnings);
+  if (!section.further_heads.empty())
+    throw Error(ErrorCode::not_built, section.further_heads,
+                "the family " + model.spec->facts().model_type +
+                    " has no heads here that predict further tokens",
+                "leave num_nextn_predict_layers out: the model then trains on the next token alone");
   const std::string stored = model.spec->facts().dtype;
   model.dtype = dtype_of(!section.dtype.empty() ? section.dtype
                          : !stored.empty()      ? stored
@@ -197,10 +206,28 @@ PreparedModel prepare_model(const Recipe& recipe, PluginRegistry& plugins,
   if (!model.source)
     model.origin.files["config.json"] =
         model.spec->config_json(model.dtype == at::kFloat ? "float32" : "bfloat16");
+  return model;
+}
+
+std::shared_ptr<const OtherModel> other_model(const Node& section, PluginRegistry& plugins,
+                                              std::vector<std::string>& warnings) {
+  RecipeNotes notes;
+  const ModelSection words = recipe::read_model(section, notes);
+  engine::refuse_not_built(section, notes.not_built);
+  warnings.insert(warnings.end(), notes.warnings.begin(), notes.warnings.end());
+  PreparedModel model = model_of(words, plugins, warnings);
+  OtherModel out{model.spec, model.source, model.dtype, model.directory.string()};
+  return std::make_shared<const OtherModel>(std::move(out));
+}
+
+PreparedModel prepare_model(const Recipe& recipe, PluginRegistry& plugins,
+                            std::vector<std::string>& warnings) {
+  PreparedModel model = model_of(recipe.model, plugins, warnings);
   model.transforms = make_transforms(recipe.sections, static_cast<uint64_t>(recipe.seed));
   for (ActiveTransform& one : model.transforms) {
     one.run.model = model.directory.string();
     one.run.spec = model.spec.get();
+    if (!one.other.is_null()) one.run.other = other_model(one.other, plugins, warnings);
   }
   return model;
 }

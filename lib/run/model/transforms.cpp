@@ -37,14 +37,35 @@ Shard origin_of(const Shard& box, const Derived& derived) {
   return out;
 }
 
+// The section that names its other model, as it is written; null: it has none.
+Node other_of(const OfferedTransform& offered, const PluginSection& section) {
+  if (offered.model_field.empty()) return {};
+  if (offered.model_field == section.name) return section.given;
+  const Node* field = section.given.is_map() ? section.given.find(offered.model_field) : nullptr;
+  return field == nullptr ? Node() : *field;
+}
+
 }  // namespace
+
+std::vector<Node> other_models(const std::vector<PluginSection>& sections) {
+  std::vector<Node> out;
+  for (const PluginSection& section : sections)
+    if (const OfferedTransform* offered = transform_of(section))
+      if (Node other = other_of(*offered, section); !other.is_null()) out.push_back(std::move(other));
+  return out;
+}
 
 std::vector<ActiveTransform> make_transforms(const std::vector<PluginSection>& sections, uint64_t seed) {
   std::vector<std::pair<int, ActiveTransform>> ordered;
   for (const PluginSection& section : sections) {
     const OfferedTransform* offered = transform_of(section);
     if (offered == nullptr || !offered->make) continue;  // one that is not built is refused by its name
-    ActiveTransform one{section.name, {section.given.where(), seed}, offered->make(section.values), ""};
+    ActiveTransform one;
+    one.name = section.name;
+    one.run.where = section.given.where();
+    one.run.seed = seed;
+    one.transform = offered->make(section.values);
+    one.other = other_of(*offered, section);
     one.setting = one.transform->setting();
     if (one.setting.empty()) one.setting = config::to_json(section.values);
     ordered.emplace_back(offered->order, std::move(one));

@@ -19,7 +19,11 @@ struct ActiveTransform {
   TransformRun run;
   std::shared_ptr<const ITransform> transform;
   std::string setting;  // for warnings when a run resumes with another
+  Node other;           // the section of its other model; null: it has none
 };
+
+// The sections of the models of OfferedTransform::model_field.
+std::vector<Node> other_models(const std::vector<PluginSection>& sections);
 
 // Of a setting, what gives the added parameters their meaning (ITransform::setting).
 inline std::string_view meaning_of(std::string_view setting) {

@@ -14,6 +14,7 @@
 #include "lib/run/model/without_effect.h"
 #include "lib/run/preflight/open_data.h"
 #include "lib/run/preflight/open_texts.h"
+#include "lib/run/recipe/readers.h"
 #include "lib/train/step_parts.h"
 
 namespace heddle {
@@ -139,6 +140,12 @@ class PreflightBuilder {
     std::error_code ignored;
     if (another_ && !place.empty() && !std::filesystem::exists(place, ignored))
       return warn_missing(place.string() + " is not there: the model is not checked");
+    for (const Node& section : other_models(out_.recipe.sections)) {
+      RecipeNotes notes;
+      const std::filesystem::path other = place_of(recipe::read_model(section, notes));
+      if (another_ && !other.empty() && !std::filesystem::exists(other, ignored))
+        return warn_missing(other.string() + " is not there: the models are not checked");
+    }
     out_.model = prepare_model(out_.recipe, plugins_, out_.setup.warnings);
   }
 

@@ -182,6 +182,7 @@ ModelSection read_model(const Node& given, RecipeNotes& notes) {
   ModelSection model;
   model.where = section.where();
   model.check_memory = words.check_memory;
+  if (const Node* heads = further_heads(given)) model.further_heads = heads->where();
   const std::string older = storage(words.torch_dtype);
   model.dtype = storage(words.dtype);
   if (!older.empty() && !model.dtype.empty() && older != model.dtype)

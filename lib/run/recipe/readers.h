@@ -14,6 +14,8 @@ namespace heddle::recipe {
 
 using NotBuilt = std::vector<std::string>;
 
+// The last word of the section `recipe`, which may be a map of its _target_; empty: it is not given.
+std::string name_of(const Node& root);
 StepSection read_steps(const Node& section, NotBuilt& not_built);
 ModelSection read_model(const Node& section, RecipeNotes& notes);
 PackedSection read_packed(const Node& section, NotBuilt& not_built);

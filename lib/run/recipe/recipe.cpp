@@ -25,17 +25,15 @@ std::vector<Node::Entry> other_sections(const Node& root) {
   return out;
 }
 
-// The name of AutoModel's recipe, or a map with it.
-void read_name(const Node& root, std::vector<std::string>& not_built) {
-  static const std::vector<std::string> kNames = {"TrainFinetuneRecipeForNextTokenPrediction",
-                                                  "BenchmarkingRecipeForNextTokenPrediction",
-                                                  "KnowledgeDistillationRecipeForNextTokenPrediction"};
-  const Node* name = root.find("recipe");
-  if (name != nullptr && name->is_map())
-    name = name->without("_target_").size() == 0 ? name->find("_target_") : name;
-  if (name == nullptr || name->is_null()) return;
-  if (config::component_of(*name, kNames) == kNames.back() && root.find("teacher_model") == nullptr)
-    not_built.push_back("recipe: distillation is not built yet");
+// The one that needs a teacher.
+constexpr const char* kDistillation = "KnowledgeDistillationRecipeForNextTokenPrediction";
+
+void check_name(const Node& root) {
+  if (recipe::name_of(root) != kDistillation) return;
+  const Node* teacher = root.find("teacher_model");
+  if (teacher == nullptr || teacher->is_null())
+    throw Error(ErrorCode::config, root.find("recipe")->where(), "the section teacher_model is missing",
+                "teacher_model: {pretrained_model_name_or_path: DIRECTORY}");
 }
 
 // A validation set with samples of unequal length and no row length of its own is packed as the training
@@ -55,7 +53,7 @@ class RecipeReader {
 
   Recipe read() {
     each("seed", [&] { read_seed(); });
-    each("recipe", [&] { read_name(root_, recipe_.not_built); });
+    each("recipe", [&] { check_name(root_); });
     each("step_scheduler", [&] { recipe_.steps = recipe::read_steps(of("step_scheduler"), not_built()); });
     each("model", [&] { recipe_.model = recipe::read_model(of("model"), notes_); });
     read_data();
@@ -201,6 +199,15 @@ class RecipeReader {
 };
 
 }  // namespace
+
+std::string recipe::name_of(const Node& root) {
+  static const std::vector<std::string> kNames = {"TrainFinetuneRecipeForNextTokenPrediction",
+                                                  "BenchmarkingRecipeForNextTokenPrediction", kDistillation};
+  const Node* name = root.find("recipe");
+  if (name != nullptr && name->is_map())
+    name = name->without("_target_").size() == 0 ? name->find("_target_") : name;
+  return name == nullptr || name->is_null() ? "" : config::component_of(*name, kNames);
+}
 
 void Recipe::add(RecipeNotes notes) {
   const auto append = [](auto& to, auto& from) {

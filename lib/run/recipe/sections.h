@@ -55,7 +55,8 @@ struct ModelSection {
   ConfigOverrides overrides;  // keys in place of those of the config.json
   std::string dtype;          // storage; empty: what config.json says, else dtype_without_word
   std::string dtype_without_word = "float32";
-  bool check_memory = true;  // refuse what this machine's memory cannot hold
+  std::string further_heads;  // where heads that predict further tokens are asked for; empty: nowhere
+  bool check_memory = true;   // refuse what this machine's memory cannot hold
   std::string where;         // of the section, for messages
 };
 

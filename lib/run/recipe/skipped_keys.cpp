@@ -47,14 +47,10 @@ constexpr std::array<Known, 5> kUnread = {{
     {"longalign", "samples are mixed as dataloader says"},
 }};
 
-constexpr std::array<Known, 3> kNotBuilt = {{
+constexpr std::array<Known, 1> kNotBuilt = {{
     {"qat", "training for quantization is not built yet"},
-    {"embedding_row_repair", "the repair of embedding rows is not built yet"},
-    {"teacher_model", "distillation is not built yet"},
 }};
 constexpr std::string_view kLogger = "comet";  // has no plugin
-constexpr std::array<std::string_view, 4> kOfTeacher = {"kd_ratio", "kd_loss_fn", "separate_meshes",
-                                                        "teacher_distributed"};
 
 constexpr std::array<Known, 9> kModelKeys = {{
     {"trust_remote_code", "no code of a model's directory is run"},
@@ -151,9 +147,6 @@ bool skip(const Node& root, const std::string& name, const Node& section, Recipe
         section.where() + " is not read, as AutoModel does not read it either: " + std::string(known->why));
     return true;
   }
-  if (std::find(kOfTeacher.begin(), kOfTeacher.end(), name) != kOfTeacher.end() &&
-      root.find("teacher_model") != nullptr)
-    return true;
   if (name == kLogger && is_turned_off(section)) {
     notes.skipped.push_back({name, "it is off"});
     return true;
@@ -167,6 +160,11 @@ bool skip(const Node& root, const std::string& name, const Node& section, Recipe
   return true;
 }
 
+const Node* further_heads(const Node& model) {
+  const Node* heads = model.find("num_nextn_predict_layers");
+  return heads != nullptr && !heads->is_null() && heads->as_integer() > 0 ? heads : nullptr;
+}
+
 Node without_python_keys(const Node& model, RecipeNotes& notes) {
   Node rest = model;
   const auto take = [&](const std::string& key, std::string why) {
@@ -175,8 +173,7 @@ Node without_python_keys(const Node& model, RecipeNotes& notes) {
   };
   for (const Known& known : kModelKeys)
     if (model.find(known.name) != nullptr) take(std::string(known.name), std::string(known.why));
-  const Node* heads = model.find("num_nextn_predict_layers");
-  const bool predicts = heads != nullptr && !heads->is_null() && heads->as_integer() > 0;
+  const bool predicts = further_heads(model) != nullptr;
   for (const char* key : {"num_nextn_predict_layers", "mtp_loss_scaling_factor", "mtp_use_repeated_layer"}) {
     if (model.find(key) == nullptr) continue;
     if (predicts)
@@ -184,9 +181,6 @@ Node without_python_keys(const Node& model, RecipeNotes& notes) {
     else
       take(key, "the model has no heads that predict further tokens");
   }
-  if (predicts)
-    notes.not_built.push_back(
-        "model.num_nextn_predict_layers: heads that predict further tokens are not built yet");
   return rest;
 }
 

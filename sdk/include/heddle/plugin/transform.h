@@ -23,12 +23,22 @@
 
 namespace heddle {
 
+// A model beside that of the run.
+struct OtherModel {
+  std::shared_ptr<const ModelSpec> spec;
+  ParameterSource source;                  // by the names of its units; empty: random weights
+  at::ScalarType dtype = at::kFloat;       // in which it is stored
+  std::string name;                        // its directory, as the recipe names it; empty: random weights
+};
+
 // What a transform is told of the run.
 struct TransformRun {
   std::string where;                // of its section, for errors: "run.yaml:3 freeze_config"
   uint64_t seed = 0;                // of the run
   std::string model = {};           // its model, as the recipe names it; empty: random weights
   const ModelSpec* spec = nullptr;  // how files store parameters; null: as they are
+  // That of OfferedTransform::model_field; null: it has none, or its files are not on this machine.
+  std::shared_ptr<const OtherModel> other = nullptr;
 };
 
 // How a file has a parameter: its dims in another order, then in another shape.
@@ -72,12 +82,18 @@ struct Transformed {
   // Checkpoints leave out what is frozen; a run that resumes reads it from the files of its model. Of a model
   // with random weights everything is saved.
   bool base_elsewhere = false;
+  // Checkpoints and exports leave out what was added: each run gets its values from `values`, or from Init.
+  bool added_elsewhere = false;
+  // From the source of the model's values to one that it is read from instead; the source is empty where the
+  // model begins with random weights. Called once for each run; what it returns is called on every rank for
+  // each shard, from several threads. Reads the same values for every box, on meta none.
+  std::function<ParameterSource(ParameterSource source)> values = {};
   // Each checkpoint has these in model/, and no model for transformers is written.
   std::optional<AddedFiles> files = {};
   std::vector<std::string> warnings = {};
   std::string note;  // for the header of the run; may be empty
   // A section that turns the transform off.
-  bool is_nothing() const { return frozen.empty() && added.empty() && !files && note.empty(); }
+  bool is_nothing() const { return frozen.empty() && added.empty() && derived.empty() && !values && !files && note.empty(); }
 };
 
 // One of a run. May be called from several threads.
@@ -103,6 +119,13 @@ struct OfferedTransform : OfferedSchema {
   static constexpr const char* kKind = "transform";
   int order = 0;                 // those of lower order act first; of one order by their names
   std::vector<Refusal> refuses;  // axes along which it cannot act, in the order in which they are checked
+  // Further keys at the top of a recipe that belong to it. Its section is then a map: the value of its name,
+  // and those of these keys where they are given.
+  std::vector<std::string> keys = {};
+  // The field of the section that names another model, as the section `model` does: TransformRun::other.
+  std::string model_field = {};
+  // The value of `recipe:` that has this section; a recipe of another name is refused. Empty: any has it.
+  std::string recipe = {};
   std::function<std::unique_ptr<ITransform>(const Node& section)> make;
 };
 
