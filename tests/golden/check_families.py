@@ -26,7 +26,8 @@ from make_baichuan import Model as Baichuan
 
 HERE = pathlib.Path(__file__).parent
 FAMILIES = ("mistral", "ministral3", "gemma3_text", "gemma3_untied", "granite", "olmo2", "starcoder2", "starcoder2_untied",
-            "phi", "glm", "glm4", "seed_oss", "cohere2", "ernie4_5", "gpt2_exact", "gpt2_inner", "baichuan")
+            "phi", "glm", "glm4", "seed_oss", "cohere2", "ernie4_5", "gpt2_exact", "gpt2_inner", "baichuan", "qwen3_next", "qwen3_5", "qwen3_5_tied",
+            "qwen3_5_moe")
 SAMPLES, SEQUENCE, STEPS = 4, 16, 5
 FP32 = {"strategy": "fsdp2", "mp_policy": {"param_dtype": "float32", "reduce_dtype": "float32"}}
 PIPELINE = {"pp_size": 2, "pipeline": {"pp_schedule": "1f1b", "pp_microbatch_size": 1}}
@@ -67,7 +68,9 @@ def train(heddle, folder, name, model, distributed, ranks, local):
 def reference(folder):
     """The model, and a function from tokens to logits."""
     if folder.name != "baichuan":
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).train()
+        mixture = "num_experts_per_tok" in json.loads((folder / "config.json").read_text())
+        loop = {"experts_implementation": "eager"} if mixture else {}  # the grouped product wants multiples of 16 bytes
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **loop).train()
         return model, lambda tokens: model(tokens, use_cache=False).logits
     model = Baichuan()
     with safe_open(folder / "model.safetensors", "pt") as file, torch.no_grad():

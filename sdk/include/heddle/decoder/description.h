@@ -102,6 +102,9 @@ struct Attention {
   Norm norm = {};                       // of this kind
   bool qkv_bias = false, output_bias = false;
   bool sinks = false;  // a learned score of each head in its softmax (GPT-OSS)
+  // Its output is multiplied by the sigmoid of a gate (Qwen3-Next): q_proj has for each head the rows of its
+  // query, then those of its gate.
+  bool output_gate = false;
   QueryScaling query_scaling = {};
 };
 
