@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "heddle/decoder/delta_net.h"
+#include "heddle/decoder/description.h"
 
 namespace heddle::qwen_next {
 namespace {

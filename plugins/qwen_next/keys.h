@@ -47,8 +47,8 @@ void add_layer_keys(model::ModelKeys<Own>& keys, const std::string& model_type) 
              "linear_attention or full_attention for each layer; null: by full_attention_interval.")
       .field("full_attention_interval", &Keys::full_attention_interval,
              "Every so many-th layer has attention, the others a delta net.", decoder::kSize)
-      .field("linear_num_key_heads", &Keys::linear_num_key_heads, "Of a delta net: heads of queries and keys.",
-             decoder::kSize)
+      .field("linear_num_key_heads", &Keys::linear_num_key_heads,
+             "Of a delta net: heads of queries and keys.", decoder::kSize)
       .field("linear_num_value_heads", &Keys::linear_num_value_heads,
              "Heads of values, a multiple of those of keys.", decoder::kSize)
       .field("linear_key_head_dim", &Keys::linear_key_head_dim, "Width of a head of queries and keys.",
@@ -65,7 +65,8 @@ void add_layer_keys(model::ModelKeys<Own>& keys, const std::string& model_type) 
 // Those of experts; by_layer: some layers may have none, and weights may stay as they are.
 template <class Own>
 void add_expert_keys(model::ModelKeys<Own>& keys, bool by_layer) {
-  keys.field("num_experts", &Keys::num_experts, "Experts of a layer; 0: no layer has experts.", Range<int64_t>{0, 65536})
+  keys.field("num_experts", &Keys::num_experts, "Experts of a layer; 0: no layer has experts.",
+             Range<int64_t>{0, 65536})
       .field("num_experts_per_tok", &Keys::num_experts_per_tok, "Experts of a token.", decoder::kSize)
       .field("moe_intermediate_size", &Keys::moe_intermediate_size, "Width of an expert.", decoder::kSize)
       .field("shared_expert_intermediate_size", &Keys::shared_expert_intermediate_size,

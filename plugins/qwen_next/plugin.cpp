@@ -18,9 +18,7 @@ struct Qwen35Keys : Keys {
 };
 
 struct Qwen35MoeKeys : Keys {
-  Qwen35MoeKeys() {
-    vocab_size = 248320, num_hidden_layers = 40, num_experts = 256, num_experts_per_tok = 8;
-  }
+  Qwen35MoeKeys() { vocab_size = 248320, num_hidden_layers = 40, num_experts = 256, num_experts_per_tok = 8; }
 };
 
 template <class Own>

@@ -1,16 +1,16 @@
-// The parts of a gated delta net equal plain operators, one token after the other, with every gradient.
+// A gated delta net as a module: gates, state, operations, refusals.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
+#include <vector>
 
-#include "heddle/decoder/delta_net.h"
 #include "heddle/decoder/family.h"
 #include "heddle/model/module_unit.h"
-#include "lib/decoder/delta_net/delta_rule.h"
+#include "lib/decoder/attention/output_gate.h"
 #include "lib/decoder/delta_net/gated_norm.h"
-#include "lib/decoder/output_gate.h"
 #include "lib/run/generate/generate.h"
 #include "lib/run/generate/kv_cache.h"
 #include "thrown.h"
@@ -18,208 +18,19 @@
 namespace heddle::tests {
 namespace {
 
-using decoder::DeltaHeads;
-using decoder::DeltaInputs;
-using decoder::TokenRows;
-
-struct Shape {
-  std::string name;
-  int64_t rows = 1, sequence = 1;
-  DeltaHeads heads = {};
-  std::vector<int> documents = {};  // empty: each row is one
-  TokenRows tokens() const {
-    TokenRows out{rows, sequence, {}};
-    if (!documents.empty()) out.documents = at::tensor(documents, at::kInt);
-    return out;
-  }
-  bool begins(int64_t token) const {
-    if (documents.empty()) return token % sequence == 0;
-    return std::find(documents.begin(), documents.end(), token) != documents.end();
-  }
-};
-std::ostream& operator<<(std::ostream& out, const Shape& shape) {
-  return out << shape.name;
-}
-
-const Shape kShapes[] = {
-    {"one_token", 1, 1, {1, 1, 3, 2}},
-    {"short_rows", 3, 7, {2, 6, 5, 3}},
-    {"one_chunk", 2, 64, {1, 2, 4, 4}},
-    {"one_more", 1, 65, {3, 3, 2, 5}},
-    {"three_chunks", 2, 150, {2, 4, 6, 7}},
-    {"documents", 2, 150, {1, 2, 3, 4}, {0, 10, 11, 70, 128, 150, 163, 300}},
-    {"documents_at_chunks", 1, 130, {2, 2, 3, 3}, {0, 64, 128, 129, 130}},
-    {"tokens_alone", 1, 5, {1, 1, 2, 2}, {0, 1, 2, 3, 4, 5}},
-    {"empty_document", 1, 9, {1, 1, 2, 2}, {0, 4, 4, 9}},
-};
-
-at::Tensor leaf(at::IntArrayRef sizes) {
+at::Tensor grown(at::IntArrayRef sizes) {
   return at::randn(sizes, at::kDouble).set_requires_grad(true);
 }
 
-DeltaInputs inputs_of(const Shape& shape) {
-  const int64_t tokens = shape.rows * shape.sequence;
-  const DeltaHeads& heads = shape.heads;
-  return {leaf({tokens, heads.key_heads * heads.key}),
-          leaf({tokens, heads.key_heads * heads.key}),
-          leaf({tokens, heads.value_heads * heads.value}),
-          leaf({tokens, heads.value_heads}),
-          leaf({tokens, heads.value_heads}),
-          leaf({heads.value_heads}),
-          leaf({heads.value_heads})};
-}
-
-at::Tensor plain_unit(const at::Tensor& x) {
-  return x / ((x * x).sum(-1, true) + 1e-6).sqrt();
-}
-
-// The definition, token by token.
-at::Tensor plain_rule(const DeltaInputs& in, const Shape& shape) {
-  const DeltaHeads& of = shape.heads;
-  const int64_t tokens = in.v.size(0), group = of.value_heads / of.key_heads;
-  const auto keys = [&](const at::Tensor& x) {
-    return plain_unit(x.view({tokens, of.key_heads, of.key})).repeat_interleave(group, 1);
-  };
-  const at::Tensor q = keys(in.q) / std::sqrt(static_cast<double>(of.key)), k = keys(in.k);
-  const at::Tensor v = in.v.view({tokens, of.value_heads, of.value});
-  const at::Tensor kept = (-in.a_log.exp() * at::softplus(in.a + in.bias)).exp(), rate = in.b.sigmoid();
-  at::Tensor state;
-  std::vector<at::Tensor> out;
-  for (int64_t t = 0; t < tokens; ++t) {
-    state = shape.begins(t) ? at::zeros({of.value_heads, of.key, of.value}, at::kDouble)
-                            : state * kept[t].view({-1, 1, 1});
-    const at::Tensor known = (state * k[t].unsqueeze(2)).sum(1);
-    const at::Tensor written = (v[t] - known) * rate[t].unsqueeze(1);
-    state = state + k[t].unsqueeze(2) * written.unsqueeze(1);
-    out.push_back((state * q[t].unsqueeze(2)).sum(1).flatten());
-  }
-  return at::stack(out);
-}
-
-void expect_close(const at::Tensor& got, const at::Tensor& want, double tolerance, const std::string& what) {
+void expect_equal_to(const at::Tensor& got, const at::Tensor& want, double tolerance, const char* what) {
   ASSERT_EQ(got.sizes(), want.sizes()) << what;
   const double scale = std::max(1.0, want.abs().max().item<double>());
-  EXPECT_LE((got.to(at::kDouble) - want).abs().max().item<double>(), tolerance * scale) << what;
+  EXPECT_LE((got - want).abs().max().item<double>(), tolerance * scale) << what;
 }
-
-class DeltaRule : public ::testing::TestWithParam<Shape> {
- protected:
-  DeltaRule() { at::manual_seed(3); }
-};
-
-TEST_P(DeltaRule, EqualsTheDefinitionWithEveryGradient) {
-  const Shape& shape = GetParam();
-  const DeltaInputs in = inputs_of(shape);
-  const std::vector<at::Tensor> all = {in.q, in.k, in.v, in.a, in.b, in.a_log, in.bias};
-  const at::Tensor want = plain_rule(in, shape);
-  const at::Tensor factors = at::randn_like(want);
-  (want * factors).sum().backward();
-  std::vector<at::Tensor> gradients;
-  for (at::Tensor one : all) {
-    gradients.push_back(one.grad().clone());
-    one.mutable_grad().reset();
-  }
-  const at::Tensor got = decoder::delta_rule(in, shape.heads, shape.tokens());
-  expect_close(got, want, 1e-12, "output");
-  (got * factors).sum().backward();
-  for (size_t i = 0; i < all.size(); ++i)
-    expect_close(all[i].grad(), gradients[i], 1e-11, "input " + std::to_string(i));
-}
-
-TEST_P(DeltaRule, IsNearInFloat) {
-  const Shape& shape = GetParam();
-  DeltaInputs in = inputs_of(shape);
-  const at::Tensor want = plain_rule(in, shape);
-  for (at::Tensor* one : {&in.q, &in.k, &in.v, &in.a, &in.b, &in.a_log, &in.bias})
-    *one = one->detach().to(at::kFloat);
-  expect_close(decoder::delta_rule(in, shape.heads, shape.tokens()), want, 1e-5, "output");
-}
-
-TEST_P(DeltaRule, GivesShapesOnMeta) {
-  const Shape& shape = GetParam();
-  DeltaInputs in = inputs_of(shape);
-  for (at::Tensor* one : {&in.q, &in.k, &in.v, &in.a, &in.b, &in.a_log, &in.bias})
-    *one = one->detach().to(at::kMeta).set_requires_grad(true);
-  TokenRows tokens = shape.tokens();
-  if (tokens.documents.defined()) tokens.documents = tokens.documents.to(at::kMeta);
-  const at::Tensor got = decoder::delta_rule(in, shape.heads, tokens);
-  EXPECT_EQ(got.sizes(), in.v.sizes());
-  got.backward(at::empty_like(got));
-  EXPECT_EQ(in.a_log.grad().sizes(), in.a_log.sizes());
-}
-
-// Gates that forget all but at once, and that keep all.
-TEST(DeltaRuleLimits, AreFinite) {
-  const Shape shape{"long", 1, 130, {1, 2, 4, 3}};
-  for (const double open : {-60.0, 60.0}) {
-    at::manual_seed(4);
-    DeltaInputs in = inputs_of(shape);
-    for (at::Tensor* one : {&in.q, &in.k, &in.v, &in.a, &in.b, &in.a_log, &in.bias})
-      *one = one->detach().to(at::kFloat);
-    in.a = (in.a + open).detach().set_requires_grad(true);
-    in.k.set_requires_grad(true);
-    const at::Tensor got = decoder::delta_rule(in, shape.heads, shape.tokens());
-    got.square().sum().backward();
-    EXPECT_TRUE(got.isfinite().all().item<bool>()) << open;
-    EXPECT_TRUE(in.k.grad().isfinite().all().item<bool>()) << open;
-    EXPECT_TRUE(in.a.grad().isfinite().all().item<bool>()) << open;
-  }
-}
-
-TEST(DeltaRuleState, ContinuesAsTheWhole) {
-  at::manual_seed(5);
-  const at::NoGradGuard no_gradients;
-  const Shape shape{"whole", 1, 140, {2, 4, 3, 5}};
-  const DeltaInputs in = inputs_of(shape);
-  const at::Tensor want = decoder::delta_rule(in, shape.heads, shape.tokens());
-  at::Tensor state;
-  std::vector<at::Tensor> parts;
-  int64_t begin = 0;
-  for (const int64_t count : {70, 1, 1, 64, 4}) {
-    DeltaInputs part = in;
-    for (at::Tensor* one : {&part.q, &part.k, &part.v, &part.a, &part.b})
-      *one = one->narrow(0, begin, count);
-    parts.push_back(decoder::delta_rule(part, shape.heads, {1, count, {}}, &state));
-    begin += count;
-  }
-  expect_close(at::cat(parts), want, 1e-12, "output");
-}
-
-at::Tensor plain_convolution(const at::Tensor& x, const at::Tensor& weight, const Shape& shape) {
-  const int64_t taps = weight.size(2);
-  std::vector<at::Tensor> out;
-  for (int64_t t = 0; t < x.size(0); ++t) {
-    at::Tensor sum = x[t] * weight.select(2, taps - 1).select(1, 0);
-    for (int64_t back = 1; back < taps && !shape.begins(t - back + 1); ++back)
-      sum = sum + x[t - back] * weight.select(2, taps - 1 - back).select(1, 0);
-    out.push_back(sum * sum.sigmoid());
-  }
-  return at::stack(out);
-}
-
-TEST_P(DeltaRule, HasConvolutionsThatStayInTheirDocuments) {
-  const Shape& shape = GetParam();
-  for (const int64_t taps : {1, 4}) {
-    const at::Tensor x = leaf({shape.rows * shape.sequence, 5}), weight = leaf({5, 1, taps});
-    const at::Tensor want = plain_convolution(x, weight, shape);
-    const at::Tensor factors = at::randn_like(want);
-    (want * factors).sum().backward();
-    const at::Tensor dx = x.grad().clone(), dw = weight.grad().clone();
-    x.mutable_grad().reset(), weight.mutable_grad().reset();
-    const at::Tensor got = decoder::short_convolution(x, weight, shape.tokens());
-    expect_close(got, want, 1e-13, "output");
-    (got * factors).sum().backward();
-    expect_close(x.grad(), dx, 1e-13, "x");
-    expect_close(weight.grad(), dw, 1e-12, "weight");
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(All, DeltaRule, ::testing::ValuesIn(kShapes),
-                         [](const auto& info) { return info.param.name; });
 
 TEST(GatedNorm, EqualsPlainOperators) {
   at::manual_seed(6);
-  const at::Tensor x = leaf({7, 15}), gate = leaf({7, 15}), weight = leaf({5});
+  const at::Tensor x = grown({7, 15}), gate = grown({7, 15}), weight = grown({5});
   const at::Tensor heads = x.view({-1, 5}), z = gate.view({-1, 5});
   const at::Tensor want =
       (weight * heads / (heads.square().mean(-1, true) + 1e-5).sqrt() * z * z.sigmoid()).view({7, 15});
@@ -231,18 +42,19 @@ TEST(GatedNorm, EqualsPlainOperators) {
     one.mutable_grad().reset();
   }
   const at::Tensor got = decoder::gated_norm(x, gate, weight, 1e-5);
-  expect_close(got, want, 1e-13, "output");
+  expect_equal_to(got, want, 1e-13, "output");
   (got * factors).sum().backward();
-  expect_close(x.grad(), gradients[0], 1e-13, "x");
-  expect_close(gate.grad(), gradients[1], 1e-13, "gate");
-  expect_close(weight.grad(), gradients[2], 1e-13, "weight");
+  expect_equal_to(x.grad(), gradients[0], 1e-13, "x");
+  expect_equal_to(gate.grad(), gradients[1], 1e-13, "gate");
+  expect_equal_to(weight.grad(), gradients[2], 1e-13, "weight");
 }
 
 TEST(OutputGate, EqualsPlainOperators) {
   at::manual_seed(7);
-  const at::Tensor both = leaf({6, 3 * 2 * 4}), y = leaf({6, 12});
+  const at::Tensor both = grown({6, 3 * 2 * 4}), y = grown({6, 12});
   const at::Tensor parts = both.view({6, 3, 2, 4});
-  const at::Tensor want_q = parts.select(2, 0).reshape({6, 12}), want_gate = parts.select(2, 1).reshape({6, 12});
+  const at::Tensor want_q = parts.select(2, 0).reshape({6, 12}),
+                   want_gate = parts.select(2, 1).reshape({6, 12});
   const at::Tensor want = y * want_gate.sigmoid() + want_q * 2;
   const at::Tensor factors = at::randn_like(want);
   (want * factors).sum().backward();
@@ -250,14 +62,14 @@ TEST(OutputGate, EqualsPlainOperators) {
   both.mutable_grad().reset(), y.mutable_grad().reset();
   const auto [q, gate] = decoder::split_gate(both, 4);
   const at::Tensor got = decoder::gated_output(y, gate) + q * 2;
-  expect_close(got, want, 1e-14, "output");
+  expect_equal_to(got, want, 1e-14, "output");
   (got * factors).sum().backward();
-  expect_close(both.grad(), d_both, 1e-14, "both");
-  expect_close(y.grad(), d_y, 1e-14, "y");
+  expect_equal_to(both.grad(), d_both, 1e-14, "both");
+  expect_equal_to(y.grad(), d_y, 1e-14, "y");
 }
 
 // A delta net, then attention with a gate.
-decoder::Model small_model() {
+decoder::Model delta_model() {
   decoder::Attention attention;
   attention.heads = 2, attention.kv_heads = 1, attention.head_dim = 6;
   attention.rotation.dim = 4, attention.output_gate = true;
@@ -270,7 +82,7 @@ decoder::Model small_model() {
 
 TEST(DeltaNet, KeepsItsStateWhileTokensAreGenerated) {
   at::manual_seed(8);
-  const auto spec = decoder::make_spec({.model = small_model()});
+  const auto spec = decoder::make_spec({.model = delta_model()});
   Units whole = spec->make_units(at::kFloat);
   at::manual_seed(8);
   Units cached = spec->make_units(at::kFloat);
@@ -284,7 +96,7 @@ TEST(DeltaNet, KeepsItsStateWhileTokensAreGenerated) {
 }
 
 TEST(DeltaNet, CountsItsOperations) {
-  decoder::Model model = small_model();
+  decoder::Model model = delta_model();
   model.layers.pop_back();
   constexpr double keys = 2 * 5, values = 4 * 3;
   constexpr double mixer = 12 * (2 * keys + 3 * values + 2 * 4) + 4 * (2 * keys + values) + 4 * values * 5;
@@ -292,7 +104,7 @@ TEST(DeltaNet, CountsItsOperations) {
 }
 
 TEST(DeltaNet, RefusesContextParallelismByName) {
-  const Units units = decoder::make_spec({.model = small_model()})->make_units(at::kMeta);
+  const Units units = decoder::make_spec({.model = delta_model()})->make_units(at::kMeta);
   std::string said;
   dynamic_cast<ModuleUnit&>(*units[1]).visit([&](const std::string& path, Module& module) {
     if (module.traits().role != Role::mixer) return;
@@ -303,13 +115,15 @@ TEST(DeltaNet, RefusesContextParallelismByName) {
 }
 
 TEST(DeltaNet, RefusesHeadsThatDoNotDivide) {
-  EXPECT_THAT(thrown_by([] { decoder::delta_net({4, 6, 5, 3}); }),
+  EXPECT_THAT(thrown_by([] {
+                decoder::delta_net({4, 6, 5, 3});
+              }),
               ::testing::HasSubstr("a gated delta net has 6 heads of values for 4 of keys"));
 }
 
 TEST(DeltaNet, BeginsWithGatesOfTransformers) {
   at::manual_seed(9);
-  decoder::Model model = small_model();
+  decoder::Model model = delta_model();
   model.layers[0].mixer = decoder::delta_net({64, 64, 2, 2});
   const Units units = decoder::make_spec({.model = model})->make_units(at::TensorOptions(at::kBFloat16));
   for (ParameterSlot& slot : units[1]->parameters()) {

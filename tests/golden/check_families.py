@@ -13,6 +13,7 @@ export with the keys of the original and its loss, and continues a prompt greedi
 import argparse
 import json
 import pathlib
+import shutil
 import subprocess
 import tempfile
 
@@ -121,9 +122,21 @@ def check_export(heddle, folder, original, rows, final):
     assert [int(word) for word in ours.strip().split(",")] == tokens, (ours, tokens)
 
 
+def without_auxiliary_loss(original, folder):
+    """A copy of a mixture that trains without it: its value depends on how samples are dealt."""
+    config = json.loads((original / "config.json").read_text())
+    if not config.get("output_router_logits"):
+        return original
+    copy = folder / "models" / original.name
+    shutil.copytree(original, copy)
+    (copy / "config.json").write_text(json.dumps({**config, "output_router_logits": False}))
+    return copy
+
+
 def check(heddle, original, topologies):
     with tempfile.TemporaryDirectory() as place:
         folder = pathlib.Path(place)
+        original = without_auxiliary_loss(original, folder)
         vocabulary = json.loads((original / "config.json").read_text())["vocab_size"]
         tied = json.loads((original / "config.json").read_text()).get("tie_word_embeddings", False)
         tokens = torch.randint(vocabulary, (SAMPLES * SEQUENCE + 1,), generator=torch.Generator().manual_seed(5))

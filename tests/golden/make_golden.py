@@ -179,22 +179,22 @@ CASES = {
     "qwen3_next": dict(model_type="qwen3_next", vocab_size=61, hidden_size=28, intermediate_size=38, num_hidden_layers=3,
                        num_attention_heads=4, num_key_value_heads=2, head_dim=12, partial_rotary_factor=0.5,
                        layer_types=["linear_attention", "full_attention", "linear_attention"], linear_num_key_heads=2,
-                       linear_num_value_heads=4, linear_key_head_dim=6, linear_value_head_dim=5, num_experts=5,
+                       linear_num_value_heads=4, linear_key_head_dim=22, linear_value_head_dim=13, num_experts=5,
                        num_experts_per_tok=3, moe_intermediate_size=18, shared_expert_intermediate_size=14,
                        mlp_only_layers=[0], **AUXILIARY),
     # Rows of more than one chunk of the delta net, three heads of values for each of keys, three taps.
     "qwen3_5": dict(model_type="qwen3_5_text", vocab_size=61, hidden_size=28, intermediate_size=38, num_hidden_layers=2,
                     num_attention_heads=4, num_key_value_heads=2, head_dim=16, full_attention_interval=2,
-                    linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=5, linear_value_head_dim=7,
+                    linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=21, linear_value_head_dim=11,
                     linear_conv_kernel_dim=3, attention_bias=True),
     "qwen3_5_tied": dict(model_type="qwen3_5_text", vocab_size=64, hidden_size=24, intermediate_size=36,
-                         num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=8,
+                         num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, head_dim=8,
                          full_attention_interval=2, linear_num_key_heads=2, linear_num_value_heads=2,
-                         linear_key_head_dim=8, linear_value_head_dim=8, tie_word_embeddings=True),
+                         linear_key_head_dim=24, linear_value_head_dim=8, tie_word_embeddings=True),
     "qwen3_5_moe": dict(model_type="qwen3_5_moe_text", vocab_size=61, hidden_size=28, num_hidden_layers=3,
                         num_attention_heads=4, num_key_value_heads=2, head_dim=12, partial_rotary_factor=0.5,
                         full_attention_interval=3, linear_num_key_heads=2, linear_num_value_heads=4,
-                        linear_key_head_dim=6, linear_value_head_dim=5, num_experts=6, num_experts_per_tok=2,
+                        linear_key_head_dim=22, linear_value_head_dim=13, num_experts=6, num_experts_per_tok=2,
                         moe_intermediate_size=18, shared_expert_intermediate_size=14, **AUXILIARY),
 }
 SEQUENCES = {"qwen3_5": 70}  # others: SEQUENCE
@@ -226,6 +226,8 @@ def make_model(fields, seed):
         for name, parameter in model.named_parameters():
             if parameter.dim() == 1 or name.endswith("bias"):
                 parameter.add_(0.1 * torch.randn_like(parameter))
+            if name.endswith("A_log"):  # first values forget nearly all at each token
+                parameter.copy_(torch.log(0.01 + 0.3 * torch.rand_like(parameter)))
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 buffer.add_(0.1 * torch.randn_like(buffer))

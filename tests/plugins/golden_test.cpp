@@ -115,8 +115,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "deepseek_v3", "deepseek_v2", "glm4_moe_lite", "phi3", "phi3_window", "gemma", "gemma2",
                       "gemma2_untied", "mistral", "ministral3", "gemma3_text", "gemma3_untied", "granite",
                       "olmo2", "starcoder2", "starcoder2_untied", "phi", "glm", "glm4", "seed_oss", "cohere2",
-                      "ernie4_5", "gpt2_exact", "gpt2_inner", "baichuan", "qwen3_next", "qwen3_5", "qwen3_5_tied",
-                      "qwen3_5_moe"),
+                      "ernie4_5", "gpt2_exact", "gpt2_inner", "baichuan", "qwen3_next", "qwen3_5",
+                      "qwen3_5_tied", "qwen3_5_moe"),
     [](const auto& info) { return info.param; });
 
 // A family on two ranks: rows, layers' insides, or layers are split.

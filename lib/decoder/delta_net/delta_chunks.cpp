@@ -99,10 +99,10 @@ DeltaResult delta_forward(const DeltaChunks& in, const at::Tensor& first) {
   at::Tensor state = first.defined() ? first : at::zeros({heads, key, value}, in.v.options());
   for (int64_t n = 0; n < count; ++n) {
     out.states.select(1, n).copy_(state);
-    const at::Tensor written =
-        at::baddbmm(chunk(values, count, n), chunk(keys, count, n), state, 1, -1);
+    const at::Tensor written = at::baddbmm(chunk(values, count, n), chunk(keys, count, n), state, 1, -1);
     out.new_values.select(1, n).copy_(written);
-    state = at::baddbmm(state * made.carry.select(1, n), chunk(made.k_out, count, n).transpose(1, 2), written);
+    state =
+        at::baddbmm(state * made.carry.select(1, n), chunk(made.k_out, count, n).transpose(1, 2), written);
   }
   out.last = state;
   const at::Tensor read = at::bmm(made.q, out.states.flatten(0, 1));

@@ -66,10 +66,11 @@ void DeltaNetMixer::add_parameter(const char* name, at::Tensor& tensor, at::IntA
 }
 
 ModuleTraits DeltaNetMixer::traits() const {
-  return {.tokens = TokenUse::mixes,
-          .token_axes = {"tp"},
-          .role = Role::mixer,
-          .heads = {{"linear_num_key_heads", form_.key_heads}, {"linear_num_value_heads", form_.value_heads}}};
+  return {
+      .tokens = TokenUse::mixes,
+      .token_axes = {"tp"},
+      .role = Role::mixer,
+      .heads = {{"linear_num_key_heads", form_.key_heads}, {"linear_num_value_heads", form_.value_heads}}};
 }
 
 std::unique_ptr<MixerState> DeltaNetMixer::keep_state() {
@@ -103,8 +104,8 @@ at::Tensor DeltaNetMixer::heads(const at::Tensor& x, const Batch& batch) {
   if (state_ != nullptr && (tokens.rows != 1 || tokens.documents.defined()))
     throw Error(ErrorCode::internal, "generate", "a gated delta net keeps the state of one sequence",
                 "give batches of one row without documents");
-  const model::FewTensors in = model::call_each(
-      {&q_proj_, &k_proj_, &v_proj_, &z_proj_, &b_proj_, &a_proj_}, x, batch, model::Outputs::columns);
+  const model::FewTensors in = model::call_each({&q_proj_, &k_proj_, &v_proj_, &z_proj_, &b_proj_, &a_proj_},
+                                                x, batch, model::Outputs::columns);
   const auto of = [&](at::Tensor DeltaNetState::*last) { return state_ ? &(state_->*last) : nullptr; };
   const DeltaInputs inputs{convolved(in[0], q_conv_, tokens, of(&DeltaNetState::q)),
                            convolved(in[1], k_conv_, tokens, of(&DeltaNetState::k)),

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "heddle/decoder/delta_net.h"
+#include "heddle/decoder/description.h"
 #include "heddle/nn/linear.h"
 #include "lib/decoder/delta_net/delta_rule.h"
 #include "lib/decoder/delta_net/gated_norm.h"

@@ -2,8 +2,8 @@
 #include "lib/decoder/delta_net/delta_rule.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/rsqrt.h>
@@ -82,10 +82,8 @@ class Chunking {
     at::Tensor rows = x.reshape({tokens_.rows, tokens_.sequence, x.size(1)}).to(wide_of(x.scalar_type()));
     const int64_t more = count_ * length_ - tokens_.sequence;
     if (more > 0) rows = at::constant_pad_nd(rows, {0, 0, 0, more});
-    if (heads.size() == 2)
-      return rows.view({tokens_.rows, count_, length_, heads[0], x.size(1) / heads[0]});
-    return rows.view(
-        {tokens_.rows, count_, length_, heads[0], heads[1], x.size(1) / (heads[0] * heads[1])});
+    if (heads.size() == 2) return rows.view({tokens_.rows, count_, length_, heads[0], x.size(1) / heads[0]});
+    return rows.view({tokens_.rows, count_, length_, heads[0], heads[1], x.size(1) / (heads[0] * heads[1])});
   }
   // x [B, N, C, heads..., width].
   at::Tensor cut(const at::Tensor& x, at::ScalarType dtype) const {
@@ -150,7 +148,7 @@ struct DeltaRuleNode final : model::LayerNode {
   TokenRows tokens;
 
   Gradients backward(Gradients&& gradients) override {
-    const DeltaInputs in{q.unpack(), k.unpack(), v.unpack(), a.unpack(),
+    const DeltaInputs in{q.unpack(), k.unpack(),     v.unpack(),   a.unpack(),
                          b.unpack(), a_log.unpack(), bias.unpack()};
     if (in.v.is_meta()) return like(in);
     const Chunking chunking(heads, tokens);

@@ -131,10 +131,11 @@ double gpt2(const ModelSizes& m) {
 
 double delta_net(const ModelSizes& m) {
   const double heads = m.of("linear_num_value_heads", 0), width = m.of("linear_value_head_dim", 0);
-  const double keys = m.of("linear_num_key_heads", 0) * m.of("linear_key_head_dim", 0), values = heads * width;
+  const double keys = m.of("linear_num_key_heads", 0) * m.of("linear_key_head_dim", 0),
+               values = heads * width;
   return 6 * m.G * m.S *
-         (m.h * (2 * keys + 3 * values + 2 * heads) + m.of("linear_conv_kernel_dim", 4) * (2 * keys + values) +
-          4 * values * width);
+         (m.h * (2 * keys + 3 * values + 2 * heads) +
+          m.of("linear_conv_kernel_dim", 4) * (2 * keys + values) + 4 * values * width);
 }
 
 // Every layer has experts where any has.

@@ -187,7 +187,8 @@ struct ExpertFiles {
   std::string correction = "gate.e_score_correction_bias";  // the bias that chooses experts
   // One tensor for all experts and each product.
   bool stacked = false;
-  bool transposed = true;  // of stacked ones: matrices lie as [in, out] (GPT-OSS), else as [out, in] (Qwen3.5)
+  bool transposed =
+      true;  // of stacked ones: matrices lie as [in, out] (GPT-OSS), else as [out, in] (Qwen3.5)
 };
 
 // Rules of names and layouts. A name is whole segments of a path: "self_attn.o_proj" is in

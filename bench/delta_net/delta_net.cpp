@@ -1,4 +1,5 @@
-// The gated delta rule, forward and backward of one layer's node: for delta_net.py, which runs the other side.
+// The gated delta rule, forward and backward of one layer's node: for delta_net.py, which runs the other
+// side.
 //   bench_delta_net sequence key_heads value_heads width [threads]      prints milliseconds of both
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -21,7 +22,8 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
 int main(int argc, char** argv) {
   using namespace heddle::decoder;
   heddle::cli::keep_memory_between_steps();
-  if (argc < 5) return std::fprintf(stderr, "usage: see the first lines of bench/delta_net.cpp\n"), 2;
+  if (argc < 5)
+    return std::fprintf(stderr, "usage: see the first lines of bench/delta_net/delta_net.cpp\n"), 2;
   const int64_t sequence = std::atoll(argv[1]);
   const DeltaHeads heads{std::atoll(argv[2]), std::atoll(argv[3]), std::atoll(argv[4]), std::atoll(argv[4])};
   at::set_num_threads(argc > 5 ? std::atoi(argv[5]) : 1);

@@ -1,5 +1,5 @@
 // The nodes. The sigmoid is computed again in the backward.
-#include "lib/decoder/output_gate.h"
+#include "lib/decoder/attention/output_gate.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/sigmoid.h>

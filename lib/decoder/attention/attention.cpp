@@ -1,5 +1,5 @@
 // Attention with Hugging Face's names.
-#include "lib/decoder/attention.h"
+#include "lib/decoder/attention/attention.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -10,7 +10,7 @@
 #include <tuple>
 #include <utility>
 
-#include "lib/decoder/output_gate.h"
+#include "lib/decoder/attention/output_gate.h"
 
 namespace heddle::decoder {
 namespace {
@@ -38,7 +38,8 @@ SelfAttention::SelfAttention(const Attention& form, int64_t width, const FirstVa
                              const at::TensorOptions& options)
     : tables_(std::move(tables)),
       gate_dim_(form.output_gate ? form.head_dim : 0),
-      q_proj_(width, form.heads * (form.head_dim + gate_dim_), bias_if(form.qkv_bias), normal(first.std), options),
+      q_proj_(width, form.heads * (form.head_dim + gate_dim_), bias_if(form.qkv_bias), normal(first.std),
+              options),
       k_proj_(width, form.kv_heads * form.head_dim, bias_if(form.qkv_bias), normal(first.std), options),
       v_proj_(width, form.kv_heads * form.head_dim, bias_if(form.qkv_bias), normal(first.std), options),
       o_proj_(form.heads * form.head_dim, width, bias_if(form.output_bias), normal(first.residual), options),
@@ -85,8 +86,7 @@ at::Tensor SelfAttention::heads(const at::Tensor& x, const Batch& batch) {
     model::rotate_owned(std::span<at::Tensor, 3>(qkv.data(), 3), angles);
     if (tables_.queries) qkv[0] = qkv[0] * tables_.queries->of(batch, angles.cos, qkv[0].scalar_type());
   }
-  const at::Tensor y =
-      core_.attend(std::move(qkv[0]), std::move(qkv[1]), std::move(qkv[2]), batch, sinks_);
+  const at::Tensor y = core_.attend(std::move(qkv[0]), std::move(qkv[1]), std::move(qkv[2]), batch, sinks_);
   return gate.defined() ? gated_output(y, gate) : y;
 }
 

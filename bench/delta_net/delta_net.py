@@ -1,6 +1,6 @@
 """The node of the gated delta rule against transformers' path of PyTorch on the CPU, forward and backward in turn.
 
-    python3 bench/delta_net.py [--bench build/bench_delta_net] [--rounds 5] [--threads 1]
+    python3 bench/delta_net/delta_net.py [--bench build/bench_delta_net] [--rounds 5] [--threads 1]
 
 Needs torch 2.11, transformers 5 and a build. transformers' side is `torch_chunk_gated_delta_rule` with gates and norms
 of queries and keys, as its layer calls it without other packages; values of both are tested in tests/golden.
