@@ -1,5 +1,5 @@
 // Attention with Hugging Face's names.
-#include "lib/decoder/attention.h"
+#include "lib/decoder/attention/attention.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -7,7 +7,10 @@
 #include <ATen/ops/floor.h>
 #include <ATen/ops/log1p.h>
 
+#include <tuple>
 #include <utility>
+
+#include "lib/decoder/attention/output_gate.h"
 
 namespace heddle::decoder {
 namespace {
@@ -34,7 +37,9 @@ const at::Tensor& QueryFactors::of(const Batch& batch, const at::Tensor& table, 
 SelfAttention::SelfAttention(const Attention& form, int64_t width, const FirstValues& first, Tables tables,
                              const at::TensorOptions& options)
     : tables_(std::move(tables)),
-      q_proj_(width, form.heads * form.head_dim, bias_if(form.qkv_bias), normal(first.std), options),
+      gate_dim_(form.output_gate ? form.head_dim : 0),
+      q_proj_(width, form.heads * (form.head_dim + gate_dim_), bias_if(form.qkv_bias), normal(first.std),
+              options),
       k_proj_(width, form.kv_heads * form.head_dim, bias_if(form.qkv_bias), normal(first.std), options),
       v_proj_(width, form.kv_heads * form.head_dim, bias_if(form.qkv_bias), normal(first.std), options),
       o_proj_(form.heads * form.head_dim, width, bias_if(form.output_bias), normal(first.residual), options),
@@ -70,6 +75,8 @@ at::Tensor SelfAttention::heads(const at::Tensor& x, const Batch& batch) {
   // Norms of q and k make new tensors, and v alone would keep the memory of all three alive.
   const auto outputs = q_norm_ ? model::Outputs::apart : model::Outputs::columns;
   model::FewTensors qkv = model::call_each({&q_proj_, &k_proj_, &v_proj_}, x, batch, outputs);
+  at::Tensor gate;
+  if (gate_dim_ > 0) std::tie(qkv[0], gate) = split_gate(qkv[0], gate_dim_);
   if (q_norm_) {
     qkv[0] = q_norm_->call(std::move(qkv[0]), batch);
     qkv[1] = k_norm_->call(std::move(qkv[1]), batch);
@@ -79,7 +86,8 @@ at::Tensor SelfAttention::heads(const at::Tensor& x, const Batch& batch) {
     model::rotate_owned(std::span<at::Tensor, 3>(qkv.data(), 3), angles);
     if (tables_.queries) qkv[0] = qkv[0] * tables_.queries->of(batch, angles.cos, qkv[0].scalar_type());
   }
-  return core_.attend(std::move(qkv[0]), std::move(qkv[1]), std::move(qkv[2]), batch, sinks_);
+  const at::Tensor y = core_.attend(std::move(qkv[0]), std::move(qkv[1]), std::move(qkv[2]), batch, sinks_);
+  return gate.defined() ? gated_output(y, gate) : y;
 }
 
 }  // namespace heddle::decoder

@@ -48,6 +48,7 @@ class SelfAttention : public LayerPart {
   at::Tensor heads(const at::Tensor& x, const Batch& batch);  // all but o_proj
 
   Tables tables_;
+  int64_t gate_dim_;  // 0: the output has no gate
   Linear q_proj_, k_proj_, v_proj_, o_proj_;
   std::unique_ptr<Module> q_norm_, k_norm_;
   at::Tensor sinks_;
