@@ -44,6 +44,9 @@ Attached attached_to(const Units& units, const Plan& plan) {
   auto layout = std::make_shared<SideLayout>();
   each_module(units, [&](Module& module) {
     for (SideOutput* output : module.side_outputs()) layout->add(*output);
+    if (module.traits().role != Role::embedding) return;
+    for (const ParameterSlot& slot : module.slots())
+      if (slot.tensor->dim() > 0) attached.most_tokens = std::max(attached.most_tokens, slot.tensor->size(0));
   });
   for (const auto& parallelizer : plan.parallelizers)
     for (SideOutput* output : parallelizer->side_outputs()) layout->add(*output);

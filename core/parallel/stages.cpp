@@ -1,8 +1,11 @@
 // The indices of this rank's stages, and the scope in which their parameters are whole.
 #include "heddle/parallel/stages.h"
 
+#include <ATen/ops/aminmax.h>
+
 #include <array>
 #include <functional>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -91,8 +94,28 @@ void check_members(const Batch& batch, const std::function<void(std::string, std
   }
 }
 
+// The first of them that is none of 0 .. count - 1. Reads them, so they are on the host.
+std::optional<int64_t> token_outside(const at::Tensor& tokens, int64_t count) {
+  if (!tokens.is_cpu() || tokens.numel() == 0) return std::nullopt;
+  const auto [least, most] = at::aminmax(tokens);
+  if (least.item<int64_t>() < 0) return least.item<int64_t>();
+  if (most.item<int64_t>() >= count) return most.item<int64_t>();
+  return std::nullopt;
+}
+
+// The look-up would say so too, and blame the data. Batches on a device are not read: that would wait for it.
+void check_tokens(const Batch& before, const Batch& after, int64_t count,
+                  const std::function<void(std::string, std::string)>& refuse) {
+  if (count == 0 || after.tokens.is_same(before.tokens)) return;
+  const std::optional<int64_t> token = token_outside(after.tokens, count);
+  if (!token || (before.tokens.defined() && token_outside(before.tokens, count))) return;
+  refuse("gave the batch the token " + std::to_string(*token) + ", and the model's embedding has " +
+             std::to_string(count) + " rows",
+         "give tokens of the vocabulary, as the batch has them");
+}
+
 void check_transformed(const IParallelizer& parallelizer, const Batch& before, const Versions& versions,
-                       const Batch& after) {
+                       const Batch& after, int64_t most_tokens) {
   const auto refuse = [&](const std::string& fault, const std::string& hint) {
     throw Error(ErrorCode::plugin_failed, "IParallelizer::transform",
                 "'" + parallelizer.name() + "' " + fault, hint);
@@ -111,6 +134,7 @@ void check_transformed(const IParallelizer& parallelizer, const Batch& before, c
              "keep the rows of a batch: change them, or cut along the sequence");
   }
   check_members(after, refuse);
+  check_tokens(before, after, most_tokens, refuse);
 }
 
 }  // namespace
@@ -123,7 +147,7 @@ void Stages::transform(Batch& batch, const DeviceMesh& mesh) const {
       if (const at::Tensor& tensor = before.*kBatchMembers[i].tensor; tensor.defined())
         versions[i] = static_cast<int64_t>(tensor._version());
     parallelizer->transform(batch, mesh);
-    check_transformed(*parallelizer, before, versions, batch);
+    check_transformed(*parallelizer, before, versions, batch, attached_.most_tokens);
   }
 }
 

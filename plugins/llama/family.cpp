@@ -2,9 +2,11 @@
 #include "family.h"
 
 #include <cstdio>
+#include <map>
 #include <string>
 #include <utility>
 
+#include "config/model_type.h"
 #include "describe.h"
 #include "heddle/decoder/family.h"
 
@@ -58,23 +60,77 @@ std::string text_of_router(const Mixture& mixture) {
   return out;
 }
 
-// The keys of AutoModel's signature.
-std::map<std::string, std::string> signature_of(const ModelConfig& config) {
-  std::map<std::string, std::string> out = {
-      {"model_type", config.model_type},
-      {"hidden_size", std::to_string(config.hidden_size)},
-      {"num_hidden_layers", std::to_string(config.num_hidden_layers)},
-      {"num_attention_heads", std::to_string(config.num_attention_heads)},
-      {"num_key_value_heads", std::to_string(config.num_key_value_heads)},
-      {"intermediate_size", std::to_string(config.intermediate_size)},
-      {"vocab_size", std::to_string(config.vocab_size)},
-      {"tie_word_embeddings", config.tie_word_embeddings ? "true" : "false"},
-      {"rope_theta", number(config.rope_theta)},
-      {"rope_scaling", text_of(config.rope_scaling)}};
+using Signature = std::map<std::string, std::string>;
+
+// What a model of the type has where the keys are absent; head_dim is 0 where it follows from the width.
+ModelConfig defaults_of(const std::string& model_type) {
+  ModelConfig out;
+  out.head_dim = 0;
+  type_of(model_type).set_defaults(out);
+  return out;
+}
+
+// A value that is not the type's default, so that a model of the defaults has the signature that checkpoints
+// of older versions recorded.
+void add_other(Signature& out, const char* key, int64_t value, int64_t otherwise) {
+  if (value != otherwise) out[key] = std::to_string(value);
+}
+void add_other(Signature& out, const char* key, bool value, bool otherwise) {
+  if (value != otherwise) out[key] = value ? "true" : "false";
+}
+
+void add_attention(const ModelConfig& config, const ModelConfig& plain, Signature& out) {
+  add_other(out, "attention_bias", config.qkv_bias, plain.qkv_bias);
+  add_other(out, "output_bias", config.output_bias, plain.output_bias);
+  add_other(out, "mlp_bias", config.mlp_bias, plain.mlp_bias);
+  add_other(out, "use_qk_norm", config.qk_norm, plain.qk_norm);
+  const Latent &latent = config.latent, &usual = plain.latent;
+  if (latent.rank == 0) {
+    const int64_t follows = config.hidden_size / config.num_attention_heads;
+    return add_other(out, "head_dim", config.head_dim, plain.head_dim == 0 ? follows : plain.head_dim);
+  }
+  add_other(out, "kv_lora_rank", latent.rank, usual.rank);
+  add_other(out, "q_lora_rank", latent.query_rank, usual.query_rank);
+  add_other(out, "qk_nope_head_dim", latent.plain, usual.plain);
+  add_other(out, "qk_rope_head_dim", latent.rotary, usual.rotary);
+  add_other(out, "v_head_dim", latent.value, usual.value);
+}
+
+// Layers with experts, the shared one, the bias that chooses.
+void add_experts(const ModelConfig& config, const ModelConfig& plain, Signature& out) {
+  const Mixture &mixture = config.mixture, &usual = plain.mixture;
+  if (mixture.shared_gate)
+    add_other(out, "shared_expert_intermediate_size", mixture.shared_width, usual.shared_width);
+  else  // a type's default is their number
+    add_other(out, "n_shared_experts", mixture.shared_width / mixture.width, usual.shared_width);
+  add_other(out, "correction_bias", mixture.correction, usual.correction);
+  std::string dense, usually;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    if (!mixture.sparse(layer)) dense += (dense.empty() ? "" : ",") + std::to_string(layer);
+    if (!usual.sparse(layer)) usually += (usually.empty() ? "" : ",") + std::to_string(layer);
+  }
+  if (dense != usually) out["layers_without_experts"] = dense.empty() ? "none" : dense;
+}
+
+// The keys of AutoModel's signature, and others that change parameters.
+Signature signature_of(const ModelConfig& config) {
+  Signature out = {{"model_type", config.model_type},
+                   {"hidden_size", std::to_string(config.hidden_size)},
+                   {"num_hidden_layers", std::to_string(config.num_hidden_layers)},
+                   {"num_attention_heads", std::to_string(config.num_attention_heads)},
+                   {"num_key_value_heads", std::to_string(config.num_key_value_heads)},
+                   {"intermediate_size", std::to_string(config.intermediate_size)},
+                   {"vocab_size", std::to_string(config.vocab_size)},
+                   {"tie_word_embeddings", config.tie_word_embeddings ? "true" : "false"},
+                   {"rope_theta", number(config.rope_theta)},
+                   {"rope_scaling", text_of(config.rope_scaling)}};
   if (config.partial_rotary_factor != 1) out["partial_rotary_factor"] = number(config.partial_rotary_factor);
   if (const std::string windows = text_of_windows(config); !windows.empty()) out["sliding_window"] = windows;
+  const ModelConfig plain = defaults_of(config.model_type);
+  add_attention(config, plain, out);
   const Mixture& mixture = config.mixture;
   if (mixture.experts == 0) return out;
+  add_experts(config, plain, out);
   out["num_experts"] = std::to_string(mixture.experts);
   out["num_experts_per_tok"] = std::to_string(mixture.top_k);
   out["moe_intermediate_size"] = std::to_string(mixture.width);

@@ -11,13 +11,14 @@ namespace heddle::kits {
 
 bool Attempts::run(const std::string& rule, const Kit& kit, bool trains) {
   watch_.begins(rule);
-  Check check{rule, false, "", true, trains};
+  has_training_ = has_training_ || trains;
+  Check check{rule, false, "", true, trains, offer_};
   try {
     if (const std::string why = watch_.exhausted(); !why.empty()) throw NotRun{why};
     check.detail = kit();
     check.passed = true;
   } catch (const NotRun& none) {
-    check = {rule, true, none.why, false, trains};
+    check = {rule, true, none.why, false, trains, offer_};
   } catch (const Error& error) {
     check.detail = error.message() + (error.hint().empty() ? "" : " (" + error.hint() + ")");
   } catch (const c10::Error& error) {

@@ -16,12 +16,16 @@ struct NotRun {
 };
 
 // Adds checks to the report of the thread's watch.
-class Attempts {
+class HEDDLE_API Attempts {
  public:
   using Kit = std::function<std::string()>;
   explicit Attempts(Watch& watch) : watch_(watch) {}
   // The plugin, for what it throws without a name.
   void names(const std::string& plugin) { watch_.plugin = plugin; }
+  // From now on checks are of this offer: "strategy 'acme'".
+  void begin_offer(const std::string& offer) { offer_ = offer, has_training_ = false; }
+  // Some kit of the offer computes with it, whether it could run or not.
+  bool has_training() const { return has_training_; }
   // Runs one kit, which returns its observation. True unless it failed.
   bool operator()(const std::string& rule, const Kit& kit) { return run(rule, kit, false); }
   // The same for a kit that computes with what the plugin offers.
@@ -30,6 +34,8 @@ class Attempts {
  private:
   bool run(const std::string& rule, const Kit& kit, bool trains);
   Watch& watch_;
+  std::string offer_;
+  bool has_training_ = false;
 };
 
 }  // namespace heddle::kits

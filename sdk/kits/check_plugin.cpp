@@ -1,9 +1,8 @@
 // The kits of all that a file offers, and of one strategy.
 #include <algorithm>
 
-#include "heddle/base/text.h"
+#include "given_fields.h"
 #include "kind_kits.h"
-#include "model/model_kits.h"
 #include "other_kits.h"
 #include "plugin_kit.h"
 #include "runs/parallelizer_kits.h"
@@ -56,8 +55,7 @@ void check_strategy(const OfferedSchema& offered, const CheckedPlugin& plugin, A
   const auto& strategy = of<OfferedStrategy>(offered);
   run_schema_kits("strategy", strategy, attempt);
   if (!run_needs_kits(strategy, attempt)) return;
-  const Node given = config::read_text(plugin.options.fields, "fields");
-  const Subject subject = subject_of(strategy, fields_for_kits(strategy, given));
+  const Subject subject = subject_of(strategy, fields_for_kits(strategy, fields_of(offered, plugin)));
   for (const int ranks : plugin.options.ranks) run_strategy_kits(subject, ranks, attempt);
 }
 
@@ -68,38 +66,29 @@ void check_parallelizer(const OfferedSchema& offered, const CheckedPlugin& plugi
     if (ranks > 1) run_parallelizer_kits(parallelizer, plugin.file, ranks, attempt);
 }
 
-// A family is checked with the keys of all families of its plugin.
-void check_model(const OfferedSchema& offered, const CheckedPlugin& plugin, Attempts& attempt) {
-  std::vector<FieldInfo> tables;
-  for (const plugin::ManifestOffer& offer : plugin.manifest.offers)
-    if (offer.kind == OfferedModel::kKind) {
-      const std::vector<FieldInfo>& fields = plugin.registry.model(offer.name)->fields;
-      tables.insert(tables.end(), fields.begin(), fields.end());
-    }
-  const Node given = config::read_text(plugin.options.fields, "fields");
-  run_model_kits(of<OfferedModel>(offered), tables, given.is_map() ? given : Node::map({}), plugin.file,
-                 attempt);
-}
-
 const KindKits kStrategy(OfferedStrategy::kKind, check_strategy);
-const KindKits kParallelizer(OfferedParallelizer::kKind, check_parallelizer);
-const KindKits kModel(OfferedModel::kKind, check_model);
+const KindKits kParallelizer(OfferedParallelizer::kKind, check_parallelizer, {.takes_fields = false});
 const KindKits kSection(OfferedSection::kKind,
                         [](const OfferedSchema& offered, const CheckedPlugin&, Attempts& attempt) {
                           run_schema_kits("section", offered, attempt);
-                        });
+                        },
+                        {.trains = false, .takes_fields = false});
 const KindKits kPlan(OfferedPlan::kKind,
                      [](const OfferedSchema& offered, const CheckedPlugin&, Attempts& attempt) {
                        run_plan_kits(of<OfferedPlan>(offered), attempt);
-                     });
-const KindKits kSchedule(OfferedSchedule::kKind, [](const OfferedSchema& offered, const CheckedPlugin& plugin,
-                                                    Attempts& attempt) {
-  run_schedule_kits(of<OfferedSchedule>(offered), plugin.file, plugin.options.ranks, attempt);
-});
+                     },
+                     {.trains = false, .takes_fields = false});
+const KindKits kSchedule(OfferedSchedule::kKind,
+                         [](const OfferedSchema& offered, const CheckedPlugin& plugin, Attempts& attempt) {
+                           run_schedule_kits(of<OfferedSchedule>(offered), plugin.file, plugin.options.ranks,
+                                             attempt);
+                         },
+                         {.takes_fields = false});
 const KindKits kDevice(OfferedDevice::kKind,
                        [](const OfferedSchema& offered, const CheckedPlugin&, Attempts& attempt) {
                          run_device_kits(of<OfferedDevice>(offered), attempt);
-                       });
+                       },
+                       {.takes_fields = false});
 
 void run_kits(const std::filesystem::path& file, Watch& watch) {
   PluginRegistry registry{{}};
@@ -108,6 +97,7 @@ void run_kits(const std::filesystem::path& file, Watch& watch) {
   if (!run_file_kits(file, registry, manifest, attempt)) return;
   attempt.names(manifest.name);
   const CheckedPlugin plugin{file, manifest, registry, watch.options};
+  check_given_fields(plugin);
   for (const plugin::ManifestOffer& offer : manifest.offers)
     KindKits::run(offer.kind, *registry.find(offer.kind, offer.name), plugin, attempt);
 }
@@ -126,6 +116,7 @@ Report check_strategy(const std::string& section, PluginRegistry& plugins, const
   const Subject subject = subject_of(*offered, fields_for_kits(*offered, words.without("strategy")));
   return run_watched({}, [subject, ranks] {
     Attempts attempt(*Watch::current());
+    attempt.begin_offer("strategy '" + subject.name + "'");
     for (const int each : ranks) run_strategy_kits(subject, each, attempt);
   });
 }

@@ -1,6 +1,7 @@
 // The kits by kind.
 #include "kind_kits.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -9,16 +10,29 @@
 namespace heddle::kits {
 namespace {
 
+struct Entry {
+  KindKits::Run run;
+  KindRules rules;
+};
+
 // Complete before the library's first function runs.
-std::map<std::string_view, KindKits::Run>& table() {
-  static std::map<std::string_view, KindKits::Run> kits;
+std::map<std::string_view, Entry>& table() {
+  static std::map<std::string_view, Entry> kits;
   return kits;
+}
+
+std::string why_untrained(const OfferedSchema& offered, const std::vector<int>& ranks) {
+  if (!offered.not_built.empty()) return offered.not_built;
+  if (ranks.empty()) return "the check trains on no ranks";
+  if (std::none_of(ranks.begin(), ranks.end(), [](int each) { return each > 1; }))
+    return "its kits train on 2 ranks or more, and --ranks has 1 only";
+  return "no kit computes with it";
 }
 
 }  // namespace
 
-KindKits::KindKits(std::string_view kind, Run run) {
-  table().emplace(kind, run);
+KindKits::KindKits(std::string_view kind, Run run, KindRules rules) {
+  table().emplace(kind, Entry{run, rules});
 }
 
 void KindKits::run(std::string_view kind, const OfferedSchema& offered, const CheckedPlugin& plugin,
@@ -26,7 +40,18 @@ void KindKits::run(std::string_view kind, const OfferedSchema& offered, const Ch
   const auto found = table().find(kind);
   if (found == table().end())
     throw Error(ErrorCode::internal, "kits", "the kind '" + std::string(kind) + "' has no kits");
-  found->second(offered, plugin, attempt);
+  const std::string offer = std::string(kind) + " '" + offered.name + "'";
+  attempt.begin_offer(offer);
+  found->second.run(offered, plugin, attempt);
+  if (found->second.rules.trains && !attempt.has_training())
+    attempt.training(offer + ": is trained",
+                     [&]() -> std::string { throw NotRun{why_untrained(offered, plugin.options.ranks)}; });
+  attempt.begin_offer("");
+}
+
+bool KindKits::takes_fields(std::string_view kind) {
+  const auto found = table().find(kind);
+  return found != table().end() && found->second.rules.takes_fields;
 }
 
 }  // namespace heddle::kits

@@ -18,16 +18,24 @@ struct CheckedPlugin {
   const KitOptions& options;
 };
 
+// What the kits of a kind do.
+struct KindRules {
+  bool trains = true;        // they compute with each offer, where they can
+  bool takes_fields = true;  // KitOptions::fields are keys of its offers
+};
+
 // A constant of namespace scope in the file of the kits, which are a shared library:
 // const KindKits kMetrics("metrics", [](const OfferedSchema& offered, const CheckedPlugin& plugin, Attempts&
 // attempt) { ... });
 class KindKits {
  public:
   using Run = void (*)(const OfferedSchema& offered, const CheckedPlugin& plugin, Attempts& attempt);
-  KindKits(std::string_view kind, Run run);
-  // Runs the kits of one offer. Throws Error{internal} where its kind has none.
+  KindKits(std::string_view kind, Run run, KindRules rules = {});
+  // Runs the kits of one offer. Where its kind trains, at least one check of the offer trains: one that is
+  // not run says why. Throws Error{internal} where its kind has none.
   static void run(std::string_view kind, const OfferedSchema& offered, const CheckedPlugin& plugin,
                   Attempts& attempt);
+  static bool takes_fields(std::string_view kind);
 };
 
 }  // namespace heddle::kits

@@ -12,6 +12,7 @@ namespace heddle::kits {
 namespace {
 
 thread_local Watch* current_watch = nullptr;
+thread_local RankState* current_rank = nullptr;
 constexpr double kLongKit = 1.0 / 3;  // of the time limit: after a kit that failed so late no other is run
 constexpr double kLongCheck = 1.5;    // of the time limit: after a failure the check ends soon
 constexpr double kWholeCheck =
@@ -64,13 +65,24 @@ double Watch::limit() const {
 }
 
 std::string Watch::where() const {
-  std::string out;
-  for (const auto& [rank, call] : ranks_) {
-    const std::string text = call->text();
-    out += (out.empty() ? "" : "; ") + (rank < 0 ? "the check" : "rank " + std::to_string(rank)) + " is in " +
+  std::string busy, waiting;
+  for (const auto& [rank, state] : ranks_) {
+    const std::string text = state->call.text();
+    const bool waits = state->waits > 0;
+    std::string& out = waits ? waiting : busy;
+    out += (out.empty() ? "" : "; ") + (rank < 0 ? "the check" : "rank " + std::to_string(rank)) +
+           (waits ? " waits for others in " : " is in ") +
            (text.empty() ? "a backward, or in another function that the plugin handed to the engine" : text);
   }
-  return out;
+  return busy + (busy.empty() || waiting.empty() ? "" : "; ") + waiting;
+}
+
+Watch::Waiting::Waiting() {
+  if (current_rank != nullptr) ++current_rank->waits;
+}
+
+Watch::Waiting::~Waiting() {
+  if (current_rank != nullptr) --current_rank->waits;
 }
 
 void Watch::give_up() {
@@ -85,16 +97,18 @@ void Watch::give_up() {
 }
 
 Watch::Rank::Rank(Watch* watch, int rank)
-    : watch_(watch), rank_(rank), call_(std::make_shared<plugin::RunningCall>()) {
+    : watch_(watch), rank_(rank), state_(std::make_shared<RankState>()) {
   if (watch_ == nullptr) return;
-  plugin::RunningCall::watch(call_.get());
+  plugin::RunningCall::watch(&state_->call);
+  current_rank = state_.get();
   const std::lock_guard lock(watch_->mutex_);
-  watch_->ranks_[rank_] = call_;
+  watch_->ranks_[rank_] = state_;
 }
 
 Watch::Rank::~Rank() {
   if (watch_ == nullptr) return;
   plugin::RunningCall::watch(nullptr);
+  current_rank = nullptr;
   const std::lock_guard lock(watch_->mutex_);
   watch_->ranks_.erase(rank_);
 }

@@ -1,6 +1,7 @@
 // The time limit of kits: a thread runs them, and its caller gives up a kit that does not end.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -18,8 +19,14 @@ namespace heddle::kits {
 // takes it for a fault.
 struct GivenUp {};
 
+// Where a rank is, for the watcher.
+struct RankState {
+  plugin::RunningCall call;
+  std::atomic<int> waits = 0;  // collectives that it waits in: one, or none
+};
+
 // What the thread of kits and its caller share.
-class Watch {
+class HEDDLE_API Watch {
  public:
   using Clock = std::chrono::steady_clock;
   explicit Watch(KitOptions options) : options(std::move(options)) {}
@@ -39,7 +46,7 @@ class Watch {
   static Watch* current();
 
   // One rank of a course, on the thread that runs it.
-  class Rank {
+  class HEDDLE_API Rank {
    public:
     Rank(Watch* watch, int rank);
     ~Rank();
@@ -49,7 +56,15 @@ class Watch {
    private:
     Watch* watch_;
     int rank_;
-    std::shared_ptr<plugin::RunningCall> call_;
+    std::shared_ptr<RankState> state_;
+  };
+  // The rank of this thread waits for others, as long as this lives.
+  class HEDDLE_API Waiting {
+   public:
+    Waiting();
+    ~Waiting();
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
   };
   // Half of the limit: how long ranks wait for each other in a collective.
   std::chrono::milliseconds patience() const;
@@ -58,7 +73,7 @@ class Watch {
   friend Report run_watched(const KitOptions& options, const std::function<void()>& kits);
   friend class Rank;
   double limit() const;       // seconds for the kit that runs
-  std::string where() const;  // of the ranks that have not ended
+  std::string where() const;  // of the ranks that have not ended, those that compute first
   void give_up();
 
   mutable std::mutex mutex_;
@@ -66,13 +81,13 @@ class Watch {
   Report report_;
   std::string rule_;  // of the kit that runs; empty: none
   Clock::time_point began_ = Clock::now(), first_ = Clock::now();
-  std::map<int, std::shared_ptr<plugin::RunningCall>> ranks_;
+  std::map<int, std::shared_ptr<RankState>> ranks_;
   bool done_ = false, given_up_ = false, slow_ = false, failed_ = false;
 };
 
 // Runs `kits` in a thread of its own, whose Watch::current() is set. A kit that exceeds
 // KitOptions::time_limit is a failure that names the ranks and their functions, and the last check: the
 // thread is left to itself, and does nothing more once the kit ends.
-Report run_watched(const KitOptions& options, const std::function<void()>& kits);
+HEDDLE_API Report run_watched(const KitOptions& options, const std::function<void()>& kits);
 
 }  // namespace heddle::kits

@@ -17,19 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "hidden_size was 24, now 32"; "" where nothing differs.
-std::string difference(const Position& there, const RunSpec& run) {
-  for (const auto& [key, here] : run.model.spec->signature()) {
-    const auto found = there.model.find(key);
-    if (found == there.model.end() || found->second != here)
-      return key + " was " + (found == there.model.end() ? "not recorded" : found->second) + ", now " + here;
-  }
-  const auto signature = run.model.spec->signature();
-  for (const auto& [key, saved] : there.model)
-    if (signature.count(key) == 0) return key + " was " + saved + ", now it is not set";
-  return "";
-}
-
 constexpr const char* kAcceptData =
     "; --checkpoint.accept_other_data true goes on at the same step, in the order of the new data";
 
@@ -189,7 +176,7 @@ fs::path named(const std::string& word, const fs::path& root, std::vector<std::s
 }  // namespace
 
 std::string other_model(const fs::path& checkpoint, const RunSpec& run) {
-  return is_complete(checkpoint) ? difference(read_position(checkpoint / kPositionFile), run) : "";
+  return is_complete(checkpoint) ? changed_model(read_position(checkpoint / kPositionFile), run) : "";
 }
 
 std::string newest_of_this_model(const RunSpec& run) {
@@ -276,7 +263,7 @@ std::optional<Resume> find_checkpoint(const RunSpec& run, std::vector<std::strin
   }
   if (directory.empty()) return std::nullopt;
   Resume resume{directory, read_position(directory / kPositionFile), read_losses(directory / "losses.json")};
-  if (const std::string reason = difference(resume.position, run); !reason.empty()) {
+  if (const std::string reason = changed_model(resume.position, run); !reason.empty()) {
     if (!section.restore_from) {
       warnings.push_back("Auto-detected checkpoint at " + directory.string() +
                          " is incompatible with current model configuration: " + reason +

@@ -138,6 +138,25 @@ std::vector<std::string> changed_settings(const std::string& name, const Texts& 
   return out;
 }
 
+std::string changed_model(const Position& there, const RunSpec& run) {
+  const auto configuration_in = [](const Texts& settings) {
+    Texts out;
+    for (const auto& [key, value] : settings)
+      if (key.starts_with("model.config.")) out.emplace(key, value);
+    return out;
+  };
+  const Texts signature = run.model.spec->signature(), before = configuration_in(there.settings);
+  const bool same = !before.empty() && before == configuration_in(run.settings);
+  for (const auto& [key, here] : signature) {
+    const auto found = there.model.find(key);
+    if (found == there.model.end() ? !same : found->second != here)
+      return key + " was " + (found == there.model.end() ? "not recorded" : found->second) + ", now " + here;
+  }
+  for (const auto& [key, saved] : there.model)
+    if (signature.count(key) == 0) return key + " was " + saved + ", now it is not set";
+  return "";
+}
+
 std::map<std::string, std::string> content_of(const RunSpec& run) {
   Texts out{{"data set", run.dataset.samples().digest()}};
   for (const char* name : {"tokenizer.json", "tokenizer.model"})

@@ -9,6 +9,11 @@
 
 namespace heddle {
 
+// The first key of the model's signature that differs between the run that saved a checkpoint and this one:
+// "hidden_size was 24, now 32"; empty: none. A key that an older version left out of signatures differs
+// unless the whole configuration of the model is the same.
+std::string changed_model(const Position& there, const RunSpec& run);
+
 // "data set" and "tokenizer", each with a checksum; what is not known is left out. Names of files do not
 // matter. Reads at most 4 MiB of each token file.
 std::map<std::string, std::string> content_of(const RunSpec& run);

@@ -20,6 +20,7 @@ void set_bailing_moe(ModelConfig& config) {
   mixture.router_in_fp32 = true;
   mixture.experts = 256, mixture.top_k = 8, mixture.width = 512, mixture.first_sparse = 1;
   mixture.groups = 8, mixture.top_groups = 4;
+  mixture.shared_width = 1;  // experts, until their width is known
 }
 
 void expect_real(const Node& keys, const char* key, double only) {

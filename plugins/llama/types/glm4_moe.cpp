@@ -38,6 +38,7 @@ void set_glm4_moe(ModelConfig& config) {
   set_sigmoid_router(mixture);
   mixture.router_in_fp32 = true;
   mixture.experts = 128, mixture.top_k = 8, mixture.width = 1408, mixture.first_sparse = 1;
+  mixture.shared_width = 1;  // experts, until their width is known
 }
 
 void read_glm4_moe(const Node& keys, ModelConfig& config) {

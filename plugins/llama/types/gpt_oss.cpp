@@ -22,7 +22,7 @@ void set_gpt_oss(ModelConfig& config) {
   RotaryScaling& scaling = config.rope_scaling;
   scaling.kind = RotaryScaling::Kind::yarn;
   scaling.factor = 32, scaling.original_positions = 4096, scaling.truncate = false;
-  config.sinks = true;
+  config.sinks = config.qkv_bias = config.output_bias = true;
   Mixture& mixture = config.mixture;
   mixture.experts = 128, mixture.top_k = 4;
   mixture.score = model::RouterRule::Score::softmax_after_topk;

@@ -35,7 +35,7 @@ void set_qwen2_moe(ModelConfig& config) {
   set_qwen_moe(config);
   Mixture& mixture = config.mixture;
   config.intermediate_size = mixture.shared_width = 5632;
-  config.num_attention_heads = config.num_key_value_heads = 16;
+  config.num_attention_heads = config.num_key_value_heads = 16, config.qkv_bias = true;
   mixture.experts = 60, mixture.top_k = 4, mixture.width = 1408;
 }
 

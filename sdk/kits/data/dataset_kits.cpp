@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "../gathered.h"
+#include "../given_fields.h"
 #include "../kind_kits.h"
 #include "../plugin_kit.h"
 #include "heddle/model/batch.h"
@@ -40,9 +41,7 @@ ReadSample read(const IDataset& set, int64_t sample, int64_t fill = -7) {
 class DatasetKits {
  public:
   DatasetKits(const OfferedDataset& offered, const CheckedPlugin& plugin)
-      : offered_(offered),
-        fields_(config::read_text(plugin.options.fields, "fields")),
-        registry_(plugin.registry) {
+      : offered_(offered), fields_(fields_of(offered, plugin)), registry_(plugin.registry) {
     facts_.vocabulary = kVocabulary;
     facts_.local_batch_size = kBatch;
   }

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "../gathered.h"
+#include "../given_fields.h"
 #include "../kind_kits.h"
 #include "../plugin_kit.h"
 #include "heddle/plugin/metrics.h"
@@ -142,7 +143,7 @@ void check_metrics(const OfferedSchema& schema, const CheckedPlugin& plugin, Att
     attempt(thing + "is built", [&]() -> std::string { throw NotRun{offered.not_built}; });
     return;
   }
-  const Node values = offered.resolve(config::read_text(plugin.options.fields, "fields")).values;
+  const Node values = offered.resolve(fields_of(offered, plugin)).values;
   const auto kit = [&](const std::string& sentence,
                        std::string (*check)(const OfferedMetrics&, const Node&)) {
     attempt.training(thing + sentence, [&] { return check(offered, values); });

@@ -14,6 +14,7 @@
 #include "../attempt.h"
 #include "../gathered.h"
 #include "built_model.h"
+#include "heddle/model/config_keys.h"
 #include "small_keys.h"
 
 namespace heddle::kits {
@@ -69,21 +70,32 @@ std::string difference(const Digest& got, const Digest& want) {
   return "";
 }
 
-std::unique_ptr<ModelSpec> read_back(const OfferedModel& offered, const ModelSpec& spec,
+// By the family of the model_type in the text, as a run reads a checkpoint.
+std::unique_ptr<ModelSpec> read_back(const Families& families, const ModelSpec& spec,
                                      const std::string& dtype) {
   const std::string text = spec.config_json(dtype);
-  try {
-    return read_model(offered, config::read_text(text, "config.json"));
-  } catch (const Error& error) {
-    found("read() refuses what config_json() wrote: " + error.where() + ": " + error.message());
-  }
+  const auto attempt = [](const auto& read) {
+    try {
+      return read();
+    } catch (const Error& error) {
+      found("read() refuses what config_json() wrote: " + error.where() + ": " + error.message());
+    }
+  };
+  const Node keys = attempt([&] { return config::read_text(text, "config.json"); });
+  const std::string type = attempt([&] { return model::text_or(keys, "model_type", ""); });
+  const OfferedModel* const family = families.of(type);
+  if (family == nullptr)
+    found("config_json() writes the model_type '" + type + "', and the plugin offers " + families.list() +
+          ": an exported model could not be read");
+  return attempt([&] { return read_model(*family, keys); });
 }
 
-void check_read_back(const OfferedModel& offered, const ModelSpec& spec, const Digest& first,
+// of: "with scale: 2, ", before the fault.
+void check_read_back(const Families& families, const ModelSpec& spec, const Digest& first,
                      const std::string& of) {
   Digest want = first;
   want["facts().dtype"] = "float32";
-  const auto again = read_back(offered, spec, "float32");
+  const auto again = read_back(families, spec, "float32");
   if (const std::string fault = difference(digest_of(*again), want); !fault.empty())
     found(of + "after config_json() and read(), " + fault);
 }
@@ -106,7 +118,8 @@ bool says_nothing_changes(const FieldInfo& field) {
 
 enum class Effect { refused, none, some };
 
-Effect effect_of(const OfferedModel& offered, const Node& keys, const FieldInfo& field, const Digest& plain) {
+Effect effect_of(const Families& families, const OfferedModel& offered, const Node& keys,
+                 const FieldInfo& field, const Digest& plain) {
   const Node now = value_of(field, keys);
   Effect effect = Effect::refused;
   for (const Node& other : other_values(field, now)) {
@@ -123,7 +136,7 @@ Effect effect_of(const OfferedModel& offered, const Node& keys, const FieldInfo&
       effect = Effect::none;
       continue;
     }
-    check_read_back(offered, *spec, digest, "with " + field.key + ": " + other.written() + ", ");
+    check_read_back(families, *spec, digest, "with " + field.key + ": " + other.written() + ", ");
     return Effect::some;
   }
   return effect;
@@ -138,14 +151,15 @@ Node turned_value(const FieldInfo& field, const Node& now) {
 
 // A key may act only beside another: a coefficient of a loss that is off by default, the base of a rotation
 // that has one frequency in small heads.
-Effect effect_beside_another(const OfferedModel& offered, const Node& keys, const FieldInfo& field) {
+Effect effect_beside_another(const Families& families, const OfferedModel& offered, const Node& keys,
+                             const FieldInfo& field) {
   for (const FieldInfo& beside : offered.fields) {
     const Node turned = turned_value(beside, value_of(beside, keys));
     if (turned.is_null() || beside.key == field.key) continue;
     const Node with = keys.with(beside.key, turned);
     try {
       const Digest plain = digest_of(*read_model(offered, with));
-      if (effect_of(offered, with, field, plain) == Effect::some) return Effect::some;
+      if (effect_of(families, offered, with, field, plain) == Effect::some) return Effect::some;
     } catch (const Error& error) {
       if (error.code() == ErrorCode::plugin_failed) throw;  // else the other value is refused here
     }
@@ -195,15 +209,16 @@ std::string refuses_unknown_keys(const OfferedModel& offered, const Node& keys) 
   found("a YAML with the key '" + key + "' is accepted");
 }
 
-std::string reads_what_it_writes(const OfferedModel& offered, const Node& keys) {
+std::string reads_what_it_writes(const Families& families, const OfferedModel& offered, const Node& keys) {
   const auto spec = read_model(offered, keys);
-  check_read_back(offered, *spec, digest_of(*spec), "");
-  const std::string dtype = read_back(offered, *spec, "bfloat16")->facts().dtype;
+  check_read_back(families, *spec, digest_of(*spec), "");
+  const std::string dtype = read_back(families, *spec, "bfloat16")->facts().dtype;
   if (dtype != "bfloat16") found("config_json('bfloat16') is read back with the dtype '" + dtype + "'");
   return "";
 }
 
-std::string acts_on_each_key(const OfferedModel& offered, const std::vector<Node>& keys) {
+std::string acts_on_each_key(const Families& families, const OfferedModel& offered,
+                             const std::vector<Node>& keys) {
   std::vector<Digest> plain;
   for (const Node& each : keys) plain.push_back(digest_of(*read_model(offered, each)));
   int acting = 0, fixed = 0;
@@ -212,8 +227,9 @@ std::string acts_on_each_key(const OfferedModel& offered, const std::vector<Node
     check_default(offered, keys, field);
     Effect effect = Effect::refused;
     for (size_t i = 0; i < keys.size() && effect != Effect::some; ++i)
-      effect = std::max(effect, effect_of(offered, keys[i], field, plain[i]));
-    if (effect == Effect::none && keys.size() == 1) effect = effect_beside_another(offered, keys[0], field);
+      effect = std::max(effect, effect_of(families, offered, keys[i], field, plain[i]));
+    if (effect == Effect::none && keys.size() == 1)
+      effect = effect_beside_another(families, offered, keys[0], field);
     const bool shared = keys.size() > 1;  // a table of several types has keys that act with others only
     if (effect == Effect::none && !shared)
       found("the key '" + field.key +

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -212,23 +211,25 @@ void run_trainings(const std::string& thing, const std::function<Trainings&()>& 
 }
 
 // False where a unit uses a parameter that it does not register: training could then read freed memory.
-bool run_description_kits(const std::string& thing, const OfferedModel& offered, const std::string& type,
-                          const std::function<Node()>& keys, Attempts& attempt) {
+bool run_description_kits(const std::string& thing, const ModelSubject& model, Attempts& attempt) {
+  const OfferedModel& offered = model.offered;
   const auto kit = [&](const std::string& sentence, std::string (*check)(const ModelSpec&)) {
-    return attempt.training(thing + sentence, [&] { return check(*read_model(offered, keys())); });
+    return attempt.training(thing + sentence, [&] { return check(*model.read()); });
   };
   attempt(thing + "make_units(): on meta, each name one shape",
-          [&] { return has_units(*read_model(offered, keys()), type); });
+          [&] { return has_units(*model.read(), type_in_files(model.keys())); });
   attempt(thing + "make_units(): elsewhere values from the default generator",
-          [&] { return makes_the_same_twice(offered, keys()); });
+          [&] { return makes_the_same_twice(offered, model.keys()); });
   attempt(thing + "tensor_plan(): each pattern matches a module",
-          [&] { return plans_its_modules(*read_model(offered, keys())); });
+          [&] { return plans_its_modules(*model.read()); });
   attempt(thing + "stored(): every element of a parameter and of a tensor once",
-          [&] { return fills_files(*read_model(offered, keys())); });
+          [&] { return fills_files(*model.read()); });
   attempt(thing + "flops_per_token(): grows with the sequence",
-          [&] { return counts_operations(*read_model(offered, keys())); });
+          [&] { return counts_operations(*model.read()); });
   attempt(thing + "read(): an unknown key is refused in a YAML and not in a config.json",
-          [&] { return refuses_unknown_keys(offered, keys()); });
+          [&] { return refuses_unknown_keys(offered, model.keys()); });
+  attempt(thing + "signature(): each key that changes parameters changes it",
+          [&] { return changes_its_signature(offered, model.keys()); });
   const bool computes =
       kit("forward(): {sum of token losses} with labels, {logits} without", gives_the_sum_of_losses);
   kit("forward(): keeps nothing from one batch for the next", keeps_nothing);
@@ -239,38 +240,23 @@ bool run_description_kits(const std::string& thing, const OfferedModel& offered,
       kit("parameters(): every child and tensor is registered, no unit uses another's", registers_parameters);
   kit("gradients are finite differences in float64", has_right_gradients);
   attempt.training(thing + "config_json(): read() gives the same model",
-                   [&] { return reads_what_it_writes(offered, keys()); });
+                   [&] { return reads_what_it_writes(model.families, offered, model.keys()); });
   return registered || !computes;
 }
 
 }  // namespace
 
-void run_model_kits(const OfferedModel& offered, const std::vector<FieldInfo>& tables, const Node& given,
-                    const std::filesystem::path& file, Attempts& attempt) {
-  std::vector<std::string> types = {offered.name};
-  types.insert(types.end(), offered.aliases.begin(), offered.aliases.end());
-  std::vector<Node> readable;  // of the types whose keys are not refused
-  for (const std::string& type : types) {
-    const std::string thing = "model '" + type + "': ";
-    std::optional<Node> small;
-    const auto keys = [&]() -> Node {
-      if (!small) small = small_keys(offered, tables, given.with("model_type", Node::text(type)));
-      return *small;
-    };
-    const bool registered = run_description_kits(thing, offered, type, keys, attempt);
-    std::unique_ptr<Trainings> trainings;
-    const auto made = [&]() -> Trainings& {
-      if (!registered) throw NotRun{"a unit uses a parameter that it does not register"};
-      if (!trainings) trainings = std::make_unique<Trainings>(read_model(offered, keys()), file);
-      return *trainings;
-    };
-    run_trainings(thing, made, attempt);
-    if (small) readable.push_back(*small);
-  }
-  attempt.training("model '" + offered.name + "': read(): each key changes the model", [&] {
-    if (readable.empty()) throw NotRun{"its default keys are refused, and --fields may give others"};
-    return acts_on_each_key(offered, readable);
-  });
+void run_type_kits(const ModelSubject& model, Attempts& attempt) {
+  const std::string thing = "model '" + model.type + "': ";
+  attempt.begin_offer("model '" + model.type + "'");
+  const bool registered = run_description_kits(thing, model, attempt);
+  std::unique_ptr<Trainings> trainings;
+  const auto made = [&]() -> Trainings& {
+    if (!registered) throw NotRun{"a unit uses a parameter that it does not register"};
+    if (!trainings) trainings = std::make_unique<Trainings>(model.read(), model.families.file());
+    return *trainings;
+  };
+  run_trainings(thing, made, attempt);
 }
 
 }  // namespace heddle::kits

@@ -1,17 +1,27 @@
-// The kits of families of models.
+// The kits of one model_type.
 #pragma once
 
-#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
 
 #include "../attempt.h"
-#include "heddle/plugin/offer.h"
+#include "families.h"
+#include "small_keys.h"
 
 namespace heddle::kits {
 
-// The small model that `keys` and each model_type describe: its description, its forward and gradients on one
-// rank, and trainings along every axis.
-// `tables`: the keys of all models of the file.
-void run_model_kits(const OfferedModel& offered, const std::vector<FieldInfo>& tables, const Node& keys,
-                    const std::filesystem::path& file, Attempts& attempt);
+// A model_type of a family, and the keys of a small model of it.
+struct ModelSubject {
+  const Families& families;
+  const OfferedModel& offered;
+  std::string type;
+  std::function<Node()> keys;  // throws NotRun where the family refuses them
+
+  std::unique_ptr<ModelSpec> read() const { return read_model(offered, keys()); }
+};
+
+// Its description, its forward and gradients on one rank, and trainings along every axis.
+void run_type_kits(const ModelSubject& model, Attempts& attempt);
 
 }  // namespace heddle::kits

@@ -50,11 +50,20 @@ bool accepts(const OfferedModel& offered, const Node& keys) {
   }
 }
 
-// Keys that must be given: "resid_pdrop", default 0.1, range 0.0.
+bool is_dropout(const FieldInfo& field) {
+  const bool number = field.type.starts_with("float") || field.type.starts_with("number");
+  return number && (has_word(field, "dropout") || has_word(field, "pdrop"));
+}
+
+// Keys that must be given: "resid_pdrop", default 0.1, range 0.0. Dropout, which few families have, is 0.
 Node with_forced(const std::vector<FieldInfo>& tables, Node keys) {
   for (const FieldInfo& field : tables) {
-    if (keys.find(field.key) != nullptr || field.range.empty() || field.range == field.default_value)
+    if (keys.find(field.key) != nullptr || field.range == field.default_value) continue;
+    if (is_dropout(field)) {
+      keys = keys.with(field.key, Node::real(0));
       continue;
+    }
+    if (field.range.empty()) continue;
     char* end = nullptr;
     (void)std::strtod(field.range.c_str(), &end);
     if (*end == '\0') keys = keys.with(field.key, config::read_text(field.range, "range"));

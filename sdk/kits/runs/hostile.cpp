@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "../gathered.h"
+#include "../watch.h"
 #include "heddle/mesh/call.h"
 #include "late_work.h"
 
@@ -112,6 +113,7 @@ class LateCommunicator : public Communicator {
     *mine.mutable_data_ptr<uint8_t>() = 0;
     const auto sent = inner_->send(mine, peer, sends ? kMeets : kAnswers);
     const auto come = inner_->receive(its, peer, sends ? kAnswers : kMeets);
+    const Watch::Waiting waiting;
     sent->wait();
     come->wait();
   }

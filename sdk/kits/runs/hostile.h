@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "../watch.h"
 #include "heddle/base/export.h"
 #include "heddle/mesh/rendezvous.h"
 #include "meetings.h"
@@ -52,6 +53,7 @@ class HEDDLE_API LateRendezvous : public Rendezvous {
   void forget(const void* owner) override { inner_.forget(owner); }
   std::string hold_rendezvous(const std::string& key, const std::string& text,
                               const Answer& answer) override {
+    const Watch::Waiting waiting;
     return inner_.hold_rendezvous(key, text, answer);
   }
 

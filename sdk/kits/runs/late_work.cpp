@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "../gathered.h"
+#include "../watch.h"
 #include "heddle/model/autograd_node.h"
 
 namespace heddle::kits {
@@ -77,8 +78,11 @@ LateWork::~LateWork() {
 
 void LateWork::wait() {
   if (std::exchange(waited_, true)) return faults_->add("wait() was called twice on a Work of " + call_);
-  check_tag();
-  inner_->wait();
+  {
+    const Watch::Waiting waiting;
+    check_tag();
+    inner_->wait();
+  }
   const model::BelowAutograd below;
   check_bytes();
   if (tensors_.out.defined()) bytes_of(tensors_.out).copy_(tensors_.late);

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "../gathered.h"
+#include "../given_fields.h"
 #include "../kind_kits.h"
 #include "../plugin_kit.h"
 #include "../watch.h"
@@ -191,8 +192,7 @@ std::string starts_on_meta(const Make& make) {
 void check_optimizer(const OfferedSchema& offered, const CheckedPlugin& plugin, Attempts& attempt) {
   const auto& optimizer = static_cast<const OfferedOptimizer&>(offered);
   run_schema_kits("optimizer", optimizer, attempt);
-  const Node given = config::read_text(plugin.options.fields, "fields");
-  const Node values = optimizer.resolve(given.is_map() ? given : Node::map({})).values;
+  const Node values = optimizer.resolve(fields_of(offered, plugin)).values;
   const Make make = [&optimizer, values] { return optimizer.make(values); };
   const std::string thing = "optimizer '" + optimizer.name + "'";
   const auto kit = [&](const std::string& rule, std::string (*run)(const Make&)) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "../gathered.h"
+#include "../given_fields.h"
 #include "../kind_kits.h"
 #include "../plugin_kit.h"
 #include "core/plugin/search_path.h"
@@ -212,7 +213,7 @@ void check_transform(const OfferedSchema& schema, const CheckedPlugin& plugin, A
     attempt(thing + "is built", [&]() -> std::string { throw NotRun{offered.not_built}; });
     return;
   }
-  const TransformKits kits(offered, plugin.file, config::read_text(plugin.options.fields, "fields"));
+  const TransformKits kits(offered, plugin.file, fields_of(offered, plugin));
   attempt(thing + "apply(): freezes and adds what it says", [&] { return kits.says_what_it_did(); });
   attempt(thing + "apply(): the same for every call", [&] { return kits.is_the_same(false); });
   attempt(thing + "apply(): units on meta and with values are changed alike",

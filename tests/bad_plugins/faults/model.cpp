@@ -47,16 +47,19 @@ class Spec : public heddle::ModelSpec {
   }
   std::map<std::string, std::string> signature() const override {
     if (is("no_signature")) return {};
+    if (is("signature_is_constant")) return {{"model", "faulty"}};
     std::map<std::string, std::string> out = {{"hidden_size", std::to_string(config_.hidden_size)},
                                               {"num_layers", std::to_string(config_.num_layers)},
                                               {"vocab_size", std::to_string(config_.vocab_size)},
                                               {"scale", heddle::Node::real(config_.scale).written()}};
-    if (is("signature_lacks_a_key")) out.erase("scale");
+    if (is("signature_lacks_a_factor")) out.erase("scale");
     if (is("signature_lacks_a_size")) out.erase("hidden_size");
     return out;
   }
   std::string config_json(const std::string& dtype) const override {
-    std::string out = "{\"model_type\": \"faulty\", \"vocab_size\": " + std::to_string(config_.vocab_size) +
+    const std::string type = is("config_names_another_type") ? "other" : "faulty";
+    std::string out = "{\"model_type\": \"" + type +
+                      "\", \"vocab_size\": " + std::to_string(config_.vocab_size) +
                       ", \"hidden_size\": " + std::to_string(config_.hidden_size) +
                       ", \"num_layers\": " + std::to_string(config_.num_layers) +
                       ", \"max_positions\": " + std::to_string(config_.max_positions);

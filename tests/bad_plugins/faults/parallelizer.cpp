@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <chrono>
@@ -117,6 +118,7 @@ class Faulty : public heddle::IParallelizer {
     if (is("transform_loses_rows")) batch.tokens = batch.tokens.narrow(0, 0, batch.tokens.size(0) - 1);
     if (is("transform_dtype")) batch.tokens = batch.tokens.to(at::kInt);
     if (is("transform_length")) batch.tokens = batch.tokens.narrow(1, 0, batch.tokens.size(1) - 1);
+    if (is("transform_token")) batch.tokens = at::full_like(batch.tokens, 1000000);
     if (is("transform_by_rank")) batch.labels = batch.labels.clamp_max(11 - mesh.rank("tp"));
     if (is("transform_throws_in_evaluation") && ++calls_ == 2) throw std::runtime_error("no second table");
     if (is("transform_counts")) batch.labels = batch.labels.remainder(3 + ++calls_ % 5);

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "flow/stops/started.h"
 #include "flow/training_files.h"
@@ -176,6 +177,23 @@ TEST(ResumeChecks, SkipsACheckpointOfAnotherModel) {
       files.train("run", plus(wider, {"--checkpoint.restore_from", "epoch_0_step_1"})), resumed_up_to("4")));
   EXPECT_EQ(asked.status, 2);
   EXPECT_THAT(asked.error, HasSubstr("this run needs [48"));
+}
+
+// A later version may add a key to the signature of a family.
+TEST(ResumeChecks, TakesACheckpointWhoseSignatureLacksAKeyOfTheSameModel) {
+  const TrainingFiles files;
+  const auto resumed = [&](const std::string& run, const Words& more) {
+    EXPECT_EQ(heddle(plus(files.train(run), resumed_up_to("2"))).status, 0);
+    const std::string file = files.path(run + "/epoch_0_step_1/step_scheduler.json");
+    auto position = nlohmann::ordered_json::parse(read_text(file));
+    EXPECT_EQ(position["model"].erase("intermediate_size"), 1u);
+    std::ofstream(file) << position.dump();
+    return heddle(plus(files.train(run, more), resumed_up_to("3"))).error;
+  };
+  EXPECT_THAT(resumed("same", {}), Not(HasSubstr("Skipping restore")));
+  EXPECT_THAT(column(files.path("same/training.jsonl"), "step"), ElementsAre(0, 1, 2));
+  EXPECT_THAT(resumed("other", {"--model.config.intermediate_size", "48"}),
+              HasSubstr("intermediate_size was not recorded, now 48. Skipping restore."));
 }
 
 TEST(ResumeChecks, RefusesAnotherOrderOfTheData) {

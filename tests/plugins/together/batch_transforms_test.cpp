@@ -1,6 +1,7 @@
 // Parallelizers that change batches: equal numbers in every topology, labels counted before, misuse refused.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -128,6 +129,12 @@ TEST(BatchTransforms, MisuseIsRefusedByName) {
       refusal({changer("greedy", 0, [](Batch& batch, const DeviceMesh&) { batch.tokens.add_(1); })}),
       "error[plugin_failed] IParallelizer::transform: 'greedy' changed the batch's tokens in place, which "
       "belong to the data\n  hint: give the batch a new tensor");
+  EXPECT_EQ(refusal({changer("far", 0,
+                             [](Batch& batch, const DeviceMesh&) {
+                               batch.tokens = at::full_like(batch.tokens, 1000000);
+                             })}),
+            "error[plugin_failed] IParallelizer::transform: 'far' gave the batch the token 1000000, and the "
+            "model's embedding has 53 rows\n  hint: give tokens of the vocabulary, as the batch has them");
   EXPECT_EQ(
       refusal({changer(
           "short", 0, [](Batch& batch, const DeviceMesh&) { batch.labels = batch.labels.narrow(0, 0, 5); })}),

@@ -67,13 +67,13 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(DatasetKits, PassASetWithoutAFault) {
   const Report report = dataset_report("none");
   EXPECT_TRUE(report.passed()) << report.text();
-  EXPECT_FALSE(report.trained_nothing());
+  EXPECT_TRUE(report.untrained().empty());
 }
 
 TEST(DatasetKits, DoNotRunWhereFilesAreMissing) {
   const Report report = dataset_report("no_file");
   EXPECT_TRUE(report.passed()) << report.text();
-  EXPECT_TRUE(report.trained_nothing());
+  EXPECT_THAT(report.untrained(), ::testing::ElementsAre("dataset 'faulty'"));
   EXPECT_THAT(report.text(),
               HasSubstr("it refuses these fields: no file matches 'a'; --fields gives others"));
 }
@@ -81,7 +81,7 @@ TEST(DatasetKits, DoNotRunWhereFilesAreMissing) {
 TEST(DatasetKits, PassTheMockSets) {
   const Report report = check_plugin(HEDDLE_BINARY_DIR "/plugins/libheddle_mock.so");
   EXPECT_TRUE(report.passed()) << report.text();
-  EXPECT_FALSE(report.trained_nothing());
+  EXPECT_TRUE(report.untrained().empty());
 }
 
 }  // namespace

@@ -13,7 +13,9 @@ using namespace kits;
 using kits::Check;
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 Report faulty(const std::string& plugin, const std::string& fault, double time_limit = 60) {
   setenv("HEDDLE_FAULT", fault.c_str(), 1);
@@ -109,6 +111,12 @@ INSTANTIATE_TEST_SUITE_P(
         FaultCase{"plan_of_one_unit", kUnits, "another tensor_plan()"},
         FaultCase{"pattern_matches_nothing", "each pattern matches", "'layers.*.gate_proj'"},
         FaultCase{"no_signature", kUnits, "signature() is empty"},
+        FaultCase{"signature_is_constant", "signature(): each key", "the key 'vocab_size' changes parameters",
+                  true},
+        FaultCase{"signature_lacks_a_size", "signature(): each key",
+                  "the key 'hidden_size' changes parameters and not the signature: with hidden_size: ", true},
+        FaultCase{"config_names_another_type", "config_json()",
+                  "config_json() writes the model_type 'other', and the plugin offers faulty", true},
         FaultCase{"no_flops", "flops_per_token()", "flops_per_token(1) is 0"},
         FaultCase{"stored_overlap", "stored()", "at one place of this tensor of the files", true},
         FaultCase{"stored_twice", "stored()", "at one place of this tensor of the files"},
@@ -207,6 +215,9 @@ INSTANTIATE_TEST_SUITE_P(
         FaultCase{"transform_dtype", kBatches, "'faulty_parallelizer' gave the batch's tokens the dtype Int",
                   true},
         FaultCase{"transform_length", kBatches, "'faulty_parallelizer' gave the batch's labels the sizes"},
+        FaultCase{"transform_token", kBatches,
+                  "'faulty_parallelizer' gave the batch the token 1000000, and the model's embedding has ",
+                  true},
         FaultCase{"metric_counts_ranks", kBatches, "the side output 'faulty/count'"},
         FaultCase{"metric_is_of_one_rank", kBatches, "ranks along tp added different values"},
         FaultCase{"transform_by_rank", kBatches, "hold different ones"},
@@ -243,12 +254,18 @@ TEST(FaultyPlugins, PassWithoutAFault) {
   for (const char* plugin : {"model", "parallelizer", "dispatcher"}) {
     const Report report = faulty(plugin, "none");
     EXPECT_TRUE(report.passed()) << report.text();
-    EXPECT_FALSE(report.trained_nothing());
+    EXPECT_THAT(report.untrained(), IsEmpty());
   }
 }
 
 TEST(FaultyPlugins, MayDeclareAnAuxiliaryLoss) {
   const Report report = faulty("model", "auxiliary_loss");
+  EXPECT_TRUE(report.passed()) << report.text();
+}
+
+// A run that resumes warns of each key of config_json() that differs.
+TEST(FaultyPlugins, MayLeaveOutOfTheSignatureWhatChangesNoParameter) {
+  const Report report = faulty("model", "signature_lacks_a_factor");
   EXPECT_TRUE(report.passed()) << report.text();
 }
 
@@ -259,7 +276,7 @@ TEST(FaultyPlugins, ThatNothingTrainsAreNotKnownToBeRight) {
   const Report report =
       check_plugin(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_faulty_model.so", options);
   EXPECT_TRUE(report.passed()) << report.text();
-  EXPECT_TRUE(report.trained_nothing());
+  EXPECT_THAT(report.untrained(), ElementsAre("model 'faulty'"));
 }
 
 TEST(FaultyPlugins, ThatLoopAreEndedByTheTimeLimitWithTheRankAndTheFunction) {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 namespace heddle::cli {
@@ -16,7 +17,8 @@ namespace {
 
 using Event = nlohmann::json;
 
-// A line for each event: the rule that begins, as a string, or a check, as a list; null: the last one.
+// A line for each event: the rule that begins, as a string, a check, as a list, or what is wrong with the
+// request, as a map; null: the last one.
 void write_line(int pipe, const Event& event) {
   const std::string text = event.dump(-1, ' ', false, Event::error_handler_t::replace) + "\n";
   for (size_t at = 0; at < text.size();) {
@@ -39,13 +41,19 @@ kits::RunKits* open_kits() {
 // The child's half: it never returns.
 [[noreturn]] void report_to(int pipe, const std::filesystem::path& file, kits::KitOptions options) {
   const auto write_check = [pipe](const kits::Check& check) {
-    write_line(pipe, Event::array({check.rule, check.passed, check.detail, check.ran, check.trains}));
+    write_line(pipe,
+               Event::array({check.rule, check.passed, check.detail, check.ran, check.trains, check.offer}));
   };
   options.begins = [pipe](const std::string& rule) { write_line(pipe, rule); };
   options.ended = write_check;
   try {
     kits::Report report;
     open_kits()(file, options, report);
+  } catch (const Error& error) {
+    if (error.where().starts_with(kits::kFieldsOption))
+      write_line(pipe, {{"where", error.where()}, {"what", error.message()}, {"hint", error.hint()}});
+    else
+      write_check({"the check itself ends", false, error.what()});
   } catch (const std::exception& error) {
     write_check({"the check itself ends", false, error.what()});
   }
@@ -78,15 +86,22 @@ class KitListener {
              (first ? "; throw nothing from static initialisers, and register operators in the entry" : "")});
   }
 
-  kits::Report report() && { return std::move(report_); }
+  // Throws what is wrong with the request.
+  kits::Report report() && {
+    if (wrong_) throw Error(*wrong_);
+    return std::move(report_);
+  }
   bool whole() const { return whole_; }  // the last kit has ended
 
  private:
   void take(const Event& event) {
     if (event.is_null()) return void(whole_ = true);
     if (event.is_string()) return void(begun_ = event.get<std::string>());
+    if (event.is_object())
+      return void(wrong_.emplace(ErrorCode::config, event["where"].get<std::string>(),
+                                 event["what"].get<std::string>(), event["hint"].get<std::string>()));
     add({event[0].get<std::string>(), event[1].get<bool>(), event[2].get<std::string>(), event[3].get<bool>(),
-         event[4].get<bool>()});
+         event[4].get<bool>(), event[5].get<std::string>()});
   }
   void add(kits::Check check) {
     if (options_.ended) options_.ended(check);
@@ -96,6 +111,7 @@ class KitListener {
   const kits::KitOptions& options_;
   kits::Report report_;
   std::string begun_;
+  std::optional<Error> wrong_;
   bool whole_ = false;
 };
 

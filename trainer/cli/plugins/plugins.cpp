@@ -130,24 +130,36 @@ int inspect(const PluginsCommand& command) {
   return 0;
 }
 
-constexpr int kTrainedNothing = 3;  // beside 0 (right) and 2 (wrong): it is not known
+constexpr int kUntrained = 3;  // beside 0 (right) and 2 (wrong): it is not known
+
+// Of the checks that ran.
+struct Count {
+  size_t ran = 0, failed = 0;
+  void add(const kits::Report& report) {
+    for (const kits::Check& check : report.checks) {
+      ran += check.ran ? 1 : 0;
+      failed += check.passed ? 0 : 1;
+    }
+  }
+  std::string text() const {
+    return failed == 0 ? std::to_string(ran) + " checks passed"
+                       : std::to_string(failed) + " of " + std::to_string(ran) + " checks failed";
+  }
+};
 
 // The last line of a report.
 std::string verdict_of(const kits::Report& report) {
-  size_t ran = 0, failed = 0;
-  for (const kits::Check& check : report.checks) {
-    ran += check.ran ? 1 : 0;
-    failed += check.passed ? 0 : 1;
-  }
-  if (failed > 0) return std::to_string(failed) + " of " + std::to_string(ran) + " checks failed";
-  if (report.trained_nothing())
-    return "nothing was trained: every kit that computes was left out, for the reasons above, so it is not "
-           "known whether the plugin is right";
-  return std::to_string(ran) + " checks passed";
+  Count count;
+  count.add(report);
+  const std::vector<std::string> untrained = report.untrained();
+  if (count.failed > 0 || untrained.empty()) return count.text();
+  return count.text() + ", and nothing was trained of " + text::join(untrained) +
+         ": every kit that computes with it was left out, for the reasons above, so it is not known whether "
+         "it is right";
 }
 
 int check(const PluginsCommand& command) {
-  size_t failed = 0, all = 0;
+  Count all;
   bool unknown = false;
   std::string broken;
   for (const std::string& file : command.arguments) {
@@ -164,24 +176,25 @@ int check(const PluginsCommand& command) {
     for (const kits::Check& check : report.checks) {
       checks.push_back(
           {{"rule", check.rule}, {"passed", check.passed}, {"detail", check.detail}, {"ran", check.ran}});
-      if (!check.passed && ++failed != 0 && broken.empty()) broken = file;
+      if (!check.passed && broken.empty()) broken = file;
     }
-    all += report.checks.size();
+    all.add(report);
+    const std::vector<std::string> untrained = report.untrained();
     if (command.json)
       std::cout << Json{{"file", file},
                         {"passed", report.passed()},
                         {"checks", checks},
-                        {"trained", !report.trained_nothing()}}
+                        {"trained", untrained.empty()},
+                        {"untrained", untrained}}
                        .dump()
                 << "\n";
     else
       std::cout << verdict_of(report) << "\n";
-    unknown = unknown || report.trained_nothing();
+    unknown = unknown || !untrained.empty();
   }
   std::cout.flush();
-  if (failed == 0) return unknown ? kTrainedNothing : 0;
-  throw Error(ErrorCode::plugin_failed, broken,
-              std::to_string(failed) + " of " + std::to_string(all) + " checks failed",
+  if (all.failed == 0) return unknown ? kUntrained : 0;
+  throw Error(ErrorCode::plugin_failed, broken, all.text(),
               "the lines that begin with FAIL say what to change; sdk/README.md explains each kit");
 }
 

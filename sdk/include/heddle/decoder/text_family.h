@@ -25,6 +25,7 @@ template <auto... descriptions>
 class TextFamily : public IModelFamily {
  public:
   std::unique_ptr<ModelSpec> read(const Node& keys, UnknownKeys unknown) const override {
+    if (unknown == UnknownKeys::refused) model::check_keys(keys, table(), unknown);
     const Node text = text_keys(keys);
     const std::string type = model::text_or(text, "model_type", types()[0]);
     std::unique_ptr<ModelSpec> out;

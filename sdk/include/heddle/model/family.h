@@ -38,12 +38,14 @@ class HEDDLE_API ModelSpec {
   // have no values; elsewhere they are drawn from the device's default generator.
   virtual Units make_units(const at::TensorOptions& options) const = 0;
 
-  // Identifies the model: a checkpoint is resumed only by a run whose model has the same signature.
+  // Identifies the model: a checkpoint is resumed only by a run whose model has the same signature. Another
+  // value of a key that changes names or sizes of parameters changes it. Keys that change numbers alone need
+  // not: a checkpoint also keeps config_json(), and a run that resumes warns of each key that differs.
   virtual std::map<std::string, std::string> signature() const = 0;
 
-  // A config.json that transformers reads back to the same model, stored in `dtype` ("float32", ...). The
-  // engine reads it back when it reads the model, and refuses one that gives another signature, or another
-  // text.
+  // A config.json that transformers reads back to the same model, stored in `dtype` ("float32", ...). Its
+  // model_type is one that the plugin offers. The engine reads it back when it reads the model, and refuses
+  // one that gives another signature, or another text.
   virtual std::string config_json(const std::string& dtype) const = 0;
 
   // Floating-point operations of forward and backward for one token of a sequence of that many, a multiply

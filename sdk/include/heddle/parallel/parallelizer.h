@@ -39,8 +39,8 @@ class HEDDLE_API IParallelizer {
   virtual std::optional<int> transform_order() const;
   // Changes a batch of training or evaluation before it is cut into microbatches and copied to the device:
   // once per batch, equally on every rank of a pipeline. The label tokens that the loss is divided by are
-  // counted before. The number of rows stays; tensors are replaced, not changed in place. Metrics may be
-  // added.
+  // counted before. The number of rows stays; tensors are replaced, not changed in place; tokens stay in the
+  // vocabulary. Metrics may be added.
   virtual void transform(Batch& batch, const DeviceMesh& mesh);
 
   // Auxiliary losses and metrics that its links, seams and transform() add; the same on every rank, known

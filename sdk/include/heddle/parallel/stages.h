@@ -47,6 +47,7 @@ struct Attached {
   std::vector<UpdateListener> after_update;                   // in this rank's stages
   std::shared_ptr<const SideLayout> side_outputs;             // of the whole model; null: none
   double gradient_divisor = 1;                                // GradientAverage::gradient_divisor()
+  int64_t most_tokens = 0;  // rows of the model's largest embedding: tokens are below; 0: not known
 };
 
 // The stages of this rank, in the order of the model.
@@ -105,7 +106,8 @@ class HEDDLE_API Stages {
   const Attached& attached() const { return attached_; }
   // Lets the parallelizers change a batch, in their order. A host whose loop runs the stages itself calls it
   // for each batch, after it has counted the labels. Throws Error{plugin_failed} with the name of a
-  // parallelizer that changed the number of rows, or a tensor in place.
+  // parallelizer that changed the number of rows, or a tensor in place, or that gave a token that no
+  // embedding of the model has.
   void transform(Batch& batch, const DeviceMesh& mesh) const;
 
   // In a dry world: the stages of other ranks, by their place in the model; null: not needed. Set by

@@ -2,6 +2,7 @@
 // A program that calls them links Heddle::kits.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -19,6 +20,8 @@ struct Check {
   std::string detail;   // the observation, or the fault
   bool ran = true;      // false: it does not apply to this plugin or cannot run here; `detail` is the reason
   bool trains = false;  // it computes with what the plugin offers, on some ranks
+  std::string offer =
+      {};  // what it checks: "strategy 'acme'", for a model with the model_type; empty: the file
 
   // A line: "ok    RULE: DETAIL", "FAIL  ..." or "--    RULE: not run: DETAIL".
   std::string text() const {
@@ -36,14 +39,18 @@ struct Report {
       if (!check.passed) return false;
     return !checks.empty();
   }
-  // Some kits of the plugin compute, and none of them ran: it is not known whether it is right.
-  bool trained_nothing() const {
-    bool any = false;
+  // The offers with which no kit computed: it is not known whether they are right. Each offer of a kind that
+  // trains has a kit that `trains`, run or not.
+  std::vector<std::string> untrained() const {
+    std::vector<std::string> out;
     for (const Check& check : checks) {
-      if (check.trains && check.ran) return false;
-      any = any || check.trains;
+      const auto same = [&](const Check& other) {
+        return other.trains && other.ran && other.offer == check.offer;
+      };
+      if (!check.trains || std::any_of(checks.begin(), checks.end(), same)) continue;
+      if (std::find(out.begin(), out.end(), check.offer) == out.end()) out.push_back(check.offer);
     }
-    return any;
+    return out;
   }
   std::string text() const {  // a line for each check
     std::string out;
@@ -52,12 +59,14 @@ struct Report {
   }
 };
 
+inline constexpr const char* kFieldsOption = "--fields";  // where KitOptions::fields are wrong
+
 struct KitOptions {
   // Data-parallel ranks on which strategies and parallelizers train; empty: nothing is trained.
   std::vector<int> ranks = {1, 2, 3};
-  // YAML of a map, "{bucket_mb: 1}": fields of the plugin's strategies in place of their defaults. The kits
-  // compare in float32: unless given, they set `mp_policy` to it, and fields with "bucket" in their name to
-  // the least value of their range.
+  // YAML of a map, "{bucket_mb: 1}": fields of what the plugin offers in place of their defaults; each offer
+  // gets those that it has. The kits compare in float32: unless given, they set `mp_policy` of a strategy to
+  // it, and fields with "bucket" in their name to the least value of their range.
   std::string fields = "{}";
   std::function<void(const std::string& rule)> begins = {};  // called before each check
   std::function<void(const Check& check)> ended = {};        // called after each check
@@ -68,7 +77,7 @@ struct KitOptions {
 
 // Runs every kit for all that the file offers, in this process, with ranks as threads. A plugin that ends
 // the process ends it here too; `heddle plugins check` runs this in a process of its own. Throws
-// Error{config} for invalid `fields`.
+// Error{config} at kFieldsOption for `fields` that are no map, and for a key that no offer has.
 HEDDLE_API Report check_plugin(const std::filesystem::path& file, const KitOptions& options = {});
 
 // The kits of one strategy, with a section `distributed:` as YAML: "strategy: acme, bucket_mb: 1". Throws

@@ -1,0 +1,117 @@
+// Families by model_type, their small models, and the kits of the kind `model`.
+#include "families.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "../given_fields.h"
+#include "heddle/base/text.h"
+#include "heddle/model/config_keys.h"
+#include "key_checks.h"
+#include "model_kits.h"
+#include "small_keys.h"
+
+namespace heddle::kits {
+namespace {
+
+constexpr const char *kType = "model_type", *kText = "text_config";
+
+bool has_key(const std::vector<FieldInfo>& table, const std::string& key) {
+  return std::any_of(table.begin(), table.end(), [&](const FieldInfo& field) { return field.key == key; });
+}
+
+std::vector<std::string> types_of(const OfferedModel& offered) {
+  std::vector<std::string> types = {offered.name};
+  types.insert(types.end(), offered.aliases.begin(), offered.aliases.end());
+  return types;
+}
+
+}  // namespace
+
+Families::Families(const CheckedPlugin& plugin) : file_(plugin.file) {
+  for (const plugin::ManifestOffer& offer : plugin.manifest.offers) {
+    if (offer.kind != OfferedModel::kKind) continue;
+    all_.push_back(plugin.registry.model(offer.name));
+    table_.insert(table_.end(), all_.back()->fields.begin(), all_.back()->fields.end());
+  }
+}
+
+const OfferedModel* Families::of(const std::string& model_type) const {
+  for (const OfferedModel* each : all_) {
+    const std::vector<std::string> types = types_of(*each);
+    if (std::find(types.begin(), types.end(), model_type) != types.end()) return each;
+  }
+  return nullptr;
+}
+
+std::string Families::list() const {
+  std::vector<std::string> out;
+  for (const OfferedModel* each : all_)
+    for (std::string& type : types_of(*each)) out.push_back(std::move(type));
+  return text::join(out);
+}
+
+Node Families::small_keys(const OfferedModel& offered, const std::string& type, const Node& given) const {
+  const Node keys = given.with(kType, Node::text(type));
+  if (has_key(offered.fields, kText) && keys.find(kText) == nullptr) return small_text(offered, keys);
+  return kits::small_keys(offered, table_, keys);
+}
+
+Node Families::small_text(const OfferedModel& offered, const Node& given) const {
+  std::string why = "no family of the file is its text";
+  for (const OfferedModel* other : all_) {
+    if (has_key(other->fields, kText)) continue;
+    try {
+      const Node text = kits::small_keys(*other, table_, Node::map({{kType, Node::text(other->name)}}));
+      const Node keys = given.with(kText, text);
+      (void)read_model(offered, keys);
+      return keys;
+    } catch (const NotRun& refused) {
+      why = refused.why;
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::plugin_failed) throw;
+      why = error.message();
+    }
+  }
+  throw NotRun{"its text_config is refused, and --fields may give another: " + why};
+}
+
+Node Families::given(const KitOptions& options) const {
+  Node out = given_fields(options);
+  for (const auto& [key, value] : given_fields(options).entries())
+    if (!has_key(table_, key)) out = out.without(key);
+  return out;
+}
+
+std::string type_in_files(const Node& keys) {
+  const Node* text = model::given(keys, kText);
+  return model::text_or(text == nullptr || !text->is_map() ? keys : *text, kType, "");
+}
+
+namespace {
+
+void check_model(const OfferedSchema& schema, const CheckedPlugin& plugin, Attempts& attempt) {
+  const auto& offered = static_cast<const OfferedModel&>(schema);
+  const Families families(plugin);
+  const Node given = families.given(plugin.options);
+  std::vector<Node> readable;  // of the types whose keys are not refused
+  for (const std::string& type : types_of(offered)) {
+    std::optional<Node> small;
+    const auto keys = [&]() -> Node {
+      if (!small) small = families.small_keys(offered, type, given);
+      return *small;
+    };
+    run_type_kits({families, offered, type, keys}, attempt);
+    if (small) readable.push_back(*small);
+  }
+  attempt("model '" + offered.name + "': read(): each key changes the model", [&] {
+    if (readable.empty()) throw NotRun{"its default keys are refused, and --fields may give others"};
+    return acts_on_each_key(families, offered, readable);
+  });
+}
+
+const KindKits kModel(OfferedModel::kKind, check_model);
+
+}  // namespace
+}  // namespace heddle::kits

@@ -1,0 +1,69 @@
+// Which keys change the parameters of a model, and whether its signature tells.
+#include <map>
+#include <sstream>
+
+#include "../gathered.h"
+#include "key_checks.h"
+#include "small_keys.h"
+
+namespace heddle::kits {
+namespace {
+
+using Shapes = std::map<std::string, std::string>;  // by parameter
+
+constexpr size_t kMostUnits = 12;  // a larger model tells no more
+
+Shapes shapes_of(const Units& units) {
+  Shapes out;
+  for (const auto& unit : units)
+    for (const ParameterSlot& slot : unit->parameters()) {
+      std::ostringstream text;
+      text << slot.tensor->sizes();
+      out[slot.name] = text.str();
+    }
+  return out;
+}
+
+// "'lm_head.weight' is [29, 14] and not [29, 16]"; "": nothing differs.
+std::string changed_parameter(const Shapes& got, const Shapes& want) {
+  for (const auto& [name, sizes] : want) {
+    const auto here = got.find(name);
+    if (here == got.end()) return "'" + name + "' is not there";
+    if (here->second != sizes) return "'" + name + "' is " + here->second + " and not " + sizes;
+  }
+  for (const auto& [name, sizes] : got)
+    if (want.count(name) == 0) return "'" + name + "' is there too";
+  return "";
+}
+
+}  // namespace
+
+std::string changes_its_signature(const OfferedModel& offered, const Node& keys) {
+  const auto plain = read_model(offered, keys);
+  const Shapes shapes = shapes_of(plain->make_units(at::kMeta));
+  const auto signature = plain->signature();
+  int changing = 0;
+  for (const FieldInfo& field : offered.fields) {
+    bool changes = false;
+    for (const Node& other : other_values(field, value_of(field, keys))) {
+      std::string fault;
+      try {
+        const auto spec = read_model(offered, keys.with(field.key, other));
+        const Units units = spec->make_units(at::kMeta);
+        if (units.size() > kMostUnits) continue;
+        fault = changed_parameter(shapes_of(units), shapes);
+        changes = changes || !fault.empty();
+        if (fault.empty() || spec->signature() != signature) continue;
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::plugin_failed) throw;
+        continue;  // the value is refused beside the others
+      }
+      found("the key '" + field.key + "' changes parameters and not the signature: with " + field.key + ": " +
+            other.written() + " " + fault + ", so a run would resume from a checkpoint of another model");
+    }
+    changing += changes ? 1 : 0;
+  }
+  return std::to_string(changing) + " keys change parameters";
+}
+
+}  // namespace heddle::kits
