@@ -67,8 +67,8 @@ LossHead loss_head_of(Module& module) {
   module.visit("", [&](const std::string&, Module& one) {
     LossHead here{&one};
     for (const auto& [name, child] : one.children()) {
-      if (auto* linear = dynamic_cast<Linear*>(child)) here.linear = linear;
-      if (auto* loss = dynamic_cast<TokenLoss*>(child)) here.loss = loss;
+      if (auto* linear = model::as<Linear>(*child)) here.linear = linear;
+      if (auto* loss = model::as<TokenLoss>(*child)) here.loss = loss;
     }
     if (here.linear != nullptr && here.loss != nullptr) found = here;
   });
@@ -121,11 +121,11 @@ at::Tensor TeacherHead::loss(const at::Tensor& x, Linear& head, const Batch& bat
   }
   const HeadInput teacher = std::exchange(found_, {});
   if (student.columns() != teacher.columns())
-    throw Error(ErrorCode::config, "distributed.tp_plan",
-                "the student's head has " + std::to_string(student.columns()) +
-                    " rows of the vocabulary on this rank and the teacher's " +
-                    std::to_string(teacher.columns()),
-                "split both heads alike: add teacher.lm_head with the style of lm_head");
+    throw Error(
+        ErrorCode::config, "distributed.tp_plan",
+        "the student's head has " + std::to_string(student.columns()) +
+            " rows of the vocabulary on this rank and the teacher's " + std::to_string(teacher.columns()),
+        "split both heads alike: give the teacher's head, below `teacher`, the style of the student's");
   LossOptions options{ratio_, words_.temperature, words_.chunk_size};
   if (of.split) options.part = &of.split->part;
   const Distilled sums = distilled_loss(student, teacher, batch.labels, options);

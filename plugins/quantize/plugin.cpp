@@ -69,7 +69,7 @@ struct Search {
       const Role role = module.traits().role;
       if (role == Role::head) heads.insert(path);
       experts = experts || role == Role::experts;
-      auto* layer = role == Role::projection ? dynamic_cast<Linear*>(&module) : nullptr;
+      auto* layer = role == Role::projection ? model::as<Linear>(module) : nullptr;
       if (layer == nullptr) return;
       linears.insert(path);
       const std::string parent = parent_of(path);

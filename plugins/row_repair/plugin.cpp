@@ -15,9 +15,10 @@ namespace {
 
 void check_norm(const Node& value) {
   if (const double norm = value.as_real(); !std::isfinite(norm) || norm < 0)
-    throw Error(ErrorCode::config, value.where(),
-                "embedding_row_repair.min_norm must be finite and non-negative, got " + config::to_json(value),
-                "1.0e-6 is the default");
+    throw Error(
+        ErrorCode::config, value.where(),
+        "embedding_row_repair.min_norm must be finite and non-negative, got " + config::to_json(value),
+        "1.0e-6 is the default");
 }
 
 void check_rows(const Node& value) {
@@ -51,7 +52,7 @@ Embeddings embeddings_of(const Units& units) {
     if (unit->module() == nullptr) continue;
     const std::vector<ParameterSlot> slots = unit->parameters();
     unit->module()->visit("", [&](const std::string&, Module& module) {
-      if (auto* tokens = dynamic_cast<Embedding*>(&module); tokens != nullptr && out.input.empty())
+      if (auto* tokens = model::as<Embedding>(module); tokens != nullptr && out.input.empty())
         if (const ParameterSlot* slot = slot_of(slots, tokens->weight)) {
           out.input = slot->name;
           out.shape = tokens->weight.sizes().vec();
@@ -60,8 +61,8 @@ Embeddings embeddings_of(const Units& units) {
       Linear* linear = nullptr;
       bool loss = false;
       for (const auto& [name, child] : module.children()) {
-        if (auto* projection = dynamic_cast<Linear*>(child)) linear = projection;
-        loss = loss || dynamic_cast<TokenLoss*>(child) != nullptr;
+        if (auto* projection = model::as<Linear>(*child)) linear = projection;
+        loss = loss || child->traits().role == Role::loss;
       }
       if (!loss || linear == nullptr) return;
       if (const ParameterSlot* slot = slot_of(slots, linear->weight)) out.output = slot->name;

@@ -26,9 +26,9 @@ namespace heddle {
 // A model beside that of the run.
 struct OtherModel {
   std::shared_ptr<const ModelSpec> spec;
-  ParameterSource source;                  // by the names of its units; empty: random weights
-  at::ScalarType dtype = at::kFloat;       // in which it is stored
-  std::string name;                        // its directory, as the recipe names it; empty: random weights
+  ParameterSource source;             // by the names of its units; empty: random weights
+  at::ScalarType dtype = at::kFloat;  // in which it is stored
+  std::string name;                   // its directory, as the recipe names it; empty: random weights
 };
 
 // What a transform is told of the run.
@@ -93,7 +93,9 @@ struct Transformed {
   std::vector<std::string> warnings = {};
   std::string note;  // for the header of the run; may be empty
   // A section that turns the transform off.
-  bool is_nothing() const { return frozen.empty() && added.empty() && derived.empty() && !values && !files && note.empty(); }
+  bool is_nothing() const {
+    return frozen.empty() && added.empty() && derived.empty() && !values && !files && note.empty();
+  }
 };
 
 // One of a run. May be called from several threads.

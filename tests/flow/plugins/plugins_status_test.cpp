@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "program.h"
+#include "flow/program.h"
 
 namespace {
 
@@ -13,18 +13,19 @@ using flow::heddle;
 using flow::Outcome;
 using ::testing::HasSubstr;
 
-std::string bad(const std::string& name) {
+std::string broken(const std::string& name) {
   return HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_" + name + ".so";
 }
 
 // One that `read()` passes over, as it does in a config.json.
 TEST(PluginsCheck, RefusesAMisspeltKeyOfAModel) {
-  const Outcome outcome = heddle({"plugins", "check", bad("faulty_model"), "--fields", "{hiden_size: 12}"});
+  const Outcome outcome =
+      heddle({"plugins", "check", broken("faulty_model"), "--fields", "{hiden_size: 12}"});
   EXPECT_EQ(outcome.status, 2) << outcome.out;
   EXPECT_EQ(outcome.error,
             "error[config] --fields: unknown key 'hiden_size': nothing that this file offers has it\n"
             "  hint: did you mean hidden_size?\n");
-  const Outcome none = heddle({"plugins", "check", bad("drops"), "--fields", "{a: 1}"});
+  const Outcome none = heddle({"plugins", "check", broken("drops"), "--fields", "{a: 1}"});
   EXPECT_EQ(none.status, 2) << none.out;
   EXPECT_THAT(none.error,
               HasSubstr("error[config] --fields: nothing that this file offers is checked with "));
@@ -51,7 +52,7 @@ TEST(PluginsCheck, NamesEachOfferThatWasNotTrained) {
 }
 
 TEST(PluginsCheck, CountsTheChecksThatRanInBothPlaces) {
-  const Outcome outcome = heddle({"plugins", "check", bad("zero1_averages"), "--ranks", "2"});
+  const Outcome outcome = heddle({"plugins", "check", broken("zero1_averages"), "--ranks", "2"});
   EXPECT_EQ(outcome.status, 2);
   const size_t line = outcome.out.rfind('\n', outcome.out.size() - 2) + 1;
   const std::string verdict = outcome.out.substr(line, outcome.out.size() - line - 1);
@@ -60,7 +61,8 @@ TEST(PluginsCheck, CountsTheChecksThatRanInBothPlaces) {
 }
 
 TEST(PluginsCheck, SaysThatNothingWasTrainedWithAStatusOfItsOwn) {
-  const Outcome outcome = heddle({"plugins", "check", bad("faulty_model"), "--fields", "{hidden_size: 13}"});
+  const Outcome outcome =
+      heddle({"plugins", "check", broken("faulty_model"), "--fields", "{hidden_size: 13}"});
   EXPECT_EQ(outcome.status, 3) << outcome.out << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("not run: its default keys are refused, and --fields may give others: "
                                      "hidden_size is no multiple of 4\n"));

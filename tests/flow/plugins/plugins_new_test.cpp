@@ -9,7 +9,7 @@
 #include <set>
 #include <sstream>
 
-#include "program.h"
+#include "flow/program.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "program.h"
+#include "flow/program.h"
 
 namespace {
 
