@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "heddle/model/module_unit.h"
 #include "heddle/nn/embedding.h"
 #include "heddle/nn/linear.h"
 #include "heddle/nn/token_loss.h"

@@ -92,7 +92,8 @@ at::Tensor plain_rule(const DeltaInputs& in, const DeltaShape& shape) {
   return at::stack(out);
 }
 
-void expect_close(const at::Tensor& got, const at::Tensor& want, double tolerance, const std::string& what) {
+void expect_equal_to(const at::Tensor& got, const at::Tensor& want, double tolerance,
+                     const std::string& what) {
   ASSERT_EQ(got.sizes(), want.sizes()) << what;
   const double scale = std::max(1.0, want.abs().max().item<double>());
   EXPECT_LE((got.to(at::kDouble) - want).abs().max().item<double>(), tolerance * scale) << what;
@@ -116,10 +117,10 @@ TEST_P(DeltaRule, EqualsTheDefinitionWithEveryGradient) {
     one.mutable_grad().reset();
   }
   const at::Tensor got = decoder::delta_rule(in, shape.heads, shape.tokens());
-  expect_close(got, want, 1e-12, "output");
+  expect_equal_to(got, want, 1e-12, "output");
   (got * factors).sum().backward();
   for (size_t i = 0; i < all.size(); ++i)
-    expect_close(all[i].grad(), gradients[i], 1e-11, "input " + std::to_string(i));
+    expect_equal_to(all[i].grad(), gradients[i], 1e-11, "input " + std::to_string(i));
 }
 
 TEST_P(DeltaRule, IsNearInFloat) {
@@ -128,7 +129,7 @@ TEST_P(DeltaRule, IsNearInFloat) {
   const at::Tensor want = plain_rule(in, shape);
   for (at::Tensor* one : {&in.q, &in.k, &in.v, &in.a, &in.b, &in.a_log, &in.bias})
     *one = one->detach().to(at::kFloat);
-  expect_close(decoder::delta_rule(in, shape.heads, shape.tokens()), want, 1e-5, "output");
+  expect_equal_to(decoder::delta_rule(in, shape.heads, shape.tokens()), want, 1e-5, "output");
 }
 
 TEST_P(DeltaRule, GivesShapesOnMeta) {
@@ -177,7 +178,7 @@ TEST(DeltaRuleState, ContinuesAsTheWhole) {
     parts.push_back(decoder::delta_rule(part, shape.heads, {1, count, {}}, &state));
     begin += count;
   }
-  expect_close(at::cat(parts), want, 1e-12, "output");
+  expect_equal_to(at::cat(parts), want, 1e-12, "output");
 }
 
 at::Tensor plain_convolution(const at::Tensor& x, const at::Tensor& weight, const DeltaShape& shape) {
@@ -202,10 +203,10 @@ TEST_P(DeltaRule, HasConvolutionsThatStayInTheirDocuments) {
     const at::Tensor dx = x.grad().clone(), dw = weight.grad().clone();
     x.mutable_grad().reset(), weight.mutable_grad().reset();
     const at::Tensor got = decoder::short_convolution(x, weight, shape.tokens());
-    expect_close(got, want, 1e-13, "output");
+    expect_equal_to(got, want, 1e-13, "output");
     (got * factors).sum().backward();
-    expect_close(x.grad(), dx, 1e-13, "x");
-    expect_close(weight.grad(), dw, 1e-12, "weight");
+    expect_equal_to(x.grad(), dx, 1e-13, "x");
+    expect_equal_to(weight.grad(), dw, 1e-12, "weight");
   }
 }
 
