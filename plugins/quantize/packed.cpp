@@ -59,6 +59,11 @@ float pack_block(const float* numbers, int64_t count, uint8_t* out) {
   return count == kBlock ? most : least;
 }
 
+void write_tables(const Form& form, uint8_t* bytes) {
+  std::memcpy(bytes + form.tables_at(), kCodes.data(), sizeof(kCodes));
+  std::memcpy(bytes + form.tables_at() + sizeof(kCodes), dynamic_code().data(), sizeof(dynamic_code()));
+}
+
 void write_scales(const std::vector<float>& scales, const Form& form, uint8_t* bytes) {
   if (!form.double_quant)
     return (void)std::memcpy(bytes + form.scales_at(), scales.data(), scales.size() * sizeof(float));
@@ -111,9 +116,11 @@ int64_t Form::groups_at() const {
   const int64_t end = scales_at() + blocks() * (double_quant ? 1 : of_float);
   return (end + of_float - 1) / of_float * of_float;
 }
+int64_t Form::tables_at() const {
+  return groups_at() + (double_quant ? (groups() + 1) * static_cast<int64_t>(sizeof(float)) : 0);
+}
 int64_t Form::rows() const {
-  const int64_t bytes =
-      groups_at() + (double_quant ? (groups() + 1) * static_cast<int64_t>(sizeof(float)) : 0);
+  const int64_t bytes = tables_at() + static_cast<int64_t>(sizeof(kCodes) + sizeof(dynamic_code()));
   return (bytes + kRow - 1) / kRow;
 }
 
@@ -134,6 +141,7 @@ at::Tensor pack(const at::Tensor& weight, const Form& form) {
     throw Error(ErrorCode::input, "quantization", "a weight that is quantised holds inf or nan",
                 "give a model whose parameters are finite");
   if (!scales.empty()) write_scales(scales, form, bytes);
+  write_tables(form, bytes);
   return out;
 }
 

@@ -17,8 +17,9 @@ constexpr int64_t kRow = 64;    // bytes of a row of the packed tensor
 extern const std::array<float, 16> kCodes;
 
 // Of one weight [out, in]. Packed it is bytes [rows(), 64]: two codes a byte, the first in the high half;
-// then the scales. With double quantisation a scale is a byte of the 8-bit dynamic code for the difference
-// from the mean of all scales; a float32 for each 256 of them and that mean follow.
+// then the scales; then the values of both codes in float32, so that a device needs no table from the host.
+// With double quantisation a scale is a byte of the 8-bit dynamic code for the difference from the mean of
+// all scales; a float32 for each 256 of them and that mean follow.
 struct Form {
   int64_t out = 0, in = 0;
   at::ScalarType stored = at::kFloat;  // of the weight that was read: unpacked numbers are rounded to it
@@ -29,6 +30,7 @@ struct Form {
   int64_t groups() const;     // of scales
   int64_t scales_at() const;  // offsets in bytes
   int64_t groups_at() const;  // of the float32 numbers of groups, and after them the mean
+  int64_t tables_at() const;  // of the 16 values of NF4 and the 256 of the dynamic code
   int64_t rows() const;
 };
 
