@@ -11,12 +11,18 @@
 #include "heddle/engine/engine.h"
 #include "heddle/model/config_keys.h"
 #include "lib/checkpoint/huggingface/read_config.h"
+#include "lib/checkpoint/quantized/quantization.h"
 
 namespace heddle {
 namespace {
 
 using Spec = std::shared_ptr<const ModelSpec>;
 using Shapes = std::map<std::string, std::vector<int64_t>>;
+
+// Weights are dequantized when they are read.
+Node dequantized_keys(const std::filesystem::path& config_json) {
+  return checkpoint::without_quantization(checkpoint::read_config_json(config_json));
+}
 
 // Entries of `keys`, those of `instead` in their place; but for one of these.
 Node merged(const Node& keys, const Node& instead, const std::string& but_for = "") {
@@ -90,7 +96,7 @@ std::set<std::string> warn_of_no_effect(const Node& own, const Node& keys, const
 
 Overridden read_overridden(const std::filesystem::path& config_json, const ConfigOverrides& overrides,
                            PluginRegistry& plugins, std::vector<std::string>& warnings) {
-  const Node own = checkpoint::read_config_json(config_json);
+  const Node own = dequantized_keys(config_json);
   const Node& keys = overrides.keys;
   if (const Node* type = keys.find("model_type"))
     model::refuse(*type, "the type of a pretrained model is that of its config.json", "leave model_type out");
@@ -116,7 +122,7 @@ Overridden read_overridden(const std::filesystem::path& config_json, const Confi
 }
 
 Spec read_with_keys(const std::filesystem::path& config_json, const Node& keys, PluginRegistry& plugins) {
-  return model_of(merged(checkpoint::read_config_json(config_json), keys), plugins);
+  return model_of(merged(dequantized_keys(config_json), keys), plugins);
 }
 
 void add_to_config(std::string& config_json, const Node& keys) {

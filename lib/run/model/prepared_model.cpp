@@ -12,6 +12,7 @@
 #include "heddle/checkpoint/hf_source.h"
 #include "heddle/checkpoint/manifest.h"
 #include "heddle/engine/engine.h"
+#include "lib/checkpoint/quantized/quantization.h"
 #include "lib/checkpoint/sharded/sharded_source.h"
 #include "lib/run/model/adapter.h"
 #include "lib/run/model/named_place.h"
@@ -74,6 +75,20 @@ ParameterSource without_added(const PreparedModel& model, const Transformed& cha
   return [source = model.source, absent = std::move(absent)](const Shard& shard) {
     return !absent.contains(shard.name) && source(shard);
   };
+}
+
+// Quantized files are always dequantized, as in AutoModel where the key is not set.
+void check_may_dequantize(const ModelPlace& place, const Node& recipe) {
+  const Node* section = recipe.find("checkpoint");
+  const Node* word = section == nullptr ? nullptr : section->find("dequantize_base_checkpoint");
+  if (word == nullptr || word->kind() != Node::Kind::boolean || word->as_boolean()) return;
+  if (place.kind != ModelPlace::Kind::hugging_face || place.weights.empty()) return;
+  const auto form = checkpoint::quantization_in(place.weights);
+  if (!form) return;
+  throw Error(ErrorCode::config, word->where(),
+              "the weights in " + place.weights.string() + " are in " + form->name() +
+                  ", and training in this form is not built",
+              "leave the key out, or set it to true: the weights are then dequantized when they are read");
 }
 
 void refuse_export(const ActiveTransform& transform, const Transformed& changes) {
@@ -171,7 +186,7 @@ PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry&
   if (place.kind == ModelPlace::Kind::hugging_face) {
     const auto weights = std::make_shared<const HfWeights>(place.weights);
     out.origin = checkpoint::read_origin(place.weights, *weights);
-    out.tensors = weights->names();
+    for (const auto& [name, tensor] : out.origin.tensors) out.tensors.push_back(name);
     out.source = checkpoint::hf_source(place.weights, weights, out.spec);
   } else {
     out.origin = checkpoint::kept_origin(place.notes);
@@ -199,6 +214,7 @@ PreparedModel model_of(const ModelSection& section, PluginRegistry& plugins,
         ErrorCode::not_built, section.further_heads,
         "the family " + model.spec->facts().model_type + " has no heads here that predict further tokens",
         "leave num_nextn_predict_layers out: the model then trains on the next token alone");
+  check_may_dequantize(model.place, recipe.configuration);
   const std::string stored = model.spec->facts().dtype;
   model.dtype = dtype_of(!section.dtype.empty() ? section.dtype
                          : !stored.empty()      ? stored

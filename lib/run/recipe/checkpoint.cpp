@@ -66,8 +66,10 @@ void add_loading(ConfigSchema<CheckpointFields>& schema) {
       .field("accept_other_data", &W::accept_other_data,
              "Go on from a checkpoint that was saved with another data set or tokenizer: at the same step, "
              "in the order of the new data.")
-      .field("dequantize_base_checkpoint", &W::dequantize_base_checkpoint,
-             "Base models that are not quantized are read as they are; quantized ones are refused.")
+      .field(
+          "dequantize_base_checkpoint", &W::dequantize_base_checkpoint,
+          "Base weights in fp8 (block scales) or mxfp4 are dequantized when they are read, null too; false "
+          "refuses them. Others are read as they are.")
       .field("skip_task_head_prefixes_for_base_model", &W::skip_task_head_prefixes_for_base_model,
              "Keys to leave out.")
       .later("skip_task_head_prefixes_for_base_model", "base models are read whole")
@@ -133,9 +135,6 @@ void note_skipped(const CheckpointFields& words, RecipeNotes& notes) {
   if (words.model_save_format == "torch_save")
     notes.skipped.push_back(
         {"checkpoint.model_save_format", "models and checkpoints are written as safetensors"});
-  if (words.dequantize_base_checkpoint.value_or(false))
-    notes.skipped.push_back(
-        {"checkpoint.dequantize_base_checkpoint", "a base model that is not quantized is read as it is"});
 }
 
 }  // namespace
