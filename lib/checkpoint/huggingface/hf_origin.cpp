@@ -14,6 +14,7 @@
 #include "core/base/regular_file.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "lib/checkpoint/huggingface/note_size.h"
 #include "lib/checkpoint/quantized/base_weights.h"
 #include "lib/checkpoint/safetensors/dtype_names.h"
 #include "lib/checkpoint/safetensors/safetensors_writer.h"
@@ -59,6 +60,7 @@ bool may_hold_weights(const std::string& name) {
 
 std::string read_bytes(const fs::path& file) {
   refuse_irregular(file, ErrorCode::input);
+  refuse_large_note(file);
   std::ifstream stream(file, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(stream), {}};
   if (!stream) throw Error(ErrorCode::input, file.string(), "cannot be read");

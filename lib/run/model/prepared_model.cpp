@@ -12,6 +12,7 @@
 #include "heddle/checkpoint/hf_source.h"
 #include "heddle/checkpoint/manifest.h"
 #include "heddle/engine/engine.h"
+#include "lib/checkpoint/huggingface/read_config.h"
 #include "lib/checkpoint/quantized/quantization.h"
 #include "lib/checkpoint/sharded/sharded_source.h"
 #include "lib/run/model/adapter.h"
@@ -52,6 +53,20 @@ std::shared_ptr<const ModelSpec> read_map(const ModelSection& section, PluginReg
   for (const auto& [key, value] : section.backend.entries())
     warnings.push_back(value.where() + " changes nothing: the model has no router that it could change");
   return plain;
+}
+
+// The tokens at the ends of texts, of which a model with random weights knows nothing.
+Node end_tokens(const ModelSection& section) {
+  const Node own = section.config.is_map()
+                       ? section.config
+                       : checkpoint::read_config_json(config_file(section.config.as_text()));
+  Node out = Node::map({});
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    const Node* instead = section.overrides.empty() ? nullptr : section.overrides.keys.find(key);
+    const Node* given = instead != nullptr ? instead : own.find(key);
+    if (given != nullptr && !given->is_null()) out = out.with(key, *given);
+  }
+  return out;
 }
 
 PreparedModel with_random_weights(const ModelSection& section, PluginRegistry& plugins,
@@ -214,14 +229,15 @@ PreparedModel model_of(const ModelSection& section, PluginRegistry& plugins,
         ErrorCode::not_built, section.further_heads,
         "the family " + model.spec->facts().model_type + " has no heads here that predict further tokens",
         "leave num_nextn_predict_layers out: the model then trains on the next token alone");
-  check_may_dequantize(model.place, recipe.configuration);
   const std::string stored = model.spec->facts().dtype;
   model.dtype = dtype_of(!section.dtype.empty() ? section.dtype
                          : !stored.empty()      ? stored
                                                 : section.dtype_without_word);
-  if (!model.source)
-    model.origin.files["config.json"] =
-        model.spec->config_json(model.dtype == at::kFloat ? "float32" : "bfloat16");
+  if (!model.source) {
+    std::string& config = model.origin.files["config.json"];
+    config = model.spec->config_json(model.dtype == at::kFloat ? "float32" : "bfloat16");
+    if (const Node ends = end_tokens(section); ends.size() > 0) add_to_config(config, ends);
+  }
   return model;
 }
 
@@ -239,6 +255,7 @@ std::shared_ptr<const OtherModel> other_model(const Node& section, PluginRegistr
 PreparedModel prepare_model(const Recipe& recipe, PluginRegistry& plugins,
                             std::vector<std::string>& warnings) {
   PreparedModel model = model_of(recipe.model, plugins, warnings);
+  check_may_dequantize(model.place, recipe.configuration);
   model.transforms = make_transforms(recipe.sections, static_cast<uint64_t>(recipe.seed));
   for (ActiveTransform& one : model.transforms) {
     one.run.model = model.directory.string();

@@ -8,6 +8,7 @@
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/engine/engine.h"
+#include "lib/run/checkpointing/resume.h"
 #include "lib/run/model/model_size.h"
 #include "lib/run/model/note_bytes.h"
 #include "lib/run/model/prepared_model.h"
@@ -212,7 +213,9 @@ class PreflightBuilder {
       Rows rows = open_dataset(section, out_.recipe, packed, plugins_, facts_for(section, packed));
       const auto model = out_.model ? std::optional(out_.model->spec->facts()) : std::nullopt;
       check_rows(rows, section, packed, model);
-      if (const std::string text = left_out_text(rows); !text.empty()) out_.setup.warnings.push_back(text);
+      const std::string larger = model ? larger_tokenizer_text(rows, section, *model) : "";
+      for (const std::string& text : {left_out_text(rows), larger})
+        if (!text.empty()) out_.setup.warnings.push_back(text);
       return rows;
     } catch (const NotPrepared& error) {
       out_.setup.warnings.push_back(error.where() + " " + error.message());
@@ -239,6 +242,9 @@ class PreflightBuilder {
   }
 
   void see_training_data(const DatasetSection& section) {
+    if (section.texts && out_.model && !another_)
+      check_texts(out_.recipe.checkpoint, *out_.model->spec,
+                  [&] { return TextSets(out_.recipe, plugins_).of_run(section); });
     if (out_.model && out_.recipe.packed.rules.size == 0)
       check_length(section, out_.model->spec->facts());  // of packs: each sample
     out_.dataset = out_.recipe.benchmark
@@ -248,6 +254,9 @@ class PreflightBuilder {
     if (out_.dataset && out_.dataset->samples().sequential()) out_.recipe.shuffle = Shuffle::off;
     if (out_.model && out_.dataset && out_.dataset->samples().tokenizer().holds_bytes)
       note_bytes(out_.model->origin, out_.model->directory, out_.setup.warnings);
+    if (out_.model && out_.dataset && section.texts)
+      note_tokenizer(out_.model->origin, out_.model->place.notes,
+                     TextSets(out_.recipe, plugins_).tokenizer().directory, out_.setup.warnings);
   }
 
   void count_steps() {
@@ -255,7 +264,7 @@ class PreflightBuilder {
       out_.setup.warnings.push_back(text);
     if (!out_.dataset) return;
     const int64_t samples = out_.dataset->size();
-    check_batch(out_.recipe.steps, samples);
+    check_batch(out_.recipe.steps, samples, out_.dataset->packing() ? out_.dataset->used_samples() : 0);
     out_.scheduler.emplace(out_.recipe.steps, out_.setup.sizes.dp,
                            samples - samples % out_.recipe.whole_samples);
     out_.rates.emplace(out_.recipe.lr_schedule,

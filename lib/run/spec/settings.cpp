@@ -166,7 +166,7 @@ std::map<std::string, std::string> content_of(const RunSpec& run) {
     }
   const DataTokenizer made = run.dataset.samples().tokenizer();
   if (!made.digest.empty())
-    out["tokenizer"] = "tokenizer.json of checksum " + made.digest;
+    out["tokenizer"] = kTokenizerFile + made.digest;
   else if (made.holds_bytes)
     out["tokenizer"] = "bytes";
   return out;

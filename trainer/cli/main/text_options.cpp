@@ -34,7 +34,7 @@ void add_show(CLI::App& app, ShowCommand& to) {
   CLI::App* command =
       app.add_subcommand("data", "Texts and tokens")
           ->add_subcommand("show", "Shows prepared samples as text: what is trained on, and counts");
-  command->add_option("FILE", to.file, "A file of heddle prepare: NAME.samples")->required();
+  command->add_option("FILE", to.files, "Files of heddle prepare: NAME.samples")->required();
   command->add_option("--from", to.first, "The first sample to show, counted from 1")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 48));
