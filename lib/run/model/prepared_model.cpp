@@ -15,6 +15,7 @@
 #include "lib/run/model/adapter.h"
 #include "lib/run/model/named_place.h"
 #include "lib/run/model/overridden.h"
+#include "lib/run/model/saved_plugins.h"
 
 namespace heddle {
 namespace {
@@ -133,7 +134,7 @@ PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry&
   out.place = find_model(path);
   const ModelPlace& place = out.place;
   const std::filesystem::path file = place.notes / "config.json";
-  out.spec = overrides.empty() ? engine::read_model(file, plugins)
+  out.spec = overrides.empty() ? read_saved_model(place, plugins)
                                : read_overridden(file, overrides, plugins, warnings);
   out.dtype = dtype_of(out.spec->facts().dtype);
   if (place.kind == ModelPlace::Kind::hugging_face) {
