@@ -82,7 +82,7 @@ class Maker {
     for (size_t at = 0; at < layout_.sites.size(); ++at) {
       const Site& site = layout_.sites[at];
       check_style(site, sequence_);
-      if (sequence_) check_known(site), check_tokens(site);
+      if (sequence_) check_sequence(site);
       const Role role = role_of(site);
       if (role == Role::embedding) layout_.embeddings.push_back(at);
       if (role == Role::projection && site.parent == Site::kNone) add_block(at, {at});
@@ -161,6 +161,13 @@ class Maker {
     if (!in_attention)
       refuse_mixed_tokens(*site.module, site.path, "tp", "distributed.sequence_parallel",
                           "set sequence_parallel: false");
+  }
+
+  // A module that mixes tokens is refused for that, whether it is known or not.
+  void check_sequence(const Site& site) const {
+    if (site.module->traits().tokens == TokenUse::mixes) check_tokens(site);
+    check_known(site);
+    check_tokens(site);
   }
 
   // What one layer leaves split the next one takes split.

@@ -180,7 +180,7 @@ TEST(Refusals, NameWhatIsNotBuiltYet) {
   expect_refusal(heddle(files.train("run", {"--checkpoint.model_repo_id", "a/b"})), 2,
                  "error[not_built] --checkpoint.model_repo_id: models are not downloaded");
   expect_refusal(heddle(files.train("run", {"--distributed.ep_size", "2", "--nproc-per-node", "2"})), 2,
-                 "error[config] distributed.ep_size: ep_size is 2, and the model has no experts");
+                 "error[config] --distributed.ep_size: ep_size is 2, and the model has no experts");
   EXPECT_FALSE(std::filesystem::exists(files.path("run")));
 }
 
@@ -199,6 +199,12 @@ TEST(Refusals, AskForTokensWhereAModelWasNotTrainedOnBytes) {
                  "the model has no tokenizer.json, and was not trained on bytes of text");
   expect_refusal(heddle({"generate", files.path("run"), "--tokens", "1,256"}), 2,
                  "token 256 is outside the model's vocabulary of 256");
+  for (const std::string tokens : {"", "1,,2", "1,2,", ",1"})
+    expect_refusal(heddle({"generate", files.path("run"), "--tokens", tokens}), 2,
+                   "--tokens: expected whole numbers separated by commas, got '" + tokens +
+                       "', which has an empty one");
+  expect_refusal(heddle({"generate", files.path("run"), "--tokens", "1,two"}), 2,
+                 "--tokens: expected whole numbers separated by commas, got '1,two'");
 }
 
 TEST(Refusals, NameATextThatIsMissing) {

@@ -18,6 +18,7 @@
 #include "lib/run/model/adapter.h"
 #include "lib/run/model/named_place.h"
 #include "lib/run/model/overridden.h"
+#include "lib/run/model/saved_plugins.h"
 #include "lib/run/recipe/readers.h"
 
 namespace heddle {
@@ -191,7 +192,7 @@ PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry&
   const ModelPlace& place = out.place;
   const std::filesystem::path file = place.notes / "config.json";
   if (overrides.empty()) {
-    out.spec = engine::read_model(file, plugins);
+    out.spec = read_saved_model(place, plugins);
   } else {
     Overridden read = read_overridden(file, overrides, plugins, warnings);
     out.spec = std::move(read.spec);

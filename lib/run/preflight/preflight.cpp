@@ -15,6 +15,7 @@
 #include "lib/run/model/without_effect.h"
 #include "lib/run/preflight/open_data.h"
 #include "lib/run/preflight/open_texts.h"
+#include "lib/run/preflight/token_files.h"
 #include "lib/run/recipe/readers.h"
 #include "lib/train/step_parts.h"
 
@@ -75,26 +76,24 @@ class PreflightBuilder {
     const bool is_planned = is_valid && errors_.attempt([&] { choose(); });
     errors_.attempt([&] { require_data(configuration); });
     if (!another_) errors_.attempt([&] { check_staging(out_.recipe.checkpoint); });
-    if (is_read("model")) errors_.attempt([&] { open_model(); });
-    if (out_.model && is_planned && optimizer_ && is_read("step_scheduler") && are_sections_read())
+    const Recipe& recipe = out_.recipe;
+    if (recipe.is_read("model")) errors_.attempt([&] { open_model(); });
+    const bool has_rows = recipe.is_read("step_scheduler", "local_batch_size");
+    if (out_.model && is_planned && optimizer_ && has_rows && are_sections_read())
       errors_.attempt([&] { check_units(); });
     see_data();
-    if (is_valid && is_read("step_scheduler"))
-      errors_.attempt([&] { check_split(out_.recipe.steps, out_.setup.sizes.dp); });
+    if (is_valid && has_rows && recipe.is_read("step_scheduler", "global_batch_size"))
+      errors_.attempt([&] { check_split(recipe.steps, out_.setup.sizes.dp); });
+    if (is_valid && optimizer_ && recipe.is_read("step_scheduler") && recipe.is_read("lr_scheduler"))
+      errors_.attempt([&] { count_steps(); });
     errors_.raise();
-    count_steps();
     return std::move(out_);
   }
 
  private:
-  bool is_read(const std::string& section) const {
-    const auto& unread = out_.recipe.unread;
-    return std::find(unread.begin(), unread.end(), section) == unread.end();
-  }
-
   bool are_sections_read() const {
     return std::all_of(out_.recipe.others.begin(), out_.recipe.others.end(),
-                       [&](const Node::Entry& section) { return is_read(section.first); });
+                       [&](const Node::Entry& section) { return out_.recipe.is_read(section.first); });
   }
 
   void require_data(const Node& configuration) const {
@@ -207,6 +206,17 @@ class PreflightBuilder {
     return facts;
   }
 
+  // On another machine a warning.
+  void refuse_missing(const MissingData& missing) {
+    Errors errors;
+    for (const MissingData::One& one : missing.all())
+      if (another_)
+        warn_missing(one.what + ": the data is not checked");
+      else
+        errors.add(Error(missing.code(), one.where, one.what, missing.hint()));
+    errors.raise();
+  }
+
   // Empty on another machine where files are missing.
   std::optional<Rows> open(const DatasetSection& section, const PackedSection& packed) {
     try {
@@ -221,9 +231,17 @@ class PreflightBuilder {
       out_.setup.warnings.push_back(error.where() + " " + error.message());
       return std::nullopt;
     } catch (const MissingData& missing) {
-      if (!another_) throw;
-      for (const MissingData::One& one : missing.all()) warn_missing(one.what + ": the data is not checked");
+      refuse_missing(missing);
       return std::nullopt;
+    }
+  }
+
+  // Of a set with a wrong key its files are looked for, and nothing else.
+  void look_for_files(const DatasetSection& section) {
+    try {
+      if (section.target == kTokenFiles) look_for_token_files(section.section);
+    } catch (const MissingData& missing) {
+      refuse_missing(missing);
     }
   }
 
@@ -233,6 +251,7 @@ class PreflightBuilder {
     if (out_.recipe.dataset) errors_.attempt([&] { see_training_data(*out_.recipe.dataset); });
     for (const DatasetSection& section : out_.recipe.validation)
       errors_.attempt([&] {
+        if (!section.whole) return look_for_files(section);
         if (out_.model && !section.packed) check_length(section, out_.model->spec->facts());
         auto set = open(section, section.packed ? out_.recipe.packed_validation : PackedSection{});
         if (!set) return;
@@ -247,6 +266,7 @@ class PreflightBuilder {
                   [&] { return TextSets(out_.recipe, plugins_).of_run(section); });
     if (out_.model && out_.recipe.packed.rules.size == 0)
       check_length(section, out_.model->spec->facts());  // of packs: each sample
+    if (!section.whole) return look_for_files(section);
     out_.dataset = out_.recipe.benchmark
                        ? open(for_benchmark(section, plugins_, facts_for(section, {})), out_.recipe.packed)
                        : open(section, out_.recipe.packed);

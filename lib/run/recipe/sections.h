@@ -78,7 +78,8 @@ struct TextKeys {
 struct DatasetSection {
   std::string name;             // "" or the NAME of validation_dataset_NAME
   std::string target;           // the last word of _target_: which data set; token files where it is absent
-  Node section;                 // as it is written
+  Node section;                 // as it is written, without keys that are wrong
+  bool whole = true;            // false: keys are wrong, and the set cannot be opened
   int64_t sequence_length = 0;  // of a row, where the section says it; else 0
   bool packed = false;          // by packed_sequence
   std::optional<TextKeys> texts = std::nullopt;  // set by read_dataset() for a set of texts

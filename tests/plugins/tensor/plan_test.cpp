@@ -212,6 +212,9 @@ class Odd : public Module {
     add_slot("scale", scale, {});
     add_child("mix", mix);
   }
+  ModuleTraits traits() const override { return {.tokens = tokens}; }
+
+  TokenUse tokens = TokenUse::unknown;
   at::Tensor scale;
   Linear mix{4, 4, Linear::Bias::none, {}, at::TensorOptions().device(at::kMeta)};
 
@@ -219,10 +222,12 @@ class Odd : public Module {
   at::Tensor forward(at::Tensor x, const Batch& batch) override { return mix.call(std::move(x), batch); }
 };
 
-std::string said_of_odd(const std::string& fields) {
+std::string said_of_odd(const std::string& fields, TokenUse tokens = TokenUse::unknown) {
   return error_of([&] {
     Units units;
-    units.push_back(std::make_unique<ModuleUnit>("odd", "odd", std::make_unique<Odd>()));
+    auto odd = std::make_unique<Odd>();
+    odd->tokens = tokens;
+    units.push_back(std::make_unique<ModuleUnit>("odd", "odd", std::move(odd)));
     make_parallelizer("tensor", fields)->check(units, tp(2));
   });
 }
@@ -286,6 +291,11 @@ TEST(TensorPlan, RefusesSequenceParallelismForModulesThatMixTokens) {
   EXPECT_NE(said_of_tokens({}, "true").find("'layers.0' (declared) does not say whether it computes each"),
             std::string::npos);
   EXPECT_EQ(said_of_tokens({.tokens = TokenUse::mixes, .token_axes = {"tp"}}, "true"), "no error");
+  // One with parameters of its own too: it is the tokens that have no rule.
+  EXPECT_EQ(said_of_odd(plan("odd.mix: colwise_rep") + "\nsequence_parallel: true", TokenUse::mixes),
+            "error[config] distributed.sequence_parallel: 'odd' (odd) computes a token from other tokens and has "
+            "no rule for the axis tp, whose ranks hold parts of the sequence\n"
+            "  hint: set sequence_parallel: false");
   EXPECT_EQ(said_of_tokens({.tokens = TokenUse::each_alone}, "true"), "no error");
   EXPECT_EQ(said_of_tokens({.tokens = TokenUse::mixes}, "false"), "no error");
 }
