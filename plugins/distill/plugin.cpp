@@ -11,6 +11,4 @@ HEDDLE_PLUGIN("distill", "0.1.0", "transform teacher_model") {
   offered.keys = {"kd_ratio", "kd_loss_fn", "offload_teacher_model", "separate_meshes", "teacher_distributed"};
   offered.model_field = "teacher_model";
   offered.recipe = "KnowledgeDistillationRecipeForNextTokenPrediction";
-  offered.refuses = {{"pp", "distillation under a pipeline is not built: the teacher's hidden states are not "
-                            "sent between stages"}};
 }
