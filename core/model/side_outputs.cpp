@@ -42,9 +42,10 @@ int64_t sums_in(const SideSpec& spec) {
 
 SideOutput::SideOutput(SideSpec spec) : spec_(std::move(spec)) {
   if (!is_side_name(spec_.name))
-    throw Error(ErrorCode::input, "side output", "'" + spec_.name + "' is not a name of a loss or a metric",
-                "write GROUP/NAME of letters, digits, '_', '-' and '.', for instance router/load, or NAME_loss of a "
-                "part of the loss");
+    throw Error(
+        ErrorCode::input, "side output", "'" + spec_.name + "' is not a name of a loss or a metric",
+        "write GROUP/NAME of letters, digits, '_', '-' and '.', for instance router/load, or NAME_loss of a "
+        "part of the loss");
   if (spec_.size < 1)
     throw Error(ErrorCode::input, "side output '" + spec_.name + "'",
                 "a size of " + std::to_string(spec_.size), "give it one element or more");

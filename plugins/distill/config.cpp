@@ -58,7 +58,8 @@ ConfigSchema<Config> schema() {
              "Fields of KDLoss: temperature, chunk_size; ignore_index -100, fp32_upcast, tp_group null.")
       .field("offload_teacher_model", &Config::offload_teacher_model,
              "Keep the teacher in the host's memory between its forwards.")
-      .later("offload_teacher_model", "the teacher's parameters stay on the device; fsdp2 splits them over ranks")
+      .later("offload_teacher_model",
+             "the teacher's parameters stay on the device; fsdp2 splits them over ranks")
       .field("separate_meshes", &Config::separate_meshes,
              "Taken: the teacher runs on the student's ranks, with the same numbers.")
       .field("teacher_distributed", &Config::teacher_distributed,

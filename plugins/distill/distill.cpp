@@ -153,9 +153,9 @@ Transformed Distill::apply(Units& units, const TransformRun& run) const {
     return both(std::move(student), source);
   };
   const std::string name = run.other->name.empty() ? "of random weights" : run.other->name;
-  out.note = name + ", " + std::to_string(parameters) + " frozen parameters; loss = " +
-             number(1 - config_.kd_ratio) + " ce_loss + " + number(config_.kd_ratio) +
-             " kd_loss, temperature " + number(config_.kd_loss_fn.temperature);
+  out.note = name + ", " + std::to_string(parameters) +
+             " frozen parameters; loss = " + number(1 - config_.kd_ratio) + " ce_loss + " +
+             number(config_.kd_ratio) + " kd_loss, temperature " + number(config_.kd_loss_fn.temperature);
   if (config_.separate_meshes)
     out.warnings.push_back(run.where +
                            ": separate_meshes has no effect: the teacher runs on the student's ranks, and "

@@ -127,9 +127,10 @@ class Blocks {
     const at::Tensor& rows = student.logits.defined() ? student.logits : student.hidden;
     wide_ = rows.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     labels_ = read_labels(labels, options.part, student.columns(), wide_);
-    const int64_t columns = options.part == nullptr ? student.columns()
-                                                    : (options.part->whole + options.part->ranks->size() - 1) /
-                                                          options.part->ranks->size();
+    const int64_t columns =
+        options.part == nullptr
+            ? student.columns()
+            : (options.part->whole + options.part->ranks->size() - 1) / options.part->ranks->size();
     step_ = rows_of_block(rows, columns, options.chunk);
     tokens_ = rows.size(0);
     ce_ = at::zeros({1}, rows.options().dtype(wide_).requires_grad(false));
@@ -173,8 +174,7 @@ class Blocks {
     const Labels labels = labels_.block(row, rows);
     const at::Tensor logits = logits_of(student_, row, rows);
     const Capped student = capped(logits.to(wide_), student_.soft_cap);
-    const at::Tensor teacher =
-        capped(logits_of(teacher_, row, rows).to(wide_), teacher_.soft_cap).logits;
+    const at::Tensor teacher = capped(logits_of(teacher_, row, rows).to(wide_), teacher_.soft_cap).logits;
     const double temperature = options_.temperature, ratio = options_.ratio;
     const Logs logs = options_.part == nullptr
                           ? logs_of(student.logits, teacher, labels, temperature)

@@ -19,20 +19,20 @@ struct HeadInput {
 
 struct LossOptions {
   double ratio = 0.5, temperature = 1;
-  int64_t chunk = 0;                           // tokens of a block; 0: as many as fit
+  int64_t chunk = 0;                            // tokens of a block; 0: as many as fit
   const model::VocabularyPart* part = nullptr;  // null: the vocabulary is whole
 };
 
 // Sums over the tokens with a label, fp32 [1] (fp64 for fp64).
 struct Distilled {
-  at::Tensor loss;   // (1 - ratio) ce + ratio kd, with a gradient for the student's tensors
-  at::Tensor ce;     // of the labels; 0 for ratio 1, where it is not computed
-  at::Tensor kd;     // T^2 KL(softmax(teacher / T) || softmax(student / T))
+  at::Tensor loss;  // (1 - ratio) ce + ratio kd, with a gradient for the student's tensors
+  at::Tensor ce;    // of the labels; 0 for ratio 1, where it is not computed
+  at::Tensor kd;    // T^2 KL(softmax(teacher / T) || softmax(student / T))
 };
 
-// labels int64, as many as tokens (Batch::kIgnore: no loss). Logits exist for one block of tokens, and in fp32
-// for no more; gradients are computed with the losses of a block, and scaled in the backward. Over a split
-// vocabulary the ranks exchange seven numbers a token, and every rank gets the same bits.
+// labels int64, as many as tokens (Batch::kIgnore: no loss). Logits exist for one block of tokens, and in
+// fp32 for no more; gradients are computed with the losses of a block, and scaled in the backward. Over a
+// split vocabulary the ranks exchange seven numbers a token, and every rank gets the same bits.
 Distilled distilled_loss(const HeadInput& student, const HeadInput& teacher, const at::Tensor& labels,
                          const LossOptions& options);
 

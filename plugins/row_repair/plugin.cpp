@@ -15,9 +15,10 @@ namespace {
 
 void check_norm(const Node& value) {
   if (const double norm = value.as_real(); !std::isfinite(norm) || norm < 0)
-    throw Error(ErrorCode::config, value.where(),
-                "embedding_row_repair.min_norm must be finite and non-negative, got " + config::to_json(value),
-                "1.0e-6 is the default");
+    throw Error(
+        ErrorCode::config, value.where(),
+        "embedding_row_repair.min_norm must be finite and non-negative, got " + config::to_json(value),
+        "1.0e-6 is the default");
 }
 
 void check_rows(const Node& value) {

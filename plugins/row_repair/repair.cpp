@@ -87,9 +87,10 @@ class Repair {
 
   void check(int64_t damaged, int64_t all) const {
     if (damaged == all)
-      throw Error(ErrorCode::input, embeddings_.where,
-                  "no row of '" + embeddings_.input + "' is above min_norm: there is no norm to repair rows to",
-                  "look at the model's files, or lower min_norm");
+      throw Error(
+          ErrorCode::input, embeddings_.where,
+          "no row of '" + embeddings_.input + "' is above min_norm: there is no norm to repair rows to",
+          "look at the model's files, or lower min_norm");
     if (damaged > config_.max_rows)
       throw Error(ErrorCode::input, embeddings_.where,
                   std::to_string(damaged) + " rows of '" + embeddings_.input +
@@ -113,8 +114,7 @@ class Repair {
     }
     if (!unusable.empty())
       throw Error(ErrorCode::input, embeddings_.where,
-                  "the output rows of the damaged input rows " + text::join(unusable) +
-                      " are damaged too" +
+                  "the output rows of the damaged input rows " + text::join(unusable) + " are damaged too" +
                       (embeddings_.input == embeddings_.output ? ": the head is tied to the embedding" : ""),
                   "leave embedding_row_repair out, or mend the model's files");
     return out;

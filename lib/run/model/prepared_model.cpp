@@ -167,10 +167,10 @@ PreparedModel model_of(const ModelSection& section, PluginRegistry& plugins,
                             ? open_pretrained(section.directory, plugins, section.overrides, warnings)
                             : with_random_weights(section, plugins, warnings);
   if (!section.further_heads.empty())
-    throw Error(ErrorCode::not_built, section.further_heads,
-                "the family " + model.spec->facts().model_type +
-                    " has no heads here that predict further tokens",
-                "leave num_nextn_predict_layers out: the model then trains on the next token alone");
+    throw Error(
+        ErrorCode::not_built, section.further_heads,
+        "the family " + model.spec->facts().model_type + " has no heads here that predict further tokens",
+        "leave num_nextn_predict_layers out: the model then trains on the next token alone");
   const std::string stored = model.spec->facts().dtype;
   model.dtype = dtype_of(!section.dtype.empty() ? section.dtype
                          : !stored.empty()      ? stored

@@ -28,7 +28,7 @@ bool has_field(const OfferedSchema& offered, const std::string& key) {
                      [&](const FieldInfo& field) { return field.key == key; });
 }
 
-const OfferedTransform* transform_of(const PluginSection& section) {
+const OfferedTransform* offered_transform(const PluginSection& section) {
   if (section.kind != OfferedTransform::kKind) return nullptr;
   return static_cast<const OfferedTransform*>(section.offered);
 }
@@ -64,7 +64,7 @@ void read_section(PluginSection section, Recipe& recipe) {
   const bool may_be_off = section.given.is_map() && !has_field(offered, "enable");
   const bool off = may_be_off && is_off(section.given);
   Node read = may_be_off ? section.given.without("enable") : section.given;
-  const OfferedTransform* transform = transform_of(section);
+  const OfferedTransform* transform = offered_transform(section);
   if (transform != nullptr && !transform->keys.empty())
     read = with_its_keys(*transform, read, recipe.configuration);
   Resolved resolved = offered.resolve(read);

@@ -57,7 +57,7 @@ struct ModelSection {
   std::string dtype_without_word = "float32";
   std::string further_heads;  // where heads that predict further tokens are asked for; empty: nowhere
   bool check_memory = true;   // refuse what this machine's memory cannot hold
-  std::string where;         // of the section, for messages
+  std::string where;          // of the section, for messages
 };
 
 // The section packed_sequence.

@@ -39,7 +39,8 @@ TransformRun context_of(const OfferedTransform& offered) {
   run.where = "the section of the kit";
   run.seed = 42;
   if (!offered.model_field.empty())
-    run.other = std::make_shared<const OtherModel>(OtherModel{std::make_shared<const OtherLlama>(), {}, at::kFloat, ""});
+    run.other = std::make_shared<const OtherModel>(
+        OtherModel{std::make_shared<const OtherLlama>(), {}, at::kFloat, ""});
   return run;
 }
 
@@ -51,7 +52,9 @@ struct Changed {
 class TransformKits {
  public:
   TransformKits(const OfferedTransform& offered, std::filesystem::path file, const Node& fields)
-      : offered_(offered), file_(std::move(file)), values_(offered.resolve(fields).values),
+      : offered_(offered),
+        file_(std::move(file)),
+        values_(offered.resolve(fields).values),
         context_(context_of(offered)) {}
 
   // Throws NotRun where the small model is refused; faults of a plugin pass.

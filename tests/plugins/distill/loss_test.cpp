@@ -41,8 +41,7 @@ TEST_P(LossOfATeacher, EqualsPlainOperators) {
   const at::Tensor t = capped(theirs.matmul(head.t()), one.teacher_cap).index({kept}) / one.temperature;
   const at::Tensor log_t = t.log_softmax(1), log_q = (s / one.temperature).log_softmax(1);
   const at::Tensor kd = (log_t.exp() * (log_t - log_q)).sum() * one.temperature * one.temperature;
-  const at::Tensor ce =
-      at::cross_entropy_loss(s, labels.index({kept}), {}, at::Reduction::Sum);
+  const at::Tensor ce = at::cross_entropy_loss(s, labels.index({kept}), {}, at::Reduction::Sum);
   ((1 - one.ratio) * ce + one.ratio * kd).mul(0.25).backward();
   const at::Tensor d_hidden = hidden.grad().clone(), d_weight = weight.grad().clone();
   hidden.mutable_grad().reset();
@@ -62,14 +61,12 @@ TEST_P(LossOfATeacher, EqualsPlainOperators) {
   EXPECT_TRUE(at::allclose(weight.grad(), d_weight, 1e-9, 1e-12));
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, LossOfATeacher,
-                         ::testing::Values(Case{"plain", 0.5, 1, 0, 0, 0, false},
-                                           Case{"blocks", 0.3, 2, 4, 0, 0, false},
-                                           Case{"logits", 0.3, 2, 4, 0, 0, true},
-                                           Case{"caps", 0.6, 0.7, 3, 1.5, 2.5, false},
-                                           Case{"all", 1, 1.5, 5, 0, 0, false},
-                                           Case{"none", 0, 3, 5, 0, 0, false}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Forms, LossOfATeacher,
+    ::testing::Values(Case{"plain", 0.5, 1, 0, 0, 0, false}, Case{"blocks", 0.3, 2, 4, 0, 0, false},
+                      Case{"logits", 0.3, 2, 4, 0, 0, true}, Case{"caps", 0.6, 0.7, 3, 1.5, 2.5, false},
+                      Case{"all", 1, 1.5, 5, 0, 0, false}, Case{"none", 0, 3, 5, 0, 0, false}),
+    [](const auto& info) { return info.param.name; });
 
 // Columns that the teacher excludes count nothing, and a batch without labels gives zeros.
 TEST(LossOfATeacher, TakesWhatIsExcludedAndWhatHasNoLabel) {

@@ -57,7 +57,8 @@ class RowRepair : public ::testing::Test {
     write_token_file(place_ / "train.bin", {20240520, 1, static_cast<int32_t>(tokens.size())}, tokens);
   }
 
-  std::string recipe(const std::string& run, const std::string& distributed, const std::string& repair) const {
+  std::string recipe(const std::string& run, const std::string& distributed,
+                     const std::string& repair) const {
     return "model: {pretrained_model_name_or_path: " + (place_ / "model").string() + ", dtype: float32}\n" +
            "embedding_row_repair: " + repair + "\ndistributed: " + distributed +
            "\ndataset: {file_pattern: " + (place_ / "train.bin").string() + ", seq_len: 7}\n" +
@@ -114,10 +115,12 @@ TEST_F(RowRepair, GivesTheSameRowsOnEveryTopology) {
 }
 
 TEST_F(RowRepair, RefusesMoreDamageThanIsExpected) {
-  EXPECT_THAT(refusal("{min_norm: 1.0e-4, max_rows: 3}"),
-              HasSubstr("embedding_row_repair: 4 rows of 'model.embed_tokens.weight' are damaged, and max_rows is "
-                        "3: the files may be of another model, or broken"));
-  EXPECT_THAT(refusal("{min_norm: 1000}"), HasSubstr("no row of 'model.embed_tokens.weight' is above min_norm"));
+  EXPECT_THAT(
+      refusal("{min_norm: 1.0e-4, max_rows: 3}"),
+      HasSubstr("embedding_row_repair: 4 rows of 'model.embed_tokens.weight' are damaged, and max_rows is "
+                "3: the files may be of another model, or broken"));
+  EXPECT_THAT(refusal("{min_norm: 1000}"),
+              HasSubstr("no row of 'model.embed_tokens.weight' is above min_norm"));
 }
 
 TEST_F(RowRepair, RefusesRowsThatHaveNoOther) {

@@ -90,7 +90,6 @@ TEST(SkippedKeys, OfAModelChooseImplementations) {
   const Recipe further = recipe_in("model: {config: {model_type: llama}, num_nextn_predict_layers: 2}\n");
   EXPECT_EQ(further.model.further_heads, "run.yaml:1 model.num_nextn_predict_layers");
   EXPECT_THAT(further.not_built, IsEmpty());
-
 }
 
 TEST(SkippedKeys, OfABackendAreCheckedAndWhatChangesNumbersActs) {

@@ -24,9 +24,9 @@ namespace heddle {
 // A model beside that of the run.
 struct OtherModel {
   std::shared_ptr<const ModelSpec> spec;
-  ParameterSource source;                  // by the names of its units; empty: random weights
-  at::ScalarType dtype = at::kFloat;       // in which it is stored
-  std::string name;                        // its directory, as the recipe names it; empty: random weights
+  ParameterSource source;             // by the names of its units; empty: random weights
+  at::ScalarType dtype = at::kFloat;  // in which it is stored
+  std::string name;                   // its directory, as the recipe names it; empty: random weights
 };
 
 // What a transform is told of the run.
