@@ -12,7 +12,4 @@ HEDDLE_PLUGIN("distill", "0.1.0", "transform teacher_model") {
                   "teacher_distributed"};
   offered.model_field = "teacher_model";
   offered.recipe = "KnowledgeDistillationRecipeForNextTokenPrediction";
-  offered.refuses = {{"pp",
-                      "distillation under a pipeline is not built: the teacher's hidden states are not "
-                      "sent between stages"}};
 }

@@ -121,11 +121,11 @@ at::Tensor TeacherHead::loss(const at::Tensor& x, Linear& head, const Batch& bat
   }
   const HeadInput teacher = std::exchange(found_, {});
   if (student.columns() != teacher.columns())
-    throw Error(
-        ErrorCode::config, "distributed.tp_plan",
-        "the student's head has " + std::to_string(student.columns()) +
-            " rows of the vocabulary on this rank and the teacher's " + std::to_string(teacher.columns()),
-        "split both heads alike: give the teacher's head, below `teacher`, the style of the student's");
+    throw Error(ErrorCode::config, "distributed.tp_plan",
+                "the student's head has " + std::to_string(student.columns()) +
+                    " rows of the vocabulary on this rank and the teacher's " +
+                    std::to_string(teacher.columns()),
+                "give both heads one style, that of the teacher under the paths that begin with teacher.");
   LossOptions options{ratio_, words_.temperature, words_.chunk_size};
   if (of.split) options.part = &of.split->part;
   const Distilled sums = distilled_loss(student, teacher, batch.labels, options);

@@ -51,11 +51,11 @@ void DistillRuns::train(const Topology& topology, const std::string& run, int st
   yaml += "\noptimizer: {lr: 0.001, betas: [0.9, 0.95], eps: 1.0e-8, weight_decay: 0}";
   yaml += "\ndistributed: " + topology.distributed + "\ndataloader: {shuffle: false}";
   yaml += "\ndataset: " + dataset("train") + "validation_dataset: " + dataset("validation");
-  yaml +=
-      "step_scheduler: {global_batch_size: 4, local_batch_size: 1, num_epochs: 1, ckpt_every_steps: 2, "
-      "save_checkpoint_every_epoch: false, val_every_steps: 5, max_steps: " +
-      std::to_string(steps) + "}\ncheckpoint: {" + checkpoint +
-      ", checkpoint_dir: " + (place_ / run).string() + "}\n";
+  yaml += "step_scheduler: {global_batch_size: 4, local_batch_size: " + std::to_string(local_batch_size) +
+          ", num_epochs: 1, ckpt_every_steps: 2, "
+          "save_checkpoint_every_epoch: false, val_every_steps: 5, max_steps: " +
+          std::to_string(steps) + "}\ncheckpoint: {" + checkpoint +
+          ", checkpoint_dir: " + (place_ / run).string() + "}\n";
   train_recipe(yaml, topology.ranks, refusals);
 }
 

@@ -28,10 +28,11 @@ class DistillRuns {
   void train(const Topology& topology, const std::string& run, int steps = 5,
              std::vector<std::string>* refusals = nullptr) const;
 
+  int local_batch_size = 1;
   std::string student =
       "{pretrained_model_name_or_path: " + (kGolden / "llama").string() + ", dtype: float32}";
   std::string recipe = "KnowledgeDistillationRecipeForNextTokenPrediction";
-  std::string checkpoint = "save_consolidated: false";
+  std::string checkpoint = "enabled: false";
 
  private:
   std::string dataset(const std::string& name) const;
