@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "core/engine/place_of_key.h"
 #include "core/parallel/attach.h"
 #include "core/parallel/features.h"
 #include "core/parallel/recompute.h"
@@ -55,7 +54,9 @@ void check_post_validation(const Plan& plan, const Units& units) {
                            "router_aux_loss_type: global)");
 }
 
-void check_units(const Plan& plan, const Setup& setup, Units& units, int64_t batch_rows) {
+}  // namespace
+
+void check_model(const Plan& plan, const Setup& setup, Units& units, int64_t batch_rows) {
   refuse_axes(setup, units);
   // A check for another machine has no device; then the name of the backend tells.
   const bool on_cpu = plan.device == nullptr && (setup.backend.empty() || setup.backend == "gloo");
@@ -71,12 +72,6 @@ void check_units(const Plan& plan, const Setup& setup, Units& units, int64_t bat
   if (plan.schedule == nullptr || batch_rows == 0) return;
   const int microbatches = schedule::count_microbatches(batch_rows, plan.pipeline);
   train::check_schedule({std::move(map.rank_of_stage), plan.schedule, plan.pipeline}, stages, microbatches);
-}
-
-}  // namespace
-
-void check_model(const Plan& plan, const Setup& setup, Units& units, int64_t batch_rows) {
-  at_keys(setup.configuration, [&] { check_units(plan, setup, units, batch_rows); });
 }
 
 }  // namespace heddle::engine

@@ -1,6 +1,5 @@
 // From checked fields to plugins that agree, and the fingerprint by which ranks find out that they differ.
 #include "core/engine/pipeline.h"
-#include "core/engine/place_of_key.h"
 #include "core/engine/sections.h"
 #include "heddle/engine/engine.h"
 
@@ -59,11 +58,6 @@ Node with_fields_of_blocks(const Setup& setup, PluginRegistry& plugins) {
   return fields;
 }
 
-std::unique_ptr<IStrategy> make_strategy(const OfferedStrategy& offered, const Setup& setup,
-                                         PluginRegistry& plugins) {
-  return at_keys(setup.configuration, [&] { return offered.make(with_fields_of_blocks(setup, plugins)); });
-}
-
 }  // namespace
 
 std::unique_ptr<IDevice> choose_device(const Setup& setup, PluginRegistry& plugins) {
@@ -81,13 +75,12 @@ Plan choose(const Setup& setup, PluginRegistry& plugins) {
     throw Error(ErrorCode::not_built, "distributed.strategy", setup.strategy + ": " + strategy->not_built,
                 "train with one of the strategies that are built; `heddle plugins list` names them");
   Plan plan;
-  plan.strategy = make_strategy(*strategy, setup, plugins);
+  plan.strategy = strategy->make(with_fields_of_blocks(setup, plugins));
   plan.strategy_name = strategy->name;
   plan.strategy_file = file_of_strategy(strategy->name, plugins);
   plan.activation_checkpointing = setup.activation_checkpointing;
   for (const auto& [name, section] : setup.parallelizers) {
-    at_keys(setup.configuration,
-            [&] { plan.parallelizers.push_back(plugins.parallelizer(name)->make(section)); });
+    plan.parallelizers.push_back(plugins.parallelizer(name)->make(section));
     plan.parallelizer_names.push_back(name);
   }
   add_pipeline(plan, setup, plugins);

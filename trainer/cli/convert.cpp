@@ -8,7 +8,7 @@
 #include "heddle/base/error.h"
 #include "lib/run/convert/convert.h"
 #include "lib/run/convert/convert_stage.h"
-#include "lib/run/model/saved_plugins.h"
+#include "lib/run/model/prepared_model.h"
 #include "lib/run/outputs/outputs.h"
 #include "trainer/cli/configuration.h"
 #include "trainer/cli/launch/ranks.h"

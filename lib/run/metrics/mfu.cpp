@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "heddle/transport/rank_place.h"
-#include "lib/nn/cpu/product_rate_cpu.h"
+#include "lib/nn/measure/product_rate_cpu.h"
 #include "lib/run/metrics/processor.h"
 
 namespace heddle {

@@ -18,7 +18,6 @@
 #include "lib/run/model/adapter.h"
 #include "lib/run/model/named_place.h"
 #include "lib/run/model/overridden.h"
-#include "lib/run/model/saved_plugins.h"
 #include "lib/run/recipe/readers.h"
 
 namespace heddle {

@@ -49,6 +49,12 @@ struct PreparedModel {
   const AddedFiles* added_files() const;
 };
 
+// Reads the model's config.json as engine::read_model() does. A saved file is data, so code that it names is
+// not loaded: where no plugin offers the family, the hint names the plugins of the run and the option
+// --config of the commands. Throws what engine::read_model() throws.
+HEDDLE_API std::shared_ptr<const ModelSpec> read_saved_model(const ModelPlace& place,
+                                                             PluginRegistry& plugins);
+
 // Reads config.json and the headers of the weights, or the manifest, not the weights. PATH is what
 // find_model() takes. Throws Error{input} naming the file and the key or tensor.
 HEDDLE_API PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry& plugins);

@@ -1,5 +1,5 @@
 // The hint of a saved model whose plugin is not there.
-#include "lib/run/model/saved_plugins.h"
+#include "lib/run/model/prepared_model.h"
 
 #include <array>
 #include <filesystem>

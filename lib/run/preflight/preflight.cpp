@@ -15,6 +15,7 @@
 #include "lib/run/model/without_effect.h"
 #include "lib/run/preflight/open_data.h"
 #include "lib/run/preflight/open_texts.h"
+#include "lib/run/preflight/place_of_key.h"
 #include "lib/run/preflight/token_files.h"
 #include "lib/run/recipe/readers.h"
 #include "lib/train/step_parts.h"
@@ -73,14 +74,14 @@ class PreflightBuilder {
     if (is_valid) errors_.attempt([&] { refuse_axes(out_.recipe.sections, out_.setup); });
     read_datasets();
     errors_.attempt([&] { engine::refuse_not_built(configuration, out_.recipe.not_built); });
-    const bool is_planned = is_valid && errors_.attempt([&] { choose(); });
+    const bool is_planned = is_valid && errors_.attempt([&] { at_keys(configuration, [&] { choose(); }); });
     errors_.attempt([&] { require_data(configuration); });
     if (!another_) errors_.attempt([&] { check_staging(out_.recipe.checkpoint); });
     const Recipe& recipe = out_.recipe;
     if (recipe.is_read("model")) errors_.attempt([&] { open_model(); });
     const bool has_rows = recipe.is_read("step_scheduler", "local_batch_size");
     if (out_.model && is_planned && optimizer_ && has_rows && are_sections_read())
-      errors_.attempt([&] { check_units(); });
+      errors_.attempt([&] { at_keys(configuration, [&] { check_units(); }); });
     see_data();
     if (is_valid && has_rows && recipe.is_read("step_scheduler", "global_batch_size"))
       errors_.attempt([&] { check_split(recipe.steps, out_.setup.sizes.dp); });

@@ -9,7 +9,8 @@ namespace heddle {
 // Token files of nanoGPT, AutoModel and Megatron, with or without lengths of samples.
 const OfferedDataset& token_files();
 
-// Throws MissingData where a pattern of file_pattern or lengths matches no file. Other keys are not looked at.
+// Throws MissingData where a pattern of file_pattern or lengths matches no file. Other keys are not looked
+// at.
 void look_for_token_files(const Node& section);
 
 // The data set of this name: of heddle itself, or of a plugin. Null: there is none.

@@ -190,8 +190,7 @@ ModelSection read_model(const Node& given, RecipeNotes& notes, SectionErrors& fo
   const bool has_config = !words.config.is_null();
   std::string target;
   found.check({"_target_"}, [&] {
-    target =
-        component(section, kTargets, has_config && !words.directory ? "from_config" : "from_pretrained");
+    target = component(section, kTargets, has_config && !words.directory ? "from_config" : "from_pretrained");
     if (words.target) refuse_other_class(section, *words.target);
   });
   ModelSection model;
@@ -199,12 +198,13 @@ ModelSection read_model(const Node& given, RecipeNotes& notes, SectionErrors& fo
   model.check_memory = words.check_memory;
   if (const Node* heads = further_heads(given)) model.further_heads = heads->where();
   found.errors.attempt([&] { model.dtype = dtype_of(section, words); });
-  found.check({"_target_", "pretrained_model_name_or_path", "config", "export_config", "load_base_model"}, [&] {
-    if (target == "from_pretrained")
-      read_pretrained(section, words, model);
-    else
-      read_from_config(section, words, model);
-  });
+  found.check({"_target_", "pretrained_model_name_or_path", "config", "export_config", "load_base_model"},
+              [&] {
+                if (target == "from_pretrained")
+                  read_pretrained(section, words, model);
+                else
+                  read_from_config(section, words, model);
+              });
   if (words.target && words.target->find("NeMoAutoModel") != std::string::npos) {
     if (model.dtype.empty() && target == "from_config") model.dtype = "bfloat16";
     model.dtype_without_word = "bfloat16";

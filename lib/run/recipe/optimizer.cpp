@@ -145,9 +145,8 @@ void read_optimizer(const Node& section, OptimizerSection& out) {
   const Node common = keys_of(section, true);
   const OptimizerFields given = read_fields(optimizer_schema(), common, found);
   found.check({"lr"}, [&] { require(section, "lr", given.lr.value_or(0) >= 0, "0 or more"); });
-  found.check({"weight_decay"}, [&] {
-    require(section, "weight_decay", given.weight_decay.value_or(0) >= 0, "0 or more");
-  });
+  found.check({"weight_decay"},
+              [&] { require(section, "weight_decay", given.weight_decay.value_or(0) >= 0, "0 or more"); });
   found.check({"param_group_overrides"}, [&] { out.groups_where = check_groups(section, given.groups); });
   const OptimizerFields words = optimizer_schema().read(right_keys(common, found));
   out.lr = words.lr;

@@ -1,6 +1,6 @@
 // One reader a section. What is wrong is thrown as Error{config}, for all keys together; readers with
-// `found` note it there, and return the section without it. `not_built` grows by what is set, valid, and comes
-// later.
+// `found` note it there, and return the section without it. `not_built` grows by what is set, valid, and
+// comes later.
 #pragma once
 
 #include <optional>

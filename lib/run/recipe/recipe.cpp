@@ -119,9 +119,9 @@ class RecipeReader {
       if (key.starts_with("validation_dataset") && !section.is_null())
         each_key(key, [&, &name = key, &set = section](auto& found) { read_validation(name, set, found); });
     each("dataloader", [&] {
-      const std::optional<int64_t> rows =
-          recipe_.is_read("step_scheduler", "local_batch_size") ? std::optional(recipe_.steps.local_batch_size)
-                                                                : std::nullopt;
+      const std::optional<int64_t> rows = recipe_.is_read("step_scheduler", "local_batch_size")
+                                              ? std::optional(recipe_.steps.local_batch_size)
+                                              : std::nullopt;
       const recipe::Loader loader = recipe::read_dataloader(of("dataloader"), rows);
       check_type(of("dataloader"), loader);
       recipe_.shuffle = loader.shuffle;

@@ -63,17 +63,15 @@ void LrSchedule::check(const LrSection& section) const {
     if (!holds) errors.add(Error(ErrorCode::config, section.where, what));
   };
   require(min_ >= 0, "min_lr must be 0 or more, got " + text_of(min_));
-  require(max_ >= min_,
-          "max_lr (" + text_of(max_) + ") must not be below min_lr (" + text_of(min_) + ")");
-  require(init_ <= max_,
-          "init_lr (" + text_of(init_) + ") must not be above max_lr (" + text_of(max_) + ")");
+  require(max_ >= min_, "max_lr (" + text_of(max_) + ") must not be below min_lr (" + text_of(min_) + ")");
+  require(init_ <= max_, "init_lr (" + text_of(init_) + ") must not be above max_lr (" + text_of(max_) + ")");
   require(warmup_ < decay_steps_,
           "lr_warmup_steps (" + std::to_string(warmup_) + ") must be below lr_decay_steps (" +
               std::to_string(decay_steps_) + ")" +
               (section.lr_decay_steps ? "" : ", which is the length of the run where it is not given"));
-  require(start_wd_ >= 0 && end_wd_ >= start_wd_,
-          "end_wd (" + text_of(end_wd_) + ") must not be below start_wd (" + text_of(start_wd_) +
-              "), nor start_wd below 0");
+  require(start_wd_ >= 0 && end_wd_ >= start_wd_, "end_wd (" + text_of(end_wd_) +
+                                                      ") must not be below start_wd (" + text_of(start_wd_) +
+                                                      "), nor start_wd below 0");
   require(wd_style_ != Style::constant || start_wd_ >= end_wd_,
           "wd_incr_style constant needs start_wd and end_wd to be equal");
   errors.raise();

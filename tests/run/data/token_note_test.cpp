@@ -123,9 +123,10 @@ TEST(SeveralFiles, HaveOneTokenizer) {
                 (scratch / "a.bin").string() + " holds tokens of the tokenizer words (checksum 01), and " +
                 (scratch / "c.bin").string() + " holds tokens of the tokenizer others (checksum 03)\n" +
                 "  hint: make all of them with one tokenizer: heddle data --tokenizer");
-  EXPECT_THAT(refusal({"a.bin", "bytes.bin"}),
-              HasSubstr((scratch / "a.bin").string() + " holds tokens of the tokenizer words (checksum 01), and " +
-                        (scratch / "bytes.bin").string() + " holds bytes of text"));
+  EXPECT_THAT(
+      refusal({"a.bin", "bytes.bin"}),
+      HasSubstr((scratch / "a.bin").string() + " holds tokens of the tokenizer words (checksum 01), and " +
+                (scratch / "bytes.bin").string() + " holds bytes of text"));
 }
 
 TEST(SameTokenizer, IsAskedByBytesAndThenByContent) {

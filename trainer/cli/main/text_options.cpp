@@ -74,6 +74,19 @@ void add_show(CLI::App& app, ShowCommand& to) {
       ->option_text("WHEN");
 }
 
+namespace {
+
+void add_tokens(CLI::App& command, CLI::Option* prompt, GenerateCommand& to) {
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--tokens", [&to](const std::vector<std::string>& words) { to.tokens = token_ids(words); },
+          "Token ids to continue, separated by commas; ids are printed")
+      ->type_name("INT")
+      ->excludes(prompt);
+}
+
+}  // namespace
+
 void add_generate(CLI::App& app, GenerateCommand& to) {
   CLI::App* command = app.add_subcommand("generate", "Continues a text with a trained model");
   command
@@ -92,12 +105,7 @@ void add_generate(CLI::App& app, GenerateCommand& to) {
       ->add_option("--tokenizer", to.tokenizer,
                    "A directory with the tokenizer.json to use (default: the model's own)")
       ->option_text("DIR");
-  command
-      ->add_option_function<std::vector<std::string>>(
-          "--tokens", [&to](const std::vector<std::string>& words) { to.tokens = token_ids(words); },
-          "Token ids to continue, separated by commas; ids are printed")
-      ->type_name("INT")
-      ->excludes(prompt);
+  add_tokens(*command, prompt, to);
   command
       ->add_option("--max-new-tokens,--max-tokens", to.max_new_tokens,
                    "How many tokens to add, where no end token comes before")

@@ -17,8 +17,8 @@ void choose_waiting(const Command& command) {
   const char* threads = ::getenv("OMP_NUM_THREADS");  // without it the ranks share the cores
   const auto place = place_from_environment();
   const int ranks = place ? place->local_world_size : train->nproc_per_node.value_or(1);
-  const Waiting waiting =
-      waiting_of(threads == nullptr ? std::nullopt : std::optional(::atoi(threads)), ranks, threads_per_rank(1));
+  const Waiting waiting = waiting_of(threads == nullptr ? std::nullopt : std::optional(::atoi(threads)),
+                                     ranks, threads_per_rank(1));
   ::setenv(waiting.variable, waiting.value, /*overwrite=*/0);
 }
 

@@ -64,7 +64,8 @@ std::vector<int> signals_of(const Node& value) {
 }
 
 void check_numbers(const Node& section, const StepSection& steps, SectionErrors& found) {
-  const auto positive = [&](const char* key, std::optional<int64_t> value, const std::string& condition = "") {
+  const auto positive = [&](const char* key, std::optional<int64_t> value,
+                            const std::string& condition = "") {
     found.require_positive(section, key, value, condition);
   };
   found.require_positive(section, "global_batch_size", steps.global_batch_size, "", kLargestSize);

@@ -1,5 +1,5 @@
 // Products that each thread computes and times for itself.
-#include "lib/nn/cpu/product_rate_cpu.h"
+#include "lib/nn/measure/product_rate_cpu.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>

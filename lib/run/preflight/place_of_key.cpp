@@ -1,9 +1,9 @@
 // Looks up the key that an error names.
-#include "core/engine/place_of_key.h"
+#include "lib/run/preflight/place_of_key.h"
 
 #include <string_view>
 
-namespace heddle::engine {
+namespace heddle {
 namespace {
 
 // Null: the configuration has no such key.
@@ -34,4 +34,4 @@ void throw_at_key(const Error& error, const Node& configuration) {
   throw;  // not reached
 }
 
-}  // namespace heddle::engine
+}  // namespace heddle

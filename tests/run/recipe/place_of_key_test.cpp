@@ -1,22 +1,23 @@
 // Refusals at the path of a key have the line of that key.
-#include "core/engine/place_of_key.h"
+#include "lib/run/preflight/place_of_key.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/thrown.h"
 
-namespace heddle::engine {
+namespace heddle {
 namespace {
 
 std::string placed(const std::string& where) {
-  const Node file = config::read_text("a: 1\ndistributed:\n  cp_size: 2\n  moe:\n    capacity_factor: 3\n", "run.yaml");
-  return tests::thrown_by([&] {
-    at_keys(file, [&] { throw Error(ErrorCode::mesh, where, "wrong", "mend it"); });
-  });
+  const Node file =
+      config::read_text("a: 1\ndistributed:\n  cp_size: 2\n  moe:\n    capacity_factor: 3\n", "run.yaml");
+  return tests::thrown_by(
+      [&] { at_keys(file, [&] { throw Error(ErrorCode::mesh, where, "wrong", "mend it"); }); });
 }
 
 TEST(PlaceOfKey, IsItsLineWhereTheFileHasIt) {
-  EXPECT_EQ(placed("distributed.cp_size"), "error[mesh] run.yaml:3 distributed.cp_size: wrong\n  hint: mend it");
+  EXPECT_EQ(placed("distributed.cp_size"),
+            "error[mesh] run.yaml:3 distributed.cp_size: wrong\n  hint: mend it");
   EXPECT_EQ(placed("distributed.moe.capacity_factor"),
             "error[mesh] run.yaml:5 distributed.moe.capacity_factor: wrong\n  hint: mend it");
   EXPECT_EQ(placed("distributed.tp_plan"), "error[mesh] distributed.tp_plan: wrong\n  hint: mend it");
@@ -36,4 +37,4 @@ TEST(PlaceOfKey, IsFoundForEachOfSeveralErrors) {
 }
 
 }  // namespace
-}  // namespace heddle::engine
+}  // namespace heddle

@@ -4,7 +4,7 @@
 #include "heddle/base/error.h"
 #include "heddle/config/node.h"
 
-namespace heddle::engine {
+namespace heddle {
 
 // Throws the error again. One at "distributed.cp_size" is at "run.yaml:7 distributed.cp_size" where the
 // configuration has this key; plugins know the path of a key alone.
@@ -20,4 +20,4 @@ auto at_keys(const Node& configuration, const Work& work) {
   }
 }
 
-}  // namespace heddle::engine
+}  // namespace heddle
