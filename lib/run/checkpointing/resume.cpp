@@ -257,7 +257,8 @@ std::optional<Resume> find_checkpoint(const RunSpec& run, std::vector<std::strin
   refuse_other_adapters(run, resume);
   const bool seeded = run.recipe.shuffle != Shuffle::off || run.dataset.samples().uses_seed();
   const Position here = position_after(run, StepInfo{});
-  check_data(directory, resume.position, here, {seeded, section.accept_other_data, texts_named(run)}, warnings);
+  check_data(directory, resume.position, here, {seeded, section.accept_other_data, texts_named(run)},
+             warnings);
   for (std::string& line :
        changed_settings(directory.filename().string(), resume.position.settings, here.settings))
     warnings.push_back(std::move(line));

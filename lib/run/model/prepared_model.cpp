@@ -15,7 +15,7 @@
 #include "lib/checkpoint/huggingface/read_config.h"
 #include "lib/checkpoint/quantized/quantization.h"
 #include "lib/checkpoint/sharded/sharded_source.h"
-#include "lib/run/model/adapter.h"
+#include "lib/run/model/adapter/adapter.h"
 #include "lib/run/model/named_place.h"
 #include "lib/run/model/overridden.h"
 #include "lib/run/recipe/readers.h"

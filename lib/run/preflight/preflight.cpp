@@ -39,10 +39,9 @@ void check_length(const DatasetSection& section, const ModelFacts& model) {
 }
 
 bool overlaps(const ScheduleTable& table) {
-  for (const auto& row : table)
-    for (const Action& action : row)
-      if (action.overlaps_next) return true;
-  return false;
+  return std::any_of(table.begin(), table.end(), [](const auto& row) {
+    return std::any_of(row.begin(), row.end(), [](const Action& action) { return action.overlaps_next; });
+  });
 }
 
 // A checkpoint is published by renaming it, which a file system does only within itself.
@@ -64,12 +63,12 @@ class PreflightBuilder {
 
   // Each line is attempted where what it needs is known.
   Preflight build(int world_size) {
-    const Node& configuration = out_.recipe.configuration;
+    const Recipe& recipe = out_.recipe;
+    const Node& configuration = recipe.configuration;
     read_plugin_sections(out_.recipe, plugins_, errors_);
     const bool is_valid =
         errors_.attempt([&] { out_.setup = engine::validate(configuration, plugins_, world_size); });
-    out_.setup.warnings.insert(out_.setup.warnings.end(), out_.recipe.warnings.begin(),
-                               out_.recipe.warnings.end());
+    out_.setup.warnings.insert(out_.setup.warnings.end(), recipe.warnings.begin(), recipe.warnings.end());
     errors_.attempt([&] { find_optimizer(); });
     if (is_valid) errors_.attempt([&] { refuse_axes(out_.recipe.sections, out_.setup); });
     read_datasets();
@@ -77,7 +76,6 @@ class PreflightBuilder {
     const bool is_planned = is_valid && errors_.attempt([&] { at_keys(configuration, [&] { choose(); }); });
     errors_.attempt([&] { require_data(configuration); });
     if (!another_) errors_.attempt([&] { check_staging(out_.recipe.checkpoint); });
-    const Recipe& recipe = out_.recipe;
     if (recipe.is_read("model")) errors_.attempt([&] { open_model(); });
     const bool has_rows = recipe.is_read("step_scheduler", "local_batch_size");
     if (out_.model && is_planned && optimizer_ && has_rows && are_sections_read())
@@ -110,7 +108,7 @@ class PreflightBuilder {
   // Of plugins; a set with an error is as if left out.
   void read_datasets() {
     Recipe& recipe = out_.recipe;
-    const auto is_read = [&](DatasetSection& section) {
+    const auto is_read = [&](auto& section) {
       return errors_.attempt([&] { read_dataset(section, plugins_, recipe.not_built); });
     };
     if (recipe.dataset && !is_read(*recipe.dataset)) recipe.dataset.reset();
@@ -175,13 +173,7 @@ class PreflightBuilder {
         !overlaps(out_.plan.schedule->plan(out_.setup.sizes.pp, pipeline.stages, pipeline.microbatches)))
       out_.setup.warnings.push_back(words.where + ".pp_overlap has no effect: the schedule '" +
                                     pipeline.schedule + "' overlaps no actions");
-    if (words.post_validation) train::check_can_undo(words.where, *optimizer_);
-    if (words.post_validation && out_.recipe.norm_type != 2)
-      throw Error(
-          ErrorCode::config, words.where + ".pp_post_validation",
-          "post-validation passes a sum of squares along the pipeline, and clip_grad_norm.norm_type is "
-          "not 2",
-          "set norm_type: 2, or pp_post_validation: false");
+    if (words.post_validation) train::check_can_undo(words.where, *optimizer_, out_.recipe.norm_type);
   }
 
   int64_t samples_wanted(bool validation) const {

@@ -22,9 +22,9 @@ using nlohmann::json;
 
 constexpr int kFormat = 1;  // of keys and samples; a change makes all files anew
 constexpr const char* kMoreTemplates = "additional_chat_templates";  // a directory beside them
-constexpr std::array<const char*, 6> kTokenizerFiles = {"tokenizer.json",          "tokenizer_config.json",
-                                                        "special_tokens_map.json", "added_tokens.json",
-                                                        "chat_template.jinja",     "config.json"};
+constexpr std::array<const char*, 6> kFilesOfTokenizer = {"tokenizer.json",          "tokenizer_config.json",
+                                                          "special_tokens_map.json", "added_tokens.json",
+                                                          "chat_template.jinja",     "config.json"};
 
 // Of a small file: a tokenizer's, a template, a script.
 std::string content_of(const fs::path& file) {
@@ -103,7 +103,7 @@ KeyTexts texts_of(const TextJob& job) {
   KeyTexts out;
   out.add("script", content_of(job.script));
   if (!job.tokenizer.directory.empty())
-    for (const char* name : kTokenizerFiles)
+    for (const char* name : kFilesOfTokenizer)
       if (const fs::path file = job.tokenizer.directory / name; is_file(file))
         out.add(name, content_of(file));
   std::error_code none;
@@ -131,8 +131,9 @@ std::string texts_checksum(const TextJob& job, const fs::path& notes) {
 }
 
 std::string tokenizer_checksum(const TextTokenizer& tokenizer) {
-  return tokenizer.directory.empty() ? ""
-                                     : checkpoint::checksum(content_of(tokenizer.directory / "tokenizer.json"));
+  return tokenizer.directory.empty()
+             ? ""
+             : checkpoint::checksum(content_of(tokenizer.directory / "tokenizer.json"));
 }
 
 std::string key_of(const TextJob& job, const fs::path& notes) {
@@ -188,7 +189,7 @@ std::vector<DataInput> inputs_of(const TextJob& job) {
   std::vector<DataInput> out;
   for (const auto& [split, files] : job.files.of_split)
     for (const fs::path& file : files) out.push_back({file, kTextsInput});
-  for (const char* name : kTokenizerFiles)
+  for (const char* name : kFilesOfTokenizer)
     if (!job.tokenizer.directory.empty())
       out.push_back({job.tokenizer.directory / name, "a file of the run's tokenizer"});
   return out;

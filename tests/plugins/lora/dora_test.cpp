@@ -20,7 +20,7 @@
 #include "heddle/model/module_unit.h"
 #include "heddle/nn/linear.h"
 #include "heddle/train/step.h"
-#include "lib/run/model/adapter.h"
+#include "lib/run/model/adapter/adapter.h"
 #include "lib/run/model/prepared_model.h"
 #include "lib/run/model/transforms.h"
 #include "plugins/lora/peft_units.h"

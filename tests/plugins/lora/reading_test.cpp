@@ -9,7 +9,7 @@
 #include "heddle/base/error.h"
 #include "heddle/engine/engine.h"
 #include "lib/checkpoint/safetensors/safetensors_writer.h"
-#include "lib/run/model/adapter.h"
+#include "lib/run/model/adapter/adapter.h"
 #include "lib/run/model/prepared_model.h"
 #include "plugins/whole_runs.h"
 

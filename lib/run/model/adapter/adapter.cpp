@@ -1,5 +1,5 @@
 // Reads adapter_config.json and adapter_model.safetensors, and adds products of A and B to boxes of weights.
-#include "lib/run/model/adapter.h"
+#include "lib/run/model/adapter/adapter.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
