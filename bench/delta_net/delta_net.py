@@ -1,4 +1,4 @@
-"""The node of the gated delta rule against transformers' path of PyTorch on the CPU, forward and backward in turn.
+"""The node of the gated delta rule against transformers' path of PyTorch on the CPU, forward and backward in turn: processor time.
 
     python3 bench/delta_net/delta_net.py [--bench build/bench_delta_net] [--rounds 5] [--threads 1]
 
@@ -27,12 +27,12 @@ def theirs(sequence, key_heads, value_heads, width):
     v, a, b = leaf(1, sequence, value_heads, width), leaf(1, sequence, value_heads), leaf(1, sequence, value_heads)
     rate, bias, d_out = leaf(value_heads), leaf(value_heads), torch.randn(1, sequence, value_heads, width)
     for _ in range(2):  # the first warms up
-        start = time.perf_counter()
+        start = time.process_time()
         decay = -rate.float().exp() * F.softplus(a.float() + bias)
         out, _ = RULE(q, k, v, g=decay, beta=b.sigmoid(), use_qk_l2norm_in_kernel=True)
-        middle = time.perf_counter()
+        middle = time.process_time()
         out.backward(d_out)
-        end = time.perf_counter()
+        end = time.process_time()
     return (middle - start) * 1e3, (end - middle) * 1e3
 
 

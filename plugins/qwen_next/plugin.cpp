@@ -45,7 +45,7 @@ void add_unused(model::ModelKeys<Own>& keys) {
   keys.only("attn_output_gate", Node::boolean(true), "Attention without a gate is refused.")
       .only("mamba_ssm_dtype", Node::text("float32"), "The states of delta nets are fp32.")
       .unused("mtp_num_hidden_layers", "Layers of multi-token prediction are neither built nor read.")
-      .unused("mtp_use_dedicated_embeddings", "As above.");
+      .unused("mtp_use_dedicated_embeddings", "Layers of multi-token prediction are neither built nor read.");
 }
 
 model::ModelKeys<Qwen35Keys> qwen35_keys() {

@@ -133,6 +133,9 @@ TEST(DeltaNet, BeginsWithGatesOfTransformers) {
       EXPECT_LE(slot.tensor->max().item<float>(), std::log(16.0F));
       EXPECT_NEAR(slot.tensor->exp().mean().item<float>(), 8, 2);
     }
+    if (slot.name.ends_with("conv1d.weight")) {
+      EXPECT_NEAR(slot.tensor->abs().max().item<float>(), 0.5, 0.02);
+    }
     if (slot.name.ends_with("dt_bias")) {
       EXPECT_TRUE(slot.tensor->eq(1).all().item<bool>());
     }

@@ -163,6 +163,32 @@ TEST(DeltaRuleLimits, AreFinite) {
   }
 }
 
+// Gates that forget nearly all leave gradients far below those of other inputs.
+TEST(DeltaRuleLimits, HaveExactGradientsOfGatesThatForget) {
+  at::manual_seed(11);
+  const DeltaShape shape{"forgets", 1, 70, {1, 1, 8, 8}};
+  const DeltaInputs wide = inputs_of(shape);
+  DeltaInputs narrow;
+  at::Tensor DeltaInputs::*const all[] = {&DeltaInputs::q,   &DeltaInputs::k, &DeltaInputs::v,
+                                          &DeltaInputs::a,   &DeltaInputs::b, &DeltaInputs::a_log,
+                                          &DeltaInputs::bias};
+  {
+    const at::NoGradGuard no_gradients;
+    wide.a_log.fill_(2.2);
+    for (const auto one : all) {
+      narrow.*one = (wide.*one).to(at::kFloat);
+      (wide.*one).copy_(narrow.*one);
+    }
+  }
+  for (const auto one : all) (narrow.*one).set_requires_grad(true);
+  decoder::delta_rule(wide, shape.heads, shape.tokens()).square().sum().backward();
+  decoder::delta_rule(narrow, shape.heads, shape.tokens()).square().sum().backward();
+  for (const auto one : {&DeltaInputs::a, &DeltaInputs::a_log, &DeltaInputs::bias}) {
+    const at::Tensor want = (wide.*one).grad(), got = (narrow.*one).grad().to(at::kDouble);
+    EXPECT_LE(((got - want).abs().max() / want.abs().max()).item<double>(), 1e-4);
+  }
+}
+
 TEST(DeltaRuleState, ContinuesAsTheWhole) {
   at::manual_seed(5);
   const at::NoGradGuard no_gradients;

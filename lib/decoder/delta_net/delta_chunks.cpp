@@ -5,6 +5,7 @@
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_solve_triangular.h>
@@ -81,19 +82,28 @@ at::Tensor chunk(const at::Tensor& all, int64_t count, int64_t n) {
   return all.unflatten(0, {-1, count}).select(1, n);
 }
 
-at::Tensor reverse_cumsum(const at::Tensor& x) {
-  return x.sum(-1, true) - at::cumsum(x, -1) + x;
+// Sums along the last dim of what is before each place, and of it and what is behind.
+at::Tensor sums_before(const at::Tensor& x) {
+  return at::constant_pad_nd(at::cumsum(x.narrow(-1, 0, x.size(-1) - 1), -1), {1, 0});
 }
 
-}  // namespace
+at::Tensor sums_from(const at::Tensor& x) {
+  return at::cumsum(x.flip(-1), -1).flip(-1);
+}
 
-DeltaResult delta_forward(const DeltaChunks& in, const at::Tensor& first) {
-  const Prepared made = prepare(in);
+// The states at the beginning of each chunk, and what tokens write.
+struct Scanned {
+  at::Tensor states;      // [M, N, key, value]
+  at::Tensor new_values;  // [M, N, C, value]
+  at::Tensor last;        // [M, key, value]
+};
+
+Scanned scan(const DeltaChunks& in, const Prepared& made, const at::Tensor& first) {
   const int64_t key = in.k.size(-1), value = in.v.size(-1), count = in.v.size(3), tokens = in.v.size(4);
   const int64_t heads = made.carry.size(0);
   const at::Tensor both = solved(made, in, at::cat({chunks(in.v * column(in.beta)), made.k_in}, -1), false);
   const at::Tensor values = both.narrow(-1, 0, value), keys = both.narrow(-1, value, key);
-  DeltaResult out;
+  Scanned out;
   out.states = at::empty({heads, count, key, value}, in.v.options());
   out.new_values = at::empty({heads, count, tokens, value}, in.v.options());
   at::Tensor state = first.defined() ? first : at::zeros({heads, key, value}, in.v.options());
@@ -105,12 +115,8 @@ DeltaResult delta_forward(const DeltaChunks& in, const at::Tensor& first) {
         at::baddbmm(state * made.carry.select(1, n), chunk(made.k_out, count, n).transpose(1, 2), written);
   }
   out.last = state;
-  const at::Tensor read = at::bmm(made.q, out.states.flatten(0, 1));
-  out.out = at::baddbmm(read, made.scores.flatten(0, 3), out.new_values.flatten(0, 1)).view(in.v.sizes());
   return out;
 }
-
-namespace {
 
 // The gradients of what tokens write before the triangular system, [M * N, C, value], and of the states
 // after each chunk, [M * N, key, value].
@@ -144,7 +150,7 @@ struct OfProducts {
   at::Tensor q, k_in, k_out;  // [B, G, R, N, C, key]
 };
 
-OfProducts of_products(const DeltaChunks& in, const DeltaResult& from, const ThroughStates& d,
+OfProducts of_products(const DeltaChunks& in, const Scanned& from, const ThroughStates& d,
                        const at::Tensor& d_out) {
   const at::Tensor states = from.states.flatten(0, 1).transpose(1, 2);
   const at::Tensor values = from.new_values.flatten(0, 1), values_t = values.transpose(1, 2);
@@ -155,25 +161,32 @@ OfProducts of_products(const DeltaChunks& in, const DeltaResult& from, const Thr
           heads(at::bmm(values, d.states.transpose(1, 2)))};
 }
 
-at::Tensor of_decay(const DeltaChunks& in, const DeltaResult& from, const Prepared& made,
-                    const ThroughStates& d, const OfProducts& of) {
+// The decay of a token acts on each pair that it is between, on reads from it on, on writes before it, and on
+// the whole chunk. Sums are of what it acts on alone, so that small gradients are exact.
+at::Tensor of_decay(const DeltaChunks& in, const Scanned& from, const Prepared& made, const ThroughStates& d,
+                    const OfProducts& of) {
   const at::Tensor pairs = of.scores * made.scores + of.system * (made.system * column(in.beta));
   const auto along = [&](const at::Tensor& gradient, const at::Tensor& x) {
     return (gradient * x.view_as(gradient)).sum(-1);
   };
-  at::Tensor sums = pairs.sum(-1) - pairs.sum(-2) + along(of.q, made.q) + along(of.k_in, made.k_in);
-  const at::Tensor writes = along(of.k_out, made.k_out);
-  sums -= writes;
   const at::Tensor carry = (d.states.view_as(from.states) * from.states).sum({2, 3}) * made.carry.flatten(1);
-  const at::Tensor whole = writes.sum(-1);
-  sums.select(-1, sums.size(-1) - 1).add_(whole + carry.view_as(whole));
-  return reverse_cumsum(sums);
+  return sums_before(pairs).tril().sum(-2) + sums_from(along(of.q, made.q) + along(of.k_in, made.k_in)) +
+         sums_before(along(of.k_out, made.k_out)) + column(carry).view_as(in.decay.narrow(-1, 0, 1));
 }
 
 }  // namespace
 
-DeltaGradients delta_backward(const DeltaChunks& in, const DeltaResult& from, const at::Tensor& given) {
+DeltaResult delta_forward(const DeltaChunks& in, const at::Tensor& first) {
   const Prepared made = prepare(in);
+  const Scanned all = scan(in, made, first);
+  const at::Tensor read = at::bmm(made.q, all.states.flatten(0, 1));
+  const at::Tensor out = at::baddbmm(read, made.scores.flatten(0, 3), all.new_values.flatten(0, 1));
+  return {out.view(in.v.sizes()), all.last};
+}
+
+DeltaGradients delta_backward(const DeltaChunks& in, const at::Tensor& given) {
+  const Prepared made = prepare(in);
+  const Scanned from = scan(in, made, {});
   const at::Tensor d_out = chunks(given);
   const ThroughStates d = through_states(in, made, d_out);
   const OfProducts of = of_products(in, from, d, d_out);

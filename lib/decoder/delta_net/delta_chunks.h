@@ -27,10 +27,8 @@ struct DeltaChunks {
 };
 
 struct DeltaResult {
-  at::Tensor out;         // [B, G, R, N, C, value]
-  at::Tensor states;      // [B * G * R, N, key, value]: at the beginning of each chunk
-  at::Tensor new_values;  // [B * G * R, N, C, value]: what tokens write
-  at::Tensor last;        // [B * G * R, key, value]: the state after the last token
+  at::Tensor out;   // [B, G, R, N, C, value]
+  at::Tensor last;  // [B * G * R, key, value]: the state after the last token
 };
 
 // first: the state before the first token, as `last`; undefined: zeros.
@@ -40,8 +38,8 @@ struct DeltaGradients {
   at::Tensor q, k, v, decay, beta;  // of the inputs' shapes
 };
 
-// From the gradient of `out`; the state after the last token has none. `from`: states and new_values.
-HEDDLE_API DeltaGradients delta_backward(const DeltaChunks& in, const DeltaResult& from,
-                                         const at::Tensor& d_out);
+// From the gradient of `out`, for a state of zeros before the first token; the state after the last has no
+// gradient. Computes the states again.
+HEDDLE_API DeltaGradients delta_backward(const DeltaChunks& in, const at::Tensor& d_out);
 
 }  // namespace heddle::decoder

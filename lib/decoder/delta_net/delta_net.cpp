@@ -23,6 +23,12 @@ double log_of_uniform(const InitElement& element) {
   return std::log(0.01 + uniform * (16 - 0.01));
 }
 
+// Uniform between -1 and 1 over the root of the taps, as PyTorch begins a convolution of single channels.
+double tap_of(const InitElement& element) {
+  const double uniform = 0.5 * std::erfc(-element.normal / std::sqrt(2.0));
+  return (2 * uniform - 1) / std::sqrt(static_cast<double>(element.shape.back()));
+}
+
 }  // namespace
 
 void DeltaNetState::clear() {
@@ -50,9 +56,9 @@ DeltaNetMixer::DeltaNetMixer(const DeltaNet& form, int64_t width, double init_st
   add_child("out_proj", out_proj_);
   const at::TensorOptions wide = options.dtype(model::wide_of(c10::typeMetaToScalarType(options.dtype())));
   const int64_t keys = form.key_heads * form.key, values = form.value_heads * form.value;
-  add_parameter("q_conv1d.weight", q_conv_, {keys, 1, form.taps}, normal(init_std), options);
-  add_parameter("k_conv1d.weight", k_conv_, {keys, 1, form.taps}, normal(init_std), options);
-  add_parameter("v_conv1d.weight", v_conv_, {values, 1, form.taps}, normal(init_std), options);
+  add_parameter("q_conv1d.weight", q_conv_, {keys, 1, form.taps}, Init::by(tap_of), options);
+  add_parameter("k_conv1d.weight", k_conv_, {keys, 1, form.taps}, Init::by(tap_of), options);
+  add_parameter("v_conv1d.weight", v_conv_, {values, 1, form.taps}, Init::by(tap_of), options);
   add_parameter("A_log", a_log_, {form.value_heads}, Init::by(log_of_uniform), wide);
   add_parameter("dt_bias", dt_bias_, {form.value_heads}, {Init::Kind::ones, 0.0}, wide);
   for (ParameterSlot& slot : slots())

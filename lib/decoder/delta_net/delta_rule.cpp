@@ -153,8 +153,7 @@ struct DeltaRuleNode final : model::LayerNode {
     if (in.v.is_meta()) return like(in);
     const Chunking chunking(heads, tokens);
     const Made made = make(in, heads, chunking);
-    const DeltaGradients d =
-        delta_backward(made.chunks, delta_forward(made.chunks), chunking.values(gradients[0]));
+    const DeltaGradients d = delta_backward(made.chunks, chunking.values(gradients[0]));
     Gradients out(7);
     out[0] = chunking.of_keys(unit_backward(d.q * scale_of(heads), made.q), in.q.scalar_type());
     out[1] = chunking.of_keys(unit_backward(d.k, made.k), in.k.scalar_type());
