@@ -83,8 +83,8 @@ class PreflightBuilder {
     see_data();
     if (is_valid && has_rows && recipe.is_read("step_scheduler", "global_batch_size"))
       errors_.attempt([&] { check_split(recipe.steps, out_.setup.sizes.dp); });
-    if (is_valid && optimizer_ && recipe.is_read("step_scheduler") && recipe.is_read("lr_scheduler"))
-      errors_.attempt([&] { count_steps(); });
+    const bool has_rates = optimizer_ && recipe.is_read("optimizer") && recipe.is_read("lr_scheduler");
+    if (is_valid && has_rates && recipe.is_read("step_scheduler")) errors_.attempt([&] { count_steps(); });
     errors_.raise();
     return std::move(out_);
   }
@@ -162,7 +162,8 @@ class PreflightBuilder {
   void check_units() {
     PreparedModel& model = *out_.model;
     CheckpointSection& saves = out_.recipe.checkpoint;
-    const bool exports = saves.enabled && saves.save_consolidated != CheckpointSection::Export::never;
+    const bool exports = saves.enabled && out_.recipe.is_read("checkpoint", "save_consolidated") &&
+                         saves.save_consolidated != CheckpointSection::Export::never;
     Units units = first_units(model, exports, out_.setup.warnings);
     if (model.added_files() != nullptr) saves.save_consolidated = CheckpointSection::Export::never;
     warn_of_unused(model, units, out_.setup.warnings);

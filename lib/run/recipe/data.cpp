@@ -120,6 +120,7 @@ DatasetSection read_dataset(const Node& section, const PackedSection* packed, No
   dataset.target = section.is_map() ? target_of(section) : kTokenFiles;
   dataset.packed = packed != nullptr && packed->rules.size > 0;
   dataset.where = section.where();
+  dataset.whole = packed != nullptr;
   if (dataset.target != kTokenFiles) return dataset;
   const TokenFilesSection files = read_token_files(section, found);
   dataset.where = where_of(section, "file_pattern");
@@ -128,7 +129,7 @@ DatasetSection read_dataset(const Node& section, const PackedSection* packed, No
       dataset.sequence_length = row_length(section, files.sequence_length, !files.lengths.empty(), *packed);
   });
   dataset.section = right_keys(section, found);
-  dataset.whole = packed != nullptr && found.unread.empty();
+  dataset.whole = dataset.whole && found.unread.empty();
   dataset.length_where = where_of(section, "seq_len");
   for (const std::string& one : files.not_built) not_built.push_back(section.path() + "." + one);
   return dataset;

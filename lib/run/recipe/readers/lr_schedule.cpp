@@ -70,10 +70,9 @@ void check_words(const Node& section, const LrScheduleFields& words, SectionErro
     if (words.lr_wsd_decay_style)
       require_word(section, "lr_wsd_decay_style", *words.lr_wsd_decay_style, kWsdStyles);
   });
-  for (const auto& [key, value] : {std::pair{"wsd_decay_steps", words.wsd_decay_steps},
-                                   {"lr_decay_steps", words.lr_decay_steps},
-                                   {"wd_incr_steps", words.wd_incr_steps}})
-    found.require_positive(section, key, value);
+  found.require_positive(section, "wsd_decay_steps", words.wsd_decay_steps);
+  found.require_positive(section, "lr_decay_steps", words.lr_decay_steps);
+  found.require_positive(section, "wd_incr_steps", words.wd_incr_steps);
   found.check({"lr_decay_style", "wsd_decay_steps", "lr_wsd_decay_style"}, [&] {
     if (words.lr_decay_style == "WSD" && (!words.wsd_decay_steps || !words.lr_wsd_decay_style))
       throw Error(ErrorCode::config, section.where(),
