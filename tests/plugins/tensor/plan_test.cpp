@@ -221,7 +221,7 @@ class Odd : public Module {
   at::Tensor forward(at::Tensor x, const Batch& batch) override { return mix.call(std::move(x), batch); }
 };
 
-std::string said_of_odd(const std::string& fields, TokenUse tokens = TokenUse::unknown) {
+std::string said_of_odd(const std::string& fields, TokenUse tokens = TokenUse::undeclared) {
   return error_of([&] {
     Units units;
     units.push_back(std::make_unique<ModuleUnit>("odd", "odd", std::make_unique<Odd>(tokens)));
