@@ -51,9 +51,6 @@ SideOutput::SideOutput(SideSpec spec) : spec_(std::move(spec)) {
                 "a size of " + std::to_string(spec_.size), "give it one element or more");
 }
 
-AuxiliaryLoss::AuxiliaryLoss(std::string name, LossDivisor divisor, std::vector<std::string> axes)
-    : AuxiliaryLoss(std::move(name), divisor, std::move(axes), Shown::file_and_line) {}
-
 AuxiliaryLoss::AuxiliaryLoss(std::string name, LossDivisor divisor, std::vector<std::string> axes,
                              Shown shown)
     : SideOutput({std::move(name), true, divisor, Combine::sum, std::move(axes), 1, shown}) {}

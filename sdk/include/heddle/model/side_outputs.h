@@ -63,8 +63,7 @@ class HEDDLE_API SideOutput {
 class HEDDLE_API AuxiliaryLoss : public SideOutput {
  public:
   explicit AuxiliaryLoss(std::string name, LossDivisor divisor = LossDivisor::label_tokens,
-                         std::vector<std::string> axes = {"dp_cp"});
-  AuxiliaryLoss(std::string name, LossDivisor divisor, std::vector<std::string> axes, Shown shown);
+                         std::vector<std::string> axes = {"dp_cp"}, Shown shown = Shown::file_and_line);
 
   // Returns x. `loss` (one element, floating) is this rank's part of the microbatch's loss; the backward that
   // reaches x continues into it, with 1 / divisor as its gradient, as if it had been added to the main loss
