@@ -36,7 +36,8 @@ std::string other_texts(const Position& there, const Position& here, const std::
   if (differ(text_at(there.rows, kTextsSetting), text_at(here.rows, kTextsSetting)))
     return "was trained on other texts than " + named + " holds now";
   if (!differ(text_at(there.content, "data set"), text_at(here.content, "data set"))) return "";
-  const bool known = !text_at(there.rows, kTextsSetting).empty() && !text_at(here.rows, kTextsSetting).empty();
+  const bool known =
+      !text_at(there.rows, kTextsSetting).empty() && !text_at(here.rows, kTextsSetting).empty();
   return known ? "was trained on other samples of the same texts (" + named +
                      "): a key of dataset, the chat template or the tokenizer's settings is another"
                : "was trained on other texts, or other samples of them, than those of " + named + " now";
@@ -56,8 +57,8 @@ class Comparison {
   void refuse(const std::string& what, const std::string& saved, const std::string& wanted,
               bool is_data = true) const {
     if (is_data && accepts_) {
-      warnings_.push_back(what + " was " + saved + " in the run that saved " + directory_.filename().string() +
-                          ", and is " + wanted + " now");
+      warnings_.push_back(what + " was " + saved + " in the run that saved " +
+                          directory_.filename().string() + ", and is " + wanted + " now");
       return;
     }
     throw Error(ErrorCode::config, "checkpoint.restore_from",
@@ -88,15 +89,16 @@ std::string texts_named(const std::vector<DataInput>& inputs) {
       else
         ++more;
     }
-  return first + (more == 0 ? "" : " and " + std::to_string(more) + (more == 1 ? " more file" : " more files"));
+  return first +
+         (more == 0 ? "" : " and " + std::to_string(more) + (more == 1 ? " more file" : " more files"));
 }
 
 std::string texts_named(const RunSpec& run) {
   return texts_named(run.dataset.samples().inputs());
 }
 
-void check_data(const fs::path& directory, const Position& there, const Position& here, const DataCheck& check,
-                std::vector<std::string>& warnings) {
+void check_data(const fs::path& directory, const Position& there, const Position& here,
+                const DataCheck& check, std::vector<std::string>& warnings) {
   const Comparison of(directory, check, warnings);
   const bool has_texts = !check.texts.empty();
   const std::string other = has_texts ? other_texts(there, here, check.texts) : "";

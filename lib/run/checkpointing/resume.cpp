@@ -154,7 +154,8 @@ fs::path named(const std::string& word, const fs::path& root, std::vector<std::s
 }  // namespace
 
 std::string other_model(const fs::path& checkpoint, const RunSpec& run) {
-  return is_complete(checkpoint) ? difference(read_position(checkpoint / kPositionFile), *run.model.spec) : "";
+  return is_complete(checkpoint) ? difference(read_position(checkpoint / kPositionFile), *run.model.spec)
+                                 : "";
 }
 
 std::string newest_of_this_model(const RunSpec& run) {
@@ -265,7 +266,8 @@ std::optional<Resume> find_checkpoint(const RunSpec& run, std::vector<std::strin
   refuse_other_adapters(run, resume);
   const bool seeded = run.recipe.shuffle != Shuffle::off || run.dataset.samples().uses_seed();
   const Position here = position_after(run, StepInfo{});
-  check_data(directory, resume.position, here, {seeded, section.accept_other_data, texts_named(run)}, warnings);
+  check_data(directory, resume.position, here, {seeded, section.accept_other_data, texts_named(run)},
+             warnings);
   for (std::string& line :
        changed_settings(directory.filename().string(), resume.position.settings, here.settings))
     warnings.push_back(std::move(line));

@@ -29,8 +29,8 @@ std::optional<Resume> find_checkpoint(const RunSpec& run, std::vector<std::strin
 // find_checkpoint().
 std::filesystem::path place_to_resume(const CheckpointSection& section, std::vector<std::string>& warnings);
 
-// Before texts are prepared: throws Error{config} where the run would resume from a checkpoint that was trained
-// on others, or with another tokenizer.
+// Before texts are prepared: throws Error{config} where the run would resume from a checkpoint that was
+// trained on others, or with another tokenizer.
 void check_texts(const CheckpointSection& section, const ModelSpec& model,
                  const std::function<TextsOfRun()>& texts);
 

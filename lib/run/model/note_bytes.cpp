@@ -14,13 +14,20 @@ namespace {
 
 constexpr const char* kByteTokenizer = "{\"type\": \"bytes\"}\n";
 
-constexpr std::array<std::string_view, 11> kTokenizerFiles = {
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "vocab.json",     "vocab.txt",             "merges.txt",              "chat_template.jinja",
-    "tokenizer.model", "chat_template.json",   kTokenizerNote};
+constexpr std::array<std::string_view, 11> kTokenizerNotes = {"tokenizer.json",
+                                                              "tokenizer_config.json",
+                                                              "special_tokens_map.json",
+                                                              "added_tokens.json",
+                                                              "vocab.json",
+                                                              "vocab.txt",
+                                                              "merges.txt",
+                                                              "chat_template.jinja",
+                                                              "tokenizer.model",
+                                                              "chat_template.json",
+                                                              kTokenizerNote};
 
 bool is_of_tokenizer(const std::string& name) {
-  return std::find(kTokenizerFiles.begin(), kTokenizerFiles.end(), name) != kTokenizerFiles.end();
+  return std::find(kTokenizerNotes.begin(), kTokenizerNotes.end(), name) != kTokenizerNotes.end();
 }
 
 }  // namespace

@@ -14,8 +14,9 @@ namespace heddle {
 void note_bytes(checkpoint::HfOrigin& model, const std::filesystem::path& directory,
                 std::vector<std::string>& warnings);
 
-// Exports have the tokenizer of `directory`, which made the tokens, in place of the model's own files. `model`:
-// the directory of the model's own; empty: it has none. Throws Error{input} for a file that cannot be read.
+// Exports have the tokenizer of `directory`, which made the tokens, in place of the model's own files.
+// `model`: the directory of the model's own; empty: it has none. Throws Error{input} for a file that cannot
+// be read.
 void note_tokenizer(checkpoint::HfOrigin& origin, const std::filesystem::path& model,
                     const std::filesystem::path& directory, std::vector<std::string>& warnings);
 

@@ -30,7 +30,8 @@ class TextSets {
   // Throws NotPrepared, MissingData for texts and tokenizers that are not there, and what the script refuses.
   PreparedFile prepare(const DatasetSection& section) const;
   std::unique_ptr<IDataset> open(const DatasetSection& section, const DataFacts& facts) const;
-  // What is known of its texts before its samples are there. Throws as open(), but for what the script refuses.
+  // What is known of its texts before its samples are there. Throws as open(), but for what the script
+  // refuses.
   TextsOfRun of_run(const DatasetSection& section) const;
   // The training set's; else the model's.
   TextTokenizer tokenizer() const;

@@ -9,7 +9,8 @@
 
 namespace heddle {
 
-inline constexpr const char* kTokenizerFile = "tokenizer.json of checksum ";  // the content "tokenizer" begins so
+inline constexpr const char* kTokenizerFile =
+    "tokenizer.json of checksum ";  // the content "tokenizer" begins so
 
 // "data set" and "tokenizer", each with a checksum; what is not known is left out. Names of files do not
 // matter. Reads at most 4 MiB of each token file.

@@ -131,8 +131,9 @@ std::string texts_checksum(const TextJob& job, const fs::path& notes) {
 }
 
 std::string tokenizer_checksum(const TextTokenizer& tokenizer) {
-  return tokenizer.directory.empty() ? ""
-                                     : checkpoint::checksum(content_of(tokenizer.directory / "tokenizer.json"));
+  return tokenizer.directory.empty()
+             ? ""
+             : checkpoint::checksum(content_of(tokenizer.directory / "tokenizer.json"));
 }
 
 std::string key_of(const TextJob& job, const fs::path& notes) {

@@ -57,7 +57,7 @@ class SampleFile {
   // Tokens of a sample from the one at `first`, as many as `tokens` holds.
   void read(int64_t sample, std::span<int64_t> tokens, int64_t first = 0) const;
   int64_t largest_token() const;  // reads all of them; -1: there is none
-  void verify_tokens() const;  // reads all of them; throws Error{input} where the checksum differs
+  void verify_tokens() const;     // reads all of them; throws Error{input} where the checksum differs
 
  private:
   std::filesystem::path path_;

@@ -20,7 +20,8 @@ class SampleSet : public IDataset {
         description_(read_description(file_)),
         filled_(pack_size > 0 ? description_.filled : 0),
         vocabulary_(vocabulary),
-        pad_(vocabulary > 0 && file_.header().pad >= vocabulary ? 0 : std::max<int64_t>(file_.header().pad, 0)),
+        pad_(vocabulary > 0 && file_.header().pad >= vocabulary ? 0
+                                                                : std::max<int64_t>(file_.header().pad, 0)),
         cut_(file_.has(SampleFile::kLastIsInput) || file_.has(SampleFile::kLabelsAreInputs) ? 0 : 1) {
     if (file_.size() == 0)
       throw Error(ErrorCode::input, file.string(), "has no samples",
@@ -94,7 +95,8 @@ class SampleSet : public IDataset {
     for (int64_t sample = 0; sample < file_.size(); ++sample) {
       tokens.resize(static_cast<size_t>(file_.tokens_of(sample)));
       file_.read(sample, tokens);
-      const auto beyond = std::find_if(tokens.begin(), tokens.end(), [&](int64_t t) { return t >= vocabulary_; });
+      const auto beyond =
+          std::find_if(tokens.begin(), tokens.end(), [&](int64_t t) { return t >= vocabulary_; });
       if (beyond == tokens.end()) continue;
       throw Error(ErrorCode::input, file_.path().string(),
                   "sample " + std::to_string(sample + 1) + " has the token " + std::to_string(*beyond) +

@@ -25,7 +25,7 @@ struct SampleDescription {
   std::string name;       // of the data set
   std::string tokenizer;  // the directory of the tokenizer
   std::string tokenizer_digest;
-  std::string texts;  // a checksum of the files that it was made of; empty: not known
+  std::string texts;   // a checksum of the files that it was made of; empty: not known
   int64_t filled = 0;  // the length to which the set fills all rows; 0: it does not
 };
 SampleDescription read_description(const SampleFile& file);
