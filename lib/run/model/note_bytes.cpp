@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kByteTokenizer = "{\"type\": \"bytes\"}\n";
 
-constexpr std::array<std::string_view, 11> kTokenizerFiles = {"tokenizer.json",
+constexpr std::array<std::string_view, 11> kTokenizerNotes = {"tokenizer.json",
                                                               "tokenizer_config.json",
                                                               "special_tokens_map.json",
                                                               "added_tokens.json",
@@ -27,7 +27,7 @@ constexpr std::array<std::string_view, 11> kTokenizerFiles = {"tokenizer.json",
                                                               kTokenizerNote};
 
 bool is_of_tokenizer(const std::string& name) {
-  return std::find(kTokenizerFiles.begin(), kTokenizerFiles.end(), name) != kTokenizerFiles.end();
+  return std::find(kTokenizerNotes.begin(), kTokenizerNotes.end(), name) != kTokenizerNotes.end();
 }
 
 }  // namespace
