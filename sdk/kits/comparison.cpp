@@ -78,23 +78,23 @@ Subject single() {
   return {"single", parallel::make_single()->needs(), [] { return parallel::make_single(); }};
 }
 
-void compare(const Outcome& got, const Outcome& want, double slack) {
+void compare(const Outcome& got, const Outcome& want) {
   compare_series("the loss", {got.losses.begin(), got.losses.begin() + 1},
                  {want.losses.begin(), want.losses.begin() + 1}, 2e-5);
   for (size_t i = 0; i < want.gradients.size(); ++i)
     compare_tensors("the gradients of step " + std::to_string(i), got.gradients[i], want.gradients[i],
-                    i == 0 ? 1e-4 : 5e-4 * slack);  // rounding of the steps before adds up
-  compare_series("the gradient norm", got.norms, want.norms, 2e-4 * slack);
-  compare_series("the loss", got.losses, want.losses, 2e-5 * slack);
+                    i == 0 ? 1e-4 : 5e-4);  // rounding of the steps before adds up
+  compare_series("the gradient norm", got.norms, want.norms, 2e-4);
+  compare_series("the loss", got.losses, want.losses, 2e-5);
   for (const auto& [name, values] : want.sides) {
     const auto here = got.sides.find(name);
     if (here == got.sides.end() || here->second.size() != values.size())
       found("the side output '" + name + "' is missing, or has another size");
-    compare_series("the side output '" + name + "'", here->second, values, 2e-4 * slack);
+    compare_series("the side output '" + name + "'", here->second, values, 2e-4);
   }
   // AdamW divides by the root of the squares, which amplifies small differences.
   compare_tensors("the parameters at the end", got.parameters, want.parameters,
-                  (want.gradients.empty() ? 2e-3 : 1e-4) * slack);
+                  want.gradients.empty() ? 2e-3 : 1e-4);
 }
 
 std::string distance(const Outcome& got, const Outcome& want) {

@@ -72,8 +72,7 @@ Subject single();
 // Throws Error{plugin_failed} with the first number that differs: losses by more than 2e-5, norms 2e-4,
 // gradients and parameters 1e-4 of their largest element (at least 1e-3 of that of all). Gradients that only
 // one side has are named.
-// slack: what is allowed behind the first step, as a multiple of what models allow that are well conditioned.
-void compare(const Outcome& got, const Outcome& want, double slack = 1);
+void compare(const Outcome& got, const Outcome& want);
 // The largest relative difference of the losses: "loss differs by 1.2e-07".
 std::string distance(const Outcome& got, const Outcome& want);
 
