@@ -103,6 +103,7 @@ def write(name, config, published, plain):
 
 
 if __name__ == "__main__":
+    fp8_case("llama", 9, 10)
     fp8_case("llama_odd", 16, 24)
     fp8_case("deepseek_v3", 8, 7)
     mxfp4_case()
