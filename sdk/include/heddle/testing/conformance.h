@@ -20,8 +20,8 @@ struct Check {
   std::string detail;   // the observation, or the fault
   bool ran = true;      // false: it does not apply to this plugin or cannot run here; `detail` is the reason
   bool trains = false;  // it computes with what the plugin offers, on some ranks
-  std::string offer =
-      {};  // what it checks: "strategy 'acme'", for a model with the model_type; empty: the file
+  // What it checks: "strategy 'acme'", of a model with the model_type. Empty: the file.
+  std::string offer = {};
 
   // A line: "ok    RULE: DETAIL", "FAIL  ..." or "--    RULE: not run: DETAIL".
   std::string text() const {
