@@ -54,14 +54,17 @@ def check(place):
     ids = run(f"heddle generate run --tokens {','.join(map(str, asked))} --temperature 0 --max-new-tokens 5", place, environment)
     want = fresh.decode([int(number) for number in ids.split(",")][len(asked):], skip_special_tokens=True)
     assert answer.strip() == want.strip(), f"{answer!r} is not {want!r}"
-    from_config(place, environment)
+    from_config(place, environment, end)
 
 
-def from_config(place, environment):
+def from_config(place, environment, word):
     """A chat run with random weights has the tokenizer, and the directory of a tokenizer says where answers end."""
     (place / "fresh").mkdir()
     config = json.loads((place / "model" / "config.json").read_text())
-    end = Tokenizer.from_file(str(place / "model" / "tokenizer.json")).token_to_id("</s>")
+    end = Tokenizer.from_file(str(place / "model" / "tokenizer.json")).token_to_id(word)
+    settings = json.loads((place / "model" / "tokenizer_config.json").read_text())
+    settings["chat_template"] = TEMPLATE.replace("</s>", word)  # a token of the vocabulary, so that answers end
+    (place / "model" / "tokenizer_config.json").write_text(json.dumps(settings))
     (place / "fresh" / "config.json").write_text(json.dumps({**config, "eos_token_id": end}))
     recipe = blocks("yaml")[0].replace("model: {pretrained_model_name_or_path: model}",
                                        "model: {_target_: from_config, config: fresh, dtype: float32}")

@@ -1,4 +1,4 @@
-// Data sets of texts that are refused before or while they are prepared.
+// Sets of texts that are refused: those of another run, no files, files that are too large.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -10,6 +10,44 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST_F(Texts, WithOtherContentAreRefusedOnResuming) {
+  trained("run", {"--step_scheduler.max_steps", "4"});
+  files_.write("rows.jsonl", question_rows(29) +
+                                 R"({"context": "pick", "question": "pick", "answers": {"text": ["pick"]}})");
+  const Outcome resumed = run(words("run"));
+  EXPECT_EQ(resumed.status, 2) << resumed.out;
+  EXPECT_THAT(resumed.error,
+              HasSubstr("error[config] checkpoint.restore_from: " + files_.path("run/") + "epoch_"));
+  EXPECT_THAT(resumed.error,
+              HasSubstr(" was trained on other texts than " + files_.path("rows.jsonl") + " holds now\n"));
+  EXPECT_THAT(resumed.error, HasSubstr("checkpoint.accept_other_data"));
+  EXPECT_THAT(resumed.error, Not(HasSubstr("prepar")));  // it is known before
+  EXPECT_THAT(resumed.error, Not(HasSubstr("data order")));
+  const Outcome accepted = run(words("run", {"--checkpoint.accept_other_data", "true"}));
+  EXPECT_EQ(accepted.status, 0) << accepted.error;
+  EXPECT_THAT(accepted.error, HasSubstr(" was trained on other texts than "));
+}
+
+TEST_F(Texts, OfAnotherTokenizerAreRefusedOnResuming) {
+  trained("run", {"--step_scheduler.max_steps", "4"});
+  std::string other = kWordsTokenizer;
+  other.replace(other.find("\"pick\":12"), 9, "\"pick\":13");
+  files_.write("words/tokenizer.json", other);
+  const Outcome resumed = run(words("run"));
+  EXPECT_EQ(resumed.status, 2) << resumed.out;
+  EXPECT_THAT(resumed.error,
+              HasSubstr(" was trained with another tokenizer\n  hint: go on with the same texts"));
+  EXPECT_THAT(resumed.error, Not(HasSubstr("prepar")));
+}
+
+TEST_F(Texts, CutInAnotherWayAreRefusedOnResuming) {
+  trained("run", {"--step_scheduler.max_steps", "4"});
+  const Outcome resumed = run(words("run", {}, ", seq_length: 6, truncation: true"));
+  EXPECT_EQ(resumed.status, 2) << resumed.out;
+  EXPECT_THAT(resumed.error, HasSubstr(" was trained on other samples of the same texts ("));
+}
 
 TEST_F(Texts, ThatAreNoRegularFileAreSaidToBeNone) {
   fs::remove(files_.path("rows.jsonl"));
@@ -31,31 +69,6 @@ TEST_F(Texts, OfATokenizerOfAGigabyteAreRefusedBeforeItIsRead) {
   fs::resize_file(file, 10);
   fs::resize_file(files_.path("words/tokenizer_config.json"), 1 << 30);
   EXPECT_THAT(run(words("run")).error, HasSubstr("tokenizer_config.json: is larger than 256 MiB"));
-}
-
-TEST_F(Texts, SayWhichPackageIsMissing) {
-  const Outcome outcome = run(words("run"), files_.path("no_packages"));
-  EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.error, HasSubstr("no_packages"));
-  EXPECT_THAT(outcome.error, HasSubstr("tokenizers"));
-  EXPECT_THAT(outcome.error, HasSubstr("pip install"));
-}
-
-TEST_F(Texts, AreRefusedByTheirOwnLine) {
-  files_.write("rows.jsonl", question_rows(3) + "{\"context\": \"warp\", \n" + question_rows(2));
-  EXPECT_THAT(run(words("run")).error, HasSubstr("rows.jsonl:4"));
-  files_.write("rows.jsonl", question_rows(3) + "{\"context\": \"warp\", \"question\": \"weft\"}\n");
-  EXPECT_THAT(run(words("run")).error, HasSubstr("rows.jsonl:4"));
-  files_.write("rows.jsonl", question_rows(3));
-  const Outcome slice = run(words("run", {}, ", split: 'train[5'"));
-  EXPECT_THAT(slice.error, HasSubstr("--dataset dataset.split"));
-  const Outcome missing = run(plus(files_.train("run"), {"--dataset",
-                                                         "{_target_: x.make_squad_dataset, dataset_name: "
-                                                         "someone/missing, tokenizer: " +
-                                                             files_.path("words") + "}"}));
-  EXPECT_THAT(missing.error,
-              HasSubstr("dataset.dataset_name: 'someone/missing' is not there; heddle downloads nothing: "
-                        "`hf download someone/missing --repo-type dataset`"));
 }
 
 }  // namespace

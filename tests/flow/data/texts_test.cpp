@@ -124,43 +124,6 @@ TEST_F(Texts, ResumeToTheSameBits) {
             without_clock(files_.path("whole/training.jsonl")));
 }
 
-TEST_F(Texts, WithOtherContentAreRefusedOnResuming) {
-  trained("run", {"--step_scheduler.max_steps", "4"});
-  files_.write("rows.jsonl", question_rows(29) +
-                                 R"({"context": "pick", "question": "pick", "answers": {"text": ["pick"]}})");
-  const Outcome resumed = run(words("run"));
-  EXPECT_EQ(resumed.status, 2) << resumed.out;
-  EXPECT_THAT(resumed.error,
-              HasSubstr("error[config] checkpoint.restore_from: " + files_.path("run/") + "epoch_"));
-  EXPECT_THAT(resumed.error,
-              HasSubstr(" was trained on other texts than " + files_.path("rows.jsonl") + " holds now\n"));
-  EXPECT_THAT(resumed.error, HasSubstr("checkpoint.accept_other_data"));
-  EXPECT_THAT(resumed.error, Not(HasSubstr("prepar")));  // it is known before
-  EXPECT_THAT(resumed.error, Not(HasSubstr("data order")));
-  const Outcome accepted = run(words("run", {"--checkpoint.accept_other_data", "true"}));
-  EXPECT_EQ(accepted.status, 0) << accepted.error;
-  EXPECT_THAT(accepted.error, HasSubstr(" was trained on other texts than "));
-}
-
-TEST_F(Texts, OfAnotherTokenizerAreRefusedOnResuming) {
-  trained("run", {"--step_scheduler.max_steps", "4"});
-  std::string other = kWordsTokenizer;
-  other.replace(other.find("\"pick\":12"), 9, "\"pick\":13");
-  files_.write("words/tokenizer.json", other);
-  const Outcome resumed = run(words("run"));
-  EXPECT_EQ(resumed.status, 2) << resumed.out;
-  EXPECT_THAT(resumed.error,
-              HasSubstr(" was trained with another tokenizer\n  hint: go on with the same texts"));
-  EXPECT_THAT(resumed.error, Not(HasSubstr("prepar")));
-}
-
-TEST_F(Texts, CutInAnotherWayAreRefusedOnResuming) {
-  trained("run", {"--step_scheduler.max_steps", "4"});
-  const Outcome resumed = run(words("run", {}, ", seq_length: 6, truncation: true"));
-  EXPECT_EQ(resumed.status, 2) << resumed.out;
-  EXPECT_THAT(resumed.error, HasSubstr(" was trained on other samples of the same texts ("));
-}
-
 // A model with random weights is exported with the tokenizer that it has learnt, and its own ends of texts.
 TEST_F(Texts, AreExportedWithTheirTokenizer) {
   fs::create_directory(files_.path("model"));
