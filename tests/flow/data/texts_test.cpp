@@ -220,5 +220,30 @@ TEST_F(Texts, PassTheKitsOfDataSets) {
   EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
 }
 
+TEST_F(Texts, SayWhichPackageIsMissing) {
+  const Outcome outcome = run(words("run"), files_.path("no_packages"));
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.error, HasSubstr("no_packages"));
+  EXPECT_THAT(outcome.error, HasSubstr("tokenizers"));
+  EXPECT_THAT(outcome.error, HasSubstr("pip install"));
+}
+
+TEST_F(Texts, AreRefusedByTheirOwnLine) {
+  files_.write("rows.jsonl", question_rows(3) + "{\"context\": \"warp\", \n" + question_rows(2));
+  EXPECT_THAT(run(words("run")).error, HasSubstr("rows.jsonl:4"));
+  files_.write("rows.jsonl", question_rows(3) + "{\"context\": \"warp\", \"question\": \"weft\"}\n");
+  EXPECT_THAT(run(words("run")).error, HasSubstr("rows.jsonl:4"));
+  files_.write("rows.jsonl", question_rows(3));
+  const Outcome slice = run(words("run", {}, ", split: 'train[5'"));
+  EXPECT_THAT(slice.error, HasSubstr("--dataset dataset.split"));
+  const Outcome missing = run(plus(files_.train("run"), {"--dataset",
+                                                         "{_target_: x.make_squad_dataset, dataset_name: "
+                                                         "someone/missing, tokenizer: " +
+                                                             files_.path("words") + "}"}));
+  EXPECT_THAT(missing.error,
+              HasSubstr("dataset.dataset_name: 'someone/missing' is not there; heddle downloads nothing: "
+                        "`hf download someone/missing --repo-type dataset`"));
+}
+
 }  // namespace
 }  // namespace flow
