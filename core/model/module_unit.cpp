@@ -39,7 +39,9 @@ void ModuleUnit::tie(const std::string& name, const std::string& same_as) {
 void model::visit(const Units& units, const std::function<void(const std::string& path, Module&)>& visitor) {
   for (const auto& unit : units)
     if (auto* known = dynamic_cast<ModuleUnit*>(unit.get()))
-      known->visit(visitor);
+      known->visit([&](const std::string& path, Module& module) {
+        visitor(path.empty() ? std::string(unit->name()) : path, module);
+      });
     else if (unit->module() != nullptr)
       unit->module()->visit(std::string(unit->name()), visitor);
 }

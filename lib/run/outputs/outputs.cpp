@@ -96,8 +96,9 @@ void refuse_file_in_the_way(const Output& output) {
 // A device, or a pipe that is open already: /dev/null, /dev/stdout, a shell's >(command). A FIFO in a
 // directory may have no reader, and would be waited for.
 bool is_stream(const fs::path& path, const fs::file_status& status) {
+  const std::string whole = resolved(path).string();
   return fs::is_character_file(status) ||
-         (fs::is_fifo(status) && resolved(path).string().starts_with("/proc/"));
+         (fs::is_fifo(status) && (whole.starts_with("/proc/") || whole.starts_with("/dev/")));
 }
 
 void refuse_another_kind(const Output& output) {
