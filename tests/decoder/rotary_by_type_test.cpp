@@ -33,7 +33,7 @@ TEST(RotaryByType, TakesTheKeysThatTransformersWritesBesideTheMaps) {
 }
 
 TEST(RotaryByType, RefusesKeysThatSaySomethingBesideTheMaps) {
-  for (const std::string& more : {"rope_theta: 5.0", "rope_type: linear", "factor: 2.0"})
+  for (const std::string more : {"rope_theta: 5.0", "rope_type: linear", "factor: 2.0"})
     EXPECT_THAT(tests::thrown_by([&] { ReadRotary("{" + kMaps + ", " + more + "}"); }),
                 HasSubstr("expected a map for full_attention and one for sliding_attention, got the key " +
                           more.substr(0, more.find(':'))));
