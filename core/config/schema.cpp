@@ -15,6 +15,17 @@ Error unknown_key(const Node::Entry& entry, const std::vector<std::string>& know
                near.empty() ? "the keys are " + text::join(known) : "did you mean '" + near + "'?");
 }
 
+// An unknown key that is nearly one of the fields: this field then lacks the value that was meant for it.
+bool misspells_a_key(const Node& section, const std::vector<FieldInfo>& fields) {
+  std::vector<std::string> known;
+  for (const FieldInfo& field : fields) known.push_back(field.key);
+  const auto is_misspelt = [&](const Node::Entry& entry) {
+    return std::find(known.begin(), known.end(), entry.first) == known.end() &&
+           !text::nearest(entry.first, known).empty();
+  };
+  return std::any_of(section.entries().begin(), section.entries().end(), is_misspelt);
+}
+
 }  // namespace
 
 void SchemaTable::add(std::string key, std::string help, size_t offset, config::FieldValue value,
@@ -47,14 +58,17 @@ void SchemaTable::check_keys(const Node& section) const {
 void SchemaTable::read_to(void* out, const Node& section) const {
   Errors errors;
   errors.attempt([&] { check_keys(section); });
+  bool is_whole = section.is_map() && !misspells_a_key(section, fields_);
   for (size_t i = 0; i < fields_.size() && section.is_map(); ++i)
     if (const Node* given = section.find(fields_[i].key))
-      errors.attempt([&] { bindings_[i].value.read(*given, static_cast<char*>(out) + bindings_[i].offset); });
-  errors.raise();  // what follows needs all fields
+      is_whole &= errors.attempt(
+          [&] { bindings_[i].value.read(*given, static_cast<char*>(out) + bindings_[i].offset); });
+  if (!is_whole) errors.raise();  // what follows needs all fields
   for (const auto& fill : fills_) fill(out);
   for (const auto& rule : rules_)
     if (const std::string complaint = rule(out); !complaint.empty())
-      throw Error(ErrorCode::config, section.where(), complaint);
+      errors.add(Error(ErrorCode::config, section.where(), complaint));
+  errors.raise();
 }
 
 Node SchemaTable::write_from(const void* value) const {

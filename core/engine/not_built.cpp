@@ -36,11 +36,8 @@ void refuse_not_built(const Node& configuration, std::span<const std::string> li
   Errors errors;
   for (const std::string& line : lines) {
     const Line one = parted(line);
-    errors.add(
-        Error(ErrorCode::not_built, place_of(configuration, one.key), one.why,
-              one.key == "recipe"
-                  ? "recipe: TrainFinetuneRecipeForNextTokenPrediction trains on the same model and data"
-                  : "leave it at its default, or out, to train"));
+    errors.add(Error(ErrorCode::not_built, place_of(configuration, one.key), one.why,
+                     "leave it at its default, or out, to train"));
   }
   errors.raise();
 }

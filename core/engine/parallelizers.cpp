@@ -163,6 +163,17 @@ std::vector<Chosen> ordered(std::vector<Chosen> left) {
   return out;
 }
 
+// A recipe that leaves an axis at 1 may keep its fields, and should hear that they do nothing.
+void warn_of_idle_fields(const AxisInfo& axis, const Node& section, Setup& setup, PluginRegistry& plugins) {
+  const OfferedParallelizer* offered = parallelizer_of(plugins, axis.name, nullptr);
+  if (offered == nullptr) return;
+  for (const std::string& key : offered->axis_fields) {
+    const Node* value = section.find(key);
+    if (value == nullptr || value->is_null() || *value == Node::boolean(false)) continue;
+    setup.warnings.push_back(value->where() + " has no effect: " + axis.key + " is 1");
+  }
+}
+
 }  // namespace
 
 void resolve_parallelizers(const Node& section, Setup& setup, PluginRegistry& plugins) {
@@ -170,6 +181,7 @@ void resolve_parallelizers(const Node& section, Setup& setup, PluginRegistry& pl
   for (const AxisInfo& axis : setup.axis_table.axes()) {
     if (!axis.has_parallelizer) continue;
     const bool split = setup.sizes.of(axis.name) > 1;
+    if (!split) warn_of_idle_fields(axis, section, setup, plugins);
     if (!split && !any_block_at_one(axis, setup, plugins)) continue;
     const OfferedParallelizer* offered =
         parallelizer_of(plugins, axis.name, split ? &setup.warnings : nullptr);

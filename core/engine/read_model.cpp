@@ -12,6 +12,7 @@
 #include "heddle/base/text.h"
 #include "heddle/model/config_keys.h"
 #include "lib/checkpoint/huggingface/read_config.h"
+#include "lib/checkpoint/quantized/quantization.h"
 
 namespace heddle::engine {
 namespace {
@@ -114,7 +115,7 @@ std::shared_ptr<const ModelSpec> read_model(const std::filesystem::path& config_
   const Node keys = checkpoint::read_config_json(config_json);
   Errors errors;
   try {
-    return read_model(keys, plugins, UnknownKeys::passed_over);
+    return read_model(checkpoint::without_quantization(keys), plugins, UnknownKeys::passed_over);
   } catch (const ErrorList& list) {
     for (const Error& error : list.all()) errors.add(of_file(error));
   } catch (const Error& error) {

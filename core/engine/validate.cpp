@@ -103,7 +103,8 @@ Node strategy_keys(const Node& section, const Blocks& blocks, const BatchPlugins
   return rest;
 }
 
-void check_options(const Node& options, const std::string& word, const OfferedStrategy& offered,
+// Throws for keys that the strategy does not have, and removes them.
+void check_options(Node& options, const std::string& word, const OfferedStrategy& offered,
                    const Blocks& blocks, const AxisTable& table, PluginRegistry& plugins) {
   std::vector<std::string> known;
   for (const FieldInfo& field : offered.fields) known.push_back(field.key);
@@ -117,7 +118,9 @@ void check_options(const Node& options, const std::string& word, const OfferedSt
   for (const Block& block : blocks) known.push_back(block.key);
   for (std::string& key : axis_keys_of_plugins(plugins)) known.push_back(std::move(key));
   const std::string near = text::nearest(unknown.front(), known);
-  throw Error(ErrorCode::config, options.find(unknown.front())->where(),
+  const std::string where = options.find(unknown.front())->where();
+  for (const std::string& key : unknown) options = options.without(key);
+  throw Error(ErrorCode::config, where,
               "Unknown options for strategy '" + word + "': " + python_list(unknown),
               near.empty() ? "`heddle plugins inspect " + offered.name + "` prints the keys"
                            : "did you mean '" + near + "'?");
@@ -146,9 +149,12 @@ void add_not_built(std::vector<std::string>& out, const std::string& section,
 // The strategy's own fields.
 void resolve_strategy(const Node& section, const std::string& word, const OfferedStrategy& offered,
                       const Blocks& blocks, PluginRegistry& plugins, Setup& setup) {
-  const Node options = strategy_keys(section, blocks, find_batch_plugins(section, plugins), setup.axis_table);
-  check_options(options, word, offered, blocks, setup.axis_table, plugins);
-  Resolved strategy = offered.resolve(options);
+  Node options = strategy_keys(section, blocks, find_batch_plugins(section, plugins), setup.axis_table);
+  Errors errors;
+  errors.attempt([&] { check_options(options, word, offered, blocks, setup.axis_table, plugins); });
+  Resolved strategy;
+  errors.attempt([&] { strategy = offered.resolve(options); });
+  errors.raise();
   setup.strategy = offered.name;
   setup.strategy_config = strategy.values;
   add_not_built(setup.not_built, "distributed", strategy.not_built);

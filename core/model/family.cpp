@@ -18,4 +18,8 @@ bool ModelSpec::passes_over(const std::string&) const {
   return false;
 }
 
+std::map<std::string, std::string> ModelSpec::idle_keys() const {
+  return {};
+}
+
 }  // namespace heddle

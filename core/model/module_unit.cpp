@@ -8,6 +8,13 @@ namespace heddle {
 ModuleUnit::ModuleUnit(std::string name, std::string prefix, std::unique_ptr<Module> module)
     : name_(std::move(name)), prefix_(std::move(prefix)), module_(std::move(module)) {}
 
+ModuleUnit::ModuleUnit(ModuleUnit&& other, const std::string& under)
+    : name_(under + "." + other.name_),
+      prefix_(under + (other.prefix_.empty() ? "" : "." + other.prefix_)),
+      module_(std::move(other.module_)) {
+  for (const auto& [name, same_as] : other.ties_) tie(under + "." + name, under + "." + same_as);
+}
+
 std::vector<ParameterSlot> ModuleUnit::parameters() {
   std::vector<ParameterSlot> slots = module_->parameters(prefix_);
   for (ParameterSlot& slot : slots)
@@ -32,7 +39,9 @@ void ModuleUnit::tie(const std::string& name, const std::string& same_as) {
 void model::visit(const Units& units, const std::function<void(const std::string& path, Module&)>& visitor) {
   for (const auto& unit : units)
     if (auto* known = dynamic_cast<ModuleUnit*>(unit.get()))
-      known->visit(visitor);
+      known->visit([&](const std::string& path, Module& module) {
+        visitor(path.empty() ? std::string(unit->name()) : path, module);
+      });
     else if (unit->module() != nullptr)
       unit->module()->visit(std::string(unit->name()), visitor);
 }

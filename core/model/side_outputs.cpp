@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cctype>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "heddle/base/error.h"
@@ -20,12 +21,15 @@ namespace {
 
 thread_local int forwards_again = 0;
 
+constexpr std::string_view kPart = "_loss";
+
 bool is_side_name(const std::string& name) {
   const size_t slash = name.find('/');
   const auto allowed = [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.' || c == '/';
   };
-  return slash != name.npos && slash > 0 && slash + 1 < name.size() &&
+  const bool grouped = slash != name.npos && slash > 0 && slash + 1 < name.size();
+  return (grouped || (slash == name.npos && name.size() > kPart.size() && name.ends_with(kPart))) &&
          std::all_of(name.begin(), name.end(), allowed);
 }
 
@@ -38,15 +42,18 @@ int64_t sums_in(const SideSpec& spec) {
 
 SideOutput::SideOutput(SideSpec spec) : spec_(std::move(spec)) {
   if (!is_side_name(spec_.name))
-    throw Error(ErrorCode::input, "side output", "'" + spec_.name + "' is not a name of a loss or a metric",
-                "write GROUP/NAME of letters, digits, '_', '-' and '.', for instance router/load");
+    throw Error(
+        ErrorCode::input, "side output", "'" + spec_.name + "' is not a name of a loss or a metric",
+        "write GROUP/NAME of letters, digits, '_', '-' and '.', for instance router/load, or NAME_loss of a "
+        "part of the loss");
   if (spec_.size < 1)
     throw Error(ErrorCode::input, "side output '" + spec_.name + "'",
                 "a size of " + std::to_string(spec_.size), "give it one element or more");
 }
 
-AuxiliaryLoss::AuxiliaryLoss(std::string name, LossDivisor divisor, std::vector<std::string> axes)
-    : SideOutput({std::move(name), true, divisor, Combine::sum, std::move(axes)}) {}
+AuxiliaryLoss::AuxiliaryLoss(std::string name, LossDivisor divisor, std::vector<std::string> axes,
+                             Shown shown)
+    : SideOutput({std::move(name), true, divisor, Combine::sum, std::move(axes), 1, shown}) {}
 
 Metric::Metric(std::string name, Combine combine, std::vector<std::string> axes, int64_t size, Shown shown)
     : SideOutput({std::move(name), false, LossDivisor::one, combine, std::move(axes), size, shown}) {}

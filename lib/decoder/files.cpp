@@ -28,6 +28,19 @@ StoredPart part_of(std::string tensor, std::span<const int64_t> shape, int64_t e
   return {std::move(tensor), {rows, columns}, {0, 0}, {2, 3}, {expert, which, 0, 0}, {1, 1, rows, columns}};
 }
 
+// Matrices of gate and up of all experts [experts, 2, width, hidden] in a tensor [experts, 2 width, hidden].
+StoredParts halves(const std::string& tensor, std::span<const int64_t> shape) {
+  StoredParts out;
+  for (int64_t which = 0; which < 2; ++which)
+    out.push_back({tensor,
+                   {shape[0], 2 * shape[2], shape[3]},
+                   {0, which * shape[2], 0},
+                   {0, 2, 3},
+                   {0, which, 0, 0},
+                   {shape[0], 1, shape[2], shape[3]}});
+  return out;
+}
+
 // Files have a tensor for each expert and product ("mlp.experts.3.up_proj.weight"; Mixtral:
 // "block_sparse_moe.experts.3.w3.weight"), memory one for all. Empty: no parameter of experts or routers.
 StoredParts of_experts(const ExpertFiles& files, const std::string& parameter,
@@ -44,7 +57,10 @@ StoredParts of_experts(const ExpertFiles& files, const std::string& parameter,
     if (parameter.ends_with(end)) return stored::whole(layer_of(end) + "." + name, shape);
   const bool gate_up = parameter.ends_with(kGateUp);
   if (!gate_up && !parameter.ends_with(kDown)) return {};
-  if (files.stacked) return stored::transposed(stored::whole(parameter, shape));
+  if (files.stacked) {
+    if (files.transposed) return stored::transposed(stored::whole(parameter, shape));
+    return shape.size() == 4 ? halves(parameter, shape) : stored::whole(parameter, shape);
+  }
   const std::string experts = layer_of(gate_up ? kGateUp : kDown) + ".experts.";
   StoredParts parts;
   for (int64_t e = 0; e < shape[0]; ++e) {
@@ -59,10 +75,29 @@ StoredParts of_experts(const ExpertFiles& files, const std::string& parameter,
   return parts;
 }
 
+// A slice of a joined tensor as one run of rows for each group.
+StoredParts runs(StoredParts slice, int64_t groups) {
+  if (groups == 1) return slice;
+  StoredParts out;
+  for (int64_t group = 0; group < groups; ++group) {
+    StoredPart one = slice.front();
+    one.size[0] /= groups;
+    one.offset[0] = group * one.size[0];
+    one.first[0] = (group * one.shape[0] + one.first[0]) / groups;
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
 }  // namespace
 
 Files& Files::joined(std::string module, std::vector<std::string> parts) {
   joined_.push_back({std::move(module), std::move(parts)});
+  return *this;
+}
+
+Files& Files::in_turn(std::string module, std::vector<std::string> parts, int64_t groups) {
+  joined_.push_back({std::move(module), std::move(parts), groups});
   return *this;
 }
 
@@ -108,7 +143,8 @@ StoredParts Files::structure(const std::string& parameter, std::span<const int64
         if (other == part) first = whole;
         whole += rows(replaced(parameter, at, part, other));
       }
-      return stored::slice(replaced(parameter, at, part, joined.module), shape, 0, first, whole);
+      return runs(stored::slice(replaced(parameter, at, part, joined.module), shape, 0, first, whole),
+                  joined.groups);
     }
   return stored::whole(parameter, shape);
 }

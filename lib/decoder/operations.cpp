@@ -24,7 +24,7 @@ struct Counter {
 
   double operator()(const Attention& form) const {
     const double q = real(form.heads * form.head_dim), kv = real(form.kv_heads * form.head_dim);
-    return width * (2 * q + 2 * kv) + 2 * q * seen(form.options, sequence);
+    return width * ((form.output_gate ? 3 : 2) * q + 2 * kv) + 2 * q * seen(form.options, sequence);
   }
   double operator()(const Latent& form) const {
     const double rank = real(form.rank), query_rank = real(form.query_rank), rotary = real(form.rotary);

@@ -13,13 +13,19 @@ constexpr const char* kScaling = "rope_scaling";
 constexpr const char* kTheta = "rope_theta";
 constexpr const char* kLocalTheta = "rope_local_base_freq";
 
+// Keys that transformers writes beside the two maps, and that say nothing.
+bool says_nothing(const std::string& key, const Node& value) {
+  return value.is_null() ||
+         (key == "rope_type" && value.kind() == Node::Kind::text && value.as_text() == "default");
+}
+
 // The map of one word of layer_types in rope_parameters; null: none.
 const Node* parameters_of(const Node& keys, const char* type) {
   const Node* all = model::given(keys, kParameters);
   if (all == nullptr) return nullptr;
   if (!all->is_map()) model::refuse(*all, "expected a map, got " + all->written());
   for (const auto& [key, value] : all->entries())
-    if (key != kFullAttention && key != kSlidingAttention)
+    if (key != kFullAttention && key != kSlidingAttention && !says_nothing(key, value))
       model::refuse(value,
                     "expected a map for full_attention and one for sliding_attention, got the key " + key,
                     "give rope_theta and rope_local_base_freq, or the two maps");

@@ -40,6 +40,7 @@ class Spec : public ModelSpec {
     return out;
   }
   bool passes_over(const std::string& tensor) const override { return read_.files.ignores(tensor); }
+  std::map<std::string, std::string> idle_keys() const override { return read_.idle; }
 
  private:
   // Of all parameters, made at the first question.

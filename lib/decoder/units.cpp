@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "heddle/model/module_unit.h"
-#include "lib/decoder/attention.h"
+#include "lib/decoder/attention/attention.h"
 #include "lib/decoder/embedding.h"
 #include "lib/decoder/feed_forward.h"
 #include "lib/decoder/head.h"

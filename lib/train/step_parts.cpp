@@ -21,7 +21,12 @@ int64_t label_tokens(std::span<const Batch> batches) {
   return count;
 }
 
-void check_can_undo(const std::string& where, const IOptimizer& optimizer) {
+void check_can_undo(const std::string& where, const IOptimizer& optimizer, double norm_type) {
+  if (norm_type != 2)
+    throw Error(ErrorCode::config, where + ".pp_post_validation",
+                "post-validation passes a sum of squares along the pipeline, and clip_grad_norm.norm_type is "
+                "not 2",
+                "set norm_type: 2, or pp_post_validation: false");
   if (optimizer.can_undo()) return;
   const std::string name = optimizer.name();
   throw Error(ErrorCode::config, where + ".pp_post_validation",

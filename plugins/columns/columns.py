@@ -31,7 +31,8 @@ def plan(arguments, tools):
     def mapped(row):
         found = {name: row[column] for name, column in mapping.items() if column in row}
         if len(found) < 2:
-            raise ValueError(f"has none of the columns {', '.join(sorted(set(mapping.values()) - set(row)))} of column_mapping")
+            raise ValueError(f"has none of the columns {', '.join(sorted(set(mapping.values()) - set(row)))} of "
+                             f"column_mapping; its columns: {', '.join(row)}")
         for name, column in mapping.items():
             if column not in row:
                 tools.note(f"have no column {column!r}, which column_mapping names as the {name}: they go without")

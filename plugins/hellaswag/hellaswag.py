@@ -19,7 +19,7 @@ def plan(arguments, tools):
 
     def samples(rows):
         endings = tools.each(rows, right)
-        contexts = tools.tokenizer.ids([row["ctx"] for row in rows])
+        contexts = tools.tokenizer.ids(tools.each(rows, lambda row: row["ctx"]))
         answers = tools.tokenizer.ids(endings)
         if contexts[0] and contexts[0][-1] in special:  # the first row decides for its 1,000
             contexts = [ids[:-1] for ids in contexts]

@@ -147,6 +147,10 @@ std::unique_ptr<ModelSpec> Llama::read(const Node& keys, UnknownKeys unknown) co
   out.model = describe(config);
   out.files = files_of(config);
   out.signature = signature_of(config);
+  if (config.mixture.experts > 0 && config.mixture.balance.form == model::BalanceLoss::Form::none)
+    for (const char* key : {"router_aux_loss_coef", "aux_loss_alpha"})
+      out.idle[key] =
+          "no auxiliary loss is computed; router_aux_loss_type: layer, sequence, global or model chooses one";
   out.config_json = [config](const std::string& dtype) {
     ModelConfig stored = config;
     stored.dtype = dtype;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "heddle/model/autocast.h"
 #include "heddle/plugin/transform.h"
 
 namespace heddle::lora {
@@ -32,19 +33,40 @@ Init first_values(const Shape& shape, double in) {
   return uniform_within(1 / std::sqrt(in));
 }
 
+at::TensorOptions options_of(const Linear& layer, const Shape& shape) {
+  const at::TensorOptions options = layer.weight.options().requires_grad(false);
+  return shape.dtype ? options.dtype(*shape.dtype) : options;
+}
+
+// Under autocast linear layers cast their inputs themselves.
+at::Tensor cast_to(const at::Tensor& x, at::ScalarType dtype) {
+  return model::Autocast::active() != nullptr || x.scalar_type() == dtype ? x : x.to(dtype);
+}
+
+at::Tensor without_bias(const at::Tensor& y, const Linear& layer) {
+  return layer.bias.defined() ? y - layer.bias.to(y.scalar_type()) : y;
+}
+
+at::Tensor with_bias(const at::Tensor& y, const Linear& layer) {
+  return layer.bias.defined() ? y + layer.bias.to(y.scalar_type()) : y;
+}
+
 }  // namespace
 
 // The scale stands between A and B: it is cheapest there, and a sum over ranks of B's outputs stays a sum.
 Adapter::Adapter(Linear& adapted, const std::string& path, const Shape& shape)
     : layer(adapted),
       down(adapted.weight.size(1), shape.rank, Linear::Bias::none,
-           first_values(shape, static_cast<double>(adapted.weight.size(1))), adapted.weight.options()),
+           first_values(shape, static_cast<double>(adapted.weight.size(1))), options_of(adapted, shape)),
       up(shape.rank, adapted.weight.size(0), Linear::Bias::none, {Init::Kind::zeros, 0},
-         adapted.weight.options()) {
+         options_of(adapted, shape)) {
   transform::add_child(layer, "lora_A", down);
   transform::add_child(layer, "lora_B", up);
   if (shape.dropout > 0)
     transform::add_child(layer, "lora_dropout", dropout.emplace(shape.dropout, path + ".lora_dropout"));
+  if (shape.dora)
+    transform::add_child(layer, "lora_magnitude_vector",
+                         magnitude.emplace(adapted.weight, options_of(adapted, shape)));
 }
 
 void Adapters::add(Linear& layer, const std::string& path) {
@@ -65,18 +87,50 @@ model::FewTensors Adapters::outputs(std::span<Linear* const> layers, const at::T
   model::FewTensors out = next(layers, x, batch);
   for (size_t i = 0; i < layers.size(); ++i) {
     Adapter* adapter = of(layers[i]);
-    if (adapter != nullptr) out[i] = added(*adapter, out[i], x, batch);
+    if (adapter == nullptr) continue;
+    out[i] =
+        adapter->magnitude ? scaled(*adapter, out[i], x, batch, next) : added(*adapter, out[i], x, batch);
   }
   return out;
+}
+
+at::Tensor Adapters::inner(Adapter& adapter, const at::Tensor& x, const Batch& batch) const {
+  return adapter.down.call(cast_to(x, adapter.down.weight.scalar_type()), batch) * shape_.scale;
+}
+
+// x: the adapter's input after its dropout.
+at::Tensor Adapters::plus_up(Adapter& adapter, const at::Tensor& onto, const at::Tensor& x,
+                             const Batch& batch) const {
+  const at::Tensor low = inner(adapter, x, batch);
+  if (adapter.up.weight.scalar_type() == onto.scalar_type() || model::Autocast::active() != nullptr)
+    return adapter.up.call_onto(onto, low, batch);
+  return onto + adapter.up.call(low, batch).to(onto.scalar_type());
 }
 
 at::Tensor Adapters::added(Adapter& adapter, const at::Tensor& onto, const at::Tensor& x,
                            const Batch& batch) const {
   const bool drops = adapter.dropout && batch.draws.defined();
-  const at::Tensor in = drops && shape_.before ? adapter.dropout->call(x, batch) : x;
-  const at::Tensor scaled = adapter.down.call(in, batch) * shape_.scale;
-  if (!drops || shape_.before) return adapter.up.call_onto(onto, scaled, batch);
-  return onto + adapter.dropout->call(adapter.up.call(scaled, batch), batch);
+  if (!drops || shape_.before)
+    return plus_up(adapter, onto, drops ? adapter.dropout->call(x, batch) : x, batch);
+  const at::Tensor up = adapter.up.call(inner(adapter, x, batch), batch);
+  return onto + adapter.dropout->call(up, batch).to(onto.scalar_type());
+}
+
+// The bias is outside of the scaling. Dropout of the input: what scaling adds is of the dropped input, the
+// layer's own output is not.
+at::Tensor Adapters::scaled(Adapter& adapter, const at::Tensor& base, const at::Tensor& x, const Batch& batch,
+                            const Next& next) const {
+  Linear& layer = adapter.layer;
+  const at::Tensor lengths = row_lengths(layer.weight, adapter.down.weight, adapter.up.weight, shape_.scale);
+  if (!(adapter.dropout && batch.draws.defined() && shape_.before)) {
+    const at::Tensor sum = added(adapter, without_bias(base, layer), x, batch);
+    return with_bias(scaled_rows(sum, adapter.magnitude->weight, lengths), layer);
+  }
+  const at::Tensor dropped = adapter.dropout->call(x, batch);
+  Linear* const alone = &layer;
+  const at::Tensor own = without_bias(next({&alone, 1}, dropped, batch)[0], layer);
+  const at::Tensor sum = plus_up(adapter, own, dropped, batch);
+  return base - own + scaled_rows(sum, adapter.magnitude->weight, lengths);
 }
 
 Adapter* Adapters::of(const Linear* layer) const {

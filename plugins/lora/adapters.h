@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "dora.h"
 #include "heddle/nn/dropout.h"
 #include "heddle/nn/linear.h"
 
@@ -17,18 +18,22 @@ struct Shape {
   double scale = 4;    // alpha / rank
   bool xavier = true;  // A's first values; else uniform
   double dropout = 0;
-  bool before = false;  // dropout of the adapter's input; else of its output
+  bool before = false;                                 // dropout of the adapter's input; else of its output
+  std::optional<at::ScalarType> dtype = std::nullopt;  // of what trains; empty: the layer's
+  bool dora = false;
 };
 
 // Uniform in [-bound, bound].
 Init uniform_within(double bound);
 
-// Children lora_A [rank, in] and lora_B [out, rank] of a layer, and lora_dropout where numbers are dropped.
+// Children lora_A [rank, in] and lora_B [out, rank] of a layer, lora_dropout where numbers are dropped, and
+// lora_magnitude_vector [out] of DoRA.
 struct Adapter {
   Adapter(Linear& layer, const std::string& path, const Shape& shape);
   Linear& layer;
   Linear down, up;
   std::optional<Dropout> dropout;
+  std::optional<Magnitude> magnitude;
 };
 
 // Of the layers of one module: those of one input, such as q, k and v, are still computed by one call.
@@ -45,6 +50,11 @@ class Adapters {
                             const Next& next) const;
   // onto + the adapter's output.
   at::Tensor added(Adapter& adapter, const at::Tensor& onto, const at::Tensor& x, const Batch& batch) const;
+  at::Tensor plus_up(Adapter& adapter, const at::Tensor& onto, const at::Tensor& x, const Batch& batch) const;
+  // base: the layer's own output.
+  at::Tensor scaled(Adapter& adapter, const at::Tensor& base, const at::Tensor& x, const Batch& batch,
+                    const Next& next) const;
+  at::Tensor inner(Adapter& adapter, const at::Tensor& x, const Batch& batch) const;
   Adapter* of(const Linear* layer) const;
 
   Shape shape_;

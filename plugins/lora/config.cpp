@@ -68,9 +68,7 @@ ConfigSchema<Config> schema() {
              "First values of A: `xavier` is normal with the deviation sqrt(2 / (in + dim)); any other word "
              "uniform within 1 / sqrt(in). B begins with zeros.")
       .field("lora_dtype", &Config::dtype, "The dtype of A and B; null: the layer's.")
-      .later("lora_dtype", "adapters of another dtype than their layer are not built yet")
       .field("use_dora", &Config::use_dora, "A trained magnitude for each row of W + BA.")
-      .later("use_dora", "DoRA is not built yet")
       .field("use_triton", &Config::use_triton, "Chooses a kernel in AutoModel; no effect.")
       .field("use_memory_efficient_lora", &Config::use_memory_efficient_lora,
              "Chooses a kernel in AutoModel; no effect.")

@@ -71,6 +71,11 @@ std::optional<AddedFiles> peft_files(const Config& config, const std::vector<Ada
                  {{"adapter_config.json", adapter_config(config, layers, experts, run)},
                   {"automodel_peft_config.json", automodel_config(config)}}};
   for (const AdaptedExperts& one : experts) add_stored(one, out.stored);
+  if (config.use_dora)
+    for (const Adapted& layer : layers) {
+      const std::string magnitude = layer.path + ".lora_magnitude_vector";
+      out.stored[magnitude + ".weight"] = {magnitude, {0}, {layer.shape[0]}};
+    }
   return out;
 }
 

@@ -1,6 +1,7 @@
 // Finds the layers, freezes the parameters, adds the adapters.
 #include "lora.h"
 
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -23,8 +24,26 @@ std::vector<std::string> freeze(Units& units) {
   return {names.begin(), names.end()};
 }
 
+using Names = std::map<const at::Tensor*, std::string>;
+
+// A tied head has the weight of the embedding.
+Names names_of(Units& units) {
+  Names names;
+  for (const auto& unit : units)
+    for (const ParameterSlot& slot : unit->parameters()) names[slot.tensor] = slot.name;
+  return names;
+}
+
+void add_magnitude(const Found& found, const Names& names, Transformed& out) {
+  const std::string name = found.path + ".lora_magnitude_vector.weight";
+  out.added.push_back(name);
+  for (const ParameterSlot& slot : found.layer->slots())
+    if (slot.tensor == &found.layer->weight) out.derived[name] = from_rows(names.at(slot.tensor), slot);
+}
+
 // The layers of one parent share a link.
-void add_to(const Blocks& blocks, const Shape& shape, Transformed& out, std::vector<Adapted>& adapted) {
+void add_to(const Blocks& blocks, const Shape& shape, const Names& names, Transformed& out,
+            std::vector<Adapted>& adapted) {
   for (const auto& [parent, layers] : blocks) {
     auto adapters = std::make_shared<Adapters>(shape);
     for (const Found& found : layers) {
@@ -32,6 +51,7 @@ void add_to(const Blocks& blocks, const Shape& shape, Transformed& out, std::vec
       adapters->add(*found.layer, found.path);
       out.added.push_back(found.path + ".lora_A.weight");
       out.added.push_back(found.path + ".lora_B.weight");
+      if (shape.dora) add_magnitude(found, names, out);
     }
     Adapters::link(std::move(adapters));
   }
@@ -42,10 +62,36 @@ std::string number_of(size_t count, const std::string& word) {
 }
 
 std::string note_of(const Config& config, size_t layers, const std::vector<AdaptedExperts>& experts) {
-  std::string out = "adapters of rank " + std::to_string(config.dim) + " on " + number_of(layers, "layer");
+  std::string out = std::string(config.use_dora ? "DoRA " : "") + "adapters of rank " +
+                    std::to_string(config.dim) + " on " + number_of(layers, "layer");
   if (experts.empty()) return out;
   return out + ", and of rank " + std::to_string(experts.front().rank) + " on the experts of " +
          number_of(experts.size(), "layer");
+}
+
+Shape shape_of(const Config& config, const std::string& where) {
+  Shape out{config.dim, static_cast<double>(config.alpha) / static_cast<double>(config.dim),
+            config.a_init == "xavier", config.dropout, config.dropout_position == "pre"};
+  out.dora = config.use_dora;
+  const std::string& word = config.dtype.word;
+  if (word == "bfloat16") out.dtype = at::kBFloat16;
+  if (word == "float16") out.dtype = at::kHalf;
+  if (word == "float32") out.dtype = at::kFloat;
+  if (!word.empty() && !out.dtype)
+    throw Error(ErrorCode::config, where + ".lora_dtype",
+                "'" + word + "' is not a dtype that adapters can have", "use float32, bfloat16 or float16");
+  return out;
+}
+
+void refuse_of_experts(const Config& config, const FoundExperts& found, const std::string& where) {
+  if (config.use_dora)
+    throw Error(ErrorCode::config, where + ".use_dora",
+                "DoRA is not supported for MoE expert modules in Automodel yet.",
+                "give target_modules that do not match '" + found.path + "'");
+  if (!config.dtype.word.empty())
+    throw Error(ErrorCode::not_built, where + ".lora_dtype",
+                "adapters of experts have the dtype of the experts ('" + found.path + "')",
+                "leave lora_dtype out, or give target_modules that do not match experts");
 }
 
 }  // namespace
@@ -54,13 +100,14 @@ Transformed Lora::apply(Units& units, const TransformRun& run) const {
   const Matcher matcher(config_, run.where);
   Search search(matcher, run.where);
   search.look_at(units);
+  const Names names = names_of(units);
   Transformed out;
   out.frozen = freeze(units);
   out.warnings = search.warnings();
-  const Shape shape{config_.dim, static_cast<double>(config_.alpha) / static_cast<double>(config_.dim),
-                    config_.a_init == "xavier", config_.dropout, config_.dropout_position == "pre"};
+  const Shape shape = shape_of(config_, run.where);
+  if (!search.experts.empty()) refuse_of_experts(config_, search.experts.front(), run.where);
   std::vector<Adapted> adapted;
-  add_to(search.blocks, shape, out, adapted);
+  add_to(search.blocks, shape, names, out, adapted);
   const std::vector<AdaptedExperts> experts = adapt_experts(search.experts, config_, run.where, out);
   out.note = note_of(config_, adapted.size(), experts);
   out.base_elsewhere = true;
@@ -78,6 +125,7 @@ Transformed Lora::apply(Units& units, const TransformRun& run) const {
 std::string Lora::setting() const {
   std::string out = "dim " + std::to_string(config_.dim) + ", alpha " + std::to_string(config_.alpha) +
                     ", lora_A_init " + config_.a_init;
+  if (config_.use_dora) out += ", use_dora";
   if (config_.match_all_linear) out += ", match_all_linear";
   for (const std::string& word : config_.target_modules.words) out += ", " + word;
   for (const std::string& word : config_.exclude_modules.words) out += ", not " + word;

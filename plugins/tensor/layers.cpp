@@ -85,6 +85,11 @@ TokenLoss::Instead::LinkPointer split_loss(const Border& border, const Part& par
       });
 }
 
+TokenLoss::Split split_of(const Border& border, const Part& part, int64_t whole) {
+  return {{part.begin, whole, border.ranks},
+          [border](const at::Tensor& hidden, const Batch& batch) { return enter(hidden, batch, border); }};
+}
+
 TokenLoss::Instead::LinkPointer split_loss_of_logits(const Border& border, const Part& part, int64_t whole,
                                                      double soft_cap) {
   const model::VocabularyPart vocabulary{part.begin, whole, border.ranks};

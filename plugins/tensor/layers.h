@@ -37,6 +37,9 @@ Seam::Transform embedded(const Border& border);
 TokenLoss::Instead::LinkPointer split_loss(const Border& border, const Part& part, int64_t whole,
                                            double soft_cap);
 
+// The same facts for links around that compute the loss themselves.
+TokenLoss::Split split_of(const Border& border, const Part& part, int64_t whole);
+
 // The same for a head that computes more than the product with its weight: from its logits of `part`.
 TokenLoss::Instead::LinkPointer split_loss_of_logits(const Border& border, const Part& part, int64_t whole,
                                                      double soft_cap);

@@ -65,7 +65,7 @@ void check_known(const Site& site) {
   const std::string_view kind = site.module->kind();
   const Role role = role_of(site);
   if (site.module->slots().empty() || role == Role::projection || role == Role::embedding ||
-      role == Role::norm)
+      role == Role::norm || role == Role::mixer)
     return;
   refuse(site,
          "sequence_parallel cannot tell what '" + site.path + "' (" + std::string(kind) +
@@ -82,7 +82,7 @@ class Maker {
     for (size_t at = 0; at < layout_.sites.size(); ++at) {
       const Site& site = layout_.sites[at];
       check_style(site, sequence_);
-      if (sequence_) check_known(site), check_tokens(site);
+      if (sequence_) check_sequence(site);
       const Role role = role_of(site);
       if (role == Role::embedding) layout_.embeddings.push_back(at);
       if (role == Role::projection && site.parent == Site::kNone) add_block(at, {at});
@@ -143,7 +143,7 @@ class Maker {
       block.inside = Inside::split;
       check_pairs(linears, *split);
     }
-    if (role_of(layout_.sites[at]) == Role::attention && split != nullptr) check_heads(layout_.sites[at]);
+    if (split != nullptr) check_heads(layout_.sites[at]);
     for (const size_t norm : block.norms) check_norm(block, layout_.sites[norm]);
     layout_.blocks.push_back(std::move(block));
   }
@@ -161,6 +161,13 @@ class Maker {
     if (!in_attention)
       refuse_mixed_tokens(*site.module, site.path, "tp", "distributed.sequence_parallel",
                           "set sequence_parallel: false");
+  }
+
+  // A module that mixes tokens is refused for that, whether it is known or not.
+  void check_sequence(const Site& site) const {
+    if (site.module->traits().tokens == TokenUse::mixes) check_tokens(site);
+    check_known(site);
+    check_tokens(site);
   }
 
   // What one layer leaves split the next one takes split.
@@ -184,6 +191,8 @@ class Maker {
 
   // Of the layers that feed the attention, keys and values have the fewest heads and queries the most.
   void check_heads(const Site& attention) const {
+    for (const auto& [key, number] : attention.module->traits().heads) check_divides(key, number);
+    if (role_of(attention) != Role::attention) return;
     int64_t head_dim = 0, most = 0, fewest = 0;
     for (const size_t at : attention.children) {
       const Site& site = layout_.sites[at];
@@ -207,7 +216,7 @@ class Maker {
                 "choose a tp_size that divides the heads, or a tp_plan that leaves attention whole");
   }
 
-  // Inside a split attention a norm may only go over single heads.
+  // Inside a split attention or mixer a norm may only go over single heads.
   void check_norm(const Block& block, const Site& norm) const {
     const bool heads = block.inside == Inside::split;
     if (is(norm, Style::sequence_parallel) || (is(norm, Style::replicated_with_grad_allreduce) && !heads))
@@ -216,7 +225,7 @@ class Maker {
                  (heads ? "parts of heads, not of the tokens" : "whole hidden states"),
              "leave it out of the plan: what its gradient needs follows from the layers around it");
     const Site& site = layout_.sites[block.site];
-    if (heads && role_of(site) != Role::attention)
+    if (heads && role_of(site) != Role::attention && role_of(site) != Role::mixer)
       refuse(norm, "'" + norm.path + "' goes over numbers that the plan splits among ranks",
              "leave '" + site.path + "' whole");
   }

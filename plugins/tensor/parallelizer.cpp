@@ -81,9 +81,10 @@ class Applier {
     module.output.add(own_rows_of_whole(border_));
   }
 
-  // An attention's own parameters have one number for each head (sinks).
+  // An attention's own parameters have one number for each head (sinks), those of a mixer a run of each.
   void split_own(Module& module) {
-    if (module.traits().role != Role::attention) return;
+    const Role role = module.traits().role;
+    if (role != Role::attention && role != Role::mixer) return;
     for (ParameterSlot& slot : module.slots()) splitter_.split(*slot.tensor, 0);
   }
 
@@ -123,6 +124,7 @@ class Applier {
       layer.instead.add(inward_);
       layer.output.add(whole_columns(border_, whole));
       auto& loss = *model::as<TokenLoss>(*layout_.sites[head.loss].module);
+      loss.split = split_of(border_, part, whole);
       loss.instead.add(layer.children().empty()
                            ? split_loss(border_, part, whole, loss.soft_cap())
                            : split_loss_of_logits(border_, part, whole, loss.soft_cap()));

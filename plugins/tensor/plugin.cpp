@@ -3,5 +3,7 @@
 #include "parallelizer.h"
 
 HEDDLE_PLUGIN("tensor", "0.1.0", "parallelizer tensor") {
-  plugin.parallelizer<heddle::tensor::Tensor>("tensor", heddle::tensor::schema()).plan_key = "tp_plan";
+  auto& offered = plugin.parallelizer<heddle::tensor::Tensor>("tensor", heddle::tensor::schema());
+  offered.plan_key = "tp_plan";
+  offered.axis_fields = {"tp_plan", "sequence_parallel", "enable_async_tensor_parallel"};
 }

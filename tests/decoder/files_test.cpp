@@ -64,6 +64,38 @@ TEST(DecoderFiles, TransposeAndRenameWholeSegments) {
   EXPECT_EQ(files.in_files("model.layers_of.mlp.up_projs"), "model.layers_of.mlp.up_projs");
 }
 
+// A run of rows of each part for each group.
+TEST(DecoderFiles, JoinRunsInTurn) {
+  decoder::Files files;
+  files.in_turn("self_attn.all", {"self_attn.q_proj", "self_attn.k_proj"}, 2);
+  const StoredParts q = stored_of(files, "self_attn.q_proj.weight", {12, 6});
+  const StoredParts k = stored_of(files, "self_attn.k_proj.weight", {4, 6});
+  ASSERT_EQ(q.size(), 2U);
+  ASSERT_EQ(k.size(), 2U);
+  EXPECT_EQ(q[1].tensor, "model.layers.1.self_attn.all.weight");
+  EXPECT_THAT(q[1].shape, ElementsAre(16, 6));
+  EXPECT_THAT(q[1].first, ElementsAre(8, 0));
+  EXPECT_THAT(q[1].offset, ElementsAre(6, 0));
+  EXPECT_THAT(q[1].size, ElementsAre(6, 6));
+  EXPECT_THAT(k[0].first, ElementsAre(6, 0));
+  EXPECT_THAT(k[1].first, ElementsAre(14, 0));
+  EXPECT_EQ(stored::fault(q, std::vector<int64_t>{12, 6}), "");
+}
+
+// Gate and up of all experts in one tensor, as memory has them.
+TEST(DecoderFiles, StackExpertsAsTheyLie) {
+  decoder::ExpertFiles experts;
+  experts.stacked = true, experts.transposed = false;
+  const decoder::Files files = decoder::Files().experts(experts);
+  const StoredParts both = stored_of(files, "mlp.experts.gate_up_proj", {3, 2, 5, 6});
+  ASSERT_EQ(both.size(), 2U);
+  EXPECT_EQ(both[1].tensor, "model.layers.1.mlp.experts.gate_up_proj");
+  EXPECT_THAT(both[1].shape, ElementsAre(3, 10, 6));
+  EXPECT_THAT(both[1].first, ElementsAre(0, 5, 0));
+  EXPECT_EQ(stored::fault(both, std::vector<int64_t>{3, 2, 5, 6}), "");
+  EXPECT_TRUE(stored_of(files, "mlp.experts.down_proj", {3, 6, 5}).empty());
+}
+
 TEST(DecoderFiles, RefuseToJoinWhatTheModelLacks) {
   decoder::Files files;
   files.joined("mlp.all", {"mlp.gate_proj", "mlp.third_proj"});

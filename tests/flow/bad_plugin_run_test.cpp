@@ -101,6 +101,23 @@ TEST(RunOfAFaultyModel, ComputesTheWholeTextForAModelThatMixesTokensItself) {
                    tokens, "--max-new-tokens", count, "--temperature", "0"},
                   mixes);
   };
+  // Code that a checkpoint names is not loaded unasked.
+  for (const flow::Words& words : {flow::Words{"generate", files.path("shifts"), "--tokens", "5"},
+                                   flow::Words{"convert", files.path("shifts"), files.path("converted")}}) {
+    const Outcome unasked = heddle(words, mixes);
+    EXPECT_EQ(unasked.status, 2);
+    EXPECT_THAT(unasked.error, HasSubstr("model_type 'faulty' is not built; available: "));
+    EXPECT_THAT(
+        unasked.error,
+        HasSubstr("hint: the run that saved it had plugins: " + kBadPlugins +
+                  "/libheddle_faulty_model.so, and code that a saved file names is not loaded unasked: "
+                  "--config RUN.yaml, with the file of the run, opens the plugins it names; "
+                  "HEDDLE_PLUGIN_PATH=DIR names their directory\n"));
+  }
+  const Outcome converted = heddle(
+      {"convert", files.path("shifts"), files.path("converted"), "--config", files.path("plugins.yaml")},
+      mixes);
+  EXPECT_EQ(converted.status, 0) << converted.error;
   const Outcome at_once = generated("5,6,7", "6");
   EXPECT_EQ(
       at_once.error,
@@ -112,6 +129,17 @@ TEST(RunOfAFaultyModel, ComputesTheWholeTextForAModelThatMixesTokensItself) {
     one_by_one = next.substr(0, next.find('\n'));
   }
   EXPECT_EQ(at_once.out, one_by_one + "\n");
+}
+
+TEST(TokensToContinue, AreWholeNumbersOfWhichNoneIsEmpty) {
+  const auto said = [](const std::string& tokens) {
+    return heddle({"generate", "/nowhere", "--tokens", tokens}).error;
+  };
+  for (const std::string tokens : {"", "1,,2", "1,2,", ",1"})
+    EXPECT_THAT(said(tokens), HasSubstr("--tokens: expected whole numbers separated by commas, got '" +
+                                        tokens + "', which has an empty one"));
+  EXPECT_THAT(said("1,two"),
+              HasSubstr("--tokens: expected whole numbers separated by commas, got '1,two'\n"));
 }
 
 }  // namespace

@@ -180,7 +180,7 @@ TEST(Refusals, NameWhatIsNotBuiltYet) {
   expect_refusal(heddle(files.train("run", {"--checkpoint.model_repo_id", "a/b"})), 2,
                  "error[not_built] --checkpoint.model_repo_id: models are not downloaded");
   expect_refusal(heddle(files.train("run", {"--distributed.ep_size", "2", "--nproc-per-node", "2"})), 2,
-                 "error[config] distributed.ep_size: ep_size is 2, and the model has no experts");
+                 "error[config] --distributed.ep_size: ep_size is 2, and the model has no experts");
   EXPECT_FALSE(std::filesystem::exists(files.path("run")));
 }
 

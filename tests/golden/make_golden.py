@@ -175,9 +175,32 @@ CASES = {
                        activation_function="gelu", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0),
     "gpt2_inner": dict(model_type="gpt2", vocab_size=64, n_embd=24, n_layer=2, n_head=2, n_inner=38, n_positions=32,
                        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, tie_word_embeddings=False),
+    # A delta net in two of three layers, whose heads of values share those of keys; gates of attention's outputs.
+    "qwen3_next": dict(model_type="qwen3_next", vocab_size=61, hidden_size=28, intermediate_size=38, num_hidden_layers=3,
+                       num_attention_heads=4, num_key_value_heads=2, head_dim=12, partial_rotary_factor=0.5,
+                       layer_types=["linear_attention", "full_attention", "linear_attention"], linear_num_key_heads=2,
+                       linear_num_value_heads=4, linear_key_head_dim=22, linear_value_head_dim=13, num_experts=5,
+                       num_experts_per_tok=3, moe_intermediate_size=18, shared_expert_intermediate_size=14,
+                       mlp_only_layers=[0], **AUXILIARY),
+    # Rows of more than one chunk of the delta net, three heads of values for each of keys, three taps.
+    "qwen3_5": dict(model_type="qwen3_5_text", vocab_size=61, hidden_size=28, intermediate_size=38, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=2, head_dim=16, full_attention_interval=2,
+                    linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=21, linear_value_head_dim=11,
+                    linear_conv_kernel_dim=3, attention_bias=True),
+    "qwen3_5_tied": dict(model_type="qwen3_5_text", vocab_size=64, hidden_size=24, intermediate_size=36,
+                         num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, head_dim=8,
+                         full_attention_interval=2, linear_num_key_heads=2, linear_num_value_heads=2,
+                         linear_key_head_dim=24, linear_value_head_dim=8, tie_word_embeddings=True),
+    "qwen3_5_moe": dict(model_type="qwen3_5_moe_text", vocab_size=61, hidden_size=28, num_hidden_layers=3,
+                        num_attention_heads=4, num_key_value_heads=2, head_dim=12, partial_rotary_factor=0.5,
+                        full_attention_interval=3, linear_num_key_heads=2, linear_num_value_heads=4,
+                        linear_key_head_dim=22, linear_value_head_dim=13, num_experts=6, num_experts_per_tok=2,
+                        moe_intermediate_size=18, shared_expert_intermediate_size=14, **AUXILIARY),
 }
+SEQUENCES = {"qwen3_5": 70}  # others: SEQUENCE
 KEEP_GRADIENTS, KEEP_FINAL = ("llama", "qwen3_moe"), ("llama",)
 SHARDED = ("llama_odd", "qwen2_moe")
+STACKED = ("qwen3_5_moe",)  # one tensor for all experts, as in the published files; transformers writes one for each
 
 
 def loss_sum(model, tokens):
@@ -203,6 +226,8 @@ def make_model(fields, seed):
         for name, parameter in model.named_parameters():
             if parameter.dim() == 1 or name.endswith("bias"):
                 parameter.add_(0.1 * torch.randn_like(parameter))
+            if name.endswith("A_log"):  # first values forget nearly all at each token
+                parameter.copy_(torch.log(0.01 + 0.3 * torch.rand_like(parameter)))
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 buffer.add_(0.1 * torch.randn_like(buffer))
@@ -210,13 +235,14 @@ def make_model(fields, seed):
 
 
 def train(model, data):
+    labels = data.shape[1] * (data.shape[2] - 1)
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, foreach=False)
     losses, auxiliary_losses, norms, first_gradients = [], [], [], {}
     for tokens in data:
         optimizer.zero_grad(set_to_none=True)
         loss, auxiliary = loss_sum(model, tokens)
-        loss = loss / (BATCH * SEQUENCE)
+        loss = loss / labels
         (loss + auxiliary).backward()
         if not first_gradients:
             first_gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
@@ -236,10 +262,12 @@ def main():
         folder = HERE / name
         shutil.rmtree(folder, ignore_errors=True)
         model = make_model(fields, 1000 + number)
-        model.save_pretrained(folder, **({"max_shard_size": "40KB"} if name in SHARDED else {}))
-        data = torch.randint(fields["vocab_size"], (STEPS, BATCH, SEQUENCE + 1))
+        model.save_pretrained(folder, **({"max_shard_size": "40KB"} if name in SHARDED else {}),
+                              save_original_format=name not in STACKED)
+        sequence = SEQUENCES.get(name, SEQUENCE)
+        data = torch.randint(fields["vocab_size"], (STEPS, BATCH, sequence + 1))
         losses, auxiliary, norms, gradients = train(model, data)
-        golden = {"batch": BATCH, "sequence": SEQUENCE, "tokens": data.flatten().tolist(), "loss": losses, "grad_norm": norms}
+        golden = {"batch": BATCH, "sequence": sequence, "tokens": data.flatten().tolist(), "loss": losses, "grad_norm": norms}
         if any(auxiliary):
             golden["auxiliary"] = auxiliary
         (folder / "golden.json").write_text(json.dumps(golden))

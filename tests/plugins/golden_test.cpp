@@ -115,7 +115,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "deepseek_v3", "deepseek_v2", "glm4_moe_lite", "phi3", "phi3_window", "gemma", "gemma2",
                       "gemma2_untied", "mistral", "ministral3", "gemma3_text", "gemma3_untied", "granite",
                       "olmo2", "starcoder2", "starcoder2_untied", "phi", "glm", "glm4", "seed_oss", "cohere2",
-                      "ernie4_5", "gpt2_exact", "gpt2_inner", "baichuan"),
+                      "ernie4_5", "gpt2_exact", "gpt2_inner", "baichuan", "qwen3_next", "qwen3_5",
+                      "qwen3_5_tied", "qwen3_5_moe"),
     [](const auto& info) { return info.param; });
 
 // A family on two ranks: rows, layers' insides, or layers are split.
@@ -183,7 +184,8 @@ INSTANTIATE_TEST_SUITE_P(
         OnRanks{"ernie4_5", "fsdp2"}, OnRanks{"ernie4_5", "sequence"}, OnRanks{"gpt2_exact", "fsdp2"},
         OnRanks{"gpt2_exact", "tp"}, OnRanks{"gpt2_inner", "sequence"}, OnRanks{"gpt2_inner", "pp"},
         OnRanks{"baichuan", "fsdp2"}, OnRanks{"baichuan", "tp"}, OnRanks{"baichuan", "sequence"},
-        OnRanks{"baichuan", "pp"}),
+        OnRanks{"baichuan", "pp"}, OnRanks{"qwen3_5", "fsdp2"}, OnRanks{"qwen3_5", "tp"},
+        OnRanks{"qwen3_5", "sequence"}, OnRanks{"qwen3_5", "pp"}, OnRanks{"qwen3_5_tied", "tp"}),
     [](const auto& info) { return info.param.name + "_" + info.param.split; });
 
 // In the files gate and up are one dim.

@@ -138,6 +138,29 @@ class Rows(Prepared):
         said, where = self.said(self.GOOD + b"\n" + json.dumps(squad("\ud800")).encode())
         self.assertEqual([said.split(",")[0], where], ["has half of a surrogate pair (\\ud800 to \\udfff)", "rows.jsonl:2"])
 
+    def test_a_wrong_text_names_its_row_whatever_is_made_of_a_row(self):
+        half = "has half of a surrogate pair (\\ud800 to \\udfff)"
+        good = talk(("user", "who"), ("assistant", "it's"), ("user", "why"), ("assistant", "so"))
+        bad = talk(("user", "who"), ("assistant", "\ud800"), ("user", "why"), ("assistant", "so"), id="no")
+        chat = {"chat_template": cases.CHATML}
+        for row in (1, 5, 20):
+            given = [good] * (row - 1) + [bad] + [good] * (20 - row)
+            fault = self.refused("chat", "bytes", given, **chat)
+            self.assertEqual([fault.what.split(",")[0], fault.where], [half, self.path(f"rows.jsonl:{row}")])
+            for more in ({}, {"truncate_history": True, "seq_length": 4}):
+                fault = self.refused("agent", "bytes", [talk(("user", "x")), *given], filter_no_assistant=True, **chat, **more)
+                self.assertEqual(fault.what.split(",")[0], f"Failed to format agent SFT example (id='no'): {half}")
+                self.assertEqual(fault.where, self.path(f"rows.jsonl:{row + 1}"))
+
+    def test_a_column_of_hellaswag_that_is_not_there(self):
+        good = {"ctx": "a", "endings": ["b"], "label": "0"}
+        fault = self.refused("hellaswag", "bytes", [good, good, {"endings": ["b"], "label": "0"}], local=False)
+        self.assertEqual([fault.what, fault.where], ["the row has no 'ctx'", self.path("rows.jsonl:3")])
+
+    def test_rows_without_mapped_columns_list_what_they_have(self):
+        fault = self.refused("columns", "bytes", [{"left": "x", "right": "y"}])
+        self.assertEqual(fault.what, "has none of the columns ask, ctx, say of column_mapping; its columns: left, right")
+
     def test_malformed_lines_are_left_out_where_the_recipe_says_so(self):
         path = self.write("rows.jsonl", [json.dumps(TALK), "{", "\x00", json.dumps(TALK)])
         self.prepare("chat", "bytes", [], files=[path], chat_template=cases.CHATML, skip_invalid_samples=True)
@@ -150,6 +173,9 @@ class Rows(Prepared):
                 self.write(name, [])
             fault = self.refused("squad", "bytes", [], local=False, files=[self.path(name)])
             self.assertTrue(fault.what.startswith(what), fault.what)
+        for name in ("x.csv", "x.jsonl.gz"):  # not that it needs a split
+            fault = self.refused("chat", "bytes", [], local=False, files=[self.write(name, [])], chat_template=cases.CHATML)
+            self.assertEqual([fault.what, fault.where], ["a data file of the kind " + name[name.rindex("."):], self.path(name)])
         self.assertEqual(self.refused("squad", "bytes", [], local=False, files=[self.write("e.jsonl", [])]).what,
                          "the split train has no rows")
 

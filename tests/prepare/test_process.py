@@ -50,6 +50,31 @@ class Process(Prepared):
         self.assertEqual([messages[-1]["error"][key] for key in ("kind", "what")], ["package", "tokenizers"])
         self.assertIn("pip install tokenizers", messages[-1]["error"]["hint"])
 
+    def test_progress_is_told_within_a_batch(self):
+        import chat
+        import labels
+        import preparation
+        long = "river " * 40
+        for kind, given in (("squad", [squad(long)] * 30), ("chat", [talk(("user", "x"), ("assistant", long))] * 30)):
+            changes = {"chat_template": cases.CHATML} if kind == "chat" else {}
+            with mock.patch.object(preparation, "SECONDS", 0), mock.patch.object(chat, "GROUP", 1000), \
+                    mock.patch.object(labels, "GROUP", 1000):
+                self.prepare(kind, "bytes", given, local=kind == "chat", **changes)
+            told = [message["rows"] for message in self.messages if "rows" in message]
+            self.assertGreater(len(told), 3, kind)
+            self.assertEqual([told, told[-1]], [sorted(told), 30], kind)
+
+    def test_columns_that_rows_go_without_are_said_at_the_first_of_them(self):
+        given = [{"ctx": "c", "ask": "q", "say": "a"}] * 1000 + [{"ask": "q", "say": "a"}] * 1500
+        import preparation
+        with mock.patch.object(preparation, "SECONDS", 0):
+            self.prepare("columns", "bytes", given)
+        what = "rows have no column 'ctx', which column_mapping names as the context: they go without"
+        told = [message.get("note", message.get("rows")) for message in self.messages]
+        self.assertEqual(told.count(what), 1)
+        self.assertLess(told.index(what), told.index(2000))
+        self.assertIn("1500 " + what, self.warnings())
+
     def test_a_full_disk_is_said(self):
         if not os.path.exists("/dev/full"):
             self.skipTest("no /dev/full")

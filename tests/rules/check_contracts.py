@@ -21,6 +21,7 @@ WORDS = {
     "lib/run/trace/trace_file.cpp": "a key of the trace",
     "lib/checkpoint/sharded/placements.cpp": "a key of a checkpoint",
     "lib/run/spec/settings.cpp": "words of dtypes",
+    "lib/checkpoint/quantized/quantization.cpp": "forms of weights in files",
 }
 # Files that ask where a tensor is, by their reason. A kernel of a device is asked for by model::device_kernel.
 BRANCHING = ("lib/nn", "lib/train", "lib/decoder", "plugins")
@@ -30,17 +31,19 @@ BRANCHES = {
         "lib/nn/cpu/attend_blocked_cpu.cpp", "lib/nn/cpu/attend_one_cpu.cpp", "lib/nn/cpu/cpu_rows.h",
         "lib/nn/cpu/grouped_product_cpu.cpp", "lib/nn/cpu/row_product_cpu.cpp", "lib/nn/experts/expert_pass.cpp",
         "lib/nn/matrix_product.cpp", "lib/nn/random/draws.cpp", "lib/decoder/latent/latent_rows_cpu.cpp",
-        "lib/train/optimizer/adamw.cpp", "lib/train/optimizer/norm.cpp"),
+        "lib/train/optimizer/adamw.cpp", "lib/train/optimizer/norm.cpp", "plugins/quantize/packed.cpp"),
     "attention chooses among the forms that LibTorch and the CPU have": (
         "lib/nn/attention/attend_device.cpp", "lib/nn/attention/attend_fused.cpp", "lib/nn/attention_core.cpp",
         "plugins/context/attention.cpp"),
     "numbers on the CPU are checked, those of a device where they are read anyway": (
-        "lib/nn/token_loss_rows.cpp", "lib/train/side_totals.cpp", "lib/train/step.cpp"),
+        "lib/nn/token_loss_rows.cpp", "plugins/distill/loss.cpp", "lib/train/side_totals.cpp", "lib/train/step.cpp"),
     "meta has no numbers, on which a size or a decision depends": (
         "lib/nn/embedding.cpp", "lib/nn/experts/expert_activation.cpp", "lib/nn/experts/expert_factors.h",
         "lib/nn/experts/expert_rows.cpp", "lib/nn/experts/experts.cpp", "lib/nn/experts/load_balance.cpp",
-        "lib/decoder/attention.cpp", "lib/train/cut.cpp", "lib/train/step_parts.cpp", "plugins/context/joined.cpp",
-        "plugins/ddp/bucket.cpp", "plugins/ddp/stage.cpp", "plugins/fp8/products.cpp", "plugins/fsdp2/gradients.cpp",
+        "lib/decoder/attention/attention.cpp", "lib/decoder/delta_net/delta_rule.cpp",
+        "lib/decoder/delta_net/gated_norm.cpp", "lib/decoder/delta_net/short_convolution.cpp", "lib/train/cut.cpp", "lib/train/step_parts.cpp", "plugins/context/joined.cpp",
+        "plugins/lora/dora.cpp", "plugins/quantize/plugin.cpp", "plugins/quantize/products.cpp",
+        "plugins/row_repair/repair.cpp", "plugins/ddp/bucket.cpp", "plugins/ddp/stage.cpp", "plugins/fp8/products.cpp", "plugins/fsdp2/gradients.cpp",
         "plugins/megatron_fsdp/bucket.cpp", "plugins/megatron_fsdp/checks.cpp", "plugins/megatron_fsdp/model.cpp",
         "plugins/moe/all_to_all.cpp", "plugins/moe/capacity.cpp", "plugins/moe/gathered.cpp",
         "plugins/moe/parallelizer.cpp", "plugins/moe/token_exchange.cpp"),

@@ -7,7 +7,7 @@ import tree
 MAX_FILE = 300
 MAX_FUNCTION = 40
 MAX_FOLDER = 25  # files
-MAX_CORE = 13900  # lines
+MAX_CORE = 14000  # lines
 MAX_PUBLIC = 90  # headers that the SDK installs, the generated version.h among them
 FILE_EXCEPTIONS = {}  # path: reason
 FUNCTION_EXCEPTIONS = {}  # "path:name": reason

@@ -11,18 +11,21 @@ using ::testing::IsEmpty;
 
 std::vector<std::string> words_refused(const std::string& words) {
   RecipeNotes notes;
-  recipe::read_checkpoint(config::read_text(words, "run.yaml"), notes);
+  recipe::SectionErrors found;
+  recipe::read_checkpoint(config::read_text(words, "run.yaml"), notes, found);
+  found.errors.raise();
   return notes.not_built;
 }
 
 TEST(CheckpointFields, OfTheExportAreBuilt) {
   RecipeNotes notes;
+  recipe::SectionErrors found;
   const CheckpointSection section = recipe::read_checkpoint(
       config::read_text(
           "{consolidation_timeout_minutes: 0.5, single_rank_consolidation: true, v4_compatible: true, "
           "save_consolidated: every}",
           "run.yaml"),
-      notes);
+      notes, found);
   EXPECT_THAT(notes.not_built, IsEmpty());
   EXPECT_EQ(section.consolidation_timeout_minutes, 0.5);
   EXPECT_TRUE(section.single_rank_consolidation);

@@ -3,7 +3,11 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <thread>
+#include <vector>
 
 #include "lib/run/metrics/progress.h"
 #include "tests/quiet.h"
@@ -65,6 +69,27 @@ TEST(Mfu, MeasuresACpuInAMoment) {
             std::chrono::seconds(tests::machine_is_quiet() ? 2 : 60));
   EXPECT_GT(peak.flops, tests::machine_is_quiet() ? 1e8 : 1e6);
   EXPECT_EQ(peak.source, "measured");
+}
+
+// Threads that keep every core busy take the processor from the products, and change no figure by much.
+TEST(Mfu, OfACpuIsTheSameOnABusyMachine) {
+  const auto measured = [] { return peak_flops({}, c10::DeviceType::CPU, "", at::kFloat).flops; };
+  const double quiet = measured();
+  std::atomic<bool> done = false;
+  std::vector<std::thread> others;
+  for (unsigned i = 0; i < 4 * std::max(1u, std::thread::hardware_concurrency()); ++i)
+    others.emplace_back([&] {
+      while (!done) {
+      }
+    });
+  std::vector<double> busy;
+  for (int i = 0; i < 3; ++i) busy.push_back(measured());
+  done = true;
+  for (std::thread& other : others) other.join();
+  for (const double peak : busy) {
+    EXPECT_GT(peak, quiet / 4);
+    EXPECT_LT(peak, quiet * 4);
+  }
 }
 
 TEST(Mfu, IsEmptyWhereItWouldBeAboveAHundred) {

@@ -135,6 +135,19 @@ TEST_F(Overridden, AKeyThatChangesNothingIsAWarning) {
                               rest));
 }
 
+// A coefficient acts where a loss is computed.
+TEST_F(Overridden, AKeyThatDoesNothingBesideTheOthersIsAWarningWithTheReason) {
+  set("output_router_logits", false);
+  const PreparedModel model = open("config: {router_aux_loss_coef: 0.5, max_position_embeddings: 512}");
+  EXPECT_THAT(
+      warnings_,
+      ElementsAre("run.yaml:3 model.config.router_aux_loss_coef changes nothing: no auxiliary loss is "
+                  "computed; router_aux_loss_type: layer, sequence, global or model chooses one"));
+  EXPECT_THAT(model.idle_keys, ElementsAre("router_aux_loss_coef"));
+  open("config: {router_aux_loss_coef: 0.5, router_aux_loss_type: layer}");
+  EXPECT_THAT(warnings_, IsEmpty());
+}
+
 TEST_F(Overridden, AFileThatCannotBeReadWithoutTheKeysIsExportedWithThem) {
   set("attention_dropout", 0.1);
   EXPECT_THAT(

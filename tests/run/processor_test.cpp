@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "lib/run/metrics/shared_cores.h"
+
 namespace heddle {
 namespace {
 
@@ -17,6 +19,17 @@ TEST(Processor, ThreadsThatShareCoresWaitPassively) {
       "says; OMP_WAIT_POLICY=passive is faster\n");
   EXPECT_EQ(threads_text(2, 1, 2, nullptr), "");
   EXPECT_EQ(threads_text(1, 4, 2, nullptr), "");  // they wait for nobody
+}
+
+TEST(Processor, ThreadsThatHaveTheirCoresSpinForAShortTime) {
+  const auto said = [](std::optional<int> threads, int ranks, int cores) {
+    const Waiting waiting = waiting_of(threads, ranks, cores);
+    return std::string(waiting.variable) + "=" + waiting.value;
+  };
+  EXPECT_EQ(said({}, 2, 2), "GOMP_SPINCOUNT=1000");
+  EXPECT_EQ(said(1, 2, 2), "GOMP_SPINCOUNT=1000");
+  EXPECT_EQ(said(2, 1, 2), "GOMP_SPINCOUNT=1000");
+  EXPECT_EQ(said(2, 2, 2), "OMP_WAIT_POLICY=passive");
 }
 
 TEST(Processor, SlowProductsAreNamedWithTheOverride) {

@@ -248,12 +248,14 @@ TEST(Recipe, TakesTheTypeOfALoaderForMegatronsBlendsAlone) {
                     "dataloader_type: dataloader_type is only supported by Megatron dataset configs"}});
 }
 
+TEST(Recipe, OfDistillationNeedsATeacher) {
+  expect_refusals({{"recipe: nemo_automodel.KnowledgeDistillationRecipeForNextTokenPrediction\n",
+                    "recipe: the section teacher_model is missing"}});
+}
+
 TEST(Recipe, NamesWhatComesLater) {
   EXPECT_THAT(read_recipe("checkpoint: {model_repo_id: a/b, restore_from: LATEST}\n").not_built,
               ElementsAre("checkpoint.model_repo_id: models are not downloaded"));
-  EXPECT_THAT(
-      read_recipe("recipe: nemo_automodel.KnowledgeDistillationRecipeForNextTokenPrediction\n").not_built,
-      ElementsAre("recipe: distillation is not built yet"));
   EXPECT_THAT(read_recipe("step_scheduler: {start_step: 3}\n").not_built,
               ElementsAre("step_scheduler.start_step: a checkpoint says where a run goes on"));
   EXPECT_THAT(read_recipe("dataset: {file_pattern: a, seq_len: 8, align_to_bos: true}\n").not_built,

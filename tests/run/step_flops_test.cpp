@@ -24,6 +24,15 @@ constexpr const char* kLatentSizes =
     R"(, "num_hidden_layers": 3, "num_key_value_heads": 4, "moe_intermediate_size": 32, "num_experts_per_tok": 2,
        "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16)";
 
+const std::string kDeltaSizes =
+    R"(, "num_hidden_layers": 4, "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+       "linear_key_head_dim": 8, "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4)";
+const std::string kQwen35Keys = kDeltaSizes + R"(, "model_type": "qwen3_5_text", "layer_types":
+       ["linear_attention", "linear_attention", "linear_attention", "full_attention"])";
+const std::string kQwen35MoeKeys =
+    kDeltaSizes + R"(, "model_type": "qwen3_5_moe_text", "num_experts": 8, "num_experts_per_tok": 2,
+       "moe_intermediate_size": 32, "shared_expert_intermediate_size": 48)";
+
 class StepFlops : public ::testing::TestWithParam<Golden> {};
 
 TEST_P(StepFlops, AreAutoModels) {
@@ -73,7 +82,9 @@ INSTANTIATE_TEST_SUITE_P(
         Golden{
             "minimax_m2",
             R"(, "model_type": "minimax_m2", "num_hidden_layers": 3, "num_experts_per_tok": 2, "head_dim": 16)",
-            8, 64, 654311424}),
+            8, 64, 654311424},
+        Golden{"qwen3_5", kQwen35Keys.c_str(), 8, 64, 656277504},
+        Golden{"qwen3_5_moe", kQwen35MoeKeys.c_str(), 8, 64, 618528768}),
     [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
@@ -104,7 +115,15 @@ INSTANTIATE_TEST_SUITE_P(
                              R"("model_type": "gpt_oss", "hidden_size": 2880, "num_attention_heads": 64,
                   "num_key_value_heads": 8, "intermediate_size": 2880, "num_experts_per_tok": 4, "head_dim": 64,
                   "vocab_size": 201088, "num_hidden_layers": 24)",
-                             8, 4096, 750785818263552}),
+                             8, 4096, 750785818263552},
+                      Golden{"Qwen3_Next_80B",
+                             R"("model_type": "qwen3_next", "hidden_size": 2048, "num_attention_heads": 16,
+                  "num_key_value_heads": 2, "num_experts": 512, "num_experts_per_tok": 10, "head_dim": 256,
+                  "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512, "vocab_size": 151936,
+                  "num_hidden_layers": 48, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+                  "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4,
+                  "full_attention_interval": 4)",
+                             8, 4096, 745133876183040}),
     [](const auto& info) { return info.param.name; });
 
 TEST(AutoModelMfu, IsTheShareOfThePeaksOfAllRanks) {

@@ -65,6 +65,11 @@ TEST(WithoutEffect, AGlobalBatchLargerThanTheDataIsRefused) {
             "error[config] run.yaml:2 step_scheduler.global_batch_size: global_batch_size (8) is larger than "
             "the data set: it has 7 samples\n"
             "  hint: make step_scheduler.global_batch_size at most 7, or give more data");
+  EXPECT_EQ(
+      tests::thrown_by([&] { check_batch(steps, 5, 40); }),
+      "error[config] run.yaml:2 step_scheduler.global_batch_size: global_batch_size (8) is larger than "
+      "the data set: it has 5 packs of 40 samples\n  hint: make step_scheduler.global_batch_size at most 5, "
+      "packed_sequence.packed_sequence_size smaller, or give more data");
 }
 
 TEST(WithoutEffect, ValidationsWithoutASetAreAWarning) {
@@ -78,8 +83,10 @@ TEST(WithoutEffect, ValidationsWithoutASetAreAWarning) {
 }
 
 TEST(ChangedSettings, AreOneLineEachWithBothValues) {
-  EXPECT_THAT(changed_settings("epoch_0_step_3", {{"a", "1"}}, {{"a", "1"}, {"distributed.b", "2"}}),
+  EXPECT_THAT(changed_settings("epoch_0_step_3", {{"a", "1"}}, {{"a", "1"}, {"distributed.b", "null"}}),
               IsEmpty());
+  EXPECT_THAT(changed_settings("epoch_0_step_3", {{"a", "1"}}, {{"a", "1"}, {"distributed.b", "2"}}),
+              ElementsAre("distributed.b was not set in the run that saved epoch_0_step_3, and is 2 now"));
   EXPECT_THAT(changed_settings("epoch_0_step_3", {{"a", "1"}, {"model.config.b", "2"}}, {{"a", "3"}}),
               ElementsAre("a was 1 in the run that saved epoch_0_step_3, and is 3 now",
                           "model.config.b was 2 in the run that saved epoch_0_step_3, and is not set now"));

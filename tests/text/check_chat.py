@@ -54,6 +54,36 @@ def check(place):
     ids = run(f"heddle generate run --tokens {','.join(map(str, asked))} --temperature 0 --max-new-tokens 5", place, environment)
     want = fresh.decode([int(number) for number in ids.split(",")][len(asked):], skip_special_tokens=True)
     assert answer.strip() == want.strip(), f"{answer!r} is not {want!r}"
+    from_config(place, environment, end)
+
+
+def from_config(place, environment, word):
+    """A chat run with random weights has the tokenizer, and the directory of a tokenizer says where answers end."""
+    (place / "fresh").mkdir()
+    config = json.loads((place / "model" / "config.json").read_text())
+    end = Tokenizer.from_file(str(place / "model" / "tokenizer.json")).token_to_id(word)
+    settings = json.loads((place / "model" / "tokenizer_config.json").read_text())
+    settings["chat_template"] = TEMPLATE.replace("</s>", word)  # a token of the vocabulary, so that answers end
+    (place / "model" / "tokenizer_config.json").write_text(json.dumps(settings))
+    (place / "fresh" / "config.json").write_text(json.dumps({**config, "eos_token_id": end}))
+    recipe = blocks("yaml")[0].replace("model: {pretrained_model_name_or_path: model}",
+                                       "model: {_target_: from_config, config: fresh, dtype: float32}")
+    recipe = recipe.replace("lr: 1.0e-5", "lr: 1.0e-2").replace("num_epochs: 2", "num_epochs: 40")
+    recipe = recipe.replace("chat.jsonl", "chat.jsonl\n  tokenizer: {pretrained_model_name_or_path: model}")
+    (place / "fresh.yaml").write_text(recipe.replace("checkpoint_dir: run", "checkpoint_dir: fresh_run"))
+    run("heddle train fresh.yaml", place, environment)
+    exported = place / "fresh_run" / "LATEST" / "model" / "consolidated"
+    assert json.loads((exported / "config.json").read_text())["eos_token_id"] == end
+    ask = "heddle generate {} --chat --prompt 'Let there be' --temperature 0 --max-new-tokens 40"
+    assert run(ask.format("fresh_run"), place, environment) == run(ask.format(exported), place, environment) == "light\n"
+    # Without an end in the model's own files the named tokenizer's counts.
+    bare = place / "bare"
+    bare.mkdir()
+    for file in exported.iterdir():
+        if "token" not in file.name:
+            (bare / file.name).write_bytes(file.read_bytes())
+    (bare / "config.json").write_text(json.dumps({**json.loads((bare / "config.json").read_text()), "eos_token_id": None}))
+    assert run(ask.format("bare") + " --tokenizer model", place, environment) == "light\n"
 
 
 if __name__ == "__main__":

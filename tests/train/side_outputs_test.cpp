@@ -151,7 +151,9 @@ TEST(SideOutput, MisuseIsRefusedByName) {
   EXPECT_EQ(
       tests::thrown_by([] { Metric("load", Combine::sum); }),
       "error[input] side output: 'load' is not a name of a loss or a metric\n  hint: write GROUP/NAME of "
-      "letters, digits, '_', '-' and '.', for instance router/load");
+      "letters, digits, '_', '-' and '.', for instance router/load, or NAME_loss of a part of the loss");
+  EXPECT_NE(tests::thrown_by([] { Metric("_loss", Combine::sum); }), "");
+  EXPECT_EQ(tests::thrown_by([] { Metric("soft_loss", Combine::sum); }), "");
   EXPECT_EQ(tests::thrown_by([] { Metric("router/load", Combine::sum, {}, 0); }),
             "error[input] side output 'router/load': a size of 0\n  hint: give it one element or more");
   auto layout = std::make_shared<SideLayout>();

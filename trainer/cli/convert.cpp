@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "heddle/base/error.h"
-#include "heddle/engine/engine.h"
 #include "lib/run/convert/convert.h"
 #include "lib/run/convert/convert_stage.h"
+#include "lib/run/model/prepared_model.h"
 #include "lib/run/outputs/outputs.h"
 #include "trainer/cli/configuration.h"
 #include "trainer/cli/launch/ranks.h"
@@ -62,7 +62,7 @@ int convert(const ConvertCommand& command) {
   PluginRegistry plugins = plugins_of_file(command.config);
   std::optional<PreparedModel> merged;
   if (conversion.from.adapters.empty()) {
-    conversion.model = engine::read_model(conversion.from.notes / "config.json", plugins);
+    conversion.model = read_saved_model(conversion.from, plugins);
   } else {
     conversion.merged = &merged.emplace(open_pretrained(command.source, plugins));
     conversion.model = merged->spec;

@@ -125,6 +125,13 @@ std::unique_ptr<Tokenizer> tokenizer_of(const GenerateCommand& command, const Mo
   return std::make_unique<Tokenizer>(directory);
 }
 
+// Of the tokenizer that was named, where it names any; else of the model.
+std::vector<int64_t> ends_of(const GenerateCommand& command, const ModelPlace& model, Tokenizer* tokenizer) {
+  if (!command.tokenizer.empty() && tokenizer != nullptr)
+    if (auto ends = stop_tokens(command.tokenizer, tokenizer); !ends.empty()) return ends;
+  return stop_tokens(model.notes, tokenizer);
+}
+
 std::unique_ptr<Text> make_text(const GenerateCommand& command, Tokenizer* tokenizer) {
   if (!command.tokens.empty()) return std::make_unique<TextOfIds>(command.tokens);
   if (command.chat && tokenizer == nullptr)
@@ -151,7 +158,7 @@ int generate(const GenerateCommand& command) {
   const ModelFacts facts = model.spec->facts();
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(command, model.place);
   const Sampling sampling{command.temperature, command.top_k, facts.max_positions, command.top_p,
-                          stop_tokens(model.place.notes, tokenizer.get())};
+                          ends_of(command, model.place, tokenizer.get())};
   std::vector<std::string> unused;  // what a transform added in a run, which this command does not know
   warn_of_unused(model, model.make(), unused);
   for (const std::string& warning : unused) std::cerr << "warning: " << warning << std::endl;

@@ -7,6 +7,7 @@
 
 #include "heddle/base/error.h"
 #include "lib/run/data/samples/sample_file.h"
+#include "lib/run/outputs/outputs.h"
 #include "lib/run/preflight/open_texts.h"
 #include "trainer/cli/configuration.h"
 
@@ -21,6 +22,11 @@ PreparationOptions preparation_of(bool is_quiet) {
 int prepare(const PrepareCommand& command) {
   Recipe recipe = read_recipe(read_configuration(command.config, command.overrides), RecipeErrors::kept);
   recipe.preparation = preparation_of(false);
+  if (!command.out.empty()) {
+    const Output directory{
+        command.out, "--out", "directory of prepared samples", {}, Output::Form::directory};
+    refuse_outputs({&directory, 1}, {});
+  }
   recipe.preparation.directory = command.out;
   recipe.preparation.jobs = command.jobs;
   PluginRegistry plugins = open_plugins(recipe, Log::to_stderr(0));

@@ -64,17 +64,19 @@ void print_counts(const SampleFile& file) {
 
 }  // namespace
 
-int show_samples(const ShowCommand& command) {
-  const SampleFile file(command.file);
+namespace {
+
+void show_file(const std::string& name, const ShowCommand& command) {
+  const SampleFile file(name);
   file.verify_tokens();
   print_counts(file);
   if (command.first > file.size())
-    throw Error(ErrorCode::usage, "--from", "the file has " + std::to_string(file.size()) + " samples",
+    throw Error(ErrorCode::usage, "--from", name + " has " + std::to_string(file.size()) + " samples",
                 "samples are counted from 1");
   const std::string directory =
       command.tokenizer.empty() ? read_description(file).tokenizer : command.tokenizer;
   if (directory.empty())
-    throw Error(ErrorCode::input, command.file, "does not name its tokenizer", "give --tokenizer DIR");
+    throw Error(ErrorCode::input, name, "does not name its tokenizer", "give --tokenizer DIR");
   Tokenizer tokenizer(directory);
   const Marks marks = marks_of(command.colour);
   const int64_t end = std::min(file.size(), command.first - 1 + command.count);
@@ -82,6 +84,15 @@ int show_samples(const ShowCommand& command) {
     std::cout << "--- sample " << sample + 1 << ": " << file.tokens_of(sample) << " tokens, "
               << trained_in(file, sample) << " trained on\n"
               << text_of(file, sample, tokenizer, marks) << "\n";
+}
+
+}  // namespace
+
+int show_samples(const ShowCommand& command) {
+  for (const std::string& name : command.files) {
+    if (&name != &command.files.front()) std::cout << "\n";
+    show_file(name, command);
+  }
   return 0;
 }
 

@@ -1,6 +1,7 @@
 // `heddle train`: checks the run, starts its ranks, trains.
 #include "trainer/cli/train.h"
 
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <optional>
@@ -34,6 +35,10 @@ launch::Stop stop_of(const StepSection& steps, const RankPlan& plan) {
 // Fails now for a file that cannot be written, not after the steps.
 TraceRequest trace_of(const TrainCommand& command) {
   if (command.trace.empty()) return {};
+  // It may lie in checkpoint_dir, which the run makes later.
+  std::error_code failed;
+  const std::filesystem::path directory = std::filesystem::path(command.trace).parent_path();
+  if (!directory.empty()) std::filesystem::create_directories(directory, failed);
   if (!std::ofstream(command.trace, std::ios::app))
     throw Error(ErrorCode::io, "--trace", "the file " + command.trace + " cannot be written",
                 "its directory must exist, with the right to write");

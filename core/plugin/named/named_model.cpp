@@ -48,6 +48,9 @@ class NamedModelSpec : public ModelSpec {
   bool passes_over(const std::string& tensor) const override {
     return named("looked at '" + tensor + "'", [&] { return inner_->passes_over(tensor); });
   }
+  std::map<std::string, std::string> idle_keys() const override {
+    return named("listed keys that do nothing", [&] { return inner_->idle_keys(); });
+  }
 
  private:
   Author author_;

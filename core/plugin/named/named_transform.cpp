@@ -29,6 +29,12 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// A frozen parameter that is computed from itself may be held in another form.
+bool is_packed(const std::string& name, const Parameter& is, const Transformed& said) {
+  const auto derived = said.derived.find(name);
+  return derived != said.derived.end() && derived->second.from == name && !is.trains;
+}
+
 // Why the units are not as the transform says, and what to do; empty: they are.
 std::pair<std::string, std::string> fault_of(const Parameters& before, const Parameters& after,
                                              const Transformed& said) {
@@ -36,7 +42,7 @@ std::pair<std::string, std::string> fault_of(const Parameters& before, const Par
     const auto found = after.find(name);
     if (found == after.end()) return {"it removed the parameter '" + name + "'", "keep it, and freeze it"};
     const Parameter& is = found->second;
-    if (is.shape != was.shape || is.dtype != was.dtype)
+    if ((is.shape != was.shape || is.dtype != was.dtype) && !is_packed(name, is, said))
       return {"it changed the shape or the dtype of '" + name + "'", "add a parameter of another name"};
     if (!was.trains && is.trains)
       return {"'" + name + "' did not train before, and trains now", "leave frozen parameters frozen"};
@@ -55,6 +61,10 @@ std::pair<std::string, std::string> fault_of(const Parameters& before, const Par
       return {"it says that it added '" + name + "', which " +
                   (after.count(name) == 0 ? "is not there" : "was there before"),
               "list in Transformed::added what it added"};
+  for (const auto& [name, derived] : said.derived)
+    if (after.count(name) == 0 || before.count(derived.from) == 0 || !derived.fill)
+      return {"it derives '" + name + "' from '" + derived.from + "', and one of them is not there",
+              "list in Transformed::derived parameters that are there, each with its function"};
   for (const std::string& name : said.frozen)
     if (before.count(name) == 0)
       return {"it says that it froze '" + name + "', which was not there before",

@@ -5,13 +5,17 @@
 #include <array>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <system_error>
 
 #include "core/base/nesting.h"
 #include "core/base/regular_file.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "lib/checkpoint/huggingface/note_size.h"
+#include "lib/checkpoint/quantized/base_weights.h"
 #include "lib/checkpoint/safetensors/dtype_names.h"
 #include "lib/checkpoint/safetensors/safetensors_writer.h"
 
@@ -56,6 +60,7 @@ bool may_hold_weights(const std::string& name) {
 
 std::string read_bytes(const fs::path& file) {
   refuse_irregular(file, ErrorCode::input);
+  refuse_large_note(file);
   std::ifstream stream(file, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(stream), {}};
   if (!stream) throw Error(ErrorCode::input, file.string(), "cannot be read");
@@ -75,11 +80,17 @@ std::map<std::string, std::string> read_notes(const fs::path& directory) {
 
 HfOrigin read_origin(const fs::path& directory, const HfWeights& weights) {
   HfOrigin origin;
-  for (const std::string& name : weights.names())
-    origin.tensors.emplace(name, HfOrigin::Tensor{weights.file(name), weights.at(name).dtype});
+  const std::shared_ptr<const HfWeights> borrowed(std::shared_ptr<void>(), &weights);
+  const std::optional<Quantization> form = quantization_in(directory);
+  const BaseWeights base(directory, borrowed, form);
+  for (const std::string& name : base.names()) {
+    const at::ScalarType dtype = base.is_quantized(name) ? at::kBFloat16 : weights.at(name).dtype;
+    origin.tensors.emplace(name, HfOrigin::Tensor{base.file(name), dtype});
+  }
   if (!weights.index().empty())
     origin.index = json::parse(weights.index()).value("metadata", json::object()).dump();
   origin.files = read_notes(directory);
+  if (form) origin.files["config.json"] = without_quantization(origin.files.at("config.json"));
   return origin;
 }
 

@@ -12,11 +12,12 @@
 #include "heddle/checkpoint/manifest.h"
 #include "lib/checkpoint/huggingface/hf_layout.h"
 #include "lib/checkpoint/huggingface/stored_view.h"
+#include "lib/checkpoint/quantized/base_weights.h"
 
 namespace heddle::checkpoint {
 namespace {
 
-[[noreturn]] void refuse_missing(const std::string& directory, const HfWeights& weights,
+[[noreturn]] void refuse_missing(const std::string& directory, const BaseWeights& weights,
                                  const std::string& name) {
   const std::vector<std::string> names = weights.names();
   const std::string near = text::nearest(name, names);
@@ -31,13 +32,15 @@ class Filler {
  public:
   Filler(const std::filesystem::path& directory, std::shared_ptr<const HfWeights> weights,
          std::shared_ptr<const ModelSpec> model)
-      : where_(directory.string()), weights_(std::move(weights)), model_(std::move(model)) {}
+      : where_(directory.string()),
+        weights_(directory, std::move(weights), quantization_in(directory)),
+        model_(std::move(model)) {}
 
   bool fill(const Shard& shard) const {
     const StoredParts parts = model_ ? model_->stored(shard.name, shard.shape) : StoredParts{};
     if (parts.empty()) {
       const std::string name = checked(shard.name, shard.shape);
-      if (!shard.tensor.is_meta()) weights_->read(name, shard.offset, shard.tensor);
+      if (!shard.tensor.is_meta()) weights_.read(name, shard.offset, shard.tensor);
     }
     for (const StoredPart& part : parts) fill(shard, part);
     return true;
@@ -50,18 +53,18 @@ class Filler {
     if (!common || shard.tensor.is_meta()) return;
     const at::Tensor target = piece_of(shard.tensor.detach(), shard.offset, *common);
     if (stored::in_order(part) && target.is_contiguous())
-      return weights_->read(name, common->in_tensor, target.view(common->tensor_size));
+      return weights_.read(name, common->in_tensor, target.view(common->tensor_size));
     const at::Tensor box = at::empty(common->tensor_size, shard.tensor.options());
-    weights_->read(name, common->in_tensor, box);
+    weights_.read(name, common->in_tensor, box);
     target.copy_(as_parameter(box, part, *common));
   }
 
   // Its name in the files.
   std::string checked(const std::string& tensor, const std::vector<int64_t>& shape) const {
     const std::string name =
-        name_there(tensor, model_.get(), [this](const std::string& one) { return weights_->has(one); });
-    if (name.empty()) refuse_missing(where_, *weights_, tensor);
-    const StoredTensor& stored = weights_->at(name);
+        name_there(tensor, model_.get(), [this](const std::string& one) { return weights_.has(one); });
+    if (name.empty()) refuse_missing(where_, weights_, tensor);
+    const BaseWeights::Tensor stored = weights_.at(name);
     if (stored.shape == shape) return name;
     throw Error(ErrorCode::input, where_,
                 "tensor " + text::quoted(name) + " has the shape " + written(stored.shape) +
@@ -70,7 +73,7 @@ class Filler {
   }
 
   std::string where_;
-  std::shared_ptr<const HfWeights> weights_;
+  BaseWeights weights_;
   std::shared_ptr<const ModelSpec> model_;
 };
 

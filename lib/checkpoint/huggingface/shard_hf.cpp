@@ -2,9 +2,12 @@
 #include "lib/checkpoint/huggingface/shard_hf.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <limits>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "heddle/base/error.h"
@@ -19,10 +22,10 @@
 namespace heddle::checkpoint {
 namespace {
 
-std::vector<TensorToWrite> tensors_of(const HfWeights& weights) {
+std::vector<TensorToWrite> tensors_of(const BaseWeights& weights) {
   std::vector<TensorToWrite> tensors;
   for (const std::string& name : weights.names()) {
-    const StoredTensor& stored = weights.at(name);
+    const BaseWeights::Tensor stored = weights.at(name);
     tensors.push_back({name, stored.dtype, stored.shape});
     if (tensors.back().bytes() == 0)
       throw Error(ErrorCode::input, weights.file(name), "tensor " + text::quoted(name) + " has no elements",
@@ -31,14 +34,34 @@ std::vector<TensorToWrite> tensors_of(const HfWeights& weights) {
   return tensors;
 }
 
-// Mapped, not read: the bytes come from the disk when they are written.
-at::Tensor mapped(const HfWeights& weights, const TensorToWrite& tensor) {
-  const std::string_view bytes = weights.bytes(tensor.name);
-  return at::from_blob(const_cast<char*>(bytes.data()), tensor.shape, at::TensorOptions(tensor.dtype));
-}
+// Whole tensors, of which the rows that were asked for may be read. Mapped, not read: the bytes come from the
+// disk when they are written. Of a dequantized one these rows are in memory, and nothing else of it is
+// touched.
+class Wholes {
+ public:
+  explicit Wholes(const BaseWeights& weights) : weights_(weights) {}
+
+  at::Tensor of(const TensorToWrite& tensor, const Rows& rows) {
+    if (!weights_.is_quantized(tensor.name)) {
+      const std::string_view bytes = weights_.bytes(tensor.name);
+      return at::from_blob(const_cast<char*>(bytes.data()), tensor.shape, at::TensorOptions(tensor.dtype));
+    }
+    if (tensor.name != name_) made_ = at::empty(tensor.shape, tensor.dtype);
+    name_ = tensor.name;
+    std::vector<int64_t> offset(tensor.shape.size(), 0);
+    offset[0] = rows.first;
+    weights_.read(name_, offset, made_.narrow(0, rows.first, rows.count));
+    return made_;
+  }
+
+ private:
+  const BaseWeights& weights_;
+  std::string name_;
+  at::Tensor made_;
+};
 
 // By the names in the files. Tensors with other shapes than the model's are refused.
-HfLayout layout_in(const HfWeights& weights, const ModelSpec& model) {
+HfLayout layout_in(const BaseWeights& weights, const ModelSpec& model) {
   HfLayout named;
   for (auto& [tensor, pieces] : layout_of(model)) {
     const std::string name =
@@ -47,9 +70,9 @@ HfLayout layout_in(const HfWeights& weights, const ModelSpec& model) {
     if (name.empty())
       throw Error(ErrorCode::input, "the weights", "hold no " + what,
                   "the config.json and the weights are of different models");
-    if (weights.at(name).shape != pieces.front().part.shape)
+    if (const auto stored = weights.at(name); stored.shape != pieces.front().part.shape)
       throw Error(ErrorCode::input, weights.file(name),
-                  what + " has the shape " + written(weights.at(name).shape) + ", the model needs " +
+                  what + " has the shape " + written(stored.shape) + ", the model needs " +
                       written(pieces.front().part.shape),
                   "do config.json and the weights belong together?");
     named.emplace(name, pieces);
@@ -75,14 +98,15 @@ void add_pieces(std::vector<Part>& parts, const std::vector<HfPiece>& pieces, co
   }
 }
 
-std::vector<Part> share_of(const HfWeights& weights, const std::vector<TensorToWrite>& tensors,
+std::vector<Part> share_of(const BaseWeights& weights, const std::vector<TensorToWrite>& tensors,
                            const HfLayout& layout, int rank, int ranks) {
   std::vector<Part> parts;
+  Wholes wholes(weights);
   size_t last = tensors.size();
   constexpr uint64_t kAnySize = std::numeric_limits<uint64_t>::max();
   for (const Rows& rows : deal_rows(std::span(&tensors, 1), kAnySize, rank, ranks)) {
     const TensorToWrite& tensor = tensors[rows.tensor];
-    const at::Tensor whole = mapped(weights, tensor);
+    const at::Tensor whole = wholes.of(tensor, rows);
     if (const auto made = layout.find(tensor.name); made != layout.end()) {
       add_pieces(parts, made->second, whole, rows);
       last = tensors.size();
@@ -107,7 +131,7 @@ std::vector<Part> share_of(const HfWeights& weights, const std::vector<TensorToW
 
 }  // namespace
 
-void shard_hf(const HfWeights& weights, const std::filesystem::path& directory, Rendezvous& rendezvous,
+void shard_hf(const BaseWeights& weights, const std::filesystem::path& directory, Rendezvous& rendezvous,
               const std::string& key, const ModelSpec* model) {
   std::vector<Part> parts;
   together(rendezvous, "share/" + key, [&] {
@@ -115,6 +139,12 @@ void shard_hf(const HfWeights& weights, const std::filesystem::path& directory, 
     parts = share_of(weights, tensors_of(weights), layout, rendezvous.rank(), rendezvous.world_size());
   });
   write_sharded(directory, "model", parts, rendezvous, key);
+}
+
+void shard_hf(const HfWeights& weights, const std::filesystem::path& directory, Rendezvous& rendezvous,
+              const std::string& key, const ModelSpec* model) {
+  const std::shared_ptr<const HfWeights> borrowed(std::shared_ptr<void>(), &weights);
+  shard_hf(BaseWeights("", borrowed, std::nullopt), directory, rendezvous, key, model);
 }
 
 }  // namespace heddle::checkpoint

@@ -8,6 +8,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/sharded.h"
+#include "lib/run/checkpointing/data_order.h"
 #include "lib/run/checkpointing/keep.h"
 #include "lib/run/model/foreign.h"
 #include "lib/run/spec/settings.h"
@@ -17,40 +18,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kAcceptData =
-    "; --checkpoint.accept_other_data true goes on at the same step, in the order of the new data";
-
-// The order of the samples must be the one that the checkpoint is in. accepts_data: other data are a warning.
-void check_data(const fs::path& directory, const Position& there, const Position& here, bool seeded,
-                bool accepts_data, std::vector<std::string>& warnings) {
-  const auto refuse = [&](const std::string& what, const std::string& saved, const std::string& wanted,
-                          bool is_data = true) {
-    if (is_data && accepts_data) {
-      warnings.push_back(what + " was " + saved + " in the run that saved " + directory.filename().string() +
-                         ", and is " + wanted + " now");
-      return;
-    }
-    throw Error(ErrorCode::config, "checkpoint.restore_from",
-                directory.string() + " was saved with a different data order: " + what + " was " + saved +
-                    ", now " + wanted,
-                "go on with the same data, or point checkpoint.checkpoint_dir at a fresh directory and start "
-                "from the model: model.pretrained_model_name_or_path: " +
-                    directory.string() + (is_data ? kAcceptData : ""));
-  };
-  const auto check = [&](const char* what, int64_t saved, int64_t wanted, bool is_data = false) {
-    if (saved != wanted) refuse(what, std::to_string(saved), std::to_string(wanted), is_data);
-  };
-  for (const auto& [key, saved] : there.rows)
-    if (const auto found = here.rows.find(key); found != here.rows.end() && found->second != saved)
-      refuse(key, saved, found->second);
-  check("step_scheduler.global_batch_size", there.global_batch_size, here.global_batch_size);
-  check("the number of samples", there.dataset_samples, here.dataset_samples, true);
-  check("dataset.seq_len", there.sequence_length, here.sequence_length, true);
-  check("dataloader.shuffle", there.shuffled, here.shuffled);
-  if (seeded) check("seed", there.seed, here.seed);
-  for (const auto& [what, saved] : there.content)
-    if (const auto found = here.content.find(what); found != here.content.end() && found->second != saved)
-      refuse("the " + what, saved, found->second);
+// Whether the signatures differ: what is known of a model before the data of its run are.
+bool is_other_model(const Position& there, const ModelSpec& model) {
+  return there.model != model.signature();
 }
 
 bool is_complete(const fs::path& directory) {
@@ -250,17 +220,28 @@ void refuse_other_adapters(const RunSpec& run, const Resume& resume) {
 
 }  // namespace
 
+fs::path place_to_resume(const CheckpointSection& section, std::vector<std::string>& warnings) {
+  if (!section.enabled) return "";
+  refuse_copied_pointers(section.directory);
+  if (section.restore_from) return named(*section.restore_from, section.directory, warnings);
+  fs::path directory = latest(section.directory, warnings);
+  if (directory.empty()) warn_of_foreign(section.directory, warnings);
+  return directory;
+}
+
+void check_texts(const CheckpointSection& section, const ModelSpec& model,
+                 const std::function<TextsOfRun()>& texts) {
+  if (section.accept_other_data) return;
+  std::vector<std::string> said_later;
+  const fs::path directory = place_to_resume(section, said_later);
+  if (directory.empty()) return;
+  const Position there = read_position(directory / kPositionFile);
+  if (section.restore_from || !is_other_model(there, model)) refuse_other_texts(directory, there, texts());
+}
+
 std::optional<Resume> find_checkpoint(const RunSpec& run, std::vector<std::string>& warnings) {
   const CheckpointSection& section = run.recipe.checkpoint;
-  if (!section.enabled) return std::nullopt;
-  refuse_copied_pointers(section.directory);
-  fs::path directory;
-  if (section.restore_from) {
-    directory = named(*section.restore_from, section.directory, warnings);
-  } else {
-    directory = latest(section.directory, warnings);
-    if (directory.empty()) warn_of_foreign(section.directory, warnings);
-  }
+  const fs::path directory = place_to_resume(section, warnings);
   if (directory.empty()) return std::nullopt;
   Resume resume{directory, read_position(directory / kPositionFile), read_losses(directory / "losses.json")};
   if (const std::string reason = changed_model(resume.position, run); !reason.empty()) {
@@ -276,7 +257,8 @@ std::optional<Resume> find_checkpoint(const RunSpec& run, std::vector<std::strin
   refuse_other_adapters(run, resume);
   const bool seeded = run.recipe.shuffle != Shuffle::off || run.dataset.samples().uses_seed();
   const Position here = position_after(run, StepInfo{});
-  check_data(directory, resume.position, here, seeded, section.accept_other_data, warnings);
+  check_data(directory, resume.position, here, {seeded, section.accept_other_data, texts_named(run)},
+             warnings);
   for (std::string& line :
        changed_settings(directory.filename().string(), resume.position.settings, here.settings))
     warnings.push_back(std::move(line));

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/engine/engine.h"
+#include "lib/run/checkpointing/data_order.h"
 #include "lib/run/model/checkpoint_name.h"
 #include "lib/run/spec/run_spec.h"
 
@@ -22,6 +24,15 @@ std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& d
 // warning. Throws Error{input} when a name or a path is not there, and Error{config} when the data are
 // others.
 std::optional<Resume> find_checkpoint(const RunSpec& run, std::vector<std::string>& warnings);
+
+// The directory of the checkpoint that a run would resume from, whatever is in it; empty: none. Throws as
+// find_checkpoint().
+std::filesystem::path place_to_resume(const CheckpointSection& section, std::vector<std::string>& warnings);
+
+// Before texts are prepared: throws Error{config} where the run would resume from a checkpoint that was
+// trained on others, or with another tokenizer.
+void check_texts(const CheckpointSection& section, const ModelSpec& model,
+                 const std::function<TextsOfRun()>& texts);
 
 // "hidden_size was 24, now 32": why a checkpoint is not of this run's model. "" where it is, or
 // cannot be known.

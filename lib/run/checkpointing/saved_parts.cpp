@@ -18,7 +18,8 @@ namespace {
 
 std::vector<std::string> added_names(const PreparedModel& model) {
   std::set<std::string> names;
-  for (const Transformed& one : model.changes) names.insert(one.added.begin(), one.added.end());
+  for (const Transformed& one : model.changes)
+    if (!one.added_elsewhere) names.insert(one.added.begin(), one.added.end());
   return {names.begin(), names.end()};
 }
 

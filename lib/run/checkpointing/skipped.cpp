@@ -22,17 +22,22 @@ bool holds_finite(const at::Tensor& tensor) {
 }
 
 // The first of this rank's parameters that holds inf or nan; "": none does.
+// Packed weights are bytes.
+bool has_reals(const at::Tensor& tensor) {
+  return tensor.numel() > 0 && tensor.is_floating_point();
+}
+
 std::string first_not_finite(Stages& stages) {
   std::vector<at::Tensor> on_device;
   for (const auto& stage : stages)
     for (const Shard& shard : stage->owned())
-      if (shard.tensor.numel() > 0 && !shard.tensor.is_cpu()) on_device.push_back(shard.tensor.detach());
+      if (has_reals(shard.tensor) && !shard.tensor.is_cpu()) on_device.push_back(shard.tensor.detach());
   // One number is read back for all of them: only a bad one makes the host ask for each.
   const bool device_is_finite =
       on_device.empty() || std::isfinite(train::sum_of_squares_on_device(on_device).item<double>());
   for (const auto& stage : stages)
     for (const Shard& shard : stage->owned())
-      if (shard.tensor.numel() > 0 && !(device_is_finite && !shard.tensor.is_cpu()) &&
+      if (has_reals(shard.tensor) && !(device_is_finite && !shard.tensor.is_cpu()) &&
           !holds_finite(shard.tensor.detach()))
         return shard.name;
   return "";

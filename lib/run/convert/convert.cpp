@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <memory>
 
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/huggingface/export.h"
@@ -23,6 +24,12 @@ std::string size_text(uint64_t bytes) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g %s", size, kUnits[unit]);
   return text;
+}
+
+uint64_t bytes_of(const checkpoint::BaseWeights::Tensor& tensor) {
+  auto bytes = static_cast<uint64_t>(c10::elementSize(tensor.dtype));
+  for (const int64_t size : tensor.shape) bytes *= static_cast<uint64_t>(size);
+  return bytes;
 }
 
 std::string to_hf(const Conversion& conversion, const fs::path& stage, Rendezvous& rendezvous) {
@@ -52,15 +59,16 @@ std::string to_hf(const Conversion& conversion, const fs::path& stage, Rendezvou
 
 std::string to_sharded(const Conversion& conversion, const fs::path& stage, Rendezvous& rendezvous) {
   const fs::path& from = conversion.from.weights;
-  const HfWeights weights(from);
-  checkpoint::shard_hf(weights, stage, rendezvous, "convert", conversion.model.get());
+  const auto weights = std::make_shared<const HfWeights>(from);
+  const checkpoint::BaseWeights base(from, weights, checkpoint::quantization_in(from));
+  checkpoint::shard_hf(base, stage, rendezvous, "convert", conversion.model.get());
   checkpoint::on_first(rendezvous, "notes", [&] {
-    checkpoint::keep_origin(stage / checkpoint::kHfMetadata, checkpoint::read_origin(from, weights));
+    checkpoint::keep_origin(stage / checkpoint::kHfMetadata, checkpoint::read_origin(from, *weights));
   });
   uint64_t bytes = 0;
-  for (const std::string& name : weights.names()) bytes += weights.bytes(name).size();
+  for (const std::string& name : base.names()) bytes += bytes_of(base.at(name));
   const int ranks = rendezvous.world_size();
-  return "a sharded model of " + std::to_string(weights.names().size()) + " tensors, " + size_text(bytes) +
+  return "a sharded model of " + std::to_string(base.names().size()) + " tensors, " + size_text(bytes) +
          " in " + std::to_string(ranks) + (ranks == 1 ? " shard" : " shards");
 }
 

@@ -102,9 +102,11 @@ std::string KvCache::why_none(const Units& units) {
     if (module_unit == nullptr) return "'" + std::string(unit->name()) + "' is no unit of modules";
     module_unit->visit([&](const std::string& path, Module& module) {
       const TokenUse use = module.traits().tokens;
-      if (!why.empty() || use == TokenUse::each_alone || model::as<AttentionCore>(module) != nullptr) return;
+      if (!why.empty() || use == TokenUse::each_alone || model::as<AttentionCore>(module) != nullptr ||
+          model::as<decoder::Mixer>(module) != nullptr)
+        return;
       why = "'" + path + "' (" + std::string(module.kind()) + ")" +
-            (use == TokenUse::mixes ? " computes a token from others outside of attention"
+            (use == TokenUse::mixes ? " computes a token from others outside of attention and of mixers"
                                     : " does not say whether it computes each token alone");
     });
     if (!why.empty()) return why;

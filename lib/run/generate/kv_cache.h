@@ -22,7 +22,7 @@ void refuse_not_causal(const Units& units);
 class HEDDLE_API KvCache {
  public:
   // Why no cache can hold what the units need: the first module that computes a token from others outside of
-  // attention, or that does not say; empty: one can. The state of such a module is not known here.
+  // attention and of mixers, which keep their state, or that does not say; empty: one can.
   static std::string why_none(const Units& units);
 
   // Computes in place of every attention (AttentionCore::instead) of the units, lets mixers keep their state,

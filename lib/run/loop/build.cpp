@@ -15,13 +15,13 @@ engine::Model build_model(const RunSpec& run, PluginRegistry& plugins, Rendezvou
   if (rendezvous.rank() == 0 && run.size) std::cout << banner(run, *run.size) << std::flush;
   const auto make_units = [&](const Setup&) {
     Units units = run.model.make();
-    whole = whole_model(units);
+    whole = whole_model(units, run.model.packed());
     return units;
   };
   const auto seed = static_cast<uint64_t>(run.recipe.seed);
-  return engine::model(
-      run.setup, plugins,
-      {rendezvous, make_units, run.model.source, seed, fingerprint(run), run.recipe.steps.local_batch_size});
+  return engine::model(run.setup, plugins,
+                       {rendezvous, make_units, run.model.values(seed), seed, fingerprint(run),
+                        run.recipe.steps.local_batch_size});
 }
 
 BatchSplit split_of(const RunSpec& run, const DeviceMesh& mesh) {

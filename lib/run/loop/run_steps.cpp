@@ -8,6 +8,7 @@
 #include "lib/run/checkpointing/skipped.h"
 #include "lib/run/loop/build.h"
 #include "lib/run/loop/run.h"
+#include "lib/run/metrics/loss_parts.h"
 
 namespace heddle {
 namespace {
@@ -139,6 +140,7 @@ int Run::validate(const StepInfo& info) {
     const SampleOrder order(all, Shuffle::off, 0, 0);
     double sum = 0;
     int64_t tokens = 0;
+    LossParts parts;
     for (int64_t begin = 0; begin < samples; begin += group) {
       if (journal_) journal_->validating(run_.validation[i].name, begin, samples);
       stop_.begin();
@@ -146,6 +148,7 @@ int Run::validate(const StepInfo& info) {
       const StepReport report = step_.evaluate(microbatches);
       sum += report.loss.item<double>() * static_cast<double>(report.label_tokens);
       tokens += report.label_tokens;
+      if (journal_) parts.add(report);
       if (const int signal = stop_.end()) return signal;
     }
     if (tokens == 0)
@@ -156,8 +159,8 @@ int Run::validate(const StepInfo& info) {
           "give a set with labels other than -100");
     losses_.validation[run_.validation[i].name] = sum / static_cast<double>(tokens);
     if (journal_)
-      journal_->validated(info, run_.validation[i].name, sum / static_cast<double>(tokens), tokens,
-                          run_.rates.lr(info.step));
+      journal_->validated(info, {run_.validation[i].name, sum / static_cast<double>(tokens), tokens,
+                                 run_.rates.lr(info.step), parts.means()});
   }
   return 0;
 }

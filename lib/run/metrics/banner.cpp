@@ -4,12 +4,14 @@
 #include <ATen/Parallel.h>
 
 #include <cstdlib>
+#include <set>
 #include <sstream>
 #include <utility>
 
 #include "heddle/base/text.h"
 #include "heddle/base/version.h"
 #include "heddle/transport/rank_place.h"
+#include "lib/checkpoint/quantized/quantization.h"
 #include "lib/run/checkpointing/save.h"
 #include "lib/run/metrics/mfu.h"
 #include "lib/run/metrics/processor.h"
@@ -113,15 +115,27 @@ std::string data_text(const Rows& dataset) {
 }
 
 // The keys of a pretrained model that this run sets otherwise.
-std::string overrides_text(const ConfigOverrides& overrides) {
+std::string overrides_text(const ConfigOverrides& overrides, const std::set<std::string>& idle) {
   if (overrides.empty()) return "";
   std::string keys;
   for (const auto& [key, value] : overrides.keys.entries())
-    keys += (keys.empty() ? "" : ", ") + key + " " + text::excerpt(config::to_json(value), 80);
+    if (!idle.contains(key))
+      keys += (keys.empty() ? "" : ", ") + key + " " + text::excerpt(config::to_json(value), 80);
+  if (keys.empty()) return "";
   return "  config  " + keys + " for this run" +
          (overrides.exported ? ", and in what it exports"
                              : "; what it exports has the model's own config.json") +
          "\n";
+}
+
+// A quantized base is trained in another form than that of its files.
+std::string origin_text(const PreparedModel& model) {
+  if (model.directory.empty()) return ", random weights";
+  std::string out = ", from " + model.directory.string();
+  if (model.place.kind != ModelPlace::Kind::hugging_face) return out;
+  if (const auto form = checkpoint::quantization_in(model.place.weights))
+    out += std::string(", dequantized from ") + form->name();
+  return out;
 }
 
 }  // namespace
@@ -166,9 +180,9 @@ std::string banner(const RunSpec& run, const ModelSize& size) {
   const bool mixed = run.recipe.shuffle != Shuffle::off;
   std::string out = "heddle " HEDDLE_VERSION ": " + strategy_text(run.setup) + "\n";
   out += "  model   " + run.model.spec->facts().model_type + ", " + count_text(size.parameters) +
-         " parameters, " + (run.model.dtype == at::kFloat ? "float32" : "bfloat16") +
-         (run.model.directory.empty() ? ", random weights" : ", from " + run.model.directory.string()) + "\n";
-  out += overrides_text(run.recipe.model.overrides);
+         " parameters, " + (run.model.dtype == at::kFloat ? "float32" : "bfloat16") + origin_text(run.model) +
+         "\n";
+  out += overrides_text(run.recipe.model.overrides, run.model.idle_keys);
   if (size.experts.layers > 0) out += "  experts " + experts_text(size) + "\n";
   out += transforms_text(run, size);
   out += "  data    " + data_text(run.dataset) + ", " +

@@ -43,7 +43,7 @@ std::vector<SideRecord> read_sides(const SideValues& given) {
     const double* first = values + entry.report;
     out.push_back({entry.spec.name,
                    {first, first + entry.spec.size},
-                   entry.spec.shown == Shown::file_and_line && entry.spec.size == 1});
+                   entry.spec.shown != Shown::file && entry.spec.size == 1});
   }
   for (auto& [name, value] : model::summarise_loads(given)) out.push_back({name, {value}, false});
   return out;
@@ -112,9 +112,9 @@ void Journal::warn(const TrainingRecord& record) {
   }
 }
 
-void Journal::validated(const StepInfo& info, const std::string& set, double loss, int64_t label_tokens,
-                        double lr) {
-  const ValidationRecord record{info.step, info.epoch, loss, lr, label_tokens};
+void Journal::validated(const StepInfo& info, const Validated& one) {
+  const auto& [set, loss, label_tokens, lr, parts] = one;
+  const ValidationRecord record{info.step, info.epoch, loss, lr, label_tokens, parts};
   validation_.at(set).append(to_json(record, timestamp_now()));
   sinks_.record(to_record(record, set));
   files_.validated[set].push_back({info.step, loss});

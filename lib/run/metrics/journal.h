@@ -41,8 +41,15 @@ class Journal {
   void validating(const std::string& set, int64_t done, int64_t samples) {
     progress_.validating(set, done, samples);
   }
-  // One set's loss over all its label tokens.
-  void validated(const StepInfo& info, const std::string& set, double loss, int64_t label_tokens, double lr);
+  // One set's loss over all its label tokens, and its parts.
+  struct Validated {
+    std::string set;
+    double loss = 0;
+    int64_t label_tokens = 0;
+    double lr = 0;
+    std::vector<SideRecord> parts = {};
+  };
+  void validated(const StepInfo& info, const Validated& one);
   // A line for a checkpoint that is complete: the screen counts steps from 1, its name and the metrics from
   // 0.
   void saved(const StepInfo& info, const std::filesystem::path& directory);

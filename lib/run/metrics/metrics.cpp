@@ -57,6 +57,7 @@ std::string to_json(const ValidationRecord& record, const std::string& timestamp
   line["loss"] = record.loss;
   line["lr"] = record.lr;
   line["num_label_tokens"] = record.num_label_tokens;
+  for (const SideRecord& side : record.sides) line[side.name] = side.values[0];
   return line.dump();
 }
 

@@ -35,6 +35,7 @@ struct ValidationRecord {
   int64_t step = 0, epoch = 0;
   double loss = 0, lr = 0;
   int64_t num_label_tokens = 0;
+  std::vector<SideRecord> sides = {};  // parts of the loss, after the fields above
 };
 
 std::string to_json(const TrainingRecord& record, const std::string& timestamp);

@@ -1,19 +1,17 @@
-// The table of GPUs, and the product that measures a CPU.
+// The table of GPUs, and the measured peak of a CPU.
 #include "lib/run/metrics/mfu.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/full.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <utility>
 
-#include "heddle/nn/linear.h"
+#include "heddle/transport/rank_place.h"
+#include "lib/nn/measure/product_rate_cpu.h"
 #include "lib/run/metrics/processor.h"
 
 namespace heddle {
@@ -53,42 +51,12 @@ bool is_named(const std::string& device, const std::string& gpu) {
   return end == device.size() || std::isdigit(static_cast<unsigned char>(device[end])) == 0;
 }
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_of_product(const at::Tensor& a) {
-  const auto begin = Clock::now();
-  model::matrix_product(a, a.t());
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-// The best of some products, by the library that the layers use too, of the size that takes about 5 ms.
-double measured_on_cpu(at::ScalarType dtype) {
-  const at::NoGradGuard no_grad;
-  int64_t size = 64;
-  at::Tensor a;
-  double best = 0;
-  int timed = 0;  // of this size: one alone may be disturbed, or wait for code that is made at first use
-  const auto begin = Clock::now();
-  const auto spent = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
-  while (spent() < 0.05 || timed < 5) {
-    if (!a.defined() || a.size(0) != size) {
-      a = at::full({size, size}, 0.5, dtype);
-      seconds_of_product(a);  // the first of a size sets up threads and buffers
-      timed = 0;
-    }
-    const double seconds = seconds_of_product(a);
-    ++timed;
-    const double operations =
-        2.0 * static_cast<double>(size) * static_cast<double>(size) * static_cast<double>(size);
-    best = std::max(best, operations / seconds);
-    if (seconds < 0.0005 && size < 1024) size *= 2;
-  }
-  return best;
-}
-
+// Of all threads of this rank; threads beyond the cores add nothing.
 double fastest_on_cpu() {
-  const double single = measured_on_cpu(at::kFloat);
-  return has_bfloat16_products() ? std::max(2 * single, measured_on_cpu(at::kBFloat16)) : single;
+  const double single = model::product_rate_cpu(at::kFloat);
+  const double fastest =
+      has_bfloat16_products() ? std::max(2 * single, model::product_rate_cpu(at::kBFloat16)) : single;
+  return fastest * std::min(at::get_num_threads(), threads_per_rank(1));
 }
 
 std::string amount(double flops) {

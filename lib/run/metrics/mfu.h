@@ -23,9 +23,10 @@ struct PeakFlops {
 // What products are computed in: mixed precision's dtype where the strategy has one, else the storage's.
 at::ScalarType product_dtype(const RunSpec& run);
 
-// Of --peak-flops where it is given; else of a table of GPUs, by the device's name; on the CPU of products in
-// the fastest dtype, measured for 50 ms each: bfloat16 where the processor has such products (at least twice
-// float32's), else float32. `device` is the name of a GPU, empty on the CPU.
+// Of --peak-flops where it is given; else of a table of GPUs, by the device's name; on the CPU that of one
+// thread, measured by its processor time (product_rate_cpu), times the threads: in bfloat16 where the
+// processor has such products (at least twice float32's), else in float32. `device` is the name of a GPU,
+// empty on the CPU.
 PeakFlops peak_flops(std::optional<double> given, c10::DeviceType type, const std::string& device,
                      at::ScalarType dtype);
 

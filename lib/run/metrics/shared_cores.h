@@ -1,5 +1,7 @@
-// Whether the threads of a machine's ranks are more than its cores.
+// How the threads of a machine's ranks wait for each other.
 #pragma once
+
+#include <optional>
 
 namespace heddle {
 
@@ -7,6 +9,20 @@ namespace heddle {
 // for none.
 inline bool share_cores(int threads, int local_ranks, int cores) {
   return threads > 1 && static_cast<long>(threads) * local_ranks > cores;
+}
+
+// A variable of OpenMP's environment.
+struct Waiting {
+  const char* variable;
+  const char* value;
+};
+
+// Threads that share cores do not spin. Others spin for some 50 us, less than a step loses by it: they wait
+// longer only where other processes have their cores, and a thread that spins on takes these cores from the
+// ones it waits for. threads: empty where the ranks share the cores.
+inline Waiting waiting_of(std::optional<int> threads, int local_ranks, int cores) {
+  if (threads && share_cores(*threads, local_ranks, cores)) return {"OMP_WAIT_POLICY", "passive"};
+  return {"GOMP_SPINCOUNT", "1000"};
 }
 
 }  // namespace heddle

@@ -39,6 +39,7 @@ MetricsRecord to_record(const ValidationRecord& record, const std::string& set) 
   out.fields = {{"loss", {record.loss}},
                 {"lr", {record.lr}},
                 {"num_label_tokens", {static_cast<double>(record.num_label_tokens)}}};
+  for (const SideRecord& side : record.sides) out.fields.push_back({side.name, side.values});
   return out;
 }
 

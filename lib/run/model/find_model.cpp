@@ -12,7 +12,7 @@
 #include "heddle/checkpoint/manifest.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/huggingface/hf_origin.h"
-#include "lib/run/model/adapter.h"
+#include "lib/run/model/adapter/adapter.h"
 #include "lib/run/model/checkpoint_name.h"
 #include "lib/run/model/foreign.h"
 #include "lib/run/model/named_place.h"

@@ -73,7 +73,7 @@ ExpertSize experts_of(const std::vector<ExpertLayer>& layers, const Stages& stag
 
 }  // namespace
 
-WholeModel whole_model(const Units& units) {
+WholeModel whole_model(const Units& units, const std::map<std::string, int64_t>& packed) {
   WholeModel out;
   std::set<std::string> seen;
   for (const auto& unit : units) {
@@ -85,8 +85,10 @@ WholeModel whole_model(const Units& units) {
     }
     for (const ParameterSlot& slot : out.slots.back()) {
       if (!seen.insert(slot.name).second) continue;
-      out.parameters += slot.tensor->numel();
-      if (!slot.trainable()) out.frozen += slot.tensor->numel();
+      const auto counted = packed.find(slot.name);
+      const int64_t count = counted == packed.end() ? slot.tensor->numel() : counted->second;
+      out.parameters += count;
+      if (!slot.trainable()) out.frozen += count;
     }
   }
   return out;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -29,7 +30,8 @@ struct WholeModel {
   int64_t parameters = 0, frozen = 0;  // elements, a tied parameter once
   bool draws = false;                  // a module has ModuleTraits::draws
 };
-WholeModel whole_model(const Units& units);
+// `packed`: how many numbers parameters of another form stand for (PreparedModel::packed()).
+WholeModel whole_model(const Units& units, const std::map<std::string, int64_t>& packed = {});
 
 struct ExpertSize {
   int64_t layers = 0, experts = 0;    // of the whole model; experts summed over layers

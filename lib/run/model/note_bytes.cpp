@@ -1,5 +1,11 @@
-// The note of a model that learns bytes of text.
+// The notes about a model's tokens.
 #include "lib/run/model/note_bytes.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string_view>
+#include <system_error>
 
 #include "lib/run/model/find_model.h"
 
@@ -7,6 +13,22 @@ namespace heddle {
 namespace {
 
 constexpr const char* kByteTokenizer = "{\"type\": \"bytes\"}\n";
+
+constexpr std::array<std::string_view, 11> kTokenizerNotes = {"tokenizer.json",
+                                                              "tokenizer_config.json",
+                                                              "special_tokens_map.json",
+                                                              "added_tokens.json",
+                                                              "vocab.json",
+                                                              "vocab.txt",
+                                                              "merges.txt",
+                                                              "chat_template.jinja",
+                                                              "tokenizer.model",
+                                                              "chat_template.json",
+                                                              kTokenizerNote};
+
+bool is_of_tokenizer(const std::string& name) {
+  return std::find(kTokenizerNotes.begin(), kTokenizerNotes.end(), name) != kTokenizerNotes.end();
+}
 
 }  // namespace
 
@@ -20,6 +42,22 @@ void note_bytes(checkpoint::HfOrigin& model, const std::filesystem::path& direct
     return;
   }
   model.files[kTokenizerNote] = kByteTokenizer;
+}
+
+void note_tokenizer(checkpoint::HfOrigin& origin, const std::filesystem::path& model,
+                    const std::filesystem::path& directory, std::vector<std::string>& warnings) {
+  std::error_code ignored;
+  if (directory.empty() || std::filesystem::equivalent(model, directory, ignored)) return;
+  std::map<std::string, std::string> made = checkpoint::kept_origin(directory).files, own;
+  std::erase_if(made, [](const auto& file) { return !is_of_tokenizer(file.first); });
+  for (const auto& [name, bytes] : origin.files)
+    if (is_of_tokenizer(name)) own.emplace(name, bytes);
+  if (made.empty() || made == own) return;
+  if (!own.empty())
+    warnings.push_back("exports have the tokenizer of the data, " + directory.string() +
+                       ", in place of the model's own");
+  std::erase_if(origin.files, [](const auto& file) { return is_of_tokenizer(file.first); });
+  origin.files.merge(made);
 }
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// The note of a model that learns bytes of text.
+// What exports say of the tokens that a model learns: its tokenizer, or that they are bytes of text.
 #pragma once
 
 #include <filesystem>
@@ -13,5 +13,11 @@ namespace heddle {
 // warning instead.
 void note_bytes(checkpoint::HfOrigin& model, const std::filesystem::path& directory,
                 std::vector<std::string>& warnings);
+
+// Exports have the tokenizer of `directory`, which made the tokens, in place of the model's own files.
+// `model`: the directory of the model's own; empty: it has none. Throws Error{input} for a file that cannot
+// be read.
+void note_tokenizer(checkpoint::HfOrigin& origin, const std::filesystem::path& model,
+                    const std::filesystem::path& directory, std::vector<std::string>& warnings);
 
 }  // namespace heddle

@@ -5,17 +5,24 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "heddle/base/error.h"
 #include "heddle/engine/engine.h"
 #include "heddle/model/config_keys.h"
 #include "lib/checkpoint/huggingface/read_config.h"
+#include "lib/checkpoint/quantized/quantization.h"
 
 namespace heddle {
 namespace {
 
 using Spec = std::shared_ptr<const ModelSpec>;
 using Shapes = std::map<std::string, std::vector<int64_t>>;
+
+// Weights are dequantized when they are read.
+Node dequantized_keys(const std::filesystem::path& config_json) {
+  return checkpoint::without_quantization(checkpoint::read_config_json(config_json));
+}
 
 // Entries of `keys`, those of `instead` in their place; but for one of these.
 Node merged(const Node& keys, const Node& instead, const std::string& but_for = "") {
@@ -57,27 +64,39 @@ std::string changed_parameter(const Shapes& own, const Shapes& changed) {
   return "";
 }
 
-// Keys without which the rest gives the same model.
-void warn_of_no_effect(const Node& own, const Node& keys, const ModelSpec& spec, PluginRegistry& plugins,
-                       std::vector<std::string>& warnings) {
-  const std::string with = spec.config_json("float32");
-  for (const auto& [key, value] : keys.entries()) {
-    try {
-      if (model_of(merged(own, keys, key), plugins)->config_json("float32") != with) continue;
-    } catch (const Error&) {
-      continue;  // it has an effect
-    }
-    warnings.push_back(value.where() +
-                       " changes nothing: the model is the same without it; no such key, a key that another "
-                       "one overrules, or the value that it has already");
+// Why a key changes nothing; empty: it has an effect.
+std::string why_idle(const Node& own, const Node& keys, const std::string& key, const ModelSpec& spec,
+                     PluginRegistry& plugins) {
+  const auto idle = spec.idle_keys();
+  if (const auto found = idle.find(key); found != idle.end()) return found->second;
+  try {
+    if (model_of(merged(own, keys, key), plugins)->config_json("float32") != spec.config_json("float32"))
+      return "";
+  } catch (const Error&) {
+    return "";  // the others are refused without it
   }
+  return "the model is the same without it; no such key, a key that another one overrules, or the value that "
+         "it has already";
+}
+
+// Keys without which the rest gives the same model.
+std::set<std::string> warn_of_no_effect(const Node& own, const Node& keys, const ModelSpec& spec,
+                                        PluginRegistry& plugins, std::vector<std::string>& warnings) {
+  std::set<std::string> out;
+  for (const auto& [key, value] : keys.entries()) {
+    const std::string why = why_idle(own, keys, key, spec, plugins);
+    if (why.empty()) continue;
+    warnings.push_back(value.where() + " changes nothing: " + why);
+    out.insert(key);
+  }
+  return out;
 }
 
 }  // namespace
 
-Spec read_overridden(const std::filesystem::path& config_json, const ConfigOverrides& overrides,
-                     PluginRegistry& plugins, std::vector<std::string>& warnings) {
-  const Node own = checkpoint::read_config_json(config_json);
+Overridden read_overridden(const std::filesystem::path& config_json, const ConfigOverrides& overrides,
+                           PluginRegistry& plugins, std::vector<std::string>& warnings) {
+  const Node own = dequantized_keys(config_json);
   const Node& keys = overrides.keys;
   if (const Node* type = keys.find("model_type"))
     model::refuse(*type, "the type of a pretrained model is that of its config.json", "leave model_type out");
@@ -86,7 +105,7 @@ Spec read_overridden(const std::filesystem::path& config_json, const ConfigOverr
   try {
     plain = engine::read_model(config_json, plugins);
   } catch (const Error& error) {
-    if (overrides.exported) return spec;  // the weights tell whether they fit
+    if (overrides.exported) return {spec, {}};  // the weights tell whether they fit
     throw Error(ErrorCode::config, keys.where(),
                 config_json.string() +
                     " cannot be read without these keys, and neither could what the run "
@@ -99,12 +118,11 @@ Spec read_overridden(const std::filesystem::path& config_json, const ConfigOverr
                 "the keys change the parameters of " + config_json.parent_path().string() + ": " + changed,
                 "leave out what changes shapes; a model of other shapes starts from random weights: config "
                 "without pretrained_model_name_or_path");
-  warn_of_no_effect(own, keys, *spec, plugins, warnings);
-  return spec;
+  return {spec, warn_of_no_effect(own, keys, *spec, plugins, warnings)};
 }
 
 Spec read_with_keys(const std::filesystem::path& config_json, const Node& keys, PluginRegistry& plugins) {
-  return model_of(merged(checkpoint::read_config_json(config_json), keys), plugins);
+  return model_of(merged(dequantized_keys(config_json), keys), plugins);
 }
 
 void add_to_config(std::string& config_json, const Node& keys) {

@@ -2,6 +2,7 @@
 #include "lib/run/model/prepared_model.h"
 
 #include <ATen/core/TensorBody.h>
+#include <c10/util/accumulate.h>
 
 #include <set>
 #include <utility>
@@ -11,10 +12,13 @@
 #include "heddle/checkpoint/hf_source.h"
 #include "heddle/checkpoint/manifest.h"
 #include "heddle/engine/engine.h"
+#include "lib/checkpoint/huggingface/read_config.h"
+#include "lib/checkpoint/quantized/quantization.h"
 #include "lib/checkpoint/sharded/sharded_source.h"
-#include "lib/run/model/adapter.h"
+#include "lib/run/model/adapter/adapter.h"
 #include "lib/run/model/named_place.h"
 #include "lib/run/model/overridden.h"
+#include "lib/run/recipe/readers.h"
 
 namespace heddle {
 namespace {
@@ -51,6 +55,20 @@ std::shared_ptr<const ModelSpec> read_map(const ModelSection& section, PluginReg
   return plain;
 }
 
+// The tokens at the ends of texts, of which a model with random weights knows nothing.
+Node end_tokens(const ModelSection& section) {
+  const Node own = section.config.is_map()
+                       ? section.config
+                       : checkpoint::read_config_json(config_file(section.config.as_text()));
+  Node out = Node::map({});
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    const Node* instead = section.overrides.empty() ? nullptr : section.overrides.keys.find(key);
+    const Node* given = instead != nullptr ? instead : own.find(key);
+    if (given != nullptr && !given->is_null()) out = out.with(key, *given);
+  }
+  return out;
+}
+
 PreparedModel with_random_weights(const ModelSection& section, PluginRegistry& plugins,
                                   std::vector<std::string>& warnings) {
   PreparedModel out;
@@ -74,12 +92,35 @@ ParameterSource without_added(const PreparedModel& model, const Transformed& cha
   };
 }
 
+// Quantized files are always dequantized, as in AutoModel where the key is not set.
+void check_may_dequantize(const ModelPlace& place, const Node& recipe) {
+  const Node* section = recipe.find("checkpoint");
+  const Node* word = section == nullptr ? nullptr : section->find("dequantize_base_checkpoint");
+  if (word == nullptr || word->kind() != Node::Kind::boolean || word->as_boolean()) return;
+  if (place.kind != ModelPlace::Kind::hugging_face || place.weights.empty()) return;
+  const auto form = checkpoint::quantization_in(place.weights);
+  if (!form) return;
+  throw Error(ErrorCode::config, word->where(),
+              "the weights in " + place.weights.string() + " are in " + form->name() +
+                  ", and training in this form is not built",
+              "leave the key out, or set it to true: the weights are then dequantized when they are read");
+}
+
 void refuse_export(const ActiveTransform& transform, const Transformed& changes) {
-  if (changes.added.empty() || changes.exports_added || changes.files) return;
+  if (changes.added.empty() || changes.exports_added || changes.added_elsewhere || changes.files) return;
   throw Error(ErrorCode::config, transform.run.where,
               transform.name + " adds parameters ('" + changes.added.front() +
                   "'), which have no place in the exported model",
               "set checkpoint.save_consolidated: false; checkpoints have them");
+}
+
+void refuse_packed_export(const PreparedModel& model) {
+  for (size_t i = 0; i < model.changes.size(); ++i)
+    for (const auto& [name, derived] : model.changes[i].derived)
+      if (name == derived.from)
+        throw Error(ErrorCode::config, model.transforms[i].run.where,
+                    "'" + name + "' is held in another form, which the exported model has no place for",
+                    "set checkpoint.save_consolidated: false");
 }
 
 }  // namespace
@@ -91,13 +132,27 @@ Units PreparedModel::make(c10::Device device) const {
 }
 
 std::set<std::string> PreparedModel::elsewhere() const {
-  std::set<std::string> names;
+  std::set<std::string> frozen, names;
   bool any = false;
   for (const Transformed& one : changes) {
-    names.insert(one.frozen.begin(), one.frozen.end());
+    frozen.insert(one.frozen.begin(), one.frozen.end());
+    if (one.added_elsewhere) names.insert(one.added.begin(), one.added.end());
     any = any || one.base_elsewhere;
   }
-  return any && source ? names : std::set<std::string>();
+  if (any && !directory.empty()) names.merge(frozen);
+  return names;
+}
+
+ParameterSource PreparedModel::values(uint64_t seed) const {
+  return with_derived(source, changes, seed);
+}
+
+std::map<std::string, int64_t> PreparedModel::packed() const {
+  std::map<std::string, int64_t> out;
+  for (const Transformed& one : changes)
+    for (const auto& [name, derived] : one.derived)
+      if (derived.from == name) out[name] = c10::multiply_integers(derived.shape);
+  return out;
 }
 
 const AddedFiles* PreparedModel::added_files() const {
@@ -113,11 +168,13 @@ Units first_units(PreparedModel& model, bool exports, std::vector<std::string>& 
     const Transformed& changes = model.changes.emplace_back(one.transform->apply(units, one.run));
     if (exports) refuse_export(one, changes);
     model.source = without_added(model, changes);
+    if (changes.values) model.source = changes.values(std::move(model.source));
     warnings.insert(warnings.end(), changes.warnings.begin(), changes.warnings.end());
-    if (changes.base_elsewhere && !model.source)
+    if (changes.base_elsewhere && model.directory.empty())
       warnings.push_back(one.run.where + ": the model begins with random weights, which " + one.name +
                          " freezes: name a model with model.pretrained_model_name_or_path");
   }
+  if (exports && model.added_files() == nullptr) refuse_packed_export(model);
   return units;
 }
 
@@ -133,13 +190,18 @@ PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry&
   out.place = find_model(path);
   const ModelPlace& place = out.place;
   const std::filesystem::path file = place.notes / "config.json";
-  out.spec = overrides.empty() ? engine::read_model(file, plugins)
-                               : read_overridden(file, overrides, plugins, warnings);
+  if (overrides.empty()) {
+    out.spec = read_saved_model(place, plugins);
+  } else {
+    Overridden read = read_overridden(file, overrides, plugins, warnings);
+    out.spec = std::move(read.spec);
+    out.idle_keys = std::move(read.idle);
+  }
   out.dtype = dtype_of(out.spec->facts().dtype);
   if (place.kind == ModelPlace::Kind::hugging_face) {
     const auto weights = std::make_shared<const HfWeights>(place.weights);
     out.origin = checkpoint::read_origin(place.weights, *weights);
-    out.tensors = weights->names();
+    for (const auto& [name, tensor] : out.origin.tensors) out.tensors.push_back(name);
     out.source = checkpoint::hf_source(place.weights, weights, out.spec);
   } else {
     out.origin = checkpoint::kept_origin(place.notes);
@@ -156,23 +218,49 @@ PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry&
   return out;
 }
 
-PreparedModel prepare_model(const Recipe& recipe, PluginRegistry& plugins,
-                            std::vector<std::string>& warnings) {
-  const ModelSection& section = recipe.model;
+// The model of a section like `model`, without transforms.
+PreparedModel model_of(const ModelSection& section, PluginRegistry& plugins,
+                       std::vector<std::string>& warnings) {
   PreparedModel model = section.source == ModelSection::Source::pretrained
                             ? open_pretrained(section.directory, plugins, section.overrides, warnings)
                             : with_random_weights(section, plugins, warnings);
+  if (!section.further_heads.empty())
+    throw Error(
+        ErrorCode::not_built, section.further_heads,
+        "the family " + model.spec->facts().model_type + " has no heads here that predict further tokens",
+        "leave num_nextn_predict_layers out: the model then trains on the next token alone");
   const std::string stored = model.spec->facts().dtype;
   model.dtype = dtype_of(!section.dtype.empty() ? section.dtype
                          : !stored.empty()      ? stored
                                                 : section.dtype_without_word);
-  if (!model.source)
-    model.origin.files["config.json"] =
-        model.spec->config_json(model.dtype == at::kFloat ? "float32" : "bfloat16");
+  if (!model.source) {
+    std::string& config = model.origin.files["config.json"];
+    config = model.spec->config_json(model.dtype == at::kFloat ? "float32" : "bfloat16");
+    if (const Node ends = end_tokens(section); ends.size() > 0) add_to_config(config, ends);
+  }
+  return model;
+}
+
+std::shared_ptr<const OtherModel> other_model(const Node& section, PluginRegistry& plugins,
+                                              std::vector<std::string>& warnings) {
+  RecipeNotes notes;
+  const ModelSection words = recipe::read_model(section, notes);
+  engine::refuse_not_built(section, notes.not_built);
+  warnings.insert(warnings.end(), notes.warnings.begin(), notes.warnings.end());
+  PreparedModel model = model_of(words, plugins, warnings);
+  OtherModel out{model.spec, model.source, model.dtype, model.directory.string()};
+  return std::make_shared<const OtherModel>(std::move(out));
+}
+
+PreparedModel prepare_model(const Recipe& recipe, PluginRegistry& plugins,
+                            std::vector<std::string>& warnings) {
+  PreparedModel model = model_of(recipe.model, plugins, warnings);
+  check_may_dequantize(model.place, recipe.configuration);
   model.transforms = make_transforms(recipe.sections, static_cast<uint64_t>(recipe.seed));
   for (ActiveTransform& one : model.transforms) {
     one.run.model = model.directory.string();
     one.run.spec = model.spec.get();
+    if (!one.other.is_null()) one.run.other = other_model(one.other, plugins, warnings);
   }
   return model;
 }
@@ -197,11 +285,12 @@ void warn_of_unused(const PreparedModel& model, const Units& units, std::vector<
 
 void check_weights(const PreparedModel& model, const Units& units) {
   if (!model.source) return;  // on meta a source reads nothing
+  const ParameterSource values = model.values(/*seed=*/0);
   for (const auto& unit : units)
     for (const ParameterSlot& slot : unit->parameters()) {
       Shard shard = whole_shard(slot, {});
       shard.tensor = *slot.tensor;
-      model.source(shard);
+      values(shard);
     }
 }
 

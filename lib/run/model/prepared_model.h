@@ -5,6 +5,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -29,8 +30,9 @@ struct PreparedModel {
   ParameterSource source;       // empty: random weights
   std::vector<std::string> tensors;  // that are there to be loaded
   at::ScalarType dtype = at::kFloat;
-  std::filesystem::path directory;  // of a pretrained model, as it was named; empty: random weights
-  ModelPlace place;                 // what find_model() found there
+  std::set<std::string> idle_keys = {};  // of `model.config` beside a path: those that change nothing
+  std::filesystem::path directory;       // of a pretrained model, as it was named; empty: random weights
+  ModelPlace place;                      // what find_model() found there
   std::vector<ActiveTransform> transforms = {};  // in the order in which they act
   std::vector<Transformed> changes = {};         // what each of them did, filled by first_units()
 
@@ -38,9 +40,20 @@ struct PreparedModel {
   Units make(c10::Device device = at::kMeta) const;
   // Names of parameters that checkpoints leave out, because a resumed run reads them from the model's files.
   std::set<std::string> elsewhere() const;
+  // `source`, with the values that transforms derive from it, or from random values of this seed; empty: all
+  // values are those of their Init.
+  ParameterSource values(uint64_t seed) const;
+  // How many numbers parameters stand for that a transform holds in another form.
+  std::map<std::string, int64_t> packed() const;
   // What checkpoints hold in place of the model for transformers; null: nothing.
   const AddedFiles* added_files() const;
 };
+
+// Reads the model's config.json as engine::read_model() does. A saved file is data, so code that it names is
+// not loaded: where no plugin offers the family, the hint names the plugins of the run and the option
+// --config of the commands. Throws what engine::read_model() throws.
+HEDDLE_API std::shared_ptr<const ModelSpec> read_saved_model(const ModelPlace& place,
+                                                             PluginRegistry& plugins);
 
 // Reads config.json and the headers of the weights, or the manifest, not the weights. PATH is what
 // find_model() takes. Throws Error{input} naming the file and the key or tensor.

@@ -1,7 +1,13 @@
 // From sections to transforms, and what these refuse.
 #include "lib/run/model/transforms.h"
 
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <utility>
 
 #include "heddle/base/error.h"
@@ -14,14 +20,52 @@ const OfferedTransform* transform_of(const PluginSection& section) {
   return static_cast<const OfferedTransform*>(section.offered);
 }
 
+// What `box` follows from.
+Shard origin_of(const Shard& box, const Derived& derived) {
+  Shard out;
+  out.name = derived.from;
+  out.shape = derived.shape;
+  out.offset.assign(derived.shape.size(), 0);
+  out.init = derived.init;
+  std::vector<int64_t> sizes = derived.shape;
+  if (derived.by_rows) {
+    out.offset[0] = box.offset[0];
+    sizes[0] = box.tensor.size(0);
+  }
+  const c10::Device device = box.tensor.is_meta() ? c10::Device(at::kMeta) : c10::Device(at::kCPU);
+  out.tensor = at::empty(sizes, at::TensorOptions().dtype(derived.dtype).device(device));
+  return out;
+}
+
+// The section that names its other model, as it is written; null: it has none.
+Node other_of(const OfferedTransform& offered, const PluginSection& section) {
+  if (offered.model_field.empty()) return {};
+  if (offered.model_field == section.name) return section.given;
+  const Node* field = section.given.is_map() ? section.given.find(offered.model_field) : nullptr;
+  return field == nullptr ? Node() : *field;
+}
+
 }  // namespace
+
+std::vector<Node> other_models(const std::vector<PluginSection>& sections) {
+  std::vector<Node> out;
+  for (const PluginSection& section : sections)
+    if (const OfferedTransform* offered = transform_of(section))
+      if (Node other = other_of(*offered, section); !other.is_null()) out.push_back(std::move(other));
+  return out;
+}
 
 std::vector<ActiveTransform> make_transforms(const std::vector<PluginSection>& sections, uint64_t seed) {
   std::vector<std::pair<int, ActiveTransform>> ordered;
   for (const PluginSection& section : sections) {
     const OfferedTransform* offered = transform_of(section);
     if (offered == nullptr || !offered->make) continue;  // one that is not built is refused by its name
-    ActiveTransform one{section.name, {section.given.where(), seed}, offered->make(section.values), ""};
+    ActiveTransform one;
+    one.name = section.name;
+    one.run.where = section.given.where();
+    one.run.seed = seed;
+    one.transform = offered->make(section.values);
+    one.other = other_of(*offered, section);
     one.setting = one.transform->setting();
     if (one.setting.empty()) one.setting = config::to_json(section.values);
     ordered.emplace_back(offered->order, std::move(one));
@@ -49,6 +93,24 @@ void refuse_axes(const std::vector<PluginSection>& sections, const Setup& setup)
               ": 1, or leave " + section.name + " out");
     }
   }
+}
+
+ParameterSource with_derived(ParameterSource base, const std::vector<Transformed>& changes, uint64_t seed) {
+  const auto all = std::make_shared<std::map<std::string, Derived>>();
+  for (const Transformed& one : changes) all->insert(one.derived.begin(), one.derived.end());
+  if (all->empty()) return base;
+  return [base = std::move(base), all, seed](const Shard& shard) {
+    const auto found = all->find(shard.name);
+    if (found == all->end()) return base && base(shard);
+    if (shard.tensor.numel() == 0) return true;
+    const at::NoGradGuard no_gradients;
+    const Shard from = origin_of(shard, found->second);
+    const bool is_read = base && base(from);
+    if (from.tensor.is_meta()) return true;
+    if (!is_read) parallel::initialise(from, seed);
+    found->second.fill(shard, from.tensor);
+    return true;
+  };
 }
 
 }  // namespace heddle

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "heddle/config/setup.h"
+#include "heddle/parallel/build.h"
 #include "heddle/plugin/transform.h"
 #include "lib/run/recipe/plugin_sections.h"
 
@@ -18,7 +19,11 @@ struct ActiveTransform {
   TransformRun run;
   std::shared_ptr<const ITransform> transform;
   std::string setting;  // for warnings when a run resumes with another
+  Node other;           // the section of its other model; null: it has none
 };
+
+// The sections of the models of OfferedTransform::model_field.
+std::vector<Node> other_models(const std::vector<PluginSection>& sections);
 
 // Of a setting, what gives the added parameters their meaning (ITransform::setting).
 inline std::string_view meaning_of(std::string_view setting) {
@@ -30,5 +35,10 @@ std::vector<ActiveTransform> make_transforms(const std::vector<PluginSection>& s
 
 // Throws Error{config} at the size of an axis that a transform refuses.
 void refuse_axes(const std::vector<PluginSection>& sections, const Setup& setup);
+
+// `base` with the parameters of Transformed::derived: each is computed from what `base` reads of another one,
+// or from that one's Init with the seed, in the CPU's memory and one at a time. Without such parameters it is
+// `base`.
+ParameterSource with_derived(ParameterSource base, const std::vector<Transformed>& changes, uint64_t seed);
 
 }  // namespace heddle

@@ -50,14 +50,18 @@ void check_groups(Units& units, const OptimizerSection& optimizer) {
   }
 }
 
-void check_batch(const StepSection& steps, int64_t samples) {
-  if (steps.global_batch_size <= samples) return;
+void check_batch(const StepSection& steps, int64_t rows, int64_t packed) {
+  if (steps.global_batch_size <= rows) return;
+  const auto count = [](int64_t number, const std::string& one) {
+    return std::to_string(number) + " " + one + (number == 1 ? "" : "s");
+  };
   throw Error(
       ErrorCode::config, steps.where,
       "global_batch_size (" + std::to_string(steps.global_batch_size) +
-          ") is larger than the data set: it has " + std::to_string(samples) +
-          (samples == 1 ? " sample" : " samples"),
-      "make step_scheduler.global_batch_size at most " + std::to_string(samples) + ", or give more data");
+          ") is larger than the data set: it has " +
+          (packed > 0 ? count(rows, "pack") + " of " + count(packed, "sample") : count(rows, "sample")),
+      "make step_scheduler.global_batch_size at most " + std::to_string(rows) +
+          (packed > 0 ? ", packed_sequence.packed_sequence_size smaller" : "") + ", or give more data");
 }
 
 std::string no_validation_text(const Recipe& recipe) {

@@ -13,8 +13,9 @@ namespace heddle {
 // matches no name, frozen parameters only, or only those of entries before it. After freezing.
 void check_groups(Units& units, const OptimizerSection& optimizer);
 
-// Throws Error{config} for a global batch of more samples than an epoch has.
-void check_batch(const StepSection& steps, int64_t samples);
+// Throws Error{config} for a global batch of more rows than an epoch has. packed: the samples that the rows
+// are packs of; 0: each row is a sample.
+void check_batch(const StepSection& steps, int64_t rows, int64_t packed = 0);
 
 // A warning of val_every_steps without a validation set; "": none.
 std::string no_validation_text(const Recipe& recipe);

@@ -93,6 +93,14 @@ void refuse_file_in_the_way(const Output& output) {
                 "name a directory, or one that is not there yet");
 }
 
+// A device, or a pipe that is open already: /dev/null, /dev/stdout, a shell's >(command). A FIFO in a
+// directory may have no reader, and would be waited for.
+bool is_stream(const fs::path& path, const fs::file_status& status) {
+  const std::string whole = resolved(path).string();
+  return fs::is_character_file(status) ||
+         (fs::is_fifo(status) && (whole.starts_with("/proc/") || whole.starts_with("/dev/")));
+}
+
 void refuse_another_kind(const Output& output) {
   std::error_code missing;
   const fs::file_status status = output.form == Output::Form::entry ? fs::symlink_status(output.path, missing)
@@ -100,7 +108,7 @@ void refuse_another_kind(const Output& output) {
   if (!fs::exists(status)) return;
   const bool is_file = fs::is_regular_file(status);
   if (is_file && fs::file_size(output.path, missing) == 0) return;
-  const bool streams = output.form == Output::Form::stream && !is_file && !fs::is_directory(status);
+  const bool streams = output.form == Output::Form::stream && is_stream(output.path, status);
   if (streams ||
       ((is_file || output.form == Output::Form::entry) && output.is_own && output.is_own(output.path)))
     return;

@@ -14,7 +14,7 @@ namespace heddle {
 // A file or a directory that a command will write.
 struct Output {
   enum class Form {
-    stream,     // a file that is written in place: a FIFO or a device is written to as it is
+    stream,     // a file that is written in place: a device or an open pipe is written to as it is
     file,       // a regular file
     entry,      // whatever is_own() knows: a link, a directory
     directory,  // made where it is missing

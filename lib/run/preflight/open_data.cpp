@@ -65,17 +65,6 @@ void refuse_broken(const Rows& rows, const DatasetSection& section) {
            std::to_string(rows.length()));
 }
 
-// Token files compare each file with the model themselves.
-void check_tokenizer(const IDataset& samples, const DatasetSection& section, const ModelFacts& model) {
-  const DataTokenizer made = samples.tokenizer();
-  if (section.target == token_files().name || made.vocabulary <= model.vocabulary) return;
-  throw Error(ErrorCode::config, section.where,
-              "the tokenizer of the data, " + made.name + ", has a vocabulary of " +
-                  std::to_string(made.vocabulary) + ", and the model one of " +
-                  std::to_string(model.vocabulary),
-              "make the tokens with the model's own tokenizer");
-}
-
 const ConfigSchema<TextKeys>& text_schema() {
   using K = TextKeys;
   static const auto schema =
@@ -182,7 +171,6 @@ void check_rows(const Rows& rows, const DatasetSection& section, const PackedSec
     refuse_no_packs(rows, packed);
   }
   if (!model) return;
-  check_tokenizer(rows.samples(), section, *model);
   refuse_longest(rows, section, *model);
 }
 
@@ -193,6 +181,15 @@ std::string positions_text(const ModelFacts& model) {
 
 std::string or_more_positions(const ModelFacts& model) {
   return model.positions_reason.empty() ? ", or the model's max_position_embeddings larger" : "";
+}
+
+// Token files compare each file with the model themselves.
+std::string larger_tokenizer_text(const Rows& rows, const DatasetSection& section, const ModelFacts& model) {
+  const DataTokenizer made = rows.samples().tokenizer();
+  if (section.target == token_files().name || made.vocabulary <= model.vocabulary) return "";
+  return section.where + ": the tokenizer of the data, " + made.name + ", has a vocabulary of " +
+         std::to_string(made.vocabulary) + ", and the model one of " + std::to_string(model.vocabulary) +
+         ": a sample with a token beyond the model's is refused before the first step";
 }
 
 std::string left_out_text(const Rows& rows) {

@@ -29,8 +29,7 @@ Rows open_dataset(const DatasetSection& section, const Recipe& recipe, const Pac
                   PluginRegistry& plugins, const DataFacts& facts);
 
 // Throws Error{config} for packs that hold no sample or refuse one, for a sample that is longer than the
-// model's positions, for a tokenizer that is larger than the model's vocabulary (model empty: not known);
-// Error{plugin_failed} for a set that breaks its own rules.
+// model's positions (model empty: not known); Error{plugin_failed} for a set that breaks its own rules.
 void check_rows(const Rows& rows, const DatasetSection& section, const PackedSection& packed,
                 const std::optional<ModelFacts>& model);
 
@@ -38,6 +37,9 @@ void check_rows(const Rows& rows, const DatasetSection& section, const PackedSec
 // config.json raises the limit.
 std::string positions_text(const ModelFacts& model);
 std::string or_more_positions(const ModelFacts& model);
+
+// A warning of a tokenizer that has more tokens than the model; "": it has not.
+std::string larger_tokenizer_text(const Rows& rows, const DatasetSection& section, const ModelFacts& model);
 
 // A warning of samples that are longer than a pack; "": there are none.
 std::string left_out_text(const Rows& rows);

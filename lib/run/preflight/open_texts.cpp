@@ -70,7 +70,6 @@ NotPrepared::NotPrepared(const std::string& where, const std::string& name, std:
                 (rows ? "of its rows the first " + std::to_string(*rows) + " are checked"
                       : std::string("its samples are not checked"))) {}
 
-// The training set's; else the model's.
 TextTokenizer TextSets::tokenizer() const {
   TextTokenizer out;
   const std::optional<TextKeys> keys = recipe_.dataset ? recipe_.dataset->texts : std::nullopt;
@@ -162,11 +161,16 @@ PreparedFile TextSets::prepare(const DatasetSection& section) const {
   return prepared(job_of(section));
 }
 
+TextsOfRun TextSets::of_run(const DatasetSection& section) const {
+  const TextJob job = job_of(section);
+  return {texts_named(inputs_of(job)), texts_checksum(job, places()), tokenizer_checksum(job.tokenizer)};
+}
+
 std::unique_ptr<IDataset> TextSets::open(const DatasetSection& section, const DataFacts& facts) const {
   const TextJob job = job_of(section);
   const PreparedFile made = prepared(job);
   for (const std::string& warning : made.warnings) facts.warn(warning);
-  return open_samples(made.file, inputs_of(job), facts.pack_size);
+  return open_samples(made.file, inputs_of(job), facts.pack_size, facts.vocabulary);
 }
 
 std::vector<PreparedFile> prepare_texts(Recipe recipe, PluginRegistry& plugins) {

@@ -9,6 +9,7 @@
 
 #include "heddle/plugin/dataset.h"
 #include "heddle/plugin/registry.h"
+#include "lib/run/checkpointing/data_order.h"
 #include "lib/run/recipe/recipe.h"
 #include "lib/run/texts/prepared.h"
 
@@ -29,11 +30,15 @@ class TextSets {
   // Throws NotPrepared, MissingData for texts and tokenizers that are not there, and what the script refuses.
   PreparedFile prepare(const DatasetSection& section) const;
   std::unique_ptr<IDataset> open(const DatasetSection& section, const DataFacts& facts) const;
+  // What is known of its texts before its samples are there. Throws as open(), but for what the script
+  // refuses.
+  TextsOfRun of_run(const DatasetSection& section) const;
+  // The training set's; else the model's.
+  TextTokenizer tokenizer() const;
 
  private:
   PreparedFile prepared(const TextJob& job) const;
   TextJob job_of(const DatasetSection& section) const;
-  TextTokenizer tokenizer() const;
   std::vector<std::filesystem::path> places() const;
   std::filesystem::path script_of(const DatasetSection& section, const std::string& name) const;
 

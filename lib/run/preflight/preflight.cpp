@@ -8,48 +8,21 @@
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/engine/engine.h"
+#include "lib/run/checkpointing/resume.h"
 #include "lib/run/model/model_size.h"
 #include "lib/run/model/note_bytes.h"
 #include "lib/run/model/prepared_model.h"
 #include "lib/run/model/without_effect.h"
+#include "lib/run/preflight/checks.h"
 #include "lib/run/preflight/open_data.h"
 #include "lib/run/preflight/open_texts.h"
+#include "lib/run/preflight/place_of_key.h"
+#include "lib/run/preflight/token_files.h"
+#include "lib/run/recipe/readers.h"
 #include "lib/train/step_parts.h"
 
 namespace heddle {
 namespace {
-
-void check_length(const DatasetSection& section, const ModelFacts& model) {
-  if (section.sequence_length <= model.max_positions) return;
-  throw Error(ErrorCode::config, section.length_where,
-              "seq_len " + std::to_string(section.sequence_length) + " is longer than the model's " +
-                  positions_text(model),
-              "make " + section.section.path() + ".seq_len smaller" + or_more_positions(model));
-}
-
-[[noreturn]] void refuse_none_left(const DatasetSection& section, int64_t samples) {
-  throw Error(ErrorCode::config, section.where,
-              "validation_dataloader.drop_last leaves none of its " + std::to_string(samples) +
-                  " samples: they do not fill a microbatch",
-              "give more samples, a smaller validation_dataloader.batch_size, or drop_last: false");
-}
-
-bool overlaps(const ScheduleTable& table) {
-  for (const auto& row : table)
-    for (const Action& action : row)
-      if (action.overlaps_next) return true;
-  return false;
-}
-
-// A checkpoint is published by renaming it, which a file system does only within itself.
-void check_staging(const CheckpointSection& section) {
-  if (!section.enabled || !section.staging_dir) return;
-  if (checkpoint::on_one_file_system(*section.staging_dir, section.directory)) return;
-  throw Error(ErrorCode::config, section.staging_where,
-              "staging_dir " + *section.staging_dir + " is on another file system than checkpoint_dir " +
-                  section.directory + ", so a checkpoint cannot be renamed from the one to the other",
-              "name a directory beside checkpoint_dir, or leave checkpoint.staging_dir out");
-}
 
 class PreflightBuilder {
  public:
@@ -60,39 +33,36 @@ class PreflightBuilder {
 
   // Each line is attempted where what it needs is known.
   Preflight build(int world_size) {
-    const Node& configuration = out_.recipe.configuration;
+    const Recipe& recipe = out_.recipe;
+    const Node& configuration = recipe.configuration;
     read_plugin_sections(out_.recipe, plugins_, errors_);
     const bool is_valid =
         errors_.attempt([&] { out_.setup = engine::validate(configuration, plugins_, world_size); });
-    out_.setup.warnings.insert(out_.setup.warnings.end(), out_.recipe.warnings.begin(),
-                               out_.recipe.warnings.end());
+    out_.setup.warnings.insert(out_.setup.warnings.end(), recipe.warnings.begin(), recipe.warnings.end());
     errors_.attempt([&] { find_optimizer(); });
     if (is_valid) errors_.attempt([&] { refuse_axes(out_.recipe.sections, out_.setup); });
     read_datasets();
     errors_.attempt([&] { engine::refuse_not_built(configuration, out_.recipe.not_built); });
-    const bool is_planned = is_valid && errors_.attempt([&] { choose(); });
+    const bool is_planned = is_valid && errors_.attempt([&] { at_keys(configuration, [&] { choose(); }); });
     errors_.attempt([&] { require_data(configuration); });
     if (!another_) errors_.attempt([&] { check_staging(out_.recipe.checkpoint); });
-    if (is_read("model")) errors_.attempt([&] { open_model(); });
-    if (out_.model && is_planned && optimizer_ && is_read("step_scheduler") && are_sections_read())
-      errors_.attempt([&] { check_units(); });
+    if (recipe.is_read("model")) errors_.attempt([&] { open_model(); });
+    const bool has_rows = recipe.is_read("step_scheduler", "local_batch_size");
+    if (out_.model && is_planned && optimizer_ && has_rows && are_sections_read())
+      errors_.attempt([&] { at_keys(configuration, [&] { check_units(); }); });
     see_data();
-    if (is_valid && is_read("step_scheduler"))
-      errors_.attempt([&] { check_split(out_.recipe.steps, out_.setup.sizes.dp); });
+    if (is_valid && has_rows && recipe.is_read("step_scheduler", "global_batch_size"))
+      errors_.attempt([&] { check_split(recipe.steps, out_.setup.sizes.dp); });
+    const bool has_rates = optimizer_ && recipe.is_read("optimizer") && recipe.is_read("lr_scheduler");
+    if (is_valid && has_rates && recipe.is_read("step_scheduler")) errors_.attempt([&] { count_steps(); });
     errors_.raise();
-    count_steps();
     return std::move(out_);
   }
 
  private:
-  bool is_read(const std::string& section) const {
-    const auto& unread = out_.recipe.unread;
-    return std::find(unread.begin(), unread.end(), section) == unread.end();
-  }
-
   bool are_sections_read() const {
     return std::all_of(out_.recipe.others.begin(), out_.recipe.others.end(),
-                       [&](const Node::Entry& section) { return is_read(section.first); });
+                       [&](const Node::Entry& section) { return out_.recipe.is_read(section.first); });
   }
 
   void require_data(const Node& configuration) const {
@@ -108,7 +78,7 @@ class PreflightBuilder {
   // Of plugins; a set with an error is as if left out.
   void read_datasets() {
     Recipe& recipe = out_.recipe;
-    const auto is_read = [&](DatasetSection& section) {
+    const auto is_read = [&](auto& section) {
       return errors_.attempt([&] { read_dataset(section, plugins_, recipe.not_built); });
     };
     if (recipe.dataset && !is_read(*recipe.dataset)) recipe.dataset.reset();
@@ -134,11 +104,27 @@ class PreflightBuilder {
     out_.plan = engine::choose(asked, plugins_);
   }
 
+  // Of a model that is there the family is named: prepare_model().
+  void refuse_further_heads() const {
+    if (out_.recipe.model.further_heads.empty()) return;
+    throw Error(ErrorCode::not_built, out_.recipe.model.further_heads,
+                "no family of models has heads here that predict further tokens",
+                "leave num_nextn_predict_layers out: the model then trains on the next token alone");
+  }
+
   void open_model() {
     const std::filesystem::path place = place_of(out_.recipe.model);
     std::error_code ignored;
-    if (another_ && !place.empty() && !std::filesystem::exists(place, ignored))
+    if (another_ && !place.empty() && !std::filesystem::exists(place, ignored)) {
+      refuse_further_heads();
       return warn_missing(place.string() + " is not there: the model is not checked");
+    }
+    for (const Node& section : other_models(out_.recipe.sections)) {
+      RecipeNotes notes;
+      const std::filesystem::path other = place_of(recipe::read_model(section, notes));
+      if (another_ && !other.empty() && !std::filesystem::exists(other, ignored))
+        return warn_missing(other.string() + " is not there: the models are not checked");
+    }
     out_.model = prepare_model(out_.recipe, plugins_, out_.setup.warnings);
   }
 
@@ -146,7 +132,8 @@ class PreflightBuilder {
   void check_units() {
     PreparedModel& model = *out_.model;
     CheckpointSection& saves = out_.recipe.checkpoint;
-    const bool exports = saves.enabled && saves.save_consolidated != CheckpointSection::Export::never;
+    const bool exports = saves.enabled && out_.recipe.is_read("checkpoint", "save_consolidated") &&
+                         saves.save_consolidated != CheckpointSection::Export::never;
     Units units = first_units(model, exports, out_.setup.warnings);
     if (model.added_files() != nullptr) saves.save_consolidated = CheckpointSection::Export::never;
     warn_of_unused(model, units, out_.setup.warnings);
@@ -167,13 +154,7 @@ class PreflightBuilder {
         !overlaps(out_.plan.schedule->plan(out_.setup.sizes.pp, pipeline.stages, pipeline.microbatches)))
       out_.setup.warnings.push_back(words.where + ".pp_overlap has no effect: the schedule '" +
                                     pipeline.schedule + "' overlaps no actions");
-    if (words.post_validation) train::check_can_undo(words.where, *optimizer_);
-    if (words.post_validation && out_.recipe.norm_type != 2)
-      throw Error(
-          ErrorCode::config, words.where + ".pp_post_validation",
-          "post-validation passes a sum of squares along the pipeline, and clip_grad_norm.norm_type is "
-          "not 2",
-          "set norm_type: 2, or pp_post_validation: false");
+    if (words.post_validation) train::check_can_undo(words.where, *optimizer_, out_.recipe.norm_type);
   }
 
   int64_t samples_wanted(bool validation) const {
@@ -199,21 +180,42 @@ class PreflightBuilder {
     return facts;
   }
 
+  // On another machine a warning.
+  void refuse_missing(const MissingData& missing) {
+    Errors errors;
+    for (const MissingData::One& one : missing.all())
+      if (another_)
+        warn_missing(one.what + ": the data is not checked");
+      else
+        errors.add(Error(missing.code(), one.where, one.what, missing.hint()));
+    errors.raise();
+  }
+
   // Empty on another machine where files are missing.
   std::optional<Rows> open(const DatasetSection& section, const PackedSection& packed) {
     try {
       Rows rows = open_dataset(section, out_.recipe, packed, plugins_, facts_for(section, packed));
       const auto model = out_.model ? std::optional(out_.model->spec->facts()) : std::nullopt;
       check_rows(rows, section, packed, model);
-      if (const std::string text = left_out_text(rows); !text.empty()) out_.setup.warnings.push_back(text);
+      const std::string larger = model ? larger_tokenizer_text(rows, section, *model) : "";
+      for (const std::string& text : {left_out_text(rows), larger})
+        if (!text.empty()) out_.setup.warnings.push_back(text);
       return rows;
     } catch (const NotPrepared& error) {
       out_.setup.warnings.push_back(error.where() + " " + error.message());
       return std::nullopt;
     } catch (const MissingData& missing) {
-      if (!another_) throw;
-      for (const MissingData::One& one : missing.all()) warn_missing(one.what + ": the data is not checked");
+      refuse_missing(missing);
       return std::nullopt;
+    }
+  }
+
+  // Of a set with a wrong key its files are looked for, and nothing else.
+  void look_for_files(const DatasetSection& section) {
+    try {
+      if (section.target == kTokenFiles) look_for_token_files(section.section);
+    } catch (const MissingData& missing) {
+      refuse_missing(missing);
     }
   }
 
@@ -223,6 +225,7 @@ class PreflightBuilder {
     if (out_.recipe.dataset) errors_.attempt([&] { see_training_data(*out_.recipe.dataset); });
     for (const DatasetSection& section : out_.recipe.validation)
       errors_.attempt([&] {
+        if (!section.whole) return look_for_files(section);
         if (out_.model && !section.packed) check_length(section, out_.model->spec->facts());
         auto set = open(section, section.packed ? out_.recipe.packed_validation : PackedSection{});
         if (!set) return;
@@ -232,8 +235,12 @@ class PreflightBuilder {
   }
 
   void see_training_data(const DatasetSection& section) {
+    if (section.texts && out_.model && !another_)
+      check_texts(out_.recipe.checkpoint, *out_.model->spec,
+                  [&] { return TextSets(out_.recipe, plugins_).of_run(section); });
     if (out_.model && out_.recipe.packed.rules.size == 0)
       check_length(section, out_.model->spec->facts());  // of packs: each sample
+    if (!section.whole) return look_for_files(section);
     out_.dataset = out_.recipe.benchmark
                        ? open(for_benchmark(section, plugins_, facts_for(section, {})), out_.recipe.packed)
                        : open(section, out_.recipe.packed);
@@ -241,6 +248,9 @@ class PreflightBuilder {
     if (out_.dataset && out_.dataset->samples().sequential()) out_.recipe.shuffle = Shuffle::off;
     if (out_.model && out_.dataset && out_.dataset->samples().tokenizer().holds_bytes)
       note_bytes(out_.model->origin, out_.model->directory, out_.setup.warnings);
+    if (out_.model && out_.dataset && section.texts)
+      note_tokenizer(out_.model->origin, out_.model->place.notes,
+                     TextSets(out_.recipe, plugins_).tokenizer().directory, out_.setup.warnings);
   }
 
   void count_steps() {
@@ -248,7 +258,7 @@ class PreflightBuilder {
       out_.setup.warnings.push_back(text);
     if (!out_.dataset) return;
     const int64_t samples = out_.dataset->size();
-    check_batch(out_.recipe.steps, samples);
+    check_batch(out_.recipe.steps, samples, out_.dataset->packing() ? out_.dataset->used_samples() : 0);
     out_.scheduler.emplace(out_.recipe.steps, out_.setup.sizes.dp,
                            samples - samples % out_.recipe.whole_samples);
     out_.rates.emplace(out_.recipe.lr_schedule,

@@ -31,7 +31,7 @@ RankSizes sizes_on_ranks(const Plan& plan, const Setup& setup, const PreparedMod
   double all = 0;
   for (int stage = 0; stage < setup.sizes.pp; ++stage) {
     Units units = model.make();
-    const WholeModel whole = whole_model(units);
+    const WholeModel whole = whole_model(units, model.packed());
     DryRank world(stage * stride_of_pp(setup), setup.sizes.world);
     const DeviceMesh mesh = mesh::build(setup.axes, world, "", setup.views, setup.axis_table);
     Stages stages = parallel::build(std::move(units), plan, mesh, /*source=*/{}, /*seed=*/0);

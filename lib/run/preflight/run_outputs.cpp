@@ -148,6 +148,18 @@ void refuse_directory_of_model(const RunSpec& run) {
           "give checkpoint.checkpoint_dir a directory of its own");
 }
 
+// A model in Hugging Face's format is at the top of its directory, the checkpoints of a run are below theirs.
+void refuse_directory_of_another_model(const CheckpointSection& section) {
+  std::error_code missing;
+  if (!section.enabled) return;
+  for (const char* name : {"config.json", "model.safetensors", "model.safetensors.index.json"})
+    if (fs::exists(fs::path(section.directory) / name, missing))
+      throw Error(ErrorCode::config, kDirectoryKey,
+                  section.directory + " holds a model (" + name +
+                      "), which heddle generate, convert and train would take for what the run saves",
+                  "give checkpoint.checkpoint_dir a directory of its own");
+}
+
 }  // namespace
 
 void refuse_outputs(const RunSpec& run, const NamedOutputs& named) {
@@ -160,6 +172,7 @@ void refuse_outputs(const RunSpec& run, const NamedOutputs& named) {
   refuse_name_of_checkpoint(named.metrics, "--metrics", run.recipe.checkpoint);
   refuse_name_of_checkpoint(named.trace, "--trace", run.recipe.checkpoint);
   refuse_directory_of_model(run);
+  refuse_directory_of_another_model(run.recipe.checkpoint);
 }
 
 }  // namespace heddle

@@ -27,6 +27,39 @@ void keep_first(std::vector<std::vector<int64_t>>& lengths, int64_t most) {
   }
 }
 
+void look_for(const std::vector<std::string>& patterns, const std::string& where,
+              std::vector<MissingData::One>& missing) {
+  for (const std::string& pattern : matching_files(patterns).lacking)
+    missing.push_back({where, "no file matches '" + text::excerpt(pattern) + "'"});
+}
+
+// What made the tokens of a file, in words; empty: not known.
+std::string maker_of(const TokenFile& file) {
+  if (file.holds_bytes()) return "holds bytes of text";
+  const std::optional<TokenNote>& note = file.tokenizer();
+  return note ? "holds tokens of the tokenizer " + note->name + " (checksum " + note->digest + ")" : "";
+}
+
+bool have_one_tokenizer(const TokenFile& one, const TokenFile& other) {
+  if (one.holds_bytes() || other.holds_bytes()) return one.holds_bytes() == other.holds_bytes();
+  return one.tokenizer()->digest == other.tokenizer()->digest ||
+         one.tokenizer()->content == other.tokenizer()->content;
+}
+
+// A token has one meaning in all files. A file whose tokenizer is not known is taken.
+void refuse_several_tokenizers(const std::vector<TokenFile>& files, const std::string& where) {
+  const TokenFile* first = nullptr;
+  for (const TokenFile& file : files) {
+    if (maker_of(file).empty()) continue;
+    if (first == nullptr) first = &file;
+    if (have_one_tokenizer(*first, file)) continue;
+    throw Error(ErrorCode::config, where,
+                "the files have different tokenizers: " + first->path().string() + " " + maker_of(*first) +
+                    ", and " + file.path().string() + " " + maker_of(file),
+                "make all of them with one tokenizer: heddle data --tokenizer");
+  }
+}
+
 // One data set from its section to its samples.
 class TokenFilesOpener {
  public:
@@ -48,8 +81,7 @@ class TokenFilesOpener {
                                               const std::string& key) {
     MatchingFiles found = matching_files(patterns);
     const std::string where = where_of(section_, key);
-    for (const std::string& pattern : found.lacking)
-      missing_.push_back({where, "no file matches '" + text::excerpt(pattern) + "'"});
+    look_for(patterns, where, missing_);
     if (const size_t count = found.repeated.size(); count > 0)
       facts_.warn(where + ": " + found.repeated.front().string() +
                   (count > 1 ? " and " + std::to_string(count - 1) + " more are" : " is") +
@@ -76,6 +108,7 @@ class TokenFilesOpener {
       check_tokenizer(files.back());
       if (!of_lengths.empty()) lengths.push_back(read_lengths(of_lengths[at], files.back()));
     }
+    refuse_several_tokenizers(files, where_of(section_, "file_pattern"));
     const int64_t row = facts_.pack_size > 0 ? facts_.pack_size : words_.sequence_length.value_or(0);
     if (of_lengths.empty()) {
       TokenDataset dataset(std::move(files), row, words_.document_end);
@@ -166,6 +199,15 @@ OfferedDataset offer() {
 const OfferedDataset& token_files() {
   static const OfferedDataset offered = offer();
   return offered;
+}
+
+void look_for_token_files(const Node& section) {
+  recipe::SectionErrors ignored;
+  const TokenFilesSection words = recipe::read_token_files(section, ignored);
+  std::vector<MissingData::One> missing;
+  look_for(words.patterns, where_of(section, "file_pattern"), missing);
+  look_for(words.lengths, where_of(section, "lengths"), missing);
+  if (!missing.empty()) throw MissingData(missing);
 }
 
 const OfferedDataset* find_dataset(PluginRegistry& plugins, const std::string& name) {

@@ -9,6 +9,10 @@ namespace heddle {
 // Token files of nanoGPT, AutoModel and Megatron, with or without lengths of samples.
 const OfferedDataset& token_files();
 
+// Throws MissingData where a pattern of file_pattern or lengths matches no file. Other keys are not looked
+// at.
+void look_for_token_files(const Node& section);
+
 // The data set of this name: of heddle itself, or of a plugin. Null: there is none.
 const OfferedDataset* find_dataset(PluginRegistry& plugins, const std::string& name);
 std::vector<std::string> dataset_names(const PluginRegistry& plugins);

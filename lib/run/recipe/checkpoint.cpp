@@ -66,8 +66,10 @@ void add_loading(ConfigSchema<CheckpointFields>& schema) {
       .field("accept_other_data", &W::accept_other_data,
              "Go on from a checkpoint that was saved with another data set or tokenizer: at the same step, "
              "in the order of the new data.")
-      .field("dequantize_base_checkpoint", &W::dequantize_base_checkpoint,
-             "Base models that are not quantized are read as they are; quantized ones are refused.")
+      .field(
+          "dequantize_base_checkpoint", &W::dequantize_base_checkpoint,
+          "Base weights in fp8 (block scales) or mxfp4 are dequantized when they are read, null too; false "
+          "refuses them. Others are read as they are.")
       .field("skip_task_head_prefixes_for_base_model", &W::skip_task_head_prefixes_for_base_model,
              "Keys to leave out.")
       .later("skip_task_head_prefixes_for_base_model", "base models are read whole")
@@ -109,33 +111,33 @@ CheckpointSection::Export export_of(const Node& section, const Node& value) {
   refuse(section, "save_consolidated", "expected false, final or every, got " + value.written());
 }
 
-void check_values(const Node& section, const CheckpointFields& words) {
-  if (words.model_save_format != "safetensors" && words.model_save_format != "torch_save")
-    refuse(section, "model_save_format",
-           "Unsupported model save format: " + words.model_save_format +
-               ". Supported formats: ['safetensors', 'torch_save']");
-  if (words.allow_legacy_pickle_restore.kind() != Node::Kind::boolean)
-    refuse(section, "allow_legacy_pickle_restore",
-           "checkpoint.allow_legacy_pickle_restore must be a boolean");
+void check_values(const Node& section, const CheckpointFields& words, SectionErrors& found) {
+  const auto require = [&](const char* key, bool holds, const std::string& what) {
+    found.check({key}, [&] {
+      if (!holds) refuse(section, key, what);
+    });
+  };
+  require("model_save_format",
+          words.model_save_format == "safetensors" || words.model_save_format == "torch_save",
+          "Unsupported model save format: " + words.model_save_format +
+              ". Supported formats: ['safetensors', 'torch_save']");
+  require("allow_legacy_pickle_restore", words.allow_legacy_pickle_restore.kind() == Node::Kind::boolean,
+          "checkpoint.allow_legacy_pickle_restore must be a boolean");
   const Node& recent = words.max_recent_checkpoints;
-  if (!recent.is_null() && (recent.kind() != Node::Kind::integer || recent.as_integer() <= 0))
-    refuse(section, "max_recent_checkpoints",
-           "checkpoint.max_recent_checkpoints must be unset or a positive integer");
-  if (words.consolidation_timeout_minutes <= 0)
-    refuse(section, "consolidation_timeout_minutes",
-           "checkpoint.consolidation_timeout_minutes must be greater than 0");
-  if (words.consolidation_timeout_minutes > kLongestTimeout)
-    refuse(section, "consolidation_timeout_minutes",
-           "checkpoint.consolidation_timeout_minutes must be at most 525600 (a year)");
+  require("max_recent_checkpoints",
+          recent.is_null() || (recent.kind() == Node::Kind::integer && recent.as_integer() > 0),
+          "checkpoint.max_recent_checkpoints must be unset or a positive integer");
+  const double minutes = words.consolidation_timeout_minutes;
+  require("consolidation_timeout_minutes", minutes > 0,
+          "checkpoint.consolidation_timeout_minutes must be greater than 0");
+  require("consolidation_timeout_minutes", minutes <= kLongestTimeout,
+          "checkpoint.consolidation_timeout_minutes must be at most 525600 (a year)");
 }
 
 void note_skipped(const CheckpointFields& words, RecipeNotes& notes) {
   if (words.model_save_format == "torch_save")
     notes.skipped.push_back(
         {"checkpoint.model_save_format", "models and checkpoints are written as safetensors"});
-  if (words.dequantize_base_checkpoint.value_or(false))
-    notes.skipped.push_back(
-        {"checkpoint.dequantize_base_checkpoint", "a base model that is not quantized is read as it is"});
 }
 
 }  // namespace
@@ -144,10 +146,13 @@ std::vector<FieldInfo> checkpoint_fields() {
   return checkpoint_schema().fields();
 }
 
-CheckpointSection read_checkpoint(const Node& section, RecipeNotes& notes) {
-  const CheckpointFields words = checkpoint_schema().read(section);
-  check_values(section, words);
-  check_directory(section, words.checkpoint_dir, notes.not_built);
+CheckpointSection read_checkpoint(const Node& section, RecipeNotes& notes, SectionErrors& found) {
+  const CheckpointFields given = read_fields(checkpoint_schema(), section, found);
+  check_values(section, given, found);
+  found.check({"checkpoint_dir"}, [&] { check_directory(section, given.checkpoint_dir, notes.not_built); });
+  auto exported = CheckpointSection::Export::final;
+  found.check({"save_consolidated"}, [&] { exported = export_of(section, given.save_consolidated); });
+  const CheckpointFields words = checkpoint_schema().read(right_keys(section, found));
   add_not_built(notes.not_built, "checkpoint", checkpoint_schema(), words);
   note_skipped(words, notes);
   const auto path_or_none = [](const std::optional<std::string>& word) {
@@ -155,7 +160,7 @@ CheckpointSection read_checkpoint(const Node& section, RecipeNotes& notes) {
   };
   return {words.enabled,
           path_of(words.checkpoint_dir),
-          export_of(section, words.save_consolidated),
+          exported,
           path_or_none(words.restore_from),
           words.accept_other_data,
           words.consolidation_timeout_minutes,

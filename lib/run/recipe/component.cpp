@@ -1,9 +1,11 @@
 // Reads `_target_` by its last word, and small checks that several sections share.
 #include "lib/run/recipe/component.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
 #include "heddle/config/common_fields.h"
 
 namespace heddle::recipe {
@@ -27,6 +29,33 @@ void require_positive(const Node& section, const std::string& key, std::optional
   if (value && *value <= 0)
     throw Error(ErrorCode::config, where_of(section, key),
                 key + " must be greater than 0" + condition + ", got " + std::to_string(*value));
+}
+
+bool SectionErrors::has(std::string_view unread_key) const {
+  return std::find(unread.begin(), unread.end(), unread_key) != unread.end();
+}
+
+void SectionErrors::require_positive(const Node& section, const char* key, std::optional<int64_t> value,
+                                     const std::string& condition, int64_t most) {
+  check({key}, [&] { recipe::require_positive(section, key, value, condition, most); });
+}
+
+Node right_keys(const Node& section, const SectionErrors& found) {
+  Node right = section;
+  for (const auto* keys : {&found.unread, &found.unknown})
+    for (const std::string& key : *keys) right = right.without(key);
+  return right;
+}
+
+bool is_field(const std::string& key, const Node& section, const std::vector<FieldInfo>& fields,
+              SectionErrors& found) {
+  std::vector<std::string> known;
+  for (const FieldInfo& field : fields) known.push_back(field.key);
+  if (std::find(known.begin(), known.end(), key) != known.end()) return true;
+  found.unknown.push_back(key);
+  const std::string meant = text::nearest(key, known);
+  if (!meant.empty() && section.find(meant) == nullptr) found.unread.push_back(meant);
+  return false;
 }
 
 std::string path_of(const std::string& word) {

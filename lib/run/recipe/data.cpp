@@ -113,32 +113,46 @@ std::vector<FieldInfo> dataloader_fields() {
   return loader_schema().fields();
 }
 
-DatasetSection read_dataset(const Node& section, const PackedSection& packed, NotBuilt& not_built) {
+DatasetSection read_dataset(const Node& section, const PackedSection* packed, NotBuilt& not_built,
+                            SectionErrors& found) {
   DatasetSection dataset;
   dataset.section = section;
   dataset.target = section.is_map() ? target_of(section) : kTokenFiles;
-  dataset.packed = packed.rules.size > 0;
+  dataset.packed = packed != nullptr && packed->rules.size > 0;
   dataset.where = section.where();
+  dataset.whole = packed != nullptr;
   if (dataset.target != kTokenFiles) return dataset;
-  const TokenFilesSection files = read_token_files(section);
+  const TokenFilesSection files = read_token_files(section, found);
   dataset.where = where_of(section, "file_pattern");
-  dataset.sequence_length = row_length(section, files.sequence_length, !files.lengths.empty(), packed);
+  found.check({"seq_len", "lengths"}, [&] {
+    if (packed != nullptr)
+      dataset.sequence_length = row_length(section, files.sequence_length, !files.lengths.empty(), *packed);
+  });
+  dataset.section = right_keys(section, found);
+  dataset.whole = dataset.whole && found.unread.empty();
   dataset.length_where = where_of(section, "seq_len");
   for (const std::string& one : files.not_built) not_built.push_back(section.path() + "." + one);
   return dataset;
 }
 
 Loader read_dataloader(const Node& section, std::optional<int64_t> local_batch_size) {
-  component(section, kLoaders, "");
-  const LoaderFields words = loader_schema().read(section);
-  const int64_t multiple = words.collate_fn.is_null() ? 1 : multiple_of(words.collate_fn);
-  require_positive(section, "batch_size", words.batch_size, " or null");
-  if (words.batch_size && local_batch_size && *words.batch_size != *local_batch_size)
-    throw Error(ErrorCode::config, where_of(section, "batch_size"),
-                "batch_size is " + std::to_string(*words.batch_size) +
-                    ", and step_scheduler.local_batch_size " + std::to_string(*local_batch_size) +
-                    ": a microbatch has one size",
-                "leave dataloader.batch_size out, or make both equal");
+  SectionErrors found;
+  int64_t multiple = 1;
+  found.errors.attempt([&] { component(section, kLoaders, ""); });
+  const LoaderFields words = read_fields(loader_schema(), section, found);
+  found.check({"collate_fn"}, [&] {
+    if (!words.collate_fn.is_null()) multiple = multiple_of(words.collate_fn);
+  });
+  found.require_positive(section, "batch_size", words.batch_size, " or null");
+  found.check({"batch_size"}, [&] {
+    if (words.batch_size && local_batch_size && *words.batch_size != *local_batch_size)
+      throw Error(ErrorCode::config, where_of(section, "batch_size"),
+                  "batch_size is " + std::to_string(*words.batch_size) +
+                      ", and step_scheduler.local_batch_size " + std::to_string(*local_batch_size) +
+                      ": a microbatch has one size",
+                  "leave dataloader.batch_size out, or make both equal");
+  });
+  found.errors.raise();
   return {words.shuffle ? Shuffle::on : Shuffle::off, multiple, words.drop_last, words.batch_size,
           words.dataloader_type};
 }

@@ -165,38 +165,60 @@ void add_backend(const Node& backend, ModelSection& model, RecipeNotes& notes) {
   (inside ? model.backend : model.overrides.keys) = keys;
 }
 
+// Empty: not given.
+std::string dtype_of(const Node& section, const ModelFields& words) {
+  Errors errors;
+  std::string older, dtype;
+  errors.attempt([&] { older = storage(words.torch_dtype); });
+  errors.attempt([&] { dtype = storage(words.dtype); });
+  errors.raise();
+  if (!older.empty() && !dtype.empty() && older != dtype)
+    refuse(where_of(section, "torch_dtype"), "dtype and torch_dtype differ", "give dtype alone");
+  return dtype.empty() ? older : dtype;
+}
+
 }  // namespace
 
 std::vector<FieldInfo> model_fields() {
   return model_schema().fields();
 }
 
-ModelSection read_model(const Node& given, RecipeNotes& notes) {
+ModelSection read_model(const Node& given, RecipeNotes& notes, SectionErrors& found) {
   if (builds_gpt2(given)) return read_built_gpt2(given, notes);
   const Node section = without_python_keys(given, notes).without("backend");
-  const ModelFields words = model_schema().read(section);
+  const ModelFields words = read_fields(model_schema(), section, found);
   const bool has_config = !words.config.is_null();
-  const std::string target =
-      component(section, kTargets, has_config && !words.directory ? "from_config" : "from_pretrained");
-  if (words.target) refuse_other_class(section, *words.target);
+  std::string target;
+  found.check({"_target_"}, [&] {
+    target = component(section, kTargets, has_config && !words.directory ? "from_config" : "from_pretrained");
+    if (words.target) refuse_other_class(section, *words.target);
+  });
   ModelSection model;
   model.where = section.where();
   model.check_memory = words.check_memory;
-  const std::string older = storage(words.torch_dtype);
-  model.dtype = storage(words.dtype);
-  if (!older.empty() && !model.dtype.empty() && older != model.dtype)
-    refuse(where_of(section, "torch_dtype"), "dtype and torch_dtype differ", "give dtype alone");
-  if (model.dtype.empty()) model.dtype = older;
-  if (target == "from_pretrained")
-    read_pretrained(section, words, model);
-  else
-    read_from_config(section, words, model);
+  if (const Node* heads = further_heads(given)) model.further_heads = heads->where();
+  found.errors.attempt([&] { model.dtype = dtype_of(section, words); });
+  found.check({"_target_", "pretrained_model_name_or_path", "config", "export_config", "load_base_model"},
+              [&] {
+                if (target == "from_pretrained")
+                  read_pretrained(section, words, model);
+                else
+                  read_from_config(section, words, model);
+              });
   if (words.target && words.target->find("NeMoAutoModel") != std::string::npos) {
     if (model.dtype.empty() && target == "from_config") model.dtype = "bfloat16";
     model.dtype_without_word = "bfloat16";
   }
   const Node* backend = given.find("backend");
-  if (backend != nullptr && !backend->is_null()) add_backend(*backend, model, notes);
+  if (backend != nullptr && !backend->is_null())
+    found.errors.attempt([&] { add_backend(*backend, model, notes); });
+  return model;
+}
+
+ModelSection read_model(const Node& section, RecipeNotes& notes) {
+  SectionErrors found;
+  ModelSection model = read_model(section, notes, found);
+  found.errors.raise();
   return model;
 }
 

@@ -26,6 +26,26 @@ const ConfigSchema<ParameterGroup>& group_schema() {
 template <>
 struct FieldType<ParameterGroup> : SectionField<ParameterGroup, &group_schema> {};
 
+// The errors of all groups together.
+template <>
+struct FieldType<std::vector<ParameterGroup>> {
+  static std::string type_name() { return "list of map"; }
+  static std::vector<ParameterGroup> read(const Node& value) {
+    if (!value.is_list())
+      throw Error(ErrorCode::config, value.where(), "expected a " + type_name() + ", got " + value.written());
+    Errors errors;
+    std::vector<ParameterGroup> out;
+    for (const Node& item : value.items()) errors.attempt([&] { out.push_back(group_schema().read(item)); });
+    errors.raise();
+    return out;
+  }
+  static Node write(const std::vector<ParameterGroup>& value) {
+    std::vector<Node> items;
+    for (const ParameterGroup& item : value) items.push_back(group_schema().write(item));
+    return Node::list(std::move(items));
+  }
+};
+
 // A number above 0, or a word for infinity.
 struct NormType {
   double p = 2.0;
@@ -91,14 +111,16 @@ void require(const Node& section, const std::string& key, bool holds, const std:
 // The place of each pattern.
 std::vector<std::string> check_groups(const Node& section, const std::vector<ParameterGroup>& groups) {
   std::vector<std::string> places;
+  Errors errors;
   for (size_t i = 0; i < groups.size(); ++i) {
     const Node& at = section.find("param_group_overrides")->items()[i];
-    if (groups[i].pattern.empty()) throw Error(ErrorCode::config, at.where(), "pattern is missing");
-    if (groups[i].lr_mult < 0 || groups[i].wd_mult < 0)
-      throw Error(ErrorCode::config, at.where(), "lr_mult and wd_mult must not be negative");
     places.push_back(where_of(at, "pattern"));
-    text::Pattern(groups[i].pattern, places.back());
+    if (groups[i].pattern.empty()) errors.add(Error(ErrorCode::config, at.where(), "pattern is missing"));
+    if (groups[i].lr_mult < 0 || groups[i].wd_mult < 0)
+      errors.add(Error(ErrorCode::config, at.where(), "lr_mult and wd_mult must not be negative"));
+    errors.attempt([&] { text::Pattern(groups[i].pattern, places.back()); });
   }
+  errors.raise();
   return places;
 }
 
@@ -119,14 +141,19 @@ void read_optimizer(const Node& section, OptimizerSection& out) {
   out.own = keys_of(section, false);
   if (target != nullptr && target->kind() == Node::Kind::text)
     out.name = target->as_text().substr(target->as_text().find_last_of(".:") + 1);
-  const OptimizerFields words = optimizer_schema().read(keys_of(section, true));
-  require(section, "lr", words.lr.value_or(0) >= 0, "0 or more");
-  require(section, "weight_decay", words.weight_decay.value_or(0) >= 0, "0 or more");
+  SectionErrors found;
+  const Node common = keys_of(section, true);
+  const OptimizerFields given = read_fields(optimizer_schema(), common, found);
+  found.check({"lr"}, [&] { require(section, "lr", given.lr.value_or(0) >= 0, "0 or more"); });
+  found.check({"weight_decay"},
+              [&] { require(section, "weight_decay", given.weight_decay.value_or(0) >= 0, "0 or more"); });
+  found.check({"param_group_overrides"}, [&] { out.groups_where = check_groups(section, given.groups); });
+  const OptimizerFields words = optimizer_schema().read(right_keys(common, found));
   out.lr = words.lr;
   out.weight_decay = words.weight_decay;
   out.master_weights = words.master_weights;
-  out.groups_where = check_groups(section, words.groups);
   out.groups = words.groups;
+  found.errors.raise();
 }
 
 namespace {
@@ -186,15 +213,21 @@ std::vector<FieldInfo> loss_fields() {
 std::pair<std::optional<double>, double> read_clipping(const Node& given) {
   const bool is_number = given.kind() == Node::Kind::integer || given.kind() == Node::Kind::real;
   const Node section = is_number ? Node::map({{"max_norm", given}}, given.mark(), given.path()) : given;
-  const Clipping clipping = clipping_schema().read(section);
-  require(section, "max_norm", !clipping.max_norm || *clipping.max_norm > 0,
-          "greater than 0, or null for no clipping");
+  SectionErrors found;
+  const Clipping clipping = read_fields(clipping_schema(), section, found);
+  found.check({"max_norm"}, [&] {
+    require(section, "max_norm", !clipping.max_norm || *clipping.max_norm > 0,
+            "greater than 0, or null for no clipping");
+  });
+  found.errors.raise();
   return {clipping.max_norm, clipping.norm_type.p};
 }
 
 void read_loss(const Node& section, RecipeNotes& notes) {
-  component(section, kLosses, "MaskedCrossEntropy");
-  const Loss words = loss_schema().read(section);
+  SectionErrors found;
+  found.errors.attempt([&] { component(section, kLosses, "MaskedCrossEntropy"); });
+  const Loss words = read_fields(loss_schema(), section, found);
+  found.errors.raise();
   add_not_built(notes.not_built, "loss_fn", loss_schema(), words);
   if (!words.fp32_upcast)
     notes.skipped.push_back({"loss_fn.fp32_upcast", "the loss is computed in float32 in any case"});
@@ -204,20 +237,21 @@ void read_loss(const Node& section, RecipeNotes& notes) {
 
 namespace {
 
-// Of the keys of every optimizer and of this one.
-void check_keys(const Node& own, const OfferedOptimizer& offered) {
+// The keys that this optimizer has; `errors` gets the others.
+Node known_keys(const Node& own, const OfferedOptimizer& offered, Errors& errors) {
+  Node rest = own;
   std::vector<std::string> known;
   for (const auto& fields : {recipe::optimizer_fields(), offered.fields})
     for (const FieldInfo& field : fields) known.push_back(field.key);
-  Errors errors;
   for (const auto& [key, value] : own.entries()) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     const std::string nearest = text::nearest(key, known);
     errors.add(Error(ErrorCode::config, value.where(), "unknown key '" + text::excerpt(key) + "'",
                      nearest.empty() ? "the keys of " + offered.name + " are " + text::join(known)
                                      : "did you mean '" + nearest + "'?"));
+    rest = rest.without(key);
   }
-  errors.raise();
+  return rest;
 }
 
 }  // namespace
@@ -229,8 +263,11 @@ void resolve_optimizer(OptimizerSection& section, PluginRegistry& plugins,
     const Error missing = plugins.missing(OfferedOptimizer::kKind, section.name);
     throw Error(missing.code(), section.where, missing.message(), missing.hint());
   }
-  check_keys(section.own, *offered);
-  const Resolved resolved = offered->resolve(section.own);
+  Errors errors;
+  Resolved resolved;
+  const Node known = known_keys(section.own, *offered, errors);
+  errors.attempt([&] { resolved = offered->resolve(known); });
+  errors.raise();
   if (!offered->not_built.empty()) not_built.push_back("optimizer._target_: " + offered->not_built);
   for (const std::string& one : resolved.not_built) not_built.push_back("optimizer." + one);
   section.name = offered->name;

@@ -7,6 +7,7 @@
 #include "heddle/base/text.h"
 #include "heddle/plugin/metrics.h"
 #include "heddle/plugin/transform.h"
+#include "lib/run/recipe/readers.h"
 #include "lib/run/recipe/recipe.h"
 #include "lib/run/recipe/section_names.h"
 
@@ -27,6 +28,32 @@ bool has_field(const OfferedSchema& offered, const std::string& key) {
                      [&](const FieldInfo& field) { return field.key == key; });
 }
 
+const OfferedTransform* offered_transform(const PluginSection& section) {
+  if (section.kind != OfferedTransform::kKind) return nullptr;
+  return static_cast<const OfferedTransform*>(section.offered);
+}
+
+bool given_in(const Node& root, const std::string& key) {
+  const Node* value = root.find(key);
+  return value != nullptr && !value->is_null();
+}
+
+// The section with the other keys that belong to it, as one map.
+Node with_its_keys(const OfferedTransform& offered, const Node& section, const Node& root) {
+  std::vector<Node::Entry> entries{{offered.name, section}};
+  for (const std::string& key : offered.keys)
+    if (given_in(root, key)) entries.emplace_back(key, *root.find(key));
+  return Node::map(std::move(entries), section.mark(), section.path());
+}
+
+// A recipe of another name has no such section.
+void check_recipe(const OfferedTransform& offered, const Node& root) {
+  const std::string name = recipe::name_of(root);
+  if (offered.recipe.empty() || name.empty() || name == offered.recipe) return;
+  throw Error(ErrorCode::config, root.find("recipe")->where(), name + " does not read " + offered.name,
+              "write recipe: " + offered.recipe + ", or leave " + offered.name + " out");
+}
+
 void read_section(PluginSection section, Recipe& recipe) {
   const OfferedSchema& offered = *section.offered;
   for (const PluginSection& other : recipe.sections)
@@ -36,8 +63,13 @@ void read_section(PluginSection section, Recipe& recipe) {
                   "leave one of them out");
   const bool may_be_off = section.given.is_map() && !has_field(offered, "enable");
   const bool off = may_be_off && is_off(section.given);
-  Resolved resolved = offered.resolve(may_be_off ? section.given.without("enable") : section.given);
+  Node read = may_be_off ? section.given.without("enable") : section.given;
+  const OfferedTransform* transform = offered_transform(section);
+  if (transform != nullptr && !transform->keys.empty())
+    read = with_its_keys(*transform, read, recipe.configuration);
+  Resolved resolved = offered.resolve(read);
   if (off) return;
+  if (transform != nullptr) check_recipe(*transform, recipe.configuration);
   for (const std::string& line : resolved.not_built) recipe.not_built.push_back(offered.name + "." + line);
   if (!offered.not_built.empty()) recipe.not_built.push_back(offered.name + ": " + offered.not_built);
   if (recipe.benchmark && section.kind == OfferedMetrics::kKind) {
@@ -73,18 +105,35 @@ Error unknown_section(const Node& root, const std::string& key, const Node& valu
                                                    : "did you mean '" + nearest + "'?");
 }
 
+// Of the sections that are given: a plugin is opened when its section is.
+std::vector<std::string> keys_of_sections(const Recipe& recipe, PluginRegistry& plugins) {
+  std::vector<std::string> out;
+  const std::vector<std::string> transforms = plugins.names(OfferedTransform::kKind);
+  for (const auto& [key, given] : recipe.others) {
+    if (given.is_null() || std::find(transforms.begin(), transforms.end(), key) == transforms.end()) continue;
+    const OfferedSchema* offered = plugins.find(OfferedTransform::kKind, key);
+    const auto& more = static_cast<const OfferedTransform*>(offered)->keys;
+    out.insert(out.end(), more.begin(), more.end());
+  }
+  return out;
+}
+
 void read_plugin_sections(Recipe& recipe, PluginRegistry& plugins, Errors& errors) {
-  const std::vector<std::string> names = plugin_section_names(plugins);
+  std::vector<std::string> names = plugin_section_names(plugins);
+  std::vector<std::string> keys;
+  errors.attempt([&] { keys = keys_of_sections(recipe, plugins); });
   RecipeNotes notes;
   for (const auto& [key, given] : recipe.others) {
     const bool is_read = errors.attempt([&, &name = key, &section = given] {
       const bool is_offered = std::find(names.begin(), names.end(), name) != names.end();
       if (section.is_null() && (is_other_section(name) || is_offered)) return;  // as good as left out
+      if (std::find(keys.begin(), keys.end(), name) != keys.end()) return;      // read with its section
       for (const char* kind : kKinds)
         if (const OfferedSchema* offered = is_offered ? plugins.find(kind, name) : nullptr)
           return read_section({section, name, offered, kind}, recipe);
-      if (!recipe::skip(recipe.configuration, name, section, notes))
-        throw unknown_section(recipe.configuration, name, section, names);
+      if (recipe::skip(recipe.configuration, name, section, notes)) return;
+      names.insert(names.end(), keys.begin(), keys.end());
+      throw unknown_section(recipe.configuration, name, section, names);
     });
     if (!is_read) recipe.unread.push_back(key);
   }

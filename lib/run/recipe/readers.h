@@ -1,5 +1,6 @@
-// One reader a section; each throws Error{config} at the key that is wrong. `not_built` grows by what is set,
-// valid, and comes later.
+// One reader a section. What is wrong is thrown as Error{config}, for all keys together; readers with
+// `found` note it there, and return the section without it. `not_built` grows by what is set, valid, and
+// comes later.
 #pragma once
 
 #include <optional>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "heddle/config/node.h"
+#include "lib/run/recipe/component.h"
 #include "lib/run/recipe/sections.h"
 #include "lib/run/recipe/skipped_keys.h"
 
@@ -14,11 +16,17 @@ namespace heddle::recipe {
 
 using NotBuilt = std::vector<std::string>;
 
-StepSection read_steps(const Node& section, NotBuilt& not_built);
+// The last word of the section `recipe`, which may be a map of its _target_; empty: it is not given.
+std::string name_of(const Node& root);
+StepSection read_steps(const Node& section, NotBuilt& not_built, SectionErrors& found);
+// A key that is not known and the dtype leave the model as it is: they are not among the unread.
+ModelSection read_model(const Node& section, RecipeNotes& notes, SectionErrors& found);
+// Throws Error{config} at the keys that are wrong.
 ModelSection read_model(const Node& section, RecipeNotes& notes);
-PackedSection read_packed(const Node& section, NotBuilt& not_built);
-// packed: what packs the set's samples.
-DatasetSection read_dataset(const Node& section, const PackedSection& packed, NotBuilt& not_built);
+PackedSection read_packed(const Node& section, NotBuilt& not_built, SectionErrors& found);
+// packed: what packs the set's samples; null: not known.
+DatasetSection read_dataset(const Node& section, const PackedSection* packed, NotBuilt& not_built,
+                            SectionErrors& found);
 struct Loader {
   Shuffle shuffle = Shuffle::on;
   int64_t pad_multiple = 1;  // rows of unequal length are rounded up to it
@@ -32,7 +40,7 @@ Loader read_dataloader(const Node& section, std::optional<int64_t> local_batch_s
 // Where it throws, `out` has its name and its own keys all the same.
 void read_optimizer(const Node& section, OptimizerSection& out);
 LrSection read_lr_schedule(const Node& section, NotBuilt& not_built);
-CheckpointSection read_checkpoint(const Node& section, RecipeNotes& notes);
+CheckpointSection read_checkpoint(const Node& section, RecipeNotes& notes, SectionErrors& found);
 // The set that best_metric_key names; a single set is the default, and of several named ones none is. Throws
 // Error{config} with the names there are.
 std::optional<std::string> best_set(const Node& section, const std::string& key,

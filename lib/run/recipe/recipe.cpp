@@ -25,17 +25,15 @@ std::vector<Node::Entry> other_sections(const Node& root) {
   return out;
 }
 
-// The name of AutoModel's recipe, or a map with it.
-void read_name(const Node& root, std::vector<std::string>& not_built) {
-  static const std::vector<std::string> kNames = {"TrainFinetuneRecipeForNextTokenPrediction",
-                                                  "BenchmarkingRecipeForNextTokenPrediction",
-                                                  "KnowledgeDistillationRecipeForNextTokenPrediction"};
-  const Node* name = root.find("recipe");
-  if (name != nullptr && name->is_map())
-    name = name->without("_target_").size() == 0 ? name->find("_target_") : name;
-  if (name == nullptr || name->is_null()) return;
-  if (config::component_of(*name, kNames) == kNames.back() && root.find("teacher_model") == nullptr)
-    not_built.push_back("recipe: distillation is not built yet");
+// The one that needs a teacher.
+constexpr const char* kDistillation = "KnowledgeDistillationRecipeForNextTokenPrediction";
+
+void check_name(const Node& root) {
+  if (recipe::name_of(root) != kDistillation) return;
+  const Node* teacher = root.find("teacher_model");
+  if (teacher == nullptr || teacher->is_null())
+    throw Error(ErrorCode::config, root.find("recipe")->where(), "the section teacher_model is missing",
+                "teacher_model: {pretrained_model_name_or_path: DIRECTORY}");
 }
 
 // A validation set with samples of unequal length and no row length of its own is packed as the training
@@ -55,9 +53,11 @@ class RecipeReader {
 
   Recipe read() {
     each("seed", [&] { read_seed(); });
-    each("recipe", [&] { read_name(root_, recipe_.not_built); });
-    each("step_scheduler", [&] { recipe_.steps = recipe::read_steps(of("step_scheduler"), not_built()); });
-    each("model", [&] { recipe_.model = recipe::read_model(of("model"), notes_); });
+    each("recipe", [&] { check_name(root_); });
+    each_key("step_scheduler", [&](auto& found) {
+      recipe_.steps = recipe::read_steps(of("step_scheduler"), not_built(), found);
+    });
+    each_key("model", [&](auto& found) { recipe_.model = recipe::read_model(of("model"), notes_, found); });
     read_data();
     each("optimizer", [&] { recipe::read_optimizer(of("optimizer"), recipe_.optimizer); });
     if (given("lr_scheduler"))
@@ -65,7 +65,7 @@ class RecipeReader {
            [&] { recipe_.lr_schedule = recipe::read_lr_schedule(of("lr_scheduler"), not_built()); });
     each("loss_fn", [&] { recipe::read_loss(of("loss_fn"), notes_); });
     each("clip_grad_norm", [&] { read_clipping(); });
-    each("checkpoint", [&] { read_checkpoint(); });
+    each_key("checkpoint", [&](auto& found) { read_checkpoint(found); });
     each("mfu", [&] { recipe_.mfu = recipe::read_mfu(of("mfu")); });
     each("benchmark", [&] { read_benchmark(); });
     each("plugins", [&] { recipe::read_plugins(of("plugins")); });
@@ -80,12 +80,20 @@ class RecipeReader {
     const Node* node = root_.find(section);
     return node != nullptr && !node->is_null();
   }
-  bool is_read(const std::string& section) const {
-    return std::find(recipe_.unread.begin(), recipe_.unread.end(), section) == recipe_.unread.end();
-  }
   template <class Work>
   void each(const std::string& section, const Work& work) {
     if (!errors_.attempt(work)) recipe_.unread.push_back(section);
+  }
+
+  // The same for a reader that notes what is wrong; the section is unread where a key is.
+  template <class Work>
+  void each_key(const std::string& section, const Work& work) {
+    recipe::SectionErrors found;
+    each(section, [&] { work(found); });
+    errors_.attempt([&] { found.errors.raise(); });
+    if (found.unread.empty()) return;
+    if (recipe_.is_read(section)) recipe_.unread.push_back(section);
+    for (const std::string& key : found.unread) recipe_.unread.push_back(section + "." + key);
   }
 
   void read_seed() {
@@ -98,21 +106,22 @@ class RecipeReader {
 
   // Token files are read as packed_sequence says.
   void read_data() {
-    each("packed_sequence", [&] {
-      recipe_.packed = recipe::read_packed(of("packed_sequence"), not_built());
+    each_key("packed_sequence", [&](auto& found) {
+      recipe_.packed = recipe::read_packed(of("packed_sequence"), not_built(), found);
       recipe_.packed_validation = recipe_.packed;
       recipe_.packed_validation.rules.max_packs.reset();
     });
-    const bool packs = is_read("packed_sequence");
-    if (packs && given("dataset"))
-      each("dataset",
-           [&] { recipe_.dataset = recipe::read_dataset(of("dataset"), recipe_.packed, not_built()); });
+    if (given("dataset"))
+      each_key("dataset", [&](auto& found) {
+        recipe_.dataset = recipe::read_dataset(of("dataset"), if_read(recipe_.packed), not_built(), found);
+      });
     for (const auto& [key, section] : root_.entries())
-      if (packs && key.starts_with("validation_dataset") && !section.is_null())
-        each(key, [&, &name = key, &set = section] { read_validation(name, set); });
+      if (key.starts_with("validation_dataset") && !section.is_null())
+        each_key(key, [&, &name = key, &set = section](auto& found) { read_validation(name, set, found); });
     each("dataloader", [&] {
-      const std::optional<int64_t> rows =
-          is_read("step_scheduler") ? std::optional(recipe_.steps.local_batch_size) : std::nullopt;
+      const std::optional<int64_t> rows = recipe_.is_read("step_scheduler", "local_batch_size")
+                                              ? std::optional(recipe_.steps.local_batch_size)
+                                              : std::nullopt;
       const recipe::Loader loader = recipe::read_dataloader(of("dataloader"), rows);
       check_type(of("dataloader"), loader);
       recipe_.shuffle = loader.shuffle;
@@ -126,6 +135,11 @@ class RecipeReader {
         if (loader.drop_last)
           recipe_.whole_validation_samples = loader.batch_size.value_or(recipe_.steps.local_batch_size);
       });
+  }
+
+  // null: packed_sequence is not known.
+  const PackedSection* if_read(const PackedSection& packed) const {
+    return recipe_.is_read("packed_sequence") ? &packed : nullptr;
   }
 
   void check_type(const Node& section, const recipe::Loader& loader) {
@@ -159,18 +173,18 @@ class RecipeReader {
     recipe_.whole_samples = recipe_.steps.global_batch_size;
     recipe_.steps.num_epochs.reset();
     recipe_.steps.val_every_steps.reset();
-    if (is_read("step_scheduler") && !recipe_.steps.max_steps)
+    if (recipe_.is_read("step_scheduler", "max_steps") && !recipe_.steps.max_steps)
       throw Error(ErrorCode::config, of("step_scheduler").where(), "max_steps is missing",
                   "a benchmark makes step_scheduler.max_steps steps");
   }
 
-  void read_validation(const std::string& key, const Node& section) {
+  void read_validation(const std::string& key, const Node& section, recipe::SectionErrors& found) {
     if (key == "validation_dataset_default" && root_.find("validation_dataset") != nullptr)
       throw Error(ErrorCode::config, section.where(), "validation_dataset is the set 'default' already",
                   "give this one another name");
     const bool packed = is_packed(section, recipe_.packed);
-    DatasetSection set = recipe::read_dataset(section, packed ? recipe_.packed_validation : PackedSection{},
-                                              recipe_.not_built);
+    const PackedSection rules = packed ? recipe_.packed_validation : PackedSection{};
+    DatasetSection set = recipe::read_dataset(section, if_read(rules), recipe_.not_built, found);
     if (key.size() > kNamedValidation.size()) set.name = key.substr(kNamedValidation.size());
     recipe_.validation.push_back(std::move(set));
   }
@@ -184,14 +198,16 @@ class RecipeReader {
   }
 
   // best_metric_key names a validation set.
-  void read_checkpoint() {
-    recipe_.checkpoint = recipe::read_checkpoint(of("checkpoint"), notes_);
+  void read_checkpoint(recipe::SectionErrors& found) {
+    recipe_.checkpoint = recipe::read_checkpoint(of("checkpoint"), notes_, found);
     const auto is_data = [](const std::string& section) {
       return section.starts_with("validation_dataset") || section == "packed_sequence";
     };
     if (std::any_of(recipe_.unread.begin(), recipe_.unread.end(), is_data)) return;
-    recipe_.checkpoint.best_set =
-        recipe::best_set(of("checkpoint"), recipe_.checkpoint.best_metric_key, recipe_.validation);
+    found.check({"best_metric_key"}, [&] {
+      recipe_.checkpoint.best_set =
+          recipe::best_set(of("checkpoint"), recipe_.checkpoint.best_metric_key, recipe_.validation);
+    });
   }
 
   const Node& root_;
@@ -201,6 +217,25 @@ class RecipeReader {
 };
 
 }  // namespace
+
+std::string recipe::name_of(const Node& root) {
+  static const std::vector<std::string> kNames = {"TrainFinetuneRecipeForNextTokenPrediction",
+                                                  "BenchmarkingRecipeForNextTokenPrediction", kDistillation};
+  const Node* name = root.find("recipe");
+  if (name != nullptr && name->is_map())
+    name = name->without("_target_").size() == 0 ? name->find("_target_") : name;
+  return name == nullptr || name->is_null() ? "" : config::component_of(*name, kNames);
+}
+
+bool Recipe::is_read(const std::string& section, const std::string& key) const {
+  const auto lists = [&](const std::string& word) {
+    return std::find(unread.begin(), unread.end(), word) != unread.end();
+  };
+  if (!lists(section)) return true;
+  const bool by_key = std::any_of(unread.begin(), unread.end(),
+                                  [&](const std::string& one) { return one.starts_with(section + "."); });
+  return !key.empty() && by_key && !lists(section + "." + key);
+}
 
 void Recipe::add(RecipeNotes notes) {
   const auto append = [](auto& to, auto& from) {

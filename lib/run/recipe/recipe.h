@@ -38,13 +38,15 @@ struct Recipe {
   std::vector<Node::Entry> others;      // sections that are not heddle's own, as they stand
   std::vector<PluginSection> sections;  // of these by read_plugin_sections(), in the order of the file
   std::vector<std::string> idle = {};   // names of transforms that are not turned on
-  std::vector<std::string> unread;      // sections with an error: they are as if left out
+  std::vector<std::string> unread;      // sections with an error, and their keys "model.config"
   std::vector<std::string> not_built;   // "checkpoint.is_async: why": set, valid, and not built yet
   std::vector<SkippedKey> skipped;      // what changes nothing
   std::vector<std::string> warnings;
   PreparationOptions preparation;  // set by the command
   Errors errors;                   // of the unread sections and of unknown keys
   void add(RecipeNotes notes);
+  // Whether a section, or one key of it, has no error.
+  bool is_read(const std::string& section, const std::string& key = "") const;
 };
 
 // What becomes of the errors of sections: they are thrown together, or kept in Recipe::errors, to be thrown

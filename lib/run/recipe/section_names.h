@@ -34,11 +34,18 @@ struct OtherSection {
   std::string_view name, hint;
 };
 inline constexpr std::string_view kNoPlugin = "no plugin offers this section: name its plugin under plugins";
-inline constexpr std::array<OtherSection, 4> kOtherSections = {{
+inline constexpr std::string_view kOfTeacher = "it belongs to the section teacher_model, which is not given";
+inline constexpr std::array<OtherSection, 10> kOtherSections = {{
     {"wandb", kNoPlugin},
     {"mlflow", kNoPlugin},
     {"comet", "leave it out: metrics go to training.jsonl"},
     {"freeze_config", kNoPlugin},
+    {"embedding_row_repair", kNoPlugin},
+    {"teacher_model", kNoPlugin},
+    {"kd_ratio", kOfTeacher},
+    {"kd_loss_fn", kOfTeacher},
+    {"separate_meshes", kOfTeacher},
+    {"teacher_distributed", kOfTeacher},
 }};
 
 constexpr bool is_other_section(std::string_view key) {

@@ -55,8 +55,9 @@ struct ModelSection {
   ConfigOverrides overrides;  // keys in place of those of the config.json
   std::string dtype;          // storage; empty: what config.json says, else dtype_without_word
   std::string dtype_without_word = "float32";
-  bool check_memory = true;  // refuse what this machine's memory cannot hold
-  std::string where;         // of the section, for messages
+  std::string further_heads;  // where heads that predict further tokens are asked for; empty: nowhere
+  bool check_memory = true;   // refuse what this machine's memory cannot hold
+  std::string where;          // of the section, for messages
 };
 
 // The section packed_sequence.
@@ -77,7 +78,8 @@ struct TextKeys {
 struct DatasetSection {
   std::string name;             // "" or the NAME of validation_dataset_NAME
   std::string target;           // the last word of _target_: which data set; token files where it is absent
-  Node section;                 // as it is written
+  Node section;                 // as it is written, without keys that are wrong
+  bool whole = true;            // false: keys are wrong, and the set cannot be opened
   int64_t sequence_length = 0;  // of a row, where the section says it; else 0
   bool packed = false;          // by packed_sequence
   std::optional<TextKeys> texts = std::nullopt;  // set by read_dataset() for a set of texts

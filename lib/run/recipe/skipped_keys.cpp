@@ -47,15 +47,10 @@ constexpr std::array<Known, 5> kUnread = {{
     {"longalign", "samples are mixed as dataloader says"},
 }};
 
-constexpr std::array<Known, 4> kNotBuilt = {{
-    {"quantization", "quantized base weights are not built yet"},
+constexpr std::array<Known, 1> kNotBuilt = {{
     {"qat", "training for quantization is not built yet"},
-    {"embedding_row_repair", "the repair of embedding rows is not built yet"},
-    {"teacher_model", "distillation is not built yet"},
 }};
 constexpr std::string_view kLogger = "comet";  // has no plugin
-constexpr std::array<std::string_view, 4> kOfTeacher = {"kd_ratio", "kd_loss_fn", "separate_meshes",
-                                                        "teacher_distributed"};
 
 constexpr std::array<Known, 9> kModelKeys = {{
     {"trust_remote_code", "no code of a model's directory is run"},
@@ -134,6 +129,39 @@ void check_kernel(const Kernel& kernel, const Node& value) {
                 "expected one of " + text::join(kernel.words) + ", got " + value.written());
 }
 
+Error unknown_backend_key(const std::string& key, const Node& value) {
+  std::vector<std::string> names = {"fake_balanced_gate", "fake_gate_noise", "gate_precision", "te_fp8"};
+  for (const Kernel& one : kernels()) names.emplace_back(one.key);
+  const std::string nearest = text::nearest(key, names);
+  return {ErrorCode::config, value.where(), "unknown key '" + text::excerpt(key) + "'",
+          nearest.empty() ? "keys are " + text::join(names) : "did you mean '" + nearest + "'?"};
+}
+
+// A key of model.backend; `keys` gets those that act as keys of the model.
+void add_backend_key(const Node::Entry& entry, std::vector<Node::Entry>& keys, RecipeNotes& notes) {
+  const auto& [key, value] = entry;
+  const auto not_built = [&, &name = key](const char* what) {
+    notes.not_built.push_back("model.backend." + name + ": " + what + " not built yet");
+  };
+  const auto kernel = std::find_if(kernels().begin(), kernels().end(),
+                                   [&, &name = key](const Kernel& one) { return one.key == name; });
+  if (kernel != kernels().end()) {
+    check_kernel(*kernel, value);
+    if (value.kind() == Node::Kind::text && value.as_text() == "torch_mm_mxfp8")
+      not_built("products in mxfp8 are");
+  } else if (key == "fake_balanced_gate") {
+    if (value.as_boolean()) keys.emplace_back(key, value);
+  } else if (key == "fake_gate_noise") {
+    if (value.as_real() != 0) not_built("noise on the gate is");
+  } else if (key == "gate_precision") {
+    if (!value.is_null()) keys.emplace_back("router_dtype", value);
+  } else if (key == "te_fp8") {
+    if (!value.is_null()) not_built("products in fp8 are");
+  } else {
+    throw unknown_backend_key(key, value);
+  }
+}
+
 }  // namespace
 
 bool skip(const Node& root, const std::string& name, const Node& section, RecipeNotes& notes) {
@@ -152,9 +180,6 @@ bool skip(const Node& root, const std::string& name, const Node& section, Recipe
         section.where() + " is not read, as AutoModel does not read it either: " + std::string(known->why));
     return true;
   }
-  if (std::find(kOfTeacher.begin(), kOfTeacher.end(), name) != kOfTeacher.end() &&
-      root.find("teacher_model") != nullptr)
-    return true;
   if (name == kLogger && is_turned_off(section)) {
     notes.skipped.push_back({name, "it is off"});
     return true;
@@ -168,6 +193,11 @@ bool skip(const Node& root, const std::string& name, const Node& section, Recipe
   return true;
 }
 
+const Node* further_heads(const Node& model) {
+  const Node* heads = model.find("num_nextn_predict_layers");
+  return heads != nullptr && !heads->is_null() && heads->as_integer() > 0 ? heads : nullptr;
+}
+
 Node without_python_keys(const Node& model, RecipeNotes& notes) {
   Node rest = model;
   const auto take = [&](const std::string& key, std::string why) {
@@ -176,8 +206,7 @@ Node without_python_keys(const Node& model, RecipeNotes& notes) {
   };
   for (const Known& known : kModelKeys)
     if (model.find(known.name) != nullptr) take(std::string(known.name), std::string(known.why));
-  const Node* heads = model.find("num_nextn_predict_layers");
-  const bool predicts = heads != nullptr && !heads->is_null() && heads->as_integer() > 0;
+  const bool predicts = further_heads(model) != nullptr;
   for (const char* key : {"num_nextn_predict_layers", "mtp_loss_scaling_factor", "mtp_use_repeated_layer"}) {
     if (model.find(key) == nullptr) continue;
     if (predicts)
@@ -185,41 +214,15 @@ Node without_python_keys(const Node& model, RecipeNotes& notes) {
     else
       take(key, "the model has no heads that predict further tokens");
   }
-  if (predicts)
-    notes.not_built.push_back(
-        "model.num_nextn_predict_layers: heads that predict further tokens are not built yet");
   return rest;
 }
 
 std::vector<Node::Entry> keys_of_backend(const Node& backend, RecipeNotes& notes) {
   std::vector<Node::Entry> keys;
-  for (const auto& [key, value] : backend.entries()) {
-    const auto kernel = std::find_if(kernels().begin(), kernels().end(),
-                                     [&, &name = key](const Kernel& one) { return one.key == name; });
-    if (kernel != kernels().end()) {
-      check_kernel(*kernel, value);
-      if (value.kind() == Node::Kind::text && value.as_text() == "torch_mm_mxfp8")
-        notes.not_built.push_back("model.backend." + key + ": products in mxfp8 are not built yet");
-      continue;
-    }
-    if (key == "fake_balanced_gate") {
-      if (value.as_boolean()) keys.emplace_back(key, value);
-    } else if (key == "fake_gate_noise") {
-      if (value.as_real() != 0)
-        notes.not_built.push_back("model.backend." + key + ": noise on the gate is not built yet");
-    } else if (key == "gate_precision") {
-      if (!value.is_null()) keys.emplace_back("router_dtype", value);
-    } else if (key == "te_fp8") {
-      if (!value.is_null())
-        notes.not_built.push_back("model.backend." + key + ": products in fp8 are not built yet");
-    } else {
-      std::vector<std::string> names = {"fake_balanced_gate", "fake_gate_noise", "gate_precision", "te_fp8"};
-      for (const Kernel& one : kernels()) names.emplace_back(one.key);
-      const std::string nearest = text::nearest(key, names);
-      throw Error(ErrorCode::config, value.where(), "unknown key '" + text::excerpt(key) + "'",
-                  nearest.empty() ? "keys are " + text::join(names) : "did you mean '" + nearest + "'?");
-    }
-  }
+  Errors errors;
+  for (const Node::Entry& entry : backend.entries())
+    errors.attempt([&] { add_backend_key(entry, keys, notes); });
+  errors.raise();
   notes.skipped.push_back({keys.empty() ? "model.backend" : "the kernels of model.backend",
                            "there is one kernel of each layer on each device"});
   return keys;

@@ -29,6 +29,9 @@ namespace recipe {
 // hold parts that other sections refer to.
 bool skip(const Node& root, const std::string& name, const Node& section, RecipeNotes& notes);
 
+// Of the section `model`: the number of heads that predict further tokens; null: there are none.
+const Node* further_heads(const Node& model);
+
 // The section without its keys that choose among implementations in Python, which are noted. Throws
 // Error{config} for a value that AutoModel refuses.
 Node without_python_keys(const Node& model, RecipeNotes& notes);

@@ -53,6 +53,9 @@ const std::map<std::string, TokenType> kTypes = {{"uint8", TokenType::uint8},   
 
 // A word or a list of words.
 std::vector<std::string> words_of(const Node& value) {
+  if (value.is_list() && value.size() == 0)
+    throw Error(ErrorCode::config, value.where(), "the list is empty",
+                "name a file, or a pattern as a shell reads it");
   return value.is_list() ? FieldType<std::vector<std::string>>::read(value)
                          : std::vector<std::string>{value.as_text()};
 }
@@ -75,30 +78,46 @@ TokenType type_of(const std::string& word, const Node& section) {
   return found->second;
 }
 
+void check_document_end(const Node& section, std::optional<int64_t> token) {
+  if (token && *token < 0)
+    throw Error(ErrorCode::config, where_of(section, "reset_attention_at"),
+                "the token that ends a document is at least 0, got " + std::to_string(*token),
+                "give its id, as heddle data prints it, or leave the key out");
+}
+
 }  // namespace
 
 std::vector<FieldInfo> token_file_fields() {
   return schema().fields();
 }
 
-TokenFilesSection read_token_files(const Node& section) {
-  const DataFields words = schema().read(section);
+TokenFilesSection read_token_files(const Node& section, SectionErrors& found) {
+  const DataFields words = read_fields(schema(), section, found);
   TokenFilesSection out;
-  out.patterns = patterns_of(section);
-  if (!words.lengths.is_null()) out.lengths = words_of(words.lengths);
-  require_positive(section, "seq_len", words.seq_len, "", kLargestSize);
-  out.sequence_length = words.seq_len;
+  found.check({"file_pattern"}, [&] { out.patterns = patterns_of(section); });
+  found.check({"lengths"}, [&] {
+    if (!words.lengths.is_null()) out.lengths = words_of(words.lengths);
+  });
+  found.require_positive(section, "seq_len", words.seq_len, "", kLargestSize);
+  if (!found.has("seq_len")) out.sequence_length = words.seq_len;
   out.shuffle_files = words.shuffle_files ? Shuffle::on : Shuffle::off;
-  if (words.dtype) out.bare = type_of(*words.dtype, section);
-  if (words.reset_attention_at && *words.reset_attention_at < 0)
-    throw Error(
-        ErrorCode::config, where_of(section, "reset_attention_at"),
-        "the token that ends a document is at least 0, got " + std::to_string(*words.reset_attention_at),
-        "give its id, as heddle data prints it, or leave the key out");
-  out.document_end = words.reset_attention_at;
-  require_positive(section, "limit_dataset_samples", words.limit_dataset_samples, " or null");
-  out.most_samples = words.limit_dataset_samples;
+  found.check({"dtype"}, [&] {
+    if (words.dtype) out.bare = type_of(*words.dtype, section);
+  });
+  found.check({"reset_attention_at"}, [&] {
+    check_document_end(section, words.reset_attention_at);
+    out.document_end = words.reset_attention_at;
+  });
+  found.require_positive(section, "limit_dataset_samples", words.limit_dataset_samples, " or null");
+  if (!found.has("limit_dataset_samples")) out.most_samples = words.limit_dataset_samples;
   out.not_built = schema().not_built(words);
+  return out;
+}
+
+TokenFilesSection read_token_files(const Node& section) {
+  SectionErrors found;
+  TokenFilesSection out = read_token_files(section, found);
+  found.errors.raise();
   return out;
 }
 

@@ -28,7 +28,11 @@ struct TokenFilesSection {
 
 namespace recipe {
 
-// Throws Error{config} at the key that is wrong.
+class SectionErrors;
+
+// What is wrong is in `found`, and left out of what is returned.
+TokenFilesSection read_token_files(const Node& section, SectionErrors& found);
+// Throws Error{config} at the keys that are wrong.
 TokenFilesSection read_token_files(const Node& section);
 std::vector<FieldInfo> token_file_fields();
 

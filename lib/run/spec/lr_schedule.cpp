@@ -17,10 +17,6 @@ double cosine(double ratio) {
   return 0.5 * (std::cos(std::numbers::pi * ratio) + 1.0);
 }
 
-void require(const LrSection& section, bool holds, const std::string& what) {
-  if (!holds) throw Error(ErrorCode::config, section.where, what);
-}
-
 std::string text_of(double value) {
   char shortest[32];
   std::snprintf(shortest, sizeof(shortest), "%g", value);
@@ -62,20 +58,23 @@ LrSchedule::LrSchedule(const std::optional<LrSection>& given, const engine::Rate
 }
 
 void LrSchedule::check(const LrSection& section) const {
-  require(section, min_ >= 0, "min_lr must be 0 or more, got " + text_of(min_));
-  require(section, max_ >= min_,
-          "max_lr (" + text_of(max_) + ") must not be below min_lr (" + text_of(min_) + ")");
-  require(section, init_ <= max_,
-          "init_lr (" + text_of(init_) + ") must not be above max_lr (" + text_of(max_) + ")");
-  require(section, warmup_ < decay_steps_,
+  Errors errors;
+  const auto require = [&](bool holds, const std::string& what) {
+    if (!holds) errors.add(Error(ErrorCode::config, section.where, what));
+  };
+  require(min_ >= 0, "min_lr must be 0 or more, got " + text_of(min_));
+  require(max_ >= min_, "max_lr (" + text_of(max_) + ") must not be below min_lr (" + text_of(min_) + ")");
+  require(init_ <= max_, "init_lr (" + text_of(init_) + ") must not be above max_lr (" + text_of(max_) + ")");
+  require(warmup_ < decay_steps_,
           "lr_warmup_steps (" + std::to_string(warmup_) + ") must be below lr_decay_steps (" +
               std::to_string(decay_steps_) + ")" +
               (section.lr_decay_steps ? "" : ", which is the length of the run where it is not given"));
-  require(section, start_wd_ >= 0 && end_wd_ >= start_wd_,
-          "end_wd (" + text_of(end_wd_) + ") must not be below start_wd (" + text_of(start_wd_) +
-              "), nor start_wd below 0");
-  require(section, wd_style_ != Style::constant || start_wd_ == end_wd_,
+  require(start_wd_ >= 0 && end_wd_ >= start_wd_, "end_wd (" + text_of(end_wd_) +
+                                                      ") must not be below start_wd (" + text_of(start_wd_) +
+                                                      "), nor start_wd below 0");
+  require(wd_style_ != Style::constant || start_wd_ >= end_wd_,
           "wd_incr_style constant needs start_wd and end_wd to be equal");
+  errors.raise();
 }
 
 double LrSchedule::decay(int64_t step) const {

@@ -103,6 +103,13 @@ void add_model(const PreparedModel& model, Texts& out) {
       out["model.config." + key] = value.dump();
 }
 
+// Of a key that one of two runs does not have: its value means the same as no value.
+bool means_nothing(const std::string& value) {
+  constexpr std::array<std::string_view, 6> kDefaults = {"",         "null",       "false",
+                                                         "\"auto\"", "\"weight\"", "\"float32\""};
+  return std::find(kDefaults.begin(), kDefaults.end(), value) != kDefaults.end();
+}
+
 std::string in_short(const std::string& value) {
   constexpr size_t kMost = 120;
   if (value.empty()) return "not set";
@@ -122,7 +129,9 @@ std::vector<std::string> changed_settings(const std::string& name, const Texts& 
   std::vector<std::string> out;
   for (const auto& [key, values] : both) {
     const auto& [was, is] = values;
-    if (was == is || (!key.starts_with("model.") && (was.empty() || is.empty()))) continue;
+    const bool one_sided = was.empty() || is.empty();
+    if (was == is || (one_sided && !key.starts_with("model.") && means_nothing(was) && means_nothing(is)))
+      continue;
     out.push_back(key + " was " + in_short(was) + " in the run that saved " + name + ", and is " +
                   in_short(is) + " now");
   }
@@ -157,7 +166,7 @@ std::map<std::string, std::string> content_of(const RunSpec& run) {
     }
   const DataTokenizer made = run.dataset.samples().tokenizer();
   if (!made.digest.empty())
-    out["tokenizer"] = "tokenizer.json of checksum " + made.digest;
+    out["tokenizer"] = kTokenizerFile + made.digest;
   else if (made.holds_bytes)
     out["tokenizer"] = "bytes";
   return out;
@@ -174,7 +183,10 @@ std::map<std::string, std::string> settings_of(const RunSpec& run) {
   out["clip_grad_norm.max_norm"] = setting_text(run.recipe.max_norm);
   out["clip_grad_norm.norm_type"] = setting_text(run.recipe.norm_type);
   for (const std::string& name : run.recipe.idle) out[name] = "null";
-  for (const ActiveTransform& one : run.model.transforms) out[one.name] = one.setting;
+  for (size_t i = 0; i < run.model.transforms.size(); ++i)
+    out[run.model.transforms[i].name] = i < run.model.changes.size() && run.model.changes[i].is_nothing()
+                                            ? "null"
+                                            : run.model.transforms[i].setting;
   add_model(run.model, out);
   add_fields("distributed", run.setup.strategy_config, out);
   for (const auto& [name, section] : run.setup.sections) add_fields("distributed." + name, section, out);

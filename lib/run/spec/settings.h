@@ -13,6 +13,8 @@ namespace heddle {
 // "hidden_size was 24, now 32"; empty: none. A key that an older version left out of signatures differs
 // unless the whole configuration of the model is the same.
 std::string changed_model(const Position& there, const RunSpec& run);
+inline constexpr const char* kTokenizerFile =
+    "tokenizer.json of checksum ";  // the content "tokenizer" begins so
 
 // "data set" and "tokenizer", each with a checksum; what is not known is left out. Names of files do not
 // matter. Reads at most 4 MiB of each token file.

@@ -84,8 +84,9 @@ std::string time_left_text(double seconds) {
 
 class Preparation {
  public:
-  Preparation(const TextJob& job, const PreparationOptions& options, std::string key, const fs::path& file)
-      : job_(job), options_(options), key_(std::move(key)), file_(file) {}
+  Preparation(const TextJob& job, const PreparationOptions& options, std::string key, std::string texts,
+              const fs::path& file)
+      : job_(job), options_(options), key_(std::move(key)), texts_(std::move(texts)), file_(file) {}
 
   // False: another process has made it meanwhile.
   bool make() {
@@ -120,9 +121,13 @@ class Preparation {
     begin_ = said_ = Clock::now();
     say("preparing " + subject());
     PythonProcess python(kScript, "-");
-    python.send(message_of(job_, key_, unfinished, options_.jobs > 0 ? options_.jobs : cores));
+    python.send(message_of(job_, key_, texts_, unfinished, options_.jobs > 0 ? options_.jobs : cores));
     json done;
-    while (done.is_null()) done = taken(python.receive().words);
+    while (done.is_null())
+      if (python.has_message(kReportInterval - (Clock::now() - said_)))
+        done = taken(python.receive().words);
+      else
+        report();
     seal_samples(unfinished);
     fs::rename(unfinished, file_);
     const std::chrono::duration<double> seconds = Clock::now() - begin_;
@@ -139,27 +144,33 @@ class Preparation {
   json taken(const json& words) {
     if (words.contains("error")) refuse(job_, words["error"]);
     if (words.contains("warning")) warnings.push_back(job_.where + ": " + text_at(words, "warning"));
-    if (words.contains("rows")) report(number_at(words, "rows"), number_at(words, "of"));
+    if (words.contains("note")) say(subject() + ": " + text_at(words, "note"));
+    if (words.contains("rows")) {
+      rows_ = number_at(words, "rows");
+      of_ = number_at(words, "of");
+    }
+    report();
     return words.contains("done") ? words["done"] : json();
   }
 
-  void report(int64_t rows, int64_t of) {
+  void report() {
     if (Clock::now() - said_ < kReportInterval) return;
     said_ = Clock::now();
     const double seconds = std::chrono::duration<double>(said_ - begin_).count();
-    std::string text = subject() + ": " + std::to_string(rows);
-    if (of > 0) text += " of " + std::to_string(of);
+    std::string text = subject() + ": " + std::to_string(rows_);
+    if (of_ > 0) text += " of " + std::to_string(of_);
     text += " rows";
-    if (of > rows && rows > 0)
-      text += ", " + time_left_text(seconds * static_cast<double>(of - rows) / static_cast<double>(rows));
+    if (of_ > rows_ && rows_ > 0)
+      text += ", " + time_left_text(seconds * static_cast<double>(of_ - rows_) / static_cast<double>(rows_));
     say(text);
   }
 
   const TextJob& job_;
   const PreparationOptions& options_;
-  const std::string key_;
+  const std::string key_, texts_;
   const fs::path& file_;
   Clock::time_point begin_, said_;
+  int64_t rows_ = 0, of_ = 0;  // of 0: not known
 };
 
 }  // namespace
@@ -178,9 +189,15 @@ std::optional<PreparedFile> find_or_prepare(const TextJob& job, const Preparatio
     if (fs::exists(place / name, failed)) return PreparedFile{place / name, false, {}};
   if (!options.make) return std::nullopt;
   const fs::path file = own / name;
-  Preparation preparation(job, options, key, file);
+  Preparation preparation(job, options, key, texts_checksum(job, places), file);
   const bool is_made = preparation.make();
   return PreparedFile{file, is_made, std::move(preparation.warnings)};
+}
+
+std::string texts_checksum(const TextJob& job, std::span<const fs::path> places) {
+  std::error_code ignored;
+  const fs::path& own = places.front();
+  return texts_checksum(job, fs::is_directory(own, ignored) ? own / kNotes : fs::path());
 }
 
 std::optional<int64_t> probe_texts(const TextJob& job) {
@@ -191,7 +208,7 @@ std::optional<int64_t> probe_texts(const TextJob& job) {
     if (error.code() == ErrorCode::input) return std::nullopt;  // it cannot be started
     throw;
   }
-  json words = message_of(job, "", "probe", 1);  // nothing is written
+  json words = message_of(job, "", "", "probe", 1);  // nothing is written
   words["probe"] = true;
   python->send(std::move(words));
   while (true) {

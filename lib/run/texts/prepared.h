@@ -25,6 +25,9 @@ struct PreparedFile {
 std::optional<PreparedFile> find_or_prepare(const TextJob& job, const PreparationOptions& options,
                                             std::span<const std::filesystem::path> places);
 
+// texts_checksum() of a job, remembered where find_or_prepare() remembers it.
+std::string texts_checksum(const TextJob& job, std::span<const std::filesystem::path> places);
+
 // Converts the first rows of the job and keeps nothing. How many they were; empty: Python or one of its
 // packages is not there. Throws what find_or_prepare would throw for these rows.
 std::optional<int64_t> probe_texts(const TextJob& job);

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/base/regular_file.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/data/dataset.h"
@@ -187,6 +188,15 @@ bool is_json(const fs::path& file) {
   return ending == ".json" || ending == ".jsonl";
 }
 
+// A FIFO or a device, which is there and is no file.
+void refuse_irregular_text(const fs::path& file, const Node& named) {
+  try {
+    refuse_irregular(file, ErrorCode::input);
+  } catch (const Error& error) {
+    throw Error(error.code(), named.where(), "'" + file.string() + "' " + error.message(), error.hint());
+  }
+}
+
 class TextFinder {
  public:
   explicit TextFinder(const TextQuery& query) : query_(query) {}
@@ -198,6 +208,7 @@ class TextFinder {
     const fs::path place = named_place(name, Named::dataset, query_.revision);
     if (fs::is_regular_file(place, ignored)) return of_file(place);
     if (!fs::is_directory(place, ignored)) {
+      refuse_irregular_text(place, query_.name);
       const std::string hint = named_place_hint(name, Named::dataset);
       throw MissingData({{query_.name.where(), "'" + name.string() + "' is not there" +
                                                    (hint.empty() ? std::string() : "; " + hint)}});
@@ -219,6 +230,7 @@ class TextFinder {
     for (const Node& one : query_.name.items()) {
       const fs::path file = recipe::path_of(one.as_text());
       std::error_code ignored;
+      refuse_irregular_text(file, one);
       if (!fs::is_regular_file(file, ignored))
         missing.push_back({one.where(), "'" + file.string() + "' is not there, or no file"});
       out.of_split[""].push_back(file);

@@ -9,8 +9,10 @@
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "lib/checkpoint/huggingface/note_size.h"
 #include "lib/checkpoint/safetensors/checksum.h"
 #include "lib/run/data/mapped_file.h"
+#include "lib/run/data/samples/sample_set.h"
 
 namespace heddle {
 namespace {
@@ -20,11 +22,13 @@ using nlohmann::json;
 
 constexpr int kFormat = 1;  // of keys and samples; a change makes all files anew
 constexpr const char* kMoreTemplates = "additional_chat_templates";  // a directory beside them
-constexpr std::array<const char*, 6> kTokenizerFiles = {"tokenizer.json",          "tokenizer_config.json",
-                                                        "special_tokens_map.json", "added_tokens.json",
-                                                        "chat_template.jinja",     "config.json"};
+constexpr std::array<const char*, 6> kFilesOfTokenizer = {"tokenizer.json",          "tokenizer_config.json",
+                                                          "special_tokens_map.json", "added_tokens.json",
+                                                          "chat_template.jinja",     "config.json"};
 
+// Of a small file: a tokenizer's, a template, a script.
 std::string content_of(const fs::path& file) {
+  checkpoint::refuse_large_note(file);
   std::ifstream in(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
@@ -99,7 +103,7 @@ KeyTexts texts_of(const TextJob& job) {
   KeyTexts out;
   out.add("script", content_of(job.script));
   if (!job.tokenizer.directory.empty())
-    for (const char* name : kTokenizerFiles)
+    for (const char* name : kFilesOfTokenizer)
       if (const fs::path file = job.tokenizer.directory / name; is_file(file))
         out.add(name, content_of(file));
   std::error_code none;
@@ -112,7 +116,25 @@ KeyTexts texts_of(const TextJob& job) {
   return out;
 }
 
+json checksums_of(const TextJob& job, FileChecksums& checksums) {
+  json out;
+  for (const auto& [split, files] : job.files.of_split)
+    for (const fs::path& file : files) out[split].push_back(checksums.of(file));
+  return out;
+}
+
 }  // namespace
+
+std::string texts_checksum(const TextJob& job, const fs::path& notes) {
+  FileChecksums checksums(notes);
+  return checkpoint::checksum(checksums_of(job, checksums).dump());
+}
+
+std::string tokenizer_checksum(const TextTokenizer& tokenizer) {
+  return tokenizer.directory.empty()
+             ? ""
+             : checkpoint::checksum(content_of(tokenizer.directory / "tokenizer.json"));
+}
 
 std::string key_of(const TextJob& job, const fs::path& notes) {
   FileChecksums checksums(notes);
@@ -126,15 +148,15 @@ std::string key_of(const TextJob& job, const fs::path& notes) {
               {"nemo", job.tokenizer.is_nemo},
               {"local", job.files.is_local},
               {"apply_split", job.apply_split}};
-  for (const auto& [split, files] : job.files.of_split)
-    for (const fs::path& file : files) key["files"][split].push_back(checksums.of(file));
+  if (json files = checksums_of(job, checksums); !files.empty()) key["files"] = std::move(files);
   const KeyTexts texts = texts_of(job);
   key["texts"] = texts.checksums;
   if (texts.asks_for_date || job.is_dated) key["date"] = job.date;
   return checkpoint::checksum(key.dump());
 }
 
-json message_of(const TextJob& job, const std::string& key, const fs::path& out, int jobs) {
+json message_of(const TextJob& job, const std::string& key, const std::string& texts, const fs::path& out,
+                int jobs) {
   json files = json::object();
   for (const auto& [split, of_split] : job.files.of_split)
     for (const fs::path& file : of_split) files[split].push_back(fs::absolute(file).string());
@@ -159,15 +181,15 @@ json message_of(const TextJob& job, const std::string& key, const fs::path& out,
            {{"name", job.name},
             {"key", key},
             {"tokenizer", tokenizer.empty() ? "" : fs::absolute(tokenizer).string()},
-            {"tokenizer_digest",
-             tokenizer.empty() ? "" : checkpoint::checksum(content_of(tokenizer / "tokenizer.json"))}}}};
+            {"texts", texts},
+            {"tokenizer_digest", tokenizer_checksum(job.tokenizer)}}}};
 }
 
 std::vector<DataInput> inputs_of(const TextJob& job) {
   std::vector<DataInput> out;
   for (const auto& [split, files] : job.files.of_split)
-    for (const fs::path& file : files) out.push_back({file, "a file of texts of the run"});
-  for (const char* name : kTokenizerFiles)
+    for (const fs::path& file : files) out.push_back({file, kTextsInput});
+  for (const char* name : kFilesOfTokenizer)
     if (!job.tokenizer.directory.empty())
       out.push_back({job.tokenizer.directory / name, "a file of the run's tokenizer"});
   return out;

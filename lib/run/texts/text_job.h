@@ -38,9 +38,14 @@ struct TextJob {
 // make one file. notes: a file that remembers checksums of large files; empty: none is remembered.
 std::string key_of(const TextJob& job, const std::filesystem::path& notes);
 
-// The message that the script gets; see heddle_prepare.py.
-nlohmann::json message_of(const TextJob& job, const std::string& key, const std::filesystem::path& out,
-                          int jobs);
+// A checksum of the content of the files of texts alone.
+std::string texts_checksum(const TextJob& job, const std::filesystem::path& notes);
+// Of the tokenizer's tokenizer.json; "": there is no tokenizer.
+std::string tokenizer_checksum(const TextTokenizer& tokenizer);
+
+// The message that the script gets; see heddle_prepare.py. texts: texts_checksum().
+nlohmann::json message_of(const TextJob& job, const std::string& key, const std::string& texts,
+                          const std::filesystem::path& out, int jobs);
 
 // Files that no output of the run may replace.
 std::vector<DataInput> inputs_of(const TextJob& job);

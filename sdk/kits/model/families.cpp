@@ -78,8 +78,9 @@ Node Families::small_text(const OfferedModel& offered, const Node& given) const 
 }
 
 Node Families::given(const KitOptions& options) const {
-  Node out = given_fields(options);
-  for (const auto& [key, value] : given_fields(options).entries())
+  const Node all = given_fields(options);
+  Node out = all;
+  for (const auto& [key, value] : all.entries())
     if (!has_key(table_, key)) out = out.without(key);
   return out;
 }

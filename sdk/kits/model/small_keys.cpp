@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "../attempt.h"
+#include "heddle/model/module_unit.h"
 
 namespace heddle::kits {
 namespace {
@@ -123,6 +124,26 @@ Node without_padding(const OfferedModel& offered, const std::vector<FieldInfo>& 
   return keys;
 }
 
+bool has_mixer(const OfferedModel& offered, const Node& keys) {
+  bool found = false;
+  model::visit(read_model(offered, keys)->make_units(at::kMeta), [&](const std::string&, Module& module) {
+    found = found || module.traits().role == Role::mixer;
+  });
+  return found;
+}
+
+// A mixer that forgets fast gives rows that are nearly zero, and a norm of such rows makes rounding large:
+// 1e-7 in a weight becomes 5e-3 in a gradient. A larger eps keeps it small, and comparisons sharp.
+Node with_soft_norms(const OfferedModel& offered, const std::vector<FieldInfo>& tables, const Node& keys) {
+  if (!has_mixer(offered, keys)) return keys;
+  for (const FieldInfo& field : tables) {
+    if (!field.key.ends_with("norm_eps") || keys.find(field.key) != nullptr) continue;
+    const Node soft = keys.with(field.key, Node::real(0.01));
+    return accepts(offered, soft) ? soft : keys;
+  }
+  return keys;
+}
+
 }  // namespace
 
 std::unique_ptr<ModelSpec> read_model(const OfferedModel& offered, const Node& keys) {
@@ -144,7 +165,7 @@ Node small_keys(const OfferedModel& offered, const std::vector<FieldInfo>& table
     for (const FieldInfo& field : tables) any = shrinks(offered, field, keys) || any;
     if (!any) break;
   }
-  return without_padding(offered, tables, keys);
+  return with_soft_norms(offered, tables, without_padding(offered, tables, keys));
 }
 
 std::vector<Node> other_values(const FieldInfo& field, const Node& now) {

@@ -20,7 +20,30 @@ namespace heddle::kits {
 namespace {
 
 const std::string kFullySharded = "strategy: fsdp2, mp_policy: {param_dtype: float32, reduce_dtype: float32}";
-const TransformRun kKitContext{"the section of the kit", 42};
+// The other model of a transform that has one.
+class OtherLlama : public ModelSpec {
+ public:
+  ModelFacts facts() const override { return {"llama", kVocabulary, kLength, ""}; }
+  Units make_units(const at::TensorOptions& options) const override {
+    return small_llama({.valued = options.device().type() != at::kMeta});
+  }
+  std::map<std::string, std::string> signature() const override { return {}; }
+  std::string config_json(const std::string&) const override { return "{}"; }
+  double flops_per_token(int64_t) const override { return 0; }
+
+ private:
+  static constexpr int64_t kLength = 8;
+};
+
+TransformRun context_of(const OfferedTransform& offered) {
+  TransformRun run;
+  run.where = "the section of the kit";
+  run.seed = 42;
+  if (!offered.model_field.empty())
+    run.other = std::make_shared<const OtherModel>(
+        OtherModel{std::make_shared<const OtherLlama>(), {}, at::kFloat, ""});
+  return run;
+}
 
 struct Changed {
   Units units;
@@ -30,13 +53,16 @@ struct Changed {
 class TransformKits {
  public:
   TransformKits(const OfferedTransform& offered, std::filesystem::path file, const Node& fields)
-      : offered_(offered), file_(std::move(file)), values_(offered.resolve(fields).values) {}
+      : offered_(offered),
+        file_(std::move(file)),
+        values_(offered.resolve(fields).values),
+        context_(context_of(offered)) {}
 
   // Throws NotRun where the small model is refused; faults of a plugin pass.
   Changed changed(bool valued) const {
     Changed out{small_llama({.valued = valued}), {}};
     try {
-      out.said = transform().apply(out.units, kKitContext);
+      out.said = transform().apply(out.units, context_);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::plugin_failed || error.code() == ErrorCode::internal) throw;
       throw NotRun{"it refuses the small model: " + error.message(), error.where()};
@@ -158,6 +184,7 @@ class TransformKits {
   const OfferedTransform& offered_;
   std::filesystem::path file_;
   Node values_;
+  TransformRun context_;
   mutable std::once_flag once_;
   mutable std::unique_ptr<ITransform> transform_;
 };

@@ -61,6 +61,7 @@ class Faulty : public heddle::ITransform {
         if (!is("freezes_in_silence")) out.frozen.push_back(slot.name);
         if (is("changes_values") && !slot.tensor->is_meta()) slot.tensor->fill_(3);
       }
+    if (is("derives_from_nothing")) out.derived["faulty_scale.weight"].from = "no.weight";
     if (is("says_more")) out.frozen.push_back(units.front()->parameters().front().name);
     if (is("changes_a_dtype"))
       *units.front()->parameters().front().tensor = first->detach().to(at::kDouble).requires_grad_(true);

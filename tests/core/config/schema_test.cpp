@@ -117,6 +117,19 @@ TEST(Schema, ARuleSeesTheWholeSection) {
   EXPECT_EQ(thrown_by([&] { ruled.read(section); }), "error[config] f:1 s: on needs a count");
 }
 
+TEST(Schema, EveryRuleIsReportedBesideAnUnknownKey) {
+  const auto ruled = schema()
+                         .rule([](const Options& o) { return o.count == 0 ? "a count is needed" : ""; })
+                         .rule([](const Options& o) { return o.on ? "it is on" : ""; });
+  const auto said = [&](const std::string& yaml) {
+    return thrown_by([&] { ruled.read(*config::read_text("s: " + yaml, "f").find("s")); });
+  };
+  EXPECT_EQ(said("{count: 0}"), "error[config] f:1 s: a count is needed\nerror[config] f:1 s: it is on");
+  EXPECT_NE(said("{count: 0, zzzzzzzz: 1}").find("error[config] f:1 s: it is on"), std::string::npos);
+  EXPECT_EQ(said("{coun: 1, on: true}").find("it is on"), std::string::npos);  // count was meant
+  EXPECT_EQ(said("{count: many}").find("it is on"), std::string::npos);
+}
+
 TEST(Schema, ItsTableHoldsWhatTheFieldsDeclare) {
   const ConfigSchema<Options> table = schema();
   const FieldInfo& count = table.fields()[1];

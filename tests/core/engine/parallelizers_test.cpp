@@ -50,6 +50,14 @@ TEST(Parallelizers, OverlapNeedsSequenceParallelism) {
   EXPECT_EQ(sentence("{enable_async_tensor_parallel: true}", 4), "");
 }
 
+TEST(Parallelizers, SayWhichFieldsDoNothingWithOneRank) {
+  EXPECT_THAT(setup_of("{tp_plan: rubbish, sequence_parallel: true, enable_async_tensor_parallel: false}", 4)
+                  .warnings,
+              ::testing::ElementsAre("run.yaml:1 distributed.tp_plan has no effect: tp_size is 1",
+                                     "run.yaml:1 distributed.sequence_parallel has no effect: tp_size is 1"));
+  EXPECT_THAT(setup_of("{tp_size: 2, sequence_parallel: true}", 4).warnings, ::testing::IsEmpty());
+}
+
 TEST(Parallelizers, OfAFileThatIsNamedComeBeforeThoseThatWereFound) {
   PluginRegistry plugins({std::filesystem::path(HEDDLE_BINARY_DIR) / "plugins"});
   plugins.load(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_splits_tp.so");

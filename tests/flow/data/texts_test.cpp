@@ -73,7 +73,7 @@ TEST_F(Texts, AreShownWithWhatIsTrainedOn) {
                            "Context: warp weft Question: shed Answer:[[reed loom]]\n");
   const Outcome beyond = run({"data", "show", prepared().string(), "--from", "2"});
   EXPECT_EQ(beyond.status, 2);
-  EXPECT_THAT(beyond.error, HasSubstr("error[usage] --from: the file has 1 samples"));
+  EXPECT_THAT(beyond.error, HasSubstr("error[usage] --from: " + prepared().string() + " has 1 samples"));
 }
 
 TEST_F(Texts, GiveOneCurveOnAnyRanksInAnyPipelineAndPacked) {
@@ -124,13 +124,37 @@ TEST_F(Texts, ResumeToTheSameBits) {
             without_clock(files_.path("whole/training.jsonl")));
 }
 
-TEST_F(Texts, WithOtherContentAreRefusedOnResuming) {
-  trained("run", {"--step_scheduler.max_steps", "4"});
-  files_.write("rows.jsonl", question_rows(29) +
-                                 R"({"context": "pick", "question": "pick", "answers": {"text": ["pick"]}})");
-  const Outcome resumed = run(words("run"));
-  EXPECT_EQ(resumed.status, 2) << resumed.out;
-  EXPECT_THAT(resumed.error, HasSubstr("checkpoint.accept_other_data"));
+// A model with random weights is exported with the tokenizer that it has learnt, and its own ends of texts.
+TEST_F(Texts, AreExportedWithTheirTokenizer) {
+  fs::create_directory(files_.path("model"));
+  files_.write("model/config.json", R"({"model_type": "llama", "vocab_size": 256, "hidden_size": 24,
+    "intermediate_size": 40, "num_hidden_layers": 1, "num_attention_heads": 3, "max_position_embeddings": 32,
+    "eos_token_id": 1, "bos_token_id": 2})");
+  const Words model = {"--model", "{_target_: x.from_config, config: " + files_.path("model") + "}",
+                       "--step_scheduler.max_steps", "1"};
+  trained("run", model);
+  const std::string exported = files_.path("run/LATEST/model/consolidated/");
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
+    EXPECT_EQ(read_text(exported + name), read_text(files_.path(std::string("words/") + name))) << name;
+  const std::string config = read_text(exported + "config.json");
+  EXPECT_THAT(config, HasSubstr("\"eos_token_id\": 1"));
+  EXPECT_THAT(config, HasSubstr("\"bos_token_id\": 2"));
+  const Outcome said = run({"generate", files_.path("run"), "--prompt", "warp", "--max-new-tokens", "2"});
+  EXPECT_EQ(said.status, 0) << said.error;
+}
+
+TEST_F(Texts, AreShownOfSeveralFiles) {
+  ASSERT_EQ(run({"prepare", files_.path("run.yaml"), "--dataset", set()}).status, 0);
+  const std::string file = prepared().string();
+  const Outcome both = run({"data", "show", file, file, "--samples", "1"});
+  EXPECT_EQ(both.status, 0) << both.error;
+  const size_t first = both.out.find(file + ": 30 samples"), second = both.out.find(file + ": 30", first + 1);
+  EXPECT_NE(second, std::string::npos) << both.out;
+  EXPECT_THAT(both.out.substr(first, second - first), HasSubstr("--- sample 1: "));
+  const Outcome wrong = run({"data", "show", file, "--sample", "1"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.error, HasSubstr("heddle data show: "));
+  EXPECT_THAT(wrong.error, HasSubstr("did you mean '--samples'?"));
 }
 
 TEST_F(Texts, ArePreparedByOneOfTwoStarts) {

@@ -159,11 +159,11 @@ TEST(LoraSection, RefusesWrongValuesByTheirKeys) {
             "lm_head");
 }
 
-TEST(LoraSection, NamesWhatIsNotBuilt) {
-  EXPECT_THAT(read_peft("{lora_dtype: float32, use_dora: true}").not_built,
-              ElementsAre("peft.lora_dtype: adapters of another dtype than their layer are not built yet",
-                          "peft.use_dora: DoRA is not built yet"));
+TEST(LoraSection, BuildsEveryField) {
+  EXPECT_THAT(read_peft("{lora_dtype: float32, use_dora: true}").not_built, IsEmpty());
   EXPECT_THAT(read_peft("{dropout: 0.0, dropout_position: pre, use_dora: false}").not_built, IsEmpty());
+  EXPECT_THAT(refusal("{lora_dtype: float64}"),
+              HasSubstr("peft.lora_dtype: 'float64' is not a dtype that adapters can have"));
 }
 
 }  // namespace

@@ -88,6 +88,30 @@ TEST_F(LoraRuns, KeepABaseWithoutFilesInCheckpointsAsItWas) {
   for (const auto& [name, tensor] : first) EXPECT_EQ(tensor.equal(last.at(name)), !is_adapter(name)) << name;
 }
 
+// As in PEFT the embedding does not see it.
+TEST_F(LoraRuns, OfATiedHeadAreTheHeadsAlone) {
+  runs.pretrained = "";
+  runs.model.insert(runs.model.size() - 1, ", tie_word_embeddings: true");
+  runs.train({"base", 1, "{strategy: single}"}, "tied", 1);
+  runs.pretrained = "tied/epoch_0_step_0";
+  for (const std::string section :
+       {"{target_modules: [lm_head], dim: 3}", "{match_all_linear: true, dim: 2, use_dora: true}"}) {
+    const Told one = runs.train(peft(section), "one", 5);
+    EXPECT_EQ(model_of("one", "epoch_1_step_4").count("lm_head.lora_A.weight"), 1U);
+    for (const std::string& distributed : std::vector<std::string>{
+             "{strategy: ddp}", kSharded + "}", kSharded + ", activation_checkpointing: full}"}) {
+      SCOPED_TRACE(section + distributed);
+      const Told other = runs.train(peft(section, distributed, 2), "other", 5);
+      for (size_t i = 0; i < one.losses.size(); ++i) {
+        EXPECT_NEAR(other.losses[i], one.losses[i], 2e-5 * one.losses[i]);
+        EXPECT_NEAR(other.norms[i], one.norms[i], 2e-4 * one.norms[i]);
+      }
+      std::filesystem::remove_all(runs / "other");
+    }
+    std::filesystem::remove_all(runs / "one");
+  }
+}
+
 TEST_F(LoraRuns, ResumeBitForBitAndOnOtherRanks) {
   const Topology topology = peft("{}", kSharded + "}", 2);
   const Told straight = runs.train(topology, "straight", 8);

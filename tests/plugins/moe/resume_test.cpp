@@ -129,7 +129,7 @@ std::string refusal_of(const Mixtures& runs, const std::string& distributed, int
 TEST(RefusedExperts, NameTheNumbers) {
   Mixtures runs;
   EXPECT_NE(refusal_of(runs, "{strategy: fsdp2, ep_size: 3}", 3)
-                .find("error[mesh] distributed.ep_size: the number of experts (8 in "
+                .find("distributed.ep_size: the number of experts (8 in "
                       "'model.layers.0.mlp.experts') must "
                       "be divisible by ep_size (3)\n  hint: choose an ep_size that divides 8"),
             std::string::npos);
@@ -139,10 +139,10 @@ TEST(RefusedExperts, NameTheNumbers) {
   EXPECT_NE(refusal_of(runs, "{strategy: ddp, ep_size: 2, moe: {mp_policy: {param_dtype: bfloat16}}}", 2)
                 .find("the strategy has no field mp_policy that the block could change"),
             std::string::npos);
-  EXPECT_EQ(
-      refusal_of(runs, "{strategy: fsdp2, etp_size: 2}", 2),
-      "error[mesh] distributed.etp_size: the width of an expert (5 in 'model.layers.0.mlp.experts') must be "
-      "divisible by etp_size (2)\n  hint: choose an etp_size that divides 5");
+  EXPECT_EQ(refusal_of(runs, "{strategy: fsdp2, etp_size: 2}", 2),
+            "error[mesh] run.yaml:7 distributed.etp_size: the width of an expert (5 in "
+            "'model.layers.0.mlp.experts') must be "
+            "divisible by etp_size (2)\n  hint: choose an etp_size that divides 5");
   EXPECT_NE(refusal_of(runs, "{strategy: ddp, ep_size: 2, etp_size: 4}", 4)
                 .find("non_pp_size=4 must be a multiple of ep_size=2 * etp_size=4"),
             std::string::npos);
@@ -169,9 +169,9 @@ TEST(RefusedExperts, NamesALossOverLayersThatAreNotOnOneRank) {
       "pp_size: 2, " + kMoeFp32 + ", pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 3}";
   EXPECT_EQ(
       refusal_of(runs, "{strategy: fsdp2, " + piped + "}", 2),
-      "error[not_built] model: the auxiliary loss over all layers ('model.layers.0', 'mlp.gate') needs all "
-      "layers on one rank, and pp_size is 2\n"
-      "  hint: use router_aux_loss_type: layer, or pp_size: 1");
+      "error[config] run.yaml:7 distributed.pp_size: the auxiliary loss over all layers needs all layers on "
+      "one rank: use router_aux_loss_type: layer, or pp_size: 1\n"
+      "  hint: 'model.layers.0.mlp.gate' (router) of the model refuses it: set pp_size: 1");
 }
 
 TEST(RefusedExperts, NamesADenseModel) {
@@ -180,13 +180,13 @@ TEST(RefusedExperts, NamesADenseModel) {
   runs.train({"dense", 2, "{strategy: fsdp2, ep_size: 2}"}, "dense", 1, "", &refusals);
   ASSERT_FALSE(refusals.empty());
   EXPECT_EQ(refusals.front(),
-            "error[config] distributed.ep_size: ep_size is 2, and the model has no experts\n"
+            "error[config] run.yaml:7 distributed.ep_size: ep_size is 2, and the model has no experts\n"
             "  hint: set ep_size: 1, or train a model with experts");
   refusals.clear();
   runs.train({"dense", 2, "{strategy: fsdp2, etp_size: 2}"}, "dense", 1, "", &refusals);
   ASSERT_FALSE(refusals.empty());
   EXPECT_EQ(refusals.front(),
-            "error[config] distributed.etp_size: etp_size is 2, and the model has no experts\n"
+            "error[config] run.yaml:7 distributed.etp_size: etp_size is 2, and the model has no experts\n"
             "  hint: set etp_size: 1, or train a model with experts");
 }
 

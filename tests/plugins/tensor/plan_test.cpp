@@ -208,10 +208,12 @@ TEST(TensorPlan, RefusesADimWithFewerIndicesThanRanks) {
 class Odd : public Module {
  public:
   std::string_view kind() const override { return "odd"; }
-  Odd() {
+  explicit Odd(TokenUse use) : tokens(use) {
     add_slot("scale", scale, {});
     add_child("mix", mix);
   }
+  ModuleTraits traits() const override { return {.tokens = tokens}; }
+  TokenUse tokens;
   at::Tensor scale;
   Linear mix{4, 4, Linear::Bias::none, {}, at::TensorOptions().device(at::kMeta)};
 
@@ -219,10 +221,10 @@ class Odd : public Module {
   at::Tensor forward(at::Tensor x, const Batch& batch) override { return mix.call(std::move(x), batch); }
 };
 
-std::string said_of_odd(const std::string& fields) {
+std::string said_of_odd(const std::string& fields, TokenUse tokens = TokenUse::undeclared) {
   return error_of([&] {
     Units units;
-    units.push_back(std::make_unique<ModuleUnit>("odd", "odd", std::make_unique<Odd>()));
+    units.push_back(std::make_unique<ModuleUnit>("odd", "odd", std::make_unique<Odd>(tokens)));
     make_parallelizer("tensor", fields)->check(units, tp(2));
   });
 }
@@ -286,6 +288,9 @@ TEST(TensorPlan, RefusesSequenceParallelismForModulesThatMixTokens) {
   EXPECT_NE(said_of_tokens({}, "true").find("'layers.0' (declared) does not say whether it computes each"),
             std::string::npos);
   EXPECT_EQ(said_of_tokens({.tokens = TokenUse::mixes, .token_axes = {"tp"}}, "true"), "no error");
+  EXPECT_NE(said_of_odd(plan("odd.mix: colwise_rep") + "\nsequence_parallel: true", TokenUse::mixes)
+                .find("distributed.sequence_parallel: 'odd' (odd) computes a token from other tokens"),
+            std::string::npos);
   EXPECT_EQ(said_of_tokens({.tokens = TokenUse::each_alone}, "true"), "no error");
   EXPECT_EQ(said_of_tokens({.tokens = TokenUse::mixes}, "false"), "no error");
 }

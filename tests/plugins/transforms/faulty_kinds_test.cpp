@@ -50,6 +50,8 @@ INSTANTIATE_TEST_SUITE_P(
               "it says that it froze 'model.embed_tokens.weight', which trains"},
         Fault{"transform", "changes_a_dtype", kSays,
               "it changed the shape or the dtype of 'model.embed_tokens.weight'"},
+        Fault{"transform", "derives_from_nothing", kSays,
+              "it derives 'faulty_scale.weight' from 'no.weight', and one of them is not there"},
         Fault{"transform", "throws", kSays,
               "the plugin 'faulty_transform' 0.1.0 threw while it changed the model: no plan"},
         Fault{"transform", "other_each_time", "the same for every call", "the second time"},

@@ -96,6 +96,30 @@ TEST_F(PreparedSamples, TakeTheLengthOfTheirSetInAPack) {
   EXPECT_EQ(Rows(opened(0, 16, description), {Packer::thd, 16, {}}).size(), 2);  // 7 + 7, 7
 }
 
+// The vocabulary of the file is 100: what counts is the largest token of a sample, 30.
+TEST_F(PreparedSamples, OfALargerTokenizerAreRefusedByATokenAlone) {
+  write_samples(file_, kSamples);
+  const auto refusal = [&](int64_t vocabulary, DataNotes& notes) {
+    return tests::thrown_by([&] { open_samples(file_, {}, 0, vocabulary)->verify(notes); });
+  };
+  DataNotes notes;
+  EXPECT_EQ(refusal(31, notes), "");
+  EXPECT_EQ(notes.now.size(), 2u);
+  DataNotes again{notes.now, {}};
+  EXPECT_EQ(refusal(31, again), "");
+  EXPECT_EQ(again.now, notes.now);
+  EXPECT_EQ(refusal(30, again), "error[input] " + file_.string() +
+                                    ": sample 3 has the token 30, and the model has a vocabulary of 30\n"
+                                    "  hint: make the tokens with the model's own tokenizer");
+  EXPECT_THAT(refusal(14, notes), HasSubstr("sample 1 has the token 14"));  // which is a label alone
+}
+
+TEST_F(PreparedSamples, AreFilledWithATokenOfTheModel) {
+  write_samples(file_, {{{1}, {}}}, 0, "{}");
+  EXPECT_THAT(read_of(*open_samples(file_, {}, 0, 10), 0).tokens, ElementsAre(9));
+  EXPECT_THAT(read_of(*open_samples(file_, {}, 0, 9), 0).tokens, ElementsAre(0));
+}
+
 // A byte that is changed is an error, or a token: verify() finds that one.
 TEST_F(PreparedSamples, AreRefusedWithAnyByteChanged) {
   opened();

@@ -5,6 +5,7 @@
 
 #include "lib/run/data/token_check.h"
 #include "lib/run/data/token_dataset.h"
+#include "lib/run/data/token_header.h"
 #include "lib/run/preflight/token_files.h"
 #include "tests/run/data/token_files.h"
 #include "tests/thrown.h"
@@ -93,6 +94,39 @@ TEST(TokenNoteFile, IsReadForItsTokensAloneAndNeverTakenFromSomebody) {
   EXPECT_EQ(read_note(file, "sum"), std::nullopt);
   remove_note(file);
   EXPECT_TRUE(std::filesystem::exists(note_beside(file)));
+}
+
+TEST(SeveralFiles, HaveOneTokenizer) {
+  const ScratchDirectory scratch;
+  const auto noted = [&](const char* name, const TokenNote& note) {
+    TokenNote own = note;
+    const auto file = write_tokens(scratch / name, {1, 2, 3, 4, 5, 6});
+    own.tokens = bare_file(file).digest();
+    write_note(file, own);
+  };
+  noted("a.bin", {"words", "01", "c1", 300, 2, ""});
+  noted("b.bin", {"words2", "02", "c1", 300, 2, ""});  // the same content
+  noted("c.bin", {"others", "03", "c3", 300, 2, ""});
+  write_tokens(scratch / "plain.bin", {1, 2, 3, 4, 5, 6});
+  write_token_file<uint16_t>(scratch / "bytes.bin", {20240520, 1, 6, 0, kBytesMark}, {1, 2, 3, 4, 5, 6});
+  const auto refusal = [&](const std::vector<std::string>& names) {
+    std::string list;
+    for (const std::string& name : names) list += "    - " + (scratch / name).string() + "\n";
+    const Node keys =
+        config::read_text("dataset:\n  dtype: uint16\n  seq_len: 4\n  file_pattern:\n" + list, "run.yaml");
+    return tests::thrown_by([&] { (void)token_files().make(*keys.find("dataset"), DataFacts()); });
+  };
+  EXPECT_EQ(refusal({"a.bin", "b.bin", "plain.bin"}), "");
+  EXPECT_EQ(refusal({"bytes.bin", "plain.bin"}), "");
+  EXPECT_EQ(refusal({"plain.bin", "a.bin", "c.bin"}),
+            "error[config] run.yaml:4 dataset.file_pattern: the files have different tokenizers: " +
+                (scratch / "a.bin").string() + " holds tokens of the tokenizer words (checksum 01), and " +
+                (scratch / "c.bin").string() + " holds tokens of the tokenizer others (checksum 03)\n" +
+                "  hint: make all of them with one tokenizer: heddle data --tokenizer");
+  EXPECT_THAT(
+      refusal({"a.bin", "bytes.bin"}),
+      HasSubstr((scratch / "a.bin").string() + " holds tokens of the tokenizer words (checksum 01), and " +
+                (scratch / "bytes.bin").string() + " holds bytes of text"));
 }
 
 TEST(SameTokenizer, IsAskedByBytesAndThenByContent) {

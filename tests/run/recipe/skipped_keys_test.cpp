@@ -70,13 +70,9 @@ TEST(SkippedSections, SaySoWhereAPersonMayExpectThemToAct) {
 }
 
 TEST(SkippedSections, AreNotThoseThatChangeNumbers) {
-  EXPECT_THAT(recipe_in("qat: {dim: 8}\nquantization: {load_in_4bit: true}\n" + kSomeModel).not_built,
-              ElementsAre("qat: training for quantization is not built yet",
-                          "quantization: quantized base weights are not built yet"));
-  EXPECT_THAT(recipe_in("teacher_model: {a: 1}\nkd_ratio: 0.5\n" + kSomeModel).not_built,
-              ElementsAre("teacher_model: distillation is not built yet"));
-  EXPECT_THAT(skipped_in("embedding_row_repair: {enabled: false}\nqat: null\n" + kSomeModel),
-              ElementsAre("embedding_row_repair", "qat"));
+  EXPECT_THAT(recipe_in("qat: {dim: 8}\n" + kSomeModel).not_built,
+              ElementsAre("qat: training for quantization is not built yet"));
+  EXPECT_THAT(skipped_in("qat: null\n" + kSomeModel), ElementsAre("qat"));
   EXPECT_THAT(refusal_in("wandb: {project: x}\n" + kSomeModel), HasSubstr("unknown key 'wandb'"));
   EXPECT_THAT(skipped_in("comet: {enable: false, project_name: x}\n" + kSomeModel), ElementsAre("comet"));
   EXPECT_THAT(refusal_in("benchmrk: {}\n" + kSomeModel), HasSubstr("unknown key 'benchmrk'"));
@@ -89,8 +85,9 @@ TEST(SkippedKeys, OfAModelChooseImplementations) {
                  "num_nextn_predict_layers: 0}\n"),
       ElementsAre("model.attn_implementation", "model.force_hf", "model.mtp_loss_scaling_factor",
                   "model.num_nextn_predict_layers", "model.output_hidden_states", "model.trust_remote_code"));
-  EXPECT_THAT(recipe_in("model: {config: {model_type: llama}, num_nextn_predict_layers: 2}\n").not_built,
-              ElementsAre(HasSubstr("heads that predict further tokens are not built yet")));
+  const Recipe further = recipe_in("model: {config: {model_type: llama}, num_nextn_predict_layers: 2}\n");
+  EXPECT_EQ(further.model.further_heads, "run.yaml:1 model.num_nextn_predict_layers");
+  EXPECT_THAT(further.not_built, IsEmpty());
 }
 
 TEST(SkippedKeys, OfABackendAreCheckedAndWhatChangesNumbersActs) {

@@ -165,7 +165,13 @@ Error usage_error(const CLI::App& app, const std::vector<std::string>& words, co
   const bool has_command = !words.empty() && !words[0].starts_with("-");
   const CLI::App* command = has_command ? find_command(app, words[0]) : &app;
   if (command != nullptr) {
-    const std::string name = has_command ? "heddle " + words[0] : "heddle";
+    std::string name = has_command ? "heddle " + words[0] : "heddle";
+    for (const CLI::App* below : command->get_subcommands({}))  // heddle data show
+      if (words.size() > 1 && below->get_name() == words[1]) {
+        command = below;
+        name += " " + words[1];
+        break;
+      }
     const std::string nearest = nearest_word(*command, words);
     return Error(ErrorCode::usage, name, what,
                  nearest.empty() ? "run: " + name + " --help" : "did you mean '" + nearest + "'?");
@@ -181,7 +187,7 @@ Command command_of(const CLI::App& app, Parsed parsed, std::vector<Override> ove
   if (name == "train") return parsed.train;
   if (name == "check") return parsed.check;
   if (name == "plugins") return parsed.plugins;
-  if (name == "data" && !parsed.show.file.empty()) return parsed.show;
+  if (name == "data" && !parsed.show.files.empty()) return parsed.show;
   if (name == "data") return parsed.data;
   if (name == "prepare") return parsed.prepare;
   if (name == "generate") return parsed.generate;

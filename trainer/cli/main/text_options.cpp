@@ -2,8 +2,32 @@
 #include "trainer/cli/main/text_options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <string>
+#include <system_error>
+#include <vector>
 
 namespace heddle::cli {
+namespace {
+
+// Of each word, "1,2,3". An id that is empty, as in "1,,2", is refused.
+std::vector<int64_t> token_ids(const std::vector<std::string>& words) {
+  std::vector<int64_t> ids;
+  for (const std::string& word : words)
+    for (size_t from = 0; from <= word.size();) {
+      const size_t comma = std::min(word.find(',', from), word.size());
+      const std::string id = word.substr(from, comma - from);
+      const auto [end, failure] = std::from_chars(id.data(), id.data() + id.size(), ids.emplace_back());
+      if (id.empty() || failure != std::errc() || end != id.data() + id.size())
+        throw CLI::ValidationError("--tokens", "expected whole numbers separated by commas, got '" + word +
+                                                   "'" + (id.empty() ? ", which has an empty one" : ""));
+      from = comma + 1;
+    }
+  return ids;
+}
+
+}  // namespace
 
 void add_data(CLI::App& app, DataCommand& to) {
   CLI::App* command =
@@ -34,7 +58,7 @@ void add_show(CLI::App& app, ShowCommand& to) {
   CLI::App* command =
       app.add_subcommand("data", "Texts and tokens")
           ->add_subcommand("show", "Shows prepared samples as text: what is trained on, and counts");
-  command->add_option("FILE", to.file, "A file of heddle prepare: NAME.samples")->required();
+  command->add_option("FILE", to.files, "Files of heddle prepare: NAME.samples")->required();
   command->add_option("--from", to.first, "The first sample to show, counted from 1")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 48));
@@ -49,6 +73,19 @@ void add_show(CLI::App& app, ShowCommand& to) {
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->option_text("WHEN");
 }
+
+namespace {
+
+void add_tokens(CLI::App& command, CLI::Option* prompt, GenerateCommand& to) {
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--tokens", [&to](const std::vector<std::string>& words) { to.tokens = token_ids(words); },
+          "Token ids to continue, separated by commas; ids are printed")
+      ->type_name("INT")
+      ->excludes(prompt);
+}
+
+}  // namespace
 
 void add_generate(CLI::App& app, GenerateCommand& to) {
   CLI::App* command = app.add_subcommand("generate", "Continues a text with a trained model");
@@ -68,9 +105,7 @@ void add_generate(CLI::App& app, GenerateCommand& to) {
       ->add_option("--tokenizer", to.tokenizer,
                    "A directory with the tokenizer.json to use (default: the model's own)")
       ->option_text("DIR");
-  command->add_option("--tokens", to.tokens, "Token ids to continue, separated by commas; ids are printed")
-      ->delimiter(',')
-      ->excludes(prompt);
+  add_tokens(*command, prompt, to);
   command
       ->add_option("--max-new-tokens,--max-tokens", to.max_new_tokens,
                    "How many tokens to add, where no end token comes before")

@@ -5,9 +5,9 @@
 
 namespace heddle::cli {
 
-// Threads of OpenMP spin while they wait. Where those of all local ranks are more than the cores
-// (OMP_NUM_THREADS), they take these from the threads that work, so waiting becomes passive, unless the
-// environment says how to wait. Call before LibTorch, and OpenMP with it, is loaded.
+// Threads of OpenMP spin while they wait, and take the cores from threads that work: of other local ranks
+// (OMP_NUM_THREADS) or other processes. waiting_of() says how they wait instead, unless the environment does.
+// Call before LibTorch, and OpenMP with it, is loaded.
 void choose_waiting(const Command& command);
 
 }  // namespace heddle::cli

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -30,6 +31,8 @@ Costs completed(Costs costs) {
 }
 
 std::vector<Costs> read_trace(const std::string& file) {
+  std::error_code failed;
+  if (!std::filesystem::is_regular_file(file, failed)) throw no_trace(file, "is no regular file");
   std::ifstream in(file);
   if (!in) throw no_trace(file, "cannot be read");
   const auto json = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <numeric>
 
+#include "core/base/regular_file.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "lib/run/data/token_dataset.h"
@@ -28,9 +29,9 @@ int64_t length_of(const std::string& line, const std::filesystem::path& file, si
 }  // namespace
 
 std::vector<int64_t> read_lengths(const std::filesystem::path& lengths, const TokenFile& tokens) {
+  refuse_irregular(lengths, ErrorCode::input);
   std::ifstream in(lengths, std::ios::binary);
-  if (!in || std::filesystem::is_directory(lengths))
-    throw Error(ErrorCode::input, lengths.string(), "cannot be read");
+  if (!in) throw Error(ErrorCode::input, lengths.string(), "cannot be read");
   std::vector<int64_t> out;
   for (std::string line; std::getline(in, line);) out.push_back(length_of(line, lengths, out.size() + 1));
   if (in.bad()) throw Error(ErrorCode::input, lengths.string(), "cannot be read to its end");

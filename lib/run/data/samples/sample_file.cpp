@@ -46,6 +46,14 @@ std::span<const T> values_in(std::string_view file, SampleHeader::Section sectio
   return {reinterpret_cast<const T*>(file.data() + section.offset), section.bytes / sizeof(T)};
 }
 
+int64_t largest_in(std::string_view file, const SampleHeader& header) {
+  const auto most = [&](auto tokens) -> int64_t {
+    return tokens.empty() ? -1 : static_cast<int64_t>(*std::max_element(tokens.begin(), tokens.end()));
+  };
+  return header.token_bytes == 2 ? most(values_in<uint16_t>(file, header.token_section))
+                                 : most(values_in<uint32_t>(file, header.token_section));
+}
+
 // One file while it is checked.
 class SampleCheck {
  public:
@@ -79,11 +87,7 @@ class SampleCheck {
   }
 
   void check_tokens(const SampleHeader& header) const {
-    const auto most = [&](auto tokens) -> int64_t {
-      return tokens.empty() ? -1 : static_cast<int64_t>(*std::max_element(tokens.begin(), tokens.end()));
-    };
-    const int64_t largest = header.token_bytes == 2 ? most(values_in<uint16_t>(file_, header.token_section))
-                                                    : most(values_in<uint32_t>(file_, header.token_section));
+    const int64_t largest = largest_in(file_, header);
     if (largest >= header.vocabulary)
       refuse("has the token " + std::to_string(largest) + ", and its vocabulary " +
              std::to_string(header.vocabulary) + " tokens");
@@ -185,6 +189,10 @@ void SampleFile::read(int64_t sample, std::span<int64_t> tokens, int64_t first) 
     std::copy_n(reinterpret_cast<const uint16_t*>(from), tokens.size(), tokens.begin());
   else
     std::copy_n(reinterpret_cast<const uint32_t*>(from), tokens.size(), tokens.begin());
+}
+
+int64_t SampleFile::largest_token() const {
+  return largest_in(text_of(mapped_), header_);
 }
 
 void SampleFile::verify_tokens() const {

@@ -56,7 +56,8 @@ class SampleFile {
   std::span<const TokenRun> runs_of(int64_t sample) const;
   // Tokens of a sample from the one at `first`, as many as `tokens` holds.
   void read(int64_t sample, std::span<int64_t> tokens, int64_t first = 0) const;
-  void verify_tokens() const;  // reads all of them; throws Error{input} where the checksum differs
+  int64_t largest_token() const;  // reads all of them; -1: there is none
+  void verify_tokens() const;     // reads all of them; throws Error{input} where the checksum differs
 
  private:
   std::filesystem::path path_;

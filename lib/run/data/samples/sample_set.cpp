@@ -13,11 +13,15 @@ namespace {
 
 class SampleSet : public IDataset {
  public:
-  SampleSet(const std::filesystem::path& file, std::vector<DataInput> inputs, int64_t pack_size)
+  SampleSet(const std::filesystem::path& file, std::vector<DataInput> inputs, int64_t pack_size,
+            int64_t vocabulary)
       : file_(file),
         inputs_(std::move(inputs)),
         description_(read_description(file_)),
         filled_(pack_size > 0 ? description_.filled : 0),
+        vocabulary_(vocabulary),
+        pad_(vocabulary > 0 && file_.header().pad >= vocabulary ? 0
+                                                                : std::max<int64_t>(file_.header().pad, 0)),
         cut_(file_.has(SampleFile::kLastIsInput) || file_.has(SampleFile::kLabelsAreInputs) ? 0 : 1) {
     if (file_.size() == 0)
       throw Error(ErrorCode::input, file.string(), "has no samples",
@@ -33,7 +37,7 @@ class SampleSet : public IDataset {
   void read(int64_t sample, const SampleTarget& to) const override {
     const int64_t given = std::max<int64_t>(inputs(sample), 0);
     file_.read(sample, to.tokens.first(static_cast<size_t>(given)));
-    std::fill(to.tokens.begin() + given, to.tokens.end(), std::max<int64_t>(file_.header().pad, 0));
+    std::fill(to.tokens.begin() + given, to.tokens.end(), pad_);
     std::fill(to.labels.begin(), to.labels.end(), Batch::kIgnore);
     const int64_t shift = labels_follow() ? 1 : 0;
     for (const TokenRun& run : file_.runs_of(sample)) {
@@ -55,6 +59,11 @@ class SampleSet : public IDataset {
             file_.header().eos, false};
   }
 
+  std::map<std::string, std::string> settings() const override {
+    if (description_.texts.empty()) return {};
+    return {{kTextsSetting, description_.texts}};
+  }
+
   std::vector<DataInput> inputs() const override { return inputs_; }
 
   // Once for each file, by its time of change.
@@ -65,23 +74,51 @@ class SampleSet : public IDataset {
     const auto before = notes.before.find(key);
     if (before == notes.before.end() || before->second != state) file_.verify_tokens();
     notes.now[key] = state;
+    // A tokenizer may have more tokens than the model, as long as none of them is in a sample.
+    if (vocabulary_ > 0 && file_.header().vocabulary > vocabulary_) verify_vocabulary(key, state, notes);
     return true;
   }
 
  private:
+  void verify_vocabulary(const std::string& key, const std::string& state, DataNotes& notes) const {
+    const std::string name = key + ": vocabulary";
+    const std::string note = state + ", its tokens are below " + std::to_string(vocabulary_);
+    const auto before = notes.before.find(name);
+    if (before == notes.before.end() || before->second != note) {
+      if (file_.largest_token() >= vocabulary_) refuse_vocabulary();
+    }
+    notes.now[name] = note;
+  }
+
+  [[noreturn]] void refuse_vocabulary() const {
+    std::vector<int64_t> tokens;
+    for (int64_t sample = 0; sample < file_.size(); ++sample) {
+      tokens.resize(static_cast<size_t>(file_.tokens_of(sample)));
+      file_.read(sample, tokens);
+      const auto beyond =
+          std::find_if(tokens.begin(), tokens.end(), [&](int64_t t) { return t >= vocabulary_; });
+      if (beyond == tokens.end()) continue;
+      throw Error(ErrorCode::input, file_.path().string(),
+                  "sample " + std::to_string(sample + 1) + " has the token " + std::to_string(*beyond) +
+                      ", and the model has a vocabulary of " + std::to_string(vocabulary_),
+                  "make the tokens with the model's own tokenizer");
+    }
+    throw Error(ErrorCode::internal, file_.path().string(), "its largest token is in no sample");
+  }
+
   int64_t inputs(int64_t sample) const { return file_.tokens_of(sample) - cut_; }
 
   SampleFile file_;
   std::vector<DataInput> inputs_;
   SampleDescription description_;
-  int64_t filled_, cut_;  // the last tokens of a sample that are labels only
+  int64_t filled_, vocabulary_, pad_, cut_;  // cut_: the last tokens of a sample that are labels only
 };
 
 }  // namespace
 
 std::unique_ptr<IDataset> open_samples(const std::filesystem::path& file, std::vector<DataInput> inputs,
-                                       int64_t pack_size) {
-  return std::make_unique<SampleSet>(file, std::move(inputs), pack_size);
+                                       int64_t pack_size, int64_t vocabulary) {
+  return std::make_unique<SampleSet>(file, std::move(inputs), pack_size, vocabulary);
 }
 
 SampleDescription read_description(const SampleFile& file) {
@@ -94,7 +131,7 @@ SampleDescription read_description(const SampleFile& file) {
     return at != json.end() && at->is_string() ? at->get<std::string>() : std::string();
   };
   const auto filled = json.find("filled");
-  return {text("name"), text("tokenizer"), text("tokenizer_digest"),
+  return {text("name"), text("tokenizer"), text("tokenizer_digest"), text("texts"),
           filled != json.end() && filled->is_number_integer() ? filled->get<int64_t>() : 0};
 }
 

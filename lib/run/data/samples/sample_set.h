@@ -12,15 +12,20 @@ namespace heddle {
 
 // inputs: what the samples were made of; no output of the run may replace it.
 // pack_size: as DataFacts; samples that their set fills to one length (HellaSwag) take this length in a pack.
+// vocabulary: of the model; 0: not known. verify() then throws Error{input} naming the first token beyond it.
 // Throws Error{input} for a file that does not open or has no samples.
 std::unique_ptr<IDataset> open_samples(const std::filesystem::path& file, std::vector<DataInput> inputs,
-                                       int64_t pack_size);
+                                       int64_t pack_size, int64_t vocabulary = 0);
+
+inline constexpr const char* kTextsSetting = "dataset.texts";             // of a set's settings()
+inline constexpr const char* kTextsInput = "a file of texts of the run";  // DataInput::what
 
 // What a file's description says.
 struct SampleDescription {
   std::string name;       // of the data set
   std::string tokenizer;  // the directory of the tokenizer
   std::string tokenizer_digest;
+  std::string texts;   // a checksum of the files that it was made of; empty: not known
   int64_t filled = 0;  // the length to which the set fills all rows; 0: it does not
 };
 SampleDescription read_description(const SampleFile& file);

@@ -9,6 +9,7 @@
 #include "core/base/nesting.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "lib/checkpoint/huggingface/note_size.h"
 #include "lib/run/data/tokenizer/tokenizer.h"
 
 namespace heddle {
@@ -20,6 +21,7 @@ using nlohmann::json;
 json read_object(const std::filesystem::path& file) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(file, ignored)) return json::object();
+  checkpoint::refuse_large_note(file);
   std::ifstream stream(file, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(stream), {}};
   json value;

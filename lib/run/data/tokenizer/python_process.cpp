@@ -3,11 +3,13 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -120,6 +122,13 @@ std::string PythonProcess::read(size_t bytes) {
   std::string out = buffer_.substr(0, bytes);
   buffer_.erase(0, bytes);
   return out;
+}
+
+bool PythonProcess::has_message(std::chrono::nanoseconds patience) const {
+  if (buffer_.find('\n') != std::string::npos) return true;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(patience).count();
+  pollfd waited{socket_, POLLIN, 0};
+  return poll(&waited, 1, static_cast<int>(std::max<int64_t>(left, 0))) != 0;  // an error shows on reading
 }
 
 Message PythonProcess::receive() {

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -29,6 +30,9 @@ class PythonProcess {
   // Both throw Error{internal} when the process has ended, and say how it ended.
   void send(nlohmann::json words, std::string_view payload = {});
   Message receive();
+
+  // Whether a message begins to arrive within `patience`; the end of the process counts as one.
+  bool has_message(std::chrono::nanoseconds patience) const;
 
   static std::string python();  // as it is called
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "lib/checkpoint/huggingface/note_size.h"
 
 namespace heddle {
 namespace {
@@ -15,6 +16,8 @@ using nlohmann::json;
 std::filesystem::path tokenizer_json(const std::filesystem::path& directory) {
   std::error_code ignored;
   std::filesystem::path file = directory / "tokenizer.json";
+  for (const char* read : {"tokenizer.json", "tokenizer_config.json"})
+    checkpoint::refuse_large_note(directory / read);
   if (std::filesystem::is_regular_file(file, ignored)) return file;
   const bool there = std::filesystem::is_directory(directory, ignored);
   throw Error(ErrorCode::input, directory.string(), there ? "holds no tokenizer.json" : "is not a directory",

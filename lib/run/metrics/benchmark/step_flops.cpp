@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -40,6 +41,13 @@ struct ModelSizes {
   double gated(double width) const { return 6 * G * S * 3 * h * width; }
   // Attention with grouped heads, over the causal half of the scores.
   double grouped_attention() const { return 6 * G * S * h * (a * head()) * (2 * g / a + 1 + S / h + 1); }
+  // How many layers have attention, where others have a delta net.
+  double attention_layers() const {
+    const auto types = keys.find("layer_types");
+    if (types != keys.end() && types->is_array() && !types->empty())
+      return static_cast<double>(std::count(types->begin(), types->end(), "full_attention"));
+    return std::floor(layers / of("full_attention_interval", 4));
+  }
   // How many layers have experts.
   double expert_layers() const {
     const double dense = of("first_k_dense_replace", 0);
@@ -121,6 +129,26 @@ double gpt2(const ModelSizes& m) {
   return 3 * layers * (24 * m.G * m.S * h * h + 2 * m.G * m.S * m.S * h) + 6 * m.G * m.S * h * m.V;
 }
 
+double delta_net(const ModelSizes& m) {
+  const double heads = m.of("linear_num_value_heads", 0), width = m.of("linear_value_head_dim", 0);
+  const double keys = m.of("linear_num_key_heads", 0) * m.of("linear_key_head_dim", 0),
+               values = heads * width;
+  return 6 * m.G * m.S *
+         (m.h * (2 * keys + 3 * values + 2 * heads) +
+          m.of("linear_conv_kernel_dim", 4) * (2 * keys + values) + 4 * values * width);
+}
+
+// Every layer has experts where any has.
+double qwen_next(const ModelSizes& m) {
+  const double attending = m.attention_layers(), chosen = m.of("num_experts", 0) > 1 ? m.chosen(1) : 0;
+  const double width =
+      chosen > 0 ? m.of("moe_intermediate_size", 0) * chosen + m.of("shared_expert_intermediate_size", 0)
+                 : m.f;
+  const double attention = m.grouped_attention() + 6 * m.G * m.S * m.h * m.a * m.head();
+  return attending * attention + (m.layers - attending) * delta_net(m) + m.layers * m.gated(width) +
+         m.logits();
+}
+
 // As if MLPs had no gate, and the later half of the layers experts where there are any.
 double general(const ModelSizes& m) {
   const double chosen = m.chosen(0), layers = m.layers;
@@ -131,7 +159,7 @@ double general(const ModelSizes& m) {
 }
 
 using Formula = double (*)(const ModelSizes&);
-constexpr std::array<std::pair<std::string_view, Formula>, 13> kFormulas = {{
+constexpr std::array<std::pair<std::string_view, Formula>, 18> kFormulas = {{
     {"llama", llama},
     {"mixtral", mixtral},
     {"qwen2", qwen},
@@ -145,6 +173,11 @@ constexpr std::array<std::pair<std::string_view, Formula>, 13> kFormulas = {{
     {"glm4_moe_lite", latent_with_shared},
     {"gpt_oss", gpt_oss},
     {"gpt2", gpt2},
+    {"qwen3_next", qwen_next},
+    {"qwen3_5", qwen_next},
+    {"qwen3_5_text", qwen_next},
+    {"qwen3_5_moe", qwen_next},
+    {"qwen3_5_moe_text", qwen_next},
 }};
 
 }  // namespace

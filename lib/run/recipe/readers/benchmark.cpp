@@ -61,11 +61,15 @@ std::vector<FieldInfo> mfu_fields() {
 }
 
 BenchmarkSection read_benchmark(const Node& section, RecipeNotes& notes) {
-  const BenchmarkFields words = benchmark_schema().read(section);
-  if (words.warmup_steps < 0)
-    throw Error(ErrorCode::config, where_of(section, "warmup_steps"),
-                "warmup_steps must be 0 or more, got " + std::to_string(words.warmup_steps));
-  require_peak(section, words.peak_tflops);
+  SectionErrors found;
+  const BenchmarkFields words = read_fields(benchmark_schema(), section, found);
+  found.check({"warmup_steps"}, [&] {
+    if (words.warmup_steps < 0)
+      throw Error(ErrorCode::config, where_of(section, "warmup_steps"),
+                  "warmup_steps must be 0 or more, got " + std::to_string(words.warmup_steps));
+  });
+  found.check({"peak_tflops"}, [&] { require_peak(section, words.peak_tflops); });
+  found.errors.raise();
   for (const char* key : {"nsys_start", "nsys_end", "nsys_ranks"})
     if (section.find(key) != nullptr)
       notes.skipped.push_back(
@@ -78,8 +82,10 @@ BenchmarkSection read_benchmark(const Node& section, RecipeNotes& notes) {
 }
 
 MfuSection read_mfu(const Node& section) {
-  MfuSection words = mfu_schema().read(section);
-  require_peak(section, words.peak_tflops);
+  SectionErrors found;
+  MfuSection words = read_fields(mfu_schema(), section, found);
+  found.check({"peak_tflops"}, [&] { require_peak(section, words.peak_tflops); });
+  found.errors.raise();
   return words;
 }
 

@@ -61,20 +61,35 @@ const std::array<std::string, 3> kWeightDecayStyles = {"constant", "linear", "co
 const std::array<std::string, 4> kWsdStyles = {"linear", "cosine", "exponential", "minus_sqrt"};
 const std::array<std::string, 1> kLrTargets = {"OptimizerParamScheduler"};
 
-void check_words(const Node& section, const LrScheduleFields& words) {
-  require_word(section, "lr_decay_style", words.lr_decay_style, kStyles);
-  require_word(section, "wd_incr_style", words.wd_incr_style, kWeightDecayStyles);
-  if (words.lr_wsd_decay_style)
-    require_word(section, "lr_wsd_decay_style", *words.lr_wsd_decay_style, kWsdStyles);
-  if (words.lr_decay_style == "WSD" && (!words.wsd_decay_steps || !words.lr_wsd_decay_style))
-    throw Error(ErrorCode::config, section.where(),
-                "the style WSD needs wsd_decay_steps and lr_wsd_decay_style");
-  require_positive(section, "wsd_decay_steps", words.wsd_decay_steps);
-  require_positive(section, "lr_decay_steps", words.lr_decay_steps);
-  require_positive(section, "wd_incr_steps", words.wd_incr_steps);
-  if (words.use_checkpoint && words.override_checkpoint)
-    throw Error(ErrorCode::config, where_of(section, "override_opt_param_scheduler"),
-                "both override and use-checkpoint are set.", "set one of the two to false");
+void check_words(const Node& section, const LrScheduleFields& words, SectionErrors& found) {
+  found.check({"lr_decay_style"},
+              [&] { require_word(section, "lr_decay_style", words.lr_decay_style, kStyles); });
+  found.check({"wd_incr_style"},
+              [&] { require_word(section, "wd_incr_style", words.wd_incr_style, kWeightDecayStyles); });
+  found.check({"lr_wsd_decay_style"}, [&] {
+    if (words.lr_wsd_decay_style)
+      require_word(section, "lr_wsd_decay_style", *words.lr_wsd_decay_style, kWsdStyles);
+  });
+  found.require_positive(section, "wsd_decay_steps", words.wsd_decay_steps);
+  found.require_positive(section, "lr_decay_steps", words.lr_decay_steps);
+  found.require_positive(section, "wd_incr_steps", words.wd_incr_steps);
+  found.check({"lr_decay_style", "wsd_decay_steps", "lr_wsd_decay_style"}, [&] {
+    if (words.lr_decay_style == "WSD" && (!words.wsd_decay_steps || !words.lr_wsd_decay_style))
+      throw Error(ErrorCode::config, section.where(),
+                  "the style WSD needs wsd_decay_steps and lr_wsd_decay_style");
+  });
+  found.check({"use_checkpoint_opt_param_scheduler", "override_opt_param_scheduler"}, [&] {
+    if (words.use_checkpoint && words.override_checkpoint)
+      throw Error(ErrorCode::config, where_of(section, "override_opt_param_scheduler"),
+                  "both override and use-checkpoint are set.", "set one of the two to false");
+  });
+}
+
+int64_t warmup_of(const Node& warmup) {
+  if (warmup.kind() != Node::Kind::integer || warmup.as_integer() < 0)
+    throw Error(ErrorCode::config, warmup.where(),
+                "lr_warmup_steps must be an integer step count, got " + warmup.written());
+  return warmup.as_integer();
 }
 
 }  // namespace
@@ -84,15 +99,14 @@ std::vector<FieldInfo> lr_fields() {
 }
 
 LrSection read_lr_schedule(const Node& section, NotBuilt&) {
-  component(section, kLrTargets, "");
-  LrScheduleFields words = lr_schedule_schema().read(section);
-  if (!words.warmup.is_null()) {
-    if (words.warmup.kind() != Node::Kind::integer || words.warmup.as_integer() < 0)
-      throw Error(ErrorCode::config, words.warmup.where(),
-                  "lr_warmup_steps must be an integer step count, got " + words.warmup.written());
-    words.lr_warmup_steps = words.warmup.as_integer();
-  }
-  check_words(section, words);
+  SectionErrors found;
+  found.errors.attempt([&] { component(section, kLrTargets, ""); });
+  LrScheduleFields words = read_fields(lr_schedule_schema(), section, found);
+  found.check({"lr_warmup_steps"}, [&] {
+    if (!words.warmup.is_null()) words.lr_warmup_steps = warmup_of(words.warmup);
+  });
+  check_words(section, words, found);
+  found.errors.raise();
   words.where = section.where();
   return words;
 }

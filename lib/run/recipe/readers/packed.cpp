@@ -42,8 +42,8 @@ std::vector<FieldInfo> packed_fields() {
   return packed_schema().fields();
 }
 
-PackedSection read_packed(const Node& section, NotBuilt& not_built) {
-  const PackedFields words = packed_schema().read(section);
+PackedSection read_packed(const Node& section, NotBuilt& not_built, SectionErrors& found) {
+  const PackedFields words = read_fields(packed_schema(), section, found);
   PackedSection packed;
   packed.rules = {words.packing_strategy == "neat" ? Packer::neat : Packer::thd, words.packed_sequence_size,
                   words.max_packs};

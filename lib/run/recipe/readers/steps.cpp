@@ -63,36 +63,52 @@ std::vector<int> signals_of(const Node& value) {
               "name one of them or give its number, or null for none");
 }
 
+void check_numbers(const Node& section, const StepSection& steps, SectionErrors& found) {
+  const auto positive = [&](const char* key, std::optional<int64_t> value,
+                            const std::string& condition = "") {
+    found.require_positive(section, key, value, condition);
+  };
+  found.require_positive(section, "global_batch_size", steps.global_batch_size, "", kLargestSize);
+  found.require_positive(section, "local_batch_size", steps.local_batch_size, "", kLargestSize);
+  positive("num_epochs", steps.num_epochs, " or None if max_steps is provided");
+  positive("max_steps", steps.max_steps);
+  positive("ckpt_every_steps", steps.ckpt_every_steps);
+  positive("val_every_steps", steps.val_every_steps, " if not None");
+  positive("log_remote_every_steps", steps.log_remote_every_steps);
+  positive("loss_average_window_steps", steps.loss_average_window_steps);
+  positive("max_skipped_updates", steps.max_skipped_updates, " if not None");
+  positive("gc_every_steps", steps.gc_every_steps, " if not None");
+  for (const auto& [key, value] :
+       {std::pair{"start_step", steps.start_step}, std::pair{"start_epoch", steps.start_epoch}})
+    found.check({key}, [&, key = key, value = value] {
+      if (value < 0)
+        throw Error(ErrorCode::config, where_of(section, key),
+                    std::string(key) + " must be greater than or equal to 0, got " + std::to_string(value));
+    });
+}
+
+void check_sender(const Node& section, const std::optional<std::string>& sender) {
+  if (sender && *sender != "scheduler" && *sender != "person")
+    throw Error(ErrorCode::config, where_of(section, "preemption_sender"),
+                "expected scheduler, person or null, got '" + text::excerpt(*sender) + "'");
+}
+
 }  // namespace
 
 std::vector<FieldInfo> step_fields() {
   return step_schema().fields();
 }
 
-StepSection read_steps(const Node& section, NotBuilt& not_built) {
-  StepSection steps = step_schema().read(section);
+StepSection read_steps(const Node& section, NotBuilt& not_built, SectionErrors& found) {
+  const StepSection given = read_fields(step_schema(), section, found);
+  check_numbers(section, given, found);
+  std::vector<int> signals;
+  found.check({"preemption_signal"}, [&] { signals = signals_of(given.preemption_signal); });
+  found.check({"preemption_sender"}, [&] { check_sender(section, given.preemption_sender); });
+  StepSection steps = step_schema().read(right_keys(section, found));
   steps.where = where_of(section, "global_batch_size");
   steps.val_where = where_of(section, "val_every_steps");
-  require_positive(section, "global_batch_size", steps.global_batch_size, "", kLargestSize);
-  require_positive(section, "local_batch_size", steps.local_batch_size, "", kLargestSize);
-  require_positive(section, "num_epochs", steps.num_epochs, " or None if max_steps is provided");
-  require_positive(section, "max_steps", steps.max_steps);
-  require_positive(section, "ckpt_every_steps", steps.ckpt_every_steps);
-  require_positive(section, "val_every_steps", steps.val_every_steps, " if not None");
-  require_positive(section, "log_remote_every_steps", steps.log_remote_every_steps);
-  require_positive(section, "loss_average_window_steps", steps.loss_average_window_steps);
-  require_positive(section, "max_skipped_updates", steps.max_skipped_updates, " if not None");
-  require_positive(section, "gc_every_steps", steps.gc_every_steps, " if not None");
-  for (const auto& [key, value] :
-       {std::pair{"start_step", steps.start_step}, std::pair{"start_epoch", steps.start_epoch}})
-    if (value < 0)
-      throw Error(ErrorCode::config, where_of(section, key),
-                  std::string(key) + " must be greater than or equal to 0, got " + std::to_string(value));
-  steps.stop_signals = signals_of(steps.preemption_signal);
-  const auto& sender = steps.preemption_sender;
-  if (sender && *sender != "scheduler" && *sender != "person")
-    throw Error(ErrorCode::config, where_of(section, "preemption_sender"),
-                "expected scheduler, person or null, got '" + text::excerpt(*sender) + "'");
+  steps.stop_signals = std::move(signals);
   add_not_built(not_built, "step_scheduler", step_schema(), steps);
   return steps;
 }

@@ -21,10 +21,10 @@ class Chat:
     """last_turn: "before" or "after" the reasoning is taken out, only the last run stays; None: all stay."""
 
     def __init__(self, tokenizer, template, limit=None, answer_only=True, mask_reasoning=False, last_turn=None,
-                 warn=None):
+                 warn=None, tell=None):
         self.tokenizer, self.template, self.limit = tokenizer, template, limit
         self.answer_only, self.mask_reasoning, self.last_turn = answer_only, mask_reasoning, last_turn
-        self.warn = warn or (lambda text: None)
+        self.warn, self.tell = warn or (lambda text: None), tell or (lambda rows: None)
 
     def render(self, messages, tools):
         systems = [message for message in messages if message.get("role") == "system"] if self.tokenizer.nemo else []
@@ -38,7 +38,12 @@ class Chat:
             return self.template.render(without_system(messages, systems[0].get("content", "")), tools)
 
     def encode(self, texts, limit, offsets=False):
-        return self.tokenizer.encode(texts, special=False, limit=limit, offsets=offsets)
+        """Encodings of `texts`; a fault names the text, as a conversation has several."""
+        try:
+            return self.tokenizer.encode(texts, special=False, limit=limit, offsets=offsets)
+        except Fault as fault:
+            fault.text, fault.index = fault.index, None
+            raise
 
     def samples(self, conversations, names=None, places=None):
         """conversations: (messages, tools) each, as an iterator; of each the row's place in its batch, if it is not the
@@ -54,6 +59,7 @@ class Chat:
                 if group and (conversation is None or size > GROUP):
                     self.finish(group, made)
                     group, size = [], 0
+                    self.tell(len(made))
             except (Fault, KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
                 raise self.about(error, len(made) + len(group), names, places) from None
             if conversation is None:
@@ -103,8 +109,13 @@ class Chat:
     def finish(self, group, made):
         """Appends the samples of `group` to `made`; self.lengths: their tokens before they were cut."""
         texts = [text for planned in group for text in planned.texts]
-        encodings = self.encode(texts, self.limit, self.template.generation)
         at, first = 0, len(made)
+        try:
+            encodings = self.encode(texts, self.limit, self.template.generation)
+        except Fault as fault:
+            owners = [index for index, planned in enumerate(group) for _ in planned.texts]
+            fault.index = first + owners[fault.text or 0]
+            raise
         for index, planned in enumerate(group):
             mine = encodings[at:at + len(planned.texts)]
             at += len(planned.texts)

@@ -8,6 +8,7 @@ class Fault(Exception):
         super().__init__(what)
         self.what, self.where, self.hint, self.kind = what, where, hint, kind
         self.index = None  # of the row among those that were being converted
+        self.text = None  # of the text among those that were being tokenized
 
     def message(self):
         return {"kind": self.kind, "where": self.where, "what": self.what, "hint": self.hint}

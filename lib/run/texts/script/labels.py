@@ -30,7 +30,7 @@ def groups(pairs):
         yield group
 
 
-def prompt_and_answer(tokenizer, pairs, limit=None, answer_only=True, exact=False, ends=False):
+def prompt_and_answer(tokenizer, pairs, limit=None, answer_only=True, exact=False, ends=False, tell=None):
     """Samples of (prompt, answer): trained on behind as many tokens as the prompt has when it is tokenized alone.
 
     AutoModel's count: without what the post-processor adds, but with the BOS that `add_bos_token: true` adds. With
@@ -39,6 +39,8 @@ def prompt_and_answer(tokenizer, pairs, limit=None, answer_only=True, exact=Fals
     for group in groups(pairs):
         try:
             samples += some(tokenizer, group, limit, answer_only, exact)
+            if tell:
+                tell(len(samples))
         except Fault as fault:
             fault.index = len(samples) + (fault.index or 0)
             raise

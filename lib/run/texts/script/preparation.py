@@ -39,9 +39,15 @@ def attempt(path, function):
 
 class Progress:
     def __init__(self, say, total):
-        self.say, self.total, self.told = say, total, time.monotonic()
+        self.say, self.total, self.told, self.before = say, total, time.monotonic(), 0
 
-    def tell(self, rows):
+    def inside(self, rows):
+        """`rows` of the batch behind the last tell()."""
+        self.tell(self.before + rows, False)
+
+    def tell(self, rows, whole=True):
+        if whole:
+            self.before = rows
         if time.monotonic() - self.told >= SECONDS:
             self.told = time.monotonic()
             self.say({"rows": rows, "of": self.total})
@@ -77,7 +83,7 @@ def convert(function, batch):
     try:
         samples = function(batch.rows)
     except Fault as fault:
-        fault.where = fault.where or batch.places[fault.index or 0]
+        fault.where = fault.where or batch.places[min(fault.index or 0, len(batch.places) - 1)]
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise Fault(f"{type(error).__name__}: {error}", f"{batch.places[0]} or one of the {len(batch.rows) - 1} rows "
@@ -190,7 +196,9 @@ def probed(job, tools, function):
 
 
 def written(job, tools, function, file, ids):
-    read = (mixed if tools.order is not None else in_order)(tools, function, file, Progress(tools.say, tools.total()))
+    progress = Progress(tools.say, tools.total())
+    tools.told = progress.inside
+    read = (mixed if tools.order is not None else in_order)(tools, function, file, progress)
     source = job.get("source", "") or "dataset"
     check_rows(job, tools, read)
     if not file.samples:

@@ -71,16 +71,22 @@ class Table:
             yield Batch(rows, [f"{self.reader.file}: row {row}" for row in range(first, first + len(rows))])
 
 
-def opened(file, columns, skipped):
+def check_kind(file):
+    """Refuses a file that is none, or of a kind that is not read."""
     if not os.path.isfile(file):
         raise Fault("is not a file" if os.path.exists(file) else f"File not found: {file}", file)
+    kind = os.path.splitext(file)[1].lower()
+    if kind in (".gz", ".zst", ".zip", ".bz2", ".xz", ".csv", ".tsv"):
+        raise Fault(f"a data file of the kind {kind}", file, "heddle reads JSON, JSONL, Parquet and Arrow files")
+
+
+def opened(file, columns, skipped):
+    check_kind(file)
     kind = os.path.splitext(file)[1].lower()
     if kind == ".parquet":
         return Table(arrow_rows.Parquet(file, columns))
     if kind == ".arrow":
         return Table(arrow_rows.Arrow(file, columns))
-    if kind in (".gz", ".zst", ".zip", ".bz2", ".xz", ".csv", ".tsv"):
-        raise Fault(f"a data file of the kind {kind}", file, "heddle reads JSON, JSONL, Parquet and Arrow files")
     return Json(file, skipped)
 
 

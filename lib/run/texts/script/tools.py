@@ -11,7 +11,7 @@ import splits
 from chat_template import ChatTemplate, resolved
 from faults import Fault
 from permutation import permutation
-from sources import Batch, Split, of_size
+from sources import Batch, Split, check_kind, of_size
 from text_tokenizer import TextTokenizer
 
 PADDINGS = (False, True, None, "longest", "max_length", "do_not_pad")
@@ -24,7 +24,7 @@ class Tools:
         self.local = job.get("is_local", False) and not self.arguments.get("apply_split")
         self.flags, self.filled, self.filled_to, self.replaces = 0, None, None, False
         self.generated = self.order = self.cached = None
-        self.asked = (None, None)
+        self.asked, self.told = (None, None), lambda rows: None
         self.parts, self.dropped, self.notes, self.facts, self.warned, self.skipped = [], {}, {}, {}, set(), {}
 
     # ---- the tokenizer, and from texts to samples
@@ -46,7 +46,7 @@ class Tools:
         """Samples of (prompt, answer), as AutoModel makes them; cut at seq_length where `truncation` says so."""
         ends = self.tokenizer.templates is None and self.arguments.get("truncation", False) is None
         return labels.prompt_and_answer(self.tokenizer, pairs, self.limit, answer_only,
-                                        self.arguments.get("exact_answer_mask", False), ends)
+                                        self.arguments.get("exact_answer_mask", False), ends, self.tell)
 
     def has_template(self, given=None):
         return given is not None or self.tokenizer.templates is not None
@@ -67,7 +67,7 @@ class Tools:
                           template_asks_for_date=template.date)
         if template.date:
             self.warn(f"the chat template puts the date into every row: {date}; dataset.date fixes it")
-        return chat.Chat(self.tokenizer, template, self.limit, warn=self.warn, **options)
+        return chat.Chat(self.tokenizer, template, self.limit, warn=self.warn, tell=self.tell, **options)
 
     def fill(self, seq_length=None):
         """The length to which a recipe's `padding: max_length` fills every row."""
@@ -84,6 +84,8 @@ class Tools:
         """Says which rows are converted: those of `split`; `limit` puts [:limit] behind it; of them the `first` ones,
         an error with `exact` where there are fewer. shuffle_seed mixes the split before its slice is taken."""
         self.asked = (split, shuffle_seed)
+        for file in (file for files in self.job["files"].values() for file in files):
+            check_kind(file)
         skipped = self.skipped if skip_invalid else None
         if self.local:
             self.parts = [(Split(self.job["files"][""], columns, skipped), 0, None)]
@@ -181,13 +183,19 @@ class Tools:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
         self.flags |= samples_file.ROWS_DROPPED
 
+    def tell(self, rows):
+        """`rows` of the batch that is being converted are done."""
+        self.told(rows)
+
     def warn(self, text):
         if text not in self.warned:
             self.warned.add(text)
             self.say({"warning": text})
 
     def note(self, what):
-        """Counts rows of which `what` is true: said once, with their number."""
+        """Counts rows of which `what` is true: said at the first of them, and at the end with their number."""
+        if what not in self.notes:
+            self.say({"note": f"rows {what}"})
         self.notes[what] = self.notes.get(what, 0) + 1
 
     def fault(self, what, key):

@@ -62,6 +62,25 @@ class HEDDLE_API MixerMaker {
   virtual TensorPlan tensor_plan() const;
 };
 
+// The gated delta net (Yang, Kautz and Hatamizadeh 2024) as Qwen3-Next and Qwen3.5 have it: a state of
+// constant size in place of keys and values.
+//
+// Modules "linear_attn": in_proj_q, in_proj_k, in_proj_v, in_proj_z (the gate of the output), in_proj_b (the
+// rate), in_proj_a (the decay), norm and out_proj; parameters q_conv1d.weight, k_conv1d.weight and
+// v_conv1d.weight [channels, 1, taps], A_log and dt_bias [value_heads], which are fp32 under any precision
+// but fp64. Neighbouring heads of values share one of queries and keys.
+struct DeltaNet {
+  int64_t key_heads = 1, value_heads = 1;  // the first divides the second
+  int64_t key = 1, value = 1;              // widths of heads
+  int64_t taps = 4;                        // tokens that the convolution sees
+  double eps = 1e-6;                       // of the output's norm
+};
+
+// For Layer::mixer. Ranks of tp have parts of the heads, which tp_size must divide; under sequence
+// parallelism they gather the tokens between the projections. Context parallelism is refused by name. Throws
+// Error{config} for heads that do not divide.
+HEDDLE_API std::shared_ptr<const MixerMaker> delta_net(const DeltaNet& form);
+
 struct Norm {
   enum class Kind {
     rms,           // Zhang and Sennrich 2019
@@ -102,6 +121,9 @@ struct Attention {
   Norm norm = {};                       // of this kind
   bool qkv_bias = false, output_bias = false;
   bool sinks = false;  // a learned score of each head in its softmax (GPT-OSS)
+  // Its output is multiplied by the sigmoid of a gate (Qwen3-Next): q_proj has for each head the rows of its
+  // query, then those of its gate.
+  bool output_gate = false;
   QueryScaling query_scaling = {};
 };
 

@@ -185,8 +185,10 @@ struct ExpertFiles {
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
   std::string router = "gate";
   std::string correction = "gate.e_score_correction_bias";  // the bias that chooses experts
-  // One tensor for all experts and each product, with the matrices transposed (GPT-OSS).
+  // One tensor for all experts and each product.
   bool stacked = false;
+  bool transposed =
+      true;  // of stacked ones: matrices lie as [in, out] (GPT-OSS), else as [out, in] (Qwen3.5)
 };
 
 // Rules of names and layouts. A name is whole segments of a path: "self_attn.o_proj" is in
@@ -196,6 +198,9 @@ class HEDDLE_API Files {
  public:
   // One tensor holds the rows of these modules' weights, and one their biases, in this order.
   Files& joined(std::string module, std::vector<std::string> parts);
+  // The same in turn: rows of each part are `groups` runs, and the tensor has the first run of each part,
+  // then the second of each, and so on (Qwen3-Next: a run for each head of keys).
+  Files& in_turn(std::string module, std::vector<std::string> parts, int64_t groups);
   // Weights of this module lie as [in, out].
   Files& transposed(std::string module);
   Files& renamed(std::string name, std::string in_files);
@@ -221,6 +226,7 @@ class HEDDLE_API Files {
   struct Joined {
     std::string module;
     std::vector<std::string> parts;
+    int64_t groups = 1;
   };
   std::vector<Joined> joined_;
   std::vector<std::string> transposed_, ignored_, ignored_modules_;
@@ -234,6 +240,7 @@ struct ReadModel {
   Model model = {};
   Files files = {};
   std::map<std::string, std::string> signature = {};
+  std::map<std::string, std::string> idle = {};  // ModelSpec::idle_keys()
   std::function<std::string(const std::string& dtype)> config_json = {};
 };
 
@@ -253,6 +260,8 @@ struct Description {
   model::ModelKeys<Keys> keys;
   Model (*model)(const Keys& keys);
   Files files = {};
+  // Rules that follow from the keys, in place of `files`; null: none.
+  Files (*files_of)(const Keys& keys) = nullptr;
 };
 
 // The family of a description, for Offer::model: plugin.model<Family<phi3>>("phi3", phi3().keys), where
@@ -267,7 +276,7 @@ class Family : public IModelFamily {
     out.facts = {of.model_type, given.vocab_size, given.max_position_embeddings, given.stored_dtype()};
     out.model = of.model(given);
     if (out.model.positions > 0) out.facts.positions_reason = "each position has a learned vector";
-    out.files = of.files;
+    out.files = of.files_of == nullptr ? of.files : of.files_of(given);
     out.signature = of.keys.signature(given, of.model_type);
     out.config_json = [given](const std::string& dtype) {
       const auto& written = description();

@@ -60,6 +60,10 @@ class HEDDLE_API ModelSpec {
 
   // Whether a tensor of files belongs to no parameter and is ignored, such as a saved mask.
   virtual bool passes_over(const std::string& tensor) const;
+
+  // Keys of its config.json that do nothing beside its other keys, each with the reason: the coefficient of a
+  // loss that is not computed. A run that sets one of them warns.
+  virtual std::map<std::string, std::string> idle_keys() const;
 };
 
 // Unknown keys: an error in a YAML; in a config.json only if a known key is similar.

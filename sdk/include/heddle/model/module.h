@@ -75,6 +75,9 @@ struct ModuleTraits {
   std::vector<Refusal> refuses = {};  // axes along which the model cannot be trained
   Role role = Role::other;
   bool draws = false;  // its forward reads Batch::draws
+  // Of a mixer whose layers a plan may split: keys of config.json and numbers of heads, which the ranks must
+  // divide. Its own slots and its norms are those of single heads.
+  std::vector<std::pair<std::string, int64_t>> heads = {};
 };
 
 // Children and slots are registered by pointer: a Module does not move.

@@ -19,6 +19,10 @@ class HEDDLE_API ModuleUnit : public Unit {
  public:
   // `prefix` is put before the names of the module's slots: "layers.3", or empty.
   ModuleUnit(std::string name, std::string prefix, std::unique_ptr<Module> module);
+  // The same unit with `under` and a dot before its name, its parameters' names and its modules' paths. Its
+  // tensor plan is left out, as its patterns do not have them.
+  ModuleUnit(ModuleUnit&& other, const std::string& under);
+  ModuleUnit(ModuleUnit&&) = default;
   std::string_view name() const override { return name_; }
   std::vector<ParameterSlot> parameters() override;
   Module* module() override { return module_.get(); }

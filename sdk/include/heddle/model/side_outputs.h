@@ -25,11 +25,13 @@ enum class LossDivisor {
   one
 };
 enum class Combine { sum, mean, max };
-// Where a value is shown besides StepReport::side_values: in training.jsonl, and on the progress line.
-enum class Shown { nowhere, file, file_and_line };
+// Where a value is shown besides StepReport::side_values: in training.jsonl, on the progress line, and in the
+// lines of validation sets.
+enum class Shown { nowhere, file, file_and_line, validation_too };
 
 struct SideSpec {
-  std::string name;  // "router/load": a group, a slash, then letters, digits and _ - .
+  // "router/load": a group, a slash, then letters, digits and _ - . Or a part of the loss: "soft_loss".
+  std::string name;
   bool is_loss = false;
   LossDivisor divisor = LossDivisor::one;  // of a loss
   Combine combine = Combine::sum;          // a loss is a sum
@@ -61,7 +63,7 @@ class HEDDLE_API SideOutput {
 class HEDDLE_API AuxiliaryLoss : public SideOutput {
  public:
   explicit AuxiliaryLoss(std::string name, LossDivisor divisor = LossDivisor::label_tokens,
-                         std::vector<std::string> axes = {"dp_cp"});
+                         std::vector<std::string> axes = {"dp_cp"}, Shown shown = Shown::file_and_line);
 
   // Returns x. `loss` (one element, floating) is this rank's part of the microbatch's loss; the backward that
   // reaches x continues into it, with 1 / divisor as its gradient, as if it had been added to the main loss

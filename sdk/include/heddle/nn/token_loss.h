@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 
 #include "heddle/base/export.h"
 #include "heddle/mesh/communicator.h"
@@ -58,6 +60,15 @@ class HEDDLE_API TokenLoss : public Module {
   // Links compute around the head's product and the loss over it, or in their place.
   using Instead = Chain<at::Tensor(const at::Tensor& hidden, Linear& head, const Batch& batch)>;
   Instead instead{"TokenLoss::instead"};
+
+  // Set by a parallelizer that splits the head's rows, for links around that compute the loss themselves: the
+  // rows that the head's weight holds, and the hidden states as each rank needs them, whose gradient is then
+  // this rank's part of a sum.
+  struct Split {
+    model::VocabularyPart part;
+    std::function<at::Tensor(const at::Tensor& hidden, const Batch& batch)> enter;
+  };
+  std::optional<Split> split;
 
   // The sum of the token losses of hidden [tokens, width] through `head`, with the batch's labels.
   at::Tensor of(const at::Tensor& hidden, Linear& head, const Batch& batch);

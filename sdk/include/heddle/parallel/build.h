@@ -13,10 +13,6 @@
 
 namespace heddle {
 
-// Writes the values of one shard (its box of the whole parameter) into shard.tensor; false if it does not
-// have the parameter. Reads only that box of the file.
-using ParameterSource = std::function<bool(const Shard& shard)>;
-
 namespace parallel {
 
 // How a model is cut for a pipeline.

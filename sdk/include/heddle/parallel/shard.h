@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,6 +38,10 @@ struct Shard {
   // finish_gradients() of the built stage. They are in the same view.
   std::vector<std::string> partial;
 };
+
+// Writes the values of one shard (its box of the whole parameter) into shard.tensor; false if it does not
+// have the parameter. Reads only that box of the file.
+using ParameterSource = std::function<bool(const Shard& shard)>;
 
 // The shard of a slot's whole tensor: the part of the parameter that the parallelizers left. `tensor` is not
 // set. Throws Error{config} if two of them split one dim.

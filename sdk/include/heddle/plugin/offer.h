@@ -55,6 +55,9 @@ struct OfferedParallelizer : OfferedSchema {
   const Needs* stated_needs() const override { return &needs; }
   Needs needs;
   std::string plan_key;  // the field in which the name of an offered plan is allowed; empty: none
+  // Fields that the strategy has too and that act only where an axis has more than one rank: one that is
+  // given without that is a warning.
+  std::vector<std::string> axis_fields = {};
   std::function<std::unique_ptr<IParallelizer>(const Node& section)> make;
 };
 

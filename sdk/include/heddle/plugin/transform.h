@@ -2,6 +2,8 @@
 // kind `transform`; after torchtitan's ModelConverter.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -16,9 +18,18 @@
 #include "heddle/model/family.h"
 #include "heddle/model/module.h"
 #include "heddle/model/unit.h"
+#include "heddle/parallel/shard.h"
 #include "heddle/plugin/offer.h"
 
 namespace heddle {
+
+// A model beside that of the run.
+struct OtherModel {
+  std::shared_ptr<const ModelSpec> spec;
+  ParameterSource source;             // by the names of its units; empty: random weights
+  at::ScalarType dtype = at::kFloat;  // in which it is stored
+  std::string name;                   // its directory, as the recipe names it; empty: random weights
+};
 
 // What a transform is told of the run.
 struct TransformRun {
@@ -26,6 +37,8 @@ struct TransformRun {
   uint64_t seed = 0;                // of the run
   std::string model = {};           // its model, as the recipe names it; empty: random weights
   const ModelSpec* spec = nullptr;  // how files store parameters; null: as they are
+  // That of OfferedTransform::model_field; null: it has none, or its files are not on this machine.
+  std::shared_ptr<const OtherModel> other = nullptr;
 };
 
 // How a file has a parameter: its dims in another order, then in another shape.
@@ -43,6 +56,18 @@ struct AddedFiles {
   std::vector<std::pair<std::string, std::string>> texts;  // further files: name and content
 };
 
+// First values that are computed from a parameter of the model as it is read: row norms, packed codes. Each
+// rank computes its own boxes of them, so they do not depend on the topology.
+struct Derived {
+  std::string from;            // the parameter that is read
+  std::vector<int64_t> shape;  // its shape, dtype and Init, as the model has it without transforms
+  at::ScalarType dtype = at::kFloat;
+  Init init = {};
+  bool by_rows = false;  // `fill` needs only the rows of it that the box has; else all of it
+  // Writes box.tensor, which is on any device; `from`: in the CPU's memory. Called from several threads.
+  std::function<void(const Shard& box, const at::Tensor& from)> fill;
+};
+
 // What a transform did. The engine compares it with the units and refuses a transform that did something
 // else, so that checkpoints, exports and the header of the run can rely on it.
 struct Transformed {
@@ -51,13 +76,26 @@ struct Transformed {
   // The exported model holds the added parameters as tensors of their names. False: a run that adds
   // parameters and exports its model is refused.
   bool exports_added = false;
+  // By parameter. Of one that was there before, whose own values are then read: it may have another shape and
+  // dtype, and does not train.
+  std::map<std::string, Derived> derived = {};
   // Checkpoints leave out what is frozen; a run that resumes reads it from the files of its model. Of a model
   // with random weights everything is saved.
   bool base_elsewhere = false;
+  // Checkpoints and exports leave out what was added: each run gets its values from `values`, or from Init.
+  bool added_elsewhere = false;
+  // From the source of the model's values to one that it is read from instead; the source is empty where the
+  // model begins with random weights. Called once for each run; what it returns is called on every rank for
+  // each shard, from several threads. Reads the same values for every box, on meta none.
+  std::function<ParameterSource(ParameterSource source)> values = {};
   // Each checkpoint has these in model/, and no model for transformers is written.
   std::optional<AddedFiles> files = {};
   std::vector<std::string> warnings = {};
   std::string note;  // for the header of the run; may be empty
+  // A section that turns the transform off.
+  bool is_nothing() const {
+    return frozen.empty() && added.empty() && derived.empty() && !values && !files && note.empty();
+  }
 };
 
 // One of a run. May be called from several threads.
@@ -67,8 +105,8 @@ class HEDDLE_API ITransform {
 
   // Changes the units: called for each set of units that is made, on meta or with values, on every rank, for
   // dry steps and for sizes. Modules may be replaced, get children (add_child), links and seams; parameters
-  // keep their names, shapes and dtypes, and none is removed. The same for every call. Throws Error{config}
-  // at run.where for what does not fit the model.
+  // keep their names, shapes and dtypes (but those in `derived`), and none is removed. The same for every
+  // call. Throws Error{config} at run.where for what does not fit the model.
   virtual Transformed apply(Units& units, const TransformRun& run) const = 0;
 
   // What changes the run's numbers, in short: a run that resumes with another text warns with both. Where
@@ -83,6 +121,13 @@ struct OfferedTransform : OfferedSchema {
   static constexpr const char* kKind = "transform";
   int order = 0;                 // those of lower order act first; of one order by their names
   std::vector<Refusal> refuses;  // axes along which it cannot act, in the order in which they are checked
+  // Further keys at the top of a recipe that belong to it. Its section is then a map: the value of its name,
+  // and those of these keys where they are given.
+  std::vector<std::string> keys = {};
+  // The field of the section that names another model, as the section `model` does: TransformRun::other.
+  std::string model_field = {};
+  // The value of `recipe:` that has this section; a recipe of another name is refused. Empty: any has it.
+  std::string recipe = {};
   std::function<std::unique_ptr<ITransform>(const Node& section)> make;
 };
 

@@ -1,0 +1,76 @@
+// Reads and removes quantization_config.
+#include "lib/checkpoint/quantized/quantization.h"
+
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "heddle/base/error.h"
+#include "heddle/model/config_keys.h"
+#include "lib/checkpoint/huggingface/read_config.h"
+
+namespace heddle::checkpoint {
+namespace {
+
+constexpr const char* kKey = "quantization_config";
+constexpr const char* kHint = "use a copy of the model in bfloat16";
+constexpr int64_t kLargestBlock = int64_t{1} << 28;
+
+[[noreturn]] void refuse(const Node& at, const std::string& what) {
+  throw Error(ErrorCode::input, at.where(), what, kHint);
+}
+
+// A list of two sizes, [rows, columns].
+void read_block(const Node& size, Quantization& out) {
+  if (size.is_null())
+    refuse(size, "weights in fp8 with one scale for a whole tensor (weight_block_size null) are not built");
+  bool right = size.is_list() && size.size() == 2;
+  for (const Node& one : size.items())
+    right = right && one.kind() == Node::Kind::integer && one.as_integer() >= 1 &&
+            one.as_integer() <= kLargestBlock;
+  if (!right) refuse(size, "expected two sizes of a block, such as [128, 128], got " + config::to_json(size));
+  out.block_rows = size.items()[0].as_integer();
+  out.block_columns = size.items()[1].as_integer();
+}
+
+}  // namespace
+
+const char* Quantization::name() const {
+  return method == Method::fp8 ? "fp8" : "mxfp4";
+}
+
+std::optional<Quantization> quantization_of(const Node& config_json) {
+  const Node* keys = model::given(config_json, kKey);
+  const Node* method = keys == nullptr || !keys->is_map() ? nullptr : model::given(*keys, "quant_method");
+  if (method == nullptr || method->kind() != Node::Kind::text) return std::nullopt;
+  Quantization out;
+  if (method->as_text() == "mxfp4") {
+    out.method = Quantization::Method::mxfp4;
+    return out;
+  }
+  if (method->as_text() != "fp8") return std::nullopt;
+  const Node* format = model::given(*keys, "fmt");
+  if (format != nullptr && !(*format == Node::text("e4m3")))
+    refuse(*format, "weights in the format " + format->written() + " are not built; known: e4m3");
+  if (const Node* size = keys->find("weight_block_size")) read_block(*size, out);
+  return out;
+}
+
+std::optional<Quantization> quantization_in(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  const std::filesystem::path file = directory / "config.json";
+  if (!std::filesystem::exists(file, ignored)) return std::nullopt;
+  return quantization_of(read_config_json(file));
+}
+
+Node without_quantization(const Node& config_json) {
+  return quantization_of(config_json) ? config_json.without(kKey) : config_json;
+}
+
+std::string without_quantization(const std::string& config_json) {
+  if (!quantization_of(parse_config_json(config_json, "config.json"))) return config_json;
+  auto keys = nlohmann::ordered_json::parse(config_json);
+  keys.erase(kKey);
+  return keys.dump(2) + "\n";
+}
+
+}  // namespace heddle::checkpoint

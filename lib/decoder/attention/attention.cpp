@@ -1,0 +1,93 @@
+// Attention with Hugging Face's names.
+#include "lib/decoder/attention/attention.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/floor.h>
+#include <ATen/ops/log1p.h>
+
+#include <tuple>
+#include <utility>
+
+#include "lib/decoder/attention/output_gate.h"
+
+namespace heddle::decoder {
+namespace {
+
+using HeadNorm = Attention::HeadNorm;
+
+std::unique_ptr<Module> head_norm(const Attention& form, int64_t heads, const at::TensorOptions& options) {
+  const int64_t together = form.head_norm == HeadNorm::whole ? heads : 1;
+  return make_norm(form.norm, together * form.head_dim, options);
+}
+
+}  // namespace
+
+const at::Tensor& QueryFactors::of(const Batch& batch, const at::Tensor& table, at::ScalarType dtype) {
+  if (table_.is_same(table) && factors_.scalar_type() == dtype) return factors_;
+  const at::NoGradGuard no_gradients;
+  const at::Tensor turns =
+      positions_of(batch).reshape({-1, 1}).to(at::kFloat) / static_cast<double>(form_.length);
+  factors_ = (at::log1p(at::floor(turns)) * form_.beta + 1).to(dtype);
+  table_ = table;
+  return factors_;
+}
+
+SelfAttention::SelfAttention(const Attention& form, int64_t width, const FirstValues& first, Tables tables,
+                             const at::TensorOptions& options)
+    : tables_(std::move(tables)),
+      gate_dim_(form.output_gate ? form.head_dim : 0),
+      q_proj_(width, form.heads * (form.head_dim + gate_dim_), bias_if(form.qkv_bias), normal(first.std),
+              options),
+      k_proj_(width, form.kv_heads * form.head_dim, bias_if(form.qkv_bias), normal(first.std), options),
+      v_proj_(width, form.kv_heads * form.head_dim, bias_if(form.qkv_bias), normal(first.std), options),
+      o_proj_(form.heads * form.head_dim, width, bias_if(form.output_bias), normal(first.residual), options),
+      core_(form.head_dim, form.options, {form.heads, form.kv_heads}) {
+  add_child("q_proj", q_proj_);
+  add_child("k_proj", k_proj_);
+  add_child("v_proj", v_proj_);
+  add_child("o_proj", o_proj_);
+  if (form.head_norm != HeadNorm::none) {
+    q_norm_ = head_norm(form, form.heads, options);
+    k_norm_ = head_norm(form, form.kv_heads, options);
+    add_child("q_norm", *q_norm_);
+    add_child("k_norm", *k_norm_);
+  }
+  add_child("core", core_);
+  if (!form.sinks) return;
+  sinks_ = at::empty({form.heads}, options);
+  if (!sinks_.is_meta()) sinks_.normal_(0, first.std);
+  sinks_.set_requires_grad(true);
+  add_slot("sinks", sinks_, normal(first.std));
+}
+
+at::Tensor SelfAttention::forward(at::Tensor x, const Batch& batch) {
+  return o_proj_.call(heads(x, batch), batch);
+}
+
+at::Tensor SelfAttention::call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) {
+  if (!output.empty()) return residual + call(std::move(x), batch);
+  return o_proj_.call_onto(residual, heads(input(std::move(x), batch), batch), batch);
+}
+
+at::Tensor SelfAttention::heads(const at::Tensor& x, const Batch& batch) {
+  // Norms of q and k make new tensors, and v alone would keep the memory of all three alive.
+  const auto outputs = q_norm_ ? model::Outputs::apart : model::Outputs::columns;
+  model::FewTensors qkv = model::call_each({&q_proj_, &k_proj_, &v_proj_}, x, batch, outputs);
+  at::Tensor gate;
+  if (gate_dim_ > 0) std::tie(qkv[0], gate) = split_gate(qkv[0], gate_dim_);
+  if (q_norm_) {
+    qkv[0] = q_norm_->call(std::move(qkv[0]), batch);
+    qkv[1] = k_norm_->call(std::move(qkv[1]), batch);
+  }
+  if (tables_.rotary) {
+    const model::RotaryAngles& angles = tables_.rotary->angles(batch);
+    model::rotate_owned(std::span<at::Tensor, 3>(qkv.data(), 3), angles);
+    if (tables_.queries) qkv[0] = qkv[0] * tables_.queries->of(batch, angles.cos, qkv[0].scalar_type());
+  }
+  const at::Tensor y = core_.attend(std::move(qkv[0]), std::move(qkv[1]), std::move(qkv[2]), batch, sinks_);
+  return gate.defined() ? gated_output(y, gate) : y;
+}
+
+}  // namespace heddle::decoder

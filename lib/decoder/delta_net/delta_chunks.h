@@ -1,0 +1,45 @@
+// The gated delta rule (Yang, Kautz and Hatamizadeh 2024) by chunks of tokens, on plain tensors, below
+// autograd. Of one head, with a state S [key, value], a decay g <= 0 and a rate beta of each token t:
+//
+//   S = exp(g) S;  S = S + beta k (v - S^T k)^T;  out = S^T q
+//
+// Within a chunk the updates of all tokens are one triangular system (the WY form, Yang et al. 2024b), so
+// that only one product a chunk waits for the one before.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "heddle/base/export.h"
+
+namespace heddle::decoder {
+
+// R heads of values share each of G heads of queries and keys. Dims: B rows, N chunks of C tokens.
+struct DeltaChunks {
+  at::Tensor q, k;         // [B, G, N, C, key]
+  at::Tensor v;            // [B, G, R, N, C, value]
+  at::Tensor decay, beta;  // [B, G, R, N, C]
+
+  // What documents leave; undefined: each row is one document. All bool.
+  at::Tensor same = {};     // [B, 1, 1, N, C, C]: token j is in the document of token i
+  at::Tensor reads = {};    // [B, 1, 1, N, C]: the document began before the chunk
+  at::Tensor writes = {};   // [B, 1, 1, N, C]: the document goes on to the chunk's end
+  at::Tensor carries = {};  // [B, 1, 1, N]: one document goes on through the whole chunk
+};
+
+struct DeltaResult {
+  at::Tensor out;   // [B, G, R, N, C, value]
+  at::Tensor last;  // [B * G * R, key, value]: the state after the last token
+};
+
+// first: the state before the first token, as `last`; undefined: zeros.
+HEDDLE_API DeltaResult delta_forward(const DeltaChunks& in, const at::Tensor& first = {});
+
+struct DeltaGradients {
+  at::Tensor q, k, v, decay, beta;  // of the inputs' shapes
+};
+
+// From the gradient of `out`, for a state of zeros before the first token; the state after the last has no
+// gradient. Computes the states again.
+HEDDLE_API DeltaGradients delta_backward(const DeltaChunks& in, const at::Tensor& d_out);
+
+}  // namespace heddle::decoder

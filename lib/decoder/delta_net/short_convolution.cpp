@@ -1,0 +1,136 @@
+// The node: a sum of shifted rows. The sum is computed again in the backward.
+#include "lib/decoder/delta_net/short_convolution.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/ge.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/silu_backward.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "heddle/model/autograd_node.h"
+#include "lib/decoder/delta_net/document_marks.h"
+#include "lib/nn/cpu/cpu_rows.h"
+
+namespace heddle::decoder {
+namespace {
+
+using model::BelowAutograd;
+using model::Gradients;
+using model::wide_of;
+
+// In wide arithmetic, by rows.
+class Shifts {
+ public:
+  Shifts(const at::Tensor& x, const at::Tensor& weight, const TokenRows& tokens)
+      : wide_(wide_of(x.scalar_type())),
+        rows_(x.reshape({tokens.rows, tokens.sequence, x.size(1)}).to(wide_)),
+        taps_(weight.select(1, 0).to(wide_).t().contiguous()) {
+    if (tokens.documents.defined())
+      place_ = marks_of(tokens.documents, tokens.rows, tokens.sequence, x.options()).place;
+  }
+  at::Tensor sum() const {
+    at::Tensor out = rows_ * tap(0);
+    for (int64_t back = 1; back < reach(); ++back)
+      out.narrow(1, back, length() - back).addcmul_(earlier(back), tap(back));
+    return out;
+  }
+  // d: of the sum.
+  at::Tensor gradient_of_rows(const at::Tensor& d) const {
+    at::Tensor out = d * tap(0);
+    for (int64_t back = 1; back < reach(); ++back) {
+      const at::Tensor later = d.narrow(1, back, length() - back);
+      out.narrow(1, 0, length() - back).addcmul_(place_.defined() ? later * seen(back) : later, tap(back));
+    }
+    return out;
+  }
+  // [channels, 1, taps].
+  at::Tensor gradient_of_weight(const at::Tensor& d) const {
+    std::vector<at::Tensor> of_taps(static_cast<size_t>(taps_.size(0)));
+    for (int64_t back = 0; back < taps_.size(0); ++back) {
+      at::Tensor& one = of_taps[static_cast<size_t>(taps_.size(0) - 1 - back)];
+      if (back < reach())
+        one = (d.narrow(1, back, length() - back) * earlier(back)).sum(at::IntArrayRef{0, 1});
+      else
+        one = at::zeros({d.size(2)}, d.options());
+    }
+    return at::stack(of_taps, 1).unsqueeze(1);
+  }
+  at::ScalarType wide() const { return wide_; }
+
+ private:
+  int64_t length() const { return rows_.size(1); }
+  // Taps that reach a token of the row.
+  int64_t reach() const { return std::min(taps_.size(0), length()); }
+  at::Tensor tap(int64_t back) const { return taps_[taps_.size(0) - 1 - back]; }
+  // 1 where the token so many places before is in the same document.
+  at::Tensor seen(int64_t back) const {
+    return at::ge(place_.narrow(1, back, length() - back), back).to(wide_).unsqueeze(2);
+  }
+  at::Tensor earlier(int64_t back) const {
+    if (back == 0) return rows_;
+    const at::Tensor shifted = rows_.narrow(1, 0, length() - back);
+    return place_.defined() ? shifted * seen(back) : shifted;
+  }
+
+  at::ScalarType wide_;
+  at::Tensor rows_;   // [rows, sequence, channels]
+  at::Tensor taps_;   // [taps, channels]
+  at::Tensor place_;  // undefined: each row is one document
+};
+
+// Edges: x, the weight.
+struct ShortConvolutionNode final : model::LayerNode {
+  ShortConvolutionNode() : LayerNode("ShortConvolutionBackward") {}
+  model::Saved x, weight;
+  TokenRows tokens;
+
+  Gradients backward(Gradients&& gradients) override {
+    const at::Tensor saved = x.unpack(), taps = weight.unpack();
+    if (saved.is_meta()) return {at::empty_like(saved), at::empty_like(taps)};
+    const Shifts shifts(saved, taps, tokens);
+    const at::Tensor dy = gradients[0].to(shifts.wide()).view({tokens.rows, tokens.sequence, saved.size(1)});
+    const at::Tensor d = at::silu_backward(dy, shifts.sum());
+    Gradients out(2);
+    if (task_should_compute_output(0))
+      out[0] = shifts.gradient_of_rows(d).flatten(0, 1).to(saved.scalar_type());
+    if (task_should_compute_output(1)) out[1] = shifts.gradient_of_weight(d).to(taps.scalar_type());
+    return out;
+  }
+  void release_variables() override {
+    x.reset();
+    weight.reset();
+  }
+};
+
+at::Tensor convolved(const at::Tensor& x, const at::Tensor& weight, const TokenRows& tokens) {
+  if (x.is_meta()) return at::empty(x.sizes(), x.options());
+  return at::silu(Shifts(x, weight, tokens).sum()).flatten(0, 1).to(x.scalar_type());
+}
+
+}  // namespace
+
+at::Tensor short_convolution(const at::Tensor& x, const at::Tensor& weight, const TokenRows& tokens) {
+  std::shared_ptr<ShortConvolutionNode> node;
+  if (torch::autograd::compute_requires_grad(x, weight)) {
+    node = model::make_node<ShortConvolutionNode>(x, weight);
+    node->x.save(x);
+    node->weight.save_weight(weight);
+    node->tokens = tokens;
+  }
+  at::Tensor y;
+  {
+    const BelowAutograd below;
+    y = convolved(x, weight, tokens);
+  }
+  if (node) torch::autograd::set_history(y, node);
+  return y;
+}
+
+}  // namespace heddle::decoder

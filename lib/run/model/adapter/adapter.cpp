@@ -1,0 +1,299 @@
+// Reads adapter_config.json and adapter_model.safetensors, and adds products of A and B to boxes of weights.
+#include "lib/run/model/adapter/adapter.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/matmul.h>
+
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "core/base/regular_file.h"
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+#include "heddle/model/module_unit.h"
+#include "heddle/nn/experts.h"
+#include "lib/checkpoint/huggingface/stored_view.h"
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kMagnitude = ".lora_magnitude_vector";
+
+nlohmann::json read_json(const fs::path& file) {
+  refuse_irregular(file, ErrorCode::input);
+  std::ifstream stream(file);
+  nlohmann::json json = nlohmann::json::parse(stream, nullptr, false);
+  if (!json.is_object())
+    throw Error(ErrorCode::input, file.string(), "is no JSON object", "save the adapter again with peft");
+  return json;
+}
+
+bool is_set(const nlohmann::json& config, const char* key) {
+  const auto at = config.find(key);
+  if (at == config.end() || at->is_null() || *at == false) return false;
+  return !(at->is_array() || at->is_object()) || !at->empty();
+}
+
+// A parameter without parts is the tensor of its name.
+StoredParts parts_of(const ModelSpec& model, const std::string& name, std::span<const int64_t> shape) {
+  StoredParts parts = model.stored(name, shape);
+  return parts.empty() ? stored::whole(name, shape) : parts;
+}
+
+// A product of experts in the model: which adapter it has, and its sizes.
+struct ExpertProduct {
+  std::string path;  // of the adapter: PEFT wraps gate_up_proj first, so that has the name of a base layer
+  int64_t experts = 0, out = 0, in = 0;
+};
+
+// By the names of their parameters.
+std::map<std::string, ExpertProduct> products_of(Units& units) {
+  std::map<std::string, ExpertProduct> out;
+  for (const auto& unit : units) {
+    if (unit->module() == nullptr) continue;
+    const std::vector<ParameterSlot> slots = unit->parameters();
+    const auto name_of = [&](const at::Tensor& tensor) {
+      for (const ParameterSlot& slot : slots)
+        if (slot.tensor == &tensor) return slot.name;
+      return std::string();
+    };
+    unit->module()->visit("", [&](const std::string&, Module& module) {
+      const auto* experts = model::as<Experts>(module);
+      if (experts == nullptr) return;
+      const Experts::Shape& shape = experts->shape();
+      const std::string first = name_of(experts->gate_up), path = first.substr(0, first.rfind('.'));
+      const int64_t rows = shape.activation.columns() * shape.width;
+      out[first] = {path + ".base_layer", shape.experts, rows, shape.hidden};
+      out[name_of(experts->down)] = {path, shape.experts, shape.hidden, shape.width};
+    });
+  }
+  return out;
+}
+
+// Layers by the path of their weight: "model.layers.0.self_attn.q_proj".
+class Weights {
+ public:
+  explicit Weights(const fs::path& directory)
+      : path_(directory / kAdapterWeights), config_(read_adapter_config(directory)), file_(opened(path_)) {
+    for (const auto& [key, tensor] : file_.tensors()) add(key, tensor);
+    for (const auto& [path, layer] : layers_)
+      if (layer.a.empty() || layer.b.empty() || rank_of(layer) <= 0 ||
+          file_.tensors().at(layer.b).shape[1] != rank_of(layer))
+        refuse(path, "needs lora_A.weight [r, in] and lora_B.weight [out, r]");
+    for (const auto& [path, layer] : layers_)
+      if (config_.by_rows ? layer.magnitude.empty() || file_.tensors().at(layer.magnitude).shape[0] !=
+                                                           file_.tensors().at(layer.b).shape[0]
+                          : !layer.magnitude.empty())
+        refuse(path, config_.by_rows ? "needs lora_magnitude_vector [out], as use_dora is set"
+                                     : "has a lora_magnitude_vector, and use_dora is not set");
+  }
+
+  bool has(const std::string& path) const { return layers_.count(path) != 0; }
+
+  // Every layer must be a tensor of the model's files, of its shape, or a product of experts.
+  void check_fits(const ModelSpec& model) {
+    std::set<std::string> left;
+    for (const auto& [path, layer] : layers_) left.insert(path);
+    Units units = model.make_units(at::TensorOptions(at::kMeta));
+    products_ = products_of(units);
+    std::erase_if(products_, [&](const auto& product) { return !has(product.second.path); });
+    for (const auto& [name, product] : products_) {
+      left.erase(product.path);
+      if (shape_of(product.path, &Layer::b)[0] != product.out ||
+          shape_of(product.path, &Layer::a)[1] != product.in ||
+          rank_of(layers_.at(product.path)) % product.experts != 0)
+        refuse(product.path, "has another shape than the base model's experts");
+    }
+    for (const auto& unit : units)
+      for (const ParameterSlot& slot : unit->parameters())
+        for (const StoredPart& part : parts_of(model, slot.name, slot.tensor->sizes())) {
+          const std::string path = layer_of(part.tensor);
+          if (!has(path)) continue;
+          left.erase(path);
+          const std::vector<int64_t> shape = {shape_of(path, &Layer::b)[0], shape_of(path, &Layer::a)[1]};
+          if (part.shape != shape) refuse(path, "has another shape than the base model's layer");
+        }
+    if (!left.empty())
+      refuse(*left.begin(), "is no layer of its own in the base model: it is absent, or tied to another one");
+  }
+
+  // Adds to this box of the tensor: rows and columns from `offset` on.
+  at::Tensor box(const std::string& path, const std::vector<int64_t>& offset,
+                 const std::vector<int64_t>& size) const {
+    const Layer& layer = layers_.at(path);
+    const int64_t rank = rank_of(layer);
+    const at::Tensor a = at::empty({rank, size[1]}, at::kFloat), b = at::empty({size[0], rank}, at::kFloat);
+    file_.read(layer.a, std::vector<int64_t>{0, offset[1]}, a);
+    file_.read(layer.b, std::vector<int64_t>{offset[0], 0}, b);
+    return at::matmul(b, a) * scale(rank);
+  }
+
+  // Makes `piece`, these rows and all columns of the tensor, its sum with the adapter in rows of the trained
+  // lengths, in float32.
+  at::Tensor scaled(const std::string& path, const at::Tensor& piece, int64_t first_row) const {
+    const at::Tensor lengths = at::empty({piece.size(0)}, at::kFloat);
+    file_.read(layers_.at(path).magnitude, std::vector<int64_t>{first_row}, lengths);
+    const at::Tensor sum = piece.to(at::kCPU, at::kFloat) + box(path, {first_row, 0}, piece.sizes().vec());
+    return sum * (lengths / at::linalg_vector_norm(sum, 2, at::IntArrayRef{1}, false, {})).unsqueeze(1);
+  }
+  bool scales_rows(const std::string& path) const { return !layers_.at(path).magnitude.empty(); }
+
+  // Adds to this box of a parameter of experts, [experts, out, in] or [experts, columns, width, in].
+  void add_to_experts(const std::string& name, const std::vector<int64_t>& offset,
+                      const at::Tensor& box) const {
+    const auto found = products_.find(name);
+    if (found == products_.end()) return;
+    const ExpertProduct& product = found->second;
+    const Layer& layer = layers_.at(product.path);
+    const int64_t all = rank_of(layer), rank = all / product.experts, in = box.size(-1);
+    const at::Tensor a = at::empty({box.size(0) * rank, in}, at::kFloat),
+                     b = at::empty({product.out, all}, at::kFloat);
+    file_.read(layer.a, std::vector<int64_t>{offset[0] * rank, offset.back()}, a);
+    file_.read(layer.b, std::vector<int64_t>{0, 0}, b);
+    const at::Tensor of_expert = b.view({product.out, rank, product.experts});
+    for (int64_t i = 0; i < box.size(0); ++i) {
+      at::Tensor more =
+          at::matmul(of_expert.select(2, offset[0] + i), a.narrow(0, i * rank, rank)) * scale(rank);
+      if (box.dim() == 4) more = more.view({2, -1, in}).narrow(0, offset[1], box.size(1));
+      const int64_t dim = box.dim() - 3;  // of the rows
+      more = more.narrow(dim, offset[dim + 1], box.size(dim + 1));
+      at::Tensor of_box = box.select(0, i);
+      of_box.copy_(of_box.to(at::kFloat) + more.to(box.device()));
+    }
+  }
+
+  static std::string layer_of(const std::string& tensor) {
+    return tensor.ends_with(".weight") ? tensor.substr(0, tensor.size() - 7) : "";
+  }
+
+ private:
+  struct Layer {
+    std::string a, b, magnitude = {};  // keys; magnitude: of DoRA alone
+  };
+
+  static SafetensorsFile opened(const fs::path& file) {
+    if (!fs::exists(file))
+      throw Error(ErrorCode::input, file.string(), "is not there",
+                  "adapter_model.bin is a pickle, which only Python reads: load it with peft and "
+                  "save_pretrained() writes safetensors");
+    return SafetensorsFile(file);
+  }
+
+  void add(const std::string& key, const StoredTensor& tensor) {
+    if (key.ends_with(".base_layer.weight")) return;  // peft saves that of an adapted head: the base's own
+    const std::string prefix = "base_model.model.";
+    if (key.starts_with(prefix) && key.ends_with(kMagnitude) && tensor.shape.size() == 1)
+      return (
+          void)(layers_[key.substr(prefix.size(), key.size() - prefix.size() - kMagnitude.size())].magnitude =
+                    key);
+    for (const auto& [end, slot] :
+         {std::pair{std::string(".lora_A.weight"), &Layer::a}, {std::string(".lora_B.weight"), &Layer::b}}) {
+      if (!key.starts_with(prefix) || !key.ends_with(end) || tensor.shape.size() != 2) continue;
+      layers_[key.substr(prefix.size(), key.size() - prefix.size() - end.size())].*slot = key;
+      return;
+    }
+    throw Error(ErrorCode::not_built, path_.string(),
+                "holds the tensor " + text::quoted(key) +
+                    ", and only lora_A.weight, lora_B.weight and lora_magnitude_vector are read",
+                "merge it with peft: merge_and_unload().save_pretrained(DIR)");
+  }
+
+  std::vector<int64_t> shape_of(const std::string& path, std::string Layer::*slot) const {
+    return file_.tensors().at(layers_.at(path).*slot).shape;
+  }
+  double scale(int64_t rank) const {
+    const auto r = static_cast<double>(rank);
+    return config_.alpha / (config_.by_root ? std::sqrt(r) : r);
+  }
+  int64_t rank_of(const Layer& layer) const { return file_.tensors().at(layer.a).shape[0]; }
+
+  [[noreturn]] void refuse(const std::string& path, const std::string& what) const {
+    throw Error(ErrorCode::input, path_.string(), "the adapter of '" + path + "' " + what,
+                "do the adapter and the base model of adapter_config.json belong together?");
+  }
+
+  fs::path path_;
+  AdapterConfig config_;
+  SafetensorsFile file_;
+  std::map<std::string, Layer> layers_;
+  std::map<std::string, ExpertProduct> products_;  // those with an adapter
+};
+
+// Lengths are of whole rows: a box of some columns reads the others too.
+void scale_rows(const Weights& weights, const std::string& path, const ParameterSource& base,
+                const Shard& shard, const StoredPart& part, const stored::Common& common) {
+  if (part.dims != std::vector<int64_t>{0, 1})
+    throw Error(ErrorCode::not_built, shard.name,
+                "its rows are scaled by an adapter (DoRA), and the model's files hold it in another order",
+                "merge the adapter with peft: merge_and_unload().save_pretrained(DIR)");
+  Shard wide = shard;
+  wide.offset = {common.in_parameter[0], 0};
+  wide.tensor = at::empty({common.parameter_size[0], shard.shape[1]}, shard.tensor.options());
+  base(wide);
+  const at::Tensor scaled = weights.scaled(path, wide.tensor.detach(), common.in_tensor[0]);
+  const at::Tensor piece = checkpoint::piece_of(shard.tensor.detach(), shard.offset, common);
+  piece.copy_(scaled.narrow(1, common.in_parameter[1], common.parameter_size[1]));
+}
+
+}  // namespace
+
+AdapterConfig read_adapter_config(const fs::path& directory) {
+  const fs::path file = directory / kAdapterConfig;
+  const nlohmann::json json = read_json(file);
+  const auto type = json.find("peft_type");
+  if (type != json.end() && *type != "LORA")
+    throw Error(ErrorCode::not_built, file.string(), "peft_type is " + type->dump() + ", and LORA is read",
+                "merge it with peft: merge_and_unload().save_pretrained(DIR)");
+  for (const char* key : {"fan_in_fan_out", "alpha_pattern", "lora_bias"})
+    if (is_set(json, key))
+      throw Error(ErrorCode::not_built, file.string(), std::string(key) + " is not read yet",
+                  "merge it with peft: merge_and_unload().save_pretrained(DIR)");
+  AdapterConfig out;
+  const auto base = json.find("base_model_name_or_path"), alpha = json.find("lora_alpha");
+  if (base != json.end() && base->is_string()) out.base = base->get<std::string>();
+  if (alpha == json.end() || !alpha->is_number())
+    throw Error(ErrorCode::input, file.string(), "has no number lora_alpha", "save it again with peft");
+  out.alpha = alpha->get<double>();
+  out.by_root = is_set(json, "use_rslora");
+  out.by_rows = is_set(json, "use_dora");
+  return out;
+}
+
+ParameterSource with_adapter(ParameterSource base, const fs::path& directory,
+                             std::shared_ptr<const ModelSpec> model) {
+  const auto weights = std::make_shared<Weights>(directory);
+  weights->check_fits(*model);
+  return [base = std::move(base), weights, model = std::move(model)](const Shard& shard) {
+    if (!base(shard)) return false;
+    if (shard.tensor.is_meta()) return true;
+    const at::NoGradGuard no_gradients;
+    weights->add_to_experts(shard.name, shard.offset, shard.tensor.detach());
+    for (const StoredPart& part : parts_of(*model, shard.name, shard.shape)) {
+      const std::string path = Weights::layer_of(part.tensor);
+      if (!weights->has(path)) continue;
+      const auto common = stored::within_parameter(part, shard.offset, shard.tensor.sizes());
+      if (!common) continue;
+      if (weights->scales_rows(path)) {
+        scale_rows(*weights, path, base, shard, part, *common);
+        continue;
+      }
+      const at::Tensor more =
+          checkpoint::as_parameter(weights->box(path, common->in_tensor, common->tensor_size), part, *common);
+      at::Tensor piece = checkpoint::piece_of(shard.tensor.detach(), shard.offset, *common);
+      piece.copy_(piece.to(at::kFloat) + more.to(piece.device()));
+    }
+    return true;
+  };
+}
+
+}  // namespace heddle

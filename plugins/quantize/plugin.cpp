@@ -1,0 +1,173 @@
+// quantization: frozen weights of linear layers in 4 bits.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heddle/model/module_unit.h"
+#include "heddle/plugin/transform.h"
+#include "heddle/sdk.h"
+#include "products.h"
+
+namespace heddle::quantize {
+namespace {
+
+struct Config {
+  bool load_in_4bit = false, load_in_8bit = false, double_quant = true;
+  std::string type = "nf4";
+  DTypeWord compute{"bfloat16"}, storage{"bfloat16"};
+};
+
+ConfigSchema<Config> schema() {
+  return ConfigSchema<Config>()
+      .field("load_in_4bit", &Config::load_in_4bit, "False: the section changes nothing.")
+      .field("load_in_8bit", &Config::load_in_8bit, "Weights in 8 bits with columns of outliers (LLM.int8).")
+      .later("load_in_8bit", "weights in 8 bits are not built yet")
+      .field("bnb_4bit_quant_type", &Config::type, "The 16 values of a code.", OneOf{{"nf4", "fp4"}})
+      .later("bnb_4bit_quant_type", "only the values of nf4 are built")
+      .field("bnb_4bit_use_double_quant", &Config::double_quant,
+             "Scales of blocks are in 8 bits too; false: in float32.")
+      .field("bnb_4bit_compute_dtype", &Config::compute,
+             "The dtype of the products; null: bfloat16. Outputs have the dtype of the inputs.")
+      .field("bnb_4bit_quant_storage", &Config::storage,
+             "The dtype that AutoModel gives the packed bytes; no effect: they are bytes.");
+}
+
+at::ScalarType dtype_of(const std::string& word, const std::string& where) {
+  if (word.empty() || word == "bfloat16") return at::kBFloat16;
+  if (word == "float32") return at::kFloat;
+  if (word == "float16") return at::kHalf;
+  throw Error(ErrorCode::config, where + ".bnb_4bit_compute_dtype",
+              "'" + word + "' is not a dtype of products with weights in 4 bits",
+              "use bfloat16, float16 or float32");
+}
+
+std::string parent_of(const std::string& path) {
+  const size_t dot = path.rfind('.');
+  return dot == std::string::npos ? "" : path.substr(0, dot);
+}
+
+struct Found {
+  std::string path;
+  Linear* layer;
+};
+
+// Linear layers but the head and adapters, which are children of layers. Routers are no linear layers.
+struct Search {
+  std::vector<Found> layers;
+  bool experts = false;
+  std::set<std::string> heads = {}, linears = {};  // paths
+
+  void look_at(Unit& unit) {
+    auto* known = dynamic_cast<ModuleUnit*>(&unit);
+    if (known == nullptr) return;  // a foreign model has no layers of heddle's
+    known->visit([&](const std::string& path, Module& module) {
+      const Role role = module.traits().role;
+      if (role == Role::head) heads.insert(path);
+      experts = experts || role == Role::experts;
+      auto* layer = role == Role::projection ? model::as<Linear>(module) : nullptr;
+      if (layer == nullptr) return;
+      linears.insert(path);
+      const std::string parent = parent_of(path);
+      if (!heads.contains(parent) && !linears.contains(parent)) layers.push_back({path, layer});
+    });
+  }
+};
+
+void refuse_unfit(const Found& found, const std::string& where) {
+  if (found.layer->weight.requires_grad())
+    throw Error(ErrorCode::config, where, "'" + found.path + ".weight' trains, and a weight in 4 bits cannot",
+                "add the section peft, which freezes the model and trains adapters");
+  for (const auto& [name, child] : found.layer->children())
+    if (name == "lora_magnitude_vector")
+      throw Error(ErrorCode::config, where,
+                  "DoRA is not supported for quantized linear layers (e.g., BitsAndBytes).",
+                  "set peft.use_dora: false");
+}
+
+// The weight becomes bytes of the same name, which are packed from what is read.
+Form pack_weight(const Found& found, bool double_quant, Transformed& out) {
+  Linear& layer = *found.layer;
+  const Form form{layer.weight.size(0), layer.weight.size(1), layer.weight.scalar_type(), double_quant};
+  for (ParameterSlot& slot : layer.slots()) {
+    if (slot.tensor != &layer.weight) continue;
+    Derived& derived = out.derived[found.path + ".weight"];
+    derived.from = found.path + ".weight";
+    derived.shape = {form.out, form.in};
+    derived.dtype = form.stored;
+    derived.init = slot.init;
+    derived.fill = [form](const Shard& box, const at::Tensor& weight) {
+      const at::Tensor bytes = pack(weight, form).narrow(0, box.offset[0], box.tensor.size(0));
+      box.tensor.detach().copy_(bytes.narrow(1, box.offset[1], box.tensor.size(1)));
+    };
+    slot.init = {Init::Kind::zeros, 0};
+    slot.compute = at::kByte;
+  }
+  const at::Tensor read = layer.weight.detach();
+  layer.weight = at::empty({form.rows(), kRow}, read.options().dtype(at::kByte));
+  if (!read.is_meta()) layer.weight.copy_(pack(read.to(at::kCPU), form));
+  return form;
+}
+
+std::string megabytes(int64_t bytes) {
+  return std::to_string((bytes + (1 << 19)) >> 20) + " MiB";
+}
+
+class Quantize : public ITransform {
+ public:
+  explicit Quantize(Config config) : config_(std::move(config)) {}
+
+  Transformed apply(Units& units, const TransformRun& run) const override {
+    if (!config_.load_in_4bit) return {};
+    Search search;
+    for (const auto& unit : units) search.look_at(*unit);
+    if (search.layers.empty())
+      throw Error(ErrorCode::config, run.where, "the model has no linear layer beside its head",
+                  "leave quantization out, or set load_in_4bit: false");
+    Transformed out;
+    auto packed = std::make_shared<Packed>();
+    packed->compute = dtype_of(config_.compute.word, run.where);
+    int64_t numbers = 0, bytes = 0;
+    for (const Found& found : search.layers) {
+      refuse_unfit(found, run.where);
+      const Form form = pack_weight(found, config_.double_quant, out);
+      numbers += form.numbers();
+      bytes += form.rows() * kRow;
+      packed->forms.emplace(found.layer, form);
+    }
+    const auto link =
+        Linear::Instead::in_place("quantize", [packed = std::shared_ptr<const Packed>(packed)](
+                                                  std::span<Linear* const> layers, const at::Tensor& x,
+                                                  const Batch&) { return linears(layers, x, *packed); });
+    for (const Found& found : search.layers) found.layer->instead.add(link);
+    out.note = "weights of " + std::to_string(search.layers.size()) +
+               " linear layers in 4 bits (nf4): " + megabytes(bytes) + ", in float32 " +
+               megabytes(4 * numbers);
+    if (search.experts) out.note += "; experts keep their dtype";
+    return out;
+  }
+
+  // What packs them decides what the adapters mean.
+  std::string setting() const override {
+    if (!config_.load_in_4bit) return "off";
+    return config_.type + (config_.double_quant ? ", double quantisation" : "") + "; computed in " +
+           config_.compute.word;
+  }
+
+ private:
+  Config config_;
+};
+
+}  // namespace
+}  // namespace heddle::quantize
+
+HEDDLE_PLUGIN("quantize", "0.1.0", "transform quantization") {
+  using namespace heddle::quantize;
+  auto& offered = plugin.make<heddle::OfferedTransform, Quantize>("quantization", schema());
+  offered.order = 200;  // after peft: what trains is known
+  offered.refuses = {{"tp", "weights in 4 bits that are split among ranks are not built yet"}};
+}

@@ -1,0 +1,116 @@
+// Keys, and from them the layers: a delta net or attention with a gate, and an MLP or experts.
+#include "keys.h"
+
+#include <algorithm>
+
+#include "heddle/decoder/description.h"
+
+namespace heddle::qwen_next {
+namespace {
+
+constexpr const char* kLinearAttention = "linear_attention";
+
+model::BalanceLoss balance_of(const Keys& keys) {
+  using Form = model::BalanceLoss::Form;
+  const std::string word = keys.router_aux_loss_type.value_or(keys.output_router_logits ? "model" : "none");
+  const Form form = word == "layer"      ? Form::layer
+                    : word == "sequence" ? Form::sequence
+                    : word == "global"   ? Form::global
+                    : word == "model"    ? Form::model
+                                         : Form::none;
+  return {form, keys.router_aux_loss_coef};
+}
+
+decoder::Mixture mixture_of(const Keys& keys) {
+  decoder::Mixture out;
+  out.router.experts = keys.num_experts;
+  out.router.rule.top_k = keys.num_experts_per_tok;
+  out.router.rule.normalise = keys.norm_topk_prob;
+  out.router.in_fp32 = keys.router_dtype.has_value();
+  out.router.in_turn = keys.fake_balanced_gate;
+  out.router.balance = balance_of(keys);
+  out.router.z_loss = keys.router_z_loss_coef;
+  out.width = keys.moe_intermediate_size;
+  out.shared_width = keys.shared_expert_intermediate_size;
+  out.shared_gate = true;
+  return out;
+}
+
+decoder::Attention attention_of(const Keys& keys, const decoder::Norm& norm) {
+  decoder::Attention out = keys.attention();
+  out.qkv_bias = out.output_bias = keys.attention_bias;
+  out.head_norm = decoder::Attention::HeadNorm::each_head;
+  out.norm = norm;
+  out.output_gate = true;
+  return out;
+}
+
+}  // namespace
+
+Keys::Keys() {
+  vocab_size = 151936, hidden_size = 2048, intermediate_size = 5632;
+  num_hidden_layers = 48, num_attention_heads = 16, num_key_value_heads = 2, head_dim = 256;
+  max_position_embeddings = 32768, rotary.part = 0.25;
+}
+
+bool Keys::attends(int64_t layer) const {
+  if (layer_types) return (*layer_types)[static_cast<size_t>(layer)] == decoder::kFullAttention;
+  return (layer + 1) % full_attention_interval == 0;
+}
+
+bool Keys::has_experts(int64_t layer) const {
+  const std::vector<int64_t> dense = mlp_only_layers.value_or(std::vector<int64_t>{});
+  return num_experts > 0 && (layer + 1) % decoder_sparse_step == 0 &&
+         std::find(dense.begin(), dense.end(), layer) == dense.end();
+}
+
+std::string complaint_of_layers(const Keys& keys) {
+  if (keys.linear_num_value_heads % keys.linear_num_key_heads != 0)
+    return "linear_num_value_heads " + std::to_string(keys.linear_num_value_heads) +
+           " is not a multiple of linear_num_key_heads " + std::to_string(keys.linear_num_key_heads);
+  if (!keys.layer_types) return "";
+  for (const std::string& type : *keys.layer_types)
+    if (type != decoder::kFullAttention && type != kLinearAttention)
+      return "layer_types: a layer of type '" + type +
+             "' is not built; known: full_attention, linear_attention";
+  if (static_cast<int64_t>(keys.layer_types->size()) == keys.num_hidden_layers) return "";
+  return "layer_types has " + std::to_string(keys.layer_types->size()) + " words for " +
+         std::to_string(keys.num_hidden_layers) + " layers";
+}
+
+std::string complaint_of_experts(const Keys& keys) {
+  if (keys.num_experts > 0 && keys.num_experts_per_tok > keys.num_experts)
+    return "num_experts_per_tok " + std::to_string(keys.num_experts_per_tok) + " is more than num_experts " +
+           std::to_string(keys.num_experts);
+  for (const int64_t layer : keys.mlp_only_layers.value_or(std::vector<int64_t>{}))
+    if (layer < 0 || layer >= keys.num_hidden_layers)
+      return "mlp_only_layers: the model has the layers 0 to " + std::to_string(keys.num_hidden_layers - 1) +
+             ", got " + std::to_string(layer);
+  return "";
+}
+
+decoder::Model model_of(const Keys& keys) {
+  decoder::Norm norm = keys.norm();
+  norm.kind = decoder::Norm::Kind::rms_plus_one;
+  decoder::Model model = keys.model();
+  model.last_norm = norm;
+  const auto delta_net =
+      decoder::delta_net({keys.linear_num_key_heads, keys.linear_num_value_heads, keys.linear_key_head_dim,
+                          keys.linear_value_head_dim, keys.linear_conv_kernel_dim, keys.rms_norm_eps});
+  for (int64_t i = 0; i < keys.num_hidden_layers; ++i) {
+    decoder::Layer layer;
+    layer.norm = norm;
+    if (keys.attends(i))
+      layer.mixer = attention_of(keys, norm);
+    else
+      layer.mixer = delta_net;
+    if (keys.has_experts(i))
+      layer.feed_forward = mixture_of(keys);
+    else
+      layer.feed_forward = keys.mlp();
+    model.layers.push_back(std::move(layer));
+  }
+  return model;
+}
+
+}  // namespace heddle::qwen_next

@@ -1,0 +1,122 @@
+// The keys of config.json that these model types share, and the layers that follow from them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/decoder/family.h"
+
+namespace heddle::qwen_next {
+
+// The defaults are those of qwen3_next.
+struct Keys : decoder::CommonKeys {
+  Keys();
+
+  bool attention_bias = false;
+  std::optional<std::vector<std::string>> layer_types;
+  int64_t full_attention_interval = 4;
+  int64_t linear_num_key_heads = 16, linear_num_value_heads = 32;
+  int64_t linear_key_head_dim = 128, linear_value_head_dim = 128, linear_conv_kernel_dim = 4;
+
+  int64_t num_experts = 0, num_experts_per_tok = 10;
+  int64_t moe_intermediate_size = 512, shared_expert_intermediate_size = 512;
+  int64_t decoder_sparse_step = 1;
+  std::optional<std::vector<int64_t>> mlp_only_layers;
+  bool norm_topk_prob = true;
+  bool output_router_logits = false, fake_balanced_gate = false;
+  double router_aux_loss_coef = 0.001, router_z_loss_coef = 0;
+  std::optional<std::string> router_aux_loss_type, router_dtype;
+
+  bool attends(int64_t layer) const;
+  bool has_experts(int64_t layer) const;
+};
+
+// What is impossible; empty: nothing.
+std::string complaint_of_layers(const Keys& keys);
+std::string complaint_of_experts(const Keys& keys);
+
+// The keys of every family; those of a type without an MLP lack its width.
+template <class Own>
+model::ModelKeys<Own> first_keys(bool has_mlp) {
+  if (has_mlp) return decoder::common_keys<Own>();
+  using Common = decoder::CommonKeys;
+  model::ModelKeys<Own> keys;
+  keys.field("vocab_size", &Common::vocab_size, "Tokens.", decoder::kSize)
+      .field("hidden_size", &Common::hidden_size, "Width of the hidden states.", decoder::kSize)
+      .field("num_hidden_layers", &Common::num_hidden_layers, "Decoder layers.",
+             Range<int64_t>{1, model::kMostLayers})
+      .field("num_attention_heads", &Common::num_attention_heads, "Heads of queries.", decoder::kSize)
+      .field("num_key_value_heads", &Common::num_key_value_heads,
+             "Heads of keys and values; null: as many as of queries.", decoder::kSize)
+      .field("max_position_embeddings", &Common::max_position_embeddings, "Longest sequence.", decoder::kSize)
+      .field("initializer_range", &Common::initializer_range, "Standard deviation of random weights.",
+             at_least(0.0))
+      .field("tie_word_embeddings", &Common::tie_word_embeddings,
+             "The head computes with the embedding's weight.")
+      .field("pad_token_id", &Common::pad_token_id,
+             "Its row of the embedding gets no gradient from the look-up; below 0: counted from the end.")
+      .field("dtype", &Common::dtype, "Of the stored weights.")
+      .field("torch_dtype", &Common::torch_dtype, "The older name of dtype.")
+      .rule([](const Own& given) { return given.complaint(); })
+      .only("quantization_config", Node(), "Quantised weights are refused.")
+      .unused("intermediate_size", "Every layer has experts: it changes nothing.");
+  return keys;
+}
+
+// Own: Keys with defaults of its own. A key for each field but those of experts.
+template <class Own>
+void add_layer_keys(model::ModelKeys<Own>& keys, const std::string& model_type) {
+  decoder::add_head_dim(keys);
+  decoder::add_rms_norm(keys);
+  decoder::add_rotary(keys, model_type, {.partial = true});
+  keys.field("attention_bias", &Keys::attention_bias, "Biases of q, k, v and o.")
+      .field("layer_types", &Keys::layer_types,
+             "linear_attention or full_attention for each layer; null: by full_attention_interval.")
+      .field("full_attention_interval", &Keys::full_attention_interval,
+             "Every so many-th layer has attention, the others a delta net.", decoder::kSize)
+      .field("linear_num_key_heads", &Keys::linear_num_key_heads,
+             "Of a delta net: heads of queries and keys.", decoder::kSize)
+      .field("linear_num_value_heads", &Keys::linear_num_value_heads,
+             "Heads of values, a multiple of those of keys.", decoder::kSize)
+      .field("linear_key_head_dim", &Keys::linear_key_head_dim, "Width of a head of queries and keys.",
+             decoder::kSize)
+      .field("linear_value_head_dim", &Keys::linear_value_head_dim, "Width of a head of values.",
+             decoder::kSize)
+      .field("linear_conv_kernel_dim", &Keys::linear_conv_kernel_dim,
+             "Tokens that the convolution of queries, keys and values sees.", Range<int64_t>{1, 1024})
+      .rule(complaint_of_layers)
+      .only("hidden_act", Node::text("silu"), "Activation of MLPs, experts and convolutions.")
+      .only("attention_dropout", Node::real(0), "Dropout is refused.");
+}
+
+// Those of experts; by_layer: some layers may have none, and weights may stay as they are.
+template <class Own>
+void add_expert_keys(model::ModelKeys<Own>& keys, bool by_layer) {
+  keys.field("num_experts", &Keys::num_experts, "Experts of a layer; 0: no layer has experts.",
+             Range<int64_t>{0, 65536})
+      .field("num_experts_per_tok", &Keys::num_experts_per_tok, "Experts of a token.", decoder::kSize)
+      .field("moe_intermediate_size", &Keys::moe_intermediate_size, "Width of an expert.", decoder::kSize)
+      .field("shared_expert_intermediate_size", &Keys::shared_expert_intermediate_size,
+             "Width of the expert of every token, which has a gate.", decoder::kSize)
+      .field("output_router_logits", &Keys::output_router_logits, "Train with the auxiliary loss.")
+      .field("router_aux_loss_coef", &Keys::router_aux_loss_coef, "Its coefficient.", at_least(0.0))
+      .field("router_aux_loss_type", &Keys::router_aux_loss_type,
+             "Its form; null: model where output_router_logits, else none.",
+             OneOf{{"none", "layer", "sequence", "global", "model"}})
+      .field("router_z_loss_coef", &Keys::router_z_loss_coef, "Coefficient of the router's z-loss.",
+             at_least(0.0))
+      .field("router_dtype", &Keys::router_dtype, "Dtype of the router's product; null: the model's.",
+             OneOf{{"float32", "fp32"}})
+      .field("fake_balanced_gate", &Keys::fake_balanced_gate, "For benchmarks: experts in turn.")
+      .rule(complaint_of_experts);
+  if (!by_layer) return;
+  keys.field("norm_topk_prob", &Keys::norm_topk_prob, "The weights of a token's experts sum to 1.")
+      .field("decoder_sparse_step", &Keys::decoder_sparse_step, "Every so many-th layer has experts,",
+             decoder::kSize)
+      .field("mlp_only_layers", &Keys::mlp_only_layers, "but for these, which have an MLP.");
+}
+
+decoder::Model model_of(const Keys& keys);
+
+}  // namespace heddle::qwen_next

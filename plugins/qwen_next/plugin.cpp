@@ -1,0 +1,129 @@
+// Qwen3-Next and the text of Qwen3.5: delta nets, and in every fourth layer attention with a gate.
+#include "heddle/decoder/text_family.h"
+#include "heddle/sdk.h"
+#include "keys.h"
+
+namespace heddle::qwen_next {
+namespace {
+
+struct NextKeys : Keys {
+  NextKeys() { num_experts = 512; }
+};
+
+struct Qwen35Keys : Keys {
+  Qwen35Keys() {
+    vocab_size = 248320, hidden_size = 4096, intermediate_size = 12288;
+    num_hidden_layers = 32, num_key_value_heads = 4;
+  }
+};
+
+struct Qwen35MoeKeys : Keys {
+  Qwen35MoeKeys() { vocab_size = 248320, num_hidden_layers = 40, num_experts = 256, num_experts_per_tok = 8; }
+};
+
+template <class Own>
+decoder::Model model(const Own& keys) {
+  return model_of(keys);
+}
+
+template <class Own>
+model::ModelKeys<Own> keys_of(const std::string& model_type, bool has_mlp = true) {
+  auto keys = first_keys<Own>(has_mlp);
+  add_layer_keys(keys, model_type);
+  return keys;
+}
+
+model::ModelKeys<NextKeys> next_keys() {
+  auto keys = keys_of<NextKeys>("qwen3_next");
+  add_expert_keys(keys, true);
+  keys.only("use_sliding_window", Node::boolean(false), "Windows are refused: transformers has none here.");
+  return keys;
+}
+
+template <class Own>
+void add_unused(model::ModelKeys<Own>& keys) {
+  keys.only("attn_output_gate", Node::boolean(true), "Attention without a gate is refused.")
+      .only("mamba_ssm_dtype", Node::text("float32"), "The states of delta nets are fp32.")
+      .unused("mtp_num_hidden_layers", "Layers of multi-token prediction are neither built nor read.")
+      .unused("mtp_use_dedicated_embeddings", "Layers of multi-token prediction are neither built nor read.");
+}
+
+model::ModelKeys<Qwen35Keys> qwen35_keys() {
+  auto keys = keys_of<Qwen35Keys>("qwen3_5_text");
+  add_unused(keys);
+  keys.unused("mlp_only_layers", "No layer has experts.");
+  return keys;
+}
+
+model::ModelKeys<Qwen35MoeKeys> qwen35_moe_keys() {
+  auto keys = keys_of<Qwen35MoeKeys>("qwen3_5_moe_text", false);
+  add_expert_keys(keys, false);
+  add_unused(keys);
+  keys.unused("mlp_only_layers", "Every layer has experts.");
+  return keys;
+}
+
+// A convolution of queries, keys and values together.
+decoder::Files files() {
+  return decoder::Files()
+      .joined("linear_attn.conv1d", {"linear_attn.q_conv1d", "linear_attn.k_conv1d", "linear_attn.v_conv1d"})
+      .ignored_module("mtp");
+}
+
+// One product of all but the gates, and one of these, with a run for each head of keys.
+decoder::Files next_files(const NextKeys& keys) {
+  const std::string in = "linear_attn.in_proj_";
+  return files()
+      .in_turn(in + "qkvz", {in + "q", in + "k", in + "v", in + "z"}, keys.linear_num_key_heads)
+      .in_turn(in + "ba", {in + "b", in + "a"}, keys.linear_num_key_heads);
+}
+
+// As a part of a model with images the text has a prefix.
+decoder::Files qwen35_files() {
+  const std::string in = "linear_attn.in_proj_";
+  return files()
+      .joined(in + "qkv", {in + "q", in + "k", in + "v"})
+      .otherwise("model.", "model.language_model.")
+      .otherwise("lm_head.", "model.lm_head.")
+      .ignored_module("visual");
+}
+
+decoder::Files qwen35_moe_files() {
+  decoder::ExpertFiles experts;
+  experts.stacked = true, experts.transposed = false;
+  return qwen35_files().experts(experts);
+}
+
+const decoder::Description<NextKeys>& qwen3_next() {
+  static const decoder::Description<NextKeys> kNext = {
+      "qwen3_next", "Qwen3NextForCausalLM", next_keys(), model<NextKeys>, {}, next_files};
+  return kNext;
+}
+
+const decoder::Description<Qwen35Keys>& qwen3_5_text() {
+  static const decoder::Description<Qwen35Keys> kQwen35 = {"qwen3_5_text", "Qwen3_5ForCausalLM",
+                                                           qwen35_keys(), model<Qwen35Keys>, qwen35_files()};
+  return kQwen35;
+}
+
+const decoder::Description<Qwen35MoeKeys>& qwen3_5_moe_text() {
+  static const decoder::Description<Qwen35MoeKeys> kMoe = {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM",
+                                                           qwen35_moe_keys(), model<Qwen35MoeKeys>,
+                                                           qwen35_moe_files()};
+  return kMoe;
+}
+
+}  // namespace
+}  // namespace heddle::qwen_next
+
+HEDDLE_PLUGIN("qwen_next", "0.1.0", "model qwen3_next", "model qwen3_5", "model qwen3_5_text",
+              "model qwen3_5_moe", "model qwen3_5_moe_text") {
+  using namespace heddle::qwen_next;
+  plugin.model<heddle::decoder::Family<qwen3_next>>("qwen3_next", qwen3_next().keys);
+  plugin.model<heddle::decoder::Family<qwen3_5_text>>("qwen3_5_text", qwen3_5_text().keys);
+  plugin.model<heddle::decoder::Family<qwen3_5_moe_text>>("qwen3_5_moe_text", qwen3_5_moe_text().keys);
+  using Dense = heddle::decoder::TextFamily<qwen3_5_text>;
+  using Experts = heddle::decoder::TextFamily<qwen3_5_moe_text>;
+  plugin.model<Dense>("qwen3_5", Dense::table());
+  plugin.model<Experts>("qwen3_5_moe", Experts::table());
+}

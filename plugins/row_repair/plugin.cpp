@@ -1,0 +1,115 @@
+// row_repair: the section embedding_row_repair of a recipe.
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "heddle/model/module_unit.h"
+#include "heddle/nn/embedding.h"
+#include "heddle/nn/linear.h"
+#include "heddle/nn/token_loss.h"
+#include "heddle/plugin/transform.h"
+#include "heddle/sdk.h"
+#include "repair.h"
+
+namespace heddle::row_repair {
+namespace {
+
+void check_norm(const Node& value) {
+  if (const double norm = value.as_real(); !std::isfinite(norm) || norm < 0)
+    throw Error(
+        ErrorCode::config, value.where(),
+        "embedding_row_repair.min_norm must be finite and non-negative, got " + config::to_json(value),
+        "1.0e-6 is the default");
+}
+
+void check_rows(const Node& value) {
+  if (value.as_integer() <= 0)
+    throw Error(ErrorCode::config, value.where(),
+                "embedding_row_repair.max_rows must be positive, got " + config::to_json(value),
+                "256 is the default");
+}
+
+ConfigSchema<Config> schema() {
+  return ConfigSchema<Config>()
+      .field("enabled", &Config::enabled, "False: nothing is repaired.")
+      .field("min_norm", &Config::min_norm,
+             "Rows of the token embedding whose norm is at most this, or not finite, are replaced.",
+             Check{"finite, at least 0", check_norm})
+      .field("max_rows", &Config::max_rows, "More such rows are an error: the files may be broken.",
+             Check{"at least 1", check_rows});
+}
+
+// Of a module's weight.
+const ParameterSlot* slot_of(const std::vector<ParameterSlot>& slots, const at::Tensor& tensor) {
+  for (const ParameterSlot& slot : slots)
+    if (slot.tensor == &tensor) return &slot;
+  return nullptr;
+}
+
+// The token embedding, and the linear layer beside the loss. Names are empty where the model has none.
+Embeddings embeddings_of(const Units& units) {
+  Embeddings out;
+  for (const auto& unit : units) {
+    if (unit->module() == nullptr) continue;
+    const std::vector<ParameterSlot> slots = unit->parameters();
+    unit->module()->visit("", [&](const std::string&, Module& module) {
+      if (auto* tokens = model::as<Embedding>(module); tokens != nullptr && out.input.empty())
+        if (const ParameterSlot* slot = slot_of(slots, tokens->weight)) {
+          out.input = slot->name;
+          out.shape = tokens->weight.sizes().vec();
+          out.dtype = tokens->weight.scalar_type();
+        }
+      Linear* linear = nullptr;
+      bool loss = false;
+      for (const auto& [name, child] : module.children()) {
+        if (auto* projection = model::as<Linear>(*child)) linear = projection;
+        loss = loss || child->traits().role == Role::loss;
+      }
+      if (!loss || linear == nullptr) return;
+      if (const ParameterSlot* slot = slot_of(slots, linear->weight)) out.output = slot->name;
+    });
+  }
+  return out;
+}
+
+class RowRepair : public ITransform {
+ public:
+  explicit RowRepair(Config config) : config_(config) {}
+
+  Transformed apply(Units& units, const TransformRun& run) const override {
+    if (!config_.enabled) return {};
+    Embeddings embeddings = embeddings_of(units);
+    if (embeddings.input.empty() || embeddings.output.empty())
+      throw Error(ErrorCode::config, run.where,
+                  "the model has no token embedding, or no linear layer beside its loss, to repair rows from",
+                  "leave embedding_row_repair out");
+    embeddings.where = run.where;
+    Transformed out;
+    if (run.model.empty()) {
+      out.warnings.push_back(run.where +
+                             " changes nothing: the model begins with random weights, which have no "
+                             "damaged rows");
+      return out;
+    }
+    out.values = [embeddings, config = config_](ParameterSource source) {
+      return repaired(std::move(source), embeddings, config);
+    };
+    out.note = "rows of " + embeddings.input + " of a norm of at most " +
+               config::to_json(Node::real(config_.min_norm)) + " are read as scaled rows of " +
+               embeddings.output;
+    return out;
+  }
+
+ private:
+  Config config_;
+};
+
+}  // namespace
+}  // namespace heddle::row_repair
+
+HEDDLE_PLUGIN("row_repair", "0.1.0", "transform embedding_row_repair") {
+  using namespace heddle::row_repair;
+  auto& offered = plugin.make<heddle::OfferedTransform, RowRepair>("embedding_row_repair", schema());
+  offered.order = -100;  // before what adds parameters beside the embedding
+  offered.refuses = {{"pp", "embedding_row_repair is not currently supported with pipeline parallelism"}};
+}

@@ -1,0 +1,146 @@
+// A gated delta net as a module: gates, state, operations, refusals.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "heddle/decoder/family.h"
+#include "heddle/model/module_unit.h"
+#include "lib/decoder/attention/output_gate.h"
+#include "lib/decoder/delta_net/gated_norm.h"
+#include "lib/run/generate/generate.h"
+#include "lib/run/generate/kv_cache.h"
+#include "thrown.h"
+
+namespace heddle::tests {
+namespace {
+
+at::Tensor grown(at::IntArrayRef sizes) {
+  return at::randn(sizes, at::kDouble).set_requires_grad(true);
+}
+
+void expect_equal_to(const at::Tensor& got, const at::Tensor& want, double tolerance, const char* what) {
+  ASSERT_EQ(got.sizes(), want.sizes()) << what;
+  const double scale = std::max(1.0, want.abs().max().item<double>());
+  EXPECT_LE((got - want).abs().max().item<double>(), tolerance * scale) << what;
+}
+
+TEST(GatedNorm, EqualsPlainOperators) {
+  at::manual_seed(6);
+  const at::Tensor x = grown({7, 15}), gate = grown({7, 15}), weight = grown({5});
+  const at::Tensor heads = x.view({-1, 5}), z = gate.view({-1, 5});
+  const at::Tensor want =
+      (weight * heads / (heads.square().mean(-1, true) + 1e-5).sqrt() * z * z.sigmoid()).view({7, 15});
+  const at::Tensor factors = at::randn_like(want);
+  (want * factors).sum().backward();
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& one : {x, gate, weight}) {
+    gradients.push_back(one.grad().clone());
+    one.mutable_grad().reset();
+  }
+  const at::Tensor got = decoder::gated_norm(x, gate, weight, 1e-5);
+  expect_equal_to(got, want, 1e-13, "output");
+  (got * factors).sum().backward();
+  expect_equal_to(x.grad(), gradients[0], 1e-13, "x");
+  expect_equal_to(gate.grad(), gradients[1], 1e-13, "gate");
+  expect_equal_to(weight.grad(), gradients[2], 1e-13, "weight");
+}
+
+TEST(OutputGate, EqualsPlainOperators) {
+  at::manual_seed(7);
+  const at::Tensor both = grown({6, 3 * 2 * 4}), y = grown({6, 12});
+  const at::Tensor parts = both.view({6, 3, 2, 4});
+  const at::Tensor want_q = parts.select(2, 0).reshape({6, 12}),
+                   want_gate = parts.select(2, 1).reshape({6, 12});
+  const at::Tensor want = y * want_gate.sigmoid() + want_q * 2;
+  const at::Tensor factors = at::randn_like(want);
+  (want * factors).sum().backward();
+  const at::Tensor d_both = both.grad().clone(), d_y = y.grad().clone();
+  both.mutable_grad().reset(), y.mutable_grad().reset();
+  const auto [q, gate] = decoder::split_gate(both, 4);
+  const at::Tensor got = decoder::gated_output(y, gate) + q * 2;
+  expect_equal_to(got, want, 1e-14, "output");
+  (got * factors).sum().backward();
+  expect_equal_to(both.grad(), d_both, 1e-14, "both");
+  expect_equal_to(y.grad(), d_y, 1e-14, "y");
+}
+
+// A delta net, then attention with a gate.
+decoder::Model delta_model() {
+  decoder::Attention attention;
+  attention.heads = 2, attention.kv_heads = 1, attention.head_dim = 6;
+  attention.rotation.dim = 4, attention.output_gate = true;
+  decoder::Model model;
+  model.vocabulary = 13, model.width = 12, model.init_std = 0.3;
+  model.layers.assign(2, {attention, decoder::Mlp{.width = 10}});
+  model.layers[0].mixer = decoder::delta_net({2, 4, 5, 3, 4, 1e-6});
+  return model;
+}
+
+TEST(DeltaNet, KeepsItsStateWhileTokensAreGenerated) {
+  at::manual_seed(8);
+  const auto spec = decoder::make_spec({.model = delta_model()});
+  Units whole = spec->make_units(at::kFloat);
+  at::manual_seed(8);
+  Units cached = spec->make_units(at::kFloat);
+  EXPECT_EQ(KvCache::why_none(cached), "");
+  KvCache cache(cached);
+  Sampling greedy;
+  greedy.temperature = 0;
+  greedy.longest = 9;  // begins anew once
+  const auto want = generate(logits_of(whole), {1, 2, 3}, 12, greedy, 0, nullptr, {});
+  EXPECT_EQ(generate(logits_of(cached), {1, 2, 3}, 12, greedy, 0, &cache, {}), want);
+}
+
+TEST(DeltaNet, CountsItsOperations) {
+  decoder::Model model = delta_model();
+  model.layers.pop_back();
+  constexpr double keys = 2 * 5, values = 4 * 3;
+  constexpr double mixer = 12 * (2 * keys + 3 * values + 2 * 4) + 4 * (2 * keys + values) + 4 * values * 5;
+  EXPECT_EQ(decoder::make_spec({.model = model})->flops_per_token(20), 6 * (mixer + 3 * 12 * 10 + 12 * 13));
+}
+
+TEST(DeltaNet, RefusesContextParallelismByName) {
+  const Units units = decoder::make_spec({.model = delta_model()})->make_units(at::kMeta);
+  std::string said;
+  dynamic_cast<ModuleUnit&>(*units[1]).visit([&](const std::string& path, Module& module) {
+    if (module.traits().role != Role::mixer) return;
+    said = thrown_by([&] { refuse_mixed_tokens(module, path, "cp", "run.yaml:3", "set cp_size: 1"); });
+    refuse_mixed_tokens(module, path, "tp", "run.yaml:3", "");
+  });
+  EXPECT_THAT(said, ::testing::HasSubstr("'model.layers.0.linear_attn' (gated_delta_net)"));
+}
+
+TEST(DeltaNet, RefusesHeadsThatDoNotDivide) {
+  EXPECT_THAT(thrown_by([] {
+                decoder::delta_net({4, 6, 5, 3});
+              }),
+              ::testing::HasSubstr("a gated delta net has 6 heads of values for 4 of keys"));
+}
+
+TEST(DeltaNet, BeginsWithGatesOfTransformers) {
+  at::manual_seed(9);
+  decoder::Model model = delta_model();
+  model.layers[0].mixer = decoder::delta_net({64, 64, 2, 2});
+  const Units units = decoder::make_spec({.model = model})->make_units(at::TensorOptions(at::kBFloat16));
+  for (ParameterSlot& slot : units[1]->parameters()) {
+    if (slot.name.ends_with("A_log")) {
+      EXPECT_EQ(slot.tensor->scalar_type(), at::kFloat);
+      EXPECT_GE(slot.tensor->min().item<float>(), std::log(0.01F));
+      EXPECT_LE(slot.tensor->max().item<float>(), std::log(16.0F));
+      EXPECT_NEAR(slot.tensor->exp().mean().item<float>(), 8, 2);
+    }
+    if (slot.name.ends_with("conv1d.weight")) {
+      EXPECT_NEAR(slot.tensor->abs().max().item<float>(), 0.5, 0.02);
+    }
+    if (slot.name.ends_with("dt_bias")) {
+      EXPECT_TRUE(slot.tensor->eq(1).all().item<bool>());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle::tests

@@ -1,0 +1,243 @@
+// The gated delta rule and its convolution equal the definition, one token after the other, with every
+// gradient.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "lib/decoder/delta_net/delta_rule.h"
+
+namespace heddle::tests {
+namespace {
+
+using decoder::DeltaHeads;
+using decoder::DeltaInputs;
+using decoder::TokenRows;
+
+struct DeltaShape {
+  std::string name;
+  int64_t rows = 1, sequence = 1;
+  DeltaHeads heads = {};
+  std::vector<int> documents = {};  // empty: each row is one
+  TokenRows tokens() const {
+    TokenRows out{rows, sequence, {}};
+    if (!documents.empty()) out.documents = at::tensor(documents, at::kInt);
+    return out;
+  }
+  bool begins(int64_t token) const {
+    if (documents.empty()) return token % sequence == 0;
+    return std::find(documents.begin(), documents.end(), token) != documents.end();
+  }
+};
+std::ostream& operator<<(std::ostream& out, const DeltaShape& shape) {
+  return out << shape.name;
+}
+
+const DeltaShape kDeltaShapes[] = {
+    {"one_token", 1, 1, {1, 1, 3, 2}},
+    {"short_rows", 3, 7, {2, 6, 5, 3}},
+    {"one_chunk", 2, 64, {1, 2, 4, 4}},
+    {"one_more", 1, 65, {3, 3, 2, 5}},
+    {"three_chunks", 2, 150, {2, 4, 6, 7}},
+    {"documents", 2, 150, {1, 2, 3, 4}, {0, 10, 11, 70, 128, 150, 163, 300}},
+    {"documents_at_chunks", 1, 130, {2, 2, 3, 3}, {0, 64, 128, 129, 130}},
+    {"tokens_alone", 1, 5, {1, 1, 2, 2}, {0, 1, 2, 3, 4, 5}},
+    {"empty_document", 1, 9, {1, 1, 2, 2}, {0, 4, 4, 9}},
+};
+
+at::Tensor leaf(at::IntArrayRef sizes) {
+  return at::randn(sizes, at::kDouble).set_requires_grad(true);
+}
+
+DeltaInputs inputs_of(const DeltaShape& shape) {
+  const int64_t tokens = shape.rows * shape.sequence;
+  const DeltaHeads& heads = shape.heads;
+  return {leaf({tokens, heads.key_heads * heads.key}),
+          leaf({tokens, heads.key_heads * heads.key}),
+          leaf({tokens, heads.value_heads * heads.value}),
+          leaf({tokens, heads.value_heads}),
+          leaf({tokens, heads.value_heads}),
+          leaf({heads.value_heads}),
+          leaf({heads.value_heads})};
+}
+
+at::Tensor plain_unit(const at::Tensor& x) {
+  return x / ((x * x).sum(-1, true) + 1e-6).sqrt();
+}
+
+// The definition, token by token.
+at::Tensor plain_rule(const DeltaInputs& in, const DeltaShape& shape) {
+  const DeltaHeads& of = shape.heads;
+  const int64_t tokens = in.v.size(0), group = of.value_heads / of.key_heads;
+  const auto keys = [&](const at::Tensor& x) {
+    return plain_unit(x.view({tokens, of.key_heads, of.key})).repeat_interleave(group, 1);
+  };
+  const at::Tensor q = keys(in.q) / std::sqrt(static_cast<double>(of.key)), k = keys(in.k);
+  const at::Tensor v = in.v.view({tokens, of.value_heads, of.value});
+  const at::Tensor kept = (-in.a_log.exp() * at::softplus(in.a + in.bias)).exp(), rate = in.b.sigmoid();
+  at::Tensor state;
+  std::vector<at::Tensor> out;
+  for (int64_t t = 0; t < tokens; ++t) {
+    state = shape.begins(t) ? at::zeros({of.value_heads, of.key, of.value}, at::kDouble)
+                            : state * kept[t].view({-1, 1, 1});
+    const at::Tensor known = (state * k[t].unsqueeze(2)).sum(1);
+    const at::Tensor written = (v[t] - known) * rate[t].unsqueeze(1);
+    state = state + k[t].unsqueeze(2) * written.unsqueeze(1);
+    out.push_back((state * q[t].unsqueeze(2)).sum(1).flatten());
+  }
+  return at::stack(out);
+}
+
+void expect_equal_to(const at::Tensor& got, const at::Tensor& want, double tolerance,
+                     const std::string& what) {
+  ASSERT_EQ(got.sizes(), want.sizes()) << what;
+  const double scale = std::max(1.0, want.abs().max().item<double>());
+  EXPECT_LE((got.to(at::kDouble) - want).abs().max().item<double>(), tolerance * scale) << what;
+}
+
+class DeltaRule : public ::testing::TestWithParam<DeltaShape> {
+ protected:
+  DeltaRule() { at::manual_seed(3); }
+};
+
+TEST_P(DeltaRule, EqualsTheDefinitionWithEveryGradient) {
+  const DeltaShape& shape = GetParam();
+  const DeltaInputs in = inputs_of(shape);
+  const std::vector<at::Tensor> all = {in.q, in.k, in.v, in.a, in.b, in.a_log, in.bias};
+  const at::Tensor want = plain_rule(in, shape);
+  const at::Tensor factors = at::randn_like(want);
+  (want * factors).sum().backward();
+  std::vector<at::Tensor> gradients;
+  for (at::Tensor one : all) {
+    gradients.push_back(one.grad().defined() ? one.grad().clone() : at::zeros_like(one));
+    one.mutable_grad().reset();
+  }
+  const at::Tensor got = decoder::delta_rule(in, shape.heads, shape.tokens());
+  expect_equal_to(got, want, 1e-12, "output");
+  (got * factors).sum().backward();
+  for (size_t i = 0; i < all.size(); ++i)
+    expect_equal_to(all[i].grad(), gradients[i], 1e-11, "input " + std::to_string(i));
+}
+
+TEST_P(DeltaRule, IsNearInFloat) {
+  const DeltaShape& shape = GetParam();
+  DeltaInputs in = inputs_of(shape);
+  const at::Tensor want = plain_rule(in, shape);
+  for (at::Tensor* one : {&in.q, &in.k, &in.v, &in.a, &in.b, &in.a_log, &in.bias})
+    *one = one->detach().to(at::kFloat);
+  expect_equal_to(decoder::delta_rule(in, shape.heads, shape.tokens()), want, 1e-5, "output");
+}
+
+TEST_P(DeltaRule, GivesShapesOnMeta) {
+  const DeltaShape& shape = GetParam();
+  DeltaInputs in = inputs_of(shape);
+  for (at::Tensor* one : {&in.q, &in.k, &in.v, &in.a, &in.b, &in.a_log, &in.bias})
+    *one = one->detach().to(at::kMeta).set_requires_grad(true);
+  TokenRows tokens = shape.tokens();
+  if (tokens.documents.defined()) tokens.documents = tokens.documents.to(at::kMeta);
+  const at::Tensor got = decoder::delta_rule(in, shape.heads, tokens);
+  EXPECT_EQ(got.sizes(), in.v.sizes());
+  got.backward(at::empty_like(got));
+  EXPECT_EQ(in.a_log.grad().sizes(), in.a_log.sizes());
+}
+
+// Gates that forget all but at once, and that keep all.
+TEST(DeltaRuleLimits, AreFinite) {
+  const DeltaShape shape{"long", 1, 130, {1, 2, 4, 3}};
+  for (const double open : {-60.0, 60.0}) {
+    at::manual_seed(4);
+    DeltaInputs in = inputs_of(shape);
+    for (at::Tensor* one : {&in.q, &in.k, &in.v, &in.a, &in.b, &in.a_log, &in.bias})
+      *one = one->detach().to(at::kFloat);
+    in.a = (in.a + open).detach().set_requires_grad(true);
+    in.k.set_requires_grad(true);
+    const at::Tensor got = decoder::delta_rule(in, shape.heads, shape.tokens());
+    got.square().sum().backward();
+    EXPECT_TRUE(got.isfinite().all().item<bool>()) << open;
+    EXPECT_TRUE(in.k.grad().isfinite().all().item<bool>()) << open;
+    EXPECT_TRUE(in.a.grad().isfinite().all().item<bool>()) << open;
+  }
+}
+
+// Gates that forget nearly all leave gradients far below those of other inputs.
+TEST(DeltaRuleLimits, HaveExactGradientsOfGatesThatForget) {
+  at::manual_seed(11);
+  const DeltaShape shape{"forgets", 1, 70, {1, 1, 8, 8}};
+  const DeltaInputs wide = inputs_of(shape);
+  DeltaInputs narrow;
+  at::Tensor DeltaInputs::*const all[] = {&DeltaInputs::q,   &DeltaInputs::k, &DeltaInputs::v,
+                                          &DeltaInputs::a,   &DeltaInputs::b, &DeltaInputs::a_log,
+                                          &DeltaInputs::bias};
+  {
+    const at::NoGradGuard no_gradients;
+    wide.a_log.fill_(2.2);
+    for (const auto one : all) {
+      narrow.*one = (wide.*one).to(at::kFloat);
+      (wide.*one).copy_(narrow.*one);
+    }
+  }
+  for (const auto one : all) (narrow.*one).set_requires_grad(true);
+  decoder::delta_rule(wide, shape.heads, shape.tokens()).square().sum().backward();
+  decoder::delta_rule(narrow, shape.heads, shape.tokens()).square().sum().backward();
+  for (const auto one : {&DeltaInputs::a, &DeltaInputs::a_log, &DeltaInputs::bias}) {
+    const at::Tensor want = (wide.*one).grad(), got = (narrow.*one).grad().to(at::kDouble);
+    EXPECT_LE(((got - want).abs().max() / want.abs().max()).item<double>(), 1e-4);
+  }
+}
+
+TEST(DeltaRuleState, ContinuesAsTheWhole) {
+  at::manual_seed(5);
+  const at::NoGradGuard no_gradients;
+  const DeltaShape shape{"whole", 1, 140, {2, 4, 3, 5}};
+  const DeltaInputs in = inputs_of(shape);
+  const at::Tensor want = decoder::delta_rule(in, shape.heads, shape.tokens());
+  at::Tensor state;
+  std::vector<at::Tensor> parts;
+  int64_t begin = 0;
+  for (const int64_t count : {70, 1, 1, 64, 4}) {
+    DeltaInputs part = in;
+    for (at::Tensor* one : {&part.q, &part.k, &part.v, &part.a, &part.b}) *one = one->narrow(0, begin, count);
+    parts.push_back(decoder::delta_rule(part, shape.heads, {1, count, {}}, &state));
+    begin += count;
+  }
+  expect_equal_to(at::cat(parts), want, 1e-12, "output");
+}
+
+at::Tensor plain_convolution(const at::Tensor& x, const at::Tensor& weight, const DeltaShape& shape) {
+  const int64_t taps = weight.size(2);
+  std::vector<at::Tensor> out;
+  for (int64_t t = 0; t < x.size(0); ++t) {
+    at::Tensor sum = x[t] * weight.select(2, taps - 1).select(1, 0);
+    for (int64_t back = 1; back < taps && !shape.begins(t - back + 1); ++back)
+      sum = sum + x[t - back] * weight.select(2, taps - 1 - back).select(1, 0);
+    out.push_back(sum * sum.sigmoid());
+  }
+  return at::stack(out);
+}
+
+TEST_P(DeltaRule, HasConvolutionsThatStayInTheirDocuments) {
+  const DeltaShape& shape = GetParam();
+  for (const int64_t taps : {1, 4}) {
+    const at::Tensor x = leaf({shape.rows * shape.sequence, 5}), weight = leaf({5, 1, taps});
+    const at::Tensor want = plain_convolution(x, weight, shape);
+    const at::Tensor factors = at::randn_like(want);
+    (want * factors).sum().backward();
+    const at::Tensor dx = x.grad().clone(), dw = weight.grad().clone();
+    x.mutable_grad().reset(), weight.mutable_grad().reset();
+    const at::Tensor got = decoder::short_convolution(x, weight, shape.tokens());
+    expect_equal_to(got, want, 1e-13, "output");
+    (got * factors).sum().backward();
+    expect_equal_to(x.grad(), dx, 1e-13, "x");
+    expect_equal_to(weight.grad(), dw, 1e-12, "weight");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DeltaRule, ::testing::ValuesIn(kDeltaShapes),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace heddle::tests

@@ -1,0 +1,75 @@
+// Sets of texts that are refused: those of another run, no files, files that are too large.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "flow/data/texts.h"
+
+namespace flow {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST_F(Texts, WithOtherContentAreRefusedOnResuming) {
+  trained("run", {"--step_scheduler.max_steps", "4"});
+  files_.write("rows.jsonl", question_rows(29) +
+                                 R"({"context": "pick", "question": "pick", "answers": {"text": ["pick"]}})");
+  const Outcome resumed = run(words("run"));
+  EXPECT_EQ(resumed.status, 2) << resumed.out;
+  EXPECT_THAT(resumed.error,
+              HasSubstr("error[config] checkpoint.restore_from: " + files_.path("run/") + "epoch_"));
+  EXPECT_THAT(resumed.error,
+              HasSubstr(" was trained on other texts than " + files_.path("rows.jsonl") + " holds now\n"));
+  EXPECT_THAT(resumed.error, HasSubstr("checkpoint.accept_other_data"));
+  EXPECT_THAT(resumed.error, Not(HasSubstr("prepar")));  // it is known before
+  EXPECT_THAT(resumed.error, Not(HasSubstr("data order")));
+  const Outcome accepted = run(words("run", {"--checkpoint.accept_other_data", "true"}));
+  EXPECT_EQ(accepted.status, 0) << accepted.error;
+  EXPECT_THAT(accepted.error, HasSubstr(" was trained on other texts than "));
+}
+
+TEST_F(Texts, OfAnotherTokenizerAreRefusedOnResuming) {
+  trained("run", {"--step_scheduler.max_steps", "4"});
+  std::string other = kWordsTokenizer;
+  other.replace(other.find("\"pick\":12"), 9, "\"pick\":13");
+  files_.write("words/tokenizer.json", other);
+  const Outcome resumed = run(words("run"));
+  EXPECT_EQ(resumed.status, 2) << resumed.out;
+  EXPECT_THAT(resumed.error,
+              HasSubstr(" was trained with another tokenizer\n  hint: go on with the same texts"));
+  EXPECT_THAT(resumed.error, Not(HasSubstr("prepar")));
+}
+
+TEST_F(Texts, CutInAnotherWayAreRefusedOnResuming) {
+  trained("run", {"--step_scheduler.max_steps", "4"});
+  const Outcome resumed = run(words("run", {}, ", seq_length: 6, truncation: true"));
+  EXPECT_EQ(resumed.status, 2) << resumed.out;
+  EXPECT_THAT(resumed.error, HasSubstr(" was trained on other samples of the same texts ("));
+}
+
+TEST_F(Texts, ThatAreNoRegularFileAreSaidToBeNone) {
+  fs::remove(files_.path("rows.jsonl"));
+  fs::create_symlink("/dev/zero", files_.path("rows.jsonl"));
+  EXPECT_THAT(run(words("run")).error,
+              HasSubstr("'" + files_.path("rows.jsonl") + "' is a device; a regular file is expected"));
+}
+
+TEST_F(Texts, OfATokenizerOfAGigabyteAreRefusedBeforeItIsRead) {
+  const std::string file = files_.path("words/tokenizer.json");
+  fs::resize_file(file, 1 << 30);  // takes no space
+  const std::string too_large = "error[input] " + file + ": is larger than 256 MiB";
+  files_.write("text", "warp weft");
+  for (const Words& command :
+       {words("run"),
+        {"check", files_.path("run.yaml"), "--dataset", set()},
+        {"data", files_.path("text"), "--tokenizer", files_.path("words"), "--out", files_.path("out.bin")}})
+    EXPECT_THAT(run(command).error, HasSubstr(too_large)) << command.front();
+  fs::resize_file(file, 10);
+  fs::resize_file(files_.path("words/tokenizer_config.json"), 1 << 30);
+  EXPECT_THAT(run(words("run")).error, HasSubstr("tokenizer_config.json: is larger than 256 MiB"));
+}
+
+}  // namespace
+}  // namespace flow

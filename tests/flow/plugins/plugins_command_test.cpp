@@ -1,0 +1,250 @@
+// `heddle plugins`, run as a program on the gallery and on the plugins of the build.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "flow/program.h"
+
+namespace {
+
+using flow::heddle;
+using flow::Outcome;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const std::string kGallery = HEDDLE_BINARY_DIR "/tests/bad_plugins";
+
+std::string bad(const std::string& name) {
+  return kGallery + "/libheddle_" + name + ".so";
+}
+
+TEST(PluginsList, ShowsPapersPlacesAndWhatCannotBeLoaded) {
+  const Outcome outcome = heddle({"plugins", "list", kGallery});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out,
+              HasSubstr("  built into the engine\n  offers: strategy single, schedule single\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("plain 1.2.3\n  file: " + bad("plain") +
+                                     "\n  offers: strategy plain (Simple, plain-old)\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("other_torch 0.1.0  CANNOT BE LOADED\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("  why: the plugin 'other_torch' 0.1.0 was built for another engine"));
+  EXPECT_THAT(outcome.out, HasSubstr("no_manifest  CANNOT BE LOADED\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("searched: " + kGallery + ", " HEDDLE_BINARY_DIR "/plugins"));
+}
+
+TEST(PluginsList, LooksInTheVariablesPlacesToo) {
+  const Outcome outcome = heddle({"plugins", "list", "--json"}, {"HEDDLE_PLUGIN_PATH=" + kGallery});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr(R"("plugin":"plain","version":"1.2.3","path":")" + bad("plain") + "\""));
+  EXPECT_THAT(outcome.out,
+              HasSubstr(R"({"kind":"strategy","name":"plain","aliases":["Simple","plain-old"]})"));
+}
+
+TEST(PluginsList, RefusesWhatIsNoDirectory) {
+  const Outcome outcome = heddle({"plugins", "list", "/no/such/place"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.error,
+              HasSubstr("error[usage] heddle plugins list: '/no/such/place' is not a directory"));
+}
+
+TEST(PluginsInspect, PrintsTheTableOfAFile) {
+  const Outcome outcome = heddle({"plugins", "inspect", bad("plain")});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_EQ(outcome.out, "plugin plain 1.2.3\n  file: " + bad("plain") +
+                             "\n\n"
+                             "strategy plain (also: Simple, plain-old)\n"
+                             "  mesh: dp\n"
+                             "  refuses: tp\n"
+                             "  FIELD     TYPE     DEFAULT  RANGE\n"
+                             "  prefetch  integer  2        0 to 8\n"
+                             "      Units gathered ahead of use.\n");
+}
+
+TEST(PluginsInspect, FindsAPluginByAnAliasInAnyCase) {
+  const Outcome outcome = heddle({"plugins", "inspect", "MFSDP"});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("strategy megatron_fsdp (also: megatron-fsdp, mfsdp)"));
+}
+
+TEST(PluginsInspect, ShowsTheBuiltInStrategy) {
+  const Outcome outcome = heddle({"plugins", "inspect", "single"});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("  file: built into the engine\n"));
+}
+
+TEST(PluginsInspect, NamesEveryPlaceAndTheNearestWhenThereIsNone) {
+  const Outcome outcome = heddle({"plugins", "inspect", "fsdp3"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.error, HasSubstr("error[plugin_missing] plugin: there is no plugin 'fsdp3'; available: "
+                                       "adamw, agent, chat, columns, context, ddp, "));
+  EXPECT_THAT(outcome.error, HasSubstr(" (searched " HEDDLE_BINARY_DIR "/plugins"));
+  EXPECT_THAT(outcome.error, HasSubstr("\n  hint: did you mean 'fsdp2'?"));
+}
+
+TEST(PluginsInspect, GivesAnErrorAsJsonToo) {
+  const Outcome outcome = heddle({"plugins", "inspect", bad("other_torch"), "--json"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.out, HasSubstr(R"({"error": {"code": "plugin_abi")"));
+}
+
+TEST(PluginsCheck, PassesAGoodPluginOnTheRanksThatAreAskedFor) {
+  const Outcome outcome = heddle({"plugins", "check", bad("zero1_none"), "--ranks", "2"});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("ok    the manifest is readable: zero1_none 0.1.0\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("ok    the same file is refused a second time\n"));
+  EXPECT_THAT(
+      outcome.out,
+      HasSubstr("ok    strategy 'zero1' on 2 ranks: owned(): a tied parameter once: loss differs by "));
+  EXPECT_THAT(outcome.out, HasSubstr("--    strategy 'zero1' on 2 ranks: beside replicas: the axis "
+                                     "dp_replicate: not run: its mesh has no axis dp_replicate\n"));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("FAIL")));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("on 3 ranks")));
+}
+
+TEST(PluginsCheck, PrintsOneObjectForAProgram) {
+  const Outcome outcome = heddle({"plugins", "check", bad("zero1_averages"), "--ranks", "2", "--json"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.out,
+              HasSubstr(R"("passed":false,"checks":[{"rule":"the manifest is readable","passed":true,)"));
+  EXPECT_THAT(outcome.out,
+              HasSubstr(R"({"rule":"strategy 'zero1' on 2 ranks: finish_gradients(): the sum over the )"
+                        R"(data-parallel ranks and all microbatches of the step","passed":false,)"));
+}
+
+TEST(PluginsCheck, ChecksWithOtherFields) {
+  const Outcome outcome =
+      heddle({"plugins", "check", bad("zero1_none"), "--ranks", "1", "--fields", "{bucket_md: 1}"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.error,
+            "error[config] --fields: unknown key 'bucket_md': nothing that this file offers has it\n"
+            "  hint: did you mean bucket_mb?\n");
+}
+
+TEST(PluginsCheck, PassesEveryPluginOfTheBuild) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(HEDDLE_BINARY_DIR "/plugins")) {
+    if (!entry.path().filename().string().starts_with("libheddle_"))
+      continue;  // the CUDA part of one is beside it
+    const Outcome outcome = heddle({"plugins", "check", entry.path().string(), "--ranks", "2"});
+    // A set of texts is checked with its texts: tests/flow/data/texts_test.cpp.
+    const bool lacks = outcome.out.find("not run: the device is not available here") != std::string::npos ||
+                       outcome.out.find("not run: it refuses these fields: ") != std::string::npos;
+    EXPECT_EQ(outcome.status, lacks ? 3 : 0) << outcome.out << outcome.error;
+    ++count;
+  }
+  EXPECT_GE(count, 5);
+}
+
+TEST(PluginsCheck, SaysWhichRuleABadPluginBreaks) {
+  const Outcome outcome = heddle({"plugins", "check", bad("empty_offer")});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.out, HasSubstr("FAIL  the registry accepts all that the plugin offers: invalid plugin "
+                                     "'empty_offer' 0.1.0: it offers nothing"));
+  EXPECT_THAT(outcome.error,
+              HasSubstr("error[plugin_failed] " + bad("empty_offer") + ": 1 of 3 checks failed"));
+}
+
+TEST(PluginsCheck, RunsTheTablesOfASchedule) {
+  const Outcome good = heddle({"plugins", "check", HEDDLE_BINARY_DIR "/tests/examples/libheddle_looped.so"});
+  const std::string rule = "schedule 'looped': plan(): a pure function from sizes to an order of work: ";
+  EXPECT_THAT(good.out, HasSubstr("ok    " + rule + "2048 tables\n"));
+  EXPECT_THAT(
+      good.out,
+      HasSubstr("ok    schedule 'looped' on 3 ranks: core adds transfers and runs it: loss differs by "));
+  const Outcome outcome = heddle({"plugins", "check", bad("drops")});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(
+      outcome.out,
+      HasSubstr("FAIL  schedule 'drops': plan(): a pure function from sizes to an order of work: 1 rank, "
+                "1 stage and 4 microbatches: rank 0, step 7: 0B3: it is missing: the row ends without it\n"));
+}
+
+TEST(PluginsCheck, SurvivesAPluginThatEndsItsProcess) {
+  const Outcome outcome = heddle({"plugins", "check", bad("static_throw")});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(
+      outcome.out,
+      HasSubstr("FAIL  the registry accepts all that the plugin offers: the process ended (Aborted); throw "
+                "nothing from static initialisers"));
+  EXPECT_THAT(outcome.error, HasSubstr("error[plugin_failed]"));
+}
+
+// Status 0 in the middle of a kit is no end of the check.
+TEST(PluginsCheck, RefusesAPluginThatEndsItsProcessAsIfAllWereWell) {
+  const Outcome outcome = heddle({"plugins", "check", bad("zero1_exits_in_finish"), "--ranks", "2"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.out, HasSubstr("FAIL  strategy 'zero1' on 2 ranks: "));
+  EXPECT_THAT(outcome.out, HasSubstr("the process ended (exit with status 0)"));
+}
+
+TEST(PluginsCheck, SaysThatAFileIsNotThere) {
+  const Outcome outcome = heddle({"plugins", "check", "/no/such/libheddle_x.so"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.error,
+              HasSubstr("error[plugin_missing] /no/such/libheddle_x.so: there is no such plugin file"));
+}
+
+// The README of each plugin holds the table of its schema.
+class PluginReadme : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(PluginReadme, HoldsTheTableOfTheSchema) {
+  const Outcome outcome = heddle({"plugins", "inspect", GetParam(), "--markdown"});
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  std::ostringstream readme;
+  readme << std::ifstream(HEDDLE_SOURCE_DIR "/plugins/" + GetParam() + "/README.md").rdbuf();
+  EXPECT_NE(readme.str().find(outcome.out), std::string::npos)
+      << "put the output of `heddle plugins inspect " << GetParam() << " --markdown` into its README:\n"
+      << outcome.out;
+}
+
+std::vector<std::string> plugins_with_a_readme() {
+  std::vector<std::string> out;
+  for (const auto& entry : std::filesystem::directory_iterator(HEDDLE_SOURCE_DIR "/plugins"))
+    if (const std::string name = entry.path().filename().string();
+        std::filesystem::exists(entry.path() / "README.md") &&
+        std::filesystem::exists(HEDDLE_BINARY_DIR "/plugins/libheddle_" + name +
+                                ".so"))  // some need a toolkit
+      out.push_back(name);
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(Plugins, PluginReadme, ::testing::ValuesIn(plugins_with_a_readme()),
+                         [](const auto& info) { return info.param; });
+
+// A run's file with `plugins: [...]`, and nothing else that would be a valid run.
+struct RunWithPlugins {
+  explicit RunWithPlugins(const std::string& plugins)
+      : path(std::filesystem::path(::testing::TempDir()) / "heddle_run_with_plugins.yaml") {
+    std::ofstream(path) << "optimizer: {lr: fast}\nplugins: [" << plugins << "]\n";
+  }
+  ~RunWithPlugins() { std::filesystem::remove(path); }
+  std::filesystem::path path;
+};
+
+TEST(PluginsInspect, KnowsThePluginsOfARun) {
+  EXPECT_EQ(heddle({"plugins", "inspect", "plain-old"}).status, 2);
+  const RunWithPlugins run(bad("plain"));
+  for (const std::string name : {"plain", "plain-old", "Simple"}) {
+    const Outcome outcome = heddle({"plugins", "inspect", name, "--config", run.path.string()});
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    EXPECT_THAT(outcome.out, HasSubstr("plain"));
+  }
+}
+
+TEST(PluginsOfARun, AreOpenedByEveryCommandThatReadsAModel) {
+  const RunWithPlugins run("/nowhere/libheddle_none.so");
+  const std::string model = HEDDLE_SOURCE_DIR "/tests/golden/llama";
+  const std::string out = (std::filesystem::path(::testing::TempDir()) / "heddle_not_made").string();
+  for (const flow::Words& words :
+       {flow::Words{"generate", model, "--tokens", "1", "--max-new-tokens", "1"},
+        flow::Words{"convert", model, out}, flow::Words{"plugins", "inspect", "single"}}) {
+    const Outcome outcome = heddle(flow::plus(words, {"--config", run.path.string()}));
+    EXPECT_EQ(outcome.status, 2) << words.front();
+    EXPECT_THAT(outcome.error, HasSubstr("/nowhere/libheddle_none.so"));
+    EXPECT_FALSE(std::filesystem::exists(out));
+  }
+}
+
+}  // namespace

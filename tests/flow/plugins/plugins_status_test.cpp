@@ -1,0 +1,76 @@
+// The status and the last line of `heddle plugins check`: what was not trained, how many checks failed, and a
+// request that is wrong.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "flow/program.h"
+
+namespace {
+
+using flow::heddle;
+using flow::Outcome;
+using ::testing::HasSubstr;
+
+std::string broken(const std::string& name) {
+  return HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_" + name + ".so";
+}
+
+// One that `read()` passes over, as it does in a config.json.
+TEST(PluginsCheck, RefusesAMisspeltKeyOfAModel) {
+  const Outcome outcome =
+      heddle({"plugins", "check", broken("faulty_model"), "--fields", "{hiden_size: 12}"});
+  EXPECT_EQ(outcome.status, 2) << outcome.out;
+  EXPECT_EQ(outcome.error,
+            "error[config] --fields: unknown key 'hiden_size': nothing that this file offers has it\n"
+            "  hint: did you mean hidden_size?\n");
+  const Outcome none = heddle({"plugins", "check", broken("drops"), "--fields", "{a: 1}"});
+  EXPECT_EQ(none.status, 2) << none.out;
+  EXPECT_THAT(none.error,
+              HasSubstr("error[config] --fields: nothing that this file offers is checked with "));
+}
+
+// One rank splits nothing.
+TEST(PluginsCheck, NamesEachOfferThatWasNotTrained) {
+  const auto expect_untrained = [](const std::string& file, const std::string& offer) {
+    const Outcome outcome = heddle({"plugins", "check", file, "--ranks", "1"});
+    EXPECT_EQ(outcome.status, 3) << outcome.out << outcome.error;
+    EXPECT_THAT(outcome.out, HasSubstr("--    " + offer +
+                                       ": is trained: not run: its kits train on 2 ranks or more, and "
+                                       "--ranks has 1 only\n"));
+    EXPECT_THAT(outcome.out, HasSubstr("checks passed, and nothing was trained of " + offer + ": every kit"));
+  };
+  expect_untrained(HEDDLE_BINARY_DIR "/plugins/libheddle_tensor.so", "parallelizer 'tensor'");
+  expect_untrained(HEDDLE_BINARY_DIR "/plugins/libheddle_moe.so", "parallelizer 'moe'");
+  expect_untrained(HEDDLE_BINARY_DIR "/tests/examples/libheddle_looped.so", "schedule 'looped'");
+  expect_untrained(HEDDLE_BINARY_DIR "/tests/examples/libheddle_acme.so", "parallelizer 'acme'");
+  const Outcome json = heddle(
+      {"plugins", "check", HEDDLE_BINARY_DIR "/tests/examples/libheddle_acme.so", "--ranks", "1", "--json"});
+  EXPECT_EQ(json.status, 3);
+  EXPECT_THAT(json.out, HasSubstr(R"("trained":false,"untrained":["parallelizer 'acme'"]})"));
+}
+
+TEST(PluginsCheck, CountsTheChecksThatRanInBothPlaces) {
+  const Outcome outcome = heddle({"plugins", "check", broken("zero1_averages"), "--ranks", "2"});
+  EXPECT_EQ(outcome.status, 2);
+  const size_t line = outcome.out.rfind('\n', outcome.out.size() - 2) + 1;
+  const std::string verdict = outcome.out.substr(line, outcome.out.size() - line - 1);
+  EXPECT_THAT(outcome.out, HasSubstr("--    "));
+  EXPECT_THAT(outcome.error, HasSubstr(": " + verdict + "\n")) << outcome.out;
+}
+
+TEST(PluginsCheck, SaysThatNothingWasTrainedWithAStatusOfItsOwn) {
+  const Outcome outcome =
+      heddle({"plugins", "check", broken("faulty_model"), "--fields", "{hidden_size: 13}"});
+  EXPECT_EQ(outcome.status, 3) << outcome.out << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("not run: its default keys are refused, and --fields may give others: "
+                                     "hidden_size is no multiple of 4\n"));
+  EXPECT_TRUE(
+      outcome.out.ends_with("checks passed, and nothing was trained of model 'faulty': every kit that "
+                            "computes with it was left out, for the reasons above, so it is not known "
+                            "whether it is right\n"))
+      << outcome.out;
+}
+
+}  // namespace

@@ -1,0 +1,292 @@
+// DoRA: steps and files equal peft's (tests/golden/make_dora.py), runs are alike on every topology.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
+#include <gmock/gmock.h>
+
+#include <array>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/parallel/single.h"
+#include "heddle/base/error.h"
+#include "heddle/checkpoint/hf_source.h"
+#include "heddle/engine/engine.h"
+#include "heddle/mesh/call.h"
+#include "heddle/model/module_unit.h"
+#include "heddle/nn/linear.h"
+#include "heddle/train/step.h"
+#include "lib/run/model/adapter/adapter.h"
+#include "lib/run/model/prepared_model.h"
+#include "lib/run/model/transforms.h"
+#include "plugins/lora/peft_units.h"
+#include "plugins/whole_runs.h"
+
+namespace heddle::tests {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::filesystem::path kDoraGolden = std::string(HEDDLE_SOURCE_DIR) + "/tests/golden";
+const std::string kDoraShards = "{strategy: fsdp2, mp_policy: {param_dtype: float32, reduce_dtype: float32}";
+
+PluginRegistry& dora_plugins() {
+  static PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
+  return plugins;
+}
+
+std::shared_ptr<const ModelSpec> base_spec() {
+  return engine::read_model(kDoraGolden / "llama_odd/config.json", dora_plugins());
+}
+
+ParameterSource base_source(const std::shared_ptr<const ModelSpec>& spec) {
+  const auto weights = std::make_shared<HfWeights>(kDoraGolden / "llama_odd");
+  return checkpoint::hf_source(kDoraGolden / "llama_odd", weights, spec);
+}
+
+// The base, and A as peft drew it.
+ParameterSource golden_source(const std::shared_ptr<const ModelSpec>& spec) {
+  const auto first = std::make_shared<SafetensorsFile>(kDoraGolden / "dora/first.safetensors");
+  return [base = base_source(spec), first](const Shard& shard) {
+    if (shard.name.find(".lora_") == std::string::npos) return base(shard);
+    if (first->tensors().count(shard.name) == 0) return false;
+    first->read(shard.name, shard.offset, shard.tensor.detach());
+    return true;
+  };
+}
+
+TEST(Dora, FiveStepsEqualPeft) {
+  const auto json = nlohmann::json::parse(std::ifstream(kDoraGolden / "dora/golden.json"));
+  const int64_t batch = json["batch"], sequence = json["sequence"];
+  const at::Tensor rows =
+      at::tensor(json["tokens"].get<std::vector<int64_t>>(), at::kLong).view({-1, batch, sequence + 1});
+  const auto spec = base_spec();
+  Units units = spec->make_units(at::TensorOptions(at::kMeta).dtype(at::kFloat));
+  const std::vector<Transformed> changes = {
+      adapt(units, "{target_modules: '*_proj', dim: 3, alpha: 6, use_dora: true}")};
+  AloneRendezvous alone;
+  const DeviceMesh mesh = mesh::build(std::array<Axis, 1>{Axis{"dp", 1}}, alone, "dora");
+  Plan plan;
+  plan.strategy = parallel::make_single();
+  Stages stages =
+      parallel::build(std::move(units), plan, mesh, with_derived(golden_source(spec), changes, 0), 42);
+  StepConfig config;
+  config.optimizer = {1e-2, 0.9, 0.95, 1e-8, 0.1};
+  config.max_norm = 1.0;
+  Step step(stages, mesh, config);
+  for (int64_t i = 0; i < rows.size(0); ++i) {
+    Batch one;
+    one.tokens = rows[i].narrow(1, 0, sequence).contiguous();
+    one.labels = rows[i].narrow(1, 1, sequence).contiguous();
+    const StepReport report = step.run(std::span(&one, 1), 1e-2, 0.1);
+    const double loss = json["loss"][i], norm = json["grad_norm"][i];
+    EXPECT_NEAR(report.loss.item<double>(), loss, 2e-5 * loss) << i;
+    EXPECT_NEAR(report.grad_norm.item<double>(), norm, 2e-4 * norm) << i;
+  }
+}
+
+class OneScaled : public Module {
+ public:
+  OneScaled() : layer(6, 5, Linear::Bias::zeros, {}, at::kCPU) { add_child("a_proj", layer); }
+  std::string_view kind() const override { return "one"; }
+  Linear layer;
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch& batch) override { return layer.call(std::move(x), batch); }
+};
+
+using Leaves = std::map<std::string, at::Tensor>;
+
+// Dropout of everything (p = 1) leaves the layer as it is where it is of the input, and the scaled product of
+// the layer where it is of the output.
+at::Tensor dora_by_hand(const at::Tensor& x, Leaves& of, const std::string& dropped) {
+  const at::Tensor low = at::linear(x, of["a_proj.lora_A.weight"]) * 3.5,
+                   own = at::linear(x, of["a_proj.weight"]);
+  const at::Tensor sum =
+      of["a_proj.weight"] + of["a_proj.lora_B.weight"].matmul(of["a_proj.lora_A.weight"]) * 3.5;
+  const at::Tensor factor =
+      of["a_proj.lora_magnitude_vector.weight"] / at::linalg_vector_norm(sum.detach(), 2, at::IntArrayRef{1});
+  if (dropped == "pre") return own + of["a_proj.bias"];
+  const at::Tensor both = dropped == "post" ? own : own + at::linear(low, of["a_proj.lora_B.weight"]);
+  return both * factor + of["a_proj.bias"];
+}
+
+TEST(Dora, IsTheFormulaWithDetachedLengthsAndEitherDropout) {
+  for (const std::string dropped : {"", "pre", "post"}) {
+    SCOPED_TRACE(dropped);
+    Units units;
+    units.push_back(std::make_unique<ModuleUnit>("one", "", std::make_unique<OneScaled>()));
+    const std::string dropout = dropped.empty() ? "" : ", dropout: 1, dropout_position: " + dropped;
+    (void)adapt(units, "{dim: 2, alpha: 7, use_dora: true" + dropout + "}");
+    Leaves mine;
+    for (const ParameterSlot& slot : units[0]->parameters()) {
+      slot.tensor->detach().normal_();
+      mine[slot.name] = slot.tensor->detach().clone().set_requires_grad(slot.trainable());
+    }
+    const at::Tensor x = at::randn({3, 6}).set_requires_grad(true),
+                     y = x.detach().clone().set_requires_grad(true), g = at::randn({3, 5});
+    Batch batch;
+    if (!dropped.empty()) batch.draws = at::arange(3, at::kLong);
+    const at::Tensor got = units[0]->module()->call(x, batch), want = dora_by_hand(y, mine, dropped);
+    EXPECT_TRUE(got.allclose(want, 1e-5, 1e-5));
+    (got * g).sum().backward();
+    (want * g).sum().backward();
+    EXPECT_TRUE(x.grad().allclose(y.grad(), 1e-4, 1e-5));
+    for (const ParameterSlot& slot : units[0]->parameters()) {
+      const at::Tensor of_mine = mine[slot.name].grad(), of_slot = slot.tensor->grad();
+      if (of_mine.defined()) {
+        EXPECT_TRUE(of_slot.allclose(of_mine, 1e-4, 1e-5)) << slot.name;
+      } else {
+        EXPECT_TRUE(!of_slot.defined() || of_slot.abs().max().item<double>() < 1e-5) << slot.name;
+      }
+    }
+  }
+}
+
+// What peft saved is read; boxes of some columns have the lengths of whole rows.
+TEST(Dora, AdaptersOfPeftAreMergedAsPeftMergesThem) {
+  const auto spec = base_spec();
+  const ParameterSource source = with_adapter(base_source(spec), kDoraGolden / "dora/adapter", spec);
+  const SafetensorsFile merged(kDoraGolden / "dora/merged.safetensors");
+  for (const auto& [name, stored] : merged.tensors()) {
+    const at::Tensor want = at::empty(stored.shape);
+    merged.read(name, std::vector<int64_t>{0, 0}, want);
+    Shard shard;
+    shard.name = name;
+    shard.shape = stored.shape;
+    shard.offset = {0, 0};
+    shard.tensor = at::empty(stored.shape);
+    ASSERT_TRUE(source(shard));
+    EXPECT_TRUE(shard.tensor.allclose(want, 1e-5, 1e-6)) << name;
+    shard.offset = {5, 7};
+    shard.tensor = at::empty({11, 9});
+    ASSERT_TRUE(source(shard));
+    EXPECT_TRUE(shard.tensor.allclose(want.narrow(0, 5, 11).narrow(1, 7, 9), 1e-5, 1e-6)) << name;
+  }
+}
+
+Topology dora(const std::string& distributed = "{strategy: single}", int ranks = 1,
+              const std::string& fields = "dim: 3, match_all_linear: true") {
+  return {"run", ranks, distributed, "peft: {use_dora: true, " + fields + "}\n"};
+}
+
+void expect_dora_alike(const Told& got, const Told& want) {
+  ASSERT_EQ(got.losses.size(), want.losses.size());
+  for (size_t i = 0; i < want.losses.size(); ++i) {
+    EXPECT_NEAR(got.losses[i], want.losses[i], 2e-5 * want.losses[i]) << i;
+    EXPECT_NEAR(got.norms[i], want.norms[i], 2e-4 * want.norms[i]) << i;
+  }
+}
+
+class DoraRuns : public ::testing::Test {
+ protected:
+  DoraRuns() {
+    runs.train({"base", 1, "{strategy: single}"}, "base", 2);
+    runs.pretrained = "base/epoch_0_step_1";
+  }
+  WholeRuns runs;
+};
+
+TEST_F(DoraRuns, AreAlikeOnEveryTopology) {
+  const std::string pipeline = "pp_size: 2, pipeline: {pp_schedule: zb1p, pp_microbatch_size: 1}";
+  for (const std::string fields :
+       {"dim: 3, match_all_linear: true", "dim: 2, dropout: 0.3, dropout_position: pre",
+        "dim: 2, dropout: 0.3, dropout_position: post"}) {
+    const Told one = runs.train(dora("{strategy: single}", 1, fields), "one", 5);
+    std::filesystem::remove_all(runs / "one");
+    for (const std::string& distributed :
+         std::vector<std::string>{"{strategy: ddp}", kDoraShards + "}", "{strategy: megatron_fsdp}",
+                                  kDoraShards + ", activation_checkpointing: full, " + pipeline + "}"}) {
+      SCOPED_TRACE(fields + " " + distributed);
+      expect_dora_alike(runs.train(dora(distributed, 2, fields), "other", 5), one);
+      std::filesystem::remove_all(runs / "other");
+    }
+  }
+}
+
+TEST_F(DoraRuns, BeginWithTheBaseAndItsRows) {
+  const Told full = runs.train({"full", 1, "{strategy: single}"}, "full", 1);
+  const Told begun = runs.train(dora(), "run", 1);
+  EXPECT_NEAR(begun.losses[0], full.losses[0], 2e-6 * full.losses[0]);
+  const auto base = tensors_of(runs / "base/epoch_0_step_1/model"),
+             saved = tensors_of(runs / "run/epoch_0_step_0/model");
+  const std::string layer = "model.layers.1.mlp.up_proj";
+  const at::Tensor want = at::linalg_vector_norm(base.at(layer + ".weight"), 2, at::IntArrayRef{1});
+  // One step of the warm-up has changed it a little.
+  EXPECT_TRUE(saved.at(layer + ".lora_magnitude_vector.weight").allclose(want, 0, 0.02));
+  EXPECT_TRUE(std::filesystem::exists(runs / "run/epoch_0_step_0/model/adapter_model.safetensors"));
+}
+
+TEST_F(DoraRuns, SaveWhatPeftReadsAndHeddleMerges) {
+  const Topology shards = dora(kDoraShards + "}", 2, "dim: 2, alpha: 6");
+  runs.train(shards, "run", 4);
+  const auto directory = runs / "run/epoch_0_step_3/model";
+  const SafetensorsFile file(directory / "adapter_model.safetensors");
+  const std::string layer = "model.layers.2.mlp.down_proj";
+  EXPECT_EQ(file.tensors().at("base_model.model." + layer + ".lora_magnitude_vector").shape.size(), 1U);
+  const auto saved = tensors_of(directory), base = tensors_of(runs / "base/epoch_0_step_1/model");
+  const at::Tensor sum = base.at(layer + ".weight") +
+                         saved.at(layer + ".lora_B.weight").matmul(saved.at(layer + ".lora_A.weight")) * 3;
+  const at::Tensor want = sum * (saved.at(layer + ".lora_magnitude_vector.weight") /
+                                 at::linalg_vector_norm(sum, 2, at::IntArrayRef{1}))
+                                    .unsqueeze(1);
+  const PreparedModel model = open_pretrained(runs / "run", dora_plugins());
+  Shard shard;
+  shard.name = layer + ".weight";
+  shard.shape = want.sizes().vec();
+  shard.offset = {0, 0};
+  shard.tensor = at::empty(shard.shape);
+  ASSERT_TRUE(model.source(shard));
+  EXPECT_TRUE(shard.tensor.allclose(want, 1e-5, 1e-6));
+}
+
+TEST_F(DoraRuns, ResumeBitForBit) {
+  const Topology shards = dora(kDoraShards + "}", 2);
+  const Told straight = runs.train(shards, "straight", 8);
+  runs.train(shards, "resumed", 4);
+  EXPECT_EQ(runs.train(shards, "resumed", 8, "LATEST").losses, straight.losses);
+}
+
+TEST_F(DoraRuns, AreRefusedUnderTensorParallelismAndForExperts) {
+  std::vector<std::string> refusals;
+  runs.train(dora("{strategy: single, tp_size: 2}", 2), "run", 1, "", &refusals);
+  ASSERT_FALSE(refusals.empty());
+  EXPECT_THAT(refusals[0], HasSubstr("DoRA under tensor parallelism is not built yet"));
+  const std::string experts =
+      "{model_type: qwen3_moe, vocab_size: 53, hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, "
+      "num_attention_heads: 4, num_key_value_heads: 4, moe_intermediate_size: 8, num_experts: 4, "
+      "num_experts_per_tok: 2, max_position_embeddings: 16}";
+  EXPECT_THAT(adapted(experts, "{target_modules: ['*'], use_dora: true}")[0],
+              HasSubstr("DoRA is not supported for MoE expert modules in Automodel yet."));
+  EXPECT_THAT(adapted(experts, "{target_modules: ['*'], lora_dtype: bfloat16}")[0],
+              HasSubstr("lora_dtype: adapters of experts have the dtype of the experts"));
+}
+
+// Adapters in another dtype than their layers: they, their gradients and files have it.
+TEST_F(DoraRuns, AdaptersHaveTheDtypeOfTheField) {
+  const auto of = [](const std::string& dtype, const std::string& distributed, int ranks) {
+    return Topology{"run", ranks, distributed, "peft: {dim: 3, lora_dtype: " + dtype + "}\n"};
+  };
+  const Told wide = runs.train(of("float32", "{strategy: single}", 1), "wide", 5),
+             narrow = runs.train(of("bfloat16", "{strategy: single}", 1), "narrow", 5);
+  EXPECT_NE(narrow.losses, wide.losses);
+  for (size_t i = 0; i < wide.losses.size(); ++i)
+    EXPECT_NEAR(narrow.losses[i], wide.losses[i], 2e-2 * wide.losses[i]);
+  for (const auto& [name, tensor] : tensors_of(runs / "narrow/epoch_1_step_4/model"))
+    EXPECT_EQ(tensor.scalar_type(), at::kBFloat16) << name;
+  for (const std::string& distributed :
+       std::vector<std::string>{"{strategy: ddp}", "{strategy: single, tp_size: 2}"}) {
+    SCOPED_TRACE(distributed);
+    std::filesystem::remove_all(runs / "other");
+    const Told other = runs.train(of("bfloat16", distributed, 2), "other", 1);
+    EXPECT_NEAR(other.losses[0], narrow.losses[0], 2e-5 * narrow.losses[0]);
+    EXPECT_NEAR(other.norms[0], narrow.norms[0], 2e-2 * narrow.norms[0]);
+  }
+}
+
+}  // namespace
+}  // namespace heddle::tests

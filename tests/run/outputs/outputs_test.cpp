@@ -1,0 +1,237 @@
+// Outputs of a run, and of `heddle data`: nothing of a person's is replaced.
+#include "lib/run/preflight/run_outputs.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <functional>
+#include <sstream>
+
+#include "checkpoint/folder.h"
+#include "lib/drawing/chrome_trace.h"
+#include "lib/run/checkpointing/run_lock.h"
+#include "lib/run/data/token_check.h"
+#include "lib/run/data/token_dataset.h"
+#include "lib/run/data/token_writer.h"
+#include "lib/run/data/write_tokens.h"
+#include "lib/run/metrics/loss_curve.h"
+#include "lib/run/metrics/metrics.h"
+#include "lib/run/metrics/metrics_files.h"
+#include "lib/run/outputs/outputs.h"
+#include "run/outputs/output_run.h"
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using tests::error_of;
+using tests::Folder;
+using tests::OutputRun;
+
+constexpr const char* kMine = "mine\n";
+
+std::string text_in(const fs::path& file) {
+  std::stringstream out;
+  out << std::ifstream(file, std::ios::binary).rdbuf();
+  return out.str();
+}
+
+const std::vector<std::string> kBeside = {
+    "training.jsonl", "validation.jsonl", "loss.svg",           ".lock",           ".tokens.json",
+    "LATEST",         "LATEST.txt",       ".LATEST.new",        ".LATEST.txt.new", "LOWEST_VAL",
+    "LOWEST_VAL.txt", ".LOWEST_VAL.new",  ".LOWEST_VAL.txt.new"};
+
+TEST(Outputs, APersonsFileBesideTheCheckpointsIsRefusedAndStays) {
+  const OutputRun run;
+  std::vector<std::string> names = kBeside;
+  names.insert(names.end(), {"epoch_0_step_1.incomplete", "epoch_7_step_99.removed"});
+  for (const std::string& name : names) {
+    const fs::path file = run.folder.write("run/" + name, kMine);
+    const std::string refusal = run.refusal();
+    EXPECT_THAT(refusal, StartsWith("error[config] checkpoint.checkpoint_dir: FOLDER/run/" + name +
+                                    " is there and holds no "));
+    EXPECT_THAT(refusal,
+                HasSubstr("\n  hint: move it away, or give checkpoint.checkpoint_dir another directory"));
+    EXPECT_EQ(text_in(file), kMine);
+    fs::remove(file);
+    fs::create_directories(file / "mine");
+    EXPECT_THAT(run.refusal(),
+                StartsWith("error[config] checkpoint.checkpoint_dir: FOLDER/run/" + name + " is "));
+    fs::remove_all(file);
+  }
+  EXPECT_EQ(run.refusal(), "no error");
+}
+
+// Written as a run writes them.
+TEST(Outputs, FilesOfAnEarlierRunAreReplaced) {
+  const OutputRun run;
+  const Folder& folder = run.folder;
+  folder.write("run/training.jsonl", to_json(TrainingRecord{}, "now") + "\n");
+  folder.write("run/validation.jsonl", to_json(ValidationRecord{}, "now") + "\n");
+  folder.write("run/loss.svg", loss_curve_svg({}, {}));
+  { const RunLock lock(folder / "run"); }
+  std::vector<TokenFile> files;
+  files.emplace_back(folder / "train.bin", std::nullopt);
+  const auto samples = std::make_shared<TokenDataset>(std::move(files), 8);
+  samples->expect(256);
+  const Rows dataset(samples);
+  const std::vector<const Rows*> datasets{&dataset};
+  check_tokens(datasets, 256, folder / "run/.tokens.json");
+  ASSERT_TRUE(fs::exists(folder / "run/.tokens.json"));
+  fs::create_directories(folder / "run/epoch_0_step_9.incomplete/model");
+  fs::create_directory_symlink("epoch_0_step_9", folder / "run/LOWEST_VAL");
+  folder.write("run/.LOWEST_VAL.txt.new", "epoch_0_step_9\n");
+  EXPECT_EQ(run.refusal(), "no error");
+  folder.write("trace.json", schedule::chrome_file("", "{\"schedule\":\"1f1b\"}"));
+  folder.write("metrics.jsonl", to_json(TrainingRecord{}, "now") + "\n");
+  EXPECT_EQ(run.refusal({folder / "metrics.jsonl", folder / "trace.json"}), "no error");
+  EXPECT_EQ(run.refusal({"/dev/null", "/dev/null"}), "no error");
+}
+
+TEST(Outputs, ANamedFileOfAnotherKindIsRefusedAndStays) {
+  const OutputRun run;
+  const fs::path svg = run.folder.write("other.svg", "<svg></svg>"),
+                 trace = run.folder.write("trace.json", "{\"traceEvents\": []}"),
+                 notes = run.folder.write("notes.txt", kMine);
+  for (const fs::path& file : {svg, trace, notes}) {
+    const std::string before = text_in(file), name = "FOLDER/" + file.filename().string();
+    EXPECT_EQ(run.refusal({file, ""}),
+              "error[usage] --metrics: " + name +
+                  " is there and holds no metrics\n  hint: name a file that is not there");
+    EXPECT_EQ(run.refusal({"", file}),
+              "error[usage] --trace: " + name +
+                  " is there and holds no trace of heddle\n  hint: name a file that is "
+                  "not there");
+    EXPECT_EQ(text_in(file), before);
+  }
+  fs::create_symlink(notes, run.folder / "link");
+  EXPECT_THAT(run.refusal({"", run.folder / "link"}),
+              HasSubstr("FOLDER/link is there and holds no trace of heddle"));
+  fs::create_directory(run.folder / "directory");
+  EXPECT_THAT(run.refusal({"", run.folder / "directory"}), HasSubstr("FOLDER/directory is a directory"));
+}
+
+TEST(Outputs, ThatAreOneFileAreRefused) {
+  const OutputRun run;
+  const fs::path same = run.folder / "same";
+  fs::create_symlink("same", run.folder / "link");
+  for (const fs::path& trace : {same, run.folder / "run/../same", run.folder / "link"})
+    EXPECT_THAT(
+        run.refusal({same, trace}),
+        HasSubstr("error[usage] --trace: FOLDER/" + trace.lexically_relative(run.folder.path()).string() +
+                  " would be two things: the trace of heddle, and the metrics of --metrics"))
+        << trace;
+}
+
+TEST(Outputs, ThatMeetAFileOfTheRunAreRefused) {
+  const OutputRun run;
+  for (const std::string& name : kBeside) {
+    const fs::path file = run.folder / ("run/" + name);
+    EXPECT_THAT(run.refusal({"", file}), StartsWith("error[usage] --trace: FOLDER/run/" + name +
+                                                    " would be two things: the trace of heddle, and the "));
+    if (name == "training.jsonl") continue;  // that is where metrics go
+    EXPECT_THAT(run.refusal({file, ""}), StartsWith("error[usage] --metrics: FOLDER/run/" + name +
+                                                    " would be two things: the metrics, and the "));
+  }
+  for (const char* name : {"epoch_0_step_3", "epoch_0_step_3.incomplete"})
+    EXPECT_EQ(run.refusal({"", run.folder / ("run/" + std::string(name))}),
+              "error[usage] --trace: FOLDER/run/" + std::string(name) +
+                  " has the name of a checkpoint of the run\n  hint: name another file");
+  EXPECT_THAT(run.refusal({run.folder / "run", ""}),
+              HasSubstr("FOLDER/run would be two things: the metrics, and the directory of checkpoints of "
+                        "checkpoint.checkpoint_dir"));
+}
+
+TEST(Outputs, ThatAreInputsAreRefused) {
+  const OutputRun run;
+  run.refusal();  // writes run.yaml
+  EXPECT_EQ(run.refusal({"", run.folder / "run.yaml"}),
+            "error[usage] --trace: FOLDER/run.yaml is the configuration itself, which would be lost\n"
+            "  hint: name another file");
+  EXPECT_THAT(run.refusal({run.folder / "train.bin", ""}),
+              HasSubstr("FOLDER/train.bin is a token file of the run itself, which would be lost"));
+}
+
+TEST(Outputs, WithoutADirectoryAreRefused) {
+  const OutputRun run;
+  EXPECT_EQ(run.refusal({run.folder / "no/m.jsonl", ""}),
+            "error[usage] --metrics: the directory of FOLDER/no/m.jsonl is not there\n"
+            "  hint: make it first: mkdir -p FOLDER/no");
+  EXPECT_FALSE(fs::exists(run.folder / "no"));
+  EXPECT_THAT(
+      run.refusal({"", run.folder / "text.txt/trace"}),
+      HasSubstr("the directory of FOLDER/text.txt/trace is a file\n  hint: name a file in a directory"));
+  fs::remove(run.folder / "run");
+  EXPECT_EQ(run.refusal({run.folder / "run/m.jsonl", ""}), "no error");  // the run makes it
+}
+
+TEST(Outputs, ADirectoryThatIsAFileIsRefused) {
+  const OutputRun run;
+  run.folder.write("file", kMine);
+  const std::string file = (run.folder / "file").string();
+  EXPECT_EQ(
+      run.refusal({}, ", staging_dir: " + file),
+      "error[config] FOLDER/run.yaml:6 checkpoint.staging_dir: FOLDER/file is there and is not a directory\n"
+      "  hint: name a directory, or one that is not there yet");
+  fs::remove(run.folder / "run");
+  run.folder.write("run", kMine);
+  for (const char* below : {"", "/below"})
+    EXPECT_EQ(run.refusal({}, below),
+              "error[config] checkpoint.checkpoint_dir: FOLDER/run is there and is not a directory\n"
+              "  hint: name a directory, or one that is not there yet");
+  EXPECT_EQ(text_in(run.folder / "run"), kMine);
+}
+
+TEST(Outputs, OfDataLeaveAPersonsFilesAlone) {
+  const Folder folder;
+  const std::vector<Input> inputs = {{folder.write("text.txt", kMine), "the text 'text.txt'"}};
+  const auto refusal = [&](const char* out, bool force = true) {
+    return error_of(folder, [&] { check_target(folder / out, inputs, force); });
+  };
+  folder.write("x.bin.part", kMine);
+  for (const bool force : {true, false})
+    EXPECT_EQ(refusal("x.bin", force),
+              "error[usage] --out: FOLDER/x.bin.part is there and holds no unfinished token file\n"
+              "  hint: move it away, or name another file: --out FILE");
+  EXPECT_EQ(text_in(folder / "x.bin.part"), kMine);
+  EXPECT_THAT(refusal("text.txt"),
+              HasSubstr("FOLDER/text.txt is the text 'text.txt' itself, which would be lost"));
+  EXPECT_THAT(refusal("no/x.bin"), HasSubstr("the directory of FOLDER/no/x.bin is not there"));
+  fs::create_directory(folder / "directory");
+  EXPECT_THAT(refusal("directory"), HasSubstr("FOLDER/directory is a directory"));
+  folder.write("there.bin", kMine);
+  EXPECT_THAT(refusal("there.bin", false), HasSubstr("FOLDER/there.bin: exists already"));
+  for (const auto content : {TokenWriter::Content::bytes, TokenWriter::Content::tokens}) {
+    TokenWriter killed(folder / "own.bin", 2, content);
+    killed.write(std::vector<uint32_t>(1 << 16, 1));
+    EXPECT_EQ(refusal("own.bin"), "no error");
+    killed.finish();
+    fs::copy_file(folder / "own.bin", folder / "done.bin.part", fs::copy_options::overwrite_existing);
+    EXPECT_EQ(refusal("done.bin"), "no error");  // ended before its renaming
+  }
+}
+
+TEST(Outputs, TheDirectoryOfTheModelIsNoDirectoryOfCheckpoints) {
+  const OutputRun run;
+  const Folder& folder = run.folder;
+  fs::copy(HEDDLE_SOURCE_DIR "/tests/golden/llama", folder / "run", fs::copy_options::recursive);
+  fs::create_directory_symlink("run", folder / "link");
+  for (const char* name : {"run", "link", "link/", "./run/."}) {
+    const std::string model = "{pretrained_model_name_or_path: " + (folder.path() / name).string() + "}";
+    EXPECT_EQ(
+        run.refusal({}, "", model),
+        "error[config] checkpoint.checkpoint_dir: FOLDER/run is the directory of the model that the run "
+        "starts "
+        "from, and would hold two models\n  hint: give checkpoint.checkpoint_dir a directory of its own");
+    EXPECT_EQ(run.refusal({}, "/below", model), "no error");
+    EXPECT_EQ(run.refusal({}, ", enabled: false", model), "no error");
+  }
+  EXPECT_THAT(run.refusal({"", folder / "run/config.json"}, "/below",
+                          "{pretrained_model_name_or_path: " + (folder / "run").string() + "}"),
+              HasSubstr("FOLDER/run/config.json is a file of the model itself, which would be lost"));
+}
+
+}  // namespace
+}  // namespace heddle
