@@ -53,8 +53,9 @@ Node given_fields(const KitOptions& options) {
 
 Node fields_of(const OfferedSchema& offered, const CheckedPlugin& plugin) {
   const std::vector<const OfferedSchema*> all = takers(plugin);
-  Node out = given_fields(plugin.options);
-  for (const auto& [key, value] : given_fields(plugin.options).entries())
+  const Node given = given_fields(plugin.options);
+  Node out = given;
+  for (const auto& [key, value] : given.entries())
     if (!has(offered, key) && one_has(all, key)) out = out.without(key);
   return out;
 }
