@@ -177,7 +177,8 @@ void validate_section(const Node& section, PluginRegistry& plugins, int world_si
   errors.attempt([&] { setup.activation_checkpointing = checkpointing_of(section); });
   if (offered != nullptr && setup.activation_checkpointing == ActivationCheckpointing::selective)
     errors.attempt([&] { check_selective(section, *offered, plugins); });
-  if (!degrees) errors.raise();  // blocks need them
+  const bool has_degrees = degrees.has_value();
+  if (!has_degrees) degrees.emplace(Node::map({}), setup.axis_table);  // keys are checked all the same
   Blocks blocks = find_blocks(section, *degrees, plugins);
   if (idle == IdleBlocks::dropped) drop_idle(blocks, setup.warnings);
   if (offered != nullptr) {
@@ -185,7 +186,7 @@ void validate_section(const Node& section, PluginRegistry& plugins, int world_si
     errors.attempt([&] { check_hydra_keys(section, offered->name, plugins, setup.warnings); });
   }
   errors.attempt([&] { resolve_blocks(blocks, section, setup); });
-  const bool fits = offered != nullptr && errors.attempt([&] {
+  const bool fits = has_degrees && offered != nullptr && errors.attempt([&] {
     resolve_mesh(section, *degrees, *offered, world_size, plugins, setup);
   });
   if (fits && !setup.strategy.empty()) {

@@ -249,17 +249,18 @@ rgn: {seed: 3}
       const std::string rest = line.substr(line.find(run) + run.size() + 1);
       places += rest.substr(0, rest.find(": ")) + "\n";
     }
-  EXPECT_EQ(places,
-            "1 step_scheduler.max_stps\n3 optimizer.lr\n5 optimizer.wieght_decay\n8 distributed.tp_size\n"
-            "9 distributed.cp_size\n11 dist_env.backend\n13 model.config.model_type\n"
-            "14 dataset.file_pattern\n15 rgn\n");
+  EXPECT_EQ(
+      places,
+      "1 step_scheduler.max_stps\n3 optimizer.lr\n5 optimizer.wieght_decay\n8 distributed.tp_size\n"
+      "9 distributed.cp_size\n10 distributed.prefetch\n11 dist_env.backend\n13 model.config.model_type\n"
+      "14 dataset.file_pattern\n15 rgn\n");
   EXPECT_THAT(err_, HasSubstr("model_type 'mamba' is not built; available: "));
   EXPECT_THAT(err_, Not(HasSubstr("mixtral?")));
   command.json = true;
   EXPECT_EQ(this->run(command), 2);
   const Node line = config::read_text(out_, "json");
   ASSERT_NE(line.find("errors"), nullptr) << out_;
-  EXPECT_EQ(line.find("errors")->size(), 9u);
+  EXPECT_EQ(line.find("errors")->size(), 10u);
   EXPECT_EQ(line.find("errors")->items()[0], *line.find("error"));
   EXPECT_EQ(line.find("error")->find("where")->as_text(), run + ":1 step_scheduler.max_stps");
 }

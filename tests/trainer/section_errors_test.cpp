@@ -149,12 +149,12 @@ TEST_F(SectionErrors, OfTheSchedule) {
 
 TEST_F(SectionErrors, OfTheStrategy) {
   const std::string said = errors_of(
-      "distributed:\n  strategy: fsdp2\n  foo: 1\n  reshard_after_forward: [1]\n"
+      "distributed:\n  strategy: fsdp2\n  foo: 1\n  cp_size: x\n  reshard_after_forward: [1]\n"
       "  activation_checkpointing: some\n" +
       kSmallLlama + "dataset: {file_pattern: none.bin, seq_len: 16}\n");
   for (const char* place : {"3 distributed.foo: Unknown options for strategy 'fsdp2': ['foo']",
-                            "4 distributed.reshard_after_forward: ",
-                            "5 distributed.activation_checkpointing: ", "9 dataset.file_pattern: "})
+                            "4 distributed.cp_size: ", "5 distributed.reshard_after_forward: ",
+                            "6 distributed.activation_checkpointing: ", "10 dataset.file_pattern: "})
     EXPECT_THAT("\n" + said, testing::HasSubstr("\n" + std::string(place)));
 }
 
