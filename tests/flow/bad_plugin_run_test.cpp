@@ -122,7 +122,7 @@ TEST(RunOfAFaultyModel, ComputesTheWholeTextForAModelThatMixesTokensItself) {
   EXPECT_EQ(
       at_once.error,
       "warning: the whole text is computed again for each new token: 'layers.0' (decoder_layer) computes "
-      "a token from others outside of attention\n");
+      "a token from others outside of attention and of mixers\n");
   std::string one_by_one = "5,6,7";
   for (int i = 0; i < 6; ++i) {
     const std::string next = generated(one_by_one, "1").out;

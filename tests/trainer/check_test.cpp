@@ -245,10 +245,8 @@ rgn: {seed: 3}
   EXPECT_EQ(this->run(command), 2);
   std::string places;
   for (const std::string& line : lines(err_))
-    if (line.starts_with("error[")) {
-      const std::string rest = line.substr(line.find(run) + run.size() + 1);
-      places += rest.substr(0, rest.find(": ")) + "\n";
-    }
+    if (const size_t at = line.find(run) + run.size() + 1; line.starts_with("error["))
+      places += line.substr(at, line.find(": ", at) - at) + "\n";
   EXPECT_EQ(
       places,
       "1 step_scheduler.max_stps\n3 optimizer.lr\n5 optimizer.wieght_decay\n8 distributed.tp_size\n"

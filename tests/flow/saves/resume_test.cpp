@@ -178,29 +178,6 @@ TEST(ResumeChecks, SkipsACheckpointOfAnotherModel) {
   EXPECT_THAT(asked.error, HasSubstr("this run needs [48"));
 }
 
-// A later version may add a key to the signature of a family.
-TEST(ResumeChecks, TakesACheckpointWhoseSignatureLacksAKeyOfTheSameModel) {
-  const TrainingFiles files;
-  const auto train = [&](const std::string& run, const std::string& steps, const std::string& width,
-                         const Words& environment = {}) {
-    const Words words = {"--plugins",
-                         "[" HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_faulty_model.so]",
-                         "--model",
-                         "{_target_: x.from_config, dtype: float32, config: {model_type: faulty, vocab_size: "
-                         "256, hidden_size: " +
-                             width + "}}",
-                         "--step_scheduler.max_steps",
-                         steps};
-    return heddle(files.train(run, words), environment);
-  };
-  for (const std::string run : {"same", "other"})
-    EXPECT_EQ(train(run, "2", "12", {"HEDDLE_FAULT=signature_lacks_a_size"}).status, 0);
-  const Outcome same = train("same", "3", "12");
-  EXPECT_EQ(same.status, 0) << same.error;
-  EXPECT_THAT(column(files.path("same/training.jsonl"), "step"), ElementsAre(0, 1, 2));
-  EXPECT_THAT(train("other", "3", "16").error, HasSubstr("hidden_size was not recorded, now 16"));
-}
-
 TEST(ResumeChecks, RefusesAnotherOrderOfTheData) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(plus(files.train("run"), resumed_up_to("2"))).status, 0);

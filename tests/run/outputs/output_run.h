@@ -30,6 +30,11 @@ class OutputRun {
   // checkpoint_dir.
   std::string refusal(const NamedOutputs& named = {}, const std::string& checkpoint = "",
                       const std::string& model = kOutputModel) const {
+    return error_of(folder, [&] { (void)prepared(named, checkpoint, model); });
+  }
+
+  RunSpec prepared(const NamedOutputs& named = {}, const std::string& checkpoint = "",
+                   const std::string& model = kOutputModel) const {
     const std::string at = folder.path().string();
     const std::string data = "{file_pattern: " + at + "/train.bin, seq_len: 8}\n";
     const std::filesystem::path yaml = folder.write(
@@ -38,8 +43,7 @@ class OutputRun {
             "\ndistributed: {strategy: single}\ndataset: " + data + "validation_dataset: " + data +
             "checkpoint: {checkpoint_dir: " + at + "/run" + checkpoint + "}\n");
     PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
-    return error_of(folder,
-                    [&] { prepare_run(read_recipe(config::read(yaml.string())), plugins, 1, named); });
+    return prepare_run(read_recipe(config::read(yaml.string())), plugins, 1, named);
   }
 
   Folder folder;
