@@ -185,7 +185,7 @@ TEST(Megatron, NamesBothKeysOfWordsThatDoNotGoTogether) {
        "param_name_patterns_for_fp32_local_accumulation is of flat buffers; with use_megatron_fsdp say "
        "megatron_fsdp_main_grads_dtype: float32"}};
   for (const auto& [section, text] : rows)
-    EXPECT_EQ(complaint("megatron", section).substr(0, text.size()), text) << section;
+    EXPECT_EQ(complaint("megatron", section).substr(0, std::string(text).size()), text) << section;
 }
 
 TEST(MegatronFsdp, NamesBothKeysOfWordsThatDoNotGoTogether) {
