@@ -26,9 +26,9 @@ TEST(Processor, ThreadsThatHaveTheirCoresSpinForAShortTime) {
     const Waiting waiting = waiting_of(threads, ranks, cores);
     return std::string(waiting.variable) + "=" + waiting.value;
   };
-  EXPECT_EQ(said({}, 2, 2), "GOMP_SPINCOUNT=1000");
-  EXPECT_EQ(said(1, 2, 2), "GOMP_SPINCOUNT=1000");
-  EXPECT_EQ(said(2, 1, 2), "GOMP_SPINCOUNT=1000");
+  EXPECT_EQ(said({}, 2, 2), "GOMP_SPINCOUNT=5000");
+  EXPECT_EQ(said(1, 2, 2), "GOMP_SPINCOUNT=5000");
+  EXPECT_EQ(said(2, 1, 2), "GOMP_SPINCOUNT=5000");
   EXPECT_EQ(said(2, 2, 2), "OMP_WAIT_POLICY=passive");
 }
 

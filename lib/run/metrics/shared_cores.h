@@ -17,12 +17,12 @@ struct Waiting {
   const char* value;
 };
 
-// Threads that share cores do not spin. Others spin for some 50 us, less than a step loses by it: they wait
-// longer only where other processes have their cores, and a thread that spins on takes these cores from the
-// ones it waits for. threads: empty where the ranks share the cores.
+// Threads that share cores do not spin. Others spin for a short time (lib/run/DECISIONS.md has figures): they
+// wait longer only where other processes have their cores, and a thread that spins on takes these cores from
+// the ones it waits for. threads: empty where the ranks share the cores.
 inline Waiting waiting_of(std::optional<int> threads, int local_ranks, int cores) {
   if (threads && share_cores(*threads, local_ranks, cores)) return {"OMP_WAIT_POLICY", "passive"};
-  return {"GOMP_SPINCOUNT", "1000"};
+  return {"GOMP_SPINCOUNT", "5000"};
 }
 
 }  // namespace heddle
