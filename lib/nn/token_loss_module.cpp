@@ -5,6 +5,7 @@
 #include <string>
 
 #include "heddle/base/error.h"
+#include "heddle/model/module_unit.h"
 #include "heddle/nn/token_loss.h"
 
 namespace heddle {
@@ -36,6 +37,28 @@ at::Tensor TokenLoss::of_itself(const at::Tensor& hidden, Linear& head, const Ba
 
 at::Tensor TokenLoss::forward(at::Tensor logits, const Batch& batch) {
   return model::token_loss(logits, batch.labels, soft_cap_);
+}
+
+model::LossHead model::loss_head_of(Module& module) {
+  LossHead found;
+  module.visit("", [&](const std::string&, Module& one) {
+    if (found.module != nullptr) return;
+    LossHead here{&one};
+    for (const auto& [name, child] : one.children()) {
+      if (auto* linear = as<Linear>(*child)) here.linear = linear;
+      if (auto* loss = as<TokenLoss>(*child)) here.loss = loss;
+      if (child->traits().role == Role::norm) here.norm = child;
+    }
+    if (here.linear != nullptr && here.loss != nullptr) found = here;
+  });
+  return found;
+}
+
+model::LossHead model::loss_head_of(const Units& units) {
+  for (auto unit = units.rbegin(); unit != units.rend(); ++unit)
+    if ((*unit)->module() != nullptr)
+      if (LossHead head = loss_head_of(*(*unit)->module()); head.module != nullptr) return head;
+  return {};
 }
 
 }  // namespace heddle

@@ -60,7 +60,8 @@ model::ModelKeys<Gpt2Keys> gpt2_keys() {
                           "summary_proj_to_labels"})
     keys.unused(key, "Of other tasks.");
   keys.unused("n_ctx", "An older name of n_positions.").unused("pad_token_id", "No row is the padding's.");
-  return keys.only("quantization_config", Node(), "Quantised weights are refused.");
+  return keys.only("quantization_config", Node(),
+                   "Refused; files in fp8 or mxfp4 are dequantized when they are read.");
 }
 
 decoder::Model gpt2_model(const Gpt2Keys& keys) {

@@ -69,7 +69,8 @@ Units teacher_units(const Units& student, const TransformRun& run, std::vector<s
 // The teacher's last unit becomes a child of the student's last module, under its own names.
 std::shared_ptr<TeacherHead> join_heads(ModuleUnit& student, std::unique_ptr<ModuleUnit> teacher,
                                         const Config& config, const TransformRun& run) {
-  const LossHead own = loss_head_of(*student.module()), other = loss_head_of(*teacher->module());
+  const model::LossHead own = model::loss_head_of(*student.module()),
+                        other = model::loss_head_of(*teacher->module());
   if (own.module == nullptr || other.module != teacher->module() || own.module != student.module())
     refuse(run, "one of the models does not end in a linear layer beside a token loss",
            "distil models whose last layer is a head of heddle's");

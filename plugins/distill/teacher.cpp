@@ -62,19 +62,6 @@ at::Tensor take_last(Tensors& tensors) {
 
 }  // namespace
 
-LossHead loss_head_of(Module& module) {
-  LossHead found;
-  module.visit("", [&](const std::string&, Module& one) {
-    LossHead here{&one};
-    for (const auto& [name, child] : one.children()) {
-      if (auto* linear = model::as<Linear>(*child)) here.linear = linear;
-      if (auto* loss = model::as<TokenLoss>(*child)) here.loss = loss;
-    }
-    if (here.linear != nullptr && here.loss != nullptr) found = here;
-  });
-  return found.linear == nullptr ? LossHead{} : found;
-}
-
 Tensors TeacherUnit::forward(Tensors inputs, const Batch& batch) {
   const at::AutoGradMode without_gradients(false);
   return ModuleUnit::forward(std::move(inputs), quiet(batch));
@@ -92,7 +79,7 @@ Tensors LastUnit::forward(Tensors inputs, const Batch& batch) {
   return ModuleUnit::forward(std::move(inputs), batch);
 }
 
-TeacherHead::TeacherHead(std::unique_ptr<ModuleUnit> unit, const LossHead& head, const Config& config)
+TeacherHead::TeacherHead(std::unique_ptr<ModuleUnit> unit, const model::LossHead& head, const Config& config)
     : unit_(std::move(unit)),
       head_(head),
       ratio_(config.kd_ratio),

@@ -17,14 +17,6 @@ namespace heddle::distill {
 
 inline constexpr const char* kTeacher = "teacher";  // before the names of its units and parameters
 
-// A layer that ends in a loss: the linear layer and the loss, which stand beside each other. Null: none.
-struct LossHead {
-  Module* module = nullptr;
-  Linear* linear = nullptr;
-  TokenLoss* loss = nullptr;
-};
-LossHead loss_head_of(Module& module);
-
 // A unit of the teacher, before those of the student: no gradients, no side outputs, no random numbers.
 class TeacherUnit : public ModuleUnit {
  public:
@@ -43,7 +35,7 @@ class StudentUnit : public ModuleUnit {
 // children of the head that it owns.
 class TeacherHead : public Module {
  public:
-  TeacherHead(std::unique_ptr<ModuleUnit> unit, const LossHead& head, const Config& config);
+  TeacherHead(std::unique_ptr<ModuleUnit> unit, const model::LossHead& head, const Config& config);
   std::string_view kind() const override { return "teacher_head"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone, .role = Role::head}; }
 
@@ -57,7 +49,7 @@ class TeacherHead : public Module {
 
  private:
   std::unique_ptr<ModuleUnit> unit_;
-  LossHead head_;
+  model::LossHead head_;
   double ratio_;
   KdLoss words_;
   HeadInput found_;  // by the link at the teacher's loss

@@ -1,4 +1,4 @@
-// The head is the linear layer beside a token loss.
+// The head in float32, and what it may not be then.
 #include "head.h"
 
 #include <map>
@@ -6,32 +6,12 @@
 
 #include "heddle/base/error.h"
 #include "heddle/model/autocast.h"
-#include "heddle/model/module_unit.h"
+#include "heddle/model/unit.h"
 #include "heddle/nn/linear.h"
+#include "heddle/nn/token_loss.h"
 
 namespace heddle::moe {
 namespace {
-
-struct Head {
-  Linear* linear = nullptr;
-  Module* before = nullptr;  // whose output it gets; null: not known
-};
-
-Head find_head(const Units& units) {
-  Head head;
-  model::visit(units, [&](const std::string&, Module& module) {
-    Head here;
-    bool loss = false;
-    for (const auto& [name, child] : module.children()) {
-      const Role role = child->traits().role;
-      if (role == Role::projection) here.linear = model::as<Linear>(*child);
-      if (role == Role::norm) here.before = child;
-      loss = loss || role == Role::loss;
-    }
-    if (loss && here.linear != nullptr) head = here;
-  });
-  return head;
-}
 
 bool is_tied(const Units& units, const Linear& head) {
   std::map<std::string, int> users;
@@ -51,7 +31,7 @@ bool wants_float(const Block& block) {
 }  // namespace
 
 void check_head(const Units& units, const Block& block) {
-  const Head head = find_head(units);
+  const model::LossHead head = model::loss_head_of(units);
   if (head.linear == nullptr) {
     if (!wants_float(block)) return;
     throw Error(ErrorCode::config, "distributed.moe.lm_head_precision",
@@ -70,7 +50,7 @@ void check_head(const Units& units, const Block& block) {
 }
 
 void set_head_precision(const Units& units, const Block& block) {
-  const Head head = find_head(units);
+  const model::LossHead head = model::loss_head_of(units);
   if (!wants_float(block) || head.linear == nullptr) return;
   head.linear->visit("", [](const std::string&, Module& module) {
     for (ParameterSlot& slot : module.slots()) slot.compute = at::kFloat;
@@ -88,7 +68,7 @@ void set_head_precision(const Units& units, const Block& block) {
                   "float32");
     return x.to(at::kFloat);
   };
-  (head.before == nullptr ? head.linear->input : head.before->output).add(widened);
+  (head.norm == nullptr ? head.linear->input : head.norm->output).add(widened);
 }
 
 }  // namespace heddle::moe

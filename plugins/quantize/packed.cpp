@@ -45,10 +45,14 @@ uint8_t nearest(float value) {
 }
 
 // `count` numbers of one block; returns their scale. A part of a block is divided, a whole one multiplied by
-// the inverse, as in bitsandbytes.
+// the inverse, as in bitsandbytes. NaN: a number is inf or nan.
 float pack_block(const float* numbers, int64_t count, uint8_t* out) {
-  float most = 0;
-  for (int64_t i = 0; i < count; ++i) most = std::max(most, std::fabs(numbers[i]));
+  float most = 0, zero = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    most = std::max(most, std::fabs(numbers[i]));
+    zero += 0 * numbers[i];
+  }
+  if (zero != 0) return zero;
   const float least = std::max(most, 1e-38F), factor = 1 / least;
   for (int64_t i = 0; i < count; ++i) {
     const float part = count == kBlock ? numbers[i] * factor : numbers[i] / least;
@@ -135,9 +139,7 @@ at::Tensor pack(const at::Tensor& weight, const Form& form) {
       scales[block] = pack_block(from + block * kBlock, std::min(kBlock, form.numbers() - block * kBlock),
                                  bytes + block * kCodeBytes);
   });
-  double sum = 0;
-  for (int64_t i = 0; i < form.numbers(); ++i) sum += std::fabs(from[i]) < INFINITY ? 0 : 1;
-  if (sum != 0)
+  if (std::any_of(scales.begin(), scales.end(), [](float scale) { return std::isnan(scale); }))
     throw Error(ErrorCode::input, "quantization", "a weight that is quantised holds inf or nan",
                 "give a model whose parameters are finite");
   if (!scales.empty()) write_scales(scales, form, bytes);

@@ -46,11 +46,6 @@ at::ScalarType dtype_of(const std::string& word, const std::string& where) {
               "use bfloat16, float16 or float32");
 }
 
-std::string parent_of(const std::string& path) {
-  const size_t dot = path.rfind('.');
-  return dot == std::string::npos ? "" : path.substr(0, dot);
-}
-
 struct Found {
   std::string path;
   Linear* layer;
@@ -60,20 +55,17 @@ struct Found {
 struct Search {
   std::vector<Found> layers;
   bool experts = false;
-  std::set<std::string> heads = {}, linears = {};  // paths
+  std::set<const Module*> kept = {};  // the children of heads, and of linear layers: adapters
 
-  void look_at(Unit& unit) {
-    auto* known = dynamic_cast<ModuleUnit*>(&unit);
-    if (known == nullptr) return;  // a foreign model has no layers of heddle's
-    known->visit([&](const std::string& path, Module& module) {
+  // A foreign model has no layers of heddle's.
+  explicit Search(const Units& units) {
+    model::visit(units, [&](const std::string& path, Module& module) {
       const Role role = module.traits().role;
-      if (role == Role::head) heads.insert(path);
       experts = experts || role == Role::experts;
-      auto* layer = role == Role::projection ? model::as<Linear>(module) : nullptr;
-      if (layer == nullptr) return;
-      linears.insert(path);
-      const std::string parent = parent_of(path);
-      if (!heads.contains(parent) && !linears.contains(parent)) layers.push_back({path, layer});
+      auto* const layer = role == Role::projection ? model::as<Linear>(module) : nullptr;
+      if (role == Role::head || layer != nullptr)
+        for (const auto& [name, child] : module.children()) kept.insert(child);
+      if (layer != nullptr && !kept.contains(&module)) layers.push_back({path, layer});
     });
   }
 };
@@ -123,8 +115,7 @@ class Quantize : public ITransform {
 
   Transformed apply(Units& units, const TransformRun& run) const override {
     if (!config_.load_in_4bit) return {};
-    Search search;
-    for (const auto& unit : units) search.look_at(*unit);
+    const Search search(units);
     if (search.layers.empty())
       throw Error(ErrorCode::config, run.where, "the model has no linear layer beside its head",
                   "leave quantization out, or set load_in_4bit: false");

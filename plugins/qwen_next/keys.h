@@ -36,34 +36,6 @@ struct Keys : decoder::CommonKeys {
 std::string complaint_of_layers(const Keys& keys);
 std::string complaint_of_experts(const Keys& keys);
 
-// The keys of every family; those of a type without an MLP lack its width.
-template <class Own>
-model::ModelKeys<Own> first_keys(bool has_mlp) {
-  if (has_mlp) return decoder::common_keys<Own>();
-  using Common = decoder::CommonKeys;
-  model::ModelKeys<Own> keys;
-  keys.field("vocab_size", &Common::vocab_size, "Tokens.", decoder::kSize)
-      .field("hidden_size", &Common::hidden_size, "Width of the hidden states.", decoder::kSize)
-      .field("num_hidden_layers", &Common::num_hidden_layers, "Decoder layers.",
-             Range<int64_t>{1, model::kMostLayers})
-      .field("num_attention_heads", &Common::num_attention_heads, "Heads of queries.", decoder::kSize)
-      .field("num_key_value_heads", &Common::num_key_value_heads,
-             "Heads of keys and values; null: as many as of queries.", decoder::kSize)
-      .field("max_position_embeddings", &Common::max_position_embeddings, "Longest sequence.", decoder::kSize)
-      .field("initializer_range", &Common::initializer_range, "Standard deviation of random weights.",
-             at_least(0.0))
-      .field("tie_word_embeddings", &Common::tie_word_embeddings,
-             "The head computes with the embedding's weight.")
-      .field("pad_token_id", &Common::pad_token_id,
-             "Its row of the embedding gets no gradient from the look-up; below 0: counted from the end.")
-      .field("dtype", &Common::dtype, "Of the stored weights.")
-      .field("torch_dtype", &Common::torch_dtype, "The older name of dtype.")
-      .rule([](const Own& given) { return given.complaint(); })
-      .only("quantization_config", Node(), "Quantised weights are refused.")
-      .unused("intermediate_size", "Every layer has experts: it changes nothing.");
-  return keys;
-}
-
 // Own: Keys with defaults of its own. A key for each field but those of experts.
 template <class Own>
 void add_layer_keys(model::ModelKeys<Own>& keys, const std::string& model_type) {

@@ -28,7 +28,7 @@ decoder::Model model(const Own& keys) {
 
 template <class Own>
 model::ModelKeys<Own> keys_of(const std::string& model_type, bool has_mlp = true) {
-  auto keys = first_keys<Own>(has_mlp);
+  auto keys = decoder::common_keys<Own>(has_mlp);
   add_layer_keys(keys, model_type);
   return keys;
 }

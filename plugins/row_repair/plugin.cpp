@@ -39,35 +39,22 @@ ConfigSchema<Config> schema() {
              Check{"at least 1", check_rows});
 }
 
-// Of a module's weight.
-const ParameterSlot* slot_of(const std::vector<ParameterSlot>& slots, const at::Tensor& tensor) {
-  for (const ParameterSlot& slot : slots)
-    if (slot.tensor == &tensor) return &slot;
-  return nullptr;
-}
-
-// The token embedding, and the linear layer beside the loss. Names are empty where the model has none.
+// The token embedding, and the head's linear layer. Names are empty where the model has none.
 Embeddings embeddings_of(const Units& units) {
   Embeddings out;
-  for (const auto& unit : units) {
-    if (unit->module() == nullptr) continue;
-    const std::vector<ParameterSlot> slots = unit->parameters();
-    unit->module()->visit("", [&](const std::string&, Module& module) {
-      if (auto* tokens = model::as<Embedding>(module); tokens != nullptr && out.input.empty())
-        if (const ParameterSlot* slot = slot_of(slots, tokens->weight)) {
-          out.input = slot->name;
-          out.shape = tokens->weight.sizes().vec();
-          out.dtype = tokens->weight.scalar_type();
-        }
-      Linear* linear = nullptr;
-      bool loss = false;
-      for (const auto& [name, child] : module.children()) {
-        if (auto* projection = model::as<Linear>(*child)) linear = projection;
-        loss = loss || child->traits().role == Role::loss;
-      }
-      if (!loss || linear == nullptr) return;
-      if (const ParameterSlot* slot = slot_of(slots, linear->weight)) out.output = slot->name;
-    });
+  const Linear* const head = model::loss_head_of(units).linear;
+  const Embedding* tokens = nullptr;
+  model::each<Embedding>(units, [&](const std::string&, Embedding& one) {
+    if (tokens == nullptr) tokens = &one;
+  });
+  for (const auto& unit : units)
+    for (const ParameterSlot& slot : unit->parameters()) {
+      if (tokens != nullptr && slot.tensor == &tokens->weight) out.input = slot.name;
+      if (head != nullptr && slot.tensor == &head->weight) out.output = slot.name;
+    }
+  if (tokens != nullptr) {
+    out.shape = tokens->weight.sizes().vec();
+    out.dtype = tokens->weight.scalar_type();
   }
   return out;
 }

@@ -118,7 +118,7 @@ TEST(Stored, IsMadeShardedAndExportedAgainByteForByte) {
     const auto place = folder / ("sharded" + std::to_string(ranks));
     const auto back = folder / ("back" + std::to_string(ranks));
     std::filesystem::create_directories(place);
-    const HfWeights weights(folder / "hf");
+    const checkpoint::BaseWeights weights("", std::make_shared<const HfWeights>(folder / "hf"), std::nullopt);
     ThreadWorld::run(ranks, [&](Rendezvous& rendezvous) {
       checkpoint::shard_hf(weights, place, rendezvous, "shard", spec.get());
       checkpoint::HfExport what;

@@ -67,6 +67,7 @@ TEST_F(Outputs, ThatAreAPersonsFilesAreRefusedAndStay) {
       {{"convert", kGolden + "llama", at("mine")}, "mine"},
       {{"convert", kGolden + "llama", at("model")}, "model.incomplete"},
       {{"plugins", "new", at("mine")}, "mine"},
+      {{"prepare", at("run.yaml"), "--out", at("mine")}, "mine"},
   };
   for (const OutputRow& row : rows) {
     SCOPED_TRACE(::testing::PrintToString(row.words) + " " + row.place);

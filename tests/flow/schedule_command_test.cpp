@@ -1,7 +1,9 @@
 // `heddle schedule`, as a person and a script run it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -202,6 +204,13 @@ TEST(ScheduleCommand, TakesTheTimesThatARunMeasured) {
   EXPECT_EQ(none.error, "error[input] --times-from: " + trace +
                             " holds no measured times of a pipeline's stages\n"
                             "  hint: give the file of heddle train --trace, of a run with pp_size above 1\n");
+  std::filesystem::remove(trace);
+  ASSERT_EQ(::mkfifo(trace.c_str(), 0600), 0);  // nothing writes to it
+  const Outcome fifo =
+      heddle({"schedule", "1f1b", "--ranks", "2", "--microbatches", "4", "--times-from", trace});
+  EXPECT_EQ(fifo.status, 2);
+  EXPECT_THAT(fifo.error, HasSubstr("error[input] --times-from: " + trace + " is no regular file\n"));
+  std::filesystem::remove(trace);
 }
 
 TEST(ScheduleCommand, RefusesWhatDoesNotBelongToAComparison) {

@@ -71,9 +71,10 @@ std::multiset<std::string> named(const std::vector<TraceSpan>& spans, const std:
   return names;
 }
 
+// It lies in checkpoint_dir, which the run makes.
 TEST(Trace, HoldsEveryActionOfEveryRank) {
   const TrainingFiles files;
-  const std::string file = files.path("trace.json");
+  const std::string file = files.path("run/trace.json");
   const Outcome run = heddle(files.train("run", plus(kStagesAndShards, {"--trace", file})));
   ASSERT_EQ(run.status, 0) << run.error;
   EXPECT_THAT(run.out, HasSubstr("  trace   " + file +

@@ -7,6 +7,8 @@
 #include "heddle/base/error.h"
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/model/batch.h"
+#include "heddle/model/module_unit.h"
+#include "heddle/nn/linear.h"
 #include "heddle/transport/threads.h"
 #include "nn/against_aten.h"
 #include "thrown.h"
@@ -121,6 +123,37 @@ TEST(TokenLoss, CapsLogitsSoftly) {
   EXPECT_NEAR(loss.of(hidden, head, batch).item<double>(), plain_loss(logits, labels).item<double>(), 1e-9);
   EXPECT_EQ(tests::thrown_by([] { TokenLoss(-1); }),
             "error[input] TokenLoss: a soft cap of -1.000000\n  hint: give a number above 0, or 0 for none");
+}
+
+// A head, with another one below it as a teacher's is.
+class HeadWithin : public Module {
+ public:
+  explicit HeadWithin(Module* inner = nullptr) {
+    add_child("linear", linear);
+    add_child("loss", loss);
+    if (inner != nullptr) add_child("inner", *inner);
+  }
+  std::string_view kind() const override { return "head_within"; }
+  Linear linear{3, 5, Linear::Bias::none, {}, at::TensorOptions().device(at::kMeta)};
+  TokenLoss loss;
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch&) override { return x; }
+};
+
+TEST(LossHead, IsTheOuterOneOfTheLastUnitThatHasOne) {
+  HeadWithin inner, outer(&inner);
+  EXPECT_EQ(model::loss_head_of(outer).linear, &outer.linear);
+  EXPECT_EQ(model::loss_head_of(outer).loss, &outer.loss);
+  EXPECT_EQ(model::loss_head_of(outer).norm, nullptr);
+  EXPECT_EQ(model::loss_head_of(outer.linear).module, nullptr);
+  Units units;
+  EXPECT_EQ(model::loss_head_of(units).module, nullptr);
+  auto second = std::make_unique<HeadWithin>(&inner);
+  const Linear* const expected = &second->linear;
+  units.push_back(std::make_unique<ModuleUnit>("first", "", std::make_unique<HeadWithin>()));
+  units.push_back(std::make_unique<ModuleUnit>("second", "", std::move(second)));
+  EXPECT_EQ(model::loss_head_of(units).linear, expected);
 }
 
 }  // namespace

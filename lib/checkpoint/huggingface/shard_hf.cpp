@@ -141,10 +141,4 @@ void shard_hf(const BaseWeights& weights, const std::filesystem::path& directory
   write_sharded(directory, "model", parts, rendezvous, key);
 }
 
-void shard_hf(const HfWeights& weights, const std::filesystem::path& directory, Rendezvous& rendezvous,
-              const std::string& key, const ModelSpec* model) {
-  const std::shared_ptr<const HfWeights> borrowed(std::shared_ptr<void>(), &weights);
-  shard_hf(BaseWeights("", borrowed, std::nullopt), directory, rendezvous, key, model);
-}
-
 }  // namespace heddle::checkpoint

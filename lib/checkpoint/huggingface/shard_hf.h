@@ -20,8 +20,4 @@ namespace heddle::checkpoint {
 HEDDLE_API void shard_hf(const BaseWeights& weights, const std::filesystem::path& directory,
                          Rendezvous& rendezvous, const std::string& key, const ModelSpec* model = nullptr);
 
-// Of weights that are not quantized.
-HEDDLE_API void shard_hf(const HfWeights& weights, const std::filesystem::path& directory,
-                         Rendezvous& rendezvous, const std::string& key, const ModelSpec* model = nullptr);
-
 }  // namespace heddle::checkpoint

@@ -36,7 +36,8 @@ const std::vector<FieldInfo> kCommonKeys = {
      "Part of each head that is rotated, its first numbers. GLM-4.5 and Ling: 0.5; else, but for MiniMax-M2, "
      "only 1.0.",
      ""},
-    {"quantization_config", "map or null", "null", "null", "Quantised weights are refused.", ""},
+    {"quantization_config", "map or null", "null", "null",
+     "Refused; files in fp8 or mxfp4 are dequantized when they are read.", ""},
     {"dtype", "str", "null", "", "Of the stored weights.", ""},
     {"torch_dtype", "str", "null", "", "The older name of dtype.", ""},
 };

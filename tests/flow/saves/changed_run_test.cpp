@@ -67,5 +67,16 @@ TEST(ResumeChecks, SaysEachSettingThatChangesNumbers) {
   EXPECT_EQ(lines, 4u) << outcome.error;
 }
 
+TEST(ResumeChecks, SaysNothingOfASectionThatChangesNothing) {
+  const TrainingFiles files;
+  ASSERT_EQ(heddle(plus(files.train("run"), ended_at("2"))).status, 0);
+  const Outcome off = heddle(plus(files.train("run", {"--fp8", "{enabled: false}"}), ended_at("3")));
+  EXPECT_EQ(off.status, 0) << off.error;
+  EXPECT_THAT(off.error, Not(HasSubstr("in the run that saved")));
+  const Outcome other = heddle(plus(files.train("run", {"--neftune", "{noise_alpha: 5.0}"}), ended_at("4")));
+  EXPECT_EQ(other.status, 0) << other.error;
+  EXPECT_THAT(other.error, HasSubstr("warning: neftune was null in the run that saved epoch_0_step_2"));
+}
+
 }  // namespace
 }  // namespace flow

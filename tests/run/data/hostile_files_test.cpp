@@ -16,7 +16,9 @@
 #include "heddle/checkpoint/safetensors.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/sharded/placements.h"
+#include "lib/run/data/token_dataset.h"
 #include "lib/run/data/token_file.h"
+#include "lib/run/data/write_tokens.h"
 #include "lib/run/spec/position.h"
 #include "tests/llama_model.h"
 
@@ -66,6 +68,11 @@ TEST(HostileFiles, AreRefusedUnopenedWhereTheyAreFifosDirectoriesSocketsOrDevice
   EXPECT_EQ(error_of(folder, [&] { read_model_config(place("fifo")); }), "error[input] FOLDER/fifo" + fifo);
   EXPECT_EQ(error_of(folder, [&] { TokenFile(place("a.bin"), std::nullopt); }),
             "error[input] FOLDER/a.bin" + fifo);
+  const std::vector<std::string> text = {folder.write("text.txt", "warp and weft").string()};
+  write_byte_tokens(text, place("tokens.bin"));
+  EXPECT_EQ(
+      error_of(folder, [&] { read_lengths(place("fifo"), TokenFile(place("tokens.bin"), std::nullopt)); }),
+      "error[input] FOLDER/fifo" + fifo);
   EXPECT_EQ(error_of(folder, [&] { HfWeights weights(folder.path()); }),
             "error[input] FOLDER/model.safetensors.index.json" + fifo);
   EXPECT_EQ(error_of(folder, [&] { plugin::read_manifest(place("libheddle_a.so")); }),

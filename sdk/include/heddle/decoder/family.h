@@ -86,15 +86,19 @@ struct HEDDLE_API CommonKeys {
 
 inline constexpr Range<int64_t> kSize{1, model::kLargestSize};
 
-// The keys of CommonKeys but those of the rotary embedding. Each family adds its own.
+// The keys of CommonKeys but those of the rotary embedding. Each family adds its own. has_mlp: false for a
+// family whose layers all have experts, where intermediate_size changes nothing.
 template <class Keys>
-model::ModelKeys<Keys> common_keys() {
+model::ModelKeys<Keys> common_keys(bool has_mlp = true) {
   using Common = CommonKeys;
   model::ModelKeys<Keys> keys;
   keys.field("vocab_size", &Common::vocab_size, "Tokens.", kSize)
-      .field("hidden_size", &Common::hidden_size, "Width of the hidden states.", kSize)
-      .field("intermediate_size", &Common::intermediate_size, "Width of the MLP.", kSize)
-      .field("num_hidden_layers", &Common::num_hidden_layers, "Decoder layers.",
+      .field("hidden_size", &Common::hidden_size, "Width of the hidden states.", kSize);
+  if (has_mlp)
+    keys.field("intermediate_size", &Common::intermediate_size, "Width of the MLP.", kSize);
+  else
+    keys.unused("intermediate_size", "Every layer has experts: it changes nothing.");
+  keys.field("num_hidden_layers", &Common::num_hidden_layers, "Decoder layers.",
              Range<int64_t>{1, model::kMostLayers})
       .field("num_attention_heads", &Common::num_attention_heads, "Heads of queries.", kSize)
       .field("num_key_value_heads", &Common::num_key_value_heads,
@@ -109,7 +113,8 @@ model::ModelKeys<Keys> common_keys() {
       .field("dtype", &Common::dtype, "Of the stored weights.")
       .field("torch_dtype", &Common::torch_dtype, "The older name of dtype.")
       .rule([](const Keys& given) { return given.complaint(); })
-      .only("quantization_config", Node(), "Quantised weights are refused.");
+      .only("quantization_config", Node(),
+            "Refused; files in fp8 or mxfp4 are dequantized when they are read.");
   return keys;
 }
 

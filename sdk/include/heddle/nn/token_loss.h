@@ -11,6 +11,7 @@
 #include "heddle/mesh/communicator.h"
 #include "heddle/model/chain.h"
 #include "heddle/model/module.h"
+#include "heddle/model/unit.h"
 #include "heddle/nn/linear.h"
 
 namespace heddle {
@@ -84,4 +85,20 @@ class HEDDLE_API TokenLoss : public Module {
   double soft_cap_;
 };
 
+namespace model {
+
+// The head of a model: a module with a Linear and a TokenLoss among its children.
+struct LossHead {
+  Module* module = nullptr;  // null: there is no head, and the others are null too
+  Linear* linear = nullptr;
+  TokenLoss* loss = nullptr;
+  Module* norm = nullptr;  // a norm among the same children; null: none
+};
+
+// The first head in the order of Module::visit: `module` itself, else one below it.
+HEDDLE_API LossHead loss_head_of(Module& module);
+// That of the last unit that has one.
+HEDDLE_API LossHead loss_head_of(const Units& units);
+
+}  // namespace model
 }  // namespace heddle
