@@ -1,27 +1,45 @@
 // The flow of a run in a world of its own.
-#include "heddle/engine/engine.h"
-
+#include <optional>
 #include <utility>
+
+#include "heddle/engine/engine.h"
+#include "heddle/nn/device_ops.h"
 
 namespace heddle::engine {
 
 // The run's device may be none of this machine's.
 DryStep dry_step(const Node& given, PluginRegistry& plugins, const DryHost& host) {
   const Node configuration = config::with_override(given, "dist_env.backend", "gloo");
+  return dry_step(validate(configuration, plugins, host.world_size), plugins, host);
+}
+
+// model() starts no device in a dry world.
+DryStep dry_step(Setup setup, PluginRegistry& plugins, const DryHost& host) {
+  const ComputeRecorder recorder;
+  std::optional<model::MetaKernels> kernels;
+  if (host.kernels) kernels.emplace();
   DryRank world(host.rank, host.world_size);
   Model built =
-      model(configuration, plugins, {world, host.make_units, /*source=*/{}, /*seed=*/0, /*fingerprint=*/{}});
+      model(std::move(setup), plugins,
+            {world, host.make_units, /*source=*/{}, /*seed=*/0, /*fingerprint=*/{}, host.batch_rows});
   DryStep out;
   for (const Shard* shard : built.stages.shards()) {
     out.parameters += shard->tensor.numel();
     out.bytes += static_cast<int64_t>(shard->tensor.nbytes());
   }
-  Step step(built.stages, built.mesh, host.step);
+  if (host.built) host.built(built.stages, built.mesh);
+  std::optional<Step> step;
+  if (host.optimizer == nullptr)
+    step.emplace(built.stages, built.mesh, host.step);
+  else
+    step.emplace(built.stages, built.mesh, host.step, *host.optimizer);
   out.start = world.entries();
-  step.run(host.batches(built.mesh), /*lr=*/0, /*weight_decay=*/0);
+  out.begin = recorder.moment();
+  step->run(host.batches(built.mesh), /*lr=*/0, /*weight_decay=*/0);
   out.step.assign(world.entries().begin() + static_cast<std::ptrdiff_t>(out.start.size()),
                   world.entries().end());
-  out.peak_alive = step.peak_alive();
+  out.peak_alive = step->peak_alive();
+  out.computed = recorder.log();
   return out;
 }
 

@@ -46,6 +46,7 @@ struct AttentionNode final : LayerNode {
     const at::Tensor sink_scores = sinks.unpack();
     Gradients all;
     if (in.q.is_meta()) {
+      record_attention(in, heads, Pass::backward);
       all = {at::empty_like(in.q), at::empty_like(in.k), at::empty_like(in.v)};
       if (sink_scores.defined()) all.push_back(at::empty_like(sink_scores));
       return all;
@@ -105,7 +106,11 @@ at::Tensor compute(const BlockedInputs& in, const Heads& heads, const at::Tensor
 Attended forward_of(const BlockedInputs& in, const Heads& heads, const at::Tensor& documents,
                     const Way& way) {
   const int64_t tokens = in.q.size(0), count = in.q.size(1) / heads.head_dim;
-  if (in.q.is_meta()) return {at::empty({tokens, count * heads.value_dim()}, in.q.options()), {}};
+  if (in.q.is_meta()) {
+    record_attention(in, heads, Pass::forward);
+    return {at::empty({tokens, count * heads.value_dim()}, in.q.options()),
+            at::empty({count, tokens}, in.q.options().dtype(wide_of(in.q.scalar_type())))};
+  }
   Attended all;
   all.y = once(Operator::attention, [&] { return compute(in, heads, documents, way, all.log_sums); });
   all.log_sums = once(Operator::attention, [&] { return std::move(all.log_sums); });

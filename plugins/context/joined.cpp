@@ -40,9 +40,9 @@ Joined::Joined(const at::Tensor& queries, const Local& local) : queries_(queries
 }
 
 void Joined::add(const at::Tensor& seen, int other) {
-  if (queries_.is_meta()) return;
-  model::attend_ranges(inputs_of(queries_, seen, local_, other), model::blocked_shape(local_.heads), out_,
-                       log_sums_, onto_);
+  const model::BlockedInputs in = inputs_of(queries_, seen, local_, other);
+  if (queries_.is_meta()) return model::record_attention(in, local_.heads, model::Pass::forward);
+  model::attend_ranges(in, model::blocked_shape(local_.heads), out_, log_sums_, onto_);
   onto_ = true;
 }
 
@@ -52,10 +52,11 @@ void Joined::finish() {
 }
 
 void AttentionGradient::add(const at::Tensor& seen, int other, const at::Tensor& d_seen) const {
-  if (queries.is_meta()) return;
+  const model::BlockedInputs in = inputs_of(queries, seen, local, other);
+  if (queries.is_meta()) return model::record_attention(in, local.heads, model::Pass::backward);
   const Halves into = halves_of(d_seen, local.heads);
-  model::attend_ranges_backward(inputs_of(queries, seen, local, other), model::blocked_shape(local.heads),
-                                d_out, out, log_sums, {d_queries, into.keys, into.values}, true);
+  model::attend_ranges_backward(in, model::blocked_shape(local.heads), d_out, out, log_sums,
+                                {d_queries, into.keys, into.values}, true);
 }
 
 }  // namespace heddle::context

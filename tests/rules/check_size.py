@@ -1,4 +1,4 @@
-"""At most 300 lines a file, 40 lines a function, 25 files a folder, 13,900 lines in core and 90 public headers.
+"""At most 300 lines a file, 40 lines a function, 25 files a folder, 14,000 lines in core and 92 public headers.
 Exceptions are listed here with their reason."""
 import re
 
@@ -8,7 +8,7 @@ MAX_FILE = 300
 MAX_FUNCTION = 40
 MAX_FOLDER = 25  # files
 MAX_CORE = 14000  # lines
-MAX_PUBLIC = 90  # headers that the SDK installs, the generated version.h among them
+MAX_PUBLIC = 92  # headers that the SDK installs, the generated version.h among them
 FILE_EXCEPTIONS = {}  # path: reason
 FUNCTION_EXCEPTIONS = {}  # "path:name": reason
 

@@ -1,5 +1,5 @@
 // What a run says of its processor before the first step.
-#include "lib/run/metrics/processor.h"
+#include "lib/run/metrics/device/processor.h"
 
 #include <gtest/gtest.h>
 

@@ -17,6 +17,7 @@
 #include "lib/run/preflight/preflight.h"
 #include "lib/run/preflight/prepare.h"
 #include "lib/run/preflight/rank_size.h"
+#include "lib/run/preflight/step_cost.h"
 
 namespace heddle::cli {
 namespace {
@@ -56,6 +57,7 @@ struct Verdict {
   std::optional<ModelSize> size = std::nullopt;       // of a rank; empty: not known
   std::optional<StepScheduler> steps = std::nullopt;  // empty: not known
   std::vector<SkippedKey> skipped = {};               // sections and keys that change nothing
+  std::optional<StepCost> cost = std::nullopt;        // where it is asked for
 };
 
 std::optional<ModelSize> size_if_known(const Plan& plan, Setup& setup, const PreparedModel& model,
@@ -64,9 +66,36 @@ std::optional<ModelSize> size_if_known(const Plan& plan, Setup& setup, const Pre
   return sizes ? std::optional(sizes->most) : std::nullopt;
 }
 
-Verdict run_elsewhere(Preflight checked) {
+// Tokens of a row; 0: the data are not here, and the recipe does not say.
+int64_t row_length(const std::optional<Rows>& rows, const Recipe& recipe) {
+  if (rows) return rows->length();
+  return recipe.packed.rules.size > 0 ? recipe.packed.rules.size
+         : recipe.dataset             ? recipe.dataset->sequence_length
+                                      : 0;
+}
+
+// What makes the cost of a step, where it is asked for.
+struct Costing {
+  PluginRegistry& plugins;
+  const std::string& device;  // empty: no
+  std::optional<StepCost> of(const Setup& setup, const PreparedModel* model, const Recipe& recipe,
+                             int64_t length) const {
+    if (device.empty()) return std::nullopt;
+    if (model != nullptr && length > 0) return step_cost(setup, *model, recipe, plugins, length, device);
+    throw Error(ErrorCode::usage, "--cost",
+                std::string("the ") + (model != nullptr ? "length of the data's rows" : "model") +
+                    " is not known here",
+                model != nullptr
+                    ? "set packed_sequence.packed_sequence_size, or prepare the data with heddle prepare"
+                    : "give a model that is on this machine, or its keys in model.config");
+  }
+};
+
+Verdict run_elsewhere(Preflight checked, const Costing& costing) {
   Verdict out{std::move(checked.setup), true, std::nullopt, checked.scheduler, checked.recipe.skipped};
   if (checked.model) out.size = size_if_known(checked.plan, out.setup, *checked.model, checked.recipe);
+  out.cost = costing.of(out.setup, checked.model ? &*checked.model : nullptr, checked.recipe,
+                        row_length(checked.dataset, checked.recipe));
   return out;
 }
 
@@ -83,13 +112,15 @@ void see_memory(const RankSizes& sizes, RunSpec& run) {
 }
 
 // The steps of `heddle train` up to the start of its ranks, and their refusals.
-Verdict run_here(Preflight checked) {
+Verdict run_here(Preflight checked, const Costing& costing) {
   const Plan plan = std::move(checked.plan);
   RunSpec run = spec_of(std::move(checked), {}, std::chrono::milliseconds(0));
   const auto sizes = sizes_if_known(plan, run.setup, run.model, run.recipe);
   if (sizes && plan.device == nullptr) see_memory(*sizes, run);
-  return {std::move(run.setup), true, sizes ? std::optional(sizes->most) : std::nullopt, run.scheduler,
-          run.recipe.skipped};
+  auto cost = costing.of(run.setup, &run.model, run.recipe, run.dataset.length());
+  return {
+      std::move(run.setup), true,           sizes ? std::optional(sizes->most) : std::nullopt, run.scheduler,
+      run.recipe.skipped,   std::move(cost)};
 }
 
 // A configuration with its plugins, or the error of reading it.
@@ -194,14 +225,18 @@ class Checker {
 
   Verdict verdict(const Loaded& loaded, int size) const {
     if (!loaded.is_run) {
+      if (!command_.cost.empty())
+        throw Error(ErrorCode::usage, "--cost", "a file without a model has no step",
+                    "give the whole recipe, without --only");
       using engine::IdleBlocks;
       const IdleBlocks idle = command_.only_distributed ? IdleBlocks::dropped : IdleBlocks::checked;
       return {engine::validate(loaded.recipe.configuration, *loaded.plugins, size, idle)};
     }
     const Machine machine = command_.elsewhere ? Machine::another : Machine::this_one;
     Preflight checked = preflight(loaded.recipe, *loaded.plugins, size, machine);
-    return command_.elsewhere || !checked.dataset ? run_elsewhere(std::move(checked))
-                                                  : run_here(std::move(checked));
+    const Costing costing{*loaded.plugins, command_.cost};
+    return command_.elsewhere || !checked.dataset ? run_elsewhere(std::move(checked), costing)
+                                                  : run_here(std::move(checked), costing);
   }
 
   void print(const std::string& file, const Verdict& verdict) const {
@@ -209,14 +244,16 @@ class Checker {
       std::string line = engine::to_json(verdict.setup);
       if (verdict.is_run)
         line.replace(line.size() - 1, 1,
-                     ", " + run_json(verdict) + ", \"skipped\": " + to_json(verdict.skipped) + "}");
+                     ", " + run_json(verdict) + ", \"skipped\": " + to_json(verdict.skipped) +
+                         (verdict.cost ? ", \"cost\": " + to_json(*verdict.cost) : "") + "}");
       std::cout << "{\"config\": " << text::quoted(file) << ", " << line.substr(1) << "\n";
       return;
     }
     const int ranks = verdict.setup.sizes.world;
     std::cout << file << " on " << ranks << (ranks == 1 ? " rank\n" : " ranks\n")
               << engine::to_text(verdict.setup) << run_text(verdict)
-              << text_of(verdict.skipped, command_.verbose) << std::endl;
+              << (verdict.cost ? to_text(*verdict.cost) : "") << text_of(verdict.skipped, command_.verbose)
+              << std::endl;
     for (const std::string& warning : verdict.setup.warnings)
       std::cerr << "warning: " << warning << std::endl;
   }

@@ -39,6 +39,7 @@ struct CheckCommand {
   bool elsewhere = false;         // the run is for another machine: what this one lacks is a warning
   bool json = false;
   bool verbose = false;  // the reason of each section and key that is skipped
+  std::string cost;      // a device: what a step takes of it is printed, too
   std::vector<Override> overrides;
 };
 

@@ -12,8 +12,8 @@
 namespace heddle {
 namespace {
 
-[[noreturn]] void refuse(const std::filesystem::path& file, const std::string& what,
-                         const std::string& hint) {
+[[noreturn]] void refuse_file(const std::filesystem::path& file, const std::string& what,
+                              const std::string& hint) {
   throw Error(ErrorCode::input, file.string(), what, hint);
 }
 
@@ -23,18 +23,18 @@ TokenHeader checked(const std::filesystem::path& file, TokenHeader header, size_
   const std::string said = "the header says " + std::to_string(header.tokens) + " tokens of " +
                            std::to_string(width_of(header.type)) + " bytes, so " + std::to_string(wanted) +
                            " bytes in all; the file has " + std::to_string(bytes);
-  if (bytes < wanted) refuse(file, "the file is cut: " + said, "copy or make the file again");
-  if (bytes > wanted) refuse(file, "bytes are left over: " + said, "copy or make the file again");
+  if (bytes < wanted) refuse_file(file, "the file is cut: " + said, "copy or make the file again");
+  if (bytes > wanted) refuse_file(file, "bytes are left over: " + said, "copy or make the file again");
   return header;
 }
 
 TokenHeader bare_header(const std::filesystem::path& file, size_t bytes, TokenType type) {
   const size_t width = width_of(type);
   if (bytes % width != 0)
-    refuse(file,
-           "the file has " + std::to_string(bytes) + " bytes, which is not a multiple of the " +
-               std::to_string(width) + " bytes of a token",
-           "is dataset.dtype the type that the file was written with?");
+    refuse_file(file,
+                "the file has " + std::to_string(bytes) + " bytes, which is not a multiple of the " +
+                    std::to_string(width) + " bytes of a token",
+                "is dataset.dtype the type that the file was written with?");
   return {type, 0, static_cast<int64_t>(bytes / width)};
 }
 
@@ -85,29 +85,31 @@ size_t width_of(TokenType type) {
 TokenHeader read_token_header(const std::filesystem::path& file, std::span<const std::byte> bytes,
                               std::optional<TokenType> bare) {
   if (bytes.empty())
-    refuse(file, "is empty: it holds no token", "heddle data makes a token file from a text");
+    refuse_file(file, "is empty: it holds no token", "heddle data makes a token file from a text");
   HeaderBegin words{};
   std::memcpy(words.data(), bytes.data(), std::min(bytes.size(), sizeof(words)));
   const bool known = has_known_magic(words[0]);
   if (!known && bare) return bare_header(file, bytes.size(), *bare);
   if (!known)
-    refuse(file,
-           "not a token file: it begins with the number " + std::to_string(words[0]) + ", not with " +
-               std::to_string(kNanogptMagic) + " (nanoGPT) or " + std::to_string(kAutomodelMagic) +
-               " (AutoModel)",
-           "for a file of integers without a header give dataset.dtype, for a text use: heddle data");
+    refuse_file(file,
+                "not a token file: it begins with the number " + std::to_string(words[0]) + ", not with " +
+                    std::to_string(kNanogptMagic) + " (nanoGPT) or " + std::to_string(kAutomodelMagic) +
+                    " (AutoModel)",
+                "for a file of integers without a header give dataset.dtype, for a text use: heddle data");
   const size_t header_bytes = kHeaderWords * sizeof(int32_t);
   if (bytes.size() < header_bytes)
-    refuse(file,
-           "the file is cut: it has " + std::to_string(bytes.size()) + " bytes, and its header alone has " +
-               std::to_string(header_bytes),
-           "copy or make the file again");
-  if (words[1] != 1) refuse(file, "version " + std::to_string(words[1]) + " of the format; 1 is known", "");
+    refuse_file(file,
+                "the file is cut: it has " + std::to_string(bytes.size()) +
+                    " bytes, and its header alone has " + std::to_string(header_bytes),
+                "copy or make the file again");
+  if (words[1] != 1)
+    refuse_file(file, "version " + std::to_string(words[1]) + " of the format; 1 is known", "");
   TokenHeader header{TokenType::uint16, header_bytes, static_cast<uint32_t>(words[2])};
   header.bytes = words[4] == kBytesMark;
   if (words[0] == kAutomodelMagic) {
     if (words[3] != 2 && words[3] != 4)
-      refuse(file, "the header says " + std::to_string(words[3]) + " bytes a token; 2 and 4 are known", "");
+      refuse_file(file, "the header says " + std::to_string(words[3]) + " bytes a token; 2 and 4 are known",
+                  "");
     if (words[3] == 4) header.type = TokenType::uint32;
   }
   return checked(file, header, bytes.size());

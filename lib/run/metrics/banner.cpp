@@ -13,8 +13,8 @@
 #include "heddle/transport/rank_place.h"
 #include "lib/checkpoint/quantized/quantization.h"
 #include "lib/run/checkpointing/save.h"
+#include "lib/run/metrics/device/processor.h"
 #include "lib/run/metrics/mfu.h"
-#include "lib/run/metrics/processor.h"
 #include "lib/run/model/amounts.h"
 #include "lib/run/recipe/signals.h"
 #include "lib/run/recipe/skipped_keys.h"
@@ -152,8 +152,8 @@ std::string device_text(const engine::Model& model, int local_ranks) {
 std::vector<std::string> warnings(const RunSpec& run, const ModelSize& size, const engine::Model& model) {
   std::vector<std::string> out = run.setup.warnings;
   if (model.mesh.device().is_cpu())
-    if (std::string slow =
-            slow_products(run.setup.strategy, product_dtype(run), run.model.dtype, has_bfloat16_products());
+    if (std::string slow = slow_products(run.setup.strategy, product_dtype(run.setup, run.model),
+                                         run.model.dtype, has_bfloat16_products());
         !slow.empty())
       out.push_back(std::move(slow));
   if (size.rounded)

@@ -21,7 +21,7 @@ struct PeakFlops {
 };
 
 // What products are computed in: mixed precision's dtype where the strategy has one, else the storage's.
-at::ScalarType product_dtype(const RunSpec& run);
+at::ScalarType product_dtype(const Setup& setup, const PreparedModel& model);
 
 // Of --peak-flops where it is given; else of a table of GPUs, by the device's name; on the CPU that of one
 // thread, measured by its processor time (product_rate_cpu), times the threads: in bfloat16 where the

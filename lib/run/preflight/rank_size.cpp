@@ -12,16 +12,6 @@
 namespace heddle {
 namespace {
 
-// The ranks between two neighbours on the axis pp.
-int stride_of_pp(const Setup& setup) {
-  int stride = setup.sizes.world;
-  for (const Axis& axis : setup.axes) {
-    stride /= axis.size;
-    if (axis.name == kPipelineAxis) return stride;
-  }
-  return 0;
-}
-
 // Above this the world alone would take hundreds of megabytes to lay out.
 constexpr int kLargestDryWorld = 1 << 16;
 
@@ -60,6 +50,15 @@ double memory_here() {
 }
 
 }  // namespace
+
+int stride_of_pp(const Setup& setup) {
+  int stride = setup.sizes.world;
+  for (const Axis& axis : setup.axes) {
+    stride /= axis.size;
+    if (axis.name == kPipelineAxis) return stride;
+  }
+  return 0;
+}
 
 std::optional<RankSizes> sizes_if_known(const Plan& plan, Setup& setup, const PreparedModel& model,
                                         const Recipe& recipe) {

@@ -20,6 +20,9 @@ struct RankSizes {
   }
 };
 
+// The ranks between two neighbours on the axis pp.
+int stride_of_pp(const Setup& setup);
+
 // The plan's own strategy shards the model on meta, in a world where nothing is sent, on the first rank of
 // each of the pipeline's stages. Throws what the strategy refuses; its other errors say nothing about the
 // run: then it is empty, with a warning in `setup`. Empty for worlds that are too large to lay out.

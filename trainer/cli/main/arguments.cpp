@@ -75,6 +75,12 @@ void add_check(CLI::App& app, Parsed& parsed) {
   command->add_flag(
       "--elsewhere", parsed.check.elsewhere,
       "The run is for another machine: a model, data or a device that this one lacks is a warning");
+  command
+      ->add_option(
+          "--cost", parsed.check.cost,
+          "Also takes a step without data and without memory, and prints what it costs on this device: "
+          "cpu, or a GPU such as H100, which need not be there")
+      ->option_text("DEVICE");
   command->add_flag("--json", parsed.json, "One JSON object a line for each file and world size");
   command->add_flag("--verbose", parsed.check.verbose, "Say of each section and key that is skipped why");
   command->footer(kOverrides);

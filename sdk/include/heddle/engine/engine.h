@@ -20,6 +20,7 @@
 #include "heddle/mesh/dry.h"
 #include "heddle/model/batch.h"
 #include "heddle/model/family.h"
+#include "heddle/ops/compute_log.h"
 #include "heddle/parallel/build.h"
 #include "heddle/parallel/plan.h"
 #include "heddle/plugin/registry.h"
@@ -122,7 +123,7 @@ HEDDLE_API std::shared_ptr<const ModelSpec> read_model(const std::filesystem::pa
                                                        PluginRegistry& plugins);
 
 // One step of one rank of a world of any size, run alone and without memory for tensors: what the rank would
-// send, and what it would hold.
+// send, compute and hold.
 
 struct DryHost {
   int rank = 0, world_size = 1;
@@ -130,6 +131,11 @@ struct DryHost {
   StepConfig step = {};
   // The rank's microbatches of a step, on the CPU or on meta.
   std::function<std::span<const Batch>(const DeviceMesh& mesh)> batches = {};
+  IOptimizer* optimizer = nullptr;  // null: AdamW
+  int64_t batch_rows = 0;           // as in ModelHost
+  bool kernels = false;             // layers compute as on a device with every kernel of device_ops.h
+  // Called before the step.
+  std::function<void(Stages& stages, const DeviceMesh& mesh)> built = {};
 };
 
 struct DryStep {
@@ -138,11 +144,17 @@ struct DryStep {
   int64_t parameters = 0;  // elements of the shards that the rank owns
   int64_t bytes = 0;       // of these, as the strategy stores them
   int peak_alive = 0;      // the most microbatches that were alive at once, over the rank's stages
+  // Operators and allocations from the first unit on. The state of an optimizer is there, its update and the
+  // norm are not. Documents are not known: attention sees whole rows.
+  ComputeLog computed;
+  int64_t begin = 0;  // the moment of `computed` at which the step began
 };
 
 // Does what run() does: the same plugins, strategy and schedule, one step. No device is asked for, whatever
 // dist_env.backend says, and no file and no value is read. Throws what a run would throw before its first
 // step.
 HEDDLE_API DryStep dry_step(const Node& configuration, PluginRegistry& plugins, const DryHost& host);
+// The same for a setup that validate() has given for a world of host.world_size.
+HEDDLE_API DryStep dry_step(Setup setup, PluginRegistry& plugins, const DryHost& host);
 
 }  // namespace heddle::engine

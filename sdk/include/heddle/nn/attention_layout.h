@@ -62,6 +62,12 @@ HEDDLE_API void attend_ranges_backward(const BlockedInputs& in, const BlockedSha
                                        const at::Tensor& log_sums, const BlockedGradients& into,
                                        bool add = false);
 
+enum class Pass : int8_t { forward, backward };
+
+// Says what a pass of attention costs (heddle/ops/compute_log.h), where q, k and v are on meta: of the keys
+// in in.seen, or without it of whole rows.
+HEDDLE_API void record_attention(const BlockedInputs& in, const Heads& heads, Pass pass);
+
 // [batch * sequence, heads * dim] as [batch, heads, sequence, dim], a view. `dim`: head_dim or value_dim().
 HEDDLE_API at::Tensor by_head(const at::Tensor& x, const Heads& heads, int64_t dim);
 

@@ -56,11 +56,24 @@ struct DeviceOps {
 HEDDLE_API const DeviceOps& device_ops();
 HEDDLE_API void set_device_ops(const DeviceOps& ops);
 
-// The kernel of a member for x: device_kernel(&DeviceOps::swiglu, gate). Null where x is on the CPU or on
-// meta, and where the device has none.
+// While it lives, layers of this thread compute on meta as on a device with every kernel above: the same
+// tensors are made and kept, and each kernel records its cost (heddle/ops/compute_log.h).
+class HEDDLE_API MetaKernels {
+ public:
+  MetaKernels();
+  ~MetaKernels();
+  MetaKernels(const MetaKernels&) = delete;
+  MetaKernels& operator=(const MetaKernels&) = delete;
+};
+// Those for meta tensors of this thread; all empty but while MetaKernels lives.
+HEDDLE_API const DeviceOps& meta_ops();
+
+// The kernel of a member for x: device_kernel(&DeviceOps::swiglu, gate). Null where x is on the CPU, and
+// where the device has none.
 template <class Kernel>
 Kernel device_kernel(Kernel DeviceOps::*member, const at::Tensor& x) {
-  return x.is_cpu() || x.is_meta() ? nullptr : device_ops().*member;
+  if (x.is_cpu()) return nullptr;
+  return (x.is_meta() ? meta_ops() : device_ops()).*member;
 }
 
 }  // namespace heddle::model

@@ -1,5 +1,5 @@
 // The words about threads and dtypes of a processor.
-#include "lib/run/metrics/processor.h"
+#include "lib/run/metrics/device/processor.h"
 
 #if defined(__aarch64__)
 #include <sys/auxv.h>

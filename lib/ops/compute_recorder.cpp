@@ -1,0 +1,190 @@
+// Records operators by LibTorch's hook for profilers, and allocations by an allocator of meta tensors, which
+// have no bytes.
+#include <ATen/core/function_schema.h>
+#include <ATen/record_function.h>
+#include <c10/core/Allocator.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include "heddle/base/error.h"
+#include "heddle/ops/compute_log.h"
+
+namespace heddle {
+
+struct ComputeRecorder::State {
+  ComputeLog log;
+  int64_t moment = 0;
+  at::CallbackHandle hook = 0;
+  // Operators that are running, innermost last. Whether each has called another one that was recorded.
+  std::vector<bool> has_inner;
+
+  void add(const char* name, const OperatorCost& cost, bool is_product) {
+    log.calls.push_back({name, cost, is_product, moment++});
+    if (!has_inner.empty()) has_inner.back() = true;
+  }
+};
+
+namespace {
+
+thread_local std::shared_ptr<ComputeRecorder::State> recording;
+
+struct Block {
+  std::weak_ptr<ComputeRecorder::State> recorder;
+  size_t place;
+};
+
+void release(void* context) {
+  const std::unique_ptr<Block> block(static_cast<Block*>(context));
+  if (const auto state = block->recorder.lock()) state->log.allocations[block->place].end = state->moment++;
+}
+
+// As LibTorch's own, which gives null pointers, with a deleter where the thread records.
+struct MetaAllocator final : c10::Allocator {
+  c10::DataPtr allocate(size_t bytes) override {
+    if (recording == nullptr || bytes == 0) return {nullptr, c10::Device(c10::kMeta)};
+    recording->log.allocations.push_back({static_cast<int64_t>(bytes), recording->moment++});
+    auto block = std::make_unique<Block>(Block{recording, recording->log.allocations.size() - 1});
+    return {nullptr, block.release(), &release, c10::Device(c10::kMeta)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* /*to*/, const void* /*from*/, size_t /*bytes*/) const override {}
+};
+
+// Once in a process; it changes nothing for threads that record nothing.
+void install_allocator() {
+  static MetaAllocator allocator;
+  static std::once_flag once;
+  std::call_once(once, [] { c10::SetAllocator(c10::kMeta, &allocator, /*priority=*/1); });
+}
+
+struct Product {
+  std::string_view name;
+  size_t left;  // the place of the left factor among the inputs; the right one follows
+};
+constexpr std::array kProducts = {
+    Product{"aten::mm", 0},     Product{"aten::addmm", 1},      Product{"aten::addmm_", 1},
+    Product{"aten::bmm", 0},    Product{"aten::baddbmm", 1},    Product{"aten::baddbmm_", 1},
+    Product{"aten::mv", 0},     Product{"aten::addmv", 1},      Product{"aten::_grouped_mm", 0},
+    Product{"aten::dot", 0},    Product{"aten::_scaled_mm", 0}, Product{"aten::addmv_", 1},
+    Product{"aten::_int_mm", 0}};
+
+// 0: not on meta. What runs on the host beside a dry step is no part of it.
+double elements_of(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.is_meta() ? static_cast<double>(tensor.numel()) : 0;
+}
+
+double elements_of(const c10::IValue& value) {
+  return value.isTensor() ? elements_of(value.toTensor()) : 0;
+}
+
+double bytes_of(const c10::IValue& value) {
+  if (value.isTensor() && value.toTensor().defined())
+    return elements_of(value) * static_cast<double>(value.toTensor().itemsize());
+  double bytes = 0;
+  if (value.isTensorList())
+    for (const at::Tensor& tensor : value.toTensorVector()) bytes += bytes_of(tensor);
+  return bytes;
+}
+
+struct Running final : at::ObserverContext {
+  OperatorCost cost;
+  bool is_product = false;
+  bool is_counted = true;
+};
+
+// Operators that compute nothing.
+bool is_idle(std::string_view name) {
+  constexpr std::array kIdle = {"aten::empty", "aten::new_empty",  "aten::resize_",
+                                "aten::set_",  "aten::empty_like", "aten::empty_strided"};
+  return std::any_of(kIdle.begin(), kIdle.end(), [&](const char* one) { return name == one; });
+}
+
+bool gives_views(const at::RecordFunction& call) {
+  const auto schema = call.operator_schema();
+  if (!schema || schema->returns().empty()) return false;
+  const auto* alias = schema->returns()[0].alias_info();
+  return alias != nullptr && !alias->isWrite();
+}
+
+std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
+  auto running = std::make_unique<Running>();
+  if (recording == nullptr) return running;
+  recording->has_inner.push_back(false);
+  const std::string_view name = call.name();
+  running->is_counted = !is_idle(name) && !gives_views(call);
+  if (!running->is_counted) return running;
+  const auto inputs = call.inputs();
+  OperatorCost& cost = running->cost;
+  // What copy_, fill_ and zero_ overwrite is not read.
+  const bool overwrites = name == "aten::copy_" || name == "aten::fill_" || name == "aten::zero_";
+  for (size_t i = overwrites ? 1 : 0; i < inputs.size(); ++i) {
+    cost.read += bytes_of(inputs[i]);
+    cost.operations = std::max(cost.operations, elements_of(inputs[i]));
+  }
+  for (const Product& product : kProducts) {
+    if (name != product.name || inputs.size() < product.left + 2) continue;
+    const at::Tensor &left = inputs[product.left].toTensor(), &right = inputs[product.left + 1].toTensor();
+    cost.operations = 2 * elements_of(left) * static_cast<double>(right.dim() > 1 ? right.size(-1) : 1);
+    running->is_product = true;
+  }
+  return running;
+}
+
+void end(const at::RecordFunction& call, at::ObserverContext* context) {
+  if (recording == nullptr || recording->has_inner.empty()) return;
+  auto* const running = static_cast<Running*>(context);
+  const bool has_inner = recording->has_inner.back();
+  recording->has_inner.pop_back();
+  if (has_inner || !running->is_counted) {
+    if (has_inner && !recording->has_inner.empty()) recording->has_inner.back() = true;
+    return;
+  }
+  for (const c10::IValue& value : call.outputs()) {
+    running->cost.written += bytes_of(value);
+    if (!running->is_product)
+      running->cost.operations = std::max(running->cost.operations, elements_of(value));
+  }
+  if (running->cost.written > 0 || running->cost.read > 0)
+    recording->add(call.name(), running->cost, running->is_product);
+}
+
+}  // namespace
+
+ComputeRecorder::ComputeRecorder() : state_(std::make_shared<State>()) {
+  if (recording != nullptr)
+    throw Error(ErrorCode::internal, "compute recorder", "this thread records already",
+                "end the first recorder before the next begins");
+  install_allocator();
+  state_->hook = at::addThreadLocalCallback(at::RecordFunctionCallback(begin, end)
+                                                .needsInputs(true)
+                                                .needsOutputs(true)
+                                                .scopes({at::RecordScope::FUNCTION}));
+  recording = state_;
+}
+
+ComputeRecorder::~ComputeRecorder() {
+  at::removeCallback(state_->hook);
+  recording.reset();
+}
+
+int64_t ComputeRecorder::moment() const {
+  return state_->moment;
+}
+
+ComputeLog ComputeRecorder::log() const {
+  return state_->log;
+}
+
+void record_operator(const char* name, const OperatorCost& cost, bool is_product) {
+  if (recording != nullptr) recording->add(name, cost, is_product);
+}
+
+bool records_operators() {
+  return recording != nullptr;
+}
+
+}  // namespace heddle

@@ -1,0 +1,74 @@
+// The cost of a step for a person and for a script.
+#include <cstdio>
+
+#include "heddle/base/text.h"
+#include "lib/run/model/amounts.h"
+#include "lib/run/preflight/step_cost.h"
+
+namespace heddle {
+namespace {
+
+std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof(text), seconds < 1 ? "%.3g ms" : "%.3g s",
+                seconds < 1 ? seconds * 1e3 : seconds);
+  return text;
+}
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.0f", value);
+  return text;
+}
+
+std::string traffic_text(const StepCost& cost) {
+  std::string out;
+  for (const GroupTraffic& one : cost.traffic) {
+    if (one.ranks == 1) continue;
+    out += (out.empty() ? "" : "; ") + one.group + " (" + std::to_string(one.ranks) + " ranks) " +
+           std::to_string(one.calls) + " calls of " + bytes_text(one.bytes);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string to_text(const StepCost& cost) {
+  const std::string of_stage = cost.stages == 1 ? ""
+                                                : " of stage " + std::to_string(cost.stage) + " of " +
+                                                      std::to_string(cost.stages) + ", which holds most";
+  std::string out = "cost of a step of a rank on " + cost.device + of_stage + ": " +
+                    std::to_string(cost.microbatches) + " microbatches, rows of " +
+                    std::to_string(cost.row_length) + " tokens\n";
+  out += "  memory: at most " + bytes_text(cost.peak);
+  if (cost.device_memory > 0) out += " of " + bytes_text(cost.device_memory);
+  out += ", of which " + bytes_text(cost.before) + " are held before the step\n";
+  out += "  computing: " + count_text(static_cast<int64_t>(cost.products)) + " operations in products, " +
+         bytes_text(cost.moved) + " read and written";
+  if (cost.seconds > 0) out += "; at least " + seconds_text(cost.seconds) + " at the device's peaks";
+  out += "\n";
+  if (const std::string traffic = traffic_text(cost); !traffic.empty())
+    out += "  collectives: " + traffic + "\n";
+  if (cost.device_memory > 0 && cost.peak > cost.device_memory) out += "  this does not fit in the device\n";
+  return out;
+}
+
+std::string to_json(const StepCost& cost) {
+  std::string traffic;
+  for (const GroupTraffic& one : cost.traffic)
+    traffic += (traffic.empty() ? "" : ", ") + text::quoted(one.group) +
+               ": {\"ranks\": " + std::to_string(one.ranks) + ", \"calls\": " + std::to_string(one.calls) +
+               ", \"bytes\": " + number(one.bytes) + "}";
+  char seconds[32] = "null";
+  if (cost.seconds > 0) std::snprintf(seconds, sizeof(seconds), "%.6g", cost.seconds);
+  return "{\"device\": " + text::quoted(cost.device) +
+         ", \"device_memory\": " + (cost.device_memory > 0 ? number(cost.device_memory) : "null") +
+         ", \"stage\": " + std::to_string(cost.stage) +
+         ", \"row_length\": " + std::to_string(cost.row_length) +
+         ", \"microbatches\": " + std::to_string(cost.microbatches) +
+         ", \"peak_bytes\": " + number(cost.peak) + ", \"bytes_before\": " + number(cost.before) +
+         ", \"product_operations\": " + number(cost.products) + ", \"bytes_moved\": " + number(cost.moved) +
+         ", \"least_seconds\": " + seconds + ", \"collectives\": {" + traffic + "}}";
+}
+
+}  // namespace heddle
