@@ -7,14 +7,13 @@
 
 namespace heddle::engine {
 
-// The run's device may be none of this machine's.
-DryStep dry_step(const Node& given, PluginRegistry& plugins, const DryHost& host) {
-  const Node configuration = config::with_override(given, "dist_env.backend", "gloo");
+DryStep dry_step(const Node& configuration, PluginRegistry& plugins, const DryHost& host) {
   return dry_step(validate(configuration, plugins, host.world_size), plugins, host);
 }
 
-// model() starts no device in a dry world.
+// The run's device may be none of this machine's.
 DryStep dry_step(Setup setup, PluginRegistry& plugins, const DryHost& host) {
+  setup.backend = "gloo";
   const ComputeRecorder recorder;
   std::optional<model::MetaKernels> kernels;
   if (host.kernels) kernels.emplace();

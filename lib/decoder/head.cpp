@@ -13,7 +13,9 @@ namespace {
 
 // As torch.nn.functional.normalize.
 at::Tensor rows_of_length_one(const at::Tensor& weight) {
-  return weight / at::linalg_vector_norm(weight, 2, {1}, true).clamp_min(1e-12);
+  const at::Tensor norm = at::linalg_vector_norm(weight, 2, {1}, true);
+  // The same numbers as norm.clamp_min(), whose backward LibTorch has not for meta.
+  return weight / (norm + (norm.clamp_min(1e-12) - norm).detach());
 }
 
 // While it lives, a module computes with another tensor.

@@ -1,19 +1,46 @@
 // LayerNorm and its node. Saved: x, and the mean and the reciprocal root of each row.
 #include "heddle/nn/rms_norm.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 
 #include <array>
-#include <tuple>
+#include <utility>
 
 #include "core/model/parameter.h"
 #include "heddle/model/autograd_node.h"
+#include "heddle/ops/compute_log.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle {
 namespace model {
 namespace {
+
+struct Normed {
+  at::Tensor y, mean, root;  // y in the dtype of sums
+};
+
+void record(const char* name, const at::Tensor& x, double operations, double tensors) {
+  const double numbers = static_cast<double>(x.numel()),
+               bytes = numbers * static_cast<double>(x.element_size());
+  record_operator(name, {operations * numbers, tensors * bytes, bytes});
+}
+
+// LibTorch's takes no meta tensors.
+Normed norm_of(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps) {
+  const at::ScalarType dtype = wide_of(x.scalar_type());
+  if (x.is_meta()) {
+    record("heddle::layer_norm", x, 6, 1);
+    const at::TensorOptions wide = x.options().dtype(dtype);
+    const at::Tensor one_a_row = at::empty({x.numel() / x.size(-1), 1}, wide);
+    return {at::empty(x.sizes(), wide), one_a_row, at::empty_like(one_a_row)};
+  }
+  auto [y, mean, root] = at::native_layer_norm(x.contiguous().to(dtype), {x.size(-1)}, weight.to(dtype),
+                                               bias.defined() ? bias.to(dtype) : at::Tensor(), eps);
+  return {std::move(y), std::move(mean), std::move(root)};
+}
 
 // Edges: x, weight, bias.
 struct LayerNormNode final : LayerNode {
@@ -22,6 +49,10 @@ struct LayerNormNode final : LayerNode {
 
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor in = x.unpack(), w = weight.unpack(), b = bias.unpack();
+    if (in.is_meta()) {
+      record("heddle::layer_norm_backward", in, 10, 2);
+      return {at::empty_like(in), at::empty_like(w), b.defined() ? at::empty_like(b) : at::Tensor()};
+    }
     const at::ScalarType dtype = wide_of(in.scalar_type());
     const auto wide = [&](const at::Tensor& one) { return one.defined() ? one.to(dtype) : one; };
     const std::array<bool, 3> wanted = {task_should_compute_output(0), task_should_compute_output(1),
@@ -43,13 +74,12 @@ struct LayerNormNode final : LayerNode {
 }  // namespace
 
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps) {
-  at::Tensor y, mean, root;
+  at::Tensor y;
+  Normed normed;
   {
     const BelowAutograd below;
-    const at::ScalarType dtype = wide_of(x.scalar_type());
-    std::tie(y, mean, root) = at::native_layer_norm(x.contiguous().to(dtype), {x.size(-1)}, weight.to(dtype),
-                                                    bias.defined() ? bias.to(dtype) : at::Tensor(), eps);
-    y = y.to(x.scalar_type());
+    normed = norm_of(x, weight, bias, eps);
+    y = normed.y.to(x.scalar_type());
   }
   if (!torch::autograd::compute_requires_grad(x, weight, bias)) return y;
   auto node = std::shared_ptr<LayerNormNode>(new LayerNormNode(), torch::autograd::deleteNode);
@@ -57,8 +87,8 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
   node->x.save(x);
   node->weight.save_weight(weight);
   node->bias.save_weight(bias);
-  node->mean.save(mean);
-  node->root.save(root);
+  node->mean.save(normed.mean);
+  node->root.save(normed.root);
   torch::autograd::set_history(y, node);
   return y;
 }

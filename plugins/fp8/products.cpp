@@ -18,6 +18,7 @@
 #include "heddle/model/autograd_node.h"
 #include "heddle/model/region.h"
 #include "heddle/nn/device_ops.h"
+#include "heddle/ops/compute_log.h"
 
 namespace heddle::fp8 {
 namespace {
@@ -59,6 +60,16 @@ at::Tensor padded(const at::Tensor& x, int64_t dim) {
       .view(x.scalar_type());
 }
 
+// LibTorch has no _scaled_mm for meta.
+at::Tensor product_on_meta(const at::Tensor& a, const at::Tensor& b, at::ScalarType dtype) {
+  at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options().dtype(dtype));
+  record_operator("aten::_scaled_mm",
+                  {2 * static_cast<double>(a.numel()) * static_cast<double>(b.size(1)),
+                   static_cast<double>(a.nbytes() + b.nbytes()), static_cast<double>(out.nbytes())},
+                  /*is_product=*/true);
+  return out;
+}
+
 // a [m, k] times b [k, n].
 at::Tensor product(const Rounded& a, const Rounded& b, at::ScalarType dtype, const How& how) {
   if (how.emulate) {
@@ -67,6 +78,7 @@ at::Tensor product(const Rounded& a, const Rounded& b, at::ScalarType dtype, con
   }
   const at::Tensor rows = padded(a.value.contiguous(), 1);
   const at::Tensor columns = padded((b.across.defined() ? b.across : b.value.t()).contiguous(), 1).t();
+  if (rows.is_meta()) return product_on_meta(rows, columns, dtype);
   return at::_scaled_mm(rows, columns, a.inverse, b.inverse, {}, {}, dtype);
 }
 

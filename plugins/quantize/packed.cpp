@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "heddle/base/error.h"
+#include "heddle/ops/compute_log.h"
 #include "scales.h"
 
 namespace heddle::quantize {
@@ -159,7 +160,16 @@ std::vector<float> scales_of(const uint8_t* packed, const Form& form) {
   return scales;
 }
 
+static at::Tensor unpack_on_meta(const at::Tensor& packed, const Form& form, at::ScalarType dtype) {
+  at::Tensor out = at::empty({form.out, form.in}, packed.options().dtype(dtype));
+  const auto numbers = static_cast<double>(form.numbers());
+  record_operator("heddle::unpack_4_bits", {numbers, static_cast<double>(packed.nbytes()),
+                                            numbers * static_cast<double>(out.element_size())});
+  return out;
+}
+
 at::Tensor unpack(const at::Tensor& packed, const Form& form, at::ScalarType dtype) {
+  if (packed.is_meta()) return unpack_on_meta(packed, form, dtype);
   if (!packed.is_cpu()) return unpack_by_operators(packed, form, dtype);
   const at::Tensor out = at::empty({form.out, form.in}, at::TensorOptions().dtype(dtype));
   const uint8_t* bytes = packed.const_data_ptr<uint8_t>();

@@ -2,7 +2,6 @@
 #include "products.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/sum.h>
 
 #include <utility>
@@ -68,7 +67,6 @@ std::shared_ptr<QuantizedNode> node_of(std::span<Linear* const> layers, const at
 
 // rows [rows, in], in the dtype of the products.
 at::Tensor product(const Linear& layer, const Form& form, const at::Tensor& rows) {
-  if (rows.is_meta()) return at::empty({rows.size(0), form.out}, rows.options());
   const at::Tensor weight = unpack(layer.weight, form, rows.scalar_type());
   const at::Tensor bias = layer.bias.defined() ? layer.bias.to(rows.scalar_type()) : at::Tensor();
   return model::matrix_product(rows, weight.t(), bias);

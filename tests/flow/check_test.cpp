@@ -229,40 +229,6 @@ TEST_F(CheckedRun, ElsewhereWarnsOfWhatThisMachineLacks) {
   EXPECT_THAT(wrong.error, HasSubstr("global_batch_size (3) must be divisible by"));
 }
 
-// 16 tokens a row, 2 rows a microbatch, 8 in a global batch.
-TEST_F(CheckedRun, SaysWhatAStepCostsOnADeviceThatIsNotThere) {
-  const Words check = {"check", files_.path("run.yaml"), "--world-size", "2", "--cost"};
-  const Outcome text = heddle(plus(check, {"H100"}));
-  EXPECT_EQ(text.status, 0) << text.error;
-  EXPECT_THAT(text.out, HasSubstr("cost of a step of a rank on H100: 2 microbatches, rows of 16 tokens\n"));
-  EXPECT_THAT(text.out, HasSubstr(" of 74.51 GiB, of which "));
-  EXPECT_THAT(text.out, HasSubstr("at the device's peaks"));
-  EXPECT_THAT(text.out, HasSubstr("collectives: dp_shard (2 ranks) "));
-  const json gpu = json::parse(heddle(plus(check, {"H100", "--json"})).out)["cost"];
-  // 6 operations a weight and token in layers and head; attention 7 products for pairs of tokens.
-  const double weights = 2 * (2 * 24 * 24 + 2 * 8 * 24 + 3 * 24 * 40) + 256 * 24, tokens = 4 * 16;
-  const double pairs = 4 * 16 * 17 / 2.0;
-  EXPECT_EQ(gpu["product_operations"], 6 * tokens * weights + 2 * 14 * pairs * 24);
-  EXPECT_GT(gpu["peak_bytes"], gpu["bytes_before"]);
-  const json cpu = json::parse(heddle(plus(check, {"cpu", "--json"})).out)["cost"];
-  EXPECT_TRUE(cpu["least_seconds"].is_null());
-  EXPECT_EQ(cpu["product_operations"], gpu["product_operations"]);
-}
-
-TEST_F(CheckedRun, RefusesACostThatItCannotKnow) {
-  const Words check = {"check", files_.path("run.yaml"), "--cost"};
-  const Outcome device = heddle(plus(check, {"H1000"}));
-  EXPECT_EQ(device.status, 2);
-  EXPECT_THAT(device.error, HasSubstr("--cost: 'H1000' is not a device that heddle has figures of"));
-  const Words absent = {"--elsewhere", "--model", "{pretrained_model_name_or_path: nowhere/model}"};
-  const Outcome model = heddle(plus(plus(check, {"H100"}), absent));
-  EXPECT_EQ(model.status, 2);
-  EXPECT_THAT(model.error, HasSubstr("--cost: the model is not known here"));
-  const Outcome only = heddle(plus(check, {"H100", "--only", "distributed"}));
-  EXPECT_EQ(only.status, 2);
-  EXPECT_THAT(only.error, HasSubstr("--cost: a file without a model has no step"));
-}
-
 TEST_F(CheckedRun, WritesNothing) {
   ASSERT_EQ(
       heddle({"check", files_.path("run.yaml"), "--checkpoint.checkpoint_dir", files_.path("out")}).status,

@@ -38,11 +38,11 @@ BRANCHES = {
     "numbers on the CPU are checked, those of a device where they are read anyway": (
         "lib/nn/token_loss_rows.cpp", "plugins/distill/loss.cpp", "lib/train/side_totals.cpp", "lib/train/step.cpp"),
     "meta has no numbers, on which a size or a decision depends": (
-        "lib/nn/embedding.cpp", "lib/nn/experts/expert_activation.cpp", "lib/nn/experts/expert_factors.h",
+        "lib/nn/embedding.cpp", "lib/nn/layer_norm.cpp", "lib/nn/experts/expert_activation.cpp", "lib/nn/experts/expert_factors.h",
         "lib/nn/experts/expert_rows.cpp", "lib/nn/experts/experts.cpp", "lib/nn/experts/load_balance.cpp",
         "lib/decoder/attention/attention.cpp", "lib/decoder/delta_net/delta_rule.cpp",
         "lib/decoder/delta_net/gated_norm.cpp", "lib/decoder/delta_net/short_convolution.cpp", "lib/train/cut.cpp", "lib/train/step_parts.cpp", "plugins/context/joined.cpp",
-        "plugins/lora/dora.cpp", "plugins/quantize/plugin.cpp", "plugins/quantize/products.cpp",
+        "plugins/lora/dora.cpp", "plugins/quantize/plugin.cpp",
         "plugins/row_repair/repair.cpp", "plugins/ddp/bucket.cpp", "plugins/ddp/stage.cpp", "plugins/fp8/products.cpp", "plugins/fsdp2/gradients.cpp",
         "plugins/megatron_fsdp/bucket.cpp", "plugins/megatron_fsdp/checks.cpp", "plugins/megatron_fsdp/model.cpp",
         "plugins/moe/all_to_all.cpp", "plugins/moe/capacity.cpp", "plugins/moe/gathered.cpp",

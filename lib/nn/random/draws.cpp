@@ -69,6 +69,7 @@ uint64_t draw_salt(std::string_view name) {
 }
 
 at::Tensor uniform_draws(const at::Tensor& keys, int64_t columns, uint64_t salt) {
+  if (keys.is_meta()) return at::empty({keys.numel(), columns}, keys.options().dtype(at::kFloat));
   return keys.is_cpu() ? on_cpu(keys, columns, salt) : by_operators(keys, columns, salt);
 }
 

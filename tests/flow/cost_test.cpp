@@ -1,0 +1,109 @@
+// `heddle check --cost`: what a step takes of a device that is not there.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "model_files.h"
+#include "training_files.h"
+
+namespace flow {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class StepCosts : public ::testing::Test {
+ protected:
+  const TrainingFiles files_;
+};
+
+// 16 tokens a row, 2 rows a microbatch, 8 in a global batch.
+TEST_F(StepCosts, AreOfADeviceThatIsNotThere) {
+  const Words check = {"check", files_.path("run.yaml"), "--world-size", "2", "--cost"};
+  const Outcome text = heddle(plus(check, {"H100"}));
+  EXPECT_EQ(text.status, 0) << text.error;
+  EXPECT_THAT(text.out, HasSubstr("cost of a step of a rank on H100: 2 microbatches, rows of 16 tokens\n"));
+  EXPECT_THAT(text.out, HasSubstr(" of 74.51 GiB, of which "));
+  EXPECT_THAT(text.out, HasSubstr("at the device's peaks"));
+  EXPECT_THAT(text.out, HasSubstr("collectives: dp_shard (2 ranks) "));
+  const json gpu = json::parse(heddle(plus(check, {"H100", "--json"})).out)["cost"];
+  // 6 operations a weight and token in layers and head; attention 7 products for pairs of tokens.
+  const double weights = 2 * (2 * 24 * 24 + 2 * 8 * 24 + 3 * 24 * 40) + 256 * 24, tokens = 4 * 16;
+  const double pairs = 4 * 16 * 17 / 2.0;
+  EXPECT_EQ(gpu["product_operations"], 6 * tokens * weights + 2 * 14 * pairs * 24);
+  EXPECT_GT(gpu["peak_bytes"], gpu["bytes_before"]);
+  const json cpu = json::parse(heddle(plus(check, {"cpu", "--json"})).out)["cost"];
+  EXPECT_TRUE(cpu["least_seconds"].is_null());
+  EXPECT_EQ(cpu["product_operations"], gpu["product_operations"]);
+}
+
+// Every layer of every family makes its shapes on meta, forward and backward.
+TEST_F(StepCosts, AreKnownOfEveryFamily) {
+  Words check = {"check",
+                 "--cost",
+                 "H100",
+                 "--json",
+                 "--elsewhere",
+                 "--dataset.file_pattern",
+                 "none.bin",
+                 "--dataset.seq_len",
+                 "7"};
+  std::vector<std::string> families;
+  for (const auto& folder : fs::directory_iterator(kGolden)) {
+    if (!fs::exists(folder.path() / "config.json")) continue;
+    families.push_back(folder.path().filename());
+    std::string yaml = read_text(files_.path("run.yaml"));
+    const size_t model = yaml.find("model:"), end = yaml.find("\n", yaml.find("dtype:", model)) + 1;
+    yaml.replace(model, end - model,
+                 "model: {pretrained_model_name_or_path: " + folder.path().string() + "}\n");
+    files_.write(families.back() + ".yaml", yaml);
+    check.push_back(files_.path(families.back() + ".yaml"));
+  }
+  const Outcome outcome = heddle(check);
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  std::istringstream lines(outcome.out);
+  for (const std::string& family : families) {
+    std::string line;
+    ASSERT_TRUE(std::getline(lines, line)) << family;
+    const json verdict = json::parse(line);
+    ASSERT_TRUE(verdict.contains("cost")) << family << line;
+    EXPECT_GT(verdict["cost"]["product_operations"], 0) << family;
+  }
+}
+
+TEST_F(StepCosts, AreKnownOfEveryTransform) {
+  const double whole = json::parse(
+      heddle({"check", files_.path("run.yaml"), "--cost", "H100", "--json"}).out)["cost"]["peak_bytes"];
+  for (const Words& section :
+       std::vector<Words>{{"--peft", "{dim: 2, use_dora: true}"},
+                          {"--peft", "{dim: 2}", "--quantization", "{load_in_4bit: true}"},
+                          {"--peft", "{dim: 2, dropout: 0.5}"},
+                          {"--fp8", "{enabled: true}", "--model.config.hidden_size", "48"},
+                          {"--neftune", "{noise_alpha: 5}"},
+                          {"--freeze_config", "{patterns: [embed]}"}}) {
+    const Outcome outcome =
+        heddle(plus({"check", files_.path("run.yaml"), "--cost", "H100", "--json"}, section));
+    ASSERT_EQ(outcome.status, 0) << section[1] << outcome.error;
+    EXPECT_NE(json::parse(outcome.out)["cost"]["peak_bytes"], whole) << section[1];
+  }
+}
+
+TEST_F(StepCosts, AreRefusedWhereTheyCannotBeKnown) {
+  const Words check = {"check", files_.path("run.yaml"), "--cost"};
+  const Outcome device = heddle(plus(check, {"H1000"}));
+  EXPECT_EQ(device.status, 2);
+  EXPECT_THAT(device.error, HasSubstr("--cost: 'H1000' is not a device that heddle has figures of"));
+  const Words absent = {"--elsewhere", "--model", "{pretrained_model_name_or_path: nowhere/model}"};
+  const Outcome model = heddle(plus(plus(check, {"H100"}), absent));
+  EXPECT_EQ(model.status, 2);
+  EXPECT_THAT(model.error, HasSubstr("--cost: the model is not known here"));
+  const Outcome only = heddle(plus(check, {"H100", "--only", "distributed"}));
+  EXPECT_EQ(only.status, 2);
+  EXPECT_THAT(only.error, HasSubstr("--cost: a file without a model has no step"));
+}
+
+}  // namespace
+}  // namespace flow
