@@ -43,6 +43,7 @@ std::string to_json(const TrainingRecord& record, const std::string& timestamp) 
   line["tflops"] = record.tflops ? Json(*record.tflops) : Json(nullptr);
   line["num_tokens_per_step"] = record.num_tokens_per_step;
   line["num_label_tokens"] = record.num_label_tokens;
+  if (record.padding) line["padding"] = *record.padding;
   line["step_time"] = record.step_time;
   for (const SideRecord& side : record.sides)
     line[side.name] = side.values.size() == 1 ? Json(side.values[0]) : Json(side.values);

@@ -26,6 +26,7 @@ struct TrainingRecord {
   std::optional<double> mfu;     // in percent of a rank's peak; empty where the peak is not known
   std::optional<double> tflops;  // of the model, a rank and second; see ModelFlops
   int64_t num_tokens_per_step = 0, num_label_tokens = 0;
+  std::optional<double> padding;  // share of the computed tokens that fill rows; empty: rows are full
   double step_time = 0;
   std::vector<SideRecord> sides;  // after the fields above, by their names
 };
