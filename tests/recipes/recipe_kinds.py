@@ -12,8 +12,9 @@ import cases  # noqa: E402
 TEXTS = ("rajpurkar/squad", "rowan/hellaswag", "Salesforce/xlam-function-calling-60k")
 SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2, "max_position_embeddings": 2048}
-MOCK_LENGTH, MOCK_VOCABULARY = 24, 96
+MOCK_LENGTH, MOCK_VOCABULARY, MOCK_SAMPLES = 24, 96, 100000
 MASK = (1 << 64) - 1
+ORDER_ROUNDS = 6
 
 
 def seed_of(recipe):
@@ -26,6 +27,22 @@ def mixed(x):
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
     return x ^ (x >> 31)
+
+
+def place_of(value, size, seed):
+    """lib/run/data/order.cpp: the sample at a place of the first epoch, of a set that is not of texts."""
+    half = next(bits for bits in range(64) if 1 << (2 * bits) >= size)
+    keys, state = [], mixed(mixed(seed))
+    for _ in range(ORDER_ROUNDS):
+        state = mixed(state)
+        keys.append(state)
+    while True:
+        left, right = value >> half, value & ((1 << half) - 1)
+        for key in keys:
+            left, right = right, left ^ (mixed(right ^ key) & ((1 << half) - 1))
+        value = (left << half) | right
+        if value < size:
+            return value
 
 
 @dataclasses.dataclass
@@ -68,7 +85,7 @@ class Kind:
     def stream(self, folder):
         """Rows of length + 1 tokens."""
         if self.tokens == "mock":
-            return [self.mock(sample) for sample in range(self.steps * self.batch)]
+            return [self.mock(place_of(i, MOCK_SAMPLES, self.seed)) for i in range(self.steps * self.batch)]
         import numpy
         tokens = numpy.fromfile(folder / "train.bin", dtype=numpy.uint16, offset=1024).astype(int).tolist()
         return [tokens[i:i + self.length + 1] for i in range(0, len(tokens) - self.length, self.length)]
@@ -94,7 +111,7 @@ KINDS = {
     "xlam": Kind("llm_finetune/gemma/functiongemma_xlam.yaml", "xlam", "gemma3_text", "google/functiongemma-270m-it",
                  {**SMALL, "head_dim": 8, "sliding_window": 64}, cases.TOOLS, shuffle=False, ranks=2),
     "mock benchmark": Kind("llm_benchmark/llama3_1/llama3_1_8b_quack_rope_baseline.yaml", model_name=None, random=True,
-                           benchmark=True, tokens="mock", rate=1e-4, ranks=2, overrides={
+                           benchmark=True, tokens="mock", shuffle=False, rate=1e-4, ranks=2, overrides={
                                "model.config": str({"model_type": "llama", "vocab_size": MOCK_VOCABULARY, **SMALL}),
                                "dataset.seq_len": MOCK_LENGTH, "benchmark.warmup_steps": 2}),
     "pipeline": Kind("llm_finetune/llama3_1/llama3_1_8b_hellaswag_pp.yaml", "swag", model_name="meta-llama/Llama-3.1-8B",

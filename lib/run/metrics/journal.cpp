@@ -70,6 +70,7 @@ Journal::Journal(const RunSpec& run, ModelFlops flops, StopRequest& shared)
       sinks_(run.recipe.sections, facts_of(run), [this](const std::string& text) { warn(text); }),
       skipped_(run.recipe.steps.max_skipped_updates) {
   for (const auto& [set, file] : files_.validation) validation_.emplace(set, file);
+  if (!files_.samples.empty()) samples_.emplace(files_.samples);
   for (const std::string& note : files_.notes) warn(note);
 }
 
@@ -134,6 +135,12 @@ void Journal::validated(const StepInfo& info, const Validated& one) {
                 set.empty() ? "" : " ", set.c_str(), static_cast<long long>(info.step + 1), loss,
                 static_cast<long long>(label_tokens));
   progress_.note(text);
+}
+
+void Journal::sampled(const SampleRecord& one) {
+  samples_->append(to_json(one, timestamp_now()));
+  progress_.note("sample  step " + std::to_string(one.step + 1) + "  " + quoted(one.prompt) + " -> " +
+                 quoted(one.text));
 }
 
 void Journal::saved(const StepInfo& info, const std::filesystem::path& directory) {

@@ -62,6 +62,22 @@ std::string to_json(const ValidationRecord& record, const std::string& timestamp
   return line.dump();
 }
 
+// Tokens of a model that is not trained may make no text: what is no UTF-8 is replaced.
+std::string to_json(const SampleRecord& record, const std::string& timestamp) {
+  Json line;
+  line["step"] = record.step;
+  line["epoch"] = record.epoch;
+  line["timestamp"] = timestamp;
+  line["prompt"] = record.prompt;
+  line["text"] = record.text;
+  line["tokens"] = record.tokens;
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string quoted(const std::string& text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 std::string timestamp_now() {
   const auto now = std::chrono::system_clock::now();
   const std::time_t seconds = std::chrono::system_clock::to_time_t(now);

@@ -39,8 +39,19 @@ struct ValidationRecord {
   std::vector<SideRecord> sides = {};  // parts of the loss, after the fields above
 };
 
+// A line of samples.jsonl.
+struct SampleRecord {
+  int64_t step = 0, epoch = 0;
+  std::string prompt, text;  // the answer alone
+  int64_t tokens = 0;        // of it
+};
+
+std::string to_json(const SampleRecord& record, const std::string& timestamp);
 std::string to_json(const TrainingRecord& record, const std::string& timestamp);
 std::string to_json(const ValidationRecord& record, const std::string& timestamp);
+
+// In quotes, on one line.
+std::string quoted(const std::string& text);
 
 // "2026-11-21T10:15:30.123Z".
 std::string timestamp_now();
