@@ -26,7 +26,8 @@ at::Tensor draws_of(const DrawSeed& seed, int64_t row, const at::Tensor& tokens)
 }
 
 // The rows' length of the microbatch whose first sample is at `place`.
-int64_t length_of(const Rows& rows, int64_t local_batch, const SampleOrder& order, int64_t place, int64_t end) {
+int64_t length_of(const Rows& rows, int64_t local_batch, const SampleOrder& order, int64_t place,
+                  int64_t end) {
   int64_t longest = 0;
   for (int64_t at = place; at < std::min(place + local_batch, end); ++at)
     longest = std::max(longest, rows.text_of(order[at]));

@@ -65,9 +65,10 @@ std::string tokens_of(const RunSpec& run) {
 
 ValidationSamples::ValidationSamples(const RunSpec& run, engine::Model& model) : run_(run), model_(model) {
   Rendezvous& rendezvous = model.mesh.rendezvous();
-  const auto made = nlohmann::json::parse(rendezvous.meet(
-      "validation_samples", "",
-      [&](std::span<const std::string>) { return std::vector<std::string>{tokens_of(run)}; }));
+  const auto made =
+      nlohmann::json::parse(rendezvous.meet("validation_samples", "", [&](std::span<const std::string>) {
+        return std::vector<std::string>{tokens_of(run)};
+      }));
   prompts_ = made["prompts"].get<std::vector<Ids>>();
   const SamplesSection& section = run.recipe.samples;
   sampling_ = {section.temperature, section.top_k, run.model.spec->facts().max_positions, section.top_p,
@@ -78,8 +79,8 @@ ValidationSamples::ValidationSamples(const RunSpec& run, engine::Model& model) :
   world_ = rendezvous.group("samples", all);
 }
 
-// Those of the last token. Ranks that split layers may split rows too, so their number is made a multiple; what
-// fills them comes after all tokens, and none sees it.
+// Those of the last token. Ranks that split layers may split rows too, so their number is made a multiple;
+// what fills them comes after all tokens, and none sees it.
 at::Tensor ValidationSamples::logits(const Batch& given) {
   Batch batch = given;
   const int64_t length = given.tokens.size(1), split = run_.setup.sizes.tp;
@@ -108,7 +109,8 @@ std::vector<SampleRecord> ValidationSamples::answers(const StepInfo& info) {
 }
 
 // The text of an answer is what it adds to the text of its prompt.
-std::vector<SampleRecord> ValidationSamples::records(const StepInfo& info, const std::vector<Ids>& all) const {
+std::vector<SampleRecord> ValidationSamples::records(const StepInfo& info,
+                                                     const std::vector<Ids>& all) const {
   std::optional<Tokenizer> tokenizer;
   if (!run_.samples_tokenizer.empty()) tokenizer.emplace(run_.samples_tokenizer);
   std::vector<SampleRecord> out;

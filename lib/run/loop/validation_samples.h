@@ -14,13 +14,13 @@
 
 namespace heddle {
 
-// Every rank computes the same tokens: rank 0's logits decide. Each new token is a forward of all tokens before
-// it, as the stages of a run keep no keys and values.
+// Every rank computes the same tokens: rank 0's logits decide. Each new token is a forward of all tokens
+// before it, as the stages of a run keep no keys and values.
 class ValidationSamples {
  public:
-  // Rank 0 makes tokens of the prompts, with Python where they are not bytes; the others get them. A collective
-  // of every rank. Throws Error{input} for a prompt with a token outside the model's vocabulary, and what the
-  // tokenizer throws.
+  // Rank 0 makes tokens of the prompts, with Python where they are not bytes; the others get them. A
+  // collective of every rank. Throws Error{input} for a prompt with a token outside the model's vocabulary,
+  // and what the tokenizer throws.
   ValidationSamples(const RunSpec& run, engine::Model& model);
 
   // On rank 0 a record of each prompt, elsewhere none. A collective of every rank, between two steps.

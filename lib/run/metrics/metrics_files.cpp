@@ -202,9 +202,8 @@ MetricsFiles take_metrics_files(const RunSpec& run) {
   }
   if (!run.recipe.samples.prompts.empty()) {
     out.samples = beside[run.validation.size()];
-    const bool owed = std::any_of(run.validation.begin(), run.validation.end(), [&](const ValidationSet& set) {
-      return owes_validation(run, set.name);
-    });
+    const bool owed = std::any_of(run.validation.begin(), run.validation.end(),
+                                  [&](const ValidationSet& set) { return owes_validation(run, set.name); });
     kept_points(run, out.samples, owed);
   }
   return out;

@@ -70,7 +70,8 @@ void note_chat_template(checkpoint::HfOrigin& origin, const std::string& given, 
   if (given.find("{%") == std::string::npos && given.find("{{") == std::string::npos) {
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(given, ignored))
-      throw Error(ErrorCode::input, where, "chat_template is no template, and no file has this name: " + given);
+      throw Error(ErrorCode::input, where,
+                  "chat_template is no template, and no file has this name: " + given);
     checkpoint::refuse_large_note(given);
     std::ifstream in(given, std::ios::binary);
     text.assign(std::istreambuf_iterator<char>(in), {});

@@ -22,8 +22,8 @@ void check_length(const DatasetSection& section, const ModelFacts& model);
 // Throws Error{not_built} where stages or parts of sequences on several ranks compute the model.
 void check_samples(const SamplesSection& section, const Sizes& sizes);
 
-// The directory of the tokenizer of the prompts, the data's or the model's; empty: their tokens are bytes. Throws
-// Error{config} where there is none, and for a chat in bytes.
+// The directory of the tokenizer of the prompts, the data's or the model's; empty: their tokens are bytes.
+// Throws Error{config} where there is none, and for a chat in bytes.
 std::filesystem::path samples_tokenizer(const SamplesSection& section, const DataTokenizer& data,
                                         const PreparedModel& model);
 

@@ -1,6 +1,6 @@
 """What sets of texts cost: their preparation, the start of a run on prepared samples, packs against padded batches.
 
-  PYTHON bench/texts.py [--heddle build/heddle] [--only prepare|start|packs] [--rounds 5] [--rows 16000]
+  PYTHON bench/program/texts.py [--heddle build/heddle] [--only prepare|start|packs] [--rounds 5] [--rows 16000]
 
 PYTHON has tokenizers, jinja2 and pyarrow, and none of them is needed by a run. The rows are made up, with squad's lengths.
 Times are of processors (user and system, of the program and its children) besides those of the clock, as other programs
@@ -29,7 +29,8 @@ class Words:
     def __init__(self, count=40000):
         draw = random.Random(3)
         parts = [a + b for a in "bcdfghklmnprstvw" for b in ("a", "e", "i", "o", "u", "an", "er", "ion", "al", "is")]
-        self.words = list(dict.fromkeys("".join(draw.choices(parts, k=draw.choice((1, 2, 2, 3, 3, 4)))) for _ in range(count)))
+        words = dict.fromkeys("".join(draw.choices(parts, k=draw.choice((1, 2, 2, 3, 3, 4)))) for _ in range(count))
+        self.words = sorted(words, key=lambda word: len(word) + draw.random() * 8)  # frequent ones are short
         self.sums, total = [], 0.0
         for rank in range(len(self.words)):
             total += 1 / (rank + 3)
@@ -238,11 +239,11 @@ def packs(given, folder, environment):
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--heddle", type=pathlib.Path, default=HERE.parent / "build" / "heddle")
+    arguments.add_argument("--heddle", type=pathlib.Path, default=HERE.parent.parent / "build" / "heddle")
     arguments.add_argument("--only", choices=("prepare", "start", "packs"))
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--rows", type=int, default=16000)
-    arguments.add_argument("--local-batches", type=int, nargs="+", default=[8, 32])
+    arguments.add_argument("--local-batches", type=int, nargs="+", default=[8, 32, 64])
     given = arguments.parse_args()
     given.heddle = given.heddle.resolve()
     with tempfile.TemporaryDirectory() as place:
