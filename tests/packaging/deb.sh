@@ -9,6 +9,7 @@ deb=$(echo "$dist"/heddle_*.deb)
 say "its control data name what it needs"
 dpkg-deb --field "$deb" | tee "$outside/control"
 expect "Package: heddle" "$outside/control"
+expect "Maintainer: A Maintainer <a@example.org>" "$outside/control"
 grep -qE '^Depends: libc6 \(>= 2\.[0-9]+\), libstdc\+\+6 \(>= [0-9]+\), libgcc-s1, libgomp1$' "$outside/control" || fail "Depends"
 dpkg-deb --contents "$deb" | awk '$2 != "root/root" {exit 1}' || fail "not all files are root's"
 

@@ -5,7 +5,7 @@
 source=$1 build=$2 torch=$3 dist=$4
 
 say "packages the build"
-"$source/scripts/package" --build "$build" --out "$outside/here/heddle" --wheel $(! command -v dpkg-deb >/dev/null || echo --deb) | tee "$outside/out"
+DEBFULLNAME="A Maintainer" DEBEMAIL=a@example.org "$source/scripts/package" --build "$build" --out "$outside/here/heddle" --wheel $(! command -v dpkg-deb >/dev/null || echo --deb) | tee "$outside/out"
 expect "MiB" "$outside/out"
 rm -rf "$dist" && mkdir -p "$dist" "$outside/far away"
 mv "$outside"/here/heddle[-_]* "$dist"

@@ -29,6 +29,15 @@ class Templates(Prepared):
         self.assertEqual(self.said(loop.replace("{{ a }}", "")), "the chat template does not end: it was stopped after 0.3 s")
         self.assertIn("the chat template does not end", self.said("{{ lipsum(n=99999999) }}"))
 
+    def test_one_that_is_slow_for_every_row(self):
+        import limits
+        slow = "{% for a in range(90000) %}{% endfor %}{{ messages[0].content }}"
+        with mock.patch.object(limits, "BEGIN", 0.2), mock.patch.object(limits, "MEAN", 0.0005), \
+                mock.patch.object(limits, "Spent", type("Spent", (), {"seconds": 0.0, "texts": 0})):
+            fault = self.refused("chat", "bytes_plain", [TALK] * 2000, chat_template=slow)
+        self.assertRegex(fault.what, r"^the chat template is too slow: it took \d s for \d+ texts$")
+        self.assertRegex(fault.where, r"rows.jsonl:\d+$")
+
     def test_one_that_takes_all_memory(self):
         grow = "{% set n = namespace(x='0123456789') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}"
         self.assertEqual(self.said(grow), "the chat template needs more than 64 MiB")
@@ -107,6 +116,17 @@ class Rows(Prepared):
             if name == "rows.jsonl":
                 self.assertEqual([fault.what, fault.where], ["a row of more than 16 MiB", path + ":2"])
         self.assertLess(time.monotonic() - begin, 60)
+        self.assertLess(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 600 << 10)
+
+    def test_a_text_of_many_megabytes(self):
+        import text_tokenizer
+        rows = [squad(), squad(context="x " * (2 << 20)), squad()]
+        said = self.said(b"\n".join(json.dumps(row).encode() for row in rows))
+        self.assertEqual(said, ("a text of 4.0 million characters; the most is 2", "rows.jsonl:2"))
+        with mock.patch.object(text_tokenizer, "LONGEST", 1000):
+            fault = self.refused("chat", "bytes_plain", [TALK, TALK, talk(("user", "x" * 2000), ("assistant", "it's"))],
+                                 chat_template=cases.CHATML)
+        self.assertRegex(fault.where, r"rows.jsonl:3$")
         self.assertLess(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 600 << 10)
 
     def test_a_value_of_many_megabytes(self):

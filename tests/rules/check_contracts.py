@@ -21,6 +21,7 @@ WORDS = {
     "lib/run/trace/trace_file.cpp": "a key of the trace",
     "lib/checkpoint/sharded/placements.cpp": "a key of a checkpoint",
     "lib/run/spec/settings.cpp": "words of dtypes",
+    "lib/run/recipe/readers/samples.cpp": "a key of validation_samples, as --chat of heddle generate",
     "lib/checkpoint/quantized/quantization.cpp": "forms of weights in files",
 }
 # Files that ask where a tensor is, by their reason. A kernel of a device is asked for by model::device_kernel.

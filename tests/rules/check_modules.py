@@ -33,8 +33,8 @@ MODULES = {
     "testing": (*BELOW_PARALLEL, "parallel", "plugin", "transport", "nn", "train", "engine"),
     "adapters": ("base", "model", "nn", "parallel", "checkpoint"),
 }
-RUN_FOLDERS = ("outputs", "data", "trace", "recipe", "model", "texts", "spec", "checkpointing", "metrics", "preflight", "loop",
-               "generate", "convert")
+RUN_FOLDERS = ("outputs", "data", "trace", "recipe", "model", "texts", "spec", "checkpointing", "metrics", "preflight", "generate",
+               "loop", "convert")
 WITHOUT_LIBTORCH = ("base", "config", "schedule", "drawing")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 IN_QUOTES = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)

@@ -43,6 +43,14 @@ TEST(Metrics, HaveThePromisedKeysInOrder) {
       R"("step_time":0.25})");
 }
 
+TEST(Metrics, SayTheShareOfPadding) {
+  TrainingRecord padded = record();
+  padded.padding = 0.375;
+  EXPECT_THAT(to_json(padded, "T"), HasSubstr(R"("num_label_tokens":500,"padding":0.375,"step_time":0.25})"));
+  EXPECT_THAT(progress_line(padded, 300, 130), HasSubstr("12.3k tok/s (38% padding)"));
+  EXPECT_THAT(progress_line(record(), 300, 130), Not(HasSubstr("padding")));
+}
+
 TEST(Metrics, LossesAndMetricsOfPluginsFollow) {
   TrainingRecord with = record();
   with.sides = {{"moe/aux_loss", {1.0625}}, {"moe/tokens", {3, 5}, false}, {"moe/cv", {0.25}, false}};

@@ -25,7 +25,27 @@ at::Tensor draws_of(const DrawSeed& seed, int64_t row, const at::Tensor& tokens)
   return out;
 }
 
+// The rows' length of the microbatch whose first sample is at `place`.
+int64_t length_of(const Rows& rows, int64_t local_batch, const SampleOrder& order, int64_t place,
+                  int64_t end) {
+  int64_t longest = 0;
+  for (int64_t at = place; at < std::min(place + local_batch, end); ++at)
+    longest = std::max(longest, rows.text_of(order[at]));
+  return rows.length_for(longest);
+}
+
 }  // namespace
+
+int64_t computed_tokens(const Rows& rows, const BatchSplit& split, const SampleOrder& order, int64_t begin,
+                        int64_t end) {
+  const int64_t round = split.local_batch * split.data_ranks;
+  const int64_t places = (end - begin + round - 1) / round * round;
+  if (!rows.is_ragged()) return places * rows.length();
+  int64_t tokens = 0;
+  for (int64_t place = begin; place < begin + places; place += split.local_batch)
+    tokens += split.local_batch * length_of(rows, split.local_batch, order, place, end);
+  return tokens;
+}
 
 std::span<const Batch> Batches::read(const SampleOrder& order, int64_t begin, int64_t end,
                                      const std::optional<DrawSeed>& seed) {
@@ -49,10 +69,8 @@ std::span<const Batch> Batches::read(const SampleOrder& order, int64_t begin, in
 // To the longest of its rows: the first elements of the memory that has room for every length.
 void Batches::cut(Batch& batch, const Batch& whole, const SampleOrder& order, int64_t place,
                   int64_t end) const {
-  int64_t longest = 0;
-  for (int64_t at = place; at < std::min(place + split_.local_batch, end); ++at)
-    longest = std::max(longest, rows_.text_of(order[at]));
-  const int64_t length = std::min(rows_.length_for(longest), whole.tokens.size(1));  // read() refuses more
+  const int64_t length = std::min(length_of(rows_, split_.local_batch, order, place, end),
+                                  whole.tokens.size(1));  // read() refuses more
   const auto part = [&](const at::Tensor& x) {
     return x.view({-1}).narrow(0, 0, split_.local_batch * length).view({split_.local_batch, length});
   };

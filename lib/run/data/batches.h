@@ -26,6 +26,10 @@ struct DrawSeed {
   int64_t step = 0;
 };
 
+// The tokens that all data ranks compute in the batch [begin, end) of an order, with those that fill rows.
+int64_t computed_tokens(const Rows& rows, const BatchSplit& split, const SampleOrder& order, int64_t begin,
+                        int64_t end);
+
 // A step's batch [begin, end) of an order. Every rank gets the same number of microbatches, of one shape
 // unless rows are ragged;
 // if the samples end before the last round is full, the free rows have labels that count nothing

@@ -40,6 +40,7 @@ Run::Run(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous, St
   if (saves) saver_.emplace(run, rendezvous, model_, step_);
   for (const ValidationSet& set : run.validation)
     validation_.emplace_back(set.dataset, split_of(run, model_.mesh), run.model.spec->facts().vocabulary);
+  if (!run.recipe.samples.prompts.empty()) samples_.emplace(run, model_);
   if (rendezvous.rank() != 0) return;
   ModelSize size = size_of(whole_, model_.stages, step_.optimizer_state(), run.recipe.max_norm);
   if (saver_) size.copies = saver_->bytes();

@@ -11,6 +11,7 @@
 #include "lib/run/checkpointing/save.h"
 #include "lib/run/data/batches.h"
 #include "lib/run/loop/stop.h"
+#include "lib/run/loop/validation_samples.h"
 #include "lib/run/metrics/journal.h"
 #include "lib/run/metrics/peak_memory.h"
 #include "lib/run/model/model_size.h"
@@ -38,6 +39,7 @@ class Run {
   void report_saved();
   double peak_memory() const;
   int validate(const StepInfo& info);
+  int sample(const StepInfo& info);
   void finish();
 
   const RunSpec& run_;
@@ -48,6 +50,7 @@ class Run {
   Step step_;
   Batches batches_;
   std::vector<Batches> validation_;
+  std::optional<ValidationSamples> samples_;  // where the recipe gives prompts
   StepScheduler scheduler_;
   StopRequest& stop_request_;
   StopAgreement stop_;

@@ -47,7 +47,8 @@ int Run::run_step(const StepInfo& info) {
   signal = unless_taken(signal);
   const bool ends = info.last || signal != 0;
   const bool is_good = !(ends || info.checkpoint) || may_save(info, ends);
-  if (signal == 0 && info.validate && !run_.validation.empty()) signal = unless_taken(validate(info));
+  if (signal == 0 && info.validate && (!run_.validation.empty() || samples_))
+    signal = unless_taken(validate(info));
   bool is_saved = false;
   const auto save_now = [&] {
     if (saver_) save(info);
@@ -162,7 +163,14 @@ int Run::validate(const StepInfo& info) {
       journal_->validated(info, {run_.validation[i].name, sum / static_cast<double>(tokens), tokens,
                                  run_.rates.lr(info.step), parts.means()});
   }
-  return 0;
+  return samples_ ? sample(info) : 0;
+}
+
+// A signal that came meanwhile ends the run.
+int Run::sample(const StepInfo& info) {
+  for (const SampleRecord& one : samples_->answers(info))
+    if (journal_) journal_->sampled(one);
+  return stop_.now();
 }
 
 }  // namespace heddle

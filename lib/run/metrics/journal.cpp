@@ -12,6 +12,7 @@
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/safetensors/file_writer.h"
 #include "lib/nn/experts/load_summary.h"
+#include "lib/run/data/batches.h"
 
 namespace heddle {
 namespace {
@@ -24,6 +25,15 @@ int64_t text_tokens(const RunSpec& run, const StepInfo& info) {
   int64_t tokens = 0;
   for (int64_t place = info.begin; place < info.end; ++place) tokens += rows.text_of(order[place]);
   return tokens;
+}
+
+// Empty where every row is full.
+std::optional<double> padding_of(const RunSpec& run, const StepInfo& info, int64_t text) {
+  const Rows& rows = run.dataset;
+  if (rows.packing() == nullptr && !rows.is_uneven()) return std::nullopt;
+  const BatchSplit split{run.recipe.steps.local_batch_size, run.setup.sizes.dp, 0};
+  const int64_t all = computed_tokens(rows, split, order_of(run, info.epoch), info.begin, info.end);
+  return 1 - static_cast<double>(text) / static_cast<double>(all);
 }
 
 Screen screen(StopRequest& shared) {
@@ -60,6 +70,7 @@ Journal::Journal(const RunSpec& run, ModelFlops flops, StopRequest& shared)
       sinks_(run.recipe.sections, facts_of(run), [this](const std::string& text) { warn(text); }),
       skipped_(run.recipe.steps.max_skipped_updates) {
   for (const auto& [set, file] : files_.validation) validation_.emplace(set, file);
+  if (!files_.samples.empty()) samples_.emplace(files_.samples);
   for (const std::string& note : files_.notes) warn(note);
 }
 
@@ -86,6 +97,7 @@ void Journal::write(const Trained& step) {
   record.mem = peak_memory;
   record.num_tokens_per_step = text_tokens(run_, info);
   record.num_label_tokens = report.label_tokens;
+  record.padding = padding_of(run_, info, record.num_tokens_per_step);
   record.step_time = seconds;
   record.tps = static_cast<double>(record.num_tokens_per_step) / seconds;
   record.tps_per_gpu = record.tps / run_.setup.sizes.world;
@@ -123,6 +135,12 @@ void Journal::validated(const StepInfo& info, const Validated& one) {
                 set.empty() ? "" : " ", set.c_str(), static_cast<long long>(info.step + 1), loss,
                 static_cast<long long>(label_tokens));
   progress_.note(text);
+}
+
+void Journal::sampled(const SampleRecord& one) {
+  samples_->append(to_json(one, timestamp_now()));
+  progress_.note("sample  step " + std::to_string(one.step + 1) + "  " + quoted(one.prompt) + " -> " +
+                 quoted(one.text));
 }
 
 void Journal::saved(const StepInfo& info, const std::filesystem::path& directory) {

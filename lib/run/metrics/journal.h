@@ -50,6 +50,8 @@ class Journal {
     std::vector<SideRecord> parts = {};
   };
   void validated(const StepInfo& info, const Validated& one);
+  // A line of samples.jsonl, and one of the screen.
+  void sampled(const SampleRecord& one);
   // A line for a checkpoint that is complete: the screen counts steps from 1, its name and the metrics from
   // 0.
   void saved(const StepInfo& info, const std::filesystem::path& directory);
@@ -71,6 +73,7 @@ class Journal {
   MetricsFiles files_;
   LinesFile metrics_;
   std::map<std::string, LinesFile> validation_;  // by set
+  std::optional<LinesFile> samples_;             // of validation_samples; empty: there are none
   Progress progress_;
   Sinks sinks_;
   SkippedUpdates skipped_;

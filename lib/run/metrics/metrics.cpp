@@ -43,6 +43,7 @@ std::string to_json(const TrainingRecord& record, const std::string& timestamp) 
   line["tflops"] = record.tflops ? Json(*record.tflops) : Json(nullptr);
   line["num_tokens_per_step"] = record.num_tokens_per_step;
   line["num_label_tokens"] = record.num_label_tokens;
+  if (record.padding) line["padding"] = *record.padding;
   line["step_time"] = record.step_time;
   for (const SideRecord& side : record.sides)
     line[side.name] = side.values.size() == 1 ? Json(side.values[0]) : Json(side.values);
@@ -59,6 +60,22 @@ std::string to_json(const ValidationRecord& record, const std::string& timestamp
   line["num_label_tokens"] = record.num_label_tokens;
   for (const SideRecord& side : record.sides) line[side.name] = side.values[0];
   return line.dump();
+}
+
+// Tokens of a model that is not trained may make no text: what is no UTF-8 is replaced.
+std::string to_json(const SampleRecord& record, const std::string& timestamp) {
+  Json line;
+  line["step"] = record.step;
+  line["epoch"] = record.epoch;
+  line["timestamp"] = timestamp;
+  line["prompt"] = record.prompt;
+  line["text"] = record.text;
+  line["tokens"] = record.tokens;
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string quoted(const std::string& text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string timestamp_now() {

@@ -26,6 +26,7 @@ struct TrainingRecord {
   std::optional<double> mfu;     // in percent of a rank's peak; empty where the peak is not known
   std::optional<double> tflops;  // of the model, a rank and second; see ModelFlops
   int64_t num_tokens_per_step = 0, num_label_tokens = 0;
+  std::optional<double> padding;  // share of the computed tokens that fill rows; empty: rows are full
   double step_time = 0;
   std::vector<SideRecord> sides;  // after the fields above, by their names
 };
@@ -38,8 +39,19 @@ struct ValidationRecord {
   std::vector<SideRecord> sides = {};  // parts of the loss, after the fields above
 };
 
+// A line of samples.jsonl.
+struct SampleRecord {
+  int64_t step = 0, epoch = 0;
+  std::string prompt, text;  // the answer alone
+  int64_t tokens = 0;        // of it
+};
+
+std::string to_json(const SampleRecord& record, const std::string& timestamp);
 std::string to_json(const TrainingRecord& record, const std::string& timestamp);
 std::string to_json(const ValidationRecord& record, const std::string& timestamp);
+
+// In quotes, on one line.
+std::string quoted(const std::string& text);
 
 // "2026-11-21T10:15:30.123Z".
 std::string timestamp_now();

@@ -200,12 +200,20 @@ MetricsFiles take_metrics_files(const RunSpec& run) {
     out.validation[set] = beside[i];
     out.validated[set] = kept_points(run, beside[i], owes_validation(run, set));
   }
+  if (!run.recipe.samples.prompts.empty()) {
+    out.samples = beside[run.validation.size()];
+    const bool owed = std::any_of(run.validation.begin(), run.validation.end(),
+                                  [&](const ValidationSet& set) { return owes_validation(run, set.name); });
+    kept_points(run, out.samples, owed);
+  }
   return out;
 }
 
 std::vector<fs::path> validation_files(const RunSpec& run) {
   MetricsPaths files;
   for (const ValidationSet& set : run.validation) files.push_back(validation_file(run, set.name));
+  if (!run.recipe.samples.prompts.empty())
+    files.push_back(fs::path(run.recipe.checkpoint.directory) / "samples.jsonl");
   return files;
 }
 

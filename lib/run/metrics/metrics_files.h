@@ -18,6 +18,7 @@ namespace heddle {
 struct MetricsFiles {
   std::filesystem::path training;
   std::map<std::string, std::filesystem::path> validation;   // by the name of the set
+  std::filesystem::path samples;                             // of validation_samples; empty: there are none
   std::vector<CurvePoint> trained;                           // of the steps before
   std::map<std::string, std::vector<CurvePoint>> validated;  // by the name of the set
   std::vector<std::string> notes;                            // what was renamed, for the user
@@ -27,7 +28,7 @@ struct MetricsFiles {
 // afterwards, pipes and devices as they were. Throws Error{io}.
 MetricsFiles take_metrics_files(const RunSpec& run);
 
-// Of each validation set, in checkpoint_dir.
+// Of each validation set, in checkpoint_dir, and of validation_samples, where the recipe gives any.
 std::vector<std::filesystem::path> validation_files(const RunSpec& run);
 
 }  // namespace heddle

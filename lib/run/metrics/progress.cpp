@@ -51,6 +51,15 @@ std::string speed_text(const TrainingRecord& record) {
   return out;
 }
 
+// "8.1k tok/s (12% padding)": of tokens that are none.
+std::string tokens_text(const TrainingRecord& record) {
+  std::string out = count_text(record.tps) + " tok/s";
+  if (!record.padding) return out;
+  char text[32];
+  std::snprintf(text, sizeof(text), " (%.0f%% padding)", 100 * *record.padding);
+  return out + text;
+}
+
 std::string joined(const std::vector<std::string>& fields) {
   std::string line;
   for (const std::string& field : fields)
@@ -72,7 +81,7 @@ std::string progress_line(const TrainingRecord& record, int64_t total_steps, dou
       formatted("loss %.4f", record.loss),
       formatted("norm %.3f", record.grad_norm),
       formatted("lr %.2e", record.lr),
-      count_text(record.tps) + " tok/s",
+      tokens_text(record),
       speed_text(record),
       bytes_text(record.mem * (1 << 30)),
       time_text(seconds_left) + " left"};

@@ -29,6 +29,7 @@ MetricsRecord to_record(const TrainingRecord& record) {
   if (record.tflops) out.fields.push_back({"tflops", number(*record.tflops)});
   out.fields.push_back({"num_tokens_per_step", number(record.num_tokens_per_step)});
   out.fields.push_back({"num_label_tokens", number(record.num_label_tokens)});
+  if (record.padding) out.fields.push_back({"padding", number(*record.padding)});
   out.fields.push_back({"step_time", number(record.step_time)});
   for (const SideRecord& side : record.sides) out.fields.push_back({side.name, side.values});
   return out;

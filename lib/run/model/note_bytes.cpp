@@ -3,10 +3,15 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
+#include <iterator>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
 
+#include "heddle/base/error.h"
+#include "lib/checkpoint/huggingface/note_size.h"
 #include "lib/run/model/find_model.h"
 
 namespace heddle {
@@ -21,7 +26,7 @@ constexpr std::array<std::string_view, 11> kTokenizerNotes = {"tokenizer.json",
                                                               "vocab.json",
                                                               "vocab.txt",
                                                               "merges.txt",
-                                                              "chat_template.jinja",
+                                                              kChatTemplate,
                                                               "tokenizer.model",
                                                               "chat_template.json",
                                                               kTokenizerNote};
@@ -58,6 +63,27 @@ void note_tokenizer(checkpoint::HfOrigin& origin, const std::filesystem::path& m
                        ", in place of the model's own");
   std::erase_if(origin.files, [](const auto& file) { return is_of_tokenizer(file.first); });
   origin.files.merge(made);
+}
+
+void note_chat_template(checkpoint::HfOrigin& origin, const std::string& given, const std::string& where) {
+  std::string text = given;
+  if (given.find("{%") == std::string::npos && given.find("{{") == std::string::npos) {
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(given, ignored))
+      throw Error(ErrorCode::input, where,
+                  "chat_template is no template, and no file has this name: " + given);
+    checkpoint::refuse_large_note(given);
+    std::ifstream in(given, std::ios::binary);
+    text.assign(std::istreambuf_iterator<char>(in), {});
+    const nlohmann::json read = nlohmann::json::parse(text, nullptr, false);
+    if (read.is_object()) {
+      const auto key = read.find("chat_template");
+      if (key == read.end() || !key->is_string())
+        throw Error(ErrorCode::input, given, "has no text under chat_template");
+      text = key->get<std::string>();
+    }
+  }
+  origin.files[kChatTemplate] = text;
 }
 
 }  // namespace heddle

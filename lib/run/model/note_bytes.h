@@ -20,4 +20,10 @@ void note_bytes(checkpoint::HfOrigin& model, const std::filesystem::path& direct
 void note_tokenizer(checkpoint::HfOrigin& origin, const std::filesystem::path& model,
                     const std::filesystem::path& directory, std::vector<std::string>& warnings);
 
+// Exports have the chat template that the data set names (a template, its file, or a JSON file with a key
+// chat_template), so that an answer is asked for as the model was trained. Throws Error{input} for a file
+// that cannot be read, or holds none.
+void note_chat_template(checkpoint::HfOrigin& origin, const std::string& given, const std::string& where);
+inline constexpr const char* kChatTemplate = "chat_template.jinja";
+
 }  // namespace heddle

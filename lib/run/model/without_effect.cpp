@@ -66,7 +66,7 @@ void check_batch(const StepSection& steps, int64_t rows, int64_t packed) {
 
 std::string no_validation_text(const Recipe& recipe) {
   const auto& every = recipe.steps.val_every_steps;
-  if (!every || !recipe.validation.empty()) return "";
+  if (!every || !recipe.validation.empty() || !recipe.samples.prompts.empty()) return "";
   return recipe.steps.val_where + " (" + std::to_string(*every) +
          ") has no effect: there is no validation_dataset";
 }

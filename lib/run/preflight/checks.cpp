@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <system_error>
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
@@ -23,6 +24,38 @@ void refuse_none_left(const DatasetSection& section, int64_t samples) {
               "validation_dataloader.drop_last leaves none of its " + std::to_string(samples) +
                   " samples: they do not fill a microbatch",
               "give more samples, a smaller validation_dataloader.batch_size, or drop_last: false");
+}
+
+void check_samples(const SamplesSection& section, const Sizes& sizes) {
+  if (section.prompts.empty()) return;
+  const auto refuse = [&](const char* key, int size, const char* what) {
+    if (size > 1)
+      throw Error(ErrorCode::not_built, section.where,
+                  std::string("validation_samples is not built for ") + what + " (" + key + " " +
+                      std::to_string(size) + ")",
+                  "leave it out, and ask a checkpoint: heddle generate RUN --prompt TEXT");
+  };
+  refuse("pp_size", sizes.pp, "the stages of a pipeline");
+  refuse("cp_size", sizes.cp, "sequences that are split over ranks");
+}
+
+std::filesystem::path samples_tokenizer(const SamplesSection& section, const DataTokenizer& data,
+                                        const PreparedModel& model) {
+  const auto is_there = [](const std::filesystem::path& directory) {
+    std::error_code ignored;
+    return !directory.empty() && std::filesystem::exists(directory / "tokenizer.json", ignored);
+  };
+  const bool holds_bytes = data.holds_bytes || (!model.directory.empty() && has_byte_tokenizer(model.place));
+  if (holds_bytes && section.chat)
+    throw Error(ErrorCode::config, section.where,
+                "the model is trained on bytes, which have no chat template",
+                "leave validation_samples.chat out");
+  if (holds_bytes) return {};
+  if (is_there(data.name)) return data.name;
+  if (is_there(model.place.notes)) return model.place.notes;
+  throw Error(ErrorCode::config, section.where,
+              "neither the model nor the data set names a tokenizer.json, which the prompts need",
+              "leave validation_samples out, or train on bytes of text (heddle data TEXT --out FILE)");
 }
 
 bool overlaps(const ScheduleTable& table) {

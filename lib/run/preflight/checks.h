@@ -2,9 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 
+#include "heddle/config/axes.h"
+#include "heddle/data/dataset.h"
 #include "heddle/model/family.h"
 #include "heddle/schedule/schedule.h"
+#include "lib/run/model/prepared_model.h"
 #include "lib/run/recipe/recipe.h"
 
 namespace heddle {
@@ -14,6 +18,14 @@ void check_length(const DatasetSection& section, const ModelFacts& model);
 
 // Throws Error{config}: dropping the last rows leaves no validation sample.
 [[noreturn]] void refuse_none_left(const DatasetSection& section, int64_t samples);
+
+// Throws Error{not_built} where stages or parts of sequences on several ranks compute the model.
+void check_samples(const SamplesSection& section, const Sizes& sizes);
+
+// The directory of the tokenizer of the prompts, the data's or the model's; empty: their tokens are bytes.
+// Throws Error{config} where there is none, and for a chat in bytes.
+std::filesystem::path samples_tokenizer(const SamplesSection& section, const DataTokenizer& data,
+                                        const PreparedModel& model);
 
 bool overlaps(const ScheduleTable& table);
 

@@ -53,6 +53,7 @@ class PreflightBuilder {
     see_data();
     if (is_valid && has_rows && recipe.is_read("step_scheduler", "global_batch_size"))
       errors_.attempt([&] { check_split(recipe.steps, out_.setup.sizes.dp); });
+    errors_.attempt([&] { find_samples_tokenizer(); });
     const bool has_rates = optimizer_ && recipe.is_read("optimizer") && recipe.is_read("lr_scheduler");
     if (is_valid && has_rates && recipe.is_read("step_scheduler")) errors_.attempt([&] { count_steps(); });
     errors_.raise();
@@ -60,6 +61,14 @@ class PreflightBuilder {
   }
 
  private:
+  void find_samples_tokenizer() {
+    const SamplesSection& section = out_.recipe.samples;
+    if (section.prompts.empty()) return;
+    check_samples(section, out_.setup.sizes);
+    if (out_.model && out_.dataset)
+      out_.samples_tokenizer = samples_tokenizer(section, out_.dataset->samples().tokenizer(), *out_.model);
+  }
+
   bool are_sections_read() const {
     return std::all_of(out_.recipe.others.begin(), out_.recipe.others.end(),
                        [&](const Node::Entry& section) { return out_.recipe.is_read(section.first); });
@@ -251,6 +260,9 @@ class PreflightBuilder {
     if (out_.model && out_.dataset && section.texts)
       note_tokenizer(out_.model->origin, out_.model->place.notes,
                      TextSets(out_.recipe, plugins_).tokenizer().directory, out_.setup.warnings);
+    const Node* chat = out_.model && section.texts ? section.section.find("chat_template") : nullptr;
+    if (chat != nullptr && chat->kind() == Node::Kind::text)
+      note_chat_template(out_.model->origin, chat->as_text(), chat->where());
   }
 
   void count_steps() {

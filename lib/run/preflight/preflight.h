@@ -25,7 +25,8 @@ struct Preflight {
   std::vector<ValidationSet> validation;
   std::optional<StepScheduler> scheduler;  // empty where the number of samples is not known
   std::optional<LrSchedule> rates;
-  SavedBytes saved;  // of one checkpoint
+  SavedBytes saved;                         // of one checkpoint
+  std::filesystem::path samples_tokenizer;  // as in a RunSpec
 };
 
 // Checks the recipe against the world and the plugins, refuses what is not built by its name, and opens the

@@ -85,6 +85,7 @@ RunSpec spec_of(Preflight checked, const NamedOutputs& named, std::chrono::milli
               *checked.rates,
               file};
   run.saved = checked.saved;
+  run.samples_tokenizer = std::move(checked.samples_tokenizer);
   warn_of_no_best(run);
   run.content = content_of(run);
   run.settings = settings_of(run);

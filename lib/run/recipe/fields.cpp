@@ -17,6 +17,7 @@ std::vector<SectionFields> section_fields() {
           {"lr_scheduler", recipe::lr_fields()},
           {"clip_grad_norm", recipe::clipping_fields()},
           {"checkpoint", recipe::checkpoint_fields()},
+          {"validation_samples", recipe::samples_fields()},
           {"benchmark", recipe::benchmark_fields()},
           {"mfu", recipe::mfu_fields()}};
 }

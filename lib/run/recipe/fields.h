@@ -31,6 +31,7 @@ std::vector<FieldInfo> lr_fields();
 std::vector<FieldInfo> clipping_fields();
 std::vector<FieldInfo> loss_fields();
 std::vector<FieldInfo> checkpoint_fields();
+std::vector<FieldInfo> samples_fields();
 
 }  // namespace recipe
 }  // namespace heddle

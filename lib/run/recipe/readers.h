@@ -45,6 +45,7 @@ CheckpointSection read_checkpoint(const Node& section, RecipeNotes& notes, Secti
 // Error{config} with the names there are.
 std::optional<std::string> best_set(const Node& section, const std::string& key,
                                     const std::vector<DatasetSection>& sets);
+SamplesSection read_samples(const Node& section);
 void read_loss(const Node& section, RecipeNotes& notes);
 // max_norm, and the norm's p. A number alone is max_norm.
 std::pair<std::optional<double>, double> read_clipping(const Node& section);

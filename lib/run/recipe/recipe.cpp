@@ -66,6 +66,7 @@ class RecipeReader {
     each("loss_fn", [&] { recipe::read_loss(of("loss_fn"), notes_); });
     each("clip_grad_norm", [&] { read_clipping(); });
     each_key("checkpoint", [&](auto& found) { read_checkpoint(found); });
+    each("validation_samples", [&] { recipe_.samples = recipe::read_samples(of("validation_samples")); });
     each("mfu", [&] { recipe_.mfu = recipe::read_mfu(of("mfu")); });
     each("benchmark", [&] { read_benchmark(); });
     each("plugins", [&] { recipe::read_plugins(of("plugins")); });
@@ -167,6 +168,7 @@ class RecipeReader {
                                   "a benchmark times steps: it has no schedule and no clipping, and "
                                   "neither validates nor saves"});
     recipe_.validation.clear();
+    recipe_.samples = {};
     recipe_.lr_schedule.reset();
     recipe_.max_norm.reset();
     recipe_.checkpoint.enabled = false;

@@ -33,6 +33,7 @@ struct Recipe {
   std::optional<double> max_norm = 1.0;  // empty: no clipping
   double norm_type = 2.0;
   CheckpointSection checkpoint;
+  SamplesSection samples;
   std::optional<BenchmarkSection> benchmark;  // empty: the recipe trains
   MfuSection mfu;
   std::vector<Node::Entry> others;      // sections that are not heddle's own, as they stand

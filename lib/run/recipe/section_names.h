@@ -7,7 +7,7 @@
 
 namespace heddle {
 
-inline constexpr std::array<std::string_view, 19> kSections = {"recipe",
+inline constexpr std::array<std::string_view, 20> kSections = {"recipe",
                                                                "seed",
                                                                "step_scheduler",
                                                                "model",
@@ -24,6 +24,7 @@ inline constexpr std::array<std::string_view, 19> kSections = {"recipe",
                                                                "plugins",
                                                                "packed_sequence",
                                                                "validation_dataloader",
+                                                               "validation_samples",
                                                                "benchmark",
                                                                "mfu"};
 inline constexpr std::string_view kNamedValidation = "validation_dataset_";  // and a NAME

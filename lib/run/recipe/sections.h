@@ -132,6 +132,18 @@ struct CheckpointSection {
   std::string staging_where;               // of staging_dir, for messages
 };
 
+// Prompts that the running model answers at each validation.
+struct SamplesSection {
+  std::vector<std::string> prompts;  // empty: none
+  bool chat = false;                 // a prompt is a user's message, rendered by the chat template
+  int64_t max_new_tokens = 32;       // of each answer
+  double temperature = 0;            // 0: the likeliest token
+  int64_t top_k = 0;                 // 0: all tokens
+  double top_p = 1;
+  int64_t seed = 0;   // of the draws, the same at each validation
+  std::string where;  // of the section, for messages
+};
+
 struct PluginsSection {
   std::vector<std::string> places;  // directories to look in
   std::vector<std::string> load;    // files and names

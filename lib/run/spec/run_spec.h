@@ -66,7 +66,8 @@ struct RunSpec {
   std::optional<double> peak_flops = std::nullopt;  // of a rank, from the command line
   std::set<int64_t> taken = {};                     // steps to come whose checkpoint's name is another one's
   TraceRequest trace = {};
-  SavedBytes saved = {};  // of one checkpoint, and of one model for transformers
+  std::filesystem::path samples_tokenizer = {};  // directory, of validation_samples; empty: tokens are bytes
+  SavedBytes saved = {};                         // of one checkpoint, and of one model for transformers
   std::map<std::string, std::string> content = {}, settings = {};  // content_of() and settings_of()
   std::optional<ModelSize> size = std::nullopt;  // of the rank that holds most; empty: not known
   std::shared_ptr<LastOrder> order = std::make_shared<LastOrder>();

@@ -99,6 +99,18 @@ TEST(RaggedRows, DifferBetweenRanks) {
   EXPECT_THAT(lengths, ElementsAre(2, 1, 4, 1));
 }
 
+// What all ranks compute, free rows too.
+TEST(Rows, CountComputedTokens) {
+  const auto computed = [](const Rows& rows, int64_t local_batch, int64_t ranks) {
+    const SampleOrder order(rows.size(), Shuffle::off, 0, 0);
+    return computed_tokens(rows, {local_batch, ranks, 0}, order, 0, rows.size());
+  };
+  EXPECT_EQ(computed(rows_of({2, 4, 1, 3, 1}), 2, 1), 8 + 6 + 2);
+  EXPECT_EQ(computed(rows_of({2, 4, 1}), 1, 2), 2 + 4 + 1 + 1);
+  EXPECT_EQ(computed(rows_of({2, 5, 1, 3}, {}, 4), 1, 1), 4 + 8 + 4 + 4);
+  EXPECT_EQ(computed(rows_of({2, 3, 4}, {Packer::thd, 6}), 2, 2), 4 * 6);  // two packs
+}
+
 // The second step uses the memory of the first, which had longer rows.
 TEST(RaggedRows, AreReadAgainIntoTheSameMemory) {
   const Rows rows = rows_of({4, 1, 3, 3});

@@ -96,9 +96,10 @@ class Server:
         from text_tokenizer import TextTokenizer
         try:
             known = TextTokenizer(os.path.dirname(os.path.abspath(self.file)))
-            if known.templates is None:
+            templates = request["template"] or known.templates
+            if templates is None:
                 raise Fault("the tokenizer has no chat template")
-            template = ChatTemplate(known.templates, known.named(), datetime.date.today())
+            template = ChatTemplate(templates, known.named(), datetime.date.today())
             text, _ = template.render(request["messages"], asks=True)
         except Fault as fault:
             return self.send({"refused": fault.hint if fault.kind == "package" else fault.what})

@@ -84,8 +84,10 @@ std::vector<std::vector<uint32_t>> Tokenizer::encode(std::span<const std::string
   return end_encoding();
 }
 
-std::vector<int64_t> Tokenizer::chat(const std::string& message) {
-  process_.send({{"do", "chat"}, {"messages", {{{"role", "user"}, {"content", message}}}}});
+std::vector<int64_t> Tokenizer::chat(const std::string& message, const std::string& chat_template) {
+  process_.send({{"do", "chat"},
+                 {"messages", {{{"role", "user"}, {"content", message}}}},
+                 {"template", chat_template}});
   const Message answered = answer();
   if (answered.words.contains("refused"))
     throw Error(

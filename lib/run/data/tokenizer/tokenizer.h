@@ -29,10 +29,10 @@ class HEDDLE_API Tokenizer {
   // The same in two halves, so that the caller can work in between.
   void begin_encoding(std::span<const std::string> texts);
   std::vector<std::vector<uint32_t>> end_encoding();
+  // The ids of a user's message by a chat template, up to where the answer begins; empty: the tokenizer's
+  // own. Throws Error{input} where it has none, or refuses the message.
+  std::vector<int64_t> chat(const std::string& message, const std::string& chat_template = "");
   // The text of ids, without special tokens.
-  // The ids of a user's message by the tokenizer's chat template, up to where the answer begins. Throws
-  // Error{input} where it has none, or refuses the message.
-  std::vector<int64_t> chat(const std::string& message);
   std::string decode(std::span<const int64_t> ids);
   std::string decode_all(std::span<const int64_t> ids);  // special tokens too
   // What one more id adds to the text of those before it: "" until its last character is complete.

@@ -8,6 +8,7 @@ import time
 from faults import Fault
 
 SECONDS = 10  # for one text
+BEGIN, MEAN = 30, 0.1  # seconds for all texts together: so many, and so many more for each text
 MEMORY = 512 << 20  # bytes beyond what the process has
 
 
@@ -45,11 +46,20 @@ def memory():
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
+class Spent:
+    seconds, texts = 0.0, 0  # of this process
+
+
 def bounded(function, what):
-    """function() within SECONDS and MEMORY, in the main thread."""
-    previous = signal.signal(signal.SIGALRM, ring)
+    """function() within SECONDS and MEMORY, in the main thread; of all calls together the mean is bounded too."""
+    Spent.texts += 1
+    left = BEGIN + MEAN * Spent.texts - Spent.seconds
+    previous, begin = signal.signal(signal.SIGALRM, ring), time.thread_time()
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
+        if left <= 0:
+            raise Fault(f"{what} is too slow: it took {Spent.seconds:.0f} s for {Spent.texts - 1} texts", "",
+                        f"a template takes some milliseconds; {MEAN} s for each text are the most")
         with memory():
             return function()
     except TimeIsUp:
@@ -57,3 +67,4 @@ def bounded(function, what):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
+        Spent.seconds += time.thread_time() - begin

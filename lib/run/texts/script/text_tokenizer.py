@@ -8,6 +8,7 @@ from tokenizer_files import FLAGS, LARGEST, NAMED, Files, content
 
 ENDLESS = 10**20  # a model_max_length above it is none
 GROUP = 1 << 20  # characters that are tokenized at once
+LONGEST = 2 << 20  # characters of a text
 STRATEGIES = ("do_not_truncate", "longest_first", "only_first")
 
 
@@ -155,6 +156,10 @@ class TextTokenizer:
 
     def encode(self, texts, special=True, limit=None, offsets=False):
         """Encodings of texts, on all cores. special: with what the post-processor adds."""
+        for index, text in enumerate(texts):
+            if isinstance(text, str) and len(text) > LONGEST:
+                raise about_text(f"a text of {len(text) / (1 << 20):.1f} million characters; the most is {LONGEST >> 20}",
+                                 index, "split the row, or leave it out: a tokenizer takes 500 bytes for each character")
         if limit is None:
             self.backend.no_truncation()
         else:
@@ -183,15 +188,18 @@ class TextTokenizer:
         return out
 
 
+def about_text(what, index, hint=""):
+    """A fault of one of the texts that are tokenized."""
+    fault = Fault(what, hint=hint)
+    fault.index = fault.text = index
+    return fault
+
+
 def refused(texts):
     """Why the library did not take `texts`."""
     for index, text in enumerate(texts):
-        fault = None
         if not isinstance(text, str):
-            fault = Fault(f"{type(text).__name__} where a text was expected")
-        elif any("\ud800" <= character <= "\udfff" for character in text):
-            fault = Fault("has half of a surrogate pair (\\ud800 to \\udfff), which is no character")
-        if fault is not None:
-            fault.index = index
-            return fault
+            return about_text(f"{type(text).__name__} where a text was expected", index)
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            return about_text("has half of a surrogate pair (\\ud800 to \\udfff), which is no character", index)
     return Fault("texts that the library does not take")
