@@ -39,9 +39,12 @@ struct Counter {
   }
   double operator()(const Mlp& form) const { return (form.gated ? 3 : 2) * width * real(form.width); }
   double operator()(const Mixture& form) const {
-    const int64_t shared = 3 * form.shared_width + (form.shared_width > 0 && form.shared_gate ? 1 : 0);
-    const int64_t of_expert = (form.activation.columns() + 1) * form.width;
-    return width * real(form.router.experts + form.router.rule.top_k * of_expert + shared);
+    const int64_t shared = (form.shared_gated ? 3 : 2) * form.shared_width +
+                           (form.shared_width > 0 && form.shared_gate ? 1 : 0);
+    const double of_expert = real((form.activation.columns() + 1) * form.width * form.router.rule.top_k);
+    const double latent = real(form.latent);
+    const double inside = form.latent > 0 ? latent * (of_expert + 2 * width) : width * of_expert;
+    return width * real(form.router.experts + shared) + inside;
   }
   double operator()(Absent) const { return 0; }
 };

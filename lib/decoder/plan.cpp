@@ -84,9 +84,12 @@ TensorPlan tensor_plan(const Model& model) {
   if (!model.head_bias) plan.emplace_back("lm_head", "colwise");
   for (const std::string shared : {"shared_expert", "shared_experts"}) {
     const auto has = [&](const Layer& layer) { return shared_of(layer) == shared; };
-    for (const auto& [name, style] :
-         {std::pair{"gate_proj", "colwise"}, {"up_proj", "colwise"}, {"down_proj", "rowwise"}})
-      writer.add("mlp." + shared + "." + name, style, has, has);
+    const auto gated = [&](const Layer& layer) {
+      return has(layer) && std::get<Mixture>(layer.feed_forward).shared_gated;
+    };
+    writer.add("mlp." + shared + ".gate_proj", "colwise", gated, gated);
+    writer.add("mlp." + shared + ".up_proj", "colwise", has, has);
+    writer.add("mlp." + shared + ".down_proj", "rowwise", has, has);
   }
   add_mixers(model, writer);
   return plan;

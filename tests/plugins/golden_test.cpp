@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "gemma2_untied", "mistral", "ministral3", "gemma3_text", "gemma3_untied", "granite",
                       "olmo2", "starcoder2", "starcoder2_untied", "phi", "glm", "glm4", "seed_oss", "cohere2",
                       "ernie4_5", "gpt2_exact", "gpt2_inner", "baichuan", "qwen3_next", "qwen3_5",
-                      "qwen3_5_tied", "qwen3_5_moe"),
+                      "qwen3_5_tied", "qwen3_5_moe", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent"),
     [](const auto& info) { return info.param; });
 
 // A family on two ranks: rows, layers' insides, or layers are split.
@@ -185,7 +185,11 @@ INSTANTIATE_TEST_SUITE_P(
         OnRanks{"gpt2_exact", "tp"}, OnRanks{"gpt2_inner", "sequence"}, OnRanks{"gpt2_inner", "pp"},
         OnRanks{"baichuan", "fsdp2"}, OnRanks{"baichuan", "tp"}, OnRanks{"baichuan", "sequence"},
         OnRanks{"baichuan", "pp"}, OnRanks{"qwen3_5", "fsdp2"}, OnRanks{"qwen3_5", "tp"},
-        OnRanks{"qwen3_5", "sequence"}, OnRanks{"qwen3_5", "pp"}, OnRanks{"qwen3_5_tied", "tp"}),
+        OnRanks{"qwen3_5", "sequence"}, OnRanks{"qwen3_5", "pp"}, OnRanks{"qwen3_5_tied", "tp"},
+        OnRanks{"nemotron_h", "fsdp2"}, OnRanks{"nemotron_h", "tp"}, OnRanks{"nemotron_h", "sequence"},
+        OnRanks{"nemotron_h", "pp"}, OnRanks{"nemotron_h_moe", "fsdp2"}, OnRanks{"nemotron_h_moe", "tp"},
+        OnRanks{"nemotron_h_moe", "pp"}, OnRanks{"nemotron_h_latent", "fsdp2"},
+        OnRanks{"nemotron_h_latent", "pp"}),
     [](const auto& info) { return info.param.name + "_" + info.param.split; });
 
 // In the files gate and up are one dim.

@@ -1,6 +1,7 @@
 // From the text of a config.json to a Node.
 #include "lib/checkpoint/huggingface/read_config.h"
 
+#include <cctype>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -17,6 +18,32 @@ namespace heddle::checkpoint {
 namespace {
 
 using nlohmann::ordered_json;
+
+bool is_word(char letter) {
+  return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_';
+}
+
+// Python writes infinity as the bare word Infinity, which JSON does not know: it becomes a text. What stands in
+// texts is left alone.
+std::string with_infinities(std::string_view bytes) {
+  constexpr std::string_view kWord = "Infinity";
+  std::string out;
+  bool inside = false;
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    if (inside && bytes[at] == '\\') {
+      out += bytes.substr(at, 2);
+      ++at;
+      continue;
+    }
+    if (bytes[at] == '"') inside = !inside;
+    const size_t end = at + kWord.size();
+    const bool whole = !inside && bytes.substr(at, kWord.size()) == kWord &&
+                       (end == bytes.size() || !is_word(bytes[end]));
+    if (whole) at = end - 1;
+    out += whole ? "\"Infinity\"" : std::string(1, bytes[at]);
+  }
+  return out;
+}
 
 [[noreturn]] void refuse_config(const Mark& mark, const std::string& message) {
   throw Error(ErrorCode::input, Node::null(mark, "").where(), message);
@@ -55,7 +82,7 @@ Node parse_config_json(std::string_view bytes, const std::string& name) {
     throw Error(ErrorCode::input, name, "nests deeper than " + std::to_string(text::kDeepest));
   try {
     size_t left = kMostNodeBytes;
-    return to_node(ordered_json::parse(bytes), {name, 0, 0}, "", left);
+    return to_node(ordered_json::parse(with_infinities(bytes)), {name, 0, 0}, "", left);
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorCode::input, name, "is not JSON: " + text::excerpt(error.what(), 400));
   }
