@@ -1,6 +1,8 @@
 // Multiplications of a token in each part of a layer.
 #include "lib/decoder/units.h"
 
+#include <vector>
+
 #include "heddle/decoder/description.h"
 
 namespace heddle::decoder {
@@ -53,10 +55,15 @@ struct Counter {
 
 double operations_per_token(const Model& model, int64_t sequence) {
   const Counter count{real(model.width), sequence};
-  double layers = 0;
-  for (const Layer& layer : model.layers)
-    layers += std::visit(count, layer.mixer) + std::visit(count, layer.feed_forward);
-  return 6 * (layers + real(model.width) * real(model.vocabulary));
+  const auto of = [&](const std::vector<Layer>& layers) {
+    double sum = 0;
+    for (const Layer& layer : layers)
+      sum += std::visit(count, layer.mixer) + std::visit(count, layer.feed_forward);
+    return sum;
+  };
+  const double logits = real(model.width) * real(model.vocabulary);
+  const double further = of(model.further.layers) + 2 * real(model.width) * real(model.width) + logits;
+  return 6 * (of(model.layers) + logits + real(model.further.tokens) * further);
 }
 
 }  // namespace heddle::decoder

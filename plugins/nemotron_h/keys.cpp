@@ -47,7 +47,6 @@ std::string complaint_of(const std::string& key, const std::string& words, const
 decoder::Attention attention_of(const Keys& keys) {
   decoder::Attention out = keys.attention();
   out.rotation = {};
-  out.qkv_bias = out.output_bias = keys.attention_bias;
   return out;
 }
 
@@ -203,6 +202,11 @@ decoder::Model model_of(const Keys& keys) {
   const auto mamba = decoder::mamba(form);
   const auto layers = static_cast<size_t>(keys.num_hidden_layers);
   model.layers = layers_of(keys, keys.hybrid_override_pattern->substr(0, layers), mamba);
+  model.further.tokens = keys.num_nextn_predict_layers;
+  model.further.repeated = keys.mtp_use_repeated_layer;
+  model.further.loss_factor = keys.mtp_loss_scaling_factor;
+  if (keys.num_nextn_predict_layers > 0)
+    model.further.layers = layers_of(keys, *keys.mtp_hybrid_override_pattern, mamba);
   return model;
 }
 

@@ -21,7 +21,7 @@ struct Keys : decoder::CommonKeys {
   bool mtp_use_repeated_layer = false;
   double mtp_loss_scaling_factor = 0.1;
 
-  bool attention_bias = false, mlp_bias = false, use_bias = false, use_conv_bias = true;
+  bool mlp_bias = false, use_bias = false, use_conv_bias = true;
   bool rescale_prenorm_residual = true;
   std::string mlp_hidden_act = "relu2";
   int64_t mamba_num_heads = 128, mamba_head_dim = 64, ssm_state_size = 128, n_groups = 8, conv_kernel = 4;

@@ -21,7 +21,6 @@ void add_layer_keys(model::ModelKeys<Keys>& keys) {
              "Of the mean of the heads' losses in the loss.", at_least(0.0))
       .field("layer_norm_epsilon", &decoder::CommonKeys::rms_norm_eps, "Added under the root of each norm.",
              at_least(1e-38))
-      .field("attention_bias", &Keys::attention_bias, "Biases of q, k, v and o.")
       .field("mlp_hidden_act", &Keys::mlp_hidden_act, "Of MLPs; experts are built with relu2.",
              decoder::activation_words())
       .field("mlp_bias", &Keys::mlp_bias, "Biases of MLPs; refused in models with experts.")
@@ -31,6 +30,7 @@ void add_layer_keys(model::ModelKeys<Keys>& keys) {
       .rule(complaint_of_patterns)
       .only("hidden_dropout", Node::real(0), "Dropout is refused.")
       .only("attention_dropout", Node::real(0), "Dropout is refused.")
+      .only("attention_bias", Node::boolean(false), "Biases of attention are refused: transformers has none here.")
       .only("residual_in_fp32", Node::boolean(false), "Hidden states have the model's dtype.")
       .only("sliding_window", Node(), "Windows are refused: transformers has none here.");
 }
@@ -95,7 +95,7 @@ model::ModelKeys<Keys> keys() {
 }
 
 // Layers have one norm and one mixer in files, whatever it is.
-decoder::Files files_of(const Keys&) {
+decoder::Files files_of(const Keys& keys) {
   const std::string in = "mamba.in_proj_";
   decoder::Files files;
   files.joined("mamba.in_proj", {in + "z", in + "x", in + "b", in + "c", in + "dt"})
@@ -107,7 +107,8 @@ decoder::Files files_of(const Keys&) {
       .renamed("model.norm", "backbone.norm_f")
       .renamed("model.layers", "backbone.layers")
       .otherwise("backbone.", "model.");
-  return files.ignored_module("mtp");
+  if (keys.num_nextn_predict_layers == 0) files.ignored_module("mtp");
+  return files;
 }
 
 const decoder::Description<Keys>& nemotron_h() {

@@ -202,7 +202,7 @@ CASES = {
     # Mamba-2, attention without positions and MLPs in turn, biases, steps that are cut below; more than one chunk.
     "nemotron_h": dict(model_type="nemotron_h", vocab_size=61, hidden_size=28, intermediate_size=38,
                        layers_block_type=["linear_attention", "full_attention", "mlp", "linear_attention"],
-                       num_attention_heads=4, num_key_value_heads=2, head_dim=10, use_bias=True, attention_bias=True,
+                       num_attention_heads=4, num_key_value_heads=2, head_dim=10, use_bias=True,
                        mlp_bias=True, **MAMBA),
     # Experts in groups, and experts of a latent.
     "nemotron_h_moe": dict(model_type="nemotron_h", vocab_size=61, hidden_size=28, intermediate_size=38,

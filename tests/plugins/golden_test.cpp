@@ -116,7 +116,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "gemma2_untied", "mistral", "ministral3", "gemma3_text", "gemma3_untied", "granite",
                       "olmo2", "starcoder2", "starcoder2_untied", "phi", "glm", "glm4", "seed_oss", "cohere2",
                       "ernie4_5", "gpt2_exact", "gpt2_inner", "baichuan", "qwen3_next", "qwen3_5",
-                      "qwen3_5_tied", "qwen3_5_moe", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent"),
+                      "qwen3_5_tied", "qwen3_5_moe", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent",
+                      "nemotron_h_mtp", "nemotron_h_mtp_repeated"),
     [](const auto& info) { return info.param; });
 
 // A family on two ranks: rows, layers' insides, or layers are split.
@@ -189,7 +190,9 @@ INSTANTIATE_TEST_SUITE_P(
         OnRanks{"nemotron_h", "fsdp2"}, OnRanks{"nemotron_h", "tp"}, OnRanks{"nemotron_h", "sequence"},
         OnRanks{"nemotron_h", "pp"}, OnRanks{"nemotron_h_moe", "fsdp2"}, OnRanks{"nemotron_h_moe", "tp"},
         OnRanks{"nemotron_h_moe", "pp"}, OnRanks{"nemotron_h_latent", "fsdp2"},
-        OnRanks{"nemotron_h_latent", "pp"}),
+        OnRanks{"nemotron_h_latent", "pp"}, OnRanks{"nemotron_h_mtp", "fsdp2"},
+        OnRanks{"nemotron_h_mtp", "tp"}, OnRanks{"nemotron_h_mtp_repeated", "fsdp2"},
+        OnRanks{"nemotron_h_mtp_repeated", "tp"}),
     [](const auto& info) { return info.param.name + "_" + info.param.split; });
 
 // In the files gate and up are one dim.

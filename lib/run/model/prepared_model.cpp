@@ -218,17 +218,44 @@ PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry&
   return out;
 }
 
+// The model that the section describes, without weights.
+std::shared_ptr<const ModelSpec> described(const ModelSection& section, PluginRegistry& plugins) {
+  std::vector<std::string> ignored;
+  if (section.source == ModelSection::Source::config && section.config.is_map())
+    return read_map(section, plugins, ignored);
+  const std::filesystem::path file = section.source == ModelSection::Source::config
+                                         ? config_file(section.config.as_text())
+                                         : find_model(section.directory).notes / "config.json";
+  return section.overrides.empty() ? engine::read_model(file, plugins)
+                                   : read_with_keys(file, section.overrides.keys, plugins);
+}
+
+// The section with its keys of heads that predict further tokens among those of config.json, where the family
+// has such heads: there the keys are a part of the model's signature.
+ModelSection with_further(ModelSection section, PluginRegistry& plugins) {
+  if (section.further.is_null()) return section;
+  const auto spec = described(section, plugins);
+  if (!spec->signature().contains("num_nextn_predict_layers")) {
+    if (section.further_heads.empty()) return section;
+    throw Error(ErrorCode::not_built, section.further_heads,
+                "the family " + spec->facts().model_type + " has no heads here that predict further tokens",
+                "leave num_nextn_predict_layers out: the model then trains on the next token alone");
+  }
+  const bool inside = section.source == ModelSection::Source::config && section.config.is_map();
+  Node keys = inside ? section.config : section.overrides.keys;
+  if (keys.is_null()) keys = Node::map({}, section.further.mark(), section.further.path());
+  for (const auto& [key, value] : section.further.entries()) keys = keys.without(key).with(key, value);
+  (inside ? section.config : section.overrides.keys) = keys;
+  return section;
+}
+
 // The model of a section like `model`, without transforms.
-PreparedModel model_of(const ModelSection& section, PluginRegistry& plugins,
+PreparedModel model_of(const ModelSection& given, PluginRegistry& plugins,
                        std::vector<std::string>& warnings) {
+  const ModelSection section = with_further(given, plugins);
   PreparedModel model = section.source == ModelSection::Source::pretrained
                             ? open_pretrained(section.directory, plugins, section.overrides, warnings)
                             : with_random_weights(section, plugins, warnings);
-  if (!section.further_heads.empty())
-    throw Error(
-        ErrorCode::not_built, section.further_heads,
-        "the family " + model.spec->facts().model_type + " has no heads here that predict further tokens",
-        "leave num_nextn_predict_layers out: the model then trains on the next token alone");
   const std::string stored = model.spec->facts().dtype;
   model.dtype = dtype_of(!section.dtype.empty() ? section.dtype
                          : !stored.empty()      ? stored

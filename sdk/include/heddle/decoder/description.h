@@ -207,6 +207,21 @@ struct Layer {
   double residual_multiplier = 1;  // of what is added to the hidden states (Granite)
 };
 
+// Heads that predict the tokens after the next one in training, so many and in turn (multi-token prediction,
+// DeepSeek-V3 and NeMo AutoModel). Each computes its layers from a product of the normalised hidden states of
+// the one before, first the model's after its last norm, and of the normalised embedding of the token that
+// was predicted last; then a norm and the model's own head. What lies beyond a document is not predicted.
+//
+// Modules of the last unit: "mtp.layers.N", those of a head after those of another, with the names of layers
+// and, the first, enorm, hnorm and eh_proj, the last, final_layernorm. The embedding is the model's, so a
+// pipeline cannot cut between them; context and sequence parallelism are refused by name.
+struct Further {
+  int64_t tokens = 0;         // beside the next; 0: there are no such heads
+  std::vector<Layer> layers;  // of one head
+  bool repeated = false;      // all heads have the same layers
+  double loss_factor = 0.1;   // of the mean of the heads' losses, which is added to the loss
+};
+
 // Units "model.embed_tokens", "model.layers.N" and "lm_head" (the last norm, the head and the loss). Learned
 // positions are the parameter "model.embed_positions.weight" of the first.
 struct Model {
@@ -223,6 +238,7 @@ struct Model {
   bool normalised_head = false;  // the head computes with weight / |weight| of each row (Baichuan 2)
   double init_std = 0.02;
   double residual_std = 0;  // of o_proj and down_proj, as GPT-2 scales it by depth; 0: init_std
+  Further further = {};
 };
 
 }  // namespace heddle::decoder
