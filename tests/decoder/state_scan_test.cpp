@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -215,7 +216,7 @@ TEST(ShortConvolution, HasABias) {
   at::manual_seed(7);
   const at::Tensor x = scan_leaf({11, 3}), weight = scan_leaf({3, 1, 4}), bias = scan_leaf({3});
   const at::Tensor padded = at::constant_pad_nd(x.t().unsqueeze(0), {3, 0});
-  const at::Tensor want = at::silu(at::conv1d(padded, weight, bias, 1, 0, 1, 3)).squeeze(0).t();
+  const at::Tensor want = at::silu(at::conv1d(padded, weight, bias, at::IntArrayRef(1), at::IntArrayRef(0), at::IntArrayRef(1), 3)).squeeze(0).t();
   const at::Tensor factors = at::randn_like(want);
   (want * factors).sum().backward();
   const at::Tensor d_x = x.grad().clone(), d_weight = weight.grad().clone(), d_bias = bias.grad().clone();

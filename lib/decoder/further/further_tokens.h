@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "heddle/base/export.h"
 #include "heddle/decoder/description.h"
 #include "heddle/nn/embedding.h"
 #include "heddle/nn/linear.h"
@@ -65,9 +66,9 @@ class FurtherTokens : public Module {
 
 // tokens, or labels with Batch::kIgnore as `beyond`, int64 [rows, sequence]: those so many places later, and
 // `beyond` where the row ends before.
-at::Tensor later_tokens(const at::Tensor& tokens, int64_t places, int64_t beyond);
+HEDDLE_API at::Tensor later_tokens(const at::Tensor& tokens, int64_t places, int64_t beyond);
 
 // The batch's labels so many places later; where the row or the document ends before, Batch::kIgnore.
-at::Tensor later_labels(const Batch& batch, int64_t places);
+HEDDLE_API at::Tensor later_labels(const Batch& batch, int64_t places);
 
 }  // namespace heddle::decoder
