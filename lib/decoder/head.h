@@ -13,8 +13,8 @@
 namespace heddle::decoder {
 
 // Children "model.norm", "lm_head", "loss" and, where the model predicts further tokens, "mtp". Takes hidden
-// states [tokens, width]. With labels it returns the sum of the token losses, fp32 [1], in training with those
-// of further tokens; without, logits [batch, sequence, vocabulary].
+// states [tokens, width]. With labels it returns the sum of the token losses, fp32 [1], in training with
+// those of further tokens; without, logits [batch, sequence, vocabulary].
 class Head : public Module {
  public:
   Head(const Model& model, const at::TensorOptions& options);

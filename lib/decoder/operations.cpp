@@ -41,8 +41,8 @@ struct Counter {
   }
   double operator()(const Mlp& form) const { return (form.gated ? 3 : 2) * width * real(form.width); }
   double operator()(const Mixture& form) const {
-    const int64_t shared = (form.shared_gated ? 3 : 2) * form.shared_width +
-                           (form.shared_width > 0 && form.shared_gate ? 1 : 0);
+    const int64_t shared =
+        (form.shared_gated ? 3 : 2) * form.shared_width + (form.shared_width > 0 && form.shared_gate ? 1 : 0);
     const double of_expert = real((form.activation.columns() + 1) * form.width * form.router.rule.top_k);
     const double latent = real(form.latent);
     const double inside = form.latent > 0 ? latent * (of_expert + 2 * width) : width * of_expert;

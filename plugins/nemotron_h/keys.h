@@ -23,7 +23,6 @@ struct Keys : decoder::CommonKeys {
 
   bool mlp_bias = false, use_bias = false, use_conv_bias = true;
   bool rescale_prenorm_residual = true;
-  std::string mlp_hidden_act = "relu2";
   int64_t mamba_num_heads = 128, mamba_head_dim = 64, ssm_state_size = 128, n_groups = 8, conv_kernel = 4;
   double shortest_step = 0, longest_step = std::numeric_limits<double>::infinity();
 
@@ -39,10 +38,9 @@ struct Keys : decoder::CommonKeys {
 void fill_patterns(Keys& keys);
 // What is impossible; empty: nothing.
 std::string complaint_of_patterns(const Keys& keys);
-std::string complaint_of_layers(const Keys& keys);
 std::string complaint_of_experts(const Keys& keys);
 
-// time_step_limit: two numbers, infinity in the spellings of Python's json and of transformers.
+// time_step_limit: two numbers.
 model::KeyGroup<Keys> step_limit();
 
 decoder::Model model_of(const Keys& keys);

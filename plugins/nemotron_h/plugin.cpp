@@ -16,21 +16,22 @@ void add_layer_keys(model::ModelKeys<Keys>& keys) {
       .field("mtp_hybrid_override_pattern", &Keys::mtp_hybrid_override_pattern,
              "The layers of such a head; null: by mtp_layers_block_type, else *E.")
       .field("mtp_layers_block_type", &Keys::mtp_layers_block_type, "The same as words.")
-      .field("mtp_use_repeated_layer", &Keys::mtp_use_repeated_layer, "All heads share their layers.")
+      .field("mtp_use_repeated_layer", &Keys::mtp_use_repeated_layer,
+             "All heads share their layers; with one head it changes nothing.")
       .field("mtp_loss_scaling_factor", &Keys::mtp_loss_scaling_factor,
-             "Of the mean of the heads' losses in the loss.", at_least(0.0))
+             "Of the mean of the heads' losses; without heads it changes nothing.", at_least(0.0))
       .field("layer_norm_epsilon", &decoder::CommonKeys::rms_norm_eps, "Added under the root of each norm.",
              at_least(1e-38))
-      .field("mlp_hidden_act", &Keys::mlp_hidden_act, "Of MLPs; experts are built with relu2.",
-             decoder::activation_words())
       .field("mlp_bias", &Keys::mlp_bias, "Biases of MLPs; refused in models with experts.")
       .field("rescale_prenorm_residual", &Keys::rescale_prenorm_residual,
              "First values of what is added to the hidden states are divided by the root of the layers.")
       .then(fill_patterns)
       .rule(complaint_of_patterns)
+      .only("mlp_hidden_act", Node::text("relu2"), "Of MLPs and experts.")
       .only("hidden_dropout", Node::real(0), "Dropout is refused.")
       .only("attention_dropout", Node::real(0), "Dropout is refused.")
-      .only("attention_bias", Node::boolean(false), "Biases of attention are refused: transformers has none here.")
+      .only("attention_bias", Node::boolean(false),
+            "Biases of attention are refused: transformers has none here.")
       .only("residual_in_fp32", Node::boolean(false), "Hidden states have the model's dtype.")
       .only("sliding_window", Node(), "Windows are refused: transformers has none here.");
 }
@@ -43,7 +44,6 @@ void add_mamba_keys(model::ModelKeys<Keys>& keys) {
       .field("conv_kernel", &Keys::conv_kernel, "Tokens that the convolution sees.", Range<int64_t>{1, 1024})
       .field("use_bias", &Keys::use_bias, "Biases of in_proj and out_proj.")
       .field("use_conv_bias", &Keys::use_conv_bias, "Biases of the convolution.")
-      .rule(complaint_of_layers)
       .group(step_limit())
       .only("mamba_hidden_act", Node::text("silu"), "Activation of the convolution.")
       .only("mamba_proj_bias", Node::boolean(false), "transformers reads use_bias alone.")
@@ -75,17 +75,16 @@ void add_expert_keys(model::ModelKeys<Keys>& keys) {
 void add_unused(model::ModelKeys<Keys>& keys) {
   for (const char* key : {"rope_theta", "partial_rotary_factor", "rope_scaling", "rope_parameters"})
     keys.unused(key, "Attention has no rotation.");
+  for (const char* key :
+       {"chunk_size", "use_mamba_kernels", "num_logits_to_keep", "moe_shared_expert_overlap"})
+    keys.unused(key, "It changes no number.");
   keys.unused("norm_eps", "layer_norm_epsilon acts.")
       .unused("expand", "mamba_num_heads and mamba_head_dim act.")
-      .unused("chunk_size", "States are computed by chunks of 64 tokens.")
-      .unused("use_mamba_kernels", "There is one kernel.")
-      .unused("num_logits_to_keep", "Of generation.")
-      .unused("n_shared_experts", "moe_shared_expert_intermediate_size acts.")
-      .unused("moe_shared_expert_overlap", "The shared expert is computed while tokens travel.");
+      .unused("n_shared_experts", "moe_shared_expert_intermediate_size acts.");
 }
 
 model::ModelKeys<Keys> keys() {
-  auto keys = decoder::common_keys<Keys>();
+  auto keys = decoder::common_keys<Keys>(true, false);
   decoder::add_head_dim(keys);
   add_layer_keys(keys);
   add_mamba_keys(keys);

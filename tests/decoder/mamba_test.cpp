@@ -83,9 +83,7 @@ TEST(MambaModule, CountsItsOperations) {
 }
 
 TEST(MambaModule, RefusesHeadsThatDoNotDivide) {
-  EXPECT_THAT(thrown_by([] {
-                decoder::mamba({.heads = 6, .groups = 4});
-              }),
+  EXPECT_THAT(thrown_by([] { decoder::mamba({.heads = 6, .groups = 4}); }),
               HasSubstr("Mamba-2 has 6 heads for 4 groups"));
 }
 
@@ -174,7 +172,8 @@ TEST(FurtherTokens, RefuseRanksWithPartsOfTheTokensByName) {
   for (const auto& unit : units)
     dynamic_cast<ModuleUnit&>(*unit).visit([&](const std::string& path, Module& module) {
       for (const char* axis : {"cp", "tp"})
-        said.push_back(thrown_by([&] { refuse_mixed_tokens(module, path, axis, "run.yaml:3", "set it to 1"); }));
+        said.push_back(
+            thrown_by([&] { refuse_mixed_tokens(module, path, axis, "run.yaml:3", "set it to 1"); }));
     });
   EXPECT_THAT(said, ::testing::Contains(HasSubstr("'mtp' (further_tokens)")).Times(2));
   EXPECT_THAT(said, ::testing::Contains(HasSubstr("'model.layers.0.mamba' (mamba2)")).Times(1));

@@ -151,7 +151,8 @@ TEST(StateScanGradients, EqualFiniteDifferences) {
   at::manual_seed(4);
   const ScanShape shape{"", 1, 66, {1, 2, 3, 2}, {0, 20, 66}};
   ScanInputs in = scan_inputs(shape);
-  const at::Tensor gate = scan_leaf({66, 4}), weight = scan_leaf({4}), factors = at::randn({66, 4}, at::kDouble);
+  const at::Tensor gate = scan_leaf({66, 4}), weight = scan_leaf({4}),
+                   factors = at::randn({66, 4}, at::kDouble);
   const auto loss = [&] {
     const at::Tensor y = decoder::state_scan(in, shape.heads, shape.tokens());
     return (decoder::gated_group_norm(y, gate, weight, 2, 1e-5) * factors).sum();
@@ -183,7 +184,9 @@ TEST(StateScanState, ContinuesWhereItWas) {
   at::Tensor state;
   std::vector<at::Tensor> got;
   for (const auto& [first, count] : {std::pair{0, 70}, {70, 1}, {71, 1}, {72, 28}}) {
-    const auto part = [first = first, count = count](const at::Tensor& x) { return x.narrow(0, first, count); };
+    const auto part = [first = first, count = count](const at::Tensor& x) {
+      return x.narrow(0, first, count);
+    };
     const ScanInputs next{part(in.x), part(in.b), part(in.c), part(in.dt), in.a_log, in.bias, in.direct};
     got.push_back(decoder::state_scan(next, shape.heads, {1, count, {}}, &state));
   }
@@ -194,8 +197,7 @@ TEST(GatedGroupNorm, EqualsPlainOperators) {
   at::manual_seed(6);
   const at::Tensor x = scan_leaf({7, 15}), gate = scan_leaf({7, 15}), weight = scan_leaf({15});
   const at::Tensor gated = (x * gate * gate.sigmoid()).view({7, 3, 5});
-  const at::Tensor want =
-      (gated / (gated.square().mean(-1, true) + 1e-5).sqrt()).view({7, 15}) * weight;
+  const at::Tensor want = (gated / (gated.square().mean(-1, true) + 1e-5).sqrt()).view({7, 15}) * weight;
   const at::Tensor factors = at::randn_like(want);
   (want * factors).sum().backward();
   std::vector<at::Tensor> gradients;
@@ -216,7 +218,10 @@ TEST(ShortConvolution, HasABias) {
   at::manual_seed(7);
   const at::Tensor x = scan_leaf({11, 3}), weight = scan_leaf({3, 1, 4}), bias = scan_leaf({3});
   const at::Tensor padded = at::constant_pad_nd(x.t().unsqueeze(0), {3, 0});
-  const at::Tensor want = at::silu(at::conv1d(padded, weight, bias, at::IntArrayRef(1), at::IntArrayRef(0), at::IntArrayRef(1), 3)).squeeze(0).t();
+  const at::Tensor want = at::silu(at::conv1d(padded, weight, bias, at::IntArrayRef(1), at::IntArrayRef(0),
+                                              at::IntArrayRef(1), 3))
+                              .squeeze(0)
+                              .t();
   const at::Tensor factors = at::randn_like(want);
   (want * factors).sum().backward();
   const at::Tensor d_x = x.grad().clone(), d_weight = weight.grad().clone(), d_bias = bias.grad().clone();

@@ -3,6 +3,7 @@
 
 #include <cctype>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -23,8 +24,8 @@ bool is_word(char letter) {
   return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_';
 }
 
-// Python writes infinity as the bare word Infinity, which JSON does not know: it becomes a text. What stands in
-// texts is left alone.
+// Python writes infinity as the bare word Infinity, which JSON does not know: it becomes what transformers
+// writes, {"__float__": "Infinity"}. What stands in texts is left alone.
 std::string with_infinities(std::string_view bytes) {
   constexpr std::string_view kWord = "Infinity";
   std::string out;
@@ -37,10 +38,10 @@ std::string with_infinities(std::string_view bytes) {
     }
     if (bytes[at] == '"') inside = !inside;
     const size_t end = at + kWord.size();
-    const bool whole = !inside && bytes.substr(at, kWord.size()) == kWord &&
-                       (end == bytes.size() || !is_word(bytes[end]));
+    const bool whole =
+        !inside && bytes.substr(at, kWord.size()) == kWord && (end == bytes.size() || !is_word(bytes[end]));
     if (whole) at = end - 1;
-    out += whole ? "\"Infinity\"" : std::string(1, bytes[at]);
+    out += whole ? R"({"__float__":"Infinity"})" : std::string(1, bytes[at]);
   }
   return out;
 }
@@ -69,6 +70,8 @@ Node to_node(const ordered_json& value, const Mark& mark, const std::string& pat
     return Node::list(std::move(items), mark, path);
   }
   if (!value.is_object()) return Node::null(mark, path);
+  if (const auto word = value.find("__float__"); word != value.end() && *word == "Infinity")
+    return Node::real(std::numeric_limits<double>::infinity(), mark, path);
   std::vector<Node::Entry> entries;
   for (const auto& [key, item] : value.items())
     entries.emplace_back(key, to_node(item, mark, path.empty() ? key : path + "." + key, left, depth + 1));

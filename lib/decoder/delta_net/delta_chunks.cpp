@@ -77,8 +77,8 @@ Scanned scan(const DeltaChunks& in, const Prepared& made, const at::Tensor& firs
     out.states.select(1, n).copy_(state);
     const at::Tensor written = at::baddbmm(chunk(values, count, n), chunk(keys, count, n), state, 1, -1);
     out.new_values.select(1, n).copy_(written);
-    state =
-        at::baddbmm(state * made.decays.carry.select(1, n), chunk(made.k_out, count, n).transpose(1, 2), written);
+    state = at::baddbmm(state * made.decays.carry.select(1, n), chunk(made.k_out, count, n).transpose(1, 2),
+                        written);
   }
   out.last = state;
   return out;
@@ -165,7 +165,8 @@ DeltaGradients delta_backward(const DeltaChunks& in, const at::Tensor& given) {
   keys = keys + keys.transpose(-1, -2);
   out.q = at::matmul(scores, in.k) + (of.q * column(made.decays.read)).sum(2);
   out.k = at::matmul(scores.transpose(-1, -2), in.q) + at::matmul(keys, in.k) +
-          (of.k_in * column(made.decays.read * in.beta)).sum(2) + (of.k_out * column(made.decays.write)).sum(2);
+          (of.k_in * column(made.decays.read * in.beta)).sum(2) +
+          (of.k_out * column(made.decays.write)).sum(2);
   return out;
 }
 

@@ -25,6 +25,6 @@ HEDDLE_API at::Tensor short_convolution(const at::Tensor& x, const at::Tensor& w
 // The same of the next tokens of one sequence. `last`: [taps - 1, channels], the inputs before them, which
 // becomes those before the tokens that follow; undefined: none. Without gradients.
 HEDDLE_API at::Tensor continued_convolution(const at::Tensor& x, const at::Tensor& weight, at::Tensor& last,
-                                 const at::Tensor& bias = {});
+                                            const at::Tensor& bias = {});
 
 }  // namespace heddle::decoder

@@ -74,15 +74,13 @@ at::Tensor FurtherTokens::loss(at::Tensor hidden, const Batch& batch, const Loss
 }
 
 at::Tensor FurtherTokens::forward(at::Tensor, const Batch&) {
-  throw Error(ErrorCode::internal, "model", "heads of further tokens give a loss",
-              "call loss(), not call()");
+  throw Error(ErrorCode::internal, "model", "heads of further tokens give a loss", "call loss(), not call()");
 }
 
 at::Tensor later_tokens(const at::Tensor& tokens, int64_t places, int64_t beyond) {
   const int64_t length = tokens.size(1), kept = std::max<int64_t>(0, length - places);
-  return at::cat({tokens.narrow(1, length - kept, kept),
-                  at::full_like(tokens.narrow(1, 0, length - kept), beyond)},
-                 1);
+  return at::cat(
+      {tokens.narrow(1, length - kept, kept), at::full_like(tokens.narrow(1, 0, length - kept), beyond)}, 1);
 }
 
 at::Tensor later_labels(const Batch& batch, int64_t places) {

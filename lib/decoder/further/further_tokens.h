@@ -1,4 +1,5 @@
-// Heads that predict tokens after the next one: layers behind the model's last norm, with a loss of their own.
+// Heads that predict tokens after the next one: layers behind the model's last norm, with a loss of their
+// own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,8 +17,8 @@
 
 namespace heddle::decoder {
 
-// A layer with what a head has besides: at its beginning a norm of the embedding, one of the hidden states and
-// their product, at its end a norm.
+// A layer with what a head has besides: at its beginning a norm of the embedding, one of the hidden states
+// and their product, at its end a norm.
 class FurtherLayer : public DecoderLayer {
  public:
   struct Place {

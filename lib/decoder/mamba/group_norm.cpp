@@ -69,8 +69,8 @@ struct GatedGroupNormNode final : model::LayerNode {
   }
 };
 
-at::Tensor group_computed(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& weight, int64_t group,
-                    double eps) {
+at::Tensor group_computed(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& weight,
+                          int64_t group, double eps) {
   if (x.is_meta()) return at::empty_like(x, at::MemoryFormat::Contiguous);
   return group_normalised(x, gate, group, eps).x.to(x.scalar_type()).flatten(1) * weight;
 }

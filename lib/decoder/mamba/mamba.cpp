@@ -131,7 +131,7 @@ at::Tensor MambaMixer::heads(const at::Tensor& x, const Batch& batch) {
                           dt_bias_,
                           direct_};
   const int64_t parts = form_.heads / a_log_.size(0);  // ranks that share the heads
-  const ScanHeads shape{form_.groups / parts, form_.heads / parts,  form_.state,
+  const ScanHeads shape{form_.groups / parts, form_.heads / parts, form_.state,
                         form_.width,          form_.shortest_step, form_.longest_step};
   const at::Tensor y = state_scan(inputs, shape, tokens, of(&MambaState::heads));
   return gated_group_norm(y, in[0], norm_, form_.heads * form_.width / form_.groups, form_.eps);
@@ -150,8 +150,8 @@ class MambaMaker : public MixerMaker {
   // Of the state three of each number: decay, what is written, what is read.
   double multiplications(int64_t width, int64_t) const override {
     const double inner = number(form_.heads * form_.width), shared = number(2 * form_.groups * form_.state);
-    return number(width) * (3 * inner + shared + number(form_.heads)) + number(form_.taps) * (inner + shared) +
-           3 * inner * number(form_.state);
+    return number(width) * (3 * inner + shared + number(form_.heads)) +
+           number(form_.taps) * (inner + shared) + 3 * inner * number(form_.state);
   }
   TensorPlan tensor_plan() const override {
     return {{"in_proj_z", "colwise"}, {"in_proj_x", "colwise"},  {"in_proj_b", "colwise"},

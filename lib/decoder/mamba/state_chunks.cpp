@@ -90,8 +90,8 @@ StateGradients state_backward(const StateChunks& in, const at::Tensor& given) {
   const at::Tensor scores = heads(at::bmm(d_out, made.values.transpose(1, 2)));
   const at::Tensor c_in = heads(at::bmm(d_out, states.transpose(1, 2)));
   const at::Tensor b_out = heads(at::bmm(made.values, d_states.transpose(1, 2)));
-  const at::Tensor values = heads(
-      at::baddbmm(at::bmm(made.b_out, d_states), made.scores.flatten(0, 3).transpose(1, 2), d_out));
+  const at::Tensor values =
+      heads(at::baddbmm(at::bmm(made.b_out, d_states), made.scores.flatten(0, 3).transpose(1, 2), d_out));
   const at::Tensor carry = made.decays.carry.flatten(1);
   const at::Tensor products = (scores * made.decays.pairs).sum(2);
   StateGradients out;

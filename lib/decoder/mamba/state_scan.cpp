@@ -8,6 +8,8 @@
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/softplus.h>
 
+#include <algorithm>
+#include <limits>
 #include <memory>
 
 #include "heddle/model/autograd_node.h"
@@ -38,7 +40,8 @@ ScanMade make_scan(const ScanInputs& in, const ScanHeads& heads, const RowChunks
   const at::ScalarType wide = wide_of(in.x.scalar_type());
   ScanMade out;
   out.open = in.dt.to(wide) + in.bias.to(wide);
-  out.step = at::clamp(at::softplus(out.open), heads.shortest, heads.longest);
+  constexpr double kMost = std::numeric_limits<float>::max();
+  out.step = at::clamp(at::softplus(out.open), heads.shortest, std::min(heads.longest, kMost));
   out.rate = -in.a_log.to(wide).exp();
   out.chunks = {chunking.shared(in.c), chunking.shared(in.b), chunking.of_heads(in.x),
                 chunking.gates(out.step * out.rate), chunking.gates(out.step)};
@@ -69,7 +72,8 @@ struct StateScanNode final : model::LayerNode {
     const at::Tensor dy = scan_by_heads(gradients[0], heads);
     const at::Tensor d_decay = chunking.rows_of_gates(d.decay, wide);
     Gradients out(7);
-    out[0] = (chunking.rows_of_heads(d.v, wide) + (dy * in.direct.to(wide).unsqueeze(-1)).flatten(1)).to(dtype);
+    out[0] =
+        (chunking.rows_of_heads(d.v, wide) + (dy * in.direct.to(wide).unsqueeze(-1)).flatten(1)).to(dtype);
     out[1] = chunking.rows_of_shared(d.b, in.b.scalar_type());
     out[2] = chunking.rows_of_shared(d.c, in.c.scalar_type());
     const at::Tensor d_open = of_open(made, chunking.rows_of_gates(d.step, wide) + d_decay * made.rate);
@@ -95,8 +99,7 @@ struct StateScanNode final : model::LayerNode {
   }
 };
 
-at::Tensor scanned(const ScanInputs& in, const ScanHeads& heads, const TokenRows& tokens,
-                    at::Tensor* state) {
+at::Tensor scanned(const ScanInputs& in, const ScanHeads& heads, const TokenRows& tokens, at::Tensor* state) {
   if (in.x.is_meta()) return at::empty(in.x.sizes(), in.x.options());
   const RowChunks chunking = scan_chunks_of(heads, tokens);
   const ScanMade made = make_scan(in, heads, chunking);
@@ -108,8 +111,7 @@ at::Tensor scanned(const ScanInputs& in, const ScanHeads& heads, const TokenRows
 }
 
 std::shared_ptr<StateScanNode> node_of(const ScanInputs& in) {
-  auto node =
-      model::make_node<StateScanNode>(in.x, in.b, in.c, in.dt, in.a_log, in.bias, in.direct);
+  auto node = model::make_node<StateScanNode>(in.x, in.b, in.c, in.dt, in.a_log, in.bias, in.direct);
   node->x.save(in.x);
   node->b.save(in.b);
   node->c.save(in.c);

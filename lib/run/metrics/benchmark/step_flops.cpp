@@ -170,8 +170,8 @@ double nemotron_layers(const ModelSizes& m, const char* key) {
 
 double nemotron_h(const ModelSizes& m) {
   const double further = m.of("num_nextn_predict_layers", 0);
-  const double head = nemotron_layers(m, "mtp_hybrid_override_pattern") +
-                      12 * m.G * m.S * m.h * m.h + m.logits();
+  const double head =
+      nemotron_layers(m, "mtp_hybrid_override_pattern") + 12 * m.G * m.S * m.h * m.h + m.logits();
   return nemotron_layers(m, "hybrid_override_pattern") + m.logits() + further * head;
 }
 
