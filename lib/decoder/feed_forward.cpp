@@ -41,12 +41,15 @@ at::Tensor FeedForward::inside(const at::Tensor& x, const Batch& batch) {
 std::unique_ptr<MoeLayer> make_mixture(const Mixture& form, int64_t width, double init_std,
                                        const at::TensorOptions& options) {
   const FirstValues first{init_std, init_std};
-  const Experts::Shape shape{form.router.experts, width, form.width, form.activation, form.expert_bias};
+  const Experts::Shape shape{form.router.experts, form.latent > 0 ? form.latent : width, form.width,
+                             form.activation, form.expert_bias};
   const Experts::Names names{"gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"};
   auto out = std::make_unique<MoeLayer>(form.router, shape, names, normal(init_std), options);
+  if (form.latent > 0) out->add_latent({"fc1_latent_proj", "fc2_latent_proj"}, normal(init_std), options);
   if (form.shared_width == 0) return out;
+  const Mlp shared{form.shared_width, form.shared_gated, form.shared_activation};
   out->add_shared(form.shared_gate ? "shared_expert" : "shared_experts",
-                  std::make_unique<FeedForward>(Mlp{form.shared_width}, width, first, options));
+                  std::make_unique<FeedForward>(shared, width, first, options));
   if (form.shared_gate) out->add_shared_gate("shared_expert_gate", normal(init_std), options);
   return out;
 }

@@ -66,7 +66,7 @@ StoredParts of_experts(const ExpertFiles& files, const std::string& parameter,
   for (int64_t e = 0; e < shape[0]; ++e) {
     const std::string expert = experts + std::to_string(e) + ".";
     if (gate_up) {
-      parts.push_back(part_of(expert + files.gate + ".weight", shape, e, 0));
+      if (shape.size() == 4) parts.push_back(part_of(expert + files.gate + ".weight", shape, e, 0));
       parts.push_back(part_of(expert + files.up + ".weight", shape, e, 1));
     } else {
       parts.push_back(part_of(expert + files.down + ".weight", shape, e, 0));

@@ -2,6 +2,7 @@
 #include "lib/decoder/head.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/linalg_vector_norm.h>
 
 #include <utility>
@@ -53,8 +54,19 @@ at::Tensor Head::forward(at::Tensor x, const Batch& batch) {
   return computed(hidden, batch);
 }
 
+void Head::add_further(std::unique_ptr<FurtherTokens> further) {
+  further_ = std::move(further);
+  add_child("mtp", *further_);
+}
+
 at::Tensor Head::computed(const at::Tensor& hidden, const Batch& batch) {
-  if (batch.labels.defined()) return loss_.of(hidden, lm_head_, batch);
+  const auto loss_of = [this](const at::Tensor& states, const Batch& of) {
+    return loss_.of(states, lm_head_, of);
+  };
+  if (batch.labels.defined()) {
+    const at::Tensor loss = loss_of(hidden, batch);
+    return further_ && at::GradMode::is_enabled() ? loss + further_->loss(hidden, batch, loss_of) : loss;
+  }
   const at::Tensor logits = loss_.logits(hidden, lm_head_, batch);
   return logits.view({batch.tokens.size(0), -1, logits.size(-1)});
 }

@@ -1,6 +1,8 @@
 // Multiplications of a token in each part of a layer.
 #include "lib/decoder/units.h"
 
+#include <vector>
+
 #include "heddle/decoder/description.h"
 
 namespace heddle::decoder {
@@ -39,9 +41,12 @@ struct Counter {
   }
   double operator()(const Mlp& form) const { return (form.gated ? 3 : 2) * width * real(form.width); }
   double operator()(const Mixture& form) const {
-    const int64_t shared = 3 * form.shared_width + (form.shared_width > 0 && form.shared_gate ? 1 : 0);
-    const int64_t of_expert = (form.activation.columns() + 1) * form.width;
-    return width * real(form.router.experts + form.router.rule.top_k * of_expert + shared);
+    const int64_t shared =
+        (form.shared_gated ? 3 : 2) * form.shared_width + (form.shared_width > 0 && form.shared_gate ? 1 : 0);
+    const double of_expert = real((form.activation.columns() + 1) * form.width * form.router.rule.top_k);
+    const double latent = real(form.latent);
+    const double inside = form.latent > 0 ? latent * (of_expert + 2 * width) : width * of_expert;
+    return width * real(form.router.experts + shared) + inside;
   }
   double operator()(Absent) const { return 0; }
 };
@@ -50,10 +55,15 @@ struct Counter {
 
 double operations_per_token(const Model& model, int64_t sequence) {
   const Counter count{real(model.width), sequence};
-  double layers = 0;
-  for (const Layer& layer : model.layers)
-    layers += std::visit(count, layer.mixer) + std::visit(count, layer.feed_forward);
-  return 6 * (layers + real(model.width) * real(model.vocabulary));
+  const auto of = [&](const std::vector<Layer>& layers) {
+    double sum = 0;
+    for (const Layer& layer : layers)
+      sum += std::visit(count, layer.mixer) + std::visit(count, layer.feed_forward);
+    return sum;
+  };
+  const double logits = real(model.width) * real(model.vocabulary);
+  const double further = of(model.further.layers) + 2 * real(model.width) * real(model.width) + logits;
+  return 6 * (of(model.layers) + logits + real(model.further.tokens) * further);
 }
 
 }  // namespace heddle::decoder

@@ -1,6 +1,8 @@
 // The plan for tensor parallelism: NeMo AutoModel's default for Llama, the head split with its loss.
 #include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "heddle/decoder/description.h"
 #include "lib/decoder/units.h"
@@ -20,22 +22,26 @@ Splitting attention_of(const Layer& layer) {
 // A style of these layers' modules: one pattern where no other layer has a module of that name.
 class Writer {
  public:
-  Writer(const Model& model, TensorPlan& plan) : layers_(model.layers), plan_(plan) {}
+  // The layers' modules are "<place>.N".
+  Writer(std::string place, const std::vector<Layer>& layers, TensorPlan& plan)
+      : place_(std::move(place)), layers_(layers), plan_(plan) {}
+  const std::vector<Layer>& layers() const { return layers_; }
 
   template <class Has, class Allows>
   void add(const std::string& module, const char* style, Has has, Allows allows) {
     const auto split = [&](const Layer& layer) { return !has(layer) || allows(layer); };
     const bool any = std::any_of(layers_.begin(), layers_.end(), has);
     if (any && std::all_of(layers_.begin(), layers_.end(), split)) {
-      plan_.emplace_back("model.layers.*." + module, style);
+      plan_.emplace_back(place_ + ".*." + module, style);
       return;
     }
     for (size_t i = 0; i < layers_.size(); ++i)
       if (has(layers_[i]) && allows(layers_[i]))
-        plan_.emplace_back("model.layers." + std::to_string(i) + "." + module, style);
+        plan_.emplace_back(place_ + "." + std::to_string(i) + "." + module, style);
   }
 
  private:
+  std::string place_;
   const std::vector<Layer>& layers_;
   TensorPlan& plan_;
 };
@@ -51,9 +57,9 @@ std::string shared_of(const Layer& layer) {
   return mixture->shared_gate ? "shared_expert" : "shared_experts";
 }
 
-void add_mixers(const Model& model, Writer& writer) {
+void add_mixers(Writer& writer) {
   std::vector<const MixerMaker*> seen;
-  for (const Layer& layer : model.layers) {
+  for (const Layer& layer : writer.layers()) {
     const auto* held = std::get_if<std::shared_ptr<const MixerMaker>>(&layer.mixer);
     if (held == nullptr || std::find(seen.begin(), seen.end(), held->get()) != seen.end()) continue;
     seen.push_back(held->get());
@@ -66,12 +72,8 @@ void add_mixers(const Model& model, Writer& writer) {
   }
 }
 
-}  // namespace
-
-TensorPlan tensor_plan(const Model& model) {
-  TensorPlan plan = {{"model.embed_tokens", "rowwise_rep"}};
-  if (model.positions > 0) plan.emplace_back("model.embed_positions", "rowwise_rep");
-  Writer writer(model, plan);
+// Mixers last, attention and MLPs first.
+void add_layers(Writer writer) {
   const auto attends = [](const Layer& layer) { return attention_of(layer) != Splitting::none; };
   const auto splits = [](const Layer& layer) { return attention_of(layer) == Splitting::split; };
   const auto dense = [](const Layer& layer) { return std::holds_alternative<Mlp>(layer.feed_forward); };
@@ -81,14 +83,31 @@ TensorPlan tensor_plan(const Model& model) {
   writer.add("mlp.up_proj", "colwise", dense, dense);
   writer.add("self_attn.o_proj", "rowwise", attends, splits);
   writer.add("mlp.down_proj", "rowwise", dense, dense);
-  if (!model.head_bias) plan.emplace_back("lm_head", "colwise");
   for (const std::string shared : {"shared_expert", "shared_experts"}) {
     const auto has = [&](const Layer& layer) { return shared_of(layer) == shared; };
-    for (const auto& [name, style] :
-         {std::pair{"gate_proj", "colwise"}, {"up_proj", "colwise"}, {"down_proj", "rowwise"}})
-      writer.add("mlp." + shared + "." + name, style, has, has);
+    const auto gated = [&](const Layer& layer) {
+      return has(layer) && std::get<Mixture>(layer.feed_forward).shared_gated;
+    };
+    writer.add("mlp." + shared + ".gate_proj", "colwise", gated, gated);
+    writer.add("mlp." + shared + ".up_proj", "colwise", has, has);
+    writer.add("mlp." + shared + ".down_proj", "rowwise", has, has);
   }
-  add_mixers(model, writer);
+  add_mixers(writer);
+}
+
+}  // namespace
+
+TensorPlan tensor_plan(const Model& model) {
+  TensorPlan plan = {{"model.embed_tokens", "rowwise_rep"}};
+  if (model.positions > 0) plan.emplace_back("model.embed_positions", "rowwise_rep");
+  add_layers({"model.layers", model.layers, plan});
+  if (!model.head_bias) plan.emplace_back("lm_head", "colwise");
+  if (model.further.tokens == 0) return plan;
+  plan.emplace_back("mtp.embed_tokens", "rowwise_rep");
+  std::vector<Layer> further;
+  for (size_t i = 0; i < heads_of(model.further); ++i)
+    further.insert(further.end(), model.further.layers.begin(), model.further.layers.end());
+  add_layers({"mtp.layers", further, plan});
   return plan;
 }
 

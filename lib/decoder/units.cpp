@@ -11,6 +11,7 @@
 #include "lib/decoder/attention/attention.h"
 #include "lib/decoder/embedding.h"
 #include "lib/decoder/feed_forward.h"
+#include "lib/decoder/further/further_tokens.h"
 #include "lib/decoder/head.h"
 #include "lib/decoder/latent/latent_attention.h"
 #include "lib/decoder/layer.h"
@@ -60,13 +61,29 @@ class Maker {
 
   std::unique_ptr<DecoderLayer> layer(int64_t index) {
     const Layer& form = model_.layers[static_cast<size_t>(index)];
-    DecoderLayer::Parts parts;
-    std::visit([&](const auto& mixer) { make(mixer, parts); }, form.mixer);
-    std::visit([&](const auto& part) { make(part, index, parts); }, form.feed_forward);
-    return std::make_unique<DecoderLayer>(form, model_.width, std::move(parts), options_);
+    return std::make_unique<DecoderLayer>(form, model_.width, parts_of(form, index), options_);
+  }
+
+  std::unique_ptr<FurtherTokens> further() {
+    const Further& form = model_.further;
+    const size_t count = form.layers.size();
+    FurtherLayers layers;
+    for (size_t i = 0; i < heads_of(form) * count; ++i) {
+      const Layer& layer = form.layers[i % count];
+      const FurtherLayer::Place place{i % count == 0, i % count == count - 1};
+      auto parts = parts_of(layer, static_cast<int64_t>(model_.layers.size() + i));
+      layers.push_back(std::make_unique<FurtherLayer>(layer, model_, std::move(parts), place, options_));
+    }
+    return std::make_unique<FurtherTokens>(model_, std::move(layers), options_);
   }
 
  private:
+  DecoderLayer::Parts parts_of(const Layer& form, int64_t index) {
+    DecoderLayer::Parts parts;
+    std::visit([&](const auto& mixer) { make(mixer, parts); }, form.mixer);
+    std::visit([&](const auto& part) { make(part, index, parts); }, form.feed_forward);
+    return parts;
+  }
   void make(const Attention& form, DecoderLayer::Parts& parts) {
     const Tables tables{rotaries_.of(form.head_dim, form.rotation), queries_of(form.query_scaling)};
     parts.mixer = std::make_unique<SelfAttention>(form, model_.width, first_values(), tables, options_);
@@ -113,11 +130,13 @@ class Maker {
   std::shared_ptr<model::LayerBalance> balance_;  // null: no loss goes over all layers
 };
 
-std::unique_ptr<ModuleUnit> embedding_unit(const Model& model, const at::TensorOptions& options, Head& head) {
+// `weight` becomes the embedding's.
+std::unique_ptr<ModuleUnit> embedding_unit(const Model& model, const at::TensorOptions& options,
+                                           at::Tensor& weight) {
   const std::string name = "model.embed_tokens";
   auto tokens = std::make_unique<Embedding>(model.vocabulary, model.width, model.padding,
                                             normal(model.init_std), options, model.embedding_multiplier);
-  if (model.tied) head.share(tokens->weight);
+  weight = tokens->weight;
   if (model.positions == 0) return std::make_unique<ModuleUnit>(name, name, std::move(tokens));
   auto both = std::make_unique<PositionedEmbedding>(std::move(tokens), model, options);
   return std::make_unique<ModuleUnit>(name, "model", std::move(both));
@@ -133,13 +152,21 @@ Units make_units(const Model& model, const at::TensorOptions& options) {
     units.push_back(std::move(unit));
   };
   auto head = std::make_unique<Head>(model, options);
-  add(embedding_unit(model, options, *head));
+  at::Tensor embedding;
+  add(embedding_unit(model, options, embedding));
+  if (model.tied) head->share(embedding);
   Maker maker(model, options);
   for (size_t i = 0; i < model.layers.size(); ++i) {
     const std::string name = "model.layers." + std::to_string(i);
     add(std::make_unique<ModuleUnit>(name, name, maker.layer(static_cast<int64_t>(i))));
   }
+  if (model.further.tokens > 0) {
+    auto further = maker.further();
+    further->share(embedding);
+    head->add_further(std::move(further));
+  }
   auto last = std::make_unique<ModuleUnit>("lm_head", "", std::move(head));
+  if (model.further.tokens > 0) last->tie("mtp.embed_tokens.weight", "model.embed_tokens.weight");
   if (model.tied) last->tie("lm_head.weight", "model.embed_tokens.weight");
   add(std::move(last));
   return units;

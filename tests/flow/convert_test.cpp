@@ -29,9 +29,10 @@ TEST(Convert, GivesTransformersFilesBackByteForByte) {
   const TrainingFiles files;
   int ranks = 1;
   for (const char* model :
-       {"llama",     "llama_odd", "llama_tied", "qwen2",      "qwen2_tied", "qwen3",       "qwen3_tied",
-        "qwen3_moe", "mixtral",   "olmoe",      "qwen2_moe",  "phi3",       "phi3_window", "gemma2",
-        "mistral",   "phi",       "glm",        "starcoder2", "gpt2_exact", "qwen3_next",  "qwen3_5"}) {
+       {"llama",       "llama_odd",  "llama_tied", "qwen2",      "qwen2_tied",    "qwen3",
+        "qwen3_tied",  "qwen3_moe",  "mixtral",    "olmoe",      "qwen2_moe",     "phi3",
+        "phi3_window", "gemma2",     "mistral",    "phi",        "glm",           "starcoder2",
+        "gpt2_exact",  "qwen3_next", "qwen3_5",    "nemotron_h", "nemotron_h_moe"}) {
     const std::string sharded = files.path(std::string(model) + "_sharded"), back = files.path(model);
     const Words shared = {"--nproc-per-node", std::to_string(ranks)};
     ASSERT_EQ(convert(kGolden + model, sharded, shared).status, 0);

@@ -86,6 +86,29 @@ TEST_F(Packing, LeavesTheLossesOfTheSamplesAlone) {
   }
 }
 
+// Convolutions, states and heads of further tokens begin anew at each sample of a pack.
+TEST_F(Packing, LeavesTheLossesOfModelsWithStates) {
+  const std::pair<const char*, std::string> models[] = {
+      {"delta",
+       "{model_type: qwen3_5_text, vocab_size: 256, hidden_size: 16, intermediate_size: 24, "
+       "num_hidden_layers: "
+       "4, num_attention_heads: 2, num_key_value_heads: 1, head_dim: 8, linear_num_key_heads: 2, "
+       "linear_num_value_heads: 2, linear_key_head_dim: 8, linear_value_head_dim: 8}"},
+      {"mamba",
+       "{model_type: nemotron_h, vocab_size: 256, hidden_size: 16, intermediate_size: 24, "
+       "hybrid_override_pattern: 'M*-M', num_attention_heads: 2, num_key_value_heads: 1, head_dim: 8, "
+       "mamba_num_heads: 4, mamba_head_dim: 4, ssm_state_size: 6, n_groups: 2, num_nextn_predict_layers: 2, "
+       "mtp_hybrid_override_pattern: 'M*'}"}};
+  for (const auto& [name, config] : models) {
+    const Words model = {"--model.config", config};
+    const std::string alone = std::string(name) + "_alone", packs = std::string(name) + "_packed";
+    const auto losses = trained(plus(words(alone, whole(kSamples)), model), alone, "loss");
+    const auto norms = column(files_.path(alone + "/training.jsonl"), "grad_norm");
+    expect_curve(trained(plus(packed(packs, whole(17)), model), packs, "loss"), losses, 2e-5);
+    expect_curve(column(files_.path(packs + "/training.jsonl"), "grad_norm"), norms, 2e-4);
+  }
+}
+
 TEST_F(Packing, PacksValidationSetsWithoutChangingTheirLoss) {
   const auto validated = [&](const std::string& run, const std::string& rows) {
     const Words more = {"--validation_dataset",

@@ -33,6 +33,9 @@ YARN_ROPE = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fa
 DEEPSEEK_ROPE = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 40.0, "beta_fast": 8.0, "beta_slow": 1.0,
                  "mscale": 1.0, "mscale_all_dim": 0.7, "original_max_position_embeddings": 64}
 
+MAMBA = {"mamba_num_heads": 6, "mamba_head_dim": 5, "ssm_state_size": 7, "n_groups": 2, "conv_kernel": 3,
+         "chunk_size": 16, "time_step_limit": [0.001, math.inf]}  # transformers takes time_step_min, which is 0.001
+
 AUXILIARY = {"output_router_logits": True, "router_aux_loss_coef": 0.05}
 
 CASES = {
@@ -196,8 +199,25 @@ CASES = {
                         full_attention_interval=3, linear_num_key_heads=2, linear_num_value_heads=4,
                         linear_key_head_dim=22, linear_value_head_dim=13, num_experts=6, num_experts_per_tok=2,
                         moe_intermediate_size=18, shared_expert_intermediate_size=14, **AUXILIARY),
+    # Mamba-2, attention without positions and MLPs in turn, biases, steps that are cut below; more than one chunk.
+    "nemotron_h": dict(model_type="nemotron_h", vocab_size=61, hidden_size=28, intermediate_size=38,
+                       layers_block_type=["linear_attention", "full_attention", "mlp", "linear_attention"],
+                       num_attention_heads=4, num_key_value_heads=2, head_dim=10, use_bias=True,
+                       mlp_bias=True, **MAMBA),
+    # Experts in groups, and experts of a latent.
+    "nemotron_h_moe": dict(model_type="nemotron_h", vocab_size=61, hidden_size=28, intermediate_size=38,
+                           layers_block_type=["linear_attention", "moe", "full_attention", "moe"],
+                           num_attention_heads=4, num_key_value_heads=2, head_dim=10, n_routed_experts=6,
+                           num_experts_per_tok=2, n_group=3, topk_group=2, moe_intermediate_size=18,
+                           moe_shared_expert_intermediate_size=14, routed_scaling_factor=1.7, use_conv_bias=False,
+                           **MAMBA),
+    "nemotron_h_latent": dict(model_type="nemotron_h", vocab_size=61, hidden_size=28, intermediate_size=38,
+                              layers_block_type=["linear_attention", "moe", "full_attention"], num_attention_heads=2,
+                              num_key_value_heads=1, head_dim=12, n_routed_experts=5, num_experts_per_tok=3,
+                              moe_latent_size=11, moe_intermediate_size=18, moe_shared_expert_intermediate_size=14,
+                              **MAMBA),
 }
-SEQUENCES = {"qwen3_5": 70}  # others: SEQUENCE
+SEQUENCES = {"qwen3_5": 70, "nemotron_h": 70}  # others: SEQUENCE
 KEEP_GRADIENTS, KEEP_FINAL = ("llama", "qwen3_moe"), ("llama",)
 SHARDED = ("llama_odd", "qwen2_moe")
 STACKED = ("qwen3_5_moe",)  # one tensor for all experts, as in the published files; transformers writes one for each

@@ -116,7 +116,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "gemma2_untied", "mistral", "ministral3", "gemma3_text", "gemma3_untied", "granite",
                       "olmo2", "starcoder2", "starcoder2_untied", "phi", "glm", "glm4", "seed_oss", "cohere2",
                       "ernie4_5", "gpt2_exact", "gpt2_inner", "baichuan", "qwen3_next", "qwen3_5",
-                      "qwen3_5_tied", "qwen3_5_moe"),
+                      "qwen3_5_tied", "qwen3_5_moe", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent",
+                      "nemotron_h_mtp", "nemotron_h_mtp_repeated"),
     [](const auto& info) { return info.param; });
 
 // A family on two ranks: rows, layers' insides, or layers are split.
@@ -127,17 +128,26 @@ struct OnRanks {
 class GoldenOnRanks : public ::testing::TestWithParam<OnRanks> {};
 
 std::vector<Axis> axes_of(const std::string& split) {
-  if (split == "fsdp2") return tests::shards(2);
+  if (split == "fsdp2" || split == "ep") return tests::shards(2);
+  if (split == "experts") return {{"pp", 1}, {"dp_replicate", 1}, {"dp_shard", 1}, {"cp", 1}, {"tp", 2}};
   if (split == "pp") return {{"pp", 2}, {"tp", 1}};
   return {{"pp", 1}, {"tp", 2}};
 }
 
+// "ep": each rank has rows and experts of its own. "experts": all ranks have the same rows.
+std::vector<View> views_of(const std::string& split) {
+  if (split != "ep" && split != "experts") return {};
+  return {{"expert", {"dp", "cp", "tp"}, {{"ep_shard", 1}, {"ep", 2}}}};
+}
+
 Plan plan_of(const std::string& split) {
   Plan plan;
-  plan.strategy = split == "fsdp2" ? tests::make_strategy("fsdp2", tests::kFloat) : parallel::make_single();
-  if (split == "tp" || split == "sequence")
+  const bool sharded = split == "fsdp2" || !views_of(split).empty();
+  plan.strategy = sharded ? tests::make_strategy("fsdp2", tests::kFloat) : parallel::make_single();
+  if (split == "tp" || split == "sequence" || split == "experts")
     plan.parallelizers.push_back(
-        tests::make_parallelizer("tensor", split == "tp" ? "{}" : "{sequence_parallel: true}"));
+        tests::make_parallelizer("tensor", split == "sequence" ? "{sequence_parallel: true}" : "{}"));
+  if (!views_of(split).empty()) plan.parallelizers.push_back(tests::make_parallelizer("moe", "moe: {}"));
   if (split == "pp") {
     plan.schedule = tests::make_schedule("1f1b");
     plan.pipeline.microbatch_size = 1;
@@ -150,12 +160,12 @@ TEST_P(GoldenOnRanks, EqualTransformers) {
   const std::string& split = GetParam().split;
   ThreadWorld world(2, std::chrono::minutes(2), Log());
   world.run([&](Rendezvous& rendezvous) {
-    const DeviceMesh mesh = mesh::build(axes_of(split), rendezvous, "golden");
+    const DeviceMesh mesh = mesh::build(axes_of(split), rendezvous, "golden", views_of(split));
     Stages stages = stages_of(golden, plan_of(split), mesh);
     Step step(stages, mesh, adamw());
     for (int64_t i = 0; i < kGoldenSteps; ++i) {
       Batch batch = golden.batches[i];
-      if (split == "fsdp2")
+      if (split == "fsdp2" || split == "ep")
         for (at::Tensor* one : {&batch.tokens, &batch.labels}) *one = one->narrow(0, mesh.rank("world"), 1);
       const StepReport report = step.run(std::span(&batch, 1), 1e-3, 0.1);
       EXPECT_NEAR(report.loss.item<double>(), golden.loss[i], 2e-5 * golden.loss[i]) << "step " << i;
@@ -185,7 +195,14 @@ INSTANTIATE_TEST_SUITE_P(
         OnRanks{"gpt2_exact", "tp"}, OnRanks{"gpt2_inner", "sequence"}, OnRanks{"gpt2_inner", "pp"},
         OnRanks{"baichuan", "fsdp2"}, OnRanks{"baichuan", "tp"}, OnRanks{"baichuan", "sequence"},
         OnRanks{"baichuan", "pp"}, OnRanks{"qwen3_5", "fsdp2"}, OnRanks{"qwen3_5", "tp"},
-        OnRanks{"qwen3_5", "sequence"}, OnRanks{"qwen3_5", "pp"}, OnRanks{"qwen3_5_tied", "tp"}),
+        OnRanks{"qwen3_5", "sequence"}, OnRanks{"qwen3_5", "pp"}, OnRanks{"qwen3_5_tied", "tp"},
+        OnRanks{"nemotron_h", "fsdp2"}, OnRanks{"nemotron_h", "tp"}, OnRanks{"nemotron_h", "sequence"},
+        OnRanks{"nemotron_h", "pp"}, OnRanks{"nemotron_h_moe", "fsdp2"}, OnRanks{"nemotron_h_moe", "tp"},
+        OnRanks{"nemotron_h_moe", "pp"}, OnRanks{"nemotron_h_latent", "fsdp2"},
+        OnRanks{"nemotron_h_latent", "pp"}, OnRanks{"nemotron_h_mtp", "fsdp2"},
+        OnRanks{"qwen3_5_moe", "experts"}, OnRanks{"nemotron_h_moe", "ep"},
+        OnRanks{"nemotron_h_moe", "experts"}, OnRanks{"nemotron_h_mtp", "tp"},
+        OnRanks{"nemotron_h_mtp_repeated", "fsdp2"}, OnRanks{"nemotron_h_mtp_repeated", "tp"}),
     [](const auto& info) { return info.param.name + "_" + info.param.split; });
 
 // In the files gate and up are one dim.

@@ -33,6 +33,15 @@ const std::string kQwen35MoeKeys =
     kDeltaSizes + R"(, "model_type": "qwen3_5_moe_text", "num_experts": 8, "num_experts_per_tok": 2,
        "moe_intermediate_size": 32, "shared_expert_intermediate_size": 48)";
 
+const std::string kNemotronKeys =
+    R"("model_type": "nemotron_h", "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
+       "intermediate_size": 96, "vocab_size": 512, "hybrid_override_pattern": "MEM*-E", "ssm_state_size": 16,
+       "mamba_num_heads": 8, "mamba_head_dim": 12, "n_groups": 2, "num_experts_per_tok": 3,
+       "moe_intermediate_size": 40, "moe_shared_expert_intermediate_size": 48, "n_routed_experts": 8)";
+const std::string kNemotronLatentKeys = kNemotronKeys + R"(, "moe_latent_size": 24)";
+const std::string kNemotronFurtherKeys =
+    kNemotronLatentKeys + R"(, "num_nextn_predict_layers": 2, "mtp_hybrid_override_pattern": "*E")";
+
 class StepFlops : public ::testing::TestWithParam<Golden> {};
 
 TEST_P(StepFlops, AreAutoModels) {
@@ -84,7 +93,10 @@ INSTANTIATE_TEST_SUITE_P(
             R"(, "model_type": "minimax_m2", "num_hidden_layers": 3, "num_experts_per_tok": 2, "head_dim": 16)",
             8, 64, 654311424},
         Golden{"qwen3_5", kQwen35Keys.c_str(), 8, 64, 656277504},
-        Golden{"qwen3_5_moe", kQwen35MoeKeys.c_str(), 8, 64, 618528768}),
+        Golden{"qwen3_5_moe", kQwen35MoeKeys.c_str(), 8, 64, 618528768},
+        Golden{"nemotron_h", kNemotronKeys.c_str(), 8, 64, 517472256},
+        Golden{"nemotron_h_latent", kNemotronLatentKeys.c_str(), 8, 64, 477364224},
+        Golden{"nemotron_h_further", kNemotronFurtherKeys.c_str(), 8, 64, 924844032}),
     [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(

@@ -1,7 +1,9 @@
 // From the text of a config.json to a Node.
 #include "lib/checkpoint/huggingface/read_config.h"
 
+#include <cctype>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -17,6 +19,32 @@ namespace heddle::checkpoint {
 namespace {
 
 using nlohmann::ordered_json;
+
+bool is_word(char letter) {
+  return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_';
+}
+
+// Python writes infinity as the bare word Infinity, which JSON does not know: it becomes what transformers
+// writes, {"__float__": "Infinity"}. What stands in texts is left alone.
+std::string with_infinities(std::string_view bytes) {
+  constexpr std::string_view kWord = "Infinity";
+  std::string out;
+  bool inside = false;
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    if (inside && bytes[at] == '\\') {
+      out += bytes.substr(at, 2);
+      ++at;
+      continue;
+    }
+    if (bytes[at] == '"') inside = !inside;
+    const size_t end = at + kWord.size();
+    const bool whole =
+        !inside && bytes.substr(at, kWord.size()) == kWord && (end == bytes.size() || !is_word(bytes[end]));
+    if (whole) at = end - 1;
+    out += whole ? R"({"__float__":"Infinity"})" : std::string(1, bytes[at]);
+  }
+  return out;
+}
 
 [[noreturn]] void refuse_config(const Mark& mark, const std::string& message) {
   throw Error(ErrorCode::input, Node::null(mark, "").where(), message);
@@ -42,6 +70,8 @@ Node to_node(const ordered_json& value, const Mark& mark, const std::string& pat
     return Node::list(std::move(items), mark, path);
   }
   if (!value.is_object()) return Node::null(mark, path);
+  if (const auto word = value.find("__float__"); word != value.end() && *word == "Infinity")
+    return Node::real(std::numeric_limits<double>::infinity(), mark, path);
   std::vector<Node::Entry> entries;
   for (const auto& [key, item] : value.items())
     entries.emplace_back(key, to_node(item, mark, path.empty() ? key : path + "." + key, left, depth + 1));
@@ -55,7 +85,7 @@ Node parse_config_json(std::string_view bytes, const std::string& name) {
     throw Error(ErrorCode::input, name, "nests deeper than " + std::to_string(text::kDeepest));
   try {
     size_t left = kMostNodeBytes;
-    return to_node(ordered_json::parse(bytes), {name, 0, 0}, "", left);
+    return to_node(ordered_json::parse(with_infinities(bytes)), {name, 0, 0}, "", left);
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorCode::input, name, "is not JSON: " + text::excerpt(error.what(), 400));
   }

@@ -5,31 +5,20 @@
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/constant_pad_nd.h>
-#include <ATen/ops/cumsum.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_solve_triangular.h>
 #include <ATen/ops/matmul.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
-
-#include <limits>
 
 namespace heddle::decoder {
 namespace {
 
 // What both passes begin with. M: B * G * R.
 struct Prepared {
-  at::Tensor pairs;           // [B, G, R, N, C, C]: decay from token j to a later token i, else 0
-  at::Tensor read, write;     // [B, G, R, N, C]: decay from before the chunk, and to its end
-  at::Tensor carry;           // [M, N, 1, 1]: decay of the whole chunk
+  ChunkDecays decays;
   at::Tensor scores, system;  // [B, G, R, N, C, C]: of queries; of the triangular system, without the rates
   at::Tensor q, k_in, k_out;  // [M * N, C, key]: for reading the state, twice, and for writing it
 };
-
-at::Tensor masked(const at::Tensor& decay, const at::Tensor& mask) {
-  return mask.defined() ? decay * mask : decay;
-}
 
 at::Tensor of_heads(const at::Tensor& shared) {
   return shared.unsqueeze(2);
@@ -44,28 +33,14 @@ at::Tensor chunks(const at::Tensor& x) {
   return x.flatten(0, 3);
 }
 
-at::Tensor pair_decays(const at::Tensor& sums, const at::Tensor& same) {
-  const int64_t tokens = sums.size(-1);
-  at::Tensor hidden = at::ones({tokens, tokens}, sums.options().dtype(at::kBool)).triu(1);
-  if (same.defined()) hidden = hidden.logical_or(same.logical_not());
-  const double none = -std::numeric_limits<double>::infinity();
-  return (sums.unsqueeze(-1) - sums.unsqueeze(-2)).masked_fill_(hidden, none).exp_();
-}
-
 Prepared prepare(const DeltaChunks& in) {
   Prepared out;
-  const at::Tensor sums = at::cumsum(in.decay, -1);
-  out.pairs = pair_decays(sums, in.same);
-  const at::Tensor whole = sums.narrow(-1, sums.size(-1) - 1, 1);
-  out.read = masked(sums.exp(), in.reads);
-  out.write = masked((whole - sums).exp_(), in.writes);
-  const at::Tensor carry = masked(whole.squeeze(-1).exp(), in.carries);
-  out.carry = carry.reshape({-1, carry.size(-1), 1, 1});
-  out.scores = of_heads(at::matmul(in.q, in.k.transpose(-1, -2))) * out.pairs;
-  out.system = of_heads(at::matmul(in.k, in.k.transpose(-1, -2))) * out.pairs;
-  out.q = chunks(of_heads(in.q) * column(out.read));
-  out.k_in = chunks(of_heads(in.k) * column(out.read * in.beta));
-  out.k_out = chunks(of_heads(in.k) * column(out.write));
+  out.decays = decays_of(in.decay, in.marks);
+  out.scores = of_heads(at::matmul(in.q, in.k.transpose(-1, -2))) * out.decays.pairs;
+  out.system = of_heads(at::matmul(in.k, in.k.transpose(-1, -2))) * out.decays.pairs;
+  out.q = chunks(of_heads(in.q) * column(out.decays.read));
+  out.k_in = chunks(of_heads(in.k) * column(out.decays.read * in.beta));
+  out.k_out = chunks(of_heads(in.k) * column(out.decays.write));
   return out;
 }
 
@@ -82,15 +57,6 @@ at::Tensor chunk(const at::Tensor& all, int64_t count, int64_t n) {
   return all.unflatten(0, {-1, count}).select(1, n);
 }
 
-// Sums along the last dim of what is before each place, and of it and what is behind.
-at::Tensor sums_before(const at::Tensor& x) {
-  return at::constant_pad_nd(at::cumsum(x.narrow(-1, 0, x.size(-1) - 1), -1), {1, 0});
-}
-
-at::Tensor sums_from(const at::Tensor& x) {
-  return at::cumsum(x.flip(-1), -1).flip(-1);
-}
-
 // The states at the beginning of each chunk, and what tokens write.
 struct Scanned {
   at::Tensor states;      // [M, N, key, value]
@@ -100,7 +66,7 @@ struct Scanned {
 
 Scanned scan(const DeltaChunks& in, const Prepared& made, const at::Tensor& first) {
   const int64_t key = in.k.size(-1), value = in.v.size(-1), count = in.v.size(3), tokens = in.v.size(4);
-  const int64_t heads = made.carry.size(0);
+  const int64_t heads = made.decays.carry.size(0);
   const at::Tensor both = solved(made, in, at::cat({chunks(in.v * column(in.beta)), made.k_in}, -1), false);
   const at::Tensor values = both.narrow(-1, 0, value), keys = both.narrow(-1, value, key);
   Scanned out;
@@ -111,8 +77,8 @@ Scanned scan(const DeltaChunks& in, const Prepared& made, const at::Tensor& firs
     out.states.select(1, n).copy_(state);
     const at::Tensor written = at::baddbmm(chunk(values, count, n), chunk(keys, count, n), state, 1, -1);
     out.new_values.select(1, n).copy_(written);
-    state =
-        at::baddbmm(state * made.carry.select(1, n), chunk(made.k_out, count, n).transpose(1, 2), written);
+    state = at::baddbmm(state * made.decays.carry.select(1, n), chunk(made.k_out, count, n).transpose(1, 2),
+                        written);
   }
   out.last = state;
   return out;
@@ -130,7 +96,7 @@ ThroughStates through_states(const DeltaChunks& in, const Prepared& made, const 
   const at::Tensor both = solved(made, in, at::cat({direct, made.k_out}, -1), true);
   const at::Tensor d_right = both.narrow(-1, 0, value), keys = both.narrow(-1, value, key);
   const at::Tensor read = at::bmm(made.q.transpose(1, 2), d_out);
-  const int64_t heads = made.carry.size(0);
+  const int64_t heads = made.decays.carry.size(0);
   ThroughStates out{at::empty({heads, count, in.v.size(4), value}, d_out.options()),
                     at::empty({heads, count, key, value}, d_out.options())};
   at::Tensor state = at::zeros({heads, key, value}, d_out.options());
@@ -138,7 +104,7 @@ ThroughStates through_states(const DeltaChunks& in, const Prepared& made, const 
     out.states.select(1, n).copy_(state);
     const at::Tensor right = at::baddbmm(chunk(d_right, count, n), chunk(keys, count, n), state);
     out.right.select(1, n).copy_(right);
-    state = at::baddbmm(state * made.carry.select(1, n) + chunk(read, count, n),
+    state = at::baddbmm(state * made.decays.carry.select(1, n) + chunk(read, count, n),
                         chunk(made.k_in, count, n).transpose(1, 2), right, 1, -1);
   }
   return {out.right.flatten(0, 1), out.states.flatten(0, 1)};
@@ -161,17 +127,15 @@ OfProducts of_products(const DeltaChunks& in, const Scanned& from, const Through
           heads(at::bmm(values, d.states.transpose(1, 2)))};
 }
 
-// The decay of a token acts on each pair that it is between, on reads from it on, on writes before it, and on
-// the whole chunk. Sums are of what it acts on alone, so that small gradients are exact.
 at::Tensor of_decay(const DeltaChunks& in, const Scanned& from, const Prepared& made, const ThroughStates& d,
                     const OfProducts& of) {
   const at::Tensor pairs = of.scores * made.scores + of.system * (made.system * column(in.beta));
   const auto along = [&](const at::Tensor& gradient, const at::Tensor& x) {
     return (gradient * x.view_as(gradient)).sum(-1);
   };
-  const at::Tensor carry = (d.states.view_as(from.states) * from.states).sum({2, 3}) * made.carry.flatten(1);
-  return sums_before(pairs).tril().sum(-2) + sums_from(along(of.q, made.q) + along(of.k_in, made.k_in)) +
-         sums_before(along(of.k_out, made.k_out)) + column(carry).view_as(in.decay.narrow(-1, 0, 1));
+  return gradient_of_decays(
+      {pairs, along(of.q, made.q) + along(of.k_in, made.k_in), along(of.k_out, made.k_out),
+       (d.states.view_as(from.states) * from.states).sum({2, 3}) * made.decays.carry.flatten(1)});
 }
 
 }  // namespace
@@ -195,13 +159,14 @@ DeltaGradients delta_backward(const DeltaChunks& in, const at::Tensor& given) {
   out.decay = of_decay(in, from, made, d, of);
   out.v = right * column(in.beta);
   out.beta = (of.system * made.system).sum(-1) + (right * in.v).sum(-1) +
-             (of.k_in * of_heads(in.k)).sum(-1) * made.read;
-  const at::Tensor scores = (of.scores * made.pairs).sum(2);
-  at::Tensor keys = (of.system * made.pairs * column(in.beta)).sum(2);
+             (of.k_in * of_heads(in.k)).sum(-1) * made.decays.read;
+  const at::Tensor scores = (of.scores * made.decays.pairs).sum(2);
+  at::Tensor keys = (of.system * made.decays.pairs * column(in.beta)).sum(2);
   keys = keys + keys.transpose(-1, -2);
-  out.q = at::matmul(scores, in.k) + (of.q * column(made.read)).sum(2);
+  out.q = at::matmul(scores, in.k) + (of.q * column(made.decays.read)).sum(2);
   out.k = at::matmul(scores.transpose(-1, -2), in.q) + at::matmul(keys, in.k) +
-          (of.k_in * column(made.read * in.beta)).sum(2) + (of.k_out * column(made.write)).sum(2);
+          (of.k_in * column(made.decays.read * in.beta)).sum(2) +
+          (of.k_out * column(made.decays.write)).sum(2);
   return out;
 }
 

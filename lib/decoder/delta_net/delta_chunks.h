@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "heddle/base/export.h"
+#include "lib/decoder/delta_net/chunk_decays.h"
 
 namespace heddle::decoder {
 
@@ -18,12 +19,7 @@ struct DeltaChunks {
   at::Tensor q, k;         // [B, G, N, C, key]
   at::Tensor v;            // [B, G, R, N, C, value]
   at::Tensor decay, beta;  // [B, G, R, N, C]
-
-  // What documents leave; undefined: each row is one document. All bool.
-  at::Tensor same = {};     // [B, 1, 1, N, C, C]: token j is in the document of token i
-  at::Tensor reads = {};    // [B, 1, 1, N, C]: the document began before the chunk
-  at::Tensor writes = {};   // [B, 1, 1, N, C]: the document goes on to the chunk's end
-  at::Tensor carries = {};  // [B, 1, 1, N]: one document goes on through the whole chunk
+  ChunkMarks marks = {};
 };
 
 struct DeltaResult {

@@ -2,8 +2,6 @@
 #include "lib/decoder/delta_net/delta_net.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/zeros.h>
 
 #include <cmath>
 #include <string>
@@ -95,14 +93,9 @@ at::Tensor DeltaNetMixer::call_onto(const at::Tensor& residual, at::Tensor x, co
 }
 
 at::Tensor DeltaNetMixer::convolved(const at::Tensor& x, const at::Tensor& weight, const TokenRows& tokens,
-                                    at::Tensor* last) const {
+                                    at::Tensor* last) {
   if (last == nullptr) return short_convolution(x, weight, tokens);
-  const int64_t before = form_.taps - 1;
-  if (!last->defined()) *last = at::zeros({before, x.size(1)}, x.options());
-  const at::Tensor all = at::cat({*last, x}, 0);
-  *last = all.narrow(0, all.size(0) - before, before).clone();
-  const at::Tensor y = short_convolution(all, weight, {1, all.size(0), {}});
-  return y.narrow(0, before, x.size(0));
+  return continued_convolution(x, weight, *last);
 }
 
 at::Tensor DeltaNetMixer::heads(const at::Tensor& x, const Batch& batch) {

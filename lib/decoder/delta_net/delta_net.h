@@ -35,8 +35,8 @@ class DeltaNetMixer : public Mixer {
  private:
   at::Tensor heads(const at::Tensor& x, const Batch& batch);  // all but out_proj
   // last: the inputs of the tokens before, where a state is kept.
-  at::Tensor convolved(const at::Tensor& x, const at::Tensor& weight, const TokenRows& tokens,
-                       at::Tensor* last) const;
+  static at::Tensor convolved(const at::Tensor& x, const at::Tensor& weight, const TokenRows& tokens,
+                              at::Tensor* last);
   void add_parameter(const char* name, at::Tensor& tensor, at::IntArrayRef shape, const Init& init,
                      const at::TensorOptions& options);
 

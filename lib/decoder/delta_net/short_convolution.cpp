@@ -2,6 +2,7 @@
 #include "lib/decoder/delta_net/short_convolution.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ge.h>
@@ -28,10 +29,11 @@ using model::wide_of;
 // In wide arithmetic, by rows.
 class Shifts {
  public:
-  Shifts(const at::Tensor& x, const at::Tensor& weight, const TokenRows& tokens)
+  Shifts(const at::Tensor& x, const at::Tensor& weight, const TokenRows& tokens, const at::Tensor& bias)
       : wide_(wide_of(x.scalar_type())),
         rows_(x.reshape({tokens.rows, tokens.sequence, x.size(1)}).to(wide_)),
         taps_(weight.select(1, 0).to(wide_).t().contiguous()) {
+    if (bias.defined()) bias_ = bias.to(wide_);
     if (tokens.documents.defined())
       place_ = marks_of(tokens.documents, tokens.rows, tokens.sequence, x.options()).place;
   }
@@ -39,6 +41,7 @@ class Shifts {
     at::Tensor out = rows_ * tap(0);
     for (int64_t back = 1; back < reach(); ++back)
       out.narrow(1, back, length() - back).addcmul_(earlier(back), tap(back));
+    if (bias_.defined()) out.add_(bias_);
     return out;
   }
   // d: of the sum.
@@ -82,55 +85,72 @@ class Shifts {
   at::ScalarType wide_;
   at::Tensor rows_;   // [rows, sequence, channels]
   at::Tensor taps_;   // [taps, channels]
+  at::Tensor bias_;   // [channels]; undefined: none
   at::Tensor place_;  // undefined: each row is one document
 };
 
-// Edges: x, the weight.
+// Edges: x, the weight, the bias.
 struct ShortConvolutionNode final : model::LayerNode {
   ShortConvolutionNode() : LayerNode("ShortConvolutionBackward") {}
-  model::Saved x, weight;
+  model::Saved x, weight, bias;
   TokenRows tokens;
 
   Gradients backward(Gradients&& gradients) override {
-    const at::Tensor saved = x.unpack(), taps = weight.unpack();
-    if (saved.is_meta()) return {at::empty_like(saved), at::empty_like(taps)};
-    const Shifts shifts(saved, taps, tokens);
+    const at::Tensor saved = x.unpack(), taps = weight.unpack(), added = bias.unpack();
+    if (saved.is_meta())
+      return {at::empty_like(saved), at::empty_like(taps), added.defined() ? at::empty_like(added) : added};
+    const Shifts shifts(saved, taps, tokens, added);
     const at::Tensor dy = gradients[0].to(shifts.wide()).view({tokens.rows, tokens.sequence, saved.size(1)});
     const at::Tensor d = at::silu_backward(dy, shifts.sum());
-    Gradients out(2);
+    Gradients out(3);
     if (task_should_compute_output(0))
       out[0] = shifts.gradient_of_rows(d).flatten(0, 1).to(saved.scalar_type());
     if (task_should_compute_output(1)) out[1] = shifts.gradient_of_weight(d).to(taps.scalar_type());
+    if (added.defined() && task_should_compute_output(2))
+      out[2] = d.sum(at::IntArrayRef{0, 1}).to(added.scalar_type());
     return out;
   }
   void release_variables() override {
     x.reset();
     weight.reset();
+    bias.reset();
   }
 };
 
-at::Tensor convolved(const at::Tensor& x, const at::Tensor& weight, const TokenRows& tokens) {
+at::Tensor convolved(const at::Tensor& x, const at::Tensor& weight, const TokenRows& tokens,
+                     const at::Tensor& bias) {
   if (x.is_meta()) return at::empty(x.sizes(), x.options());
-  return at::silu(Shifts(x, weight, tokens).sum()).flatten(0, 1).to(x.scalar_type());
+  return at::silu(Shifts(x, weight, tokens, bias).sum()).flatten(0, 1).to(x.scalar_type());
 }
 
 }  // namespace
 
-at::Tensor short_convolution(const at::Tensor& x, const at::Tensor& weight, const TokenRows& tokens) {
+at::Tensor short_convolution(const at::Tensor& x, const at::Tensor& weight, const TokenRows& tokens,
+                             const at::Tensor& bias) {
   std::shared_ptr<ShortConvolutionNode> node;
-  if (torch::autograd::compute_requires_grad(x, weight)) {
-    node = model::make_node<ShortConvolutionNode>(x, weight);
+  if (torch::autograd::compute_requires_grad(x, weight, bias)) {
+    node = model::make_node<ShortConvolutionNode>(x, weight, bias);
     node->x.save(x);
     node->weight.save_weight(weight);
+    if (bias.defined()) node->bias.save_weight(bias);
     node->tokens = tokens;
   }
   at::Tensor y;
   {
     const BelowAutograd below;
-    y = convolved(x, weight, tokens);
+    y = convolved(x, weight, tokens, bias);
   }
   if (node) torch::autograd::set_history(y, node);
   return y;
+}
+
+at::Tensor continued_convolution(const at::Tensor& x, const at::Tensor& weight, at::Tensor& last,
+                                 const at::Tensor& bias) {
+  const int64_t before = weight.size(-1) - 1;
+  if (!last.defined()) last = at::zeros({before, x.size(1)}, x.options());
+  const at::Tensor all = at::cat({last, x}, 0);
+  last = all.narrow(0, all.size(0) - before, before).clone();
+  return short_convolution(all, weight, {1, all.size(0), {}}, bias).narrow(0, before, x.size(0));
 }
 
 }  // namespace heddle::decoder

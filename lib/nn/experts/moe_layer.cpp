@@ -59,8 +59,24 @@ void MoeLayer::add_shared(std::string name, std::unique_ptr<Module> shared) {
 }
 
 void MoeLayer::add_shared_gate(std::string name, const Init& init, const at::TensorOptions& options) {
-  shared_gate_ = std::make_unique<Linear>(experts_.shape().hidden, 1, Linear::Bias::none, init, options);
+  shared_gate_ = std::make_unique<Linear>(gate_.config().hidden, 1, Linear::Bias::none, init, options);
   add_child(std::move(name), *shared_gate_);
+}
+
+void MoeLayer::add_latent(std::array<std::string, 2> names, const Init& init,
+                          const at::TensorOptions& options) {
+  const int64_t hidden = gate_.config().hidden, latent = experts_.shape().hidden;
+  to_latent_ = std::make_unique<Linear>(hidden, latent, Linear::Bias::none, init, options);
+  from_latent_ = std::make_unique<Linear>(latent, hidden, Linear::Bias::none, init, options);
+  add_child(std::move(names[0]), *to_latent_);
+  add_child(std::move(names[1]), *from_latent_);
+}
+
+at::Tensor MoeLayer::of_experts(const at::Tensor& x, const model::Routing& routing, const Batch& batch,
+                                model::Meanwhile& meanwhile) {
+  if (!to_latent_) return experts_.run(x, routing, batch, meanwhile);
+  const at::Tensor y = experts_.run(to_latent_->call(x, batch), routing, batch, meanwhile);
+  return from_latent_->call(y, batch);
 }
 
 at::Tensor MoeLayer::of_shared(const at::Tensor& x, const Batch& batch) {
@@ -77,7 +93,7 @@ at::Tensor MoeLayer::forward(at::Tensor x, const Batch& batch) {
   model::Meanwhile meanwhile([&] {
     if (shared_) shared = of_shared(x, batch);
   });
-  const at::Tensor y = experts_.run(x, routing, batch, meanwhile);
+  const at::Tensor y = of_experts(x, routing, batch, meanwhile);
   meanwhile.run();
   return shared_ ? y + shared : y;
 }

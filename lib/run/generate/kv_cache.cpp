@@ -100,6 +100,8 @@ std::string KvCache::why_none(const Units& units) {
   for (const auto& unit : units) {
     auto* module_unit = dynamic_cast<ModuleUnit*>(unit.get());
     if (module_unit == nullptr) return "'" + std::string(unit->name()) + "' is no unit of modules";
+    // A head computes logits token by token; what it has besides is of training.
+    if (module_unit->module()->traits().role == Role::head) continue;
     module_unit->visit([&](const std::string& path, Module& module) {
       const TokenUse use = module.traits().tokens;
       if (!why.empty() || use == TokenUse::each_alone || model::as<AttentionCore>(module) != nullptr ||

@@ -1,4 +1,4 @@
-// Reads the model with and without the keys, and compares.
+// Reads models with keys in place of their own; of a pretrained one with and without them, and compares.
 #include "lib/run/model/overridden.h"
 
 #include <algorithm>
@@ -12,6 +12,8 @@
 #include "heddle/model/config_keys.h"
 #include "lib/checkpoint/huggingface/read_config.h"
 #include "lib/checkpoint/quantized/quantization.h"
+#include "lib/run/model/find_model.h"
+#include "lib/run/model/named_place.h"
 
 namespace heddle {
 namespace {
@@ -130,6 +132,66 @@ void add_to_config(std::string& config_json, const Node& keys) {
   for (const auto& [key, value] : keys.entries())
     config[key] = nlohmann::ordered_json::parse(config::to_json(value));
   config_json = config.dump(2) + "\n";
+}
+
+std::filesystem::path config_file(const std::filesystem::path& given) {
+  const std::filesystem::path place = named_place(given, Named::model);
+  std::error_code ignored;
+  if (std::filesystem::is_directory(place, ignored)) return find_model(place).notes / "config.json";
+  if (!std::filesystem::exists(place, ignored))
+    if (const std::string hint = named_place_hint(given, Named::model); !hint.empty())
+      throw Error(ErrorCode::input, given.string(), "is not there", hint);
+  return place;
+}
+
+std::shared_ptr<const ModelSpec> read_map(const ModelSection& section, PluginRegistry& plugins,
+                                          std::vector<std::string>& warnings) {
+  if (section.backend.is_null()) return engine::read_model(section.config, plugins);
+  Node keys = section.config;
+  for (const auto& [key, value] : section.backend.entries())
+    if (keys.find(key) == nullptr) keys = keys.with(key, value);
+  const auto plain = engine::read_model(section.config, plugins);
+  const auto spec = engine::read_model(keys, plugins, UnknownKeys::passed_over);
+  if (spec->signature() != plain->signature() ||
+      spec->config_json("float32") != plain->config_json("float32"))
+    return engine::read_model(keys, plugins);
+  for (const auto& [key, value] : section.backend.entries())
+    warnings.push_back(value.where() + " changes nothing: the model has no router that it could change");
+  return plain;
+}
+
+namespace {
+
+// The model that the section describes, without weights.
+std::shared_ptr<const ModelSpec> described(const ModelSection& section, PluginRegistry& plugins) {
+  std::vector<std::string> ignored;
+  if (section.source == ModelSection::Source::config && section.config.is_map())
+    return read_map(section, plugins, ignored);
+  const std::filesystem::path file = section.source == ModelSection::Source::config
+                                         ? config_file(section.config.as_text())
+                                         : find_model(section.directory).notes / "config.json";
+  return section.overrides.empty() ? engine::read_model(file, plugins)
+                                   : read_with_keys(file, section.overrides.keys, plugins);
+}
+
+}  // namespace
+
+// There the keys are a part of the model's signature.
+ModelSection with_further(ModelSection section, PluginRegistry& plugins) {
+  if (section.further.is_null()) return section;
+  const auto spec = described(section, plugins);
+  if (!spec->signature().contains("num_nextn_predict_layers")) {
+    if (section.further_heads.empty()) return section;
+    throw Error(ErrorCode::not_built, section.further_heads,
+                "the family " + spec->facts().model_type + " has no heads here that predict further tokens",
+                "leave num_nextn_predict_layers out: the model then trains on the next token alone");
+  }
+  const bool inside = section.source == ModelSection::Source::config && section.config.is_map();
+  Node keys = inside ? section.config : section.overrides.keys;
+  if (keys.is_null()) keys = Node::map({}, section.further.mark(), section.further.path());
+  for (const auto& [key, value] : section.further.entries()) keys = keys.without(key).with(key, value);
+  (inside ? section.config : section.overrides.keys) = keys;
+  return section;
 }
 
 }  // namespace heddle

@@ -1,4 +1,5 @@
-// A pretrained model with keys in place of those of its config.json.
+// The model that a recipe's section describes, before there are weights: its keys, and those of a recipe in
+// their place.
 #pragma once
 
 #include <filesystem>
@@ -31,5 +32,17 @@ std::shared_ptr<const ModelSpec> read_with_keys(const std::filesystem::path& con
 
 // The text of a config.json with these keys in place of its own.
 void add_to_config(std::string& config_json, const Node& keys);
+
+// The config.json that a section names: its path, or that of a model. Throws Error{input} where it is not
+// there.
+std::filesystem::path config_file(const std::filesystem::path& given);
+
+// Of a map of keys, with those of model.backend where the model has experts.
+std::shared_ptr<const ModelSpec> read_map(const ModelSection& section, PluginRegistry& plugins,
+                                          std::vector<std::string>& warnings);
+
+// The section with its keys of heads that predict further tokens among those of config.json, where the family
+// has such heads. Throws Error{not_built} where they are asked for and it has none.
+ModelSection with_further(ModelSection section, PluginRegistry& plugins);
 
 }  // namespace heddle

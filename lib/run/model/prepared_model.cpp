@@ -16,7 +16,6 @@
 #include "lib/checkpoint/quantized/quantization.h"
 #include "lib/checkpoint/sharded/sharded_source.h"
 #include "lib/run/model/adapter/adapter.h"
-#include "lib/run/model/named_place.h"
 #include "lib/run/model/overridden.h"
 #include "lib/run/recipe/readers.h"
 
@@ -25,34 +24,6 @@ namespace {
 
 at::ScalarType dtype_of(const std::string& word) {
   return word == "bfloat16" ? at::kBFloat16 : at::kFloat;
-}
-
-// The config.json that a section names: its path, or that of a model.
-std::filesystem::path config_file(const std::filesystem::path& given) {
-  const std::filesystem::path place = named_place(given, Named::model);
-  std::error_code ignored;
-  if (std::filesystem::is_directory(place, ignored)) return find_model(place).notes / "config.json";
-  if (!std::filesystem::exists(place, ignored))
-    if (const std::string hint = named_place_hint(given, Named::model); !hint.empty())
-      throw Error(ErrorCode::input, given.string(), "is not there", hint);
-  return place;
-}
-
-// With the keys of model.backend, where the model has experts.
-std::shared_ptr<const ModelSpec> read_map(const ModelSection& section, PluginRegistry& plugins,
-                                          std::vector<std::string>& warnings) {
-  if (section.backend.is_null()) return engine::read_model(section.config, plugins);
-  Node keys = section.config;
-  for (const auto& [key, value] : section.backend.entries())
-    if (keys.find(key) == nullptr) keys = keys.with(key, value);
-  const auto plain = engine::read_model(section.config, plugins);
-  const auto spec = engine::read_model(keys, plugins, UnknownKeys::passed_over);
-  if (spec->signature() != plain->signature() ||
-      spec->config_json("float32") != plain->config_json("float32"))
-    return engine::read_model(keys, plugins);
-  for (const auto& [key, value] : section.backend.entries())
-    warnings.push_back(value.where() + " changes nothing: the model has no router that it could change");
-  return plain;
 }
 
 // The tokens at the ends of texts, of which a model with random weights knows nothing.
@@ -219,16 +190,12 @@ PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry&
 }
 
 // The model of a section like `model`, without transforms.
-PreparedModel model_of(const ModelSection& section, PluginRegistry& plugins,
+PreparedModel model_of(const ModelSection& given, PluginRegistry& plugins,
                        std::vector<std::string>& warnings) {
+  const ModelSection section = with_further(given, plugins);
   PreparedModel model = section.source == ModelSection::Source::pretrained
                             ? open_pretrained(section.directory, plugins, section.overrides, warnings)
                             : with_random_weights(section, plugins, warnings);
-  if (!section.further_heads.empty())
-    throw Error(
-        ErrorCode::not_built, section.further_heads,
-        "the family " + model.spec->facts().model_type + " has no heads here that predict further tokens",
-        "leave num_nextn_predict_layers out: the model then trains on the next token alone");
   const std::string stored = model.spec->facts().dtype;
   model.dtype = dtype_of(!section.dtype.empty() ? section.dtype
                          : !stored.empty()      ? stored

@@ -113,21 +113,11 @@ class PreflightBuilder {
     out_.plan = engine::choose(asked, plugins_);
   }
 
-  // Of a model that is there the family is named: prepare_model().
-  void refuse_further_heads() const {
-    if (out_.recipe.model.further_heads.empty()) return;
-    throw Error(ErrorCode::not_built, out_.recipe.model.further_heads,
-                "no family of models has heads here that predict further tokens",
-                "leave num_nextn_predict_layers out: the model then trains on the next token alone");
-  }
-
   void open_model() {
     const std::filesystem::path place = place_of(out_.recipe.model);
     std::error_code ignored;
-    if (another_ && !place.empty() && !std::filesystem::exists(place, ignored)) {
-      refuse_further_heads();
+    if (another_ && !place.empty() && !std::filesystem::exists(place, ignored))
       return warn_missing(place.string() + " is not there: the model is not checked");
-    }
     for (const Node& section : other_models(out_.recipe.sections)) {
       RecipeNotes notes;
       const std::filesystem::path other = place_of(recipe::read_model(section, notes));

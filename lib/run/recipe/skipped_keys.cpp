@@ -193,6 +193,17 @@ bool skip(const Node& root, const std::string& name, const Node& section, Recipe
   return true;
 }
 
+constexpr std::array<const char*, 3> kFurtherKeys = {"num_nextn_predict_layers", "mtp_loss_scaling_factor",
+                                                     "mtp_use_repeated_layer"};
+
+Node further_keys(const Node& model) {
+  std::vector<Node::Entry> keys;
+  for (const char* key : kFurtherKeys)
+    if (const Node* value = model.find(key); value != nullptr && !value->is_null())
+      keys.emplace_back(key, *value);
+  return keys.empty() ? Node() : Node::map(std::move(keys), model.mark(), model.path());
+}
+
 const Node* further_heads(const Node& model) {
   const Node* heads = model.find("num_nextn_predict_layers");
   return heads != nullptr && !heads->is_null() && heads->as_integer() > 0 ? heads : nullptr;
@@ -206,13 +217,12 @@ Node without_python_keys(const Node& model, RecipeNotes& notes) {
   };
   for (const Known& known : kModelKeys)
     if (model.find(known.name) != nullptr) take(std::string(known.name), std::string(known.why));
-  const bool predicts = further_heads(model) != nullptr;
-  for (const char* key : {"num_nextn_predict_layers", "mtp_loss_scaling_factor", "mtp_use_repeated_layer"}) {
+  for (const char* key : kFurtherKeys) {
     if (model.find(key) == nullptr) continue;
-    if (predicts)
+    if (further_heads(model) != nullptr)
       rest = rest.without(key);
     else
-      take(key, "the model has no heads that predict further tokens");
+      take(key, "it acts where the model has heads that predict further tokens");
   }
   return rest;
 }

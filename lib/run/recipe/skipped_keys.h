@@ -29,6 +29,9 @@ namespace recipe {
 // hold parts that other sections refer to.
 bool skip(const Node& root, const std::string& name, const Node& section, RecipeNotes& notes);
 
+// Of the section `model`: the keys of heads that predict further tokens, as a map; null: there are none.
+Node further_keys(const Node& model);
+
 // Of the section `model`: the number of heads that predict further tokens; null: there are none.
 const Node* further_heads(const Node& model);
 

@@ -192,11 +192,37 @@ void expect_the_same_files(const std::string& name) {
 }
 
 TEST(MoreTypes, WriteTheFilesThatTheyRead) {
-  for (const char* name :
-       {"gpt_oss",  "glm4_moe",    "minimax_m2", "bailing_moe",  "phi3",       "phi3_window", "gemma",
-        "gemma2",   "gemma3_text", "ministral3", "granite",      "olmo2",      "starcoder2",  "phi",
-        "glm",      "glm4",        "seed_oss",   "cohere2",      "ernie4_5",   "gpt2_exact",  "gpt2_inner",
-        "baichuan", "qwen3_next",  "qwen3_5",    "qwen3_5_tied", "qwen3_5_moe"}) {
+  for (const char* name : {"gpt_oss",
+                           "glm4_moe",
+                           "minimax_m2",
+                           "bailing_moe",
+                           "phi3",
+                           "phi3_window",
+                           "gemma",
+                           "gemma2",
+                           "gemma3_text",
+                           "ministral3",
+                           "granite",
+                           "olmo2",
+                           "starcoder2",
+                           "phi",
+                           "glm",
+                           "glm4",
+                           "seed_oss",
+                           "cohere2",
+                           "ernie4_5",
+                           "gpt2_exact",
+                           "gpt2_inner",
+                           "baichuan",
+                           "qwen3_next",
+                           "qwen3_5",
+                           "qwen3_5_tied",
+                           "qwen3_5_moe",
+                           "nemotron_h",
+                           "nemotron_h_moe",
+                           "nemotron_h_latent",
+                           "nemotron_h_mtp",
+                           "nemotron_h_mtp_repeated"}) {
     SCOPED_TRACE(name);
     expect_the_same_files(name);
   }

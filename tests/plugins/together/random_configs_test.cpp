@@ -129,9 +129,9 @@ void expect_read_back(const std::shared_ptr<const ModelSpec>& model, PluginRegis
 
 // Families whose plugin has a table for each.
 const std::string kWithTables[] = {
-    "phi3",     "gemma",      "gemma2",   "gemma3_text", "mistral",      "ministral3",      "granite",
-    "olmo2",    "starcoder2", "phi",      "glm",         "glm4",         "seed_oss",        "cohere2",
-    "ernie4_5", "gpt2",       "baichuan", "qwen3_next",  "qwen3_5_text", "qwen3_5_moe_text"};
+    "phi3",     "gemma",      "gemma2",   "gemma3_text", "mistral",      "ministral3",       "granite",
+    "olmo2",    "starcoder2", "phi",      "glm",         "glm4",         "seed_oss",         "cohere2",
+    "ernie4_5", "gpt2",       "baichuan", "qwen3_next",  "qwen3_5_text", "qwen3_5_moe_text", "nemotron_h"};
 
 // A table of the plugin llama has the keys of several types.
 std::vector<FieldInfo> keys_of(PluginRegistry& plugins, const std::string& type) {

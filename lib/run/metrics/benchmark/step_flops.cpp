@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -149,6 +150,31 @@ double qwen_next(const ModelSizes& m) {
          m.logits();
 }
 
+// The layers that the key names, a sign each: heads as wide as the hidden states, MLPs as if they had a gate.
+double nemotron_layers(const ModelSizes& m, const char* key) {
+  const std::string pattern = m.keys.value(key, "");
+  const auto count = [&](char sign) {
+    return static_cast<double>(std::count(pattern.begin(), pattern.end(), sign));
+  };
+  const double tokens = m.G * m.S, state = m.of("ssm_state_size", 0), heads = m.of("mamba_num_heads", 0);
+  const double inner = heads * m.of("mamba_head_dim", 0), shared = m.of("n_groups", 0) * state;
+  const double mamba = 6 * tokens * m.h * (3 * inner + 2 * shared + heads) + 21 * tokens * inner * state;
+  const double attention = 6 * tokens * m.h * (2 * m.h + m.g / m.a * m.h * 2 + m.S);
+  const double latent = m.of("moe_latent_size", 0), width = latent > 0 ? latent : m.h;
+  const double experts =
+      6 * tokens *
+      (2 * m.chosen(1) * width * m.expert_width() + 2 * m.h * m.of("moe_shared_expert_intermediate_size", 0) +
+       m.h * m.of("n_routed_experts", 0) + 2 * m.h * latent);
+  return count('M') * mamba + count('*') * attention + count('-') * m.gated(m.f) + count('E') * experts;
+}
+
+double nemotron_h(const ModelSizes& m) {
+  const double further = m.of("num_nextn_predict_layers", 0);
+  const double head =
+      nemotron_layers(m, "mtp_hybrid_override_pattern") + 12 * m.G * m.S * m.h * m.h + m.logits();
+  return nemotron_layers(m, "hybrid_override_pattern") + m.logits() + further * head;
+}
+
 // As if MLPs had no gate, and the later half of the layers experts where there are any.
 double general(const ModelSizes& m) {
   const double chosen = m.chosen(0), layers = m.layers;
@@ -159,7 +185,7 @@ double general(const ModelSizes& m) {
 }
 
 using Formula = double (*)(const ModelSizes&);
-constexpr std::array<std::pair<std::string_view, Formula>, 18> kFormulas = {{
+constexpr std::array<std::pair<std::string_view, Formula>, 19> kFormulas = {{
     {"llama", llama},
     {"mixtral", mixtral},
     {"qwen2", qwen},
@@ -173,6 +199,7 @@ constexpr std::array<std::pair<std::string_view, Formula>, 18> kFormulas = {{
     {"glm4_moe_lite", latent_with_shared},
     {"gpt_oss", gpt_oss},
     {"gpt2", gpt2},
+    {"nemotron_h", nemotron_h},
     {"qwen3_next", qwen_next},
     {"qwen3_5", qwen_next},
     {"qwen3_5_text", qwen_next},

@@ -4,6 +4,7 @@
 #include <ATen/core/TensorBody.h>
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <variant>
@@ -81,6 +82,26 @@ struct DeltaNet {
 // Error{config} for heads that do not divide.
 HEDDLE_API std::shared_ptr<const MixerMaker> delta_net(const DeltaNet& form);
 
+// Mamba-2 (Dao and Gu 2024) as Nemotron-H has it: a state of constant size that decays, of each head.
+//
+// Modules "mamba": in_proj_z (the gate), in_proj_x, in_proj_b (what is written), in_proj_c (what is read),
+// in_proj_dt (the step) and out_proj; parameters x_conv1d.weight, b_conv1d.weight and c_conv1d.weight
+// [channels, 1, taps], their biases, norm.weight [heads * width], and A_log, dt_bias and D [heads], which are
+// fp32 under any precision but fp64. Neighbouring heads of a group share what is written and read; the norm
+// goes over the heads of a group at once, after the gate.
+struct Mamba {
+  int64_t heads = 1, groups = 1;  // the second divides the first
+  int64_t width = 1, state = 1;   // of a head: numbers, and rows of its state
+  int64_t taps = 4;               // tokens that the convolution sees
+  bool bias = false, convolution_bias = true;
+  double eps = 1e-5;  // of the norm
+  double shortest_step = 0, longest_step = std::numeric_limits<double>::infinity();
+  double output_std = 0;  // of out_proj's first values; 0: the model's init_std
+};
+
+// For Layer::mixer, with the rules of delta_net() for parallelism: tp_size must divide heads and groups.
+HEDDLE_API std::shared_ptr<const MixerMaker> mamba(const Mamba& form);
+
 struct Norm {
   enum class Kind {
     rms,           // Zhang and Sennrich 2019
@@ -152,13 +173,19 @@ struct Mlp {
 };
 
 // Experts behind a router, and experts of every token beside them. Modules "mlp": gate, experts,
-// shared_experts (with a gate of their own: shared_expert, shared_expert_gate).
+// shared_experts (with a gate of their own: shared_expert, shared_expert_gate), and with a latent
+// fc1_latent_proj and fc2_latent_proj.
 struct Mixture {
   RouterConfig router;  // hidden, group, layer, place and layers are set by the library
   int64_t width = 1;    // of an expert
   model::ExpertActivation activation = {};
   bool expert_bias = false;  // of both products of each expert
+  // The experts compute with products of so many numbers of the hidden states, and one product leads their
+  // sum back (Nemotron-3); 0: with the hidden states.
+  int64_t latent = 0;
   int64_t shared_width = 0;  // of the shared expert; 0: there is none
+  bool shared_gated = true;  // as Mlp::gated
+  Activation shared_activation = Activation::silu;
   bool shared_gate = false;  // its output is multiplied by the sigmoid of a gate
 };
 
@@ -180,6 +207,21 @@ struct Layer {
   double residual_multiplier = 1;  // of what is added to the hidden states (Granite)
 };
 
+// Heads that predict the tokens after the next one in training, so many and in turn (multi-token prediction,
+// DeepSeek-V3 and NeMo AutoModel). Each computes its layers from a product of the normalised hidden states of
+// the one before, first the model's after its last norm, and of the normalised embedding of the token that
+// was predicted last; then a norm and the model's own head. What lies beyond a document is not predicted.
+//
+// Modules of the last unit: "mtp.layers.N", those of a head after those of another, with the names of layers
+// and, the first, enorm, hnorm and eh_proj, the last, final_layernorm. The embedding is the model's, so a
+// pipeline cannot cut between them; context and sequence parallelism are refused by name.
+struct Further {
+  int64_t tokens = 0;         // beside the next; 0: there are no such heads
+  std::vector<Layer> layers;  // of one head
+  bool repeated = false;      // all heads have the same layers
+  double loss_factor = 0.1;   // of the mean of the heads' losses, which is added to the loss
+};
+
 // Units "model.embed_tokens", "model.layers.N" and "lm_head" (the last norm, the head and the loss). Learned
 // positions are the parameter "model.embed_positions.weight" of the first.
 struct Model {
@@ -196,6 +238,7 @@ struct Model {
   bool normalised_head = false;  // the head computes with weight / |weight| of each row (Baichuan 2)
   double init_std = 0.02;
   double residual_std = 0;  // of o_proj and down_proj, as GPT-2 scales it by depth; 0: init_std
+  Further further = {};
 };
 
 }  // namespace heddle::decoder

@@ -87,9 +87,10 @@ struct HEDDLE_API CommonKeys {
 inline constexpr Range<int64_t> kSize{1, model::kLargestSize};
 
 // The keys of CommonKeys but those of the rotary embedding. Each family adds its own. has_mlp: false for a
-// family whose layers all have experts, where intermediate_size changes nothing.
+// family whose layers all have experts, where intermediate_size changes nothing. has_padding: false where the
+// padding's row of the embedding is like any other.
 template <class Keys>
-model::ModelKeys<Keys> common_keys(bool has_mlp = true) {
+model::ModelKeys<Keys> common_keys(bool has_mlp = true, bool has_padding = true) {
   using Common = CommonKeys;
   model::ModelKeys<Keys> keys;
   keys.field("vocab_size", &Common::vocab_size, "Tokens.", kSize)
@@ -107,10 +108,13 @@ model::ModelKeys<Keys> common_keys(bool has_mlp = true) {
       .field("initializer_range", &Common::initializer_range, "Standard deviation of random weights.",
              at_least(0.0))
       .field("tie_word_embeddings", &Common::tie_word_embeddings,
-             "The head computes with the embedding's weight.")
-      .field("pad_token_id", &Common::pad_token_id,
-             "Its row of the embedding gets no gradient from the look-up; below 0: counted from the end.")
-      .field("dtype", &Common::dtype, "Of the stored weights.")
+             "The head computes with the embedding's weight.");
+  if (has_padding)
+    keys.field("pad_token_id", &Common::pad_token_id,
+               "Its row of the embedding gets no gradient from the look-up; below 0: counted from the end.");
+  else
+    keys.unused("pad_token_id", "The padding's row is like any other: it changes nothing.");
+  keys.field("dtype", &Common::dtype, "Of the stored weights.")
       .field("torch_dtype", &Common::torch_dtype, "The older name of dtype.")
       .rule([](const Keys& given) { return given.complaint(); })
       .only("quantization_config", Node(),

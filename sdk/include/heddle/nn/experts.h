@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -179,7 +180,7 @@ class HEDDLE_API Experts : public Module {
 // A feed-forward layer of experts: a router, the experts, and what all tokens share.
 
 // Hidden states [tokens, hidden] in and out. Children "gate" and "experts", and those that are added: a
-// shared expert, and its gate.
+// shared expert and its gate, and the products around experts of a latent.
 class HEDDLE_API MoeLayer : public Module {
  public:
   MoeLayer(const RouterConfig& router, const Experts::Shape& experts, const Experts::Names& names,
@@ -189,6 +190,9 @@ class HEDDLE_API MoeLayer : public Module {
 
   // `shared` computes with every token; its output is added.
   void add_shared(std::string name, std::unique_ptr<Module> shared);
+  // The experts are of another width than the hidden states: a linear layer before them and one after, by
+  // these names.
+  void add_latent(std::array<std::string, 2> names, const Init& init, const at::TensorOptions& options);
   // sigmoid(x W^T) multiplies the shared expert's output (Qwen2's): a linear layer to one column.
   void add_shared_gate(std::string name, const Init& init, const at::TensorOptions& options);
 
@@ -200,9 +204,12 @@ class HEDDLE_API MoeLayer : public Module {
 
  private:
   at::Tensor of_shared(const at::Tensor& x, const Batch& batch);
+  at::Tensor of_experts(const at::Tensor& x, const model::Routing& routing, const Batch& batch,
+                        model::Meanwhile& meanwhile);
 
   Router gate_;
   Experts experts_;
+  std::unique_ptr<Linear> to_latent_, from_latent_;  // null: the experts compute with hidden states
   std::unique_ptr<Module> shared_;
   std::unique_ptr<Linear> shared_gate_;
 };

@@ -1,0 +1,45 @@
+// Rows of tokens as chunks of heads, and back: for rules that are computed by chunks.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "lib/decoder/delta_net/chunk_decays.h"
+#include "lib/decoder/delta_net/short_convolution.h"
+
+namespace heddle::decoder {
+
+// Rows are filled up with zeros to whole chunks. `groups` of `heads` neighbouring heads each. Dims: B rows, N
+// chunks of C tokens, G groups, R heads of a group.
+class RowChunks {
+ public:
+  RowChunks(int64_t groups, int64_t heads, const TokenRows& tokens, int64_t longest);
+
+  // [tokens, G * width] to [B, G, N, C, width], wide (model::wide_of).
+  at::Tensor shared(const at::Tensor& x) const;
+  // [tokens, G * R * width] to [B, G, R, N, C, width].
+  at::Tensor of_heads(const at::Tensor& x) const;
+  // [tokens, G * R] to [B, G, R, N, C].
+  at::Tensor gates(const at::Tensor& x) const { return of_heads(x).squeeze(-1); }
+
+  // The ways back, in this dtype.
+  at::Tensor rows_of_shared(const at::Tensor& x, at::ScalarType dtype) const;
+  at::Tensor rows_of_heads(const at::Tensor& x, at::ScalarType dtype) const;
+  at::Tensor rows_of_gates(const at::Tensor& x, at::ScalarType dtype) const {
+    return rows_of_heads(x.unsqueeze(-1), dtype);
+  }
+
+  // Of the batch's documents, on the device of `like`; empty without.
+  ChunkMarks marks(const at::TensorOptions& like) const;
+
+ private:
+  at::Tensor filled(const at::Tensor& x) const;  // [B, N, C, columns]
+  at::Tensor cut(const at::Tensor& x, at::ScalarType dtype) const;
+
+  int64_t groups_, heads_;
+  TokenRows tokens_;
+  int64_t length_, count_;
+};
+
+}  // namespace heddle::decoder

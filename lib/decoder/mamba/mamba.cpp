@@ -1,0 +1,176 @@
+// The mixer, its state and its maker.
+#include "lib/decoder/mamba/mamba.h"
+
+#include <ATen/TensorOperators.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "core/model/parameter.h"
+#include "heddle/base/error.h"
+#include "lib/decoder/mamba/group_norm.h"
+#include "lib/decoder/norm.h"
+#include "lib/nn/cpu/cpu_rows.h"
+
+namespace heddle::decoder {
+namespace {
+
+double uniform(const InitElement& element) {
+  return 0.5 * std::erfc(-element.normal / std::sqrt(2.0));
+}
+
+// Head h decays with h + 1 at first.
+double log_of_place(const InitElement& element) {
+  return std::log(1.0 + static_cast<double>(element.index[0]));
+}
+
+// The inverse of softplus of a step that is uniform in its logarithm in [0.001, 0.1), as Mamba draws it.
+double open_of_step(const InitElement& element) {
+  const double step = 0.001 * std::pow(100.0, uniform(element));
+  return step + std::log(-std::expm1(-step));
+}
+
+// Uniform between -std and std.
+double within(const InitElement& element) {
+  return (2 * uniform(element) - 1) * element.std;
+}
+
+double number(int64_t value) {
+  return static_cast<double>(value);
+}
+
+}  // namespace
+
+void MambaState::clear() {
+  for (at::Tensor* one : {&x, &b, &c, &heads}) one->reset();
+}
+
+MambaMixer::MambaMixer(const Mamba& form, int64_t width, double init_std, const at::TensorOptions& options)
+    : form_(form),
+      z_proj_(width, form.heads * form.width, bias_if(form.bias), normal(init_std), options),
+      x_proj_(width, form.heads * form.width, bias_if(form.bias), normal(init_std), options),
+      b_proj_(width, form.groups * form.state, bias_if(form.bias), normal(init_std), options),
+      c_proj_(width, form.groups * form.state, bias_if(form.bias), normal(init_std), options),
+      dt_proj_(width, form.heads, bias_if(form.bias), normal(init_std), options),
+      out_proj_(form.heads * form.width, width, bias_if(form.bias),
+                normal(form.output_std > 0 ? form.output_std : init_std), options) {
+  add_child("in_proj_z", z_proj_);
+  add_child("in_proj_x", x_proj_);
+  add_child("in_proj_b", b_proj_);
+  add_child("in_proj_c", c_proj_);
+  add_child("in_proj_dt", dt_proj_);
+  add_child("out_proj", out_proj_);
+  add_convolution("x_conv1d", x_conv_, form.heads * form.width, options);
+  add_convolution("b_conv1d", b_conv_, form.groups * form.state, options);
+  add_convolution("c_conv1d", c_conv_, form.groups * form.state, options);
+  const Init ones{Init::Kind::ones, 0.0};
+  add_parameter("norm.weight", norm_, {form.heads * form.width}, ones, options);
+  const at::TensorOptions wide = options.dtype(model::wide_of(c10::typeMetaToScalarType(options.dtype())));
+  const size_t narrow = slots().size();
+  add_parameter("A_log", a_log_, {form.heads}, Init::by(log_of_place), wide);
+  add_parameter("dt_bias", dt_bias_, {form.heads}, Init::by(open_of_step), wide);
+  add_parameter("D", direct_, {form.heads}, ones, wide);
+  for (size_t i = narrow; i < slots().size(); ++i) slots()[i].compute = wide.dtype().toScalarType();
+}
+
+void MambaMixer::add_convolution(const std::string& name, Convolution& one, int64_t channels,
+                                 const at::TensorOptions& options) {
+  const Init init = Init::by(within, 1 / std::sqrt(number(form_.taps)));
+  add_parameter(name + ".weight", one.weight, {channels, 1, form_.taps}, init, options);
+  if (form_.convolution_bias) add_parameter(name + ".bias", one.bias, {channels}, init, options);
+}
+
+void MambaMixer::add_parameter(const std::string& name, at::Tensor& tensor, at::IntArrayRef shape,
+                               const Init& init, const at::TensorOptions& options) {
+  tensor = model::make_parameter(shape, init, options);
+  add_slot(name, tensor, init);
+}
+
+ModuleTraits MambaMixer::traits() const {
+  return {.tokens = TokenUse::mixes,
+          .token_axes = {"tp"},
+          .role = Role::mixer,
+          .heads = {{"mamba_num_heads", form_.heads}, {"n_groups", form_.groups}}};
+}
+
+std::unique_ptr<MixerState> MambaMixer::keep_state() {
+  auto state = std::make_unique<MambaState>();
+  state_ = state.get();
+  return state;
+}
+
+at::Tensor MambaMixer::forward(at::Tensor x, const Batch& batch) {
+  return out_proj_.call(heads(x, batch), batch);
+}
+
+at::Tensor MambaMixer::call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) {
+  if (!output.empty()) return residual + call(std::move(x), batch);
+  return out_proj_.call_onto(residual, heads(input(std::move(x), batch), batch), batch);
+}
+
+at::Tensor MambaMixer::convolved(const at::Tensor& x, const Convolution& by, const TokenRows& tokens,
+                                 at::Tensor* last) {
+  if (last == nullptr) return short_convolution(x, by.weight, tokens, by.bias);
+  return continued_convolution(x, by.weight, *last, by.bias);
+}
+
+at::Tensor MambaMixer::heads(const at::Tensor& x, const Batch& batch) {
+  const TokenRows tokens{batch.tokens.size(0), batch.tokens.size(1), batch.documents};
+  if (state_ != nullptr && (tokens.rows != 1 || tokens.documents.defined()))
+    throw Error(ErrorCode::internal, "generate", "Mamba-2 keeps the state of one sequence",
+                "give batches of one row without documents");
+  const model::FewTensors in = model::call_each({&z_proj_, &x_proj_, &b_proj_, &c_proj_, &dt_proj_}, x, batch,
+                                                model::Outputs::columns);
+  const auto of = [&](at::Tensor MambaState::*last) { return state_ ? &(state_->*last) : nullptr; };
+  const ScanInputs inputs{convolved(in[1], x_conv_, tokens, of(&MambaState::x)),
+                          convolved(in[2], b_conv_, tokens, of(&MambaState::b)),
+                          convolved(in[3], c_conv_, tokens, of(&MambaState::c)),
+                          in[4],
+                          a_log_,
+                          dt_bias_,
+                          direct_};
+  const int64_t parts = form_.heads / a_log_.size(0);  // ranks that share the heads
+  const ScanHeads shape{form_.groups / parts, form_.heads / parts, form_.state,
+                        form_.width,          form_.shortest_step, form_.longest_step};
+  const at::Tensor y = state_scan(inputs, shape, tokens, of(&MambaState::heads));
+  return gated_group_norm(y, in[0], norm_, form_.heads * form_.width / form_.groups, form_.eps);
+}
+
+namespace {
+
+class MambaMaker : public MixerMaker {
+ public:
+  explicit MambaMaker(const Mamba& form) : form_(form) {}
+  std::string name() const override { return "mamba"; }
+  std::unique_ptr<Mixer> make(int64_t width, double init_std,
+                              const at::TensorOptions& options) const override {
+    return std::make_unique<MambaMixer>(form_, width, init_std, options);
+  }
+  // Of the state three of each number: decay, what is written, what is read.
+  double multiplications(int64_t width, int64_t) const override {
+    const double inner = number(form_.heads * form_.width), shared = number(2 * form_.groups * form_.state);
+    return number(width) * (3 * inner + shared + number(form_.heads)) +
+           number(form_.taps) * (inner + shared) + 3 * inner * number(form_.state);
+  }
+  TensorPlan tensor_plan() const override {
+    return {{"in_proj_z", "colwise"}, {"in_proj_x", "colwise"},  {"in_proj_b", "colwise"},
+            {"in_proj_c", "colwise"}, {"in_proj_dt", "colwise"}, {"out_proj", "rowwise"}};
+  }
+
+ private:
+  Mamba form_;
+};
+
+}  // namespace
+
+std::shared_ptr<const MixerMaker> mamba(const Mamba& form) {
+  if (form.groups < 1 || form.heads % form.groups != 0)
+    throw Error(ErrorCode::config, "model",
+                "Mamba-2 has " + std::to_string(form.heads) + " heads for " + std::to_string(form.groups) +
+                    " groups, which must divide them",
+                "choose mamba_num_heads as a multiple of n_groups");
+  return std::make_shared<MambaMaker>(form);
+}
+
+}  // namespace heddle::decoder

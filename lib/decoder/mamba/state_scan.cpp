@@ -1,0 +1,144 @@
+// From rows of tokens to chunks of heads and back, and the steps.
+#include "lib/decoder/mamba/state_scan.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/softplus.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+
+#include "heddle/model/autograd_node.h"
+#include "lib/decoder/delta_net/row_chunks.h"
+#include "lib/decoder/mamba/state_chunks.h"
+#include "lib/nn/cpu/cpu_rows.h"
+
+namespace heddle::decoder {
+namespace {
+
+using model::BelowAutograd;
+using model::Gradients;
+using model::wide_of;
+
+RowChunks scan_chunks_of(const ScanHeads& heads, const TokenRows& tokens) {
+  return {heads.groups, heads.heads / heads.groups, tokens, kScanChunk};
+}
+
+// The rule's inputs of all tokens, wide.
+struct ScanMade {
+  StateChunks chunks;
+  at::Tensor open;  // [tokens, heads]: dt + bias
+  at::Tensor step;  // [tokens, heads]: softplus of it, cut
+  at::Tensor rate;  // [heads]: -exp(a_log)
+};
+
+ScanMade make_scan(const ScanInputs& in, const ScanHeads& heads, const RowChunks& chunking) {
+  const at::ScalarType wide = wide_of(in.x.scalar_type());
+  ScanMade out;
+  out.open = in.dt.to(wide) + in.bias.to(wide);
+  constexpr double kMost = std::numeric_limits<float>::max();
+  out.step = at::clamp(at::softplus(out.open), heads.shortest, std::min(heads.longest, kMost));
+  out.rate = -in.a_log.to(wide).exp();
+  out.chunks = {chunking.shared(in.c), chunking.shared(in.b), chunking.of_heads(in.x),
+                chunking.gates(out.step * out.rate), chunking.gates(out.step)};
+  out.chunks.marks = chunking.marks(in.x.options());
+  return out;
+}
+
+// x [tokens, heads * width] by heads, wide.
+at::Tensor scan_by_heads(const at::Tensor& x, const ScanHeads& heads) {
+  return x.reshape({-1, heads.heads, heads.width}).to(wide_of(x.scalar_type()));
+}
+
+// Edges: x, b, c, dt, a_log, the bias, direct.
+struct StateScanNode final : model::LayerNode {
+  StateScanNode() : LayerNode("StateScanBackward") {}
+  model::Saved x, b, c, dt, a_log, bias, direct;
+  ScanHeads heads;
+  TokenRows tokens;
+
+  Gradients backward(Gradients&& gradients) override {
+    const ScanInputs in{x.unpack(),     b.unpack(),    c.unpack(),     dt.unpack(),
+                        a_log.unpack(), bias.unpack(), direct.unpack()};
+    if (in.x.is_meta()) return like(in);
+    const RowChunks chunking = scan_chunks_of(heads, tokens);
+    const ScanMade made = make_scan(in, heads, chunking);
+    const StateGradients d = state_backward(made.chunks, chunking.of_heads(gradients[0]));
+    const at::ScalarType wide = made.step.scalar_type(), dtype = in.x.scalar_type();
+    const at::Tensor dy = scan_by_heads(gradients[0], heads);
+    const at::Tensor d_decay = chunking.rows_of_gates(d.decay, wide);
+    Gradients out(7);
+    out[0] =
+        (chunking.rows_of_heads(d.v, wide) + (dy * in.direct.to(wide).unsqueeze(-1)).flatten(1)).to(dtype);
+    out[1] = chunking.rows_of_shared(d.b, in.b.scalar_type());
+    out[2] = chunking.rows_of_shared(d.c, in.c.scalar_type());
+    const at::Tensor d_open = of_open(made, chunking.rows_of_gates(d.step, wide) + d_decay * made.rate);
+    out[3] = d_open.to(in.dt.scalar_type());
+    out[4] = ((d_decay * made.step).sum(0) * made.rate).to(in.a_log.scalar_type());
+    out[5] = d_open.sum(0).to(in.bias.scalar_type());
+    out[6] = (dy * scan_by_heads(in.x, heads)).sum(at::IntArrayRef{0, 2}).to(in.direct.scalar_type());
+    return out;
+  }
+  at::Tensor of_open(const ScanMade& made, const at::Tensor& d_step) const {
+    const at::Tensor step = at::softplus(made.open);
+    const at::Tensor inside = (step >= heads.shortest).logical_and_(step <= heads.longest);
+    return d_step * at::sigmoid(made.open) * inside;
+  }
+  static Gradients like(const ScanInputs& in) {
+    Gradients out;
+    for (const at::Tensor* one : {&in.x, &in.b, &in.c, &in.dt, &in.a_log, &in.bias, &in.direct})
+      out.push_back(at::empty_like(*one));
+    return out;
+  }
+  void release_variables() override {
+    for (model::Saved* saved : {&x, &b, &c, &dt, &a_log, &bias, &direct}) saved->reset();
+  }
+};
+
+at::Tensor scanned(const ScanInputs& in, const ScanHeads& heads, const TokenRows& tokens, at::Tensor* state) {
+  if (in.x.is_meta()) return at::empty(in.x.sizes(), in.x.options());
+  const RowChunks chunking = scan_chunks_of(heads, tokens);
+  const ScanMade made = make_scan(in, heads, chunking);
+  const StateResult result = state_forward(made.chunks, state == nullptr ? at::Tensor() : *state);
+  if (state != nullptr) *state = result.last;
+  const at::ScalarType wide = made.step.scalar_type();
+  const at::Tensor direct = (scan_by_heads(in.x, heads) * in.direct.to(wide).unsqueeze(-1)).flatten(1);
+  return (chunking.rows_of_heads(result.out, wide) + direct).to(in.x.scalar_type());
+}
+
+std::shared_ptr<StateScanNode> node_of(const ScanInputs& in) {
+  auto node = model::make_node<StateScanNode>(in.x, in.b, in.c, in.dt, in.a_log, in.bias, in.direct);
+  node->x.save(in.x);
+  node->b.save(in.b);
+  node->c.save(in.c);
+  node->dt.save(in.dt);
+  node->a_log.save_weight(in.a_log);
+  node->bias.save_weight(in.bias);
+  node->direct.save_weight(in.direct);
+  return node;
+}
+
+}  // namespace
+
+at::Tensor state_scan(const ScanInputs& in, const ScanHeads& heads, const TokenRows& tokens,
+                      at::Tensor* state) {
+  std::shared_ptr<StateScanNode> node;
+  if (torch::autograd::compute_requires_grad(in.x, in.b, in.c, in.dt, in.a_log, in.bias, in.direct)) {
+    node = node_of(in);
+    node->heads = heads;
+    node->tokens = tokens;
+  }
+  at::Tensor y;
+  {
+    const BelowAutograd below;
+    y = scanned(in, heads, tokens, state);
+  }
+  if (node) torch::autograd::set_history(y, node);
+  return y;
+}
+
+}  // namespace heddle::decoder

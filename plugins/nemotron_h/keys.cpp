@@ -1,0 +1,173 @@
+// Keys, and from them the layers: each has one part, which its pattern names.
+#include "keys.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "heddle/decoder/description.h"
+
+namespace heddle::nemotron_h {
+namespace {
+
+// Sign and words of a layer, in both spellings of transformers.
+struct Part {
+  char sign;
+  const char *word, *older;
+};
+constexpr std::array<Part, 4> kParts = {{{'M', "linear_attention", "mamba"},
+                                         {'*', "full_attention", "attention"},
+                                         {'-', "mlp", "mlp"},
+                                         {'E', "moe", "moe"}}};
+
+std::string pattern_of(const std::vector<std::string>& words) {
+  std::string out;
+  for (const std::string& word : words) {
+    const auto found = std::find_if(kParts.begin(), kParts.end(), [&](const Part& part) {
+      return word == part.word || word == part.older;
+    });
+    out += found == kParts.end() ? '?' : found->sign;
+  }
+  return out;
+}
+
+bool is_known(char sign) {
+  return std::any_of(kParts.begin(), kParts.end(), [&](const Part& part) { return part.sign == sign; });
+}
+
+std::string complaint_of(const std::string& key, const std::string& words, const std::string& pattern) {
+  if (pattern.empty()) return key + " names no layer";
+  if (std::all_of(pattern.begin(), pattern.end(), is_known)) return "";
+  return key + " '" + pattern + "': layers are M (Mamba-2), * (attention), - (an MLP) and E (experts); in " +
+         words + " linear_attention or mamba, full_attention or attention, mlp and moe";
+}
+
+decoder::Mlp mlp_of(const Keys& keys) {
+  decoder::Mlp out = keys.mlp(decoder::Activation::relu2);
+  out.gated = false, out.bias = keys.mlp_bias;
+  return out;
+}
+
+decoder::Mixture mixture_of(const Keys& keys) {
+  decoder::Mixture out;
+  out.router.experts = keys.n_routed_experts;
+  out.router.rule.score = model::RouterRule::Score::sigmoid;
+  out.router.rule.top_k = keys.num_experts_per_tok;
+  out.router.rule.groups = keys.n_group, out.router.rule.top_groups = keys.topk_group;
+  out.router.rule.group_best = 2;
+  out.router.rule.normalise = keys.norm_topk_prob;
+  out.router.rule.scale = keys.routed_scaling_factor;
+  out.router.in_fp32 = out.router.correction = true;
+  out.router.in_turn = keys.fake_balanced_gate;
+  out.width = keys.moe_intermediate_size;
+  out.activation.kind = model::ExpertActivation::Kind::relu2;
+  out.latent = keys.moe_latent_size.value_or(0);
+  out.shared_width = keys.moe_shared_expert_intermediate_size;
+  out.shared_gated = false, out.shared_activation = decoder::Activation::relu2;
+  return out;
+}
+
+decoder::Mamba mamba_of(const Keys& keys) {
+  return {keys.mamba_num_heads, keys.n_groups,    keys.mamba_head_dim, keys.ssm_state_size,
+          keys.conv_kernel,     keys.use_bias,    keys.use_conv_bias,  keys.rms_norm_eps,
+          keys.shortest_step,   keys.longest_step};
+}
+
+std::vector<decoder::Layer> layers_of(const Keys& keys, const std::string& pattern,
+                                      const std::shared_ptr<const decoder::MixerMaker>& mamba) {
+  std::vector<decoder::Layer> out;
+  decoder::Attention attention = keys.attention();
+  attention.rotation = {};
+  for (const char sign : pattern) {
+    decoder::Layer layer{decoder::Absent(), decoder::Absent(), keys.norm()};
+    if (sign == 'M') layer.mixer = mamba;
+    if (sign == '*') layer.mixer = attention;
+    if (sign == '-') layer.feed_forward = mlp_of(keys);
+    if (sign == 'E') layer.feed_forward = mixture_of(keys);
+    out.push_back(std::move(layer));
+  }
+  return out;
+}
+
+void read_limit(const Node& given, Keys& keys) {
+  const Node* limit = model::given(given, "time_step_limit");
+  if (limit == nullptr) return;
+  if (limit->is_list() && limit->items().size() == 2)
+    keys.shortest_step = limit->items()[0].as_real(), keys.longest_step = limit->items()[1].as_real();
+  if (!limit->is_list() || limit->items().size() != 2 ||
+      !(keys.shortest_step >= 0 && keys.shortest_step <= keys.longest_step))
+    model::refuse(*limit,
+                  "time_step_limit: expected the shortest and the longest step, got " + limit->written());
+}
+
+}  // namespace
+
+Keys::Keys() {
+  vocab_size = 131072, intermediate_size = 21504, num_hidden_layers = 0;
+  num_key_value_heads = 8, head_dim = 128, max_position_embeddings = 4096;
+  rms_norm_eps = 1e-5;
+}
+
+void fill_patterns(Keys& keys) {
+  if (keys.layers_block_type && !keys.hybrid_override_pattern)
+    keys.hybrid_override_pattern = pattern_of(*keys.layers_block_type);
+  if (!keys.hybrid_override_pattern) keys.hybrid_override_pattern = "ME*-";
+  if (keys.mtp_layers_block_type && !keys.mtp_hybrid_override_pattern)
+    keys.mtp_hybrid_override_pattern = pattern_of(*keys.mtp_layers_block_type);
+  if (!keys.mtp_hybrid_override_pattern) keys.mtp_hybrid_override_pattern = "*E";
+  keys.layers_block_type.reset(), keys.mtp_layers_block_type.reset();
+  if (keys.num_hidden_layers == 0)
+    keys.num_hidden_layers = static_cast<int64_t>(keys.hybrid_override_pattern->size());
+}
+
+std::string complaint_of_patterns(const Keys& keys) {
+  if (keys.tie_word_embeddings) return "tie_word_embeddings: true is refused, as in transformers";
+  const std::string& pattern = *keys.hybrid_override_pattern;
+  if (std::string complaint = complaint_of("hybrid_override_pattern", "layers_block_type", pattern);
+      !complaint.empty())
+    return complaint;
+  if (keys.num_hidden_layers > static_cast<int64_t>(pattern.size()))
+    return "num_hidden_layers is " + std::to_string(keys.num_hidden_layers) +
+           ", and hybrid_override_pattern names " + std::to_string(pattern.size()) + " layers";
+  return complaint_of("mtp_hybrid_override_pattern", "mtp_layers_block_type",
+                      *keys.mtp_hybrid_override_pattern);
+}
+
+std::string complaint_of_experts(const Keys& keys) {
+  const std::string further = keys.num_nextn_predict_layers > 0 ? *keys.mtp_hybrid_override_pattern : "";
+  const bool any = (*keys.hybrid_override_pattern + further).find('E') != std::string::npos;
+  return any && keys.mlp_bias ? "mlp_bias: true is not built in models with experts" : "";
+}
+
+model::KeyGroup<Keys> step_limit() {
+  model::KeyGroup<Keys> out;
+  out.table = {{"time_step_limit", "list of 2 numbers", "[0.0, .inf]", "at least 0",
+                "Steps of Mamba-2 are cut to this range.", ""}};
+  out.read = read_limit;
+  out.write = [](const Keys& of) -> std::vector<Node::Entry> {
+    const double longest = std::min(
+        of.longest_step, static_cast<double>(std::numeric_limits<float>::max()));  // JSON has no infinity
+    return {{"time_step_limit", Node::list({Node::real(of.shortest_step), Node::real(longest)})}};
+  };
+  return out;
+}
+
+decoder::Model model_of(const Keys& keys) {
+  decoder::Model model = keys.model();
+  if (keys.rescale_prenorm_residual)
+    model.residual_std = keys.initializer_range / std::sqrt(static_cast<double>(keys.num_hidden_layers));
+  decoder::Mamba form = mamba_of(keys);
+  form.output_std = model.residual_std;
+  const auto mamba = decoder::mamba(form);
+  const auto layers = static_cast<size_t>(keys.num_hidden_layers);
+  model.layers = layers_of(keys, keys.hybrid_override_pattern->substr(0, layers), mamba);
+  model.further.tokens = keys.num_nextn_predict_layers;
+  model.further.repeated = keys.mtp_use_repeated_layer;
+  model.further.loss_factor = keys.mtp_loss_scaling_factor;
+  if (keys.num_nextn_predict_layers > 0)
+    model.further.layers = layers_of(keys, *keys.mtp_hybrid_override_pattern, mamba);
+  return model;
+}
+
+}  // namespace heddle::nemotron_h

@@ -1,0 +1,48 @@
+// The keys of config.json of Nemotron-H, and the layers that follow from them.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/decoder/family.h"
+
+namespace heddle::nemotron_h {
+
+struct Keys : decoder::CommonKeys {
+  Keys();
+
+  // Of the layers, and of those that predict one further token: M Mamba-2, * attention, - an MLP, E experts.
+  std::optional<std::string> hybrid_override_pattern, mtp_hybrid_override_pattern;
+  std::optional<std::vector<std::string>> layers_block_type, mtp_layers_block_type;
+  int64_t num_nextn_predict_layers = 0;
+  bool mtp_use_repeated_layer = false;
+  double mtp_loss_scaling_factor = 0.1;
+
+  bool mlp_bias = false, use_bias = false, use_conv_bias = true;
+  bool rescale_prenorm_residual = true;
+  int64_t mamba_num_heads = 128, mamba_head_dim = 64, ssm_state_size = 128, n_groups = 8, conv_kernel = 4;
+  double shortest_step = 0, longest_step = std::numeric_limits<double>::infinity();
+
+  int64_t n_routed_experts = 8, num_experts_per_tok = 2;
+  int64_t moe_intermediate_size = 7688, moe_shared_expert_intermediate_size = 7688;
+  std::optional<int64_t> moe_latent_size;
+  double routed_scaling_factor = 1;
+  int64_t n_group = 1, topk_group = 1;
+  bool norm_topk_prob = true, fake_balanced_gate = false;
+};
+
+// Patterns from lists of words, and the number of layers from the pattern.
+void fill_patterns(Keys& keys);
+// What is impossible; empty: nothing.
+std::string complaint_of_patterns(const Keys& keys);
+std::string complaint_of_experts(const Keys& keys);
+
+// time_step_limit: two numbers.
+model::KeyGroup<Keys> step_limit();
+
+decoder::Model model_of(const Keys& keys);
+
+}  // namespace heddle::nemotron_h
