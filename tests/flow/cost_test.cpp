@@ -100,6 +100,14 @@ TEST_F(StepCosts, AreRefusedWhereTheyCannotBeKnown) {
   const Outcome model = heddle(plus(plus(check, {"H100"}), absent));
   EXPECT_EQ(model.status, 2);
   EXPECT_THAT(model.error, HasSubstr("--cost: the model is not known here"));
+  const Words texts = {"--elsewhere", "--dataset",
+                       "{_target_: squad.make_squad_dataset, dataset_name: nowhere}"};
+  const Outcome length = heddle(plus(plus(check, {"H100"}), texts));
+  EXPECT_EQ(length.status, 2);
+  EXPECT_THAT(length.error, HasSubstr("--cost: the length of the data's rows is not known here"));
+  const Outcome given = heddle(plus(plus(check, {"H100", "--row-length", "12"}), texts));
+  EXPECT_EQ(given.status, 0) << given.error;
+  EXPECT_THAT(given.out, HasSubstr("rows of 12 tokens"));
   const Outcome only = heddle(plus(check, {"H100", "--only", "distributed"}));
   EXPECT_EQ(only.status, 2);
   EXPECT_THAT(only.error, HasSubstr("--cost: a file without a model has no step"));

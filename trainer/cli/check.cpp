@@ -77,17 +77,18 @@ int64_t row_length(const std::optional<Rows>& rows, const Recipe& recipe) {
 // What makes the cost of a step, where it is asked for.
 struct Costing {
   PluginRegistry& plugins;
-  const std::string& device;  // empty: no
+  const CheckCommand& command;
   std::optional<StepCost> of(const Setup& setup, const PreparedModel* model, const Recipe& recipe,
                              int64_t length) const {
-    if (device.empty()) return std::nullopt;
-    if (model != nullptr && length > 0) return step_cost(setup, *model, recipe, plugins, length, device);
+    if (command.cost.empty()) return std::nullopt;
+    if (command.row_length > 0) length = command.row_length;
+    if (model != nullptr && length > 0)
+      return step_cost(setup, *model, recipe, plugins, length, command.cost);
     throw Error(ErrorCode::usage, "--cost",
                 std::string("the ") + (model != nullptr ? "length of the data's rows" : "model") +
                     " is not known here",
-                model != nullptr
-                    ? "set packed_sequence.packed_sequence_size, or prepare the data with heddle prepare"
-                    : "give a model that is on this machine, or its keys in model.config");
+                model != nullptr ? "give --row-length, or prepare the data with heddle prepare"
+                                 : "give a model that is on this machine, or its keys in model.config");
   }
 };
 
@@ -234,7 +235,7 @@ class Checker {
     }
     const Machine machine = command_.elsewhere ? Machine::another : Machine::this_one;
     Preflight checked = preflight(loaded.recipe, *loaded.plugins, size, machine);
-    const Costing costing{*loaded.plugins, command_.cost};
+    const Costing costing{*loaded.plugins, command_};
     return command_.elsewhere || !checked.dataset ? run_elsewhere(std::move(checked), costing)
                                                   : run_here(std::move(checked), costing);
   }

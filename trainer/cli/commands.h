@@ -38,8 +38,9 @@ struct CheckCommand {
   bool only_distributed = false;  // the files may be recipes of another trainer
   bool elsewhere = false;         // the run is for another machine: what this one lacks is a warning
   bool json = false;
-  bool verbose = false;  // the reason of each section and key that is skipped
-  std::string cost;      // a device: what a step takes of it is printed, too
+  bool verbose = false;    // the reason of each section and key that is skipped
+  std::string cost;        // a device: what a step takes of it is printed, too
+  int64_t row_length = 0;  // tokens of a row in that step; 0: of the data
   std::vector<Override> overrides;
 };
 

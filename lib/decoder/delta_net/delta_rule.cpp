@@ -14,6 +14,7 @@
 #include "heddle/model/autograd_node.h"
 #include "lib/decoder/delta_net/delta_chunks.h"
 #include "lib/decoder/delta_net/row_chunks.h"
+#include "lib/decoder/recurrence_cost.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle::decoder {
@@ -71,6 +72,11 @@ Made make(const DeltaInputs& in, const DeltaHeads& heads, const RowChunks& chunk
   return out;
 }
 
+void record_rule(const char* name, const DeltaInputs& in, const DeltaHeads& heads, bool backward) {
+  record_recurrence(name, {&in.q, &in.k, &in.v, &in.a, &in.b}, in.v,
+                    4 * static_cast<double>(heads.value_heads * heads.value * heads.key), backward);
+}
+
 // Edges: q, k, v, a, b, a_log, the bias.
 struct DeltaRuleNode final : model::LayerNode {
   DeltaRuleNode() : LayerNode("DeltaRuleBackward") {}
@@ -81,7 +87,10 @@ struct DeltaRuleNode final : model::LayerNode {
   Gradients backward(Gradients&& gradients) override {
     const DeltaInputs in{q.unpack(), k.unpack(),     v.unpack(),   a.unpack(),
                          b.unpack(), a_log.unpack(), bias.unpack()};
-    if (in.v.is_meta()) return like(in);
+    if (in.v.is_meta()) {
+      record_rule("heddle::delta_rule_backward", in, heads, /*backward=*/true);
+      return like(in);
+    }
     const RowChunks chunking = chunks_of(heads, tokens);
     const Made made = make(in, heads, chunking);
     const DeltaGradients d = delta_backward(made.chunks, chunking.of_heads(gradients[0]));
@@ -111,7 +120,10 @@ struct DeltaRuleNode final : model::LayerNode {
 
 at::Tensor computed(const DeltaInputs& in, const DeltaHeads& heads, const TokenRows& tokens,
                     at::Tensor* state) {
-  if (in.v.is_meta()) return at::empty(in.v.sizes(), in.v.options());
+  if (in.v.is_meta()) {
+    record_rule("heddle::delta_rule", in, heads, /*backward=*/false);
+    return at::empty(in.v.sizes(), in.v.options());
+  }
   const RowChunks chunking = chunks_of(heads, tokens);
   const DeltaResult result =
       delta_forward(make(in, heads, chunking).chunks, state == nullptr ? at::Tensor() : *state);

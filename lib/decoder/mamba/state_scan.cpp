@@ -15,6 +15,7 @@
 #include "heddle/model/autograd_node.h"
 #include "lib/decoder/delta_net/row_chunks.h"
 #include "lib/decoder/mamba/state_chunks.h"
+#include "lib/decoder/recurrence_cost.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle::decoder {
@@ -54,6 +55,11 @@ at::Tensor scan_by_heads(const at::Tensor& x, const ScanHeads& heads) {
   return x.reshape({-1, heads.heads, heads.width}).to(wide_of(x.scalar_type()));
 }
 
+void record_scan(const char* name, const ScanInputs& in, const ScanHeads& heads, bool backward) {
+  record_recurrence(name, {&in.x, &in.b, &in.c, &in.dt}, in.x,
+                    3 * static_cast<double>(heads.heads * heads.width * heads.state), backward);
+}
+
 // Edges: x, b, c, dt, a_log, the bias, direct.
 struct StateScanNode final : model::LayerNode {
   StateScanNode() : LayerNode("StateScanBackward") {}
@@ -64,7 +70,10 @@ struct StateScanNode final : model::LayerNode {
   Gradients backward(Gradients&& gradients) override {
     const ScanInputs in{x.unpack(),     b.unpack(),    c.unpack(),     dt.unpack(),
                         a_log.unpack(), bias.unpack(), direct.unpack()};
-    if (in.x.is_meta()) return like(in);
+    if (in.x.is_meta()) {
+      record_scan("heddle::state_scan_backward", in, heads, /*backward=*/true);
+      return like(in);
+    }
     const RowChunks chunking = scan_chunks_of(heads, tokens);
     const ScanMade made = make_scan(in, heads, chunking);
     const StateGradients d = state_backward(made.chunks, chunking.of_heads(gradients[0]));
@@ -100,7 +109,10 @@ struct StateScanNode final : model::LayerNode {
 };
 
 at::Tensor scanned(const ScanInputs& in, const ScanHeads& heads, const TokenRows& tokens, at::Tensor* state) {
-  if (in.x.is_meta()) return at::empty(in.x.sizes(), in.x.options());
+  if (in.x.is_meta()) {
+    record_scan("heddle::state_scan", in, heads, /*backward=*/false);
+    return at::empty(in.x.sizes(), in.x.options());
+  }
   const RowChunks chunking = scan_chunks_of(heads, tokens);
   const ScanMade made = make_scan(in, heads, chunking);
   const StateResult result = state_forward(made.chunks, state == nullptr ? at::Tensor() : *state);

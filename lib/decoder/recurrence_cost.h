@@ -1,0 +1,26 @@
+// What a recurrence over tokens costs: for meta tensors, where nothing is computed.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <initializer_list>
+
+#include "heddle/ops/compute_log.h"
+
+namespace heddle::decoder {
+
+// multiplications: of a token in one pass, counted for the recurrence itself; chunks take more. A backward
+// computes the forward again and two products for each of its own.
+inline void record_recurrence(const char* name, std::initializer_list<const at::Tensor*> inputs,
+                              const at::Tensor& out, double multiplications, bool backward) {
+  if (!records_operators()) return;
+  const auto bytes = [](const at::Tensor& x) { return static_cast<double>(x.nbytes()); };
+  double read = 0;
+  for (const at::Tensor* input : inputs) read += bytes(*input);
+  record_operator(name,
+                  {(backward ? 6 : 2) * multiplications * static_cast<double>(out.size(0)),
+                   backward ? read + bytes(out) : read, backward ? read : bytes(out)},
+                  /*is_product=*/true);
+}
+
+}  // namespace heddle::decoder
