@@ -108,7 +108,7 @@ TEST(Rows, CountComputedTokens) {
   EXPECT_EQ(computed(rows_of({2, 4, 1, 3, 1}), 2, 1), 8 + 6 + 2);
   EXPECT_EQ(computed(rows_of({2, 4, 1}), 1, 2), 2 + 4 + 1 + 1);
   EXPECT_EQ(computed(rows_of({2, 5, 1, 3}, {}, 4), 1, 1), 4 + 8 + 4 + 4);
-  EXPECT_EQ(computed(rows_of({2, 3, 4}, {Packer::thd, 6}), 2, 2), 4 * 6);  // two packs
+  EXPECT_EQ(computed(rows_of({2, 3, 4}, {Packer::thd, 6, {}}), 2, 2), 4 * 6);  // two packs
 }
 
 // The second step uses the memory of the first, which had longer rows.
