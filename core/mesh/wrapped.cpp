@@ -1,6 +1,8 @@
 // Each call, handed to run().
 #include "core/mesh/wrapped.h"
 
+#include "heddle/mesh/connect.h"
+
 namespace heddle::mesh {
 
 std::unique_ptr<Work> WrappedCommunicator::all_gather(at::Tensor out, at::Tensor in) {
@@ -37,6 +39,14 @@ const Communicator& unwrapped(const Communicator& group) {
   const Communicator* inner = &group;
   while (const auto* wrapped = dynamic_cast<const WrappedCommunicator*>(inner)) inner = &wrapped->inner();
   return *inner;
+}
+
+ConnectsAhead::~ConnectsAhead() = default;
+
+void connect(Communicator& group, std::span<const Transfer> transfers) {
+  Communicator* inner = &group;
+  while (auto* wrapped = dynamic_cast<WrappedCommunicator*>(inner)) inner = &wrapped->inner();
+  if (auto* ahead = dynamic_cast<ConnectsAhead*>(inner)) ahead->connect(transfers);
 }
 
 }  // namespace heddle::mesh

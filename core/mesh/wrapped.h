@@ -24,6 +24,7 @@ class HEDDLE_API WrappedCommunicator : public Communicator {
  public:
   explicit WrappedCommunicator(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
   const Communicator& inner() const { return *inner_; }
+  Communicator& inner() { return *inner_; }
   int rank() const final { return inner_->rank(); }
   int size() const final { return inner_->size(); }
   const std::string& name() const final { return inner_->name(); }

@@ -118,6 +118,30 @@ bool Machine::passed(const Point& point) {
   return point.stream < 0 || streams_[static_cast<size_t>(point.stream)].done >= point.position;
 }
 
+bool Machine::advance(const Point& point) {
+  if (point.stream < 0) return true;
+  const std::lock_guard lock(mutex_);
+  for (;;) {
+    if (streams_[static_cast<size_t>(point.stream)].done >= point.position) return true;
+    std::set<std::pair<int, uint64_t>> seen;
+    const int next = runnable(point.stream, point.position, seen);
+    if (next < 0) return false;
+    run_first(next);
+  }
+}
+
+void Machine::post(Meeting& meeting, const Point& place) {
+  const std::lock_guard lock(mutex_);
+  meeting.places.emplace_back(place.stream, place.position + 1);
+  changed_.notify_all();
+}
+
+void Machine::give_up(Meeting& meeting) {
+  const std::lock_guard lock(mutex_);
+  meeting.done = true;
+  changed_.notify_all();
+}
+
 int Machine::runnable(int stream, uint64_t position, std::set<std::pair<int, uint64_t>>& seen) {
   Stream& one = streams_[static_cast<size_t>(stream)];
   if (one.done >= position || !seen.emplace(stream, one.done).second) return -1;

@@ -5,6 +5,7 @@
 
 #include "communicator.h"
 #include "current.h"
+#include "device_ops.h"
 #include "heddle/sdk.h"
 
 namespace heddle::simulated {
@@ -24,6 +25,7 @@ class Device : public IDevice {
                   "let nothing compute before the engine starts the device");
     device_ = local_rank;
     set_current_device(device_);
+    offer_device_ops();
     return {at::kCUDA, static_cast<c10::DeviceIndex>(device_)};
   }
   std::unique_ptr<Rendezvous> wrap(Rendezvous& host) override {
