@@ -1,7 +1,8 @@
 // Each call, handed to run().
 #include "core/mesh/wrapped.h"
 
-#include "heddle/mesh/connect.h"
+#include "heddle/base/error.h"
+#include "heddle/mesh/call.h"
 
 namespace heddle::mesh {
 
@@ -35,6 +36,10 @@ std::unique_ptr<Work> WrappedCommunicator::receive(at::Tensor tensor, int peer, 
   return run({"receive", tensor, peer, tag}, [&] { return inner_->receive(tensor, peer, tag); });
 }
 
+std::unique_ptr<Work> WrappedCommunicator::gather_each(std::span<const GatherInto> gathers) {
+  return run({"all_gather", gathers.front().out}, [&] { return mesh::gather_each(*inner_, gathers); });
+}
+
 const Communicator& unwrapped(const Communicator& group) {
   const Communicator* inner = &group;
   while (const auto* wrapped = dynamic_cast<const WrappedCommunicator*>(inner)) inner = &wrapped->inner();
@@ -42,8 +47,21 @@ const Communicator& unwrapped(const Communicator& group) {
 }
 
 ConnectsAhead::~ConnectsAhead() = default;
+GathersEach::~GathersEach() = default;
 
-void connect(Communicator& group, std::span<const Transfer> transfers) {
+bool gathers_each(const Communicator& group) {
+  return dynamic_cast<const GathersEach*>(&unwrapped(group)) != nullptr;
+}
+
+std::unique_ptr<Work> gather_each(Communicator& group, std::span<const GatherInto> gathers) {
+  if (auto* wrapped = dynamic_cast<WrappedCommunicator*>(&group)) return wrapped->gather_each(gathers);
+  if (auto* each = dynamic_cast<GathersEach*>(&group)) return each->gather_each(gathers);
+  throw Error(ErrorCode::internal, "mesh",
+              "the group " + group.name() + " does not gather several tensors at once",
+              "ask gathers_each() first");
+}
+
+void connect(Communicator& group, std::span<const TransferPair> transfers) {
   Communicator* inner = &group;
   while (auto* wrapped = dynamic_cast<WrappedCommunicator*>(inner)) inner = &wrapped->inner();
   if (auto* ahead = dynamic_cast<ConnectsAhead*>(inner)) ahead->connect(transfers);

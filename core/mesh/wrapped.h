@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "heddle/mesh/call.h"
 #include "heddle/mesh/communicator.h"
 
 namespace heddle::mesh {
@@ -36,6 +37,7 @@ class HEDDLE_API WrappedCommunicator : public Communicator {
   std::unique_ptr<Work> broadcast(at::Tensor inout, int root) final;
   std::unique_ptr<Work> send(at::Tensor tensor, int peer, int tag) final;
   std::unique_ptr<Work> receive(at::Tensor tensor, int peer, int tag) final;
+  std::unique_ptr<Work> gather_each(std::span<const GatherInto> gathers);
 
  protected:
   using Post = c10::function_ref<std::unique_ptr<Work>()>;

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "heddle/base/error.h"
-#include "heddle/mesh/connect.h"
+#include "heddle/mesh/call.h"
 #include "heddle/mesh/dry.h"
 #include "lib/train/optimizer/norm.h"
 
@@ -40,7 +40,7 @@ PostValidation::PostValidation(Stages& stages, const DeviceMesh& mesh, Updater& 
                   "implement heddle::StepRestart, or set pp_post_validation: false");
   for (const Axis& axis : mesh_.axes())
     if (axis.size > 1 && axis.name != kPipelineAxis) peers_.push_back(&mesh_.group(axis.name));
-  std::vector<mesh::Transfer> transfers;  // of pass_on()
+  std::vector<mesh::TransferPair> transfers;  // of pass_on()
   const int last = ranks_->size() - 1;
   for (int rank = 0; rank < last; ++rank) {
     transfers.emplace_back(rank, rank + 1);

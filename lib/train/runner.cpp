@@ -12,7 +12,7 @@
 
 #include "core/schedule/microbatches.h"
 #include "heddle/base/error.h"
-#include "heddle/mesh/connect.h"
+#include "heddle/mesh/call.h"
 #include "heddle/schedule/simulate.h"
 #include "lib/train/optimizer/on_device.h"
 
@@ -40,7 +40,7 @@ Buffers buffers_of(const PipelineConfig& config, int stages) {
 
 // Each stage's rank with that of the next, both ways.
 void connect_neighbours(Communicator& group, const std::vector<int>& rank_of_stage) {
-  std::vector<mesh::Transfer> transfers;
+  std::vector<mesh::TransferPair> transfers;
   for (size_t stage = 0; stage + 1 < rank_of_stage.size(); ++stage) {
     const int here = rank_of_stage[stage], next = rank_of_stage[stage + 1];
     if (here == next) continue;
@@ -73,7 +73,7 @@ Runner::Runner(Stages& stages, const DeviceMesh& mesh)
   if (ranks_ == 1) return;
   connect_neighbours(mesh_.group(kPipelineAxis), pipeline.rank_of_stage);
   wires_.emplace(&mesh_.group(kPipelineAxis), pipeline.stages(), pipeline.dtype,
-                   buffers_of(pipeline.config, pipeline.stages()), mesh_.device(), elsewhere());
+                 buffers_of(pipeline.config, pipeline.stages()), mesh_.device(), elsewhere());
 }
 
 Wires::Elsewhere Runner::elsewhere() {

@@ -8,7 +8,7 @@
 
 #include "attention.h"
 #include "flight.h"
-#include "heddle/mesh/connect.h"
+#include "heddle/mesh/call.h"
 
 namespace heddle::context {
 namespace {
@@ -18,7 +18,7 @@ constexpr int kParts = 0, kGradients = 1;  // tags
 class Ring final : public Exchange {
  public:
   explicit Ring(Communicator& ranks) : ranks_(ranks) {
-    std::vector<mesh::Transfer> transfers;
+    std::vector<mesh::TransferPair> transfers;
     for (int from = 0; from < ranks.size(); ++from) transfers.emplace_back(from, (from + 1) % ranks.size());
     mesh::connect(ranks_, transfers);
   }

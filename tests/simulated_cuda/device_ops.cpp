@@ -2,6 +2,7 @@
 #include "device_ops.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_chunk_cat.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
@@ -11,6 +12,8 @@
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/tanh.h>
+
+#include <torch/library.h>
 
 #include "alias.h"
 #include "heddle/nn/device_ops.h"
@@ -51,8 +54,7 @@ bool rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tens
                        const at::Tensor& roots, bool plus_one, const at::Tensor& dx, const at::Tensor& dw) {
   if (!is_taken({&x, &dy, &weight, &dx, &dw}) || !x.is_contiguous()) return false;
   const at::Tensor sums = dw.defined() ? at::empty({1, weight.numel()}, roots.options()) : at::Tensor();
-  launch_kernel("rms_norm_backward",
-                {{dy.contiguous()}, {x}, {weight}, {roots}, {dx, true}, {sums, true}},
+  launch_kernel("rms_norm_backward", {{dy.contiguous()}, {x}, {weight}, {roots}, {dx, true}, {sums, true}},
                 [plus_one](const Seen& of) {
                   const at::Tensor d = by_row(of[0], of[2]), normal = by_row(of[1], of[2]) * of[3];
                   const at::Tensor dn = d * (wide(of[2]) + (plus_one ? 1 : 0));
@@ -156,6 +158,25 @@ bool add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b
   return true;
 }
 
+// One launch on a GPU too, where the tensors lie side by side.
+void copy_each(at::TensorList to, at::TensorList from, bool) {
+  std::vector<Touched> touched;
+  for (const at::Tensor& one : to) touched.push_back({one, true});
+  for (const at::Tensor& one : from) touched.push_back({one});
+  launch_kernel("_foreach_copy_", touched, [count = to.size()](const Seen& of) {
+    for (size_t i = 0; i < count; ++i) of[i].copy_(of[count + i]);
+  });
+}
+
+at::Tensor& chunk_cat(at::TensorList tensors, int64_t dim, int64_t chunks, at::Tensor& out) {
+  std::vector<Touched> touched{{out, true}};
+  for (const at::Tensor& one : tensors) touched.push_back({one});
+  launch_kernel("_chunk_cat", touched, [dim, chunks](const Seen& of) {
+    of[0].copy_(at::_chunk_cat(at::TensorList(of).slice(1), dim, chunks));
+  });
+  return out;
+}
+
 }  // namespace
 
 void launch_kernel(const std::string& name, const std::vector<Touched>& tensors, Kernel run) {
@@ -194,3 +215,8 @@ void offer_device_ops() {
 }
 
 }  // namespace heddle::simulated
+
+TORCH_LIBRARY_IMPL(aten, CUDA, library) {
+  library.impl("_foreach_copy_", TORCH_FN(heddle::simulated::copy_each));
+  library.impl("_chunk_cat.out", TORCH_FN(heddle::simulated::chunk_cat));
+}

@@ -18,7 +18,10 @@ constexpr size_t kReports = 64;
 }  // namespace
 
 Machine& Machine::get() {
-  static auto* machine = new Machine();
+  static auto* machine = [] {
+    Memory::set_description([](const void* address) { return Machine::get().describe(address); });
+    return new Machine();
+  }();
   return *machine;
 }
 
@@ -268,6 +271,14 @@ void Machine::count_copy(int64_t to_host, int64_t to_device) {
 std::vector<std::string> Machine::reports() {
   const std::lock_guard lock(mutex_);
   return reports_;
+}
+
+std::string Machine::describe(const void* address) {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  const Block* block = memory_.block_at(address);
+  if (block == nullptr) return "no block";
+  const std::string last = races_.last_of(block->address);
+  return "a block of " + std::to_string(block->bytes) + " bytes" + (last.empty() ? "" : ", which " + last);
 }
 
 void Machine::report(const std::string& text) {

@@ -91,6 +91,8 @@ class Machine {
   std::map<std::string, int64_t> launches_by_name();
   void count_copy(int64_t to_host, int64_t to_device);
   std::vector<std::string> reports();
+  // "a block of 16 bytes, which aten::fill_ on stream 0 of cuda:0 writes": by a process that ends.
+  std::string describe(const void* address);
   void report(const std::string& text);
 
  private:

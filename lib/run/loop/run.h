@@ -53,12 +53,12 @@ class Run {
   StepScheduler scheduler_;
   StopRequest& stop_request_;
   StopAgreement stop_;
-  std::optional<Journal> journal_;  // on rank 0
-  std::optional<PeakMemory> peak_;  // with it
-  std::optional<RunLock> lock_;     // with them, on rank 0
-  std::optional<Saver> saver_;      // where checkpoints are enabled
-  at::Tensor loss_;                 // of the last step
-  bool begins_ = true;              // no step has run
+  std::optional<Journal> journal_;                                   // on rank 0
+  std::optional<PeakMemory> peak_;                                   // with it
+  std::optional<RunLock> lock_;                                      // with them, on rank 0
+  std::optional<Saver> saver_;                                       // where checkpoints are enabled
+  at::Tensor loss_;                                                  // of the last step
+  bool begins_ = true;                                               // no step has run
   std::optional<std::chrono::steady_clock::time_point> kept_since_;  // of steps that the journal keeps
   Losses losses_;
   std::filesystem::path saved_;  // the last model in Hugging Face's format

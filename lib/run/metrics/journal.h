@@ -35,7 +35,8 @@ class Journal {
   // A line of metrics, flushed, and the progress. Throws Error{io} when the disk is full. Where the report is
   // not `known` yet, the next call writes the line, or log().
   void trained(Trained step, bool known);
-  // Keeps a step whose report is still on the device, for trained() or log() to write: the host does not wait.
+  // Keeps a step whose report is still on the device, for trained() or log() to write: the host does not
+  // wait.
   void keep(Trained step) { unlogged_.push_back(std::move(step)); }
   // seconds: what the kept steps took together, where the time of none is known by itself; 0: as given.
   void log(double seconds = 0);

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstring>
+#include <vector>
 
 #include "cuda/check.h"
 #include "cuda/host_call.h"
@@ -51,8 +52,9 @@ ncclDataType_t type_of(const mesh::Call& call, const std::string& axis) {
 // Started work: its tensors live until the current stream is told to wait for it.
 class DeviceWork : public Work {
  public:
-  DeviceWork(mesh::Call call, int device, std::shared_ptr<Event> done, std::shared_ptr<Fault> fault)
-      : call_(std::move(call)), device_(device), done_(std::move(done)), fault_(std::move(fault)) {}
+  DeviceWork(std::vector<mesh::Call> calls, int device, std::shared_ptr<Event> done,
+             std::shared_ptr<Fault> fault)
+      : calls_(std::move(calls)), device_(device), done_(std::move(done)), fault_(std::move(fault)) {}
   // Work dropped on an error still makes the stream wait, so that its memory is not reused too early.
   ~DeviceWork() override {
     if (done_ == nullptr) return;
@@ -66,11 +68,11 @@ class DeviceWork : public Work {
     if (done_ == nullptr) return;
     done_->block(functions().current_stream(device_));
     done_.reset();
-    call_ = {};
+    calls_.clear();
   }
 
  private:
-  mesh::Call call_;
+  std::vector<mesh::Call> calls_;
   const int device_;
   std::shared_ptr<Event> done_;
   std::shared_ptr<Fault> fault_;
@@ -92,8 +94,10 @@ void exchange_rows(const mesh::Call& call, ncclDataType_t type, int size, ncclCo
   auto* to = static_cast<char*>(call.out.mutable_data_ptr());
   for (int peer = 0; peer < size; ++peer) {
     const int64_t sent = call.in_rows[peer] * row_of(call.in), come = call.out_rows[peer] * row_of(call.out);
-    if (sent > 0) give(functions().send(from, static_cast<size_t>(sent), type, peer, comm, stream), "all_to_all");
-    if (come > 0) give(functions().receive(to, static_cast<size_t>(come), type, peer, comm, stream), "all_to_all");
+    if (sent > 0)
+      give(functions().send(from, static_cast<size_t>(sent), type, peer, comm, stream), "all_to_all");
+    if (come > 0)
+      give(functions().receive(to, static_cast<size_t>(come), type, peer, comm, stream), "all_to_all");
     from += sent * static_cast<int64_t>(call.in.element_size());
     to += come * static_cast<int64_t>(call.out.element_size());
   }
@@ -170,7 +174,7 @@ Group::~Group() {
 }
 
 // In the order of the list, which is that of the other ranks, so none waits for one that waits for it.
-void Group::connect(std::span<const mesh::Transfer> transfers) {
+void Group::connect(std::span<const mesh::TransferPair> transfers) {
   for (const auto& [source, target] : transfers)
     if (source != target && (source == rank() || target == rank())) direct_communicator(source, target);
 }
@@ -178,14 +182,36 @@ void Group::connect(std::span<const mesh::Transfer> transfers) {
 std::unique_ptr<Work> Group::post(mesh::Call call) {
   const at::Tensor& shown = call.in.defined() ? call.in : call.out;
   if (shown.is_cpu()) return call_on_host(*host_, call);
+  check_place(call);
+  if (is_empty(call)) return std::make_unique<mesh::DoneWork>();
+  std::shared_ptr<Event> done = enqueue(call);
+  return std::make_unique<DeviceWork>(std::vector{std::move(call)}, device_, std::move(done),
+                                      watchdog_->fault());
+}
+
+void Group::check_place(const mesh::Call& call) const {
   for (const at::Tensor& tensor : {call.in, call.out})
     if (tensor.defined() && tensor.device() != c10::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device_)))
       throw Error(ErrorCode::internal, "nccl",
                   std::string(mesh::name_of(call.operation)) + " on " + name() + ": a tensor is on " +
                       tensor.device().str() + ", this rank's device is cuda:" + std::to_string(device_));
-  if (is_empty(call)) return std::make_unique<mesh::DoneWork>();
-  std::shared_ptr<Event> done = enqueue(call);
-  return std::make_unique<DeviceWork>(std::move(call), device_, std::move(done), watchdog_->fault());
+}
+
+std::unique_ptr<Work> Group::gather_each(std::span<const mesh::GatherInto> gathers) {
+  std::vector<mesh::Call> calls;
+  for (const mesh::GatherInto& gather : gathers) {
+    mesh::Call call{.operation = mesh::Operation::all_gather, .out = gather.out, .in = gather.in};
+    mesh::check(call, rank(), size(), name());
+    check_place(call);
+    if (!is_empty(call)) calls.push_back(std::move(call));
+  }
+  if (calls.empty()) return std::make_unique<mesh::DoneWork>();
+  const auto enqueue_all = [&](ncclComm_t comm, cudaStream_t stream) {
+    for (const mesh::Call& call : calls)
+      enqueue_collective(call, type_of(call, name()), size(), comm, stream);
+  };
+  std::shared_ptr<Event> done = collectives_->post(mesh::Operation::all_gather, enqueue_all);
+  return std::make_unique<DeviceWork>(std::move(calls), device_, std::move(done), watchdog_->fault());
 }
 
 std::shared_ptr<Event> Group::enqueue(const mesh::Call& call) {
@@ -201,7 +227,8 @@ std::shared_ptr<Event> Group::enqueue(const mesh::Call& call) {
     if (sends)  // the source is rank 0 of the pair
       give(functions().send(call.in.const_data_ptr(), call.in.numel(), type, 1, comm, stream), "send");
     else
-      give(functions().receive(call.out.mutable_data_ptr(), call.out.numel(), type, 0, comm, stream), "receive");
+      give(functions().receive(call.out.mutable_data_ptr(), call.out.numel(), type, 0, comm, stream),
+           "receive");
   });
 }
 

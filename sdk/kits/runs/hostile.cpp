@@ -8,7 +8,6 @@
 #include "../gathered.h"
 #include "../watch.h"
 #include "heddle/mesh/call.h"
-#include "heddle/mesh/connect.h"
 #include "late_work.h"
 
 namespace heddle::kits {
@@ -68,7 +67,7 @@ class LateCommunicator : public Communicator, public mesh::ConnectsAhead {
     auto work = inner_->receive(tensors.late, peer, kTensors);
     return posted("receive", std::move(work), tensors, tag_of(peer, tag, true));
   }
-  void connect(std::span<const mesh::Transfer> transfers) override {
+  void connect(std::span<const mesh::TransferPair> transfers) override {
     mesh::connect(*inner_, transfers);
     for (const auto& [source, target] : transfers)
       if (source != target && (source == rank() || target == rank())) meet(source, target);

@@ -57,7 +57,6 @@ struct World {
   bool holds = false, fails = false;
 };
 
-
 World& world();  // is never destroyed
 
 // The members of the table that are calls: collectives, transfers and their groups.

@@ -1,5 +1,5 @@
-// Collectives and transfers of the fake NCCL. A collective is a meeting of its ranks' streams; a transfer is one
-// of two.
+// Collectives and transfers of the fake NCCL. A collective is a meeting of its ranks' streams; a transfer is
+// one of two.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
@@ -14,14 +14,14 @@ namespace {
 using Operation = mesh::Operation;
 
 // A call of NCCL between the start and the end of a group.
-struct Asked {
+struct PostedCall {
   ncclComm_t comm;
   cudaStream_t stream;
   mesh::Call call;
   std::vector<Range> ranges;
 };
 
-thread_local std::vector<Asked> asked;
+thread_local std::vector<PostedCall> asked;
 
 at::ScalarType dtype_of(ncclDataType_t type) {
   switch (type) {
@@ -76,14 +76,14 @@ void perform(Together& of) {
 
 // The call of a communicator's next collective or transfer, made by the first who comes.
 std::shared_ptr<Together> together(ncclComm& comm, const mesh::Call& call) {
-  const bool sends = call.operation == Operation::send, direct = sends || call.operation == Operation::receive;
+  const bool sends = call.operation == Operation::send,
+             direct = sends || call.operation == Operation::receive;
   const int source = !direct ? -1 : sends ? comm.rank : call.peer;
   const int target = !direct ? -1 : sends ? call.peer : comm.rank;
   // A transfer to itself has both sides here.
   const int side = direct && source == target ? (sends ? -2 : -3) : target;
   const std::lock_guard lock(world().mutex);
-  std::shared_ptr<Together>& found =
-      comm.shared->calls[{source, target, comm.posted[{source, side}]++}];
+  std::shared_ptr<Together>& found = comm.shared->calls[{source, target, comm.posted[{source, side}]++}];
   if (!found) {
     found = std::make_shared<Together>();
     found->is_transfer = direct;
@@ -98,7 +98,7 @@ std::shared_ptr<Together> together(ncclComm& comm, const mesh::Call& call) {
 
 // A send among other calls of its group does not wait for its receiver, as they run at once: its bytes are
 // put aside.
-void put_aside(const Asked& one, const std::shared_ptr<Together>& of, const std::string& name) {
+void put_aside(const PostedCall& one, const std::shared_ptr<Together>& of, const std::string& name) {
   const at::Tensor from = one.call.in;
   of->calls[0].in = at::empty(from.sizes(), from.options());
   const int stream = index_in(one.stream);
@@ -114,7 +114,7 @@ void put_aside(const Asked& one, const std::shared_ptr<Together>& of, const std:
   Machine::get().post(*of->meeting, Machine::get().record(stream));
 }
 
-void launch(const Asked& one, bool alone) {
+void launch(const PostedCall& one, bool alone) {
   const std::shared_ptr<Together> of = together(*one.comm, one.call);
   const std::string name = std::string("nccl ") + mesh::name_of(one.call.operation);
   if (one.call.operation == Operation::send && !alone) return put_aside(one, of, name);
@@ -136,11 +136,11 @@ bool is_let_through(const ncclComm& comm) {
 }
 
 ncclResult_t group_end() {
-  const std::vector<Asked> all = std::exchange(asked, {});
-  for (const Asked& one : all)
+  const std::vector<PostedCall> all = std::exchange(asked, {});
+  for (const PostedCall& one : all)
     if (!is_let_through(*one.comm)) return ncclInternalError;
   for (const bool sends : {true, false})  // sends first: none of them waits
-    for (const Asked& one : all)
+    for (const PostedCall& one : all)
       if ((one.call.operation == Operation::send) == sends) launch(one, all.size() == 1);
   return ncclSuccess;
 }

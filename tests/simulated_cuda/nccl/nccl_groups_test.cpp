@@ -10,7 +10,7 @@
 #include "plugins/context/over_cp.h"
 #include "plugins/moe/runs.h"
 #include "plugins/pipelines.h"
-#include "simulated_cuda/fake_nccl.h"
+#include "simulated_cuda/nccl/fake_nccl.h"
 #include "simulated_cuda/trainings.h"
 
 namespace heddle::tests {

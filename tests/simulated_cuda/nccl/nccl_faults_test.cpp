@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "cuda/device_rendezvous.h"
-#include "simulated_cuda/current.h"
-#include "simulated_cuda/fake_nccl.h"
 #include "heddle/transport/threads.h"
+#include "simulated_cuda/current.h"
+#include "simulated_cuda/nccl/fake_nccl.h"
 
 namespace heddle::tests {
 namespace {
@@ -30,8 +30,8 @@ at::Tensor ones_of(int rank) {
 
 // Two ranks with the group dp; the error that rank 0 ends with. `body` is that of rank 0, and `other` that of
 // rank 1.
-using Body = std::function<void(Communicator&)>;
-std::string error_of(std::chrono::milliseconds timeout, const Body& body, const Body& other) {
+using RankBody = std::function<void(Communicator&)>;
+std::string error_of(std::chrono::milliseconds timeout, const RankBody& body, const RankBody& other) {
   std::string message;
   ThreadWorld world(2, timeout, Log());
   world.run([&](Rendezvous& host) {
@@ -64,7 +64,8 @@ void post_on(Communicator& group, int rank) {
 TEST(NcclFaults, ARankThatPostsNothingIsATimeoutThatNamesTheCollective) {
   begin();
   const auto idle = [](Communicator&) { wait_until([] { return FakeNccl::aborted() > 0; }); };
-  EXPECT_THAT(error_of(300ms, [](Communicator& group) { post_on(group, 0); }, idle),
+  EXPECT_THAT(error_of(
+                  300ms, [](Communicator& group) { post_on(group, 0); }, idle),
               HasSubstr("all_reduce on dp"));
   EXPECT_EQ(FakeNccl::aborted(), 2);
 }
@@ -199,7 +200,8 @@ TEST(NcclFaults, MoreCommunicatorsThanStreamsAreRefused) {
       if (host.rank() == 0) message = error.message();
     }
   });
-  EXPECT_THAT(message, HasSubstr("axis cp: this rank would have 33 NCCL communicators; LibTorch has 32 streams"));
+  EXPECT_THAT(message,
+              HasSubstr("axis cp: this rank would have 33 NCCL communicators; LibTorch has 32 streams"));
 }
 
 }  // namespace

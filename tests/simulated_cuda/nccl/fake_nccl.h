@@ -12,7 +12,8 @@ namespace heddle::simulated {
 struct FakeNccl {
   // Forgets all; what waits in NCCL ends.
   static void begin();
-  // The numbers of the communicators that each device has joined, in its order. The same number: the same one.
+  // The numbers of the communicators that each device has joined, in its order. The same number: the same
+  // one.
   static std::map<int, std::vector<int>> joined();
   // Ranks of the communicator of that number.
   static int size_of(int number);
