@@ -1,5 +1,5 @@
 // The flow of a run in a world of its own.
-#include <optional>
+#include <memory>
 #include <utility>
 
 #include "heddle/engine/engine.h"
@@ -15,8 +15,7 @@ DryStep dry_step(const Node& configuration, PluginRegistry& plugins, const DryHo
 DryStep dry_step(Setup setup, PluginRegistry& plugins, const DryHost& host) {
   setup.backend = "gloo";
   const ComputeRecorder recorder;
-  std::optional<model::MetaKernels> kernels;
-  if (host.kernels) kernels.emplace();
+  const auto kernels = host.kernels ? std::make_unique<model::MetaKernels>() : nullptr;
   DryRank world(host.rank, host.world_size);
   Model built =
       model(std::move(setup), plugins,
@@ -26,18 +25,14 @@ DryStep dry_step(Setup setup, PluginRegistry& plugins, const DryHost& host) {
     out.parameters += shard->tensor.numel();
     out.bytes += static_cast<int64_t>(shard->tensor.nbytes());
   }
-  if (host.built) host.built(built.stages, built.mesh);
-  std::optional<Step> step;
-  if (host.optimizer == nullptr)
-    step.emplace(built.stages, built.mesh, host.step);
-  else
-    step.emplace(built.stages, built.mesh, host.step, *host.optimizer);
+  const auto adamw = train::make_adamw(host.step.optimizer);
+  Step step(built.stages, built.mesh, host.step, host.optimizer == nullptr ? *adamw : *host.optimizer);
   out.start = world.entries();
   out.begin = recorder.moment();
-  step->run(host.batches(built.mesh), /*lr=*/0, /*weight_decay=*/0);
+  step.run(host.batches(built.mesh), /*lr=*/0, /*weight_decay=*/0);
   out.step.assign(world.entries().begin() + static_cast<std::ptrdiff_t>(out.start.size()),
                   world.entries().end());
-  out.peak_alive = step->peak_alive();
+  out.peak_alive = step.peak_alive();
   out.computed = recorder.log();
   return out;
 }

@@ -1,6 +1,9 @@
 // Each call, handed to run().
 #include "core/mesh/wrapped.h"
 
+#include "heddle/base/error.h"
+#include "heddle/mesh/call.h"
+
 namespace heddle::mesh {
 
 std::unique_ptr<Work> WrappedCommunicator::all_gather(at::Tensor out, at::Tensor in) {
@@ -33,10 +36,35 @@ std::unique_ptr<Work> WrappedCommunicator::receive(at::Tensor tensor, int peer, 
   return run({"receive", tensor, peer, tag}, [&] { return inner_->receive(tensor, peer, tag); });
 }
 
+std::unique_ptr<Work> WrappedCommunicator::gather_each(std::span<const GatherInto> gathers) {
+  return run({"all_gather", gathers.front().out}, [&] { return mesh::gather_each(*inner_, gathers); });
+}
+
 const Communicator& unwrapped(const Communicator& group) {
   const Communicator* inner = &group;
   while (const auto* wrapped = dynamic_cast<const WrappedCommunicator*>(inner)) inner = &wrapped->inner();
   return *inner;
+}
+
+ConnectsAhead::~ConnectsAhead() = default;
+GathersEach::~GathersEach() = default;
+
+bool gathers_each(const Communicator& group) {
+  return dynamic_cast<const GathersEach*>(&unwrapped(group)) != nullptr;
+}
+
+std::unique_ptr<Work> gather_each(Communicator& group, std::span<const GatherInto> gathers) {
+  if (auto* wrapped = dynamic_cast<WrappedCommunicator*>(&group)) return wrapped->gather_each(gathers);
+  if (auto* each = dynamic_cast<GathersEach*>(&group)) return each->gather_each(gathers);
+  throw Error(ErrorCode::internal, "mesh",
+              "the group " + group.name() + " does not gather several tensors at once",
+              "ask gathers_each() first");
+}
+
+void connect(Communicator& group, std::span<const TransferPair> transfers) {
+  Communicator* inner = &group;
+  while (auto* wrapped = dynamic_cast<WrappedCommunicator*>(inner)) inner = &wrapped->inner();
+  if (auto* ahead = dynamic_cast<ConnectsAhead*>(inner)) ahead->connect(transfers);
 }
 
 }  // namespace heddle::mesh

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "heddle/mesh/call.h"
 #include "heddle/mesh/communicator.h"
 
 namespace heddle::mesh {
@@ -24,6 +25,7 @@ class HEDDLE_API WrappedCommunicator : public Communicator {
  public:
   explicit WrappedCommunicator(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
   const Communicator& inner() const { return *inner_; }
+  Communicator& inner() { return *inner_; }
   int rank() const final { return inner_->rank(); }
   int size() const final { return inner_->size(); }
   const std::string& name() const final { return inner_->name(); }
@@ -35,6 +37,7 @@ class HEDDLE_API WrappedCommunicator : public Communicator {
   std::unique_ptr<Work> broadcast(at::Tensor inout, int root) final;
   std::unique_ptr<Work> send(at::Tensor tensor, int peer, int tag) final;
   std::unique_ptr<Work> receive(at::Tensor tensor, int peer, int tag) final;
+  std::unique_ptr<Work> gather_each(std::span<const GatherInto> gathers);
 
  protected:
   using Post = c10::function_ref<std::unique_ptr<Work>()>;

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "heddle/base/error.h"
+#include "heddle/mesh/call.h"
 #include "heddle/mesh/dry.h"
 #include "lib/train/optimizer/norm.h"
 
@@ -39,6 +40,13 @@ PostValidation::PostValidation(Stages& stages, const DeviceMesh& mesh, Updater& 
                   "implement heddle::StepRestart, or set pp_post_validation: false");
   for (const Axis& axis : mesh_.axes())
     if (axis.size > 1 && axis.name != kPipelineAxis) peers_.push_back(&mesh_.group(axis.name));
+  std::vector<mesh::TransferPair> transfers;  // of pass_on()
+  const int last = ranks_->size() - 1;
+  for (int rank = 0; rank < last; ++rank) {
+    transfers.emplace_back(rank, rank + 1);
+    transfers.emplace_back(last, rank);
+  }
+  mesh::connect(*ranks_, transfers);
 }
 
 PostValidation::Verdict PostValidation::judge(double norm, double loss) const {

@@ -12,6 +12,7 @@
 
 #include "core/schedule/microbatches.h"
 #include "heddle/base/error.h"
+#include "heddle/mesh/call.h"
 #include "heddle/schedule/simulate.h"
 #include "lib/train/optimizer/on_device.h"
 
@@ -37,6 +38,18 @@ Buffers buffers_of(const PipelineConfig& config, int stages) {
   return Buffers(2 * static_cast<size_t>(stages) + static_cast<size_t>(config.buffer_slack));
 }
 
+// Each stage's rank with that of the next, both ways.
+void connect_neighbours(Communicator& group, const std::vector<int>& rank_of_stage) {
+  std::vector<mesh::TransferPair> transfers;
+  for (size_t stage = 0; stage + 1 < rank_of_stage.size(); ++stage) {
+    const int here = rank_of_stage[stage], next = rank_of_stage[stage + 1];
+    if (here == next) continue;
+    transfers.emplace_back(here, next);
+    transfers.emplace_back(next, here);
+  }
+  mesh::connect(group, transfers);
+}
+
 }  // namespace
 
 Runner::Runner(Stages& stages, const DeviceMesh& mesh)
@@ -57,9 +70,10 @@ Runner::Runner(Stages& stages, const DeviceMesh& mesh)
     one.before = place_of(indices, one.index - 1);
     one.after = place_of(indices, one.index + 1);
   }
-  if (ranks_ > 1)
-    wires_.emplace(&mesh_.group(kPipelineAxis), pipeline.stages(), pipeline.dtype,
-                   buffers_of(pipeline.config, pipeline.stages()), mesh_.device(), elsewhere());
+  if (ranks_ == 1) return;
+  connect_neighbours(mesh_.group(kPipelineAxis), pipeline.rank_of_stage);
+  wires_.emplace(&mesh_.group(kPipelineAxis), pipeline.stages(), pipeline.dtype,
+                 buffers_of(pipeline.config, pipeline.stages()), mesh_.device(), elsewhere());
 }
 
 Wires::Elsewhere Runner::elsewhere() {

@@ -4,9 +4,11 @@
 #include <ATen/ops/zeros.h>
 
 #include <utility>
+#include <vector>
 
 #include "attention.h"
 #include "flight.h"
+#include "heddle/mesh/call.h"
 
 namespace heddle::context {
 namespace {
@@ -15,7 +17,11 @@ constexpr int kParts = 0, kGradients = 1;  // tags
 
 class Ring final : public Exchange {
  public:
-  explicit Ring(Communicator& ranks) : ranks_(ranks) {}
+  explicit Ring(Communicator& ranks) : ranks_(ranks) {
+    std::vector<mesh::TransferPair> transfers;
+    for (int from = 0; from < ranks.size(); ++from) transfers.emplace_back(from, (from + 1) % ranks.size());
+    mesh::connect(ranks_, transfers);
+  }
 
   void forward(Joined& joined, const at::Tensor& own) const override {
     at::Tensor here = own;

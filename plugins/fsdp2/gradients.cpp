@@ -2,8 +2,10 @@
 #include "gradients.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_chunk_cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstring>
@@ -113,7 +115,7 @@ void Gradients::pack(const at::Tensor& buffer) {
   at::NoGradGuard no_gradients;
   if (buffer.is_cpu())
     pack_columns(static_cast<char*>(buffer.mutable_data_ptr()));
-  else
+  else if (!pack_at_once(buffer))
     pack_columns_on_device(buffer);
   for (Column& column : columns_) {
     at::Tensor& gradient = column.parameter->leaf.mutable_grad();
@@ -160,6 +162,34 @@ void Gradients::pack_column(const Column& column, char* buffer, const at::Tensor
     from += count;
     left -= count;
   }
+}
+
+// As PyTorch's FSDP2: rows are filled up to whole chunks, and the kernel casts bfloat16 to float.
+bool Gradients::pack_at_once(const at::Tensor& buffer) {
+  const at::Tensor first = columns_.front().parameter->leaf.grad();
+  if (!first.defined()) return false;
+  const bool is_cast = first.scalar_type() == at::kBFloat16 && dtype_ == at::kFloat;
+  if (buffer.is_meta() || !(is_cast || first.scalar_type() == dtype_)) return false;
+  if (!flags_.defined() || flags_.scalar_type() != first.scalar_type()) {
+    flags_ = at::ones({ranks_, static_cast<int64_t>(columns_.size())}, first.options());
+    gaps_ = at::zeros({ranks_ * kAlign}, first.options());
+  }
+  std::vector<at::Tensor> parts;
+  int64_t end = 0;
+  for (const Column& column : columns_) {
+    const at::Tensor& gradient = column.parameter->leaf.grad();
+    if (!gradient.defined() || gradient.scalar_type() != first.scalar_type() || !gradient.is_contiguous() ||
+        gradient.numel() == 0)
+      return false;
+    const int64_t gap = column.offset - end;
+    if (gap > 0) parts.push_back(gaps_.narrow(0, 0, ranks_ * gap).view({ranks_, gap}));
+    parts.push_back(gradient.view({column.parameter->rows, column.parameter->row_elements}));
+    end = column.offset + column.parameter->chunk_elements();
+  }
+  parts.push_back(flags_);
+  at::Tensor out = buffer.view({ranks_, part_});
+  at::_chunk_cat_out(out, parts, 0, ranks_);
+  return true;
 }
 
 void Gradients::pack_columns_on_device(const at::Tensor& buffer) {

@@ -45,6 +45,7 @@ class Gradients : public sharding::Gradients {
   void pack(const at::Tensor& buffer);  // [ranks, part]; takes the gradients off the leaves
   void pack_columns(char* buffer);      // on the CPU
   void pack_column(const Column& column, char* buffer, const at::Tensor& gradient) const;
+  bool pack_at_once(const at::Tensor& buffer);  // on a device, by one kernel; false: not these gradients
   void pack_columns_on_device(const at::Tensor& buffer);
   void pack_column_on_device(const Column& column, const at::Tensor& buffer,
                              const at::Tensor& gradient) const;
@@ -64,6 +65,7 @@ class Gradients : public sharding::Gradients {
   at::Tensor sum_;       // [part]: this rank's part, summed over ranks and microbatches
   bool summed_ = false;  // it holds a sum
   std::array<at::Tensor, 2> inputs_, outputs_;  // of the two turns
+  at::Tensor flags_, gaps_;                     // of pack_at_once(): ones [ranks, columns], and zeros
   at::Tensor adds_;                             // the sum in flight is added to earlier ones
   at::Tensor stored_;  // the sum in the storage dtype and in the shards' memory, where that is another
 };

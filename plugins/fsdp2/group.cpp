@@ -2,6 +2,7 @@
 #include "gradients.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/function.h>
 
@@ -52,7 +53,8 @@ Group::Group(std::vector<ParameterSlot> slots, std::span<const Placed> placed, c
     keep_whole(slots, place);
   else
     lay_out(slots, place, line.elements());
-  if (sharded() && parameters_.size() > 1) memory_->expect(compute_dtype_, ranks_ * flat_.numel());
+  if (sharded() && parameters_.size() > 1 && gathers_.empty())
+    memory_->expect(compute_dtype_, ranks_ * flat_.numel());
   if (trainable_ > 0) set_gradients(std::make_unique<Gradients>(*this, place));
 }
 
@@ -122,7 +124,24 @@ void Group::lay_out(std::vector<ParameterSlot>& slots, const Place& place, int64
     parameter.shard.tensor.set_requires_grad(parameter.trainable);
     parameter.leaf = slots[i].point(leaf_of(parameter, tensor.sizes()));
   }
+  const bool in_place = flat_.device() == device && !device.is_cpu() && !device.is_meta();
+  if (sharded() && in_place && mesh::gathers_each(*groups_.gather)) lay_gathers();
   if (sharded()) parallel::resize_storage(whole_, 0);
+}
+
+// In the storage of the whole parameters a parameter's parts are adjacent, in rank order.
+void Group::lay_gathers() {
+  for (const Parameter& parameter : parameters_) {
+    const int64_t chunk = parameter.chunk_elements();
+    if (chunk == 0) continue;
+    const at::Tensor all = whole_.narrow(0, parameter.place, ranks_ * chunk),
+                     part = flat_.narrow(0, parameter.offset, chunk);
+    const at::Tensor mine = all.narrow(0, rank_ * chunk, chunk);
+    gathers_.push_back({all, cast_ ? mine : part});
+    if (!cast_) continue;
+    cast_to_.push_back(mine);
+    cast_from_.push_back(part);
+  }
 }
 
 std::vector<sharding::Parameter> Group::parameters() const {
@@ -146,6 +165,12 @@ std::unique_ptr<Work> Group::gather() {
   if (!sharded()) {
     whole_.copy_(flat_, /*non_blocking=*/true);
     return nullptr;
+  }
+  if (!gathers_.empty()) {
+    at::NoGradGuard no_gradients;
+    memory_->fill(whole_, whole_bytes_);
+    if (cast_) at::_foreach_copy_(cast_to_, cast_from_, /*non_blocking=*/true);
+    return mesh::gather_each(*groups_.gather, gathers_);
   }
   if (parameters_.size() == 1) {
     memory_->fill(whole_, whole_bytes_);

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "heddle/mesh/call.h"
 #include "heddle/sdk.h"
 #include "heddle/sharding/bucket.h"
 #include "layout.h"
@@ -80,6 +81,7 @@ class Group : public sharding::Bucket {
   void keep_whole(std::vector<ParameterSlot>& slots, const Place& place);
   void lay_out(std::vector<ParameterSlot>& slots, const Place& place, int64_t part);
   at::Tensor leaf_of(const Parameter& parameter, at::IntArrayRef sizes) const;
+  void lay_gathers();
   const Arrival& arrival_in(const at::Tensor& buffer);
   void copy_out();
 
@@ -97,6 +99,9 @@ class Group : public sharding::Bucket {
   std::vector<Arrival> arrivals_;
   const Arrival* arriving_ = nullptr;
   at::Tensor staging_;
+  // On a device that gathers several at once, each parameter where it is used; else empty.
+  std::vector<mesh::GatherInto> gathers_;
+  std::vector<at::Tensor> cast_to_, cast_from_;  // this rank's parts; empty: they are sent as they are
 };
 
 }  // namespace heddle::fsdp2

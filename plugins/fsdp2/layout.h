@@ -26,7 +26,9 @@ inline Rows rows_of(int64_t rows, int ranks, int rank) {
   return {begin, std::min(chunk, rows - begin)};
 }
 
-// Places parts one after another, each aligned to 64 bytes of 4-byte elements; add() returns the offset.
+constexpr int64_t kAlign = 16;  // elements: 64 bytes of 4-byte ones
+
+// Places parts one after another, each aligned; add() returns the offset.
 class Line {
  public:
   int64_t add(int64_t elements) {
@@ -37,7 +39,6 @@ class Line {
   int64_t elements() const { return end_; }
 
  private:
-  static constexpr int64_t kAlign = 16;
   int64_t end_ = 0;
 };
 

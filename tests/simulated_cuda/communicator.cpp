@@ -54,6 +54,11 @@ void perform(std::vector<mesh::Call>& calls, bool direct) {
   if (calls[0].in.numel() != calls[1].out.numel() || calls[0].in.scalar_type() != calls[1].out.scalar_type())
     throw Error(ErrorCode::internal, "simulated",
                 "a " + calls[0].describe() + " meets a " + calls[1].describe());
+  if (calls[0].tag != calls[1].tag)
+    throw Error(ErrorCode::internal, "simulated",
+                "a receive with tag " + std::to_string(calls[1].tag) + " meets the send with tag " +
+                    std::to_string(calls[0].tag) +
+                    ": a device has no tags, transfers of a pair are in one order");
   const mesh::Call copy{.operation = mesh::Operation::all_gather, .out = calls[1].out, .in = calls[0].in};
   mesh::carry_out({&copy, 1});
 }
@@ -108,6 +113,17 @@ class DeviceWork : public Work {
   bool waits_;
 };
 
+class EachWork : public Work {
+ public:
+  explicit EachWork(std::vector<std::unique_ptr<Work>> works) : works_(std::move(works)) {}
+  void wait() override {
+    for (const auto& work : works_) work->wait();
+  }
+
+ private:
+  std::vector<std::unique_ptr<Work>> works_;
+};
+
 }  // namespace
 
 void set_mistake(const Seeded& now) {
@@ -143,6 +159,32 @@ std::unique_ptr<Work> Group::post(mesh::Call call) {
   return post_on_device(call);
 }
 
+std::unique_ptr<Work> Group::gather_each(std::span<const mesh::GatherInto> gathers) {
+  std::vector<std::unique_ptr<Work>> works;
+  for (const mesh::GatherInto& gather : gathers) works.push_back(all_gather(gather.out, gather.in));
+  return std::make_unique<EachWork>(std::move(works));
+}
+
+std::shared_ptr<SharedCall> Group::share(const mesh::Call& call, std::pair<int, int> channel, size_t place) {
+  const bool direct = is_direct(call);
+  const std::lock_guard lock(shared_->mutex);
+  const std::pair key{channel, posted_[channel]++};
+  std::shared_ptr<SharedCall>& found = shared_->calls[key];
+  if (!found) {
+    found = std::make_shared<SharedCall>();
+    found->calls.resize(direct ? 2 : static_cast<size_t>(size()));
+    found->meeting = std::make_shared<Meeting>();
+    found->meeting->expected = found->calls.size();
+    found->meeting->run = [calls = std::weak_ptr(found), direct] { perform(calls.lock()->calls, direct); };
+  }
+  std::shared_ptr<SharedCall> shared = found;
+  shared->calls[place] = call;
+  shared->calls[place].in = kernel_alias(call.in);
+  shared->calls[place].out = kernel_alias(call.out);
+  if (++shared->posted == shared->calls.size()) shared_->calls.erase(key);
+  return shared;
+}
+
 std::unique_ptr<Work> Group::post_on_device(const mesh::Call& call) {
   const bool direct = is_direct(call), sends = call.operation == mesh::Operation::send;
   const Channel channel = !direct ? kCollectives
@@ -150,24 +192,7 @@ std::unique_ptr<Work> Group::post_on_device(const mesh::Call& call) {
                                   : Channel{call.peer, rank()};
   const c10::Stream own = streams_.try_emplace(channel, stream_of_pool(device_)).first->second;
   const size_t place = direct ? (sends ? 0 : 1) : static_cast<size_t>(rank());
-  std::shared_ptr<SharedCall> shared;
-  {
-    const std::lock_guard lock(shared_->mutex);
-    const std::pair key{channel, posted_[channel]++};
-    std::shared_ptr<SharedCall>& found = shared_->calls[key];
-    if (!found) {
-      found = std::make_shared<SharedCall>();
-      found->calls.resize(direct ? 2 : static_cast<size_t>(size()));
-      found->meeting = std::make_shared<Meeting>();
-      found->meeting->expected = found->calls.size();
-      found->meeting->run = [calls = std::weak_ptr(found), direct] { perform(calls.lock()->calls, direct); };
-    }
-    shared = found;
-    shared->calls[place] = call;
-    shared->calls[place].in = kernel_alias(call.in);
-    shared->calls[place].out = kernel_alias(call.out);
-    if (++shared->posted == shared->calls.size()) shared_->calls.erase(key);
-  }
+  const std::shared_ptr<SharedCall> shared = share(call, channel, place);
   const std::string operation = mesh::name_of(call.operation);
   const Mistake mistake = mistake_of(world_rank_, operation);
   Machine& machine = Machine::get();
@@ -181,7 +206,8 @@ std::unique_ptr<Work> Group::post_on_device(const mesh::Call& call) {
   // The task keeps what the meeting reads.
   machine.launch(stream, {operation + " on " + name(), [shared] {}, {}, shared->meeting}, ranges);
   if (mistake != Mistake::event_not_recorded) done = machine.record(proper);
-  return std::make_unique<DeviceWork>(call, std::move(done), device_, mistake != Mistake::wait_dropped);
+  return std::make_unique<DeviceWork>(mistake == Mistake::tensors_let_go ? mesh::Call{} : call,
+                                      std::move(done), device_, mistake != Mistake::wait_dropped);
 }
 
 std::unique_ptr<Work> Group::post_on_host(const mesh::Call& call) {

@@ -16,14 +16,16 @@
 namespace heddle::simulated {
 
 struct SharedGroup;  // of the ranks' communicators
+struct SharedCall;
 
 // Tensors of the CPU go through the host's group. A group has one stream for its collectives and one for each
 // pair and direction; sums are taken in rank order, so results have the bits of the CPU's communicators.
-class Group : public mesh::CheckedCommunicator {
+class Group : public mesh::CheckedCommunicator, public mesh::GathersEach {
  public:
   // host: the same group on the CPU. Throws Error{mesh} unless all ranks are threads of this process.
   Group(std::string name, int rank, int size, std::unique_ptr<Communicator> host, int device, int world_rank);
   ~Group() override;
+  std::unique_ptr<Work> gather_each(std::span<const mesh::GatherInto> gathers) override;
 
  protected:
   std::unique_ptr<Work> post(mesh::Call call) override;
@@ -31,6 +33,8 @@ class Group : public mesh::CheckedCommunicator {
  private:
   std::unique_ptr<Work> post_on_host(const mesh::Call& call);
   std::unique_ptr<Work> post_on_device(const mesh::Call& call);
+  // What the ranks give to the next call of a channel; place: this one's.
+  std::shared_ptr<SharedCall> share(const mesh::Call& call, std::pair<int, int> channel, size_t place);
 
   const std::unique_ptr<Communicator> host_;
   const int device_, world_rank_;

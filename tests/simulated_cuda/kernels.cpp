@@ -3,9 +3,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/op_registration/op_registration.h>
 #include <ATen/core/stack.h>
-#include <ATen/native/DispatchStub.h>
-#include <ATen/native/transformers/attention.h>
-#include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 #include <torch/library.h>
@@ -187,17 +184,6 @@ class Call {
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   Call(op, stack).run();
 }
-
-// Of LibTorch's kernels of attention: its composite of products.
-int64_t choose_attention(const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                         const std::optional<at::Tensor>&, double, bool, std::optional<double>, bool) {
-  return static_cast<int64_t>(sdp::SDPBackend::math);
-}
-
-const bool attention_registered = [] {
-  at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&choose_attention);
-  return true;
-}();
 
 }  // namespace
 }  // namespace heddle::simulated

@@ -18,7 +18,10 @@ constexpr size_t kReports = 64;
 }  // namespace
 
 Machine& Machine::get() {
-  static auto* machine = new Machine();
+  static auto* machine = [] {
+    Memory::set_description([](const void* address) { return Machine::get().describe(address); });
+    return new Machine();
+  }();
   return *machine;
 }
 
@@ -116,6 +119,30 @@ void Machine::wait(int stream, const Point& point) {
 bool Machine::passed(const Point& point) {
   const std::lock_guard lock(mutex_);
   return point.stream < 0 || streams_[static_cast<size_t>(point.stream)].done >= point.position;
+}
+
+bool Machine::advance(const Point& point) {
+  if (point.stream < 0) return true;
+  const std::lock_guard lock(mutex_);
+  for (;;) {
+    if (streams_[static_cast<size_t>(point.stream)].done >= point.position) return true;
+    std::set<std::pair<int, uint64_t>> seen;
+    const int next = runnable(point.stream, point.position, seen);
+    if (next < 0) return false;
+    run_first(next);
+  }
+}
+
+void Machine::post(Meeting& meeting, const Point& place) {
+  const std::lock_guard lock(mutex_);
+  meeting.places.emplace_back(place.stream, place.position + 1);
+  changed_.notify_all();
+}
+
+void Machine::give_up(Meeting& meeting) {
+  const std::lock_guard lock(mutex_);
+  meeting.done = true;
+  changed_.notify_all();
 }
 
 int Machine::runnable(int stream, uint64_t position, std::set<std::pair<int, uint64_t>>& seen) {
@@ -244,6 +271,14 @@ void Machine::count_copy(int64_t to_host, int64_t to_device) {
 std::vector<std::string> Machine::reports() {
   const std::lock_guard lock(mutex_);
   return reports_;
+}
+
+std::string Machine::describe(const void* address) {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  const Block* block = memory_.block_at(address);
+  if (block == nullptr) return "no block";
+  const std::string last = races_.last_of(block->address);
+  return "a block of " + std::to_string(block->bytes) + " bytes" + (last.empty() ? "" : ", which " + last);
 }
 
 void Machine::report(const std::string& text) {

@@ -71,6 +71,12 @@ class Machine {
   Point record(int stream);
   void wait(int stream, const Point& point);  // later work of the stream runs after the point
   bool passed(const Point& point);
+  // As passed(), on a device that works while the host does something else.
+  bool advance(const Point& point);
+  // A place of a meeting that no task of its own stands for.
+  void post(Meeting& meeting, const Point& place);
+  // Its tasks end with nothing done, whoever has not come.
+  void give_up(Meeting& meeting);
   // The host waits. Throws what work has thrown, and Error{timeout} where a stream never comes there.
   void synchronize(const Point& point, const std::string& who);
   void synchronize_device(int device, const std::string& who);
@@ -85,6 +91,8 @@ class Machine {
   std::map<std::string, int64_t> launches_by_name();
   void count_copy(int64_t to_host, int64_t to_device);
   std::vector<std::string> reports();
+  // "a block of 16 bytes, which aten::fill_ on stream 0 of cuda:0 writes": by a process that ends.
+  std::string describe(const void* address);
   void report(const std::string& text);
 
  private:

@@ -1,6 +1,7 @@
 // Two mappings of a memfd.
 #include "memory.h"
 
+#include <execinfo.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -17,17 +18,25 @@ namespace {
 
 constexpr size_t kArenaBytes = size_t{4} << 30, kAlign = 512;
 
+constexpr int kFrames = 32;
+
 std::byte* guarded = nullptr;  // the device addresses, for the handler
+std::string (*describe)(const void*) = nullptr;
 
 void say(const char* text) {
   [[maybe_unused]] const auto written = write(STDERR_FILENO, text, std::strlen(text));
 }
 
-// Async-signal-safe. An address of another kind goes to the default action when the instruction runs again.
+// The process ends here, so what is not async-signal-safe may fail. An address of another kind goes to the
+// default action when the instruction runs again.
 void on_fault(int signal_number, siginfo_t* info, void*) {
   const auto* address = static_cast<const std::byte*>(info->si_addr);
   if (address >= guarded && address < guarded + kArenaBytes) {
-    say("simulated CUDA: host code read or wrote a device address\n");
+    say("simulated CUDA: host code read or wrote a device address");
+    if (describe != nullptr) say((" of " + describe(address)).c_str());
+    say("; the host was at:\n");
+    void* frames[kFrames];
+    backtrace_symbols_fd(frames, backtrace(frames, kFrames), STDERR_FILENO);
     _exit(134);
   }
   signal(signal_number, SIG_DFL);
@@ -53,6 +62,10 @@ Memory::Memory() {
   action.sa_sigaction = on_fault;
   action.sa_flags = SA_SIGINFO;
   sigaction(SIGSEGV, &action, nullptr);
+}
+
+void Memory::set_description(std::string (*of)(const void* address)) {
+  describe = of;
 }
 
 Block& Memory::allocate(size_t bytes, int device, int stream) {

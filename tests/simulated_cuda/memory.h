@@ -40,6 +40,9 @@ class Memory {
   int64_t current(int device) const { return current_[static_cast<size_t>(device)]; }
   int64_t peak(int device) const { return peak_[static_cast<size_t>(device)]; }
 
+  // What a process that reads or writes a device address says of it before it ends; null: nothing.
+  static void set_description(std::string (*of)(const void* address));
+
   static constexpr unsigned char kPoison = 0xFF;  // NaN in every type of floats
   static constexpr int kDevices = 8;
 

@@ -2,13 +2,29 @@
 #include <ATen/Context.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <vector>
 
 #include "communicator.h"
 #include "current.h"
+#include "device_ops.h"
 #include "heddle/sdk.h"
 
 namespace heddle::simulated {
 namespace {
+
+// HEDDLE_SIMULATED: at_once (the default), late, or the seed of a random order.
+void begin_as_asked() {
+  const char* given = std::getenv("HEDDLE_SIMULATED");
+  const std::string order = given == nullptr ? "at_once" : given;
+  if (order == "at_once") return Machine::get().begin(Policy::at_once);
+  if (order == "late") return Machine::get().begin(Policy::late);
+  if (order.empty() || order.find_first_not_of("0123456789") != std::string::npos)
+    throw Error(ErrorCode::config, "HEDDLE_SIMULATED",
+                "must be at_once, late or a number, got '" + order + "'");
+  Machine::get().begin(Policy::random, std::stoull(order));
+}
 
 class Device : public IDevice {
  public:
@@ -23,7 +39,9 @@ class Device : public IDevice {
                   "LibTorch was used before the device was started, and has settled on having none",
                   "let nothing compute before the engine starts the device");
     device_ = local_rank;
+    begin_as_asked();
     set_current_device(device_);
+    offer_device_ops();
     return {at::kCUDA, static_cast<c10::DeviceIndex>(device_)};
   }
   std::unique_ptr<Rendezvous> wrap(Rendezvous& host) override {
@@ -33,7 +51,16 @@ class Device : public IDevice {
     return {Machine::get().bytes(device_, false), Machine::get().bytes(device_, true)};
   }
   std::string name() const override { return "simulated"; }
-  void synchronize() override { Machine::get().synchronize_device(device_, "the device"); }
+  // A run with a race fails here.
+  void synchronize() override {
+    Machine::get().synchronize_device(device_, "the device");
+    const std::vector<std::string> reports = Machine::get().reports();
+    if (reports.empty()) return;
+    throw Error(ErrorCode::internal, "simulated",
+                reports.front() +
+                    (reports.size() == 1 ? "" : "; and " + std::to_string(reports.size() - 1) + " more"),
+                "let an event, or Work::wait(), order the two");
+  }
 
  private:
   int device_ = 0;

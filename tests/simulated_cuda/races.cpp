@@ -30,6 +30,13 @@ void Clock::join(const Clock& other) {
   for (size_t i = 0; i < other.times_.size(); ++i) times_[i] = std::max(times_[i], other.times_[i]);
 }
 
+std::string Races::last_of(const std::byte* block) const {
+  const auto found = blocks_.find(block);
+  if (found == blocks_.end() || found->second.empty()) return "";
+  const Access& last = found->second.back();
+  return last.place.work + " " + name_of(last.range);
+}
+
 std::string Races::add(const std::byte* block, const Range& range, const Place& place, const Clock& now) {
   std::vector<Access>& accesses = blocks_[block];
   std::string report;

@@ -41,6 +41,8 @@ class Races {
   // Work of a stream whose clock is `now`, within a block that begins at `block`. Returns a report for the
   // first access that nothing orders before it, or "".
   std::string add(const std::byte* block, const Range& range, const Place& place, const Clock& now);
+  // The newest access of a block: "aten::mm on stream 0 of cuda:1 writes"; "" for none.
+  std::string last_of(const std::byte* block) const;
   void forget() { blocks_.clear(); }
 
  private:

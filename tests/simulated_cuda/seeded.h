@@ -11,6 +11,7 @@ enum class Mistake {
   wait_dropped,         // Work::wait() does not make the stream wait
   event_not_recorded,   // the event of the end is older than the collective
   wrong_stream,         // the collective runs on a stream that its events do not order
+  tensors_let_go,       // its tensors are not held until the wait, nor is their memory
 };
 
 // The `nth` call of `operation` on rank 0 makes it; {} for none.

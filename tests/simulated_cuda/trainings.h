@@ -8,12 +8,14 @@
 #include "plugins/training_data.h"
 #include "simulated_cuda/communicator.h"
 #include "simulated_cuda/current.h"
+#include "simulated_cuda/device_ops.h"
 
 namespace heddle::tests {
 
 inline Training on_gpus(Training run) {
   run.on_device = [](Rendezvous& host) -> std::unique_ptr<Rendezvous> {
     simulated::set_current_device(host.rank());
+    simulated::offer_device_ops();
     return std::make_unique<simulated::DeviceRendezvous>(host, host.rank());
   };
   return run;
@@ -51,8 +53,10 @@ inline Training under(const std::string& strategy, const std::string& section, s
   return run;
 }
 
-// The same numbers as the CPU's, without a race, in every order of the work.
-inline void expect_equal_on_gpus(const Training& run, const Outcome& want) {
+using OnGpus = Training (*)(Training);
+
+// The same numbers as the CPU's, without a race, in every order of the work. device: how the ranks have GPUs.
+inline void expect_equal_on_gpus(const Training& run, const Outcome& want, OnGpus device = on_gpus) {
   using simulated::Machine;
   using simulated::Policy;
   constexpr std::pair<Policy, uint64_t> kOrders[] = {
@@ -60,14 +64,14 @@ inline void expect_equal_on_gpus(const Training& run, const Outcome& want) {
   for (const auto& [policy, seed] : kOrders) {
     SCOPED_TRACE("policy " + std::to_string(static_cast<int>(policy)) + ", seed " + std::to_string(seed));
     Machine::get().begin(policy, seed);
-    expect_close(train(on_gpus(run)), want);
+    expect_close(train(device(run)), want);
     EXPECT_THAT(Machine::get().reports(), ::testing::IsEmpty());
     EXPECT_GT(Machine::get().counts().launches, 100);
   }
 }
 
-inline void expect_equal_on_gpus(const Training& run) {
-  expect_equal_on_gpus(run, train(run));
+inline void expect_equal_on_gpus(const Training& run, OnGpus device = on_gpus) {
+  expect_equal_on_gpus(run, train(run), device);
 }
 
 }  // namespace heddle::tests

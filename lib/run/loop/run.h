@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <vector>
@@ -34,6 +35,7 @@ class Run {
   [[noreturn]] void refuse_no_labels(const StepInfo& info) const;
   void train_one(const StepInfo& info);
   void settle();
+  void log();
   bool may_save(const StepInfo& info, bool ends);
   void save(const StepInfo& info);
   void report_saved();
@@ -54,12 +56,13 @@ class Run {
   StepScheduler scheduler_;
   StopRequest& stop_request_;
   StopAgreement stop_;
-  std::optional<Journal> journal_;  // on rank 0
-  std::optional<PeakMemory> peak_;  // with it
-  std::optional<RunLock> lock_;     // with them, on rank 0
-  std::optional<Saver> saver_;      // where checkpoints are enabled
-  at::Tensor loss_;                 // of the last step
-  bool begins_ = true;              // no step has run
+  std::optional<Journal> journal_;                                   // on rank 0
+  std::optional<PeakMemory> peak_;                                   // with it
+  std::optional<RunLock> lock_;                                      // with them, on rank 0
+  std::optional<Saver> saver_;                                       // where checkpoints are enabled
+  at::Tensor loss_;                                                  // of the last step
+  bool begins_ = true;                                               // no step has run
+  std::optional<std::chrono::steady_clock::time_point> kept_since_;  // of steps that the journal keeps
   Losses losses_;
   std::filesystem::path saved_;  // the last model in Hugging Face's format
 };

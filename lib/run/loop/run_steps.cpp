@@ -115,14 +115,29 @@ void Run::train_one(const StepInfo& info) {
   loss_ = report.loss;
   trace_.end(step_, info.step, model_.stages, model_.mesh);
   if (!journal_) return;
+  const int64_t together = run_.recipe.steps.log_remote_every_steps;
+  if (model_.device && together > 1 && !step_.unsettled()) {
+    if (journal_->unlogged() == 0) kept_since_ = begin;
+    journal_->keep({info, report, lr, 0, peak_memory()});
+    if (journal_->unlogged() >= together) log();
+    return;
+  }
   if (model_.device) model_.device->synchronize();  // the host runs ahead; the time is the step's
   journal_->trained({info, report, lr, seconds_since(begin), peak_memory()}, !step_.unsettled());
+}
+
+// The steps that the journal keeps. On a device this is the one place where the host waits for a step.
+void Run::log() {
+  if (!journal_ || journal_->unlogged() == 0) return;
+  if (!kept_since_) return journal_->log();
+  model_.device->synchronize();
+  journal_->log(seconds_since(*std::exchange(kept_since_, std::nullopt)));
 }
 
 // Before anything but the next step looks at parameters or numbers.
 void Run::settle() {
   step_.settle();
-  if (journal_) journal_->log();
+  log();
 }
 
 double Run::peak_memory() const {

@@ -76,12 +76,16 @@ Journal::Journal(const RunSpec& run, ModelFlops flops, StopRequest& shared)
 
 void Journal::trained(Trained step, bool known) {
   log();
-  unlogged_ = std::move(step);
+  unlogged_.push_back(std::move(step));
   if (known) log();
 }
 
-void Journal::log() {
-  if (unlogged_) write(*std::exchange(unlogged_, std::nullopt));
+void Journal::log(double seconds) {
+  std::vector<Trained> steps = std::exchange(unlogged_, {});
+  for (Trained& step : steps) {
+    if (seconds > 0) step.seconds = seconds / static_cast<double>(steps.size());
+    write(step);
+  }
 }
 
 void Journal::write(const Trained& step) {

@@ -35,8 +35,12 @@ class Journal {
   // A line of metrics, flushed, and the progress. Throws Error{io} when the disk is full. Where the report is
   // not `known` yet, the next call writes the line, or log().
   void trained(Trained step, bool known);
-  void log();
-  int64_t unlogged() const { return unlogged_ ? 1 : 0; }  // steps
+  // Keeps a step whose report is still on the device, for trained() or log() to write: the host does not
+  // wait.
+  void keep(Trained step) { unlogged_.push_back(std::move(step)); }
+  // seconds: what the kept steps took together, where the time of none is known by itself; 0: as given.
+  void log(double seconds = 0);
+  int64_t unlogged() const { return static_cast<int64_t>(unlogged_.size()); }  // steps
   // How far a validation is, from 0 samples on.
   void validating(const std::string& set, int64_t done, int64_t samples) {
     progress_.validating(set, done, samples);
@@ -77,7 +81,7 @@ class Journal {
   Progress progress_;
   Sinks sinks_;
   SkippedUpdates skipped_;
-  std::optional<Trained> unlogged_;
+  std::vector<Trained> unlogged_;
   std::string curve_;
 };
 

@@ -1,11 +1,9 @@
-// Errors of CUDA and NCCL as heddle::Error.
+// Errors of CUDA as heddle::Error.
 #pragma once
-
-#include <cuda_runtime_api.h>
-#include <nccl.h>
 
 #include <string>
 
+#include "cuda/functions.h"
 #include "heddle/base/error.h"
 
 namespace heddle::nccl {
@@ -13,7 +11,8 @@ namespace heddle::nccl {
 // Throws Error{internal} with CUDA's message. doing: "record an event".
 inline void check(cudaError_t result, const std::string& doing) {
   if (result == cudaSuccess) return;
-  throw Error(ErrorCode::internal, "nccl", "CUDA could not " + doing + ": " + cudaGetErrorString(result),
+  throw Error(ErrorCode::internal, "nccl",
+              "CUDA could not " + doing + ": " + functions().cuda_message(result),
               "an earlier kernel may have failed: CUDA_LAUNCH_BLOCKING=1 finds which");
 }
 

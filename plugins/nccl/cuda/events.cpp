@@ -1,4 +1,4 @@
-// cudaEvents without timing.
+// Events without times.
 #include "cuda/events.h"
 
 #include "cuda/check.h"
@@ -6,25 +6,25 @@
 namespace heddle::nccl {
 
 Event::Event() {
-  check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "make an event");
+  check(functions().event_create(&event_), "make an event");
 }
 
 Event::~Event() {
-  cudaEventDestroy(event_);  // an error here was an error before
+  functions().event_destroy(event_);  // an error here was an error before
 }
 
 void Event::record(cudaStream_t stream) {
-  check(cudaEventRecord(event_, stream), "record an event");
+  check(functions().event_record(event_, stream), "record an event");
 }
 
 void Event::block(cudaStream_t stream) const {
-  check(cudaStreamWaitEvent(stream, event_, 0), "let a stream wait");
+  check(functions().stream_wait(stream, event_), "let a stream wait");
 }
 
 bool Event::passed() const {
-  const cudaError_t state = cudaEventQuery(event_);
+  const cudaError_t state = functions().event_query(event_);
   if (state == cudaErrorNotReady)
-    cudaGetLastError();  // not an error: cleared so that later calls do not see it
+    functions().last_error();  // not an error: cleared so that later calls do not see it
   return state != cudaErrorNotReady;
 }
 

@@ -2,11 +2,10 @@
 #include "cuda/group.h"
 
 #include <ATen/ops/empty.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
 
 #include <array>
 #include <cstring>
+#include <vector>
 
 #include "cuda/check.h"
 #include "cuda/host_call.h"
@@ -53,35 +52,35 @@ ncclDataType_t type_of(const mesh::Call& call, const std::string& axis) {
 // Started work: its tensors live until the current stream is told to wait for it.
 class DeviceWork : public Work {
  public:
-  DeviceWork(mesh::Call call, std::shared_ptr<Event> done, std::shared_ptr<Fault> fault)
-      : call_(std::move(call)), done_(std::move(done)), fault_(std::move(fault)) {}
+  DeviceWork(std::vector<mesh::Call> calls, int device, std::shared_ptr<Event> done,
+             std::shared_ptr<Fault> fault)
+      : calls_(std::move(calls)), device_(device), done_(std::move(done)), fault_(std::move(fault)) {}
   // Work dropped on an error still makes the stream wait, so that its memory is not reused too early.
   ~DeviceWork() override {
     if (done_ == nullptr) return;
     try {
-      done_->block(c10::cuda::getCurrentCUDAStream().stream());
+      done_->block(functions().current_stream(device_));
     } catch (const Error&) {
     }
   }
   void wait() override {
     fault_->rethrow();
     if (done_ == nullptr) return;
-    done_->block(c10::cuda::getCurrentCUDAStream().stream());
+    done_->block(functions().current_stream(device_));
     done_.reset();
-    call_ = {};
+    calls_.clear();
   }
 
  private:
-  mesh::Call call_;
+  std::vector<mesh::Call> calls_;
+  const int device_;
   std::shared_ptr<Event> done_;
   std::shared_ptr<Fault> fault_;
 };
 
-// Inside a group, a call that NCCL continues in its own thread is not a failure; the group's end waits for
-// it.
 void give(ncclResult_t result, const char* call) {
-  if (result == ncclSuccess || result == ncclInProgress) return;
-  throw Error(ErrorCode::internal, "nccl", std::string(call) + ": " + ncclGetErrorString(result),
+  if (result == ncclSuccess) return;
+  throw Error(ErrorCode::internal, "nccl", std::string(call) + ": " + functions().nccl_message(result),
               "NCCL_DEBUG=WARN lets NCCL say more");
 }
 
@@ -95,8 +94,10 @@ void exchange_rows(const mesh::Call& call, ncclDataType_t type, int size, ncclCo
   auto* to = static_cast<char*>(call.out.mutable_data_ptr());
   for (int peer = 0; peer < size; ++peer) {
     const int64_t sent = call.in_rows[peer] * row_of(call.in), come = call.out_rows[peer] * row_of(call.out);
-    if (sent > 0) give(ncclSend(from, static_cast<size_t>(sent), type, peer, comm, stream), "all_to_all");
-    if (come > 0) give(ncclRecv(to, static_cast<size_t>(come), type, peer, comm, stream), "all_to_all");
+    if (sent > 0)
+      give(functions().send(from, static_cast<size_t>(sent), type, peer, comm, stream), "all_to_all");
+    if (come > 0)
+      give(functions().receive(to, static_cast<size_t>(come), type, peer, comm, stream), "all_to_all");
     from += sent * static_cast<int64_t>(call.in.element_size());
     to += come * static_cast<int64_t>(call.out.element_size());
   }
@@ -112,13 +113,13 @@ void enqueue_collective(const mesh::Call& call, ncclDataType_t type, int size, n
   const ncclRedOp_t op = kOperations[static_cast<int>(call.reduce)];
   switch (call.operation) {
     case mesh::Operation::all_gather:
-      return give(ncclAllGather(in, out, count, type, comm, stream), "all_gather");
+      return give(functions().all_gather(in, out, count, type, comm, stream), "all_gather");
     case mesh::Operation::reduce_scatter:
-      return give(ncclReduceScatter(in, out, count, type, op, comm, stream), "reduce_scatter");
+      return give(functions().reduce_scatter(in, out, count, type, op, comm, stream), "reduce_scatter");
     case mesh::Operation::all_reduce:
-      return give(ncclAllReduce(in, out, count, type, op, comm, stream), "all_reduce");
+      return give(functions().all_reduce(in, out, count, type, op, comm, stream), "all_reduce");
     case mesh::Operation::broadcast:
-      return give(ncclBroadcast(in, out, count, type, call.peer, comm, stream), "broadcast");
+      return give(functions().broadcast(in, out, count, type, call.peer, comm, stream), "broadcast");
     default:
       return exchange_rows(call, type, size, comm, stream);
   }
@@ -128,8 +129,7 @@ bool is_direct(const mesh::Call& call) {
   return call.operation == mesh::Operation::send || call.operation == mesh::Operation::receive;
 }
 
-// The same on every rank: a rank with empty parts of an all_to_all takes part too, because all ranks make the
-// communicator.
+// The same on every rank.
 bool is_empty(const mesh::Call& call) {
   if (call.operation == mesh::Operation::all_to_all) return false;
   return (!call.in.defined() || call.in.numel() == 0) && (!call.out.defined() || call.out.numel() == 0);
@@ -137,7 +137,7 @@ bool is_empty(const mesh::Call& call) {
 
 ncclUniqueId fresh_id() {
   ncclUniqueId id;
-  give(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  give(functions().unique_id(&id), "ncclGetUniqueId");
   return id;
 }
 
@@ -161,31 +161,63 @@ Group::Group(std::string name, int rank, std::vector<int> ranks, std::unique_ptr
       ranks_(std::move(ranks)),
       host_(std::move(host)),
       device_(device),
-      watchdog_(std::move(watchdog)) {}
+      watchdog_(std::move(watchdog)) {
+  at::Tensor id = this->rank() == 0 ? bytes_of(fresh_id()) : at::empty({sizeof(ncclUniqueId)}, at::kByte);
+  host_->broadcast(id, 0)->wait();
+  add(id_of(id), this->rank(), size(), collectives_, ranks_);
+}
 
 Group::~Group() {
-  if (collectives_) watchdog_->remove(collectives_.get());
+  watchdog_->remove(collectives_.get());
   for (const auto& [pair, communicator] : transfers_)
     if (communicator) watchdog_->remove(communicator.get());
+}
+
+// In the order of the list, which is that of the other ranks, so none waits for one that waits for it.
+void Group::connect(std::span<const mesh::TransferPair> transfers) {
+  for (const auto& [source, target] : transfers)
+    if (source != target && (source == rank() || target == rank())) direct_communicator(source, target);
 }
 
 std::unique_ptr<Work> Group::post(mesh::Call call) {
   const at::Tensor& shown = call.in.defined() ? call.in : call.out;
   if (shown.is_cpu()) return call_on_host(*host_, call);
+  check_place(call);
+  if (is_empty(call)) return std::make_unique<mesh::DoneWork>();
+  std::shared_ptr<Event> done = enqueue(call);
+  return std::make_unique<DeviceWork>(std::vector{std::move(call)}, device_, std::move(done),
+                                      watchdog_->fault());
+}
+
+void Group::check_place(const mesh::Call& call) const {
   for (const at::Tensor& tensor : {call.in, call.out})
     if (tensor.defined() && tensor.device() != c10::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device_)))
       throw Error(ErrorCode::internal, "nccl",
                   std::string(mesh::name_of(call.operation)) + " on " + name() + ": a tensor is on " +
                       tensor.device().str() + ", this rank's device is cuda:" + std::to_string(device_));
-  if (is_empty(call)) return std::make_unique<mesh::DoneWork>();
-  std::shared_ptr<Event> done = enqueue(call);
-  return std::make_unique<DeviceWork>(std::move(call), std::move(done), watchdog_->fault());
+}
+
+std::unique_ptr<Work> Group::gather_each(std::span<const mesh::GatherInto> gathers) {
+  std::vector<mesh::Call> calls;
+  for (const mesh::GatherInto& gather : gathers) {
+    mesh::Call call{.operation = mesh::Operation::all_gather, .out = gather.out, .in = gather.in};
+    mesh::check(call, rank(), size(), name());
+    check_place(call);
+    if (!is_empty(call)) calls.push_back(std::move(call));
+  }
+  if (calls.empty()) return std::make_unique<mesh::DoneWork>();
+  const auto enqueue_all = [&](ncclComm_t comm, cudaStream_t stream) {
+    for (const mesh::Call& call : calls)
+      enqueue_collective(call, type_of(call, name()), size(), comm, stream);
+  };
+  std::shared_ptr<Event> done = collectives_->post(mesh::Operation::all_gather, enqueue_all);
+  return std::make_unique<DeviceWork>(std::move(calls), device_, std::move(done), watchdog_->fault());
 }
 
 std::shared_ptr<Event> Group::enqueue(const mesh::Call& call) {
   const ncclDataType_t type = type_of(call, name());
   if (!is_direct(call))
-    return collective_communicator().post(call.operation, [&](ncclComm_t comm, cudaStream_t stream) {
+    return collectives_->post(call.operation, [&](ncclComm_t comm, cudaStream_t stream) {
       enqueue_collective(call, type, size(), comm, stream);
     });
   const bool sends = call.operation == mesh::Operation::send;
@@ -193,26 +225,20 @@ std::shared_ptr<Event> Group::enqueue(const mesh::Call& call) {
       sends ? direct_communicator(rank(), call.peer) : direct_communicator(call.peer, rank());
   return pair.post(call.operation, [&](ncclComm_t comm, cudaStream_t stream) {
     if (sends)  // the source is rank 0 of the pair
-      give(ncclSend(call.in.const_data_ptr(), call.in.numel(), type, 1, comm, stream), "send");
+      give(functions().send(call.in.const_data_ptr(), call.in.numel(), type, 1, comm, stream), "send");
     else
-      give(ncclRecv(call.out.mutable_data_ptr(), call.out.numel(), type, 0, comm, stream), "receive");
+      give(functions().receive(call.out.mutable_data_ptr(), call.out.numel(), type, 0, comm, stream),
+           "receive");
   });
 }
 
 NcclCommunicator& Group::add(const ncclUniqueId& id, int rank, int size,
                              std::unique_ptr<NcclCommunicator>& place, std::vector<int> members) {
-  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device_));
+  watchdog_->check_room(name());
   place = std::make_unique<NcclCommunicator>(id, NcclOptions{device_, rank, size, watchdog_->timeout()},
                                              watchdog_->fault());
   watchdog_->add(place.get(), name(), std::move(members));
   return *place;
-}
-
-NcclCommunicator& Group::collective_communicator() {
-  if (collectives_) return *collectives_;
-  at::Tensor id = rank() == 0 ? bytes_of(fresh_id()) : at::empty({sizeof(ncclUniqueId)}, at::kByte);
-  host_->broadcast(id, 0)->wait();
-  return add(id_of(id), rank(), size(), collectives_, ranks_);
 }
 
 NcclCommunicator& Group::direct_communicator(int source, int target) {

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,22 +16,26 @@ namespace heddle::nccl {
 
 // Collectives use one communicator. A send and its receive use one for their direction between their two
 // ranks, so that opposite transfers never wait for each other (Megatron's own pairs; core's schedules give
-// every pair one order of transfers). Communicators are made at the first use, by all of their ranks. Sums
-// follow NCCL's algorithm, in the dtype of the tensors: not in rank order, but reproducible on the same
-// machines.
-class Group : public mesh::CheckedCommunicator {
+// every pair one order of transfers). The communicator of collectives is made with the group, those of pairs
+// by connect(), else in their first transfer: by all of their ranks, in an order that they share. Sums follow
+// NCCL's algorithm, in the dtype of the tensors: not in rank order, but reproducible on the same machines.
+class Group : public mesh::CheckedCommunicator, public mesh::ConnectsAhead, public mesh::GathersEach {
  public:
-  // ranks: global. host: the same group on the CPU; it carries the ids of NCCL communicators.
+  // ranks: global. host: the same group on the CPU; it carries the ids of NCCL communicators. Waits for the
+  // other ranks. Throws Error{mesh | timeout | rank_lost}.
   Group(std::string name, int rank, std::vector<int> ranks, std::unique_ptr<Communicator> host, int device,
         std::shared_ptr<Watchdog> watchdog);
   ~Group() override;
+  void connect(std::span<const mesh::TransferPair> transfers) override;
+  // In one group of NCCL's calls: one launch.
+  std::unique_ptr<Work> gather_each(std::span<const mesh::GatherInto> gathers) override;
 
  protected:
   std::unique_ptr<Work> post(mesh::Call call) override;
 
  private:
+  void check_place(const mesh::Call& call) const;
   std::shared_ptr<Event> enqueue(const mesh::Call& call);
-  NcclCommunicator& collective_communicator();
   NcclCommunicator& direct_communicator(int source, int target);
   NcclCommunicator& add(const ncclUniqueId& id, int rank, int size, std::unique_ptr<NcclCommunicator>& place,
                         std::vector<int> members);

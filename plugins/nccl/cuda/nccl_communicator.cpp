@@ -1,11 +1,10 @@
-// A non-blocking NCCL communicator: a call that NCCL works on in its own thread is waited for here, so that a
-// lost rank or a timeout ends the wait.
+// A blocking NCCL communicator: its calls cost no thread of NCCL. What may wait for other ranks is freed: the
+// initialisation is left behind, and a call is aborted by the watchdog.
 #include "cuda/nccl_communicator.h"
-
-#include <c10/cuda/CUDAGuard.h>
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "cuda/check.h"
 #include "heddle/mesh/call.h"
@@ -22,6 +21,45 @@ constexpr std::chrono::milliseconds kLetGo{500}, kPause{1};
 
 std::chrono::milliseconds since(Clock::time_point start) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
+}
+
+// An initialisation, which waits for the other ranks in a thread of its own.
+struct Joining {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool ended = false, left = false;  // left: nobody wants the communicator any more
+  ncclResult_t result = ncclSuccess;
+  ncclComm_t comm = nullptr;
+};
+
+void join(const std::shared_ptr<Joining>& joining, const ncclUniqueId& id, const NcclOptions& options) {
+  const OnDevice device(options.device);
+  ncclComm_t comm = nullptr;
+  const ncclResult_t result = functions().init_rank(&comm, options.size, id, options.rank);
+  const std::lock_guard lock(joining->mutex);
+  joining->ended = true;
+  joining->result = result;
+  joining->comm = comm;
+  if (joining->left && comm != nullptr) functions().abort(comm);
+  joining->changed.notify_all();
+}
+
+// Throws where the others do not come; the thread then ends when NCCL lets it.
+ncclComm_t joined(const ncclUniqueId& id, const NcclOptions& options, const Fault& fault) {
+  const std::string doing = "rendezvous the other ranks";
+  const auto joining = std::make_shared<Joining>();
+  std::thread([joining, id, options] { join(joining, id, options); }).detach();
+  const auto start = Clock::now();
+  std::unique_lock lock(joining->mutex);
+  while (!joining->changed.wait_for(lock, kPause, [&] { return joining->ended; })) {
+    joining->left = fault.is_set() || since(start) > options.timeout;
+    if (!joining->left) continue;
+    fault.rethrow();
+    throw mesh::timed_out(doing, since(start), {});
+  }
+  if (joining->result == ncclSuccess) return joining->comm;
+  fault.rethrow();
+  fail(doing, functions().nccl_message(joining->result));
 }
 
 }  // namespace
@@ -41,18 +79,8 @@ void Fault::rethrow() const {
 NcclCommunicator::NcclCommunicator(const ncclUniqueId& id, NcclOptions options, std::shared_ptr<Fault> fault)
     : options_(options),
       fault_(std::move(fault)),
-      stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true,
-                                           static_cast<c10::DeviceIndex>(options.device))) {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  const ncclResult_t result = ncclCommInitRankConfig(&comm_, options_.size, id, options_.rank, &config);
-  try {
-    settle(result, "rendezvous the other ranks");
-  } catch (...) {
-    abort();
-    throw;
-  }
-}
+      stream_(functions().pool_stream(options.device)),
+      comm_(joined(id, options, *fault_)) {}
 
 NcclCommunicator::~NcclCommunicator() {
   const auto end = Clock::now() + kLetGo;
@@ -61,49 +89,48 @@ NcclCommunicator::~NcclCommunicator() {
   abort();
 }
 
-ncclResult_t NcclCommunicator::state() {
-  const std::lock_guard lock(comm_mutex_);
-  ncclResult_t state = ncclInvalidUsage;
-  if (comm_ == nullptr) return state;
-  const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
-  return asked == ncclSuccess ? state : asked;
+ncclComm_t NcclCommunicator::begin(mesh::Operation operation) {
+  const std::lock_guard lock(mutex_);
+  if (comm_ == nullptr) fail(mesh::name_of(operation), "the communicator was given up");
+  calling_ = Calling{operation, Clock::now()};
+  return comm_;
 }
 
-void NcclCommunicator::settle(ncclResult_t result, const std::string& doing) {
-  const auto start = Clock::now();
-  while (result == ncclInProgress) {
-    fault_->rethrow();
-    if (since(start) > options_.timeout) throw mesh::timed_out(doing, since(start), {});
-    result = state();
-    if (result == ncclInProgress) std::this_thread::yield();
+void NcclCommunicator::end() {
+  const std::lock_guard lock(mutex_);
+  calling_.reset();
+  changed_.notify_all();
+}
+
+void NcclCommunicator::enqueue(mesh::Operation operation, Calls calls) {
+  const ncclComm_t comm = begin(operation);
+  ncclResult_t result = functions().group_start();
+  if (result == ncclSuccess) {
+    try {
+      calls(comm, stream_);
+    } catch (...) {
+      functions().group_end();
+      end();
+      fault_->rethrow();
+      throw;
+    }
+    result = functions().group_end();
   }
+  end();
   if (result == ncclSuccess) return;
   fault_->rethrow();
-  fail(doing, ncclGetErrorString(result));
-}
-
-ncclResult_t NcclCommunicator::enqueue(mesh::Operation operation, Calls calls) {
-  const std::lock_guard lock(comm_mutex_);
-  if (comm_ == nullptr) fail(mesh::name_of(operation), "the communicator was given up");
-  if (const ncclResult_t started = ncclGroupStart(); started != ncclSuccess) return started;
-  try {
-    calls(comm_, stream_.stream());
-  } catch (...) {
-    ncclGroupEnd();
-    throw;
-  }
-  return ncclGroupEnd();
+  fail(mesh::name_of(operation), functions().nccl_message(result));
 }
 
 std::shared_ptr<Event> NcclCommunicator::post(mesh::Operation operation, Calls calls) {
   fault_->rethrow();
-  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(options_.device));
+  const OnDevice device(options_.device);
   // A wait uses the event's current record, so one event is enough for all calls.
-  ready_.record(c10::cuda::getCurrentCUDAStream().stream());
-  ready_.block(stream_.stream());
-  settle(enqueue(operation, calls), mesh::name_of(operation));
+  ready_.record(functions().current_stream(options_.device));
+  ready_.block(stream_);
+  enqueue(operation, calls);
   auto done = events_.take();
-  done->record(stream_.stream());
+  done->record(stream_);
   const std::lock_guard lock(mutex_);
   in_flight_.push_back({done, operation, Clock::now()});
   return done;
@@ -112,19 +139,24 @@ std::shared_ptr<Event> NcclCommunicator::post(mesh::Operation operation, Calls c
 std::optional<Trouble> NcclCommunicator::look() {
   const std::lock_guard lock(mutex_);
   while (!in_flight_.empty() && in_flight_.front().done->passed()) in_flight_.pop_front();
-  if (in_flight_.empty()) return std::nullopt;
-  const InFlight& oldest = in_flight_.front();
-  const auto elapsed = since(oldest.since);
-  if (const ncclResult_t now = state(); now != ncclSuccess && now != ncclInProgress)
-    return Trouble{oldest.operation, elapsed, false, ncclGetErrorString(now)};
-  if (elapsed > options_.timeout) return Trouble{oldest.operation, elapsed, true, ""};
+  if (comm_ == nullptr || (in_flight_.empty() && !calling_)) return std::nullopt;
+  const mesh::Operation operation = in_flight_.empty() ? calling_->operation : in_flight_.front().operation;
+  const auto elapsed = since(in_flight_.empty() ? calling_->since : in_flight_.front().since);
+  ncclResult_t now = ncclSuccess;
+  if (const ncclResult_t asked = functions().async_error(comm_, &now); asked != ncclSuccess) now = asked;
+  if (now != ncclSuccess && now != ncclInProgress)
+    return Trouble{operation, elapsed, false, functions().nccl_message(now)};
+  if (elapsed > options_.timeout) return Trouble{operation, elapsed, true, ""};
   return std::nullopt;
 }
 
+// A call that goes on ends by itself; one that waits for a rank is freed by the abort, as NCCL allows.
 void NcclCommunicator::abort() {
-  const std::lock_guard lock(comm_mutex_);
-  if (comm_ != nullptr) ncclCommAbort(comm_);
-  comm_ = nullptr;
+  std::unique_lock lock(mutex_);
+  const ncclComm_t comm = std::exchange(comm_, nullptr);
+  changed_.wait_for(lock, kLetGo, [this] { return !calling_; });
+  lock.unlock();
+  if (comm != nullptr) functions().abort(comm);
 }
 
 }  // namespace heddle::nccl

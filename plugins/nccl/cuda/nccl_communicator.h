@@ -1,12 +1,11 @@
 // One NCCL communicator with a stream of its own: posted calls run there in order, after the compute.
 #pragma once
 
-#include <c10/cuda/CUDAStream.h>
 #include <c10/util/FunctionRef.h>
-#include <nccl.h>
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "cuda/events.h"
+#include "cuda/functions.h"
 #include "heddle/base/error.h"
 #include "heddle/mesh/call.h"
 
@@ -59,7 +59,7 @@ struct NcclOptions {
 class NcclCommunicator {
  public:
   // Joins the other ranks of `id`; they do the same. Waits for them, at most the timeout or until `fault` is
-  // set. Made where the device is the current one. Throws Error{timeout | rank_lost}.
+  // set. Throws Error{timeout | rank_lost}.
   NcclCommunicator(const ncclUniqueId& id, NcclOptions options, std::shared_ptr<Fault> fault);
   // Waits briefly for calls in flight, then aborts without the other ranks.
   ~NcclCommunicator();
@@ -67,28 +67,34 @@ class NcclCommunicator {
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
   // Enqueues `calls` (NCCL calls between one group's start and end) after the work on the current stream, and
-  // returns at once with the event of their end.
+  // returns with the event of their end: at once, but for the first calls, in which NCCL may connect ranks.
   using Calls = c10::function_ref<void(ncclComm_t, cudaStream_t)>;
   std::shared_ptr<Event> post(mesh::Operation operation, Calls calls);
 
   // For the watchdog's thread: forgets operations that have ended. Empty: no fault.
   std::optional<Trouble> look();
-  void abort();  // aborts calls in flight on the device; any thread
+  void abort();  // calls in flight on the device, and one that the host is stuck in; any thread
 
  private:
-  // Waits for NCCL's own thread; throws when it failed.
-  void settle(ncclResult_t result, const std::string& doing);
-  ncclResult_t state();
-  ncclResult_t enqueue(mesh::Operation operation, Calls calls);
+  // The communicator for a call that begins, which abort() then waits for, at most kLetGo. Throws where it
+  // was given up.
+  ncclComm_t begin(mesh::Operation operation);
+  void end();
+  void enqueue(mesh::Operation operation, Calls calls);
 
   const NcclOptions options_;
   const std::shared_ptr<Fault> fault_;
-  const c10::cuda::CUDAStream stream_;
-  std::mutex comm_mutex_;      // held for one call of NCCL, which never blocks
-  ncclComm_t comm_ = nullptr;  // null once aborted
+  const cudaStream_t stream_;
   Event ready_;
   Events events_;
-  std::mutex mutex_;
+  std::mutex mutex_;  // of what follows; never held in a call that may block
+  std::condition_variable changed_;
+  ncclComm_t comm_ = nullptr;  // null once aborted
+  struct Calling {
+    mesh::Operation operation;
+    Clock::time_point since;
+  };
+  std::optional<Calling> calling_;  // the call that the host is in
   std::deque<InFlight> in_flight_;
 };
 

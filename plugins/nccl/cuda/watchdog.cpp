@@ -1,8 +1,9 @@
 // Polls every 100 ms, off the path of a step.
 #include "cuda/watchdog.h"
 
-#include <c10/cuda/CUDAFunctions.h>
+#include <string>
 
+#include "cuda/functions.h"
 #include "heddle/mesh/call.h"
 
 namespace heddle::nccl {
@@ -31,6 +32,16 @@ Watchdog::~Watchdog() {
   thread_.join();
 }
 
+void Watchdog::check_room(const std::string& group) {
+  const std::lock_guard lock(mutex_);
+  if (communicators_.size() < kPoolStreams) return;
+  throw Error(ErrorCode::mesh, "nccl",
+              "axis " + group + ": this rank would have " + std::to_string(communicators_.size() + 1) +
+                  " NCCL communicators; LibTorch has " + std::to_string(kPoolStreams) +
+                  " streams for them, and two that share one can wait for each other for ever",
+              "use fewer axes, or a pipeline without pp_post_validation");
+}
+
 void Watchdog::add(NcclCommunicator* communicator, std::string group, std::vector<int> members) {
   const std::lock_guard lock(mutex_);
   communicators_[communicator] = {std::move(group), std::move(members)};
@@ -43,7 +54,7 @@ void Watchdog::remove(NcclCommunicator* communicator) {
 
 void Watchdog::watch() {
   try {
-    c10::cuda::set_device(static_cast<c10::DeviceIndex>(device_));
+    const OnDevice device(device_);
     while (!ends_within(kPoll)) look();
   } catch (const Error& error) {
     give_up(error);

@@ -29,7 +29,9 @@ class Watchdog {
   const std::shared_ptr<Fault>& fault() const { return fault_; }
   std::chrono::milliseconds timeout() const { return host_.timeout(); }
 
-  // group: for messages; members: global ranks.
+  // Throws Error{mesh} where one more communicator would share a stream. group: for messages.
+  void check_room(const std::string& group);
+  // members: global ranks.
   void add(NcclCommunicator* communicator, std::string group, std::vector<int> members);
   void remove(NcclCommunicator* communicator);
 

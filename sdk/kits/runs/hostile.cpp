@@ -16,7 +16,7 @@ namespace {
 // The tags of the inner communicator: tensors, their senders' tags, and both ways of a first meeting.
 enum Channel { kTensors, kTags, kMeets, kAnswers };
 
-class LateCommunicator : public Communicator {
+class LateCommunicator : public Communicator, public mesh::ConnectsAhead {
  public:
   LateCommunicator(std::unique_ptr<Communicator> inner, std::vector<int> ranks, std::string key,
                    std::shared_ptr<WorkFaults> faults)
@@ -66,6 +66,11 @@ class LateCommunicator : public Communicator {
     meet(peer, rank());
     auto work = inner_->receive(tensors.late, peer, kTensors);
     return posted("receive", std::move(work), tensors, tag_of(peer, tag, true));
+  }
+  void connect(std::span<const mesh::TransferPair> transfers) override {
+    mesh::connect(*inner_, transfers);
+    for (const auto& [source, target] : transfers)
+      if (source != target && (source == rank() || target == rank())) meet(source, target);
   }
 
  private:

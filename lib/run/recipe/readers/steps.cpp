@@ -22,7 +22,10 @@ const ConfigSchema<StepSection>& step_schema() {
           .field("validate_on_checkpoint", &S::validate_on_checkpoint, "Validate at each checkpoint too.")
           .field("val_every_steps", &S::val_every_steps,
                  "Steps between validations; null: at checkpoints only.")
-          .field("log_remote_every_steps", &S::log_remote_every_steps, "For remote loggers; there are none.")
+          .field(
+              "log_remote_every_steps", &S::log_remote_every_steps,
+              "Steps whose metrics are written together where a GPU trains: the host waits for it only then, "
+              "and a step's time is their mean.")
           .field("loss_average_window_steps", &S::loss_average_window_steps,
                  "For remote loggers; there are none.")
           .field("gc_every_steps", &S::gc_every_steps, "For Python's garbage collector; there is none.")

@@ -134,8 +134,6 @@ struct DryHost {
   IOptimizer* optimizer = nullptr;  // null: AdamW
   int64_t batch_rows = 0;           // as in ModelHost
   bool kernels = false;             // layers compute as on a device with every kernel of device_ops.h
-  // Called before the step.
-  std::function<void(Stages& stages, const DeviceMesh& mesh)> built = {};
 };
 
 struct DryStep {

@@ -105,6 +105,43 @@ class HEDDLE_API DoneWork : public Work {
   bool done() const override { return true; }
 };
 
+// What a device may offer beside a Communicator.
+
+// {source, target}: ranks of a group.
+using TransferPair = std::pair<int, int>;
+
+// Optional, beside Communicator: a device whose ranks make a connection for each pair.
+class HEDDLE_API ConnectsAhead {
+ public:
+  virtual ~ConnectsAhead();
+  // See below. Throws Error{rank_lost | timeout}.
+  virtual void connect(std::span<const TransferPair> transfers) = 0;
+};
+
+// All ranks of the group call it, in one order with its collectives, with the same list, whoever is in it.
+// The connections are made now, in the order of the list, so that none of these transfers is a first one that
+// blocks. Others may follow. Does nothing for a communicator that connects nothing.
+HEDDLE_API void connect(Communicator& group, std::span<const TransferPair> transfers);
+
+// The tensors of Communicator::all_gather.
+struct GatherInto {
+  at::Tensor out, in;
+};
+
+// Optional, beside Communicator: where further all-gathers cost next to nothing once one is started (NCCL's
+// groups of calls).
+class HEDDLE_API GathersEach {
+ public:
+  virtual ~GathersEach();
+  // As all_gather() of each, in this order; one Work for all of them. `gathers` is not empty.
+  virtual std::unique_ptr<Work> gather_each(std::span<const GatherInto> gathers) = 0;
+};
+
+// Whether the group is one of those; the same on all ranks.
+HEDDLE_API bool gathers_each(const Communicator& group);
+// Throws Error{internal} where it is not.
+HEDDLE_API std::unique_ptr<Work> gather_each(Communicator& group, std::span<const GatherInto> gathers);
+
 }  // namespace heddle::mesh
 
 // A world of one rank: nothing is sent, every collective is a local copy.

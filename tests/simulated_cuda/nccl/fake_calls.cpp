@@ -1,0 +1,207 @@
+// Collectives and transfers of the fake NCCL. A collective is a meeting of its ranks' streams; a transfer is
+// one of two.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <string>
+
+#include "alias.h"
+#include "fake_comm.h"
+
+namespace heddle::simulated {
+namespace {
+
+using Operation = mesh::Operation;
+
+// A call of NCCL between the start and the end of a group.
+struct PostedCall {
+  ncclComm_t comm;
+  cudaStream_t stream;
+  mesh::Call call;
+  std::vector<Range> ranges;
+};
+
+thread_local std::vector<PostedCall> asked;
+
+at::ScalarType dtype_of(ncclDataType_t type) {
+  switch (type) {
+    case ncclFloat32:
+      return at::kFloat;
+    case ncclFloat64:
+      return at::kDouble;
+    case ncclBfloat16:
+      return at::kBFloat16;
+    case ncclFloat16:
+      return at::kHalf;
+    case ncclInt64:
+      return at::kLong;
+    case ncclInt32:
+      return at::kInt;
+    case ncclInt8:
+      return at::kChar;
+    default:
+      return at::kByte;
+  }
+}
+
+Reduce reduce_of(ncclRedOp_t operation) {
+  return operation == ncclSum ? Reduce::sum : operation == ncclMax ? Reduce::max : Reduce::average;
+}
+
+// What a kernel sees of a device's memory.
+at::Tensor seen(const void* address, size_t count, ncclDataType_t type) {
+  return at::from_blob(Machine::get().kernel_bytes(address), {static_cast<int64_t>(count)},
+                       at::TensorOptions(dtype_of(type)));
+}
+
+Range range(const void* address, size_t count, ncclDataType_t type, bool writes) {
+  const auto* begin = static_cast<const std::byte*>(address);
+  return {begin, begin + count * at::elementSize(dtype_of(type)), writes};
+}
+
+void perform(Together& of) {
+  const BelowAll below;
+  if (!of.is_transfer) {
+    for (const mesh::Call& call : of.calls)
+      if (call.describe() != of.calls[0].describe())
+        throw Error(ErrorCode::internal, "nccl",
+                    "ranks call different collectives: " + of.calls[0].describe() + ", " + call.describe());
+    return mesh::carry_out(of.calls);
+  }
+  if (of.calls[0].in.numel() != of.calls[1].out.numel())
+    throw Error(ErrorCode::internal, "nccl",
+                "a " + of.calls[0].describe() + " meets a " + of.calls[1].describe());
+  of.calls[1].out.copy_(of.calls[0].in);
+}
+
+// The call of a communicator's next collective or transfer, made by the first who comes.
+std::shared_ptr<Together> together(ncclComm& comm, const mesh::Call& call) {
+  const bool sends = call.operation == Operation::send,
+             direct = sends || call.operation == Operation::receive;
+  const int source = !direct ? -1 : sends ? comm.rank : call.peer;
+  const int target = !direct ? -1 : sends ? call.peer : comm.rank;
+  // A transfer to itself has both sides here.
+  const int side = direct && source == target ? (sends ? -2 : -3) : target;
+  const std::lock_guard lock(world().mutex);
+  std::shared_ptr<Together>& found = comm.shared->calls[{source, target, comm.posted[{source, side}]++}];
+  if (!found) {
+    found = std::make_shared<Together>();
+    found->is_transfer = direct;
+    found->calls.resize(direct ? 2 : static_cast<size_t>(comm.shared->size));
+    found->meeting = std::make_shared<Meeting>();
+    found->meeting->expected = found->calls.size();
+    found->meeting->run = [of = std::weak_ptr(found)] { perform(*of.lock()); };
+  }
+  found->calls[direct ? (sends ? 0 : 1) : static_cast<size_t>(comm.rank)] = call;
+  return found;
+}
+
+// A send among other calls of its group does not wait for its receiver, as they run at once: its bytes are
+// put aside.
+void put_aside(const PostedCall& one, const std::shared_ptr<Together>& of, const std::string& name) {
+  const at::Tensor from = one.call.in;
+  of->calls[0].in = at::empty(from.sizes(), from.options());
+  const int stream = index_in(one.stream);
+  Machine::get().launch(stream,
+                        {name,
+                         [from, to = of->calls[0].in] {
+                           const BelowAll below;
+                           to.copy_(from);
+                         },
+                         {},
+                         nullptr},
+                        one.ranges);
+  Machine::get().post(*of->meeting, Machine::get().record(stream));
+}
+
+void launch(const PostedCall& one, bool alone) {
+  const std::shared_ptr<Together> of = together(*one.comm, one.call);
+  const std::string name = std::string("nccl ") + mesh::name_of(one.call.operation);
+  if (one.call.operation == Operation::send && !alone) return put_aside(one, of, name);
+  Machine::get().launch(index_in(one.stream), {name, [of] {}, {}, of->meeting}, one.ranges);
+}
+
+ncclResult_t add(ncclComm_t comm, cudaStream_t stream, mesh::Call call, std::vector<Range> ranges) {
+  asked.push_back({comm, stream, std::move(call), std::move(ranges)});
+  return ncclSuccess;
+}
+
+// A call that is held ends with an error when its communicator is aborted.
+bool is_let_through(const ncclComm& comm) {
+  std::unique_lock lock(world().mutex);
+  ++world().held;
+  world().changed.wait(lock, [&] { return !world().holds || comm.aborted; });
+  --world().held;
+  return !comm.aborted;
+}
+
+ncclResult_t group_end() {
+  const std::vector<PostedCall> all = std::exchange(asked, {});
+  for (const PostedCall& one : all)
+    if (!is_let_through(*one.comm)) return ncclInternalError;
+  for (const bool sends : {true, false})  // sends first: none of them waits
+    for (const PostedCall& one : all)
+      if ((one.call.operation == Operation::send) == sends) launch(one, all.size() == 1);
+  return ncclSuccess;
+}
+
+ncclResult_t all_gather(const void* in, void* out, size_t count, ncclDataType_t type, ncclComm_t comm,
+                        cudaStream_t stream) {
+  const size_t all = count * static_cast<size_t>(comm->shared->size);
+  return add(comm, stream,
+             {.operation = Operation::all_gather, .out = seen(out, all, type), .in = seen(in, count, type)},
+             {range(in, count, type, false), range(out, all, type, true)});
+}
+
+ncclResult_t reduce_scatter(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t by,
+                            ncclComm_t comm, cudaStream_t stream) {
+  const size_t all = count * static_cast<size_t>(comm->shared->size);
+  return add(comm, stream,
+             {.operation = Operation::reduce_scatter,
+              .out = seen(out, count, type),
+              .in = seen(in, all, type),
+              .reduce = reduce_of(by)},
+             {range(in, all, type, false), range(out, count, type, true)});
+}
+
+ncclResult_t all_reduce(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t by,
+                        ncclComm_t comm, cudaStream_t stream) {
+  const at::Tensor both = seen(out, count, type);
+  return add(comm, stream,
+             {.operation = Operation::all_reduce, .out = both, .in = both, .reduce = reduce_of(by)},
+             {range(in, count, type, false), range(out, count, type, true)});
+}
+
+ncclResult_t broadcast(const void*, void* out, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                       cudaStream_t stream) {
+  const at::Tensor both = seen(out, count, type);
+  return add(comm, stream, {.operation = Operation::broadcast, .out = both, .in = both, .peer = root},
+             {range(out, count, type, comm->rank != root)});
+}
+
+ncclResult_t send(const void* in, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                  cudaStream_t stream) {
+  return add(comm, stream, {.operation = Operation::send, .in = seen(in, count, type), .peer = peer},
+             {range(in, count, type, false)});
+}
+
+ncclResult_t receive(void* out, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                     cudaStream_t stream) {
+  return add(comm, stream, {.operation = Operation::receive, .out = seen(out, count, type), .peer = peer},
+             {range(out, count, type, true)});
+}
+
+}  // namespace
+
+void add_calls(nccl::Functions& table) {
+  table.group_start = [] { return ncclSuccess; };
+  table.group_end = group_end;
+  table.all_gather = all_gather;
+  table.reduce_scatter = reduce_scatter;
+  table.all_reduce = all_reduce;
+  table.broadcast = broadcast;
+  table.send = send;
+  table.receive = receive;
+}
+
+}  // namespace heddle::simulated

@@ -1,0 +1,69 @@
+// The communicators of the fake NCCL, and what they have in common.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "cuda/functions.h"
+#include "heddle/mesh/call.h"
+#include "machine.h"
+
+namespace heddle::simulated {
+
+// What the ranks of one collective, or both sides of one transfer, give it.
+struct Together {
+  std::vector<mesh::Call> calls;
+  std::shared_ptr<Meeting> meeting;
+  bool is_transfer = false;
+};
+
+// By source and target (-1, -1: a collective), and which one it is.
+using Key = std::tuple<int, int, uint64_t>;
+
+// Of all ranks of a communicator.
+struct Shared {
+  int number = 0, size = 0, joined = 0;
+  std::map<Key, std::shared_ptr<Together>> calls;
+};
+
+}  // namespace heddle::simulated
+
+// NCCL's own name of a communicator.
+struct ncclComm {
+  std::shared_ptr<heddle::simulated::Shared> shared;
+  int rank = 0, device = 0;
+  std::atomic<bool> aborted = false;
+  std::map<std::pair<int, int>, uint64_t> posted;  // by source and target
+};
+
+namespace heddle::simulated {
+
+// Of this process.
+struct World {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<int, std::shared_ptr<Shared>> shared;
+  std::map<int, std::vector<int>> joined;
+  std::vector<std::unique_ptr<ncclComm>> all;  // are kept: a call may be in one that is aborted
+  int next = 0, aborted = 0, held = 0;
+  uint64_t era = 0;
+  bool holds = false, fails = false;
+};
+
+World& world();  // is never destroyed
+
+// The members of the table that are calls: collectives, transfers and their groups.
+void add_calls(nccl::Functions& table);
+
+inline int index_in(cudaStream_t stream) {
+  return static_cast<int>(reinterpret_cast<uintptr_t>(stream)) - 1;
+}
+
+}  // namespace heddle::simulated

@@ -1,0 +1,29 @@
+// NCCL and CUDA's runtime on simulated GPUs: the table of functions of plugins/nccl, and what goes wrong.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace heddle::simulated {
+
+// What tests ask of the communicators of this process. All calls are safe from any thread.
+struct FakeNccl {
+  // Forgets all; what waits in NCCL ends.
+  static void begin();
+  // The numbers of the communicators that each device has joined, in its order. The same number: the same
+  // one.
+  static std::map<int, std::vector<int>> joined();
+  // Ranks of the communicator of that number.
+  static int size_of(int number);
+  static int aborted();  // communicators that ended by an abort
+  // Later calls stay in NCCL, on the host, until they are aborted: those of the devices' communicators, as a
+  // first call does that connects to a rank that is gone.
+  static void hold_calls(bool hold);
+  static bool is_held();  // a call is held now
+  // The asynchronous error of every communicator.
+  static void fail_all();
+};
+
+}  // namespace heddle::simulated

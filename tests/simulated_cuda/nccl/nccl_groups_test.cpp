@@ -1,0 +1,135 @@
+// Trainings whose ranks communicate by the groups of plugins/nccl, on simulated GPUs and a fake NCCL.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "cuda/device_rendezvous.h"
+#include "heddle/train/step.h"
+#include "plugins/context/over_cp.h"
+#include "plugins/moe/runs.h"
+#include "plugins/pipelines.h"
+#include "simulated_cuda/nccl/fake_nccl.h"
+#include "simulated_cuda/trainings.h"
+
+namespace heddle::tests {
+namespace {
+
+using simulated::FakeNccl;
+
+Training by_nccl(Training run) {
+  run.on_device = [](Rendezvous& host) -> std::unique_ptr<Rendezvous> {
+    simulated::set_current_device(host.rank());
+    simulated::offer_device_ops();
+    return std::make_unique<nccl::DeviceRendezvous>(host, host.rank());
+  };
+  return run;
+}
+
+Training piped(const std::string& schedule, std::vector<Axis> axes) {
+  Training run = under("single", "{}", std::move(axes));
+  run.model.num_hidden_layers = 5;
+  run.microbatches = 1;
+  run.pipeline.microbatch_size = 2;
+  run.make_schedule = [schedule] { return make_schedule(schedule); };
+  return run;
+}
+
+TEST(NcclGroups, TrainStrategiesAsTheCpu) {
+  for (const Training& run : {under("ddp", "{}", {{"dp", 2}}), sharded(3), over_tp(small(), 2, kSequence)}) {
+    SCOPED_TRACE(run.strategy);
+    FakeNccl::begin();
+    expect_equal_on_gpus(run, by_nccl);
+  }
+}
+
+TEST(NcclGroups, TrainPipelinesAsTheCpu) {
+  for (const char* schedule : {"1f1b", "zbvzerobubble"}) {
+    SCOPED_TRACE(schedule);
+    FakeNccl::begin();
+    expect_equal_on_gpus(piped(schedule, {{"pp", 2}, {"tp", 1}}), by_nccl);
+  }
+}
+
+TEST(NcclGroups, TrainContextAndExpertParallelismAsTheCpu) {
+  for (const std::string& method : kMethods) {
+    SCOPED_TRACE(method);
+    FakeNccl::begin();
+    expect_equal_on_gpus(over_cp(small(), mesh_of(1, 1, 2), method), by_nccl);
+  }
+  FakeNccl::begin();
+  expect_equal_on_gpus(over_ep(eight_experts(), {2}, 2, way("alltoall")), by_nccl);
+}
+
+// Communicators of a training before its first step and after its last.
+struct Made {
+  std::map<int, std::vector<int>> before, after;  // by device
+};
+
+Made made_by(const Training& run, int size) {
+  FakeNccl::begin();
+  simulated::Machine::get().begin(simulated::Policy::at_once);
+  Made made;
+  ThreadWorld world(size, std::chrono::minutes(1), Log());
+  run_strictly(world, by_nccl(run).on_device, [&](Rendezvous& rendezvous) {
+    const DeviceMesh mesh = mesh::build(run.axes, rendezvous, "test: world", run.views, run.table);
+    Stages stages = build(run, mesh);
+    const auto adamw = train::make_adamw({});
+    StepConfig config;
+    config.max_norm = 1.0;
+    Step step(stages, mesh, config, *adamw);
+    rendezvous.barrier("before");
+    if (rendezvous.rank() == 0) made.before = FakeNccl::joined();
+    rendezvous.barrier("steps");
+    for (int at = 0; at < 2; ++at) step.run(deal(run, at, mesh), 1e-2, 0.1);
+    rendezvous.barrier("after");
+    if (rendezvous.rank() == 0) made.after = FakeNccl::joined();
+    simulated::Machine::get().synchronize_device(rendezvous.rank(), "the end");
+    rendezvous.barrier("end");
+  });
+  return made;
+}
+
+// What both devices have joined, in the order of the one.
+std::vector<int> common(const std::vector<int>& one, const std::vector<int>& other) {
+  std::vector<int> out;
+  std::copy_if(one.begin(), one.end(), std::back_inserter(out),
+               [&](int number) { return std::ranges::find(other, number) != other.end(); });
+  return out;
+}
+
+void expect_one_order(const std::map<int, std::vector<int>>& joined) {
+  for (const auto& [one, of_one] : joined)
+    for (const auto& [other, of_other] : joined)
+      EXPECT_EQ(common(of_one, of_other), common(of_other, of_one)) << one << " and " << other;
+}
+
+TEST(NcclGroups, AreMadeBeforeTheFirstStepInOneOrder) {
+  Training ring = over_cp(small(), mesh_of(1, 1, 4), "ring");
+  Training looped = piped("interleaved1f1b", {{"pp", 4}, {"tp", 1}});
+  looped.model.num_hidden_layers = 8;
+  for (const auto& [run, size] : {std::pair{ring, 4},
+                                  {looped, 4},
+                                  {piped("zbvzerobubble", {{"pp", 2}, {"tp", 1}}), 2},
+                                  {sharded(3), 3}}) {
+    SCOPED_TRACE(size);
+    const Made made = made_by(run, size);
+    EXPECT_EQ(made.before, made.after);
+    EXPECT_EQ(made.before.size(), static_cast<size_t>(size));
+    expect_one_order(made.before);
+    for (const auto& [device, numbers] : made.before) EXPECT_LE(numbers.size(), 8U) << device;
+  }
+}
+
+// World, dp and what is joined of them; fsdp2 gathers and reduces at once, over one each.
+TEST(NcclGroups, OfEqualRanksShareACommunicator) {
+  for (const auto& [run, count] : {std::pair{under("ddp", "{}", {{"dp", 2}}), 1U}, {sharded(2), 2U}}) {
+    const Made made = made_by(run, 2);
+    EXPECT_EQ(made.after.size(), 2U);
+    for (const auto& [device, numbers] : made.after) EXPECT_EQ(numbers.size(), count) << run.strategy;
+  }
+}
+
+}  // namespace
+}  // namespace heddle::tests
