@@ -54,3 +54,13 @@ if [ -e "$tree/lib/plugins/libheddle_nccl.so" ]; then
 else
   expect "this build has no plugin nccl" "$outside/out"
 fi
+
+if [ -e "$tree/lib/simulated/libheddle_simulated.so" ]; then
+  say "the GPU trial runs on simulated GPUs"
+  elsewhere HEDDLE_TORCH="$torch" "$tree/scripts/gpu_trial" --backend simulated --only llama_odd >"$outside/out" 2>&1 ||
+    fail "the trial failed"
+  cat "$outside/out"
+  grep -q "^ok .*families: llama_odd" "$outside/out" || fail "the family was not tried"
+  grep -q "^failed" "$outside/out" && fail "an item failed"
+fi
+true
