@@ -13,7 +13,6 @@
 namespace heddle {
 namespace {
 
-using mesh::Layout;
 using mesh::Views;
 using ::testing::ElementsAre;
 
@@ -21,7 +20,7 @@ std::vector<Axis> five(int pp, int replicate, int shard, int cp, int tp) {
   return {{"pp", pp}, {"dp_replicate", replicate}, {"dp_shard", shard}, {"cp", cp}, {"tp", tp}};
 }
 
-Layout layout(const std::vector<Axis>& axes) {
+mesh::Layout layout(const std::vector<Axis>& axes) {
   int world = 1;
   for (const Axis& axis : axes) world *= axis.size;
   return mesh::lay_out(axes, world);
@@ -41,7 +40,7 @@ int size(const Views& mesh, std::string_view axis) {
   return found.layout->size(found.axes);
 }
 
-std::vector<int> indices(const Layout& layout, std::vector<std::string> names) {
+std::vector<int> indices(const mesh::Layout& layout, std::vector<std::string> names) {
   std::vector<int> out;
   for (const std::string& name : names) out.push_back(layout.index_of(name));
   return out;
@@ -125,7 +124,7 @@ TEST(Mesh, ExpertGroupsSpanNeighboursOfOneStage) {
 
 TEST(Mesh, RefoldingNeedsNeighboursAndTheSameSize) {
   const Axis to[] = {{"ep_shard", 2}, {"ep", 4}};
-  const Layout mesh = layout(five(1, 1, 4, 1, 2));
+  const mesh::Layout mesh = layout(five(1, 1, 4, 1, 2));
   EXPECT_EQ(message_of([&] {
               mesh.refold(indices(mesh, {"dp_shard", "tp"}), to);
             }),
