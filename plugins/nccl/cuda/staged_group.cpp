@@ -3,8 +3,11 @@
 
 #include <ATen/ops/empty.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <limits>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "cuda/host_call.h"
@@ -16,12 +19,20 @@ at::Tensor room_on_host(const at::Tensor& like) {
   return at::empty(like.sizes(), at::TensorOptions(like.scalar_type()).pinned_memory(true));
 }
 
+std::string_view asked() {
+  const char* const given = std::getenv("HEDDLE_SHARED_GPU");
+  return given == nullptr ? "" : given;
+}
+
+using Delay = std::chrono::microseconds;
+
 class StagedWork : public Work {
  public:
-  StagedWork(std::unique_ptr<Work> inner, mesh::Call on_host, at::Tensor out)
-      : inner_(std::move(inner)), on_host_(std::move(on_host)), out_(std::move(out)) {}
+  StagedWork(std::unique_ptr<Work> inner, mesh::Call on_host, at::Tensor out, Delay delay)
+      : inner_(std::move(inner)), on_host_(std::move(on_host)), out_(std::move(out)), delay_(delay) {}
   void wait() override {
     inner_->wait();
+    std::this_thread::sleep_for(std::exchange(delay_, Delay(0)));
     if (out_.defined()) out_.variable_data().copy_(on_host_.out, /*non_blocking=*/true);
     out_.reset();
   }
@@ -30,14 +41,20 @@ class StagedWork : public Work {
   std::unique_ptr<Work> inner_;
   mesh::Call on_host_;  // its tensors live until then
   at::Tensor out_;
+  Delay delay_;
 };
 
 }  // namespace
 
 bool shares_gpus() {
-  const char* const given = std::getenv("HEDDLE_SHARED_GPU");
-  return given != nullptr && std::string_view(given) == "1";
+  return asked() == "1" || asked() == "late";
 }
+
+StagedGroup::StagedGroup(std::string name, int rank, int size, std::unique_ptr<Communicator> host)
+    : CheckedCommunicator(std::move(name), rank, size),
+      host_(std::move(host)),
+      late_(asked() == "late"),
+      draw_(static_cast<unsigned>(rank + 1)) {}
 
 std::unique_ptr<Work> StagedGroup::post(mesh::Call call) {
   const at::Tensor& shown = call.in.defined() ? call.in : call.out;
@@ -49,8 +66,12 @@ std::unique_ptr<Work> StagedGroup::post(mesh::Call call) {
   }
   const bool in_place = call.in.defined() && call.in.is_same(call.out);
   if (call.out.defined()) staged.out = in_place ? staged.in : room_on_host(call.out);
+  const auto delay = [&] { return Delay(late_ ? draw_() % 2000 : 0); };
+  if (late_ && call.out.defined() && call.out.is_floating_point())
+    call.out.variable_data().fill_(std::numeric_limits<double>::quiet_NaN());
+  std::this_thread::sleep_for(delay());
   std::unique_ptr<Work> inner = call_on_host(*host_, staged);
-  return std::make_unique<StagedWork>(std::move(inner), std::move(staged), call.out);
+  return std::make_unique<StagedWork>(std::move(inner), std::move(staged), call.out, delay());
 }
 
 }  // namespace heddle::nccl

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -10,13 +11,13 @@
 
 namespace heddle::nccl {
 
-// HEDDLE_SHARED_GPU=1: ranks may share a GPU.
+// HEDDLE_SHARED_GPU=1: ranks may share a GPU; late: with delays before and after each collective, and
+// outputs that are NaN until they arrive, so that whoever does not wait gets other numbers.
 bool shares_gpus();
 
 class StagedGroup : public mesh::CheckedCommunicator {
  public:
-  StagedGroup(std::string name, int rank, int size, std::unique_ptr<Communicator> host)
-      : CheckedCommunicator(std::move(name), rank, size), host_(std::move(host)) {}
+  StagedGroup(std::string name, int rank, int size, std::unique_ptr<Communicator> host);
 
  protected:
   // The host waits for what was queued before, as the bytes are read then; the result arrives in wait().
@@ -24,6 +25,8 @@ class StagedGroup : public mesh::CheckedCommunicator {
 
  private:
   const std::unique_ptr<Communicator> host_;
+  const bool late_;
+  std::minstd_rand draw_;  // of delays
 };
 
 }  // namespace heddle::nccl

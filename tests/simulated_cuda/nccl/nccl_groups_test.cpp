@@ -44,6 +44,18 @@ TEST(NcclGroups, TrainStrategiesAsTheCpu) {
   }
 }
 
+// Bytes through the host, as ranks that share a GPU send them.
+TEST(NcclGroups, TrainThroughTheHostAsTheCpu) {
+  for (const char* sharing : {"1", "late"}) {
+    SCOPED_TRACE(sharing);
+    setenv("HEDDLE_SHARED_GPU", sharing, /*overwrite=*/1);
+    for (const Training& run : {under("ddp", "{}", {{"dp", 2}}), sharded(3), over_tp(small(), 2, kSequence)})
+      expect_equal_on_gpus(run, by_nccl);
+    expect_equal_on_gpus(over_cp(small(), mesh_of(1, 1, 2), "ring"), by_nccl);
+  }
+  unsetenv("HEDDLE_SHARED_GPU");
+}
+
 TEST(NcclGroups, TrainPipelinesAsTheCpu) {
   for (const char* schedule : {"1f1b", "zbvzerobubble"}) {
     SCOPED_TRACE(schedule);
