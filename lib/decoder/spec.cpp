@@ -27,7 +27,12 @@ class Spec : public ModelSpec {
     return operations_per_token(read_.model, sequence);
   }
 
+  // Rules join and cut the model's own parameters. What a transform adds is a tensor of its own.
   StoredParts stored(const std::string& parameter, std::span<const int64_t> shape) const override {
+    if (!rows().contains(parameter)) {
+      StoredParts parts = stored::whole(read_.files.in_files(parameter), shape);
+      return parts.front().tensor == parameter ? StoredParts{} : parts;
+    }
     return read_.files.parts(parameter, shape, [this](const std::string& other) { return rows_of(other); });
   }
   // A tied head is the embedding; files may have either.
@@ -44,13 +49,17 @@ class Spec : public ModelSpec {
 
  private:
   // Of all parameters, made at the first question.
-  int64_t rows_of(const std::string& parameter) const {
+  const std::map<std::string, int64_t>& rows() const {
     std::call_once(once_, [this] {
       for (const auto& unit : make_units(at::TensorOptions(at::kMeta)))
-        for (const ParameterSlot& slot : unit->parameters()) rows_[slot.name] = slot.tensor->size(0);
+        for (const ParameterSlot& slot : unit->parameters())
+          rows_[slot.name] = slot.tensor->dim() == 0 ? 1 : slot.tensor->size(0);
     });
-    const auto found = rows_.find(parameter);
-    if (found != rows_.end()) return found->second;
+    return rows_;
+  }
+  int64_t rows_of(const std::string& parameter) const {
+    const auto found = rows().find(parameter);
+    if (found != rows().end()) return found->second;
     throw Error(ErrorCode::internal, "model " + read_.facts.model_type,
                 "a rule of its files joins '" + parameter + "', which is no parameter of the model",
                 "Files::joined takes modules that all have the parameter");

@@ -1,10 +1,10 @@
 // The nodes. The activation is computed again in the backward rather than kept.
 #include "heddle/nn/activation.h"
 
+#include <ATen/ops/clamp_min.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/mul.h>
-#include <ATen/ops/relu.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
 #include <ATen/ops/threshold_backward.h>
@@ -25,9 +25,9 @@ at::Tensor apply_activation(Activation activation, const at::Tensor& x) {
     case Activation::gelu_tanh:
       return at::gelu(x, "tanh");
     case Activation::relu:
-      return at::relu(x);
+      return at::clamp_min(x, 0);
     case Activation::relu2:
-      return at::relu(x).square_();
+      return at::clamp_min(x, 0).square_();
   }
   return x;
 }
@@ -44,7 +44,7 @@ at::Tensor activation_backward(Activation activation, const at::Tensor& dy, cons
     case Activation::relu:
       return at::threshold_backward(dy, x, 0);
     case Activation::relu2:
-      return at::mul(dy, at::relu(x).mul_(2));
+      return at::mul(dy, at::clamp_min(x, 0).mul_(2));
   }
   return dy;
 }

@@ -6,7 +6,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gather.h>
-#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 
 #include "heddle/model/autograd_node.h"
 #include "heddle/nn/device_ops.h"
+#include "lib/nn/meta/log_sum_exp.h"
 #include "lib/nn/soft_cap.h"
 #include "lib/nn/token_loss_rows.h"
 
@@ -96,7 +96,7 @@ at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels, double
         continue;
       }
       const at::Tensor block = SoftCap(soft_cap).apply(logits.narrow(0, row, rows).to(dtype));
-      const at::Tensor loss = at::logsumexp(block, 1, true) - block.gather(1, all.index.narrow(0, row, rows));
+      const at::Tensor loss = log_sum_exp(block, 1, true) - block.gather(1, all.index.narrow(0, row, rows));
       sum.add_((loss * all.counted.narrow(0, row, rows)).sum());
     }
   }

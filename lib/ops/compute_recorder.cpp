@@ -31,6 +31,12 @@ struct ComputeRecorder::State {
 namespace {
 
 thread_local std::shared_ptr<ComputeRecorder::State> recording;
+thread_local bool paused = false;
+
+// Null: nothing is recorded now.
+ComputeRecorder::State* active() {
+  return paused ? nullptr : recording.get();
+}
 
 struct Block {
   std::weak_ptr<ComputeRecorder::State> recorder;
@@ -45,7 +51,7 @@ void release(void* context) {
 // As LibTorch's own, which gives null pointers, with a deleter where the thread records.
 struct MetaAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
-    if (recording == nullptr || bytes == 0) return {nullptr, c10::Device(c10::kMeta)};
+    if (active() == nullptr || bytes == 0) return {nullptr, c10::Device(c10::kMeta)};
     recording->log.allocations.push_back({static_cast<int64_t>(bytes), recording->moment++});
     auto block = std::make_unique<Block>(Block{recording, recording->log.allocations.size() - 1});
     return {nullptr, block.release(), &release, c10::Device(c10::kMeta)};
@@ -112,7 +118,7 @@ bool gives_views(const at::RecordFunction& call) {
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
   auto running = std::make_unique<Running>();
-  if (recording == nullptr) return running;
+  if (active() == nullptr) return running;
   recording->has_inner.push_back(false);
   const std::string_view name = call.name();
   running->is_counted = !is_idle(name) && !gives_views(call);
@@ -135,7 +141,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
 }
 
 void end(const at::RecordFunction& call, at::ObserverContext* context) {
-  if (recording == nullptr || recording->has_inner.empty()) return;
+  if (active() == nullptr || recording->has_inner.empty()) return;
   auto* const running = static_cast<Running*>(context);
   const bool has_inner = recording->has_inner.back();
   recording->has_inner.pop_back();
@@ -180,11 +186,17 @@ ComputeLog ComputeRecorder::log() const {
 }
 
 void record_operator(const char* name, const OperatorCost& cost, bool is_product) {
-  if (recording != nullptr) recording->add(name, cost, is_product);
+  if (active() != nullptr) recording->add(name, cost, is_product);
 }
 
 bool records_operators() {
-  return recording != nullptr;
+  return active() != nullptr;
+}
+
+ComputePause::ComputePause() : was_(std::exchange(paused, true)) {}
+
+ComputePause::~ComputePause() {
+  paused = was_;
 }
 
 }  // namespace heddle

@@ -65,7 +65,7 @@ Labels read_labels(const at::Tensor& labels, const model::VocabularyPart* part, 
                    at::ScalarType dtype) {
   const at::Tensor column = labels.reshape({-1, 1}), counts = column.ne(Batch::kIgnore);
   const at::Tensor local = column - (part == nullptr ? 0 : part->first);
-  const at::Tensor here = counts.logical_and(local.ge(0)).logical_and(local.lt(held));
+  const at::Tensor here = counts.bitwise_and(local.ge(0)).bitwise_and(local.lt(held));
   return {counts.to(dtype), local * here, here.to(dtype)};
 }
 

@@ -47,12 +47,14 @@ struct Asked {
   int world_size = 1;
   int64_t microbatches = 1;
   bool kernels = false;
+  int rank = 0;
 };
 
 engine::DryStep step_of(const Asked& asked) {
   const Node configuration = config::read_text("distributed: " + asked.distributed + "\n", "dry.yaml");
   const std::vector<Batch> given = batches(asked.microbatches);
   engine::DryHost host;
+  host.rank = asked.rank;
   host.world_size = asked.world_size;
   host.kernels = asked.kernels;
   host.make_units = [](const Setup&) { return units_on(at::kMeta); };
@@ -154,6 +156,18 @@ TEST(ComputeLog, RecomputationHoldsLessAndComputesAgain) {
 TEST(ComputeLog, MicrobatchesOfOneShapeNeedNoMoreMemory) {
   const int64_t one = peak_of(step_of({.microbatches = 1})), three = peak_of(step_of({.microbatches = 3}));
   EXPECT_LT(static_cast<double>(three), 1.3 * static_cast<double>(one));
+}
+
+// The stages of other ranks, which a dry rank runs for their shapes, are no part of what a rank takes.
+TEST(ComputeLog, StagesOfOtherRanksCostNothing) {
+  const std::string pipeline = "{strategy: ddp, pp_size: 2, pipeline: {pp_schedule: gpipe}}";
+  const engine::DryStep whole = step_of({}), last = step_of({pipeline, 2, 1, false, /*rank=*/1}),
+                        first = step_of({pipeline, 2});
+  EXPECT_DOUBLE_EQ(products_of(first) + products_of(last), products_of(whole));
+  const auto before = [](const engine::DryStep& step) {
+    return static_cast<double>(step.computed.alive(step.begin));
+  };
+  EXPECT_NEAR(before(first) + before(last), before(whole), 0.02 * before(whole));
 }
 
 // A whole unit is there while it is used alone.

@@ -105,6 +105,11 @@ TEST_F(StepCosts, AreRefusedWhereTheyCannotBeKnown) {
   const Outcome length = heddle(plus(plus(check, {"H100"}), texts));
   EXPECT_EQ(length.status, 2);
   EXPECT_THAT(length.error, HasSubstr("--cost: the length of the data's rows is not known here"));
+  const Outcome longer = heddle(plus(check, {"h100", "--row-length", "64"}));
+  EXPECT_EQ(longer.status, 2);
+  EXPECT_THAT(longer.error, HasSubstr("--row-length: 64 is longer than the model's 32 positions"));
+  EXPECT_EQ(heddle({"check", files_.path("run.yaml"), "--row-length", "12"}).status, 2);
+  EXPECT_EQ(heddle(plus(check, {""})).status, 2);
   const Outcome given = heddle(plus(plus(check, {"H100", "--row-length", "12"}), texts));
   EXPECT_EQ(given.status, 0) << given.error;
   EXPECT_THAT(given.out, HasSubstr("rows of 12 tokens"));

@@ -11,7 +11,7 @@ MODULES = {
     "base": (),
     "config": ("base",),
     "schedule": ("base", "config"),
-    "mesh": ("base", "config"),
+    "mesh": ("base", "config", "ops"),
     "model": ("base", "config", "mesh"),
     "data": ("base",),
     "ops": ("base",),

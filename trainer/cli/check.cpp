@@ -82,6 +82,12 @@ struct Costing {
                              int64_t length) const {
     if (command.cost.empty()) return std::nullopt;
     if (command.row_length > 0) length = command.row_length;
+    const int64_t most = model == nullptr ? 0 : model->spec->facts().max_positions;
+    if (most > 0 && length > most)
+      throw Error(
+          ErrorCode::usage, "--row-length",
+          std::to_string(length) + " is longer than the model's " + std::to_string(most) + " positions",
+          "give a shorter one, or set model.config.max_position_embeddings");
     if (model != nullptr && length > 0)
       return step_cost(setup, *model, recipe, plugins, length, command.cost);
     throw Error(ErrorCode::usage, "--cost",

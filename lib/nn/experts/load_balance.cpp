@@ -4,7 +4,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -15,6 +14,7 @@
 #include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
 #include "lib/nn/cpu/expert_choice_cpu.h"
+#include "lib/nn/meta/log_sum_exp.h"
 
 namespace heddle::model {
 namespace {
@@ -71,7 +71,7 @@ struct ZLossNode final : LayerNode {
   at::Tensor padding;
 
   Gradients backward(Gradients&& gradients) override {
-    const at::Tensor given = logits.unpack(), sum = at::logsumexp(given, -1, true);
+    const at::Tensor given = logits.unpack(), sum = log_sum_exp(given, -1, true);
     return {of_text(at::exp(given - sum) * sum * (gradients[0] * each * 2), padding)};
   }
   void release_variables() override {
@@ -143,7 +143,7 @@ at::Tensor z_loss(const at::Tensor& logits, double factor, const at::Tensor& tok
     const BelowAutograd below;
     each = tokens.defined() ? tokens.to(logits.scalar_type()).reshape({}).clamp_min(1).reciprocal() * factor
                             : at::full({}, factor / static_cast<double>(logits.size(0)), logits.options());
-    loss = of_text(at::logsumexp(logits, -1).square(), padding).sum() * each;
+    loss = of_text(log_sum_exp(logits, -1, false).square(), padding).sum() * each;
   }
   if (!node) return loss;
   node->each = each;

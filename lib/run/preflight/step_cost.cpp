@@ -114,8 +114,7 @@ class Estimate {
 const Gpu* named_gpu(const std::string& device) {
   if (device == "cpu") return nullptr;
   const std::vector<std::string> names = gpu_names();
-  const Gpu* const gpu = gpu_of(device);
-  if (gpu != nullptr && device == gpu->name) return gpu;
+  if (const Gpu* const gpu = gpu_named(device); gpu != nullptr) return gpu;
   throw Error(ErrorCode::usage, "--cost", "'" + device + "' is not a device that heddle has figures of",
               "give one of cpu, " + text::join(names, ", "));
 }
@@ -131,7 +130,7 @@ StepCost step_cost(const Setup& setup, const PreparedModel& model, const Recipe&
     StepCost cost = estimate.of_stage(stage, gpu);
     if (cost.peak >= most.peak) most = std::move(cost);
   }
-  most.device = device;
+  most.device = gpu == nullptr ? device : gpu->name;
   return most;
 }
 

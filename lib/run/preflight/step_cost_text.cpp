@@ -1,4 +1,5 @@
 // The cost of a step for a person and for a script.
+#include <algorithm>
 #include <cstdio>
 
 #include "heddle/base/text.h"
@@ -38,13 +39,14 @@ std::string to_text(const StepCost& cost) {
                                                 : " of stage " + std::to_string(cost.stage) + " of " +
                                                       std::to_string(cost.stages) + ", which holds most";
   std::string out = "cost of a step of a rank on " + cost.device + of_stage + ": " +
-                    std::to_string(cost.microbatches) + " microbatches, rows of " +
+                    std::to_string(cost.microbatches) +
+                    (cost.microbatches == 1 ? " microbatch, rows of " : " microbatches, rows of ") +
                     std::to_string(cost.row_length) + " tokens\n";
   out += "  memory: at most " + bytes_text(cost.peak);
   if (cost.device_memory > 0) out += " of " + bytes_text(cost.device_memory);
   out += ", of which " + bytes_text(cost.before) + " are held before the step\n";
-  out += "  computing: " + count_text(static_cast<int64_t>(cost.products)) + " operations in products, " +
-         bytes_text(cost.moved) + " read and written";
+  out += "  computing: " + count_text(static_cast<int64_t>(std::min(cost.products, 9e18))) +
+         " operations in products, " + bytes_text(cost.moved) + " read and written";
   if (cost.seconds > 0) out += "; at least " + seconds_text(cost.seconds) + " at the device's peaks";
   out += "\n";
   if (const std::string traffic = traffic_text(cost); !traffic.empty())

@@ -192,5 +192,14 @@ TEST(LoraCheckpoints, OfJoinedLayersHaveNoFilesForPeft) {
   EXPECT_THROW((void)first_units(model, true, warnings), Error);
 }
 
+// Files join the weights of the base; what is added is read by no rule.
+TEST(LoraCheckpoints, OfJoinedLayersTrainOnAPretrainedBase) {
+  WholeRuns runs;
+  runs.pretrained = HEDDLE_SOURCE_DIR "/tests/golden/phi3";
+  const Told told =
+      runs.train({"run", 1, "{strategy: single}", "peft: {target_modules: '*_proj', dim: 2}\n"}, "", 2);
+  EXPECT_EQ(told.losses.size(), 2U);
+}
+
 }  // namespace
 }  // namespace heddle::tests

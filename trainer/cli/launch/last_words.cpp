@@ -1,6 +1,7 @@
 // Blocks of errors on standard error, and the one answer in JSON.
 #include "trainer/cli/launch/last_words.h"
 
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -52,9 +53,17 @@ void end_before_messages(std::atomic<bool>& open_line) {
   progress_line = &open_line;
 }
 
+// On a terminal in one call: the rank that shows the progress may write between two.
 void write_message(std::string_view text) {
-  end_line();
-  write_all(STDERR_FILENO, text);
+  if (::isatty(STDERR_FILENO) == 0) {
+    end_line();
+    return write_all(STDERR_FILENO, text);
+  }
+  const bool is_open = progress_line != nullptr && progress_line->exchange(false);
+  char newline[] = "\n";
+  const iovec parts[] = {{newline, is_open ? size_t{1} : size_t{0}},
+                         {const_cast<char*>(text.data()), text.size()}};
+  [[maybe_unused]] const auto written = ::writev(STDERR_FILENO, parts, 2);
 }
 
 Log log_of(int rank) {

@@ -80,11 +80,13 @@ void add_check(CLI::App& app, Parsed& parsed) {
           "--cost", parsed.check.cost,
           "Also takes a step without data and without memory, and prints what it costs on this device: "
           "cpu, or a GPU such as H100, which need not be there")
+      ->check([](const std::string& device) { return device.empty() ? "expected the name of a device" : ""; })
       ->option_text("DEVICE");
   command
       ->add_option("--row-length", parsed.check.row_length,
                    "Tokens of a row in that step (default: of the longest row of the data)")
-      ->check(CLI::Range(1, 1 << 30));
+      ->needs("--cost")
+      ->check(CLI::Range(1, 1 << 24));
   command->add_flag("--json", parsed.json, "One JSON object a line for each file and world size");
   command->add_flag("--verbose", parsed.check.verbose, "Say of each section and key that is skipped why");
   command->footer(kOverrides);

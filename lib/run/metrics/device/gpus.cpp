@@ -1,8 +1,10 @@
 // The table of GPUs.
 #include "lib/run/metrics/device/gpus.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
+#include <string_view>
 
 namespace heddle {
 namespace {
@@ -41,6 +43,13 @@ bool is_named(const std::string& device, const std::string& gpu) {
 const Gpu* gpu_of(const std::string& device) {
   for (const Gpu& gpu : kGpus)
     if (is_named(device, gpu.name)) return &gpu;
+  return nullptr;
+}
+
+const Gpu* gpu_named(const std::string& name) {
+  const auto alike = [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); };
+  for (const Gpu& gpu : kGpus)
+    if (std::ranges::equal(std::string_view(gpu.name), name, alike)) return &gpu;
   return nullptr;
 }
 

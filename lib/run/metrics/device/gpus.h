@@ -16,6 +16,8 @@ struct Gpu {
 
 // The GPU of a device's name: "NVIDIA A40" is an A40, "NVIDIA RTX A4000" is not. Null: not in the table.
 const Gpu* gpu_of(const std::string& device);
+// The GPU of exactly this name, in any case of letters.
+const Gpu* gpu_named(const std::string& name);
 std::vector<std::string> gpu_names();
 
 }  // namespace heddle

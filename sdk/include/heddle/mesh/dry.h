@@ -11,6 +11,7 @@
 #include "heddle/mesh/call.h"
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/mesh/rendezvous.h"
+#include "heddle/ops/compute_log.h"
 
 namespace heddle {
 
@@ -57,7 +58,7 @@ class HEDDLE_API DryRendezvous : public Rendezvous {
 
   const DryLog& entries() const { return *entries_; }  // of all groups, in the order of the calls
 
-  // What is called while it lives is left out of entries().
+  // What is called while it lives is left out of entries(), and what is computed out of a ComputeRecorder.
   class HEDDLE_API Unlisted {
    public:
     explicit Unlisted(DryRendezvous& world) : entries_(world.entries_), kept_(entries_->size()) {}
@@ -68,6 +69,7 @@ class HEDDLE_API DryRendezvous : public Rendezvous {
    private:
     std::shared_ptr<DryLog> entries_;
     size_t kept_;
+    ComputePause pause_;
   };
 
  private:

@@ -58,6 +58,19 @@ class HEDDLE_API ComputeRecorder {
   std::shared_ptr<State> state_;
 };
 
+// While it lives, this thread's recorder records neither operators nor allocations. What was allocated before
+// and is freed now counts as freed.
+class HEDDLE_API ComputePause {
+ public:
+  ComputePause();
+  ~ComputePause();
+  ComputePause(const ComputePause&) = delete;
+  ComputePause& operator=(const ComputePause&) = delete;
+
+ private:
+  bool was_;
+};
+
 // An operator that made only shapes. Nothing happens where this thread records nothing.
 HEDDLE_API void record_operator(const char* name, const OperatorCost& cost, bool is_product = false);
 HEDDLE_API bool records_operators();
