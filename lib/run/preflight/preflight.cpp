@@ -65,6 +65,11 @@ class PreflightBuilder {
     const SamplesSection& section = out_.recipe.samples;
     if (section.prompts.empty()) return;
     check_samples(section, out_.setup.sizes);
+    const StepSection& steps = out_.recipe.steps;
+    if (!steps.val_every_steps && !steps.validate_on_checkpoint)
+      out_.setup.warnings.push_back(section.where +
+                                    ": no validation comes in this run, so no prompt is answered; set "
+                                    "step_scheduler.val_every_steps");
     if (out_.model && out_.dataset)
       out_.samples_tokenizer = samples_tokenizer(section, out_.dataset->samples().tokenizer(), *out_.model);
   }

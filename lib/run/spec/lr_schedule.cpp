@@ -59,8 +59,8 @@ LrSchedule::LrSchedule(const std::optional<LrSection>& given, const engine::Rate
 
 void LrSchedule::check(const LrSection& section) const {
   Errors errors;
-  const auto require = [&](bool holds, const std::string& what) {
-    if (!holds) errors.add(Error(ErrorCode::config, section.where, what));
+  const auto require = [&](bool holds, const std::string& what, const std::string& hint = "") {
+    if (!holds) errors.add(Error(ErrorCode::config, section.where, what, hint));
   };
   require(min_ >= 0, "min_lr must be 0 or more, got " + text_of(min_));
   require(max_ >= min_, "max_lr (" + text_of(max_) + ") must not be below min_lr (" + text_of(min_) + ")");
@@ -68,7 +68,8 @@ void LrSchedule::check(const LrSection& section) const {
   require(warmup_ < decay_steps_,
           "lr_warmup_steps (" + std::to_string(warmup_) + ") must be below lr_decay_steps (" +
               std::to_string(decay_steps_) + ")" +
-              (section.lr_decay_steps ? "" : ", which is the length of the run where it is not given"));
+              (section.lr_decay_steps ? "" : ", which is the length of the run where it is not given"),
+          "give fewer lr_warmup_steps or a longer run; --lr_scheduler none leaves the rate as it is");
   require(start_wd_ >= 0 && end_wd_ >= start_wd_, "end_wd (" + text_of(end_wd_) +
                                                       ") must not be below start_wd (" + text_of(start_wd_) +
                                                       "), nor start_wd below 0");

@@ -111,6 +111,15 @@ TEST(ValidationSamples, AreRefusedByNameWhereTheyAreNotBuilt) {
   expect({"--validation_samples.temperature", "-1"}, "temperature");
 }
 
+TEST(ValidationSamples, ThatNoValidationAsksForAreWarnedOf) {
+  const TrainingFiles files;
+  const Outcome outcome = heddle(sampling(
+      files, "run",
+      {"--step_scheduler.val_every_steps", "none", "--step_scheduler.validate_on_checkpoint", "false"}));
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.error, HasSubstr("no validation comes in this run, so no prompt is answered"));
+}
+
 class SampledTexts : public Texts {
  protected:
   Words chat(const std::string& run, const Words& more = {}) const {
