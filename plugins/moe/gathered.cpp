@@ -155,9 +155,9 @@ class Gathered final : public Dispatcher {
     return node;
   }
 
-  // Counted from this rank's first expert; -1 for those of other ranks.
+  // Counted from this rank's first expert; -1 for those of other ranks. On meta its share of the choices.
   at::Tensor own_experts(const at::Tensor& all, int64_t held) const {
-    if (all.is_meta()) return all;
+    if (all.is_meta()) return all.narrow(1, 0, std::max<int64_t>(1, all.size(1) / ranks_.size()));
     const at::Tensor counted = all - ranks_.rank() * held;
     return at::where((counted >= 0).logical_and(counted < held), counted, -1);
   }

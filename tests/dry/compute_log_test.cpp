@@ -24,6 +24,13 @@ constexpr const char* kSmallLlama =
     "num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 96, tie_word_embeddings: "
     "false}";
 
+// Two of eight experts for each token.
+constexpr const char* kExperts =
+    "{model_type: qwen3_moe, vocab_size: 512, hidden_size: 64, intermediate_size: 160, num_hidden_layers: 2, "
+    "num_attention_heads: 4, num_key_value_heads: 2, head_dim: 16, max_position_embeddings: 96, num_experts: "
+    "8, "
+    "num_experts_per_tok: 2, moe_intermediate_size: 48, tie_word_embeddings: false}";
+
 PluginRegistry& known_plugins() {
   static PluginRegistry registry({HEDDLE_BINARY_DIR "/plugins"});
   return registry;
@@ -48,6 +55,7 @@ struct Asked {
   int64_t microbatches = 1;
   bool kernels = false;
   int rank = 0;
+  const char* model = kSmallLlama;
 };
 
 engine::DryStep step_of(const Asked& asked) {
@@ -57,7 +65,7 @@ engine::DryStep step_of(const Asked& asked) {
   host.rank = asked.rank;
   host.world_size = asked.world_size;
   host.kernels = asked.kernels;
-  host.make_units = [](const Setup&) { return units_on(at::kMeta); };
+  host.make_units = [&](const Setup&) { return units_on(at::kMeta, asked.model); };
   host.batches = [&](const DeviceMesh&) { return std::span<const Batch>(given); };
   return engine::dry_step(configuration, known_plugins(), host);
 }
@@ -168,6 +176,16 @@ TEST(ComputeLog, StagesOfOtherRanksCostNothing) {
     return static_cast<double>(step.computed.alive(step.begin));
   };
   EXPECT_NEAR(before(first) + before(last), before(whole), 0.02 * before(whole));
+}
+
+// Tokens are taken as spread evenly over the experts.
+TEST(ComputeLog, ExpertParallelismLeavesARankItsShareOfTheChoices) {
+  const double alone = products_of(step_of({.model = kExperts}));
+  for (const std::string dispatcher : {"allgather", "alltoall"}) {
+    const std::string words =
+        "{strategy: fsdp2, dp_size: none, ep_size: 2, moe: {dispatcher: " + dispatcher + "}}";
+    EXPECT_DOUBLE_EQ(products_of(step_of({words, 2, 1, false, 0, kExperts})), alone) << dispatcher;
+  }
 }
 
 // A whole unit is there while it is used alone.
