@@ -36,9 +36,8 @@ PluginRegistry& known_plugins() {
   return registry;
 }
 
-Units units_on(c10::Device device) {
-  static const auto model =
-      engine::read_model(config::read_text(kSmallLlama, "config.json"), known_plugins());
+Units units_on(c10::Device device, const char* keys = kSmallLlama) {
+  const auto model = engine::read_model(config::read_text(keys, "config.json"), known_plugins());
   return model->make_units(at::TensorOptions(at::kFloat).device(device));
 }
 
