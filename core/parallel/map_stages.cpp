@@ -24,7 +24,7 @@ void refuse_tied(const std::vector<schedule::NamedUnit>& units, const std::vecto
                       name + "' is used by the stages " + std::to_string(first) + " and " +
                       std::to_string(stage_of_unit[i]),
                   "train this model with pp_size 1, or a model whose embeddings are not tied and that "
-                  "predicts no further tokens");
+                  "has no multi-token prediction heads");
     }
 }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "heddle/base/error.h"
+
 namespace heddle::decoder {
 namespace {
 
@@ -89,6 +91,13 @@ StoredParts runs(StoredParts slice, int64_t groups) {
   return out;
 }
 
+int64_t rows_of_part(const Files::Rows& rows, const std::string& parameter) {
+  if (const auto count = rows(parameter)) return *count;
+  throw Error(ErrorCode::internal, "model",
+              "a rule of its files joins '" + parameter + "', which is no parameter of the model",
+              "Files::joined takes modules that all have the parameter");
+}
+
 }  // namespace
 
 Files& Files::joined(std::string module, std::vector<std::string> parts) {
@@ -138,10 +147,11 @@ StoredParts Files::structure(const std::string& parameter, std::span<const int64
     for (const std::string& part : joined.parts) {
       const size_t at = place_of(parameter, part);
       if (at == std::string::npos) continue;
+      if (!rows(parameter)) return stored::whole(parameter, shape);
       int64_t first = 0, whole = 0;
       for (const std::string& other : joined.parts) {
         if (other == part) first = whole;
-        whole += rows(replaced(parameter, at, part, other));
+        whole += rows_of_part(rows, replaced(parameter, at, part, other));
       }
       return runs(stored::slice(replaced(parameter, at, part, joined.module), shape, 0, first, whole),
                   joined.groups);

@@ -54,9 +54,9 @@ at::Tensor Head::forward(at::Tensor x, const Batch& batch) {
   return computed(hidden, batch);
 }
 
-void Head::add_further(std::unique_ptr<FurtherTokens> further) {
-  further_ = std::move(further);
-  add_child("mtp", *further_);
+void Head::add_mtp(std::unique_ptr<MultiTokenPrediction> mtp) {
+  mtp_ = std::move(mtp);
+  add_child("mtp", *mtp_);
 }
 
 at::Tensor Head::computed(const at::Tensor& hidden, const Batch& batch) {
@@ -65,7 +65,7 @@ at::Tensor Head::computed(const at::Tensor& hidden, const Batch& batch) {
   };
   if (batch.labels.defined()) {
     const at::Tensor loss = loss_of(hidden, batch);
-    return further_ && at::GradMode::is_enabled() ? loss + further_->loss(hidden, batch, loss_of) : loss;
+    return mtp_ && at::GradMode::is_enabled() ? loss + mtp_->loss(hidden, batch, loss_of) : loss;
   }
   const at::Tensor logits = loss_.logits(hidden, lm_head_, batch);
   return logits.view({batch.tokens.size(0), -1, logits.size(-1)});

@@ -8,13 +8,13 @@
 #include "heddle/decoder/description.h"
 #include "heddle/nn/linear.h"
 #include "heddle/nn/token_loss.h"
-#include "lib/decoder/further/further_tokens.h"
+#include "lib/decoder/mtp/multi_token_prediction.h"
 
 namespace heddle::decoder {
 
-// Children "model.norm", "lm_head", "loss" and, where the model predicts further tokens, "mtp". Takes hidden
-// states [tokens, width]. With labels it returns the sum of the token losses, fp32 [1], in training with
-// those of further tokens; without, logits [batch, sequence, vocabulary].
+// Children "model.norm", "lm_head", "loss" and, where the model has multi-token prediction heads, "mtp".
+// Takes hidden states [tokens, width]. With labels it returns the sum of the token losses, fp32 [1], in
+// training with those of the multi-token prediction heads; without, logits [batch, sequence, vocabulary].
 class Head : public Module {
  public:
   Head(const Model& model, const at::TensorOptions& options);
@@ -22,7 +22,7 @@ class Head : public Module {
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone, .role = Role::head}; }
   // Computes with another module's tensor from the start: tied embeddings.
   void share(const at::Tensor& weight) { lm_head_.weight = weight; }
-  void add_further(std::unique_ptr<FurtherTokens> further);
+  void add_mtp(std::unique_ptr<MultiTokenPrediction> mtp);
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override;
@@ -35,7 +35,7 @@ class Head : public Module {
   std::unique_ptr<Module> norm_;
   Linear lm_head_;
   TokenLoss loss_;
-  std::unique_ptr<FurtherTokens> further_;  // null: there are none
+  std::unique_ptr<MultiTokenPrediction> mtp_;  // null: there are none
 };
 
 }  // namespace heddle::decoder

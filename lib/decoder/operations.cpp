@@ -62,8 +62,8 @@ double operations_per_token(const Model& model, int64_t sequence) {
     return sum;
   };
   const double logits = real(model.width) * real(model.vocabulary);
-  const double further = of(model.further.layers) + 2 * real(model.width) * real(model.width) + logits;
-  return 6 * (of(model.layers) + logits + real(model.further.tokens) * further);
+  const double mtp = of(model.mtp.layers) + 2 * real(model.width) * real(model.width) + logits;
+  return 6 * (of(model.layers) + logits + real(model.mtp.tokens) * mtp);
 }
 
 }  // namespace heddle::decoder

@@ -102,12 +102,12 @@ TensorPlan tensor_plan(const Model& model) {
   if (model.positions > 0) plan.emplace_back("model.embed_positions", "rowwise_rep");
   add_layers({"model.layers", model.layers, plan});
   if (!model.head_bias) plan.emplace_back("lm_head", "colwise");
-  if (model.further.tokens == 0) return plan;
+  if (model.mtp.tokens == 0) return plan;
   plan.emplace_back("mtp.embed_tokens", "rowwise_rep");
-  std::vector<Layer> further;
-  for (size_t i = 0; i < heads_of(model.further); ++i)
-    further.insert(further.end(), model.further.layers.begin(), model.further.layers.end());
-  add_layers({"mtp.layers", further, plan});
+  std::vector<Layer> mtp;
+  for (size_t i = 0; i < heads_of(model.mtp); ++i)
+    mtp.insert(mtp.end(), model.mtp.layers.begin(), model.mtp.layers.end());
+  add_layers({"mtp.layers", mtp, plan});
   return plan;
 }
 

@@ -1,9 +1,9 @@
 // What a trainer asks of a model, from its description.
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
-#include "heddle/base/error.h"
 #include "heddle/decoder/family.h"
 #include "lib/decoder/units.h"
 
@@ -27,12 +27,7 @@ class Spec : public ModelSpec {
     return operations_per_token(read_.model, sequence);
   }
 
-  // Rules join and cut the model's own parameters. What a transform adds is a tensor of its own.
   StoredParts stored(const std::string& parameter, std::span<const int64_t> shape) const override {
-    if (!rows().contains(parameter)) {
-      StoredParts parts = stored::whole(read_.files.in_files(parameter), shape);
-      return parts.front().tensor == parameter ? StoredParts{} : parts;
-    }
     return read_.files.parts(parameter, shape, [this](const std::string& other) { return rows_of(other); });
   }
   // A tied head is the embedding; files may have either.
@@ -49,20 +44,13 @@ class Spec : public ModelSpec {
 
  private:
   // Of all parameters, made at the first question.
-  const std::map<std::string, int64_t>& rows() const {
+  std::optional<int64_t> rows_of(const std::string& parameter) const {
     std::call_once(once_, [this] {
       for (const auto& unit : make_units(at::TensorOptions(at::kMeta)))
-        for (const ParameterSlot& slot : unit->parameters())
-          rows_[slot.name] = slot.tensor->dim() == 0 ? 1 : slot.tensor->size(0);
+        for (const ParameterSlot& slot : unit->parameters()) rows_[slot.name] = slot.tensor->size(0);
     });
-    return rows_;
-  }
-  int64_t rows_of(const std::string& parameter) const {
-    const auto found = rows().find(parameter);
-    if (found != rows().end()) return found->second;
-    throw Error(ErrorCode::internal, "model " + read_.facts.model_type,
-                "a rule of its files joins '" + parameter + "', which is no parameter of the model",
-                "Files::joined takes modules that all have the parameter");
+    const auto found = rows_.find(parameter);
+    return found == rows_.end() ? std::nullopt : std::optional(found->second);
   }
 
   ReadModel read_;

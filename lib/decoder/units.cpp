@@ -11,10 +11,10 @@
 #include "lib/decoder/attention/attention.h"
 #include "lib/decoder/embedding.h"
 #include "lib/decoder/feed_forward.h"
-#include "lib/decoder/further/further_tokens.h"
 #include "lib/decoder/head.h"
 #include "lib/decoder/latent/latent_attention.h"
 #include "lib/decoder/layer.h"
+#include "lib/decoder/mtp/multi_token_prediction.h"
 #include "lib/decoder/norm.h"
 
 namespace heddle::decoder {
@@ -64,17 +64,17 @@ class Maker {
     return std::make_unique<DecoderLayer>(form, model_.width, parts_of(form, index), options_);
   }
 
-  std::unique_ptr<FurtherTokens> further() {
-    const Further& form = model_.further;
+  std::unique_ptr<MultiTokenPrediction> mtp() {
+    const MtpHeads& form = model_.mtp;
     const size_t count = form.layers.size();
-    FurtherLayers layers;
+    MtpLayers layers;
     for (size_t i = 0; i < heads_of(form) * count; ++i) {
       const Layer& layer = form.layers[i % count];
-      const FurtherLayer::Place place{i % count == 0, i % count == count - 1};
+      const MtpLayer::Place place{i % count == 0, i % count == count - 1};
       auto parts = parts_of(layer, static_cast<int64_t>(model_.layers.size() + i));
-      layers.push_back(std::make_unique<FurtherLayer>(layer, model_, std::move(parts), place, options_));
+      layers.push_back(std::make_unique<MtpLayer>(layer, model_, std::move(parts), place, options_));
     }
-    return std::make_unique<FurtherTokens>(model_, std::move(layers), options_);
+    return std::make_unique<MultiTokenPrediction>(model_, std::move(layers), options_);
   }
 
  private:
@@ -160,13 +160,13 @@ Units make_units(const Model& model, const at::TensorOptions& options) {
     const std::string name = "model.layers." + std::to_string(i);
     add(std::make_unique<ModuleUnit>(name, name, maker.layer(static_cast<int64_t>(i))));
   }
-  if (model.further.tokens > 0) {
-    auto further = maker.further();
-    further->share(embedding);
-    head->add_further(std::move(further));
+  if (model.mtp.tokens > 0) {
+    auto mtp = maker.mtp();
+    mtp->share(embedding);
+    head->add_mtp(std::move(mtp));
   }
   auto last = std::make_unique<ModuleUnit>("lm_head", "", std::move(head));
-  if (model.further.tokens > 0) last->tie("mtp.embed_tokens.weight", "model.embed_tokens.weight");
+  if (model.mtp.tokens > 0) last->tie("mtp.embed_tokens.weight", "model.embed_tokens.weight");
   if (model.tied) last->tie("lm_head.weight", "model.embed_tokens.weight");
   add(std::move(last));
   return units;

@@ -15,14 +15,14 @@ namespace heddle::decoder {
 // two slots named "model.embed_tokens.weight", one tensor.
 Units make_units(const Model& model, const at::TensorOptions& options);
 
-// Heads of further tokens with layers of their own.
-inline size_t heads_of(const Further& further) {
-  return further.tokens > 0 && further.repeated ? 1 : static_cast<size_t>(further.tokens);
+// Multi-token prediction heads with layers of their own.
+inline size_t heads_of(const MtpHeads& mtp) {
+  return mtp.tokens > 0 && mtp.repeated ? 1 : static_cast<size_t>(mtp.tokens);
 }
 
 // As ModelSpec::flops_per_token. AutoModel's formula: six operations for each weight of a product (2 forward,
 // 4 backward), of experts those that a token meets, and attention over the half of the positions that causal
-// masking leaves, or those of the layer's window; of further
+// masking leaves, or those of the layer's window; of mtp
 // tokens each head's layers and its logits. Norms, the rotary embedding and the embedding are not
 // counted.
 double operations_per_token(const Model& model, int64_t sequence);

@@ -135,8 +135,8 @@ std::string complaint_of_patterns(const Keys& keys) {
 }
 
 std::string complaint_of_experts(const Keys& keys) {
-  const std::string further = keys.num_nextn_predict_layers > 0 ? *keys.mtp_hybrid_override_pattern : "";
-  const bool any = (*keys.hybrid_override_pattern + further).find('E') != std::string::npos;
+  const std::string mtp = keys.num_nextn_predict_layers > 0 ? *keys.mtp_hybrid_override_pattern : "";
+  const bool any = (*keys.hybrid_override_pattern + mtp).find('E') != std::string::npos;
   return any && keys.mlp_bias ? "mlp_bias: true is not built in models with experts" : "";
 }
 
@@ -162,11 +162,11 @@ decoder::Model model_of(const Keys& keys) {
   const auto mamba = decoder::mamba(form);
   const auto layers = static_cast<size_t>(keys.num_hidden_layers);
   model.layers = layers_of(keys, keys.hybrid_override_pattern->substr(0, layers), mamba);
-  model.further.tokens = keys.num_nextn_predict_layers;
-  model.further.repeated = keys.mtp_use_repeated_layer;
-  model.further.loss_factor = keys.mtp_loss_scaling_factor;
+  model.mtp.tokens = keys.num_nextn_predict_layers;
+  model.mtp.repeated = keys.mtp_use_repeated_layer;
+  model.mtp.loss_factor = keys.mtp_loss_scaling_factor;
   if (keys.num_nextn_predict_layers > 0)
-    model.further.layers = layers_of(keys, *keys.mtp_hybrid_override_pattern, mamba);
+    model.mtp.layers = layers_of(keys, *keys.mtp_hybrid_override_pattern, mamba);
   return model;
 }
 

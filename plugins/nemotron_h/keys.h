@@ -14,7 +14,8 @@ namespace heddle::nemotron_h {
 struct Keys : decoder::CommonKeys {
   Keys();
 
-  // Of the layers, and of those that predict one further token: M Mamba-2, * attention, - an MLP, E experts.
+  // Of the layers, and of those of a multi-token prediction head: M Mamba-2, * attention, - an MLP, E
+  // experts.
   std::optional<std::string> hybrid_override_pattern, mtp_hybrid_override_pattern;
   std::optional<std::vector<std::string>> layers_block_type, mtp_layers_block_type;
   int64_t num_nextn_predict_layers = 0;

@@ -12,7 +12,7 @@ void add_layer_keys(model::ModelKeys<Keys>& keys) {
       .field("layers_block_type", &Keys::layers_block_type,
              "The same as words: linear_attention, full_attention, mlp, moe.")
       .field("num_nextn_predict_layers", &Keys::num_nextn_predict_layers,
-             "Heads that predict a further token each, in training; 0: none.", Range<int64_t>{0, 64})
+             "Multi-token prediction heads, which train with the model; 0: none.", Range<int64_t>{0, 64})
       .field("mtp_hybrid_override_pattern", &Keys::mtp_hybrid_override_pattern,
              "The layers of such a head; null: by mtp_layers_block_type, else *E.")
       .field("mtp_layers_block_type", &Keys::mtp_layers_block_type, "The same as words.")

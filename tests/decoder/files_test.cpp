@@ -96,6 +96,13 @@ TEST(DecoderFiles, StackExpertsAsTheyLie) {
   EXPECT_TRUE(stored_of(files, "mlp.experts.down_proj", {3, 6, 5}).empty());
 }
 
+// What a transform adds to a part of a joined tensor is a tensor of its own.
+TEST(DecoderFiles, JoinTheModelsOwnParametersAlone) {
+  decoder::Files files;
+  files.joined("self_attn.qkv", {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"});
+  EXPECT_TRUE(stored_of(files, "self_attn.q_proj.lora_A.weight", {2, 6}).empty());
+}
+
 TEST(DecoderFiles, RefuseToJoinWhatTheModelLacks) {
   decoder::Files files;
   files.joined("mlp.all", {"mlp.gate_proj", "mlp.third_proj"});

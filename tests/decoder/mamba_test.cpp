@@ -1,4 +1,4 @@
-// Mamba-2 as a module, and heads that predict further tokens: state, documents, operations, refusals.
+// Mamba-2 as a module, and multi-token prediction heads: state, documents, operations, refusals.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 
 #include "heddle/decoder/family.h"
 #include "heddle/model/module_unit.h"
-#include "lib/decoder/further/further_tokens.h"
+#include "lib/decoder/mtp/multi_token_prediction.h"
 #include "lib/run/generate/generate.h"
 #include "lib/run/generate/kv_cache.h"
 #include "thrown.h"
@@ -26,8 +26,8 @@ decoder::Layer mamba_layer() {
   return {decoder::mamba(form), decoder::Absent()};
 }
 
-// Mamba-2, attention without positions, and an MLP without a gate; two heads of further tokens.
-decoder::Model mamba_model(int64_t further, bool repeated = false) {
+// Mamba-2, attention without positions, and an MLP without a gate; two multi-token prediction heads.
+decoder::Model mamba_model(int64_t mtp, bool repeated = false) {
   decoder::Attention attention;
   attention.heads = 2, attention.kv_heads = 1, attention.head_dim = 6;
   decoder::Model model;
@@ -35,8 +35,8 @@ decoder::Model mamba_model(int64_t further, bool repeated = false) {
   model.layers = {mamba_layer(), {attention, decoder::Absent()}};
   decoder::Mlp mlp{.width = 10, .gated = false, .activation = decoder::Activation::relu2};
   model.layers.push_back({decoder::Absent(), mlp});
-  model.further.tokens = further, model.further.repeated = repeated;
-  if (further > 0) model.further.layers = {mamba_layer(), {attention, mlp}};
+  model.mtp.tokens = mtp, model.mtp.repeated = repeated;
+  if (mtp > 0) model.mtp.layers = {mamba_layer(), {attention, mlp}};
   return model;
 }
 
@@ -60,7 +60,7 @@ at::Tensor loss_of(const Units& units, const Batch& batch) {
 
 TEST(MambaModule, KeepsItsStateWhileTokensAreGenerated) {
   Units whole = units_of(mamba_model(0), at::kFloat), cached = units_of(mamba_model(2), at::kFloat);
-  EXPECT_EQ(KvCache::why_none(cached), "");  // heads of further tokens have no part in it
+  EXPECT_EQ(KvCache::why_none(cached), "");  // multi-token prediction heads have no part in it
   KvCache cache(cached);
   Sampling greedy;
   greedy.temperature = 0;
@@ -78,7 +78,7 @@ TEST(MambaModule, CountsItsOperations) {
     return decoder::make_spec({.model = of})->flops_per_token(20);
   };
   EXPECT_EQ(operations(model), 6 * (mixer + 12 * 13));
-  model.further.tokens = 3, model.further.layers = {mamba_layer()};
+  model.mtp.tokens = 3, model.mtp.layers = {mamba_layer()};
   EXPECT_EQ(operations(model), 6 * (mixer + 12 * 13 + 3 * (mixer + 2 * 12 * 12 + 12 * 13)));
 }
 
@@ -137,7 +137,7 @@ TEST(MambaModule, DocumentsOfARowAreRowsOfTheirOwn) {
   }
 }
 
-TEST(FurtherTokens, AreOfTrainingAlone) {
+TEST(MultiTokenPrediction, AreOfTrainingAlone) {
   const Units with = units_of(mamba_model(2)), without = units_of(mamba_model(0));
   for (size_t i = 0; i + 1 < with.size(); ++i)
     for (size_t at = 0; at < with[i]->parameters().size(); ++at)
@@ -152,7 +152,7 @@ TEST(FurtherTokens, AreOfTrainingAlone) {
   EXPECT_EQ(loss_of(with, batch).item<double>(), plain);
 }
 
-TEST(FurtherTokens, AreThoseOfTheSameDocument) {
+TEST(MultiTokenPrediction, AreThoseOfTheSameDocument) {
   Batch batch;
   batch.labels = at::tensor({1, 2, 3, 4, 5, -100, 7, 8}, at::kLong).view({2, 4});
   const auto equal = [](const at::Tensor& got, std::vector<int64_t> want) {
@@ -166,7 +166,7 @@ TEST(FurtherTokens, AreThoseOfTheSameDocument) {
   EXPECT_TRUE(equal(decoder::later_tokens(batch.labels, 3, 0), {4, 0, 0, 0, 8, 0, 0, 0}));
 }
 
-TEST(FurtherTokens, RefuseRanksWithPartsOfTheTokensByName) {
+TEST(MultiTokenPrediction, RefuseRanksWithPartsOfTheTokensByName) {
   const Units units = units_of(mamba_model(1));
   std::vector<std::string> said;
   for (const auto& unit : units)
@@ -175,7 +175,7 @@ TEST(FurtherTokens, RefuseRanksWithPartsOfTheTokensByName) {
         said.push_back(
             thrown_by([&] { refuse_mixed_tokens(module, path, axis, "run.yaml:3", "set it to 1"); }));
     });
-  EXPECT_THAT(said, ::testing::Contains(HasSubstr("'mtp' (further_tokens)")).Times(2));
+  EXPECT_THAT(said, ::testing::Contains(HasSubstr("'mtp' (multi_token_prediction)")).Times(2));
   EXPECT_THAT(said, ::testing::Contains(HasSubstr("'model.layers.0.mamba' (mamba2)")).Times(1));
   EXPECT_THAT(said, ::testing::Contains(HasSubstr("'mtp.layers.0.mamba' (mamba2)")).Times(1));
 }

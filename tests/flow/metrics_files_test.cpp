@@ -20,6 +20,26 @@ Words steps_up_to(const std::string& steps) {
   return {"--step_scheduler.max_steps", steps};
 }
 
+// On a device the host waits for several steps at once, and writes all their lines.
+TEST(MetricsFiles, OfADeviceAreWrittenForSeveralStepsTogether) {
+  const TrainingFiles files;
+  const Words device = {"--plugins", "[" HEDDLE_BINARY_DIR "/tests/simulated_cuda/libheddle_simulated.so]",
+                        "--dist_env.backend", "simulated"};
+  const Outcome each = heddle(files.train("each", plus(device, steps_up_to("8"))));
+  ASSERT_EQ(each.status, 0) << each.error;
+  const Outcome three = heddle(files.train(
+      "three", plus(plus(device, steps_up_to("8")), {"--step_scheduler.log_remote_every_steps", "3"})));
+  ASSERT_EQ(three.status, 0) << three.error;
+  const std::string one = files.path("each/training.jsonl"), other = files.path("three/training.jsonl");
+  for (const char* name : {"step", "loss", "grad_norm"})
+    EXPECT_EQ(column(other, name), column(one, name)) << name;
+  const std::vector<double> times = column(other, "step_time");
+  ASSERT_EQ(times.size(), 8U);
+  EXPECT_EQ(times[0], times[2]);  // their mean
+  EXPECT_EQ(times[6], times[7]);  // the last, which are fewer
+  EXPECT_NE(times[2], times[3]);
+}
+
 TEST(MetricsFiles, ARunWithoutCheckpointsLeavesThoseThatAreThere) {
   const TrainingFiles files;
   const Words validates = {"--validation_dataset",

@@ -86,7 +86,7 @@ TEST_F(Packing, LeavesTheLossesOfTheSamplesAlone) {
   }
 }
 
-// Convolutions, states and heads of further tokens begin anew at each sample of a pack.
+// Convolutions, states and multi-token prediction heads begin anew at each sample of a pack.
 TEST_F(Packing, LeavesTheLossesOfModelsWithStates) {
   const std::pair<const char*, std::string> models[] = {
       {"delta",

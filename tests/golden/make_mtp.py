@@ -1,4 +1,4 @@
-"""Makes the golden cases of models with heads that predict further tokens.
+"""Makes the golden cases of models with multi-token prediction heads.
 
 Run by hand (needs torch 2.11 and transformers 5.24; no test runs it):
 
@@ -55,13 +55,13 @@ class Sublayer(torch.nn.Module):
 class Predicting(torch.nn.Module):
     """The model and its heads, with the loss of both."""
 
-    def __init__(self, fields, further, seed):
+    def __init__(self, fields, mtp, seed):
         super().__init__()
-        self.model, self.further = make_golden.make_model(fields, seed), further
-        config, count = self.model.config, len(further["layers"])
+        self.model, self.mtp = make_golden.make_model(fields, seed), mtp
+        config, count = self.model.config, len(mtp["layers"])
         own = config.layers_block_type
-        heads = 1 if further["repeated"] else further["depths"]
-        config.layers_block_type = own + further["layers"]
+        heads = 1 if mtp["repeated"] else mtp["depths"]
+        config.layers_block_type = own + mtp["layers"]
         self.mtp = torch.nn.ModuleList(Sublayer(config, len(own) + i % count, i % count == 0, i % count == count - 1)
                                        for i in range(heads * count))
         config.layers_block_type = own
@@ -84,14 +84,14 @@ class Predicting(torch.nn.Module):
     def loss_sum(self, tokens):
         given, labels = tokens[:, :-1], tokens[:, 1:]
         hidden = self.model.model(given, use_cache=False).last_hidden_state
-        loss, further, count = self.sum_of(hidden, labels), self.further, len(self.further["layers"])
-        for depth in range(1, further["depths"] + 1):
+        loss, mtp, count = self.sum_of(hidden, labels), self.mtp, len(self.mtp["layers"])
+        for depth in range(1, mtp["depths"] + 1):
             later = torch.nn.functional.pad(given[:, depth:], (0, depth))
             wanted = torch.nn.functional.pad(labels[:, depth:], (0, depth), value=-100)
-            first = 0 if further["repeated"] else (depth - 1) * count
+            first = 0 if mtp["repeated"] else (depth - 1) * count
             for i in range(count):
                 hidden = self.mtp[first + i](hidden, self.model.model.embeddings(later) if i == 0 else None)
-            loss = loss + further["scale"] / further["depths"] * self.sum_of(hidden, wanted)
+            loss = loss + mtp["scale"] / mtp["depths"] * self.sum_of(hidden, wanted)
         return loss
 
     def files(self):
@@ -110,17 +110,17 @@ class Predicting(torch.nn.Module):
 
 def main():
     torch.set_num_threads(1)
-    for number, (name, (fields, further)) in enumerate(CASES.items()):
+    for number, (name, (fields, mtp)) in enumerate(CASES.items()):
         if sys.argv[1:] and name not in sys.argv[1:]:
             continue
         folder = HERE / name
-        model = Predicting(fields, further, 2000 + number)
+        model = Predicting(fields, mtp, 2000 + number)
         model.model.save_pretrained(folder)
         weights = folder / "model.safetensors"
         save_file({**load_file(weights), **model.files()}, weights, {"format": "pt"})
         config = json.loads((folder / "config.json").read_text())
-        config.update(num_nextn_predict_layers=further["depths"], mtp_layers_block_type=further["layers"],
-                      mtp_use_repeated_layer=further["repeated"], mtp_loss_scaling_factor=further["scale"])
+        config.update(num_nextn_predict_layers=mtp["depths"], mtp_layers_block_type=mtp["layers"],
+                      mtp_use_repeated_layer=mtp["repeated"], mtp_loss_scaling_factor=mtp["scale"])
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
         (folder / "generation_config.json").unlink(missing_ok=True)
         data = torch.randint(fields["vocab_size"], (STEPS, BATCH, SEQUENCE + 1))

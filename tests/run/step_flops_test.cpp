@@ -39,7 +39,7 @@ const std::string kNemotronKeys =
        "mamba_num_heads": 8, "mamba_head_dim": 12, "n_groups": 2, "num_experts_per_tok": 3,
        "moe_intermediate_size": 40, "moe_shared_expert_intermediate_size": 48, "n_routed_experts": 8)";
 const std::string kNemotronLatentKeys = kNemotronKeys + R"(, "moe_latent_size": 24)";
-const std::string kNemotronFurtherKeys =
+const std::string kNemotronMtpKeys =
     kNemotronLatentKeys + R"(, "num_nextn_predict_layers": 2, "mtp_hybrid_override_pattern": "*E")";
 
 class StepFlops : public ::testing::TestWithParam<Golden> {};
@@ -96,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
         Golden{"qwen3_5_moe", kQwen35MoeKeys.c_str(), 8, 64, 618528768},
         Golden{"nemotron_h", kNemotronKeys.c_str(), 8, 64, 517472256},
         Golden{"nemotron_h_latent", kNemotronLatentKeys.c_str(), 8, 64, 477364224},
-        Golden{"nemotron_h_further", kNemotronFurtherKeys.c_str(), 8, 64, 924844032}),
+        Golden{"nemotron_h_mtp_heads", kNemotronMtpKeys.c_str(), 8, 64, 924844032}),
     [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(

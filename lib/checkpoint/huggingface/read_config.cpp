@@ -24,10 +24,11 @@ bool is_word(char letter) {
   return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_';
 }
 
-// Python writes infinity as the bare word Infinity, which JSON does not know: it becomes what transformers
-// writes, {"__float__": "Infinity"}. What stands in texts is left alone.
+// Python writes infinity as the bare word Infinity, which is not JSON: outside strings it becomes what
+// transformers writes, {"__float__": "Infinity"}.
 std::string with_infinities(std::string_view bytes) {
   constexpr std::string_view kWord = "Infinity";
+  if (bytes.find(kWord) == bytes.npos) return std::string(bytes);
   std::string out;
   bool inside = false;
   for (size_t at = 0; at < bytes.size(); ++at) {

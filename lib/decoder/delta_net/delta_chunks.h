@@ -10,7 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "heddle/base/export.h"
-#include "lib/decoder/delta_net/chunk_decays.h"
+#include "lib/decoder/recurrence/chunk_decays.h"
 
 namespace heddle::decoder {
 

@@ -13,8 +13,8 @@
 
 #include "heddle/model/autograd_node.h"
 #include "lib/decoder/delta_net/delta_chunks.h"
-#include "lib/decoder/delta_net/row_chunks.h"
-#include "lib/decoder/recurrence_cost.h"
+#include "lib/decoder/recurrence/recurrence_cost.h"
+#include "lib/decoder/recurrence/row_chunks.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle::decoder {

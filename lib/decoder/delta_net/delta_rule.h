@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "heddle/base/export.h"
-#include "lib/decoder/delta_net/short_convolution.h"
+#include "lib/decoder/recurrence/short_convolution.h"
 
 namespace heddle::decoder {
 

@@ -13,9 +13,9 @@
 #include <memory>
 
 #include "heddle/model/autograd_node.h"
-#include "lib/decoder/delta_net/row_chunks.h"
 #include "lib/decoder/mamba/state_chunks.h"
-#include "lib/decoder/recurrence_cost.h"
+#include "lib/decoder/recurrence/recurrence_cost.h"
+#include "lib/decoder/recurrence/row_chunks.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle::decoder {

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "heddle/base/export.h"
-#include "lib/decoder/delta_net/short_convolution.h"
+#include "lib/decoder/recurrence/short_convolution.h"
 
 namespace heddle::decoder {
 

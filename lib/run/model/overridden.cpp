@@ -177,19 +177,19 @@ std::shared_ptr<const ModelSpec> described(const ModelSection& section, PluginRe
 }  // namespace
 
 // There the keys are a part of the model's signature.
-ModelSection with_further(ModelSection section, PluginRegistry& plugins) {
-  if (section.further.is_null()) return section;
+ModelSection with_mtp_keys(ModelSection section, PluginRegistry& plugins) {
+  if (section.mtp_keys.is_null()) return section;
   const auto spec = described(section, plugins);
   if (!spec->signature().contains("num_nextn_predict_layers")) {
-    if (section.further_heads.empty()) return section;
-    throw Error(ErrorCode::not_built, section.further_heads,
-                "the family " + spec->facts().model_type + " has no heads here that predict further tokens",
+    if (section.mtp_heads.empty()) return section;
+    throw Error(ErrorCode::not_built, section.mtp_heads,
+                "the family " + spec->facts().model_type + " has no multi-token prediction heads here",
                 "leave num_nextn_predict_layers out: the model then trains on the next token alone");
   }
   const bool inside = section.source == ModelSection::Source::config && section.config.is_map();
   Node keys = inside ? section.config : section.overrides.keys;
-  if (keys.is_null()) keys = Node::map({}, section.further.mark(), section.further.path());
-  for (const auto& [key, value] : section.further.entries()) keys = keys.without(key).with(key, value);
+  if (keys.is_null()) keys = Node::map({}, section.mtp_keys.mark(), section.mtp_keys.path());
+  for (const auto& [key, value] : section.mtp_keys.entries()) keys = keys.without(key).with(key, value);
   (inside ? section.config : section.overrides.keys) = keys;
   return section;
 }

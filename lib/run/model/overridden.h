@@ -41,8 +41,8 @@ std::filesystem::path config_file(const std::filesystem::path& given);
 std::shared_ptr<const ModelSpec> read_map(const ModelSection& section, PluginRegistry& plugins,
                                           std::vector<std::string>& warnings);
 
-// The section with its keys of heads that predict further tokens among those of config.json, where the family
+// The section with its keys of multi-token prediction heads among those of config.json, where the family
 // has such heads. Throws Error{not_built} where they are asked for and it has none.
-ModelSection with_further(ModelSection section, PluginRegistry& plugins);
+ModelSection with_mtp_keys(ModelSection section, PluginRegistry& plugins);
 
 }  // namespace heddle

@@ -192,7 +192,7 @@ PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry&
 // The model of a section like `model`, without transforms.
 PreparedModel model_of(const ModelSection& given, PluginRegistry& plugins,
                        std::vector<std::string>& warnings) {
-  const ModelSection section = with_further(given, plugins);
+  const ModelSection section = with_mtp_keys(given, plugins);
   PreparedModel model = section.source == ModelSection::Source::pretrained
                             ? open_pretrained(section.directory, plugins, section.overrides, warnings)
                             : with_random_weights(section, plugins, warnings);

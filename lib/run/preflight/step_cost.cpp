@@ -2,7 +2,6 @@
 #include "lib/run/preflight/step_cost.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 

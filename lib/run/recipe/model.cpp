@@ -196,8 +196,8 @@ ModelSection read_model(const Node& given, RecipeNotes& notes, SectionErrors& fo
   ModelSection model;
   model.where = section.where();
   model.check_memory = words.check_memory;
-  model.further = further_keys(given);
-  if (const Node* heads = further_heads(given)) model.further_heads = heads->where();
+  model.mtp_keys = mtp_keys(given);
+  if (const Node* heads = mtp_heads(given)) model.mtp_heads = heads->where();
   found.errors.attempt([&] { model.dtype = dtype_of(section, words); });
   found.check({"_target_", "pretrained_model_name_or_path", "config", "export_config", "load_base_model"},
               [&] {

@@ -55,12 +55,12 @@ struct ModelSection {
   ConfigOverrides overrides;  // keys in place of those of the config.json
   std::string dtype;          // storage; empty: what config.json says, else dtype_without_word
   std::string dtype_without_word = "float32";
-  // Keys of heads that predict further tokens, which act as if config.json had them where the model's family
+  // Keys of multi-token prediction heads, which act as if config.json had them where the model's family
   // has such heads; null: none.
-  Node further;
-  std::string further_heads;  // where such heads are asked for; empty: nowhere
-  bool check_memory = true;   // refuse what this machine's memory cannot hold
-  std::string where;          // of the section, for messages
+  Node mtp_keys;
+  std::string mtp_heads;     // where such heads are asked for; empty: nowhere
+  bool check_memory = true;  // refuse what this machine's memory cannot hold
+  std::string where;         // of the section, for messages
 };
 
 // The section packed_sequence.

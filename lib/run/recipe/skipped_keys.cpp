@@ -193,18 +193,18 @@ bool skip(const Node& root, const std::string& name, const Node& section, Recipe
   return true;
 }
 
-constexpr std::array<const char*, 3> kFurtherKeys = {"num_nextn_predict_layers", "mtp_loss_scaling_factor",
-                                                     "mtp_use_repeated_layer"};
+constexpr std::array<const char*, 3> kMtpKeys = {"num_nextn_predict_layers", "mtp_loss_scaling_factor",
+                                                 "mtp_use_repeated_layer"};
 
-Node further_keys(const Node& model) {
+Node mtp_keys(const Node& model) {
   std::vector<Node::Entry> keys;
-  for (const char* key : kFurtherKeys)
+  for (const char* key : kMtpKeys)
     if (const Node* value = model.find(key); value != nullptr && !value->is_null())
       keys.emplace_back(key, *value);
   return keys.empty() ? Node() : Node::map(std::move(keys), model.mark(), model.path());
 }
 
-const Node* further_heads(const Node& model) {
+const Node* mtp_heads(const Node& model) {
   const Node* heads = model.find("num_nextn_predict_layers");
   return heads != nullptr && !heads->is_null() && heads->as_integer() > 0 ? heads : nullptr;
 }
@@ -217,12 +217,12 @@ Node without_python_keys(const Node& model, RecipeNotes& notes) {
   };
   for (const Known& known : kModelKeys)
     if (model.find(known.name) != nullptr) take(std::string(known.name), std::string(known.why));
-  for (const char* key : kFurtherKeys) {
+  for (const char* key : kMtpKeys) {
     if (model.find(key) == nullptr) continue;
-    if (further_heads(model) != nullptr)
+    if (mtp_heads(model) != nullptr)
       rest = rest.without(key);
     else
-      take(key, "it acts where the model has heads that predict further tokens");
+      take(key, "it acts where the model has multi-token prediction heads");
   }
   return rest;
 }

@@ -29,11 +29,11 @@ namespace recipe {
 // hold parts that other sections refer to.
 bool skip(const Node& root, const std::string& name, const Node& section, RecipeNotes& notes);
 
-// Of the section `model`: the keys of heads that predict further tokens, as a map; null: there are none.
-Node further_keys(const Node& model);
+// Of the section `model`: the keys of multi-token prediction heads, as a map; null: there are none.
+Node mtp_keys(const Node& model);
 
-// Of the section `model`: the number of heads that predict further tokens; null: there are none.
-const Node* further_heads(const Node& model);
+// Of the section `model`: the number of multi-token prediction heads; null: there are none.
+const Node* mtp_heads(const Node& model);
 
 // The section without its keys that choose among implementations in Python, which are noted. Throws
 // Error{config} for a value that AutoModel refuses.

@@ -62,7 +62,7 @@ const std::vector<Key> kRoutingKeys = {
       ""}},
     {{"ep_size", "int", "1", "", "No effect: distributed.ep_size splits experts.", ""}},
     {{"num_nextn_predict_layers", "int", "1", "",
-      "No effect: layers that predict further tokens are not trained, and their tensors are not read.", ""}},
+      "No effect: layers of multi-token prediction are not trained, and their tensors are not read.", ""}},
     {{"num_mtp_layers", "int", "1", "", "The newer name of num_nextn_predict_layers.", ""}}};
 
 }  // namespace

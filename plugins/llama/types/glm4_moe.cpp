@@ -98,7 +98,7 @@ std::vector<Key> keys_of_sigmoid() {
         "After each step the bias that chooses experts moves by so much towards even loads; 0: it stays.",
         ""}},
       {{"num_nextn_predict_layers", "int", "1", "",
-        "No effect: layers that predict further tokens are not trained, and their tensors are not read.", ""},
+        "No effect: layers of multi-token prediction are not trained, and their tensors are not read.", ""},
        kBoth},
       {{"num_mtp_layers", "int", "1", "", "The newer name of num_nextn_predict_layers.", ""}, kGlm}};
   add_expert_keys(keys, "128", {"n_routed_experts", "num_experts", "num_local_experts"});

@@ -1,5 +1,5 @@
-// A blocking NCCL communicator: its calls cost no thread of NCCL. What may wait for other ranks is freed: the
-// initialisation is left behind, and a call is aborted by the watchdog.
+// A blocking NCCL communicator: its calls cost no thread of NCCL. The initialisation, which waits for other
+// ranks, runs in a thread of its own, and the watchdog aborts a call that waits too long.
 #include "cuda/nccl_communicator.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ std::chrono::milliseconds since(Clock::time_point start) {
 struct Joining {
   std::mutex mutex;
   std::condition_variable changed;
-  bool ended = false, left = false;  // left: nobody wants the communicator any more
+  bool ended = false, is_cancelled = false;  // cancelled: join() aborts the communicator when it exists
   ncclResult_t result = ncclSuccess;
   ncclComm_t comm = nullptr;
 };
@@ -40,7 +40,7 @@ void join(const std::shared_ptr<Joining>& joining, const ncclUniqueId& id, const
   joining->ended = true;
   joining->result = result;
   joining->comm = comm;
-  if (joining->left && comm != nullptr) functions().abort(comm);
+  if (joining->is_cancelled && comm != nullptr) functions().abort(comm);
   joining->changed.notify_all();
 }
 
@@ -52,8 +52,8 @@ ncclComm_t joined(const ncclUniqueId& id, const NcclOptions& options, const Faul
   const auto start = Clock::now();
   std::unique_lock lock(joining->mutex);
   while (!joining->changed.wait_for(lock, kPause, [&] { return joining->ended; })) {
-    joining->left = fault.is_set() || since(start) > options.timeout;
-    if (!joining->left) continue;
+    joining->is_cancelled = fault.is_set() || since(start) > options.timeout;
+    if (!joining->is_cancelled) continue;
     fault.rethrow();
     throw mesh::timed_out(doing, since(start), {});
   }

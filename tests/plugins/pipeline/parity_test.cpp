@@ -87,7 +87,7 @@ TEST(Pipeline, RefusesAParameterOfTwoStages) {
       "tie_word_embeddings=True, and overriding it to tie_word_embeddings=False is not supported either. "
       "'model.embed_tokens.weight' is used by the stages 0 and 1\n"
       "  hint: train this model with pp_size 1, or a model whose embeddings are not tied and that predicts "
-      "no further tokens");
+      "no multi-token prediction heads");
 }
 
 TEST(Pipeline, RefusesABatchThatItCannotCut) {

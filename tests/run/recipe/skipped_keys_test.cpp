@@ -85,9 +85,9 @@ TEST(SkippedKeys, OfAModelChooseImplementations) {
                  "num_nextn_predict_layers: 0}\n"),
       ElementsAre("model.attn_implementation", "model.force_hf", "model.mtp_loss_scaling_factor",
                   "model.num_nextn_predict_layers", "model.output_hidden_states", "model.trust_remote_code"));
-  const Recipe further = recipe_in("model: {config: {model_type: llama}, num_nextn_predict_layers: 2}\n");
-  EXPECT_EQ(further.model.further_heads, "run.yaml:1 model.num_nextn_predict_layers");
-  EXPECT_THAT(further.not_built, IsEmpty());
+  const Recipe asked = recipe_in("model: {config: {model_type: llama}, num_nextn_predict_layers: 2}\n");
+  EXPECT_EQ(asked.model.mtp_heads, "run.yaml:1 model.num_nextn_predict_layers");
+  EXPECT_THAT(asked.not_built, IsEmpty());
 }
 
 TEST(SkippedKeys, OfABackendAreCheckedAndWhatChangesNumbersActs) {

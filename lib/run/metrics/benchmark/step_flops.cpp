@@ -169,10 +169,10 @@ double nemotron_layers(const ModelSizes& m, const char* key) {
 }
 
 double nemotron_h(const ModelSizes& m) {
-  const double further = m.of("num_nextn_predict_layers", 0);
+  const double mtp = m.of("num_nextn_predict_layers", 0);
   const double head =
       nemotron_layers(m, "mtp_hybrid_override_pattern") + 12 * m.G * m.S * m.h * m.h + m.logits();
-  return nemotron_layers(m, "hybrid_override_pattern") + m.logits() + further * head;
+  return nemotron_layers(m, "hybrid_override_pattern") + m.logits() + mtp * head;
 }
 
 // As if MLPs had no gate, and the later half of the layers experts where there are any.

@@ -215,7 +215,7 @@ struct Layer {
 // Modules of the last unit: "mtp.layers.N", those of a head after those of another, with the names of layers
 // and, the first, enorm, hnorm and eh_proj, the last, final_layernorm. The embedding is the model's, so a
 // pipeline cannot cut between them; context and sequence parallelism are refused by name.
-struct Further {
+struct MtpHeads {
   int64_t tokens = 0;         // beside the next; 0: there are no such heads
   std::vector<Layer> layers;  // of one head
   bool repeated = false;      // all heads have the same layers
@@ -238,7 +238,7 @@ struct Model {
   bool normalised_head = false;  // the head computes with weight / |weight| of each row (Baichuan 2)
   double init_std = 0.02;
   double residual_std = 0;  // of o_proj and down_proj, as GPT-2 scales it by depth; 0: init_std
-  Further further = {};
+  MtpHeads mtp = {};
 };
 
 }  // namespace heddle::decoder

@@ -221,9 +221,10 @@ class HEDDLE_API Files {
   // A tensor whose name begins so may begin otherwise in files that are read: an older name, or a prefix.
   Files& otherwise(std::string beginning, std::string instead);
 
-  // The number of rows of a parameter of the model.
-  using Rows = std::function<int64_t(const std::string& parameter)>;
-  // Empty: the tensor of the parameter's name.
+  // The number of rows of a parameter of the model; empty: it has no such parameter.
+  using Rows = std::function<std::optional<int64_t>(const std::string& parameter)>;
+  // Empty: the tensor of the parameter's name. A parameter that a transform adds is joined with no other.
+  // Throws Error{internal} for a rule that joins a parameter with one that the model lacks.
   StoredParts parts(const std::string& parameter, std::span<const int64_t> shape, const Rows& rows) const;
   std::string in_files(std::string name) const;  // renamed
   std::vector<std::string> other_names(const std::string& tensor) const;

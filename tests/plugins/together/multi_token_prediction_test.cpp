@@ -1,4 +1,4 @@
-// Heads that predict further tokens, as recipes ask for them: keys beside the model's config, pipelines, and
+// Multi-token prediction heads, as recipes ask for them: keys beside the model's config, pipelines, and
 // what cannot be read.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -34,7 +34,7 @@ std::map<std::string, std::string> signature_of(const std::string& yaml) {
   return prepared(yaml).spec->signature();
 }
 
-TEST(FurtherTokensOfARecipe, ActAsIfConfigJsonHadThem) {
+TEST(MultiTokenPredictionHeads, ActAsIfConfigJsonHadThem) {
   EXPECT_EQ(signature_of(model_at("nemotron_h_mtp_repeated", "")).at("num_nextn_predict_layers"), "3");
   const auto changed = signature_of(
       model_at("nemotron_h_mtp_repeated",
@@ -48,10 +48,10 @@ TEST(FurtherTokensOfARecipe, ActAsIfConfigJsonHadThem) {
   EXPECT_EQ(random.at("num_nextn_predict_layers"), "1");
 }
 
-TEST(FurtherTokensOfARecipe, AreRefusedWhereThereAreNone) {
+TEST(MultiTokenPredictionHeads, AreRefusedWhereThereAreNone) {
   EXPECT_EQ(tests::thrown_by([] { prepared(model_at("llama", ", num_nextn_predict_layers: 2")); }),
-            "error[not_built] run.yaml:1 model.num_nextn_predict_layers: the family llama has no heads here "
-            "that predict further tokens\n  hint: leave num_nextn_predict_layers out: the model then trains "
+            "error[not_built] run.yaml:1 model.num_nextn_predict_layers: the family llama has no multi-token "
+            "prediction heads here\n  hint: leave num_nextn_predict_layers out: the model then trains "
             "on the next token alone");
   prepared(model_at("llama", ", num_nextn_predict_layers: 0, mtp_loss_scaling_factor: 0.1"));
   EXPECT_THAT(
@@ -59,14 +59,14 @@ TEST(FurtherTokensOfARecipe, AreRefusedWhereThereAreNone) {
       HasSubstr("mtp.layers.0.eh_proj.weight would be added"));
 }
 
-TEST(FurtherTokensOfAPipeline, AreRefusedByTheNameOfTheSharedParameter) {
+TEST(MultiTokenPredictionOfAPipeline, AreRefusedByTheNameOfTheSharedParameter) {
   const PreparedModel model = prepared(model_at("nemotron_h_mtp", ""));
   const Units units = model.spec->make_units(at::TensorOptions(at::kMeta));
   Plan plan;
   plan.schedule = tests::make_schedule("1f1b");
   EXPECT_THAT(tests::thrown_by([&] { parallel::map_stages(units, plan, 2); }),
               ::testing::AllOf(HasSubstr("'model.embed_tokens.weight' is used by the stages 0 and 1"),
-                               HasSubstr("that predicts no further tokens")));
+                               HasSubstr("that has no multi-token prediction heads")));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The node: a sum of shifted rows. The sum is computed again in the backward.
-#include "lib/decoder/delta_net/short_convolution.h"
+#include "lib/decoder/recurrence/short_convolution.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "heddle/model/autograd_node.h"
-#include "lib/decoder/delta_net/document_marks.h"
+#include "lib/decoder/recurrence/document_marks.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle::decoder {

@@ -1,5 +1,5 @@
 // Sums of logarithms within chunks, and their gradients.
-#include "lib/decoder/delta_net/chunk_decays.h"
+#include "lib/decoder/recurrence/chunk_decays.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/constant_pad_nd.h>

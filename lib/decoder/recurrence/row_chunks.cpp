@@ -1,5 +1,5 @@
 // Views and copies between rows and chunks.
-#include "lib/decoder/delta_net/row_chunks.h"
+#include "lib/decoder/recurrence/row_chunks.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "lib/decoder/delta_net/document_marks.h"
+#include "lib/decoder/recurrence/document_marks.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle::decoder {

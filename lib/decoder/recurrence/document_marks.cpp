@@ -1,5 +1,5 @@
 // The document of a token is the number of documents that end before it.
-#include "lib/decoder/delta_net/document_marks.h"
+#include "lib/decoder/recurrence/document_marks.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "lib/decoder/delta_net/chunk_decays.h"
-#include "lib/decoder/delta_net/short_convolution.h"
+#include "lib/decoder/recurrence/chunk_decays.h"
+#include "lib/decoder/recurrence/short_convolution.h"
 
 namespace heddle::decoder {
 

@@ -19,14 +19,13 @@ namespace heddle::decoder {
 
 // A layer with what a head has besides: at its beginning a norm of the embedding, one of the hidden states
 // and their product, at its end a norm.
-class FurtherLayer : public DecoderLayer {
+class MtpLayer : public DecoderLayer {
  public:
   struct Place {
     bool first = false, last = false;  // of a head
   };
-  FurtherLayer(const Layer& form, const Model& model, Parts parts, Place place,
-               const at::TensorOptions& options);
-  std::string_view kind() const override { return "further_layer"; }
+  MtpLayer(const Layer& form, const Model& model, Parts parts, Place place, const at::TensorOptions& options);
+  std::string_view kind() const override { return "mtp_layer"; }
   // Of the first: hidden and embedded [tokens, width].
   at::Tensor entered(const at::Tensor& hidden, const at::Tensor& embedded, const Batch& batch);
 
@@ -38,13 +37,13 @@ class FurtherLayer : public DecoderLayer {
   std::unique_ptr<Linear> product_;
 };
 
-using FurtherLayers = std::vector<std::unique_ptr<FurtherLayer>>;
+using MtpLayers = std::vector<std::unique_ptr<MtpLayer>>;
 
 // Children "embed_tokens" and "layers.N".
-class FurtherTokens : public Module {
+class MultiTokenPrediction : public Module {
  public:
-  FurtherTokens(const Model& model, FurtherLayers layers, const at::TensorOptions& options);
-  std::string_view kind() const override { return "further_tokens"; }
+  MultiTokenPrediction(const Model& model, MtpLayers layers, const at::TensorOptions& options);
+  std::string_view kind() const override { return "multi_token_prediction"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::mixes}; }
   // Computes with the model's embedding.
   void share(const at::Tensor& weight) { embedding_.weight = weight; }
@@ -60,9 +59,9 @@ class FurtherTokens : public Module {
  private:
   at::Tensor head(int64_t place, at::Tensor hidden, const at::Tensor& tokens, const Batch& batch);
 
-  Further form_;
+  MtpHeads form_;
   Embedding embedding_;
-  FurtherLayers layers_;
+  MtpLayers layers_;
 };
 
 // tokens, or labels with Batch::kIgnore as `beyond`, int64 [rows, sequence]: those so many places later, and

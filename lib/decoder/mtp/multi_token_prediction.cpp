@@ -1,5 +1,5 @@
 // The layers, the shifted tokens and labels, and the sum of the losses.
-#include "lib/decoder/further/further_tokens.h"
+#include "lib/decoder/mtp/multi_token_prediction.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -11,13 +11,13 @@
 #include <utility>
 
 #include "heddle/base/error.h"
-#include "lib/decoder/delta_net/document_marks.h"
 #include "lib/decoder/norm.h"
+#include "lib/decoder/recurrence/document_marks.h"
 
 namespace heddle::decoder {
 
-FurtherLayer::FurtherLayer(const Layer& form, const Model& model, Parts parts, Place place,
-                           const at::TensorOptions& options)
+MtpLayer::MtpLayer(const Layer& form, const Model& model, Parts parts, Place place,
+                   const at::TensorOptions& options)
     : DecoderLayer(form, model.width, std::move(parts), options) {
   if (place.first) {
     of_embedding_ = make_norm(model.last_norm, model.width, options);
@@ -33,19 +33,20 @@ FurtherLayer::FurtherLayer(const Layer& form, const Model& model, Parts parts, P
   add_child("final_layernorm", *last_norm_);
 }
 
-at::Tensor FurtherLayer::entered(const at::Tensor& hidden, const at::Tensor& embedded, const Batch& batch) {
+at::Tensor MtpLayer::entered(const at::Tensor& hidden, const at::Tensor& embedded, const Batch& batch) {
   const at::Tensor both =
       at::cat({of_embedding_->call(embedded, batch), of_hidden_->call(hidden, batch)}, -1);
   return product_->call(both, batch);
 }
 
-at::Tensor FurtherLayer::forward(at::Tensor x, const Batch& batch) {
+at::Tensor MtpLayer::forward(at::Tensor x, const Batch& batch) {
   at::Tensor y = DecoderLayer::forward(std::move(x), batch);
   return last_norm_ ? last_norm_->call(std::move(y), batch) : y;
 }
 
-FurtherTokens::FurtherTokens(const Model& model, FurtherLayers layers, const at::TensorOptions& options)
-    : form_(model.further),
+MultiTokenPrediction::MultiTokenPrediction(const Model& model, MtpLayers layers,
+                                           const at::TensorOptions& options)
+    : form_(model.mtp),
       embedding_(model.vocabulary, model.width, model.padding, normal(model.init_std), options,
                  model.embedding_multiplier),
       layers_(std::move(layers)) {
@@ -53,15 +54,15 @@ FurtherTokens::FurtherTokens(const Model& model, FurtherLayers layers, const at:
   for (size_t i = 0; i < layers_.size(); ++i) add_child("layers." + std::to_string(i), *layers_[i]);
 }
 
-at::Tensor FurtherTokens::head(int64_t place, at::Tensor hidden, const at::Tensor& tokens,
-                               const Batch& batch) {
+at::Tensor MultiTokenPrediction::head(int64_t place, at::Tensor hidden, const at::Tensor& tokens,
+                                      const Batch& batch) {
   const size_t count = form_.layers.size(), first = form_.repeated ? 0 : static_cast<size_t>(place) * count;
   at::Tensor x = layers_[first]->entered(hidden, embedding_.call(tokens, batch), batch);
   for (size_t i = 0; i < count; ++i) x = layers_[first + i]->call(std::move(x), batch);
   return x;
 }
 
-at::Tensor FurtherTokens::loss(at::Tensor hidden, const Batch& batch, const LossOf& loss_of) {
+at::Tensor MultiTokenPrediction::loss(at::Tensor hidden, const Batch& batch, const LossOf& loss_of) {
   at::Tensor sum;
   for (int64_t place = 0; place < form_.tokens; ++place) {
     hidden = head(place, std::move(hidden), later_tokens(batch.tokens, place + 1, 0), batch);
@@ -73,8 +74,9 @@ at::Tensor FurtherTokens::loss(at::Tensor hidden, const Batch& batch, const Loss
   return sum * (form_.loss_factor / static_cast<double>(form_.tokens));
 }
 
-at::Tensor FurtherTokens::forward(at::Tensor, const Batch&) {
-  throw Error(ErrorCode::internal, "model", "heads of further tokens give a loss", "call loss(), not call()");
+at::Tensor MultiTokenPrediction::forward(at::Tensor, const Batch&) {
+  throw Error(ErrorCode::internal, "model", "multi-token prediction heads give a loss",
+              "call loss(), not call()");
 }
 
 at::Tensor later_tokens(const at::Tensor& tokens, int64_t places, int64_t beyond) {
