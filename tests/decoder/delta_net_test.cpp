@@ -13,24 +13,15 @@
 #include "lib/decoder/delta_net/gated_norm.h"
 #include "lib/run/generate/generate.h"
 #include "lib/run/generate/kv_cache.h"
+#include "tests/decoder/rules.h"
 #include "thrown.h"
 
 namespace heddle::tests {
 namespace {
 
-at::Tensor grown(at::IntArrayRef sizes) {
-  return at::randn(sizes, at::kDouble).set_requires_grad(true);
-}
-
-void expect_equal_to(const at::Tensor& got, const at::Tensor& want, double tolerance, const char* what) {
-  ASSERT_EQ(got.sizes(), want.sizes()) << what;
-  const double scale = std::max(1.0, want.abs().max().item<double>());
-  EXPECT_LE((got - want).abs().max().item<double>(), tolerance * scale) << what;
-}
-
 TEST(GatedNorm, EqualsPlainOperators) {
   at::manual_seed(6);
-  const at::Tensor x = grown({7, 15}), gate = grown({7, 15}), weight = grown({5});
+  const at::Tensor x = random_leaf({7, 15}), gate = random_leaf({7, 15}), weight = random_leaf({5});
   const at::Tensor heads = x.view({-1, 5}), z = gate.view({-1, 5});
   const at::Tensor want =
       (weight * heads / (heads.square().mean(-1, true) + 1e-5).sqrt() * z * z.sigmoid()).view({7, 15});
@@ -42,16 +33,16 @@ TEST(GatedNorm, EqualsPlainOperators) {
     one.mutable_grad().reset();
   }
   const at::Tensor got = decoder::gated_norm(x, gate, weight, 1e-5);
-  expect_equal_to(got, want, 1e-13, "output");
+  expect_near_double(got, want, 1e-13, "output");
   (got * factors).sum().backward();
-  expect_equal_to(x.grad(), gradients[0], 1e-13, "x");
-  expect_equal_to(gate.grad(), gradients[1], 1e-13, "gate");
-  expect_equal_to(weight.grad(), gradients[2], 1e-13, "weight");
+  expect_near_double(x.grad(), gradients[0], 1e-13, "x");
+  expect_near_double(gate.grad(), gradients[1], 1e-13, "gate");
+  expect_near_double(weight.grad(), gradients[2], 1e-13, "weight");
 }
 
 TEST(OutputGate, EqualsPlainOperators) {
   at::manual_seed(7);
-  const at::Tensor both = grown({6, 3 * 2 * 4}), y = grown({6, 12});
+  const at::Tensor both = random_leaf({6, 3 * 2 * 4}), y = random_leaf({6, 12});
   const at::Tensor parts = both.view({6, 3, 2, 4});
   const at::Tensor want_q = parts.select(2, 0).reshape({6, 12}),
                    want_gate = parts.select(2, 1).reshape({6, 12});
@@ -62,10 +53,10 @@ TEST(OutputGate, EqualsPlainOperators) {
   both.mutable_grad().reset(), y.mutable_grad().reset();
   const auto [q, gate] = decoder::split_gate(both, 4);
   const at::Tensor got = decoder::gated_output(y, gate) + q * 2;
-  expect_equal_to(got, want, 1e-14, "output");
+  expect_near_double(got, want, 1e-14, "output");
   (got * factors).sum().backward();
-  expect_equal_to(both.grad(), d_both, 1e-14, "both");
-  expect_equal_to(y.grad(), d_y, 1e-14, "y");
+  expect_near_double(both.grad(), d_both, 1e-14, "both");
+  expect_near_double(y.grad(), d_y, 1e-14, "y");
 }
 
 // A delta net, then attention with a gate.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lib/decoder/delta_net/delta_rule.h"
+#include "tests/decoder/rules.h"
 
 namespace heddle::tests {
 namespace {
@@ -18,24 +19,7 @@ using decoder::DeltaHeads;
 using decoder::DeltaInputs;
 using decoder::TokenRows;
 
-struct DeltaShape {
-  std::string name;
-  int64_t rows = 1, sequence = 1;
-  DeltaHeads heads = {};
-  std::vector<int> documents = {};  // empty: each row is one
-  TokenRows tokens() const {
-    TokenRows out{rows, sequence, {}};
-    if (!documents.empty()) out.documents = at::tensor(documents, at::kInt);
-    return out;
-  }
-  bool begins(int64_t token) const {
-    if (documents.empty()) return token % sequence == 0;
-    return std::find(documents.begin(), documents.end(), token) != documents.end();
-  }
-};
-std::ostream& operator<<(std::ostream& out, const DeltaShape& shape) {
-  return out << shape.name;
-}
+using DeltaShape = RuleShape<DeltaHeads>;
 
 const DeltaShape kDeltaShapes[] = {
     {"one_token", 1, 1, {1, 1, 3, 2}},
@@ -49,20 +33,16 @@ const DeltaShape kDeltaShapes[] = {
     {"empty_document", 1, 9, {1, 1, 2, 2}, {0, 4, 4, 9}},
 };
 
-at::Tensor leaf(at::IntArrayRef sizes) {
-  return at::randn(sizes, at::kDouble).set_requires_grad(true);
-}
-
 DeltaInputs inputs_of(const DeltaShape& shape) {
   const int64_t tokens = shape.rows * shape.sequence;
   const DeltaHeads& heads = shape.heads;
-  return {leaf({tokens, heads.key_heads * heads.key}),
-          leaf({tokens, heads.key_heads * heads.key}),
-          leaf({tokens, heads.value_heads * heads.value}),
-          leaf({tokens, heads.value_heads}),
-          leaf({tokens, heads.value_heads}),
-          leaf({heads.value_heads}),
-          leaf({heads.value_heads})};
+  return {random_leaf({tokens, heads.key_heads * heads.key}),
+          random_leaf({tokens, heads.key_heads * heads.key}),
+          random_leaf({tokens, heads.value_heads * heads.value}),
+          random_leaf({tokens, heads.value_heads}),
+          random_leaf({tokens, heads.value_heads}),
+          random_leaf({heads.value_heads}),
+          random_leaf({heads.value_heads})};
 }
 
 at::Tensor plain_unit(const at::Tensor& x) {
@@ -92,13 +72,6 @@ at::Tensor plain_rule(const DeltaInputs& in, const DeltaShape& shape) {
   return at::stack(out);
 }
 
-void expect_equal_to(const at::Tensor& got, const at::Tensor& want, double tolerance,
-                     const std::string& what) {
-  ASSERT_EQ(got.sizes(), want.sizes()) << what;
-  const double scale = std::max(1.0, want.abs().max().item<double>());
-  EXPECT_LE((got.to(at::kDouble) - want).abs().max().item<double>(), tolerance * scale) << what;
-}
-
 class DeltaRule : public ::testing::TestWithParam<DeltaShape> {
  protected:
   DeltaRule() { at::manual_seed(3); }
@@ -117,10 +90,10 @@ TEST_P(DeltaRule, EqualsTheDefinitionWithEveryGradient) {
     one.mutable_grad().reset();
   }
   const at::Tensor got = decoder::delta_rule(in, shape.heads, shape.tokens());
-  expect_equal_to(got, want, 1e-12, "output");
+  expect_near_double(got, want, 1e-12, "output");
   (got * factors).sum().backward();
   for (size_t i = 0; i < all.size(); ++i)
-    expect_equal_to(all[i].grad(), gradients[i], 1e-11, "input " + std::to_string(i));
+    expect_near_double(all[i].grad(), gradients[i], 1e-11, "input " + std::to_string(i));
 }
 
 TEST_P(DeltaRule, IsNearInFloat) {
@@ -129,7 +102,7 @@ TEST_P(DeltaRule, IsNearInFloat) {
   const at::Tensor want = plain_rule(in, shape);
   for (at::Tensor* one : {&in.q, &in.k, &in.v, &in.a, &in.b, &in.a_log, &in.bias})
     *one = one->detach().to(at::kFloat);
-  expect_equal_to(decoder::delta_rule(in, shape.heads, shape.tokens()), want, 1e-5, "output");
+  expect_near_double(decoder::delta_rule(in, shape.heads, shape.tokens()), want, 1e-5, "output");
 }
 
 TEST_P(DeltaRule, GivesShapesOnMeta) {
@@ -204,7 +177,7 @@ TEST(DeltaRuleState, ContinuesAsTheWhole) {
     parts.push_back(decoder::delta_rule(part, shape.heads, {1, count, {}}, &state));
     begin += count;
   }
-  expect_equal_to(at::cat(parts), want, 1e-12, "output");
+  expect_near_double(at::cat(parts), want, 1e-12, "output");
 }
 
 at::Tensor plain_convolution(const at::Tensor& x, const at::Tensor& weight, const DeltaShape& shape) {
@@ -222,17 +195,17 @@ at::Tensor plain_convolution(const at::Tensor& x, const at::Tensor& weight, cons
 TEST_P(DeltaRule, HasConvolutionsThatStayInTheirDocuments) {
   const DeltaShape& shape = GetParam();
   for (const int64_t taps : {1, 4}) {
-    const at::Tensor x = leaf({shape.rows * shape.sequence, 5}), weight = leaf({5, 1, taps});
+    const at::Tensor x = random_leaf({shape.rows * shape.sequence, 5}), weight = random_leaf({5, 1, taps});
     const at::Tensor want = plain_convolution(x, weight, shape);
     const at::Tensor factors = at::randn_like(want);
     (want * factors).sum().backward();
     const at::Tensor dx = x.grad().clone(), dw = weight.grad().clone();
     x.mutable_grad().reset(), weight.mutable_grad().reset();
     const at::Tensor got = decoder::short_convolution(x, weight, shape.tokens());
-    expect_equal_to(got, want, 1e-13, "output");
+    expect_near_double(got, want, 1e-13, "output");
     (got * factors).sum().backward();
-    expect_equal_to(x.grad(), dx, 1e-13, "x");
-    expect_equal_to(weight.grad(), dw, 1e-12, "weight");
+    expect_near_double(x.grad(), dx, 1e-13, "x");
+    expect_near_double(weight.grad(), dw, 1e-12, "weight");
   }
 }
 

@@ -25,7 +25,7 @@ const std::string kMaps =
     "3.0}";
 
 TEST(RotaryByType, TakesTheKeysThatTransformersWritesBesideTheMaps) {
-  for (const std::string& more : {"", ", rope_theta: null", ", rope_theta: null, rope_type: default"}) {
+  for (const char* more : {"", ", rope_theta: null", ", rope_theta: null, rope_type: default"}) {
     const ReadRotary read("{" + kMaps + more + "}");
     EXPECT_EQ(read.full.theta, 7.0) << more;
     EXPECT_EQ(read.sliding.theta, 3.0) << more;

@@ -12,6 +12,7 @@
 
 #include "lib/decoder/mamba/group_norm.h"
 #include "lib/decoder/mamba/state_scan.h"
+#include "tests/decoder/rules.h"
 
 namespace heddle::tests {
 namespace {
@@ -20,24 +21,7 @@ using decoder::ScanHeads;
 using decoder::ScanInputs;
 using decoder::TokenRows;
 
-struct ScanShape {
-  std::string name;
-  int64_t rows = 1, sequence = 1;
-  ScanHeads heads = {};
-  std::vector<int> documents = {};  // empty: each row is one
-  TokenRows tokens() const {
-    TokenRows out{rows, sequence, {}};
-    if (!documents.empty()) out.documents = at::tensor(documents, at::kInt);
-    return out;
-  }
-  bool begins(int64_t token) const {
-    if (documents.empty()) return token % sequence == 0;
-    return std::find(documents.begin(), documents.end(), token) != documents.end();
-  }
-};
-std::ostream& operator<<(std::ostream& out, const ScanShape& shape) {
-  return out << shape.name;
-}
+using ScanShape = RuleShape<ScanHeads>;
 
 const ScanShape kScanShapes[] = {
     {"one_token", 1, 1, {1, 1, 3, 2}},
@@ -52,20 +36,16 @@ const ScanShape kScanShapes[] = {
     {"empty_document", 1, 9, {1, 1, 2, 2}, {0, 4, 4, 9}},
 };
 
-at::Tensor scan_leaf(at::IntArrayRef sizes) {
-  return at::randn(sizes, at::kDouble).set_requires_grad(true);
-}
-
 ScanInputs scan_inputs(const ScanShape& shape) {
   const int64_t tokens = shape.rows * shape.sequence;
   const ScanHeads& of = shape.heads;
-  return {scan_leaf({tokens, of.heads * of.width}),
-          scan_leaf({tokens, of.groups * of.state}),
-          scan_leaf({tokens, of.groups * of.state}),
-          scan_leaf({tokens, of.heads}),
-          scan_leaf({of.heads}),
-          scan_leaf({of.heads}),
-          scan_leaf({of.heads})};
+  return {random_leaf({tokens, of.heads * of.width}),
+          random_leaf({tokens, of.groups * of.state}),
+          random_leaf({tokens, of.groups * of.state}),
+          random_leaf({tokens, of.heads}),
+          random_leaf({of.heads}),
+          random_leaf({of.heads}),
+          random_leaf({of.heads})};
 }
 
 std::array<at::Tensor*, 7> all_of(ScanInputs& in) {
@@ -93,13 +73,6 @@ at::Tensor plain_scan(const ScanInputs& in, const ScanShape& shape) {
   return at::stack(out);
 }
 
-void expect_scan_equal(const at::Tensor& got, const at::Tensor& want, double tolerance,
-                       const std::string& what) {
-  ASSERT_EQ(got.sizes(), want.sizes()) << what;
-  const double scale = std::max(1.0, want.abs().max().item<double>());
-  EXPECT_LE((got.to(at::kDouble) - want).abs().max().item<double>(), tolerance * scale) << what;
-}
-
 class StateScan : public ::testing::TestWithParam<ScanShape> {
  protected:
   StateScan() { at::manual_seed(3); }
@@ -117,10 +90,10 @@ TEST_P(StateScan, EqualsTheDefinitionWithEveryGradient) {
     one->mutable_grad().reset();
   }
   const at::Tensor got = decoder::state_scan(in, shape.heads, shape.tokens());
-  expect_scan_equal(got, want, 1e-12, "output");
+  expect_near_double(got, want, 1e-12, "output");
   (got * factors).sum().backward();
   for (size_t i = 0; i < gradients.size(); ++i)
-    expect_scan_equal(all_of(in)[i]->grad(), gradients[i], 1e-11, "input " + std::to_string(i));
+    expect_near_double(all_of(in)[i]->grad(), gradients[i], 1e-11, "input " + std::to_string(i));
 }
 
 TEST_P(StateScan, IsNearInFloat) {
@@ -128,7 +101,7 @@ TEST_P(StateScan, IsNearInFloat) {
   ScanInputs in = scan_inputs(shape);
   const at::Tensor want = plain_scan(in, shape);
   for (at::Tensor* one : all_of(in)) *one = one->detach().to(at::kFloat);
-  expect_scan_equal(decoder::state_scan(in, shape.heads, shape.tokens()), want, 1e-5, "output");
+  expect_near_double(decoder::state_scan(in, shape.heads, shape.tokens()), want, 1e-5, "output");
 }
 
 TEST_P(StateScan, GivesShapesOnMeta) {
@@ -151,7 +124,7 @@ TEST(StateScanGradients, EqualFiniteDifferences) {
   at::manual_seed(4);
   const ScanShape shape{"", 1, 66, {1, 2, 3, 2}, {0, 20, 66}};
   ScanInputs in = scan_inputs(shape);
-  const at::Tensor gate = scan_leaf({66, 4}), weight = scan_leaf({4}),
+  const at::Tensor gate = random_leaf({66, 4}), weight = random_leaf({4}),
                    factors = at::randn({66, 4}, at::kDouble);
   const auto loss = [&] {
     const at::Tensor y = decoder::state_scan(in, shape.heads, shape.tokens());
@@ -190,12 +163,12 @@ TEST(StateScanState, ContinuesWhereItWas) {
     const ScanInputs next{part(in.x), part(in.b), part(in.c), part(in.dt), in.a_log, in.bias, in.direct};
     got.push_back(decoder::state_scan(next, shape.heads, {1, count, {}}, &state));
   }
-  expect_scan_equal(at::cat(got), want, 1e-13, "output");
+  expect_near_double(at::cat(got), want, 1e-13, "output");
 }
 
 TEST(GatedGroupNorm, EqualsPlainOperators) {
   at::manual_seed(6);
-  const at::Tensor x = scan_leaf({7, 15}), gate = scan_leaf({7, 15}), weight = scan_leaf({15});
+  const at::Tensor x = random_leaf({7, 15}), gate = random_leaf({7, 15}), weight = random_leaf({15});
   const at::Tensor gated = (x * gate * gate.sigmoid()).view({7, 3, 5});
   const at::Tensor want = (gated / (gated.square().mean(-1, true) + 1e-5).sqrt()).view({7, 15}) * weight;
   const at::Tensor factors = at::randn_like(want);
@@ -206,17 +179,17 @@ TEST(GatedGroupNorm, EqualsPlainOperators) {
     one.mutable_grad().reset();
   }
   const at::Tensor got = decoder::gated_group_norm(x, gate, weight, 5, 1e-5);
-  expect_scan_equal(got, want, 1e-13, "output");
+  expect_near_double(got, want, 1e-13, "output");
   (got * factors).sum().backward();
-  expect_scan_equal(x.grad(), gradients[0], 1e-13, "x");
-  expect_scan_equal(gate.grad(), gradients[1], 1e-13, "gate");
-  expect_scan_equal(weight.grad(), gradients[2], 1e-13, "weight");
+  expect_near_double(x.grad(), gradients[0], 1e-13, "x");
+  expect_near_double(gate.grad(), gradients[1], 1e-13, "gate");
+  expect_near_double(weight.grad(), gradients[2], 1e-13, "weight");
 }
 
 // With a bias, in documents, and continued.
 TEST(ShortConvolution, HasABias) {
   at::manual_seed(7);
-  const at::Tensor x = scan_leaf({11, 3}), weight = scan_leaf({3, 1, 4}), bias = scan_leaf({3});
+  const at::Tensor x = random_leaf({11, 3}), weight = random_leaf({3, 1, 4}), bias = random_leaf({3});
   const at::Tensor padded = at::constant_pad_nd(x.t().unsqueeze(0), {3, 0});
   const at::Tensor want = at::silu(at::conv1d(padded, weight, bias, at::IntArrayRef(1), at::IntArrayRef(0),
                                               at::IntArrayRef(1), 3))
@@ -227,16 +200,16 @@ TEST(ShortConvolution, HasABias) {
   const at::Tensor d_x = x.grad().clone(), d_weight = weight.grad().clone(), d_bias = bias.grad().clone();
   for (const at::Tensor& one : {x, weight, bias}) one.mutable_grad().reset();
   const at::Tensor got = decoder::short_convolution(x, weight, {1, 11, {}}, bias);
-  expect_scan_equal(got, want, 1e-13, "output");
+  expect_near_double(got, want, 1e-13, "output");
   (got * factors).sum().backward();
-  expect_scan_equal(x.grad(), d_x, 1e-12, "x");
-  expect_scan_equal(weight.grad(), d_weight, 1e-12, "weight");
-  expect_scan_equal(bias.grad(), d_bias, 1e-12, "bias");
+  expect_near_double(x.grad(), d_x, 1e-12, "x");
+  expect_near_double(weight.grad(), d_weight, 1e-12, "weight");
+  expect_near_double(bias.grad(), d_bias, 1e-12, "bias");
   const at::NoGradGuard guard;
   at::Tensor last;
   const at::Tensor first = decoder::continued_convolution(x.narrow(0, 0, 4), weight, last, bias);
   const at::Tensor rest = decoder::continued_convolution(x.narrow(0, 4, 7), weight, last, bias);
-  expect_scan_equal(at::cat({first, rest}), want, 1e-13, "continued");
+  expect_near_double(at::cat({first, rest}), want, 1e-13, "continued");
 }
 
 }  // namespace
