@@ -66,6 +66,9 @@ std::string work_beside(Rendezvous& rendezvous, const std::function<bool(const s
   std::vector<pid_t> ranks;
   for (const std::string& id : rendezvous.exchange("id", std::to_string(::getpid())))
     ranks.push_back(std::stoi(id));
+  // The first operation connects the ranks; the pause meets ranks that work, not ranks that connect.
+  auto first = at::zeros({1000});
+  group->all_reduce(first)->wait();
   const pid_t child = rendezvous.rank() == 1 ? ::fork() : -1;
   if (child == 0) ::_exit(pause(ranks) ? 0 : 1);
   int status = 0;
