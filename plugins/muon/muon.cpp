@@ -25,12 +25,19 @@ bool is_embedding(const std::string& name) {
 
 // Those that AdamW updates, with the rates of dion's groups: no decay of embeddings and of the head, whose
 // rate is divided by the root of its inputs.
-bool is_scalar(TrainedShard& one) {
+bool is_scalar(TrainedShard& one, const Config& config) {
   const Shard& shard = *one.shard;
-  const bool head = holds(shard.name, "lm_head"), embedding = is_embedding(shard.name);
+  const bool head = holds(shard.name, "lm_head") && !is_embedding(shard.name),
+             embedding = is_embedding(shard.name), matrix = shard.shape.size() == 2;
+  const double scalar = config.scalar_lr.value_or(1);
   if (head || embedding) one.wd_mult = 0;
-  if (head && shard.shape.size() == 2) one.lr_mult /= std::sqrt(static_cast<double>(shard.shape[1]));
-  return head || embedding || shard.shape.size() != 2;
+  if (embedding)
+    one.lr_mult *= config.embed_lr.value_or(scalar);
+  else if (head)
+    one.lr_mult *= config.lm_head_lr.value_or(matrix ? 1 / std::sqrt(static_cast<double>(shard.shape[1])) : 1);
+  else if (!matrix)
+    one.lr_mult *= scalar;
+  return head || embedding || !matrix;
 }
 
 double lr_of_shape(const std::optional<std::string>& rule, const std::vector<int64_t>& shape) {
@@ -73,7 +80,7 @@ Muon::Family& Muon::family_of(const TrainedShard& one) {
 
 void Muon::start(std::span<const TrainedShard> shards, const DeviceMesh& mesh) {
   std::vector<TrainedShard> scalars, matrices;
-  for (TrainedShard one : shards) (is_scalar(one) ? scalars : matrices).push_back(one);
+  for (TrainedShard one : shards) (is_scalar(one, config_) ? scalars : matrices).push_back(one);
   rest_->start(scalars, mesh);
   std::stable_sort(matrices.begin(), matrices.end(), [](const TrainedShard& a, const TrainedShard& b) {
     return a.shard->name < b.shard->name;

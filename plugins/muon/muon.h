@@ -20,7 +20,7 @@ struct Config {
   std::string scalar_opt = "adamw";
   std::optional<std::vector<double>> scalar_betas;
   std::optional<double> scalar_eps;
-  std::optional<double> scalar_lr, embed_lr, lm_head_lr;
+  std::optional<double> scalar_lr, embed_lr, lm_head_lr;  // factors of the rate of matrices
   bool flatten = false, use_triton = false;
 };
 ConfigSchema<Config> schema();

@@ -37,12 +37,11 @@ ConfigSchema<Config> schema() {
       .field("use_triton", &Config::use_triton, "The kernel is heddle's.")
       .field("scalar_opt", &Config::scalar_opt, "What updates the rest.", OneOf{{"adamw", "lion"}})
       .later("scalar_opt", "Lion is not there")
-      .field("scalar_lr", &Config::scalar_lr, "Learning rate of the rest; null: lr.")
-      .later("scalar_lr", "use param_group_overrides, which an lr_scheduler multiplies")
-      .field("embed_lr", &Config::embed_lr, "Learning rate of embeddings; null: lr.")
-      .later("embed_lr", "use param_group_overrides, which an lr_scheduler multiplies")
-      .field("lm_head_lr", &Config::lm_head_lr, "Learning rate of the head; null: lr / sqrt(columns).")
-      .later("lm_head_lr", "use param_group_overrides, which an lr_scheduler multiplies")
+      .field("scalar_lr", &Config::scalar_lr, "Learning rate of what is no matrix; null: lr.", at_least(0.0))
+      .field("embed_lr", &Config::embed_lr, "Learning rate of embeddings; null: scalar_lr, else lr.",
+             at_least(0.0))
+      .field("lm_head_lr", &Config::lm_head_lr, "Learning rate of the head; null: lr / sqrt(columns).",
+             at_least(0.0))
       .field("flatten", &Config::flatten, "Parameters of three and more dims as matrices.")
       .later("flatten", "AdamW updates parameters of three and more dims");
 }
@@ -50,5 +49,7 @@ ConfigSchema<Config> schema() {
 }  // namespace heddle::muon
 
 HEDDLE_PLUGIN("muon", "0.1.0", "optimizer Muon") {
-  plugin.make<heddle::OfferedOptimizer, heddle::muon::Muon>("Muon", heddle::muon::schema()).lr = 5e-4;
+  auto& muon = plugin.make<heddle::OfferedOptimizer, heddle::muon::Muon>("Muon", heddle::muon::schema());
+  muon.lr = 5e-4;
+  muon.rate_keys = {"scalar_lr", "embed_lr", "lm_head_lr"};
 }

@@ -66,8 +66,10 @@ with tempfile.TemporaryDirectory() as folder:
         (root / name).mkdir(parents=True)
         for number in range(count):
             (root / name / f"a{number}.h").write_text("// a\n")
+    (root / "tests").mkdir()
+    (root / "tests" / "a.cpp").write_text("// a\n" * 90)
     found = check_size.tree_faults(root)
-    for wanted in ("lib/nn: 26 files", f"{check_size.MAX_PUBLIC + 1} public headers"):
+    for wanted in ("lib/nn: 26 files", f"{check_size.MAX_PUBLIC + 1} public headers", "tests: 90 lines beside"):
         if not any(wanted in fault for fault in found):
             faults.append(f"check_size: did not find {wanted!r}: {found}")
 

@@ -48,6 +48,15 @@ TEST(OptimizerSection, HasTheDefaultsOfTheOptimizerThatItNames) {
   }
 }
 
+TEST(OptimizerSection, HandsRatesOfSomeParametersAsFactorsOfItsOwn) {
+  const Read muon = read_section("{_target_: dion.Muon, lr: 5e-4, scalar_lr: 1.0e-4, embed_lr: 1e-4}");
+  EXPECT_TRUE(muon.not_built.empty());
+  EXPECT_EQ(config::to_json(*muon.section.fields.find("scalar_lr")), "0.0001");
+  EXPECT_EQ(muon.section.make()->name(), "Muon");
+  EXPECT_EQ(section_refusal("{_target_: dion.Muon, lr: 0, lm_head_lr: 0.1}"),
+            "run.yaml:2 optimizer.lm_head_lr: lm_head_lr is a rate beside an lr of 0");
+}
+
 TEST(OptimizerSection, OfFlashAdamWKeepsCopiesOfParametersUnlessItSaysNone) {
   const Read flash = read_section("{_target_: flashoptim.FlashAdamW, master_weight_bits: 24, eps: 1e-8}");
   EXPECT_EQ(flash.section.name, "FlashAdamW");

@@ -254,6 +254,19 @@ Node known_keys(const Node& own, const OfferedOptimizer& offered, Errors& errors
   return rest;
 }
 
+// What OfferedOptimizer::make gets: rates of some parameters as factors of the section's.
+Node with_rate_factors(Node own, const OfferedOptimizer& offered, double lr) {
+  for (const std::string& key : offered.rate_keys) {
+    const Node* rate = own.find(key);
+    if (rate == nullptr || rate->is_null()) continue;
+    if (lr == 0)
+      throw Error(ErrorCode::config, rate->where(), key + " is a rate beside an lr of 0",
+                  "give lr a number above 0; param_group_overrides with lr_mult 0 stops a parameter");
+    own = own.with(key, Node::real(FieldType<double>::read(*rate) / lr));
+  }
+  return own;
+}
+
 }  // namespace
 
 void resolve_optimizer(OptimizerSection& section, PluginRegistry& plugins,
@@ -277,7 +290,9 @@ void resolve_optimizer(OptimizerSection& section, PluginRegistry& plugins,
   const Node* copies = section.fields.find(offered->master_weights_key);
   if (copies != nullptr && !copies->is_null()) section.master_weights = true;
   section.no_effect = offered->no_effect;
-  section.make = [make = offered->make, own = section.own] { return make(own); };
+  section.make = [make = offered->make, own = with_rate_factors(section.own, *offered, *section.lr)] {
+    return make(own);
+  };
 }
 
 }  // namespace heddle

@@ -125,6 +125,26 @@ TEST(Muon, LeavesEmbeddingsTheHeadVectorsAndStacksToAdamW) {
   EXPECT_NEAR(moved("Muon", "lm_head.weight", 0.5), 2.0 - 0.1 / 2, 1e-6);  // lr / sqrt(4)
 }
 
+// Factors of the rate, as OfferedOptimizer::rate_keys are handed to the plugin.
+TEST(Muon, HasRatesOfItsOwnForEmbeddingsTheHeadAndTheRest) {
+  const auto moved_by = [](const std::string& fields, const std::string& name) {
+    OneParameter one(name, at::full(name == "norm" ? at::IntArrayRef{4} : at::IntArrayRef{4, 4}, 2.0));
+    const auto muon = make_optimizer("Muon", fields);
+    const std::vector<TrainedShard> trained = {one.trained()};
+    muon->start(trained, one.mesh);
+    one.shard.tensor.mutable_grad() = at::full(one.shard.shape, 1.0);
+    muon->update({0.1, 0, {}, {}});
+    return 2 - one.shard.tensor.detach().flatten()[0].item<double>();  // AdamW's first step is its rate
+  };
+  const std::string both = "{scalar_lr: 0.5, embed_lr: 0.25, lm_head_lr: 2.0}", scalar = "{scalar_lr: 0.5}";
+  EXPECT_NEAR(moved_by(both, "norm"), 0.05, 1e-6);
+  EXPECT_NEAR(moved_by(both, "model.embed_tokens.weight"), 0.025, 1e-6);
+  EXPECT_NEAR(moved_by(both, "lm_head.weight"), 0.2, 1e-6);
+  EXPECT_NEAR(moved_by(scalar, "model.embed_tokens.weight"), 0.05, 1e-6);
+  EXPECT_NEAR(moved_by(scalar, "lm_head.weight"), 0.05, 1e-6);  // 0.1 / sqrt(4)
+  EXPECT_EQ(moved_by(both, "layer.weight"), moved_by("{}", "layer.weight"));
+}
+
 TEST(Muon, IsRefusedUnderPostValidationByName) {
   Training run = pipeline("1f1b", 2, 3);
   run.pipeline.post_validation = true;

@@ -18,6 +18,9 @@ struct OfferedOptimizer : OfferedSchema {
                                                 "param_group_overrides"};
   double lr = 1e-4, weight_decay = 0.0;  // where the section gives none
   std::string master_weights_key;        // a key that asks for fp32 copies where it is not null; empty: none
+  // Keys of learning rates of some parameters: `make` gets each divided by the section's lr, a factor of
+  // OptimizerUpdate::lr, so that an lr_scheduler multiplies it too. One beside an lr of 0 is refused.
+  std::vector<std::string> rate_keys;
   std::vector<std::string> no_effect;    // keys that change no number: resumed runs may differ in them
   std::function<std::unique_ptr<IOptimizer>(const Node& section)> make;
 };
