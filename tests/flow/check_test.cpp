@@ -224,6 +224,10 @@ TEST_F(CheckedRun, ElsewhereWarnsOfWhatThisMachineLacks) {
                        HasSubstr("on this machine no file matches 'none/*.bin': the data is not checked"),
                        HasSubstr("'nccl'")));
   EXPECT_TRUE(verdict["steps"].is_null());
+  const Outcome twice =
+      heddle(plus(missing, {"--validation_dataset", "{file_pattern: 'none/*.bin', seq_len: 4}", "--elsewhere",
+                            "--json"}));
+  EXPECT_EQ(json::parse(twice.out)["warnings"], verdict["warnings"]) << "each is said once";
   const Outcome wrong = heddle(plus(missing, {"--elsewhere", "--step_scheduler.global_batch_size", "3"}));
   EXPECT_EQ(wrong.status, 2);
   EXPECT_THAT(wrong.error, HasSubstr("global_batch_size (3) must be divisible by"));

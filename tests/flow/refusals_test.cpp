@@ -187,7 +187,7 @@ TEST(Refusals, NameWhatIsNotBuiltYet) {
 TEST(Refusals, NameAModelsMissingDirectory) {
   const TrainingFiles files;
   expect_refusal(heddle(files.train("run", {"--model", "{pretrained_model_name_or_path: /nowhere}"})), 2,
-                 "error[input] /nowhere: is not there");
+                 "model: '/nowhere' is not there");
   expect_refusal(heddle({"generate", files.path("text.txt"), "--prompt", "a"}), 2, "is not a directory");
 }
 

@@ -16,6 +16,7 @@
 #include "lib/checkpoint/quantized/quantization.h"
 #include "lib/checkpoint/sharded/sharded_source.h"
 #include "lib/run/model/adapter/adapter.h"
+#include "lib/run/model/named_place.h"
 #include "lib/run/model/overridden.h"
 #include "lib/run/recipe/readers.h"
 
@@ -189,12 +190,23 @@ PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry&
   return out;
 }
 
+// What is wrong with the directory itself is said with the place that names it.
+PreparedModel open_named(const ModelSection& section, PluginRegistry& plugins,
+                         std::vector<std::string>& warnings) {
+  try {
+    return open_pretrained(section.directory, plugins, section.overrides, warnings);
+  } catch (const Error& error) {
+    if (error.where() != named_place(section.directory, Named::model)) throw;
+    throw Error(error.code(), section.where, "'" + error.where() + "' " + error.message(), error.hint());
+  }
+}
+
 // The model of a section like `model`, without transforms.
 PreparedModel model_of(const ModelSection& given, PluginRegistry& plugins,
                        std::vector<std::string>& warnings) {
   const ModelSection section = with_mtp_keys(given, plugins);
   PreparedModel model = section.source == ModelSection::Source::pretrained
-                            ? open_pretrained(section.directory, plugins, section.overrides, warnings)
+                            ? open_named(section, plugins, warnings)
                             : with_random_weights(section, plugins, warnings);
   const std::string stored = model.spec->facts().dtype;
   model.dtype = dtype_of(!section.dtype.empty() ? section.dtype

@@ -87,7 +87,12 @@ class PreflightBuilder {
         "dataset: {file_pattern: train.bin, seq_len: 256}; heddle data makes a token file from a text");
   }
 
-  void warn_missing(const std::string& what) { out_.setup.warnings.push_back("on this machine " + what); }
+  // Once, also where several sections name it.
+  void warn_missing(const std::string& what) {
+    std::vector<std::string>& all = out_.setup.warnings;
+    const std::string text = "on this machine " + what;
+    if (std::find(all.begin(), all.end(), text) == all.end()) all.push_back(text);
+  }
 
   // Of plugins; a set with an error is as if left out.
   void read_datasets() {
