@@ -195,7 +195,7 @@ TEST(PipelineRun, IsRefusedBeforeItsRanksStart) {
       "Pipeline parallelism does not support tie_word_embeddings=True, and overriding it to "
       "tie_word_embeddings=False is not supported either. 'model.embed_tokens.weight' is used by the "
       "stages 0 and 1\n"
-      "  hint: train this model with pp_size 1, or a model whose embeddings are not tied and that predicts "
+      "  hint: train this model with pp_size 1, or a model whose embeddings are not tied and that has "
       "no multi-token prediction heads");
   files.write("stuck.csv", "0F0,0F1,0B0,0B1\n1B0,1F0,1F1,1B1\n");
   expect_refusal(files, stages("{pp_schedule_csv: " + files.path("stuck.csv") + "}", "single"), "1B0");

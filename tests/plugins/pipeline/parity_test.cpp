@@ -86,7 +86,7 @@ TEST(Pipeline, RefusesAParameterOfTwoStages) {
       "error[config] distributed.pipeline: Pipeline parallelism does not support "
       "tie_word_embeddings=True, and overriding it to tie_word_embeddings=False is not supported either. "
       "'model.embed_tokens.weight' is used by the stages 0 and 1\n"
-      "  hint: train this model with pp_size 1, or a model whose embeddings are not tied and that predicts "
+      "  hint: train this model with pp_size 1, or a model whose embeddings are not tied and that has "
       "no multi-token prediction heads");
 }
 
