@@ -53,11 +53,16 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return "[" + out + "]";
 }
 
-// The first parameter that differs, in words; empty: none.
-std::string changed_parameter(const Shapes& own, const Shapes& changed) {
+// The first parameter that differs, in words; empty: none. What the changed model passes over in files may be
+// left out: multi-token prediction heads, with num_nextn_predict_layers 0.
+std::string changed_parameter(const ModelSpec& plain, const ModelSpec& with_keys) {
+  const Shapes own = shapes_of(plain), changed = shapes_of(with_keys);
   for (const auto& [name, shape] : own) {
     const auto found = changed.find(name);
-    if (found == changed.end()) return name + " would be missing";
+    if (found == changed.end()) {
+      if (with_keys.passes_over(name)) continue;
+      return name + " would be missing";
+    }
     if (found->second != shape)
       return name + " would have the shape " + shape_text(found->second) + ", and has " + shape_text(shape);
   }
@@ -115,7 +120,7 @@ Overridden read_overridden(const std::filesystem::path& config_json, const Confi
                     error.where() + ": " + error.message(),
                 "set model.export_config: true, which exports the keys too");
   }
-  if (const std::string changed = changed_parameter(shapes_of(*plain), shapes_of(*spec)); !changed.empty())
+  if (const std::string changed = changed_parameter(*plain, *spec); !changed.empty())
     throw Error(ErrorCode::config, keys.where(),
                 "the keys change the parameters of " + config_json.parent_path().string() + ": " + changed,
                 "leave out what changes shapes; a model of other shapes starts from random weights: config "

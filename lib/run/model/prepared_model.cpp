@@ -4,6 +4,7 @@
 #include <ATen/core/TensorBody.h>
 #include <c10/util/accumulate.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -95,6 +96,27 @@ void refuse_packed_export(const PreparedModel& model) {
                     "set checkpoint.save_consolidated: false");
 }
 
+// Checkpoints without the model: what else was done to it would be lost.
+void refuse_lost(const PreparedModel& model) {
+  const auto without = std::find_if(model.changes.begin(), model.changes.end(),
+                                    [](const Transformed& one) { return one.base_elsewhere; });
+  if (without == model.changes.end() || model.directory.empty()) return;
+  const std::string& name = model.transforms[without - model.changes.begin()].name;
+  for (size_t i = 0; i < model.changes.size(); ++i)
+    if (model.changes[i].values && !model.changes[i].added_elsewhere)
+      throw Error(ErrorCode::config, model.transforms[i].run.where,
+                  model.transforms[i].name + " changes the values of the model as they are read, and " +
+                      name +
+                      " saves what it adds alone: whoever reads the model later would have the old values",
+                  "export the changed model first, by a run without " + name);
+  if (!model.exported_keys.empty())
+    throw Error(ErrorCode::config, model.exported_keys,
+                "model.export_config: " + name +
+                    " saves what it adds alone, and no config.json that could have "
+                    "these keys",
+                "write them into the config.json of the model, or leave export_config out");
+}
+
 }  // namespace
 
 Units PreparedModel::make(c10::Device device) const {
@@ -146,6 +168,7 @@ Units first_units(PreparedModel& model, bool exports, std::vector<std::string>& 
       warnings.push_back(one.run.where + ": the model begins with random weights, which " + one.name +
                          " freezes: name a model with model.pretrained_model_name_or_path");
   }
+  refuse_lost(model);
   if (exports && model.added_files() == nullptr) refuse_packed_export(model);
   return units;
 }
@@ -186,7 +209,10 @@ PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry&
     out.source = with_adapter(std::move(out.source), adapter, out.spec);
   if (!place.adapters.empty())  // a base that is saved with its adapter
     std::erase_if(out.tensors, [](const std::string& name) { return name.find(".lora_") != name.npos; });
-  if (overrides.exported) add_to_config(out.origin.files["config.json"], overrides.keys);
+  if (overrides.exported) {
+    out.exported_keys = overrides.keys.where();
+    add_to_config(out.origin.files["config.json"], overrides.keys);
+  }
   return out;
 }
 
@@ -252,7 +278,10 @@ std::filesystem::path place_of(const ModelSection& section) {
 void warn_of_unused(const PreparedModel& model, const Units& units, std::vector<std::string>& warnings) {
   // A sharded model has the parameters by their names, whatever tensors files of its family have.
   const ModelSpec* files = model.place.kind == ModelPlace::Kind::sharded ? nullptr : model.spec.get();
-  std::vector<std::string> names = checkpoint::unused(model.tensors, units, files);
+  // Of what is held in another form the files have the first form.
+  const bool packed = !model.packed().empty();
+  const Units plain = packed ? model.spec->make_units(at::TensorOptions().device(at::kMeta)) : Units{};
+  std::vector<std::string> names = checkpoint::unused(model.tensors, packed ? plain : units, files);
   if (names.empty()) return;
   const std::string count = std::to_string(names.size());
   const bool more = names.size() > 5;

@@ -36,16 +36,18 @@ struct OtherSection {
 };
 inline constexpr std::string_view kNoPlugin = "no plugin offers this section: name its plugin under plugins";
 inline constexpr std::string_view kOfTeacher = "it belongs to the section teacher_model, which is not given";
-inline constexpr std::array<OtherSection, 10> kOtherSections = {{
+inline constexpr std::array<OtherSection, 12> kOtherSections = {{
     {"wandb", kNoPlugin},
     {"mlflow", kNoPlugin},
     {"comet", "leave it out: metrics go to training.jsonl"},
     {"freeze_config", kNoPlugin},
     {"embedding_row_repair", kNoPlugin},
+    {"neftune", kNoPlugin},
     {"teacher_model", kNoPlugin},
     {"kd_ratio", kOfTeacher},
     {"kd_loss_fn", kOfTeacher},
     {"separate_meshes", kOfTeacher},
+    {"offload_teacher_model", kOfTeacher},
     {"teacher_distributed", kOfTeacher},
 }};
 
