@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "heddle/base/text.h"
 #include "heddle/model/module_unit.h"
 #include "heddle/plugin/transform.h"
 #include "heddle/sdk.h"
@@ -105,10 +106,6 @@ Form pack_weight(const Found& found, bool double_quant, Transformed& out) {
   return form;
 }
 
-std::string megabytes(int64_t bytes) {
-  return std::to_string((bytes + (1 << 19)) >> 20) + " MiB";
-}
-
 class Quantize : public ITransform {
  public:
   explicit Quantize(Config config) : config_(std::move(config)) {}
@@ -136,8 +133,8 @@ class Quantize : public ITransform {
                                                   const Batch&) { return linears(layers, x, *packed); });
     for (const Found& found : search.layers) found.layer->instead.add(link);
     out.note = "weights of " + std::to_string(search.layers.size()) +
-               " linear layers in 4 bits (nf4): " + megabytes(bytes) + ", in float32 " +
-               megabytes(4 * numbers);
+               " linear layers in 4 bits (nf4): " + bytes_text(bytes) + ", in float32 " +
+               bytes_text(4 * numbers);
     if (search.experts) out.note += "; experts keep their dtype";
     return out;
   }

@@ -99,6 +99,16 @@ TEST_F(Overridden, WhatChangesParametersIsRefusedByTheirNames) {
   EXPECT_EQ(refusal("config: {tie_word_embeddings: true}"), at + "lm_head.weight would be missing" + hint);
 }
 
+TEST_F(Overridden, MultiTokenPredictionHeadsMayBeLeftOut) {
+  use("nemotron_h_mtp");
+  const auto parameters = [&](const std::string& more) {
+    size_t count = 0;
+    for (const auto& unit : open(more).make()) count += unit->parameters().size();
+    return count;
+  };
+  EXPECT_LT(parameters("config: {num_nextn_predict_layers: 0}"), parameters(""));
+}
+
 TEST_F(Overridden, KeysThatAreNoneAreRefusedAtTheirPlace) {
   EXPECT_EQ(refusal("config: {router_aux_los_coef: 0.5}"),
             "error[config] run.yaml:3 model.config.router_aux_los_coef: unknown key 'router_aux_los_coef'\n"

@@ -96,6 +96,16 @@ void refuse_packed_export(const PreparedModel& model) {
                     "set checkpoint.save_consolidated: false");
 }
 
+// Two transforms at one seam are said with a section of the recipe.
+Transformed apply(const ActiveTransform& one, Units& units) {
+  try {
+    return one.transform->apply(units, one.run);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::plugin_conflict) throw;
+    throw Error(error.code(), one.run.where, error.message(), "leave out one of the two sections");
+  }
+}
+
 // Checkpoints without the model: what else was done to it would be lost.
 void refuse_lost(const PreparedModel& model) {
   const auto without = std::find_if(model.changes.begin(), model.changes.end(),
@@ -159,7 +169,7 @@ Units first_units(PreparedModel& model, bool exports, std::vector<std::string>& 
   Units units = model.spec->make_units(at::TensorOptions().device(at::kMeta).dtype(model.dtype));
   model.changes.clear();
   for (const ActiveTransform& one : model.transforms) {
-    const Transformed& changes = model.changes.emplace_back(one.transform->apply(units, one.run));
+    const Transformed& changes = model.changes.emplace_back(apply(one, units));
     if (exports) refuse_export(one, changes);
     model.source = without_added(model, changes);
     if (changes.values) model.source = changes.values(std::move(model.source));

@@ -127,7 +127,8 @@ TEST(PluginsCheck, PassesEveryPluginOfTheBuild) {
   for (const auto& entry : std::filesystem::directory_iterator(HEDDLE_BINARY_DIR "/plugins")) {
     if (!entry.path().filename().string().starts_with("libheddle_"))
       continue;  // the CUDA part of one is beside it
-    const Outcome outcome = heddle({"plugins", "check", entry.path().string(), "--ranks", "2"});
+    const Outcome outcome =
+        heddle({"plugins", "check", entry.path().string(), "--ranks", "2", "--time-limit", "900"});
     // A set of texts is checked with its texts: tests/flow/data/texts_test.cpp.
     const bool lacks = outcome.out.find("not run: the device is not available here") != std::string::npos ||
                        outcome.out.find("not run: it refuses these fields: ") != std::string::npos;

@@ -154,14 +154,36 @@ TEST(Quantization, RefusesWhatIsNotBuilt) {
               HasSubstr("no linear layer is left for products in fp8"));
 }
 
+TEST(Quantization, IsRefusedBesideProductsInFp8) {
+  WholeRuns runs;
+  runs.model =
+      "{model_type: llama, vocab_size: 53, hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, "
+      "num_attention_heads: 4, num_key_value_heads: 4, max_position_embeddings: 16}";
+  const std::string said =
+      refusals_of(runs, qlora("{strategy: single}", 1, "{}", kQuantized + "fp8: {enabled: true}\n"))[0];
+  EXPECT_THAT(
+      said, ::testing::ContainsRegex("run.yaml:[0-9]+ quantization: .* both compute in place of the layer"));
+  EXPECT_THAT(said, HasSubstr("\n  hint: leave out one of the two sections"));
+}
+
+// Three projections of one layer of the files, whose parts have other sizes than their bytes.
+TEST(Quantization, TakesModelsWhoseFilesJoinLayers) {
+  WholeRuns runs;
+  runs.pretrained = HEDDLE_SOURCE_DIR "/tests/golden/phi3";
+  const Told one = runs.train(qlora(), "one", 3);
+  expect_packed_alike(runs.train(qlora("{strategy: fsdp2, " + kInFloat32 + "}", 2), "two", 3), one);
+  EXPECT_NE(one.losses, runs.train(qlora("{strategy: single}", 1, "{dim: 3}", ""), "plain", 3).losses);
+}
+
 TEST(Quantization, SaysWhatItDidAndLeavesTheHeadAndExperts) {
   Units units = units_of(
       "{model_type: qwen3_moe, vocab_size: 53, hidden_size: 64, intermediate_size: 32, num_hidden_layers: 1, "
       "num_attention_heads: 4, num_key_value_heads: 4, head_dim: 16, moe_intermediate_size: 32, "
       "num_experts: 4, num_experts_per_tok: 2, max_position_embeddings: 16}");
   const Transformed said = adapt(units, "{}\nquantization: {load_in_4bit: true}");
-  EXPECT_EQ(said.note,
-            "weights of 4 linear layers in 4 bits (nf4): 0 MiB, in float32 0 MiB; experts keep their dtype");
+  EXPECT_EQ(
+      said.note,
+      "weights of 4 linear layers in 4 bits (nf4): 9.03 KiB, in float32 64.00 KiB; experts keep their dtype");
   EXPECT_EQ(said.derived.size(), 4U);
   for (const auto& unit : units)
     for (const ParameterSlot& slot : unit->parameters())

@@ -144,6 +144,13 @@ TEST_F(RowRepair, RefusesPipelinesAndValues) {
               HasSubstr("embedding_row_repair.min_norm must be finite and non-negative, got -1"));
 }
 
+TEST_F(RowRepair, RefusesAdaptersWhoseCheckpointsWouldLoseTheRows) {
+  EXPECT_THAT(
+      refusal("{}\npeft: {dim: 2}"),
+      HasSubstr("embedding_row_repair changes the values of the model as they are read, and peft saves "
+                "what it adds alone"));
+}
+
 // Off, the rows stay as they are, and a run does not begin with what is not finite.
 TEST_F(RowRepair, IsOffWithEnabledFalse) {
   EXPECT_THAT(refusal("{enabled: false}"), HasSubstr("model.embed_tokens.weight"));
