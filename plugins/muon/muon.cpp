@@ -34,7 +34,8 @@ bool is_scalar(TrainedShard& one, const Config& config) {
   if (embedding)
     one.lr_mult *= config.embed_lr.value_or(scalar);
   else if (head)
-    one.lr_mult *= config.lm_head_lr.value_or(matrix ? 1 / std::sqrt(static_cast<double>(shard.shape[1])) : 1);
+    one.lr_mult *=
+        config.lm_head_lr.value_or(matrix ? 1 / std::sqrt(static_cast<double>(shard.shape[1])) : 1);
   else if (!matrix)
     one.lr_mult *= scalar;
   return head || embedding || !matrix;

@@ -21,7 +21,7 @@ struct OfferedOptimizer : OfferedSchema {
   // Keys of learning rates of some parameters: `make` gets each divided by the section's lr, a factor of
   // OptimizerUpdate::lr, so that an lr_scheduler multiplies it too. One beside an lr of 0 is refused.
   std::vector<std::string> rate_keys;
-  std::vector<std::string> no_effect;    // keys that change no number: resumed runs may differ in them
+  std::vector<std::string> no_effect;  // keys that change no number: resumed runs may differ in them
   std::function<std::unique_ptr<IOptimizer>(const Node& section)> make;
 };
 
