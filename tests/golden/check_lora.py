@@ -28,6 +28,8 @@ KINDS = {  # a golden model, and the recipe
     "proj": ("llama", "llm_finetune/qwen/qwen3_0p6b_hellaswag_peft.yaml"),
     "all_linear": ("qwen2", "llm_finetune/agent/qwen2_5_3b_function_calling_lora.yaml"),
     "experts": ("qwen3_moe_window", "llm_finetune/qwen/qwen3_moe_30b_lora.yaml"),
+    # Families whose files join layers: PEFT has one adapter where heddle has several layers.
+    "joined": ("phi3", "llm_finetune/phi/phi_3_mini_it_squad_peft.yaml"),
 }
 SAMPLES, SEQUENCE, STEPS = 4, 16, 5
 FP32 = {"strategy": "fsdp2", "mp_policy": {"param_dtype": "float32", "reduce_dtype": "float32"}}

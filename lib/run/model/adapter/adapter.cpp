@@ -50,6 +50,11 @@ StoredParts parts_of(const ModelSpec& model, const std::string& name, std::span<
   return parts.empty() ? stored::whole(name, shape) : parts;
 }
 
+// transformers' Conv1D: the files have [in, out].
+bool lies_transposed(const StoredPart& part) {
+  return part.dims == std::vector<int64_t>{1, 0};
+}
+
 // A product of experts in the model: which adapter it has, and its sizes.
 struct ExpertProduct {
   std::string path;  // of the adapter: PEFT wraps gate_up_proj first, so that has the name of a base layer
@@ -120,14 +125,15 @@ class Weights {
           const std::string path = layer_of(part.tensor);
           if (!has(path)) continue;
           left.erase(path);
-          const std::vector<int64_t> shape = {shape_of(path, &Layer::b)[0], shape_of(path, &Layer::a)[1]};
+          std::vector<int64_t> shape = {shape_of(path, &Layer::b)[0], shape_of(path, &Layer::a)[1]};
+          if (lies_transposed(part)) std::swap(shape[0], shape[1]);
           if (part.shape != shape) refuse(path, "has another shape than the base model's layer");
         }
     if (!left.empty())
       refuse(*left.begin(), "is no layer of its own in the base model: it is absent, or tied to another one");
   }
 
-  // Adds to this box of the tensor: rows and columns from `offset` on.
+  // Adds to this box of the layer's weight [out, in]: rows and columns from `offset` on.
   at::Tensor box(const std::string& path, const std::vector<int64_t>& offset,
                  const std::vector<int64_t>& size) const {
     const Layer& layer = layers_.at(path);
@@ -138,8 +144,8 @@ class Weights {
     return at::matmul(b, a) * scale(rank);
   }
 
-  // Makes `piece`, these rows and all columns of the tensor, its sum with the adapter in rows of the trained
-  // lengths, in float32.
+  // Makes `piece`, these rows and all columns of the layer's weight, its sum with the adapter in rows of the
+  // trained lengths, in float32.
   at::Tensor scaled(const std::string& path, const at::Tensor& piece, int64_t first_row) const {
     const at::Tensor lengths = at::empty({piece.size(0)}, at::kFloat);
     file_.read(layers_.at(path).magnitude, std::vector<int64_t>{first_row}, lengths);
@@ -231,18 +237,27 @@ class Weights {
 
 // Lengths are of whole rows: a box of some columns reads the others too.
 void scale_rows(const Weights& weights, const std::string& path, const ParameterSource& base,
-                const Shard& shard, const StoredPart& part, const stored::Common& common) {
-  if (part.dims != std::vector<int64_t>{0, 1})
-    throw Error(ErrorCode::not_built, shard.name,
-                "its rows are scaled by an adapter (DoRA), and the model's files hold it in another order",
-                "merge the adapter with peft: merge_and_unload().save_pretrained(DIR)");
+                const Shard& shard, int64_t first_row, const stored::Common& common) {
   Shard wide = shard;
   wide.offset = {common.in_parameter[0], 0};
   wide.tensor = at::empty({common.parameter_size[0], shard.shape[1]}, shard.tensor.options());
   base(wide);
-  const at::Tensor scaled = weights.scaled(path, wide.tensor.detach(), common.in_tensor[0]);
+  const at::Tensor scaled = weights.scaled(path, wide.tensor.detach(), first_row);
   const at::Tensor piece = checkpoint::piece_of(shard.tensor.detach(), shard.offset, common);
   piece.copy_(scaled.narrow(1, common.in_parameter[1], common.parameter_size[1]));
+}
+
+// Adds the adapter of the layer at `path`, of whose weight `part` is a box.
+void add(const Weights& weights, const std::string& path, const ParameterSource& base, const Shard& shard,
+         const StoredPart& part) {
+  const auto common = stored::within_parameter(part, shard.offset, shard.tensor.sizes());
+  if (!common) return;
+  std::vector<int64_t> offset = common->in_tensor;
+  if (lies_transposed(part)) std::swap(offset[0], offset[1]);
+  if (weights.scales_rows(path)) return scale_rows(weights, path, base, shard, offset[0], *common);
+  const at::Tensor more = weights.box(path, offset, common->parameter_size);
+  at::Tensor piece = checkpoint::piece_of(shard.tensor.detach(), shard.offset, *common);
+  piece.copy_(piece.to(at::kFloat) + more.to(piece.device()));
 }
 
 }  // namespace
@@ -254,7 +269,9 @@ AdapterConfig read_adapter_config(const fs::path& directory) {
   if (type != json.end() && *type != "LORA")
     throw Error(ErrorCode::not_built, file.string(), "peft_type is " + type->dump() + ", and LORA is read",
                 "merge it with peft: merge_and_unload().save_pretrained(DIR)");
-  for (const char* key : {"fan_in_fan_out", "alpha_pattern", "lora_bias"})
+  // fan_in_fan_out says that weights lie as [in, out]; PEFT goes by the class of the layer, and so do the
+  // files.
+  for (const char* key : {"alpha_pattern", "lora_bias"})
     if (is_set(json, key))
       throw Error(ErrorCode::not_built, file.string(), std::string(key) + " is not read yet",
                   "merge it with peft: merge_and_unload().save_pretrained(DIR)");
@@ -280,17 +297,7 @@ ParameterSource with_adapter(ParameterSource base, const fs::path& directory,
     weights->add_to_experts(shard.name, shard.offset, shard.tensor.detach());
     for (const StoredPart& part : parts_of(*model, shard.name, shard.shape)) {
       const std::string path = Weights::layer_of(part.tensor);
-      if (!weights->has(path)) continue;
-      const auto common = stored::within_parameter(part, shard.offset, shard.tensor.sizes());
-      if (!common) continue;
-      if (weights->scales_rows(path)) {
-        scale_rows(*weights, path, base, shard, part, *common);
-        continue;
-      }
-      const at::Tensor more =
-          checkpoint::as_parameter(weights->box(path, common->in_tensor, common->tensor_size), part, *common);
-      at::Tensor piece = checkpoint::piece_of(shard.tensor.detach(), shard.offset, *common);
-      piece.copy_(piece.to(at::kFloat) + more.to(piece.device()));
+      if (weights->has(path)) add(*weights, path, base, shard, part);
     }
     return true;
   };
