@@ -5,6 +5,19 @@
 #include <string_view>
 
 namespace heddle::lora {
+namespace {
+
+// Files may begin otherwise than modules do: Nemotron-H's with "backbone.", and transformers' class with
+// "model.", as in memory.
+std::string as_module(const ModelSpec& spec, const std::string& tensor, const std::string& path) {
+  const std::string begin = path.substr(0, path.find('.') + 1);
+  if (tensor.starts_with(begin)) return tensor;
+  for (const std::string& other : spec.other_names(tensor))
+    if (other.starts_with(begin)) return other;
+  return tensor;
+}
+
+}  // namespace
 
 FileLayer file_layer(const ModelSpec* spec, const std::string& path, const Linear& layer) {
   constexpr std::string_view kWeight = ".weight";
@@ -23,7 +36,8 @@ FileLayer file_layer(const ModelSpec* spec, const std::string& path, const Linea
     out.is_transposed = row_dim == 1;
     out.rows.push_back({part.offset[0], part.size[0], part.first[row_dim]});
   }
-  out.path = parts.front().tensor.substr(0, parts.front().tensor.size() - kWeight.size());
+  const std::string tensor = as_module(*spec, parts.front().tensor, path);
+  out.path = tensor.substr(0, tensor.size() - kWeight.size());
   return out;
 }
 

@@ -24,15 +24,28 @@ from transformers import AutoModelForCausalLM
 from check_export import write_tokens
 
 HERE = pathlib.Path(__file__).parent
-KINDS = {  # a golden model, and the recipe
+ALL = {"match_all_linear": True, "dim": 6, "alpha": 9}
+KINDS = {  # a golden model, and the recipe or a section of its own
     "proj": ("llama", "llm_finetune/qwen/qwen3_0p6b_hellaswag_peft.yaml"),
     "all_linear": ("qwen2", "llm_finetune/agent/qwen2_5_3b_function_calling_lora.yaml"),
     "experts": ("qwen3_moe_window", "llm_finetune/qwen/qwen3_moe_30b_lora.yaml"),
     # Families whose files join layers: PEFT has one adapter where heddle has several layers.
     "joined": ("phi3", "llm_finetune/phi/phi_3_mini_it_squad_peft.yaml"),
+    "joined_all": ("phi3", ALL),
+    "joined_dora": ("phi3", {**ALL, "use_dora": True}),
+    "turned": ("gpt2", {"target_modules": ["*.c_attn", "*.c_proj", "*.c_fc"], "dim": 6, "alpha": 9}),
+    "turned_dora": ("gpt2", {"target_modules": "*.c_attn", "dim": 6, "alpha": 9, "use_dora": True}),
+    "gate_up": ("glm4", {"target_modules": "*_proj", "dim": 6, "alpha": 9}),
+    "renamed": ("starcoder2_untied", ALL),
+    "in_turn": ("qwen3_next", {"target_modules": ["*.in_proj_qkvz", "*.in_proj_ba", "*.q_proj"], "dim": 6}),
+    "mamba": ("nemotron_h", {"exclude_modules": ["*.out_proj", "*lm_head"], "dim": 6}),
 }
 SAMPLES, SEQUENCE, STEPS = 4, 16, 5
 FP32 = {"strategy": "fsdp2", "mp_policy": {"param_dtype": "float32", "reduce_dtype": "float32"}}
+
+
+def is_mixture(model):
+    return "moe" in model.name or model.name == "qwen3_next"
 
 
 def train(heddle, folder, name, model, peft, distributed=None, ranks=1, rate=1e-3, steps=STEPS):
@@ -41,7 +54,7 @@ def train(heddle, folder, name, model, peft, distributed=None, ranks=1, rate=1e-
         "step_scheduler": {"global_batch_size": SAMPLES, "local_batch_size": SAMPLES // ranks, "max_steps": steps,
                            "num_epochs": steps},
         "model": {"pretrained_model_name_or_path": str(model), "config": {"output_router_logits": False}}
-        if "moe" in model.name else {"pretrained_model_name_or_path": str(model)},
+        if is_mixture(model) else {"pretrained_model_name_or_path": str(model)},
         "peft": peft, "dataset": {"file_pattern": str(folder / "train.bin"), "seq_len": SEQUENCE},
         "optimizer": {"lr": rate, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.0},
         "distributed": distributed or {"strategy": "single"}, "checkpoint": {"checkpoint_dir": str(folder / name)},
@@ -59,7 +72,7 @@ def adapter_of(folder, name):
 
 
 def reference(folder, base, first, rows):
-    loop = {"experts_implementation": "eager"} if "moe" in base.name else {}
+    loop = {"experts_implementation": "eager"} if is_mixture(base) else {}
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, **loop)
     model = PeftModel.from_pretrained(model, first, is_trainable=True).train()
     parameters = [one for one in model.parameters() if one.requires_grad]
@@ -79,7 +92,7 @@ def reference(folder, base, first, rows):
 
 def check(heddle, examples, kind):
     model, recipe = KINDS[kind]
-    peft = yaml.safe_load((examples / recipe).read_text())["peft"]
+    peft = yaml.safe_load((examples / recipe).read_text())["peft"] if isinstance(recipe, str) else recipe
     with tempfile.TemporaryDirectory() as place:
         folder, base = pathlib.Path(place), HERE / model
         vocabulary = json.loads((base / "config.json").read_text())["vocab_size"]
@@ -104,7 +117,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--heddle", default="build/heddle")
     parser.add_argument("--examples", required=True, type=pathlib.Path, help="AutoModel's folder of recipes")
-    parser.add_argument("--only", default="", help=f"one of: {', '.join(KINDS)}")
+    parser.add_argument("--only", default="", help=f"a part of: {', '.join(KINDS)}")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     for kind in KINDS:

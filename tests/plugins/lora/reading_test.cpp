@@ -131,7 +131,7 @@ TEST_F(LoraReading, RefusesWhatDoesNotFitTheBase) {
 
 TEST_F(LoraReading, NamesFormsThatAreNotRead) {
   const AdapterTensors fits = layer("lm_head", at::zeros({3, 8}), at::zeros({11, 3}));
-  for (const char* key : {"alpha_pattern", "fan_in_fan_out"})
+  for (const char* key : {"alpha_pattern", "lora_bias"})
     EXPECT_THAT(refusal(kPlain, "{\"lora_alpha\": 6, \"" + std::string(key) + "\": true}", fits),
                 HasSubstr("error[not_built] " + (folder_ / "adapter").string() +
                           "/adapter_config.json: " + key + " is not read yet\n"));

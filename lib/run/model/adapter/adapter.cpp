@@ -13,6 +13,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "core/base/regular_file.h"
@@ -122,8 +123,8 @@ class Weights {
     for (const auto& unit : units)
       for (const ParameterSlot& slot : unit->parameters())
         for (const StoredPart& part : parts_of(model, slot.name, slot.tensor->sizes())) {
-          const std::string path = layer_of(part.tensor);
-          if (!has(path)) continue;
+          const std::string path = layer_of(model, part.tensor);
+          if (path.empty()) continue;
           left.erase(path);
           std::vector<int64_t> shape = {shape_of(path, &Layer::b)[0], shape_of(path, &Layer::a)[1]};
           if (lies_transposed(part)) std::swap(shape[0], shape[1]);
@@ -178,8 +179,18 @@ class Weights {
     }
   }
 
-  static std::string layer_of(const std::string& tensor) {
-    return tensor.ends_with(".weight") ? tensor.substr(0, tensor.size() - 7) : "";
+  // The adapter of the layer with this tensor, whose name may begin otherwise; "": there is none.
+  std::string layer_of(const ModelSpec& model, const std::string& tensor) const {
+    constexpr std::string_view kWeight = ".weight";
+    if (!tensor.ends_with(kWeight)) return "";
+    const std::string path = tensor.substr(0, tensor.size() - kWeight.size());
+    if (has(path)) return path;
+    const std::string end = tensor.substr(path.rfind('.') + 1);  // a tied head is no other name of its weight
+    for (const std::string& other : model.other_names(tensor)) {
+      const std::string elsewhere = other.substr(0, other.size() - kWeight.size());
+      if (other.ends_with(end) && has(elsewhere)) return elsewhere;
+    }
+    return "";
   }
 
  private:
@@ -296,8 +307,8 @@ ParameterSource with_adapter(ParameterSource base, const fs::path& directory,
     const at::NoGradGuard no_gradients;
     weights->add_to_experts(shard.name, shard.offset, shard.tensor.detach());
     for (const StoredPart& part : parts_of(*model, shard.name, shard.shape)) {
-      const std::string path = Weights::layer_of(part.tensor);
-      if (weights->has(path)) add(*weights, path, base, shard, part);
+      const std::string path = weights->layer_of(*model, part.tensor);
+      if (!path.empty()) add(*weights, path, base, shard, part);
     }
     return true;
   };
