@@ -6,7 +6,8 @@ Run by hand (needs torch 2.11, transformers 5.12, peft 0.21 and a build; no test
 
 The section peft is that of the recipe, word for word; model, data, sizes and steps are small. A step of heddle's with a
 learning rate of 0 writes the adapter that both begin with. Five steps of AdamW: losses agree to 2e-5 and gradient norms
-to 2e-4 on one rank and on two (fsdp2), and PEFT's adapter after them is near heddle's.
+to 2e-4 on one rank and on two (fsdp2), and PEFT's adapter after them is near heddle's. Both adapters merged by
+`heddle convert` give the logits of PEFT's model.
 """
 
 import argparse
@@ -67,13 +68,16 @@ def train(heddle, folder, name, model, peft, distributed=None, ranks=1, rate=1e-
     return [json.loads(line) for line in (folder / name / "training.jsonl").read_text().splitlines()]
 
 
+def loop_of(base):
+    return {"experts_implementation": "eager"} if is_mixture(base) else {}
+
+
 def adapter_of(folder, name):
     return (folder / name / "LATEST" / "model").resolve()
 
 
 def reference(folder, base, first, rows):
-    loop = {"experts_implementation": "eager"} if is_mixture(base) else {}
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, **loop)
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, **loop_of(base))
     model = PeftModel.from_pretrained(model, first, is_trainable=True).train()
     parameters = [one for one in model.parameters() if one.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.0)
@@ -88,6 +92,22 @@ def reference(folder, base, first, rows):
         lines.append({"loss": loss.item(), "grad_norm": norm.item()})
     model.save_pretrained(folder / "peft", save_embedding_layers=False)
     return lines
+
+
+def logits_of(model, rows):
+    with torch.no_grad():
+        return model.eval()(input_ids=rows[:, :-1], use_cache=False).logits
+
+
+def check_merged(heddle, base, adapter, folder, rows):
+    """The sum of base and adapter, as heddle convert writes it and as PEFT computes it."""
+    done = subprocess.run([heddle, "convert", adapter, folder], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.strip())
+    ours = logits_of(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **loop_of(base)), rows)
+    theirs = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, **loop_of(base))
+    theirs = logits_of(PeftModel.from_pretrained(theirs, adapter), rows)
+    return ((ours - theirs).abs().max() / theirs.abs().max()).item()
 
 
 def check(heddle, examples, kind):
@@ -111,6 +131,10 @@ def check(heddle, examples, kind):
             good = len(lines) == STEPS and worst[0] <= 2e-5 and worst[1] <= 2e-4 and apart <= 1e-4
             print(f"{'equal  ' if good else 'DIFFERS'} {kind:10} {name:7} {len(ours)} tensors, loss by {worst[0]:.1e}, norm "
                   f"by {worst[1]:.1e}, adapters by {apart:.1e}", flush=True)
+        for name, adapter in {"heddle's": adapter_of(folder, "single"), "PEFT's": folder / "peft"}.items():
+            apart = check_merged(heddle, base, adapter, folder / f"merged {name}", rows)
+            print(f"{'equal  ' if apart <= 1e-5 else 'DIFFERS'} {kind:10} {name} adapter merged: logits by {apart:.1e}",
+                  flush=True)
 
 
 def main():

@@ -113,6 +113,25 @@ TEST_F(LoraReading, AddsTheAdapterOfAJoinedLayerToItsParts) {
       read(source, attention + "v_proj.weight", {4, 8}, {0, 0}, {4, 8}).allclose(sum.narrow(0, 12, 4)));
 }
 
+// Files of GPT-2 hold weights as [in, out], and PEFT says so; an adapter's A and B are as elsewhere.
+TEST_F(LoraReading, AddsTheAdapterOfALayerThatLiesTransposed) {
+  const std::string keys =
+      "{model_type: gpt2, vocab_size: 11, n_embd: 8, n_layer: 1, n_head: 2, n_positions: 16, resid_pdrop: 0, "
+      "embd_pdrop: 0, attn_pdrop: 0}";
+  const at::Tensor a = at::randn({3, 8}), b = at::randn({24, 3}), sum = 1 + at::matmul(b, a) * 2;
+  for (const std::string path : {"transformer.h.0.attn.c_attn", "h.0.attn.c_attn"}) {  // the older name too
+    const auto source = with_adapter(
+        kOnes, write(R"({"lora_alpha": 6, "fan_in_fan_out": true})", layer(path, a, b)), spec_of(keys));
+    const std::string attention = "model.layers.0.self_attn.";
+    EXPECT_TRUE(
+        read(source, attention + "q_proj.weight", {8, 8}, {0, 0}, {8, 8}).allclose(sum.narrow(0, 0, 8)));
+    EXPECT_TRUE(read(source, attention + "v_proj.weight", {8, 8}, {3, 2}, {4, 5})
+                    .allclose(sum.narrow(0, 19, 4).narrow(1, 2, 5)));
+  }
+  EXPECT_THAT(refusal(keys, R"({"lora_alpha": 6})", layer("h.0.attn.c_attn", a, at::zeros({16, 3}))),
+              HasSubstr("has another shape than the base model's layer\n"));
+}
+
 TEST_F(LoraReading, RefusesWhatDoesNotFitTheBase) {
   const at::Tensor a = at::zeros({3, 8}), b = at::zeros({11, 3});
   const std::string config = R"({"lora_alpha": 6})", place = (folder_ / "adapter").string();
