@@ -1,4 +1,4 @@
-// Layers as the files of a model have them: Phi-3's qkv_proj where heddle has q_proj, k_proj and v_proj.
+// Layers as the files of a model have them, in which several linear layers may be one.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Rows {
 // The layer of the files that has a linear layer's weight: as it is, with another name, as [in, out], or with
 // the weights of other layers. That is the layer that AutoModel and PEFT see.
 struct FileLayer {
-  std::string path;        // of transformers' module: "model.layers.0.self_attn.qkv_proj"
+  std::string path;        // of transformers' module
   int64_t outputs = 0;     // of all of it
   std::vector<Rows> rows;  // of the linear layer, in order
   bool is_transposed = false;

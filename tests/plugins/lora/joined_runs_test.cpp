@@ -16,6 +16,7 @@ namespace heddle::tests {
 namespace {
 
 using ::testing::Contains;
+using ::testing::HasSubstr;
 
 const std::string kJoinedShards =
     "{strategy: fsdp2, mp_policy: {param_dtype: float32, reduce_dtype: float32}";
@@ -105,6 +106,22 @@ TEST_F(LoraJoinedRuns, WithDropoutAndMagnitudesAreAlike) {
   expect_alike("{dim: 3, dropout: 0.3, dropout_position: pre}", topologies);
   expect_alike("{dim: 3, dropout: 0.3, dropout_position: post}", topologies);
   expect_alike("{dim: 3, use_dora: true, dropout: 0.2, dropout_position: pre}", topologies);
+}
+
+// A is beside the layer that is split by its inputs, whose adapter would need a part of it.
+TEST_F(LoraJoinedRuns, RefuseAPlanThatSplitsTheInputsOfAPart) {
+  const std::string attention = "model.layers.*.self_attn.";
+  std::vector<std::string> refusals;
+  runs.train(with("{target_modules: '*.qkv_proj'}",
+                  "{strategy: fsdp2, tp_size: 2, tp_plan: {" + attention + "q_proj: colwise, " + attention +
+                      "k_proj: rowwise, " + attention + "v_proj: colwise, " + attention + "o_proj: rowwise}}",
+                  2),
+             "run", 1, "", &refusals);
+  ASSERT_FALSE(refusals.empty());
+  EXPECT_THAT(
+      refusals[0],
+      HasSubstr("'model.layers.0.self_attn.k_proj' gets split hidden states, and the linear layer below "
+                "it, 'model.layers.0.self_attn.k_proj.lora_B', gets its input from a layer beside it"));
 }
 
 // Mixers whose products of one input are one layer in files, or two (Qwen3-Next: in turn for each head).
