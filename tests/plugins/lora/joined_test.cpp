@@ -159,7 +159,7 @@ TEST(LoraMatching, IsByTheNamesOfFiles) {
       "{model_type: baichuan, vocab_size: 11, hidden_size: 8, intermediate_size: 12, num_hidden_layers: 1, "
       "num_attention_heads: 2, max_position_embeddings: 16}";
   EXPECT_EQ(names_of(adapted(baichuan, "{target_modules: ['*.W_pack']}")), "q_proj");
-  EXPECT_EQ(names_of(adapted(baichuan, "{}")), "down_proj gate_proj up_proj o_proj");
+  EXPECT_EQ(names_of(adapted(baichuan, "{}")), "gate_proj up_proj down_proj o_proj");
 }
 
 // Patterns of no name in files are of heddle's own: all parts are the layer of the files, some are not.

@@ -190,15 +190,18 @@ TEST(LoraCheckpoints, AreReadAsTheirBaseWithTheAdapter) {
   }
 }
 
-// PEFT makes one adapter of a joined layer, and its parts have adapters of their own here.
-TEST(LoraCheckpoints, OfJoinedLayersHaveNoFilesForPeft) {
-  const std::string yaml =
-      "model: {config: " + kJoined + ", dtype: float32}\npeft: {target_modules: '*q_proj'}\n";
+PreparedModel prepared_with(const std::string& peft, std::vector<std::string>& warnings) {
+  const std::string yaml = "model: {config: " + kJoined + ", dtype: float32}\npeft: " + peft + "\n";
   Recipe recipe = read_recipe(config::read_text(yaml, "run.yaml"));
   Errors errors;
   read_plugin_sections(recipe, adapter_plugins(), errors);
+  return prepare_model(recipe, adapter_plugins(), warnings);
+}
+
+// PEFT makes one adapter of a joined layer; one of some of its parts has no place in a file or an export.
+TEST(LoraCheckpoints, OfPartsOfJoinedLayersHaveNoFilesForPeft) {
   std::vector<std::string> warnings;
-  PreparedModel model = prepare_model(recipe, adapter_plugins(), warnings);
+  PreparedModel model = prepared_with("{target_modules: '*q_proj'}", warnings);
   (void)first_units(model, false, warnings);
   EXPECT_THAT(warnings,
               ElementsAre("run.yaml:2 peft: checkpoints have no adapter_model.safetensors: "
@@ -209,6 +212,18 @@ TEST(LoraCheckpoints, OfJoinedLayersHaveNoFilesForPeft) {
                           "model with model.pretrained_model_name_or_path"));
   EXPECT_EQ(model.added_files(), nullptr);
   EXPECT_THROW((void)first_units(model, true, warnings), Error);
+}
+
+TEST(LoraCheckpoints, OfJoinedLayersHaveFilesForPeftInPlaceOfAnExport) {
+  std::vector<std::string> warnings;
+  PreparedModel model = prepared_with("{target_modules: '*qkv_proj'}", warnings);
+  (void)first_units(model, true, warnings);
+  ASSERT_NE(model.added_files(), nullptr);
+  std::vector<std::string> tensors;
+  for (const auto& [parameter, stored] : model.added_files()->stored) tensors.push_back(stored.name);
+  const std::string layer = "model.layers.0.self_attn.qkv_proj.lora_";
+  EXPECT_THAT(tensors,
+              ElementsAre(layer + "B.weight", layer + "A.weight", layer + "B.weight", layer + "B.weight"));
 }
 
 // Files join the weights of the base; what is added is read by no rule.
