@@ -53,16 +53,21 @@ at::Tensor with_bias(const at::Tensor& y, const Linear& layer) {
 
 }  // namespace
 
-// The scale stands between A and B: it is cheapest there, and a sum over ranks of B's outputs stays a sum.
-Adapter::Adapter(Linear& adapted, const std::string& path, const Shape& shape)
+Inner::Inner(Linear& first, const std::string& path, const Shape& shape)
+    : down(first.weight.size(1), shape.rank, Linear::Bias::none,
+           first_values(shape, static_cast<double>(first.weight.size(1))), options_of(first, shape)) {
+  transform::add_child(first, "lora_A", down);
+  if (shape.dropout > 0 && shape.before)
+    transform::add_child(first, "lora_dropout", dropout.emplace(shape.dropout, path + ".lora_dropout"));
+}
+
+Adapter::Adapter(Linear& adapted, const std::string& path, const Shape& shape, std::shared_ptr<Inner> from)
     : layer(adapted),
-      down(adapted.weight.size(1), shape.rank, Linear::Bias::none,
-           first_values(shape, static_cast<double>(adapted.weight.size(1))), options_of(adapted, shape)),
+      inner(std::move(from)),
       up(shape.rank, adapted.weight.size(0), Linear::Bias::none, {Init::Kind::zeros, 0},
          options_of(adapted, shape)) {
-  transform::add_child(layer, "lora_A", down);
   transform::add_child(layer, "lora_B", up);
-  if (shape.dropout > 0)
+  if (shape.dropout > 0 && !shape.before)
     transform::add_child(layer, "lora_dropout", dropout.emplace(shape.dropout, path + ".lora_dropout"));
   if (shape.dora)
     transform::add_child(layer, "lora_magnitude_vector",
@@ -70,7 +75,12 @@ Adapter::Adapter(Linear& adapted, const std::string& path, const Shape& shape)
 }
 
 void Adapters::add(Linear& layer, const std::string& path) {
-  adapters_.push_back(std::make_unique<Adapter>(layer, path, shape_));
+  adapters_.push_back(
+      std::make_unique<Adapter>(layer, path, shape_, std::make_shared<Inner>(layer, path, shape_)));
+}
+
+void Adapters::add_part(Linear& layer, const std::string& path) {
+  adapters_.push_back(std::make_unique<Adapter>(layer, path, shape_, adapters_.back()->inner));
 }
 
 void Adapters::link(std::shared_ptr<const Adapters> adapters) {
@@ -82,54 +92,57 @@ void Adapters::link(std::shared_ptr<const Adapters> adapters) {
   for (const auto& adapter : adapters->adapters_) adapter->layer.instead.add(link);
 }
 
+// Parts that share A follow each other, so that A x is computed once for all that are called together.
 model::FewTensors Adapters::outputs(std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch,
                                     const Next& next) const {
   model::FewTensors out = next(layers, x, batch);
+  const Inner* of_entered = nullptr;
+  Entered in;
   for (size_t i = 0; i < layers.size(); ++i) {
     Adapter* adapter = of(layers[i]);
     if (adapter == nullptr) continue;
-    out[i] =
-        adapter->magnitude ? scaled(*adapter, out[i], x, batch, next) : added(*adapter, out[i], x, batch);
+    if (adapter->inner.get() != of_entered) in = enter(*adapter->inner, x, batch);
+    of_entered = adapter->inner.get();
+    out[i] = adapter->magnitude ? scaled(*adapter, out[i], in, batch, next)
+                                : added(*adapter, out[i], in.low, batch);
   }
   return out;
 }
 
-at::Tensor Adapters::inner(Adapter& adapter, const at::Tensor& x, const Batch& batch) const {
-  return adapter.down.call(cast_to(x, adapter.down.weight.scalar_type()), batch) * shape_.scale;
+// The scale stands between A and B: it is cheapest there, and a sum over ranks of B's outputs stays a sum.
+Adapters::Entered Adapters::enter(Inner& inner, const at::Tensor& x, const Batch& batch) const {
+  Entered in{inner.dropout && batch.draws.defined() ? inner.dropout->call(x, batch) : x, {}};
+  in.low = inner.down.call(cast_to(in.x, inner.down.weight.scalar_type()), batch) * shape_.scale;
+  return in;
 }
 
-// x: the adapter's input after its dropout.
-at::Tensor Adapters::plus_up(Adapter& adapter, const at::Tensor& onto, const at::Tensor& x,
+at::Tensor Adapters::plus_up(Adapter& adapter, const at::Tensor& onto, const at::Tensor& low,
                              const Batch& batch) const {
-  const at::Tensor low = inner(adapter, x, batch);
   if (adapter.up.weight.scalar_type() == onto.scalar_type() || model::Autocast::active() != nullptr)
     return adapter.up.call_onto(onto, low, batch);
   return onto + adapter.up.call(low, batch).to(onto.scalar_type());
 }
 
-at::Tensor Adapters::added(Adapter& adapter, const at::Tensor& onto, const at::Tensor& x,
+at::Tensor Adapters::added(Adapter& adapter, const at::Tensor& onto, const at::Tensor& low,
                            const Batch& batch) const {
-  const bool drops = adapter.dropout && batch.draws.defined();
-  if (!drops || shape_.before)
-    return plus_up(adapter, onto, drops ? adapter.dropout->call(x, batch) : x, batch);
-  const at::Tensor up = adapter.up.call(inner(adapter, x, batch), batch);
-  return onto + adapter.dropout->call(up, batch).to(onto.scalar_type());
+  if (!adapter.dropout || !batch.draws.defined()) return plus_up(adapter, onto, low, batch);
+  return onto + adapter.dropout->call(adapter.up.call(low, batch), batch).to(onto.scalar_type());
 }
 
 // The bias is outside of the scaling. Dropout of the input: what scaling adds is of the dropped input, the
 // layer's own output is not.
-at::Tensor Adapters::scaled(Adapter& adapter, const at::Tensor& base, const at::Tensor& x, const Batch& batch,
+at::Tensor Adapters::scaled(Adapter& adapter, const at::Tensor& base, const Entered& in, const Batch& batch,
                             const Next& next) const {
   Linear& layer = adapter.layer;
-  const at::Tensor lengths = row_lengths(layer.weight, adapter.down.weight, adapter.up.weight, shape_.scale);
-  if (!(adapter.dropout && batch.draws.defined() && shape_.before)) {
-    const at::Tensor sum = added(adapter, without_bias(base, layer), x, batch);
+  const at::Tensor lengths =
+      row_lengths(layer.weight, adapter.inner->down.weight, adapter.up.weight, shape_.scale);
+  if (!adapter.inner->dropout || !batch.draws.defined()) {
+    const at::Tensor sum = added(adapter, without_bias(base, layer), in.low, batch);
     return with_bias(scaled_rows(sum, adapter.magnitude->weight, lengths), layer);
   }
-  const at::Tensor dropped = adapter.dropout->call(x, batch);
   Linear* const alone = &layer;
-  const at::Tensor own = without_bias(next({&alone, 1}, dropped, batch)[0], layer);
-  const at::Tensor sum = plus_up(adapter, own, dropped, batch);
+  const at::Tensor own = without_bias(next({&alone, 1}, in.x, batch)[0], layer);
+  const at::Tensor sum = plus_up(adapter, own, in.low, batch);
   return base - own + scaled_rows(sum, adapter.magnitude->weight, lengths);
 }
 

@@ -26,12 +26,21 @@ struct Shape {
 // Uniform in [-bound, bound].
 Init uniform_within(double bound);
 
-// Children lora_A [rank, in] and lora_B [out, rank] of a layer, lora_dropout where numbers are dropped, and
+// A [rank, in] and the dropout of its input: of one layer, or of all parts of a layer that files join. They
+// are children of the first of these, lora_A and lora_dropout.
+struct Inner {
+  Inner(Linear& first, const std::string& path, const Shape& shape);
+  Linear down;
+  std::optional<Dropout> dropout;
+};
+
+// Children lora_B [out, rank] of a layer, lora_dropout where numbers of its output are dropped, and
 // lora_magnitude_vector [out] of DoRA.
 struct Adapter {
-  Adapter(Linear& layer, const std::string& path, const Shape& shape);
+  Adapter(Linear& layer, const std::string& path, const Shape& shape, std::shared_ptr<Inner> inner);
   Linear& layer;
-  Linear down, up;
+  std::shared_ptr<Inner> inner;
+  Linear up;
   std::optional<Dropout> dropout;
   std::optional<Magnitude> magnitude;
 };
@@ -40,21 +49,29 @@ struct Adapter {
 class Adapters {
  public:
   explicit Adapters(const Shape& shape) : shape_(shape) {}
+  // A layer, with an A of its own.
   void add(Linear& layer, const std::string& path);
+  // A further part of the layer in files that the one added last is a part of: it has the same A.
+  void add_part(Linear& layer, const std::string& path);
   // Gives the layers one link, which owns the adapters.
   static void link(std::shared_ptr<const Adapters> adapters);
 
  private:
   using Next = Linear::Instead::Next;
+  // What an adapter computes with: x after its dropout, and A x s.
+  struct Entered {
+    at::Tensor x, low;
+  };
   model::FewTensors outputs(std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch,
                             const Next& next) const;
+  Entered enter(Inner& inner, const at::Tensor& x, const Batch& batch) const;
   // onto + the adapter's output.
-  at::Tensor added(Adapter& adapter, const at::Tensor& onto, const at::Tensor& x, const Batch& batch) const;
-  at::Tensor plus_up(Adapter& adapter, const at::Tensor& onto, const at::Tensor& x, const Batch& batch) const;
+  at::Tensor added(Adapter& adapter, const at::Tensor& onto, const at::Tensor& low, const Batch& batch) const;
+  at::Tensor plus_up(Adapter& adapter, const at::Tensor& onto, const at::Tensor& low,
+                     const Batch& batch) const;
   // base: the layer's own output.
-  at::Tensor scaled(Adapter& adapter, const at::Tensor& base, const at::Tensor& x, const Batch& batch,
+  at::Tensor scaled(Adapter& adapter, const at::Tensor& base, const Entered& in, const Batch& batch,
                     const Next& next) const;
-  at::Tensor inner(Adapter& adapter, const at::Tensor& x, const Batch& batch) const;
   Adapter* of(const Linear* layer) const;
 
   Shape shape_;

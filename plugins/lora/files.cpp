@@ -16,7 +16,7 @@ std::string adapter_config(const Config& config, const std::vector<Adapted>& lay
                            const std::vector<AdaptedExperts>& experts, const TransformRun& run) {
   std::vector<std::string> paths, parameters;
   std::vector<Node::Entry> ranks;
-  for (const Adapted& layer : layers) paths.push_back(layer.path);
+  for (const Adapted& one : layers) paths.push_back(one.layer.path);
   for (const AdaptedExperts& one : experts) {
     for (const char* product : {".gate_up_proj", ".down_proj"}) {
       parameters.push_back(one.path + product);
@@ -35,6 +35,8 @@ std::string adapter_config(const Config& config, const std::vector<Adapted>& lay
   if (!parameters.empty())
     entries.emplace_back("target_parameters", FieldType<std::vector<std::string>>::write(parameters));
   if (!ranks.empty()) entries.emplace_back("rank_pattern", Node::map(std::move(ranks)));
+  if (std::any_of(layers.begin(), layers.end(), [](const Adapted& one) { return one.layer.is_transposed; }))
+    entries.emplace_back("fan_in_fan_out", Node::boolean(true));  // transformers' Conv1D
   return text_of(std::move(entries));
 }
 
@@ -46,12 +48,36 @@ std::string automodel_config(const Config& config) {
   return text_of(std::move(rest));
 }
 
-// The tensor of files that has the weight in another form; "": its own.
-std::string other_tensor(const ModelSpec& spec, const Adapted& layer) {
-  const std::string weight = layer.path + ".weight";
-  const StoredParts parts = spec.stored(weight, layer.shape);
-  const bool own = parts.size() == 1 && parts[0].tensor == weight && parts[0].shape == layer.shape;
-  return own || parts.empty() ? "" : parts[0].tensor;
+// Why PEFT has no such adapter; "": it has.
+std::string reason_against(const Adapted& one, bool beside_experts) {
+  int64_t outputs = 0;
+  for (const Adapted::Part& part : one.parts) outputs += part.outputs;
+  const std::string& first = one.parts.front().path;
+  if (outputs != one.layer.outputs)
+    return "'" + first + "' is a part of '" + one.layer.path +
+           ".weight' in the model's files, where PEFT makes one adapter";
+  if (beside_experts && block_of(first) != block_of(one.layer.path))
+    return "'" + first + "' is '" + one.layer.path +
+           "' in the model's files, and the names that PEFT gives the experts of such a model are not known";
+  return "";
+}
+
+void add_stored(const Adapted& one, const Config& config, std::map<std::string, AddedTensor>& stored) {
+  const std::string& layer = one.layer.path;
+  const std::string a = layer + ".lora_A.weight", b = layer + ".lora_B.weight",
+                    magnitude = layer + ".lora_magnitude_vector";
+  stored[one.parts.front().path + ".lora_A.weight"] = {a, {0, 1}, {config.dim, one.inputs}};
+  for (const Adapted::Part& part : one.parts) {
+    const auto within = [&](const std::string& tensor, int64_t columns) {
+      return part.in_files.is_whole(part.outputs) ? StoredParts()
+                                                  : rows_within(part.in_files, tensor, columns);
+    };
+    stored[part.path + ".lora_B.weight"] = {
+        b, {0, 1}, {one.layer.outputs, config.dim}, within(b, config.dim)};
+    if (config.use_dora)
+      stored[part.path + ".lora_magnitude_vector.weight"] = {
+          magnitude, {0}, {one.layer.outputs}, within(magnitude, 0)};
+  }
 }
 
 }  // namespace
@@ -59,23 +85,15 @@ std::string other_tensor(const ModelSpec& spec, const Adapted& layer) {
 std::optional<AddedFiles> peft_files(const Config& config, const std::vector<Adapted>& layers,
                                      const std::vector<AdaptedExperts>& experts, const TransformRun& run,
                                      std::string& why) {
-  if (run.spec != nullptr)
-    for (const Adapted& layer : layers)
-      if (const std::string tensor = other_tensor(*run.spec, layer); !tensor.empty()) {
-        why = "'" + layer.path + "' is a part of '" + tensor + "' in the model's files";
-        return std::nullopt;
-      }
+  for (const Adapted& one : layers)
+    if (why = reason_against(one, !experts.empty()); !why.empty()) return std::nullopt;
   AddedFiles out{"adapter_model.safetensors",
                  "base_model.model.",
                  {},
                  {{"adapter_config.json", adapter_config(config, layers, experts, run)},
                   {"automodel_peft_config.json", automodel_config(config)}}};
+  for (const Adapted& one : layers) add_stored(one, config, out.stored);
   for (const AdaptedExperts& one : experts) add_stored(one, out.stored);
-  if (config.use_dora)
-    for (const Adapted& layer : layers) {
-      const std::string magnitude = layer.path + ".lora_magnitude_vector";
-      out.stored[magnitude + ".weight"] = {magnitude, {0}, {layer.shape[0]}};
-    }
   return out;
 }
 

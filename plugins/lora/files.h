@@ -1,24 +1,34 @@
 // Adapters as PEFT reads them.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "config.h"
 #include "experts.h"
+#include "file_layers.h"
 #include "heddle/plugin/transform.h"
 
 namespace heddle::lora {
 
-// An adapted layer: its path, and the shape of its weight.
+// An adapter: the layer of the files, the width of its input, and the layers that are adapted; the first has
+// A.
 struct Adapted {
-  std::string path;
-  std::vector<int64_t> shape;
+  struct Part {
+    std::string path;
+    int64_t outputs = 0;
+    FileLayer in_files;
+  };
+  FileLayer layer;
+  int64_t inputs = 0;
+  std::vector<Part> parts;
 };
 
-// adapter_model.safetensors, adapter_config.json and automodel_peft_config.json. Empty: the files of the
-// model hold a layer in another tensor, of which PEFT makes one layer; `why` then names it.
+// adapter_model.safetensors, adapter_config.json and automodel_peft_config.json. Empty: PEFT has no such
+// adapters; `why` then says which: of a part of a layer of the files alone, or of experts beside layers whose
+// block has another name there.
 std::optional<AddedFiles> peft_files(const Config& config, const std::vector<Adapted>& layers,
                                      const std::vector<AdaptedExperts>& experts, const TransformRun& run,
                                      std::string& why);

@@ -42,19 +42,24 @@ void add_magnitude(const Found& found, const Names& names, Transformed& out) {
 }
 
 // The layers of one parent share a link.
-void add_to(const Blocks& blocks, const Shape& shape, const Names& names, Transformed& out,
-            std::vector<Adapted>& adapted) {
-  for (const auto& [parent, layers] : blocks) {
+std::vector<Adapted> add_to(const Blocks& blocks, const Shape& shape, const Names& names, Transformed& out) {
+  std::vector<Adapted> adapted;
+  for (const auto& [parent, block] : blocks) {
     auto adapters = std::make_shared<Adapters>(shape);
-    for (const Found& found : layers) {
-      adapted.push_back({found.path, found.layer->weight.sizes().vec()});
-      adapters->add(*found.layer, found.path);
-      out.added.push_back(found.path + ".lora_A.weight");
-      out.added.push_back(found.path + ".lora_B.weight");
-      if (shape.dora) add_magnitude(found, names, out);
+    for (const Adapting& parts : block) {
+      out.added.push_back(parts.front().path + ".lora_A.weight");
+      adapted.push_back({parts.front().in_files, parts.front().layer->weight.size(1), {}});
+      for (const Found& part : parts) {
+        const bool is_first = &part == &parts.front();
+        is_first ? adapters->add(*part.layer, part.path) : adapters->add_part(*part.layer, part.path);
+        adapted.back().parts.push_back({part.path, part.layer->weight.size(0), part.in_files});
+        out.added.push_back(part.path + ".lora_B.weight");
+        if (shape.dora) add_magnitude(part, names, out);
+      }
     }
     Adapters::link(std::move(adapters));
   }
+  return adapted;
 }
 
 std::string number_of(size_t count, const std::string& word) {
@@ -98,7 +103,7 @@ void refuse_of_experts(const Config& config, const FoundExperts& found, const st
 
 Transformed Lora::apply(Units& units, const TransformRun& run) const {
   const Matcher matcher(config_, run.where);
-  Search search(matcher, run.where);
+  Search search(matcher, run.where, run.spec);
   search.look_at(units);
   const Names names = names_of(units);
   Transformed out;
@@ -106,8 +111,7 @@ Transformed Lora::apply(Units& units, const TransformRun& run) const {
   out.warnings = search.warnings();
   const Shape shape = shape_of(config_, run.where);
   if (!search.experts.empty()) refuse_of_experts(config_, search.experts.front(), run.where);
-  std::vector<Adapted> adapted;
-  add_to(search.blocks, shape, names, out, adapted);
+  const std::vector<Adapted> adapted = add_to(search.blocks, shape, names, out);
   const std::vector<AdaptedExperts> experts = adapt_experts(search.experts, config_, run.where, out);
   out.note = note_of(config_, adapted.size(), experts);
   out.base_elsewhere = true;
@@ -117,8 +121,7 @@ Transformed Lora::apply(Units& units, const TransformRun& run) const {
   std::string why;
   out.files = peft_files(config_, adapted, experts, run, why);
   if (!out.files)
-    out.warnings.push_back(run.where + ": checkpoints have no adapter_model.safetensors: " + why +
-                           ", where PEFT makes one adapter");
+    out.warnings.push_back(run.where + ": checkpoints have no adapter_model.safetensors: " + why);
   return out;
 }
 

@@ -48,13 +48,14 @@ Matcher::Matcher(const Config& config, const std::string& where)
       targets_(patterns_of(is_default_ ? Patterns{{"*_proj"}} : config.target_modules, where)),
       excluded_(patterns_of(config.exclude_modules, where)) {}
 
-bool Matcher::takes_linear(const std::string& path) const {
+bool Matcher::takes_linear(const std::function<bool(const Pattern&)>& matches) const {
   if (all_linear_) return true;
-  return targets_.empty() ? !any(excluded_, path) : any(targets_, path);
+  return targets_.empty() ? std::none_of(excluded_.begin(), excluded_.end(), matches)
+                          : std::any_of(targets_.begin(), targets_.end(), matches);
 }
 
-bool Matcher::any(const std::vector<Pattern>& patterns, const std::string& path) {
-  return std::any_of(patterns.begin(), patterns.end(),
+bool Matcher::takes_experts(const std::string& path) const {
+  return std::any_of(targets_.begin(), targets_.end(),
                      [&](const Pattern& pattern) { return pattern.matches(path); });
 }
 

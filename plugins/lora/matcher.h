@@ -1,7 +1,7 @@
 // Which modules get an adapter: the rules of NeMo AutoModel's ModuleMatcher.
 #pragma once
 
-#include <memory>
+#include <functional>
 #include <regex>
 #include <string>
 #include <vector>
@@ -28,17 +28,16 @@ class Matcher {
  public:
   Matcher(const Config& config, const std::string& where);
 
-  // Of a linear layer.
-  bool takes_linear(const std::string& path) const;
+  // Of a linear layer; `matches`: whether a pattern is of it.
+  bool takes_linear(const std::function<bool(const Pattern&)>& matches) const;
   // Of experts, which target_modules alone name.
-  bool takes_experts(const std::string& path) const { return any(targets_, path); }
+  bool takes_experts(const std::string& path) const;
   // No field says what to adapt.
   bool is_default() const { return is_default_; }
   const std::vector<Pattern>& targets() const { return targets_; }
+  const std::vector<Pattern>& excluded() const { return excluded_; }
 
  private:
-  static bool any(const std::vector<Pattern>& patterns, const std::string& path);
-
   bool all_linear_, is_default_;
   std::vector<Pattern> targets_, excluded_;
 };

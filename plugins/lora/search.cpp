@@ -11,9 +11,11 @@
 namespace heddle::lora {
 namespace {
 
-std::string parent_of(const std::string& path) {
-  const size_t dot = path.rfind('.');
-  return dot == std::string::npos ? "" : path.substr(0, dot);
+Adapting by_rows(Adapting parts) {
+  std::sort(parts.begin(), parts.end(), [](const Found& a, const Found& b) {
+    return a.in_files.rows.front().first < b.in_files.rows.front().first;
+  });
+  return parts;
 }
 
 }  // namespace
@@ -28,21 +30,58 @@ void Search::look_at(Units& units) {
                   "make it of heddle's modules, or leave peft out");
     known->visit([&](const std::string& path, Module& module) { look_at(path, module); });
   }
-  for (FoundExperts& found : experts) found.choices = choices_[parent_of(found.path)];
+  find_names();
+  choose();
+  for (FoundExperts& found : experts) found.choices = choices_[block_of(found.path)];
   if (blocks.empty() && experts.empty()) refuse_nothing();
 }
 
 void Search::look_at(const std::string& path, Module& module) {
-  if (const auto* router = model::as<Router>(module)) choices_[parent_of(path)] = router->config().rule.top_k;
+  if (const auto* router = model::as<Router>(module)) choices_[block_of(path)] = router->config().rule.top_k;
   const Role role = module.traits().role;
   auto* layer = role == Role::projection ? model::as<Linear>(module) : nullptr;
+  if (layer != nullptr) return (void)linears_.push_back({path, layer, file_layer(spec_, path, *layer)});
   auto* of_experts = role == Role::experts ? model::as<Experts>(module) : nullptr;
-  if (layer != nullptr) linears_.push_back(path);
   for (const Pattern& pattern : matcher_.targets())
-    if (pattern.matches(path))
-      (layer != nullptr || of_experts != nullptr ? used_ : others_).emplace(pattern.text(), path);
-  if (layer != nullptr && matcher_.takes_linear(path)) blocks[parent_of(path)].push_back({path, layer});
+    if (pattern.matches(path)) (of_experts != nullptr ? used_ : others_).emplace(pattern.text(), path);
   if (of_experts != nullptr && matcher_.takes_experts(path)) experts.push_back({path, of_experts, 1});
+}
+
+// AutoModel's model has the layers of the files, so a pattern is of their names. Where it matches none, it is
+// of heddle's own.
+void Search::find_names() {
+  for (const auto* patterns : {&matcher_.targets(), &matcher_.excluded()})
+    for (const Pattern& pattern : *patterns)
+      if (std::any_of(linears_.begin(), linears_.end(),
+                      [&](const Found& layer) { return pattern.matches(layer.in_files.path); }))
+        names_in_files_.insert(pattern.text());
+}
+
+bool Search::matches(const Pattern& pattern, const Found& layer) const {
+  return pattern.matches(names_in_files_.count(pattern.text()) != 0 ? layer.in_files.path : layer.path);
+}
+
+void Search::choose() {
+  std::map<std::string, Adapting> chosen;  // by the path in files
+  std::map<std::string, size_t> parts;     // of all layers
+  std::vector<const Found*> in_order;
+  for (const Found& layer : linears_) {
+    ++parts[layer.in_files.path];
+    for (const Pattern& pattern : matcher_.targets())
+      if (matches(pattern, layer)) used_.emplace(pattern.text(), layer.path);
+    if (!matcher_.takes_linear([&](const Pattern& pattern) { return matches(pattern, layer); })) continue;
+    in_order.push_back(&layer);
+    chosen[layer.in_files.path].push_back(layer);
+  }
+  std::set<std::string> joined;
+  for (const Found* layer : in_order) {
+    const std::string& path = layer->in_files.path;
+    std::vector<Adapting>& block = blocks[block_of(layer->path)];
+    if (chosen[path].size() != parts[path])
+      block.push_back({*layer});
+    else if (joined.insert(path).second)
+      block.push_back(by_rows(chosen[path]));
+  }
 }
 
 std::vector<std::string> Search::warnings() const {
@@ -66,8 +105,8 @@ void Search::refuse_nothing() const {
     what = "no linear layer gets an adapter: '" + text::excerpt(first.text()) + "' of target_modules " +
            matched(first);
   }
-  const std::vector<std::string> some(linears_.begin(),
-                                      linears_.begin() + std::min<size_t>(linears_.size(), 3));
+  std::vector<std::string> some;
+  for (size_t i = 0; i < std::min<size_t>(linears_.size(), 3); ++i) some.push_back(linears_[i].in_files.path);
   throw Error(ErrorCode::config, where_, what,
               "a pattern is the whole path, and `*` is any characters: '*_proj'; layers are such as " +
                   text::join(some));

@@ -124,7 +124,7 @@ class Maker {
 
   void add_low_rank(size_t at, const std::vector<size_t>& linears) {
     const Site& layer = layout_.sites[at];
-    if (linears.size() != 2)
+    if (linears.size() > 2)
       refuse(layer,
              "the linear layer '" + layer.path + "' has " + std::to_string(linears.size()) +
                  " linear layers below it, and tensor parallelism knows two, one after the other",
@@ -133,7 +133,13 @@ class Maker {
       if (const Site& site = layout_.sites[linear]; site.style)
         refuse(site, "'" + site.path + "' is split as the layer above it, and takes no style of its own",
                "leave it out of the plan");
-    layout_.low_ranks.push_back({at, linears[0], linears[1]});
+    if (linears.size() == 2) return (void)layout_.low_ranks.push_back({at, linears[0], linears[1]});
+    if (is(layer, Style::rowwise))
+      refuse(layer,
+             "'" + layer.path + "' gets split hidden states, and the linear layer below it, '" +
+                 layout_.sites[linears[0]].path + "', gets its input from a layer beside it",
+             "set tp_size: 1");
+    layout_.low_ranks.push_back({at, std::nullopt, linears[0]});
   }
 
   void add_block(size_t at, const std::vector<size_t>& linears) {

@@ -1,6 +1,7 @@
 // A plan applied to a model: how every module is split, checked as a whole.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "heddle/sdk.h"
@@ -25,9 +26,12 @@ struct HeadOf {
 };
 
 // Two linear layers below a linear layer: the first gets its input, the second's output is added to its
-// output. How they are split follows from the layer.
+// output. How they are split follows from the layer. Or the second alone, whose input is what the first of a
+// layer beside it computes.
 struct LowRank {
-  size_t layer, first, second;
+  size_t layer;
+  std::optional<size_t> first;
+  size_t second;
 };
 
 struct Layout {

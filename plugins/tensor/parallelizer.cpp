@@ -139,14 +139,15 @@ class Applier {
   // Only numbers of the rank's width are sent: the second layer is split as a colwise layer's outputs, and
   // the first as a rowwise layer's inputs; the other stays whole, and on token rows its gradient is a part.
   void low_rank(const LowRank& pair) {
-    Linear &first = linear(pair.first), &second = linear(pair.second);
+    Linear& second = linear(pair.second);
     const std::optional<Style> style = layout_.sites[pair.layer].style;
     if (style == Style::colwise || style == Style::colwise_rep) {
       split_columns(second);
       const bool on_rows = style == Style::colwise || is_head(pair.layer);
       second.instead.add(on_rows ? inward_ : inward_of_whole_);
-      if (on_rows && border_.sequence) sum_gradients(first);
+      if (on_rows && border_.sequence && pair.first) sum_gradients(linear(*pair.first));
     } else if (style == Style::rowwise) {
+      Linear& first = linear(*pair.first);
       splitter_.split(first.weight, 1);
       first.instead.add(outward_);
       if (border_.sequence) sum_gradients(second);

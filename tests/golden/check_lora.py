@@ -6,7 +6,8 @@ Run by hand (needs torch 2.11, transformers 5.12, peft 0.21 and a build; no test
 
 The section peft is that of the recipe, word for word; model, data, sizes and steps are small. A step of heddle's with a
 learning rate of 0 writes the adapter that both begin with. Five steps of AdamW: losses agree to 2e-5 and gradient norms
-to 2e-4 on one rank and on two (fsdp2), and PEFT's adapter after them is near heddle's.
+to 2e-4 on one rank and on two (fsdp2), and PEFT's adapter after them is near heddle's. Both adapters merged by
+`heddle convert` give the logits of PEFT's model.
 """
 
 import argparse
@@ -24,13 +25,28 @@ from transformers import AutoModelForCausalLM
 from check_export import write_tokens
 
 HERE = pathlib.Path(__file__).parent
-KINDS = {  # a golden model, and the recipe
+ALL = {"match_all_linear": True, "dim": 6, "alpha": 9}
+KINDS = {  # a golden model, and the recipe or a section of its own
     "proj": ("llama", "llm_finetune/qwen/qwen3_0p6b_hellaswag_peft.yaml"),
     "all_linear": ("qwen2", "llm_finetune/agent/qwen2_5_3b_function_calling_lora.yaml"),
     "experts": ("qwen3_moe_window", "llm_finetune/qwen/qwen3_moe_30b_lora.yaml"),
+    # Families whose files join layers: PEFT has one adapter where heddle has several layers.
+    "joined": ("phi3", "llm_finetune/phi/phi_3_mini_it_squad_peft.yaml"),
+    "joined_all": ("phi3", ALL),
+    "joined_dora": ("phi3", {**ALL, "use_dora": True}),
+    "turned": ("gpt2", {"target_modules": ["*.c_attn", "*.c_proj", "*.c_fc"], "dim": 6, "alpha": 9}),
+    "turned_dora": ("gpt2", {"target_modules": "*.c_attn", "dim": 6, "alpha": 9, "use_dora": True}),
+    "gate_up": ("glm4", {"target_modules": "*_proj", "dim": 6, "alpha": 9}),
+    "renamed": ("starcoder2_untied", ALL),
+    "in_turn": ("qwen3_next", {"target_modules": ["*.in_proj_qkvz", "*.in_proj_ba", "*.q_proj"], "dim": 6}),
+    "mamba": ("nemotron_h", {"exclude_modules": ["*.out_proj", "*lm_head"], "dim": 6}),
 }
 SAMPLES, SEQUENCE, STEPS = 4, 16, 5
 FP32 = {"strategy": "fsdp2", "mp_policy": {"param_dtype": "float32", "reduce_dtype": "float32"}}
+
+
+def is_mixture(model):
+    return "moe" in model.name or model.name == "qwen3_next"
 
 
 def train(heddle, folder, name, model, peft, distributed=None, ranks=1, rate=1e-3, steps=STEPS):
@@ -39,7 +55,7 @@ def train(heddle, folder, name, model, peft, distributed=None, ranks=1, rate=1e-
         "step_scheduler": {"global_batch_size": SAMPLES, "local_batch_size": SAMPLES // ranks, "max_steps": steps,
                            "num_epochs": steps},
         "model": {"pretrained_model_name_or_path": str(model), "config": {"output_router_logits": False}}
-        if "moe" in model.name else {"pretrained_model_name_or_path": str(model)},
+        if is_mixture(model) else {"pretrained_model_name_or_path": str(model)},
         "peft": peft, "dataset": {"file_pattern": str(folder / "train.bin"), "seq_len": SEQUENCE},
         "optimizer": {"lr": rate, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.0},
         "distributed": distributed or {"strategy": "single"}, "checkpoint": {"checkpoint_dir": str(folder / name)},
@@ -52,13 +68,16 @@ def train(heddle, folder, name, model, peft, distributed=None, ranks=1, rate=1e-
     return [json.loads(line) for line in (folder / name / "training.jsonl").read_text().splitlines()]
 
 
+def loop_of(base):
+    return {"experts_implementation": "eager"} if is_mixture(base) else {}
+
+
 def adapter_of(folder, name):
     return (folder / name / "LATEST" / "model").resolve()
 
 
 def reference(folder, base, first, rows):
-    loop = {"experts_implementation": "eager"} if "moe" in base.name else {}
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, **loop)
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, **loop_of(base))
     model = PeftModel.from_pretrained(model, first, is_trainable=True).train()
     parameters = [one for one in model.parameters() if one.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.0)
@@ -75,9 +94,25 @@ def reference(folder, base, first, rows):
     return lines
 
 
+def logits_of(model, rows):
+    with torch.no_grad():
+        return model.eval()(input_ids=rows[:, :-1], use_cache=False).logits
+
+
+def check_merged(heddle, base, adapter, folder, rows):
+    """The sum of base and adapter, as heddle convert writes it and as PEFT computes it."""
+    done = subprocess.run([heddle, "convert", adapter, folder], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.strip())
+    ours = logits_of(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **loop_of(base)), rows)
+    theirs = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, **loop_of(base))
+    theirs = logits_of(PeftModel.from_pretrained(theirs, adapter), rows)
+    return ((ours - theirs).abs().max() / theirs.abs().max()).item()
+
+
 def check(heddle, examples, kind):
     model, recipe = KINDS[kind]
-    peft = yaml.safe_load((examples / recipe).read_text())["peft"]
+    peft = yaml.safe_load((examples / recipe).read_text())["peft"] if isinstance(recipe, str) else recipe
     with tempfile.TemporaryDirectory() as place:
         folder, base = pathlib.Path(place), HERE / model
         vocabulary = json.loads((base / "config.json").read_text())["vocab_size"]
@@ -96,13 +131,17 @@ def check(heddle, examples, kind):
             good = len(lines) == STEPS and worst[0] <= 2e-5 and worst[1] <= 2e-4 and apart <= 1e-4
             print(f"{'equal  ' if good else 'DIFFERS'} {kind:10} {name:7} {len(ours)} tensors, loss by {worst[0]:.1e}, norm "
                   f"by {worst[1]:.1e}, adapters by {apart:.1e}", flush=True)
+        for name, adapter in {"heddle's": adapter_of(folder, "single"), "PEFT's": folder / "peft"}.items():
+            apart = check_merged(heddle, base, adapter, folder / f"merged {name}", rows)
+            print(f"{'equal  ' if apart <= 1e-5 else 'DIFFERS'} {kind:10} {name} adapter merged: logits by {apart:.1e}",
+                  flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--heddle", default="build/heddle")
     parser.add_argument("--examples", required=True, type=pathlib.Path, help="AutoModel's folder of recipes")
-    parser.add_argument("--only", default="", help=f"one of: {', '.join(KINDS)}")
+    parser.add_argument("--only", default="", help=f"a part of: {', '.join(KINDS)}")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     for kind in KINDS:

@@ -5,9 +5,11 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
+#include "lib/checkpoint/huggingface/stored_view.h"
 #include "lib/checkpoint/safetensors/safetensors_writer.h"
 
 namespace heddle {
@@ -23,6 +25,49 @@ std::vector<std::string> added_names(const PreparedModel& model) {
   return {names.begin(), names.end()};
 }
 
+// A tensor of the file, and the parameters that it holds.
+struct FileTensor {
+  checkpoint::TensorToWrite tensor;
+  std::vector<std::pair<std::string, const AddedTensor*>> parameters;  // null: the tensor as it is
+};
+
+std::vector<FileTensor> contents_of(const AddedFiles& files, const std::vector<std::string>& names,
+                                    const checkpoint::Manifest& manifest) {
+  std::vector<FileTensor> out;
+  std::map<std::string, size_t> places;
+  for (const std::string& name : names) {
+    const checkpoint::SavedTensor& saved = manifest.tensors.at(name);
+    const auto found = files.stored.find(name);
+    const AddedTensor* stored = found == files.stored.end() ? nullptr : &found->second;
+    const std::string tensor = files.prefix + (stored == nullptr ? name : stored->name);
+    const auto [place, is_new] = places.emplace(tensor, out.size());
+    if (is_new) out.push_back({{tensor, saved.dtype, stored == nullptr ? saved.shape : stored->shape}, {}});
+    out[place->second].parameters.emplace_back(name, stored);
+  }
+  return out;
+}
+
+at::Tensor read_whole(const FileTensor& from, checkpoint::ShardedReader& reader) {
+  at::Tensor joined;
+  for (const auto& [name, stored] : from.parameters) {
+    const std::vector<int64_t>& shape = reader.manifest().tensors.at(name).shape;
+    Part whole{name, at::empty(shape, from.tensor.dtype), shape, std::vector<int64_t>(shape.size(), 0)};
+    reader.read(whole);
+    if (stored == nullptr) return whole.tensor;
+    if (stored->within.empty()) return whole.tensor.permute(stored->dims).reshape(stored->shape);
+    if (!joined.defined()) joined = at::empty(stored->shape, from.tensor.dtype);
+    for (const StoredPart& part : stored->within) {
+      const auto common = *stored::within_parameter(part, whole.offset, shape);
+      at::Tensor box = joined;
+      for (size_t d = 0; d < part.first.size(); ++d)
+        box = box.narrow(static_cast<int64_t>(d), common.in_tensor[d], common.tensor_size[d]);
+      checkpoint::as_parameter(box, part, common)
+          .copy_(checkpoint::piece_of(whole.tensor, whole.offset, common));
+    }
+  }
+  return joined;
+}
+
 }  // namespace
 
 std::vector<Part> saved_parts(const RunSpec& run, Stages& stages) {
@@ -35,25 +80,12 @@ std::vector<Part> saved_parts(const RunSpec& run, Stages& stages) {
 void write_added(const PreparedModel& model, const std::filesystem::path& directory) {
   const AddedFiles* files = model.added_files();
   if (files == nullptr) return;
-  const std::vector<std::string> names = added_names(model);
   checkpoint::ShardedReader reader(directory);
+  const std::vector<FileTensor> contents = contents_of(*files, added_names(model), reader.manifest());
   std::vector<checkpoint::TensorToWrite> tensors;
-  for (const std::string& name : names) {
-    const checkpoint::SavedTensor& saved = reader.manifest().tensors.at(name);
-    const auto stored = files->stored.find(name);
-    const bool own = stored == files->stored.end();
-    tensors.push_back({files->prefix + (own ? name : stored->second.name), saved.dtype,
-                       own ? saved.shape : stored->second.shape});
-  }
+  for (const FileTensor& one : contents) tensors.push_back(one.tensor);
   checkpoint::SafetensorsWriter writer(directory / files->weights, tensors);
-  for (size_t i = 0; i < names.size(); ++i) {
-    const std::vector<int64_t>& shape = reader.manifest().tensors.at(names[i]).shape;
-    Part whole{names[i], at::empty(shape, tensors[i].dtype), shape, std::vector<int64_t>(shape.size(), 0)};
-    reader.read(whole);
-    if (const auto stored = files->stored.find(names[i]); stored != files->stored.end())
-      whole.tensor = whole.tensor.permute(stored->second.dims).reshape(stored->second.shape);
-    writer.append(whole.tensor);
-  }
+  for (const FileTensor& one : contents) writer.append(read_whole(one, reader));
   writer.finish();
   for (const auto& [name, text] : files->texts) checkpoint::write_text(directory / name, text);
   for (const auto& [name, bytes] : model.origin.files)

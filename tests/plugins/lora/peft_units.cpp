@@ -28,25 +28,32 @@ Recipe read_peft(const std::string& section) {
   return recipe;
 }
 
-Units units_of(const std::string& keys) {
-  return engine::read_model(config::read_text(keys, "config.json"), registry())
-      ->make_units(at::TensorOptions(at::kMeta).dtype(at::kFloat));
+std::shared_ptr<const ModelSpec> spec_of_keys(const std::string& keys) {
+  return engine::read_model(config::read_text(keys, "config.json"), registry());
 }
 
-Transformed adapt(Units& units, const std::string& section) {
+Units units_of(const std::string& keys) {
+  return spec_of_keys(keys)->make_units(at::TensorOptions(at::kMeta).dtype(at::kFloat));
+}
+
+Transformed adapt(Units& units, const std::string& section, const ModelSpec* spec) {
   const Recipe recipe = read_peft(section);
   Transformed out;
-  for (const ActiveTransform& one : make_transforms(recipe.sections, 0))
+  std::vector<ActiveTransform> transforms = make_transforms(recipe.sections, 0);
+  for (ActiveTransform& one : transforms) {
+    one.run.spec = spec;
     out = one.transform->apply(units, one.run);
+  }
   return out;
 }
 
 std::vector<std::string> adapted(const std::string& keys, const std::string& section) {
   try {
-    Units units = units_of(keys);
+    const auto spec = spec_of_keys(keys);
+    Units units = spec->make_units(at::TensorOptions(at::kMeta).dtype(at::kFloat));
     std::vector<std::string> out;
     const std::string end = ".lora_A.weight";
-    for (const std::string& name : adapt(units, section).added)
+    for (const std::string& name : adapt(units, section, spec.get()).added)
       if (name.ends_with(end)) out.push_back(name.substr(0, name.size() - end.size()));
     return out;
   } catch (const Error& error) {

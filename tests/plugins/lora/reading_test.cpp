@@ -113,6 +113,25 @@ TEST_F(LoraReading, AddsTheAdapterOfAJoinedLayerToItsParts) {
       read(source, attention + "v_proj.weight", {4, 8}, {0, 0}, {4, 8}).allclose(sum.narrow(0, 12, 4)));
 }
 
+// Files of GPT-2 hold weights as [in, out], and PEFT says so; an adapter's A and B are as elsewhere.
+TEST_F(LoraReading, AddsTheAdapterOfALayerThatLiesTransposed) {
+  const std::string keys =
+      "{model_type: gpt2, vocab_size: 11, n_embd: 8, n_layer: 1, n_head: 2, n_positions: 16, resid_pdrop: 0, "
+      "embd_pdrop: 0, attn_pdrop: 0}";
+  const at::Tensor a = at::randn({3, 8}), b = at::randn({24, 3}), sum = 1 + at::matmul(b, a) * 2;
+  for (const std::string path : {"transformer.h.0.attn.c_attn", "h.0.attn.c_attn"}) {  // the older name too
+    const auto source = with_adapter(
+        kOnes, write(R"({"lora_alpha": 6, "fan_in_fan_out": true})", layer(path, a, b)), spec_of(keys));
+    const std::string attention = "model.layers.0.self_attn.";
+    EXPECT_TRUE(
+        read(source, attention + "q_proj.weight", {8, 8}, {0, 0}, {8, 8}).allclose(sum.narrow(0, 0, 8)));
+    EXPECT_TRUE(read(source, attention + "v_proj.weight", {8, 8}, {3, 2}, {4, 5})
+                    .allclose(sum.narrow(0, 19, 4).narrow(1, 2, 5)));
+  }
+  EXPECT_THAT(refusal(keys, R"({"lora_alpha": 6})", layer("h.0.attn.c_attn", a, at::zeros({16, 3}))),
+              HasSubstr("has another shape than the base model's layer\n"));
+}
+
 TEST_F(LoraReading, RefusesWhatDoesNotFitTheBase) {
   const at::Tensor a = at::zeros({3, 8}), b = at::zeros({11, 3});
   const std::string config = R"({"lora_alpha": 6})", place = (folder_ / "adapter").string();
@@ -131,7 +150,7 @@ TEST_F(LoraReading, RefusesWhatDoesNotFitTheBase) {
 
 TEST_F(LoraReading, NamesFormsThatAreNotRead) {
   const AdapterTensors fits = layer("lm_head", at::zeros({3, 8}), at::zeros({11, 3}));
-  for (const char* key : {"alpha_pattern", "fan_in_fan_out"})
+  for (const char* key : {"alpha_pattern", "lora_bias"})
     EXPECT_THAT(refusal(kPlain, "{\"lora_alpha\": 6, \"" + std::string(key) + "\": true}", fits),
                 HasSubstr("error[not_built] " + (folder_ / "adapter").string() +
                           "/adapter_config.json: " + key + " is not read yet\n"));
@@ -171,15 +190,18 @@ TEST(LoraCheckpoints, AreReadAsTheirBaseWithTheAdapter) {
   }
 }
 
-// PEFT makes one adapter of a joined layer, and its parts have adapters of their own here.
-TEST(LoraCheckpoints, OfJoinedLayersHaveNoFilesForPeft) {
-  const std::string yaml =
-      "model: {config: " + kJoined + ", dtype: float32}\npeft: {target_modules: '*q_proj'}\n";
+PreparedModel prepared_with(const std::string& peft, std::vector<std::string>& warnings) {
+  const std::string yaml = "model: {config: " + kJoined + ", dtype: float32}\npeft: " + peft + "\n";
   Recipe recipe = read_recipe(config::read_text(yaml, "run.yaml"));
   Errors errors;
   read_plugin_sections(recipe, adapter_plugins(), errors);
+  return prepare_model(recipe, adapter_plugins(), warnings);
+}
+
+// PEFT makes one adapter of a joined layer; one of some of its parts has no place in a file or an export.
+TEST(LoraCheckpoints, OfPartsOfJoinedLayersHaveNoFilesForPeft) {
   std::vector<std::string> warnings;
-  PreparedModel model = prepare_model(recipe, adapter_plugins(), warnings);
+  PreparedModel model = prepared_with("{target_modules: '*q_proj'}", warnings);
   (void)first_units(model, false, warnings);
   EXPECT_THAT(warnings,
               ElementsAre("run.yaml:2 peft: checkpoints have no adapter_model.safetensors: "
@@ -190,6 +212,18 @@ TEST(LoraCheckpoints, OfJoinedLayersHaveNoFilesForPeft) {
                           "model with model.pretrained_model_name_or_path"));
   EXPECT_EQ(model.added_files(), nullptr);
   EXPECT_THROW((void)first_units(model, true, warnings), Error);
+}
+
+TEST(LoraCheckpoints, OfJoinedLayersHaveFilesForPeftInPlaceOfAnExport) {
+  std::vector<std::string> warnings;
+  PreparedModel model = prepared_with("{target_modules: '*qkv_proj'}", warnings);
+  (void)first_units(model, true, warnings);
+  ASSERT_NE(model.added_files(), nullptr);
+  std::vector<std::string> tensors;
+  for (const auto& [parameter, stored] : model.added_files()->stored) tensors.push_back(stored.name);
+  const std::string layer = "model.layers.0.self_attn.qkv_proj.lora_";
+  EXPECT_THAT(tensors,
+              ElementsAre(layer + "B.weight", layer + "A.weight", layer + "B.weight", layer + "B.weight"));
 }
 
 // Files join the weights of the base; what is added is read by no rule.

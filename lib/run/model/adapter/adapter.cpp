@@ -1,4 +1,4 @@
-// Reads adapter_config.json and adapter_model.safetensors, and adds products of A and B to boxes of weights.
+// Reads adapter_model.safetensors, and adds products of A and B to boxes of weights.
 #include "lib/run/model/adapter/adapter.h"
 
 #include <ATen/TensorOperators.h>
@@ -9,13 +9,11 @@
 #include <ATen/ops/matmul.h>
 
 #include <cmath>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 #include <utility>
 
-#include "core/base/regular_file.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/model/module_unit.h"
@@ -29,25 +27,15 @@ namespace fs = std::filesystem;
 
 const std::string kMagnitude = ".lora_magnitude_vector";
 
-nlohmann::json read_json(const fs::path& file) {
-  refuse_irregular(file, ErrorCode::input);
-  std::ifstream stream(file);
-  nlohmann::json json = nlohmann::json::parse(stream, nullptr, false);
-  if (!json.is_object())
-    throw Error(ErrorCode::input, file.string(), "is no JSON object", "save the adapter again with peft");
-  return json;
-}
-
-bool is_set(const nlohmann::json& config, const char* key) {
-  const auto at = config.find(key);
-  if (at == config.end() || at->is_null() || *at == false) return false;
-  return !(at->is_array() || at->is_object()) || !at->empty();
-}
-
 // A parameter without parts is the tensor of its name.
 StoredParts parts_of(const ModelSpec& model, const std::string& name, std::span<const int64_t> shape) {
   StoredParts parts = model.stored(name, shape);
   return parts.empty() ? stored::whole(name, shape) : parts;
+}
+
+// transformers' Conv1D: the files have [in, out].
+bool lies_transposed(const StoredPart& part) {
+  return part.dims == std::vector<int64_t>{1, 0};
 }
 
 // A product of experts in the model: which adapter it has, and its sizes.
@@ -117,17 +105,18 @@ class Weights {
     for (const auto& unit : units)
       for (const ParameterSlot& slot : unit->parameters())
         for (const StoredPart& part : parts_of(model, slot.name, slot.tensor->sizes())) {
-          const std::string path = layer_of(part.tensor);
-          if (!has(path)) continue;
+          const std::string path = layer_of(model, part.tensor);
+          if (path.empty()) continue;
           left.erase(path);
-          const std::vector<int64_t> shape = {shape_of(path, &Layer::b)[0], shape_of(path, &Layer::a)[1]};
+          std::vector<int64_t> shape = {shape_of(path, &Layer::b)[0], shape_of(path, &Layer::a)[1]};
+          if (lies_transposed(part)) std::swap(shape[0], shape[1]);
           if (part.shape != shape) refuse(path, "has another shape than the base model's layer");
         }
     if (!left.empty())
       refuse(*left.begin(), "is no layer of its own in the base model: it is absent, or tied to another one");
   }
 
-  // Adds to this box of the tensor: rows and columns from `offset` on.
+  // Adds to this box of the layer's weight [out, in]: rows and columns from `offset` on.
   at::Tensor box(const std::string& path, const std::vector<int64_t>& offset,
                  const std::vector<int64_t>& size) const {
     const Layer& layer = layers_.at(path);
@@ -138,8 +127,8 @@ class Weights {
     return at::matmul(b, a) * scale(rank);
   }
 
-  // Makes `piece`, these rows and all columns of the tensor, its sum with the adapter in rows of the trained
-  // lengths, in float32.
+  // Makes `piece`, these rows and all columns of the layer's weight, its sum with the adapter in rows of the
+  // trained lengths, in float32.
   at::Tensor scaled(const std::string& path, const at::Tensor& piece, int64_t first_row) const {
     const at::Tensor lengths = at::empty({piece.size(0)}, at::kFloat);
     file_.read(layers_.at(path).magnitude, std::vector<int64_t>{first_row}, lengths);
@@ -172,8 +161,18 @@ class Weights {
     }
   }
 
-  static std::string layer_of(const std::string& tensor) {
-    return tensor.ends_with(".weight") ? tensor.substr(0, tensor.size() - 7) : "";
+  // The adapter of the layer with this tensor, whose name may begin otherwise; "": there is none.
+  std::string layer_of(const ModelSpec& model, const std::string& tensor) const {
+    constexpr std::string_view kWeight = ".weight";
+    if (!tensor.ends_with(kWeight)) return "";
+    const std::string path = tensor.substr(0, tensor.size() - kWeight.size());
+    if (has(path)) return path;
+    const std::string end = tensor.substr(path.rfind('.') + 1);  // a tied head is no other name of its weight
+    for (const std::string& other : model.other_names(tensor)) {
+      const std::string elsewhere = other.substr(0, other.size() - kWeight.size());
+      if (other.ends_with(end) && has(elsewhere)) return elsewhere;
+    }
+    return "";
   }
 
  private:
@@ -231,43 +230,30 @@ class Weights {
 
 // Lengths are of whole rows: a box of some columns reads the others too.
 void scale_rows(const Weights& weights, const std::string& path, const ParameterSource& base,
-                const Shard& shard, const StoredPart& part, const stored::Common& common) {
-  if (part.dims != std::vector<int64_t>{0, 1})
-    throw Error(ErrorCode::not_built, shard.name,
-                "its rows are scaled by an adapter (DoRA), and the model's files hold it in another order",
-                "merge the adapter with peft: merge_and_unload().save_pretrained(DIR)");
+                const Shard& shard, int64_t first_row, const stored::Common& common) {
   Shard wide = shard;
   wide.offset = {common.in_parameter[0], 0};
   wide.tensor = at::empty({common.parameter_size[0], shard.shape[1]}, shard.tensor.options());
   base(wide);
-  const at::Tensor scaled = weights.scaled(path, wide.tensor.detach(), common.in_tensor[0]);
+  const at::Tensor scaled = weights.scaled(path, wide.tensor.detach(), first_row);
   const at::Tensor piece = checkpoint::piece_of(shard.tensor.detach(), shard.offset, common);
   piece.copy_(scaled.narrow(1, common.in_parameter[1], common.parameter_size[1]));
 }
 
-}  // namespace
-
-AdapterConfig read_adapter_config(const fs::path& directory) {
-  const fs::path file = directory / kAdapterConfig;
-  const nlohmann::json json = read_json(file);
-  const auto type = json.find("peft_type");
-  if (type != json.end() && *type != "LORA")
-    throw Error(ErrorCode::not_built, file.string(), "peft_type is " + type->dump() + ", and LORA is read",
-                "merge it with peft: merge_and_unload().save_pretrained(DIR)");
-  for (const char* key : {"fan_in_fan_out", "alpha_pattern", "lora_bias"})
-    if (is_set(json, key))
-      throw Error(ErrorCode::not_built, file.string(), std::string(key) + " is not read yet",
-                  "merge it with peft: merge_and_unload().save_pretrained(DIR)");
-  AdapterConfig out;
-  const auto base = json.find("base_model_name_or_path"), alpha = json.find("lora_alpha");
-  if (base != json.end() && base->is_string()) out.base = base->get<std::string>();
-  if (alpha == json.end() || !alpha->is_number())
-    throw Error(ErrorCode::input, file.string(), "has no number lora_alpha", "save it again with peft");
-  out.alpha = alpha->get<double>();
-  out.by_root = is_set(json, "use_rslora");
-  out.by_rows = is_set(json, "use_dora");
-  return out;
+// Adds the adapter of the layer at `path`, of whose weight `part` is a box.
+void add(const Weights& weights, const std::string& path, const ParameterSource& base, const Shard& shard,
+         const StoredPart& part) {
+  const auto common = stored::within_parameter(part, shard.offset, shard.tensor.sizes());
+  if (!common) return;
+  std::vector<int64_t> offset = common->in_tensor;
+  if (lies_transposed(part)) std::swap(offset[0], offset[1]);
+  if (weights.scales_rows(path)) return scale_rows(weights, path, base, shard, offset[0], *common);
+  const at::Tensor more = weights.box(path, offset, common->parameter_size);
+  at::Tensor piece = checkpoint::piece_of(shard.tensor.detach(), shard.offset, *common);
+  piece.copy_(piece.to(at::kFloat) + more.to(piece.device()));
 }
+
+}  // namespace
 
 ParameterSource with_adapter(ParameterSource base, const fs::path& directory,
                              std::shared_ptr<const ModelSpec> model) {
@@ -279,18 +265,8 @@ ParameterSource with_adapter(ParameterSource base, const fs::path& directory,
     const at::NoGradGuard no_gradients;
     weights->add_to_experts(shard.name, shard.offset, shard.tensor.detach());
     for (const StoredPart& part : parts_of(*model, shard.name, shard.shape)) {
-      const std::string path = Weights::layer_of(part.tensor);
-      if (!weights->has(path)) continue;
-      const auto common = stored::within_parameter(part, shard.offset, shard.tensor.sizes());
-      if (!common) continue;
-      if (weights->scales_rows(path)) {
-        scale_rows(*weights, path, base, shard, part, *common);
-        continue;
-      }
-      const at::Tensor more =
-          checkpoint::as_parameter(weights->box(path, common->in_tensor, common->tensor_size), part, *common);
-      at::Tensor piece = checkpoint::piece_of(shard.tensor.detach(), shard.offset, *common);
-      piece.copy_(piece.to(at::kFloat) + more.to(piece.device()));
+      const std::string path = weights->layer_of(*model, part.tensor);
+      if (!path.empty()) add(*weights, path, base, shard, part);
     }
     return true;
   };

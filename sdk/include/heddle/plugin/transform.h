@@ -17,6 +17,7 @@
 #include "heddle/config/axes.h"
 #include "heddle/model/family.h"
 #include "heddle/model/module.h"
+#include "heddle/model/stored.h"
 #include "heddle/model/unit.h"
 #include "heddle/parallel/shard.h"
 #include "heddle/plugin/offer.h"
@@ -41,11 +42,13 @@ struct TransformRun {
   std::shared_ptr<const OtherModel> other = nullptr;
 };
 
-// How a file has a parameter: its dims in another order, then in another shape.
+// How a file has a parameter: its dims in another order, then in another shape; or as boxes of a tensor of
+// which other parameters are the rest.
 struct AddedTensor {
   std::string name;            // in the file, after the prefix
   std::vector<int64_t> dims;   // the parameter's, in their order there
   std::vector<int64_t> shape;  // of the tensor
+  StoredParts within = {};     // boxes of the tensor, in place of `dims`; empty: the parameter is all of it
 };
 
 // Files of what was added, in a format of their own: an adapter as PEFT reads it.

@@ -1,0 +1,186 @@
+// Adapters of layers that files join: one A for all parts, as PEFT has it (tests/golden/make_joined.py).
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <gmock/gmock.h>
+
+#include <array>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/parallel/single.h"
+#include "heddle/checkpoint/hf_source.h"
+#include "heddle/engine/engine.h"
+#include "heddle/mesh/call.h"
+#include "heddle/train/step.h"
+#include "lib/run/model/adapter/adapter.h"
+#include "plugins/lora/peft_units.h"
+
+namespace heddle::tests {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const std::filesystem::path kJoinedGolden = std::string(HEDDLE_SOURCE_DIR) + "/tests/golden";
+
+PluginRegistry& joined_plugins() {
+  static PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
+  return plugins;
+}
+
+std::shared_ptr<const ModelSpec> golden_spec() {
+  return engine::read_model(kJoinedGolden / "phi3/config.json", joined_plugins());
+}
+
+ParameterSource golden_base(const std::shared_ptr<const ModelSpec>& spec) {
+  return checkpoint::hf_source(kJoinedGolden / "phi3", std::make_shared<HfWeights>(kJoinedGolden / "phi3"),
+                               spec);
+}
+
+// The base, and A as peft drew it.
+ParameterSource golden_begin(const std::shared_ptr<const ModelSpec>& spec) {
+  const auto first = std::make_shared<SafetensorsFile>(kJoinedGolden / "joined/first.safetensors");
+  return [base = golden_base(spec), first](const Shard& shard) {
+    if (shard.name.find(".lora_") == std::string::npos) return base(shard);
+    if (first->tensors().count(shard.name) == 0) return false;
+    first->read(shard.name, shard.offset, shard.tensor.detach());
+    return true;
+  };
+}
+
+at::Tensor read_tensor(const SafetensorsFile& file, const std::string& name) {
+  const at::Tensor out = at::empty(file.tensors().at(name).shape);
+  file.read(name, std::vector<int64_t>(out.dim(), 0), out);
+  return out;
+}
+
+// Of q, k and v, or of gate and up, in PEFT's adapter: the same A, and rows of B.
+void expect_trained_as_peft(Stages& stages) {
+  const SafetensorsFile peft(kJoinedGolden / "joined/adapter/adapter_model.safetensors");
+  std::map<std::string, at::Tensor> ours;
+  for (const Shard* shard : stages.shards())
+    if (shard->name.find(".lora_") != std::string::npos) ours[shard->name] = shard->tensor.detach();
+  const std::string layer = "model.layers.1.", key = "base_model.model." + layer;
+  const auto of = [&](const std::string& name) { return ours.at(layer + name + ".weight"); };
+  const auto equal = [&](const at::Tensor& got, const std::string& name) {
+    EXPECT_TRUE(got.allclose(read_tensor(peft, key + name + ".weight"), 1e-4, 1e-5)) << name;
+  };
+  equal(of("self_attn.q_proj.lora_A"), "self_attn.qkv_proj.lora_A");
+  equal(
+      at::cat({of("self_attn.q_proj.lora_B"), of("self_attn.k_proj.lora_B"), of("self_attn.v_proj.lora_B")}),
+      "self_attn.qkv_proj.lora_B");
+  equal(of("mlp.gate_proj.lora_A"), "mlp.gate_up_proj.lora_A");
+  equal(at::cat({of("mlp.gate_proj.lora_B"), of("mlp.up_proj.lora_B")}), "mlp.gate_up_proj.lora_B");
+  EXPECT_EQ(ours.size(), 2U * (4 + 7));  // A of four layers in files, B of seven in memory
+}
+
+TEST(LoraOfJoinedLayers, FiveStepsEqualPeft) {
+  const auto json = nlohmann::json::parse(std::ifstream(kJoinedGolden / "joined/golden.json"));
+  const int64_t batch = json["batch"], sequence = json["sequence"];
+  const at::Tensor rows =
+      at::tensor(json["tokens"].get<std::vector<int64_t>>(), at::kLong).view({-1, batch, sequence + 1});
+  const auto spec = golden_spec();
+  Units units = spec->make_units(at::TensorOptions(at::kMeta).dtype(at::kFloat));
+  (void)adapt(units, "{target_modules: '*_proj', dim: 3, alpha: 6}", spec.get());
+  AloneRendezvous alone;
+  const DeviceMesh mesh = mesh::build(std::array<Axis, 1>{Axis{"dp", 1}}, alone, "joined");
+  Plan plan;
+  plan.strategy = parallel::make_single();
+  Stages stages = parallel::build(std::move(units), plan, mesh, golden_begin(spec), 42);
+  StepConfig config;
+  config.optimizer = {1e-2, 0.9, 0.95, 1e-8, 0.1};
+  config.max_norm = 1.0;
+  Step step(stages, mesh, config);
+  for (int64_t i = 0; i < rows.size(0); ++i) {
+    Batch one;
+    one.tokens = rows[i].narrow(1, 0, sequence).contiguous();
+    one.labels = rows[i].narrow(1, 1, sequence).contiguous();
+    const StepReport report = step.run(std::span(&one, 1), 1e-2, 0.1);
+    const double loss = json["loss"][i], norm = json["grad_norm"][i];
+    EXPECT_NEAR(report.loss.item<double>(), loss, 2e-5 * loss) << i;
+    EXPECT_NEAR(report.grad_norm.item<double>(), norm, 2e-4 * norm) << i;
+  }
+  expect_trained_as_peft(stages);
+}
+
+at::Tensor read_whole(const ParameterSource& source, const std::string& name, std::vector<int64_t> shape) {
+  Shard shard;
+  shard.name = name;
+  shard.offset.assign(shape.size(), 0);
+  shard.tensor = at::empty(shape);
+  shard.shape = std::move(shape);
+  EXPECT_TRUE(source(shard));
+  return shard.tensor;
+}
+
+TEST(LoraOfJoinedLayers, AdaptersOfPeftAreMergedAsPeftMergesThem) {
+  const auto spec = golden_spec();
+  const ParameterSource source = with_adapter(golden_base(spec), kJoinedGolden / "joined/adapter", spec);
+  const SafetensorsFile merged(kJoinedGolden / "joined/merged.safetensors");
+  const std::string attention = "model.layers.0.self_attn.", mlp = "model.layers.1.mlp.";
+  const at::Tensor qkv = at::cat({read_whole(source, attention + "q_proj.weight", {40, 40}),
+                                  read_whole(source, attention + "k_proj.weight", {20, 40}),
+                                  read_whole(source, attention + "v_proj.weight", {20, 40})}),
+                   gate_up = at::cat({read_whole(source, mlp + "gate_proj.weight", {46, 40}),
+                                      read_whole(source, mlp + "up_proj.weight", {46, 40})});
+  EXPECT_TRUE(qkv.allclose(read_tensor(merged, attention + "qkv_proj.weight"), 1e-5, 1e-6));
+  EXPECT_TRUE(gate_up.allclose(read_tensor(merged, mlp + "gate_up_proj.weight"), 1e-5, 1e-6));
+}
+
+std::string names_of(const std::vector<std::string>& paths) {
+  std::string out;
+  for (const std::string& path : paths) out += (out.empty() ? "" : " ") + path.substr(path.rfind('.') + 1);
+  return out;
+}
+
+const std::string kOneLayer =
+    "vocab_size: 11, hidden_size: 8, intermediate_size: 12, num_hidden_layers: 1, num_attention_heads: 4, "
+    "num_key_value_heads: 2, max_position_embeddings: 16, pad_token_id: 0}";
+
+// AutoModel's model has the layers of the files. The first part has A.
+TEST(LoraMatching, IsByTheNamesOfFiles) {
+  const std::string phi3 = "{model_type: phi3, " + kOneLayer;
+  EXPECT_EQ(names_of(adapted(phi3, "{target_modules: '*_proj'}")), "gate_proj down_proj q_proj o_proj");
+  EXPECT_EQ(names_of(adapted(phi3, "{target_modules: ['*.qkv_proj']}")), "q_proj");
+  EXPECT_EQ(names_of(adapted(phi3, "{target_modules: ['*.v_proj']}")), "q_proj");  // a dot is any character
+  EXPECT_EQ(names_of(adapted(phi3, "{target_modules: '*.mlp.(gate_up|down)_proj'}")), "gate_proj down_proj");
+  EXPECT_EQ(names_of(adapted(phi3, "{match_all_linear: true}")), "lm_head gate_proj down_proj q_proj o_proj");
+  EXPECT_EQ(names_of(adapted(phi3, "{exclude_modules: ['*.qkv_proj', '*lm_head']}")),
+            "gate_proj down_proj o_proj");
+  const std::string gpt2 =
+      "{model_type: gpt2, vocab_size: 11, n_embd: 8, n_layer: 1, n_head: 2, n_positions: 16, resid_pdrop: 0, "
+      "embd_pdrop: 0, attn_pdrop: 0}";
+  EXPECT_EQ(names_of(adapted(gpt2, "{target_modules: ['*.c_attn', '*.c_fc']}")), "up_proj q_proj");
+  EXPECT_EQ(names_of(adapted(gpt2, "{target_modules: '*_proj'}")), "down_proj o_proj");  // c_proj
+  const std::string baichuan =
+      "{model_type: baichuan, vocab_size: 11, hidden_size: 8, intermediate_size: 12, num_hidden_layers: 1, "
+      "num_attention_heads: 2, max_position_embeddings: 16}";
+  EXPECT_EQ(names_of(adapted(baichuan, "{target_modules: ['*.W_pack']}")), "q_proj");
+  EXPECT_EQ(names_of(adapted(baichuan, "{}")), "gate_proj up_proj down_proj o_proj");
+}
+
+// Patterns of no name in files are of heddle's own: all parts are the layer of the files, some are not.
+TEST(LoraMatching, FallsBackToTheNamesOfParts) {
+  const std::string phi3 = "{model_type: phi3, " + kOneLayer;
+  EXPECT_EQ(names_of(adapted(phi3, "{target_modules: '*.self_attn.(q|k|v)_proj'}")), "q_proj");
+  EXPECT_EQ(names_of(adapted(phi3, "{target_modules: ['*.q_proj', '*.k_proj', '*.o_proj']}")),
+            "q_proj k_proj o_proj");
+  const auto spec = spec_of_keys(phi3);
+  Units units = units_of(phi3);
+  const Transformed all = adapt(units, "{target_modules: '*.(gate|up)_proj'}", spec.get());
+  EXPECT_TRUE(all.files);
+  EXPECT_THAT(all.warnings, IsEmpty());
+  units = units_of(phi3);
+  const Transformed some = adapt(units, "{target_modules: '*.gate_proj'}", spec.get());
+  EXPECT_FALSE(some.files);
+  EXPECT_THAT(
+      some.warnings,
+      ElementsAre(HasSubstr("checkpoints have no adapter_model.safetensors: 'model.layers.0.mlp.gate_proj' "
+                            "is a part of 'model.layers.0.mlp.gate_up_proj.weight' in the model's files")));
+}
+
+}  // namespace
+}  // namespace heddle::tests
