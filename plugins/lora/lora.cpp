@@ -34,6 +34,36 @@ Names names_of(Units& units) {
   return names;
 }
 
+std::string name_of_weight(const Found& found, const Names& names) {
+  for (const ParameterSlot& slot : found.layer->slots())
+    if (slot.tensor == &found.layer->weight) return names.at(slot.tensor);
+  return "";
+}
+
+void warn_of_tied(const Blocks& blocks, const Names& names, const std::string& where, Transformed& out) {
+  for (const auto& [parent, block] : blocks)
+    for (const Adapting& parts : block)
+      for (const Found& part : parts)
+        if (const std::string weight = name_of_weight(part, names); weight != part.path + ".weight")
+          out.warnings.push_back(
+              where + ": '" + part.path + "' is tied to '" + weight +
+              "', so no model can hold both merged: heddle generate and heddle convert refuse "
+              "its adapter; name it in exclude_modules");
+}
+
+// PEFT 0.21 takes such layers of a mixture for experts of an older form.
+void warn_of_peft(const Search& search, const std::vector<Adapted>& adapted, const std::string& where,
+                  Transformed& out) {
+  if (!search.has_experts) return;
+  for (const Adapted& one : adapted) {
+    const std::string& path = one.layer.path;
+    if (!path.ends_with(".gate_proj") && !path.ends_with(".up_proj")) continue;
+    out.warnings.push_back(where + ": PEFT 0.21 reads these adapters wrongly, as it takes '" + path +
+                           "' for an expert; heddle reads them, and heddle convert merges them");
+    return;
+  }
+}
+
 void add_magnitude(const Found& found, const Names& names, Transformed& out) {
   const std::string name = found.path + ".lora_magnitude_vector.weight";
   out.added.push_back(name);
@@ -113,6 +143,8 @@ Transformed Lora::apply(Units& units, const TransformRun& run) const {
   if (!search.experts.empty()) refuse_of_experts(config_, search.experts.front(), run.where);
   const std::vector<Adapted> adapted = add_to(search.blocks, shape, names, out);
   const std::vector<AdaptedExperts> experts = adapt_experts(search.experts, config_, run.where, out);
+  warn_of_tied(search.blocks, names, run.where, out);
+  warn_of_peft(search, adapted, run.where, out);
   out.note = note_of(config_, adapted.size(), experts);
   out.base_elsewhere = true;
   if (matcher.is_default())

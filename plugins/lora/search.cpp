@@ -42,6 +42,7 @@ void Search::look_at(const std::string& path, Module& module) {
   auto* layer = role == Role::projection ? model::as<Linear>(module) : nullptr;
   if (layer != nullptr) return (void)linears_.push_back({path, layer, file_layer(spec_, path, *layer)});
   auto* of_experts = role == Role::experts ? model::as<Experts>(module) : nullptr;
+  has_experts = has_experts || of_experts != nullptr;
   for (const Pattern& pattern : matcher_.targets())
     if (pattern.matches(path)) (of_experts != nullptr ? used_ : others_).emplace(pattern.text(), path);
   if (of_experts != nullptr && matcher_.takes_experts(path)) experts.push_back({path, of_experts, 1});

@@ -44,6 +44,7 @@ class Search {
 
   Blocks blocks;
   std::vector<FoundExperts> experts;
+  bool has_experts = false;  // the model, whether they are adapted or not
 
  private:
   void look_at(const std::string& path, Module& module);

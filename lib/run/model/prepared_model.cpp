@@ -191,13 +191,24 @@ std::shared_ptr<const OtherModel> other_model(const Node& section, PluginRegistr
   return std::make_shared<const OtherModel>(std::move(out));
 }
 
+// How files name the model: as the recipe does, but a run's directory by the checkpoint that was found in it,
+// which stays the same where that run goes on.
+std::string base_name(const PreparedModel& model) {
+  namespace fs = std::filesystem;
+  const fs::path named = model.directory, weights = model.place.weights;
+  if (!model.place.adapters.empty() || !fs::is_directory(named)) return named.string();
+  const bool sharded = model.place.kind == ModelPlace::Kind::sharded;
+  const fs::path found = sharded ? weights.parent_path() : weights;
+  return fs::equivalent(named, weights) || fs::equivalent(named, found) ? named.string() : found.string();
+}
+
 PreparedModel prepare_model(const Recipe& recipe, PluginRegistry& plugins,
                             std::vector<std::string>& warnings) {
   PreparedModel model = model_of(recipe.model, plugins, warnings);
   check_may_dequantize(model.place, recipe.configuration);
   model.transforms = make_transforms(recipe.sections, static_cast<uint64_t>(recipe.seed));
   for (ActiveTransform& one : model.transforms) {
-    one.run.model = model.directory.string();
+    one.run.model = base_name(model);
     one.run.spec = model.spec.get();
     if (!one.other.is_null()) one.run.other = other_model(one.other, plugins, warnings);
   }

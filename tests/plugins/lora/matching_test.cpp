@@ -105,6 +105,18 @@ TEST(LoraMatching, WarnsOfPatternsWithoutALayerAndOfTheDefault) {
   EXPECT_THAT(adapt(units, "{match_all_linear: true}").warnings, IsEmpty());
 }
 
+TEST(LoraMatching, WarnsOfWhatPeftOrAMergedModelCannotHold) {
+  Units units = units_of(kLatent);
+  EXPECT_THAT(adapt(units, "{target_modules: '*_proj'}").warnings,
+              ElementsAre(HasSubstr("PEFT 0.21 reads these adapters wrongly, as it takes "
+                                    "'model.layers.0.mlp.gate_proj' for an expert")));
+  units = units_of(kLatent);
+  EXPECT_THAT(adapt(units, "{target_modules: '*.o_proj'}").warnings, IsEmpty());
+  units = units_of(kLlama.substr(0, kLlama.size() - 1) + ", tie_word_embeddings: true}");
+  EXPECT_THAT(adapt(units, "{match_all_linear: true}").warnings,
+              ElementsAre(HasSubstr("'lm_head' is tied to 'model.embed_tokens.weight', so no model")));
+}
+
 TEST(LoraMatching, OfExpertsGoesByTargetModulesAlone) {
   const std::string path = "model.layers.0.mlp.experts.";
   Units units = units_of(kMoe);

@@ -88,6 +88,14 @@ TEST_F(LoraRuns, KeepABaseWithoutFilesInCheckpointsAsItWas) {
   for (const auto& [name, tensor] : first) EXPECT_EQ(tensor.equal(last.at(name)), !is_adapter(name)) << name;
 }
 
+// The run that the directory holds may go on.
+TEST_F(LoraRuns, NameTheCheckpointThatTheirBaseIs) {
+  runs.pretrained = "base";
+  runs.train(peft("{target_modules: ['*.q_proj']}"), "run", 1);
+  std::ifstream text(runs / "run/epoch_0_step_0/model/adapter_config.json");
+  EXPECT_EQ(nlohmann::json::parse(text)["base_model_name_or_path"], (runs / "base/epoch_0_step_1").string());
+}
+
 // As in PEFT the embedding does not see it.
 TEST_F(LoraRuns, OfATiedHeadAreTheHeadsAlone) {
   runs.pretrained = "";
