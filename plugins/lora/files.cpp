@@ -82,6 +82,13 @@ void add_stored(const Adapted& one, const Config& config, std::map<std::string, 
 
 }  // namespace
 
+std::string taken_for_experts(const std::vector<Adapted>& layers) {
+  for (const Adapted& one : layers)
+    if (one.layer.path.ends_with(".gate_proj") || one.layer.path.ends_with(".up_proj"))
+      return one.layer.path;
+  return "";
+}
+
 std::optional<AddedFiles> peft_files(const Config& config, const std::vector<Adapted>& layers,
                                      const std::vector<AdaptedExperts>& experts, const TransformRun& run,
                                      std::string& why) {

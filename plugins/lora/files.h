@@ -33,4 +33,7 @@ std::optional<AddedFiles> peft_files(const Config& config, const std::vector<Ada
                                      const std::vector<AdaptedExperts>& experts, const TransformRun& run,
                                      std::string& why);
 
+// Of the layers of a mixture, the first that PEFT 0.21 takes for an expert of an older form; empty: none.
+std::string taken_for_experts(const std::vector<Adapted>& layers);
+
 }  // namespace heddle::lora

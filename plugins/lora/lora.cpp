@@ -51,19 +51,6 @@ void warn_of_tied(const Blocks& blocks, const Names& names, const std::string& w
               "its adapter; name it in exclude_modules");
 }
 
-// PEFT 0.21 takes such layers of a mixture for experts of an older form.
-void warn_of_peft(const Search& search, const std::vector<Adapted>& adapted, const std::string& where,
-                  Transformed& out) {
-  if (!search.has_experts) return;
-  for (const Adapted& one : adapted) {
-    const std::string& path = one.layer.path;
-    if (!path.ends_with(".gate_proj") && !path.ends_with(".up_proj")) continue;
-    out.warnings.push_back(where + ": PEFT 0.21 reads these adapters wrongly, as it takes '" + path +
-                           "' for an expert; heddle reads them, and heddle convert merges them");
-    return;
-  }
-}
-
 void add_magnitude(const Found& found, const Names& names, Transformed& out) {
   const std::string name = found.path + ".lora_magnitude_vector.weight";
   out.added.push_back(name);
@@ -144,7 +131,10 @@ Transformed Lora::apply(Units& units, const TransformRun& run) const {
   const std::vector<Adapted> adapted = add_to(search.blocks, shape, names, out);
   const std::vector<AdaptedExperts> experts = adapt_experts(search.experts, config_, run.where, out);
   warn_of_tied(search.blocks, names, run.where, out);
-  warn_of_peft(search, adapted, run.where, out);
+  if (search.has_experts)
+    if (const std::string path = taken_for_experts(adapted); !path.empty())
+      out.warnings.push_back(run.where + ": PEFT 0.21 reads these adapters wrongly, as it takes '" + path +
+                             "' for an expert; heddle reads them, and heddle convert merges them");
   out.note = note_of(config_, adapted.size(), experts);
   out.base_elsewhere = true;
   if (matcher.is_default())
