@@ -1,11 +1,13 @@
 // The kits of all that a file offers, and of one strategy.
 #include <algorithm>
+#include <memory>
 
 #include "given_fields.h"
 #include "kind_kits.h"
 #include "other_kits.h"
 #include "plugin_kit.h"
 #include "runs/parallelizer_kits.h"
+#include "runs/ranks.h"
 #include "strategy_kits.h"
 
 namespace heddle::kits {
@@ -105,7 +107,12 @@ void run_kits(const std::filesystem::path& file, Watch& watch) {
 }  // namespace
 
 Report check_plugin(const std::filesystem::path& file, const KitOptions& options) {
-  return run_watched(options, [file] { run_kits(file, *Watch::current()); });
+  // First, because LibTorch settles on having no device when it is first used.
+  const auto device = options.device ? std::make_shared<const CheckDevice>(*options.device) : nullptr;
+  return run_watched(options, [file, device] {
+    Watch::current()->device = device;
+    run_kits(file, *Watch::current());
+  });
 }
 
 Report check_strategy(const std::string& section, PluginRegistry& plugins, const std::vector<int>& ranks) {

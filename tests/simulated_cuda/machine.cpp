@@ -11,8 +11,8 @@
 namespace heddle::simulated {
 namespace {
 
-constexpr std::chrono::seconds kPatience{60};
 constexpr std::chrono::milliseconds kSlice{20};
+constexpr std::chrono::milliseconds kMostPatience{60000};
 constexpr size_t kReports = 64;
 
 }  // namespace
@@ -27,6 +27,9 @@ Machine& Machine::get() {
 
 void Machine::begin(Policy policy, uint64_t seed) {
   std::unique_lock lock(mutex_);
+  for (Stream& stream : streams_)
+    for (Task& task : stream.queue)  // who has not come will not: a rank of that run has failed
+      if (task.meeting && task.meeting->places.size() < task.meeting->expected) task.meeting->done = true;
   for (size_t i = 0; i < streams_.size(); ++i)
     run_to(lock, static_cast<int>(i), streams_[i].launched, "the end of a run");
   policy_ = policy;
@@ -36,6 +39,11 @@ void Machine::begin(Policy policy, uint64_t seed) {
   reports_.clear();
   races_.forget();
   fault_ = nullptr;
+}
+
+void Machine::set_patience(std::chrono::milliseconds patience) {
+  const std::lock_guard lock(mutex_);
+  patience_ = std::min<std::chrono::milliseconds>(patience, kMostPatience);
 }
 
 int Machine::stream(int device, int64_t id) {
@@ -194,7 +202,7 @@ std::string Machine::where(int stream) {
 
 void Machine::run_to(std::unique_lock<std::mutex>& lock, int stream, uint64_t position,
                      const std::string& who) {
-  const auto end = std::chrono::steady_clock::now() + kPatience;
+  const auto end = std::chrono::steady_clock::now() + patience_;
   while (streams_[static_cast<size_t>(stream)].done < position) {
     std::set<std::pair<int, uint64_t>> seen;
     if (const int next = runnable(stream, position, seen); next >= 0) {

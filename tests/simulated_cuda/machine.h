@@ -62,6 +62,9 @@ class Machine {
   // Ends all work, forgets counts and reports, and begins anew with that policy.
   void begin(Policy policy, uint64_t seed = 0);
 
+  // How long the host waits for work that cannot run: at most a minute.
+  void set_patience(std::chrono::milliseconds patience);
+
   // The index of a stream; made when it is first named. id 0: the device's default stream.
   int stream(int device, int64_t id);
   std::string name_of(int stream);
@@ -127,6 +130,7 @@ class Machine {
   std::map<std::string, int64_t> by_name_;
   std::vector<std::string> reports_;
   std::exception_ptr fault_;
+  std::chrono::milliseconds patience_ = std::chrono::minutes(1);
 };
 
 }  // namespace heddle::simulated

@@ -146,6 +146,7 @@ class Trainings {
   std::string run(const std::string& distributed, int ranks, bool rows = false, bool split = false,
                   ActivationCheckpointing checkpointing = ActivationCheckpointing::none) {
     Training training = plain(rows);
+    training.device = check_device();
     training.distributed = distributed;
     training.ranks = ranks;
     training.split = split;

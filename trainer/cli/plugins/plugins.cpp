@@ -5,11 +5,13 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "heddle/base/text.h"
 #include "heddle/plugin/registry.h"
 #include "trainer/cli/configuration.h"
+#include "trainer/cli/plugins/check_device.h"
 #include "trainer/cli/plugins/plugin_check.h"
 #include "trainer/cli/plugins/plugin_create.h"
 #include "trainer/cli/plugins/plugin_tables.h"
@@ -162,11 +164,13 @@ int check(const PluginsCommand& command) {
   Count all;
   bool unknown = false;
   std::string broken;
+  const std::optional<kits::KitDevice> device = device_of_check(command.device);
   for (const std::string& file : command.arguments) {
     kits::KitOptions options;
     if (!command.ranks.empty()) options.ranks = command.ranks;
     if (!command.fields.empty()) options.fields = command.fields;
     options.time_limit = command.time_limit;
+    options.device = device;
     if (!command.json) {
       std::cout << file << std::endl;
       options.ended = [](const kits::Check& check) { std::cout << check.text() << std::flush; };
