@@ -90,7 +90,7 @@ const KindKits kDevice(OfferedDevice::kKind,
                        [](const OfferedSchema& offered, const CheckedPlugin&, Attempts& attempt) {
                          run_device_kits(of<OfferedDevice>(offered), attempt);
                        },
-                       {.takes_fields = false});
+                       {.takes_fields = false, .on_device = false});
 
 void run_kits(const std::filesystem::path& file, Watch& watch) {
   PluginRegistry registry{{}};

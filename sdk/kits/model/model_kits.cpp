@@ -215,11 +215,11 @@ void run_trainings(const std::string& thing, const std::function<Trainings&()>& 
 bool run_description_kits(const std::string& thing, const ModelSubject& model, Attempts& attempt) {
   const OfferedModel& offered = model.offered;
   const auto kit = [&](const std::string& sentence, std::string (*check)(const ModelSpec&)) {
-    return attempt.training(thing + sentence, [&] { return check(*model.read()); });
+    return attempt.training_on_cpu(thing + sentence, [&] { return check(*model.read()); });
   };
   attempt(thing + "make_units(): on meta, each name one shape",
           [&] { return has_units(*model.read(), type_in_files(model.keys())); });
-  attempt(thing + "make_units(): elsewhere values from the default generator",
+  attempt.on_cpu(thing + "make_units(): elsewhere values from the default generator",
           [&] { return makes_the_same_twice(offered, model.keys()); });
   attempt(thing + "tensor_plan(): each pattern matches a module",
           [&] { return plans_its_modules(*model.read()); });
@@ -237,10 +237,15 @@ bool run_description_kits(const std::string& thing, const ModelSubject& model, A
   kit("forward(): tokens that fill a row count nowhere", leaves_padding_out);
   kit("forward(): documents of one row do not see each other", separates_documents);
   kit("facts(): the longest sequence and the last token", takes_its_longest_sequence);
+  // Trainings rely on it, also where the other kits of the CPU are not run.
+  const std::string complete =
+      "parameters(): every child and tensor is registered, no unit uses another's";
   const bool registered =
-      kit("parameters(): every child and tensor is registered, no unit uses another's", registers_parameters);
+      check_device() == nullptr
+          ? kit(complete, registers_parameters)
+          : attempt(thing + complete, [&] { return registers_parameters(*model.read()); });
   kit("gradients are finite differences in float64", has_right_gradients);
-  attempt.training(thing + "config_json(): read() gives the same model",
+  attempt.training_on_cpu(thing + "config_json(): read() gives the same model",
                    [&] { return reads_what_it_writes(model.families, offered, model.keys()); });
   return registered || !computes;
 }
