@@ -92,6 +92,14 @@ const KindKits kDevice(OfferedDevice::kKind,
                        },
                        {.takes_fields = false, .on_device = false});
 
+// What its maker calls it.
+std::string starts(const CheckDevice& device) {
+  const std::unique_ptr<IDevice> one = device.make();
+  const std::string place = one->start(0).str();
+  one->synchronize();
+  return one->name().empty() ? place : one->name();
+}
+
 void run_kits(const std::filesystem::path& file, Watch& watch) {
   PluginRegistry registry{{}};
   Attempts attempt(watch);
@@ -100,6 +108,9 @@ void run_kits(const std::filesystem::path& file, Watch& watch) {
   attempt.names(manifest.name);
   const CheckedPlugin plugin{file, manifest, registry, watch.options};
   check_given_fields(plugin);
+  if (const CheckDevice* device = check_device())
+    if (!attempt("models are trained on the device '" + device->name() + "'", [&] { return starts(*device); }))
+      return;
   for (const plugin::ManifestOffer& offer : manifest.offers)
     KindKits::run(offer.kind, *registry.find(offer.kind, offer.name), plugin, attempt);
 }

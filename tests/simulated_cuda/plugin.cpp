@@ -17,9 +17,13 @@ namespace heddle::simulated {
 namespace {
 
 // HEDDLE_SIMULATED: at_once (the default), late, or the seed of a random order.
-void begin_as_asked() {
+std::string asked_order() {
   const char* given = std::getenv("HEDDLE_SIMULATED");
-  const std::string order = given == nullptr ? "at_once" : given;
+  return given == nullptr ? "at_once" : given;
+}
+
+void begin_as_asked() {
+  const std::string order = asked_order();
   if (order == "at_once") return Machine::get().begin(Policy::at_once);
   if (order == "late") return Machine::get().begin(Policy::late);
   if (order.empty() || order.find_first_not_of("0123456789") != std::string::npos)
@@ -65,7 +69,12 @@ class Device : public IDevice {
   DeviceMemory memory() const override {
     return {Machine::get().bytes(device_, false), Machine::get().bytes(device_, true)};
   }
-  std::string name() const override { return "simulated"; }
+  std::string name() const override {
+    const std::string order = asked_order();
+    return "simulated, " + (order == "late"      ? "work runs as late as it may"
+                            : order == "at_once" ? "work runs at once"
+                                                 : "work runs in the random order " + order);
+  }
   // A run with a race fails here, at once: work behind it may never come.
   void synchronize() override {
     if (Machine::get().reports().empty()) Machine::get().synchronize_device(device_, "the device");

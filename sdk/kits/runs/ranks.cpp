@@ -2,6 +2,7 @@
 #include "ranks.h"
 
 #include <chrono>
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -14,16 +15,26 @@
 namespace heddle::kits {
 namespace {
 
+void end_work(IDevice& device, const std::string& told) {
+  try {
+    device.synchronize();
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::rank_lost) throw;
+    found(told + error.message() + (error.hint().empty() ? "" : "; " + error.hint()));
+  }
+}
+
 // The rank's work on its device. What the device finds is a failure of the plugin.
 void run_on(IDevice& device, const std::string& told, Rendezvous& host,
             const std::function<void(Rendezvous&)>& body) {
   device.start(host.local_rank());
   const std::unique_ptr<Rendezvous> own = device.wrap(host);
-  body(*own);
   try {
-    device.synchronize();
-  } catch (const Error& error) {
-    found(told + error.message() + (error.hint().empty() ? "" : "; " + error.hint()));
+    body(*own);
+    end_work(device, told);
+  } catch (const std::exception& error) {
+    own->abandon(error.what());  // others wait on their devices, which no other thread interrupts
+    throw;
   }
   host.barrier("kit: the end of the devices' work");
 }

@@ -1,6 +1,7 @@
 // Devices are looked for on the search path of plugins.
 #include "trainer/cli/plugins/check_device.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <vector>
 
@@ -19,6 +20,7 @@ constexpr int kSimulatedRanks = 8;
 // In a directory of the search path, or in `simulated` beside one: a run takes the first device that it
 // finds, so it is no plugin of every run.
 kits::KitDevice simulated() {
+  setenv("HEDDLE_SIMULATED", "late", /*replace=*/0);  // read by the library in the process of the kits
   const std::string file = "libheddle_simulated.so";
   std::vector<std::string> looked;
   for (const fs::path& place : plugin::search_path({}))
