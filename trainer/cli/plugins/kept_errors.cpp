@@ -60,15 +60,19 @@ std::string KeptErrors::text() const {
 
 std::string last_words(const std::string& text, const std::filesystem::path& plugin) {
   std::istringstream lines(text);
-  std::string first, frame;
-  std::getline(lines, first);
+  std::string last, frame;
+  bool is_own = false;  // the frame is the plugin's
   for (std::string line; std::getline(lines, line);) {
-    const bool is_own = line.find("/" + plugin.filename().string() + "(") != line.npos;
-    if (frame.empty() || is_own) frame = line;
-    if (is_own) break;
+    if (line.find(") [0x") == line.npos && line.find(")[0x") == line.npos) {
+      last = line, frame.clear(), is_own = false;
+      continue;
+    }
+    const bool own = line.find("/" + plugin.filename().string() + "(") != line.npos;
+    if (frame.empty() || (own && !is_own)) frame = line;
+    is_own = is_own || own;
   }
-  if (!first.empty() && first.back() == ':') first.pop_back();
-  return first + (frame.empty() ? "" : " " + frame_text(frame));
+  if (!last.empty() && last.back() == ':') last.pop_back();
+  return last + (frame.empty() ? "" : " " + frame_text(frame));
 }
 
 }  // namespace heddle::cli

@@ -186,6 +186,7 @@ int check(const PluginsCommand& command) {
     const std::vector<std::string> untrained = report.untrained();
     if (command.json)
       std::cout << Json{{"file", file},
+                        {"device", device ? device->name : "cpu"},
                         {"passed", report.passed()},
                         {"checks", checks},
                         {"trained", untrained.empty()},
