@@ -109,7 +109,8 @@ void run_kits(const std::filesystem::path& file, Watch& watch) {
   const CheckedPlugin plugin{file, manifest, registry, watch.options};
   check_given_fields(plugin);
   if (const CheckDevice* device = check_device())
-    if (!attempt("models are trained on the device '" + device->name() + "'", [&] { return starts(*device); }))
+    if (!attempt("models are trained on the device '" + device->name() + "'",
+                 [&] { return starts(*device); }))
       return;
   for (const plugin::ManifestOffer& offer : manifest.offers)
     KindKits::run(offer.kind, *registry.find(offer.kind, offer.name), plugin, attempt);

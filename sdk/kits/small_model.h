@@ -25,7 +25,7 @@ struct Shape {
   bool valued = false;      // slots of heddle's kind that have values already
   int64_t first_value = 0;  // of foreign and valued: the values follow from it and the names
   c10::Device home = at::kCPU;  // of those values
-  bool modules = false;     // a Llama of heddle's own layers; the members above do nothing
+  bool modules = false;         // a Llama of heddle's own layers; the members above do nothing
 };
 
 // Units "first", "layer.0", ..., "last". Parameters are on meta unless `foreign` or `valued`.

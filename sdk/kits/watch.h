@@ -34,7 +34,7 @@ class HEDDLE_API Watch {
   explicit Watch(KitOptions options) : options(std::move(options)) {}
 
   const KitOptions options;
-  std::string plugin = {};  // its name, once it is known
+  std::string plugin = {};                         // its name, once it is known
   std::shared_ptr<const CheckDevice> device = {};  // of KitOptions::device; null: the CPU
   std::string the_plugin() const { return plugin.empty() ? "the plugin" : "the plugin '" + plugin + "'"; }
 

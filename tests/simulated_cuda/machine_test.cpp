@@ -115,6 +115,25 @@ TEST(SimulatedMachine, PoisonsPinnedMemoryUntilItsCopyHasRun) {
   EXPECT_EQ(host.sum().item<float>(), 4);
 }
 
+// A collective that one of two ranks posted; the next run begins without it.
+TEST(SimulatedMachine, ReleasesWhoWaitsForARankThatFailed) {
+  Machine& machine = Machine::get();
+  machine.begin(Policy::late);
+  const auto meeting = std::make_shared<simulated::Meeting>();
+  meeting->expected = 2;
+  machine.launch(simulated::current_index(0), {"all_reduce on dp", {}, {}, meeting}, {});
+  machine.abandon("no memory");
+  try {
+    machine.synchronize_device(0, "the test");
+    FAIL() << "nobody waited";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::rank_lost);
+    EXPECT_EQ(error.message(), "the test waits for a rank that failed: no memory");
+  }
+  machine.begin(Policy::late);
+  EXPECT_EQ(at::ones({4}, kOnGpu).sum().item<float>(), 4);
+}
+
 TEST(SimulatedMachineDeathTest, EndsAProcessThatReadsADeviceAddress) {
   GTEST_FLAG_SET(death_test_style, "fast");
   Machine::get().begin(Policy::at_once);

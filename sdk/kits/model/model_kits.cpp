@@ -220,7 +220,7 @@ bool run_description_kits(const std::string& thing, const ModelSubject& model, A
   attempt(thing + "make_units(): on meta, each name one shape",
           [&] { return has_units(*model.read(), type_in_files(model.keys())); });
   attempt.on_cpu(thing + "make_units(): elsewhere values from the default generator",
-          [&] { return makes_the_same_twice(offered, model.keys()); });
+                 [&] { return makes_the_same_twice(offered, model.keys()); });
   attempt(thing + "tensor_plan(): each pattern matches a module",
           [&] { return plans_its_modules(*model.read()); });
   attempt(thing + "stored(): every element of a parameter and of a tensor once",
@@ -238,15 +238,14 @@ bool run_description_kits(const std::string& thing, const ModelSubject& model, A
   kit("forward(): documents of one row do not see each other", separates_documents);
   kit("facts(): the longest sequence and the last token", takes_its_longest_sequence);
   // Trainings rely on it, also where the other kits of the CPU are not run.
-  const std::string complete =
-      "parameters(): every child and tensor is registered, no unit uses another's";
+  const std::string complete = "parameters(): every child and tensor is registered, no unit uses another's";
   const bool registered =
       check_device() == nullptr
           ? kit(complete, registers_parameters)
           : attempt(thing + complete, [&] { return registers_parameters(*model.read()); });
   kit("gradients are finite differences in float64", has_right_gradients);
   attempt.training_on_cpu(thing + "config_json(): read() gives the same model",
-                   [&] { return reads_what_it_writes(model.families, offered, model.keys()); });
+                          [&] { return reads_what_it_writes(model.families, offered, model.keys()); });
   return registered || !computes;
 }
 

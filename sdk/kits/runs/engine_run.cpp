@@ -24,7 +24,8 @@ Node configuration_of(const Training& training) {
 // The plan of the section, and what a section cannot say.
 Plan plan_of(const Setup& setup, PluginRegistry& plugins, const Training& training) {
   Plan plan = engine::choose(setup, plugins);
-  if (training.device != nullptr) plan.device = training.device->make();  // not started: for checks of the model
+  if (training.device != nullptr)
+    plan.device = training.device->make();  // not started: for checks of the model
   if (training.checkpointing != ActivationCheckpointing::none)
     plan.activation_checkpointing = training.checkpointing;
   if (training.alone != nullptr)
@@ -160,9 +161,8 @@ void refuse_or_pass(PluginRegistry& plugins, const Training& training) {
 
 Outcome train(PluginRegistry& plugins, const Training& training) {
   Results results(training.steps);
-  run_ranks(training.ranks, training.device, [&](Rendezvous& rendezvous) {
-    TrainingRank(plugins, training, rendezvous, results).run();
-  });
+  run_ranks(training.ranks, training.device,
+            [&](Rendezvous& rendezvous) { TrainingRank(plugins, training, rendezvous, results).run(); });
   for (const Gathered& gradients : results.gradients)
     results.out.gradients.push_back(gradients.whole("the gradient of"));
   results.out.parameters = results.parameters.whole("the parameter");

@@ -26,7 +26,7 @@ struct Training {
   bool split = false;    // all forwards, then split backwards; the batches hold several rows
   bool several = false;  // all forwards before the first backward
   ActivationCheckpointing checkpointing = ActivationCheckpointing::none;
-  bool evaluates = false;                // after each step, which changes nothing
+  bool evaluates = false;               // after each step, which changes nothing
   const CheckDevice* device = nullptr;  // where it trains; null: the CPU
   int64_t steps = 3;
 };

@@ -91,8 +91,7 @@ std::string skips(const Alone& alone) {
   one.rank.step(0);
   const std::vector<at::Tensor> before = one.rank.copies();
   one.rank.give_gradients(1, std::nan(""));
-  one.rank.updater().update(
-      {kKitLr, kKitDecay, alone.number(std::nan("")), alone.number(1)});
+  one.rank.updater().update({kKitLr, kKitDecay, alone.number(std::nan("")), alone.number(1)});
   expect_equal(one.rank.all(), before, "after an update with skip 1");
   return "";
 }
@@ -211,9 +210,9 @@ void check_optimizer(const OfferedSchema& offered, const CheckedPlugin& plugin, 
   kit("can_undo(): copies of weights and state() take an update back", takes_back);
   for (const int ranks : plugin.options.ranks)
     if (ranks > 1 || check_device() != nullptr)  // one rank of a device is compared with the CPU's
-      attempt.training(
-          thing + " on " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") + ": update(): does not depend on the split",
-          [&] { return is_independent_of_the_split(make, ranks); });
+      attempt.training(thing + " on " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
+                           ": update(): does not depend on the split",
+                       [&] { return is_independent_of_the_split(make, ranks); });
 }
 
 const KindKits kOptimizer(OfferedOptimizer::kKind, check_optimizer);

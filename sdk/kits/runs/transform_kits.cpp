@@ -226,7 +226,7 @@ void check_transform(const OfferedSchema& schema, const CheckedPlugin& plugin, A
           [&] { return kits.is_the_same(true); });
   attempt(thing + "apply(): changes no value of a parameter", [&] { return kits.keeps_values(); });
   attempt.training_on_cpu(thing + "Transformed::added: gradients reach what trains",
-                   [&] { return kits.gradients_reach_what_it_adds(); });
+                          [&] { return kits.gradients_reach_what_it_adds(); });
   attempt.training(thing + "Transformed::frozen: a run leaves these as they are",
                    [&] { return kits.keeps_frozen_values(); });
   run_trainings(kits, thing, attempt);

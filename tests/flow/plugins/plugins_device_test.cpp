@@ -36,11 +36,13 @@ TEST(PluginsCheckOnADevice, TrainsAModelThereAndSaysWhatItLeavesToTheCpu) {
   EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("ok    models are trained on the device 'simulated': simulated, work "
                                      "runs as late as it may\n"));
-  for (const char* way : {"trains under single", "trains with activation_checkpointing: full",
-                          "trains under fsdp2 on 2 ranks", "trains with tp_size: 2", "trains with pp_size: 2"})
+  for (const char* way :
+       {"trains under single", "trains with activation_checkpointing: full", "trains under fsdp2 on 2 ranks",
+        "trains with tp_size: 2", "trains with pp_size: 2"})
     EXPECT_THAT(outcome.out, HasSubstr("ok    model 'faulty': " + std::string(way) + ": loss differs by "));
   EXPECT_THAT(outcome.out,
-              HasSubstr("--    model 'faulty': forward(): keeps nothing from one batch for the next" + kLeftToTheCpu));
+              HasSubstr("--    model 'faulty': forward(): keeps nothing from one batch for the next" +
+                        kLeftToTheCpu));
   EXPECT_THAT(outcome.out,
               HasSubstr("--    model 'faulty': gradients are finite differences in float64" + kLeftToTheCpu));
 }
@@ -51,8 +53,9 @@ TEST(PluginsCheckOnADevice, TakesTheOrderOfTheWorkFromTheEnvironment) {
   EXPECT_THAT(seed.out, HasSubstr(": simulated, work runs in the random order 3\n"));
   const Outcome wrong = on_gpus(gallery("faulty_optimizer"), {"HEDDLE_SIMULATED=soon"});
   EXPECT_EQ(wrong.status, 2);
-  EXPECT_THAT(wrong.out, HasSubstr("FAIL  models are trained on the device 'simulated': must be at_once, late "
-                                   "or a number, got 'soon'\n"));
+  EXPECT_THAT(wrong.out,
+              HasSubstr("FAIL  models are trained on the device 'simulated': must be at_once, late "
+                        "or a number, got 'soon'\n"));
 }
 
 // On the CPU it is right.
@@ -120,7 +123,8 @@ TEST(PluginsCheckOnADevice, RefusesADeviceThatIsNotThere) {
   EXPECT_EQ(unknown.error,
             "error[usage] heddle plugins check --device: there is no device 'simulatd'\n"
             "  hint: did you mean simulated? devices are cpu, cuda, simulated\n");
-  const Outcome none = heddle({"plugins", "check", gallery("plain"), "--device", "cuda"}, {"CUDA_VISIBLE_DEVICES="});
+  const Outcome none =
+      heddle({"plugins", "check", gallery("plain"), "--device", "cuda"}, {"CUDA_VISIBLE_DEVICES="});
   EXPECT_EQ(none.status, 2) << none.out;
   EXPECT_THAT(none.error, AllOf(HasSubstr("error[plugin_missing] heddle plugins check --device: no device is "
                                           "available here"),
@@ -128,7 +132,8 @@ TEST(PluginsCheckOnADevice, RefusesADeviceThatIsNotThere) {
 }
 
 TEST(PluginsCheckOnADevice, SaysInJsonWhereItTrained) {
-  const Outcome gpu = heddle({"plugins", "check", gallery("faulty_optimizer"), "--device", "simulated", "--json"});
+  const Outcome gpu =
+      heddle({"plugins", "check", gallery("faulty_optimizer"), "--device", "simulated", "--json"});
   EXPECT_THAT(gpu.out, HasSubstr("libheddle_faulty_optimizer.so\",\"device\":\"simulated\",\"passed\":true"));
   const Outcome cpu = heddle({"plugins", "check", gallery("faulty_optimizer"), "--json"});
   EXPECT_THAT(cpu.out, HasSubstr("libheddle_faulty_optimizer.so\",\"device\":\"cpu\",\"passed\":true"));

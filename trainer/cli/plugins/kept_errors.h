@@ -21,8 +21,8 @@ class KeptErrors {
   int file_;
 };
 
-// The last line that is no frame, and of the frames below it the first one in the plugin's file (else the first):
-// "simulated CUDA: ...; the host was at libheddle_acme.so(acme::Layer::forward(at::Tensor)+0x1c)".
+// The last line that is no frame, and of the frames below it the first one in the plugin's file (else the
+// first): "simulated CUDA: ...; the host was at libheddle_acme.so(acme::Layer::forward(at::Tensor)+0x1c)".
 std::string last_words(const std::string& text, const std::filesystem::path& plugin);
 
 }  // namespace heddle::cli

@@ -78,8 +78,8 @@ struct KitOptions {
   std::string fields = "{}";
   std::function<void(const std::string& rule)> begins = {};  // called before each check
   std::function<void(const Check& check)> ended = {};        // called after each check
-  // Where models are trained, to be compared with the CPU's numbers; none: on the CPU. Kits that compute on the
-  // CPU alone are then not run, and say so. Nothing of LibTorch is used before.
+  // Where models are trained, to be compared with the CPU's numbers; none: on the CPU. Kits that compute on
+  // the CPU alone are then not run, and say so. Nothing of LibTorch is used before.
   std::optional<KitDevice> device = {};
   // Seconds that one kit may take. A kit that takes longer has failed and is the last one; the threads of its
   // ranks stay behind.
