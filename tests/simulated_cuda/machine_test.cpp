@@ -8,6 +8,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+
+#include "heddle/base/error.h"
 #include "simulated_cuda/current.h"
 
 namespace heddle::tests {

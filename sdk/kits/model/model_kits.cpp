@@ -211,11 +211,20 @@ void run_trainings(const std::string& thing, const std::function<Trainings&()>& 
   });
 }
 
+// One check of the model on one rank; device: null for the CPU.
+std::string check_on(const CheckDevice* device, const ModelSubject& model,
+                     std::string (*check)(const ModelSite&)) {
+  const auto spec = model.read();
+  std::string out;
+  run_alone(device, [&](Rendezvous& rendezvous) { out = check({*spec, rendezvous}); });
+  return out;
+}
+
 // False where a unit uses a parameter that it does not register: training could then read freed memory.
 bool run_description_kits(const std::string& thing, const ModelSubject& model, Attempts& attempt) {
   const OfferedModel& offered = model.offered;
-  const auto kit = [&](const std::string& sentence, std::string (*check)(const ModelSpec&)) {
-    return attempt.training_on_cpu(thing + sentence, [&] { return check(*model.read()); });
+  const auto kit = [&](const std::string& sentence, std::string (*check)(const ModelSite&)) {
+    return attempt.training(thing + sentence, [&] { return check_on(check_device(), model, check); });
   };
   attempt(thing + "make_units(): on meta, each name one shape",
           [&] { return has_units(*model.read(), type_in_files(model.keys())); });
@@ -242,8 +251,9 @@ bool run_description_kits(const std::string& thing, const ModelSubject& model, A
   const bool registered =
       check_device() == nullptr
           ? kit(complete, registers_parameters)
-          : attempt(thing + complete, [&] { return registers_parameters(*model.read()); });
-  kit("gradients are finite differences in float64", has_right_gradients);
+          : attempt(thing + complete, [&] { return check_on(nullptr, model, registers_parameters); });
+  attempt.training_on_cpu(thing + "gradients are finite differences in float64",
+                          [&] { return check_on(nullptr, model, has_right_gradients); });
   attempt.training_on_cpu(thing + "config_json(): read() gives the same model",
                           [&] { return reads_what_it_writes(model.families, offered, model.keys()); });
   return registered || !computes;

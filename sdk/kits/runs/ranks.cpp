@@ -15,12 +15,22 @@
 namespace heddle::kits {
 namespace {
 
+// A wait that ends with nothing found, because another rank failed, passes.
 void end_work(IDevice& device, const std::string& told) {
   try {
     device.synchronize();
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::rank_lost) throw;
+    if (error.code() == ErrorCode::rank_lost || error.code() == ErrorCode::timeout) throw;
     found(told + error.message() + (error.hint().empty() ? "" : "; " + error.hint()));
+  }
+}
+
+// What the device found, which explains more than the numbers that came of it.
+void throw_cause(IDevice& device, const std::string& told) {
+  try {
+    end_work(device, told);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::plugin_failed) throw;
   }
 }
 
@@ -34,6 +44,7 @@ void run_on(IDevice& device, const std::string& told, Rendezvous& host,
     end_work(device, told);
   } catch (const std::exception& error) {
     own->abandon(error.what());  // others wait on their devices, which no other thread interrupts
+    throw_cause(device, told);
     throw;
   }
   host.barrier("kit: the end of the devices' work");

@@ -41,8 +41,9 @@ TEST(PluginsCheckOnADevice, TrainsAModelThereAndSaysWhatItLeavesToTheCpu) {
         "trains with tp_size: 2", "trains with pp_size: 2"})
     EXPECT_THAT(outcome.out, HasSubstr("ok    model 'faulty': " + std::string(way) + ": loss differs by "));
   EXPECT_THAT(outcome.out,
-              HasSubstr("--    model 'faulty': forward(): keeps nothing from one batch for the next" +
-                        kLeftToTheCpu));
+              HasSubstr("ok    model 'faulty': forward(): documents of one row do not see each other\n"));
+  EXPECT_THAT(outcome.out,
+              HasSubstr("--    model 'faulty': config_json(): read() gives the same model" + kLeftToTheCpu));
   EXPECT_THAT(outcome.out,
               HasSubstr("--    model 'faulty': gradients are finite differences in float64" + kLeftToTheCpu));
 }
@@ -71,7 +72,7 @@ TEST(PluginsCheckOnADevice, NamesBothPlacesWhereAPluginReadsOnTheHost) {
                       "cuda:[0-9] (reads|writes); the host was at libheddle_" +
                       name + "\\.so\\(.*\\+0x[0-9a-f]+\\)\n"));
   };
-  expect_named("faulty_model", "model 'faulty': trains under single");
+  expect_named("faulty_model", "model 'faulty': forward\\(\\): ");
   expect_named("faulty_optimizer", "optimizer 'faulty': ");
   expect_named("faulty_transform", "transform 'faulty': ");
 }
@@ -85,6 +86,8 @@ std::string race_of(const std::string& plugin, const std::string& one, const std
 TEST(PluginsCheckOnADevice, NamesBothPlacesOfWorkThatNothingOrders) {
   const Outcome model = on_gpus(gallery("faulty_model"), {"HEDDLE_FAULT=stream_of_its_own"});
   EXPECT_EQ(model.status, 2) << model.out << model.error;
+  EXPECT_THAT(model.out, ContainsRegex("FAIL  model 'faulty': forward\\(\\): keeps nothing .*" +
+                                       race_of("faulty_model", "aten::[a-z_]+", "aten::[a-z_]+")));
   EXPECT_THAT(model.out, ContainsRegex("FAIL  model 'faulty': trains under single: " +
                                        race_of("faulty_model", "aten::[a-z_]+", "aten::[a-z_]+")));
   const Outcome strategy = on_gpus(gallery("zero1_reads_before_wait"));
