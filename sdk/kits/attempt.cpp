@@ -9,6 +9,11 @@
 
 namespace heddle::kits {
 
+Attempts::Kit Attempts::without_device(const Kit& kit) const {
+  if (watch_.device == nullptr) return kit;
+  return []() -> std::string { throw NotRun{"it computes on the CPU; a check without --device runs it"}; };
+}
+
 bool Attempts::run(const std::string& rule, const Kit& kit, bool trains) {
   watch_.begins(rule);
   has_training_ = has_training_ || trains;

@@ -28,11 +28,17 @@ class HEDDLE_API Attempts {
   bool has_training() const { return has_training_; }
   // Runs one kit, which returns its observation. True unless it failed.
   bool operator()(const std::string& rule, const Kit& kit) { return run(rule, kit, false); }
-  // The same for a kit that computes with what the plugin offers.
+  // The same for a kit that computes with what the plugin offers, on the device of the check or the CPU.
   bool training(const std::string& rule, const Kit& kit) { return run(rule, kit, true); }
+  // The same two for kits that compute on the CPU alone: where the check has a device they are not run.
+  bool on_cpu(const std::string& rule, const Kit& kit) { return run(rule, without_device(kit), false); }
+  bool training_on_cpu(const std::string& rule, const Kit& kit) {
+    return run(rule, without_device(kit), true);
+  }
 
  private:
   bool run(const std::string& rule, const Kit& kit, bool trains);
+  Kit without_device(const Kit& kit) const;
   Watch& watch_;
   std::string offer_;
   bool has_training_ = false;

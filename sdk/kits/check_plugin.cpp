@@ -1,11 +1,13 @@
 // The kits of all that a file offers, and of one strategy.
 #include <algorithm>
+#include <memory>
 
 #include "given_fields.h"
 #include "kind_kits.h"
 #include "other_kits.h"
 #include "plugin_kit.h"
 #include "runs/parallelizer_kits.h"
+#include "runs/ranks.h"
 #include "strategy_kits.h"
 
 namespace heddle::kits {
@@ -88,7 +90,15 @@ const KindKits kDevice(OfferedDevice::kKind,
                        [](const OfferedSchema& offered, const CheckedPlugin&, Attempts& attempt) {
                          run_device_kits(of<OfferedDevice>(offered), attempt);
                        },
-                       {.takes_fields = false});
+                       {.takes_fields = false, .on_device = false});
+
+// What its maker calls it.
+std::string starts(const CheckDevice& device) {
+  const std::unique_ptr<IDevice> one = device.make();
+  const std::string place = one->start(0).str();
+  one->synchronize();
+  return one->name().empty() ? place : one->name();
+}
 
 void run_kits(const std::filesystem::path& file, Watch& watch) {
   PluginRegistry registry{{}};
@@ -98,6 +108,10 @@ void run_kits(const std::filesystem::path& file, Watch& watch) {
   attempt.names(manifest.name);
   const CheckedPlugin plugin{file, manifest, registry, watch.options};
   check_given_fields(plugin);
+  if (const CheckDevice* device = check_device())
+    if (!attempt("models are trained on the device '" + device->name() + "'",
+                 [&] { return starts(*device); }))
+      return;
   for (const plugin::ManifestOffer& offer : manifest.offers)
     KindKits::run(offer.kind, *registry.find(offer.kind, offer.name), plugin, attempt);
 }
@@ -105,7 +119,12 @@ void run_kits(const std::filesystem::path& file, Watch& watch) {
 }  // namespace
 
 Report check_plugin(const std::filesystem::path& file, const KitOptions& options) {
-  return run_watched(options, [file] { run_kits(file, *Watch::current()); });
+  // First, because LibTorch settles on having no device when it is first used.
+  const auto device = options.device ? std::make_shared<const CheckDevice>(*options.device) : nullptr;
+  return run_watched(options, [file, device] {
+    Watch::current()->device = device;
+    run_kits(file, *Watch::current());
+  });
 }
 
 Report check_strategy(const std::string& section, PluginRegistry& plugins, const std::vector<int>& ranks) {

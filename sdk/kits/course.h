@@ -13,6 +13,7 @@
 #include "heddle/parallel/needs.h"
 #include "heddle/parallel/strategy.h"
 #include "heddle/schedule/schedule.h"
+#include "runs/ranks.h"
 #include "small_model.h"
 
 namespace heddle::kits {
@@ -47,6 +48,7 @@ struct Course {
   const Saved* from = nullptr;  // initial values and optimizer state
   Saved* to = nullptr;          // with adamw
   std::shared_ptr<const IPipelineSchedule> schedule = nullptr;  // of Drive::pipeline; null: the kit's own
+  const CheckDevice* device = nullptr;                          // where it trains; null: the CPU
   bool values_differ = false;  // with foreign or valued: each data-parallel rank has other first values
   int world() const { return dp * replicas * tp * pp; }
 };

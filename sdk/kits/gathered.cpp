@@ -66,16 +66,17 @@ at::Tensor box_of(const Shard& shard, at::Tensor whole) {
 void Gathered::add(const DeviceMesh& mesh, const Shard& shard, const at::Tensor& numbers) {
   const at::NoGradGuard no_gradients;
   const int replica = replica_of(mesh, shard);
+  const at::Tensor here = numbers.to(at::kCPU);
   const std::lock_guard lock(mutex_);
   Pieces& pieces = pieces_[{shard.name, replica}];
   if (!pieces.values.defined()) {
-    pieces.values = at::zeros(shard.shape, numbers.options().requires_grad(false));
+    pieces.values = at::zeros(shard.shape, here.options().requires_grad(false));
     pieces.counts = at::zeros(shard.shape, at::kInt);
   }
   if (!pieces.values.sizes().equals(shard.shape))
     found("two shards of '" + shard.name + "' say that it has different shapes");
   box_of(shard, pieces.counts).add_(1);
-  box_of(shard, pieces.values).copy_(numbers);
+  box_of(shard, pieces.values).copy_(here);
 }
 
 Named Gathered::whole(const std::string& what) const {

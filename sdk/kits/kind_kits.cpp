@@ -42,6 +42,13 @@ void KindKits::run(std::string_view kind, const OfferedSchema& offered, const Ch
     throw Error(ErrorCode::internal, "kits", "the kind '" + std::string(kind) + "' has no kits");
   const std::string offer = std::string(kind) + " '" + offered.name + "'";
   attempt.begin_offer(offer);
+  if (plugin.options.device && !found->second.rules.on_device) {
+    attempt(offer + ": its kits", [&]() -> std::string {
+      throw NotRun{"a " + std::string(kind) +
+                   " computes nothing on a device of the check; a check without --device runs them"};
+    });
+    return attempt.begin_offer("");
+  }
   found->second.run(offered, plugin, attempt);
   if (found->second.rules.trains && !attempt.has_training())
     attempt.training(offer + ": is trained",

@@ -22,6 +22,7 @@ struct CheckedPlugin {
 struct KindRules {
   bool trains = true;        // they compute with each offer, where they can
   bool takes_fields = true;  // KitOptions::fields are keys of its offers
+  bool on_device = true;     // KitOptions::device matters to them
 };
 
 // A constant of namespace scope in the file of the kits, which are a shared library:

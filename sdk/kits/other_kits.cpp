@@ -18,6 +18,7 @@ std::string trains_as_single(Course course) {
   plain.shape = course.shape;
   plain.adamw = course.adamw = true;
   course.drive = Course::Drive::pipeline;
+  course.device = check_device();
   const Outcome want = train(single(), plain), got = train(single(), course);
   compare(got, want);
   return distance(got, want);

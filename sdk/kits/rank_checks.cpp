@@ -70,11 +70,11 @@ void RankRun::unshard(size_t index) {
     const auto expected = want.find(parameter.name);
     if (expected == want.end())
       found("hold_whole() names '" + parameter.name + "' twice, or no shard is called so");
-    const at::Tensor part = part_of(expected->second, parameter.tensor);
-    if (!parameter.tensor.sizes().equals(part.sizes()))
-      found("hold_whole() gives a part of '" + parameter.name + "'");
+    const at::Tensor held = parameter.tensor.to(at::kCPU);
+    const at::Tensor part = part_of(expected->second, held);
+    if (!held.sizes().equals(part.sizes())) found("hold_whole() gives a part of '" + parameter.name + "'");
     if (part.numel() > 0 &&
-        !((parameter.tensor - part).abs().max().item<double>() <= 1e-4 * part.abs().max().item<double>()))
+        !((held - part).abs().max().item<double>() <= 1e-4 * part.abs().max().item<double>()))
       found("hold_whole() gives other numbers of '" + parameter.name + "' than the owned shards have");
     want.erase(expected);
   }
@@ -97,7 +97,8 @@ void RankRun::save_states() {
   for (const OptimizerState& state : step_->optimizer_state()) {
     shared_.averages.add(mesh_, *state.shard, state.at("exp_avg"));
     shared_.squares.add(mesh_, *state.shard, state.at("exp_avg_sq"));
-    shared_.steps.add(mesh_, *state.shard, at::zeros_like(state.at("exp_avg")) + state.at("step"));
+    shared_.steps.add(mesh_, *state.shard,
+                      at::zeros_like(state.at("exp_avg"), at::kCPU) + state.at("step").to(at::kCPU));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "heddle/parallel/build.h"
+#include "lib/train/optimizer/on_device.h"
 #include "schedule/plain_schedule.h"
 
 namespace heddle::kits {
@@ -91,13 +92,17 @@ Stages RankRun::build(const Subject& subject) {
     return true;
   };
   Shape shape = course_.shape;
+  shape.home = mesh_.device();
   if (course_.values_differ) shape.first_value = mesh_.rank("dp");
   return parallel::build(small_model(shape), plan, mesh_, source, 42);
 }
 
 std::vector<Batch> RankRun::batches(int64_t step) const {
-  return rows_of(course_.first_step + step, mesh_.rank("dp"), mesh_.size("dp"),
-                 course_.drive >= Course::Drive::forwards_first);
+  std::vector<Batch> out = rows_of(course_.first_step + step, mesh_.rank("dp"), mesh_.size("dp"),
+                                   course_.drive >= Course::Drive::forwards_first);
+  if (course_.drive == Course::Drive::by_hand || course_.unshards)  // as a host's own loop moves them
+    for (Batch& batch : out) batch = train::on_device(batch, mesh_.device());
+  return out;
 }
 
 double RankRun::evaluate(int64_t step) {

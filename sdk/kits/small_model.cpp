@@ -84,7 +84,7 @@ Own own(const Shape& shape, std::string name, std::vector<int64_t> sizes, Init i
   for (const char letter : made.name) start = start * 3 + letter;
   int64_t elements = 1;
   for (const int64_t size : sizes) elements *= size;
-  made.tensor = ((at::arange(elements, at::kFloat) * 1.7 + start).sin() * 0.4).view(sizes);
+  made.tensor = ((at::arange(elements, at::kFloat) * 1.7 + start).sin() * 0.4).view(sizes).to(shape.home);
   made.tensor.set_requires_grad(trains);
   if (shape.foreign) made.held = made.tensor;
   return made;

@@ -24,7 +24,8 @@ struct Shape {
   bool foreign = false;     // slots of another library's module: with values, changed in place
   bool valued = false;      // slots of heddle's kind that have values already
   int64_t first_value = 0;  // of foreign and valued: the values follow from it and the names
-  bool modules = false;     // a Llama of heddle's own layers; the members above do nothing
+  c10::Device home = at::kCPU;  // of those values
+  bool modules = false;         // a Llama of heddle's own layers; the members above do nothing
 };
 
 // Units "first", "layer.0", ..., "last". Parameters are on meta unless `foreign` or `valued`.

@@ -185,6 +185,7 @@ void run_strategy_kits(const Subject& subject, int ranks, Attempts& attempt) {
       "strategy '" + subject.name + "' on " + std::to_string(ranks) + (ranks == 1 ? " rank: " : " ranks: ");
   Course plain;
   plain.dp = ranks;
+  plain.device = check_device();
   for (const auto& kits : {kits_of_values(), kits_of_gradients(), kits_of_topologies()})
     for (const Kit& kit : kits)
       attempt.training(thing + kit.sentence, [&] { return kit.run(subject, plain); });

@@ -15,6 +15,8 @@
 
 namespace heddle::kits {
 
+class CheckDevice;
+
 // Thrown in the thread of kits that were given up, once it runs again. Not a std::exception, so that no kit
 // takes it for a fault.
 struct GivenUp {};
@@ -32,7 +34,8 @@ class HEDDLE_API Watch {
   explicit Watch(KitOptions options) : options(std::move(options)) {}
 
   const KitOptions options;
-  std::string plugin = {};  // its name, once it is known
+  std::string plugin = {};                         // its name, once it is known
+  std::shared_ptr<const CheckDevice> device = {};  // of KitOptions::device; null: the CPU
   std::string the_plugin() const { return plugin.empty() ? "the plugin" : "the plugin '" + plugin + "'"; }
 
   // A kit begins. Throws GivenUp.

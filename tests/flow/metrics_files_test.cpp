@@ -23,7 +23,7 @@ Words steps_up_to(const std::string& steps) {
 // On a device the host waits for several steps at once, and writes all their lines.
 TEST(MetricsFiles, OfADeviceAreWrittenForSeveralStepsTogether) {
   const TrainingFiles files;
-  const Words device = {"--plugins", "[" HEDDLE_BINARY_DIR "/tests/simulated_cuda/libheddle_simulated.so]",
+  const Words device = {"--plugins", "[" HEDDLE_BINARY_DIR "/simulated/libheddle_simulated.so]",
                         "--dist_env.backend", "simulated"};
   const Outcome each = heddle(files.train("each", plus(device, steps_up_to("8"))));
   ASSERT_EQ(each.status, 0) << each.error;

@@ -59,7 +59,7 @@ class DeviceRendezvous : public Rendezvous {
   }
   std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override;
   void leave() override { host_.leave(); }
-  void abandon(const std::string& why) override { host_.abandon(why); }
+  void abandon(const std::string& why) override;
   std::chrono::milliseconds timeout() const override { return host_.timeout(); }
   Error verdict(const Broken& broken) override { return host_.verdict(broken); }
   void interrupt(const void* owner, std::function<void()> release) override {

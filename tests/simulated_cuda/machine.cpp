@@ -11,9 +11,8 @@
 namespace heddle::simulated {
 namespace {
 
-constexpr std::chrono::seconds kPatience{60};
 constexpr std::chrono::milliseconds kSlice{20};
-constexpr size_t kReports = 64;
+constexpr std::chrono::milliseconds kMostPatience{60000};
 
 }  // namespace
 
@@ -27,6 +26,9 @@ Machine& Machine::get() {
 
 void Machine::begin(Policy policy, uint64_t seed) {
   std::unique_lock lock(mutex_);
+  for (Stream& stream : streams_)
+    for (Task& task : stream.queue)  // who has not come will not: a rank of that run has failed
+      if (task.meeting && task.meeting->places.size() < task.meeting->expected) task.meeting->done = true;
   for (size_t i = 0; i < streams_.size(); ++i)
     run_to(lock, static_cast<int>(i), streams_[i].launched, "the end of a run");
   policy_ = policy;
@@ -36,6 +38,18 @@ void Machine::begin(Policy policy, uint64_t seed) {
   reports_.clear();
   races_.forget();
   fault_ = nullptr;
+  abandoned_.clear();
+}
+
+void Machine::set_patience(std::chrono::milliseconds patience) {
+  const std::lock_guard lock(mutex_);
+  patience_ = std::min<std::chrono::milliseconds>(patience, kMostPatience);
+}
+
+void Machine::abandon(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (abandoned_.empty()) abandoned_ = why;
+  changed_.notify_all();
 }
 
 int Machine::stream(int device, int64_t id) {
@@ -194,7 +208,7 @@ std::string Machine::where(int stream) {
 
 void Machine::run_to(std::unique_lock<std::mutex>& lock, int stream, uint64_t position,
                      const std::string& who) {
-  const auto end = std::chrono::steady_clock::now() + kPatience;
+  const auto end = std::chrono::steady_clock::now() + patience_;
   while (streams_[static_cast<size_t>(stream)].done < position) {
     std::set<std::pair<int, uint64_t>> seen;
     if (const int next = runnable(stream, position, seen); next >= 0) {
@@ -203,6 +217,8 @@ void Machine::run_to(std::unique_lock<std::mutex>& lock, int stream, uint64_t po
     }
     changed_.wait_for(lock, kSlice);
     if (fault_) break;
+    if (!abandoned_.empty())
+      throw Error(ErrorCode::rank_lost, "simulated", who + " waits for a rank that failed: " + abandoned_);
     if (std::chrono::steady_clock::now() < end) continue;
     throw Error(ErrorCode::timeout, "simulated", who + " waits for work that cannot run: " + where(stream));
   }
@@ -245,45 +261,6 @@ void Machine::free(Block& block) {
   enqueue(block.stream, {"free", [bytes, room] { std::memset(bytes, Memory::kPoison, room); }, {}, nullptr});
   memory_.free(block);
   run_some(block.stream);
-}
-
-int64_t Machine::bytes(int device, bool peak) {
-  const std::lock_guard lock(mutex_);
-  return peak ? memory_.peak(device) : memory_.current(device);
-}
-
-Counts Machine::counts() {
-  const std::lock_guard lock(mutex_);
-  return counts_;
-}
-
-std::map<std::string, int64_t> Machine::launches_by_name() {
-  const std::lock_guard lock(mutex_);
-  return by_name_;
-}
-
-void Machine::count_copy(int64_t to_host, int64_t to_device) {
-  const std::lock_guard lock(mutex_);
-  counts_.bytes_to_host += to_host;
-  counts_.bytes_to_device += to_device;
-}
-
-std::vector<std::string> Machine::reports() {
-  const std::lock_guard lock(mutex_);
-  return reports_;
-}
-
-std::string Machine::describe(const void* address) {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  const Block* block = memory_.block_at(address);
-  if (block == nullptr) return "no block";
-  const std::string last = races_.last_of(block->address);
-  return "a block of " + std::to_string(block->bytes) + " bytes" + (last.empty() ? "" : ", which " + last);
-}
-
-void Machine::report(const std::string& text) {
-  const std::lock_guard lock(mutex_);
-  if (reports_.size() < kReports) reports_.push_back(text);
 }
 
 }  // namespace heddle::simulated

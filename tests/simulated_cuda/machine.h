@@ -62,6 +62,12 @@ class Machine {
   // Ends all work, forgets counts and reports, and begins anew with that policy.
   void begin(Policy policy, uint64_t seed = 0);
 
+  // How long the host waits for work that cannot run: at most a minute.
+  void set_patience(std::chrono::milliseconds patience);
+
+  // A rank of this run failed: waits for work that cannot run throw Error{rank_lost}.
+  void abandon(const std::string& why);
+
   // The index of a stream; made when it is first named. id 0: the device's default stream.
   int stream(int device, int64_t id);
   std::string name_of(int stream);
@@ -103,6 +109,7 @@ class Machine {
     std::deque<Task> queue;
     uint64_t launched = 0, done = 0;
   };
+  static constexpr size_t kReports = 64;
   Machine() = default;
   // All below: under mutex_.
   void check(int stream, const std::string& name, std::span<const Range> ranges);
@@ -127,6 +134,8 @@ class Machine {
   std::map<std::string, int64_t> by_name_;
   std::vector<std::string> reports_;
   std::exception_ptr fault_;
+  std::string abandoned_;  // why a rank failed; empty: none
+  std::chrono::milliseconds patience_ = std::chrono::minutes(1);
 };
 
 }  // namespace heddle::simulated

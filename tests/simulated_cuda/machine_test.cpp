@@ -8,6 +8,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+
+#include "heddle/base/error.h"
 #include "simulated_cuda/current.h"
 
 namespace heddle::tests {
@@ -113,6 +116,25 @@ TEST(SimulatedMachine, PoisonsPinnedMemoryUntilItsCopyHasRun) {
   EXPECT_TRUE(host.isnan().all().item<bool>());
   Machine::get().synchronize_device(0, "the test");
   EXPECT_EQ(host.sum().item<float>(), 4);
+}
+
+// A collective that one of two ranks posted; the next run begins without it.
+TEST(SimulatedMachine, ReleasesWhoWaitsForARankThatFailed) {
+  Machine& machine = Machine::get();
+  machine.begin(Policy::late);
+  const auto meeting = std::make_shared<simulated::Meeting>();
+  meeting->expected = 2;
+  machine.launch(simulated::current_index(0), {"all_reduce on dp", {}, {}, meeting}, {});
+  machine.abandon("no memory");
+  try {
+    machine.synchronize_device(0, "the test");
+    FAIL() << "nobody waited";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::rank_lost);
+    EXPECT_EQ(error.message(), "the test waits for a rank that failed: no memory");
+  }
+  machine.begin(Policy::late);
+  EXPECT_EQ(at::ones({4}, kOnGpu).sum().item<float>(), 4);
 }
 
 TEST(SimulatedMachineDeathTest, EndsAProcessThatReadsADeviceAddress) {

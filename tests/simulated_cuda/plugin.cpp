@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "communicator.h"
@@ -15,9 +17,13 @@ namespace heddle::simulated {
 namespace {
 
 // HEDDLE_SIMULATED: at_once (the default), late, or the seed of a random order.
-void begin_as_asked() {
+std::string asked_order() {
   const char* given = std::getenv("HEDDLE_SIMULATED");
-  const std::string order = given == nullptr ? "at_once" : given;
+  return given == nullptr ? "at_once" : given;
+}
+
+void begin_as_asked() {
+  const std::string order = asked_order();
   if (order == "at_once") return Machine::get().begin(Policy::at_once);
   if (order == "late") return Machine::get().begin(Policy::late);
   if (order.empty() || order.find_first_not_of("0123456789") != std::string::npos)
@@ -26,8 +32,16 @@ void begin_as_asked() {
   Machine::get().begin(Policy::random, std::stoull(order));
 }
 
+// The ranks that have a device, as threads. The first of a run begins it.
+std::mutex starting;
+int started = 0;
+
 class Device : public IDevice {
  public:
+  ~Device() override {
+    const std::lock_guard lock(starting);
+    if (is_started_) --started;
+  }
   std::string absent() const override { return ""; }
   c10::Device start(int local_rank) override {
     if (local_rank >= Memory::kDevices)
@@ -39,21 +53,31 @@ class Device : public IDevice {
                   "LibTorch was used before the device was started, and has settled on having none",
                   "let nothing compute before the engine starts the device");
     device_ = local_rank;
-    begin_as_asked();
+    {
+      const std::lock_guard lock(starting);
+      if (started == 0) begin_as_asked();
+      if (!std::exchange(is_started_, true)) ++started;
+    }
     set_current_device(device_);
     offer_device_ops();
     return {at::kCUDA, static_cast<c10::DeviceIndex>(device_)};
   }
   std::unique_ptr<Rendezvous> wrap(Rendezvous& host) override {
+    Machine::get().set_patience(host.timeout());
     return std::make_unique<DeviceRendezvous>(host, device_);
   }
   DeviceMemory memory() const override {
     return {Machine::get().bytes(device_, false), Machine::get().bytes(device_, true)};
   }
-  std::string name() const override { return "simulated"; }
-  // A run with a race fails here.
+  std::string name() const override {
+    const std::string order = asked_order();
+    return "simulated, " + (order == "late"      ? "work runs as late as it may"
+                            : order == "at_once" ? "work runs at once"
+                                                 : "work runs in the random order " + order);
+  }
+  // A run with a race fails here, at once: work behind it may never come.
   void synchronize() override {
-    Machine::get().synchronize_device(device_, "the device");
+    if (Machine::get().reports().empty()) Machine::get().synchronize_device(device_, "the device");
     const std::vector<std::string> reports = Machine::get().reports();
     if (reports.empty()) return;
     throw Error(ErrorCode::internal, "simulated",
@@ -64,6 +88,7 @@ class Device : public IDevice {
 
  private:
   int device_ = 0;
+  bool is_started_ = false;
 };
 
 }  // namespace

@@ -54,6 +54,7 @@ struct PluginsCommand {
   std::string config;             // inspect: a run's file, for its `plugins:`
   std::string fields;             // check: YAML of the fields of the plugin's strategies; empty: defaults
   double time_limit = 60;         // check: seconds of one kit
+  std::string device = "cpu";     // check: where models are trained
 };
 
 struct DataCommand {

@@ -283,7 +283,7 @@ void check_dataset(const OfferedSchema& schema, const CheckedPlugin& plugin, Att
       [&] { return kits->batches(plugin.options.ranks); });
 }
 
-const KindKits kDataset(OfferedDataset::kKind, check_dataset);
+const KindKits kDataset(OfferedDataset::kKind, check_dataset, {.on_device = false});
 
 }  // namespace
 }  // namespace heddle::kits

@@ -154,7 +154,7 @@ void check_metrics(const OfferedSchema& schema, const CheckedPlugin& plugin, Att
   kit("start(): a run that resumes keeps what is there", keeps_what_is_there);
 }
 
-const KindKits kMetrics(OfferedMetrics::kKind, check_metrics);
+const KindKits kMetrics(OfferedMetrics::kKind, check_metrics, {.on_device = false});
 
 }  // namespace
 }  // namespace heddle::kits

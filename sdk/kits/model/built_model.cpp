@@ -12,6 +12,7 @@
 #include "core/parallel/single.h"
 #include "core/plugin/running_call.h"
 #include "heddle/parallel/build.h"
+#include "lib/train/optimizer/on_device.h"
 
 namespace heddle::kits {
 namespace {
@@ -64,13 +65,20 @@ Rows rows_for(const ModelSpec& spec) {
   return {facts.vocabulary, std::min<int64_t>(8, facts.max_positions), 6, false};
 }
 
-BuiltModel::BuiltModel(const ModelSpec& spec, at::ScalarType dtype)
-    : mesh_(mesh::build(kNoAxes, rendezvous_, "kit")) {
-  Units units = spec.make_units(at::TensorOptions(at::kMeta).dtype(dtype));
+Batch ModelSite::here(const Batch& batch) const {
+  return train::on_device(batch, rendezvous.device());
+}
+
+BuiltModel::BuiltModel(const ModelSite& site)
+    : BuiltModel(site, site.rendezvous.device().is_cpu() ? at::kDouble : at::kFloat) {}
+
+BuiltModel::BuiltModel(const ModelSite& site, at::ScalarType dtype)
+    : mesh_(mesh::build(kNoAxes, site.rendezvous, "kit")) {
+  Units units = site.spec.make_units(at::TensorOptions(at::kMeta).dtype(dtype));
   for (const auto& unit : units) units_.push_back(unit.get());
   stages_ = built(std::move(units), mesh_);
   if (const auto& layout = stages_.attached().side_outputs; layout && !layout->empty())
-    sides_ = std::make_unique<SideOutputs>(layout, at::kCPU);
+    sides_ = std::make_unique<SideOutputs>(layout, mesh_.device());
 }
 
 // Auxiliary losses are collected; they have a gradient where they count.

@@ -1,4 +1,4 @@
-// A small model in float64 on one rank, whose units are run one by one.
+// A small model on one rank, whose units are run one by one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "../small_model.h"
-#include "heddle/mesh/call.h"
+#include "heddle/mesh/device_mesh.h"
 #include "heddle/model/family.h"
 #include "heddle/parallel/stages.h"
 
@@ -24,9 +24,19 @@ bool telling_values(const Shard& shard);
 // Rows for a model of this vocabulary and these positions.
 Rows rows_for(const ModelSpec& spec);
 
+// A model and where it computes: on the device of the rendezvous.
+struct ModelSite {
+  const ModelSpec& spec;
+  Rendezvous& rendezvous;  // of one rank
+  // The batch's tensors there, as a run has them.
+  Batch here(const Batch& batch) const;
+};
+
 class BuiltModel {
  public:
-  explicit BuiltModel(const ModelSpec& spec, at::ScalarType dtype = at::kDouble);
+  // In float64 on the CPU, in float32 on a device, whose kernels have no more.
+  explicit BuiltModel(const ModelSite& site);
+  BuiltModel(const ModelSite& site, at::ScalarType dtype);
 
   // The last unit's output.
   at::Tensor forward(const Batch& batch);
@@ -49,7 +59,6 @@ class BuiltModel {
  private:
   Batch collected(Batch batch);
 
-  AloneRendezvous rendezvous_;
   std::vector<Unit*> units_;  // those of the stage
   DeviceMesh mesh_;
   Stages stages_;

@@ -106,7 +106,7 @@ void check_model(const OfferedSchema& schema, const CheckedPlugin& plugin, Attem
     run_type_kits({families, offered, type, keys}, attempt);
     if (small) readable.push_back(*small);
   }
-  attempt("model '" + offered.name + "': read(): each key changes the model", [&] {
+  attempt.on_cpu("model '" + offered.name + "': read(): each key changes the model", [&] {
     if (readable.empty()) throw NotRun{"its default keys are refused, and --fields may give others"};
     return acts_on_each_key(families, offered, readable);
   });

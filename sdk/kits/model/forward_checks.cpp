@@ -31,8 +31,8 @@ void near(double got, double want, const std::string& what) {
   if (!(apart <= kMost)) found(what + ": the loss differs by " + written(apart));
 }
 
-Batch batch_of(const ModelSpec& spec, int64_t step = 1) {
-  return rows_of(step, 0, 1, true, rows_for(spec)).front();
+Batch batch_of(const ModelSite& site, int64_t step = 1) {
+  return site.here(rows_of(step, 0, 1, true, rows_for(site.spec)).front());
 }
 
 Batch rows_from(const Batch& batch, int64_t first, int64_t count) {
@@ -65,9 +65,9 @@ void check_logits(BuiltModel& model, const Batch& batch, const ModelSpec& spec) 
 
 }  // namespace
 
-std::string gives_the_sum_of_losses(const ModelSpec& spec) {
-  BuiltModel model(spec);
-  const Batch batch = batch_of(spec);
+std::string gives_the_sum_of_losses(const ModelSite& site) {
+  BuiltModel model(site);
+  const Batch batch = batch_of(site);
   at::Tensor out;
   {
     const at::NoGradGuard no_gradients;
@@ -89,8 +89,8 @@ std::string gives_the_sum_of_losses(const ModelSpec& spec) {
        "a label that is ignored counts, or the loss is a mean");
   first.labels = at::full_like(batch.labels, Batch::kIgnore);
   near(model.main_loss(first), 0, "a batch without labels that count has a loss");
-  check_logits(model, batch, spec);
-  BuiltModel narrow(spec, at::kBFloat16);
+  check_logits(model, batch, site.spec);
+  BuiltModel narrow(site, at::kBFloat16);
   const at::NoGradGuard no_gradients;
   if (const at::ScalarType type = narrow.forward(batch).scalar_type(); type != at::kFloat)
     found("a model in bfloat16 gives its loss in " + std::string(c10::toString(type)) +
@@ -129,7 +129,7 @@ std::vector<at::Tensor> copies_of(const Batch& batch) {
 }
 
 // With all members; a model that refuses documents or padding says so elsewhere.
-void leaves_the_batch(BuiltModel& model, Batch batch) {
+void leaves_the_batch(BuiltModel& model, const ModelSite& site, Batch batch) {
   const int64_t rows = batch.tokens.size(0), length = batch.tokens.size(1);
   batch.positions = at::arange(length, at::kLong).expand({rows, length}).contiguous();
   for (const bool all : {false, true}) {
@@ -137,6 +137,7 @@ void leaves_the_batch(BuiltModel& model, Batch batch) {
       batch.documents = at::arange(rows + 1, at::kInt) * length;
       batch.padding = at::zeros({rows, length}, at::kBool);
     }
+    batch = site.here(batch);
     const std::vector<at::Tensor> kept = copies_of(batch);
     try {
       (void)model.main_loss(batch);
@@ -149,10 +150,10 @@ void leaves_the_batch(BuiltModel& model, Batch batch) {
 
 }  // namespace
 
-std::string keeps_nothing(const ModelSpec& spec) {
-  BuiltModel model(spec);
-  const Batch batch = batch_of(spec), other = batch_of(spec, 3);
-  leaves_the_batch(model, batch);
+std::string keeps_nothing(const ModelSite& site) {
+  BuiltModel model(site);
+  const Batch batch = batch_of(site), other = batch_of(site, 3);
+  leaves_the_batch(model, site, batch);
   const double first = model.forward(batch).sum().item<double>();
   const auto gradients = model.gradients(batch);
   (void)model.gradients(other);
@@ -165,9 +166,9 @@ std::string keeps_nothing(const ModelSpec& spec) {
 }
 
 // The last tokens of each row fill it; what they are must not matter.
-std::string leaves_padding_out(const ModelSpec& spec) {
-  BuiltModel model(spec);
-  Batch batch = batch_of(spec);
+std::string leaves_padding_out(const ModelSite& site) {
+  BuiltModel model(site);
+  Batch batch = batch_of(site);
   const int64_t length = batch.tokens.size(1), fill = length / 4;
   if (fill == 0) throw NotRun{"its sequences have few tokens"};
   batch.padding = at::zeros_like(batch.tokens, at::kBool);
@@ -189,9 +190,9 @@ std::string leaves_padding_out(const ModelSpec& spec) {
   return "";
 }
 
-std::string separates_documents(const ModelSpec& spec) {
-  BuiltModel model(spec);
-  const Batch rows = batch_of(spec);
+std::string separates_documents(const ModelSite& site) {
+  BuiltModel model(site);
+  const Batch rows = batch_of(site);
   const int64_t length = rows.tokens.size(1), cut = length / 2;
   if (cut == 0) throw NotRun{"its sequences have one token"};
   Batch packed = rows_from(rows, 0, 1), head = packed, tail = packed;
@@ -212,21 +213,22 @@ std::string separates_documents(const ModelSpec& spec) {
        "two documents in one row are not what they are in two rows");
   Batch counted = rows_from(rows, 0, 2);
   counted.positions = at::arange(length, at::kLong).expand({2, length}).contiguous();
+  counted = site.here(counted);
   near(model.main_loss(counted), model.main_loss(rows_from(rows, 0, 2)),
        "positions 0, 1, 2, ... are not what absent positions mean");
   return "";
 }
 
-std::string takes_its_longest_sequence(const ModelSpec& spec) {
-  BuiltModel model(spec);
-  const ModelFacts facts = spec.facts();
-  Rows rows = rows_for(spec);
+std::string takes_its_longest_sequence(const ModelSite& site) {
+  BuiltModel model(site);
+  const ModelFacts facts = site.spec.facts();
+  Rows rows = rows_for(site.spec);
   rows.sequence = std::min<int64_t>(facts.max_positions, 512);
   rows.rows = 1;
   Batch batch = rows_of(1, 0, 1, true, rows).front();
   batch.tokens[0][0] = facts.vocabulary - 1;
   batch.labels[0][0] = facts.vocabulary - 1;
-  if (const double loss = model.main_loss(batch); !std::isfinite(loss))
+  if (const double loss = model.main_loss(site.here(batch)); !std::isfinite(loss))
     found("the loss of a sequence of " + std::to_string(rows.sequence) + " tokens is " +
           std::to_string(loss));
   return std::to_string(rows.sequence) + " tokens";

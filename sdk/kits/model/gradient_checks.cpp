@@ -82,9 +82,9 @@ void check_unit(Unit& unit, const std::vector<at::Tensor>& leaves, const std::ve
 
 }  // namespace
 
-std::string registers_parameters(const ModelSpec& spec) {
-  BuiltModel model(spec);
-  const Batch batch = rows_of(1, 0, 1, true, rows_for(spec)).front();
+std::string registers_parameters(const ModelSite& site) {
+  BuiltModel model(site);
+  const Batch batch = rows_of(1, 0, 1, true, rows_for(site.spec)).front();
   model.each_unit(batch, [&](Unit& unit, const Tensors& inputs, const Tensors& outputs) {
     std::vector<at::Tensor> leaves = leaves_of(outputs);
     const auto is_input = [&](const at::Tensor& leaf) {
@@ -150,10 +150,10 @@ at::Tensor along(at::Tensor numbers, int64_t padding) {
 
 }  // namespace
 
-std::string has_right_gradients(const ModelSpec& spec) {
-  BuiltModel model(spec);
+std::string has_right_gradients(const ModelSite& site) {
+  BuiltModel model(site);
   model.count_auxiliary_losses();
-  const Batch batch = rows_of(1, 0, 1, true, rows_for(spec)).front();
+  const Batch batch = rows_of(1, 0, 1, true, rows_for(site.spec)).front();
   const auto gradients = model.gradients(batch);
   double overall = 0;
   for (const auto& [name, gradient] : gradients)

@@ -14,6 +14,7 @@
 #include "../attempt.h"
 #include "../gathered.h"
 #include "built_model.h"
+#include "heddle/mesh/call.h"
 #include "heddle/model/config_keys.h"
 #include "small_keys.h"
 
@@ -46,11 +47,12 @@ Digest digest_of(const ModelSpec& spec) {
                    {"facts().dtype", facts.dtype}};
   for (const auto& [key, value] : spec.signature()) digest["signature()['" + key + "']"] = value;
   add_slots(digest, spec);
-  BuiltModel model(spec);
+  AloneRendezvous alone;
+  BuiltModel model({spec, alone});
   model.count_auxiliary_losses();
   Batch batch = rows_of(1, 0, 1, true, rows_for(spec)).front();
   digest["the loss"] = exact(model.main_loss(batch));
-  BuiltModel narrow(spec, at::kBFloat16);  // keys of dtypes act there
+  BuiltModel narrow({spec, alone}, at::kBFloat16);  // keys of dtypes act there
   digest["the loss in bfloat16"] = exact(narrow.main_loss(batch));
   for (const auto& [name, gradient] : model.gradients(batch))
     digest["the gradient of '" + name + "'"] =

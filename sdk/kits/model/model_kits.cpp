@@ -146,6 +146,7 @@ class Trainings {
   std::string run(const std::string& distributed, int ranks, bool rows = false, bool split = false,
                   ActivationCheckpointing checkpointing = ActivationCheckpointing::none) {
     Training training = plain(rows);
+    training.device = check_device();
     training.distributed = distributed;
     training.ranks = ranks;
     training.split = split;
@@ -210,16 +211,25 @@ void run_trainings(const std::string& thing, const std::function<Trainings&()>& 
   });
 }
 
+// One check of the model on one rank; device: null for the CPU.
+std::string check_on(const CheckDevice* device, const ModelSubject& model,
+                     std::string (*check)(const ModelSite&)) {
+  const auto spec = model.read();
+  std::string out;
+  run_alone(device, [&](Rendezvous& rendezvous) { out = check({*spec, rendezvous}); });
+  return out;
+}
+
 // False where a unit uses a parameter that it does not register: training could then read freed memory.
 bool run_description_kits(const std::string& thing, const ModelSubject& model, Attempts& attempt) {
   const OfferedModel& offered = model.offered;
-  const auto kit = [&](const std::string& sentence, std::string (*check)(const ModelSpec&)) {
-    return attempt.training(thing + sentence, [&] { return check(*model.read()); });
+  const auto kit = [&](const std::string& sentence, std::string (*check)(const ModelSite&)) {
+    return attempt.training(thing + sentence, [&] { return check_on(check_device(), model, check); });
   };
   attempt(thing + "make_units(): on meta, each name one shape",
           [&] { return has_units(*model.read(), type_in_files(model.keys())); });
-  attempt(thing + "make_units(): elsewhere values from the default generator",
-          [&] { return makes_the_same_twice(offered, model.keys()); });
+  attempt.on_cpu(thing + "make_units(): elsewhere values from the default generator",
+                 [&] { return makes_the_same_twice(offered, model.keys()); });
   attempt(thing + "tensor_plan(): each pattern matches a module",
           [&] { return plans_its_modules(*model.read()); });
   attempt(thing + "stored(): every element of a parameter and of a tensor once",
@@ -236,11 +246,16 @@ bool run_description_kits(const std::string& thing, const ModelSubject& model, A
   kit("forward(): tokens that fill a row count nowhere", leaves_padding_out);
   kit("forward(): documents of one row do not see each other", separates_documents);
   kit("facts(): the longest sequence and the last token", takes_its_longest_sequence);
+  // Trainings rely on it, also where the other kits of the CPU are not run.
+  const std::string complete = "parameters(): every child and tensor is registered, no unit uses another's";
   const bool registered =
-      kit("parameters(): every child and tensor is registered, no unit uses another's", registers_parameters);
-  kit("gradients are finite differences in float64", has_right_gradients);
-  attempt.training(thing + "config_json(): read() gives the same model",
-                   [&] { return reads_what_it_writes(model.families, offered, model.keys()); });
+      check_device() == nullptr
+          ? kit(complete, registers_parameters)
+          : attempt(thing + complete, [&] { return check_on(nullptr, model, registers_parameters); });
+  attempt.training_on_cpu(thing + "gradients are finite differences in float64",
+                          [&] { return check_on(nullptr, model, has_right_gradients); });
+  attempt.training_on_cpu(thing + "config_json(): read() gives the same model",
+                          [&] { return reads_what_it_writes(model.families, offered, model.keys()); });
   return registered || !computes;
 }
 

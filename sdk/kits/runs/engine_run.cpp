@@ -11,8 +11,6 @@
 #include "../schedule/plain_schedule.h"
 #include "heddle/engine/engine.h"
 #include "heddle/train/step.h"
-#include "heddle/transport/threads.h"
-#include "hostile.h"
 
 namespace heddle::kits {
 namespace {
@@ -26,6 +24,8 @@ Node configuration_of(const Training& training) {
 // The plan of the section, and what a section cannot say.
 Plan plan_of(const Setup& setup, PluginRegistry& plugins, const Training& training) {
   Plan plan = engine::choose(setup, plugins);
+  if (training.device != nullptr)
+    plan.device = training.device->make();  // not started: for checks of the model
   if (training.checkpointing != ActivationCheckpointing::none)
     plan.activation_checkpointing = training.checkpointing;
   if (training.alone != nullptr)
@@ -70,6 +70,18 @@ StepConfig plain_steps() {
   return config;
 }
 
+// Values that the units have already, as a host has them on its device; a tied one once.
+void move_values(Units& units, c10::Device device) {
+  std::map<std::string, at::Tensor> moved;
+  for (const auto& unit : units)
+    for (ParameterSlot& slot : unit->parameters()) {
+      if (slot.tensor->is_meta() || slot.tensor->device() == device) continue;
+      at::Tensor& here = moved[slot.name];
+      if (!here.defined()) here = slot.tensor->detach().to(device).set_requires_grad(slot.trainable());
+      slot.point(here);
+    }
+}
+
 struct Results {
   explicit Results(int64_t steps) : gradients(static_cast<size_t>(steps)) {
     out.losses.resize(gradients.size());
@@ -89,6 +101,7 @@ class TrainingRank {
     Plan plan = plan_of(setup, plugins, training);
     Units units = training.make_units();
     engine::check_model(plan, setup, units);
+    move_values(units, rendezvous.device());
     mesh_.emplace(
         mesh::build(setup.axes, rendezvous, "kit", views_of(setup, training), table_of(setup, training)));
     stages_ = parallel::build(std::move(units), plan, *mesh_, training.values, 42);
@@ -148,15 +161,8 @@ void refuse_or_pass(PluginRegistry& plugins, const Training& training) {
 
 Outcome train(PluginRegistry& plugins, const Training& training) {
   Results results(training.steps);
-  Watch* const watch = Watch::current();
-  const auto faults = std::make_shared<WorkFaults>();
-  ThreadWorld world(training.ranks, watch == nullptr ? std::chrono::seconds(60) : watch->patience());
-  world.run([&](Rendezvous& host) {
-    const Watch::Rank here(watch, host.rank());
-    LateRendezvous rendezvous(host, faults);
-    TrainingRank(plugins, training, rendezvous, results).run();
-  });
-  faults->check();
+  run_ranks(training.ranks, training.device,
+            [&](Rendezvous& rendezvous) { TrainingRank(plugins, training, rendezvous, results).run(); });
   for (const Gathered& gradients : results.gradients)
     results.out.gradients.push_back(gradients.whole("the gradient of"));
   results.out.parameters = results.parameters.whole("the parameter");

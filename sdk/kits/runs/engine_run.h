@@ -10,6 +10,7 @@
 #include "../course.h"
 #include "heddle/parallel/build.h"
 #include "heddle/plugin/registry.h"
+#include "ranks.h"
 
 namespace heddle::kits {
 
@@ -25,7 +26,8 @@ struct Training {
   bool split = false;    // all forwards, then split backwards; the batches hold several rows
   bool several = false;  // all forwards before the first backward
   ActivationCheckpointing checkpointing = ActivationCheckpointing::none;
-  bool evaluates = false;  // after each step, which changes nothing
+  bool evaluates = false;               // after each step, which changes nothing
+  const CheckDevice* device = nullptr;  // where it trains; null: the CPU
   int64_t steps = 3;
 };
 

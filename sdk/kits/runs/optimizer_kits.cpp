@@ -4,30 +4,35 @@
 #include <ATen/ops/full.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "../gathered.h"
 #include "../given_fields.h"
 #include "../kind_kits.h"
 #include "../plugin_kit.h"
-#include "../watch.h"
 #include "heddle/mesh/call.h"
 #include "heddle/plugin/optimizer.h"
-#include "heddle/transport/threads.h"
-#include "hostile.h"
 #include "rank_optimizer.h"
+#include "ranks.h"
 
 namespace heddle::kits {
 namespace {
 
+// Where the optimizer of one rank is made.
+struct Alone {
+  const Make& make;
+  Rendezvous& rendezvous;
+  at::Tensor number(double value) const {  // as Step has it, of one element
+    return at::full({1}, value, at::TensorOptions(at::kFloat).device(rendezvous.device()));
+  }
+};
+
 // An optimizer in a world of one rank.
 struct AloneOptimizer {
-  AloneRendezvous rendezvous;
   DeviceMesh mesh;
   RankOptimizer rank;
-  explicit AloneOptimizer(const Make& make, at::TensorOptions options = at::kFloat, StepConfig config = {})
-      : mesh(mesh::build(std::vector<Axis>{{"dp_shard", 1}}, rendezvous, "kit: optimizer")),
-        rank(make, mesh, options, config) {}
+  explicit AloneOptimizer(const Alone& alone, at::TensorOptions options = at::kFloat, StepConfig config = {})
+      : mesh(mesh::build(std::vector<Axis>{{"dp_shard", 1}}, alone.rendezvous, "kit: optimizer")),
+        rank(alone.make, mesh, options.has_device() ? options : options.device(mesh.device()), config) {}
 };
 
 void expect_equal(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& want,
@@ -41,8 +46,8 @@ void expect_equal(const std::vector<at::Tensor>& got, const std::vector<at::Tens
           " has other bits");
 }
 
-std::string continues(const Make& make) {
-  AloneOptimizer whole(make), first(make), second(make);
+std::string continues(const Alone& alone) {
+  AloneOptimizer whole(alone), first(alone), second(alone);
   for (int64_t step = 0; step < 6; ++step) whole.rank.step(step);
   for (int64_t step = 0; step < 3; ++step) first.rank.step(step);
   const std::vector<at::Tensor> from = first.rank.all(), to = second.rank.all();
@@ -55,25 +60,19 @@ std::string continues(const Make& make) {
   return std::to_string(from.size() - kWholes.size()) + " tensors";
 }
 
-Named train_on(const Make& make, int ranks) {
-  Watch* const watch = Watch::current();
-  const auto faults = std::make_shared<WorkFaults>();
+Named train_on(const Make& make, int ranks, const CheckDevice* device) {
   Gathered weights;
-  ThreadWorld world(ranks, watch == nullptr ? std::chrono::seconds(60) : watch->patience());
-  world.run([&](Rendezvous& host) {
-    const Watch::Rank here(watch, host.rank());
-    LateRendezvous rendezvous(host, faults);
+  run_ranks(ranks, device, [&](Rendezvous& rendezvous) {
     const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp_shard", ranks}}, rendezvous, "kit: optimizer");
-    RankOptimizer mine(make, mesh, at::kFloat);
+    RankOptimizer mine(make, mesh, at::TensorOptions(at::kFloat).device(mesh.device()));
     for (int64_t step = 0; step < 4; ++step) mine.step(step);
     for (const Shard* shard : mine.shards()) weights.add(mesh, *shard, shard->tensor);
   });
-  faults->check();
   return weights.whole("the parameter");
 }
 
 std::string is_independent_of_the_split(const Make& make, int ranks) {
-  const Named want = train_on(make, 1), got = train_on(make, ranks);
+  const Named want = train_on(make, 1, nullptr), got = train_on(make, ranks, check_device());
   double most = 0;
   for (const auto& [name, tensor] : want) {
     const double off = (got.at(name) - tensor).abs().max().item<double>(),
@@ -87,30 +86,29 @@ std::string is_independent_of_the_split(const Make& make, int ranks) {
 }
 
 // `skip` and `divisor` as an optimizer gets them that takes them, else as Step does for it.
-std::string skips(const Make& make) {
-  AloneOptimizer one(make);
+std::string skips(const Alone& alone) {
+  AloneOptimizer one(alone);
   one.rank.step(0);
   const std::vector<at::Tensor> before = one.rank.copies();
   one.rank.give_gradients(1, std::nan(""));
-  one.rank.updater().update(
-      {kKitLr, kKitDecay, at::full({1}, std::nan(""), at::kFloat), at::full({1}, 1.0f)});
+  one.rank.updater().update({kKitLr, kKitDecay, alone.number(std::nan("")), alone.number(1)});
   expect_equal(one.rank.all(), before, "after an update with skip 1");
   return "";
 }
 
-std::string divides(const Make& make) {
-  AloneOptimizer plain(make), divided(make);
+std::string divides(const Alone& alone) {
+  AloneOptimizer plain(alone), divided(alone);
   for (int64_t step = 0; step < 3; ++step) {
     plain.rank.step(step);
     divided.rank.give_gradients(step, 4);
-    divided.rank.updater().update({kKitLr, kKitDecay, at::full({1}, 4.0f), at::full({1}, 0.0f)});
+    divided.rank.updater().update({kKitLr, kKitDecay, alone.number(4), alone.number(0)});
   }
   expect_equal(divided.rank.all(), plain.rank.all(), "with gradients times 4 and a divisor of 4");
   return "";
 }
 
-std::string leaves_alone(const Make& make) {
-  AloneOptimizer one(make);
+std::string leaves_alone(const Alone& alone) {
+  AloneOptimizer one(alone);
   one.rank.step(0);
   for (const WholeShape& whole : kWholes) {
     std::map<std::string, at::Tensor> before;
@@ -132,11 +130,11 @@ std::string leaves_alone(const Make& make) {
   return "";
 }
 
-std::string keeps_dtype(const Make& make) {
+std::string keeps_dtype(const Alone& alone) {
   for (const bool master : {false, true}) {
     StepConfig config;
     config.master_weights = master;
-    AloneOptimizer one(make, at::kBFloat16, config);
+    AloneOptimizer one(alone, at::kBFloat16, config);
     const std::vector<at::Tensor> before = one.rank.copies();
     for (int64_t step = 0; step < 3; ++step) one.rank.step(step);
     const std::vector<at::Tensor> after = one.rank.all();
@@ -149,10 +147,10 @@ std::string keeps_dtype(const Make& make) {
   return "";
 }
 
-std::string heeds_groups(const Make& make) {
+std::string heeds_groups(const Alone& alone) {
   StepConfig config;
   config.groups = {{"layer.1.weight|norm", 0.0, 1.0}};
-  AloneOptimizer one(make, at::kFloat, config);
+  AloneOptimizer one(alone, at::kFloat, config);
   const std::vector<at::Tensor> before = one.rank.copies();
   one.rank.step(0);
   for (size_t i = 0; i < kWholes.size(); ++i) {
@@ -164,9 +162,9 @@ std::string heeds_groups(const Make& make) {
   return "";
 }
 
-std::string takes_back(const Make& make) {
-  if (!make()->can_undo()) throw NotRun{"can_undo() is false: pp_post_validation is refused"};
-  AloneOptimizer one(make), never(make);
+std::string takes_back(const Alone& alone) {
+  if (!alone.make()->can_undo()) throw NotRun{"can_undo() is false: pp_post_validation is refused"};
+  AloneOptimizer one(alone), never(alone);
   one.rank.step(0);
   never.rank.step(0);
   one.rank.updater().keep(/*state=*/true, /*gradients=*/false);
@@ -179,8 +177,8 @@ std::string takes_back(const Make& make) {
   return "";
 }
 
-std::string starts_on_meta(const Make& make) {
-  AloneOptimizer real(make), dry(make, at::TensorOptions(at::kFloat).device(at::kMeta));
+std::string starts_on_meta(const Alone& alone) {
+  AloneOptimizer real(alone), dry(alone, at::TensorOptions(at::kFloat).device(at::kMeta));
   const std::vector<at::Tensor> want = real.rank.all(), got = dry.rank.all();
   if (got.size() != want.size()) found("start() on meta makes other state");
   for (size_t i = 0; i < got.size(); ++i)
@@ -195,8 +193,12 @@ void check_optimizer(const OfferedSchema& offered, const CheckedPlugin& plugin, 
   const Node values = optimizer.resolve(fields_of(offered, plugin)).values;
   const Make make = [&optimizer, values] { return optimizer.make(values); };
   const std::string thing = "optimizer '" + optimizer.name + "'";
-  const auto kit = [&](const std::string& rule, std::string (*run)(const Make&)) {
-    attempt.training(thing + ": " + rule, [&] { return run(make); });
+  const auto kit = [&](const std::string& rule, std::string (*run)(const Alone&)) {
+    attempt.training(thing + ": " + rule, [&] {
+      std::string out;
+      run_alone(check_device(), [&](Rendezvous& rendezvous) { out = run({make, rendezvous}); });
+      return out;
+    });
   };
   kit("start(): state has the weights' device, meta in a dry world", starts_on_meta);
   kit("state(): values copied into it continue a run with the same bits", continues);
@@ -207,10 +209,10 @@ void check_optimizer(const OfferedSchema& offered, const CheckedPlugin& plugin, 
   kit("start(): lr_mult of a group", heeds_groups);
   kit("can_undo(): copies of weights and state() take an update back", takes_back);
   for (const int ranks : plugin.options.ranks)
-    if (ranks > 1)
-      attempt.training(
-          thing + " on " + std::to_string(ranks) + " ranks: update(): does not depend on the split",
-          [&] { return is_independent_of_the_split(make, ranks); });
+    if (ranks > 1 || check_device() != nullptr)  // one rank of a device is compared with the CPU's
+      attempt.training(thing + " on " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
+                           ": update(): does not depend on the split",
+                       [&] { return is_independent_of_the_split(make, ranks); });
 }
 
 const KindKits kOptimizer(OfferedOptimizer::kKind, check_optimizer);

@@ -88,6 +88,7 @@ class AlongOneAxis {
     out.ranks = ranks_ * (one.beside ? 2 : 1) * (one.pipeline ? 2 : 1);
     if (one.pipeline)
       out.distributed += ", pp_size: 2, pipeline: {pp_schedule: gpipe, pp_microbatch_size: 1}";
+    out.device = check_device();
     out.split = one.split;
     out.several = one.several;
     out.checkpointing = one.checkpointing;

@@ -67,7 +67,7 @@ class RankOptimizer {
       if (shard->name == without) continue;
       const auto seed = static_cast<uint64_t>(100 * step) + 7;
       shard->tensor.mutable_grad() =
-          (part(*shard, seed) * factor).to(shard->tensor.scalar_type()).contiguous();
+          (part(*shard, seed) * factor).to(shard->tensor.options().requires_grad(false)).contiguous();
     }
   }
   void step(int64_t step, const std::string& without = "") {

@@ -124,6 +124,7 @@ class TransformKits {
     Training oracle = plain(training.split || training.several);
     training.make_units = oracle.make_units;
     training.batches = oracle.batches;
+    training.device = check_device();
     return trains_equally(plugins, training, oracle);
   }
 
@@ -134,7 +135,9 @@ class TransformKits {
     for (const auto& unit : mine.units)
       for (const ParameterSlot& slot : unit->parameters()) before[slot.name] = slot.tensor->detach().clone();
     PluginRegistry plugins = registry();
-    const Outcome after = train(plugins, plain(false));
+    Training training = plain(false);
+    training.device = check_device();
+    const Outcome after = train(plugins, training);
     for (const std::string& name : mine.said.frozen)
       if (!at::equal(before.at(name), after.parameters.at(name))) found("a run changed '" + name + "'");
     return std::to_string(mine.said.frozen.size()) + " parameters";
@@ -222,8 +225,8 @@ void check_transform(const OfferedSchema& schema, const CheckedPlugin& plugin, A
   attempt(thing + "apply(): units on meta and with values are changed alike",
           [&] { return kits.is_the_same(true); });
   attempt(thing + "apply(): changes no value of a parameter", [&] { return kits.keeps_values(); });
-  attempt.training(thing + "Transformed::added: gradients reach what trains",
-                   [&] { return kits.gradients_reach_what_it_adds(); });
+  attempt.training_on_cpu(thing + "Transformed::added: gradients reach what trains",
+                          [&] { return kits.gradients_reach_what_it_adds(); });
   attempt.training(thing + "Transformed::frozen: a run leaves these as they are",
                    [&] { return kits.keeps_frozen_values(); });
   run_trainings(kits, thing, attempt);

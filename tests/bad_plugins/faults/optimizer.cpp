@@ -50,6 +50,7 @@ class Faulty : public heddle::IOptimizer {
       at::Tensor own = gradient.to(weight.scalar_type());
       if (by.divisor.defined() && !is("ignores_divisor")) own = own / by.divisor;
       if (is("norm_of_the_shard") && own.numel() > 0) own = own / own.norm();
+      if (is("reads_on_the_host") && own.numel() > 0 && *own.const_data_ptr<float>() == 0) continue;
       one.buffer.mul_(config_.momentum).add_(own);
       weight.sub_(one.buffer, by.lr * (is("ignores_groups") ? 1 : one.of.lr_mult));
     }

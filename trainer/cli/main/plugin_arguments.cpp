@@ -27,6 +27,11 @@ void add_plugins(CLI::App& app, PluginsCommand& to, bool& json) {
                     "(default: their defaults)");
   check->add_option("--time-limit", to.time_limit, "Seconds that one kit may take (default 60)")
       ->check(CLI::Range(1.0, 86400.0));
+  check
+      ->add_option("--device", to.device,
+                   "Where models are trained, beside the CPU (default cpu); simulated: GPUs in memory, whose "
+                   "work runs late, with a detector of races")
+      ->option_text("cpu|cuda|simulated");
   inspect->add_flag("--markdown", to.markdown, "Print the tables of fields as Markdown");
   auto* create = command->add_subcommand("new", "Writes a project to start from, into a directory NAME");
   create->add_option("NAME", to.arguments, "The directory to write, named as the plugin")

@@ -12,6 +12,8 @@
 #include <optional>
 #include <utility>
 
+#include "trainer/cli/plugins/kept_errors.h"
+
 namespace heddle::cli {
 namespace {
 
@@ -78,11 +80,11 @@ class KitListener {
     }
   }
 
-  // The child ended in the middle of a kit.
-  void ended(const std::string& how) {
+  // The child ended in the middle of a kit. said: what a device wrote of it; may be empty.
+  void ended(const std::string& how, const std::string& said) {
     const bool first = report_.checks.size() < 3;  // the file was not opened before
     add({begun_.empty() ? "the check itself ends" : begun_, false,
-         "the process ended (" + how + ")" +
+         "the process ended (" + how + ")" + (said.empty() ? "" : ": " + said) +
              (first ? "; throw nothing from static initialisers, and register operators in the entry" : "")});
   }
 
@@ -123,11 +125,14 @@ kits::Report check_apart(const std::filesystem::path& file, const kits::KitOptio
                 "give the path of a libheddle_*.so");
   int ends[2];
   if (pipe(ends) != 0) throw Error(ErrorCode::internal, "heddle plugins check", std::strerror(errno));
+  std::optional<KeptErrors> errors;
+  if (options.device) errors.emplace();
   std::cout.flush();
   const pid_t child = fork();
   if (child < 0) throw Error(ErrorCode::internal, "heddle plugins check", std::strerror(errno));
   if (child == 0) {
     close(ends[0]);
+    if (errors) errors->begin_child();
     report_to(ends[1], file, options);
   }
   close(ends[1]);
@@ -137,9 +142,12 @@ kits::Report check_apart(const std::filesystem::path& file, const kits::KitOptio
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  const std::string said = errors ? errors->text() : "";
+  std::cerr << said << std::flush;
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || !listener.whole())
     listener.ended(WIFSIGNALED(status) ? strsignal(WTERMSIG(status))
-                                       : "exit with status " + std::to_string(WEXITSTATUS(status)));
+                                       : "exit with status " + std::to_string(WEXITSTATUS(status)),
+                   last_words(said, file));
   return std::move(listener).report();
 }
 

@@ -10,6 +10,7 @@
 #include "heddle/base/text.h"
 #include "heddle/plugin/registry.h"
 #include "trainer/cli/configuration.h"
+#include "trainer/cli/plugins/check_device.h"
 #include "trainer/cli/plugins/plugin_check.h"
 #include "trainer/cli/plugins/plugin_create.h"
 #include "trainer/cli/plugins/plugin_tables.h"
@@ -158,19 +159,24 @@ std::string verdict_of(const kits::Report& report) {
          "it is right";
 }
 
+kits::KitOptions kit_options(const PluginsCommand& command) {
+  kits::KitOptions options;
+  if (!command.ranks.empty()) options.ranks = command.ranks;
+  if (!command.fields.empty()) options.fields = command.fields;
+  options.time_limit = command.time_limit;
+  options.device = device_of_check(command.device);
+  if (!command.json)
+    options.ended = [](const kits::Check& check) { std::cout << check.text() << std::flush; };
+  return options;
+}
+
 int check(const PluginsCommand& command) {
   Count all;
   bool unknown = false;
   std::string broken;
+  const kits::KitOptions options = kit_options(command);
   for (const std::string& file : command.arguments) {
-    kits::KitOptions options;
-    if (!command.ranks.empty()) options.ranks = command.ranks;
-    if (!command.fields.empty()) options.fields = command.fields;
-    options.time_limit = command.time_limit;
-    if (!command.json) {
-      std::cout << file << std::endl;
-      options.ended = [](const kits::Check& check) { std::cout << check.text() << std::flush; };
-    }
+    if (!command.json) std::cout << file << std::endl;
     const kits::Report report = check_apart(file, options);
     Json checks = Json::array();
     for (const kits::Check& check : report.checks) {
@@ -182,6 +188,7 @@ int check(const PluginsCommand& command) {
     const std::vector<std::string> untrained = report.untrained();
     if (command.json)
       std::cout << Json{{"file", file},
+                        {"device", options.device ? options.device->name : "cpu"},
                         {"passed", report.passed()},
                         {"checks", checks},
                         {"trained", untrained.empty()},

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,13 @@ struct Report {
 
 inline constexpr const char* kFieldsOption = "--fields";  // where KitOptions::fields are wrong
 
+// A device on which the kits train, beside the CPU.
+struct KitDevice {
+  std::string name;            // for messages: "simulated"
+  std::filesystem::path file;  // the plugin that offers it
+  int ranks = 1;               // how many threads of a process may each have one
+};
+
 struct KitOptions {
   // Data-parallel ranks on which strategies and parallelizers train; empty: nothing is trained.
   std::vector<int> ranks = {1, 2, 3};
@@ -70,6 +78,9 @@ struct KitOptions {
   std::string fields = "{}";
   std::function<void(const std::string& rule)> begins = {};  // called before each check
   std::function<void(const Check& check)> ended = {};        // called after each check
+  // Where models are trained, to be compared with the CPU's numbers; none: on the CPU. Kits that compute on
+  // the CPU alone are then not run, and say so. Nothing of LibTorch is used before.
+  std::optional<KitDevice> device = {};
   // Seconds that one kit may take. A kit that takes longer has failed and is the last one; the threads of its
   // ranks stay behind.
   double time_limit = 60;
