@@ -84,8 +84,7 @@ void add_stored(const Adapted& one, const Config& config, std::map<std::string, 
 
 std::string taken_for_experts(const std::vector<Adapted>& layers) {
   for (const Adapted& one : layers)
-    if (one.layer.path.ends_with(".gate_proj") || one.layer.path.ends_with(".up_proj"))
-      return one.layer.path;
+    if (one.layer.path.ends_with(".gate_proj") || one.layer.path.ends_with(".up_proj")) return one.layer.path;
   return "";
 }
 
