@@ -1,0 +1,48 @@
+"""Mutations of the data-parallel strategies: ddp, fsdp2, megatron, megatron_fsdp."""
+from mutation import Mutation, plugin
+
+DDP, FSDP2, MEGATRON = "plugin Ddp*:TensorWithDdp*", "plugin Fsdp2*", "plugin Megatron*"
+SHARDED = plugin("fsdp2", "megatron_fsdp")
+
+MUTATIONS = [
+    Mutation("ddp-stale-gradient", "plugins/ddp/bucket.cpp",
+             "    entry.view.zero_();\n  }\n  gradient = entry.view;", "  }\n  gradient = entry.view;",
+             "a rank that has no gradient adds that of the step before", DDP, plugin("ddp")),
+    Mutation("ddp-order", "plugins/ddp/reducer.cpp",
+             "  new_order_.assign(first, first + order.numel());", "  new_order_ = mine;",
+             "ranks fill buckets with different parameters", DDP, plugin("ddp")),
+    Mutation("ddp-first-microbatch", "plugins/ddp/reducer.cpp",
+             "  if (last_) launch_rest();", "  launch_rest();",
+             "the sum over ranks starts in the first microbatch", DDP, plugin("ddp")),
+    Mutation("fsdp2-unwaited-gather", "lib/sharding/stage.cpp",
+             "  std::exchange(bucket.work_, {})->wait();\n  bucket.gathered();", "  bucket.gathered();",
+             "a unit computes with parameters that have not arrived", FSDP2, SHARDED),
+    Mutation("fsdp2-last-microbatch", "plugins/fsdp2/gradients.cpp",
+             "  if (adds_.defined()) sum_.add_(adds_);", "  if (adds_.defined()) sum_.copy_(adds_);",
+             "the gradient of the last microbatch replaces the sum", FSDP2, plugin("fsdp2")),
+    Mutation("fsdp2-shard-offset", "plugins/fsdp2/group.cpp",
+             "+= rows_of(parameter.rows, place.ranks(), place.rank()).begin;",
+             "+= place.rank() * (parameter.rows / place.ranks());",
+             "a shard of rows that do not divide has a wrong place in the whole", FSDP2, plugin("fsdp2")),
+    Mutation("fsdp2-replicas", "plugins/fsdp2/gradients.cpp",
+             "  return replicas_ == nullptr ? nullptr : replicas_->all_reduce(sum_);", "  return nullptr;",
+             "gradients are not summed over dp_replicate", FSDP2, plugin("fsdp2")),
+    Mutation("sharding-stale-parameters", "lib/sharding/stage.cpp",
+             "  free_all();\n  for (const auto& bucket : model_.buckets)\n    if (bucket->changed()",
+             "  for (const auto& bucket : model_.buckets)\n    if (bucket->changed()",
+             "a unit that stays whole computes with parameters of the step before", FSDP2, SHARDED),
+    Mutation("megatron-divisor", "plugins/megatron_fsdp/sums.cpp",
+             "return static_cast<double>(groups_.ranks()) / divisor_;", "return 1.0;",
+             "gradients of experts are divided by the ranks that share them", MEGATRON + ":ExpertParallel*",
+             plugin("megatron_fsdp")),
+    Mutation("megatron-part", "plugins/megatron_fsdp/sums.cpp",
+             "ranks.reduce_scatter(one.wire.narrow(0, part.begin, part.size())",
+             "ranks.reduce_scatter(one.wire.narrow(0, 0, part.size())",
+             "a rank's sum is written to the place of the first rank's", MEGATRON, plugin("megatron_fsdp")),
+    Mutation("megatron-stray", "plugins/megatron_fsdp/gradients.cpp",
+             "    entry->adds.add_(gradient);\n", "",
+             "a gradient that came before its buffer is lost", MEGATRON, plugin("megatron_fsdp")),
+    Mutation("megatron-last-microbatch", "plugins/megatron_fsdp/gradients.cpp",
+             "    sum_.add_(own);\n", "    sum_.copy_(own);\n",
+             "split gradients hold the last microbatch alone", MEGATRON, plugin("megatron_fsdp")),
+]
