@@ -64,6 +64,9 @@ def run_suite(tree, name, filter_, seconds):
     except subprocess.TimeoutExpired:
         os.killpg(started.pid, signal.SIGKILL)
         return Outcome(None, started.communicate()[0])
+    except BaseException:  # an interrupt: the file is restored after this
+        os.killpg(started.pid, signal.SIGKILL)
+        raise
 
 
 class Changed:
