@@ -225,10 +225,13 @@ TEST(StepScheduler, GoesOnWhereARunStopped) {
   section.num_epochs = 3;
   section.val_every_steps = 2;
   std::vector<StepInfo> whole = all_of(StepScheduler(section, 1, 7));
+  StepScheduler resumed(section, 1, 7);  // as a checkpoint of step 5 resumes it
+  resumed.go_on_from(5);
   section.start_step = 5;
   section.start_epoch = 1;
   whole.erase(whole.begin(), whole.begin() + 5);
   EXPECT_EQ(all_of(StepScheduler(section, 1, 7)), whole);
+  EXPECT_EQ(all_of(std::move(resumed)), whole);
 }
 
 TEST(StepScheduler, SavesOnceAnEpochWhenNotTold) {

@@ -1,149 +1,15 @@
-// The sharding engine with buckets that write down what they are asked for.
-#include "heddle/sharding/stage.h"
-
-#include <ATen/TensorOperators.h>
+// What the sharding engine asks of its buckets, in order.
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <functional>
-#include <stdexcept>
-#include <string>
-#include <utility>
 
-#include "heddle/base/error.h"
-#include "heddle/transport/threads.h"
+#include "tests/sharding/written_stage.h"
 
 namespace heddle::sharding {
 namespace {
 
 using ::testing::ElementsAre;
-using Lines = std::vector<std::string>;
-
-class WrittenWork final : public Work {
- public:
-  WrittenWork(Lines& lines, std::string name) : lines_(lines), name_(std::move(name)) {}
-  void wait() override { lines_.push_back("wait for " + name_); }
-
- private:
-  Lines& lines_;
-  std::string name_;
-};
-
-class WrittenGradients final : public Gradients {
- public:
-  WrittenGradients(Lines& lines, std::string name) : lines_(lines), name_(std::move(name)) {}
-  void begin_step() override {}
-  void keep() override { ++kept; }
-  std::unique_ptr<Work> reduce() override {
-    lines_.push_back("reduce " + name_);
-    return std::make_unique<WrittenWork>(lines_, "sum " + name_);
-  }
-  void reduced() override {}
-  void place(std::span<const char> used) override {
-    lines_.push_back("place " + name_ + (used[0] ? "" : ", unused"));
-  }
-  bool had(size_t) const override { return had_; }
-  int kept = 0;
-  bool had_ = true;
-
- private:
-  Lines& lines_;
-  std::string name_;
-};
-
-// One parameter, whose name is a letter.
-class WrittenBucket final : public Bucket {
- public:
-  WrittenBucket(Lines& lines, const ParameterSlot& slot)
-      : lines_(lines), name_(slot.name), leaf_(*slot.tensor) {
-    if (slot.trainable()) set_gradients(std::make_unique<WrittenGradients>(lines, name_));
-  }
-  std::vector<Parameter> parameters() const override { return {{name_, leaf_, {}}}; }
-  int64_t elements() const override { return leaf_.numel(); }
-  bool transient() const override { return true; }
-  std::unique_ptr<Work> gather() override {
-    lines_.push_back("gather " + name_);
-    if (fails) throw std::runtime_error("no memory for " + name_);
-    return std::make_unique<WrittenWork>(lines_, name_);
-  }
-  void free() override { lines_.push_back("free " + name_); }
-  bool fails = false;
-
- private:
-  Lines& lines_;
-  std::string name_;
-  at::Tensor leaf_;
-};
-
-// x times its parameter; units of one letter are tied, and F is frozen.
-class Times final : public Unit {
- public:
-  Times(Lines& lines, std::string parameter, at::Tensor weight)
-      : lines_(lines), name_(std::move(parameter)), weight_(std::move(weight)) {}
-  std::string_view name() const override { return name_; }
-  Module* module() override { return nullptr; }
-  std::vector<ParameterSlot> parameters() override { return {{name_, &weight_, {}, false}}; }
-  Tensors forward(Tensors inputs, const Batch&) override {
-    lines_.push_back("run " + name_);
-    return {inputs[0] * weight_};
-  }
-
- private:
-  Lines& lines_;
-  std::string name_;
-  at::Tensor weight_;
-};
-
-struct Stage {
-  // Units of the parameters named, one letter each.
-  Stage(Lines& lines, const std::string& letters, const Policy& policy, Rendezvous& rendezvous,
-        Reshard reshard = Reshard::after_forward) {
-    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp", 1}}, rendezvous, "test: world");
-    Units units;
-    for (const char letter : letters)
-      units.push_back(std::make_unique<Times>(lines, std::string(1, letter),
-                                              at::full({2}, 2.0).set_requires_grad(letter != 'F')));
-    std::vector<std::unique_ptr<Bucket>> buckets;
-    for (const Slots& fresh : new_slots(units))
-      for (const ParameterSlot& slot : fresh)
-        seen.push_back(static_cast<WrittenBucket*>(
-            buckets.emplace_back(std::make_unique<WrittenBucket>(lines, slot)).get()));
-    const std::vector<Reshard> all(units.size(), reshard);
-    engine = std::make_unique<ShardedStage>(Model(std::move(units), std::move(buckets), all, "mine"), policy,
-                                            mesh, groups_over(mesh, {"dp", "", "dp"}));
-  }
-  at::Tensor forward() { return engine->forward({at::full({2}, 1.0)}, Batch())[0].sum(); }
-  void step() {
-    engine->expect_last_backward();
-    forward().backward();
-    engine->finish_gradients();
-  }
-  std::unique_ptr<ShardedStage> engine;
-  std::vector<WrittenBucket*> seen;
-};
-
-Lines written(const std::function<void(Lines&, Rendezvous&)>& body) {
-  Lines lines;
-  ThreadWorld::run(1, [&](Rendezvous& alone) { body(lines, alone); });
-  return lines;
-}
-
-Lines step_of(const std::string& letters, const Policy& policy, Reshard reshard = Reshard::after_forward) {
-  return written([&](Lines& lines, Rendezvous& rendezvous) {
-    Stage(lines, letters, policy, rendezvous, reshard).step();
-  });
-}
-
-std::string refusal(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST(ShardingEngine, GathersFreesAndReducesInOneOrder) {
   EXPECT_THAT(step_of("ab", {}),
@@ -255,6 +121,20 @@ TEST(ShardingEngine, FreesBehindAForwardWithoutGradientsAndLeavesFrozenBucketsAl
   EXPECT_THAT(lines, ElementsAre("gather a", "wait for a", "gather F", "run a", "free a", "wait for F",
                                  "run F", "free F"));
   EXPECT_THAT(step_of("aF", {}), ::testing::Not(::testing::Contains("reduce F")));
+}
+
+// A validation leaves whole what stays for a step.
+TEST(ShardingEngine, GathersAgainWhatWasWholeWhenParametersChange) {
+  const Lines lines = written([](Lines& into, Rendezvous& rendezvous) {
+    const at::NoGradGuard no_gradients;
+    Stage stage(into, "a", {}, rendezvous, Reshard::after_last_backward);
+    stage.forward();
+    into.push_back("change");
+    stage.engine->parameters_changed();
+    stage.forward();
+  });
+  EXPECT_THAT(lines, ElementsAre("gather a", "wait for a", "run a", "change", "free a", "gather a",
+                                 "wait for a", "run a"));
 }
 
 TEST(ShardingEngine, GathersOneUnitAheadAndWaitsForGathersThatNobodyUsed) {

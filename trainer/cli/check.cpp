@@ -60,12 +60,6 @@ struct Verdict {
   std::optional<StepCost> cost = std::nullopt;        // where it is asked for
 };
 
-std::optional<ModelSize> size_if_known(const Plan& plan, Setup& setup, const PreparedModel& model,
-                                       const Recipe& recipe) {
-  const auto sizes = sizes_if_known(plan, setup, model, recipe);
-  return sizes ? std::optional(sizes->most) : std::nullopt;
-}
-
 // Tokens of a row; 0: the data are not here, and the recipe does not say.
 int64_t row_length(const std::optional<Rows>& rows, const Recipe& recipe) {
   if (rows) return rows->length();
@@ -100,7 +94,9 @@ struct Costing {
 
 Verdict run_elsewhere(Preflight checked, const Costing& costing) {
   Verdict out{std::move(checked.setup), true, std::nullopt, checked.scheduler, checked.recipe.skipped};
-  if (checked.model) out.size = size_if_known(checked.plan, out.setup, *checked.model, checked.recipe);
+  if (checked.model)
+    if (const auto sizes = sizes_if_known(out.setup, *checked.model, checked.recipe, costing.plugins))
+      out.size = sizes->most;
   out.cost = costing.of(out.setup, checked.model ? &*checked.model : nullptr, checked.recipe,
                         row_length(checked.dataset, checked.recipe));
   return out;
@@ -120,10 +116,10 @@ void see_memory(const RankSizes& sizes, RunSpec& run) {
 
 // The steps of `heddle train` up to the start of its ranks, and their refusals.
 Verdict run_here(Preflight checked, const Costing& costing) {
-  const Plan plan = std::move(checked.plan);
+  const bool on_cpu = checked.plan.device == nullptr;
   RunSpec run = spec_of(std::move(checked), {}, std::chrono::milliseconds(0));
-  const auto sizes = sizes_if_known(plan, run.setup, run.model, run.recipe);
-  if (sizes && plan.device == nullptr) see_memory(*sizes, run);
+  const auto sizes = sizes_if_known(run.setup, run.model, run.recipe, costing.plugins);
+  if (sizes && on_cpu) see_memory(*sizes, run);
   auto cost = costing.of(run.setup, &run.model, run.recipe, run.dataset.length());
   return {
       std::move(run.setup), true,           sizes ? std::optional(sizes->most) : std::nullopt, run.scheduler,

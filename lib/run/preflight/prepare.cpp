@@ -97,12 +97,12 @@ RunSpec spec_of(Preflight checked, const NamedOutputs& named, std::chrono::milli
 RunSpec prepare_run(Recipe recipe, PluginRegistry& plugins, int world_size, const NamedOutputs& named,
                     int local_ranks) {
   Preflight checked = preflight(std::move(recipe), plugins, world_size, Machine::this_one);
-  const Plan plan = std::move(checked.plan);
+  const bool on_cpu = checked.plan.device == nullptr;
   RunSpec run = spec_of(std::move(checked), named);
-  const std::optional<RankSizes> sizes = sizes_if_known(plan, run.setup, run.model, run.recipe);
+  const std::optional<RankSizes> sizes = sizes_if_known(run.setup, run.model, run.recipe, plugins);
   if (!sizes) return run;
   run.size = sizes->most;
-  if (plan.device == nullptr) check_memory(*sizes, run.recipe.model, local_ranks);
+  if (on_cpu) check_memory(*sizes, run.recipe.model, local_ranks);
   return run;
 }
 

@@ -1,4 +1,4 @@
-// A dry mesh on meta tensors runs the strategy.
+// The engine's own flow in a dry world for each stage of the pipeline, and the sizes of what its rank holds.
 #include "lib/run/preflight/rank_size.h"
 
 #include <cstdlib>
@@ -15,25 +15,36 @@ namespace {
 // Above this the world alone would take hundreds of megabytes to lay out.
 constexpr int kLargestDryWorld = 1 << 16;
 
-RankSizes sizes_on_ranks(const Plan& plan, const Setup& setup, const PreparedModel& model,
-                         const Recipe& recipe) {
+// The run's device may be none of this machine's.
+RankSizes sizes_on_ranks(Setup setup, const PreparedModel& model, const Recipe& recipe,
+                         PluginRegistry& plugins) {
+  setup.backend = "gloo";
   RankSizes out;
   double all = 0;
   for (int stage = 0; stage < setup.sizes.pp; ++stage) {
-    Units units = model.make();
-    const WholeModel whole = whole_model(units, model.packed());
-    DryRank world(stage * stride_of_pp(setup), setup.sizes.world);
-    const DeviceMesh mesh = mesh::build(setup.axes, world, "", setup.views, setup.axis_table);
-    Stages stages = parallel::build(std::move(units), plan, mesh, /*source=*/{}, /*seed=*/0);
+    WholeModel whole;
+    const engine::DryHost host = first_rank_of_stage(stage, setup, model, whole);
+    DryRank world(host.rank, host.world_size);
+    engine::Model dry = engine::model(setup, plugins, {world, host.make_units});
     const auto optimizer = recipe.optimizer.make();
-    const auto states = states_of(stages, mesh, step_config(recipe), *optimizer);
-    const ModelSize size = size_of(whole, stages, states, recipe.max_norm);
+    const auto states = states_of(dry.stages, dry.mesh, step_config(recipe), *optimizer);
+    const ModelSize size = size_of(whole, dry.stages, states, recipe.max_norm);
     const RankSizes here{size};
     if (here.bytes() >= out.bytes()) out.most = size;
     all += here.bytes();
   }
   out.average = all / setup.sizes.pp;
   return out;
+}
+
+// The ranks between two neighbours on the axis pp.
+int stride_of_pp(const Setup& setup) {
+  int stride = setup.sizes.world;
+  for (const Axis& axis : setup.axes) {
+    stride /= axis.size;
+    if (axis.name == kPipelineAxis) return stride;
+  }
+  return 0;
 }
 
 // The machine's, or what the control group of this process may have where that is less; 0: not known.
@@ -51,20 +62,24 @@ double memory_here() {
 
 }  // namespace
 
-int stride_of_pp(const Setup& setup) {
-  int stride = setup.sizes.world;
-  for (const Axis& axis : setup.axes) {
-    stride /= axis.size;
-    if (axis.name == kPipelineAxis) return stride;
-  }
-  return 0;
+engine::DryHost first_rank_of_stage(int stage, const Setup& setup, const PreparedModel& model,
+                                    WholeModel& whole) {
+  engine::DryHost host;
+  host.rank = stage * stride_of_pp(setup);
+  host.world_size = setup.sizes.world;
+  host.make_units = [&](const Setup&) {
+    Units units = model.make();
+    whole = whole_model(units, model.packed());
+    return units;
+  };
+  return host;
 }
 
-std::optional<RankSizes> sizes_if_known(const Plan& plan, Setup& setup, const PreparedModel& model,
-                                        const Recipe& recipe) {
+std::optional<RankSizes> sizes_if_known(Setup& setup, const PreparedModel& model, const Recipe& recipe,
+                                        PluginRegistry& plugins) {
   if (setup.sizes.world > kLargestDryWorld) return std::nullopt;
   try {
-    return sizes_on_ranks(plan, setup, model, recipe);
+    return sizes_on_ranks(setup, model, recipe, plugins);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::plugin_failed && error.code() != ErrorCode::internal) throw;
     setup.warnings.push_back("what a rank holds is not known: " + error.message());

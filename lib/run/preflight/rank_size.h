@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "heddle/parallel/plan.h"
+#include "heddle/engine/engine.h"
 #include "lib/run/model/model_size.h"
 #include "lib/run/model/prepared_model.h"
 #include "lib/run/recipe/recipe.h"
@@ -20,14 +20,16 @@ struct RankSizes {
   }
 };
 
-// The ranks between two neighbours on the axis pp.
-int stride_of_pp(const Setup& setup);
+// The first rank of a stage of the pipeline in a dry world. What it is given outlives it; `whole` is the
+// model that it made.
+engine::DryHost first_rank_of_stage(int stage, const Setup& setup, const PreparedModel& model,
+                                    WholeModel& whole);
 
-// The plan's own strategy shards the model on meta, in a world where nothing is sent, on the first rank of
-// each of the pipeline's stages. Throws what the strategy refuses; its other errors say nothing about the
-// run: then it is empty, with a warning in `setup`. Empty for worlds that are too large to lay out.
-std::optional<RankSizes> sizes_if_known(const Plan& plan, Setup& setup, const PreparedModel& model,
-                                        const Recipe& recipe);
+// What the ranks of first_rank_of_stage() hold. Throws what the strategy refuses; its other errors say
+// nothing about the run: then it is empty, with a warning in `setup`. Empty for worlds that are too large to
+// lay out.
+std::optional<RankSizes> sizes_if_known(Setup& setup, const PreparedModel& model, const Recipe& recipe,
+                                        PluginRegistry& plugins);
 
 // Throws Error{config} where parameters, gradients and the optimizer's state of the ranks on this machine
 // take more than its memory, or than the control group of this process may have: what no order of work could

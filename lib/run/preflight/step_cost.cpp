@@ -58,15 +58,8 @@ class Estimate {
 
   StepCost of_stage(int stage, const Gpu* gpu) {
     const auto optimizer = recipe_.optimizer.make();
-    bool draws = false;
-    engine::DryHost host;
-    host.rank = stage * stride_of_pp(setup_);
-    host.world_size = setup_.sizes.world;
-    host.make_units = [&](const Setup&) {
-      Units units = model_.make();
-      draws = whole_model(units, model_.packed()).draws;
-      return units;
-    };
+    WholeModel whole;
+    engine::DryHost host = first_rank_of_stage(stage, setup_, model_, whole);
     host.step = step_config(recipe_);
     host.optimizer = optimizer.get();
     host.batch_rows = recipe_.steps.local_batch_size;
@@ -74,7 +67,7 @@ class Estimate {
     host.batches = [&](const DeviceMesh& mesh) {
       const int64_t rows = recipe_.steps.local_batch_size * mesh.size("dp");
       batches_ = batches_of(recipe_, row_length_,
-                            std::max<int64_t>(1, recipe_.steps.global_batch_size / rows), draws);
+                            std::max<int64_t>(1, recipe_.steps.global_batch_size / rows), whole.draws);
       return std::span<const Batch>(batches_);
     };
     return sum(engine::dry_step(setup_, plugins_, host), stage, gpu);

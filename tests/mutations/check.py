@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Checks the list of mutations against a tree: check.py [TREE]
+
+Each text to be replaced stands in its file exactly once, each filter names suites of tests that exist, and there are
+at least forty. So a change of the engine that moves a mutated line also changes the list."""
+import collections
+import fnmatch
+import pathlib
+import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import mutations  # noqa: E402
+
+LEAST = 40
+NAMES = re.compile(r"^(?:TYPED_)?TEST(?:_[FP])?\((\w+),", re.MULTILINE)
+
+
+def suites_in(tree):
+    names = set()
+    for file in (tree / "tests").rglob("*.cpp"):
+        names.update(NAMES.findall(file.read_text(encoding="utf-8")))
+    return names
+
+
+def faults(tree, listed, suites):
+    for one in listed:
+        file = tree / one.file
+        count = file.read_text(encoding="utf-8").count(one.before) if one.before and file.is_file() else 0
+        if not file.is_file():
+            yield f"{one.id}: there is no file {one.file}"
+        elif count != 1:
+            yield f"{one.id}: its text stands {count} times in {one.file}; it must stand there once"
+        elif one.before == one.after:
+            yield f"{one.id}: it changes nothing"
+        for part in mutations.suite(one)[1].split("-")[0].split(":"):
+            name = part.split(".")[0].rsplit("/", 1)[-1]
+            if not any(fnmatch.fnmatchcase(suite, name) for suite in suites):
+                yield f"{one.id}: no suite of tests matches '{part}'"
+    for name, times in collections.Counter(one.id for one in listed).items():
+        if times > 1:
+            yield f"{name}: {times} mutations have this id"
+    if len(listed) < LEAST:
+        yield f"there are {len(listed)} mutations, and at least {LEAST} are needed"
+
+
+def main():
+    tree = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
+    found = list(faults(tree, mutations.ALL, suites_in(tree)))
+    for fault in found:
+        print(f"tests/mutations: {fault}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

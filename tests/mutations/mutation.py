@@ -1,0 +1,19 @@
+"""A mutation: one small fault in a source file of the engine, which a suite of tests must catch."""
+import dataclasses
+
+CORE, RUN, BASE = "libheddle.so", "libheddle_run.so", "libheddle_base.so"
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutation:
+    id: str
+    file: str
+    before: str  # stands in the file exactly once
+    after: str
+    breaks: str  # what a run does wrong then
+    suite: str  # "NAME FILTER": build/tests/heddle_NAME_tests and the GoogleTest filter that must fail
+    targets: tuple  # of ninja: what holds the file and is loaded by the suite
+
+
+def plugin(*names):
+    return tuple(f"plugins/libheddle_{name}.so" for name in names)

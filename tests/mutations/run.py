@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Runs the mutations in a tree that is built: does a test fail for each?
+
+run.py --tree DIR [--only ID ...] [--keep-going] [--json OUT]
+
+DIR is a clone or worktree of its own, configured in DIR/build, without uncommitted changes. For each mutation: change
+its file, build its targets, run its suite until the first failure, restore the file. What failed must pass again
+without the mutation, else the test fails by itself. Status 1: a mutation survived, 2: the run says nothing."""
+import argparse
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import mutations  # noqa: E402
+
+SECONDS = 600  # of a suite; a mutation that makes ranks wait for ever is caught by it
+RESULTS = ("caught", "survived", "did not build", "unsure")
+
+
+def fail(text):
+    print(f"tests/mutations/run.py: {text}", file=sys.stderr)
+    sys.exit(2)
+
+
+def check_tree(tree):
+    changed = subprocess.run(["git", "-C", tree, "status", "--porcelain"], capture_output=True, text=True)
+    if changed.returncode != 0:
+        fail(f"{tree} is no git tree; give a worktree of its own (git worktree add DIR)")
+    if changed.stdout.strip():
+        fail(f"{tree} has uncommitted changes, which a mutation could destroy; commit them or give another tree")
+    if not (tree / "build/build.ninja").is_file():
+        fail(f"{tree}/build is not configured: cmake --preset release, in the tree")
+
+
+def build(tree, targets):
+    done = subprocess.run(["ninja", "-C", tree / "build", *targets], capture_output=True, text=True)
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+class Outcome:
+    def __init__(self, status, output):
+        run = re.findall(r"^\[ RUN      \] (\S+)", output, re.MULTILINE)
+        failed = re.findall(r"^\[  FAILED  \] ([^\s,]+)", output, re.MULTILINE)
+        self.ran, self.passes = len(run), status == 0
+        self.test = failed[0] if failed else run[-1] if run and not self.passes else ""
+        self.how = "" if failed or self.passes else " (time limit)" if status is None else f" (status {status})"
+
+
+def run_suite(tree, name, filter_, seconds):
+    """Ends the tests and the processes that they started when the time is over."""
+    command = [tree / "build/tests" / name, f"--gtest_filter={filter_}", "--gtest_fail_fast"]
+    started = subprocess.Popen(command, cwd=tree / "build", stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               text=True, errors="replace", start_new_session=True,
+                               env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    try:
+        output, _ = started.communicate(timeout=seconds)
+        return Outcome(started.returncode, output)
+    except subprocess.TimeoutExpired:
+        os.killpg(started.pid, signal.SIGKILL)
+        return Outcome(None, started.communicate()[0])
+    except BaseException:  # an interrupt: the file is restored after this
+        os.killpg(started.pid, signal.SIGKILL)
+        raise
+
+
+class Changed:
+    """A file with its mutation; the text comes back at the end, also after an interrupt."""
+
+    def __init__(self, tree, mutation):
+        self.file, self.mutation = tree / mutation.file, mutation
+
+    def __enter__(self):
+        self.text = self.file.read_text(encoding="utf-8")
+        if self.text.count(self.mutation.before) != 1:
+            fail(f"{self.mutation.id}: its text is not once in {self.file}; see check.py")
+        self.file.write_text(self.text.replace(self.mutation.before, self.mutation.after), encoding="utf-8")
+
+    def __exit__(self, *_):
+        self.file.write_text(self.text, encoding="utf-8")
+
+
+def verdict(tree, one, seconds):
+    name, filter_ = mutations.suite(one)
+    with Changed(tree, one):
+        built, text = build(tree, one.targets)
+        got = run_suite(tree, name, filter_, seconds) if built else None
+    again, _ = build(tree, one.targets)
+    if got is None:
+        return "did not build", text.strip().splitlines()[-1] if text.strip() else ""
+    if got.ran == 0 or not again:
+        return "unsure", f"no test of '{filter_}' ran" if again else "the restored file does not build"
+    if got.passes:
+        return "survived", f"{got.ran} tests of '{filter_}'"
+    if not got.test or not run_suite(tree, name, got.test, seconds).passes:
+        return "unsure", f"{got.test or filter_} fails without the mutation"
+    return "caught", got.test + got.how
+
+
+def build_suites(tree, listed):
+    """Once: each further build of a mutation's targets leaves the executables as they are."""
+    targets = {f"tests/{mutations.suite(one)[0]}" for one in listed} | {name for one in listed for name in one.targets}
+    built, text = build(tree, sorted(targets))
+    if not built:
+        fail(f"{tree} does not build without a mutation:\n{text[-3000:]}")
+
+
+def status_of(results):
+    found = {one["result"] for one in results}
+    return 1 if "survived" in found else 0 if found == {"caught"} else 2
+
+
+def table(results):
+    lines = ["| mutation | breaks | result | by | s |", "|---|---|---|---|--:|"]
+    for one in results:
+        lines.append("| " + " | ".join([one["id"], one["breaks"], one["result"], one["by"].replace("|", "/"),
+                                        str(one["seconds"])]) + " |")
+    counts = {word: sum(one["result"] == word for one in results) for word in RESULTS}
+    return "\n".join([*lines, "", ", ".join(f"{count} {word}" for word, count in counts.items() if count)])
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description="Runs the mutations of the engine.")
+    parser.add_argument("--tree", required=True, type=pathlib.Path, help="a built tree of its own")
+    parser.add_argument("--only", action="append", default=[], metavar="ID", help="this mutation; may be repeated")
+    parser.add_argument("--keep-going", action="store_true", help="go on after a mutation that survived")
+    parser.add_argument("--json", type=pathlib.Path, help="where the results go, after each mutation")
+    parser.add_argument("--seconds", type=int, default=SECONDS, help="time limit of a suite")
+    return parser.parse_args()
+
+
+def chosen(only):
+    known = {one.id: one for one in mutations.ALL}
+    for name in only:
+        if name not in known:
+            fail(f"there is no mutation '{name}'; there are {', '.join(known)}")
+    return [known[name] for name in only] or mutations.ALL
+
+
+def main():
+    given = arguments()
+    tree = given.tree.resolve()
+    listed = chosen(given.only)
+    check_tree(tree)
+    build_suites(tree, listed)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # files are restored on the way out
+    results = []
+    for one in listed:
+        begin = time.monotonic()
+        result, by = verdict(tree, one, given.seconds)
+        results.append({"id": one.id, "file": one.file, "breaks": one.breaks, "result": result, "by": by,
+                        "seconds": round(time.monotonic() - begin)})
+        print(f"{one.id}: {result}{' by ' if result == 'caught' else ': '}{by}", flush=True)
+        if given.json:
+            given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        if result != "caught" and not given.keep_going:
+            break
+    print("\n" + table(results))
+    return status_of(results)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
