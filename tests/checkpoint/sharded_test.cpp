@@ -207,7 +207,8 @@ TEST(Sharded, RefusesAnotherModel) {
                        reader.read({"bias", at::empty({2}), {2}, {0}});
                      }),
             "error[input] FOLDER/manifest.json: holds no tensor \"bias\"\n"
-            "  hint: is this the checkpoint of another model, or of a run with another freeze_config?");
+            "  hint: is this the checkpoint of another model, or of a run whose freeze_config or adapters "
+            "were others?");
   EXPECT_EQ(error_of(folder,
                      [&] {
                        reader.read({"narrow", at::empty({2}), {12}, {0}});

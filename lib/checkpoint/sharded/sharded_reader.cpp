@@ -93,9 +93,9 @@ void ShardedReader::read(const Part& part) {
   if (part.tensor.numel() == 0) return;
   const auto found = manifest_.tensors.find(part.name);
   if (found == manifest_.tensors.end())
-    throw Error(ErrorCode::input, (directory_ / kManifest).string(),
-                "holds no tensor " + text::quoted(part.name),
-                "is this the checkpoint of another model, or of a run with another freeze_config?");
+    throw Error(
+        ErrorCode::input, (directory_ / kManifest).string(), "holds no tensor " + text::quoted(part.name),
+        "is this the checkpoint of another model, or of a run whose freeze_config or adapters were others?");
   const SavedTensor& tensor = found->second;
   if (tensor.shape != part.shape)
     throw Error(ErrorCode::input, (directory_ / kManifest).string(),
