@@ -53,8 +53,9 @@ TEST(OptimizerSection, HandsRatesOfSomeParametersAsFactorsOfItsOwn) {
   EXPECT_TRUE(muon.not_built.empty());
   EXPECT_EQ(config::to_json(*muon.section.fields.find("scalar_lr")), "0.0001");
   EXPECT_EQ(muon.section.make()->name(), "Muon");
-  EXPECT_EQ(section_refusal("{_target_: dion.Muon, lr: 0, lm_head_lr: 0.1}"),
-            "run.yaml:2 optimizer.lm_head_lr: lm_head_lr is a rate beside an lr of 0");
+  EXPECT_THAT(
+      section_refusal("{_target_: dion.Muon, lr: 0, lm_head_lr: 0.1}"),
+      HasSubstr("run.yaml:2 optimizer.lm_head_lr: lm_head_lr is a rate beside an lr of 0\n  hint: give lr"));
 }
 
 TEST(OptimizerSection, OfFlashAdamWKeepsCopiesOfParametersUnlessItSaysNone) {

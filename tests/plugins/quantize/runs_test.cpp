@@ -183,7 +183,7 @@ TEST(Quantization, SaysWhatItDidAndLeavesTheHeadAndExperts) {
   const Transformed said = adapt(units, "{}\nquantization: {load_in_4bit: true}");
   EXPECT_EQ(
       said.note,
-      "weights of 4 linear layers in 4 bits (nf4): 9.03 KiB, in float32 64.00 KiB; experts keep their dtype");
+      "weights of 4 linear layers in 4 bits (nf4): 12.75 KiB, in float32 64.00 KiB; experts keep their dtype");
   EXPECT_EQ(said.derived.size(), 4U);
   for (const auto& unit : units)
     for (const ParameterSlot& slot : unit->parameters())
