@@ -181,9 +181,9 @@ TEST(Quantization, SaysWhatItDidAndLeavesTheHeadAndExperts) {
       "num_attention_heads: 4, num_key_value_heads: 4, head_dim: 16, moe_intermediate_size: 32, "
       "num_experts: 4, num_experts_per_tok: 2, max_position_embeddings: 16}");
   const Transformed said = adapt(units, "{}\nquantization: {load_in_4bit: true}");
-  EXPECT_EQ(
-      said.note,
-      "weights of 4 linear layers in 4 bits (nf4): 12.75 KiB, in float32 64.00 KiB; experts keep their dtype");
+  EXPECT_EQ(said.note,
+            "weights of 4 linear layers in 4 bits (nf4): 12.75 KiB, in float32 64.00 KiB; experts keep their "
+            "dtype");
   EXPECT_EQ(said.derived.size(), 4U);
   for (const auto& unit : units)
     for (const ParameterSlot& slot : unit->parameters())
