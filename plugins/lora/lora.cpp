@@ -143,7 +143,10 @@ Transformed Lora::apply(Units& units, const TransformRun& run) const {
   std::string why;
   out.files = peft_files(config_, adapted, experts, run, why);
   if (!out.files)
-    out.warnings.push_back(run.where + ": checkpoints have no adapter_model.safetensors: " + why);
+    out.warnings.push_back(run.where +
+                           ": checkpoints have no adapter_model.safetensors, and heddle generate and "
+                           "heddle convert cannot read them: " +
+                           why);
   return out;
 }
 

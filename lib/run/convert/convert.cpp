@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <memory>
 
+#include "heddle/base/error.h"
+#include "heddle/checkpoint/manifest.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/huggingface/export.h"
 #include "lib/checkpoint/huggingface/shard_hf.h"
@@ -72,9 +74,22 @@ std::string to_sharded(const Conversion& conversion, const fs::path& stage, Rend
          " in " + std::to_string(ranks) + (ranks == 1 ? " shard" : " shards");
 }
 
+// A run of adapters saves them alone, and without files where PEFT has no such adapters.
+void refuse_without_model(const Conversion& conversion) {
+  const checkpoint::ShardedReader reader(conversion.from.weights);
+  for (const auto& unit : conversion.model->make_units(at::TensorOptions(at::kMeta)))
+    for (const ParameterSlot& slot : unit->parameters())
+      if (!reader.manifest().tensors.contains(slot.name))
+        throw Error(ErrorCode::input, (conversion.from.weights / checkpoint::kManifest).string(),
+                    "holds no tensor '" + slot.name + "', so it is no whole model",
+                    "adapters that have no adapter_model.safetensors cannot be merged; the run warned why");
+}
+
 }  // namespace
 
 std::string convert(const Conversion& conversion, Rendezvous& rendezvous) {
+  if (conversion.from.kind == ModelPlace::Kind::sharded && conversion.merged == nullptr)
+    refuse_without_model(conversion);
   std::optional<ConvertStage> own;  // on rank 0
   checkpoint::on_first(rendezvous, "stage", [&] { own.emplace(conversion.to); });
   const fs::path stage = checkpoint::stage_of(conversion.to);

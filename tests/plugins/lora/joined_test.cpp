@@ -178,7 +178,7 @@ TEST(LoraMatching, FallsBackToTheNamesOfParts) {
   EXPECT_FALSE(some.files);
   EXPECT_THAT(
       some.warnings,
-      ElementsAre(HasSubstr("checkpoints have no adapter_model.safetensors: 'model.layers.0.mlp.gate_proj' "
+      ElementsAre(HasSubstr("cannot read them: 'model.layers.0.mlp.gate_proj' "
                             "is a part of 'model.layers.0.mlp.gate_up_proj.weight' in the model's files")));
 }
 

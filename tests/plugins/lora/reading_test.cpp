@@ -8,10 +8,13 @@
 
 #include "heddle/base/error.h"
 #include "heddle/engine/engine.h"
+#include "heddle/mesh/call.h"
 #include "lib/checkpoint/safetensors/safetensors_writer.h"
+#include "lib/run/convert/convert.h"
 #include "lib/run/model/adapter/adapter.h"
 #include "lib/run/model/prepared_model.h"
 #include "plugins/whole_runs.h"
+#include "thrown.h"
 
 namespace heddle::tests {
 namespace {
@@ -203,15 +206,32 @@ TEST(LoraCheckpoints, OfPartsOfJoinedLayersHaveNoFilesForPeft) {
   std::vector<std::string> warnings;
   PreparedModel model = prepared_with("{target_modules: '*q_proj'}", warnings);
   (void)first_units(model, false, warnings);
-  EXPECT_THAT(warnings,
-              ElementsAre("run.yaml:2 peft: checkpoints have no adapter_model.safetensors: "
-                          "'model.layers.0.self_attn.q_proj' is a part of "
-                          "'model.layers.0.self_attn.qkv_proj.weight' in the model's files, where PEFT makes "
-                          "one adapter",
-                          "run.yaml:2 peft: the model begins with random weights, which peft freezes: name a "
-                          "model with model.pretrained_model_name_or_path"));
+  EXPECT_THAT(
+      warnings,
+      ElementsAre("run.yaml:2 peft: checkpoints have no adapter_model.safetensors, and heddle generate and "
+                  "heddle convert cannot read them: "
+                  "'model.layers.0.self_attn.q_proj' is a part of "
+                  "'model.layers.0.self_attn.qkv_proj.weight' in the model's files, where PEFT makes "
+                  "one adapter",
+                  "run.yaml:2 peft: the model begins with random weights, which peft freezes: name a "
+                  "model with model.pretrained_model_name_or_path"));
   EXPECT_EQ(model.added_files(), nullptr);
   EXPECT_THROW((void)first_units(model, true, warnings), Error);
+}
+
+TEST(LoraCheckpoints, OfPartsOfJoinedLayersAreNotConverted) {
+  WholeRuns runs;
+  runs.pretrained = HEDDLE_SOURCE_DIR "/tests/golden/phi3";
+  runs.train({"run", 1, "{strategy: single}", "peft: {target_modules: '*.gate_proj'}\n"}, "run", 1);
+  PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
+  Conversion conversion;
+  conversion.from = find_model(runs / "run");
+  conversion.to = runs / "converted";
+  conversion.model = read_saved_model(conversion.from, plugins);
+  AloneRendezvous alone;
+  EXPECT_THAT(thrown_by([&] { (void)convert(conversion, alone); }),
+              ::testing::HasSubstr("holds no tensor 'model.embed_tokens.weight', so it is no whole model"));
+  EXPECT_FALSE(std::filesystem::exists(conversion.to));
 }
 
 TEST(LoraCheckpoints, OfJoinedLayersHaveFilesForPeftInPlaceOfAnExport) {
