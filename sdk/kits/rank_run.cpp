@@ -169,11 +169,11 @@ void RankRun::adamw_step(int64_t index) {
   if (!step_->unsettled()) report();
 }
 
-// Of the last step, once its values are known.
+// Of the last step, once its values are known. Rank 0 alone writes, without a lock: reading a number waits
+// for the other ranks' work.
 void RankRun::report() {
   if (!last_) return;
   const auto [index, report] = *std::exchange(last_, std::nullopt);
-  const std::lock_guard lock(shared_.mutex);
   if (rendezvous_.rank() != 0) return;
   shared_.losses[index] = report.loss.item<double>();
   shared_.norms[index] = report.grad_norm.item<double>();

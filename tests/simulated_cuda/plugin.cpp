@@ -28,7 +28,7 @@ void begin_as_asked() {
   if (order == "late") return Machine::get().begin(Policy::late);
   if (order.empty() || order.find_first_not_of("0123456789") != std::string::npos)
     throw Error(ErrorCode::config, "HEDDLE_SIMULATED",
-                "must be at_once, late or a number, got '" + order + "'");
+                "HEDDLE_SIMULATED must be at_once, late or a number, got '" + order + "'");
   Machine::get().begin(Policy::random, std::stoull(order));
 }
 

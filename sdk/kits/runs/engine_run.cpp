@@ -3,7 +3,6 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -87,7 +86,6 @@ struct Results {
     out.losses.resize(gradients.size());
     out.norms.resize(gradients.size());
   }
-  std::mutex mutex;
   std::deque<Gathered> gradients;
   Gathered parameters;
   Outcome out;
@@ -124,8 +122,8 @@ class TrainingRank {
     return training_.batches(step, mesh_->rank("dp"), mesh_->size("dp"));
   }
 
+  // Rank 0 alone writes. Without a lock: reading a number waits for the other ranks' work.
   void take(const StepReport& report, int64_t step) {
-    const std::lock_guard lock(results_.mutex);
     if (rendezvous_.rank() != 0) return;
     results_.out.losses[static_cast<size_t>(step)] = report.loss.item<double>();
     results_.out.norms[static_cast<size_t>(step)] = report.grad_norm.item<double>();

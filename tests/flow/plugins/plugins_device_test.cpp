@@ -54,9 +54,10 @@ TEST(PluginsCheckOnADevice, TakesTheOrderOfTheWorkFromTheEnvironment) {
   EXPECT_THAT(seed.out, HasSubstr(": simulated, work runs in the random order 3\n"));
   const Outcome wrong = on_gpus(gallery("faulty_optimizer"), {"HEDDLE_SIMULATED=soon"});
   EXPECT_EQ(wrong.status, 2);
-  EXPECT_THAT(wrong.out,
-              HasSubstr("FAIL  models are trained on the device 'simulated': must be at_once, late "
-                        "or a number, got 'soon'\n"));
+  EXPECT_THAT(
+      wrong.out,
+      HasSubstr("FAIL  models are trained on the device 'simulated': HEDDLE_SIMULATED must be at_once, late "
+                "or a number, got 'soon'\n"));
 }
 
 // On the CPU it is right.
