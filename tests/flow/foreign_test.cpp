@@ -26,10 +26,11 @@ TEST(ForeignCheckpoints, AreRefusedByEveryCommand) {
   for (const auto& command : commands) {
     const Outcome outcome = heddle(command);
     EXPECT_EQ(outcome.status, 2) << command[0];
+    const std::string where = command == commands.back() ? "--model: '" + path + "' " : path + ": ";
     EXPECT_EQ(
         outcome.error,
-        "error[input] " + path +
-            ": is a checkpoint of PyTorch's distributed checkpoint (.metadata, *.distcp): its index is a "
+        "error[input] " + where +
+            "is a checkpoint of PyTorch's distributed checkpoint (.metadata, *.distcp): its index is a "
             "Python pickle, which only Python reads\n  hint: python -m "
             "torch.distributed.checkpoint.format_utils dcp_to_torch DIR model.pt; then load model.pt into "
             "the transformers model and save_pretrained() a Hugging Face directory\n");
