@@ -154,7 +154,8 @@ TEST(PluginsOnADevice, NamesTheCollectiveThatAParallelizerReadsTooEarly) {
 // Every kind of parallelism over ranks that are threads with a GPU each.
 TEST(PluginsOnADevice, PassAsOnTheCpu) {
   for (const char* name : {"fsdp2", "ddp", "megatron_fsdp", "tensor", "context", "moe", "pipeline", "lora"}) {
-    const Outcome outcome = on_gpus(built(name));
+    const Outcome outcome = heddle(
+        {"plugins", "check", built(name), "--device", "simulated", "--ranks", "2", "--time-limit", "900"});
     EXPECT_EQ(outcome.status, 0) << name << "\n" << outcome.out << outcome.error;
     EXPECT_THAT(outcome.out, Not(HasSubstr("FAIL"))) << name;
   }
