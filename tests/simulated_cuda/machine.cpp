@@ -251,9 +251,21 @@ Block& Machine::allocate(size_t bytes, int device, int64_t stream_id) {
   return memory_.allocate(bytes, device, at);
 }
 
+void Machine::use(const void* address, int stream) {
+  const std::lock_guard lock(mutex_);
+  if (Block* block = memory_.block_at(address); block != nullptr && block->stream != stream)
+    block->uses.insert(stream);
+}
+
 // The block can be given out again now, and is poisoned in the order of its stream, as if a kernel wrote it.
 void Machine::free(Block& block) {
   const std::lock_guard lock(mutex_);
+  for (const int use : std::exchange(block.uses, {})) {
+    const Stream& other = streams_[static_cast<size_t>(use)];
+    streams_[static_cast<size_t>(block.stream)].clock.join(other.clock);
+    if (other.done < other.launched)
+      enqueue(block.stream, {"wait", {}, {{use, other.launched, other.clock}}, nullptr});
+  }
   const Range all{block.address, block.address + block.room, true};
   check(block.stream, "the free of a block of " + std::to_string(block.bytes) + " bytes", {&all, 1});
   std::byte* bytes = memory_.kernel_bytes(block.address);

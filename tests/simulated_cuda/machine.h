@@ -89,6 +89,8 @@ class Machine {
 
   Block& allocate(size_t bytes, int device, int64_t stream_id);
   void free(Block& block);
+  // The block is freed behind what that stream holds when its tensor is gone.
+  void use(const void* address, int stream);
   std::byte* kernel_bytes(const void* address) { return memory_.kernel_bytes(address); }
   bool holds(const void* address) { return memory_.holds(address); }
   int64_t bytes(int device, bool peak);

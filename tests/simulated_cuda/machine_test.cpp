@@ -96,6 +96,26 @@ TEST(SimulatedMachine, NamesABlockThatIsFreedBeforeItsLastUse) {
               ElementsAre(AllOf(HasSubstr("the free of a block of 16 bytes"), HasSubstr("what aten::mul"))));
 }
 
+TEST(SimulatedMachine, FreesABlockBehindTheStreamsThatWereRecorded) {
+  for (const Policy policy : {Policy::at_once, Policy::late}) {
+    Machine::get().begin(policy);
+    at::Tensor x = at::ones({4}, kOnGpu), y;
+    c10::Event filled = event_here();
+    const c10::Stream side = simulated::stream_of_pool(0);
+    {
+      const c10::StreamGuard other(side);
+      filled.block(simulated::current_stream(0));
+      y = x.mul(3);
+    }
+    x.record_stream(side);
+    x.reset();
+    EXPECT_THAT(Machine::get().reports(), IsEmpty());
+    const at::Tensor again = at::zeros({4}, kOnGpu);  // the same block
+    const c10::StreamGuard other(side);
+    EXPECT_EQ(y.sum().item<float>(), 12);
+  }
+}
+
 TEST(SimulatedMachine, ReusesABlockAtOnceAndPoisoned) {
   Machine::get().begin(Policy::late);
   at::Tensor x = at::ones({4}, kOnGpu);

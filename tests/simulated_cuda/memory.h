@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct Block {
   int device = 0;
   int stream = 0;  // the index of the stream that was current when it was allocated
   bool is_free = false;
+  std::set<int> uses = {};  // other streams whose work uses it, by record_stream
 };
 
 // One file in memory, mapped twice: device addresses fault, kernels use those of `kernel_bytes()`. Blocks are

@@ -108,6 +108,10 @@ at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& from) {
   return set_storage(self, from.storage(), from.storage_offset(), from.sym_sizes(), from.sym_strides());
 }
 
+void record_stream(at::Tensor& self, c10::Stream stream) {
+  Machine::get().use(self.unsafeGetTensorImpl()->unsafe_storage().data(), index_of(stream));
+}
+
 // New bytes only where the storage is too small; what it held is not kept, as nobody relies on it.
 const at::Tensor& resize(const at::Tensor& self, c10::SymIntArrayRef size, std::optional<at::MemoryFormat>) {
   const c10::DeviceGuard guard(self.device());
@@ -134,4 +138,5 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage));
   library.impl("set_.source_Tensor", TORCH_FN(set_tensor));
   library.impl("resize_", TORCH_FN(resize));
+  library.impl("record_stream", TORCH_FN(record_stream));
 }
