@@ -19,9 +19,9 @@ using Batches = std::function<std::vector<Batch>(int64_t step, int64_t rank, int
 struct Training {
   std::string distributed = "strategy: single";  // the section as YAML, without braces
   int ranks = 1;
-  std::function<Units()> make_units;
-  Batches batches;                             // the microbatches of a data-parallel rank
-  ParameterSource values;                      // empty: from Init
+  std::function<Units()> make_units = {};
+  Batches batches = {};                        // the microbatches of a data-parallel rank
+  ParameterSource values = {};                 // empty: from Init
   const OfferedParallelizer* alone = nullptr;  // acts too, although its axis has one rank
   bool split = false;    // all forwards, then split backwards; the batches hold several rows
   bool several = false;  // all forwards before the first backward

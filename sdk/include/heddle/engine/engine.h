@@ -72,9 +72,9 @@ struct Model {
 struct ModelHost {
   Rendezvous& rendezvous;
   std::function<Units(const Setup&)> make_units;
-  ParameterSource source;  // may be empty
+  ParameterSource source = {};  // may be empty
   uint64_t seed = 42;
-  std::string fingerprint;  // more lines that must agree on every rank; may be empty
+  std::string fingerprint = {};  // more lines that must agree on every rank; may be empty
   // The rows of one batch, if known: a pipeline schedule that is searched ('auto') is then searched before
   // the first step, and its table is in the fingerprint. Rank 0 searches in any case, all ranks get its
   // table.
