@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the list of mutations against a tree: check.py [TREE]
 
-Each text to be replaced stands in its file exactly once, each filter names suites of tests that exist, and there are
+Each text to be replaced occurs in its file exactly once, each filter names suites of tests that exist, and there are
 at least forty. So a change of the engine that moves a mutated line also changes the list."""
 import collections
 import fnmatch
@@ -30,7 +30,7 @@ def faults(tree, listed, suites):
         if not file.is_file():
             yield f"{one.id}: there is no file {one.file}"
         elif count != 1:
-            yield f"{one.id}: its text stands {count} times in {one.file}; it must stand there once"
+            yield f"{one.id}: its text occurs {count} times in {one.file}; it must occur once"
         elif one.before == one.after:
             yield f"{one.id}: it changes nothing"
         for part in mutations.suite(one)[1].split("-")[0].split(":"):

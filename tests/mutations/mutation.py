@@ -8,7 +8,7 @@ CORE, RUN, BASE = "libheddle.so", "libheddle_run.so", "libheddle_base.so"
 class Mutation:
     id: str
     file: str
-    before: str  # stands in the file exactly once
+    before: str  # occurs in the file exactly once
     after: str
     breaks: str  # what a run does wrong then
     suite: str  # "NAME FILTER": build/tests/heddle_NAME_tests and the GoogleTest filter that must fail

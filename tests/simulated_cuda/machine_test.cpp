@@ -148,7 +148,7 @@ TEST(SimulatedMachine, ReleasesWhoWaitsForARankThatFailed) {
   machine.abandon("no memory");
   try {
     machine.synchronize_device(0, "the test");
-    FAIL() << "nobody waited";
+    FAIL() << "the wait did not throw";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::rank_lost);
     EXPECT_EQ(error.message(), "the test waits for a rank that failed: no memory");
