@@ -23,6 +23,7 @@
 #include "lib/run/model/adapter/adapter.h"
 #include "lib/run/model/prepared_model.h"
 #include "lib/run/model/transforms.h"
+#include "plugins/lora/golden_steps.h"
 #include "plugins/lora/peft_units.h"
 #include "plugins/whole_runs.h"
 
@@ -61,9 +62,6 @@ ParameterSource golden_source(const std::shared_ptr<const ModelSpec>& spec) {
 
 TEST(Dora, FiveStepsEqualPeft) {
   const auto json = nlohmann::json::parse(std::ifstream(kDoraGolden / "dora/golden.json"));
-  const int64_t batch = json["batch"], sequence = json["sequence"];
-  const at::Tensor rows =
-      at::tensor(json["tokens"].get<std::vector<int64_t>>(), at::kLong).view({-1, batch, sequence + 1});
   const auto spec = base_spec();
   Units units = spec->make_units(at::TensorOptions(at::kMeta).dtype(at::kFloat));
   const std::vector<Transformed> changes = {
@@ -74,19 +72,7 @@ TEST(Dora, FiveStepsEqualPeft) {
   plan.strategy = parallel::make_single();
   Stages stages =
       parallel::build(std::move(units), plan, mesh, with_derived(golden_source(spec), changes, 0), 42);
-  StepConfig config;
-  config.optimizer = {1e-2, 0.9, 0.95, 1e-8, 0.1};
-  config.max_norm = 1.0;
-  Step step(stages, mesh, config);
-  for (int64_t i = 0; i < rows.size(0); ++i) {
-    Batch one;
-    one.tokens = rows[i].narrow(1, 0, sequence).contiguous();
-    one.labels = rows[i].narrow(1, 1, sequence).contiguous();
-    const StepReport report = step.run(std::span(&one, 1), 1e-2, 0.1);
-    const double loss = json["loss"][i], norm = json["grad_norm"][i];
-    EXPECT_NEAR(report.loss.item<double>(), loss, 2e-5 * loss) << i;
-    EXPECT_NEAR(report.grad_norm.item<double>(), norm, 2e-4 * norm) << i;
-  }
+  expect_golden_steps(stages, mesh, json);
 }
 
 class OneScaled : public Module {

@@ -15,6 +15,7 @@
 #include "heddle/mesh/call.h"
 #include "heddle/train/step.h"
 #include "lib/run/model/adapter/adapter.h"
+#include "plugins/lora/golden_steps.h"
 #include "plugins/lora/peft_units.h"
 
 namespace heddle::tests {
@@ -79,9 +80,6 @@ void expect_trained_as_peft(Stages& stages) {
 
 TEST(LoraOfJoinedLayers, FiveStepsEqualPeft) {
   const auto json = nlohmann::json::parse(std::ifstream(kJoinedGolden / "joined/golden.json"));
-  const int64_t batch = json["batch"], sequence = json["sequence"];
-  const at::Tensor rows =
-      at::tensor(json["tokens"].get<std::vector<int64_t>>(), at::kLong).view({-1, batch, sequence + 1});
   const auto spec = golden_spec();
   Units units = spec->make_units(at::TensorOptions(at::kMeta).dtype(at::kFloat));
   (void)adapt(units, "{target_modules: '*_proj', dim: 3, alpha: 6}", spec.get());
@@ -90,19 +88,7 @@ TEST(LoraOfJoinedLayers, FiveStepsEqualPeft) {
   Plan plan;
   plan.strategy = parallel::make_single();
   Stages stages = parallel::build(std::move(units), plan, mesh, golden_begin(spec), 42);
-  StepConfig config;
-  config.optimizer = {1e-2, 0.9, 0.95, 1e-8, 0.1};
-  config.max_norm = 1.0;
-  Step step(stages, mesh, config);
-  for (int64_t i = 0; i < rows.size(0); ++i) {
-    Batch one;
-    one.tokens = rows[i].narrow(1, 0, sequence).contiguous();
-    one.labels = rows[i].narrow(1, 1, sequence).contiguous();
-    const StepReport report = step.run(std::span(&one, 1), 1e-2, 0.1);
-    const double loss = json["loss"][i], norm = json["grad_norm"][i];
-    EXPECT_NEAR(report.loss.item<double>(), loss, 2e-5 * loss) << i;
-    EXPECT_NEAR(report.grad_norm.item<double>(), norm, 2e-4 * norm) << i;
-  }
+  expect_golden_steps(stages, mesh, json);
   expect_trained_as_peft(stages);
 }
 

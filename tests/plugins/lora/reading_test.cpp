@@ -219,6 +219,21 @@ TEST(LoraCheckpoints, OfPartsOfJoinedLayersHaveNoFilesForPeft) {
   EXPECT_THROW((void)first_units(model, true, warnings), Error);
 }
 
+// Checkpoints have no config.json of the model.
+TEST(LoraCheckpoints, RefuseKeysThatExportsShouldHave) {
+  Recipe recipe = read_recipe(config::read_text(
+      "model: {pretrained_model_name_or_path: " HEDDLE_SOURCE_DIR
+      "/tests/golden/phi3, config: {rope_theta: 5.0}, export_config: true}\npeft: {dim: 2}\n",
+      "run.yaml"));
+  Errors errors;
+  read_plugin_sections(recipe, adapter_plugins(), errors);
+  std::vector<std::string> warnings;
+  PreparedModel model = prepare_model(recipe, adapter_plugins(), warnings);
+  EXPECT_THAT(
+      thrown_by([&] { (void)first_units(model, true, warnings); }),
+      ::testing::HasSubstr("run.yaml:1 model.config: model.export_config: peft saves what it adds alone"));
+}
+
 TEST(LoraCheckpoints, OfPartsOfJoinedLayersAreNotConverted) {
   WholeRuns runs;
   runs.pretrained = HEDDLE_SOURCE_DIR "/tests/golden/phi3";
