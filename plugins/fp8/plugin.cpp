@@ -9,6 +9,7 @@
 #include "heddle/plugin/transform.h"
 #include "heddle/sdk.h"
 #include "products.h"
+#include "te_fp8.h"
 
 namespace heddle::fp8 {
 namespace {
@@ -78,8 +79,9 @@ class Fp8 : public ITransform {
 }  // namespace
 }  // namespace heddle::fp8
 
-HEDDLE_PLUGIN("fp8", "0.1.0", "transform fp8") {
+HEDDLE_PLUGIN("fp8", "0.2.0", "transform fp8", "transform te_fp8") {
   using namespace heddle::fp8;
-  auto& offered = plugin.make<heddle::OfferedTransform, Fp8>("fp8", schema());
-  offered.refuses = {{"tp", "products in fp8 of layers that are split among ranks are not built yet"}};
+  const char* const split = "products in fp8 of layers that are split among ranks are not built yet";
+  plugin.make<heddle::OfferedTransform, Fp8>("fp8", schema()).refuses = {{"tp", split}};
+  plugin.make<heddle::OfferedTransform, TeFp8>("te_fp8", te_schema()).refuses = {{"tp", split}};
 }

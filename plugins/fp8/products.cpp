@@ -12,6 +12,7 @@
 #include <ATen/ops/max.h>
 #include <ATen/ops/sum.h>
 
+#include <array>
 #include <utility>
 
 #include "heddle/model/autocast.h"
@@ -110,6 +111,10 @@ struct Fp8Node final : model::LayerNode {
       if (!gradients[i].defined()) continue;
       const at::Tensor dy = gradients[i].reshape({-1, gradients[i].size(-1)});
       if (task_should_compute_output(2 + 2 * i)) out[2 + 2 * i] = dy.sum(0).to(dtypes[i]);
+      if (how.products) {
+        as_one_expert(i, dy, in, out[1 + 2 * i], dx);
+        continue;
+      }
       const Rounded dy_rounded = rounded(dy.contiguous(), at::kFloat8_e5m2, Layouts::both);
       if (task_should_compute_output(1 + 2 * i)) {
         if (!x_rounded.value.defined()) x_rounded = rounded(in, at::kFloat8_e4m3fn, Layouts::both);
@@ -128,6 +133,18 @@ struct Fp8Node final : model::LayerNode {
     x.reset();
     for (model::Saved& weight : weights) weight.reset();
   }
+
+ private:
+  void as_one_expert(size_t layer, const at::Tensor& dy, const at::Tensor& in, at::Tensor& of_weight,
+                     at::Tensor& dx) {
+    const std::array<int64_t, 2> all = {0, dy.size(0)};
+    if (task_should_compute_output(1 + 2 * layer))
+      of_weight = how.products->weight_gradient(dy, in, all)[0].to(dtypes[layer]);
+    if (!task_should_compute_output(0)) return;
+    const at::Tensor weight = used(autocast, weights[layer].unpack()).unsqueeze(0);
+    const at::Tensor part = how.products->backward(dy, weight, all);
+    dx = dx.defined() ? dx.add_(part) : part;
+  }
 };
 
 std::shared_ptr<Fp8Node> node_of(std::span<Linear* const> layers, const at::Tensor& x) {
@@ -144,10 +161,18 @@ std::shared_ptr<Fp8Node> node_of(std::span<Linear* const> layers, const at::Tens
   return node;
 }
 
-at::Tensor forward_of(const Linear& layer, const Rounded& x, at::ScalarType dtype, Autocast* autocast,
+// rows [tokens, in]; `of_rows`, their fp8, is made once for all layers.
+at::Tensor forward_of(const Linear& layer, const at::Tensor& rows, Rounded& of_rows, Autocast* autocast,
                       const How& how) {
-  const Rounded weight = rounded(used(autocast, layer.weight), at::kFloat8_e4m3fn, Layouts::rows);
-  at::Tensor y = product(x, transposed(weight), dtype, how);
+  const at::Tensor weight = used(autocast, layer.weight);
+  at::Tensor y;
+  if (how.products) {
+    y = how.products->forward(rows, weight.unsqueeze(0), std::array<int64_t, 2>{0, rows.size(0)});
+  } else {
+    if (!of_rows.value.defined())
+      of_rows = rounded(rows.contiguous(), at::kFloat8_e4m3fn, Layouts::rows);
+    y = product(of_rows, transposed(rounded(weight, at::kFloat8_e4m3fn, Layouts::rows)), rows.scalar_type(), how);
+  }
   return layer.bias.defined() ? y.add_(used(autocast, layer.bias)) : y;
 }
 
@@ -178,9 +203,7 @@ model::FewTensors linears(std::span<Linear* const> layers, const at::Tensor& x, 
                                [&] {
                                  if (rows.is_meta())
                                    return at::empty({rows.size(0), layer->weight.size(0)}, rows.options());
-                                 if (!of_x.value.defined())
-                                   of_x = rounded(rows.contiguous(), at::kFloat8_e4m3fn, Layouts::rows);
-                                 return forward_of(*layer, of_x, rows.scalar_type(), autocast, how);
+                                 return forward_of(*layer, rows, of_x, autocast, how);
                                }),
                    x));
   }

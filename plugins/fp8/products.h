@@ -2,12 +2,17 @@
 // Float8Linear with tensorwise scaling; Micikevicius et al. 2022).
 #pragma once
 
+#include <memory>
+
+#include "heddle/nn/experts.h"
 #include "heddle/nn/linear.h"
 
 namespace heddle::fp8 {
 
 struct How {
   bool emulate = false;  // numbers are rounded to fp8 and multiplied in their own dtype
+  // These instead, with a layer as one expert; null: one scale for each tensor.
+  std::shared_ptr<const model::ExpertProducts> products = nullptr;
 };
 
 // The outputs of the layers for one input. x and weights are rounded to e4m3, gradients of outputs to e5m2;

@@ -42,19 +42,29 @@ inline at::Tensor shared_bias(const at::Tensor& bias, double share) {
   return share == 1 || !bias.defined() ? bias : bias * share;
 }
 
+// Those that are asked for, or those of the device.
+inline const ExpertProducts& products_of(const std::shared_ptr<const ExpertProducts>& given) {
+  static const ExpertProducts as_they_are;
+  return given ? *given : as_they_are;
+}
+
 // What the gradients of both parameters are made of.
 struct Factors {
   at::Tensor x, d_hidden, activated, dy;  // [tokens, hidden], [rows, ...], [rows, width], [rows, hidden]
   at::Tensor shares;                      // [rows]: the router's weights
   std::shared_ptr<const ExpertRows> rows;
+  std::shared_ptr<const ExpertProducts> products;
   at::ScalarType dtype{};      // of the parameters
   std::vector<int64_t> shape;  // of gate_up
   double bias_share = 1;
 
   at::Tensor of_gate_up() const {
-    return cast_to(grouped_weight_gradient(d_hidden, take_rows(x, *rows), rows->begins), dtype).view(shape);
+    return of_weights(d_hidden, take_rows(x, *rows)).view(shape);
   }
-  at::Tensor of_down() const { return cast_to(grouped_weight_gradient(dy, activated, rows->begins), dtype); }
+  at::Tensor of_down() const { return of_weights(dy, activated); }
+  at::Tensor of_weights(const at::Tensor& gradient, const at::Tensor& input) const {
+    return cast_to(products_of(products).weight_gradient(gradient, input, rows->begins), dtype);
+  }
   at::Tensor of_gate_up_bias() const {
     const at::IntArrayRef of_weights = shape;
     return cast_to(grouped_sum(d_hidden, rows->begins), dtype).view(of_weights.slice(0, shape.size() - 1));

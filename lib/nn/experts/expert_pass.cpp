@@ -129,6 +129,7 @@ bool has_expert_pass(const ExpertActivation& activation, const at::Tensor& x,
   };
   return fits(x) && fits(parameters.gate_up) && fits(parameters.down) && parameters.down.size(1) > 0 &&
          !parameters.gate_up_bias.defined() && !parameters.down_bias.defined() &&
+         !parameters.adapters.down_a.defined() && parameters.products == nullptr &&
          has_activation_kernel(activation, x) && at::get_num_threads() == 1;
 }
 

@@ -37,6 +37,7 @@ struct ExpertsNode final : LayerNode {
   SavedAdapter gate_up_adapter, down_adapter;
   size_t adapters_at = 0;  // the first of their four edges, the last ones; 0: there are none
   std::shared_ptr<const ExpertRows> rows;
+  std::shared_ptr<const ExpertProducts> products;
   ExpertActivation activation;
   double bias_share = 1;
   bool passes = false;  // has_expert_pass()
@@ -48,6 +49,7 @@ struct ExpertsNode final : LayerNode {
     if (in_one_pass()) return one_pass(gradients[0]);
     Factors factors;
     factors.rows = rows;
+    factors.products = products;
     factors.x = x.unpack();
     const at::Tensor saved_weights = weights.unpack(), saved_hidden = hidden.unpack();
     const at::Tensor whole_down = down.unpack(), whole_gate_up = gate_up.unpack();
@@ -57,7 +59,7 @@ struct ExpertsNode final : LayerNode {
     factors.dy = take_rows(cast_to(gradients[0].contiguous(), saved_hidden.scalar_type()), *rows);
     factors.shares = weights_of_rows(saved_weights, *rows, wide_of(saved_hidden.scalar_type()));
     at::Tensor d_activated =
-        grouped_product_back(factors.dy, used_weight(autocast, whole_down), rows->begins);
+        products_of(products).backward(factors.dy, used_weight(autocast, whole_down), rows->begins);
     Adapters adapters;
     if (adapters_at > 0) adapters = adapters_back(factors.dy, d_activated);
     ActivationGradients inner = activate_backward(activation, d_activated, saved_hidden, factors.shares);
@@ -130,7 +132,7 @@ struct ExpertsNode final : LayerNode {
   // Of x, before the sum over a token's rows; undefined: not wanted.
   at::Tensor of_rows(const Factors& factors, const at::Tensor& whole_gate_up) const {
     if (!task_should_compute_output(0)) return {};
-    return grouped_product_back(factors.d_hidden, as_matrices(whole_gate_up), rows->begins);
+    return products_of(products).backward(factors.d_hidden, as_matrices(whole_gate_up), rows->begins);
   }
 
   at::Tensor of_weights(const at::Tensor& row_gradients, const at::Tensor& given) const {
@@ -177,6 +179,14 @@ std::shared_ptr<ExpertsNode> node_of(const at::Tensor& x, const Routing& routing
   return node;
 }
 
+// With the bias of each row's expert, times its share.
+at::Tensor product(const ExpertParameters& of, const at::Tensor& x, const at::Tensor& weights,
+                   std::span<const int64_t> begins, const at::Tensor& bias, const at::Tensor& shares = {}) {
+  const at::Tensor y = products_of(of.products).forward(x, weights, begins);
+  if (bias.defined()) add_grouped_bias(y, begins, bias, shares);
+  return y;
+}
+
 // Two grouped products over all rows; saves the first one's result.
 at::Tensor rows_by_products(const at::Tensor& x, const Routing& routing, const ExpertParameters& of,
                             const ExpertActivation& activation, const ExpertRows& rows, ExpertsNode* node) {
@@ -190,8 +200,8 @@ at::Tensor rows_by_products(const at::Tensor& x, const Routing& routing, const E
   };
   const at::Tensor hidden = once(Operator::product, [&] {
     const at::Tensor x_rows = take_rows(x, rows);
-    return with_adapter(grouped_product(x_rows, as_matrices(used_weight(autocast, of.gate_up)), rows.begins,
-                                        as_rows(used_weight(autocast, of.gate_up_bias))),
+    return with_adapter(product(of, x_rows, as_matrices(used_weight(autocast, of.gate_up)), rows.begins,
+                                as_rows(used_weight(autocast, of.gate_up_bias))),
                         x_rows, more.gate_up_a, more.gate_up_b);
   });
   if (node != nullptr) node->hidden.save(hidden);
@@ -199,8 +209,8 @@ at::Tensor rows_by_products(const at::Tensor& x, const Routing& routing, const E
     const at::Tensor shares = weights_of_rows(routing.weights, rows, wide_of(hidden.scalar_type()));
     const at::Tensor activated = activate(activation, hidden, shares);
     return with_adapter(
-        grouped_product(activated, used_weight(autocast, of.down), rows.begins,
-                        shared_bias(used_weight(autocast, of.down_bias), of.bias_share), shares),
+        product(of, activated, used_weight(autocast, of.down), rows.begins,
+                shared_bias(used_weight(autocast, of.down_bias), of.bias_share), shares),
         activated, more.down_a, more.down_b);
   });
 }
@@ -235,7 +245,7 @@ at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertPara
     const auto rows = std::make_shared<const ExpertRows>(rows_for(routing.experts, of.gate_up.size(0), x));
     const at::Tensor used = (autocast == nullptr ? x : autocast->value(x)).contiguous();
     const bool passes =
-        autocast == nullptr && !of.adapters.down_a.defined() && has_expert_pass(activation, used, of);
+        autocast == nullptr && has_expert_pass(activation, used, of);
     if (node) {
       node->x.save(used);
       node->weights.save(routing.weights);
@@ -243,6 +253,7 @@ at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertPara
       node->down.save_weight(of.down);
       node->down_bias.save_weight(of.down_bias);
       node->rows = rows;
+      node->products = of.products;
       node->activation = activation;
       node->bias_share = of.bias_share;
       node->x_dtype = x.scalar_type();

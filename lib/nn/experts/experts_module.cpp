@@ -1,5 +1,6 @@
 // The module of the experts: slots, links and adapters.
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/model/parameter.h"
@@ -30,7 +31,16 @@ ModuleTraits Experts::traits() const {
   ModuleTraits out{.tokens = TokenUse::each_alone, .role = Role::experts};
   if (adapters.down_a.defined())
     out.refuses = {{"etp", "adapters of experts that are split among ranks are not built yet"}};
+  else if (products_)
+    out.refuses = {{"etp", "the products of '" + products_of_ +
+                               "' for experts that are split among ranks are not built yet"}};
   return out;
+}
+
+void Experts::multiply_by(const std::string& plugin, std::shared_ptr<const model::ExpertProducts> products) {
+  if (products_) model::refuse_two_in_place("Experts::multiply_by", products_of_, plugin);
+  products_of_ = plugin;
+  products_ = std::move(products);
 }
 
 void Experts::adapt(const AdapterShape& shape) {
@@ -48,7 +58,7 @@ void Experts::adapt(const AdapterShape& shape) {
 }
 
 at::Tensor Experts::local(const at::Tensor& x, const model::Routing& routing, const Batch& batch) {
-  return model::experts(x, routing, {gate_up, down, gate_up_bias, down_bias, 1.0 / parts_, adapters},
+  return model::experts(x, routing, {gate_up, down, gate_up_bias, down_bias, 1.0 / parts_, adapters, products_},
                         shape_.activation, batch.weight_gradients);
 }
 

@@ -27,8 +27,10 @@ at::Tensor on_device(const at::Tensor& a, const at::Tensor& b, std::span<const i
   return kernel(a, b, begins);
 }
 
-void add_biases(const at::Tensor& out, std::span<const int64_t> begins, const at::Tensor& bias,
-                const at::Tensor& shares) {
+}  // namespace
+
+void add_grouped_bias(const at::Tensor& out, std::span<const int64_t> begins, const at::Tensor& bias,
+                      const at::Tensor& shares) {
   const at::Tensor column = shares.defined() ? shares.unsqueeze(1).to(out.scalar_type()) : at::Tensor();
   for_each_group(begins, [&](int64_t expert, int64_t begin, int64_t count) {
     if (count == 0) return;
@@ -41,22 +43,18 @@ void add_biases(const at::Tensor& out, std::span<const int64_t> begins, const at
   });
 }
 
-}  // namespace
-
-at::Tensor grouped_product(const at::Tensor& x, const at::Tensor& weights, std::span<const int64_t> begins,
-                           const at::Tensor& bias, const at::Tensor& shares) {
-  at::Tensor out = on_device(x, weights.transpose(1, 2), begins);
-  const bool done = out.defined();
-  if (!done) out = at::empty({x.size(0), weights.size(1)}, x.options());
-  if (!done && has_grouped_kernel(x, weights))
+at::Tensor grouped_product(const at::Tensor& x, const at::Tensor& weights, std::span<const int64_t> begins) {
+  if (at::Tensor made = on_device(x, weights.transpose(1, 2), begins); made.defined()) return made;
+  const at::Tensor out = at::empty({x.size(0), weights.size(1)}, x.options());
+  if (has_grouped_kernel(x, weights)) {
     grouped_product_cpu(out, x, weights, begins, true);
-  else if (!done)
-    for_each_group(begins, [&](int64_t expert, int64_t begin, int64_t count) {
-      if (count == 0) return;
-      matrix_product_into(out.narrow(0, begin, count), x.narrow(0, begin, count),
-                          weights.select(0, expert).t());
-    });
-  if (bias.defined()) add_biases(out, begins, bias, shares);
+    return out;
+  }
+  for_each_group(begins, [&](int64_t expert, int64_t begin, int64_t count) {
+    if (count == 0) return;
+    matrix_product_into(out.narrow(0, begin, count), x.narrow(0, begin, count),
+                        weights.select(0, expert).t());
+  });
   return out;
 }
 

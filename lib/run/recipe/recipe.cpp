@@ -7,6 +7,7 @@
 #include "heddle/config/common_fields.h"
 #include "lib/run/recipe/component.h"
 #include "lib/run/recipe/readers.h"
+#include "lib/run/recipe/readers/te_fp8.h"
 #include "lib/run/recipe/section_names.h"
 #include "lib/run/recipe/token_files.h"
 
@@ -253,6 +254,9 @@ Recipe read_recipe(const Node& root, RecipeErrors handling) {
     throw Error(ErrorCode::config, root.where(), "expected a map of sections, got " + root.written());
   Errors errors;
   std::vector<Node::Entry> others = other_sections(root);
+  errors.attempt([&] {
+    if (const std::optional<Node> section = recipe::te_fp8_section(root)) others.emplace_back("te_fp8", *section);
+  });
   Recipe recipe = RecipeReader(root, errors).read();
   recipe.others = std::move(others);
   if (handling == RecipeErrors::thrown) errors.raise();

@@ -155,9 +155,7 @@ void add_backend_key(const Node::Entry& entry, std::vector<Node::Entry>& keys, R
     if (value.as_real() != 0) not_built("noise on the gate is");
   } else if (key == "gate_precision") {
     if (!value.is_null()) keys.emplace_back("router_dtype", value);
-  } else if (key == "te_fp8") {
-    if (!value.is_null()) not_built("products in fp8 are");
-  } else {
+  } else if (key != "te_fp8") {  // a section of its own
     throw unknown_backend_key(key, value);
   }
 }
@@ -233,7 +231,8 @@ std::vector<Node::Entry> keys_of_backend(const Node& backend, RecipeNotes& notes
   for (const Node::Entry& entry : backend.entries())
     errors.attempt([&] { add_backend_key(entry, keys, notes); });
   errors.raise();
-  notes.skipped.push_back({keys.empty() ? "model.backend" : "the kernels of model.backend",
+  const bool acts = !keys.empty() || backend.find("te_fp8") != nullptr;
+  notes.skipped.push_back({acts ? "the kernels of model.backend" : "model.backend",
                            "there is one kernel of each layer on each device"});
   return keys;
 }

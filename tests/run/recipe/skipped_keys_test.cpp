@@ -106,12 +106,37 @@ TEST(SkippedKeys, OfABackendAreCheckedAndWhatChangesNumbersActs) {
                 "flex, cudnn, got 'tee'"));
   EXPECT_THAT(refusal_in(with("liner: te")),
               HasSubstr("unknown key 'liner'\n  hint: did you mean 'linear'?"));
-  EXPECT_THAT(recipe_in(with("te_fp8: {recipe: mxfp8}, experts: torch_mm_mxfp8")).not_built,
-              ElementsAre("model.backend.te_fp8: products in fp8 are not built yet",
-                          "model.backend.experts: products in mxfp8 are not built yet"));
+  EXPECT_THAT(recipe_in(with("experts: torch_mm_mxfp8")).not_built,
+              ElementsAre("model.backend.experts: products in mxfp8 are not built yet"));
   EXPECT_THAT(recipe_in("model: {pretrained_model_name_or_path: a, backend: {fake_balanced_gate: true}}\n")
                   .model.overrides.keys.find("fake_balanced_gate"),
               ::testing::NotNull());
+}
+
+TEST(ModelOfARecipe, GivesProductsInFp8AsASection) {
+  const auto section = [](const std::string& backend) {
+    const Recipe recipe =
+        recipe_in("model: {config: {model_type: mixtral}, backend: {" + backend + "}}\n");
+    return recipe.others.size() == 1 && recipe.others[0].first == "te_fp8"
+               ? config::to_json(recipe.others[0].second)
+               : std::to_string(recipe.others.size());
+  };
+  EXPECT_EQ(section("linear: te, te_fp8: null"), "0");
+  EXPECT_EQ(section("te_fp8: {_target_: a.b.TEFp8Config, recipe: block}"),
+            R"({"recipe": "block", "linear": true, "experts": false})");
+  EXPECT_EQ(section("linear: torch, experts: te, te_fp8: {}"), R"({"linear": false, "experts": true})");
+  EXPECT_EQ(section("linear: te, experts: te, dispatcher: torch, te_fp8: {}"),
+            R"({"linear": true, "experts": false})");
+  const auto refusal = [](const std::string& backend) {
+    return refusal_in("model: {config: {model_type: mixtral}, backend: {" + backend + "}}\n");
+  };
+  EXPECT_THAT(refusal("linear: torch, te_fp8: {recipe: block}"),
+              HasSubstr("run.yaml:1 model.backend.te_fp8: te_fp8 requires at least one TE backend (linear='te' or "
+                        "experts='te'), but got linear='torch', experts='torch_mm'"));
+  EXPECT_THAT(refusal("linear: torch, experts: te, dispatcher: torch, te_fp8: {}"),
+              HasSubstr("experts: te needs a dispatcher other than torch"));
+  EXPECT_THAT(refusal("te_fp8: mxfp8"), HasSubstr("expected a map, got 'mxfp8'\n  hint: te_fp8: {recipe: block}"));
+  EXPECT_THAT(refusal("te_fp8: {_target_: a.Float8CurrentScaling}"), HasSubstr("expected TEFp8Config"));
 }
 
 TEST(ModelOfARecipe, NamesAModelWhoseKeysOthersReplace) {

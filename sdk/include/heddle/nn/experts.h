@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -90,6 +91,23 @@ struct ExpertAdapters {
   double scale = 1;
 };
 
+// The products of experts as they are: of rows that are sorted by expert, those of expert e are begins[e] ..
+// begins[e + 1]. A subclass multiplies other numbers, in fp8 for one. Below autograd, on any device and meta, of
+// any dtype; called from several threads.
+class HEDDLE_API ExpertProducts {
+ public:
+  virtual ~ExpertProducts();
+  // x [rows, in], weights [experts, out, in]: each row times its expert's matrix transposed, [rows, out].
+  virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& weights,
+                             std::span<const int64_t> begins) const;
+  // dy [rows, out] times the matrices: [rows, in].
+  virtual at::Tensor backward(const at::Tensor& dy, const at::Tensor& weights,
+                              std::span<const int64_t> begins) const;
+  // dy^T x of each expert's rows: [experts, out, in]; zeros for an expert without rows.
+  virtual at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x,
+                                     std::span<const int64_t> begins) const;
+};
+
 // The parameters of all experts, and biases of the two products; undefined: none.
 struct ExpertParameters {
   at::Tensor gate_up;            // [experts, columns * width, hidden], or [experts, columns, width, hidden]
@@ -98,6 +116,7 @@ struct ExpertParameters {
   at::Tensor down_bias = {};     // [experts, hidden]
   double bias_share = 1;         // of down_bias that is added here: other ranks add the rest
   ExpertAdapters adapters = {};
+  std::shared_ptr<const ExpertProducts> products = nullptr;  // null: as they are
 };
 
 // The sum over a token's experts of weight * down(activation(gate_up(x))). x [tokens, hidden]; the chosen
@@ -141,6 +160,10 @@ class HEDDLE_API Experts : public Module {
   void adapt(const AdapterShape& shape);
   model::ExpertAdapters adapters;
 
+  // What multiplies in place of the parameters' own products; adapters and biases are added to it. The experts
+  // are then refused along etp. Throws Error{plugin_conflict} with both plugins for the second.
+  void multiply_by(const std::string& plugin, std::shared_ptr<const model::ExpertProducts> products);
+
   // The seam of expert parallelism: links bring tokens to their experts around the computation of the experts
   // that this rank holds, which counts them from 0 (local()), or compute in its place. x [tokens, hidden] are
   // this rank's tokens, routing counts all experts of the model. Returns [tokens, hidden].
@@ -175,6 +198,8 @@ class HEDDLE_API Experts : public Module {
 
   Shape shape_;
   int parts_ = 1;
+  std::string products_of_;  // the plugin
+  std::shared_ptr<const model::ExpertProducts> products_;
 };
 
 // A feed-forward layer of experts: a router, the experts, and what all tokens share.

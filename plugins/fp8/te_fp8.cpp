@@ -1,0 +1,99 @@
+// Chooses the layers; te_products.cpp computes.
+#include "te_fp8.h"
+
+#include <array>
+#include <span>
+#include <utility>
+
+#include "heddle/base/error.h"
+#include "heddle/model/module_unit.h"
+#include "heddle/nn/experts.h"
+#include "heddle/nn/linear.h"
+#include "products.h"
+
+namespace heddle::fp8 {
+namespace {
+
+constexpr const char* kLink = "te_fp8";
+constexpr std::array<std::pair<const char*, Recipe>, 3> kRecipes = {
+    {{"current", Recipe::current}, {"block", Recipe::block}, {"mxfp8", Recipe::mxfp8}}};
+
+Recipe recipe_of(const std::string& name) {
+  for (const auto& [word, recipe] : kRecipes)
+    if (name == word) return recipe;
+  throw Error(ErrorCode::internal, "te_fp8.recipe", "'" + name + "' is none");
+}
+
+// Transformer Engine refuses layers of other sizes.
+int64_t multiple_of(Recipe recipe) {
+  return recipe == Recipe::mxfp8 ? 32 : 16;
+}
+
+bool fits(int64_t rows, int64_t columns, Recipe recipe) {
+  return rows % multiple_of(recipe) == 0 && columns % multiple_of(recipe) == 0;
+}
+
+std::string counted(int64_t count, const char* one, const char* many) {
+  return std::to_string(count) + " " + (count == 1 ? one : many);
+}
+
+}  // namespace
+
+ConfigSchema<TeConfig> te_schema() {
+  return ConfigSchema<TeConfig>()
+      .field("recipe", &TeConfig::recipe,
+             "Scales: one for each tensor, for each block of 128 numbers, or for each 32 numbers.",
+             OneOf{{"current", "block", "mxfp8"}})
+      .field("linear", &TeConfig::linear, "Linear layers take part; model.backend.linear: te.")
+      .field("experts", &TeConfig::experts, "Experts take part; model.backend.experts: te.")
+      .field("emulate", &TeConfig::emulate,
+             "With current, products of numbers that are rounded to fp8, in float32, on any device.");
+}
+
+Transformed TeFp8::apply(Units& units, const TransformRun& run) const {
+  const Recipe recipe = recipe_of(config_.recipe);
+  const auto products = te_products(recipe);
+  const How how{config_.emulate, recipe == Recipe::current ? nullptr : products};
+  const auto link = Linear::Instead::in_place(
+      kLink, [how](std::span<Linear* const> layers, const at::Tensor& x, const Batch&) {
+        return linears(layers, x, how);
+      });
+  int64_t layers = 0, mixtures = 0, others = 0;
+  model::each<Linear>(units, [&](const std::string&, Linear& layer) {
+    if (!config_.linear || layer.traits().role != Role::projection) return;
+    if (!fits(layer.weight.size(0), layer.weight.size(1), recipe)) {
+      ++others;
+      return;
+    }
+    layer.instead.add(link);
+    ++layers;
+  });
+  model::each<Experts>(units, [&](const std::string&, Experts& experts) {
+    if (!config_.experts) return;
+    if (!fits(experts.shape().hidden, experts.shape().width, recipe)) {
+      ++others;
+      return;
+    }
+    experts.multiply_by(kLink, products);
+    ++mixtures;
+  });
+  if (layers + mixtures == 0)
+    throw Error(ErrorCode::config, run.where,
+                "the model has no linear layer and no experts for products in fp8: their sizes must be multiples "
+                "of " + std::to_string(multiple_of(recipe)),
+                "leave te_fp8 out");
+  Transformed out;
+  out.note = "products in fp8 (" + config_.recipe + ") in " + counted(layers, "layer", "layers") +
+             (mixtures > 0 ? " and " + counted(mixtures, "mixture of experts", "mixtures of experts") : "");
+  if (others > 0)
+    out.warnings.push_back(run.where + ": " + counted(others, "layer has", "layers have") +
+                           " sizes that are no multiples of " + std::to_string(multiple_of(recipe)) +
+                           ": computed without fp8");
+  if (recipe != Recipe::current || mixtures > 0)
+    out.warnings.push_back(run.where + ": " + (recipe == Recipe::current ? "experts' " : "") +
+                           "numbers are rounded to fp8 and multiplied in the dtype of the run: the numbers are "
+                           "those of the recipe, the speed is not");
+  return out;
+}
+
+}  // namespace heddle::fp8
