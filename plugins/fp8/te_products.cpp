@@ -8,7 +8,7 @@
 #include <ATen/ops/bitwise_and.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/constant_pad_nd.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -32,6 +32,22 @@ int64_t up_to(int64_t number, int64_t multiple) {
 
 at::Tensor on_device_of(const std::vector<int64_t>& numbers, const at::Tensor& x) {
   return at::tensor(numbers, at::kLong).to(x.device());
+}
+
+// x [rows, columns].
+at::Tensor rounded_matrix(const at::Tensor& x, int64_t height, int64_t width) {
+  const int64_t rows = up_to(x.size(0), height), columns = up_to(x.size(1), width);
+  const at::Tensor whole =
+      at::constant_pad_nd(x.to(at::kFloat), {0, columns - x.size(1), 0, rows - x.size(0)}, 0).contiguous();
+  const at::Tensor blocks = whole.view({rows / height, height, columns / width, width});
+  const at::Tensor ratio = kE4m3 / at::amax(at::abs(blocks), {1, 3}, true).clamp_min(kSmallest);
+  const at::Tensor scale = at::bitwise_and(ratio.view(at::kInt), kExponentBits).view(at::kFloat);
+  const at::Tensor rounded = (blocks * scale).to(at::kFloat8_e4m3fn).to(at::kFloat).div_(scale);
+  return rounded.view({rows, columns})
+      .narrow(0, 0, x.size(0))
+      .narrow(1, 0, x.size(1))
+      .to(x.scalar_type())
+      .contiguous();
 }
 
 // Blocks of `height` rows that do not cross from one expert to the next.
@@ -75,15 +91,25 @@ struct Scaled {
   at::Tensor inverse;  // float32 [experts]
 };
 
-Scaled scaled(const at::Tensor& x, const at::Tensor& most, const at::Tensor& expert_of_rows, bool gradient) {
+// scale: one number, or [rows, 1].
+at::Tensor scaled(const at::Tensor& x, const at::Tensor& scale, bool gradient) {
   const double largest = gradient ? kE5m2 : kE4m3;
-  const at::Tensor scale = largest / most.clamp_min(kSmallest);
-  const at::Tensor own = expert_of_rows.defined() ? at::index_select(scale, 0, expert_of_rows).unsqueeze(1)
-                                                  : scale.view({-1, 1, 1});
-  return {at::clamp(x.to(at::kFloat) * own, -largest, largest)
-              .to(gradient ? at::kFloat8_e5m2 : at::kFloat8_e4m3fn)
-              .to(x.scalar_type()),
-          scale.reciprocal()};
+  return at::clamp(x.to(at::kFloat) * scale, -largest, largest)
+      .to(gradient ? at::kFloat8_e5m2 : at::kFloat8_e4m3fn)
+      .to(x.scalar_type());
+}
+
+at::Tensor scale_of(const at::Tensor& most, bool gradient) {
+  return (gradient ? kE5m2 : kE4m3) / most.to(at::kFloat).clamp_min(kSmallest);
+}
+
+// weights [experts, out, in], one after the other.
+Scaled scaled_weights(const at::Tensor& weights) {
+  const at::Tensor scale = scale_of(at::amax(at::abs(weights), {1, 2}), false);
+  const at::Tensor out = at::empty(weights.sizes(), weights.options());
+  for (int64_t e = 0; e < weights.size(0); ++e)
+    out.select(0, e).copy_(scaled(weights.select(0, e), scale[e], false));
+  return {out, scale.reciprocal()};
 }
 
 class CurrentProducts final : public model::ExpertProducts {
@@ -116,12 +142,13 @@ class CurrentProducts final : public model::ExpertProducts {
     const at::Tensor most = at::zeros({experts}, x.options().dtype(at::kFloat));
     if (x.numel() > 0)
       most.scatter_reduce_(0, own, at::amax(at::abs(x), {1}).to(at::kFloat), "amax");
-    return scaled(x, most, own, gradient);
+    const at::Tensor scale = scale_of(most, gradient);
+    return {scaled(x, at::index_select(scale, 0, own).unsqueeze(1), gradient), scale.reciprocal()};
   }
   at::Tensor of_rows(const at::Tensor& x, const at::Tensor& weights, Begins begins, bool back) const {
     const at::Tensor own = expert_of_rows(begins, x);
     const Scaled of_x = rows(x, own, begins, back);
-    const Scaled of_weights = scaled(weights, at::amax(at::abs(weights), {1, 2}).to(at::kFloat), {}, false);
+    const Scaled of_weights = scaled_weights(weights);
     const at::Tensor out = back ? ExpertProducts::backward(of_x.value, of_weights.value, begins)
                                 : ExpertProducts::forward(of_x.value, of_weights.value, begins);
     return out.mul_(at::index_select(of_x.inverse * of_weights.inverse, 0, own).unsqueeze(1));
@@ -132,17 +159,12 @@ class CurrentProducts final : public model::ExpertProducts {
 
 at::Tensor rounded_in_blocks(const at::Tensor& x, int64_t height, int64_t width) {
   if (x.is_meta() || x.numel() == 0) return x;
-  const int64_t rows = up_to(x.size(-2), height), columns = up_to(x.size(-1), width);
-  const at::Tensor whole =
-      at::constant_pad_nd(x.to(at::kFloat), {0, columns - x.size(-1), 0, rows - x.size(-2)}, 0).contiguous();
-  const at::Tensor blocks = whole.view({-1, rows / height, height, columns / width, width});
-  const at::Tensor ratio = kE4m3 / at::amax(at::abs(blocks), {2, 4}, true).clamp_min(kSmallest);
-  const at::Tensor scale = at::bitwise_and(ratio.view(at::kInt), kExponentBits).view(at::kFloat);
-  const at::Tensor rounded = (blocks * scale).to(at::kFloat8_e4m3fn).to(at::kFloat).div_(scale);
-  std::vector<int64_t> sizes = x.sizes().vec();
-  sizes[sizes.size() - 2] = rows;
-  sizes.back() = columns;
-  return rounded.view(sizes).narrow(-2, 0, x.size(-2)).narrow(-1, 0, x.size(-1)).to(x.scalar_type()).contiguous();
+  if (x.dim() == 2) return rounded_matrix(x, height, width);
+  // One after the other: what is float32 in between has the size of one.
+  const at::Tensor out = at::empty(x.sizes(), x.options());
+  for (int64_t i = 0; i < x.size(0); ++i)
+    out.select(0, i).copy_(rounded_in_blocks(x.select(0, i), height, width));
+  return out;
 }
 
 std::shared_ptr<const model::ExpertProducts> te_products(Recipe recipe) {
