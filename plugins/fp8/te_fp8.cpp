@@ -91,8 +91,8 @@ Transformed TeFp8::apply(Units& units, const TransformRun& run) const {
                            ": computed without fp8");
   if (recipe != Recipe::current || mixtures > 0)
     out.warnings.push_back(run.where + ": " + (recipe == Recipe::current ? "experts' " : "") +
-                           "numbers are rounded to fp8 and multiplied in the dtype of the run: the numbers are "
-                           "those of the recipe, the speed is not");
+                           "numbers are rounded to fp8 and multiplied in the dtype of the run: losses are those of "
+                           "the recipe, the speed is that of the dtype");
   return out;
 }
 

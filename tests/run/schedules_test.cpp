@@ -86,7 +86,7 @@ TEST(LrSchedule, HoldsAndThenFallsAtTheEndUnderWsd) {
 
 TEST(LrSchedule, FillsWhatIsLeftOpenFromTheRun) {
   LrSection section;
-  const LrSchedule schedule(section, {.lr = 1.0}, 200);  // a warmup of 20 steps
+  const LrSchedule schedule(section, {.lr = 1.0, .weight_decay = 0.0}, 200);  // a warmup of 20 steps
   EXPECT_NEAR(schedule.lr(0), 0.1, kNear);
   EXPECT_NEAR(schedule.lr(20), 1.0, kNear);
   EXPECT_NEAR(schedule.lr(200), 0.01, kNear);

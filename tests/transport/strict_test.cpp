@@ -111,7 +111,9 @@ TEST(StrictCommunicator, PoisonsWholeNumbers) {
                      [](Communicator& group) {
                        const at::Tensor numbers = at::full({3}, 7, at::kLong);
                        const auto work = group.broadcast(numbers, 0);
-                       if (group.rank() != 0) EXPECT_LT(numbers.max().item<int64_t>(), -1000000);
+                       if (group.rank() != 0) {
+                         EXPECT_LT(numbers.max().item<int64_t>(), -1000000);
+                       }
                        work->wait();
                        EXPECT_EQ(numbers.max().item<int64_t>(), 7);
                      }),
