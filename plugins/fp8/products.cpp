@@ -169,9 +169,9 @@ at::Tensor forward_of(const Linear& layer, const at::Tensor& rows, Rounded& of_r
   if (how.products) {
     y = how.products->forward(rows, weight.unsqueeze(0), std::array<int64_t, 2>{0, rows.size(0)});
   } else {
-    if (!of_rows.value.defined())
-      of_rows = rounded(rows.contiguous(), at::kFloat8_e4m3fn, Layouts::rows);
-    y = product(of_rows, transposed(rounded(weight, at::kFloat8_e4m3fn, Layouts::rows)), rows.scalar_type(), how);
+    if (!of_rows.value.defined()) of_rows = rounded(rows.contiguous(), at::kFloat8_e4m3fn, Layouts::rows);
+    y = product(of_rows, transposed(rounded(weight, at::kFloat8_e4m3fn, Layouts::rows)), rows.scalar_type(),
+                how);
   }
   return layer.bias.defined() ? y.add_(used(autocast, layer.bias)) : y;
 }

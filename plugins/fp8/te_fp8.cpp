@@ -29,12 +29,35 @@ int64_t multiple_of(Recipe recipe) {
   return recipe == Recipe::mxfp8 ? 32 : 16;
 }
 
-bool fits(int64_t rows, int64_t columns, Recipe recipe) {
-  return rows % multiple_of(recipe) == 0 && columns % multiple_of(recipe) == 0;
-}
+struct Counts {
+  int64_t layers = 0, mixtures = 0, others = 0;  // others: of sizes that do not fit
+
+  bool takes(int64_t rows, int64_t columns, Recipe recipe, int64_t& counter) {
+    const bool fits = rows % multiple_of(recipe) == 0 && columns % multiple_of(recipe) == 0;
+    ++(fits ? counter : others);
+    return fits;
+  }
+};
 
 std::string counted(int64_t count, const char* one, const char* many) {
   return std::to_string(count) + " " + (count == 1 ? one : many);
+}
+
+Transformed said(const Counts& found, const std::string& name, Recipe recipe, const std::string& where) {
+  Transformed out;
+  out.note =
+      "products in fp8 (" + name + ") in " + counted(found.layers, "layer", "layers") +
+      (found.mixtures > 0 ? " and " + counted(found.mixtures, "mixture of experts", "mixtures of experts")
+                          : "");
+  if (found.others > 0)
+    out.warnings.push_back(where + ": " + counted(found.others, "layer has", "layers have") +
+                           " sizes that are no multiples of " + std::to_string(multiple_of(recipe)) +
+                           ": computed without fp8");
+  if (recipe != Recipe::current || found.mixtures > 0)
+    out.warnings.push_back(where + ": " + (recipe == Recipe::current ? "experts' " : "") +
+                           "numbers are rounded to fp8 and multiplied in the dtype of the run: losses are "
+                           "those of the recipe, the speed is that of the dtype");
+  return out;
 }
 
 }  // namespace
@@ -54,46 +77,27 @@ Transformed TeFp8::apply(Units& units, const TransformRun& run) const {
   const Recipe recipe = recipe_of(config_.recipe);
   const auto products = te_products(recipe);
   const How how{config_.emulate, recipe == Recipe::current ? nullptr : products};
-  const auto link = Linear::Instead::in_place(
-      kLink, [how](std::span<Linear* const> layers, const at::Tensor& x, const Batch&) {
-        return linears(layers, x, how);
-      });
-  int64_t layers = 0, mixtures = 0, others = 0;
+  const auto link =
+      Linear::Instead::in_place(kLink, [how](std::span<Linear* const> layers, const at::Tensor& x,
+                                             const Batch&) { return linears(layers, x, how); });
+  Counts found;
   model::each<Linear>(units, [&](const std::string&, Linear& layer) {
     if (!config_.linear || layer.traits().role != Role::projection) return;
-    if (!fits(layer.weight.size(0), layer.weight.size(1), recipe)) {
-      ++others;
-      return;
-    }
-    layer.instead.add(link);
-    ++layers;
+    if (found.takes(layer.weight.size(0), layer.weight.size(1), recipe, found.layers))
+      layer.instead.add(link);
   });
   model::each<Experts>(units, [&](const std::string&, Experts& experts) {
     if (!config_.experts) return;
-    if (!fits(experts.shape().hidden, experts.shape().width, recipe)) {
-      ++others;
-      return;
-    }
-    experts.multiply_by(kLink, products);
-    ++mixtures;
+    if (found.takes(experts.shape().hidden, experts.shape().width, recipe, found.mixtures))
+      experts.multiply_by(kLink, products);
   });
-  if (layers + mixtures == 0)
+  if (found.layers + found.mixtures == 0)
     throw Error(ErrorCode::config, run.where,
-                "the model has no linear layer and no experts for products in fp8: their sizes must be multiples "
-                "of " + std::to_string(multiple_of(recipe)),
+                "the model has no linear layer and no experts for products in fp8: their sizes must be "
+                "multiples of " +
+                    std::to_string(multiple_of(recipe)),
                 "leave te_fp8 out");
-  Transformed out;
-  out.note = "products in fp8 (" + config_.recipe + ") in " + counted(layers, "layer", "layers") +
-             (mixtures > 0 ? " and " + counted(mixtures, "mixture of experts", "mixtures of experts") : "");
-  if (others > 0)
-    out.warnings.push_back(run.where + ": " + counted(others, "layer has", "layers have") +
-                           " sizes that are no multiples of " + std::to_string(multiple_of(recipe)) +
-                           ": computed without fp8");
-  if (recipe != Recipe::current || mixtures > 0)
-    out.warnings.push_back(run.where + ": " + (recipe == Recipe::current ? "experts' " : "") +
-                           "numbers are rounded to fp8 and multiplied in the dtype of the run: losses are those of "
-                           "the recipe, the speed is that of the dtype");
-  return out;
+  return said(found, config_.recipe, recipe, run.where);
 }
 
 }  // namespace heddle::fp8

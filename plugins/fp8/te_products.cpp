@@ -1,5 +1,5 @@
-// Facts of the scales: transformer_engine/common/recipe. A block lies along the sum of its product, so that the
-// products of a layer round one tensor in more than one way, each time from its own numbers.
+// Facts of the scales: transformer_engine/common/recipe. A block lies along the sum of its product, so that
+// the products of a layer round one tensor in more than one way, each time from its own numbers.
 #include "te_products.h"
 
 #include <ATen/TensorOperators.h>
@@ -23,7 +23,7 @@ namespace {
 using Begins = std::span<const int64_t>;
 
 constexpr double kE4m3 = 448, kE5m2 = 57344;
-constexpr double kSmallest = 0x1p-110;  // of the numbers whose scale a float32 holds
+constexpr double kLeast = 0x1p-110;  // of the numbers whose scale a float32 holds
 constexpr int64_t kExponentBits = 0x7f800000;
 
 int64_t up_to(int64_t number, int64_t multiple) {
@@ -40,7 +40,7 @@ at::Tensor rounded_matrix(const at::Tensor& x, int64_t height, int64_t width) {
   const at::Tensor whole =
       at::constant_pad_nd(x.to(at::kFloat), {0, columns - x.size(1), 0, rows - x.size(0)}, 0).contiguous();
   const at::Tensor blocks = whole.view({rows / height, height, columns / width, width});
-  const at::Tensor ratio = kE4m3 / at::amax(at::abs(blocks), {1, 3}, true).clamp_min(kSmallest);
+  const at::Tensor ratio = kE4m3 / at::amax(at::abs(blocks), {1, 3}, true).clamp_min(kLeast);
   const at::Tensor scale = at::bitwise_and(ratio.view(at::kInt), kExponentBits).view(at::kFloat);
   const at::Tensor rounded = (blocks * scale).to(at::kFloat8_e4m3fn).to(at::kFloat).div_(scale);
   return rounded.view({rows, columns})
@@ -100,7 +100,7 @@ at::Tensor scaled(const at::Tensor& x, const at::Tensor& scale, bool gradient) {
 }
 
 at::Tensor scale_of(const at::Tensor& most, bool gradient) {
-  return (gradient ? kE5m2 : kE4m3) / most.to(at::kFloat).clamp_min(kSmallest);
+  return (gradient ? kE5m2 : kE4m3) / most.to(at::kFloat).clamp_min(kLeast);
 }
 
 // weights [experts, out, in], one after the other.
@@ -140,8 +140,7 @@ class CurrentProducts final : public model::ExpertProducts {
   static Scaled rows(const at::Tensor& x, const at::Tensor& own, Begins begins, bool gradient) {
     const auto experts = static_cast<int64_t>(begins.size()) - 1;
     const at::Tensor most = at::zeros({experts}, x.options().dtype(at::kFloat));
-    if (x.numel() > 0)
-      most.scatter_reduce_(0, own, at::amax(at::abs(x), {1}).to(at::kFloat), "amax");
+    if (x.numel() > 0) most.scatter_reduce_(0, own, at::amax(at::abs(x), {1}).to(at::kFloat), "amax");
     const at::Tensor scale = scale_of(most, gradient);
     return {scaled(x, at::index_select(scale, 0, own).unsqueeze(1), gradient), scale.reciprocal()};
   }

@@ -20,8 +20,8 @@ enum class Recipe {
 // being smaller: 448 / max(|x|), down to a power of two. In x's dtype, which holds every result exactly.
 at::Tensor rounded_in_blocks(const at::Tensor& x, int64_t height, int64_t width);
 
-// Rounds both operands of each product and multiplies them in their own dtype, which sums as it does for other
-// numbers. With `current` the result is divided by the scales after.
+// Rounds both operands of each product and multiplies them in their own dtype, which sums as it does for
+// other numbers. With `current` the result is divided by the scales after.
 std::shared_ptr<const model::ExpertProducts> te_products(Recipe recipe);
 
 }  // namespace heddle::fp8

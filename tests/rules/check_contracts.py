@@ -45,7 +45,7 @@ BRANCHES = {
         "lib/decoder/delta_net/gated_norm.cpp", "lib/decoder/recurrence/short_convolution.cpp",
         "lib/decoder/mtp/multi_token_prediction.cpp", "lib/decoder/mamba/group_norm.cpp", "lib/decoder/mamba/state_scan.cpp", "lib/train/cut.cpp", "lib/train/step_parts.cpp", "plugins/context/joined.cpp",
         "plugins/lora/dora.cpp", "plugins/quantize/plugin.cpp",
-        "plugins/row_repair/repair.cpp", "plugins/ddp/bucket.cpp", "plugins/ddp/stage.cpp", "plugins/fp8/products.cpp", "plugins/fsdp2/gradients.cpp",
+        "plugins/row_repair/repair.cpp", "plugins/ddp/bucket.cpp", "plugins/ddp/stage.cpp", "plugins/fp8/products.cpp", "plugins/fp8/te_products.cpp", "plugins/fsdp2/gradients.cpp",
         "plugins/megatron_fsdp/bucket.cpp", "plugins/megatron_fsdp/checks.cpp", "plugins/megatron_fsdp/model.cpp",
         "plugins/moe/all_to_all.cpp", "plugins/moe/capacity.cpp", "plugins/moe/gathered.cpp",
         "plugins/moe/parallelizer.cpp", "plugins/moe/token_exchange.cpp"),

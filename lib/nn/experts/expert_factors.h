@@ -58,9 +58,7 @@ struct Factors {
   std::vector<int64_t> shape;  // of gate_up
   double bias_share = 1;
 
-  at::Tensor of_gate_up() const {
-    return of_weights(d_hidden, take_rows(x, *rows)).view(shape);
-  }
+  at::Tensor of_gate_up() const { return of_weights(d_hidden, take_rows(x, *rows)).view(shape); }
   at::Tensor of_down() const { return of_weights(dy, activated); }
   at::Tensor of_weights(const at::Tensor& gradient, const at::Tensor& input) const {
     return cast_to(products_of(products).weight_gradient(gradient, input, rows->begins), dtype);

@@ -18,7 +18,8 @@ struct ExpertPass {
   at::Tensor x, gate_up, down, shares;
 };
 
-// Whether both passes below take it: no biases, no adapters, the products as they are, gates with a sigmoid, all contiguous.
+// Whether both passes below take it: no biases, no adapters, the products as they are, gates with a sigmoid,
+// all contiguous.
 HEDDLE_API bool has_expert_pass(const ExpertActivation& activation, const at::Tensor& x,
                                 const ExpertParameters& parameters);
 

@@ -208,10 +208,9 @@ at::Tensor rows_by_products(const at::Tensor& x, const Routing& routing, const E
   return once(Operator::product, [&] {
     const at::Tensor shares = weights_of_rows(routing.weights, rows, wide_of(hidden.scalar_type()));
     const at::Tensor activated = activate(activation, hidden, shares);
-    return with_adapter(
-        product(of, activated, used_weight(autocast, of.down), rows.begins,
-                shared_bias(used_weight(autocast, of.down_bias), of.bias_share), shares),
-        activated, more.down_a, more.down_b);
+    return with_adapter(product(of, activated, used_weight(autocast, of.down), rows.begins,
+                                shared_bias(used_weight(autocast, of.down_bias), of.bias_share), shares),
+                        activated, more.down_a, more.down_b);
   });
 }
 
@@ -244,8 +243,7 @@ at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertPara
     const BelowAutograd below;
     const auto rows = std::make_shared<const ExpertRows>(rows_for(routing.experts, of.gate_up.size(0), x));
     const at::Tensor used = (autocast == nullptr ? x : autocast->value(x)).contiguous();
-    const bool passes =
-        autocast == nullptr && has_expert_pass(activation, used, of);
+    const bool passes = autocast == nullptr && has_expert_pass(activation, used, of);
     if (node) {
       node->x.save(used);
       node->weights.save(routing.weights);

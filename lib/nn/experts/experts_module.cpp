@@ -58,7 +58,8 @@ void Experts::adapt(const AdapterShape& shape) {
 }
 
 at::Tensor Experts::local(const at::Tensor& x, const model::Routing& routing, const Batch& batch) {
-  return model::experts(x, routing, {gate_up, down, gate_up_bias, down_bias, 1.0 / parts_, adapters, products_},
+  return model::experts(x, routing,
+                        {gate_up, down, gate_up_bias, down_bias, 1.0 / parts_, adapters, products_},
                         shape_.activation, batch.weight_gradients);
 }
 

@@ -16,10 +16,10 @@ namespace heddle::model {
 // x [rows, in], weights [experts, out, in]: each row times its expert's matrix transposed, [rows, out].
 HEDDLE_API at::Tensor grouped_product(const at::Tensor& x, const at::Tensor& weights,
                                       std::span<const int64_t> begins);
-// out [rows, columns] += its expert's row of `bias` [experts, columns], times `shares` [rows] (fp32, or fp64 for
-// fp64) where that is given.
-HEDDLE_API void add_grouped_bias(const at::Tensor& out, std::span<const int64_t> begins, const at::Tensor& bias,
-                                 const at::Tensor& shares = {});
+// out [rows, columns] += its expert's row of `bias` [experts, columns], times `shares` [rows] (fp32, or fp64
+// for fp64) where that is given.
+HEDDLE_API void add_grouped_bias(const at::Tensor& out, std::span<const int64_t> begins,
+                                 const at::Tensor& bias, const at::Tensor& shares = {});
 // dy [rows, out] times the matrices as they are: [rows, in].
 HEDDLE_API at::Tensor grouped_product_back(const at::Tensor& dy, const at::Tensor& weights,
                                            std::span<const int64_t> begins);

@@ -255,7 +255,8 @@ Recipe read_recipe(const Node& root, RecipeErrors handling) {
   Errors errors;
   std::vector<Node::Entry> others = other_sections(root);
   errors.attempt([&] {
-    if (const std::optional<Node> section = recipe::te_fp8_section(root)) others.emplace_back("te_fp8", *section);
+    if (const std::optional<Node> section = recipe::te_fp8_section(root))
+      others.emplace_back("te_fp8", *section);
   });
   Recipe recipe = RecipeReader(root, errors).read();
   recipe.others = std::move(others);

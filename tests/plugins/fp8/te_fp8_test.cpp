@@ -1,4 +1,5 @@
-// Products in fp8 as Transformer Engine's recipes scale them, against numbers rounded one by one, and whole runs.
+// Products in fp8 as Transformer Engine's recipes scale them, against numbers rounded one by one, and whole
+// runs.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/abs.h>
 #include <ATen/ops/exp2.h>
@@ -25,7 +26,7 @@ using ::testing::HasSubstr;
 constexpr std::array<int64_t, 5> kBegins = {0, 37, 37, 180, 200};  // an expert without rows
 
 // Exponents differ from number to number, so that small ones are lost where a scale is shared.
-at::Tensor wide(at::IntArrayRef sizes) {
+at::Tensor of_wide_range(at::IntArrayRef sizes) {
   return at::randn(sizes) * at::exp2(-at::randint(0, 20, sizes).to(at::kFloat));
 }
 
@@ -33,11 +34,12 @@ float nearest_e4m3(double value) {
   if (value == 0) return 0;
   const int exponent = std::max(std::ilogb(std::abs(value)), -6);  // of normal numbers
   const double step = std::ldexp(1.0, exponent - 3);
-  return static_cast<float>(std::min(std::nearbyint(std::abs(value) / step) * step, 448.0) * (value < 0 ? -1 : 1));
+  return static_cast<float>(std::min(std::nearbyint(std::abs(value) / step) * step, 448.0) *
+                            (value < 0 ? -1 : 1));
 }
 
 // x [rows, columns] in blocks, with loops over numbers.
-at::Tensor by_hand(const at::Tensor& x, int64_t height, int64_t width) {
+at::Tensor by_numbers(const at::Tensor& x, int64_t height, int64_t width) {
   at::Tensor out = x.clone().contiguous();
   auto of = out.accessor<float, 2>();
   for (int64_t r = 0; r < out.size(0); r += height)
@@ -55,7 +57,8 @@ at::Tensor by_hand(const at::Tensor& x, int64_t height, int64_t width) {
 // One scale, not a power of two.
 at::Tensor by_tensor(const at::Tensor& x, at::ScalarType type = at::kFloat8_e4m3fn) {
   if (x.numel() == 0) return x;
-  const double largest = type == at::kFloat8_e5m2 ? 57344 : 448, scale = largest / x.abs().max().item<double>();
+  const double largest = type == at::kFloat8_e5m2 ? 57344 : 448,
+               scale = largest / x.abs().max().item<double>();
   return (x * scale).clamp(-largest, largest).to(type).to(at::kFloat) / scale;
 }
 
@@ -64,7 +67,8 @@ struct Operands {
 };
 
 Operands operands() {
-  return {wide({kBegins.back(), 192}), wide({4, 160, 192}), wide({kBegins.back(), 160})};
+  return {of_wide_range({kBegins.back(), 192}), of_wide_range({4, 160, 192}),
+          of_wide_range({kBegins.back(), 160})};
 }
 
 using Round = std::function<at::Tensor(const at::Tensor&)>;
@@ -75,10 +79,11 @@ struct Rounds {
 
 Rounds rounds_of(Recipe recipe) {
   const auto blocks = [](int64_t height, int64_t width) -> Round {
-    return [=](const at::Tensor& x) { return by_hand(x, height, width); };
+    return [=](const at::Tensor& x) { return by_numbers(x, height, width); };
   };
   if (recipe == Recipe::block)
-    return {blocks(1, 128), blocks(128, 128), blocks(1, 128), blocks(128, 128), blocks(128, 1), blocks(128, 1)};
+    return {blocks(1, 128),   blocks(128, 128), blocks(1, 128),
+            blocks(128, 128), blocks(128, 1),   blocks(128, 1)};
   if (recipe == Recipe::mxfp8)
     return {blocks(1, 32), blocks(1, 32), blocks(1, 32), blocks(32, 1), blocks(32, 1), blocks(32, 1)};
   const Round input = [](const at::Tensor& x) { return by_tensor(x); };
@@ -86,7 +91,7 @@ Rounds rounds_of(Recipe recipe) {
   return {input, input, gradient, input, gradient, input};
 }
 
-void expect_close(const at::Tensor& got, const at::Tensor& want) {
+void expect_products(const at::Tensor& got, const at::Tensor& want) {
   ASSERT_EQ(got.sizes(), want.sizes());
   if (want.numel() == 0) return;
   EXPECT_LT((got - want).abs().max().item<double>(), 2e-6 * want.abs().max().item<double>());
@@ -106,10 +111,10 @@ TEST_P(TeProducts, RoundBothOperandsAlongTheirSum) {
     const int64_t begin = kBegins[e], count = kBegins[e + 1] - begin;
     const at::Tensor own_x = x.narrow(0, begin, count), own_dy = dy.narrow(0, begin, count);
     const at::Tensor w = weights.select(0, static_cast<int64_t>(e));
-    expect_close(y.narrow(0, begin, count), at::matmul(round.x(own_x), round.weights(w).t()));
-    expect_close(dx.narrow(0, begin, count), at::matmul(round.dy(own_dy), round.weights_back(w)));
-    expect_close(dw.select(0, static_cast<int64_t>(e)),
-                 at::matmul(round.along_dy(own_dy).t(), round.along_x(own_x)));
+    expect_products(y.narrow(0, begin, count), at::matmul(round.x(own_x), round.weights(w).t()));
+    expect_products(dx.narrow(0, begin, count), at::matmul(round.dy(own_dy), round.weights_back(w)));
+    expect_products(dw.select(0, static_cast<int64_t>(e)),
+                    at::matmul(round.along_dy(own_dy).t(), round.along_x(own_x)));
   }
 }
 
@@ -122,39 +127,39 @@ TEST_P(TeProducts, KeepZerosAndTinyNumbersFinite) {
   EXPECT_TRUE(products->weight_gradient(at::zeros({64, 32}), x, all).isfinite().all().item<bool>());
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, TeProducts, ::testing::Values(Recipe::current, Recipe::block, Recipe::mxfp8));
+INSTANTIATE_TEST_SUITE_P(Recipes, TeProducts,
+                         ::testing::Values(Recipe::current, Recipe::block, Recipe::mxfp8));
 
 TEST(TeFp8, ABlockOfPowersOfTwoIsExactInBfloat16) {
-  const at::Tensor x = wide({40, 150}).to(at::kBFloat16);
-  EXPECT_TRUE(fp8::rounded_in_blocks(x, 1, 32).to(at::kFloat).equal(by_hand(x.to(at::kFloat), 1, 32)));
+  const at::Tensor x = of_wide_range({40, 150}).to(at::kBFloat16);
+  EXPECT_TRUE(fp8::rounded_in_blocks(x, 1, 32).to(at::kFloat).equal(by_numbers(x.to(at::kFloat), 1, 32)));
 }
 
-std::string recipe_of(const std::string& name) {
+std::string te_section(const std::string& name) {
   return "te_fp8: {recipe: " + name + "}\n";
 }
 
-WholeRuns mixture() {
-  WholeRuns runs;
-  runs.model =
-      "{model_type: qwen3_moe, vocab_size: 53, hidden_size: 32, intermediate_size: 32, moe_intermediate_size: 32, "
-      "num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, head_dim: 16, num_experts: 4, "
-      "num_experts_per_tok: 2, max_position_embeddings: 16}";
-  return runs;
-}
+constexpr const char* kMixture =
+    "{model_type: qwen3_moe, vocab_size: 53, hidden_size: 32, intermediate_size: 32, moe_intermediate_size: "
+    "32, "
+    "num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, head_dim: 16, num_experts: 4, "
+    "num_experts_per_tok: 2, max_position_embeddings: 16}";
 
 TEST(TeFp8, MixturesTrainAlikeOnShardsAndWithExpertsApart) {
-  const WholeRuns runs = mixture();
+  WholeRuns runs;
+  runs.model = kMixture;
   const std::string float32 = "mp_policy: {param_dtype: float32, reduce_dtype: float32}";
   const Told plain = runs.train({"run", 1, "{strategy: single}"}, "plain", 4);
   for (const char* recipe : {"block", "mxfp8", "current"}) {
-    const Told one = runs.train({"run", 1, "{strategy: single}", recipe_of(recipe)}, "one", 4);
+    const Told one = runs.train({"run", 1, "{strategy: single}", te_section(recipe)}, "one", 4);
     EXPECT_NE(one.losses, plain.losses);
     EXPECT_NEAR(one.losses[0], plain.losses[0], 2e-2);
     for (const std::string& distributed :
          {"{strategy: fsdp2, " + float32 + "}", "{strategy: fsdp2, ep_size: 2, " + float32 + "}"}) {
       SCOPED_TRACE(recipe + distributed);
-      const bool by_group = recipe == std::string("current") && distributed.find("ep_size") != std::string::npos;
-      const Told other = runs.train({"run", 2, distributed, recipe_of(recipe)}, "other", 4);
+      const bool by_group =
+          recipe == std::string("current") && distributed.find("ep_size") != std::string::npos;
+      const Told other = runs.train({"run", 2, distributed, te_section(recipe)}, "other", 4);
       // One scale for all tokens of an expert: with ep_size they are those of both ranks.
       EXPECT_NEAR(other.losses[0], one.losses[0], by_group ? 2e-3 : 2e-5);
       EXPECT_NEAR(other.norms[0], one.norms[0], (by_group ? 2e-2 : 2e-4) * one.norms[0]);
@@ -163,18 +168,19 @@ TEST(TeFp8, MixturesTrainAlikeOnShardsAndWithExpertsApart) {
 }
 
 TEST(TeFp8, RefusesModelsAndAxesThatItCannotTake) {
-  WholeRuns runs = mixture();
+  WholeRuns runs;
+  runs.model = kMixture;
   std::vector<std::string> refusals;
   const auto refused = [&](const std::string& distributed, const std::string& section) {
     refusals.clear();
     runs.train({"run", 2, distributed, section}, "run", 1, "", &refusals);
     return refusals.empty() ? "" : refusals[0];
   };
-  EXPECT_THAT(refused("{strategy: single, tp_size: 2}", recipe_of("block")),
+  EXPECT_THAT(refused("{strategy: single, tp_size: 2}", te_section("block")),
               HasSubstr("products in fp8 of layers that are split among ranks are not built yet"));
   EXPECT_THAT(refused("{strategy: single}", "te_fp8: {linear: false, experts: false}\n"),
               HasSubstr("te_fp8: the model has no linear layer and no experts for products in fp8"));
-  EXPECT_THAT(refused("{strategy: single}", recipe_of("block") + "fp8: {enabled: true}\n"),
+  EXPECT_THAT(refused("{strategy: single}", te_section("block") + "fp8: {enabled: true}\n"),
               HasSubstr("'fp8' and 'te_fp8'"));
 }
 

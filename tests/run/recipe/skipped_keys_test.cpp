@@ -115,8 +115,7 @@ TEST(SkippedKeys, OfABackendAreCheckedAndWhatChangesNumbersActs) {
 
 TEST(ModelOfARecipe, GivesProductsInFp8AsASection) {
   const auto section = [](const std::string& backend) {
-    const Recipe recipe =
-        recipe_in("model: {config: {model_type: mixtral}, backend: {" + backend + "}}\n");
+    const Recipe recipe = recipe_in("model: {config: {model_type: mixtral}, backend: {" + backend + "}}\n");
     return recipe.others.size() == 1 && recipe.others[0].first == "te_fp8"
                ? config::to_json(recipe.others[0].second)
                : std::to_string(recipe.others.size());
@@ -130,12 +129,14 @@ TEST(ModelOfARecipe, GivesProductsInFp8AsASection) {
   const auto refusal = [](const std::string& backend) {
     return refusal_in("model: {config: {model_type: mixtral}, backend: {" + backend + "}}\n");
   };
-  EXPECT_THAT(refusal("linear: torch, te_fp8: {recipe: block}"),
-              HasSubstr("run.yaml:1 model.backend.te_fp8: te_fp8 requires at least one TE backend (linear='te' or "
-                        "experts='te'), but got linear='torch', experts='torch_mm'"));
+  EXPECT_THAT(
+      refusal("linear: torch, te_fp8: {recipe: block}"),
+      HasSubstr("run.yaml:1 model.backend.te_fp8: te_fp8 requires at least one TE backend (linear='te' or "
+                "experts='te'), but got linear='torch', experts='torch_mm'"));
   EXPECT_THAT(refusal("linear: torch, experts: te, dispatcher: torch, te_fp8: {}"),
               HasSubstr("experts: te needs a dispatcher other than torch"));
-  EXPECT_THAT(refusal("te_fp8: mxfp8"), HasSubstr("expected a map, got 'mxfp8'\n  hint: te_fp8: {recipe: block}"));
+  EXPECT_THAT(refusal("te_fp8: mxfp8"),
+              HasSubstr("expected a map, got 'mxfp8'\n  hint: te_fp8: {recipe: block}"));
   EXPECT_THAT(refusal("te_fp8: {_target_: a.Float8CurrentScaling}"), HasSubstr("expected TEFp8Config"));
 }
 

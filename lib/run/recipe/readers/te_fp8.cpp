@@ -44,12 +44,13 @@ std::optional<Node> te_fp8_section(const Node& root) {
   if (!given->is_map())
     throw Error(ErrorCode::config, given->where(), "expected a map, got " + given->written(),
                 "te_fp8: {recipe: block}");
-  const std::string linear = word_of(*backend, "linear", "te"), experts = word_of(*backend, "experts", "torch_mm");
+  const std::string linear = word_of(*backend, "linear", "te"),
+                    experts = word_of(*backend, "experts", "torch_mm");
   const bool by_te = experts == "te" && !exchanges_by_torch(*backend);
   if (linear != "te" && !by_te)
     throw Error(ErrorCode::config, given->where(),
-                "te_fp8 requires at least one TE backend (linear='te' or experts='te'), but got linear='" + linear +
-                    "', experts='" + (experts == "te" ? "torch_mm" : experts) + "'",
+                "te_fp8 requires at least one TE backend (linear='te' or experts='te'), but got linear='" +
+                    linear + "', experts='" + (experts == "te" ? "torch_mm" : experts) + "'",
                 experts == "te" ? "experts: te needs a dispatcher other than torch"
                                 : "write linear: te or experts: te into model.backend");
   return without_target(*given)

@@ -92,8 +92,8 @@ struct ExpertAdapters {
 };
 
 // The products of experts as they are: of rows that are sorted by expert, those of expert e are begins[e] ..
-// begins[e + 1]. A subclass multiplies other numbers, in fp8 for one. Below autograd, on any device and meta, of
-// any dtype; called from several threads.
+// begins[e + 1]. A subclass multiplies other numbers, in fp8 for one. Below autograd, on any device and meta,
+// of any dtype; called from several threads.
 class HEDDLE_API ExpertProducts {
  public:
   virtual ~ExpertProducts();
@@ -160,8 +160,8 @@ class HEDDLE_API Experts : public Module {
   void adapt(const AdapterShape& shape);
   model::ExpertAdapters adapters;
 
-  // What multiplies in place of the parameters' own products; adapters and biases are added to it. The experts
-  // are then refused along etp. Throws Error{plugin_conflict} with both plugins for the second.
+  // What multiplies in place of the parameters' own products; adapters and biases are added to it. The
+  // experts are then refused along etp. Throws Error{plugin_conflict} with both plugins for the second.
   void multiply_by(const std::string& plugin, std::shared_ptr<const model::ExpertProducts> products);
 
   // The seam of expert parallelism: links bring tokens to their experts around the computation of the experts
