@@ -30,7 +30,7 @@ MUTATIONS = [
              "the gradient of keys loses a rank's part", CONTEXT, plugin("context")),
     Mutation("moe-padding", "lib/nn/experts/load_balance.cpp",
              "  return x.masked_fill(x.dim() == 2 ? padding.unsqueeze(1) : padding, 0);", "  return x;",
-             "padding counts in the loss that balances experts", "core Router*:LayerBalance*:Moe*", (CORE,)),
+             "padding counts in the loss that balances experts", "plugin Padding*", (CORE,)),
     Mutation("moe-capacity", "plugins/moe/capacity.cpp",
              "at::where(place < most, sorted, -1)", "at::where(place <= most, sorted, -1)",
              "an expert takes a token more than its capacity", EXPERTS + ":Mixture*", plugin("moe")),
