@@ -45,7 +45,7 @@ MUTATIONS = [
              "      if (backward + ahead < sizes.microbatches)\n"
              "        table[rank].push_back({Action::forward, rank, backward + ahead});\n"
              "      table[rank].push_back({Action::backward, rank, backward});\n",
-             "1F1B holds one microbatch more than it says", "words PyTorchs*:Schedule*", ("tests/heddle_words_tests",)),
+             "1F1B holds one microbatch more than it says", "plugin Schedules*", plugin("pipeline")),
     Mutation("pipeline-dropped-gradient", "lib/train/runner_backward.cpp",
              "gradients.push_back(gradient.defined() ? std::move(gradient) : at::zeros_like(input.detach()));",
              "gradients.push_back(at::zeros_like(input.detach()));",
