@@ -163,6 +163,34 @@ TEST(MegatronFsdp, CountsAParameterUnusedOnOneRankAsZeroThere) {
   }
 }
 
+// A unit passes its values beside its outputs: no output's gradient announces those of its parameters.
+TEST(MegatronFsdp, TakesGradientsThatNoUnitsOutputAnnounces) {
+  const auto make = [](int) {
+    Units units = toy_units({});
+    const auto beside = std::make_shared<at::Tensor>();
+    const auto embed = toy_at(units, 0).body(), layer = toy_at(units, 1).body();
+    units[0] = std::make_unique<ToyUnit>("embed", toy_at(units, 0).own,
+                                         [=](ToyUnit& unit, Tensors inputs, const Batch& batch) -> Tensors {
+                                           *beside = embed(unit, std::move(inputs), batch)[0];
+                                           return {beside->detach()};
+                                         });
+    units[1] = std::make_unique<ToyUnit>(
+        "layer0", toy_at(units, 1).own,
+        [=](ToyUnit& unit, Tensors, const Batch& batch) { return layer(unit, {*beside}, batch); });
+    return units;
+  };
+  Training whole = toy("single", {});
+  whole.make_units = make;
+  const Outcome want = train(whole);
+  for (const int ranks : {1, 2, 3})
+    for (int strategy = 0; strategy <= 3; ++strategy) {
+      SCOPED_TRACE(std::to_string(ranks) + " ranks, zero " + std::to_string(strategy));
+      Training run = toy_like(mfsdp(ranks, zero(strategy)));
+      run.make_units = make, run.microbatches = 2;
+      expect_close(train(run), want);
+    }
+}
+
 // More layers than may be on their way to be reduced: ranks must not wait for each other.
 TEST(MegatronFsdp, StaysInStepOverMicrobatchesThatEndEarly) {
   const std::vector<double> used = {1, -1, -1, 1};
