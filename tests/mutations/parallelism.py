@@ -33,7 +33,7 @@ MUTATIONS = [
              "padding counts in the loss that balances experts", "plugin Padding*", (CORE,)),
     Mutation("moe-capacity", "plugins/moe/capacity.cpp",
              "at::where(place < most, sorted, -1)", "at::where(place <= most, sorted, -1)",
-             "an expert takes a token more than its capacity", EXPERTS + ":Mixture*", plugin("moe")),
+             "an expert takes a token more than its capacity", "plugin Capacity*", ("tests/heddle_plugin_tests",)),
     Mutation("moe-inverse-permutation", "plugins/moe/token_exchange.cpp",
              "out.index_copy_(0, sorted.slots, rows.reshape({-1}));",
              "out.narrow(0, 0, rows.numel()).copy_(rows.reshape({-1}));",
