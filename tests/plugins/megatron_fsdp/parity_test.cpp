@@ -1,5 +1,7 @@
 // megatron_fsdp trains to the numbers of `single`, whatever is split.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include "plugins/megatron_runs.h"
@@ -163,20 +165,29 @@ TEST(MegatronFsdp, CountsAParameterUnusedOnOneRankAsZeroThere) {
   }
 }
 
-// A unit passes its values beside its outputs: no output's gradient announces those of its parameters.
-TEST(MegatronFsdp, TakesGradientsThatNoUnitsOutputAnnounces) {
+// Values passed beside the outputs of units: the gradients of "embed" are announced by no output, and that of
+// layer0's `extra` comes before its unit's output is reached.
+TEST(MegatronFsdp, TakesGradientsThatComeBeforeTheirBuffers) {
   const auto make = [](int) {
     Units units = toy_units({});
-    const auto beside = std::make_shared<at::Tensor>();
+    const auto rows = std::make_shared<at::Tensor>(), row = std::make_shared<at::Tensor>();
     const auto embed = toy_at(units, 0).body(), layer = toy_at(units, 1).body();
-    units[0] = std::make_unique<ToyUnit>("embed", toy_at(units, 0).own,
-                                         [=](ToyUnit& unit, Tensors inputs, const Batch& batch) -> Tensors {
-                                           *beside = embed(unit, std::move(inputs), batch)[0];
-                                           return {beside->detach()};
-                                         });
-    units[1] = std::make_unique<ToyUnit>(
-        "layer0", toy_at(units, 1).own,
-        [=](ToyUnit& unit, Tensors, const Batch& batch) { return layer(unit, {*beside}, batch); });
+    const auto replace = [&](size_t at, const char* name, const ToyUnit::Body& body) {
+      units[at] = std::make_unique<ToyUnit>(name, toy_at(units, at).own, body);
+    };
+    replace(0, "embed", [=](ToyUnit& unit, Tensors inputs, const Batch& batch) -> Tensors {
+      *rows = embed(unit, std::move(inputs), batch)[0];
+      return {rows->detach()};
+    });
+    replace(1, "layer0", [=](ToyUnit& unit, Tensors, Batch batch) {
+      batch.extra = at::zeros({1});
+      Tensors out = layer(unit, {*rows}, batch);
+      *row = unit.own[3].tensor * 2;
+      return out;
+    });
+    replace(2, "layer1", [=](ToyUnit& unit, Tensors inputs, const Batch& batch) -> Tensors {
+      return {layer(unit, std::move(inputs), batch)[0] + *row};
+    });
     return units;
   };
   Training whole = toy("single", {});
