@@ -84,9 +84,14 @@ void Gradients::open() {
 
 void Gradients::attach() {
   for (Entry& entry : entries_) {
-    entry.member->leaf.mutable_grad() = entry.adds;
     entry.version = entry.adds._version();
+    take(entry);
   }
+}
+
+void Gradients::take(Entry& entry) {
+  const at::Tensor elsewhere = std::exchange(entry.member->leaf.mutable_grad(), entry.adds);
+  if (elsewhere.defined() && !elsewhere.is_same(entry.adds)) entry.adds.add_(elsewhere);
 }
 
 void Gradients::detach() {
@@ -95,17 +100,9 @@ void Gradients::detach() {
 
 void Gradients::collect() {
   at::NoGradGuard no_gradients;
-  std::vector<std::pair<Entry*, at::Tensor>> strays;  // they came before the buffer existed
-  for (Entry& entry : entries_) {
-    const at::Tensor& gradient = entry.member->leaf.grad();
-    if (gradient.defined() && !gradient.is_same(entry.adds)) strays.emplace_back(&entry, gradient);
-  }
   open();
-  for (auto& [entry, gradient] : strays) {
-    entry->adds.add_(gradient);
-    entry->member->leaf.mutable_grad() = entry->adds;
-  }
   for (Entry& entry : entries_) {
+    take(entry);
     entry.had = entry.had || entry.adds._version() != entry.version;
     if (!entry.adds.is_same(entry.piece)) entry.piece.copy_(entry.adds);
   }

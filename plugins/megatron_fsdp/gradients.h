@@ -66,7 +66,9 @@ class Gradients : public sharding::Gradients {
   };
   void attach();
   void detach();
-  // Copies gradients that autograd left elsewhere, and records which parameters had one.
+  // Adds a gradient that came before the buffer existed, or that autograd left elsewhere.
+  static void take(Entry& entry);
+  // Everything that came is in the buffer; records which parameters had a gradient.
   void collect();
   // The part summed over the replicas.
   at::Tensor summed() const {

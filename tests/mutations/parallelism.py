@@ -30,10 +30,10 @@ MUTATIONS = [
              "the gradient of keys loses a rank's part", CONTEXT, plugin("context")),
     Mutation("moe-padding", "lib/nn/experts/load_balance.cpp",
              "  return x.masked_fill(x.dim() == 2 ? padding.unsqueeze(1) : padding, 0);", "  return x;",
-             "padding counts in the loss that balances experts", "core Router*:LayerBalance*:Moe*", (CORE,)),
+             "padding counts in the loss that balances experts", "plugin Padding*", (CORE,)),
     Mutation("moe-capacity", "plugins/moe/capacity.cpp",
              "at::where(place < most, sorted, -1)", "at::where(place <= most, sorted, -1)",
-             "an expert takes a token more than its capacity", EXPERTS + ":Mixture*", plugin("moe")),
+             "an expert takes a token more than its capacity", "plugin Capacity*", ("tests/heddle_plugin_tests",)),
     Mutation("moe-inverse-permutation", "plugins/moe/token_exchange.cpp",
              "out.index_copy_(0, sorted.slots, rows.reshape({-1}));",
              "out.narrow(0, 0, rows.numel()).copy_(rows.reshape({-1}));",
@@ -45,7 +45,7 @@ MUTATIONS = [
              "      if (backward + ahead < sizes.microbatches)\n"
              "        table[rank].push_back({Action::forward, rank, backward + ahead});\n"
              "      table[rank].push_back({Action::backward, rank, backward});\n",
-             "1F1B holds one microbatch more than it says", "words PyTorchs*:Schedule*", ("tests/heddle_words_tests",)),
+             "1F1B holds one microbatch more than it says", "plugin Schedules*", plugin("pipeline")),
     Mutation("pipeline-dropped-gradient", "lib/train/runner_backward.cpp",
              "gradients.push_back(gradient.defined() ? std::move(gradient) : at::zeros_like(input.detach()));",
              "gradients.push_back(at::zeros_like(input.detach()));",

@@ -21,7 +21,8 @@ inline Ran run_layer(const AtenLayer& layer, const std::vector<at::Tensor>& inpu
   std::vector<at::Tensor> leaves;
   for (const at::Tensor& input : inputs) leaves.push_back(input.detach().clone().set_requires_grad(true));
   Ran ran{layer(leaves), {}};
-  const at::Tensor weights = at::arange(ran.y.numel(), ran.y.options()).sin().view(ran.y.sizes());
+  // From 1: the sine of 0 would hide the gradients of a single number.
+  const at::Tensor weights = at::arange(1, ran.y.numel() + 1, ran.y.options()).sin().view(ran.y.sizes());
   (ran.y * weights).sum().backward();
   for (const at::Tensor& leaf : leaves) ran.gradients.push_back(leaf.grad());
   return ran;

@@ -157,6 +157,24 @@ TEST(GlooMesh, ACollectiveThatTakesTooLongNamesTheLateRankAndEndsEveryRank) {
   EXPECT_THAT(run.said.at(1), HasSubstr("rank 1 is alive but did not come to all_reduce on dp_shard in "));
 }
 
+const Known kLateText("late_text", [](Rendezvous& rendezvous) {
+  if (rendezvous.rank() == 1) {
+    for (;;) ::pause();
+  }
+  rendezvous.exchange("settings", "text");
+  return std::string("done");
+});
+
+TEST(GlooMesh, AnExchangeOfTextsThatTakesTooLongNamesTheLateRankAndEndsEveryRank) {
+  const auto run = run_ranks("late_text", 3, {.timeout = std::chrono::seconds(1), .shared_memory = 0});
+  EXPECT_EQ(run.status, 1);
+  EXPECT_FALSE(run.left_behind);
+  EXPECT_THAT(
+      run.said.at(0) + run.said.at(2),
+      ContainsRegex("error.timeout. mesh: the exchange of settings did not end in [1-9]([.][0-9]+)? s; "
+                    "rank 1 did not come"));
+}
+
 const Known kNoCall("crossed", [](Rendezvous& rendezvous) {
   auto group = rendezvous.group("pp", everyone(rendezvous));
   group->receive(at::empty({1}), 1 - rendezvous.rank(), 0)->wait();  // both receive, none sends

@@ -1,5 +1,7 @@
 // megatron_fsdp trains to the numbers of `single`, whatever is split.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include "plugins/megatron_runs.h"
@@ -161,6 +163,43 @@ TEST(MegatronFsdp, CountsAParameterUnusedOnOneRankAsZeroThere) {
       expect_close(train(run), want);
     }
   }
+}
+
+// Values passed beside the outputs of units: the gradients of "embed" are announced by no output, and that of
+// layer0's `extra` comes before its unit's output is reached.
+TEST(MegatronFsdp, TakesGradientsThatComeBeforeTheirBuffers) {
+  const auto make = [](int) {
+    Units units = toy_units({});
+    const auto rows = std::make_shared<at::Tensor>(), row = std::make_shared<at::Tensor>();
+    const auto embed = toy_at(units, 0).body(), layer = toy_at(units, 1).body();
+    const auto replace = [&](size_t at, const char* name, const ToyUnit::Body& body) {
+      units[at] = std::make_unique<ToyUnit>(name, toy_at(units, at).own, body);
+    };
+    replace(0, "embed", [=](ToyUnit& unit, Tensors inputs, const Batch& batch) -> Tensors {
+      *rows = embed(unit, std::move(inputs), batch)[0];
+      return {rows->detach()};
+    });
+    replace(1, "layer0", [=](ToyUnit& unit, Tensors, Batch batch) {
+      batch.extra = at::zeros({1});
+      Tensors out = layer(unit, {*rows}, batch);
+      *row = unit.own[3].tensor * 2;
+      return out;
+    });
+    replace(2, "layer1", [=](ToyUnit& unit, Tensors inputs, const Batch& batch) -> Tensors {
+      return {layer(unit, std::move(inputs), batch)[0] + *row};
+    });
+    return units;
+  };
+  Training whole = toy("single", {});
+  whole.make_units = make;
+  const Outcome want = train(whole);
+  for (const int ranks : {1, 2, 3})
+    for (int strategy = 0; strategy <= 3; ++strategy) {
+      SCOPED_TRACE(std::to_string(ranks) + " ranks, zero " + std::to_string(strategy));
+      Training run = toy_like(mfsdp(ranks, zero(strategy)));
+      run.make_units = make, run.microbatches = 2;
+      expect_close(train(run), want);
+    }
 }
 
 // More layers than may be on their way to be reduced: ranks must not wait for each other.
