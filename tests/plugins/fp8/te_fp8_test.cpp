@@ -94,7 +94,7 @@ Rounds rounds_of(Recipe recipe) {
 void expect_products(const at::Tensor& got, const at::Tensor& want) {
   ASSERT_EQ(got.sizes(), want.sizes());
   if (want.numel() == 0) return;
-  EXPECT_LT((got - want).abs().max().item<double>(), 2e-6 * want.abs().max().item<double>());
+  EXPECT_LE((got - want).abs().max().item<double>(), 2e-6 * want.abs().max().item<double>());
 }
 
 class TeProducts : public ::testing::TestWithParam<Recipe> {};
@@ -171,12 +171,12 @@ TEST(TeFp8, RefusesModelsAndAxesThatItCannotTake) {
   WholeRuns runs;
   runs.model = kMixture;
   std::vector<std::string> refusals;
-  const auto refused = [&](const std::string& distributed, const std::string& section) {
+  const auto refused = [&](const std::string& distributed, const std::string& section, int ranks = 1) {
     refusals.clear();
-    runs.train({"run", 2, distributed, section}, "run", 1, "", &refusals);
+    runs.train({"run", ranks, distributed, section}, "run", 1, "", &refusals);
     return refusals.empty() ? "" : refusals[0];
   };
-  EXPECT_THAT(refused("{strategy: single, tp_size: 2}", te_section("block")),
+  EXPECT_THAT(refused("{strategy: single, tp_size: 2}", te_section("block"), 2),
               HasSubstr("products in fp8 of layers that are split among ranks are not built yet"));
   EXPECT_THAT(refused("{strategy: single}", "te_fp8: {linear: false, experts: false}\n"),
               HasSubstr("te_fp8: the model has no linear layer and no experts for products in fp8"));

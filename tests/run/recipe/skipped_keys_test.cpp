@@ -115,7 +115,8 @@ TEST(SkippedKeys, OfABackendAreCheckedAndWhatChangesNumbersActs) {
 
 TEST(ModelOfARecipe, GivesProductsInFp8AsASection) {
   const auto section = [](const std::string& backend) {
-    const Recipe recipe = recipe_in("model: {config: {model_type: mixtral}, backend: {" + backend + "}}\n");
+    const Recipe recipe = read_recipe(config::read_text(
+        "model: {config: {model_type: mixtral}, backend: {" + backend + "}}\n", "run.yaml"));
     return recipe.others.size() == 1 && recipe.others[0].first == "te_fp8"
                ? config::to_json(recipe.others[0].second)
                : std::to_string(recipe.others.size());

@@ -63,7 +63,8 @@ class Gradients {
   virtual ~Gradients() = default;
 
   virtual void begin_step() = 0;  // before the first forward of a step: drops the gradients of the last step
-  // Before a backward adds gradients to it; only if opens(). Its reduction is finished by then.
+  // Before a backward adds gradients to it; only if opens(). Its reduction is finished by then. A leaf may
+  // have a gradient already, that of a value passed beside its unit's outputs: it is added, not replaced.
   virtual void open() {}
   virtual bool opens() const { return false; }
   // Gradients of a backward have arrived and wait for those of further microbatches. May be called several
