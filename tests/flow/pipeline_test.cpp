@@ -103,12 +103,6 @@ TEST(PipelineRun, WithPostValidationWritesTheLinesOfARunThatWaits) {
   for (const char* file : {"training.jsonl", "validation.jsonl"})
     EXPECT_EQ(without_clock(files.path("true/" + std::string(file))),
               without_clock(files.path("false/" + std::string(file))));
-  const Outcome refused = heddle(files.train("no", stages("{pp_post_validation: true}", "megatron")));
-  EXPECT_NE(refused.status, 0);
-  EXPECT_THAT(
-      refused.error,
-      HasSubstr("pp_post_validation: an update cannot be undone once the next step has begun: the "
-                "strategy 'megatron' does not forget forwards\n  hint: set pp_post_validation: false"));
 }
 
 TEST(PipelineRun, GivesTheCurveOfOneRankWithTensorParallelStages) {
@@ -157,48 +151,11 @@ TEST(PipelineRun, TakesATableFromAFile) {
   EXPECT_EQ(column(files.path("run/training.jsonl"), "step").size(), 12u);
 }
 
-void expect_refusal(const TrainingFiles& files, const Words& words, const std::string& text) {
-  const Outcome outcome = heddle(files.train("refused", words));
-  EXPECT_EQ(outcome.status, 2) << outcome.error;
-  EXPECT_THAT(outcome.error, HasSubstr(text));
-  EXPECT_FALSE(std::filesystem::exists(files.path("refused")));
-}
-
 TEST(PipelineRun, WarnsOfAScheduleThatOverlapsNothing) {
   const TrainingFiles files;
   const Outcome outcome = heddle(files.train("run", stages("{pp_overlap: true}", "single")));
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_THAT(outcome.error, HasSubstr(".pp_overlap has no effect: the schedule '1f1b' overlaps no actions"));
-}
-
-TEST(PipelineRun, WithPostValidationRefusesANormThatIsNoSum) {
-  const TrainingFiles files;
-  Words words = stages("{pp_post_validation: true}", "single");
-  words.insert(words.end(), {"--clip_grad_norm.norm_type", "inf"});
-  expect_refusal(files, words,
-                 ".pp_post_validation: post-validation passes a sum of squares along the pipeline");
-}
-
-TEST(PipelineRun, IsRefusedBeforeItsRanksStart) {
-  const TrainingFiles files;
-  expect_refusal(files, stages("{pp_schedule: 1f2b}", "single"),
-                 "Unknown schedule '1f2b'. The available schedules are ['1f1b', ");
-  expect_refusal(files, stages("{pp_schedule: 1f2b}", "single"), "\n  hint: did you mean '1f1b'?");
-  expect_refusal(files, stages("{pp_microbatch_size: 3}", "single"),
-                 "local_batch_size must be divisible by microbatch_size: 2 and 3");
-  expect_refusal(files, stages("{pp_schedule_csv: nowhere.csv}", "single"),
-                 "The specified path nowhere.csv does not exist or is not a file.");
-  Words tied = stages("{}", "single");
-  tied.insert(tied.end(), {"--model.config.tie_word_embeddings", "true"});
-  expect_refusal(
-      files, tied,
-      "Pipeline parallelism does not support tie_word_embeddings=True, and overriding it to "
-      "tie_word_embeddings=False is not supported either. 'model.embed_tokens.weight' is used by the "
-      "stages 0 and 1\n"
-      "  hint: train this model with pp_size 1, or a model whose embeddings are not tied and that has "
-      "no multi-token prediction heads");
-  files.write("stuck.csv", "0F0,0F1,0B0,0B1\n1B0,1F0,1F1,1B1\n");
-  expect_refusal(files, stages("{pp_schedule_csv: " + files.path("stuck.csv") + "}", "single"), "1B0");
 }
 
 TEST(PipelineRun, EndsOnEveryRankWhenOneDies) {

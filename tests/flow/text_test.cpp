@@ -37,23 +37,6 @@ Outcome with_tokenizers(const Words& words) {
   return heddle(words, {"PYTHONPATH=" HEDDLE_PYTHON_PACKAGES, "HEDDLE_PYTHON="});
 }
 
-TEST(Data, NeverWritesOverItsOwnText) {
-  const TrainingFiles files;
-  const std::string text = files.path("text.txt"), before = read_text(text);
-  fs::create_symlink(text, files.path("link.txt"));
-  fs::create_hard_link(text, files.path("hard.txt"));
-  fs::create_hard_link(text, files.path("new.bin.part"));
-  for (const auto& [out, lost] : {std::pair{"text.txt", "text.txt"},
-                                  {"link.txt", "link.txt"},
-                                  {"hard.txt", "hard.txt"},
-                                  {"new.bin", "new.bin.part"}})
-    for (const Words& force : {Words{}, Words{"--force"}})
-      expect_usage_refusal(heddle(plus({"data", text, "--out", files.path(out)}, force)),
-                           "error[usage] --out: " + files.path(lost) + " is the text '" + text +
-                               "' itself, which would be lost\n  hint: name another file\n");
-  EXPECT_EQ(read_text(text), before);
-}
-
 TEST(Data, ReplacesAFileOnlyWhenItIsTold) {
   const TrainingFiles files;
   files.write("out.bin", "mine");

@@ -95,8 +95,6 @@ TEST(Train, GivesOneCurveOnEveryTopology) {
   ASSERT_EQ(alone.status, 0) << alone.error;
   for (const Topology& topology :
        std::vector<Topology>{{"ddp2", {"--distributed", "{strategy: ddp}", "--nproc-per-node", "2"}},
-                             {"fsdp1", {}},
-                             {"fsdp2", {"--nproc-per-node", "2"}},
                              {"fsdp4", {"--nproc-per-node", "4"}},
                              {"hsdp", {"--nproc-per-node", "4", "--distributed.dp_replicate_size", "2"}}}) {
     const Outcome outcome = heddle(files.train(topology.name, topology.words));
@@ -106,27 +104,6 @@ TEST(Train, GivesOneCurveOnEveryTopology) {
                 topology.name);
     expect_near(column(metrics, "grad_norm"), column(files.path("single/training.jsonl"), "grad_norm"), 2e-4,
                 topology.name);
-  }
-}
-
-TEST(Train, GivesTheSameBitsWhenLayersAreComputedAgain) {
-  const TrainingFiles files;
-  const std::pair<const char*, Words> runs[] = {
-      {"single", {"--distributed", "{strategy: single}"}},
-      {"ddp", {"--distributed", "{strategy: ddp}", "--nproc-per-node", "2"}},
-      {"fsdp", {"--nproc-per-node", "2"}}};
-  for (const auto& [name, words] : runs) {
-    for (const char* mode : {"false", "full", "selective"}) {
-      Words more = words;
-      more.insert(more.end(), {"--distributed.activation_checkpointing", mode});
-      const Outcome outcome = heddle(files.train(std::string(name) + mode, more));
-      ASSERT_EQ(outcome.status, 0) << outcome.error;
-    }
-    const std::string full = without_clock(files.path(std::string(name) + "full/training.jsonl"));
-    EXPECT_THAT(full, HasSubstr("\"loss\""));
-    for (const char* mode : {"false", "selective"})
-      EXPECT_EQ(full, without_clock(files.path(name + (mode + std::string("/training.jsonl")))))
-          << name << mode;
   }
 }
 
@@ -182,15 +159,6 @@ TEST(Train, GoesOnFromAModelThatItWrote) {
   EXPECT_TRUE(std::filesystem::exists(files.path("next/LATEST/model/consolidated/heddle_tokenizer.json")));
 }
 
-TEST(Train, WritesMetricsWhereItIsTold) {
-  const TrainingFiles files;
-  const Outcome outcome =
-      heddle(files.train("run", {"--metrics", files.path("here.jsonl"), "--checkpoint.enabled", "false"}));
-  ASSERT_EQ(outcome.status, 0) << outcome.error;
-  EXPECT_EQ(column(files.path("here.jsonl"), "step").size(), 12u);
-  EXPECT_FALSE(std::filesystem::exists(files.path("run")));
-}
-
 TEST(Train, SaysWhatItSaves) {
   const TrainingFiles files;
   const std::string last = files.path("run/epoch_0_step_11");
@@ -226,16 +194,6 @@ TEST(Train, WarnsOfStorageThatLosesSmallUpdates) {
                 "{strategy: megatron_fsdp, preserve_fp32_weights: true}", "--nproc-per-node", "2"}));
   EXPECT_EQ(strategys.status, 0) << strategys.error;
   EXPECT_THAT(strategys.error, ::testing::Not(HasSubstr(warning)));
-}
-
-TEST(Train, SavesEveryCheckpointsModelWhenAsked) {
-  const TrainingFiles files;
-  const Outcome outcome = heddle(files.train(
-      "run", {"--checkpoint.save_consolidated", "every", "--step_scheduler.ckpt_every_steps", "5"}));
-  ASSERT_EQ(outcome.status, 0) << outcome.error;
-  for (const char* step : {"4", "9", "11"})
-    EXPECT_TRUE(
-        std::filesystem::exists(files.path("run/epoch_0_step_") + step + "/model/consolidated/config.json"));
 }
 
 TEST(Train, TakesItsRanksFromALauncher) {

@@ -19,50 +19,12 @@ Words up_to(const std::string& steps) {
   return plus(kEvery2, {"--step_scheduler.max_steps", steps});
 }
 
-TEST(Overrides, TakeEverySectionWhole) {
-  const TrainingFiles files;
-  const Words check = {"check",
-                       files.path("run.yaml"),
-                       "--freeze_config",
-                       "{patterns: ['q_proj']}",
-                       "--validation_dataset_small",
-                       "{file_pattern: a.bin, seq_len: 4}",
-                       "--elsewhere"};
-  EXPECT_EQ(heddle(check).status, 0) << heddle(check).error;
-  const Outcome wrong =
-      heddle({"check", files.path("run.yaml"), "--validation_dataset_small", "{sq_len: 4}"});
-  EXPECT_THAT(wrong.error, HasSubstr("--validation_dataset_small validation_dataset_small"));
-}
-
 TEST(Overrides, SetSectionsOfPlugins) {
   const TrainingFiles files;
   const std::string board = files.path("board");
   const Outcome set = heddle(files.train("run", plus(up_to("1"), {"--tensorboard", "{dir: " + board + "}"})));
   EXPECT_EQ(set.status, 0) << set.error;
   EXPECT_FALSE(fs::is_empty(board));
-  const Outcome wrong = heddle({"check", files.path("run.yaml"), "--tensorbord", "{}", "--elsewhere"});
-  EXPECT_EQ(wrong.status, 2);
-  EXPECT_THAT(wrong.error, HasSubstr("unknown key 'tensorbord'\n  hint: did you mean 'tensorboard'?"));
-  const Outcome inside = heddle({"check", files.path("run.yaml"), "--tensorboard.dirr", "x", "--elsewhere"});
-  EXPECT_THAT(inside.error, HasSubstr("unknown key 'dirr'\n  hint: did you mean 'dir'?"));
-}
-
-TEST(Overrides, SayThatAPatternNeedsQuotes) {
-  const TrainingFiles files;
-  EXPECT_EQ(
-      heddle({"check", files.path("run.yaml"), "--peft.target_modules", "*.down"}).error,
-      "error[config] --peft.target_modules: a value that begins with * is an anchor's name in YAML: *.down\n"
-      "  hint: quote it for YAML too: --peft.target_modules \"'*.down'\"\n");
-}
-
-TEST(AShortTry, NeedsAShorterWarmup) {
-  const TrainingFiles files;
-  const Outcome outcome =
-      heddle(files.train("run", plus(up_to("2"), {"--lr_scheduler.lr_warmup_steps", "20"})));
-  EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.error,
-              HasSubstr("lr_warmup_steps (20) must be below lr_decay_steps (2), which is the length "
-                        "of the run where it is not given"));
 }
 
 TEST(GoingBack, IsRefusedWhereTheNextCheckpointsAreThereBeforeAnyStep) {
@@ -239,16 +201,6 @@ TEST(StandardOutput, ThatCannotBeWrittenIsAFailureOnAnyNumberOfRanks) {
     EXPECT_EQ(outcome.error, "error[io] standard output: cannot be written\n");
     EXPECT_EQ(column(files.path("run/training.jsonl"), "step").size(), 12u);  // the run itself is done
   }
-}
-
-TEST(AnError, OfAllRanksIsPrintedOnce) {
-  const TrainingFiles files;
-  const Outcome outcome =
-      heddle(files.train("run", {"--nproc-per-node", "4", "--model.config.vocab_size", "100"}));
-  EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.error, ::testing::StartsWith("error[input]"));
-  EXPECT_THAT(outcome.error, HasSubstr("the model's vocabulary has 100 tokens"));
-  EXPECT_EQ(outcome.error.find("error["), outcome.error.rfind("error[")) << outcome.error;
 }
 
 TEST(Freezing, TellsOfTheEmbeddingThatIsFrozenUnasked) {

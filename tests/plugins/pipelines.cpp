@@ -1,7 +1,9 @@
-// The small model and its pipelines.
+// The small model, its pipelines, and the tables of the tests' schedules.
 #include "plugins/pipelines.h"
 
+#include <algorithm>
 #include <mutex>
+#include <vector>
 
 namespace heddle::tests {
 
@@ -34,6 +36,40 @@ std::unique_ptr<IPipelineSchedule> make_schedule(const std::string& name) {
   const OfferedSchedule* offered = plugins.schedule(name);
   if (offered == nullptr) throw plugins.missing("schedule", name);
   return offered->make();
+}
+
+int BreadthFirst::rank_of(int stage, int ranks, int) const {
+  if (placement_ == Placement::loop) return stage % ranks;
+  const int turn = stage / ranks, place = stage % ranks;
+  return turn % 2 == 0 ? place : ranks - 1 - place;
+}
+
+ScheduleTable BreadthFirst::plan(int ranks, int stages, int microbatches) const {
+  ScheduleTable table(ranks);
+  for (int stage = 0; stage < stages; ++stage)
+    for (int at = 0; at < microbatches; ++at)
+      table[rank_of(stage, ranks, stages)].push_back({Action::forward, stage, at});
+  for (int stage = stages - 1; stage >= 0; --stage)
+    for (int at = microbatches - 1; at >= 0; --at)
+      table[rank_of(stage, ranks, stages)].push_back({Action::backward, stage, at});
+  return table;
+}
+
+ScheduleTable LateWeights::plan(int ranks, int stages, int microbatches) const {
+  ScheduleTable table(ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int ahead = std::min(stages - rank, microbatches);
+    int weights = 0;
+    const auto add = [&](Action::Kind kind, int at) { table[rank].push_back({kind, rank, at}); };
+    for (int at = 0; at < ahead; ++at) add(Action::forward, at);
+    for (int at = 0; at < microbatches; ++at) {
+      add(Action::backward_input, at);
+      if (at >= lag_) add(Action::backward_weight, weights++);
+      if (at + ahead < microbatches) add(Action::forward, at + ahead);
+    }
+    while (weights < microbatches) add(Action::backward_weight, weights++);
+  }
+  return table;
 }
 
 }  // namespace heddle::tests

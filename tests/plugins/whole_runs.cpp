@@ -2,7 +2,9 @@
 #include "plugins/whole_runs.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
 
 #include <iostream>
 #include <mutex>
@@ -71,6 +73,79 @@ Told WholeRuns::train(const Topology& topology, const std::string& run, int step
                       const std::string& restore_from, std::vector<std::string>* refusals) const {
   train_recipe(configuration(topology, run, steps, restore_from), topology.ranks, refusals, meanwhile);
   return read_metrics(place_ / run / "training.jsonl");
+}
+
+std::string WholeRuns::refusal(const Topology& topology, const std::string& run,
+                               const std::string& restore_from) const {
+  std::vector<std::string> refusals;
+  train(topology, run, restore_from.empty() ? 1 : 8, restore_from, &refusals);
+  return refusals.empty() ? "" : refusals.front();
+}
+
+void expect_alike(const Told& got, const Told& want) {
+  ASSERT_EQ(got.steps, want.steps);
+  for (size_t i = 0; i < want.losses.size(); ++i) {
+    EXPECT_NEAR(got.losses[i], want.losses[i], 2e-5 * want.losses[i]) << "loss of step " << want.steps[i];
+    EXPECT_NEAR(got.norms[i], want.norms[i], 2e-4 * want.norms[i]) << "norm of step " << want.steps[i];
+  }
+}
+
+namespace {
+
+void expect_tensors_alike(const std::map<std::string, at::Tensor>& got,
+                          const std::map<std::string, at::Tensor>& want, double absolute) {
+  ASSERT_EQ(got.size(), want.size());
+  for (const auto& [name, tensor] : want)
+    EXPECT_TRUE(at::allclose(got.at(name), tensor, 1e-3, absolute)) << name;
+}
+
+}  // namespace
+
+void expect_alike_on(const WholeRuns& runs, const std::string& more, const Places& places) {
+  constexpr int kSteps = 5;
+  std::filesystem::remove_all(runs / "alone");
+  const Told want = runs.train({"alone", 1, "{strategy: single}", more}, "alone", kSteps);
+  ASSERT_EQ(want.steps.size(), kSteps);
+  for (const auto& [ranks, distributed] : places) {
+    SCOPED_TRACE(more + distributed);
+    std::filesystem::remove_all(runs / "other");
+    expect_alike(runs.train({"other", ranks, distributed, more}, "other", kSteps), want);
+    expect_tensors_alike(tensors_of(runs / "other/LATEST/model"), tensors_of(runs / "alone/LATEST/model"),
+                         1e-4);
+  }
+}
+
+void expect_resumes(const WholeRuns& runs, const Topology& topology, const std::vector<Topology>& others) {
+  const Told straight = runs.train(topology, "straight", 8);
+  runs.train(topology, "cut", 4);
+  const Told resumed = runs.train(topology, "cut", 8);
+  EXPECT_EQ(resumed.losses, straight.losses);
+  EXPECT_EQ(resumed.norms, straight.norms);
+  ASSERT_NE(checksums_of(runs / "straight/epoch_1_step_7"), checksums_of(runs / "straight/epoch_0_step_3"));
+  EXPECT_EQ(checksums_of(runs / "cut/epoch_1_step_7"), checksums_of(runs / "straight/epoch_1_step_7"));
+  for (const Topology& other : others) {
+    SCOPED_TRACE(other.distributed);
+    runs.train(topology, "moved" + other.name, 4);
+    expect_alike(runs.train(other, "moved" + other.name, 8, "LATEST"), straight);
+  }
+}
+
+void expect_resumes_among(const WholeRuns& runs, const std::vector<Topology>& from,
+                          const std::vector<Topology>& to) {
+  static const std::string kEnd = "/epoch_1_step_7/model";
+  Told want = runs.train({"single", 1, "{strategy: single}"}, "undisturbed", 8);
+  ASSERT_LT(want.losses.back(), want.losses.front());
+  for (auto* values : {&want.losses, &want.norms}) values->erase(values->begin(), values->begin() + 4);
+  want.steps = {4, 5, 6, 7};
+  for (const Topology& one : from) {
+    runs.train(one, "from_" + one.name, 4);
+    for (const Topology& other : to) {
+      SCOPED_TRACE("from " + one.name + " to " + other.name);
+      const std::string run = one.name + "_" + other.name;
+      expect_alike(runs.train(other, run, 8, "from_" + one.name + "/epoch_0_step_3"), want);
+      expect_tensors_alike(tensors_of(runs / (run + kEnd)), tensors_of(runs / ("undisturbed" + kEnd)), 2e-5);
+    }
+  }
 }
 
 void train_recipe(const std::string& yaml, int ranks, std::vector<std::string>* refusals,

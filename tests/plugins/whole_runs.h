@@ -7,11 +7,19 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "run/data/token_files.h"
 
 namespace heddle::tests {
+
+// Fields of `distributed:`. fsdp2 in fp32, without the closing brace; two stages.
+inline const std::string kFp32Policy = "mp_policy: {param_dtype: float32, reduce_dtype: float32}";
+inline const std::string kFsdp2InFp32 = "{strategy: fsdp2, " + kFp32Policy;
+inline std::string two_stages(const std::string& schedule) {
+  return "pp_size: 2, pipeline: {pp_schedule: " + schedule + ", pp_microbatch_size: 1}";
+}
 
 // A number of ranks and the section `distributed:` that runs on them.
 struct Topology {
@@ -40,6 +48,10 @@ class WholeRuns {
   // before they start; without it, that is thrown.
   Told train(const Topology& topology, const std::string& run, int steps,
              const std::string& restore_from = "", std::vector<std::string>* refusals = nullptr) const;
+  // What the first rank that cannot go on says of a run of one step, or of the steps after `restore_from`.
+  // Empty: it ran.
+  std::string refusal(const Topology& topology, const std::string& run = "refused",
+                      const std::string& restore_from = "") const;
   // What others do between the look at the checkpoints and the start of the ranks.
   std::function<void()> meanwhile = [] {};
   // Its config.json; any other model that is to be trained.
@@ -56,6 +68,25 @@ class WholeRuns {
 
   ScratchDirectory place_;
 };
+
+// Losses agree to 2e-5, norms to 2e-4.
+void expect_alike(const Told& got, const Told& want);
+
+// So many ranks, and `distributed:`.
+using Places = std::vector<std::pair<int, std::string>>;
+
+// Five steps with the sections `more` on one rank, and on each of the places: losses, norms, and what is
+// saved of the model are alike.
+void expect_alike_on(const WholeRuns& runs, const std::string& more, const Places& places);
+
+// Eight steps, and four steps that are resumed to the same bits. others: to the same numbers on these.
+void expect_resumes(const WholeRuns& runs, const Topology& topology,
+                    const std::vector<Topology>& others = {});
+
+// From four steps on each topology to eight on each other one: with the numbers of one rank that never
+// stopped.
+void expect_resumes_among(const WholeRuns& runs, const std::vector<Topology>& from,
+                          const std::vector<Topology>& to);
 
 // Runs the recipe on ranks that are threads. refusals: takes what prepare_run() or a rank throws; without it,
 // that is thrown. meanwhile: called between prepare_run() and the start of the ranks.

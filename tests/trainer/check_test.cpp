@@ -1,14 +1,6 @@
 // `heddle check`: one answer for each file and number of ranks.
-#include "trainer/cli/check.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
-
 #include "heddle/config/node.h"
-#include "tests/thrown.h"
+#include "trainer/checked.h"
 
 namespace heddle {
 namespace {
@@ -16,35 +8,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-class CheckCommand : public testing::Test {
- protected:
-  void SetUp() override {
-    folder_ = std::filesystem::path(testing::TempDir()) / "heddle_check_test";
-    std::filesystem::create_directories(folder_);
-    setenv("HEDDLE_PLUGIN_PATH", (std::string(HEDDLE_BINARY_DIR) + "/plugins").c_str(), 1);
-    unsetenv("WORLD_SIZE");
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string file(const std::string& name, const std::string& yaml) const {
-    std::ofstream(folder_ / name) << yaml;
-    return (folder_ / name).string();
-  }
-
-  // Runs the command; keeps what it printed.
-  int run(const cli::CheckCommand& command) {
-    testing::internal::CaptureStdout();
-    testing::internal::CaptureStderr();
-    int status = -1;
-    error_ = tests::thrown_by([&] { status = cli::check(command); });
-    out_ = testing::internal::GetCapturedStdout();
-    err_ = testing::internal::GetCapturedStderr();
-    return status;
-  }
-
-  std::filesystem::path folder_;
-  std::string out_, err_, error_;
-};
+using CheckCommand = tests::Checked;
 
 std::vector<std::string> lines(const std::string& text) {
   std::vector<std::string> out;

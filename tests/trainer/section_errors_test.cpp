@@ -1,13 +1,5 @@
 // `heddle check` reports every wrong key of a section, beside what the section's other keys lead to.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
-#include <string>
-
-#include "tests/thrown.h"
-#include "trainer/cli/check.h"
+#include "trainer/checked.h"
 
 namespace heddle {
 namespace {
@@ -18,38 +10,23 @@ const std::string kSmallLlama = R"(model:
 )";
 const std::string kNoData = "dataset: {file_pattern: data.bin, seq_len: 16}\n";
 
-class SectionErrors : public testing::Test {
+class SectionErrors : public tests::Checked {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::path(testing::TempDir()) / "heddle_section_errors";
-    std::filesystem::create_directories(folder_);
-    setenv("HEDDLE_PLUGIN_PATH", (std::string(HEDDLE_BINARY_DIR) + "/plugins").c_str(), 1);
-    unsetenv("WORLD_SIZE");
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   // The lines "4 model.foo: unknown key 'foo'" of all errors.
   std::string errors_of(const std::string& yaml, int world_size = 1) {
-    const std::string file = (folder_ / "run.yaml").string();
-    std::ofstream(file) << yaml;
     cli::CheckCommand command;
-    command.configs = {file};
+    command.configs = {file("run.yaml", yaml)};
     command.world_sizes = {world_size};
-    testing::internal::CaptureStdout();
-    testing::internal::CaptureStderr();
-    const std::string thrown = tests::thrown_by([&] { cli::check(command); });
-    testing::internal::GetCapturedStdout();
-    std::string printed = testing::internal::GetCapturedStderr() + "\n" + thrown, out;
+    run(command);
+    const std::string printed = err_ + "\n" + error_, start = command.configs.front() + ":";
+    std::string out;
     for (size_t at = printed.find("error["); at != printed.npos; at = printed.find("\nerror[", at + 1)) {
       const size_t begin = printed.find("] ", at) + 2, end = printed.find('\n', begin);
-      std::string line = printed.substr(begin, end - begin);
-      if (line.starts_with(file + ":")) line = line.substr(file.size() + 1);
-      out += line + "\n";
+      const std::string line = printed.substr(begin, end - begin);
+      out += (line.starts_with(start) ? line.substr(start.size()) : line) + "\n";
     }
     return out;
   }
-
-  std::filesystem::path folder_;
 };
 
 TEST_F(SectionErrors, OfTheStepScheduler) {
@@ -160,9 +137,8 @@ TEST_F(SectionErrors, OfTheStrategy) {
 
 // What a parallelizer refuses of the model is at its key.
 TEST_F(SectionErrors, OfParallelizersHaveTheLineOfTheirKey) {
-  std::ofstream(folder_ / "data.bin", std::ios::binary) << std::string(800, '\1');
-  const std::string data =
-      "dataset: {file_pattern: " + (folder_ / "data.bin").string() + ", dtype: uint16, seq_len: 16}\n";
+  const std::string data = "dataset: {file_pattern: " + file("data.bin", std::string(800, '\1')) +
+                           ", dtype: uint16, seq_len: 16}\n";
   EXPECT_THAT(
       errors_of("step_scheduler: {global_batch_size: 4}\ndistributed:\n  strategy: fsdp2\n  tp_size: 4\n" +
                     kSmallLlama + data,

@@ -84,6 +84,16 @@ TEST_F(PluginData, ThatDiffersIsNotResumed) {
               HasSubstr("was saved with a different data order: seed was 7, now 8"));
 }
 
+// A sample of one token has no label.
+TEST_F(PluginData, WithoutALabelIsRefused) {
+  EXPECT_THAT(refusal("{_target_: MockIterableDataset, seq_len: 1}"),
+              HasSubstr("none of the 6 samples of the first step has a token with a label"));
+  EXPECT_THAT(refusal(kUniform,
+                      {"--validation_dataset", "{_target_: MockIterableDataset, seq_len: 1, num_samples: 4}",
+                       "--step_scheduler.val_every_steps", "1"}),
+              HasSubstr("error[input] validation_dataset: none of its 4 samples has a token with a label"));
+}
+
 TEST_F(PluginData, ValidatesEachSet) {
   const Words more = {"--validation_dataset_words",       kSentences, "--validation_dataset_mock", kUniform,
                       "--step_scheduler.val_every_steps", "3"};
@@ -132,35 +142,6 @@ TEST_F(PluginData, OfUnequalLengthIsPacked) {
   const size_t begin = banner.out.rfind(' ', at - 1) + 1;
   const std::string count = banner.out.substr(begin, at - begin);
   expect_curve(loss("packed", plus(packs, {"--step_scheduler.global_batch_size", count})), alone);
-}
-
-TEST_F(PluginData, IsRefusedByItsKeys) {
-  EXPECT_THAT(refusal("{_target_: a.MockIterableDatasets}"),
-              AllOf(HasSubstr("_target_: unknown component 'a.MockIterableDatasets'; there is: "),
-                    HasSubstr(", MockIterableDataset, NanogptDataset, build_unpacked_dataset, "),
-                    HasSubstr("\n  hint: did you mean 'MockIterableDataset'?")));
-  EXPECT_THAT(refusal("{_target_: MockIterableDataset, seq_length: 12}"),
-              HasSubstr("unknown key 'seq_length'"));
-  EXPECT_THAT(refusal("{_target_: MockIterableDataset, seq_len: 0}"), HasSubstr("seq_len"));
-  EXPECT_THAT(refusal("{_target_: MockIterableDataset, seq_len: 33}"),
-              HasSubstr("seq_len 33 is longer than the model's 32 positions"));
-  EXPECT_THAT(refusal("{_target_: MockIterableDataset, seq_len: 8, vocab_size: 257}"),
-              HasSubstr("vocab_size is 257, and the model's vocabulary has 256 tokens"));
-  EXPECT_THAT(refusal("{_target_: MockIterableDataset, seq_len: 8, batch_size: 1}"),
-              HasSubstr("batch_size is 1, and a microbatch has 2 rows (step_scheduler.local_batch_size)"));
-  EXPECT_THAT(refusal(kUniform, {"--dataloader.batch_size", "3"}),
-              HasSubstr("batch_size is 3, and step_scheduler.local_batch_size 2: a microbatch has one size"));
-  EXPECT_THAT(refusal("{_target_: build_unpacked_dataset, mean_len: 40}"),
-              HasSubstr("tokens, more than the model's 32 positions"));
-  // A sample of one token has no label.
-  EXPECT_THAT(refusal("{_target_: MockIterableDataset, seq_len: 1}"),
-              HasSubstr("none of the 6 samples of the first step has a token with a label"));
-  EXPECT_THAT(refusal(kUniform,
-                      {"--validation_dataset", "{_target_: MockIterableDataset, seq_len: 1, num_samples: 4}",
-                       "--step_scheduler.val_every_steps", "1"}),
-              HasSubstr("error[input] validation_dataset: none of its 4 samples has a token with a label"));
-  EXPECT_THAT(refusal("{_target_: build_unpacked_dataset, vocab_size: 300, max_sentence_len: 9}"),
-              HasSubstr("vocab_size is 300, and the model's vocabulary has 256 tokens"));
 }
 
 }  // namespace

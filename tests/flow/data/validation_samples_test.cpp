@@ -87,30 +87,6 @@ TEST(ValidationSamples, OfARunThatGoesOnAreThereOnce) {
   EXPECT_EQ(texts_of(files.path("cut/samples.jsonl")), texts_of(files.path("whole/samples.jsonl")));
 }
 
-TEST(ValidationSamples, AreRefusedByNameWhereTheyAreNotBuilt) {
-  const TrainingFiles files;
-  const auto expect = [&](const Words& more, const std::string& error) {
-    const Outcome outcome = heddle(sampling(files, "run", more));
-    EXPECT_EQ(outcome.status, 2);
-    EXPECT_THAT(outcome.error, HasSubstr(error));
-  };
-  expect({"--distributed", "{strategy: ddp, pp_size: 2, pipeline: {pp_microbatch_size: 1}}",
-          "--nproc-per-node", "2"},
-         "validation_samples is not built for the stages of a pipeline (pp_size 2)\n  hint: leave it out, "
-         "and ask a "
-         "checkpoint: heddle generate RUN --prompt TEXT");
-  expect({"--distributed.cp_size", "2", "--nproc-per-node", "2"},
-         "validation_samples is not built for sequences that are split over ranks (cp_size 2)");
-  expect({"--validation_samples.chat", "true"},
-         "the model is trained on bytes, which have no chat template\n  hint: leave validation_samples.chat "
-         "out");
-  expect({"--validation_samples.prompts", "[]"}, "expected a list of texts, got an empty list");
-  expect({"--validation_samples.prompts", "[3]"},
-         "expected a text that is not empty, got 3\n  hint: quote the prompt");
-  expect({"--validation_samples.prompt", "a"}, "unknown key 'prompt'");
-  expect({"--validation_samples.temperature", "-1"}, "temperature");
-}
-
 TEST(ValidationSamples, ThatNoValidationAsksForAreWarnedOf) {
   const TrainingFiles files;
   const Outcome outcome = heddle(sampling(

@@ -96,22 +96,6 @@ TEST(Benchmark, WritesOverNoFileOfAnotherKind) {
             "  hint: leave it out; benchmark.json_output_path names the file of its figures\n");
 }
 
-TEST(Benchmark, SaysWhatItLacks) {
-  const BenchmarkFiles files;
-  const auto refusal = [&](const Words& more) { return heddle(files.train(more)).error; };
-  EXPECT_THAT(refusal({"--step_scheduler.max_steps", "null"}),
-              HasSubstr("step_scheduler: max_steps is missing\n"
-                        "  hint: a benchmark makes step_scheduler.max_steps steps"));
-  EXPECT_THAT(refusal({"--benchmark.peak_tflops", "0"}),
-              HasSubstr("peak_tflops must be a finite value greater than zero"));
-  EXPECT_THAT(refusal({"--benchmark.warmup_steps", "-1"}),
-              HasSubstr("warmup_steps must be 0 or more, got -1"));
-  EXPECT_THAT(refusal({"--dataset",
-                       "{_target_: mock.build_unpacked_dataset, num_sentences: 20, max_sentence_len: 30}"}),
-              HasSubstr("seq_len is missing\n"
-                        "  hint: a benchmark counts the operations of rows of one length"));
-}
-
 // As AutoModel's loader on one rank: what does not fill a microbatch is left out, on every topology; a last
 // step of fewer microbatches is made.
 TEST(DropLast, LeavesOutWhatDoesNotFillAMicrobatch) {

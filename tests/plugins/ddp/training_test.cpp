@@ -29,19 +29,6 @@ TEST(Ddp, EqualsSingleOnOneTwoAndFourRanks) {
     }
 }
 
-TEST(Ddp, EqualsSingleBitForBitOnOneRank) {
-  expect_bit_equal(train(replicas(1)), train(single()));
-}
-
-TEST(Ddp, AccumulatesThreeMicrobatchesAsOneBatch) {
-  const Outcome want = train(single());
-  for (const char* section : {"{}", "gradient_as_bucket_view: true"}) {
-    Training run = replicas(2, section);
-    run.microbatches = 3;
-    expect_close(train(run), want);
-  }
-}
-
 TEST(Ddp, SumsGradientsOnceAStep) {
   std::vector<std::vector<std::string>> events;
   Training run = replicas(2);
@@ -51,20 +38,6 @@ TEST(Ddp, SumsGradientsOnceAStep) {
   train(run);
   std::erase(events[0], "all_reduce dp 1");  // the token count and the loss
   EXPECT_EQ(count(events[0], "all_reduce"), 1);
-}
-
-TEST(Ddp, EqualsSingleWithTiedEmbeddingsAndFrozenParameters) {
-  Training run = single();
-  run.model.tie_word_embeddings = true;
-  run.frozen = {"model.norm.weight", "model.layers.1.mlp.up_proj.weight"};
-  Training split = replicas(2, "bucket_cap_mb: 0.002");
-  split.model = run.model;
-  split.frozen = run.frozen;
-  expect_close(train(split), train(run));
-}
-
-TEST(Ddp, GivesTheSameBitsTwice) {
-  expect_bit_equal(train(replicas(4)), train(replicas(4)));
 }
 
 TEST(Ddp, MakesManyBucketsInReverseOrderWhenTheyAreSmall) {

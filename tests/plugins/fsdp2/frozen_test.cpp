@@ -27,21 +27,6 @@ Outcome frozen_alone(const std::vector<std::string>& frozen) {
   return train(run);
 }
 
-TEST(Fsdp2Frozen, EqualsSingleWhereverFrozenUnitsLive) {
-  const Outcome want = frozen_alone(kNames), mixed = frozen_alone(kMix);
-  for (const std::string& place : kPlaces)
-    for (const char* reshard : {"null", "true", "false"})
-      for (const int microbatches : {1, 3}) {
-        SCOPED_TRACE(place + ", reshard_after_forward " + reshard + ", " + std::to_string(microbatches));
-        Training run = toy("fsdp2", shards(2), sharding(place) + "reshard_after_forward: " + reshard + "\n");
-        run.microbatches = microbatches;
-        run.frozen = kNames;
-        expect_close(train(run), want);
-        run.frozen = kMix;
-        expect_close(train(run), mixed);
-      }
-}
-
 TEST(Fsdp2Frozen, EqualsSingleOnOneRankUnevenRanksAndReplicas) {
   const Outcome want = frozen_alone(kNames);
   for (const std::string& place : kPlaces)

@@ -1,4 +1,5 @@
-// Missing gradients and foreign models, under fsdp2 and ddp.
+// Missing gradients on uneven shards, and replicas of a foreign model. What every strategy does alike:
+// together/every_strategy_test.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,60 +9,6 @@
 
 namespace heddle::tests {
 namespace {
-
-TEST(Fsdp2, CountsAParameterUnusedOnOneRankAsZeroThere) {
-  for (const std::vector<double>& used : {std::vector<double>{1, 0}, {0, 1}}) {
-    Training whole = toy("single", {});
-    whole.microbatches = 2;
-    use_extra_where(whole, used);
-    const Outcome want = train(whole);
-    for (const char* reshard : {"null", "true", "false"}) {
-      Training run = toy("fsdp2", shards(2), std::string("reshard_after_forward: ") + reshard);
-      use_extra_where(run, used);
-      expect_close(train(run), want);
-    }
-    Training run = toy("ddp", {{"dp", 2}});
-    use_extra_where(run, used);
-    expect_close(train(run), want);
-  }
-}
-
-TEST(Fsdp2, StaysInStepWhenTheBackwardOfOneRankEndsEarly) {
-  for (const std::vector<double>& used : {std::vector<double>{1, -1}, {-1, 1}}) {
-    Training whole = toy("single", {});
-    whole.microbatches = 2;
-    use_extra_where(whole, used);
-    const Outcome want = train(whole);
-    for (const char* reshard : {"null", "true", "false"}) {
-      SCOPED_TRACE(reshard);
-      Training run = toy("fsdp2", shards(2), std::string("reshard_after_forward: ") + reshard);
-      use_extra_where(run, used);
-      expect_close(train(run), want);
-    }
-    Training run = toy("ddp", {{"dp", 2}});
-    use_extra_where(run, used);
-    expect_close(train(run), want);
-  }
-}
-
-// Deep enough for reductions of one rank to wait for the other, which waits for nothing itself.
-TEST(Fsdp2, StaysInStepWhenTheBackwardOfADeepModelEndsEarly) {
-  Toy deep;
-  deep.layers = 9;
-  Training whole = toy("single", {}, "", deep);
-  whole.microbatches = 2;
-  whole.steps = 4;
-  use_extra_where(whole, {1, -1});
-  const Outcome want = train(whole);
-  for (const char* more : {"", "reshard_after_forward: true", "reshard_after_forward: false",
-                           "enable_fsdp2_prefetch: true\nfsdp2_backward_prefetch_depth: 0"}) {
-    SCOPED_TRACE(more);
-    Training run = toy("fsdp2", shards(2), more, deep);
-    run.steps = 4;
-    use_extra_where(run, {1, -1});
-    expect_close(train(run), want);
-  }
-}
 
 // Rows that divide by nothing, ranks with empty shards, gradients that some ranks do not have, several
 // microbatches and replicas; every step is clipped.
@@ -88,57 +35,6 @@ TEST(Fsdp2, ClipsUnevenShardsWithMissingGradientsOverMicrobatches) {
       expect_close(train(run), want);
     }
   }
-}
-
-// A whole step of two microbatches in which some unit never has a backward on some rank.
-TEST(Fsdp2, StaysInStepOverMicrobatchesThatEndEarly) {
-  const std::vector<double> used = {1, -1, -1, 1};
-  Training whole = toy("single", {});
-  whole.microbatches = 4;
-  use_extra_where(whole, used);
-  const Outcome want = train(whole);
-  for (const char* defer : {"true", "false"}) {
-    Training run = toy("fsdp2", shards(2), std::string("defer_fsdp_grad_sync: ") + defer);
-    run.microbatches = 2;
-    use_extra_where(run, used);
-    expect_close(train(run), want);
-  }
-}
-
-TEST(Fsdp2, LeavesAParameterThatNoRankUsedWithoutAGradient) {
-  Training whole = toy("single", {});
-  use_extra_where(whole, {0});
-  const auto want = gradients(whole);
-  EXPECT_EQ(want.count("layer1.extra"), 0u);
-  for (Training run : {toy("fsdp2", shards(2)), toy("fsdp2", shards(1)), toy("ddp", {{"dp", 2}}),
-                       toy("fsdp2", shards(1), "mp_policy: {param_dtype: float32, reduce_dtype: float64}")}) {
-    use_extra_where(run, {0, 0});
-    expect_same(gradients(run), want);
-  }
-}
-
-TEST(Fsdp2, TrainsAForeignModelInPlace) {
-  Toy foreign;
-  foreign.meta = false;
-  foreign.foreign = true;
-  const Outcome want = train(toy("single", {}, "", foreign));
-  for (const int ranks : {1, 2, 3}) expect_close(train(toy("fsdp2", shards(ranks), "", foreign)), want);
-  Toy tied = foreign;
-  tied.tied = true;
-  expect_close(train(toy("fsdp2", shards(2), "", tied)), train(toy("single", {}, "", tied)));
-}
-
-TEST(Ddp, StartsAForeignModelFromTheValuesOfRankZero) {
-  Toy foreign;
-  foreign.meta = false;
-  foreign.foreign = true;
-  Training run = toy("ddp", {{"dp", 2}});
-  run.make_units = [foreign](int rank) {
-    Toy mine = foreign;
-    mine.shift = rank;
-    return toy_units(mine);
-  };
-  expect_close(train(run), train(toy("single", {}, "", foreign)));
 }
 
 TEST(Fsdp2, MakesTheReplicasOfAForeignModelEqual) {

@@ -172,15 +172,5 @@ TEST(Fsdp2Offload, GivesTheSameBitsOnTheCpu) {
       }
 }
 
-TEST(Fsdp2Offload, EqualsSingleUnderHybridSharding) {
-  const Outcome want = train(toy("single", {}));
-  for (const char* defer : {"true", "false"}) {
-    Training run =
-        toy("fsdp2", shards(2, 2), std::string("offload_policy: {}\ndefer_fsdp_grad_sync: ") + defer);
-    run.microbatches = 3;
-    expect_close(train(run), want);
-  }
-}
-
 }  // namespace
 }  // namespace heddle::tests

@@ -133,15 +133,5 @@ TEST(Fsdp2Pipeline, GathersTheUnitsOfAStageAheadWithinItsMemory) {
   for (const auto& freed : gathers_before_stages("reshard_after_forward: true")) EXPECT_EQ(freed[0], 4);
 }
 
-TEST(Fsdp2Pipeline, EqualsOneRankWhateverIsKept) {
-  for (const char* section : {"", "reshard_after_forward: true", "reshard_after_forward: false",
-                              "enable_fsdp2_prefetch: true\nfsdp2_forward_prefetch_depth: 3",
-                              "multimodal: {frozen_sharding: replicate}", "offload_policy: {}"})
-    for (const int calls : {1, 3}) {
-      SCOPED_TRACE(std::string(section) + ", calls " + std::to_string(calls));
-      expect_close(train(staged(section, calls)), alone());
-    }
-}
-
 }  // namespace
 }  // namespace heddle::tests

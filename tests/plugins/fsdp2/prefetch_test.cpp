@@ -158,41 +158,14 @@ TEST(Fsdp2Prefetch, HoldsNoMoreUnitsThanTheDepthsSay) {
             (Seen{"01", "012", "0123", "0123", "012", "01", "0"}));
 }
 
-TEST(Fsdp2Prefetch, ChangesNoNumber) {
-  const Outcome want = train(toy("single", {}));
-  for (const auto& [forward, backward] : {std::pair{0, 0}, std::pair{1, 2}, std::pair{3, 1}, std::pair{9, 9}})
-    for (const char* reshard : {"null", "true", "false"})
-      for (const int microbatches : {1, 3}) {
-        SCOPED_TRACE(depths(forward, backward) + reshard);
-        Training run =
-            toy("fsdp2", shards(2), depths(forward, backward) + "reshard_after_forward: " + reshard);
-        run.microbatches = microbatches;
-        expect_close(train(run), want);
-      }
-}
-
-// A unit that is computed again runs its forward in the backward.
-TEST(Fsdp2Prefetch, ChangesNoNumberWhereUnitsAreComputedAgain) {
-  const Outcome want = train(toy("single", {}));
-  for (const auto& [forward, backward] : {std::pair{0, 0}, std::pair{2, 3}}) {
-    Training run = toy("fsdp2", shards(2), depths(forward, backward) + "reshard_after_forward: true");
-    run.checkpointing = ActivationCheckpointing::full;
-    run.microbatches = 3;
-    expect_close(train(run), want);
-  }
-}
-
-// Ranks whose backward ends early gather in the same order as the others.
+// Nothing ahead; more depths: together/every_strategy_test.cpp.
 TEST(Fsdp2Prefetch, KeepsRanksInStepWhenTheBackwardOfOneEndsEarly) {
-  Training whole = toy("single", {});
+  Training whole = toy("single", {}),
+           run = toy("fsdp2", shards(2), depths(0, 0) + "reshard_after_forward: true");
   whole.microbatches = 2;
   use_extra_where(whole, {1, -1});
-  const Outcome want = train(whole);
-  for (const auto& [forward, backward] : {std::pair{0, 0}, std::pair{2, 3}}) {
-    Training run = toy("fsdp2", shards(2), depths(forward, backward) + "reshard_after_forward: true");
-    use_extra_where(run, {1, -1});
-    expect_close(train(run), want);
-  }
+  use_extra_where(run, {1, -1});
+  expect_close(train(run), train(whole));
 }
 
 TEST(Fsdp2Prefetch, SaysOnceThatDepthsAreReadByNobody) {

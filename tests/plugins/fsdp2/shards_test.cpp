@@ -92,23 +92,5 @@ TEST(Fsdp2, TakesAParameterWithoutRows) {
   expect_same(gradients(run), gradients(toy("single", {})));
 }
 
-TEST(Fsdp2, HybridShardingAndDdpGiveTheSameGradients) {
-  const auto want = gradients(toy("single", {}));
-  expect_same(gradients(toy("fsdp2", shards(4))), want);
-  expect_same(gradients(toy("fsdp2", shards(2, 2))), want);
-  expect_same(gradients(toy("ddp", {{"dp", 4}})), want);
-}
-
-TEST(Fsdp2, GivesTheSameGradientsWheneverTheyAreReduced) {
-  const auto want = gradients(toy("single", {}));
-  for (const char* defer : {"true", "false"})
-    for (const int microbatches : {1, 3})
-      for (const int replicas : {1, 2}) {
-        Training run = toy("fsdp2", shards(2, replicas), std::string("defer_fsdp_grad_sync: ") + defer);
-        run.microbatches = microbatches;
-        expect_same(gradients(run), want);
-      }
-}
-
 }  // namespace
 }  // namespace heddle::tests

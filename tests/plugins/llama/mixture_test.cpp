@@ -2,10 +2,7 @@
 // others.
 #include <gtest/gtest.h>
 
-#include "plugins/megatron_runs.h"
-#include "plugins/pipelines.h"
-#include "plugins/schedules.h"
-#include "plugins/tensor_training.h"
+#include "plugins/across.h"
 
 namespace heddle::tests {
 namespace {
@@ -34,19 +31,11 @@ Training mixture(const std::string& type = "qwen3_moe", Form form = Form::layer)
   return run;
 }
 
-Training across(Training run, const std::string& strategy, int ranks) {
-  run.strategy = strategy;
-  run.section = strategy == "fsdp2" ? kFloat : "{}";
-  run.axes = strategy == "fsdp2" ? shards(ranks) : std::vector<Axis>{{"dp", ranks}};
-  run.microbatches = 4 / ranks;
-  return run;
-}
-
-Training staged(Training run, const std::string& schedule) {
-  run.axes = {{"pp", 2}};
-  run.microbatches = 1;
-  run.pipeline.microbatch_size = 3;
-  run.make_schedule = [schedule] { return make_schedule(schedule); };
+// With the microbatches of one rank.
+Training mixture_on(const std::string& strategy, int ranks, const std::string& type,
+                    Form form = Form::layer) {
+  Training run = across(mixture(type, form), strategy, {ranks});
+  run.microbatches /= ranks;
   return run;
 }
 
@@ -64,15 +53,11 @@ TEST(Mixture, LearnsWithItsLossesAndReportsThem) {
 TEST(Mixture, EqualsOneRankUnderEveryStrategy) {
   for (const char* type : {"qwen3_moe", "qwen2_moe"}) {
     const Outcome want = train(mixture(type));
-    for (const char* strategy : {"ddp", "fsdp2"})
+    for (const char* strategy : {"ddp", "fsdp2", "megatron"})
       for (const int ranks : {2, 4}) {
         SCOPED_TRACE(std::string(type) + " " + strategy + " on " + std::to_string(ranks));
-        expect_close(train(across(mixture(type), strategy, ranks)), want);
+        expect_close(train(mixture_on(strategy, ranks, type)), want);
       }
-    Training flat = megatron(2, "{}");
-    flat.model = mixture(type).model;
-    flat.microbatches = 2;
-    expect_close(train(flat), want);
   }
 }
 
@@ -84,7 +69,8 @@ TEST(Mixture, EqualsOneRankWhereUnitsAreComputedAgain) {
       Training run = mixture("qwen2_moe", form);
       run.checkpointing = mode;
       expect_close(train(run), want);
-      run = across(run, "fsdp2", 2);
+      run = mixture_on("fsdp2", 2, "qwen2_moe", form);
+      run.checkpointing = mode;
       expect_close(train(run), want);
     }
   }
@@ -100,7 +86,7 @@ TEST(Mixture, EqualsOneRankInPipelines) {
   for (const char* schedule : {"1f1b", "interleavedzerobubble"})
     for (const auto mode : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
       SCOPED_TRACE(schedule);
-      Training run = staged(deep(), schedule);
+      Training run = staged(across(deep(), "single", {1, 1, 2}), schedule);
       run.checkpointing = mode;
       expect_close(train(run), want);
     }
@@ -123,7 +109,9 @@ TEST(Mixture, ThatSplitsTokenRowsIsRefused) {
 }
 
 TEST(Mixture, WithALossOverAllLayersIsRefusedInAPipeline) {
-  const std::string error = error_of([] { train(staged(mixture("qwen3_moe", Form::model), "1f1b")); });
+  const std::string error = error_of([] {
+    train(staged(across(mixture("qwen3_moe", Form::model), "single", {1, 1, 2}), "1f1b"));
+  });
   EXPECT_NE(error.find("use router_aux_loss_type: layer"), std::string::npos) << error;
 }
 

@@ -26,6 +26,7 @@
 #include "plugins/lora/golden_steps.h"
 #include "plugins/lora/peft_units.h"
 #include "plugins/whole_runs.h"
+#include "tests/core/engine/setups.h"
 
 namespace heddle::tests {
 namespace {
@@ -33,15 +34,9 @@ namespace {
 using ::testing::HasSubstr;
 
 const std::filesystem::path kDoraGolden = std::string(HEDDLE_SOURCE_DIR) + "/tests/golden";
-const std::string kDoraShards = "{strategy: fsdp2, mp_policy: {param_dtype: float32, reduce_dtype: float32}";
-
-PluginRegistry& dora_plugins() {
-  static PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
-  return plugins;
-}
 
 std::shared_ptr<const ModelSpec> base_spec() {
-  return engine::read_model(kDoraGolden / "llama_odd/config.json", dora_plugins());
+  return engine::read_model(kDoraGolden / "llama_odd/config.json", built_plugins());
 }
 
 ParameterSource base_source(const std::shared_ptr<const ModelSpec>& spec) {
@@ -160,14 +155,6 @@ Topology dora(const std::string& distributed = "{strategy: single}", int ranks =
   return {"run", ranks, distributed, "peft: {use_dora: true, " + fields + "}\n"};
 }
 
-void expect_dora_alike(const Told& got, const Told& want) {
-  ASSERT_EQ(got.losses.size(), want.losses.size());
-  for (size_t i = 0; i < want.losses.size(); ++i) {
-    EXPECT_NEAR(got.losses[i], want.losses[i], 2e-5 * want.losses[i]) << i;
-    EXPECT_NEAR(got.norms[i], want.norms[i], 2e-4 * want.norms[i]) << i;
-  }
-}
-
 class DoraRuns : public ::testing::Test {
  protected:
   DoraRuns() {
@@ -178,20 +165,14 @@ class DoraRuns : public ::testing::Test {
 };
 
 TEST_F(DoraRuns, AreAlikeOnEveryTopology) {
-  const std::string pipeline = "pp_size: 2, pipeline: {pp_schedule: zb1p, pp_microbatch_size: 1}";
   for (const std::string fields :
        {"dim: 3, match_all_linear: true", "dim: 2, dropout: 0.3, dropout_position: pre",
-        "dim: 2, dropout: 0.3, dropout_position: post"}) {
-    const Told one = runs.train(dora("{strategy: single}", 1, fields), "one", 5);
-    std::filesystem::remove_all(runs / "one");
-    for (const std::string& distributed :
-         std::vector<std::string>{"{strategy: ddp}", kDoraShards + "}", "{strategy: megatron_fsdp}",
-                                  kDoraShards + ", activation_checkpointing: full, " + pipeline + "}"}) {
-      SCOPED_TRACE(fields + " " + distributed);
-      expect_dora_alike(runs.train(dora(distributed, 2, fields), "other", 5), one);
-      std::filesystem::remove_all(runs / "other");
-    }
-  }
+        "dim: 2, dropout: 0.3, dropout_position: post"})
+    expect_alike_on(runs, "peft: {use_dora: true, " + fields + "}\n",
+                    {{2, "{strategy: ddp}"},
+                     {2, kFsdp2InFp32 + "}"},
+                     {2, "{strategy: megatron_fsdp}"},
+                     {2, kFsdp2InFp32 + ", activation_checkpointing: full, " + two_stages("zb1p") + "}"}});
 }
 
 TEST_F(DoraRuns, BeginWithTheBaseAndItsRows) {
@@ -208,7 +189,7 @@ TEST_F(DoraRuns, BeginWithTheBaseAndItsRows) {
 }
 
 TEST_F(DoraRuns, SaveWhatPeftReadsAndHeddleMerges) {
-  const Topology shards = dora(kDoraShards + "}", 2, "dim: 2, alpha: 6");
+  const Topology shards = dora(kFsdp2InFp32 + "}", 2, "dim: 2, alpha: 6");
   runs.train(shards, "run", 4);
   const auto directory = runs / "run/epoch_0_step_3/model";
   const SafetensorsFile file(directory / "adapter_model.safetensors");
@@ -220,7 +201,7 @@ TEST_F(DoraRuns, SaveWhatPeftReadsAndHeddleMerges) {
   const at::Tensor want = sum * (saved.at(layer + ".lora_magnitude_vector.weight") /
                                  at::linalg_vector_norm(sum, 2, at::IntArrayRef{1}))
                                     .unsqueeze(1);
-  const PreparedModel model = open_pretrained(runs / "run", dora_plugins());
+  const PreparedModel model = open_pretrained(runs / "run", built_plugins());
   Shard shard;
   shard.name = layer + ".weight";
   shard.shape = want.sizes().vec();
@@ -231,17 +212,12 @@ TEST_F(DoraRuns, SaveWhatPeftReadsAndHeddleMerges) {
 }
 
 TEST_F(DoraRuns, ResumeBitForBit) {
-  const Topology shards = dora(kDoraShards + "}", 2);
-  const Told straight = runs.train(shards, "straight", 8);
-  runs.train(shards, "resumed", 4);
-  EXPECT_EQ(runs.train(shards, "resumed", 8, "LATEST").losses, straight.losses);
+  expect_resumes(runs, dora(kFsdp2InFp32 + "}", 2));
 }
 
 TEST_F(DoraRuns, AreRefusedUnderTensorParallelismAndForExperts) {
-  std::vector<std::string> refusals;
-  runs.train(dora("{strategy: single, tp_size: 2}", 2), "run", 1, "", &refusals);
-  ASSERT_FALSE(refusals.empty());
-  EXPECT_THAT(refusals[0], HasSubstr("DoRA under tensor parallelism is not built yet"));
+  EXPECT_THAT(runs.refusal(dora("{strategy: single, tp_size: 2}", 2)),
+              HasSubstr("DoRA under tensor parallelism is not built yet"));
   const std::string experts =
       "{model_type: qwen3_moe, vocab_size: 53, hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, "
       "num_attention_heads: 4, num_key_value_heads: 4, moe_intermediate_size: 8, num_experts: 4, "

@@ -11,7 +11,6 @@
 namespace heddle::tests {
 namespace {
 
-const std::string kSplit = "{strategy: fsdp2, mp_policy: {param_dtype: float32, reduce_dtype: float32}";
 const std::string kLayer = "model.layers.1.mlp.experts.";
 
 class LoraOfExperts : public ::testing::Test {
@@ -24,35 +23,20 @@ class LoraOfExperts : public ::testing::Test {
     runs.train({"base", 1, "{strategy: single}"}, "base", 1);
     runs.pretrained = "base/epoch_0_step_0";
   }
-  Told train(const std::string& name, const std::string& distributed, int ranks) const {
-    return runs.train({"run", ranks, distributed, section}, name, 4);
-  }
   std::string section = "peft: {target_modules: ['*'], dim: 5, alpha: 7, moe_rank_scaling: true}\n";
   WholeRuns runs;
 };
 
 TEST_F(LoraOfExperts, AreAlikeOnEveryTopology) {
-  const Told one = train("one", "{strategy: single}", 1);
-  const auto want = tensors_of(runs / "one/epoch_0_step_3/model");
-  EXPECT_EQ(want.at(kLayer + "lora_gate_and_up_B").sizes(), (std::vector<int64_t>{4, 18, 2}));
-  for (const auto& [name, distributed] : std::map<std::string, std::string>{
-           {"experts", kSplit + ", ep_size: 2}"},
-           {"stages",
-            "{strategy: single, pp_size: 2, pipeline: {pp_schedule: zb1p, pp_microbatch_size: 1}, "
-            "activation_checkpointing: full}"}}) {
-    SCOPED_TRACE(distributed);
-    const Told other = train(name, distributed, 2);
-    for (size_t i = 0; i < one.losses.size(); ++i) {
-      EXPECT_NEAR(other.losses[i], one.losses[i], 2e-5 * one.losses[i]);
-      EXPECT_NEAR(other.norms[i], one.norms[i], 2e-4 * one.norms[i]);
-    }
-    for (const auto& [key, tensor] : tensors_of(runs / name / "epoch_0_step_3/model"))
-      EXPECT_TRUE(tensor.allclose(want.at(key), 1e-3, 1e-4)) << key;
-  }
+  expect_alike_on(runs, section,
+                  {{2, kFsdp2InFp32 + ", ep_size: 2}"},
+                   {2, "{strategy: single, activation_checkpointing: full, " + two_stages("zb1p") + "}"}});
+  EXPECT_EQ(tensors_of(runs / "alone/LATEST/model").at(kLayer + "lora_gate_and_up_B").sizes(),
+            (std::vector<int64_t>{4, 18, 2}));
 }
 
 TEST_F(LoraOfExperts, AreReadFromTheirFilesIntoAnyBox) {
-  train("run", kSplit + ", ep_size: 2}", 2);
+  runs.train({"run", 2, kFsdp2InFp32 + ", ep_size: 2}", section}, "run", 4);
   const auto base = tensors_of(runs / "base/epoch_0_step_0/model");
   auto of = tensors_of(runs / "run/epoch_0_step_3/model");
   PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
@@ -81,10 +65,7 @@ TEST_F(LoraOfExperts, AreReadFromTheirFilesIntoAnyBox) {
 }
 
 TEST_F(LoraOfExperts, AreRefusedWhereExpertsAreSplitAmongRanks) {
-  std::vector<std::string> refusals;
-  runs.train({"run", 2, kSplit + ", ep_size: 1, etp_size: 2}", section}, "run", 1, "", &refusals);
-  ASSERT_FALSE(refusals.empty());
-  EXPECT_THAT(refusals[0],
+  EXPECT_THAT(runs.refusal({"run", 2, kFsdp2InFp32 + ", ep_size: 1, etp_size: 2}", section}),
               ::testing::HasSubstr("adapters of experts that are split among ranks are not built yet"));
 }
 

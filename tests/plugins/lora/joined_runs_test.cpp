@@ -11,6 +11,7 @@
 #include "heddle/checkpoint/safetensors.h"
 #include "lib/run/model/prepared_model.h"
 #include "plugins/whole_runs.h"
+#include "tests/core/engine/setups.h"
 
 namespace heddle::tests {
 namespace {
@@ -18,16 +19,9 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-const std::string kJoinedShards =
-    "{strategy: fsdp2, mp_policy: {param_dtype: float32, reduce_dtype: float32}";
 const std::string kPhi3 =
     "{model_type: phi3, vocab_size: 53, hidden_size: 24, intermediate_size: 23, num_hidden_layers: 3, "
     "num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 16, pad_token_id: 0}";
-
-PluginRegistry& plugins_of_joined() {
-  static PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
-  return plugins;
-}
 
 at::Tensor tensor_in(const SafetensorsFile& file, const std::string& name) {
   const at::Tensor out = at::empty(file.tensors().at(name).shape);
@@ -56,53 +50,33 @@ class LoraJoinedRuns : public ::testing::Test {
                        int ranks = 1) {
     return {"run", ranks, distributed, "peft: " + peft + "\n"};
   }
-  // As on one rank: losses, norms, and the adapters after the steps.
-  void expect_alike(const std::string& peft, const std::vector<std::pair<int, std::string>>& topologies) {
-    const Told one = runs.train(with(peft), "one", 5);
-    const auto want = tensors_of(runs / "one/epoch_1_step_4/model");
-    for (const auto& [ranks, distributed] : topologies) {
-      SCOPED_TRACE(peft + " " + distributed);
-      std::filesystem::remove_all(runs / "other");
-      const Told other = runs.train(with(peft, distributed, ranks), "other", 5);
-      ASSERT_EQ(other.losses.size(), 5U);
-      for (size_t i = 0; i < 5; ++i) {
-        EXPECT_NEAR(other.losses[i], one.losses[i], 2e-5 * one.losses[i]);
-        EXPECT_NEAR(other.norms[i], one.norms[i], 2e-4 * one.norms[i]);
-      }
-      const auto got = tensors_of(runs / "other/epoch_1_step_4/model");
-      ASSERT_EQ(got.size(), want.size());
-      for (const auto& [key, tensor] : want) EXPECT_TRUE(tensor.allclose(got.at(key), 1e-3, 1e-4)) << key;
-    }
-    std::filesystem::remove_all(runs / "one");
+  void expect_alike(const std::string& peft, const Places& places) const {
+    expect_alike_on(runs, "peft: " + peft + "\n", places);
   }
   WholeRuns runs;
 };
-
-const std::string kZeroBubble = "pp_size: 2, pipeline: {pp_schedule: zb1p, pp_microbatch_size: 1}";
-const std::string kOneForward = "pp_size: 2, pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 1}";
 
 TEST_F(LoraJoinedRuns, AreAlikeOnEveryTopology) {
   const std::string tensor = "tp_size: 2, sequence_parallel: true";
   expect_alike(
       "{match_all_linear: true, dim: 5}",
       {{2, "{strategy: ddp}"},
-       {2, kJoinedShards + "}"},
+       {2, kFsdp2InFp32 + "}"},
        {2, "{strategy: megatron_fsdp}"},
        {2, "{strategy: single, tp_size: 2}"},
-       {2, kJoinedShards + ", " + tensor + "}"},
-       {2, kJoinedShards + ", " + tensor + ", enable_async_tensor_parallel: true}"},
-       {2, kJoinedShards + ", " + kOneForward + "}"},
-       {2, "{strategy: single, " + kZeroBubble + "}"},
-       {2, kJoinedShards + ", activation_checkpointing: full, " + kZeroBubble + "}"},
-       {2, kJoinedShards + ", cp_size: 2}"},
-       {4, kJoinedShards + ", activation_checkpointing: full, " + tensor + ", " + kZeroBubble + "}"}});
+       {2, kFsdp2InFp32 + ", " + tensor + "}"},
+       {2, kFsdp2InFp32 + ", " + tensor + ", enable_async_tensor_parallel: true}"},
+       {2, kFsdp2InFp32 + ", " + two_stages("1f1b") + "}"},
+       {2, "{strategy: single, " + two_stages("zb1p") + "}"},
+       {2, kFsdp2InFp32 + ", activation_checkpointing: full, " + two_stages("zb1p") + "}"},
+       {2, kFsdp2InFp32 + ", cp_size: 2}"},
+       {4, kFsdp2InFp32 + ", activation_checkpointing: full, " + tensor + ", " + two_stages("zb1p") + "}"}});
 }
 
 // One mask for the input of all parts; lengths of the parts' rows.
 TEST_F(LoraJoinedRuns, WithDropoutAndMagnitudesAreAlike) {
-  const std::vector<std::pair<int, std::string>> topologies = {
-      {2, kJoinedShards + ", activation_checkpointing: full}"},
-      {2, "{strategy: single, " + kZeroBubble + "}"}};
+  const Places topologies = {{2, kFsdp2InFp32 + ", activation_checkpointing: full}"},
+                             {2, "{strategy: single, " + two_stages("zb1p") + "}"}};
   expect_alike("{dim: 3, dropout: 0.3, dropout_position: pre}", topologies);
   expect_alike("{dim: 3, dropout: 0.3, dropout_position: post}", topologies);
   expect_alike("{dim: 3, use_dora: true, dropout: 0.2, dropout_position: pre}", topologies);
@@ -111,15 +85,12 @@ TEST_F(LoraJoinedRuns, WithDropoutAndMagnitudesAreAlike) {
 // A is beside the layer that is split by its inputs, whose adapter would need a part of it.
 TEST_F(LoraJoinedRuns, RefuseAPlanThatSplitsTheInputsOfAPart) {
   const std::string attention = "model.layers.*.self_attn.";
-  std::vector<std::string> refusals;
-  runs.train(with("{target_modules: '*.qkv_proj'}",
-                  "{strategy: fsdp2, tp_size: 2, tp_plan: {" + attention + "q_proj: colwise, " + attention +
-                      "k_proj: rowwise, " + attention + "v_proj: colwise, " + attention + "o_proj: rowwise}}",
-                  2),
-             "run", 1, "", &refusals);
-  ASSERT_FALSE(refusals.empty());
   EXPECT_THAT(
-      refusals[0],
+      runs.refusal(with("{target_modules: '*.qkv_proj'}",
+                        "{strategy: fsdp2, tp_size: 2, tp_plan: {" + attention + "q_proj: colwise, " +
+                            attention + "k_proj: rowwise, " + attention + "v_proj: colwise, " + attention +
+                            "o_proj: rowwise}}",
+                        2)),
       HasSubstr("'model.layers.0.self_attn.k_proj' gets split hidden states, and the linear layer below "
                 "it, 'model.layers.0.self_attn.k_proj.lora_B', gets its input from a layer beside it"));
 }
@@ -127,37 +98,29 @@ TEST_F(LoraJoinedRuns, RefuseAPlanThatSplitsTheInputsOfAPart) {
 // Mixers whose products of one input are one layer in files, or two (Qwen3-Next: in turn for each head).
 TEST_F(LoraJoinedRuns, OfMixersAreAlike) {
   const std::string section = "{target_modules: '*.in_proj.*', dim: 3}";
-  std::vector<std::pair<int, std::string>> topologies = {{2, kJoinedShards + "}"},
-                                                         {2, "{strategy: single, tp_size: 2}"}};
+  Places topologies = {{2, kFsdp2InFp32 + "}"}, {2, "{strategy: single, tp_size: 2}"}};
   runs.pretrained = std::string(HEDDLE_SOURCE_DIR) + "/tests/golden/qwen3_next";
   expect_alike(section, topologies);
-  topologies.emplace_back(2, kJoinedShards + ", tp_size: 2, sequence_parallel: true}");
-  topologies.emplace_back(2, kJoinedShards + ", activation_checkpointing: full}");
-  topologies.emplace_back(2, "{strategy: single, " + kZeroBubble + "}");
+  topologies.emplace_back(2, kFsdp2InFp32 + ", tp_size: 2, sequence_parallel: true}");
+  topologies.emplace_back(2, kFsdp2InFp32 + ", activation_checkpointing: full}");
+  topologies.emplace_back(2, "{strategy: single, " + two_stages("zb1p") + "}");
   runs.pretrained = std::string(HEDDLE_SOURCE_DIR) + "/tests/golden/nemotron_h";
   expect_alike(section, topologies);
 }
 
 TEST_F(LoraJoinedRuns, OnABaseInFourBitsAreAlike) {
   expect_alike("{dim: 3}\nquantization: {load_in_4bit: true, bnb_4bit_compute_dtype: float32}",
-               {{2, kJoinedShards + "}"}, {2, "{strategy: single, " + kZeroBubble + "}"}});
+               {{2, kFsdp2InFp32 + "}"}, {2, "{strategy: single, " + two_stages("zb1p") + "}"}});
 }
 
 TEST_F(LoraJoinedRuns, ResumeBitForBitAndOnOtherRanks) {
-  const Topology shards = with("{dim: 3}", kJoinedShards + "}", 2);
-  const Told straight = runs.train(shards, "straight", 8);
-  runs.train(shards, "resumed", 4);
-  EXPECT_EQ(runs.train(shards, "resumed", 8, "LATEST").losses, straight.losses);
-  EXPECT_EQ(checksums_of(runs / "resumed/epoch_1_step_7"), checksums_of(runs / "straight/epoch_1_step_7"));
-  runs.train(shards, "moved", 4);
-  const Told moved = runs.train(with("{dim: 3}", "{strategy: single, tp_size: 2}", 2), "moved", 8, "LATEST");
-  for (size_t i = 0; i < straight.losses.size(); ++i)
-    EXPECT_NEAR(moved.losses[i], straight.losses[i], 2e-5 * straight.losses[i]);
+  expect_resumes(runs, with("{dim: 3}", kFsdp2InFp32 + "}", 2),
+                 {with("{dim: 3}", "{strategy: single, tp_size: 2}", 2)});
 }
 
 // Files have the joined layer's names; read back, each part of the weight has its rows of s B A.
 TEST_F(LoraJoinedRuns, SaveWhatPeftReadsAndHeddleMerges) {
-  runs.train(with("{dim: 3, alpha: 6}", kJoinedShards + "}", 2), "run", 4);
+  runs.train(with("{dim: 3, alpha: 6}", kFsdp2InFp32 + "}", 2), "run", 4);
   const auto directory = runs / "run/epoch_0_step_3/model";
   const auto saved = tensors_of(directory), base = tensors_of(runs / "base/epoch_0_step_1/model");
   const SafetensorsFile file(directory / "adapter_model.safetensors");
@@ -167,7 +130,7 @@ TEST_F(LoraJoinedRuns, SaveWhatPeftReadsAndHeddleMerges) {
                    b = tensor_in(file, key + "qkv_proj.lora_B.weight");
   EXPECT_TRUE(a.equal(saved.at(attention + "q_proj.lora_A.weight")));
   EXPECT_EQ(saved.count(attention + "k_proj.lora_A.weight"), 0U);
-  const PreparedModel model = open_pretrained(runs / "run", plugins_of_joined());
+  const PreparedModel model = open_pretrained(runs / "run", built_plugins());
   int64_t row = 0;
   for (const std::string part : {"q_proj", "k_proj", "v_proj"}) {
     const at::Tensor up = saved.at(attention + part + ".lora_B.weight");

@@ -17,6 +17,7 @@
 #include "lib/run/model/adapter/adapter.h"
 #include "plugins/lora/golden_steps.h"
 #include "plugins/lora/peft_units.h"
+#include "tests/core/engine/setups.h"
 
 namespace heddle::tests {
 namespace {
@@ -27,13 +28,8 @@ using ::testing::IsEmpty;
 
 const std::filesystem::path kJoinedGolden = std::string(HEDDLE_SOURCE_DIR) + "/tests/golden";
 
-PluginRegistry& joined_plugins() {
-  static PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
-  return plugins;
-}
-
 std::shared_ptr<const ModelSpec> golden_spec() {
-  return engine::read_model(kJoinedGolden / "phi3/config.json", joined_plugins());
+  return engine::read_model(kJoinedGolden / "phi3/config.json", built_plugins());
 }
 
 ParameterSource golden_base(const std::shared_ptr<const ModelSpec>& spec) {

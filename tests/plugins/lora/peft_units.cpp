@@ -8,28 +8,20 @@
 #include "heddle/base/error.h"
 #include "heddle/engine/engine.h"
 #include "lib/run/model/transforms.h"
+#include "tests/core/engine/setups.h"
 
 namespace heddle::tests {
-namespace {
-
-PluginRegistry& registry() {
-  static PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
-  return plugins;
-}
-
-}  // namespace
-
 Recipe read_peft(const std::string& section) {
   Recipe recipe =
       read_recipe(config::read_text("model: {config: {model_type: llama}}\npeft: " + section, "run.yaml"));
   Errors errors;
-  read_plugin_sections(recipe, registry(), errors);
+  read_plugin_sections(recipe, built_plugins(), errors);
   errors.raise();
   return recipe;
 }
 
 std::shared_ptr<const ModelSpec> spec_of_keys(const std::string& keys) {
-  return engine::read_model(config::read_text(keys, "config.json"), registry());
+  return engine::read_model(config::read_text(keys, "config.json"), built_plugins());
 }
 
 Units units_of(const std::string& keys) {

@@ -14,6 +14,7 @@
 #include "lib/run/model/adapter/adapter.h"
 #include "lib/run/model/prepared_model.h"
 #include "plugins/whole_runs.h"
+#include "tests/core/engine/setups.h"
 #include "thrown.h"
 
 namespace heddle::tests {
@@ -22,13 +23,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-PluginRegistry& adapter_plugins() {
-  static PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
-  return plugins;
-}
-
 std::shared_ptr<const ModelSpec> spec_of(const std::string& keys) {
-  return engine::read_model(config::read_text(keys, "config.json"), adapter_plugins());
+  return engine::read_model(config::read_text(keys, "config.json"), built_plugins());
 }
 
 const std::string kSizesOfAll =
@@ -178,7 +174,7 @@ TEST(LoraCheckpoints, AreReadAsTheirBaseWithTheAdapter) {
     runs.train({"run", 1, "{strategy: single}", "peft: {dim: 2, alpha: 6}\n"}, name, 2);
     const auto saved = tensors_of(runs / name / "epoch_0_step_1/model");
     const auto base = random ? saved : tensors_of(runs / "base/epoch_0_step_0/model");
-    const PreparedModel model = open_pretrained(runs / name, adapter_plugins());
+    const PreparedModel model = open_pretrained(runs / name, built_plugins());
     for (const auto& unit : model.make())
       for (const ParameterSlot& slot : unit->parameters()) {
         at::Tensor want = base.at(slot.name);
@@ -197,8 +193,8 @@ PreparedModel prepared_with(const std::string& peft, std::vector<std::string>& w
   const std::string yaml = "model: {config: " + kJoined + ", dtype: float32}\npeft: " + peft + "\n";
   Recipe recipe = read_recipe(config::read_text(yaml, "run.yaml"));
   Errors errors;
-  read_plugin_sections(recipe, adapter_plugins(), errors);
-  return prepare_model(recipe, adapter_plugins(), warnings);
+  read_plugin_sections(recipe, built_plugins(), errors);
+  return prepare_model(recipe, built_plugins(), warnings);
 }
 
 // PEFT makes one adapter of a joined layer; one of some of its parts has no place in a file or an export.
@@ -226,9 +222,9 @@ TEST(LoraCheckpoints, RefuseKeysThatExportsShouldHave) {
       "/tests/golden/phi3, config: {rope_theta: 5.0}, export_config: true}\npeft: {dim: 2}\n",
       "run.yaml"));
   Errors errors;
-  read_plugin_sections(recipe, adapter_plugins(), errors);
+  read_plugin_sections(recipe, built_plugins(), errors);
   std::vector<std::string> warnings;
-  PreparedModel model = prepare_model(recipe, adapter_plugins(), warnings);
+  PreparedModel model = prepare_model(recipe, built_plugins(), warnings);
   EXPECT_THAT(
       thrown_by([&] { (void)first_units(model, true, warnings); }),
       ::testing::HasSubstr("run.yaml:1 model.config: model.export_config: peft saves what it adds alone"));

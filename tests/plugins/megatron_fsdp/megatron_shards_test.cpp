@@ -115,7 +115,7 @@ TEST(MegatronFsdp, GivesShardsTheirGradientsWhenTheStepIsFinishedAndNotBefore) {
     });
 }
 
-// Megatron's own form loses all but the last microbatch or lets sums decay here; see also the parity tests.
+// Megatron's own form loses all but the last microbatch or lets sums decay here.
 TEST(Megatron, AddsMicrobatchesUpWhereAGroupHasOneRankAndGradientsAreScaled) {
   const auto want = gradients(toy_like(megatron(1, "calculate_per_token_loss: true")));
   for (const std::string& strategy : kShardings)

@@ -173,11 +173,9 @@ std::string refusal_of_mlflow(const std::string& fields,
                               const std::function<void(const WholeRuns&)>& before = {}) {
   const WholeRuns runs;
   if (before) before(runs);
-  std::vector<std::string> refusals;
   std::string text = fields;
   if (const size_t at = text.find("HERE"); at != text.npos) text.replace(at, 4, (runs / "").string());
-  runs.train(mlflow_run(text), "run", 1, "", &refusals);
-  return refusals.empty() ? "" : refusals.front();
+  return runs.refusal(mlflow_run(text), "run");
 }
 
 TEST(MLflow, IsRefusedByItsKeysAndPlaces) {

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "plugins/moe/runs.h"
-#include "plugins/pipelines.h"
 
 namespace heddle::tests {
 namespace {
@@ -59,17 +58,12 @@ TEST(GlobalBalanceLoss, EqualsOneRankOverDataExpertsAndTensors) {
 }
 
 TEST(GlobalBalanceLoss, EqualsOneRankInPipelines) {
-  const auto piped = [](Training run, const std::string& schedule) {
-    run.make_schedule = [schedule] { return make_schedule(schedule); };
-    run.pipeline.microbatch_size = 3;
-    return run;
-  };
   const Outcome four = train(balanced("qwen2_moe", 4)), two = train(balanced("qwen2_moe", 2));
   for (const std::string schedule : {"1f1b", "zb1p"}) {
-    Training alone = piped(dealt(balanced("qwen2_moe", 4), {1, 1, 2}, 1), schedule);
-    alone.microbatches = 1;
-    expect_same_losses(train(alone), four);
-    expect_same_losses(train(piped(dealt(balanced("qwen2_moe", 2), {2, 1, 2}, 2), schedule)), two);
+    expect_same_losses(train(staged(dealt(balanced("qwen2_moe", 4), {1, 1, 2}, 1), schedule)), four);
+    Training both = staged(dealt(balanced("qwen2_moe", 2), {2, 1, 2}, 2), schedule);
+    both.microbatches = 2;
+    expect_same_losses(train(both), two);
   }
 }
 
@@ -99,10 +93,7 @@ TEST(GlobalBalanceLoss, OfFrozenRoutersEqualsOneRank) {
 
 TEST(GlobalBalanceLoss, EqualsOneRankBesideContextParallelism) {
   Training one = balanced("qwen3_moe", 2);
-  one.change_batch = [](Batch& batch, int) {
-    batch.tokens = batch.tokens.narrow(1, 3, 4).contiguous();
-    batch.labels = batch.labels.narrow(1, 3, 4).contiguous();
-  };
+  one.change_batch = four_tokens;
   const Outcome want = train(one);
   for (const auto& [dp, ep] : {std::pair{1, 2}, {2, 2}}) {
     Training run = dealt(one, {dp * 2}, ep);

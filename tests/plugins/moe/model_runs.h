@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "plugins/tensor_training.h"
+#include "plugins/latent_runs.h"
 
 namespace heddle::tests {
 
@@ -50,6 +50,7 @@ inline Training sigmoid_model(const std::string& model_type) {
 }
 
 inline Training small_model(const std::string& model_type) {
+  if (model_type == "deepseek_v3") return deepseek();
   return model_type == "gpt_oss" ? gpt_oss() : sigmoid_model(model_type);
 }
 

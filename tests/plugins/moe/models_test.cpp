@@ -1,10 +1,9 @@
-// GPT-OSS, GLM-4.5, MiniMax-M2 and Ling train to the numbers of one rank under every strategy, expert and
-// tensor parallelism, and in pipelines.
+// GPT-OSS, GLM-4.5, MiniMax-M2, Ling and DeepSeek-V3 train to the numbers of one rank under every strategy,
+// expert and tensor parallelism, and in pipelines.
 #include <gtest/gtest.h>
 
 #include "plugins/moe/model_runs.h"
 #include "plugins/moe/runs.h"
-#include "plugins/pipelines.h"
 
 namespace heddle::tests {
 namespace {
@@ -24,10 +23,15 @@ TEST_P(MoeModel, Learns) {
 }
 
 TEST_P(MoeModel, EqualsOneRankUnderEveryStrategy) {
-  for (const std::string strategy : {"fsdp2", "ddp", "megatron_fsdp"}) {
+  for (const std::string strategy : {"fsdp2", "ddp", "megatron_fsdp", "megatron"}) {
     SCOPED_TRACE(strategy);
     expect_close(train(over_ep(run(), {2}, 1, "{}", strategy)), alone());
+    expect_close(train(over_ep(run(), {4}, 2, "{}", strategy)), alone());
   }
+  expect_close(train(over_ep(run(), {4, 1, 1, 2}, 2)), alone());
+  Training again = over_ep(run(), {2}, 1);
+  again.checkpointing = ActivationCheckpointing::selective;
+  expect_close(train(again), alone());
 }
 
 TEST_P(MoeModel, EqualsOneRankUnderExpertParallelism) {
@@ -58,10 +62,7 @@ TEST_P(MoeModel, EqualsOneRankInPipelines) {
   for (const std::string schedule : {"1f1b", "zb1p"})
     for (const auto mode : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
       SCOPED_TRACE(schedule);
-      Training piped = over_ep(run(), {2, 1, 2}, 2);
-      piped.make_schedule = [schedule] { return make_schedule(schedule); };
-      piped.pipeline.microbatch_size = 3;
-      piped.microbatches = 1;
+      Training piped = staged(over_ep(run(), {2, 1, 2}, 2), schedule);
       piped.checkpointing = mode;
       expect_close(train(piped), alone());
     }
@@ -69,10 +70,7 @@ TEST_P(MoeModel, EqualsOneRankInPipelines) {
 
 TEST_P(MoeModel, EqualsOneRankBesideContextParallelism) {
   Training one = run();
-  one.change_batch = [](Batch& batch, int) {
-    batch.tokens = batch.tokens.narrow(1, 3, 4).contiguous();
-    batch.labels = batch.labels.narrow(1, 3, 4).contiguous();
-  };
+  one.change_batch = four_tokens;
   const Outcome want = train(one);
   for (const auto& [method, cp] :
        {std::pair{"allgather", 2}, {"ring", 2}, {"ulysses", 2}, {"ring_ulysses", 4}}) {
@@ -86,7 +84,7 @@ TEST_P(MoeModel, EqualsOneRankBesideContextParallelism) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, MoeModel,
-                         ::testing::Values("gpt_oss", "glm4_moe", "minimax_m2", "bailing_moe"),
+                         ::testing::Values("gpt_oss", "glm4_moe", "minimax_m2", "bailing_moe", "deepseek_v3"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -4,7 +4,6 @@
 
 #include "plugins/moe/model_runs.h"
 #include "plugins/moe/runs.h"
-#include "plugins/pipelines.h"
 
 namespace heddle::tests {
 namespace {
@@ -71,11 +70,9 @@ TEST(ExpertTensorParallel, EqualsOneRankInPipelinesAndWithActivationCheckpointin
            {ActivationCheckpointing::none, ActivationCheckpointing::full, ActivationCheckpointing::selective})
         for (const int ep : {1, 2}) {
           SCOPED_TRACE(strategy + " " + schedule + " " + std::to_string(ep));
-          Training run = over_etp(even_width(eight_experts("qwen2_moe")), {2 * ep, 1, 2}, ep, 2,
-                                  way("alltoall"), strategy);
-          run.make_schedule = [schedule] { return make_schedule(schedule); };
-          run.pipeline.microbatch_size = 3;
-          run.microbatches = 1;
+          Training run = staged(over_etp(even_width(eight_experts("qwen2_moe")), {2 * ep, 1, 2}, ep, 2,
+                                         way("alltoall"), strategy),
+                                schedule);
           run.checkpointing = kind;
           expect_close(train(run), whole_experts("qwen2_moe"));
         }

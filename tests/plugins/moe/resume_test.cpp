@@ -1,6 +1,5 @@
 // Checkpoints of experts move between any ep, ep_shard and strategy, and what a block changes in a strategy
 // trains to the same numbers.
-#include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
@@ -9,19 +8,17 @@
 namespace heddle::tests {
 namespace {
 
-const std::string kMoeFp32 = "mp_policy: {param_dtype: float32, reduce_dtype: float32}";
-
 const std::vector<Topology>& expert_topologies() {
   static const std::vector<Topology> all{
       {"single", 1, "{strategy: single}"},
-      {"ep2", 2, "{strategy: fsdp2, ep_size: 2, " + kMoeFp32 + "}"},
-      {"ep4", 4, "{strategy: fsdp2, ep_size: 4, moe: {reshard_after_forward: true}, " + kMoeFp32 + "}"},
-      {"ep2_shard2", 4, "{strategy: fsdp2, ep_size: 2, moe: {" + kMoeFp32 + "}}"},
-      {"ep2_tp2", 2, "{strategy: fsdp2, ep_size: 2, tp_size: 2, " + kMoeFp32 + "}"},
+      {"ep2", 2, "{strategy: fsdp2, ep_size: 2, " + kFp32Policy + "}"},
+      {"ep4", 4, "{strategy: fsdp2, ep_size: 4, moe: {reshard_after_forward: true}, " + kFp32Policy + "}"},
+      {"ep2_shard2", 4, "{strategy: fsdp2, ep_size: 2, moe: {" + kFp32Policy + "}}"},
+      {"ep2_tp2", 2, "{strategy: fsdp2, ep_size: 2, tp_size: 2, " + kFp32Policy + "}"},
       {"ddp_ep2", 2, "{strategy: ddp, ep_size: 2}"},
       {"zero3_ep2", 4, "{strategy: megatron_fsdp, ep_size: 2}"},
       {"pp2_ep2", 4,
-       "{strategy: fsdp2, ep_size: 2, pp_size: 2, " + kMoeFp32 +
+       "{strategy: fsdp2, ep_size: 2, pp_size: 2, " + kFp32Policy +
            ", pipeline: {pp_schedule: zb1p, pp_microbatch_size: 1}}"}};
   return all;
 }
@@ -35,11 +32,11 @@ const std::vector<Topology>& topologies_with_parts() {
       {"single", 1, "{strategy: single}"},
       {"etp2", 2, "{strategy: ddp, etp_size: 2}"},
       {"ep2_etp2", 4,
-       "{strategy: fsdp2, ep_size: 2, etp_size: 2, moe: {dispatcher: alltoall}, " + kMoeFp32 + "}"},
-      {"tp2_etp2", 4, "{strategy: fsdp2, tp_size: 2, etp_size: 2, " + kMoeFp32 + "}"},
+       "{strategy: fsdp2, ep_size: 2, etp_size: 2, moe: {dispatcher: alltoall}, " + kFp32Policy + "}"},
+      {"tp2_etp2", 4, "{strategy: fsdp2, tp_size: 2, etp_size: 2, " + kFp32Policy + "}"},
       {"zero3_etp2", 2, "{strategy: megatron_fsdp, etp_size: 2}"},
       {"pp2_etp2", 4,
-       "{strategy: fsdp2, etp_size: 2, pp_size: 2, " + kMoeFp32 +
+       "{strategy: fsdp2, etp_size: 2, pp_size: 2, " + kFp32Policy +
            ", pipeline: {pp_schedule: zb1p, pp_microbatch_size: 1}}"}};
   return all;
 }
@@ -54,34 +51,8 @@ struct Mixtures : WholeRuns {
   }
 };
 
-double apart_by(double got, double want) {
-  return std::abs(got - want) / std::abs(want);
-}
-
-void expect_moves(const Mixtures& runs, const std::vector<Topology>& topologies) {
-  const Told want = runs.train(topologies[0], "run", kMoeSteps);
-  const auto parameters = tensors_of(runs / ("run" + kEnd) / "model");
-  ASSERT_LT(want.losses.back(), want.losses.front());
-  for (const Topology& from : topologies) {
-    runs.train(from, "from_" + from.name, kStop);
-    for (const Topology& to : topologies) {
-      SCOPED_TRACE("from " + from.name + " to " + to.name);
-      const std::string name = from.name + "_" + to.name;
-      const Told got = runs.train(to, name, kMoeSteps, "from_" + from.name + kMoeStoppedAt);
-      ASSERT_EQ(got.steps, (std::vector<int64_t>{4, 5, 6, 7}));
-      for (size_t i = 0; i < got.steps.size(); ++i) {
-        EXPECT_LT(apart_by(got.losses[i], want.losses[kStop + i]), 2e-5) << "loss of step " << got.steps[i];
-        EXPECT_LT(apart_by(got.norms[i], want.norms[kStop + i]), 2e-4) << "norm of step " << got.steps[i];
-      }
-      const auto end = tensors_of(runs / (name + kEnd) / "model");
-      for (const auto& [parameter, tensor] : parameters)
-        EXPECT_TRUE(at::allclose(end.at(parameter), tensor, 1e-3, 2e-5)) << parameter;
-    }
-  }
-}
-
 TEST(ResumeExperts, GoOnWithTheNumbersOfOneRank) {
-  expect_moves(Mixtures(), expert_topologies());
+  expect_resumes_among(Mixtures(), expert_topologies(), expert_topologies());
 }
 
 struct EvenMixtures : Mixtures {
@@ -92,7 +63,7 @@ struct EvenMixtures : Mixtures {
 };
 
 TEST(ResumeExperts, GoOnBesideExpertTensorParallelism) {
-  expect_moves(EvenMixtures(), topologies_with_parts());
+  expect_resumes_among(EvenMixtures(), topologies_with_parts(), topologies_with_parts());
 }
 
 // Steps that change nothing write what was read.
@@ -110,20 +81,11 @@ TEST(ResumeExperts, MovesTheBitsOfParts) {
 }
 
 TEST(ResumeExperts, GivesTheBitsOfARunThatNeverStopped) {
-  for (const size_t which : {size_t{1}, size_t{3}}) {
-    const Mixtures runs;
-    const Topology& topology = expert_topologies()[which];
-    runs.train(topology, "whole", kMoeSteps);
-    runs.train(topology, "cut", kStop);
-    runs.train(topology, "cut", kMoeSteps);
-    EXPECT_EQ(checksums_of(runs / ("cut" + kEnd)), checksums_of(runs / ("whole" + kEnd)));
-  }
+  for (const size_t which : {size_t{1}, size_t{3}}) expect_resumes(Mixtures(), expert_topologies()[which]);
 }
 
-std::string refusal_of(const Mixtures& runs, const std::string& distributed, int ranks) {
-  std::vector<std::string> refusals;
-  runs.train({"refused", ranks, distributed}, "refused", 1, "", &refusals);
-  return refusals.empty() ? "" : refusals.front();
+std::string refusal_of(const WholeRuns& runs, const std::string& distributed, int ranks) {
+  return runs.refusal({"refused", ranks, distributed});
 }
 
 TEST(RefusedExperts, NameTheNumbers) {
@@ -166,7 +128,7 @@ TEST(RefusedExperts, NamesALossOverLayersThatAreNotOnOneRank) {
   Mixtures runs;
   runs.model.insert(1, "output_router_logits: true, ");
   const std::string piped =
-      "pp_size: 2, " + kMoeFp32 + ", pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 3}";
+      "pp_size: 2, " + kFp32Policy + ", pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 3}";
   EXPECT_EQ(
       refusal_of(runs, "{strategy: fsdp2, " + piped + "}", 2),
       "error[config] run.yaml:7 distributed.pp_size: the auxiliary loss over all layers needs all layers on "
@@ -176,18 +138,11 @@ TEST(RefusedExperts, NamesALossOverLayersThatAreNotOnOneRank) {
 
 TEST(RefusedExperts, NamesADenseModel) {
   const WholeRuns runs;
-  std::vector<std::string> refusals;
-  runs.train({"dense", 2, "{strategy: fsdp2, ep_size: 2}"}, "dense", 1, "", &refusals);
-  ASSERT_FALSE(refusals.empty());
-  EXPECT_EQ(refusals.front(),
-            "error[config] run.yaml:7 distributed.ep_size: ep_size is 2, and the model has no experts\n"
-            "  hint: set ep_size: 1, or train a model with experts");
-  refusals.clear();
-  runs.train({"dense", 2, "{strategy: fsdp2, etp_size: 2}"}, "dense", 1, "", &refusals);
-  ASSERT_FALSE(refusals.empty());
-  EXPECT_EQ(refusals.front(),
-            "error[config] run.yaml:7 distributed.etp_size: etp_size is 2, and the model has no experts\n"
-            "  hint: set etp_size: 1, or train a model with experts");
+  for (const std::string key : {"ep_size", "etp_size"})
+    EXPECT_EQ(refusal_of(runs, "{strategy: fsdp2, " + key + ": 2}", 2),
+              "error[config] run.yaml:7 distributed." + key + ": " + key +
+                  " is 2, and the model has no experts\n  hint: set " + key +
+                  ": 1, or train a model with experts");
 }
 
 }  // namespace

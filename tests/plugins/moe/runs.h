@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "plugins/tensor_training.h"
+#include "plugins/across.h"
 
 namespace heddle::tests {
 
@@ -24,29 +24,10 @@ inline Training eight_experts(const std::string& model_type = "qwen3_moe", int64
   return run;
 }
 
-struct Ranks {
-  int dp = 1, tp = 1, pp = 1, replicas = 1;  // replicas: of dp
-  int all() const { return dp * tp * pp; }
-};
-
-// The mesh of each strategy. `pp` of 1 stays out where the strategy has it only when it is used.
-inline std::vector<Axis> mesh_for(const std::string& strategy, const Ranks& ranks) {
-  if (strategy == "megatron_fsdp") return {{"dp", ranks.dp}, {"cp", 1}, {"tp", ranks.tp}};
-  if (strategy != "ddp")
-    return {{"pp", ranks.pp},
-            {"dp_replicate", ranks.replicas},
-            {"dp_shard", ranks.dp / ranks.replicas},
-            {"cp", 1},
-            {"tp", ranks.tp}};
-  return {{"pp", ranks.pp}, {"dp", ranks.dp}, {"tp", ranks.tp}};
-}
-
 // With the view that the engine makes of ep_size. The microbatches are those of one rank.
 inline Training over_ep(Training run, const Ranks& ranks, int ep, const std::string& block = "{}",
                         const std::string& strategy = "fsdp2") {
-  run.strategy = strategy;
-  run.section = strategy == "fsdp2" ? kFloat : "{}";
-  run.axes = mesh_for(strategy, ranks);
+  run = across(std::move(run), strategy, ranks);
   run.microbatches /= ranks.dp;
   if (ranks.tp > 1) run.parallelizers.emplace_back("tensor", "{}");
   if (ep == 1) return run;  // the engine asks a parallelizer only for an axis above 1
@@ -75,6 +56,12 @@ inline Outcome without_drops(Outcome outcome) {
     outcome.sides.erase(name);
   }
   return outcome;
+}
+
+// Sequences of four tokens, so that context parallelism pads none.
+inline void four_tokens(Batch& batch, int) {
+  batch.tokens = batch.tokens.narrow(1, 3, 4).contiguous();
+  batch.labels = batch.labels.narrow(1, 3, 4).contiguous();
 }
 
 inline std::string way(const std::string& dispatcher) {

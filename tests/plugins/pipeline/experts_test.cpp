@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "plugins/moe/runs.h"
-#include "plugins/pipelines.h"
 
 namespace heddle::tests {
 namespace {
@@ -32,11 +31,8 @@ TEST_P(ExpertsInASchedule, EqualOneRank) {
   for (const Case& one : {Case{{2, 1, 2}, 2, 5}, Case{{1, 1, 4}, 1, 9}}) {
     SCOPED_TRACE(std::to_string(one.ranks.pp) + " stages, ep " + std::to_string(one.ep));
     const Outcome want = train(experts_of(one.layers));
-    Training run = over_ep(experts_of(one.layers), one.ranks, one.ep);
-    run.make_schedule = [schedule = std::string(GetParam())] { return make_schedule(schedule); };
-    run.pipeline.microbatch_size = 3;
+    Training run = staged(over_ep(experts_of(one.layers), one.ranks, one.ep), GetParam());
     run.pipeline.overlap = true;
-    run.microbatches = 1;
     for (const auto mode : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
       run.checkpointing = mode;
       expect_close(train(run), want);

@@ -19,20 +19,11 @@ namespace {
 using quantize::Form;
 using ::testing::HasSubstr;
 
-const std::string kInFloat32 = "mp_policy: {param_dtype: float32, reduce_dtype: float32}";
 const std::string kQuantized = "quantization: {load_in_4bit: true, bnb_4bit_compute_dtype: float32}\n";
 
 Topology qlora(const std::string& distributed = "{strategy: single}", int ranks = 1,
                const std::string& peft = "{dim: 3}", const std::string& quantization = kQuantized) {
   return {"run", ranks, distributed, "peft: " + peft + "\n" + quantization};
-}
-
-void expect_packed_alike(const Told& got, const Told& want) {
-  ASSERT_EQ(got.losses.size(), want.losses.size());
-  for (size_t i = 0; i < want.losses.size(); ++i) {
-    EXPECT_NEAR(got.losses[i], want.losses[i], 2e-5 * want.losses[i]) << i;
-    EXPECT_NEAR(got.norms[i], want.norms[i], 2e-4 * want.norms[i]) << i;
-  }
 }
 
 // The weights of linear layers but the head.
@@ -77,41 +68,31 @@ TEST_F(QuantizedRuns, EqualAdaptersOnTheRoundedWeights) {
   EXPECT_GT(std::abs(packed.losses[0] - plain.losses[0]), 2e-3);
   write_rounded("rounded");
   runs.pretrained = "rounded";
-  expect_packed_alike(packed, runs.train({"run", 1, "{strategy: single}", "peft: {dim: 3}\n"}, "whole", 5));
+  expect_alike(packed, runs.train({"run", 1, "{strategy: single}", "peft: {dim: 3}\n"}, "whole", 5));
 }
 
 TEST_F(QuantizedRuns, AreAlikeOnEveryTopology) {
-  const std::string pipeline = "pp_size: 2, pipeline: {pp_schedule: zb1p, pp_microbatch_size: 1}";
-  const std::string peft = "{dim: 3, match_all_linear: true}";  // the head too
-  const Told one = runs.train(qlora("{strategy: single}", 1, peft), "one", 5);
-  for (const std::string& distributed : std::vector<std::string>{
-           "{strategy: ddp}", "{strategy: fsdp2, " + kInFloat32 + "}",
-           "{strategy: fsdp2, " + kInFloat32 + ", cp_size: 2}", "{strategy: megatron_fsdp}",
-           "{strategy: megatron}",
-           "{strategy: fsdp2, " + kInFloat32 + ", activation_checkpointing: full, " + pipeline + "}"}) {
-    SCOPED_TRACE(distributed);
-    std::filesystem::remove_all(runs / "other");
-    expect_packed_alike(runs.train(qlora(distributed, 2, peft), "other", 5), one);
-  }
+  expect_alike_on(runs, "peft: {dim: 3, match_all_linear: true}\n" + kQuantized,  // the head too
+                  {{2, "{strategy: ddp}"},
+                   {2, kFsdp2InFp32 + "}"},
+                   {2, kFsdp2InFp32 + ", cp_size: 2}"},
+                   {2, "{strategy: megatron_fsdp}"},
+                   {2, "{strategy: megatron}"},
+                   {2, kFsdp2InFp32 + ", activation_checkpointing: full, " + two_stages("zb1p") + "}"}});
 }
 
 TEST_F(QuantizedRuns, SaveAdaptersAloneAndResumeBitForBit) {
-  const Topology shards = qlora("{strategy: fsdp2, " + kInFloat32 + "}", 2);
-  const Told straight = runs.train(shards, "straight", 8);
+  expect_resumes(runs, qlora(kFsdp2InFp32 + "}", 2), {qlora()});
   for (const auto& [name, tensor] : tensors_of(runs / "straight/epoch_0_step_3/model"))
     EXPECT_NE(name.find(".lora_"), name.npos) << name;
   EXPECT_TRUE(std::filesystem::exists(runs / "straight/epoch_0_step_3/model/adapter_model.safetensors"));
-  runs.train(shards, "resumed", 4);
-  EXPECT_EQ(runs.train(shards, "resumed", 8, "LATEST").losses, straight.losses);
-  runs.train(shards, "moved", 4);
-  expect_packed_alike(runs.train(qlora(), "moved", 8, "LATEST"), straight);
 }
 
 // Of a model with random weights the bytes are saved, on any topology the same.
 TEST_F(QuantizedRuns, KeepRandomWeightsInCheckpoints) {
   runs.pretrained = "";
   runs.train(qlora(), "one", 2);
-  runs.train(qlora("{strategy: fsdp2, " + kInFloat32 + "}", 2), "two", 2);
+  runs.train(qlora(kFsdp2InFp32 + "}", 2), "two", 2);
   const auto one = tensors_of(runs / "one/epoch_0_step_1/model"),
              two = tensors_of(runs / "two/epoch_0_step_1/model");
   const std::string name = "model.layers.1.mlp.up_proj.weight";
@@ -127,23 +108,16 @@ TEST_F(QuantizedRuns, ComputeInTheDtypeOfTheField) {
   EXPECT_NEAR(narrow.losses[0], wide.losses[0], 2e-2 * wide.losses[0]);
 }
 
-std::vector<std::string> refusals_of(const WholeRuns& runs, const Topology& topology) {
-  std::vector<std::string> out;
-  runs.train(topology, "refused", 1, "", &out);
-  out.resize(std::max<size_t>(1, out.size()));
-  return out;
-}
-
 TEST(Quantization, RefusesWhatIsNotBuilt) {
   WholeRuns runs;
-  EXPECT_THAT(refusals_of(runs, qlora("{strategy: single, tp_size: 2}", 2))[0],
+  EXPECT_THAT(runs.refusal(qlora("{strategy: single, tp_size: 2}", 2)),
               HasSubstr("weights in 4 bits that are split among ranks are not built yet"));
-  EXPECT_THAT(refusals_of(runs, {"run", 1, "{strategy: single}", kQuantized})[0],
+  EXPECT_THAT(runs.refusal({"run", 1, "{strategy: single}", kQuantized}),
               HasSubstr("trains, and a weight in 4 bits cannot\n  hint: add the section peft"));
-  EXPECT_THAT(refusals_of(runs, qlora("{strategy: single}", 1, "{use_dora: true}"))[0],
+  EXPECT_THAT(runs.refusal(qlora("{strategy: single}", 1, "{use_dora: true}")),
               HasSubstr("DoRA is not supported for quantized linear layers (e.g., BitsAndBytes)."));
   const auto with = [&](const std::string& section) {
-    return refusals_of(runs, qlora("{strategy: single}", 1, "{}", "quantization: " + section + "\n"))[0];
+    return runs.refusal(qlora("{strategy: single}", 1, "{}", "quantization: " + section + "\n"));
   };
   EXPECT_THAT(with("{load_in_8bit: true}"), HasSubstr("load_in_8bit: weights in 8 bits are not built yet"));
   EXPECT_THAT(with("{load_in_4bit: true, bnb_4bit_quant_type: fp4}"),
@@ -160,7 +134,7 @@ TEST(Quantization, IsRefusedBesideProductsInFp8) {
       "{model_type: llama, vocab_size: 53, hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, "
       "num_attention_heads: 4, num_key_value_heads: 4, max_position_embeddings: 16}";
   const std::string said =
-      refusals_of(runs, qlora("{strategy: single}", 1, "{}", kQuantized + "fp8: {enabled: true}\n"))[0];
+      runs.refusal(qlora("{strategy: single}", 1, "{}", kQuantized + "fp8: {enabled: true}\n"));
   EXPECT_THAT(
       said, ::testing::ContainsRegex("run.yaml:[0-9]+ quantization: .* both compute in place of the layer"));
   EXPECT_THAT(said, HasSubstr("\n  hint: leave out one of the two sections"));
@@ -171,7 +145,7 @@ TEST(Quantization, TakesModelsWhoseFilesJoinLayers) {
   WholeRuns runs;
   runs.pretrained = HEDDLE_SOURCE_DIR "/tests/golden/phi3";
   const Told one = runs.train(qlora(), "one", 3);
-  expect_packed_alike(runs.train(qlora("{strategy: fsdp2, " + kInFloat32 + "}", 2), "two", 3), one);
+  expect_alike(runs.train(qlora(kFsdp2InFp32 + "}", 2), "two", 3), one);
   EXPECT_NE(one.losses, runs.train(qlora("{strategy: single}", 1, "{dim: 3}", ""), "plain", 3).losses);
 }
 

@@ -213,13 +213,11 @@ TEST(TensorBoard, IsOffWithoutTheSectionAndWithEnableFalse) {
 
 TEST(TensorBoard, ADirectoryThatCannotBeMadeEndsTheRunBeforeItsFirstStep) {
   const WholeRuns runs;
-  std::vector<std::string> refusals;
   const std::string file = (runs / "train.bin").string();
-  runs.train(board_run("tensorboard: {dir: " + file + "/board}"), "run", 1, "", &refusals);
-  ASSERT_THAT(refusals, SizeIs(1));
-  EXPECT_THAT(refusals[0],
-              ::testing::HasSubstr("tensorboard.dir: " + file + " is there and is not a directory"));
-  EXPECT_THAT(refusals[0], ::testing::HasSubstr("hint: name a directory, or one that is not there yet"));
+  EXPECT_THAT(runs.refusal(board_run("tensorboard: {dir: " + file + "/board}")),
+              ::testing::HasSubstr("tensorboard.dir: " + file +
+                                   " is there and is not a directory\n"
+                                   "  hint: name a directory, or one that is not there yet"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "plugins/acme.h"
+#include "plugins/across.h"
 
 namespace heddle::tests {
 namespace {
@@ -18,63 +19,37 @@ std::vector<Axis> dp(int ranks) {
   return {{"dp", ranks}};
 }
 
-TEST(Acme, TrainsAsSingleUnderDdp) {
-  for (const auto& [ranks, acme] :
-       {std::pair(1, 1), std::pair(2, 2), std::pair(3, 3), std::pair(4, 2), std::pair(4, 4), std::pair(6, 3)})
-    for (const int microbatches : {1, 12 / ranks}) {
-      SCOPED_TRACE(std::to_string(ranks) + " ranks, acme " + std::to_string(acme));
-      Training run = over_acme(toy("ddp", dp(ranks)), acme);
-      run.microbatches = microbatches;
-      expect_close(train(run), want());
-    }
-}
-
-TEST(Acme, TrainsAsSingleUnderDdpWithEveryWayOfBuckets) {
-  for (const char* section :
-       {"gradient_as_bucket_view: true", "static_graph: true", "find_unused_parameters: true",
-        "{bucket_cap_mb: 0, gradient_as_bucket_view: true}"}) {
-    SCOPED_TRACE(section);
-    expect_close(train(over_acme(toy("ddp", dp(4), section), 2)), want());
-  }
-}
-
-TEST(Acme, TrainsAsSingleUnderMegatronFsdp) {
-  for (const int zero : {0, 1, 2, 3})
-    for (const auto& [ranks, acme] : {std::pair(2, 2), std::pair(4, 2), std::pair(6, 3)}) {
-      SCOPED_TRACE("zero " + std::to_string(zero) + ", " + std::to_string(ranks) + " ranks, acme " +
-                   std::to_string(acme));
-      Training run = over_acme(toy("megatron_fsdp", {{"dp", ranks}, {"cp", 1}, {"tp", 1}},
-                                   "zero_dp_strategy: " + std::to_string(zero)),
-                               acme);
-      run.microbatches = 12 / ranks;
-      expect_close(train(run), want());
-    }
-}
-
-TEST(Acme, TrainsAsSingleUnderFsdp2) {
-  for (const auto& [ranks, acme] :
-       {std::pair(1, 1), std::pair(2, 2), std::pair(3, 3), std::pair(4, 2), std::pair(4, 4), std::pair(6, 3)})
-    for (const int microbatches : {1, 12 / ranks}) {
-      SCOPED_TRACE(std::to_string(ranks) + " ranks, acme " + std::to_string(acme));
-      Training run = over_acme(toy("fsdp2", shards(ranks)), acme);
-      run.microbatches = microbatches;
-      expect_close(train(run), want());
-    }
-}
-
-TEST(Acme, TrainsAsSingleUnderFsdp2WhateverStaysAndIsDeferred) {
-  for (const char* more : {"reshard_after_forward: true\n", "reshard_after_forward: false\n",
-                           "defer_fsdp_grad_sync: false\n", "enable_fsdp2_prefetch: true\n"}) {
-    SCOPED_TRACE(more);
-    Training run = over_acme(toy("fsdp2", shards(4), kFloat + more), 2);
-    run.microbatches = 3;
-    expect_close(train(run), want());
-  }
-}
-
 // Replicas are data-parallel ranks as well: acme folds them too.
-TEST(Acme, TrainsAsSingleUnderHybridSharding) {
-  for (const int acme : {2, 4}) expect_close(train(over_acme(toy("fsdp2", shards(2, 2)), acme)), want());
+TEST(Acme, TrainsAsSingleUnderEveryStrategy) {
+  struct Case {
+    Training run;
+    int acme;
+  };
+  std::vector<Case> cases = {{toy("ddp", dp(1)), 1},          {toy("ddp", dp(3)), 3},
+                             {toy("ddp", dp(6)), 3},          {toy("fsdp2", shards(1)), 1},
+                             {toy("fsdp2", shards(3)), 3},    {toy("fsdp2", shards(6)), 3},
+                             {toy("fsdp2", shards(2, 2)), 2}, {toy("fsdp2", shards(2, 2)), 4}};
+  for (const char* fields :
+       {"gradient_as_bucket_view: true", "static_graph: true", "find_unused_parameters: true",
+        "{bucket_cap_mb: 0, gradient_as_bucket_view: true}"})
+    cases.push_back({across(toy("ddp", {}), "ddp", {4}, fields), 2});
+  for (const char* fields : {"reshard_after_forward: true", "reshard_after_forward: false",
+                             "defer_fsdp_grad_sync: false", "enable_fsdp2_prefetch: true"})
+    cases.push_back({across(toy("fsdp2", {}), "fsdp2", {4}, fields), 2});
+  for (const char* zero : {"0", "1", "2", "3"})
+    for (const int ranks : {2, 6})
+      cases.push_back(
+          {across(toy("", {}), "megatron_fsdp", {ranks}, "zero_dp_strategy: " + std::string(zero)),
+           ranks == 2 ? 2 : 3});
+  for (Case& one : cases) {
+    int ranks = 1;
+    for (const Axis& axis : one.run.axes) ranks *= axis.size;
+    for (const int microbatches : {1, 12 / ranks}) {
+      SCOPED_TRACE(one.run.strategy + " " + one.run.section + ", acme " + std::to_string(one.acme));
+      one.run.microbatches = microbatches;
+      expect_close(train(over_acme(one.run, one.acme)), want());
+    }
+  }
 }
 
 // Every rank has the same numbers, bit by bit (train() compares them), and a clipped norm acts.

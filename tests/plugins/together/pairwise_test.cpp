@@ -48,22 +48,26 @@ Setting field(const std::string& name, const std::vector<std::string>& pieces) {
   return setting;
 }
 
-Setting topology(const std::vector<std::vector<Axis>>& meshes) {
+Value on_mesh(const std::vector<Axis>& axes, const std::string& schedule) {
+  std::string label;
+  for (const Axis& axis : axes) label += axis.name + " " + std::to_string(axis.size) + " ";
+  return {label + schedule, [axes, schedule](Training& run) {
+            run.axes = axes;
+            for (const Axis& axis : axes) {
+              if (axis.name == "tp" && axis.size > 1) run.parallelizers = {{"tensor", kSequence}};
+              if (axis.name != "pp" || axis.size == 1) continue;
+              run.make_schedule = [schedule] { return make_schedule(schedule); };
+              run.pipeline.microbatch_size = 1;
+            }
+          }};
+}
+
+// stages: of one more mesh, on which backwards are split, or a rank has several stages.
+Setting topology(const std::vector<std::vector<Axis>>& meshes, const std::vector<Axis>& stages = {}) {
   Setting setting{"mesh", {}};
-  for (const std::vector<Axis>& axes : meshes) {
-    std::string label;
-    for (const Axis& axis : axes) label += axis.name + " " + std::to_string(axis.size) + " ";
-    setting.values.push_back({label, [axes](Training& run) {
-                                run.axes = axes;
-                                for (const Axis& axis : axes) {
-                                  if (axis.name == "tp" && axis.size > 1)
-                                    run.parallelizers = {{"tensor", kSequence}};
-                                  if (axis.name != "pp" || axis.size == 1) continue;
-                                  run.make_schedule = [] { return make_schedule("1f1b"); };
-                                  run.pipeline.microbatch_size = 1;
-                                }
-                              }});
-  }
+  for (const std::vector<Axis>& axes : meshes) setting.values.push_back(on_mesh(axes, "1f1b"));
+  for (const char* schedule : {"zb1p", "interleaved1f1b"})
+    if (!stages.empty()) setting.values.push_back(on_mesh(stages, schedule));
   return setting;
 }
 
@@ -85,8 +89,9 @@ Settings common() {
          [](Training& run) {
            for (const char* name :
                 {"input_layernorm.weight", "self_attn.q_proj.weight", "self_attn.k_proj.weight",
-                 "self_attn.v_proj.weight", "self_attn.o_proj.weight", "post_attention_layernorm.weight",
-                 "mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"})
+                 "self_attn.v_proj.weight", "self_attn.q_norm.weight", "self_attn.k_norm.weight",
+                 "self_attn.o_proj.weight", "post_attention_layernorm.weight", "mlp.gate_proj.weight",
+                 "mlp.up_proj.weight", "mlp.down_proj.weight"})
              run.frozen.push_back(std::string("model.layers.1.") + name);
          }},
         {"parts", [](Training& run) {
@@ -96,7 +101,7 @@ Settings common() {
 }
 
 Training model_of(const Settings& settings, const Choice& choice) {
-  Training run = four_heads();
+  Training run = four_heads("qwen3");
   run.model.num_hidden_layers = 4;
   run.steps = 5;
   for (size_t i = 0; i < settings.size(); ++i)
@@ -122,7 +127,8 @@ const Outcome& wanted(const Training& run) {
   static std::map<std::pair<bool, size_t>, Outcome> known;
   const auto key = std::make_pair(run.model.tie_word_embeddings, run.frozen.size());
   if (known.count(key) == 0) {
-    Training alone = four_heads();
+    Training alone;
+    alone.microbatches = 4;
     alone.model = run.model;
     alone.frozen = run.frozen;
     alone.steps = run.steps;
@@ -157,7 +163,8 @@ TEST(Pairwise, SettingsOfDdpTrainAsOneRank) {
                  {{"dp", 4}},
                  {{"dp", 2}, {"tp", 2}},
                  {{"pp", 2}, {"dp", 2}},
-                 {{"pp", 2}, {"dp", 2}, {"tp", 2}}}),
+                 {{"pp", 2}, {"dp", 2}, {"tp", 2}}},
+                {{"pp", 2}, {"dp", 2}}),
        field("bucket", {"", "bucket_cap_mb: 0", "bucket_cap_mb: 0.002"}),
        field("view", {"", "gradient_as_bucket_view: true"}), field("static", {"", "static_graph: true"}),
        field("unused", {"", "find_unused_parameters: true"})});
@@ -173,7 +180,8 @@ TEST(Pairwise, SettingsOfFsdp2TrainAsOneRank) {
                  {{"dp_replicate", 2}, {"dp_shard", 2}},
                  {{"dp_shard", 2}, {"tp", 2}},
                  {{"pp", 2}, {"dp_shard", 2}},
-                 {{"pp", 2}, {"dp_replicate", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 2}}}),
+                 {{"pp", 2}, {"dp_replicate", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 2}}},
+                {{"pp", 2}, {"dp_shard", 2}}),
        field("reshard", {"", "reshard_after_forward: true", "reshard_after_forward: false"}),
        field(
            "prefetch",
@@ -190,7 +198,7 @@ TEST(Pairwise, SettingsOfFsdp2TrainAsOneRank) {
 TEST(Pairwise, SettingsOfMegatronFsdpTrainAsOneRank) {
   expect_all_equal_one_rank(
       "megatron_fsdp", "check_for_nan_in_grad: false",
-      {topology({{{"dp", 1}}, {{"dp", 2}}, {{"dp", 4}}, {{"dp", 2}, {"cp", 1}, {"tp", 2}}}),
+      {topology({{{"dp", 1}}, {{"dp", 2}}, {{"dp", 3}}, {{"dp", 4}}, {{"dp", 2}, {"cp", 1}, {"tp", 2}}}),
        field("strategy",
              {"zero_dp_strategy: 0", "zero_dp_strategy: 1", "zero_dp_strategy: 2", "zero_dp_strategy: 3"}),
        field("units", {"", "megatron_fsdp_unit_modules: [DecoderLayer, Embedding, Head]"}),
@@ -198,15 +206,20 @@ TEST(Pairwise, SettingsOfMegatronFsdpTrainAsOneRank) {
        field("reduce", {"", "overlap_grad_reduce: false"}),
        field("gather", {"", "overlap_param_gather: false"}),
        field("buckets", {"", "disable_bucketing: true"}), field("buffers", {"", "fsdp_double_buffer: true"}),
-       field("checks", {"", "report_nan_in_param_grad: true"})});
+       field("checks", {"", "report_nan_in_param_grad: true"}),
+       field("dtypes", {"", "grad_reduce_in_fp32: true", "preserve_fp32_weights: true"})});
 }
 
 const Setting kMegatronMeshes =
     topology({{{"dp_shard", 1}},
               {{"dp_shard", 2}},
+              {{"dp_shard", 3}},
+              {{"dp_replicate", 2}, {"dp_shard", 1}},
               {{"dp_replicate", 2}, {"dp_shard", 2}},
               {{"pp", 2}, {"dp_replicate", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 1}},
-              {{"dp_shard", 2}, {"cp", 1}, {"tp", 2}}});
+              {{"pp", 2}, {"dp_replicate", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 2}},
+              {{"dp_shard", 2}, {"cp", 1}, {"tp", 2}}},
+             {{"pp", 2}, {"dp_replicate", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 1}});
 
 TEST(Pairwise, SettingsOfMegatronsFlatBuffersTrainAsOneRank) {
   expect_all_equal_one_rank(
@@ -245,7 +258,8 @@ TEST(Pairwise, SettingsOfMegatronsOwnFsdpTrainAsOneRank) {
                           "gradient_reduce_div_fusion: false"}),
        field("dtypes", {"", "megatron_fsdp_main_grads_dtype: float64",
                         "megatron_fsdp_main_grads_dtype: float64, megatron_fsdp_grad_comm_dtype: float32",
-                        "megatron_fsdp_main_params_dtype: null, megatron_fsdp_use_decoupled_grad: true"}),
+                        "megatron_fsdp_main_params_dtype: null, megatron_fsdp_use_decoupled_grad: true",
+                        "reduce_scatter_with_fp32_accumulation: true"}),
        field("weights", {"", "delay_wgrad_compute: true"})});
 }
 

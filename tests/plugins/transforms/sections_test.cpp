@@ -24,10 +24,7 @@ Topology run_with(const std::string& sections, const std::string& distributed = 
 
 std::string refusal(const std::string& sections, const std::string& distributed = "{strategy: single}",
                     int ranks = 1) {
-  const WholeRuns runs;
-  std::vector<std::string> refusals;
-  runs.train(run_with(sections, distributed, ranks), "run", 1, "", &refusals);
-  return refusals.empty() ? "" : refusals.front();
+  return WholeRuns().refusal(run_with(sections, distributed, ranks));
 }
 
 TEST(PluginSections, OfNoPluginAreRefusedWithTheNearestNameOfPluginsToo) {
@@ -130,31 +127,17 @@ TEST(Transforms, FindWhatTheyAddedInTheFilesOfAModel) {
 
 // A gain that is a child of a layer is sharded, cut for a pipeline and summed like the layer's own weights.
 TEST(Transforms, ThatAddChildrenTrainAlikeOnEveryTopology) {
-  const WholeRuns runs;
-  const auto train = [&](const std::string& name, const std::string& distributed, int ranks) {
-    return runs.train(run_with(kHello + "{train_base: true}", distributed, ranks), name, 4);
-  };
-  const Told one = train("one", "{strategy: single}", 1);
-  const std::string sharded = "{strategy: fsdp2, mp_policy: {param_dtype: float32, reduce_dtype: float32}";
-  for (const Told& other :
-       {train("fsdp2", sharded + "}", 2), train("tp", "{strategy: single, tp_size: 2}", 2),
-        train("sp", sharded + ", tp_size: 2, sequence_parallel: true}", 2),
-        train("pp", "{strategy: single, pp_size: 2, pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 1}}",
-              2)})
-    for (size_t i = 0; i < one.losses.size(); ++i) {
-      EXPECT_NEAR(other.losses[i], one.losses[i], 2e-5 * one.losses[i]);
-      EXPECT_NEAR(other.norms[i], one.norms[i], 2e-4 * one.norms[i]);
-    }
+  expect_alike_on(WholeRuns(), kHello + "{train_base: true}\n",
+                  {{2, kFsdp2InFp32 + "}"},
+                   {2, "{strategy: single, tp_size: 2}"},
+                   {2, kFsdp2InFp32 + ", tp_size: 2, sequence_parallel: true}"},
+                   {2, "{strategy: single, " + two_stages("1f1b") + "}"}});
 }
 
 TEST(Transforms, FreezeTheBaseAndKeepWhatTheyAddInCheckpoints) {
   const WholeRuns runs;
   const Topology topology = run_with(kHello + "{}", "{strategy: fsdp2}", 2);
-  const Told straight = runs.train(topology, "straight", 8);
-  runs.train(topology, "resumed", 4);
-  const Told resumed = runs.train(topology, "resumed", 8, "LATEST");
-  EXPECT_EQ(resumed.losses, straight.losses);
-  EXPECT_EQ(checksums_of(runs / "resumed/epoch_1_step_7"), checksums_of(runs / "straight/epoch_1_step_7"));
+  expect_resumes(runs, topology);
   const auto first = tensors_of(runs / "straight/epoch_0_step_3/model"),
              last = tensors_of(runs / "straight/epoch_1_step_7/model");
   for (const auto& [name, tensor] : first)

@@ -196,8 +196,17 @@ TEST(Outputs, OfDataLeaveAPersonsFilesAlone) {
               "error[usage] --out: FOLDER/x.bin.part is there and holds no unfinished token file\n"
               "  hint: move it away, or name another file: --out FILE");
   EXPECT_EQ(text_in(folder / "x.bin.part"), kMine);
-  EXPECT_THAT(refusal("text.txt"),
-              HasSubstr("FOLDER/text.txt is the text 'text.txt' itself, which would be lost"));
+  fs::create_symlink(folder / "text.txt", folder / "link.txt");
+  fs::create_hard_link(folder / "text.txt", folder / "hard.txt");
+  fs::create_hard_link(folder / "text.txt", folder / "new.bin.part");
+  for (const auto& [out, lost] : {std::pair{"text.txt", "text.txt"},
+                                  {"link.txt", "link.txt"},
+                                  {"hard.txt", "hard.txt"},
+                                  {"new.bin", "new.bin.part"}})
+    for (const bool force : {true, false})
+      EXPECT_EQ(refusal(out, force), "error[usage] --out: FOLDER/" + std::string(lost) +
+                                         " is the text 'text.txt' itself, which would be lost\n"
+                                         "  hint: name another file");
   EXPECT_THAT(refusal("no/x.bin"), HasSubstr("the directory of FOLDER/no/x.bin is not there"));
   fs::create_directory(folder / "directory");
   EXPECT_THAT(refusal("directory"), HasSubstr("FOLDER/directory is a directory"));

@@ -1,0 +1,113 @@
+// What every strategy does alike: missing gradients, foreign models, and the same bits.
+#include <gtest/gtest.h>
+
+#include "plugins/across.h"
+
+namespace heddle::tests {
+namespace {
+
+struct Words {
+  const char *name, *strategy, *fields;
+};
+
+const Words kEvery[] = {
+    {"ddp", "ddp", ""},
+    {"ddp_small_buckets", "ddp", "bucket_cap_mb: 0.0001\ngradient_as_bucket_view: true"},
+    {"fsdp2", "fsdp2", ""},
+    {"fsdp2_freed", "fsdp2", "reshard_after_forward: true"},
+    {"fsdp2_kept", "fsdp2", "reshard_after_forward: false"},
+    {"fsdp2_each_microbatch", "fsdp2", "defer_fsdp_grad_sync: false"},
+    {"fsdp2_one_back", "fsdp2",
+     "reshard_after_forward: true\nenable_fsdp2_prefetch: true\nfsdp2_forward_prefetch_depth: 0\n"
+     "fsdp2_backward_prefetch_depth: 1"},
+    {"fsdp2_far_ahead", "fsdp2",
+     "reshard_after_forward: true\nenable_fsdp2_prefetch: true\nfsdp2_forward_prefetch_depth: 2\n"
+     "fsdp2_backward_prefetch_depth: 3"},
+    {"fsdp2_wide_sums", "fsdp2", "mp_policy: {param_dtype: float32, reduce_dtype: float64}"},
+    {"zero0", "megatron_fsdp", "zero_dp_strategy: 0"},
+    {"zero1", "megatron_fsdp", "zero_dp_strategy: 1"},
+    {"zero2", "megatron_fsdp", "zero_dp_strategy: 2"},
+    {"zero3", "megatron_fsdp", "zero_dp_strategy: 3"},
+    {"flat", "megatron", "overlap_grad_reduce: true\nbucket_size: 50"},
+    {"flat_distributed", "megatron",
+     "use_distributed_optimizer: true\noverlap_grad_reduce: true\nbucket_size: 50"},
+    {"by_unit", "megatron",
+     "use_megatron_fsdp: true\ndata_parallel_sharding_strategy: optim_grads_params\n"
+     "overlap_grad_reduce: true\noverlap_param_gather: true"}};
+
+class EveryStrategy : public ::testing::TestWithParam<Words> {
+ protected:
+  static Training on(int ranks, const Toy& shape = {}) {
+    return across(toy("single", {}, "", shape), GetParam().strategy, {ranks}, GetParam().fields);
+  }
+
+  // As one rank with the slices of all as its microbatches. used: as use_extra_where takes it.
+  static void expect_single(int ranks, const std::vector<double>& used, const Toy& shape = {}) {
+    SCOPED_TRACE(::testing::PrintToString(used));
+    Training whole = toy("single", {}, "", shape), run = on(ranks, shape);
+    whole.microbatches = static_cast<int>(used.size());
+    run.microbatches = whole.microbatches / ranks;
+    whole.steps = run.steps = 4;
+    use_extra_where(whole, used);
+    use_extra_where(run, used);
+    expect_close(train(run), train(whole));
+  }
+};
+
+TEST_P(EveryStrategy, CountsAParameterUnusedOnOneRankAsZeroThere) {
+  expect_single(2, {1, 0});
+  expect_single(2, {0, 1});
+}
+
+// Layers enough for reductions of one rank to wait for the other, which waits for nothing itself.
+TEST_P(EveryStrategy, StaysInStepWhereTheBackwardOfOneRankEndsEarly) {
+  Toy deep;
+  deep.layers = 9;
+  expect_single(2, {1, -1}, deep);
+  expect_single(2, {-1, 1}, deep);
+  expect_single(2, {1, -1, -1, 1}, deep);
+}
+
+TEST_P(EveryStrategy, LeavesAParameterThatNoRankUsedWithoutAGradient) {
+  for (const int ranks : {1, 2}) {
+    Training whole = toy("single", {}), run = on(ranks);
+    use_extra_where(whole, {0});
+    use_extra_where(run, {0, 0});
+    const auto want = gradients(whole), got = gradients(run);
+    EXPECT_EQ(got.size(), want.size());
+    for (const auto& [name, gradient] : want) EXPECT_EQ(got.count(name), 1u) << name;
+  }
+}
+
+TEST_P(EveryStrategy, TrainsAForeignModelInPlaceFromTheValuesOfRankZero) {
+  for (const bool tied : {false, true}) {
+    Toy foreign;
+    foreign.meta = false;
+    foreign.foreign = true;
+    foreign.tied = tied;
+    const Outcome want = train(toy("single", {}, "", foreign));
+    for (const int ranks : {1, 2, 3}) {
+      Training run = on(ranks, foreign);
+      run.make_units = [foreign](int rank) {
+        Toy mine = foreign;
+        mine.shift = rank;
+        return toy_units(mine);
+      };
+      expect_close(train(run), want);
+    }
+  }
+}
+
+// In the toy no layers are joined to one product because of where their weights lie.
+TEST_P(EveryStrategy, GivesTheBitsOfSingleOnOneRankAndTheSameTwiceOnThree) {
+  expect_bit_equal(train(on(1)), train(toy("single", {})));
+  Training run = on(3);
+  run.microbatches = 2;
+  expect_bit_equal(train(run), train(run));
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, EveryStrategy, ::testing::ValuesIn(kEvery),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace heddle::tests
