@@ -137,9 +137,29 @@ void check_transformed(const IParallelizer& parallelizer, const Batch& before, c
   check_tokens(before, after, most_tokens, refuse);
 }
 
+// What a host or a data set gives. Foreign models may have numbers, or rows, of another form.
+void check_given(const Batch& batch) {
+  if (!batch.tokens.defined() || batch.tokens.dim() != 2) return;
+  const char* const hint = "heddle/model/batch.h has the dtype and the sizes of each member";
+  for (const BatchMember& member : kBatchMembers) {
+    const at::Tensor& tensor = batch.*member.tensor;
+    if (member.cut != RowCut::rows || !tensor.defined()) continue;
+    const std::string name = "Batch::" + std::string(member.name);
+    if (at::isIntegralType(tensor.scalar_type(), false) && tensor.scalar_type() != at::kLong)
+      throw Error(ErrorCode::input, "batch",
+                  name + " has the dtype " + c10::toString(tensor.scalar_type()) + ", not int64 (Long)",
+                  hint);
+    if (tensor.dim() != 2 || tensor.sizes() == batch.tokens.sizes()) continue;
+    std::ostringstream sizes;
+    sizes << name << " is of the sizes " << tensor.sizes() << ", and the tokens are " << batch.tokens.sizes();
+    throw Error(ErrorCode::input, "batch", sizes.str(), hint);
+  }
+}
+
 }  // namespace
 
 void Stages::transform(Batch& batch, const DeviceMesh& mesh) const {
+  check_given(batch);
   for (IParallelizer* parallelizer : attached_.transforms) {
     const Batch before = batch;
     Versions versions{};

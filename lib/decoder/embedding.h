@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
 
 #include "heddle/decoder/description.h"
@@ -11,7 +12,8 @@
 namespace heddle::decoder {
 
 // The sum of a token's row and its position's row. Children "embed_tokens" and "embed_positions". Takes
-// tokens [batch, sequence], returns hidden states [tokens, width].
+// tokens [batch, sequence], returns hidden states [tokens, width]. Throws Error{input} for a position that
+// has no row.
 class PositionedEmbedding : public Module {
  public:
   PositionedEmbedding(std::unique_ptr<Embedding> tokens, const Model& model,
@@ -23,6 +25,9 @@ class PositionedEmbedding : public Module {
   at::Tensor forward(at::Tensor tokens, const Batch& batch) override;
 
  private:
+  void check_positions(const at::Tensor& positions) const;
+
+  int64_t positions_count_;
   std::unique_ptr<Embedding> tokens_;
   Embedding positions_;
 };

@@ -1,4 +1,6 @@
 // The third entry point: the engine's own loop, and the end of a run on a device.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +9,7 @@
 #include "heddle/model/module.h"
 #include "heddle/testing/strategy.h"
 #include "tests/core/engine/setups.h"
+#include "tests/thrown.h"
 
 namespace heddle::tests {
 
@@ -15,6 +18,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr double kRate = 0.02, kDecay = 0.01;
 
@@ -65,6 +69,30 @@ TEST(Run, GivesTheLossesOfALoopWrittenByHand) {
             .loss.item<double>());
   EXPECT_EQ(loop.losses, losses);
   EXPECT_LT(losses.back(), losses.front());
+}
+
+TEST(Run, BatchesOfSizesOrDtypesThatDoNotFitTheirTokensAreRefused) {
+  Loop loop;
+  AloneRendezvous rendezvous;
+  engine::Model model = engine::model(single(), loop.plugins, host_of(rendezvous));
+  Step step(model.stages, model.mesh, {});
+  const auto refusal = [&](const std::function<void(Batch&)>& change) {
+    std::vector<Batch> batches = kits::detail::small_batches(0, 0, 1);
+    change(batches.back());
+    Batch given = batches.back();
+    const std::string of_step = thrown_by([&] { step.run(batches, kRate, kDecay); });
+    EXPECT_EQ(thrown_by([&] { model.stages.transform(given, model.mesh); }), of_step);
+    return of_step;
+  };
+  const auto longer = [](const at::Tensor& like) {
+    return at::zeros({like.size(0), like.size(1) + 1}, at::kLong);
+  };
+  EXPECT_THAT(refusal([&](Batch& batch) { batch.labels = longer(batch.tokens); }),
+              StartsWith("error[input] batch: Batch::labels is of the sizes ["));
+  EXPECT_THAT(refusal([&](Batch& batch) { batch.positions = longer(batch.tokens).narrow(0, 0, 1); }),
+              StartsWith("error[input] batch: Batch::positions is of the sizes [1, "));
+  EXPECT_THAT(refusal([](Batch& batch) { batch.tokens = batch.tokens.to(at::kInt); }),
+              StartsWith("error[input] batch: Batch::tokens has the dtype Int, not int64 (Long)"));
 }
 
 TEST(Run, GoesFromTheFirstStepToTheLast) {

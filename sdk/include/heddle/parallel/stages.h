@@ -105,9 +105,10 @@ class HEDDLE_API Stages {
   void attach(Attached attached) { attached_ = std::move(attached); }
   const Attached& attached() const { return attached_; }
   // Lets the parallelizers change a batch, in their order. A host whose loop runs the stages itself calls it
-  // for each batch, after it has counted the labels. Throws Error{plugin_failed} with the name of a
-  // parallelizer that changed the number of rows, or a tensor in place, or that gave a token that no
-  // embedding of the model has.
+  // for each batch, after it has counted the labels. Throws Error{input} for a batch whose members have not
+  // the sizes of its tokens, [batch, sequence], or integers other than int64; Error{plugin_failed} with the
+  // name of a parallelizer that changed the number of rows, or a tensor in place, or that gave a token that
+  // no embedding of the model has.
   void transform(Batch& batch, const DeviceMesh& mesh) const;
 
   // In a dry world: the stages of other ranks, by their place in the model; null: not needed. Set by
