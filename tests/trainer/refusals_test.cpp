@@ -85,7 +85,7 @@ TEST_F(RefusedRuns, ByTheTextOfTheRecipe) {
                         {"", "model: [1", "YAML syntax"},
                         {"  seq_len: 16\n", "", "seq_len is missing"},
                         {"dataset:\n", "validation_dataset:\n", "the section dataset is missing"},
-                        {"", "plugins: [./none.so]", "there is no such plugin file"},
+                        {"", "plugins: [./none.so]", "there is no such plugin file or directory: "},
                         {"", "plugins: [acme.fsdp3]", "error[plugin_missing]"}};
   for (const Edit& edit : edits) {
     std::string yaml = kRecipe;

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "heddle/base/text.h"
 #include "lib/run/recipe/component.h"
 #include "lib/run/recipe/readers.h"
 
@@ -14,6 +15,20 @@ std::filesystem::path resolved(const std::string& word, const Mark& mark) {
   const std::filesystem::path path(path_of(word));
   if (path.is_absolute() || mark.file.starts_with("--")) return path;
   return (std::filesystem::path(mark.file).parent_path() / path).lexically_normal();
+}
+
+bool is_path(const std::string& word) {
+  return word.ends_with(".so") || word.find('/') != std::string::npos;
+}
+
+std::string existing(const std::filesystem::path& path, const Node& item) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored)) return path.string();
+  throw Error(ErrorCode::plugin_missing, item.where(),
+              "there is no such plugin file or directory: " + text::excerpt(path.string()),
+              std::string("give the path of a libheddle_*.so, or of a directory with some; a relative path "
+                          "starts at the ") +
+                  (item.mark().file.starts_with("--") ? "working directory" : "directory of this file"));
 }
 
 }  // namespace
@@ -30,8 +45,8 @@ PluginsSection read_plugins(const Node& section) {
     std::error_code ignored;
     if (std::filesystem::is_directory(path, ignored))
       out.places.push_back(path.string());
-    else if (word.ends_with(".so") || word.find('/') != std::string::npos)
-      out.load.push_back(path.string());
+    else if (is_path(word))
+      out.load.push_back(existing(path, item));
     else
       out.load.push_back(word);
   }
