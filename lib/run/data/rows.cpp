@@ -47,6 +47,19 @@ void check_vocabulary(std::span<const int64_t> tokens, int64_t sample, int64_t v
               "were the tokens made for this model?");
 }
 
+// A plugin may leave what it was given.
+void check_labels(std::span<const int64_t> labels, int64_t sample, int64_t vocabulary) {
+  const auto wrong = std::find_if(labels.begin(), labels.end(), [&](int64_t label) {
+    return (label < 0 || label >= vocabulary) && label != Batch::kIgnore;
+  });
+  if (wrong == labels.end()) return;
+  throw Error(ErrorCode::input, "dataset",
+              "sample " + std::to_string(sample) + " has the label " + std::to_string(*wrong) +
+                  "; a label is one of the " + std::to_string(vocabulary) +
+                  " tokens of the model's vocabulary, or " + std::to_string(Batch::kIgnore) + " for no loss",
+              "does read() of the data set write every label?");
+}
+
 }  // namespace
 
 Rows::Rows(std::shared_ptr<const IDataset> samples, const PackRules& rules, int64_t multiple,
@@ -113,6 +126,7 @@ int64_t Rows::read_sample(int64_t sample, int64_t vocabulary, const RowTarget& t
   to.documents.push_back(static_cast<int32_t>(to.first + column));
   samples_->read(sample, {tokens, labels, to.documents, to.first + column});
   check_vocabulary(tokens, sample, vocabulary);
+  check_labels(labels, sample, vocabulary);
   return length;
 }
 

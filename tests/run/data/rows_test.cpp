@@ -163,6 +163,25 @@ TEST(Rows, RefuseTokensOutsideTheVocabulary) {
             "  hint: were the tokens made for this model?");
 }
 
+struct UnlabelledSamples : CountingSamples {
+  using CountingSamples::CountingSamples;
+  void read(int64_t sample, const SampleTarget& to) const override {
+    CountingSamples::read(sample, to);
+    to.labels.front() = 1000;
+  }
+};
+
+TEST(Rows, RefuseLabelsOutsideTheVocabulary) {
+  const Rows rows(std::make_shared<UnlabelledSamples>(std::vector<int64_t>{2, 4}));
+  std::vector<int64_t> tokens(4), labels(4);
+  std::vector<int32_t> documents;
+  EXPECT_THAT(
+      tests::thrown_by([&] {
+        rows.read(1, 1000, {tokens, labels, documents});
+      }),
+      HasSubstr("error[input] dataset: sample 1 has the label 1000; a label is one of the 1000 tokens"));
+}
+
 // Says that it does not know, and that it has looked.
 class UnsureSamples : public CountingSamples {
  public:
