@@ -7,6 +7,8 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ne.h>
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -21,6 +23,8 @@ namespace embed {
 struct Report {
   double loss = 0;  // of the global batch: the sum of its token losses / its label tokens
   double norm = 0;  // of the gradients, before clipping
+  // The update was left out, as the loss or the norm is not finite: it would spoil every parameter.
+  bool skipped() const { return !std::isfinite(loss) || !std::isfinite(norm); }
 };
 
 class Loop {
@@ -32,14 +36,15 @@ class Loop {
     if (layout && !layout->empty()) sides_.emplace(layout, mesh.device());
   }
 
-  // One step over this rank's microbatches. `update` changes the owned shards by their gradients and resets
-  // these to undefined.
+  // One step over this rank's microbatches, of which every rank has the same number. `update` changes the
+  // owned shards by their gradients and resets these to undefined; it is not called where the report is
+  // skipped(). A step without labels has a loss and gradients of 0.
   Report step(std::vector<heddle::Batch> batches, const std::function<void()>& update) {
     // Labels and microbatches of all ranks with other samples, before parallelizers cut the batches.
     double labels = 0;
     for (const heddle::Batch& batch : batches)
       labels += at::ne(batch.labels, heddle::Batch::kIgnore).sum().item<double>();
-    labels = sum(labels, "dp");
+    labels = std::max(sum(labels, "dp"), 1.0);
     const double microbatches = sum(static_cast<double>(batches.size()), "dp");
     if (sides_) sides_->begin([&](heddle::LossDivisor by) { return share(by, labels, microbatches); });
 
@@ -58,6 +63,10 @@ class Loop {
     Report report{sum(loss, "dp_cp"), 0};
     const at::Tensor norm = norm_.measure();
     report.norm = norm.item<double>();
+    if (report.skipped()) {
+      for (heddle::Shard* shard : stages_.shards()) shard->tensor.mutable_grad().reset();
+      return report;
+    }
     if (max_norm_ > 0) heddle::train::clip_gradients(stages_.shards(), norm, max_norm_);
     update();
     stage.parameters_changed();

@@ -3,10 +3,13 @@
 // checkpoint saved half-way is resumed on one rank.
 #include <torch/torch.h>
 
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <mutex>
+#include <stdexcept>
 
 #include "heddle/adapters/torch_nn.h"
 #include "heddle/checkpoint/sharded.h"
@@ -46,9 +49,10 @@ Net make_net() {
   return Net();
 }
 
+// In float32 whatever the logits are: fsdp2 computes in bfloat16 by default, of 8 bits.
 torch::Tensor loss_sum(const torch::Tensor& logits, const torch::Tensor& labels) {
   namespace F = nn::functional;
-  return F::cross_entropy(logits.flatten(0, 1), labels.flatten(),
+  return F::cross_entropy(logits.flatten(0, 1).to(torch::kFloat), labels.flatten(),
                           F::CrossEntropyFuncOptions().reduction(torch::kSum));
 }
 
@@ -178,6 +182,27 @@ std::vector<double> train_on(int ranks, const std::string& distributed, const fs
   return out;
 }
 
+// A directory for the checkpoint, gone at the end, also after an error.
+class Room {
+ public:
+  Room() {
+    std::string place = (fs::temp_directory_path() / "embed_XXXXXX").string();
+    if (mkdtemp(place.data()) == nullptr)
+      throw std::runtime_error(place + ": cannot be made: " + std::strerror(errno));
+    path_ = place;
+  }
+  ~Room() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Room(const Room&) = delete;
+  Room& operator=(const Room&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
 int compare(const std::string& distributed, int ranks, const fs::path& checkpoint) {
   const std::vector<double> alone = train_alone();
   const std::vector<double> together = train_on(ranks, distributed, checkpoint, 0);
@@ -201,12 +226,9 @@ int compare(const std::string& distributed, int ranks, const fs::path& checkpoin
 int main(int argc, char** argv) {
   if (argc != 3)
     return std::fprintf(stderr, "usage: embed DISTRIBUTED RANKS, such as: embed 'strategy: ddp' 2\n"), 2;
-  std::string place = (fs::temp_directory_path() / "embed_XXXXXX").string();
-  const fs::path room = mkdtemp(place.data());
   try {
-    const int status = compare(argv[1], std::atoi(argv[2]), room / "half");
-    fs::remove_all(room);
-    return status;
+    const Room room;
+    return compare(argv[1], std::atoi(argv[2]), room.path() / "half");
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -12,6 +12,7 @@ namespace {
 using flow::heddle;
 using flow::Outcome;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const std::string kBadPlugins = HEDDLE_BINARY_DIR "/tests/bad_plugins";
 
@@ -63,6 +64,31 @@ TEST(RunWithAPlugin, FindsItByAnAliasBesideTheEngineAfterPlacesThatAreNotThere) 
       heddle({"check", run.file(), "--world-size", "2"}, {"HEDDLE_PLUGIN_PATH=/no/such/place"});
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("strategy: megatron_fsdp"));
+}
+
+// That status 0 is what the plugin gives: a run without it would be taken for a whole one.
+TEST(RunWithABadPlugin, ThatEndsTheProcessIsAFailureThatNamesIt) {
+  const flow::TrainingFiles files;
+  const std::string file = kBadPlugins + "/libheddle_faulty_optimizer.so";
+  const flow::Words own = {"--plugins",
+                           "[" + file + "]",
+                           "--optimizer",
+                           "{_target_: faulty, lr: 0.01}",
+                           "--step_scheduler.max_steps",
+                           "2"};
+  for (const char* ranks : {"1", "2"}) {
+    flow::Words words = own;
+    words.insert(words.end(), {"--nproc-per-node", ranks});
+    const Outcome whole = heddle(files.train(std::string("whole") + ranks, words));
+    EXPECT_EQ(whole.status, 0) << whole.error;
+    EXPECT_THAT(whole.error, Not(HasSubstr("exit()")));
+    words.push_back("--json");
+    const Outcome cut = heddle(files.train(std::string("cut") + ranks, words), {"HEDDLE_FAULT=exits"});
+    EXPECT_EQ(cut.status, 1) << cut.error;
+    EXPECT_THAT(cut.error,
+                HasSubstr("error[internal] " + file + ": exit() was called before the command had ended\n"));
+    EXPECT_THAT(cut.out, HasSubstr(R"({"error": {"code": "internal", "where": ")" + file + "\""));
+  }
 }
 
 // A model of a plugin whose layers shift tokens: each new token is computed from the whole text.

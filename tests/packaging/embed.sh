@@ -19,10 +19,15 @@ for section in "strategy: ddp" "strategy: fsdp2, mp_policy: $float32" "strategy:
     "$embed" "$section" "$ranks"
   done
 done
+say "fsdp2 in its default bfloat16: the loss is summed in float32"
+"$embed" "strategy: fsdp2" 1 >"$outside/out" || true  # beyond the limit of float32
+grep -Eq 'largest difference: [1-9][.][0-9]e-0[345] ' "$outside/out" || fail "$(cat "$outside/out")"
 say "a LibTorch that is not there"
 "$CMAKE_COMMAND" -S "$outside/embed" -B "$outside/other" -DCMAKE_PREFIX_PATH="$prefix" -DHEDDLE_TORCH=/no/torch \
   >"$outside/out" 2>&1 && fail "it should not configure"
 expect "No LibTorch in '/no/torch'" "$outside/out"
 say "a strategy that is not there"
-"$embed" "strategy: fsdp7" 1 >"$outside/out" 2>&1 && fail "it should not train"
+mkdir "$outside/room"
+TMPDIR="$outside/room" "$embed" "strategy: fsdp7" 1 >"$outside/out" 2>&1 && fail "it should not train"
+rmdir "$outside/room" || fail "it should leave nothing behind"
 expect "error[plugin_missing] embed:1 distributed.strategy: Unknown strategy: fsdp7" "$outside/out"

@@ -6,6 +6,7 @@
 #include "trainer/cli/convert.h"
 #include "trainer/cli/data.h"
 #include "trainer/cli/generate.h"
+#include "trainer/cli/launch/last_words.h"
 #include "trainer/cli/plugins/plugins.h"
 #include "trainer/cli/prepare.h"
 #include "trainer/cli/schedule/schedule.h"
@@ -36,5 +37,6 @@ const char heddle_commands_stamp[] = HEDDLE_COMMANDS;
 }
 
 extern "C" HEDDLE_API int heddle_run_command(const heddle::cli::Command& command) {
+  const heddle::launch::ExitGuard guard;
   return std::visit(heddle::cli::CommandVisitor{}, command);
 }

@@ -2,6 +2,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <map>
+#include <string>
+
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/run/checkpointing/resume.h"
@@ -12,6 +16,10 @@ namespace {
 
 using checkpoint::Part;
 
+constexpr const char* kBeginAnew =
+    ", or begin a new run: model.pretrained_model_name_or_path names this checkpoint, and "
+    "checkpoint.checkpoint_dir another directory";
+
 // A directory that was copied out of another checkpoint is whole in itself.
 void check_part(const Resume& resume, const std::string& name, const checkpoint::ShardedReader& reader) {
   const auto wanted = resume.position.parts.find(name);
@@ -21,17 +29,38 @@ void check_part(const Resume& resume, const std::string& name, const checkpoint:
               "copy the whole checkpoint again, or resume from another");
 }
 
+std::string optimizer_of(const std::map<std::string, std::string>& settings) {
+  const auto found = settings.find("optimizer._target_");
+  return found == settings.end() ? "AdamW" : found->second;
+}
+
+// Of the optimizer that the run has as well: the parameters that train are others, or the names of its state.
+[[noreturn]] void refuse_other_state(const Resume& resume, const std::string& of, const std::string& state,
+                                     const checkpoint::ShardedReader& states) {
+  const std::string parameter = state.substr(state.find('.') + 1);
+  const auto& saved = states.manifest().tensors;
+  const bool is_renamed = std::any_of(saved.begin(), saved.end(), [&](const auto& one) {
+    return !one.first.starts_with("master.") && one.first.substr(one.first.find('.') + 1) == parameter;
+  });
+  throw Error(ErrorCode::input, (resume.directory / "optim").string(),
+              "holds no '" + state + "': " +
+                  (is_renamed ? of + " saved other states of " + parameter + " than it asks for now"
+                              : "the run that saved it did not train " + parameter + ", and this one does"),
+              (is_renamed ? "resume with the version of the plugin that saved it"
+                          : "set what chooses the parameters that train (sections such as peft and "
+                            "freeze_config) as it was") +
+                  std::string(kBeginAnew));
+}
+
 // Master copies may be missing, as another run kept none.
-void check_optimizer(const Resume& resume, const std::string& state,
-                     const checkpoint::ShardedReader& states) {
+void check_optimizer(const RunSpec& run, const std::string& state, const checkpoint::ShardedReader& states) {
   if (states.has(state)) return;
-  const auto saved = resume.position.settings.find("optimizer._target_");
-  const std::string of = saved == resume.position.settings.end() ? "AdamW" : saved->second;
+  const Resume& resume = *run.resume;
+  const std::string of = optimizer_of(resume.position.settings);
+  if (of == optimizer_of(run.settings)) refuse_other_state(resume, of, state, states);
   throw Error(ErrorCode::input, (resume.directory / "optim").string(),
               "was saved by the optimizer " + of + " and holds no '" + state + "'",
-              "set optimizer._target_ to " + of +
-                  ", or begin a new run: model.pretrained_model_name_or_path names this checkpoint, and "
-                  "checkpoint.checkpoint_dir another directory");
+              "set optimizer._target_ to " + of + kBeginAnew);
 }
 
 }  // namespace
@@ -54,7 +83,7 @@ void restore(const RunSpec& run, engine::Model& model, Step& step) {
     for (Part& part : optimizer_parts(step)) {
       const bool master = part.name.starts_with("master.");
       if (!master || states.has(part.name)) {
-        check_optimizer(resume, part.name, states);
+        check_optimizer(run, part.name, states);
         states.read(part);
       } else {
         part.name = part.name.substr(7);

@@ -5,6 +5,8 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <cstdlib>
+
 #include "fault.h"
 #include "heddle/plugin/optimizer.h"
 #include "heddle/sdk.h"
@@ -31,7 +33,8 @@ class Faulty : public heddle::IOptimizer {
     if (is("forgets_state")) return out;
     for (const Trained& one : trained_) {
       const heddle::Shard& shard = *one.of.shard;
-      out.push_back({&shard, {heddle::box_state(shard, is("dot_in_name") ? "a.b" : "buffer", one.buffer)}});
+      const char* name = is("dot_in_name") ? "a.b" : is("renames_state") ? "momentum" : "buffer";
+      out.push_back({&shard, {heddle::box_state(shard, name, one.buffer)}});
       if (is("state_twice")) out.back().tensors.push_back(out.back().tensors.front());
       if (is("takes_master")) out.back().tensors.front().name = "master";
       if (is("box_outside")) out.back().tensors.front().offset[0] += 1;
@@ -39,6 +42,7 @@ class Faulty : public heddle::IOptimizer {
     return out;
   }
   void update(const heddle::OptimizerUpdate& by) override {
+    if (is("exits")) std::exit(0);
     const at::NoGradGuard no_gradients;
     if (by.skip.defined() && !is("ignores_skip") && by.skip.item<float>() == 1) return;
     for (const Trained& one : trained_) {

@@ -67,5 +67,36 @@ TEST(ResumeOptimizer, AnotherOneIsAWarningOrRefused) {
       HasSubstr("optimizer.weight_decay was 0.01 in the run that saved epoch_0_step_1, and is 0 now"));
 }
 
+TEST(ResumeOptimizer, OfOtherParametersIsRefusedWithTheParameter) {
+  const TrainingFiles files;
+  const std::string adam = "{_target_: torch.optim.AdamW, lr: 0.003}";
+  const Words single = {"--distributed", "{strategy: single}"};
+  Words frozen = single;
+  frozen.insert(frozen.end(), {"--freeze_config", "{patterns: [embed_tokens]}"});
+  ASSERT_EQ(heddle(files.train("run", up_to("2", adam, frozen))).status, 0);
+  const Outcome refused = heddle(files.train("run", up_to("4", adam, single)));
+  EXPECT_EQ(refused.status, 2) << refused.error;
+  EXPECT_THAT(
+      refused.error,
+      HasSubstr("/epoch_0_step_1/optim: holds no 'exp_avg.model.embed_tokens.weight': the run that "
+                "saved it did not train model.embed_tokens.weight, and this one does\n  hint: set what "
+                "chooses the parameters that train (sections such as peft and freeze_config) as it "
+                "was, or begin a new run: "));
+}
+
+TEST(ResumeOptimizer, OfAPluginWithOtherNamesIsRefusedAsAnotherVersion) {
+  const TrainingFiles files;
+  const Words own = {"--plugins", "[" HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_faulty_optimizer.so]"};
+  const std::string faulty = "{_target_: faulty, lr: 0.003}";
+  ASSERT_EQ(heddle(files.train("run", up_to("2", faulty, own))).status, 0);
+  const Outcome refused = heddle(files.train("run", up_to("4", faulty, own)), {"HEDDLE_FAULT=renames_state"});
+  EXPECT_EQ(refused.status, 2) << refused.error;
+  EXPECT_THAT(refused.error,
+              HasSubstr("/epoch_0_step_1/optim: holds no 'momentum.model.embed_tokens.weight': "
+                        "faulty saved other states of model.embed_tokens.weight than it asks "
+                        "for now\n  hint: resume with the version of the plugin that saved it, "
+                        "or begin a new run: "));
+}
+
 }  // namespace
 }  // namespace flow

@@ -1,7 +1,10 @@
 // A host's own loop (examples/embed/loop.h) trains as Step does, and Step with a host's optimizer as with its
 // own.
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/full_like.h>
 #include <gmock/gmock.h>
+
+#include <limits>
 
 #include "examples/embed/loop.h"
 #include "plugins/context/over_cp.h"
@@ -141,6 +144,45 @@ TEST(HostLoop, TrainsAsStepDoesUnderEveryParallelizer) {
     expect_near(host, step, true);
     expect_near(host, alone, false);
   }
+}
+
+// Two ranks, of which one shard becomes inf: no other number changes, and the next step has no old gradients.
+TEST(HostLoop, SkipsAnUpdateThatIsNotFinite) {
+  Training run = small();
+  run.strategy = "ddp";
+  run.axes = {{"dp", 2}};
+  on_all_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
+    embed::Loop loop(stages, mesh, kMaxNorm);
+    EXPECT_FALSE(loop.step(deal(run, 0, mesh), [&] { descend(stages); }).skipped());
+    {
+      const at::NoGradGuard no_gradients;
+      stages.shards().front()->tensor.fill_(std::numeric_limits<double>::infinity());
+    }
+    HostRun before, after;
+    keep_shards(stages, before);
+    bool updated = false;
+    EXPECT_TRUE(loop.step(deal(run, 1, mesh), [&] { updated = true; }).skipped());
+    EXPECT_FALSE(updated);
+    keep_shards(stages, after);
+    for (const auto& [name, tensor] : before.shards) EXPECT_TRUE(after.shards.at(name).equal(tensor)) << name;
+    for (const Shard* shard : stages.shards()) EXPECT_FALSE(shard->tensor.grad().defined()) << shard->name;
+  });
+}
+
+TEST(HostLoop, WithoutLabelsChangesNothing) {
+  const Training run = small();
+  on_all_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
+    embed::Loop loop(stages, mesh, kMaxNorm);
+    HostRun before, after;
+    keep_shards(stages, before);
+    std::vector<Batch> batches = deal(run, 0, mesh);
+    for (Batch& batch : batches) batch.labels = at::full_like(batch.labels, Batch::kIgnore);
+    const embed::Report report = loop.step(std::move(batches), [&] { descend(stages); });
+    EXPECT_EQ(report.loss, 0);
+    EXPECT_EQ(report.norm, 0);
+    keep_shards(stages, after);
+    for (const auto& [name, tensor] : before.shards) EXPECT_TRUE(after.shards.at(name).equal(tensor)) << name;
+  });
 }
 
 TEST(HostLoop, IsRefusedOnAPipeline) {

@@ -1,12 +1,16 @@
 // Blocks of errors on standard error, and the one answer in JSON.
 #include "trainer/cli/launch/last_words.h"
 
+#include <dlfcn.h>
+#include <execinfo.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <new>
@@ -26,6 +30,7 @@ bool is_forked_rank = false;
 constexpr size_t kErrors = 16;
 std::atomic<size_t>* printed = nullptr;
 std::atomic<bool>* progress_line = nullptr;  // whether it is open
+std::atomic<pid_t> guarded = 0;              // the process that an ExitGuard watches over; 0: none
 
 void end_line() {
   if (progress_line != nullptr && progress_line->exchange(false)) write_all(STDOUT_FILENO, "\n");
@@ -43,7 +48,43 @@ bool prints(std::string_view block) {
   return true;
 }
 
+const void* module_of(const void* address) {
+  Dl_info info{};
+  return ::dladdr(address, &info) != 0 ? info.dli_fbase : nullptr;
+}
+
+// The file whose code called exit(), by the frames of the call: this library's, then those of libc, then it.
+std::string caller_of_exit() {
+  std::array<void*, 32> frames{};
+  const auto end = frames.begin() + ::backtrace(frames.data(), static_cast<int>(frames.size()));
+  const void* own = module_of(reinterpret_cast<const void*>(&write_all));
+  auto at = std::find_if(frames.begin(), end, [&](const void* frame) { return module_of(frame) != own; });
+  const void* libc = at == end ? nullptr : module_of(*at);
+  at = std::find_if(at, end, [&](const void* frame) { return module_of(frame) != libc; });
+  Dl_info info{};
+  return at != end && ::dladdr(*at, &info) != 0 ? info.dli_fname : "";
+}
+
+void refuse_exit() {
+  if (guarded != ::getpid()) return;
+  const std::string caller = caller_of_exit();
+  end(Error(ErrorCode::internal, caller.empty() ? "heddle" : caller,
+            "exit() was called before the command had ended" +
+                std::string(caller.empty() ? ", by a plugin or a library" : ""),
+            "a plugin reports what is wrong by throwing heddle::Error, and never ends the process"));
+}
+
 }  // namespace
+
+ExitGuard::ExitGuard() : before_(guarded.exchange(::getpid())) {
+  // Again for each guard: handlers run last first, and destructors of plugins may wait for other threads.
+  if (std::atexit(refuse_exit) != 0 || std::at_quick_exit(refuse_exit) != 0)
+    throw Error(ErrorCode::internal, "memory", "there is none for a handler of exit()");
+}
+
+ExitGuard::~ExitGuard() {
+  guarded = before_;
+}
 
 void write_all(int file, std::string_view text) {
   [[maybe_unused]] const auto written = ::write(file, text.data(), text.size());

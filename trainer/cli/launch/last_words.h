@@ -1,6 +1,8 @@
 // What a process of a run prints before it ends: blocks of errors, as JSON too where that was asked for.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <exception>
 #include <string_view>
@@ -42,5 +44,18 @@ Error as_error(const std::exception& thrown);
 // Flushes standard output. Throws Error{io} when it could not be written: a command whose output is lost has
 // failed, though its work may be done.
 void finish_output();
+
+// While one lives, exit() and quick_exit() in this process end it with status 1 and an Error{internal} that
+// names the library that called: the work was not done. Processes that this one forks are not concerned.
+class ExitGuard {
+ public:
+  ExitGuard();
+  ~ExitGuard();
+  ExitGuard(const ExitGuard&) = delete;
+  ExitGuard& operator=(const ExitGuard&) = delete;
+
+ private:
+  pid_t before_;
+};
 
 }  // namespace heddle::launch

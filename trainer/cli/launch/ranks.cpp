@@ -57,6 +57,7 @@ void outlive_sigterm() {
 
 int be_one(const RankPlace& place, std::chrono::milliseconds timeout,
            const std::function<int(Rendezvous&)>& body) {
+  const launch::ExitGuard guard;
   quiet_libtorch();
   // OMP_NUM_THREADS wins; else the ranks of a machine share its cores.
   if (std::getenv("OMP_NUM_THREADS") == nullptr)
