@@ -109,8 +109,13 @@ void run_kits(const std::filesystem::path& file, Watch& watch) {
   const CheckedPlugin plugin{file, manifest, registry, watch.options};
   check_given_fields(plugin);
   if (const CheckDevice* device = check_device())
-    if (!attempt("models are trained on the device '" + device->name() + "'",
-                 [&] { return starts(*device); }))
+    if (!attempt("models are trained on the device '" + device->name() + "'", [&] {
+          const auto& offers = manifest.offers;
+          if (std::none_of(offers.begin(), offers.end(),
+                           [](const auto& offer) { return KindKits::trains_on_device(offer.kind); }))
+            throw NotRun{"no kit of what this file offers computes on it"};
+          return starts(*device);
+        }))
       return;
   for (const plugin::ManifestOffer& offer : manifest.offers)
     KindKits::run(offer.kind, *registry.find(offer.kind, offer.name), plugin, attempt);

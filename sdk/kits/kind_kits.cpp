@@ -43,9 +43,9 @@ void KindKits::run(std::string_view kind, const OfferedSchema& offered, const Ch
   const std::string offer = std::string(kind) + " '" + offered.name + "'";
   attempt.begin_offer(offer);
   if (plugin.options.device && !found->second.rules.on_device) {
-    attempt(offer + ": its kits", [&]() -> std::string {
-      throw NotRun{"a " + std::string(kind) +
-                   " computes nothing on a device of the check; a check without --device runs them"};
+    attempt.training(offer + ": its kits", [&]() -> std::string {
+      throw NotRun{"kits of the kind '" + std::string(kind) +
+                   "' compute nothing on the device of the check; a check without --device runs them"};
     });
     return attempt.begin_offer("");
   }
@@ -54,6 +54,11 @@ void KindKits::run(std::string_view kind, const OfferedSchema& offered, const Ch
     attempt.training(offer + ": is trained",
                      [&]() -> std::string { throw NotRun{why_untrained(offered, plugin.options.ranks)}; });
   attempt.begin_offer("");
+}
+
+bool KindKits::trains_on_device(std::string_view kind) {
+  const auto found = table().find(kind);
+  return found != table().end() && found->second.rules.trains && found->second.rules.on_device;
 }
 
 bool KindKits::takes_fields(std::string_view kind) {

@@ -37,6 +37,8 @@ class KindKits {
   static void run(std::string_view kind, const OfferedSchema& offered, const CheckedPlugin& plugin,
                   Attempts& attempt);
   static bool takes_fields(std::string_view kind);
+  // They train on KitOptions::device.
+  static bool trains_on_device(std::string_view kind);
 };
 
 }  // namespace heddle::kits

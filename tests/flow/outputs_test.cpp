@@ -2,6 +2,7 @@
 // What a run writes beside its checkpoints: tests/trainer/outputs_test.cpp.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "flow/stops/started.h"
@@ -95,6 +96,35 @@ TEST_F(Outputs, ThatHeddleWroteAreReplaced) {
   files_.write("y.bin.tokens.json", kMine);
   EXPECT_EQ(run(data("y.bin", {"--force"})).status, 0);
   EXPECT_EQ(read_text(at("y.bin.tokens.json")), kMine);
+}
+
+// The sink that `heddle plugins new --kind metrics` writes, under its own name.
+TEST_F(Outputs, OfASinkOfAPersonsOwnAreRefusedAndStay) {
+  fs::create_directory(at("plugins"));
+  fs::copy_file(HEDDLE_BINARY_DIR "/tests/examples/libheddle_template_metrics.so",
+                at("plugins/libheddle_hello.so"));
+  const auto train = [&](const std::string& table) {
+    return heddle(files_.train("out", {"--hello.file", at(table), "--step_scheduler.max_steps", "2",
+                                       "--checkpoint.enabled", "false", "--nproc-per-node", "1"}),
+                  {"HEDDLE_PLUGIN_PATH=" + at("plugins")});
+  };
+  for (const std::string name : {"run.yaml", "text.txt", "train.bin", "table.csv"}) {
+    const std::string before = read_text(at(name));
+    const Outcome outcome = train(name);
+    EXPECT_EQ(outcome.status, 2) << name << outcome.error;
+    EXPECT_THAT(outcome.error, HasSubstr(at(name) + " is there and holds no table of hello\n"));
+    EXPECT_EQ(read_text(at(name)), before) << name;
+  }
+  const Outcome metrics = train("out/training.jsonl");
+  EXPECT_EQ(metrics.status, 2) << metrics.error;
+  EXPECT_THAT(metrics.error, HasSubstr("out/training.jsonl would be two things: the table of hello, and the "
+                                       "metrics of checkpoint.checkpoint_dir"));
+  for (const size_t lines : {3u, 5u}) {
+    const Outcome outcome = train("own.csv");
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    const std::string table = read_text(at("own.csv"));
+    EXPECT_EQ(static_cast<size_t>(std::count(table.begin(), table.end(), '\n')), lines) << table;
+  }
 }
 
 }  // namespace

@@ -47,6 +47,15 @@ heddle check "${run[@]}" --world-size 2 >/dev/null
 heddle train "${run[@]}" --nproc-per-node 2
 [ "$(wc -l <"$outside/run/training.jsonl")" -eq 2 ] || fail "two steps were asked for"
 
+say "the test of a plugin that is built against the tree finds LibTorch by itself"
+heddle plugins new sink --kind metrics
+(
+  export HEDDLE_TORCH=$torch
+  unset LD_LIBRARY_PATH
+  build "$outside/sink" "$tree" sink_build
+)
+elsewhere "$(command -v "$CMAKE_COMMAND")" -E chdir "$outside/sink_build" "$(dirname "$(command -v "$CMAKE_COMMAND")")/ctest" --output-on-failure
+
 say "the GPU tests say what is missing"
 elsewhere HEDDLE_TORCH="$torch" "$tree/scripts/gpu_test" >"$outside/out" 2>&1 && fail "no GPU is visible"
 if [ -e "$tree/lib/plugins/libheddle_nccl.so" ]; then

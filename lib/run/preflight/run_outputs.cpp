@@ -37,6 +37,8 @@ class RunOutputs {
     if (writes_there) add_directory(section_.directory, kDirectoryKey, "directory of checkpoints");
     if (section_.enabled) add_beside_checkpoints(named.metrics.empty());
     for (const PluginSection& section : run.recipe.sections) add_metrics_of(section);
+    if (!section_.enabled && trains && named.metrics.empty())
+      add_where_sinks_write(default_metrics(section_));
     if (const auto& benchmark = run.recipe.benchmark; benchmark && !benchmark->json.empty())
       all_.push_back({benchmark->json, benchmark->json_where, "figures of a benchmark", is_benchmark_file,
                       Output::Form::file, "move it away, or name another file"});
@@ -67,6 +69,14 @@ class RunOutputs {
       const auto form = output.directory ? Output::Form::directory : Output::Form::file;
       all_.push_back({output.path, where, output.kind, output.is_own, form});
     }
+  }
+
+  // The metrics of a run that does not save take another name where a file is there; beside a sink that takes
+  // this name they would not.
+  void add_where_sinks_write(const fs::path& metrics) {
+    for (const Output& output : all_)
+      if (output.form == Output::Form::file && resolved(output.path) == resolved(metrics))
+        return add(metrics, kDirectoryKey, "metrics", begins_with_metrics);
   }
 
   void add_beside_checkpoints(bool is_default) {

@@ -1,10 +1,12 @@
 // The kits of metrics: a sink takes the records of a run, and what it writes is there when a process ends.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <vector>
 
 #include "../gathered.h"
 #include "../given_fields.h"
@@ -31,6 +33,7 @@ class Place {
   MetricsRun run(int64_t done_steps = 0) const {
     return {path_, done_steps, 8, {{"strategy", "single"}, {"world_size", "1"}}, "seed: 42\n"};
   }
+  const fs::path& directory() const { return path_; }
   // The bytes of each file.
   std::map<std::string, std::string> files() const {
     std::map<std::string, std::string> out;
@@ -135,6 +138,47 @@ std::string keeps_what_is_there(const OfferedMetrics& offered, const Node& value
   return std::to_string(before.size()) + " files before, " + std::to_string(after.size()) + " after";
 }
 
+// The output that names the file, or the directory around it; null: none.
+const MetricsOutput* output_of(const fs::path& file, const std::vector<MetricsOutput>& outputs) {
+  const fs::path whole = fs::weakly_canonical(file);
+  for (const MetricsOutput& output : outputs) {
+    const fs::path at = fs::weakly_canonical(output.path), named = at.has_filename() ? at : at.parent_path();
+    const bool around =
+        std::mismatch(named.begin(), named.end(), whole.begin(), whole.end()).first == named.end();
+    if (output.directory ? around : named == whole) return &output;
+  }
+  return nullptr;
+}
+
+// A run, and one that resumes it.
+std::string names_its_files(const OfferedMetrics& offered, const Node& values) {
+  const Place place;
+  for (const int64_t done : {0, 4}) {
+    const auto sink = offered.make(values);
+    sink->start(place.run(done));
+    for (int64_t step = done; step < done + 4; ++step) sink->record(training(step, 3.5));
+    sink->record(validation(done + 3, ""));
+    sink->record(validation(done + 3, "other"));
+    sink->finish();
+  }
+  const auto files = place.files();
+  if (files.empty()) throw NotRun{"it writes nothing in the run's directory"};
+  std::vector<MetricsOutput> outputs;
+  if (offered.outputs) outputs = offered.outputs(values, place.directory());
+  for (const auto& [name, bytes] : files) {
+    const std::string shown = fs::path(name).lexically_relative(place.directory()).string();
+    const MetricsOutput* output = output_of(name, outputs);
+    if (output == nullptr)
+      found("it writes '" + shown +
+            "' in the run's directory, and OfferedMetrics::outputs does not name it: " +
+            "a person's file of that name would be changed");
+    if (!output->directory && !bytes.empty() && !(output->is_own && output->is_own(name)))
+      found("MetricsOutput::is_own does not know '" + shown +
+            "', which it wrote itself: a run that resumes would be refused");
+  }
+  return std::to_string(files.size()) + " files";
+}
+
 void check_metrics(const OfferedSchema& schema, const CheckedPlugin& plugin, Attempts& attempt) {
   const auto& offered = static_cast<const OfferedMetrics&>(schema);
   run_schema_kits("metrics", offered, attempt);
@@ -152,6 +196,7 @@ void check_metrics(const OfferedSchema& schema, const CheckedPlugin& plugin, Att
       takes_records);
   kit("record(): is in a file when it returns", writes_each);
   kit("start(): a run that resumes keeps what is there", keeps_what_is_there);
+  kit("outputs: names each file that is written, and knows its own", names_its_files);
 }
 
 const KindKits kMetrics(OfferedMetrics::kKind, check_metrics, {.on_device = false});

@@ -1,6 +1,8 @@
 // Metrics: the losses of a run as lines of a table with commas.
 #include <fstream>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "heddle/plugin/metrics.h"
 #include "heddle/sdk.h"
@@ -16,17 +18,33 @@ heddle::ConfigSchema<Config> schema() {
                                               "The table; null: hello.csv in checkpoint_dir.");
 }
 
+constexpr const char* kHeader = "kind,set,step,epoch,loss";
+
+std::filesystem::path file_of(const Config& config, const std::filesystem::path& checkpoint_dir) {
+  return config.file ? std::filesystem::path(*config.file) : checkpoint_dir / "hello.csv";
+}
+
+// What the sink writes: a run is refused before its first step where another file has this name.
+std::vector<heddle::MetricsOutput> outputs_of(const heddle::Node& section,
+                                              const std::filesystem::path& checkpoint_dir) {
+  const auto is_own = [](const std::filesystem::path& file) {
+    std::ifstream in(file);
+    std::string line;
+    return std::getline(in, line) && line == kHeader;
+  };
+  return {{file_of(schema().read(section), checkpoint_dir), "file", "table of hello", false, is_own}};
+}
+
 class Hello : public heddle::IMetrics {
  public:
   explicit Hello(Config config) : config_(std::move(config)) {}
 
   // A run that resumes goes on in its file.
   void start(const heddle::MetricsRun& run) override {
-    const std::filesystem::path file =
-        config_.file ? std::filesystem::path(*config_.file) : run.directory / "hello.csv";
+    const std::filesystem::path file = file_of(config_, run.directory);
     if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
     out_.open(file, std::ios::app);
-    if (out_.tellp() == 0) out_ << "kind,set,step,epoch,loss" << std::endl;
+    if (out_.tellp() == 0) out_ << kHeader << std::endl;
     check(file);
   }
 
@@ -55,5 +73,5 @@ class Hello : public heddle::IMetrics {
 }  // namespace hello
 
 HEDDLE_PLUGIN("hello", "0.1.0", "metrics hello") {
-  plugin.make<heddle::OfferedMetrics, hello::Hello>("hello", hello::schema());
+  plugin.make<heddle::OfferedMetrics, hello::Hello>("hello", hello::schema()).outputs = hello::outputs_of;
 }

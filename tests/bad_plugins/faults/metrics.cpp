@@ -35,6 +35,14 @@ class Faulty : public heddle::IMetrics {
 }  // namespace
 
 HEDDLE_PLUGIN("faulty_metrics", "0.1.0", "metrics faulty") {
-  plugin.make<heddle::OfferedMetrics, Faulty>(
+  auto& offered = plugin.make<heddle::OfferedMetrics, Faulty>(
       "faulty", heddle::ConfigSchema<Config>().field("unused", &Config::unused, "Does nothing."));
+  if (is("names_no_file")) return;
+  offered.outputs = [](const heddle::Node&, const std::filesystem::path& checkpoint_dir) {
+    const auto is_own = [](const std::filesystem::path& file) {
+      return std::ifstream(file).get() == (is("knows_no_file") ? 'y' : 'x');
+    };
+    const char* name = is("names_another_file") ? "faulty.text" : "faulty.txt";
+    return std::vector<heddle::MetricsOutput>{{checkpoint_dir / name, "", "letters", false, is_own}};
+  };
 }

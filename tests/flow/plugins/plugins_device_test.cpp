@@ -107,10 +107,21 @@ TEST(PluginsCheckOnADevice, RefusesStateThatIsNotOnTheDevice) {
 }
 
 TEST(PluginsCheckOnADevice, SaysWhichKindsComputeNothingThere) {
-  const Outcome set = on_gpus(built("mock"));
-  EXPECT_EQ(set.status, 0) << set.out << set.error;
-  EXPECT_THAT(set.out, HasSubstr("--    dataset 'MockIterableDataset': its kits: not run: a dataset computes "
-                                 "nothing on a device of the check; a check without --device runs them\n"));
+  const auto expect_untrained = [](const std::string& file, const std::string& kind,
+                                   const std::string& name) {
+    const Outcome outcome = on_gpus(file);
+    const std::string offer = kind + " '" + name + "'";
+    EXPECT_EQ(outcome.status, 3) << outcome.out << outcome.error;
+    EXPECT_THAT(outcome.out,
+                HasSubstr("--    models are trained on the device 'simulated': not run: no kit of "
+                          "what this file offers computes on it\n"));
+    EXPECT_THAT(outcome.out, HasSubstr("--    " + offer + ": its kits: not run: kits of the kind '" + kind +
+                                       "' compute nothing on the device of the check; a check without "
+                                       "--device runs them\n"));
+    EXPECT_THAT(outcome.out, ContainsRegex("checks passed, and nothing was trained of .*" + offer));
+  };
+  expect_untrained(built("mock"), "dataset", "MockIterableDataset");
+  expect_untrained(built("tensorboard"), "metrics", "tensorboard");
 }
 
 TEST(PluginsCheckOnADevice, ComparesOptimizersWithTheCpu) {

@@ -38,6 +38,8 @@ TEST_P(FaultyKind, IsRefusedByTheKitOfTheSentence) {
 }
 
 constexpr const char* kSays = "freezes and adds what it says";
+constexpr const char* kUnnamed =
+    "it writes 'faulty.txt' in the run's directory, and OfferedMetrics::outputs does not name it";
 
 INSTANTIATE_TEST_SUITE_P(
     Kinds, FaultyKind,
@@ -67,7 +69,11 @@ INSTANTIATE_TEST_SUITE_P(
               "the plugin 'faulty_metrics' 0.1.0 threw while it took a record of metrics: no table"},
         Fault{"metrics", "keeps_back", "is in a file when it returns",
               "the record of step 0 is not in a file"},
-        Fault{"metrics", "overwrites", "keeps what is there", "has other bytes, or is gone"}),
+        Fault{"metrics", "overwrites", "keeps what is there", "has other bytes, or is gone"},
+        Fault{"metrics", "names_no_file", "names each file that is written", kUnnamed},
+        Fault{"metrics", "names_another_file", "names each file that is written", kUnnamed},
+        Fault{"metrics", "knows_no_file", "names each file that is written",
+              "MetricsOutput::is_own does not know 'faulty.txt', which it wrote itself"}),
     [](const auto& info) { return info.param.plugin + "_" + info.param.fault; });
 
 TEST(FaultyKinds, PassWithoutAFault) {
