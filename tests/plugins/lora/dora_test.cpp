@@ -1,29 +1,16 @@
 // DoRA: steps and files equal peft's (tests/golden/make_dora.py), runs are alike on every topology.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/randn.h>
-#include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 
-#include <array>
-#include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "core/parallel/single.h"
 #include "heddle/base/error.h"
-#include "heddle/checkpoint/hf_source.h"
-#include "heddle/engine/engine.h"
-#include "heddle/mesh/call.h"
 #include "heddle/model/module_unit.h"
 #include "heddle/nn/linear.h"
-#include "heddle/train/step.h"
-#include "lib/run/model/adapter/adapter.h"
 #include "lib/run/model/prepared_model.h"
-#include "lib/run/model/transforms.h"
-#include "plugins/lora/golden_steps.h"
+#include "plugins/lora/peft_golden.h"
 #include "plugins/lora/peft_units.h"
 #include "plugins/whole_runs.h"
 #include "tests/core/engine/setups.h"
@@ -33,41 +20,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::filesystem::path kDoraGolden = std::string(HEDDLE_SOURCE_DIR) + "/tests/golden";
-
-std::shared_ptr<const ModelSpec> base_spec() {
-  return engine::read_model(kDoraGolden / "llama_odd/config.json", built_plugins());
-}
-
-ParameterSource base_source(const std::shared_ptr<const ModelSpec>& spec) {
-  const auto weights = std::make_shared<HfWeights>(kDoraGolden / "llama_odd");
-  return checkpoint::hf_source(kDoraGolden / "llama_odd", weights, spec);
-}
-
-// The base, and A as peft drew it.
-ParameterSource golden_source(const std::shared_ptr<const ModelSpec>& spec) {
-  const auto first = std::make_shared<SafetensorsFile>(kDoraGolden / "dora/first.safetensors");
-  return [base = base_source(spec), first](const Shard& shard) {
-    if (shard.name.find(".lora_") == std::string::npos) return base(shard);
-    if (first->tensors().count(shard.name) == 0) return false;
-    first->read(shard.name, shard.offset, shard.tensor.detach());
-    return true;
-  };
-}
+const PeftGolden kDoraGolden = {"llama_odd", "dora"};
 
 TEST(Dora, FiveStepsEqualPeft) {
-  const auto json = nlohmann::json::parse(std::ifstream(kDoraGolden / "dora/golden.json"));
-  const auto spec = base_spec();
-  Units units = spec->make_units(at::TensorOptions(at::kMeta).dtype(at::kFloat));
-  const std::vector<Transformed> changes = {
-      adapt(units, "{target_modules: '*_proj', dim: 3, alpha: 6, use_dora: true}")};
-  AloneRendezvous alone;
-  const DeviceMesh mesh = mesh::build(std::array<Axis, 1>{Axis{"dp", 1}}, alone, "dora");
-  Plan plan;
-  plan.strategy = parallel::make_single();
-  Stages stages =
-      parallel::build(std::move(units), plan, mesh, with_derived(golden_source(spec), changes, 0), 42);
-  expect_golden_steps(stages, mesh, json);
+  kDoraGolden.expect_steps("{target_modules: '*_proj', dim: 3, alpha: 6, use_dora: true}");
 }
 
 class OneScaled : public Module {
@@ -130,23 +86,14 @@ TEST(Dora, IsTheFormulaWithDetachedLengthsAndEitherDropout) {
 
 // What peft saved is read; boxes of some columns have the lengths of whole rows.
 TEST(Dora, AdaptersOfPeftAreMergedAsPeftMergesThem) {
-  const auto spec = base_spec();
-  const ParameterSource source = with_adapter(base_source(spec), kDoraGolden / "dora/adapter", spec);
-  const SafetensorsFile merged(kDoraGolden / "dora/merged.safetensors");
+  const ParameterSource source = kDoraGolden.merged();
+  const SafetensorsFile merged = kDoraGolden.file("merged.safetensors");
   for (const auto& [name, stored] : merged.tensors()) {
-    const at::Tensor want = at::empty(stored.shape);
-    merged.read(name, std::vector<int64_t>{0, 0}, want);
-    Shard shard;
-    shard.name = name;
-    shard.shape = stored.shape;
-    shard.offset = {0, 0};
-    shard.tensor = at::empty(stored.shape);
-    ASSERT_TRUE(source(shard));
-    EXPECT_TRUE(shard.tensor.allclose(want, 1e-5, 1e-6)) << name;
-    shard.offset = {5, 7};
-    shard.tensor = at::empty({11, 9});
-    ASSERT_TRUE(source(shard));
-    EXPECT_TRUE(shard.tensor.allclose(want.narrow(0, 5, 11).narrow(1, 7, 9), 1e-5, 1e-6)) << name;
+    const at::Tensor want = read_tensor(merged, name);
+    EXPECT_TRUE(box_of(source, name, stored.shape).allclose(want, 1e-5, 1e-6)) << name;
+    EXPECT_TRUE(box_of(source, name, stored.shape, {5, 7}, {11, 9})
+                    .allclose(want.narrow(0, 5, 11).narrow(1, 7, 9), 1e-5, 1e-6))
+        << name;
   }
 }
 
@@ -202,13 +149,7 @@ TEST_F(DoraRuns, SaveWhatPeftReadsAndHeddleMerges) {
                                  at::linalg_vector_norm(sum, 2, at::IntArrayRef{1}))
                                     .unsqueeze(1);
   const PreparedModel model = open_pretrained(runs / "run", built_plugins());
-  Shard shard;
-  shard.name = layer + ".weight";
-  shard.shape = want.sizes().vec();
-  shard.offset = {0, 0};
-  shard.tensor = at::empty(shard.shape);
-  ASSERT_TRUE(model.source(shard));
-  EXPECT_TRUE(shard.tensor.allclose(want, 1e-5, 1e-6));
+  EXPECT_TRUE(box_of(model.source, layer + ".weight", want.sizes().vec()).allclose(want, 1e-5, 1e-6));
 }
 
 TEST_F(DoraRuns, ResumeBitForBit) {

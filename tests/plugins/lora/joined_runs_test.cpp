@@ -1,7 +1,6 @@
 // Whole runs with adapters of layers that files join: alike on every topology, resumed, saved as PEFT reads
 // them.
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <gmock/gmock.h>
 
@@ -10,6 +9,7 @@
 
 #include "heddle/checkpoint/safetensors.h"
 #include "lib/run/model/prepared_model.h"
+#include "plugins/lora/peft_golden.h"
 #include "plugins/whole_runs.h"
 #include "tests/core/engine/setups.h"
 
@@ -22,22 +22,6 @@ using ::testing::HasSubstr;
 const std::string kPhi3 =
     "{model_type: phi3, vocab_size: 53, hidden_size: 24, intermediate_size: 23, num_hidden_layers: 3, "
     "num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 16, pad_token_id: 0}";
-
-at::Tensor tensor_in(const SafetensorsFile& file, const std::string& name) {
-  const at::Tensor out = at::empty(file.tensors().at(name).shape);
-  file.read(name, std::vector<int64_t>(out.dim(), 0), out);
-  return out;
-}
-
-at::Tensor part_of_model(const ParameterSource& source, const std::string& name, std::vector<int64_t> shape) {
-  Shard shard;
-  shard.name = name;
-  shard.offset.assign(shape.size(), 0);
-  shard.tensor = at::empty(shape);
-  shard.shape = std::move(shape);
-  EXPECT_TRUE(source(shard));
-  return shard.tensor;
-}
 
 class LoraJoinedRuns : public ::testing::Test {
  protected:
@@ -126,8 +110,8 @@ TEST_F(LoraJoinedRuns, SaveWhatPeftReadsAndHeddleMerges) {
   const SafetensorsFile file(directory / "adapter_model.safetensors");
   EXPECT_EQ(file.tensors().size(), 2U * 4 * 3);
   const std::string attention = "model.layers.2.self_attn.", key = "base_model.model." + attention;
-  const at::Tensor a = tensor_in(file, key + "qkv_proj.lora_A.weight"),
-                   b = tensor_in(file, key + "qkv_proj.lora_B.weight");
+  const at::Tensor a = read_tensor(file, key + "qkv_proj.lora_A.weight"),
+                   b = read_tensor(file, key + "qkv_proj.lora_B.weight");
   EXPECT_TRUE(a.equal(saved.at(attention + "q_proj.lora_A.weight")));
   EXPECT_EQ(saved.count(attention + "k_proj.lora_A.weight"), 0U);
   const PreparedModel model = open_pretrained(runs / "run", built_plugins());
@@ -137,8 +121,8 @@ TEST_F(LoraJoinedRuns, SaveWhatPeftReadsAndHeddleMerges) {
     EXPECT_TRUE(b.narrow(0, row, up.size(0)).equal(up)) << part;
     row += up.size(0);
     const at::Tensor want = base.at(attention + part + ".weight") + at::matmul(up, a) * 2;
-    EXPECT_TRUE(part_of_model(model.source, attention + part + ".weight", want.sizes().vec())
-                    .allclose(want, 1e-5, 1e-6))
+    EXPECT_TRUE(
+        box_of(model.source, attention + part + ".weight", want.sizes().vec()).allclose(want, 1e-5, 1e-6))
         << part;
   }
   EXPECT_EQ(b.size(0), row);

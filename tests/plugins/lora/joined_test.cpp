@@ -1,23 +1,10 @@
 // Adapters of layers that files join: one A for all parts, as PEFT has it (tests/golden/make_joined.py).
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 
-#include <array>
-#include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "core/parallel/single.h"
-#include "heddle/checkpoint/hf_source.h"
-#include "heddle/engine/engine.h"
-#include "heddle/mesh/call.h"
-#include "heddle/train/step.h"
-#include "lib/run/model/adapter/adapter.h"
-#include "plugins/lora/golden_steps.h"
+#include "plugins/lora/peft_golden.h"
 #include "plugins/lora/peft_units.h"
-#include "tests/core/engine/setups.h"
 
 namespace heddle::tests {
 namespace {
@@ -26,37 +13,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const std::filesystem::path kJoinedGolden = std::string(HEDDLE_SOURCE_DIR) + "/tests/golden";
-
-std::shared_ptr<const ModelSpec> golden_spec() {
-  return engine::read_model(kJoinedGolden / "phi3/config.json", built_plugins());
-}
-
-ParameterSource golden_base(const std::shared_ptr<const ModelSpec>& spec) {
-  return checkpoint::hf_source(kJoinedGolden / "phi3", std::make_shared<HfWeights>(kJoinedGolden / "phi3"),
-                               spec);
-}
-
-// The base, and A as peft drew it.
-ParameterSource golden_begin(const std::shared_ptr<const ModelSpec>& spec) {
-  const auto first = std::make_shared<SafetensorsFile>(kJoinedGolden / "joined/first.safetensors");
-  return [base = golden_base(spec), first](const Shard& shard) {
-    if (shard.name.find(".lora_") == std::string::npos) return base(shard);
-    if (first->tensors().count(shard.name) == 0) return false;
-    first->read(shard.name, shard.offset, shard.tensor.detach());
-    return true;
-  };
-}
-
-at::Tensor read_tensor(const SafetensorsFile& file, const std::string& name) {
-  const at::Tensor out = at::empty(file.tensors().at(name).shape);
-  file.read(name, std::vector<int64_t>(out.dim(), 0), out);
-  return out;
-}
+const PeftGolden kJoinedGolden = {"phi3", "joined"};
 
 // Of q, k and v, or of gate and up, in PEFT's adapter: the same A, and rows of B.
 void expect_trained_as_peft(Stages& stages) {
-  const SafetensorsFile peft(kJoinedGolden / "joined/adapter/adapter_model.safetensors");
+  const SafetensorsFile peft = kJoinedGolden.file("adapter/adapter_model.safetensors");
   std::map<std::string, at::Tensor> ours;
   for (const Shard* shard : stages.shards())
     if (shard->name.find(".lora_") != std::string::npos) ours[shard->name] = shard->tensor.detach();
@@ -75,39 +36,18 @@ void expect_trained_as_peft(Stages& stages) {
 }
 
 TEST(LoraOfJoinedLayers, FiveStepsEqualPeft) {
-  const auto json = nlohmann::json::parse(std::ifstream(kJoinedGolden / "joined/golden.json"));
-  const auto spec = golden_spec();
-  Units units = spec->make_units(at::TensorOptions(at::kMeta).dtype(at::kFloat));
-  (void)adapt(units, "{target_modules: '*_proj', dim: 3, alpha: 6}", spec.get());
-  AloneRendezvous alone;
-  const DeviceMesh mesh = mesh::build(std::array<Axis, 1>{Axis{"dp", 1}}, alone, "joined");
-  Plan plan;
-  plan.strategy = parallel::make_single();
-  Stages stages = parallel::build(std::move(units), plan, mesh, golden_begin(spec), 42);
-  expect_golden_steps(stages, mesh, json);
-  expect_trained_as_peft(stages);
-}
-
-at::Tensor read_whole(const ParameterSource& source, const std::string& name, std::vector<int64_t> shape) {
-  Shard shard;
-  shard.name = name;
-  shard.offset.assign(shape.size(), 0);
-  shard.tensor = at::empty(shape);
-  shard.shape = std::move(shape);
-  EXPECT_TRUE(source(shard));
-  return shard.tensor;
+  kJoinedGolden.expect_steps("{target_modules: '*_proj', dim: 3, alpha: 6}", expect_trained_as_peft);
 }
 
 TEST(LoraOfJoinedLayers, AdaptersOfPeftAreMergedAsPeftMergesThem) {
-  const auto spec = golden_spec();
-  const ParameterSource source = with_adapter(golden_base(spec), kJoinedGolden / "joined/adapter", spec);
-  const SafetensorsFile merged(kJoinedGolden / "joined/merged.safetensors");
+  const ParameterSource source = kJoinedGolden.merged();
+  const SafetensorsFile merged = kJoinedGolden.file("merged.safetensors");
   const std::string attention = "model.layers.0.self_attn.", mlp = "model.layers.1.mlp.";
-  const at::Tensor qkv = at::cat({read_whole(source, attention + "q_proj.weight", {40, 40}),
-                                  read_whole(source, attention + "k_proj.weight", {20, 40}),
-                                  read_whole(source, attention + "v_proj.weight", {20, 40})}),
-                   gate_up = at::cat({read_whole(source, mlp + "gate_proj.weight", {46, 40}),
-                                      read_whole(source, mlp + "up_proj.weight", {46, 40})});
+  const at::Tensor qkv = at::cat({box_of(source, attention + "q_proj.weight", {40, 40}),
+                                  box_of(source, attention + "k_proj.weight", {20, 40}),
+                                  box_of(source, attention + "v_proj.weight", {20, 40})}),
+                   gate_up = at::cat({box_of(source, mlp + "gate_proj.weight", {46, 40}),
+                                      box_of(source, mlp + "up_proj.weight", {46, 40})});
   EXPECT_TRUE(qkv.allclose(read_tensor(merged, attention + "qkv_proj.weight"), 1e-5, 1e-6));
   EXPECT_TRUE(gate_up.allclose(read_tensor(merged, mlp + "gate_up_proj.weight"), 1e-5, 1e-6));
 }

@@ -13,6 +13,7 @@
 #include "lib/run/convert/convert.h"
 #include "lib/run/model/adapter/adapter.h"
 #include "lib/run/model/prepared_model.h"
+#include "plugins/lora/peft_golden.h"
 #include "plugins/whole_runs.h"
 #include "tests/core/engine/setups.h"
 #include "thrown.h"
@@ -69,18 +70,6 @@ AdapterTensors layer(const std::string& path, const at::Tensor& a, const at::Ten
           {"base_model.model." + path + ".lora_B.weight", b}};
 }
 
-// A base of ones.
-at::Tensor read(const ParameterSource& source, const std::string& name, std::vector<int64_t> shape,
-                std::vector<int64_t> offset, std::vector<int64_t> size) {
-  Shard shard;
-  shard.name = name;
-  shard.shape = std::move(shape);
-  shard.offset = std::move(offset);
-  shard.tensor = at::ones(size);
-  EXPECT_TRUE(source(shard));
-  return shard.tensor;
-}
-
 const auto kOnes = [](const Shard&) { return true; };
 
 TEST_F(LoraReading, AddsAnAdapterToBoxesOfALayer) {
@@ -88,14 +77,14 @@ TEST_F(LoraReading, AddsAnAdapterToBoxesOfALayer) {
   const std::string up = "model.layers.0.mlp.up_proj";
   const auto source = with_adapter(
       kOnes, write(R"({"peft_type": "LORA", "lora_alpha": 6, "r": 3})", layer(up, a, b)), spec_of(kPlain));
-  EXPECT_TRUE(read(source, up + ".weight", {12, 8}, {0, 0}, {12, 8}).allclose(sum));
+  EXPECT_TRUE(box_of(source, up + ".weight", {12, 8}).allclose(sum));
   EXPECT_TRUE(
-      read(source, up + ".weight", {12, 8}, {5, 2}, {4, 3}).allclose(sum.narrow(0, 5, 4).narrow(1, 2, 3)));
-  EXPECT_TRUE(read(source, "model.norm.weight", {8}, {0}, {8}).equal(at::ones({8})));
+      box_of(source, up + ".weight", {12, 8}, {5, 2}, {4, 3}).allclose(sum.narrow(0, 5, 4).narrow(1, 2, 3)));
+  EXPECT_TRUE(box_of(source, "model.norm.weight", {8}).equal(at::ones({8})));
   const auto by_root = with_adapter(kOnes, write(R"({"lora_alpha": 6, "use_rslora": true})", layer(up, a, b)),
                                     spec_of(kPlain));
-  EXPECT_TRUE(read(by_root, up + ".weight", {12, 8}, {0, 0}, {12, 8})
-                  .allclose(1 + at::matmul(b, a) * (6.0 / std::sqrt(3.0))));
+  EXPECT_TRUE(
+      box_of(by_root, up + ".weight", {12, 8}).allclose(1 + at::matmul(b, a) * (6.0 / std::sqrt(3.0))));
 }
 
 // Files of this family hold queries, keys and values as one tensor, of which PEFT adapts the whole.
@@ -104,12 +93,10 @@ TEST_F(LoraReading, AddsTheAdapterOfAJoinedLayerToItsParts) {
   const std::string attention = "model.layers.0.self_attn.";
   const auto source = with_adapter(kOnes, write(R"({"lora_alpha": 6})", layer(attention + "qkv_proj", a, b)),
                                    spec_of(kJoined));
+  EXPECT_TRUE(box_of(source, attention + "q_proj.weight", {8, 8}).allclose(sum.narrow(0, 0, 8)));
   EXPECT_TRUE(
-      read(source, attention + "q_proj.weight", {8, 8}, {0, 0}, {8, 8}).allclose(sum.narrow(0, 0, 8)));
-  EXPECT_TRUE(
-      read(source, attention + "k_proj.weight", {4, 8}, {1, 0}, {3, 8}).allclose(sum.narrow(0, 9, 3)));
-  EXPECT_TRUE(
-      read(source, attention + "v_proj.weight", {4, 8}, {0, 0}, {4, 8}).allclose(sum.narrow(0, 12, 4)));
+      box_of(source, attention + "k_proj.weight", {4, 8}, {1, 0}, {3, 8}).allclose(sum.narrow(0, 9, 3)));
+  EXPECT_TRUE(box_of(source, attention + "v_proj.weight", {4, 8}).allclose(sum.narrow(0, 12, 4)));
 }
 
 // Files of GPT-2 hold weights as [in, out], and PEFT says so; an adapter's A and B are as elsewhere.
@@ -122,9 +109,8 @@ TEST_F(LoraReading, AddsTheAdapterOfALayerThatLiesTransposed) {
     const auto source = with_adapter(
         kOnes, write(R"({"lora_alpha": 6, "fan_in_fan_out": true})", layer(path, a, b)), spec_of(keys));
     const std::string attention = "model.layers.0.self_attn.";
-    EXPECT_TRUE(
-        read(source, attention + "q_proj.weight", {8, 8}, {0, 0}, {8, 8}).allclose(sum.narrow(0, 0, 8)));
-    EXPECT_TRUE(read(source, attention + "v_proj.weight", {8, 8}, {3, 2}, {4, 5})
+    EXPECT_TRUE(box_of(source, attention + "q_proj.weight", {8, 8}).allclose(sum.narrow(0, 0, 8)));
+    EXPECT_TRUE(box_of(source, attention + "v_proj.weight", {8, 8}, {3, 2}, {4, 5})
                     .allclose(sum.narrow(0, 19, 4).narrow(1, 2, 5)));
   }
   EXPECT_THAT(refusal(keys, R"({"lora_alpha": 6})", layer("h.0.attn.c_attn", a, at::zeros({16, 3}))),
@@ -182,9 +168,7 @@ TEST(LoraCheckpoints, AreReadAsTheirBaseWithTheAdapter) {
         if (saved.count(path + ".lora_A.weight") != 0 && slot.name.ends_with("weight"))
           want = want + at::matmul(saved.at(path + ".lora_B.weight"), saved.at(path + ".lora_A.weight")) * 3;
         const auto shape = slot.tensor->sizes().vec();
-        EXPECT_TRUE(
-            read(model.source, slot.name, shape, std::vector<int64_t>(shape.size(), 0), shape).allclose(want))
-            << slot.name;
+        EXPECT_TRUE(box_of(model.source, slot.name, shape).allclose(want)) << slot.name;
       }
   }
 }

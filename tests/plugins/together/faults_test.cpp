@@ -1,16 +1,10 @@
 // The kits refuse each fault of tests/bad_plugins/faults by the sentence that it breaks, and pass the plugins
 // without a fault.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <cstdlib>
-
-#include "heddle/testing/conformance.h"
+#include "plugins/kit_faults.h"
 
 namespace heddle::tests {
 
-using namespace kits;
-using kits::Check;
+using kits::Report;
 namespace {
 
 using ::testing::ElementsAre;
@@ -18,14 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 Report faulty(const std::string& plugin, const std::string& fault, double time_limit = 60) {
-  setenv("HEDDLE_FAULT", fault.c_str(), 1);
-  KitOptions options;
-  options.ranks = {2};
-  options.time_limit = time_limit;
-  const Report report =
-      check_plugin(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_faulty_" + plugin + ".so", options);
-  unsetenv("HEDDLE_FAULT");
-  return report;
+  return fault_report(plugin, fault, kit_options({2}, time_limit));
 }
 
 // Those that CI tries; HEDDLE_ALL_FAULTS=1 tries the others too.
@@ -36,15 +23,6 @@ struct FaultCase {
 
 bool left_out(const FaultCase& one) {
   return !one.always && std::getenv("HEDDLE_ALL_FAULTS") == nullptr;
-}
-
-void expect_refused(const Report& report, const FaultCase& one) {
-  const Check* kit = nullptr;
-  for (const Check& check : report.checks)
-    if (check.rule.find(one.sentence) != std::string::npos && (kit == nullptr || kit->passed)) kit = &check;
-  ASSERT_NE(kit, nullptr) << report.text();
-  EXPECT_FALSE(kit->passed) << report.text();
-  EXPECT_THAT(kit->detail, HasSubstr(one.detail)) << report.text();
 }
 
 class FaultyModel : public ::testing::TestWithParam<FaultCase> {};
@@ -270,11 +248,9 @@ TEST(FaultyPlugins, MayLeaveOutOfTheSignatureWhatChangesNoParameter) {
 }
 
 TEST(FaultyPlugins, ThatNothingTrainsAreNotKnownToBeRight) {
-  KitOptions options;
-  options.ranks = {2};
+  kits::KitOptions options = kit_options({2});
   options.fields = "{hidden_size: 13}";
-  const Report report =
-      check_plugin(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_faulty_model.so", options);
+  const Report report = bad_plugin_report("faulty_model", options);
   EXPECT_TRUE(report.passed()) << report.text();
   EXPECT_THAT(report.untrained(), ElementsAre("model 'faulty'"));
 }

@@ -1,10 +1,9 @@
 // Auxiliary losses and metrics on a middle layer: every topology trains and reports as one rank does.
 #include <gtest/gtest.h>
 
+#include "plugins/across.h"
 #include "plugins/megatron_runs.h"
-#include "plugins/pipelines.h"
 #include "plugins/probe.h"
-#include "plugins/tensor_training.h"
 
 namespace heddle::tests {
 namespace {
@@ -48,15 +47,13 @@ TEST(SideOutputs, EqualOneRankOverMicrobatchesAndCheckpointing) {
 
 TEST(SideOutputs, EqualOneRankUnderEveryStrategy) {
   for (const auto mode : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
-    std::vector<Training> runs = {mfsdp(2, "{}"), mfsdp(3, zero(3)), megatron(2, "{}"), megatron(2, kFlat),
-                                  megatron(2, fsdp("optim_grads_params"), 2)};
-    for (const bool sharded : {false, true}) {
-      Training run = llama_alone();
-      run.strategy = sharded ? "fsdp2" : "ddp";
-      run.section = sharded ? kFloat : "{}";
-      run.axes = sharded ? shards(3) : std::vector<Axis>{{"dp", 2}};
-      runs.push_back(run);
-    }
+    std::vector<Training> runs = {mfsdp(2, "{}"),
+                                  mfsdp(3, zero(3)),
+                                  megatron(2, "{}"),
+                                  megatron(2, kFlat),
+                                  megatron(2, fsdp("optim_grads_params"), 2),
+                                  across(llama_alone(), "ddp", {.dp = 2}),
+                                  across(llama_alone(), "fsdp2", {.dp = 3})};
     for (Training& run : runs) {
       SCOPED_TRACE(run.strategy + " " + run.section);
       run.microbatches =
@@ -75,10 +72,7 @@ TEST(SideOutputs, EqualOneRankUnderTensorParallelism) {
     ProbeOptions options;
     options.axes = {"dp_cp", "tp"};  // token rows
     expect_close(train(probed(over_tp(four_heads("qwen3"), 4, fields), options)), want);
-    Training sharded = four_heads("qwen3");
-    sharded.strategy = "fsdp2";
-    sharded.section = kFloat;
-    sharded.axes = {{"pp", 1}, {"dp_replicate", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 2}};
+    Training sharded = across(four_heads("qwen3"), "fsdp2", {.dp = 2, .tp = 2});
     sharded.parallelizers = {{"tensor", fields}};
     sharded.microbatches = 3;
     expect_close(train(probed(sharded, options)), want);
@@ -109,19 +103,14 @@ TEST(SideOutputs, EqualOneRankInThreeDimensions) {
   run.model.num_hidden_layers = 5;
   run.microbatches = 1;
   const Outcome want = train(probed(run));
+  ProbeOptions options;
+  options.axes = {"dp_cp", "tp"};
+  run.parallelizers = {{"tensor", kSequence}};
   for (const char* strategy : {"ddp", "fsdp2"}) {
     SCOPED_TRACE(strategy);
-    run.strategy = strategy;
-    run.section = std::string(strategy) == "fsdp2" ? kFloat : "{}";
-    run.axes = std::string(strategy) == "fsdp2"
-                   ? std::vector<Axis>{{"pp", 2}, {"dp_replicate", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 2}}
-                   : std::vector<Axis>{{"pp", 2}, {"dp", 2}, {"tp", 2}};
-    run.parallelizers = {{"tensor", kSequence}};
-    run.pipeline.microbatch_size = 3;
-    run.make_schedule = made<LateWeights>(1);
-    ProbeOptions options;
-    options.axes = {"dp_cp", "tp"};
-    expect_close(train(probed(run, options)), want);
+    Training deep = staged(across(run, strategy, {.dp = 2, .tp = 2, .pp = 2}), "1f1b");
+    deep.make_schedule = made<LateWeights>(1);
+    expect_close(train(probed(deep, options)), want);
   }
 }
 
@@ -132,12 +121,9 @@ TEST(SideOutputs, ALossDividedByMicrobatchesEqualsOneRank) {
   Training run = single_model();
   run.microbatches = 4;
   const Outcome want = train(probed(run, options));
-  Training across = single_model();
-  across.strategy = "ddp";
-  across.section = "{}";
-  across.axes = {{"dp", 2}};
-  across.microbatches = 2;
-  expect_close(train(probed(across, options)), want);
+  Training two = across(single_model(), "ddp", {.dp = 2});
+  two.microbatches = 2;
+  expect_close(train(probed(two, options)), want);
   expect_close(train(probed(pipeline("1f1b", 2, 3), options)), want);
   Training averaged = megatron(2, "{}");
   averaged.model = run.model;
@@ -149,12 +135,7 @@ TEST(SideOutputs, ALossDividedByMicrobatchesEqualsOneRank) {
 // collective finds the maxima; without them everything is as it was.
 TEST(SideOutputs, AddAtMostOneCollectiveToAStep) {
   const auto collectives = [](bool with, int steps) {
-    Training run = single_model();
-    run.strategy = "ddp";
-    run.axes = {{"pp", 2}, {"dp", 2}};
-    run.section = "{}";
-    run.pipeline.microbatch_size = 3;
-    run.make_schedule = [] { return make_schedule("1f1b"); };
+    Training run = staged(across(single_model(), "ddp", {.dp = 2, .pp = 2}), "1f1b");
     run.steps = steps;
     if (with) run = probed(run);
     std::vector<std::vector<std::string>> events;
@@ -172,10 +153,7 @@ TEST(SideOutputs, ParallelizersHearOfEachUpdateWithTheReducedValues) {
   for (const int ranks : {1, 2}) {
     std::vector<std::shared_ptr<Probe>> probes;
     std::mutex mutex;
-    Training run = llama_alone();
-    run.strategy = "ddp";
-    run.section = "{}";
-    run.axes = {{"dp", ranks}};
+    Training run = across(llama_alone(), "ddp", {.dp = ranks});
     run.steps = 3;
     run.own_parallelizers = {[&] {
       const std::lock_guard lock(mutex);

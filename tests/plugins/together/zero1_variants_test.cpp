@@ -1,26 +1,17 @@
 // The conformance kits on a correct ZeRO-1 and on its broken variants (tests/bad_plugins/zero1): each is
 // refused by the kit whose sentence it breaks.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include "heddle/testing/conformance.h"
+#include "plugins/kit_faults.h"
 
 namespace heddle::tests {
 
-using namespace kits;
 using kits::Check;
+using kits::Report;
 namespace {
 
 using ::testing::HasSubstr;
 
-Report checked(const std::string& fault, std::vector<int> ranks) {
-  KitOptions options;
-  options.ranks = std::move(ranks);
-  return check_plugin(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_zero1_" + fault + ".so", options);
-}
-
 TEST(Zero1, PassesEveryKitOnRanksThatDoNotDivideTheSizes) {
-  const Report report = checked("none", {1, 2, 3});
+  const Report report = bad_plugin_report("zero1_none", kit_options({1, 2, 3}));
   EXPECT_TRUE(report.passed()) << report.text();
   EXPECT_GT(report.checks.size(), 60u);
   for (const Check& check : report.checks) {  // what it does not promise
@@ -39,14 +30,7 @@ class BrokenZero1 : public ::testing::TestWithParam<Variant> {};
 
 TEST_P(BrokenZero1, IsRefusedByTheKitOfTheSentence) {
   const Variant& variant = GetParam();
-  const Report report = checked(variant.fault, {variant.ranks});
-  EXPECT_FALSE(report.passed());
-  const Check* kit = nullptr;
-  for (const Check& check : report.checks)
-    if (check.rule.find(variant.sentence) != std::string::npos) kit = &check;
-  ASSERT_NE(kit, nullptr) << report.text();
-  EXPECT_FALSE(kit->passed) << report.text();
-  EXPECT_THAT(kit->detail, HasSubstr(variant.detail)) << report.text();
+  expect_refused(bad_plugin_report("zero1_" + variant.fault, kit_options({variant.ranks})), variant);
 }
 
 const std::string kThrew = "the plugin 'zero1_";
@@ -123,11 +107,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.fault; });
 
 TEST(Zero1, ThatLoopsIsEndedByTheTimeLimitWithTheRankAndTheFunction) {
-  KitOptions options;
-  options.ranks = {2};
-  options.time_limit = 3;
-  const Report report =
-      check_plugin(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_zero1_loops_in_finish.so", options);
+  const Report report = bad_plugin_report("zero1_loops_in_finish", kit_options({2}, 3));
   EXPECT_FALSE(report.passed());
   EXPECT_THAT(
       report.checks.back().detail,
@@ -137,11 +117,7 @@ TEST(Zero1, ThatLoopsIsEndedByTheTimeLimitWithTheRankAndTheFunction) {
 
 // Ranks wait for each other in a collective for half of the time limit.
 TEST(Zero1, ThatSkipsACollectiveInASecondStepIsRefused) {
-  KitOptions options;
-  options.ranks = {2};
-  options.time_limit = 6;
-  const Report report =
-      check_plugin(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_zero1_skips_second_reduce.so", options);
+  const Report report = bad_plugin_report("zero1_skips_second_reduce", kit_options({2}, 6));
   EXPECT_FALSE(report.passed()) << report.text();
 }
 

@@ -1,40 +1,17 @@
 // The kits refuse each fault of a transform and of metrics by the sentence that it breaks.
-#include <gmock/gmock.h>
-
-#include <cstdlib>
-
-#include "heddle/testing/conformance.h"
+#include "plugins/kit_faults.h"
 
 namespace heddle::tests {
-
-using kits::Check;
-using kits::Report;
 namespace {
-
-using ::testing::HasSubstr;
 
 struct Fault {
   std::string plugin, fault, sentence, detail;
 };
 
-Report report_of(const std::string& plugin, const std::string& fault) {
-  setenv("HEDDLE_FAULT", fault.c_str(), 1);
-  const Report report =
-      kits::check_plugin(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_faulty_" + plugin + ".so");
-  unsetenv("HEDDLE_FAULT");
-  return report;
-}
-
 class FaultyKind : public ::testing::TestWithParam<Fault> {};
 
 TEST_P(FaultyKind, IsRefusedByTheKitOfTheSentence) {
-  const Report report = report_of(GetParam().plugin, GetParam().fault);
-  const Check* kit = nullptr;
-  for (const Check& check : report.checks)
-    if (check.rule.find(GetParam().sentence) != std::string::npos) kit = &check;
-  ASSERT_NE(kit, nullptr) << report.text();
-  EXPECT_FALSE(kit->passed) << report.text();
-  EXPECT_THAT(kit->detail, HasSubstr(GetParam().detail)) << report.text();
+  expect_refused(fault_report(GetParam().plugin, GetParam().fault), GetParam());
 }
 
 constexpr const char* kSays = "freezes and adds what it says";
@@ -78,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(FaultyKinds, PassWithoutAFault) {
   for (const std::string plugin : {"transform", "metrics"}) {
-    const Report report = report_of(plugin, "");
+    const kits::Report report = fault_report(plugin, "");
     EXPECT_TRUE(report.passed()) << report.text();
   }
 }
