@@ -112,7 +112,9 @@ TEST_F(Outputs, OfASinkOfAPersonsOwnAreRefusedAndStay) {
     const std::string before = read_text(at(name));
     const Outcome outcome = train(name);
     EXPECT_EQ(outcome.status, 2) << name << outcome.error;
-    EXPECT_THAT(outcome.error, HasSubstr(at(name) + " is there and holds no table of hello\n"));
+    EXPECT_THAT(outcome.error,
+                HasSubstr(at(name) + " is there and holds no table of hello\n  hint: move it away, or "
+                                     "name another file\n"));
     EXPECT_EQ(read_text(at(name)), before) << name;
   }
   const Outcome metrics = train("out/training.jsonl");

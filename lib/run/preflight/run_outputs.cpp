@@ -25,6 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kDirectoryKey = "checkpoint.checkpoint_dir";
+constexpr const char* kAnotherFile = "move it away, or name another file";
 
 class RunOutputs {
  public:
@@ -41,7 +42,7 @@ class RunOutputs {
       add_where_sinks_write(default_metrics(section_));
     if (const auto& benchmark = run.recipe.benchmark; benchmark && !benchmark->json.empty())
       all_.push_back({benchmark->json, benchmark->json_where, "figures of a benchmark", is_benchmark_file,
-                      Output::Form::file, "move it away, or name another file"});
+                      Output::Form::file, kAnotherFile});
   }
 
   const std::vector<Output>& all() const { return all_; }
@@ -67,7 +68,9 @@ class RunOutputs {
       const Node* given = section.given.is_map() ? section.given.find(output.key) : nullptr;
       const std::string where = given != nullptr ? given->where() : section.given.where();
       const auto form = output.directory ? Output::Form::directory : Output::Form::file;
-      all_.push_back({output.path, where, output.kind, output.is_own, form});
+      const bool names_a_file = !output.directory && !output.key.empty();
+      all_.push_back(
+          {output.path, where, output.kind, output.is_own, form, names_a_file ? kAnotherFile : ""});
     }
   }
 
