@@ -13,8 +13,8 @@ if(NOT HEDDLE_TORCH)
   endif()
 endif()
 if(NOT EXISTS ${HEDDLE_TORCH}/lib/libtorch_cpu.so)
-  message(FATAL_ERROR "No LibTorch in '${HEDDLE_TORCH}'. Run scripts/setup, or set HEDDLE_TORCH to the directory "
-                      "of an installed torch 2.11.0 package.")
+  message(FATAL_ERROR "No LibTorch in '${HEDDLE_TORCH}'. Set HEDDLE_TORCH to the directory `torch` of an installed "
+                      "torch 2.11.0 package (pip install torch==2.11.0); in heddle's sources scripts/setup fetches it.")
 endif()
 file(STRINGS ${HEDDLE_TORCH}/include/torch/headeronly/version.h version_lines REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
 string(REGEX REPLACE ".*MAJOR ([0-9]+).*MINOR ([0-9]+).*PATCH ([0-9]+).*" "\\1.\\2.\\3" TORCHWHEEL_VERSION "${version_lines}")
