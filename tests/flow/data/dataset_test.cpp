@@ -101,7 +101,9 @@ TEST_F(PluginData, ValidatesEachSet) {
   for (const auto& [set, labels] : {std::pair{"words", 0.0}, {"mock", 40.0 * 11}}) {
     const std::string file = files_.path("run/validation_" + std::string(set) + ".jsonl");
     EXPECT_EQ(column(file, "loss").size(), 2u) << file;
-    if (labels > 0) EXPECT_THAT(column(file, "num_label_tokens"), Each(labels));
+    if (labels > 0) {
+      EXPECT_THAT(column(file, "num_label_tokens"), Each(labels));
+    }
   }
 }
 
