@@ -8,10 +8,16 @@ namespace heddle::sharding {
 // The backward of the units above is done. Before that a unit's parameters are still needed for the gradient
 // of its input, even if their own gradients are complete. A bucket of several units stays to the end, because
 // a rank whose backward ended early would gather it once less than the others.
+// What a unit above has no gradient of on this rank is reduced now as zero: another rank may wait for that
+// before it comes to the gathers that this one waits for.
 void ShardedStage::approach(size_t unit) {
   for (size_t above = unit + 1; above < passed_; ++above)
-    for (const Model::Use& use : model_.turns[above].uses)
-      if (use.bucket->users_ == 1 && may_free(*use.bucket)) free(*use.bucket);
+    for (const Model::Use& use : model_.turns[above].uses) {
+      if (use.bucket->users_ > 1) continue;
+      if (Gradients* gradients = use.bucket->gradients(); gradients != nullptr && !walk_.split())
+        reduce_behind(*gradients);
+      if (may_free(*use.bucket)) free(*use.bucket);
+    }
   passed_ = unit + 1;
   start(model_.turns[unit]);
 }
@@ -39,13 +45,16 @@ void ShardedStage::gather_behind(size_t unit) {
 // Gradients completed by a drain before the last microbatch wait for it.
 void ShardedStage::complete(size_t bucket) {
   Gradients& gradients = *model_.order[bucket];
-  if (last_backward_ || policy_.reduce_each_microbatch) {
-    if (!policy_.reduce_behind_backward) return;
-    if (last_backward_) reducer_->expect_last();
-    reducer_->ready(gradients);
-  } else if (!walk_.draining()) {
+  if (last_backward_ || policy_.reduce_each_microbatch)
+    reduce_behind(gradients);
+  else if (!walk_.draining())
     gradients.keep();
-  }
+}
+
+void ShardedStage::reduce_behind(Gradients& gradients) {
+  if (!policy_.reduce_behind_backward || !(last_backward_ || policy_.reduce_each_microbatch)) return;
+  if (last_backward_) reducer_->expect_last();
+  reducer_->ready(gradients);
 }
 
 // On a rank whose backward ended early the reductions go first: others may wait for them before they reach

@@ -17,6 +17,9 @@ const Words kEvery[] = {
     {"fsdp2_freed", "fsdp2", "reshard_after_forward: true"},
     {"fsdp2_kept", "fsdp2", "reshard_after_forward: false"},
     {"fsdp2_each_microbatch", "fsdp2", "defer_fsdp_grad_sync: false"},
+    {"fsdp2_none_back", "fsdp2",
+     "reshard_after_forward: true\nenable_fsdp2_prefetch: true\nfsdp2_forward_prefetch_depth: 0\n"
+     "fsdp2_backward_prefetch_depth: 0"},
     {"fsdp2_one_back", "fsdp2",
      "reshard_after_forward: true\nenable_fsdp2_prefetch: true\nfsdp2_forward_prefetch_depth: 0\n"
      "fsdp2_backward_prefetch_depth: 1"},
@@ -55,8 +58,13 @@ class EveryStrategy : public ::testing::TestWithParam<Words> {
 };
 
 TEST_P(EveryStrategy, CountsAParameterUnusedOnOneRankAsZeroThere) {
-  expect_single(2, {1, 0});
-  expect_single(2, {0, 1});
+  Toy deep;  // more layers than reductions may be in flight: no rank waits for one that the other has not
+             // begun
+  deep.layers = 9;
+  for (const Toy& shape : {Toy(), deep}) {
+    expect_single(2, {1, 0}, shape);
+    expect_single(2, {0, 1}, shape);
+  }
 }
 
 // Layers enough for reductions of one rank to wait for the other, which waits for nothing itself.

@@ -103,7 +103,8 @@ class ShardedStage : public ParallelStage,
   void gather_behind(size_t unit);
   void release_after_forward(size_t unit, size_t reached, bool backward_comes);
   bool may_free(const Bucket& bucket) const { return last_backward_ || !bucket.stays_; }
-  void end_microbatch();  // all its gradients are there
+  void reduce_behind(Gradients& gradients);  // if they are reduced during the backward
+  void end_microbatch();                     // all its gradients are there
 
   DeviceMesh mesh_;  // keeps the groups
   Groups groups_;
