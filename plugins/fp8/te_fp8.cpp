@@ -75,6 +75,9 @@ ConfigSchema<TeConfig> te_schema() {
 
 Transformed TeFp8::apply(Units& units, const TransformRun& run) const {
   const Recipe recipe = recipe_of(config_.recipe);
+  if (config_.emulate && recipe != Recipe::current)
+    throw Error(ErrorCode::config, run.where + ".emulate", "emulate is for the recipe current",
+                "leave it out: " + config_.recipe + " runs on any device");
   const auto products = te_products(recipe);
   const How how{config_.emulate, recipe == Recipe::current ? nullptr : products};
   const auto link =

@@ -180,6 +180,8 @@ TEST(TeFp8, RefusesModelsAndAxesThatItCannotTake) {
               HasSubstr("products in fp8 of layers that are split among ranks are not built yet"));
   EXPECT_THAT(refused("{strategy: single}", "te_fp8: {linear: false, experts: false}\n"),
               HasSubstr("te_fp8: the model has no linear layer and no experts for products in fp8"));
+  EXPECT_THAT(refused("{strategy: single}", "te_fp8: {recipe: block, emulate: true}\n"),
+              HasSubstr("te_fp8.emulate: emulate is for the recipe current"));
   EXPECT_THAT(refused("{strategy: single}", te_section("block") + "fp8: {enabled: true}\n"),
               HasSubstr("'fp8' and 'te_fp8'"));
 }
