@@ -42,65 +42,39 @@ Node::Node() {
   value_ = none;
 }
 
-Node Node::null(Mark mark, std::string path) {
-  Value value;
-  value.mark = std::move(mark);
-  value.path = std::move(path);
+Node Node::make(Value value) {
   return Node(std::make_shared<const Value>(std::move(value)));
+}
+
+Node Node::null(Mark mark, std::string path) {
+  return make({.mark = std::move(mark), .path = std::move(path)});
 }
 
 Node Node::boolean(bool boolean, Mark mark, std::string path) {
-  Value value;
-  value.kind = Kind::boolean;
-  value.boolean = boolean;
-  value.mark = std::move(mark);
-  value.path = std::move(path);
-  return Node(std::make_shared<const Value>(std::move(value)));
+  return make({.kind = Kind::boolean, .boolean = boolean, .mark = std::move(mark), .path = std::move(path)});
 }
 
 Node Node::integer(int64_t integer, Mark mark, std::string path) {
-  Value value;
-  value.kind = Kind::integer;
-  value.integer = integer;
-  value.mark = std::move(mark);
-  value.path = std::move(path);
-  return Node(std::make_shared<const Value>(std::move(value)));
+  return make({.kind = Kind::integer, .integer = integer, .mark = std::move(mark), .path = std::move(path)});
 }
 
 Node Node::real(double real, Mark mark, std::string path) {
-  Value value;
-  value.kind = Kind::real;
-  value.real = real;
-  value.mark = std::move(mark);
-  value.path = std::move(path);
-  return Node(std::make_shared<const Value>(std::move(value)));
+  return make({.kind = Kind::real, .real = real, .mark = std::move(mark), .path = std::move(path)});
 }
 
 Node Node::text(std::string text, Mark mark, std::string path) {
-  Value value;
-  value.kind = Kind::text;
-  value.text = std::move(text);
-  value.mark = std::move(mark);
-  value.path = std::move(path);
-  return Node(std::make_shared<const Value>(std::move(value)));
+  return make(
+      {.kind = Kind::text, .text = std::move(text), .mark = std::move(mark), .path = std::move(path)});
 }
 
 Node Node::list(std::vector<Node> items, Mark mark, std::string path) {
-  Value value;
-  value.kind = Kind::list;
-  value.items = std::move(items);
-  value.mark = std::move(mark);
-  value.path = std::move(path);
-  return Node(std::make_shared<const Value>(std::move(value)));
+  return make(
+      {.kind = Kind::list, .items = std::move(items), .mark = std::move(mark), .path = std::move(path)});
 }
 
 Node Node::map(std::vector<Entry> entries, Mark mark, std::string path) {
-  Value value;
-  value.kind = Kind::map;
-  value.entries = std::move(entries);
-  value.mark = std::move(mark);
-  value.path = std::move(path);
-  return Node(std::make_shared<const Value>(std::move(value)));
+  return make(
+      {.kind = Kind::map, .entries = std::move(entries), .mark = std::move(mark), .path = std::move(path)});
 }
 
 Node::Kind Node::kind() const {

@@ -5,22 +5,16 @@
 
 #include <utility>
 
+#include "core/parallel/wrapped_unit.h"
 #include "heddle/model/unit.h"
 
 namespace heddle::parallel {
 namespace {
 
-class LastUnit final : public Unit, public UnitBuffers {
+class LastUnit final : public WrappedUnit {
  public:
   LastUnit(std::unique_ptr<Unit> unit, GradientFactor factor)
-      : unit_(std::move(unit)), factor_(std::move(factor)) {}
-  std::string_view name() const override { return unit_->name(); }
-  std::vector<ParameterSlot> parameters() override { return unit_->parameters(); }
-  Module* module() override { return unit_->module(); }
-  std::vector<at::Tensor> buffers() override {
-    auto* with_buffers = dynamic_cast<UnitBuffers*>(unit_.get());
-    return with_buffers == nullptr ? std::vector<at::Tensor>() : with_buffers->buffers();
-  }
+      : WrappedUnit(std::move(unit)), factor_(std::move(factor)) {}
   Tensors forward(Tensors inputs, const Batch& batch) override {
     Tensors outputs = unit_->forward(std::move(inputs), batch);
     if (const double factor = *factor_; factor != 1)
@@ -31,7 +25,6 @@ class LastUnit final : public Unit, public UnitBuffers {
   }
 
  private:
-  std::unique_ptr<Unit> unit_;
   GradientFactor factor_;
 };
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/parallel/forward_state.h"
+#include "core/parallel/wrapped_unit.h"
 #include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
 #include "heddle/model/region.h"
@@ -108,18 +109,12 @@ bool keeps_by_itself(const Tensors& outputs, std::set<const Node*> seen) {
   return false;
 }
 
-class Recomputed final : public Unit, public UnitBuffers {
+class Recomputed final : public WrappedUnit {
  public:
-  Recomputed(std::unique_ptr<Unit> unit, ActivationCheckpointing mode) : unit_(std::move(unit)), mode_(mode) {
+  Recomputed(std::unique_ptr<Unit> unit, ActivationCheckpointing mode)
+      : WrappedUnit(std::move(unit)), mode_(mode) {
     if (unit_->module() == nullptr) form_ = Form::nested;
     if (mode_ == ActivationCheckpointing::selective) form_ = Form::region;
-  }
-  std::string_view name() const override { return unit_->name(); }
-  std::vector<ParameterSlot> parameters() override { return unit_->parameters(); }
-  Module* module() override { return unit_->module(); }
-  std::vector<at::Tensor> buffers() override {
-    auto* with_buffers = dynamic_cast<UnitBuffers*>(unit_.get());
-    return with_buffers == nullptr ? std::vector<at::Tensor>() : with_buffers->buffers();
   }
 
   Tensors forward(Tensors inputs, const Batch& batch) override {
@@ -156,7 +151,6 @@ class Recomputed final : public Unit, public UnitBuffers {
     return forward_nested(*unit_, std::move(inputs), batch);
   }
 
-  std::unique_ptr<Unit> unit_;
   ActivationCheckpointing mode_;
   Form form_ = Form::unknown;
 };

@@ -53,18 +53,8 @@ Rows rows_of(int64_t rows, int ranks, int rank) {
 }
 
 at::Tensor gather_rows(const at::Tensor& part, int64_t rows, heddle::Communicator& ranks) {
-  std::shared_ptr<GatherNode> node;
-  if (torch::autograd::compute_requires_grad(part)) {
-    node = model::make_node<GatherNode>(part);
-    node->ranks = &ranks;
-  }
-  at::Tensor whole;
-  {
-    const model::BelowAutograd below;
-    whole = gathered(part, rows, ranks);
-  }
-  if (node) torch::autograd::set_history(whole, node);
-  return whole;
+  return model::forward_with<GatherNode>([&](GatherNode& node) { node.ranks = &ranks; },
+                                         [&] { return gathered(part, rows, ranks); }, part);
 }
 
 }  // namespace acme

@@ -65,6 +65,12 @@ Model CommonKeys::model() const {
   return out;
 }
 
+Model CommonKeys::model(const Layer& each) const {
+  Model out = model();
+  out.layers.assign(static_cast<size_t>(num_hidden_layers), each);
+  return out;
+}
+
 const OneOf& activation_words() {
   static const OneOf kWords = [] {
     OneOf words;

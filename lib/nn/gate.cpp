@@ -71,36 +71,22 @@ struct GateNode final : LayerNode {
 
 at::Tensor gated(Activation activation, const at::Tensor& gate, const at::Tensor& up) {
   if (activation == Activation::silu) return swiglu(gate, up);
-  std::shared_ptr<GateNode> node;
-  if (torch::autograd::compute_requires_grad(gate, up)) {
-    node = make_node<GateNode>(gate, up);
-    node->activation = activation;
-    node->gate.save(gate);
-    node->up.save(up);
-  }
-  at::Tensor y;
-  {
-    const BelowAutograd below;
-    y = apply_activation(activation, gate).mul_(up);
-  }
-  if (node) torch::autograd::set_history(y, node);
-  return y;
+  return forward_with<GateNode>(
+      [&](GateNode& node) {
+        node.activation = activation;
+        node.gate.save(gate);
+        node.up.save(up);
+      },
+      [&] { return apply_activation(activation, gate).mul_(up); }, gate, up);
 }
 
 at::Tensor activated(Activation activation, const at::Tensor& x) {
-  std::shared_ptr<GateNode> node;
-  if (torch::autograd::compute_requires_grad(x)) {
-    node = make_node<GateNode>(x);
-    node->activation = activation;
-    node->gate.save(x);
-  }
-  at::Tensor y;
-  {
-    const BelowAutograd below;
-    y = apply_activation(activation, x);
-  }
-  if (node) torch::autograd::set_history(y, node);
-  return y;
+  return forward_with<GateNode>(
+      [&](GateNode& node) {
+        node.activation = activation;
+        node.gate.save(x);
+      },
+      [&] { return apply_activation(activation, x); }, x);
 }
 
 }  // namespace heddle::model

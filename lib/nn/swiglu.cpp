@@ -71,19 +71,12 @@ at::Tensor swiglu_of(const at::Tensor& gate, const at::Tensor& up) {
 }  // namespace
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  std::shared_ptr<SwigluNode> node;
-  if (torch::autograd::compute_requires_grad(gate, up)) {
-    node = make_node<SwigluNode>(gate, up);
-    node->gate.save(gate);
-    node->up.save(up);
-  }
-  at::Tensor y;
-  {
-    const BelowAutograd below;
-    y = swiglu_of(gate, up);
-  }
-  if (node) torch::autograd::set_history(y, node);
-  return y;
+  return forward_with<SwigluNode>(
+      [&](SwigluNode& node) {
+        node.gate.save(gate);
+        node.up.save(up);
+      },
+      [&] { return swiglu_of(gate, up); }, gate, up);
 }
 
 }  // namespace heddle::model

@@ -61,33 +61,14 @@ class TracedCommunicator : public WrappedCommunicator {
   CallLog& log_;
 };
 
-class TracedRendezvous : public Rendezvous {
+class TracedRendezvous : public WrappedRendezvous {
  public:
-  TracedRendezvous(Rendezvous& inner, CallLog& log) : inner_(inner), calls_(log) {}
-  int rank() const override { return inner_.rank(); }
-  int world_size() const override { return inner_.world_size(); }
-  int local_rank() const override { return inner_.local_rank(); }
-  int local_world_size() const override { return inner_.local_world_size(); }
-  const Log& log() const override { return inner_.log(); }
-  c10::Device device() const override { return inner_.device(); }
-  std::string hold_rendezvous(const std::string& key, const std::string& text,
-                              const Answer& answer) override {
-    return inner_.hold_rendezvous(key, text, answer);
-  }
+  TracedRendezvous(Rendezvous& inner, CallLog& log) : WrappedRendezvous(inner), calls_(log) {}
   std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override {
-    return std::make_unique<TracedCommunicator>(inner_.group(name, ranks), calls_);
+    return std::make_unique<TracedCommunicator>(inner().group(name, ranks), calls_);
   }
-  void leave() override { inner_.leave(); }
-  void abandon(const std::string& why) override { inner_.abandon(why); }
-  std::chrono::milliseconds timeout() const override { return inner_.timeout(); }
-  Error verdict(const Broken& broken) override { return inner_.verdict(broken); }
-  void interrupt(const void* owner, std::function<void()> release) override {
-    inner_.interrupt(owner, std::move(release));
-  }
-  void forget(const void* owner) override { inner_.forget(owner); }
 
  private:
-  Rendezvous& inner_;
   CallLog& calls_;
 };
 

@@ -49,20 +49,16 @@ struct ContextHeadsNode final : model::LayerNode {
 };
 
 at::Tensor moved(const at::Tensor& x, const model::Heads& heads, Communicator& ranks, Move there, Move back) {
-  std::shared_ptr<ContextHeadsNode> node;
-  if (torch::autograd::compute_requires_grad(x)) {
-    node = model::make_node<ContextHeadsNode>(x);
-    node->back = back;
-    node->heads = heads;
-    node->ranks = &ranks;
-  }
-  at::Tensor y;
-  {
-    const model::BelowAutograd below;
-    y = model::once(model::Operator::collective, [&] { return there(x.contiguous(), heads, ranks); });
-  }
-  if (node) torch::autograd::set_history(y, node);
-  return y;
+  return model::forward_with<ContextHeadsNode>(
+      [&](ContextHeadsNode& node) {
+        node.back = back;
+        node.heads = heads;
+        node.ranks = &ranks;
+      },
+      [&] {
+        return model::once(model::Operator::collective, [&] { return there(x.contiguous(), heads, ranks); });
+      },
+      x);
 }
 
 }  // namespace

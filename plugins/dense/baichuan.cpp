@@ -43,10 +43,9 @@ model::ModelKeys<BaichuanKeys> baichuan_keys() {
 }
 
 decoder::Model baichuan_model(const BaichuanKeys& keys) {
-  decoder::Model model = keys.model();
+  decoder::Model model =
+      keys.model({keys.attention(), keys.mlp(decoder::activation_of(keys.hidden_act)), keys.norm()});
   model.normalised_head = true;
-  model.layers.assign(static_cast<size_t>(keys.num_hidden_layers),
-                      {keys.attention(), keys.mlp(decoder::activation_of(keys.hidden_act)), keys.norm()});
   return model;
 }
 

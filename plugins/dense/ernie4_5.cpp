@@ -31,9 +31,7 @@ decoder::Model ernie_model(const ErnieKeys& keys) {
   attention.qkv_bias = attention.output_bias = keys.use_bias;
   decoder::Mlp mlp = keys.mlp(decoder::activation_of(keys.hidden_act));
   mlp.bias = keys.use_bias;
-  decoder::Model model = keys.model();
-  model.layers.assign(static_cast<size_t>(keys.num_hidden_layers), {attention, mlp, keys.norm()});
-  return model;
+  return keys.model({attention, mlp, keys.norm()});
 }
 
 const decoder::Description<ErnieKeys>& ernie4_5() {

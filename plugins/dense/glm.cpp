@@ -36,10 +36,7 @@ decoder::Model model_with(const GlmKeys& keys, decoder::Layer::Order order) {
   decoder::Attention attention = keys.attention();
   attention.rotation.interleaved = true;
   attention.qkv_bias = keys.attention_bias;
-  decoder::Model model = keys.model();
-  model.layers.assign(static_cast<size_t>(keys.num_hidden_layers),
-                      {attention, keys.mlp(decoder::activation_of(keys.hidden_act)), keys.norm(), order});
-  return model;
+  return keys.model({attention, keys.mlp(decoder::activation_of(keys.hidden_act)), keys.norm(), order});
 }
 
 decoder::Model glm_model(const GlmKeys& keys) {

@@ -71,13 +71,12 @@ decoder::Model gpt2_model(const Gpt2Keys& keys) {
   decoder::Mlp mlp{keys.n_inner.value_or(4 * keys.hidden_size), false,
                    decoder::activation_of(keys.activation_function), true};
   const decoder::Norm norm{decoder::Norm::Kind::layer, keys.rms_norm_eps, true};
-  decoder::Model model = keys.model();
+  decoder::Model model = keys.model({attention, mlp, norm});
   model.last_norm = norm;
   model.positions = keys.max_position_embeddings;
   if (keys.scale_residual_init)
     model.residual_std =
         keys.initializer_range / std::sqrt(2.0 * static_cast<double>(keys.num_hidden_layers));
-  model.layers.assign(static_cast<size_t>(keys.num_hidden_layers), {attention, mlp, norm});
   return model;
 }
 

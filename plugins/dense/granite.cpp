@@ -34,10 +34,9 @@ decoder::Model granite_model(const GraniteKeys& keys) {
   decoder::Layer layer{attention, keys.mlp(decoder::activation_of(keys.hidden_act)), keys.norm()};
   std::get<decoder::Mlp>(layer.feed_forward).bias = keys.mlp_bias;
   layer.residual_multiplier = keys.residual_multiplier;
-  decoder::Model model = keys.model();
+  decoder::Model model = keys.model(layer);
   model.embedding_multiplier = keys.embedding_multiplier;
   model.logits_multiplier = 1 / keys.logits_scaling;
-  model.layers.assign(static_cast<size_t>(keys.num_hidden_layers), layer);
   return model;
 }
 

@@ -25,11 +25,8 @@ decoder::Model olmo2_model(const Olmo2Keys& keys) {
   decoder::Attention attention = keys.attention();
   attention.head_norm = decoder::Attention::HeadNorm::whole;
   attention.qkv_bias = attention.output_bias = keys.attention_bias;
-  decoder::Model model = keys.model();
-  model.layers.assign(static_cast<size_t>(keys.num_hidden_layers),
-                      {attention, keys.mlp(decoder::activation_of(keys.hidden_act)), keys.norm(),
-                       decoder::Layer::Order::after});
-  return model;
+  return keys.model({attention, keys.mlp(decoder::activation_of(keys.hidden_act)), keys.norm(),
+                     decoder::Layer::Order::after});
 }
 
 const decoder::Description<Olmo2Keys>& olmo2() {

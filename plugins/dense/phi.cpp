@@ -33,11 +33,9 @@ decoder::Model phi_model(const PhiKeys& keys) {
   decoder::Mlp mlp = keys.mlp(decoder::activation_of(keys.hidden_act));
   mlp.gated = false, mlp.bias = true;
   const decoder::Norm norm{decoder::Norm::Kind::layer, keys.rms_norm_eps, true};
-  decoder::Model model = keys.model();
+  decoder::Model model = keys.model({attention, mlp, norm, decoder::Layer::Order::side_by_side});
   model.last_norm = norm;
   model.head_bias = true;
-  model.layers.assign(static_cast<size_t>(keys.num_hidden_layers),
-                      {attention, mlp, norm, decoder::Layer::Order::side_by_side});
   return model;
 }
 

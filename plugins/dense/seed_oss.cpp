@@ -34,9 +34,7 @@ decoder::Model seed_oss_model(const SeedOssKeys& keys) {
   attention.qkv_bias = keys.attention_bias, attention.output_bias = keys.attention_out_bias;
   decoder::Mlp mlp = keys.mlp(decoder::activation_of(keys.hidden_act));
   mlp.bias = keys.mlp_bias;
-  decoder::Model model = keys.model();
-  model.layers.assign(static_cast<size_t>(keys.num_hidden_layers), {attention, mlp, keys.norm()});
-  return model;
+  return keys.model({attention, mlp, keys.norm()});
 }
 
 const decoder::Description<SeedOssKeys>& seed_oss() {

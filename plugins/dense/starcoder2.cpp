@@ -40,9 +40,8 @@ decoder::Model starcoder2_model(const Starcoder2Keys& keys) {
   decoder::Mlp mlp = keys.mlp(decoder::activation_of(keys.hidden_act));
   mlp.gated = false, mlp.bias = keys.use_bias;
   const decoder::Norm norm{decoder::Norm::Kind::layer, keys.rms_norm_eps, true};
-  decoder::Model model = keys.model();
+  decoder::Model model = keys.model({attention, mlp, norm});
   model.last_norm = norm;
-  model.layers.assign(static_cast<size_t>(keys.num_hidden_layers), {attention, mlp, norm});
   return model;
 }
 

@@ -87,21 +87,13 @@ at::Tensor row_lengths(const at::Tensor& weight, const at::Tensor& a, const at::
 }
 
 at::Tensor scaled_rows(const at::Tensor& z, const at::Tensor& magnitude, const at::Tensor& lengths) {
-  std::shared_ptr<ScaledRowsNode> node;
-  if (torch::autograd::compute_requires_grad(z, magnitude))
-    node = model::make_node<ScaledRowsNode>(z, magnitude);
-  at::Tensor out;
-  {
-    const model::BelowAutograd below;
-    if (node) {
-      node->z.save(z);
-      node->magnitude.save_weight(magnitude);
-      node->lengths.save(lengths);
-    }
-    out = z * (magnitude / lengths).to(z.scalar_type());
-  }
-  if (node) torch::autograd::set_history(out, node);
-  return out;
+  return model::forward_with<ScaledRowsNode>(
+      [&](ScaledRowsNode& node) {
+        node.z.save(z);
+        node.magnitude.save_weight(magnitude);
+        node.lengths.save(lengths);
+      },
+      [&] { return z * (magnitude / lengths).to(z.scalar_type()); }, z, magnitude);
 }
 
 }  // namespace heddle::lora

@@ -95,23 +95,20 @@ struct ScatterNode final : model::LayerNode {
 };
 
 at::Tensor scattered(const at::Tensor& y, const Rows& rows, Communicator& ranks) {
-  std::shared_ptr<ScatterNode> node;
-  if (torch::autograd::compute_requires_grad(y)) {
-    node = model::make_node<ScatterNode>(y);
-    node->rows = rows;
-    node->ranks = &ranks;
-  }
-  at::Tensor own;
-  {
-    const model::BelowAutograd below;
-    own = model::once(Operator::collective, [&] {
-            at::Tensor sum = at::empty({rows.most, y.size(1)}, y.options().requires_grad(false));
-            ranks.reduce_scatter(sum, y.contiguous())->wait();
-            return sum;
-          }).narrow(0, 0, rows.own);
-  }
-  if (node) torch::autograd::set_history(own, node);
-  return own;
+  return model::forward_with<ScatterNode>(
+      [&](ScatterNode& node) {
+        node.rows = rows;
+        node.ranks = &ranks;
+      },
+      [&] {
+        const at::Tensor sum = model::once(Operator::collective, [&] {
+          at::Tensor of_own = at::empty({rows.most, y.size(1)}, y.options().requires_grad(false));
+          ranks.reduce_scatter(of_own, y.contiguous())->wait();
+          return of_own;
+        });
+        return sum.narrow(0, 0, rows.own);
+      },
+      y);
 }
 
 class Gathered final : public Dispatcher {

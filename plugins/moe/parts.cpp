@@ -91,18 +91,10 @@ std::pair<at::Tensor, at::Tensor> own_part(const at::Tensor& x, const at::Tensor
 }
 
 at::Tensor whole_of_parts(const at::Tensor& part, int64_t rows, Communicator& ranks) {
-  std::shared_ptr<WholeNode> node;
-  if (torch::autograd::compute_requires_grad(part)) {
-    node = model::make_node<WholeNode>(part);
-    node->ranks = &ranks;
-  }
-  at::Tensor whole;
-  {
-    const model::BelowAutograd below;
-    whole = model::once(model::Operator::collective, [&] { return joined(part, rows, ranks); });
-  }
-  if (node) torch::autograd::set_history(whole, node);
-  return whole;
+  return model::forward_with<WholeNode>(
+      [&](WholeNode& node) { node.ranks = &ranks; },
+      [&] { return model::once(model::Operator::collective, [&] { return joined(part, rows, ranks); }); },
+      part);
 }
 
 }  // namespace heddle::moe

@@ -35,10 +35,7 @@ model::ModelKeys<Keys> keys() {
 decoder::Model model_of(const Keys& keys) {
   decoder::Attention attention = keys.attention();
   attention.options.window = keys.sliding_window.value_or(0);
-  decoder::Model model = keys.model();
-  model.layers.assign(static_cast<size_t>(keys.num_hidden_layers),
-                      {attention, keys.mlp(decoder::activation_of(keys.hidden_act)), keys.norm()});
-  return model;
+  return keys.model({attention, keys.mlp(decoder::activation_of(keys.hidden_act)), keys.norm()});
 }
 
 const decoder::Description<Keys>& phi3() {

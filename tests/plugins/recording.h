@@ -30,25 +30,14 @@ class RecordingCommunicator : public mesh::WrappedCommunicator {
   Events* events_;
 };
 
-class RecordingRendezvous : public Rendezvous {
+class RecordingRendezvous : public WrappedRendezvous {
  public:
-  RecordingRendezvous(Rendezvous& inner, Events* events) : inner_(inner), events_(events) {}
-  int rank() const override { return inner_.rank(); }
-  int world_size() const override { return inner_.world_size(); }
-  int local_rank() const override { return inner_.local_rank(); }
-  int local_world_size() const override { return inner_.local_world_size(); }
-  const Log& log() const override { return inner_.log(); }
-  c10::Device device() const override { return inner_.device(); }
-  std::string hold_rendezvous(const std::string& key, const std::string& text,
-                              const Answer& answer) override {
-    return inner_.hold_rendezvous(key, text, answer);
-  }
+  RecordingRendezvous(Rendezvous& inner, Events* events) : WrappedRendezvous(inner), events_(events) {}
   std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override {
-    return std::make_unique<RecordingCommunicator>(inner_.group(name, ranks), events_);
+    return std::make_unique<RecordingCommunicator>(inner().group(name, ranks), events_);
   }
 
  private:
-  Rendezvous& inner_;
   Events* events_;
 };
 

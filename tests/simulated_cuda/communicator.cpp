@@ -231,13 +231,13 @@ std::unique_ptr<Work> Group::post_on_host(const mesh::Call& call) {
 
 void DeviceRendezvous::abandon(const std::string& why) {
   Machine::get().abandon(why);
-  host_.abandon(why);
+  inner().abandon(why);
 }
 
 std::unique_ptr<Communicator> DeviceRendezvous::group(const std::string& name, std::span<const int> ranks) {
   if (ranks.size() == 1) return std::make_unique<AloneCommunicator>(name);
   const auto place = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin());
-  return std::make_unique<Group>(name, place, static_cast<int>(ranks.size()), host_.group(name, ranks),
+  return std::make_unique<Group>(name, place, static_cast<int>(ranks.size()), inner().group(name, ranks),
                                  device_, rank());
 }
 

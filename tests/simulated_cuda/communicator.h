@@ -44,31 +44,14 @@ class Group : public mesh::CheckedCommunicator, public mesh::GathersEach {
 };
 
 // The host's rendezvous, with groups of simulated GPUs.
-class DeviceRendezvous : public Rendezvous {
+class DeviceRendezvous : public WrappedRendezvous {
  public:
-  DeviceRendezvous(Rendezvous& host, int device) : host_(host), device_(device) {}
-  int rank() const override { return host_.rank(); }
-  int world_size() const override { return host_.world_size(); }
-  int local_rank() const override { return host_.local_rank(); }
-  int local_world_size() const override { return host_.local_world_size(); }
-  const Log& log() const override { return host_.log(); }
+  DeviceRendezvous(Rendezvous& host, int device) : WrappedRendezvous(host), device_(device) {}
   c10::Device device() const override { return {at::kCUDA, static_cast<c10::DeviceIndex>(device_)}; }
-  std::string hold_rendezvous(const std::string& key, const std::string& text,
-                              const Answer& answer) override {
-    return host_.hold_rendezvous(key, text, answer);
-  }
   std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override;
-  void leave() override { host_.leave(); }
   void abandon(const std::string& why) override;
-  std::chrono::milliseconds timeout() const override { return host_.timeout(); }
-  Error verdict(const Broken& broken) override { return host_.verdict(broken); }
-  void interrupt(const void* owner, std::function<void()> release) override {
-    host_.interrupt(owner, std::move(release));
-  }
-  void forget(const void* owner) override { host_.forget(owner); }
 
  private:
-  Rendezvous& host_;
   const int device_;
 };
 

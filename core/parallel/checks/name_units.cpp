@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "core/parallel/wrapped_unit.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/model/module.h"
@@ -29,17 +30,10 @@ std::string plugin_of(const void* object) {
   return plugin ? info.dli_fname : "";
 }
 
-class NamedUnit final : public Unit, public UnitBuffers {
+class NamedUnit final : public WrappedUnit {
  public:
-  NamedUnit(std::unique_ptr<Unit> unit, std::string file) : unit_(std::move(unit)), file_(std::move(file)) {}
-  std::string_view name() const override { return unit_->name(); }
-  std::vector<ParameterSlot> parameters() override { return unit_->parameters(); }
-  Module* module() override { return unit_->module(); }
-  const TensorPlan* tensor_plan() const override { return unit_->tensor_plan(); }
-  std::vector<at::Tensor> buffers() override {
-    auto* with_buffers = dynamic_cast<UnitBuffers*>(unit_.get());
-    return with_buffers == nullptr ? std::vector<at::Tensor>() : with_buffers->buffers();
-  }
+  NamedUnit(std::unique_ptr<Unit> unit, std::string file)
+      : WrappedUnit(std::move(unit)), file_(std::move(file)) {}
   Tensors forward(Tensors inputs, const Batch& batch) override {
     try {
       return unit_->forward(std::move(inputs), batch);
@@ -65,7 +59,6 @@ class NamedUnit final : public Unit, public UnitBuffers {
         "tell the plugin's author, or fix it");
   }
 
-  std::unique_ptr<Unit> unit_;
   std::string file_;
 };
 

@@ -2,37 +2,34 @@
 #pragma once
 
 #include <map>
-#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "core/plugin/guard.h"
+#include "core/plugin/named/named_object.h"
 #include "heddle/data/dataset.h"
 
 namespace heddle::plugin {
 
-class NamedDataset : public IDataset {
+class NamedDataset : public NamedObject<IDataset> {
  public:
-  NamedDataset(Author author, std::unique_ptr<IDataset> inner)
-      : author_(std::move(author)), inner_(std::move(inner)) {}
+  using NamedObject::NamedObject;
   int64_t size() const override {
-    return guarded_but_errors(author_, "counted its samples", [&] { return inner_->size(); });
+    return named("counted its samples", [&] { return inner_->size(); });
   }
   int64_t length(int64_t sample) const override {
-    return guarded_but_errors(author_, "told a sample's length", [&] { return inner_->length(sample); });
+    return named("told a sample's length", [&] { return inner_->length(sample); });
   }
   int64_t row_length() const override {
-    return guarded_but_errors(author_, "told its rows' length", [&] { return inner_->row_length(); });
+    return named("told its rows' length", [&] { return inner_->row_length(); });
   }
   void read(int64_t sample, const SampleTarget& to) const override {
-    guarded_but_errors(author_, "read a sample", [&] { inner_->read(sample, to); });
+    named("read a sample", [&] { inner_->read(sample, to); });
   }
   std::string digest() const override {
-    return guarded_but_errors(author_, "made a digest of its content", [&] { return inner_->digest(); });
+    return named("made a digest of its content", [&] { return inner_->digest(); });
   }
   int64_t longest() const override {
-    return guarded_but_errors(author_, "looked for its longest sample", [&] { return inner_->longest(); });
+    return named("looked for its longest sample", [&] { return inner_->longest(); });
   }
   bool is_uneven() const override { return inner_->is_uneven(); }
   bool has_documents() const override { return inner_->has_documents(); }
@@ -40,21 +37,17 @@ class NamedDataset : public IDataset {
   bool sequential() const override { return inner_->sequential(); }
   bool uses_seed() const override { return inner_->uses_seed(); }
   std::map<std::string, std::string> settings() const override {
-    return guarded_but_errors(author_, "told its settings", [&] { return inner_->settings(); });
+    return named("told its settings", [&] { return inner_->settings(); });
   }
   DataTokenizer tokenizer() const override {
-    return guarded_but_errors(author_, "told its tokenizer", [&] { return inner_->tokenizer(); });
+    return named("told its tokenizer", [&] { return inner_->tokenizer(); });
   }
   std::vector<DataInput> inputs() const override {
-    return guarded_but_errors(author_, "listed its files", [&] { return inner_->inputs(); });
+    return named("listed its files", [&] { return inner_->inputs(); });
   }
   bool verify(DataNotes& notes) const override {
-    return guarded_but_errors(author_, "checked its content", [&] { return inner_->verify(notes); });
+    return named("checked its content", [&] { return inner_->verify(notes); });
   }
-
- private:
-  Author author_;
-  std::unique_ptr<IDataset> inner_;
 };
 
 }  // namespace heddle::plugin

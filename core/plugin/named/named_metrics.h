@@ -1,18 +1,14 @@
 // A sink of metrics whose exceptions carry the plugin's name.
 #pragma once
 
-#include <memory>
-#include <utility>
-
-#include "core/plugin/guard.h"
+#include "core/plugin/named/named_object.h"
 #include "heddle/plugin/metrics.h"
 
 namespace heddle::plugin {
 
-class NamedMetrics : public IMetrics {
+class NamedMetrics : public NamedObject<IMetrics> {
  public:
-  NamedMetrics(Author author, std::unique_ptr<IMetrics> inner)
-      : author_(std::move(author)), inner_(std::move(inner)) {}
+  using NamedObject::NamedObject;
   void start(const MetricsRun& run) override {
     guarded(author_, "started its metrics", [&] { inner_->start(run); });
   }
@@ -22,10 +18,6 @@ class NamedMetrics : public IMetrics {
   void finish() override {
     guarded(author_, "finished its metrics", [&] { inner_->finish(); });
   }
-
- private:
-  Author author_;
-  std::unique_ptr<IMetrics> inner_;
 };
 
 }  // namespace heddle::plugin

@@ -6,15 +6,9 @@
 namespace heddle::plugin {
 namespace {
 
-class NamedModelSpec : public ModelSpec {
-  template <class Call>
-  auto named(const std::string& doing, const Call& call) const {
-    return guarded_but_errors(author_, doing, call);
-  }
-
+class NamedModelSpec : public NamedObject<ModelSpec> {
  public:
-  NamedModelSpec(Author author, std::unique_ptr<ModelSpec> inner)
-      : author_(std::move(author)), inner_(std::move(inner)) {}
+  using NamedObject::NamedObject;
   ModelFacts facts() const override {
     return named("told the facts of its model", [&] { return inner_->facts(); });
   }
@@ -51,20 +45,13 @@ class NamedModelSpec : public ModelSpec {
   std::map<std::string, std::string> idle_keys() const override {
     return named("listed keys that do nothing", [&] { return inner_->idle_keys(); });
   }
-
- private:
-  Author author_;
-  std::unique_ptr<ModelSpec> inner_;
 };
 
 }  // namespace
 
-NamedModelFamily::NamedModelFamily(Author author, std::unique_ptr<IModelFamily> inner)
-    : author_(std::move(author)), inner_(std::move(inner)) {}
-
 std::unique_ptr<ModelSpec> NamedModelFamily::read(const Node& keys, UnknownKeys unknown) const {
   const std::string doing = "read a model's configuration";
-  auto spec = guarded_but_errors(author_, doing, [&] { return inner_->read(keys, unknown); });
+  auto spec = named(doing, [&] { return inner_->read(keys, unknown); });
   if (!spec) throw_named(author_, doing, "it gave a null pointer");
   return std::make_unique<NamedModelSpec>(author_, std::move(spec));
 }

@@ -3,20 +3,16 @@
 
 #include <memory>
 
-#include "core/plugin/guard.h"
+#include "core/plugin/named/named_object.h"
 #include "heddle/model/family.h"
 
 namespace heddle::plugin {
 
 // A heddle::Error is passed on as it is. A null spec is an error.
-class NamedModelFamily : public IModelFamily {
+class NamedModelFamily : public NamedObject<IModelFamily> {
  public:
-  NamedModelFamily(Author author, std::unique_ptr<IModelFamily> inner);
+  using NamedObject::NamedObject;
   std::unique_ptr<ModelSpec> read(const Node& keys, UnknownKeys unknown) const override;
-
- private:
-  Author author_;
-  std::unique_ptr<IModelFamily> inner_;
 };
 
 }  // namespace heddle::plugin

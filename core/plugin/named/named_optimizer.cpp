@@ -33,15 +33,14 @@ std::string fault_of(const OptimizerState& state) {
 }  // namespace
 
 NamedOptimizer::NamedOptimizer(Author author, std::string name, std::unique_ptr<IOptimizer> inner)
-    : author_(std::move(author)), name_(std::move(name)), inner_(std::move(inner)) {}
+    : NamedObject(std::move(author), std::move(inner)), name_(std::move(name)) {}
 
 void NamedOptimizer::start(std::span<const TrainedShard> shards, const DeviceMesh& mesh) {
-  guarded_but_errors(author_, "started its optimizer", [&] { inner_->start(shards, mesh); });
+  named("started its optimizer", [&] { inner_->start(shards, mesh); });
 }
 
 std::vector<OptimizerState> NamedOptimizer::state() {
-  std::vector<OptimizerState> out =
-      guarded_but_errors(author_, "told its optimizer's state", [&] { return inner_->state(); });
+  std::vector<OptimizerState> out = named("told its optimizer's state", [&] { return inner_->state(); });
   for (const OptimizerState& state : out)
     if (const std::string fault = fault_of(state); !fault.empty())
       throw_named(author_, "told its optimizer's state", fault);
@@ -49,7 +48,7 @@ std::vector<OptimizerState> NamedOptimizer::state() {
 }
 
 void NamedOptimizer::update(const OptimizerUpdate& update) {
-  guarded_but_errors(author_, "ran update()", [&] { inner_->update(update); });
+  named("ran update()", [&] { inner_->update(update); });
 }
 
 }  // namespace heddle::plugin

@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "core/plugin/guard.h"
+#include "core/plugin/named/named_object.h"
 #include "heddle/plugin/optimizer.h"
 
 namespace heddle::plugin {
 
 // Costs one more virtual call for each update.
-class NamedOptimizer : public IOptimizer {
+class NamedOptimizer : public NamedObject<IOptimizer> {
  public:
   NamedOptimizer(Author author, std::string name, std::unique_ptr<IOptimizer> inner);
   void start(std::span<const TrainedShard> shards, const DeviceMesh& mesh) override;
@@ -22,9 +22,7 @@ class NamedOptimizer : public IOptimizer {
   std::string name() const override { return name_; }
 
  private:
-  Author author_;
   std::string name_;
-  std::unique_ptr<IOptimizer> inner_;
 };
 
 }  // namespace heddle::plugin

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/plugin/guard.h"
 #include "core/plugin/named/named_model.h"
+#include "core/plugin/named/named_object.h"
 #include "core/plugin/named/named_seams.h"
 #include "core/plugin/named/named_stage.h"
 #include "core/schedule/check.h"
@@ -19,68 +19,53 @@
 
 namespace heddle::plugin {
 
-class NamedStrategy : public IStrategy {
+class NamedStrategy : public NamedObject<IStrategy> {
  public:
-  NamedStrategy(Author author, std::unique_ptr<IStrategy> inner)
-      : author_(std::move(author)), inner_(std::move(inner)) {}
+  using NamedObject::NamedObject;
   Needs needs() const override { return inner_->needs(); }
   std::unique_ptr<ParallelStage> parallelize(Units units, const DeviceMesh& mesh,
                                              std::span<const Placed> placed) override {
-    return name_stage(author_, guarded_but_errors(author_, "parallelized the model", [&] {
-                        return inner_->parallelize(std::move(units), mesh, placed);
-                      }));
+    return name_stage(author_, named("parallelized the model",
+                                     [&] { return inner_->parallelize(std::move(units), mesh, placed); }));
   }
-
- private:
-  Author author_;
-  std::unique_ptr<IStrategy> inner_;
 };
 
-class NamedParallelizer : public IParallelizer {
+class NamedParallelizer : public NamedObject<IParallelizer> {
  public:
-  NamedParallelizer(Author author, std::unique_ptr<IParallelizer> inner)
-      : author_(std::move(author)), inner_(std::move(inner)) {}
+  using NamedObject::NamedObject;
   Needs needs() const override { return inner_->needs(); }
   void check(Units& units, const Sizes& sizes) override {
-    guarded_but_errors(author_, "checked the model", [&] { inner_->check(units, sizes); });
+    named("checked the model", [&] { inner_->check(units, sizes); });
   }
   void check_device(bool on_cpu) const override {
-    guarded_but_errors(author_, "checked the device", [&] { inner_->check_device(on_cpu); });
+    named("checked the device", [&] { inner_->check_device(on_cpu); });
   }
   std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override {
     const NamedSeams seams(units);
-    std::vector<Placed> placed =
-        guarded_but_errors(author_, "split the model", [&] { return inner_->apply(units, mesh); });
+    std::vector<Placed> placed = named("split the model", [&] { return inner_->apply(units, mesh); });
     seams.name(units, author_);
     return placed;
   }
   std::string name() const override { return author_.name; }
   std::optional<int> transform_order() const override {
-    return guarded_but_errors(author_, "told its transform_order()",
-                              [&] { return inner_->transform_order(); });
+    return named("told its transform_order()", [&] { return inner_->transform_order(); });
   }
   void transform(Batch& batch, const DeviceMesh& mesh) override {
-    guarded_but_errors(author_, "changed a batch", [&] { inner_->transform(batch, mesh); });
+    named("changed a batch", [&] { inner_->transform(batch, mesh); });
   }
   std::vector<SideOutput*> side_outputs() override {
-    return guarded_but_errors(author_, "told its side outputs", [&] { return inner_->side_outputs(); });
+    return named("told its side outputs", [&] { return inner_->side_outputs(); });
   }
   void after_update(const Updated& updated, const DeviceMesh& mesh) override {
-    guarded_but_errors(author_, "changed its buffers after an update",
-                       [&] { inner_->after_update(updated, mesh); });
+    named("changed its buffers after an update", [&] { inner_->after_update(updated, mesh); });
   }
-
- private:
-  Author author_;
-  std::unique_ptr<IParallelizer> inner_;
 };
 
 // A plugin's schedule, with or without times; without times both functions give the same plan.
-class NamedSchedule : public ITimedSchedule {
+class NamedSchedule : public NamedObject<ITimedSchedule, IPipelineSchedule> {
  public:
   NamedSchedule(Author author, std::unique_ptr<IPipelineSchedule> inner)
-      : author_(std::move(author)),
-        inner_(std::move(inner)),
+      : NamedObject(std::move(author), std::move(inner)),
         timed_(dynamic_cast<const ITimedSchedule*>(inner_.get())) {}
   ScheduleTable plan(int ranks, int stages, int microbatches) const override {
     return checked(ranks, stages, microbatches, [&] { return inner_->plan(ranks, stages, microbatches); });
@@ -92,47 +77,39 @@ class NamedSchedule : public ITimedSchedule {
   }
   bool plans_for_times() const override { return timed_ != nullptr && timed_->plans_for_times(); }
   int rank_of(int stage, int ranks, int stages) const override {
-    return guarded_but_errors(author_, "placed a stage",
-                              [&] { return inner_->rank_of(stage, ranks, stages); });
+    return named("placed a stage", [&] { return inner_->rank_of(stage, ranks, stages); });
   }
   StagesPerRank stages_per_rank() const override {
-    return guarded_but_errors(author_, "told its stages", [&] { return inner_->stages_per_rank(); });
+    return named("told its stages", [&] { return inner_->stages_per_rank(); });
   }
 
  private:
   template <class Make>
   ScheduleTable checked(int ranks, int stages, int microbatches, const Make& make) const {
-    ScheduleTable table = guarded_but_errors(author_, "planned a schedule", make);
+    ScheduleTable table = named("planned a schedule", make);
     schedule::check(table, schedule::placement(*this, ranks, stages, author_.file.string()), microbatches,
                     author_.file.string(), schedule::Purpose::training, ErrorCode::plugin_failed);
     return table;
   }
 
-  Author author_;
-  std::unique_ptr<IPipelineSchedule> inner_;
   const ITimedSchedule* timed_;  // the same, or null
 };
 
-class NamedDevice : public IDevice {
+class NamedDevice : public NamedObject<IDevice> {
  public:
-  NamedDevice(Author author, std::unique_ptr<IDevice> inner)
-      : author_(std::move(author)), inner_(std::move(inner)) {}
+  using NamedObject::NamedObject;
   std::string absent() const override {
-    return guarded_but_errors(author_, "looked for its device", [&] { return inner_->absent(); });
+    return named("looked for its device", [&] { return inner_->absent(); });
   }
   c10::Device start(int local_rank) override {
-    return guarded_but_errors(author_, "started its device", [&] { return inner_->start(local_rank); });
+    return named("started its device", [&] { return inner_->start(local_rank); });
   }
   std::unique_ptr<Rendezvous> wrap(Rendezvous& host) override {
-    return guarded_but_errors(author_, "made its rendezvous", [&] { return inner_->wrap(host); });
+    return named("made its rendezvous", [&] { return inner_->wrap(host); });
   }
   DeviceMemory memory() const override { return inner_->memory(); }
   std::string name() const override { return inner_->name(); }
   void synchronize() override { inner_->synchronize(); }
-
- private:
-  Author author_;
-  std::unique_ptr<IDevice> inner_;
 };
 
 }  // namespace heddle::plugin

@@ -77,8 +77,7 @@ std::pair<std::string, std::string> fault_of(const Parameters& before, const Par
 Transformed NamedTransform::apply(Units& units, const TransformRun& run) const {
   const Parameters before = parameters_of(units);
   const NamedSeams seams(units);
-  Transformed said =
-      guarded_but_errors(author_, "changed the model", [&] { return inner_->apply(units, run); });
+  Transformed said = named("changed the model", [&] { return inner_->apply(units, run); });
   seams.name(units, author_);
   const auto [fault, hint] = fault_of(before, parameters_of(units), said);
   if (!fault.empty())

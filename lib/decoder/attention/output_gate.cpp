@@ -71,19 +71,12 @@ std::pair<at::Tensor, at::Tensor> split_gate(const at::Tensor& both, int64_t wid
 }
 
 at::Tensor gated_output(const at::Tensor& y, const at::Tensor& gate) {
-  std::shared_ptr<OutputGateNode> node;
-  if (torch::autograd::compute_requires_grad(y, gate)) {
-    node = model::make_node<OutputGateNode>(y, gate);
-    node->y.save(y);
-    node->gate.save(gate);
-  }
-  at::Tensor out;
-  {
-    const BelowAutograd below;
-    out = y * at::sigmoid(gate);
-  }
-  if (node) torch::autograd::set_history(out, node);
-  return out;
+  return model::forward_with<OutputGateNode>(
+      [&](OutputGateNode& node) {
+        node.y.save(y);
+        node.gate.save(gate);
+      },
+      [&] { return y * at::sigmoid(gate); }, y, gate);
 }
 
 }  // namespace heddle::decoder

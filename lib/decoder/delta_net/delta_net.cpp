@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "core/model/parameter.h"
 #include "heddle/base/error.h"
+#include "lib/decoder/delta_net/delta_rule.h"
 #include "lib/decoder/norm.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
@@ -28,10 +28,6 @@ double tap_of(const InitElement& element) {
 }
 
 }  // namespace
-
-void DeltaNetState::clear() {
-  for (at::Tensor* one : {&q, &k, &v, &heads}) one->reset();
-}
 
 DeltaNetMixer::DeltaNetMixer(const DeltaNet& form, int64_t width, double init_std,
                              const at::TensorOptions& options)
@@ -63,12 +59,6 @@ DeltaNetMixer::DeltaNetMixer(const DeltaNet& form, int64_t width, double init_st
     if (slot.tensor->dim() == 1) slot.compute = wide.dtype().toScalarType();
 }
 
-void DeltaNetMixer::add_parameter(const char* name, at::Tensor& tensor, at::IntArrayRef shape,
-                                  const Init& init, const at::TensorOptions& options) {
-  tensor = model::make_parameter(shape, init, options);
-  add_slot(name, tensor, init);
-}
-
 ModuleTraits DeltaNetMixer::traits() const {
   return {
       .tokens = TokenUse::mixes,
@@ -77,45 +67,20 @@ ModuleTraits DeltaNetMixer::traits() const {
       .heads = {{"linear_num_key_heads", form_.key_heads}, {"linear_num_value_heads", form_.value_heads}}};
 }
 
-std::unique_ptr<MixerState> DeltaNetMixer::keep_state() {
-  auto state = std::make_unique<DeltaNetState>();
-  state_ = state.get();
-  return state;
-}
-
-at::Tensor DeltaNetMixer::forward(at::Tensor x, const Batch& batch) {
-  return out_proj_.call(heads(x, batch), batch);
-}
-
-at::Tensor DeltaNetMixer::call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) {
-  if (!output.empty()) return residual + call(std::move(x), batch);
-  return out_proj_.call_onto(residual, heads(input(std::move(x), batch), batch), batch);
-}
-
-at::Tensor DeltaNetMixer::convolved(const at::Tensor& x, const at::Tensor& weight, const TokenRows& tokens,
-                                    at::Tensor* last) {
-  if (last == nullptr) return short_convolution(x, weight, tokens);
-  return continued_convolution(x, weight, *last);
-}
-
 at::Tensor DeltaNetMixer::heads(const at::Tensor& x, const Batch& batch) {
-  const TokenRows tokens{batch.tokens.size(0), batch.tokens.size(1), batch.documents};
-  if (state_ != nullptr && (tokens.rows != 1 || tokens.documents.defined()))
-    throw Error(ErrorCode::internal, "generate", "a gated delta net keeps the state of one sequence",
-                "give batches of one row without documents");
+  const TokenRows tokens = rows_of(batch, "a gated delta net");
   const model::FewTensors in = model::call_each({&q_proj_, &k_proj_, &v_proj_, &z_proj_, &b_proj_, &a_proj_},
                                                 x, batch, model::Outputs::columns);
-  const auto of = [&](at::Tensor DeltaNetState::*last) { return state_ ? &(state_->*last) : nullptr; };
-  const DeltaInputs inputs{convolved(in[0], q_conv_, tokens, of(&DeltaNetState::q)),
-                           convolved(in[1], k_conv_, tokens, of(&DeltaNetState::k)),
-                           convolved(in[2], v_conv_, tokens, of(&DeltaNetState::v)),
+  const DeltaInputs inputs{convolved(0, in[0], q_conv_, tokens),
+                           convolved(1, in[1], k_conv_, tokens),
+                           convolved(2, in[2], v_conv_, tokens),
                            in[5],
                            in[4],
                            a_log_,
                            dt_bias_};
   const int64_t parts = form_.value_heads / a_log_.size(0);  // ranks that share the heads
   const DeltaHeads shape{form_.key_heads / parts, form_.value_heads / parts, form_.key, form_.value};
-  const at::Tensor y = delta_rule(inputs, shape, tokens, of(&DeltaNetState::heads));
+  const at::Tensor y = delta_rule(inputs, shape, tokens, state_of_heads());
   return norm_.apply(y, in[3], batch);
 }
 

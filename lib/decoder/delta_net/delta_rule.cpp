@@ -135,26 +135,19 @@ at::Tensor computed(const DeltaInputs& in, const DeltaHeads& heads, const TokenR
 
 at::Tensor delta_rule(const DeltaInputs& in, const DeltaHeads& heads, const TokenRows& tokens,
                       at::Tensor* state) {
-  std::shared_ptr<DeltaRuleNode> node;
-  if (torch::autograd::compute_requires_grad(in.q, in.k, in.v, in.a, in.b, in.a_log, in.bias)) {
-    node = model::make_node<DeltaRuleNode>(in.q, in.k, in.v, in.a, in.b, in.a_log, in.bias);
-    node->q.save(in.q);
-    node->k.save(in.k);
-    node->v.save(in.v);
-    node->a.save(in.a);
-    node->b.save(in.b);
-    node->a_log.save_weight(in.a_log);
-    node->bias.save_weight(in.bias);
-    node->heads = heads;
-    node->tokens = tokens;
-  }
-  at::Tensor y;
-  {
-    const BelowAutograd below;
-    y = computed(in, heads, tokens, state);
-  }
-  if (node) torch::autograd::set_history(y, node);
-  return y;
+  return model::forward_with<DeltaRuleNode>(
+      [&](DeltaRuleNode& node) {
+        node.q.save(in.q);
+        node.k.save(in.k);
+        node.v.save(in.v);
+        node.a.save(in.a);
+        node.b.save(in.b);
+        node.a_log.save_weight(in.a_log);
+        node.bias.save_weight(in.bias);
+        node.heads = heads;
+        node.tokens = tokens;
+      },
+      [&] { return computed(in, heads, tokens, state); }, in.q, in.k, in.v, in.a, in.b, in.a_log, in.bias);
 }
 
 }  // namespace heddle::decoder

@@ -79,21 +79,14 @@ at::Tensor computed(const at::Tensor& x, const at::Tensor& gate, const at::Tenso
 }  // namespace
 
 at::Tensor gated_norm(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& weight, double eps) {
-  std::shared_ptr<GatedNormNode> node;
-  if (torch::autograd::compute_requires_grad(x, gate, weight)) {
-    node = model::make_node<GatedNormNode>(x, gate, weight);
-    node->x.save(x);
-    node->gate.save(gate);
-    node->weight.save_weight(weight);
-    node->eps = eps;
-  }
-  at::Tensor y;
-  {
-    const BelowAutograd below;
-    y = computed(x, gate, weight, eps);
-  }
-  if (node) torch::autograd::set_history(y, node);
-  return y;
+  return model::forward_with<GatedNormNode>(
+      [&](GatedNormNode& node) {
+        node.x.save(x);
+        node.gate.save(gate);
+        node.weight.save_weight(weight);
+        node.eps = eps;
+      },
+      [&] { return computed(x, gate, weight, eps); }, x, gate, weight);
 }
 
 GatedNorm::GatedNorm(int64_t width, double eps, const at::TensorOptions& options) : eps_(eps) {

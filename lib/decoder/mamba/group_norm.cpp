@@ -79,22 +79,15 @@ at::Tensor group_computed(const at::Tensor& x, const at::Tensor& gate, const at:
 
 at::Tensor gated_group_norm(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& weight,
                             int64_t group, double eps) {
-  std::shared_ptr<GatedGroupNormNode> node;
-  if (torch::autograd::compute_requires_grad(x, gate, weight)) {
-    node = model::make_node<GatedGroupNormNode>(x, gate, weight);
-    node->x.save(x);
-    node->gate.save(gate);
-    node->weight.save_weight(weight);
-    node->group = group;
-    node->eps = eps;
-  }
-  at::Tensor y;
-  {
-    const BelowAutograd below;
-    y = group_computed(x, gate, weight, group, eps);
-  }
-  if (node) torch::autograd::set_history(y, node);
-  return y;
+  return model::forward_with<GatedGroupNormNode>(
+      [&](GatedGroupNormNode& node) {
+        node.x.save(x);
+        node.gate.save(gate);
+        node.weight.save_weight(weight);
+        node.group = group;
+        node.eps = eps;
+      },
+      [&] { return group_computed(x, gate, weight, group, eps); }, x, gate, weight);
 }
 
 }  // namespace heddle::decoder

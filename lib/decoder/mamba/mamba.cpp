@@ -7,9 +7,9 @@
 #include <string>
 #include <utility>
 
-#include "core/model/parameter.h"
 #include "heddle/base/error.h"
 #include "lib/decoder/mamba/group_norm.h"
+#include "lib/decoder/mamba/state_scan.h"
 #include "lib/decoder/norm.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
@@ -41,10 +41,6 @@ double number(int64_t value) {
 }
 
 }  // namespace
-
-void MambaState::clear() {
-  for (at::Tensor* one : {&x, &b, &c, &heads}) one->reset();
-}
 
 MambaMixer::MambaMixer(const Mamba& form, int64_t width, double init_std, const at::TensorOptions& options)
     : form_(form),
@@ -81,12 +77,6 @@ void MambaMixer::add_convolution(const std::string& name, Convolution& one, int6
   if (form_.convolution_bias) add_parameter(name + ".bias", one.bias, {channels}, init, options);
 }
 
-void MambaMixer::add_parameter(const std::string& name, at::Tensor& tensor, at::IntArrayRef shape,
-                               const Init& init, const at::TensorOptions& options) {
-  tensor = model::make_parameter(shape, init, options);
-  add_slot(name, tensor, init);
-}
-
 ModuleTraits MambaMixer::traits() const {
   return {.tokens = TokenUse::mixes,
           .token_axes = {"tp"},
@@ -94,38 +84,13 @@ ModuleTraits MambaMixer::traits() const {
           .heads = {{"mamba_num_heads", form_.heads}, {"n_groups", form_.groups}}};
 }
 
-std::unique_ptr<MixerState> MambaMixer::keep_state() {
-  auto state = std::make_unique<MambaState>();
-  state_ = state.get();
-  return state;
-}
-
-at::Tensor MambaMixer::forward(at::Tensor x, const Batch& batch) {
-  return out_proj_.call(heads(x, batch), batch);
-}
-
-at::Tensor MambaMixer::call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) {
-  if (!output.empty()) return residual + call(std::move(x), batch);
-  return out_proj_.call_onto(residual, heads(input(std::move(x), batch), batch), batch);
-}
-
-at::Tensor MambaMixer::convolved(const at::Tensor& x, const Convolution& by, const TokenRows& tokens,
-                                 at::Tensor* last) {
-  if (last == nullptr) return short_convolution(x, by.weight, tokens, by.bias);
-  return continued_convolution(x, by.weight, *last, by.bias);
-}
-
 at::Tensor MambaMixer::heads(const at::Tensor& x, const Batch& batch) {
-  const TokenRows tokens{batch.tokens.size(0), batch.tokens.size(1), batch.documents};
-  if (state_ != nullptr && (tokens.rows != 1 || tokens.documents.defined()))
-    throw Error(ErrorCode::internal, "generate", "Mamba-2 keeps the state of one sequence",
-                "give batches of one row without documents");
+  const TokenRows tokens = rows_of(batch, "Mamba-2");
   const model::FewTensors in = model::call_each({&z_proj_, &x_proj_, &b_proj_, &c_proj_, &dt_proj_}, x, batch,
                                                 model::Outputs::columns);
-  const auto of = [&](at::Tensor MambaState::*last) { return state_ ? &(state_->*last) : nullptr; };
-  const ScanInputs inputs{convolved(in[1], x_conv_, tokens, of(&MambaState::x)),
-                          convolved(in[2], b_conv_, tokens, of(&MambaState::b)),
-                          convolved(in[3], c_conv_, tokens, of(&MambaState::c)),
+  const ScanInputs inputs{convolved(0, in[1], x_conv_.weight, tokens, x_conv_.bias),
+                          convolved(1, in[2], b_conv_.weight, tokens, b_conv_.bias),
+                          convolved(2, in[3], c_conv_.weight, tokens, c_conv_.bias),
                           in[4],
                           a_log_,
                           dt_bias_,
@@ -133,7 +98,7 @@ at::Tensor MambaMixer::heads(const at::Tensor& x, const Batch& batch) {
   const int64_t parts = form_.heads / a_log_.size(0);  // ranks that share the heads
   const ScanHeads shape{form_.groups / parts, form_.heads / parts, form_.state,
                         form_.width,          form_.shortest_step, form_.longest_step};
-  const at::Tensor y = state_scan(inputs, shape, tokens, of(&MambaState::heads));
+  const at::Tensor y = state_scan(inputs, shape, tokens, state_of_heads());
   return gated_group_norm(y, in[0], norm_, form_.heads * form_.width / form_.groups, form_.eps);
 }
 

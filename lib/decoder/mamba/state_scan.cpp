@@ -122,35 +122,24 @@ at::Tensor scanned(const ScanInputs& in, const ScanHeads& heads, const TokenRows
   return (chunking.rows_of_heads(result.out, wide) + direct).to(in.x.scalar_type());
 }
 
-std::shared_ptr<StateScanNode> node_of(const ScanInputs& in) {
-  auto node = model::make_node<StateScanNode>(in.x, in.b, in.c, in.dt, in.a_log, in.bias, in.direct);
-  node->x.save(in.x);
-  node->b.save(in.b);
-  node->c.save(in.c);
-  node->dt.save(in.dt);
-  node->a_log.save_weight(in.a_log);
-  node->bias.save_weight(in.bias);
-  node->direct.save_weight(in.direct);
-  return node;
-}
-
 }  // namespace
 
 at::Tensor state_scan(const ScanInputs& in, const ScanHeads& heads, const TokenRows& tokens,
                       at::Tensor* state) {
-  std::shared_ptr<StateScanNode> node;
-  if (torch::autograd::compute_requires_grad(in.x, in.b, in.c, in.dt, in.a_log, in.bias, in.direct)) {
-    node = node_of(in);
-    node->heads = heads;
-    node->tokens = tokens;
-  }
-  at::Tensor y;
-  {
-    const BelowAutograd below;
-    y = scanned(in, heads, tokens, state);
-  }
-  if (node) torch::autograd::set_history(y, node);
-  return y;
+  return model::forward_with<StateScanNode>(
+      [&](StateScanNode& node) {
+        node.x.save(in.x);
+        node.b.save(in.b);
+        node.c.save(in.c);
+        node.dt.save(in.dt);
+        node.a_log.save_weight(in.a_log);
+        node.bias.save_weight(in.bias);
+        node.direct.save_weight(in.direct);
+        node.heads = heads;
+        node.tokens = tokens;
+      },
+      [&] { return scanned(in, heads, tokens, state); }, in.x, in.b, in.c, in.dt, in.a_log, in.bias,
+      in.direct);
 }
 
 }  // namespace heddle::decoder

@@ -127,21 +127,14 @@ at::Tensor convolved(const at::Tensor& x, const at::Tensor& weight, const TokenR
 
 at::Tensor short_convolution(const at::Tensor& x, const at::Tensor& weight, const TokenRows& tokens,
                              const at::Tensor& bias) {
-  std::shared_ptr<ShortConvolutionNode> node;
-  if (torch::autograd::compute_requires_grad(x, weight, bias)) {
-    node = model::make_node<ShortConvolutionNode>(x, weight, bias);
-    node->x.save(x);
-    node->weight.save_weight(weight);
-    if (bias.defined()) node->bias.save_weight(bias);
-    node->tokens = tokens;
-  }
-  at::Tensor y;
-  {
-    const BelowAutograd below;
-    y = convolved(x, weight, tokens, bias);
-  }
-  if (node) torch::autograd::set_history(y, node);
-  return y;
+  return model::forward_with<ShortConvolutionNode>(
+      [&](ShortConvolutionNode& node) {
+        node.x.save(x);
+        node.weight.save_weight(weight);
+        if (bias.defined()) node.bias.save_weight(bias);
+        node.tokens = tokens;
+      },
+      [&] { return convolved(x, weight, tokens, bias); }, x, weight, bias);
 }
 
 at::Tensor continued_convolution(const at::Tensor& x, const at::Tensor& weight, at::Tensor& last,

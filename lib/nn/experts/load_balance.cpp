@@ -81,19 +81,12 @@ struct ZLossNode final : LayerNode {
 };
 
 at::Tensor column_sums(const at::Tensor& scores, const at::Tensor& padding) {
-  std::shared_ptr<ColumnSumNode> node;
-  if (torch::autograd::compute_requires_grad(scores)) {
-    node = make_node<ColumnSumNode>(scores);
-    node->sizes = scores.sizes().vec();
-    node->padding = padding;
-  }
-  at::Tensor sums;
-  {
-    const BelowAutograd below;
-    sums = of_text(scores, padding).sum(0);
-  }
-  if (node) torch::autograd::set_history(sums, node);
-  return sums;
+  return forward_with<ColumnSumNode>(
+      [&](ColumnSumNode& node) {
+        node.sizes = scores.sizes().vec();
+        node.padding = padding;
+      },
+      [&] { return of_text(scores, padding).sum(0); }, scores);
 }
 
 }  // namespace
@@ -114,21 +107,17 @@ at::Tensor count_choices(const at::Tensor& chosen, int64_t rows, int64_t experts
 }
 
 at::Tensor weighted_sum(const at::Tensor& scores, const at::Tensor& factors, const at::Tensor& padding) {
-  std::shared_ptr<WeightedSumNode> node;
-  if (torch::autograd::compute_requires_grad(scores)) {
-    node = make_node<WeightedSumNode>(scores);
-    node->sizes = scores.sizes().vec();
-    node->factors = factors;
-    node->padding = padding;
-  }
-  at::Tensor sum;
-  {
-    const BelowAutograd below;
-    const at::Tensor by_row = of_text(scores, padding).view({factors.size(0), -1, scores.size(1)}).sum(1);
-    sum = (by_row * factors).sum();
-  }
-  if (node) torch::autograd::set_history(sum, node);
-  return sum;
+  return forward_with<WeightedSumNode>(
+      [&](WeightedSumNode& node) {
+        node.sizes = scores.sizes().vec();
+        node.factors = factors;
+        node.padding = padding;
+      },
+      [&] {
+        const at::Tensor by_row = of_text(scores, padding).view({factors.size(0), -1, scores.size(1)}).sum(1);
+        return (by_row * factors).sum();
+      },
+      scores);
 }
 
 at::Tensor z_loss(const at::Tensor& logits, double factor, const at::Tensor& tokens,

@@ -29,19 +29,12 @@ struct GatedNode final : model::LayerNode {
 };
 
 at::Tensor gated(const at::Tensor& y, const at::Tensor& logits) {
-  std::shared_ptr<GatedNode> node;
-  if (torch::autograd::compute_requires_grad(y, logits)) {
-    node = model::make_node<GatedNode>(y, logits);
-    node->y.save(y);
-    node->logits.save(logits);
-  }
-  at::Tensor out;
-  {
-    const model::BelowAutograd below;
-    out = y * at::sigmoid(logits);
-  }
-  if (node) torch::autograd::set_history(out, node);
-  return out;
+  return model::forward_with<GatedNode>(
+      [&](GatedNode& node) {
+        node.y.save(y);
+        node.logits.save(logits);
+      },
+      [&] { return y * at::sigmoid(logits); }, y, logits);
 }
 
 }  // namespace

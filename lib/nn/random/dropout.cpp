@@ -48,19 +48,12 @@ void check_rows(const at::Tensor& x, const at::Tensor& draws) {
 at::Tensor dropout(const at::Tensor& x, const at::Tensor& draws, double p, uint64_t salt) {
   check_rows(x, draws);
   const Drop drop{p, salt};
-  std::shared_ptr<DropoutNode> node;
-  if (torch::autograd::compute_requires_grad(x)) {
-    node = make_node<DropoutNode>(x);
-    node->drop = drop;
-    node->keys.save(draws);
-  }
-  at::Tensor y;
-  {
-    const BelowAutograd below;
-    y = drop.of(x, draws);
-  }
-  if (node) torch::autograd::set_history(y, node);
-  return y;
+  return forward_with<DropoutNode>(
+      [&](DropoutNode& node) {
+        node.drop = drop;
+        node.keys.save(draws);
+      },
+      [&] { return drop.of(x, draws); }, x);
 }
 
 }  // namespace model

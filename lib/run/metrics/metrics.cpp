@@ -25,13 +25,16 @@ Error cannot_write(const std::filesystem::path& file, int number) {
                                 : "choose another place with --metrics or checkpoint.checkpoint_dir");
 }
 
+// How every line begins.
+template <class Record>
+Json line_of(const Record& record, const std::string& timestamp) {
+  return {{"step", record.step}, {"epoch", record.epoch}, {"timestamp", timestamp}};
+}
+
 }  // namespace
 
 std::string to_json(const TrainingRecord& record, const std::string& timestamp) {
-  Json line;
-  line["step"] = record.step;
-  line["epoch"] = record.epoch;
-  line["timestamp"] = timestamp;
+  Json line = line_of(record, timestamp);
   line["loss"] = record.loss;
   line["grad_norm"] = record.grad_norm;
   line["lr"] = record.lr;
@@ -51,10 +54,7 @@ std::string to_json(const TrainingRecord& record, const std::string& timestamp) 
 }
 
 std::string to_json(const ValidationRecord& record, const std::string& timestamp) {
-  Json line;
-  line["step"] = record.step;
-  line["epoch"] = record.epoch;
-  line["timestamp"] = timestamp;
+  Json line = line_of(record, timestamp);
   line["loss"] = record.loss;
   line["lr"] = record.lr;
   line["num_label_tokens"] = record.num_label_tokens;
@@ -64,10 +64,7 @@ std::string to_json(const ValidationRecord& record, const std::string& timestamp
 
 // Tokens of a model that is not trained may make no text: what is no UTF-8 is replaced.
 std::string to_json(const SampleRecord& record, const std::string& timestamp) {
-  Json line;
-  line["step"] = record.step;
-  line["epoch"] = record.epoch;
-  line["timestamp"] = timestamp;
+  Json line = line_of(record, timestamp);
   line["prompt"] = record.prompt;
   line["text"] = record.text;
   line["tokens"] = record.tokens;

@@ -147,7 +147,7 @@ void WorkFaults::check() const {
 std::unique_ptr<Communicator> LateRendezvous::group(const std::string& name, std::span<const int> ranks) {
   std::vector<int> members(ranks.begin(), ranks.end());
   const int place = made_[members]++;
-  auto inner = inner_.group(name, ranks);
+  auto inner = this->inner().group(name, ranks);
   std::string key = mesh::list_ranks(members) + " #" + std::to_string(place) + " ";
   return std::make_unique<LateCommunicator>(std::move(inner), std::move(members), std::move(key), faults_);
 }

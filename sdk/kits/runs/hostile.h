@@ -32,33 +32,18 @@ class HEDDLE_API WorkFaults {
 };
 
 // The same rendezvous, whose groups are strict. It outlives the groups.
-class HEDDLE_API LateRendezvous : public Rendezvous {
+class HEDDLE_API LateRendezvous : public WrappedRendezvous {
  public:
   LateRendezvous(Rendezvous& inner, std::shared_ptr<WorkFaults> faults)
-      : inner_(inner), faults_(std::move(faults)) {}
-  int rank() const override { return inner_.rank(); }
-  int world_size() const override { return inner_.world_size(); }
-  int local_rank() const override { return inner_.local_rank(); }
-  int local_world_size() const override { return inner_.local_world_size(); }
-  const Log& log() const override { return inner_.log(); }
-  c10::Device device() const override { return inner_.device(); }
+      : WrappedRendezvous(inner), faults_(std::move(faults)) {}
   std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override;
-  void leave() override { inner_.leave(); }
-  void abandon(const std::string& why) override { inner_.abandon(why); }
-  std::chrono::milliseconds timeout() const override { return inner_.timeout(); }
-  Error verdict(const Broken& broken) override { return inner_.verdict(broken); }
-  void interrupt(const void* owner, std::function<void()> release) override {
-    inner_.interrupt(owner, std::move(release));
-  }
-  void forget(const void* owner) override { inner_.forget(owner); }
   std::string hold_rendezvous(const std::string& key, const std::string& text,
                               const Answer& answer) override {
     const Watch::Waiting waiting;
-    return inner_.hold_rendezvous(key, text, answer);
+    return inner().hold_rendezvous(key, text, answer);
   }
 
  private:
-  Rendezvous& inner_;
   std::shared_ptr<WorkFaults> faults_;
   std::map<std::vector<int>, int> made_;  // groups of these ranks so far
 };

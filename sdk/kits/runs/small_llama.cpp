@@ -6,8 +6,8 @@
 #include <ATen/ops/zeros.h>
 
 #include "../small_model.h"
+#include "heddle/decoder/family.h"
 #include "heddle/parallel/build.h"
-#include "plugins/llama/describe.h"
 
 namespace heddle::kits {
 namespace {
@@ -32,26 +32,23 @@ void freeze(Units& units) {
 }  // namespace
 
 Units small_llama(const LlamaShape& shape) {
-  llama::ModelConfig config;
-  config.vocab_size = kVocabulary;
-  config.hidden_size = 14;
-  config.intermediate_size = 23;
-  config.num_hidden_layers = 3;
-  config.num_attention_heads = 4;
-  config.num_key_value_heads = 2;
-  config.head_dim = 6;
-  config.initializer_range = 0.3;
-  config.tie_word_embeddings = shape.tied;
+  decoder::Attention attention{.heads = 4, .kv_heads = 2, .head_dim = 6, .rotation = {.dim = 6}};
+  decoder::Layer layer{attention, decoder::Mlp{.width = 23}};
   if (shape.experts) {
-    config.model_type = "mixtral";
-    config.num_hidden_layers = 2;
-    config.mixture.experts = 12;
-    config.mixture.top_k = 2;
-    config.mixture.width = 12;
-    config.mixture.normalise = true;
+    decoder::Mixture mixture{.width = 12};
+    mixture.router.experts = 12;
+    mixture.router.rule.top_k = 2;
+    mixture.router.rule.normalise = true;
+    mixture.router.balance.coefficient = 0.001;
+    layer.feed_forward = mixture;
   }
+  decoder::Model model{.vocabulary = kVocabulary, .width = 14};
+  model.layers.assign(shape.experts ? 2 : 3, layer);
+  model.tied = shape.tied;
+  model.init_std = 0.3;
   const at::Device place = shape.valued ? at::kCPU : at::kMeta;
-  Units units = llama::make_units(config, at::TensorOptions(place).dtype(at::kFloat));
+  Units units =
+      decoder::make_spec({.model = model})->make_units(at::TensorOptions(place).dtype(at::kFloat));
   if (shape.valued) give_values(units);
   if (shape.frozen) freeze(units);
   return units;

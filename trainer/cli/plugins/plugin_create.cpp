@@ -8,6 +8,8 @@
 #include <iostream>
 #include <iterator>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
@@ -100,12 +102,30 @@ std::string renamed(const std::string& text, const std::string& name) {
   return replaced(replaced(text, "hello", name), "Hello", class_name(name));
 }
 
-void copy(const fs::path& from, const fs::path& to, const std::string& name) {
-  std::ifstream in(from, std::ios::binary);
+std::string read(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
-  std::ofstream out(to, std::ios::binary);
-  if (!in || !(out << renamed(text, name)) || !out.flush())
-    throw Error(ErrorCode::io, to.string(), "cannot be written", "look at the disk and the permissions");
+  if (!in) throw Error(ErrorCode::io, file.string(), "cannot be read", "install heddle again");
+  return text;
+}
+
+void write(const fs::path& file, const std::string& text) {
+  std::ofstream out(file, std::ios::binary);
+  if (!(out << text) || !out.flush())
+    throw Error(ErrorCode::io, file.string(), "cannot be written", "look at the disk and the permissions");
+}
+
+// The files of the kind, and the CMakeLists.txt that all kinds share, with the kind's sources in it.
+void copy_template(const fs::path& from, const fs::path& to, const std::string& name) {
+  std::vector<std::string> sources;
+  for (const auto& entry : fs::directory_iterator(from)) {
+    const std::string file = renamed(entry.path().filename().string(), name);
+    write(to / file, renamed(read(entry.path()), name));
+    if (file.ends_with(".cpp") && !file.ends_with("_test.cpp")) sources.push_back(file);
+  }
+  std::sort(sources.begin(), sources.end());
+  const std::string build = renamed(read(from.parent_path() / "CMakeLists.txt"), name);
+  write(to / "CMakeLists.txt", replaced(build, "SOURCES", text::join(sources, " ")));
 }
 
 }  // namespace
@@ -119,8 +139,7 @@ int create_plugin(const PluginsCommand& command) {
   if (!fs::create_directory(directory, failure))
     throw Error(ErrorCode::io, directory.string(), "cannot be made: " + failure.message(),
                 "give a name in a directory that is there and may be written");
-  for (const auto& entry : fs::directory_iterator(from))
-    copy(entry.path(), directory / renamed(entry.path().filename().string(), name), name);
+  copy_template(from, directory, name);
   std::cout << "wrote " << directory.string() << "/ from the template '" << command.kind << "'; "
             << (directory / "README.md").string() << " says how to build and check it\n";
   return 0;

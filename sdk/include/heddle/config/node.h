@@ -66,6 +66,7 @@ class HEDDLE_API Node {
   bool operator==(const Node& other) const;  // values only; marks and paths do not count
 
   struct Value;
+  static Node make(Value value);
 
  private:
   explicit Node(std::shared_ptr<const Value> value);

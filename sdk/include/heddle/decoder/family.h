@@ -82,6 +82,7 @@ struct HEDDLE_API CommonKeys {
   Attention attention() const;
   Mlp mlp(Activation activation = Activation::silu) const;
   Model model() const;
+  Model model(const Layer& each) const;  // with num_hidden_layers of it
 };
 
 inline constexpr Range<int64_t> kSize{1, model::kLargestSize};

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "heddle/base/error.h"
@@ -71,6 +72,37 @@ class HEDDLE_API Rendezvous {
   // meet() for an `answer` that does not throw.
   virtual std::string hold_rendezvous(const std::string& key, const std::string& text,
                                       const Answer& answer) = 0;
+};
+
+// A rendezvous around another one, which outlives it: a device's, whose groups are its own. Everything but
+// group() is the inner one's.
+class HEDDLE_API WrappedRendezvous : public Rendezvous {
+ public:
+  explicit WrappedRendezvous(Rendezvous& inner) : inner_(inner) {}
+  int rank() const override { return inner_.rank(); }
+  int world_size() const override { return inner_.world_size(); }
+  int local_rank() const override { return inner_.local_rank(); }
+  int local_world_size() const override { return inner_.local_world_size(); }
+  const Log& log() const override { return inner_.log(); }
+  c10::Device device() const override { return inner_.device(); }
+  void leave() override { inner_.leave(); }
+  void abandon(const std::string& why) override { inner_.abandon(why); }
+  std::chrono::milliseconds timeout() const override { return inner_.timeout(); }
+  Error verdict(const Broken& broken) override { return inner_.verdict(broken); }
+  void interrupt(const void* owner, std::function<void()> release) override {
+    inner_.interrupt(owner, std::move(release));
+  }
+  void forget(const void* owner) override { inner_.forget(owner); }
+  std::string hold_rendezvous(const std::string& key, const std::string& text,
+                              const Answer& answer) override {
+    return inner_.hold_rendezvous(key, text, answer);
+  }
+
+ protected:
+  Rendezvous& inner() { return inner_; }
+
+ private:
+  Rendezvous& inner_;
 };
 
 }  // namespace heddle

@@ -97,4 +97,22 @@ std::shared_ptr<NodeType> make_node(const Inputs&... inputs) {
   return node;
 }
 
+// The forward of a layer with one output: compute() below autograd, then the output's history. Where an input
+// asks for a gradient, save(node) fills the node before; its edges go to the inputs, in their order.
+template <class NodeType, class Save, class Compute, class... Inputs>
+at::Tensor forward_with(const Save& save, const Compute& compute, const Inputs&... inputs) {
+  std::shared_ptr<NodeType> node;
+  if (torch::autograd::compute_requires_grad(inputs...)) {
+    node = make_node<NodeType>(inputs...);
+    save(*node);
+  }
+  at::Tensor y;
+  {
+    const BelowAutograd below;
+    y = compute();
+  }
+  if (node) torch::autograd::set_history(y, node);
+  return y;
+}
+
 }  // namespace heddle::model

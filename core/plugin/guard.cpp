@@ -1,0 +1,38 @@
+// What a plugin threw, with the plugin's name.
+#include "core/plugin/guard.h"
+
+#include <c10/util/Exception.h>
+
+#include <exception>
+
+#include "heddle/base/error.h"
+
+namespace heddle::plugin {
+
+void throw_named(const Author& author, std::string_view doing, const std::string& what,
+                 const std::string& hint) {
+  throw Error(ErrorCode::plugin_failed, author.file.string(),
+              "the plugin '" + author.name + "' " + author.version + " threw while it " + std::string(doing) +
+                  ": " + what,
+              hint);
+}
+
+void throw_again(const Author& author, std::string_view doing, Keep keep) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    if (keep != Keep::nothing && error.code() != ErrorCode::internal) throw;
+    const std::string place = keep != Keep::nothing || error.where().empty() ? "" : error.where() + ": ";
+    if (error.hint().empty()) throw_named(author, doing, place + error.message());
+    throw_named(author, doing, place + error.message(), error.hint());
+  } catch (const c10::Error& error) {
+    throw_named(author, doing, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    throw_named(author, doing, error.what());
+  } catch (...) {
+    if (keep == Keep::errors_and_what_is_no_exception) throw;
+    throw_named(author, doing, "something that is not a std::exception");
+  }
+}
+
+}  // namespace heddle::plugin

@@ -1,0 +1,30 @@
+// What the wrappers of a plugin's objects share: the object, and its author.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "core/plugin/guard.h"
+
+namespace heddle::plugin {
+
+// Is an Interface and holds an Inner, which is mostly one too.
+template <class Interface, class Inner = Interface>
+class NamedObject : public Interface {
+ public:
+  NamedObject(Author author, std::unique_ptr<Inner> inner)
+      : author_(std::move(author)), inner_(std::move(inner)) {}
+
+ protected:
+  // What the call throws carries the plugin's name; a heddle::Error is passed on.
+  template <class Call>
+  auto named(std::string_view doing, Call&& call) const {
+    return guarded_but_errors(author_, doing, call);
+  }
+
+  Author author_;
+  std::unique_ptr<Inner> inner_;
+};
+
+}  // namespace heddle::plugin
