@@ -5,13 +5,13 @@
 
 #include <utility>
 
-#include "core/parallel/wrapped_unit.h"
+#include "core/model/wrapped_unit.h"
 #include "heddle/model/unit.h"
 
 namespace heddle::parallel {
 namespace {
 
-class LastUnit final : public WrappedUnit {
+class LastUnit final : public model::WrappedUnit {
  public:
   LastUnit(std::unique_ptr<Unit> unit, GradientFactor factor)
       : WrappedUnit(std::move(unit)), factor_(std::move(factor)) {}

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/model/wrapped_unit.h"
 #include "core/parallel/forward_state.h"
-#include "core/parallel/wrapped_unit.h"
 #include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
 #include "heddle/model/region.h"
@@ -109,7 +109,7 @@ bool keeps_by_itself(const Tensors& outputs, std::set<const Node*> seen) {
   return false;
 }
 
-class Recomputed final : public WrappedUnit {
+class Recomputed final : public model::WrappedUnit {
  public:
   Recomputed(std::unique_ptr<Unit> unit, ActivationCheckpointing mode)
       : WrappedUnit(std::move(unit)), mode_(mode) {

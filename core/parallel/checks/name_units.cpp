@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "core/parallel/wrapped_unit.h"
+#include "core/model/wrapped_unit.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/model/module.h"
@@ -30,7 +30,7 @@ std::string plugin_of(const void* object) {
   return plugin ? info.dli_fname : "";
 }
 
-class NamedUnit final : public WrappedUnit {
+class NamedUnit final : public model::WrappedUnit {
  public:
   NamedUnit(std::unique_ptr<Unit> unit, std::string file)
       : WrappedUnit(std::move(unit)), file_(std::move(file)) {}

@@ -47,8 +47,7 @@ Units small_llama(const LlamaShape& shape) {
   model.tied = shape.tied;
   model.init_std = 0.3;
   const at::Device place = shape.valued ? at::kCPU : at::kMeta;
-  Units units =
-      decoder::make_spec({.model = model})->make_units(at::TensorOptions(place).dtype(at::kFloat));
+  Units units = decoder::make_spec({.model = model})->make_units(at::TensorOptions(place).dtype(at::kFloat));
   if (shape.valued) give_values(units);
   if (shape.frozen) freeze(units);
   return units;

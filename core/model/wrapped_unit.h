@@ -10,7 +10,7 @@
 
 #include "heddle/model/unit.h"
 
-namespace heddle::parallel {
+namespace heddle::model {
 
 // Everything but forward() is the inner one's.
 class WrappedUnit : public Unit, public UnitBuffers {
@@ -29,4 +29,4 @@ class WrappedUnit : public Unit, public UnitBuffers {
   std::unique_ptr<Unit> unit_;
 };
 
-}  // namespace heddle::parallel
+}  // namespace heddle::model
