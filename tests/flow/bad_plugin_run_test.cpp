@@ -64,6 +64,11 @@ TEST(RunWithAPlugin, FindsItByAnAliasBesideTheEngineAfterPlacesThatAreNotThere) 
       heddle({"check", run.file(), "--world-size", "2"}, {"HEDDLE_PLUGIN_PATH=/no/such/place"});
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("strategy: megatron_fsdp"));
+  for (const std::string& error :
+       {outcome.error, heddle({"plugins", "list"}, {"HEDDLE_PLUGIN_PATH=/no/such/place"}).error})
+    EXPECT_EQ(error,
+              "[rank 0] [plugins] warning: HEDDLE_PLUGIN_PATH names /no/such/place, which is not a "
+              "directory: no plugin is found there\n");
 }
 
 // That status 0 is what the plugin gives: a run without it would be taken for a whole one.
