@@ -1,6 +1,8 @@
 // Copies a template with its name replaced.
 #include "trainer/cli/plugins/plugin_create.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -11,6 +13,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "heddle/plugin/registry.h"
 #include "trainer/cli/plugins/templates.h"
 
 namespace heddle::cli {
@@ -51,6 +54,40 @@ bool is_keyword(const std::string& name) {
   return kWords.contains(name);
 }
 
+// Whether headers that a plugin includes may have it outside of every namespace: a function of the C library
+// or of POSIX, one of their types or macros, or a namespace of LibTorch.
+bool is_global(const std::string& name) {
+  static const std::set<std::string> kOthers = {
+      "addrinfo", "assert", "at",      "c10",       "c10d",     "caffe2",   "dirent",
+      "errno",    "group",  "hostent", "imaxdiv_t", "in_addr",  "iovec",    "itimerval",
+      "lconv",    "linux",  "msghdr",  "ntohl",     "option",   "passwd",   "pollfd",
+      "protoent", "rlimit", "rusage",  "servent",   "sigevent", "sigval",   "sockaddr",
+      "stderr",   "stdin",  "stdout",  "termios",   "testing",  "timespec", "timeval",
+      "timezone", "tm",     "torch",   "ucontext",  "unix",     "utsname",  "winsize"};
+  return kOthers.contains(name) || name.ends_with("_t") || ::dlsym(RTLD_DEFAULT, name.c_str()) != nullptr;
+}
+
+std::string text_of(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+bool has_class(const std::string& text, const std::string& name) {
+  for (const std::string& begin : {"struct " + name, "class " + name, "using heddle::" + name})
+    for (size_t at = 0; (at = text.find(begin, at)) != text.npos; at += begin.size())
+      if (!std::isalnum(static_cast<unsigned char>(text[at + begin.size()]))) return true;
+  return false;
+}
+
+// Its own, or that of something on offer.
+bool has_name(const PluginFile& file, const std::string& name) {
+  const auto is_same = [&](const std::string& other) { return text::lower(other) == name; };
+  return is_same(file.name) ||
+         std::any_of(file.offers.begin(), file.offers.end(), [&](const PluginFile::Offer& offer) {
+           return is_same(offer.name) || std::any_of(offer.aliases.begin(), offer.aliases.end(), is_same);
+         });
+}
+
 // Letters of C++, small, as names in a manifest and of files are.
 void check_name(const fs::path& directory) {
   const std::string name = directory.filename().string();
@@ -65,9 +102,17 @@ void check_name(const fs::path& directory) {
   if (is_keyword(name))
     throw Error(ErrorCode::usage, "heddle plugins new",
                 "'" + name + "' is a word of C++, and names a namespace", "choose another name: my_" + name);
+  if (is_global(name))
+    throw Error(ErrorCode::usage, "heddle plugins new",
+                "'" + name + "' is a name of the C library or of LibTorch, and would name a namespace",
+                "choose another name: my_" + name);
   if (name == "single")
     throw Error(ErrorCode::usage, "heddle plugins new", "'single' is built into the engine",
                 "choose another name");
+  for (const PluginFile& file : plugin::files_in(plugin::search_path({})))
+    if (has_name(file, name))
+      throw Error(ErrorCode::usage, "heddle plugins new",
+                  "'" + name + "' is a name of the plugin " + file.path.string(), "choose another name");
   if (fs::exists(fs::symlink_status(directory)))
     throw Error(ErrorCode::usage, "heddle plugins new", "'" + directory.string() + "' is there already",
                 "choose another name, or remove it");
@@ -100,11 +145,21 @@ std::string renamed(const std::string& text, const std::string& name) {
   return replaced(replaced(text, "hello", name), "Hello", class_name(name));
 }
 
+// Against the other classes of the template.
+void check_class(const fs::path& from, const std::string& name) {
+  if (name == "hello") return;
+  for (const auto& entry : fs::directory_iterator(from))
+    if (has_class(text_of(entry.path()), class_name(name)))
+      throw Error(ErrorCode::usage, "heddle plugins new",
+                  "the class of '" + name + "' would be " + class_name(name) +
+                      ", which is another class of the template",
+                  "choose another name: my_" + name);
+}
+
 void copy(const fs::path& from, const fs::path& to, const std::string& name) {
-  std::ifstream in(from, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const std::string text = text_of(from);
   std::ofstream out(to, std::ios::binary);
-  if (!in || !(out << renamed(text, name)) || !out.flush())
+  if (text.empty() || !(out << renamed(text, name)) || !out.flush())
     throw Error(ErrorCode::io, to.string(), "cannot be written", "look at the disk and the permissions");
 }
 
@@ -115,6 +170,7 @@ int create_plugin(const PluginsCommand& command) {
   check_name(directory);
   const std::string name = directory.filename().string();
   const fs::path from = template_of(command.kind);
+  check_class(from, name);
   std::error_code failure;
   if (!fs::create_directory(directory, failure))
     throw Error(ErrorCode::io, directory.string(), "cannot be made: " + failure.message(),
