@@ -163,15 +163,34 @@ std::vector<Chosen> ordered(std::vector<Chosen> left) {
   return out;
 }
 
+// Its fields that are given and ask for something.
+std::vector<Node::Entry> given_axis_fields(const OfferedParallelizer& offered, const Node& section) {
+  std::vector<Node::Entry> out;
+  for (const std::string& key : offered.axis_fields) {
+    const Node* value = section.find(key);
+    if (value != nullptr && !value->is_null() && *value != Node::boolean(false))
+      out.emplace_back(key, *value);
+  }
+  return out;
+}
+
 // A recipe that leaves an axis at 1 may keep its fields, and should hear that they do nothing.
 void warn_of_idle_fields(const AxisInfo& axis, const Node& section, Setup& setup, PluginRegistry& plugins) {
   const OfferedParallelizer* offered = parallelizer_of(plugins, axis.name, nullptr);
   if (offered == nullptr) return;
-  for (const std::string& key : offered->axis_fields) {
-    const Node* value = section.find(key);
-    if (value == nullptr || value->is_null() || *value == Node::boolean(false)) continue;
-    setup.warnings.push_back(value->where() + " has no effect: " + axis.key + " is 1");
-  }
+  for (const auto& [key, value] : given_axis_fields(*offered, section))
+    setup.warnings.push_back(value.where() + " has no effect: " + axis.key + " is 1");
+}
+
+// The strategy has the fields of every parallelizer of the axis, and passes over what the chosen one lacks.
+void refuse_fields_of_others(const Chosen& chosen, const Node& section, PluginRegistry& plugins) {
+  for (const Found& other : all_of(plugins, chosen.axis->name))
+    for (const auto& [key, value] : given_axis_fields(*other.offered, section))
+      if (!is_field(*chosen.offered, key))
+        throw Error(ErrorCode::config, value.where(),
+                    "the parallelizer '" + chosen.offered->name + "', which splits the axis " +
+                        chosen.axis->name + ", does not have '" + key + "'",
+                    "remove it, or let '" + other.offered->name + "' split the axis");
 }
 
 }  // namespace
@@ -191,6 +210,7 @@ void resolve_parallelizers(const Node& section, Setup& setup, PluginRegistry& pl
       chosen.push_back({&axis, offered});  // else listed with the other sizes
   }
   for (const auto& [axis, offered] : ordered(std::move(chosen))) {
+    if (setup.sizes.of(axis->name) > 1) refuse_fields_of_others({axis, offered}, section, plugins);
     const Resolved resolved = offered->resolve(fields_of(*offered, section, setup, plugins));
     for (const std::string& line : resolved.not_built) setup.not_built.push_back("distributed." + line);
     setup.parallelizers.emplace_back(offered->name, resolved.values);

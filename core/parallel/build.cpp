@@ -54,6 +54,13 @@ Pipeline pipeline_of(const Plan& plan, std::vector<int> rank_of_stage) {
   return pipeline;
 }
 
+std::vector<Unit*> units_of(const Units& units, const StageMap& map, int rank) {
+  std::vector<Unit*> out;
+  for (size_t i = 0; i < units.size(); ++i)
+    if (map.rank_of_stage[map.stage_of_unit[i]] == rank) out.push_back(units[i].get());
+  return out;
+}
+
 // `units` keeps those of this rank's stages, still in one row; returns those of the others, by stage.
 std::vector<Units> take_others(Units& units, const StageMap& map, int rank) {
   std::vector<Units> others(map.rank_of_stage.size());
@@ -119,14 +126,32 @@ void check_reductions(const Reductions& reductions, std::span<const Placed> plac
 }
 
 // An embedder's parameters have storage already; it must be on the device of the batches.
-void check_device(const Units& units, c10::Device device) {
-  for (const auto& unit : units)
+void check_device(const std::vector<Unit*>& units, c10::Device device) {
+  for (Unit* unit : units)
     for (const ParameterSlot& slot : unit->parameters())
       if (!slot.tensor->is_meta() && slot.tensor->device().type() != device.type())
         throw Error(ErrorCode::input, "parallel",
                     "parameter '" + slot.name + "' is on " + slot.tensor->device().str() +
                         ", and this run computes on " + device.str(),
                     "move the model there, or choose the device with dist_env.backend (gloo: the CPU)");
+}
+
+// Strategies make replicas equal along the data axes alone, and values that make_units() drew may differ
+// between any two ranks: parameters get those of the stage's first rank, while they are whole.
+void take_first_values(const std::vector<Unit*>& units, const DeviceMesh& mesh) {
+  const auto splits = [&](const AxisInfo& axis) {
+    return axis.kind == AxisKind::model && mesh.size(axis.name) > 1;
+  };
+  if (std::none_of(mesh.table().axes().begin(), mesh.table().axes().end(), splits)) return;
+  std::set<const void*> taken;  // tied slots share one tensor
+  for (Unit* unit : units)
+    for (const ParameterSlot& slot : unit->parameters()) {
+      if (slot.tensor->is_meta() || !taken.insert(slot.tensor->unsafeGetTensorImpl()).second) continue;
+      const at::Tensor values = slot.tensor->detach(), sent = values.contiguous();
+      for (const Axis& axis : mesh.axes())
+        if (axis.name != kPipelineAxis && axis.size > 1) mesh.group(axis.name).broadcast(sent, 0)->wait();
+      if (!sent.is_same(values)) values.copy_(sent);
+    }
 }
 
 // Null without a pipeline: no shapes of other ranks' tensors are needed.
@@ -183,12 +208,14 @@ Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const Parame
   Attached attached = attached_to(units, plan);
   const Unit *first = units.empty() ? nullptr : units.front().get(),
              *last = units.empty() ? nullptr : units.back().get();
+  const std::vector<Unit*> own = units_of(units, map, rank);
+  check_device(own, mesh.device());
+  take_first_values(own, mesh);
   DryRank* const dry = dry_pipeline(mesh);
   Split parts;
   if (dry != nullptr) parts = split(units, plan, mesh);  // as the other ranks do
   std::vector<Units> others = take_others(units, map, rank);
   const bool holds_last = !units.empty() && units.back().get() == last;
-  check_device(units, mesh.device());
   const std::set<std::string> on_meta = parameters_on_meta(units);
   if (dry == nullptr) parts = split(units, plan, mesh);
   const std::vector<Placed>& placed = parts.placed;

@@ -100,8 +100,7 @@ void open_stage(const fs::path& directory, fs::path stage) {
   if (fs::exists(directory, failed))
     throw Error(ErrorCode::io, directory.string(),
                 "Checkpoint directory " + directory.string() + " already holds a published checkpoint.",
-                "Remove it, or point checkpoint.checkpoint_dir at a fresh directory, before re-running this "
-                "step.");
+                "remove it, or give another directory (a recipe: checkpoint.checkpoint_dir)");
   if (stage.empty()) stage = stage_of(directory);
   fs::remove_all(stage, failed);
   if (failed) fail(stage, "cannot be created", failed.message());

@@ -36,11 +36,9 @@ TEST(Publish, ReplacesWhatAnInterruptedSaveHasLeft) {
 TEST(Publish, RefusesADirectoryThatIsPublished) {
   const Folder folder;
   fs::create_directories(folder / "a");
-  EXPECT_EQ(
-      error_of(folder, [&] { checkpoint::open_stage(folder / "a"); }),
-      "error[io] FOLDER/a: Checkpoint directory FOLDER/a already holds a published checkpoint.\n"
-      "  hint: Remove it, or point checkpoint.checkpoint_dir at a fresh directory, before re-running this "
-      "step.");
+  EXPECT_EQ(error_of(folder, [&] { checkpoint::open_stage(folder / "a"); }),
+            "error[io] FOLDER/a: Checkpoint directory FOLDER/a already holds a published checkpoint.\n"
+            "  hint: remove it, or give another directory (a recipe: checkpoint.checkpoint_dir)");
 }
 
 TEST(Publish, PointsALinkAtOneDirectoryAfterAnother) {

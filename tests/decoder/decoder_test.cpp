@@ -10,6 +10,7 @@
 #include "heddle/decoder/family.h"
 #include "heddle/model/slot.h"
 #include "lib/run/generate/generate.h"
+#include "tests/thrown.h"
 
 namespace heddle::tests {
 namespace {
@@ -200,6 +201,17 @@ TEST_P(DecoderForms, GiveTheLossAndGradientsOfPlainOperators) {
       ASSERT_TRUE(slot.tensor->grad().defined()) << slot.name;
       expect_near_to(slot.tensor->grad(), values.at(slot.name).grad(), slot.name);
     }
+}
+
+TEST(LearnedPositions, RefuseOneWithoutAVector) {
+  decoder::Model model = base_model();
+  gpt2(model);
+  const Units units = decoder::make_spec({.model = model})->make_units(at::kFloat);
+  Batch batch;
+  batch.tokens = at::zeros({1, model.positions + 1}, at::kLong);
+  EXPECT_EQ(thrown_by([&] { units.front()->forward({batch.tokens}, batch); }),
+            "error[input] embedding: position 11 has no vector: the model has 11 positions\n"
+            "  hint: give shorter sequences, or a model with more positions");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DecoderForms, ::testing::ValuesIn(kForms),

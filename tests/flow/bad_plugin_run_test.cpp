@@ -1,6 +1,7 @@
 // A run whose configuration names a plugin that is missing or bad ends with status 2 before anything starts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <filesystem>
 #include <fstream>
@@ -64,6 +65,11 @@ TEST(RunWithAPlugin, FindsItByAnAliasBesideTheEngineAfterPlacesThatAreNotThere) 
       heddle({"check", run.file(), "--world-size", "2"}, {"HEDDLE_PLUGIN_PATH=/no/such/place"});
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("strategy: megatron_fsdp"));
+  for (const std::string& error :
+       {outcome.error, heddle({"plugins", "list"}, {"HEDDLE_PLUGIN_PATH=/no/such/place"}).error})
+    EXPECT_EQ(error,
+              "[rank 0] [plugins] warning: HEDDLE_PLUGIN_PATH names /no/such/place, which is not a "
+              "directory: no plugin is found there\n");
 }
 
 // That status 0 is what the plugin gives: a run without it would be taken for a whole one.
@@ -89,6 +95,26 @@ TEST(RunWithABadPlugin, ThatEndsTheProcessIsAFailureThatNamesIt) {
                 HasSubstr("error[internal] " + file + ": exit() was called before the command had ended\n"));
     EXPECT_THAT(cut.out, HasSubstr(R"({"error": {"code": "internal", "where": ")" + file + "\""));
   }
+}
+
+TEST(RunWithABadPlugin, ThatCrashesOrLeavesIsAFailureThatSaysWhere) {
+  const flow::TrainingFiles files;
+  const std::string file = kBadPlugins + "/libheddle_faulty_optimizer.so";
+  for (const char* ranks : {"1", "2"}) {
+    const flow::Words words = {"--plugins",        "[" + file + "]",
+                               "--optimizer",      "{_target_: faulty, lr: 0.01}",
+                               "--nproc-per-node", ranks};
+    const Outcome crashed =
+        heddle(files.train(std::string("crash") + ranks, words), {"HEDDLE_FAULT=crashes"});
+    EXPECT_EQ(crashed.status, std::string(ranks) == "1" ? 128 + SIGSEGV : 1) << crashed.error;
+    EXPECT_THAT(crashed.error, HasSubstr("error[internal] " + file + ": crashed (SIGSEGV) on rank "));
+    EXPECT_THAT(crashed.error, HasSubstr("\n  hint: addr2line -Cfie " + file + " 0x"));
+  }
+  const Outcome left = heddle(files.train("left", {"--plugins", "[" + file + "]", "--optimizer",
+                                                   "{_target_: faulty, lr: 0.01}", "--nproc-per-node", "2"}),
+                              {"HEDDLE_FAULT=leaves"});
+  EXPECT_EQ(left.status, 1);
+  EXPECT_THAT(left.error, HasSubstr(" ended with status 0 before its work was done"));
 }
 
 // A model of a plugin whose layers shift tokens: each new token is computed from the whole text.

@@ -171,7 +171,20 @@ class Modules(Prepared):
         from faults import Fault
         with self.assertRaises(Fault) as caught:
             self.run_job(job)
+        self.fault = caught.exception
         return caught.exception.what
+
+    def test_a_module_that_throws_is_blamed_with_its_line(self):
+        for body, what in (("return lambda rows: rows[0].nothing", "AttributeError: 'dict' object has no attribute "
+                            "'nothing', at {0}:1 or one of the 0 rows behind it"),
+                           ("return lambda rows: tools.each(rows, lambda row: row[0:1] + 1 / 0)", "TypeError: "),
+                           ("return lambda rows: tools.each(rows, lambda row: 1 / 0)", "ZeroDivisionError: "),
+                           ("return lambda rows: tools.chat('{{ 1 }}').samples((row.talk, None) for row in rows)",
+                            "AttributeError: ")):
+            self.assertIn("line 3 of the format module throws " + what.format(self.path("rows.jsonl")), self.said(body))
+            self.assertEqual([self.fault.kind, self.fault.where], ["plugin", self.path("own.py") + ":3"])
+        self.assertEqual(self.said("return lambda rows: tools.each(rows, lambda row: row['no'])"), "the row has no 'no'")
+        self.assertEqual(self.fault.kind, "input")
 
     def test_faults_of_a_module(self):
         self.assertIn("the format module fails: SyntaxError", self.said("return ("))

@@ -91,6 +91,18 @@ TEST(Launch, ARankKilledByASignalIsNamedWithIt) {
               HasSubstr("error[rank_lost] launch: rank 1 was killed by signal 9 (Killed)\n  hint: "));
 }
 
+const KnownPlain kUnfinished("unfinished", [](const RankPlace& place) {
+  if (place.rank == 1) ::_exit(0);
+  return 0;
+});
+
+TEST(Launch, ARankThatLeavesBeforeItsWorkIsDoneIsLost) {
+  const auto run = run_ranks("unfinished", 2);
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, HasSubstr("error[rank_lost] launch: rank 1 ended with status 0 before its work was "
+                                 "done\n  hint: a plugin or a library called _exit(): "));
+}
+
 const KnownPlain kForever("forever", [](const RankPlace& place) -> int {
   tests::say(place.rank, "ready");
   for (;;) ::pause();

@@ -1,9 +1,12 @@
-// Reads `plugins:`: names, files and directories.
+// Where plugins are looked for: `plugins:` with names, files and directories, and HEDDLE_PLUGIN_PATH.
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
 #include "heddle/base/text.h"
+#include "heddle/plugin/registry.h"
 #include "lib/run/recipe/component.h"
+#include "lib/run/recipe/plugin_path.h"
 #include "lib/run/recipe/readers.h"
 
 namespace heddle::recipe {
@@ -54,3 +57,17 @@ PluginsSection read_plugins(const Node& section) {
 }
 
 }  // namespace heddle::recipe
+
+namespace heddle {
+
+// The last place of the search path is the engine's own.
+void warn_of_plugin_path(const Log& log) {
+  const std::vector<std::filesystem::path> places = plugin::search_path({});
+  std::error_code ignored;
+  for (size_t i = 0; i + 1 < places.size(); ++i)
+    if (!std::filesystem::is_directory(places[i], ignored))
+      log.warning("plugins", "HEDDLE_PLUGIN_PATH names " + places[i].string() +
+                                 ", which is not a directory: no plugin is found there");
+}
+
+}  // namespace heddle

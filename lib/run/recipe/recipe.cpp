@@ -6,6 +6,7 @@
 
 #include "heddle/config/common_fields.h"
 #include "lib/run/recipe/component.h"
+#include "lib/run/recipe/plugin_path.h"
 #include "lib/run/recipe/readers.h"
 #include "lib/run/recipe/readers/te_fp8.h"
 #include "lib/run/recipe/section_names.h"
@@ -277,6 +278,7 @@ StepConfig step_config(const Recipe& recipe) {
 }
 
 PluginRegistry open_plugins(const Node& root, const Log& log) {
+  warn_of_plugin_path(log);
   const PluginsSection section = recipe::read_plugins(recipe::section_of(root, "plugins"));
   const std::vector<std::filesystem::path> places(section.places.begin(), section.places.end());
   PluginRegistry plugins(plugin::search_path(places), log);

@@ -79,6 +79,9 @@ std::string time_left_text(double seconds) {
                     ? "pip install tokenizers jinja2 pyarrow; or HEDDLE_PYTHON names another Python; "
                       "or heddle prepare on another machine, and HEDDLE_DATA"
                     : hint);
+  if (kind == "plugin")
+    throw Error(ErrorCode::plugin_failed, place, what,
+                "is the row as it should be? Then tell the plugin's author");
   throw Error(kind == "config" ? ErrorCode::config : ErrorCode::input, place, what, hint);
 }
 

@@ -1,5 +1,7 @@
 // The kits of a data set: what it says of its samples, what it writes of them, and the batches of ranks.
 #include <algorithm>
+#include <barrier>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
@@ -116,12 +118,17 @@ class DatasetKits {
     std::vector<ReadSample> alone;
     for (const int64_t sample : samples_) alone.push_back(read(*set_, sample));
     constexpr size_t kThreads = 4;
+    constexpr std::chrono::milliseconds kTime{200};  // samples are read in less than a thread takes to start
     std::vector<std::string> faults(kThreads);
     std::vector<std::thread> threads;
+    std::barrier together(kThreads);
     for (size_t thread = 0; thread < kThreads; ++thread)
       threads.emplace_back([&, thread] {
+        together.arrive_and_wait();
+        const auto end = std::chrono::steady_clock::now() + kTime;
         try {
-          for (size_t i = 0; i < samples_.size(); ++i) {
+          for (size_t i = 0; faults[thread].empty(); ++i) {
+            if (i >= samples_.size() && std::chrono::steady_clock::now() >= end) break;
             const size_t at = (i + thread * 7) % samples_.size();
             if (!(read(*set_, samples_[at]) == alone[at]))
               faults[thread] = sample_text(samples_[at]) + " differs when four threads read";

@@ -3,7 +3,7 @@
 #include "heddle/plugin/dataset.h"
 #include "heddle/plugin/entry_point.h"
 
-namespace hello {
+namespace hello_plugin {
 
 struct Config {
   int64_t seq_len = 64;  // the initialisers are the defaults
@@ -47,8 +47,8 @@ class Hello : public heddle::IDataset {
   int64_t vocabulary_;
 };
 
-}  // namespace hello
+}  // namespace hello_plugin
 
 HEDDLE_PLUGIN("hello", "0.1.0", "dataset hello") {
-  plugin.add(heddle::offered_dataset<hello::Hello>("hello", hello::schema(), "seq_len"));
+  plugin.add(heddle::offered_dataset<hello_plugin::Hello>("hello", hello_plugin::schema(), "seq_len"));
 }

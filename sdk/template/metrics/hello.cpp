@@ -7,7 +7,7 @@
 #include "heddle/plugin/metrics.h"
 #include "heddle/sdk.h"
 
-namespace hello {
+namespace hello_plugin {
 
 struct Config {
   std::optional<std::string> file;
@@ -70,8 +70,9 @@ class Hello : public heddle::IMetrics {
   std::ofstream out_;
 };
 
-}  // namespace hello
+}  // namespace hello_plugin
 
 HEDDLE_PLUGIN("hello", "0.1.0", "metrics hello") {
-  plugin.make<heddle::OfferedMetrics, hello::Hello>("hello", hello::schema()).outputs = hello::outputs_of;
+  plugin.make<heddle::OfferedMetrics, hello_plugin::Hello>("hello", hello_plugin::schema()).outputs =
+      hello_plugin::outputs_of;
 }

@@ -12,7 +12,7 @@
 #include "heddle/nn/token_loss.h"
 #include "heddle/sdk.h"
 
-namespace hello {
+namespace hello_plugin {
 
 using heddle::Batch;
 using heddle::Linear;
@@ -243,8 +243,8 @@ class Family : public heddle::IModelFamily {
   }
 };
 
-}  // namespace hello
+}  // namespace hello_plugin
 
 HEDDLE_PLUGIN("hello", "0.1.0", "model hello") {
-  plugin.model<hello::Family>("hello", hello::keys());
+  plugin.model<hello_plugin::Family>("hello", hello_plugin::keys());
 }

@@ -5,7 +5,7 @@
 #include "heddle/plugin/optimizer.h"
 #include "heddle/sdk.h"
 
-namespace hello {
+namespace hello_plugin {
 
 struct Config {
   double momentum = 0.9;  // the initialiser is the default
@@ -52,13 +52,13 @@ class Hello : public heddle::IOptimizer {
   std::vector<Trained> trained_;
 };
 
-}  // namespace hello
+}  // namespace hello_plugin
 
 HEDDLE_PLUGIN("hello", "0.1.0", "optimizer hello") {
   plugin
-      .make<heddle::OfferedOptimizer, hello::Hello>(
-          "hello", heddle::ConfigSchema<hello::Config>().field("momentum", &hello::Config::momentum,
-                                                               "How much of the last update stays.",
-                                                               heddle::Range<double>{0, 1}))
+      .make<heddle::OfferedOptimizer, hello_plugin::Hello>(
+          "hello", heddle::ConfigSchema<hello_plugin::Config>().field(
+                       "momentum", &hello_plugin::Config::momentum, "How much of the last update stays.",
+                       heddle::Range<double>{0, 1}))
       .lr = 0.01;  // where the section gives none
 }

@@ -9,7 +9,7 @@
 #include "heddle/parallel/parallelizer.h"
 #include "heddle/sdk.h"
 
-namespace hello {
+namespace hello_plugin {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -107,8 +107,8 @@ class Hello : public heddle::IParallelizer {
   }
 };
 
-}  // namespace hello
+}  // namespace hello_plugin
 
 HEDDLE_PLUGIN("hello", "0.1.0", "parallelizer hello") {
-  plugin.parallelizer<hello::Hello>("hello", heddle::ConfigSchema<hello::Config>());
+  plugin.parallelizer<hello_plugin::Hello>("hello", heddle::ConfigSchema<hello_plugin::Config>());
 }

@@ -2,7 +2,7 @@
 // transfer.
 #include "heddle/sdk.h"
 
-namespace hello {
+namespace hello_plugin {
 
 class Hello : public heddle::IPipelineSchedule {
  public:
@@ -21,8 +21,8 @@ class Hello : public heddle::IPipelineSchedule {
   heddle::StagesPerRank stages_per_rank() const override { return {1, heddle::kAnyNumber}; }
 };
 
-}  // namespace hello
+}  // namespace hello_plugin
 
 HEDDLE_PLUGIN("hello", "0.1.0", "schedule hello") {
-  plugin.schedule<hello::Hello>("hello");
+  plugin.schedule<hello_plugin::Hello>("hello");
 }

@@ -15,7 +15,7 @@
 #include "heddle/sharding/stage.h"
 #include "heddle/sharding/transient_storage.h"
 
-namespace hello {
+namespace hello_plugin {
 namespace {
 
 using heddle::Shard;
@@ -107,4 +107,4 @@ std::unique_ptr<heddle::ParallelStage> Hello::parallelize(heddle::Units units, c
       groups);
 }
 
-}  // namespace hello
+}  // namespace hello_plugin

@@ -4,7 +4,7 @@
 
 #include "heddle/sdk.h"
 
-namespace hello {
+namespace hello_plugin {
 
 struct Config {
   int64_t prefetch = 1;
@@ -22,4 +22,4 @@ class Hello : public heddle::IStrategy {
   Config config_;
 };
 
-}  // namespace hello
+}  // namespace hello_plugin

@@ -9,7 +9,7 @@
 
 #include "heddle/parallel/flat.h"
 
-namespace hello {
+namespace hello_plugin {
 namespace {
 
 using heddle::Communicator;
@@ -132,4 +132,4 @@ std::unique_ptr<heddle::ParallelStage> Hello::parallelize(heddle::Units units, c
                                       config_.bucket_mb << 20);
 }
 
-}  // namespace hello
+}  // namespace hello_plugin

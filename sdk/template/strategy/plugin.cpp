@@ -2,8 +2,8 @@
 #include "hello.h"
 
 HEDDLE_PLUGIN("hello", "0.1.0") {
-  plugin.strategy<hello::Hello>(
-      "hello", heddle::ConfigSchema<hello::Config>().field(
-                   "bucket_mb", &hello::Config::bucket_mb,
+  plugin.strategy<hello_plugin::Hello>(
+      "hello", heddle::ConfigSchema<hello_plugin::Config>().field(
+                   "bucket_mb", &hello_plugin::Config::bucket_mb,
                    "MiB of gradients that are summed in one all-reduce.", heddle::Range<int64_t>{1, 1024}));
 }

@@ -8,7 +8,7 @@
 #include "heddle/plugin/transform.h"
 #include "heddle/sdk.h"
 
-namespace hello {
+namespace hello_plugin {
 
 using heddle::Batch;
 using heddle::Module;
@@ -105,8 +105,8 @@ class Hello : public heddle::ITransform {
   Config config_;
 };
 
-}  // namespace hello
+}  // namespace hello_plugin
 
 HEDDLE_PLUGIN("hello", "0.1.0", "transform hello") {
-  plugin.make<heddle::OfferedTransform, hello::Hello>("hello", hello::schema());
+  plugin.make<heddle::OfferedTransform, hello_plugin::Hello>("hello", hello_plugin::schema());
 }

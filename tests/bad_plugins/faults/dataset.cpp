@@ -1,6 +1,7 @@
 // A data set that counts upwards, right or wrong in the way that HEDDLE_FAULT says.
 #include <atomic>
 #include <cstdlib>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -53,6 +54,7 @@ class Faulty : public IDataset {
     if (is("documents")) to.begin_document(length_);
     if (is("secret_documents")) to.begin_document(2);
     if (is("shares")) share(to);
+    if (is("one_buffer")) copy_from_one_buffer(to);
   }
   std::string digest() const override { return is("digest") ? std::to_string(number_) : "counting"; }
 
@@ -62,6 +64,13 @@ class Faulty : public IDataset {
     shared_ = to.tokens[0];
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     to.tokens[0] = shared_;
+  }
+
+  // A block of a file, which another thread may write to before this one has read it.
+  static void copy_from_one_buffer(const SampleTarget& to) {
+    static std::vector<int64_t> buffer(1 << 12);
+    std::iota(buffer.begin(), buffer.end(), to.tokens[0]);
+    std::copy_n(buffer.begin(), to.tokens.size(), to.tokens.begin());
   }
 
   int64_t length_, vocabulary_, number_;

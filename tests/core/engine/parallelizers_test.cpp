@@ -71,6 +71,11 @@ TEST(Parallelizers, OfAFileThatIsNamedComeBeforeThoseThatWereFound) {
                                 "the axis tp is split by the plugin 'second', whose place is searched before "
                                 "that of 'tensor'"));
   EXPECT_THAT(setup("{}").warnings, ::testing::IsEmpty());
+  setup("{tp_size: 2, sequence_parallel: false, tp_plan: null}");
+  EXPECT_EQ(thrown_by([&] { setup("{tp_size: 2, sequence_parallel: true}"); }),
+            "error[config] run.yaml:1 distributed.sequence_parallel: the parallelizer 'second', which splits "
+            "the axis tp, does not have 'sequence_parallel'\n"
+            "  hint: remove it, or let 'tensor' split the axis");
 }
 
 // Two places with a plugin each, and one with both.

@@ -93,6 +93,8 @@ TEST(Run, BatchesOfSizesOrDtypesThatDoNotFitTheirTokensAreRefused) {
               StartsWith("error[input] batch: Batch::positions is of the sizes [1, "));
   EXPECT_THAT(refusal([](Batch& batch) { batch.tokens = batch.tokens.to(at::kInt); }),
               StartsWith("error[input] batch: Batch::tokens has the dtype Int, not int64 (Long)"));
+  EXPECT_THAT(refusal([](Batch& batch) { batch.documents = at::zeros({2}, at::kInt); }),
+              StartsWith("error[input] batch: Batch::documents ends with 0, and the batch has "));
 }
 
 TEST(Run, GoesFromTheFirstStepToTheLast) {

@@ -56,6 +56,30 @@ TEST_F(Texts, ThatAreNoRegularFileAreSaidToBeNone) {
               HasSubstr("'" + files_.path("rows.jsonl") + "' is a device; a regular file is expected"));
 }
 
+// The set of questions with a script of its own.
+TEST_F(Texts, OfAScriptThatThrowsBlameThePlugin) {
+  const std::string own = files_.path("own"), library = own + "/libheddle_squad.so",
+                    script = own + "/squad.py";
+  fs::create_directory(own);
+  fs::copy_file(HEDDLE_BINARY_DIR "/plugins/libheddle_squad.so", library);
+  files_.write("own/squad.py",
+               "def plan(arguments, tools):\n    tools.read(arguments['split'])\n"
+               "    return lambda rows: [row.question for row in rows]\n");
+  const std::string said =
+      ":3: line 3 of the format module throws AttributeError: 'dict' object has no attribute 'question', "
+      "at " +
+      files_.path("rows.jsonl") + ":1 or one of the 29 rows behind it";
+  const Outcome trained = run(words("run", {"--plugins", "[" + own + "]"}));
+  EXPECT_EQ(trained.status, 2) << trained.out;
+  EXPECT_THAT(trained.error, HasSubstr("error[plugin_failed] " + script + said));
+  const Outcome checked =
+      run({"plugins", "check", library, "--fields",
+           "{dataset_name: " + files_.path("rows.jsonl") + ", tokenizer: " + files_.path("words") + "}"});
+  EXPECT_EQ(checked.status, 2) << checked.out;
+  EXPECT_THAT(checked.out, HasSubstr("FAIL"));
+  EXPECT_THAT(checked.out, HasSubstr("line 3 of the format module throws AttributeError"));
+}
+
 TEST_F(Texts, OfATokenizerOfAGigabyteAreRefusedBeforeItIsRead) {
   const std::string file = files_.path("words/tokenizer.json");
   fs::resize_file(file, 1 << 30);  // takes no space

@@ -70,10 +70,14 @@ TEST_F(PluginsNew, RefusesNamesThatAreNoneAndDirectoriesThatAreThere) {
   EXPECT_EQ(spelt.error,
             "error[usage] heddle plugins new: 'My-Plan' is not a name for a plugin\n"
             "  hint: use small letters, digits and _, beginning with a letter: my_strategy\n");
-  EXPECT_THAT(
-      heddle({"plugins", "new", "class"}).error,
-      HasSubstr("'class' is a word of C++, and names a namespace\n  hint: choose another name: my_class"));
   EXPECT_THAT(heddle({"plugins", "new", "single"}).error, HasSubstr("'single' is built into the engine"));
+  EXPECT_EQ(
+      heddle({"plugins", "new", at("config"), "--kind", "optimizer"}).error,
+      "error[usage] heddle plugins new: the class of 'config' would be Config, which is another class of "
+      "the template\n  hint: choose another name: my_config\n");
+  for (const std::string name : {"fsdp2", "mfsdp"})
+    EXPECT_THAT(heddle({"plugins", "new", at(name)}).error,
+                HasSubstr("'" + name + "' is a name of the plugin " + HEDDLE_BINARY_DIR + "/plugins/lib"));
   std::filesystem::create_directory(at("mine"));
   const Outcome there = heddle({"plugins", "new", at("mine")});
   EXPECT_EQ(there.status, 2);

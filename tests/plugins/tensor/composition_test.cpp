@@ -2,6 +2,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
@@ -114,6 +115,24 @@ TEST(TensorWithSplitBackward, GivesTheBitsOfAWholeBackward) {
       for (const auto& [name, tensor] : want) EXPECT_TRUE(at::equal(got.at(name), tensor)) << name;
     }
   }
+}
+
+// A model that draws its values on the CPU without a seed has others on each rank.
+TEST(Tensor, TrainsTheValuesOfTheFirstRankWhateverTheOthersDrew) {
+  const auto drawn = [](Training run) {
+    run.make_units = [model = run.model](int rank) {
+      Units units = make_units(model, at::TensorOptions().dtype(at::kFloat).device(at::kCPU));
+      for (const auto& unit : units)
+        for (ParameterSlot& slot : unit->parameters())
+          slot.tensor->detach().copy_(
+              at::arange(slot.tensor->numel(), at::kFloat).sin().mul_(0.1).add_(rank).view_as(*slot.tensor));
+      return units;
+    };
+    return run;
+  };
+  const Outcome want = train(drawn(four_heads("qwen3")));
+  expect_close(train(drawn(over_tp(four_heads("qwen3"), 2))), want);
+  expect_close(train(drawn(under("fsdp2", fsdp2_axes(1, 2, 2)))), want);
 }
 
 struct Continued {

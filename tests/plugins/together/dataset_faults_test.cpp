@@ -29,6 +29,7 @@ INSTANTIATE_TEST_SUITE_P(
                       KitFault{"digest", kTwice, "digest() of two sets of one section differs"},
                       KitFault{"counts_reads", kOrder, "differs when samples are read in another order"},
                       KitFault{"shares", "from several threads", "differs when four threads read"},
+                      KitFault{"one_buffer", "from several threads", "differs when four threads read"},
                       KitFault{"outside", kVocabulary, "sample 0 has the token 131072"},
                       KitFault{"outside_label", kVocabulary, "sample 0 has the label 131072"},
                       KitFault{"unshifted", kLabels, "sample 0: label 2 is 2, and the next token 3"},

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -20,12 +21,16 @@
 
 #include "heddle/base/error.h"
 #include "trainer/cli/launch/last_words.h"
+#include "trainer/cli/launch/shared_memory.h"
 #include "trainer/cli/launch/stop_signals.h"
 
 namespace heddle::launch {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// In memory that the launcher shares with the rank of this process: its body has returned.
+std::atomic<bool>* returned = nullptr;
 
 std::string reason() {
   return std::strerror(errno);
@@ -116,6 +121,8 @@ class Ranks {
     const Listener listener;
     const pid_t self = ::getpid();
     print_equal_errors_once();
+    returned_ = static_cast<std::atomic<bool>*>(
+        shared_memory(static_cast<size_t>(ranks) * sizeof(std::atomic<bool>)));
     std::cout.flush();
     std::fflush(nullptr);
     for (int rank = 0; rank < ranks; ++rank) {
@@ -128,6 +135,7 @@ class Ranks {
         place.launcher = "heddle";
         if (rank == 0) place.listen_fd = listener.fd;
         if (rank != 0) ::close(listener.fd);
+        returned = returned_ + rank;
         child(place, body, self, signals);
       }
       if (pid < 0) {
@@ -228,8 +236,14 @@ class Ranks {
   }
 
   void ended(int rank, int state) {
-    const int status = WIFEXITED(state) ? known(WEXITSTATUS(state)) : 1;
+    const bool left = WIFEXITED(state) && !returned_[rank] && WEXITSTATUS(state) == 0;
+    const int status = WIFEXITED(state) && !left ? known(WEXITSTATUS(state)) : 1;
     status_ = worse(status_, status);
+    if (left)
+      say(Error(ErrorCode::rank_lost, "launch",
+                "rank " + std::to_string(rank) + " ended with status 0 before its work was done",
+                "a plugin or a library called _exit(): a plugin reports what is wrong by throwing "
+                "heddle::Error, and never ends the process"));
     if (status != 1 && status != 2) return;
     if (WIFSIGNALED(state) && !interrupted_ && !killed_) {
       const int number = WTERMSIG(state);
@@ -243,7 +257,8 @@ class Ranks {
 
   const Patience patience_;
   const Stop stop_;
-  std::vector<pid_t> pids_;  // 0: ended
+  std::vector<pid_t> pids_;                // 0: ended
+  std::atomic<bool>* returned_ = nullptr;  // by rank
   int status_ = 0;
   bool interrupted_ = false, killed_ = false, deadline_set_ = false;
   bool early_ = false;  // nothing was lost: no rank had begun its first step
@@ -268,6 +283,7 @@ void be_rank(const RankPlace& place, const Body& body) {
     const int status = body(place);
     if (status == 0) finish_output();
     std::cout.flush();
+    if (returned != nullptr) *returned = true;
     ::_exit(status);
   } catch (const std::exception& error) {
     std::cout.flush();

@@ -13,6 +13,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/transport/join.h"
+#include "trainer/cli/launch/crash.h"
 #include "trainer/cli/launch/last_words.h"
 #include "trainer/cli/launch/launch.h"
 #include "trainer/cli/launch/stop_signals.h"
@@ -58,6 +59,7 @@ void outlive_sigterm() {
 int be_one(const RankPlace& place, std::chrono::milliseconds timeout,
            const std::function<int(Rendezvous&)>& body) {
   const launch::ExitGuard guard;
+  launch::name_crashes(place.rank);
   quiet_libtorch();
   // OMP_NUM_THREADS wins; else the ranks of a machine share its cores.
   if (std::getenv("OMP_NUM_THREADS") == nullptr)

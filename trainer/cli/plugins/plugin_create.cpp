@@ -7,12 +7,12 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "heddle/plugin/registry.h"
 #include "trainer/cli/plugins/templates.h"
 
 namespace heddle::cli {
@@ -32,25 +32,27 @@ fs::path template_of(const std::string& kind) {
   return template_directory() / kind;
 }
 
-// Of small letters and _.
-bool is_keyword(const std::string& name) {
-  static const std::set<std::string> kWords = {
-      "alignas",       "alignof",     "and",        "and_eq",    "asm",       "auto",
-      "bitand",        "bitor",       "bool",       "break",     "case",      "catch",
-      "char",          "class",       "co_await",   "co_return", "co_yield",  "compl",
-      "concept",       "const",       "const_cast", "consteval", "constexpr", "constinit",
-      "continue",      "decltype",    "default",    "delete",    "do",        "double",
-      "dynamic_cast",  "else",        "enum",       "explicit",  "export",    "extern",
-      "false",         "float",       "for",        "friend",    "goto",      "if",
-      "inline",        "int",         "long",       "mutable",   "namespace", "new",
-      "noexcept",      "not",         "not_eq",     "nullptr",   "operator",  "or",
-      "or_eq",         "private",     "protected",  "public",    "register",  "reinterpret_cast",
-      "requires",      "return",      "short",      "signed",    "sizeof",    "static",
-      "static_assert", "static_cast", "struct",     "switch",    "template",  "this",
-      "thread_local",  "throw",       "true",       "try",       "typedef",   "typeid",
-      "typename",      "union",       "unsigned",   "using",     "virtual",   "void",
-      "volatile",      "while",       "xor",        "xor_eq",    "std",       "heddle"};
-  return kWords.contains(name);
+std::string text_of(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in) throw Error(ErrorCode::io, file.string(), "cannot be read", "install heddle again");
+  return text;
+}
+
+bool has_class(const std::string& text, const std::string& name) {
+  for (const std::string& begin : {"struct " + name, "class " + name, "using heddle::" + name})
+    for (size_t at = 0; (at = text.find(begin, at)) != text.npos; at += begin.size())
+      if (!std::isalnum(static_cast<unsigned char>(text[at + begin.size()]))) return true;
+  return false;
+}
+
+// Its own, or that of something on offer.
+bool has_name(const PluginFile& file, const std::string& name) {
+  const auto is_same = [&](const std::string& other) { return text::lower(other) == name; };
+  return is_same(file.name) ||
+         std::any_of(file.offers.begin(), file.offers.end(), [&](const PluginFile::Offer& offer) {
+           return is_same(offer.name) || std::any_of(offer.aliases.begin(), offer.aliases.end(), is_same);
+         });
 }
 
 // Letters of C++, small, as names in a manifest and of files are.
@@ -64,12 +66,13 @@ void check_name(const fs::path& directory) {
       !std::all_of(name.begin(), name.end(), fits))
     throw Error(ErrorCode::usage, "heddle plugins new", "'" + name + "' is not a name for a plugin",
                 "use small letters, digits and _, beginning with a letter: my_strategy");
-  if (is_keyword(name))
-    throw Error(ErrorCode::usage, "heddle plugins new",
-                "'" + name + "' is a word of C++, and names a namespace", "choose another name: my_" + name);
   if (name == "single")
     throw Error(ErrorCode::usage, "heddle plugins new", "'single' is built into the engine",
                 "choose another name");
+  for (const PluginFile& file : plugin::files_in(plugin::search_path({})))
+    if (has_name(file, name))
+      throw Error(ErrorCode::usage, "heddle plugins new",
+                  "'" + name + "' is a name of the plugin " + file.path.string(), "choose another name");
   if (fs::exists(fs::symlink_status(directory)))
     throw Error(ErrorCode::usage, "heddle plugins new", "'" + directory.string() + "' is there already",
                 "choose another name, or remove it");
@@ -97,16 +100,21 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
-// The template's plugin is called hello, and its class Hello.
+// The template's plugin is called hello, its class Hello, and its namespace hello_plugin, so that every name
+// makes one.
 std::string renamed(const std::string& text, const std::string& name) {
   return replaced(replaced(text, "hello", name), "Hello", class_name(name));
 }
 
-std::string read(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in) throw Error(ErrorCode::io, file.string(), "cannot be read", "install heddle again");
-  return text;
+// Against the other classes of the template.
+void check_class(const fs::path& from, const std::string& name) {
+  if (name == "hello") return;
+  for (const auto& entry : fs::directory_iterator(from))
+    if (has_class(text_of(entry.path()), class_name(name)))
+      throw Error(ErrorCode::usage, "heddle plugins new",
+                  "the class of '" + name + "' would be " + class_name(name) +
+                      ", which is another class of the template",
+                  "choose another name: my_" + name);
 }
 
 void write(const fs::path& file, const std::string& text) {
@@ -120,11 +128,11 @@ void copy_template(const fs::path& from, const fs::path& to, const std::string& 
   std::vector<std::string> sources;
   for (const auto& entry : fs::directory_iterator(from)) {
     const std::string file = renamed(entry.path().filename().string(), name);
-    write(to / file, renamed(read(entry.path()), name));
+    write(to / file, renamed(text_of(entry.path()), name));
     if (file.ends_with(".cpp") && !file.ends_with("_test.cpp")) sources.push_back(file);
   }
   std::sort(sources.begin(), sources.end());
-  const std::string build = renamed(read(from.parent_path() / "CMakeLists.txt"), name);
+  const std::string build = renamed(text_of(from.parent_path() / "CMakeLists.txt"), name);
   write(to / "CMakeLists.txt", replaced(build, "SOURCES", text::join(sources, " ")));
 }
 
@@ -135,6 +143,7 @@ int create_plugin(const PluginsCommand& command) {
   check_name(directory);
   const std::string name = directory.filename().string();
   const fs::path from = template_of(command.kind);
+  check_class(from, name);
   std::error_code failure;
   if (!fs::create_directory(directory, failure))
     throw Error(ErrorCode::io, directory.string(), "cannot be made: " + failure.message(),

@@ -9,6 +9,7 @@
 
 #include "heddle/base/text.h"
 #include "heddle/plugin/registry.h"
+#include "lib/run/recipe/plugin_path.h"
 #include "trainer/cli/configuration.h"
 #include "trainer/cli/plugins/check_device.h"
 #include "trainer/cli/plugins/plugin_check.h"
@@ -50,6 +51,7 @@ int list(const PluginsCommand& command) {
     if (!std::filesystem::is_directory(place))
       throw Error(ErrorCode::usage, "heddle plugins list", "'" + place.string() + "' is not a directory",
                   "give directories that hold libheddle_*.so files");
+  warn_of_plugin_path(Log::to_stderr(0));
   std::vector<std::filesystem::path> search_path;
   for (const std::filesystem::path& place : plugin::search_path(given)) {
     const std::filesystem::path plain = std::filesystem::weakly_canonical(place);

@@ -3,7 +3,7 @@
 import re
 
 from chat_template import TemplateFault
-from faults import Fault
+from faults import OF_A_ROW, Fault, about_row
 from labels import runs
 from text_tokenizer import GROUP
 
@@ -60,14 +60,13 @@ class Chat:
                     self.finish(group, made)
                     group, size = [], 0
                     self.tell(len(made))
-            except (Fault, KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+            except (Fault, *OF_A_ROW) as error:
                 raise self.about(error, len(made) + len(group), names, places) from None
             if conversation is None:
                 return made
 
     def about(self, error, index, names, places):
-        fault = error if isinstance(error, Fault) else Fault(
-            f"the row has no {error}" if isinstance(error, KeyError) else str(error))
+        fault = error if isinstance(error, Fault) else about_row(error)
         index = index if fault.index is None else fault.index
         fault.what = (names[index] if names else "") + fault.what
         fault.index = places[index] if places else index

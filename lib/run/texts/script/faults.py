@@ -1,17 +1,45 @@
 """What goes wrong while data are prepared, in the words that heddle prints."""
 
+import os
+
+OF_A_ROW = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError)
+
 
 class Fault(Exception):
-    """kind: input (data and files), config (the recipe), package (Python lacks one)."""
+    """kind: input (data and files), config (the recipe), package (Python lacks one), plugin (its format module)."""
 
     def __init__(self, what, where="", hint="", kind="input"):
         super().__init__(what)
         self.what, self.where, self.hint, self.kind = what, where, hint, kind
         self.index = None  # of the row among those that were being converted
         self.text = None  # of the text among those that were being tokenized
+        self.error = None  # the exception that was taken for one about a row
 
     def message(self):
         return {"kind": self.kind, "where": self.where, "what": self.what, "hint": self.hint}
+
+
+def about_row(error):
+    """The fault of one of OF_A_ROW."""
+    fault = Fault(f"the row has no {error}" if isinstance(error, KeyError) else str(error))
+    fault.error = error
+    return fault
+
+
+def of_module(error, script, place):
+    """The fault of the format module `script` where its own line threw; None: a row is wrong, or heddle's own code."""
+    if error is None or isinstance(error, (ValueError, KeyError)):
+        return None
+    line, at = None, error.__traceback__
+    while at is not None:
+        file = os.path.abspath(at.tb_frame.f_code.co_filename)
+        if file == os.path.abspath(script):
+            line = at.tb_lineno
+        elif os.path.dirname(file) == os.path.dirname(os.path.abspath(__file__)):
+            line = None
+        at = at.tb_next
+    what = f"line {line} of the format module throws {type(error).__name__}: {error}, at {place}"
+    return None if line is None else Fault(what, f"{script}:{line}", kind="plugin")
 
 
 def package(error, needs):

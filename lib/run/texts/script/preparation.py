@@ -8,7 +8,7 @@ import platform
 import time
 
 import samples_file
-from faults import Fault
+from faults import OF_A_ROW, Fault, of_module
 from sources import Batch
 from tools import Tools
 
@@ -34,7 +34,7 @@ def attempt(path, function):
     except (Fault, MemoryError, OSError):
         raise
     except Exception as error:
-        raise Fault(f"the format module fails: {type(error).__name__}: {error}", path, kind="config") from error
+        raise Fault(f"the format module fails: {type(error).__name__}: {error}", path, kind="plugin") from error
 
 
 class Progress:
@@ -78,22 +78,28 @@ class Replacing:
         return [self.first] * self.waiting
 
 
-def convert(function, batch):
+def convert(tools, function, batch):
     """The batch's samples; what is wrong says where."""
+    script = tools.job["script"]
     try:
         samples = function(batch.rows)
     except Fault as fault:
         fault.where = fault.where or batch.places[min(fault.index or 0, len(batch.places) - 1)]
+        raise of_module(fault.error, script, fault.where) or fault
+    except (MemoryError, OSError):
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise Fault(f"{type(error).__name__}: {error}", f"{batch.places[0]} or one of the {len(batch.rows) - 1} rows "
-                    "behind it") from None
+    except Exception as error:
+        place = f"{batch.places[0]} or one of the {len(batch.rows) - 1} rows behind it"
+        fault = of_module(error, script, place)
+        if fault is None and not isinstance(error, OF_A_ROW):
+            raise
+        raise fault or Fault(f"{type(error).__name__}: {error}", place) from None
     if len(samples) != len(batch.rows):
-        raise Fault(f"the format module made {len(samples)} samples of {len(batch.rows)} rows", kind="config")
+        raise Fault(f"the format module made {len(samples)} samples of {len(batch.rows)} rows", script, kind="plugin")
     for sample, place in zip(samples, batch.places):
         wrong = sample is not None and samples_file.wrong(*sample)
         if wrong:
-            raise Fault(f"the format module made a sample {wrong}", place, kind="config")
+            raise Fault(f"the format module made a sample {wrong}, of {place}", script, kind="plugin")
     return samples
 
 
@@ -101,7 +107,7 @@ def in_order(tools, function, file, progress):
     """Converts the rows as they come."""
     replacing, read = Replacing() if tools.replaces else None, 0
     for batch in tools.batches():
-        samples = [sample for sample in convert(function, batch) if sample is not None]
+        samples = [sample for sample in convert(tools, function, batch) if sample is not None]
         file.add(replacing.through(samples) if replacing else samples)
         read += len(batch.rows)
         progress.tell(read)
@@ -124,7 +130,7 @@ def mixed(tools, function, file, progress):
     for batch in tools.batches():
         wanted = [i for i in range(len(batch.rows)) if at + i < len(stored) and stored[at + i] != NONE]
         batch.rows, batch.places = ([values[i] for i in wanted] for values in (batch.rows, batch.places))
-        for i, sample in zip(wanted, convert(function, batch) if wanted else []):
+        for i, sample in zip(wanted, convert(tools, function, batch) if wanted else []):
             stored[at + i] = NONE if sample is None else file.samples
             if sample is not None:
                 file.add([sample])
@@ -189,7 +195,7 @@ def probed(job, tools, function):
     read = 0
     for batch in tools.batches():
         read = min(PROBED, len(batch.rows))
-        convert(function, Batch(batch.rows[:read], batch.places[:read]))
+        convert(tools, function, Batch(batch.rows[:read], batch.places[:read]))
         break
     check_rows(job, tools, read)
     return {"probed": read}

@@ -9,7 +9,7 @@ import labels
 import samples_file
 import splits
 from chat_template import ChatTemplate, resolved
-from faults import Fault
+from faults import OF_A_ROW, Fault, about_row
 from permutation import permutation
 from sources import Batch, Split, check_kind, of_size
 from text_tokenizer import TextTokenizer
@@ -172,8 +172,8 @@ class Tools:
             except Fault as fault:
                 fault.index = index
                 raise
-            except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
-                fault = Fault(f"the row has no {error}" if isinstance(error, KeyError) else str(error))
+            except OF_A_ROW as error:
+                fault = about_row(error)
                 fault.index = index
                 raise fault from None
         return out
