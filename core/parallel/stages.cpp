@@ -140,7 +140,7 @@ void check_transformed(const IParallelizer& parallelizer, const Batch& before, c
 // What a host or a data set gives. Foreign models may have numbers, or rows, of another form.
 void check_given(const Batch& batch) {
   if (!batch.tokens.defined() || batch.tokens.dim() != 2) return;
-  if (!batch.documents.is_meta()) check_documents(batch);
+  if (batch.documents.is_cpu()) check_documents(batch);  // one on a device is not read: that would wait
   const char* const hint = "heddle/model/batch.h has the dtype and the sizes of each member";
   for (const BatchMember& member : kBatchMembers) {
     const at::Tensor& tensor = batch.*member.tensor;
