@@ -30,6 +30,14 @@ bool is_view(const c10::Argument& result) {
   return result.alias_info() != nullptr && !result.alias_info()->isWrite();
 }
 
+// LibTorch lets the arguments go before it returns references to them (out= of several tensors), so they are
+// kept.
+void call_below_all(const c10::OperatorHandle& op, Stack& stack) {
+  const Stack kept = stack;
+  const BelowAll below;
+  op.callBoxed(&stack);
+}
+
 // One call: the arguments as they came, and what they are for kernels.
 class Call {
  public:
@@ -75,8 +83,7 @@ class Call {
       value = value.isDevice()
                   ? c10::IValue(device)
                   : replaced(value, [&](const at::Tensor& tensor) { return shape_alias(tensor, device); });
-    const BelowAll below;
-    op_.callBoxed(&out);
+    call_below_all(op_, out);
     return out;
   }
 
@@ -107,10 +114,7 @@ class Call {
   // In place and with out=: the results are arguments.
   void change() {
     make_room();
-    launch([op = op_, stack = aliases()]() mutable {
-      const BelowAll below;
-      op.callBoxed(&stack);
-    });
+    launch([op = op_, stack = aliases()]() mutable { call_below_all(op, stack); });
     size_t next = 0;
     std::vector<c10::IValue> written;
     for (size_t i = 0; i < given_.size(); ++i)
@@ -131,8 +135,8 @@ class Call {
         return made;
       });
     launch([op = op_, stack = aliases(), into = std::move(into)]() mutable {
+      call_below_all(op, stack);
       const BelowAll below;
-      op.callBoxed(&stack);
       size_t next = 0;
       for (const c10::IValue& value : stack)
         visit(value, [&](const at::Tensor& tensor) {
@@ -144,10 +148,7 @@ class Call {
 
   void view() {
     Stack stack = aliases();
-    {
-      const BelowAll below;
-      op_.callBoxed(&stack);
-    }
+    call_below_all(op_, stack);
     const at::Tensor& base = given_[0].toTensor();
     for (c10::IValue& value : stack)
       stack_->push_back(replaced(value, [&](const at::Tensor& view) { return view_like(base, view); }));
@@ -157,10 +158,7 @@ class Call {
     launch({});
     Machine::get().synchronize(Machine::get().record(current_index(*device_)), schema_.name());
     Stack stack = aliases();
-    {
-      const BelowAll below;
-      op_.callBoxed(&stack);
-    }
+    call_below_all(op_, stack);
     for (c10::IValue& value : stack)
       stack_->push_back(replaced(value, [&](const at::Tensor& result) {
         at::Tensor made = at::empty_strided(result.sizes(), result.strides(), options(result.scalar_type()));
