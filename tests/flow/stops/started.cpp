@@ -26,6 +26,7 @@ pid_t start(std::vector<std::string> words, std::vector<std::string> environment
   const pid_t child = fork();
   if (child != 0) return child;
   setpgid(0, 0);
+  signal(SIGHUP, SIG_DFL);  // nohup leaves it ignored
   for (const auto& [stream, name] : {std::pair{STDOUT_FILENO, "out"}, std::pair{STDERR_FILENO, "error"}})
     if (dup2(open((folder / name).c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), stream) < 0) _exit(126);
   std::vector<char*> arguments;
