@@ -114,22 +114,22 @@ TEST_F(Overridden, WhatChangesParametersIsRefusedByTheirNames) {
 
 // nemo_automodel/components/models/TYPE/model.py; its other modules have neither, nor has transformers.
 TEST_F(Overridden, ARecipeOfAutoModelHasItsRouters) {
-  const std::string loss = R"({"router_aux_loss_type":"layer"})";
+  const std::string loss = R"({"router_aux_loss_type": "layer"})";
   for (const char* with_loss : {"qwen3_moe", "gpt_oss", "qwen3_next", "qwen3_5_moe"}) {
     EXPECT_EQ(of_automodel(with_loss), loss) << with_loss;
     EXPECT_THAT(warnings_, IsEmpty()) << with_loss;
   }
-  EXPECT_EQ(of_automodel("deepseek_v3"), R"({"gate_bias_update_factor":0.001})");
+  EXPECT_EQ(of_automodel("deepseek_v3"), R"({"gate_bias_update_factor": 0.001})");
   EXPECT_THAT(warnings_, IsEmpty());
   for (const char* other : {"llama", "mixtral", "qwen2_moe", "glm4_moe", "minimax_m2", "nemotron_h_moe"})
     EXPECT_EQ(of_automodel(other), "") << other;
   EXPECT_EQ(of_automodel("qwen3_moe", "force_hf: true"), "");
   EXPECT_EQ(of_automodel("qwen3_moe", "config: {router_aux_loss_type: none}"),
-            R"({"router_aux_loss_type":"none"})");
+            R"({"router_aux_loss_type": null})");
   EXPECT_EQ(of_automodel("qwen3_moe", "config: {router_aux_loss_coef: 0.0}"),
-            R"({"router_aux_loss_coef":0.0})");
+            R"({"router_aux_loss_coef": 0.0})");
   EXPECT_EQ(of_automodel("deepseek_v3", "backend: {fake_balanced_gate: true}"),
-            R"({"fake_balanced_gate":true})");
+            R"({"fake_balanced_gate": true})");
 }
 
 // Keys of a model of text and images are those of its text.
