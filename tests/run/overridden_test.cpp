@@ -56,8 +56,8 @@ class Overridden : public ::testing::Test {
                           "  pretrained_model_name_or_path: " +
                               (folder_ / "model").string() + "\n  " + more + "\n",
                           "run.yaml"));
-    const ConfigOverrides with = with_recipe_keys(recipe.model, plugins_).overrides;
     warnings_.clear();
+    const ConfigOverrides with = with_recipe_keys(recipe.model, plugins_, warnings_).overrides;
     (void)open_pretrained(recipe.model.directory, plugins_, with, warnings_);
     return with.empty() ? "" : config::to_json(with.keys);
   }
@@ -130,6 +130,27 @@ TEST_F(Overridden, ARecipeOfAutoModelHasItsRouters) {
             R"({"router_aux_loss_coef": 0.0})");
   EXPECT_EQ(of_automodel("deepseek_v3", "backend: {fake_balanced_gate: true}"),
             R"({"fake_balanced_gate": true})");
+}
+
+TEST_F(Overridden, HeadsThatAutoModelTrainsAreAWarning) {
+  use("qwen3_5_tied");
+  set("mtp_num_hidden_layers", 1);
+  const auto warned = [&](const std::string& more) {
+    const Recipe recipe = read_recipe(
+        config::read_text("model:\n  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained\n"
+                          "  pretrained_model_name_or_path: " +
+                              (folder_ / "model").string() + "\n" + more,
+                          "run.yaml"));
+    warnings_.clear();
+    (void)with_recipe_keys(recipe.model, plugins_, warnings_);
+    return warnings_;
+  };
+  EXPECT_THAT(
+      warned(""),
+      ElementsAre("run.yaml:1 model: AutoModel trains the multi-token prediction heads of this model too "
+                  "(mtp_num_hidden_layers 1), which are not built here: it trains on the next token alone, "
+                  "as with num_nextn_predict_layers: 0"));
+  EXPECT_THAT(warned("  num_nextn_predict_layers: 0\n"), IsEmpty());
 }
 
 // Keys of a model of text and images are those of its text.

@@ -43,7 +43,9 @@ std::shared_ptr<const ModelSpec> read_map(const ModelSection& section, PluginReg
 
 // The section with the keys that a recipe gives beside config.json's among them: of multi-token prediction
 // heads, where the family has such heads, and what AutoModel's modules add to routers, where the section
-// names them. Throws Error{not_built} where heads are asked for and the family has none.
-ModelSection with_recipe_keys(ModelSection section, PluginRegistry& plugins);
+// names them. A warning for heads that AutoModel trains and that are not built. Throws Error{not_built} where
+// heads are asked for and the family has none.
+ModelSection with_recipe_keys(ModelSection section, PluginRegistry& plugins,
+                              std::vector<std::string>& warnings);
 
 }  // namespace heddle

@@ -101,9 +101,27 @@ ModelSection with_automodel_routing(ModelSection section) {
   return section;
 }
 
+// AutoModel's Qwen3.5 trains the heads that config.json has, unless the recipe says num_nextn_predict_layers:
+// 0.
+void warn_of_heads(const ModelSection& section, std::vector<std::string>& warnings) {
+  if (section.automodel.is_null() || has_map(section)) return;
+  if (!section.mtp_keys.is_null() && section.mtp_keys.find("num_nextn_predict_layers") != nullptr) return;
+  const Node own = decoder::text_keys(checkpoint::read_config_json(file_of(section)));
+  const auto heads = key_of(section, own, "mtp_num_hidden_layers");
+  if (!heads || heads->is_null() || heads->as_integer() == 0) return;
+  warnings.push_back(
+      section.where +
+      ": AutoModel trains the multi-token prediction heads of this model too (mtp_num_hidden_layers " +
+      heads->written() +
+      "), which are not built here: it trains on the next token alone, as with "
+      "num_nextn_predict_layers: 0");
+}
+
 }  // namespace
 
-ModelSection with_recipe_keys(ModelSection section, PluginRegistry& plugins) {
+ModelSection with_recipe_keys(ModelSection section, PluginRegistry& plugins,
+                              std::vector<std::string>& warnings) {
+  warn_of_heads(section, warnings);
   return with_automodel_routing(with_mtp_keys(std::move(section), plugins));
 }
 
