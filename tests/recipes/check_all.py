@@ -9,6 +9,9 @@ $HEDDLE_AUTOMODEL_EXAMPLES. Where neither is given nothing is checked, and the s
     HEDDLE_AUTOMODEL_EXAMPLES=~/Automodel/examples ctest --test-dir build -R recipes_automodel
 
 A line of the table is a file's name below EXAMPLES and "accepted", or what it needs that is not built, separated by "; ".
+A model that is not on this disk tells nothing of its family, so `check --elsewhere` passes it; families.tsv has the families
+of such models, and a recipe that names one needs it, unless `heddle plugins list` has it.
+
 Status 1: a recipe is refused that was accepted, or needs something that its line does not name. A recipe that
 needs less than its line says is printed, and --write brings the table up to date.
 """
@@ -22,6 +25,7 @@ import subprocess
 import sys
 
 KINDS = ("llm_benchmark", "llm_finetune", "llm_kd", "llm_pretrain")
+HERE = pathlib.Path(__file__).resolve().parent
 ACCEPTED = "accepted"
 SKIPPED = 77  # of ctest
 
@@ -83,14 +87,30 @@ def needs(errors):
     return list(dict.fromkeys(found))
 
 
-def verdict(heddle, file):
+def missing_families(heddle):
+    """Names of models of families.tsv whose family no plugin offers, with that family."""
+    listed = subprocess.run([heddle, "plugins", "list"], capture_output=True, text=True, check=True).stdout
+    built = set()
+    for one, others in re.findall(r"model (\S+?)(?: \(([^)]*)\))?(?:,|$)", listed, re.M):
+        built.update([one, *others.split(", ")])
+    return {name: family for name, family in read(HERE / "families.tsv").items() if family not in built}
+
+
+def family_of(recipe, missing):
+    """The family that is missing, of the model that the recipe names; empty: none."""
+    names = re.findall(r"^\s+(?:pretrained_model_)?name_or_path:\s*[\"']?([^\s\"'#]+)", recipe, re.M)
+    return next((missing[name] for name in names if name in missing), "")
+
+
+def verdict(heddle, file, missing):
     recipe = file.read_text()
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     environment.pop("HEDDLE_PLUGIN_PATH", None)
     words = [heddle, "check", str(file), "--elsewhere", "--world-size", str(ranks(recipe))]
     ran = subprocess.run(words, capture_output=True, text=True, env=environment)
     if ran.returncode == 0:
-        return ACCEPTED
+        family = family_of(recipe, missing)
+        return "family " + family if family else ACCEPTED
     if ran.returncode != 2:
         return f"status {ran.returncode}"
     return "; ".join(needs(ran.stderr)) or "refused without an error"
@@ -109,10 +129,9 @@ def write(table, verdicts):
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    here = pathlib.Path(__file__).resolve().parent
     arguments.add_argument("examples", type=pathlib.Path, nargs="?", default=os.environ.get("HEDDLE_AUTOMODEL_EXAMPLES"))
-    arguments.add_argument("--heddle", default=str(here.parent.parent / "build" / "heddle"))
-    arguments.add_argument("--table", type=pathlib.Path, default=here / "automodel.tsv")
+    arguments.add_argument("--heddle", default=str(HERE.parent.parent / "build" / "heddle"))
+    arguments.add_argument("--table", type=pathlib.Path, default=HERE / "automodel.tsv")
     arguments.add_argument("--write", action="store_true")
     given = arguments.parse_args()
     if not given.examples:
@@ -121,9 +140,10 @@ def main():
     files = sorted(f for kind in KINDS for f in (given.examples / kind).rglob("*") if f.suffix in (".yaml", ".yml"))
     if not files:
         sys.exit(f"{given.examples} has no recipes: name the directory `examples` of a clone of NeMo AutoModel")
+    missing = missing_families(given.heddle)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         found = dict(zip((str(f.relative_to(given.examples)) for f in files),
-                         pool.map(lambda f: verdict(given.heddle, f), files)))
+                         pool.map(lambda f: verdict(given.heddle, f, missing), files)))
     accepted = sum(one == ACCEPTED for one in found.values())
     print(f"{accepted} of {len(found)} recipes are accepted")
     if given.write:

@@ -122,7 +122,8 @@ KINDS = {
                    model_name="meta-llama/Llama-3.1-8B-Instruct", **COLUMNS),
     "packed experts": Kind("llm_finetune/qwen/qwen3_moe_30b_te_packed_sequence.yaml", "swag", "qwen3_moe",
                            "Qwen/Qwen3-30B-A3B", {**SMALL, "head_dim": 8, "num_experts": 8, "num_experts_per_tok": 2,
-                                                  "moe_intermediate_size": 16, "norm_topk_prob": True}, ranks=2, pack=128,
+                                                  "moe_intermediate_size": 16, "norm_topk_prob": True,
+                                                  "router_aux_loss_coef": 0.0}, ranks=2, pack=128,  # transformers' loss has none
                            optimizer={"betas": (0.9, 0.999), "eps": 1e-7}, batch=4, overrides={
                                "distributed.ep_size": 2, "packed_sequence.packed_sequence_size": 128,
                                "step_scheduler.val_every_steps": 4}),

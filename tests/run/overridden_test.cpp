@@ -48,6 +48,19 @@ class Overridden : public ::testing::Test {
     warnings_.clear();
     return open_pretrained(recipe.model.directory, plugins_, recipe.model.overrides, warnings_);
   }
+  // The keys beside config.json's of a recipe that names AutoModel's class; `golden`: the model.
+  std::string of_automodel(const std::string& golden, const std::string& more = "") {
+    use(golden);
+    const Recipe recipe = read_recipe(
+        config::read_text("model:\n  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained\n"
+                          "  pretrained_model_name_or_path: " +
+                              (folder_ / "model").string() + "\n  " + more + "\n",
+                          "run.yaml"));
+    warnings_.clear();
+    const ConfigOverrides with = with_recipe_keys(recipe.model, plugins_, warnings_).overrides;
+    (void)open_pretrained(recipe.model.directory, plugins_, with, warnings_);
+    return with.empty() ? "" : config::to_json(with.keys);
+  }
   nlohmann::json effective(const std::string& more) {
     return nlohmann::json::parse(open(more).spec->config_json("float32"));
   }
@@ -97,6 +110,62 @@ TEST_F(Overridden, WhatChangesParametersIsRefusedByTheirNames) {
   EXPECT_THAT(refusal("config: {num_hidden_layers: 1}"), HasSubstr(" would be missing"));
   EXPECT_THAT(refusal("config: {num_hidden_layers: 3}"), HasSubstr(" would be added"));
   EXPECT_EQ(refusal("config: {tie_word_embeddings: true}"), at + "lm_head.weight would be missing" + hint);
+}
+
+// nemo_automodel/components/models/TYPE/model.py; its other modules have neither, nor has transformers.
+TEST_F(Overridden, ARecipeOfAutoModelHasItsRouters) {
+  const std::string loss = R"({"router_aux_loss_type": "layer"})";
+  for (const char* with_loss : {"qwen3_moe", "gpt_oss", "qwen3_next", "qwen3_5_moe"}) {
+    EXPECT_EQ(of_automodel(with_loss), loss) << with_loss;
+    EXPECT_THAT(warnings_, IsEmpty()) << with_loss;
+  }
+  EXPECT_EQ(of_automodel("deepseek_v3"), R"({"gate_bias_update_factor": 0.001})");
+  EXPECT_THAT(warnings_, IsEmpty());
+  for (const char* other : {"llama", "mixtral", "qwen2_moe", "glm4_moe", "minimax_m2", "nemotron_h_moe"})
+    EXPECT_EQ(of_automodel(other), "") << other;
+  EXPECT_EQ(of_automodel("qwen3_moe", "force_hf: true"), "");
+  EXPECT_EQ(of_automodel("qwen3_moe", "config: {router_aux_loss_type: none}"),
+            R"({"router_aux_loss_type": null})");
+  EXPECT_EQ(of_automodel("qwen3_moe", "config: {router_aux_loss_coef: 0.0}"),
+            R"({"router_aux_loss_coef": 0.0})");
+  EXPECT_EQ(of_automodel("deepseek_v3", "backend: {fake_balanced_gate: true}"),
+            R"({"fake_balanced_gate": true})");
+}
+
+TEST_F(Overridden, HeadsThatAutoModelTrainsAreAWarning) {
+  use("qwen3_5_tied");
+  set("mtp_num_hidden_layers", 1);
+  const auto warned = [&](const std::string& more) {
+    const Recipe recipe = read_recipe(
+        config::read_text("model:\n  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained\n"
+                          "  pretrained_model_name_or_path: " +
+                              (folder_ / "model").string() + "\n" + more,
+                          "run.yaml"));
+    warnings_.clear();
+    (void)with_recipe_keys(recipe.model, plugins_, warnings_);
+    return warnings_;
+  };
+  EXPECT_THAT(
+      warned(""),
+      ElementsAre("run.yaml:1 model: AutoModel trains the multi-token prediction heads of this model too "
+                  "(mtp_num_hidden_layers 1), which are not built here: it trains on the next token alone, "
+                  "as with num_nextn_predict_layers: 0"));
+  EXPECT_THAT(warned("  num_nextn_predict_layers: 0\n"), IsEmpty());
+}
+
+// Keys of a model of text and images are those of its text.
+TEST_F(Overridden, KeysReachTheTextOfAModelOfTextAndImages) {
+  use("qwen3_5_moe");
+  std::ifstream in(folder_ / "model/config.json");
+  const nlohmann::ordered_json whole = {{"model_type", "qwen3_5_moe"},
+                                        {"text_config", nlohmann::ordered_json::parse(in)}};
+  folder_.write("model/config.json", whole.dump());
+  const std::string keys = "config: {router_aux_loss_coef: 0.5}";
+  EXPECT_EQ(effective(keys)["router_aux_loss_coef"], 0.5);
+  EXPECT_THAT(warnings_, IsEmpty());
+  const auto exported =
+      nlohmann::json::parse(open(keys + "\n  export_config: true").origin.files.at("config.json"));
+  EXPECT_EQ(exported["text_config"]["router_aux_loss_coef"], 0.5);
 }
 
 TEST_F(Overridden, MultiTokenPredictionHeadsMayBeLeftOut) {

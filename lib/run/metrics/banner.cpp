@@ -183,6 +183,9 @@ std::string banner(const RunSpec& run, const ModelSize& size) {
          " parameters, " + (run.model.dtype == at::kFloat ? "float32" : "bfloat16") + origin_text(run.model) +
          "\n";
   out += overrides_text(run.recipe.model.overrides, run.model.idle_keys);
+  if (!run.model.routing.empty())
+    out += "  routers " + run.model.routing +
+           ", as in AutoModel's own modules; model.config has the last word\n";
   if (size.experts.layers > 0) out += "  experts " + experts_text(size) + "\n";
   out += transforms_text(run, size);
   out += "  data    " + data_text(run.dataset) + ", " +

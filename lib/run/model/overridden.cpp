@@ -26,8 +26,14 @@ Node dequantized_keys(const std::filesystem::path& config_json) {
   return checkpoint::without_quantization(checkpoint::read_config_json(config_json));
 }
 
-// Entries of `keys`, those of `instead` in their place; but for one of these.
+constexpr const char* kText = "text_config";  // of a model of text and images
+
+// Entries of `keys`, those of `instead` in their place; but for one of these. Of a model of text and images
+// they are keys of the text.
 Node merged(const Node& keys, const Node& instead, const std::string& but_for = "") {
+  if (const Node* text = keys.find(kText);
+      text != nullptr && text->is_map() && instead.find(kText) == nullptr)
+    return keys.without(kText).with(kText, merged(*text, instead, but_for));
   std::vector<Node::Entry> entries;
   for (const Node::Entry& entry : keys.entries())
     if (entry.first == but_for || instead.find(entry.first) == nullptr) entries.push_back(entry);
@@ -134,8 +140,9 @@ Spec read_with_keys(const std::filesystem::path& config_json, const Node& keys, 
 
 void add_to_config(std::string& config_json, const Node& keys) {
   auto config = nlohmann::ordered_json::parse(config_json);
+  auto& place = config.contains(kText) && keys.find(kText) == nullptr ? config[kText] : config;
   for (const auto& [key, value] : keys.entries())
-    config[key] = nlohmann::ordered_json::parse(config::to_json(value));
+    place[key] = nlohmann::ordered_json::parse(config::to_json(value));
   config_json = config.dump(2) + "\n";
 }
 
@@ -163,40 +170,6 @@ std::shared_ptr<const ModelSpec> read_map(const ModelSection& section, PluginReg
   for (const auto& [key, value] : section.backend.entries())
     warnings.push_back(value.where() + " changes nothing: the model has no router that it could change");
   return plain;
-}
-
-namespace {
-
-// The model that the section describes, without weights.
-std::shared_ptr<const ModelSpec> described(const ModelSection& section, PluginRegistry& plugins) {
-  std::vector<std::string> ignored;
-  if (section.source == ModelSection::Source::config && section.config.is_map())
-    return read_map(section, plugins, ignored);
-  const std::filesystem::path file = section.source == ModelSection::Source::config
-                                         ? config_file(section.config.as_text())
-                                         : find_model(section.directory).notes / "config.json";
-  return section.overrides.empty() ? engine::read_model(file, plugins)
-                                   : read_with_keys(file, section.overrides.keys, plugins);
-}
-
-}  // namespace
-
-// There the keys are a part of the model's signature.
-ModelSection with_mtp_keys(ModelSection section, PluginRegistry& plugins) {
-  if (section.mtp_keys.is_null()) return section;
-  const auto spec = described(section, plugins);
-  if (!spec->signature().contains("num_nextn_predict_layers")) {
-    if (section.mtp_heads.empty()) return section;
-    throw Error(ErrorCode::not_built, section.mtp_heads,
-                "the family " + spec->facts().model_type + " has no multi-token prediction heads here",
-                "leave num_nextn_predict_layers out: the model then trains on the next token alone");
-  }
-  const bool inside = section.source == ModelSection::Source::config && section.config.is_map();
-  Node keys = inside ? section.config : section.overrides.keys;
-  if (keys.is_null()) keys = Node::map({}, section.mtp_keys.mark(), section.mtp_keys.path());
-  for (const auto& [key, value] : section.mtp_keys.entries()) keys = keys.without(key).with(key, value);
-  (inside ? section.config : section.overrides.keys) = keys;
-  return section;
 }
 
 }  // namespace heddle

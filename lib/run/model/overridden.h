@@ -41,8 +41,11 @@ std::filesystem::path config_file(const std::filesystem::path& given);
 std::shared_ptr<const ModelSpec> read_map(const ModelSection& section, PluginRegistry& plugins,
                                           std::vector<std::string>& warnings);
 
-// The section with its keys of multi-token prediction heads among those of config.json, where the family
-// has such heads. Throws Error{not_built} where they are asked for and it has none.
-ModelSection with_mtp_keys(ModelSection section, PluginRegistry& plugins);
+// The section with the keys that a recipe gives beside config.json's among them: of multi-token prediction
+// heads, where the family has such heads, and what AutoModel's modules add to routers, where the section
+// names them. A warning for heads that AutoModel trains and that are not built. Throws Error{not_built} where
+// heads are asked for and the family has none.
+ModelSection with_recipe_keys(ModelSection section, PluginRegistry& plugins,
+                              std::vector<std::string>& warnings);
 
 }  // namespace heddle

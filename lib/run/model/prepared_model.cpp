@@ -164,10 +164,11 @@ PreparedModel open_named(const ModelSection& section, PluginRegistry& plugins,
 // The model of a section like `model`, without transforms.
 PreparedModel model_of(const ModelSection& given, PluginRegistry& plugins,
                        std::vector<std::string>& warnings) {
-  const ModelSection section = with_mtp_keys(given, plugins);
+  const ModelSection section = with_recipe_keys(given, plugins, warnings);
   PreparedModel model = section.source == ModelSection::Source::pretrained
                             ? open_named(section, plugins, warnings)
                             : with_random_weights(section, plugins, warnings);
+  model.routing = section.routing;
   const std::string stored = model.spec->facts().dtype;
   model.dtype = dtype_of(!section.dtype.empty() ? section.dtype
                          : !stored.empty()      ? stored

@@ -31,6 +31,7 @@ struct PreparedModel {
   std::vector<std::string> tensors;  // that are there to be loaded
   at::ScalarType dtype = at::kFloat;
   std::set<std::string> idle_keys = {};  // of `model.config` beside a path: those that change nothing
+  std::string routing = {};              // keys of routers that a recipe of AutoModel has, for messages
   std::string exported_keys;             // where keys are given that exports have too; empty: nowhere
   std::filesystem::path directory;       // of a pretrained model, as it was named; empty: random weights
   ModelPlace place;                      // what find_model() found there

@@ -209,6 +209,9 @@ ModelSection read_model(const Node& given, RecipeNotes& notes, SectionErrors& fo
   if (words.target && words.target->find("NeMoAutoModel") != std::string::npos) {
     if (model.dtype.empty() && target == "from_config") model.dtype = "bfloat16";
     model.dtype_without_word = "bfloat16";
+    const Node* transformers = given.find("force_hf");
+    if (transformers == nullptr || transformers->is_null() || !transformers->as_boolean())
+      model.automodel = *section.find("_target_");
   }
   const Node* backend = given.find("backend");
   if (backend != nullptr && !backend->is_null())

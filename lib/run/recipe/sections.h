@@ -59,6 +59,8 @@ struct ModelSection {
   // has such heads; null: none.
   Node mtp_keys;
   std::string mtp_heads;     // where such heads are asked for; empty: nowhere
+  Node automodel;            // the _target_ that names a class of AutoModel's own modules; null: none
+  std::string routing;       // what with_recipe_keys() gave it for that reason, for messages
   bool check_memory = true;  // refuse what this machine's memory cannot hold
   std::string where;         // of the section, for messages
 };
