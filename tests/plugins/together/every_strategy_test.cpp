@@ -7,9 +7,9 @@ namespace heddle::tests {
 namespace {
 
 // A name, and the strategy with its fields.
-using Words = std::pair<const char*, const char*>;
+using NamedStrategy = std::pair<const char*, const char*>;
 
-const Words kEvery[] = {
+const NamedStrategy kEvery[] = {
     {"ddp", "ddp"},
     {"ddp_small_buckets", "ddp(bucket_cap_mb: 0.0001, gradient_as_bucket_view: true)"},
     {"fsdp2", "fsdp2"},
@@ -37,7 +37,7 @@ const Words kEvery[] = {
      "megatron(use_megatron_fsdp: true, data_parallel_sharding_strategy: optim_grads_params, "
      "overlap_grad_reduce: true, overlap_param_gather: true)"}};
 
-class EveryStrategy : public ::testing::TestWithParam<Words> {
+class EveryStrategy : public ::testing::TestWithParam<NamedStrategy> {
  protected:
   static Training on(int ranks, const Toy& shape = {}) {
     return tests::on(toy("single", {}, "", shape), GetParam().second + (" dp" + std::to_string(ranks)));
