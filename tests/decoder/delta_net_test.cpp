@@ -21,42 +21,25 @@ namespace {
 
 TEST(GatedNorm, EqualsPlainOperators) {
   at::manual_seed(6);
-  const at::Tensor x = random_leaf({7, 15}), gate = random_leaf({7, 15}), weight = random_leaf({5});
-  const at::Tensor heads = x.view({-1, 5}), z = gate.view({-1, 5});
-  const at::Tensor want =
-      (weight * heads / (heads.square().mean(-1, true) + 1e-5).sqrt() * z * z.sigmoid()).view({7, 15});
-  const at::Tensor factors = at::randn_like(want);
-  (want * factors).sum().backward();
-  std::vector<at::Tensor> gradients;
-  for (const at::Tensor& one : {x, gate, weight}) {
-    gradients.push_back(one.grad().clone());
-    one.mutable_grad().reset();
-  }
-  const at::Tensor got = decoder::gated_norm(x, gate, weight, 1e-5);
-  expect_near_double(got, want, 1e-13, "output");
-  (got * factors).sum().backward();
-  expect_near_double(x.grad(), gradients[0], 1e-13, "x");
-  expect_near_double(gate.grad(), gradients[1], 1e-13, "gate");
-  expect_near_double(weight.grad(), gradients[2], 1e-13, "weight");
+  const AtenLayer ours = [](const auto& in) { return decoder::gated_norm(in[0], in[1], in[2], 1e-5); };
+  const AtenLayer plain = [](const auto& in) {
+    const at::Tensor heads = in[0].view({-1, 5}), z = in[1].view({-1, 5});
+    return (in[2] * heads / (heads.square().mean(-1, true) + 1e-5).sqrt() * z * z.sigmoid()).view({7, 15});
+  };
+  expect_same(ours, plain, {random_leaf({7, 15}), random_leaf({7, 15}), random_leaf({5})}, 1e-12);
 }
 
 TEST(OutputGate, EqualsPlainOperators) {
   at::manual_seed(7);
-  const at::Tensor both = random_leaf({6, 3 * 2 * 4}), y = random_leaf({6, 12});
-  const at::Tensor parts = both.view({6, 3, 2, 4});
-  const at::Tensor want_q = parts.select(2, 0).reshape({6, 12}),
-                   want_gate = parts.select(2, 1).reshape({6, 12});
-  const at::Tensor want = y * want_gate.sigmoid() + want_q * 2;
-  const at::Tensor factors = at::randn_like(want);
-  (want * factors).sum().backward();
-  const at::Tensor d_both = both.grad().clone(), d_y = y.grad().clone();
-  both.mutable_grad().reset(), y.mutable_grad().reset();
-  const auto [q, gate] = decoder::split_gate(both, 4);
-  const at::Tensor got = decoder::gated_output(y, gate) + q * 2;
-  expect_near_double(got, want, 1e-14, "output");
-  (got * factors).sum().backward();
-  expect_near_double(both.grad(), d_both, 1e-14, "both");
-  expect_near_double(y.grad(), d_y, 1e-14, "y");
+  const AtenLayer ours = [](const auto& in) {
+    const auto [q, gate] = decoder::split_gate(in[0], 4);
+    return decoder::gated_output(in[1], gate) + q * 2;
+  };
+  const AtenLayer plain = [](const auto& in) {
+    const at::Tensor parts = in[0].view({6, 3, 2, 4}), gate = parts.select(2, 1).reshape({6, 12});
+    return in[1] * gate.sigmoid() + parts.select(2, 0).reshape({6, 12}) * 2;
+  };
+  expect_same(ours, plain, {random_leaf({6, 3 * 2 * 4}), random_leaf({6, 12})}, 1e-12);
 }
 
 // A delta net, then attention with a gate.

@@ -33,7 +33,7 @@ const DeltaShape kDeltaShapes[] = {
     {"empty_document", 1, 9, {1, 1, 2, 2}, {0, 4, 4, 9}},
 };
 
-DeltaInputs inputs_of(const DeltaShape& shape) {
+std::vector<at::Tensor> delta_inputs(const DeltaShape& shape) {
   const int64_t tokens = shape.rows * shape.sequence;
   const DeltaHeads& heads = shape.heads;
   return {random_leaf({tokens, heads.key_heads * heads.key}),
@@ -72,50 +72,28 @@ at::Tensor plain_rule(const DeltaInputs& in, const DeltaShape& shape) {
   return at::stack(out);
 }
 
+const Rule<DeltaInputs, DeltaHeads> kDeltaRule = {
+    delta_inputs, plain_rule,
+    [](const DeltaInputs& in, const DeltaHeads& heads, const TokenRows& tokens, at::Tensor* state) {
+      return decoder::delta_rule(in, heads, tokens, state);
+    },
+    5};
+
 class DeltaRule : public ::testing::TestWithParam<DeltaShape> {
  protected:
   DeltaRule() { at::manual_seed(3); }
 };
 
 TEST_P(DeltaRule, EqualsTheDefinitionWithEveryGradient) {
-  const DeltaShape& shape = GetParam();
-  const DeltaInputs in = inputs_of(shape);
-  const std::vector<at::Tensor> all = {in.q, in.k, in.v, in.a, in.b, in.a_log, in.bias};
-  const at::Tensor want = plain_rule(in, shape);
-  const at::Tensor factors = at::randn_like(want);
-  (want * factors).sum().backward();
-  std::vector<at::Tensor> gradients;
-  for (at::Tensor one : all) {
-    gradients.push_back(one.grad().defined() ? one.grad().clone() : at::zeros_like(one));
-    one.mutable_grad().reset();
-  }
-  const at::Tensor got = decoder::delta_rule(in, shape.heads, shape.tokens());
-  expect_near_double(got, want, 1e-12, "output");
-  (got * factors).sum().backward();
-  for (size_t i = 0; i < all.size(); ++i)
-    expect_near_double(all[i].grad(), gradients[i], 1e-11, "input " + std::to_string(i));
+  kDeltaRule.expect_definition(GetParam());
 }
 
 TEST_P(DeltaRule, IsNearInFloat) {
-  const DeltaShape& shape = GetParam();
-  DeltaInputs in = inputs_of(shape);
-  const at::Tensor want = plain_rule(in, shape);
-  for (at::Tensor* one : {&in.q, &in.k, &in.v, &in.a, &in.b, &in.a_log, &in.bias})
-    *one = one->detach().to(at::kFloat);
-  expect_near_double(decoder::delta_rule(in, shape.heads, shape.tokens()), want, 1e-5, "output");
+  kDeltaRule.expect_near_in_float(GetParam());
 }
 
 TEST_P(DeltaRule, GivesShapesOnMeta) {
-  const DeltaShape& shape = GetParam();
-  DeltaInputs in = inputs_of(shape);
-  for (at::Tensor* one : {&in.q, &in.k, &in.v, &in.a, &in.b, &in.a_log, &in.bias})
-    *one = one->detach().to(at::kMeta).set_requires_grad(true);
-  TokenRows tokens = shape.tokens();
-  if (tokens.documents.defined()) tokens.documents = tokens.documents.to(at::kMeta);
-  const at::Tensor got = decoder::delta_rule(in, shape.heads, tokens);
-  EXPECT_EQ(got.sizes(), in.v.sizes());
-  got.backward(at::empty_like(got));
-  EXPECT_EQ(in.a_log.grad().sizes(), in.a_log.sizes());
+  kDeltaRule.expect_shapes_on_meta(GetParam());
 }
 
 // Gates that forget all but at once, and that keep all.
@@ -123,9 +101,9 @@ TEST(DeltaRuleLimits, AreFinite) {
   const DeltaShape shape{"long", 1, 130, {1, 2, 4, 3}};
   for (const double open : {-60.0, 60.0}) {
     at::manual_seed(4);
-    DeltaInputs in = inputs_of(shape);
-    for (at::Tensor* one : {&in.q, &in.k, &in.v, &in.a, &in.b, &in.a_log, &in.bias})
-      *one = one->detach().to(at::kFloat);
+    std::vector<at::Tensor> all = delta_inputs(shape);
+    for (at::Tensor& one : all) one = one.detach().to(at::kFloat);
+    DeltaInputs in = kDeltaRule.of(all);
     in.a = (in.a + open).detach().set_requires_grad(true);
     in.k.set_requires_grad(true);
     const at::Tensor got = decoder::delta_rule(in, shape.heads, shape.tokens());
@@ -140,7 +118,7 @@ TEST(DeltaRuleLimits, AreFinite) {
 TEST(DeltaRuleLimits, HaveExactGradientsOfGatesThatForget) {
   at::manual_seed(11);
   const DeltaShape shape{"forgets", 1, 70, {1, 1, 8, 8}};
-  const DeltaInputs wide = inputs_of(shape);
+  const DeltaInputs wide = kDeltaRule.of(delta_inputs(shape));
   DeltaInputs narrow;
   at::Tensor DeltaInputs::*const all[] = {&DeltaInputs::q,   &DeltaInputs::k, &DeltaInputs::v,
                                           &DeltaInputs::a,   &DeltaInputs::b, &DeltaInputs::a_log,
@@ -164,20 +142,7 @@ TEST(DeltaRuleLimits, HaveExactGradientsOfGatesThatForget) {
 
 TEST(DeltaRuleState, ContinuesAsTheWhole) {
   at::manual_seed(5);
-  const at::NoGradGuard no_gradients;
-  const DeltaShape shape{"whole", 1, 140, {2, 4, 3, 5}};
-  const DeltaInputs in = inputs_of(shape);
-  const at::Tensor want = decoder::delta_rule(in, shape.heads, shape.tokens());
-  at::Tensor state;
-  std::vector<at::Tensor> parts;
-  int64_t begin = 0;
-  for (const int64_t count : {70, 1, 1, 64, 4}) {
-    DeltaInputs part = in;
-    for (at::Tensor* one : {&part.q, &part.k, &part.v, &part.a, &part.b}) *one = one->narrow(0, begin, count);
-    parts.push_back(decoder::delta_rule(part, shape.heads, {1, count, {}}, &state));
-    begin += count;
-  }
-  expect_near_double(at::cat(parts), want, 1e-12, "output");
+  kDeltaRule.expect_continues({"whole", 1, 140, {2, 4, 3, 5}}, {70, 1, 1, 64, 4});
 }
 
 at::Tensor plain_convolution(const at::Tensor& x, const at::Tensor& weight, const DeltaShape& shape) {
@@ -195,17 +160,9 @@ at::Tensor plain_convolution(const at::Tensor& x, const at::Tensor& weight, cons
 TEST_P(DeltaRule, HasConvolutionsThatStayInTheirDocuments) {
   const DeltaShape& shape = GetParam();
   for (const int64_t taps : {1, 4}) {
-    const at::Tensor x = random_leaf({shape.rows * shape.sequence, 5}), weight = random_leaf({5, 1, taps});
-    const at::Tensor want = plain_convolution(x, weight, shape);
-    const at::Tensor factors = at::randn_like(want);
-    (want * factors).sum().backward();
-    const at::Tensor dx = x.grad().clone(), dw = weight.grad().clone();
-    x.mutable_grad().reset(), weight.mutable_grad().reset();
-    const at::Tensor got = decoder::short_convolution(x, weight, shape.tokens());
-    expect_near_double(got, want, 1e-13, "output");
-    (got * factors).sum().backward();
-    expect_near_double(x.grad(), dx, 1e-13, "x");
-    expect_near_double(weight.grad(), dw, 1e-12, "weight");
+    expect_same([&](const auto& in) { return decoder::short_convolution(in[0], in[1], shape.tokens()); },
+                [&](const auto& in) { return plain_convolution(in[0], in[1], shape); },
+                {random_leaf({shape.rows * shape.sequence, 5}), random_leaf({5, 1, taps})}, 1e-12);
   }
 }
 

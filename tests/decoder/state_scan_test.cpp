@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -36,7 +35,7 @@ const ScanShape kScanShapes[] = {
     {"empty_document", 1, 9, {1, 1, 2, 2}, {0, 4, 4, 9}},
 };
 
-ScanInputs scan_inputs(const ScanShape& shape) {
+std::vector<at::Tensor> scan_inputs(const ScanShape& shape) {
   const int64_t tokens = shape.rows * shape.sequence;
   const ScanHeads& of = shape.heads;
   return {random_leaf({tokens, of.heads * of.width}),
@@ -46,10 +45,6 @@ ScanInputs scan_inputs(const ScanShape& shape) {
           random_leaf({of.heads}),
           random_leaf({of.heads}),
           random_leaf({of.heads})};
-}
-
-std::array<at::Tensor*, 7> all_of(ScanInputs& in) {
-  return {&in.x, &in.b, &in.c, &in.dt, &in.a_log, &in.bias, &in.direct};
 }
 
 // The definition, token by token.
@@ -73,47 +68,28 @@ at::Tensor plain_scan(const ScanInputs& in, const ScanShape& shape) {
   return at::stack(out);
 }
 
+const Rule<ScanInputs, ScanHeads> kScan = {
+    scan_inputs, plain_scan,
+    [](const ScanInputs& in, const ScanHeads& heads, const TokenRows& tokens, at::Tensor* state) {
+      return decoder::state_scan(in, heads, tokens, state);
+    },
+    4};
+
 class StateScan : public ::testing::TestWithParam<ScanShape> {
  protected:
   StateScan() { at::manual_seed(3); }
 };
 
 TEST_P(StateScan, EqualsTheDefinitionWithEveryGradient) {
-  const ScanShape& shape = GetParam();
-  ScanInputs in = scan_inputs(shape);
-  const at::Tensor want = plain_scan(in, shape);
-  const at::Tensor factors = at::randn_like(want);
-  (want * factors).sum().backward();
-  std::vector<at::Tensor> gradients;
-  for (at::Tensor* one : all_of(in)) {
-    gradients.push_back(one->grad().defined() ? one->grad().clone() : at::zeros_like(*one));
-    one->mutable_grad().reset();
-  }
-  const at::Tensor got = decoder::state_scan(in, shape.heads, shape.tokens());
-  expect_near_double(got, want, 1e-12, "output");
-  (got * factors).sum().backward();
-  for (size_t i = 0; i < gradients.size(); ++i)
-    expect_near_double(all_of(in)[i]->grad(), gradients[i], 1e-11, "input " + std::to_string(i));
+  kScan.expect_definition(GetParam());
 }
 
 TEST_P(StateScan, IsNearInFloat) {
-  const ScanShape& shape = GetParam();
-  ScanInputs in = scan_inputs(shape);
-  const at::Tensor want = plain_scan(in, shape);
-  for (at::Tensor* one : all_of(in)) *one = one->detach().to(at::kFloat);
-  expect_near_double(decoder::state_scan(in, shape.heads, shape.tokens()), want, 1e-5, "output");
+  kScan.expect_near_in_float(GetParam());
 }
 
 TEST_P(StateScan, GivesShapesOnMeta) {
-  const ScanShape& shape = GetParam();
-  ScanInputs in = scan_inputs(shape);
-  for (at::Tensor* one : all_of(in)) *one = one->detach().to(at::kMeta).set_requires_grad(true);
-  TokenRows tokens = shape.tokens();
-  if (tokens.documents.defined()) tokens.documents = tokens.documents.to(at::kMeta);
-  const at::Tensor got = decoder::state_scan(in, shape.heads, tokens);
-  EXPECT_EQ(got.sizes(), in.x.sizes());
-  got.backward(at::empty_like(got));
-  EXPECT_EQ(in.direct.grad().sizes(), in.direct.sizes());
+  kScan.expect_shapes_on_meta(GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, StateScan, ::testing::ValuesIn(kScanShapes),
@@ -123,16 +99,15 @@ INSTANTIATE_TEST_SUITE_P(Shapes, StateScan, ::testing::ValuesIn(kScanShapes),
 TEST(StateScanGradients, EqualFiniteDifferences) {
   at::manual_seed(4);
   const ScanShape shape{"", 1, 66, {1, 2, 3, 2}, {0, 20, 66}};
-  ScanInputs in = scan_inputs(shape);
+  std::vector<at::Tensor> all = scan_inputs(shape);
   const at::Tensor gate = random_leaf({66, 4}), weight = random_leaf({4}),
                    factors = at::randn({66, 4}, at::kDouble);
   const auto loss = [&] {
-    const at::Tensor y = decoder::state_scan(in, shape.heads, shape.tokens());
+    const at::Tensor y = decoder::state_scan(kScan.of(all), shape.heads, shape.tokens());
     return (decoder::gated_group_norm(y, gate, weight, 2, 1e-5) * factors).sum();
   };
   loss().backward();
-  std::vector<at::Tensor> all = {gate, weight};
-  for (at::Tensor* one : all_of(in)) all.push_back(*one);
+  all.insert(all.end(), {gate, weight});
   const at::NoGradGuard guard;
   for (size_t i = 0; i < all.size(); ++i) {
     const at::Tensor along = at::randn_like(all[i]), before = all[i].clone();
@@ -150,66 +125,40 @@ TEST(StateScanGradients, EqualFiniteDifferences) {
 // A sequence in stretches equals the sequence at once.
 TEST(StateScanState, ContinuesWhereItWas) {
   at::manual_seed(5);
-  const ScanShape shape{"", 1, 100, {2, 4, 3, 5}};
-  const at::NoGradGuard guard;
-  const ScanInputs in = scan_inputs(shape);
-  const at::Tensor want = decoder::state_scan(in, shape.heads, shape.tokens());
-  at::Tensor state;
-  std::vector<at::Tensor> got;
-  for (const auto& [first, count] : {std::pair{0, 70}, {70, 1}, {71, 1}, {72, 28}}) {
-    const auto part = [first = first, count = count](const at::Tensor& x) {
-      return x.narrow(0, first, count);
-    };
-    const ScanInputs next{part(in.x), part(in.b), part(in.c), part(in.dt), in.a_log, in.bias, in.direct};
-    got.push_back(decoder::state_scan(next, shape.heads, {1, count, {}}, &state));
-  }
-  expect_near_double(at::cat(got), want, 1e-13, "output");
+  kScan.expect_continues({"", 1, 100, {2, 4, 3, 5}}, {70, 1, 1, 28});
 }
 
 TEST(GatedGroupNorm, EqualsPlainOperators) {
   at::manual_seed(6);
-  const at::Tensor x = random_leaf({7, 15}), gate = random_leaf({7, 15}), weight = random_leaf({15});
-  const at::Tensor gated = (x * gate * gate.sigmoid()).view({7, 3, 5});
-  const at::Tensor want = (gated / (gated.square().mean(-1, true) + 1e-5).sqrt()).view({7, 15}) * weight;
-  const at::Tensor factors = at::randn_like(want);
-  (want * factors).sum().backward();
-  std::vector<at::Tensor> gradients;
-  for (const at::Tensor& one : {x, gate, weight}) {
-    gradients.push_back(one.grad().clone());
-    one.mutable_grad().reset();
-  }
-  const at::Tensor got = decoder::gated_group_norm(x, gate, weight, 5, 1e-5);
-  expect_near_double(got, want, 1e-13, "output");
-  (got * factors).sum().backward();
-  expect_near_double(x.grad(), gradients[0], 1e-13, "x");
-  expect_near_double(gate.grad(), gradients[1], 1e-13, "gate");
-  expect_near_double(weight.grad(), gradients[2], 1e-13, "weight");
+  expect_same([](const auto& in) { return decoder::gated_group_norm(in[0], in[1], in[2], 5, 1e-5); },
+              [](const auto& in) {
+                const at::Tensor gated = (in[0] * in[1] * in[1].sigmoid()).view({7, 3, 5});
+                return (gated / (gated.square().mean(-1, true) + 1e-5).sqrt()).view({7, 15}) * in[2];
+              },
+              {random_leaf({7, 15}), random_leaf({7, 15}), random_leaf({15})}, 1e-12);
 }
 
 // With a bias, in documents, and continued.
 TEST(ShortConvolution, HasABias) {
   at::manual_seed(7);
   const at::Tensor x = random_leaf({11, 3}), weight = random_leaf({3, 1, 4}), bias = random_leaf({3});
-  const at::Tensor padded = at::constant_pad_nd(x.t().unsqueeze(0), {3, 0});
-  const at::Tensor want = at::silu(at::conv1d(padded, weight, bias, at::IntArrayRef(1), at::IntArrayRef(0),
-                                              at::IntArrayRef(1), 3))
-                              .squeeze(0)
-                              .t();
-  const at::Tensor factors = at::randn_like(want);
-  (want * factors).sum().backward();
-  const at::Tensor d_x = x.grad().clone(), d_weight = weight.grad().clone(), d_bias = bias.grad().clone();
-  for (const at::Tensor& one : {x, weight, bias}) one.mutable_grad().reset();
-  const at::Tensor got = decoder::short_convolution(x, weight, {1, 11, {}}, bias);
-  expect_near_double(got, want, 1e-13, "output");
-  (got * factors).sum().backward();
-  expect_near_double(x.grad(), d_x, 1e-12, "x");
-  expect_near_double(weight.grad(), d_weight, 1e-12, "weight");
-  expect_near_double(bias.grad(), d_bias, 1e-12, "bias");
+  const auto plain = [](const std::vector<at::Tensor>& in) {
+    const at::Tensor padded = at::constant_pad_nd(in[0].t().unsqueeze(0), {3, 0});
+    return at::silu(at::conv1d(padded, in[1], in[2], at::IntArrayRef(1), at::IntArrayRef(0),
+                               at::IntArrayRef(1), 3))
+        .squeeze(0)
+        .t();
+  };
+  expect_same(
+      [](const auto& in) {
+        return decoder::short_convolution(in[0], in[1], {1, 11, {}}, in[2]);
+      },
+      plain, {x, weight, bias}, 1e-12);
   const at::NoGradGuard guard;
   at::Tensor last;
   const at::Tensor first = decoder::continued_convolution(x.narrow(0, 0, 4), weight, last, bias);
   const at::Tensor rest = decoder::continued_convolution(x.narrow(0, 4, 7), weight, last, bias);
-  expect_near_double(at::cat({first, rest}), want, 1e-13, "continued");
+  expect_near_double(at::cat({first, rest}), plain({x, weight, bias}), 1e-13, "continued");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "heddle/train/step.h"
 #include "tests/forwards_first.h"
 #include "tests/thrown.h"
+#include "tests/toy_unit.h"
 
 namespace heddle {
 namespace {
@@ -17,28 +18,14 @@ namespace {
 using ::testing::HasSubstr;
 
 // Adds a parameter to what the unit before gives; the last returns a sum.
-class Adds : public Unit {
- public:
-  Adds(std::string name, bool last)
-      : name_(std::move(name)),
-        last_(last),
-        parameter_(at::zeros({3}, at::device(at::kMeta).dtype(at::kFloat)).requires_grad_()) {}
-  std::string_view name() const override { return name_; }
-  std::vector<ParameterSlot> parameters() override {
-    return {{name_ + ".weight", &parameter_, {Init::Kind::normal, 0.5}, false}};
-  }
-  Module* module() override { return nullptr; }
-  Tensors forward(Tensors inputs, const Batch& batch) override {
-    const at::Tensor all = inputs.empty() ? parameter_ * batch.tokens.numel() : inputs[0] + parameter_;
-    if (last_) return {all.sum().view({1})};
-    return {all};
-  }
-
- private:
-  std::string name_;
-  bool last_;
-  at::Tensor parameter_;
-};
+std::unique_ptr<Unit> adds(const std::string& name, bool last) {
+  return tests::unit_of(name, at::zeros({3}, at::device(at::kMeta).dtype(at::kFloat)).requires_grad_(),
+                        [last](const at::Tensor& weight, const Tensors& in, const Batch& batch) {
+                          const at::Tensor all = in.empty() ? weight * batch.tokens.numel() : in[0] + weight;
+                          return last ? all.sum().view({1}) : all;
+                        },
+                        {Init::Kind::normal, 0.5});
+}
 
 Batch two_rows(c10::Device device) {
   Batch batch;
@@ -55,7 +42,7 @@ StepReport step_in(Rendezvous& world, const Batch& batch) {
   plan.schedule = std::make_shared<tests::ForwardsFirst>();
   Units units;
   for (int i = 0; i < world.world_size(); ++i)
-    units.push_back(std::make_unique<Adds>("layers." + std::to_string(i), i + 1 == world.world_size()));
+    units.push_back(adds("layers." + std::to_string(i), i + 1 == world.world_size()));
   const ParameterSource unread = [](const Shard&) -> bool { throw std::logic_error("a value was read"); };
   Stages stages = parallel::build(std::move(units), plan, mesh, unread, 1);
   Step step(stages, mesh, {});
@@ -85,8 +72,7 @@ TEST(DryWorld, OneWithoutStepsSaysSoWhereAHeaderWouldArrive) {
     plan.strategy = parallel::make_single();
     plan.schedule = std::make_shared<tests::ForwardsFirst>();
     Units units;
-    for (const bool last : {false, true})
-      units.push_back(std::make_unique<Adds>(last ? "layers.1" : "layers.0", last));
+    for (const bool last : {false, true}) units.push_back(adds(last ? "layers.1" : "layers.0", last));
     Stages stages = parallel::build(std::move(units), plan, mesh, {}, 1);
     const Batch batch = two_rows(at::kCPU);
     Step(stages, mesh, {}).run({&batch, 1}, 1e-3, 0.1);

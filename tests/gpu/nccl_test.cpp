@@ -44,31 +44,12 @@ class Carried : public mesh::CheckedCommunicator {
     const at::Tensor in = call.in.defined() ? call.in.to(device_) : at::Tensor();
     const bool in_place = call.in.defined() && call.out.defined() && call.in.is_same(call.out);
     const at::Tensor out = in_place ? in : call.out.defined() ? call.out.to(device_) : at::Tensor();
-    run(call, out, in)->wait();
+    repeat(inner_, call, out, in)->wait();
     if (out.defined()) call.out.copy_(out);
     return std::make_unique<mesh::DoneWork>();
   }
 
  private:
-  std::unique_ptr<Work> run(const mesh::Call& call, const at::Tensor& out, const at::Tensor& in) {
-    switch (call.operation) {
-      case mesh::Operation::all_gather:
-        return inner_.all_gather(out, in);
-      case mesh::Operation::reduce_scatter:
-        return inner_.reduce_scatter(out, in, call.reduce);
-      case mesh::Operation::all_reduce:
-        return inner_.all_reduce(out, call.reduce);
-      case mesh::Operation::all_to_all:
-        return inner_.all_to_all(out, in, call.out_rows, call.in_rows);
-      case mesh::Operation::broadcast:
-        return inner_.broadcast(out, call.peer);
-      case mesh::Operation::send:
-        return inner_.send(in, call.peer, call.tag);
-      default:
-        return inner_.receive(out, call.peer, call.tag);
-    }
-  }
-
   Communicator& inner_;
   c10::Device device_;
 };

@@ -24,7 +24,8 @@ inline Ran run_layer(const AtenLayer& layer, const std::vector<at::Tensor>& inpu
   // From 1: the sine of 0 would hide the gradients of a single number.
   const at::Tensor weights = at::arange(1, ran.y.numel() + 1, ran.y.options()).sin().view(ran.y.sizes());
   (ran.y * weights).sum().backward();
-  for (const at::Tensor& leaf : leaves) ran.gradients.push_back(leaf.grad());
+  for (const at::Tensor& leaf : leaves)
+    ran.gradients.push_back(leaf.grad().defined() ? leaf.grad() : at::zeros_like(leaf));
   return ran;
 }
 

@@ -3,22 +3,20 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
-#include "core/parallel/single.h"
 #include "heddle/checkpoint/hf_source.h"
 #include "heddle/checkpoint/safetensors.h"
 #include "heddle/mesh/call.h"
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/train/step.h"
-#include "heddle/transport/threads.h"
-#include "plugins/pipelines.h"
-#include "plugins/toy_training.h"
-#include "tests/core/engine/setups.h"
+#include "plugins/topologies.h"
 
 namespace heddle {
 namespace {
@@ -48,26 +46,20 @@ struct Golden {
   std::vector<double> loss, norm, auxiliary;
 };
 
-// The stages of a golden case, with the weights of its files.
-Stages stages_of(const Golden& golden, Plan plan, const DeviceMesh& mesh, at::ScalarType dtype = at::kFloat) {
-  static std::mutex one_at_a_time;
-  std::shared_ptr<const ModelSpec> model;
-  {
-    const std::lock_guard lock(one_at_a_time);
-    model = engine::read_model(golden.directory / "config.json", tests::built_plugins());
-  }
-  const auto weights = std::make_shared<HfWeights>(golden.directory);
-  return parallel::build(model->make_units(at::TensorOptions(at::kMeta).dtype(dtype)), plan, mesh,
-                         checkpoint::hf_source(golden.directory, weights, model), 42);
+// The training of a golden case, with the weights of its files.
+tests::Training training_of(const Golden& golden, at::ScalarType dtype = at::kFloat) {
+  const std::shared_ptr<const ModelSpec> model =
+      engine::read_model(golden.directory / "config.json", tests::built_plugins());
+  tests::Training run;
+  run.make_units = [=](int) { return model->make_units(at::TensorOptions(at::kMeta).dtype(dtype)); };
+  run.values = checkpoint::hf_source(golden.directory, std::make_shared<HfWeights>(golden.directory), model);
+  return run;
 }
 
 // The model of a golden case as one rank trains it.
 struct Trained {
-  explicit Trained(const Golden& golden, at::ScalarType dtype = at::kFloat) {
-    Plan plan;
-    plan.strategy = parallel::make_single();
-    stages = stages_of(golden, std::move(plan), mesh, dtype);
-  }
+  explicit Trained(const Golden& golden, at::ScalarType dtype = at::kFloat)
+      : stages(tests::build(training_of(golden, dtype), mesh)) {}
   AloneRendezvous rendezvous;
   DeviceMesh mesh = mesh::build(std::array<Axis, 1>{Axis{"dp", 1}}, rendezvous, "golden");
   Stages stages;
@@ -120,53 +112,25 @@ INSTANTIATE_TEST_SUITE_P(
                       "nemotron_h_mtp", "nemotron_h_mtp_repeated"),
     [](const auto& info) { return info.param; });
 
-// A family on two ranks: rows, layers' insides, or layers are split.
-struct OnRanks {
-  std::string name, split;
-};
-
-class GoldenOnRanks : public ::testing::TestWithParam<OnRanks> {};
-
-std::vector<Axis> axes_of(const std::string& split) {
-  if (split == "fsdp2" || split == "ep") return tests::shards(2);
-  if (split == "experts") return {{"pp", 1}, {"dp_replicate", 1}, {"dp_shard", 1}, {"cp", 1}, {"tp", 2}};
-  if (split == "pp") return {{"pp", 2}, {"tp", 1}};
-  return {{"pp", 1}, {"tp", 2}};
-}
+// A family on two ranks.
+class GoldenOnRanks : public ::testing::TestWithParam<std::string> {};
 
 // "ep": each rank has rows and experts of its own. "experts": all ranks have the same rows.
-std::vector<View> views_of(const std::string& split) {
-  if (split != "ep" && split != "experts") return {};
-  return {{"expert", {"dp", "cp", "tp"}, {{"ep_shard", 1}, {"ep", 2}}}};
-}
-
-Plan plan_of(const std::string& split) {
-  Plan plan;
-  const bool sharded = split == "fsdp2" || !views_of(split).empty();
-  plan.strategy = sharded ? tests::make_strategy("fsdp2", tests::kFloat) : parallel::make_single();
-  if (split == "tp" || split == "sequence" || split == "experts")
-    plan.parallelizers.push_back(
-        tests::make_parallelizer("tensor", split == "sequence" ? "{sequence_parallel: true}" : "{}"));
-  if (!views_of(split).empty()) plan.parallelizers.push_back(tests::make_parallelizer("moe", "moe: {}"));
-  if (split == "pp") {
-    plan.schedule = tests::make_schedule("1f1b");
-    plan.pipeline.microbatch_size = 1;
-  }
-  return plan;
-}
+const std::map<std::string, std::string> kSplits = {
+    {"fsdp2", "fsdp2 dp2"},           {"tp", "single tp2"},    {"sequence", "single tp2(sequence)"},
+    {"pp", "single pp2(1f1b) rows1"}, {"ep", "fsdp2 dp2 ep2"}, {"experts", "fsdp2 tp2 ep2"}};
 
 TEST_P(GoldenOnRanks, EqualTransformers) {
-  const Golden golden(GetParam().name);
-  const std::string& split = GetParam().split;
-  ThreadWorld world(2, std::chrono::minutes(2), Log());
-  world.run([&](Rendezvous& rendezvous) {
-    const DeviceMesh mesh = mesh::build(axes_of(split), rendezvous, "golden", views_of(split));
-    Stages stages = stages_of(golden, plan_of(split), mesh);
+  const size_t space = GetParam().find(' ');
+  const Golden golden(GetParam().substr(0, space));
+  const tests::Training run = tests::on(training_of(golden), kSplits.at(GetParam().substr(space + 1)));
+  tests::on_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
     Step step(stages, mesh, adamw());
     for (int64_t i = 0; i < kGoldenSteps; ++i) {
       Batch batch = golden.batches[i];
-      if (split == "fsdp2" || split == "ep")
-        for (at::Tensor* one : {&batch.tokens, &batch.labels}) *one = one->narrow(0, mesh.rank("world"), 1);
+      const int64_t rows = batch.tokens.size(0) / mesh.size("dp");
+      for (at::Tensor* one : {&batch.tokens, &batch.labels})
+        *one = one->narrow(0, mesh.rank("dp") * rows, rows);
       const StepReport report = step.run(std::span(&batch, 1), 1e-3, 0.1);
       EXPECT_NEAR(report.loss.item<double>(), golden.loss[i], 2e-5 * golden.loss[i]) << "step " << i;
       EXPECT_NEAR(report.grad_norm.item<double>(), golden.norm[i], 2e-4 * golden.norm[i]) << "step " << i;
@@ -174,36 +138,53 @@ TEST_P(GoldenOnRanks, EqualTransformers) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Transformers, GoldenOnRanks,
-    ::testing::Values(
-        OnRanks{"llama", "fsdp2"}, OnRanks{"llama", "tp"}, OnRanks{"llama", "pp"}, OnRanks{"phi3", "fsdp2"},
-        OnRanks{"phi3", "tp"}, OnRanks{"phi3", "sequence"}, OnRanks{"phi3", "pp"},
-        OnRanks{"phi3_window", "tp"}, OnRanks{"gemma", "fsdp2"}, OnRanks{"gemma2", "fsdp2"},
-        OnRanks{"gemma2", "tp"}, OnRanks{"gemma2", "sequence"}, OnRanks{"gemma2_untied", "tp"},
-        OnRanks{"gemma2_untied", "pp"}, OnRanks{"mistral", "fsdp2"}, OnRanks{"mistral", "tp"},
-        OnRanks{"mistral", "pp"}, OnRanks{"ministral3", "sequence"}, OnRanks{"ministral3", "pp"},
-        OnRanks{"gemma3_text", "fsdp2"}, OnRanks{"gemma3_text", "sequence"}, OnRanks{"gemma3_untied", "tp"},
-        OnRanks{"gemma3_untied", "pp"}, OnRanks{"granite", "fsdp2"}, OnRanks{"granite", "tp"},
-        OnRanks{"granite", "pp"}, OnRanks{"olmo2", "fsdp2"}, OnRanks{"olmo2", "sequence"},
-        OnRanks{"olmo2", "pp"}, OnRanks{"starcoder2", "fsdp2"}, OnRanks{"starcoder2", "sequence"},
-        OnRanks{"starcoder2_untied", "pp"}, OnRanks{"phi", "fsdp2"}, OnRanks{"phi", "sequence"},
-        OnRanks{"phi", "pp"}, OnRanks{"glm", "fsdp2"}, OnRanks{"glm", "tp"}, OnRanks{"glm", "pp"},
-        OnRanks{"glm4", "tp"}, OnRanks{"seed_oss", "fsdp2"}, OnRanks{"seed_oss", "tp"},
-        OnRanks{"seed_oss", "pp"}, OnRanks{"cohere2", "fsdp2"}, OnRanks{"cohere2", "sequence"},
-        OnRanks{"ernie4_5", "fsdp2"}, OnRanks{"ernie4_5", "sequence"}, OnRanks{"gpt2_exact", "fsdp2"},
-        OnRanks{"gpt2_exact", "tp"}, OnRanks{"gpt2_inner", "sequence"}, OnRanks{"gpt2_inner", "pp"},
-        OnRanks{"baichuan", "fsdp2"}, OnRanks{"baichuan", "tp"}, OnRanks{"baichuan", "sequence"},
-        OnRanks{"baichuan", "pp"}, OnRanks{"qwen3_5", "fsdp2"}, OnRanks{"qwen3_5", "tp"},
-        OnRanks{"qwen3_5", "sequence"}, OnRanks{"qwen3_5", "pp"}, OnRanks{"qwen3_5_tied", "tp"},
-        OnRanks{"nemotron_h", "fsdp2"}, OnRanks{"nemotron_h", "tp"}, OnRanks{"nemotron_h", "sequence"},
-        OnRanks{"nemotron_h", "pp"}, OnRanks{"nemotron_h_moe", "fsdp2"}, OnRanks{"nemotron_h_moe", "tp"},
-        OnRanks{"nemotron_h_moe", "pp"}, OnRanks{"nemotron_h_latent", "fsdp2"},
-        OnRanks{"nemotron_h_latent", "pp"}, OnRanks{"nemotron_h_mtp", "fsdp2"},
-        OnRanks{"qwen3_5_moe", "experts"}, OnRanks{"nemotron_h_moe", "ep"},
-        OnRanks{"nemotron_h_moe", "experts"}, OnRanks{"nemotron_h_mtp", "tp"},
-        OnRanks{"nemotron_h_mtp_repeated", "fsdp2"}, OnRanks{"nemotron_h_mtp_repeated", "tp"}),
-    [](const auto& info) { return info.param.name + "_" + info.param.split; });
+const char* const kFamiliesAndSplits[] = {"llama fsdp2 tp pp",
+                                          "phi3 fsdp2 tp sequence pp",
+                                          "phi3_window tp",
+                                          "gemma fsdp2",
+                                          "gemma2 fsdp2 tp sequence",
+                                          "gemma2_untied tp pp",
+                                          "mistral fsdp2 tp pp",
+                                          "ministral3 sequence pp",
+                                          "gemma3_text fsdp2 sequence",
+                                          "gemma3_untied tp pp",
+                                          "granite fsdp2 tp pp",
+                                          "olmo2 fsdp2 sequence pp",
+                                          "starcoder2 fsdp2 sequence",
+                                          "starcoder2_untied pp",
+                                          "phi fsdp2 sequence pp",
+                                          "glm fsdp2 tp pp",
+                                          "glm4 tp",
+                                          "seed_oss fsdp2 tp pp",
+                                          "cohere2 fsdp2 sequence",
+                                          "ernie4_5 fsdp2 sequence",
+                                          "gpt2_exact fsdp2 tp",
+                                          "gpt2_inner sequence pp",
+                                          "baichuan fsdp2 tp sequence pp",
+                                          "qwen3_5 fsdp2 tp sequence pp",
+                                          "qwen3_5_tied tp",
+                                          "nemotron_h fsdp2 tp sequence pp",
+                                          "nemotron_h_moe fsdp2 tp pp ep experts",
+                                          "nemotron_h_latent fsdp2 pp",
+                                          "nemotron_h_mtp fsdp2 tp",
+                                          "qwen3_5_moe experts",
+                                          "nemotron_h_mtp_repeated fsdp2 tp"};
+
+std::vector<std::string> families_on_ranks() {
+  std::vector<std::string> out;
+  for (const std::string line : kFamiliesAndSplits) {
+    std::istringstream words(line.substr(line.find(' ') + 1));
+    for (std::string split; words >> split;) out.push_back(line.substr(0, line.find(' ') + 1) + split);
+  }
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(Transformers, GoldenOnRanks, ::testing::ValuesIn(families_on_ranks()),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, ' ', '_');
+                           return name;
+                         });
 
 // In the files gate and up are one dim.
 void expect_near(const at::Tensor& given, const SafetensorsFile& file, const std::string& name,

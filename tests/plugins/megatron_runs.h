@@ -59,15 +59,4 @@ inline const std::vector<std::string> kShardings = {"no_shard", "optim", "optim_
 inline const std::string kFlat =
     "use_distributed_optimizer: true\noverlap_grad_reduce: true\nbucket_size: 1000\n";
 
-// The stages of every rank, as threads.
-inline void on_ranks(const Training& run, const std::function<void(Stages&, const DeviceMesh&)>& body) {
-  int size = 1;
-  for (const Axis& axis : run.axes) size *= axis.size;
-  ThreadWorld::run(size, [&](Rendezvous& rendezvous) {
-    const DeviceMesh mesh = mesh::build(run.axes, rendezvous, "test: world");
-    Stages stages = build(run, mesh);
-    body(stages, mesh);
-  });
-}
-
 }  // namespace heddle::tests

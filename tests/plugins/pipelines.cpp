@@ -2,7 +2,6 @@
 #include "plugins/pipelines.h"
 
 #include <algorithm>
-#include <mutex>
 #include <vector>
 
 namespace heddle::tests {
@@ -20,22 +19,12 @@ const Outcome& alone() {
 }
 
 Training pipeline(const std::string& schedule, int ranks, int microbatch_rows, int calls) {
-  Training run = single_model();
-  run.axes = {{"pp", ranks}, {"tp", 1}};
-  run.pipeline.microbatch_size = microbatch_rows;
-  run.pipeline.overlap = true;  // where the schedule overlaps actions
-  run.microbatches = calls;
-  if (!schedule.empty()) run.make_schedule = [schedule] { return make_schedule(schedule); };
-  return run;
+  return on(single_model(), "single pp" + std::to_string(ranks) + "(" + schedule + ") rows" +
+                                std::to_string(microbatch_rows) + " calls" + std::to_string(calls));
 }
 
 std::unique_ptr<IPipelineSchedule> make_schedule(const std::string& name) {
-  static std::mutex one_at_a_time;
-  const std::lock_guard lock(one_at_a_time);
-  static PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
-  const OfferedSchedule* offered = plugins.schedule(name);
-  if (offered == nullptr) throw plugins.missing("schedule", name);
-  return offered->make();
+  return make_offered<OfferedSchedule>("schedule", name);
 }
 
 int BreadthFirst::rank_of(int stage, int ranks, int) const {

@@ -7,12 +7,28 @@
 #include <utility>
 
 #include "heddle/schedule/schedule.h"
-#include "plugins/training_world.h"
+#include "plugins/topologies.h"
 
 namespace heddle::tests {
 
 // Five layers, and sizes that divide by nothing.
 Training single_model();
+
+// The schedules of the plugin `pipeline`, for INSTANTIATE_TEST_SUITE_P.
+inline constexpr const char* kEverySchedule[] = {"gpipe",
+                                                 "1f1b",
+                                                 "zb1p",
+                                                 "zb2p",
+                                                 "dfs",
+                                                 "loopedbfs",
+                                                 "interleaved1f1b",
+                                                 "vmin",
+                                                 "interleavedzerobubble",
+                                                 "zbvzerobubble",
+                                                 "vhalf",
+                                                 "dualpipev",
+                                                 "auto"};
+inline constexpr auto name_of_schedule = [](const auto& info) { return "S" + std::string(info.param); };
 
 // What it trains to on one rank.
 const Outcome& alone();

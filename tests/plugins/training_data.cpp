@@ -2,7 +2,9 @@
 #include "plugins/training_data.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 namespace heddle::tests {
 namespace {
@@ -56,6 +58,22 @@ void pack(Batch& batch, int) {
   }
   offsets.push_back(static_cast<int>(rows * length));
   batch.documents = at::tensor(offsets, at::kInt);
+}
+
+void unpack(Batch& batch, int slice) {
+  pack(batch, slice);
+  const int64_t length = batch.tokens.size(1), documents = batch.documents.numel() - 1;
+  const int32_t* const offsets = batch.documents.const_data_ptr<int32_t>();
+  const at::Tensor tokens = at::zeros({documents, length}, at::kLong);
+  const at::Tensor labels = at::full({documents, length}, Batch::kIgnore, at::kLong);
+  for (int64_t i = 0; i < documents; ++i) {
+    const int64_t count = offsets[i + 1] - offsets[i];
+    tokens[i].narrow(0, 0, count).copy_(batch.tokens.view({-1}).narrow(0, offsets[i], count));
+    labels[i].narrow(0, 0, count).copy_(batch.labels.view({-1}).narrow(0, offsets[i], count));
+  }
+  batch = {};
+  batch.tokens = tokens;
+  batch.labels = labels;
 }
 
 }  // namespace heddle::tests

@@ -12,5 +12,7 @@ std::vector<Batch> deal(const Training& run, int step, const DeviceMesh& mesh);
 
 // Each row is packed otherwise; some rows are one document. For Training::change_batch.
 void pack(Batch& batch, int slice);
+// The documents of pack(), each in a row of its own.
+void unpack(Batch& batch, int slice);
 
 }  // namespace heddle::tests

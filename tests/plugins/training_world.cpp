@@ -23,7 +23,7 @@ namespace heddle::tests {
 namespace {
 
 void copy_box(const Shard& shard, const at::Tensor& box, at::Tensor whole) {
-  at::NoGradGuard no_gradients;
+  const at::NoGradGuard no_gradients;
   for (size_t dim = 0; dim < shard.shape.size(); ++dim)
     whole = whole.narrow(static_cast<int64_t>(dim), shard.offset[dim],
                          shard.tensor.size(static_cast<int64_t>(dim)));
@@ -120,8 +120,7 @@ void merge(const Training& run, const Outcome& seen, int rank, int peak, Outcome
   EXPECT_EQ(out.sides, seen.sides) << "rank " << rank;
 }
 
-void run_rank(const Training& run, const DeviceMesh& mesh, Outcome& out) {
-  Stages stages = build(run, mesh);
+void run_rank(const Training& run, Stages& stages, const DeviceMesh& mesh, Outcome& out) {
   StepConfig config;
   config.optimizer.lr = 1e-2;
   config.optimizer.weight_decay = 0.1;
@@ -161,28 +160,12 @@ ModelConfig odd_llama() {
   return model;
 }
 
-namespace {
-
-// The offer of that name and kind, made from its YAML; ranks ask at the same time.
-template <class Find>
-auto make(const std::string& kind, const std::string& name, const std::string& section, Find find) {
-  static std::mutex one_at_a_time;
-  static PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
-  const std::lock_guard lock(one_at_a_time);
-  const auto* offered = find(plugins);
-  if (offered == nullptr) throw plugins.missing(kind, name);
-  return offered->make(config::read_text(section, "test.yaml"));
-}
-
-}  // namespace
-
 std::unique_ptr<IStrategy> make_strategy(const std::string& name, const std::string& section) {
-  return make("strategy", name, section, [&](PluginRegistry& plugins) { return plugins.strategy(name); });
+  return make_offered<OfferedStrategy>("strategy", name, section);
 }
 
 std::unique_ptr<IParallelizer> make_parallelizer(const std::string& name, const std::string& section) {
-  return make("parallelizer", name, section,
-              [&](PluginRegistry& plugins) { return plugins.parallelizer(name); });
+  return make_offered<OfferedParallelizer>("parallelizer", name, section);
 }
 
 Stages build(const Training& run, const DeviceMesh& mesh) {
@@ -197,17 +180,15 @@ Stages build(const Training& run, const DeviceMesh& mesh) {
   for (const auto& make : run.own_parallelizers) plan.parallelizers.push_back(make());
   if (run.make_schedule) plan.schedule = run.make_schedule();
   plan.pipeline = run.pipeline;
-  Stages stages = parallel::build(std::move(units), plan, mesh, {}, 7);
+  Stages stages = parallel::build(std::move(units), plan, mesh, run.values, 7);
   if (run.events != nullptr)  // the check of the shards is no part of a step
     std::erase_if((*run.events)[mesh.rank("world")],
                   [](const std::string& event) { return event.rfind("all_reduce ", 0) == 0; });
   return stages;
 }
 
-namespace {
-
-void on_recorded_ranks(const Training& run, const Log& log,
-                       const std::function<void(const DeviceMesh&)>& body) {
+void on_ranks(const Training& run, const std::function<void(Stages&, const DeviceMesh&)>& body,
+              const Log& log) {
   const std::vector<Axis> axes = run.axes.empty() ? std::vector<Axis>{{"dp", 1}} : run.axes;
   int size = 1;
   for (const Axis& axis : axes) size *= axis.size;
@@ -215,11 +196,11 @@ void on_recorded_ranks(const Training& run, const Log& log,
   ThreadWorld world(size, std::chrono::minutes(2), log);
   run_strictly(world, run.on_device, [&](Rendezvous& host) {
     RecordingRendezvous recording(host, run.events == nullptr ? nullptr : &(*run.events)[host.rank()]);
-    body(mesh::build(axes, recording, "test: world", run.views, run.table));
+    const DeviceMesh mesh = mesh::build(axes, recording, "test: world", run.views, run.table);
+    Stages stages = build(run, mesh);
+    body(stages, mesh);
   });
 }
-
-}  // namespace
 
 Outcome train(const Training& run) {
   Outcome out;
@@ -227,14 +208,14 @@ Outcome train(const Training& run) {
     const std::lock_guard lock(gathering);
     if (level == LogLevel::warning) out.warnings.emplace_back(text);
   });
-  on_recorded_ranks(run, log, [&](const DeviceMesh& mesh) { run_rank(run, mesh, out); });
+  on_ranks(
+      run, [&](Stages& stages, const DeviceMesh& mesh) { run_rank(run, stages, mesh, out); }, log);
   return out;
 }
 
 std::map<std::string, at::Tensor> gradients(const Training& run) {
   std::map<std::string, at::Tensor> out;
-  on_recorded_ranks(run, Log(), [&](const DeviceMesh& mesh) {
-    Stages stages = build(run, mesh);
+  on_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
     const auto step = [&](int index) {
       const std::vector<Batch> mine = deal(run, index, mesh);
       std::string order = run.order;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "heddle/engine/engine.h"
+#include "tests/built_plugins.h"
 #include "tests/llama_model.h"
 #include "tests/strict_ranks.h"
 
@@ -33,6 +34,7 @@ struct Training {
   PipelineConfig pipeline;
   std::vector<std::string> frozen;                            // names of parameters
   std::function<Units(int rank)> make_units;                  // empty: the model above
+  ParameterSource values = {};                                // empty: from Init
   std::function<std::unique_ptr<IStrategy>()> make_strategy;  // empty: the one of that name
   std::function<void(Batch&, int slice)>
       change_batch;  // slice: the place of its sequences among all; may be empty
@@ -60,12 +62,16 @@ ModelConfig odd_llama();
 // A world of as many threads as the axes say. Every topology sees the same sequences.
 Outcome train(const Training& run);
 
-// Strategies and parallelizers from build/plugins, by name.
+// Of the plugins of the build, by name.
 std::unique_ptr<IStrategy> make_strategy(const std::string& name, const std::string& section);
 std::unique_ptr<IParallelizer> make_parallelizer(const std::string& name, const std::string& section);
 
 // This rank's stages of a training.
 Stages build(const Training& run, const DeviceMesh& mesh);
+
+// The stages of every rank, as threads; the collectives of Training::events are written down.
+void on_ranks(const Training& run, const std::function<void(Stages&, const DeviceMesh&)>& body,
+              const Log& log = Log());
 
 // The gradients of the (last) step without an optimizer, whole; a parameter without one is missing.
 std::map<std::string, at::Tensor> gradients(const Training& run);

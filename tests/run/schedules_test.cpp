@@ -7,6 +7,7 @@
 #include "heddle/base/error.h"
 #include "lib/run/spec/lr_schedule.h"
 #include "lib/run/spec/step_scheduler.h"
+#include "tests/thrown.h"
 
 namespace heddle {
 namespace {
@@ -36,38 +37,29 @@ TEST(LrSchedule, IsConstantWithoutASection) {
   }
 }
 
-TEST(LrSchedule, FollowsACosineDownToItsMinimum) {
-  const LrSchedule schedule(section_of("cosine", 0, 100), {}, 100);
-  EXPECT_NEAR(schedule.lr(0), 1.0, kNear);
-  EXPECT_NEAR(schedule.lr(50), 0.55, kNear);
-  EXPECT_NEAR(schedule.lr(100), 0.1, kNear);
-  EXPECT_NEAR(schedule.lr(500), 0.1, kNear);
-}
-
-TEST(LrSchedule, WarmsUpLinearly) {
-  const LrSchedule schedule(section_of("cosine", 10, 100), {}, 100);
-  EXPECT_NEAR(schedule.lr(0), 0.1, kNear);
-  EXPECT_NEAR(schedule.lr(5), 0.55, kNear);
-  EXPECT_NEAR(schedule.lr(10), 1.0, kNear);
-  EXPECT_NEAR(schedule.lr(55), 0.55, kNear);
-}
-
-TEST(LrSchedule, FallsLinearly) {
-  const LrSchedule schedule(section_of("linear", 0, 100), {}, 100);
-  EXPECT_NEAR(schedule.lr(25), 0.775, kNear);
-  EXPECT_NEAR(schedule.lr(100), 0.1, kNear);
-}
-
-TEST(LrSchedule, StaysAtItsMaximumWhereConstant) {
-  const LrSchedule schedule(section_of("constant", 10, 100), {}, 100);
-  EXPECT_NEAR(schedule.lr(5), 0.55, kNear);
-  EXPECT_NEAR(schedule.lr(1000), 1.0, kNear);
-}
-
-TEST(LrSchedule, FallsWithTheRootOfTheStep) {
-  const LrSchedule schedule(section_of("inverse-square-root", 4, 1000), {}, 1000);
-  EXPECT_NEAR(schedule.lr(16), 0.5, kNear);
-  EXPECT_NEAR(schedule.lr(900), 0.1, kNear);
+TEST(LrSchedule, WarmsUpLinearlyAndFallsAsItsStyleSays) {
+  struct Row {
+    const char* style;
+    int64_t warmup, decay, step;
+    double lr;
+  };
+  for (const Row& row : {Row{"cosine", 0, 100, 0, 1.0},
+                         {"cosine", 0, 100, 50, 0.55},
+                         {"cosine", 0, 100, 100, 0.1},
+                         {"cosine", 0, 100, 500, 0.1},
+                         {"cosine", 10, 100, 0, 0.1},
+                         {"cosine", 10, 100, 5, 0.55},
+                         {"cosine", 10, 100, 10, 1.0},
+                         {"cosine", 10, 100, 55, 0.55},
+                         {"linear", 0, 100, 25, 0.775},
+                         {"linear", 0, 100, 100, 0.1},
+                         {"constant", 10, 100, 5, 0.55},
+                         {"constant", 10, 100, 1000, 1.0},
+                         {"inverse-square-root", 4, 1000, 16, 0.5},
+                         {"inverse-square-root", 4, 1000, 900, 0.1}})
+    EXPECT_NEAR(LrSchedule(section_of(row.style, row.warmup, row.decay), {}, row.decay).lr(row.step), row.lr,
+                kNear)
+        << row.style << " " << row.step;
 }
 
 TEST(LrSchedule, HoldsAndThenFallsAtTheEndUnderWsd) {
@@ -264,14 +256,11 @@ TEST(StepScheduler, TakesAsManyEpochsAsMaxStepsWhenTheyAreNull) {
 }
 
 TEST(StepScheduler, RefusesAGlobalBatchThatDoesNotDivide) {
-  try {
-    StepScheduler scheduler(steps_of(6, 2), 2, 100);
-    FAIL() << "6 was divided by 2 * 2";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::config);
-    EXPECT_THAT(error.what(),
-                HasSubstr("global_batch_size (6) must be divisible by local_batch_size * dp_size (2 * 2)"));
-  }
+  EXPECT_THAT(
+      tests::thrown_by([&] { StepScheduler scheduler(steps_of(6, 2), 2, 100); }),
+      ::testing::AllOf(
+          HasSubstr("error[config]"),
+          HasSubstr("global_batch_size (6) must be divisible by local_batch_size * dp_size (2 * 2)")));
 }
 
 TEST(StepScheduler, RefusesAStreamWithoutAnEnd) {

@@ -11,6 +11,7 @@
 #include "heddle/sharding/flat_gradients.h"
 #include "heddle/sharding/stage.h"
 #include "heddle/transport/threads.h"
+#include "tests/toy_unit.h"
 
 namespace heddle::sharding {
 namespace {
@@ -39,20 +40,6 @@ class WholeBucket final : public Bucket {
   Parameter parameter_;
 };
 
-class Scaled final : public Unit {
- public:
-  explicit Scaled(std::string parameter)
-      : name_(std::move(parameter)), weight_(at::full({kElements}, 2.0).set_requires_grad(true)) {}
-  std::string_view name() const override { return name_; }
-  Module* module() override { return nullptr; }
-  std::vector<ParameterSlot> parameters() override { return {{name_, &weight_, {}, false}}; }
-  Tensors forward(Tensors inputs, const Batch&) override { return {inputs[0] * weight_}; }
-
- private:
-  std::string name_;
-  at::Tensor weight_;
-};
-
 const Reduction kDense = {"dp", "dp_replicate", "dp_shard"};
 const Reduction kInner = {"dp_shard", "", "dp_shard"};
 const Reduction kAlone = {};
@@ -71,7 +58,9 @@ std::array<OfEach, 4> gradients_of_step(std::array<bool, 4> used, bool each_micr
     for (const auto& [name, groups] :
          {std::pair("dense", dense), std::pair("inner", groups_over(mesh, kInner)),
           std::pair("alone", groups_over(mesh, kAlone))}) {
-      units.push_back(std::make_unique<Scaled>(name));
+      units.push_back(tests::unit_of(
+          name, at::full({kElements}, 2.0).set_requires_grad(true),
+          [](const at::Tensor& weight, const Tensors& in, const Batch&) { return in[0] * weight; }));
       buckets.push_back(std::make_unique<WholeBucket>(units.back()->parameters()[0], groups));
     }
     Policy policy;

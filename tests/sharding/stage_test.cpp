@@ -170,7 +170,7 @@ TEST(ShardingEngine, RefusesWhatWouldComputeWithTheWrongParameters) {
 TEST(ShardingEngine, NamesAParameterThatLiesInNoBucket) {
   Lines lines;
   Units units;
-  units.push_back(std::make_unique<Times>(lines, "lost", at::full({2}, 1.0)));
+  units.push_back(times(lines, "lost", at::full({2}, 1.0)));
   EXPECT_EQ(refusal([&] { Model(std::move(units), {}, {Reshard::after_forward}, "mine"); }),
             "error[internal] mine: parameter 'lost' lies in no bucket\n"
             "  hint: make buckets of all that new_slots() gives");

@@ -12,6 +12,7 @@
 #include "heddle/base/error.h"
 #include "heddle/sharding/stage.h"
 #include "heddle/transport/threads.h"
+#include "tests/toy_unit.h"
 
 namespace heddle::sharding {
 
@@ -74,23 +75,13 @@ class WrittenBucket final : public Bucket {
 };
 
 // x times its parameter; units of one letter are tied, and F is frozen.
-class Times final : public Unit {
- public:
-  Times(Lines& lines, std::string parameter, at::Tensor weight)
-      : lines_(lines), name_(std::move(parameter)), weight_(std::move(weight)) {}
-  std::string_view name() const override { return name_; }
-  Module* module() override { return nullptr; }
-  std::vector<ParameterSlot> parameters() override { return {{name_, &weight_, {}, false}}; }
-  Tensors forward(Tensors inputs, const Batch&) override {
-    lines_.push_back("run " + name_);
-    return {inputs[0] * weight_};
-  }
-
- private:
-  Lines& lines_;
-  std::string name_;
-  at::Tensor weight_;
-};
+inline std::unique_ptr<Unit> times(Lines& lines, const std::string& name, at::Tensor weight) {
+  return tests::unit_of(name, std::move(weight),
+                        [&lines, name](const at::Tensor& of, const Tensors& in, const Batch&) {
+                          lines.push_back("run " + name);
+                          return in[0] * of;
+                        });
+}
 
 struct Stage {
   // Units of the parameters named, one letter each.
@@ -99,8 +90,8 @@ struct Stage {
     const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp", 1}}, rendezvous, "test: world");
     Units units;
     for (const char letter : letters)
-      units.push_back(std::make_unique<Times>(lines, std::string(1, letter),
-                                              at::full({2}, 2.0).set_requires_grad(letter != 'F')));
+      units.push_back(
+          times(lines, std::string(1, letter), at::full({2}, 2.0).set_requires_grad(letter != 'F')));
     std::vector<std::unique_ptr<Bucket>> buckets;
     for (const Slots& fresh : new_slots(units))
       for (const ParameterSlot& slot : fresh)

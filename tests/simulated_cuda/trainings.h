@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plugins/tensor_training.h"
+#include "plugins/topologies.h"
 #include "plugins/training_data.h"
 #include "simulated_cuda/communicator.h"
 #include "simulated_cuda/current.h"
@@ -21,35 +21,10 @@ inline Training on_gpus(Training run) {
   return run;
 }
 
-inline Training small() {
-  Training run = four_heads();
+inline Training small(int layers = 2) {
+  Training run = four_heads("llama", layers);
   run.steps = 3;
   run.microbatches = 2;
-  return run;
-}
-
-inline Training sharded(int ranks) {
-  Training run = small();
-  run.strategy = "fsdp2";
-  run.section = kFloat;
-  run.axes = {{"dp_replicate", 1}, {"dp_shard", ranks}, {"tp", 1}};
-  return run;
-}
-
-inline Training small_on_gpus() {
-  return on_gpus(small());
-}
-
-inline Training sharded_on_gpus(int ranks) {
-  return on_gpus(sharded(ranks));
-}
-
-// Another strategy over those axes.
-inline Training under(const std::string& strategy, const std::string& section, std::vector<Axis> axes,
-                      Training run = small()) {
-  run.strategy = strategy;
-  run.section = section;
-  run.axes = std::move(axes);
   return run;
 }
 
@@ -72,6 +47,16 @@ inline void expect_equal_on_gpus(const Training& run, const Outcome& want, OnGpu
 
 inline void expect_equal_on_gpus(const Training& run, OnGpus device = on_gpus) {
   expect_equal_on_gpus(run, train(run), device);
+}
+
+// The same of the run on each of the lines, with their alternatives.
+inline void expect_equal_on_gpus(const Training& run, const std::vector<std::string>& lines,
+                                 OnGpus device = on_gpus) {
+  for (const std::string& line : lines)
+    for (const std::string& each : alternatives(line)) {
+      SCOPED_TRACE(each);
+      expect_equal_on_gpus(on(run, each), device);
+    }
 }
 
 }  // namespace heddle::tests

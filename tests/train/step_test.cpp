@@ -10,6 +10,7 @@
 #include <ATen/ops/nll_loss.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,6 +20,8 @@
 #include "heddle/base/error.h"
 #include "heddle/train/step.h"
 #include "heddle/transport/threads.h"
+#include "tests/thrown.h"
+#include "tests/toy_unit.h"
 
 namespace heddle {
 namespace {
@@ -26,64 +29,50 @@ namespace {
 constexpr int64_t kVocabulary = 7;
 
 // A bigram model: the next token's logits are a row of one table.
-class Bigram : public Unit {
- public:
-  Bigram()
-      : table_(
-            at::zeros({kVocabulary, kVocabulary}, at::device(at::kMeta).dtype(at::kFloat)).requires_grad_()) {
-  }
-  std::string_view name() const override { return "bigram"; }
-  std::vector<ParameterSlot> parameters() override {
-    return {{"table", &table_, {Init::Kind::normal, 0.5}, false}};
-  }
-  Module* module() override { return nullptr; }
-  Tensors forward(Tensors, const Batch& batch) override {
-    const at::Tensor logits = at::embedding(table_, batch.tokens).flatten(0, 1);
-    if (!batch.labels.defined()) return {logits};
-    return {at::nll_loss(at::log_softmax(logits, 1), batch.labels.flatten(), {}, at::Reduction::Sum,
-                         Batch::kIgnore)};
-  }
+at::Tensor bigram(const at::Tensor& table, const Tensors&, const Batch& batch) {
+  const at::Tensor logits = at::embedding(table, batch.tokens).flatten(0, 1);
+  if (!batch.labels.defined()) return logits;
+  return at::nll_loss(at::log_softmax(logits, 1), batch.labels.flatten(), {}, at::Reduction::Sum,
+                      Batch::kIgnore);
+}
 
- private:
-  at::Tensor table_;
-};
+using Model = at::Tensor (*)(const at::Tensor& table, const Tensors&, const Batch&);
 
-class Silent : public Bigram {  // forgets its loss
- public:
-  Tensors forward(Tensors inputs, const Batch& batch) override {
-    Batch unlabelled = batch;
-    unlabelled.labels = at::Tensor();
-    return Bigram::forward(std::move(inputs), unlabelled);
-  }
-};
+at::Tensor silent(const at::Tensor& table, const Tensors& inputs, const Batch& batch) {  // forgets its loss
+  Batch unlabelled = batch;
+  unlabelled.labels = at::Tensor();
+  return bigram(table, inputs, unlabelled);
+}
 
-class Infinite : public Bigram {  // its loss is inf, its gradients are those of Bigram
- public:
-  Tensors forward(Tensors inputs, const Batch& batch) override {
-    return {Bigram::forward(std::move(inputs), batch)[0] + INFINITY};
-  }
-};
+// Its loss is inf, its gradients are those of bigram.
+at::Tensor infinite(const at::Tensor& table, const Tensors& inputs, const Batch& batch) {
+  return bigram(table, inputs, batch) + INFINITY;
+}
 
-class Steep : public Bigram {  // finite gradients, whose squares are not
- public:
-  Tensors forward(Tensors inputs, const Batch& batch) override {
-    return {Bigram::forward(std::move(inputs), batch)[0] * 1e36};
-  }
-};
+// Finite gradients, whose squares are not.
+at::Tensor steep(const at::Tensor& table, const Tensors& inputs, const Batch& batch) {
+  return bigram(table, inputs, batch) * 1e36;
+}
 
-template <class Model = Bigram>
-void on_one_rank(StepConfig config, const std::function<void(Step&, Stages&)>& body) {
+void on_one_rank(Model model, const StepConfig& config, const std::function<void(Step&, Stages&)>& body) {
   ThreadWorld::run(1, [&](Rendezvous& rendezvous) {
     const std::vector<Axis> axes = {{"pp", 1}, {"tp", 1}};
     const DeviceMesh mesh = mesh::build(axes, rendezvous, "");
     Plan plan;
     plan.strategy = parallel::make_single();
     Units units;
-    units.push_back(std::make_unique<Model>());
+    units.push_back(tests::unit_of(
+        "table",
+        at::zeros({kVocabulary, kVocabulary}, at::device(at::kMeta).dtype(at::kFloat)).requires_grad_(),
+        model, {Init::Kind::normal, 0.5}));
     Stages stages = parallel::build(std::move(units), plan, mesh, {}, 42);
     Step step(stages, mesh, config);
     body(step, stages);
   });
+}
+
+void on_one_rank(const StepConfig& config, const std::function<void(Step&, Stages&)>& body) {
+  on_one_rank(bigram, config, body);
 }
 
 Batch batch_of(int64_t samples) {
@@ -159,7 +148,7 @@ TEST(Step, OfABenchmarkSumsTheLossesMeasuresNoNormAndUpdatesAlways) {
   EXPECT_NEAR(sum.loss.item<double>(), mean.loss.item<double>(), 1e-7);  // what is reported is the mean
   EXPECT_FALSE(sum.grad_norm.defined());
   EXPECT_FALSE(sum.skipped());
-  on_one_rank<Infinite>(benchmark, [](Step& step, Stages& stages) {
+  on_one_rank(infinite, benchmark, [](Step& step, Stages& stages) {
     const at::Tensor before = stages[0]->owned()[0].tensor.detach().clone();
     EXPECT_FALSE(step.run(std::vector<Batch>{batch_of(2)}, 0.1, 0.0).skipped());
     EXPECT_FALSE(at::equal(before, stages[0]->owned()[0].tensor));
@@ -204,12 +193,11 @@ TEST(Step, SkipsUpdatesWhoseNormIsNotFiniteWithAndWithoutClipping) {
   }
 }
 
-template <class Model>
-void expect_skipped(bool finite_loss) {
+void expect_skipped(Model model, bool finite_loss) {
   for (const double norm_type : {2.0, 3.0, static_cast<double>(INFINITY)}) {
     StepConfig config;
     config.norm_type = norm_type;
-    on_one_rank<Model>(config, [&](Step& step, Stages& stages) {
+    on_one_rank(model, config, [&](Step& step, Stages& stages) {
       const at::Tensor table = stages[0]->owned()[0].tensor.detach(), before = table.clone();
       const StepReport report = step.run(std::vector<Batch>{batch_of(3)}, 0.1, 0.1);
       EXPECT_TRUE(report.skipped());
@@ -222,11 +210,11 @@ void expect_skipped(bool finite_loss) {
 }
 
 TEST(Step, SkipsAnUpdateWhoseLossIsNotFiniteThoughItsNormIs) {
-  expect_skipped<Infinite>(false);
+  expect_skipped(infinite, false);
 }
 
 TEST(Step, SkipsAnUpdateWhoseNormHasNoSquareInFloat32AlsoWhereItWouldBeClipped) {
-  expect_skipped<Steep>(true);
+  expect_skipped(steep, true);
 }
 
 TEST(Step, ReportsTheNormBeforeClipping) {
@@ -263,20 +251,12 @@ TEST(Step, NamesABatchWithoutLabelsAndAModelWithoutLoss) {
   on_one_rank({}, [](Step& step, Stages&) {
     Batch batch = batch_of(1);
     batch.labels = at::Tensor();
-    try {
-      step.run(std::vector<Batch>{batch}, 0.1, 0.0);
-      FAIL() << "nothing was thrown";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.message(), "a batch without labels has no loss");
-    }
+    EXPECT_THAT(tests::thrown_by([&] { step.run(std::vector<Batch>{batch}, 0.1, 0.0); }),
+                ::testing::HasSubstr("a batch without labels has no loss"));
   });
-  on_one_rank<Silent>({}, [](Step& step, Stages&) {
-    try {
-      step.run(std::vector<Batch>{batch_of(1)}, 0.1, 0.0);
-      FAIL() << "nothing was thrown";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.message(), "the last unit returned no loss");
-    }
+  on_one_rank(silent, {}, [](Step& step, Stages&) {
+    EXPECT_THAT(tests::thrown_by([&] { step.run(std::vector<Batch>{batch_of(1)}, 0.1, 0.0); }),
+                ::testing::HasSubstr("the last unit returned no loss"));
   });
 }
 

@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "heddle/base/error.h"
+#include "tests/thrown.h"
 #include "transport/children.h"
 
 namespace heddle {
@@ -33,12 +34,8 @@ TEST(RankPlan, WithoutALauncherTheCommandLineSaysHowMany) {
   EXPECT_EQ(cli::plan_ranks(std::nullopt).world_size(), 1);
   EXPECT_EQ(cli::plan_ranks(3).world_size(), 3);
   EXPECT_FALSE(cli::plan_ranks(3).place);
-  try {
-    cli::plan_ranks(0);
-    FAIL() << "0 was accepted";
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "error[usage] --nproc-per-node: is 0; 1 or more is needed");
-  }
+  EXPECT_EQ(tests::thrown_by([&] { cli::plan_ranks(0); }),
+            "error[usage] --nproc-per-node: is 0; 1 or more is needed");
 }
 
 TEST(RankPlan, ALaunchersWorldIsNotStartedAgain) {
@@ -46,12 +43,8 @@ TEST(RankPlan, ALaunchersWorldIsNotStartedAgain) {
   {
     const Variable world("WORLD_SIZE", "4");
     EXPECT_EQ(cli::plan_ranks(std::nullopt).world_size(), 4);
-    try {
-      cli::plan_ranks(2);
-      FAIL() << "both were accepted";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.message(), "is given, but torchrun has already started 4 ranks");
-    }
+    EXPECT_THAT(tests::thrown_by([&] { cli::plan_ranks(2); }),
+                HasSubstr("is given, but torchrun has already started 4 ranks"));
   }
   const Variable world("WORLD_SIZE", "1");
   EXPECT_EQ(cli::plan_ranks(2).world_size(), 2);

@@ -208,4 +208,24 @@ std::string bytes(const std::vector<Outcome>& outcomes) {
   return all;
 }
 
+std::unique_ptr<Work> repeat(Communicator& group, const mesh::Call& call, const at::Tensor& out,
+                             const at::Tensor& in) {
+  switch (call.operation) {
+    case mesh::Operation::all_gather:
+      return group.all_gather(out, in);
+    case mesh::Operation::reduce_scatter:
+      return group.reduce_scatter(out, in, call.reduce);
+    case mesh::Operation::all_reduce:
+      return group.all_reduce(out, call.reduce);
+    case mesh::Operation::all_to_all:
+      return group.all_to_all(out, in, call.out_rows, call.in_rows);
+    case mesh::Operation::broadcast:
+      return group.broadcast(out, call.peer);
+    case mesh::Operation::send:
+      return group.send(in, call.peer, call.tag);
+    default:
+      return group.receive(out, call.peer, call.tag);
+  }
+}
+
 }  // namespace heddle::tests

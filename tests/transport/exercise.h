@@ -3,10 +3,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "heddle/mesh/communicator.h"
+#include "heddle/mesh/call.h"
 
 namespace heddle::tests {
 
@@ -28,6 +29,10 @@ enum class Tags { any_order, one_order };
 
 // Runs every collective with every dtype and size on the group; one outcome for each.
 std::vector<Outcome> exercise(Communicator& group, Tags tags = Tags::any_order);
+
+// The call again on another group, of `out` and `in` in the place of its own tensors.
+std::unique_ptr<Work> repeat(Communicator& group, const mesh::Call& call, const at::Tensor& out,
+                             const at::Tensor& in);
 
 // The bytes of all results in order.
 std::string bytes(const std::vector<Outcome>& outcomes);

@@ -60,28 +60,9 @@ class Lending : public mesh::CheckedCommunicator {
     if (in_place && call.operation == mesh::Operation::reduce_scatter)
       in = lent(call.in), out = in.narrow(0, rank() * call.out.numel(), call.out.numel());
     const bool lends = rank() % every_ == 0;
-    auto work = repeat(call, out, in);
+    auto work = tests::repeat(inner_, call, out, in);
     if (!lends) return work;
     return std::make_unique<Returning>(std::move(work), out, call.out, in);
-  }
-
-  std::unique_ptr<Work> repeat(const mesh::Call& call, const at::Tensor& out, const at::Tensor& in) {
-    switch (call.operation) {
-      case mesh::Operation::all_gather:
-        return inner_.all_gather(out, in);
-      case mesh::Operation::reduce_scatter:
-        return inner_.reduce_scatter(out, in, call.reduce);
-      case mesh::Operation::all_reduce:
-        return inner_.all_reduce(out, call.reduce);
-      case mesh::Operation::all_to_all:
-        return inner_.all_to_all(out, in, call.out_rows, call.in_rows);
-      case mesh::Operation::broadcast:
-        return inner_.broadcast(out, call.peer);
-      case mesh::Operation::send:
-        return inner_.send(in, call.peer, call.tag);
-      default:
-        return inner_.receive(out, call.peer, call.tag);
-    }
   }
 
  private:

@@ -1,18 +1,13 @@
 // `distributed:` sections validated with the plugins of the build.
 #pragma once
 
-#include <filesystem>
 #include <string>
 
 #include "heddle/engine/engine.h"
+#include "tests/built_plugins.h"
 #include "tests/thrown.h"
 
 namespace heddle::tests {
-
-inline PluginRegistry& built_plugins() {
-  static PluginRegistry plugins({std::filesystem::path(HEDDLE_BINARY_DIR) / "plugins"});
-  return plugins;
-}
 
 // The section is written without its key: "{strategy: ddp}".
 inline Setup setup_of(const std::string& section, int world) {

@@ -7,6 +7,7 @@
 #include "heddle/mesh/dry.h"
 #include "heddle/transport/threads.h"
 #include "lib/transport/gloo/store_rendezvous.h"
+#include "tests/thrown.h"
 
 namespace heddle {
 namespace {
@@ -38,13 +39,8 @@ TEST(Rendezvous, ThrowsWhatTheAnswerThrowsOnEveryRankAndGoesOn) {
     const auto fails = [](Texts texts) -> std::vector<std::string> {
       throw Error(ErrorCode::config, "run.yaml:3", "of '" + texts[2] + "'", "mend: it");
     };
-    try {
-      rendezvous.meet("fails", std::to_string(rendezvous.rank()), fails);
-      ADD_FAILURE() << "nothing was thrown";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::config);
-      EXPECT_STREQ(error.what(), "error[config] run.yaml:3: of '2'\n  hint: mend: it");
-    }
+    EXPECT_EQ(tests::thrown_by([&] { rendezvous.meet("fails", std::to_string(rendezvous.rank()), fails); }),
+              "error[config] run.yaml:3: of '2'\n  hint: mend: it");
     rendezvous.barrier("after it");
   });
 }

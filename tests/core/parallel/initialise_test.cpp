@@ -8,6 +8,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/parallel/build.h"
+#include "tests/thrown.h"
 
 namespace heddle {
 namespace {
@@ -79,14 +80,11 @@ TEST(WholeShard, TakesTheSplitOfAParallelizer) {
 TEST(WholeShard, RefusesADimThatTwoParallelizersSplit) {
   at::Tensor tensor = at::empty({3, 8}, at::kMeta);
   const std::vector<Placed> placed = {{"w", "tp", 1, 16, 30}, {"w", "ep", 1, 8, 30}};
-  try {
-    whole_shard({"w", &tensor, {}, false}, placed);
-    FAIL() << "two offsets of one dim were taken";
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "error[config] distributed: dim 1 of \"w\" is split along tp and along ep\n"
-                 "  hint: let one of the two parallelizers leave the parameter, or split another dim of it");
-  }
+  EXPECT_EQ(tests::thrown_by([&] {
+              whole_shard({"w", &tensor, {}, false}, placed);
+            }),
+            "error[config] distributed: dim 1 of \"w\" is split along tp and along ep\n"
+            "  hint: let one of the two parallelizers leave the parameter, or split another dim of it");
 }
 
 TEST(Initialise, AFunctionGetsTheIndexInTheWholeParameterAndADrawOfItsOwn) {

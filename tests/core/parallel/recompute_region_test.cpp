@@ -10,7 +10,6 @@
 #include <string>
 
 #include "core/parallel/held_bytes.h"
-#include "core/parallel/lambda_unit.h"
 #include "core/parallel/recompute_units.h"
 #include "heddle/base/error.h"
 #include "heddle/nn/weight_gradients.h"
@@ -197,18 +196,19 @@ TEST(RecomputeRegion, DrawsTheSameRandomNumbersAgain) {
 TEST(RecomputeRegion, RefusesAForeignUnitWhenSelective) {
   Units units;
   for (int i = 0; i < 3; ++i)
-    units.push_back(std::make_unique<tests::LambdaUnit>(
-        std::vector{at::ones({3}).set_requires_grad(true)},
-        [](const auto& p, Tensors in, const Batch&) { return Tensors{in[0] * p[0]}; }));
+    units.push_back(tests::unit_of(
+        "foreign", at::ones({3}).set_requires_grad(true),
+        [](const at::Tensor& weight, const Tensors& in, const Batch&) { return in[0] * weight; }));
   parallel::check_recompute(units, Mode::full);
   try {
     parallel::check_recompute(units, Mode::selective);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.where(), "distributed.activation_checkpointing");
-    EXPECT_EQ(error.message(),
-              "the unit 'lambda' is a foreign model, whose operators selective activation checkpointing does "
-              "not know");
+    EXPECT_EQ(
+        error.message(),
+        "the unit 'foreign' is a foreign model, whose operators selective activation checkpointing does "
+        "not know");
     EXPECT_EQ(error.hint(), "write activation_checkpointing: full");
   }
   EXPECT_THROW(parallel::recompute(units, units[0].get(), units[2].get(), Mode::selective), Error);

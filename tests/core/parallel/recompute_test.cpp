@@ -3,17 +3,18 @@
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <functional>
 
 #include "core/parallel/held_bytes.h"
-#include "core/parallel/lambda_unit.h"
 #include "core/parallel/recompute_units.h"
 #include "heddle/base/error.h"
 #include "heddle/nn/weight_gradients.h"
 #include "tests/llama_model.h"
+#include "tests/thrown.h"
 
 namespace heddle {
 namespace {
@@ -86,11 +87,11 @@ TEST(Recompute, GivesTheBitsOfThePlainModelWithFrozenParameters) {
   expect_equal(results[1], results[0]);
 }
 
-std::unique_ptr<LambdaUnit> scaled_tanh() {
-  return std::make_unique<LambdaUnit>(std::vector{at::full({3}, 0.5).set_requires_grad(true)},
-                                      [](const auto& p, Tensors in, const Batch& batch) {
-                                        return Tensors{(p[0] * (in.empty() ? batch.extra : in[0])).tanh()};
-                                      });
+std::unique_ptr<ToyUnit> scaled_tanh() {
+  return unit_of("scaled", at::full({3}, 0.5).set_requires_grad(true),
+                 [](const at::Tensor& weight, const Tensors& in, const Batch& batch) {
+                   return (weight * (in.empty() ? batch.extra : in[0])).tanh();
+                 });
 }
 
 TEST(Recompute, TrainsAUnitWithoutAnyInput) {
@@ -105,7 +106,7 @@ TEST(Recompute, TrainsAUnitWithoutAnyInput) {
 
 TEST(Recompute, RunsTheForwardOnceMoreAndNotAtAllMoreWithoutGradients) {
   auto counted = scaled_tanh();
-  LambdaUnit* seen = counted.get();
+  ToyUnit* seen = counted.get();
   auto unit = recomputed(std::move(counted));
   const at::Tensor x = at::ones({3});
   {
@@ -120,9 +121,10 @@ TEST(Recompute, RunsTheForwardOnceMoreAndNotAtAllMoreWithoutGradients) {
 }
 
 std::unique_ptr<Unit> drops(bool again) {
-  auto unit = std::make_unique<LambdaUnit>(
-      std::vector{at::ones({64}).set_requires_grad(true)},
-      [](const auto& p, Tensors in, const Batch&) { return Tensors{at::dropout(in[0] * p[0], 0.5, true)}; });
+  auto unit = unit_of("drops", at::ones({64}).set_requires_grad(true),
+                      [](const at::Tensor& weight, const Tensors& in, const Batch&) {
+                        return at::dropout(in[0] * weight, 0.5, true);
+                      });
   return again ? recomputed(std::move(unit)) : std::move(unit);
 }
 
@@ -140,12 +142,11 @@ TEST(Recompute, DrawsTheSameRandomNumbersAndLeavesTheGeneratorAsThePlainUnitDoes
 }
 
 // Outputs: a result, the input itself, a view of the input, and whole numbers.
-std::unique_ptr<LambdaUnit> passes_on() {
-  return std::make_unique<LambdaUnit>(
-      std::vector{at::full({2, 3}, 0.5).set_requires_grad(true)},
-      [](const auto& p, Tensors in, const Batch&) {
-        return Tensors{in[0] * p[0], in[0], in[0].view({3, 2}), at::arange(3), at::Tensor()};
-      });
+std::unique_ptr<Unit> passes_on() {
+  return unit_of("passes_on", at::full({2, 3}, 0.5).set_requires_grad(true),
+                 [](const at::Tensor& weight, const Tensors& in, const Batch&) {
+                   return Tensors{in[0] * weight, in[0], in[0].view({3, 2}), at::arange(3), at::Tensor()};
+                 });
 }
 
 TEST(Recompute, PassesInputsAndViewsAndWholeNumbersOn) {
@@ -166,9 +167,9 @@ TEST(Recompute, PassesInputsAndViewsAndWholeNumbersOn) {
 TEST(Recompute, ComputesAgainUnderTheAutocastOfTheForward) {
   Gradients results[2];
   for (const bool again : {false, true}) {
-    std::unique_ptr<Unit> unit = std::make_unique<LambdaUnit>(
-        std::vector{at::linspace(0.1, 0.9, 12).view({3, 4}).set_requires_grad(true)},
-        [](const auto& p, Tensors in, const Batch&) { return Tensors{at::linear(in[0], p[0])}; });
+    std::unique_ptr<Unit> unit = unit_of(
+        "linear", at::linspace(0.1, 0.9, 12).view({3, 4}).set_requires_grad(true),
+        [](const at::Tensor& weight, const Tensors& in, const Batch&) { return at::linear(in[0], weight); });
     if (again) unit = recomputed(std::move(unit));
     at::autocast::set_autocast_enabled(at::kCPU, true);
     at::Tensor y = unit->forward({at::linspace(-1, 1, 8).view({2, 4})}, {})[0];
@@ -185,13 +186,10 @@ TEST(Recompute, ComputesAgainUnderTheAutocastOfTheForward) {
 TEST(Recompute, RefusesASecondDerivative) {
   auto unit = recomputed(scaled_tanh());
   const at::Tensor x = at::ones({3}).set_requires_grad(true), y = unit->forward({x}, {})[0].sum();
-  try {
-    torch::autograd::grad({y}, {x}, {}, true, true);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.message(), "a unit under activation checkpointing has no second derivative");
-    EXPECT_EQ(error.hint(), "call backward without create_graph");
-  }
+  EXPECT_THAT(
+      tests::thrown_by([&] { torch::autograd::grad({y}, {x}, {}, true, true); }),
+      ::testing::AllOf(::testing::HasSubstr("a unit under activation checkpointing has no second derivative"),
+                       ::testing::HasSubstr("call backward without create_graph")));
 }
 
 struct Held {

@@ -15,6 +15,7 @@
 #include "heddle/nn/activation.h"
 #include "heddle/nn/linear.h"
 #include "tests/llama_model.h"
+#include "tests/toy_unit.h"
 
 namespace heddle::tests {
 

@@ -44,9 +44,22 @@ struct Pair {
     ADD_FAILURE() << name;
     return 0;
   }
-  void drop(int rank, const std::string& name) { row(rank).erase(row(rank).begin() + at(rank, name)); }
-  void swap(int rank, const std::string& a, const std::string& b) {
+  Pair& drop(int rank, const std::string& name) {
+    row(rank).erase(row(rank).begin() + at(rank, name));
+    return *this;
+  }
+  Pair& swap(int rank, const std::string& a, const std::string& b) {
     std::swap(row(rank)[at(rank, a)], row(rank)[at(rank, b)]);
+    return *this;
+  }
+  Pair& insert(int rank, size_t at, Action action) {
+    row(rank).insert(row(rank).begin() + at, action);
+    return *this;
+  }
+  Pair& append(int rank, Action action) { return insert(rank, row(rank).size(), action); }
+  Pair& split(int rank, const std::string& backward) {
+    row(rank)[at(rank, backward)].kind = Action::backward_input;
+    return *this;
   }
 };
 
@@ -58,90 +71,61 @@ TEST(ScheduleCheck, TheTableOfTheseTests) {
 }
 
 TEST(ScheduleCheck, NamesAMissingComputation) {
-  Pair forward;
-  forward.drop(1, "1F1");
-  EXPECT_EQ(forward.fault(), "rank 1, step 6: 1B1: its forward 1F1 is missing");
-  Pair backward;
-  backward.drop(0, "0B1");
-  EXPECT_EQ(backward.fault(), "rank 0, step 10: 0B1: it is missing: the row ends without it");
-  Pair unsplit;
-  unsplit.row(0)[unsplit.at(0, "0B1")].kind = Action::backward_input;
-  EXPECT_EQ(unsplit.fault(), "rank 0, step 11: 0W1: it is missing: the row ends without it");
+  EXPECT_EQ(Pair().drop(1, "1F1").fault(), "rank 1, step 6: 1B1: its forward 1F1 is missing");
+  EXPECT_EQ(Pair().drop(0, "0B1").fault(), "rank 0, step 10: 0B1: it is missing: the row ends without it");
+  EXPECT_EQ(Pair().split(0, "0B1").fault(), "rank 0, step 11: 0W1: it is missing: the row ends without it");
 }
 
 TEST(ScheduleCheck, NamesAMissingTransfer) {
-  Pair receive;
-  receive.drop(1, "1RECV_F1");
-  EXPECT_EQ(receive.fault(), "rank 1, step 3: 1F1: its input by 1RECV_F1 is missing");
-  Pair send;
-  send.drop(0, "0SEND_F1");
-  EXPECT_EQ(send.fault(), "rank 1, step 3: 1RECV_F1: nobody sends it: 0SEND_F1 is missing on rank 0");
+  EXPECT_EQ(Pair().drop(1, "1RECV_F1").fault(), "rank 1, step 3: 1F1: its input by 1RECV_F1 is missing");
+  EXPECT_EQ(Pair().drop(0, "0SEND_F1").fault(),
+            "rank 1, step 3: 1RECV_F1: nobody sends it: 0SEND_F1 is missing on rank 0");
 }
 
 TEST(ScheduleCheck, NamesAMissingStepOfAStage) {
-  Pair reduce;
-  reduce.drop(1, "1REDUCE_GRAD");
-  EXPECT_EQ(reduce.fault(), "rank 1, step 10: 1REDUCE_GRAD: it is missing: the row ends without it");
-  Pair unshard;
-  unshard.drop(0, "0UNSHARD");
-  EXPECT_EQ(unshard.fault(),
+  EXPECT_EQ(Pair().drop(1, "1REDUCE_GRAD").fault(),
+            "rank 1, step 10: 1REDUCE_GRAD: it is missing: the row ends without it");
+  EXPECT_EQ(Pair().drop(0, "0UNSHARD").fault(),
             "rank 0, step 9: 0RESHARD: the stage is not gathered here: 0UNSHARD is missing before it");
-  Pair reshard;
-  reshard.drop(0, "0RESHARD");
-  EXPECT_EQ(reshard.fault(), "rank 0, step 10: 0RESHARD: it is missing: the row ends without it");
-  Pair late;
-  late.swap(0, "0UNSHARD", "0F0");
-  EXPECT_EQ(late.fault(),
+  EXPECT_EQ(Pair().drop(0, "0RESHARD").fault(),
+            "rank 0, step 10: 0RESHARD: it is missing: the row ends without it");
+  EXPECT_EQ(Pair().swap(0, "0UNSHARD", "0F0").fault(),
             "rank 0, step 0: 0F0: the stage is not gathered here: 0UNSHARD is missing before it");
 }
 
 TEST(ScheduleCheck, NamesARepeatedAction) {
-  Pair twice;
-  twice.row(0).insert(twice.row(0).begin() + 3, {Action::forward, 0, 0});
-  EXPECT_EQ(twice.fault(), "rank 0, step 3: 0F0: it is repeated: it is at step 1 already");
-  Pair split;
-  split.row(1).push_back({Action::backward_weight, 1, 0});
-  EXPECT_EQ(split.fault(), "rank 1, step 11: 1W0: it is repeated: the whole backward is at step 5 already");
-  Pair gathered;
-  gathered.row(1).insert(gathered.row(1).begin(), {Action::unshard, 1, 0});
-  EXPECT_EQ(gathered.fault(), "rank 1, step 1: 1UNSHARD: it is repeated: the stage is gathered already");
-  Pair reduced;
-  reduced.row(1).push_back({Action::reduce_gradients, 1, 0});
-  EXPECT_EQ(reduced.fault(), "rank 1, step 11: 1REDUCE_GRAD: it is repeated: it is at step 9 already");
+  EXPECT_EQ(Pair().insert(0, 3, {Action::forward, 0, 0}).fault(),
+            "rank 0, step 3: 0F0: it is repeated: it is at step 1 already");
+  EXPECT_EQ(Pair().append(1, {Action::backward_weight, 1, 0}).fault(),
+            "rank 1, step 11: 1W0: it is repeated: the whole backward is at step 5 already");
+  EXPECT_EQ(Pair().insert(1, 0, {Action::unshard, 1, 0}).fault(),
+            "rank 1, step 1: 1UNSHARD: it is repeated: the stage is gathered already");
+  EXPECT_EQ(Pair().append(1, {Action::reduce_gradients, 1, 0}).fault(),
+            "rank 1, step 11: 1REDUCE_GRAD: it is repeated: it is at step 9 already");
 }
 
 TEST(ScheduleCheck, NamesAnActionInTheWrongPlace) {
-  Pair early;
-  early.swap(1, "1F0", "1B0");
-  EXPECT_EQ(early.fault(), "rank 1, step 2: 1B0: its forward 1F0 comes later, at step 5");
-  Pair unmade;
-  unmade.swap(0, "0F0", "0SEND_F0");
-  EXPECT_EQ(unmade.fault(), "rank 0, step 1: 0SEND_F0: what it sends is made by 0F0 comes later, at step 2");
-  Pair unread;
-  unread.swap(1, "1RECV_F0", "1F0");
-  EXPECT_EQ(unread.fault(), "rank 1, step 1: 1F0: its input by 1RECV_F0 comes later, at step 2");
-  Pair reduced;
-  reduced.swap(1, "1B1", "1REDUCE_GRAD");
-  EXPECT_EQ(reduced.fault(), "rank 1, step 7: 1REDUCE_GRAD: 1B1 comes later, at step 9");
-  Pair weights;
-  weights.row(1)[weights.at(1, "1B0")].kind = Action::backward_input;
-  weights.row(1).insert(weights.row(1).begin() + 5, {Action::backward_weight, 1, 0});
-  EXPECT_EQ(weights.fault(), "rank 1, step 5: 1W0: the gradient of the input 1I0 comes later, at step 6");
+  EXPECT_EQ(Pair().swap(1, "1F0", "1B0").fault(),
+            "rank 1, step 2: 1B0: its forward 1F0 comes later, at step 5");
+  EXPECT_EQ(Pair().swap(0, "0F0", "0SEND_F0").fault(),
+            "rank 0, step 1: 0SEND_F0: what it sends is made by 0F0 comes later, at step 2");
+  EXPECT_EQ(Pair().swap(1, "1RECV_F0", "1F0").fault(),
+            "rank 1, step 1: 1F0: its input by 1RECV_F0 comes later, at step 2");
+  EXPECT_EQ(Pair().swap(1, "1B1", "1REDUCE_GRAD").fault(),
+            "rank 1, step 7: 1REDUCE_GRAD: 1B1 comes later, at step 9");
+  EXPECT_EQ(Pair().split(1, "1B0").insert(1, 5, {Action::backward_weight, 1, 0}).fault(),
+            "rank 1, step 5: 1W0: the gradient of the input 1I0 comes later, at step 6");
 }
 
 TEST(ScheduleCheck, NamesWhatIsNotThere) {
-  Pair stage;
-  stage.row(0).push_back({Action::forward, 2, 0});
-  EXPECT_EQ(stage.fault(), "rank 0, step 11: 2F0: there is no such stage; the stages are 0 to 1");
-  Pair microbatch;
-  microbatch.row(0).push_back({Action::forward, 0, 2});
-  EXPECT_EQ(microbatch.fault(), "rank 0, step 11: 0F2: there is no such microbatch; they are 0 to 1");
-  Pair elsewhere;
-  elsewhere.row(0).push_back({Action::forward, 1, 0});
-  EXPECT_EQ(elsewhere.fault(), "rank 0, step 11: 1F0: stage 1 is not on this rank, it is on rank 1");
-  Pair edge;
-  edge.row(0).push_back({Action::receive_forward, 0, 0});
-  EXPECT_EQ(edge.fault(), "rank 0, step 11: 0RECV_F0: stage 0 has no neighbour there to receive from");
+  EXPECT_EQ(Pair().append(0, {Action::forward, 2, 0}).fault(),
+            "rank 0, step 11: 2F0: there is no such stage; the stages are 0 to 1");
+  EXPECT_EQ(Pair().append(0, {Action::forward, 0, 2}).fault(),
+            "rank 0, step 11: 0F2: there is no such microbatch; they are 0 to 1");
+  EXPECT_EQ(Pair().append(0, {Action::forward, 1, 0}).fault(),
+            "rank 0, step 11: 1F0: stage 1 is not on this rank, it is on rank 1");
+  EXPECT_EQ(Pair().append(0, {Action::receive_forward, 0, 0}).fault(),
+            "rank 0, step 11: 0RECV_F0: stage 0 has no neighbour there to receive from");
   const ScheduleTable alone = {{{Action::forward, 0, 0}, {Action::send_forward, 0, 0}}};
   EXPECT_EQ(fault_of(alone, {0, 0}, 1),
             "rank 0, step 1: 0SEND_F0: the stages 0 and 1 are both on this rank, so that nothing is sent");
@@ -149,16 +133,10 @@ TEST(ScheduleCheck, NamesWhatIsNotThere) {
 }
 
 TEST(ScheduleCheck, NamesCrossedTransfers) {
-  Pair sends;
-  sends.swap(0, "0SEND_F0", "0SEND_F1");
-  sends.swap(0, "0SEND_F1", "0F1");
-  EXPECT_EQ(sends.fault(),
+  EXPECT_EQ(Pair().swap(0, "0SEND_F0", "0SEND_F1").swap(0, "0SEND_F1", "0F1").fault(),
             "rank 0, step 3: 0SEND_F1: crossed transfers between two ranks: rank 0 does 0SEND_F1 at step 3 "
             "while rank 1 does 1RECV_F0 at step 1; both ranks must see one order");
-  Pair receives;
-  receives.swap(1, "1RECV_F0", "1RECV_F1");
-  receives.swap(1, "1RECV_F0", "1F0");
-  EXPECT_EQ(receives.fault(),
+  EXPECT_EQ(Pair().swap(1, "1RECV_F0", "1RECV_F1").swap(1, "1RECV_F0", "1F0").fault(),
             "rank 0, step 2: 0SEND_F0: crossed transfers between two ranks: rank 0 does 0SEND_F0 at step 2 "
             "while rank 1 does 1RECV_F1 at step 1; both ranks must see one order");
 }

@@ -5,7 +5,7 @@
 
 #include "heddle/model/module_unit.h"
 #include "heddle/nn/attention_core.h"
-#include "plugins/context/over_cp.h"
+#include "plugins/toy_training.h"
 
 namespace heddle::tests {
 namespace {
@@ -21,7 +21,7 @@ std::string said_of_context(const std::string& method, int cp, int tp = 1,
   sizes.tp = tp;
   return error_of([&] {
     Units units = make_units(four_heads(model).model, at::TensorOptions().device(at::kMeta));
-    make_parallelizer("context", block(method))->check(units, sizes);
+    make_parallelizer("context", "context: {method: " + method + "}")->check(units, sizes);
   });
 }
 
@@ -71,7 +71,7 @@ std::string said_of_shift(const ModuleTraits& traits) {
         std::make_unique<ModuleUnit>("layers.0", "layers.0", std::make_unique<TokenShift>(traits)));
     Sizes sizes;
     sizes.world = sizes.cp = 2;
-    make_parallelizer("context", block("ring"))->check(units, sizes);
+    make_parallelizer("context", "context: {method: ring}")->check(units, sizes);
   });
 }
 

@@ -35,8 +35,7 @@ Training hiding(const std::string& strategy, const std::string& section, int use
   run.section = section;
   run.microbatches = strategy == "ddp" ? 1 : 2;
   run.make_units = [uses](int) {
-    Toy shape;
-    shape.layers = 1;
+    Toy shape{.layers = 1};
     Units units = toy_units(shape);
     std::vector<ToyUnit::Parameter> own;
     own.push_back(

@@ -17,8 +17,7 @@ Training over(int ranks, const std::string& section, const Toy& shape = {}) {
 
 // The layers' parameters are used in the order that the rank is given, not in the one they are listed in.
 Units in_order(const std::vector<int>& order) {
-  Toy shape;
-  shape.layers = 1;
+  Toy shape{.layers = 1};
   Units units = toy_units(shape);
   std::vector<ToyUnit::Parameter> parameters;
   for (const int64_t size : {1, 2, 3, 6})
@@ -76,8 +75,7 @@ TEST(DdpOrder, EveryPromiseAboutTheGraphGivesTheNumbersOfSingle) {
           "{bucket_cap_mb: 0.0001, find_unused_parameters: true, gradient_as_bucket_view: true}"})
       for (const auto mode : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
         SCOPED_TRACE(std::string(section) + (tied ? " tied" : ""));
-        Toy shape;
-        shape.tied = tied;
+        Toy shape{.tied = tied};
         Training single = toy("single", {}, "", shape), run = over(2, section, shape);
         for (Training* one : {&single, &run}) {
           one->steps = 4;

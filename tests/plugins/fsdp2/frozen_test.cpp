@@ -1,5 +1,4 @@
 // Parameters that do not train: no gradient, no optimizer state, no reduction, wherever they live.
-#include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
 #include "plugins/toy_training.h"
@@ -56,13 +55,10 @@ TEST(Fsdp2Frozen, EqualsSingleInMixedPrecisionWhereverFrozenUnitsLive) {
 
 // The collectives of one step of two microbatches on two ranks.
 Events collectives(const std::string& section, const std::vector<std::string>& frozen) {
-  std::vector<Events> events;
   Training run = toy("fsdp2", shards(2), section);
   run.microbatches = 2;
   run.frozen = frozen;
-  run.events = &events;
-  gradients(run);
-  return events[0];
+  return events_of(run);
 }
 
 TEST(Fsdp2Frozen, ReducesNothingThatDoesNotTrain) {
@@ -93,17 +89,11 @@ TEST(Fsdp2Frozen, GathersFrozenUnitsOnceAStepAtEachUseOrNever) {
 }
 
 TEST(Fsdp2Frozen, KeepsNoGradientAndShardsWhatItSays) {
-  for (const std::string& place : kPlaces)
-    ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
-      const DeviceMesh mesh = mesh::build(shards(2), rendezvous, "test: world");
-      Training run = toy("fsdp2", shards(2), sharding(place));
-      run.frozen = kNames;
-      Stages stages = build(run, mesh);
-      Batch batch;
-      batch.tokens = batch.labels = at::full({2, 3}, 4, at::kLong);
-      StageInterfaces(*stages.front()).expect_last_backward();
-      stages.front()->forward({}, batch)[0].backward();
-      stages.front()->finish_gradients();
+  for (const std::string& place : kPlaces) {
+    Training run = toy("fsdp2", shards(2), sharding(place));
+    run.frozen = kNames;
+    on_ranks(run, [&](Stages& stages, const DeviceMesh&) {
+      toy_step(stages);
       for (const Shard& shard : stages.front()->owned()) {
         const bool frozen = std::count(kNames.begin(), kNames.end(), shard.name) != 0;
         EXPECT_EQ(shard.tensor.requires_grad(), !frozen) << shard.name;
@@ -115,12 +105,11 @@ TEST(Fsdp2Frozen, KeepsNoGradientAndShardsWhatItSays) {
         }
       }
     });
+  }
 }
 
 TEST(Fsdp2Frozen, CopiesAForeignFrozenUnitFromTheFirstRank) {
-  Toy foreign;
-  foreign.meta = false;
-  foreign.foreign = true;
+  const Toy foreign{.meta = false, .foreign = true};
   Training whole = toy("single", {}, "", foreign);
   whole.frozen = kNames;
   const Outcome want = train(whole);
@@ -137,8 +126,7 @@ TEST(Fsdp2Frozen, CopiesAForeignFrozenUnitFromTheFirstRank) {
 }
 
 TEST(Fsdp2Frozen, TrainsATiedHeadWhoseTableIsFrozen) {
-  Toy tied;
-  tied.tied = true;
+  Toy tied{.tied = true};
   Training whole = toy("single", {}, "", tied);
   whole.frozen = {"embed.weight"};
   const Outcome want = train(whole);

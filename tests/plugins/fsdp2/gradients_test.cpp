@@ -38,9 +38,7 @@ TEST(Fsdp2, ClipsUnevenShardsWithMissingGradientsOverMicrobatches) {
 }
 
 TEST(Fsdp2, MakesTheReplicasOfAForeignModelEqual) {
-  Toy foreign;
-  foreign.meta = false;
-  foreign.foreign = true;
+  const Toy foreign{.meta = false, .foreign = true};
   Training run = toy("fsdp2", shards(2, 2));
   run.make_units = [foreign](int rank) {
     Toy mine = foreign;

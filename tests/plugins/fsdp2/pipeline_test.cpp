@@ -9,19 +9,11 @@
 namespace heddle::tests {
 namespace {
 
-// Two stages by two shards, 3 microbatches a call, `calls` calls a step.
-Training staged(const std::string& section, int calls = 1) {
-  Training run = pipeline("1f1b", 2, 2, calls);
-  run.strategy = "fsdp2";
-  run.section = kFloat + section;
-  run.axes = {{"pp", 2}, {"dp_replicate", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 1}};
-  return run;
-}
-
-// Gathers of each rank in a number of steps without validation.
+// Gathers of each rank of two stages by two shards, 3 microbatches a call, in a number of steps without
+// validation.
 std::vector<int> gathers(const std::string& section, int steps) {
   std::vector<Events> events;
-  Training run = staged(section);
+  Training run = on(single_model(), "fsdp2(" + section + ") dp2 pp2(1f1b) rows2");
   run.steps = steps;
   run.events = &events;
   train(run);
@@ -49,20 +41,11 @@ TEST(Fsdp2Pipeline, GathersForEveryMicrobatchWhereAsked) {
 // Events of two ranks of stages by two shards; each rank has four stages of one unit.
 std::vector<Events> events_of_four_stages() {
   std::vector<Events> events;
-  Training run = toy("fsdp2", {{"pp", 2}, {"dp_replicate", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 1}});
+  Training run = on(toy("single", {}), "fsdp2 dp2 pp2(loopedbfs) rows2");
   run.steps = 1;
-  run.events = &events;
-  run.pipeline.microbatch_size = 2;
-  run.make_schedule = [] { return make_schedule("loopedbfs"); };
   run.pipeline.modules = {{"embed"},  {"layer0"}, {"layer1"}, {"layer2"},
                           {"layer3"}, {"layer4"}, {"layer5"}, {"head"}};
-  run.make_units = [&events](int rank) {
-    Toy shape;
-    shape.layers = 6;
-    Units units = toy_units(shape);
-    for (size_t i = 0; i < units.size(); ++i) toy_at(units, i).events = &events[rank];
-    return units;
-  };
+  write_forwards(run, events, {.layers = 6});
   train(run);
   return events;
 }
@@ -88,24 +71,14 @@ TEST(Fsdp2Pipeline, GathersAStageWhileTheOneBeforeItRuns) {
 // forward.
 std::vector<std::vector<int>> gathers_before_stages(const std::string& section) {
   std::vector<Events> events;
-  Training run =
-      toy("fsdp2", {{"pp", 2}, {"dp_replicate", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 1}}, section);
+  Training run = on(toy("single", {}), "fsdp2(" + section + ") dp2 pp2(interleaved1f1b) rows2");
   run.steps = 1;
-  run.events = &events;
-  run.pipeline.microbatch_size = 2;
-  run.make_schedule = [] { return make_schedule("interleaved1f1b"); };
   const std::vector<std::vector<std::string>> modules = {{"embed", "layer0", "layer1"},
                                                          {"layer2", "layer3", "layer4"},
                                                          {"layer5", "layer6", "layer7"},
                                                          {"layer8", "layer9", "layer10", "head"}};
   run.pipeline.modules = modules;
-  run.make_units = [&events](int rank) {
-    Toy shape;
-    shape.layers = 11;
-    Units units = toy_units(shape);
-    for (size_t i = 0; i < units.size(); ++i) toy_at(units, i).events = &events[rank];
-    return units;
-  };
+  write_forwards(run, events, {.layers = 11});
   train(run);
   std::vector<std::vector<int>> out;
   for (const Events& one : events) {

@@ -173,8 +173,7 @@ TEST(Fsdp2Precision, GathersParametersOfTwoDtypesInOneUnit) {
   run.strategy = "single";
   run.make_strategy = nullptr;
   run.make_units = [](int) {
-    Toy real;
-    real.meta = false;
+    Toy real{.meta = false};
     Units units = toy_units(real);
     for (size_t i = 1; i < 4; ++i) {
       at::Tensor& scale = toy_at(units, i).own[2].tensor;

@@ -15,41 +15,48 @@ using fsdp2::Ahead;
 constexpr int kToyUnits = 4;
 
 // Units "0" to "3" of one parameter each, of 2, 4, 6 and 8 elements: the size of a gather says whose it is.
-Units numbered_units(Events* events) {
+Units numbered_units() {
   Units units;
   for (int i = 0; i < kToyUnits; ++i) {
     std::vector<ToyUnit::Parameter> parameters = {
         {"w" + std::to_string(i), at::full({2 * (i + 1)}, 0.5).set_requires_grad(true), {}}};
-    const auto body = [events](ToyUnit& unit, Tensors x, const Batch&) {
+    const auto body = [](ToyUnit& unit, Tensors x, const Batch&) {
       const at::Tensor y = x[0] * unit.own[0].tensor.sum();
-      y.register_hook([events, &unit](const at::Tensor&) {
-        if (events != nullptr) events->push_back("backward " + std::string(unit.name()));
+      y.register_hook([&unit](const at::Tensor&) {
+        if (unit.events != nullptr) unit.events->push_back("backward " + std::string(unit.name()));
       });
       return Tensors{y * 1.0};
     };
-    auto unit = std::make_unique<ToyUnit>(std::to_string(i), std::move(parameters), body);
-    unit->events = events;
-    units.push_back(std::move(unit));
+    units.push_back(std::make_unique<ToyUnit>(std::to_string(i), std::move(parameters), body));
   }
   return units;
 }
 
+// A forward and a backward on two ranks.
+void step_of(const std::string& section, bool recorded, const std::function<void(const ToyRank&)>& before,
+             const std::function<void(const ToyRank&)>& after) {
+  Training run = toy("fsdp2", shards(2), section);
+  run.make_units = [](int) { return numbered_units(); };
+  on_toy_ranks(run, [&](const ToyRank& rank) {
+    rank.events.clear();  // first values
+    for (ToyUnit* unit : rank.units) unit->events = recorded ? &rank.events : nullptr;
+    before(rank);
+    ParallelStage& stage = *rank.stages[0];
+    StageInterfaces(stage).expect_last_backward();
+    stage.forward({at::full({3}, 1.0)}, Batch())[0].sum().backward();
+    stage.finish_gradients();
+    if (rank.mesh.rank("world") == 0) after(rank);
+  });
+}
+
 // One forward and backward on rank 0: "gather 1", "forward 0", "backward 3", and so on.
 Events prefetch_story(const std::string& section) {
-  std::vector<Events> all(2);
-  ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
-    Events& events = all[rendezvous.rank()];
-    RecordingRendezvous recording(rendezvous, &events);
-    const DeviceMesh mesh = mesh::build(shards(2), recording, "test: world");
-    auto stage = make_strategy("fsdp2", kFloat + section)->parallelize(numbered_units(&events), mesh, {});
-    StageInterfaces(*stage).expect_last_backward();
-    stage->forward({at::full({3}, 1.0)}, Batch())[0].sum().backward();
-    stage->finish_gradients();
-  });
+  Events all;
+  step_of(
+      section, true, [](const ToyRank&) {}, [&](const ToyRank& rank) { all = rank.events; });
   Events out;
-  for (const std::string& event : all[0]) {
-    // Broadcasts of first values come before the steps.
-    if (event.rfind("reduce_scatter", 0) == 0 || event.rfind("broadcast", 0) == 0) continue;
+  for (const std::string& event : all) {
+    if (event.rfind("reduce_scatter", 0) == 0) continue;
     const bool gather = event.rfind("all_gather", 0) == 0;
     const int elements = gather ? std::stoi(event.substr(event.rfind(' '))) : 0;
     out.push_back(gather ? "gather " + std::to_string(elements / 2 - 1) : event);
@@ -118,31 +125,22 @@ TEST(Fsdp2Prefetch, IsOneUnitWhereUnitsStayWholeAndInAPipeline) {
 
 // Units whose storage is there: when each runs forward, and when the gradient of its input has come.
 std::vector<std::string> units_there(const std::string& section) {
-  std::vector<std::string> seen;
-  ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
-    const DeviceMesh mesh = mesh::build(shards(2), rendezvous, "test: world");
-    Units units = numbered_units(nullptr);
-    std::vector<ToyUnit*> all;
-    for (size_t i = 0; i < units.size(); ++i) all.push_back(&toy_at(units, i));
-    std::vector<std::string> mine;
-    const auto look = [&] {
-      std::string there;
-      for (ToyUnit* unit : all)
-        if (unit->bytes() > 0) there += unit->name();
-      mine.push_back(there);
-    };
-    for (ToyUnit* unit : all)
-      unit->before = [&look](const Tensors& inputs) {
-        look();
-        if (inputs[0].requires_grad()) inputs[0].register_hook([&look](const at::Tensor&) { look(); });
+  std::vector<std::string> mine[2];
+  const auto look = [&](const ToyRank& rank) {
+    std::string there;
+    for (ToyUnit* unit : rank.units)
+      if (unit->bytes() > 0) there += unit->name();
+    mine[rank.mesh.rank("world")].push_back(there);
+  };
+  const auto look_at_each = [&](const ToyRank& rank) {
+    for (ToyUnit* unit : rank.units)
+      unit->before = [&](const Tensors& inputs) {
+        look(rank);
+        if (inputs[0].requires_grad()) inputs[0].register_hook([&](const at::Tensor&) { look(rank); });
       };
-    auto stage = make_strategy("fsdp2", kFloat + section)->parallelize(std::move(units), mesh, {});
-    StageInterfaces(*stage).expect_last_backward();
-    stage->forward({at::full({3}, 1.0)}, Batch())[0].sum().backward();
-    stage->finish_gradients();
-    if (mesh.rank("world") == 0) seen = mine;
-  });
-  return seen;
+  };
+  step_of(section, false, look_at_each, [](const ToyRank&) {});
+  return mine[0];
 }
 
 // By then unit i - 1 is whole, those ahead of it are whole or on their way, and those above are gone.
@@ -156,16 +154,6 @@ TEST(Fsdp2Prefetch, HoldsNoMoreUnitsThanTheDepthsSay) {
             (Seen{"0", "1", "2", "3", "2", "1", "0"}));
   EXPECT_EQ(units_there("reshard_after_forward: false"),
             (Seen{"01", "012", "0123", "0123", "012", "01", "0"}));
-}
-
-// Nothing ahead; more depths: together/every_strategy_test.cpp.
-TEST(Fsdp2Prefetch, KeepsRanksInStepWhenTheBackwardOfOneEndsEarly) {
-  Training whole = toy("single", {}),
-           run = toy("fsdp2", shards(2), depths(0, 0) + "reshard_after_forward: true");
-  whole.microbatches = 2;
-  use_extra_where(whole, {1, -1});
-  use_extra_where(run, {1, -1});
-  expect_close(train(run), train(whole));
 }
 
 TEST(Fsdp2Prefetch, SaysOnceThatDepthsAreReadByNobody) {

@@ -1,4 +1,4 @@
-// What fsdp2 and ddp refuse, with the text.
+// What fsdp2 refuses, with the text; and what all refuse alike.
 #include <gtest/gtest.h>
 
 #include "plugins/toy_training.h"
@@ -7,40 +7,30 @@ namespace heddle::tests {
 namespace {
 
 TEST(Fsdp2, RefusesAParameterWithoutDims) {
-  const std::string got = error_of([] {
-    Training run = toy("fsdp2", shards(2));
-    run.make_units = [](int) {
-      Units units = toy_units({});
-      at::Tensor& scale = toy_at(units, 1).own[2].tensor;
-      scale = scale.detach().squeeze().set_requires_grad(true);
-      return units;
-    };
-    gradients(run);
-  });
-  EXPECT_EQ(got,
+  Training run = toy("fsdp2", shards(2));
+  run.make_units = [](int) {
+    Units units = toy_units({});
+    at::Tensor& scale = toy_at(units, 1).own[2].tensor;
+    scale = scale.detach().squeeze().set_requires_grad(true);
+    return units;
+  };
+  EXPECT_EQ(error_of([&] { gradients(run); }),
             "error[input] fsdp2: parameter 'layer0.scale' has no dim that could be split\n"
             "  hint: give it the shape [1], or use a strategy that keeps parameters whole");
 }
 
-TEST(Fsdp2, RefusesForeignTensorsThatCannotBeTied) {
-  for (const char* strategy : {"fsdp2", "ddp"}) {
-    const std::string got = error_of([&] {
-      Training run = toy(strategy, strategy == std::string("ddp") ? std::vector<Axis>{{"dp", 1}} : shards(1));
-      run.make_units = [](int) {
-        Toy foreign;
-        foreign.meta = false;
-        foreign.foreign = true;
-        Units units = toy_units(foreign);
-        toy_at(units, 4).own[0].name = "embed.weight";
-        return units;
-      };
-      gradients(run);
-    });
-    EXPECT_EQ(got,
-              std::string("error[input] ") + strategy +
+TEST(Fsdp2, RefusesForeignTensorsThatCannotBeTiedAsDdpAndMegatronFsdpDo) {
+  Training foreign = toy("single", {});
+  foreign.make_units = [](int) {
+    Units units = toy_units({.meta = false, .foreign = true});
+    toy_at(units, 4).own[0].name = "embed.weight";
+    return units;
+  };
+  for (const std::string strategy : {"fsdp2", "ddp", "megatron_fsdp"})
+    EXPECT_EQ(error_of([&] { gradients(on(foreign, strategy + " dp2")); }),
+              "error[input] " + strategy +
                   ": parameter 'embed.weight' has two slots with two tensors, which cannot be tied in place\n"
                   "  hint: let both modules hold one tensor, or give the slots two names");
-  }
 }
 
 TEST(Fsdp2, RefusesADtypeThatHoldsNoGradients) {

@@ -17,33 +17,13 @@
 namespace heddle::tests {
 namespace {
 
-// A world of toy units under fsdp2; body gets what rank 0 and the others see.
-struct Seen {
-  Stages& stages;
-  const DeviceMesh& mesh;
-  std::vector<ToyUnit*>& units;
-  Events& events;
-};
-
-void in_world(int ranks, const std::string& section, const std::function<void(Seen)>& body) {
-  ThreadWorld::run(ranks, [&](Rendezvous& rendezvous) {
-    Events events;
-    RecordingRendezvous recording(rendezvous, &events);
-    const DeviceMesh mesh = mesh::build(shards(ranks), recording, "test: world");
-    Units units = toy_units({});
-    std::vector<ToyUnit*> seen;
-    for (size_t i = 0; i < units.size(); ++i) seen.push_back(&toy_at(units, i));
-    Plan plan;
-    plan.strategy =
-        make_strategy("fsdp2", (section.find("mp_policy") == std::string::npos ? kFloat : "") + section);
-    Stages stages = parallel::build(std::move(units), plan, mesh, {}, 7);
-    body({stages, mesh, seen, events});
-  });
+void in_world(int ranks, const std::string& section, const std::function<void(const ToyRank&)>& body) {
+  on_toy_ranks(toy("fsdp2", shards(ranks), section), body);
 }
 
 Batch some_tokens() {
-  Batch batch;
-  batch.tokens = at::full({2, 3}, 4, at::kLong);
+  Batch batch = toy_batch();
+  batch.labels = at::Tensor();
   return batch;
 }
 
@@ -58,7 +38,7 @@ void expect_freed(const std::vector<ToyUnit*>& units) {
 
 TEST(Fsdp2Whole, GathersOnceForAScopeOfForwards) {
   for (const char* reshard : {"null", "true", "false"})
-    in_world(2, std::string("reshard_after_forward: ") + reshard, [](Seen seen) {
+    in_world(2, std::string("reshard_after_forward: ") + reshard, [](const ToyRank& seen) {
       const at::Tensor want = logits(seen.stages);
       seen.stages.front()->parameters_changed();
       {
@@ -79,7 +59,7 @@ TEST(Fsdp2Whole, GathersOnceForAScopeOfForwards) {
 
 TEST(Fsdp2Whole, GivesEveryParameterOnceWithItsValues) {
   for (const int ranks : {1, 2, 3, 4})
-    in_world(ranks, "", [](Seen seen) {
+    in_world(ranks, "", [](const ToyRank& seen) {
       Unsharded whole(seen.stages);
       ASSERT_EQ(whole.parameters().size(), 14u);
       for (const WholeParameter& parameter : whole.parameters()) {
@@ -106,7 +86,7 @@ struct Failing : torch::autograd::FunctionPostHook {
 
 TEST(Fsdp2Whole, GivesParametersInTheDtypeOfTheModel) {
   for (const int ranks : {1, 2})
-    in_world(ranks, "mp_policy: {param_dtype: bfloat16}", [](Seen seen) {
+    in_world(ranks, "mp_policy: {param_dtype: bfloat16}", [](const ToyRank& seen) {
       Unsharded whole(seen.stages);
       for (const WholeParameter& parameter : whole.parameters()) {
         EXPECT_EQ(parameter.tensor.scalar_type(), at::kBFloat16);
@@ -116,7 +96,7 @@ TEST(Fsdp2Whole, GivesParametersInTheDtypeOfTheModel) {
 }
 
 TEST(Fsdp2Whole, IsGivenBackWhenAnExceptionEndsTheScope) {
-  in_world(2, "", [](Seen seen) {
+  in_world(2, "", [](const ToyRank& seen) {
     try {
       Unsharded outer(seen.stages);
       try {
@@ -137,7 +117,7 @@ TEST(Fsdp2Whole, IsGivenBackWhenAnExceptionEndsTheScope) {
 }
 
 TEST(Fsdp2Whole, RefusesAForwardWithGradientsInTheScope) {
-  in_world(2, "", [](Seen seen) {
+  in_world(2, "", [](const ToyRank& seen) {
     Unsharded whole(seen.stages);
     EXPECT_EQ(error_of([&] { seen.stages.front()->forward({}, some_tokens()); }),
               "error[internal] fsdp2: a forward with gradients ran while parameters are held whole\n"
@@ -149,7 +129,7 @@ const std::string kFsdp2Threw = "error[plugin_failed] " HEDDLE_BINARY_DIR
                                 "/plugins/libheddle_fsdp2.so: the plugin 'fsdp2' 0.1.0 threw while it ran ";
 
 TEST(Fsdp2Whole, RefusesAScopeInTheScopeAndAnUpdateInIt) {
-  in_world(2, "", [](Seen seen) {
+  in_world(2, "", [](const ToyRank& seen) {
     Unsharded whole(seen.stages);
     EXPECT_EQ(error_of([&] { Unsharded inner(seen.stages); }),
               kFsdp2Threw +
@@ -164,7 +144,7 @@ TEST(Fsdp2Whole, RefusesAScopeInTheScopeAndAnUpdateInIt) {
 }
 
 TEST(Fsdp2Whole, RefusesAForwardAfterABackwardThatThrew) {
-  in_world(2, "", [](Seen seen) {
+  in_world(2, "", [](const ToyRank& seen) {
     const Tensors outputs = seen.stages.front()->forward({}, some_tokens());
     for (const at::Tensor& output : outputs)
       if (output.requires_grad())
@@ -182,7 +162,7 @@ TEST(Fsdp2Whole, HoldsNothingWhenAGatherFails) {
   bool freed = false;
   std::string error;
   try {
-    in_world(2, "", [&](Seen seen) {
+    in_world(2, "", [&](const ToyRank& seen) {
       if (seen.mesh.rank("world") == 1) return;
       error = error_of([&] { Unsharded whole(seen.stages); });
       freed = true;
@@ -226,7 +206,7 @@ TEST(Fsdp2Whole, SamplesTheTokensOfOneRankWithOneGatherAUnit) {
 TEST(Fsdp2Whole, TrainingGoesOnWithTheSameNumbers) {
   const auto steps = [](bool looks) {
     std::vector<double> losses;
-    in_world(2, "", [&](Seen seen) {
+    in_world(2, "", [&](const ToyRank& seen) {
       Step step(seen.stages, seen.mesh, {});
       Batch batch = some_tokens();
       batch.labels = batch.tokens;

@@ -2,7 +2,7 @@
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
-#include "plugins/latent_runs.h"
+#include "plugins/toy_training.h"
 
 namespace heddle::tests {
 namespace {
@@ -32,10 +32,10 @@ TEST(Latent, KeepsItsCorrectionBiasWithoutARate) {
 }
 
 TEST(Latent, StaysWholeUnderTensorParallelism) {
-  std::string plan = "{tp_plan: {model.layers.*.self_attn.o_proj: rowwise";
+  std::string plan = "tp_plan: {model.layers.*.self_attn.o_proj: rowwise";
   for (const char* name : {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"})
     plan += ", model.layers.*.self_attn." + std::string(name) + ": colwise";
-  const std::string error = error_of([&] { train(over_tp(deepseek(), 2, plan + "}}")); });
+  const std::string error = error_of([&] { train(on(deepseek(), "single tp2(" + plan + "})")); });
   EXPECT_NE(error.find("goes over numbers that the plan splits among ranks"), std::string::npos) << error;
   EXPECT_NE(error.find("leave 'model.layers.0.self_attn' whole"), std::string::npos) << error;
 }

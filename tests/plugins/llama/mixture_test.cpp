@@ -1,41 +1,28 @@
 // Models with experts train under every strategy and topology as on one rank; experts are parameters like
 // others.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
-#include "plugins/across.h"
+#include "plugins/toy_training.h"
 
 namespace heddle::tests {
 namespace {
 
+using ::testing::HasSubstr;
 using Form = model::BalanceLoss::Form;
 
 // Five experts of width 9, three for each token; layer 1 is dense. Microbatches of three sequences, because
 // an auxiliary loss is one of a microbatch.
 Training mixture(const std::string& type = "qwen3_moe", Form form = Form::layer) {
-  Training run;
-  run.model = four_heads().model;
-  run.model.model_type = type;
+  Training run = four_heads(type, 3);
   run.model.qk_norm = type == "qwen3_moe";
   run.model.qkv_bias = type == "qwen2_moe";
-  run.model.num_hidden_layers = 3;
   llama::Mixture& experts = run.model.mixture;
-  experts.experts = 5;
-  experts.top_k = 3;
-  experts.width = 9;
+  experts.experts = 5, experts.top_k = 3, experts.width = 9;
   experts.dense_layers = {1};
   experts.normalise = type != "qwen2_moe";
   experts.shared_width = type == "qwen2_moe" ? 11 : 0;
   experts.balance = {form, 0.05};
   experts.z_loss = 0.01;
-  run.microbatches = 4;
-  return run;
-}
-
-// With the microbatches of one rank.
-Training mixture_on(const std::string& strategy, int ranks, const std::string& type,
-                    Form form = Form::layer) {
-  Training run = across(mixture(type, form), strategy, {ranks});
-  run.microbatches /= ranks;
   return run;
 }
 
@@ -50,69 +37,32 @@ TEST(Mixture, LearnsWithItsLossesAndReportsThem) {
   EXPECT_GT(outcome.sides.at("moe/z_loss")[0], 0);
 }
 
-TEST(Mixture, EqualsOneRankUnderEveryStrategy) {
-  for (const char* type : {"qwen3_moe", "qwen2_moe"}) {
-    const Outcome want = train(mixture(type));
-    for (const char* strategy : {"ddp", "fsdp2", "megatron"})
-      for (const int ranks : {2, 4}) {
-        SCOPED_TRACE(std::string(type) + " " + strategy + " on " + std::to_string(ranks));
-        expect_close(train(mixture_on(strategy, ranks, type)), want);
-      }
-  }
+TEST(Mixture, EqualsOneRankUnderEveryStrategyAndTensorParallelismOfItsAttention) {
+  for (const char* type : {"qwen3_moe", "qwen2_moe"})
+    expect_equal_on(mixture(type), {"[ddp|fsdp2|megatron] dp[2|4]", "single tp2"});
 }
 
 TEST(Mixture, EqualsOneRankWhereUnitsAreComputedAgain) {
-  for (const Form form : {Form::layer, Form::sequence, Form::model}) {
-    const Outcome want = train(mixture("qwen2_moe", form));
-    for (const auto mode : {ActivationCheckpointing::full, ActivationCheckpointing::selective}) {
-      SCOPED_TRACE(static_cast<int>(form));
-      Training run = mixture("qwen2_moe", form);
-      run.checkpointing = mode;
-      expect_close(train(run), want);
-      run = mixture_on("fsdp2", 2, "qwen2_moe", form);
-      run.checkpointing = mode;
-      expect_close(train(run), want);
-    }
-  }
+  for (const Form form : {Form::layer, Form::sequence, Form::model})
+    expect_equal_on(mixture("qwen2_moe", form), {"[single|fsdp2 dp2] [full|selective]"});
 }
 
 TEST(Mixture, EqualsOneRankInPipelines) {
-  const auto deep = [] {
-    Training run = mixture();
-    run.model.num_hidden_layers = 4;
-    return run;
-  };
-  const Outcome want = train(deep());
-  for (const char* schedule : {"1f1b", "interleavedzerobubble"})
-    for (const auto mode : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
-      SCOPED_TRACE(schedule);
-      Training run = staged(across(deep(), "single", {1, 1, 2}), schedule);
-      run.checkpointing = mode;
-      expect_close(train(run), want);
-    }
-}
-
-TEST(Mixture, EqualsOneRankUnderTensorParallelismOfItsAttention) {
-  for (const char* type : {"qwen3_moe", "qwen2_moe"}) {
-    SCOPED_TRACE(type);
-    expect_close(train(over_tp(mixture(type), 2)), train(mixture(type)));
-  }
+  Training deep = mixture();
+  deep.model.num_hidden_layers = 4;
+  expect_equal_on(deep, {"single pp2([1f1b|interleavedzerobubble])[| full]"});
 }
 
 TEST(Mixture, ThatSplitsTokenRowsIsRefused) {
-  const std::string error = error_of([] { train(over_tp(mixture(), 2, kSequence)); });
-  EXPECT_NE(
-      error.find("sequence_parallel cannot tell what 'model.layers.0.mlp.gate' (router) does with a part "
-                 "of the tokens"),
-      std::string::npos)
-      << error;
+  EXPECT_THAT(
+      error_of([] { train(on(mixture(), "single tp2(sequence)")); }),
+      HasSubstr("sequence_parallel cannot tell what 'model.layers.0.mlp.gate' (router) does with a part "
+                "of the tokens"));
 }
 
 TEST(Mixture, WithALossOverAllLayersIsRefusedInAPipeline) {
-  const std::string error = error_of([] {
-    train(staged(across(mixture("qwen3_moe", Form::model), "single", {1, 1, 2}), "1f1b"));
-  });
-  EXPECT_NE(error.find("use router_aux_loss_type: layer"), std::string::npos) << error;
+  EXPECT_THAT(error_of([] { train(on(mixture("qwen3_moe", Form::model), "single pp2(1f1b)")); }),
+              HasSubstr("use router_aux_loss_type: layer"));
 }
 
 }  // namespace

@@ -85,24 +85,6 @@ TEST(MegatronFsdp, NamesTheUnitsThereAreWhereAClassNamesNone) {
             "  hint: name one of these, or leave the key out");
 }
 
-TEST(MegatronFsdp, RefusesForeignTensorsThatCannotBeTied) {
-  EXPECT_EQ(
-      error_of([&] {
-        Training run = toy_like(mfsdp(2, "{}"));
-        run.make_units = [](int) {
-          Toy foreign;
-          foreign.meta = false;
-          foreign.foreign = true;
-          Units units = toy_units(foreign);
-          toy_at(units, 4).own[0].name = "embed.weight";
-          return units;
-        };
-        gradients(run);
-      }),
-      "error[input] megatron_fsdp: parameter 'embed.weight' has two slots with two tensors, which cannot "
-      "be tied in place\n  hint: let both modules hold one tensor, or give the slots two names");
-}
-
 TEST(Megatron, RefusesAMeshWhoseAxesItWouldNotUse) {
   EXPECT_EQ(error_of([] {
               Training run = megatron(2, "{}");

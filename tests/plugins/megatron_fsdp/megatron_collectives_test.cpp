@@ -10,14 +10,6 @@ namespace {
 
 constexpr int kBuckets = 5;  // of the toy, a bucket each
 
-// All collectives of rank 0 in one step.
-Events events_of(Training run) {
-  std::vector<Events> events;
-  run.events = &events;
-  gradients(run);
-  return events[0];
-}
-
 int dp_count(const Events& events, const std::string& call) {
   return count(events, call + " dp ") + count(events, call + " dp_shard ");
 }
@@ -124,18 +116,9 @@ TEST(Megatron, GathersEachBucketOnceAfterAnUpdate) {
 }
 
 // Collectives and the units' forwards, in order.
-Events story(Training run) {
-  std::vector<Events> events;
-  run.events = &events;
-  run.make_units = [&events](int rank) {
-    Toy recorded;
-    recorded.events = &events[rank];
-    return toy_units(recorded);
-  };
-  gradients(run);
-  Events out;
-  for (const std::string& event : events[0])
-    if (event.rfind("all_reduce", 0) != 0) out.push_back(event.substr(0, event.find(" dp")));
+Events story(const Training& run) {
+  Events out = story_of(run);
+  std::erase_if(out, [](const std::string& event) { return event.starts_with("all_reduce"); });
   return out;
 }
 
@@ -179,12 +162,7 @@ TEST(Megatron, StartsTheFirstGatherRightAfterTheUpdateUnlessAskedNotTo) {
     Training run = toy_like(megatron(
         2, fsdp("optim_grads_params", "overlap_grad_reduce: true\noverlap_param_gather: true\n" + more)));
     std::vector<Events> events;
-    run.events = &events;
-    run.make_units = [&events](int rank) {
-      Toy recorded;
-      recorded.events = &events[rank];
-      return toy_units(recorded);
-    };
+    write_forwards(run, events);
     run.steps = 1;
     train(run);
     return events[0].back();
@@ -199,42 +177,31 @@ struct CommunicationBytes {
 };
 
 // One microbatch on two ranks.
-CommunicationBytes bytes_of(const std::string& strategy, const std::string& section,
-                            ActivationCheckpointing checkpointing, Units (*make)() = nullptr) {
+CommunicationBytes bytes_of(Training run, ActivationCheckpointing checkpointing = {}) {
   CommunicationBytes out;
-  ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
-    const bool wide = strategy == "megatron";
-    const DeviceMesh mesh = mesh::build(wide ? shards(2) : mfsdp_axes(2), rendezvous, "test: world");
-    Units units = make != nullptr ? make() : toy_units({});
-    std::vector<ToyUnit*> seen;
-    for (size_t i = 0; i < units.size(); ++i) seen.push_back(&toy_at(units, i));
+  run.checkpointing = checkpointing;
+  on_toy_ranks(run, [&](const ToyRank& rank) {
     CommunicationBytes mine;
-    for (ToyUnit* unit : seen)
+    for (ToyUnit* unit : rank.units)
       unit->before = [&](const Tensors&) {
         size_t whole = 0;
-        for (ToyUnit* other : seen) whole += other->bytes() > 0;
+        for (ToyUnit* other : rank.units) whole += other->bytes() > 0;
         mine.most_units = std::max(mine.most_units, whole);
       };
-    Plan plan;
-    plan.strategy = make_strategy(strategy, section);
-    plan.activation_checkpointing = checkpointing;
-    Stages stages = parallel::build(std::move(units), plan, mesh, {}, 7);
-    Batch batch;
-    batch.tokens = batch.labels = at::full({2, 3}, 4, at::kLong);
-    StageInterfaces(*stages[0]).expect_last_backward();
-    const at::Tensor loss = stages[0]->forward({}, batch)[0];
-    for (ToyUnit* unit : seen) mine.rest.push_back(unit->bytes());
+    StageInterfaces(*rank.stages[0]).expect_last_backward();
+    const at::Tensor loss = rank.stages[0]->forward({}, toy_batch())[0];
+    for (ToyUnit* unit : rank.units) mine.rest.push_back(unit->bytes());
     loss.backward();
-    for (ToyUnit* unit : seen) mine.rest.push_back(unit->bytes());
-    stages[0]->finish_gradients();
-    if (mesh.rank("world") == 0) out = mine;
+    for (ToyUnit* unit : rank.units) mine.rest.push_back(unit->bytes());
+    rank.stages[0]->finish_gradients();
+    if (rank.mesh.rank("world") == 0) out = mine;
   });
   return out;
 }
 
 TEST(MegatronFsdp, LeavesEveryUnitRestingAfterForwardAndAfterBackward) {
   for (const auto checkpointing : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
-    const CommunicationBytes bytes = bytes_of("megatron_fsdp", zero(3), checkpointing);
+    const CommunicationBytes bytes = bytes_of(toy_like(mfsdp(2, zero(3))), checkpointing);
     EXPECT_EQ(bytes.rest, std::vector<size_t>(2 * kBuckets, 0));
     EXPECT_LE(bytes.most_units, 2u);  // this unit, and the one gathered ahead
   }
@@ -242,23 +209,23 @@ TEST(MegatronFsdp, LeavesEveryUnitRestingAfterForwardAndAfterBackward) {
 
 TEST(MegatronFsdp, KeepsEveryUnitWholeWhereParametersAreNotSplit) {
   for (int strategy = 0; strategy <= 2; ++strategy)
-    for (const size_t bytes : bytes_of("megatron_fsdp", zero(strategy), {}).rest) EXPECT_GT(bytes, 0u);
+    for (const size_t bytes : bytes_of(toy_like(mfsdp(2, zero(strategy)))).rest) EXPECT_GT(bytes, 0u);
 }
 
 // The layers are alike; embedding and head are too, but fewer.
 TEST(Megatron, GivesAnOutlierABufferOfItsOwnUnderADoubleBufferWhereAsked) {
   const std::string two = "fsdp_double_buffer: true\n";
-  EXPECT_EQ(bytes_of("megatron", fsdp("optim_grads_params", two), {}).rest,
+  EXPECT_EQ(bytes_of(toy_like(megatron(2, fsdp("optim_grads_params", two)))).rest,
             std::vector<size_t>(2 * kBuckets, 0));
-  const auto uneven = +[] {
+  Training uneven =
+      toy_like(megatron(2, fsdp("optim_grads_params", two + "fsdp_db_use_persist_buf_on_alloc_fail: true")));
+  uneven.make_units = [](int) {
     Units units = toy_units({});
     at::Tensor& weight = toy_at(units, 0).own[0].tensor;  // twice the words
     weight = at::empty({20, 6}, weight.options()).set_requires_grad(true);
     return units;
   };
-  const CommunicationBytes kept =
-      bytes_of("megatron", fsdp("optim_grads_params", two + "fsdp_db_use_persist_buf_on_alloc_fail: true"),
-               {}, uneven);
+  const CommunicationBytes kept = bytes_of(uneven);
   for (size_t i = 0; i < 2 * kBuckets; ++i) EXPECT_EQ(kept.rest[i] > 0, i % kBuckets == 0) << i;
 }
 

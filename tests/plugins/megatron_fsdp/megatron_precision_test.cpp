@@ -93,8 +93,7 @@ TEST(MegatronFsdp, TakesTheBytesThatTheFormulaSays) {
 TEST(MegatronFsdp, KeepsMainParametersAndSumsInFloat32WhereAsked) {
   const Outcome want =
       train(toy("fsdp2", shards(1), "mp_policy: {param_dtype: bfloat16, reduce_dtype: float32}"));
-  Toy low;
-  low.dtype = at::kBFloat16;
+  Toy low{.dtype = at::kBFloat16};
   const std::string words = "preserve_fp32_weights: true\ngrad_reduce_in_fp32: true";
   for (int strategy = 0; strategy <= 3; ++strategy) {
     SCOPED_TRACE(strategy);
@@ -110,19 +109,14 @@ TEST(MegatronFsdp, KeepsMainParametersAndSumsInFloat32WhereAsked) {
 at::ScalarType dtype_of_gradients(const Training& run) {
   at::ScalarType dtype{};
   on_ranks(run, [&](Stages& stages, const DeviceMesh&) {
-    Batch batch;
-    batch.tokens = batch.labels = at::full({2, 3}, 4, at::kLong);
-    StageInterfaces(*stages[0]).expect_last_backward();
-    stages[0]->forward({}, batch)[0].backward();
-    stages[0]->finish_gradients();
+    toy_step(stages);
     dtype = stages.shards()[0]->tensor.grad().scalar_type();
   });
   return dtype;
 }
 
 TEST(Megatron, HasMainParametersAndGradientsInTheDtypesItIsTold) {
-  Toy low;
-  low.dtype = at::kBFloat16;
+  Toy low{.dtype = at::kBFloat16};
   const auto dtype = [&](const std::string& more) {
     return dtype_of_gradients(toy_like(megatron(1, fsdp("optim", more)), low));
   };
@@ -134,8 +128,7 @@ TEST(Megatron, HasMainParametersAndGradientsInTheDtypesItIsTold) {
 }
 
 std::map<std::string, at::Tensor> low_gradients(const std::string& section, int ranks, int microbatches) {
-  Toy low;
-  low.dtype = at::kBFloat16;
+  Toy low{.dtype = at::kBFloat16};
   Training run = toy_like(megatron(ranks, section), low);
   run.microbatches = microbatches;
   return gradients(run);

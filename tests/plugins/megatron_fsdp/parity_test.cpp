@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include "plugins/megatron_runs.h"
-#include "plugins/tensor_training.h"
 
 namespace heddle::tests {
 namespace {
@@ -34,8 +33,7 @@ TEST(MegatronFsdp, GivesGradientsOfTheSameBitsWhateverIsSplit) {
 
 TEST(MegatronFsdp, TrainsParametersOfTwoDtypesAndWithoutDims) {
   const auto make = [](int) {
-    Toy real;
-    real.meta = false;
+    Toy real{.meta = false};
     Units units = toy_units(real);
     for (size_t i = 1; i < 4; ++i) {
       at::Tensor& scale = toy_at(units, i).own[2].tensor;

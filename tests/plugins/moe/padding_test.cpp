@@ -9,9 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "plugins/llama/describe.h"
-#include "plugins/moe/model_runs.h"
 #include "plugins/moe/runs.h"
-#include "plugins/pipelines.h"
 
 namespace heddle::tests {
 namespace {
@@ -63,8 +61,8 @@ TEST(Padding, InWiderRowsCountsNowhere) {
 
 TEST(Padding, TakesNoCapacity) {
   for (const char* drop_by : {"weight", "position"}) {
-    const std::string block = std::string("{capacity_factor: 1.0, drop_by: ") + drop_by + "}";
-    Training narrow = over_ep(routed(), {2}, 2, block, "ddp"), wide = narrow;
+    const std::string block = std::string("capacity_factor: 1.0, drop_by: ") + drop_by;
+    Training narrow = on(routed(), "ddp dp2 ep2(" + block + ")"), wide = narrow;
     wide.change_batch = [](Batch& batch, int) { widen(batch); };
     const Outcome want = train(narrow), got = train(wide);
     expect_close(got, want);
@@ -75,20 +73,7 @@ TEST(Padding, TakesNoCapacity) {
 TEST(Padding, EqualsOneRankOnEveryTopology) {
   Training one = routed();
   one.change_batch = pad_some;
-  const Outcome want = train(one);
-  Training replicas = one;
-  replicas.strategy = "ddp", replicas.axes = {{"dp", 4}}, replicas.microbatches = 1;
-  expect_close(train(replicas), want);
-  for (const char* dispatcher : {"allgather", "alltoall"})
-    expect_close(train(over_ep(one, {2}, 2, way(dispatcher), "ddp")), want);
-  Training context = over_ep(one, {1}, 1);
-  context.axes = {{"pp", 1}, {"dp_replicate", 1}, {"dp_shard", 1}, {"cp", 3}, {"tp", 1}};
-  context.parallelizers.emplace_back("context", "context: {method: allgather}");
-  expect_close(train(context), want);
-  Training piped = over_ep(one, {1, 1, 2}, 1);
-  piped.make_schedule = [] { return make_schedule("1f1b"); };
-  piped.pipeline.microbatch_size = 3;
-  expect_close(train(piped), want);
+  expect_equal_on(one, {"ddp dp4", "ddp dp2 ep2" + kWays, "fsdp2 cp3(allgather)", "fsdp2 pp2(1f1b) calls4"});
 }
 
 TEST(Padding, LeavesTheLossesOfMicrobatchesWithText) {
@@ -117,12 +102,12 @@ TEST(Padding, LeavesTheLossesOfMicrobatchesWithText) {
 }
 
 TEST(Capacity, HoldsOnOneRankAsOnTwo) {
-  const std::string block = "{capacity_factor: 0.5}";
+  const std::string block = "capacity_factor: 0.5";
   Training alone = routed();
-  alone.parallelizers.emplace_back("moe", "moe: " + block);
+  alone.parallelizers.emplace_back("moe", "moe: {" + block + "}");
   const Outcome want = train(alone);
   EXPECT_GT(std::abs(want.losses[0] - train(routed()).losses[0]), 1e-6);
-  const Outcome two = train(over_ep(routed(), {2}, 2, block, "ddp"));
+  const Outcome two = train(on(routed(), "ddp dp2 ep2(" + block + ")"));
   expect_close(two, want);
   EXPECT_GT(want.sides.at("moe/dropped_choices")[0], 0);
   EXPECT_EQ(two.sides.at("moe/dropped_choices"), want.sides.at("moe/dropped_choices"));
@@ -134,11 +119,7 @@ TEST(Capacity, HoldsOnOneRankAsOnTwo) {
 TEST(FakeBalancedGate, IsAFunctionOfThePlaceInTheSample) {
   Training one = routed();
   one.model.mixture.in_turn = true;
-  const Outcome want = train(one);
-  Training context = over_ep(one, {1}, 1);
-  context.axes = {{"pp", 1}, {"dp_replicate", 1}, {"dp_shard", 1}, {"cp", 2}, {"tp", 1}};
-  context.parallelizers.emplace_back("context", "context: {method: allgather}");
-  expect_close(train(context), want);
+  expect_equal_on(one, {"fsdp2 cp2(allgather)"});
 }
 
 // The copies of a token on the ranks of tp, whose routers differ here by much.

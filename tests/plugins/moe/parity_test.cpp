@@ -7,172 +7,89 @@
 namespace heddle::tests {
 namespace {
 
-const std::vector<std::string> kWays = {"allgather", "alltoall"};
-
-const Outcome& on_one_rank(const std::string& model_type) {
-  static std::map<std::string, Outcome> known;
-  const auto found = known.find(model_type);
-  return found != known.end() ? found->second
-                              : known.emplace(model_type, train(eight_experts(model_type))).first->second;
-}
-
 TEST(ExpertParallel, EqualsOneRankUnderFsdp2) {
-  for (const std::string model : {"qwen3_moe", "qwen2_moe", "mixtral"})
-    for (const std::string& dispatcher : kWays)
-      for (const auto& [ranks, ep] : {std::pair{2, 2}, {4, 2}, {4, 4}}) {
-        SCOPED_TRACE(model + " " + dispatcher + " " + std::to_string(ranks) + " " + std::to_string(ep));
-        expect_close(train(over_ep(eight_experts(model), {ranks}, ep, way(dispatcher))), on_one_rank(model));
-      }
+  for (const char* model : {"qwen3_moe", "qwen2_moe", "mixtral"})
+    expect_equal_on(eight_experts(model), {"fsdp2 dp2 ep2" + kWays, "fsdp2 dp4 ep[2|4]" + kWays});
 }
 
 TEST(ExpertParallel, EqualsOneRankUnderEveryStrategy) {
-  for (const std::string strategy : {"ddp", "megatron_fsdp", "megatron"})
-    for (const std::string& dispatcher : kWays)
-      for (const auto& [ranks, ep] : {std::pair{2, 2}, {4, 2}, {4, 4}}) {
-        SCOPED_TRACE(strategy + " " + dispatcher + " " + std::to_string(ranks) + " " + std::to_string(ep));
-        expect_close(train(over_ep(eight_experts(), {ranks}, ep, way(dispatcher), strategy)),
-                     on_one_rank("qwen3_moe"));
-      }
+  expect_equal_on(eight_experts(), {"[ddp|megatron_fsdp|megatron] dp2 ep2" + kWays,
+                                    "[ddp|megatron_fsdp|megatron] dp4 ep[2|4]" + kWays,
+                                    "fsdp2 dp4 replicas2 ep[2|4]" + kWays});
 }
 
 TEST(ExpertParallel, EqualsOneRankByEveryWayToShardAndToAverage) {
-  const auto check = [](const std::string& strategy, const std::string& section, int ep) {
-    SCOPED_TRACE(strategy + " " + section + " " + std::to_string(ep));
-    Training run = over_ep(eight_experts(), {4}, ep, "{}", strategy);
-    run.section = section;
-    expect_close(train(run), on_one_rank("qwen3_moe"));
-  };
-  for (const int ep : {2, 4}) {
-    check("megatron", "{use_distributed_optimizer: true, overlap_grad_reduce: true}", ep);
-    check("megatron", "{use_distributed_optimizer: true, average_in_collective: true}", ep);
-    check("megatron", "{use_megatron_fsdp: true, data_parallel_sharding_strategy: optim_grads_params}", ep);
-    check("megatron_fsdp", "{zero_dp_strategy: 1}", ep);
-    check("megatron_fsdp", "{zero_dp_strategy: 2, average_in_collective: true}", ep);
-    check("fsdp2", "{" + kFloat.substr(0, kFloat.size() - 1) + ", defer_fsdp_grad_sync: false}", ep);
-  }
-}
-
-TEST(ExpertParallel, EqualsOneRankUnderHybridSharding) {
-  for (const int ep : {2, 4})
-    for (const std::string& dispatcher : kWays)
-      expect_close(train(over_ep(eight_experts(), {4, 1, 1, 2}, ep, way(dispatcher))),
-                   on_one_rank("qwen3_moe"));
+  const std::string more = " dp4 ep[2|4]";
+  expect_equal_on(
+      eight_experts(),
+      {"megatron(use_distributed_optimizer: true, [overlap_grad_reduce|average_in_collective]: true)" + more,
+       "megatron(use_megatron_fsdp: true, data_parallel_sharding_strategy: optim_grads_params)" + more,
+       "megatron_fsdp(zero_dp_strategy: [1|2, average_in_collective: true])" + more,
+       "fsdp2(defer_fsdp_grad_sync: false)" + more});
 }
 
 // Norms of single heads (Qwen3's) make more of the rounding of a sum over tp than experts do: they stay out.
 // In flat buffers a shared expert of nine columns puts the parameters behind it at other alignments on each
 // rank of tp, where products round otherwise.
 TEST(ExpertParallel, EqualsOneRankBesideTensorParallelism) {
-  for (const std::string strategy : {"fsdp2", "ddp", "megatron_fsdp"})
-    for (const std::string model : {"mixtral", "qwen2_moe"}) {
-      Training one = eight_experts(model);
-      if (strategy == "megatron_fsdp" && model == "qwen2_moe") one.model.mixture.shared_width = 10;
-      const Outcome want = train(one);
-      for (const auto& [dp, ep] : {std::pair{1, 2}, {2, 2}, {2, 4}})
-        for (const std::string& dispatcher : kWays) {
-          SCOPED_TRACE(strategy + " " + model + " " + dispatcher + " " + std::to_string(dp) + " " +
-                       std::to_string(ep));
-          expect_close(train(over_ep(one, {dp, 2}, ep, way(dispatcher), strategy)), want);
-        }
-    }
+  const std::string more = " [dp1 ep2|dp2 ep2|dp2 ep4]" + kWays + " tp2";
+  expect_equal_on(eight_experts("mixtral"), {"[fsdp2|ddp|megatron_fsdp]" + more});
+  Training shared = eight_experts("qwen2_moe");
+  expect_equal_on(shared, {"[fsdp2|ddp]" + more});
+  shared.model.mixture.shared_width = 10;
+  expect_equal_on(shared, {"megatron_fsdp" + more});
 }
 
 TEST(ExpertParallel, EqualsOneRankInPipelines) {
-  for (const std::string strategy : {"fsdp2", "ddp", "megatron"})
-    for (const std::string schedule : {"1f1b", "zb1p"})
-      for (const auto& [dp, tp, ep] : {std::tuple{2, 1, 2}, {1, 2, 2}, {2, 2, 4}}) {
-        SCOPED_TRACE(strategy + " " + schedule + " " + std::to_string(dp) + std::to_string(tp) +
-                     std::to_string(ep));
-        expect_close(
-            train(staged(over_ep(eight_experts("qwen2_moe"), {dp, tp, 2}, ep, "{}", strategy), schedule)),
-            on_one_rank("qwen2_moe"));
-      }
+  expect_equal_on(eight_experts("qwen2_moe"),
+                  {"[fsdp2|ddp|megatron] [dp2 ep2|tp2 ep2|dp2 tp2 ep4] pp2([1f1b|zb1p])"});
 }
 
 TEST(ExpertParallel, EqualsOneRankWithActivationCheckpointing) {
-  for (const auto kind : {ActivationCheckpointing::full, ActivationCheckpointing::selective})
-    for (const std::string& dispatcher : kWays)
-      for (const char* router : {"true", "false"}) {
-        Training run = over_ep(eight_experts("qwen2_moe"), {2, 2}, 4,
-                               "{dispatcher: " + dispatcher + ", ignore_router_for_ac: " + router + "}");
-        run.checkpointing = kind;
-        expect_close(train(run), on_one_rank("qwen2_moe"));
-        run.axes.front().size = 2;
-        expect_close(train(staged(run, "zb1p")), on_one_rank("qwen2_moe"));
-      }
+  expect_equal_on(eight_experts("qwen2_moe"),
+                  {"fsdp2 dp2 tp2 ep4(dispatcher: [allgather|alltoall], ignore_router_for_ac: [true|false]) "
+                   "[|pp2(zb1p) ][full|selective]"});
 }
 
 TEST(ExpertParallel, EqualsOneRankWithJitter) {
   Training one = eight_experts("mixtral");
+  const double plain = train(one).losses[0];
   one.model.mixture.jitter = 0.2;
-  const Outcome want = train(one);
-  EXPECT_GT(std::abs(want.losses[0] - on_one_rank("mixtral").losses[0]), 1e-6);
-  expect_close(train(over_ep(one, {2}, 2)), want);
-  expect_close(train(over_ep(one, {2, 2}, 2)), want);
-  expect_close(train(staged(over_ep(one, {1, 1, 2}, 1), "zb1p")), want);
-  Training again = over_ep(one, {2}, 1);
-  again.checkpointing = ActivationCheckpointing::full;
-  expect_close(train(again), want);
+  EXPECT_GT(std::abs(train(one).losses[0] - plain), 1e-6);
+  expect_equal_on(one, {"fsdp2 dp2 ep2", "fsdp2 dp2 tp2 ep2", "fsdp2 pp2(zb1p)", "fsdp2 dp2 full"});
 }
 
 TEST(ExpertParallel, EqualsOneRankWithOneAndWithAllExperts) {
-  for (const int64_t top_k : {1, 8}) {
-    const Outcome want = train(eight_experts("qwen3_moe", top_k));
-    for (const std::string& dispatcher : kWays)
-      for (const int ep : {2, 4})
-        expect_close(train(over_ep(eight_experts("qwen3_moe", top_k), {4}, ep, way(dispatcher))), want);
-  }
+  for (const int64_t top_k : {1, 8})
+    expect_equal_on(eight_experts("qwen3_moe", top_k), {"fsdp2 dp4 ep[2|4]" + kWays});
 }
 
 // Microbatches of different lengths on the ranks at the same time.
 TEST(ExpertParallel, EqualsOneRankWithRaggedBatches) {
-  const auto shorten = [](Batch& batch, int slice) {
+  Training one = eight_experts();
+  one.change_batch = [](Batch& batch, int slice) {
     const int64_t length = 7 - slice % 3;
     batch.tokens = batch.tokens.narrow(1, 0, length).contiguous();
     batch.labels = batch.labels.narrow(1, 0, length).contiguous();
   };
-  Training one = eight_experts();
-  one.change_batch = shorten;
-  const Outcome want = train(one);
-  for (const std::string& dispatcher : kWays)
-    for (const int ep : {2, 4}) expect_close(train(over_ep(one, {4}, ep, way(dispatcher))), want);
+  expect_equal_on(one, {"fsdp2 dp4 ep[2|4]" + kWays});
 }
 
 TEST(ExpertParallel, EqualsOneRankBesideContextParallelism) {
-  Training one = eight_experts();
-  one.change_batch = four_tokens;
-  const Outcome want = train(one);
-  for (const std::string& dispatcher : kWays)
-    for (const auto& [dp, ep] : {std::pair{1, 2}, {2, 2}, {2, 4}}) {
-      Training run = over_ep(one, {dp * 2}, ep, way(dispatcher));
-      run.axes = {{"pp", 1}, {"dp_replicate", 1}, {"dp_shard", dp}, {"cp", 2}, {"tp", 1}};
-      run.microbatches = 4 / dp;
-      run.parallelizers.emplace_back("context", "context: {method: allgather}");
-      expect_close(train(run), want);
-    }
+  expect_equal_on(of_four_tokens(eight_experts()),
+                  {"fsdp2 [dp1 ep2|dp2 ep2|dp2 ep4]" + kWays + " cp2(allgather)"});
 }
 
 TEST(ExpertParallel, TrainsInBfloat16AsOneRankDoes) {
-  const std::string half = "mp_policy: {param_dtype: bfloat16, reduce_dtype: float32}";
-  Training one = over_ep(eight_experts("qwen2_moe"), {1}, 1);
-  one.section = half;
-  const Outcome want = train(one);
-  for (const std::string& dispatcher : kWays)
-    for (const char* head : {"", ", lm_head_precision: float32"}) {
-      Training run = over_ep(eight_experts("qwen2_moe"), {2}, 2, "{dispatcher: " + dispatcher + head + "}");
-      run.section = half;
-      const Outcome got = train(run);
-      for (size_t i = 0; i < want.losses.size(); ++i) {
-        EXPECT_NEAR(got.losses[i] / want.losses[i], 1, 1e-2);
-        EXPECT_NEAR(got.norms[i] / want.norms[i], 1, 5e-2);
-      }
-    }
+  const std::string half = "fsdp2(" + kBfloat16 + ")";
+  expect_equal_on(on(eight_experts("qwen2_moe"), half),
+                  {half + " dp2 ep2(dispatcher: [allgather|alltoall], lm_head_precision: [null|float32])"},
+                  expect_rounded_alike);
 }
 
 TEST(ExpertParallel, GivesTheSameBitsTwice) {
-  for (const std::string& dispatcher : kWays)
-    expect_bit_equal(train(over_ep(eight_experts(), {4}, 2, way(dispatcher))),
-                     train(over_ep(eight_experts(), {4}, 2, way(dispatcher))));
+  for (const std::string& line : alternatives("fsdp2 dp4 ep2" + kWays))
+    expect_same_bits_twice(on(eight_experts(), line));
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "lib/run/trace/measured.h"
 #include "plugins/pipelines.h"
 #include "tests/quiet.h"
+#include "tests/toy_unit.h"
 
 namespace heddle::tests {
 namespace {
@@ -62,26 +63,6 @@ struct Napping : torch::autograd::Function<Napping> {
   }
 };
 
-class NappingUnit : public Unit {
- public:
-  NappingUnit(int index, bool last)
-      : name_("unit" + std::to_string(index)), last_(last), weight_(at::ones({1}).set_requires_grad(true)) {}
-  std::string_view name() const override { return name_; }
-  std::vector<ParameterSlot> parameters() override { return {{name_ + ".weight", &weight_, {}}}; }
-  Module* module() override { return nullptr; }
-  Tensors forward(Tensors inputs, const Batch& batch) override {
-    const at::Tensor input = inputs.empty() ? at::ones({1}).set_requires_grad(true) : inputs[0];
-    const at::Tensor output =
-        Napping::apply(input, weight_, reinterpret_cast<int64_t>(batch.weight_gradients));
-    return {last_ ? output.sum() : output};
-  }
-
- private:
-  const std::string name_;
-  const bool last_;
-  at::Tensor weight_;
-};
-
 // Two units on each rank: one stage of two, or two stages of one.
 Training napping(const std::string& name, int ranks) {
   Training run;
@@ -89,7 +70,15 @@ Training napping(const std::string& name, int ranks) {
   run.make_schedule = [name] { return make_schedule(name); };
   run.make_units = [ranks](int) {
     Units units;
-    for (int i = 0; i < 2 * ranks; ++i) units.push_back(std::make_unique<NappingUnit>(i, i + 1 == 2 * ranks));
+    for (int i = 0; i < 2 * ranks; ++i)
+      units.push_back(unit_of(
+          "unit" + std::to_string(i), at::ones({1}).set_requires_grad(true),
+          [last = i + 1 == 2 * ranks](const at::Tensor& weight, const Tensors& in, const Batch& batch) {
+            const at::Tensor input = in.empty() ? at::ones({1}).set_requires_grad(true) : in[0];
+            const at::Tensor output =
+                Napping::apply(input, weight, reinterpret_cast<int64_t>(batch.weight_gradients));
+            return last ? output.sum() : output;
+          }));
     return units;
   };
   const int each = make_schedule(name)->stages_per_rank().most == 1 ? 1 : 2;
@@ -142,11 +131,7 @@ double farthest(const MeasuredPipeline& got, const schedule::Simulation& want) {
 }
 
 class MeasuredIdle : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Of, MeasuredIdle,
-                         ::testing::Values("gpipe", "1f1b", "zb1p", "zb2p", "dfs", "loopedbfs",
-                                           "interleaved1f1b", "interleavedzerobubble", "zbvzerobubble",
-                                           "vhalf", "vmin", "dualpipev", "auto"),
-                         [](const auto& info) { return "S" + std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Of, MeasuredIdle, ::testing::ValuesIn(kEverySchedule), name_of_schedule);
 
 TEST_P(MeasuredIdle, IsThatOfTheSimulator) {
   for (const int ranks : {2, 4}) {

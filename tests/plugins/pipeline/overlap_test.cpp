@@ -11,9 +11,9 @@
 #include <thread>
 
 #include "heddle/train/step.h"
-#include "plugins/moe/runs.h"
 #include "plugins/pipelines.h"
 #include "plugins/recording.h"
+#include "tests/toy_unit.h"
 
 namespace heddle::tests {
 namespace {
@@ -25,13 +25,9 @@ Training overlapped(bool overlaps, EventsOfRanks& events) {
   Training run = eight_experts("qwen2_moe");
   run.model.num_hidden_layers = 5;
   run.sequences = 48;
-  run.microbatches = 16;
   run.steps = 3;
-  run = over_ep(std::move(run), {2, 1, 2}, 2);
-  run.make_schedule = [] { return make_schedule("dualpipev"); };
-  run.pipeline.microbatch_size = 3;
+  run = on(std::move(run), "fsdp2 dp2 ep2 pp2(dualpipev)");
   run.pipeline.overlap = overlaps;
-  run.microbatches = 1;
   run.events = &events;
   return run;
 }
@@ -107,28 +103,15 @@ struct Exchanging : torch::autograd::Function<Exchanging> {
   }
 };
 
-class ExchangingUnit : public Unit {
- public:
-  ExchangingUnit(int index, bool last, Communicator& ranks)
-      : name_("unit" + std::to_string(index)),
-        last_(last),
-        ranks_(ranks),
-        weight_(at::ones({1}).set_requires_grad(true)) {}
-  std::string_view name() const override { return name_; }
-  std::vector<ParameterSlot> parameters() override { return {{name_ + ".weight", &weight_, {}}}; }
-  Module* module() override { return nullptr; }
-  Tensors forward(Tensors inputs, const Batch&) override {
-    const at::Tensor input = inputs.empty() ? at::ones({1}).set_requires_grad(true) : inputs[0];
-    const at::Tensor output = Exchanging::apply(input, weight_, reinterpret_cast<int64_t>(&ranks_));
-    return {last_ ? output.sum() : output};
-  }
-
- private:
-  const std::string name_;
-  const bool last_;
-  Communicator& ranks_;
-  at::Tensor weight_;
-};
+std::unique_ptr<Unit> exchanging_unit(int index, Communicator& ranks) {
+  return unit_of("unit" + std::to_string(index), at::ones({1}).set_requires_grad(true),
+                 [index, &ranks](const at::Tensor& weight, const Tensors& in, const Batch&) {
+                   const at::Tensor input = in.empty() ? at::ones({1}).set_requires_grad(true) : in[0];
+                   const at::Tensor output =
+                       Exchanging::apply(input, weight, reinterpret_cast<int64_t>(&ranks));
+                   return index == 3 ? output.sum() : output;
+                 });
+}
 
 struct Shortest {
   double milliseconds = 0;  // of a step after the first
@@ -147,8 +130,7 @@ Shortest step_of_dualpipev(bool overlaps) {
     run.make_schedule = [] { return make_schedule("dualpipev"); };
     run.make_units = [&](int) {
       Units units;
-      for (int i = 0; i < 4; ++i)
-        units.push_back(std::make_unique<ExchangingUnit>(i, i == 3, mesh.group("tp")));
+      for (int i = 0; i < 4; ++i) units.push_back(exchanging_unit(i, mesh.group("tp")));
       return units;
     };
     run.pipeline.modules = {{"unit0"}, {"unit1"}, {"unit2"}, {"unit3"}};

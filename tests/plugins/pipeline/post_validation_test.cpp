@@ -10,10 +10,9 @@
 #include <future>
 #include <limits>
 
-#include "heddle/model/module_unit.h"
 #include "heddle/train/step.h"
+#include "plugins/bad_backward.h"
 #include "plugins/pipelines.h"
-#include "plugins/tensor_training.h"
 #include "plugins/toy_training.h"
 
 namespace heddle::tests {
@@ -21,31 +20,6 @@ namespace {
 
 constexpr int kLateSteps = 8, kLateBad = 4;
 constexpr double kNever = 1e300;
-
-// Adds `value` in one step to the gradient behind a unit, or to its output: the loss. Counts backwards,
-// because forwards may be taken back.
-class BadBackward : public ModuleUnit {
- public:
-  BadBackward(Unit& unit, int a_step, double value, bool is_loss)
-      : ModuleUnit(std::move(dynamic_cast<ModuleUnit&>(unit))),
-        a_step_(a_step),
-        value_(value),
-        is_loss_(is_loss) {}
-  Tensors forward(Tensors inputs, const Batch& batch) override {
-    Tensors out = ModuleUnit::forward(std::move(inputs), batch);
-    if (out[0].requires_grad())
-      out[0].register_hook([this](const at::Tensor& gradient) {
-        return backwards_++ / a_step_ == kLateBad && !is_loss_ ? gradient + value_ : gradient;
-      });
-    if (is_loss_ && backwards_ / a_step_ == kLateBad) out[0] = out[0] + value_;
-    return out;
-  }
-
- private:
-  int a_step_, backwards_ = 0;
-  double value_;
-  bool is_loss_;
-};
 
 Training late(const std::string& schedule, std::vector<Axis> axes, const std::string& strategy = "single",
               const std::string& section = "{}") {
@@ -114,33 +88,22 @@ TEST(PostValidation, WithSeveralStagesOnARank) {
 }
 
 TEST(PostValidation, UnderFsdp2AndDdpAndHybridSharding) {
-  const std::vector<Axis> shards = {{"pp", 2}, {"dp_replicate", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 1}};
-  const std::vector<Axis> hybrid = {{"pp", 2}, {"dp_replicate", 2}, {"dp_shard", 2}, {"cp", 1}, {"tp", 1}};
-  expect_the_same_bits(late("zb2p", shards, "fsdp2", kFloat));
-  expect_the_same_bits(late("zb2p", shards, "fsdp2", kFloat + "reshard_after_forward: true"));
-  expect_the_same_bits(late("zb2p", hybrid, "fsdp2", kFloat));
-  expect_the_same_bits(late("zb2p", {{"pp", 2}, {"dp", 2}}, "ddp", "gradient_as_bucket_view: true"));
-  expect_the_same_bits(
-      late("zb2p", {{"pp", 2}, {"dp_replicate", 1}, {"dp_shard", 1}, {"cp", 1}, {"tp", 1}}, "fsdp2", kFloat));
+  for (const std::string& line :
+       alternatives("[fsdp2 dp1|fsdp2 dp2|fsdp2(reshard_after_forward: true) dp2|fsdp2 dp4 "
+                    "replicas2|ddp(gradient_as_bucket_view: true) dp2]")) {
+    SCOPED_TRACE(line);
+    expect_the_same_bits(on(late("", {}), line + " pp2(zb2p) rows1"));
+  }
 }
 
 TEST(PostValidation, BesideTensorParallelismAccumulationAndRecomputedUnits) {
-  Training run = four_heads("qwen3");
-  run.axes = {{"pp", 2}, {"dp_replicate", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 2}};
-  run.strategy = "fsdp2";
-  run.section = kFloat;
-  run.parallelizers = {{"tensor", kSequence}};
-  run.pipeline.microbatch_size = 1;
-  run.make_schedule = [] { return make_schedule("zb2p"); };
-  run.microbatches = 2;
-  run.steps = 6;
-  for (const auto mode : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
-    run.checkpointing = mode;
+  for (const std::string& line : alternatives("fsdp2 dp2 tp2(sequence) pp2(zb2p) rows1 calls2[| full]"))
     for (const double max_norm : {0.5, kNever}) {
+      Training run = on(four_heads("qwen3"), line);
+      run.steps = 6;
       run.max_norm = max_norm;
       expect_bit_equal(train(in_time(run, true)), train(in_time(run, false)));
     }
-  }
 }
 
 // The rank that has the bad gradient is the first to know, or the last: then the others have updated.
@@ -149,14 +112,8 @@ TEST(PostValidation, UndoesAnUpdateThatIsToBeSkipped) {
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
     for (const size_t unit : {0, 6, 99}) {  // 99: the loss of the last one
       SCOPED_TRACE(std::to_string(value) + " behind unit " + std::to_string(unit));
-      const auto bad = [&](Training run, int a_step) {
-        run.make_units = [=, model = run.model](int) {
-          Units units = make_units(model, at::TensorOptions().dtype(at::kFloat).device(at::kMeta));
-          const size_t at = std::min(unit, units.size() - 1);
-          units[at] = std::make_unique<BadBackward>(*units[at], a_step, value, unit == 99);
-          return units;
-        };
-        return run;
+      const auto bad = [&](const Training& run, int a_step) {
+        return with_bad_step(run, -1, unit, {kLateBad, a_step, value, unit == 99});
       };
       Training alone = late("", {});
       alone.microbatches = 12;

@@ -12,17 +12,6 @@
 namespace heddle {
 namespace {
 
-PluginRegistry& plugins() {
-  static PluginRegistry registry({std::filesystem::path(HEDDLE_BINARY_DIR) / "plugins"});
-  return registry;
-}
-
-std::unique_ptr<IPipelineSchedule> made(const std::string& name) {
-  const OfferedSchedule* offered = plugins().schedule(name);
-  if (offered == nullptr) throw plugins().missing("schedule", name);
-  return offered->make();
-}
-
 // The FNV-1a hash of the rows, as make_schedules.py computes it.
 std::string hash_of(const ScheduleTable& table) {
   std::string text;
@@ -43,7 +32,7 @@ TEST(Schedules, AreWhatPyTorchsLoopsRunActionByAction) {
   int ranks = 0, microbatches = 0, compared = 0;
   while (golden >> name >> ranks >> microbatches >> compute >> lowered) {
     const auto of = [&] { return name + " " + std::to_string(ranks) + " " + std::to_string(microbatches); };
-    const auto maker = made(name);
+    const auto maker = tests::make_schedule(name);
     const ScheduleTable table = maker->plan(ranks, ranks, microbatches);
     const auto placement = schedule::placement(*maker, ranks, ranks, name);
     ASSERT_EQ(hash_of(table), compute) << of();
@@ -56,8 +45,8 @@ TEST(Schedules, AreWhatPyTorchsLoopsRunActionByAction) {
 }
 
 TEST(Schedules, The1F1BPeakIsTheSmallerOfMicrobatchesAndRanksBelow) {
-  const auto one_forward_one_backward = made("1F1B");
-  const auto gpipe = made("GPipe");
+  const auto one_forward_one_backward = tests::make_schedule("1F1B");
+  const auto gpipe = tests::make_schedule("GPipe");
   for (int ranks = 1; ranks <= 16; ++ranks)
     for (int microbatches = 1; microbatches <= 64; microbatches += 3) {
       const auto peak = schedule::peak_alive(one_forward_one_backward->plan(ranks, ranks, microbatches));
@@ -69,29 +58,31 @@ TEST(Schedules, The1F1BPeakIsTheSmallerOfMicrobatchesAndRanksBelow) {
 
 TEST(Schedules, TakeOneStageARank) {
   for (const char* name : {"gpipe", "1f1b", "zb1p", "zb2p", "single"}) {
-    EXPECT_EQ(made(name)->stages_per_rank().least, 1) << name;
-    EXPECT_EQ(made(name)->stages_per_rank().most, 1) << name;
+    EXPECT_EQ(tests::make_schedule(name)->stages_per_rank().least, 1) << name;
+    EXPECT_EQ(tests::make_schedule(name)->stages_per_rank().most, 1) << name;
   }
 }
 
 TEST(Schedules, OfSeveralStagesTakeTwoOrMore) {
   for (const char* name : {"LoopedBFS", "looped_bfs", "dfs", "Interleaved1F1B", "interleaved_1f1b",
                            "InterleavedZeroBubble", "zero_bubble"}) {
-    EXPECT_EQ(made(name)->stages_per_rank().least, 2) << name;
-    EXPECT_EQ(made(name)->stages_per_rank().most, kAnyNumber) << name;
-    EXPECT_EQ(schedule::placement(*made(name), 4, 8, name), schedule::loop_placement(4, 8)) << name;
+    EXPECT_EQ(tests::make_schedule(name)->stages_per_rank().least, 2) << name;
+    EXPECT_EQ(tests::make_schedule(name)->stages_per_rank().most, kAnyNumber) << name;
+    EXPECT_EQ(schedule::placement(*tests::make_schedule(name), 4, 8, name), schedule::loop_placement(4, 8))
+        << name;
   }
   for (const char* name : {"ZBVZeroBubble", "v_schedule", "DualPipeV", "vhalf", "vmin"}) {
-    EXPECT_EQ(made(name)->stages_per_rank().least, 2) << name;
-    EXPECT_EQ(made(name)->stages_per_rank().most, 2) << name;
-    EXPECT_EQ(schedule::placement(*made(name), 4, 8, name), schedule::v_placement(4, 8)) << name;
+    EXPECT_EQ(tests::make_schedule(name)->stages_per_rank().least, 2) << name;
+    EXPECT_EQ(tests::make_schedule(name)->stages_per_rank().most, 2) << name;
+    EXPECT_EQ(schedule::placement(*tests::make_schedule(name), 4, 8, name), schedule::v_placement(4, 8))
+        << name;
   }
 }
 
 TEST(Schedules, OfAPluginAreCheckedWhenTheyPlan) {
   // Two stages a rank are not what gpipe plans for: the stages 2 and 3 are missing.
   EXPECT_THAT(
-      tests::thrown_by([] { made("gpipe")->plan(2, 4, 2); }),
+      tests::thrown_by([] { tests::make_schedule("gpipe")->plan(2, 4, 2); }),
       testing::AllOf(testing::HasSubstr("error[plugin_failed] "),
                      testing::HasSubstr("libheddle_pipeline.so: rank 0, step 4: 2F0: it is missing")));
 }
@@ -108,7 +99,7 @@ TEST(Schedules, OfTheExampleTakeAnyNumberOfStages) {
 }
 
 TEST(Schedules, AnUnknownNameGetsTheListAndTheNearest) {
-  const std::string block = tests::thrown_by([] { made("1f1"); });
+  const std::string block = tests::thrown_by([] { tests::make_schedule("1f1"); });
   EXPECT_THAT(block, testing::HasSubstr("error[plugin_missing] plugin: there is no schedule '1f1'; "
                                         "available: 1f1b, auto, dfs, dualpipev, gpipe"));
   EXPECT_THAT(block, testing::HasSubstr("(searched "));
@@ -118,7 +109,7 @@ TEST(Schedules, AnUnknownNameGetsTheListAndTheNearest) {
 // ---- the words of the block
 
 PipelineConfig words(const std::string& block) {
-  const OfferedSection* section = plugins().section("pipeline");
+  const OfferedSection* section = tests::built_plugins().section("pipeline");
   return section->pipeline(section->resolve(config::read_text(block + "\n", "run.yaml")).values);
 }
 
@@ -171,7 +162,7 @@ TEST(PipelineConfig, AClassWithoutAnOrderNeedsATable) {
 }
 
 TEST(PipelineConfig, WhatARunCannotDoIsSaidInTheListOfWhatIsNotBuilt) {
-  const OfferedSection* section = plugins().section("pipeline");
+  const OfferedSection* section = tests::built_plugins().section("pipeline");
   const auto not_built = [&](const std::string& block) {
     return section->resolve(config::read_text(block + "\n", "run.yaml")).not_built;
   };

@@ -2,7 +2,6 @@
 // units.
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
-#include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
 #include "plugins/by_hand.h"
@@ -90,39 +89,26 @@ TEST(SplitBackward, GivesTheBitsOfAWholeOneForEveryArchitectureUnderSingle) {
   }
 }
 
-TEST(SplitBackward, GivesTheBitsOfAWholeOneUnderDdp) {
-  for (const int ranks : {1, 2, 3})
-    for (const char* section : {"{}", "gradient_as_bucket_view: true", "bucket_cap_mb: 0.001"}) {
-      SCOPED_TRACE(std::to_string(ranks) + " ranks, " + section);
-      Training run = split_under("ddp", section, ranks);
-      run.model = shape_of(ranks == 2 ? "qwen3" : "llama with biases");
-      expect_split_and_recomputed_are_whole(run);
-    }
-}
-
-TEST(SplitBackward, GivesTheBitsOfAWholeOneUnderFsdp2) {
-  for (const int ranks : {1, 2, 3})
-    for (const char* reshard : {"null", "true", "false"}) {
-      SCOPED_TRACE(std::to_string(ranks) + " ranks, reshard " + reshard);
-      Training run = split_under("fsdp2", kFloat + "reshard_after_forward: " + reshard, ranks);
-      run.model = shape_of(ranks == 2 ? "qwen3" : "llama with biases");
-      expect_split_and_recomputed_are_whole(run);
-    }
-}
-
-TEST(SplitBackward, GivesTheBitsOfAWholeOneInMixedPrecision) {
-  for (const int ranks : {1, 2}) {
-    Training run = split_under("fsdp2", "mp_policy: {param_dtype: bfloat16, reduce_dtype: float32}", ranks);
-    run.model = shape_of("qwen2");
-    expect_split_and_recomputed_are_whole(run);
+TEST(SplitBackward, GivesTheBitsOfAWholeOneUnderDdpAndFsdp2) {
+  for (const std::string& line : alternatives(
+           "[ddp([|gradient_as_bucket_view: true|bucket_cap_mb: 0.001])|fsdp2(reshard_after_forward: "
+           "[null|true|false])] dp[1 calls3|2 calls3|3 calls2]")) {
+    SCOPED_TRACE(line);
+    Training run = split_under("single", "{}", 1);
+    run.model = shape_of(line.find("dp2 ") == line.npos ? "llama with biases" : "qwen3");
+    expect_split_and_recomputed_are_whole(on(run, line));
   }
 }
 
-TEST(SplitBackward, GivesTheBitsOfAWholeOneUnderHybridSharding) {
-  Training run = split_under("fsdp2", kFloat, 2);
-  run.axes = shards(2, 2);
-  run.model = shape_of("llama");
-  expect_split_and_recomputed_are_whole(run);
+TEST(SplitBackward, GivesTheBitsOfAWholeOneInMixedPrecisionAndUnderHybridSharding) {
+  for (const std::string& line :
+       {"fsdp2(" + kBfloat16 + ") dp1 calls3", "fsdp2(" + kBfloat16 + ") dp2 calls3",
+        std::string("fsdp2 dp4 replicas2 calls3")}) {
+    SCOPED_TRACE(line);
+    Training run = split_under("single", "{}", 1);
+    run.model = shape_of("qwen2");
+    expect_split_and_recomputed_are_whole(on(run, line));
+  }
 }
 
 TEST(SplitBackward, AgreesWithSingleWhenEachMicrobatchIsReduced) {
@@ -162,31 +148,29 @@ TEST(SplitBackward, ReducesOnceAStepOrOnceAMicrobatchAsAsked) {
 TEST(SplitBackward, ReducesWhileTheLastQueueIsDrained) {
   for (const std::string strategy : {"ddp", "fsdp2"}) {
     Training run = split_under(strategy, strategy == "ddp" ? "bucket_cap_mb: 0.002" : kFloat, 2);
+    run.model = odd_llama();
+    std::vector<Events> all;
+    run.events = &all;
     const std::string call = strategy == "ddp" ? "all_reduce" : "reduce_scatter";
-    ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
-      Events events;
-      RecordingRendezvous recorded(rendezvous, &events);
-      const DeviceMesh mesh = mesh::build(run.axes, recorded, "test: world");
-      auto stage =
-          make_strategy(run.strategy, run.section)
-              ->parallelize(make_units(odd_llama(), at::TensorOptions().device(at::kMeta)), mesh, {});
-      for (const Shard& shard : stage->owned()) parallel::initialise(shard, 7);
-      Batch batch;
-      batch.tokens = batch.labels = at::full({2, 3}, 4, at::kLong);
+    on_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
+      const Events& events = all[mesh.rank("world")];
+      ParallelStage& stage = *stages[0];
+      Batch batch = toy_batch();
       WeightGradients queue;
       batch.weight_gradients = &queue;
-      const at::Tensor loss = stage->forward({}, batch)[0];
+      const at::Tensor loss = stage.forward({}, batch)[0];
+      const int before = count(events, call);
       int drained = 0;
-      queue.when_drained([&] { drained = count(events, call); });
+      queue.when_drained([&] { drained = count(events, call) - before; });
       queue.defer();
       loss.backward();
-      EXPECT_EQ(count(events, call), 0) << strategy;
-      StageInterfaces(*stage).expect_last_backward();
+      EXPECT_EQ(count(events, call), before) << strategy;
+      StageInterfaces(stage).expect_last_backward();
       queue.drain();
       EXPECT_GT(drained, 3) << strategy;
-      EXPECT_EQ(count(events, call), drained) << strategy;
-      stage->finish_gradients();
-      EXPECT_EQ(count(events, call), drained) << strategy;
+      EXPECT_EQ(count(events, call) - before, drained) << strategy;
+      stage.finish_gradients();
+      EXPECT_EQ(count(events, call) - before, drained) << strategy;
     });
   }
 }
@@ -234,22 +218,15 @@ TEST(SplitBackward, WaitsForEveryPartOfAParameterOfSeveralUnits) {
 
 // When the gradient of layer0's input is there, everything above is gone, though its weights' gradients wait.
 TEST(SplitBackward, FreesWhatTheBackwardOfInputsHasPassed) {
-  ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
-    const DeviceMesh mesh = mesh::build(shards(2), rendezvous, "test: world");
-    Units units = toy_units({});
-    std::vector<ToyUnit*> above = {&toy_at(units, 2), &toy_at(units, 3), &toy_at(units, 4)};
+  on_toy_ranks(toy("fsdp2", shards(2)), [](const ToyRank& rank) {
     std::vector<size_t> bytes;
-    toy_at(units, 1).before = [&](const Tensors& inputs) {
+    rank.units[1]->before = [&](const Tensors& inputs) {
       inputs[0].register_hook([&](const at::Tensor&) {
-        for (ToyUnit* unit : above) bytes.push_back(unit->bytes());
+        for (size_t above : {2, 3, 4}) bytes.push_back(rank.units[above]->bytes());
       });
     };
-    auto stage = make_strategy("fsdp2", kFloat)->parallelize(std::move(units), mesh, {});
-    for (const Shard& shard : stage->owned()) parallel::initialise(shard, 7);
-    std::vector<Batch> batches(2);
-    for (Batch& batch : batches) batch.tokens = batch.labels = at::full({2, 3}, 4, at::kLong);
-    run_by_hand(*stage, batches, "F0 F1 I0 I1 W0 W1");
-    stage->finish_gradients();
+    run_by_hand(*rank.stages[0], std::vector<Batch>(2, toy_batch()), "F0 F1 I0 I1 W0 W1");
+    rank.stages[0]->finish_gradients();
     EXPECT_EQ(bytes, std::vector<size_t>(6, 0));
   });
 }

@@ -10,7 +10,7 @@
 
 #include "heddle/mesh/dry.h"
 #include "heddle/train/step.h"
-#include "tests/plugins/tensor_training.h"
+#include "tests/plugins/topologies.h"
 
 namespace heddle::tests {
 namespace {

@@ -1,47 +1,46 @@
 // What every strategy does alike: missing gradients, foreign models, and the same bits.
 #include <gtest/gtest.h>
 
-#include "plugins/across.h"
+#include "plugins/toy_training.h"
 
 namespace heddle::tests {
 namespace {
 
-struct Words {
-  const char *name, *strategy, *fields;
-};
+// A name, and the strategy with its fields.
+using NamedStrategy = std::pair<const char*, const char*>;
 
-const Words kEvery[] = {
-    {"ddp", "ddp", ""},
-    {"ddp_small_buckets", "ddp", "bucket_cap_mb: 0.0001\ngradient_as_bucket_view: true"},
-    {"fsdp2", "fsdp2", ""},
-    {"fsdp2_freed", "fsdp2", "reshard_after_forward: true"},
-    {"fsdp2_kept", "fsdp2", "reshard_after_forward: false"},
-    {"fsdp2_each_microbatch", "fsdp2", "defer_fsdp_grad_sync: false"},
-    {"fsdp2_none_back", "fsdp2",
-     "reshard_after_forward: true\nenable_fsdp2_prefetch: true\nfsdp2_forward_prefetch_depth: 0\n"
-     "fsdp2_backward_prefetch_depth: 0"},
-    {"fsdp2_one_back", "fsdp2",
-     "reshard_after_forward: true\nenable_fsdp2_prefetch: true\nfsdp2_forward_prefetch_depth: 0\n"
-     "fsdp2_backward_prefetch_depth: 1"},
-    {"fsdp2_far_ahead", "fsdp2",
-     "reshard_after_forward: true\nenable_fsdp2_prefetch: true\nfsdp2_forward_prefetch_depth: 2\n"
-     "fsdp2_backward_prefetch_depth: 3"},
-    {"fsdp2_wide_sums", "fsdp2", "mp_policy: {param_dtype: float32, reduce_dtype: float64}"},
-    {"zero0", "megatron_fsdp", "zero_dp_strategy: 0"},
-    {"zero1", "megatron_fsdp", "zero_dp_strategy: 1"},
-    {"zero2", "megatron_fsdp", "zero_dp_strategy: 2"},
-    {"zero3", "megatron_fsdp", "zero_dp_strategy: 3"},
-    {"flat", "megatron", "overlap_grad_reduce: true\nbucket_size: 50"},
-    {"flat_distributed", "megatron",
-     "use_distributed_optimizer: true\noverlap_grad_reduce: true\nbucket_size: 50"},
-    {"by_unit", "megatron",
-     "use_megatron_fsdp: true\ndata_parallel_sharding_strategy: optim_grads_params\n"
-     "overlap_grad_reduce: true\noverlap_param_gather: true"}};
+const NamedStrategy kEvery[] = {
+    {"ddp", "ddp"},
+    {"ddp_small_buckets", "ddp(bucket_cap_mb: 0.0001, gradient_as_bucket_view: true)"},
+    {"fsdp2", "fsdp2"},
+    {"fsdp2_freed", "fsdp2(reshard_after_forward: true)"},
+    {"fsdp2_kept", "fsdp2(reshard_after_forward: false)"},
+    {"fsdp2_each_microbatch", "fsdp2(defer_fsdp_grad_sync: false)"},
+    {"fsdp2_none_back",
+     "fsdp2(reshard_after_forward: true, enable_fsdp2_prefetch: true, fsdp2_forward_prefetch_depth: 0, "
+     "fsdp2_backward_prefetch_depth: 0)"},
+    {"fsdp2_one_back",
+     "fsdp2(reshard_after_forward: true, enable_fsdp2_prefetch: true, fsdp2_forward_prefetch_depth: 0, "
+     "fsdp2_backward_prefetch_depth: 1)"},
+    {"fsdp2_far_ahead",
+     "fsdp2(reshard_after_forward: true, enable_fsdp2_prefetch: true, fsdp2_forward_prefetch_depth: 2, "
+     "fsdp2_backward_prefetch_depth: 3)"},
+    {"fsdp2_wide_sums", "fsdp2(mp_policy: {param_dtype: float32, reduce_dtype: float64})"},
+    {"zero0", "megatron_fsdp(zero_dp_strategy: 0)"},
+    {"zero1", "megatron_fsdp(zero_dp_strategy: 1)"},
+    {"zero2", "megatron_fsdp(zero_dp_strategy: 2)"},
+    {"zero3", "megatron_fsdp(zero_dp_strategy: 3)"},
+    {"flat", "megatron(overlap_grad_reduce: true, bucket_size: 50)"},
+    {"flat_distributed",
+     "megatron(use_distributed_optimizer: true, overlap_grad_reduce: true, bucket_size: 50)"},
+    {"by_unit",
+     "megatron(use_megatron_fsdp: true, data_parallel_sharding_strategy: optim_grads_params, "
+     "overlap_grad_reduce: true, overlap_param_gather: true)"}};
 
-class EveryStrategy : public ::testing::TestWithParam<Words> {
+class EveryStrategy : public ::testing::TestWithParam<NamedStrategy> {
  protected:
   static Training on(int ranks, const Toy& shape = {}) {
-    return across(toy("single", {}, "", shape), GetParam().strategy, {ranks}, GetParam().fields);
+    return tests::on(toy("single", {}, "", shape), GetParam().second + (" dp" + std::to_string(ranks)));
   }
 
   // As one rank with the slices of all as its microbatches. used: as use_extra_where takes it.
@@ -69,8 +68,7 @@ TEST_P(EveryStrategy, CountsAParameterUnusedOnOneRankAsZeroThere) {
 
 // Layers enough for reductions of one rank to wait for the other, which waits for nothing itself.
 TEST_P(EveryStrategy, StaysInStepWhereTheBackwardOfOneRankEndsEarly) {
-  Toy deep;
-  deep.layers = 9;
+  Toy deep{.layers = 9};
   expect_single(2, {1, -1}, deep);
   expect_single(2, {-1, 1}, deep);
   expect_single(2, {1, -1, -1, 1}, deep);
@@ -89,10 +87,7 @@ TEST_P(EveryStrategy, LeavesAParameterThatNoRankUsedWithoutAGradient) {
 
 TEST_P(EveryStrategy, TrainsAForeignModelInPlaceFromTheValuesOfRankZero) {
   for (const bool tied : {false, true}) {
-    Toy foreign;
-    foreign.meta = false;
-    foreign.foreign = true;
-    foreign.tied = tied;
+    const Toy foreign{.meta = false, .foreign = true, .tied = tied};
     const Outcome want = train(toy("single", {}, "", foreign));
     for (const int ranks : {1, 2, 3}) {
       Training run = on(ranks, foreign);
@@ -111,11 +106,11 @@ TEST_P(EveryStrategy, GivesTheBitsOfSingleOnOneRankAndTheSameTwiceOnThree) {
   expect_bit_equal(train(on(1)), train(toy("single", {})));
   Training run = on(3);
   run.microbatches = 2;
-  expect_bit_equal(train(run), train(run));
+  expect_same_bits_twice(run);
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, EveryStrategy, ::testing::ValuesIn(kEvery),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& info) { return info.param.first; });
 
 }  // namespace
 }  // namespace heddle::tests

@@ -1,8 +1,7 @@
 // Defects that other systems had with norms, clipping and accumulated gradients, one case for each.
 #include <gtest/gtest.h>
 
-#include "plugins/tensor_training.h"
-#include "plugins/toy_training.h"
+#include "plugins/topologies.h"
 
 namespace heddle::tests {
 namespace {
@@ -15,40 +14,20 @@ Training plain(int microbatches) {
   return run;
 }
 
-Training under(const std::string& strategy, const std::string& section, std::vector<Axis> axes,
-               int microbatches) {
-  Training run = plain(microbatches);
-  run.strategy = strategy;
-  run.section = section;
-  run.axes = std::move(axes);
-  return run;
-}
-
-// A reduction that scales what is accumulated in place scales it again with each microbatch.
-TEST(GradientDefects, AGroupOfOneRankScalesAccumulatedGradientsNoSecondTime) {
-  const Outcome want = train(plain(1));
-  for (const char* section : {"{}", "gradient_as_bucket_view: true"})
-    expect_close(train(under("ddp", section, {{"dp", 1}}, 4)), want);
-  for (const char* defer : {"defer_fsdp_grad_sync: true", "defer_fsdp_grad_sync: false"})
-    expect_close(train(under("fsdp2", kFloat + defer, shards(1), 4)), want);
+// A reduction that scales what is accumulated in place scales it again with each microbatch. With replicas,
+// gradients of microbatches that are not the last must neither be lost nor reduced twice.
+TEST(GradientDefects, AccumulatedGradientsAreScaledAndReducedOnce) {
+  expect_equal_on(plain(1), {"ddp(gradient_as_bucket_view: [false|true]) dp1 calls4",
+                             "fsdp2(defer_fsdp_grad_sync: [false|true]) [dp1 calls4|dp4 replicas2 calls3]"});
 }
 
 // A reduce dtype other than the gradients' must not add what has been added already.
 TEST(GradientDefects, AGroupOfOneRankAddsEachMicrobatchOnceInAnotherReduceDtype) {
-  const std::string mixed = "mp_policy: {param_dtype: bfloat16, reduce_dtype: float32}\n";
-  for (const char* defer : {"defer_fsdp_grad_sync: true", "defer_fsdp_grad_sync: false"}) {
-    const Outcome once = train(under("fsdp2", mixed + defer, shards(1), 1)),
-                  often = train(under("fsdp2", mixed + defer, shards(1), 4));
-    for (size_t step = 0; step < once.norms.size(); ++step)
-      EXPECT_NEAR(often.norms[step], once.norms[step], 2e-2 * once.norms[step]);
-  }
-}
-
-// Gradients of microbatches that are not the last must neither be lost nor reduced twice.
-TEST(GradientDefects, HybridShardingAccumulatesEachMicrobatchOnce) {
-  const Outcome want = train(plain(1));
-  for (const char* defer : {"defer_fsdp_grad_sync: true", "defer_fsdp_grad_sync: false"})
-    expect_close(train(under("fsdp2", kFloat + defer, shards(2, 2), 3)), want);
+  for (const std::string& half : alternatives("fsdp2(" + kBfloat16 + ", defer_fsdp_grad_sync: [false|true])"))
+    expect_equal_on(on(plain(1), half), {half + " calls4"}, [](const Outcome& often, const Outcome& once) {
+      for (size_t step = 0; step < once.norms.size(); ++step)
+        EXPECT_NEAR(often.norms[step], once.norms[step], 2e-2 * once.norms[step]);
+    });
 }
 
 // Each parameter alone, so that none can hide in the sum of the others: split ones, and whole ones of which
@@ -58,18 +37,18 @@ TEST(GradientDefects, EveryParameterCountsOnceInTheNormUnderTensorParallelism) {
   Training first = four_heads("qwen2");
   first.steps = 1;
   for (const auto& [name, parameter] : train(first).parameters) names.push_back(name);
-  for (const std::string& fields : {std::string("{}"), kSequence})
-    for (const std::string& name : names) {
-      if (name.find("layers.1.") != std::string::npos) continue;  // as layers.0
-      SCOPED_TRACE(name + " " + fields);
-      Training one = four_heads("qwen2");
-      one.steps = 1;
-      for (const std::string& other : names)
-        if (other != name) one.frozen.push_back(other);
-      const double want = train(one).norms[0];
-      EXPECT_GT(want, 0.0);
-      EXPECT_NEAR(train(over_tp(one, 2, fields)).norms[0], want, 2e-4 * want);
-    }
+  for (const std::string& name : names) {
+    if (name.find("layers.1.") != std::string::npos) continue;  // as layers.0
+    SCOPED_TRACE(name);
+    Training one = four_heads("qwen2");
+    one.steps = 1;
+    for (const std::string& other : names)
+      if (other != name) one.frozen.push_back(other);
+    expect_equal_on(one, {"single tp2([|sequence])"}, [](const Outcome& got, const Outcome& want) {
+      EXPECT_GT(want.norms[0], 0.0);
+      EXPECT_NEAR(got.norms[0], want.norms[0], 2e-4 * want.norms[0]);
+    });
+  }
 }
 
 // The mean of means weighs a label of a short microbatch more.
@@ -79,7 +58,7 @@ TEST(GradientDefects, LabelsWeighTheSameInEveryMicrobatchAndOnEveryRank) {
     rows.fill_(Batch::kIgnore);  // half of what a rank has, so the halves differ with the topology
   };
   for (const int microbatches : {1, 3}) {
-    Training split = under("ddp", "{}", {{"dp", 2}}, microbatches);
+    Training split = on(plain(1), "ddp dp2 calls" + std::to_string(microbatches));
     split.change_batch = [&](Batch& batch, int slice) {
       if (slice % 2 == 0) labels_in_few(batch, slice);
     };

@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "examples/embed/loop.h"
-#include "plugins/context/over_cp.h"
 #include "plugins/pipelines.h"
 #include "plugins/toy_training.h"
 #include "plugins/training_data.h"
@@ -47,29 +46,13 @@ class Descent : public IOptimizer {
   Stages& stages_;
 };
 
-int64_t ranks_of(const Training& run) {
-  int64_t ranks = 1;
-  for (const Axis& axis : run.axes) ranks *= axis.size;
-  return ranks;
-}
-
-using Body = std::function<void(Stages&, const DeviceMesh&)>;
-void on_all_ranks(const Training& run, const Body& body) {
-  ThreadWorld::run(static_cast<int>(ranks_of(run)), [&](Rendezvous& rendezvous) {
-    const std::vector<Axis> axes = run.axes.empty() ? std::vector<Axis>{{"pp", 1}, {"tp", 1}} : run.axes;
-    const DeviceMesh mesh = mesh::build(axes, rendezvous, "test: a host's loop", run.views, run.table);
-    Stages stages = build(run, mesh);
-    body(stages, mesh);
-  });
-}
-
 void keep_shards(Stages& stages, HostRun& out) {
   for (const Shard* shard : stages.shards()) out.shards.emplace(shard->name, shard->tensor.detach().clone());
 }
 
 HostRun by_host(const Training& run) {
   HostRun out;
-  on_all_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
+  on_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
     embed::Loop loop(stages, mesh, kMaxNorm);
     HostRun mine;
     for (int at = 0; at < kHostSteps; ++at) {
@@ -85,7 +68,7 @@ HostRun by_host(const Training& run) {
 
 HostRun by_step(const Training& run) {
   HostRun out;
-  on_all_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
+  on_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
     StepConfig config;
     config.max_norm = kMaxNorm;
     Descent descent(stages);
@@ -128,18 +111,10 @@ Training small(const std::string& model = "qwen3") {
 
 TEST(HostLoop, TrainsAsStepDoesUnderEveryParallelizer) {
   const HostRun alone = by_step(small());
-  Training sequence = over_tp(small(), 2, "{" + kSequence + "}");
-  Training replicas = sequence;
-  replicas.strategy = "ddp";
-  replicas.axes = {{"dp", 2}, {"tp", 2}};
-  Training sharded = replicas;
-  sharded.strategy = "fsdp2";
-  sharded.axes = mesh_of(1, 2, 1, 2);
-  sharded.section = kFloat;
-  const Training context = over_cp(small(), mesh_of(1, 1, 2), "ring");
-  int which = 0;
-  for (const Training& run : {small(), over_tp(small(), 2), sequence, replicas, sharded, context}) {
-    SCOPED_TRACE(which++);
+  for (const std::string& line : alternatives("[single|single tp2|single tp2(sequence)|ddp dp2 "
+                                              "tp2(sequence)|fsdp2 dp2 tp2(sequence)|fsdp2 cp2(ring)]")) {
+    SCOPED_TRACE(line);
+    const Training run = on(small(), line + " calls2");
     const HostRun host = by_host(run), step = by_step(run);
     expect_near(host, step, true);
     expect_near(host, alone, false);
@@ -148,10 +123,8 @@ TEST(HostLoop, TrainsAsStepDoesUnderEveryParallelizer) {
 
 // Two ranks, of which one shard becomes inf: no other number changes, and the next step has no old gradients.
 TEST(HostLoop, SkipsAnUpdateThatIsNotFinite) {
-  Training run = small();
-  run.strategy = "ddp";
-  run.axes = {{"dp", 2}};
-  on_all_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
+  const Training run = on(small(), "ddp dp2 calls2");
+  on_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
     embed::Loop loop(stages, mesh, kMaxNorm);
     EXPECT_FALSE(loop.step(deal(run, 0, mesh), [&] { descend(stages); }).skipped());
     {
@@ -192,7 +165,7 @@ TEST(HostLoop, AStepWithAnotherNumberOfMicrobatchesOnARankIsRefused) {
 
 TEST(HostLoop, WithoutLabelsChangesNothing) {
   const Training run = small();
-  on_all_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
+  on_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
     embed::Loop loop(stages, mesh, kMaxNorm);
     HostRun before, after;
     keep_shards(stages, before);
@@ -208,7 +181,7 @@ TEST(HostLoop, WithoutLabelsChangesNothing) {
 
 TEST(HostLoop, IsRefusedOnAPipeline) {
   Training run = pipeline("1f1b", 2, 3);
-  on_all_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
+  on_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
     const std::string said = error_of([&] { stages.front()->forward({}, deal(run, 0, mesh)[0]); });
     EXPECT_EQ(
         said,
@@ -225,7 +198,7 @@ TEST(HostLoop, AHostsOptimizerTakesNoUpdateBack) {
   Training run = pipeline("1f1b", 2, 3);
   run.pipeline.post_validation = true;
   run.pipeline.where = "distributed.pipeline";
-  on_all_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
+  on_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
     Descent descent(stages);
     EXPECT_EQ(
         error_of([&] { Step(stages, mesh, {}, descent); }),

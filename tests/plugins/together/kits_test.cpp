@@ -40,10 +40,18 @@ TEST_P(KitsPass, TheStrategyOnRanksThatDoNotDivideTheSizes) {
   EXPECT_TRUE(report.passed()) << report.text();
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategies, KitsPass,
-                         ::testing::Values("strategy: ddp", "strategy: ddp, gradient_as_bucket_view: true",
-                                           "strategy: fsdp2",
-                                           "strategy: fsdp2, reshard_after_forward: false"));
+INSTANTIATE_TEST_SUITE_P(
+    Strategies, KitsPass,
+    ::testing::Values(
+        "strategy: ddp", "strategy: ddp, gradient_as_bucket_view: true", "strategy: fsdp2",
+        "strategy: fsdp2, reshard_after_forward: false", "strategy: megatron_fsdp",
+        "strategy: megatron_fsdp, zero_dp_strategy: 2, fsdp_double_buffer: true",
+        "strategy: megatron_fsdp, zero_dp_strategy: 0",
+        "strategy: megatron, overlap_grad_reduce: true, num_buckets: 3",
+        "strategy: megatron, use_distributed_optimizer: true, overlap_grad_reduce: true, "
+        "overlap_param_gather: true, num_buckets: 4",
+        "strategy: megatron, use_megatron_fsdp: true, data_parallel_sharding_strategy: optim_grads_params, "
+        "overlap_grad_reduce: true, overlap_param_gather: true"));
 
 class TemplateKits : public ::testing::TestWithParam<std::string> {};
 

@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "plugins/pipelines.h"
-#include "plugins/tensor_training.h"
+#include "plugins/topologies.h"
 
 namespace heddle::tests {
 namespace {

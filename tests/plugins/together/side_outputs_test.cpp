@@ -1,8 +1,8 @@
 // Auxiliary losses and metrics on a middle layer: every topology trains and reports as one rank does.
 #include <gtest/gtest.h>
 
-#include "plugins/across.h"
 #include "plugins/megatron_runs.h"
+#include "plugins/pipelines.h"
 #include "plugins/probe.h"
 
 namespace heddle::tests {
@@ -32,51 +32,27 @@ TEST(SideOutputs, AnAuxiliaryLossChangesTheTrainingAndIsReported) {
   EXPECT_EQ(ids[0] + ids[1] + ids[2], 84);
 }
 
-TEST(SideOutputs, EqualOneRankOverMicrobatchesAndCheckpointing) {
-  for (const int microbatches : {1, 3})
-    for (const auto mode :
-         {ActivationCheckpointing::none, ActivationCheckpointing::full, ActivationCheckpointing::selective}) {
-      SCOPED_TRACE(std::to_string(microbatches) + " microbatches, mode " +
-                   std::to_string(static_cast<int>(mode)));
-      Training run = probed(llama_alone());
-      run.microbatches = microbatches;
-      run.checkpointing = mode;
-      expect_close(train(run), probed_llama());
-    }
+TEST(SideOutputs, EqualOneRankOverMicrobatchesAndUnderEveryStrategy) {
+  expect_equal_on(
+      probed(llama_alone()),
+      {"single calls[1|3][| full| selective]",
+       "[megatron_fsdp dp2|megatron dp2|megatron(use_distributed_optimizer: true, overlap_grad_reduce: "
+       "true, bucket_size: 1000) dp2|megatron_fsdp(zero_dp_strategy: 3) dp3|ddp dp2|fsdp2 dp3] "
+       "calls2[| full]",
+       "megatron(use_megatron_fsdp: true, data_parallel_sharding_strategy: optim_grads_params) dp4 "
+       "replicas2 calls3[| full]"});
 }
 
-TEST(SideOutputs, EqualOneRankUnderEveryStrategy) {
-  for (const auto mode : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
-    std::vector<Training> runs = {mfsdp(2, "{}"),
-                                  mfsdp(3, zero(3)),
-                                  megatron(2, "{}"),
-                                  megatron(2, kFlat),
-                                  megatron(2, fsdp("optim_grads_params"), 2),
-                                  across(llama_alone(), "ddp", {.dp = 2}),
-                                  across(llama_alone(), "fsdp2", {.dp = 3})};
-    for (Training& run : runs) {
-      SCOPED_TRACE(run.strategy + " " + run.section);
-      run.microbatches =
-          run.section.find("optim_grads_params") == std::string::npos ? 2 : 3;  // of four ranks
-      run.checkpointing = mode;
-      expect_close(train(probed(run)), probed_llama());
-    }
-  }
+ProbeOptions of_token_rows() {
+  ProbeOptions options;
+  options.axes = {"dp_cp", "tp"};
+  return options;
 }
 
 TEST(SideOutputs, EqualOneRankUnderTensorParallelism) {
-  const Outcome want = train(probed(four_heads("qwen3")));
-  expect_close(train(probed(over_tp(four_heads("qwen3"), 2))), want);
-  for (const std::string& fields : {kSequence, kOverlapped}) {
-    SCOPED_TRACE(fields);
-    ProbeOptions options;
-    options.axes = {"dp_cp", "tp"};  // token rows
-    expect_close(train(probed(over_tp(four_heads("qwen3"), 4, fields), options)), want);
-    Training sharded = across(four_heads("qwen3"), "fsdp2", {.dp = 2, .tp = 2});
-    sharded.parallelizers = {{"tensor", fields}};
-    sharded.microbatches = 3;
-    expect_close(train(probed(sharded, options)), want);
-  }
+  expect_equal_on(probed(four_heads("qwen3")), {"single tp2"});
+  expect_equal_on(probed(four_heads("qwen3"), of_token_rows()),
+                  {"[single tp4|fsdp2 dp2 tp2]([sequence|overlapped])"});
 }
 
 // The layer is on the first, the second or the only rank; it is never that of the main loss.
@@ -86,31 +62,24 @@ TEST(SideOutputs, EqualOneRankInPipelines) {
       [] { return make_schedule("1f1b"); }, made<LateWeights>(0), made<LateWeights>(2),
       made<BreadthFirst>(2, Placement::v), [] { return make_schedule("interleavedzerobubble"); }};
   for (size_t i = 0; i < schedules.size(); ++i)
-    for (const int ranks : {2, 4})
-      for (const auto mode : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
-        if (i >= 3 && ranks == 4) continue;  // seven units
-        SCOPED_TRACE("schedule " + std::to_string(i) + " on " + std::to_string(ranks) + " ranks");
-        Training run = probed(pipeline("", ranks, 3, i == 0 ? 2 : 1));
-        if (i == 0) run.pipeline.microbatch_size = 2;
-        run.make_schedule = schedules[i];
-        run.checkpointing = mode;
-        expect_close(train(run), want);
-      }
+    for (const std::string& line :
+         alternatives("single pp[2|4] [full |]rows" + std::string(i == 0 ? "2 calls2" : "3"))) {
+      if (i >= 3 && line.find("pp4") != line.npos) continue;  // seven units
+      SCOPED_TRACE("schedule " + std::to_string(i) + " " + line);
+      Training run = on(probed(single_model()), line);
+      run.make_schedule = schedules[i];
+      expect_close(train(run), want);
+    }
 }
 
 TEST(SideOutputs, EqualOneRankInThreeDimensions) {
-  Training run = four_heads("qwen3");
-  run.model.num_hidden_layers = 5;
-  run.microbatches = 1;
-  const Outcome want = train(probed(run));
-  ProbeOptions options;
-  options.axes = {"dp_cp", "tp"};
-  run.parallelizers = {{"tensor", kSequence}};
-  for (const char* strategy : {"ddp", "fsdp2"}) {
-    SCOPED_TRACE(strategy);
-    Training deep = staged(across(run, strategy, {.dp = 2, .tp = 2, .pp = 2}), "1f1b");
+  const Training one = probed(four_heads("qwen3", 5), of_token_rows());
+  const Outcome want = train(one);
+  for (const std::string& line : alternatives("[ddp|fsdp2] dp2 tp2(sequence) pp2")) {
+    SCOPED_TRACE(line);
+    Training deep = on(one, line);
     deep.make_schedule = made<LateWeights>(1);
-    expect_close(train(probed(deep, options)), want);
+    expect_close(train(deep), want);
   }
 }
 
@@ -120,22 +89,14 @@ TEST(SideOutputs, ALossDividedByMicrobatchesEqualsOneRank) {
   options.divisor = LossDivisor::microbatches;
   Training run = single_model();
   run.microbatches = 4;
-  const Outcome want = train(probed(run, options));
-  Training two = across(single_model(), "ddp", {.dp = 2});
-  two.microbatches = 2;
-  expect_close(train(probed(two, options)), want);
-  expect_close(train(probed(pipeline("1f1b", 2, 3), options)), want);
-  Training averaged = megatron(2, "{}");
-  averaged.model = run.model;
-  averaged.microbatches = 2;
-  expect_close(train(probed(averaged, options)), want);
+  expect_equal_on(probed(run, options), {"ddp dp2", "single pp2(1f1b)", "megatron dp2"});
 }
 
 // With side outputs one sum over the world takes the place of those over data and stages, and one more
 // collective finds the maxima; without them everything is as it was.
 TEST(SideOutputs, AddAtMostOneCollectiveToAStep) {
   const auto collectives = [](bool with, int steps) {
-    Training run = staged(across(single_model(), "ddp", {.dp = 2, .pp = 2}), "1f1b");
+    Training run = on(single_model(), "ddp dp2 pp2(1f1b)");
     run.steps = steps;
     if (with) run = probed(run);
     std::vector<std::vector<std::string>> events;
@@ -153,7 +114,7 @@ TEST(SideOutputs, ParallelizersHearOfEachUpdateWithTheReducedValues) {
   for (const int ranks : {1, 2}) {
     std::vector<std::shared_ptr<Probe>> probes;
     std::mutex mutex;
-    Training run = across(llama_alone(), "ddp", {.dp = ranks});
+    Training run = on(llama_alone(), "ddp dp" + std::to_string(ranks));
     run.steps = 3;
     run.own_parallelizers = {[&] {
       const std::lock_guard lock(mutex);

@@ -1,6 +1,6 @@
 // The conformance kits on a correct ZeRO-1 and on its broken variants (tests/bad_plugins/zero1): each is
 // refused by the kit whose sentence it breaks.
-#include "plugins/kit_faults.h"
+#include "plugins/together/kit_faults.h"
 
 namespace heddle::tests {
 
@@ -21,90 +21,75 @@ TEST(Zero1, PassesEveryKitOnRanksThatDoNotDivideTheSizes) {
   }
 }
 
-struct Variant {
-  std::string fault, sentence, detail;
-  int ranks = 2;
-};
-
-class BrokenZero1 : public ::testing::TestWithParam<Variant> {};
-
-TEST_P(BrokenZero1, IsRefusedByTheKitOfTheSentence) {
-  const Variant& variant = GetParam();
-  expect_refused(bad_plugin_report("zero1_" + variant.fault, kit_options({variant.ranks})), variant);
-}
-
 const std::string kThrew = "the plugin 'zero1_";
 
 INSTANTIATE_TEST_SUITE_P(
-    Variants, BrokenZero1,
-    ::testing::Values(
-        Variant{"tied_twice", "owned(): a tied parameter once", "'first.weight'"},
-        Variant{"unused_gets_zero", "undefined where no rank had one", "should not be"},
-        Variant{"unused_not_agreed", "undefined where no rank had one", "is on no rank"},
-        Variant{"frozen_trains", "requires no gradient gets none", "'layer.0.weight'"},
-        Variant{"foreign_replaced", "a foreign slot is changed in place", "'"},
-        Variant{"empty_shard_crashes", "empty shards are listed too", kThrew},
-        Variant{"empty_not_listed", "empty shards are listed too", "is not listed on rank", 3},
-        Variant{"owns_nothing_throws", "one rank may own everything", "a buffer of 0 bytes"},
-        Variant{"averages", "the sum over the data-parallel ranks", "differs in the gradients"},
-        Variant{"last_forgotten", "the sum over the data-parallel ranks", "differs in the gradients"},
-        Variant{"bucket_forgotten", "gradients of several buckets", "differ"},
-        Variant{"order_differs", "gradients of several buckets", "reduce_scatter"},
-        Variant{"drain_ignored", "before the last drain", "is missing in the gradients"},
-        Variant{"first_hook_counts", "computed again in the backward", "differs in the gradients"},
-        Variant{"evaluation_counts", "an evaluation between two steps changes nothing",
-                "differs in the gradients"},
-        Variant{"whole_is_part", "hold_whole()", "gives a part ["},
-        Variant{"change_ignored", "a checkpoint's values", "still has other ones"},
-        Variant{"first_ranks_kept", "saved by these ranks is read by others", "'"},
-        Variant{"needs_hints", "completes everything by itself", "is missing in the gradients"},
-        Variant{"needs_unshard", "completes everything by itself", "parameters are not gathered"},
-        Variant{"gradient_is_view", "the sum over the data-parallel ranks", "is a view of autograd"},
-        Variant{"offset_wrong", "owned(): a tied parameter once", "some by no rank"},
-        Variant{"axes_missing", "Shard::axes", "'"},
-        Variant{"remainder_lost", "element by element once", "owned by no rank"},
-        Variant{"gradients_pile_up", "the sum over the data-parallel ranks",
-                "differs in the gradients of step 1"},
-        Variant{"parts_unplaced", "beside tensor parallelism", ", and the parameter has ["},
-        Variant{"values_of_each_rank", "those of the first data-parallel rank",
-                "ranks that should hold the same numbers hold different ones"},
-        Variant{"last_microbatch_only", "the sum over the data-parallel ranks", "differs in the gradients"},
-        Variant{"mean_of_microbatches", "the sum over the data-parallel ranks", "differs in the gradients"},
-        Variant{"frozen_drifts", "requires no gradient gets none and keeps its value", "differs"},
-        Variant{"stale_every_second", "the sum over the data-parallel ranks", "differs"},
-        Variant{"sums_are_rounded", "the sum over the data-parallel ranks", "differs in the gradients"},
-        Variant{"values_are_rounded", "the sum over the data-parallel ranks", "differs"},
-        Variant{"reads_before_wait", "the sum over the data-parallel ranks", "hold different ones"},
-        Variant{"waits_twice", "the sum over the data-parallel ranks", "wait() was called twice"},
-        Variant{"divisor_wrong", "the sum over the data-parallel ranks", "differs in the gradients"},
-        Variant{"release_loses", "hold_whole()", "differs in the gradients of step 1"},
-        Variant{"axes_too_many", "requires no gradient gets none", "some are owned more than once"},
-        Variant{"names_changed", "owned(): this rank's shards", "'"},
-        Variant{"extra_lost", "undefined where no rank had one", "the loss of step 0 differs"},
-        Variant{"clips_gradients", "the sum over the data-parallel ranks", "differs in the gradients"},
-        Variant{"owned_is_a_copy", "element by element once",
-                "the loss of step 0 differs from that of single"},
-        Variant{"needs_change", "needs() is a function of the fields", "its needs change"},
-        Variant{"promises_restart", "may_use: post_validation",
-                "its stage does not implement heddle::StepRestart"},
-        Variant{"dies_in_second_step", "the sum over the data-parallel ranks",
-                kThrew + "dies_in_second_step' 0.1.0 threw while it ran forward() of its stage or of a unit: "
-                         "the buffers of the last step"},
-        Variant{"work_dropped", "the sum over the data-parallel ranks", "was dropped without wait()"},
-        Variant{"throws_in_forward", "the sum over the data-parallel ranks",
-                kThrew + "throws_in_forward' 0.1.0 threw while it ran forward() of its stage or of a unit: "
-                         "table of units"},
-        Variant{"throws_in_finish", "the sum over the data-parallel ranks",
-                kThrew + "throws_in_finish' 0.1.0 threw while it ran finish_gradients(): no free buffer"},
-        Variant{"throws_in_owned", "owned(): this rank's shards",
-                kThrew + "throws_in_owned' 0.1.0 threw while it ran owned(): the list of shards is locked"},
-        Variant{"throws_in_changed", "owned(): this rank's shards",
-                kThrew + "throws_in_changed' 0.1.0 threw while it ran parameters_changed(): no stream"},
-        Variant{"throws_in_hold", "hold_whole()",
-                kThrew + "throws_in_hold' 0.1.0 threw while it ran hold_whole(): nothing to hold"},
-        Variant{"throws_in_backward", "the sum over the data-parallel ranks",
-                "a backward threw: no room for a gradient; it ran hooks of the strategy 'zero1'"}),
-    [](const auto& info) { return info.param.fault; });
+    Variants, RefusedFault,
+    ::testing::ValuesIn(faults_of(
+        "zero1", Tried::always,
+        {{"tied_twice", "owned(): a tied parameter once", "'first.weight'"},
+         {"unused_gets_zero", "undefined where no rank had one", "should not be"},
+         {"unused_not_agreed", "undefined where no rank had one", "is on no rank"},
+         {"frozen_trains", "requires no gradient gets none", "'layer.0.weight'"},
+         {"foreign_replaced", "a foreign slot is changed in place", "'"},
+         {"empty_shard_crashes", "empty shards are listed too", kThrew},
+         {"empty_not_listed", "empty shards are listed too", "is not listed on rank", true, 3},
+         {"owns_nothing_throws", "one rank may own everything", "a buffer of 0 bytes"},
+         {"averages", "the sum over the data-parallel ranks", "differs in the gradients"},
+         {"last_forgotten", "the sum over the data-parallel ranks", "differs in the gradients"},
+         {"bucket_forgotten", "gradients of several buckets", "differ"},
+         {"order_differs", "gradients of several buckets", "reduce_scatter"},
+         {"drain_ignored", "before the last drain", "is missing in the gradients"},
+         {"first_hook_counts", "computed again in the backward", "differs in the gradients"},
+         {"evaluation_counts", "an evaluation between two steps changes nothing", "differs in the gradients"},
+         {"whole_is_part", "hold_whole()", "gives a part ["},
+         {"change_ignored", "a checkpoint's values", "still has other ones"},
+         {"first_ranks_kept", "saved by these ranks is read by others", "'"},
+         {"needs_hints", "completes everything by itself", "is missing in the gradients"},
+         {"needs_unshard", "completes everything by itself", "parameters are not gathered"},
+         {"gradient_is_view", "the sum over the data-parallel ranks", "is a view of autograd"},
+         {"offset_wrong", "owned(): a tied parameter once", "some by no rank"},
+         {"axes_missing", "Shard::axes", "'"},
+         {"remainder_lost", "element by element once", "owned by no rank"},
+         {"gradients_pile_up", "the sum over the data-parallel ranks", "differs in the gradients of step 1"},
+         {"parts_unplaced", "beside tensor parallelism", ", and the parameter has ["},
+         {"values_of_each_rank", "those of the first data-parallel rank",
+          "ranks that should hold the same numbers hold different ones"},
+         {"last_microbatch_only", "the sum over the data-parallel ranks", "differs in the gradients"},
+         {"mean_of_microbatches", "the sum over the data-parallel ranks", "differs in the gradients"},
+         {"frozen_drifts", "requires no gradient gets none and keeps its value", "differs"},
+         {"stale_every_second", "the sum over the data-parallel ranks", "differs"},
+         {"sums_are_rounded", "the sum over the data-parallel ranks", "differs in the gradients"},
+         {"values_are_rounded", "the sum over the data-parallel ranks", "differs"},
+         {"reads_before_wait", "the sum over the data-parallel ranks", "hold different ones"},
+         {"waits_twice", "the sum over the data-parallel ranks", "wait() was called twice"},
+         {"divisor_wrong", "the sum over the data-parallel ranks", "differs in the gradients"},
+         {"release_loses", "hold_whole()", "differs in the gradients of step 1"},
+         {"axes_too_many", "requires no gradient gets none", "some are owned more than once"},
+         {"names_changed", "owned(): this rank's shards", "'"},
+         {"extra_lost", "undefined where no rank had one", "the loss of step 0 differs"},
+         {"clips_gradients", "the sum over the data-parallel ranks", "differs in the gradients"},
+         {"owned_is_a_copy", "element by element once", "the loss of step 0 differs from that of single"},
+         {"needs_change", "needs() is a function of the fields", "its needs change"},
+         {"promises_restart", "may_use: post_validation", "its stage does not implement heddle::StepRestart"},
+         {"dies_in_second_step", "the sum over the data-parallel ranks",
+          kThrew + "dies_in_second_step' 0.1.0 threw while it ran forward() of its stage or of a unit: "
+                   "the buffers of the last step"},
+         {"work_dropped", "the sum over the data-parallel ranks", "was dropped without wait()"},
+         {"throws_in_forward", "the sum over the data-parallel ranks",
+          kThrew + "throws_in_forward' 0.1.0 threw while it ran forward() of its stage or of a unit: "
+                   "table of units"},
+         {"throws_in_finish", "the sum over the data-parallel ranks",
+          kThrew + "throws_in_finish' 0.1.0 threw while it ran finish_gradients(): no free buffer"},
+         {"throws_in_owned", "owned(): this rank's shards",
+          kThrew + "throws_in_owned' 0.1.0 threw while it ran owned(): the list of shards is locked"},
+         {"throws_in_changed", "owned(): this rank's shards",
+          kThrew + "throws_in_changed' 0.1.0 threw while it ran parameters_changed(): no stream"},
+         {"throws_in_hold", "hold_whole()",
+          kThrew + "throws_in_hold' 0.1.0 threw while it ran hold_whole(): nothing to hold"},
+         {"throws_in_backward", "the sum over the data-parallel ranks",
+          "a backward threw: no room for a gradient; it ran hooks of the strategy 'zero1'"}})),
+    name_of_fault);
 
 TEST(Zero1, ThatLoopsIsEndedByTheTimeLimitWithTheRankAndTheFunction) {
   const Report report = bad_plugin_report("zero1_loops_in_finish", kit_options({2}, 3));

@@ -8,6 +8,7 @@
 #include "lib/run/data/batches.h"
 #include "lib/run/data/token_dataset.h"
 #include "tests/run/data/token_files.h"
+#include "tests/thrown.h"
 
 namespace heddle {
 namespace {
@@ -92,25 +93,18 @@ TEST(TokenDataset, PutsFilesOneAfterTheOther) {
 
 TEST(TokenDataset, RefusesFilesWithoutOneSample) {
   ScratchDirectory scratch;
-  try {
-    counting(scratch, {3}, 3);
-    FAIL() << "three tokens made a sample of three";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::input);
-    EXPECT_THAT(error.what(), HasSubstr("the longest file holds 3 tokens; one sample of seq_len 3 needs 4"));
-  }
+  EXPECT_THAT(
+      tests::thrown_by([&] { counting(scratch, {3}, 3); }),
+      ::testing::AllOf(HasSubstr("error[input]"),
+                       HasSubstr("the longest file holds 3 tokens; one sample of seq_len 3 needs 4")));
 }
 
 TEST(TokenDataset, RefusesTokensOutsideTheVocabulary) {
   ScratchDirectory scratch;
   const Rows dataset = counting(scratch, {10}, 3, {}, 5);
-  try {
-    sample_of(dataset, 1);
-    FAIL() << "token 5 was taken";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::input);
-    EXPECT_THAT(error.what(), HasSubstr("token 5 is 5; the model's vocabulary has 5 tokens"));
-  }
+  EXPECT_THAT(tests::thrown_by([&] { sample_of(dataset, 1); }),
+              ::testing::AllOf(HasSubstr("error[input]"),
+                               HasSubstr("token 5 is 5; the model's vocabulary has 5 tokens")));
 }
 
 TEST(MatchingFiles, AreSortedAndStandOnce) {

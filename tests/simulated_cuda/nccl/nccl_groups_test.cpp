@@ -7,9 +7,6 @@
 
 #include "cuda/device_rendezvous.h"
 #include "heddle/train/step.h"
-#include "plugins/context/over_cp.h"
-#include "plugins/moe/runs.h"
-#include "plugins/pipelines.h"
 #include "simulated_cuda/nccl/fake_nccl.h"
 #include "simulated_cuda/trainings.h"
 
@@ -27,20 +24,13 @@ Training by_nccl(Training run) {
   return run;
 }
 
-Training piped(const std::string& schedule, std::vector<Axis> axes) {
-  Training run = under("single", "{}", std::move(axes));
-  run.model.num_hidden_layers = 5;
-  run.microbatches = 1;
-  run.pipeline.microbatch_size = 2;
-  run.make_schedule = [schedule] { return make_schedule(schedule); };
-  return run;
-}
+const std::string kEachAlone = "[ddp dp2 calls2|fsdp2 dp3 calls2|single tp2(sequence)]";
 
-TEST(NcclGroups, TrainStrategiesAsTheCpu) {
-  for (const Training& run : {under("ddp", "{}", {{"dp", 2}}), sharded(3), over_tp(small(), 2, kSequence)}) {
-    SCOPED_TRACE(run.strategy);
+// On a NCCL of its own for each.
+void expect_equal_by_nccl(const Training& run, const std::string& lines) {
+  for (const std::string& line : alternatives(lines)) {
     FakeNccl::begin();
-    expect_equal_on_gpus(run, by_nccl);
+    expect_equal_on_gpus(run, {line}, by_nccl);
   }
 }
 
@@ -49,29 +39,16 @@ TEST(NcclGroups, TrainThroughTheHostAsTheCpu) {
   for (const char* sharing : {"1", "late"}) {
     SCOPED_TRACE(sharing);
     setenv("HEDDLE_SHARED_GPU", sharing, /*overwrite=*/1);
-    for (const Training& run : {under("ddp", "{}", {{"dp", 2}}), sharded(3), over_tp(small(), 2, kSequence)})
-      expect_equal_on_gpus(run, by_nccl);
-    expect_equal_on_gpus(over_cp(small(), mesh_of(1, 1, 2), "ring"), by_nccl);
+    expect_equal_on_gpus(small(), {kEachAlone, "fsdp2 cp2(ring)"}, by_nccl);
   }
   unsetenv("HEDDLE_SHARED_GPU");
 }
 
-TEST(NcclGroups, TrainPipelinesAsTheCpu) {
-  for (const char* schedule : {"1f1b", "zbvzerobubble"}) {
-    SCOPED_TRACE(schedule);
-    FakeNccl::begin();
-    expect_equal_on_gpus(piped(schedule, {{"pp", 2}, {"tp", 1}}), by_nccl);
-  }
-}
-
-TEST(NcclGroups, TrainContextAndExpertParallelismAsTheCpu) {
-  for (const std::string& method : kMethods) {
-    SCOPED_TRACE(method);
-    FakeNccl::begin();
-    expect_equal_on_gpus(over_cp(small(), mesh_of(1, 1, 2), method), by_nccl);
-  }
-  FakeNccl::begin();
-  expect_equal_on_gpus(over_ep(eight_experts(), {2}, 2, way("alltoall")), by_nccl);
+TEST(NcclGroups, TrainAsTheCpu) {
+  expect_equal_by_nccl(small(), kEachAlone);
+  expect_equal_by_nccl(small(5), "single pp2([1f1b|zbvzerobubble]) rows2");
+  expect_equal_by_nccl(small(), "fsdp2 cp2([allgather|ring|ulysses|ring_ulysses])");
+  expect_equal_by_nccl(eight_experts(), "fsdp2 dp2 ep2(alltoall)");
 }
 
 // Communicators of a training before its first step and after its last.
@@ -118,13 +95,10 @@ void expect_one_order(const std::map<int, std::vector<int>>& joined) {
 }
 
 TEST(NcclGroups, AreMadeBeforeTheFirstStepInOneOrder) {
-  Training ring = over_cp(small(), mesh_of(1, 1, 4), "ring");
-  Training looped = piped("interleaved1f1b", {{"pp", 4}, {"tp", 1}});
-  looped.model.num_hidden_layers = 8;
-  for (const auto& [run, size] : {std::pair{ring, 4},
-                                  {looped, 4},
-                                  {piped("zbvzerobubble", {{"pp", 2}, {"tp", 1}}), 2},
-                                  {sharded(3), 3}}) {
+  for (const auto& [run, size] : {std::pair{on(small(), "fsdp2 cp4(ring)"), 4},
+                                  {on(small(8), "single pp4(interleaved1f1b) rows2"), 4},
+                                  {on(small(5), "single pp2(zbvzerobubble) rows2"), 2},
+                                  {on(small(), "fsdp2 dp3 calls2"), 3}}) {
     SCOPED_TRACE(size);
     const Made made = made_by(run, size);
     EXPECT_EQ(made.before, made.after);
@@ -136,10 +110,10 @@ TEST(NcclGroups, AreMadeBeforeTheFirstStepInOneOrder) {
 
 // World, dp and what is joined of them; fsdp2 gathers and reduces at once, over one each.
 TEST(NcclGroups, OfEqualRanksShareACommunicator) {
-  for (const auto& [run, count] : {std::pair{under("ddp", "{}", {{"dp", 2}}), 1U}, {sharded(2), 2U}}) {
-    const Made made = made_by(run, 2);
+  for (const auto& [line, count] : {std::pair{"ddp dp2 calls2", 1U}, {"fsdp2 dp2 calls2", 2U}}) {
+    const Made made = made_by(on(small(), line), 2);
     EXPECT_EQ(made.after.size(), 2U);
-    for (const auto& [device, numbers] : made.after) EXPECT_EQ(numbers.size(), count) << run.strategy;
+    for (const auto& [device, numbers] : made.after) EXPECT_EQ(numbers.size(), count) << line;
   }
 }
 

@@ -5,8 +5,6 @@
 #include <barrier>
 
 #include "heddle/train/step.h"
-#include "plugins/context/over_cp.h"
-#include "plugins/moe/runs.h"
 #include "plugins/training_data.h"
 #include "simulated_cuda/trainings.h"
 
@@ -97,9 +95,9 @@ TEST(SimulatedCounts, ADenseStepWaitsForNothingButTheReadingOfItsReport) {
     EXPECT_THAT(of.step.waits, IsEmpty());
     EXPECT_THAT(of.reading.waits, ElementsAre(Pair("item()", 3)));
   }
-  for (const Training& run : {under("ddp", "{}", {{"dp", 2}}), sharded(2), over_tp(small(), 2, kSequence)}) {
-    SCOPED_TRACE(run.strategy);
-    EXPECT_THAT(third_step(run).step.waits, IsEmpty());
+  for (const char* line : {"ddp dp2 calls2", "fsdp2 dp2 calls2", "single tp2(sequence)"}) {
+    SCOPED_TRACE(line);
+    EXPECT_THAT(third_step(on(small(), line)).step.waits, IsEmpty());
   }
 }
 
@@ -111,9 +109,9 @@ TEST(SimulatedCounts, AStepWithDocumentsWaitsForNothing) {
   run.model.sliding_window = 3;
   run.model.slides = {true, false};
   EXPECT_THAT(third_step(run).step.waits, IsEmpty());
-  for (const char* method : {"allgather", "ring"}) {
-    SCOPED_TRACE(method);
-    EXPECT_THAT(third_step(over_cp(run, mesh_of(1, 1, 2), method)).step.waits, IsEmpty());
+  for (const std::string& line : alternatives("fsdp2 cp2([allgather|ring])")) {
+    SCOPED_TRACE(line);
+    EXPECT_THAT(third_step(on(run, line)).step.waits, IsEmpty());
   }
 }
 
@@ -125,9 +123,9 @@ TEST(SimulatedCounts, AStepWithExpertsWaitsOnceALayerAndMicrobatch) {
 
 // Two ranks with two layers and two microbatches each.
 TEST(SimulatedCounts, AStepWithExpertParallelismWaitsOnceALayerAndMicrobatch) {
-  for (const char* dispatcher : {"alltoall", "allgather"}) {
-    SCOPED_TRACE(dispatcher);
-    EXPECT_THAT(third_step(over_ep(eight_experts(), {2}, 2, way(dispatcher))).step.waits,
+  for (const std::string& line : alternatives("fsdp2 dp2 ep2([alltoall|allgather])")) {
+    SCOPED_TRACE(line);
+    EXPECT_THAT(third_step(on(eight_experts(), line)).step.waits,
                 ElementsAre(Pair("a copy to the host", 2 * 2 * 2)));
   }
 }
@@ -177,8 +175,7 @@ TEST(SimulatedCounts, AUnitOfFsdp2LaunchesFewKernelsBesideItsCollectives) {
   std::string names;
   const auto launches = [&](int ranks, int layers) {
     Training run = ranks == 1 ? narrow(layers) : of_even_widths(layers, 1);
-    if (ranks > 1)  // by default in bfloat16
-      run = under("fsdp2", "{}", {{"dp_replicate", 1}, {"dp_shard", ranks}, {"tp", 1}}, run);
+    if (ranks > 1) run = on(run, "fsdp2(" + kBfloat16 + ") dp" + std::to_string(ranks));
     const Asked asked = third_step(run).step;
     int64_t count = without_norms(asked);
     for (const auto& [name, of_name] : asked.names)

@@ -3,9 +3,6 @@
 
 #include <cmath>
 
-#include "plugins/latent_runs.h"
-#include "plugins/moe/model_runs.h"
-#include "plugins/moe/runs.h"
 #include "simulated_cuda/trainings.h"
 
 namespace heddle::tests {
@@ -43,8 +40,7 @@ TEST(SimulatedModels, SigmoidRoutersTrainAsOnTheCpu) {
 TEST(SimulatedModels, TrainInBfloat16NearTheCpu) {
   for (Training run : {small(), with_documents(), windowed(), three_steps(gpt_oss()), three_steps(deepseek()),
                        three_steps(eight_experts())}) {
-    run =
-        under("fsdp2", "{}", {{"dp_replicate", 1}, {"dp_shard", 2}, {"tp", 1}}, run);  // bfloat16 by default
+    run = on(run, "fsdp2(" + kBfloat16 + ") dp2 calls2");
     const Outcome want = train(run);
     for (const auto policy : {simulated::Policy::late, simulated::Policy::random}) {
       simulated::Machine::get().begin(policy, 4);

@@ -1,53 +1,25 @@
 // Pipelines, context parallelism, documents, windows and experts on simulated GPUs.
 #include <gtest/gtest.h>
 
-#include "plugins/context/over_cp.h"
-#include "plugins/moe/model_runs.h"
-#include "plugins/moe/runs.h"
-#include "plugins/pipelines.h"
 #include "simulated_cuda/trainings.h"
 
 namespace heddle::tests {
 namespace {
 
-Training few_steps(Training run) {
-  run.steps = 3;
-  return run;
-}
-
 // Six microbatches of two sequences.
-Training piped(const std::string& schedule, std::vector<Axis> axes, const std::string& strategy = "single",
-               const std::string& section = "{}") {
-  Training run = under(strategy, section, std::move(axes));
-  run.model.num_hidden_layers = 5;
-  run.microbatches = 1;
-  run.pipeline.microbatch_size = 2;
-  run.pipeline.overlap = true;
-  run.make_schedule = [schedule] { return make_schedule(schedule); };
-  return run;
+TEST(SimulatedCudaPipeline, TrainsAsTheCpu) {
+  expect_equal_on_gpus(small(5), {"single pp2([1f1b|zb1p|interleaved1f1b|zbvzerobubble|dualpipev]) rows2",
+                                  "fsdp2 dp2 pp2(1f1b) rows1"});
 }
 
-TEST(SimulatedCudaPipeline, TrainsAsTheCpuByEverySchedule) {
-  for (const char* schedule : {"1f1b", "zb1p", "interleaved1f1b", "zbvzerobubble", "dualpipev"}) {
-    SCOPED_TRACE(schedule);
-    expect_equal_on_gpus(piped(schedule, {{"pp", 2}, {"tp", 1}}));
-  }
-}
-
-TEST(SimulatedCudaPipeline, TrainsAsTheCpuBesideFsdp2) {
-  Training run = piped("1f1b", {{"pp", 2}, {"dp_shard", 2}}, "fsdp2", kFloat);
-  run.pipeline.microbatch_size = 1;
-  expect_equal_on_gpus(run);
-}
-
-Training packed() {
-  Training run = small();
-  run.change_batch = pack;
-  return run;
+TEST(SimulatedCudaAttention, TrainsAsTheCpuUnderContextParallelism) {
+  expect_equal_on_gpus(small(), {"fsdp2 cp2([allgather|ring|ulysses|ring_ulysses])"});
 }
 
 TEST(SimulatedCudaAttention, TrainsDocumentsAsTheCpu) {
-  expect_equal_on_gpus(packed());
+  Training run = small();
+  run.change_batch = pack;
+  expect_equal_on_gpus(run, {"single", "fsdp2 cp2([allgather|ring])"});
 }
 
 TEST(SimulatedCudaAttention, TrainsAWindowAsTheCpu) {
@@ -57,40 +29,13 @@ TEST(SimulatedCudaAttention, TrainsAWindowAsTheCpu) {
   expect_equal_on_gpus(run);
 }
 
-TEST(SimulatedCudaAttention, TrainsAsTheCpuUnderContextParallelism) {
-  for (const std::string& method : kMethods) {
-    SCOPED_TRACE(method);
-    expect_equal_on_gpus(over_cp(small(), mesh_of(1, 1, 2), method));
-  }
-}
-
-TEST(SimulatedCudaAttention, TrainsDocumentsAsTheCpuUnderContextParallelism) {
-  for (const std::string method : {"allgather", "ring"}) {
-    SCOPED_TRACE(method);
-    expect_equal_on_gpus(over_cp(packed(), mesh_of(1, 1, 2), method));
-  }
-}
-
-TEST(SimulatedCudaExperts, TrainAsTheCpuUnderSingle) {
-  expect_equal_on_gpus(few_steps(eight_experts()));
-}
-
-TEST(SimulatedCudaExperts, TrainAsTheCpuUnderExpertParallelism) {
-  for (const std::string& block : {std::string("{}"), way("alltoall"), way("allgather")}) {
-    SCOPED_TRACE(block);
-    expect_equal_on_gpus(over_ep(few_steps(eight_experts()), {2}, 2, block));
-  }
-}
-
-TEST(SimulatedCudaExperts, TrainAsTheCpuComputedAgain) {
-  Training run = over_ep(few_steps(eight_experts("qwen2_moe")), {2}, 2);
-  run.checkpointing = ActivationCheckpointing::selective;
-  expect_equal_on_gpus(run);
-}
-
-// Sinks, windows in turn and biases of experts.
-TEST(SimulatedCudaExperts, TrainGptOssAsTheCpu) {
-  expect_equal_on_gpus(few_steps(gpt_oss()));
+// GPT-OSS: sinks, windows in turn and biases of experts.
+TEST(SimulatedCudaExperts, TrainAsTheCpu) {
+  Training experts = eight_experts(), shared = eight_experts("qwen2_moe"), biased = gpt_oss();
+  experts.steps = shared.steps = biased.steps = 3;
+  expect_equal_on_gpus(experts, {"single", "fsdp2 dp2 ep2", "fsdp2 dp2 ep2([alltoall|allgather])"});
+  expect_equal_on_gpus(shared, {"fsdp2 dp2 ep2 selective"});
+  expect_equal_on_gpus(biased);
 }
 
 }  // namespace

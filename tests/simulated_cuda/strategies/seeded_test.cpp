@@ -4,9 +4,6 @@
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
-#include "plugins/context/over_cp.h"
-#include "plugins/moe/runs.h"
-#include "plugins/pipelines.h"
 #include "simulated_cuda/trainings.h"
 
 namespace heddle::tests {
@@ -16,38 +13,19 @@ using simulated::Machine;
 using simulated::Mistake;
 using simulated::Policy;
 
-enum class Over { fsdp2, tensor, pipeline, ring, experts, ddp };
+// Trainings, and where a case makes its mistake.
+const std::string kFsdp2 = "fsdp2 dp2 calls2", kTensor = "single tp2(sequence)",
+                  kStages = "single pp2(1f1b) rows2", kRing = "fsdp2 cp2(ring)",
+                  kExperts = "fsdp2 dp2 ep2(alltoall)", kDdp = "ddp dp2 calls2";
 
 struct SeededCase {
   const char* name;
   simulated::Seeded seeded;
-  Over over = Over::fsdp2;
+  std::string over = kFsdp2;
 };
 
-Training piped() {
-  Training run = under("single", "{}", {{"pp", 2}, {"tp", 1}});
-  run.model.num_hidden_layers = 4;
-  run.microbatches = 1;
-  run.pipeline.microbatch_size = 2;
-  run.make_schedule = [] { return make_schedule("1f1b"); };
-  return run;
-}
-
-Training training_over(Over over) {
-  switch (over) {
-    case Over::tensor:
-      return over_tp(small(), 2, kSequence);
-    case Over::pipeline:
-      return piped();
-    case Over::ring:
-      return over_cp(small(), mesh_of(1, 1, 2), "ring");
-    case Over::experts:
-      return over_ep(eight_experts(), {2}, 2, way("alltoall"));
-    case Over::ddp:
-      return under("ddp", "{}", {{"dp", 2}});
-    default:
-      return sharded(2);
-  }
+Training training_over(const std::string& line) {
+  return on(line == kExperts ? eight_experts() : small(line == kStages ? 4 : 2), line);
 }
 
 class SeededMistake : public ::testing::TestWithParam<SeededCase> {};
@@ -111,21 +89,20 @@ INSTANTIATE_TEST_SUITE_P(
         SeededCase{"scatter_on_wrong_stream", {Mistake::wrong_stream, "reduce_scatter", 1}},
         SeededCase{"norm_too_early", {Mistake::compute_not_awaited, "all_reduce", 1}},
         SeededCase{"norm_not_waited_for", {Mistake::wait_dropped, "all_reduce", 0}},
-        SeededCase{"tp_gather_too_early", {Mistake::compute_not_awaited, "all_gather", 0}, Over::tensor},
-        SeededCase{"tp_gather_not_waited_for", {Mistake::wait_dropped, "all_gather", 1}, Over::tensor},
-        SeededCase{
-            "tp_scatter_without_event", {Mistake::event_not_recorded, "reduce_scatter", 0}, Over::tensor},
-        SeededCase{"pp_send_too_early", {Mistake::compute_not_awaited, "send", 2}, Over::pipeline},
-        SeededCase{"pp_receive_not_waited_for", {Mistake::wait_dropped, "receive", 1}, Over::pipeline},
-        SeededCase{"pp_receive_without_event", {Mistake::event_not_recorded, "receive", 2}, Over::pipeline},
-        SeededCase{"ring_send_too_early", {Mistake::compute_not_awaited, "send", 1}, Over::ring},
-        SeededCase{"ring_receive_not_waited_for", {Mistake::wait_dropped, "receive", 0}, Over::ring},
-        SeededCase{"ring_send_on_wrong_stream", {Mistake::wrong_stream, "send", 2}, Over::ring},
-        SeededCase{"experts_sent_too_early", {Mistake::compute_not_awaited, "all_to_all", 1}, Over::experts},
-        SeededCase{"experts_not_waited_for", {Mistake::wait_dropped, "all_to_all", 1}, Over::experts},
-        SeededCase{"experts_let_their_memory_go", {Mistake::tensors_let_go, "all_to_all", 1}, Over::experts},
-        SeededCase{"ddp_sum_too_early", {Mistake::compute_not_awaited, "all_reduce", 0}, Over::ddp},
-        SeededCase{"ddp_sum_not_waited_for", {Mistake::wait_dropped, "all_reduce", 1}, Over::ddp}),
+        SeededCase{"tp_gather_too_early", {Mistake::compute_not_awaited, "all_gather", 0}, kTensor},
+        SeededCase{"tp_gather_not_waited_for", {Mistake::wait_dropped, "all_gather", 1}, kTensor},
+        SeededCase{"tp_scatter_without_event", {Mistake::event_not_recorded, "reduce_scatter", 0}, kTensor},
+        SeededCase{"pp_send_too_early", {Mistake::compute_not_awaited, "send", 2}, kStages},
+        SeededCase{"pp_receive_not_waited_for", {Mistake::wait_dropped, "receive", 1}, kStages},
+        SeededCase{"pp_receive_without_event", {Mistake::event_not_recorded, "receive", 2}, kStages},
+        SeededCase{"ring_send_too_early", {Mistake::compute_not_awaited, "send", 1}, kRing},
+        SeededCase{"ring_receive_not_waited_for", {Mistake::wait_dropped, "receive", 0}, kRing},
+        SeededCase{"ring_send_on_wrong_stream", {Mistake::wrong_stream, "send", 2}, kRing},
+        SeededCase{"experts_sent_too_early", {Mistake::compute_not_awaited, "all_to_all", 1}, kExperts},
+        SeededCase{"experts_not_waited_for", {Mistake::wait_dropped, "all_to_all", 1}, kExperts},
+        SeededCase{"experts_let_their_memory_go", {Mistake::tensors_let_go, "all_to_all", 1}, kExperts},
+        SeededCase{"ddp_sum_too_early", {Mistake::compute_not_awaited, "all_reduce", 0}, kDdp},
+        SeededCase{"ddp_sum_not_waited_for", {Mistake::wait_dropped, "all_reduce", 1}, kDdp}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

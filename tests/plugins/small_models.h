@@ -1,0 +1,108 @@
+// The models of the tests of parallelism: heads that four ranks can share, and nothing else that divides.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "plugins/training_world.h"
+
+namespace heddle::tests {
+
+// 53 words, 23 columns, 21 rows a microbatch.
+inline Training four_heads(const std::string& model_type = "llama", int layers = 2) {
+  Training run;
+  run.model.model_type = model_type;
+  run.model.vocab_size = 53;
+  run.model.hidden_size = 14;
+  run.model.intermediate_size = 23;
+  run.model.num_hidden_layers = layers;
+  run.model.num_attention_heads = 8;
+  run.model.num_key_value_heads = 4;
+  run.model.head_dim = 6;
+  run.model.qkv_bias = model_type == "qwen2";
+  run.model.qk_norm = model_type == "qwen3";
+  run.microbatches = 4;
+  return run;
+}
+
+// Eight experts that a token chooses two of, in two layers, with a balance loss; four microbatches of 21
+// tokens.
+inline Training eight_experts(const std::string& model_type = "qwen3_moe", int64_t top_k = 2) {
+  Training run = four_heads(model_type);
+  run.model.qk_norm = model_type == "qwen3_moe";
+  llama::Mixture& mixture = run.model.mixture;
+  mixture.experts = 8, mixture.top_k = top_k, mixture.width = 5;
+  mixture.normalise = top_k > 1;
+  mixture.balance = {model::BalanceLoss::Form::layer, 0.05};
+  if (model_type == "qwen2_moe") mixture.shared_width = 9;
+  return run;
+}
+
+// Latent attention, a router with groups and a correction bias that moves: a dense layer, then two with eight
+// experts in four groups of which a token chooses two.
+inline Training deepseek() {
+  Training run = four_heads("deepseek_v3", 3);
+  run.model.num_key_value_heads = 8;
+  run.model.latent = {.rank = 9, .query_rank = 11, .plain = 5, .rotary = 4, .value = 7};
+  run.model.head_dim = 4;
+  llama::Mixture& mixture = run.model.mixture;
+  mixture.experts = 8, mixture.top_k = 3, mixture.width = 5;
+  mixture.shared_width = 10, mixture.shared_gate = false;
+  mixture.score = model::RouterRule::Score::sigmoid;
+  mixture.groups = 4, mixture.top_groups = 2, mixture.group_best = 2;
+  mixture.normalise = true, mixture.scale = 1.5;
+  mixture.correction = true, mixture.correction_rate = 0.03;
+  mixture.first_sparse = 1;
+  mixture.balance = {model::BalanceLoss::Form::sequence, 0.02};
+  return run;
+}
+
+// Sinks, windows in turn, yarn, biases everywhere, a clamped activation; eight experts, three a token.
+inline Training gpt_oss() {
+  Training run = four_heads("gpt_oss", 3);
+  run.model.qkv_bias = run.model.output_bias = run.model.sinks = true;
+  run.model.sliding_window = 3;
+  run.model.slides = {true, false, true};
+  run.model.rope_scaling.kind = RotaryScaling::Kind::yarn;
+  run.model.rope_scaling.factor = 4;
+  run.model.rope_scaling.original_positions = 16;
+  llama::Mixture& mixture = run.model.mixture;
+  mixture.experts = 8, mixture.top_k = 3, mixture.width = 5;
+  mixture.score = model::RouterRule::Score::softmax_after_topk;
+  mixture.router_bias = mixture.expert_bias = true;
+  mixture.activation = {model::ExpertActivation::Kind::clamped_swiglu, 1.702, 0.05, true};
+  mixture.balance = {model::BalanceLoss::Form::layer, 0.05};
+  return run;
+}
+
+// A router of sigmoids whose correction bias moves; half of each head is rotated.
+inline Training sigmoid_model(const std::string& model_type) {
+  Training run = four_heads(model_type, 3);
+  run.model.head_dim = 8;
+  run.model.partial_rotary_factor = 0.5;
+  run.model.qk_norm = model_type != "glm4_moe";
+  run.model.qk_norm_of_whole = model_type == "minimax_m2";
+  if (model_type != "bailing_moe")
+    run.model.initializer_range = 0.1;  // scores far enough apart that rounding does not change a choice
+  llama::Mixture& mixture = run.model.mixture;
+  mixture.experts = 8, mixture.top_k = 3, mixture.width = 5;
+  mixture.score = model::RouterRule::Score::sigmoid;
+  mixture.normalise = mixture.correction = true;
+  mixture.correction_rate = 0.03;
+  mixture.shared_gate = false;
+  if (model_type == "minimax_m2") return run;
+  mixture.groups = 4, mixture.top_groups = 2, mixture.group_best = 2;
+  mixture.scale = 1.5, mixture.shared_width = 10, mixture.first_sparse = 1;
+  return run;
+}
+
+// Sequences of four tokens, so that context parallelism pads none.
+inline Training of_four_tokens(Training run) {
+  run.change_batch = [](Batch& batch, int) {
+    batch.tokens = batch.tokens.narrow(1, 3, 4).contiguous();
+    batch.labels = batch.labels.narrow(1, 3, 4).contiguous();
+  };
+  return run;
+}
+
+}  // namespace heddle::tests
