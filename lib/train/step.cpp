@@ -16,7 +16,6 @@
 #include "heddle/base/error.h"
 #include "heddle/mesh/dry.h"
 #include "heddle/model/module.h"
-#include "lib/train/cut.h"
 #include "lib/train/optimizer/adamw.h"
 #include "lib/train/optimizer/norm.h"
 #include "lib/train/optimizer/updater.h"
@@ -31,7 +30,6 @@ namespace {
 using train::Total;
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-constexpr int64_t kCounts = 2;  // label tokens and microbatches with text, before those of each rank
 
 }  // namespace
 
@@ -117,21 +115,11 @@ struct Step::Impl : train::UpdateInDoubt {
     updater.update({lr, weight_decay, divisor, known ? at::Tensor() : report.skip});
   }
 
-  // Summed over the data-parallel ranks: the divisors of the losses, and each rank's microbatches.
+  // The divisor of the losses, being summed over the data-parallel ranks.
   Total count(std::span<const Batch> batches) {
-    at::Tensor numbers = at::zeros({kCounts + mesh.size(kSampleAxis)}, at::kDouble);
-    double* const to = numbers.mutable_data_ptr<double>();
-    to[0] = static_cast<double>(train::label_tokens(batches));
-    if (sides) to[1] = static_cast<double>(runner.count_microbatches(batches));
-    for (const Batch& batch : batches)
-      to[kCounts + mesh.rank(kSampleAxis)] += train::microbatches_of(batch, stages.pipeline());
-    return {std::move(numbers), counted};
-  }
-
-  void check_microbatches(Total& counts) {
-    if (counted == nullptr || dry) return;
-    const double* const first = counts.get().const_data_ptr<double>() + kCounts;
-    train::check_microbatches({first, static_cast<size_t>(counted->size())}, mesh.ranks(kSampleAxis));
+    const auto labels = static_cast<double>(train::label_tokens(batches));
+    if (!sides) return {labels, counted};
+    return {labels, static_cast<double>(runner.count_microbatches(batches)), counted};
   }
 
   // Starts the sum of the loss and side outputs over ranks.
@@ -228,10 +216,8 @@ StepReport Step::run(std::span<const Batch> batches, double lr, double weight_de
   if (batches.empty()) my.settle();  // no backward asks for the last update
   train::Phases phases(my.recording);
   Total counts = my.count(batches);
-  if (batches.empty()) my.check_microbatches(counts);  // the schedule would not ask for the scale
   phases.end("count tokens");
   const auto scale = [&] {
-    my.check_microbatches(counts);
     const double count = my.config.benchmark ? 1 : counts.number(0);
     return count > 0 ? 1 / count : 0;
   };

@@ -3,8 +3,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ne.h>
-
-#include <algorithm>
+#include <ATen/ops/zeros.h>
 
 #include "heddle/base/error.h"
 
@@ -20,19 +19,6 @@ int64_t label_tokens(std::span<const Batch> batches) {
     count += at::ne(batch.labels.to(at::kCPU), Batch::kIgnore).sum().item<int64_t>();
   }
   return count;
-}
-
-void check_microbatches(std::span<const double> counts, const std::vector<int>& ranks) {
-  const auto other = std::find_if(counts.begin(), counts.end(), [&](double one) { return one != counts[0]; });
-  if (other == counts.end()) return;
-  const auto has = [&](size_t place) {
-    return "rank " + std::to_string(ranks.at(place)) + " has " +
-           std::to_string(static_cast<int64_t>(counts[place]));
-  };
-  throw Error(ErrorCode::input, "step",
-              has(0) + " microbatches in this step, and " + has(static_cast<size_t>(other - counts.begin())),
-              "give every rank the same number; one with fewer samples gives batches whose labels are all "
-              "Batch::kIgnore");
 }
 
 void check_can_undo(const std::string& where, const IOptimizer& optimizer, double norm_type) {
@@ -61,14 +47,28 @@ void check_post_validation(const std::string& where, bool sum, const IOptimizer&
       "use the 2-norm of fp32 gradients, or set pp_post_validation: false");
 }
 
+Total::Total(double mine, Communicator* group) : value_(at::zeros({1}, at::kDouble).fill_(mine)) {
+  start(group);
+}
+
+Total::Total(double first, double second, Communicator* group) : value_(at::zeros({2}, at::kDouble)) {
+  value_.mutable_data_ptr<double>()[0] = first;
+  value_.mutable_data_ptr<double>()[1] = second;
+  start(group);
+}
+
 Total::Total(at::Tensor mine, Communicator* group) : value_(std::move(mine)) {
-  if (group != nullptr) work_ = group->all_reduce(value_);
+  start(group);
 }
 
 at::Tensor Total::get() {
   if (work_) work_->wait();
   work_.reset();
   return value_;
+}
+
+void Total::start(Communicator* group) {
+  if (group != nullptr) work_ = group->all_reduce(value_);
 }
 
 }  // namespace heddle::train

@@ -8,7 +8,6 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "heddle/mesh/communicator.h"
 #include "heddle/model/batch.h"
@@ -18,10 +17,6 @@ namespace heddle::train {
 
 // Labels that count, of all batches. Throws Error{internal} for a batch without labels.
 int64_t label_tokens(std::span<const Batch> batches);
-
-// Throws Error{input} where data-parallel ranks have different numbers of microbatches in a step: one with
-// fewer would be waited for in a collective, until the timeout. ranks: their global ranks.
-void check_microbatches(std::span<const double> counts, const std::vector<int>& ranks);
 
 // Throws Error{config} where an update cannot be made before the norm of all stages is known. where: the
 // configuration's block; sum: GradientNorm::is_a_sum().
@@ -46,15 +41,20 @@ class Phases {
   RanAction::Time since_;
 };
 
-// A tensor of a few numbers that all ranks of a group add up, in flight while the step goes on.
+// One or two small numbers, or a tensor of them, that all ranks of a group add up, in flight while the step
+// goes on.
 class Total {
  public:
-  // Numbers that are read in the middle of the step are on the CPU, also where parameters are not.
+  // On the CPU, also where parameters are not: it is read in the middle of the step.
+  Total(double mine, Communicator* group);
+  // Two numbers, in one collective.
+  Total(double first, double second, Communicator* group);
   Total(at::Tensor mine, Communicator* group);
   at::Tensor get();
   double number(int64_t index) { return get().const_data_ptr<double>()[index]; }
 
  private:
+  void start(Communicator* group);
   at::Tensor value_;
   std::unique_ptr<Work> work_;
 };

@@ -108,6 +108,8 @@ using kills::own_of;
 
 #define OWN(name) static auto* const own = own_of<decltype(name)>(#name)
 
+// The libraries find them in place of the C library's.
+#pragma GCC visibility push(default)
 extern "C" {
 
 int open(const char* path, int flags, ...) {
@@ -196,3 +198,4 @@ int ftruncate(int file, off_t size) noexcept {
   return operation(Kind::grows, [&] { return own(file, size); });
 }
 }
+#pragma GCC visibility pop

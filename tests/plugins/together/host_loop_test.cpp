@@ -142,27 +142,6 @@ TEST(HostLoop, SkipsAnUpdateThatIsNotFinite) {
   });
 }
 
-// A rank that has one less would be waited for in the collectives of the next microbatch.
-TEST(HostLoop, AStepWithAnotherNumberOfMicrobatchesOnARankIsRefused) {
-  for (const auto& [strategy, missing] : {std::pair("fsdp2", size_t{1}), {"ddp", 1}, {"ddp", 2}}) {
-    Training run = small();
-    run.strategy = strategy;
-    run.axes = run.strategy == "ddp" ? std::vector<Axis>{{"dp", 3}} : mesh_of(1, 3, 1);
-    if (run.strategy == "fsdp2") run.section = kFloat;
-    on_all_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
-      Step step(stages, mesh, {});
-      std::vector<Batch> batches = deal(run, 0, mesh);
-      step.run(batches, kRate, 0);
-      if (mesh.rank("dp") == 1) batches.resize(2 - missing);
-      EXPECT_EQ(error_of([&] { step.run(batches, kRate, 0); }),
-                "error[input] step: rank 0 has 2 microbatches in this step, and rank 1 has " +
-                    std::to_string(2 - missing) +
-                    "\n  hint: give every rank the same number; one with fewer samples gives batches whose "
-                    "labels are all Batch::kIgnore");
-    });
-  }
-}
-
 TEST(HostLoop, WithoutLabelsChangesNothing) {
   const Training run = small();
   on_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {

@@ -35,7 +35,8 @@ class HEDDLE_API ModelSpec {
   virtual ModelFacts facts() const = 0;
 
   // The units in execution order (see unit.h), with the model's plan for the axis tp. On meta the parameters
-  // have no values; elsewhere they are drawn from the device's default generator.
+  // have no values; elsewhere they are drawn from the device's default generator, and a run takes those of
+  // the first rank of each stage.
   virtual Units make_units(const at::TensorOptions& options) const = 0;
 
   // Identifies the model: a checkpoint is resumed only by a run whose model has the same signature. Another

@@ -56,7 +56,8 @@ struct OfferedParallelizer : OfferedSchema {
   Needs needs;
   std::string plan_key;  // the field in which the name of an offered plan is allowed; empty: none
   // Fields that the strategy has too and that act only where an axis has more than one rank: one that is
-  // given without that is a warning.
+  // given without that is a warning; one that is given where another parallelizer, which lacks it, splits the
+  // axis is an error.
   std::vector<std::string> axis_fields = {};
   std::function<std::unique_ptr<IParallelizer>(const Node& section)> make;
 };
