@@ -2,12 +2,16 @@
 """Steps of two builds of heddle in turn: old_against_new.py OLD_TREE NEW_TREE, each with a release build in build/.
 
 A tiny Llama, so that the host's work counts; 1 and 2 ranks, three strategies, 7 rounds of 60 steps for each build in
-turn. Prints medians and the ratio."""
+turn. Prints medians and the ratio.
+
+With --instructions behind the trees: the processor's instructions of a step on one rank, counted by valgrind, which
+do not depend on what else the machine does."""
 import os
+import json
 import pathlib
+import re
 import socket
 import statistics
-import json
 import subprocess
 import sys
 
@@ -24,20 +28,25 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def command(tree, section, rows=2, length=16):
+    return [f"{tree}/build/bench_steps", f"{tree}/tests/golden/llama", f"distributed: {{{section}}}", str(rows),
+            str(length)]
+
+
+def environment(tree, rank, count, port):
+    place = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "RANK": rank, "LOCAL_RANK": rank,
+             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": 1,
+             "HEDDLE_PLUGIN_PATH": f"{tree}/build/plugins"}
+    return os.environ | {key: str(value) for key, value in place.items()}
+
+
 class Ranks:
     """The ranks of one build, waiting for commands (bench/steps.cpp)."""
 
     def __init__(self, tree, section, count):
         port = free_port()
-        command = [f"{tree}/build/bench_steps", f"{tree}/tests/golden/llama", f"distributed: {{{section}}}", "2", "16"]
-        place = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
-                 "OMP_NUM_THREADS": 1, "HEDDLE_PLUGIN_PATH": f"{tree}/build/plugins"}
-        self.ranks = []
-        for rank in range(count):
-            environment = os.environ | {key: str(value) for key, value in place.items()}
-            environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            self.ranks.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                               env=environment))
+        self.ranks = [subprocess.Popen(command(tree, section), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                       env=environment(tree, rank, count, port)) for rank in range(count)]
 
     def say(self, line):
         for rank in self.ranks:
@@ -54,12 +63,28 @@ class Ranks:
             rank.wait()
 
 
-def main():
-    old, new = (pathlib.Path(tree).resolve() for tree in sys.argv[1:3])
+def instructions(tree, section, steps, rows, length):
+    """Of a whole process on one rank that takes so many steps."""
+    run = subprocess.run(["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
+                          *command(tree, section, rows, length)], input=f"run {steps}\nquit\n", text=True, check=True,
+                         capture_output=True, env=environment(tree, 0, 1, free_port()))
+    return int(re.search(r"Collected : (\d+)", run.stderr)[1])
+
+
+def compare_instructions(trees):
+    print("| strategy | rows x tokens | old, million | new, million | new / old |\n|---|--:|--:|--:|--:|")
+    for name, section in SECTIONS.items():
+        for rows, length in ((2, 16), (8, 64)):
+            few, many = ([instructions(tree, section, steps, rows, length) for tree in trees] for steps in (10, 40))
+            before, after = ((last - first) / 30e6 for first, last in zip(few, many))
+            print(f"| {name} | {rows} x {length} | {before:.3f} | {after:.3f} | {after / before:.3f} |", flush=True)
+
+
+def compare_times(trees):
     print("| ranks | strategy | old ms | new ms | new / old |\n|--:|---|--:|--:|--:|")
     for count in (1, 2):
         for name, section in SECTIONS.items():
-            sides = [Ranks(tree, section, count) for tree in (old, new)]
+            sides = [Ranks(tree, section, count) for tree in trees]
             for side in sides:
                 side.milliseconds(20)
             times = [[], []]
@@ -70,6 +95,12 @@ def main():
                 side.quit()
             before, after = (statistics.median(each) for each in times)
             print(f"| {count} | {name} | {before:.3f} | {after:.3f} | {after / before:.2f} |", flush=True)
+
+
+def main():
+    trees = [pathlib.Path(tree).resolve() for tree in sys.argv[1:3]]
+    compare = compare_instructions if sys.argv[3:] == ["--instructions"] else compare_times
+    compare(trees)
 
 
 if __name__ == "__main__":
