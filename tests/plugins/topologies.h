@@ -29,9 +29,8 @@ inline std::vector<Axis> shards(int ranks, int replicas = 1) {
 //   cp2(method)
 //   ep2(block)       `alltoall` and `allgather` stand for dispatchers; etp2 beside it
 //   pp2(schedule)    rows1: sequences of a microbatch, 3 by default
-//   calls3           microbatches of a rank, calls of the schedule in a pipeline; by default the microbatches
-//   of
-//                    one rank are dealt to the ranks, and a pipeline has one call
+//   calls3           microbatches of a rank, calls of the schedule in a pipeline; by default the
+//                    microbatches of one rank are dealt to the ranks, and a pipeline has one call
 //   full, selective  activation checkpointing
 Training on(Training run, const std::string& line);
 
