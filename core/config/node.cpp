@@ -14,11 +14,11 @@ struct Node::Value {
   bool boolean = false;
   int64_t integer = 0;
   double real = 0;
-  std::string text;
-  std::vector<Node> items;
-  std::vector<Entry> entries;
-  Mark mark;
-  std::string path;
+  std::string text = {};
+  std::vector<Node> items = {};
+  std::vector<Entry> entries = {};
+  Mark mark = {};
+  std::string path = {};
 };
 
 namespace {
