@@ -1,4 +1,4 @@
-// Two look-ups and their sum.
+// Look-ups, their sum, and what is dropped of it.
 #include "lib/decoder/embedding.h"
 
 #include <ATen/TensorOperators.h>
@@ -11,29 +11,39 @@
 
 namespace heddle::decoder {
 
-PositionedEmbedding::PositionedEmbedding(std::unique_ptr<Embedding> tokens, const Model& model,
-                                         const at::TensorOptions& options)
-    : positions_count_(model.positions),
-      tokens_(std::move(tokens)),
-      positions_(model.positions, model.width, -1, normal(model.init_std), options) {
+InputEmbedding::InputEmbedding(std::unique_ptr<Embedding> tokens, const Model& model,
+                               const at::TensorOptions& options)
+    : tokens_(std::move(tokens)) {
   add_child("embed_tokens", *tokens_);
-  add_child("embed_positions", positions_);
+  if (model.positions > 0) {
+    positions_ =
+        std::make_unique<Embedding>(model.positions, model.width, -1, normal(model.init_std), options);
+    add_child("embed_positions", *positions_);
+  }
+  if (model.embedding_dropout == 0) return;
+  dropout_ = std::make_unique<Dropout>(model.embedding_dropout, "model.embed_dropout");
+  add_child("embed_dropout", *dropout_);
 }
 
-at::Tensor PositionedEmbedding::forward(at::Tensor tokens, const Batch& batch) {
-  const at::Tensor hidden = tokens_->call(tokens, batch), positions = positions_of(batch);
-  check_positions(positions);
-  return hidden + positions_.call(positions.expand_as(tokens), batch);
+at::Tensor InputEmbedding::forward(at::Tensor tokens, const Batch& batch) {
+  at::Tensor hidden = tokens_->call(tokens, batch);
+  if (positions_) {
+    const at::Tensor positions = positions_of(batch);
+    check_positions(positions);
+    hidden = hidden + positions_->call(positions.expand_as(tokens), batch);
+  }
+  return dropout_ ? dropout_->call(std::move(hidden), batch) : hidden;
 }
 
 // The look-up would call a position a token. A device is not read.
-void PositionedEmbedding::check_positions(const at::Tensor& positions) const {
+void InputEmbedding::check_positions(const at::Tensor& positions) const {
   if (!positions.is_cpu() || positions.numel() == 0) return;
   const auto last = positions.max().item<int64_t>();
-  if (last < positions_count_) return;
+  const int64_t count = positions_->weight.size(0);
+  if (last < count) return;
   throw Error(ErrorCode::input, "embedding",
               "position " + std::to_string(last) + " has no vector: the model has " +
-                  std::to_string(positions_count_) + " positions",
+                  std::to_string(count) + " positions",
               "give shorter sequences, or a model with more positions");
 }
 

@@ -1,4 +1,4 @@
-// The beginning of a decoder with learned positions.
+// The beginning of a decoder with learned positions or dropout.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,18 +7,18 @@
 #include <memory>
 
 #include "heddle/decoder/description.h"
+#include "heddle/nn/dropout.h"
 #include "heddle/nn/embedding.h"
 
 namespace heddle::decoder {
 
-// The sum of a token's row and its position's row. Children "embed_tokens" and "embed_positions". Takes
-// tokens [batch, sequence], returns hidden states [tokens, width]. Throws Error{input} for a position that
-// has no row.
-class PositionedEmbedding : public Module {
+// A token's row, with learned positions plus its position's row, of which numbers are dropped. Children
+// "embed_tokens" and, where the model has them, "embed_positions" and "embed_dropout". Takes tokens [batch,
+// sequence], returns hidden states [tokens, width]. Throws Error{input} for a position that has no row.
+class InputEmbedding : public Module {
  public:
-  PositionedEmbedding(std::unique_ptr<Embedding> tokens, const Model& model,
-                      const at::TensorOptions& options);
-  std::string_view kind() const override { return "positioned_embedding"; }
+  InputEmbedding(std::unique_ptr<Embedding> tokens, const Model& model, const at::TensorOptions& options);
+  std::string_view kind() const override { return "input_embedding"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
 
  protected:
@@ -27,9 +27,8 @@ class PositionedEmbedding : public Module {
  private:
   void check_positions(const at::Tensor& positions) const;
 
-  int64_t positions_count_;
-  std::unique_ptr<Embedding> tokens_;
-  Embedding positions_;
+  std::unique_ptr<Embedding> tokens_, positions_;
+  std::unique_ptr<Dropout> dropout_;
 };
 
 }  // namespace heddle::decoder

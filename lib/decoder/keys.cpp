@@ -46,6 +46,7 @@ Attention CommonKeys::attention() const {
   out.rotation = {rotary.dim(out.head_dim), rotary.theta, rotary.scaling};
   if (rotary.query_beta != 0) out.query_scaling = {rotary.query_beta, rotary.scaling.original_positions};
   out.norm = norm();
+  out.options.dropout = attention_dropout;
   return out;
 }
 
@@ -62,10 +63,12 @@ Model CommonKeys::model() const {
   const int64_t padding = pad_token_id.value_or(-1);
   out.padding = pad_token_id && padding < 0 ? padding + vocab_size : padding;
   out.init_std = initializer_range;
+  out.embedding_dropout = embedding_dropout;
   return out;
 }
 
-Model CommonKeys::model(const Layer& each) const {
+Model CommonKeys::model(Layer each) const {
+  each.residual_dropout = residual_dropout;
   Model out = model();
   out.layers.assign(static_cast<size_t>(num_hidden_layers), each);
   return out;

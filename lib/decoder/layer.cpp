@@ -63,6 +63,17 @@ DecoderLayer::DecoderLayer(const Layer& form, int64_t width, Parts parts, const 
   add(second[0], feed_forward_.before);
   if (feed_forward_.module != nullptr) add_child("mlp", *feed_forward_.module);
   add(second[1], feed_forward_.after);
+  if (form.residual_dropout > 0) add_dropout(form.residual_dropout);
+}
+
+void DecoderLayer::add_dropout(double p) {
+  const auto add = [&](Step& step, const char* name) {
+    if (step.module == nullptr) return;
+    step.dropout = std::make_unique<Dropout>(p, parts_.layer + "." + name);
+    add_child(name, *step.dropout);
+  };
+  add(mixer_, "mixer_dropout");
+  add(feed_forward_, "mlp_dropout");
 }
 
 void DecoderLayer::make_step(Step& step, const Layer& form, Names norms, int64_t width,
@@ -73,10 +84,11 @@ void DecoderLayer::make_step(Step& step, const Layer& form, Names norms, int64_t
 }
 
 at::Tensor DecoderLayer::onto(const at::Tensor& residual, Step& step, at::Tensor x, const Batch& batch) {
-  if (step.part != nullptr && !step.after && multiplier_ == 1)
+  if (step.part != nullptr && !step.after && !step.dropout && multiplier_ == 1)
     return step.part->call_onto(residual, std::move(x), batch);
   at::Tensor y = step.module->call(std::move(x), batch);
   if (step.after) y = step.after->call(std::move(y), batch);
+  if (step.dropout) y = step.dropout->call(std::move(y), batch);
   return multiplier_ == 1 ? residual + y : residual + y * multiplier_;
 }
 

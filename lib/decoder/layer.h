@@ -9,17 +9,19 @@
 #include <string>
 
 #include "heddle/decoder/description.h"
+#include "heddle/nn/dropout.h"
 
 namespace heddle::decoder {
 
-// Hidden states [tokens, width] in and out. Children "self_attn" (or the mixer's name), "mlp", and the norms
-// that Layer lists.
+// Hidden states [tokens, width] in and out. Children "self_attn" (or the mixer's name), "mlp", the norms
+// that Layer lists, and with dropout "mixer_dropout" and "mlp_dropout".
 class DecoderLayer : public Module {
  public:
   struct Parts {
     std::unique_ptr<LayerPart> mixer;  // null: absent, as below
     std::string mixer_name = "self_attn";
     std::unique_ptr<Module> feed_forward;  // a FeedForward, or a MoeLayer
+    std::string layer;                     // "model.layers.3": tells its dropout from that of others
   };
   DecoderLayer(const Layer& form, int64_t width, Parts parts, const at::TensorOptions& options);
   std::string_view kind() const override { return "decoder_layer"; }
@@ -34,10 +36,12 @@ class DecoderLayer : public Module {
     Module* module = nullptr;
     LayerPart* part = nullptr;  // the module, where it adds itself to the residual
     std::unique_ptr<Module> before, after;
+    std::unique_ptr<Dropout> dropout;  // null: nothing is dropped
   };
   // norms: the names of those before and after; null: none.
   void make_step(Step& step, const Layer& form, std::array<const char*, 2> norms, int64_t width,
                  const at::TensorOptions& options);
+  void add_dropout(double p);
   at::Tensor run(Step& step, at::Tensor x, const Batch& batch);
   at::Tensor onto(const at::Tensor& residual, Step& step, at::Tensor x, const Batch& batch);
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "heddle/model/module_unit.h"
+#include "heddle/nn/dropout.h"
 #include "lib/decoder/attention/attention.h"
 #include "lib/decoder/embedding.h"
 #include "lib/decoder/feed_forward.h"
@@ -80,13 +81,15 @@ class Maker {
  private:
   DecoderLayer::Parts parts_of(const Layer& form, int64_t index) {
     DecoderLayer::Parts parts;
+    parts.layer = "model.layers." + std::to_string(index);
     std::visit([&](const auto& mixer) { make(mixer, parts); }, form.mixer);
     std::visit([&](const auto& part) { make(part, index, parts); }, form.feed_forward);
     return parts;
   }
   void make(const Attention& form, DecoderLayer::Parts& parts) {
     const Tables tables{rotaries_.of(form.head_dim, form.rotation), queries_of(form.query_scaling)};
-    parts.mixer = std::make_unique<SelfAttention>(form, model_.width, first_values(), tables, options_);
+    parts.mixer = std::make_unique<SelfAttention>(form, model_.width, first_values(), tables,
+                                                  model::draw_salt(parts.layer + ".self_attn"), options_);
   }
   void make(const Latent& form, DecoderLayer::Parts& parts) {
     const Rotation rotation{form.rotary, form.theta, form.scaling};
@@ -137,9 +140,10 @@ std::unique_ptr<ModuleUnit> embedding_unit(const Model& model, const at::TensorO
   auto tokens = std::make_unique<Embedding>(model.vocabulary, model.width, model.padding,
                                             normal(model.init_std), options, model.embedding_multiplier);
   weight = tokens->weight;
-  if (model.positions == 0) return std::make_unique<ModuleUnit>(name, name, std::move(tokens));
-  auto both = std::make_unique<PositionedEmbedding>(std::move(tokens), model, options);
-  return std::make_unique<ModuleUnit>(name, "model", std::move(both));
+  if (model.positions == 0 && model.embedding_dropout == 0)
+    return std::make_unique<ModuleUnit>(name, name, std::move(tokens));
+  auto first = std::make_unique<InputEmbedding>(std::move(tokens), model, options);
+  return std::make_unique<ModuleUnit>(name, "model", std::move(first));
 }
 
 }  // namespace

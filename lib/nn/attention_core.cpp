@@ -11,6 +11,7 @@
 #include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
 #include "heddle/nn/attention_layout.h"
+#include "lib/nn/attention/attend_composite.h"
 #include "lib/nn/attention/attend_device.h"
 #include "lib/nn/attention/attend_fused.h"
 #include "lib/nn/cpu/cpu_rows.h"
@@ -23,21 +24,26 @@ namespace {
 struct Way {
   Fused fused = Fused::none;
   std::shared_ptr<const DeviceRanges> ranges;  // of a device, where no fused kernel takes it
+  WeightDropout dropout;                       // with ranges, on every device
 };
 
 Way way_of(const BlockedInputs& in, const Heads& heads, const at::Tensor& documents) {
-  if (in.q.is_cpu() || in.q.is_meta()) return {};
+  if (in.q.is_meta()) return {};
   const BelowAutograd below;
+  if (heads.draws.defined() && heads.options.dropout > 0)
+    return {Fused::none, kept_ranges(heads, documents, in.q),
+            {heads.options.dropout, heads.draws.reshape(-1), heads.sequence, heads.salt}};
+  if (in.q.is_cpu()) return {};
   const Fused fused = fused_kernel(in.q, in.k, in.v, heads, documents);
-  if (fused != Fused::none) return {fused, nullptr};
-  return {Fused::none, kept_ranges(heads, documents, in.q)};
+  if (fused != Fused::none) return {fused, nullptr, {}};
+  return {Fused::none, kept_ranges(heads, documents, in.q), {}};
 }
 
 struct AttentionNode final : LayerNode {
   AttentionNode() : LayerNode("AttentionBackward") {}
   Saved q, k, v, sinks, out, log_sums;
   std::array<at::ScalarType, 3> dtypes{};  // of q, k and v before autocast
-  Heads heads;                             // without the sinks
+  Heads heads;                             // without the sinks and the draws
   at::Tensor documents;
   Way way;
 
@@ -66,7 +72,10 @@ struct AttentionNode final : LayerNode {
     const BlockedGradients into{at::empty_like(in.q, at::MemoryFormat::Contiguous),
                                 at::empty_like(in.k, at::MemoryFormat::Contiguous),
                                 at::empty_like(in.v, at::MemoryFormat::Contiguous)};
-    if (way.ranges)
+    if (way.dropout.p > 0)
+      attend_composite_backward(in, *way.ranges, blocked_shape(heads), d_out, result, log_sums.unpack(), into,
+                                false, way.dropout);
+    else if (way.ranges)
       attend_on_device_backward(in, *way.ranges, blocked_shape(heads), d_out, result, log_sums.unpack(),
                                 into);
     else
@@ -94,7 +103,9 @@ at::Tensor compute(const BlockedInputs& in, const Heads& heads, const at::Tensor
   const int64_t tokens = in.q.size(0), count = in.q.size(1) / heads.head_dim;
   log_sums = at::empty({count, tokens}, in.q.options().dtype(wide_of(in.q.scalar_type())));
   at::Tensor out = at::empty({tokens, count * heads.value_dim()}, in.q.options());
-  if (way.ranges)
+  if (way.dropout.p > 0)
+    attend_composite(in, *way.ranges, blocked_shape(heads), out, log_sums, false, way.dropout);
+  else if (way.ranges)
     attend_on_device(in, *way.ranges, blocked_shape(heads), out, log_sums);
   else
     attend_blocked_cpu({in.q, in.k, in.v, visible_keys(heads, documents)}, blocked_shape(heads), out,
@@ -143,6 +154,7 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
     node->dtypes = {q.scalar_type(), k.scalar_type(), v.scalar_type()};
     node->heads = heads;
     node->heads.sinks.reset();
+    node->heads.draws.reset();
     node->documents = documents;
     node->way = way;
   }
@@ -160,9 +172,19 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
 
 }  // namespace model
 
+ModuleTraits AttentionCore::traits() const {
+  ModuleTraits out{.tokens = TokenUse::mixes, .role = Role::attention_core};
+  if (options_.dropout == 0) return out;
+  out.draws = true;
+  out.refuses = {{"tp", "dropout of attention under tensor parallelism is not built yet"},
+                 {"cp", "dropout of attention under context parallelism is not built yet"}};
+  return out;
+}
+
 at::Tensor AttentionCore::attend(at::Tensor q, at::Tensor k, at::Tensor v, const Batch& batch,
                                  const at::Tensor& sinks) {
-  const model::Heads heads{batch.tokens.size(0), batch.tokens.size(1), head_dim_, options_, sinks};
+  const model::Heads heads{batch.tokens.size(0), batch.tokens.size(1), head_dim_, options_, sinks,
+                           options_.dropout > 0 ? batch.draws : at::Tensor(), salt_};
   if (instead.empty()) return output(model::attend(q, k, v, heads, batch.documents), batch);
   const auto own = [](const at::Tensor& by, const at::Tensor& to, const at::Tensor& of,
                       const model::Heads& shape,

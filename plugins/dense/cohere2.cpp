@@ -27,6 +27,7 @@ struct Cohere2Keys : decoder::CommonKeys {
 model::ModelKeys<Cohere2Keys> cohere2_keys() {
   auto keys = decoder::common_keys<Cohere2Keys>();
   decoder::add_rotary(keys, "cohere2");
+  decoder::add_dropout(keys);
   keys.field("layer_norm_eps", &decoder::CommonKeys::rms_norm_eps, "Added under the root of each norm.",
              at_least(1e-38))
       .field("hidden_act", &Cohere2Keys::hidden_act, "Activation of the MLP.", decoder::activation_words())
@@ -42,8 +43,7 @@ model::ModelKeys<Cohere2Keys> cohere2_keys() {
              "Every so many-th layer has full attention; null: 4.", decoder::kSize)
       .rule([](const Cohere2Keys& given) {
         return decoder::complaint_of_layer_types(given.layer_types, given.num_hidden_layers);
-      })
-      .only("attention_dropout", Node::real(0), "Dropout is refused.");
+      });
   return keys;
 }
 

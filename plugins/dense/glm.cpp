@@ -23,12 +23,12 @@ model::ModelKeys<GlmKeys> glm_keys(const std::string& model_type) {
   decoder::add_head_dim(keys);
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, model_type, {.partial = true});
+  decoder::add_dropout(keys);
   keys.field("hidden_act", &GlmKeys::hidden_act, "Activation of the MLP.", decoder::activation_words())
       .field("attention_bias", &GlmKeys::attention_bias, "Biases of q, k and v.")
       .then([](GlmKeys& given) {  // the default, in a smaller vocabulary
         if (given.pad_token_id == kPadding && given.vocab_size <= kPadding) given.pad_token_id.reset();
-      })
-      .only("attention_dropout", Node::real(0), "Dropout is refused.");
+      });
   return keys;
 }
 

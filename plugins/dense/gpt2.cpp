@@ -11,10 +11,10 @@ struct Gpt2Keys : decoder::CommonKeys {
   Gpt2Keys() {
     vocab_size = 50257, hidden_size = 768, num_hidden_layers = 12, num_attention_heads = 12;
     max_position_embeddings = 1024, rms_norm_eps = 1e-5, tie_word_embeddings = true;
+    attention_dropout = residual_dropout = embedding_dropout = 0.1;
   }
   std::optional<int64_t> n_inner;
   std::string activation_function = "gelu_new";
-  double resid_pdrop = 0.1, embd_pdrop = 0.1, attn_pdrop = 0.1;
   bool scale_residual_init = true;
 };
 
@@ -49,9 +49,7 @@ model::ModelKeys<Gpt2Keys> gpt2_keys() {
         return "n_embd " + std::to_string(given.hidden_size) + " is not a multiple of n_head " +
                std::to_string(given.num_attention_heads);
       });
-  decoder::add_no_dropout(keys, "resid_pdrop", &Gpt2Keys::resid_pdrop);
-  decoder::add_no_dropout(keys, "embd_pdrop", &Gpt2Keys::embd_pdrop);
-  decoder::add_no_dropout(keys, "attn_pdrop", &Gpt2Keys::attn_pdrop);
+  decoder::add_dropout(keys, {"attn_pdrop", "resid_pdrop", "embd_pdrop"});
   keys.only("scale_attn_weights", Node::boolean(true), "Scores without their scale are refused.");
   for (const char* key :
        {"scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention"})

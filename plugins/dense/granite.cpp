@@ -15,6 +15,7 @@ model::ModelKeys<GraniteKeys> granite_keys() {
   auto keys = decoder::common_keys<GraniteKeys>();
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, "granite");
+  decoder::add_dropout(keys);
   keys.field("hidden_act", &GraniteKeys::hidden_act, "Activation of the MLP.", decoder::activation_words())
       .field("attention_bias", &GraniteKeys::attention_bias, "Biases of q, k, v and o.")
       .field("mlp_bias", &GraniteKeys::mlp_bias, "Biases of the MLP.")
@@ -22,8 +23,7 @@ model::ModelKeys<GraniteKeys> granite_keys() {
       .field("logits_scaling", &GraniteKeys::logits_scaling, "Logits are divided by it.", at_least(1e-30))
       .field("residual_multiplier", &GraniteKeys::residual_multiplier, "Of what attention and MLP add.")
       .field("attention_multiplier", &GraniteKeys::attention_multiplier,
-             "Of the scores, in place of the root of a head's width.", at_least(1e-30))
-      .only("attention_dropout", Node::real(0), "Dropout is refused.");
+             "Of the scores, in place of the root of a head's width.", at_least(1e-30));
   return keys;
 }
 

@@ -15,9 +15,9 @@ model::ModelKeys<Olmo2Keys> olmo2_keys() {
   auto keys = decoder::common_keys<Olmo2Keys>();
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, "olmo2");
+  decoder::add_dropout(keys);
   keys.field("hidden_act", &Olmo2Keys::hidden_act, "Activation of the MLP.", decoder::activation_words())
-      .field("attention_bias", &Olmo2Keys::attention_bias, "Biases of q, k, v and o.")
-      .only("attention_dropout", Node::real(0), "Dropout is refused.");
+      .field("attention_bias", &Olmo2Keys::attention_bias, "Biases of q, k, v and o.");
   return keys;
 }
 

@@ -20,10 +20,8 @@ model::ModelKeys<PhiKeys> phi_keys() {
   keys.field("layer_norm_eps", &decoder::CommonKeys::rms_norm_eps, "Added under the root of each norm.",
              at_least(1e-38))
       .field("hidden_act", &PhiKeys::hidden_act, "Activation of the MLP.", decoder::activation_words())
-      .only("qk_layernorm", Node::boolean(false), "Norms of queries and keys are refused.")
-      .only("resid_pdrop", Node::real(0), "Dropout is refused.")
-      .only("embd_pdrop", Node::real(0), "Dropout is refused.")
-      .only("attention_dropout", Node::real(0), "Dropout is refused.");
+      .only("qk_layernorm", Node::boolean(false), "Norms of queries and keys are refused.");
+  decoder::add_dropout(keys, {.residual = "resid_pdrop", .embedding = "embd_pdrop"});
   return keys;
 }
 

@@ -9,10 +9,10 @@ struct SeedOssKeys : decoder::CommonKeys {
   SeedOssKeys() {
     vocab_size = 155136, intermediate_size = 27648, num_hidden_layers = 64, num_attention_heads = 80;
     num_key_value_heads = 8, head_dim = 128, max_position_embeddings = 524288, pad_token_id = 1;
+    attention_dropout = residual_dropout = 0.1;
   }
   std::string hidden_act = "silu";
   bool attention_bias = true, attention_out_bias = false, mlp_bias = false;
-  double attention_dropout = 0.1, residual_dropout = 0.1;
 };
 
 model::ModelKeys<SeedOssKeys> seed_oss_keys() {
@@ -24,8 +24,7 @@ model::ModelKeys<SeedOssKeys> seed_oss_keys() {
       .field("attention_bias", &SeedOssKeys::attention_bias, "Biases of q, k and v.")
       .field("attention_out_bias", &SeedOssKeys::attention_out_bias, "Bias of o.")
       .field("mlp_bias", &SeedOssKeys::mlp_bias, "Biases of the MLP.");
-  decoder::add_no_dropout(keys, "attention_dropout", &SeedOssKeys::attention_dropout);
-  decoder::add_no_dropout(keys, "residual_dropout", &SeedOssKeys::residual_dropout);
+  decoder::add_dropout(keys, {.residual = "residual_dropout"});
   return keys;
 }
 

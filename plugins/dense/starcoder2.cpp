@@ -26,10 +26,8 @@ model::ModelKeys<Starcoder2Keys> starcoder2_keys() {
       .field("sliding_window", &Starcoder2Keys::sliding_window,
              "A token sees itself and those less than so many before it; one as long as the sequence changes "
              "nothing.",
-             decoder::kSize)
-      .only("attention_dropout", Node::real(0), "Dropout is refused.")
-      .only("residual_dropout", Node::real(0), "Dropout is refused.")
-      .only("embedding_dropout", Node::real(0), "Dropout is refused.");
+             decoder::kSize);
+  decoder::add_dropout(keys, {.residual = "residual_dropout", .embedding = "embedding_dropout"});
   return keys;
 }
 

@@ -50,13 +50,13 @@ model::ModelKeys<Gemma3Keys> keys_of_gemma3() {
   decoder::add_head_dim(keys);
   decoder::add_rms_norm(keys);
   decoder::add_rotary_by_type(keys, "gemma3_text");
+  decoder::add_dropout(keys);
   add_attention(keys);
   keys.field("hidden_activation", &Gemma3Keys::hidden_activation, "Activation of the MLP.",
              decoder::activation_words())
       .field("final_logit_softcapping", &Gemma3Keys::final_logit_softcapping,
              "Logits become cap * tanh(logit / cap); null: they stay.", at_least(1e-30))
       .only("attn_logit_softcapping", Node(), "A cap of scores is refused: transformers' Gemma 3 has none.")
-      .only("attention_dropout", Node::real(0), "Dropout is refused.")
       .only("use_bidirectional_attention", Node::boolean(false), "Only causal attention is built.")
       .unused("hidden_act", "hidden_activation is read.")
       .unused("_sliding_window_pattern", "layer_types has it.");

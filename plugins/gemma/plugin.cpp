@@ -42,11 +42,11 @@ model::ModelKeys<Keys> common(const std::string& model_type, const std::string& 
   decoder::add_head_dim(keys);
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, model_type);
+  decoder::add_dropout(keys);
   keys.field("attention_bias", &GemmaKeys::attention_bias, "Biases of q, k, v and o.")
       .field(activation, &GemmaKeys::activation,
              "Activation of the MLP; both words mean the tanh form, so the key changes nothing.",
              OneOf{{"gelu_pytorch_tanh", "gelu"}})
-      .only("attention_dropout", Node::real(0), "Dropout is refused.")
       .only("use_bidirectional_attention", Node(), "Only causal attention is built.");
   return keys;
 }

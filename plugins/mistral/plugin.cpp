@@ -36,12 +36,12 @@ model::ModelKeys<Own> keys_of(const std::string& model_type, decoder::RotaryForm
   decoder::add_head_dim(keys);
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, model_type, rotary);
+  decoder::add_dropout(keys);
   keys.field("hidden_act", &Keys::hidden_act, "Activation of the MLP.", decoder::activation_words())
       .field("sliding_window", &Keys::sliding_window,
              "A token sees itself and those less than so many before it; null: all; one as long as the "
              "sequence changes nothing.",
-             decoder::kSize)
-      .only("attention_dropout", Node::real(0), "Dropout is refused.");
+             decoder::kSize);
   return keys;
 }
 

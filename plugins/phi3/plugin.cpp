@@ -20,15 +20,14 @@ model::ModelKeys<Keys> keys() {
   auto keys = decoder::common_keys<Keys>();
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, "phi3", {.partial = true});
+  decoder::add_dropout(keys, {.residual = "resid_pdrop"});
+  keys.unused("embd_pdrop", "transformers drops nothing of the embeddings.");
   keys.field("hidden_act", &Keys::hidden_act, "Activation of the MLP.", decoder::activation_words())
       .field("sliding_window", &Keys::sliding_window,
              "A token sees itself and those less than so many before it.", decoder::kSize)
       .then([](Keys& given) {  // the default, in a smaller vocabulary
         if (given.pad_token_id == kPadding && given.vocab_size <= kPadding) given.pad_token_id.reset();
-      })
-      .only("attention_dropout", Node::real(0), "Dropout is refused.")
-      .only("resid_pdrop", Node::real(0), "Dropout is refused.")
-      .only("embd_pdrop", Node::real(0), "Dropout is refused.");
+      });
   return keys;
 }
 

@@ -42,6 +42,7 @@ void add_layer_keys(model::ModelKeys<Own>& keys, const std::string& model_type) 
   decoder::add_head_dim(keys);
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, model_type, {.partial = true});
+  decoder::add_dropout(keys);
   keys.field("attention_bias", &Keys::attention_bias, "Biases of q, k, v and o.")
       .field("layer_types", &Keys::layer_types,
              "linear_attention or full_attention for each layer; null: by full_attention_interval.")
@@ -58,8 +59,7 @@ void add_layer_keys(model::ModelKeys<Own>& keys, const std::string& model_type) 
       .field("linear_conv_kernel_dim", &Keys::linear_conv_kernel_dim,
              "Tokens that the convolution of queries, keys and values sees.", Range<int64_t>{1, 1024})
       .rule(complaint_of_layers)
-      .only("hidden_act", Node::text("silu"), "Activation of MLPs, experts and convolutions.")
-      .only("attention_dropout", Node::real(0), "Dropout is refused.");
+      .only("hidden_act", Node::text("silu"), "Activation of MLPs, experts and convolutions.");
 }
 
 // Those of experts; by_layer: some layers may have none, and weights may stay as they are.

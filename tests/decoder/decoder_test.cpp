@@ -129,6 +129,14 @@ void gpt2(decoder::Model& model) {
   model.positions = kLength + 2, model.tied = true;
 }
 
+void starcoder2(decoder::Model& model) {
+  each_layer(model, [](Layer& layer, Attention& attention, Mlp&) {
+    layer.residual_dropout = 0.3, attention.options.dropout = 0.4;
+  });
+  std::get<Attention>(model.layers[0].mixer).options.window = 4;
+  model.embedding_dropout = 0.2;
+}
+
 void ministral(decoder::Model& model) {
   each_layer(model, [](Layer&, Attention& attention, Mlp&) { attention.query_scaling = {0.4, 3}; });
 }
@@ -145,7 +153,7 @@ const Form kForms[] = {
     {"llama", llama},      {"olmo2", olmo2},           {"gemma2", gemma2}, {"phi", phi},
     {"cohere", cohere},    {"granite", granite},       {"glm", glm},       {"nemotron", nemotron},
     {"opt", opt},          {"gated_gelu", gated_gelu}, {"gpt2", gpt2},     {"ministral", ministral},
-    {"baichuan", baichuan}};
+    {"baichuan", baichuan}, {"starcoder2", starcoder2}};
 
 // Values that tell apart what norms and biases do.
 Parameters values_of(Units& units) {
@@ -168,6 +176,7 @@ class DecoderForms : public ::testing::TestWithParam<Form> {
     units = decoder::make_spec({.model = model})->make_units(at::kDouble);
     values = values_of(units);
     batch.tokens = at::randint(kTokens, {2, kLength}, at::kLong);
+    batch.draws = at::arange(2 * kLength, at::kLong).view({2, kLength}) * 7 + 3;
   }
   decoder::Model model;
   Units units;
@@ -184,13 +193,13 @@ void expect_near_to(const at::Tensor& got, const at::Tensor& want, const std::st
 }
 
 TEST_P(DecoderForms, GiveTheLogitsOfPlainOperators) {
-  const at::Tensor want = plain_logits(model, values, batch.tokens);
+  const at::Tensor want = plain_logits(model, values, batch.tokens, batch.draws);
   expect_near_to(logits_of(units)(batch), want, "logits");
 }
 
 TEST_P(DecoderForms, GiveTheLossAndGradientsOfPlainOperators) {
   batch.labels = at::randint(kTokens, {2, kLength}, at::kLong);
-  const at::Tensor want = at::cross_entropy_loss(plain_logits(model, values, batch.tokens).flatten(0, 1),
+  const at::Tensor want = at::cross_entropy_loss(plain_logits(model, values, batch.tokens, batch.draws).flatten(0, 1),
                                                  batch.labels.flatten(), {}, at::Reduction::Sum);
   want.backward();
   const at::Tensor got = logits_of(units)(batch);

@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "heddle/nn/dropout.h"
+
 namespace heddle::tests {
 namespace {
 
@@ -28,11 +30,13 @@ at::Tensor plain_activation(Activation activation, const at::Tensor& x) {
 
 class Plain {
  public:
-  Plain(const decoder::Model& model, const Parameters& parameters) : model_(model), all_(parameters) {}
+  Plain(const decoder::Model& model, const Parameters& parameters, const at::Tensor& draws)
+      : model_(model), all_(parameters), draws_(draws) {}
 
   at::Tensor logits(const at::Tensor& tokens) {
     at::Tensor x = at::embedding(all_.at("model.embed_tokens.weight"), tokens) * model_.embedding_multiplier;
     if (model_.positions > 0) x = x + all_.at("model.embed_positions.weight").narrow(0, 0, tokens.size(1));
+    x = dropped(model_.embedding_dropout, "model.embed_dropout", x);
     for (size_t i = 0; i < model_.layers.size(); ++i)
       x = layer(model_.layers[i], "model.layers." + std::to_string(i) + ".", x);
     x = norm(model_.last_norm, "model.norm", x) * model_.logits_multiplier;
@@ -48,6 +52,23 @@ class Plain {
   at::Tensor find(const std::string& name) const {
     const auto found = all_.find(name);
     return found == all_.end() ? at::Tensor() : found->second;
+  }
+  // x [rows, sequence, columns].
+  at::Tensor dropped(double p, const std::string& name, const at::Tensor& x) const {
+    if (p == 0) return x;
+    const at::Tensor draws = model::uniform_draws(draws_.view(-1), x.size(-1), model::draw_salt(name));
+    return x * draws.ge(p).view(x.sizes()) / (1 - p);
+  }
+  // weights [rows, heads, sequence, sequence].
+  at::Tensor dropped_weights(double p, const std::string& name, const at::Tensor& weights) const {
+    if (p == 0) return weights;
+    std::vector<at::Tensor> heads;
+    for (int64_t head = 1; head <= weights.size(1); ++head)
+      heads.push_back(model::uniform_draws(draws_.view(-1) + head * 0x1E3779B97F4A7C15, weights.size(3),
+                                           model::draw_salt(name))
+                          .ge(p)
+                          .view({weights.size(0), weights.size(2), weights.size(3)}));
+    return weights * at::stack(heads, 1) / (1 - p);
   }
   at::Tensor linear(const std::string& name, const at::Tensor& x) const {
     const at::Tensor y = at::matmul(x, all_.at(name + ".weight").t()), bias = find(name + ".bias");
@@ -65,10 +86,12 @@ class Plain {
     const bool attends = std::holds_alternative<decoder::Attention>(form.mixer);
     const bool feeds = std::holds_alternative<decoder::Mlp>(form.feed_forward);
     const auto attend = [&](const at::Tensor& in) {
-      return attention(std::get<decoder::Attention>(form.mixer), at + "self_attn.", in);
+      const at::Tensor y = attention(std::get<decoder::Attention>(form.mixer), at + "self_attn", in);
+      return dropped(form.residual_dropout, at + "mixer_dropout", y);
     };
     const auto feed = [&](const at::Tensor& in) {
-      return mlp(std::get<decoder::Mlp>(form.feed_forward), at + "mlp.", in);
+      const at::Tensor y = mlp(std::get<decoder::Mlp>(form.feed_forward), at + "mlp.", in);
+      return dropped(form.residual_dropout, at + "mlp_dropout", y);
     };
     const auto by = [&](const char* name, const at::Tensor& in) { return norm(form.norm, at + name, in); };
     const double m = form.residual_multiplier;
@@ -114,7 +137,8 @@ class Plain {
     return at::cat({both, x.slice(3, form.dim)}, 3);
   }
 
-  at::Tensor attention(const decoder::Attention& form, const std::string& at, const at::Tensor& x) const {
+  at::Tensor attention(const decoder::Attention& form, const std::string& name, const at::Tensor& x) const {
+    const std::string at = name + ".";
     const int64_t rows = x.size(0), length = x.size(1);
     const auto heads = [&](const char* module, const char* head_norm, int64_t count) {
       at::Tensor y = linear(at + module, x);
@@ -144,18 +168,21 @@ class Plain {
     if (form.options.window > 0)
       hidden = hidden.logical_or(at::ones({length, length}, at::kBool).tril(-form.options.window));
     scores = scores.masked_fill(hidden, -1e30);
-    const at::Tensor y = at::matmul(at::softmax(scores, -1), v).transpose(1, 2).flatten(2);
+    const at::Tensor weights = dropped_weights(form.options.dropout, name, at::softmax(scores, -1));
+    const at::Tensor y = at::matmul(weights, v).transpose(1, 2).flatten(2);
     return linear(at + "o_proj", y);
   }
 
   const decoder::Model& model_;
   const Parameters& all_;
+  const at::Tensor draws_;
 };
 
 }  // namespace
 
-at::Tensor plain_logits(const decoder::Model& model, const Parameters& parameters, const at::Tensor& tokens) {
-  return Plain(model, parameters).logits(tokens);
+at::Tensor plain_logits(const decoder::Model& model, const Parameters& parameters, const at::Tensor& tokens,
+                        const at::Tensor& draws) {
+  return Plain(model, parameters, draws).logits(tokens);
 }
 
 }  // namespace heddle::tests

@@ -35,7 +35,7 @@ const at::Tensor& QueryFactors::of(const Batch& batch, const at::Tensor& table, 
 }
 
 SelfAttention::SelfAttention(const Attention& form, int64_t width, const FirstValues& first, Tables tables,
-                             const at::TensorOptions& options)
+                             uint64_t salt, const at::TensorOptions& options)
     : tables_(std::move(tables)),
       gate_dim_(form.output_gate ? form.head_dim : 0),
       q_proj_(width, form.heads * (form.head_dim + gate_dim_), bias_if(form.qkv_bias), normal(first.std),
@@ -43,7 +43,7 @@ SelfAttention::SelfAttention(const Attention& form, int64_t width, const FirstVa
       k_proj_(width, form.kv_heads * form.head_dim, bias_if(form.qkv_bias), normal(first.std), options),
       v_proj_(width, form.kv_heads * form.head_dim, bias_if(form.qkv_bias), normal(first.std), options),
       o_proj_(form.heads * form.head_dim, width, bias_if(form.output_bias), normal(first.residual), options),
-      core_(form.head_dim, form.options, {form.heads, form.kv_heads}) {
+      core_(form.head_dim, form.options, {form.heads, form.kv_heads}, salt) {
   add_child("q_proj", q_proj_);
   add_child("k_proj", k_proj_);
   add_child("v_proj", v_proj_);

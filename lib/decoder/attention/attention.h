@@ -35,7 +35,8 @@ struct Tables {
 // Slot sinks [heads], where the description has them.
 class SelfAttention : public LayerPart {
  public:
-  SelfAttention(const Attention& form, int64_t width, const FirstValues& first, Tables tables,
+  // salt: as AttentionCore takes it.
+  SelfAttention(const Attention& form, int64_t width, const FirstValues& first, Tables tables, uint64_t salt,
                 const at::TensorOptions& options);
   std::string_view kind() const override { return "attention"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone, .role = Role::attention}; }

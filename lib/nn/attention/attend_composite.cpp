@@ -8,10 +8,12 @@
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/tanh.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <limits>
 
+#include "heddle/nn/dropout.h"
 #include "lib/nn/cpu/attend_tile_cpu.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
@@ -20,6 +22,7 @@ namespace {
 
 constexpr int64_t kScores = int64_t{1} << 25;  // of a block: 128 MiB in float32
 constexpr int64_t kMostQueries = 1024;
+constexpr int64_t kHeadSalt = 0x1E3779B97F4A7C15;  // odd, times the number of a head
 
 // Queries [first, first + count) and keys [begin, begin + keys).
 struct Block {
@@ -93,6 +96,21 @@ class BlockScores {
     const at::Tensor known = log_sums.masked_fill(log_sums.isinf(), 0);  // of queries that see nothing
     return (masked() - known.reshape({kv_heads_, -1, block_.count, 1})).exp_().reshape(scores_.sizes());
   }
+  // What the weights are multiplied by: 0 or 1 / (1 - p).
+  at::Tensor kept(const WeightDropout& dropout) const {
+    if (dropout.p >= 1) return at::zeros_like(scores_);
+    const int64_t heads = kv_heads_ * scores_.size(1) / block_.count;
+    const at::Tensor queries = dropout.draws.narrow(0, block_.first, block_.count);
+    const at::Tensor salts = at::arange(1, heads + 1, queries.options()).mul_(kHeadSalt).unsqueeze(1);
+    const at::Tensor all = uniform_draws((salts + queries).view(-1), dropout.sequence, dropout.salt);
+    const at::Tensor places =
+        at::arange(block_.begin, block_.begin + block_.keys, queries.options()).remainder(dropout.sequence);
+    return all.index_select(1, places)
+        .ge(dropout.p)
+        .view(scores_.sizes())
+        .to(scores_.scalar_type())
+        .mul_(1 / (1 - dropout.p));
+  }
   at::Tensor through_cap(at::Tensor d_scores) const {
     if (shape_.soft_cap > 0) d_scores.mul_(1 - (scores_ / shape_.soft_cap).square_());
     return d_scores.mul_(shape_.scale);
@@ -131,7 +149,8 @@ void put(const at::Tensor& value, const at::Tensor& to, int64_t first) {
 }  // namespace
 
 void attend_composite(const BlockedInputs& in, const DeviceRanges& ranges, const BlockedShape& shape,
-                      const at::Tensor& out, const at::Tensor& log_sums, bool onto) {
+                      const at::Tensor& out, const at::Tensor& log_sums, bool onto,
+                      const WeightDropout& dropout) {
   if (!onto) {
     out.zero_();
     log_sums.fill_(-std::numeric_limits<double>::infinity());
@@ -139,7 +158,9 @@ void attend_composite(const BlockedInputs& in, const DeviceRanges& ranges, const
   for (const Block& block : blocks_of(ranges.host, log_sums.size(0))) {
     const BlockScores scores(in, ranges, shape, block);
     const at::Tensor sums = scores.log_sums();
-    const at::Tensor part = scores.to_queries(at::bmm(scores.weights(sums), scores.v()));
+    at::Tensor weights = scores.weights(sums);
+    if (dropout.p > 0) weights.mul_(scores.kept(dropout));
+    const at::Tensor part = scores.to_queries(at::bmm(weights, scores.v()));
     const at::Tensor to = out.narrow(0, block.first, block.count),
                      to_sums = log_sums.narrow(1, block.first, block.count);
     if (onto) {
@@ -153,7 +174,7 @@ void attend_composite(const BlockedInputs& in, const DeviceRanges& ranges, const
 
 void attend_composite_backward(const BlockedInputs& in, const DeviceRanges& ranges, const BlockedShape& shape,
                                const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& log_sums,
-                               const BlockedGradients& into, bool add) {
+                               const BlockedGradients& into, bool add, const WeightDropout& dropout) {
   const at::ScalarType wide = log_sums.scalar_type();
   const auto sum_for = [&](const at::Tensor& to) {
     if (!add) to.zero_();
@@ -164,10 +185,13 @@ void attend_composite_backward(const BlockedInputs& in, const DeviceRanges& rang
     const BlockScores scores(in, ranges, shape, block);
     const at::Tensor weights = scores.weights(log_sums.narrow(1, block.first, block.count));
     const at::Tensor dy = scores.queries(d_out, shape.value_dim), y = scores.queries(out, shape.value_dim);
-    put(scores.to_keys(at::bmm(weights.transpose(1, 2), dy)), d_v, block.begin);
+    const at::Tensor kept = dropout.p > 0 ? scores.kept(dropout) : at::Tensor();
+    const at::Tensor used = kept.defined() ? weights * kept : weights;
+    put(scores.to_keys(at::bmm(used.transpose(1, 2), dy)), d_v, block.begin);
     const at::Tensor along = (dy * y).sum(-1, true);
-    const at::Tensor d_scores =
-        scores.through_cap(at::bmm(dy, scores.v().transpose(1, 2)).sub_(along).mul_(weights));
+    at::Tensor d_weights = at::bmm(dy, scores.v().transpose(1, 2));
+    if (kept.defined()) d_weights.mul_(kept);
+    const at::Tensor d_scores = scores.through_cap(d_weights.sub_(along).mul_(weights));
     put(scores.to_queries(at::bmm(d_scores, scores.k())), d_q, block.first);
     put(scores.to_keys(at::bmm(d_scores.transpose(1, 2), scores.q())), d_k, block.begin);
   }

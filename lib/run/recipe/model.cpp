@@ -184,7 +184,7 @@ std::vector<FieldInfo> model_fields() {
 }
 
 ModelSection read_model(const Node& given, RecipeNotes& notes, SectionErrors& found) {
-  if (builds_gpt2(given)) return read_built_gpt2(given, notes);
+  if (builds_gpt2(given)) return read_built_gpt2(given);
   const Node section = without_python_keys(given, notes).without("backend");
   const ModelFields words = read_fields(model_schema(), section, found);
   const bool has_config = !words.config.is_null();

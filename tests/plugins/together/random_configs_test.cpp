@@ -37,7 +37,7 @@ std::string small_size(const std::string& key, Draw& draw) {
   if (key == "num_experts" || key == "n_routed_experts" || key == "num_local_experts") return of({4, 8});
   if (key == "num_experts_per_tok") return of({1, 2, 3});
   if (key == "max_position_embeddings" || key == "n_positions") return "64";
-  if (key.ends_with("dropout") || key.ends_with("pdrop")) return "0.0";  // another one is refused
+  if (key.ends_with("dropout") || key.ends_with("pdrop")) return "0.0";  // tests/plugins/dense
   if (key == "rope_theta") return of({1, 100, 10000});
   if (key == "n_group") return of({1, 2});
   if (key == "topk_group" || key == "first_k_dense_replace") return of({1, 1, 2});

@@ -47,7 +47,7 @@ bool builds_gpt2(const Node& section) {
          target->as_text().ends_with("build_gpt2_model");
 }
 
-ModelSection read_built_gpt2(const Node& section, RecipeNotes& notes) {
+ModelSection read_built_gpt2(const Node& section) {
   const Arguments given = gpt2_arguments().read(section);
   std::vector<Node::Entry> keys = {{"model_type", Node::text("gpt2")},
                                    {"vocab_size", Node::integer(given.vocab_size)},
@@ -56,17 +56,15 @@ ModelSection read_built_gpt2(const Node& section, RecipeNotes& notes) {
                                    {"n_layer", Node::integer(given.n_layer)},
                                    {"n_head", Node::integer(given.n_head)},
                                    {"activation_function", Node::text("gelu")},
-                                   {"scale_residual_init", Node::boolean(false)}};
-  for (const char* dropout : {"resid_pdrop", "embd_pdrop", "attn_pdrop"})
-    keys.emplace_back(dropout, Node::real(0));
+                                   {"scale_residual_init", Node::boolean(false)},
+                                   {"embd_pdrop", Node::real(0.1)},
+                                   {"attn_pdrop", Node::real(0.1)},
+                                   {"resid_pdrop", Node::real(0)}};
   ModelSection model;
   model.source = ModelSection::Source::config;
   model.where = section.where();
   model.check_memory = given.check_memory;
   model.config = Node::map(std::move(keys), section.mark(), section.path());
-  notes.warnings.push_back(
-      section.where() +
-      ": build_gpt2_model has a dropout of 0.1, which is not built: the model trains without");
   return model;
 }
 

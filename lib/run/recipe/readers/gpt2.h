@@ -3,13 +3,12 @@
 
 #include "heddle/config/node.h"
 #include "lib/run/recipe/sections.h"
-#include "lib/run/recipe/skipped_keys.h"
 
 namespace heddle::recipe {
 
 bool builds_gpt2(const Node& section);
-// Random weights of a GPT-2 with the exact gelu. AutoModel's has dropout, which is noted. Throws
-// Error{config}.
-ModelSection read_built_gpt2(const Node& section, RecipeNotes& notes);
+// Random weights of a GPT-2 with the exact gelu, and a dropout of 0.1 of embeddings and attention's weights.
+// Throws Error{config}.
+ModelSection read_built_gpt2(const Node& section);
 
 }  // namespace heddle::recipe

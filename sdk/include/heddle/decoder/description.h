@@ -136,7 +136,7 @@ struct QueryScaling {
 struct Attention {
   enum class HeadNorm { none, each_head, whole };  // whole: over all heads at once
   int64_t heads = 1, kv_heads = 1, head_dim = 1;
-  AttentionOptions options = {};  // window, scale, soft cap
+  AttentionOptions options = {};  // window, scale, soft cap, dropout
   Rotation rotation = {};
   HeadNorm head_norm = HeadNorm::none;  // of queries and keys,
   Norm norm = {};                       // of this kind
@@ -205,6 +205,7 @@ struct Layer {
   Norm norm = {};
   Order order = Order::before;
   double residual_multiplier = 1;  // of what is added to the hidden states (Granite)
+  double residual_dropout = 0;     // of what is added, after its norm (Batch::draws)
 };
 
 // Heads that predict the tokens after the next one in training, so many and in turn (multi-token prediction,
@@ -232,6 +233,7 @@ struct Model {
   bool head_bias = false;
   int64_t padding = -1;             // its row of the embedding gets no gradient from the look-up; -1: none
   double embedding_multiplier = 1;  // rounded to the dtype of the hidden states, as transformers does
+  double embedding_dropout = 0;     // of what the first layer gets (Batch::draws)
   double logits_multiplier = 1;
   double logits_soft_cap = 0;  // logits become cap * tanh(logit / cap); 0: none
   int64_t positions = 0;  // so many have a learned vector, which is added to the embedding (GPT-2); 0: none

@@ -68,6 +68,7 @@ struct HEDDLE_API CommonKeys {
   std::optional<int64_t> num_key_value_heads, head_dim;
   int64_t max_position_embeddings = 2048;
   double rms_norm_eps = 1e-6, initializer_range = 0.02;
+  double attention_dropout = 0, residual_dropout = 0, embedding_dropout = 0;
   bool tie_word_embeddings = false;
   std::optional<int64_t> pad_token_id;
   DTypeWord dtype, torch_dtype;
@@ -82,7 +83,7 @@ struct HEDDLE_API CommonKeys {
   Attention attention() const;
   Mlp mlp(Activation activation = Activation::silu) const;
   Model model() const;
-  Model model(const Layer& each) const;  // with num_hidden_layers of it
+  Model model(Layer each) const;  // with num_hidden_layers of it
 };
 
 inline constexpr Range<int64_t> kSize{1, model::kLargestSize};
@@ -171,14 +172,21 @@ void add_rotary_by_type(model::ModelKeys<Keys>& keys, const std::string& model_t
   keys.group(std::move(group));
 }
 
-// A key that must be 0, because dropout is not built; `otherwise` is what transformers takes where it is
-// absent, and where that is above 0 the key must be given.
+// The keys of dropout by their names in config.json; null: the family has none.
+struct DropoutKeys {
+  const char* attention = "attention_dropout";
+  const char* residual = nullptr;
+  const char* embedding = nullptr;
+};
 template <class Keys>
-void add_no_dropout(model::ModelKeys<Keys>& keys, const std::string& key, double Keys::*slot) {
-  keys.field(key, slot, "Dropout is not built: give 0.0.").rule([key, slot](const Keys& given) {
-    if (given.*slot == 0) return std::string();
-    return key + " is " + std::to_string(given.*slot) + ", and dropout is not built: give " + key + ": 0.0";
-  });
+void add_dropout(model::ModelKeys<Keys>& keys, DropoutKeys names = {}) {
+  const auto add = [&](const char* key, double CommonKeys::*slot, const char* meaning) {
+    if (key != nullptr) keys.field(key, slot, meaning, Range<double>{0, 1});
+  };
+  add(names.attention, &CommonKeys::attention_dropout, "In training, of the softmax's weights; 0: none.");
+  add(names.residual, &CommonKeys::residual_dropout,
+      "In training, of what attention and MLP add to the hidden states; 0: none.");
+  add(names.embedding, &CommonKeys::embedding_dropout, "In training, of the embeddings; 0: none.");
 }
 
 // The words of transformers for the activations that are built.

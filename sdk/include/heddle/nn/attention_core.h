@@ -1,5 +1,5 @@
-// Scaled dot-product attention over query, key and value, with grouped heads, documents, windows, soft caps
-// and sinks.
+// Scaled dot-product attention over query, key and value, with grouped heads, documents, windows, soft caps,
+// sinks and dropout.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,6 +19,7 @@ struct AttentionOptions {
   double scale = 0;       // of the scores; 0: 1 / sqrt(head_dim)
   double soft_cap = 0;    // scores become cap * tanh(score / cap) (Gemma 2); 0: none
   int64_t value_dim = 0;  // of the heads of values and outputs (multi-head latent attention); 0: head_dim
+  double dropout = 0;     // of the softmax's weights, where Batch::draws are given
   bool operator==(const AttentionOptions&) const = default;
 };
 
@@ -31,6 +32,10 @@ struct Heads {
   // [heads]: a learned score of each head that takes part in its softmax and brings no value (gpt-oss). Gets
   // a gradient. Undefined: none.
   at::Tensor sinks = {};
+  // A key of each token, int64 [batch * sequence], and what tells this attention from others of the model:
+  // weights are dropped (AttentionOptions::dropout). Undefined: they are not.
+  at::Tensor draws = {};
+  uint64_t salt = 0;
 
   int64_t value_dim() const { return options.value_dim > 0 ? options.value_dim : head_dim; }
   double scale() const;  // of the options, or its default
@@ -40,7 +45,8 @@ struct Heads {
 // kv_heads * value_dim]; the number of heads is a multiple of kv_heads. A token sees those of its own
 // document (Batch::documents; absent: each row is one) that the options let it see. Returns [batch *
 // sequence, heads * value_dim]. On the CPU it is the blocked kernel (attention_layout.h); on a GPU cuDNN's or
-// flash attention for whole rows in 16 bits, and what attend_ranges() takes for the rest.
+// flash attention for whole rows in 16 bits, and what attend_ranges() takes for the rest. With dropout it is
+// products of LibTorch, on every device.
 HEDDLE_API at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const Heads& heads, const at::Tensor& documents = {});
 
@@ -57,11 +63,13 @@ class HEDDLE_API AttentionCore : public Module {
   using Instead = Chain<at::Tensor(at::Tensor q, at::Tensor k, at::Tensor v, const model::Heads& heads,
                                    const Batch& batch)>;
 
-  // counts: for checks before the first step.
-  explicit AttentionCore(int64_t head_dim, const AttentionOptions& options = {}, HeadCounts counts = {})
-      : head_dim_(head_dim), options_(options), counts_(counts) {}
+  // counts: for checks before the first step; salt: draw_salt() of its name in the model, for dropout.
+  explicit AttentionCore(int64_t head_dim, const AttentionOptions& options = {}, HeadCounts counts = {},
+                         uint64_t salt = 0)
+      : head_dim_(head_dim), options_(options), counts_(counts), salt_(salt) {}
   std::string_view kind() const override { return "attention_core"; }
-  ModuleTraits traits() const override { return {.tokens = TokenUse::mixes, .role = Role::attention_core}; }
+  // Dropout is refused where ranks have parts of the heads or of the tokens.
+  ModuleTraits traits() const override;
 
   // The batch gives the number of rows, the sequence length and the documents. sinks: as in Heads.
   at::Tensor attend(at::Tensor q, at::Tensor k, at::Tensor v, const Batch& batch,
@@ -79,6 +87,7 @@ class HEDDLE_API AttentionCore : public Module {
   int64_t head_dim_;
   AttentionOptions options_;
   HeadCounts counts_;
+  uint64_t salt_;
 };
 
 }  // namespace heddle
