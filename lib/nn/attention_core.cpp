@@ -11,6 +11,7 @@
 #include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
 #include "heddle/nn/attention_layout.h"
+#include "lib/nn/attention/attend_composite.h"
 #include "lib/nn/attention/attend_device.h"
 #include "lib/nn/attention/attend_fused.h"
 #include "lib/nn/cpu/cpu_rows.h"
@@ -22,12 +23,14 @@ namespace {
 // How a forward computes; its backward does the same.
 struct Way {
   Fused fused = Fused::none;
-  std::shared_ptr<const DeviceRanges> ranges;  // of a device, where no fused kernel takes it
+  // Of a device where no fused kernel takes it, and of chosen keys.
+  std::shared_ptr<const DeviceRanges> ranges;
 };
 
 Way way_of(const BlockedInputs& in, const Heads& heads, const at::Tensor& documents) {
-  if (in.q.is_cpu() || in.q.is_meta()) return {};
+  if (in.q.is_meta() || (in.q.is_cpu() && !heads.chosen.defined())) return {};
   const BelowAutograd below;
+  if (heads.chosen.defined()) return {Fused::none, kept_ranges(heads, documents, in.q)};
   const Fused fused = fused_kernel(in.q, in.k, in.v, heads, documents);
   if (fused != Fused::none) return {fused, nullptr};
   return {Fused::none, kept_ranges(heads, documents, in.q)};
@@ -35,9 +38,9 @@ Way way_of(const BlockedInputs& in, const Heads& heads, const at::Tensor& docume
 
 struct AttentionNode final : LayerNode {
   AttentionNode() : LayerNode("AttentionBackward") {}
-  Saved q, k, v, sinks, out, log_sums;
+  Saved q, k, v, sinks, chosen, out, log_sums;
   std::array<at::ScalarType, 3> dtypes{};  // of q, k and v before autocast
-  Heads heads;                             // without the sinks
+  Heads heads;                             // without the sinks and the chosen keys
   at::Tensor documents;
   Way way;
 
@@ -51,6 +54,7 @@ struct AttentionNode final : LayerNode {
       if (sink_scores.defined()) all.push_back(at::empty_like(sink_scores));
       return all;
     }
+    heads.chosen = chosen.unpack();
     const at::Tensor d_out = gradients[0].to(in.q.scalar_type()).contiguous(), result = out.unpack();
     all = through(in, d_out, result);
     for (size_t i = 0; i < dtypes.size(); ++i) all[i] = all[i].to(dtypes[i]);
@@ -66,7 +70,10 @@ struct AttentionNode final : LayerNode {
     const BlockedGradients into{at::empty_like(in.q, at::MemoryFormat::Contiguous),
                                 at::empty_like(in.k, at::MemoryFormat::Contiguous),
                                 at::empty_like(in.v, at::MemoryFormat::Contiguous)};
-    if (way.ranges)
+    if (heads.chosen.defined())
+      attend_composite_backward(in, *way.ranges, blocked_shape(heads), d_out, result, log_sums.unpack(), into,
+                                false, heads.chosen);
+    else if (way.ranges)
       attend_on_device_backward(in, *way.ranges, blocked_shape(heads), d_out, result, log_sums.unpack(),
                                 into);
     else
@@ -75,7 +82,8 @@ struct AttentionNode final : LayerNode {
     return {into.q, into.k, into.v};
   }
   void release_variables() override {
-    for (Saved* saved : {&q, &k, &v, &sinks, &out, &log_sums}) saved->reset();
+    for (Saved* saved : {&q, &k, &v, &sinks, &chosen, &out, &log_sums}) saved->reset();
+    heads.chosen.reset();
   }
 };
 
@@ -94,7 +102,9 @@ at::Tensor compute(const BlockedInputs& in, const Heads& heads, const at::Tensor
   const int64_t tokens = in.q.size(0), count = in.q.size(1) / heads.head_dim;
   log_sums = at::empty({count, tokens}, in.q.options().dtype(wide_of(in.q.scalar_type())));
   at::Tensor out = at::empty({tokens, count * heads.value_dim()}, in.q.options());
-  if (way.ranges)
+  if (heads.chosen.defined())
+    attend_composite(in, *way.ranges, blocked_shape(heads), out, log_sums, false, heads.chosen);
+  else if (way.ranges)
     attend_on_device(in, *way.ranges, blocked_shape(heads), out, log_sums);
   else
     attend_blocked_cpu({in.q, in.k, in.v, visible_keys(heads, documents)}, blocked_shape(heads), out,
@@ -140,9 +150,11 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
     node->k.save(in.k);
     node->v.save(in.v);
     node->sinks.save_weight(heads.sinks);
+    node->chosen.save(heads.chosen);
     node->dtypes = {q.scalar_type(), k.scalar_type(), v.scalar_type()};
     node->heads = heads;
     node->heads.sinks.reset();
+    node->heads.chosen.reset();
     node->documents = documents;
     node->way = way;
   }
@@ -161,8 +173,8 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
 }  // namespace model
 
 at::Tensor AttentionCore::attend(at::Tensor q, at::Tensor k, at::Tensor v, const Batch& batch,
-                                 const at::Tensor& sinks) {
-  const model::Heads heads{batch.tokens.size(0), batch.tokens.size(1), head_dim_, options_, sinks};
+                                 const at::Tensor& sinks, const at::Tensor& chosen) {
+  const model::Heads heads{batch.tokens.size(0), batch.tokens.size(1), head_dim_, options_, sinks, chosen};
   if (instead.empty()) return output(model::attend(q, k, v, heads, batch.documents), batch);
   const auto own = [](const at::Tensor& by, const at::Tensor& to, const at::Tensor& of,
                       const model::Heads& shape,

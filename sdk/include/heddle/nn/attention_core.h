@@ -31,6 +31,9 @@ struct Heads {
   // [heads]: a learned score of each head that takes part in its softmax and brings no value (gpt-oss). Gets
   // a gradient. Undefined: none.
   at::Tensor sinks = {};
+  // int32 [batch * sequence, any]: the keys that a query sees, by their rows in k; one may stand several
+  // times. Each is a key that the options and the documents let it see. Undefined: it sees all of these.
+  at::Tensor chosen = {};
 
   int64_t value_dim() const { return options.value_dim > 0 ? options.value_dim : head_dim; }
   double scale() const;  // of the options, or its default
@@ -40,7 +43,8 @@ struct Heads {
 // kv_heads * value_dim]; the number of heads is a multiple of kv_heads. A token sees those of its own
 // document (Batch::documents; absent: each row is one) that the options let it see. Returns [batch *
 // sequence, heads * value_dim]. On the CPU it is the blocked kernel (attention_layout.h); on a GPU cuDNN's or
-// flash attention for whole rows in 16 bits, and what attend_ranges() takes for the rest.
+// flash attention for whole rows in 16 bits, and what attend_ranges() takes for the rest. Over chosen keys it
+// is products by blocks of queries on every device, with the scores of all keys up to a query.
 HEDDLE_API at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const Heads& heads, const at::Tensor& documents = {});
 
@@ -63,9 +67,9 @@ class HEDDLE_API AttentionCore : public Module {
   std::string_view kind() const override { return "attention_core"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::mixes, .role = Role::attention_core}; }
 
-  // The batch gives the number of rows, the sequence length and the documents. sinks: as in Heads.
+  // The batch gives the number of rows, the sequence length and the documents. sinks, chosen: as in Heads.
   at::Tensor attend(at::Tensor q, at::Tensor k, at::Tensor v, const Batch& batch,
-                    const at::Tensor& sinks = {});
+                    const at::Tensor& sinks = {}, const at::Tensor& chosen = {});
 
   Instead instead{"AttentionCore::instead"};
   int64_t head_dim() const { return head_dim_; }
