@@ -59,6 +59,10 @@ const Indexer* indexer_of(const Layer& layer) {
 }
 
 void check_indexers(const Model& model) {
+  for (const Layer& layer : model.mtp.layers)
+    if (indexer_of(layer) != nullptr)
+      refuse_indexer(model.layers.size(), "is in a multi-token prediction head, where none is built",
+                     "give the layers of the heads a latent attention without an indexer");
   for (size_t i = 0; i < model.layers.size(); ++i) {
     const Indexer* one = indexer_of(model.layers[i]);
     if (one == nullptr) continue;

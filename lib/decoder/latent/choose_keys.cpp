@@ -8,6 +8,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/where.h>
 
@@ -64,6 +65,13 @@ at::Tensor choose(const at::Tensor& scores, int64_t begin, int64_t top_k) {
   return out.narrow(1, 0, top_k);
 }
 
+// In the dtype of scores.
+KeyScores widened(const KeyScores& in) {
+  const at::ScalarType wide = model::wide_of(in.q.scalar_type());
+  const double factor = 1 / std::sqrt(static_cast<double>(in.weights.size(1)));
+  return {in.q.to(wide), in.k.to(wide), in.weights.to(wide) * factor};
+}
+
 // Of a device that runs it; documents are not known on meta.
 void record_choice(const KeyScores& in, int64_t sequence) {
   const auto tokens = static_cast<double>(in.q.size(0)), keys = static_cast<double>(sequence) / 2;
@@ -84,15 +92,19 @@ at::Tensor choose_keys(const KeyScores& in, int64_t batch, int64_t sequence, con
     record_choice(in, sequence);
     return out;
   }
-  const at::ScalarType wide = model::wide_of(in.q.scalar_type());
-  const double factor = 1 / std::sqrt(static_cast<double>(in.weights.size(1)));
-  const KeyScores all = {in.q.to(wide), in.k.to(wide), in.weights.to(wide) * factor};
+  const KeyScores all = widened(in);
   const model::Heads heads{batch, sequence, in.k.size(1)};
   const auto ranges = model::kept_ranges(heads, documents, all.q);
   for (const QueryBlock& block : model::query_blocks(ranges->host, in.weights.size(1)))
     out.narrow(0, block.first, block.count)
         .copy_(choose(scores_of(all, ranges->device, block), block.begin, top_k));
   return out;
+}
+
+at::Tensor choose_keys_of_last(const KeyScores& in, int64_t top_k) {
+  const auto keys = static_cast<int>(in.k.size(0));
+  const at::Tensor seen = at::tensor({0, keys}, at::kInt).view({1, 2}).to(in.k.device());
+  return choose(scores_of(widened(in), seen, {0, 1, 0, keys}), 0, top_k);
 }
 
 }  // namespace heddle::decoder

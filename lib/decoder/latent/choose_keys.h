@@ -23,4 +23,8 @@ struct KeyScores {
 HEDDLE_API at::Tensor choose_keys(const KeyScores& in, int64_t batch, int64_t sequence,
                                   const at::Tensor& documents, int64_t top_k);
 
+// The same of one query, which sees all keys: q and weights have one row. Returns int32 [1, top_k]; there are
+// at least so many keys.
+HEDDLE_API at::Tensor choose_keys_of_last(const KeyScores& in, int64_t top_k);
+
 }  // namespace heddle::decoder

@@ -2,6 +2,7 @@
 #include "lib/decoder/latent/lightning_indexer.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 
 #include "core/model/parameter.h"
 #include "heddle/base/error.h"
@@ -12,6 +13,20 @@
 #include "lib/decoder/norm.h"
 
 namespace heddle::decoder {
+
+// Of one sequence.
+class LightningIndexer::KeptKeys final : public MixerState {
+ public:
+  void clear() override { keys_ = {}; }
+  // The keys of all tokens, with those of new ones.
+  at::Tensor with(const at::Tensor& more) {
+    keys_ = keys_.defined() ? at::cat({keys_, more}) : more;
+    return keys_;
+  }
+
+ private:
+  at::Tensor keys_;
+};
 
 LightningIndexer::LightningIndexer(const Latent& form, int64_t width, double init_std,
                                    const at::TensorOptions& options)
@@ -35,15 +50,26 @@ void LightningIndexer::add(const std::string& name, at::Tensor& slot, at::IntArr
 at::Tensor LightningIndexer::choose(const at::Tensor& x, const at::Tensor& of_queries,
                                     const model::RotaryAngles& angles, const Batch& batch) {
   const int64_t sequence = batch.tokens.size(1);
-  if (sequence <= form_.top_k) return {};
+  if (kept_ == nullptr && sequence <= form_.top_k) return {};
   const at::NoGradGuard no_gradients;
   model::RotaryAngles first = angles;
   first.part = {form_.head_dim, 0, form_.interleaved};
-  const at::Tensor q = model::rotate(model::linear(of_queries, wq_b_, {}), first);
-  const at::Tensor k = model::layer_norm(model::linear(x, wk_, {}), k_norm_weight_, k_norm_bias_, form_.eps);
-  const KeyScores scores{q, model::rotate(k, first), model::linear(x, weights_proj_, {})};
+  const at::Tensor normal =
+      model::layer_norm(model::linear(x, wk_, {}), k_norm_weight_, k_norm_bias_, form_.eps);
+  KeyScores scores{{}, model::rotate(normal, first), {}};
+  if (kept_ != nullptr) scores.k = kept_->with(scores.k);
+  if (scores.k.size(0) <= form_.top_k) return {};
+  scores.q = model::rotate(model::linear(of_queries, wq_b_, {}), first);
+  scores.weights = model::linear(x, weights_proj_, {});
   const model::BelowAutograd below;
+  if (scores.k.size(0) > x.size(0)) return choose_keys_of_last(scores, form_.top_k);
   return choose_keys(scores, batch.tokens.size(0), sequence, batch.documents, form_.top_k);
+}
+
+std::unique_ptr<MixerState> LightningIndexer::keep_state() {
+  auto kept = std::make_unique<KeptKeys>();
+  kept_ = kept.get();
+  return kept;
 }
 
 at::Tensor LightningIndexer::forward(at::Tensor, const Batch&) {

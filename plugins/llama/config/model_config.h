@@ -47,7 +47,7 @@ struct Mixture {
 struct Indexer {
   int64_t top_k = 0;  // keys that a query sees; 0: all before it
   int64_t heads = 0, head_dim = 0;
-  bool interleaved = false;  // rotated pairs are neighbours
+  bool interleaved = false;       // rotated pairs are neighbours
   std::vector<bool> shared = {};  // layers that see what the layer before chose; empty: none
   bool operator==(const Indexer&) const = default;
 
