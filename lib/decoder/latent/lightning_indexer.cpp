@@ -17,7 +17,7 @@ namespace heddle::decoder {
 // Of one sequence.
 class LightningIndexer::KeptKeys final : public MixerState {
  public:
-  void clear() override { keys_ = {}; }
+  void clear() override { keys_.reset(); }
   // The keys of all tokens, with those of new ones.
   at::Tensor with(const at::Tensor& more) {
     keys_ = keys_.defined() ? at::cat({keys_, more}) : more;
