@@ -13,7 +13,7 @@ using model::given;
 using model::refuse;
 using model::size_or;
 
-constexpr const char* kGlm = "glm_moe_dsa";
+constexpr const char* kGlm5 = "glm_moe_dsa";
 
 void set_deepseek_v32(ModelConfig& config) {
   set_deepseek_v3(config);
@@ -138,7 +138,7 @@ void write_glm_moe_dsa(const ModelConfig& config, nlohmann::ordered_json& out) {
 
 std::vector<ModelType> sparse_latent_types() {
   return {{"deepseek_v32", "DeepseekV32ForCausalLM", set_deepseek_v32, read_sparse, write_sparse},
-          {kGlm, "GlmMoeDsaForCausalLM", set_glm_moe_dsa, read_glm_moe_dsa, write_glm_moe_dsa}};
+          {kGlm5, "GlmMoeDsaForCausalLM", set_glm_moe_dsa, read_glm_moe_dsa, write_glm_moe_dsa}};
 }
 
 void add_indexer_keys(std::vector<Key>& keys) {
@@ -153,17 +153,17 @@ void add_indexer_keys(std::vector<Key>& keys) {
        kBoth},
       {{"indexer_types", "list or null", "null", "full, shared",
         "Of each layer: an indexer of its own, or the choice of the layer before.", ""},
-       kGlm},
-      {{"index_topk_pattern", "str, list or null", "null", "F, S", "indexer_types in letters.", ""}, kGlm},
+       kGlm5},
+      {{"index_topk_pattern", "str, list or null", "null", "F, S", "indexer_types in letters.", ""}, kGlm5},
       {{"index_topk_freq", "int or null", "1", "0..100000",
         "Without the two: one of so many layers has an indexer of its own.", ""},
-       kGlm},
+       kGlm5},
       {{"index_skip_topk_offset", "int or null", "2", "1..100000",
         "index_topk_freq counts from the layer before this one; the layers to it have indexers.", ""},
-       kGlm},
+       kGlm5},
       {{"index_share_for_mtp_iteration", "bool", "false", "",
         "No effect: layers of multi-token prediction are neither built nor read.", ""},
-       kGlm}};
+       kGlm5}};
   keys.insert(keys.end(), own.begin(), own.end());
 }
 
