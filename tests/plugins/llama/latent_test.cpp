@@ -47,7 +47,12 @@ TEST(Latent, OverChosenKeysEqualsOneRank) {
 }
 
 TEST(Latent, OverChosenKeysRefusesContextParallelism) {
-  const std::string error = error_of([&] { train(on(sparse_deepseek(), "single cp2")); });
+  const std::string error = error_of([] {
+    Units units = make_units(sparse_deepseek().model, at::TensorOptions().device(at::kMeta));
+    Sizes sizes;
+    sizes.world = sizes.cp = 2;
+    make_parallelizer("context", "context: {method: ring}")->check(units, sizes);
+  });
   EXPECT_NE(error.find("'model.layers.0.self_attn.indexer' (lightning_indexer) computes a token from other "
                        "tokens and has no rule for the axis cp"),
             std::string::npos)
