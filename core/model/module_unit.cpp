@@ -5,13 +5,19 @@
 
 namespace heddle {
 
+Carrier::~Carrier() = default;
+
 ModuleUnit::ModuleUnit(std::string name, std::string prefix, std::unique_ptr<Module> module)
-    : name_(std::move(name)), prefix_(std::move(prefix)), module_(std::move(module)) {}
+    : name_(std::move(name)),
+      prefix_(std::move(prefix)),
+      module_(std::move(module)),
+      carrier_(dynamic_cast<Carrier*>(module_.get())) {}
 
 ModuleUnit::ModuleUnit(ModuleUnit&& other, const std::string& under)
     : name_(under + "." + other.name_),
       prefix_(under + (other.prefix_.empty() ? "" : "." + other.prefix_)),
-      module_(std::move(other.module_)) {
+      module_(std::move(other.module_)),
+      carrier_(other.carrier_) {
   for (const auto& [name, same_as] : other.ties_) tie(under + "." + name, under + "." + same_as);
 }
 
@@ -24,8 +30,10 @@ std::vector<ParameterSlot> ModuleUnit::parameters() {
 }
 
 Tensors ModuleUnit::forward(Tensors inputs, const Batch& batch) {
+  if (carrier_ != nullptr) carrier_->take(inputs.size() > 1 ? std::move(inputs[1]) : at::Tensor());
   at::Tensor y = module_->call(inputs.empty() ? batch.tokens : std::move(inputs[0]), batch);
-  return {std::move(y)};
+  if (carrier_ == nullptr || !carrier_->gives()) return {std::move(y)};
+  return {std::move(y), carrier_->give()};
 }
 
 void ModuleUnit::visit(const std::function<void(const std::string& path, Module&)>& visitor) {

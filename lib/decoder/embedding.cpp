@@ -42,8 +42,8 @@ void InputEmbedding::check_positions(const at::Tensor& positions) const {
   const int64_t count = positions_->weight.size(0);
   if (last < count) return;
   throw Error(ErrorCode::input, "embedding",
-              "position " + std::to_string(last) + " has no vector: the model has " +
-                  std::to_string(count) + " positions",
+              "position " + std::to_string(last) + " has no vector: the model has " + std::to_string(count) +
+                  " positions",
               "give shorter sequences, or a model with more positions");
 }
 

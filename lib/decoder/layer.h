@@ -7,25 +7,35 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "heddle/decoder/description.h"
+#include "heddle/model/module_unit.h"
 #include "heddle/nn/dropout.h"
+#include "lib/decoder/latent/chosen_keys.h"
 
 namespace heddle::decoder {
 
 // Hidden states [tokens, width] in and out. Children "self_attn" (or the mixer's name), "mlp", the norms
-// that Layer lists, and with dropout "mixer_dropout" and "mlp_dropout".
-class DecoderLayer : public Module {
+// that Layer lists, and with dropout "mixer_dropout" and "mlp_dropout". Carries the keys that its attention
+// has chosen to the next layer, where that sees the same.
+class DecoderLayer : public Module, public Carrier {
  public:
   struct Parts {
     std::unique_ptr<LayerPart> mixer;  // null: absent, as below
     std::string mixer_name = "self_attn";
     std::unique_ptr<Module> feed_forward;  // a FeedForward, or a MoeLayer
     std::string layer;                     // "model.layers.3": tells its dropout from that of others
+    std::shared_ptr<ChosenKeys> chosen;    // of a sparse attention, which has it too; null: none
   };
   DecoderLayer(const Layer& form, int64_t width, Parts parts, const at::TensorOptions& options);
   std::string_view kind() const override { return "decoder_layer"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
+  void take(at::Tensor carried) override {
+    if (parts_.chosen) parts_.chosen->keys = std::move(carried);
+  }
+  bool gives() const override { return parts_.chosen && parts_.chosen->for_next; }
+  at::Tensor give() override { return std::exchange(parts_.chosen->keys, {}); }
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override;

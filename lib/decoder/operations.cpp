@@ -34,7 +34,17 @@ struct Counter {
     const double value = real(form.value), plain = real(form.plain);
     const double queries = form.query_rank > 0 ? query_rank * (width + heads * key) : width * heads * key;
     const double keys = width * (rank + rotary) + rank * heads * (plain + value);
-    return queries + keys + heads * value * width + heads * (key + value) * seen({}, sequence);
+    AttentionOptions options;
+    if (form.indexer) options.window = form.indexer->top_k;  // so many of the keys before a query
+    return queries + keys + heads * value * width + heads * (key + value) * seen(options, sequence) +
+           choice(form);
+  }
+  // A third: there is no backward. Nothing where a query sees all keys before it.
+  double choice(const Latent& form) const {
+    if (!form.indexer || form.indexer->of_layer_before || sequence <= form.indexer->top_k) return 0;
+    const double heads = real(form.indexer->heads), dim = real(form.indexer->head_dim);
+    const double weights = heads * dim * real(form.query_rank) + (dim + heads) * width;
+    return (weights + heads * (dim + 1) * seen({}, sequence)) / 3;
   }
   double operator()(const std::shared_ptr<const MixerMaker>& maker) const {
     return maker->multiplications(static_cast<int64_t>(width), sequence);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "heddle/base/error.h"
 #include "heddle/model/module_unit.h"
 #include "heddle/nn/dropout.h"
 #include "lib/decoder/attention/attention.h"
@@ -48,9 +49,41 @@ class Rotaries {
   std::vector<Made> made_;
 };
 
+// Null: the layer has none.
+const Indexer* indexer_of(const Layer& layer) {
+  const auto* latent = std::get_if<Latent>(&layer.mixer);
+  return latent != nullptr && latent->indexer ? &*latent->indexer : nullptr;
+}
+
+[[noreturn]] void refuse_indexer(size_t layer, const std::string& what, const std::string& hint) {
+  throw Error(ErrorCode::config, "model", "the indexer of layer " + std::to_string(layer) + " " + what, hint);
+}
+
+void check_indexers(const Model& model) {
+  for (const Layer& layer : model.mtp.layers)
+    if (indexer_of(layer) != nullptr)
+      refuse_indexer(model.layers.size(), "is in a multi-token prediction head, where none is built",
+                     "give the layers of the heads a latent attention without an indexer");
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    const Indexer* one = indexer_of(model.layers[i]);
+    if (one == nullptr) continue;
+    const Latent& latent = std::get<Latent>(model.layers[i].mixer);
+    if (latent.query_rank == 0)
+      refuse_indexer(i, "needs a latent of queries", "give q_lora_rank, a number above 0");
+    if (one->head_dim < latent.rotary)
+      refuse_indexer(i,
+                     "has heads of " + std::to_string(one->head_dim) + " numbers, of which " +
+                         std::to_string(latent.rotary) + " are rotated",
+                     "give index_head_dim, at least qk_rope_head_dim");
+    if (one->of_layer_before && (i == 0 || indexer_of(model.layers[i - 1]) == nullptr))
+      refuse_indexer(i, "is that of the layer before, which has none", "begin indexer_types with full");
+  }
+}
+
 class Maker {
  public:
   Maker(const Model& model, const at::TensorOptions& options) : model_(model), options_(options) {
+    check_indexers(model);
     for (const Layer& layer : model.layers)
       if (const auto* mixture = std::get_if<Mixture>(&layer.feed_forward)) {
         ++sparse_;
@@ -82,10 +115,23 @@ class Maker {
   DecoderLayer::Parts parts_of(const Layer& form, int64_t index) {
     DecoderLayer::Parts parts;
     parts.layer = "model.layers." + std::to_string(index);
+    parts.chosen = chosen_of(form, index);
     std::visit([&](const auto& mixer) { make(mixer, parts); }, form.mixer);
     std::visit([&](const auto& part) { make(part, index, parts); }, form.feed_forward);
     return parts;
   }
+  // Null: the layer's attention is not sparse. Layers of prediction heads follow those of the model.
+  std::shared_ptr<ChosenKeys> chosen_of(const Layer& form, int64_t index) const {
+    const Indexer* indexer = indexer_of(form);
+    if (indexer == nullptr) return nullptr;
+    auto chosen = std::make_shared<ChosenKeys>();
+    const auto next = static_cast<size_t>(index) + 1;
+    if (next >= model_.layers.size()) return chosen;
+    const Indexer* other = indexer_of(model_.layers[next]);
+    chosen->for_next = other != nullptr && other->of_layer_before;
+    return chosen;
+  }
+
   void make(const Attention& form, DecoderLayer::Parts& parts) {
     const Tables tables{rotaries_.of(form.head_dim, form.rotation), queries_of(form.query_scaling)};
     parts.mixer = std::make_unique<SelfAttention>(form, model_.width, first_values(), tables,
@@ -93,8 +139,8 @@ class Maker {
   }
   void make(const Latent& form, DecoderLayer::Parts& parts) {
     const Rotation rotation{form.rotary, form.theta, form.scaling};
-    parts.mixer = std::make_unique<LatentAttention>(form, model_.width, model_.init_std,
-                                                    rotaries_.of(form.rotary, rotation), options_);
+    parts.mixer = std::make_unique<LatentAttention>(
+        form, model_.width, model_.init_std, rotaries_.of(form.rotary, rotation), parts.chosen, options_);
   }
   void make(const std::shared_ptr<const MixerMaker>& maker, DecoderLayer::Parts& parts) const {
     parts.mixer = maker->make(model_.width, model_.init_std, options_);

@@ -22,8 +22,8 @@ inline size_t heads_of(const MtpHeads& mtp) {
 
 // As ModelSpec::flops_per_token. AutoModel's formula: six operations for each weight of a product (2 forward,
 // 4 backward), of experts those that a token meets, and attention over the half of the positions that causal
-// masking leaves, or those of the layer's window; of mtp
-// tokens each head's layers and its logits. Norms, the rotary embedding and the embedding are not
+// masking leaves, or those of the layer's window or its indexer's choice; an indexer has a forward alone; of
+// mtp tokens each head's layers and its logits. Norms, the rotary embedding and the embedding are not
 // counted.
 double operations_per_token(const Model& model, int64_t sequence);
 

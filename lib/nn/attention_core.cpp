@@ -23,27 +23,34 @@ namespace {
 // How a forward computes; its backward does the same.
 struct Way {
   Fused fused = Fused::none;
-  std::shared_ptr<const DeviceRanges> ranges;  // of a device, where no fused kernel takes it
-  WeightDropout dropout;                       // with ranges, on every device
+  // Of a device where no fused kernel takes it, of chosen keys, and with dropout.
+  std::shared_ptr<const DeviceRanges> ranges;
+  WeightDropout dropout;
+  bool by_products = false;  // on every device
 };
+
+WeightDropout dropout_of(const Heads& heads) {
+  if (!heads.draws.defined() || heads.options.dropout == 0) return {};
+  return {heads.options.dropout, heads.draws.reshape(-1), heads.sequence, heads.salt};
+}
 
 Way way_of(const BlockedInputs& in, const Heads& heads, const at::Tensor& documents) {
   if (in.q.is_meta()) return {};
   const BelowAutograd below;
-  if (heads.draws.defined() && heads.options.dropout > 0)
-    return {Fused::none, kept_ranges(heads, documents, in.q),
-            {heads.options.dropout, heads.draws.reshape(-1), heads.sequence, heads.salt}};
+  const WeightDropout dropout = dropout_of(heads);
+  if (heads.chosen.defined() || dropout.p > 0)
+    return {Fused::none, kept_ranges(heads, documents, in.q), dropout, true};
   if (in.q.is_cpu()) return {};
   const Fused fused = fused_kernel(in.q, in.k, in.v, heads, documents);
-  if (fused != Fused::none) return {fused, nullptr, {}};
-  return {Fused::none, kept_ranges(heads, documents, in.q), {}};
+  if (fused != Fused::none) return {fused, nullptr, {}, false};
+  return {Fused::none, kept_ranges(heads, documents, in.q), {}, false};
 }
 
 struct AttentionNode final : LayerNode {
   AttentionNode() : LayerNode("AttentionBackward") {}
-  Saved q, k, v, sinks, out, log_sums;
+  Saved q, k, v, sinks, chosen, out, log_sums;
   std::array<at::ScalarType, 3> dtypes{};  // of q, k and v before autocast
-  Heads heads;                             // without the sinks and the draws
+  Heads heads;                             // without the sinks, the chosen keys and the draws
   at::Tensor documents;
   Way way;
 
@@ -57,6 +64,7 @@ struct AttentionNode final : LayerNode {
       if (sink_scores.defined()) all.push_back(at::empty_like(sink_scores));
       return all;
     }
+    heads.chosen = chosen.unpack();
     const at::Tensor d_out = gradients[0].to(in.q.scalar_type()).contiguous(), result = out.unpack();
     all = through(in, d_out, result);
     for (size_t i = 0; i < dtypes.size(); ++i) all[i] = all[i].to(dtypes[i]);
@@ -72,9 +80,9 @@ struct AttentionNode final : LayerNode {
     const BlockedGradients into{at::empty_like(in.q, at::MemoryFormat::Contiguous),
                                 at::empty_like(in.k, at::MemoryFormat::Contiguous),
                                 at::empty_like(in.v, at::MemoryFormat::Contiguous)};
-    if (way.dropout.p > 0)
+    if (way.by_products)
       attend_composite_backward(in, *way.ranges, blocked_shape(heads), d_out, result, log_sums.unpack(), into,
-                                false, way.dropout);
+                                false, heads.chosen, way.dropout);
     else if (way.ranges)
       attend_on_device_backward(in, *way.ranges, blocked_shape(heads), d_out, result, log_sums.unpack(),
                                 into);
@@ -84,7 +92,8 @@ struct AttentionNode final : LayerNode {
     return {into.q, into.k, into.v};
   }
   void release_variables() override {
-    for (Saved* saved : {&q, &k, &v, &sinks, &out, &log_sums}) saved->reset();
+    for (Saved* saved : {&q, &k, &v, &sinks, &chosen, &out, &log_sums}) saved->reset();
+    heads.chosen.reset();
   }
 };
 
@@ -103,8 +112,8 @@ at::Tensor compute(const BlockedInputs& in, const Heads& heads, const at::Tensor
   const int64_t tokens = in.q.size(0), count = in.q.size(1) / heads.head_dim;
   log_sums = at::empty({count, tokens}, in.q.options().dtype(wide_of(in.q.scalar_type())));
   at::Tensor out = at::empty({tokens, count * heads.value_dim()}, in.q.options());
-  if (way.dropout.p > 0)
-    attend_composite(in, *way.ranges, blocked_shape(heads), out, log_sums, false, way.dropout);
+  if (way.by_products)
+    attend_composite(in, *way.ranges, blocked_shape(heads), out, log_sums, false, heads.chosen, way.dropout);
   else if (way.ranges)
     attend_on_device(in, *way.ranges, blocked_shape(heads), out, log_sums);
   else
@@ -151,9 +160,11 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
     node->k.save(in.k);
     node->v.save(in.v);
     node->sinks.save_weight(heads.sinks);
+    node->chosen.save(heads.chosen);
     node->dtypes = {q.scalar_type(), k.scalar_type(), v.scalar_type()};
     node->heads = heads;
     node->heads.sinks.reset();
+    node->heads.chosen.reset();
     node->heads.draws.reset();
     node->documents = documents;
     node->way = way;
@@ -182,9 +193,15 @@ ModuleTraits AttentionCore::traits() const {
 }
 
 at::Tensor AttentionCore::attend(at::Tensor q, at::Tensor k, at::Tensor v, const Batch& batch,
-                                 const at::Tensor& sinks) {
-  const model::Heads heads{batch.tokens.size(0), batch.tokens.size(1), head_dim_, options_, sinks,
-                           options_.dropout > 0 ? batch.draws : at::Tensor(), salt_};
+                                 const at::Tensor& sinks, const at::Tensor& chosen) {
+  const model::Heads heads{batch.tokens.size(0),
+                           batch.tokens.size(1),
+                           head_dim_,
+                           options_,
+                           sinks,
+                           chosen,
+                           options_.dropout > 0 ? batch.draws : at::Tensor(),
+                           salt_};
   if (instead.empty()) return output(model::attend(q, k, v, heads, batch.documents), batch);
   const auto own = [](const at::Tensor& by, const at::Tensor& to, const at::Tensor& of,
                       const model::Heads& shape,

@@ -20,19 +20,27 @@ double latent_scale(const ModelConfig& config) {
   return factor * factor / std::sqrt(key);
 }
 
-decoder::Latent latent_of(const ModelConfig& config) {
+decoder::Latent latent_of(const ModelConfig& config, int64_t layer) {
   const Latent& latent = config.latent;
-  return {.heads = config.num_attention_heads,
-          .rank = latent.rank,
-          .query_rank = latent.query_rank,
-          .plain = latent.plain,
-          .rotary = latent.rotary,
-          .value = latent.value,
-          .scale = latent_scale(config),
-          .bias = config.qkv_bias,
-          .interleaved = latent.interleaved,
-          .theta = config.rope_theta,
-          .scaling = config.rope_scaling};
+  const Indexer& indexer = latent.indexer;
+  decoder::Latent out = {.heads = config.num_attention_heads,
+                         .rank = latent.rank,
+                         .query_rank = latent.query_rank,
+                         .plain = latent.plain,
+                         .rotary = latent.rotary,
+                         .value = latent.value,
+                         .scale = latent_scale(config),
+                         .bias = config.qkv_bias,
+                         .interleaved = latent.interleaved,
+                         .theta = config.rope_theta,
+                         .scaling = config.rope_scaling};
+  if (indexer.top_k > 0)
+    out.indexer = {.heads = indexer.heads,
+                   .head_dim = indexer.head_dim,
+                   .top_k = indexer.top_k,
+                   .interleaved = indexer.interleaved,
+                   .of_layer_before = indexer.shares(layer)};
+  return out;
 }
 
 decoder::Attention attention_of(const ModelConfig& config, int64_t layer) {
@@ -87,7 +95,7 @@ decoder::Model describe(const ModelConfig& config) {
     decoder::Layer one;
     one.norm.eps = config.rms_norm_eps;
     if (config.latent.rank > 0)
-      one.mixer = latent_of(config);
+      one.mixer = latent_of(config, layer);
     else
       one.mixer = attention_of(config, layer);
     if (config.mixture.sparse(layer))

@@ -79,6 +79,18 @@ void add_other(Signature& out, const char* key, bool value, bool otherwise) {
   if (value != otherwise) out[key] = value ? "true" : "false";
 }
 
+// Layers that share a choice have no parameters of an indexer.
+void add_indexer(const Indexer& indexer, const Indexer& usual, Signature& out) {
+  add_other(out, "index_topk", indexer.top_k, usual.top_k);
+  add_other(out, "index_n_heads", indexer.heads, usual.heads);
+  add_other(out, "index_head_dim", indexer.head_dim, usual.head_dim);
+  add_other(out, "indexer_rope_interleave", indexer.interleaved, usual.interleaved);
+  std::string shared;
+  for (size_t layer = 0; layer < indexer.shared.size(); ++layer)
+    if (indexer.shared[layer]) shared += (shared.empty() ? "" : ",") + std::to_string(layer);
+  if (!shared.empty()) out["layers_with_shared_indexers"] = shared;
+}
+
 void add_attention(const ModelConfig& config, const ModelConfig& plain, Signature& out) {
   add_other(out, "attention_bias", config.qkv_bias, plain.qkv_bias);
   add_other(out, "output_bias", config.output_bias, plain.output_bias);
@@ -94,6 +106,7 @@ void add_attention(const ModelConfig& config, const ModelConfig& plain, Signatur
   add_other(out, "qk_nope_head_dim", latent.plain, usual.plain);
   add_other(out, "qk_rope_head_dim", latent.rotary, usual.rotary);
   add_other(out, "v_head_dim", latent.value, usual.value);
+  add_indexer(latent.indexer, usual.indexer, out);
 }
 
 // Layers with experts, the shared one, the bias that chooses.

@@ -6,7 +6,7 @@
 #include "heddle/sdk.h"
 
 HEDDLE_PLUGIN("llama", "0.1.0", "model llama qwen2 qwen3", "model mixtral olmoe qwen2_moe qwen3_moe",
-              "model deepseek_v2 deepseek_v3 kimi_k2 glm4_moe_lite", "model gpt_oss",
+              "model deepseek_v2 deepseek_v3 kimi_k2 glm4_moe_lite deepseek_v32 glm_moe_dsa", "model gpt_oss",
               "model glm4_moe minimax_m2 bailing_moe", "plan llama") {
   using namespace heddle::llama;
   plugin.model<Llama>("llama", table_of(dense_models()));

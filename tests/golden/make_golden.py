@@ -216,6 +216,20 @@ CASES = {
                               num_key_value_heads=1, head_dim=12, n_routed_experts=5, num_experts_per_tok=3,
                               moe_latent_size=11, moe_intermediate_size=18, moe_shared_expert_intermediate_size=14,
                               **MAMBA),
+    # Fewer keys than the sequence has tokens; layers that share a choice. With many heads no two scores are equal,
+    # of which transformers chooses any.
+    "deepseek_v32": dict(model_type="deepseek_v32", vocab_size=61, hidden_size=30, intermediate_size=44,
+                         num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=3, q_lora_rank=14,
+                         kv_lora_rank=10, qk_nope_head_dim=9, qk_rope_head_dim=6, v_head_dim=7, n_routed_experts=8,
+                         num_experts_per_tok=3, n_group=4, topk_group=2, n_shared_experts=2, moe_intermediate_size=10,
+                         first_k_dense_replace=1, index_topk=5, index_n_heads=17, index_head_dim=10,
+                         rope_parameters=DEEPSEEK_ROPE),
+    "glm_moe_dsa": dict(model_type="glm_moe_dsa", vocab_size=67, hidden_size=28, intermediate_size=36,
+                        num_hidden_layers=4, num_attention_heads=2, num_key_value_heads=2, q_lora_rank=12,
+                        kv_lora_rank=8, qk_nope_head_dim=6, qk_rope_head_dim=8, v_head_dim=9, n_routed_experts=6,
+                        num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=13, index_topk=4,
+                        index_n_heads=16, index_head_dim=8, mlp_layer_types=["dense", "sparse", "dense", "sparse"],
+                        indexer_types=["full", "full", "shared", "shared"]),
 }
 SEQUENCES = {"qwen3_5": 70, "nemotron_h": 70}  # others: SEQUENCE
 KEEP_GRADIENTS, KEEP_FINAL = ("llama", "qwen3_moe"), ("llama",)
@@ -265,8 +279,8 @@ def train(model, data):
         loss = loss / labels
         (loss + auxiliary).backward()
         if not first_gradients:
-            first_gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
-        norms.append(math.sqrt(sum(float(p.grad.double().pow(2).sum()) for p in parameters)))
+            first_gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+        norms.append(math.sqrt(sum(float(p.grad.double().pow(2).sum()) for p in parameters if p.grad is not None)))
         torch.nn.utils.clip_grad_norm_(parameters, 1.0, foreach=False)
         optimizer.step()
         losses.append(float(loss))

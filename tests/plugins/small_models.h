@@ -57,6 +57,14 @@ inline Training deepseek() {
   return run;
 }
 
+// The same over three chosen keys, which two layers share.
+inline Training sparse_deepseek() {
+  Training run = deepseek();
+  run.model.model_type = "glm_moe_dsa";
+  run.model.latent.indexer = {3, 17, 6, true, {false, true, false}};
+  return run;
+}
+
 // Sinks, windows in turn, yarn, biases everywhere, a clamped activation; eight experts, three a token.
 inline Training gpt_oss() {
   Training run = four_heads("gpt_oss", 3);

@@ -108,19 +108,21 @@ ModelConfig small(const std::string& type) {
     config.sinks = config.qkv_bias = true;
     config.sliding_window = 5, config.slides = {true, false, true};
   }
-  if (type != "deepseek_v3") return config;
+  if (type != "deepseek_v3" && type != "glm_moe_dsa") return config;
   config.num_key_value_heads = 6;
   config.latent = {.rank = 12, .query_rank = 10, .plain = 6, .rotary = 8, .value = 9};
   llama::Mixture& mixture = config.mixture;
   mixture.experts = 4, mixture.top_k = 2, mixture.width = 10, mixture.shared_width = 10;
   mixture.shared_gate = false, mixture.correction = true, mixture.first_sparse = 1;
   mixture.score = model::RouterRule::Score::sigmoid;
+  if (type == "glm_moe_dsa")  // fewer keys than the prompt and the tokens after it
+    config.latent.indexer = {5, 17, 10, true, {false, true, false}};
   return config;
 }
 
 // Sampling is compared in fp64: a number that is drawn between two tokens falls to either by rounding.
 TEST(Generate, GivesTheSameTokensWithACacheUpToTheLongestAndPastIt) {
-  for (const std::string type : {"llama", "qwen2", "qwen3", "deepseek_v3", "gpt_oss"})
+  for (const std::string type : {"llama", "qwen2", "qwen3", "deepseek_v3", "gpt_oss", "glm_moe_dsa"})
     for (const Tokens& prompt : {Tokens{5}, Tokens{1, 60, 2, 7, 7, 30}, Tokens(60, 9)})
       for (const double temperature : {0.0, 1.0}) {
         SCOPED_TRACE(type + " " + std::to_string(prompt.size()) + " " + std::to_string(temperature));

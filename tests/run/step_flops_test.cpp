@@ -59,6 +59,11 @@ const std::string kDeepSeekKeys =
 const std::string kDeepSeekEachKeys =
     std::string(kLatentSizes) + R"(, "model_type": "deepseek_v3", "q_lora_rank": null, "moe_layer_freq": 1)";
 
+const std::string kSparseKeys =
+    std::string(kLatentSizes) +
+    R"(, "model_type": "glm_moe_dsa", "q_lora_rank": 24, "n_shared_experts": 1, "index_topk": 16,
+       "index_n_heads": 3, "index_head_dim": 12, "mlp_layer_types": ["dense", "sparse", "sparse"])";
+
 INSTANTIATE_TEST_SUITE_P(
     Small, StepFlops,
     ::testing::Values(
@@ -72,6 +77,7 @@ INSTANTIATE_TEST_SUITE_P(
         Golden{"mixtral", R"(, "model_type": "mixtral", "num_experts_per_tok": 2)", 8, 64, 452984832},
         Golden{"deepseek_v3", kDeepSeekKeys.c_str(), 8, 64, 392429568},
         Golden{"deepseek_v3_each", kDeepSeekEachKeys.c_str(), 8, 64, 394788864},
+        Golden{"glm_moe_dsa", kSparseKeys.c_str(), 8, 64, 406880256},
         Golden{
             "gpt_oss",
             R"(, "model_type": "gpt_oss", "intermediate_size": 64, "head_dim": 16, "num_experts_per_tok": 2)",

@@ -20,9 +20,11 @@ AttentionOptions core_options(const Latent& form) {
 }  // namespace
 
 LatentAttention::LatentAttention(const Latent& form, int64_t width, double init_std,
-                                 std::shared_ptr<Rotary> rotary, const at::TensorOptions& options)
+                                 std::shared_ptr<Rotary> rotary, std::shared_ptr<ChosenKeys> chosen,
+                                 const at::TensorOptions& options)
     : shape_{form.heads, form.plain, form.rotary, form.value, form.interleaved},
       rotary_(std::move(rotary)),
+      chosen_(std::move(chosen)),
       kv_a_proj_(width, form.rank + form.rotary, bias_if(form.bias), normal(init_std), options),
       kv_b_proj_(form.rank, form.heads * (form.plain + form.value), Linear::Bias::none, normal(init_std),
                  options),
@@ -49,6 +51,9 @@ LatentAttention::LatentAttention(const Latent& form, int64_t width, double init_
   add_child("kv_b_proj", kv_b_proj_);
   add_child("o_proj", o_proj_);
   add_child("core", core_);
+  if (!form.indexer || form.indexer->of_layer_before) return;
+  indexer_ = std::make_unique<LightningIndexer>(form, width, init_std, options);
+  add_child("indexer", *indexer_);
 }
 
 at::Tensor LatentAttention::forward(at::Tensor x, const Batch& batch) {
@@ -63,12 +68,21 @@ at::Tensor LatentAttention::call_onto(const at::Tensor& residual, at::Tensor x, 
 at::Tensor LatentAttention::heads(const at::Tensor& x, const Batch& batch) {
   Linear* const first = q_proj_ ? q_proj_.get() : q_a_proj_.get();
   model::FewTensors both = model::call_each({first, &kv_a_proj_}, x, batch);
-  at::Tensor q = std::move(both[0]);
-  if (q_b_proj_) q = q_b_proj_->call(q_a_layernorm_->call(std::move(q), batch), batch);
+  at::Tensor q = std::move(both[0]), keys;
+  if (q_b_proj_) {
+    const at::Tensor of_queries = q_a_layernorm_->call(std::move(q), batch);
+    if (chosen_) keys = chosen(x, of_queries, batch);
+    q = q_b_proj_->call(of_queries, batch);
+  }
   auto [latent, shared_key] = split_latent(std::move(both[1]), shape_.rotary);
   const at::Tensor of_latent = kv_b_proj_.call(kv_a_layernorm_.call(std::move(latent), batch), batch);
   LatentHeads all = assemble_heads(std::move(q), of_latent, shared_key, rotary_->angles(batch), shape_);
-  return core_.attend(std::move(all.q), std::move(all.k), std::move(all.v), batch);
+  return core_.attend(std::move(all.q), std::move(all.k), std::move(all.v), batch, {}, keys);
+}
+
+at::Tensor LatentAttention::chosen(const at::Tensor& x, const at::Tensor& of_queries, const Batch& batch) {
+  if (indexer_) chosen_->keys = indexer_->choose(x, of_queries, rotary_->angles(batch), batch);
+  return chosen_->for_next ? chosen_->keys : std::exchange(chosen_->keys, {});
 }
 
 }  // namespace heddle::decoder

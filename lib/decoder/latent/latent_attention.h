@@ -9,17 +9,19 @@
 #include "heddle/decoder/description.h"
 #include "heddle/nn/linear.h"
 #include "heddle/nn/rms_norm.h"
+#include "lib/decoder/latent/chosen_keys.h"
 #include "lib/decoder/latent/latent_heads.h"
+#include "lib/decoder/latent/lightning_indexer.h"
 
 namespace heddle::decoder {
 
 // Children as in Hugging Face's files: q_a_proj, q_a_layernorm and q_b_proj (or q_proj), kv_a_proj_with_mqa,
-// kv_a_layernorm, kv_b_proj, o_proj; and core. The rotary embedding is of form.rotary
-// elements.
+// kv_a_layernorm, kv_b_proj, o_proj; and core, and indexer where the layer has one of its own. The rotary
+// embedding is of form.rotary elements. chosen: null where every query sees all keys before it.
 class LatentAttention : public LayerPart {
  public:
   LatentAttention(const Latent& form, int64_t width, double init_std, std::shared_ptr<Rotary> rotary,
-                  const at::TensorOptions& options);
+                  std::shared_ptr<ChosenKeys> chosen, const at::TensorOptions& options);
   std::string_view kind() const override { return "latent_attention"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
   at::Tensor call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) override;
@@ -29,9 +31,13 @@ class LatentAttention : public LayerPart {
 
  private:
   at::Tensor heads(const at::Tensor& x, const Batch& batch);  // all but o_proj
+  // The keys that queries see, after the indexer. of_queries: as LightningIndexer::choose.
+  at::Tensor chosen(const at::Tensor& x, const at::Tensor& of_queries, const Batch& batch);
 
   LatentShape shape_;
   std::shared_ptr<Rotary> rotary_;
+  std::shared_ptr<ChosenKeys> chosen_;
+  std::unique_ptr<LightningIndexer> indexer_;
   std::unique_ptr<Linear> q_proj_, q_a_proj_, q_b_proj_;
   std::unique_ptr<RmsNorm> q_a_layernorm_;
   Linear kv_a_proj_, kv_b_proj_, o_proj_;

@@ -2,57 +2,39 @@
 #include "lib/nn/attention/attend_composite.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/logsumexp.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <algorithm>
 #include <limits>
 
 #include "heddle/nn/dropout.h"
-#include "lib/nn/cpu/attend_tile_cpu.h"
+#include "lib/nn/attention/query_blocks.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle::model {
 namespace {
 
-constexpr int64_t kScores = int64_t{1} << 25;  // of a block: 128 MiB in float32
-constexpr int64_t kMostQueries = 1024;
 constexpr int64_t kHeadSalt = 0x1E3779B97F4A7C15;  // odd, times the number of a head
 
-// Queries [first, first + count) and keys [begin, begin + keys).
-struct Block {
-  int64_t first, count, begin, keys;
-};
+using Block = QueryBlock;
 
-std::vector<Block> blocks_of(const at::Tensor& host, int64_t heads) {
-  const auto* seen = reinterpret_cast<const KeyRange*>(host.const_data_ptr<int32_t>());
-  std::vector<Block> out;
-  for (int64_t first = 0; first < host.size(0);) {
-    int64_t begin = std::numeric_limits<int64_t>::max(), end = 0, count = 0;
-    for (; first + count < host.size(0) && count < kMostQueries; ++count) {
-      const KeyRange& next = seen[first + count];
-      if (next.begin >= next.end) continue;
-      const int64_t from = std::min<int64_t>(begin, next.begin), to = std::max<int64_t>(end, next.end);
-      if (count > 0 && heads * (count + 1) * (to - from) > kScores) break;
-      begin = from;
-      end = to;
-    }
-    if (end > 0) out.push_back({first, count, begin, end - begin});
-    first += count;
-  }
-  return out;
+// True for keys that a query of the block does not see.
+at::Tensor hidden_keys(const at::Tensor& seen, const at::Tensor& chosen, const Block& block) {
+  if (!chosen.defined()) return outside(seen, block);
+  const at::Tensor keys = chosen.narrow(0, block.first, block.count).to(at::kLong).sub_(block.begin);
+  return at::ones({block.count, block.keys}, keys.options().dtype(at::kBool)).scatter_(1, keys, false);
 }
 
 // One block, in wide numbers; heads that share keys lie together: queries [kv_heads, group * count, dim].
 class BlockScores {
  public:
   BlockScores(const BlockedInputs& in, const DeviceRanges& ranges, const BlockedShape& shape,
-              const Block& block)
+              const Block& block, const at::Tensor& chosen)
       : block_(block),
         shape_(shape),
         kv_heads_(in.k.size(1) / shape.head_dim),
@@ -61,9 +43,7 @@ class BlockScores {
         v_(keys(in.v, shape.value_dim)) {
     scores_ = at::bmm(q_, k_.transpose(1, 2)).mul_(shape.scale);
     if (shape.soft_cap > 0) scores_.div_(shape.soft_cap).tanh_().mul_(shape.soft_cap);
-    const at::Tensor seen = ranges.device.narrow(0, block.first, block.count);
-    const at::Tensor key = at::arange(block.begin, block.begin + block.keys, seen.options());
-    hidden_ = key.lt(seen.select(1, 0).unsqueeze(1)).logical_or_(key.ge(seen.select(1, 1).unsqueeze(1)));
+    hidden_ = hidden_keys(ranges.device, chosen, block);
   }
 
   // x [rows, heads * dim] of the block's queries.
@@ -149,14 +129,14 @@ void put(const at::Tensor& value, const at::Tensor& to, int64_t first) {
 }  // namespace
 
 void attend_composite(const BlockedInputs& in, const DeviceRanges& ranges, const BlockedShape& shape,
-                      const at::Tensor& out, const at::Tensor& log_sums, bool onto,
+                      const at::Tensor& out, const at::Tensor& log_sums, bool onto, const at::Tensor& chosen,
                       const WeightDropout& dropout) {
   if (!onto) {
     out.zero_();
     log_sums.fill_(-std::numeric_limits<double>::infinity());
   }
-  for (const Block& block : blocks_of(ranges.host, log_sums.size(0))) {
-    const BlockScores scores(in, ranges, shape, block);
+  for (const Block& block : query_blocks(ranges.host, log_sums.size(0))) {
+    const BlockScores scores(in, ranges, shape, block, chosen);
     const at::Tensor sums = scores.log_sums();
     at::Tensor weights = scores.weights(sums);
     if (dropout.p > 0) weights.mul_(scores.kept(dropout));
@@ -174,15 +154,16 @@ void attend_composite(const BlockedInputs& in, const DeviceRanges& ranges, const
 
 void attend_composite_backward(const BlockedInputs& in, const DeviceRanges& ranges, const BlockedShape& shape,
                                const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& log_sums,
-                               const BlockedGradients& into, bool add, const WeightDropout& dropout) {
+                               const BlockedGradients& into, bool add, const at::Tensor& chosen,
+                               const WeightDropout& dropout) {
   const at::ScalarType wide = log_sums.scalar_type();
   const auto sum_for = [&](const at::Tensor& to) {
     if (!add) to.zero_();
     return to.scalar_type() == wide ? to : to.to(wide);  // sums of several blocks are wide
   };
   const at::Tensor d_q = sum_for(into.q), d_k = sum_for(into.k), d_v = sum_for(into.v);
-  for (const Block& block : blocks_of(ranges.host, log_sums.size(0))) {
-    const BlockScores scores(in, ranges, shape, block);
+  for (const Block& block : query_blocks(ranges.host, log_sums.size(0))) {
+    const BlockScores scores(in, ranges, shape, block, chosen);
     const at::Tensor weights = scores.weights(log_sums.narrow(1, block.first, block.count));
     const at::Tensor dy = scores.queries(d_out, shape.value_dim), y = scores.queries(out, shape.value_dim);
     const at::Tensor kept = dropout.p > 0 ? scores.kept(dropout) : at::Tensor();

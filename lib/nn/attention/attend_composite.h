@@ -16,14 +16,14 @@ struct WeightDropout {
 };
 
 // As attend_blocked_cpu() and attend_blocked_backward_cpu(); the ranges stand for in.seen, which is not read.
-// Scores are held for a block of queries at a time.
+// Scores are held for a block of queries at a time. chosen: as Heads::chosen.
 HEDDLE_API void attend_composite(const BlockedInputs& in, const DeviceRanges& ranges,
                                  const BlockedShape& shape, const at::Tensor& out, const at::Tensor& log_sums,
-                                 bool onto, const WeightDropout& dropout = {});
+                                 bool onto, const at::Tensor& chosen = {}, const WeightDropout& dropout = {});
 HEDDLE_API void attend_composite_backward(const BlockedInputs& in, const DeviceRanges& ranges,
                                           const BlockedShape& shape, const at::Tensor& d_out,
                                           const at::Tensor& out, const at::Tensor& log_sums,
                                           const BlockedGradients& into, bool add,
-                                          const WeightDropout& dropout = {});
+                                          const at::Tensor& chosen = {}, const WeightDropout& dropout = {});
 
 }  // namespace heddle::model

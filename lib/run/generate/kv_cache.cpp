@@ -2,6 +2,7 @@
 #include "lib/run/generate/kv_cache.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "heddle/nn/attention_core.h"
 #include "heddle/nn/attention_layout.h"
 #include "heddle/nn/linear.h"
+#include "lib/decoder/latent/lightning_indexer.h"
 #include "lib/nn/cpu/attend_one_cpu.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
@@ -45,6 +47,10 @@ class KvCache::Layer {
                   "the cache takes one sequence, and one token after the first forward");
     append(k, v);
     if (length_ == k.size(0)) return model::attend(q, k, v, heads);
+    if (heads.chosen.defined()) {
+      const at::Tensor rows = heads.chosen.select(0, 0);
+      return attend_last(q, keys_.index_select(0, rows), values_.index_select(0, rows), heads);
+    }
     if (heads.options == AttentionOptions{} && !heads.sinks.defined() &&
         model::is_for_attend_one_cpu(q, keys_, values_))
       return model::attend_one_cpu(q, keys_, values_, length_, heads.head_dim);
@@ -105,7 +111,8 @@ std::string KvCache::why_none(const Units& units) {
     module_unit->visit([&](const std::string& path, Module& module) {
       const TokenUse use = module.traits().tokens;
       if (!why.empty() || use == TokenUse::each_alone || model::as<AttentionCore>(module) != nullptr ||
-          model::as<decoder::Mixer>(module) != nullptr)
+          model::as<decoder::Mixer>(module) != nullptr ||
+          model::as<decoder::LightningIndexer>(module) != nullptr)
         return;
       why = "'" + path + "' (" + std::string(module.kind()) + ")" +
             (use == TokenUse::mixes ? " computes a token from others outside of attention and of mixers"
@@ -126,6 +133,9 @@ KvCache::KvCache(Units& units) {
   });
   model::each<decoder::Mixer>(
       units, [&](const std::string&, decoder::Mixer& mixer) { states_.push_back(mixer.keep_state()); });
+  model::each<decoder::LightningIndexer>(units, [&](const std::string&, decoder::LightningIndexer& indexer) {
+    states_.push_back(indexer.keep_state());
+  });
   model::each<Linear>(units, [&](const std::string& path, Linear& head) {
     if (path != "lm_head") return;
     head.input.add([this](at::Tensor rows) {

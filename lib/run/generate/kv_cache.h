@@ -22,7 +22,8 @@ void refuse_not_causal(const Units& units);
 class HEDDLE_API KvCache {
  public:
   // Why no cache can hold what the units need: the first module that computes a token from others outside of
-  // attention and of mixers, which keep their state, or that does not say; empty: one can.
+  // attention and of mixers, which keep their state, or that does not say; empty: one can. Indexers of sparse
+  // attention keep their keys.
   static std::string why_none(const Units& units);
 
   // Computes in place of every attention (AttentionCore::instead) of the units, lets mixers keep their state,
@@ -39,7 +40,7 @@ class HEDDLE_API KvCache {
  private:
   class Layer;
   std::vector<std::unique_ptr<Layer>> layers_;
-  std::vector<std::unique_ptr<decoder::MixerState>> states_;  // of layers without attention
+  std::vector<std::unique_ptr<decoder::MixerState>> states_;  // of layers without attention and of indexers
   int64_t seen_ = 0;                                          // tokens, as the head counts them
 };
 

@@ -43,6 +43,19 @@ struct Mixture {
   const char* shared_name() const { return shared_gate ? "shared_expert" : "shared_experts"; }
 };
 
+// What chooses the keys of latent attention (lightning_indexer.h).
+struct Indexer {
+  int64_t top_k = 0;  // keys that a query sees; 0: all before it
+  int64_t heads = 0, head_dim = 0;
+  bool interleaved = false;       // rotated pairs are neighbours
+  std::vector<bool> shared = {};  // layers that see what the layer before chose; empty: none
+  bool operator==(const Indexer&) const = default;
+
+  bool shares(int64_t layer) const {
+    return layer < static_cast<int64_t>(shared.size()) && shared[static_cast<size_t>(layer)];
+  }
+};
+
 // What latent attention (latent_attention.h) has in place of heads of keys and values.
 struct Latent {
   int64_t rank = 0;               // of keys and values; 0: the model has no latent attention
@@ -50,6 +63,7 @@ struct Latent {
   int64_t plain = 0, rotary = 0;  // elements of a query and a key without and with a position
   int64_t value = 0;              // width of a head of values
   bool interleaved = true;        // rotated pairs are neighbours
+  Indexer indexer = {};
   bool operator==(const Latent&) const = default;
 };
 

@@ -8,6 +8,7 @@
 #include "../config/read_mixture.h"
 #include "deepseek_keys.h"
 #include "heddle/model/config_keys.h"
+#include "latent.h"
 
 namespace heddle::llama {
 namespace {
@@ -18,37 +19,11 @@ using model::size_or;
 using model::text_or;
 using Rule = model::RouterRule;
 
-void set_latent(ModelConfig& config) {
-  config.latent = {512, 1536, 128, 64, 128, true};
-  config.head_dim = config.latent.rotary;
-  Mixture& mixture = config.mixture;
-  mixture.shared_gate = false;
-  mixture.router_in_fp32 = true;
-}
-
-void set_corrected(ModelConfig& config) {
-  Mixture& mixture = config.mixture;
-  mixture.score = Rule::Score::sigmoid;
-  mixture.group_best = 2;
-  mixture.normalise = mixture.correction = true;
-}
-
 void set_deepseek_v2(ModelConfig& config) {
   set_latent(config);
   config.vocab_size = 102400;
   Mixture& mixture = config.mixture;
   mixture.experts = 64, mixture.top_k = 0, mixture.width = 1407, mixture.shared_width = 2;
-}
-
-void set_deepseek_v3(ModelConfig& config) {
-  set_latent(config);
-  set_corrected(config);
-  config.vocab_size = 129280, config.hidden_size = 7168, config.intermediate_size = 18432;
-  config.num_hidden_layers = 61, config.num_attention_heads = 128;
-  config.max_position_embeddings = 4096;
-  Mixture& mixture = config.mixture;
-  mixture.experts = 256, mixture.top_k = 8, mixture.width = 2048, mixture.shared_width = 1;
-  mixture.groups = 8, mixture.top_groups = 4, mixture.scale = 2.5, mixture.first_sparse = 3;
 }
 
 void set_glm4_moe_lite(ModelConfig& config) {
@@ -92,30 +67,10 @@ void read_attention(const Node& keys, ModelConfig& config) {
   config.qkv_bias = config.output_bias = model::boolean_or(keys, "attention_bias", false);
 }
 
-void read_first_dense(const Node& keys, ModelConfig& config) {
-  Mixture& mixture = config.mixture;
-  mixture.first_sparse = count_or(keys, "first_k_dense_replace", mixture.first_sparse, model::kMostLayers);
-  mixture.sparse_every = size_or(keys, "moe_layer_freq", 1, model::kMostLayers);
-  check_layers(keys, config, "first_k_dense_replace and moe_layer_freq");
-}
-
 void read_layer_types(const Node& keys, ModelConfig& config) {
-  Mixture& mixture = config.mixture;
+  const Mixture& mixture = config.mixture;
   const Node* types = given(keys, "mlp_layer_types");
-  if (types != nullptr) {
-    if (!types->is_list() || static_cast<int64_t>(types->size()) != config.num_hidden_layers)
-      refuse(*types, "expected a list of " + std::to_string(config.num_hidden_layers) +
-                         " words, dense or sparse, one for each layer, got " +
-                         (types->is_list() ? std::to_string(types->size()) : types->written()));
-    mixture.first_sparse = 0;
-    int64_t layer = 0;
-    for (const Node& type : types->items()) {
-      if (type.as_text() != "dense" && type.as_text() != "sparse")
-        refuse(type, "expected dense or sparse, got " + type.written());
-      if (type.as_text() == "dense") mixture.dense_layers.push_back(layer);
-      ++layer;
-    }
-  }
+  if (types != nullptr) read_type_list(*types, config);
   const Node* first = given(keys, "first_k_dense_replace");
   if (first != nullptr && types == nullptr && first->as_integer() != mixture.first_sparse)
     refuse(*first, "transformers reads mlp_layer_types here, got " + first->written(),
@@ -153,16 +108,6 @@ void read_deepseek_v2(const Node& keys, ModelConfig& config) {
     refuse(*keys.find("topk_method"),
            "topk_method '" + method + "' is not built; known: greedy, group_limited_greedy");
   read_first_dense(keys, config);
-}
-
-void read_corrected(const Node& keys, ModelConfig& config) {
-  read_attention(keys, config);
-  expect_text(keys, "scoring_func", "sigmoid", config.model_type);
-  expect_text(keys, "topk_method", "noaux_tc", config.model_type);
-  config.mixture.normalise = model::boolean_or(keys, "norm_topk_prob", true);
-  config.mixture.correction_rate = not_negative(keys, "gate_bias_update_factor", 0);
-  read_routing(keys, config);
-  read_groups(keys, config.mixture);
 }
 
 void read_deepseek_v3(const Node& keys, ModelConfig& config) {
@@ -208,6 +153,89 @@ void write_deepseek_v2(const ModelConfig& config, nlohmann::ordered_json& out) {
   out["topk_method"] = config.mixture.groups > 1 ? "group_limited_greedy" : "greedy";
 }
 
+void write_deepseek_v3(const ModelConfig& config, nlohmann::ordered_json& out) {
+  write_corrected(config, out);
+  write_first_dense(config.mixture, out);
+}
+
+void write_glm4_moe_lite(const ModelConfig& config, nlohmann::ordered_json& out) {
+  write_corrected(config, out);
+  write_type_list(config, out);
+}
+
+ModelGroup group_of_latent() {
+  ModelGroup group = {
+      {{"deepseek_v2", "DeepseekV2ForCausalLM", set_deepseek_v2, read_deepseek_v2, write_deepseek_v2},
+       {"deepseek_v3", "DeepseekV3ForCausalLM", set_deepseek_v3, read_deepseek_v3, write_deepseek_v3},
+       {"kimi_k2", "DeepseekV3ForCausalLM", set_deepseek_v3, read_deepseek_v3, write_deepseek_v3},
+       {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", set_glm4_moe_lite, read_glm4_moe_lite,
+        write_glm4_moe_lite}},
+      keys_of_latent()};
+  for (ModelType& type : sparse_latent_types()) group.types.push_back(std::move(type));
+  return group;
+}
+
+}  // namespace
+
+void set_latent(ModelConfig& config) {
+  config.latent = {512, 1536, 128, 64, 128, true};
+  config.head_dim = config.latent.rotary;
+  Mixture& mixture = config.mixture;
+  mixture.shared_gate = false;
+  mixture.router_in_fp32 = true;
+}
+
+void set_corrected(ModelConfig& config) {
+  Mixture& mixture = config.mixture;
+  mixture.score = Rule::Score::sigmoid;
+  mixture.group_best = 2;
+  mixture.normalise = mixture.correction = true;
+}
+
+void set_deepseek_v3(ModelConfig& config) {
+  set_latent(config);
+  set_corrected(config);
+  config.vocab_size = 129280, config.hidden_size = 7168, config.intermediate_size = 18432;
+  config.num_hidden_layers = 61, config.num_attention_heads = 128;
+  config.max_position_embeddings = 4096;
+  Mixture& mixture = config.mixture;
+  mixture.experts = 256, mixture.top_k = 8, mixture.width = 2048, mixture.shared_width = 1;
+  mixture.groups = 8, mixture.top_groups = 4, mixture.scale = 2.5, mixture.first_sparse = 3;
+}
+
+void read_first_dense(const Node& keys, ModelConfig& config) {
+  Mixture& mixture = config.mixture;
+  mixture.first_sparse = count_or(keys, "first_k_dense_replace", mixture.first_sparse, model::kMostLayers);
+  mixture.sparse_every = size_or(keys, "moe_layer_freq", 1, model::kMostLayers);
+  check_layers(keys, config, "first_k_dense_replace and moe_layer_freq");
+}
+
+void read_corrected(const Node& keys, ModelConfig& config) {
+  read_attention(keys, config);
+  expect_text(keys, "scoring_func", "sigmoid", config.model_type);
+  expect_text(keys, "topk_method", "noaux_tc", config.model_type);
+  config.mixture.normalise = model::boolean_or(keys, "norm_topk_prob", true);
+  config.mixture.correction_rate = not_negative(keys, "gate_bias_update_factor", 0);
+  read_routing(keys, config);
+  read_groups(keys, config.mixture);
+}
+
+void read_type_list(const Node& types, ModelConfig& config) {
+  Mixture& mixture = config.mixture;
+  if (!types.is_list() || static_cast<int64_t>(types.size()) != config.num_hidden_layers)
+    refuse(types, "expected a list of " + std::to_string(config.num_hidden_layers) +
+                      " words, dense or sparse, one for each layer, got " +
+                      (types.is_list() ? std::to_string(types.size()) : types.written()));
+  mixture.first_sparse = 0;
+  int64_t layer = 0;
+  for (const Node& type : types.items()) {
+    if (type.as_text() != "dense" && type.as_text() != "sparse")
+      refuse(type, "expected dense or sparse, got " + type.written());
+    if (type.as_text() == "dense") mixture.dense_layers.push_back(layer);
+    ++layer;
+  }
+}
+
 void write_corrected(const ModelConfig& config, nlohmann::ordered_json& out) {
   write_latent(config, out);
   out["rope_interleave"] = config.latent.interleaved;
@@ -216,29 +244,15 @@ void write_corrected(const ModelConfig& config, nlohmann::ordered_json& out) {
   if (config.mixture.correction_rate != 0) out["gate_bias_update_factor"] = config.mixture.correction_rate;
 }
 
-void write_deepseek_v3(const ModelConfig& config, nlohmann::ordered_json& out) {
-  write_corrected(config, out);
-  write_first_dense(config.mixture, out);
-}
-
-void write_glm4_moe_lite(const ModelConfig& config, nlohmann::ordered_json& out) {
-  write_corrected(config, out);
+void write_type_list(const ModelConfig& config, nlohmann::ordered_json& out) {
   std::vector<std::string> types;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
     types.push_back(config.mixture.sparse(layer) ? "sparse" : "dense");
   out["mlp_layer_types"] = types;
 }
 
-}  // namespace
-
 const ModelGroup& latent_models() {
-  static const ModelGroup kGroup = {
-      {{"deepseek_v2", "DeepseekV2ForCausalLM", set_deepseek_v2, read_deepseek_v2, write_deepseek_v2},
-       {"deepseek_v3", "DeepseekV3ForCausalLM", set_deepseek_v3, read_deepseek_v3, write_deepseek_v3},
-       {"kimi_k2", "DeepseekV3ForCausalLM", set_deepseek_v3, read_deepseek_v3, write_deepseek_v3},
-       {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", set_glm4_moe_lite, read_glm4_moe_lite,
-        write_glm4_moe_lite}},
-      keys_of_latent()};
+  static const ModelGroup kGroup = group_of_latent();
   return kGroup;
 }
 

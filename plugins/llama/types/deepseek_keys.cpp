@@ -2,12 +2,13 @@
 #include "deepseek_keys.h"
 
 #include "../config/read_mixture.h"
+#include "latent.h"
 
 namespace heddle::llama {
 namespace {
 
-constexpr const char* kFirstDense = "deepseek_v2 deepseek_v3 kimi_k2";
-constexpr const char* kCorrected = "deepseek_v3 kimi_k2 glm4_moe_lite";
+constexpr const char* kFirstDense = "deepseek_v2 deepseek_v3 kimi_k2 deepseek_v32 glm_moe_dsa";
+constexpr const char* kCorrected = "deepseek_v3 kimi_k2 glm4_moe_lite deepseek_v32 glm_moe_dsa";
 
 // Of the heads of attention.
 const std::vector<Key> kAttentionKeys = {
@@ -48,9 +49,9 @@ const std::vector<Key> kRoutingKeys = {
       "them in all.",
       ""},
      kFirstDense},
-    {{"mlp_layer_types", "list or null", "null", "dense, sparse", "Of each layer; null: the first is dense.",
-      ""},
-     "glm4_moe_lite"},
+    {{"mlp_layer_types", "list or null", "null", "dense, sparse",
+      "Of each layer; null: the first is dense, of the others those of first_k_dense_replace.", ""},
+     "glm4_moe_lite deepseek_v32 glm_moe_dsa"},
     {{"gate_bias_update_factor", "float", "0.0", "0 or more",
       "After each step the correction bias of each expert moves by so much, up where it has fewer tokens "
       "than the mean, else down (NeMo AutoModel's field). 0: it stays.",
@@ -72,6 +73,7 @@ std::vector<Key> keys_of_latent() {
   add_expert_keys(keys, "64", {"n_routed_experts", "num_experts", "num_local_experts"});
   keys.insert(keys.end(), kRoutingKeys.begin(), kRoutingKeys.end());
   add_balance_keys(keys);
+  add_indexer_keys(keys);
   return keys;
 }
 

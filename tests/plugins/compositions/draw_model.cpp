@@ -24,6 +24,10 @@ constexpr Mixture kMixtures[] = {
      "4, "
      "v_head_dim: 5, first_k_dense_replace: 1, n_shared_experts: 1, n_group: 2, topk_group: 1, "
      "gate_bias_update_factor: 0.02"},
+    {"glm_moe_dsa",
+     ", moe_intermediate_size: 10, q_lora_rank: 9, kv_lora_rank: 7, qk_nope_head_dim: 3, qk_rope_head_dim: "
+     "4, v_head_dim: 5, first_k_dense_replace: 1, index_topk: 4, index_n_heads: 19, index_head_dim: 6, "
+     "index_topk_freq: 2"},
     {"glm4_moe",
      ", moe_intermediate_size: 10, head_dim: 8, n_group: 1, topk_group: 1, first_k_dense_replace: 1, "
      "gate_bias_update_factor: 0.02"},

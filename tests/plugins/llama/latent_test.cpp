@@ -40,5 +40,24 @@ TEST(Latent, StaysWholeUnderTensorParallelism) {
   EXPECT_NE(error.find("leave 'model.layers.0.self_attn' whole"), std::string::npos) << error;
 }
 
+TEST(Latent, OverChosenKeysEqualsOneRank) {
+  expect_equal_on(sparse_deepseek(),
+                  {"[fsdp2|ddp|megatron_fsdp|megatron] dp2", "fsdp2 dp2 selective", "single tp2",
+                   "fsdp2 dp2 ep2 pp2([1f1b|zb1p])[| full]", "single pp3(gpipe)"});
+}
+
+TEST(Latent, OverChosenKeysRefusesContextParallelism) {
+  const std::string error = error_of([] {
+    Units units = make_units(sparse_deepseek().model, at::TensorOptions().device(at::kMeta));
+    Sizes sizes;
+    sizes.world = sizes.cp = 2;
+    make_parallelizer("context", "context: {method: ring}")->check(units, sizes);
+  });
+  EXPECT_NE(error.find("'model.layers.0.self_attn.indexer' (lightning_indexer) computes a token from other "
+                       "tokens and has no rule for the axis cp"),
+            std::string::npos)
+      << error;
+}
+
 }  // namespace
 }  // namespace heddle::tests

@@ -36,6 +36,8 @@ std::string small_size(const std::string& key, Draw& draw) {
   if (key == "head_dim" || key == "qk_rope_head_dim") return of({2, 4, 6, 8, 10});
   if (key == "num_experts" || key == "n_routed_experts" || key == "num_local_experts") return of({4, 8});
   if (key == "num_experts_per_tok") return of({1, 2, 3});
+  if (key == "index_topk" || key == "index_n_heads") return of({2, 3, 5});
+  if (key == "index_head_dim") return of({8, 10, 12});
   if (key == "max_position_embeddings" || key == "n_positions") return "64";
   if (key.ends_with("dropout") || key.ends_with("pdrop")) return "0.0";  // tests/plugins/dense
   if (key == "rope_theta") return of({1, 100, 10000});
@@ -172,8 +174,8 @@ TEST_P(RandomConfigs, ThatAreAcceptedAreReadBackAsTheSameModel) {
 INSTANTIATE_TEST_SUITE_P(Families, RandomConfigs,
                          ::testing::Values("llama", "qwen2", "qwen3", "mixtral", "olmoe", "qwen2_moe",
                                            "qwen3_moe", "deepseek_v2", "deepseek_v3", "kimi_k2",
-                                           "glm4_moe_lite", "gpt_oss", "glm4_moe", "minimax_m2",
-                                           "bailing_moe"),
+                                           "glm4_moe_lite", "deepseek_v32", "glm_moe_dsa", "gpt_oss",
+                                           "glm4_moe", "minimax_m2", "bailing_moe"),
                          [](const auto& info) { return info.param; });
 INSTANTIATE_TEST_SUITE_P(Tables, RandomConfigs, ::testing::ValuesIn(kWithTables),
                          [](const auto& info) { return info.param; });

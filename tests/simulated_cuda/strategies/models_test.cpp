@@ -28,6 +28,7 @@ Training windowed() {
 
 TEST(SimulatedModels, DeepSeekTrainsAsOnTheCpu) {
   expect_equal_on_gpus(three_steps(deepseek()));
+  expect_equal_on_gpus(three_steps(sparse_deepseek()));
 }
 
 TEST(SimulatedModels, SigmoidRoutersTrainAsOnTheCpu) {

@@ -52,6 +52,9 @@ struct ModelSizes {
   // How many layers have experts.
   double expert_layers() const {
     const double dense = of("first_k_dense_replace", 0);
+    const auto types = keys.find("mlp_layer_types");
+    if (types != keys.end() && types->is_array())
+      return static_cast<double>(std::count(types->begin(), types->end(), "sparse"));
     const auto frequency = keys.find("moe_layer_freq");
     if (frequency != keys.end() && frequency->is_array()) {
       double out = 0;
@@ -87,13 +90,18 @@ double minimax_m2(const ModelSizes& m) {
   return m.layers * (m.grouped_attention() + m.gated(experts)) + m.logits();
 }
 
-// Multi-head latent attention: its projections for each token, and the causal half of its scores.
+// Multi-head latent attention: its projections for each token, and the causal half of its scores; with an
+// indexer the scores of index_topk keys, however many there are, and those of the indexer for all pairs.
 double latent_attention(const ModelSizes& m) {
   const double nope = m.of("qk_nope_head_dim", 0), rope = m.of("qk_rope_head_dim", 0),
                v = m.of("v_head_dim", 0), kv = m.of("kv_lora_rank", 0), q = m.of("q_lora_rank", 0);
   const double queries = q > 0 ? m.h * q + q * m.a * (nope + rope) : m.h * m.a * (nope + rope);
   const double weights = queries + m.h * rope + m.h * kv + kv * m.a * (nope + v) + v * m.a * m.h;
-  return 6 * m.G * m.S * weights + 3 * m.G * m.a * m.S * m.S * (nope + rope + v);
+  const double chosen = m.of("index_topk", 0), heads = m.of("index_n_heads", 0),
+               dim = m.of("index_head_dim", 0);
+  const double keys = chosen > 0 ? chosen : m.S / 2;
+  const double indexer = chosen > 0 ? q * heads * dim + m.h * (dim + heads) + heads * dim * m.S : 0;
+  return 6 * m.G * m.S * (weights + m.a * keys * (nope + rope + v) + indexer);
 }
 
 double latent(const ModelSizes& m, double experts_of_shared, double with_experts) {
@@ -185,7 +193,7 @@ double general(const ModelSizes& m) {
 }
 
 using Formula = double (*)(const ModelSizes&);
-constexpr std::array<std::pair<std::string_view, Formula>, 19> kFormulas = {{
+constexpr std::array<std::pair<std::string_view, Formula>, 20> kFormulas = {{
     {"llama", llama},
     {"mixtral", mixtral},
     {"qwen2", qwen},
@@ -197,6 +205,7 @@ constexpr std::array<std::pair<std::string_view, Formula>, 19> kFormulas = {{
     {"deepseek_v3", deepseek_v3},
     {"kimi_k2", latent_with_shared},
     {"glm4_moe_lite", latent_with_shared},
+    {"glm_moe_dsa", latent_with_shared},
     {"gpt_oss", gpt_oss},
     {"gpt2", gpt2},
     {"nemotron_h", nemotron_h},

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -148,6 +149,24 @@ struct Attention {
   QueryScaling query_scaling = {};
 };
 
+// The lightning indexer of DeepSeek Sparse Attention (DeepSeek-V3.2 2025): a query of latent attention sees
+// the top_k keys with the largest sums over heads of weight * relu(q k), of those that it would see without.
+// Its queries are products of the queries' latent, its keys and weights of the hidden states; the first
+// Latent::rotary numbers of a head are rotated by the angles of the latent attention. No gradient reaches it,
+// so its parameters do not train.
+//
+// Module "self_attn.indexer": parameters wq_b.weight, wk.weight, k_norm.weight, k_norm.bias,
+// weights_proj.weight.
+struct Indexer {
+  int64_t heads = 1, head_dim = 2;
+  int64_t top_k = 1;
+  bool interleaved = false;  // rotated pairs are neighbours
+  double eps = 1e-6;         // of the keys' norm
+  // The layer has no indexer of its own and sees the keys that the layer before it chose (IndexShare,
+  // GLM-5.2).
+  bool of_layer_before = false;
+};
+
 // Multi-head latent attention (DeepSeek-V2, Liu et al. 2024): keys and values are products of one small
 // latent of each token, and all heads share one rotated key.
 struct Latent {
@@ -162,6 +181,7 @@ struct Latent {
   bool interleaved = true;        // rotated pairs are neighbours
   double theta = 10000.0;
   RotaryScaling scaling = {};
+  std::optional<Indexer> indexer = {};  // needs a query_rank; empty: a query sees all keys before it
 };
 
 // Modules "mlp": gate_proj, up_proj, down_proj. Not gated: down(activation(up(x))).

@@ -13,6 +13,20 @@
 
 namespace heddle {
 
+// What the module of a unit is besides where a tensor without a gradient goes from unit to unit beside the
+// hidden states: a choice of keys, for one. It is the second tensor of the units; an undefined one stands for
+// none. Found by dynamic_cast when the unit is made.
+class HEDDLE_API Carrier {
+ public:
+  virtual ~Carrier();
+  // Before the module's call: what the unit before gave; undefined: nothing.
+  virtual void take(at::Tensor carried) = 0;
+  // Whether its unit gives a second tensor; always the same.
+  virtual bool gives() const = 0;
+  // After the call. Its shape follows from that of the batch.
+  virtual at::Tensor give() = 0;
+};
+
 // Hidden states between such units are [batch * sequence, width]: rows are tokens, so a linear layer is one
 // product and a gather along the tokens is a gather along dim 0.
 class HEDDLE_API ModuleUnit : public Unit {
@@ -40,6 +54,7 @@ class HEDDLE_API ModuleUnit : public Unit {
  private:
   std::string name_, prefix_;
   std::unique_ptr<Module> module_;
+  Carrier* carrier_;  // the module; null: it is none
   std::shared_ptr<const TensorPlan> tensor_plan_;
   std::vector<std::pair<std::string, std::string>> ties_;
 };

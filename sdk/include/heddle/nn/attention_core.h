@@ -32,6 +32,9 @@ struct Heads {
   // [heads]: a learned score of each head that takes part in its softmax and brings no value (gpt-oss). Gets
   // a gradient. Undefined: none.
   at::Tensor sinks = {};
+  // int32 [batch * sequence, any]: the keys that a query sees, by their rows in k; one may stand several
+  // times. Each is a key that the options and the documents let it see. Undefined: it sees all of these.
+  at::Tensor chosen = {};
   // A key of each token, int64 [batch * sequence], and what tells this attention from others of the model:
   // weights are dropped (AttentionOptions::dropout). Undefined: they are not.
   at::Tensor draws = {};
@@ -45,8 +48,9 @@ struct Heads {
 // kv_heads * value_dim]; the number of heads is a multiple of kv_heads. A token sees those of its own
 // document (Batch::documents; absent: each row is one) that the options let it see. Returns [batch *
 // sequence, heads * value_dim]. On the CPU it is the blocked kernel (attention_layout.h); on a GPU cuDNN's or
-// flash attention for whole rows in 16 bits, and what attend_ranges() takes for the rest. With dropout it is
-// products of LibTorch, on every device.
+// flash attention for whole rows in 16 bits, and what attend_ranges() takes for the rest. Over chosen keys
+// and with dropout it is products by blocks of queries on every device, with the scores of all keys up to a
+// query.
 HEDDLE_API at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const Heads& heads, const at::Tensor& documents = {});
 
@@ -71,9 +75,9 @@ class HEDDLE_API AttentionCore : public Module {
   // Dropout is refused where ranks have parts of the heads or of the tokens.
   ModuleTraits traits() const override;
 
-  // The batch gives the number of rows, the sequence length and the documents. sinks: as in Heads.
+  // The batch gives the number of rows, the sequence length and the documents. sinks, chosen: as in Heads.
   at::Tensor attend(at::Tensor q, at::Tensor k, at::Tensor v, const Batch& batch,
-                    const at::Tensor& sinks = {});
+                    const at::Tensor& sinks = {}, const at::Tensor& chosen = {});
 
   Instead instead{"AttentionCore::instead"};
   int64_t head_dim() const { return head_dim_; }

@@ -1,0 +1,30 @@
+// The keys that a sparse attention sees: of each query those with the largest scores (DeepSeek-V3.2 2025).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "heddle/base/export.h"
+
+namespace heddle::decoder {
+
+struct KeyScores {
+  at::Tensor q;        // [batch * sequence, heads * dim]
+  at::Tensor k;        // [batch * sequence, dim]: one of all heads
+  at::Tensor weights;  // [batch * sequence, heads]
+};
+
+// A key's score is sum over heads of weight * relu(q k / sqrt(dim)) / sqrt(heads), in fp32 (fp64 for fp64).
+// Returns int32 [batch * sequence, top_k]: of the tokens of its document up to itself (documents: as in
+// Batch) the top_k of the largest scores, by their places in the batch and in their order; of equal scores
+// the first. A query with fewer tokens has all of them, and the best one several times. Scores are held for a
+// block of queries at a time. Below autograd.
+HEDDLE_API at::Tensor choose_keys(const KeyScores& in, int64_t batch, int64_t sequence,
+                                  const at::Tensor& documents, int64_t top_k);
+
+// The same of one query, which sees all keys: q and weights have one row. Returns int32 [1, top_k]; there are
+// at least so many keys.
+HEDDLE_API at::Tensor choose_keys_of_last(const KeyScores& in, int64_t top_k);
+
+}  // namespace heddle::decoder
