@@ -90,8 +90,8 @@ class Maker {
   }
   void make(const Latent& form, DecoderLayer::Parts& parts) {
     const Rotation rotation{form.rotary, form.theta, form.scaling};
-    parts.mixer = std::make_unique<LatentAttention>(form, model_.width, model_.init_std,
-                                                    rotaries_.of(form.rotary, rotation), options_);
+    const Tables tables{rotaries_.of(form.rotary, rotation), queries_of(form.query_scaling)};
+    parts.mixer = std::make_unique<LatentAttention>(form, model_.width, model_.init_std, tables, options_);
   }
   void make(const std::shared_ptr<const MixerMaker>& maker, DecoderLayer::Parts& parts) const {
     parts.mixer = maker->make(model_.width, model_.init_std, options_);

@@ -9,6 +9,7 @@
 #include "heddle/decoder/description.h"
 #include "heddle/nn/linear.h"
 #include "heddle/nn/rms_norm.h"
+#include "lib/decoder/attention/attention.h"
 #include "lib/decoder/latent/latent_heads.h"
 
 namespace heddle::decoder {
@@ -18,7 +19,7 @@ namespace heddle::decoder {
 // elements.
 class LatentAttention : public LayerPart {
  public:
-  LatentAttention(const Latent& form, int64_t width, double init_std, std::shared_ptr<Rotary> rotary,
+  LatentAttention(const Latent& form, int64_t width, double init_std, Tables tables,
                   const at::TensorOptions& options);
   std::string_view kind() const override { return "latent_attention"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
@@ -31,7 +32,7 @@ class LatentAttention : public LayerPart {
   at::Tensor heads(const at::Tensor& x, const Batch& batch);  // all but o_proj
 
   LatentShape shape_;
-  std::shared_ptr<Rotary> rotary_;
+  Tables tables_;
   std::unique_ptr<Linear> q_proj_, q_a_proj_, q_b_proj_;
   std::unique_ptr<RmsNorm> q_a_layernorm_;
   Linear kv_a_proj_, kv_b_proj_, o_proj_;

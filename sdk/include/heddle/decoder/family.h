@@ -199,6 +199,11 @@ struct ExpertFiles {
   bool stacked = false;
   bool transposed =
       true;  // of stacked ones: matrices lie as [in, out] (GPT-OSS), else as [out, in] (Qwen3.5)
+  // Of stacked ones that are not transposed: gate and up have a tensor each, "<layer>.<gate>.weight", beside
+  // "<layer>.<down>.weight" (Step-3.5).
+  bool apart = false;
+  // The correction bias lies as [1, experts] (ERNIE 4.5).
+  bool correction_row = false;
 };
 
 // Rules of names and layouts. A name is whole segments of a path: "self_attn.o_proj" is in
