@@ -87,21 +87,26 @@ decoder::Attention attention_of(const Keys& keys, int64_t layer, int64_t window)
 
 void read_rotary_of_types(const Node& keys, Keys& out, const std::string& model_type, double part) {
   const Node* all = model::given(keys, "rope_parameters");
-  if (all == nullptr) return;
-  if (!all->is_map()) model::refuse(*all, "expected a map, got " + all->written());
+  if (all != nullptr && !all->is_map()) model::refuse(*all, "expected a map, got " + all->written());
+  const decoder::RotaryUse use{model_type, out.head_width(), out.max_position_embeddings, true};
+  Node inner = keys;
+  for (const char* key : {"rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor"})
+    inner = inner.without(key);
   const std::pair<const char*, decoder::RotaryKeys*> kTypes[] = {{kFullAttention, &out.rotary},
                                                                   {kSlidingAttention, &out.sliding_rotary}};
   for (const auto& [type, rotary] : kTypes) {
-    const Node* own = model::given(*all, type);
-    if (own == nullptr && !has_layers(out, type)) continue;
-    if (own == nullptr || !own->is_map())
-      model::refuse(*all, "expected a map for " + std::string(type) + ", got " + all->written(),
-                    "give full_attention and sliding_attention, each a map with rope_type and rope_theta");
-    *rotary = {.part = part};
-    const Node inner = keys.without("rope_scaling").without("rope_theta").without("partial_rotary_factor");
-    decoder::read_rotary(inner.with("rope_parameters", *own), *rotary,
-                         {model_type, out.head_width(), out.max_position_embeddings, true});
-    decoder::check_rotary(*own, *rotary, out.head_width());
+    if (!has_layers(out, type)) continue;
+    Node own = inner;
+    if (all != nullptr) {
+      const Node* map = model::given(*all, type);
+      if (map == nullptr || !map->is_map())
+        model::refuse(*all, "expected a map for " + std::string(type) + ", got " + all->written(),
+                      "give full_attention and sliding_attention, each a map with rope_type and rope_theta");
+      own = inner.with("rope_parameters", *map);
+      *rotary = {.part = part};
+    }
+    decoder::read_rotary(own, *rotary, use);
+    decoder::check_rotary(keys, *rotary, use.head_dim);
   }
 }
 

@@ -70,8 +70,11 @@ model::ModelKeys<StepKeys> keys() {
   add_layer_words(keys);
   add_experts(keys);
   keys.then(fill_step).rule(complaint_of_step).group(published_layers()).group(rotary_of_layers());
-  for (const char* key : {"num_nextn_predict_layers", "num_mtp_layers", "mtp_layer_types",
-                          "mtp_mlp_layer_types"})
+  keys.field("num_mtp_layers", &StepKeys::num_mtp_layers,
+             "Layers of multi-token prediction, which are neither built nor read; the figures of a benchmark "
+             "recipe count them, as NeMo AutoModel's.",
+             Range<int64_t>{0, 64});
+  for (const char* key : {"mtp_layer_types", "mtp_mlp_layer_types"})
     keys.unused(key, "Layers of multi-token prediction are neither built nor read.");
   for (const char* key : {"moe_every_n_layer", "moe_layer_offset"})
     keys.unused(key, "moe_layers_enum or mlp_layer_types acts.");

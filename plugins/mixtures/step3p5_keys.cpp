@@ -238,8 +238,10 @@ model::KeyGroup<StepKeys> published_layers() {
                {"attention_other_setting", "map or null", "null", "",
                 "Of layers that slide: num_attention_heads; num_attention_groups and head_dim are those of "
                 "the others.",
-                ""}};
+                ""},
+               {"num_nextn_predict_layers", "int", "0", "", "Another name of num_mtp_layers.", ""}};
   out.read = [](const Node& given, StepKeys& keys) {
+    keys.num_mtp_layers = model::integer_or(given, "num_nextn_predict_layers", keys.num_mtp_layers);
     read_experts(given, keys);
     read_other_setting(given, keys);
     check_sliding_heads(given, keys);

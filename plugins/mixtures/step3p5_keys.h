@@ -21,6 +21,7 @@ struct StepKeys : Keys {
   std::optional<int64_t> moe_top_k, num_experts_per_tok;
   std::optional<int64_t> share_expert_dim, share_expert_dims;
 
+  int64_t num_mtp_layers = 0;
   std::optional<int64_t> num_sliding_attention_heads;
   std::optional<double> query_pre_attn_scalar;
   std::optional<int64_t> sliding_window;
@@ -38,7 +39,7 @@ struct StepKeys : Keys {
 void fill_step(StepKeys& keys);
 // What is impossible; empty: nothing.
 std::string complaint_of_step(const StepKeys& keys);
-// attention_other_setting and moe_layers_enum.
+// attention_other_setting, moe_layers_enum and num_nextn_predict_layers.
 model::KeyGroup<StepKeys> published_layers();
 // rope_theta and partial_rotary_factors, a number for each layer, with rope_scaling; or rope_parameters.
 model::KeyGroup<StepKeys> rotary_of_layers();
