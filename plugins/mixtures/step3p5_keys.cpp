@@ -97,8 +97,9 @@ void read_other_setting(const Node& given, StepKeys& keys) {
   keys.num_sliding_attention_heads = heads;
 }
 
-void check_sliding_heads(const Node& given, const StepKeys& keys) {
+void settle_sliding_heads(const Node& given, StepKeys& keys) {
   const int64_t heads = keys.num_sliding_attention_heads.value_or(keys.num_attention_heads);
+  keys.num_sliding_attention_heads = heads;
   const int64_t groups = *keys.num_attention_groups;
   if (heads % groups != 0 || heads > model::kLargestSize / keys.head_width())
     model::refuse(given, "layers that slide have " + std::to_string(heads) +
@@ -179,7 +180,7 @@ std::vector<Node::Entry> layer_entries(const StepKeys& keys) {
       {"attention_other_setting",
        Node::map(
            {{"attention_type", Node::text(kSlidingAttention)},
-            {"num_attention_heads", number(keys.num_sliding_attention_heads.value_or(keys.num_attention_heads))},
+            {"num_attention_heads", number(*keys.num_sliding_attention_heads)},
             {"num_attention_groups", number(*keys.num_attention_groups)},
             {"head_dim", number(keys.head_width())}})}};
 }
@@ -244,7 +245,7 @@ model::KeyGroup<StepKeys> published_layers() {
     keys.num_mtp_layers = model::integer_or(given, "num_nextn_predict_layers", keys.num_mtp_layers);
     read_experts(given, keys);
     read_other_setting(given, keys);
-    check_sliding_heads(given, keys);
+    settle_sliding_heads(given, keys);
   };
   out.write = layer_entries;
   return out;

@@ -22,7 +22,7 @@ struct StepKeys : Keys {
   std::optional<int64_t> share_expert_dim, share_expert_dims;
 
   int64_t num_mtp_layers = 0;
-  std::optional<int64_t> num_sliding_attention_heads;
+  std::optional<int64_t> num_sliding_attention_heads;  // has a value once read
   std::optional<double> query_pre_attn_scalar;
   std::optional<int64_t> sliding_window;
   std::optional<std::vector<bool>> use_rope_layers;
@@ -31,7 +31,7 @@ struct StepKeys : Keys {
   Limits swiglu_limits, swiglu_limits_shared;
 
   int64_t heads(int64_t layer) const {
-    return slides(layer) ? num_sliding_attention_heads.value_or(num_attention_heads) : num_attention_heads;
+    return slides(layer) ? *num_sliding_attention_heads : num_attention_heads;
   }
 };
 

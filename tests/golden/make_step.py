@@ -94,7 +94,7 @@ def main():
     model = Model(CONFIG)
     with torch.no_grad():
         for _, tensor, _ in model.named():
-            tensor.copy_(0.1 * torch.randn_like(tensor) if tensor.dim() == 1 else 0.3 * torch.randn_like(tensor))
+            tensor.copy_(0.1 * torch.randn_like(tensor) if tensor.dim() == 1 else 0.25 * torch.randn_like(tensor))
     model.save(folder / "model.safetensors")
     data = torch.randint(CONFIG["vocab_size"], (STEPS, BATCH, SEQUENCE + 1))
     model.config = model.model.config
