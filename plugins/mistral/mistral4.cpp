@@ -17,7 +17,8 @@ std::string complaint(const Mistral4Keys& keys) {
     return "latent attention has as many heads of keys as of queries, " + std::to_string(heads) + ", got " +
            std::to_string(*keys.num_key_value_heads);
   if (keys.qk_rope_head_dim % 2 != 0)
-    return "the rotary embedding needs an even qk_rope_head_dim, got " + std::to_string(keys.qk_rope_head_dim);
+    return "the rotary embedding needs an even qk_rope_head_dim, got " +
+           std::to_string(keys.qk_rope_head_dim);
   if (heads > model::kLargestSize / (keys.qk_nope_head_dim + keys.qk_rope_head_dim + keys.v_head_dim))
     return "num_attention_heads " + std::to_string(heads) + " of these widths are more than " +
            std::to_string(model::kLargestSize);

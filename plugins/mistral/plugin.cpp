@@ -55,8 +55,9 @@ decoder::Model model_of(const Own& keys) {
 }
 
 const decoder::Description<MistralKeys>& mistral() {
-  static const decoder::Description<MistralKeys> kMistral = {
-      "mistral", "MistralForCausalLM", keys_of<MistralKeys>("mistral", {}), model_of<MistralKeys>, files_of_text()};
+  static const decoder::Description<MistralKeys> kMistral = {"mistral", "MistralForCausalLM",
+                                                             keys_of<MistralKeys>("mistral", {}),
+                                                             model_of<MistralKeys>, files_of_text()};
   return kMistral;
 }
 
@@ -74,8 +75,7 @@ const decoder::Description<Ministral3Keys>& ministral3() {
 }  // namespace
 }  // namespace heddle::mistral
 
-HEDDLE_PLUGIN("mistral", "0.1.0", "model mistral", "model ministral3", "model mistral3",
-              "model mistral4") {
+HEDDLE_PLUGIN("mistral", "0.1.0", "model mistral", "model ministral3", "model mistral3", "model mistral4") {
   using namespace heddle::mistral;
   namespace decoder = heddle::decoder;
   plugin.model<decoder::Family<mistral>>("mistral", mistral().keys);

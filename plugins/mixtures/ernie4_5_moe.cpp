@@ -38,7 +38,7 @@ void add_experts(model::ModelKeys<ErnieKeys>& keys) {
   add_router_keys(keys);
 }
 
-model::ModelKeys<ErnieKeys> keys() {
+model::ModelKeys<ErnieKeys> ernie_keys() {
   auto keys = decoder::common_keys<ErnieKeys>();
   decoder::add_head_dim(keys);
   decoder::add_rms_norm(keys);
@@ -51,7 +51,7 @@ model::ModelKeys<ErnieKeys> keys() {
   return keys;
 }
 
-decoder::Model model(const ErnieKeys& keys) {
+decoder::Model model_of(const ErnieKeys& keys) {
   decoder::Model model = keys.model();
   decoder::Attention attention = keys.attention();
   attention.rotation.interleaved = true;
@@ -78,8 +78,8 @@ decoder::Files files() {
 }
 
 const decoder::Description<ErnieKeys>& ernie4_5_moe() {
-  static const decoder::Description<ErnieKeys> kErnie = {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", keys(),
-                                                         model, files()};
+  static const decoder::Description<ErnieKeys> kErnie = {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM",
+                                                         ernie_keys(), model_of, files()};
   return kErnie;
 }
 

@@ -47,7 +47,7 @@ void add_fixed(model::ModelKeys<HyKeys>& keys) {
       .unused("num_nextn_predict_layers", "Layers of multi-token prediction are neither built nor read.");
 }
 
-model::ModelKeys<HyKeys> keys() {
+model::ModelKeys<HyKeys> hy_keys() {
   auto keys = decoder::common_keys<HyKeys>();
   decoder::add_head_dim(keys);
   decoder::add_rms_norm(keys);
@@ -71,7 +71,7 @@ model::ModelKeys<HyKeys> keys() {
   return keys;
 }
 
-decoder::Model model(const HyKeys& keys) {
+decoder::Model model_of(const HyKeys& keys) {
   decoder::Model model = keys.model();
   for (int64_t i = 0; i < keys.num_hidden_layers; ++i) {
     decoder::Layer layer{attention_of(keys, i, 0), keys.mlp(), keys.norm()};
@@ -96,7 +96,8 @@ decoder::Files files(const HyKeys& keys) {
 }
 
 const decoder::Description<HyKeys>& hy_v3() {
-  static const decoder::Description<HyKeys> kHy = {"hy_v3", "HYV3ForCausalLM", keys(), model, {}, files};
+  static const decoder::Description<HyKeys> kHy = {"hy_v3", "HYV3ForCausalLM", hy_keys(), model_of, {},
+                                                   files};
   return kHy;
 }
 

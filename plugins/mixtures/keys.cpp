@@ -93,7 +93,7 @@ void read_rotary_of_types(const Node& keys, Keys& out, const std::string& model_
   for (const char* key : {"rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor"})
     inner = inner.without(key);
   const std::pair<const char*, decoder::RotaryKeys*> kTypes[] = {{kFullAttention, &out.rotary},
-                                                                  {kSlidingAttention, &out.sliding_rotary}};
+                                                                 {kSlidingAttention, &out.sliding_rotary}};
   for (const auto& [type, rotary] : kTypes) {
     if (!has_layers(out, type)) continue;
     Node own = inner;
@@ -125,7 +125,10 @@ void ignore_further_layers(const Keys& keys, decoder::Files& files) {
 }
 
 FieldInfo rotary_of_types_info() {
-  return {"rope_parameters", "map or null", "null", "types default, linear, llama3, yarn",
+  return {"rope_parameters",
+          "map or null",
+          "null",
+          "types default, linear, llama3, yarn",
           "full_attention and sliding_attention, each a map with rope_type, rope_theta and "
           "partial_rotary_factor.",
           ""};

@@ -74,7 +74,7 @@ model::KeyGroup<LagunaKeys> gating() {
   return out;
 }
 
-model::KeyGroup<LagunaKeys> rotary() {
+model::KeyGroup<LagunaKeys> laguna_rotary() {
   model::KeyGroup<LagunaKeys> out;
   out.table = {rotary_of_types_info()};
   out.read = [](const Node& given, LagunaKeys& keys) { read_rotary_of_types(given, keys, "laguna", 1); };
@@ -105,11 +105,11 @@ void add_experts(model::ModelKeys<LagunaKeys>& keys) {
   add_router_keys(keys);
 }
 
-model::ModelKeys<LagunaKeys> keys() {
+model::ModelKeys<LagunaKeys> laguna_keys() {
   auto keys = decoder::common_keys<LagunaKeys>();
   decoder::add_head_dim(keys);
   decoder::add_rms_norm(keys);
-  keys.group(rotary()).group(gating());
+  keys.group(laguna_rotary()).group(gating());
   keys.field("attention_bias", &Keys::attention_bias, "Biases of q, k, v and o.")
       .field("num_attention_heads_per_layer", &LagunaKeys::num_attention_heads_per_layer,
              "Heads of queries of each layer; null: num_attention_heads.")
@@ -122,13 +122,14 @@ model::ModelKeys<LagunaKeys> keys() {
   keys.only("attention_dropout", Node::real(0), "Dropout is refused.")
       .only("qkv_bias", Node::boolean(false), "transformers reads attention_bias.")
       .only("gating_types", Node(), "Gates by layer are refused: transformers has one for all.")
-      .only("swa_attention_sink_enabled", Node::boolean(false), "Sinks are refused: transformers has none here.")
+      .only("swa_attention_sink_enabled", Node::boolean(false),
+            "Sinks are refused: transformers has none here.")
       .only("swa_rope_parameters", Node(), "rope_parameters has a map for sliding_attention.")
       .only("rope_scaling", Node(), "rope_parameters has it.");
   return keys;
 }
 
-decoder::Model model(const LagunaKeys& keys) {
+decoder::Model model_of(const LagunaKeys& keys) {
   decoder::Model model = keys.model();
   for (int64_t i = 0; i < keys.num_hidden_layers; ++i) {
     decoder::Attention attention = attention_of(keys, i, keys.sliding_window);
@@ -149,7 +150,7 @@ decoder::Model model(const LagunaKeys& keys) {
 
 const decoder::Description<LagunaKeys>& laguna() {
   static const decoder::Description<LagunaKeys> kLaguna = {
-      "laguna", "LagunaForCausalLM", keys(), model,
+      "laguna", "LagunaForCausalLM", laguna_keys(), model_of,
       decoder::Files()
           .experts({.correction = "experts.e_score_correction_bias"})
           .renamed("mlp.shared_experts", "mlp.shared_expert")};

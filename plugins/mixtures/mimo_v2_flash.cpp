@@ -112,15 +112,14 @@ void read_rotary(const Node& given, MimoKeys& keys) {
     return read_rotary_of_types(given, keys, "mimo_v2_flash", kPart);
   const decoder::RotaryUse use{"mimo_v2_flash", keys.head_width(), keys.max_position_embeddings, true};
   Node sliding = given.without("rope_theta");
-  if (const Node* theta = model::given(given, "swa_rope_theta"))
-    sliding = sliding.with("rope_theta", *theta);
+  if (const Node* theta = model::given(given, "swa_rope_theta")) sliding = sliding.with("rope_theta", *theta);
   decoder::read_rotary(given, keys.rotary, use);
   decoder::read_rotary(sliding, keys.sliding_rotary, use);
   for (const decoder::RotaryKeys* one : {&keys.rotary, &keys.sliding_rotary})
     decoder::check_rotary(given, *one, use.head_dim);
 }
 
-model::KeyGroup<MimoKeys> rotary() {
+model::KeyGroup<MimoKeys> mimo_rotary() {
   model::KeyGroup<MimoKeys> out;
   const std::string where = " Where rope_parameters is absent.";
   out.table = {
@@ -189,12 +188,12 @@ void add_experts(model::ModelKeys<MimoKeys>& keys) {
   add_router_keys(keys);
 }
 
-model::ModelKeys<MimoKeys> keys() {
+model::ModelKeys<MimoKeys> mimo_keys() {
   auto keys = decoder::common_keys<MimoKeys>();
   decoder::add_rms_norm(keys);
   keys.field("layernorm_epsilon", &MimoKeys::layernorm_epsilon,
              "The published name of rms_norm_eps; it wins.", at_least(1e-38))
-      .group(rotary());
+      .group(mimo_rotary());
   add_attention(keys);
   add_layer_words(keys);
   add_experts(keys);
@@ -213,7 +212,7 @@ decoder::Attention attention(const MimoKeys& keys, int64_t layer) {
   return out;
 }
 
-decoder::Model model(const MimoKeys& keys) {
+decoder::Model model_of(const MimoKeys& keys) {
   decoder::Model model = keys.model();
   for (int64_t i = 0; i < keys.num_hidden_layers; ++i) {
     decoder::Layer layer{attention(keys, i), keys.mlp(), keys.norm()};
@@ -232,7 +231,7 @@ decoder::Model model(const MimoKeys& keys) {
 
 const decoder::Description<MimoKeys>& mimo_v2_flash() {
   static const decoder::Description<MimoKeys> kMimo = {
-      "mimo_v2_flash", "MiMoV2FlashForCausalLM", keys(), model,
+      "mimo_v2_flash", "MiMoV2FlashForCausalLM", mimo_keys(), model_of,
       decoder::Files()
           .renamed("self_attn.sinks", "self_attn.attention_sink_bias")
           .ignored_module("model.mtp")};

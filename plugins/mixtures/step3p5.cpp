@@ -46,8 +46,8 @@ void add_experts(model::ModelKeys<StepKeys>& keys) {
       .field("moe_top_k", &StepKeys::moe_top_k, "Experts of a token; null: 8.", decoder::kSize)
       .field("num_experts_per_tok", &StepKeys::num_experts_per_tok, "Another name of it.", decoder::kSize)
       .field("moe_intermediate_size", &Keys::expert_width, "Width of an expert.", decoder::kSize)
-      .field("share_expert_dim", &StepKeys::share_expert_dim, "Width of the expert of every token; null: 1280.",
-             decoder::kSize)
+      .field("share_expert_dim", &StepKeys::share_expert_dim,
+             "Width of the expert of every token; null: 1280.", decoder::kSize)
       .field("share_expert_dims", &StepKeys::share_expert_dims, "Another name of it.", decoder::kSize)
       .field("moe_router_scaling_factor", &Keys::routed_scale, "Of the weights of a token's experts.",
              at_least(0.0))
@@ -64,7 +64,7 @@ void add_experts(model::ModelKeys<StepKeys>& keys) {
   add_router_keys(keys);
 }
 
-model::ModelKeys<StepKeys> keys() {
+model::ModelKeys<StepKeys> step_keys() {
   auto keys = decoder::common_keys<StepKeys>();
   add_attention(keys);
   add_layer_words(keys);
@@ -103,7 +103,7 @@ decoder::Mixture mixture(const StepKeys& keys, int64_t layer) {
   return out;
 }
 
-decoder::Model model(const StepKeys& keys) {
+decoder::Model model_of(const StepKeys& keys) {
   decoder::Norm norm = keys.norm();
   norm.kind = decoder::Norm::Kind::rms_plus_one;
   decoder::Model model = keys.model();
@@ -129,8 +129,8 @@ decoder::Files files(const StepKeys& keys) {
 }
 
 const decoder::Description<StepKeys>& step3p5() {
-  static const decoder::Description<StepKeys> kStep = {"step3p5", "Step3p5ForCausalLM", keys(), model, {},
-                                                       files};
+  static const decoder::Description<StepKeys> kStep = {
+      "step3p5", "Step3p5ForCausalLM", step_keys(), model_of, {}, files};
   return kStep;
 }
 

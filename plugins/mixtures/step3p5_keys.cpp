@@ -175,14 +175,12 @@ std::vector<Node::Entry> layer_entries(const StepKeys& keys) {
   for (int64_t layer = 0; layer < keys.num_hidden_layers; ++layer)
     if (keys.sparse(layer)) experts += (experts.empty() ? "" : ",") + std::to_string(layer);
   const auto number = [](int64_t value) { return Node::integer(value); };
-  return {
-      {"moe_layers_enum", Node::text(experts)},
-      {"attention_other_setting",
-       Node::map(
-           {{"attention_type", Node::text(kSlidingAttention)},
-            {"num_attention_heads", number(*keys.num_sliding_attention_heads)},
-            {"num_attention_groups", number(*keys.num_attention_groups)},
-            {"head_dim", number(keys.head_width())}})}};
+  return {{"moe_layers_enum", Node::text(experts)},
+          {"attention_other_setting",
+           Node::map({{"attention_type", Node::text(kSlidingAttention)},
+                      {"num_attention_heads", number(*keys.num_sliding_attention_heads)},
+                      {"num_attention_groups", number(*keys.num_attention_groups)},
+                      {"head_dim", number(keys.head_width())}})}};
 }
 
 }  // namespace
@@ -208,7 +206,9 @@ void fill_step(StepKeys& keys) {
 }
 
 std::string complaint_of_step(const StepKeys& keys) {
-  const auto differ = [](const std::optional<int64_t>& a, const std::optional<int64_t>& b) { return *a != *b; };
+  const auto differ = [](const std::optional<int64_t>& a, const std::optional<int64_t>& b) {
+    return *a != *b;
+  };
   if (differ(keys.num_attention_groups, keys.num_key_value_heads))
     return "num_attention_groups and num_key_value_heads are two names of one number: give one of them";
   if (differ(keys.moe_num_experts, keys.n_routed_experts) ||
@@ -219,9 +219,8 @@ std::string complaint_of_step(const StepKeys& keys) {
     return "moe_top_k and num_experts_per_tok are two names of one number: give one of them";
   if (differ(keys.share_expert_dim, keys.share_expert_dims))
     return "share_expert_dim and share_expert_dims are two names of one number: give one of them";
-  if (keys.use_rope_layers &&
-      std::find(keys.use_rope_layers->begin(), keys.use_rope_layers->end(), false) !=
-          keys.use_rope_layers->end())
+  if (keys.use_rope_layers && std::find(keys.use_rope_layers->begin(), keys.use_rope_layers->end(), false) !=
+                                  keys.use_rope_layers->end())
     return "use_rope_layers: layers without a rotation are refused, as transformers rotates in all";
   const std::vector<std::string> full = {kFullAttention};
   if (keys.yarn_only_types && *keys.yarn_only_types != full)

@@ -170,11 +170,14 @@ void mimo(decoder::Model& model) {
   gated.width = decoder::OutputGate::Width::each_head;
 }
 
-const Form kForms[] = {
-    {"llama", llama},      {"olmo2", olmo2},           {"gemma2", gemma2}, {"phi", phi},
-    {"cohere", cohere},    {"granite", granite},       {"glm", glm},       {"nemotron", nemotron},
-    {"opt", opt},          {"gated_gelu", gated_gelu}, {"gpt2", gpt2},     {"ministral", ministral},
-    {"baichuan", baichuan}, {"step", step},            {"laguna", laguna}, {"mimo", mimo}};
+const Form kForms[] = {{"llama", llama},       {"olmo2", olmo2},
+                       {"gemma2", gemma2},     {"phi", phi},
+                       {"cohere", cohere},     {"granite", granite},
+                       {"glm", glm},           {"nemotron", nemotron},
+                       {"opt", opt},           {"gated_gelu", gated_gelu},
+                       {"gpt2", gpt2},         {"ministral", ministral},
+                       {"baichuan", baichuan}, {"step", step},
+                       {"laguna", laguna},     {"mimo", mimo}};
 
 // Values that tell apart what norms and biases do.
 Parameters values_of(Units& units) {

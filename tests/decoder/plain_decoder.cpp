@@ -137,8 +137,8 @@ class Plain {
       return one.transpose(1, 2).repeat_interleave(group, 1);
     };
     const at::Tensor k = repeated(turned(form.rotation, heads("k_proj", "k_norm", form.kv_heads)));
-    const at::Tensor v = repeated(linear(at + "v_proj", x).view({rows, length, form.kv_heads, -1})) *
-                         form.value_scale;
+    const at::Tensor v =
+        repeated(linear(at + "v_proj", x).view({rows, length, form.kv_heads, -1})) * form.value_scale;
     const double scale =
         form.options.scale > 0 ? form.options.scale : 1 / std::sqrt(static_cast<double>(form.head_dim));
     at::Tensor scores = at::matmul(q, k.transpose(2, 3)) * scale;

@@ -47,8 +47,7 @@ void expect_composed(const ExpertActivation& how, int64_t rows, int64_t width, a
 // Fewer numbers than registers hold, as many, and more.
 TEST(ExpertActivation, EqualsItsFormulaInEveryDtype) {
   at::manual_seed(21);
-  for (const Kind kind :
-       {Kind::swiglu, Kind::limited_swiglu, Kind::clamped_swiglu, Kind::geglu, Kind::relu2})
+  for (const Kind kind : {Kind::swiglu, Kind::limited_swiglu, Kind::clamped_swiglu, Kind::geglu, Kind::relu2})
     for (const bool interleaved : {false, true})
       for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16})
         for (const int64_t width : {1, 15, 16, 37, 300})

@@ -73,7 +73,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Golden{"step3p5", kStepKeys.c_str(), 8, 64, 651583488},
         Golden{"step3p5_mtp", kStepMtpKeys.c_str(), 8, 64, 1303633920},
-        Golden{"mistral4", kMistral4Keys.c_str(), 8, 64, 373555200}, Golden{"llama", R"(, "model_type": "llama")", 8, 64, 301989888},
+        Golden{"mistral4", kMistral4Keys.c_str(), 8, 64, 373555200},
+        Golden{"llama", R"(, "model_type": "llama")", 8, 64, 301989888},
         Golden{"qwen2", R"(, "model_type": "qwen2")", 8, 64, 301989888},
         Golden{"qwen3", R"(, "model_type": "qwen3", "head_dim": 32)", 8, 64, 402653184},
         Golden{"qwen3_moe",

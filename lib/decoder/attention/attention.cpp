@@ -48,7 +48,8 @@ SelfAttention::SelfAttention(const Attention& form, int64_t width, const FirstVa
               options),
       k_proj_(width, form.kv_heads * form.head_dim, bias_if(form.qkv_bias), normal(first.std), options),
       v_proj_(width, form.kv_heads * value_dim(form), bias_if(form.qkv_bias), normal(first.std), options),
-      o_proj_(form.heads * value_dim(form), width, bias_if(form.output_bias), normal(first.residual), options),
+      o_proj_(form.heads * value_dim(form), width, bias_if(form.output_bias), normal(first.residual),
+              options),
       core_(form.head_dim, form.options, {form.heads, form.kv_heads}) {
   add_child("q_proj", q_proj_);
   add_child("k_proj", k_proj_);
@@ -56,7 +57,8 @@ SelfAttention::SelfAttention(const Attention& form, int64_t width, const FirstVa
   add_child("o_proj", o_proj_);
   if (gate_.width != OutputGate::Width::none) {
     const int64_t each = gate_.width == OutputGate::Width::each_head ? 1 : value_dim(form);
-    g_proj_ = std::make_unique<Linear>(width, form.heads * each, Linear::Bias::none, normal(first.std), options);
+    g_proj_ =
+        std::make_unique<Linear>(width, form.heads * each, Linear::Bias::none, normal(first.std), options);
     add_child("g_proj", *g_proj_);
   }
   if (form.head_norm != HeadNorm::none) {

@@ -19,8 +19,8 @@ AttentionOptions core_options(const Latent& form) {
 
 }  // namespace
 
-LatentAttention::LatentAttention(const Latent& form, int64_t width, double init_std,
-                                 Tables tables, const at::TensorOptions& options)
+LatentAttention::LatentAttention(const Latent& form, int64_t width, double init_std, Tables tables,
+                                 const at::TensorOptions& options)
     : shape_{form.heads, form.plain, form.rotary, form.value, form.interleaved},
       tables_(std::move(tables)),
       kv_a_proj_(width, form.rank + form.rotary, bias_if(form.bias), normal(init_std), options),

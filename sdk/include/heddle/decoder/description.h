@@ -156,7 +156,7 @@ struct Attention {
   // Its output is multiplied by the sigmoid of a gate (Qwen3-Next): q_proj has for each head the rows of its
   // query, then those of its gate.
   bool output_gate = false;
-  OutputGate gate = {};  // with a product of its own
+  OutputGate gate = {};    // with a product of its own
   double value_scale = 1;  // values are multiplied by it (MiMo-V2)
   QueryScaling query_scaling = {};
 };

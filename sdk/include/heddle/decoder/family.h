@@ -195,15 +195,10 @@ struct ExpertFiles {
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
   std::string router = "gate";
   std::string correction = "gate.e_score_correction_bias";  // the bias that chooses experts
-  // One tensor for all experts and each product.
-  bool stacked = false;
-  bool transposed =
-      true;  // of stacked ones: matrices lie as [in, out] (GPT-OSS), else as [out, in] (Qwen3.5)
-  // Of stacked ones that are not transposed: gate and up have a tensor each, "<layer>.<gate>.weight", beside
-  // "<layer>.<down>.weight" (Step-3.5).
-  bool apart = false;
-  // The correction bias lies as [1, experts] (ERNIE 4.5).
-  bool correction_row = false;
+  bool correction_row = false;                              // it lies as [1, experts] (ERNIE 4.5)
+  // One tensor for all experts and each product: matrices lie as [in, out] (GPT-OSS) or, not `transposed`, as
+  // [out, in] (Qwen3.5); there gate and up may be `apart`, "<layer>.<gate>.weight" (Step-3.5).
+  bool stacked = false, transposed = true, apart = false;
 };
 
 // Rules of names and layouts. A name is whole segments of a path: "self_attn.o_proj" is in
