@@ -100,7 +100,8 @@ void add_experts(model::ModelKeys<Mistral4Keys>& keys) {
              at_least(0.0))
       .field("router_aux_loss_type", &Keys::router_aux_loss_type, "Auxiliary loss; null: none.",
              OneOf{{"none", "layer", "sequence", "global", "model"}})
-      .field("router_aux_loss_coef", &Keys::router_aux_loss_coef, "Its coefficient.", at_least(0.0))
+      .field("router_aux_loss_coef", &Keys::router_aux_loss_coef,
+             "Its coefficient; without that loss it changes nothing.", at_least(0.0))
       .field("router_z_loss_coef", &Keys::router_z_loss_coef, "Coefficient of the router's z-loss.",
              at_least(0.0))
       .field("router_dtype", &Keys::router_dtype, "Dtype of the router's product; null: the model's.",
@@ -111,11 +112,37 @@ void add_experts(model::ModelKeys<Mistral4Keys>& keys) {
       .unused("output_router_logits", "No auxiliary loss is computed, as in transformers.");
 }
 
+void add_sizes(model::ModelKeys<Mistral4Keys>& keys) {
+  using Common = decoder::CommonKeys;
+  keys.field("vocab_size", &Common::vocab_size, "Tokens.", decoder::kSize)
+      .field("hidden_size", &Common::hidden_size, "Width of the hidden states.", decoder::kSize)
+      .field("intermediate_size", &Common::intermediate_size,
+             "Width of the MLP; where first_k_dense_replace is 0 it changes nothing.", decoder::kSize)
+      .field("num_hidden_layers", &Common::num_hidden_layers, "Decoder layers.",
+             Range<int64_t>{1, model::kMostLayers})
+      .field("num_attention_heads", &Common::num_attention_heads, "Heads.", decoder::kSize)
+      .field("num_key_value_heads", &Common::num_key_value_heads,
+             "Another name of num_attention_heads, as latent attention has as many of each.", decoder::kSize)
+      .field("max_position_embeddings", &Common::max_position_embeddings, "Longest sequence.", decoder::kSize)
+      .field("initializer_range", &Common::initializer_range, "Standard deviation of random weights.",
+             at_least(0.0))
+      .field("tie_word_embeddings", &Common::tie_word_embeddings,
+             "The head computes with the embedding's weight.")
+      .field("pad_token_id", &Common::pad_token_id,
+             "Its row of the embedding gets no gradient from the look-up; below 0: counted from the end.")
+      .field("dtype", &Common::dtype, "Of the stored weights.")
+      .field("torch_dtype", &Common::torch_dtype, "The older name of dtype.")
+      .rule([](const Mistral4Keys& given) { return given.complaint(); })
+      .only("quantization_config", Node(), "Refused: files in fp8 have one scale a tensor.");
+}
+
 model::ModelKeys<Mistral4Keys> keys_of_mistral4() {
-  auto keys = decoder::common_keys<Mistral4Keys>();
+  model::ModelKeys<Mistral4Keys> keys;
+  add_sizes(keys);
   add_attention(keys);
   add_experts(keys);
   keys.then([](Mistral4Keys& given) {
+    given.head_dim = given.qk_nope_head_dim + given.qk_rope_head_dim;
     if (given.pad_token_id == 11 && given.vocab_size <= 11) given.pad_token_id.reset();  // the default
   });
   return keys;

@@ -35,7 +35,7 @@ void add_experts(model::ModelKeys<ErnieKeys>& keys) {
              "transformers' auxiliary loss; refused without router_aux_loss_type, because it counts experts "
              "that the router does not choose.")
       .rule(complaint_of_loss);
-  add_router_keys(keys);
+  add_router_keys(keys, true);
 }
 
 model::ModelKeys<ErnieKeys> ernie_keys() {

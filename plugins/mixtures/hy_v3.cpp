@@ -65,7 +65,7 @@ model::ModelKeys<HyKeys> hy_keys() {
              "Layers before this one have no experts; null: by mlp_layer_types, else 1.",
              Range<int64_t>{0, model::kMostLayers});
   add_layer_words(keys, false);
-  add_router_keys(keys);
+  add_router_keys(keys, true);
   keys.then(fill).rule(complaint);
   add_fixed(keys);
   return keys;

@@ -69,19 +69,23 @@ void add_layer_words(model::ModelKeys<Own>& keys, bool slides = true) {
 }
 
 // What routers have beside their numbers of experts.
+// in_fp32: the router's product always is.
 template <class Own>
-void add_router_keys(model::ModelKeys<Own>& keys) {
+void add_router_keys(model::ModelKeys<Own>& keys, bool in_fp32) {
   keys.field("router_aux_loss_type", &Keys::router_aux_loss_type, "Auxiliary loss; null: none.",
              OneOf{{"none", "layer", "sequence", "global", "model"}})
-      .field("router_aux_loss_coef", &Keys::router_aux_loss_coef, "Its coefficient.", at_least(0.0))
+      .field("router_aux_loss_coef", &Keys::router_aux_loss_coef,
+             "Its coefficient; without that loss it changes nothing.", at_least(0.0))
       .field("router_z_loss_coef", &Keys::router_z_loss_coef, "Coefficient of the router's z-loss.",
              at_least(0.0))
-      .field("router_dtype", &Keys::router_dtype, "Dtype of the router's product; null: the model's.",
+      .field("router_dtype", &Keys::router_dtype,
+             in_fp32 ? "It changes nothing: the router's product is in fp32."
+                     : "Dtype of the router's product; null: the model's.",
              OneOf{{"float32", "fp32"}})
       .field("fake_balanced_gate", &Keys::fake_balanced_gate, "For benchmarks: experts in turn.")
       .field("gate_bias_update_factor", &Keys::gate_bias_update_factor,
-             "After each step the bias that chooses experts moves by so much towards even loads; 0: it "
-             "stays.",
+             "After each step the bias that chooses experts moves by so much towards even loads; in the "
+             "step itself it changes nothing.",
              at_least(0.0))
       .rule(complaint_of_experts)
       .only("hidden_act", Node::text("silu"), "Activation of MLPs and experts.");

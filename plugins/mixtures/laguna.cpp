@@ -102,7 +102,7 @@ void add_experts(model::ModelKeys<LagunaKeys>& keys) {
       .only("decoder_sparse_step", Node::integer(1), "mlp_layer_types says which layers have experts.")
       .only("moe_router_logit_softcapping", Node::real(0), "Soft caps of the router are refused.")
       .only("moe_apply_router_weight_on_input", Node::boolean(false), "Weights multiply what experts give.");
-  add_router_keys(keys);
+  add_router_keys(keys, false);
 }
 
 model::ModelKeys<LagunaKeys> laguna_keys() {
@@ -114,7 +114,8 @@ model::ModelKeys<LagunaKeys> laguna_keys() {
       .field("num_attention_heads_per_layer", &LagunaKeys::num_attention_heads_per_layer,
              "Heads of queries of each layer; null: num_attention_heads.")
       .field("sliding_window", &LagunaKeys::sliding_window,
-             "In layers that slide, a token sees itself and those less than so many before it.",
+             "In layers that slide, a token sees itself and those less than so many before it; without such "
+             "layers it changes nothing.",
              decoder::kSize);
   add_layer_words(keys);
   add_experts(keys);

@@ -154,12 +154,13 @@ void add_attention(model::ModelKeys<MimoKeys>& keys) {
       .field("hybrid_layer_pattern", &MimoKeys::hybrid_layer_pattern,
              "layer_types as numbers, 1 for layers that slide; null of both: the first layer and every sixth "
              "have full attention.")
-      .field("swa_num_attention_heads", &MimoKeys::swa_num_attention_heads, "Only num_attention_heads.",
+      .field("swa_num_attention_heads", &MimoKeys::swa_num_attention_heads,
+             "Only num_attention_heads: it changes nothing.", decoder::kSize)
+      .field("swa_num_key_value_heads", &MimoKeys::swa_num_key_value_heads,
+             "Only twice num_key_value_heads: it changes nothing.", decoder::kSize)
+      .field("swa_head_dim", &MimoKeys::swa_head_dim, "Only head_dim: it changes nothing.", decoder::kSize)
+      .field("swa_v_head_dim", &MimoKeys::swa_v_head_dim, "Only v_head_dim: it changes nothing.",
              decoder::kSize)
-      .field("swa_num_key_value_heads", &MimoKeys::swa_num_key_value_heads, "Only twice num_key_value_heads.",
-             decoder::kSize)
-      .field("swa_head_dim", &MimoKeys::swa_head_dim, "Only head_dim.", decoder::kSize)
-      .field("swa_v_head_dim", &MimoKeys::swa_v_head_dim, "Only v_head_dim.", decoder::kSize)
       .rule(complaint_of_heads)
       .only("add_swa_attention_sink_bias", Node::boolean(true), "Layers that slide have sinks.")
       .only("add_full_attention_sink_bias", Node::boolean(false), "Others have none.")
@@ -185,7 +186,7 @@ void add_experts(model::ModelKeys<MimoKeys>& keys) {
       .only("topk_method", Node::text("noaux_tc"), "A bias chooses experts.")
       .only("n_shared_experts", Node(), "Shared experts are refused: transformers has none here.")
       .unused("output_router_logits", "No auxiliary loss is computed, as in transformers.");
-  add_router_keys(keys);
+  add_router_keys(keys, true);
 }
 
 model::ModelKeys<MimoKeys> mimo_keys() {

@@ -18,10 +18,12 @@ void add_attention(model::ModelKeys<StepKeys>& keys) {
              decoder::kSize)
       .field("num_sliding_attention_heads", &StepKeys::num_sliding_attention_heads,
              "Heads of queries in layers that slide; null: by attention_other_setting, else "
-             "num_attention_heads.",
+             "num_attention_heads; without such layers it changes nothing.",
              decoder::kSize)
       .field("sliding_window", &StepKeys::sliding_window,
-             "In layers that slide, a token sees itself and those less than so many before it; null: all.",
+             "In layers that slide, a token sees itself and those less than so many before it; null: all; "
+             "without "
+             "such layers it changes nothing.",
              decoder::kSize)
       .field("attention_bias", &Keys::attention_bias, "Biases of q, k, v and o.")
       .field("query_pre_attn_scalar", &StepKeys::query_pre_attn_scalar,
@@ -40,10 +42,12 @@ void add_attention(model::ModelKeys<StepKeys>& keys) {
 
 void add_experts(model::ModelKeys<StepKeys>& keys) {
   const Range<int64_t> experts{1, 65536};
-  keys.field("moe_num_experts", &StepKeys::moe_num_experts, "Experts of a layer; null: 288.", experts)
+  keys.field("moe_num_experts", &StepKeys::moe_num_experts,
+             "Experts of a layer; null: 288; without such layers it changes nothing.", experts)
       .field("n_routed_experts", &StepKeys::n_routed_experts, "Another name of it.", experts)
       .field("num_local_experts", &StepKeys::num_local_experts, "Another name of it.", experts)
-      .field("moe_top_k", &StepKeys::moe_top_k, "Experts of a token; null: 8.", decoder::kSize)
+      .field("moe_top_k", &StepKeys::moe_top_k,
+             "Experts of a token; null: 8; without such layers it changes nothing.", decoder::kSize)
       .field("num_experts_per_tok", &StepKeys::num_experts_per_tok, "Another name of it.", decoder::kSize)
       .field("moe_intermediate_size", &Keys::expert_width, "Width of an expert.", decoder::kSize)
       .field("share_expert_dim", &StepKeys::share_expert_dim,
@@ -61,7 +65,7 @@ void add_experts(model::ModelKeys<StepKeys>& keys) {
       .only("moe_router_activation", Node::text("sigmoid"), "Scores of the router.")
       .only("norm_expert_weight", Node::boolean(true), "The weights of a token's experts sum to 1.")
       .only("mlp_bias", Node::boolean(false), "Biases of MLPs are refused.");
-  add_router_keys(keys);
+  add_router_keys(keys, false);
 }
 
 model::ModelKeys<StepKeys> step_keys() {
@@ -71,8 +75,8 @@ model::ModelKeys<StepKeys> step_keys() {
   add_experts(keys);
   keys.then(fill_step).rule(complaint_of_step).group(published_layers()).group(rotary_of_layers());
   keys.field("num_mtp_layers", &StepKeys::num_mtp_layers,
-             "Layers of multi-token prediction, which are neither built nor read; the figures of a benchmark "
-             "recipe count them, as NeMo AutoModel's.",
+             "Layers of multi-token prediction, which are neither built nor read: it changes nothing but the "
+             "figures of a benchmark recipe, which count them as NeMo AutoModel's.",
              Range<int64_t>{0, 64});
   for (const char* key : {"mtp_layer_types", "mtp_mlp_layer_types"})
     keys.unused(key, "Layers of multi-token prediction are neither built nor read.");
