@@ -12,6 +12,7 @@ namespace heddle::decoder {
 FeedForward::FeedForward(const Mlp& form, int64_t width, const FirstValues& first,
                          const at::TensorOptions& options)
     : activation_(form.activation),
+      limit_(form.limit),
       up_proj_(width, form.width, bias_if(form.bias), normal(first.std), options),
       down_proj_(form.width, width, bias_if(form.bias), normal(first.residual), options) {
   if (form.gated) {
@@ -35,7 +36,8 @@ at::Tensor FeedForward::inside(const at::Tensor& x, const Batch& batch) {
   if (!gate_proj_) return model::activated(activation_, up_proj_.call(x, batch));
   const model::FewTensors both =
       model::call_each({gate_proj_.get(), &up_proj_}, x, batch, model::Outputs::columns);
-  return model::gated(activation_, both[0], both[1]);
+  return limit_ > 0 ? model::gated_within(limit_, activation_, both[0], both[1])
+                    : model::gated(activation_, both[0], both[1]);
 }
 
 std::unique_ptr<MoeLayer> make_mixture(const Mixture& form, int64_t width, double init_std,
@@ -47,7 +49,7 @@ std::unique_ptr<MoeLayer> make_mixture(const Mixture& form, int64_t width, doubl
   auto out = std::make_unique<MoeLayer>(form.router, shape, names, normal(init_std), options);
   if (form.latent > 0) out->add_latent({"fc1_latent_proj", "fc2_latent_proj"}, normal(init_std), options);
   if (form.shared_width == 0) return out;
-  const Mlp shared{form.shared_width, form.shared_gated, form.shared_activation};
+  const Mlp shared{form.shared_width, form.shared_gated, form.shared_activation, false, form.shared_limit};
   out->add_shared(form.shared_gate ? "shared_expert" : "shared_experts",
                   std::make_unique<FeedForward>(shared, width, first, options));
   if (form.shared_gate) out->add_shared_gate("shared_expert_gate", normal(init_std), options);

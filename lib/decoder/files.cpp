@@ -43,6 +43,37 @@ StoredParts halves(const std::string& tensor, std::span<const int64_t> shape) {
   return out;
 }
 
+// One tensor of all experts for each product.
+StoredParts apart(const ExpertFiles& files, const std::string& layer, std::span<const int64_t> shape) {
+  if (shape.size() == 3) return stored::whole(layer + "." + files.down + ".weight", shape);
+  StoredParts out;
+  for (int64_t which = 0; which < 2; ++which)
+    out.push_back({layer + "." + (which == 0 ? files.gate : files.up) + ".weight",
+                   {shape[0], shape[2], shape[3]},
+                   {0, 0, 0},
+                   {0, 2, 3},
+                   {0, which, 0, 0},
+                   {shape[0], 1, shape[2], shape[3]}});
+  return out;
+}
+
+// Of a router. Empty: no parameter of one.
+StoredParts of_router(const ExpertFiles& files, const std::string& parameter,
+                      std::span<const int64_t> shape) {
+  const std::pair<std::string_view, std::string> kParts[] = {
+      {".mlp.gate.weight", files.router + ".weight"},
+      {".mlp.gate.bias", files.router + ".bias"},
+      {".mlp.gate.e_score_correction_bias", files.correction}};
+  for (const auto& [end, name] : kParts) {
+    if (!parameter.ends_with(end)) continue;
+    const std::string tensor =
+        parameter.substr(0, parameter.size() - end.size()) + "." + files.layer + "." + name;
+    const bool row = files.correction_row && end == kParts[2].first;
+    return row ? stored::element(tensor, shape, 0, 0, 1) : stored::whole(tensor, shape);
+  }
+  return {};
+}
+
 // Files have a tensor for each expert and product ("mlp.experts.3.up_proj.weight"; Mixtral:
 // "block_sparse_moe.experts.3.w3.weight"), memory one for all. Empty: no parameter of experts or routers.
 StoredParts of_experts(const ExpertFiles& files, const std::string& parameter,
@@ -51,15 +82,11 @@ StoredParts of_experts(const ExpertFiles& files, const std::string& parameter,
   const auto layer_of = [&](std::string_view end) {
     return parameter.substr(0, parameter.size() - end.size()) + "." + files.layer;
   };
-  const std::pair<std::string_view, std::string> kRouter[] = {
-      {".mlp.gate.weight", files.router + ".weight"},
-      {".mlp.gate.bias", files.router + ".bias"},
-      {".mlp.gate.e_score_correction_bias", files.correction}};
-  for (const auto& [end, name] : kRouter)
-    if (parameter.ends_with(end)) return stored::whole(layer_of(end) + "." + name, shape);
+  if (StoredParts parts = of_router(files, parameter, shape); !parts.empty()) return parts;
   const bool gate_up = parameter.ends_with(kGateUp);
   if (!gate_up && !parameter.ends_with(kDown)) return {};
   if (files.stacked) {
+    if (files.apart) return apart(files, layer_of(gate_up ? kGateUp : kDown), shape);
     if (files.transposed) return stored::transposed(stored::whole(parameter, shape));
     return shape.size() == 4 ? halves(parameter, shape) : stored::whole(parameter, shape);
   }

@@ -25,8 +25,14 @@ struct Counter {
   int64_t sequence;
 
   double operator()(const Attention& form) const {
-    const double q = real(form.heads * form.head_dim), kv = real(form.kv_heads * form.head_dim);
-    return width * ((form.output_gate ? 3 : 2) * q + 2 * kv) + 2 * q * seen(form.options, sequence);
+    const int64_t value = form.options.value_dim > 0 ? form.options.value_dim : form.head_dim;
+    const double q = real(form.heads * form.head_dim), k = real(form.kv_heads * form.head_dim);
+    const double y = real(form.heads * value), v = real(form.kv_heads * value);
+    const double gate = form.gate.width == OutputGate::Width::none        ? 0
+                        : form.gate.width == OutputGate::Width::each_head ? real(form.heads)
+                                                                          : y;
+    return width * ((form.output_gate ? 2 : 1) * q + k + v + y + gate) +
+           (q + y) * seen(form.options, sequence);
   }
   double operator()(const Latent& form) const {
     const double rank = real(form.rank), query_rank = real(form.query_rank), rotary = real(form.rotary);

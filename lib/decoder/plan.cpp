@@ -79,6 +79,12 @@ void add_layers(Writer writer) {
   const auto dense = [](const Layer& layer) { return std::holds_alternative<Mlp>(layer.feed_forward); };
   for (const char* name : {"q_proj", "k_proj", "v_proj"})
     writer.add("self_attn." + std::string(name), "colwise", attends, splits);
+  const auto gates = [](const Layer& layer) {
+    const auto* attention = std::get_if<Attention>(&layer.mixer);
+    return attention != nullptr && attention->gate.width != OutputGate::Width::none;
+  };
+  writer.add("self_attn.g_proj", "colwise", gates,
+             [&](const Layer& layer) { return gates(layer) && splits(layer); });
   writer.add("mlp.gate_proj", "colwise", is_gated, is_gated);
   writer.add("mlp.up_proj", "colwise", dense, dense);
   writer.add("self_attn.o_proj", "rowwise", attends, splits);

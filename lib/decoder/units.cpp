@@ -139,8 +139,9 @@ class Maker {
   }
   void make(const Latent& form, DecoderLayer::Parts& parts) {
     const Rotation rotation{form.rotary, form.theta, form.scaling};
-    parts.mixer = std::make_unique<LatentAttention>(
-        form, model_.width, model_.init_std, rotaries_.of(form.rotary, rotation), parts.chosen, options_);
+    const Tables tables{rotaries_.of(form.rotary, rotation), queries_of(form.query_scaling)};
+    parts.mixer = std::make_unique<LatentAttention>(form, model_.width, model_.init_std, tables, parts.chosen,
+                                                    options_);
   }
   void make(const std::shared_ptr<const MixerMaker>& maker, DecoderLayer::Parts& parts) const {
     parts.mixer = maker->make(model_.width, model_.init_std, options_);

@@ -1,6 +1,8 @@
 // The nodes. The activation is computed again in the backward rather than kept.
 #include "heddle/nn/activation.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/clamp.h>
 #include <ATen/ops/clamp_min.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
@@ -67,7 +69,38 @@ struct GateNode final : LayerNode {
   }
 };
 
+// Edges: gate, up. Bounds as at::clamp: a gradient passes what is on the bound.
+struct GateWithinNode final : LayerNode {
+  GateWithinNode() : LayerNode("GateWithinBackward") {}
+  Saved gate, up;
+  Activation activation = Activation::silu;
+  double limit = 0;
+
+  Gradients backward(Gradients&& gradients) override {
+    const at::Tensor &dy = gradients[0], g = gate.unpack(), u = up.unpack();
+    const at::Tensor open = apply_activation(activation, g);
+    const at::Tensor inner = activation_backward(activation, dy * at::clamp(u, -limit, limit), g);
+    return {inner * open.le(limit), dy * at::clamp(open, {}, limit) * u.abs().le(limit)};
+  }
+  void release_variables() override {
+    gate.reset();
+    up.reset();
+  }
+};
+
 }  // namespace
+
+at::Tensor gated_within(double limit, Activation activation, const at::Tensor& gate, const at::Tensor& up) {
+  return forward_with<GateWithinNode>(
+      [&](GateWithinNode& node) {
+        node.activation = activation;
+        node.limit = limit;
+        node.gate.save(gate);
+        node.up.save(up);
+      },
+      [&] { return at::clamp(apply_activation(activation, gate), {}, limit) * at::clamp(up, -limit, limit); },
+      gate, up);
+}
 
 at::Tensor gated(Activation activation, const at::Tensor& gate, const at::Tensor& up) {
   if (activation == Activation::silu) return swiglu(gate, up);

@@ -1,7 +1,9 @@
 // Mistral: Llama with a window of all layers and heads of any width; Ministral 3: the same with queries that
-// grow with their position; Mistral 3: the text of the models with images.
+// grow with their position; Mistral 4; Mistral 3: the text of the models with images.
+#include "files.h"
 #include "heddle/decoder/text_family.h"
 #include "heddle/sdk.h"
+#include "mistral4.h"
 
 namespace heddle::mistral {
 namespace {
@@ -52,19 +54,10 @@ decoder::Model model_of(const Own& keys) {
   return keys.model({attention, keys.mlp(decoder::activation_of(keys.hidden_act)), keys.norm()});
 }
 
-// As a part of a model with images the text has a prefix, of two ages.
-decoder::Files files() {
-  return decoder::Files()
-      .otherwise("model.", "language_model.model.")
-      .otherwise("model.", "model.language_model.")
-      .otherwise("lm_head.", "language_model.lm_head.")
-      .ignored_module("vision_tower")
-      .ignored_module("multi_modal_projector");
-}
-
 const decoder::Description<MistralKeys>& mistral() {
-  static const decoder::Description<MistralKeys> kMistral = {
-      "mistral", "MistralForCausalLM", keys_of<MistralKeys>("mistral", {}), model_of<MistralKeys>, files()};
+  static const decoder::Description<MistralKeys> kMistral = {"mistral", "MistralForCausalLM",
+                                                             keys_of<MistralKeys>("mistral", {}),
+                                                             model_of<MistralKeys>, files_of_text()};
   return kMistral;
 }
 
@@ -75,18 +68,19 @@ const decoder::Description<Ministral3Keys>& ministral3() {
         if (given.pad_token_id == Ministral3Keys::kPadding && given.vocab_size <= Ministral3Keys::kPadding)
           given.pad_token_id.reset();  // the default, in a smaller vocabulary
       }),
-      model_of<Ministral3Keys>, files()};
+      model_of<Ministral3Keys>, files_of_text()};
   return kMinistral3;
 }
 
 }  // namespace
 }  // namespace heddle::mistral
 
-HEDDLE_PLUGIN("mistral", "0.1.0", "model mistral", "model ministral3", "model mistral3") {
+HEDDLE_PLUGIN("mistral", "0.1.0", "model mistral", "model ministral3", "model mistral3", "model mistral4") {
   using namespace heddle::mistral;
   namespace decoder = heddle::decoder;
   plugin.model<decoder::Family<mistral>>("mistral", mistral().keys);
   plugin.model<decoder::Family<ministral3>>("ministral3", ministral3().keys);
-  using Text = decoder::TextFamily<mistral, ministral3>;
+  plugin.model<decoder::Family<mistral4>>("mistral4", mistral4().keys);
+  using Text = decoder::TextFamily<mistral, ministral3, mistral4>;
   plugin.model<Text>("mistral3", Text::table());
 }

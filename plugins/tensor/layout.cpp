@@ -195,14 +195,19 @@ class Maker {
            "use colwise_rep or rowwise_rep for a single layer");
   }
 
-  // Of the layers that feed the attention, keys and values have the fewest heads and queries the most.
+  // Numbers of heads, as the core has them or else of the layers that feed it: keys and values have the
+  // fewest and queries the most.
   void check_heads(const Site& attention) const {
     for (const auto& [key, number] : attention.module->traits().heads) check_divides(key, number);
     if (role_of(attention) != Role::attention) return;
     int64_t head_dim = 0, most = 0, fewest = 0;
+    HeadCounts counts;
     for (const size_t at : attention.children) {
       const Site& site = layout_.sites[at];
-      if (const auto* core = model::as<AttentionCore>(*site.module)) head_dim = core->head_dim();
+      if (const auto* core = model::as<AttentionCore>(*site.module)) {
+        head_dim = core->head_dim();
+        counts = core->counts();
+      }
       const auto* linear = model::as<Linear>(*site.module);
       if (linear == nullptr || !is(site, Style::colwise)) continue;
       const int64_t rows = linear->weight.size(0);
@@ -210,8 +215,8 @@ class Maker {
       fewest = fewest == 0 ? rows : std::min(fewest, rows);
     }
     if (head_dim == 0) return;
-    check_divides("num_key_value_heads", fewest / head_dim);
-    check_divides("num_attention_heads", most / head_dim);
+    check_divides("num_key_value_heads", counts.keys > 0 ? counts.keys : fewest / head_dim);
+    check_divides("num_attention_heads", counts.queries > 0 ? counts.queries : most / head_dim);
   }
 
   void check_divides(const std::string& name, int64_t number) const {

@@ -149,11 +149,52 @@ void gated_gelu(decoder::Model& model) {
   each_layer(model, [](Layer&, Attention&, Mlp& mlp) { mlp.activation = Activation::gelu; });
 }
 
-const Form kForms[] = {
-    {"llama", llama},      {"olmo2", olmo2},           {"gemma2", gemma2}, {"phi", phi},
-    {"cohere", cohere},    {"granite", granite},       {"glm", glm},       {"nemotron", nemotron},
-    {"opt", opt},          {"gated_gelu", gated_gelu}, {"gpt2", gpt2},     {"ministral", ministral},
-    {"baichuan", baichuan}, {"starcoder2", starcoder2}};
+// Heads, gates and bounds that differ by layer.
+void step(decoder::Model& model) {
+  each_layer(model, [](Layer& layer, Attention& attention, Mlp& mlp) {
+    layer.norm.kind = Norm::Kind::rms_plus_one;
+    attention.head_norm = Attention::HeadNorm::each_head;
+    attention.gate.width = decoder::OutputGate::Width::each_head;
+    mlp.limit = 0.2;
+  });
+  auto& sliding = std::get<Attention>(model.layers[1].mixer);
+  sliding.heads = 6, sliding.options.window = 4, sliding.rotation.theta = 100;
+  std::get<Mlp>(model.layers[1].feed_forward).limit = 0;
+  model.last_norm.kind = Norm::Kind::rms_plus_one;
+}
+
+void laguna(decoder::Model& model) {
+  each_layer(model, [](Layer&, Attention& attention, Mlp&) {
+    attention.gate = {decoder::OutputGate::Width::each_number, decoder::OutputGate::Function::softplus};
+  });
+}
+
+void mimo(decoder::Model& model) {
+  each_layer(model, [](Layer&, Attention& attention, Mlp&) {
+    attention.options.value_dim = 5, attention.value_scale = 0.7, attention.rotation.dim = 4;
+    attention.gate.function = decoder::OutputGate::Function::softplus;
+  });
+  auto& gated = std::get<Attention>(model.layers[0].mixer).gate;
+  gated.width = decoder::OutputGate::Width::each_head;
+}
+
+const Form kForms[] = {{"llama", llama},
+                       {"olmo2", olmo2},
+                       {"gemma2", gemma2},
+                       {"phi", phi},
+                       {"cohere", cohere},
+                       {"granite", granite},
+                       {"glm", glm},
+                       {"nemotron", nemotron},
+                       {"opt", opt},
+                       {"gated_gelu", gated_gelu},
+                       {"gpt2", gpt2},
+                       {"ministral", ministral},
+                       {"baichuan", baichuan},
+                       {"step", step},
+                       {"laguna", laguna},
+                       {"mimo", mimo},
+                       {"starcoder2", starcoder2}};
 
 // Values that tell apart what norms and biases do.
 Parameters values_of(Units& units) {
@@ -199,8 +240,9 @@ TEST_P(DecoderForms, GiveTheLogitsOfPlainOperators) {
 
 TEST_P(DecoderForms, GiveTheLossAndGradientsOfPlainOperators) {
   batch.labels = at::randint(kTokens, {2, kLength}, at::kLong);
-  const at::Tensor want = at::cross_entropy_loss(plain_logits(model, values, batch.tokens, batch.draws).flatten(0, 1),
-                                                 batch.labels.flatten(), {}, at::Reduction::Sum);
+  const at::Tensor want =
+      at::cross_entropy_loss(plain_logits(model, values, batch.tokens, batch.draws).flatten(0, 1),
+                             batch.labels.flatten(), {}, at::Reduction::Sum);
   want.backward();
   const at::Tensor got = logits_of(units)(batch);
   EXPECT_NEAR(got.item<double>(), want.item<double>(), 1e-5 * want.item<double>());

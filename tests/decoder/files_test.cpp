@@ -96,6 +96,27 @@ TEST(DecoderFiles, StackExpertsAsTheyLie) {
   EXPECT_TRUE(stored_of(files, "mlp.experts.down_proj", {3, 6, 5}).empty());
 }
 
+// A tensor of all experts for each product, and a bias in a row.
+TEST(DecoderFiles, StackTheProductsOfExpertsApart) {
+  decoder::ExpertFiles experts;
+  experts.layer = "moe", experts.correction = "router_bias", experts.correction_row = true;
+  experts.stacked = experts.apart = true, experts.transposed = false;
+  const decoder::Files files = decoder::Files().experts(experts);
+  const StoredParts both = stored_of(files, "mlp.experts.gate_up_proj", {3, 2, 5, 6});
+  ASSERT_EQ(both.size(), 2U);
+  EXPECT_EQ(both[0].tensor, "model.layers.1.moe.gate_proj.weight");
+  EXPECT_EQ(both[1].tensor, "model.layers.1.moe.up_proj.weight");
+  EXPECT_THAT(both[1].shape, ElementsAre(3, 5, 6));
+  EXPECT_THAT(both[1].offset, ElementsAre(0, 1, 0, 0));
+  EXPECT_EQ(stored::fault(both, std::vector<int64_t>{3, 2, 5, 6}), "");
+  const StoredParts down = stored_of(files, "mlp.experts.down_proj", {3, 6, 5});
+  EXPECT_EQ(down.at(0).tensor, "model.layers.1.moe.down_proj.weight");
+  const StoredParts bias = stored_of(files, "mlp.gate.e_score_correction_bias", {3});
+  EXPECT_EQ(bias.at(0).tensor, "model.layers.1.moe.router_bias");
+  EXPECT_THAT(bias[0].shape, ElementsAre(1, 3));
+  EXPECT_EQ(stored::fault(bias, std::vector<int64_t>{3}), "");
+}
+
 // What a transform adds to a part of a joined tensor is a tensor of its own.
 TEST(DecoderFiles, JoinTheModelsOwnParametersAlone) {
   decoder::Files files;

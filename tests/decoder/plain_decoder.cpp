@@ -113,8 +113,10 @@ class Plain {
   at::Tensor mlp(const decoder::Mlp& form, const std::string& at, const at::Tensor& x) const {
     if (!form.gated)
       return linear(at + "down_proj", plain_activation(form.activation, linear(at + "up_proj", x)));
-    return linear(at + "down_proj",
-                  plain_activation(form.activation, linear(at + "gate_proj", x)) * linear(at + "up_proj", x));
+    at::Tensor gate = plain_activation(form.activation, linear(at + "gate_proj", x));
+    at::Tensor up = linear(at + "up_proj", x);
+    if (form.limit > 0) gate = at::clamp(gate, {}, form.limit), up = at::clamp(up, -form.limit, form.limit);
+    return linear(at + "down_proj", gate * up);
   }
 
   // x [rows, sequence, heads, head_dim].
@@ -159,7 +161,8 @@ class Plain {
       return one.transpose(1, 2).repeat_interleave(group, 1);
     };
     const at::Tensor k = repeated(turned(form.rotation, heads("k_proj", "k_norm", form.kv_heads)));
-    const at::Tensor v = repeated(heads("v_proj", nullptr, form.kv_heads));
+    const at::Tensor v =
+        repeated(linear(at + "v_proj", x).view({rows, length, form.kv_heads, -1})) * form.value_scale;
     const double scale =
         form.options.scale > 0 ? form.options.scale : 1 / std::sqrt(static_cast<double>(form.head_dim));
     at::Tensor scores = at::matmul(q, k.transpose(2, 3)) * scale;
@@ -169,8 +172,13 @@ class Plain {
       hidden = hidden.logical_or(at::ones({length, length}, at::kBool).tril(-form.options.window));
     scores = scores.masked_fill(hidden, -1e30);
     const at::Tensor weights = dropped_weights(form.options.dropout, name, at::softmax(scores, -1));
-    const at::Tensor y = at::matmul(weights, v).transpose(1, 2).flatten(2);
-    return linear(at + "o_proj", y);
+    at::Tensor y = at::matmul(weights, v).transpose(1, 2);
+    if (form.gate.width != decoder::OutputGate::Width::none) {
+      const at::Tensor gate = linear(at + "g_proj", x).view({rows, length, form.heads, -1});
+      y = y * (form.gate.function == decoder::OutputGate::Function::sigmoid ? at::sigmoid(gate)
+                                                                            : at::log1p(at::exp(gate)));
+    }
+    return linear(at + "o_proj", y.flatten(2));
   }
 
   const decoder::Model& model_;

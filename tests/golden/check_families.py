@@ -19,16 +19,18 @@ import tempfile
 
 import torch
 from safetensors import safe_open
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, Mistral4ForCausalLM
 from transformers.utils import logging
 
 from check_export import write_tokens
 from make_baichuan import Model as Baichuan
+from make_step import Model as Step
 
 HERE = pathlib.Path(__file__).parent
 FAMILIES = ("mistral", "ministral3", "gemma3_text", "gemma3_untied", "granite", "olmo2", "starcoder2", "starcoder2_untied",
             "phi", "glm", "glm4", "seed_oss", "cohere2", "ernie4_5", "gpt2_exact", "gpt2_inner", "baichuan", "qwen3_next", "qwen3_5", "qwen3_5_tied",
-            "qwen3_5_moe", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent")
+            "qwen3_5_moe", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "hy_v3", "ernie4_5_moe", "mimo_v2_flash", "laguna",
+            "laguna_elements", "mistral4", "step3p5")
 SAMPLES, SEQUENCE, STEPS = 4, 16, 5
 FP32 = {"strategy": "fsdp2", "mp_policy": {"param_dtype": "float32", "reduce_dtype": "float32"}}
 PIPELINE = {"pp_size": 2, "pipeline": {"pp_schedule": "1f1b", "pp_microbatch_size": 1}}
@@ -40,6 +42,7 @@ TOPOLOGIES = {  # distributed, ranks, local batch
     "sequence": ({**FP32, "tp_size": 2, "sequence_parallel": True}, 2, 2),
     "pp": ({"strategy": "ddp", **PIPELINE}, 2, 4),
     "cp": ({**FP32, "cp_size": 2}, 2, 4),
+    "ep": ({**FP32, "ep_size": 2}, 2, 2),
     "fsdp2_tp": ({**FP32, "tp_size": 2, **RECOMPUTE}, 4, 1),
     "fsdp2_tp_pp": ({**FP32, "tp_size": 2, **PIPELINE, **RECOMPUTE}, 8, 2),
 }
@@ -68,10 +71,15 @@ def train(heddle, folder, name, model, distributed, ranks, local):
 
 def reference(folder):
     """The model, and a function from tokens to logits."""
+    if folder.name == "step3p5":
+        model = Step(json.loads((folder / "config.json").read_text()))
+        model.load(folder / "model.safetensors")
+        return model.train(), lambda tokens: model(tokens).logits
     if folder.name != "baichuan":
-        mixture = "num_experts_per_tok" in json.loads((folder / "config.json").read_text())
+        mixture = {"num_experts_per_tok", "moe_k"} & json.loads((folder / "config.json").read_text()).keys()
         loop = {"experts_implementation": "eager"} if mixture else {}  # the grouped product wants multiples of 16 bytes
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **loop).train()
+        auto = Mistral4ForCausalLM if folder.name == "mistral4" else AutoModelForCausalLM
+        model = auto.from_pretrained(folder, dtype=torch.float32, **loop).train()
         return model, lambda tokens: model(tokens, use_cache=False).logits
     model = Baichuan()
     with safe_open(folder / "model.safetensors", "pt") as file, torch.no_grad():
@@ -139,12 +147,14 @@ def check(heddle, original, topologies):
         original = without_auxiliary_loss(original, folder)
         vocabulary = json.loads((original / "config.json").read_text())["vocab_size"]
         tied = json.loads((original / "config.json").read_text()).get("tie_word_embeddings", False)
+        experts = any("expert" in key for key in json.loads((original / "config.json").read_text()))
         tokens = torch.randint(vocabulary, (SAMPLES * SEQUENCE + 1,), generator=torch.Generator().manual_seed(5))
         write_tokens(folder / "train.bin", tokens.tolist())
         rows = torch.stack([tokens[i * SEQUENCE:(i + 1) * SEQUENCE + 1] for i in range(SAMPLES)])
         wanted, final = train_reference(original, rows)
         for name, (distributed, ranks, local) in TOPOLOGIES.items():
-            if (tied and "pp_size" in distributed) or (topologies and name not in topologies):
+            if (tied and "pp_size" in distributed) or (topologies and name not in topologies) or (
+                    "ep_size" in distributed and not experts):
                 continue
             try:
                 lines = train(heddle, folder, name, original, distributed, ranks, local)

@@ -19,7 +19,7 @@ import sys
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, Mistral4ForCausalLM
 
 HERE = pathlib.Path(__file__).parent
 STEPS, BATCH, SEQUENCE = 12, 2, 17
@@ -230,11 +230,42 @@ CASES = {
                         num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=13, index_topk=4,
                         index_n_heads=16, index_head_dim=8, mlp_layer_types=["dense", "sparse", "dense", "sparse"],
                         indexer_types=["full", "full", "shared", "shared"]),
+    # A bias that chooses experts; groups of widths and words that differ by layer.
+    "hy_v3": dict(model_type="hy_v3", vocab_size=61, hidden_size=30, intermediate_size=44, num_hidden_layers=3,
+                  num_attention_heads=4, num_key_value_heads=2, head_dim=10, moe_intermediate_size=18, num_experts=6,
+                  num_experts_per_tok=3, num_shared_experts=2, router_scaling_factor=1.7, attention_bias=True),
+    "ernie4_5_moe": dict(model_type="ernie4_5_moe", vocab_size=64, hidden_size=32, intermediate_size=40,
+                         num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, moe_k=2, moe_num_experts=6,
+                         moe_num_shared_experts=1, moe_intermediate_size=18, moe_layer_interval=2),
+    "mimo_v2_flash": dict(model_type="mimo_v2_flash", vocab_size=61, hidden_size=30, intermediate_size=44,
+                          num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=12, v_head_dim=10,
+                          layer_types=["sliding_attention", "full_attention", "sliding_attention"], sliding_window=5,
+                          attention_bias=True, moe_intermediate_size=18, n_routed_experts=6, num_experts_per_tok=3,
+                          n_group=3, topk_group=2, routed_scaling_factor=1.7),
+    "laguna": dict(model_type="laguna", vocab_size=61, hidden_size=28, intermediate_size=38, num_hidden_layers=3,
+                   num_attention_heads=4, num_key_value_heads=2, head_dim=12, num_attention_heads_per_layer=[4, 8, 2],
+                   layer_types=["full_attention", "sliding_attention", "full_attention"], sliding_window=5,
+                   rope_parameters={"full_attention": {**YARN_ROPE, "partial_rotary_factor": 0.5},
+                                    "sliding_attention": {"rope_type": "default", "rope_theta": 100.0,
+                                                          "partial_rotary_factor": 1.0}},
+                   moe_intermediate_size=18, shared_expert_intermediate_size=14, num_experts=6, num_experts_per_tok=2,
+                   moe_routed_scaling_factor=1.7),
+    "laguna_elements": dict(model_type="laguna", vocab_size=64, hidden_size=24, intermediate_size=36,
+                            num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, head_dim=16,
+                            gating="per-element", attention_bias=True, moe_intermediate_size=12,
+                            shared_expert_intermediate_size=16, num_experts=4, num_experts_per_tok=2),
+    # Latent attention whose queries grow within the sequence, groups of experts by softmax scores.
+    "mistral4": dict(model_type="mistral4", vocab_size=61, hidden_size=30, intermediate_size=44, num_hidden_layers=3,
+                     num_attention_heads=3, num_key_value_heads=3, q_lora_rank=14, kv_lora_rank=10, qk_nope_head_dim=9,
+                     qk_rope_head_dim=6, v_head_dim=7, n_routed_experts=6, num_experts_per_tok=3, n_group=3,
+                     topk_group=2, n_shared_experts=2, moe_intermediate_size=10, first_k_dense_replace=1,
+                     routed_scaling_factor=1.7,
+                     rope_parameters={**YARN_ROPE, "original_max_position_embeddings": 4, "llama_4_scaling_beta": 0.3}),
 }
 SEQUENCES = {"qwen3_5": 70, "nemotron_h": 70}  # others: SEQUENCE
 KEEP_GRADIENTS, KEEP_FINAL = ("llama", "qwen3_moe"), ("llama",)
 SHARDED = ("llama_odd", "qwen2_moe")
-STACKED = ("qwen3_5_moe",)  # one tensor for all experts, as in the published files; transformers writes one for each
+STACKED = ("qwen3_5_moe", "mistral4")  # one tensor for all experts, as in the published files; transformers writes one for each
 
 
 def loss_sum(model, tokens):
@@ -252,10 +283,11 @@ def make_model(fields, seed):
         fields["max_position_embeddings"] = 256
     config = AutoConfig.for_model(fields.pop("model_type"), **fields, initializer_range=0.3)
     # The loop over experts takes any size; the grouped product wants multiples of 16 bytes.
-    loop = {"experts_implementation": "eager"} if "num_experts_per_tok" in fields else {}
+    loop = {"experts_implementation": "eager"} if {"num_experts_per_tok", "moe_k"} & fields.keys() else {}
     if "attn_logit_softcapping" in fields:  # other implementations leave the cap out
         loop["attn_implementation"] = "eager"
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, **loop)
+    auto = Mistral4ForCausalLM._from_config if config.model_type == "mistral4" else AutoModelForCausalLM.from_config
+    model = auto(config, dtype=torch.float32, **loop)
     with torch.no_grad():  # norms and biases start at 1 and 0: make them tell
         for name, parameter in model.named_parameters():
             if parameter.dim() == 1 or name.endswith("bias"):
@@ -270,7 +302,7 @@ def make_model(fields, seed):
 
 def train(model, data):
     labels = data.shape[1] * (data.shape[2] - 1)
-    parameters = list(model.parameters())
+    parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, foreach=False)
     losses, auxiliary_losses, norms, first_gradients = [], [], [], {}
     for tokens in data:

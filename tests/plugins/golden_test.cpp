@@ -109,7 +109,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "olmo2", "starcoder2", "starcoder2_untied", "phi", "glm", "glm4", "seed_oss", "cohere2",
                       "ernie4_5", "gpt2_exact", "gpt2_inner", "baichuan", "qwen3_next", "qwen3_5",
                       "qwen3_5_tied", "qwen3_5_moe", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent",
-                      "nemotron_h_mtp", "nemotron_h_mtp_repeated", "deepseek_v32", "glm_moe_dsa"),
+                      "nemotron_h_mtp", "nemotron_h_mtp_repeated", "deepseek_v32", "glm_moe_dsa", "hy_v3",
+                      "ernie4_5_moe", "mimo_v2_flash", "laguna", "laguna_elements", "mistral4", "step3p5"),
     [](const auto& info) { return info.param; });
 
 // A family on two ranks.
@@ -170,7 +171,14 @@ const char* const kFamiliesAndSplits[] = {"llama fsdp2 tp pp",
                                           "qwen3_5_moe experts",
                                           "nemotron_h_mtp_repeated fsdp2 tp",
                                           "deepseek_v32 fsdp2 tp pp ep",
-                                          "glm_moe_dsa fsdp2 tp pp experts"};
+                                          "glm_moe_dsa fsdp2 tp pp experts",
+                                          "hy_v3 experts",
+                                          "ernie4_5_moe ep",
+                                          "mimo_v2_flash tp pp",
+                                          "laguna fsdp2 tp",
+                                          "laguna_elements tp",
+                                          "mistral4 ep",
+                                          "step3p5 tp pp experts"};
 
 std::vector<std::string> families_on_ranks() {
   std::vector<std::string> out;

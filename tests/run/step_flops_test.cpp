@@ -42,6 +42,13 @@ const std::string kNemotronLatentKeys = kNemotronKeys + R"(, "moe_latent_size": 
 const std::string kNemotronMtpKeys =
     kNemotronLatentKeys + R"(, "num_nextn_predict_layers": 2, "mtp_hybrid_override_pattern": "*E")";
 
+const std::string kStepKeys =
+    R"(, "model_type": "step3p5", "num_hidden_layers": 4, "head_dim": 24, "sliding_window": 16,
+       "attention_other_setting": {"num_attention_heads": 6}, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+       "share_expert_dim": 48, "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"], "layer_types":
+       ["full_attention", "sliding_attention", "sliding_attention", "full_attention"])";
+const std::string kStepMtpKeys = kStepKeys + R"(, "num_mtp_layers": 3)";
+
 class StepFlops : public ::testing::TestWithParam<Golden> {};
 
 TEST_P(StepFlops, AreAutoModels) {
@@ -56,6 +63,8 @@ TEST_P(StepFlops, AreAutoModels) {
 const std::string kDeepSeekKeys =
     std::string(kLatentSizes) +
     R"(, "model_type": "deepseek_v3", "first_k_dense_replace": 1, "q_lora_rank": 24)";
+const std::string kMistral4Keys =
+    std::string(kLatentSizes) + R"(, "model_type": "mistral4", "q_lora_rank": 24, "n_shared_experts": 1)";
 const std::string kDeepSeekEachKeys =
     std::string(kLatentSizes) + R"(, "model_type": "deepseek_v3", "q_lora_rank": null, "moe_layer_freq": 1)";
 
@@ -67,6 +76,9 @@ const std::string kSparseKeys =
 INSTANTIATE_TEST_SUITE_P(
     Small, StepFlops,
     ::testing::Values(
+        Golden{"step3p5", kStepKeys.c_str(), 8, 64, 651583488},
+        Golden{"step3p5_mtp", kStepMtpKeys.c_str(), 8, 64, 1303633920},
+        Golden{"mistral4", kMistral4Keys.c_str(), 8, 64, 373555200},
         Golden{"llama", R"(, "model_type": "llama")", 8, 64, 301989888},
         Golden{"qwen2", R"(, "model_type": "qwen2")", 8, 64, 301989888},
         Golden{"qwen3", R"(, "model_type": "qwen3", "head_dim": 32)", 8, 64, 402653184},

@@ -22,6 +22,10 @@ std::unique_ptr<Module> head_norm(const Attention& form, int64_t heads, const at
   return make_norm(form.norm, together * form.head_dim, options);
 }
 
+int64_t value_dim(const Attention& form) {
+  return form.options.value_dim > 0 ? form.options.value_dim : form.head_dim;
+}
+
 }  // namespace
 
 const at::Tensor& QueryFactors::of(const Batch& batch, const at::Tensor& table, at::ScalarType dtype) {
@@ -38,16 +42,25 @@ SelfAttention::SelfAttention(const Attention& form, int64_t width, const FirstVa
                              uint64_t salt, const at::TensorOptions& options)
     : tables_(std::move(tables)),
       gate_dim_(form.output_gate ? form.head_dim : 0),
+      gate_(form.gate),
+      value_scale_(form.value_scale),
       q_proj_(width, form.heads * (form.head_dim + gate_dim_), bias_if(form.qkv_bias), normal(first.std),
               options),
       k_proj_(width, form.kv_heads * form.head_dim, bias_if(form.qkv_bias), normal(first.std), options),
-      v_proj_(width, form.kv_heads * form.head_dim, bias_if(form.qkv_bias), normal(first.std), options),
-      o_proj_(form.heads * form.head_dim, width, bias_if(form.output_bias), normal(first.residual), options),
+      v_proj_(width, form.kv_heads * value_dim(form), bias_if(form.qkv_bias), normal(first.std), options),
+      o_proj_(form.heads * value_dim(form), width, bias_if(form.output_bias), normal(first.residual),
+              options),
       core_(form.head_dim, form.options, {form.heads, form.kv_heads}, salt) {
   add_child("q_proj", q_proj_);
   add_child("k_proj", k_proj_);
   add_child("v_proj", v_proj_);
   add_child("o_proj", o_proj_);
+  if (gate_.width != OutputGate::Width::none) {
+    const int64_t each = gate_.width == OutputGate::Width::each_head ? 1 : value_dim(form);
+    g_proj_ =
+        std::make_unique<Linear>(width, form.heads * each, Linear::Bias::none, normal(first.std), options);
+    add_child("g_proj", *g_proj_);
+  }
   if (form.head_norm != HeadNorm::none) {
     q_norm_ = head_norm(form, form.heads, options);
     k_norm_ = head_norm(form, form.kv_heads, options);
@@ -71,12 +84,19 @@ at::Tensor SelfAttention::call_onto(const at::Tensor& residual, at::Tensor x, co
   return o_proj_.call_onto(residual, heads(input(std::move(x), batch), batch), batch);
 }
 
-at::Tensor SelfAttention::heads(const at::Tensor& x, const Batch& batch) {
+model::FewTensors SelfAttention::products(const at::Tensor& x, const Batch& batch) {
   // Norms of q and k make new tensors, and v alone would keep the memory of all three alive.
   const auto outputs = q_norm_ ? model::Outputs::apart : model::Outputs::columns;
-  model::FewTensors qkv = model::call_each({&q_proj_, &k_proj_, &v_proj_}, x, batch, outputs);
+  if (!g_proj_) return model::call_each({&q_proj_, &k_proj_, &v_proj_}, x, batch, outputs);
+  return model::call_each({&q_proj_, &k_proj_, &v_proj_, g_proj_.get()}, x, batch, outputs);
+}
+
+at::Tensor SelfAttention::heads(const at::Tensor& x, const Batch& batch) {
+  model::FewTensors qkv = products(x, batch);
   at::Tensor gate;
+  if (g_proj_) gate = qkv.pop_back_val();
   if (gate_dim_ > 0) std::tie(qkv[0], gate) = split_gate(qkv[0], gate_dim_);
+  if (value_scale_ != 1) qkv[2] = qkv[2] * value_scale_;
   if (q_norm_) {
     qkv[0] = q_norm_->call(std::move(qkv[0]), batch);
     qkv[1] = k_norm_->call(std::move(qkv[1]), batch);
@@ -87,7 +107,7 @@ at::Tensor SelfAttention::heads(const at::Tensor& x, const Batch& batch) {
     if (tables_.queries) qkv[0] = qkv[0] * tables_.queries->of(batch, angles.cos, qkv[0].scalar_type());
   }
   const at::Tensor y = core_.attend(std::move(qkv[0]), std::move(qkv[1]), std::move(qkv[2]), batch, sinks_);
-  return gate.defined() ? gated_output(y, gate) : y;
+  return gate.defined() ? gated_output(y, gate, gate_.function) : y;
 }
 
 }  // namespace heddle::decoder

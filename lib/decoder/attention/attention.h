@@ -31,7 +31,8 @@ struct Tables {
   std::shared_ptr<QueryFactors> queries;
 };
 
-// Children q_proj, k_proj, v_proj, o_proj, core and, where queries and keys have norms, q_norm and k_norm.
+// Children q_proj, k_proj, v_proj, o_proj, core and, where the description has them, g_proj, q_norm and
+// k_norm.
 // Slot sinks [heads], where the description has them.
 class SelfAttention : public LayerPart {
  public:
@@ -47,10 +48,15 @@ class SelfAttention : public LayerPart {
 
  private:
   at::Tensor heads(const at::Tensor& x, const Batch& batch);  // all but o_proj
+  // q, k, v and, where it has a product of its own, the gate.
+  model::FewTensors products(const at::Tensor& x, const Batch& batch);
 
   Tables tables_;
   int64_t gate_dim_;  // 0: the output has no gate
+  OutputGate gate_;
+  double value_scale_;
   Linear q_proj_, k_proj_, v_proj_, o_proj_;
+  std::unique_ptr<Linear> g_proj_;  // null: no gate of its own
   std::unique_ptr<Module> q_norm_, k_norm_;
   at::Tensor sinks_;
   AttentionCore core_;

@@ -4,6 +4,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/sigmoid_backward.h>
+#include <ATen/ops/softplus.h>
+#include <ATen/ops/softplus_backward.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
@@ -30,14 +32,30 @@ struct SplitGateNode final : model::LayerNode {
   }
 };
 
+using Function = OutputGate::Function;
+
+at::Tensor opened(Function function, const at::Tensor& gate) {
+  return function == Function::sigmoid ? at::sigmoid(gate) : at::softplus(gate);
+}
+
+// As [tokens, gates, numbers of a gate].
+at::Tensor by_gate(const at::Tensor& y, const at::Tensor& gate) {
+  return y.unflatten(1, {gate.size(1), -1});
+}
+
 // Edges: y, the gate.
 struct OutputGateNode final : model::LayerNode {
   OutputGateNode() : LayerNode("OutputGateBackward") {}
   model::Saved y, gate;
+  Function function = Function::sigmoid;
 
   Gradients backward(Gradients&& gradients) override {
-    const at::Tensor open = at::sigmoid(gate.unpack());
-    return {gradients[0] * open, at::sigmoid_backward(gradients[0] * y.unpack(), open)};
+    const at::Tensor g = gate.unpack(), open = opened(function, g);
+    const at::Tensor dy = by_gate(gradients[0], g);
+    const at::Tensor d_open = (dy * by_gate(y.unpack(), g)).sum(2);
+    return {(dy * open.unsqueeze(2)).flatten(1), function == Function::sigmoid
+                                                     ? at::sigmoid_backward(d_open, open)
+                                                     : at::softplus_backward(d_open, g, 1, 20)};
   }
   void release_variables() override {
     y.reset();
@@ -70,13 +88,14 @@ std::pair<at::Tensor, at::Tensor> split_gate(const at::Tensor& both, int64_t wid
   return parts;
 }
 
-at::Tensor gated_output(const at::Tensor& y, const at::Tensor& gate) {
+at::Tensor gated_output(const at::Tensor& y, const at::Tensor& gate, Function function) {
   return model::forward_with<OutputGateNode>(
       [&](OutputGateNode& node) {
+        node.function = function;
         node.y.save(y);
         node.gate.save(gate);
       },
-      [&] { return y * at::sigmoid(gate); }, y, gate);
+      [&] { return (by_gate(y, gate) * opened(function, gate).unsqueeze(2)).flatten(1); }, y, gate);
 }
 
 }  // namespace heddle::decoder

@@ -1,4 +1,4 @@
-// The gate of an attention's output (Qwen3-Next).
+// Gates of an attention's output.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "heddle/base/export.h"
+#include "heddle/decoder/description.h"
 
 namespace heddle::decoder {
 
@@ -14,7 +15,9 @@ namespace heddle::decoder {
 // each a new tensor [tokens, heads * width].
 HEDDLE_API std::pair<at::Tensor, at::Tensor> split_gate(const at::Tensor& both, int64_t width);
 
-// y * sigmoid(gate), of equal shapes; one node, which keeps both.
-HEDDLE_API at::Tensor gated_output(const at::Tensor& y, const at::Tensor& gate);
+// y [tokens, heads * width] times a function of the gate [tokens, heads * width], or [tokens, heads] with one
+// number for all of a head; one node, which keeps both.
+HEDDLE_API at::Tensor gated_output(const at::Tensor& y, const at::Tensor& gate,
+                                   OutputGate::Function function = OutputGate::Function::sigmoid);
 
 }  // namespace heddle::decoder

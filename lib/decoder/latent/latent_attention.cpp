@@ -19,11 +19,10 @@ AttentionOptions core_options(const Latent& form) {
 
 }  // namespace
 
-LatentAttention::LatentAttention(const Latent& form, int64_t width, double init_std,
-                                 std::shared_ptr<Rotary> rotary, std::shared_ptr<ChosenKeys> chosen,
-                                 const at::TensorOptions& options)
+LatentAttention::LatentAttention(const Latent& form, int64_t width, double init_std, Tables tables,
+                                 std::shared_ptr<ChosenKeys> chosen, const at::TensorOptions& options)
     : shape_{form.heads, form.plain, form.rotary, form.value, form.interleaved},
-      rotary_(std::move(rotary)),
+      tables_(std::move(tables)),
       chosen_(std::move(chosen)),
       kv_a_proj_(width, form.rank + form.rotary, bias_if(form.bias), normal(init_std), options),
       kv_b_proj_(form.rank, form.heads * (form.plain + form.value), Linear::Bias::none, normal(init_std),
@@ -76,12 +75,14 @@ at::Tensor LatentAttention::heads(const at::Tensor& x, const Batch& batch) {
   }
   auto [latent, shared_key] = split_latent(std::move(both[1]), shape_.rotary);
   const at::Tensor of_latent = kv_b_proj_.call(kv_a_layernorm_.call(std::move(latent), batch), batch);
-  LatentHeads all = assemble_heads(std::move(q), of_latent, shared_key, rotary_->angles(batch), shape_);
+  const model::RotaryAngles& angles = tables_.rotary->angles(batch);
+  LatentHeads all = assemble_heads(std::move(q), of_latent, shared_key, angles, shape_);
+  if (tables_.queries) all.q = all.q * tables_.queries->of(batch, angles.cos, all.q.scalar_type());
   return core_.attend(std::move(all.q), std::move(all.k), std::move(all.v), batch, {}, keys);
 }
 
 at::Tensor LatentAttention::chosen(const at::Tensor& x, const at::Tensor& of_queries, const Batch& batch) {
-  if (indexer_) chosen_->keys = indexer_->choose(x, of_queries, rotary_->angles(batch), batch);
+  if (indexer_) chosen_->keys = indexer_->choose(x, of_queries, tables_.rotary->angles(batch), batch);
   return chosen_->for_next ? chosen_->keys : std::exchange(chosen_->keys, {});
 }
 

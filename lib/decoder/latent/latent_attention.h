@@ -9,6 +9,7 @@
 #include "heddle/decoder/description.h"
 #include "heddle/nn/linear.h"
 #include "heddle/nn/rms_norm.h"
+#include "lib/decoder/attention/attention.h"
 #include "lib/decoder/latent/chosen_keys.h"
 #include "lib/decoder/latent/latent_heads.h"
 #include "lib/decoder/latent/lightning_indexer.h"
@@ -20,7 +21,7 @@ namespace heddle::decoder {
 // embedding is of form.rotary elements. chosen: null where every query sees all keys before it.
 class LatentAttention : public LayerPart {
  public:
-  LatentAttention(const Latent& form, int64_t width, double init_std, std::shared_ptr<Rotary> rotary,
+  LatentAttention(const Latent& form, int64_t width, double init_std, Tables tables,
                   std::shared_ptr<ChosenKeys> chosen, const at::TensorOptions& options);
   std::string_view kind() const override { return "latent_attention"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
@@ -35,7 +36,7 @@ class LatentAttention : public LayerPart {
   at::Tensor chosen(const at::Tensor& x, const at::Tensor& of_queries, const Batch& batch);
 
   LatentShape shape_;
-  std::shared_ptr<Rotary> rotary_;
+  Tables tables_;
   std::shared_ptr<ChosenKeys> chosen_;
   std::unique_ptr<LightningIndexer> indexer_;
   std::unique_ptr<Linear> q_proj_, q_a_proj_, q_b_proj_;

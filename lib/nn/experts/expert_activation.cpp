@@ -48,6 +48,13 @@ Formula clamped(const ExpertActivation& how, const at::Tensor& gate, const at::T
   return out;
 }
 
+Formula limited(const ExpertActivation& how, const at::Tensor& gate, const at::Tensor& up) {
+  Formula out = sigmoid_gate(gate, at::clamp(up, -how.limit, how.limit), 1, 0);
+  const at::Tensor within = at::clamp(out.by_up, {}, how.limit);
+  out.by_gate.mul_(out.by_up.le(how.limit));
+  return {within * at::clamp(up, -how.limit, how.limit), out.by_gate, within * up.abs().le(how.limit)};
+}
+
 Formula gelu_gate(const at::Tensor& g, const at::Tensor& up) {
   const at::Tensor below = (at::erf(g * M_SQRT1_2) + 1) * 0.5;  // the normal distribution's
   const at::Tensor density = at::exp(g * g * -0.5) * (M_2_SQRTPI * M_SQRT1_2 * 0.5);
@@ -65,6 +72,8 @@ Formula formula_of(const ExpertActivation& how, const at::Tensor& hidden) {
   switch (how.kind) {
     case Kind::clamped_swiglu:
       return clamped(how, gate, up);
+    case Kind::limited_swiglu:
+      return limited(how, gate, up);
     case Kind::geglu:
       return gelu_gate(gate, up);
     default:

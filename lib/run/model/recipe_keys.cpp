@@ -66,6 +66,8 @@ constexpr std::array<Routing, 9> kRouting = {{{"qwen3_moe", "router_aux_loss_typ
                                               {"qwen3_next", "router_aux_loss_type"},
                                               {"qwen3_5_moe", "router_aux_loss_type"},
                                               {"qwen3_5_moe_text", "router_aux_loss_type"},
+                                              {"ernie4_5_moe", "router_aux_loss_type"},
+                                              {"laguna", "router_aux_loss_type"},
                                               {"deepseek_v3", "gate_bias_update_factor"},
                                               {"kimi_k2", "gate_bias_update_factor"},
                                               {"deepseek_v32", "gate_bias_update_factor"},

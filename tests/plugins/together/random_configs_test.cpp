@@ -35,7 +35,7 @@ std::string small_size(const std::string& key, Draw& draw) {
   if (key == "num_key_value_heads") return of({1, 2, 4});
   if (key == "head_dim" || key == "qk_rope_head_dim") return of({2, 4, 6, 8, 10});
   if (key == "num_experts" || key == "n_routed_experts" || key == "num_local_experts") return of({4, 8});
-  if (key == "num_experts_per_tok") return of({1, 2, 3});
+  if (key == "moe_k" || key == "num_experts_per_tok") return of({1, 2, 3});
   if (key == "index_topk" || key == "index_n_heads") return of({2, 3, 5});
   if (key == "index_head_dim") return of({8, 10, 12});
   if (key == "max_position_embeddings" || key == "n_positions") return "64";
@@ -58,11 +58,20 @@ std::string any_value(const FieldInfo& field, Draw& draw) {
   return "";
 }
 
+// Keys that must say what another one says.
+bool repeats(const std::string& key) {
+  for (const char* name : {"expert_hidden_dim", "moe_num_experts", "moe_top_k", "share_expert_dims",
+                           "num_attention_groups", "layernorm_epsilon"})
+    if (key == name) return true;
+  return key.starts_with("swa_") && key != "swa_rope_theta";
+}
+
 std::string draw_config(const std::vector<FieldInfo>& fields, const std::string& type, Draw& draw) {
   std::string out = "{model_type: " + type + ", initializer_range: 0.2";
   bool counted = false;  // several keys name the number of experts
   for (const FieldInfo& field : fields) {
     if (field.key == "model_type" || field.key == "initializer_range") continue;
+    if (repeats(field.key)) continue;
     if (field.range == "null") continue;  // of ModelKeys::only with null: every value is refused
     const bool count =
         field.key == "num_experts" || field.key == "n_routed_experts" || field.key == "num_local_experts";
@@ -133,7 +142,8 @@ void expect_read_back(const std::shared_ptr<const ModelSpec>& model, PluginRegis
 const std::string kWithTables[] = {
     "phi3",     "gemma",      "gemma2",   "gemma3_text", "mistral",      "ministral3",       "granite",
     "olmo2",    "starcoder2", "phi",      "glm",         "glm4",         "seed_oss",         "cohere2",
-    "ernie4_5", "gpt2",       "baichuan", "qwen3_next",  "qwen3_5_text", "qwen3_5_moe_text", "nemotron_h"};
+    "ernie4_5", "gpt2",       "baichuan", "qwen3_next",  "qwen3_5_text", "qwen3_5_moe_text", "nemotron_h",
+    "hy_v3",    "laguna",     "mistral4", "step3p5",     "ernie4_5_moe", "mimo_v2_flash"};
 
 // A table of the plugin llama has the keys of several types.
 std::vector<FieldInfo> keys_of(PluginRegistry& plugins, const std::string& type) {

@@ -183,6 +183,29 @@ double nemotron_h(const ModelSizes& m) {
   return nemotron_layers(m, "hybrid_override_pattern") + m.logits() + mtp * head;
 }
 
+// Step-3.5: heads and windows by layer, experts in the layers that are named, prediction heads with full
+// attention and experts.
+double step3p5(const ModelSizes& m) {
+  const auto count = [&](const char* key, const char* word, double otherwise) {
+    const auto words = m.keys.find(key);
+    if (words == m.keys.end() || !words->is_array()) return otherwise;
+    return static_cast<double>(std::count(words->begin(), words->end(), word));
+  };
+  const auto other = m.keys.find("attention_other_setting");
+  const double heads = other == m.keys.end() ? m.a : other->value("num_attention_heads", m.a);
+  const double window = m.of("sliding_window", 512), d = m.head();
+  const double whole = m.S * (m.S + 1) / 2, near = window * (window + 1) / 2 + (m.S - window) * window;
+  const auto attention = [&](double of, double pairs) {
+    return 6 * m.G * (m.S * m.h * d * 2 * (of + m.g) + of * pairs * d * 2);
+  };
+  const double full = count("layer_types", "full_attention", m.layers), mtp = m.of("num_mtp_layers", 0);
+  const double sparse = count("mlp_layer_types", "sparse", m.layers - 3);
+  const double experts = m.gated(m.expert_width() * m.chosen(8)) + m.gated(m.of("share_expert_dim", 0));
+  return full * attention(m.a, whole) + (m.layers - full) * attention(heads, near) + sparse * experts +
+         (m.layers - sparse) * m.gated(m.f) + m.logits() +
+         mtp * (12 * m.G * m.S * m.h * m.h + attention(m.a, whole) + experts + m.logits());
+}
+
 // As if MLPs had no gate, and the later half of the layers experts where there are any.
 double general(const ModelSizes& m) {
   const double chosen = m.chosen(0), layers = m.layers;
@@ -193,7 +216,7 @@ double general(const ModelSizes& m) {
 }
 
 using Formula = double (*)(const ModelSizes&);
-constexpr std::array<std::pair<std::string_view, Formula>, 20> kFormulas = {{
+constexpr std::array<std::pair<std::string_view, Formula>, 22> kFormulas = {{
     {"llama", llama},
     {"mixtral", mixtral},
     {"qwen2", qwen},
@@ -209,6 +232,8 @@ constexpr std::array<std::pair<std::string_view, Formula>, 20> kFormulas = {{
     {"gpt_oss", gpt_oss},
     {"gpt2", gpt2},
     {"nemotron_h", nemotron_h},
+    {"mistral4", latent_with_shared},
+    {"step3p5", step3p5},
     {"qwen3_next", qwen_next},
     {"qwen3_5", qwen_next},
     {"qwen3_5_text", qwen_next},

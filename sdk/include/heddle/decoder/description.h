@@ -132,12 +132,23 @@ struct QueryScaling {
   bool operator==(const QueryScaling&) const = default;
 };
 
-// Attention with grouped heads. Modules "self_attn": q_proj, k_proj, v_proj, o_proj, q_norm, k_norm, core;
-// parameter sinks.
+// A product of the hidden states that multiplies the output of attention, after a function of it.
+struct OutputGate {
+  enum class Width {
+    none,
+    each_head,   // one number for all of a head (Step-3.5)
+    each_number  // of each head (Laguna)
+  } width = Width::none;
+  enum class Function { sigmoid, softplus } function = Function::sigmoid;
+  bool operator==(const OutputGate&) const = default;
+};
+
+// Attention with grouped heads. Modules "self_attn": q_proj, k_proj, v_proj, o_proj, q_norm, k_norm, core and
+// g_proj, the gate; parameter sinks.
 struct Attention {
   enum class HeadNorm { none, each_head, whole };  // whole: over all heads at once
   int64_t heads = 1, kv_heads = 1, head_dim = 1;
-  AttentionOptions options = {};  // window, scale, soft cap, dropout
+  AttentionOptions options = {};  // window, scale, soft cap, dropout, another width of the heads of values
   Rotation rotation = {};
   HeadNorm head_norm = HeadNorm::none;  // of queries and keys,
   Norm norm = {};                       // of this kind
@@ -146,6 +157,8 @@ struct Attention {
   // Its output is multiplied by the sigmoid of a gate (Qwen3-Next): q_proj has for each head the rows of its
   // query, then those of its gate.
   bool output_gate = false;
+  OutputGate gate = {};    // with a product of its own
+  double value_scale = 1;  // values are multiplied by it (MiMo-V2)
   QueryScaling query_scaling = {};
 };
 
@@ -181,6 +194,7 @@ struct Latent {
   bool interleaved = true;        // rotated pairs are neighbours
   double theta = 10000.0;
   RotaryScaling scaling = {};
+  QueryScaling query_scaling = {};      // of whole heads of queries (Mistral 4)
   std::optional<Indexer> indexer = {};  // needs a query_rank; empty: a query sees all keys before it
 };
 
@@ -190,6 +204,7 @@ struct Mlp {
   bool gated = true;
   Activation activation = Activation::silu;
   bool bias = false;
+  double limit = 0;  // of a gated one: see model::gated_within (Step-3.5); 0: none
 };
 
 // Experts behind a router, and experts of every token beside them. Modules "mlp": gate, experts,
@@ -206,6 +221,7 @@ struct Mixture {
   int64_t shared_width = 0;  // of the shared expert; 0: there is none
   bool shared_gated = true;  // as Mlp::gated
   Activation shared_activation = Activation::silu;
+  double shared_limit = 0;   // as Mlp::limit
   bool shared_gate = false;  // its output is multiplied by the sigmoid of a gate
 };
 

@@ -203,10 +203,10 @@ struct ExpertFiles {
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
   std::string router = "gate";
   std::string correction = "gate.e_score_correction_bias";  // the bias that chooses experts
-  // One tensor for all experts and each product.
-  bool stacked = false;
-  bool transposed =
-      true;  // of stacked ones: matrices lie as [in, out] (GPT-OSS), else as [out, in] (Qwen3.5)
+  bool correction_row = false;                              // it lies as [1, experts] (ERNIE 4.5)
+  // One tensor for all experts and each product: matrices lie as [in, out] (GPT-OSS) or, not `transposed`, as
+  // [out, in] (Qwen3.5); there gate and up may be `apart`, "<layer>.<gate>.weight" (Step-3.5).
+  bool stacked = false, transposed = true, apart = false;
 };
 
 // Rules of names and layouts. A name is whole segments of a path: "self_attn.o_proj" is in

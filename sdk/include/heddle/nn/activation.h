@@ -16,6 +16,10 @@ HEDDLE_API at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 // activation(gate) * up; of silu it is swiglu().
 HEDDLE_API at::Tensor gated(Activation activation, const at::Tensor& gate, const at::Tensor& up);
 
+// activation(gate), of at most `limit`, times up within -limit .. limit (Step-3.5). One node.
+HEDDLE_API at::Tensor gated_within(double limit, Activation activation, const at::Tensor& gate,
+                                   const at::Tensor& up);
+
 HEDDLE_API at::Tensor activated(Activation activation, const at::Tensor& x);
 
 }  // namespace heddle::model

@@ -1,0 +1,18 @@
+// Where the tensors of these families are in files.
+#pragma once
+
+#include "heddle/decoder/family.h"
+
+namespace heddle::mistral {
+
+// As a part of a model with images the text has a prefix, of two ages.
+inline decoder::Files files_of_text() {
+  return decoder::Files()
+      .otherwise("model.", "language_model.model.")
+      .otherwise("model.", "model.language_model.")
+      .otherwise("lm_head.", "language_model.lm_head.")
+      .ignored_module("vision_tower")
+      .ignored_module("multi_modal_projector");
+}
+
+}  // namespace heddle::mistral

@@ -1,0 +1,147 @@
+// Step-3.5: heads, windows and rotary embeddings by layer, a gate of each head, clamped gates by layer.
+#include <cmath>
+
+#include "families.h"
+#include "step3p5_keys.h"
+
+namespace heddle::mixtures {
+namespace {
+
+double limit_of(const Limits& limits, int64_t layer) {
+  return limits ? (*limits)[static_cast<size_t>(layer)].value_or(0) : 0;
+}
+
+void add_attention(model::ModelKeys<StepKeys>& keys) {
+  decoder::add_head_dim(keys);
+  decoder::add_rms_norm(keys);
+  keys.field("num_attention_groups", &StepKeys::num_attention_groups, "Heads of keys and values; null: 8.",
+             decoder::kSize)
+      .field("num_sliding_attention_heads", &StepKeys::num_sliding_attention_heads,
+             "Heads of queries in layers that slide; null: by attention_other_setting, else "
+             "num_attention_heads; without such layers it changes nothing.",
+             decoder::kSize)
+      .field("sliding_window", &StepKeys::sliding_window,
+             "In layers that slide, a token sees itself and those less than so many before it; null: all; "
+             "without "
+             "such layers it changes nothing.",
+             decoder::kSize)
+      .field("attention_bias", &Keys::attention_bias, "Biases of q, k, v and o.")
+      .field("query_pre_attn_scalar", &StepKeys::query_pre_attn_scalar,
+             "Scores are divided by its root; null: head_dim.", at_least(1e-30))
+      .field("use_rope_layers", &StepKeys::use_rope_layers, "Only true for each layer, or none.")
+      .field("yarn_only_types", &StepKeys::yarn_only_types, "Only [full_attention].")
+      .only("use_head_wise_attn_gate", Node::boolean(true), "Attention without a gate is refused.")
+      .only("gating", Node::boolean(true), "A gate of each head, in transformers' spelling.")
+      .only("use_qk_norm", Node::boolean(true), "Queries and keys have norms.")
+      .only("zero_centered", Node::boolean(true), "Norms multiply by 1 + weight.")
+      .only("sink", Node::boolean(false), "Sinks are refused.")
+      .only("att_impl_type", Node::text("GQA"), "Heads of keys are grouped.")
+      .only("use_bidirectional_attention", Node::boolean(false), "Only causal attention is built.")
+      .only("attention_dropout", Node::real(0), "Dropout is refused.");
+}
+
+void add_experts(model::ModelKeys<StepKeys>& keys) {
+  const Range<int64_t> experts{1, 65536};
+  keys.field("moe_num_experts", &StepKeys::moe_num_experts,
+             "Experts of a layer; null: 288; without such layers it changes nothing.", experts)
+      .field("n_routed_experts", &StepKeys::n_routed_experts, "Another name of it.", experts)
+      .field("num_local_experts", &StepKeys::num_local_experts, "Another name of it.", experts)
+      .field("moe_top_k", &StepKeys::moe_top_k,
+             "Experts of a token; null: 8; without such layers it changes nothing.", decoder::kSize)
+      .field("num_experts_per_tok", &StepKeys::num_experts_per_tok, "Another name of it.", decoder::kSize)
+      .field("moe_intermediate_size", &Keys::expert_width, "Width of an expert.", decoder::kSize)
+      .field("share_expert_dim", &StepKeys::share_expert_dim,
+             "Width of the expert of every token; null: 1280.", decoder::kSize)
+      .field("share_expert_dims", &StepKeys::share_expert_dims, "Another name of it.", decoder::kSize)
+      .field("moe_router_scaling_factor", &Keys::routed_scale, "Of the weights of a token's experts.",
+             at_least(0.0))
+      .field("need_fp32_gate", &StepKeys::need_fp32_gate, "The router's product in fp32.")
+      .field("swiglu_limits", &StepKeys::swiglu_limits,
+             "For each layer: silu(gate) of experts is at most so much, and up within both signs of it; null "
+             "or 0: no bound.")
+      .field("swiglu_limits_shared", &StepKeys::swiglu_limits_shared, "The same of shared experts and MLPs.")
+      .only("use_moe", Node::boolean(true), "Models without experts are refused.")
+      .only("use_moe_router_bias", Node::boolean(true), "A bias chooses experts.")
+      .only("moe_router_activation", Node::text("sigmoid"), "Scores of the router.")
+      .only("norm_expert_weight", Node::boolean(true), "The weights of a token's experts sum to 1.")
+      .only("mlp_bias", Node::boolean(false), "Biases of MLPs are refused.");
+  add_router_keys(keys, false);
+}
+
+model::ModelKeys<StepKeys> step_keys() {
+  auto keys = decoder::common_keys<StepKeys>();
+  add_attention(keys);
+  add_layer_words(keys);
+  add_experts(keys);
+  keys.then(fill_step).rule(complaint_of_step).group(published_layers()).group(rotary_of_layers());
+  keys.field("num_mtp_layers", &StepKeys::num_mtp_layers,
+             "Layers of multi-token prediction, which are neither built nor read: it changes nothing but the "
+             "figures of a benchmark recipe, which count them as NeMo AutoModel's.",
+             Range<int64_t>{0, 64});
+  for (const char* key : {"mtp_layer_types", "mtp_mlp_layer_types"})
+    keys.unused(key, "Layers of multi-token prediction are neither built nor read.");
+  for (const char* key : {"moe_every_n_layer", "moe_layer_offset"})
+    keys.unused(key, "moe_layers_enum or mlp_layer_types acts.");
+  keys.unused("per_layer_config", "num_sliding_attention_heads has it.")
+      .unused("max_seq_len", "max_position_embeddings has it.")
+      .unused("output_router_logits", "No auxiliary loss is computed, as in transformers.");
+  return keys;
+}
+
+decoder::Attention attention(const StepKeys& keys, int64_t layer, const decoder::Norm& norm) {
+  decoder::Attention out = attention_of(keys, layer, keys.sliding_window.value_or(0));
+  out.heads = keys.heads(layer);
+  out.norm = norm;
+  out.gate.width = decoder::OutputGate::Width::each_head;
+  if (keys.query_pre_attn_scalar) out.options.scale = 1 / std::sqrt(*keys.query_pre_attn_scalar);
+  return out;
+}
+
+decoder::Mixture mixture(const StepKeys& keys, int64_t layer) {
+  decoder::Mixture out = mixture_of(keys);
+  out.router.in_fp32 = out.router.in_fp32 || keys.need_fp32_gate;
+  if (const double limit = limit_of(keys.swiglu_limits, layer); limit > 0)
+    out.activation = {.kind = model::ExpertActivation::Kind::limited_swiglu, .limit = limit};
+  out.shared_width = *keys.share_expert_dim;
+  out.shared_limit = limit_of(keys.swiglu_limits_shared, layer);
+  return out;
+}
+
+decoder::Model model_of(const StepKeys& keys) {
+  decoder::Norm norm = keys.norm();
+  norm.kind = decoder::Norm::Kind::rms_plus_one;
+  decoder::Model model = keys.model();
+  model.last_norm = norm;
+  for (int64_t i = 0; i < keys.num_hidden_layers; ++i) {
+    decoder::Mlp mlp = keys.mlp();
+    mlp.limit = limit_of(keys.swiglu_limits_shared, i);
+    decoder::Layer layer{attention(keys, i, norm), mlp, norm};
+    if (keys.sparse(i)) layer.feed_forward = mixture(keys, i);
+    model.layers.push_back(std::move(layer));
+  }
+  return model;
+}
+
+decoder::Files files(const StepKeys& keys) {
+  decoder::ExpertFiles experts;
+  experts.layer = "moe", experts.correction = "router_bias";
+  experts.stacked = experts.apart = true, experts.transposed = false;
+  decoder::Files files;
+  files.experts(experts).renamed("mlp.shared_experts", "share_expert");
+  ignore_further_layers(keys, files);
+  return files;
+}
+
+const decoder::Description<StepKeys>& step3p5() {
+  static const decoder::Description<StepKeys> kStep = {
+      "step3p5", "Step3p5ForCausalLM", step_keys(), model_of, {}, files};
+  return kStep;
+}
+
+}  // namespace
+
+void offer_step3p5(Offer& plugin) {
+  plugin.model<decoder::Family<step3p5>>("step3p5", step3p5().keys);
+}
+
+}  // namespace heddle::mixtures
