@@ -1,5 +1,4 @@
-// One layer of a decoder: a mixer of tokens and an MLP or experts, with norms in the order of its
-// description.
+// One layer of a decoder: mixers of tokens and an MLP or experts, with norms in the order of its description.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,18 +6,21 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "heddle/decoder/description.h"
 
 namespace heddle::decoder {
 
-// Hidden states [tokens, width] in and out. Children "self_attn" (or the mixer's name), "mlp", and the norms
-// that Layer lists.
+// Hidden states [tokens, width] in and out. Children "self_attn" (or the mixer's name), the mixers beside it,
+// "mlp", and the norms that Layer lists.
 class DecoderLayer : public Module {
  public:
   struct Parts {
     std::unique_ptr<LayerPart> mixer;  // null: absent, as below
     std::string mixer_name = "self_attn";
+    std::vector<std::pair<std::string, std::unique_ptr<LayerPart>>> beside = {};  // with their names
     std::unique_ptr<Module> feed_forward;  // a FeedForward, or a MoeLayer
   };
   DecoderLayer(const Layer& form, int64_t width, Parts parts, const at::TensorOptions& options);
@@ -33,6 +35,7 @@ class DecoderLayer : public Module {
   struct Step {
     Module* module = nullptr;
     LayerPart* part = nullptr;  // the module, where it adds itself to the residual
+    std::vector<LayerPart*> beside;
     std::unique_ptr<Module> before, after;
   };
   // norms: the names of those before and after; null: none.

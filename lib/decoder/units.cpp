@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "heddle/base/error.h"
 #include "heddle/model/module_unit.h"
 #include "lib/decoder/attention/attention.h"
 #include "lib/decoder/embedding.h"
@@ -81,6 +82,7 @@ class Maker {
   DecoderLayer::Parts parts_of(const Layer& form, int64_t index) {
     DecoderLayer::Parts parts;
     std::visit([&](const auto& mixer) { make(mixer, parts); }, form.mixer);
+    for (const auto& maker : form.beside) add_beside(*maker, parts);
     std::visit([&](const auto& part) { make(part, index, parts); }, form.feed_forward);
     return parts;
   }
@@ -98,6 +100,16 @@ class Maker {
     parts.mixer_name = maker->name();
   }
   void make(Absent, DecoderLayer::Parts&) const {}
+  void add_beside(const MixerMaker& maker, DecoderLayer::Parts& parts) const {
+    std::string name = maker.name();
+    bool taken = parts.mixer_name == name;
+    for (const auto& other : parts.beside) taken = taken || other.first == name;
+    if (parts.mixer == nullptr || taken)
+      throw Error(ErrorCode::config, "model",
+                  "the mixer '" + name + "' is beside " + (taken ? "another of that name" : "no other"),
+                  "Layer::mixer is the first mixer, and no two of a layer have one name");
+    parts.beside.emplace_back(std::move(name), maker.make(model_.width, model_.init_std, options_));
+  }
 
   void make(const Mlp& form, int64_t, DecoderLayer::Parts& parts) const {
     parts.feed_forward = std::make_unique<FeedForward>(form, model_.width, first_values(), options_);

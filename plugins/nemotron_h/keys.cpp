@@ -158,7 +158,7 @@ decoder::Model model_of(const Keys& keys) {
   if (keys.rescale_prenorm_residual)
     model.residual_std = keys.initializer_range / std::sqrt(static_cast<double>(keys.num_hidden_layers));
   decoder::Mamba form = mamba_of(keys);
-  form.output_std = model.residual_std;
+  form.output_std = model.residual_std, form.output_bias = keys.use_bias;
   const auto mamba = decoder::mamba(form);
   const auto layers = static_cast<size_t>(keys.num_hidden_layers);
   model.layers = layers_of(keys, keys.hybrid_override_pattern->substr(0, layers), mamba);

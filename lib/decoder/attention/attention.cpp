@@ -38,6 +38,8 @@ SelfAttention::SelfAttention(const Attention& form, int64_t width, const FirstVa
                              const at::TensorOptions& options)
     : tables_(std::move(tables)),
       gate_dim_(form.output_gate ? form.head_dim : 0),
+      in_(form.input_multiplier),
+      out_(form.output_multiplier),
       q_proj_(width, form.heads * (form.head_dim + gate_dim_), bias_if(form.qkv_bias), normal(first.std),
               options),
       k_proj_(width, form.kv_heads * form.head_dim, bias_if(form.qkv_bias), normal(first.std), options),
@@ -63,15 +65,16 @@ SelfAttention::SelfAttention(const Attention& form, int64_t width, const FirstVa
 }
 
 at::Tensor SelfAttention::forward(at::Tensor x, const Batch& batch) {
-  return o_proj_.call(heads(x, batch), batch);
+  return times(o_proj_.call(heads(x, batch), batch), out_);
 }
 
 at::Tensor SelfAttention::call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) {
-  if (!output.empty()) return residual + call(std::move(x), batch);
+  if (!output.empty() || out_ != 1) return residual + call(std::move(x), batch);
   return o_proj_.call_onto(residual, heads(input(std::move(x), batch), batch), batch);
 }
 
-at::Tensor SelfAttention::heads(const at::Tensor& x, const Batch& batch) {
+at::Tensor SelfAttention::heads(const at::Tensor& given, const Batch& batch) {
+  const at::Tensor x = times(given, in_);
   // Norms of q and k make new tensors, and v alone would keep the memory of all three alive.
   const auto outputs = q_norm_ ? model::Outputs::apart : model::Outputs::columns;
   model::FewTensors qkv = model::call_each({&q_proj_, &k_proj_, &v_proj_}, x, batch, outputs);

@@ -49,6 +49,7 @@ class SelfAttention : public LayerPart {
 
   Tables tables_;
   int64_t gate_dim_;  // 0: the output has no gate
+  double in_, out_;   // factors of the input and of the output
   Linear q_proj_, k_proj_, v_proj_, o_proj_;
   std::unique_ptr<Module> q_norm_, k_norm_;
   at::Tensor sinks_;

@@ -39,7 +39,7 @@ DeltaNetMixer::DeltaNetMixer(const DeltaNet& form, int64_t width, double init_st
       b_proj_(width, form.value_heads, Linear::Bias::none, normal(init_std), options),
       a_proj_(width, form.value_heads, Linear::Bias::none, normal(init_std), options),
       out_proj_(form.value_heads * form.value, width, Linear::Bias::none, normal(init_std), options),
-      norm_(form.value, form.eps, options) {
+      norm_(form.value, {.eps = form.eps}, options) {
   add_child("in_proj_q", q_proj_);
   add_child("in_proj_k", k_proj_);
   add_child("in_proj_v", v_proj_);

@@ -3,6 +3,7 @@
 
 #include <ATen/core/TensorBody.h>
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -82,21 +83,30 @@ struct DeltaNet {
 // Error{config} for heads that do not divide.
 HEDDLE_API std::shared_ptr<const MixerMaker> delta_net(const DeltaNet& form);
 
-// Mamba-2 (Dao and Gu 2024) as Nemotron-H has it: a state of constant size that decays, of each head.
+// Mamba-2 (Dao and Gu 2024) as Nemotron-H and Falcon-H1 have it: a state of constant size that decays, of
+// each head.
 //
 // Modules "mamba": in_proj_z (the gate), in_proj_x, in_proj_b (what is written), in_proj_c (what is read),
 // in_proj_dt (the step) and out_proj; parameters x_conv1d.weight, b_conv1d.weight and c_conv1d.weight
 // [channels, 1, taps], their biases, norm.weight [heads * width], and A_log, dt_bias and D [heads], which are
 // fp32 under any precision but fp64. Neighbouring heads of a group share what is written and read; the norm
-// goes over the heads of a group at once, after the gate.
+// goes over the heads of a group at once.
 struct Mamba {
+  // Of the output y and the gate z: norm(y * silu(z)), norm(y) * silu(z), or y * silu(z) without norm.weight.
+  enum class Gate { before_norm, after_norm, without_norm };
   int64_t heads = 1, groups = 1;  // the second divides the first
   int64_t width = 1, state = 1;   // of a head: numbers, and rows of its state
   int64_t taps = 4;               // tokens that the convolution sees
-  bool bias = false, convolution_bias = true;
-  double eps = 1e-5;  // of the norm
+  bool bias = false, convolution_bias = true;  // bias: of what goes in
+  double eps = 1e-5;                           // of the norm
   double shortest_step = 0, longest_step = std::numeric_limits<double>::infinity();
-  double output_std = 0;  // of out_proj's first values; 0: the model's init_std
+  double output_std = 0;     // of out_proj's first values; 0: the model's init_std
+  bool output_bias = false;  // of out_proj
+  Gate gate = Gate::before_norm;
+  bool drawn_steps = true;  // first values of dt_bias; false: 1
+  // Factors of the input, of in_proj_z, in_proj_x, in_proj_b, in_proj_c and in_proj_dt, and of the output.
+  double input_multiplier = 1, output_multiplier = 1;
+  std::array<double, 5> part_multipliers = {1, 1, 1, 1, 1};
 };
 
 // For Layer::mixer, with the rules of delta_net() for parallelism: tp_size must divide heads and groups.
@@ -146,6 +156,7 @@ struct Attention {
   // query, then those of its gate.
   bool output_gate = false;
   QueryScaling query_scaling = {};
+  double input_multiplier = 1, output_multiplier = 1;  // of the hidden states in and out (Falcon-H1)
 };
 
 // Multi-head latent attention (DeepSeek-V2, Liu et al. 2024): keys and values are products of one small
@@ -170,6 +181,7 @@ struct Mlp {
   bool gated = true;
   Activation activation = Activation::silu;
   bool bias = false;
+  double gate_multiplier = 1, output_multiplier = 1;  // of gate_proj(x) and of the output (Falcon-H1)
 };
 
 // Experts behind a router, and experts of every token beside them. Modules "mlp": gate, experts,
@@ -205,6 +217,9 @@ struct Layer {
   Norm norm = {};
   Order order = Order::before;
   double residual_multiplier = 1;  // of what is added to the hidden states (Granite)
+  // Mixers of the same normalised input beside the first; their outputs are added to its output (Falcon-H1).
+  // No two of a layer have one name.
+  std::vector<std::shared_ptr<const MixerMaker>> beside = {};
 };
 
 // Heads that predict the tokens after the next one in training, so many and in turn (multi-token prediction,
