@@ -91,7 +91,7 @@ class Maker {
     parts.mixer = std::make_unique<SelfAttention>(form, model_.width, first_values(), tables, options_);
   }
   void make(const Latent& form, DecoderLayer::Parts& parts) {
-    const Rotation rotation{form.rotary, form.theta, form.scaling};
+    const Rotation rotation{form.rotated ? form.rotary : 0, form.theta, form.scaling};
     parts.mixer = std::make_unique<LatentAttention>(form, model_.width, model_.init_std,
                                                     rotaries_.of(form.rotary, rotation), options_);
   }

@@ -27,7 +27,7 @@ decoder::Mamba mamba_of(const Keys& keys) {
   out.bias = keys.mamba_proj_bias, out.convolution_bias = keys.mamba_conv_bias;
   out.output_bias = keys.projectors_bias;
   out.eps = keys.rms_norm_eps;
-  out.shortest_step = keys.time_step_limit[0], out.longest_step = keys.time_step_limit[1];
+  out.shortest_step = keys.shortest_step, out.longest_step = keys.longest_step;
   const Gate with_norm = keys.mamba_norm_before_gate ? Gate::after_norm : Gate::before_norm;
   out.gate = keys.mamba_rms_norm ? with_norm : Gate::without_norm;
   out.drawn_steps = false;
@@ -64,16 +64,9 @@ Keys::Keys() {
 void fill(Keys& keys) {
   if (!keys.ssm_multipliers) keys.ssm_multipliers = std::vector<double>(5, 1.0);
   if (!keys.mlp_multipliers) keys.mlp_multipliers = std::vector<double>(2, 1.0);
-  for (double& limit : keys.time_step_limit)  // JSON has no infinity
-    limit = std::min(limit, static_cast<double>(std::numeric_limits<float>::max()));
 }
 
 std::string complaint_of_mamba(const Keys& keys) {
-  if (std::string complaint = complaint_of_count("time_step_limit", keys.time_step_limit, 2);
-      !complaint.empty())
-    return complaint;
-  if (!(keys.time_step_limit[0] >= 0 && keys.time_step_limit[0] <= keys.time_step_limit[1]))
-    return "time_step_limit: expected the shortest and the longest step";
   if (keys.mamba_n_heads % keys.mamba_n_groups == 0) return "";
   return "mamba_n_heads " + std::to_string(keys.mamba_n_heads) + " is not a multiple of mamba_n_groups " +
          std::to_string(keys.mamba_n_groups);

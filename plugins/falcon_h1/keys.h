@@ -19,7 +19,7 @@ struct Keys : decoder::CommonKeys {
   int64_t mamba_expand = 2, mamba_n_heads = 128, mamba_n_groups = 1, mamba_d_state = 256, mamba_d_conv = 4;
   int64_t mamba_d_head = 0;  // 0: auto
   bool mamba_conv_bias = true, mamba_rms_norm = false, mamba_norm_before_gate = true;
-  std::vector<double> time_step_limit = {0, std::numeric_limits<double>::infinity()};
+  double shortest_step = 0, longest_step = std::numeric_limits<double>::infinity();
 
   double embedding_multiplier = 1, lm_head_multiplier = 1;
   double key_multiplier = 1, attention_in_multiplier = 1, attention_out_multiplier = 1;
@@ -30,7 +30,7 @@ struct Keys : decoder::CommonKeys {
   int64_t inner() const { return mamba_d_ssm.value_or(mamba_expand * hidden_size); }
 };
 
-// Defaults that depend on other keys, and steps that JSON can hold.
+// Multipliers that are not given.
 void fill(Keys& keys);
 // What is impossible; empty: nothing.
 std::string complaint_of_mamba(const Keys& keys);

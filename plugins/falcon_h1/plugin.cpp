@@ -1,4 +1,5 @@
 // Falcon-H1: attention and Mamba-2 beside each other in every layer, with multipliers.
+#include "heddle/decoder/step_limit.h"
 #include "heddle/sdk.h"
 #include "keys.h"
 
@@ -21,10 +22,10 @@ void add_mamba_keys(model::ModelKeys<Keys>& keys) {
       .field("mamba_rms_norm", &Keys::mamba_rms_norm, "The output has a norm over the heads of a group.")
       .field("mamba_norm_before_gate", &Keys::mamba_norm_before_gate,
              "The norm is before the gate; without a norm it changes nothing.")
-      .field("time_step_limit", &Keys::time_step_limit, "Steps of Mamba-2 are cut to this range.")
       .then(fill)
       .rule(complaint_of_mamba)
-      .group(head_width());
+      .group(head_width())
+      .group(decoder::step_limit<Keys>());
 }
 
 void add_multipliers(model::ModelKeys<Keys>& keys) {

@@ -28,7 +28,7 @@ from make_baichuan import Model as Baichuan
 HERE = pathlib.Path(__file__).parent
 FAMILIES = ("mistral", "ministral3", "gemma3_text", "gemma3_untied", "granite", "olmo2", "starcoder2", "starcoder2_untied",
             "phi", "glm", "glm4", "seed_oss", "cohere2", "ernie4_5", "gpt2_exact", "gpt2_inner", "baichuan", "qwen3_next", "qwen3_5", "qwen3_5_tied",
-            "qwen3_5_moe", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent")
+            "qwen3_5_moe", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "falcon_h1", "falcon_h1_norm", "kimi_linear")
 SAMPLES, SEQUENCE, STEPS = 4, 16, 5
 FP32 = {"strategy": "fsdp2", "mp_policy": {"param_dtype": "float32", "reduce_dtype": "float32"}}
 PIPELINE = {"pp_size": 2, "pipeline": {"pp_schedule": "1f1b", "pp_microbatch_size": 1}}

@@ -10,6 +10,7 @@
 #include "heddle/base/error.h"
 #include "lib/decoder/delta_net/delta_rule.h"
 #include "lib/decoder/norm.h"
+#include "lib/decoder/recurrence/first_values.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle::decoder {
@@ -17,14 +18,7 @@ namespace {
 
 // log of a number that is uniform in [0.01, 16), as transformers draws it.
 double log_of_uniform(const InitElement& element) {
-  const double uniform = 0.5 * std::erfc(-element.normal / std::sqrt(2.0));
-  return std::log(0.01 + uniform * (16 - 0.01));
-}
-
-// Uniform between -1 and 1 over the root of the taps, as PyTorch begins a convolution of single channels.
-double tap_of(const InitElement& element) {
-  const double uniform = 0.5 * std::erfc(-element.normal / std::sqrt(2.0));
-  return (2 * uniform - 1) / std::sqrt(static_cast<double>(element.shape.back()));
+  return std::log(0.01 + uniform_of(element) * (16 - 0.01));
 }
 
 }  // namespace

@@ -67,7 +67,8 @@ at::Tensor LatentAttention::heads(const at::Tensor& x, const Batch& batch) {
   if (q_b_proj_) q = q_b_proj_->call(q_a_layernorm_->call(std::move(q), batch), batch);
   auto [latent, shared_key] = split_latent(std::move(both[1]), shape_.rotary);
   const at::Tensor of_latent = kv_b_proj_.call(kv_a_layernorm_.call(std::move(latent), batch), batch);
-  LatentHeads all = assemble_heads(std::move(q), of_latent, shared_key, rotary_->angles(batch), shape_);
+  const model::RotaryAngles angles = rotary_ ? rotary_->angles(batch) : model::RotaryAngles();
+  LatentHeads all = assemble_heads(std::move(q), of_latent, shared_key, angles, shape_);
   return core_.attend(std::move(all.q), std::move(all.k), std::move(all.v), batch);
 }
 

@@ -31,7 +31,7 @@ class LatentAttention : public LayerPart {
   at::Tensor heads(const at::Tensor& x, const Batch& batch);  // all but o_proj
 
   LatentShape shape_;
-  std::shared_ptr<Rotary> rotary_;
+  std::shared_ptr<Rotary> rotary_;  // null: nothing is rotated
   std::unique_ptr<Linear> q_proj_, q_a_proj_, q_b_proj_;
   std::unique_ptr<RmsNorm> q_a_layernorm_;
   Linear kv_a_proj_, kv_b_proj_, o_proj_;

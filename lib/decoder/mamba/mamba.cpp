@@ -12,30 +12,21 @@
 #include "lib/decoder/mamba/group_norm.h"
 #include "lib/decoder/mamba/state_scan.h"
 #include "lib/decoder/norm.h"
+#include "lib/decoder/recurrence/first_values.h"
 #include "lib/decoder/recurrence/gated_norm.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle::decoder {
 namespace {
 
-double uniform(const InitElement& element) {
-  return 0.5 * std::erfc(-element.normal / std::sqrt(2.0));
-}
-
 // Head h decays with h + 1 at first.
 double log_of_place(const InitElement& element) {
   return std::log(1.0 + static_cast<double>(element.index[0]));
 }
 
-// The inverse of softplus of a step that is uniform in its logarithm in [0.001, 0.1), as Mamba draws it.
-double open_of_step(const InitElement& element) {
-  const double step = 0.001 * std::pow(100.0, uniform(element));
-  return step + std::log(-std::expm1(-step));
-}
-
 // Uniform between -std and std.
 double within(const InitElement& element) {
-  return (2 * uniform(element) - 1) * element.std;
+  return (2 * uniform_of(element) - 1) * element.std;
 }
 
 double number(int64_t value) {

@@ -83,6 +83,22 @@ struct DeltaNet {
 // Error{config} for heads that do not divide.
 HEDDLE_API std::shared_ptr<const MixerMaker> delta_net(const DeltaNet& form);
 
+// Kimi Delta Attention (Kimi Linear, Kimi Team 2025): a gated delta net in which each row of a state, a channel
+// of keys, has a decay of its own. The decay and the gate of the output are products of low rank, the width of
+// a head; the gate is a sigmoid behind the norm.
+//
+// Modules "linear_attn": q_proj, k_proj, v_proj, f_a_proj and f_b_proj (the decay), b_proj (the rate), g_a_proj
+// and g_b_proj (the gate), o_norm and o_proj; parameters q_conv1d.weight, k_conv1d.weight and v_conv1d.weight
+// [channels, 1, taps], A_log [heads] and dt_bias [channels], which are fp32 under any precision but fp64.
+struct ChannelDelta {
+  int64_t heads = 1, width = 1;  // width: of a head of queries, of keys and of values
+  int64_t taps = 4;              // tokens that the convolution sees
+  double eps = 1e-5;             // of the output's norm
+};
+
+// For Layer::mixer. It stays whole under tp_size; context parallelism is refused by name.
+HEDDLE_API std::shared_ptr<const MixerMaker> channel_delta(const ChannelDelta& form);
+
 // Mamba-2 (Dao and Gu 2024) as Nemotron-H and Falcon-H1 have it: a state of constant size that decays, of
 // each head.
 //
@@ -173,6 +189,7 @@ struct Latent {
   bool interleaved = true;        // rotated pairs are neighbours
   double theta = 10000.0;
   RotaryScaling scaling = {};
+  bool rotated = true;  // false: `rotary` numbers stay as they are, without a position (Kimi Linear)
 };
 
 // Modules "mlp": gate_proj, up_proj, down_proj. Not gated: down(activation(up(x))).
