@@ -69,21 +69,27 @@ model::ModelKeys<Keys> keys() {
   return keys;
 }
 
-// Both kinds of attention and both kinds of MLP have one name each, but for the experts'.
-decoder::Files files() {
+// As published. transformers writes MLPs of dense layers under the name of the experts.
+decoder::Files files_of(const Keys& keys) {
   decoder::ExpertFiles experts;
   experts.layer = "block_sparse_moe";
   experts.gate = "w1", experts.up = "w3", experts.down = "w2";
-  return decoder::Files()
-      .experts(experts)
+  decoder::Files files;
+  files.experts(experts)
       .widened("linear_attn.A_log", 2, 1)
       .renamed("linear_attn", "self_attn")
       .renamed("mlp.shared_experts", "block_sparse_moe.shared_experts");
+  for (int64_t layer = 0; layer < keys.num_hidden_layers; ++layer) {
+    const std::string place = "model.layers." + std::to_string(layer) + ".";
+    if ((*keys.mlp_layer_types)[static_cast<size_t>(layer)] == "dense")
+      files.otherwise(place + "mlp.", place + "block_sparse_moe.");
+  }
+  return files;
 }
 
 const decoder::Description<Keys>& kimi_linear() {
   static const decoder::Description<Keys> kKimi = {"kimi_linear", "KimiLinearForCausalLM", keys(), model_of,
-                                                   files()};
+                                                   {}, files_of};
   return kKimi;
 }
 

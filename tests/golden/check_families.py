@@ -69,7 +69,7 @@ def train(heddle, folder, name, model, distributed, ranks, local):
 def reference(folder):
     """The model, and a function from tokens to logits."""
     if folder.name != "baichuan":
-        mixture = "num_experts_per_tok" in json.loads((folder / "config.json").read_text())
+        mixture = "num_experts_per_tok" in (folder / "config.json").read_text()  # kimi_linear: num_experts_per_token
         loop = {"experts_implementation": "eager"} if mixture else {}  # the grouped product wants multiples of 16 bytes
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **loop).train()
         return model, lambda tokens: model(tokens, use_cache=False).logits

@@ -14,11 +14,12 @@ gradients.safetensors and final.safetensors (some cases) hold step 0's gradients
 import json
 import math
 import pathlib
+import re
 import shutil
 import sys
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 HERE = pathlib.Path(__file__).parent
@@ -243,6 +244,8 @@ CASES = {
 SEQUENCES = {"qwen3_5": 70, "nemotron_h": 70, "falcon_h1": 70, "kimi_linear": 70}  # others: SEQUENCE
 KEEP_GRADIENTS, KEEP_FINAL = ("llama", "qwen3_moe"), ("llama",)
 SHARDED = ("llama_odd", "qwen2_moe")
+DENSE_NAMES = ("kimi_linear",)  # MLPs of dense layers as in the published files; transformers writes the experts' name
+DENSE = re.compile(r"\.block_sparse_moe\.((?:gate|up|down)_proj)")
 STACKED = ("qwen3_5_moe",)  # one tensor for all experts, as in the published files; transformers writes one for each
 
 
@@ -318,6 +321,9 @@ def main():
             save_file(gradients, folder / "gradients.safetensors")
         if name in KEEP_FINAL:
             save_file({n: p.detach().clone() for n, p in model.named_parameters()}, folder / "final.safetensors")
+        if name in DENSE_NAMES:
+            file = folder / "model.safetensors"
+            save_file({DENSE.sub(r".mlp.\1", key): value for key, value in load_file(file).items()}, file, {"format": "pt"})
         for extra in ("generation_config.json",):
             (folder / extra).unlink(missing_ok=True)
         print(name, losses[0], losses[-1], norms[0])

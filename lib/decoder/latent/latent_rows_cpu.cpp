@@ -37,11 +37,12 @@ void over_tokens(const at::Tensor& rows, const Body& body) {
 // The pairs of one head and the angles of its token; without angles a copy.
 struct Turn {
   const float *cos = nullptr, *sin = nullptr;
-  int64_t half, step, apart;  // pair i: elements step * i and step * i + apart
+  int64_t width, half, step, apart;  // pair i: elements step * i and step * i + apart
   double direction;
 
   Turn(const model::RotaryAngles& angles, int64_t token, const LatentShape& shape, double direction)
-      : half(shape.rotary / 2),
+      : width(shape.rotary),
+        half(shape.rotary / 2),
         step(shape.interleaved ? 2 : 1),
         apart(shape.interleaved ? 1 : half),
         direction(direction) {
@@ -55,7 +56,7 @@ struct Turn {
   void operator()(const From* from, To* to) const {
     using W = Sum<To>;
     if (cos == nullptr) {
-      std::transform(from, from + 2 * half, to, [](From one) { return static_cast<To>(one); });
+      std::transform(from, from + width, to, [](From one) { return static_cast<To>(one); });
       return;
     }
     for (int64_t i = 0; i < half; ++i) {
