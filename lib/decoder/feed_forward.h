@@ -27,7 +27,7 @@ class FeedForward : public LayerPart {
   at::Tensor inside(const at::Tensor& x, const Batch& batch);  // all but down_proj
 
   Activation activation_;
-  double gate_factor_, out_;  // of gate_proj(x), and of the output
+  double gate_factor_, out_;           // of gate_proj(x), and of the output
   std::unique_ptr<Linear> gate_proj_;  // null: not gated
   Linear up_proj_, down_proj_;
 };

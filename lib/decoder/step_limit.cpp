@@ -1,5 +1,5 @@
-// Two numbers, the second of which may be infinite.
-#include "heddle/decoder/step_limit.h"
+// The key time_step_limit: two numbers, the second of which may be infinite.
+#include "heddle/decoder/family.h"
 
 #include <algorithm>
 #include <limits>
@@ -22,8 +22,12 @@ std::vector<Node::Entry> step_limit_entry(double shortest, double longest) {
 }
 
 FieldInfo step_limit_info() {
-  return {"time_step_limit", "list of 2 numbers", "[0.0, .inf]", "at least 0",
-          "Steps of Mamba-2 are cut to this range.", ""};
+  return {"time_step_limit",
+          "list of 2 numbers",
+          "[0.0, .inf]",
+          "at least 0",
+          "Steps of Mamba-2 are cut to this range.",
+          ""};
 }
 
 }  // namespace heddle::decoder

@@ -49,8 +49,8 @@ void read_head_width(const Node& given, Keys& keys) {
   if (keys.mamba_d_head * keys.mamba_n_heads == keys.inner() && keys.mamba_d_head > 0) return;
   const std::string heads = std::to_string(keys.mamba_n_heads) + " heads (mamba_n_heads)";
   model::refuse(width == nullptr ? given : *width,
-                "mamba_d_head: " + heads + " of width " + std::to_string(keys.mamba_d_head) + " are not the " +
-                    std::to_string(keys.inner()) + " numbers of Mamba-2",
+                "mamba_d_head: " + heads + " of width " + std::to_string(keys.mamba_d_head) +
+                    " are not the " + std::to_string(keys.inner()) + " numbers of Mamba-2",
                 "mamba_d_ssm, or mamba_expand * hidden_size, is mamba_n_heads * mamba_d_head");
 }
 

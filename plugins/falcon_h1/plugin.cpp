@@ -1,5 +1,4 @@
 // Falcon-H1: attention and Mamba-2 beside each other in every layer, with multipliers.
-#include "heddle/decoder/step_limit.h"
 #include "heddle/sdk.h"
 #include "keys.h"
 
@@ -36,8 +35,9 @@ void add_multipliers(model::ModelKeys<Keys>& keys) {
       .field("attention_out_multiplier", &Keys::attention_out_multiplier, "and of its output.")
       .field("ssm_in_multiplier", &Keys::ssm_in_multiplier, "Of Mamba-2's input,")
       .field("ssm_out_multiplier", &Keys::ssm_out_multiplier, "and of its output.")
-      .field("ssm_multipliers", &Keys::ssm_multipliers,
-             "Of five parts of in_proj: the gate, the input, what is written, what is read, the step; null: 1.")
+      .field(
+          "ssm_multipliers", &Keys::ssm_multipliers,
+          "Of five parts of in_proj: the gate, the input, what is written, what is read, the step; null: 1.")
       .field("mlp_multipliers", &Keys::mlp_multipliers, "Of gate_proj(x), and of the MLP's output; null: 1.")
       .rule(complaint_of_multipliers);
 }

@@ -49,7 +49,8 @@ void name_layers(const Node& list, const char* type, std::vector<std::string>& t
   for (const Node& layer : list.items()) {
     const int64_t number = layer.as_integer(), count = static_cast<int64_t>(types.size());
     if (number < 1 || number > count)
-      model::refuse(layer, "layers are counted from 1 to " + std::to_string(count) + ", got " + layer.written());
+      model::refuse(layer,
+                    "layers are counted from 1 to " + std::to_string(count) + ", got " + layer.written());
     std::string& own = types[static_cast<size_t>(number - 1)];
     if (!own.empty()) model::refuse(layer, "the layer " + layer.written() + " is named twice");
     own = type;
@@ -93,7 +94,8 @@ void read_linear_attention(const Node& given, Keys& keys) {
   if (!keys.layer_types) {
     keys.layer_types.emplace();
     for (int64_t layer = 0; layer < keys.num_hidden_layers; ++layer)
-      keys.layer_types->emplace_back(layer > 0 && layer % 4 == 0 ? decoder::kFullAttention : kLinearAttention);
+      keys.layer_types->emplace_back(layer > 0 && layer % 4 == 0 ? decoder::kFullAttention
+                                                                 : kLinearAttention);
   }
   check_types(given, keys);
 }
@@ -107,7 +109,8 @@ std::vector<Node::Entry> write_linear_attention(const Keys& keys) {
                            {"kda_layers", Node::list(std::move(linear))},
                            {"num_heads", Node::integer(keys.linear_num_heads)},
                            {"short_conv_kernel_size", Node::integer(keys.linear_conv_kernel_dim)}});
-  return {{"linear_attn_config", std::move(config)}, {"model_max_length", Node::integer(keys.max_position_embeddings)}};
+  return {{"linear_attn_config", std::move(config)},
+          {"model_max_length", Node::integer(keys.max_position_embeddings)}};
 }
 
 struct OtherName {
@@ -156,8 +159,8 @@ std::string complaint_of_attention(const Keys& keys) {
            std::to_string(*keys.num_key_value_heads);
   const int64_t head = keys.qk_nope_head_dim + keys.qk_rope_head_dim + keys.v_head_dim;
   if (keys.num_attention_heads > model::kLargestSize / head)
-    return "num_attention_heads " + std::to_string(keys.num_attention_heads) + " of these widths are more than " +
-           std::to_string(model::kLargestSize);
+    return "num_attention_heads " + std::to_string(keys.num_attention_heads) +
+           " of these widths are more than " + std::to_string(model::kLargestSize);
   if (keys.linear_num_heads <= model::kLargestSize / keys.linear_head_dim) return "";
   return "linear_num_heads " + std::to_string(keys.linear_num_heads) + " of this width are more than " +
          std::to_string(model::kLargestSize);
@@ -172,18 +175,21 @@ std::string complaint_of_experts(const Keys& keys) {
       return "mlp_layer_types: expected dense or sparse, got '" + type + "'";
   if (keys.num_experts < 1 || keys.num_experts_per_token < 1 || keys.num_experts_per_token > keys.num_experts)
     return "num_experts " + std::to_string(keys.num_experts) + " and num_experts_per_token " +
-           std::to_string(keys.num_experts_per_token) + ": expected at least 1, and no more of a token than there are";
-  if (keys.num_shared_experts < 0 || keys.num_shared_experts > model::kLargestSize / keys.moe_intermediate_size)
+           std::to_string(keys.num_experts_per_token) +
+           ": expected at least 1, and no more of a token than there are";
+  if (keys.num_shared_experts < 0 ||
+      keys.num_shared_experts > model::kLargestSize / keys.moe_intermediate_size)
     return "num_shared_experts is " + std::to_string(keys.num_shared_experts);
   return keys.num_expert_group < 1 ? "num_expert_group is " + std::to_string(keys.num_expert_group) : "";
 }
 
 model::KeyGroup<Keys> linear_attention() {
   model::KeyGroup<Keys> out;
-  out.table = {{"linear_attn_config", "map or null", "null", "",
-                "head_dim, num_heads and short_conv_kernel_size of delta attention, which win over the keys "
-                "linear_...; kda_layers and full_attn_layers name layers, from 1 on, where layer_types does not.",
-                ""}};
+  out.table = {
+      {"linear_attn_config", "map or null", "null", "",
+       "head_dim, num_heads and short_conv_kernel_size of delta attention, which win over the keys "
+       "linear_...; kda_layers and full_attn_layers name layers, from 1 on, where layer_types does not.",
+       ""}};
   out.read = read_linear_attention;
   out.write = write_linear_attention;
   return out;
@@ -192,9 +198,11 @@ model::KeyGroup<Keys> linear_attention() {
 model::KeyGroup<Keys> other_names() {
   model::KeyGroup<Keys> out;
   for (const OtherName& one : kOtherNames)
-    out.table.push_back({one.other, "integer", "", "", std::string("transformers' name of ") + one.file + ".", ""});
+    out.table.push_back(
+        {one.other, "integer", "", "", std::string("transformers' name of ") + one.file + ".", ""});
   out.table.push_back({"norm_topk_prob", "bool", "", "", "transformers' name of moe_renormalize.", ""});
-  out.table.push_back({"model_max_length", "integer", "", "", "The files' name of max_position_embeddings.", ""});
+  out.table.push_back(
+      {"model_max_length", "integer", "", "", "The files' name of max_position_embeddings.", ""});
   out.read = read_other_names;
   out.write = [](const Keys&) { return std::vector<Node::Entry>(); };
   return out;

@@ -6,8 +6,8 @@ namespace heddle::kimi_linear {
 namespace {
 
 void add_attention_keys(model::ModelKeys<Keys>& keys) {
-  keys.field("q_lora_rank", &Keys::q_lora_rank, "Width of the queries' latent; null: queries are one product.",
-             decoder::kSize)
+  keys.field("q_lora_rank", &Keys::q_lora_rank,
+             "Width of the queries' latent; null: queries are one product.", decoder::kSize)
       .field("kv_lora_rank", &Keys::kv_lora_rank, "Width of the latent of keys and values.", decoder::kSize)
       .field("qk_nope_head_dim", &Keys::qk_nope_head_dim, "Numbers of a head of keys that are its own.",
              decoder::kSize)
@@ -15,18 +15,21 @@ void add_attention_keys(model::ModelKeys<Keys>& keys) {
              "Numbers that all heads of keys share; they have no position.", decoder::kSize)
       .field("v_head_dim", &Keys::v_head_dim, "Width of a head of values.", decoder::kSize)
       .field("attention_bias", &Keys::attention_bias, "Biases of q_a, kv_a and o.")
-      .field("linear_head_dim", &Keys::linear_head_dim, "Of delta attention: width of a head.", decoder::kSize)
+      .field("linear_head_dim", &Keys::linear_head_dim, "Of delta attention: width of a head.",
+             decoder::kSize)
       .field("linear_num_heads", &Keys::linear_num_heads, "Its heads.", decoder::kSize)
       .field("linear_conv_kernel_dim", &Keys::linear_conv_kernel_dim, "Tokens that its convolutions see.",
              Range<int64_t>{1, 1024})
       .field("layer_types", &Keys::layer_types,
-             "linear_attention or full_attention for each layer; null: by linear_attn_config, else full_attention "
+             "linear_attention or full_attention for each layer; null: by linear_attn_config, else "
+             "full_attention "
              "in the layers 4, 8, ..., counted from 0.")
       .rule(complaint_of_attention)
       .only("hidden_act", Node::text("silu"), "Activation of MLPs, experts and convolutions.")
       .only("attention_dropout", Node::real(0), "Dropout is refused.")
       .only("mla_use_nope", Node::boolean(true), "Latent attention with positions is refused.")
-      .only("kda_use_qk_l2norm_in_kernel", Node::boolean(true), "Queries and keys are divided by their lengths.");
+      .only("kda_use_qk_l2norm_in_kernel", Node::boolean(true),
+            "Queries and keys are divided by their lengths.");
 }
 
 void add_expert_keys(model::ModelKeys<Keys>& keys) {
@@ -40,7 +43,8 @@ void add_expert_keys(model::ModelKeys<Keys>& keys) {
              "Experts of every token, as one of so many times the width.", Range<int64_t>{0, 65536})
       .field("moe_intermediate_size", &Keys::moe_intermediate_size, "Width of an expert.", decoder::kSize)
       .field("num_expert_group", &Keys::num_expert_group, "Groups of experts.", decoder::kSize)
-      .field("topk_group", &Keys::topk_group, "A token's experts are in so many of the groups.", decoder::kSize)
+      .field("topk_group", &Keys::topk_group, "A token's experts are in so many of the groups.",
+             decoder::kSize)
       .field("routed_scaling_factor", &Keys::routed_scaling_factor, "Of the weights of a token's experts.",
              at_least(0.0))
       .field("moe_renormalize", &Keys::moe_renormalize, "The weights of a token's experts sum to 1.")
@@ -88,8 +92,8 @@ decoder::Files files_of(const Keys& keys) {
 }
 
 const decoder::Description<Keys>& kimi_linear() {
-  static const decoder::Description<Keys> kKimi = {"kimi_linear", "KimiLinearForCausalLM", keys(), model_of,
-                                                   {}, files_of};
+  static const decoder::Description<Keys> kKimi = {
+      "kimi_linear", "KimiLinearForCausalLM", keys(), model_of, {}, files_of};
   return kKimi;
 }
 

@@ -1,5 +1,4 @@
 // Nemotron-H and Nemotron-3: Mamba-2, attention without positions, MLPs and experts, one of them in a layer.
-#include "heddle/decoder/step_limit.h"
 #include "heddle/sdk.h"
 #include "keys.h"
 

@@ -133,6 +133,14 @@ void ministral(decoder::Model& model) {
   each_layer(model, [](Layer&, Attention& attention, Mlp&) { attention.query_scaling = {0.4, 3}; });
 }
 
+void falcon(decoder::Model& model) {
+  each_layer(model, [](Layer&, Attention& attention, Mlp& mlp) {
+    attention.qkv_bias = attention.output_bias = mlp.bias = true;
+    attention.input_multiplier = 0.7, attention.output_multiplier = 1.4;
+    mlp.gate_multiplier = 1.3, mlp.output_multiplier = 0.6;
+  });
+}
+
 void baichuan(decoder::Model& model) {
   model.normalised_head = true;
 }
@@ -142,10 +150,10 @@ void gated_gelu(decoder::Model& model) {
 }
 
 const Form kForms[] = {
-    {"llama", llama},      {"olmo2", olmo2},           {"gemma2", gemma2}, {"phi", phi},
-    {"cohere", cohere},    {"granite", granite},       {"glm", glm},       {"nemotron", nemotron},
-    {"opt", opt},          {"gated_gelu", gated_gelu}, {"gpt2", gpt2},     {"ministral", ministral},
-    {"baichuan", baichuan}};
+    {"llama", llama},       {"olmo2", olmo2},           {"gemma2", gemma2}, {"phi", phi},
+    {"cohere", cohere},     {"granite", granite},       {"glm", glm},       {"nemotron", nemotron},
+    {"opt", opt},           {"gated_gelu", gated_gelu}, {"gpt2", gpt2},     {"ministral", ministral},
+    {"baichuan", baichuan}, {"falcon", falcon}};
 
 // Values that tell apart what norms and biases do.
 Parameters values_of(Units& units) {

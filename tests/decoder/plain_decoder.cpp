@@ -65,10 +65,13 @@ class Plain {
     const bool attends = std::holds_alternative<decoder::Attention>(form.mixer);
     const bool feeds = std::holds_alternative<decoder::Mlp>(form.feed_forward);
     const auto attend = [&](const at::Tensor& in) {
-      return attention(std::get<decoder::Attention>(form.mixer), at + "self_attn.", in);
+      const auto& attention = std::get<decoder::Attention>(form.mixer);
+      return this->attention(attention, at + "self_attn.", in * attention.input_multiplier) *
+             attention.output_multiplier;
     };
     const auto feed = [&](const at::Tensor& in) {
-      return mlp(std::get<decoder::Mlp>(form.feed_forward), at + "mlp.", in);
+      const auto& mlp = std::get<decoder::Mlp>(form.feed_forward);
+      return this->mlp(mlp, at + "mlp.", in) * mlp.output_multiplier;
     };
     const auto by = [&](const char* name, const at::Tensor& in) { return norm(form.norm, at + name, in); };
     const double m = form.residual_multiplier;
@@ -90,8 +93,8 @@ class Plain {
   at::Tensor mlp(const decoder::Mlp& form, const std::string& at, const at::Tensor& x) const {
     if (!form.gated)
       return linear(at + "down_proj", plain_activation(form.activation, linear(at + "up_proj", x)));
-    return linear(at + "down_proj",
-                  plain_activation(form.activation, linear(at + "gate_proj", x)) * linear(at + "up_proj", x));
+    const at::Tensor gate = linear(at + "gate_proj", x) * form.gate_multiplier;
+    return linear(at + "down_proj", plain_activation(form.activation, gate) * linear(at + "up_proj", x));
   }
 
   // x [rows, sequence, heads, head_dim].

@@ -224,7 +224,7 @@ CASES = {
                               **MAMBA),
     # Attention and Mamba-2 beside each other, every multiplier; without and with a norm, which is before the gate.
     "falcon_h1": dict(model_type="falcon_h1", vocab_size=61, hidden_size=32, intermediate_size=38, num_hidden_layers=2,
-                      num_attention_heads=4, num_key_value_heads=2, mamba_d_ssm=30, mamba_n_heads=6, mamba_n_groups=2,
+                      num_attention_heads=4, num_key_value_heads=2, mamba_d_ssm=30, mamba_n_heads=6, mamba_n_groups=1,
                       mamba_d_state=7, mamba_d_conv=3, mamba_chunk_size=16, **FALCON_MULTIPLIERS),
     "falcon_h1_norm": dict(model_type="falcon_h1", vocab_size=64, hidden_size=24, intermediate_size=36,
                            num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, head_dim=10,

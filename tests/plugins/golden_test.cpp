@@ -109,7 +109,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "olmo2", "starcoder2", "starcoder2_untied", "phi", "glm", "glm4", "seed_oss", "cohere2",
                       "ernie4_5", "gpt2_exact", "gpt2_inner", "baichuan", "qwen3_next", "qwen3_5",
                       "qwen3_5_tied", "qwen3_5_moe", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent",
-                      "nemotron_h_mtp", "nemotron_h_mtp_repeated"),
+                      "nemotron_h_mtp", "nemotron_h_mtp_repeated", "falcon_h1", "falcon_h1_norm",
+                      "kimi_linear", "nemotron_nas"),
     [](const auto& info) { return info.param; });
 
 // A family on two ranks.
@@ -168,7 +169,11 @@ const char* const kFamiliesAndSplits[] = {"llama fsdp2 tp pp",
                                           "nemotron_h_latent fsdp2 pp",
                                           "nemotron_h_mtp fsdp2 tp",
                                           "qwen3_5_moe experts",
-                                          "nemotron_h_mtp_repeated fsdp2 tp"};
+                                          "nemotron_h_mtp_repeated fsdp2 tp",
+                                          "falcon_h1 fsdp2 tp sequence pp",
+                                          "falcon_h1_norm tp sequence",
+                                          "kimi_linear fsdp2 tp pp ep experts",
+                                          "nemotron_nas fsdp2 tp sequence pp"};
 
 std::vector<std::string> families_on_ranks() {
   std::vector<std::string> out;

@@ -20,15 +20,13 @@ at::Tensor in_document(const at::Tensor& pairs, const ChunkMarks& marks) {
 }
 
 ChannelPrepared prepare_channels(const DeltaChunks& in) {
-  ChannelPrepared out{in.q.unsqueeze(2), in.k.unsqueeze(2), in.beta.unsqueeze(-1),
-                      channel_decays_of(in.decay, in.marks), {}};
+  ChannelPrepared out{
+      in.q.unsqueeze(2), in.k.unsqueeze(2), in.beta.unsqueeze(-1), channel_decays_of(in.decay, in.marks), {}};
   const ChannelPairs pairs = channel_pairs(out.q, out.k, in.decay);
-  out.products = {in_document(pairs.scores, in.marks),
-                  in_document(pairs.system, in.marks),
-                  (out.q * out.decays.read).flatten(0, 3),
-                  (out.k * out.decays.read * out.beta).flatten(0, 3),
-                  (out.k * out.decays.write).flatten(0, 3),
-                  out.decays.carry};
+  out.products = {
+      in_document(pairs.scores, in.marks),      in_document(pairs.system, in.marks),
+      (out.q * out.decays.read).flatten(0, 3),  (out.k * out.decays.read * out.beta).flatten(0, 3),
+      (out.k * out.decays.write).flatten(0, 3), out.decays.carry};
   return out;
 }
 
@@ -49,9 +47,9 @@ DeltaGradients channel_backward(const DeltaChunks& in, const at::Tensor& d_out) 
     return gradient * x.view_as(gradient);
   };
   DeltaGradients out;
-  out.decay = pairs.decay + gradient_of_channel_decays({along(of.q, products.q) + along(of.k_in, products.k_in),
-                                                        along(of.k_out, products.k_out),
-                                                        of.carry * products.carry.squeeze(-1)});
+  out.decay = pairs.decay + gradient_of_channel_decays(
+                                {along(of.q, products.q) + along(of.k_in, products.k_in),
+                                 along(of.k_out, products.k_out), of.carry * products.carry.squeeze(-1)});
   out.v = of.right * made.beta;
   out.beta = (of.system * products.system).sum(-1) + (of.right * in.v).sum(-1) +
              (of.k_in * made.k * made.decays.read).sum(-1);

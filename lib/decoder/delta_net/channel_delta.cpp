@@ -35,9 +35,8 @@ ChannelDeltaMixer::ChannelDeltaMixer(const ChannelDelta& form, int64_t width, do
       o_proj_(form.heads * form.width, width, Linear::Bias::none, normal(init_std), options),
       o_norm_(form.width, {.eps = form.eps, .sigmoid = true, .rounded = false}, options) {
   const std::pair<const char*, Linear*> layers[] = {
-      {"q_proj", &q_proj_},     {"k_proj", &k_proj_}, {"v_proj", &v_proj_},
-      {"f_a_proj", &f_a_proj_}, {"f_b_proj", &f_b_proj_}, {"b_proj", &b_proj_},
-      {"g_a_proj", &g_a_proj_}, {"g_b_proj", &g_b_proj_}};
+      {"q_proj", &q_proj_},     {"k_proj", &k_proj_}, {"v_proj", &v_proj_},     {"f_a_proj", &f_a_proj_},
+      {"f_b_proj", &f_b_proj_}, {"b_proj", &b_proj_}, {"g_a_proj", &g_a_proj_}, {"g_b_proj", &g_b_proj_}};
   for (const auto& [name, layer] : layers) add_child(name, *layer);
   add_child("o_norm", o_norm_);
   add_child("o_proj", o_proj_);
@@ -54,9 +53,8 @@ ChannelDeltaMixer::ChannelDeltaMixer(const ChannelDelta& form, int64_t width, do
 
 at::Tensor ChannelDeltaMixer::heads(const at::Tensor& x, const Batch& batch) {
   const TokenRows tokens = rows_of(batch, "a delta net");
-  const model::FewTensors in =
-      model::call_each({&q_proj_, &k_proj_, &v_proj_, &f_a_proj_, &b_proj_, &g_a_proj_}, x, batch,
-                       model::Outputs::columns);
+  const model::FewTensors in = model::call_each(
+      {&q_proj_, &k_proj_, &v_proj_, &f_a_proj_, &b_proj_, &g_a_proj_}, x, batch, model::Outputs::columns);
   const DeltaInputs inputs{convolved(0, in[0], q_conv_, tokens),
                            convolved(1, in[1], k_conv_, tokens),
                            convolved(2, in[2], v_conv_, tokens),

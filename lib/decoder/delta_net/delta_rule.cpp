@@ -66,9 +66,10 @@ Made make(const DeltaInputs& in, const DeltaHeads& heads, const RowChunks& chunk
   out.rate = in.a_log.to(wide).exp().unsqueeze(1);
   out.decay = at::softplus(out.open) * -out.rate;
   out.beta = at::sigmoid(in.b.to(wide));
-  out.chunks = {out.q.x * scale_of(heads), out.k.x, chunking.of_heads(in.v),
-                heads.channels ? chunking.of_heads(out.decay.flatten(1)) : chunking.gates(out.decay.flatten(1)),
-                chunking.gates(out.beta)};
+  out.chunks = {
+      out.q.x * scale_of(heads), out.k.x, chunking.of_heads(in.v),
+      heads.channels ? chunking.of_heads(out.decay.flatten(1)) : chunking.gates(out.decay.flatten(1)),
+      chunking.gates(out.beta)};
   out.chunks.marks = chunking.marks(in.v.options());
   return out;
 }
@@ -100,9 +101,9 @@ struct DeltaRuleNode final : model::LayerNode {
     out[1] = chunking.rows_of_shared(unit_backward(d.k, made.k), in.k.scalar_type());
     out[2] = chunking.rows_of_heads(d.v, in.v.scalar_type());
     const at::ScalarType wide = made.decay.scalar_type();
-    const at::Tensor d_decay = (heads.channels ? chunking.rows_of_heads(d.decay, wide)
-                                               : chunking.rows_of_gates(d.decay, wide))
-                                   .view_as(made.decay);
+    const at::Tensor d_decay =
+        (heads.channels ? chunking.rows_of_heads(d.decay, wide) : chunking.rows_of_gates(d.decay, wide))
+            .view_as(made.decay);
     const at::Tensor d_open = (d_decay * at::sigmoid(made.open) * -made.rate).flatten(1);
     out[3] = d_open.to(in.a.scalar_type());
     out[4] = (chunking.rows_of_gates(d.beta, wide) * made.beta * (1 - made.beta)).to(in.b.scalar_type());

@@ -51,7 +51,8 @@ Scanned scan(const DeltaChunks& in, const DeltaProducts& made, const at::Tensor&
     out.states.select(1, n).copy_(state);
     const at::Tensor written = at::baddbmm(chunk(values, count, n), chunk(keys, count, n), state, 1, -1);
     out.new_values.select(1, n).copy_(written);
-    state = at::baddbmm(state * made.carry.select(1, n), chunk(made.k_out, count, n).transpose(1, 2), written);
+    state =
+        at::baddbmm(state * made.carry.select(1, n), chunk(made.k_out, count, n).transpose(1, 2), written);
   }
   out.last = state;
   return out;

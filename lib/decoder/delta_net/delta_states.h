@@ -19,7 +19,8 @@ struct DeltaProducts {
 DeltaResult delta_result(const DeltaChunks& in, const DeltaProducts& made, const at::Tensor& first);
 
 struct DeltaProductGradients {
-  at::Tensor scores, system;  // [B, G, R, N, C, C]; system: below the diagonal, with respect to rates times it
+  at::Tensor scores,
+      system;  // [B, G, R, N, C, C]; system: below the diagonal, with respect to rates times it
   at::Tensor q, k_in, k_out;  // [B, G, R, N, C, key]
   at::Tensor right;           // [B, G, R, N, C, value]: of the system's right side
   at::Tensor carry;           // [M, N, key]: of each row

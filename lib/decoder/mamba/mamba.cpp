@@ -85,9 +85,8 @@ ModuleTraits MambaMixer::traits() const {
 
 at::Tensor MambaMixer::heads(const at::Tensor& x, const Batch& batch) {
   const TokenRows tokens = rows_of(batch, "Mamba-2");
-  model::FewTensors in =
-      model::call_each({&z_proj_, &x_proj_, &b_proj_, &c_proj_, &dt_proj_}, times(x, form_.input_multiplier),
-                       batch, model::Outputs::columns);
+  model::FewTensors in = model::call_each({&z_proj_, &x_proj_, &b_proj_, &c_proj_, &dt_proj_},
+                                          times(x, form_.input_multiplier), batch, model::Outputs::columns);
   for (size_t i = 0; i < in.size(); ++i) in[i] = times(in[i], form_.part_multipliers[i]);
   const ScanInputs inputs{convolved(0, in[1], x_conv_.weight, tokens, x_conv_.bias),
                           convolved(1, in[2], b_conv_.weight, tokens, b_conv_.bias),

@@ -1,5 +1,5 @@
-// How a state decays within chunks of tokens where each of its rows (a channel of keys) has a decay of its own:
-// products of pairs of tokens, reads and writes, and their gradients.
+// How a state decays within chunks of tokens where each of its rows (a channel of keys) has a decay of its
+// own: products of pairs of tokens, reads and writes, and their gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,9 +23,9 @@ struct ChannelDecayGradients {
 };
 at::Tensor gradient_of_channel_decays(const ChannelDecayGradients& of);
 
-// Sums over channels d of q_i k_j exp(g) and of k_i k_j exp(g), where g is the sum of the decays of the tokens
-// behind j up to i. [B, G, R, N, C, C]; scores for j <= i and system for j < i, else 0. q, k [B, G, 1, N, C,
-// key]; C is a power of two. A chunk is halved until tokens are alone: between two halves both factors
+// Sums over channels d of q_i k_j exp(g) and of k_i k_j exp(g), where g is the sum of the decays of the
+// tokens behind j up to i. [B, G, R, N, C, C]; scores for j <= i and system for j < i, else 0. q, k [B, G, 1,
+// N, C, key]; C is a power of two. A chunk is halved until tokens are alone: between two halves both factors
 // exp(g up to the border) and exp(g from the border on) are at most 1, so that nothing overflows whatever
 // decays are, and all pairs of halves of one size are one batched product.
 struct ChannelPairs {

@@ -1,5 +1,5 @@
-// The norm of heads with a gate behind it: weight * normalised * silu(gate) (Qwen3-Next, Falcon-H1), or with a
-// sigmoid (Kimi Linear).
+// The norm of heads with a gate behind it: weight * normalised * silu(gate) (Qwen3-Next, Falcon-H1), or with
+// a sigmoid (Kimi Linear).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -10,8 +10,8 @@
 
 namespace heddle::decoder {
 
-// Rows are filled up with zeros to whole chunks, of `longest` tokens, or in one for shorter rows. `groups` of `heads` neighbouring heads each. Dims: B rows, N
-// chunks of C tokens, G groups, R heads of a group.
+// Rows are filled up with zeros to whole chunks, of `longest` tokens, or in one for shorter rows. `groups` of
+// `heads` neighbouring heads each. Dims: B rows, N chunks of C tokens, G groups, R heads of a group.
 class RowChunks {
  public:
   // halves: chunks have as many tokens as a power of two, `longest` too.

@@ -78,18 +78,19 @@ struct DeltaNet {
   double eps = 1e-6;                       // of the output's norm
 };
 
-// For Layer::mixer. Ranks of tp have parts of the heads, which tp_size must divide; under sequence
+// For Layer::mixer. Ranks of tp have parts of the heads where tp_size divides them, else all; under sequence
 // parallelism they gather the tokens between the projections. Context parallelism is refused by name. Throws
 // Error{config} for heads that do not divide.
 HEDDLE_API std::shared_ptr<const MixerMaker> delta_net(const DeltaNet& form);
 
-// Kimi Delta Attention (Kimi Linear, Kimi Team 2025): a gated delta net in which each row of a state, a channel
-// of keys, has a decay of its own. The decay and the gate of the output are products of low rank, the width of
-// a head; the gate is a sigmoid behind the norm.
+// Kimi Delta Attention (Kimi Linear, Kimi Team 2025): a gated delta net in which each row of a state, a
+// channel of keys, has a decay of its own. The decay and the gate of the output are products of low rank, the
+// width of a head; the gate is a sigmoid behind the norm.
 //
-// Modules "linear_attn": q_proj, k_proj, v_proj, f_a_proj and f_b_proj (the decay), b_proj (the rate), g_a_proj
-// and g_b_proj (the gate), o_norm and o_proj; parameters q_conv1d.weight, k_conv1d.weight and v_conv1d.weight
-// [channels, 1, taps], A_log [heads] and dt_bias [channels], which are fp32 under any precision but fp64.
+// Modules "linear_attn": q_proj, k_proj, v_proj, f_a_proj and f_b_proj (the decay), b_proj (the rate),
+// g_a_proj and g_b_proj (the gate), o_norm and o_proj; parameters q_conv1d.weight, k_conv1d.weight and
+// v_conv1d.weight [channels, 1, taps], A_log [heads] and dt_bias [channels], which are fp32 under any
+// precision but fp64.
 struct ChannelDelta {
   int64_t heads = 1, width = 1;  // width: of a head of queries, of keys and of values
   int64_t taps = 4;              // tokens that the convolution sees
@@ -110,9 +111,9 @@ HEDDLE_API std::shared_ptr<const MixerMaker> channel_delta(const ChannelDelta& f
 struct Mamba {
   // Of the output y and the gate z: norm(y * silu(z)), norm(y) * silu(z), or y * silu(z) without norm.weight.
   enum class Gate { before_norm, after_norm, without_norm };
-  int64_t heads = 1, groups = 1;  // the second divides the first
-  int64_t width = 1, state = 1;   // of a head: numbers, and rows of its state
-  int64_t taps = 4;               // tokens that the convolution sees
+  int64_t heads = 1, groups = 1;               // the second divides the first
+  int64_t width = 1, state = 1;                // of a head: numbers, and rows of its state
+  int64_t taps = 4;                            // tokens that the convolution sees
   bool bias = false, convolution_bias = true;  // bias: of what goes in
   double eps = 1e-5;                           // of the norm
   double shortest_step = 0, longest_step = std::numeric_limits<double>::infinity();
@@ -125,7 +126,7 @@ struct Mamba {
   std::array<double, 5> part_multipliers = {1, 1, 1, 1, 1};
 };
 
-// For Layer::mixer, with the rules of delta_net() for parallelism: tp_size must divide heads and groups.
+// For Layer::mixer, with the rules of delta_net() for parallelism, of heads and groups.
 HEDDLE_API std::shared_ptr<const MixerMaker> mamba(const Mamba& form);
 
 struct Norm {

@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -89,7 +88,7 @@ struct HEDDLE_API CommonKeys {
 inline constexpr Range<int64_t> kSize{1, model::kLargestSize};
 
 // The keys of CommonKeys but those of the rotary embedding. Each family adds its own. has_mlp: false for a
-// family whose layers all have experts, where intermediate_size changes nothing. has_padding: false where the
+// family without an MLP of that width, where intermediate_size changes nothing. has_padding: false where the
 // padding's row of the embedding is like any other.
 template <class Keys>
 model::ModelKeys<Keys> common_keys(bool has_mlp = true, bool has_padding = true) {
@@ -100,7 +99,7 @@ model::ModelKeys<Keys> common_keys(bool has_mlp = true, bool has_padding = true)
   if (has_mlp)
     keys.field("intermediate_size", &Common::intermediate_size, "Width of the MLP.", kSize);
   else
-    keys.unused("intermediate_size", "Every layer has experts: it changes nothing.");
+    keys.unused("intermediate_size", "No layer has an MLP of this width: it changes nothing.");
   keys.field("num_hidden_layers", &Common::num_hidden_layers, "Decoder layers.",
              Range<int64_t>{1, model::kMostLayers})
       .field("num_attention_heads", &Common::num_attention_heads, "Heads of queries.", kSize)
@@ -180,6 +179,24 @@ void add_no_dropout(model::ModelKeys<Keys>& keys, const std::string& key, double
     if (given.*slot == 0) return std::string();
     return key + " is " + std::to_string(given.*slot) + ", and dropout is not built: give " + key + ": 0.0";
   });
+}
+
+// time_step_limit, the range to which Mamba-2 cuts its steps; without the key the values stay. Throws
+// Error{config} at it.
+HEDDLE_API void read_step_limit(const Node& keys, double& shortest, double& longest);
+HEDDLE_API std::vector<Node::Entry> step_limit_entry(double shortest, double longest);
+HEDDLE_API FieldInfo step_limit_info();
+
+// For keys with the members shortest_step and longest_step.
+template <class Keys>
+model::KeyGroup<Keys> step_limit() {
+  model::KeyGroup<Keys> out;
+  out.table = {step_limit_info()};
+  out.read = [](const Node& given, Keys& keys) {
+    read_step_limit(given, keys.shortest_step, keys.longest_step);
+  };
+  out.write = [](const Keys& of) { return step_limit_entry(of.shortest_step, of.longest_step); };
+  return out;
 }
 
 // The words of transformers for the activations that are built.
