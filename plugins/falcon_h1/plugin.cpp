@@ -55,6 +55,10 @@ model::ModelKeys<Keys> keys() {
       .only("attention_dropout", Node::real(0), "Dropout is refused.");
   for (const char* key : {"mamba_chunk_size", "num_logits_to_keep", "mamba_use_mlp", "use_mamba_kernels"})
     keys.unused(key, "It changes no number.");
+  for (const char* key : {"time_step_min", "time_step_max", "time_step_floor"})
+    keys.unused(key, "time_step_limit acts.");
+  keys.unused("mlp_expansion_factor", "intermediate_size acts.")
+      .unused("attn_layer_indices", "Every layer has attention.");
   return keys;
 }
 
