@@ -8,7 +8,8 @@ namespace {
 void add_mamba_keys(model::ModelKeys<Keys>& keys) {
   keys.field("mamba_d_ssm", &Keys::mamba_d_ssm,
              "Numbers of Mamba-2, all heads together; null: mamba_expand * hidden_size.", decoder::kSize)
-      .field("mamba_expand", &Keys::mamba_expand, "Where mamba_d_ssm is null.", Range<int64_t>{1, 1024})
+      .field("mamba_expand", &Keys::mamba_expand, "Where mamba_d_ssm is null; else it changes nothing.",
+             Range<int64_t>{1, 1024})
       .field("mamba_n_heads", &Keys::mamba_n_heads, "Heads of Mamba-2.", decoder::kSize)
       .field("mamba_n_groups", &Keys::mamba_n_groups, "Heads of a group share what is written and read.",
              decoder::kSize)
