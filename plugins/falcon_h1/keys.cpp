@@ -80,7 +80,7 @@ std::string complaint_of_multipliers(const Keys& keys) {
 model::KeyGroup<Keys> head_width() {
   model::KeyGroup<Keys> out;
   out.table = {{"mamba_d_head", "integer or auto", "auto", "",
-                "Width of a head; auto: mamba_d_ssm / mamba_n_heads.", ""}};
+                "mamba_d_ssm / mamba_n_heads, or auto; it changes nothing.", ""}};
   out.read = read_head_width;
   out.write = [](const Keys& of) -> std::vector<Node::Entry> {
     return {{"mamba_d_head", Node::integer(of.mamba_d_head)}};
