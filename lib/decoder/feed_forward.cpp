@@ -13,6 +13,8 @@ FeedForward::FeedForward(const Mlp& form, int64_t width, const FirstValues& firs
                          const at::TensorOptions& options)
     : activation_(form.activation),
       limit_(form.limit),
+      gate_factor_(form.gate_multiplier),
+      out_(form.output_multiplier),
       up_proj_(width, form.width, bias_if(form.bias), normal(first.std), options),
       down_proj_(form.width, width, bias_if(form.bias), normal(first.residual), options) {
   if (form.gated) {
@@ -24,20 +26,22 @@ FeedForward::FeedForward(const Mlp& form, int64_t width, const FirstValues& firs
 }
 
 at::Tensor FeedForward::forward(at::Tensor x, const Batch& batch) {
-  return down_proj_.call(inside(x, batch), batch);
+  return times(down_proj_.call(inside(x, batch), batch), out_);
 }
 
 at::Tensor FeedForward::call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) {
-  if (!output.empty()) return residual + call(std::move(x), batch);
+  if (!output.empty() || out_ != 1) return residual + call(std::move(x), batch);
   return down_proj_.call_onto(residual, inside(input(std::move(x), batch), batch), batch);
 }
 
 at::Tensor FeedForward::inside(const at::Tensor& x, const Batch& batch) {
   if (!gate_proj_) return model::activated(activation_, up_proj_.call(x, batch));
-  const model::FewTensors both =
-      model::call_each({gate_proj_.get(), &up_proj_}, x, batch, model::Outputs::columns);
-  return limit_ > 0 ? model::gated_within(limit_, activation_, both[0], both[1])
-                    : model::gated(activation_, both[0], both[1]);
+  // A factor makes a new gate, and up alone would keep the memory of both alive.
+  const auto outputs = gate_factor_ == 1 ? model::Outputs::columns : model::Outputs::apart;
+  const model::FewTensors both = model::call_each({gate_proj_.get(), &up_proj_}, x, batch, outputs);
+  const at::Tensor gate = times(both[0], gate_factor_);
+  return limit_ > 0 ? model::gated_within(limit_, activation_, gate, both[1])
+                    : model::gated(activation_, gate, both[1]);
 }
 
 std::unique_ptr<MoeLayer> make_mixture(const Mixture& form, int64_t width, double init_std,

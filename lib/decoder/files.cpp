@@ -1,5 +1,5 @@
 // Rules of names and layouts in files.
-#include "heddle/decoder/family.h"
+#include "heddle/decoder/files.h"
 
 #include <algorithm>
 #include <string_view>
@@ -147,6 +147,11 @@ Files& Files::renamed(std::string name, std::string in_files) {
   return *this;
 }
 
+Files& Files::widened(std::string parameter, size_t before, size_t behind) {
+  widened_.push_back({std::move(parameter), before, behind});
+  return *this;
+}
+
 Files& Files::experts(ExpertFiles files) {
   experts_ = std::move(files);
   return *this;
@@ -183,6 +188,15 @@ StoredParts Files::structure(const std::string& parameter, std::span<const int64
       return runs(stored::slice(replaced(parameter, at, part, joined.module), shape, 0, first, whole),
                   joined.groups);
     }
+  for (const Widened& one : widened_) {
+    if (place_of(parameter, one.parameter) == std::string::npos) continue;
+    StoredPart part = stored::whole(parameter, shape).front();
+    const size_t dims = one.before + 1 + one.behind;
+    part.first.assign(dims, 0);
+    part.dims.assign(dims, -1), part.dims[one.before] = 0;
+    part.shape.assign(dims, 1), part.shape[one.before] = shape[0];
+    return {std::move(part)};
+  }
   return stored::whole(parameter, shape);
 }
 

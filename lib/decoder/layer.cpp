@@ -47,6 +47,7 @@ DecoderLayer::DecoderLayer(const Layer& form, int64_t width, Parts parts, const 
       side_by_side_(form.order == Order::side_by_side && parts.mixer && parts.feed_forward),
       parts_(std::move(parts)) {
   mixer_.module = mixer_.part = parts_.mixer.get();
+  for (const auto& [name, part] : parts_.beside) mixer_.beside.push_back(part.get());
   feed_forward_.module = parts_.feed_forward.get();
   feed_forward_.part = dynamic_cast<LayerPart*>(feed_forward_.module);
   const Names first = norms_of_mixer(form.order);
@@ -59,6 +60,7 @@ DecoderLayer::DecoderLayer(const Layer& form, int64_t width, Parts parts, const 
   };
   add(first[0], mixer_.before);
   if (mixer_.module != nullptr) add_child(parts_.mixer_name, *mixer_.module);
+  for (const auto& [name, part] : parts_.beside) add_child(name, *part);
   add(first[1], mixer_.after);
   add(second[0], feed_forward_.before);
   if (feed_forward_.module != nullptr) add_child("mlp", *feed_forward_.module);
@@ -84,9 +86,12 @@ void DecoderLayer::make_step(Step& step, const Layer& form, Names norms, int64_t
 }
 
 at::Tensor DecoderLayer::onto(const at::Tensor& residual, Step& step, at::Tensor x, const Batch& batch) {
-  if (step.part != nullptr && !step.after && !step.dropout && multiplier_ == 1)
-    return step.part->call_onto(residual, std::move(x), batch);
-  at::Tensor y = step.module->call(std::move(x), batch);
+  const bool adds_itself = step.part != nullptr && !step.after && !step.dropout && multiplier_ == 1;
+  const at::Tensor same = step.beside.empty() ? at::Tensor() : x;  // else the first part alone holds it
+  at::Tensor y = adds_itself ? step.part->call_onto(residual, std::move(x), batch)
+                             : step.module->call(std::move(x), batch);
+  for (LayerPart* part : step.beside) y = part->call_onto(y, same, batch);
+  if (adds_itself) return y;
   if (step.after) y = step.after->call(std::move(y), batch);
   if (step.dropout) y = step.dropout->call(std::move(y), batch);
   return multiplier_ == 1 ? residual + y : residual + y * multiplier_;

@@ -1,5 +1,4 @@
-// One layer of a decoder: a mixer of tokens and an MLP or experts, with norms in the order of its
-// description.
+// One layer of a decoder: mixers of tokens and an MLP or experts, with norms in the order of its description.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "heddle/decoder/description.h"
 #include "heddle/model/module_unit.h"
@@ -16,14 +16,15 @@
 
 namespace heddle::decoder {
 
-// Hidden states [tokens, width] in and out. Children "self_attn" (or the mixer's name), "mlp", the norms
-// that Layer lists, and with dropout "mixer_dropout" and "mlp_dropout". Carries the keys that its attention
-// has chosen to the next layer, where that sees the same.
+// Hidden states [tokens, width] in and out. Children "self_attn" (or the mixer's name), the mixers beside it,
+// "mlp", the norms that Layer lists, and with dropout "mixer_dropout" and "mlp_dropout". Carries the keys
+// that its attention has chosen to the next layer, where that sees the same.
 class DecoderLayer : public Module, public Carrier {
  public:
   struct Parts {
     std::unique_ptr<LayerPart> mixer;  // null: absent, as below
     std::string mixer_name = "self_attn";
+    std::vector<std::pair<std::string, std::unique_ptr<LayerPart>>> beside = {};  // with their names
     std::unique_ptr<Module> feed_forward;  // a FeedForward, or a MoeLayer
     std::string layer;                     // "model.layers.3": tells its dropout from that of others
     std::shared_ptr<ChosenKeys> chosen;    // of a sparse attention, which has it too; null: none
@@ -45,6 +46,7 @@ class DecoderLayer : public Module, public Carrier {
   struct Step {
     Module* module = nullptr;
     LayerPart* part = nullptr;  // the module, where it adds itself to the residual
+    std::vector<LayerPart*> beside;
     std::unique_ptr<Module> before, after;
     std::unique_ptr<Dropout> dropout;  // null: nothing is dropped
   };

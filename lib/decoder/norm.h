@@ -1,5 +1,8 @@
-// What the modules of a decoder are made with: norms by their description, biases, first values.
+// What the modules of a decoder are made with: norms by their description, biases, first values, factors.
 #pragma once
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
 
 #include <memory>
 
@@ -22,6 +25,10 @@ struct FirstValues {
 
 inline Init normal(double std) {
   return {Init::Kind::normal, std};
+}
+
+inline at::Tensor times(const at::Tensor& x, double factor) {
+  return factor == 1 ? x : x * factor;
 }
 
 }  // namespace heddle::decoder

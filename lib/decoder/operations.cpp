@@ -73,8 +73,10 @@ double operations_per_token(const Model& model, int64_t sequence) {
   const Counter count{real(model.width), sequence};
   const auto of = [&](const std::vector<Layer>& layers) {
     double sum = 0;
-    for (const Layer& layer : layers)
+    for (const Layer& layer : layers) {
       sum += std::visit(count, layer.mixer) + std::visit(count, layer.feed_forward);
+      for (const auto& maker : layer.beside) sum += count(maker);
+    }
     return sum;
   };
   const double logits = real(model.width) * real(model.vocabulary);

@@ -57,18 +57,29 @@ std::string shared_of(const Layer& layer) {
   return mixture->shared_gate ? "shared_expert" : "shared_experts";
 }
 
+bool has_maker(const Layer& layer, const MixerMaker* maker) {
+  const auto is = [&](const std::shared_ptr<const MixerMaker>& held) { return held.get() == maker; };
+  const auto* first = std::get_if<std::shared_ptr<const MixerMaker>>(&layer.mixer);
+  return (first != nullptr && is(*first)) || std::any_of(layer.beside.begin(), layer.beside.end(), is);
+}
+
+std::vector<const MixerMaker*> makers_of(const std::vector<Layer>& layers) {
+  std::vector<const MixerMaker*> all;
+  const auto add = [&](const std::shared_ptr<const MixerMaker>& held) {
+    if (std::find(all.begin(), all.end(), held.get()) == all.end()) all.push_back(held.get());
+  };
+  for (const Layer& layer : layers) {
+    if (const auto* held = std::get_if<std::shared_ptr<const MixerMaker>>(&layer.mixer)) add(*held);
+    for (const auto& held : layer.beside) add(held);
+  }
+  return all;
+}
+
 void add_mixers(Writer& writer) {
-  std::vector<const MixerMaker*> seen;
-  for (const Layer& layer : writer.layers()) {
-    const auto* held = std::get_if<std::shared_ptr<const MixerMaker>>(&layer.mixer);
-    if (held == nullptr || std::find(seen.begin(), seen.end(), held->get()) != seen.end()) continue;
-    seen.push_back(held->get());
-    const auto same = [maker = held->get()](const Layer& other) {
-      const auto* theirs = std::get_if<std::shared_ptr<const MixerMaker>>(&other.mixer);
-      return theirs != nullptr && theirs->get() == maker;
-    };
-    for (const auto& [path, style] : (*held)->tensor_plan())
-      writer.add((*held)->name() + "." + path, style.c_str(), same, same);
+  for (const MixerMaker* maker : makers_of(writer.layers())) {
+    const auto same = [maker](const Layer& layer) { return has_maker(layer, maker); };
+    for (const auto& [path, style] : maker->tensor_plan())
+      writer.add(maker->name() + "." + path, style.c_str(), same, same);
   }
 }
 

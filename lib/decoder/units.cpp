@@ -117,6 +117,7 @@ class Maker {
     parts.layer = "model.layers." + std::to_string(index);
     parts.chosen = chosen_of(form, index);
     std::visit([&](const auto& mixer) { make(mixer, parts); }, form.mixer);
+    for (const auto& maker : form.beside) add_beside(*maker, parts);
     std::visit([&](const auto& part) { make(part, index, parts); }, form.feed_forward);
     return parts;
   }
@@ -138,7 +139,7 @@ class Maker {
                                                   model::draw_salt(parts.layer + ".self_attn"), options_);
   }
   void make(const Latent& form, DecoderLayer::Parts& parts) {
-    const Rotation rotation{form.rotary, form.theta, form.scaling};
+    const Rotation rotation{form.rotated ? form.rotary : 0, form.theta, form.scaling};
     const Tables tables{rotaries_.of(form.rotary, rotation), queries_of(form.query_scaling)};
     parts.mixer = std::make_unique<LatentAttention>(form, model_.width, model_.init_std, tables, parts.chosen,
                                                     options_);
@@ -148,6 +149,16 @@ class Maker {
     parts.mixer_name = maker->name();
   }
   void make(Absent, DecoderLayer::Parts&) const {}
+  void add_beside(const MixerMaker& maker, DecoderLayer::Parts& parts) const {
+    std::string name = maker.name();
+    bool taken = parts.mixer_name == name;
+    for (const auto& other : parts.beside) taken = taken || other.first == name;
+    if (parts.mixer == nullptr || taken)
+      throw Error(ErrorCode::config, "model",
+                  "the mixer '" + name + "' is beside " + (taken ? "another of that name" : "no other"),
+                  "Layer::mixer is the first mixer, and no two of a layer have one name");
+    parts.beside.emplace_back(std::move(name), maker.make(model_.width, model_.init_std, options_));
+  }
 
   void make(const Mlp& form, int64_t, DecoderLayer::Parts& parts) const {
     parts.feed_forward = std::make_unique<FeedForward>(form, model_.width, first_values(), options_);

@@ -90,17 +90,6 @@ std::vector<decoder::Layer> layers_of(const Keys& keys, const std::string& patte
   return out;
 }
 
-void read_limit(const Node& given, Keys& keys) {
-  const Node* limit = model::given(given, "time_step_limit");
-  if (limit == nullptr) return;
-  if (limit->is_list() && limit->items().size() == 2)
-    keys.shortest_step = limit->items()[0].as_real(), keys.longest_step = limit->items()[1].as_real();
-  if (!limit->is_list() || limit->items().size() != 2 ||
-      !(keys.shortest_step >= 0 && keys.shortest_step <= keys.longest_step))
-    model::refuse(*limit,
-                  "time_step_limit: expected the shortest and the longest step, got " + limit->written());
-}
-
 }  // namespace
 
 Keys::Keys() {
@@ -140,25 +129,12 @@ std::string complaint_of_experts(const Keys& keys) {
   return any && keys.mlp_bias ? "mlp_bias: true is not built in models with experts" : "";
 }
 
-model::KeyGroup<Keys> step_limit() {
-  model::KeyGroup<Keys> out;
-  out.table = {{"time_step_limit", "list of 2 numbers", "[0.0, .inf]", "at least 0",
-                "Steps of Mamba-2 are cut to this range.", ""}};
-  out.read = read_limit;
-  out.write = [](const Keys& of) -> std::vector<Node::Entry> {
-    const double longest = std::min(
-        of.longest_step, static_cast<double>(std::numeric_limits<float>::max()));  // JSON has no infinity
-    return {{"time_step_limit", Node::list({Node::real(of.shortest_step), Node::real(longest)})}};
-  };
-  return out;
-}
-
 decoder::Model model_of(const Keys& keys) {
   decoder::Model model = keys.model();
   if (keys.rescale_prenorm_residual)
     model.residual_std = keys.initializer_range / std::sqrt(static_cast<double>(keys.num_hidden_layers));
   decoder::Mamba form = mamba_of(keys);
-  form.output_std = model.residual_std;
+  form.output_std = model.residual_std, form.output_bias = keys.use_bias;
   const auto mamba = decoder::mamba(form);
   const auto layers = static_cast<size_t>(keys.num_hidden_layers);
   model.layers = layers_of(keys, keys.hybrid_override_pattern->substr(0, layers), mamba);

@@ -41,9 +41,6 @@ void fill_patterns(Keys& keys);
 std::string complaint_of_patterns(const Keys& keys);
 std::string complaint_of_experts(const Keys& keys);
 
-// time_step_limit: two numbers.
-model::KeyGroup<Keys> step_limit();
-
 decoder::Model model_of(const Keys& keys);
 
 }  // namespace heddle::nemotron_h

@@ -44,7 +44,7 @@ void add_mamba_keys(model::ModelKeys<Keys>& keys) {
       .field("conv_kernel", &Keys::conv_kernel, "Tokens that the convolution sees.", Range<int64_t>{1, 1024})
       .field("use_bias", &Keys::use_bias, "Biases of in_proj and out_proj.")
       .field("use_conv_bias", &Keys::use_conv_bias, "Biases of the convolution.")
-      .group(step_limit())
+      .group(decoder::step_limit<Keys>())
       .only("mamba_hidden_act", Node::text("silu"), "Activation of the convolution.")
       .only("mamba_proj_bias", Node::boolean(false), "transformers reads use_bias alone.")
       .only("mamba_ssm_cache_dtype", Node::text("float32"), "States are fp32.")

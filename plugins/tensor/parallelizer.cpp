@@ -20,7 +20,9 @@ Layout read_layout(Units& units, const Config& config, int ranks, Extent extent)
   const Rules rules = choose_rules(units, config.tp_plan);
   // The model's own plan may name modules that a rank's stage lacks; a plan of the YAML may not name unknown
   // ones.
-  give_styles(sites, rules, config.tp_plan.is_map() ? extent : Extent::stage);
+  const bool own = !config.tp_plan.is_map();
+  give_styles(sites, rules, own ? Extent::stage : extent);
+  if (own) leave_whole(sites, ranks);
   return lay_out(std::move(sites), ranks, config.sequence_parallel);
 }
 

@@ -92,6 +92,16 @@ void give_styles(Sites& sites, const Rules& rules, Extent extent) {
   }
 }
 
+void leave_whole(Sites& sites, int ranks) {
+  for (const Site& site : sites) {
+    const ModuleTraits traits = site.module->traits();
+    const auto divides = [&](const auto& heads) { return heads.second % ranks == 0; };
+    if (traits.role != Role::mixer || std::all_of(traits.heads.begin(), traits.heads.end(), divides))
+      continue;
+    for (const size_t child : site.children) sites[child].style.reset();
+  }
+}
+
 Rules choose_rules(const Units& units, const Node& tp_plan) {
   if (tp_plan.is_map()) return read_rules(tp_plan);
   Rules own = rules_of(units);

@@ -31,6 +31,8 @@ enum class Extent { whole_model, stage };
 // Gives every site the style of the rule that matches it. Throws Error{config}: a pattern that matches
 // nothing (with the nearest path), two styles for one module.
 void give_styles(Sites& sites, const Rules& rules, Extent extent);
+// For the model's own plan: a mixer whose heads the ranks do not divide stays whole.
+void leave_whole(Sites& sites, int ranks);
 
 // The rules for this model: the plan of the YAML, else that of the units. Throws Error{config} with an
 // example of a plan.

@@ -141,6 +141,14 @@ void ministral(decoder::Model& model) {
   each_layer(model, [](Layer&, Attention& attention, Mlp&) { attention.query_scaling = {0.4, 3}; });
 }
 
+void falcon(decoder::Model& model) {
+  each_layer(model, [](Layer&, Attention& attention, Mlp& mlp) {
+    attention.qkv_bias = attention.output_bias = mlp.bias = true;
+    attention.input_multiplier = 0.7, attention.output_multiplier = 1.4;
+    mlp.gate_multiplier = 1.3, mlp.output_multiplier = 0.6;
+  });
+}
+
 void baichuan(decoder::Model& model) {
   model.normalised_head = true;
 }
@@ -194,7 +202,8 @@ const Form kForms[] = {{"llama", llama},
                        {"step", step},
                        {"laguna", laguna},
                        {"mimo", mimo},
-                       {"starcoder2", starcoder2}};
+                       {"starcoder2", starcoder2},
+                       {"falcon", falcon}};
 
 // Values that tell apart what norms and biases do.
 Parameters values_of(Units& units) {

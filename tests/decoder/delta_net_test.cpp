@@ -10,7 +10,7 @@
 #include "heddle/decoder/family.h"
 #include "heddle/model/module_unit.h"
 #include "lib/decoder/attention/output_gate.h"
-#include "lib/decoder/delta_net/gated_norm.h"
+#include "lib/decoder/recurrence/gated_norm.h"
 #include "lib/run/generate/generate.h"
 #include "lib/run/generate/kv_cache.h"
 #include "tests/decoder/rules.h"
@@ -19,14 +19,21 @@
 namespace heddle::tests {
 namespace {
 
+// Heads share the weights; or groups of a head are normalised apart, with another gate.
 TEST(GatedNorm, EqualsPlainOperators) {
   at::manual_seed(6);
-  const AtenLayer ours = [](const auto& in) { return decoder::gated_norm(in[0], in[1], in[2], 1e-5); };
-  const AtenLayer plain = [](const auto& in) {
-    const at::Tensor heads = in[0].view({-1, 5}), z = in[1].view({-1, 5});
-    return (in[2] * heads / (heads.square().mean(-1, true) + 1e-5).sqrt() * z * z.sigmoid()).view({7, 15});
-  };
-  expect_same(ours, plain, {random_leaf({7, 15}), random_leaf({7, 15}), random_leaf({5})}, 1e-12);
+  for (const decoder::GatedNormForm& form :
+       {decoder::GatedNormForm{1e-5}, decoder::GatedNormForm{1e-5, 2, true, false}}) {
+    const int64_t group = form.group == 0 ? 6 : form.group;
+    const AtenLayer ours = [&](const auto& in) { return decoder::gated_norm(in[0], in[1], in[2], form); };
+    const AtenLayer plain = [&](const auto& in) {
+      const at::Tensor groups = in[0].view({7, 18 / group, group});
+      const at::Tensor normal = groups / (groups.square().mean(-1, true) + 1e-5).sqrt();
+      const at::Tensor open = form.sigmoid ? in[1].sigmoid() : in[1] * in[1].sigmoid();
+      return (normal.reshape({7, 3, 6}) * in[2]).view({7, 18}) * open;
+    };
+    expect_same(ours, plain, {random_leaf({7, 18}), random_leaf({7, 18}), random_leaf({6})}, 1e-12);
+  }
 }
 
 TEST(OutputGate, EqualsPlainOperators) {

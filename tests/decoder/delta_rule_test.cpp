@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lib/decoder/delta_net/delta_rule.h"
@@ -31,6 +32,12 @@ const DeltaShape kDeltaShapes[] = {
     {"documents_at_chunks", 1, 130, {2, 2, 3, 3}, {0, 64, 128, 129, 130}},
     {"tokens_alone", 1, 5, {1, 1, 2, 2}, {0, 1, 2, 3, 4, 5}},
     {"empty_document", 1, 9, {1, 1, 2, 2}, {0, 4, 4, 9}},
+    {"channels_of_one_token", 1, 1, {1, 1, 3, 2, true}},
+    {"channels_of_short_rows", 3, 7, {2, 6, 5, 3, true}},
+    {"channels_of_one_more", 1, 65, {3, 3, 2, 5, true}},
+    {"channels_of_three_chunks", 2, 150, {2, 4, 6, 7, true}},
+    {"channels_in_documents", 2, 150, {1, 2, 3, 4, true}, {0, 10, 11, 70, 128, 150, 163, 300}},
+    {"channels_of_tokens_alone", 1, 5, {1, 1, 2, 2, true}, {0, 1, 2, 3, 4, 5}},
 };
 
 std::vector<at::Tensor> delta_inputs(const DeltaShape& shape) {
@@ -39,10 +46,10 @@ std::vector<at::Tensor> delta_inputs(const DeltaShape& shape) {
   return {random_leaf({tokens, heads.key_heads * heads.key}),
           random_leaf({tokens, heads.key_heads * heads.key}),
           random_leaf({tokens, heads.value_heads * heads.value}),
-          random_leaf({tokens, heads.value_heads}),
+          random_leaf({tokens, heads.value_heads * heads.decays()}),
           random_leaf({tokens, heads.value_heads}),
           random_leaf({heads.value_heads}),
-          random_leaf({heads.value_heads})};
+          random_leaf({heads.value_heads * heads.decays()})};
 }
 
 at::Tensor plain_unit(const at::Tensor& x) {
@@ -58,12 +65,13 @@ at::Tensor plain_rule(const DeltaInputs& in, const DeltaShape& shape) {
   };
   const at::Tensor q = keys(in.q) / std::sqrt(static_cast<double>(of.key)), k = keys(in.k);
   const at::Tensor v = in.v.view({tokens, of.value_heads, of.value});
-  const at::Tensor kept = (-in.a_log.exp() * at::softplus(in.a + in.bias)).exp(), rate = in.b.sigmoid();
+  const at::Tensor open = (in.a + in.bias).view({tokens, of.value_heads, of.decays(), 1});
+  const at::Tensor kept = (-in.a_log.exp().view({-1, 1, 1}) * at::softplus(open)).exp(),
+                   rate = in.b.sigmoid();
   at::Tensor state;
   std::vector<at::Tensor> out;
   for (int64_t t = 0; t < tokens; ++t) {
-    state = shape.begins(t) ? at::zeros({of.value_heads, of.key, of.value}, at::kDouble)
-                            : state * kept[t].view({-1, 1, 1});
+    state = shape.begins(t) ? at::zeros({of.value_heads, of.key, of.value}, at::kDouble) : state * kept[t];
     const at::Tensor known = (state * k[t].unsqueeze(2)).sum(1);
     const at::Tensor written = (v[t] - known) * rate[t].unsqueeze(1);
     state = state + k[t].unsqueeze(2) * written.unsqueeze(1);
@@ -98,8 +106,8 @@ TEST_P(DeltaRule, GivesShapesOnMeta) {
 
 // Gates that forget all but at once, and that keep all.
 TEST(DeltaRuleLimits, AreFinite) {
-  const DeltaShape shape{"long", 1, 130, {1, 2, 4, 3}};
-  for (const double open : {-60.0, 60.0}) {
+  for (const auto& [open, channels] : {std::pair{-60.0, false}, {60.0, false}, {-60.0, true}, {60.0, true}}) {
+    const DeltaShape shape{"long", 1, 130, {1, 2, 4, 3, channels}};
     at::manual_seed(4);
     std::vector<at::Tensor> all = delta_inputs(shape);
     for (at::Tensor& one : all) one = one.detach().to(at::kFloat);
@@ -115,9 +123,9 @@ TEST(DeltaRuleLimits, AreFinite) {
 }
 
 // Gates that forget nearly all leave gradients far below those of other inputs.
-TEST(DeltaRuleLimits, HaveExactGradientsOfGatesThatForget) {
+void expect_exact_gradients(bool channels) {
   at::manual_seed(11);
-  const DeltaShape shape{"forgets", 1, 70, {1, 1, 8, 8}};
+  const DeltaShape shape{"forgets", 1, 70, {1, 1, 8, 8, channels}};
   const DeltaInputs wide = kDeltaRule.of(delta_inputs(shape));
   DeltaInputs narrow;
   at::Tensor DeltaInputs::*const all[] = {&DeltaInputs::q,   &DeltaInputs::k, &DeltaInputs::v,
@@ -140,9 +148,14 @@ TEST(DeltaRuleLimits, HaveExactGradientsOfGatesThatForget) {
   }
 }
 
+TEST(DeltaRuleLimits, HaveExactGradientsOfGatesThatForget) {
+  for (const bool channels : {false, true}) expect_exact_gradients(channels);
+}
+
 TEST(DeltaRuleState, ContinuesAsTheWhole) {
   at::manual_seed(5);
-  kDeltaRule.expect_continues({"whole", 1, 140, {2, 4, 3, 5}}, {70, 1, 1, 64, 4});
+  for (const bool channels : {false, true})
+    kDeltaRule.expect_continues({"whole", 1, 140, {2, 4, 3, 5, channels}}, {70, 1, 1, 64, 4});
 }
 
 at::Tensor plain_convolution(const at::Tensor& x, const at::Tensor& weight, const DeltaShape& shape) {

@@ -47,6 +47,16 @@ TEST(DecoderFiles, JoinTheRowsOfSeveralModules) {
   EXPECT_THAT(stored_of(files, "mlp.down_proj.weight", {6, 5}), IsEmpty());
 }
 
+TEST(DecoderFiles, WidenAParameterOfOneDim) {
+  decoder::Files files;
+  files.widened("self_attn.A_log", 2, 1).renamed("self_attn", "mixer");
+  const StoredParts parts = stored_of(files, "self_attn.A_log", {6});
+  ASSERT_EQ(parts.size(), 1u);
+  EXPECT_EQ(parts[0].tensor, "model.layers.1.mixer.A_log");
+  EXPECT_THAT(parts[0].shape, ElementsAre(1, 1, 6, 1));
+  EXPECT_EQ(stored::fault(parts, std::vector<int64_t>{6}), "");
+}
+
 TEST(DecoderFiles, TransposeAndRenameWholeSegments) {
   decoder::Files files;
   files.joined("attn.c_attn", {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"})

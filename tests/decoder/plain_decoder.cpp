@@ -86,11 +86,13 @@ class Plain {
     const bool attends = std::holds_alternative<decoder::Attention>(form.mixer);
     const bool feeds = std::holds_alternative<decoder::Mlp>(form.feed_forward);
     const auto attend = [&](const at::Tensor& in) {
-      const at::Tensor y = attention(std::get<decoder::Attention>(form.mixer), at + "self_attn", in);
-      return dropped(form.residual_dropout, at + "mixer_dropout", y);
+      const auto& form_of = std::get<decoder::Attention>(form.mixer);
+      const at::Tensor y = attention(form_of, at + "self_attn", in * form_of.input_multiplier);
+      return dropped(form.residual_dropout, at + "mixer_dropout", y * form_of.output_multiplier);
     };
     const auto feed = [&](const at::Tensor& in) {
-      const at::Tensor y = mlp(std::get<decoder::Mlp>(form.feed_forward), at + "mlp.", in);
+      const auto& form_of = std::get<decoder::Mlp>(form.feed_forward);
+      const at::Tensor y = mlp(form_of, at + "mlp.", in) * form_of.output_multiplier;
       return dropped(form.residual_dropout, at + "mlp_dropout", y);
     };
     const auto by = [&](const char* name, const at::Tensor& in) { return norm(form.norm, at + name, in); };
@@ -113,8 +115,8 @@ class Plain {
   at::Tensor mlp(const decoder::Mlp& form, const std::string& at, const at::Tensor& x) const {
     if (!form.gated)
       return linear(at + "down_proj", plain_activation(form.activation, linear(at + "up_proj", x)));
-    at::Tensor gate = plain_activation(form.activation, linear(at + "gate_proj", x));
-    at::Tensor up = linear(at + "up_proj", x);
+    const at::Tensor factored = linear(at + "gate_proj", x) * form.gate_multiplier;
+    at::Tensor gate = plain_activation(form.activation, factored), up = linear(at + "up_proj", x);
     if (form.limit > 0) gate = at::clamp(gate, {}, form.limit), up = at::clamp(up, -form.limit, form.limit);
     return linear(at + "down_proj", gate * up);
   }

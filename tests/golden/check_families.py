@@ -4,7 +4,7 @@ Run by hand (needs torch 2.11, transformers 5 and a build; no test runs it):
 
     python3 tests/golden/check_families.py --heddle build/heddle [--only NAME]
 
-The models are those of make_golden.py (and of make_baichuan.py, whose reference is golden.json's model). Five steps of
+The models are those of make_golden.py (and of make_baichuan.py and make_nas.py, whose references are their own models). Five steps of
 AdamW on four samples: losses agree to 2e-5 and gradient norms to 2e-4 on one rank, fsdp2 2, tp 2, tp 2 with sequence
 parallelism, pp 2 (untied heads), cp 2, and compositions with recomputation and accumulation. Then transformers loads the
 export with the keys of the original and its loss, and continues a prompt greedily as `heddle generate`.
@@ -19,18 +19,20 @@ import tempfile
 
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Mistral4ForCausalLM
 from transformers.utils import logging
 
 from check_export import write_tokens
 from make_baichuan import Model as Baichuan
+from make_nas import make_model as make_nas
 from make_step import Model as Step
 
 HERE = pathlib.Path(__file__).parent
 FAMILIES = ("mistral", "ministral3", "gemma3_text", "gemma3_untied", "granite", "olmo2", "starcoder2", "starcoder2_untied",
             "phi", "glm", "glm4", "seed_oss", "cohere2", "ernie4_5", "gpt2_exact", "gpt2_inner", "baichuan", "qwen3_next", "qwen3_5", "qwen3_5_tied",
             "qwen3_5_moe", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "hy_v3", "ernie4_5_moe", "mimo_v2_flash", "laguna",
-            "laguna_elements", "mistral4", "step3p5")
+            "laguna_elements", "mistral4", "step3p5", "falcon_h1", "falcon_h1_norm", "kimi_linear", "nemotron_nas")
 SAMPLES, SEQUENCE, STEPS = 4, 16, 5
 FP32 = {"strategy": "fsdp2", "mp_policy": {"param_dtype": "float32", "reduce_dtype": "float32"}}
 PIPELINE = {"pp_size": 2, "pipeline": {"pp_schedule": "1f1b", "pp_microbatch_size": 1}}
@@ -75,8 +77,13 @@ def reference(folder):
         model = Step(json.loads((folder / "config.json").read_text()))
         model.load(folder / "model.safetensors")
         return model.train(), lambda tokens: model(tokens).logits
+    if folder.name == "nemotron_nas":
+        model = make_nas()
+        model.load_state_dict(load_file(folder / "model.safetensors"))
+        return model, lambda tokens: model(tokens, use_cache=False).logits
     if folder.name != "baichuan":
-        mixture = {"num_experts_per_tok", "moe_k"} & json.loads((folder / "config.json").read_text()).keys()
+        experts = {"num_experts_per_tok", "num_experts_per_token", "moe_k"}
+        mixture = experts & json.loads((folder / "config.json").read_text()).keys()
         loop = {"experts_implementation": "eager"} if mixture else {}  # the grouped product wants multiples of 16 bytes
         auto = Mistral4ForCausalLM if folder.name == "mistral4" else AutoModelForCausalLM
         model = auto.from_pretrained(folder, dtype=torch.float32, **loop).train()

@@ -14,11 +14,12 @@ gradients.safetensors and final.safetensors (some cases) hold step 0's gradients
 import json
 import math
 import pathlib
+import re
 import shutil
 import sys
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, Mistral4ForCausalLM
 
 HERE = pathlib.Path(__file__).parent
@@ -35,6 +36,11 @@ DEEPSEEK_ROPE = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 40.0, "be
 
 MAMBA = {"mamba_num_heads": 6, "mamba_head_dim": 5, "ssm_state_size": 7, "n_groups": 2, "conv_kernel": 3,
          "chunk_size": 16, "time_step_limit": [0.001, math.inf]}  # transformers takes time_step_min, which is 0.001
+
+FALCON_MULTIPLIERS = {"embedding_multiplier": 1.7, "lm_head_multiplier": 0.4, "key_multiplier": 0.6,
+                      "attention_in_multiplier": 0.8, "attention_out_multiplier": 1.3, "ssm_in_multiplier": 1.25,
+                      "ssm_out_multiplier": 0.7, "ssm_multipliers": [0.9, 1.4, 0.5, 0.8, 1.6],
+                      "mlp_multipliers": [1.2, 0.3]}
 
 AUXILIARY = {"output_router_logits": True, "router_aux_loss_coef": 0.05}
 
@@ -261,10 +267,30 @@ CASES = {
                      topk_group=2, n_shared_experts=2, moe_intermediate_size=10, first_k_dense_replace=1,
                      routed_scaling_factor=1.7,
                      rope_parameters={**YARN_ROPE, "original_max_position_embeddings": 4, "llama_4_scaling_beta": 0.3}),
+    # Attention and Mamba-2 beside each other, every multiplier; without and with a norm, which is before the gate.
+    "falcon_h1": dict(model_type="falcon_h1", vocab_size=61, hidden_size=32, intermediate_size=38, num_hidden_layers=2,
+                      num_attention_heads=4, num_key_value_heads=2, mamba_d_ssm=30, mamba_n_heads=6, mamba_n_groups=1,
+                      mamba_d_state=7, mamba_d_conv=3, mamba_chunk_size=16, **FALCON_MULTIPLIERS),
+    "falcon_h1_norm": dict(model_type="falcon_h1", vocab_size=64, hidden_size=24, intermediate_size=36,
+                           num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, head_dim=10,
+                           mamba_d_ssm=None, mamba_expand=2, mamba_n_heads=4, mamba_n_groups=2, mamba_d_state=5,
+                           mamba_rms_norm=True, mamba_conv_bias=False, mamba_proj_bias=True, projectors_bias=True,
+                           attention_bias=True, mlp_bias=True, tie_word_embeddings=True, pad_token_id=3,
+                           time_step_limit=[0.3, 2.0], **FALCON_MULTIPLIERS),
+    # Delta attention with a decay of each channel, of more than one chunk; latent attention without positions; groups of
+    # experts and a correction bias.
+    "kimi_linear": dict(model_type="kimi_linear", vocab_size=61, hidden_size=28, intermediate_size=38, num_hidden_layers=3,
+                        num_attention_heads=2, num_key_value_heads=2, kv_lora_rank=9, qk_nope_head_dim=7,
+                        qk_rope_head_dim=5, v_head_dim=6, num_local_experts=6, num_experts_per_tok=2, n_group=3,
+                        topk_group=2, n_shared_experts=2, moe_intermediate_size=18, pad_token_id=None,
+                        linear_head_dim=11, linear_num_heads=3, linear_conv_kernel_dim=3,
+                        layer_types=["linear_attention", "full_attention", "linear_attention"]),
 }
-SEQUENCES = {"qwen3_5": 70, "nemotron_h": 70}  # others: SEQUENCE
+SEQUENCES = {"qwen3_5": 70, "nemotron_h": 70, "falcon_h1": 70, "kimi_linear": 70}  # others: SEQUENCE
 KEEP_GRADIENTS, KEEP_FINAL = ("llama", "qwen3_moe"), ("llama",)
 SHARDED = ("llama_odd", "qwen2_moe")
+DENSE_NAMES = ("kimi_linear",)  # MLPs of dense layers as in the published files; transformers writes the experts' name
+DENSE = re.compile(r"\.block_sparse_moe\.((?:gate|up|down)_proj)")
 STACKED = ("qwen3_5_moe", "mistral4")  # one tensor for all experts, as in the published files; transformers writes one for each
 
 
@@ -341,6 +367,9 @@ def main():
             save_file(gradients, folder / "gradients.safetensors")
         if name in KEEP_FINAL:
             save_file({n: p.detach().clone() for n, p in model.named_parameters()}, folder / "final.safetensors")
+        if name in DENSE_NAMES:
+            file = folder / "model.safetensors"
+            save_file({DENSE.sub(r".mlp.\1", key): value for key, value in load_file(file).items()}, file, {"format": "pt"})
         for extra in ("generation_config.json",):
             (folder / extra).unlink(missing_ok=True)
         print(name, losses[0], losses[-1], norms[0])

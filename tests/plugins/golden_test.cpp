@@ -110,7 +110,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "ernie4_5", "gpt2_exact", "gpt2_inner", "baichuan", "qwen3_next", "qwen3_5",
                       "qwen3_5_tied", "qwen3_5_moe", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent",
                       "nemotron_h_mtp", "nemotron_h_mtp_repeated", "deepseek_v32", "glm_moe_dsa", "hy_v3",
-                      "ernie4_5_moe", "mimo_v2_flash", "laguna", "laguna_elements", "mistral4", "step3p5"),
+                      "ernie4_5_moe", "mimo_v2_flash", "laguna", "laguna_elements", "mistral4", "step3p5",
+                      "falcon_h1", "falcon_h1_norm", "kimi_linear", "nemotron_nas"),
     [](const auto& info) { return info.param; });
 
 // A family on two ranks.
@@ -178,7 +179,11 @@ const char* const kFamiliesAndSplits[] = {"llama fsdp2 tp pp",
                                           "laguna fsdp2 tp",
                                           "laguna_elements tp",
                                           "mistral4 ep",
-                                          "step3p5 tp pp experts"};
+                                          "step3p5 tp pp experts",
+                                          "falcon_h1 fsdp2 tp sequence pp",
+                                          "falcon_h1_norm tp sequence",
+                                          "kimi_linear fsdp2 tp pp ep experts",
+                                          "nemotron_nas fsdp2 tp sequence pp"};
 
 std::vector<std::string> families_on_ranks() {
   std::vector<std::string> out;

@@ -44,6 +44,8 @@ SelfAttention::SelfAttention(const Attention& form, int64_t width, const FirstVa
       gate_dim_(form.output_gate ? form.head_dim : 0),
       gate_(form.gate),
       value_scale_(form.value_scale),
+      in_(form.input_multiplier),
+      out_(form.output_multiplier),
       q_proj_(width, form.heads * (form.head_dim + gate_dim_), bias_if(form.qkv_bias), normal(first.std),
               options),
       k_proj_(width, form.kv_heads * form.head_dim, bias_if(form.qkv_bias), normal(first.std), options),
@@ -76,11 +78,11 @@ SelfAttention::SelfAttention(const Attention& form, int64_t width, const FirstVa
 }
 
 at::Tensor SelfAttention::forward(at::Tensor x, const Batch& batch) {
-  return o_proj_.call(heads(x, batch), batch);
+  return times(o_proj_.call(heads(x, batch), batch), out_);
 }
 
 at::Tensor SelfAttention::call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) {
-  if (!output.empty()) return residual + call(std::move(x), batch);
+  if (!output.empty() || out_ != 1) return residual + call(std::move(x), batch);
   return o_proj_.call_onto(residual, heads(input(std::move(x), batch), batch), batch);
 }
 
@@ -92,7 +94,7 @@ model::FewTensors SelfAttention::products(const at::Tensor& x, const Batch& batc
 }
 
 at::Tensor SelfAttention::heads(const at::Tensor& x, const Batch& batch) {
-  model::FewTensors qkv = products(x, batch);
+  model::FewTensors qkv = products(times(x, in_), batch);
   at::Tensor gate;
   if (g_proj_) gate = qkv.pop_back_val();
   if (gate_dim_ > 0) std::tie(qkv[0], gate) = split_gate(qkv[0], gate_dim_);

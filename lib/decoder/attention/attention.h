@@ -55,6 +55,7 @@ class SelfAttention : public LayerPart {
   int64_t gate_dim_;  // 0: the output has no gate
   OutputGate gate_;
   double value_scale_;
+  double in_, out_;  // factors of the input and of the output
   Linear q_proj_, k_proj_, v_proj_, o_proj_;
   std::unique_ptr<Linear> g_proj_;  // null: no gate of its own
   std::unique_ptr<Module> q_norm_, k_norm_;

@@ -3,6 +3,7 @@
 //
 //   S = exp(g) S;  S = S + beta k (v - S^T k)^T;  out = S^T q
 //
+// or with a decay of each row of the state (Kimi Delta Attention, Kimi Team 2025): S = diag(exp(g)) S.
 // Within a chunk the updates of all tokens are one triangular system (the WY form, Yang et al. 2024b), so
 // that only one product a chunk waits for the one before.
 #pragma once
@@ -18,7 +19,7 @@ namespace heddle::decoder {
 struct DeltaChunks {
   at::Tensor q, k;         // [B, G, N, C, key]
   at::Tensor v;            // [B, G, R, N, C, value]
-  at::Tensor decay, beta;  // [B, G, R, N, C]
+  at::Tensor decay, beta;  // [B, G, R, N, C]; of each row, decay [B, G, R, N, C, key] and C a power of two
   ChunkMarks marks = {};
 };
 

@@ -10,6 +10,7 @@
 #include "heddle/base/error.h"
 #include "lib/decoder/delta_net/delta_rule.h"
 #include "lib/decoder/norm.h"
+#include "lib/decoder/recurrence/first_values.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle::decoder {
@@ -17,14 +18,7 @@ namespace {
 
 // log of a number that is uniform in [0.01, 16), as transformers draws it.
 double log_of_uniform(const InitElement& element) {
-  const double uniform = 0.5 * std::erfc(-element.normal / std::sqrt(2.0));
-  return std::log(0.01 + uniform * (16 - 0.01));
-}
-
-// Uniform between -1 and 1 over the root of the taps, as PyTorch begins a convolution of single channels.
-double tap_of(const InitElement& element) {
-  const double uniform = 0.5 * std::erfc(-element.normal / std::sqrt(2.0));
-  return (2 * uniform - 1) / std::sqrt(static_cast<double>(element.shape.back()));
+  return std::log(0.01 + uniform_of(element) * (16 - 0.01));
 }
 
 }  // namespace
@@ -39,7 +33,7 @@ DeltaNetMixer::DeltaNetMixer(const DeltaNet& form, int64_t width, double init_st
       b_proj_(width, form.value_heads, Linear::Bias::none, normal(init_std), options),
       a_proj_(width, form.value_heads, Linear::Bias::none, normal(init_std), options),
       out_proj_(form.value_heads * form.value, width, Linear::Bias::none, normal(init_std), options),
-      norm_(form.value, form.eps, options) {
+      norm_(form.value, {.eps = form.eps}, options) {
   add_child("in_proj_q", q_proj_);
   add_child("in_proj_k", k_proj_);
   add_child("in_proj_v", v_proj_);

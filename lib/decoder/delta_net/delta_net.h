@@ -7,7 +7,7 @@
 
 #include "heddle/decoder/description.h"
 #include "heddle/nn/linear.h"
-#include "lib/decoder/delta_net/gated_norm.h"
+#include "lib/decoder/recurrence/gated_norm.h"
 #include "lib/decoder/recurrence/recurrent_mixer.h"
 
 namespace heddle::decoder {

@@ -43,14 +43,14 @@ at::Tensor unit_backward(const at::Tensor& d, const Unit& of) {
 struct Made {
   DeltaChunks chunks;
   Unit q, k;         // chunks.q is q.x * scale
-  at::Tensor open;   // [tokens, value_heads]: a + bias, wide
-  at::Tensor rate;   // [value_heads]: exp(a_log), wide
-  at::Tensor decay;  // [tokens, value_heads]
+  at::Tensor open;   // [tokens, value_heads, decays]: a + bias, wide
+  at::Tensor rate;   // [value_heads, 1]: exp(a_log), wide
+  at::Tensor decay;  // [tokens, value_heads, decays]
   at::Tensor beta;   // [tokens, value_heads]
 };
 
 RowChunks chunks_of(const DeltaHeads& heads, const TokenRows& tokens) {
-  return {heads.key_heads, heads.value_heads / heads.key_heads, tokens, kDeltaChunk};
+  return {heads.key_heads, heads.value_heads / heads.key_heads, tokens, kDeltaChunk, heads.channels};
 }
 
 double scale_of(const DeltaHeads& heads) {
@@ -62,12 +62,14 @@ Made make(const DeltaInputs& in, const DeltaHeads& heads, const RowChunks& chunk
   Made out;
   out.q = unit(chunking.shared(in.q));
   out.k = unit(chunking.shared(in.k));
-  out.open = in.a.to(wide) + in.bias.to(wide);
-  out.rate = in.a_log.to(wide).exp();
+  out.open = (in.a.to(wide) + in.bias.to(wide)).view({-1, heads.value_heads, heads.decays()});
+  out.rate = in.a_log.to(wide).exp().unsqueeze(1);
   out.decay = at::softplus(out.open) * -out.rate;
   out.beta = at::sigmoid(in.b.to(wide));
-  out.chunks = {out.q.x * scale_of(heads), out.k.x, chunking.of_heads(in.v), chunking.gates(out.decay),
-                chunking.gates(out.beta)};
+  out.chunks = {
+      out.q.x * scale_of(heads), out.k.x, chunking.of_heads(in.v),
+      heads.channels ? chunking.of_heads(out.decay.flatten(1)) : chunking.gates(out.decay.flatten(1)),
+      chunking.gates(out.beta)};
   out.chunks.marks = chunking.marks(in.v.options());
   return out;
 }
@@ -99,11 +101,13 @@ struct DeltaRuleNode final : model::LayerNode {
     out[1] = chunking.rows_of_shared(unit_backward(d.k, made.k), in.k.scalar_type());
     out[2] = chunking.rows_of_heads(d.v, in.v.scalar_type());
     const at::ScalarType wide = made.decay.scalar_type();
-    const at::Tensor d_decay = chunking.rows_of_gates(d.decay, wide);
-    const at::Tensor d_open = d_decay * at::sigmoid(made.open) * -made.rate;
+    const at::Tensor d_decay =
+        (heads.channels ? chunking.rows_of_heads(d.decay, wide) : chunking.rows_of_gates(d.decay, wide))
+            .view_as(made.decay);
+    const at::Tensor d_open = (d_decay * at::sigmoid(made.open) * -made.rate).flatten(1);
     out[3] = d_open.to(in.a.scalar_type());
     out[4] = (chunking.rows_of_gates(d.beta, wide) * made.beta * (1 - made.beta)).to(in.b.scalar_type());
-    out[5] = (d_decay * made.decay).sum(0).to(in.a_log.scalar_type());
+    out[5] = (d_decay * made.decay).sum(at::IntArrayRef{0, 2}).to(in.a_log.scalar_type());
     out[6] = d_open.sum(0).to(in.bias.scalar_type());
     return out;
   }

@@ -14,14 +14,17 @@ namespace heddle::decoder {
 struct DeltaHeads {
   int64_t key_heads = 1, value_heads = 1;  // of this rank
   int64_t key = 1, value = 1;              // their widths
+  bool channels = false;  // each row of a state has a decay of its own (Kimi Delta Attention)
+  int64_t decays() const { return channels ? key : 1; }  // of a head of values
 };
 
 struct DeltaInputs {
   at::Tensor q, k;   // [tokens, key_heads * key]
   at::Tensor v;      // [tokens, value_heads * value]
-  at::Tensor a, b;   // [tokens, value_heads]
+  at::Tensor a;      // [tokens, value_heads * decays]
+  at::Tensor b;      // [tokens, value_heads]
   at::Tensor a_log;  // [value_heads]
-  at::Tensor bias;   // [value_heads]: dt_bias
+  at::Tensor bias;   // [value_heads * decays]: dt_bias
 };
 
 // Tokens of a chunk.

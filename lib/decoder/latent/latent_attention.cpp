@@ -75,7 +75,7 @@ at::Tensor LatentAttention::heads(const at::Tensor& x, const Batch& batch) {
   }
   auto [latent, shared_key] = split_latent(std::move(both[1]), shape_.rotary);
   const at::Tensor of_latent = kv_b_proj_.call(kv_a_layernorm_.call(std::move(latent), batch), batch);
-  const model::RotaryAngles& angles = tables_.rotary->angles(batch);
+  const model::RotaryAngles angles = tables_.rotary ? tables_.rotary->angles(batch) : model::RotaryAngles();
   LatentHeads all = assemble_heads(std::move(q), of_latent, shared_key, angles, shape_);
   if (tables_.queries) all.q = all.q * tables_.queries->of(batch, angles.cos, all.q.scalar_type());
   return core_.attend(std::move(all.q), std::move(all.k), std::move(all.v), batch, {}, keys);

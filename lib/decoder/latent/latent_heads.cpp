@@ -22,6 +22,7 @@ using model::RotaryAngles;
 
 // Rotates the last dim of x [tokens, heads, rotary].
 at::Tensor turned(const at::Tensor& x, const RotaryAngles& angles, bool interleaved, double direction) {
+  if (!angles.cos.defined()) return x;
   const at::Tensor cos = angles.cos.unsqueeze(1), sin = (angles.sin * direction).unsqueeze(1);
   const int64_t half = x.size(2) / 2;
   const at::Tensor pairs = interleaved ? x.reshape({x.size(0), x.size(1), half, 2})
@@ -71,6 +72,7 @@ struct LatentHeadsNode final : model::LayerNode {
   LatentHeadsNode() : LayerNode("LatentHeadsBackward") {}
   model::Saved cos, sin;
   LatentShape shape;
+  int64_t tokens = 0;
   at::TensorOptions options;
 
   Gradients backward(Gradients&& gradients) override {
@@ -82,7 +84,6 @@ struct LatentHeadsNode final : model::LayerNode {
       else
         out[0] = turned_queries(dq, angles, shape, -1.0);
     }
-    const int64_t tokens = angles.cos.size(0);
     const auto or_zeros = [&](const at::Tensor& one, int64_t width) {
       return one.defined() ? one : at::zeros({tokens, shape.heads * width}, options);
     };
@@ -148,9 +149,12 @@ LatentHeads assemble_heads(at::Tensor q, const at::Tensor& of_latent, const at::
   std::shared_ptr<LatentHeadsNode> node;
   if (torch::autograd::compute_requires_grad(q, of_latent, shared_key)) {
     node = model::make_node<LatentHeadsNode>(q, of_latent, shared_key);
-    node->cos.save(angles.cos);
-    node->sin.save(angles.sin);
+    if (angles.cos.defined()) {
+      node->cos.save(angles.cos);
+      node->sin.save(angles.sin);
+    }
     node->shape = shape;
+    node->tokens = of_latent.size(0);
     node->options = of_latent.options();
   }
   LatentHeads out;

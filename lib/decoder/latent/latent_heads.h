@@ -31,7 +31,7 @@ HEDDLE_API std::pair<at::Tensor, at::Tensor> split_latent(at::Tensor both, int64
 // q [tokens, heads * (plain + rotary)] not rotated yet: rotated in place where no other tensor shares its
 // memory. of_latent [tokens, heads * (plain + value)]: of each head the key's plain part, then the value.
 // shared_key [tokens, rotary]: the last part of every head's key. One pass over the memory of k and v; the
-// gradient of shared_key is summed over the heads in fp32.
+// gradient of shared_key is summed over the heads in fp32. Undefined angles: nothing is rotated.
 HEDDLE_API LatentHeads assemble_heads(at::Tensor q, const at::Tensor& of_latent, const at::Tensor& shared_key,
                                       const model::RotaryAngles& angles, const LatentShape& shape);
 

@@ -34,17 +34,19 @@ void over_tokens(const at::Tensor& rows, const Body& body) {
   });
 }
 
-// The pairs of one head and the angles of its token.
+// The pairs of one head and the angles of its token; without angles a copy.
 struct Turn {
-  const float *cos, *sin;
-  int64_t half, step, apart;  // pair i: elements step * i and step * i + apart
+  const float *cos = nullptr, *sin = nullptr;
+  int64_t width, half, step, apart;  // pair i: elements step * i and step * i + apart
   double direction;
 
   Turn(const model::RotaryAngles& angles, int64_t token, const LatentShape& shape, double direction)
-      : half(shape.rotary / 2),
+      : width(shape.rotary),
+        half(shape.rotary / 2),
         step(shape.interleaved ? 2 : 1),
         apart(shape.interleaved ? 1 : half),
         direction(direction) {
+    if (!angles.cos.defined()) return;
     cos = angles.cos.const_data_ptr<float>() + token * half;
     sin = angles.sin.const_data_ptr<float>() + token * half;
   }
@@ -53,6 +55,10 @@ struct Turn {
   template <class From, class To>
   void operator()(const From* from, To* to) const {
     using W = Sum<To>;
+    if (cos == nullptr) {
+      std::transform(from, from + width, to, [](From one) { return static_cast<To>(one); });
+      return;
+    }
     for (int64_t i = 0; i < half; ++i) {
       const W a = static_cast<W>(from[step * i]), b = static_cast<W>(from[step * i + apart]);
       const W c = static_cast<W>(cos[i]), s = static_cast<W>(direction) * static_cast<W>(sin[i]);
@@ -72,6 +78,7 @@ bool has_latent_kernel(const at::Tensor& rows) {
 
 void rotate_heads_cpu(const at::Tensor& q, const model::RotaryAngles& angles, const LatentShape& shape,
                       double direction) {
+  if (!angles.cos.defined()) return;
   of_type(q, [&]<class Number>(Number) {
     auto* const to = q.mutable_data_ptr<Number>();
     over_tokens(q, [&](int64_t token) {

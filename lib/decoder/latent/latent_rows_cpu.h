@@ -11,6 +11,8 @@ namespace heddle::decoder {
 // On the CPU, a matrix of float, double or bfloat16 whose rows have no gaps inside.
 bool has_latent_kernel(const at::Tensor& rows);
 
+// Undefined angles: nothing is rotated.
+
 // Rotates the rotary part of each head of q in place; direction -1: back.
 void rotate_heads_cpu(const at::Tensor& q, const model::RotaryAngles& angles, const LatentShape& shape,
                       double direction);

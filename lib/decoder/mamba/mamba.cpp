@@ -8,32 +8,25 @@
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "heddle/nn/activation.h"
 #include "lib/decoder/mamba/group_norm.h"
 #include "lib/decoder/mamba/state_scan.h"
 #include "lib/decoder/norm.h"
+#include "lib/decoder/recurrence/first_values.h"
+#include "lib/decoder/recurrence/gated_norm.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle::decoder {
 namespace {
-
-double uniform(const InitElement& element) {
-  return 0.5 * std::erfc(-element.normal / std::sqrt(2.0));
-}
 
 // Head h decays with h + 1 at first.
 double log_of_place(const InitElement& element) {
   return std::log(1.0 + static_cast<double>(element.index[0]));
 }
 
-// The inverse of softplus of a step that is uniform in its logarithm in [0.001, 0.1), as Mamba draws it.
-double open_of_step(const InitElement& element) {
-  const double step = 0.001 * std::pow(100.0, uniform(element));
-  return step + std::log(-std::expm1(-step));
-}
-
 // Uniform between -std and std.
 double within(const InitElement& element) {
-  return (2 * uniform(element) - 1) * element.std;
+  return (2 * uniform_of(element) - 1) * element.std;
 }
 
 double number(int64_t value) {
@@ -49,24 +42,30 @@ MambaMixer::MambaMixer(const Mamba& form, int64_t width, double init_std, const 
       b_proj_(width, form.groups * form.state, bias_if(form.bias), normal(init_std), options),
       c_proj_(width, form.groups * form.state, bias_if(form.bias), normal(init_std), options),
       dt_proj_(width, form.heads, bias_if(form.bias), normal(init_std), options),
-      out_proj_(form.heads * form.width, width, bias_if(form.bias),
+      out_proj_(form.heads * form.width, width, bias_if(form.output_bias),
                 normal(form.output_std > 0 ? form.output_std : init_std), options) {
+  output_multiplier_ = form.output_multiplier;
   add_child("in_proj_z", z_proj_);
   add_child("in_proj_x", x_proj_);
   add_child("in_proj_b", b_proj_);
   add_child("in_proj_c", c_proj_);
   add_child("in_proj_dt", dt_proj_);
   add_child("out_proj", out_proj_);
-  add_convolution("x_conv1d", x_conv_, form.heads * form.width, options);
-  add_convolution("b_conv1d", b_conv_, form.groups * form.state, options);
-  add_convolution("c_conv1d", c_conv_, form.groups * form.state, options);
+  add_own(options);
+}
+
+void MambaMixer::add_own(const at::TensorOptions& options) {
+  add_convolution("x_conv1d", x_conv_, form_.heads * form_.width, options);
+  add_convolution("b_conv1d", b_conv_, form_.groups * form_.state, options);
+  add_convolution("c_conv1d", c_conv_, form_.groups * form_.state, options);
   const Init ones{Init::Kind::ones, 0.0};
-  add_parameter("norm.weight", norm_, {form.heads * form.width}, ones, options);
+  if (form_.gate != Mamba::Gate::without_norm)
+    add_parameter("norm.weight", norm_, {form_.heads * form_.width}, ones, options);
   const at::TensorOptions wide = options.dtype(model::wide_of(c10::typeMetaToScalarType(options.dtype())));
   const size_t narrow = slots().size();
-  add_parameter("A_log", a_log_, {form.heads}, Init::by(log_of_place), wide);
-  add_parameter("dt_bias", dt_bias_, {form.heads}, Init::by(open_of_step), wide);
-  add_parameter("D", direct_, {form.heads}, ones, wide);
+  add_parameter("A_log", a_log_, {form_.heads}, Init::by(log_of_place), wide);
+  add_parameter("dt_bias", dt_bias_, {form_.heads}, form_.drawn_steps ? Init::by(open_of_step) : ones, wide);
+  add_parameter("D", direct_, {form_.heads}, ones, wide);
   for (size_t i = narrow; i < slots().size(); ++i) slots()[i].compute = wide.dtype().toScalarType();
 }
 
@@ -86,8 +85,9 @@ ModuleTraits MambaMixer::traits() const {
 
 at::Tensor MambaMixer::heads(const at::Tensor& x, const Batch& batch) {
   const TokenRows tokens = rows_of(batch, "Mamba-2");
-  const model::FewTensors in = model::call_each({&z_proj_, &x_proj_, &b_proj_, &c_proj_, &dt_proj_}, x, batch,
-                                                model::Outputs::columns);
+  model::FewTensors in = model::call_each({&z_proj_, &x_proj_, &b_proj_, &c_proj_, &dt_proj_},
+                                          times(x, form_.input_multiplier), batch, model::Outputs::columns);
+  for (size_t i = 0; i < in.size(); ++i) in[i] = times(in[i], form_.part_multipliers[i]);
   const ScanInputs inputs{convolved(0, in[1], x_conv_.weight, tokens, x_conv_.bias),
                           convolved(1, in[2], b_conv_.weight, tokens, b_conv_.bias),
                           convolved(2, in[3], c_conv_.weight, tokens, c_conv_.bias),
@@ -98,8 +98,20 @@ at::Tensor MambaMixer::heads(const at::Tensor& x, const Batch& batch) {
   const int64_t parts = form_.heads / a_log_.size(0);  // ranks that share the heads
   const ScanHeads shape{form_.groups / parts, form_.heads / parts, form_.state,
                         form_.width,          form_.shortest_step, form_.longest_step};
-  const at::Tensor y = state_scan(inputs, shape, tokens, state_of_heads());
-  return gated_group_norm(y, in[0], norm_, form_.heads * form_.width / form_.groups, form_.eps);
+  return gated(state_scan(inputs, shape, tokens, state_of_heads()), in[0]);
+}
+
+at::Tensor MambaMixer::gated(const at::Tensor& y, const at::Tensor& gate) const {
+  const int64_t group = form_.heads * form_.width / form_.groups;
+  switch (form_.gate) {
+    case Mamba::Gate::before_norm:
+      return gated_group_norm(y, gate, norm_, group, form_.eps);
+    case Mamba::Gate::after_norm:
+      return gated_norm(y, gate, norm_, {.eps = form_.eps, .group = group, .rounded = false});
+    case Mamba::Gate::without_norm:
+      return model::swiglu(gate, y);
+  }
+  return {};
 }
 
 namespace {

@@ -27,13 +27,15 @@ class MambaMixer : public RecurrentMixer {
   struct Convolution {
     at::Tensor weight, bias;  // bias undefined: none
   };
+  void add_own(const at::TensorOptions& options);
+  at::Tensor gated(const at::Tensor& y, const at::Tensor& gate) const;
   void add_convolution(const std::string& name, Convolution& one, int64_t channels,
                        const at::TensorOptions& options);
 
   Mamba form_;
   Linear z_proj_, x_proj_, b_proj_, c_proj_, dt_proj_, out_proj_;
   Convolution x_conv_, b_conv_, c_conv_;
-  at::Tensor a_log_, dt_bias_, direct_, norm_;
+  at::Tensor a_log_, dt_bias_, direct_, norm_;  // norm_ undefined: none
 };
 
 }  // namespace heddle::decoder

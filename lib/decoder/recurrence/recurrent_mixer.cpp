@@ -7,6 +7,7 @@
 
 #include "core/model/parameter.h"
 #include "heddle/base/error.h"
+#include "lib/decoder/norm.h"
 
 namespace heddle::decoder {
 
@@ -22,11 +23,11 @@ std::unique_ptr<MixerState> RecurrentMixer::keep_state() {
 }
 
 at::Tensor RecurrentMixer::forward(at::Tensor x, const Batch& batch) {
-  return last_projection().call(heads(x, batch), batch);
+  return times(last_projection().call(heads(x, batch), batch), output_multiplier_);
 }
 
 at::Tensor RecurrentMixer::call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) {
-  if (!output.empty()) return residual + call(std::move(x), batch);
+  if (!output.empty() || output_multiplier_ != 1) return residual + call(std::move(x), batch);
   return last_projection().call_onto(residual, heads(input(std::move(x), batch), batch), batch);
 }
 

@@ -43,6 +43,8 @@ class RecurrentMixer : public Mixer {
   void add_parameter(const std::string& name, at::Tensor& tensor, at::IntArrayRef shape, const Init& init,
                      const at::TensorOptions& options);
 
+  double output_multiplier_ = 1;
+
  private:
   RecurrentState* state_ = nullptr;  // null: each forward begins anew
 };

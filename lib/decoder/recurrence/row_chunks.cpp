@@ -6,17 +6,27 @@
 #include <ATen/ops/constant_pad_nd.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 
 #include "lib/decoder/recurrence/document_marks.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle::decoder {
 
-RowChunks::RowChunks(int64_t groups, int64_t heads, const TokenRows& tokens, int64_t longest)
+namespace {
+
+int64_t power_of_two(int64_t least) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(least)));
+}
+
+}  // namespace
+
+RowChunks::RowChunks(int64_t groups, int64_t heads, const TokenRows& tokens, int64_t longest, bool halves)
     : groups_(groups),
       heads_(heads),
       tokens_(tokens),
-      length_(std::min(longest, tokens.sequence)),
+      length_(std::min(longest, halves ? power_of_two(tokens.sequence) : tokens.sequence)),
       count_((tokens.sequence + length_ - 1) / length_) {}
 
 at::Tensor RowChunks::filled(const at::Tensor& x) const {

@@ -10,11 +10,12 @@
 
 namespace heddle::decoder {
 
-// Rows are filled up with zeros to whole chunks. `groups` of `heads` neighbouring heads each. Dims: B rows, N
-// chunks of C tokens, G groups, R heads of a group.
+// Rows are filled up with zeros to whole chunks, of `longest` tokens, or in one for shorter rows. `groups` of
+// `heads` neighbouring heads each. Dims: B rows, N chunks of C tokens, G groups, R heads of a group.
 class RowChunks {
  public:
-  RowChunks(int64_t groups, int64_t heads, const TokenRows& tokens, int64_t longest);
+  // halves: chunks have as many tokens as a power of two, `longest` too.
+  RowChunks(int64_t groups, int64_t heads, const TokenRows& tokens, int64_t longest, bool halves = false);
 
   // [tokens, G * width] to [B, G, N, C, width], wide (model::wide_of).
   at::Tensor shared(const at::Tensor& x) const;

@@ -35,11 +35,12 @@ std::string small_size(const std::string& key, Draw& draw) {
   if (key == "num_key_value_heads") return of({1, 2, 4});
   if (key == "head_dim" || key == "qk_rope_head_dim") return of({2, 4, 6, 8, 10});
   if (key == "num_experts" || key == "n_routed_experts" || key == "num_local_experts") return of({4, 8});
-  if (key == "moe_k" || key == "num_experts_per_tok") return of({1, 2, 3});
+  if (key == "moe_k" || key.starts_with("num_experts_per_tok")) return of({1, 2, 3});
   if (key == "index_topk" || key == "index_n_heads") return of({2, 3, 5});
   if (key == "index_head_dim") return of({8, 10, 12});
   if (key == "max_position_embeddings" || key == "n_positions") return "64";
   if (key.ends_with("dropout") || key.ends_with("pdrop")) return "0.0";  // tests/plugins/dense
+  if (key == "linear_head_dim" || key == "linear_num_heads") return of({2, 3});
   if (key == "rope_theta") return of({1, 100, 10000});
   if (key == "n_group") return of({1, 2});
   if (key == "topk_group" || key == "first_k_dense_replace") return of({1, 1, 2});
@@ -140,10 +141,11 @@ void expect_read_back(const std::shared_ptr<const ModelSpec>& model, PluginRegis
 
 // Families whose plugin has a table for each.
 const std::string kWithTables[] = {
-    "phi3",     "gemma",      "gemma2",   "gemma3_text", "mistral",      "ministral3",       "granite",
-    "olmo2",    "starcoder2", "phi",      "glm",         "glm4",         "seed_oss",         "cohere2",
-    "ernie4_5", "gpt2",       "baichuan", "qwen3_next",  "qwen3_5_text", "qwen3_5_moe_text", "nemotron_h",
-    "hy_v3",    "laguna",     "mistral4", "step3p5",     "ernie4_5_moe", "mimo_v2_flash"};
+    "phi3",       "gemma",      "gemma2",   "gemma3_text", "mistral",      "ministral3",       "granite",
+    "olmo2",      "starcoder2", "phi",      "glm",         "glm4",         "seed_oss",         "cohere2",
+    "ernie4_5",   "gpt2",       "baichuan", "qwen3_next",  "qwen3_5_text", "qwen3_5_moe_text", "nemotron_h",
+    "hy_v3",      "laguna",     "mistral4", "step3p5",     "ernie4_5_moe", "mimo_v2_flash",    "falcon_h1",
+    "kimi_linear"};
 
 // A table of the plugin llama has the keys of several types.
 std::vector<FieldInfo> keys_of(PluginRegistry& plugins, const std::string& type) {

@@ -3,6 +3,7 @@
 
 #include <ATen/core/TensorBody.h>
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -78,29 +79,55 @@ struct DeltaNet {
   double eps = 1e-6;                       // of the output's norm
 };
 
-// For Layer::mixer. Ranks of tp have parts of the heads, which tp_size must divide; under sequence
+// For Layer::mixer. Ranks of tp have parts of the heads where tp_size divides them, else all; under sequence
 // parallelism they gather the tokens between the projections. Context parallelism is refused by name. Throws
 // Error{config} for heads that do not divide.
 HEDDLE_API std::shared_ptr<const MixerMaker> delta_net(const DeltaNet& form);
 
-// Mamba-2 (Dao and Gu 2024) as Nemotron-H has it: a state of constant size that decays, of each head.
+// Kimi Delta Attention (Kimi Linear, Kimi Team 2025): a gated delta net in which each row of a state, a
+// channel of keys, has a decay of its own. The decay and the gate of the output are products of low rank, the
+// width of a head; the gate is a sigmoid behind the norm.
+//
+// Modules "linear_attn": q_proj, k_proj, v_proj, f_a_proj and f_b_proj (the decay), b_proj (the rate),
+// g_a_proj and g_b_proj (the gate), o_norm and o_proj; parameters q_conv1d.weight, k_conv1d.weight and
+// v_conv1d.weight [channels, 1, taps], A_log [heads] and dt_bias [channels], which are fp32 under any
+// precision but fp64.
+struct ChannelDelta {
+  int64_t heads = 1, width = 1;  // width: of a head of queries, of keys and of values
+  int64_t taps = 4;              // tokens that the convolution sees
+  double eps = 1e-5;             // of the output's norm
+};
+
+// For Layer::mixer. It stays whole under tp_size; context parallelism is refused by name.
+HEDDLE_API std::shared_ptr<const MixerMaker> channel_delta(const ChannelDelta& form);
+
+// Mamba-2 (Dao and Gu 2024) as Nemotron-H and Falcon-H1 have it: a state of constant size that decays, of
+// each head.
 //
 // Modules "mamba": in_proj_z (the gate), in_proj_x, in_proj_b (what is written), in_proj_c (what is read),
 // in_proj_dt (the step) and out_proj; parameters x_conv1d.weight, b_conv1d.weight and c_conv1d.weight
 // [channels, 1, taps], their biases, norm.weight [heads * width], and A_log, dt_bias and D [heads], which are
 // fp32 under any precision but fp64. Neighbouring heads of a group share what is written and read; the norm
-// goes over the heads of a group at once, after the gate.
+// goes over the heads of a group at once.
 struct Mamba {
-  int64_t heads = 1, groups = 1;  // the second divides the first
-  int64_t width = 1, state = 1;   // of a head: numbers, and rows of its state
-  int64_t taps = 4;               // tokens that the convolution sees
-  bool bias = false, convolution_bias = true;
-  double eps = 1e-5;  // of the norm
+  // Of the output y and the gate z: norm(y * silu(z)), norm(y) * silu(z), or y * silu(z) without norm.weight.
+  enum class Gate { before_norm, after_norm, without_norm };
+  int64_t heads = 1, groups = 1;               // the second divides the first
+  int64_t width = 1, state = 1;                // of a head: numbers, and rows of its state
+  int64_t taps = 4;                            // tokens that the convolution sees
+  bool bias = false, convolution_bias = true;  // bias: of what goes in
+  double eps = 1e-5;                           // of the norm
   double shortest_step = 0, longest_step = std::numeric_limits<double>::infinity();
-  double output_std = 0;  // of out_proj's first values; 0: the model's init_std
+  double output_std = 0;     // of out_proj's first values; 0: the model's init_std
+  bool output_bias = false;  // of out_proj
+  Gate gate = Gate::before_norm;
+  bool drawn_steps = true;  // first values of dt_bias; false: 1
+  // Factors of the input, of in_proj_z, in_proj_x, in_proj_b, in_proj_c and in_proj_dt, and of the output.
+  double input_multiplier = 1, output_multiplier = 1;
+  std::array<double, 5> part_multipliers = {1, 1, 1, 1, 1};
 };
 
-// For Layer::mixer, with the rules of delta_net() for parallelism: tp_size must divide heads and groups.
+// For Layer::mixer, with the rules of delta_net() for parallelism, of heads and groups.
 HEDDLE_API std::shared_ptr<const MixerMaker> mamba(const Mamba& form);
 
 struct Norm {
@@ -160,6 +187,7 @@ struct Attention {
   OutputGate gate = {};    // with a product of its own
   double value_scale = 1;  // values are multiplied by it (MiMo-V2)
   QueryScaling query_scaling = {};
+  double input_multiplier = 1, output_multiplier = 1;  // of the hidden states in and out (Falcon-H1)
 };
 
 // The lightning indexer of DeepSeek Sparse Attention (DeepSeek-V3.2 2025): a query of latent attention sees
@@ -196,6 +224,7 @@ struct Latent {
   RotaryScaling scaling = {};
   QueryScaling query_scaling = {};      // of whole heads of queries (Mistral 4)
   std::optional<Indexer> indexer = {};  // needs a query_rank; empty: a query sees all keys before it
+  bool rotated = true;  // false: `rotary` numbers stay as they are, without a position (Kimi Linear)
 };
 
 // Modules "mlp": gate_proj, up_proj, down_proj. Not gated: down(activation(up(x))).
@@ -205,6 +234,7 @@ struct Mlp {
   Activation activation = Activation::silu;
   bool bias = false;
   double limit = 0;  // of a gated one: see model::gated_within (Step-3.5); 0: none
+  double gate_multiplier = 1, output_multiplier = 1;  // of gate_proj(x) and of the output (Falcon-H1)
 };
 
 // Experts behind a router, and experts of every token beside them. Modules "mlp": gate, experts,
@@ -242,6 +272,9 @@ struct Layer {
   Order order = Order::before;
   double residual_multiplier = 1;  // of what is added to the hidden states (Granite)
   double residual_dropout = 0;     // of what is added, after its norm (Batch::draws)
+  // Mixers of the same normalised input beside the first; their outputs are added to its output (Falcon-H1).
+  // No two of a layer have one name.
+  std::vector<std::shared_ptr<const MixerMaker>> beside = {};
 };
 
 // Heads that predict the tokens after the next one in training, so many and in turn (multi-token prediction,

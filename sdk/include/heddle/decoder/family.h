@@ -6,13 +6,13 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "heddle/base/export.h"
 #include "heddle/decoder/description.h"
+#include "heddle/decoder/files.h"
 #include "heddle/model/config_keys.h"
 #include "heddle/model/family.h"
 #include "heddle/model/stored.h"
@@ -89,7 +89,7 @@ struct HEDDLE_API CommonKeys {
 inline constexpr Range<int64_t> kSize{1, model::kLargestSize};
 
 // The keys of CommonKeys but those of the rotary embedding. Each family adds its own. has_mlp: false for a
-// family whose layers all have experts, where intermediate_size changes nothing. has_padding: false where the
+// family without an MLP of that width, where intermediate_size changes nothing. has_padding: false where the
 // padding's row of the embedding is like any other.
 template <class Keys>
 model::ModelKeys<Keys> common_keys(bool has_mlp = true, bool has_padding = true) {
@@ -100,7 +100,7 @@ model::ModelKeys<Keys> common_keys(bool has_mlp = true, bool has_padding = true)
   if (has_mlp)
     keys.field("intermediate_size", &Common::intermediate_size, "Width of the MLP.", kSize);
   else
-    keys.unused("intermediate_size", "Every layer has experts: it changes nothing.");
+    keys.unused("intermediate_size", "No layer has an MLP of this width: it changes nothing.");
   keys.field("num_hidden_layers", &Common::num_hidden_layers, "Decoder layers.",
              Range<int64_t>{1, model::kMostLayers})
       .field("num_attention_heads", &Common::num_attention_heads, "Heads of queries.", kSize)
@@ -189,6 +189,24 @@ void add_dropout(model::ModelKeys<Keys>& keys, DropoutKeys names = {}) {
   add(names.embedding, &CommonKeys::embedding_dropout, "In training, of the embeddings; 0: none.");
 }
 
+// time_step_limit, the range to which Mamba-2 cuts its steps; without the key the values stay. Throws
+// Error{config} at it.
+HEDDLE_API void read_step_limit(const Node& keys, double& shortest, double& longest);
+HEDDLE_API std::vector<Node::Entry> step_limit_entry(double shortest, double longest);
+HEDDLE_API FieldInfo step_limit_info();
+
+// For keys with the members shortest_step and longest_step.
+template <class Keys>
+model::KeyGroup<Keys> step_limit() {
+  model::KeyGroup<Keys> out;
+  out.table = {step_limit_info()};
+  out.read = [](const Node& given, Keys& keys) {
+    read_step_limit(given, keys.shortest_step, keys.longest_step);
+  };
+  out.write = [](const Keys& of) { return step_limit_entry(of.shortest_step, of.longest_step); };
+  return out;
+}
+
 // The words of transformers for the activations that are built.
 HEDDLE_API const OneOf& activation_words();
 HEDDLE_API Activation activation_of(const std::string& word);
@@ -196,62 +214,6 @@ HEDDLE_API Activation activation_of(const std::string& word);
 // layer_types: full_attention or sliding_attention for each layer. What is wrong with it; empty: nothing.
 HEDDLE_API std::string complaint_of_layer_types(const std::optional<std::vector<std::string>>& types,
                                                 int64_t layers);
-
-// The tensors of experts: "<layer>.experts.N.<gate>.weight" for each, or one for all.
-struct ExpertFiles {
-  std::string layer = "mlp";
-  std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
-  std::string router = "gate";
-  std::string correction = "gate.e_score_correction_bias";  // the bias that chooses experts
-  bool correction_row = false;                              // it lies as [1, experts] (ERNIE 4.5)
-  // One tensor for all experts and each product: matrices lie as [in, out] (GPT-OSS) or, not `transposed`, as
-  // [out, in] (Qwen3.5); there gate and up may be `apart`, "<layer>.<gate>.weight" (Step-3.5).
-  bool stacked = false, transposed = true, apart = false;
-};
-
-// Rules of names and layouts. A name is whole segments of a path: "self_attn.o_proj" is in
-// "model.layers.3.self_attn.o_proj.weight". Without a rule a parameter is the tensor of its name. Rules act
-// in this order: experts, joined, transposed, renamed.
-class HEDDLE_API Files {
- public:
-  // One tensor holds the rows of these modules' weights, and one their biases, in this order.
-  Files& joined(std::string module, std::vector<std::string> parts);
-  // The same in turn: rows of each part are `groups` runs, and the tensor has the first run of each part,
-  // then the second of each, and so on (Qwen3-Next: a run for each head of keys).
-  Files& in_turn(std::string module, std::vector<std::string> parts, int64_t groups);
-  // Weights of this module lie as [in, out].
-  Files& transposed(std::string module);
-  Files& renamed(std::string name, std::string in_files);
-  Files& experts(ExpertFiles files);
-  // Tensors whose names end so belong to no parameter.
-  Files& ignored(std::string ending);
-  // Nor do tensors of this module.
-  Files& ignored_module(std::string module);
-  // A tensor whose name begins so may begin otherwise in files that are read: an older name, or a prefix.
-  Files& otherwise(std::string beginning, std::string instead);
-
-  // The number of rows of a parameter of the model; empty: it has no such parameter.
-  using Rows = std::function<std::optional<int64_t>(const std::string& parameter)>;
-  // Empty: the tensor of the parameter's name. A parameter that a transform adds is joined with no other.
-  // Throws Error{internal} for a rule that joins a parameter with one that the model lacks.
-  StoredParts parts(const std::string& parameter, std::span<const int64_t> shape, const Rows& rows) const;
-  std::string in_files(std::string name) const;  // renamed
-  std::vector<std::string> other_names(const std::string& tensor) const;
-  bool ignores(const std::string& tensor) const;
-
- private:
-  StoredParts structure(const std::string& parameter, std::span<const int64_t> shape, const Rows& rows) const;
-
-  struct Joined {
-    std::string module;
-    std::vector<std::string> parts;
-    int64_t groups = 1;
-  };
-  std::vector<Joined> joined_;
-  std::vector<std::string> transposed_, ignored_, ignored_modules_;
-  std::vector<std::pair<std::string, std::string>> renamed_, otherwise_;
-  ExpertFiles experts_ = {};
-};
 
 // One model, as read from its keys.
 struct ReadModel {

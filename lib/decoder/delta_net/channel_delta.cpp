@@ -1,0 +1,98 @@
+// The mixer and its maker.
+#include "lib/decoder/delta_net/channel_delta.h"
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "lib/decoder/delta_net/delta_rule.h"
+#include "lib/decoder/norm.h"
+#include "lib/decoder/recurrence/first_values.h"
+#include "lib/nn/cpu/cpu_rows.h"
+
+namespace heddle::decoder {
+namespace {
+
+// log of a number that is uniform in [1, 16).
+double log_of_rate(const InitElement& element) {
+  return std::log(1 + uniform_of(element) * 15);
+}
+
+}  // namespace
+
+ChannelDeltaMixer::ChannelDeltaMixer(const ChannelDelta& form, int64_t width, double init_std,
+                                     const at::TensorOptions& options)
+    : form_(form),
+      q_proj_(width, form.heads * form.width, Linear::Bias::none, normal(init_std), options),
+      k_proj_(width, form.heads * form.width, Linear::Bias::none, normal(init_std), options),
+      v_proj_(width, form.heads * form.width, Linear::Bias::none, normal(init_std), options),
+      f_a_proj_(width, form.width, Linear::Bias::none, normal(init_std), options),
+      f_b_proj_(form.width, form.heads * form.width, Linear::Bias::none, normal(init_std), options),
+      b_proj_(width, form.heads, Linear::Bias::none, normal(init_std), options),
+      g_a_proj_(width, form.width, Linear::Bias::none, normal(init_std), options),
+      g_b_proj_(form.width, form.heads * form.width, Linear::Bias::none, normal(init_std), options),
+      o_proj_(form.heads * form.width, width, Linear::Bias::none, normal(init_std), options),
+      o_norm_(form.width, {.eps = form.eps, .sigmoid = true, .rounded = false}, options) {
+  const std::pair<const char*, Linear*> layers[] = {
+      {"q_proj", &q_proj_},     {"k_proj", &k_proj_}, {"v_proj", &v_proj_},     {"f_a_proj", &f_a_proj_},
+      {"f_b_proj", &f_b_proj_}, {"b_proj", &b_proj_}, {"g_a_proj", &g_a_proj_}, {"g_b_proj", &g_b_proj_}};
+  for (const auto& [name, layer] : layers) add_child(name, *layer);
+  add_child("o_norm", o_norm_);
+  add_child("o_proj", o_proj_);
+  const at::TensorOptions wide = options.dtype(model::wide_of(c10::typeMetaToScalarType(options.dtype())));
+  const int64_t channels = form.heads * form.width;
+  add_parameter("q_conv1d.weight", q_conv_, {channels, 1, form.taps}, Init::by(tap_of), options);
+  add_parameter("k_conv1d.weight", k_conv_, {channels, 1, form.taps}, Init::by(tap_of), options);
+  add_parameter("v_conv1d.weight", v_conv_, {channels, 1, form.taps}, Init::by(tap_of), options);
+  add_parameter("A_log", a_log_, {form.heads}, Init::by(log_of_rate), wide);
+  add_parameter("dt_bias", dt_bias_, {channels}, Init::by(open_of_step), wide);
+  for (ParameterSlot& slot : slots())
+    if (slot.tensor->dim() == 1) slot.compute = wide.dtype().toScalarType();
+}
+
+at::Tensor ChannelDeltaMixer::heads(const at::Tensor& x, const Batch& batch) {
+  const TokenRows tokens = rows_of(batch, "a delta net");
+  const model::FewTensors in = model::call_each(
+      {&q_proj_, &k_proj_, &v_proj_, &f_a_proj_, &b_proj_, &g_a_proj_}, x, batch, model::Outputs::columns);
+  const DeltaInputs inputs{convolved(0, in[0], q_conv_, tokens),
+                           convolved(1, in[1], k_conv_, tokens),
+                           convolved(2, in[2], v_conv_, tokens),
+                           f_b_proj_.call(in[3], batch),
+                           in[4],
+                           a_log_,
+                           dt_bias_};
+  const DeltaHeads shape{form_.heads, form_.heads, form_.width, form_.width, /*channels=*/true};
+  const at::Tensor y = delta_rule(inputs, shape, tokens, state_of_heads());
+  return o_norm_.apply(y, g_b_proj_.call(in[5], batch), batch);
+}
+
+namespace {
+
+class ChannelDeltaMaker : public MixerMaker {
+ public:
+  explicit ChannelDeltaMaker(const ChannelDelta& form) : form_(form) {}
+  std::string name() const override { return "linear_attn"; }
+  std::unique_ptr<Mixer> make(int64_t width, double init_std,
+                              const at::TensorOptions& options) const override {
+    return std::make_unique<ChannelDeltaMixer>(form_, width, init_std, options);
+  }
+  // Of the state four of each number, as in a delta net with one decay of a head.
+  double multiplications(int64_t width, int64_t) const override {
+    const auto of_width = static_cast<double>(width), head = static_cast<double>(form_.width);
+    const double all = static_cast<double>(form_.heads) * head;
+    return of_width * (4 * all + 2 * head + static_cast<double>(form_.heads)) + 2 * head * all +
+           3 * static_cast<double>(form_.taps) * all + 4 * all * head;
+  }
+
+ private:
+  ChannelDelta form_;
+};
+
+}  // namespace
+
+std::shared_ptr<const MixerMaker> channel_delta(const ChannelDelta& form) {
+  return std::make_shared<ChannelDeltaMaker>(form);
+}
+
+}  // namespace heddle::decoder

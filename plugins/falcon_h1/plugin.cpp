@@ -1,0 +1,88 @@
+// Falcon-H1: attention and Mamba-2 beside each other in every layer, with multipliers.
+#include "heddle/sdk.h"
+#include "keys.h"
+
+namespace heddle::falcon_h1 {
+namespace {
+
+void add_mamba_keys(model::ModelKeys<Keys>& keys) {
+  keys.field("mamba_d_ssm", &Keys::mamba_d_ssm,
+             "Numbers of Mamba-2, all heads together; null: mamba_expand * hidden_size.", decoder::kSize)
+      .field("mamba_expand", &Keys::mamba_expand, "Where mamba_d_ssm is null; else it changes nothing.",
+             Range<int64_t>{1, 1024})
+      .field("mamba_n_heads", &Keys::mamba_n_heads, "Heads of Mamba-2.", decoder::kSize)
+      .field("mamba_n_groups", &Keys::mamba_n_groups, "Heads of a group share what is written and read.",
+             decoder::kSize)
+      .field("mamba_d_state", &Keys::mamba_d_state, "Rows of a head's state.", decoder::kSize)
+      .field("mamba_d_conv", &Keys::mamba_d_conv, "Tokens that the convolution sees.",
+             Range<int64_t>{1, 1024})
+      .field("mamba_conv_bias", &Keys::mamba_conv_bias, "Biases of the convolution.")
+      .field("mamba_proj_bias", &Keys::mamba_proj_bias, "Bias of in_proj.")
+      .field("projectors_bias", &Keys::projectors_bias, "Bias of out_proj.")
+      .field("mamba_rms_norm", &Keys::mamba_rms_norm, "The output has a norm over the heads of a group.")
+      .field("mamba_norm_before_gate", &Keys::mamba_norm_before_gate,
+             "The norm is before the gate; without a norm it changes nothing.")
+      .then(fill)
+      .rule(complaint_of_mamba)
+      .group(head_width())
+      .group(decoder::step_limit<Keys>());
+}
+
+void add_multipliers(model::ModelKeys<Keys>& keys) {
+  keys.field("embedding_multiplier", &Keys::embedding_multiplier, "Of the embedding.")
+      .field("lm_head_multiplier", &Keys::lm_head_multiplier, "Of the logits.")
+      .field("key_multiplier", &Keys::key_multiplier, "Of attention's keys.", at_least(1e-38))
+      .field("attention_in_multiplier", &Keys::attention_in_multiplier, "Of attention's input,")
+      .field("attention_out_multiplier", &Keys::attention_out_multiplier, "and of its output.")
+      .field("ssm_in_multiplier", &Keys::ssm_in_multiplier, "Of Mamba-2's input,")
+      .field("ssm_out_multiplier", &Keys::ssm_out_multiplier, "and of its output.")
+      .field(
+          "ssm_multipliers", &Keys::ssm_multipliers,
+          "Of five parts of in_proj: the gate, the input, what is written, what is read, the step; null: 1.")
+      .field("mlp_multipliers", &Keys::mlp_multipliers, "Of gate_proj(x), and of the MLP's output; null: 1.")
+      .rule(complaint_of_multipliers);
+}
+
+model::ModelKeys<Keys> keys() {
+  auto keys = decoder::common_keys<Keys>();
+  decoder::add_head_dim(keys);
+  decoder::add_rms_norm(keys);
+  decoder::add_rotary(keys, "falcon_h1");
+  keys.field("attention_bias", &Keys::attention_bias, "Biases of q, k, v and o.")
+      .field("mlp_bias", &Keys::mlp_bias, "Biases of the MLP.");
+  add_mamba_keys(keys);
+  add_multipliers(keys);
+  keys.only("hidden_act", Node::text("silu"), "Activation of MLPs and convolutions.")
+      .only("attention_dropout", Node::real(0), "Dropout is refused.");
+  for (const char* key : {"mamba_chunk_size", "num_logits_to_keep", "mamba_use_mlp", "use_mamba_kernels"})
+    keys.unused(key, "It changes no number.");
+  for (const char* key : {"time_step_min", "time_step_max", "time_step_floor"})
+    keys.unused(key, "time_step_limit acts.");
+  keys.unused("mlp_expansion_factor", "intermediate_size acts.")
+      .unused("attn_layer_indices", "Every layer has attention.");
+  return keys;
+}
+
+decoder::Files files() {
+  const std::string in = "mamba.in_proj_";
+  return decoder::Files()
+      .joined("mamba.in_proj", {in + "z", in + "x", in + "b", in + "c", in + "dt"})
+      .joined("mamba.conv1d", {"mamba.x_conv1d", "mamba.b_conv1d", "mamba.c_conv1d"})
+      .renamed("post_attention_layernorm", "pre_ff_layernorm")
+      .renamed("mlp", "feed_forward")
+      .renamed("model.norm", "model.final_layernorm");
+}
+
+const decoder::Description<Keys>& falcon_h1() {
+  static const decoder::Description<Keys> kFalcon = {"falcon_h1", "FalconH1ForCausalLM", keys(), model_of,
+                                                     files()};
+  return kFalcon;
+}
+
+}  // namespace
+}  // namespace heddle::falcon_h1
+
+HEDDLE_PLUGIN("falcon_h1", "0.1.0", "model falcon_h1") {
+  using namespace heddle::falcon_h1;
+  plugin.model<heddle::decoder::Family<falcon_h1>>("falcon_h1", falcon_h1().keys);
+}
