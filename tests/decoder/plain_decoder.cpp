@@ -174,13 +174,16 @@ class Plain {
       hidden = hidden.logical_or(at::ones({length, length}, at::kBool).tril(-form.options.window));
     scores = scores.masked_fill(hidden, -1e30);
     const at::Tensor weights = dropped_weights(form.options.dropout, name, at::softmax(scores, -1));
-    at::Tensor y = at::matmul(weights, v).transpose(1, 2);
-    if (form.gate.width != decoder::OutputGate::Width::none) {
-      const at::Tensor gate = linear(at + "g_proj", x).view({rows, length, form.heads, -1});
-      y = y * (form.gate.function == decoder::OutputGate::Function::sigmoid ? at::sigmoid(gate)
-                                                                            : at::log1p(at::exp(gate)));
-    }
-    return linear(at + "o_proj", y.flatten(2));
+    const at::Tensor y = at::matmul(weights, v).transpose(1, 2);
+    return linear(at + "o_proj", gated(form, at, x, y).flatten(2));
+  }
+  // y [rows, sequence, heads, value_dim], the output of the heads.
+  at::Tensor gated(const decoder::Attention& form, const std::string& at, const at::Tensor& x,
+                   const at::Tensor& y) const {
+    if (form.gate.width == decoder::OutputGate::Width::none) return y;
+    const at::Tensor gate = linear(at + "g_proj", x).view({x.size(0), x.size(1), form.heads, -1});
+    return y * (form.gate.function == decoder::OutputGate::Function::sigmoid ? at::sigmoid(gate)
+                                                                             : at::log1p(at::exp(gate)));
   }
 
   const decoder::Model& model_;

@@ -115,11 +115,12 @@ TEST_F(Overridden, WhatChangesParametersIsRefusedByTheirNames) {
 // nemo_automodel/components/models/TYPE/model.py; its other modules have neither, nor has transformers.
 TEST_F(Overridden, ARecipeOfAutoModelHasItsRouters) {
   const std::string loss = R"({"router_aux_loss_type": "layer"})";
-  for (const char* with_loss : {"qwen3_moe", "gpt_oss", "qwen3_next", "qwen3_5_moe"}) {
+  for (const char* with_loss : {"qwen3_moe", "gpt_oss", "qwen3_next", "qwen3_5_moe", "ernie4_5_moe", "laguna"}) {
     EXPECT_EQ(of_automodel(with_loss), loss) << with_loss;
     EXPECT_THAT(warnings_, IsEmpty()) << with_loss;
   }
-  EXPECT_EQ(of_automodel("deepseek_v3"), R"({"gate_bias_update_factor": 0.001})");
+  for (const char* with_update : {"deepseek_v3", "deepseek_v32", "glm_moe_dsa"})
+    EXPECT_EQ(of_automodel(with_update), R"({"gate_bias_update_factor": 0.001})") << with_update;
   EXPECT_THAT(warnings_, IsEmpty());
   for (const char* other : {"llama", "mixtral", "qwen2_moe", "glm4_moe", "minimax_m2", "nemotron_h_moe"})
     EXPECT_EQ(of_automodel(other), "") << other;

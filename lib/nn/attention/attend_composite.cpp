@@ -2,6 +2,7 @@
 #include "lib/nn/attention/attend_composite.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/logaddexp.h>

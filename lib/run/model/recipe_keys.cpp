@@ -61,7 +61,7 @@ ModelSection with_mtp_keys(ModelSection section, PluginRegistry& plugins) {
 struct Routing {
   std::string_view model_type, key;
 };
-constexpr std::array<Routing, 9> kRouting = {{{"qwen3_moe", "router_aux_loss_type"},
+constexpr std::array<Routing, 11> kRouting = {{{"qwen3_moe", "router_aux_loss_type"},
                                               {"gpt_oss", "router_aux_loss_type"},
                                               {"qwen3_next", "router_aux_loss_type"},
                                               {"qwen3_5_moe", "router_aux_loss_type"},

@@ -8,13 +8,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr const char* kSizes =
+constexpr const char* kModelSizes =
     ", vocab_size: 53, max_position_embeddings: 16, hidden_size: 16, intermediate_size: 23, "
     "num_hidden_layers: 3, num_attention_heads: 4, num_key_value_heads: 2";
 
 WholeRuns runs_of(const std::string& keys) {
   WholeRuns runs;
-  runs.model = "{" + keys + kSizes + "}";
+  runs.model = "{" + keys + kModelSizes + "}";
   return runs;
 }
 
