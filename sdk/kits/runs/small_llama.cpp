@@ -35,14 +35,16 @@ Units small_llama(const LlamaShape& shape) {
   decoder::Attention attention{.heads = 4, .kv_heads = 2, .head_dim = 6, .rotation = {.dim = 6}};
   decoder::Layer layer{attention, decoder::Mlp{.width = 23}};
   if (shape.experts) {
-    decoder::Mixture mixture{.width = 12};
+    decoder::Mixture mixture;
+    mixture.width = 12;
     mixture.router.experts = 12;
     mixture.router.rule.top_k = 2;
     mixture.router.rule.normalise = true;
     mixture.router.balance.coefficient = 0.001;
     layer.feed_forward = mixture;
   }
-  decoder::Model model{.vocabulary = kVocabulary, .width = 14};
+  decoder::Model model;
+  model.vocabulary = kVocabulary, model.width = 14;
   model.layers.assign(shape.experts ? 2 : 3, layer);
   model.tied = shape.tied;
   model.init_std = 0.3;
