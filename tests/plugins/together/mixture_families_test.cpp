@@ -67,18 +67,18 @@ TEST(MixtureFamilies, ReadMimoInBothSpellings) {
                                  "sliding_attention: {rope_theta: 100, partial_rotary_factor: 0.5}}"));
 }
 
-struct Refusal {
+struct RefusedConfig {
   const char *name, *type;
   std::string keys, message;
 };
-std::ostream& operator<<(std::ostream& out, const Refusal& refusal) {
+std::ostream& operator<<(std::ostream& out, const RefusedConfig& refusal) {
   return out << refusal.name;
 }
 
-class MixtureRefusals : public ::testing::TestWithParam<Refusal> {};
+class MixtureRefusals : public ::testing::TestWithParam<RefusedConfig> {};
 
 TEST_P(MixtureRefusals, SayWhatIsWrong) {
-  const Refusal& refusal = GetParam();
+  const RefusedConfig& refusal = GetParam();
   EXPECT_THAT(tests::thrown_by([&] { model_of(refusal.type, refusal.keys); }), HasSubstr(refusal.message));
 }
 
@@ -86,7 +86,7 @@ const std::string kSmall =
     "num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, head_dim: 4, ";
 const std::string kTypes = "layer_types: [full_attention, sliding_attention], ";
 
-const Refusal kRefusals[] = {
+const RefusedConfig kRefusals[] = {
     {"step_heads", "step3p5", kStep + kTypes + "num_attention_groups: 4, num_sliding_attention_heads: 6",
      "layers that slide have 6 heads, no multiple of num_attention_groups 4"},
     {"step_groups", "step3p5",
