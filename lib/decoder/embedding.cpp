@@ -13,7 +13,7 @@ namespace heddle::decoder {
 
 InputEmbedding::InputEmbedding(std::unique_ptr<Embedding> tokens, const Model& model,
                                const at::TensorOptions& options)
-    : tokens_(std::move(tokens)) {
+    : positions_count_(model.positions), tokens_(std::move(tokens)) {
   add_child("embed_tokens", *tokens_);
   if (model.positions > 0) {
     positions_ =
@@ -39,11 +39,10 @@ at::Tensor InputEmbedding::forward(at::Tensor tokens, const Batch& batch) {
 void InputEmbedding::check_positions(const at::Tensor& positions) const {
   if (!positions.is_cpu() || positions.numel() == 0) return;
   const auto last = positions.max().item<int64_t>();
-  const int64_t count = positions_->weight.size(0);
-  if (last < count) return;
+  if (last < positions_count_) return;
   throw Error(ErrorCode::input, "embedding",
-              "position " + std::to_string(last) + " has no vector: the model has " + std::to_string(count) +
-                  " positions",
+              "position " + std::to_string(last) + " has no vector: the model has " +
+                  std::to_string(positions_count_) + " positions",
               "give shorter sequences, or a model with more positions");
 }
 

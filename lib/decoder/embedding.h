@@ -27,6 +27,7 @@ class InputEmbedding : public Module {
  private:
   void check_positions(const at::Tensor& positions) const;
 
+  int64_t positions_count_;
   std::unique_ptr<Embedding> tokens_, positions_;
   std::unique_ptr<Dropout> dropout_;
 };

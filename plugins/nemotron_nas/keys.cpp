@@ -34,7 +34,9 @@ Block read_block(const Node& node, const Keys& keys) {
   refuse_others(ffn);
   Block out;
   if (!model::boolean_or(attention, "no_op", false)) {
-    out.heads_in_group = model::size_or(attention, "n_heads_in_group", 1);
+    const int64_t usual =
+        keys.num_attention_heads / keys.num_key_value_heads.value_or(keys.num_attention_heads);
+    out.heads_in_group = model::size_or(attention, "n_heads_in_group", usual);
     if (keys.num_attention_heads % out.heads_in_group != 0)
       model::refuse(attention, "num_attention_heads " + std::to_string(keys.num_attention_heads) +
                                    " is not a multiple of n_heads_in_group " +
@@ -90,8 +92,8 @@ model::KeyGroup<Keys> block_configs() {
   model::KeyGroup<Keys> out;
   out.table = {
       {"block_configs", "list of maps", "", "",
-       "For each layer attention (no_op, or n_heads_in_group heads of queries for one of keys) and ffn "
-       "(no_op, or ffn_mult).",
+       "For each layer attention (no_op, or n_heads_in_group heads of queries for one of keys; absent: as "
+       "num_key_value_heads says) and ffn (no_op, or ffn_mult).",
        ""}};
   out.read = read_blocks;
   out.write = [](const Keys& of) -> std::vector<Node::Entry> {

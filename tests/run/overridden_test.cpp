@@ -115,7 +115,8 @@ TEST_F(Overridden, WhatChangesParametersIsRefusedByTheirNames) {
 // nemo_automodel/components/models/TYPE/model.py; its other modules have neither, nor has transformers.
 TEST_F(Overridden, ARecipeOfAutoModelHasItsRouters) {
   const std::string loss = R"({"router_aux_loss_type": "layer"})";
-  for (const char* with_loss : {"qwen3_moe", "gpt_oss", "qwen3_next", "qwen3_5_moe", "ernie4_5_moe", "laguna"}) {
+  for (const char* with_loss :
+       {"qwen3_moe", "gpt_oss", "qwen3_next", "qwen3_5_moe", "ernie4_5_moe", "laguna"}) {
     EXPECT_EQ(of_automodel(with_loss), loss) << with_loss;
     EXPECT_THAT(warnings_, IsEmpty()) << with_loss;
   }

@@ -62,16 +62,16 @@ struct Routing {
   std::string_view model_type, key;
 };
 constexpr std::array<Routing, 11> kRouting = {{{"qwen3_moe", "router_aux_loss_type"},
-                                              {"gpt_oss", "router_aux_loss_type"},
-                                              {"qwen3_next", "router_aux_loss_type"},
-                                              {"qwen3_5_moe", "router_aux_loss_type"},
-                                              {"qwen3_5_moe_text", "router_aux_loss_type"},
-                                              {"ernie4_5_moe", "router_aux_loss_type"},
-                                              {"laguna", "router_aux_loss_type"},
-                                              {"deepseek_v3", "gate_bias_update_factor"},
-                                              {"kimi_k2", "gate_bias_update_factor"},
-                                              {"deepseek_v32", "gate_bias_update_factor"},
-                                              {"glm_moe_dsa", "gate_bias_update_factor"}}};
+                                               {"gpt_oss", "router_aux_loss_type"},
+                                               {"qwen3_next", "router_aux_loss_type"},
+                                               {"qwen3_5_moe", "router_aux_loss_type"},
+                                               {"qwen3_5_moe_text", "router_aux_loss_type"},
+                                               {"ernie4_5_moe", "router_aux_loss_type"},
+                                               {"laguna", "router_aux_loss_type"},
+                                               {"deepseek_v3", "gate_bias_update_factor"},
+                                               {"kimi_k2", "gate_bias_update_factor"},
+                                               {"deepseek_v32", "gate_bias_update_factor"},
+                                               {"glm_moe_dsa", "gate_bias_update_factor"}}};
 constexpr double kBiasUpdate = 0.001;
 
 // A key of the model: the recipe's, else config.json's.
