@@ -1,0 +1,124 @@
+// Mixers, layers that mix tokens and are no attention: state space layers, delta nets. Those that are built,
+// and the interface for others.
+#pragma once
+
+#include <ATen/core/TensorBody.h>
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "heddle/base/export.h"
+#include "heddle/model/module.h"
+#include "heddle/model/unit.h"
+
+namespace heddle::decoder {
+
+// Hidden states [tokens, width] in and out, which a layer adds to its own.
+class HEDDLE_API LayerPart : public Module {
+ public:
+  ~LayerPart() override;
+  // residual + call(x, batch).
+  virtual at::Tensor call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch);
+};
+
+// What a mixer knows of the tokens before, while a sequence is generated token by token.
+class HEDDLE_API MixerState {
+ public:
+  virtual ~MixerState();
+  virtual void clear() = 0;  // the next token begins a sequence
+};
+
+// A state space layer, a delta net, ... It respects Batch::documents: no token sees another document. Its
+// traits declare whether it is right where ranks hold parts of the tokens; by default it mixes tokens, so
+// context and sequence parallelism refuse it by name.
+class HEDDLE_API Mixer : public LayerPart {
+ public:
+  ~Mixer() override;
+  ModuleTraits traits() const override { return {.tokens = TokenUse::mixes, .role = Role::mixer}; }
+  // For `heddle generate`: from now on forward() gets one sequence, first a stretch of it and then token by
+  // token, without gradients, and continues from the returned state, which lives as long as the mixer runs.
+  virtual std::unique_ptr<MixerState> keep_state() = 0;
+};
+
+// A description of mixers, held by a Layer.
+class HEDDLE_API MixerMaker {
+ public:
+  virtual ~MixerMaker();
+  virtual std::string name() const = 0;  // of the module in its layer: "mixer"
+  virtual std::unique_ptr<Mixer> make(int64_t width, double init_std,
+                                      const at::TensorOptions& options) const = 0;
+  // Multiplications of a token in the forward, of a sequence of that many.
+  virtual double multiplications(int64_t width, int64_t sequence) const = 0;
+  // Styles for the axis tp of the mixer's own modules, by their paths in it; those not named stay whole.
+  virtual TensorPlan tensor_plan() const;
+};
+
+// The gated delta net (Yang, Kautz and Hatamizadeh 2024) as Qwen3-Next and Qwen3.5 have it: a state of
+// constant size in place of keys and values.
+//
+// Modules "linear_attn": in_proj_q, in_proj_k, in_proj_v, in_proj_z (the gate of the output), in_proj_b (the
+// rate), in_proj_a (the decay), norm and out_proj; parameters q_conv1d.weight, k_conv1d.weight and
+// v_conv1d.weight [channels, 1, taps], A_log and dt_bias [value_heads], which are fp32 under any precision
+// but fp64. Neighbouring heads of values share one of queries and keys.
+struct DeltaNet {
+  int64_t key_heads = 1, value_heads = 1;  // the first divides the second
+  int64_t key = 1, value = 1;              // widths of heads
+  int64_t taps = 4;                        // tokens that the convolution sees
+  double eps = 1e-6;                       // of the output's norm
+};
+
+// For Layer::mixer. Ranks of tp have parts of the heads where tp_size divides them, else all; under sequence
+// parallelism they gather the tokens between the projections. Context parallelism is refused by name. Throws
+// Error{config} for heads that do not divide.
+HEDDLE_API std::shared_ptr<const MixerMaker> delta_net(const DeltaNet& form);
+
+// Kimi Delta Attention (Kimi Linear, Kimi Team 2025): a gated delta net in which each row of a state, a
+// channel of keys, has a decay of its own. The decay and the gate of the output are products of low rank, the
+// width of a head; the gate is a sigmoid behind the norm.
+//
+// Modules "linear_attn": q_proj, k_proj, v_proj, f_a_proj and f_b_proj (the decay), b_proj (the rate),
+// g_a_proj and g_b_proj (the gate), o_norm and o_proj; parameters q_conv1d.weight, k_conv1d.weight and
+// v_conv1d.weight [channels, 1, taps], A_log [heads] and dt_bias [channels], which are fp32 under any
+// precision but fp64.
+struct ChannelDelta {
+  int64_t heads = 1, width = 1;  // width: of a head of queries, of keys and of values
+  int64_t taps = 4;              // tokens that the convolution sees
+  double eps = 1e-5;             // of the output's norm
+};
+
+// For Layer::mixer. It stays whole under tp_size; context parallelism is refused by name.
+HEDDLE_API std::shared_ptr<const MixerMaker> channel_delta(const ChannelDelta& form);
+
+// Mamba-2 (Dao and Gu 2024) as Nemotron-H and Falcon-H1 have it: a state of constant size that decays, of
+// each head.
+//
+// Modules "mamba": in_proj_z (the gate), in_proj_x, in_proj_b (what is written), in_proj_c (what is read),
+// in_proj_dt (the step) and out_proj; parameters x_conv1d.weight, b_conv1d.weight and c_conv1d.weight
+// [channels, 1, taps], their biases, norm.weight [heads * width], and A_log, dt_bias and D [heads], which are
+// fp32 under any precision but fp64. Neighbouring heads of a group share what is written and read; the norm
+// goes over the heads of a group at once.
+struct Mamba {
+  // Of the output y and the gate z: norm(y * silu(z)), norm(y) * silu(z), or y * silu(z) without norm.weight.
+  enum class Gate { before_norm, after_norm, without_norm };
+  int64_t heads = 1, groups = 1;               // the second divides the first
+  int64_t width = 1, state = 1;                // of a head: numbers, and rows of its state
+  int64_t taps = 4;                            // tokens that the convolution sees
+  bool bias = false, convolution_bias = true;  // bias: of what goes in
+  double eps = 1e-5;                           // of the norm
+  double shortest_step = 0, longest_step = std::numeric_limits<double>::infinity();
+  double output_std = 0;     // of out_proj's first values; 0: the model's init_std
+  bool output_bias = false;  // of out_proj
+  Gate gate = Gate::before_norm;
+  bool drawn_steps = true;  // first values of dt_bias; false: 1
+  // Factors of the input, of in_proj_z, in_proj_x, in_proj_b, in_proj_c and in_proj_dt, and of the output.
+  double input_multiplier = 1, output_multiplier = 1;
+  std::array<double, 5> part_multipliers = {1, 1, 1, 1, 1};
+};
+
+// For Layer::mixer, with the rules of delta_net() for parallelism, of heads and groups.
+HEDDLE_API std::shared_ptr<const MixerMaker> mamba(const Mamba& form);
+
+}  // namespace heddle::decoder
