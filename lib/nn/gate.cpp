@@ -80,7 +80,7 @@ struct GateWithinNode final : LayerNode {
     const at::Tensor &dy = gradients[0], g = gate.unpack(), u = up.unpack();
     const at::Tensor open = apply_activation(activation, g);
     const at::Tensor inner = activation_backward(activation, dy * at::clamp(u, -limit, limit), g);
-    return {inner * open.le(limit), dy * at::clamp(open, {}, limit) * u.abs().le(limit)};
+    return {inner * open.le(limit), dy * at::clamp(open, {}, limit) * at::clamp(u, -limit, limit).eq(u)};
   }
   void release_variables() override {
     gate.reset();

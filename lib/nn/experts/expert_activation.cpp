@@ -49,10 +49,11 @@ Formula clamped(const ExpertActivation& how, const at::Tensor& gate, const at::T
 }
 
 Formula limited(const ExpertActivation& how, const at::Tensor& gate, const at::Tensor& up) {
-  Formula out = sigmoid_gate(gate, at::clamp(up, -how.limit, how.limit), 1, 0);
+  const at::Tensor u = at::clamp(up, -how.limit, how.limit);
+  Formula out = sigmoid_gate(gate, u, 1, 0);
   const at::Tensor within = at::clamp(out.by_up, {}, how.limit);
   out.by_gate.mul_(out.by_up.le(how.limit));
-  return {within * at::clamp(up, -how.limit, how.limit), out.by_gate, within * up.abs().le(how.limit)};
+  return {within * u, out.by_gate, within * u.eq(up)};
 }
 
 Formula gelu_gate(const at::Tensor& g, const at::Tensor& up) {
