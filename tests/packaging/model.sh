@@ -42,7 +42,7 @@ cp -r "$golden/gpt2" unknown
 sed -i 's/"model_type": "gpt2"/"model_type": "acme_gpt"/' unknown/config.json
 "$heddle" convert unknown sharded >out 2>&1 && fail "there is no acme_gpt"
 expect "model_type 'acme_gpt' is not built; available: " out
-expect ", starcoder2 (searched $(realpath "$prefix")/lib/plugins)" out
+expect ", step3p5 (searched $(realpath "$prefix")/lib/plugins)" out
 
 say "builds it with find_package(HeddleSdk)"
 cp -r "$source" model
