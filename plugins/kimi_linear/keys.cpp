@@ -199,8 +199,9 @@ model::KeyGroup<Keys> other_names() {
   model::KeyGroup<Keys> out;
   for (const OtherName& one : kOtherNames)
     out.table.push_back(
-        {one.other, "integer", "", "", std::string("transformers' name of ") + one.file + ".", ""});
-  out.table.push_back({"norm_topk_prob", "bool", "", "", "transformers' name of moe_renormalize.", ""});
+        {one.other, "integer", "", "", "Another name of " + std::string(one.file) + ", transformers'.", ""});
+  out.table.push_back(
+      {"norm_topk_prob", "bool", "", "", "Another name of moe_renormalize, transformers'.", ""});
   out.table.push_back(
       {"model_max_length", "integer", "", "", "The files' name of max_position_embeddings.", ""});
   out.read = read_other_names;
