@@ -38,6 +38,17 @@ std::string CommonKeys::complaint() const {
   return "";
 }
 
+std::string CommonKeys::complaint_of_latent() const {
+  const int64_t heads = num_attention_heads, keys = num_key_value_heads.value_or(heads);
+  if (keys == heads) return "";
+  return "latent attention has as many heads of keys as of queries, " + std::to_string(heads) +
+         ", got num_key_value_heads " + std::to_string(keys);
+}
+
+void CommonKeys::drop_default_padding(const CommonKeys& defaults) {
+  if (pad_token_id == defaults.pad_token_id && pad_token_id.value_or(0) >= vocab_size) pad_token_id.reset();
+}
+
 Attention CommonKeys::attention() const {
   Attention out;
   out.heads = num_attention_heads;
@@ -87,6 +98,21 @@ Activation activation_of(const std::string& word) {
   for (const auto& [name, activation] : kActivations)
     if (word == name) return activation;
   throw Error(ErrorCode::config, "model", "the activation '" + word + "' is not built");
+}
+
+const OneOf& balance_words() {
+  static const OneOf kWords{{"none", "layer", "sequence", "global", "model"}};
+  return kWords;
+}
+
+model::BalanceLoss::Form balance_form(const std::optional<std::string>& word) {
+  using Form = model::BalanceLoss::Form;
+  if (!word) return Form::none;
+  return *word == "layer"      ? Form::layer
+         : *word == "sequence" ? Form::sequence
+         : *word == "global"   ? Form::global
+         : *word == "model"    ? Form::model
+                               : Form::none;
 }
 
 std::string complaint_of_layer_types(const std::optional<std::vector<std::string>>& types, int64_t layers) {

@@ -6,13 +6,11 @@
 namespace heddle::dense {
 namespace {
 
-constexpr int64_t kPadding = 151329;
-
 struct GlmKeys : decoder::CommonKeys {
   GlmKeys() {
     vocab_size = 151552, intermediate_size = 13696, num_hidden_layers = 40, num_key_value_heads = 2;
     head_dim = 128, max_position_embeddings = 131072, rms_norm_eps = 0.00000015625;
-    pad_token_id = kPadding, rotary.part = 0.5;
+    pad_token_id = 151329, rotary.part = 0.5;
   }
   std::string hidden_act = "silu";
   bool attention_bias = true;
@@ -25,10 +23,7 @@ model::ModelKeys<GlmKeys> glm_keys(const std::string& model_type) {
   decoder::add_rotary(keys, model_type, {.partial = true});
   decoder::add_dropout(keys);
   keys.field("hidden_act", &GlmKeys::hidden_act, "Activation of the MLP.", decoder::activation_words())
-      .field("attention_bias", &GlmKeys::attention_bias, "Biases of q, k and v.")
-      .then([](GlmKeys& given) {  // the default, in a smaller vocabulary
-        if (given.pad_token_id == kPadding && given.vocab_size <= kPadding) given.pad_token_id.reset();
-      });
+      .field("attention_bias", &GlmKeys::attention_bias, "Biases of q, k and v.");
   return keys;
 }
 

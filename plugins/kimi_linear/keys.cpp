@@ -153,10 +153,6 @@ void fill(Keys& keys) {
 }
 
 std::string complaint_of_attention(const Keys& keys) {
-  if (keys.num_key_value_heads.value_or(keys.num_attention_heads) != keys.num_attention_heads)
-    return "latent attention has as many heads of keys as of queries, " +
-           std::to_string(keys.num_attention_heads) + ", got num_key_value_heads " +
-           std::to_string(*keys.num_key_value_heads);
   const int64_t head = keys.qk_nope_head_dim + keys.qk_rope_head_dim + keys.v_head_dim;
   if (keys.num_attention_heads > model::kLargestSize / head)
     return "num_attention_heads " + std::to_string(keys.num_attention_heads) +

@@ -55,37 +55,8 @@ void add_expert_keys(model::ModelKeys<Keys>& keys) {
       .only("num_nextn_predict_layers", Node::integer(0), "Multi-token prediction heads are not built here.");
 }
 
-// Those of decoder::common_keys, where num_key_value_heads acts.
-model::ModelKeys<Keys> common_keys() {
-  using Common = decoder::CommonKeys;
-  model::ModelKeys<Keys> keys;
-  keys.field("vocab_size", &Common::vocab_size, "Tokens.", decoder::kSize)
-      .field("hidden_size", &Common::hidden_size, "Width of the hidden states.", decoder::kSize)
-      .field("intermediate_size", &Common::intermediate_size, "Width of the MLP.", decoder::kSize)
-      .field("num_hidden_layers", &Common::num_hidden_layers, "Decoder layers.",
-             Range<int64_t>{1, model::kMostLayers})
-      .field("num_attention_heads", &Common::num_attention_heads, "Heads of latent attention.",
-             decoder::kSize)
-      .field("num_key_value_heads", &Common::num_key_value_heads,
-             "As many as num_attention_heads, so it changes nothing; another number is refused.",
-             decoder::kSize)
-      .field("max_position_embeddings", &Common::max_position_embeddings, "Longest sequence.", decoder::kSize)
-      .field("initializer_range", &Common::initializer_range, "Standard deviation of random weights.",
-             at_least(0.0))
-      .field("tie_word_embeddings", &Common::tie_word_embeddings,
-             "The head computes with the embedding's weight.")
-      .field("pad_token_id", &Common::pad_token_id,
-             "Its row of the embedding gets no gradient from the look-up; below 0: counted from the end.")
-      .field("dtype", &Common::dtype, "Of the stored weights.")
-      .field("torch_dtype", &Common::torch_dtype, "The older name of dtype.")
-      .rule([](const Keys& given) { return given.complaint(); })
-      .only("quantization_config", Node(),
-            "Refused; files in fp8 or mxfp4 are dequantized when they are read.");
-  return keys;
-}
-
 model::ModelKeys<Keys> keys() {
-  auto keys = common_keys();
+  auto keys = decoder::common_keys<Keys>({.latent = true});
   decoder::add_rms_norm(keys);
   add_attention_keys(keys);
   add_expert_keys(keys);

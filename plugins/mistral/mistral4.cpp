@@ -13,9 +13,6 @@ constexpr const char* kPart = "partial_rotary_factor";
 
 std::string complaint(const Mistral4Keys& keys) {
   const int64_t heads = keys.num_attention_heads, each = keys.n_routed_experts / keys.n_group;
-  if (keys.num_key_value_heads.value_or(heads) != heads)
-    return "latent attention has as many heads of keys as of queries, " + std::to_string(heads) + ", got " +
-           std::to_string(*keys.num_key_value_heads);
   if (keys.qk_rope_head_dim % 2 != 0)
     return "the rotary embedding needs an even qk_rope_head_dim, got " +
            std::to_string(keys.qk_rope_head_dim);
@@ -99,7 +96,7 @@ void add_experts(model::ModelKeys<Mistral4Keys>& keys) {
       .field("routed_scaling_factor", &Keys::routed_scaling_factor, "Of the weights of a token's experts.",
              at_least(0.0))
       .field("router_aux_loss_type", &Keys::router_aux_loss_type, "Auxiliary loss; null: none.",
-             OneOf{{"none", "layer", "sequence", "global", "model"}})
+             decoder::balance_words())
       .field("router_aux_loss_coef", &Keys::router_aux_loss_coef,
              "Its coefficient; without that loss it changes nothing.", at_least(0.0))
       .field("router_z_loss_coef", &Keys::router_z_loss_coef, "Coefficient of the router's z-loss.",
@@ -112,39 +109,12 @@ void add_experts(model::ModelKeys<Mistral4Keys>& keys) {
       .unused("output_router_logits", "No auxiliary loss is computed, as in transformers.");
 }
 
-void add_sizes(model::ModelKeys<Mistral4Keys>& keys) {
-  using Common = decoder::CommonKeys;
-  keys.field("vocab_size", &Common::vocab_size, "Tokens.", decoder::kSize)
-      .field("hidden_size", &Common::hidden_size, "Width of the hidden states.", decoder::kSize)
-      .field("intermediate_size", &Common::intermediate_size,
-             "Width of the MLP; where first_k_dense_replace is 0 it changes nothing.", decoder::kSize)
-      .field("num_hidden_layers", &Common::num_hidden_layers, "Decoder layers.",
-             Range<int64_t>{1, model::kMostLayers})
-      .field("num_attention_heads", &Common::num_attention_heads, "Heads.", decoder::kSize)
-      .field("num_key_value_heads", &Common::num_key_value_heads,
-             "Another name of num_attention_heads, as latent attention has as many of each.", decoder::kSize)
-      .field("max_position_embeddings", &Common::max_position_embeddings, "Longest sequence.", decoder::kSize)
-      .field("initializer_range", &Common::initializer_range, "Standard deviation of random weights.",
-             at_least(0.0))
-      .field("tie_word_embeddings", &Common::tie_word_embeddings,
-             "The head computes with the embedding's weight.")
-      .field("pad_token_id", &Common::pad_token_id,
-             "Its row of the embedding gets no gradient from the look-up; below 0: counted from the end.")
-      .field("dtype", &Common::dtype, "Of the stored weights.")
-      .field("torch_dtype", &Common::torch_dtype, "The older name of dtype.")
-      .rule([](const Mistral4Keys& given) { return given.complaint(); })
-      .only("quantization_config", Node(), "Refused: files in fp8 have one scale a tensor.");
-}
-
 model::ModelKeys<Mistral4Keys> keys_of_mistral4() {
-  model::ModelKeys<Mistral4Keys> keys;
-  add_sizes(keys);
+  auto keys = decoder::common_keys<Mistral4Keys>(
+      {.mlp = "Width of the MLP; where first_k_dense_replace is 0 it changes nothing.", .latent = true});
   add_attention(keys);
   add_experts(keys);
-  keys.then([](Mistral4Keys& given) {
-    given.head_dim = given.qk_nope_head_dim + given.qk_rope_head_dim;
-    if (given.pad_token_id == 11 && given.vocab_size <= 11) given.pad_token_id.reset();  // the default
-  });
+  keys.then([](Mistral4Keys& given) { given.head_dim = given.qk_nope_head_dim + given.qk_rope_head_dim; });
   return keys;
 }
 
@@ -162,8 +132,6 @@ decoder::Latent latent_of(const Mistral4Keys& keys) {
 }
 
 decoder::Mixture mixture_of(const Mistral4Keys& keys) {
-  using Form = model::BalanceLoss::Form;
-  const std::string word = keys.router_aux_loss_type.value_or("none");
   decoder::Mixture out;
   RouterConfig& router = out.router;
   router.experts = keys.n_routed_experts;
@@ -173,11 +141,7 @@ decoder::Mixture mixture_of(const Mistral4Keys& keys) {
   router.in_fp32 = keys.router_dtype.has_value();
   router.in_turn = keys.fake_balanced_gate;
   router.balance.coefficient = keys.router_aux_loss_coef;
-  router.balance.form = word == "layer"      ? Form::layer
-                        : word == "sequence" ? Form::sequence
-                        : word == "global"   ? Form::global
-                        : word == "model"    ? Form::model
-                                             : Form::none;
+  router.balance.form = decoder::balance_form(keys.router_aux_loss_type);
   router.z_loss = keys.router_z_loss_coef;
   out.width = keys.moe_intermediate_size;
   out.shared_width = keys.n_shared_experts * keys.moe_intermediate_size;

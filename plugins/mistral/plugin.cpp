@@ -23,13 +23,12 @@ struct MistralKeys : Keys {
 struct Ministral3Keys : Keys {
   Ministral3Keys() {
     vocab_size = 131072, intermediate_size = 14336, num_hidden_layers = 34, num_key_value_heads = 8;
-    head_dim = 128, max_position_embeddings = 262144, rms_norm_eps = 1e-5, pad_token_id = kPadding;
+    head_dim = 128, max_position_embeddings = 262144, rms_norm_eps = 1e-5, pad_token_id = 11;
     rotary = {.theta = 1e6, .query_beta = 0.1};
     rotary.scaling.kind = RotaryScaling::Kind::yarn;
     rotary.scaling.factor = 16, rotary.scaling.original_positions = 16384;
     rotary.scaling.mscale = rotary.scaling.mscale_all_dim = 1;
   }
-  static constexpr int64_t kPadding = 11;
 };
 
 template <class Own>
@@ -63,11 +62,7 @@ const decoder::Description<MistralKeys>& mistral() {
 
 const decoder::Description<Ministral3Keys>& ministral3() {
   static const decoder::Description<Ministral3Keys> kMinistral3 = {
-      "ministral3", "Ministral3ForCausalLM",
-      keys_of<Ministral3Keys>("ministral3", {.scaled_queries = true}).then([](Ministral3Keys& given) {
-        if (given.pad_token_id == Ministral3Keys::kPadding && given.vocab_size <= Ministral3Keys::kPadding)
-          given.pad_token_id.reset();  // the default, in a smaller vocabulary
-      }),
+      "ministral3", "Ministral3ForCausalLM", keys_of<Ministral3Keys>("ministral3", {.scaled_queries = true}),
       model_of<Ministral3Keys>, files_of_text()};
   return kMinistral3;
 }

@@ -11,14 +11,7 @@ using decoder::kFullAttention;
 using decoder::kSlidingAttention;
 
 model::BalanceLoss balance_of(const Keys& keys) {
-  using Form = model::BalanceLoss::Form;
-  const std::string word = keys.router_aux_loss_type.value_or("none");
-  const Form form = word == "layer"      ? Form::layer
-                    : word == "sequence" ? Form::sequence
-                    : word == "global"   ? Form::global
-                    : word == "model"    ? Form::model
-                                         : Form::none;
-  return {form, keys.router_aux_loss_coef};
+  return {decoder::balance_form(keys.router_aux_loss_type), keys.router_aux_loss_coef};
 }
 
 // Layers of this type in the model.

@@ -73,7 +73,7 @@ void add_layer_words(model::ModelKeys<Own>& keys, bool slides = true) {
 template <class Own>
 void add_router_keys(model::ModelKeys<Own>& keys, bool in_fp32) {
   keys.field("router_aux_loss_type", &Keys::router_aux_loss_type, "Auxiliary loss; null: none.",
-             OneOf{{"none", "layer", "sequence", "global", "model"}})
+             decoder::balance_words())
       .field("router_aux_loss_coef", &Keys::router_aux_loss_coef,
              "Its coefficient; without that loss it changes nothing.", at_least(0.0))
       .field("router_z_loss_coef", &Keys::router_z_loss_coef, "Coefficient of the router's z-loss.",

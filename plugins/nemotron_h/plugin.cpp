@@ -84,7 +84,7 @@ void add_unused(model::ModelKeys<Keys>& keys) {
 }
 
 model::ModelKeys<Keys> keys() {
-  auto keys = decoder::common_keys<Keys>(true, false);
+  auto keys = decoder::common_keys<Keys>({.padding = false});
   decoder::add_head_dim(keys);
   add_layer_keys(keys);
   add_mamba_keys(keys);

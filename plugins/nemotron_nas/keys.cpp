@@ -90,11 +90,11 @@ int64_t mlp_width(double ffn_mult, int64_t hidden_size) {
 
 model::KeyGroup<Keys> block_configs() {
   model::KeyGroup<Keys> out;
-  out.table = {
-      {"block_configs", "list of maps", "", "",
-       "For each layer attention (no_op, or n_heads_in_group heads of queries for one of keys; absent: as "
-       "num_key_value_heads says) and ffn (no_op, or ffn_mult).",
-       ""}};
+  out.table = {{"block_configs", "list of maps", "", "",
+                "Required, a map for each layer: attention (no_op, or n_heads_in_group heads of queries for "
+                "one of keys; absent: as "
+                "num_key_value_heads says) and ffn (no_op, or ffn_mult).",
+                ""}};
   out.read = read_blocks;
   out.write = [](const Keys& of) -> std::vector<Node::Entry> {
     std::vector<Node> blocks;

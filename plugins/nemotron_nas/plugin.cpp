@@ -6,7 +6,7 @@ namespace heddle::nemotron_nas {
 namespace {
 
 model::ModelKeys<Keys> keys() {
-  auto keys = decoder::common_keys<Keys>(false);
+  auto keys = decoder::common_keys<Keys>({.mlp = nullptr});
   decoder::add_head_dim(keys);
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, "nemotron-nas");

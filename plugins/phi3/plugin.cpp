@@ -5,12 +5,10 @@
 namespace heddle::phi3 {
 namespace {
 
-constexpr int64_t kPadding = 32000;
-
 struct Keys : decoder::CommonKeys {
   Keys() {
     vocab_size = 32064, hidden_size = 3072, intermediate_size = 8192;
-    max_position_embeddings = 4096, rms_norm_eps = 1e-5, pad_token_id = kPadding;
+    max_position_embeddings = 4096, rms_norm_eps = 1e-5, pad_token_id = 32000;
   }
   std::string hidden_act = "silu";
   std::optional<int64_t> sliding_window;
@@ -24,10 +22,7 @@ model::ModelKeys<Keys> keys() {
   keys.unused("embd_pdrop", "transformers drops nothing of the embeddings.");
   keys.field("hidden_act", &Keys::hidden_act, "Activation of the MLP.", decoder::activation_words())
       .field("sliding_window", &Keys::sliding_window,
-             "A token sees itself and those less than so many before it.", decoder::kSize)
-      .then([](Keys& given) {  // the default, in a smaller vocabulary
-        if (given.pad_token_id == kPadding && given.vocab_size <= kPadding) given.pad_token_id.reset();
-      });
+             "A token sees itself and those less than so many before it.", decoder::kSize);
   return keys;
 }
 

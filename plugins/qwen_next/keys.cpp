@@ -11,14 +11,8 @@ namespace {
 constexpr const char* kLinearAttention = "linear_attention";
 
 model::BalanceLoss balance_of(const Keys& keys) {
-  using Form = model::BalanceLoss::Form;
-  const std::string word = keys.router_aux_loss_type.value_or(keys.output_router_logits ? "model" : "none");
-  const Form form = word == "layer"      ? Form::layer
-                    : word == "sequence" ? Form::sequence
-                    : word == "global"   ? Form::global
-                    : word == "model"    ? Form::model
-                                         : Form::none;
-  return {form, keys.router_aux_loss_coef};
+  const std::string usual = keys.output_router_logits ? "model" : "none";
+  return {decoder::balance_form(keys.router_aux_loss_type.value_or(usual)), keys.router_aux_loss_coef};
 }
 
 decoder::Mixture mixture_of(const Keys& keys) {

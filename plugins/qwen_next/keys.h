@@ -74,8 +74,7 @@ void add_expert_keys(model::ModelKeys<Own>& keys, bool by_layer) {
       .field("output_router_logits", &Keys::output_router_logits, "Train with the auxiliary loss.")
       .field("router_aux_loss_coef", &Keys::router_aux_loss_coef, "Its coefficient.", at_least(0.0))
       .field("router_aux_loss_type", &Keys::router_aux_loss_type,
-             "Its form; null: model where output_router_logits, else none.",
-             OneOf{{"none", "layer", "sequence", "global", "model"}})
+             "Its form; null: model where output_router_logits, else none.", decoder::balance_words())
       .field("router_z_loss_coef", &Keys::router_z_loss_coef, "Coefficient of the router's z-loss.",
              at_least(0.0))
       .field("router_dtype", &Keys::router_dtype, "Dtype of the router's product; null: the model's.",

@@ -27,8 +27,8 @@ decoder::Model model(const Own& keys) {
 }
 
 template <class Own>
-model::ModelKeys<Own> keys_of(const std::string& model_type, bool has_mlp = true) {
-  auto keys = decoder::common_keys<Own>(has_mlp);
+model::ModelKeys<Own> keys_of(const std::string& model_type, const decoder::CommonForm& form = {}) {
+  auto keys = decoder::common_keys<Own>(form);
   add_layer_keys(keys, model_type);
   return keys;
 }
@@ -56,7 +56,7 @@ model::ModelKeys<Qwen35Keys> qwen35_keys() {
 }
 
 model::ModelKeys<Qwen35MoeKeys> qwen35_moe_keys() {
-  auto keys = keys_of<Qwen35MoeKeys>("qwen3_5_moe_text", false);
+  auto keys = keys_of<Qwen35MoeKeys>("qwen3_5_moe_text", {.mlp = nullptr});
   add_expert_keys(keys, false);
   add_unused(keys);
   keys.unused("mlp_only_layers", "Every layer has experts.");

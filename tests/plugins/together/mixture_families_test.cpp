@@ -146,7 +146,7 @@ const RefusedConfig kRefusals[] = {
     {"laguna_rope", "laguna", kSmall + "rope_parameters: {rope_type: default, rope_theta: 100}",
      "expected a map for full_attention"},
     {"mistral4_heads", "mistral4", "num_hidden_layers: 1, num_attention_heads: 4, num_key_value_heads: 2",
-     "latent attention has as many heads of keys as of queries, 4, got 2"},
+     "latent attention has as many heads of keys as of queries, 4, got num_key_value_heads 2"},
     {"mistral4_part", "mistral4",
      "num_hidden_layers: 1, num_attention_heads: 4, num_key_value_heads: null, rope_parameters: {rope_type: "
      "default, partial_rotary_factor: 0.25}",

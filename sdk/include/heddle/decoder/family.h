@@ -76,7 +76,11 @@ struct HEDDLE_API CommonKeys {
 
   int64_t head_width() const { return head_dim.value_or(hidden_size / num_attention_heads); }
   std::string stored_dtype() const { return dtype.word.empty() ? torch_dtype.word : dtype.word; }
-  std::string complaint() const;  // what is impossible; empty: nothing
+  std::string complaint() const;            // what is impossible; empty: nothing
+  std::string complaint_of_latent() const;  // other heads of keys than of queries
+
+  // A padding token that is the default of the family, in a vocabulary that has no such token.
+  void drop_default_padding(const CommonKeys& defaults);
 
   // What these keys say of the model; a family changes what differs. The model has no layers yet.
   Norm norm() const { return {.eps = rms_norm_eps}; }
@@ -88,37 +92,49 @@ struct HEDDLE_API CommonKeys {
 
 inline constexpr Range<int64_t> kSize{1, model::kLargestSize};
 
-// The keys of CommonKeys but those of the rotary embedding. Each family adds its own. has_mlp: false for a
-// family without an MLP of that width, where intermediate_size changes nothing. has_padding: false where the
-// padding's row of the embedding is like any other.
+// What the common keys mean in a family.
+struct CommonForm {
+  const char* mlp = "Width of the MLP.";  // intermediate_size; null: no layer has an MLP of this width
+  bool padding = true;                    // false: the padding's row of the embedding is like any other
+  bool latent = false;                    // latent attention, which has as many heads of keys as of queries
+};
+
+// The keys of CommonKeys but those of the rotary embedding. Each family adds its own. A pad_token_id that is
+// the family's default, in a vocabulary that has no such token, is none.
 template <class Keys>
-model::ModelKeys<Keys> common_keys(bool has_mlp = true, bool has_padding = true) {
+model::ModelKeys<Keys> common_keys(const CommonForm& form = {}) {
   using Common = CommonKeys;
   model::ModelKeys<Keys> keys;
   keys.field("vocab_size", &Common::vocab_size, "Tokens.", kSize)
       .field("hidden_size", &Common::hidden_size, "Width of the hidden states.", kSize);
-  if (has_mlp)
-    keys.field("intermediate_size", &Common::intermediate_size, "Width of the MLP.", kSize);
+  if (form.mlp != nullptr)
+    keys.field("intermediate_size", &Common::intermediate_size, form.mlp, kSize);
   else
     keys.unused("intermediate_size", "No layer has an MLP of this width: it changes nothing.");
   keys.field("num_hidden_layers", &Common::num_hidden_layers, "Decoder layers.",
              Range<int64_t>{1, model::kMostLayers})
       .field("num_attention_heads", &Common::num_attention_heads, "Heads of queries.", kSize)
       .field("num_key_value_heads", &Common::num_key_value_heads,
-             "Heads of keys and values; null: as many as of queries.", kSize)
+             form.latent ? "Another name of num_attention_heads, as latent attention has as many of each."
+                         : "Heads of keys and values; null: as many as of queries.",
+             kSize)
       .field("max_position_embeddings", &Common::max_position_embeddings, "Longest sequence.", kSize)
       .field("initializer_range", &Common::initializer_range, "Standard deviation of random weights.",
              at_least(0.0))
       .field("tie_word_embeddings", &Common::tie_word_embeddings,
              "The head computes with the embedding's weight.");
-  if (has_padding)
+  if (form.padding)
     keys.field("pad_token_id", &Common::pad_token_id,
                "Its row of the embedding gets no gradient from the look-up; below 0: counted from the end.");
   else
     keys.unused("pad_token_id", "The padding's row is like any other: it changes nothing.");
   keys.field("dtype", &Common::dtype, "Of the stored weights.")
       .field("torch_dtype", &Common::torch_dtype, "The older name of dtype.")
-      .rule([](const Keys& given) { return given.complaint(); })
+      .then([](Keys& given) { given.drop_default_padding(Keys()); })
+      .rule([latent = form.latent](const Keys& given) {
+        const std::string heads = latent ? given.complaint_of_latent() : "";
+        return heads.empty() ? given.complaint() : heads;
+      })
       .only("quantization_config", Node(),
             "Refused; files in fp8 or mxfp4 are dequantized when they are read.");
   return keys;
@@ -210,6 +226,10 @@ model::KeyGroup<Keys> step_limit() {
 // The words of transformers for the activations that are built.
 HEDDLE_API const OneOf& activation_words();
 HEDDLE_API Activation activation_of(const std::string& word);
+
+// The words of router_aux_loss_type, and the loss of each; no word: none.
+HEDDLE_API const OneOf& balance_words();
+HEDDLE_API model::BalanceLoss::Form balance_form(const std::optional<std::string>& word);
 
 // layer_types: full_attention or sliding_attention for each layer. What is wrong with it; empty: nothing.
 HEDDLE_API std::string complaint_of_layer_types(const std::optional<std::vector<std::string>>& types,
