@@ -10,14 +10,14 @@
 #include <utility>
 
 #include "core/parallel/attach.h"
-#include "core/parallel/built_stage.h"
+#include "core/parallel/built/built_stage.h"
+#include "core/parallel/built/tied_copies.h"
 #include "core/parallel/checks/name_units.h"
 #include "core/parallel/checks/ownership.h"
 #include "core/parallel/checks/placed_check.h"
 #include "core/parallel/features.h"
 #include "core/parallel/last_unit.h"
 #include "core/parallel/recompute.h"
-#include "core/parallel/tied.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/mesh/dry.h"

@@ -1,6 +1,6 @@
 // Partial gradients are packed into one buffer an axis, summed, and written back; stages get one more virtual
 // call, where there is something to add.
-#include "core/parallel/built_stage.h"
+#include "core/parallel/built/built_stage.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "core/parallel/tied.h"
+#include "core/parallel/built/tied_copies.h"
 #include "heddle/base/export.h"
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/parallel/shard.h"
