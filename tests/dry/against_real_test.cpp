@@ -25,7 +25,7 @@ constexpr const char* kModel =
     "false}";
 
 constexpr const char* kTied =
-    "{model_type: llama, vocab_size: 37, hidden_size: 32, intermediate_size: 44, num_hidden_layers: 3, "
+    "{model_type: llama, vocab_size: 37, hidden_size: 32, intermediate_size: 44, num_hidden_layers: 5, "
     "num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 16, tie_word_embeddings: "
     "true}";
 
