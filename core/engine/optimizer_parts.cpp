@@ -9,7 +9,8 @@ std::vector<checkpoint::Part> optimizer_parts(Step& step) {
   std::vector<checkpoint::Part> parts;
   for (const OptimizerState& state : step.optimizer_state())
     for (const StateTensor& one : state.tensors)
-      parts.push_back({one.name + "." + state.shard->name, one.tensor, one.shape, one.offset});
+      parts.push_back({one.name + "." + state.shard->name, one.tensor, one.shape, one.offset,
+                       state.shard->tied_to_earlier});
   return parts;
 }
 

@@ -10,7 +10,8 @@
 #include <utility>
 
 #include "core/parallel/attach.h"
-#include "core/parallel/built_stage.h"
+#include "core/parallel/built/built_stage.h"
+#include "core/parallel/built/tied_copies.h"
 #include "core/parallel/checks/name_units.h"
 #include "core/parallel/checks/ownership.h"
 #include "core/parallel/checks/placed_check.h"
@@ -171,13 +172,24 @@ void build_elsewhere(std::vector<Units> others, const Plan& plan, const DeviceMe
 }
 
 void build_stages(Units& units, const StageMap& map, const Plan& plan, const DeviceMesh& mesh,
-                  std::span<const Placed> placed, Stages& stages) {
+                  std::span<const Placed> placed, const std::vector<TiedParameter>& tied, Stages& stages) {
   auto next = std::make_move_iterator(units.begin());
   for (const int index : stages.indices()) {
     const auto end = next + std::count(map.stage_of_unit.begin(), map.stage_of_unit.end(), index);
-    stages.push_back(plan.strategy->parallelize(Units(next, end), mesh, placed));
+    Units own(next, end);
+    separate_copies(own, index, std::span(stages.indices()).first(stages.size()), tied);
+    stages.push_back(plan.strategy->parallelize(std::move(own), mesh, placed));
     next = end;
   }
+}
+
+// Null: no stage of the pipeline shares a parameter with another one.
+std::shared_ptr<TiedCopies> tie(const std::vector<TiedParameter>& tied, Stages& stages,
+                                const DeviceMesh& mesh) {
+  if (tied.empty()) return nullptr;
+  auto copies = std::make_shared<TiedCopies>(tied, stages, mesh);
+  copies->send_values();
+  return copies;
 }
 
 void fill_values(const Stages& stages, const DeviceMesh& mesh, const std::set<std::string>& on_meta,
@@ -192,9 +204,11 @@ void fill_values(const Stages& stages, const DeviceMesh& mesh, const std::set<st
 
 Stages::Whole whole_of(const Units& units, const Plan& plan) {
   Stages::Whole whole{{}, plan.strategy_name, plan.strategy_file.empty() ? "parallel" : plan.strategy_file};
-  for (const auto& unit : units)
+  for (const auto& unit : units) {
+    whole.units.emplace(unit->name());
     for (const ParameterSlot& slot : unit->parameters())
       whole.sizes.emplace(slot.name, slot.tensor->sizes().vec());
+  }
   return whole;
 }
 
@@ -205,6 +219,7 @@ Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const Parame
   const int rank = mesh.rank(kPipelineAxis);
   const StageMap map = map_stages(units, plan, mesh.size(kPipelineAxis));
   const Ownership ownership(units, map);
+  const std::vector<TiedParameter> tied = tied_parameters(units, map);
   Attached attached = attached_to(units, plan);
   const Unit *first = units.empty() ? nullptr : units.front().get(),
              *last = units.empty() ? nullptr : units.back().get();
@@ -228,14 +243,15 @@ Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const Parame
   name_units(units);
   Stages stages(pipeline_of(plan, map.rank_of_stage), rank);
   stages.expect_whole(whole_of(units, plan));
-  build_stages(units, map, plan, mesh, placed, stages);
+  build_stages(units, map, plan, mesh, placed, tied, stages);
   if (dry != nullptr) build_elsewhere(std::move(others), plan, mesh, placed, *dry, stages);
   if (!stages.empty()) attached.gradient_divisor = stages.interfaces(stages.size() - 1).gradient_divisor();
   if (factor) *factor = attached.gradient_divisor;
   stages.attach(std::move(attached));
   ownership.check(stages, plan, parts, mesh);
+  std::shared_ptr<TiedCopies> copies = tie(tied, stages, mesh);
   fill_values(stages, mesh, on_meta, source, seed);
-  complete(stages, mesh);
+  complete(stages, mesh, std::move(copies));
   return stages;
 }
 

@@ -186,9 +186,13 @@ Tensors Stages::forward_elsewhere(int stage, Tensors inputs, const Batch& microb
 Unsharded::Unsharded(Stages& stages) : stages_(stages) {
   size_t held = 0;
   try {
-    for (; held < stages_.size(); ++held)
+    std::set<std::string> earlier;  // names of stages before: a tied parameter is listed once
+    for (; held < stages_.size(); ++held) {
+      const size_t before = parameters_.size();
       for (WholeParameter& parameter : stages_.interfaces(held).hold_whole())
-        parameters_.push_back(std::move(parameter));
+        if (earlier.count(parameter.name) == 0) parameters_.push_back(std::move(parameter));
+      for (size_t i = before; i < parameters_.size(); ++i) earlier.insert(parameters_[i].name);
+    }
     if (stages_.whole()) check_whole(*stages_.whole(), parameters_);
   } catch (...) {
     while (held-- > 0) stages_.interfaces(held).release_whole();

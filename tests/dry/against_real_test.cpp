@@ -24,6 +24,11 @@ constexpr const char* kModel =
     "num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 16, tie_word_embeddings: "
     "false}";
 
+constexpr const char* kTied =
+    "{model_type: llama, vocab_size: 37, hidden_size: 32, intermediate_size: 44, num_hidden_layers: 5, "
+    "num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 16, tie_word_embeddings: "
+    "true}";
+
 constexpr const char* kMixture =
     "{model_type: qwen3_moe, vocab_size: 37, hidden_size: 32, intermediate_size: 44, num_hidden_layers: 2, "
     "num_attention_heads: 4, num_key_value_heads: 2, head_dim: 8, max_position_embeddings: 16, num_experts: "
@@ -125,6 +130,15 @@ TEST(DryAgainstReal, Pipelines) {
   expect_equal(
       "  strategy: fsdp2\n  tp_size: 2\n  pp_size: 2\n"
       "  pipeline: {pp_schedule: zb2p, pp_post_validation: true}\n");
+}
+
+// Stages that are laid out alike; the copies of a tied embedding are summed at the end.
+TEST(DryAgainstReal, TiedStages) {
+  for (const char* strategy : {"fsdp2", "ddp"})
+    for (const char* schedule : {"1f1b", "zbvzerobubble"})
+      expect_equal(std::string("  strategy: ") + strategy +
+                       "\n  tp_size: 2\n  pp_size: 2\n  pipeline: {pp_schedule: " + schedule + "}\n",
+                   kTied);
 }
 
 TEST(DryAgainstReal, ContextParallel) {

@@ -202,8 +202,6 @@ TEST_F(RefusedRuns, ByTheirPipelines) {
           {{{block + "pp_schedule_csv", "FOLDER/stuck.csv"}}, "1B0"},
           {{{block + "loss_fn", "no.such.loss"}}, "unknown component 'no.such.loss'"},
           {{{block + "layers_per_stage", "3"}}, "must be divisible by pipeline parallel size"},
-          {{{"model.config.tie_word_embeddings", "true"}},
-           "Pipeline parallelism does not support tie_word_embeddings=True"},
           {{{block + "pp_post_validation", "true"}, {"clip_grad_norm.norm_type", "inf"}},
            ".pp_post_validation: post-validation passes a sum of squares along the pipeline"},
           {{{block + "pp_post_validation", "true"}, {"distributed.strategy", "megatron"}},

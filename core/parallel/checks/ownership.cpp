@@ -131,15 +131,15 @@ class Ownership::Sums {
 Ownership::Ownership(const Units& units, const StageMap& map) {
   for (size_t i = 0; i < units.size(); ++i)
     for (const ParameterSlot& slot : units[i]->parameters())
-      if (index_.emplace(slot.name, parameters_.size()).second)
+      if (index_.emplace(std::pair(slot.name, map.stage_of_unit[i]), parameters_.size()).second)
         parameters_.push_back({slot.name, slot.tensor->sizes().vec(), slot.trainable(),
                                map.rank_of_stage[map.stage_of_unit[i]]});
 }
 
 // What is wrong with a shard by itself; empty: nothing.
-std::string Ownership::fault_of(const Shard& shard, const DeviceMesh& mesh) const {
+std::string Ownership::fault_of(const Shard& shard, int stage, const DeviceMesh& mesh) const {
   const std::string owns = "it owns a shard of '" + shard.name + "'";
-  const auto found = index_.find(shard.name);
+  const auto found = index_.find({shard.name, stage});
   if (found == index_.end()) return owns + ", and the model has no such parameter";
   const Parameter& parameter = parameters_[found->second];
   if (!shard.tensor.defined()) return owns + " without a tensor";
@@ -163,9 +163,12 @@ std::string Ownership::fault_of(const Shard& shard, const DeviceMesh& mesh) cons
 }
 
 std::string Ownership::local_fault(const Stages& stages, const DeviceMesh& mesh) const {
-  for (const auto& stage : stages)
+  size_t local = 0;
+  for (const auto& stage : stages) {
+    const int index = stages.indices()[local++];
     for (const Shard& shard : stage->owned())
-      if (std::string fault = fault_of(shard, mesh); !fault.empty()) return fault;
+      if (std::string fault = fault_of(shard, index, mesh); !fault.empty()) return fault;
+  }
   return "";
 }
 
@@ -226,8 +229,12 @@ void Ownership::check(const Stages& stages, const Plan& plan, const Split& split
   const size_t count = kNumbers * parameters_.size();
   const at::Tensor all = at::zeros({static_cast<int64_t>(count) + 1}, at::kDouble);
   double* numbers = all.mutable_data_ptr<double>();
-  for (const auto& stage : stages)
-    for (const Shard& shard : stage->owned()) sums.add(shard, numbers + kNumbers * index_.at(shard.name));
+  size_t local = 0;
+  for (const auto& stage : stages) {
+    const int index = stages.indices()[local++];
+    for (const Shard& shard : stage->owned())
+      sums.add(shard, numbers + kNumbers * index_.at({shard.name, index}));
+  }
   numbers[count] = 1;
   const int ranks = mesh.size(kWorldAxis);
   if (ranks > 1) mesh.group(name_of_world(mesh)).all_reduce(all)->wait();

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/parallel/checks/placed_check.h"
@@ -30,12 +31,12 @@ class Ownership {
     int place;  // of its stage on the axis pp
   };
   class Sums;
-  std::string fault_of(const Shard& shard, const DeviceMesh& mesh) const;
+  std::string fault_of(const Shard& shard, int stage, const DeviceMesh& mesh) const;
   std::string local_fault(const Stages& stages, const DeviceMesh& mesh) const;
   std::string fault_of(const double* held, Sums& sums) const;
 
   std::vector<Parameter> parameters_;
-  std::unordered_map<std::string, size_t> index_;
+  std::map<std::pair<std::string, int>, size_t> index_;  // by name and stage: tied stages have a copy each
 };
 
 }  // namespace heddle::parallel

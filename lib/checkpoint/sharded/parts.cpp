@@ -14,7 +14,7 @@ Part part_of(const Shard& shard, const at::Tensor& tensor, const std::string& pr
     throw Error(ErrorCode::internal, "checkpoint", sizes.str(),
                 "save a tensor of another shape as a Part with its own shape and offset");
   }
-  return {prefix + shard.name, tensor, shard.shape, shard.offset};
+  return {prefix + shard.name, tensor, shard.shape, shard.offset, shard.tied_to_earlier};
 }
 
 std::vector<Part> model_parts(Stages& stages) {

@@ -37,9 +37,9 @@ ShardedWriter::ShardedWriter(std::string word, std::span<const Part> parts, Rend
 
 std::vector<Part> ShardedWriter::mine(std::span<const Part> parts) const {
   if (describe(parts) != described_) refuse("the shards of this rank are not those that were agreed on");
-  std::vector<const Part*> held;  // as described: without empty ones
+  std::vector<const Part*> held;  // as described
   for (const Part& part : parts)
-    if (part.tensor.numel() > 0) held.push_back(&part);
+    if (part.tensor.numel() > 0 && !part.only_read) held.push_back(&part);
   std::vector<Part> out;
   for (const WriteShare& one : mine_) {
     Part share = *held.at(one.part);

@@ -106,7 +106,7 @@ std::string describe(std::span<const Part> parts) {
   json out = json::array();
   std::string before;
   for (const Part& part : parts) {
-    if (part.tensor.numel() == 0) continue;
+    if (part.tensor.numel() == 0 || part.only_read) continue;
     const size_t shared = shared_start(before, part.name);
     before = part.name;
     json line{shared, part.name.substr(shared), name_of_dtype(part.tensor.scalar_type()), part.shape};

@@ -77,6 +77,7 @@ WholeModel whole_model(const Units& units, const std::map<std::string, int64_t>&
   WholeModel out;
   std::set<std::string> seen;
   for (const auto& unit : units) {
+    out.units.emplace_back(unit->name());
     out.slots.push_back(unit->parameters());
     if (Module* module = unit->module()) {
       collect(*module, out.slots.back(), out.expert_layers);
@@ -141,10 +142,10 @@ ModelSize size_of(const WholeModel& model, Stages& stages, std::span<const Optim
     if (max_norm) add(size.optimizer, bytes_of(shard->tensor));
   }
   std::set<std::string> seen;
-  for (const auto& unit : model.slots) {
+  for (size_t i = 0; i < model.slots.size(); ++i) {
+    if (stages.whole()->units.count(model.units[i]) == 0) continue;  // of another rank's stage, and gone
     int64_t gathered = 0;
-    for (const ParameterSlot& slot : unit) {
-      if (stages.whole()->sizes.count(slot.name) == 0) continue;  // of another rank's stage, and gone
+    for (const ParameterSlot& slot : model.slots[i]) {
       const at::Tensor& leaf = *slot.tensor;
       add(size.held, storages.add(leaf));
       if (is_freed(leaf)) gathered += bytes_of(leaf);

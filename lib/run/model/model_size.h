@@ -25,6 +25,7 @@ struct ExpertLayer {
 
 // The whole model, as it is before the strategy takes it. Slots and modules of this rank's stages stay valid.
 struct WholeModel {
+  std::vector<std::string> units;                 // their names
   std::vector<std::vector<ParameterSlot>> slots;  // of each unit
   std::vector<ExpertLayer> expert_layers;
   int64_t parameters = 0, frozen = 0;  // elements, a tied parameter once

@@ -55,6 +55,7 @@ at::Tensor sum_of_squares_on_device(at::TensorList tensors) {
 GradientNorm::GradientNorm(std::span<Shard* const> shards, const DeviceMesh& mesh, double norm_type)
     : device_(mesh.device()), norm_type_(norm_type), fits_(true) {
   for (Shard* shard : shards) {
+    if (shard->tied_to_earlier) continue;
     fits_ = fits_ && shard->tensor.scalar_type() != at::kDouble;
     auto group =
         std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return g.axes == shard->axes; });

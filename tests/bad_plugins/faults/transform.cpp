@@ -23,9 +23,10 @@ heddle::ConfigSchema<Config> schema() {
   return heddle::ConfigSchema<Config>().field("unused", &Config::unused, "Does nothing.");
 }
 
+// One number a channel: the gradient of a single one, before a norm, would be rounding alone.
 class Scale : public heddle::Module {
  public:
-  explicit Scale(const at::TensorOptions& options) : weight(at::ones({1}, options)) {
+  Scale(int64_t width, const at::TensorOptions& options) : weight(at::ones({width}, options)) {
     weight.set_requires_grad(true);
     add_slot("weight", weight, {heddle::Init::Kind::ones});
   }
@@ -66,15 +67,15 @@ class Faulty : public heddle::ITransform {
     if (is("says_more")) out.frozen.push_back(units.front()->parameters().front().name);
     if (is("changes_a_dtype"))
       *units.front()->parameters().front().tensor = first->detach().to(at::kDouble).requires_grad_(true);
-    if (!(is("skips_meta") && first->is_meta())) add(*units.back()->module(), first->options());
+    if (!(is("skips_meta") && first->is_meta())) add(*units.back()->module(), *first);
     if (!is("adds_in_silence") && !(is("skips_meta") && first->is_meta()))
       out.added.push_back("faulty_scale.weight");
     return out;
   }
 
  private:
-  static void add(heddle::Module& head, const at::TensorOptions& options) {
-    auto scale = std::make_shared<Scale>(options);
+  static void add(heddle::Module& head, const at::Tensor& embedding) {
+    auto scale = std::make_shared<Scale>(embedding.size(-1), embedding.options());
     heddle::transform::add_child(head, "faulty_scale", *scale);
     head.input.add([scale](at::Tensor x, const heddle::Batch& batch) { return scale->call(x, batch); });
   }

@@ -1,5 +1,5 @@
 // Gradients that are parts of a sum are added once, whatever ranks have one.
-#include "core/parallel/built_stage.h"
+#include "core/parallel/built/built_stage.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>

@@ -25,7 +25,7 @@ TEST(Exported, HasTheLossOfTheRun) {
       {"tp", "{strategy: fsdp2, tp_size: 2, " + precise + "}"},
       {"pp", "{strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 1}}"},
       {"zero3", "{strategy: megatron_fsdp, zero_dp_strategy: 3}"},
-      {"tied", "{strategy: fsdp2, " + precise + "}"}};
+      {"tied", "{strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 1}}"}};
   const Words even = {"--model.config.num_attention_heads", "2", "--model.config.num_key_value_heads", "2"};
   const Words held_out = {"--validation_dataset",
                           "{file_pattern: " + files.path("held_out.bin") + ", seq_len: 16}"};

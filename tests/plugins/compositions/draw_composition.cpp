@@ -20,7 +20,7 @@ struct Degrees {
 
 Degrees draw_degrees(Draw& draw, const DrawnModel& model, const Rules& rules) {
   const bool no_context = rules.strict && rules.strategy == "ddp";
-  const bool no_pipeline = rules.strict && (rules.strategy == "megatron_fsdp" || model.tied);
+  const bool no_pipeline = rules.strict && rules.strategy == "megatron_fsdp";
   Degrees d;
   do {
     d.dp = draw.of({1, 1, 2, 2, 3, 4});

@@ -56,18 +56,6 @@ TEST(Pipeline, TakesUnitsOfAForeignModel) {
   expect_equal_on(toy("single", {}, "", model), {"single pp2(1f1b)"});
 }
 
-TEST(Pipeline, RefusesAParameterOfTwoStages) {
-  Training run = pipeline("gpipe", 2, 3);
-  run.model.tie_word_embeddings = true;
-  EXPECT_EQ(
-      error_of([&] { train(run); }),
-      "error[config] distributed.pipeline: Pipeline parallelism does not support "
-      "tie_word_embeddings=True, and overriding it to tie_word_embeddings=False is not supported either. "
-      "'model.embed_tokens.weight' is used by the stages 0 and 1\n"
-      "  hint: train this model with pp_size 1, or a model whose embeddings are not tied and that has "
-      "no multi-token prediction heads");
-}
-
 TEST(Pipeline, RefusesABatchThatItCannotCut) {
   EXPECT_EQ(error_of([&] { train(pipeline("gpipe", 2, 5)); }),
             "error[config] distributed.pipeline.pp_microbatch_size: local_batch_size must be divisible by "

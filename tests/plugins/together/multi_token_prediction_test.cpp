@@ -1,5 +1,5 @@
-// Multi-token prediction heads, as recipes ask for them: keys beside the model's config, pipelines, and
-// what cannot be read.
+// Multi-token prediction heads, as recipes ask for them: keys beside the model's config, and what
+// cannot be read.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,10 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "heddle/parallel/build.h"
 #include "lib/run/model/prepared_model.h"
 #include "lib/run/recipe/recipe.h"
-#include "plugins/pipelines.h"
 #include "tests/core/engine/setups.h"
 #include "thrown.h"
 
@@ -57,16 +55,6 @@ TEST(MultiTokenPredictionHeads, AreRefusedWhereThereAreNone) {
   EXPECT_THAT(
       tests::thrown_by([] { prepared(model_at("nemotron_h_latent", ", num_nextn_predict_layers: 2")); }),
       HasSubstr("mtp.layers.0.eh_proj.weight would be added"));
-}
-
-TEST(MultiTokenPredictionOfAPipeline, AreRefusedByTheNameOfTheSharedParameter) {
-  const PreparedModel model = prepared(model_at("nemotron_h_mtp", ""));
-  const Units units = model.spec->make_units(at::TensorOptions(at::kMeta));
-  Plan plan;
-  plan.schedule = tests::make_schedule("1f1b");
-  EXPECT_THAT(tests::thrown_by([&] { parallel::map_stages(units, plan, 2); }),
-              ::testing::AllOf(HasSubstr("'model.embed_tokens.weight' is used by the stages 0 and 1"),
-                               HasSubstr("that has no multi-token prediction heads")));
 }
 
 }  // namespace

@@ -115,11 +115,10 @@ int size_of(const Training& run, const std::string& axis) {
   return 1;
 }
 
-// Two stages cannot share a parameter, and the twelve sequences of a step are dealt to ranks and
-// microbatches.
+// The twelve sequences of a step are dealt to ranks and microbatches.
 bool fits(const Training& run) {
   const int ranks = size_of(run, "dp") * size_of(run, "dp_replicate") * size_of(run, "dp_shard");
-  return !(run.model.tie_word_embeddings && size_of(run, "pp") > 1) && 12 % (ranks * run.microbatches) == 0;
+  return 12 % (ranks * run.microbatches) == 0;
 }
 
 // One rank with the same model, tied and frozen alike.

@@ -64,5 +64,19 @@ TEST_P(ResumeSame, GivesTheBitsOfARunThatNeverStopped) {
 INSTANTIATE_TEST_SUITE_P(On, ResumeSame, ::testing::ValuesIn(all_topologies()),
                          [](const auto& info) { return info.param.name; });
 
+// Each stage reads its copy of the tied embedding, and one of them writes it.
+TEST(ResumeTied, IsLeftAndEnteredByStages) {
+  WholeRuns runs;
+  runs.model = runs.model.substr(0, runs.model.size() - 1) + ", tie_word_embeddings: true}";
+  const std::vector<Topology> stages{
+      {"fsdp2_pp", 4, kFsdp2InFp32 + ", " + two_stages("1f1b") + "}"},
+      {"megatron_pp", 4,
+       "{strategy: megatron, use_distributed_optimizer: true, bucket_size: 1000, " + two_stages("zb1p") +
+           "}"}};
+  expect_resumes_among(runs, {topologies()[0]}, stages);
+  expect_resumes_among(runs, stages, {stages[0], topologies()[3]});
+  for (const Topology& one : stages) expect_resumes(runs, one);
+}
+
 }  // namespace
 }  // namespace heddle::tests

@@ -47,6 +47,9 @@ TEST(NcclGroups, TrainThroughTheHostAsTheCpu) {
 TEST(NcclGroups, TrainAsTheCpu) {
   expect_equal_by_nccl(small(), kEachAlone);
   expect_equal_by_nccl(small(5), "single pp2([1f1b|zbvzerobubble]) rows2");
+  Training tied = small(5);
+  tied.model.tie_word_embeddings = true;
+  expect_equal_by_nccl(tied, "[single|fsdp2 dp2|megatron dp2] pp2(1f1b) rows2");
   expect_equal_by_nccl(small(), "fsdp2 cp2([allgather|ring|ulysses|ring_ulysses])");
   expect_equal_by_nccl(eight_experts(), "fsdp2 dp2 ep2(alltoall)");
 }

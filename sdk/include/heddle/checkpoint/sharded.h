@@ -29,6 +29,7 @@ struct Part {
   at::Tensor tensor;           // on any device
   std::vector<int64_t> shape;  // of the whole
   std::vector<int64_t> offset;
+  bool only_read = false;  // not written: an earlier stage of the pipeline has the tensor (tied embeddings)
 };
 
 // The box of a shard, or of a tensor that an optimizer keeps beside it, named PREFIX + the parameter's name.
@@ -65,7 +66,8 @@ struct WritePlan {
   std::vector<PlannedBox> boxes;               // in the order of the files
 };
 
-// Describes the non-empty boxes of one rank in the order of `parts`, without values; about 40 bytes a tensor.
+// Describes the non-empty boxes of one rank that are written, in the order of `parts`, without values; about
+// 40 bytes a tensor.
 HEDDLE_API std::string describe(std::span<const Part> parts);
 
 // The plan from what each rank described. Throws Error{internal} if the ranks disagree about a tensor, or if

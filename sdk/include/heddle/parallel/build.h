@@ -21,12 +21,12 @@ struct StageMap {
   std::vector<int> rank_of_stage;  // positions on the axis pp
 };
 
-// Throws Error{config} if the pipeline's fields do not fit the model, and for a parameter that two stages
-// use.
+// Throws Error{config} if the pipeline's fields do not fit the model.
 HEDDLE_API StageMap map_stages(const Units& units, const Plan& plan, int ranks);
 
-// Units of stages on other ranks are dropped. Parameters on meta are filled from `source`, or, if it is empty
-// or returns false, from their Init with `seed`.
+// Units of stages on other ranks are dropped. Of a parameter that several stages use (tied embeddings) each
+// stage has a copy; finish_gradients() of a rank's last stage sums their gradients. Parameters on meta are
+// filled from `source`, or, if it is empty or returns false, from their Init with `seed`.
 HEDDLE_API Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const ParameterSource& source,
                         uint64_t seed);
 

@@ -37,6 +37,9 @@ struct Shard {
   // Mesh axes over which its gradient is summed once a step, after the strategy's own sums: core does it in
   // finish_gradients() of the built stage. They are in the same view.
   std::vector<std::string> partial;
+  // An earlier stage of the pipeline holds the parameter too: it is counted there, in norms, sizes and files.
+  // Set by parallel::build.
+  bool tied_to_earlier = false;
 };
 
 // Writes the values of one shard (its box of the whole parameter) into shard.tensor; false if it does not

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -100,6 +101,7 @@ class HEDDLE_API Stages {
   struct Whole {
     std::map<std::string, std::vector<int64_t>> sizes;
     std::string strategy, where;
+    std::set<std::string> units = {};  // names of this rank's
   };
   // Set by parallel::build.
   void attach(Attached attached) { attached_ = std::move(attached); }

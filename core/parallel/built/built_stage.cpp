@@ -1,6 +1,6 @@
 // Partial gradients are packed into one buffer an axis, summed, and written back; stages get one more virtual
 // call, where there is something to add.
-#include "core/parallel/built_stage.h"
+#include "core/parallel/built/built_stage.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -95,8 +95,10 @@ class BuiltStage final : public ParallelStage,
                          public WholeParameters,
                          public StepRestart {
  public:
-  BuiltStage(std::unique_ptr<ParallelStage> inner, const Stages& stages, const DeviceMesh& mesh)
+  BuiltStage(std::unique_ptr<ParallelStage> inner, const Stages& stages, const DeviceMesh& mesh,
+             std::shared_ptr<TiedCopies> tied)
       : inner_(std::move(inner)),
+        tied_(std::move(tied)),
         optional_(*inner_),
         running_(stages.running()),
         pipeline_(stages.pipeline().stages()) {
@@ -117,6 +119,7 @@ class BuiltStage final : public ParallelStage,
   void finish_gradients() override {
     inner_->finish_gradients();
     if (partial_) partial_->add();
+    if (tied_) tied_->add_gradients();
   }
   std::span<Shard> owned() override { return inner_->owned(); }
   void parameters_changed() override { inner_->parameters_changed(); }
@@ -131,6 +134,7 @@ class BuiltStage final : public ParallelStage,
 
  private:
   std::unique_ptr<ParallelStage> inner_;
+  std::shared_ptr<TiedCopies> tied_;  // null: not this stage's to sum
   StageInterfaces optional_;
   std::shared_ptr<const std::atomic<int>> running_;
   int pipeline_;
@@ -139,12 +143,13 @@ class BuiltStage final : public ParallelStage,
 
 }  // namespace
 
-void complete(Stages& stages, const DeviceMesh& mesh) {
+void complete(Stages& stages, const DeviceMesh& mesh, std::shared_ptr<TiedCopies> tied) {
   const bool partial = std::any_of(stages.begin(), stages.end(),
                                    [](const auto& stage) { return !partial_shards(*stage).empty(); });
   if (!partial && stages.pipeline().stages() == 1) return;
+  size_t left = stages.size();
   stages.wrap([&](std::unique_ptr<ParallelStage> stage) {
-    return std::make_unique<BuiltStage>(std::move(stage), stages, mesh);
+    return std::make_unique<BuiltStage>(std::move(stage), stages, mesh, --left == 0 ? tied : nullptr);
   });
 }
 

@@ -3,9 +3,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "core/parallel/built/tied_copies.h"
 #include "heddle/base/export.h"
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/parallel/shard.h"
@@ -46,8 +48,9 @@ class HEDDLE_API PartialSums {
 };
 
 // Wraps the stages that need it: those with partial gradients (Shard::partial), whose sums then belong to
-// finish_gradients(), so that every loop gets them; and those of a pipeline, whose forward() is refused
-// outside of a schedule. Called when the shards have their final addresses.
-void complete(Stages& stages, const DeviceMesh& mesh);
+// finish_gradients(), so that every loop gets them; the last one of a rank with copies of tied parameters
+// (null: there are none), likewise; and those of a pipeline, whose forward() is refused outside of a
+// schedule. Called when the shards have their final addresses.
+void complete(Stages& stages, const DeviceMesh& mesh, std::shared_ptr<TiedCopies> tied);
 
 }  // namespace heddle::parallel
