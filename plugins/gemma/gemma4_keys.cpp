@@ -32,6 +32,13 @@ std::string complaint_of_sharing(const Gemma4Keys& keys) {
   return "";
 }
 
+std::string complaint_of_inputs(const Gemma4Keys& keys) {
+  if (keys.hidden_size_per_layer_input == 0 || keys.vocab_size_per_layer_input >= keys.vocab_size) return "";
+  return "vocab_size_per_layer_input " + std::to_string(keys.vocab_size_per_layer_input) +
+         ": later tokens of the vocabulary of " + std::to_string(keys.vocab_size) +
+         " have no inputs of layers";
+}
+
 std::string complaint_of_experts(const Gemma4Keys& keys) {
   if (!keys.enable_moe_block) return "";
   if (!keys.num_experts || !keys.top_k_experts || !keys.moe_intermediate_size)
@@ -266,7 +273,8 @@ model::ModelKeys<Gemma4Keys> gemma4_keys() {
       .field("moe_intermediate_size", &Gemma4Keys::moe_intermediate_size,
              "Width of an expert, where enable_moe_block is true.", decoder::kSize)
       .field("vocab_size_per_layer_input", &Gemma4Keys::vocab_size_per_layer_input,
-             "Tokens that have inputs of each layer.", decoder::kSize)
+             "Tokens that have inputs of each layer, at least vocab_size.", decoder::kSize)
+      .rule(complaint_of_inputs)
       .rule(complaint_of_experts);
   return keys;
 }

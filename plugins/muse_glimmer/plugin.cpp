@@ -11,7 +11,8 @@
 namespace heddle::muse_glimmer {
 namespace {
 
-constexpr const char *kText = "text_config", *kVision = "vision_config", *kType = "muse_glimmer";
+constexpr const char *kText = "text_config", *kVision = "vision_config", *kType = "muse_glimmer",
+                     *kTextType = "muse_glimmer_text";
 
 decoder::Attention attention_of(const Keys& keys, int64_t layer) {
   decoder::Attention out = keys.attention();
@@ -59,7 +60,7 @@ const model::ModelKeys<Keys>& text() {
 
 // The keys of the text in those of the whole model.
 std::string config_json(const Keys& keys, const Node& vision, const std::string& dtype) {
-  const std::string of_text = text().config_json(keys, "muse_glimmer_text", "", dtype);
+  const std::string of_text = text().config_json(keys, kTextType, "", dtype);
   std::vector<Node::Entry> out = {{kText, config::read_text(of_text, "config.json")},
                                   {"tie_word_embeddings", Node::boolean(keys.tie_word_embeddings)}};
   if (!vision.is_null()) out.emplace_back(kVision, vision);
@@ -67,10 +68,20 @@ std::string config_json(const Keys& keys, const Node& vision, const std::string&
                                   dtype);
 }
 
+std::unique_ptr<ModelSpec> spec_of(const Keys& keys, const Node& vision) {
+  decoder::ReadModel out;
+  out.facts = {kType, keys.vocab_size, keys.max_position_embeddings, keys.stored_dtype()};
+  out.model = model_of(keys);
+  out.files = files();
+  out.signature = text().signature(keys, kType);
+  out.config_json = [keys, vision](const std::string& dtype) { return config_json(keys, vision, dtype); };
+  return decoder::make_spec(std::move(out));
+}
+
 class MuseGlimmer : public IModelFamily {
  public:
   static std::vector<FieldInfo> table() {
-    std::vector<FieldInfo> out = decoder::text_table(std::array<std::string, 1>{"muse_glimmer_text"});
+    std::vector<FieldInfo> out = decoder::text_table(std::array<std::string, 1>{kTextType});
     out.push_back({kVision, "map or null", "null", "",
                    "Of images, which are not built: it is written into exports as it is.", ""});
     return out;
@@ -79,24 +90,25 @@ class MuseGlimmer : public IModelFamily {
     if (unknown == UnknownKeys::refused) model::check_keys(keys, table(), unknown);
     if (model::given(keys, kText) == nullptr)
       model::refuse(keys, "text_config is missing: the older form of the keys, without it, is not built");
-    const Keys given = text().read(decoder::text_keys(keys), unknown);
-    decoder::ReadModel out;
-    out.facts = {kType, given.vocab_size, given.max_position_embeddings, given.stored_dtype()};
-    out.model = model_of(given);
-    out.files = files();
-    out.signature = text().signature(given, kType);
     const Node* vision = model::given(keys, kVision);
-    out.config_json = [given, vision = vision == nullptr ? Node() : *vision](const std::string& dtype) {
-      return config_json(given, vision, dtype);
-    };
-    return decoder::make_spec(std::move(out));
+    return spec_of(text().read(decoder::text_keys(keys), unknown), vision == nullptr ? Node() : *vision);
+  }
+};
+
+// The keys of the text alone, for recipes. What is exported is the whole model, and read back here too.
+class MuseGlimmerText : public MuseGlimmer {
+ public:
+  std::unique_ptr<ModelSpec> read(const Node& keys, UnknownKeys unknown) const override {
+    if (model::given(keys, kText) != nullptr) return MuseGlimmer::read(keys, unknown);
+    return spec_of(text().read(keys, unknown), Node());
   }
 };
 
 }  // namespace
 }  // namespace heddle::muse_glimmer
 
-HEDDLE_PLUGIN("muse_glimmer", "0.1.0", "model muse_glimmer") {
+HEDDLE_PLUGIN("muse_glimmer", "0.1.0", "model muse_glimmer", "model muse_glimmer_text") {
   using namespace heddle::muse_glimmer;
+  plugin.model<MuseGlimmerText>("muse_glimmer_text", text());
   plugin.model<MuseGlimmer>("muse_glimmer", MuseGlimmer::table());
 }

@@ -165,7 +165,7 @@ void gemma4(decoder::Model& model) {
     layer.order = Layer::Order::both, layer.scalar = true;
     attention.head_norm = Attention::HeadNorm::each_head;
     attention.value_norm = Norm{.kind = Norm::Kind::rms_bare};
-    attention.options.scale = 1;
+    attention.options.scale = 0.4;
     mlp.activation = Activation::gelu_tanh;
   });
   auto& sliding = std::get<Attention>(model.layers[1].mixer);
@@ -177,7 +177,7 @@ void gemma4(decoder::Model& model) {
   }
   auto& last = std::get<Attention>(model.layers[2].mixer);
   last.keys_of_layer = 0, last.keys_are_values = false;
-  model.layer_inputs = {5, kTokens, Activation::gelu_tanh};
+  model.layer_inputs = {16, kTokens, Activation::gelu_tanh};
 }
 
 void muse(decoder::Model& model) {
