@@ -30,10 +30,13 @@ std::vector<ParameterSlot> ModuleUnit::parameters() {
 }
 
 Tensors ModuleUnit::forward(Tensors inputs, const Batch& batch) {
-  if (carrier_ != nullptr) carrier_->take(inputs.size() > 1 ? std::move(inputs[1]) : at::Tensor());
-  at::Tensor y = module_->call(inputs.empty() ? batch.tokens : std::move(inputs[0]), batch);
-  if (carrier_ == nullptr || !carrier_->gives()) return {std::move(y)};
-  return {std::move(y), carrier_->give()};
+  at::Tensor x = inputs.empty() ? batch.tokens : std::move(inputs[0]);
+  if (!inputs.empty()) inputs.erase(inputs.begin());
+  if (carrier_ != nullptr) carrier_->take(std::move(inputs));
+  Tensors out = {module_->call(std::move(x), batch)};
+  if (carrier_ != nullptr)
+    for (at::Tensor& carried : carrier_->give()) out.push_back(std::move(carried));
+  return out;
 }
 
 void ModuleUnit::visit(const std::function<void(const std::string& path, Module&)>& visitor) {

@@ -15,10 +15,18 @@ InputEmbedding::InputEmbedding(std::unique_ptr<Embedding> tokens, const Model& m
                                const at::TensorOptions& options)
     : positions_count_(model.positions), tokens_(std::move(tokens)) {
   add_child("embed_tokens", *tokens_);
+  if (model.embedding_norm) {
+    norm_ = make_norm(*model.embedding_norm, model.width, options);
+    add_child("embed_norm", *norm_);
+  }
   if (model.positions > 0) {
     positions_ =
         std::make_unique<Embedding>(model.positions, model.width, -1, normal(model.init_std), options);
     add_child("embed_positions", *positions_);
+  }
+  if (model.layer_inputs.width > 0) {
+    layer_inputs_ = std::make_unique<AllLayerInputs>(model, options);
+    add_child("layer_inputs", *layer_inputs_);
   }
   if (model.embedding_dropout == 0) return;
   dropout_ = std::make_unique<Dropout>(model.embedding_dropout, "model.embed_dropout");
@@ -27,12 +35,20 @@ InputEmbedding::InputEmbedding(std::unique_ptr<Embedding> tokens, const Model& m
 
 at::Tensor InputEmbedding::forward(at::Tensor tokens, const Batch& batch) {
   at::Tensor hidden = tokens_->call(tokens, batch);
+  if (norm_) hidden = norm_->call(std::move(hidden), batch);
   if (positions_) {
     const at::Tensor positions = positions_of(batch);
     check_positions(positions);
     hidden = hidden + positions_->call(positions.expand_as(tokens), batch);
   }
-  return dropout_ ? dropout_->call(std::move(hidden), batch) : hidden;
+  if (dropout_) hidden = dropout_->call(std::move(hidden), batch);
+  if (layer_inputs_) given_ = layer_inputs_->of(tokens, hidden, batch);
+  return hidden;
+}
+
+Tensors InputEmbedding::give() {
+  if (!layer_inputs_) return {};
+  return {std::exchange(given_, {})};
 }
 
 // The look-up would call a position a token. A device is not read.

@@ -1,4 +1,4 @@
-// The beginning of a decoder with learned positions or dropout.
+// The beginning of a decoder with learned positions, dropout or inputs of its layers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,19 +7,24 @@
 #include <memory>
 
 #include "heddle/decoder/description.h"
+#include "heddle/model/module_unit.h"
 #include "heddle/nn/dropout.h"
 #include "heddle/nn/embedding.h"
+#include "lib/decoder/carried/layer_input.h"
 
 namespace heddle::decoder {
 
 // A token's row, with learned positions plus its position's row, of which numbers are dropped. Children
-// "embed_tokens" and, where the model has them, "embed_positions" and "embed_dropout". Takes tokens [batch,
-// sequence], returns hidden states [tokens, width]. Throws Error{input} for a position that has no row.
-class InputEmbedding : public Module {
+// "embed_tokens" and, where the model has them, "embed_norm", "embed_positions", "embed_dropout" and
+// "layer_inputs". Takes tokens [batch, sequence], returns hidden states [tokens, width], and carries the
+// inputs of the layers. Throws Error{input} for a position that has no row.
+class InputEmbedding : public Module, public Carrier {
  public:
   InputEmbedding(std::unique_ptr<Embedding> tokens, const Model& model, const at::TensorOptions& options);
   std::string_view kind() const override { return "input_embedding"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
+  void take(Tensors) override {}
+  Tensors give() override;
 
  protected:
   at::Tensor forward(at::Tensor tokens, const Batch& batch) override;
@@ -29,7 +34,10 @@ class InputEmbedding : public Module {
 
   int64_t positions_count_;
   std::unique_ptr<Embedding> tokens_, positions_;
+  std::unique_ptr<Module> norm_;
   std::unique_ptr<Dropout> dropout_;
+  std::unique_ptr<AllLayerInputs> layer_inputs_;  // null: layers have none
+  at::Tensor given_;                              // of the layers, until they are given
 };
 
 }  // namespace heddle::decoder

@@ -78,7 +78,8 @@ StoredParts of_router(const ExpertFiles& files, const std::string& parameter,
 // "block_sparse_moe.experts.3.w3.weight"), memory one for all. Empty: no parameter of experts or routers.
 StoredParts of_experts(const ExpertFiles& files, const std::string& parameter,
                        std::span<const int64_t> shape) {
-  const std::string_view kGateUp = ".mlp.experts.gate_up_proj", kDown = ".mlp.experts.down_proj";
+  const std::string kGateUp = "." + files.memory + ".experts.gate_up_proj",
+                    kDown = "." + files.memory + ".experts.down_proj";
   const auto layer_of = [&](std::string_view end) {
     return parameter.substr(0, parameter.size() - end.size()) + "." + files.layer;
   };

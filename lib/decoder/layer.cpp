@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "core/model/parameter.h"
+#include "heddle/model/autograd_node.h"
 #include "lib/decoder/norm.h"
 
 namespace heddle::decoder {
@@ -40,6 +42,22 @@ Names norms_of_feed_forward(Order order) {
   return {};
 }
 
+// Edges: x. The scalar does not train.
+struct ScalarNode final : model::LayerNode {
+  ScalarNode() : LayerNode("LayerScalarBackward") {}
+  model::Saved scalar;
+
+  model::Gradients backward(model::Gradients&& gradients) override {
+    return {gradients[0] * scalar.unpack()};
+  }
+  void release_variables() override { scalar.reset(); }
+};
+
+at::Tensor times_scalar(const at::Tensor& x, const at::Tensor& scalar) {
+  return model::forward_with<ScalarNode>([&](ScalarNode& node) { node.scalar.save_weight(scalar); },
+                                         [&] { return x * scalar; }, x);
+}
+
 }  // namespace
 
 DecoderLayer::DecoderLayer(const Layer& form, int64_t width, Parts parts, const at::TensorOptions& options)
@@ -65,7 +83,23 @@ DecoderLayer::DecoderLayer(const Layer& form, int64_t width, Parts parts, const 
   add(second[0], feed_forward_.before);
   if (feed_forward_.module != nullptr) add_child("mlp", *feed_forward_.module);
   add(second[1], feed_forward_.after);
+  if (parts_.experts) add_experts(form, width, options);
+  if (parts_.input) add_child("layer_input", *parts_.input);
   if (form.residual_dropout > 0) add_dropout(form.residual_dropout);
+  if (!form.scalar) return;
+  const Init ones{Init::Kind::ones, 0.0};
+  scalar_ = model::make_parameter({1}, ones, options);
+  scalar_.set_requires_grad(false);
+  add_slot("layer_scalar", scalar_, ones);
+}
+
+void DecoderLayer::add_experts(const Layer& form, int64_t width, const at::TensorOptions& options) {
+  feed_forward_.experts = parts_.experts.get();
+  feed_forward_.after_module = make_norm(form.norm, width, options);
+  feed_forward_.after_experts = make_norm(form.norm, width, options);
+  add_child(parts_.experts_name, *parts_.experts);
+  add_child("post_feedforward_layernorm_1", *feed_forward_.after_module);
+  add_child("post_feedforward_layernorm_2", *feed_forward_.after_experts);
 }
 
 void DecoderLayer::add_dropout(double p) {
@@ -82,7 +116,7 @@ void DecoderLayer::make_step(Step& step, const Layer& form, Names norms, int64_t
                              const at::TensorOptions& options) {
   if (step.module == nullptr) return;
   if (norms[0] != nullptr) step.before = make_norm(form.norm, width, options);
-  if (norms[1] != nullptr) step.after = make_norm(form.norm, width, options);
+  if (norms[1] != nullptr) step.after = make_norm(form.norm_after.value_or(form.norm), width, options);
 }
 
 at::Tensor DecoderLayer::onto(const at::Tensor& residual, Step& step, at::Tensor x, const Batch& batch) {
@@ -92,6 +126,10 @@ at::Tensor DecoderLayer::onto(const at::Tensor& residual, Step& step, at::Tensor
                              : step.module->call(std::move(x), batch);
   for (LayerPart* part : step.beside) y = part->call_onto(y, same, batch);
   if (adds_itself) return y;
+  if (step.experts != nullptr) {
+    y = step.after_module->call(std::move(y), batch);
+    y = y + step.after_experts->call(step.experts->call(residual, batch), batch);
+  }
   if (step.after) y = step.after->call(std::move(y), batch);
   if (step.dropout) y = step.dropout->call(std::move(y), batch);
   return multiplier_ == 1 ? residual + y : residual + y * multiplier_;
@@ -103,10 +141,16 @@ at::Tensor DecoderLayer::run(Step& step, at::Tensor x, const Batch& batch) {
   return onto(x, step, std::move(normal), batch);
 }
 
-at::Tensor DecoderLayer::forward(at::Tensor x, const Batch& batch) {
+at::Tensor DecoderLayer::parts(at::Tensor x, const Batch& batch) {
   if (!side_by_side_) return run(feed_forward_, run(mixer_, std::move(x), batch), batch);
   const at::Tensor normal = mixer_.before->call(x, batch);
   return onto(onto(x, mixer_, normal, batch), feed_forward_, normal, batch);
+}
+
+at::Tensor DecoderLayer::forward(at::Tensor x, const Batch& batch) {
+  at::Tensor y = parts(std::move(x), batch);
+  if (parts_.input) y = parts_.input->onto(y, parts_.carried.own_inputs, batch);
+  return scalar_.defined() ? times_scalar(y, scalar_) : y;
 }
 
 }  // namespace heddle::decoder

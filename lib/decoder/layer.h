@@ -12,13 +12,15 @@
 #include "heddle/decoder/description.h"
 #include "heddle/model/module_unit.h"
 #include "heddle/nn/dropout.h"
-#include "lib/decoder/latent/chosen_keys.h"
+#include "lib/decoder/carried/carried.h"
+#include "lib/decoder/carried/layer_input.h"
 
 namespace heddle::decoder {
 
 // Hidden states [tokens, width] in and out. Children "self_attn" (or the mixer's name), the mixers beside it,
-// "mlp", the norms that Layer lists, and with dropout "mixer_dropout" and "mlp_dropout". Carries the keys
-// that its attention has chosen to the next layer, where that sees the same.
+// "mlp" and "moe", the norms that Layer lists, and with dropout "mixer_dropout" and "mlp_dropout"; slot
+// layer_scalar [1] where the description has it, and "layer_input". Carries what later layers need
+// (carried.h).
 class DecoderLayer : public Module, public Carrier {
  public:
   struct Parts {
@@ -26,17 +28,17 @@ class DecoderLayer : public Module, public Carrier {
     std::string mixer_name = "self_attn";
     std::vector<std::pair<std::string, std::unique_ptr<LayerPart>>> beside = {};  // with their names
     std::unique_ptr<Module> feed_forward;  // a FeedForward, or a MoeLayer
-    std::string layer;                     // "model.layers.3": tells its dropout from that of others
-    std::shared_ptr<ChosenKeys> chosen;    // of a sparse attention, which has it too; null: none
+    std::unique_ptr<Module> experts;       // beside it: a MoeLayer, which takes the residual
+    std::string experts_name = {};
+    std::unique_ptr<LayerInput> input;  // null: the layer has no inputs of its own
+    std::string layer;                  // "model.layers.3": tells its dropout from that of others
+    Carried carried;
   };
   DecoderLayer(const Layer& form, int64_t width, Parts parts, const at::TensorOptions& options);
   std::string_view kind() const override { return "decoder_layer"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
-  void take(at::Tensor carried) override {
-    if (parts_.chosen) parts_.chosen->keys = std::move(carried);
-  }
-  bool gives() const override { return parts_.chosen && parts_.chosen->for_next; }
-  at::Tensor give() override { return std::exchange(parts_.chosen->keys, {}); }
+  void take(Tensors carried) override { parts_.carried.take(std::move(carried)); }
+  Tensors give() override { return parts_.carried.give(); }
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override;
@@ -47,18 +49,22 @@ class DecoderLayer : public Module, public Carrier {
     Module* module = nullptr;
     LayerPart* part = nullptr;  // the module, where it adds itself to the residual
     std::vector<LayerPart*> beside;
-    std::unique_ptr<Module> before, after;
+    Module* experts = nullptr;  // beside the module, with the residual for input
+    std::unique_ptr<Module> before, after, after_module, after_experts;
     std::unique_ptr<Dropout> dropout;  // null: nothing is dropped
   };
   // norms: the names of those before and after; null: none.
   void make_step(Step& step, const Layer& form, std::array<const char*, 2> norms, int64_t width,
                  const at::TensorOptions& options);
   void add_dropout(double p);
+  void add_experts(const Layer& form, int64_t width, const at::TensorOptions& options);
+  at::Tensor parts(at::Tensor x, const Batch& batch);  // mixer and MLP
   at::Tensor run(Step& step, at::Tensor x, const Batch& batch);
   at::Tensor onto(const at::Tensor& residual, Step& step, at::Tensor x, const Batch& batch);
 
   double multiplier_;
   bool side_by_side_;
+  at::Tensor scalar_;  // undefined: none
   Parts parts_;
   Step mixer_, feed_forward_;
 };

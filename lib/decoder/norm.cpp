@@ -7,7 +7,9 @@ namespace heddle::decoder {
 
 std::unique_ptr<Module> make_norm(const Norm& norm, int64_t width, const at::TensorOptions& options) {
   if (norm.kind == Norm::Kind::layer) return std::make_unique<LayerNorm>(width, norm.eps, norm.bias, options);
-  const auto scale = norm.kind == Norm::Kind::rms ? RmsNorm::Scale::weight : RmsNorm::Scale::one_plus_weight;
+  const auto scale = norm.kind == Norm::Kind::rms        ? RmsNorm::Scale::weight
+                     : norm.kind == Norm::Kind::rms_bare ? RmsNorm::Scale::none
+                                                         : RmsNorm::Scale::one_plus_weight;
   return std::make_unique<RmsNorm>(width, norm.eps, options, scale);
 }
 

@@ -26,8 +26,10 @@ struct Counter {
 
   double operator()(const Attention& form) const {
     const int64_t value = form.options.value_dim > 0 ? form.options.value_dim : form.head_dim;
-    const double q = real(form.heads * form.head_dim), k = real(form.kv_heads * form.head_dim);
-    const double y = real(form.heads * value), v = real(form.kv_heads * value);
+    const bool own = !form.keys_of_layer;
+    const double q = real(form.heads * form.head_dim), y = real(form.heads * value);
+    const double k = own ? real(form.kv_heads * form.head_dim) : 0;
+    const double v = own && !form.keys_are_values ? real(form.kv_heads * value) : 0;
     const double gate = form.gate.width == OutputGate::Width::none        ? 0
                         : form.gate.width == OutputGate::Width::each_head ? real(form.heads)
                                                                           : y;
@@ -76,12 +78,16 @@ double operations_per_token(const Model& model, int64_t sequence) {
     for (const Layer& layer : layers) {
       sum += std::visit(count, layer.mixer) + std::visit(count, layer.feed_forward);
       for (const auto& maker : layer.beside) sum += count(maker);
+      if (layer.experts_beside) sum += count(*layer.experts_beside);
     }
     return sum;
   };
   const double logits = real(model.width) * real(model.vocabulary);
   const double mtp = of(model.mtp.layers) + 2 * real(model.width) * real(model.width) + logits;
-  return 6 * (of(model.layers) + logits + real(model.mtp.tokens) * mtp);
+  // Of each layer: its part of the first product, and two of its own.
+  const double inputs =
+      3 * real(model.width) * real(model.layer_inputs.width) * static_cast<double>(model.layers.size());
+  return 6 * (of(model.layers) + inputs + logits + real(model.mtp.tokens) * mtp);
 }
 
 }  // namespace heddle::decoder

@@ -88,8 +88,17 @@ void add_layers(Writer writer) {
   const auto attends = [](const Layer& layer) { return attention_of(layer) != Splitting::none; };
   const auto splits = [](const Layer& layer) { return attention_of(layer) == Splitting::split; };
   const auto dense = [](const Layer& layer) { return std::holds_alternative<Mlp>(layer.feed_forward); };
-  for (const char* name : {"q_proj", "k_proj", "v_proj"})
-    writer.add("self_attn." + std::string(name), "colwise", attends, splits);
+  const auto keys = [&](const Layer& layer) {
+    const auto* attention = std::get_if<Attention>(&layer.mixer);
+    return attends(layer) && (attention == nullptr || !attention->keys_of_layer);
+  };
+  const auto values = [&](const Layer& layer) {
+    const auto* attention = std::get_if<Attention>(&layer.mixer);
+    return keys(layer) && (attention == nullptr || !attention->keys_are_values);
+  };
+  writer.add("self_attn.q_proj", "colwise", attends, splits);
+  writer.add("self_attn.k_proj", "colwise", keys, splits);
+  writer.add("self_attn.v_proj", "colwise", values, splits);
   const auto gates = [](const Layer& layer) {
     const auto* attention = std::get_if<Attention>(&layer.mixer);
     return attention != nullptr && attention->gate.width != OutputGate::Width::none;
@@ -117,6 +126,8 @@ void add_layers(Writer writer) {
 TensorPlan tensor_plan(const Model& model) {
   TensorPlan plan = {{"model.embed_tokens", "rowwise_rep"}};
   if (model.positions > 0) plan.emplace_back("model.embed_positions", "rowwise_rep");
+  if (model.layer_inputs.width > 0)
+    plan.emplace_back("model.layer_inputs.embed_tokens_per_layer", "rowwise_rep");
   add_layers({"model.layers", model.layers, plan});
   if (!model.head_bias) plan.emplace_back("lm_head", "colwise");
   if (model.mtp.tokens == 0) return plan;

@@ -82,18 +82,34 @@ void read_yarn(const Node& keys, const Node& parameters, RotaryKeys& rotary, con
   scaling.original_positions = original_positions(keys, parameters, use);
 }
 
+// The part counts pairs, so any head of an even width allows it.
+void read_proportional(const Node& parameters, RotaryKeys& rotary) {
+  rotary.of_whole_head = true;
+  rotary.part = real_or(parameters, "partial_rotary_factor", 1);
+  if (!(rotary.part >= 0 && rotary.part <= 1)) {
+    const Node& part = *parameters.find("partial_rotary_factor");
+    refuse(part, "expected a number from 0 to 1, got " + part.written());
+  }
+  if (model::given(parameters, "factor") == nullptr) return;
+  rotary.scaling.kind = RotaryScaling::Kind::linear;
+  rotary.scaling.factor = positive(parameters, "factor");
+}
+
 void read_parameters(const Node& keys, const Node& parameters, RotaryKeys& rotary, const RotaryUse& use) {
   if (!parameters.is_map()) refuse(parameters, "expected a map with rope_type, got " + parameters.written());
   for (const auto& [key, value] : parameters.entries())
     if (value.is_map()) refuse(value, "rotary parameters of their own per layer type are not built");
-  read_part(parameters, rotary, use);
-  rotary.theta = real_or(parameters, "rope_theta", rotary.theta);
   const std::string type = text_or(parameters, "rope_type", text_or(parameters, "type", "default"));
+  if (type != "proportional") read_part(parameters, rotary, use);
+  rotary.theta = real_or(parameters, "rope_theta", rotary.theta);
   rotary.scaling = {};
+  rotary.of_whole_head = false;
   rotary.query_beta = use.scaled_queries ? real_or(parameters, "llama_4_scaling_beta", 0) : 0;
   if (rotary.query_beta != 0) rotary.scaling.original_positions = original_positions(keys, parameters, use);
   if (type == "default") return;
-  if (type == "linear") {
+  if (type == "proportional" && use.proportional) {
+    read_proportional(parameters, rotary);
+  } else if (type == "linear") {
     rotary.scaling.kind = RotaryScaling::Kind::linear;
     rotary.scaling.factor = positive(parameters, "factor");
   } else if (type == "llama3") {
@@ -101,13 +117,14 @@ void read_parameters(const Node& keys, const Node& parameters, RotaryKeys& rotar
   } else if (type == "yarn") {
     read_yarn(keys, parameters, rotary, use);
   } else {
-    refuse(parameters, "rope type '" + type + "' is not built; known: default, linear, llama3, yarn");
+    refuse(parameters, "rope type '" + type + "' is not built; known: default, linear, llama3, yarn" +
+                           (use.proportional ? ", proportional" : ""));
   }
 }
 
 // The family's own partial_rotary_factor, of heads that it does not fit.
 void check_default_part(const Node& keys, const RotaryKeys& rotary, const RotaryUse& use) {
-  const int64_t dim = rotary.dim(use.head_dim);
+  const int64_t dim = rotary.of_whole_head ? use.head_dim : rotary.dim(use.head_dim);
   if (dim >= 2 && dim % 2 == 0) return;
   const Node* head_dim = model::given(keys, "head_dim");
   const Node& at = head_dim != nullptr ? *head_dim : keys;
@@ -137,8 +154,8 @@ void read_rotary(const Node& keys, RotaryKeys& rotary, const RotaryUse& use) {
 }
 
 void check_rotary(const Node& keys, const RotaryKeys& rotary, int64_t head_dim) {
-  const at::Tensor frequencies =
-      model::rotary_frequencies(rotary.dim(head_dim), rotary.theta, rotary.scaling);
+  const int64_t dim = rotary.of_whole_head ? head_dim : rotary.dim(head_dim);
+  const at::Tensor frequencies = model::rotary_frequencies(dim, rotary.theta, rotary.scaling);
   const float* first = frequencies.const_data_ptr<float>();
   if (std::all_of(first, first + frequencies.numel(), [](float value) { return std::isfinite(value); }) &&
       std::isfinite(model::rotary_factor(rotary.scaling)))
@@ -188,15 +205,15 @@ const char* word_of_scaling(ScalingKind kind) {
 }  // namespace
 
 Node rotary_map(const RotaryKeys& rotary, bool partial) {
-  Entries out = {{"rope_type", Node::text(word_of_scaling(rotary.scaling.kind))},
-                 {"rope_theta", Node::real(rotary.theta)}};
+  const char* type = rotary.of_whole_head ? "proportional" : word_of_scaling(rotary.scaling.kind);
+  Entries out = {{"rope_type", Node::text(type)}, {"rope_theta", Node::real(rotary.theta)}};
   add_factors(rotary.scaling, out);
   if (rotary.query_beta != 0) {
     out.emplace_back("llama_4_scaling_beta", Node::real(rotary.query_beta));
     if (rotary.scaling.kind == ScalingKind::none || rotary.scaling.kind == ScalingKind::linear)
       out.emplace_back("original_max_position_embeddings", Node::integer(rotary.scaling.original_positions));
   }
-  if (partial) out.emplace_back("partial_rotary_factor", Node::real(rotary.part));
+  if (partial || rotary.of_whole_head) out.emplace_back("partial_rotary_factor", Node::real(rotary.part));
   return Node::map(std::move(out));
 }
 

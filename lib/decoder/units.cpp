@@ -1,6 +1,8 @@
 // The units of a decoder, and what its layers share.
 #include "lib/decoder/units.h"
 
+#include <ATen/core/Tensor.h>
+
 #include <cmath>
 #include <memory>
 #include <string>
@@ -35,11 +37,18 @@ class Rotaries {
 
  private:
   static std::shared_ptr<Rotary> make(int64_t head_dim, const Rotation& rotation) {
+    if (rotation.of_whole_head) return std::make_shared<Rotary>(first_of_head(head_dim, rotation));
     if (!rotation.interleaved)
       return std::make_shared<Rotary>(head_dim, rotation.theta, rotation.scaling, rotation.dim);
     const model::HeadPart part{rotation.dim == head_dim ? 0 : head_dim, 0, true};
     return std::make_shared<Rotary>(model::rotary_frequencies(rotation.dim, rotation.theta, rotation.scaling),
                                     model::rotary_factor(rotation.scaling), part);
+  }
+  // A frequency of 0 leaves its pair as it is.
+  static at::Tensor first_of_head(int64_t head_dim, const Rotation& rotation) {
+    at::Tensor all = model::rotary_frequencies(head_dim, rotation.theta, rotation.scaling).clone();
+    all.narrow(0, rotation.dim / 2, (head_dim - rotation.dim) / 2).zero_();
+    return all;
   }
   struct Made {
     int64_t head_dim;
@@ -50,9 +59,8 @@ class Rotaries {
 };
 
 // Null: the layer has none.
-const Indexer* indexer_of(const Layer& layer) {
-  const auto* latent = std::get_if<Latent>(&layer.mixer);
-  return latent != nullptr && latent->indexer ? &*latent->indexer : nullptr;
+const Mixture* mixture_of(const Layer& layer) {
+  return layer.experts_beside ? &*layer.experts_beside : std::get_if<Mixture>(&layer.feed_forward);
 }
 
 [[noreturn]] void refuse_indexer(size_t layer, const std::string& what, const std::string& hint) {
@@ -80,12 +88,35 @@ void check_indexers(const Model& model) {
   }
 }
 
+[[noreturn]] void refuse_shared(size_t layer, const std::string& what) {
+  throw Error(ErrorCode::config, "model", "layer " + std::to_string(layer) + " sees keys of " + what,
+              "give Attention::keys_of_layer an earlier layer with keys of its own and the same heads");
+}
+
+void check_shared_keys(const Model& model) {
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    const auto* form = std::get_if<Attention>(&model.layers[i].mixer);
+    if (form == nullptr || !form->keys_of_layer) continue;
+    const int64_t source = *form->keys_of_layer;
+    if (source < 0 || source >= static_cast<int64_t>(i))
+      refuse_shared(i, "layer " + std::to_string(source) + ", which is not before it");
+    const auto* other = std::get_if<Attention>(&model.layers[static_cast<size_t>(source)].mixer);
+    if (other == nullptr || other->keys_of_layer || other->kv_heads != form->kv_heads ||
+        other->head_dim != form->head_dim || other->options.value_dim != form->options.value_dim)
+      refuse_shared(i, "layer " + std::to_string(source) + ", which has no such keys");
+  }
+  for (const Layer& layer : model.mtp.layers)
+    if (const auto* form = std::get_if<Attention>(&layer.mixer); form != nullptr && form->keys_of_layer)
+      refuse_shared(model.layers.size(), "another layer in a multi-token prediction head");
+}
+
 class Maker {
  public:
   Maker(const Model& model, const at::TensorOptions& options) : model_(model), options_(options) {
     check_indexers(model);
+    check_shared_keys(model);
     for (const Layer& layer : model.layers)
-      if (const auto* mixture = std::get_if<Mixture>(&layer.feed_forward)) {
+      if (const Mixture* mixture = mixture_of(layer)) {
         ++sparse_;
         if (mixture->router.balance.form == model::BalanceLoss::Form::model)
           coefficient_ = mixture->router.balance.coefficient;
@@ -112,37 +143,32 @@ class Maker {
   }
 
  private:
+  // Layers of prediction heads follow those of the model, and carry nothing.
   DecoderLayer::Parts parts_of(const Layer& form, int64_t index) {
     DecoderLayer::Parts parts;
     parts.layer = "model.layers." + std::to_string(index);
-    parts.chosen = chosen_of(form, index);
+    if (index < static_cast<int64_t>(model_.layers.size())) {
+      parts.carried = Carried(model_, index);
+      if (model_.layer_inputs.width > 0)
+        parts.input = std::make_unique<LayerInput>(model_, form.norm, options_);
+    }
     std::visit([&](const auto& mixer) { make(mixer, parts); }, form.mixer);
     for (const auto& maker : form.beside) add_beside(*maker, parts);
     std::visit([&](const auto& part) { make(part, index, parts); }, form.feed_forward);
+    if (form.experts_beside) add_experts(form, index, parts);
     return parts;
   }
-  // Null: the layer's attention is not sparse. Layers of prediction heads follow those of the model.
-  std::shared_ptr<ChosenKeys> chosen_of(const Layer& form, int64_t index) const {
-    const Indexer* indexer = indexer_of(form);
-    if (indexer == nullptr) return nullptr;
-    auto chosen = std::make_shared<ChosenKeys>();
-    const auto next = static_cast<size_t>(index) + 1;
-    if (next >= model_.layers.size()) return chosen;
-    const Indexer* other = indexer_of(model_.layers[next]);
-    chosen->for_next = other != nullptr && other->of_layer_before;
-    return chosen;
-  }
-
   void make(const Attention& form, DecoderLayer::Parts& parts) {
     const Tables tables{rotaries_.of(form.head_dim, form.rotation), queries_of(form.query_scaling)};
-    parts.mixer = std::make_unique<SelfAttention>(form, model_.width, first_values(), tables,
-                                                  model::draw_salt(parts.layer + ".self_attn"), options_);
+    parts.mixer =
+        std::make_unique<SelfAttention>(form, model_.width, first_values(), tables, parts.carried.shared,
+                                        model::draw_salt(parts.layer + ".self_attn"), options_);
   }
   void make(const Latent& form, DecoderLayer::Parts& parts) {
     const Rotation rotation{form.rotated ? form.rotary : 0, form.theta, form.scaling};
     const Tables tables{rotaries_.of(form.rotary, rotation), queries_of(form.query_scaling)};
-    parts.mixer = std::make_unique<LatentAttention>(form, model_.width, model_.init_std, tables, parts.chosen,
-                                                    options_);
+    parts.mixer = std::make_unique<LatentAttention>(form, model_.width, model_.init_std, tables,
+                                                    parts.carried.chosen, options_);
   }
   void make(const std::shared_ptr<const MixerMaker>& maker, DecoderLayer::Parts& parts) const {
     parts.mixer = maker->make(model_.width, model_.init_std, options_);
@@ -163,13 +189,26 @@ class Maker {
   void make(const Mlp& form, int64_t, DecoderLayer::Parts& parts) const {
     parts.feed_forward = std::make_unique<FeedForward>(form, model_.width, first_values(), options_);
   }
-  void make(Mixture form, int64_t index, DecoderLayer::Parts& parts) {
+  void make(const Mixture& form, int64_t index, DecoderLayer::Parts& parts) {
+    parts.feed_forward = mixture(form, index);
+  }
+  std::unique_ptr<MoeLayer> mixture(Mixture form, int64_t index) {
     form.router.hidden = model_.width;
     form.router.group = "moe";
     form.router.layer = index;
     form.router.place = place_++;
     form.router.layers = balance_;
-    parts.feed_forward = make_mixture(form, model_.width, model_.init_std, options_);
+    return make_mixture(form, model_.width, model_.init_std, options_);
+  }
+  void add_experts(const Layer& form, int64_t index, DecoderLayer::Parts& parts) {
+    if (form.order != Layer::Order::both || !std::holds_alternative<Mlp>(form.feed_forward))
+      throw Error(ErrorCode::config, "model",
+                  "layer " + std::to_string(index) + " has experts beside no MLP with norms before and after",
+                  "Layer::experts_beside needs an Mlp and Layer::Order::both");
+    auto experts = mixture(*form.experts_beside, index);
+    experts->add_norm("pre_feedforward_layernorm_2", make_norm(form.norm, model_.width, options_));
+    parts.experts = std::move(experts);
+    parts.experts_name = "moe";
   }
   void make(Absent, int64_t, DecoderLayer::Parts&) const {}
 
@@ -198,7 +237,8 @@ std::unique_ptr<ModuleUnit> embedding_unit(const Model& model, const at::TensorO
   auto tokens = std::make_unique<Embedding>(model.vocabulary, model.width, model.padding,
                                             normal(model.init_std), options, model.embedding_multiplier);
   weight = tokens->weight;
-  if (model.positions == 0 && model.embedding_dropout == 0)
+  if (model.positions == 0 && model.embedding_dropout == 0 && model.layer_inputs.width == 0 &&
+      !model.embedding_norm)
     return std::make_unique<ModuleUnit>(name, name, std::move(tokens));
   auto first = std::make_unique<InputEmbedding>(std::move(tokens), model, options);
   return std::make_unique<ModuleUnit>(name, "model", std::move(first));

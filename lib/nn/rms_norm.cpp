@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mean.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sum.h>
 
@@ -153,15 +154,24 @@ at::Tensor rms_norm_plus_one(const at::Tensor& x, const at::Tensor& weight, doub
 }  // namespace model
 
 RmsNorm::RmsNorm(int64_t width, double eps, const at::TensorOptions& options, Scale scale)
-    : eps_(eps), scale_(scale) {
+    : width_(width), eps_(eps), scale_(scale) {
+  if (scale == Scale::none) return;
   const Init init{scale == Scale::weight ? Init::Kind::ones : Init::Kind::zeros, 0.0};
   weight = model::make_parameter({width}, init, options);
   add_slot("weight", weight, init);
 }
 
+const at::Tensor& RmsNorm::ones_like(const at::Tensor& x) {
+  if (!weight.defined() || weight.scalar_type() != x.scalar_type() || weight.device() != x.device()) {
+    const model::BelowAutograd below;
+    weight = at::ones({width_}, x.options());
+  }
+  return weight;
+}
+
 at::Tensor RmsNorm::forward(at::Tensor x, const Batch&) {
-  return scale_ == Scale::weight ? model::rms_norm(x, weight, eps_)
-                                 : model::rms_norm_plus_one(x, weight, eps_);
+  if (scale_ == Scale::one_plus_weight) return model::rms_norm_plus_one(x, weight, eps_);
+  return model::rms_norm(x, scale_ == Scale::none ? ones_like(x) : weight, eps_);
 }
 
 }  // namespace heddle

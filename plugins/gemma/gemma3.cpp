@@ -1,5 +1,5 @@
 // Gemma 3: as Gemma 2, with norms of queries and keys, one layer in six that sees all, and two rotary bases.
-#include "gemma3.h"
+#include "families.h"
 
 #include <cmath>
 

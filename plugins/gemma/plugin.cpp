@@ -2,7 +2,7 @@
 // before and after, and windows in every second layer.
 #include <cmath>
 
-#include "gemma3.h"
+#include "families.h"
 #include "heddle/decoder/family.h"
 #include "heddle/sdk.h"
 
@@ -130,9 +130,11 @@ const decoder::Description<Gemma2Keys>& gemma2() {
 }  // namespace
 }  // namespace heddle::gemma
 
-HEDDLE_PLUGIN("gemma", "0.1.0", "model gemma", "model gemma2", "model gemma3", "model gemma3_text") {
+HEDDLE_PLUGIN("gemma", "0.1.0", "model gemma", "model gemma2", "model gemma3", "model gemma3_text",
+              "model gemma4", "model gemma4_text", "model gemma4_unified", "model gemma4_unified_text") {
   using namespace heddle::gemma;
   plugin.model<heddle::decoder::Family<gemma>>("gemma", gemma().keys);
   plugin.model<heddle::decoder::Family<gemma2>>("gemma2", gemma2().keys);
   offer_gemma3(plugin);
+  offer_gemma4(plugin);
 }

@@ -26,10 +26,21 @@ int64_t rank_of(const FoundExperts& found, const Config& config, const std::stri
               "Increase dim to at least n_activated_experts.");
 }
 
+// Where one tensor of the files has a product of all experts, it lies in transformers' module.
+std::string path_in_files(const ModelSpec* spec, const FoundExperts& found) {
+  if (spec == nullptr) return found.path;
+  std::string name;
+  for (const ParameterSlot& slot : found.experts->slots())
+    if (slot.tensor == &found.experts->down) name = "." + slot.name;
+  const StoredParts parts = spec->stored(found.path + name, found.experts->down.sizes());
+  if (parts.size() != 1 || !parts.front().tensor.ends_with(name)) return found.path;
+  return parts.front().tensor.substr(0, parts.front().tensor.size() - name.size());
+}
+
 }  // namespace
 
 std::vector<AdaptedExperts> adapt_experts(const std::vector<FoundExperts>& found, const Config& config,
-                                          const std::string& where, Transformed& out) {
+                                          const ModelSpec* spec, const std::string& where, Transformed& out) {
   std::vector<AdaptedExperts> adapted;
   for (const FoundExperts& one : found) {
     const Experts::Shape& shape = one.experts->shape();
@@ -41,8 +52,8 @@ std::vector<AdaptedExperts> adapt_experts(const std::vector<FoundExperts>& found
                              std::to_string(rank));
     one.experts->adapt({rank, static_cast<double>(config.alpha) / static_cast<double>(rank),
                         [&](int64_t in) { return first_values(config, shape.experts, in, rank); }});
-    adapted.push_back(
-        {one.path, shape.experts, rank, shape.hidden, shape.width, shape.activation.columns() * shape.width});
+    adapted.push_back({one.path, path_in_files(spec, one), shape.experts, rank, shape.hidden, shape.width,
+                       shape.activation.columns() * shape.width});
     for (const char* name : {"lora_gate_and_up_A", "lora_gate_and_up_B", "lora_down_A", "lora_down_B"})
       out.added.push_back(one.path + "." + name);
   }
@@ -54,9 +65,9 @@ void add_stored(const AdaptedExperts& experts, std::map<std::string, AddedTensor
   const auto add = [&](const std::string& slot, const std::string& wrapper, int64_t in, int64_t out) {
     const int64_t all = experts.count * experts.rank;
     stored[experts.path + "." + slot + "_A"] = {
-        experts.path + wrapper + ".lora_A.weight", {0, 1, 2}, {all, in}};
+        experts.in_files + wrapper + ".lora_A.weight", {0, 1, 2}, {all, in}};
     stored[experts.path + "." + slot + "_B"] = {
-        experts.path + wrapper + ".lora_B.weight", {1, 2, 0}, {out, all}};
+        experts.in_files + wrapper + ".lora_B.weight", {1, 2, 0}, {out, all}};
   };
   add("lora_gate_and_up", ".base_layer", experts.hidden, experts.rows);
   add("lora_down", "", experts.width, experts.hidden);

@@ -12,15 +12,15 @@ namespace heddle::lora {
 
 // Adapted experts: their path, and the sizes of their adapters.
 struct AdaptedExperts {
-  std::string path;
+  std::string path, in_files;  // in_files: of transformers' module
   int64_t count = 0, rank = 0;
   int64_t hidden = 0, width = 0, rows = 0;  // rows: of the first product
 };
 
-// Gives them adapters; the names of the parameters are added to `out`, with what there is to warn of. Throws
-// Error{config} at `where` for moe_rank_scaling with a rank of 0.
+// spec: as TransformRun has it. Gives them adapters; the names of the parameters are added to `out`, with
+// what there is to warn of. Throws Error{config} at `where` for moe_rank_scaling with a rank of 0.
 std::vector<AdaptedExperts> adapt_experts(const std::vector<FoundExperts>& found, const Config& config,
-                                          const std::string& where, Transformed& out);
+                                          const ModelSpec* spec, const std::string& where, Transformed& out);
 
 // Their tensors as PEFT has them for the parameters of transformers' experts (target_parameters): A [experts
 // * rank, in], B [out, rank * experts], in which the experts alternate.

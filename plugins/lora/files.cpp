@@ -19,7 +19,7 @@ std::string adapter_config(const Config& config, const std::vector<Adapted>& lay
   for (const Adapted& one : layers) paths.push_back(one.layer.path);
   for (const AdaptedExperts& one : experts) {
     for (const char* product : {".gate_up_proj", ".down_proj"}) {
-      parameters.push_back(one.path + product);
+      parameters.push_back(one.in_files + product);
       if (one.rank != config.dim) ranks.emplace_back(parameters.back(), Node::integer(one.rank));
     }
   }

@@ -129,7 +129,8 @@ Transformed Lora::apply(Units& units, const TransformRun& run) const {
   const Shape shape = shape_of(config_, run.where);
   if (!search.experts.empty()) refuse_of_experts(config_, search.experts.front(), run.where);
   const std::vector<Adapted> adapted = add_to(search.blocks, shape, names, out);
-  const std::vector<AdaptedExperts> experts = adapt_experts(search.experts, config_, run.where, out);
+  const std::vector<AdaptedExperts> experts =
+      adapt_experts(search.experts, config_, run.spec, run.where, out);
   warn_of_tied(search.blocks, names, run.where, out);
   if (search.has_experts)
     if (const std::string path = taken_for_experts(adapted); !path.empty())

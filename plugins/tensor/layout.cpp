@@ -60,12 +60,18 @@ void check_style(const Site& site, bool sequence_parallel) {
            "set distributed.sequence_parallel, or leave norms out of the plan");
 }
 
-// With token rows on each rank, an unknown module would compute on a part of the sequence.
+bool trains(Module& module) {
+  const auto& slots = module.slots();
+  return std::any_of(slots.begin(), slots.end(), [](const ParameterSlot& slot) { return slot.trainable(); });
+}
+
+// With token rows on each rank, an unknown module would compute on a part of the sequence, and its parameters
+// would get a part of their gradients.
 void check_known(const Site& site) {
   const std::string_view kind = site.module->kind();
   const Role role = role_of(site);
   if (site.module->slots().empty() || role == Role::projection || role == Role::embedding ||
-      role == Role::norm || role == Role::mixer)
+      role == Role::norm || role == Role::mixer || (role == Role::other && !trains(*site.module)))
     return;
   refuse(site,
          "sequence_parallel cannot tell what '" + site.path + "' (" + std::string(kind) +

@@ -2,6 +2,7 @@
 #include "decoder/plain_decoder.h"
 
 #include <cmath>
+#include <utility>
 
 #include "heddle/nn/dropout.h"
 
@@ -35,10 +36,16 @@ class Plain {
 
   at::Tensor logits(const at::Tensor& tokens) {
     at::Tensor x = at::embedding(all_.at("model.embed_tokens.weight"), tokens) * model_.embedding_multiplier;
+    if (model_.embedding_norm) x = norm(*model_.embedding_norm, "model.embed_norm", x);
     if (model_.positions > 0) x = x + all_.at("model.embed_positions.weight").narrow(0, 0, tokens.size(1));
     x = dropped(model_.embedding_dropout, "model.embed_dropout", x);
-    for (size_t i = 0; i < model_.layers.size(); ++i)
-      x = layer(model_.layers[i], "model.layers." + std::to_string(i) + ".", x);
+    const at::Tensor inputs = model_.layer_inputs.width > 0 ? all_inputs(tokens, x) : at::Tensor();
+    for (size_t i = 0; i < model_.layers.size(); ++i) {
+      const std::string at = "model.layers." + std::to_string(i) + ".";
+      x = layer(model_.layers[i], at, x);
+      if (inputs.defined()) x = x + of_input(model_.layers[i], at + "layer_input.", x, inputs.select(2, i));
+      if (model_.layers[i].scalar) x = x * all_.at(at + "layer_scalar");
+    }
     x = norm(model_.last_norm, "model.norm", x) * model_.logits_multiplier;
     const std::string head = model_.tied ? "model.embed_tokens" : "lm_head";
     const at::Tensor weight = all_.at(head + ".weight");
@@ -75,11 +82,32 @@ class Plain {
     return bias.defined() ? y + bias : y;
   }
   at::Tensor norm(const Norm& form, const std::string& name, const at::Tensor& x) const {
-    const at::Tensor weight = all_.at(name + ".weight"), bias = find(name + ".bias");
+    const at::Tensor given = find(name + ".weight"), bias = find(name + ".bias");
+    const at::Tensor weight = given.defined() ? given : at::ones({x.size(-1)}, x.options());
     const at::Tensor centred = form.kind == Norm::Kind::layer ? x - x.mean(-1, true) : x;
     const at::Tensor unit = centred * (centred.square().mean(-1, true) + form.eps).rsqrt();
     const at::Tensor y = unit * (form.kind == Norm::Kind::rms_plus_one ? weight + 1 : weight);
     return bias.defined() ? y + bias : y;
+  }
+
+  // [rows, sequence, layers, width].
+  at::Tensor all_inputs(const at::Tensor& tokens, const at::Tensor& x) const {
+    const std::string at = "model.layer_inputs.";
+    const int64_t width = model_.layer_inputs.width;
+    const at::Tensor table = all_.at(at + "embed_tokens_per_layer.weight");
+    const at::Tensor of_tokens = at::embedding(table, tokens) * std::sqrt(static_cast<double>(width));
+    const at::Tensor product =
+        linear(at + "per_layer_model_projection", x) / std::sqrt(static_cast<double>(model_.width));
+    const at::Tensor of_hidden = norm(model_.last_norm, at + "per_layer_projection_norm",
+                                      product.unflatten(2, {product.size(2) / width, width}));
+    return (of_hidden + of_tokens.view_as(of_hidden)) / std::sqrt(2.0);
+  }
+  at::Tensor of_input(const decoder::Layer& form, const std::string& at, const at::Tensor& x,
+                      const at::Tensor& inputs) const {
+    const at::Tensor gate =
+        plain_activation(model_.layer_inputs.activation, linear(at + "per_layer_input_gate", x));
+    return norm(form.norm, at + "post_per_layer_input_norm",
+                linear(at + "per_layer_projection", gate * inputs));
   }
 
   at::Tensor layer(const decoder::Layer& form, const std::string& at, const at::Tensor& x) {
@@ -96,6 +124,9 @@ class Plain {
       return dropped(form.residual_dropout, at + "mlp_dropout", y);
     };
     const auto by = [&](const char* name, const at::Tensor& in) { return norm(form.norm, at + name, in); };
+    const auto after = [&](const char* name, const at::Tensor& in) {
+      return norm(form.norm_after.value_or(form.norm), at + name, in);
+    };
     const double m = form.residual_multiplier;
     if (form.order == Order::side_by_side) {
       const at::Tensor in = by("input_layernorm", x);
@@ -105,11 +136,11 @@ class Plain {
     if (attends && form.order == Order::before) y = y + attend(by("input_layernorm", y)) * m;
     if (attends && form.order == Order::after) y = y + by("post_attention_layernorm", attend(y)) * m;
     if (attends && form.order == Order::both)
-      y = y + by("post_attention_layernorm", attend(by("input_layernorm", y))) * m;
+      y = y + after("post_attention_layernorm", attend(by("input_layernorm", y))) * m;
     if (!feeds) return y;
     if (form.order == Order::before) return y + feed(by("post_attention_layernorm", y)) * m;
     if (form.order == Order::after) return y + by("post_feedforward_layernorm", feed(y)) * m;
-    return y + by("post_feedforward_layernorm", feed(by("pre_feedforward_layernorm", y))) * m;
+    return y + after("post_feedforward_layernorm", feed(by("pre_feedforward_layernorm", y))) * m;
   }
 
   at::Tensor mlp(const decoder::Mlp& form, const std::string& at, const at::Tensor& x) const {
@@ -124,6 +155,7 @@ class Plain {
   // x [rows, sequence, heads, head_dim].
   static at::Tensor turned(const decoder::Rotation& form, const at::Tensor& x) {
     if (form.dim == 0) return x;
+    if (form.of_whole_head) return turned_in_part(form, x);
     const int64_t half = form.dim / 2;
     const at::Tensor powers = at::arange(half, at::kDouble) * 2 / static_cast<double>(form.dim);
     const at::Tensor angles =
@@ -141,7 +173,35 @@ class Plain {
     return at::cat({both, x.slice(3, form.dim)}, 3);
   }
 
-  at::Tensor attention(const decoder::Attention& form, const std::string& name, const at::Tensor& x) const {
+  // Number i and number i + half of a head, of which the first are turned.
+  static at::Tensor turned_in_part(const decoder::Rotation& form, const at::Tensor& x) {
+    const int64_t half = x.size(3) / 2, pairs = form.dim / 2;
+    const at::Tensor powers = at::arange(pairs, at::kDouble) / static_cast<double>(half);
+    const at::Tensor angles =
+        (at::arange(x.size(1), at::kDouble).unsqueeze(1) / at::pow(form.theta, powers).unsqueeze(0))
+            .to(x.scalar_type())
+            .unsqueeze(1);
+    const at::Tensor a = x.narrow(3, 0, pairs), b = x.narrow(3, half, pairs);
+    const at::Tensor first = a * angles.cos() - b * angles.sin(),
+                     second = b * angles.cos() + a * angles.sin();
+    return at::cat({first, x.slice(3, pairs, half), second, x.slice(3, half + pairs)}, 3);
+  }
+
+  // Heads of keys and of values [rows, sequence, kv_heads, ...], as they are seen.
+  using KeysAndValues = std::pair<at::Tensor, at::Tensor>;
+  KeysAndValues keys_of(const decoder::Attention& form, const std::string& name, const at::Tensor& k,
+                        const at::Tensor& x) {
+    if (form.keys_of_layer)
+      return kept_.at("model.layers." + std::to_string(*form.keys_of_layer) + ".self_attn");
+    const std::string at = name + ".";
+    const at::Tensor product = linear(at + (form.keys_are_values ? "k_proj" : "v_proj"), x);
+    at::Tensor v = product.view({x.size(0), x.size(1), form.kv_heads, -1}) * form.value_scale;
+    if (form.value_norm) v = norm(*form.value_norm, at + "v_norm", v);
+    kept_[name] = {turned(form.rotation, k), v};
+    return kept_[name];
+  }
+
+  at::Tensor attention(const decoder::Attention& form, const std::string& name, const at::Tensor& x) {
     const std::string at = name + ".";
     const int64_t rows = x.size(0), length = x.size(1);
     const auto heads = [&](const char* module, const char* head_norm, int64_t count) {
@@ -162,9 +222,9 @@ class Plain {
     const auto repeated = [&](const at::Tensor& one) {
       return one.transpose(1, 2).repeat_interleave(group, 1);
     };
-    const at::Tensor k = repeated(turned(form.rotation, heads("k_proj", "k_norm", form.kv_heads)));
-    const at::Tensor v =
-        repeated(linear(at + "v_proj", x).view({rows, length, form.kv_heads, -1})) * form.value_scale;
+    const at::Tensor own = form.keys_of_layer ? at::Tensor() : heads("k_proj", "k_norm", form.kv_heads);
+    const KeysAndValues both = keys_of(form, name, own, x);
+    const at::Tensor k = repeated(both.first), v = repeated(both.second);
     const double scale =
         form.options.scale > 0 ? form.options.scale : 1 / std::sqrt(static_cast<double>(form.head_dim));
     at::Tensor scores = at::matmul(q, k.transpose(2, 3)) * scale;
@@ -189,6 +249,7 @@ class Plain {
   const decoder::Model& model_;
   const Parameters& all_;
   const at::Tensor draws_;
+  std::map<std::string, KeysAndValues> kept_;  // by the attention's name
 };
 
 }  // namespace

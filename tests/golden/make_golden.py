@@ -285,6 +285,30 @@ CASES = {
                         topk_group=2, n_shared_experts=2, moe_intermediate_size=18, pad_token_id=None,
                         linear_head_dim=11, linear_num_heads=3, linear_conv_kernel_dim=3,
                         layer_types=["linear_attention", "full_attention", "linear_attention"]),
+    # Gemma 4: widths of heads and numbers of heads of keys by layer type, values that are keys, a part of the pairs
+    # rotated, windows shorter than the sequence; as its text and as that of the 12B model; experts beside the MLP.
+    "gemma4_text": dict(model_type="gemma4_text", vocab_size=61, hidden_size=28, intermediate_size=38, num_hidden_layers=3,
+                        num_attention_heads=4, num_key_value_heads=4, head_dim=10, global_head_dim=14,
+                        num_global_key_value_heads=2, attention_k_eq_v=True, sliding_window=5,
+                        layer_types=["sliding_attention", "full_attention", "full_attention"],
+                        hidden_size_per_layer_input=0, final_logit_softcapping=3.0,
+                        rope_parameters={"full_attention": {"rope_type": "proportional", "rope_theta": 1000.0,
+                                                            "partial_rotary_factor": 0.45, "factor": 2.0},
+                                         "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}),
+    "gemma4_untied": dict(model_type="gemma4_unified_text", vocab_size=64, hidden_size=24, intermediate_size=32,
+                          num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8, global_head_dim=12,
+                          sliding_window=6, pad_token_id=None, attention_bias=True, tie_word_embeddings=False),
+    "gemma4_moe": dict(model_type="gemma4_text", vocab_size=61, hidden_size=28, intermediate_size=38, num_hidden_layers=2,
+                       num_attention_heads=4, num_key_value_heads=2, head_dim=10, global_head_dim=12, sliding_window=5,
+                       hidden_size_per_layer_input=0, enable_moe_block=True, num_experts=6, top_k_experts=2,
+                       moe_intermediate_size=18, tie_word_embeddings=False),
+    # Inputs of each layer; layers that see keys of earlier ones, with a wider MLP.
+    "gemma4_shared": dict(model_type="gemma4_text", vocab_size=61, hidden_size=28, intermediate_size=19, num_hidden_layers=5,
+                          num_attention_heads=4, num_key_value_heads=2, head_dim=10, global_head_dim=12, sliding_window=5,
+                          layer_types=["sliding_attention", "full_attention", "sliding_attention", "sliding_attention",
+                                       "full_attention"],
+                          num_kv_shared_layers=2, use_double_wide_mlp=True, hidden_size_per_layer_input=22,
+                          vocab_size_per_layer_input=61, tie_word_embeddings=False),
 }
 SEQUENCES = {"qwen3_5": 70, "nemotron_h": 70, "falcon_h1": 70, "kimi_linear": 70}  # others: SEQUENCE
 KEEP_GRADIENTS, KEEP_FINAL = ("llama", "qwen3_moe"), ("llama",)
@@ -309,7 +333,7 @@ def make_model(fields, seed):
         fields["max_position_embeddings"] = 256
     config = AutoConfig.for_model(fields.pop("model_type"), **fields, initializer_range=0.3)
     # The loop over experts takes any size; the grouped product wants multiples of 16 bytes.
-    loop = {"experts_implementation": "eager"} if {"num_experts_per_tok", "moe_k"} & fields.keys() else {}
+    loop = {"experts_implementation": "eager"} if {"num_experts_per_tok", "moe_k", "top_k_experts"} & fields.keys() else {}
     if "attn_logit_softcapping" in fields:  # other implementations leave the cap out
         loop["attn_implementation"] = "eager"
     auto = Mistral4ForCausalLM._from_config if config.model_type == "mistral4" else AutoModelForCausalLM.from_config
@@ -321,7 +345,7 @@ def make_model(fields, seed):
             if name.endswith("A_log"):  # first values forget nearly all at each token
                 parameter.copy_(torch.log(0.01 + 0.3 * torch.rand_like(parameter)))
         for name, buffer in model.named_buffers():
-            if name.endswith("e_score_correction_bias"):
+            if name.endswith(("e_score_correction_bias", "layer_scalar")):
                 buffer.add_(0.1 * torch.randn_like(buffer))
     return model.train()
 

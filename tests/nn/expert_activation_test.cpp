@@ -20,6 +20,7 @@ at::Tensor composed(const ExpertActivation& how, const at::Tensor& hidden, const
   const at::Tensor gate = pairs.select(1, 0), up = pairs.select(1, 1);
   if (how.kind == Kind::swiglu) return at::silu(gate) * up * column;
   if (how.kind == Kind::geglu) return at::gelu(gate) * up * column;
+  if (how.kind == Kind::geglu_tanh) return at::gelu(gate, "tanh") * up * column;
   if (how.kind == Kind::limited_swiglu)
     return at::clamp(at::silu(gate), {}, how.limit) * at::clamp(up, -how.limit, how.limit) * column;
   const at::Tensor below = at::clamp(gate, {}, how.limit), within = at::clamp(up, -how.limit, how.limit);
@@ -47,7 +48,8 @@ void expect_composed(const ExpertActivation& how, int64_t rows, int64_t width, a
 // Fewer numbers than registers hold, as many, and more.
 TEST(ExpertActivation, EqualsItsFormulaInEveryDtype) {
   at::manual_seed(21);
-  for (const Kind kind : {Kind::swiglu, Kind::limited_swiglu, Kind::clamped_swiglu, Kind::geglu, Kind::relu2})
+  for (const Kind kind :
+       {Kind::swiglu, Kind::limited_swiglu, Kind::clamped_swiglu, Kind::geglu, Kind::geglu_tanh, Kind::relu2})
     for (const bool interleaved : {false, true})
       for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16})
         for (const int64_t width : {1, 15, 16, 37, 300})

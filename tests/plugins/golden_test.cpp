@@ -111,7 +111,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "qwen3_5_tied", "qwen3_5_moe", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent",
                       "nemotron_h_mtp", "nemotron_h_mtp_repeated", "deepseek_v32", "glm_moe_dsa", "hy_v3",
                       "ernie4_5_moe", "mimo_v2_flash", "laguna", "laguna_elements", "mistral4", "step3p5",
-                      "falcon_h1", "falcon_h1_norm", "kimi_linear", "nemotron_nas"),
+                      "falcon_h1", "falcon_h1_norm", "kimi_linear", "nemotron_nas", "gemma4_text",
+                      "gemma4_untied", "gemma4_moe", "gemma4_shared", "muse_glimmer"),
     [](const auto& info) { return info.param; });
 
 // A family on two ranks.
@@ -183,7 +184,12 @@ const char* const kFamiliesAndSplits[] = {"llama fsdp2 tp pp",
                                           "falcon_h1 fsdp2 tp sequence pp",
                                           "falcon_h1_norm tp sequence",
                                           "kimi_linear fsdp2 tp pp ep experts",
-                                          "nemotron_nas fsdp2 tp sequence pp"};
+                                          "nemotron_nas fsdp2 tp sequence pp",
+                                          "gemma4_text fsdp2 tp sequence",
+                                          "gemma4_untied fsdp2 tp sequence pp",
+                                          "gemma4_moe fsdp2 tp pp ep experts",
+                                          "gemma4_shared fsdp2 tp pp",
+                                          "muse_glimmer fsdp2 tp sequence pp"};
 
 std::vector<std::string> families_on_ranks() {
   std::vector<std::string> out;

@@ -7,6 +7,7 @@
 
 #include "heddle/decoder/description.h"
 #include "heddle/nn/linear.h"
+#include "lib/decoder/carried/carried.h"
 #include "lib/decoder/norm.h"
 
 namespace heddle::decoder {
@@ -31,14 +32,14 @@ struct Tables {
   std::shared_ptr<QueryFactors> queries;
 };
 
-// Children q_proj, k_proj, v_proj, o_proj, core and, where the description has them, g_proj, q_norm and
-// k_norm.
-// Slot sinks [heads], where the description has them.
+// Children q_proj, o_proj, core and, where the description has them, k_proj, v_proj, g_proj, q_norm, k_norm
+// and v_norm. Slot sinks [heads], where the description has them.
 class SelfAttention : public LayerPart {
  public:
   // salt: as AttentionCore takes it.
-  SelfAttention(const Attention& form, int64_t width, const FirstValues& first, Tables tables, uint64_t salt,
-                const at::TensorOptions& options);
+  // shared: null where no other layer has the same keys and values.
+  SelfAttention(const Attention& form, int64_t width, const FirstValues& first, Tables tables,
+                std::shared_ptr<SharedKeys> shared, uint64_t salt, const at::TensorOptions& options);
   std::string_view kind() const override { return "attention"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone, .role = Role::attention}; }
   at::Tensor call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) override;
@@ -47,8 +48,12 @@ class SelfAttention : public LayerPart {
   at::Tensor forward(at::Tensor x, const Batch& batch) override;
 
  private:
+  void add_keys(const Attention& form, int64_t width, const Init& init, const at::TensorOptions& options);
   at::Tensor heads(const at::Tensor& x, const Batch& batch);  // all but o_proj
-  // q, k, v and, where it has a product of its own, the gate.
+  // Norms and rotations of q, k and v, and the factors of values.
+  void prepare(model::FewTensors& qkv, const Batch& batch);
+  // q, k, v (of keys that are values the keys; of another layer's as they are) and, where it has a product of
+  // its own, the gate.
   model::FewTensors products(const at::Tensor& x, const Batch& batch);
 
   Tables tables_;
@@ -56,9 +61,12 @@ class SelfAttention : public LayerPart {
   OutputGate gate_;
   double value_scale_;
   double in_, out_;  // factors of the input and of the output
-  Linear q_proj_, k_proj_, v_proj_, o_proj_;
+  std::shared_ptr<SharedKeys> shared_;
+  Linear q_proj_, o_proj_;
+  std::unique_ptr<Linear> k_proj_;  // null: the keys are another layer's
+  std::unique_ptr<Linear> v_proj_;  // null: keys are values
   std::unique_ptr<Linear> g_proj_;  // null: no gate of its own
-  std::unique_ptr<Module> q_norm_, k_norm_;
+  std::unique_ptr<Module> q_norm_, k_norm_, v_norm_;
   at::Tensor sinks_;
   AttentionCore core_;
 };

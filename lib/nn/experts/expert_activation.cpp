@@ -9,6 +9,7 @@
 #include <ATen/ops/exp.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/tanh.h>
 
 #include <cmath>
 #include <utility>
@@ -63,6 +64,14 @@ Formula gelu_gate(const at::Tensor& g, const at::Tensor& up) {
   return {gate * up, (below + g * density) * up, gate};
 }
 
+Formula gelu_tanh_gate(const at::Tensor& g, const at::Tensor& up) {
+  constexpr double kCubic = 0.044715, kInner = M_2_SQRTPI * M_SQRT1_2;
+  const at::Tensor square = g * g, t = at::tanh(g * (square * kCubic + 1) * kInner);
+  const at::Tensor below = (t + 1) * 0.5, gate = g * below;
+  const at::Tensor slope = g * (1 - t * t) * (square * (3 * kCubic) + 1) * (kInner * 0.5);
+  return {gate * up, (below + slope) * up, gate};
+}
+
 Formula formula_of(const ExpertActivation& how, const at::Tensor& hidden) {
   const at::Tensor wide = hidden.to(wide_of(hidden.scalar_type()));
   if (how.kind == Kind::relu2) {
@@ -77,6 +86,8 @@ Formula formula_of(const ExpertActivation& how, const at::Tensor& hidden) {
       return limited(how, gate, up);
     case Kind::geglu:
       return gelu_gate(gate, up);
+    case Kind::geglu_tanh:
+      return gelu_tanh_gate(gate, up);
     default:
       return sigmoid_gate(gate, up, 1, 0);
   }

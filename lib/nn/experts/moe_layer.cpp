@@ -65,6 +65,11 @@ void MoeLayer::add_latent(std::array<std::string, 2> names, const Init& init,
   add_child(std::move(names[1]), *from_latent_);
 }
 
+void MoeLayer::add_norm(std::string name, std::unique_ptr<Module> norm) {
+  norm_ = std::move(norm);
+  add_child(std::move(name), *norm_);
+}
+
 at::Tensor MoeLayer::of_experts(const at::Tensor& x, const model::Routing& routing, const Batch& batch,
                                 model::Meanwhile& meanwhile) {
   if (!to_latent_) return experts_.run(x, routing, batch, meanwhile);
@@ -82,6 +87,7 @@ at::Tensor MoeLayer::forward(at::Tensor x, const Batch& batch) {
   if (router.jitter != 0 && at::GradMode::is_enabled())
     x = model::jittered(x, router.jitter, router.layer, batch);
   const model::Routing routing = gate_.route(x, batch);
+  if (norm_) x = norm_->call(std::move(x), batch);
   at::Tensor shared;
   model::Meanwhile meanwhile([&] {
     if (shared_) shared = of_shared(x, batch);

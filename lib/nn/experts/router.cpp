@@ -6,6 +6,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -15,13 +16,15 @@
 #include "heddle/model/autograd_node.h"
 #include "heddle/model/region.h"
 #include "heddle/nn/linear.h"
+#include "heddle/nn/rms_norm.h"
+#include "lib/nn/experts/expert_scale.h"
 
 namespace heddle {
 namespace {
 
 using model::BalanceLoss;
 
-const Init kZeros{Init::Kind::zeros, 0.0};
+const Init kZeros{Init::Kind::zeros, 0.0}, kOnes{Init::Kind::ones, 0.0};
 constexpr const char* kCorrection = "e_score_correction_bias";
 
 [[noreturn]] void refuse(const std::string& message, const std::string& hint) {
@@ -73,10 +76,9 @@ Router::Router(RouterConfig config, const Init& init, const at::TensorOptions& o
       z_(config_.group + "/z_loss", LossDivisor::microbatches) {
   check(config_);
   add_slot("weight", weight, init);
-  if (config_.bias) {
-    bias = model::make_parameter({config_.experts}, kZeros, options);
-    add_slot("bias", bias, kZeros);
-  }
+  if (config_.bias) add_slot_of("bias", bias, config_.experts, kZeros, options);
+  if (config_.norm_eps > 0) add_slot_of("scale", scale, config_.hidden, kOnes, options);
+  if (config_.expert_scale) add_slot_of("per_expert_scale", expert_scale, config_.experts, kOnes, options);
   if (config_.correction) {
     const auto wide = options.dtype() == at::kDouble ? at::kDouble : at::kFloat;
     correction = model::make_parameter({config_.experts}, kZeros, options.dtype(wide));
@@ -87,6 +89,12 @@ Router::Router(RouterConfig config, const Init& init, const at::TensorOptions& o
   add_side_output(load_);
   if (config_.balance.form != BalanceLoss::Form::none) add_side_output(balance_);
   if (config_.z_loss != 0) add_side_output(z_);
+}
+
+void Router::add_slot_of(const char* name, at::Tensor& slot, int64_t size, const Init& init,
+                         const at::TensorOptions& options) {
+  slot = model::make_parameter({size}, init, options);
+  add_slot(name, slot, init);
 }
 
 // A loss over all layers sums over all layers of a rank.
@@ -102,14 +110,18 @@ ModuleTraits Router::traits() const {
 at::Tensor Router::logits(const at::Tensor& x, const Batch& batch) {
   std::optional<model::Autocast::Scope> scope;
   if (config_.in_fp32) scope.emplace(&fp32_);
-  const at::Tensor out = model::linear(x, weight, bias, batch.weight_gradients);
+  const double root = 1 / std::sqrt(static_cast<double>(config_.hidden));
+  const at::Tensor given = scale.defined() ? model::rms_norm(x, scale, config_.norm_eps) * root : x;
+  const at::Tensor out = model::linear(given, weight, bias, batch.weight_gradients);
   return out.scalar_type() == at::kDouble ? out : out.to(at::kFloat);
 }
 
 model::Routing Router::route(const at::Tensor& x, const Batch& batch) {
   const at::Tensor of_experts = logits(x, batch);
   const model::Scored scored = choose(of_experts, batch);
-  return {scored.experts, with_losses(of_experts, scored, batch)};
+  const at::Tensor weights = with_losses(of_experts, scored, batch);
+  if (!expert_scale.defined()) return {scored.experts, weights};
+  return {scored.experts, model::scaled_by_expert(weights, scored.experts, expert_scale)};
 }
 
 model::Scored Router::choose(const at::Tensor& logits, const Batch& batch) {

@@ -14,6 +14,7 @@
 #include "heddle/nn/attention_core.h"
 #include "heddle/nn/attention_layout.h"
 #include "heddle/nn/linear.h"
+#include "lib/decoder/carried/layer_input.h"
 #include "lib/decoder/latent/lightning_indexer.h"
 #include "lib/nn/cpu/attend_one_cpu.h"
 #include "lib/nn/cpu/cpu_rows.h"
@@ -112,7 +113,8 @@ std::string KvCache::why_none(const Units& units) {
       const TokenUse use = module.traits().tokens;
       if (!why.empty() || use == TokenUse::each_alone || model::as<AttentionCore>(module) != nullptr ||
           model::as<decoder::Mixer>(module) != nullptr ||
-          model::as<decoder::LightningIndexer>(module) != nullptr)
+          model::as<decoder::LightningIndexer>(module) != nullptr ||
+          model::as<decoder::AllLayerInputs>(module) != nullptr)
         return;
       why = "'" + path + "' (" + std::string(module.kind()) + ")" +
             (use == TokenUse::mixes ? " computes a token from others outside of attention and of mixers"

@@ -140,12 +140,38 @@ void expect_read_back(const std::shared_ptr<const ModelSpec>& model, PluginRegis
 }
 
 // Families whose plugin has a table for each.
-const std::string kWithTables[] = {
-    "phi3",       "gemma",      "gemma2",   "gemma3_text", "mistral",      "ministral3",       "granite",
-    "olmo2",      "starcoder2", "phi",      "glm",         "glm4",         "seed_oss",         "cohere2",
-    "ernie4_5",   "gpt2",       "baichuan", "qwen3_next",  "qwen3_5_text", "qwen3_5_moe_text", "nemotron_h",
-    "hy_v3",      "laguna",     "mistral4", "step3p5",     "ernie4_5_moe", "mimo_v2_flash",    "falcon_h1",
-    "kimi_linear"};
+const std::string kWithTables[] = {"phi3",
+                                   "gemma",
+                                   "gemma2",
+                                   "gemma3_text",
+                                   "mistral",
+                                   "ministral3",
+                                   "granite",
+                                   "olmo2",
+                                   "starcoder2",
+                                   "phi",
+                                   "glm",
+                                   "glm4",
+                                   "seed_oss",
+                                   "cohere2",
+                                   "ernie4_5",
+                                   "gpt2",
+                                   "baichuan",
+                                   "qwen3_next",
+                                   "qwen3_5_text",
+                                   "qwen3_5_moe_text",
+                                   "nemotron_h",
+                                   "hy_v3",
+                                   "laguna",
+                                   "mistral4",
+                                   "step3p5",
+                                   "ernie4_5_moe",
+                                   "mimo_v2_flash",
+                                   "falcon_h1",
+                                   "kimi_linear",
+                                   "gemma4_text",
+                                   "gemma4_unified_text",
+                                   "muse_glimmer_text"};
 
 // A table of the plugin llama has the keys of several types.
 std::vector<FieldInfo> keys_of(PluginRegistry& plugins, const std::string& type) {

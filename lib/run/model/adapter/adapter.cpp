@@ -44,8 +44,16 @@ struct ExpertProduct {
   int64_t experts = 0, out = 0, in = 0;
 };
 
+// Of transformers' module, in which the tensor of all experts lies.
+std::string path_in_files(const ModelSpec& model, const std::string& down, at::IntArrayRef shape) {
+  const auto module_of = [](const std::string& name) { return name.substr(0, name.rfind('.')); };
+  const StoredParts parts = model.stored(down, shape);
+  const bool one = parts.size() == 1 && parts.front().tensor.ends_with(down.substr(down.rfind('.')));
+  return module_of(one ? parts.front().tensor : down);
+}
+
 // By the names of their parameters.
-std::map<std::string, ExpertProduct> products_of(Units& units) {
+std::map<std::string, ExpertProduct> products_of(const ModelSpec& model, Units& units) {
   std::map<std::string, ExpertProduct> out;
   for (const auto& unit : units) {
     if (unit->module() == nullptr) continue;
@@ -59,7 +67,8 @@ std::map<std::string, ExpertProduct> products_of(Units& units) {
       const auto* experts = model::as<Experts>(module);
       if (experts == nullptr) return;
       const Experts::Shape& shape = experts->shape();
-      const std::string first = name_of(experts->gate_up), path = first.substr(0, first.rfind('.'));
+      const std::string first = name_of(experts->gate_up);
+      const std::string path = path_in_files(model, name_of(experts->down), experts->down.sizes());
       const int64_t rows = shape.activation.columns() * shape.width;
       out[first] = {path + ".base_layer", shape.experts, rows, shape.hidden};
       out[name_of(experts->down)] = {path, shape.experts, shape.hidden, shape.width};
@@ -93,7 +102,7 @@ class Weights {
     std::set<std::string> left;
     for (const auto& [path, layer] : layers_) left.insert(path);
     Units units = model.make_units(at::TensorOptions(at::kMeta));
-    products_ = products_of(units);
+    products_ = products_of(model, units);
     std::erase_if(products_, [&](const auto& product) { return !has(product.second.path); });
     for (const auto& [name, product] : products_) {
       left.erase(product.path);

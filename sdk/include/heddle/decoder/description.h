@@ -21,6 +21,7 @@ struct Norm {
   enum class Kind {
     rms,           // Zhang and Sennrich 2019
     rms_plus_one,  // the same, times 1 + weight (Gemma)
+    rms_bare,      // the same, without a weight (Gemma 4)
     layer          // with a mean (Ba et al. 2016)
   } kind = Kind::rms;
   double eps = 1e-6;
@@ -36,6 +37,9 @@ struct Rotation {
   double theta = 10000.0;
   RotaryScaling scaling = {};
   bool interleaved = false;  // rotated pairs are neighbours; else number i and number i + dim / 2
+  // Pairs are number i and number i + head_dim / 2, with the wavelengths of a rotation of the whole head; the
+  // first dim / 2 of them are rotated (rope_type proportional, Gemma 4).
+  bool of_whole_head = false;
   bool operator==(const Rotation&) const = default;
 };
 
@@ -73,6 +77,12 @@ struct Attention {
   bool output_gate = false;
   OutputGate gate = {};    // with a product of its own
   double value_scale = 1;  // values are multiplied by it (MiMo-V2)
+  // Values are the products of k_proj, before their norm and rotation, and there is no v_proj (Gemma 4).
+  bool keys_are_values = false;
+  std::optional<Norm> value_norm = {};  // of each head of values; empty: none
+  // The layer has no k_proj and v_proj and sees the keys and values of this earlier layer, which has the same
+  // heads of them (Gemma 4); empty: its own.
+  std::optional<int64_t> keys_of_layer = {};
   QueryScaling query_scaling = {};
   double input_multiplier = 1, output_multiplier = 1;  // of the hidden states in and out (Falcon-H1)
 };
@@ -157,8 +167,16 @@ struct Layer {
   std::variant<Mlp, Mixture, Absent> feed_forward;
   Norm norm = {};
   Order order = Order::before;
-  double residual_multiplier = 1;  // of what is added to the hidden states (Granite)
-  double residual_dropout = 0;     // of what is added, after its norm (Batch::draws)
+  std::optional<Norm> norm_after = {};  // of Order::both, after mixer and MLP; empty: as norm (Muse Glimmer)
+  double residual_multiplier = 1;       // of what is added to the hidden states (Granite)
+  double residual_dropout = 0;          // of what is added, after its norm (Batch::draws)
+  // The layer's output is multiplied by the parameter layer_scalar [1], which does not train (Gemma 4).
+  bool scalar = false;
+  // Experts beside the MLP of a layer with norms before and after (Gemma 4): module "moe". The router sees
+  // the layer's hidden states, the experts these after moe.pre_feedforward_layernorm_2. What they give is
+  // normalised by post_feedforward_layernorm_2, the MLP's output by post_feedforward_layernorm_1, and the sum
+  // goes to post_feedforward_layernorm.
+  std::optional<Mixture> experts_beside = {};
   // Mixers of the same normalised input beside the first; their outputs are added to its output (Falcon-H1).
   // No two of a layer have one name.
   std::vector<std::shared_ptr<const MixerMaker>> beside = {};
@@ -179,6 +197,19 @@ struct MtpHeads {
   double loss_factor = 0.1;   // of the mean of the heads' losses, which is added to the loss
 };
 
+// Inputs of each layer besides the hidden states, made of each token and its embedding (per-layer embeddings,
+// Gemma 4): (norm(projection(embedding) / sqrt(Model::width)) + look_up(token) * sqrt(width)) / sqrt(2). A
+// layer adds norm(projection(activation(gate(x)) * inputs)) to its output x.
+//
+// Modules of the first unit "layer_inputs": embed_tokens_per_layer [vocabulary, layers * width],
+// per_layer_model_projection and per_layer_projection_norm; of a layer "layer_input": per_layer_input_gate,
+// per_layer_projection and post_per_layer_input_norm. Sequence parallelism refuses them by name.
+struct LayerInputs {
+  int64_t width = 0;  // of one layer; 0: there are none
+  int64_t vocabulary = 1;
+  Activation activation = Activation::gelu_tanh;
+};
+
 // Units "model.embed_tokens", "model.layers.N" and "lm_head" (the last norm, the head and the loss). Learned
 // positions are the parameter "model.embed_positions.weight" of the first.
 struct Model {
@@ -189,7 +220,8 @@ struct Model {
   bool head_bias = false;
   int64_t padding = -1;             // its row of the embedding gets no gradient from the look-up; -1: none
   double embedding_multiplier = 1;  // rounded to the dtype of the hidden states, as transformers does
-  double embedding_dropout = 0;     // of what the first layer gets (Batch::draws)
+  std::optional<Norm> embedding_norm = {};  // of the tokens' rows, after the multiplier; empty: none
+  double embedding_dropout = 0;             // of what the first layer gets (Batch::draws)
   double logits_multiplier = 1;
   double logits_soft_cap = 0;  // logits become cap * tanh(logit / cap); 0: none
   int64_t positions = 0;  // so many have a learned vector, which is added to the embedding (GPT-2); 0: none
@@ -197,6 +229,7 @@ struct Model {
   double init_std = 0.02;
   double residual_std = 0;  // of o_proj and down_proj, as GPT-2 scales it by depth; 0: init_std
   MtpHeads mtp = {};
+  LayerInputs layer_inputs = {};
 };
 
 }  // namespace heddle::decoder

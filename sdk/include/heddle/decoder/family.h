@@ -25,9 +25,12 @@ struct RotaryKeys {
   RotaryScaling scaling = {};
   double part = 1.0;      // partial_rotary_factor: the part of each head that is rotated, its first numbers
   double query_beta = 0;  // llama_4_scaling_beta: see QueryScaling, over the scaling's original positions
+  bool of_whole_head = false;            // rope_type proportional: see Rotation
   int64_t dim(int64_t head_dim) const {  // as transformers rounds it
-    return static_cast<int64_t>(static_cast<double>(head_dim) * part);
+    const double dim = static_cast<double>(head_dim) * part;
+    return of_whole_head ? 2 * static_cast<int64_t>(dim / 2) : static_cast<int64_t>(dim);
   }
+  Rotation rotation(int64_t head_dim) const { return {dim(head_dim), theta, scaling, false, of_whole_head}; }
 };
 
 // What read_rotary must know of the model.
@@ -36,6 +39,7 @@ struct RotaryUse {
   int64_t head_dim = 0, max_positions = 0;
   bool partial = false;         // partial_rotary_factor acts
   bool scaled_queries = false;  // llama_4_scaling_beta of rope_parameters acts
+  bool proportional = false;    // the type proportional is built
 };
 
 // The words of layer_types.

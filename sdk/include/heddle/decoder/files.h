@@ -16,6 +16,7 @@ namespace heddle::decoder {
 
 // The tensors of experts: "<layer>.experts.N.<gate>.weight" for each, or one for all.
 struct ExpertFiles {
+  std::string memory = "mlp";  // the module in memory; the router's names below are of "mlp" alone
   std::string layer = "mlp";
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
   std::string router = "gate";

@@ -13,18 +13,17 @@
 
 namespace heddle {
 
-// What the module of a unit is besides where a tensor without a gradient goes from unit to unit beside the
-// hidden states: a choice of keys, for one. It is the second tensor of the units; an undefined one stands for
-// none. Found by dynamic_cast when the unit is made.
+// What the module of a unit is besides where tensors go from unit to unit beside the hidden states, with
+// gradients or without: a choice of keys, keys and values that later layers see. They follow the first tensor
+// of the units; an undefined one stands for none. Found by dynamic_cast when the unit is made.
 class HEDDLE_API Carrier {
  public:
   virtual ~Carrier();
-  // Before the module's call: what the unit before gave; undefined: nothing.
-  virtual void take(at::Tensor carried) = 0;
-  // Whether its unit gives a second tensor; always the same.
-  virtual bool gives() const = 0;
-  // After the call. Its shape follows from that of the batch.
-  virtual at::Tensor give() = 0;
+  // Before the module's call: what the unit before gave.
+  virtual void take(Tensors carried) = 0;
+  // After the call: always as many, and their shapes follow from that of the batch. What only passes is the
+  // same tensor.
+  virtual Tensors give() = 0;
 };
 
 // Hidden states between such units are [batch * sequence, width]: rows are tokens, so a linear layer is one

@@ -27,6 +27,7 @@ struct ExpertActivation {
     limited_swiglu,  // silu(gate) of at most `limit`, times up within -limit .. limit: Step-3.5
     clamped_swiglu,  // gate and up clamped, gate * sigmoid(alpha * gate) * (up + 1): gpt_oss
     geglu,           // gelu(gate) * up, the exact gelu
+    geglu_tanh,      // the same with the tanh form of gelu: Gemma 4
     relu2            // relu(x)^2, of one product of half the width
   } kind = Kind::swiglu;
   double alpha = 1.702, limit = 7.0;  // of clamped_swiglu; limit of limited_swiglu too
@@ -219,6 +220,8 @@ class HEDDLE_API MoeLayer : public Module {
   // The experts are of another width than the hidden states: a linear layer before them and one after, by
   // these names.
   void add_latent(std::array<std::string, 2> names, const Init& init, const at::TensorOptions& options);
+  // The experts and the shared one compute with norm(x), and the router with x (Gemma 4).
+  void add_norm(std::string name, std::unique_ptr<Module> norm);
   // sigmoid(x W^T) multiplies the shared expert's output (Qwen2's): a linear layer to one column.
   void add_shared_gate(std::string name, const Init& init, const at::TensorOptions& options);
 
@@ -235,6 +238,7 @@ class HEDDLE_API MoeLayer : public Module {
 
   Router gate_;
   Experts experts_;
+  std::unique_ptr<Module> norm_;                     // null: the experts compute with what comes
   std::unique_ptr<Linear> to_latent_, from_latent_;  // null: the experts compute with hidden states
   std::unique_ptr<Module> shared_;
   std::unique_ptr<Linear> shared_gate_;

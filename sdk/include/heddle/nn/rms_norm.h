@@ -22,20 +22,24 @@ HEDDLE_API at::Tensor rms_norm_plus_one(const at::Tensor& x, const at::Tensor& w
 
 }  // namespace model
 
-// Slot "weight" [width], initialised with ones; of a norm that multiplies by 1 + weight with zeros.
+// Slot "weight" [width], initialised with ones; of a norm that multiplies by 1 + weight with zeros; of one
+// that multiplies by nothing there is no slot.
 class HEDDLE_API RmsNorm : public Module {
  public:
-  enum class Scale { weight, one_plus_weight };
+  enum class Scale { weight, one_plus_weight, none };
   RmsNorm(int64_t width, double eps, const at::TensorOptions& options, Scale scale = Scale::weight);
   std::string_view kind() const override { return "rms_norm"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone, .role = Role::norm}; }
 
-  at::Tensor weight;
+  at::Tensor weight;  // of Scale::none ones, made at the first call for the dtype and device of what comes
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override;
 
  private:
+  const at::Tensor& ones_like(const at::Tensor& x);
+
+  int64_t width_;
   double eps_;
   Scale scale_;
 };

@@ -149,6 +149,10 @@ struct RouterConfig {
   bool in_fp32 = false;  // the product in fp32, whatever the model computes in
   bool in_turn = false;  // experts in turn instead, by positions (model::score_in_turn)
   double jitter = 0;     // in training the layer's input is multiplied by 1 +- so much (model::jittered)
+  // Its input is normalised by its root mean square, with this under the root, and multiplied by the slot
+  // "scale" [hidden] / sqrt(hidden) (Gemma 4); 0: it is not.
+  double norm_eps = 0;
+  bool expert_scale = false;  // weights are multiplied by the slot "per_expert_scale" [experts] (Gemma 4)
   // A bias that chooses and does not weigh, and that no gradient reaches (Wang et al. 2024, without an
   // auxiliary loss). After each step correction_rate * sign(mean load - load) is added to it.
   bool correction = false;
@@ -162,8 +166,8 @@ struct RouterConfig {
   std::shared_ptr<model::LayerBalance> layers;
 };
 
-// Slots "weight" [experts, hidden] and, if asked for, "bias" [experts] and "e_score_correction_bias"
-// [experts] (fp32 under any precision but fp64; it does not train).
+// Slots "weight" [experts, hidden] and, if asked for, "bias" [experts], "scale" [hidden], "per_expert_scale"
+// [experts] and "e_score_correction_bias" [experts] (fp32 under any precision but fp64; it does not train).
 class HEDDLE_API Router : public Module, public AfterUpdate {
  public:
   // Throws Error{config}: groups or numbers of choices that the experts do not allow.
@@ -171,7 +175,7 @@ class HEDDLE_API Router : public Module, public AfterUpdate {
   std::string_view kind() const override { return "router"; }
   ModuleTraits traits() const override;
 
-  at::Tensor weight, bias, correction;
+  at::Tensor weight, bias, scale, expert_scale, correction;
 
   // x [tokens, hidden] of all rows of the batch. Auxiliary losses go with the weights' gradient. Padding gets
   // no expert (-1), and no loss or load counts it.
@@ -208,6 +212,8 @@ class HEDDLE_API Router : public Module, public AfterUpdate {
     at::Tensor tokens;   // fp32 [rows, 1]: of the text
   };
   at::Tensor logits(const at::Tensor& x, const Batch& batch);
+  void add_slot_of(const char* name, at::Tensor& slot, int64_t size, const Init& init,
+                   const at::TensorOptions& options);
   model::Scored choose(const at::Tensor& logits, const Batch& batch);
   at::Tensor with_losses(const at::Tensor& logits, const model::Scored& scored, const Batch& batch);
   Counted count(const model::Scored& scored, const Batch& batch);

@@ -1,4 +1,4 @@
-// Gemma 3 as a family of this plugin.
+// The families of this plugin that have files of their own.
 #pragma once
 
 #include "heddle/plugin/offer.h"
@@ -6,5 +6,6 @@
 namespace heddle::gemma {
 
 void offer_gemma3(Offer& plugin);
+void offer_gemma4(Offer& plugin);
 
 }  // namespace heddle::gemma
