@@ -30,9 +30,6 @@ ACCEPTED = "accepted"
 SKIPPED = 77  # of ctest
 # Models that are not on this disk and whose layers refuse an axis: what `check` says of it where the model is there.
 REFUSED = {
-    "zai-org/GLM-5.2": ("cp_size", "distributed.cp_size: a lightning indexer has no rule for the axis cp"),
-    "moonshotai/Kimi-Linear-48B-A3B-Instruct": ("cp_size", "distributed.cp_size: delta attention has no rule for the axis cp"),
-    "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": ("cp_size", "distributed.cp_size: Mamba-2 has no rule for the axis cp"),
     "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16": ("pp_size", "distributed.pp_size: prediction heads share the embedding"),
 }
 
