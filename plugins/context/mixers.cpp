@@ -151,8 +151,9 @@ std::vector<model::HeadRange> deal_heads(const model::HeadRange& all, int ranks)
   if (all.groups * all.heads < ranks)
     throw Error(
         ErrorCode::config, "distributed.cp_size",
-        "the heads of a mixer, and of attention over chosen keys, are dealt to the ranks of cp: there are " +
-            std::to_string(all.groups * all.heads) + " on a rank, cp_size is " + std::to_string(ranks),
+        "a mixer's heads, and those of attention over chosen keys, are dealt to the ranks of cp: a rank "
+        "of tp has " +
+            std::to_string(all.groups * all.heads) + ", cp_size is " + std::to_string(ranks),
         "choose a cp_size of at most the number of heads");
   std::vector<model::HeadRange> out;
   if (ranks <= all.groups) {

@@ -1,6 +1,8 @@
 // The groups of ranks, the cut of the batch, and the link in the attention cores.
 #include "parallelizer.h"
 
+#include <ATen/ops/empty.h>
+
 #include <string>
 #include <utility>
 
@@ -16,6 +18,14 @@ namespace heddle::context {
 namespace {
 
 constexpr const char* kAxis = "cp";
+
+// A tensor of the host on the device of `like`, from pinned memory: the host does not wait.
+at::Tensor sent_to(const at::Tensor& host, const at::Tensor& like) {
+  if (!like.is_cuda()) return host.to(like.device());
+  const at::Tensor pinned = at::empty(host.sizes(), host.options().pinned_memory(true));
+  pinned.copy_(host);
+  return pinned.to(like.device(), /*non_blocking=*/true);
+}
 
 // Of the counts that a router's balance loss is made of: its ranks hold other tokens of the same rows.
 at::Tensor sum_of_ranks(const at::Tensor& counts, Communicator& ranks) {
@@ -127,11 +137,10 @@ std::shared_ptr<const WholeRows> ContextParallel::whole_rows(const Batch& batch,
   const std::shared_ptr<const Rows> rows = this->rows(batch);
   if (whole_rows_ != nullptr) return whole_rows_;
   const RowOrder order = rows->order(place_.pieces);
-  const at::Device device = batch.tokens.device();
-  return whole_rows_ =
-             std::make_shared<const WholeRows>(WholeRows{{order.whole.to(device), order.parts.to(device)},
-                                                         order.parts.narrow(0, ranks.rank() * tokens, tokens),
-                                                         &ranks});
+  return whole_rows_ = std::make_shared<const WholeRows>(
+             WholeRows{{sent_to(order.whole, batch.tokens), sent_to(order.parts, batch.tokens)},
+                       order.parts.narrow(0, ranks.rank() * tokens, tokens),
+                       &ranks});
 }
 
 SequenceCore::Instead::LinkPointer ContextParallel::sequence_link(Communicator& ranks) {

@@ -5,6 +5,7 @@
 #include <barrier>
 
 #include "heddle/train/step.h"
+#include "plugins/mixing_models.h"
 #include "plugins/training_data.h"
 #include "simulated_cuda/trainings.h"
 
@@ -113,6 +114,12 @@ TEST(SimulatedCounts, AStepWithDocumentsWaitsForNothing) {
     SCOPED_TRACE(line);
     EXPECT_THAT(third_step(on(run, line)).step.waits, IsEmpty());
   }
+}
+
+TEST(SimulatedCounts, AStepOfMixersUnderContextParallelismWaitsForNothing) {
+  Training run = mixing(kMixing[0]);
+  run.change_batch = pack;
+  EXPECT_THAT(third_step(on(run, "fsdp2 cp2(allgather)")).step.waits, IsEmpty());
 }
 
 TEST(SimulatedCounts, AStepWithExpertsWaitsOnceALayerAndMicrobatch) {
