@@ -1,5 +1,7 @@
-// Ranges of heads, and the chain around a mixer's own computation.
+// Ranges of heads, and the chains. Without a link a batch has whole rows.
 #include "heddle/nn/sequence_core.h"
+
+#include <utility>
 
 #include "heddle/base/error.h"
 
@@ -40,6 +42,21 @@ at::Tensor SequenceCore::compute(model::SequenceInputs in, const model::HeadRang
 at::Tensor SequenceCore::forward(at::Tensor, const Batch&) {
   throw Error(ErrorCode::internal, "model", "a sequence core takes several tensors",
               "call compute(), not call()");
+}
+
+RowGather::~RowGather() = default;
+
+ModuleTraits RowGather::traits() const {
+  return {.tokens = TokenUse::mixes};
+}
+
+model::GatheredRows RowGather::gather(at::Tensor own, const Batch& batch) {
+  const auto alone = [](at::Tensor rows, const Batch&) { return model::GatheredRows{std::move(rows), {}}; };
+  return instead.call(alone, std::move(own), batch);
+}
+
+at::Tensor RowGather::forward(at::Tensor, const Batch&) {
+  throw Error(ErrorCode::internal, "model", "gathered rows are two tensors", "call gather(), not call()");
 }
 
 }  // namespace heddle

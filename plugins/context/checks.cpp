@@ -6,7 +6,6 @@
 #include "heddle/base/error.h"
 #include "heddle/model/module_unit.h"
 #include "heddle/nn/attention_core.h"
-#include "heddle/nn/row_gather.h"
 #include "heddle/nn/sequence_core.h"
 #include "mixers.h"
 

@@ -1,11 +1,10 @@
 // An all-gather of keys and of choices, and the exchange of mixers for the heads.
-#include "chosen.h"
-
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 
 #include <vector>
 
+#include "attention.h"
 #include "heddle/model/autograd_node.h"
 
 namespace heddle::context {

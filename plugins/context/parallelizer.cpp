@@ -1,31 +1,20 @@
 // The groups of ranks, the cut of the batch, and the link in the attention cores.
 #include "parallelizer.h"
 
-#include <ATen/ops/empty.h>
-
 #include <string>
 #include <utility>
 
-#include "chosen.h"
 #include "heads.h"
 #include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
 #include "heddle/model/module_unit.h"
+#include "heddle/nn/device_ops.h"
 #include "heddle/nn/router.h"
-#include "heddle/nn/row_gather.h"
 
 namespace heddle::context {
 namespace {
 
 constexpr const char* kAxis = "cp";
-
-// A tensor of the host on the device of `like`, from pinned memory: the host does not wait.
-at::Tensor sent_to(const at::Tensor& host, const at::Tensor& like) {
-  if (!like.is_cuda()) return host.to(like.device());
-  const at::Tensor pinned = at::empty(host.sizes(), host.options().pinned_memory(true));
-  pinned.copy_(host);
-  return pinned.to(like.device(), /*non_blocking=*/true);
-}
 
 // Of the counts that a router's balance loss is made of: its ranks hold other tokens of the same rows.
 at::Tensor sum_of_ranks(const at::Tensor& counts, Communicator& ranks) {
@@ -137,8 +126,9 @@ std::shared_ptr<const WholeRows> ContextParallel::whole_rows(const Batch& batch,
   const std::shared_ptr<const Rows> rows = this->rows(batch);
   if (whole_rows_ != nullptr) return whole_rows_;
   const RowOrder order = rows->order(place_.pieces);
+  const at::Device device = batch.tokens.device();
   return whole_rows_ = std::make_shared<const WholeRows>(
-             WholeRows{{sent_to(order.whole, batch.tokens), sent_to(order.parts, batch.tokens)},
+             WholeRows{{model::sent_to(order.whole, device), model::sent_to(order.parts, device)},
                        order.parts.narrow(0, ranks.rank() * tokens, tokens),
                        &ranks});
 }

@@ -50,7 +50,7 @@ BRANCHES = {
         "plugins/moe/all_to_all.cpp", "plugins/moe/capacity.cpp", "plugins/moe/gathered.cpp",
         "plugins/moe/parallelizer.cpp", "plugins/moe/token_exchange.cpp"),
     "memory of the host and of a device is kept, sent and freed in different ways": (
-        "lib/nn/sent_to.h", "lib/train/optimizer/on_device.cpp", "plugins/fsdp2/group.cpp", "plugins/fsdp2/memory.cpp",
+        "lib/nn/device_ops.cpp", "lib/train/optimizer/on_device.cpp", "plugins/fsdp2/group.cpp", "plugins/fsdp2/memory.cpp",
         "plugins/nccl/cuda/device_ops.cpp", "plugins/nccl/cuda/group.cpp", "plugins/nccl/cuda/staged_group.cpp"),
 }
 

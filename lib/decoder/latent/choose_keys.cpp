@@ -18,11 +18,11 @@
 #include <limits>
 
 #include "heddle/nn/attention_layout.h"
+#include "heddle/nn/device_ops.h"
 #include "heddle/ops/compute_log.h"
 #include "lib/nn/attention/device_ranges.h"
 #include "lib/nn/attention/query_blocks.h"
 #include "lib/nn/cpu/cpu_rows.h"
-#include "lib/nn/sent_to.h"
 
 namespace heddle::decoder {
 namespace {
@@ -98,7 +98,7 @@ at::Tensor choose_keys(const KeyScores& in, int64_t batch, int64_t sequence, con
   const model::Heads heads{batch, sequence, in.k.size(1)};
   const auto ranges = model::kept_ranges(heads, documents, all.q);
   const at::Tensor host = places.defined() ? at::index_select(ranges->host, 0, places) : ranges->host;
-  const at::Tensor seen = places.defined() ? model::sent_to(host, all.q) : ranges->device;
+  const at::Tensor seen = places.defined() ? model::sent_to(host, all.q.device()) : ranges->device;
   for (const QueryBlock& block : model::query_blocks(host, in.weights.size(1)))
     out.narrow(0, block.first, block.count).copy_(choose(scores_of(all, seen, block), block.begin, top_k));
   return out;

@@ -9,7 +9,7 @@
 
 #include "heddle/decoder/description.h"
 #include "heddle/nn/rotary.h"
-#include "heddle/nn/row_gather.h"
+#include "heddle/nn/sequence_core.h"
 
 namespace heddle::decoder {
 

@@ -14,7 +14,6 @@
 #include "heddle/nn/attention_core.h"
 #include "heddle/nn/attention_layout.h"
 #include "heddle/nn/linear.h"
-#include "heddle/nn/row_gather.h"
 #include "heddle/nn/sequence_core.h"
 #include "lib/decoder/latent/lightning_indexer.h"
 #include "lib/nn/cpu/attend_one_cpu.h"

@@ -6,7 +6,6 @@
 
 #include <string>
 
-#include "plugins/mixing_models.h"
 #include "plugins/toy_training.h"
 #include "plugins/training_data.h"
 
@@ -56,8 +55,47 @@ TEST_P(ContextMixers, EqualOneRankInPackedDocuments) {
                   {"fsdp2 dp2", "fsdp2 cp2" + kEachMethod, "fsdp2 cp3(ring)", "fsdp2 cp2(allgather) full"});
 }
 
+TEST_P(ContextMixers, TrainInBfloat16AsOneRankDoes) {
+  const std::string half = "fsdp2(" + kBfloat16 + ")";
+  expect_equal_on(on(mixing(GetParam()), half), {half + " cp2(allgather)"}, expect_rounded_alike);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, ContextMixers, ::testing::ValuesIn(kMixing),
                          [](const auto& info) { return info.param.name; });
+
+// Two groups of three heads over five ranks: two and three ranks share a group. Six heads of one group.
+TEST(ContextMixerHeads, AreDealtWhereTheyDoNotDivide) {
+  for (const size_t which : {0, 2}) expect_equal_on(mixing(kMixing[which]), {"fsdp2 cp[5|6](ring)"});
+}
+
+TEST(ContextMixerHeads, AreThoseOfARankOfTpUnderSequenceParallelism) {
+  for (const size_t which : {0, 2, 3})
+    expect_equal_on(mixing(kMixing[which]),
+                    {"fsdp2(reshard_after_forward: true) cp2(allgather) tp2(sequence)[| full]"});
+}
+
+std::string said_of_mixing(size_t which, int cp, int tp) {
+  Sizes sizes;
+  sizes.world = cp * tp;
+  sizes.cp = cp, sizes.tp = tp;
+  return error_of([&] {
+    Units units = mixing(kMixing[which]).make_units(0);
+    make_parallelizer("context", "context: {method: allgather}")->check(units, sizes);
+  });
+}
+
+TEST(ContextMixerHeads, AreRefusedWhereRanksAreMore) {
+  EXPECT_EQ(said_of_mixing(0, 6, 1), "no error");
+  EXPECT_EQ(said_of_mixing(0, 3, 2), "no error");
+  EXPECT_EQ(
+      said_of_mixing(0, 4, 2),
+      "error[config] distributed.cp_size: a mixer's heads, and those of attention over chosen keys, are "
+      "dealt to the ranks of cp: a rank of tp has 3, cp_size is 4\n"
+      "  hint: choose a cp_size of at most the number of heads");
+  EXPECT_EQ(said_of_mixing(0, 6, 3), "no error");  // tp_size does not divide the groups: all ranks have all
+  EXPECT_EQ(said_of_mixing(4, 5, 5), "no error");  // stays whole
+  EXPECT_THAT(said_of_mixing(4, 6, 1), ::testing::HasSubstr("a rank of tp has 5, cp_size is 6"));
+}
 
 }  // namespace
 }  // namespace heddle::tests

@@ -5,7 +5,6 @@
 #include <barrier>
 
 #include "heddle/train/step.h"
-#include "plugins/mixing_models.h"
 #include "plugins/training_data.h"
 #include "simulated_cuda/trainings.h"
 

@@ -1,7 +1,6 @@
 // Pipelines, context parallelism, documents, windows and experts on simulated GPUs.
 #include <gtest/gtest.h>
 
-#include "plugins/mixing_models.h"
 #include "simulated_cuda/trainings.h"
 
 namespace heddle::tests {

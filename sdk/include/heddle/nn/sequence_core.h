@@ -1,4 +1,5 @@
-// The part of a mixer that mixes tokens: convolutions and a state of each head, between its projections.
+// What layers compute from all tokens of their rows and is no attention: the recurrence of a mixer, between
+// its projections, and the keys of an indexer.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,6 +37,14 @@ HEDDLE_API at::Tensor rows_of_heads(const at::Tensor& parameter, const HeadRange
                                     const HeadRange& range);
 HEDDLE_API at::Tensor rows_of_groups(const at::Tensor& parameter, const HeadRange& all,
                                      const HeadRange& range);
+
+// Of all tokens of the rows; without a gradient.
+struct GatheredRows {
+  at::Tensor values;  // [tokens of whole rows, any]: whole_sequence_of(batch) of each row
+  // int64 [tokens], on the host: the places in `values` of the tokens that the batch has. Undefined: they are
+  // all of them, in their order.
+  at::Tensor places;
+};
 
 }  // namespace model
 
@@ -75,6 +84,25 @@ class HEDDLE_API SequenceCore : public Module {
 
  private:
   SequenceCounts counts_;
+};
+
+// What a layer needs of all tokens of its rows and what gets no gradient, such as the keys of an indexer: the
+// seam of context parallelism, whose link in place gathers the rows of all ranks. A child of the layer, which
+// has a rule for the axis cp then.
+class HEDDLE_API RowGather : public Module {
+ public:
+  using Instead = Chain<model::GatheredRows(at::Tensor own, const Batch& batch)>;
+  ~RowGather() override;
+  std::string_view kind() const override { return "row_gather"; }
+  ModuleTraits traits() const override;
+
+  // own [tokens, any]. Nothing is recorded by autograd.
+  model::GatheredRows gather(at::Tensor own, const Batch& batch);
+
+  Instead instead{"RowGather::instead"};
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch& batch) override;  // refused: gather() returns two tensors
 };
 
 }  // namespace heddle
