@@ -1,6 +1,5 @@
 // An all-gather of keys and of choices, and the exchange of mixers for the heads.
 #include <ATen/ops/empty.h>
-#include <ATen/ops/index_select.h>
 
 #include <vector>
 
@@ -13,7 +12,7 @@ at::Tensor gathered(const at::Tensor& own, const WholeRows& rows) {
   const model::BelowAutograd below;
   const at::Tensor all = at::empty({rows.ranks->size() * own.size(0), own.size(1)}, own.options());
   rows.ranks->all_gather(all, own.contiguous())->wait();
-  return at::index_select(all, 0, rows.order.whole);
+  return rows_at(all, rows.order.whole);
 }
 
 at::Tensor attend_over_chosen(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

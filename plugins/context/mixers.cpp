@@ -53,12 +53,12 @@ class Deal {
     const int64_t mine = width(columns_[rank()]);
     const at::Tensor received = at::empty({sum(sizes_of_mine(tokens))}, sent.options());
     rows_->ranks->all_to_all(received, sent, sizes_of_mine(tokens), sent_each)->wait();
-    return at::index_select(received.view({-1, mine}), 0, rows_->order.whole);
+    return rows_at(received.view({-1, mine}), rows_->order.whole);
   }
 
   // The way back. Columns that several ranks have are summed.
   std::vector<at::Tensor> own(const at::Tensor& whole) const {
-    const at::Tensor sent = at::index_select(whole, 0, rows_->order.parts);
+    const at::Tensor sent = rows_at(whole, rows_->order.parts);
     const int64_t tokens = sent.size(0) / rows_->ranks->size();
     const std::vector<int64_t> received_each = sizes(tokens);
     const at::Tensor received = at::empty({sum(received_each)}, sent.options());
@@ -146,6 +146,12 @@ Columns columns_of_heads(size_t tensor, int64_t width, const model::HeadRange& a
 }
 
 }  // namespace
+
+// index_select has no kernel for meta.
+at::Tensor rows_at(const at::Tensor& x, const at::Tensor& places) {
+  if (x.is_meta()) return at::empty({places.size(0), x.size(1)}, x.options());
+  return at::index_select(x, 0, places);
+}
 
 std::vector<model::HeadRange> deal_heads(const model::HeadRange& all, int ranks) {
   if (all.groups * all.heads < ranks)

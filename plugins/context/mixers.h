@@ -24,6 +24,9 @@ struct WholeRows {
   Communicator* ranks = nullptr;
 };
 
+// The rows of x [any, columns] at these places. Below autograd.
+at::Tensor rows_at(const at::Tensor& x, const at::Tensor& places);
+
 // Inputs of this rank's tokens and of all heads; returns those of whole rows and of the range of this rank.
 // Ranks that share a group get its columns each, and the gradients of all of them are summed. Recorded by
 // autograd, as one exchange.

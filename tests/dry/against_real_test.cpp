@@ -44,7 +44,8 @@ constexpr const char* kSparse =
     "{model_type: glm_moe_dsa, vocab_size: 37, hidden_size: 32, intermediate_size: 44, num_hidden_layers: 2, "
     "num_attention_heads: 2, num_key_value_heads: 2, kv_lora_rank: 8, q_lora_rank: 12, qk_nope_head_dim: 6, "
     "qk_rope_head_dim: 8, v_head_dim: 9, index_head_dim: 8, index_n_heads: 16, index_topk: 3, "
-    "first_k_dense_replace: 2, mlp_layer_types: [dense, dense]}";
+    "n_routed_experts: "
+    "4, num_experts_per_tok: 2, moe_intermediate_size: 6, mlp_layer_types: [dense, sparse]}";
 
 // Sequences of 7 tokens, so that the rows of sequence parallelism do not divide.
 std::vector<Batch> tokens() {

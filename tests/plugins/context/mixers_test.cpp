@@ -57,7 +57,9 @@ TEST_P(ContextMixers, EqualOneRankInPackedDocuments) {
 
 TEST_P(ContextMixers, TrainInBfloat16AsOneRankDoes) {
   const std::string half = "fsdp2(" + kBfloat16 + ")";
-  expect_equal_on(on(mixing(GetParam()), half), {half + " cp2(allgather)"}, expect_rounded_alike);
+  Training one = mixing(GetParam());
+  one.steps = 1;  // normalised keys make rounding large in later ones
+  expect_equal_on(on(one, half), {half + " dp2", half + " cp[2|3](allgather)"}, expect_rounded_alike);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ContextMixers, ::testing::ValuesIn(kMixing),
