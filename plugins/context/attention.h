@@ -3,11 +3,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 
 #include "heddle/mesh/communicator.h"
 #include "heddle/nn/attention_core.h"
 #include "joined.h"
+#include "mixers.h"
 
 namespace heddle::context {
 
@@ -30,5 +32,18 @@ std::unique_ptr<Exchange> make_ring(Communicator& ranks);
 // model::attend_ranges().
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Local& local,
                   const Exchange& exchange);
+
+// own [tokens, any] of all ranks, in the order of the rows. Below autograd.
+at::Tensor gathered(const at::Tensor& own, const WholeRows& rows);
+
+using Attend = std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                        const model::Heads& heads)>;
+
+// Attention over keys that an indexer chooses from whole rows deals its heads, whatever the method is.
+// heads.chosen: of this rank's queries, by places in whole rows. attend() gets whole rows and some heads.
+// Throws as deal_heads().
+at::Tensor attend_over_chosen(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const model::Heads& heads, const std::shared_ptr<const WholeRows>& rows,
+                              const Attend& attend);
 
 }  // namespace heddle::context

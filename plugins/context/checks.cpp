@@ -6,6 +6,8 @@
 #include "heddle/base/error.h"
 #include "heddle/model/module_unit.h"
 #include "heddle/nn/attention_core.h"
+#include "heddle/nn/sequence_core.h"
+#include "mixers.h"
 
 namespace heddle::context {
 namespace {
@@ -17,6 +19,11 @@ void check_dealing(const Method& method, int cp) {
               "ulysses_size (" + std::to_string(ulysses_size) + (method.ulysses_size ? "" : ", the default") +
                   ") must divide cp_size (" + std::to_string(cp) + ")",
               "heads are dealt over ulysses_size ranks, and keys travel round cp_size / ulysses_size");
+}
+
+void check_mixer(const SequenceCounts& counts, int cp, int tp) {
+  const int parts = counts.split && counts.groups % tp == 0 ? tp : 1;
+  deal_heads({counts.groups / parts, counts.heads / counts.groups}, cp);
 }
 
 }  // namespace
@@ -34,6 +41,8 @@ void check_heads(int64_t heads, const Method& method, int cp) {
 
 void check_units(Units& units, const Method& method, int cp, int tp) {
   check_dealing(method, cp);
+  bool chooses = false;  // keys; the attention over them deals its heads
+  model::each<RowGather>(units, [&](const std::string&, RowGather&) { chooses = true; });
   for (const auto& unit : units) {
     if (unit->module() == nullptr)
       throw Error(ErrorCode::config, "distributed.cp_size",
@@ -41,9 +50,14 @@ void check_units(Units& units, const Method& method, int cp, int tp) {
                       "' is foreign: context parallelism cannot see its attention",
                   "set cp_size: 1, or build the unit of heddle's modules");
     unit->module()->visit(std::string(unit->name()), [&](const std::string& path, Module& module) {
+      if (const auto* mixer = model::as<SequenceCore>(module); mixer != nullptr)
+        return check_mixer(mixer->counts(), cp, tp);
+      if (model::as<RowGather>(module) != nullptr) return;
       const auto* core = model::as<AttentionCore>(module);
       if (core == nullptr)
         return refuse_mixed_tokens(module, path, "cp", "distributed.cp_size", "set cp_size: 1");
+      if (chooses && core->counts().keys > 0)
+        deal_heads({core->counts().keys, core->counts().queries / core->counts().keys}, cp);
       for (const int64_t heads : {core->counts().queries, core->counts().keys})
         if (heads % tp == 0) check_heads(heads / tp, method, cp);  // else tensor parallelism refuses
     });

@@ -8,6 +8,7 @@
 #include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
 #include "heddle/model/module_unit.h"
+#include "heddle/nn/device_ops.h"
 #include "heddle/nn/router.h"
 
 namespace heddle::context {
@@ -58,18 +59,29 @@ void ContextParallel::meet(const DeviceMesh& mesh) {
   ring_ = own_groups_[1].get();
 }
 
-AttentionCore::Instead::LinkPointer ContextParallel::link() {
+// Attention over chosen keys deals its heads to all ranks, whatever the method.
+AttentionCore::Instead::LinkPointer ContextParallel::link(Communicator& all) {
   if (ring_ == nullptr) {
-    const auto around = [this](at::Tensor q, at::Tensor k, at::Tensor v, const model::Heads& heads,
-                               const Batch& batch, const AttentionCore::Instead::Next& next) {
+    const auto around = [this, &all](at::Tensor q, at::Tensor k, at::Tensor v, const model::Heads& heads,
+                                     const Batch& batch, const AttentionCore::Instead::Next& next) {
+      if (heads.chosen.defined())
+        return attend_over_chosen(q, k, v, heads, whole_rows(batch, all),
+                                  [&](const auto& by, const auto& to, const auto& of, const auto& some) {
+                                    return next(by, to, of, some, batch);
+                                  });
       const Dealt own = deal(q, k, v, heads);
       return to_own_tokens(next(own.q, own.k, own.v, own.heads, batch), heads, *ulysses_group_);
     };
     return AttentionCore::Instead::around("context", 0, around);
   }
   exchange_ = config_.context.method == "allgather" ? make_gathered(*ring_) : make_ring(*ring_);
-  const auto in_place = [this](at::Tensor q, at::Tensor k, at::Tensor v, const model::Heads& heads,
-                               const Batch& batch) {
+  const auto in_place = [this, &all](at::Tensor q, at::Tensor k, at::Tensor v, const model::Heads& heads,
+                                     const Batch& batch) {
+    if (heads.chosen.defined())
+      return attend_over_chosen(q, k, v, heads, whole_rows(batch, all),
+                                [&](const auto& by, const auto& to, const auto& of, const auto& some) {
+                                  return model::attend(by, to, of, some, batch.documents);
+                                });
     if (ulysses_group_ == nullptr)
       return context::attend(q, k, v, {heads, rows(batch), place_.rank}, *exchange_);
     const Dealt own = deal(q, k, v, heads);
@@ -101,8 +113,35 @@ std::shared_ptr<const Rows> ContextParallel::rows(const Batch& batch) {
       key.length != rows_key_.length) {
     rows_ = std::make_shared<const Rows>(rows_of(batch, place_));
     rows_key_ = key;
+    whole_rows_.reset();
   }
   return rows_;
+}
+
+// Layers of one microbatch share it too.
+std::shared_ptr<const WholeRows> ContextParallel::whole_rows(const Batch& batch, Communicator& ranks) {
+  const int64_t tokens = batch.tokens.numel();
+  if (tokens * ranks.size() != batch.tokens.size(0) * whole_sequence_of(batch))
+    throw Error(ErrorCode::internal, "context", "the batch has no parts of rows", "let transform() cut it");
+  const std::shared_ptr<const Rows> rows = this->rows(batch);
+  if (whole_rows_ != nullptr) return whole_rows_;
+  const RowOrder order = rows->order(place_.pieces);
+  const at::Device device = batch.tokens.device();
+  return whole_rows_ = std::make_shared<const WholeRows>(
+             WholeRows{{model::sent_to(order.whole, device), model::sent_to(order.parts, device)},
+                       order.parts.narrow(0, ranks.rank() * tokens, tokens),
+                       &ranks});
+}
+
+SequenceCore::Instead::LinkPointer ContextParallel::sequence_link(Communicator& ranks) {
+  const auto around = [this, &ranks](const model::SequenceInputs& in, const model::HeadRange& all,
+                                     const Batch& batch, const SequenceCore::Instead::Next& next) {
+    const std::vector<model::HeadRange> ranges = deal_heads(all, ranks.size());
+    const std::shared_ptr<const WholeRows> rows = whole_rows(batch, ranks);
+    const model::HeadRange& mine = ranges[static_cast<size_t>(ranks.rank())];
+    return to_own_rows(next(to_whole_rows(in, all, ranges, rows), mine, batch), all, ranges, rows);
+  };
+  return SequenceCore::Instead::around("context", 0, around);
 }
 
 std::vector<Placed> ContextParallel::apply(Units& units, const DeviceMesh& mesh) {
@@ -110,7 +149,6 @@ std::vector<Placed> ContextParallel::apply(Units& units, const DeviceMesh& mesh)
   cp_ = mesh.size(kAxis);
   check_units(units, config_.context, cp_, mesh.size(kSplitAxis));
   meet(mesh);
-  const auto own = link();
   Communicator& ranks = mesh.group(kAxis);
   const auto counted = Router::Total::around("context", 0, [&ranks](at::Tensor counts, const auto& next) {
     return sum_of_ranks(next(std::move(counts)), ranks);
@@ -122,11 +160,24 @@ std::vector<Placed> ContextParallel::apply(Units& units, const DeviceMesh& mesh)
                   "set router_jitter_noise: 0, or cp_size: 1");
     router.total.add(counted);
   });
+  add_links(units, ranks);
+  return {};
+}
+
+void ContextParallel::add_links(Units& units, Communicator& ranks) {
+  const auto own = link(ranks);
   model::each<AttentionCore>(units, [&](const std::string&, AttentionCore& core) {
     core.instead.add(own);
     place_.pads_apart = place_.pads_apart || !core.options().causal;
   });
-  return {};
+  const auto dealt = sequence_link(ranks);
+  model::each<SequenceCore>(units, [&](const std::string&, SequenceCore& core) { core.instead.add(dealt); });
+  const auto gather =
+      RowGather::Instead::in_place("context", [this, &ranks](at::Tensor own_rows, const Batch& batch) {
+        const std::shared_ptr<const WholeRows> rows = whole_rows(batch, ranks);
+        return model::GatheredRows{gathered(own_rows, *rows), rows->places};
+      });
+  model::each<RowGather>(units, [&](const std::string&, RowGather& core) { core.instead.add(gather); });
 }
 
 void ContextParallel::transform(Batch& batch, const DeviceMesh& mesh) {

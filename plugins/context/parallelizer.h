@@ -10,7 +10,9 @@
 #include "attention.h"
 #include "checks.h"
 #include "config.h"
+#include "heddle/nn/sequence_core.h"
 #include "heddle/parallel/parallelizer.h"
+#include "mixers.h"
 #include "sequence.h"
 
 namespace heddle::context {
@@ -20,7 +22,8 @@ class ContextParallel : public IParallelizer {
   explicit ContextParallel(Config config) : config_(std::move(config)) {}
   Needs needs() const override;
   void check(Units& units, const Sizes& sizes) override;
-  // Replaces the computation of every AttentionCore; splits no parameter.
+  // Replaces the computation of every AttentionCore, and surrounds that of every SequenceCore; splits no
+  // parameter.
   std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override;
   std::optional<int> transform_order() const override { return 200; }
   void transform(Batch& batch, const DeviceMesh& mesh) override;
@@ -33,9 +36,12 @@ class ContextParallel : public IParallelizer {
   };
 
   void meet(const DeviceMesh& mesh);
-  AttentionCore::Instead::LinkPointer link();
+  AttentionCore::Instead::LinkPointer link(Communicator& all);
   Dealt deal(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const model::Heads& heads) const;
+  void add_links(Units& units, Communicator& ranks);
+  SequenceCore::Instead::LinkPointer sequence_link(Communicator& ranks);
   std::shared_ptr<const Rows> rows(const Batch& batch);
+  std::shared_ptr<const WholeRows> whole_rows(const Batch& batch, Communicator& ranks);
 
   // What kept rows were made for; the tensor too, so that no other gets its address.
   struct RowsKey {
@@ -51,7 +57,8 @@ class ContextParallel : public IParallelizer {
   Communicator* ring_ = nullptr;                             // null: no keys come from other ranks
   RowsKey rows_key_;
   std::shared_ptr<const Rows> rows_;
-  std::unique_ptr<Exchange> exchange_;  // where there is a ring
+  std::shared_ptr<const WholeRows> whole_rows_;  // of rows_; null: not asked for yet
+  std::unique_ptr<Exchange> exchange_;           // where there is a ring
 };
 
 }  // namespace heddle::context

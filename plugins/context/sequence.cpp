@@ -103,6 +103,25 @@ at::Tensor Rows::visible_keys(int rank, int other, const AttentionOptions& optio
   return seen;
 }
 
+RowOrder Rows::order(int pieces) const {
+  const int64_t ranks = length_ / own_, piece = own_ / pieces;
+  RowOrder out{at::empty({count_ * length_}, at::kLong), at::empty({count_ * length_}, at::kLong)};
+  int64_t* const whole = out.whole.mutable_data_ptr<int64_t>();
+  int64_t* const parts = out.parts.mutable_data_ptr<int64_t>();
+  for (int64_t rank = 0; rank < ranks; ++rank)
+    for (int64_t index = 0; index < count_; ++index) {
+      int64_t column = 0;  // among those of the rank's pieces
+      for (const Stretch& one : row(index).assignment[static_cast<size_t>(rank)])
+        for (int64_t token = one.begin; token < one.end; ++token, ++column) {
+          const int64_t place = rank * pieces + column / piece;
+          const int64_t from = (place * count_ + index) * piece + column % piece;
+          whole[index * length_ + token] = from;
+          parts[from] = index * length_ + token;
+        }
+    }
+  return out;
+}
+
 int64_t padded_length(const Batch& batch, const Place& place) {
   const bool chunks = place.cut == Cut::balanced && !batch.documents.defined();
   const int64_t by = place.ranks * (chunks ? std::lcm(2, place.pieces) : place.pieces);

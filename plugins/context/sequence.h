@@ -21,6 +21,12 @@ struct Place {
   bool pads_apart = false;  // padding is a document of its own: some attention is not causal
 };
 
+// Places of tokens, int64: those of all ranks' own tokens, one rank after another, in the order of the rows,
+// and the inverse.
+struct RowOrder {
+  at::Tensor whole, parts;
+};
+
 // The rows of a batch before the cut: their documents and who holds which of their tokens.
 class Rows {
  public:
@@ -32,6 +38,9 @@ class Rows {
 
   // Which of the tokens of `other` each token of `rank` sees, rows laid end to end: int32 [rows * own, 2].
   at::Tensor visible_keys(int rank, int other, const AttentionOptions& options) const;
+
+  // Of the tokens of all places, on the host; pieces: as in Place.
+  RowOrder order(int pieces) const;
 
  private:
   struct Row {

@@ -90,6 +90,18 @@ TEST(ChooseKeys, TakesTheFirstOfEqualScores) {
   expect_choice(in, kSparseDocuments, 4);
 }
 
+// As a rank of cp has them.
+TEST(ChooseKeys, OfSomeQueriesAreThoseOfAll) {
+  decoder::KeyScores in = some_scores();
+  const at::Tensor places = at::tensor({1, 2, 9, 10, 21, 11}, at::kLong);
+  for (const at::Tensor& documents : {at::Tensor(), kSparseDocuments}) {
+    const at::Tensor all = decoder::choose_keys(in, kSparseRows, kSparseLength, documents, 3);
+    const decoder::KeyScores some = {in.q.index_select(0, places), in.k, in.weights.index_select(0, places)};
+    const at::Tensor got = decoder::choose_keys(some, kSparseRows, kSparseLength, documents, 3, places);
+    EXPECT_TRUE(at::equal(got, all.index_select(0, places)));
+  }
+}
+
 TEST(ChooseKeys, GivesShapesOnMeta) {
   decoder::KeyScores in = some_scores();
   for (at::Tensor* one : {&in.q, &in.k, &in.weights}) *one = one->to(at::kMeta);

@@ -35,6 +35,23 @@ constexpr const char* kMixture =
     "8, "
     "num_experts_per_tok: 2, moe_intermediate_size: 6, router_aux_loss_type: global}";
 
+// Three heads of one group, which two ranks share.
+constexpr const char* kMixer =
+    "{model_type: qwen3_5_text, vocab_size: 37, hidden_size: 32, intermediate_size: 44, num_hidden_layers: "
+    "2, "
+    "layer_types: [linear_attention, full_attention], num_attention_heads: 4, num_key_value_heads: 2, "
+    "head_dim: "
+    "8, linear_num_key_heads: 1, linear_num_value_heads: 3, linear_key_head_dim: 6, linear_value_head_dim: "
+    "5, "
+    "linear_conv_kernel_dim: 3}";
+
+constexpr const char* kSparse =
+    "{model_type: glm_moe_dsa, vocab_size: 37, hidden_size: 32, intermediate_size: 44, num_hidden_layers: 2, "
+    "num_attention_heads: 2, num_key_value_heads: 2, kv_lora_rank: 8, q_lora_rank: 12, qk_nope_head_dim: 6, "
+    "qk_rope_head_dim: 8, v_head_dim: 9, index_head_dim: 8, index_n_heads: 16, index_topk: 3, "
+    "n_routed_experts: "
+    "4, num_experts_per_tok: 2, moe_intermediate_size: 6, mlp_layer_types: [dense, sparse]}";
+
 // Sequences of 7 tokens, so that the rows of sequence parallelism do not divide.
 std::vector<Batch> tokens() {
   Batch batch;
@@ -143,7 +160,9 @@ TEST(DryAgainstReal, TiedStages) {
 
 TEST(DryAgainstReal, ContextParallel) {
   for (const char* method : {"allgather", "ring", "ulysses"})
-    expect_equal(std::string("  strategy: fsdp2\n  cp_size: 2\n  context: {method: ") + method + "}\n");
+    for (const char* model : {kModel, kMixer, kSparse})
+      expect_equal(std::string("  strategy: fsdp2\n  cp_size: 2\n  context: {method: ") + method + "}\n",
+                   model);
 }
 
 // The loads of all ranks, in every microbatch.

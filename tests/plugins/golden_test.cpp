@@ -120,8 +120,9 @@ class GoldenOnRanks : public ::testing::TestWithParam<std::string> {};
 
 // "ep": each rank has rows and experts of its own. "experts": all ranks have the same rows.
 const std::map<std::string, std::string> kSplits = {
-    {"fsdp2", "fsdp2 dp2"},           {"tp", "single tp2"},    {"sequence", "single tp2(sequence)"},
-    {"pp", "single pp2(1f1b) rows1"}, {"ep", "fsdp2 dp2 ep2"}, {"experts", "fsdp2 tp2 ep2"}};
+    {"fsdp2", "fsdp2 dp2"},           {"tp", "single tp2"},      {"sequence", "single tp2(sequence)"},
+    {"pp", "single pp2(1f1b) rows1"}, {"ep", "fsdp2 dp2 ep2"},   {"experts", "fsdp2 tp2 ep2"},
+    {"cp", "fsdp2 cp2(allgather)"},   {"cp3", "fsdp2 cp3(ring)"}};
 
 TEST_P(GoldenOnRanks, EqualTransformers) {
   const size_t space = GetParam().find(' ');
@@ -164,16 +165,17 @@ const char* const kFamiliesAndSplits[] = {"llama fsdp2 tp pp",
                                           "gpt2_exact fsdp2 tp pp",
                                           "gpt2_inner sequence pp",
                                           "baichuan fsdp2 tp sequence pp",
-                                          "qwen3_5 fsdp2 tp sequence pp",
+                                          "qwen3_5 fsdp2 tp sequence pp cp cp3",
+                                          "qwen3_next cp cp3",
                                           "qwen3_5_tied tp pp",
-                                          "nemotron_h fsdp2 tp sequence pp",
-                                          "nemotron_h_moe fsdp2 tp pp ep experts",
+                                          "nemotron_h fsdp2 tp sequence pp cp cp3",
+                                          "nemotron_h_moe fsdp2 tp pp ep experts cp",
                                           "nemotron_h_latent fsdp2 pp",
                                           "nemotron_h_mtp fsdp2 tp pp",
                                           "qwen3_5_moe experts",
                                           "nemotron_h_mtp_repeated fsdp2 tp pp",
-                                          "deepseek_v32 fsdp2 tp pp ep",
-                                          "glm_moe_dsa fsdp2 tp pp experts",
+                                          "deepseek_v32 fsdp2 tp pp ep cp cp3",
+                                          "glm_moe_dsa fsdp2 tp pp experts cp",
                                           "hy_v3 experts",
                                           "ernie4_5_moe ep",
                                           "mimo_v2_flash tp pp",
@@ -181,9 +183,9 @@ const char* const kFamiliesAndSplits[] = {"llama fsdp2 tp pp",
                                           "laguna_elements tp",
                                           "mistral4 ep",
                                           "step3p5 tp pp experts",
-                                          "falcon_h1 fsdp2 tp sequence pp",
-                                          "falcon_h1_norm tp sequence",
-                                          "kimi_linear fsdp2 tp pp ep experts",
+                                          "falcon_h1 fsdp2 tp sequence pp cp",
+                                          "falcon_h1_norm tp sequence cp cp3",
+                                          "kimi_linear fsdp2 tp pp ep experts cp cp3",
                                           "nemotron_nas fsdp2 tp sequence pp",
                                           "gemma4_text fsdp2 tp sequence",
                                           "gemma4_untied fsdp2 tp sequence pp",

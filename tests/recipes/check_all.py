@@ -28,12 +28,6 @@ KINDS = ("llm_benchmark", "llm_finetune", "llm_kd", "llm_pretrain")
 HERE = pathlib.Path(__file__).resolve().parent
 ACCEPTED = "accepted"
 SKIPPED = 77  # of ctest
-# Models that are not on this disk and whose layers refuse an axis: what `check` says of it where the model is there.
-REFUSED = {
-    "zai-org/GLM-5.2": ("cp_size", "distributed.cp_size: a lightning indexer has no rule for the axis cp"),
-    "moonshotai/Kimi-Linear-48B-A3B-Instruct": ("cp_size", "distributed.cp_size: delta attention has no rule for the axis cp"),
-    "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": ("cp_size", "distributed.cp_size: Mamba-2 has no rule for the axis cp"),
-}
 
 
 def scalars(recipe, section):
@@ -102,22 +96,10 @@ def missing_families(heddle):
     return {name: family for name, family in read(HERE / "families.tsv").items() if family not in built}
 
 
-def names_of(recipe):
-    return re.findall(r"^\s+(?:pretrained_model_)?name_or_path:\s*[\"']?([^\s\"'#]+)", recipe, re.M)
-
-
 def family_of(recipe, missing):
     """The family that is missing, of the model that the recipe names; empty: none."""
-    return next((missing[name] for name in names_of(recipe) if name in missing), "")
-
-
-def refused_axis(recipe):
-    """What the layers of the model refuse of the recipe's sizes; empty: nothing."""
-    sizes = scalars(recipe, "distributed")
-    for axis, reason in (REFUSED[name] for name in names_of(recipe) if name in REFUSED):
-        if sizes.get(axis, "").isdigit() and int(sizes[axis]) > 1:
-            return reason
-    return ""
+    names = re.findall(r"^\s+(?:pretrained_model_)?name_or_path:\s*[\"']?([^\s\"'#]+)", recipe, re.M)
+    return next((missing[name] for name in names if name in missing), "")
 
 
 def verdict(heddle, file, missing):
@@ -128,7 +110,7 @@ def verdict(heddle, file, missing):
     ran = subprocess.run(words, capture_output=True, text=True, env=environment)
     if ran.returncode == 0:
         family = family_of(recipe, missing)
-        return "family " + family if family else refused_axis(recipe) or ACCEPTED
+        return "family " + family if family else ACCEPTED
     if ran.returncode != 2:
         return f"status {ran.returncode}"
     return "; ".join(needs(ran.stderr)) or "refused without an error"

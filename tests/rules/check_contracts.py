@@ -43,14 +43,14 @@ BRANCHES = {
         "lib/nn/experts/expert_rows.cpp", "lib/nn/experts/experts.cpp", "lib/nn/experts/load_balance.cpp",
         "lib/decoder/attention/attention.cpp", "lib/decoder/delta_net/delta_rule.cpp",
         "lib/decoder/recurrence/gated_norm.cpp", "lib/decoder/recurrence/short_convolution.cpp",
-        "lib/decoder/mtp/multi_token_prediction.cpp", "lib/decoder/latent/choose_keys.cpp", "lib/decoder/mamba/group_norm.cpp", "lib/decoder/mamba/state_scan.cpp", "lib/train/cut.cpp", "lib/train/step_parts.cpp", "plugins/context/joined.cpp",
+        "lib/decoder/mtp/multi_token_prediction.cpp", "lib/decoder/latent/choose_keys.cpp", "lib/decoder/mamba/group_norm.cpp", "lib/decoder/mamba/state_scan.cpp", "lib/train/cut.cpp", "lib/train/step_parts.cpp", "plugins/context/joined.cpp", "plugins/context/mixers.cpp",
         "plugins/lora/dora.cpp", "plugins/quantize/plugin.cpp",
         "plugins/row_repair/repair.cpp", "plugins/ddp/bucket.cpp", "plugins/ddp/stage.cpp", "plugins/fp8/products.cpp", "plugins/fp8/te_products.cpp", "plugins/fsdp2/gradients.cpp",
         "plugins/megatron_fsdp/bucket.cpp", "plugins/megatron_fsdp/checks.cpp", "plugins/megatron_fsdp/model.cpp",
         "plugins/moe/all_to_all.cpp", "plugins/moe/capacity.cpp", "plugins/moe/gathered.cpp",
         "plugins/moe/parallelizer.cpp", "plugins/moe/token_exchange.cpp"),
     "memory of the host and of a device is kept, sent and freed in different ways": (
-        "lib/nn/sent_to.h", "lib/train/optimizer/on_device.cpp", "plugins/fsdp2/group.cpp", "plugins/fsdp2/memory.cpp",
+        "lib/nn/device_ops.cpp", "lib/train/optimizer/on_device.cpp", "plugins/fsdp2/group.cpp", "plugins/fsdp2/memory.cpp",
         "plugins/nccl/cuda/device_ops.cpp", "plugins/nccl/cuda/group.cpp", "plugins/nccl/cuda/staged_group.cpp"),
 }
 

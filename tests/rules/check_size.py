@@ -1,4 +1,4 @@
-"""At most 300 lines a file, 40 lines a function, 25 files a folder, 14,500 lines in core, 93 public headers, and 0.57
+"""At most 300 lines a file, 40 lines a function, 25 files a folder, 14,500 lines in core, 94 public headers, and 0.57
 lines of tests for each line that is none. Exceptions are listed here with their reason."""
 import re
 
@@ -8,7 +8,7 @@ MAX_FILE = 300
 MAX_FUNCTION = 40
 MAX_FOLDER = 25  # files
 MAX_CORE = 14500  # lines
-MAX_PUBLIC = 93  # headers that the SDK installs, the generated version.h among them
+MAX_PUBLIC = 94  # headers that the SDK installs, the generated version.h among them
 MAX_TESTS = 0.57  # lines of tests for each line that is none
 FILE_EXCEPTIONS = {}  # path: reason
 FUNCTION_EXCEPTIONS = {}  # "path:name": reason

@@ -41,8 +41,8 @@ CASES = [  # rule, file, text, part of the fault (None: no fault)
     (check_contracts, "lib/nn/a.h", "// a\nclass Wide : public Module {};\nauto* w = dynamic_cast<Wide*>(m);\n", "a cast to Wide"),
     (check_contracts, "lib/nn/a.h", "// a\nclass Wide : public Other {};\nauto* w = dynamic_cast<Wide*>(m);\n", None),
     (check_contracts, "lib/nn/a.cpp", "// a\nbool b = x.is_cpu();\n", "asks where a tensor is"),
-    (check_contracts, "lib/nn/sent_to.h", "// a\nbool b = x.is_cpu();\n", None),
-    (check_contracts, "lib/nn/sent_to.h", "// a\n", "asks nowhere"),
+    (check_contracts, "lib/nn/device_ops.cpp", "// a\nbool b = x.is_cpu();\n", None),
+    (check_contracts, "lib/nn/device_ops.cpp", "// a\n", "asks nowhere"),
     (check_format, "core/base/a.cpp", "// a\nint  x  =1;\n", "should be clang-formatted"),
 ]
 

@@ -33,13 +33,15 @@ ChannelDeltaMixer::ChannelDeltaMixer(const ChannelDelta& form, int64_t width, do
       g_a_proj_(width, form.width, Linear::Bias::none, normal(init_std), options),
       g_b_proj_(form.width, form.heads * form.width, Linear::Bias::none, normal(init_std), options),
       o_proj_(form.heads * form.width, width, Linear::Bias::none, normal(init_std), options),
-      o_norm_(form.width, {.eps = form.eps, .sigmoid = true, .rounded = false}, options) {
+      o_norm_(form.width, {.eps = form.eps, .sigmoid = true, .rounded = false}, options),
+      core_({form.heads, form.heads, /*split=*/false}) {
   const std::pair<const char*, Linear*> layers[] = {
       {"q_proj", &q_proj_},     {"k_proj", &k_proj_}, {"v_proj", &v_proj_},     {"f_a_proj", &f_a_proj_},
       {"f_b_proj", &f_b_proj_}, {"b_proj", &b_proj_}, {"g_a_proj", &g_a_proj_}, {"g_b_proj", &g_b_proj_}};
   for (const auto& [name, layer] : layers) add_child(name, *layer);
   add_child("o_norm", o_norm_);
   add_child("o_proj", o_proj_);
+  add_child("core", core_);
   const at::TensorOptions wide = options.dtype(model::wide_of(c10::typeMetaToScalarType(options.dtype())));
   const int64_t channels = form.heads * form.width;
   add_parameter("q_conv1d.weight", q_conv_, {channels, 1, form.taps}, Init::by(tap_of), options);
@@ -52,19 +54,31 @@ ChannelDeltaMixer::ChannelDeltaMixer(const ChannelDelta& form, int64_t width, do
 }
 
 at::Tensor ChannelDeltaMixer::heads(const at::Tensor& x, const Batch& batch) {
-  const TokenRows tokens = rows_of(batch, "a delta net");
   const model::FewTensors in = model::call_each(
       {&q_proj_, &k_proj_, &v_proj_, &f_a_proj_, &b_proj_, &g_a_proj_}, x, batch, model::Outputs::columns);
-  const DeltaInputs inputs{convolved(0, in[0], q_conv_, tokens),
-                           convolved(1, in[1], k_conv_, tokens),
-                           convolved(2, in[2], v_conv_, tokens),
-                           f_b_proj_.call(in[3], batch),
-                           in[4],
-                           a_log_,
-                           dt_bias_};
-  const DeltaHeads shape{form_.heads, form_.heads, form_.width, form_.width, /*channels=*/true};
-  const at::Tensor y = delta_rule(inputs, shape, tokens, state_of_heads());
+  const at::Tensor y =
+      core_.compute({{in[0], in[1], in[2], f_b_proj_.call(in[3], batch), in[4]}, {}}, {form_.heads, 1}, batch,
+                    [&](const model::SequenceInputs& whole, const model::HeadRange& range) {
+                      return mixed(whole, range, batch);
+                    });
   return o_norm_.apply(y, g_b_proj_.call(in[5], batch), batch);
+}
+
+at::Tensor ChannelDeltaMixer::mixed(const model::SequenceInputs& in, const model::HeadRange& range,
+                                    const Batch& batch) {
+  const TokenRows tokens = rows_of(batch, "a delta net");
+  const auto own = [&](const at::Tensor& rows) {
+    return model::rows_of_heads(rows, {form_.heads, 1}, range);
+  };
+  const DeltaInputs inputs{convolved(0, in.of_heads[0], own(q_conv_), tokens),
+                           convolved(1, in.of_heads[1], own(k_conv_), tokens),
+                           convolved(2, in.of_heads[2], own(v_conv_), tokens),
+                           in.of_heads[3],
+                           in.of_heads[4],
+                           own(a_log_),
+                           own(dt_bias_)};
+  const DeltaHeads shape{range.groups, range.groups, form_.width, form_.width, /*channels=*/true};
+  return delta_rule(inputs, shape, tokens, state_of_heads());
 }
 
 namespace {

@@ -17,19 +17,21 @@ class ChannelDeltaMixer : public RecurrentMixer {
   ChannelDeltaMixer(const ChannelDelta& form, int64_t width, double init_std,
                     const at::TensorOptions& options);
   std::string_view kind() const override { return "channel_delta_net"; }
-  ModuleTraits traits() const override {
-    return {.tokens = TokenUse::mixes, .token_axes = {"tp"}, .role = Role::mixer};
-  }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone, .role = Role::mixer}; }
 
  protected:
   at::Tensor heads(const at::Tensor& x, const Batch& batch) override;
   Linear& last_projection() override { return o_proj_; }
 
  private:
+  // Of whole rows and a range of the heads.
+  at::Tensor mixed(const model::SequenceInputs& in, const model::HeadRange& range, const Batch& batch);
+
   ChannelDelta form_;
   Linear q_proj_, k_proj_, v_proj_, f_a_proj_, f_b_proj_, b_proj_, g_a_proj_, g_b_proj_, o_proj_;
   at::Tensor q_conv_, k_conv_, v_conv_, a_log_, dt_bias_;
   GatedNorm o_norm_;
+  SequenceCore core_;
 };
 
 }  // namespace heddle::decoder

@@ -33,7 +33,8 @@ DeltaNetMixer::DeltaNetMixer(const DeltaNet& form, int64_t width, double init_st
       b_proj_(width, form.value_heads, Linear::Bias::none, normal(init_std), options),
       a_proj_(width, form.value_heads, Linear::Bias::none, normal(init_std), options),
       out_proj_(form.value_heads * form.value, width, Linear::Bias::none, normal(init_std), options),
-      norm_(form.value, {.eps = form.eps}, options) {
+      norm_(form.value, {.eps = form.eps}, options),
+      core_({form.key_heads, form.value_heads}) {
   add_child("in_proj_q", q_proj_);
   add_child("in_proj_k", k_proj_);
   add_child("in_proj_v", v_proj_);
@@ -42,6 +43,7 @@ DeltaNetMixer::DeltaNetMixer(const DeltaNet& form, int64_t width, double init_st
   add_child("in_proj_a", a_proj_);
   add_child("norm", norm_);
   add_child("out_proj", out_proj_);
+  add_child("core", core_);
   const at::TensorOptions wide = options.dtype(model::wide_of(c10::typeMetaToScalarType(options.dtype())));
   const int64_t keys = form.key_heads * form.key, values = form.value_heads * form.value;
   add_parameter("q_conv1d.weight", q_conv_, {keys, 1, form.taps}, Init::by(tap_of), options);
@@ -55,27 +57,37 @@ DeltaNetMixer::DeltaNetMixer(const DeltaNet& form, int64_t width, double init_st
 
 ModuleTraits DeltaNetMixer::traits() const {
   return {
-      .tokens = TokenUse::mixes,
-      .token_axes = {"tp"},
+      .tokens = TokenUse::each_alone,
       .role = Role::mixer,
       .heads = {{"linear_num_key_heads", form_.key_heads}, {"linear_num_value_heads", form_.value_heads}}};
 }
 
 at::Tensor DeltaNetMixer::heads(const at::Tensor& x, const Batch& batch) {
-  const TokenRows tokens = rows_of(batch, "a gated delta net");
-  const model::FewTensors in = model::call_each({&q_proj_, &k_proj_, &v_proj_, &z_proj_, &b_proj_, &a_proj_},
-                                                x, batch, model::Outputs::columns);
-  const DeltaInputs inputs{convolved(0, in[0], q_conv_, tokens),
-                           convolved(1, in[1], k_conv_, tokens),
-                           convolved(2, in[2], v_conv_, tokens),
-                           in[5],
-                           in[4],
-                           a_log_,
-                           dt_bias_};
+  model::FewTensors in = model::call_each({&q_proj_, &k_proj_, &v_proj_, &z_proj_, &b_proj_, &a_proj_}, x,
+                                          batch, model::Outputs::columns);
   const int64_t parts = form_.value_heads / a_log_.size(0);  // ranks that share the heads
-  const DeltaHeads shape{form_.key_heads / parts, form_.value_heads / parts, form_.key, form_.value};
-  const at::Tensor y = delta_rule(inputs, shape, tokens, state_of_heads());
+  const model::HeadRange all{form_.key_heads / parts, form_.value_heads / form_.key_heads};
+  const at::Tensor y = core_.compute({{in[2], in[5], in[4]}, {in[0], in[1]}}, all, batch,
+                                     [&](const model::SequenceInputs& whole, const model::HeadRange& range) {
+                                       return mixed(whole, all, range, batch);
+                                     });
   return norm_.apply(y, in[3], batch);
+}
+
+at::Tensor DeltaNetMixer::mixed(const model::SequenceInputs& in, const model::HeadRange& all,
+                                const model::HeadRange& range, const Batch& batch) {
+  const TokenRows tokens = rows_of(batch, "a gated delta net");
+  const auto of_groups = [&](const at::Tensor& rows) { return model::rows_of_groups(rows, all, range); };
+  const auto of_heads = [&](const at::Tensor& rows) { return model::rows_of_heads(rows, all, range); };
+  const DeltaInputs inputs{convolved(0, in.of_groups[0], of_groups(q_conv_), tokens),
+                           convolved(1, in.of_groups[1], of_groups(k_conv_), tokens),
+                           convolved(2, in.of_heads[0], of_heads(v_conv_), tokens),
+                           in.of_heads[1],
+                           in.of_heads[2],
+                           of_heads(a_log_),
+                           of_heads(dt_bias_)};
+  const DeltaHeads shape{range.groups, range.groups * range.heads, form_.key, form_.value};
+  return delta_rule(inputs, shape, tokens, state_of_heads());
 }
 
 namespace {

@@ -23,10 +23,15 @@ class DeltaNetMixer : public RecurrentMixer {
   Linear& last_projection() override { return out_proj_; }
 
  private:
+  // Of whole rows and a range of this rank's heads.
+  at::Tensor mixed(const model::SequenceInputs& in, const model::HeadRange& all,
+                   const model::HeadRange& range, const Batch& batch);
+
   DeltaNet form_;
   Linear q_proj_, k_proj_, v_proj_, z_proj_, b_proj_, a_proj_, out_proj_;
   at::Tensor q_conv_, k_conv_, v_conv_, a_log_, dt_bias_;
   GatedNorm norm_;
+  SequenceCore core_;
 };
 
 }  // namespace heddle::decoder

@@ -7,6 +7,7 @@
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/topk.h>
@@ -17,6 +18,7 @@
 #include <limits>
 
 #include "heddle/nn/attention_layout.h"
+#include "heddle/nn/device_ops.h"
 #include "heddle/ops/compute_log.h"
 #include "lib/nn/attention/device_ranges.h"
 #include "lib/nn/attention/query_blocks.h"
@@ -86,7 +88,7 @@ void record_choice(const KeyScores& in, int64_t sequence) {
 }  // namespace
 
 at::Tensor choose_keys(const KeyScores& in, int64_t batch, int64_t sequence, const at::Tensor& documents,
-                       int64_t top_k) {
+                       int64_t top_k, const at::Tensor& places) {
   const at::Tensor out = at::empty({in.q.size(0), top_k}, in.q.options().dtype(at::kInt));
   if (in.q.is_meta()) {
     record_choice(in, sequence);
@@ -95,9 +97,10 @@ at::Tensor choose_keys(const KeyScores& in, int64_t batch, int64_t sequence, con
   const KeyScores all = widened(in);
   const model::Heads heads{batch, sequence, in.k.size(1)};
   const auto ranges = model::kept_ranges(heads, documents, all.q);
-  for (const QueryBlock& block : model::query_blocks(ranges->host, in.weights.size(1)))
-    out.narrow(0, block.first, block.count)
-        .copy_(choose(scores_of(all, ranges->device, block), block.begin, top_k));
+  const at::Tensor host = places.defined() ? at::index_select(ranges->host, 0, places) : ranges->host;
+  const at::Tensor seen = places.defined() ? model::sent_to(host, all.q.device()) : ranges->device;
+  for (const QueryBlock& block : model::query_blocks(host, in.weights.size(1)))
+    out.narrow(0, block.first, block.count).copy_(choose(scores_of(all, seen, block), block.begin, top_k));
   return out;
 }
 

@@ -10,18 +10,19 @@
 namespace heddle::decoder {
 
 struct KeyScores {
-  at::Tensor q;        // [batch * sequence, heads * dim]
+  at::Tensor q;        // [queries, heads * dim]
   at::Tensor k;        // [batch * sequence, dim]: one of all heads
-  at::Tensor weights;  // [batch * sequence, heads]
+  at::Tensor weights;  // [queries, heads]
 };
 
 // A key's score is sum over heads of weight * relu(q k / sqrt(dim)) / sqrt(heads), in fp32 (fp64 for fp64).
-// Returns int32 [batch * sequence, top_k]: of the tokens of its document up to itself (documents: as in
+// Returns int32 [queries, top_k]: of the tokens of its document up to itself (documents: as in
 // Batch) the top_k of the largest scores, by their places in the batch and in their order; of equal scores
 // the first. A query with fewer tokens has all of them, and the best one several times. Scores are held for a
 // block of queries at a time. Below autograd.
+// places: int64 [queries], on the host: which tokens of the batch the queries are; undefined: all, in order.
 HEDDLE_API at::Tensor choose_keys(const KeyScores& in, int64_t batch, int64_t sequence,
-                                  const at::Tensor& documents, int64_t top_k);
+                                  const at::Tensor& documents, int64_t top_k, const at::Tensor& places = {});
 
 // The same of one query, which sees all keys: q and weights have one row. Returns int32 [1, top_k]; there are
 // at least so many keys.

@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 
+#include <utility>
+
 #include "core/model/parameter.h"
 #include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
@@ -38,6 +40,7 @@ LightningIndexer::LightningIndexer(const Latent& form, int64_t width, double ini
   add("k_norm.weight", k_norm_weight_, {dim}, ones, options);
   add("k_norm.bias", k_norm_bias_, {dim}, zeros, options);
   add("weights_proj.weight", weights_proj_, {form_.heads, width}, normal(init_std), options);
+  add_child("core", core_);
 }
 
 void LightningIndexer::add(const std::string& name, at::Tensor& slot, at::IntArrayRef sizes, const Init& init,
@@ -49,7 +52,7 @@ void LightningIndexer::add(const std::string& name, at::Tensor& slot, at::IntArr
 
 at::Tensor LightningIndexer::choose(const at::Tensor& x, const at::Tensor& of_queries,
                                     const model::RotaryAngles& angles, const Batch& batch) {
-  const int64_t sequence = batch.tokens.size(1);
+  const int64_t sequence = whole_sequence_of(batch);
   if (kept_ == nullptr && sequence <= form_.top_k) return {};
   const at::NoGradGuard no_gradients;
   model::RotaryAngles first = angles;
@@ -57,13 +60,17 @@ at::Tensor LightningIndexer::choose(const at::Tensor& x, const at::Tensor& of_qu
   const at::Tensor normal =
       model::layer_norm(model::linear(x, wk_, {}), k_norm_weight_, k_norm_bias_, form_.eps);
   KeyScores scores{{}, model::rotate(normal, first), {}};
-  if (kept_ != nullptr) scores.k = kept_->with(scores.k);
+  model::GatheredRows keys;
+  if (kept_ != nullptr)
+    scores.k = kept_->with(scores.k);
+  else
+    keys = core_.gather(std::move(scores.k), batch), scores.k = keys.values;
   if (scores.k.size(0) <= form_.top_k) return {};
   scores.q = model::rotate(model::linear(of_queries, wq_b_, {}), first);
   scores.weights = model::linear(x, weights_proj_, {});
   const model::BelowAutograd below;
-  if (scores.k.size(0) > x.size(0)) return choose_keys_of_last(scores, form_.top_k);
-  return choose_keys(scores, batch.tokens.size(0), sequence, batch.documents, form_.top_k);
+  if (kept_ != nullptr && scores.k.size(0) > x.size(0)) return choose_keys_of_last(scores, form_.top_k);
+  return choose_keys(scores, batch.tokens.size(0), sequence, batch.documents, form_.top_k, keys.places);
 }
 
 std::unique_ptr<MixerState> LightningIndexer::keep_state() {

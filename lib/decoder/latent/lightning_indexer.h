@@ -9,6 +9,7 @@
 
 #include "heddle/decoder/description.h"
 #include "heddle/nn/rotary.h"
+#include "heddle/nn/sequence_core.h"
 
 namespace heddle::decoder {
 
@@ -19,11 +20,11 @@ class HEDDLE_API LightningIndexer : public Module {
  public:
   LightningIndexer(const Latent& form, int64_t width, double init_std, const at::TensorOptions& options);
   std::string_view kind() const override { return "lightning_indexer"; }
-  ModuleTraits traits() const override { return {.tokens = TokenUse::mixes}; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::mixes, .token_axes = {"cp"}}; }
 
   // x [tokens, width], of_queries [tokens, query_rank]: the queries' latent after its norm; the angles are
-  // those of latent attention. Returns what choose_keys() does; undefined where no row has more than top_k
-  // tokens, so that a query sees all before it.
+  // those of latent attention. Returns what choose_keys() does, by places in whole rows; undefined where no
+  // row has more than top_k tokens, so that a query sees all before it.
   at::Tensor choose(const at::Tensor& x, const at::Tensor& of_queries, const model::RotaryAngles& angles,
                     const Batch& batch);
   // As Mixer::keep_state(): the keys of the tokens before.
@@ -40,6 +41,7 @@ class HEDDLE_API LightningIndexer : public Module {
 
   Indexer form_;
   KeptKeys* kept_ = nullptr;  // null: nothing is kept
+  RowGather core_;
   at::Tensor wq_b_, wk_, k_norm_weight_, k_norm_bias_, weights_proj_;
 };
 

@@ -43,7 +43,8 @@ MambaMixer::MambaMixer(const Mamba& form, int64_t width, double init_std, const 
       c_proj_(width, form.groups * form.state, bias_if(form.bias), normal(init_std), options),
       dt_proj_(width, form.heads, bias_if(form.bias), normal(init_std), options),
       out_proj_(form.heads * form.width, width, bias_if(form.output_bias),
-                normal(form.output_std > 0 ? form.output_std : init_std), options) {
+                normal(form.output_std > 0 ? form.output_std : init_std), options),
+      core_({form.groups, form.heads}) {
   output_multiplier_ = form.output_multiplier;
   add_child("in_proj_z", z_proj_);
   add_child("in_proj_x", x_proj_);
@@ -51,6 +52,7 @@ MambaMixer::MambaMixer(const Mamba& form, int64_t width, double init_std, const 
   add_child("in_proj_c", c_proj_);
   add_child("in_proj_dt", dt_proj_);
   add_child("out_proj", out_proj_);
+  add_child("core", core_);
   add_own(options);
 }
 
@@ -77,28 +79,44 @@ void MambaMixer::add_convolution(const std::string& name, Convolution& one, int6
 }
 
 ModuleTraits MambaMixer::traits() const {
-  return {.tokens = TokenUse::mixes,
-          .token_axes = {"tp"},
+  return {.tokens = TokenUse::each_alone,
           .role = Role::mixer,
           .heads = {{"mamba_num_heads", form_.heads}, {"n_groups", form_.groups}}};
 }
 
 at::Tensor MambaMixer::heads(const at::Tensor& x, const Batch& batch) {
-  const TokenRows tokens = rows_of(batch, "Mamba-2");
   model::FewTensors in = model::call_each({&z_proj_, &x_proj_, &b_proj_, &c_proj_, &dt_proj_},
                                           times(x, form_.input_multiplier), batch, model::Outputs::columns);
   for (size_t i = 0; i < in.size(); ++i) in[i] = times(in[i], form_.part_multipliers[i]);
-  const ScanInputs inputs{convolved(0, in[1], x_conv_.weight, tokens, x_conv_.bias),
-                          convolved(1, in[2], b_conv_.weight, tokens, b_conv_.bias),
-                          convolved(2, in[3], c_conv_.weight, tokens, c_conv_.bias),
-                          in[4],
-                          a_log_,
-                          dt_bias_,
-                          direct_};
   const int64_t parts = form_.heads / a_log_.size(0);  // ranks that share the heads
-  const ScanHeads shape{form_.groups / parts, form_.heads / parts, form_.state,
-                        form_.width,          form_.shortest_step, form_.longest_step};
-  return gated(state_scan(inputs, shape, tokens, state_of_heads()), in[0]);
+  const model::HeadRange all{form_.groups / parts, form_.heads / form_.groups};
+  const at::Tensor y = core_.compute({{in[1], in[4]}, {in[2], in[3]}}, all, batch,
+                                     [&](const model::SequenceInputs& whole, const model::HeadRange& range) {
+                                       return mixed(whole, all, range, batch);
+                                     });
+  return gated(y, in[0]);
+}
+
+at::Tensor MambaMixer::mixed(const model::SequenceInputs& in, const model::HeadRange& all,
+                             const model::HeadRange& range, const Batch& batch) {
+  const TokenRows tokens = rows_of(batch, "Mamba-2");
+  const auto of_groups = [&](const at::Tensor& rows) {
+    return rows.defined() ? model::rows_of_groups(rows, all, range) : rows;
+  };
+  const auto of_heads = [&](const at::Tensor& rows) {
+    return rows.defined() ? model::rows_of_heads(rows, all, range) : rows;
+  };
+  const ScanInputs inputs{
+      convolved(0, in.of_heads[0], of_heads(x_conv_.weight), tokens, of_heads(x_conv_.bias)),
+      convolved(1, in.of_groups[0], of_groups(b_conv_.weight), tokens, of_groups(b_conv_.bias)),
+      convolved(2, in.of_groups[1], of_groups(c_conv_.weight), tokens, of_groups(c_conv_.bias)),
+      in.of_heads[1],
+      of_heads(a_log_),
+      of_heads(dt_bias_),
+      of_heads(direct_)};
+  const ScanHeads shape{range.groups, range.groups * range.heads, form_.state,
+                        form_.width,  form_.shortest_step,        form_.longest_step};
+  return state_scan(inputs, shape, tokens, state_of_heads());
 }
 
 at::Tensor MambaMixer::gated(const at::Tensor& y, const at::Tensor& gate) const {

@@ -28,6 +28,9 @@ class MambaMixer : public RecurrentMixer {
     at::Tensor weight, bias;  // bias undefined: none
   };
   void add_own(const at::TensorOptions& options);
+  // Of whole rows and a range of this rank's heads.
+  at::Tensor mixed(const model::SequenceInputs& in, const model::HeadRange& all,
+                   const model::HeadRange& range, const Batch& batch);
   at::Tensor gated(const at::Tensor& y, const at::Tensor& gate) const;
   void add_convolution(const std::string& name, Convolution& one, int64_t channels,
                        const at::TensorOptions& options);
@@ -36,6 +39,7 @@ class MambaMixer : public RecurrentMixer {
   Linear z_proj_, x_proj_, b_proj_, c_proj_, dt_proj_, out_proj_;
   Convolution x_conv_, b_conv_, c_conv_;
   at::Tensor a_log_, dt_bias_, direct_, norm_;  // norm_ undefined: none
+  SequenceCore core_;
 };
 
 }  // namespace heddle::decoder

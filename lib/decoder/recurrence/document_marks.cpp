@@ -6,12 +6,14 @@
 #include <ATen/ops/bucketize.h>
 #include <ATen/ops/index_select.h>
 
+#include "heddle/nn/device_ops.h"
+
 namespace heddle::decoder {
 
 DocumentMarks marks_of(const at::Tensor& documents, int64_t rows, int64_t sequence,
                        const at::TensorOptions& like) {
   const at::TensorOptions whole = like.dtype(at::kLong).requires_grad(false);
-  const at::Tensor begins = documents.to(whole.device(), at::kLong);
+  const at::Tensor begins = model::sent_to(documents, whole.device()).to(at::kLong);
   const at::Tensor token = at::arange(rows * sequence, whole);
   const at::Tensor document =
       at::bucketize(token, begins.narrow(0, 1, begins.size(0) - 1), /*out_int32=*/false, /*right=*/true);

@@ -32,7 +32,7 @@ at::Tensor RecurrentMixer::call_onto(const at::Tensor& residual, at::Tensor x, c
 }
 
 TokenRows RecurrentMixer::rows_of(const Batch& batch, const std::string& mixer) const {
-  const TokenRows tokens{batch.tokens.size(0), batch.tokens.size(1), batch.documents};
+  const TokenRows tokens{batch.tokens.size(0), whole_sequence_of(batch), batch.documents};
   if (state_ != nullptr && (tokens.rows != 1 || tokens.documents.defined()))
     throw Error(ErrorCode::internal, "generate", mixer + " keeps the state of one sequence",
                 "give batches of one row without documents");

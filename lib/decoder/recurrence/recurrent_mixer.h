@@ -10,6 +10,7 @@
 
 #include "heddle/decoder/description.h"
 #include "heddle/nn/linear.h"
+#include "heddle/nn/sequence_core.h"
 #include "lib/decoder/recurrence/short_convolution.h"
 
 namespace heddle::decoder {
@@ -34,7 +35,8 @@ class RecurrentMixer : public Mixer {
   virtual at::Tensor heads(const at::Tensor& x, const Batch& batch) = 0;
   virtual Linear& last_projection() = 0;
 
-  // Throws Error{internal} where a state is kept and the batch is not one sequence.
+  // Whole rows, as a sequence core gets them. Throws Error{internal} where a state is kept and the batch is
+  // not one sequence.
   TokenRows rows_of(const Batch& batch, const std::string& mixer) const;
   // Convolution number `which`, continued where a state is kept. bias undefined: none.
   at::Tensor convolved(size_t which, const at::Tensor& x, const at::Tensor& weight, const TokenRows& tokens,

@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "heddle/nn/device_ops.h"
 #include "lib/nn/cpu/attend_tile_cpu.h"
-#include "lib/nn/sent_to.h"
 
 namespace heddle::model {
 namespace {
@@ -75,7 +75,7 @@ void add_piece(const Piece& piece, VaryingCall& to) {
 // Rows of tensors that a call takes; undefined: all of them, in their order.
 at::Tensor rows_on(const std::vector<int64_t>& rows, int64_t all, const at::Tensor& like) {
   const bool whole = static_cast<int64_t>(rows.size()) == all && std::is_sorted(rows.begin(), rows.end());
-  return whole ? at::Tensor() : sent_to(at::tensor(rows, at::kLong), like);
+  return whole ? at::Tensor() : sent_to(at::tensor(rows, at::kLong), like.device());
 }
 
 at::Tensor taken(const at::Tensor& x, const at::Tensor& rows, int64_t dim) {
@@ -97,7 +97,7 @@ void put_rows(const at::Tensor& x, const at::Tensor& rows, const at::Tensor& to,
 }
 
 at::Tensor lengths_on(const std::vector<int32_t>& cum, const at::Tensor& like) {
-  return sent_to(at::tensor(cum, at::kInt), like);
+  return sent_to(at::tensor(cum, at::kInt), like.device());
 }
 
 // Joins the attention to other keys to what out and log_sums hold of these queries.

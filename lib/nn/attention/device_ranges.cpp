@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "heddle/nn/attention_layout.h"
-#include "lib/nn/sent_to.h"
+#include "heddle/nn/device_ops.h"
 
 namespace heddle::model {
 namespace {
@@ -51,7 +51,7 @@ Key key_of(const Heads& heads, const at::Tensor& documents, const at::Tensor& qu
 
 DeviceRanges device_ranges(const at::Tensor& seen, int64_t keys, const at::Tensor& queries,
                            const BlockedShape& shape) {
-  DeviceRanges out{seen, sent_to(seen, queries), {}};
+  DeviceRanges out{seen, sent_to(seen, queries.device()), {}};
   if (has_flash_kernel(queries, shape)) out.calls = device_calls(seen, keys, queries);
   return out;
 }

@@ -17,13 +17,13 @@
 #include "heddle/model/autocast.h"
 #include "heddle/model/autograd_node.h"
 #include "heddle/model/region.h"
+#include "heddle/nn/device_ops.h"
 #include "heddle/nn/weight_gradients.h"
 #include "lib/nn/cpu/cpu_rows.h"
 #include "lib/nn/experts/expert_adapters.h"
 #include "lib/nn/experts/expert_factors.h"
 #include "lib/nn/experts/expert_pass.h"
 #include "lib/nn/experts/grouped_product.h"
-#include "lib/nn/sent_to.h"
 
 namespace heddle::model {
 namespace {
@@ -228,7 +228,8 @@ at::Tensor rows_in_one_pass(const at::Tensor& x, const Routing& routing, const E
 ExpertRows rows_for(const at::Tensor& chosen, int64_t experts, const at::Tensor& x) {
   ExpertRows rows = sort_by_expert(chosen, experts);
   if (!chosen.is_cpu() || x.is_cpu()) return rows;
-  for (at::Tensor* indices : {&rows.tokens, &rows.slots, &rows.rows}) *indices = sent_to(*indices, x);
+  for (at::Tensor* indices : {&rows.tokens, &rows.slots, &rows.rows})
+    *indices = sent_to(*indices, x.device());
   return rows;
 }
 

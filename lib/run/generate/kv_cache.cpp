@@ -14,6 +14,7 @@
 #include "heddle/nn/attention_core.h"
 #include "heddle/nn/attention_layout.h"
 #include "heddle/nn/linear.h"
+#include "heddle/nn/sequence_core.h"
 #include "lib/decoder/carried/layer_input.h"
 #include "lib/decoder/latent/lightning_indexer.h"
 #include "lib/nn/cpu/attend_one_cpu.h"
@@ -109,11 +110,17 @@ std::string KvCache::why_none(const Units& units) {
     if (module_unit == nullptr) return "'" + std::string(unit->name()) + "' is no unit of modules";
     // A head computes logits token by token; what it has besides is of training.
     if (module_unit->module()->traits().role == Role::head) continue;
+    std::string of_kept = "/";  // what is below the last module that keeps a state; no path begins so
     module_unit->visit([&](const std::string& path, Module& module) {
       const TokenUse use = module.traits().tokens;
-      if (!why.empty() || use == TokenUse::each_alone || model::as<AttentionCore>(module) != nullptr ||
-          model::as<decoder::Mixer>(module) != nullptr ||
-          model::as<decoder::LightningIndexer>(module) != nullptr ||
+      if (model::as<decoder::Mixer>(module) != nullptr ||
+          model::as<decoder::LightningIndexer>(module) != nullptr)
+        of_kept = path + ".";
+      const bool is_core =
+          model::as<SequenceCore>(module) != nullptr || model::as<RowGather>(module) != nullptr;
+      const bool keeps_state = path + "." == of_kept || (path.starts_with(of_kept) && is_core);
+      if (!why.empty() || use == TokenUse::each_alone || keeps_state ||
+          model::as<AttentionCore>(module) != nullptr ||
           model::as<decoder::AllLayerInputs>(module) != nullptr)
         return;
       why = "'" + path + "' (" + std::string(module.kind()) + ")" +

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "plugins/toy_training.h"
+#include "plugins/training_data.h"
 
 namespace heddle::tests {
 namespace {
@@ -46,17 +47,35 @@ TEST(Latent, OverChosenKeysEqualsOneRank) {
                    "fsdp2 dp2 ep2 pp2([1f1b|zb1p])[| full]", "single pp3(gpipe)"});
 }
 
-TEST(Latent, OverChosenKeysRefusesContextParallelism) {
-  const std::string error = error_of([] {
-    Units units = make_units(sparse_deepseek().model, at::TensorOptions().device(at::kMeta));
-    Sizes sizes;
-    sizes.world = sizes.cp = 2;
-    make_parallelizer("context", "context: {method: ring}")->check(units, sizes);
-  });
-  EXPECT_NE(error.find("'model.layers.0.self_attn.indexer' (lightning_indexer) computes a token from other "
-                       "tokens and has no rule for the axis cp"),
-            std::string::npos)
-      << error;
+// The heads are dealt, also where cp_size does not divide them.
+TEST(Latent, OverChosenKeysEqualsOneRankUnderContextParallelism) {
+  expect_equal_on(sparse_deepseek(),
+                  {"fsdp2 cp2([allgather|ring|ulysses|ring_ulysses])", "fsdp2 cp3([allgather|ring])",
+                   "fsdp2 cp4(ring_ulysses)", "[megatron|megatron_fsdp] dp2 cp2(allgather)",
+                   "fsdp2 cp2(allgather) [tp2|full|selective]", "fsdp2 cp2(ring) pp2([1f1b|zb1p]) calls2"});
+}
+
+TEST(Latent, OverChosenKeysEqualsOneRankInPackedDocuments) {
+  Training packed = sparse_deepseek();
+  packed.change_batch = pack;
+  expect_equal_on(packed, {"fsdp2 cp[2|3](allgather)", "fsdp2 cp2([ulysses|ring_ulysses])"});
+}
+
+TEST(Latent, OverChosenKeysRefusesMoreRanksThanHeads) {
+  const auto said = [](const std::string& method, int cp) {
+    return error_of([&] {
+      Units units = make_units(sparse_deepseek().model, at::TensorOptions().device(at::kMeta));
+      Sizes sizes;
+      sizes.world = sizes.cp = cp;
+      make_parallelizer("context", "context: {method: " + method + "}")->check(units, sizes);
+    });
+  };
+  EXPECT_EQ(said("ring", 8), "no error");
+  EXPECT_EQ(
+      said("ring", 9),
+      "error[config] distributed.cp_size: a mixer's heads, and those of attention over chosen keys, are "
+      "dealt to the ranks of cp: a rank of tp has 8, cp_size is 9\n"
+      "  hint: choose a cp_size of at most the number of heads");
 }
 
 }  // namespace

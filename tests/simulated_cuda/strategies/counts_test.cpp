@@ -115,6 +115,12 @@ TEST(SimulatedCounts, AStepWithDocumentsWaitsForNothing) {
   }
 }
 
+TEST(SimulatedCounts, AStepOfMixersUnderContextParallelismWaitsForNothing) {
+  Training run = mixing(kMixing[0]);
+  run.change_batch = pack;
+  EXPECT_THAT(third_step(on(run, "fsdp2 cp2(allgather)")).step.waits, IsEmpty());
+}
+
 TEST(SimulatedCounts, AStepWithExpertsWaitsOnceALayerAndMicrobatch) {
   for (const int microbatches : {2, 4})
     EXPECT_THAT(third_step(in_microbatches(eight_experts(), microbatches)).step.waits,

@@ -16,6 +16,24 @@ TEST(SimulatedCudaAttention, TrainsAsTheCpuUnderContextParallelism) {
   expect_equal_on_gpus(small(), {"fsdp2 cp2([allgather|ring|ulysses|ring_ulysses])"});
 }
 
+TEST(SimulatedCudaMixers, TrainAsTheCpuUnderContextParallelism) {
+  for (const size_t which : {0, 3}) {  // a delta net, Mamba-2
+    Training run = mixing(kMixing[which]);
+    run.microbatches = 2;
+    for (const bool packed : {false, true}) {
+      if (packed) run.change_batch = pack;
+      expect_equal_on_gpus(run, {packed ? "fsdp2 cp2(ring)" : "fsdp2 cp2([allgather|ring_ulysses])[| full]"});
+    }
+  }
+}
+
+TEST(SimulatedCudaAttention, TrainsOverChosenKeysAsTheCpuUnderContextParallelism) {
+  Training run = sparse_deepseek();
+  run.steps = 3;
+  run.microbatches = 2;
+  expect_equal_on_gpus(run, {"fsdp2 cp2([allgather|ulysses])"});
+}
+
 TEST(SimulatedCudaAttention, TrainsDocumentsAsTheCpu) {
   Training run = small();
   run.change_batch = pack;

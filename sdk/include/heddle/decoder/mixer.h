@@ -32,8 +32,8 @@ class HEDDLE_API MixerState {
 };
 
 // A state space layer, a delta net, ... It respects Batch::documents: no token sees another document. Its
-// traits declare whether it is right where ranks hold parts of the tokens; by default it mixes tokens, so
-// context and sequence parallelism refuse it by name.
+// traits declare whether it is right where ranks hold parts of the tokens: by default it mixes tokens, and is
+// refused by name. One whose tokens meet in a SequenceCore alone (heddle/nn/sequence_core.h) is each_alone.
 class HEDDLE_API Mixer : public LayerPart {
  public:
   ~Mixer() override;
@@ -71,8 +71,8 @@ struct DeltaNet {
 };
 
 // For Layer::mixer. Ranks of tp have parts of the heads where tp_size divides them, else all; under sequence
-// parallelism they gather the tokens between the projections. Context parallelism is refused by name. Throws
-// Error{config} for heads that do not divide.
+// parallelism they gather the tokens between the projections. Ranks of cp have all tokens of some heads.
+// Throws Error{config} for heads that do not divide.
 HEDDLE_API std::shared_ptr<const MixerMaker> delta_net(const DeltaNet& form);
 
 // Kimi Delta Attention (Kimi Linear, Kimi Team 2025): a gated delta net in which each row of a state, a
@@ -89,7 +89,7 @@ struct ChannelDelta {
   double eps = 1e-5;             // of the output's norm
 };
 
-// For Layer::mixer. It stays whole under tp_size; context parallelism is refused by name.
+// For Layer::mixer. It stays whole under tp_size; ranks of cp have all tokens of some heads.
 HEDDLE_API std::shared_ptr<const MixerMaker> channel_delta(const ChannelDelta& form);
 
 // Mamba-2 (Dao and Gu 2024) as Nemotron-H and Falcon-H1 have it: a state of constant size that decays, of

@@ -56,6 +56,10 @@ struct DeviceOps {
 HEDDLE_API const DeviceOps& device_ops();
 HEDDLE_API void set_device_ops(const DeviceOps& ops);
 
+// A tensor on a device. The host does not wait for a GPU: the copy of a tensor of the host is from pinned
+// memory.
+HEDDLE_API at::Tensor sent_to(const at::Tensor& tensor, at::Device device);
+
 // While it lives, layers of this thread compute on meta as on a device with every kernel above: the same
 // tensors are made and kept, and each kernel records its cost (heddle/ops/compute_log.h).
 class HEDDLE_API MetaKernels {
