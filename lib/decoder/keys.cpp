@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "heddle/base/text.h"
+
 namespace heddle::decoder {
 namespace {
 
@@ -43,6 +45,15 @@ std::string CommonKeys::complaint_of_latent() const {
   if (keys == heads) return "";
   return "latent attention has as many heads of keys as of queries, " + std::to_string(heads) +
          ", got num_key_value_heads " + std::to_string(keys);
+}
+
+void refuse_misspelt(const Node& map, std::span<const std::string> known) {
+  for (const auto& [key, value] : map.entries()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const std::string meant = text::nearest(key, known);
+    if (!meant.empty())
+      model::refuse(value, "there is no key '" + key + "' here", "did you mean '" + meant + "'?");
+  }
 }
 
 void CommonKeys::drop_default_padding(const CommonKeys& defaults) {

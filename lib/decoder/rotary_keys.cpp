@@ -95,8 +95,37 @@ void read_proportional(const Node& parameters, RotaryKeys& rotary) {
   rotary.scaling.factor = positive(parameters, "factor");
 }
 
+// Of transformers' rope types, those that are not built among them.
+const std::vector<std::string>& known_parameters() {
+  static const std::vector<std::string> kKnown = {"rope_type",
+                                                  "type",
+                                                  "rope_theta",
+                                                  "factor",
+                                                  "original_max_position_embeddings",
+                                                  "max_position_embeddings",
+                                                  "attention_factor",
+                                                  "beta_fast",
+                                                  "beta_slow",
+                                                  "truncate",
+                                                  "mscale",
+                                                  "mscale_all_dim",
+                                                  "short_factor",
+                                                  "long_factor",
+                                                  "short_mscale",
+                                                  "long_mscale",
+                                                  "low_freq_factor",
+                                                  "high_freq_factor",
+                                                  "partial_rotary_factor",
+                                                  "llama_4_scaling_beta",
+                                                  "mrope_section",
+                                                  "mrope_interleaved",
+                                                  "alpha"};
+  return kKnown;
+}
+
 void read_parameters(const Node& keys, const Node& parameters, RotaryKeys& rotary, const RotaryUse& use) {
   if (!parameters.is_map()) refuse(parameters, "expected a map with rope_type, got " + parameters.written());
+  refuse_misspelt(parameters, known_parameters());
   for (const auto& [key, value] : parameters.entries())
     if (value.is_map()) refuse(value, "rotary parameters of their own per layer type are not built");
   const std::string type = text_or(parameters, "rope_type", text_or(parameters, "type", "default"));

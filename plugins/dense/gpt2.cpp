@@ -57,7 +57,9 @@ model::ModelKeys<Gpt2Keys> gpt2_keys() {
   for (const char* key : {"summary_type", "summary_use_proj", "summary_activation", "summary_first_dropout",
                           "summary_proj_to_labels"})
     keys.unused(key, "Of other tasks.");
-  keys.unused("n_ctx", "In older files beside n_positions, which is read; it changes nothing.")
+  keys.unused(
+          "n_ctx",
+          "In older files beside n_positions, which is read, also where n_ctx is alone; it changes nothing.")
       .unused("pad_token_id", "No row is the padding's.");
   return keys.only("quantization_config", Node(),
                    "Refused; files in fp8 or mxfp4 are dequantized when they are read.");

@@ -45,7 +45,7 @@ void add_multipliers(model::ModelKeys<Keys>& keys) {
 
 model::ModelKeys<Keys> keys() {
   auto keys = decoder::common_keys<Keys>();
-  decoder::add_head_dim(keys);
+  decoder::add_head_dim(keys, /*written=*/true);
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, "falcon_h1");
   keys.field("attention_bias", &Keys::attention_bias, "Biases of q, k, v and o.")

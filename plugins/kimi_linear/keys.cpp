@@ -58,12 +58,21 @@ void name_layers(const Node& list, const char* type, std::vector<std::string>& t
 }
 
 void read_config(const Node& config, Keys& keys) {
+  static const std::vector<std::string> kKnown = {"head_dim", "num_heads", "short_conv_kernel_size",
+                                                  "full_attn_layers", "kda_layers"};
+  decoder::refuse_misspelt(config, kKnown);
   keys.linear_head_dim = model::size_or(config, "head_dim", keys.linear_head_dim);
   keys.linear_num_heads = model::size_or(config, "num_heads", keys.linear_num_heads);
   keys.linear_conv_kernel_dim =
       model::size_or(config, "short_conv_kernel_size", keys.linear_conv_kernel_dim, 1024);
   const Node *full = model::given(config, "full_attn_layers"), *linear = model::given(config, "kda_layers");
-  if (keys.layer_types || full == nullptr || linear == nullptr) return;
+  if (keys.layer_types || (full == nullptr && linear == nullptr)) return;
+  if (full == nullptr || linear == nullptr)
+    model::refuse(config,
+                  std::string("linear_attn_config has ") +
+                      (full == nullptr ? "kda_layers" : "full_attn_layers") + " and not " +
+                      (full == nullptr ? "full_attn_layers" : "kda_layers"),
+                  "give both lists, or layer_types");
   std::vector<std::string> types(static_cast<size_t>(keys.num_hidden_layers));
   name_layers(*full, decoder::kFullAttention, types);
   name_layers(*linear, kLinearAttention, types);
@@ -142,6 +151,7 @@ Keys::Keys() {
 }
 
 void fill(Keys& keys) {
+  keys.head_dim = keys.qk_nope_head_dim + keys.qk_rope_head_dim;
   if (keys.mlp_layer_types) {
     const auto first = std::find(keys.mlp_layer_types->begin(), keys.mlp_layer_types->end(), "sparse");
     keys.first_k_dense_replace = first - keys.mlp_layer_types->begin();
@@ -153,6 +163,8 @@ void fill(Keys& keys) {
 }
 
 std::string complaint_of_attention(const Keys& keys) {
+  if (keys.tie_word_embeddings)
+    return "tie_word_embeddings is true, and transformers' KimiLinearForCausalLM has a head of its own";
   const int64_t head = keys.qk_nope_head_dim + keys.qk_rope_head_dim + keys.v_head_dim;
   if (keys.num_attention_heads > model::kLargestSize / head)
     return "num_attention_heads " + std::to_string(keys.num_attention_heads) +
@@ -176,7 +188,13 @@ std::string complaint_of_experts(const Keys& keys) {
   if (keys.num_shared_experts < 0 ||
       keys.num_shared_experts > model::kLargestSize / keys.moe_intermediate_size)
     return "num_shared_experts is " + std::to_string(keys.num_shared_experts);
-  return keys.num_expert_group < 1 ? "num_expert_group is " + std::to_string(keys.num_expert_group) : "";
+  if (keys.num_expert_group < 1 || keys.num_experts % keys.num_expert_group != 0)
+    return "num_experts " + std::to_string(keys.num_experts) + " do not divide into num_expert_group " +
+           std::to_string(keys.num_expert_group) + " groups";
+  if (keys.topk_group < 1 || keys.topk_group > keys.num_expert_group)
+    return "topk_group " + std::to_string(keys.topk_group) + " is not from 1 to num_expert_group " +
+           std::to_string(keys.num_expert_group);
+  return "";
 }
 
 model::KeyGroup<Keys> linear_attention() {

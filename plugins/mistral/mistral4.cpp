@@ -173,7 +173,7 @@ Mistral4Keys::Mistral4Keys() {
   rotary = {.theta = 10000, .query_beta = 0.1};
   rotary.scaling.kind = RotaryScaling::Kind::yarn;
   rotary.scaling.factor = 128, rotary.scaling.original_positions = 8192;
-  rotary.scaling.mscale = rotary.scaling.mscale_all_dim = 1;
+  rotary.scaling.attention_factor = 1;  // mscale_all_dim would change the scores in transformers
 }
 
 const decoder::Description<Mistral4Keys>& mistral4() {

@@ -40,7 +40,7 @@ void add_experts(model::ModelKeys<ErnieKeys>& keys) {
 
 model::ModelKeys<ErnieKeys> ernie_keys() {
   auto keys = decoder::common_keys<ErnieKeys>();
-  decoder::add_head_dim(keys);
+  decoder::add_head_dim(keys, /*written=*/true);
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, "ernie4_5_moe");
   add_experts(keys);

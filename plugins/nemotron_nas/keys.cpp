@@ -1,18 +1,42 @@
 // block_configs, and from them the layers.
 #include "keys.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "heddle/base/text.h"
 #include "heddle/decoder/description.h"
+#include "heddle/decoder/family.h"
 
 namespace heddle::nemotron_nas {
 namespace {
 
-const Node& part_of(const Node& block, const char* key) {
-  const Node* part = block.is_map() ? model::given(block, key) : nullptr;
-  if (part == nullptr || !part->is_map())
+const std::vector<std::string> kParts = {"attention", "ffn"};
+const std::vector<std::string> kOfAttention = {
+    "n_heads_in_group", "no_op",          "num_sink_tokens", "replace_with_linear",
+    "sparsify",         "unshifted_sink", "window_length",   "use_prefill_window_in_sink_attention"};
+const std::vector<std::string> kOfFfn = {"ffn_mult", "no_op", "replace_with_linear", "sparsify"};
+
+// A part that is null is absent.
+void refuse_unknown(const Node& map, const std::vector<std::string>& known) {
+  decoder::refuse_misspelt(map, known);
+  for (const auto& [key, value] : map.entries())
+    if (!value.is_null() && std::find(known.begin(), known.end(), key) == known.end())
+      model::refuse(value, "block_configs: the key '" + key + "' is not built",
+                    "known: " + text::join(known));
+}
+
+const Node& part_of(const Node& block, const char* key, const std::vector<std::string>& known) {
+  if (!block.is_map())
     model::refuse(block, "block_configs: expected a map with attention and ffn, got " + block.written());
+  refuse_unknown(block, kParts);
+  const Node* part = model::given(block, key);
+  if (part == nullptr || !part->is_map())
+    model::refuse(block, std::string("block_configs: a block has a map '") + key + "', and this one has none",
+                  std::string("give it as ") + key + ": {no_op: true} where the layer has none");
+  refuse_unknown(*part, known);
   return *part;
 }
 
@@ -29,7 +53,7 @@ void refuse_others(const Node& part) {
 }
 
 Block read_block(const Node& node, const Keys& keys) {
-  const Node &attention = part_of(node, "attention"), &ffn = part_of(node, "ffn");
+  const Node &attention = part_of(node, "attention", kOfAttention), &ffn = part_of(node, "ffn", kOfFfn);
   refuse_others(attention);
   refuse_others(ffn);
   Block out;
@@ -45,7 +69,9 @@ Block read_block(const Node& node, const Keys& keys) {
   if (model::boolean_or(ffn, "no_op", false)) return out;
   out.ffn_mult = model::real_or(ffn, "ffn_mult", 0);
   if (!(out.ffn_mult > 0 && out.ffn_mult < 4096) || mlp_width(out.ffn_mult, keys.hidden_size) < 1)
-    model::refuse(ffn, "block_configs: expected a positive ffn_mult, got " + ffn.written());
+    model::refuse(ffn,
+                  "block_configs: expected an ffn_mult above 0 and below 4096, got " +
+                      (model::given(ffn, "ffn_mult") == nullptr ? "none" : ffn.find("ffn_mult")->written()));
   return out;
 }
 

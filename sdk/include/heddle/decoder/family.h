@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -146,9 +147,14 @@ model::ModelKeys<Keys> common_keys(const CommonForm& form = {}) {
 
 // head_dim, for families that have the key.
 template <class Keys>
-void add_head_dim(model::ModelKeys<Keys>& keys) {
+// written: config.json of random weights has the number, as transformers takes no null.
+void add_head_dim(model::ModelKeys<Keys>& keys, bool written = false) {
   keys.field("head_dim", &CommonKeys::head_dim, "Width of a head; null: hidden_size / num_attention_heads.",
              kSize);
+  if (!written) return;
+  keys.then([](Keys& given) {
+    if (given.hidden_size % given.num_attention_heads == 0) given.head_dim = given.head_width();
+  });
 }
 
 template <class Keys>
@@ -156,6 +162,10 @@ void add_rms_norm(model::ModelKeys<Keys>& keys) {
   keys.field("rms_norm_eps", &CommonKeys::rms_norm_eps, "Added under the root of each norm.",
              at_least(1e-38));
 }
+
+// Throws Error{config} at a key of the map that is close to one of `known` and none of them: a misspelt one.
+// Others pass, as published files have keys that no program here reads.
+HEDDLE_API void refuse_misspelt(const Node& map, std::span<const std::string> known);
 
 // What of the rotary embedding acts in a family.
 struct RotaryForm {
