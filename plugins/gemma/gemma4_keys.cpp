@@ -177,8 +177,9 @@ void add_attention(model::ModelKeys<Keys>& keys) {
       .field("global_head_dim", &Gemma4Keys::global_head_dim,
              "Width of a head in layers with full attention.", decoder::kSize)
       .field("num_global_key_value_heads", &Gemma4Keys::num_global_key_value_heads,
-             "Heads of keys in layers with full attention, where attention_k_eq_v is true; null: "
-             "num_key_value_heads.",
+             "Heads of keys in layers with full attention; null: num_key_value_heads. Without "
+             "attention_k_eq_v it "
+             "changes nothing.",
              decoder::kSize)
       .field("sliding_window", &Gemma4Keys::sliding_window,
              "In layers that slide, a token sees itself and those less than so many before it; one as long "
@@ -193,7 +194,7 @@ void add_attention(model::ModelKeys<Keys>& keys) {
              "So many last layers see the keys and values of the last layer of their type before them.",
              at_least<int64_t>(0))
       .field("use_double_wide_mlp", &Gemma4Keys::use_double_wide_mlp,
-             "The MLPs of these layers are twice as wide.")
+             "The MLPs of layers that share keys are twice as wide; without such layers it changes nothing.")
       .rule(complaint_of_layers)
       .rule(complaint_of_sharing);
   keys.group(as<Keys>(layers_group())).group(as<Keys>(rotary_group()));
@@ -266,12 +267,12 @@ model::ModelKeys<Gemma4Keys> gemma4_keys() {
              "Width of the inputs of each layer (E2B, E4B); 0: there are none.", at_least<int64_t>(0))
       .field("enable_moe_block", &Gemma4Keys::enable_moe_block,
              "Experts beside the MLP of each layer (26B-A4B).")
-      .field("num_experts", &Gemma4Keys::num_experts, "Experts of a layer, where enable_moe_block is true.",
-             Range<int64_t>{1, 65536})
+      .field("num_experts", &Gemma4Keys::num_experts,
+             "Experts of a layer; without enable_moe_block it changes nothing.", Range<int64_t>{1, 65536})
       .field("top_k_experts", &Gemma4Keys::top_k_experts,
-             "Experts of a token, where enable_moe_block is true.", decoder::kSize)
+             "Experts of a token; without enable_moe_block it changes nothing.", decoder::kSize)
       .field("moe_intermediate_size", &Gemma4Keys::moe_intermediate_size,
-             "Width of an expert, where enable_moe_block is true.", decoder::kSize)
+             "Width of an expert; without enable_moe_block it changes nothing.", decoder::kSize)
       .field("vocab_size_per_layer_input", &Gemma4Keys::vocab_size_per_layer_input,
              "Tokens that have inputs of each layer, at least vocab_size.", decoder::kSize)
       .rule(complaint_of_inputs)

@@ -70,7 +70,7 @@ std::string config_json(const Keys& keys, const Node& vision, const std::string&
 
 std::unique_ptr<ModelSpec> spec_of(const Keys& keys, const Node& vision) {
   decoder::ReadModel out;
-  out.facts = {kType, keys.vocab_size, keys.max_position_embeddings, keys.stored_dtype()};
+  out.facts = {kTextType, keys.vocab_size, keys.max_position_embeddings, keys.stored_dtype()};
   out.model = model_of(keys);
   out.files = files();
   out.signature = text().signature(keys, kType);

@@ -7,6 +7,7 @@
 
 #include "../attempt.h"
 #include "heddle/model/module_unit.h"
+#include "heddle/nn/attention_core.h"
 
 namespace heddle::kits {
 namespace {
@@ -132,14 +133,37 @@ bool has_mixer(const OfferedModel& offered, const Node& keys) {
   return found;
 }
 
+bool has_sharp_scores(const OfferedModel& offered, const Node& keys) {
+  bool found = false;
+  model::each<AttentionCore>(
+      read_model(offered, keys)->make_units(at::kMeta), [&](const std::string&, const AttentionCore& core) {
+        found = found || core.options().scale * static_cast<double>(core.head_dim()) > 8;
+      });
+  return found;
+}
+
 // A mixer that forgets fast gives rows that are nearly zero, and a norm of such rows makes rounding large:
-// 1e-7 in a weight becomes 5e-3 in a gradient. A larger eps keeps it small, and comparisons sharp.
+// 1e-7 in a weight becomes 5e-3 in a gradient. A larger eps keeps it small, and comparisons sharp; a larger
+// one still where a sharp softmax does the same.
 Node with_soft_norms(const OfferedModel& offered, const std::vector<FieldInfo>& tables, const Node& keys) {
-  if (!has_mixer(offered, keys)) return keys;
+  const bool sharp = has_sharp_scores(offered, keys);
+  if (!sharp && !has_mixer(offered, keys)) return keys;
   for (const FieldInfo& field : tables) {
     if (!field.key.ends_with("norm_eps") || keys.find(field.key) != nullptr) continue;
-    const Node soft = keys.with(field.key, Node::real(0.01));
+    const Node soft = keys.with(field.key, Node::real(sharp ? 0.3 : 0.01));
     return accepts(offered, soft) ? soft : keys;
+  }
+  return keys;
+}
+
+// Scores of normalised heads that are not divided grow with the width of a head, and a sharp softmax makes
+// rounding large, as above.
+Node with_soft_scores(const OfferedModel& offered, const std::vector<FieldInfo>& tables, Node keys) {
+  if (!has_sharp_scores(offered, keys)) return keys;
+  for (const FieldInfo& field : tables) {
+    if (!field.key.ends_with("head_dim")) continue;
+    const Node narrow = keys.with(field.key, Node::integer(4));
+    if (accepts(offered, narrow)) keys = narrow;
   }
   return keys;
 }
@@ -165,7 +189,8 @@ Node small_keys(const OfferedModel& offered, const std::vector<FieldInfo>& table
     for (const FieldInfo& field : tables) any = shrinks(offered, field, keys) || any;
     if (!any) break;
   }
-  return with_soft_norms(offered, tables, without_padding(offered, tables, keys));
+  keys = with_soft_norms(offered, tables, without_padding(offered, tables, keys));
+  return with_soft_scores(offered, tables, keys);
 }
 
 std::vector<Node> other_values(const FieldInfo& field, const Node& now) {
