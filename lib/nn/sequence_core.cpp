@@ -25,9 +25,8 @@ at::Tensor rows_of_groups(const at::Tensor& parameter, const HeadRange& all, con
 
 SequenceCore::~SequenceCore() = default;
 
-// Between the projections of a mixer there are whole rows under sequence parallelism.
 ModuleTraits SequenceCore::traits() const {
-  return {.tokens = TokenUse::mixes, .token_axes = {"tp"}};
+  return {.tokens = TokenUse::mixes};
 }
 
 at::Tensor SequenceCore::compute(model::SequenceInputs in, const model::HeadRange& all, const Batch& batch,

@@ -9,6 +9,7 @@
 #include "heddle/model/module_unit.h"
 #include "heddle/nn/attention_core.h"
 #include "heddle/nn/linear.h"
+#include "heddle/nn/sequence_core.h"
 
 namespace heddle::tensor {
 namespace {
@@ -166,11 +167,13 @@ class Maker {
     return nullptr;
   }
 
-  // Modules see rows of tokens that the ranks share, but for attention between the layers of a block.
+  // Modules see rows of tokens that the ranks share, but for the cores between the layers of a block.
   void check_tokens(const Site& site) const {
-    const bool in_attention = role_of(site) == Role::attention_core && site.parent != Site::kNone &&
-                              !children(layout_.sites[site.parent], Role::projection).empty();
-    if (!in_attention)
+    const bool is_core =
+        role_of(site) == Role::attention_core || model::as<SequenceCore>(*site.module) != nullptr;
+    const bool in_block =
+        site.parent != Site::kNone && !children(layout_.sites[site.parent], Role::projection).empty();
+    if (!is_core || !in_block)
       refuse_mixed_tokens(*site.module, site.path, "tp", "distributed.sequence_parallel",
                           "set sequence_parallel: false");
   }

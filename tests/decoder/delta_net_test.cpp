@@ -84,14 +84,12 @@ TEST(DeltaNet, CountsItsOperations) {
   EXPECT_EQ(decoder::make_spec({.model = model})->flops_per_token(20), 6 * (mixer + 3 * 12 * 10 + 12 * 13));
 }
 
-// Without a parallelizer that knows sequence cores.
+// Which a parallelizer knows.
 TEST(DeltaNet, MixesTokensInItsCoreAlone) {
   const Units units = decoder::make_spec({.model = delta_model()})->make_units(at::kMeta);
   std::string said;
   dynamic_cast<ModuleUnit&>(*units[1]).visit([&](const std::string& path, Module& module) {
     said += thrown_by([&] { refuse_mixed_tokens(module, path, "cp", "run.yaml:3", "set cp_size: 1"); });
-    if (path.ends_with("linear_attn") || path.ends_with("linear_attn.core"))
-      refuse_mixed_tokens(module, path, "tp", "run.yaml:3", "");
   });
   EXPECT_THAT(said, ::testing::HasSubstr("'model.layers.0.linear_attn.core' (sequence_core)"));
   EXPECT_THAT(said, ::testing::Not(::testing::HasSubstr("(gated_delta_net)")));
