@@ -60,6 +60,10 @@ void CommonKeys::drop_default_padding(const CommonKeys& defaults) {
   if (pad_token_id == defaults.pad_token_id && pad_token_id.value_or(0) >= vocab_size) pad_token_id.reset();
 }
 
+void CommonKeys::fill_head_dim() {
+  if (hidden_size % num_attention_heads == 0) head_dim = head_width();
+}
+
 Attention CommonKeys::attention() const {
   Attention out;
   out.heads = num_attention_heads;

@@ -67,6 +67,18 @@ TEST(MixtureFamilies, ReadMimoInBothSpellings) {
                                  "sliding_attention: {rope_theta: 100, partial_rotary_factor: 0.5}}"));
 }
 
+// config.json of random weights, as transformers reads it: no null for a width, and no temperature of scores
+// that is not computed here.
+TEST(ConfigOfRandomWeights, HasWhatTransformersReads) {
+  const std::string heads = "num_hidden_layers: 1, num_attention_heads: 4, ";
+  for (const char* type : {"falcon_h1", "ernie4_5_moe"})
+    EXPECT_THAT(model_of(type, heads + "num_key_value_heads: 2")->config_json(), HasSubstr("\"head_dim\": 4"))
+        << type;
+  const std::string mistral4 = model_of("mistral4", heads + "num_key_value_heads: null")->config_json();
+  EXPECT_THAT(mistral4, ::testing::Not(HasSubstr("mscale")));
+  EXPECT_THAT(mistral4, HasSubstr("\"attention_factor\": 1.0"));
+}
+
 struct RefusedConfig {
   const char *name, *type;
   std::string keys, message;
@@ -157,7 +169,30 @@ const RefusedConfig kRefusals[] = {
     {"mistral4_groups", "mistral4",
      "num_hidden_layers: 1, num_attention_heads: 4, num_key_value_heads: null, n_routed_experts: 4, n_group: "
      "3",
-     "n_group 3 and topk_group 1 do not fit n_routed_experts 4"}};
+     "n_group 3 and topk_group 1 do not fit n_routed_experts 4"},
+    {"rope_misspelt", "hy_v3", kSmall + "rope_parameters: {rope_type: default, rope_thetaa: 5}",
+     "there is no key 'rope_thetaa' here\n  hint: did you mean 'rope_theta'?"},
+    {"kimi_misspelt", "kimi_linear", "num_hidden_layers: 2, linear_attn_config: {headdim: 8}",
+     "there is no key 'headdim' here\n  hint: did you mean 'head_dim'?"},
+    {"kimi_one_list", "kimi_linear", "num_hidden_layers: 2, linear_attn_config: {kda_layers: [1]}",
+     "linear_attn_config has kda_layers and not full_attn_layers"},
+    {"kimi_tied", "kimi_linear", "num_hidden_layers: 2, tie_word_embeddings: true",
+     "tie_word_embeddings is true, and transformers' KimiLinearForCausalLM has a head of its own"},
+    {"kimi_groups", "kimi_linear", "num_hidden_layers: 2, num_expert_group: 3",
+     "num_experts 256 do not divide into num_expert_group 3 groups"},
+    {"kimi_topk_group", "kimi_linear", "num_hidden_layers: 2, num_expert_group: 2, topk_group: 3",
+     "topk_group 3 is not from 1 to num_expert_group 2"},
+    {"nas_misspelt", "nemotron-nas",
+     "num_hidden_layers: 1, block_configs: [{attention: {n_head_in_group: 4}, ffn: {ffn_mult: 1.0}}]",
+     "there is no key 'n_head_in_group' here\n  hint: did you mean 'n_heads_in_group'?"},
+    {"nas_unknown", "nemotron-nas",
+     "num_hidden_layers: 1, block_configs: [{attention: {no_op: true}, ffn: {ffn_mult: 1.0}, mamba: {x: 1}}]",
+     "block_configs: the key 'mamba' is not built"},
+    {"nas_part", "nemotron-nas", "num_hidden_layers: 1, block_configs: [{attention: {no_op: true}}]",
+     "a block has a map 'ffn', and this one has none"},
+    {"nas_mult", "nemotron-nas",
+     "num_hidden_layers: 1, block_configs: [{attention: {no_op: true}, ffn: {ffn_mult: -1.0}}]",
+     "expected an ffn_mult above 0 and below 4096, got -1.0"}};
 
 INSTANTIATE_TEST_SUITE_P(Of, MixtureRefusals, ::testing::ValuesIn(kRefusals),
                          [](const auto& info) { return std::string(info.param.name); });

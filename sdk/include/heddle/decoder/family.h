@@ -86,6 +86,7 @@ struct HEDDLE_API CommonKeys {
 
   // A padding token that is the default of the family, in a vocabulary that has no such token.
   void drop_default_padding(const CommonKeys& defaults);
+  void fill_head_dim();  // with head_width(), where the heads divide hidden_size
 
   // What these keys say of the model; a family changes what differs. The model has no layers yet.
   Norm norm() const { return {.eps = rms_norm_eps}; }
@@ -145,16 +146,12 @@ model::ModelKeys<Keys> common_keys(const CommonForm& form = {}) {
   return keys;
 }
 
-// head_dim, for families that have the key.
+// head_dim, for families that have the key. written: also where it is null, which transformers may not take.
 template <class Keys>
-// written: config.json of random weights has the number, as transformers takes no null.
 void add_head_dim(model::ModelKeys<Keys>& keys, bool written = false) {
   keys.field("head_dim", &CommonKeys::head_dim, "Width of a head; null: hidden_size / num_attention_heads.",
              kSize);
-  if (!written) return;
-  keys.then([](Keys& given) {
-    if (given.hidden_size % given.num_attention_heads == 0) given.head_dim = given.head_width();
-  });
+  if (written) keys.then([](Keys& given) { given.fill_head_dim(); });
 }
 
 template <class Keys>
@@ -163,8 +160,7 @@ void add_rms_norm(model::ModelKeys<Keys>& keys) {
              at_least(1e-38));
 }
 
-// Throws Error{config} at a key of the map that is close to one of `known` and none of them: a misspelt one.
-// Others pass, as published files have keys that no program here reads.
+// Throws Error{config} at a key of the map that is close to one of `known`; other unknown ones pass.
 HEDDLE_API void refuse_misspelt(const Node& map, std::span<const std::string> known);
 
 // What of the rotary embedding acts in a family.
