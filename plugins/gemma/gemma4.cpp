@@ -61,7 +61,7 @@ decoder::Files files_of_text(const Gemma4Keys& keys) {
   files.otherwise("model.", "model.language_model.").otherwise("model.", "language_model.model.");
   for (const char* part : {"vision_tower", "embed_vision", "audio_tower", "embed_audio", "vision_embedder"})
     files.ignored_module(part);
-  files.experts({.memory = "moe", .stacked = true, .transposed = false})
+  files.experts({.stacked = true, .transposed = false, .memory = "moe"})
       .renamed("moe.pre_feedforward_layernorm_2", "pre_feedforward_layernorm_2")
       .renamed("moe.gate.weight", "router.proj.weight")
       .renamed("moe.gate", "router")

@@ -16,7 +16,6 @@ namespace heddle::decoder {
 
 // The tensors of experts: "<layer>.experts.N.<gate>.weight" for each, or one for all.
 struct ExpertFiles {
-  std::string memory = "mlp";  // the module in memory; the router's names below are of "mlp" alone
   std::string layer = "mlp";
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
   std::string router = "gate";
@@ -25,6 +24,7 @@ struct ExpertFiles {
   // One tensor for all experts and each product: matrices lie as [in, out] (GPT-OSS) or, not `transposed`, as
   // [out, in] (Qwen3.5); there gate and up may be `apart`, "<layer>.<gate>.weight" (Step-3.5).
   bool stacked = false, transposed = true, apart = false;
+  std::string memory = "mlp";  // the module in memory; of others the router's names above are not changed
 };
 
 // Rules of names and layouts. A name is whole segments of a path: "self_attn.o_proj" is in
