@@ -72,9 +72,11 @@ TEST(MixtureFamilies, ReadMimoInBothSpellings) {
 TEST(ConfigOfRandomWeights, HasWhatTransformersReads) {
   const std::string heads = "num_hidden_layers: 1, num_attention_heads: 4, ";
   for (const char* type : {"falcon_h1", "ernie4_5_moe"})
-    EXPECT_THAT(model_of(type, heads + "num_key_value_heads: 2")->config_json(), HasSubstr("\"head_dim\": 4"))
+    EXPECT_THAT(model_of(type, heads + "num_key_value_heads: 2")->config_json("float32"),
+                HasSubstr("\"head_dim\": 4"))
         << type;
-  const std::string mistral4 = model_of("mistral4", heads + "num_key_value_heads: null")->config_json();
+  const std::string mistral4 =
+      model_of("mistral4", heads + "num_key_value_heads: null")->config_json("float32");
   EXPECT_THAT(mistral4, ::testing::Not(HasSubstr("mscale")));
   EXPECT_THAT(mistral4, HasSubstr("\"attention_factor\": 1.0"));
 }
@@ -183,15 +185,19 @@ const RefusedConfig kRefusals[] = {
     {"kimi_topk_group", "kimi_linear", "num_hidden_layers: 2, num_expert_group: 2, topk_group: 3",
      "topk_group 3 is not from 1 to num_expert_group 2"},
     {"nas_misspelt", "nemotron-nas",
-     "num_hidden_layers: 1, block_configs: [{attention: {n_head_in_group: 4}, ffn: {ffn_mult: 1.0}}]",
+     "num_hidden_layers: 1, num_attention_heads: 4, block_configs: [{attention: {n_head_in_group: 4}, ffn: "
+     "{ffn_mult: 1.0}}]",
      "there is no key 'n_head_in_group' here\n  hint: did you mean 'n_heads_in_group'?"},
     {"nas_unknown", "nemotron-nas",
-     "num_hidden_layers: 1, block_configs: [{attention: {no_op: true}, ffn: {ffn_mult: 1.0}, mamba: {x: 1}}]",
+     "num_hidden_layers: 1, num_attention_heads: 4, block_configs: [{attention: {no_op: true}, ffn: "
+     "{ffn_mult: 1.0}, mamba: {x: 1}}]",
      "block_configs: the key 'mamba' is not built"},
-    {"nas_part", "nemotron-nas", "num_hidden_layers: 1, block_configs: [{attention: {no_op: true}}]",
+    {"nas_part", "nemotron-nas",
+     "num_hidden_layers: 1, num_attention_heads: 4, block_configs: [{attention: {no_op: true}}]",
      "a block has a map 'ffn', and this one has none"},
     {"nas_mult", "nemotron-nas",
-     "num_hidden_layers: 1, block_configs: [{attention: {no_op: true}, ffn: {ffn_mult: -1.0}}]",
+     "num_hidden_layers: 1, num_attention_heads: 4, block_configs: [{attention: {no_op: true}, ffn: "
+     "{ffn_mult: -1.0}}]",
      "expected an ffn_mult above 0 and below 4096, got -1.0"}};
 
 INSTANTIATE_TEST_SUITE_P(Of, MixtureRefusals, ::testing::ValuesIn(kRefusals),
