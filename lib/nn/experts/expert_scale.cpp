@@ -2,7 +2,7 @@
 #include "lib/nn/experts/expert_scale.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/index_select.h>
+#include <ATen/ops/gather.h>
 #include <ATen/ops/zeros.h>
 
 #include "heddle/model/autograd_node.h"
@@ -11,7 +11,8 @@ namespace heddle::model {
 namespace {
 
 at::Tensor factors_of(const at::Tensor& experts, const at::Tensor& scale, at::ScalarType dtype) {
-  return scale.index_select(0, experts.clamp_min(0).reshape({-1})).view(experts.sizes()).to(dtype);
+  const at::Tensor of_each = scale.unsqueeze(0).expand({experts.size(0), scale.numel()});
+  return at::gather(of_each, 1, experts.clamp_min(0)).to(dtype);
 }
 
 // Edges: weights, scale.

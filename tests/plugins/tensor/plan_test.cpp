@@ -1,4 +1,5 @@
 // Plans of tensor parallelism: what they split, and the messages about what they cannot.
+#include <ATen/ops/empty.h>
 #include <gmock/gmock.h>
 
 #include "heddle/model/module_unit.h"
@@ -151,7 +152,7 @@ class Declared : public Module {
   ModuleTraits traits_;
   Linear mix_{4, 4, Linear::Bias::none, {}, at::TensorOptions().device(at::kMeta)};
   AttentionCore core_{4};
-  at::Tensor scale_;
+  at::Tensor scale_ = at::empty({4}, at::TensorOptions().device(at::kMeta)).requires_grad_(true);
 };
 
 std::string said_of(std::unique_ptr<Declared> module, const std::string& fields) {
