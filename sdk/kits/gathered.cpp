@@ -65,7 +65,8 @@ at::Tensor box_of(const Shard& shard, at::Tensor whole) {
 
 void Gathered::add(const DeviceMesh& mesh, const Shard& shard, const at::Tensor& numbers) {
   const at::NoGradGuard no_gradients;
-  const int replica = replica_of(mesh, shard);
+  int replica = replica_of(mesh, shard);
+  if (shard.tied_to_earlier) replica = -1 - replica;  // of the last stage: equal to the first one's
   const at::Tensor here = numbers.to(at::kCPU);
   const std::lock_guard lock(mutex_);
   Pieces& pieces = pieces_[{shard.name, replica}];

@@ -21,7 +21,8 @@ using Named = std::map<std::string, at::Tensor>;  // whole tensors
 // This rank's box of the whole tensor: a view.
 at::Tensor box_of(const Shard& shard, at::Tensor whole);
 
-// Ranks that differ along other axes than those that split a shard hold the same numbers: replicas.
+// Ranks that differ along other axes than those that split a shard hold the same numbers: replicas. So do the
+// copies of a tied parameter on the first and the last stage.
 class Gathered {
  public:
   // Adds `numbers` (the shard's own, its gradient, ...), which have the shard's sizes. Any rank, any order.
