@@ -55,7 +55,7 @@ void PartialSums::add() {
 }
 
 // A count is read only where this rank had no gradient itself, so the usual step reads nothing back. On meta
-// nobody else had one either.
+// no other rank had one either.
 void PartialSums::add(Sum& sum) {
   sum.counts.fill_(1);
   for (size_t i = 0; i < sum.entries.size(); ++i) {

@@ -89,6 +89,7 @@ TiedCopies::TiedCopies(const std::vector<TiedParameter>& tied, Stages& stages, c
     Copies& copies = copies_.emplace_back();
     copies.ranks = &mesh.group(axes[i]);
     copies.first = tied[i].stages.front();
+    copies.stages = tied[i].stages.size();
     copies.given = tied[i].given;
     copies.trains = tied[i].trains;
     copies.holdings = all_holdings(tied[i], stages, mesh, *copies.ranks, axes[i]);
@@ -235,8 +236,15 @@ void TiedCopies::add_gradients() {
   }
 }
 
+// The sum of two numbers does not depend on their order, so with two stages no buffer is needed.
 void TiedCopies::add(const Copies& copies, const Pieces& pieces, const Holding& holding) {
   at::Tensor& gradient = holding.shard->tensor.mutable_grad();
+  if (copies.stages == 2 && gradient.defined()) {
+    for (size_t i = 0; i < pieces.size(); ++i)
+      if (const Transfer& one = copies.transfers[i]; one.to == &holding)
+        box_of(gradient, holding.offset, one.offset, one.size).add_(pieces[i]);
+    return;
+  }
   const at::Tensor sum = at::zeros_like(holding.shard->tensor);
   bool waits = gradient.defined();  // this copy's own, until those of the stages before it are added
   for (size_t i = 0; i < pieces.size(); ++i) {

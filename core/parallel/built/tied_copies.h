@@ -41,6 +41,7 @@ class TiedCopies {
   struct Copies {  // of one parameter
     Communicator* ranks = nullptr;
     int first = 0;  // stage
+    size_t stages = 0;
     bool given = false, trains = false;
     std::vector<Holding> holdings;
     std::vector<Transfer> transfers;  // in one order on every rank
