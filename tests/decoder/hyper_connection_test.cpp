@@ -13,12 +13,12 @@
 namespace heddle::tests {
 namespace {
 
-using decoder::HyperForm;
+using decoder::HyperConnections;
 
 struct HyperShape {
   std::string name;
   int64_t tokens, width;
-  HyperForm form;
+  HyperConnections form;
 };
 
 const HyperShape kHyperShapes[] = {
@@ -37,12 +37,12 @@ Leaves hyper_inputs(const HyperShape& shape, bool last) {
           random_leaf({weights, n * shape.width}), random_leaf({weights}), random_leaf({last ? 1 : 3})};
 }
 
-at::Tensor plain_scores(const Leaves& in, const HyperForm& form) {
+at::Tensor plain_scores(const Leaves& in, const HyperConnections& form) {
   const at::Tensor root = (in[0].pow(2).mean(-1, true) + form.norm_eps).rsqrt();
   return at::matmul(in[0] * root, in[2].t());
 }
 
-at::Tensor plain_matrix(at::Tensor scores, const HyperForm& form) {
+at::Tensor plain_matrix(at::Tensor scores, const HyperConnections& form) {
   at::Tensor matrix = at::softmax(scores.view({-1, form.streams, form.streams}), -1) + form.eps;
   matrix = matrix / (matrix.sum(-2, true) + form.eps);
   for (int64_t i = 1; i < form.iterations; ++i) {
@@ -52,7 +52,7 @@ at::Tensor plain_matrix(at::Tensor scores, const HyperForm& form) {
   return matrix;
 }
 
-at::Tensor plain_collapsed(const Leaves& in, const HyperForm& form) {
+at::Tensor plain_collapsed(const Leaves& in, const HyperConnections& form) {
   const int64_t n = form.streams;
   const at::Tensor score = plain_scores(in, form).narrow(1, 0, n) * in[4][0] + in[3].narrow(0, 0, n);
   const at::Tensor pre = at::sigmoid(score) + form.eps;
@@ -60,7 +60,7 @@ at::Tensor plain_collapsed(const Leaves& in, const HyperForm& form) {
 }
 
 // The streams after a module that adds what goes in to y.
-at::Tensor plain_layer(const Leaves& in, const HyperForm& form) {
+at::Tensor plain_layer(const Leaves& in, const HyperConnections& form) {
   const int64_t n = form.streams;
   const at::Tensor scores = plain_scores(in, form), x = in[0].view({in[0].size(0), n, -1});
   const at::Tensor post = 2 * at::sigmoid(scores.narrow(1, n, n) * in[4][1] + in[3].narrow(0, n, n));
@@ -70,12 +70,12 @@ at::Tensor plain_layer(const Leaves& in, const HyperForm& form) {
   return (post.unsqueeze(2) * y.unsqueeze(1) + mixed).flatten(1);
 }
 
-at::Tensor our_collapsed(const Leaves& in, const HyperForm& form) {
+at::Tensor our_collapsed(const Leaves& in, const HyperConnections& form) {
   return decoder::hyper_collapsed(in[0], decoder::hyper_weights(in[0], in[2], in[3], in[4], form),
                                   form.streams);
 }
 
-at::Tensor our_layer(const Leaves& in, const HyperForm& form) {
+at::Tensor our_layer(const Leaves& in, const HyperConnections& form) {
   const at::Tensor weights = decoder::hyper_weights(in[0], in[2], in[3], in[4], form);
   const at::Tensor y = in[1] + decoder::hyper_collapsed(in[0], weights, form.streams);
   return decoder::hyper_expanded(in[0], y, weights, form.streams);

@@ -6,16 +6,9 @@
 #include <cstdint>
 
 #include "heddle/base/export.h"
+#include "heddle/decoder/description.h"
 
 namespace heddle::decoder {
-
-// Manifold-constrained hyper-connections (Xie et al. 2026, DeepSeek-V4).
-struct HyperForm {
-  int64_t streams = 4;
-  int64_t iterations = 20;  // of Sinkhorn and Knopp; the first divides columns alone
-  double eps = 1e-6;        // added to weights and to the sums that divide them
-  double norm_eps = 1e-6;   // of the norm over all streams of a token
-};
 
 // The weights of each token, [tokens, weights], fp32 (fp64 for fp64), from x [tokens, streams * width], which
 // is normalised over its last dim. With n streams:
@@ -25,7 +18,7 @@ struct HyperForm {
 // mix [weights, streams * width], base [weights], scale [1], or [3] for pre, post and the matrix. One
 // autograd node with edges to all four; it computes the weights again in the backward.
 HEDDLE_API at::Tensor hyper_weights(const at::Tensor& x, const at::Tensor& mix, const at::Tensor& base,
-                                    const at::Tensor& scale, const HyperForm& form);
+                                    const at::Tensor& scale, const HyperConnections& form);
 
 // sum over streams of pre * x: [tokens, width], in the dtype of x. Edges: x, the weights.
 HEDDLE_API at::Tensor hyper_collapsed(const at::Tensor& x, const at::Tensor& weights, int64_t streams);

@@ -50,7 +50,7 @@ struct Division {
   at::Tensor quotient, sum;
 };
 
-std::vector<Division> doubly_stochastic(at::Tensor matrix, const HyperForm& form) {
+std::vector<Division> doubly_stochastic(at::Tensor matrix, const HyperConnections& form) {
   std::vector<Division> out;
   const auto divide = [&](int64_t dim) {
     const at::Tensor sum = matrix.sum(dim, true) + form.eps;
@@ -66,7 +66,7 @@ at::Tensor softmax_of(const Inputs& in, int64_t n) {
   return at::softmax(score(in, 2, 2 * n, n * n).view({-1, n, n}), -1);
 }
 
-at::Tensor weights_of(const Inputs& in, const HyperForm& form) {
+at::Tensor weights_of(const Inputs& in, const HyperConnections& form) {
   const int64_t n = form.streams;
   const at::Tensor pre = at::sigmoid(score(in, 0, 0, n)) + form.eps;
   if (in.base.size(0) == n) return pre;
@@ -76,7 +76,7 @@ at::Tensor weights_of(const Inputs& in, const HyperForm& form) {
 }
 
 // The gradient of the scores of the matrix.
-at::Tensor back_through_matrix(at::Tensor d, const Inputs& in, const HyperForm& form) {
+at::Tensor back_through_matrix(at::Tensor d, const Inputs& in, const HyperConnections& form) {
   const at::Tensor first = softmax_of(in, form.streams);
   const std::vector<Division> divisions = doubly_stochastic(first + form.eps, form);
   d = d.reshape(first.sizes());
@@ -91,7 +91,7 @@ at::Tensor back_through_sigmoid(const at::Tensor& d, const at::Tensor& scores, d
 }
 
 // Of the scores of each part, in their order.
-std::vector<at::Tensor> score_gradients(const at::Tensor& d, const Inputs& in, const HyperForm& form) {
+std::vector<at::Tensor> score_gradients(const at::Tensor& d, const Inputs& in, const HyperConnections& form) {
   const int64_t n = form.streams;
   std::vector<at::Tensor> out{back_through_sigmoid(d.narrow(1, 0, n), score(in, 0, 0, n), 1)};
   if (in.base.size(0) == n) return out;
@@ -104,7 +104,7 @@ std::vector<at::Tensor> score_gradients(const at::Tensor& d, const Inputs& in, c
 struct HyperWeightsNode final : model::LayerNode {
   HyperWeightsNode() : LayerNode("HyperWeightsBackward") {}
   model::Saved x, mix, base, scale;
-  HyperForm form;
+  HyperConnections form;
 
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor saved = x.unpack(), m = mix.unpack(), b = base.unpack(), s = scale.unpack();
@@ -137,7 +137,7 @@ struct HyperWeightsNode final : model::LayerNode {
 }  // namespace
 
 at::Tensor hyper_weights(const at::Tensor& x, const at::Tensor& mix, const at::Tensor& base,
-                         const at::Tensor& scale, const HyperForm& form) {
+                         const at::Tensor& scale, const HyperConnections& form) {
   const auto save = [&](HyperWeightsNode& node) {
     node.x.save(x);
     node.mix.save_weight(mix);

@@ -210,6 +210,23 @@ struct LayerInputs {
   Activation activation = Activation::gelu_tanh;
 };
 
+// Several residual streams of each token (manifold-constrained hyper-connections, Xie et al. 2026,
+// DeepSeek-V4). The embedding gives each stream the token's row. Mixer and MLP of a layer get a weighted sum
+// of the streams, and their output goes to the streams with weights of its own, while the streams are mixed
+// by a doubly stochastic matrix; all these weights follow from the token's streams. The head gets a weighted
+// sum.
+//
+// Modules of a layer "attn_hc" and "ffn_hc": fn [(2 + streams) * streams, streams * width], base, scale [3];
+// of the last unit "model.hc_head": hc_fn [streams, streams * width], hc_base, hc_scale [1]. All are fp32
+// under any precision but fp64. What passes between units is [tokens, streams * width].
+struct HyperConnections {
+  int64_t streams = 4;
+  int64_t iterations = 20;  // of Sinkhorn and Knopp; the first divides columns alone
+  double eps = 1e-6;        // added to weights and to the sums that divide them
+  double norm_eps = 1e-6;   // of the norm over all streams of a token
+  bool operator==(const HyperConnections&) const = default;
+};
+
 // Units "model.embed_tokens", "model.layers.N" and "lm_head" (the last norm, the head and the loss). Learned
 // positions are the parameter "model.embed_positions.weight" of the first.
 struct Model {
@@ -230,6 +247,7 @@ struct Model {
   double residual_std = 0;  // of o_proj and down_proj, as GPT-2 scales it by depth; 0: init_std
   MtpHeads mtp = {};
   LayerInputs layer_inputs = {};
+  std::optional<HyperConnections> hyper_connections = {};  // empty: one stream
 };
 
 }  // namespace heddle::decoder

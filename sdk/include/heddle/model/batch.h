@@ -38,6 +38,8 @@ class HEDDLE_API Batch {
   // The rows' length as `documents` counts it, where tokens hold a part of each row (context parallelism); 0:
   // that of tokens.
   int64_t whole_sequence = 0;
+  // The step of the run that it belongs to, from 0; of a validation: the next one.
+  int64_t step = 0;
 
   // Where layers leave weight gradients when this microbatch's backward is split; null: it is whole.
   WeightGradients* weight_gradients = nullptr;
@@ -72,7 +74,7 @@ inline constexpr std::array<BatchMember, 7> kBatchMembers = {{
     {"extra", &Batch::extra, RowCut::rows_if_many, true},
 }};
 static_assert(sizeof(Batch) ==
-                  kBatchMembers.size() * sizeof(at::Tensor) + sizeof(int64_t) + 2 * sizeof(void*),
+                  kBatchMembers.size() * sizeof(at::Tensor) + 2 * sizeof(int64_t) + 2 * sizeof(void*),
               "a tensor of Batch is missing in kBatchMembers");
 
 inline int64_t whole_sequence_of(const Batch& batch) {

@@ -157,6 +157,9 @@ struct RouterConfig {
   // auxiliary loss). After each step correction_rate * sign(mean load - load) is added to it.
   bool correction = false;
   double correction_rate = 0;
+  // So many tokens have their experts in the slot "tid2eid" (hash layers, Roller et al. 2021, DeepSeek-V4):
+  // scores give the weights alone. 0: scores choose.
+  int64_t table_tokens = 0;
   model::BalanceLoss balance;
   double z_loss = 0;             // its coefficient
   std::string group = "router";  // of the side outputs: router/aux_loss
@@ -167,7 +170,8 @@ struct RouterConfig {
 };
 
 // Slots "weight" [experts, hidden] and, if asked for, "bias" [experts], "scale" [hidden], "per_expert_scale"
-// [experts] and "e_score_correction_bias" [experts] (fp32 under any precision but fp64; it does not train).
+// [experts], "e_score_correction_bias" [experts] (fp32 under any precision but fp64; it does not train) and
+// "tid2eid" (int64 [table_tokens, top_k], which does not train: its first values take the experts in turn).
 class HEDDLE_API Router : public Module, public AfterUpdate {
  public:
   // Throws Error{config}: groups or numbers of choices that the experts do not allow.
