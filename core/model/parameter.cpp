@@ -54,7 +54,7 @@ at::Tensor make_parameter(at::IntArrayRef shape, const Init& init, const at::Ten
       }
     }
   }
-  return parameter.set_requires_grad(true);
+  return parameter.set_requires_grad(at::isFloatingType(parameter.scalar_type()));
 }
 
 }  // namespace heddle::model

@@ -13,8 +13,8 @@ namespace heddle::model {
 void apply_function(const at::Tensor& values, const Init& init, at::IntArrayRef shape,
                     at::IntArrayRef offset);
 
-// A trainable tensor. On meta it has no values; on a real device they follow `init`, from the device's
-// default generator.
+// A trainable tensor; one of integers does not train. On meta it has no values; on a real device they follow
+// `init`, from the device's default generator.
 HEDDLE_API at::Tensor make_parameter(at::IntArrayRef shape, const Init& init,
                                      const at::TensorOptions& options);
 

@@ -13,7 +13,9 @@ namespace heddle::decoder {
 
 InputEmbedding::InputEmbedding(std::unique_ptr<Embedding> tokens, const Model& model,
                                const at::TensorOptions& options)
-    : positions_count_(model.positions), tokens_(std::move(tokens)) {
+    : positions_count_(model.positions),
+      streams_(model.hyper_connections ? model.hyper_connections->streams : 1),
+      tokens_(std::move(tokens)) {
   add_child("embed_tokens", *tokens_);
   if (model.embedding_norm) {
     norm_ = make_norm(*model.embedding_norm, model.width, options);
@@ -43,7 +45,7 @@ at::Tensor InputEmbedding::forward(at::Tensor tokens, const Batch& batch) {
   }
   if (dropout_) hidden = dropout_->call(std::move(hidden), batch);
   if (layer_inputs_) given_ = layer_inputs_->of(tokens, hidden, batch);
-  return hidden;
+  return streams_ == 1 ? hidden : hidden.repeat({1, streams_});
 }
 
 Tensors InputEmbedding::give() {

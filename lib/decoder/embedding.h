@@ -1,4 +1,4 @@
-// The beginning of a decoder with learned positions, dropout or inputs of its layers.
+// The beginning of a decoder with learned positions, dropout, inputs of its layers or several streams.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,8 +16,9 @@ namespace heddle::decoder {
 
 // A token's row, with learned positions plus its position's row, of which numbers are dropped. Children
 // "embed_tokens" and, where the model has them, "embed_norm", "embed_positions", "embed_dropout" and
-// "layer_inputs". Takes tokens [batch, sequence], returns hidden states [tokens, width], and carries the
-// inputs of the layers. Throws Error{input} for a position that has no row.
+// "layer_inputs". Takes tokens [batch, sequence], returns hidden states [tokens, width], with
+// hyper-connections the same ones for each stream, and carries the inputs of the layers. Throws Error{input}
+// for a position that has no row.
 class InputEmbedding : public Module, public Carrier {
  public:
   InputEmbedding(std::unique_ptr<Embedding> tokens, const Model& model, const at::TensorOptions& options);
@@ -32,7 +33,7 @@ class InputEmbedding : public Module, public Carrier {
  private:
   void check_positions(const at::Tensor& positions) const;
 
-  int64_t positions_count_;
+  int64_t positions_count_, streams_;
   std::unique_ptr<Embedding> tokens_, positions_;
   std::unique_ptr<Module> norm_;
   std::unique_ptr<Dropout> dropout_;

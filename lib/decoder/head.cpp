@@ -41,12 +41,17 @@ Head::Head(const Model& model, const at::TensorOptions& options)
       norm_(make_norm(model.last_norm, model.width, options)),
       lm_head_(model.width, model.vocabulary, bias_if(model.head_bias), normal(model.init_std), options),
       loss_(model.logits_soft_cap) {
+  if (model.hyper_connections) {
+    hc_head_ = std::make_unique<HyperConnection>(model, HyperConnection::Place::last, options);
+    add_child("model.hc_head", *hc_head_);
+  }
   add_child("model.norm", *norm_);
   add_child("lm_head", lm_head_);
   add_child("loss", loss_);
 }
 
 at::Tensor Head::forward(at::Tensor x, const Batch& batch) {
+  if (hc_head_) x = hc_head_->collapsed(x, batch);
   at::Tensor hidden = norm_->call(std::move(x), batch);
   if (multiplier_ != 1) hidden = hidden * multiplier_;
   if (!normalised_) return computed(hidden, batch);

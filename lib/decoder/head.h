@@ -9,12 +9,14 @@
 #include "heddle/nn/linear.h"
 #include "heddle/nn/token_loss.h"
 #include "lib/decoder/mtp/multi_token_prediction.h"
+#include "lib/decoder/streams/hyper_module.h"
 
 namespace heddle::decoder {
 
-// Children "model.norm", "lm_head", "loss" and, where the model has multi-token prediction heads, "mtp".
-// Takes hidden states [tokens, width]. With labels it returns the sum of the token losses, fp32 [1], in
-// training with those of the multi-token prediction heads; without, logits [batch, sequence, vocabulary].
+// Children "model.norm", "lm_head", "loss" and, where the model has them, "mtp" (multi-token prediction
+// heads) and "model.hc_head" (hyper-connections). Takes hidden states [tokens, width], or those of all
+// streams. With labels it returns the sum of the token losses, fp32 [1], in training with those of the
+// multi-token prediction heads; without, logits [batch, sequence, vocabulary].
 class Head : public Module {
  public:
   Head(const Model& model, const at::TensorOptions& options);
@@ -32,6 +34,7 @@ class Head : public Module {
 
   double multiplier_;
   bool normalised_;
+  std::unique_ptr<HyperConnection> hc_head_;  // null: there is one stream
   std::unique_ptr<Module> norm_;
   Linear lm_head_;
   TokenLoss loss_;

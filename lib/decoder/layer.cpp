@@ -84,6 +84,7 @@ DecoderLayer::DecoderLayer(const Layer& form, int64_t width, Parts parts, const 
   if (feed_forward_.module != nullptr) add_child("mlp", *feed_forward_.module);
   add(second[1], feed_forward_.after);
   if (parts_.experts) add_experts(form, width, options);
+  add_streams();
   if (parts_.input) add_child("layer_input", *parts_.input);
   if (form.residual_dropout > 0) add_dropout(form.residual_dropout);
   if (!form.scalar) return;
@@ -100,6 +101,16 @@ void DecoderLayer::add_experts(const Layer& form, int64_t width, const at::Tenso
   add_child(parts_.experts_name, *parts_.experts);
   add_child("post_feedforward_layernorm_1", *feed_forward_.after_module);
   add_child("post_feedforward_layernorm_2", *feed_forward_.after_experts);
+}
+
+void DecoderLayer::add_streams() {
+  const auto add = [&](const char* name, Step& step, const std::unique_ptr<HyperConnection>& streams) {
+    if (!streams || step.module == nullptr) return;
+    step.streams = streams.get();
+    add_child(name, *streams);
+  };
+  add("attn_hc", mixer_, parts_.attn_hc);
+  add("ffn_hc", feed_forward_, parts_.ffn_hc);
 }
 
 void DecoderLayer::add_dropout(double p) {
@@ -121,22 +132,35 @@ void DecoderLayer::make_step(Step& step, const Layer& form, Names norms, int64_t
 
 at::Tensor DecoderLayer::onto(const at::Tensor& residual, Step& step, at::Tensor x, const Batch& batch) {
   const bool adds_itself = step.part != nullptr && !step.after && !step.dropout && multiplier_ == 1;
+  if (!adds_itself) return residual + output(residual, step, std::move(x), batch);
   const at::Tensor same = step.beside.empty() ? at::Tensor() : x;  // else the first part alone holds it
-  at::Tensor y = adds_itself ? step.part->call_onto(residual, std::move(x), batch)
-                             : step.module->call(std::move(x), batch);
+  at::Tensor y = step.part->call_onto(residual, std::move(x), batch);
   for (LayerPart* part : step.beside) y = part->call_onto(y, same, batch);
-  if (adds_itself) return y;
+  return y;
+}
+
+at::Tensor DecoderLayer::output(const at::Tensor& residual, Step& step, at::Tensor x, const Batch& batch) {
+  const at::Tensor same = step.beside.empty() ? at::Tensor() : x;
+  at::Tensor y = step.module->call(std::move(x), batch);
+  for (LayerPart* part : step.beside) y = part->call_onto(y, same, batch);
   if (step.experts != nullptr) {
     y = step.after_module->call(std::move(y), batch);
     y = y + step.after_experts->call(step.experts->call(residual, batch), batch);
   }
   if (step.after) y = step.after->call(std::move(y), batch);
   if (step.dropout) y = step.dropout->call(std::move(y), batch);
-  return multiplier_ == 1 ? residual + y : residual + y * multiplier_;
+  return multiplier_ == 1 ? y : y * multiplier_;
+}
+
+at::Tensor DecoderLayer::run_in_streams(Step& step, const at::Tensor& x, const Batch& batch) {
+  return step.streams->around(x, batch, [&](const at::Tensor& sum) {
+    return output(sum, step, step.before ? step.before->call(sum, batch) : sum, batch);
+  });
 }
 
 at::Tensor DecoderLayer::run(Step& step, at::Tensor x, const Batch& batch) {
   if (step.module == nullptr) return x;
+  if (step.streams != nullptr) return run_in_streams(step, x, batch);
   at::Tensor normal = step.before ? step.before->call(x, batch) : x;
   return onto(x, step, std::move(normal), batch);
 }

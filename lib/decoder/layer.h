@@ -14,11 +14,14 @@
 #include "heddle/nn/dropout.h"
 #include "lib/decoder/carried/carried.h"
 #include "lib/decoder/carried/layer_input.h"
+#include "lib/decoder/streams/hyper_module.h"
 
 namespace heddle::decoder {
 
-// Hidden states [tokens, width] in and out. Children "self_attn" (or the mixer's name), the mixers beside it,
-// "mlp" and "moe", the norms that Layer lists, and with dropout "mixer_dropout" and "mlp_dropout"; slot
+// Hidden states [tokens, width] in and out, of a model with hyper-connections [tokens, streams * width].
+// Children "self_attn" (or the mixer's name), the mixers beside it,
+// "mlp" and "moe", the norms that Layer lists, and with dropout "mixer_dropout" and "mlp_dropout", with
+// hyper-connections "attn_hc" and "ffn_hc"; slot
 // layer_scalar [1] where the description has it, and "layer_input". Carries what later layers need
 // (carried.h).
 class DecoderLayer : public Module, public Carrier {
@@ -30,8 +33,9 @@ class DecoderLayer : public Module, public Carrier {
     std::unique_ptr<Module> feed_forward;  // a FeedForward, or a MoeLayer
     std::unique_ptr<Module> experts;       // beside it: a MoeLayer, which takes the residual
     std::string experts_name = {};
-    std::unique_ptr<LayerInput> input;  // null: the layer has no inputs of its own
-    std::string layer;                  // "model.layers.3": tells its dropout from that of others
+    std::unique_ptr<LayerInput> input;                 // null: the layer has no inputs of its own
+    std::unique_ptr<HyperConnection> attn_hc, ffn_hc;  // null: the model has one stream
+    std::string layer;  // "model.layers.3": tells its dropout from that of others
     Carried carried;
   };
   DecoderLayer(const Layer& form, int64_t width, Parts parts, const at::TensorOptions& options);
@@ -52,15 +56,20 @@ class DecoderLayer : public Module, public Carrier {
     Module* experts = nullptr;  // beside the module, with the residual for input
     std::unique_ptr<Module> before, after, after_module, after_experts;
     std::unique_ptr<Dropout> dropout;  // null: nothing is dropped
+    HyperConnection* streams = nullptr;
   };
   // norms: the names of those before and after; null: none.
   void make_step(Step& step, const Layer& form, std::array<const char*, 2> norms, int64_t width,
                  const at::TensorOptions& options);
   void add_dropout(double p);
+  void add_streams();
   void add_experts(const Layer& form, int64_t width, const at::TensorOptions& options);
   at::Tensor parts(at::Tensor x, const Batch& batch);  // mixer and MLP
   at::Tensor run(Step& step, at::Tensor x, const Batch& batch);
   at::Tensor onto(const at::Tensor& residual, Step& step, at::Tensor x, const Batch& batch);
+  // What is added to the residual: of what the norm before the part gives.
+  at::Tensor output(const at::Tensor& residual, Step& step, at::Tensor x, const Batch& batch);
+  at::Tensor run_in_streams(Step& step, const at::Tensor& x, const Batch& batch);
 
   double multiplier_;
   bool side_by_side_;

@@ -1,6 +1,7 @@
 // Multiplications of a token in each part of a layer.
 #include "lib/decoder/units.h"
 
+#include <iterator>
 #include <vector>
 
 #include "heddle/decoder/description.h"
@@ -16,6 +17,14 @@ double real(int64_t value) {
 double seen(const AttentionOptions& options, int64_t sequence) {
   const double length = real(sequence), window = real(options.window);
   return window == 0 || window >= length ? length / 2 : window - window * window / (2 * length);
+}
+
+// The weights of the streams, their sum, and where they are mixed, of mixer and MLP; the first of the head.
+double of_streams(const Model& model) {
+  if (!model.hyper_connections) return 0;
+  const double n = real(model.hyper_connections->streams), layers = real(std::ssize(model.layers));
+  const double of_part = (2 + n) * n * n + n + n + n * n;
+  return real(model.width) * (layers * 2 * of_part + n * n + n);
 }
 
 // Weights of the products, and a multiplication for each element of q k^T that is seen and of its product
@@ -87,7 +96,7 @@ double operations_per_token(const Model& model, int64_t sequence) {
   // Of each layer: its part of the first product, and two of its own.
   const double inputs =
       3 * real(model.width) * real(model.layer_inputs.width) * static_cast<double>(model.layers.size());
-  return 6 * (of(model.layers) + inputs + logits + real(model.mtp.tokens) * mtp);
+  return 6 * (of(model.layers) + inputs + of_streams(model) + logits + real(model.mtp.tokens) * mtp);
 }
 
 }  // namespace heddle::decoder

@@ -115,6 +115,7 @@ class Maker {
   Maker(const Model& model, const at::TensorOptions& options) : model_(model), options_(options) {
     check_indexers(model);
     check_shared_keys(model);
+    check_streams(model);
     for (const Layer& layer : model.layers)
       if (const Mixture* mixture = mixture_of(layer)) {
         ++sparse_;
@@ -156,6 +157,7 @@ class Maker {
     for (const auto& maker : form.beside) add_beside(*maker, parts);
     std::visit([&](const auto& part) { make(part, index, parts); }, form.feed_forward);
     if (form.experts_beside) add_experts(form, index, parts);
+    if (model_.hyper_connections) parts.attn_hc = streams(), parts.ffn_hc = streams();
     return parts;
   }
   void make(const Attention& form, DecoderLayer::Parts& parts) {
@@ -211,6 +213,9 @@ class Maker {
     parts.experts_name = "moe";
   }
   void make(Absent, int64_t, DecoderLayer::Parts&) const {}
+  std::unique_ptr<HyperConnection> streams() const {
+    return std::make_unique<HyperConnection>(model_, HyperConnection::Place::of_layer, options_);
+  }
 
   std::shared_ptr<QueryFactors> queries_of(const QueryScaling& scaling) {
     if (scaling.beta == 0) return nullptr;
@@ -238,7 +243,7 @@ std::unique_ptr<ModuleUnit> embedding_unit(const Model& model, const at::TensorO
                                             normal(model.init_std), options, model.embedding_multiplier);
   weight = tokens->weight;
   if (model.positions == 0 && model.embedding_dropout == 0 && model.layer_inputs.width == 0 &&
-      !model.embedding_norm)
+      !model.embedding_norm && !model.hyper_connections)
     return std::make_unique<ModuleUnit>(name, name, std::move(tokens));
   auto first = std::make_unique<InputEmbedding>(std::move(tokens), model, options);
   return std::make_unique<ModuleUnit>(name, "model", std::move(first));

@@ -141,13 +141,12 @@ Transformed Lora::apply(Units& units, const TransformRun& run) const {
   if (matcher.is_default())
     out.warnings.push_back(run.where +
                            ": No modules specified for LoRA. Will use target_modules='*_proj' by default.");
-  std::string why;
-  out.files = peft_files(config_, adapted, experts, run, why);
+  out.files = peft_files(config_, adapted, experts, run, out.no_files);
   if (!out.files)
     out.warnings.push_back(run.where +
                            ": checkpoints have no adapter_model.safetensors, and heddle generate and "
                            "heddle convert cannot read them: " +
-                           why);
+                           out.no_files);
   return out;
 }
 

@@ -190,6 +190,18 @@ void muse(decoder::Model& model) {
   model.embedding_norm = Norm{.kind = Norm::Kind::rms_bare};
 }
 
+void hyper_connections(decoder::Model& model) {
+  model.hyper_connections = {.streams = 3, .iterations = 5, .eps = 1e-3, .norm_eps = 1e-5};
+}
+
+void hyper_connections_of_both(decoder::Model& model) {
+  hyper_connections(model);
+  each_layer(model, [](Layer& layer, Attention&, Mlp&) {
+    layer.order = Layer::Order::both, layer.residual_multiplier = 0.7;
+  });
+  model.positions = kLength;
+}
+
 }  // namespace
 
 decoder::Model base_model() {
@@ -222,7 +234,9 @@ const std::vector<Form>& decoder_forms() {
                                            {"starcoder2", starcoder2},
                                            {"falcon", falcon},
                                            {"gemma4", gemma4},
-                                           {"muse", muse}};
+                                           {"muse", muse},
+                                           {"hyper_connections", hyper_connections},
+                                           {"hyper_connections_of_both", hyper_connections_of_both}};
   return kForms;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "decoder/plain_streams.h"
 #include "lib/decoder/streams/hyper_connection.h"
 #include "tests/decoder/rules.h"
 
@@ -37,37 +38,17 @@ Leaves hyper_inputs(const HyperShape& shape, bool last) {
           random_leaf({weights, n * shape.width}), random_leaf({weights}), random_leaf({last ? 1 : 3})};
 }
 
-at::Tensor plain_scores(const Leaves& in, const HyperConnections& form) {
-  const at::Tensor root = (in[0].pow(2).mean(-1, true) + form.norm_eps).rsqrt();
-  return at::matmul(in[0] * root, in[2].t());
-}
-
-at::Tensor plain_matrix(at::Tensor scores, const HyperConnections& form) {
-  at::Tensor matrix = at::softmax(scores.view({-1, form.streams, form.streams}), -1) + form.eps;
-  matrix = matrix / (matrix.sum(-2, true) + form.eps);
-  for (int64_t i = 1; i < form.iterations; ++i) {
-    matrix = matrix / (matrix.sum(-1, true) + form.eps);
-    matrix = matrix / (matrix.sum(-2, true) + form.eps);
-  }
-  return matrix;
+PlainStreams plain_of(const Leaves& in, const HyperConnections& form) {
+  return {in[2], in[3], in[4], form};
 }
 
 at::Tensor plain_collapsed(const Leaves& in, const HyperConnections& form) {
-  const int64_t n = form.streams;
-  const at::Tensor score = plain_scores(in, form).narrow(1, 0, n) * in[4][0] + in[3].narrow(0, 0, n);
-  const at::Tensor pre = at::sigmoid(score) + form.eps;
-  return (pre.unsqueeze(2) * in[0].view({in[0].size(0), n, -1})).sum(1);
+  return plain_of(in, form).collapsed(in[0]);
 }
 
 // The streams after a module that adds what goes in to y.
 at::Tensor plain_layer(const Leaves& in, const HyperConnections& form) {
-  const int64_t n = form.streams;
-  const at::Tensor scores = plain_scores(in, form), x = in[0].view({in[0].size(0), n, -1});
-  const at::Tensor post = 2 * at::sigmoid(scores.narrow(1, n, n) * in[4][1] + in[3].narrow(0, n, n));
-  const at::Tensor of_matrix = scores.narrow(1, 2 * n, n * n) * in[4][2] + in[3].narrow(0, 2 * n, n * n);
-  const at::Tensor y = in[1] + plain_collapsed(in, form);
-  const at::Tensor mixed = at::matmul(plain_matrix(of_matrix, form).transpose(1, 2), x);
-  return (post.unsqueeze(2) * y.unsqueeze(1) + mixed).flatten(1);
+  return plain_of(in, form).expanded(in[0], in[1] + plain_collapsed(in, form));
 }
 
 at::Tensor our_collapsed(const Leaves& in, const HyperConnections& form) {

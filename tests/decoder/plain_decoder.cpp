@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "decoder/plain_streams.h"
 #include "heddle/nn/dropout.h"
 
 namespace heddle::tests {
@@ -40,12 +41,15 @@ class Plain {
     if (model_.positions > 0) x = x + all_.at("model.embed_positions.weight").narrow(0, 0, tokens.size(1));
     x = dropped(model_.embedding_dropout, "model.embed_dropout", x);
     const at::Tensor inputs = model_.layer_inputs.width > 0 ? all_inputs(tokens, x) : at::Tensor();
+    if (model_.hyper_connections) x = x.repeat({1, 1, model_.hyper_connections->streams});
     for (size_t i = 0; i < model_.layers.size(); ++i) {
       const std::string at = "model.layers." + std::to_string(i) + ".";
       x = layer(model_.layers[i], at, x);
       if (inputs.defined()) x = x + of_input(model_.layers[i], at + "layer_input.", x, inputs.select(2, i));
       if (model_.layers[i].scalar) x = x * all_.at(at + "layer_scalar");
     }
+    if (model_.hyper_connections)
+      x = streams("model.hc_head.hc_").collapsed(x.flatten(0, 1)).view({tokens.size(0), tokens.size(1), -1});
     x = norm(model_.last_norm, "model.norm", x) * model_.logits_multiplier;
     const std::string head = model_.tied ? "model.embed_tokens" : "lm_head";
     const at::Tensor weight = all_.at(head + ".weight");
@@ -132,15 +136,31 @@ class Plain {
       const at::Tensor in = by("input_layernorm", x);
       return x + attend(in) * m + feed(in) * m;
     }
-    at::Tensor y = x;
-    if (attends && form.order == Order::before) y = y + attend(by("input_layernorm", y)) * m;
-    if (attends && form.order == Order::after) y = y + by("post_attention_layernorm", attend(y)) * m;
-    if (attends && form.order == Order::both)
-      y = y + after("post_attention_layernorm", attend(by("input_layernorm", y))) * m;
-    if (!feeds) return y;
-    if (form.order == Order::before) return y + feed(by("post_attention_layernorm", y)) * m;
-    if (form.order == Order::after) return y + by("post_feedforward_layernorm", feed(y)) * m;
-    return y + after("post_feedforward_layernorm", feed(by("pre_feedforward_layernorm", y))) * m;
+    const auto mixer = [&](const at::Tensor& in) {
+      if (form.order == Order::before) return attend(by("input_layernorm", in)) * m;
+      if (form.order == Order::after) return by("post_attention_layernorm", attend(in)) * m;
+      return after("post_attention_layernorm", attend(by("input_layernorm", in))) * m;
+    };
+    const auto feed_forward = [&](const at::Tensor& in) {
+      if (form.order == Order::before) return feed(by("post_attention_layernorm", in)) * m;
+      if (form.order == Order::after) return by("post_feedforward_layernorm", feed(in)) * m;
+      return after("post_feedforward_layernorm", feed(by("pre_feedforward_layernorm", in))) * m;
+    };
+    const at::Tensor y = attends ? onto(at + "attn_hc.", x, mixer) : x;
+    return feeds ? onto(at + "ffn_hc.", y, feed_forward) : y;
+  }
+
+  PlainStreams streams(const std::string& prefix) const {
+    return {all_.at(prefix + "fn"), all_.at(prefix + "base"), all_.at(prefix + "scale"),
+            *model_.hyper_connections};
+  }
+  template <class Part>
+  at::Tensor onto(const std::string& at, const at::Tensor& x, const Part& part) const {
+    if (!model_.hyper_connections) return x + part(x);
+    const PlainStreams own = streams(at);
+    const at::Tensor rows = x.flatten(0, 1), sum = own.collapsed(rows);
+    const at::Tensor y = part(sum.view({x.size(0), x.size(1), -1}));
+    return own.expanded(rows, y.flatten(0, 1)).view_as(x);
   }
 
   at::Tensor mlp(const decoder::Mlp& form, const std::string& at, const at::Tensor& x) const {

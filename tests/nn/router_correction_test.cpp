@@ -34,6 +34,35 @@ TEST(Router, RefusesGroupsThatTheExpertsDoNotAllow) {
   EXPECT_EQ(correction_refused(2, 8, 4, 2), "a group is worth its best 2 experts and has 1");
 }
 
+// With distinct experts, and where a table names one twice.
+TEST(Router, TakesTheExpertsOfItsTable) {
+  at::manual_seed(6);
+  for (const bool twice : {false, true}) {
+    RouterConfig config;
+    config.hidden = 3, config.experts = 4, config.rule.top_k = 3, config.table_tokens = 5;
+    config.rule.score = model::RouterRule::Score::sqrt_softplus;
+    config.rule.normalise = true, config.rule.scale = 1.5;
+    Router router(config, Init{Init::Kind::normal, 1.0}, at::kDouble);
+    EXPECT_EQ(router.slots().back().name, "tid2eid");
+    EXPECT_FALSE(router.slots().back().trainable());
+    EXPECT_TRUE(at::equal(router.table, at::arange(15).remainder(4).view({5, 3})));
+    if (twice) router.table.select(1, 1).copy_(router.table.select(1, 0));
+    Batch batch;
+    batch.tokens = at::tensor({4, 0, 2, 2}, at::kLong).view({2, 2});
+    const at::Tensor x = at::randn({4, 3}, at::kDouble), d = at::randn({4, 3}, at::kDouble);
+    const model::Routing routing = router.route(x, batch);
+    const at::Tensor experts = router.table.index_select(0, batch.tokens.view(-1));
+    EXPECT_TRUE(at::equal(routing.experts, experts));
+    const at::Tensor weight = router.weight.detach().clone().set_requires_grad(true);
+    const at::Tensor scores = at::softplus(at::matmul(x, weight.t())).sqrt().gather(1, experts);
+    const at::Tensor want = scores / scores.sum(1, true) * 1.5;
+    EXPECT_LE((routing.weights - want).abs().max().item<double>(), 1e-12);
+    (routing.weights * d).sum().backward();
+    (want * d).sum().backward();
+    EXPECT_LE((router.weight.grad() - weight.grad()).abs().max().item<double>(), 1e-12);
+  }
+}
+
 TEST(Router, MovesItsCorrectionBiasAgainstTheLoadsAndNotAfterASkippedStep) {
   RouterConfig config;
   config.hidden = 3, config.experts = 4, config.layer = 2;

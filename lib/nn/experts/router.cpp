@@ -5,6 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/gather.h>
 
 #include <cmath>
 #include <optional>
@@ -25,6 +26,10 @@ namespace {
 using model::BalanceLoss;
 
 const Init kZeros{Init::Kind::zeros, 0.0}, kOnes{Init::Kind::ones, 0.0};
+// std is the number of experts.
+const Init::Function kInTurn = [](const InitElement& at) {
+  return std::fmod(static_cast<double>(at.index[0] * at.shape[1] + at.index[1]), at.std);
+};
 constexpr const char* kCorrection = "e_score_correction_bias";
 
 [[noreturn]] void refuse(const std::string& message, const std::string& hint) {
@@ -86,6 +91,13 @@ Router::Router(RouterConfig config, const Init& init, const at::TensorOptions& o
     add_slot(kCorrection, correction, kZeros);
     slots().back().compute = wide;
   }
+  if (config_.table_tokens > 0) {
+    const Init in_turn = Init::by(kInTurn, static_cast<double>(config_.experts));
+    table =
+        model::make_parameter({config_.table_tokens, config_.rule.top_k}, in_turn, options.dtype(at::kLong));
+    add_slot("tid2eid", table, in_turn);
+    slots().back().compute = at::kLong;
+  }
   add_side_output(load_);
   if (config_.balance.form != BalanceLoss::Form::none) add_side_output(balance_);
   if (config_.z_loss != 0) add_side_output(z_);
@@ -126,7 +138,10 @@ model::Routing Router::route(const at::Tensor& x, const Batch& batch) {
 
 model::Scored Router::choose(const at::Tensor& logits, const Batch& batch) {
   model::AgreeOnExperts agreed;
-  if (!agree.empty()) {
+  if (table.defined()) {
+    const at::Tensor rows = batch.tokens.reshape({-1, 1}).expand({-1, table.size(1)});
+    agreed = [this, rows](const at::Tensor&) { return at::gather(table, 0, rows); };
+  } else if (!agree.empty()) {
     const auto own = [](at::Tensor experts) { return experts; };
     agreed = [this, own](const at::Tensor& experts) { return agree.call(own, experts); };
   }

@@ -22,8 +22,10 @@ ParameterSource without_added(const PreparedModel& model, const Transformed& cha
 void refuse_export(const ActiveTransform& transform, const Transformed& changes) {
   if (changes.added.empty() || changes.exports_added || changes.added_elsewhere || changes.files) return;
   throw Error(ErrorCode::config, transform.run.where,
-              transform.name + " adds parameters ('" + changes.added.front() +
-                  "'), which have no place in the exported model",
+              changes.no_files.empty() ? transform.name + " adds parameters ('" + changes.added.front() +
+                                             "'), which have no place in the exported model"
+                                       : "the exported model has no place for what " + transform.name +
+                                             " adds: " + changes.no_files,
               "set checkpoint.save_consolidated: false; checkpoints have them");
 }
 

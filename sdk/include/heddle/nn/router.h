@@ -179,7 +179,7 @@ class HEDDLE_API Router : public Module, public AfterUpdate {
   std::string_view kind() const override { return "router"; }
   ModuleTraits traits() const override;
 
-  at::Tensor weight, bias, scale, expert_scale, correction;
+  at::Tensor weight, bias, scale, expert_scale, correction, table;
 
   // x [tokens, hidden] of all rows of the batch. Auxiliary losses go with the weights' gradient. Padding gets
   // no expert (-1), and no loss or load counts it.

@@ -93,6 +93,7 @@ struct Transformed {
   std::function<ParameterSource(ParameterSource source)> values = {};
   // Each checkpoint has these in model/, and no model for transformers is written.
   std::optional<AddedFiles> files = {};
+  std::string no_files = {};  // why there are none, where the transform makes them otherwise
   std::vector<std::string> warnings = {};
   std::string note;  // for the header of the run; may be empty
   // A section that turns the transform off.

@@ -1,0 +1,22 @@
+// Hyper-connections by plain operators.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include "heddle/decoder/description.h"
+
+namespace heddle::tests {
+
+// Parameters as the slots of a layer, or of the head. x [tokens, streams * width].
+struct PlainStreams {
+  at::Tensor fn, base, scale;
+  decoder::HyperConnections form;
+
+  at::Tensor collapsed(const at::Tensor& x) const;
+  at::Tensor expanded(const at::Tensor& x, const at::Tensor& y) const;
+
+ private:
+  at::Tensor scores(const at::Tensor& x, int64_t part, int64_t first, int64_t count) const;
+};
+
+}  // namespace heddle::tests
