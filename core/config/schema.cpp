@@ -26,6 +26,17 @@ bool misspells_a_key(const Node& section, const std::vector<FieldInfo>& fields) 
   return std::any_of(section.entries().begin(), section.entries().end(), is_misspelt);
 }
 
+// Of the first key that a complaint names and that is given; else of the section.
+std::string place_of(const std::string& complaint, const Node& section) {
+  static const std::string kOfKeys = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+  for (size_t begin = complaint.find_first_of(kOfKeys); begin != std::string::npos;) {
+    const size_t end = std::min(complaint.find_first_not_of(kOfKeys, begin), complaint.size());
+    if (const Node* given = section.find(complaint.substr(begin, end - begin))) return given->where();
+    begin = complaint.find_first_of(kOfKeys, end);
+  }
+  return section.where();
+}
+
 }  // namespace
 
 void SchemaTable::add(std::string key, std::string help, size_t offset, config::FieldValue value,
@@ -67,7 +78,7 @@ void SchemaTable::read_to(void* out, const Node& section) const {
   for (const auto& fill : fills_) fill(out);
   for (const auto& rule : rules_)
     if (const std::string complaint = rule(out); !complaint.empty())
-      errors.add(Error(ErrorCode::config, section.where(), complaint));
+      errors.add(Error(ErrorCode::config, place_of(complaint, section), complaint));
   errors.raise();
 }
 
