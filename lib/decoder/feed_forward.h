@@ -28,6 +28,7 @@ class FeedForward : public LayerPart {
 
   Activation activation_;
   double limit_;                       // 0: none
+  bool limit_before_;
   double gate_factor_, out_;           // of gate_proj(x), and of the output
   std::unique_ptr<Linear> gate_proj_;  // null: not gated
   Linear up_proj_, down_proj_;

@@ -75,12 +75,15 @@ struct GateWithinNode final : LayerNode {
   Saved gate, up;
   Activation activation = Activation::silu;
   double limit = 0;
+  bool before = false;
 
   Gradients backward(Gradients&& gradients) override {
-    const at::Tensor &dy = gradients[0], g = gate.unpack(), u = up.unpack();
+    const at::Tensor &dy = gradients[0], given = gate.unpack(), u = up.unpack();
+    const at::Tensor g = before ? at::clamp(given, {}, limit) : given;
     const at::Tensor open = apply_activation(activation, g);
     const at::Tensor inner = activation_backward(activation, dy * at::clamp(u, -limit, limit), g);
-    return {inner * open.le(limit), dy * at::clamp(open, {}, limit) * at::clamp(u, -limit, limit).eq(u)};
+    const at::Tensor most = before ? open : at::clamp(open, {}, limit);
+    return {inner * (before ? given : open).le(limit), dy * most * at::clamp(u, -limit, limit).eq(u)};
   }
   void release_variables() override {
     gate.reset();
@@ -90,16 +93,21 @@ struct GateWithinNode final : LayerNode {
 
 }  // namespace
 
-at::Tensor gated_within(double limit, Activation activation, const at::Tensor& gate, const at::Tensor& up) {
+at::Tensor gated_within(double limit, Activation activation, const at::Tensor& gate, const at::Tensor& up,
+                        bool before) {
+  const auto open = [&] {
+    if (before) return apply_activation(activation, at::clamp(gate, {}, limit));
+    return at::clamp(apply_activation(activation, gate), {}, limit);
+  };
   return forward_with<GateWithinNode>(
       [&](GateWithinNode& node) {
         node.activation = activation;
         node.limit = limit;
+        node.before = before;
         node.gate.save(gate);
         node.up.save(up);
       },
-      [&] { return at::clamp(apply_activation(activation, gate), {}, limit) * at::clamp(up, -limit, limit); },
-      gate, up);
+      [&] { return open() * at::clamp(up, -limit, limit); }, gate, up);
 }
 
 at::Tensor gated(Activation activation, const at::Tensor& gate, const at::Tensor& up) {

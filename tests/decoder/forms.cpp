@@ -196,8 +196,9 @@ void hyper_connections(decoder::Model& model) {
 
 void hyper_connections_of_both(decoder::Model& model) {
   hyper_connections(model);
-  each_layer(model, [](Layer& layer, Attention&, Mlp&) {
+  each_layer(model, [](Layer& layer, Attention&, Mlp& mlp) {
     layer.order = Layer::Order::both, layer.residual_multiplier = 0.7;
+    mlp.limit = 0.5, mlp.limit_before = true;
   });
   model.positions = kLength;
 }

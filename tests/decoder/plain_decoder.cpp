@@ -166,9 +166,11 @@ class Plain {
   at::Tensor mlp(const decoder::Mlp& form, const std::string& at, const at::Tensor& x) const {
     if (!form.gated)
       return linear(at + "down_proj", plain_activation(form.activation, linear(at + "up_proj", x)));
-    const at::Tensor factored = linear(at + "gate_proj", x) * form.gate_multiplier;
+    at::Tensor factored = linear(at + "gate_proj", x) * form.gate_multiplier;
+    if (form.limit_before) factored = at::clamp(factored, {}, form.limit);
     at::Tensor gate = plain_activation(form.activation, factored), up = linear(at + "up_proj", x);
-    if (form.limit > 0) gate = at::clamp(gate, {}, form.limit), up = at::clamp(up, -form.limit, form.limit);
+    if (form.limit > 0 && !form.limit_before) gate = at::clamp(gate, {}, form.limit);
+    if (form.limit > 0) up = at::clamp(up, -form.limit, form.limit);
     return linear(at + "down_proj", gate * up);
   }
 

@@ -309,6 +309,18 @@ CASES = {
                                        "full_attention"],
                           num_kv_shared_layers=2, use_double_wide_mlp=True, hidden_size_per_layer_input=22,
                           vocab_size_per_layer_input=61, tie_word_embeddings=False),
+    # All types of layers, experts by table and by score, gates that the limit cuts; heads enough that no two entries of
+    # the indexer have one score.
+    "deepseek_v4": dict(model_type="deepseek_v4", vocab_size=61, hidden_size=26, moe_intermediate_size=10,
+                        num_hidden_layers=4, num_attention_heads=6, head_dim=12, partial_rotary_factor=0.5,
+                        q_lora_rank=14, o_groups=2, o_lora_rank=7, sliding_window=5, index_n_heads=16, index_head_dim=8,
+                        index_topk=3, hc_mult=3, hc_sinkhorn_iters=5, n_routed_experts=6, num_experts_per_tok=2,
+                        swiglu_limit=1.5, pad_token_id=None,
+                        layer_types=["sliding_attention", "compressed_sparse_attention",
+                                     "heavily_compressed_attention", "compressed_sparse_attention"],
+                        compress_rates={"compressed_sparse_attention": 2, "heavily_compressed_attention": 5},
+                        mlp_layer_types=["hash_moe", "hash_moe", "moe", "moe"],
+                        rope_parameters={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}),
 }
 SEQUENCES = {"qwen3_5": 70, "nemotron_h": 70, "falcon_h1": 70, "kimi_linear": 70}  # others: SEQUENCE
 KEEP_GRADIENTS, KEEP_FINAL = ("llama", "qwen3_moe"), ("llama",)
@@ -347,6 +359,8 @@ def make_model(fields, seed):
         for name, buffer in model.named_buffers():
             if name.endswith(("e_score_correction_bias", "layer_scalar")):
                 buffer.add_(0.1 * torch.randn_like(buffer))
+            if name.endswith("tid2eid"):  # distinct experts of each token
+                buffer.copy_(torch.rand(buffer.shape[0], config.n_routed_experts).argsort(1)[:, : buffer.shape[1]])
     return model.train()
 
 

@@ -24,7 +24,7 @@ at::Tensor composed(const ExpertActivation& how, const at::Tensor& hidden, const
   if (how.kind == Kind::limited_swiglu)
     return at::clamp(at::silu(gate), {}, how.limit) * at::clamp(up, -how.limit, how.limit) * column;
   const at::Tensor below = at::clamp(gate, {}, how.limit), within = at::clamp(up, -how.limit, how.limit);
-  return below * at::sigmoid(below * how.alpha) * (within + 1) * column;
+  return below * at::sigmoid(below * how.alpha) * (within + how.shift) * column;
 }
 
 void expect_composed(const ExpertActivation& how, int64_t rows, int64_t width, at::ScalarType dtype) {
@@ -57,6 +57,13 @@ TEST(ExpertActivation, EqualsItsFormulaInEveryDtype) {
             SCOPED_TRACE(std::to_string(static_cast<int>(kind)) + " " + std::to_string(width));
             expect_composed({kind, 1.702, 2.5, interleaved}, rows, width, dtype);
           }
+}
+
+TEST(ExpertActivation, ClampsBeforeASiluWithoutAShift) {
+  at::manual_seed(22);
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16})
+    for (const int64_t width : {15, 16, 37})
+      expect_composed({Kind::clamped_swiglu, 1, 1.5, false, 0}, 7, width, dtype);
 }
 
 TEST(ExpertActivation, StaysFiniteForLargeGatesAndKeepsWhatIsNotANumber) {

@@ -112,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "nemotron_h_mtp", "nemotron_h_mtp_repeated", "deepseek_v32", "glm_moe_dsa", "hy_v3",
                       "ernie4_5_moe", "mimo_v2_flash", "laguna", "laguna_elements", "mistral4", "step3p5",
                       "falcon_h1", "falcon_h1_norm", "kimi_linear", "nemotron_nas", "gemma4_text",
-                      "gemma4_untied", "gemma4_moe", "gemma4_shared", "muse_glimmer"),
+                      "gemma4_untied", "gemma4_moe", "gemma4_shared", "muse_glimmer", "deepseek_v4"),
     [](const auto& info) { return info.param; });
 
 // A family on two ranks.
@@ -191,7 +191,8 @@ const char* const kFamiliesAndSplits[] = {"llama fsdp2 tp pp",
                                           "gemma4_untied fsdp2 tp sequence pp",
                                           "gemma4_moe fsdp2 tp pp ep experts",
                                           "gemma4_shared fsdp2 tp pp",
-                                          "muse_glimmer fsdp2 tp sequence pp"};
+                                          "muse_glimmer fsdp2 tp sequence pp",
+                                          "deepseek_v4 fsdp2 tp pp ep experts cp cp3"};
 
 std::vector<std::string> families_on_ranks() {
   std::vector<std::string> out;

@@ -44,7 +44,9 @@ void collect(const Shard& shard, const at::Tensor& box, std::map<std::string, at
   const std::lock_guard lock(gathering);
   at::Tensor& whole = out[shard.name];
   const at::Tensor here = box.to(at::kCPU);
-  if (!whole.defined()) whole = at::full(shard.shape, 1e30, here.options().requires_grad(false));
+  if (!whole.defined())
+    whole =
+        at::full(shard.shape, here.is_floating_point() ? 1e30 : -1.0, here.options().requires_grad(false));
   copy_box(shard, here, whole);
 }
 

@@ -12,6 +12,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -89,18 +90,24 @@ void record_choice(const KeyScores& in, int64_t sequence) {
 
 at::Tensor choose_keys(const KeyScores& in, int64_t batch, int64_t sequence, const at::Tensor& documents,
                        int64_t top_k, const at::Tensor& places) {
-  const at::Tensor out = at::empty({in.q.size(0), top_k}, in.q.options().dtype(at::kInt));
   if (in.q.is_meta()) {
     record_choice(in, sequence);
-    return out;
+    return at::empty({in.q.size(0), top_k}, in.q.options().dtype(at::kInt));
   }
-  const KeyScores all = widened(in);
   const model::Heads heads{batch, sequence, in.k.size(1)};
-  const auto ranges = model::kept_ranges(heads, documents, all.q);
-  const at::Tensor host = places.defined() ? at::index_select(ranges->host, 0, places) : ranges->host;
-  const at::Tensor seen = places.defined() ? model::sent_to(host, all.q.device()) : ranges->device;
+  const auto ranges = model::kept_ranges(heads, documents, in.q);
+  if (!places.defined()) return choose_within(in, ranges->host, ranges->device, top_k);
+  const at::Tensor host = at::index_select(ranges->host, 0, places);
+  return choose_within(in, host, model::sent_to(host, in.q.device()), top_k);
+}
+
+at::Tensor choose_within(const KeyScores& in, const at::Tensor& host, const at::Tensor& device,
+                         int64_t top_k) {
+  const KeyScores all = widened(in);
+  const at::Tensor out = at::zeros({in.q.size(0), top_k}, in.q.options().dtype(at::kInt));
   for (const QueryBlock& block : model::query_blocks(host, in.weights.size(1)))
-    out.narrow(0, block.first, block.count).copy_(choose(scores_of(all, seen, block), block.begin, top_k));
+    out.narrow(0, block.first, block.count)
+        .copy_(choose(scores_of(all, device, block), block.begin, top_k));
   return out;
 }
 

@@ -27,8 +27,10 @@ using Block = QueryBlock;
 // True for keys that a query of the block does not see.
 at::Tensor hidden_keys(const at::Tensor& seen, const at::Tensor& chosen, const Block& block) {
   if (!chosen.defined()) return outside(seen, block);
-  const at::Tensor keys = chosen.narrow(0, block.first, block.count).to(at::kLong).sub_(block.begin);
-  return at::ones({block.count, block.keys}, keys.options().dtype(at::kBool)).scatter_(1, keys, false);
+  const at::Tensor keys =
+      chosen.narrow(0, block.first, block.count).to(at::kLong).sub_(block.begin).clamp_(0, block.keys - 1);
+  const at::Tensor left_out = at::ones({block.count, block.keys}, keys.options().dtype(at::kBool));
+  return left_out.scatter_(1, keys, false).logical_or_(outside(seen, block));
 }
 
 // One block, in wide numbers; heads that share keys lie together: queries [kv_heads, group * count, dim].

@@ -72,7 +72,7 @@ template <class W>
 gated::Rule<W> rule_of(const ExpertActivation& how) {
   if (how.kind == ExpertActivation::Kind::swiglu)
     return {1, std::numeric_limits<W>::infinity(), 0, how.interleaved};
-  return {static_cast<W>(how.alpha), static_cast<W>(how.limit), 1, how.interleaved};
+  return {static_cast<W>(how.alpha), static_cast<W>(how.limit), static_cast<W>(how.shift), how.interleaved};
 }
 
 template <class Number>

@@ -43,7 +43,7 @@ Formula sigmoid_gate(const at::Tensor& g, const at::Tensor& up, double a, double
 
 Formula clamped(const ExpertActivation& how, const at::Tensor& gate, const at::Tensor& up) {
   const at::Tensor g = at::clamp(gate, {}, how.limit), u = at::clamp(up, -how.limit, how.limit);
-  Formula out = sigmoid_gate(g, u, how.alpha, 1);
+  Formula out = sigmoid_gate(g, u, how.alpha, how.shift);
   out.by_gate.mul_(gate.le(how.limit));
   out.by_up = out.by_up * up.abs().le(how.limit);
   return out;

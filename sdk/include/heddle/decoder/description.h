@@ -130,7 +130,8 @@ struct Mlp {
   bool gated = true;
   Activation activation = Activation::silu;
   bool bias = false;
-  double limit = 0;  // of a gated one: see model::gated_within (Step-3.5); 0: none
+  double limit = 0;           // of a gated one: see model::gated_within (Step-3.5); 0: none
+  bool limit_before = false;  // of the activation
   double gate_multiplier = 1, output_multiplier = 1;  // of gate_proj(x) and of the output (Falcon-H1)
 };
 
@@ -148,7 +149,8 @@ struct Mixture {
   int64_t shared_width = 0;  // of the shared expert; 0: there is none
   bool shared_gated = true;  // as Mlp::gated
   Activation shared_activation = Activation::silu;
-  double shared_limit = 0;   // as Mlp::limit
+  double shared_limit = 0;  // as Mlp::limit
+  bool shared_limit_before = false;
   bool shared_gate = false;  // its output is multiplied by the sigmoid of a gate
 };
 

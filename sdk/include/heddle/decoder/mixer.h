@@ -13,6 +13,7 @@
 #include "heddle/base/export.h"
 #include "heddle/model/module.h"
 #include "heddle/model/unit.h"
+#include "heddle/nn/rotary.h"
 
 namespace heddle::decoder {
 
@@ -120,5 +121,35 @@ struct Mamba {
 
 // For Layer::mixer, with the rules of delta_net() for parallelism, of heads and groups.
 HEDDLE_API std::shared_ptr<const MixerMaker> mamba(const Mamba& form);
+
+// Attention over a window of tokens and compressed entries (DeepSeek-V4 2026). One head of keys, which are
+// values, serves all heads of queries; the last numbers of a head are rotated, of the output back at the
+// query's position. An entry is a sum of the keys of `rate` tokens, gated number by number; a token sees the
+// entries that are complete with it, and its window. A score of each head takes part in the softmax without a
+// value.
+//
+// Modules "self_attn": q_a_proj, q_a_norm, q_b_proj, kv_proj, kv_norm, o_a_proj (weight [output_groups *
+// output_rank, heads * head_dim / output_groups], a product for each group of heads) and o_b_proj; parameter
+// sinks [heads]; "compressor", where there are entries: kv_proj, gate_proj, kv_norm, position_bias [rate,
+// width], and its indexer's kv_proj, gate_proj, position_bias, kv_norm, q_b_proj and scorer.weights_proj,
+// which do not train. sinks and position_bias are fp32 under any precision but fp64.
+struct CompressedAttention {
+  int64_t heads = 1, head_dim = 2, rotary = 2;  // rotary: the last so many numbers of a head
+  int64_t query_rank = 1;
+  int64_t output_groups = 1, output_rank = 1;  // the first divides the heads
+  int64_t window = 1;                          // tokens, with the query's own
+  double theta = 10000;
+  RotaryScaling scaling = {};
+  double eps = 1e-6;        // of the norms
+  int64_t rate = 0;         // tokens of an entry; 0: there are none
+  bool overlapped = false;  // an entry has the tokens of the one before too, with numbers of their own
+  // A token sees the index_top_k entries with the largest scores of an indexer with heads of its own; 0: it
+  // sees all.
+  int64_t index_heads = 1, index_head_dim = 2, index_top_k = 0;
+};
+
+// For Layer::mixer. It stays whole under tp_size; ranks of cp have all tokens of some heads. Throws
+// Error{config} for sizes that do not fit each other.
+HEDDLE_API std::shared_ptr<const MixerMaker> compressed_attention(const CompressedAttention& form);
 
 }  // namespace heddle::decoder

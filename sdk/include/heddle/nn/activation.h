@@ -16,9 +16,10 @@ HEDDLE_API at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 // activation(gate) * up; of silu it is swiglu().
 HEDDLE_API at::Tensor gated(Activation activation, const at::Tensor& gate, const at::Tensor& up);
 
-// activation(gate), of at most `limit`, times up within -limit .. limit (Step-3.5). One node.
+// activation(gate), of at most `limit`, times up within -limit .. limit (Step-3.5). before: the gate is
+// limited before its activation (DeepSeek-V4). One node.
 HEDDLE_API at::Tensor gated_within(double limit, Activation activation, const at::Tensor& gate,
-                                   const at::Tensor& up);
+                                   const at::Tensor& up, bool before = false);
 
 HEDDLE_API at::Tensor activated(Activation activation, const at::Tensor& x);
 

@@ -25,13 +25,14 @@ struct ExpertActivation {
   enum class Kind {
     swiglu,          // silu(gate) * up
     limited_swiglu,  // silu(gate) of at most `limit`, times up within -limit .. limit: Step-3.5
-    clamped_swiglu,  // gate and up clamped, gate * sigmoid(alpha * gate) * (up + 1): gpt_oss
+    clamped_swiglu,  // gate and up clamped, gate * sigmoid(alpha * gate) * (up + shift): gpt_oss, DeepSeek-V4
     geglu,           // gelu(gate) * up, the exact gelu
     geglu_tanh,      // the same with the tanh form of gelu: Gemma 4
     relu2            // relu(x)^2, of one product of half the width
   } kind = Kind::swiglu;
   double alpha = 1.702, limit = 7.0;  // of clamped_swiglu; limit of limited_swiglu too
   bool interleaved = false;           // columns of gate and up in turn; else the gate's before the up's
+  double shift = 1;                   // of clamped_swiglu
   // Columns of the first product for one of the second.
   int64_t columns() const { return kind == Kind::relu2 ? 1 : 2; }
   bool operator==(const ExpertActivation&) const = default;

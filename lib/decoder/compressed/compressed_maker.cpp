@@ -1,0 +1,83 @@
+// The description of a compressed attention, and what does not fit.
+#include <algorithm>
+#include <string>
+
+#include "heddle/base/error.h"
+#include "lib/decoder/compressed/compressed_attention.h"
+
+namespace heddle::decoder {
+namespace {
+
+double real(int64_t value) {
+  return static_cast<double>(value);
+}
+
+class CompressedMaker : public MixerMaker {
+ public:
+  explicit CompressedMaker(const CompressedAttention& form) : form_(form) {}
+  std::string name() const override { return "self_attn"; }
+  std::unique_ptr<Mixer> make(int64_t width, double init_std,
+                              const at::TensorOptions& options) const override {
+    return std::make_unique<CompressedMixer>(form_, width, init_std, options);
+  }
+  double multiplications(int64_t width, int64_t sequence) const override {
+    const double dim = real(form_.head_dim), heads = real(form_.heads), rank = real(form_.query_rank);
+    const double outputs = real(form_.output_groups * form_.output_rank);
+    const double products =
+        real(width) * (rank + dim + outputs) + rank * heads * dim + heads * dim * real(form_.output_rank);
+    return products + 2 * heads * dim * (in_window(sequence) + entries(sequence)) +
+           of_entries(width, sequence);
+  }
+
+ private:
+  double in_window(int64_t sequence) const {
+    const double window = real(std::min(form_.window, sequence));
+    return window - window * window / (2 * real(sequence));
+  }
+  // The mean over a sequence.
+  double entries(int64_t sequence) const {
+    if (form_.rate == 0) return 0;
+    const double most = real(sequence / form_.rate), chosen = real(form_.index_top_k);
+    if (chosen == 0 || chosen >= most) return most / 2;
+    return chosen - chosen * chosen / (2 * most);
+  }
+  // Projections; of the indexer a third, for it has no backward.
+  double of_entries(int64_t width, int64_t sequence) const {
+    if (form_.rate == 0) return 0;
+    const double parts = form_.overlapped ? 2 : 1;
+    const double own = real(width) * 2 * parts * real(form_.head_dim);
+    if (form_.index_top_k == 0) return own;
+    const double heads = real(form_.index_heads), dim = real(form_.index_head_dim);
+    const double scores = heads * (dim + 1) * real(sequence / form_.rate) / 2;
+    return own +
+           (real(width) * (2 * parts * dim + heads) + heads * dim * real(form_.query_rank) + scores) / 3;
+  }
+
+  CompressedAttention form_;
+};
+
+[[noreturn]] void refuse(const std::string& what, const std::string& hint) {
+  throw Error(ErrorCode::config, "model", "compressed attention " + what, hint);
+}
+
+void check_rotary(int64_t rotary, int64_t head_dim, const std::string& of) {
+  if (rotary >= 2 && rotary % 2 == 0 && rotary <= head_dim) return;
+  refuse("rotates " + std::to_string(rotary) + " of the " + std::to_string(head_dim) + " numbers of " + of,
+         "give an even number from 2 to the width of the head");
+}
+
+}  // namespace
+
+std::shared_ptr<const MixerMaker> compressed_attention(const CompressedAttention& form) {
+  check_rotary(form.rotary, form.head_dim, "a head");
+  if (form.index_top_k > 0) check_rotary(form.rotary, form.index_head_dim, "an indexer's head");
+  if (form.output_groups < 1 || form.heads % form.output_groups != 0)
+    refuse("has " + std::to_string(form.heads) + " heads in " + std::to_string(form.output_groups) +
+               " groups, which must divide them",
+           "choose a number of groups that divides the heads");
+  if (form.index_top_k > 0 && form.rate == 0)
+    refuse("has an indexer and no entries", "give a rate, or no index_top_k");
+  return std::make_shared<CompressedMaker>(form);
+}
+
+}  // namespace heddle::decoder

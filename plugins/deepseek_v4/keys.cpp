@@ -1,0 +1,230 @@
+// Keys that are read together: the types of layers, rates, and the rotary embeddings.
+#include "keys.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace heddle::deepseek_v4 {
+namespace {
+
+using model::given;
+using model::refuse;
+using Words = std::vector<std::string>;
+
+constexpr const char* kPart = "partial_rotary_factor";
+
+// A list of words, of which the first `layers` count.
+std::optional<Words> words_of(const Node& keys, const char* key, const Words& known, int64_t layers) {
+  const Node* list = given(keys, key);
+  if (list == nullptr) return std::nullopt;
+  if (!list->is_list()) refuse(*list, "expected a list with a word for each layer, got " + list->written());
+  Words out;
+  for (const Node& word : list->items()) {
+    if (std::find(known.begin(), known.end(), word.as_text()) == known.end())
+      refuse(word, "a layer of type " + word.written() + " is not built; known: " + known[0] + ", " +
+                       known[1] + (known.size() > 2 ? ", " + known[2] : ""));
+    if (std::ssize(out) < layers) out.push_back(word.as_text());
+  }
+  if (std::ssize(out) < layers)
+    refuse(*list, "expected " + std::to_string(layers) + " words, one for each layer, got " +
+                      std::to_string(out.size()));
+  return out;
+}
+
+// The files' spelling: tokens of an entry, 0 without.
+std::optional<Words> types_of_ratios(const Node& keys, int64_t layers) {
+  const Node* list = given(keys, "compress_ratios");
+  if (list == nullptr || (list->is_list() && list->size() == 0)) return std::nullopt;
+  if (!list->is_list()) refuse(*list, "expected a list with a number for each layer, got " + list->written());
+  Words out;
+  for (const Node& ratio : list->items()) {
+    if (std::ssize(out) == layers) break;
+    const int64_t value = ratio.as_integer();
+    if (value != 0 && value != 4 && value != 128)
+      refuse(ratio, "expected 0, 4 or 128, got " + ratio.written());
+    out.emplace_back(value == 0 ? kSliding : value == 4 ? kSparse : kHeavy);
+  }
+  if (std::ssize(out) < layers)
+    refuse(*list, "expected " + std::to_string(layers) + " numbers, one for each layer, got " +
+                      std::to_string(out.size()));
+  return out;
+}
+
+// Two layers of the heavy type, then both in turn.
+Words default_types(int64_t layers) {
+  Words out;
+  for (int64_t i = 0; i < layers; ++i) out.emplace_back(i < 2 || i % 2 == 0 ? kHeavy : kSparse);
+  return out;
+}
+
+void read_rates(const Node& keys, Keys& out) {
+  if (const Node* rates = given(keys, "compress_rates")) {
+    if (!rates->is_map()) refuse(*rates, "expected a map, got " + rates->written());
+    for (const auto& [type, rate] : rates->entries())
+      if (type != kSparse && type != kHeavy)
+        refuse(rate, "expected the keys " + std::string(kSparse) + " and " + kHeavy + ", got '" + type + "'");
+    out.sparse_rate = model::size_or(*rates, kSparse, out.sparse_rate);
+    out.heavy_rate = model::size_or(*rates, kHeavy, out.heavy_rate);
+  }
+  out.sparse_rate = model::size_or(keys, "compress_rate_csa", out.sparse_rate);
+  out.heavy_rate = model::size_or(keys, "compress_rate_hca", out.heavy_rate);
+}
+
+void read_layers(const Node& keys, Keys& out) {
+  const int64_t layers = out.num_hidden_layers;
+  out.layer_types = words_of(keys, "layer_types", {kSliding, kSparse, kHeavy}, layers);
+  if (!out.layer_types) out.layer_types = types_of_ratios(keys, layers);
+  if (!out.layer_types) out.layer_types = default_types(layers);
+  read_rates(keys, out);
+  out.mlp_layer_types = words_of(keys, "mlp_layer_types", {kHashed, kScored}, layers);
+  if (out.mlp_layer_types) return;
+  const int64_t hashed = model::integer_or(keys, "num_hash_layers", 3);
+  if (hashed < 0)
+    refuse(*given(keys, "num_hash_layers"), "expected at least 0, got " + std::to_string(hashed));
+  out.mlp_layer_types.emplace();
+  for (int64_t i = 0; i < layers; ++i) out.mlp_layer_types->emplace_back(i < hashed ? kHashed : kScored);
+}
+
+Node list_of(const Words& words) {
+  std::vector<Node> out;
+  for (const std::string& word : words) out.push_back(Node::text(word));
+  return Node::list(std::move(out));
+}
+
+std::vector<Node::Entry> write_layers(const Keys& keys) {
+  Node rates =
+      Node::map({{kSparse, Node::integer(keys.sparse_rate)}, {kHeavy, Node::integer(keys.heavy_rate)}});
+  return {{"layer_types", list_of(*keys.layer_types)},
+          {"mlp_layer_types", list_of(*keys.mlp_layer_types)},
+          {"compress_rates", std::move(rates)}};
+}
+
+// The part of a head that is rotated, by the key of the older files or its own.
+double part_of(const Node& keys, const Keys& out) {
+  if (given(keys, kPart) != nullptr) return model::real_or(keys, kPart, 0);
+  const double head = static_cast<double>(out.head_width());
+  const Node* width = given(keys, "qk_rope_head_dim");
+  return width == nullptr ? out.rotary.part : static_cast<double>(width->as_integer()) / head;
+}
+
+// The keys of one rotary embedding as the library reads them.
+Node one_of(const Node& keys, const Node& parameters, double theta, double part) {
+  Node out = keys.without("rope_scaling").with("rope_theta", Node::real(theta));
+  return out.with(kPart, Node::real(part)).with("rope_parameters", parameters);
+}
+
+bool scales_by_yarn(const Node& parameters) {
+  const std::string type =
+      model::text_or(parameters, "rope_type", model::text_or(parameters, "type", "default"));
+  return type == "yarn";
+}
+
+void read_rotary(const Node& keys, Keys& out) {
+  const decoder::RotaryUse use{"deepseek_v4", out.head_width(), out.max_position_embeddings,
+                               /*partial=*/true};
+  const Node* rope = given(keys, "rope_parameters");
+  if (rope == nullptr) rope = given(keys, "rope_scaling");
+  if (rope != nullptr && !rope->is_map()) refuse(*rope, "expected a map, got " + rope->written());
+  const Node *main = rope == nullptr ? nullptr : given(*rope, "main"),
+             *compress = rope == nullptr ? nullptr : given(*rope, "compress");
+  const double theta = model::real_or(keys, "rope_theta", out.rotary.theta);
+  const double compressed = model::real_or(keys, "compress_rope_theta", out.compressed_rotary.theta);
+  if (main != nullptr && compress != nullptr) {
+    decoder::read_rotary(one_of(keys, *main, theta, 1), out.rotary, use);
+    decoder::read_rotary(one_of(keys, *compress, compressed, 1), out.compressed_rotary, use);
+  } else {
+    const double part = part_of(keys, out);
+    Node scaling =
+        rope == nullptr ? Node::map({}) : rope->without("main").without("compress").without("rope_theta");
+    if (scales_by_yarn(scaling) && given(scaling, "attention_factor") == nullptr)
+      scaling = scaling.with("attention_factor", Node::real(1));
+    decoder::read_rotary(one_of(keys, Node::map({}), theta, part), out.rotary, use);
+    decoder::read_rotary(one_of(keys, scaling, compressed, part), out.compressed_rotary, use);
+  }
+  for (const decoder::RotaryKeys* one : {&out.rotary, &out.compressed_rotary})
+    decoder::check_rotary(keys, *one, use.head_dim);
+  if (out.rotary.part != out.compressed_rotary.part)
+    refuse(*compress, "expected the partial_rotary_factor of main, which both rotary embeddings have");
+}
+
+std::vector<Node::Entry> write_rotary(const Keys& keys) {
+  Node both = Node::map({{"main", decoder::rotary_map(keys.rotary, /*partial=*/true)},
+                         {"compress", decoder::rotary_map(keys.compressed_rotary, /*partial=*/true)}});
+  return {{"rope_theta", Node::real(keys.rotary.theta)},
+          {"compress_rope_theta", Node::real(keys.compressed_rotary.theta)},
+          {kPart, Node::real(keys.rotary.part)},
+          {"rope_parameters", std::move(both)}};
+}
+
+}  // namespace
+
+Keys::Keys() {
+  vocab_size = 129280, hidden_size = 4096, intermediate_size = 2048, num_hidden_layers = 43;
+  num_attention_heads = 64, num_key_value_heads = 1, head_dim = 512;
+  max_position_embeddings = 1048576;
+  rotary.part = compressed_rotary.part = 0.125;
+  compressed_rotary.theta = 160000;
+}
+
+void fill(Keys& keys) {
+  keys.intermediate_size = keys.moe_intermediate_size.value_or(keys.intermediate_size);
+  keys.moe_intermediate_size = keys.intermediate_size;
+}
+
+std::string complaint(const Keys& keys) {
+  if (keys.num_key_value_heads.value_or(1) != 1)
+    return "num_key_value_heads is " + std::to_string(*keys.num_key_value_heads) +
+           ", and all heads share one of keys";
+  if (keys.num_attention_heads > model::kLargestSize / keys.head_width())
+    return "num_attention_heads " + std::to_string(keys.num_attention_heads) +
+           " of this width are more than " + std::to_string(model::kLargestSize);
+  if (keys.num_attention_heads % keys.o_groups != 0)
+    return "o_groups " + std::to_string(keys.o_groups) + " do not divide num_attention_heads " +
+           std::to_string(keys.num_attention_heads);
+  if (keys.num_experts_per_tok > keys.n_routed_experts)
+    return "num_experts_per_tok " + std::to_string(keys.num_experts_per_tok) +
+           " is more than n_routed_experts " + std::to_string(keys.n_routed_experts);
+  return "";
+}
+
+model::KeyGroup<Keys> layer_keys() {
+  model::KeyGroup<Keys> out;
+  const std::string rates = std::string("{") + kSparse + ": 4, " + kHeavy + ": 128}";
+  out.table = {
+      {"layer_types", "list of words or null", "null", "",
+       "sliding_attention, compressed_sparse_attention or heavily_compressed_attention for each layer; null: "
+       "by "
+       "compress_ratios, else two heavy ones, then heavy and sparse in turn. More words than layers are cut.",
+       ""},
+      {"compress_ratios", "list of integers or null", "null", "0, 4 or 128",
+       "The files' spelling of layer_types: tokens of an entry.", ""},
+      {"compress_rates", "map or null", rates, "", "Tokens of an entry by the type of the layer.", ""},
+      {"compress_rate_csa", "integer or null", "null", "", "The older spelling, of sparse layers.", ""},
+      {"compress_rate_hca", "integer or null", "null", "", "The older spelling, of heavy layers.", ""},
+      {"mlp_layer_types", "list of words or null", "null", "",
+       "hash_moe or moe for each layer; null: by num_hash_layers.", ""},
+      {"num_hash_layers", "integer", "3", "at least 0",
+       "So many layers, the first, have experts by a table of tokens.", ""}};
+  out.read = read_layers;
+  out.write = write_layers;
+  return out;
+}
+
+model::KeyGroup<Keys> rotary_keys() {
+  model::KeyGroup<Keys> out;
+  out.table = decoder::rotary_table(Keys().rotary, /*partial=*/true);
+  out.table[0].help = "Base of the wavelengths in layers without entries.";
+  out.table[1].help = "Scaling in layers with entries. Of yarn attention_factor is 1 where it is not given.";
+  out.table[2].help = "The newer spelling: the same, or the maps main and compress with all of each.";
+  out.table[4].help = "Part of each head that is rotated, its last numbers.";
+  out.table.push_back({"compress_rope_theta", "number", "160000.0", "above 0",
+                       "Base of the wavelengths in layers with entries.", ""});
+  out.table.push_back({"qk_rope_head_dim", "integer or null", "null", "",
+                       "The files' spelling of partial_rotary_factor: numbers of a head.", ""});
+  out.read = read_rotary;
+  out.write = write_rotary;
+  return out;
+}
+
+}  // namespace heddle::deepseek_v4

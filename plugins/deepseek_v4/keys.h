@@ -1,0 +1,51 @@
+// The keys of config.json of DeepSeek-V4, and the layers that follow from them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/decoder/family.h"
+
+namespace heddle::deepseek_v4 {
+
+inline constexpr const char* kSliding = "sliding_attention";
+inline constexpr const char* kSparse = "compressed_sparse_attention";
+inline constexpr const char* kHeavy = "heavily_compressed_attention";
+inline constexpr const char* kHashed = "hash_moe";
+inline constexpr const char* kScored = "moe";
+
+struct Keys : decoder::CommonKeys {
+  Keys();
+
+  int64_t q_lora_rank = 1024, o_groups = 8, o_lora_rank = 1024, sliding_window = 128;
+  int64_t index_n_heads = 64, index_head_dim = 128, index_topk = 512;
+  int64_t hc_mult = 4, hc_sinkhorn_iters = 20;
+  double hc_eps = 1e-6;
+
+  std::optional<int64_t> moe_intermediate_size;
+  int64_t n_routed_experts = 256, num_experts_per_tok = 6;
+  std::string scoring_func = "sqrtsoftplus";
+  double routed_scaling_factor = 1.5, swiglu_limit = 10;
+  bool fake_balanced_gate = false;
+
+  // Of each layer, after the groups below.
+  std::optional<std::vector<std::string>> layer_types, mlp_layer_types;
+  int64_t sparse_rate = 4, heavy_rate = 128;  // compress_rates
+  // `rotary` is of layers without entries.
+  decoder::RotaryKeys compressed_rotary;
+};
+
+void fill(Keys& keys);
+// What is impossible; empty: nothing.
+std::string complaint(const Keys& keys);
+
+// layer_types and mlp_layer_types in all spellings, and the rates.
+model::KeyGroup<Keys> layer_keys();
+// rope_parameters in both spellings.
+model::KeyGroup<Keys> rotary_keys();
+
+decoder::Model model_of(const Keys& keys);
+
+}  // namespace heddle::deepseek_v4

@@ -1,0 +1,141 @@
+// DeepSeek-V4: attention over a window and compressed entries, several residual streams, and experts.
+#include "heddle/sdk.h"
+#include "keys.h"
+
+namespace heddle::deepseek_v4 {
+namespace {
+
+void add_attention_keys(model::ModelKeys<Keys>& keys) {
+  keys.field("q_lora_rank", &Keys::q_lora_rank, "Width of the queries' latent.", decoder::kSize)
+      .field("o_groups", &Keys::o_groups, "Groups of heads with an output product of their own.",
+             decoder::kSize)
+      .field("o_lora_rank", &Keys::o_lora_rank, "Width of each of these products.", decoder::kSize)
+      .field("sliding_window", &Keys::sliding_window, "Tokens that a token sees, itself included.",
+             decoder::kSize)
+      .field("index_n_heads", &Keys::index_n_heads, "Heads of the indexer of sparse layers.", decoder::kSize)
+      .field("index_head_dim", &Keys::index_head_dim, "Width of its heads.", decoder::kSize)
+      .field("index_topk", &Keys::index_topk, "Entries that a token of a sparse layer sees.", decoder::kSize)
+      .field("hc_mult", &Keys::hc_mult, "Residual streams of a token.", Range<int64_t>{1, 64})
+      .field("hc_sinkhorn_iters", &Keys::hc_sinkhorn_iters,
+             "Times that columns of the streams' matrix are made to sum to 1.", Range<int64_t>{1, 1000})
+      .field("hc_eps", &Keys::hc_eps, "Added to the streams' weights and the sums that divide them.",
+             at_least(0.0))
+      .only("attention_bias", Node::boolean(false), "transformers has no biases.")
+      .only("attention_dropout", Node::real(0), "Dropout is refused.");
+}
+
+void add_expert_keys(model::ModelKeys<Keys>& keys) {
+  keys.field("moe_intermediate_size", &Keys::moe_intermediate_size,
+             "Width of an expert, and of that of every token; null: intermediate_size.", decoder::kSize)
+      .field("n_routed_experts", &Keys::n_routed_experts, "Experts of a layer.", Range<int64_t>{1, 65536})
+      .field("num_experts_per_tok", &Keys::num_experts_per_tok,
+             "Experts of a token; from 2 on, as the weight of a single one is always 1 in transformers.",
+             Range<int64_t>{2, 65536})
+      .field("scoring_func", &Keys::scoring_func, "Scores of the router.", OneOf{{"sqrtsoftplus", "sigmoid"}})
+      .field("routed_scaling_factor", &Keys::routed_scaling_factor, "Of the weights of a token's experts.",
+             at_least(0.0))
+      .field("swiglu_limit", &Keys::swiglu_limit,
+             "Gates of all experts are at most this, what they multiply is within both sides of it.",
+             at_least(1e-6))
+      .field("fake_balanced_gate", &Keys::fake_balanced_gate, "For benchmarks: experts in turn.")
+      .then(fill)
+      .rule(complaint)
+      .only("hidden_act", Node::text("silu"), "Activation of the experts.")
+      .only("mlp_bias", Node::boolean(false), "Biases are refused.")
+      .only("n_shared_experts", Node::integer(1), "transformers has one.")
+      .only("norm_topk_prob", Node::boolean(true), "The weights of a token's experts always sum to 1.")
+      .only("output_router_logits", Node::boolean(false), "The auxiliary loss is not built.")
+      .only("router_jitter_noise", Node::real(0), "transformers does not read it.")
+      .unused("router_aux_loss_coef", "It acts with output_router_logits alone.");
+}
+
+model::ModelKeys<Keys> keys() {
+  auto keys = decoder::common_keys<Keys>({.mlp = "Another name of moe_intermediate_size."});
+  decoder::add_head_dim(keys);
+  decoder::add_rms_norm(keys);
+  add_attention_keys(keys);
+  add_expert_keys(keys);
+  keys.group(layer_keys()).group(rotary_keys());
+  keys.unused("num_nextn_predict_layers", "Multi-token prediction heads of the files are not trained.")
+      .unused("topk_method", "There are no groups of experts.")
+      .unused("num_local_experts", "n_routed_experts acts.")
+      .unused("expert_dtype", "Of the files; experts compute as the rest.")
+      .unused("pretraining_tp", "It changes no number.");
+  return keys;
+}
+
+using Renamed = std::pair<const char*, const char*>;
+
+// As published; the longer names first.
+constexpr Renamed kRenamed[] = {
+    {"self_attn.compressor.indexer.kv_proj", "attn.indexer.compressor.wkv"},
+    {"self_attn.compressor.indexer.gate_proj", "attn.indexer.compressor.wgate"},
+    {"self_attn.compressor.indexer.position_bias", "attn.indexer.compressor.ape"},
+    {"self_attn.compressor.indexer.kv_norm", "attn.indexer.compressor.norm"},
+    {"self_attn.compressor.indexer.q_b_proj", "attn.indexer.wq_b"},
+    {"self_attn.compressor.indexer.scorer.weights_proj", "attn.indexer.weights_proj"},
+    {"self_attn.compressor.kv_proj", "attn.compressor.wkv"},
+    {"self_attn.compressor.gate_proj", "attn.compressor.wgate"},
+    {"self_attn.compressor.position_bias", "attn.compressor.ape"},
+    {"self_attn.compressor.kv_norm", "attn.compressor.norm"},
+    {"self_attn.q_a_proj", "attn.wq_a"},
+    {"self_attn.q_a_norm", "attn.q_norm"},
+    {"self_attn.q_b_proj", "attn.wq_b"},
+    {"self_attn.kv_proj", "attn.wkv"},
+    {"self_attn.kv_norm", "attn.kv_norm"},
+    {"self_attn.o_a_proj", "attn.wo_a"},
+    {"self_attn.o_b_proj", "attn.wo_b"},
+    {"self_attn.sinks", "attn.attn_sink"},
+    {"input_layernorm", "attn_norm"},
+    {"post_attention_layernorm", "ffn_norm"},
+    {"attn_hc.fn", "hc_attn_fn"},
+    {"attn_hc.base", "hc_attn_base"},
+    {"attn_hc.scale", "hc_attn_scale"},
+    {"ffn_hc.fn", "hc_ffn_fn"},
+    {"ffn_hc.base", "hc_ffn_base"},
+    {"ffn_hc.scale", "hc_ffn_scale"},
+    {"mlp.shared_experts.gate_proj", "ffn.shared_experts.w1"},
+    {"mlp.shared_experts.up_proj", "ffn.shared_experts.w3"},
+    {"mlp.shared_experts.down_proj", "ffn.shared_experts.w2"},
+    {"mlp.gate.tid2eid", "ffn.gate.tid2eid"},
+    {"model.hc_head.hc_fn", "hc_head_fn"},
+    {"model.hc_head.hc_base", "hc_head_base"},
+    {"model.hc_head.hc_scale", "hc_head_scale"},
+    {"model.layers", "layers"},
+    {"model.embed_tokens", "embed"},
+    {"model.norm", "norm"},
+    {"lm_head", "head"}};
+
+// transformers writes some names otherwise, with the prefix of its base model.
+decoder::Files files_of(const Keys& keys) {
+  decoder::ExpertFiles experts;
+  experts.layer = "ffn";
+  experts.gate = "w1", experts.up = "w3", experts.down = "w2";
+  experts.correction = "gate.bias";
+  decoder::Files files;
+  files.experts(experts).ignored_module("mtp");
+  for (const auto& [name, in_files] : kRenamed) files.renamed(name, in_files);
+  for (int64_t layer = 0; layer < keys.num_hidden_layers; ++layer) {
+    const std::string place = "layers." + std::to_string(layer) + ".";
+    files.otherwise(place + "attn.kv_norm.", "model." + place + "attn.norm.");
+  }
+  files.otherwise("layers.", "model.layers.")
+      .otherwise("embed.", "model.embed_tokens.")
+      .otherwise("norm.", "model.norm.")
+      .otherwise("hc_head_", "model.hc_head.hc_");
+  return files;
+}
+
+const decoder::Description<Keys>& deepseek_v4() {
+  static const decoder::Description<Keys> kDeepseek = {
+      "deepseek_v4", "DeepseekV4ForCausalLM", keys(), model_of, {}, files_of};
+  return kDeepseek;
+}
+
+}  // namespace
+}  // namespace heddle::deepseek_v4
+
+HEDDLE_PLUGIN("deepseek_v4", "0.1.0", "model deepseek_v4") {
+  using namespace heddle::deepseek_v4;
+  plugin.model<heddle::decoder::Family<deepseek_v4>>("deepseek_v4", deepseek_v4().keys);
+}
