@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 
 #include "heddle/decoder/description.h"
 #include "heddle/nn/experts.h"
@@ -28,6 +29,7 @@ class FeedForward : public LayerPart {
 
   Activation activation_;
   double limit_;                       // 0: none
+  std::optional<model::Situ> situ_;    // in place of activation_
   double gate_factor_, out_;           // of gate_proj(x), and of the output
   std::unique_ptr<Linear> gate_proj_;  // null: not gated
   Linear up_proj_, down_proj_;

@@ -169,6 +169,7 @@ const std::string kWithTables[] = {"phi3",
                                    "mimo_v2_flash",
                                    "falcon_h1",
                                    "kimi_linear",
+                                   "kimi_k3",
                                    "gemma4_text",
                                    "gemma4_unified_text",
                                    "muse_glimmer_text"};
