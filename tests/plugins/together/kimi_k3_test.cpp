@@ -99,15 +99,15 @@ const K3Refusal kK3Refusals[] = {
      "linear_attn_config has neither full_attn_layers nor kda_layers"},
     {"misspelt", kK3 + "linear_attn_config: {use_full_rank_gates: true}",
      "there is no key 'use_full_rank_gates' here\n  hint: did you mean 'use_full_rank_gate'?"},
-    {"no_experts", kK3 + "num_experts: null", "num_experts: null is not built, as in NeMo AutoModel"},
-    {"no_latent", kK3 + "routed_expert_hidden_size: null", "routed_expert_hidden_size: null is not built"},
+    {"no_experts", "model_type: kimi_k3, num_experts: null", "num_experts: null is not built, as in NeMo AutoModel"},
+    {"no_latent", "model_type: kimi_k3, routed_expert_hidden_size: null", "routed_expert_hidden_size: null is not built"},
     {"linear_beta", kK3 + "activation_situ_linear_beta: 0.0", "activation_situ_linear_beta is 0"},
     {"tied", kK3 + "tie_word_embeddings: true",
      "tie_word_embeddings is true, and Kimi K3 has a head of its own"},
     {"positions", kK3 + "mla_use_nope: false", "only mla_use_nope: true is built"},
     {"unknown", kK3 + "attn_res_block_sizes: 2", "did you mean attn_res_block_size?"},
     {"text", "model_type: kimi_k3, text_config: {model_type: llama, hidden_size: 16}",
-     "text of the model_type llama is not built; known: kimi_linear"}};
+     "text of the model_type 'llama' is not built; known: kimi_linear"}};
 
 class KimiK3Refusals : public ::testing::TestWithParam<K3Refusal> {};
 
