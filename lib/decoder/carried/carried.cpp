@@ -69,6 +69,7 @@ Carried::Carried(const Model& model, int64_t layer)
 void Carried::take(Tensors carried) {
   held_ = std::move(carried);
   held_.resize(in_.size());
+  blocks.clear();  // a forward that computes again may end before give()
   for (size_t i = 0; i < in_.size(); ++i) {
     const CarriedTensor& one = in_[i];
     if (one.kind == Kind::block) {
