@@ -14,6 +14,7 @@ FeedForward::FeedForward(const Mlp& form, int64_t width, const FirstValues& firs
     : activation_(form.activation),
       limit_(form.limit),
       limit_before_(form.limit_before),
+      situ_(form.situ),
       gate_factor_(form.gate_multiplier),
       out_(form.output_multiplier),
       up_proj_(width, form.width, bias_if(form.bias), normal(first.std), options),
@@ -41,6 +42,7 @@ at::Tensor FeedForward::inside(const at::Tensor& x, const Batch& batch) {
   const auto outputs = gate_factor_ == 1 ? model::Outputs::columns : model::Outputs::apart;
   const model::FewTensors both = model::call_each({gate_proj_.get(), &up_proj_}, x, batch, outputs);
   const at::Tensor gate = times(both[0], gate_factor_);
+  if (situ_) return model::gated_by_situ(*situ_, gate, both[1]);
   return limit_ > 0 ? model::gated_within(limit_, activation_, gate, both[1], limit_before_)
                     : model::gated(activation_, gate, both[1]);
 }
@@ -53,9 +55,12 @@ std::unique_ptr<MoeLayer> make_mixture(const Mixture& form, int64_t width, doubl
   const Experts::Names names{"gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"};
   auto out = std::make_unique<MoeLayer>(form.router, shape, names, normal(init_std), options);
   if (form.latent > 0) out->add_latent({"fc1_latent_proj", "fc2_latent_proj"}, normal(init_std), options);
+  if (form.latent_norm)
+    out->add_latent_norm("latent_norm", make_norm(*form.latent_norm, form.latent, options));
   if (form.shared_width == 0) return out;
-  const Mlp shared{form.shared_width, form.shared_gated,       form.shared_activation, false,
-                   form.shared_limit, form.shared_limit_before};
+  Mlp shared{form.shared_width, form.shared_gated, form.shared_activation, false, form.shared_limit};
+  shared.limit_before = form.shared_limit_before;
+  shared.situ = form.shared_situ;
   out->add_shared(form.shared_gate ? "shared_expert" : "shared_experts",
                   std::make_unique<FeedForward>(shared, width, first, options));
   if (form.shared_gate) out->add_shared_gate("shared_expert_gate", normal(init_std), options);

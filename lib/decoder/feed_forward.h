@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 
 #include "heddle/decoder/description.h"
 #include "heddle/nn/experts.h"
@@ -27,8 +28,9 @@ class FeedForward : public LayerPart {
   at::Tensor inside(const at::Tensor& x, const Batch& batch);  // all but down_proj
 
   Activation activation_;
-  double limit_;                       // 0: none
+  double limit_;  // 0: none
   bool limit_before_;
+  std::optional<model::Situ> situ_;    // in place of activation_
   double gate_factor_, out_;           // of gate_proj(x), and of the output
   std::unique_ptr<Linear> gate_proj_;  // null: not gated
   Linear up_proj_, down_proj_;

@@ -45,6 +45,10 @@ Head::Head(const Model& model, const at::TensorOptions& options)
     hc_head_ = std::make_unique<HyperConnection>(model, HyperConnection::Place::last, options);
     add_child("model.hc_head", *hc_head_);
   }
+  if (model.block_residuals) {
+    output_res_ = std::make_unique<BlockResidual>(model, /*trains=*/true, options);
+    add_child("model.output_res", *output_res_);
+  }
   add_child("model.norm", *norm_);
   add_child("lm_head", lm_head_);
   add_child("loss", loss_);
@@ -52,6 +56,7 @@ Head::Head(const Model& model, const at::TensorOptions& options)
 
 at::Tensor Head::forward(at::Tensor x, const Batch& batch) {
   if (hc_head_) x = hc_head_->collapsed(x, batch);
+  if (output_res_) x = output_res_->of(x, std::exchange(blocks_, {}), batch);
   at::Tensor hidden = norm_->call(std::move(x), batch);
   if (multiplier_ != 1) hidden = hidden * multiplier_;
   if (!normalised_) return computed(hidden, batch);

@@ -4,20 +4,24 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <utility>
 
 #include "heddle/decoder/description.h"
+#include "heddle/model/module_unit.h"
 #include "heddle/nn/linear.h"
 #include "heddle/nn/token_loss.h"
+#include "lib/decoder/blocks/block_residual.h"
 #include "lib/decoder/mtp/multi_token_prediction.h"
 #include "lib/decoder/streams/hyper_module.h"
 
 namespace heddle::decoder {
 
 // Children "model.norm", "lm_head", "loss" and, where the model has them, "mtp" (multi-token prediction
-// heads) and "model.hc_head" (hyper-connections). Takes hidden states [tokens, width], or those of all
-// streams. With labels it returns the sum of the token losses, fp32 [1], in training with those of the
-// multi-token prediction heads; without, logits [batch, sequence, vocabulary].
-class Head : public Module {
+// heads), "model.hc_head" (hyper-connections) and "model.output_res" (residuals of blocks). Takes hidden
+// states [tokens, width], or those of all streams. With labels it returns the sum of the token losses, fp32
+// [1], in training with those of the multi-token prediction heads; without, logits [batch, sequence,
+// vocabulary].
+class Head : public Module, public Carrier {
  public:
   Head(const Model& model, const at::TensorOptions& options);
   std::string_view kind() const override { return "head"; }
@@ -25,6 +29,8 @@ class Head : public Module {
   // Computes with another module's tensor from the start: tied embeddings.
   void share(const at::Tensor& weight) { lm_head_.weight = weight; }
   void add_mtp(std::unique_ptr<MultiTokenPrediction> mtp);
+  void take(Tensors carried) override { blocks_ = std::move(carried); }
+  Tensors give() override { return {}; }
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override;
@@ -34,7 +40,9 @@ class Head : public Module {
 
   double multiplier_;
   bool normalised_;
-  std::unique_ptr<HyperConnection> hc_head_;  // null: there is one stream
+  std::unique_ptr<HyperConnection> hc_head_;   // null: there is one stream
+  std::unique_ptr<BlockResidual> output_res_;  // null: the last layer's output is whole
+  Tensors blocks_;
   std::unique_ptr<Module> norm_;
   Linear lm_head_;
   TokenLoss loss_;

@@ -85,6 +85,8 @@ DecoderLayer::DecoderLayer(const Layer& form, int64_t width, Parts parts, const 
   add(second[1], feed_forward_.after);
   if (parts_.experts) add_experts(form, width, options);
   add_streams();
+  if (parts_.attn_res) add_child("attn_res", *parts_.attn_res);
+  if (parts_.mlp_res) add_child("mlp_res", *parts_.mlp_res);
   if (parts_.input) add_child("layer_input", *parts_.input);
   if (form.residual_dropout > 0) add_dropout(form.residual_dropout);
   if (!form.scalar) return;
@@ -158,6 +160,21 @@ at::Tensor DecoderLayer::run_in_streams(Step& step, const at::Tensor& x, const B
   });
 }
 
+at::Tensor DecoderLayer::run_in_blocks(const at::Tensor& x, const Batch& batch) {
+  std::vector<at::Tensor>& blocks = parts_.carried.blocks;
+  at::Tensor sum = blocks.empty() ? x : parts_.attn_res->of(x, blocks, batch);
+  at::Tensor normal = mixer_.before->call(std::move(sum), batch);
+  at::Tensor y;
+  if (parts_.begins_block) {
+    blocks.push_back(x);
+    y = output(x, mixer_, std::move(normal), batch);
+  } else {
+    y = onto(x, mixer_, std::move(normal), batch);
+  }
+  normal = feed_forward_.before->call(parts_.mlp_res->of(y, blocks, batch), batch);
+  return onto(y, feed_forward_, std::move(normal), batch);
+}
+
 at::Tensor DecoderLayer::run(Step& step, at::Tensor x, const Batch& batch) {
   if (step.module == nullptr) return x;
   if (step.streams != nullptr) return run_in_streams(step, x, batch);
@@ -166,6 +183,7 @@ at::Tensor DecoderLayer::run(Step& step, at::Tensor x, const Batch& batch) {
 }
 
 at::Tensor DecoderLayer::parts(at::Tensor x, const Batch& batch) {
+  if (parts_.mlp_res) return run_in_blocks(x, batch);
   if (!side_by_side_) return run(feed_forward_, run(mixer_, std::move(x), batch), batch);
   const at::Tensor normal = mixer_.before->call(x, batch);
   return onto(onto(x, mixer_, normal, batch), feed_forward_, normal, batch);

@@ -12,6 +12,7 @@
 #include "heddle/decoder/description.h"
 #include "heddle/model/module_unit.h"
 #include "heddle/nn/dropout.h"
+#include "lib/decoder/blocks/block_residual.h"
 #include "lib/decoder/carried/carried.h"
 #include "lib/decoder/carried/layer_input.h"
 #include "lib/decoder/streams/hyper_module.h"
@@ -21,7 +22,7 @@ namespace heddle::decoder {
 // Hidden states [tokens, width] in and out, of a model with hyper-connections [tokens, streams * width].
 // Children "self_attn" (or the mixer's name), the mixers beside it,
 // "mlp" and "moe", the norms that Layer lists, and with dropout "mixer_dropout" and "mlp_dropout", with
-// hyper-connections "attn_hc" and "ffn_hc"; slot
+// hyper-connections "attn_hc" and "ffn_hc", with blocks of residuals "attn_res" and "mlp_res"; slot
 // layer_scalar [1] where the description has it, and "layer_input". Carries what later layers need
 // (carried.h).
 class DecoderLayer : public Module, public Carrier {
@@ -35,6 +36,8 @@ class DecoderLayer : public Module, public Carrier {
     std::string experts_name = {};
     std::unique_ptr<LayerInput> input;                 // null: the layer has no inputs of its own
     std::unique_ptr<HyperConnection> attn_hc, ffn_hc;  // null: the model has one stream
+    std::unique_ptr<BlockResidual> attn_res, mlp_res;  // null: the model has one sum
+    bool begins_block = false;                         // with blocks: one begins here
     std::string layer;  // "model.layers.3": tells its dropout from that of others
     Carried carried;
   };
@@ -70,6 +73,7 @@ class DecoderLayer : public Module, public Carrier {
   // What is added to the residual: of what the norm before the part gives.
   at::Tensor output(const at::Tensor& residual, Step& step, at::Tensor x, const Batch& batch);
   at::Tensor run_in_streams(Step& step, const at::Tensor& x, const Batch& batch);
+  at::Tensor run_in_blocks(const at::Tensor& x, const Batch& batch);  // mixer and MLP
 
   double multiplier_;
   bool side_by_side_;

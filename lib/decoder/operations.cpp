@@ -27,6 +27,18 @@ double of_streams(const Model& model) {
   return real(model.width) * (layers * 2 * of_part + n * n + n);
 }
 
+// Of each sum over blocks two of each number: the scores, and the sum.
+double of_blocks(const Model& model) {
+  if (!model.block_residuals) return 0;
+  const int64_t layers = std::ssize(model.layers), size = model.block_residuals->size;
+  double values = 0;
+  for (int64_t i = 0; i < layers; ++i) {
+    const int64_t before = (i + size - 1) / size, within = i / size + 1;
+    values += real(before > 0 ? before + 1 : 0) + real(within + 1);
+  }
+  return 2 * real(model.width) * (values + real((layers - 1) / size + 2));
+}
+
 // Weights of the products, and a multiplication for each element of q k^T that is seen and of its product
 // with v.
 struct Counter {
@@ -53,7 +65,8 @@ struct Counter {
     const double keys = width * (rank + rotary) + rank * heads * (plain + value);
     AttentionOptions options;
     if (form.indexer) options.window = form.indexer->top_k;  // so many of the keys before a query
-    return queries + keys + heads * value * width + heads * (key + value) * seen(options, sequence) +
+    const double gate = form.output_gate ? heads * value * width : 0;
+    return queries + keys + gate + heads * value * width + heads * (key + value) * seen(options, sequence) +
            choice(form);
   }
   // A third: there is no backward. Nothing where a query sees all keys before it.
@@ -96,7 +109,8 @@ double operations_per_token(const Model& model, int64_t sequence) {
   // Of each layer: its part of the first product, and two of its own.
   const double inputs =
       3 * real(model.width) * real(model.layer_inputs.width) * static_cast<double>(model.layers.size());
-  return 6 * (of(model.layers) + inputs + of_streams(model) + logits + real(model.mtp.tokens) * mtp);
+  return 6 * (of(model.layers) + inputs + of_streams(model) + of_blocks(model) + logits +
+              real(model.mtp.tokens) * mtp);
 }
 
 }  // namespace heddle::decoder

@@ -116,6 +116,7 @@ class Maker {
     check_indexers(model);
     check_shared_keys(model);
     check_streams(model);
+    check_blocks(model);
     for (const Layer& layer : model.layers)
       if (const Mixture* mixture = mixture_of(layer)) {
         ++sparse_;
@@ -158,6 +159,11 @@ class Maker {
     std::visit([&](const auto& part) { make(part, index, parts); }, form.feed_forward);
     if (form.experts_beside) add_experts(form, index, parts);
     if (model_.hyper_connections) parts.attn_hc = streams(), parts.ffn_hc = streams();
+    if (model_.block_residuals) {
+      parts.attn_res = std::make_unique<BlockResidual>(model_, /*trains=*/index > 0, options_);
+      parts.mlp_res = std::make_unique<BlockResidual>(model_, /*trains=*/true, options_);
+      parts.begins_block = index % model_.block_residuals->size == 0;
+    }
     return parts;
   }
   void make(const Attention& form, DecoderLayer::Parts& parts) {

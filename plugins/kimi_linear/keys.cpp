@@ -8,12 +8,13 @@
 #include "heddle/decoder/description.h"
 
 namespace heddle::kimi_linear {
-namespace {
-
-constexpr const char* kLinearAttention = "linear_attention";
 
 bool is_full(const Keys& keys, int64_t layer) {
   return (*keys.layer_types)[static_cast<size_t>(layer)] == decoder::kFullAttention;
+}
+
+bool has_experts(const Keys& keys, int64_t layer) {
+  return (*keys.mlp_layer_types)[static_cast<size_t>(layer)] == "sparse";
 }
 
 decoder::Latent latent_of(const Keys& keys) {
@@ -42,6 +43,10 @@ decoder::Mixture mixture_of(const Keys& keys) {
   return out;
 }
 
+namespace {
+
+constexpr const char* kLinearAttention = "linear_attention";
+
 // The layers that a list of linear_attn_config names become of this type.
 void name_layers(const Node& list, const char* type, std::vector<std::string>& types) {
   if (!list.is_list())
@@ -57,14 +62,16 @@ void name_layers(const Node& list, const char* type, std::vector<std::string>& t
   }
 }
 
-void read_config(const Node& config, Keys& keys) {
-  static const std::vector<std::string> kKnown = {"head_dim", "num_heads", "short_conv_kernel_size",
-                                                  "full_attn_layers", "kda_layers"};
-  decoder::refuse_misspelt(config, kKnown);
+}  // namespace
+
+void read_sizes(const Node& config, Keys& keys) {
   keys.linear_head_dim = model::size_or(config, "head_dim", keys.linear_head_dim);
   keys.linear_num_heads = model::size_or(config, "num_heads", keys.linear_num_heads);
   keys.linear_conv_kernel_dim =
       model::size_or(config, "short_conv_kernel_size", keys.linear_conv_kernel_dim, 1024);
+}
+
+void read_layers(const Node& config, Keys& keys) {
   const Node *full = model::given(config, "full_attn_layers"), *linear = model::given(config, "kda_layers");
   if (keys.layer_types || (full == nullptr && linear == nullptr)) return;
   if (full == nullptr || linear == nullptr)
@@ -81,6 +88,27 @@ void read_config(const Node& config, Keys& keys) {
     model::refuse(config, "linear_attn_config names the layer " + std::to_string(none - types.begin() + 1) +
                               " in neither full_attn_layers nor kda_layers");
   keys.layer_types = std::move(types);
+}
+
+std::vector<Node::Entry> write_layers(const Keys& keys) {
+  std::vector<Node> full, linear;
+  for (int64_t layer = 0; layer < keys.num_hidden_layers; ++layer)
+    (is_full(keys, layer) ? full : linear).push_back(Node::integer(layer + 1));
+  return {{"full_attn_layers", Node::list(std::move(full))},
+          {"head_dim", Node::integer(keys.linear_head_dim)},
+          {"kda_layers", Node::list(std::move(linear))},
+          {"num_heads", Node::integer(keys.linear_num_heads)},
+          {"short_conv_kernel_size", Node::integer(keys.linear_conv_kernel_dim)}};
+}
+
+namespace {
+
+void read_config(const Node& config, Keys& keys) {
+  static const std::vector<std::string> kKnown = {"head_dim", "num_heads", "short_conv_kernel_size",
+                                                  "full_attn_layers", "kda_layers"};
+  decoder::refuse_misspelt(config, kKnown);
+  read_sizes(config, keys);
+  read_layers(config, keys);
 }
 
 void check_types(const Node& given, const Keys& keys) {
@@ -110,15 +138,7 @@ void read_linear_attention(const Node& given, Keys& keys) {
 }
 
 std::vector<Node::Entry> write_linear_attention(const Keys& keys) {
-  std::vector<Node> full, linear;
-  for (int64_t layer = 0; layer < keys.num_hidden_layers; ++layer)
-    (is_full(keys, layer) ? full : linear).push_back(Node::integer(layer + 1));
-  Node config = Node::map({{"full_attn_layers", Node::list(std::move(full))},
-                           {"head_dim", Node::integer(keys.linear_head_dim)},
-                           {"kda_layers", Node::list(std::move(linear))},
-                           {"num_heads", Node::integer(keys.linear_num_heads)},
-                           {"short_conv_kernel_size", Node::integer(keys.linear_conv_kernel_dim)}});
-  return {{"linear_attn_config", std::move(config)},
+  return {{"linear_attn_config", Node::map(write_layers(keys))},
           {"model_max_length", Node::integer(keys.max_position_embeddings)}};
 }
 
@@ -165,6 +185,10 @@ void fill(Keys& keys) {
 std::string complaint_of_attention(const Keys& keys) {
   if (keys.tie_word_embeddings)
     return "tie_word_embeddings is true, and transformers' KimiLinearForCausalLM has a head of its own";
+  return complaint_of_sizes(keys);
+}
+
+std::string complaint_of_sizes(const Keys& keys) {
   const int64_t head = keys.qk_nope_head_dim + keys.qk_rope_head_dim + keys.v_head_dim;
   if (keys.num_attention_heads > model::kLargestSize / head)
     return "num_attention_heads " + std::to_string(keys.num_attention_heads) +
@@ -234,7 +258,7 @@ decoder::Model model_of(const Keys& keys) {
       layer.mixer = latent_of(keys);
     else
       layer.mixer = delta;
-    if ((*keys.mlp_layer_types)[static_cast<size_t>(i)] == "sparse")
+    if (has_experts(keys, i))
       layer.feed_forward = mixture_of(keys);
     else
       layer.feed_forward = keys.mlp();

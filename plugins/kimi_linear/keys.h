@@ -31,6 +31,8 @@ struct Keys : decoder::CommonKeys {
 
 // The layers with experts, where mlp_layer_types is not given.
 void fill(Keys& keys);
+// Sizes of heads that are too large; empty: none.
+std::string complaint_of_sizes(const Keys& keys);
 // What is impossible; empty: nothing.
 std::string complaint_of_attention(const Keys& keys);
 std::string complaint_of_experts(const Keys& keys);
@@ -40,6 +42,46 @@ model::KeyGroup<Keys> linear_attention();
 // transformers' names of keys that files call otherwise; the files' names win.
 model::KeyGroup<Keys> other_names();
 
+// Of linear_attn_config: the sizes, and the layers that its lists name, where layer_types is not given.
+void read_sizes(const Node& config, Keys& keys);
+void read_layers(const Node& config, Keys& keys);
+// The same as entries of linear_attn_config, in alphabetic order.
+std::vector<Node::Entry> write_layers(const Keys& keys);
+
+bool is_full(const Keys& keys, int64_t layer);
+bool has_experts(const Keys& keys, int64_t layer);
+decoder::Latent latent_of(const Keys& keys);
+decoder::Mixture mixture_of(const Keys& keys);
 decoder::Model model_of(const Keys& keys);
+
+template <class K>
+void add_latent_keys(model::ModelKeys<K>& keys) {
+  keys.field("q_lora_rank", &Keys::q_lora_rank,
+             "Width of the queries' latent; null: queries are one product.", decoder::kSize)
+      .field("kv_lora_rank", &Keys::kv_lora_rank, "Width of the latent of keys and values.", decoder::kSize)
+      .field("qk_nope_head_dim", &Keys::qk_nope_head_dim, "Numbers of a head of keys that are its own.",
+             decoder::kSize)
+      .field("qk_rope_head_dim", &Keys::qk_rope_head_dim,
+             "Numbers that all heads of keys share; they have no position.", decoder::kSize)
+      .field("v_head_dim", &Keys::v_head_dim, "Width of a head of values.", decoder::kSize);
+}
+
+template <class K>
+void add_mixture_keys(model::ModelKeys<K>& keys) {
+  keys.field("first_k_dense_replace", &Keys::first_k_dense_replace, "Layers before this one have no experts.",
+             Range<int64_t>{0, model::kMostLayers})
+      .field("num_experts", &Keys::num_experts, "Experts of a layer.", Range<int64_t>{1, 65536})
+      .field("num_experts_per_token", &Keys::num_experts_per_token, "Experts of a token.", decoder::kSize)
+      .field("num_shared_experts", &Keys::num_shared_experts,
+             "Experts of every token, as one of so many times the width.", Range<int64_t>{0, 65536})
+      .field("moe_intermediate_size", &Keys::moe_intermediate_size, "Width of an expert.", decoder::kSize)
+      .field("num_expert_group", &Keys::num_expert_group, "Groups of experts.", decoder::kSize)
+      .field("topk_group", &Keys::topk_group, "A token's experts are in so many of the groups.",
+             decoder::kSize)
+      .field("routed_scaling_factor", &Keys::routed_scaling_factor, "Of the weights of a token's experts.",
+             at_least(0.0))
+      .field("moe_renormalize", &Keys::moe_renormalize, "The weights of a token's experts sum to 1.")
+      .field("fake_balanced_gate", &Keys::fake_balanced_gate, "For benchmarks: experts in turn.");
+}
 
 }  // namespace heddle::kimi_linear

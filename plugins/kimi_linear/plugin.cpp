@@ -1,20 +1,13 @@
 // Kimi Linear: Kimi Delta Attention, latent attention without positions, and experts.
 #include "heddle/sdk.h"
-#include "keys.h"
+#include "kimi_k3.h"
 
 namespace heddle::kimi_linear {
 namespace {
 
 void add_attention_keys(model::ModelKeys<Keys>& keys) {
-  keys.field("q_lora_rank", &Keys::q_lora_rank,
-             "Width of the queries' latent; null: queries are one product.", decoder::kSize)
-      .field("kv_lora_rank", &Keys::kv_lora_rank, "Width of the latent of keys and values.", decoder::kSize)
-      .field("qk_nope_head_dim", &Keys::qk_nope_head_dim, "Numbers of a head of keys that are its own.",
-             decoder::kSize)
-      .field("qk_rope_head_dim", &Keys::qk_rope_head_dim,
-             "Numbers that all heads of keys share; they have no position.", decoder::kSize)
-      .field("v_head_dim", &Keys::v_head_dim, "Width of a head of values.", decoder::kSize)
-      .field("attention_bias", &Keys::attention_bias, "Biases of q_a, kv_a and o.")
+  add_latent_keys(keys);
+  keys.field("attention_bias", &Keys::attention_bias, "Biases of q_a, kv_a and o.")
       .field("linear_head_dim", &Keys::linear_head_dim, "Of delta attention: width of a head.",
              decoder::kSize)
       .field("linear_num_heads", &Keys::linear_num_heads, "Its heads.", decoder::kSize)
@@ -34,22 +27,9 @@ void add_attention_keys(model::ModelKeys<Keys>& keys) {
 
 void add_expert_keys(model::ModelKeys<Keys>& keys) {
   keys.field("mlp_layer_types", &Keys::mlp_layer_types,
-             "dense or sparse for each layer; null: by first_k_dense_replace.")
-      .field("first_k_dense_replace", &Keys::first_k_dense_replace, "Layers before this one have no experts.",
-             Range<int64_t>{0, model::kMostLayers})
-      .field("num_experts", &Keys::num_experts, "Experts of a layer.", Range<int64_t>{1, 65536})
-      .field("num_experts_per_token", &Keys::num_experts_per_token, "Experts of a token.", decoder::kSize)
-      .field("num_shared_experts", &Keys::num_shared_experts,
-             "Experts of every token, as one of so many times the width.", Range<int64_t>{0, 65536})
-      .field("moe_intermediate_size", &Keys::moe_intermediate_size, "Width of an expert.", decoder::kSize)
-      .field("num_expert_group", &Keys::num_expert_group, "Groups of experts.", decoder::kSize)
-      .field("topk_group", &Keys::topk_group, "A token's experts are in so many of the groups.",
-             decoder::kSize)
-      .field("routed_scaling_factor", &Keys::routed_scaling_factor, "Of the weights of a token's experts.",
-             at_least(0.0))
-      .field("moe_renormalize", &Keys::moe_renormalize, "The weights of a token's experts sum to 1.")
-      .field("fake_balanced_gate", &Keys::fake_balanced_gate, "For benchmarks: experts in turn.")
-      .then(fill)
+             "dense or sparse for each layer; null: by first_k_dense_replace.");
+  add_mixture_keys(keys);
+  keys.then(fill)
       .only("moe_router_activation_func", Node::text("sigmoid"), "Scores of the router.")
       .only("moe_layer_freq", Node::integer(1), "transformers does not read it.")
       .only("num_nextn_predict_layers", Node::integer(0), "Multi-token prediction heads are not built here.");
@@ -85,8 +65,7 @@ decoder::Files files_of(const Keys& keys) {
       .renamed("mlp.shared_experts", "block_sparse_moe.shared_experts");
   for (int64_t layer = 0; layer < keys.num_hidden_layers; ++layer) {
     const std::string place = "model.layers." + std::to_string(layer) + ".";
-    if ((*keys.mlp_layer_types)[static_cast<size_t>(layer)] == "dense")
-      files.otherwise(place + "mlp.", place + "block_sparse_moe.");
+    if (!has_experts(keys, layer)) files.otherwise(place + "mlp.", place + "block_sparse_moe.");
   }
   return files;
 }
@@ -97,10 +76,20 @@ const decoder::Description<Keys>& kimi_linear() {
   return kKimi;
 }
 
+// The text of Kimi K3 has the model_type of Kimi Linear, and another architecture.
+class ByArchitecture : public IModelFamily {
+ public:
+  std::unique_ptr<ModelSpec> read(const Node& keys, UnknownKeys unknown) const override {
+    if (is_kimi_k3(keys)) return read_kimi_k3(keys, unknown);
+    return decoder::Family<kimi_linear>().read(keys, unknown);
+  }
+};
+
 }  // namespace
 }  // namespace heddle::kimi_linear
 
-HEDDLE_PLUGIN("kimi_linear", "0.1.0", "model kimi_linear") {
+HEDDLE_PLUGIN("kimi_linear", "0.1.0", "model kimi_linear", "model kimi_k3") {
   using namespace heddle::kimi_linear;
-  plugin.model<heddle::decoder::Family<kimi_linear>>("kimi_linear", kimi_linear().keys);
+  plugin.model<ByArchitecture>("kimi_linear", kimi_linear().keys);
+  offer_kimi_k3(plugin);
 }

@@ -38,6 +38,9 @@ const DeltaShape kDeltaShapes[] = {
     {"channels_of_three_chunks", 2, 150, {2, 4, 6, 7, true}},
     {"channels_in_documents", 2, 150, {1, 2, 3, 4, true}, {0, 10, 11, 70, 128, 150, 163, 300}},
     {"channels_of_tokens_alone", 1, 5, {1, 1, 2, 2, true}, {0, 1, 2, 3, 4, 5}},
+    {"bounded", 3, 7, {2, 6, 5, 3, false, -0.5}},
+    {"bounded_channels", 2, 150, {2, 4, 6, 7, true, -5}},
+    {"bounded_channels_in_documents", 2, 70, {1, 2, 3, 4, true, -0.3}, {0, 10, 11, 70, 128, 140}},
 };
 
 std::vector<at::Tensor> delta_inputs(const DeltaShape& shape) {
@@ -66,8 +69,9 @@ at::Tensor plain_rule(const DeltaInputs& in, const DeltaShape& shape) {
   const at::Tensor q = keys(in.q) / std::sqrt(static_cast<double>(of.key)), k = keys(in.k);
   const at::Tensor v = in.v.view({tokens, of.value_heads, of.value});
   const at::Tensor open = (in.a + in.bias).view({tokens, of.value_heads, of.decays(), 1});
-  const at::Tensor kept = (-in.a_log.exp().view({-1, 1, 1}) * at::softplus(open)).exp(),
-                   rate = in.b.sigmoid();
+  const at::Tensor speed = in.a_log.exp().view({-1, 1, 1}), rate = in.b.sigmoid();
+  const at::Tensor kept =
+      (of.lowest < 0 ? at::sigmoid(speed * open) * of.lowest : -speed * at::softplus(open)).exp();
   at::Tensor state;
   std::vector<at::Tensor> out;
   for (int64_t t = 0; t < tokens; ++t) {

@@ -203,6 +203,22 @@ void hyper_connections_of_both(decoder::Model& model) {
   model.positions = kLength;
 }
 
+// Of four layers, so that a block begins behind one of two layers, and softly bounded gates.
+void block_residuals(decoder::Model& model) {
+  model.layers.resize(4, model.layers[0]);
+  each_layer(model, [](Layer&, Attention&, Mlp& mlp) { mlp.situ = model::Situ{0.7, 1.2}; });
+  std::get<Mlp>(model.layers[1].feed_forward).situ->bound = 0;
+  model.block_residuals = {.size = 2, .eps = 1e-3};
+}
+
+void blocks_of_one_layer(decoder::Model& model) {
+  each_layer(model, [](Layer& layer, Attention&, Mlp&) {
+    layer.residual_multiplier = 0.7, layer.residual_dropout = 0.3;
+  });
+  model.block_residuals = {.size = 1, .eps = 1e-5};
+  model.tied = true;
+}
+
 }  // namespace
 
 decoder::Model base_model() {
@@ -237,7 +253,9 @@ const std::vector<Form>& decoder_forms() {
                                            {"gemma4", gemma4},
                                            {"muse", muse},
                                            {"hyper_connections", hyper_connections},
-                                           {"hyper_connections_of_both", hyper_connections_of_both}};
+                                           {"hyper_connections_of_both", hyper_connections_of_both},
+                                           {"block_residuals", block_residuals},
+                                           {"blocks_of_one_layer", blocks_of_one_layer}};
   return kForms;
 }
 

@@ -4,31 +4,15 @@
 #include <cmath>
 #include <utility>
 
+#include "decoder/plain_activation.h"
 #include "decoder/plain_streams.h"
 #include "heddle/nn/dropout.h"
 
 namespace heddle::tests {
 namespace {
 
-using decoder::Activation;
 using decoder::Norm;
 using Order = decoder::Layer::Order;
-
-at::Tensor plain_activation(Activation activation, const at::Tensor& x) {
-  switch (activation) {
-    case Activation::silu:
-      return x * at::sigmoid(x);
-    case Activation::gelu:
-      return at::gelu(x);
-    case Activation::gelu_tanh:
-      return 0.5 * x * (1 + at::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x.pow(3))));
-    case Activation::relu:
-      return at::clamp_min(x, 0);
-    case Activation::relu2:
-      return at::clamp_min(x, 0).square();
-  }
-  return x;
-}
 
 class Plain {
  public:
@@ -44,12 +28,13 @@ class Plain {
     if (model_.hyper_connections) x = x.repeat({1, 1, model_.hyper_connections->streams});
     for (size_t i = 0; i < model_.layers.size(); ++i) {
       const std::string at = "model.layers." + std::to_string(i) + ".";
-      x = layer(model_.layers[i], at, x);
+      x = model_.block_residuals ? in_blocks(i, at, x) : layer(model_.layers[i], at, x);
       if (inputs.defined()) x = x + of_input(model_.layers[i], at + "layer_input.", x, inputs.select(2, i));
       if (model_.layers[i].scalar) x = x * all_.at(at + "layer_scalar");
     }
     if (model_.hyper_connections)
       x = streams("model.hc_head.hc_").collapsed(x.flatten(0, 1)).view({tokens.size(0), tokens.size(1), -1});
+    if (model_.block_residuals) x = mixed("model.output_res.", x);
     x = norm(model_.last_norm, "model.norm", x) * model_.logits_multiplier;
     const std::string head = model_.tied ? "model.embed_tokens" : "lm_head";
     const at::Tensor weight = all_.at(head + ".weight");
@@ -150,6 +135,26 @@ class Plain {
     return feeds ? onto(at + "ffn_hc.", y, feed_forward) : y;
   }
 
+  at::Tensor mixed(const std::string& at, const at::Tensor& x) const {
+    return plain_blocks(blocks_, x, all_.at(at + "norm.weight"), all_.at(at + "proj.weight"),
+                        model_.block_residuals->eps);
+  }
+  at::Tensor in_blocks(size_t index, const std::string& at, const at::Tensor& x) {
+    const decoder::Layer& form = model_.layers[index];
+    const auto scaled = [&](const char* name, const at::Tensor& y) {
+      return dropped(form.residual_dropout, at + name, y) * form.residual_multiplier;
+    };
+    const at::Tensor in = blocks_.empty() ? x : mixed(at + "attn_res.", x);
+    const bool begins = index % static_cast<size_t>(model_.block_residuals->size) == 0;
+    if (begins) blocks_.push_back(x);
+    const auto& own = std::get<decoder::Attention>(form.mixer);
+    const at::Tensor y = scaled(
+        "mixer_dropout", attention(own, at + "self_attn", norm(form.norm, at + "input_layernorm", in)));
+    const at::Tensor sum = begins ? y : x + y;
+    const at::Tensor of_mlp = norm(form.norm, at + "post_attention_layernorm", mixed(at + "mlp_res.", sum));
+    return sum + scaled("mlp_dropout", mlp(std::get<decoder::Mlp>(form.feed_forward), at + "mlp.", of_mlp));
+  }
+
   PlainStreams streams(const std::string& prefix) const {
     return {all_.at(prefix + "fn"), all_.at(prefix + "base"), all_.at(prefix + "scale"),
             *model_.hyper_connections};
@@ -169,6 +174,7 @@ class Plain {
     at::Tensor factored = linear(at + "gate_proj", x) * form.gate_multiplier;
     if (form.limit_before) factored = at::clamp(factored, {}, form.limit);
     at::Tensor gate = plain_activation(form.activation, factored), up = linear(at + "up_proj", x);
+    if (form.situ) return linear(at + "down_proj", plain_situ(*form.situ, factored, up));
     if (form.limit > 0 && !form.limit_before) gate = at::clamp(gate, {}, form.limit);
     if (form.limit > 0) up = at::clamp(up, -form.limit, form.limit);
     return linear(at + "down_proj", gate * up);
@@ -271,6 +277,7 @@ class Plain {
   const decoder::Model& model_;
   const Parameters& all_;
   const at::Tensor draws_;
+  std::vector<at::Tensor> blocks_;             // BlockResiduals
   std::map<std::string, KeysAndValues> kept_;  // by the attention's name
 };
 

@@ -34,4 +34,13 @@ at::Tensor PlainStreams::expanded(const at::Tensor& x, const at::Tensor& y) cons
   return (post.unsqueeze(2) * y.unsqueeze(1) + mixed).flatten(1);
 }
 
+at::Tensor plain_blocks(const std::vector<at::Tensor>& blocks, const at::Tensor& x, const at::Tensor& norm,
+                        const at::Tensor& proj, double eps) {
+  std::vector<at::Tensor> all = blocks;
+  all.push_back(x);
+  const at::Tensor values = at::stack(all, -2);
+  const at::Tensor unit = values * (values.square().mean(-1, true) + eps).rsqrt();
+  return (at::softmax(at::matmul(unit * norm, proj.t()), -2) * values).sum(-2);
+}
+
 }  // namespace heddle::tests

@@ -1,7 +1,9 @@
-// Hyper-connections by plain operators.
+// Hyper-connections and residuals of blocks by plain operators.
 #pragma once
 
 #include <ATen/ATen.h>
+
+#include <vector>
 
 #include "heddle/decoder/description.h"
 
@@ -18,5 +20,9 @@ struct PlainStreams {
  private:
   at::Tensor scores(const at::Tensor& x, int64_t part, int64_t first, int64_t count) const;
 };
+
+// BlockResiduals: the sum of blocks and x [..., width] by a softmax of their scores.
+at::Tensor plain_blocks(const std::vector<at::Tensor>& blocks, const at::Tensor& x, const at::Tensor& norm,
+                        const at::Tensor& proj, double eps);
 
 }  // namespace heddle::tests

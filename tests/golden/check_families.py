@@ -4,7 +4,8 @@ Run by hand (needs torch 2.11, transformers 5 and a build; no test runs it):
 
     python3 tests/golden/check_families.py --heddle build/heddle [--only NAME]
 
-The models are those of make_golden.py (and of make_baichuan.py and make_nas.py, whose references are their own models). Five steps of
+The models are those of make_golden.py (and of make_baichuan.py, make_nas.py and make_kimi_k3.py, whose references are their own
+models; the last one needs AUTOMODEL). Five steps of
 AdamW on four samples: losses agree to 2e-5 and gradient norms to 2e-4 on one rank, fsdp2 2, tp 2, tp 2 with sequence
 parallelism, pp 2 (untied heads), cp 2, and compositions with recomputation and accumulation. Then transformers loads the
 export with the keys of the original and its loss, and continues a prompt greedily as `heddle generate`.
@@ -25,6 +26,7 @@ from transformers.utils import logging
 
 from check_export import write_tokens
 from make_baichuan import Model as Baichuan
+from make_kimi_k3 import Model as KimiK3
 from make_nas import make_model as make_nas
 from make_step import Model as Step
 
@@ -33,7 +35,7 @@ FAMILIES = ("mistral", "ministral3", "gemma3_text", "gemma3_untied", "granite", 
             "phi", "glm", "glm4", "seed_oss", "cohere2", "ernie4_5", "gpt2_exact", "gpt2_inner", "baichuan", "qwen3_next", "qwen3_5", "qwen3_5_tied",
             "qwen3_5_moe", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "hy_v3", "ernie4_5_moe", "mimo_v2_flash", "laguna",
             "laguna_elements", "mistral4", "step3p5", "falcon_h1", "falcon_h1_norm", "kimi_linear", "nemotron_nas", "gemma4_text",
-            "gemma4_untied", "gemma4_moe", "gemma4_shared", "muse_glimmer")
+            "gemma4_untied", "gemma4_moe", "gemma4_shared", "muse_glimmer", "kimi_k3", "kimi_k3_plain")
 SAMPLES, SEQUENCE, STEPS = 4, 16, 5
 FP32 = {"strategy": "fsdp2", "mp_policy": {"param_dtype": "float32", "reduce_dtype": "float32"}}
 PIPELINE = {"pp_size": 2, "pipeline": {"pp_schedule": "1f1b", "pp_microbatch_size": 1}}
@@ -76,6 +78,10 @@ def reference(folder):
     """The model, and a function from tokens to logits."""
     if folder.name == "step3p5":
         model = Step(json.loads((folder / "config.json").read_text()))
+        model.load(folder / "model.safetensors")
+        return model.train(), lambda tokens: model(tokens).logits
+    if folder.name.startswith("kimi_k3"):
+        model = KimiK3(json.loads((folder / "config.json").read_text()))
         model.load(folder / "model.safetensors")
         return model.train(), lambda tokens: model(tokens).logits
     if folder.name == "nemotron_nas":
@@ -121,7 +127,7 @@ def keys(folder):
 
 def check_export(heddle, folder, original, rows, final):
     exported = (folder / "single" / "LATEST" / "model" / "consolidated").resolve()
-    of_text = {key for key in keys(original) if not key.startswith("model.vision_")}
+    of_text = {key for key in keys(original) if not key.startswith(("model.vision_", "vision_tower."))}
     assert keys(exported) == of_text, f"other keys: {keys(exported) ^ of_text}"
     prompt = rows[0, :5].tolist()
     ours = run(heddle, "generate", exported, "--tokens", ",".join(map(str, prompt)), "--max-new-tokens", 8, "--temperature", 0)

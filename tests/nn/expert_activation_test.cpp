@@ -21,6 +21,10 @@ at::Tensor composed(const ExpertActivation& how, const at::Tensor& hidden, const
   if (how.kind == Kind::swiglu) return at::silu(gate) * up * column;
   if (how.kind == Kind::geglu) return at::gelu(gate) * up * column;
   if (how.kind == Kind::geglu_tanh) return at::gelu(gate, "tanh") * up * column;
+  if (how.kind == Kind::situ) {
+    const at::Tensor bounded = at::tanh(up / how.situ.bound) * how.situ.bound;
+    return how.situ.beta * at::tanh(gate / how.situ.beta) * at::sigmoid(gate) * bounded * column;
+  }
   if (how.kind == Kind::limited_swiglu)
     return at::clamp(at::silu(gate), {}, how.limit) * at::clamp(up, -how.limit, how.limit) * column;
   const at::Tensor below = at::clamp(gate, {}, how.limit), within = at::clamp(up, -how.limit, how.limit);
@@ -48,14 +52,14 @@ void expect_composed(const ExpertActivation& how, int64_t rows, int64_t width, a
 // Fewer numbers than registers hold, as many, and more.
 TEST(ExpertActivation, EqualsItsFormulaInEveryDtype) {
   at::manual_seed(21);
-  for (const Kind kind :
-       {Kind::swiglu, Kind::limited_swiglu, Kind::clamped_swiglu, Kind::geglu, Kind::geglu_tanh, Kind::relu2})
+  for (const Kind kind : {Kind::swiglu, Kind::limited_swiglu, Kind::clamped_swiglu, Kind::geglu,
+                          Kind::geglu_tanh, Kind::relu2, Kind::situ})
     for (const bool interleaved : {false, true})
       for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16})
         for (const int64_t width : {1, 15, 16, 37, 300})
           for (const int64_t rows : {0, 1, 7}) {
             SCOPED_TRACE(std::to_string(static_cast<int>(kind)) + " " + std::to_string(width));
-            expect_composed({kind, 1.702, 2.5, interleaved}, rows, width, dtype);
+            expect_composed({kind, 1.702, 2.5, interleaved, {1.5, 2.5}}, rows, width, dtype);
           }
 }
 
@@ -63,7 +67,7 @@ TEST(ExpertActivation, ClampsBeforeASiluWithoutAShift) {
   at::manual_seed(22);
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16})
     for (const int64_t width : {15, 16, 37})
-      expect_composed({Kind::clamped_swiglu, 1, 1.5, false, 0}, 7, width, dtype);
+      expect_composed({Kind::clamped_swiglu, 1, 1.5, false, {}, 0}, 7, width, dtype);
 }
 
 TEST(ExpertActivation, StaysFiniteForLargeGatesAndKeepsWhatIsNotANumber) {

@@ -112,7 +112,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "nemotron_h_mtp", "nemotron_h_mtp_repeated", "deepseek_v32", "glm_moe_dsa", "hy_v3",
                       "ernie4_5_moe", "mimo_v2_flash", "laguna", "laguna_elements", "mistral4", "step3p5",
                       "falcon_h1", "falcon_h1_norm", "kimi_linear", "nemotron_nas", "gemma4_text",
-                      "gemma4_untied", "gemma4_moe", "gemma4_shared", "muse_glimmer", "deepseek_v4"),
+                      "gemma4_untied", "gemma4_moe", "gemma4_shared", "muse_glimmer", "kimi_k3",
+                      "kimi_k3_plain", "deepseek_v4"),
     [](const auto& info) { return info.param; });
 
 // A family on two ranks.
@@ -186,6 +187,8 @@ const char* const kFamiliesAndSplits[] = {"llama fsdp2 tp pp",
                                           "falcon_h1 fsdp2 tp sequence pp cp",
                                           "falcon_h1_norm tp sequence cp cp3",
                                           "kimi_linear fsdp2 tp pp ep experts cp cp3",
+                                          "kimi_k3 fsdp2 tp pp ep experts cp cp3",
+                                          "kimi_k3_plain fsdp2 tp pp ep",
                                           "nemotron_nas fsdp2 tp sequence pp",
                                           "gemma4_text fsdp2 tp sequence pp",
                                           "gemma4_untied fsdp2 tp sequence pp",

@@ -155,7 +155,14 @@ inline const MixingModel kMixing[] = {
      "num_hidden_layers: 3, kv_lora_rank: 9, qk_nope_head_dim: 7, qk_rope_head_dim: 4, v_head_dim: 6, "
      "linear_head_dim: 11, linear_num_heads: 5, linear_conv_kernel_dim: 3, num_experts: 4, "
      "num_experts_per_token: 2, num_shared_experts: 1, moe_intermediate_size: 5, mlp_layer_types: [dense, "
-     "sparse, dense]"}};
+     "sparse, dense]"},
+    {"kimi_k3",
+     "model_type: kimi_k3, num_attention_heads: 4, initializer_range: 0.15, intermediate_size: 23, "
+     "linear_attn_config: {head_dim: 11, num_heads: 5, short_conv_kernel_size: 3, kda_layers: [1, 3], "
+     "full_attn_layers: [2], use_full_rank_gate: true, gate_lower_bound: -2.0}, num_hidden_layers: 3, "
+     "q_lora_rank: 8, kv_lora_rank: 9, qk_nope_head_dim: 7, qk_rope_head_dim: 4, v_head_dim: 6, num_experts: "
+     "4, num_experts_per_token: 2, num_shared_experts: 1, moe_intermediate_size: 5, moe_layer_freq: 2, "
+     "routed_expert_hidden_size: 6, attn_res_block_size: 2"}};
 
 inline Training mixing(const MixingModel& model) {
   Training run = four_heads();

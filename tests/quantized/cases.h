@@ -50,6 +50,7 @@ inline nlohmann::ordered_json config_of(const std::string& name) {
 inline std::filesystem::path plain_model(const Folder& folder, const std::string& name) {
   nlohmann::ordered_json config = config_of(name);
   config.erase("quantization_config");
+  if (config.contains("text_config")) config["text_config"].erase("quantization_config");
   const std::filesystem::path directory = folder / ("plain_" + name);
   write_model(directory, config, read_tensors(golden(name) / "plain.safetensors"));
   return directory;

@@ -11,7 +11,7 @@ MODULE = re.compile(r"\b(?:[qkvo]|gate|up|down)_proj\b|\bself_attn\b|\bembed_tok
 NAMES_A_MODULE = ("lib/run/generate/kv_cache.cpp", "lib/run/generate/kv_cache.h", "plugins/moe/head.cpp",
                   "plugins/muon/muon.cpp", "plugins/lora/files.cpp")
 # Plugins of families, which may name the modules of theirs.
-FAMILIES = [("plugins", name) for name in ("dense", "falcon_h1", "gemma", "kimi_linear", "llama", "mistral", "mixtures", "muse_glimmer", "nemotron_h", "nemotron_nas", "phi3", "qwen_next")]
+FAMILIES = [("plugins", name) for name in ("deepseek_v4", "dense", "falcon_h1", "gemma", "kimi_linear", "llama", "mistral", "mixtures", "muse_glimmer", "nemotron_h", "nemotron_nas", "phi3", "qwen_next")]
 COMMENT = re.compile(r"^\s*(//|\*)")
 EMPTY_NAME = re.compile(r"\b(?:class|struct)\s+(?:HEDDLE_API\s+)?\w*(?:Manager|Helper|Utils?|Handler|Context|Base)\b")
 FIRST_LINE = re.compile(r"^(//|#!) ?.*\S")

@@ -16,6 +16,7 @@ constexpr const char* kScaleInv = "_scale_inv";  // after DeepSeek-V3's files
 constexpr const char* kScale = "_scale";         // one for a tensor, of compressed-tensors and ModelOpt
 constexpr const char* kBlocks = "_blocks";       // after gpt_oss' files
 constexpr const char* kScales = "_scales";
+constexpr const char* kPacked = "_packed";         // of mxfp4 in compressed-tensors, with kScale
 constexpr int64_t kMostGroups = int64_t{1} << 40;  // a tensor without elements may claim any size
 
 bool is_eight_bit_float(at::ScalarType dtype) {
@@ -37,9 +38,15 @@ BaseWeights::BaseWeights(std::filesystem::path directory, std::shared_ptr<const 
                          std::optional<Quantization> form)
     : directory_(std::move(directory)), weights_(std::move(weights)), form_(form) {}
 
+QuantizedTensor BaseWeights::mxfp4_parts(const std::string& name) const {
+  return form_->packed ? QuantizedTensor{name + kPacked, name + kScale}
+                       : QuantizedTensor{name + kBlocks, name + kScales};
+}
+
 bool BaseWeights::is_mxfp4(const std::string& name) const {
-  return form_ && form_->method == Quantization::Method::mxfp4 && !weights_->has(name) &&
-         (weights_->has(name + kBlocks) || weights_->has(name + kScales));
+  if (!form_ || form_->method != Quantization::Method::mxfp4 || weights_->has(name)) return false;
+  const QuantizedTensor parts = mxfp4_parts(name);
+  return weights_->has(parts.values) || weights_->has(parts.scales);
 }
 
 bool BaseWeights::is_quantized(const std::string& name) const {
@@ -61,8 +68,8 @@ std::vector<std::string> BaseWeights::names() const {
       if (values.empty() || !weights_->has(values)) out.insert(name);
       continue;
     }
-    std::string values = before(name, kBlocks);
-    if (values.empty()) values = before(name, kScales);
+    std::string values = before(name, form_->packed ? kPacked : kBlocks);
+    if (values.empty()) values = before(name, form_->packed ? kScale : kScales);
     out.insert(is_mxfp4(values) ? values : name);
   }
   return {out.begin(), out.end()};
@@ -70,7 +77,8 @@ std::vector<std::string> BaseWeights::names() const {
 
 const std::string& BaseWeights::file(const std::string& name) const {
   if (!is_mxfp4(name)) return weights_->file(name);
-  return weights_->file(name + (weights_->has(name + kBlocks) ? kBlocks : kScales));
+  const QuantizedTensor parts = mxfp4_parts(name);
+  return weights_->file(weights_->has(parts.values) ? parts.values : parts.scales);
 }
 
 void BaseWeights::refuse(const std::string& name, const std::string& what) const {
@@ -113,20 +121,27 @@ BaseWeights::Tensor BaseWeights::fp8(const std::string& name) const {
 }
 
 BaseWeights::Tensor BaseWeights::mxfp4(const std::string& name) const {
-  const std::string values_name = name + kBlocks, scales_name = name + kScales;
+  const auto [values_name, scales_name] = mxfp4_parts(name);
   const StoredTensor& values = part(values_name, name, "values");
   const StoredTensor& scales = part(scales_name, name, "scales");
   for (const auto& [one, tensor] : {std::pair(values_name, &values), std::pair(scales_name, &scales)})
     if (tensor->dtype != at::kByte)
       refuse(name, "tensor " + text::quoted(one) + " has the dtype " + name_of_dtype(tensor->dtype) +
                        ", mxfp4 has U8");
-  if (values.shape.size() != 4 || values.shape[3] != kMxfp4Bytes || values.shape[2] > kMostGroups)
+  if (form_->packed) {
+    if (values.shape.size() != 2 || values.shape[1] % kMxfp4Bytes != 0 ||
+        values.shape[1] > kMostGroups * kMxfp4Bytes)
+      refuse(name, "tensor " + text::quoted(values_name) + " has the shape " + written(values.shape) +
+                       ", packed mxfp4 has [out, in / 2] of whole groups of 32");
+  } else if (values.shape.size() != 4 || values.shape[3] != kMxfp4Bytes || values.shape[2] > kMostGroups)
     refuse(name, "tensor " + text::quoted(values_name) + " has the shape " + written(values.shape) +
                      ", mxfp4 has [experts, out, in / 32, 16]");
-  const std::vector<int64_t> needed(values.shape.begin(), values.shape.end() - 1);
+  std::vector<int64_t> needed(values.shape.begin(), values.shape.end() - 1);
+  if (form_->packed) needed.push_back(values.shape[1] / kMxfp4Bytes);
   if (scales.shape != needed)
     refuse(name, "tensor " + text::quoted(scales_name) + " has the shape " + written(scales.shape) + ", " +
                      text::quoted(values_name) + " needs " + written(needed));
+  if (form_->packed) return {at::kBFloat16, {values.shape[0], values.shape[1] * 2}};
   return {at::kBFloat16, {values.shape[0], values.shape[2] * kMxfp4Group, values.shape[1]}};
 }
 
@@ -145,7 +160,8 @@ BaseWeights::Tensor BaseWeights::at(const std::string& name) const {
 
 void BaseWeights::read(const std::string& name, std::span<const int64_t> offset,
                        const at::Tensor& out) const {
-  if (is_mxfp4(name)) return read_mxfp4(*weights_, {name + kBlocks, name + kScales}, offset, out);
+  if (is_mxfp4(name))
+    return (form_->packed ? read_packed_mxfp4 : read_mxfp4)(*weights_, mxfp4_parts(name), offset, out);
   if (is_quantized(name)) return read_fp8(*weights_, {name, name + kScaleInv}, *form_, offset, out);
   weights_->read(name, offset, out);
 }

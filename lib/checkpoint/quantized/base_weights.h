@@ -18,8 +18,8 @@
 
 namespace heddle::checkpoint {
 
-// Of fp8 the tensor NAME with NAME_scale_inv, of mxfp4 the tensor NAME of NAME_blocks and NAME_scales; every
-// other tensor as it is. Opens nothing itself.
+// Of fp8 the tensor NAME with NAME_scale_inv, of mxfp4 the tensor NAME of NAME_blocks and NAME_scales, or of
+// NAME_packed and NAME_scale; every other tensor as it is. Opens nothing itself.
 class HEDDLE_API BaseWeights {
  public:
   // Plain where `form` is empty.
@@ -50,6 +50,7 @@ class HEDDLE_API BaseWeights {
   bool is_mxfp4(const std::string& name) const;
   Tensor fp8(const std::string& name) const;
   Tensor mxfp4(const std::string& name) const;
+  QuantizedTensor mxfp4_parts(const std::string& name) const;
   const StoredTensor& part(const std::string& name, const std::string& of, const std::string& what) const;
   [[noreturn]] void refuse(const std::string& name, const std::string& what) const;
 

@@ -84,16 +84,8 @@ float e8m0_value(uint8_t scale) {
   return scale == 255 ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0F, scale - 127);
 }
 
-// In the order of the model's dims: [experts, in, out].
-at::Tensor mxfp4_piece(const HfWeights& weights, const QuantizedTensor& tensor, const Sizes& offset,
-                       at::IntArrayRef sizes) {
-  const Blocks groups(offset[1], sizes[1], kMxfp4Group);
-  const Sizes at = {offset[0], offset[2], groups.first, 0};
-  const at::Tensor bytes = at::empty({sizes[0], sizes[2], groups.count, kMxfp4Bytes}, at::kByte);
-  const at::Tensor scales = at::empty({sizes[0], sizes[2], groups.count}, at::kByte);
-  weights.read(tensor.values, at, bytes);
-  weights.read(tensor.scales, std::span(at).first(3), scales);
-  const at::Tensor out = at::empty({sizes[0], sizes[2], groups.count * kMxfp4Group}, at::kFloat);
+// Groups of kMxfp4Bytes with a scale each, in their order.
+void write_mxfp4(const at::Tensor& bytes, const at::Tensor& scales, const at::Tensor& out) {
   const auto* from = bytes.const_data_ptr<uint8_t>();
   const auto* exponent = scales.const_data_ptr<uint8_t>();
   auto* to = out.mutable_data_ptr<float>();
@@ -104,7 +96,32 @@ at::Tensor mxfp4_piece(const HfWeights& weights, const QuantizedTensor& tensor, 
       to[1] = kE2m1[*from >> 4] * scale;
     }
   }
+}
+
+// In the order of the model's dims: [experts, in, out].
+at::Tensor mxfp4_piece(const HfWeights& weights, const QuantizedTensor& tensor, const Sizes& offset,
+                       at::IntArrayRef sizes) {
+  const Blocks groups(offset[1], sizes[1], kMxfp4Group);
+  const Sizes at = {offset[0], offset[2], groups.first, 0};
+  const at::Tensor bytes = at::empty({sizes[0], sizes[2], groups.count, kMxfp4Bytes}, at::kByte);
+  const at::Tensor scales = at::empty({sizes[0], sizes[2], groups.count}, at::kByte);
+  weights.read(tensor.values, at, bytes);
+  weights.read(tensor.scales, std::span(at).first(3), scales);
+  const at::Tensor out = at::empty({sizes[0], sizes[2], groups.count * kMxfp4Group}, at::kFloat);
+  write_mxfp4(bytes, scales, out);
   return out.narrow(2, offset[1] - groups.first * kMxfp4Group, sizes[1]).transpose(1, 2);
+}
+
+at::Tensor packed_mxfp4_piece(const HfWeights& weights, const QuantizedTensor& tensor, const Sizes& offset,
+                              at::IntArrayRef sizes) {
+  const Blocks groups(offset[1], sizes[1], kMxfp4Group);
+  const at::Tensor bytes = at::empty({sizes[0], groups.count * kMxfp4Bytes}, at::kByte);
+  const at::Tensor scales = at::empty({sizes[0], groups.count}, at::kByte);
+  weights.read(tensor.values, Sizes{offset[0], groups.first * kMxfp4Bytes}, bytes);
+  weights.read(tensor.scales, Sizes{offset[0], groups.first}, scales);
+  const at::Tensor out = at::empty({sizes[0], groups.count * kMxfp4Group}, at::kFloat);
+  write_mxfp4(bytes, scales, out);
+  return out.narrow(1, offset[1] - groups.first * kMxfp4Group, sizes[1]);
 }
 
 }  // namespace
@@ -120,6 +137,13 @@ void read_mxfp4(const HfWeights& weights, const QuantizedTensor& tensor, std::sp
                 const at::Tensor& out) {
   for_each_piece({offset.begin(), offset.end()}, out.detach(), [&](const Sizes& at, const at::Tensor& piece) {
     piece.copy_(mxfp4_piece(weights, tensor, at, piece.sizes()));
+  });
+}
+
+void read_packed_mxfp4(const HfWeights& weights, const QuantizedTensor& tensor,
+                       std::span<const int64_t> offset, const at::Tensor& out) {
+  for_each_piece({offset.begin(), offset.end()}, out.detach(), [&](const Sizes& at, const at::Tensor& piece) {
+    piece.copy_(packed_mxfp4_piece(weights, tensor, at, piece.sizes()));
   });
 }
 

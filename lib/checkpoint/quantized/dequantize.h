@@ -34,6 +34,11 @@ HEDDLE_API void read_fp8(const HfWeights& weights, const QuantizedTensor& tensor
 HEDDLE_API void read_mxfp4(const HfWeights& weights, const QuantizedTensor& tensor,
                            std::span<const int64_t> offset, const at::Tensor& out);
 
+// The same of one matrix, as compressed-tensors packs it: values uint8 [out, in / 2], scales uint8 [out, in /
+// 32]; the dequantized tensor is [out, in].
+HEDDLE_API void read_packed_mxfp4(const HfWeights& weights, const QuantizedTensor& tensor,
+                                  std::span<const int64_t> offset, const at::Tensor& out);
+
 inline constexpr int64_t kMxfp4Group = 32, kMxfp4Bytes = 16;  // elements with one scale, and their bytes
 
 }  // namespace heddle::checkpoint

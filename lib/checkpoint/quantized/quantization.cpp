@@ -11,7 +11,7 @@
 namespace heddle::checkpoint {
 namespace {
 
-constexpr const char* kKey = "quantization_config";
+constexpr const char *kKey = "quantization_config", *kText = "text_config";
 constexpr const char* kHint = "use a copy of the model in bfloat16";
 constexpr int64_t kLargestBlock = int64_t{1} << 28;
 
@@ -32,6 +32,37 @@ void read_block(const Node& size, Quantization& out) {
   out.block_columns = size.items()[1].as_integer();
 }
 
+std::optional<Quantization> mxfp4(bool packed) {
+  Quantization out;
+  out.method = Quantization::Method::mxfp4;
+  out.packed = packed;
+  return out;
+}
+
+// Of the keys themselves.
+std::optional<Quantization> form_of(const Node& config_json) {
+  const Node* keys = model::given(config_json, kKey);
+  const Node* method = keys == nullptr || !keys->is_map() ? nullptr : model::given(*keys, "quant_method");
+  if (method == nullptr || method->kind() != Node::Kind::text) return std::nullopt;
+  const Node* format = model::given(*keys, "format");
+  const bool packed = method->as_text() == "compressed-tensors" && format != nullptr &&
+                      *format == Node::text("mxfp4-pack-quantized");
+  if (packed || method->as_text() == "mxfp4") return mxfp4(packed);
+  if (method->as_text() != "fp8") return std::nullopt;
+  Quantization out;
+  const Node* fmt = model::given(*keys, "fmt");
+  if (fmt != nullptr && !(*fmt == Node::text("e4m3")))
+    refuse(*fmt, "weights in the format " + fmt->written() + " are not built; known: e4m3");
+  if (const Node* size = keys->find("weight_block_size")) read_block(*size, out);
+  return out;
+}
+
+// The keys of the text of a model of text and images; null: there are none.
+const Node* text_of(const Node& config_json) {
+  const Node* text = model::given(config_json, kText);
+  return text == nullptr || !text->is_map() ? nullptr : text;
+}
+
 }  // namespace
 
 const char* Quantization::name() const {
@@ -39,20 +70,9 @@ const char* Quantization::name() const {
 }
 
 std::optional<Quantization> quantization_of(const Node& config_json) {
-  const Node* keys = model::given(config_json, kKey);
-  const Node* method = keys == nullptr || !keys->is_map() ? nullptr : model::given(*keys, "quant_method");
-  if (method == nullptr || method->kind() != Node::Kind::text) return std::nullopt;
-  Quantization out;
-  if (method->as_text() == "mxfp4") {
-    out.method = Quantization::Method::mxfp4;
-    return out;
-  }
-  if (method->as_text() != "fp8") return std::nullopt;
-  const Node* format = model::given(*keys, "fmt");
-  if (format != nullptr && !(*format == Node::text("e4m3")))
-    refuse(*format, "weights in the format " + format->written() + " are not built; known: e4m3");
-  if (const Node* size = keys->find("weight_block_size")) read_block(*size, out);
-  return out;
+  if (const auto form = form_of(config_json)) return form;
+  const Node* text = text_of(config_json);
+  return text == nullptr ? std::nullopt : form_of(*text);
 }
 
 std::optional<Quantization> quantization_in(const std::filesystem::path& directory) {
@@ -63,13 +83,19 @@ std::optional<Quantization> quantization_in(const std::filesystem::path& directo
 }
 
 Node without_quantization(const Node& config_json) {
-  return quantization_of(config_json) ? config_json.without(kKey) : config_json;
+  const Node* text = text_of(config_json);
+  const Node out = text == nullptr || !form_of(*text)
+                       ? config_json
+                       : config_json.without(kText).with(kText, text->without(kKey));
+  return form_of(config_json) ? out.without(kKey) : out;
 }
 
 std::string without_quantization(const std::string& config_json) {
-  if (!quantization_of(parse_config_json(config_json, "config.json"))) return config_json;
+  const Node given = parse_config_json(config_json, "config.json");
+  if (!quantization_of(given)) return config_json;
   auto keys = nlohmann::ordered_json::parse(config_json);
-  keys.erase(kKey);
+  if (form_of(given)) keys.erase(kKey);
+  if (const Node* text = text_of(given); text != nullptr && form_of(*text)) keys[kText].erase(kKey);
   return keys.dump(2) + "\n";
 }
 

@@ -16,11 +16,13 @@ struct Quantization {
   enum class Method { fp8, mxfp4 } method = Method::fp8;
   // fp8: the elements that share a scale, along the last two dims of a tensor.
   int64_t block_rows = 128, block_columns = 128;
+  bool packed = false;  // mxfp4: matrices, each in two tensors (compressed-tensors), not stacks of experts
   HEDDLE_API const char* name() const;  // "fp8", "mxfp4"
+  bool operator==(const Quantization&) const = default;
 };
 
-// Of the keys of a config.json. Empty: the weights are plain, or of a method that is not known here. Throws
-// Error{input} at a key of fp8 that asks for another form than blocks of E4M3.
+// Of the keys of a config.json, or of its text_config. Empty: the weights are plain, or of a method that is
+// not known here. Throws Error{input} at a key of fp8 that asks for another form than blocks of E4M3.
 HEDDLE_API std::optional<Quantization> quantization_of(const Node& config_json);
 // Of the config.json of a directory; empty where there is none.
 HEDDLE_API std::optional<Quantization> quantization_in(const std::filesystem::path& directory);

@@ -26,6 +26,9 @@ const Indexer* indexer_of(const Layer& layer) {
 std::vector<CarriedTensor> carried_to(const Model& model, int64_t layer) {
   std::vector<CarriedTensor> out;
   const auto count = static_cast<int64_t>(model.layers.size());
+  if (model.block_residuals)
+    for (int64_t first = 0; first < layer; first += model.block_residuals->size)
+      out.push_back({Kind::block, first});
   if (layer >= count) return out;
   const Indexer* indexer = indexer_of(model.layers[static_cast<size_t>(layer)]);
   if (indexer != nullptr && indexer->of_layer_before) out.push_back({Kind::chosen_keys, layer - 1});
@@ -66,9 +69,12 @@ Carried::Carried(const Model& model, int64_t layer)
 void Carried::take(Tensors carried) {
   held_ = std::move(carried);
   held_.resize(in_.size());
+  blocks.clear();  // a forward that computes again may end before give()
   for (size_t i = 0; i < in_.size(); ++i) {
     const CarriedTensor& one = in_[i];
-    if (one.kind == Kind::chosen_keys) {
+    if (one.kind == Kind::block) {
+      blocks.push_back(held_[i]);
+    } else if (one.kind == Kind::chosen_keys) {
       chosen->keys = std::move(held_[i]);
     } else if (one.kind == Kind::layer_inputs) {
       const at::Tensor all = std::exchange(held_[i], {});
@@ -89,6 +95,7 @@ void Carried::take(Tensors carried) {
 at::Tensor Carried::leaving(const CarriedTensor& one) {
   if (one.kind == Kind::chosen_keys) return std::exchange(chosen->keys, {});
   if (one.kind == Kind::layer_inputs) return std::exchange(later_inputs_, {});
+  if (one.kind == Kind::block && one.layer == layer_) return blocks.back();
   if (one.layer == layer_) return std::exchange(one.kind == Kind::keys ? shared->keys : shared->values, {});
   const auto found = std::find(in_.begin(), in_.end(), one);
   return std::exchange(held_[static_cast<size_t>(found - in_.begin())], {});
@@ -98,6 +105,7 @@ Tensors Carried::give() {
   Tensors out;
   for (const CarriedTensor& one : out_) out.push_back(leaving(one));
   held_.clear();
+  blocks.clear();
   own_inputs = at::Tensor();
   if (shared) shared->keys = shared->values = at::Tensor();
   return out;

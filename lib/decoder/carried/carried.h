@@ -19,7 +19,8 @@ struct CarriedTensor {
     chosen_keys,   // ChosenKeys::keys, of the layer before
     layer_inputs,  // [tokens, (layers that follow) * LayerInputs::width], those of the next layer first
     keys,          // of the attention of `layer`, normalised and rotated
-    values
+    values,
+    block  // what came to `layer`, the first of a block (BlockResiduals)
   } kind = Kind::chosen_keys;
   int64_t layer = 0;
   bool operator==(const CarriedTensor&) const = default;
@@ -28,7 +29,7 @@ struct CarriedTensor {
 // Null: the layer has none.
 const Indexer* indexer_of(const Layer& layer);
 
-// What comes to a layer; the last place is what leaves the last layer: nothing.
+// What comes to a layer; the last place is what leaves the last layer: blocks alone, which the head mixes.
 std::vector<CarriedTensor> carried_to(const Model& model, int64_t layer);
 
 // Keys and values of a layer's attention, while the layer runs.
@@ -51,6 +52,7 @@ class Carried {
   std::shared_ptr<ChosenKeys> chosen;  // null: the layer's attention is not sparse
   std::shared_ptr<SharedKeys> shared;  // null: the layer shares no keys
   at::Tensor own_inputs;               // of this layer [tokens, width]; undefined: there are none
+  std::vector<at::Tensor> blocks;      // BlockResiduals: those that came, then the one that the layer begins
 
  private:
   at::Tensor leaving(const CarriedTensor& one);

@@ -1,6 +1,7 @@
 // The mixer and its maker.
 #include "lib/decoder/delta_net/channel_delta.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -30,38 +31,52 @@ ChannelDeltaMixer::ChannelDeltaMixer(const ChannelDelta& form, int64_t width, do
       f_a_proj_(width, form.width, Linear::Bias::none, normal(init_std), options),
       f_b_proj_(form.width, form.heads * form.width, Linear::Bias::none, normal(init_std), options),
       b_proj_(width, form.heads, Linear::Bias::none, normal(init_std), options),
-      g_a_proj_(width, form.width, Linear::Bias::none, normal(init_std), options),
-      g_b_proj_(form.width, form.heads * form.width, Linear::Bias::none, normal(init_std), options),
+      g_proj_(width, form.whole_gate ? form.heads * form.width : form.width, Linear::Bias::none,
+              normal(init_std), options),
       o_proj_(form.heads * form.width, width, Linear::Bias::none, normal(init_std), options),
       o_norm_(form.width, {.eps = form.eps, .sigmoid = true, .rounded = false}, options),
       core_({form.heads, form.heads, /*split=*/false}) {
-  const std::pair<const char*, Linear*> layers[] = {
-      {"q_proj", &q_proj_},     {"k_proj", &k_proj_}, {"v_proj", &v_proj_},     {"f_a_proj", &f_a_proj_},
-      {"f_b_proj", &f_b_proj_}, {"b_proj", &b_proj_}, {"g_a_proj", &g_a_proj_}, {"g_b_proj", &g_b_proj_}};
+  const std::pair<const char*, Linear*> layers[] = {{"q_proj", &q_proj_},
+                                                    {"k_proj", &k_proj_},
+                                                    {"v_proj", &v_proj_},
+                                                    {"f_a_proj", &f_a_proj_},
+                                                    {"f_b_proj", &f_b_proj_},
+                                                    {"b_proj", &b_proj_},
+                                                    {form.whole_gate ? "g_proj" : "g_a_proj", &g_proj_}};
   for (const auto& [name, layer] : layers) add_child(name, *layer);
+  if (!form.whole_gate) {
+    g_b_proj_ = std::make_unique<Linear>(form.width, form.heads * form.width, Linear::Bias::none,
+                                         normal(init_std), options);
+    add_child("g_b_proj", *g_b_proj_);
+  }
   add_child("o_norm", o_norm_);
   add_child("o_proj", o_proj_);
   add_child("core", core_);
+  add_parameters(options);
+}
+
+void ChannelDeltaMixer::add_parameters(const at::TensorOptions& options) {
   const at::TensorOptions wide = options.dtype(model::wide_of(c10::typeMetaToScalarType(options.dtype())));
-  const int64_t channels = form.heads * form.width;
-  add_parameter("q_conv1d.weight", q_conv_, {channels, 1, form.taps}, Init::by(tap_of), options);
-  add_parameter("k_conv1d.weight", k_conv_, {channels, 1, form.taps}, Init::by(tap_of), options);
-  add_parameter("v_conv1d.weight", v_conv_, {channels, 1, form.taps}, Init::by(tap_of), options);
-  add_parameter("A_log", a_log_, {form.heads}, Init::by(log_of_rate), wide);
-  add_parameter("dt_bias", dt_bias_, {channels}, Init::by(open_of_step), wide);
+  const int64_t channels = form_.heads * form_.width;
+  add_parameter("q_conv1d.weight", q_conv_, {channels, 1, form_.taps}, Init::by(tap_of), options);
+  add_parameter("k_conv1d.weight", k_conv_, {channels, 1, form_.taps}, Init::by(tap_of), options);
+  add_parameter("v_conv1d.weight", v_conv_, {channels, 1, form_.taps}, Init::by(tap_of), options);
+  add_parameter("A_log", a_log_, {std::max(form_.rates, form_.heads)}, Init::by(log_of_rate), wide);
+  const Init zeros{Init::Kind::zeros, 0.0};
+  add_parameter("dt_bias", dt_bias_, {channels}, form_.lowest < 0 ? zeros : Init::by(open_of_step), wide);
   for (ParameterSlot& slot : slots())
     if (slot.tensor->dim() == 1) slot.compute = wide.dtype().toScalarType();
 }
 
 at::Tensor ChannelDeltaMixer::heads(const at::Tensor& x, const Batch& batch) {
   const model::FewTensors in = model::call_each(
-      {&q_proj_, &k_proj_, &v_proj_, &f_a_proj_, &b_proj_, &g_a_proj_}, x, batch, model::Outputs::columns);
+      {&q_proj_, &k_proj_, &v_proj_, &f_a_proj_, &b_proj_, &g_proj_}, x, batch, model::Outputs::columns);
   const at::Tensor y =
       core_.compute({{in[0], in[1], in[2], f_b_proj_.call(in[3], batch), in[4]}, {}}, {form_.heads, 1}, batch,
                     [&](const model::SequenceInputs& whole, const model::HeadRange& range) {
                       return mixed(whole, range, batch);
                     });
-  return o_norm_.apply(y, g_b_proj_.call(in[5], batch), batch);
+  return o_norm_.apply(y, g_b_proj_ ? g_b_proj_->call(in[5], batch) : in[5], batch);
 }
 
 at::Tensor ChannelDeltaMixer::mixed(const model::SequenceInputs& in, const model::HeadRange& range,
@@ -75,9 +90,10 @@ at::Tensor ChannelDeltaMixer::mixed(const model::SequenceInputs& in, const model
                            convolved(2, in.of_heads[2], own(v_conv_), tokens),
                            in.of_heads[3],
                            in.of_heads[4],
-                           own(a_log_),
+                           own(a_log_.narrow(0, 0, form_.heads)),
                            own(dt_bias_)};
-  const DeltaHeads shape{range.groups, range.groups, form_.width, form_.width, /*channels=*/true};
+  const DeltaHeads shape{range.groups, range.groups,      form_.width,
+                         form_.width,  /*channels=*/true, form_.lowest};
   return delta_rule(inputs, shape, tokens, state_of_heads());
 }
 
@@ -95,7 +111,8 @@ class ChannelDeltaMaker : public MixerMaker {
   double multiplications(int64_t width, int64_t) const override {
     const auto of_width = static_cast<double>(width), head = static_cast<double>(form_.width);
     const double all = static_cast<double>(form_.heads) * head;
-    return of_width * (4 * all + 2 * head + static_cast<double>(form_.heads)) + 2 * head * all +
+    const double gate = form_.whole_gate ? of_width * all : of_width * head + head * all;
+    return of_width * (4 * all + head + static_cast<double>(form_.heads)) + head * all + gate +
            3 * static_cast<double>(form_.taps) * all + 4 * all * head;
   }
 

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <string_view>
 
 #include "heddle/decoder/description.h"
@@ -26,9 +27,13 @@ class ChannelDeltaMixer : public RecurrentMixer {
  private:
   // Of whole rows and a range of the heads.
   at::Tensor mixed(const model::SequenceInputs& in, const model::HeadRange& range, const Batch& batch);
+  void add_parameters(const at::TensorOptions& options);
 
   ChannelDelta form_;
-  Linear q_proj_, k_proj_, v_proj_, f_a_proj_, f_b_proj_, b_proj_, g_a_proj_, g_b_proj_, o_proj_;
+  Linear q_proj_, k_proj_, v_proj_, f_a_proj_, f_b_proj_, b_proj_;
+  Linear g_proj_;                     // g_proj, or g_a_proj where the gate is of low rank
+  std::unique_ptr<Linear> g_b_proj_;  // null: g_proj is the whole gate
+  Linear o_proj_;
   at::Tensor q_conv_, k_conv_, v_conv_, a_log_, dt_bias_;
   GatedNorm o_norm_;
   SequenceCore core_;

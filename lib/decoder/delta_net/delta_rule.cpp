@@ -10,6 +10,7 @@
 
 #include <cmath>
 #include <memory>
+#include <utility>
 
 #include "heddle/model/autograd_node.h"
 #include "lib/decoder/delta_net/delta_chunks.h"
@@ -64,7 +65,8 @@ Made make(const DeltaInputs& in, const DeltaHeads& heads, const RowChunks& chunk
   out.k = unit(chunking.shared(in.k));
   out.open = (in.a.to(wide) + in.bias.to(wide)).view({-1, heads.value_heads, heads.decays()});
   out.rate = in.a_log.to(wide).exp().unsqueeze(1);
-  out.decay = at::softplus(out.open) * -out.rate;
+  out.decay =
+      heads.lowest < 0 ? at::sigmoid(out.open * out.rate) * heads.lowest : at::softplus(out.open) * -out.rate;
   out.beta = at::sigmoid(in.b.to(wide));
   out.chunks = {
       out.q.x * scale_of(heads), out.k.x, chunking.of_heads(in.v),
@@ -72,6 +74,14 @@ Made make(const DeltaInputs& in, const DeltaHeads& heads, const RowChunks& chunk
       chunking.gates(out.beta)};
   out.chunks.marks = chunking.marks(in.v.options());
   return out;
+}
+
+// From the gradient of the decays to those of made.open and, times the rate, of the rate of each of them.
+std::pair<at::Tensor, at::Tensor> through_gate(const at::Tensor& d_decay, const Made& made,
+                                               const DeltaHeads& heads) {
+  if (heads.lowest == 0) return {d_decay * at::sigmoid(made.open) * -made.rate, d_decay * made.decay};
+  const at::Tensor d_open = d_decay * made.decay * at::sigmoid(made.open * -made.rate) * made.rate;
+  return {d_open, d_open * made.open};
 }
 
 void record_rule(const char* name, const DeltaInputs& in, const DeltaHeads& heads, bool backward) {
@@ -104,10 +114,11 @@ struct DeltaRuleNode final : model::LayerNode {
     const at::Tensor d_decay =
         (heads.channels ? chunking.rows_of_heads(d.decay, wide) : chunking.rows_of_gates(d.decay, wide))
             .view_as(made.decay);
-    const at::Tensor d_open = (d_decay * at::sigmoid(made.open) * -made.rate).flatten(1);
+    const auto [open, d_rate] = through_gate(d_decay, made, heads);
+    const at::Tensor d_open = open.flatten(1);
     out[3] = d_open.to(in.a.scalar_type());
     out[4] = (chunking.rows_of_gates(d.beta, wide) * made.beta * (1 - made.beta)).to(in.b.scalar_type());
-    out[5] = (d_decay * made.decay).sum(at::IntArrayRef{0, 2}).to(in.a_log.scalar_type());
+    out[5] = d_rate.sum(at::IntArrayRef{0, 2}).to(in.a_log.scalar_type());
     out[6] = d_open.sum(0).to(in.bias.scalar_type());
     return out;
   }

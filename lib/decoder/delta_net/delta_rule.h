@@ -15,6 +15,7 @@ struct DeltaHeads {
   int64_t key_heads = 1, value_heads = 1;  // of this rank
   int64_t key = 1, value = 1;              // their widths
   bool channels = false;  // each row of a state has a decay of its own (Kimi Delta Attention)
+  double lowest = 0;      // below 0: of the logarithms of decays, which are a sigmoid times it (Kimi K3)
   int64_t decays() const { return channels ? key : 1; }  // of a head of values
 };
 
@@ -31,7 +32,8 @@ struct DeltaInputs {
 inline constexpr int64_t kDeltaChunk = 64;
 
 // The rule of delta_chunks.h with q and k divided by their lengths (sqrt(sum of squares + 1e-6)), q by
-// sqrt(key) too, decay -exp(a_log) * softplus(a + bias) and rate sigmoid(b). A document begins with a state
+// sqrt(key) too, decay -exp(a_log) * softplus(a + bias), or lowest * sigmoid(exp(a_log) * (a + bias)), and
+// rate sigmoid(b). A document begins with a state
 // of zeros. All in fp32 (fp64 for fp64); returns [tokens, value_heads * value] in v's dtype. The node keeps
 // the inputs, and computes the states again in the backward.
 // `state`: where defined, [value_heads, key, value], the state before the first token of one row, which

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "lib/decoder/attention/output_gate.h"
 #include "lib/decoder/norm.h"
 
 namespace heddle::decoder {
@@ -50,6 +51,10 @@ LatentAttention::LatentAttention(const Latent& form, int64_t width, double init_
   add_child("kv_b_proj", kv_b_proj_);
   add_child("o_proj", o_proj_);
   add_child("core", core_);
+  if (form.output_gate) {
+    g_proj_ = layer(width, form.heads * form.value, false);
+    add_child("g_proj", *g_proj_);
+  }
   if (!form.indexer || form.indexer->of_layer_before) return;
   indexer_ = std::make_unique<LightningIndexer>(form, width, init_std, options);
   add_child("indexer", *indexer_);
@@ -66,7 +71,8 @@ at::Tensor LatentAttention::call_onto(const at::Tensor& residual, at::Tensor x, 
 
 at::Tensor LatentAttention::heads(const at::Tensor& x, const Batch& batch) {
   Linear* const first = q_proj_ ? q_proj_.get() : q_a_proj_.get();
-  model::FewTensors both = model::call_each({first, &kv_a_proj_}, x, batch);
+  model::FewTensors both = g_proj_ ? model::call_each({first, &kv_a_proj_, g_proj_.get()}, x, batch)
+                                   : model::call_each({first, &kv_a_proj_}, x, batch);
   at::Tensor q = std::move(both[0]), keys;
   if (q_b_proj_) {
     const at::Tensor of_queries = q_a_layernorm_->call(std::move(q), batch);
@@ -78,7 +84,8 @@ at::Tensor LatentAttention::heads(const at::Tensor& x, const Batch& batch) {
   const model::RotaryAngles angles = tables_.rotary ? tables_.rotary->angles(batch) : model::RotaryAngles();
   LatentHeads all = assemble_heads(std::move(q), of_latent, shared_key, angles, shape_);
   if (tables_.queries) all.q = all.q * tables_.queries->of(batch, angles.cos, all.q.scalar_type());
-  return core_.attend(std::move(all.q), std::move(all.k), std::move(all.v), batch, {}, keys);
+  const at::Tensor y = core_.attend(std::move(all.q), std::move(all.k), std::move(all.v), batch, {}, keys);
+  return g_proj_ ? gated_output(y, both[2], OutputGate::Function::sigmoid) : y;
 }
 
 at::Tensor LatentAttention::chosen(const at::Tensor& x, const at::Tensor& of_queries, const Batch& batch) {

@@ -17,8 +17,9 @@
 namespace heddle::decoder {
 
 // Children as in Hugging Face's files: q_a_proj, q_a_layernorm and q_b_proj (or q_proj), kv_a_proj_with_mqa,
-// kv_a_layernorm, kv_b_proj, o_proj; and core, and indexer where the layer has one of its own. The rotary
-// embedding is of form.rotary elements. chosen: null where every query sees all keys before it.
+// kv_a_layernorm, kv_b_proj, o_proj; and core, g_proj where the output has a gate, and indexer where the
+// layer has one of its own. The rotary embedding is of form.rotary elements. chosen: null where every query
+// sees all keys before it.
 class LatentAttention : public LayerPart {
  public:
   LatentAttention(const Latent& form, int64_t width, double init_std, Tables tables,
@@ -40,6 +41,7 @@ class LatentAttention : public LayerPart {
   std::shared_ptr<ChosenKeys> chosen_;
   std::unique_ptr<LightningIndexer> indexer_;
   std::unique_ptr<Linear> q_proj_, q_a_proj_, q_b_proj_;
+  std::unique_ptr<Linear> g_proj_;  // null: the output has no gate
   std::unique_ptr<RmsNorm> q_a_layernorm_;
   Linear kv_a_proj_, kv_b_proj_, o_proj_;
   RmsNorm kv_a_layernorm_;

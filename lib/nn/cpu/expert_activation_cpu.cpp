@@ -12,24 +12,24 @@ namespace {
 // Pointers to the first of `rows` rows; d_y is null in the forward.
 template <class Number>
 struct GatedRows {
-  gated::Rule<Wide<Number>> rule;
-  gated::Row<Number> first;
+  gated_loops::Rule<Wide<Number>> rule;
+  gated_loops::Row<Number> first;
   const Wide<Number>* weights;
   Wide<Number>* d_weights;
 
   template <class Set, bool Backward>
   HEDDLE_INLINE void run(int64_t begin, int64_t end) const {
     for (int64_t i = begin; i < end; ++i) {
-      gated::Row<Number> row = first;
+      gated_loops::Row<Number> row = first;
       row.hidden += i * 2 * row.width;
       row.y += i * row.width;
       row.weight = weights[i];
       if constexpr (Backward) {
         row.d_hidden += i * 2 * row.width;
         row.d_y += i * row.width;
-        d_weights[i] = gated::compute_row<Set, true>(rule, row);
+        d_weights[i] = gated_loops::compute_row<Set, true>(rule, row);
       } else {
-        gated::compute_row<Set, false>(rule, row);
+        gated_loops::compute_row<Set, false>(rule, row);
       }
     }
   }
@@ -69,7 +69,7 @@ GatedKernel<Number> widest_gated_kernel() {
 }
 
 template <class W>
-gated::Rule<W> rule_of(const ExpertActivation& how) {
+gated_loops::Rule<W> rule_of(const ExpertActivation& how) {
   if (how.kind == ExpertActivation::Kind::swiglu)
     return {1, std::numeric_limits<W>::infinity(), 0, how.interleaved};
   return {static_cast<W>(how.alpha), static_cast<W>(how.limit), static_cast<W>(how.shift), how.interleaved};

@@ -16,6 +16,7 @@
 
 #include "lib/nn/cpu/cpu_rows.h"
 #include "lib/nn/cpu/expert_activation_cpu.h"
+#include "lib/nn/situ.h"
 
 namespace heddle::model {
 namespace {
@@ -72,6 +73,12 @@ Formula gelu_tanh_gate(const at::Tensor& g, const at::Tensor& up) {
   return {gate * up, (below + slope) * up, gate};
 }
 
+Formula situ_gate(const ExpertActivation& how, const at::Tensor& g, const at::Tensor& up) {
+  const SituFactors factors = situ_factors(how.situ, g, up);
+  const at::Tensor by_up = factors.by_up.defined() ? factors.gate * factors.by_up : factors.gate;
+  return {factors.gate * factors.up, factors.by_gate * factors.up, by_up};
+}
+
 Formula formula_of(const ExpertActivation& how, const at::Tensor& hidden) {
   const at::Tensor wide = hidden.to(wide_of(hidden.scalar_type()));
   if (how.kind == Kind::relu2) {
@@ -88,6 +95,8 @@ Formula formula_of(const ExpertActivation& how, const at::Tensor& hidden) {
       return gelu_gate(gate, up);
     case Kind::geglu_tanh:
       return gelu_tanh_gate(gate, up);
+    case Kind::situ:
+      return situ_gate(how, gate, up);
     default:
       return sigmoid_gate(gate, up, 1, 0);
   }

@@ -9,7 +9,7 @@
 #include "lib/nn/attention/attend_tile.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
-namespace heddle::model::gated {
+namespace heddle::model::gated_loops {
 
 // y = g sigmoid(alpha g) (u + shift) weight, with g = min(gate, limit) and u = up within -limit .. limit.
 template <class W>
@@ -135,4 +135,4 @@ HEDDLE_INLINE Wide<Number> compute_row(const Rule<Wide<Number>>& rule, const Row
   return Backward ? sums.total() : 0;
 }
 
-}  // namespace heddle::model::gated
+}  // namespace heddle::model::gated_loops

@@ -65,6 +65,11 @@ void MoeLayer::add_latent(std::array<std::string, 2> names, const Init& init,
   add_child(std::move(names[1]), *from_latent_);
 }
 
+void MoeLayer::add_latent_norm(std::string name, std::unique_ptr<Module> norm) {
+  latent_norm_ = std::move(norm);
+  add_child(std::move(name), *latent_norm_);
+}
+
 void MoeLayer::add_norm(std::string name, std::unique_ptr<Module> norm) {
   norm_ = std::move(norm);
   add_child(std::move(name), *norm_);
@@ -73,7 +78,8 @@ void MoeLayer::add_norm(std::string name, std::unique_ptr<Module> norm) {
 at::Tensor MoeLayer::of_experts(const at::Tensor& x, const model::Routing& routing, const Batch& batch,
                                 model::Meanwhile& meanwhile) {
   if (!to_latent_) return experts_.run(x, routing, batch, meanwhile);
-  const at::Tensor y = experts_.run(to_latent_->call(x, batch), routing, batch, meanwhile);
+  at::Tensor y = experts_.run(to_latent_->call(x, batch), routing, batch, meanwhile);
+  if (latent_norm_) y = latent_norm_->call(std::move(y), batch);
   return from_latent_->call(y, batch);
 }
 

@@ -169,9 +169,11 @@ const std::string kWithTables[] = {"phi3",
                                    "mimo_v2_flash",
                                    "falcon_h1",
                                    "kimi_linear",
+                                   "kimi_k3",
                                    "gemma4_text",
                                    "gemma4_unified_text",
-                                   "muse_glimmer_text"};
+                                   "muse_glimmer_text",
+                                   "deepseek_v4"};
 
 // A table of the plugin llama has the keys of several types.
 std::vector<FieldInfo> keys_of(PluginRegistry& plugins, const std::string& type) {

@@ -122,6 +122,9 @@ struct Latent {
   QueryScaling query_scaling = {};      // of whole heads of queries (Mistral 4)
   std::optional<Indexer> indexer = {};  // needs a query_rank; empty: a query sees all keys before it
   bool rotated = true;  // false: `rotary` numbers stay as they are, without a position (Kimi Linear)
+  // The output of the heads is multiplied by the sigmoid of the product g_proj of the hidden states (Kimi
+  // K3).
+  bool output_gate = false;
 };
 
 // Modules "mlp": gate_proj, up_proj, down_proj. Not gated: down(activation(up(x))).
@@ -133,11 +136,12 @@ struct Mlp {
   double limit = 0;           // of a gated one: see model::gated_within (Step-3.5); 0: none
   bool limit_before = false;  // of the activation
   double gate_multiplier = 1, output_multiplier = 1;  // of gate_proj(x) and of the output (Falcon-H1)
+  std::optional<model::Situ> situ = {};               // of a gated one, in place of `activation` (Kimi K3)
 };
 
 // Experts behind a router, and experts of every token beside them. Modules "mlp": gate, experts,
 // shared_experts (with a gate of their own: shared_expert, shared_expert_gate), and with a latent
-// fc1_latent_proj and fc2_latent_proj.
+// fc1_latent_proj and fc2_latent_proj, and latent_norm between the experts and the latter.
 struct Mixture {
   RouterConfig router;  // hidden, group, layer, place and layers are set by the library
   int64_t width = 1;    // of an expert
@@ -151,7 +155,9 @@ struct Mixture {
   Activation shared_activation = Activation::silu;
   double shared_limit = 0;  // as Mlp::limit
   bool shared_limit_before = false;
-  bool shared_gate = false;  // its output is multiplied by the sigmoid of a gate
+  bool shared_gate = false;                     // its output is multiplied by the sigmoid of a gate
+  std::optional<Norm> latent_norm = {};         // of the experts' sum in the latent; empty: none
+  std::optional<model::Situ> shared_situ = {};  // as Mlp::situ
 };
 
 // Nothing in that place: the layer lacks the norm and the sum too.
@@ -229,6 +235,20 @@ struct HyperConnections {
   bool operator==(const HyperConnections&) const = default;
 };
 
+// Residuals that are mixed over blocks of layers (attention residuals, Kimi K3). A block begins with the
+// layers 0, size, 2 size, ...: what comes to such a layer is kept for all later layers, and the sum of the
+// outputs of mixers and MLPs begins anew. Each mixer, each MLP and the head get a sum of what is kept and of
+// the sum since, in place of the sum alone: weights of a token are a softmax over these vectors v of
+// proj . norm(v), in fp32 (fp64 for fp64).
+//
+// Modules of a layer "attn_res" and "mlp_res", of the last unit "model.output_res": norm.weight [width] and
+// proj.weight [1, width]. attn_res of the first layer mixes nothing and does not train.
+struct BlockResiduals {
+  int64_t size = 1;   // layers of a block
+  double eps = 1e-5;  // of the norm
+  bool operator==(const BlockResiduals&) const = default;
+};
+
 // Units "model.embed_tokens", "model.layers.N" and "lm_head" (the last norm, the head and the loss). Learned
 // positions are the parameter "model.embed_positions.weight" of the first.
 struct Model {
@@ -250,6 +270,7 @@ struct Model {
   MtpHeads mtp = {};
   LayerInputs layer_inputs = {};
   std::optional<HyperConnections> hyper_connections = {};  // empty: one stream
+  std::optional<BlockResiduals> block_residuals = {};      // empty: each layer gets the sum alone
 };
 
 }  // namespace heddle::decoder

@@ -78,16 +78,22 @@ HEDDLE_API std::shared_ptr<const MixerMaker> delta_net(const DeltaNet& form);
 
 // Kimi Delta Attention (Kimi Linear, Kimi Team 2025): a gated delta net in which each row of a state, a
 // channel of keys, has a decay of its own. The decay and the gate of the output are products of low rank, the
-// width of a head; the gate is a sigmoid behind the norm.
+// width of a head; the gate is a sigmoid behind the norm. Kimi K3 has the gate as one product, and a bound of
+// the decay.
 //
 // Modules "linear_attn": q_proj, k_proj, v_proj, f_a_proj and f_b_proj (the decay), b_proj (the rate),
-// g_a_proj and g_b_proj (the gate), o_norm and o_proj; parameters q_conv1d.weight, k_conv1d.weight and
-// v_conv1d.weight [channels, 1, taps], A_log [heads] and dt_bias [channels], which are fp32 under any
+// g_a_proj and g_b_proj or g_proj (the gate), o_norm and o_proj; parameters q_conv1d.weight, k_conv1d.weight
+// and v_conv1d.weight [channels, 1, taps], A_log [heads] and dt_bias [channels], which are fp32 under any
 // precision but fp64.
 struct ChannelDelta {
   int64_t heads = 1, width = 1;  // width: of a head of queries, of keys and of values
   int64_t taps = 4;              // tokens that the convolution sees
   double eps = 1e-5;             // of the output's norm
+  bool whole_gate = false;       // g_proj in place of g_a_proj and g_b_proj
+  // Below 0: the logarithm of the decay is lowest * sigmoid(exp(A_log) * (f + dt_bias)), and dt_bias begins
+  // with zeros. 0: it is -exp(A_log) * softplus(f + dt_bias).
+  double lowest = 0;
+  int64_t rates = 0;  // rows of A_log, of which those behind the heads count nothing; 0: as many as heads
 };
 
 // For Layer::mixer. It stays whole under tp_size; ranks of cp have all tokens of some heads.

@@ -23,4 +23,16 @@ HEDDLE_API at::Tensor gated_within(double limit, Activation activation, const at
 
 HEDDLE_API at::Tensor activated(Activation activation, const at::Tensor& x);
 
+// A gated unit whose gate and up are bounded softly (SiTU, Kimi K3): beta tanh(gate / beta) sigmoid(gate)
+// times bound tanh(up / bound).
+struct Situ {
+  double beta = 1;   // above 0
+  double bound = 0;  // 0: up as it is
+  bool operator==(const Situ&) const = default;
+};
+
+// In fp32 (fp64 for fp64), rounded once. gate and up of one shape and dtype; returns the same shape. One
+// node.
+HEDDLE_API at::Tensor gated_by_situ(const Situ& form, const at::Tensor& gate, const at::Tensor& up);
+
 }  // namespace heddle::model

@@ -14,6 +14,7 @@
 #include "heddle/base/export.h"
 #include "heddle/model/chain.h"
 #include "heddle/model/module.h"
+#include "heddle/nn/activation.h"
 #include "heddle/nn/linear.h"
 #include "heddle/nn/router.h"
 
@@ -28,11 +29,13 @@ struct ExpertActivation {
     clamped_swiglu,  // gate and up clamped, gate * sigmoid(alpha * gate) * (up + shift): gpt_oss, DeepSeek-V4
     geglu,           // gelu(gate) * up, the exact gelu
     geglu_tanh,      // the same with the tanh form of gelu: Gemma 4
-    relu2            // relu(x)^2, of one product of half the width
+    relu2,           // relu(x)^2, of one product of half the width
+    situ             // gated_by_situ(): Kimi K3
   } kind = Kind::swiglu;
   double alpha = 1.702, limit = 7.0;  // of clamped_swiglu; limit of limited_swiglu too
   bool interleaved = false;           // columns of gate and up in turn; else the gate's before the up's
-  double shift = 1;                   // of clamped_swiglu
+  Situ situ = {};
+  double shift = 1;  // of clamped_swiglu
   // Columns of the first product for one of the second.
   int64_t columns() const { return kind == Kind::relu2 ? 1 : 2; }
   bool operator==(const ExpertActivation&) const = default;
@@ -221,6 +224,8 @@ class HEDDLE_API MoeLayer : public Module {
   // The experts are of another width than the hidden states: a linear layer before them and one after, by
   // these names.
   void add_latent(std::array<std::string, 2> names, const Init& init, const at::TensorOptions& options);
+  // The experts' sum goes through it before it leaves the latent (Kimi K3).
+  void add_latent_norm(std::string name, std::unique_ptr<Module> norm);
   // The experts and the shared one compute with norm(x), and the router with x (Gemma 4).
   void add_norm(std::string name, std::unique_ptr<Module> norm);
   // sigmoid(x W^T) multiplies the shared expert's output (Qwen2's): a linear layer to one column.
@@ -241,6 +246,7 @@ class HEDDLE_API MoeLayer : public Module {
   Experts experts_;
   std::unique_ptr<Module> norm_;                     // null: the experts compute with what comes
   std::unique_ptr<Linear> to_latent_, from_latent_;  // null: the experts compute with hidden states
+  std::unique_ptr<Module> latent_norm_;              // null: none
   std::unique_ptr<Module> shared_;
   std::unique_ptr<Linear> shared_gate_;
 };

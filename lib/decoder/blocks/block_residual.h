@@ -1,0 +1,35 @@
+// The parameters of a sum over blocks of layers, and what a layer does with the blocks.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "heddle/decoder/description.h"
+#include "heddle/model/module.h"
+
+namespace heddle::decoder {
+
+// Slots norm.weight [width] and proj.weight [1, width].
+class BlockResidual : public Module {
+ public:
+  // trains: false for the first sum of a model, which has no gradient.
+  BlockResidual(const Model& model, bool trains, const at::TensorOptions& options);
+  std::string_view kind() const override { return "block_residual"; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
+
+  // x [tokens, width], and as many of each block; the weighted sum of all of them.
+  at::Tensor of(const at::Tensor& x, const std::vector<at::Tensor>& blocks, const Batch& batch);
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch& batch) override;  // refused: of() takes the blocks
+
+ private:
+  double eps_;
+  at::Tensor norm_, proj_;
+};
+
+// Throws Error{config} where a model with blocks of residuals has what is built for one sum.
+void check_blocks(const Model& model);
+
+}  // namespace heddle::decoder

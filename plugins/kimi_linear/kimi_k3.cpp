@@ -1,0 +1,133 @@
+// Kimi K3: keys and files of its text, which is found in models of text and images too.
+#include "kimi_k3.h"
+
+#include <algorithm>
+
+#include "heddle/decoder/text_family.h"
+
+namespace heddle::kimi_linear {
+namespace {
+
+constexpr const char* kArchitecture = "KimiK3ForCausalLM";
+
+void add_numbers(model::ModelKeys<K3Keys>& keys) {
+  keys.field("hidden_act", &K3Keys::hidden_act, "Activation of MLPs and experts.", OneOf{{"situ"}})
+      .field("activation_situ_beta", &K3Keys::activation_situ_beta,
+             "The gate is bounded by it: beta tanh(gate / beta) sigmoid(gate); null or 0: 1.")
+      .field("activation_situ_linear_beta", &K3Keys::activation_situ_linear_beta,
+             "What the gate multiplies is bounded by it in the same way; null: it is not.")
+      .field(
+          "attn_res_block_size", &K3Keys::attn_res_block_size,
+          "Layers of a block of residuals; each mixer, MLP and the head get a weighted sum of the inputs of "
+          "all blocks and of the own one's sum. null: a layer gets the sum alone.",
+          Range<int64_t>{1, model::kMostLayers})
+      .field("mla_use_output_gate", &K3Keys::mla_use_output_gate,
+             "The output of latent attention is multiplied by the sigmoid of a product.")
+      .field("moe_layer_freq", &K3Keys::moe_layer_freq,
+             "Of the layers behind first_k_dense_replace those whose number from 0 it divides have experts.",
+             Range<int64_t>{1, model::kMostLayers})
+      .field("routed_expert_hidden_size", &K3Keys::routed_expert_hidden_size,
+             "Width of the latent in which experts compute.", decoder::kSize)
+      .field("latent_moe_use_norm", &K3Keys::latent_moe_use_norm, "The experts' sum is normalised there.")
+      .field("moe_router_activation_func", &K3Keys::moe_router_activation_func, "Scores of the router.",
+             OneOf{{"sigmoid", "softmax"}});
+}
+
+void add_refused(model::ModelKeys<K3Keys>& keys) {
+  keys.only("attention_dropout", Node::real(0), "Dropout is refused.")
+      .only("mla_use_nope", Node::boolean(true), "Latent attention with positions is refused.")
+      .only("kda_use_qk_l2norm_in_kernel", Node::boolean(true),
+            "Queries and keys are divided by their lengths.")
+      .only("topk_method", Node::text("noaux_tc"), "A bias chooses experts.")
+      .only("num_nextn_predict_layers", Node::integer(0), "Multi-token prediction heads are not built here.");
+  for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters"})
+    keys.unused(key, "Attention has no rotation.");
+  for (const char* key : {"kda_mode", "kda_unpad_inputs", "kda_use_fused_gate"})
+    keys.unused(key, "It changes no number.");
+  keys.unused("head_dim", "The sizes of heads are those above.")
+      .unused("use_grouped_topk", "num_expert_group acts.")
+      .unused("model_max_length", "max_position_embeddings is read.");
+}
+
+model::ModelKeys<K3Keys> keys_of_k3() {
+  auto keys = decoder::common_keys<K3Keys>({.latent = true});
+  decoder::add_rms_norm(keys);
+  add_latent_keys(keys);
+  add_mixture_keys(keys);
+  add_numbers(keys);
+  add_refused(keys);
+  keys.then(fill_k3).rule(complaint_of_k3).group(k3_attention());
+  return keys;
+}
+
+// As published, in the files of the whole model.
+decoder::Files files() {
+  decoder::ExpertFiles experts;
+  experts.layer = "block_sparse_moe";
+  experts.gate = "w1", experts.up = "w3", experts.down = "w2";
+  decoder::Files files;
+  files.experts(experts)
+      .renamed("linear_attn", "self_attn")
+      .renamed("mlp.shared_experts", "block_sparse_moe.shared_experts")
+      .renamed("mlp.fc1_latent_proj", "block_sparse_moe.routed_expert_down_proj")
+      .renamed("mlp.fc2_latent_proj", "block_sparse_moe.routed_expert_up_proj")
+      .renamed("mlp.latent_norm", "block_sparse_moe.routed_expert_norm")
+      .renamed("attn_res.norm", "self_attention_res_norm")
+      .renamed("attn_res.proj", "self_attention_res_proj")
+      .renamed("mlp_res.norm", "mlp_res_norm")
+      .renamed("mlp_res.proj", "mlp_res_proj")
+      .renamed("output_res.norm", "output_attn_res_norm")
+      .renamed("output_res.proj", "output_attn_res_proj")
+      .renamed("model", "language_model.model")
+      .renamed("lm_head", "language_model.lm_head")
+      .otherwise("language_model.", "")
+      .ignored_module("vision_tower")
+      .ignored_module("mm_projector");
+  return files;
+}
+
+const decoder::Description<K3Keys>& kimi_k3_text() {
+  static const decoder::Description<K3Keys> kText = {"kimi_linear", kArchitecture, keys_of_k3(), model_of_k3,
+                                                     files()};
+  return kText;
+}
+
+std::vector<FieldInfo> table() {
+  const std::vector<std::string> types = {kimi_k3_text().model_type};
+  std::vector<FieldInfo> all = decoder::text_table(types);
+  for (FieldInfo& field : kimi_k3_text().keys.table())
+    if (field.key != "tie_word_embeddings") all.push_back(std::move(field));
+  return all;
+}
+
+// The keys of the text are in text_config, or beside it.
+class KimiK3 : public IModelFamily {
+ public:
+  std::unique_ptr<ModelSpec> read(const Node& keys, UnknownKeys unknown) const override {
+    if (model::given(keys, "text_config") == nullptr) return read_kimi_k3(keys, unknown);
+    if (unknown == UnknownKeys::refused) model::check_keys(keys, table(), unknown);
+    const Node text = decoder::text_keys(keys);
+    const std::vector<std::string> types = {kimi_k3_text().model_type};
+    if (model::text_or(text, "model_type", types[0]) != types[0]) decoder::refuse_text(text, types);
+    return read_kimi_k3(text, unknown);
+  }
+};
+
+}  // namespace
+
+bool is_kimi_k3(const Node& keys) {
+  const Node* names = model::given(keys, "architectures");
+  if (names == nullptr || !names->is_list()) return false;
+  return std::any_of(names->items().begin(), names->items().end(),
+                     [](const Node& name) { return name == Node::text(kArchitecture); });
+}
+
+std::unique_ptr<ModelSpec> read_kimi_k3(const Node& keys, UnknownKeys unknown) {
+  return decoder::Family<kimi_k3_text>().read(keys, unknown);
+}
+
+void offer_kimi_k3(Offer& plugin) {
+  plugin.model<KimiK3>("kimi_k3", table());
+}
+
+}  // namespace heddle::kimi_linear

@@ -1,0 +1,122 @@
+// Kimi K3: where its text is found, its default layers, names of tensors in files, and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "built_plugins.h"
+#include "heddle/config/node.h"
+#include "heddle/engine/engine.h"
+#include "thrown.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kK3Sizes =
+    "vocab_size: 32, hidden_size: 16, intermediate_size: 8, num_attention_heads: 4, q_lora_rank: 6, "
+    "kv_lora_rank: 5, qk_nope_head_dim: 4, qk_rope_head_dim: 2, v_head_dim: 3, num_experts: 4, "
+    "num_experts_per_token: 2, moe_intermediate_size: 8, routed_expert_hidden_size: 6, ";
+const std::string kK3Delta = "head_dim: 4, num_heads: 3, short_conv_kernel_size: 3";
+const std::string kK3Two = kK3Sizes + "num_hidden_layers: 2, attn_res_block_size: 1, linear_attn_config: {" +
+                           kK3Delta + ", kda_layers: [1], full_attn_layers: [2]";
+
+std::shared_ptr<const ModelSpec> k3_of(const std::string& keys) {
+  return engine::read_model(config::read_text("{" + keys + "}", "run.yaml"), tests::built_plugins(),
+                            UnknownKeys::refused);
+}
+
+std::vector<std::string> layers_with(const ModelSpec& model, const std::string& ending) {
+  std::vector<std::string> out;
+  for (const auto& unit : model.make_units(at::TensorOptions(at::kMeta)))
+    for (const ParameterSlot& slot : unit->parameters())
+      if (slot.name.ends_with(ending)) out.push_back(slot.name.substr(0, slot.name.size() - ending.size()));
+  return out;
+}
+
+// The keys of the text alone, in text_config, and as Kimi Linear with K3's architecture.
+TEST(KimiK3, IsOneModelInEveryPlace) {
+  const auto flat = k3_of("model_type: kimi_k3, " + kK3Two + "}");
+  const auto within = k3_of("model_type: kimi_k3, text_config: {model_type: kimi_linear, " + kK3Two + "}}");
+  const auto text = k3_of("model_type: kimi_linear, architectures: [KimiK3ForCausalLM], " + kK3Two + "}");
+  EXPECT_EQ(flat->signature(), within->signature());
+  EXPECT_EQ(flat->signature(), text->signature());
+  EXPECT_EQ(flat->facts().model_type, "kimi_linear");
+  EXPECT_THAT(flat->config_json("float32"), HasSubstr("KimiK3ForCausalLM"));
+}
+
+TEST(KimiK3, LaysOutLayersByDefault) {
+  const auto model = k3_of("model_type: kimi_k3, " + kK3Sizes +
+                           "num_hidden_layers: 6, first_k_dense_replace: 1, moe_layer_freq: 2");
+  EXPECT_EQ(layers_with(*model, ".self_attn.g_proj.weight"),
+            (std::vector<std::string>{"model.layers.3", "model.layers.5"}));
+  EXPECT_EQ(layers_with(*model, ".mlp.latent_norm.weight"),
+            (std::vector<std::string>{"model.layers.2", "model.layers.4"}));
+  EXPECT_EQ(layers_with(*model, ".linear_attn.g_proj.weight").size(), 4u);
+  // An absent use_full_rank_gate is false where linear_attn_config is given.
+  EXPECT_EQ(
+      layers_with(*k3_of("model_type: kimi_k3, " + kK3Two + "}"), ".linear_attn.g_a_proj.weight").size(), 1u);
+}
+
+TEST(KimiK3, NamesTensorsAsPublished) {
+  const auto model = k3_of("model_type: kimi_k3, " + kK3Two + "}");
+  const auto stored = [&](const std::string& parameter, std::vector<int64_t> shape) {
+    const StoredParts parts = model->stored(parameter, shape);
+    return parts.empty() ? parameter : parts.front().tensor;
+  };
+  const std::string layer = "model.layers.1.", there = "language_model.model.layers.1.";
+  const std::string moe = there + "block_sparse_moe.";
+  EXPECT_EQ(stored("lm_head.weight", {32, 16}), "language_model.lm_head.weight");
+  EXPECT_EQ(stored("model.output_res.proj.weight", {1, 16}),
+            "language_model.model.output_attn_res_proj.weight");
+  EXPECT_EQ(stored(layer + "attn_res.norm.weight", {16}), there + "self_attention_res_norm.weight");
+  EXPECT_EQ(stored(layer + "mlp_res.proj.weight", {1, 16}), there + "mlp_res_proj.weight");
+  EXPECT_EQ(stored(layer + "linear_attn.A_log", {128}), there + "self_attn.A_log");
+  EXPECT_EQ(stored(layer + "mlp.fc1_latent_proj.weight", {6, 16}), moe + "routed_expert_down_proj.weight");
+  EXPECT_EQ(stored(layer + "mlp.fc2_latent_proj.weight", {16, 6}), moe + "routed_expert_up_proj.weight");
+  EXPECT_EQ(stored(layer + "mlp.latent_norm.weight", {6}), moe + "routed_expert_norm.weight");
+  EXPECT_EQ(stored(layer + "mlp.gate.e_score_correction_bias", {4}), moe + "gate.e_score_correction_bias");
+  EXPECT_EQ(stored(layer + "mlp.experts.down_proj", {4, 6, 8}), moe + "experts.0.w2.weight");
+  EXPECT_EQ(model->other_names("language_model.model.norm.weight"),
+            (std::vector<std::string>{"model.norm.weight"}));
+  EXPECT_TRUE(model->passes_over("vision_tower.patch_embed.proj.weight"));
+  EXPECT_TRUE(model->passes_over("mm_projector.proj.0.weight"));
+}
+
+struct K3Refusal {
+  const char* name;
+  std::string keys, message;
+};
+
+const std::string kK3 = "model_type: kimi_k3, " + kK3Sizes + "num_hidden_layers: 2, ";
+const K3Refusal kK3Refusals[] = {
+    {"activation", kK3 + "hidden_act: silu", "hidden_act"},
+    {"bound", kK3 + "linear_attn_config: {kda_layers: [1], full_attn_layers: [2], gate_lower_bound: 1.0}",
+     "gate_lower_bound: expected a number below 0, got 1.0"},
+    {"no_lists", kK3 + "linear_attn_config: {head_dim: 8}",
+     "linear_attn_config has neither full_attn_layers nor kda_layers"},
+    {"misspelt", kK3 + "linear_attn_config: {use_full_rank_gates: true}",
+     "there is no key 'use_full_rank_gates' here\n  hint: did you mean 'use_full_rank_gate'?"},
+    {"no_experts", "model_type: kimi_k3, num_experts: null", "num_experts: null is not built, as in NeMo AutoModel"},
+    {"no_latent", "model_type: kimi_k3, routed_expert_hidden_size: null", "routed_expert_hidden_size: null is not built"},
+    {"linear_beta", kK3 + "activation_situ_linear_beta: 0.0", "activation_situ_linear_beta is 0"},
+    {"tied", kK3 + "tie_word_embeddings: true",
+     "tie_word_embeddings is true, and Kimi K3 has a head of its own"},
+    {"positions", kK3 + "mla_use_nope: false", "only mla_use_nope: true is built"},
+    {"unknown", kK3 + "attn_res_block_sizes: 2", "did you mean attn_res_block_size?"},
+    {"text", "model_type: kimi_k3, text_config: {model_type: llama, hidden_size: 16}",
+     "text of the model_type 'llama' is not built; known: kimi_linear"}};
+
+class KimiK3Refusals : public ::testing::TestWithParam<K3Refusal> {};
+
+TEST_P(KimiK3Refusals, SayWhatIsNotBuilt) {
+  EXPECT_THAT(tests::thrown_by([] { k3_of(GetParam().keys); }), HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, KimiK3Refusals, ::testing::ValuesIn(kK3Refusals),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace heddle
