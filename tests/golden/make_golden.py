@@ -313,7 +313,7 @@ CASES = {
     # the indexer have one score.
     "deepseek_v4": dict(model_type="deepseek_v4", vocab_size=61, hidden_size=26, moe_intermediate_size=10,
                         num_hidden_layers=4, num_attention_heads=6, head_dim=12, partial_rotary_factor=0.5,
-                        q_lora_rank=14, o_groups=2, o_lora_rank=7, sliding_window=5, index_n_heads=16, index_head_dim=8,
+                        q_lora_rank=14, o_groups=2, o_lora_rank=7, sliding_window=5, index_n_heads=12, index_head_dim=8,
                         index_topk=3, hc_mult=3, hc_sinkhorn_iters=5, n_routed_experts=6, num_experts_per_tok=2,
                         swiglu_limit=1.5, pad_token_id=None,
                         layer_types=["sliding_attention", "compressed_sparse_attention",

@@ -46,15 +46,14 @@ TEST_F(SectionErrors, OfTheStepScheduler) {
 }
 
 TEST_F(SectionErrors, OfTheModelAndItsConfig) {
-  EXPECT_EQ(
-      errors_of("model:\n  foo: 1\n  dtype: float16\n  torch_dtype: int3\n"
-                "  config: {model_type: llama, num_key_value_heads: 3, num_attention_heads: 4}\n" +
-                kNoData),
-      "2 model.foo: unknown key 'foo'\n"
-      "3 model.dtype: parameters are stored in float32 or bfloat16, got 'float16'\n"
-      "4 model.torch_dtype: unknown dtype 'int3'\n"
-      "5 model.config.num_attention_heads: num_attention_heads 4 is not a multiple of num_key_value_heads 3\n"
-      "6 dataset.file_pattern: no file matches 'data.bin'\n");
+  EXPECT_EQ(errors_of("model:\n  foo: 1\n  dtype: float16\n  torch_dtype: int3\n"
+                      "  config: {model_type: llama, num_key_value_heads: 3, num_attention_heads: 4}\n" +
+                      kNoData),
+            "2 model.foo: unknown key 'foo'\n"
+            "3 model.dtype: parameters are stored in float32 or bfloat16, got 'float16'\n"
+            "4 model.torch_dtype: unknown dtype 'int3'\n"
+            "5 model.config: num_attention_heads 4 is not a multiple of num_key_value_heads 3\n"
+            "6 dataset.file_pattern: no file matches 'data.bin'\n");
 }
 
 // A misspelt key is not missed a second time.

@@ -19,7 +19,7 @@ class EntryIndexer : public Module {
   EntryIndexer(const CompressedAttention& form, int64_t width, double init_std,
                const at::TensorOptions& options);
   std::string_view kind() const override { return "entry_indexer"; }
-  ModuleTraits traits() const override { return {.tokens = TokenUse::mixes, .token_axes = {"cp"}}; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
 
   // What the entries are made of, [tokens, 4 * index_head_dim]: each token alone.
   at::Tensor rows(const at::Tensor& x) const;

@@ -110,11 +110,12 @@ TEST(Schema, LaterFieldsAreNamedOnlyWhenTheyAreNotAtTheirDefault) {
   EXPECT_EQ(schema().not_built(read("{share: 0.25}")), std::vector<std::string>{"share: comes later"});
 }
 
+// Its message has the place of the first key that it names and that is given.
 TEST(Schema, ARuleSeesTheWholeSection) {
   const auto ruled =
       schema().rule([](const Options& o) { return o.on && o.count == 0 ? "on needs a count" : ""; });
   const Node section = *config::read_text("s: {count: 0}", "f").find("s");
-  EXPECT_EQ(thrown_by([&] { ruled.read(section); }), "error[config] f:1 s: on needs a count");
+  EXPECT_EQ(thrown_by([&] { ruled.read(section); }), "error[config] f:1 s.count: on needs a count");
 }
 
 TEST(Schema, EveryRuleIsReportedBesideAnUnknownKey) {
@@ -124,7 +125,8 @@ TEST(Schema, EveryRuleIsReportedBesideAnUnknownKey) {
   const auto said = [&](const std::string& yaml) {
     return thrown_by([&] { ruled.read(*config::read_text("s: " + yaml, "f").find("s")); });
   };
-  EXPECT_EQ(said("{count: 0}"), "error[config] f:1 s: a count is needed\nerror[config] f:1 s: it is on");
+  EXPECT_EQ(said("{count: 0}"),
+            "error[config] f:1 s.count: a count is needed\nerror[config] f:1 s: it is on");
   EXPECT_NE(said("{count: 0, zzzzzzzz: 1}").find("error[config] f:1 s: it is on"), std::string::npos);
   EXPECT_EQ(said("{coun: 1, on: true}").find("it is on"), std::string::npos);  // count was meant
   EXPECT_EQ(said("{count: many}").find("it is on"), std::string::npos);

@@ -21,7 +21,6 @@ decoder::Mixture hashed_experts() {
 // An MLP, experts by table, experts by score.
 Training in_streams() {
   Training run = four_heads("llama", 3);
-  run.steps = 3;
   decoder::Attention attention;
   attention.heads = 4, attention.kv_heads = 2, attention.head_dim = attention.rotation.dim = 6;
   decoder::Model model;
@@ -39,7 +38,7 @@ Training in_streams() {
 TEST(Streams, TrainAsOnOneRank) {
   expect_equal_on(
       in_streams(),
-      {"ddp dp2", "fsdp2 dp[2|3]", "fsdp2(reshard_after_forward: true) dp2 replicas2 full",
+      {"ddp dp2", "fsdp2 dp[2|3]", "fsdp2(reshard_after_forward: true) dp4 replicas2 full",
        "megatron(use_distributed_optimizer: [true|false], bucket_size: 50) dp2",
        "megatron_fsdp(zero_dp_strategy: [1|3]) dp2", "fsdp2 dp2 ep2(alltoall)", "fsdp2 cp2", "fsdp2 tp2",
        "fsdp2 pp2([1f1b|gpipe])", "fsdp2 pp2(zbv) selective", "fsdp2 dp2 pp2(interleaved1f1b) full"});
