@@ -117,6 +117,16 @@ std::vector<QuantizedCase> cases() {
 INSTANTIATE_TEST_SUITE_P(Golden, Quantized, ::testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name + "_" + info.param.topology; });
 
+// The keys and names of the published files: transformers computes this loss from the same directory.
+TEST(Quantized, DeepSeekV4AsPublishedHasTheLossOfTransformers) {
+  double loss = 0;
+  ThreadWorld::run(1, [&](Rendezvous& rendezvous) {
+    Built one(golden("deepseek_v4_fp8"), "{strategy: single}", at::kFloat, rendezvous);
+    loss = losses(one.model)[0];
+  });
+  EXPECT_NEAR(loss, 5.499767, 1e-5);
+}
+
 using Extents = std::vector<int64_t>;
 
 // Boxes that begin and end before, at and after the borders of blocks and groups.
