@@ -60,15 +60,15 @@ TEST_F(DamagedQuantized, Fp8) {
                            "_scale_inv\" has the shape [5, 3], blocks of [16, 24] of [72, 42] need [5, 2]" +
                            kHint);
   tensors_[kQ + "_scale_inv"] = at::ones({5, 2}, at::kDouble);
-  EXPECT_EQ(refusal(),
-            kFile + "tensor \"" + kQ + "_scale_inv\" has the dtype F64, scales have F32 or BF16" + kHint);
+  EXPECT_EQ(refusal(), kFile + "tensor \"" + kQ +
+                           "_scale_inv\" has the dtype F64, scales have F32, BF16 or F8_E8M0" + kHint);
   tensors_ = whole;
   tensors_[kQ] = tensors_[kQ].to(at::kFloat).to(at::kFloat8_e5m2);
   EXPECT_EQ(refusal(), kFile + "tensor \"" + kQ +
                            "\" has the dtype F8_E5M2; quantized weights are read in F8_E4M3" + kHint);
   tensors_[kQ] = tensors_[kQ].to(at::kBFloat16);
   EXPECT_EQ(refusal(), kFile + "tensor \"" + kQ + "\" has the dtype BF16 and scales ('" + kQ +
-                           "_scale_inv'), which only F8_E4M3 has" + kHint);
+                           "_scale_inv'), which only F8_E4M3 and packed fp4 (I8) have" + kHint);
 }
 
 TEST_F(DamagedQuantized, Fp8WithoutItsConfiguration) {
@@ -98,6 +98,37 @@ TEST_F(DamagedQuantized, Fp8ConfigurationsOfAnotherForm) {
     EXPECT_THAT(refusal(), HasSubstr("quantization_config: quantised weights (" + std::string(method) +
                                      ") are not built"));
   }
+}
+
+TEST_F(DamagedQuantized, Fp8WithExpertsInFp4) {
+  use("deepseek_v4_fp8");
+  EXPECT_EQ(refusal(), "no error");
+  const Tensors whole = tensors_;
+  const std::string expert = "layers.1.ffn.experts.2.w1", layer = "layers.1.attn.wq_b";
+  tensors_.erase(expert + ".scale");
+  EXPECT_EQ(refusal(), kFile + "holds quantized weights \"" + expert +
+                           ".weight\" without their scales: tensor \"" + expert +
+                           ".weight_scale_inv\" is missing" + kHint);
+  tensors_[expert + ".scale"] = at::ones({32, 1});
+  EXPECT_EQ(refusal(),
+            kFile + "tensor \"" + expert + ".scale\" has the dtype F32, scales of fp4 have F8_E8M0" + kHint);
+  const at::Tensor more = at::zeros({32, 2}, at::kByte).view(at::kFloat8_e8m0fnu);
+  tensors_[expert + ".scale"] = more;
+  EXPECT_EQ(refusal(), kFile + "tensor \"" + expert + ".scale\" has the shape [32, 2], \"" + expert +
+                           ".weight\" needs [32, 1]" + kHint);
+  tensors_[expert + ".weight"] = at::zeros({32, 8}, at::kChar);
+  EXPECT_EQ(refusal(),
+            kFile + "tensor \"" + expert +
+                ".weight\" has the shape [32, 8], packed fp4 has [out, in / 2] of whole groups of 32" +
+                kHint);
+  tensors_ = whole;
+  tensors_[layer + ".scale"] = more;
+  EXPECT_EQ(refusal(), kFile + "tensor \"" + layer +
+                           ".scale\" has the shape [32, 2], blocks of [8, 8] of [64, 24] need [8, 3]" +
+                           kHint);
+  tensors_[layer + ".weight"] = at::zeros({64, 24}, at::kBFloat16);
+  EXPECT_EQ(refusal(), kFile + "tensor \"" + layer + ".weight\" has the dtype BF16 and scales ('" + layer +
+                           ".scale'), which only F8_E4M3 and packed fp4 (I8) have" + kHint);
 }
 
 TEST_F(DamagedQuantized, Mxfp4) {

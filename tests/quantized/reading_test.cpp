@@ -100,20 +100,32 @@ TEST_P(Quantized, EqualsItsPlainCopy) {
 std::vector<QuantizedCase> cases() {
   const std::string fsdp2 = std::string("{strategy: fsdp2, ") + kFloat32;
   std::vector<QuantizedCase> out;
-  for (const char* name : {"llama_fp8", "llama_odd_fp8", "deepseek_v3_fp8", "gpt_oss_mxfp4", "kimi_k3_mxfp4"}) {
+  for (const char* name : {"llama_fp8", "llama_odd_fp8", "deepseek_v3_fp8", "deepseek_v4_fp8",
+                           "gpt_oss_mxfp4", "kimi_k3_mxfp4"}) {
     out.push_back({name, "single", 1, "{strategy: single}"});
     out.push_back({name, "fsdp2", 2, fsdp2 + "}"});
     const std::string model = name;
-    if (model != "llama_odd_fp8")
-      out.push_back({name, "tp2", 2, fsdp2 + ", tp_size: 2}"});  // it has one head of keys
+    if (model != "llama_odd_fp8" && model != "deepseek_v4_fp8")  // they have one head of keys
+      out.push_back({name, "tp2", 2, fsdp2 + ", tp_size: 2}"});
     if (model == "deepseek_v3_fp8") out.push_back({name, "ep3", 3, fsdp2 + ", ep_size: 3}"});
-    if (model.ends_with("mxfp4")) out.push_back({name, "ep2", 2, fsdp2 + ", ep_size: 2}"});
+    if (model.ends_with("mxfp4") || model == "deepseek_v4_fp8")
+      out.push_back({name, "ep2", 2, fsdp2 + ", ep_size: 2}"});
   }
   return out;
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Quantized, ::testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name + "_" + info.param.topology; });
+
+// The keys and names of the published files: transformers computes this loss from the same directory.
+TEST(Quantized, DeepSeekV4AsPublishedHasTheLossOfTransformers) {
+  double loss = 0;
+  ThreadWorld::run(1, [&](Rendezvous& rendezvous) {
+    Built one(golden("deepseek_v4_fp8"), "{strategy: single}", at::kFloat, rendezvous);
+    loss = losses(one.model)[0];
+  });
+  EXPECT_NEAR(loss, 5.499767, 1e-5);
+}
 
 using Extents = std::vector<int64_t>;
 
@@ -131,7 +143,8 @@ void for_each_box(const Extents& shape, const std::function<void(const Extents&,
 }
 
 TEST(Quantized, IsReadInBoxes) {
-  for (const char* name : {"llama_odd_fp8", "deepseek_v3_fp8", "gpt_oss_mxfp4", "kimi_k3_mxfp4"}) {
+  for (const char* name :
+       {"llama_odd_fp8", "deepseek_v3_fp8", "deepseek_v4_fp8", "gpt_oss_mxfp4", "kimi_k3_mxfp4"}) {
     const checkpoint::BaseWeights base(golden(name), std::make_shared<HfWeights>(golden(name)),
                                        checkpoint::quantization_in(golden(name)));
     int quantized = 0;

@@ -20,9 +20,9 @@ constexpr uint64_t kMostBytes = uint64_t{5} << 30;
 constexpr const char* kSingle = "model.safetensors";
 
 // The order in which safetensors' writers sort dtypes, so that every tensor is aligned.
-constexpr std::array<c10::ScalarType, 15> kLargestFirst = {UInt64,        Long,        Double, Float,  UInt32,
-                                                           Int,           BFloat16,    Half,   UInt16, Short,
-                                                           Float8_e4m3fn, Float8_e5m2, Char,   Byte,   Bool};
+constexpr std::array<c10::ScalarType, 16> kLargestFirst = {
+    UInt64, Long,  Double,        Float,       UInt32,         Int,  BFloat16, Half,
+    UInt16, Short, Float8_e4m3fn, Float8_e5m2, Float8_e8m0fnu, Char, Byte,     Bool};
 
 size_t rank_of(c10::ScalarType dtype) {
   return static_cast<size_t>(std::find(kLargestFirst.begin(), kLargestFirst.end(), dtype) -

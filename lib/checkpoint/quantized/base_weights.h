@@ -18,8 +18,9 @@
 
 namespace heddle::checkpoint {
 
-// Of fp8 the tensor NAME with NAME_scale_inv, of mxfp4 the tensor NAME of NAME_blocks and NAME_scales, or of
-// NAME_packed and NAME_scale; every other tensor as it is. Opens nothing itself.
+// Of fp8 the tensor NAME with NAME_scale_inv, or M.weight with M.scale, in E4M3 or packed in fp4; of mxfp4
+// the tensor NAME of NAME_blocks and NAME_scales, or of NAME_packed and NAME_scale; every other tensor as it
+// is. Opens nothing itself.
 class HEDDLE_API BaseWeights {
  public:
   // Plain where `form` is empty.
@@ -48,10 +49,14 @@ class HEDDLE_API BaseWeights {
 
  private:
   bool is_mxfp4(const std::string& name) const;
+  bool is_fp4(const std::string& name) const;  // beside fp8
+  std::string fp8_scales(const std::string& name) const;
   Tensor fp8(const std::string& name) const;
+  Tensor fp4(const std::string& name) const;
   Tensor mxfp4(const std::string& name) const;
   QuantizedTensor mxfp4_parts(const std::string& name) const;
   const StoredTensor& part(const std::string& name, const std::string& of, const std::string& what) const;
+  void refuse_scales(const std::string& name) const;
   [[noreturn]] void refuse(const std::string& name, const std::string& what) const;
 
   std::filesystem::path directory_;

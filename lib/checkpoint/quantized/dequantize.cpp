@@ -84,10 +84,21 @@ float e8m0_value(uint8_t scale) {
   return scale == 255 ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0F, scale - 127);
 }
 
+// Numbers of one byte each, as they are stored.
+at::Tensor bytes_of(const HfWeights& weights, const std::string& name, const Sizes& offset,
+                    at::IntArrayRef sizes) {
+  const at::Tensor out = at::empty(sizes, weights.at(name).dtype);
+  weights.read(name, offset, out);
+  return out;
+}
+
+const uint8_t* bytes_in(const at::Tensor& tensor) {
+  return static_cast<const uint8_t*>(tensor.const_data_ptr());
+}
+
 // Groups of kMxfp4Bytes with a scale each, in their order.
 void write_mxfp4(const at::Tensor& bytes, const at::Tensor& scales, const at::Tensor& out) {
-  const auto* from = bytes.const_data_ptr<uint8_t>();
-  const auto* exponent = scales.const_data_ptr<uint8_t>();
+  const uint8_t *from = bytes_in(bytes), *exponent = bytes_in(scales);
   auto* to = out.mutable_data_ptr<float>();
   for (int64_t group = 0; group < scales.numel(); ++group) {
     const float scale = e8m0_value(exponent[group]);
@@ -102,11 +113,10 @@ void write_mxfp4(const at::Tensor& bytes, const at::Tensor& scales, const at::Te
 at::Tensor mxfp4_piece(const HfWeights& weights, const QuantizedTensor& tensor, const Sizes& offset,
                        at::IntArrayRef sizes) {
   const Blocks groups(offset[1], sizes[1], kMxfp4Group);
-  const Sizes at = {offset[0], offset[2], groups.first, 0};
-  const at::Tensor bytes = at::empty({sizes[0], sizes[2], groups.count, kMxfp4Bytes}, at::kByte);
-  const at::Tensor scales = at::empty({sizes[0], sizes[2], groups.count}, at::kByte);
-  weights.read(tensor.values, at, bytes);
-  weights.read(tensor.scales, std::span(at).first(3), scales);
+  const at::Tensor bytes = bytes_of(weights, tensor.values, {offset[0], offset[2], groups.first, 0},
+                                    {sizes[0], sizes[2], groups.count, kMxfp4Bytes});
+  const at::Tensor scales = bytes_of(weights, tensor.scales, {offset[0], offset[2], groups.first},
+                                     {sizes[0], sizes[2], groups.count});
   const at::Tensor out = at::empty({sizes[0], sizes[2], groups.count * kMxfp4Group}, at::kFloat);
   write_mxfp4(bytes, scales, out);
   return out.narrow(2, offset[1] - groups.first * kMxfp4Group, sizes[1]).transpose(1, 2);
@@ -115,10 +125,10 @@ at::Tensor mxfp4_piece(const HfWeights& weights, const QuantizedTensor& tensor, 
 at::Tensor packed_mxfp4_piece(const HfWeights& weights, const QuantizedTensor& tensor, const Sizes& offset,
                               at::IntArrayRef sizes) {
   const Blocks groups(offset[1], sizes[1], kMxfp4Group);
-  const at::Tensor bytes = at::empty({sizes[0], groups.count * kMxfp4Bytes}, at::kByte);
-  const at::Tensor scales = at::empty({sizes[0], groups.count}, at::kByte);
-  weights.read(tensor.values, Sizes{offset[0], groups.first * kMxfp4Bytes}, bytes);
-  weights.read(tensor.scales, Sizes{offset[0], groups.first}, scales);
+  const at::Tensor bytes = bytes_of(weights, tensor.values, {offset[0], groups.first * kMxfp4Bytes},
+                                    {sizes[0], groups.count * kMxfp4Bytes});
+  const at::Tensor scales =
+      bytes_of(weights, tensor.scales, {offset[0], groups.first}, {sizes[0], groups.count});
   const at::Tensor out = at::empty({sizes[0], groups.count * kMxfp4Group}, at::kFloat);
   write_mxfp4(bytes, scales, out);
   return out.narrow(1, offset[1] - groups.first * kMxfp4Group, sizes[1]);

@@ -22,9 +22,9 @@ struct QuantizedTensor {
 // float32 to its dtype. At most 16 MiB of float32 are in memory at a time, beside one row of the box. The
 // tensors exist, and their dtypes and shapes are checked (BaseWeights).
 //
-// fp8: values float8_e4m3fn [..., rows, columns], scales float32 or bfloat16 [..., ceil(rows / block_rows),
-// ceil(columns / block_columns)]; element = value * scale of its block, a product in float32, as transformers
-// and AutoModel compute it.
+// fp8: values float8_e4m3fn [..., rows, columns], scales float32, bfloat16 or float8_e8m0fnu [...,
+// ceil(rows / block_rows), ceil(columns / block_columns)]; element = value * scale of its block, a product in
+// float32, as transformers and AutoModel compute it.
 HEDDLE_API void read_fp8(const HfWeights& weights, const QuantizedTensor& tensor, const Quantization& form,
                          std::span<const int64_t> offset, const at::Tensor& out);
 
@@ -34,8 +34,8 @@ HEDDLE_API void read_fp8(const HfWeights& weights, const QuantizedTensor& tensor
 HEDDLE_API void read_mxfp4(const HfWeights& weights, const QuantizedTensor& tensor,
                            std::span<const int64_t> offset, const at::Tensor& out);
 
-// The same of one matrix, as compressed-tensors packs it: values uint8 [out, in / 2], scales uint8 [out, in /
-// 32]; the dequantized tensor is [out, in].
+// The same of one matrix: values uint8 or int8 [out, in / 2], scales uint8 or float8_e8m0fnu [out, in / 32],
+// of which the bytes count; the dequantized tensor is [out, in].
 HEDDLE_API void read_packed_mxfp4(const HfWeights& weights, const QuantizedTensor& tensor,
                                   std::span<const int64_t> offset, const at::Tensor& out);
 

@@ -8,7 +8,7 @@ namespace heddle::checkpoint {
 namespace {
 
 using enum c10::ScalarType;
-constexpr std::array<std::pair<std::string_view, c10::ScalarType>, 15> kNames{{{"BOOL", Bool},
+constexpr std::array<std::pair<std::string_view, c10::ScalarType>, 16> kNames{{{"BOOL", Bool},
                                                                                {"U8", Byte},
                                                                                {"I8", Char},
                                                                                {"I16", Short},
@@ -22,7 +22,8 @@ constexpr std::array<std::pair<std::string_view, c10::ScalarType>, 15> kNames{{{
                                                                                {"F32", Float},
                                                                                {"F64", Double},
                                                                                {"F8_E4M3", Float8_e4m3fn},
-                                                                               {"F8_E5M2", Float8_e5m2}}};
+                                                                               {"F8_E5M2", Float8_e5m2},
+                                                                               {"F8_E8M0", Float8_e8m0fnu}}};
 
 }  // namespace
 
