@@ -115,7 +115,7 @@ const V4Refusal kV4Refusals[] = {
      "default, partial_rotary_factor: 0.25}}",
      "expected the partial_rotary_factor of main, which both rotary embeddings have"},
     {"odd_part", "partial_rotary_factor: 0.4", "of heads of 8 an even number must be rotated"},
-    {"index_head", "index_head_dim: 2",
+    {"index_head", "index_head_dim: 2, compress_ratios: [4, 4, 0]",
      "compressed attention rotates 4 of the 2 numbers of an indexer's head"}};
 
 INSTANTIATE_TEST_SUITE_P(Of, DeepseekV4Refusals, ::testing::ValuesIn(kV4Refusals),
