@@ -8,7 +8,7 @@
 namespace heddle::decoder {
 namespace {
 
-double real(int64_t value) {
+double number_of(int64_t value) {
   return static_cast<double>(value);
 }
 
@@ -21,23 +21,24 @@ class CompressedMaker : public MixerMaker {
     return std::make_unique<CompressedMixer>(form_, width, init_std, options);
   }
   double multiplications(int64_t width, int64_t sequence) const override {
-    const double dim = real(form_.head_dim), heads = real(form_.heads), rank = real(form_.query_rank);
-    const double outputs = real(form_.output_groups * form_.output_rank);
-    const double products =
-        real(width) * (rank + dim + outputs) + rank * heads * dim + heads * dim * real(form_.output_rank);
+    const double dim = number_of(form_.head_dim), heads = number_of(form_.heads),
+                 rank = number_of(form_.query_rank);
+    const double outputs = number_of(form_.output_groups * form_.output_rank);
+    const double products = number_of(width) * (rank + dim + outputs) + rank * heads * dim +
+                            heads * dim * number_of(form_.output_rank);
     return products + 2 * heads * dim * (in_window(sequence) + entries(sequence)) +
            of_entries(width, sequence);
   }
 
  private:
   double in_window(int64_t sequence) const {
-    const double window = real(std::min(form_.window, sequence));
-    return window - window * window / (2 * real(sequence));
+    const double window = number_of(std::min(form_.window, sequence));
+    return window - window * window / (2 * number_of(sequence));
   }
   // The mean over a sequence.
   double entries(int64_t sequence) const {
     if (form_.rate == 0) return 0;
-    const double most = real(sequence / form_.rate), chosen = real(form_.index_top_k);
+    const double most = number_of(sequence / form_.rate), chosen = number_of(form_.index_top_k);
     if (chosen == 0 || chosen >= most) return most / 2;
     return chosen - chosen * chosen / (2 * most);
   }
@@ -45,12 +46,13 @@ class CompressedMaker : public MixerMaker {
   double of_entries(int64_t width, int64_t sequence) const {
     if (form_.rate == 0) return 0;
     const double parts = form_.overlapped ? 2 : 1;
-    const double own = real(width) * 2 * parts * real(form_.head_dim);
+    const double own = number_of(width) * 2 * parts * number_of(form_.head_dim);
     if (form_.index_top_k == 0) return own;
-    const double heads = real(form_.index_heads), dim = real(form_.index_head_dim);
-    const double scores = heads * (dim + 1) * real(sequence / form_.rate) / 2;
-    return own +
-           (real(width) * (2 * parts * dim + heads) + heads * dim * real(form_.query_rank) + scores) / 3;
+    const double heads = number_of(form_.index_heads), dim = number_of(form_.index_head_dim);
+    const double scores = heads * (dim + 1) * number_of(sequence / form_.rate) / 2;
+    return own + (number_of(width) * (2 * parts * dim + heads) + heads * dim * number_of(form_.query_rank) +
+                  scores) /
+                     3;
   }
 
   CompressedAttention form_;

@@ -14,9 +14,9 @@ namespace heddle::decoder {
 namespace {
 
 // The entries of the documents, in their order.
-class Writer {
+class EntryWriter {
  public:
-  explicit Writer(int64_t rate) : rate_(rate) {}
+  explicit EntryWriter(int64_t rate) : rate_(rate) {}
   // Returns the document's first entry.
   int64_t add(int64_t begin, int64_t end) {
     const auto first_entry = static_cast<int64_t>(first_.size());
@@ -57,7 +57,7 @@ std::shared_ptr<const EntryTable> entry_table(const at::Tensor& causal, int64_t 
   const at::Tensor tokens = at::empty({queries, 2}, at::kInt), entries = at::empty({queries, 2}, at::kInt);
   auto* const of_tokens = tokens.mutable_data_ptr<int32_t>();
   auto* const of_entries = entries.mutable_data_ptr<int32_t>();
-  Writer writer(rate);
+  EntryWriter writer(rate);
   for (int64_t first = 0, next = 0; first < queries; first = next) {
     const int32_t begin = seen[2 * first];
     while (next < queries && seen[2 * next] == begin) ++next;

@@ -46,8 +46,8 @@ TEST(Streams, TrainAsOnOneRank) {
                   {"ddp dp2", "fsdp2 dp[2|3]", "fsdp2(reshard_after_forward: true) dp4 replicas2 full",
                    "megatron(use_distributed_optimizer: [true|false], bucket_size: 50) dp2",
                    "megatron_fsdp(zero_dp_strategy: [1|3]) dp2", "fsdp2 dp2 ep2(alltoall)",
-                   "fsdp2 cp2(allgather)", "fsdp2 tp2", "fsdp2 pp2([1f1b|gpipe])", "fsdp2 pp2(zbv) selective",
-                   "fsdp2 dp2 pp2(interleaved1f1b) full"});
+                   "fsdp2 cp2(allgather)", "fsdp2 tp2", "fsdp2 pp2([1f1b|gpipe])",
+                   "fsdp2 pp2(zbvzerobubble) selective", "fsdp2 dp2 pp2(interleaved1f1b) full"});
 }
 
 TEST(Streams, KeepTheirWeightsInFp32) {
