@@ -106,8 +106,7 @@ at::Tensor choose_within(const KeyScores& in, const at::Tensor& host, const at::
   const KeyScores all = widened(in);
   const at::Tensor out = at::zeros({in.q.size(0), top_k}, in.q.options().dtype(at::kInt));
   for (const QueryBlock& block : model::query_blocks(host, in.weights.size(1)))
-    out.narrow(0, block.first, block.count)
-        .copy_(choose(scores_of(all, device, block), block.begin, top_k));
+    out.narrow(0, block.first, block.count).copy_(choose(scores_of(all, device, block), block.begin, top_k));
   return out;
 }
 

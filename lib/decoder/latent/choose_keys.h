@@ -24,8 +24,8 @@ struct KeyScores {
 HEDDLE_API at::Tensor choose_keys(const KeyScores& in, int64_t batch, int64_t sequence,
                                   const at::Tensor& documents, int64_t top_k, const at::Tensor& places = {});
 
-// The same of keys that are no tokens: query i sees keys [seen[i][0], seen[i][1]), int32 [queries, 2], on the host
-// and on the device. A query that sees none gets some key, which stands for none.
+// The same of keys that are no tokens: query i sees keys [seen[i][0], seen[i][1]), int32 [queries, 2], on the
+// host and on the device. A query that sees none gets some key, which stands for none.
 HEDDLE_API at::Tensor choose_within(const KeyScores& in, const at::Tensor& host, const at::Tensor& device,
                                     int64_t top_k);
 

@@ -14,9 +14,9 @@
 #include <cmath>
 #include <utility>
 
+#include "lib/nn/activation/situ.h"
 #include "lib/nn/cpu/cpu_rows.h"
 #include "lib/nn/cpu/expert_activation_cpu.h"
-#include "lib/nn/experts/situ.h"
 
 namespace heddle::model {
 namespace {
