@@ -100,7 +100,8 @@ TEST_P(Quantized, EqualsItsPlainCopy) {
 std::vector<QuantizedCase> cases() {
   const std::string fsdp2 = std::string("{strategy: fsdp2, ") + kFloat32;
   std::vector<QuantizedCase> out;
-  for (const char* name : {"llama_fp8", "llama_odd_fp8", "deepseek_v3_fp8", "gpt_oss_mxfp4", "kimi_k3_mxfp4"}) {
+  for (const char* name :
+       {"llama_fp8", "llama_odd_fp8", "deepseek_v3_fp8", "gpt_oss_mxfp4", "kimi_k3_mxfp4"}) {
     out.push_back({name, "single", 1, "{strategy: single}"});
     out.push_back({name, "fsdp2", 2, fsdp2 + "}"});
     const std::string model = name;

@@ -43,7 +43,7 @@ BRANCHES = {
         "lib/nn/experts/expert_rows.cpp", "lib/nn/experts/experts.cpp", "lib/nn/experts/load_balance.cpp",
         "lib/decoder/attention/attention.cpp", "lib/decoder/delta_net/delta_rule.cpp",
         "lib/decoder/recurrence/gated_norm.cpp", "lib/decoder/recurrence/short_convolution.cpp",
-        "lib/decoder/mtp/multi_token_prediction.cpp", "lib/decoder/latent/choose_keys.cpp", "lib/decoder/mamba/group_norm.cpp", "lib/decoder/streams/hyper_connection.cpp", "lib/decoder/streams/hyper_weights.cpp", "lib/decoder/mamba/state_scan.cpp", "lib/train/cut.cpp", "lib/train/step_parts.cpp", "plugins/context/joined.cpp", "plugins/context/mixers.cpp",
+        "lib/decoder/mtp/multi_token_prediction.cpp", "lib/decoder/latent/choose_keys.cpp", "lib/decoder/mamba/group_norm.cpp", "lib/decoder/streams/hyper_connection.cpp", "lib/decoder/streams/hyper_weights.cpp", "lib/decoder/blocks/block_mix.cpp", "lib/nn/activation/situ.cpp", "lib/decoder/mamba/state_scan.cpp", "lib/train/cut.cpp", "lib/train/step_parts.cpp", "plugins/context/joined.cpp", "plugins/context/mixers.cpp",
         "plugins/lora/dora.cpp", "plugins/quantize/plugin.cpp",
         "plugins/row_repair/repair.cpp", "plugins/ddp/bucket.cpp", "plugins/ddp/stage.cpp", "plugins/fp8/products.cpp", "plugins/fp8/te_products.cpp", "plugins/fsdp2/gradients.cpp",
         "plugins/megatron_fsdp/bucket.cpp", "plugins/megatron_fsdp/checks.cpp", "plugins/megatron_fsdp/model.cpp",

@@ -16,7 +16,7 @@
 
 #include "lib/nn/cpu/cpu_rows.h"
 #include "lib/nn/cpu/expert_activation_cpu.h"
-#include "lib/nn/situ.h"
+#include "lib/nn/activation/situ.h"
 
 namespace heddle::model {
 namespace {

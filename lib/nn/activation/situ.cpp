@@ -1,5 +1,5 @@
 // The node computes the factors again in the backward.
-#include "lib/nn/situ.h"
+#include "lib/nn/activation/situ.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
