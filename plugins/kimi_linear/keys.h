@@ -67,6 +67,15 @@ void add_latent_keys(model::ModelKeys<K>& keys) {
 }
 
 template <class K>
+void add_delta_keys(model::ModelKeys<K>& keys) {
+  keys.field("linear_head_dim", &Keys::linear_head_dim, "Of delta attention: width of a head.",
+             decoder::kSize)
+      .field("linear_num_heads", &Keys::linear_num_heads, "Its heads.", decoder::kSize)
+      .field("linear_conv_kernel_dim", &Keys::linear_conv_kernel_dim, "Tokens that its convolutions see.",
+             Range<int64_t>{1, 1024});
+}
+
+template <class K>
 void add_mixture_keys(model::ModelKeys<K>& keys) {
   keys.field("first_k_dense_replace", &Keys::first_k_dense_replace, "Layers before this one have no experts.",
              Range<int64_t>{0, model::kMostLayers})

@@ -2,6 +2,7 @@
 #include "kimi_k3.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "heddle/decoder/text_family.h"
 
@@ -53,6 +54,7 @@ model::ModelKeys<K3Keys> keys_of_k3() {
   auto keys = decoder::common_keys<K3Keys>({.latent = true});
   decoder::add_rms_norm(keys);
   add_latent_keys(keys);
+  add_delta_keys(keys);
   add_mixture_keys(keys);
   add_numbers(keys);
   add_refused(keys);
@@ -92,12 +94,26 @@ const decoder::Description<K3Keys>& kimi_k3_text() {
   return kText;
 }
 
-std::vector<FieldInfo> table() {
-  const std::vector<std::string> types = {kimi_k3_text().model_type};
-  std::vector<FieldInfo> all = decoder::text_table(types);
-  for (FieldInfo& field : kimi_k3_text().keys.table())
-    if (field.key != "tie_word_embeddings") all.push_back(std::move(field));
-  return all;
+const std::vector<std::string>& text_types() {
+  static const std::vector<std::string> kTypes = {kimi_k3_text().model_type};
+  return kTypes;
+}
+
+// text_config, and the keys in it that Kimi Linear has not, or with another default.
+std::vector<FieldInfo> table_of_whole(const std::vector<FieldInfo>& of_kimi_linear) {
+  std::vector<FieldInfo> out = decoder::text_table(text_types());
+  for (FieldInfo& field : out)
+    if (field.key == "tie_word_embeddings") field.help = "True is refused, so it changes nothing.";
+  for (FieldInfo& field : kimi_k3_text().keys.table()) {
+    if (field.key == "tie_word_embeddings") continue;
+    const auto same = [&](const FieldInfo& other) {
+      return other.key == field.key && other.default_value == field.default_value;
+    };
+    if (std::any_of(of_kimi_linear.begin(), of_kimi_linear.end(), same)) continue;
+    field.help = "In text_config, of no effect beside it: " + field.help;
+    out.push_back(std::move(field));
+  }
+  return out;
 }
 
 // The keys of the text are in text_config, or beside it.
@@ -105,10 +121,10 @@ class KimiK3 : public IModelFamily {
  public:
   std::unique_ptr<ModelSpec> read(const Node& keys, UnknownKeys unknown) const override {
     if (model::given(keys, "text_config") == nullptr) return read_kimi_k3(keys, unknown);
-    if (unknown == UnknownKeys::refused) model::check_keys(keys, table(), unknown);
+    if (unknown == UnknownKeys::refused) model::check_keys(keys, decoder::text_table(text_types()), unknown);
     const Node text = decoder::text_keys(keys);
-    const std::vector<std::string> types = {kimi_k3_text().model_type};
-    if (model::text_or(text, "model_type", types[0]) != types[0]) decoder::refuse_text(text, types);
+    const std::string& type = text_types().front();
+    if (model::text_or(text, "model_type", type) != type) decoder::refuse_text(text, text_types());
     return read_kimi_k3(text, unknown);
   }
 };
@@ -126,8 +142,8 @@ std::unique_ptr<ModelSpec> read_kimi_k3(const Node& keys, UnknownKeys unknown) {
   return decoder::Family<kimi_k3_text>().read(keys, unknown);
 }
 
-void offer_kimi_k3(Offer& plugin) {
-  plugin.model<KimiK3>("kimi_k3", table());
+void offer_kimi_k3(Offer& plugin, const std::vector<FieldInfo>& of_kimi_linear) {
+  plugin.model<KimiK3>("kimi_k3", table_of_whole(of_kimi_linear));
 }
 
 }  // namespace heddle::kimi_linear

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "heddle/plugin/offer.h"
 #include "keys.h"
@@ -35,6 +36,6 @@ decoder::Model model_of_k3(const K3Keys& keys);
 // Whether these keys of the model_type kimi_linear name the architecture of Kimi K3.
 bool is_kimi_k3(const Node& keys);
 std::unique_ptr<ModelSpec> read_kimi_k3(const Node& keys, UnknownKeys unknown);
-void offer_kimi_k3(Offer& plugin);
+void offer_kimi_k3(Offer& plugin, const std::vector<FieldInfo>& of_kimi_linear);
 
 }  // namespace heddle::kimi_linear

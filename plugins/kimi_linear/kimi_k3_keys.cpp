@@ -1,4 +1,5 @@
 // From the keys of Kimi K3's text to its layers.
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
@@ -93,6 +94,14 @@ void read_nulls(const Node& given, K3Keys& keys) {
   if (shared != nullptr && shared->is_null()) keys.num_shared_experts = 0;
 }
 
+// The default takes all experts where there are fewer.
+void check_experts(const Node& given, K3Keys& keys) {
+  if (model::given(given, "num_experts_per_token") == nullptr)
+    keys.num_experts_per_token = std::min(keys.num_experts_per_token, keys.num_experts);
+  if (const std::string complaint = complaint_of_experts(keys); !complaint.empty())
+    model::refuse(given, complaint);
+}
+
 std::vector<Node::Entry> write_attention(const K3Keys& keys) {
   std::vector<Node::Entry> entries = write_layers(keys);
   if (keys.gate_lower_bound < 0)
@@ -111,6 +120,7 @@ K3Keys::K3Keys() {
 }
 
 void fill_k3(K3Keys& keys) {
+  keys.head_dim = keys.qk_nope_head_dim + keys.qk_rope_head_dim;
   keys.mlp_layer_types.emplace();
   for (int64_t layer = 0; layer < keys.num_hidden_layers; ++layer) {
     const bool sparse = layer >= keys.first_k_dense_replace && layer % keys.moe_layer_freq == 0;
@@ -124,23 +134,22 @@ std::string complaint_of_k3(const K3Keys& keys) {
     if (beta && *beta < 0) return "a beta of situ is below 0";
   if (keys.activation_situ_linear_beta == 0.0)
     return "activation_situ_linear_beta is 0; null: there is no bound";
-  if (const std::string sizes = complaint_of_sizes(keys); !sizes.empty()) return sizes;
-  return complaint_of_experts(keys);
+  return complaint_of_sizes(keys);
 }
 
 model::KeyGroup<K3Keys> k3_attention() {
   model::KeyGroup<K3Keys> out;
-  out.table = {
-      {"linear_attn_config", "map or null", "null", "",
-       "Of delta attention: head_dim, num_heads, short_conv_kernel_size; kda_layers and "
-       "full_attn_layers name all layers, from 1 on; use_full_rank_gate (absent: false): the gate of "
-       "the output is one product; gate_lower_bound: of the logarithms of decays (absent: none). "
-       "null: 96 heads of 128, 4 taps, both of a full rank and with the bound -5, full attention in "
-       "the layers 4, 8, ... and the last.",
-       ""}};
+  out.table = {{"linear_attn_config", "map or null", "null", "",
+                "Of delta attention: head_dim, num_heads and short_conv_kernel_size, which win over the keys "
+                "linear_...; kda_layers and full_attn_layers name all layers, from 1 on; use_full_rank_gate "
+                "(absent: false): the gate of the output is one product; gate_lower_bound (absent: none): of "
+                "the logarithms of decays. null: a gate of a full rank, the bound -5, full attention in the "
+                "layers 4, 8, ... and the last.",
+                ""}};
   out.read = [](const Node& given, K3Keys& keys) {
     read_attention(given, keys);
     read_nulls(given, keys);
+    check_experts(given, keys);
   };
   out.write = write_attention;
   return out;

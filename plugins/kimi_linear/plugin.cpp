@@ -7,13 +7,9 @@ namespace {
 
 void add_attention_keys(model::ModelKeys<Keys>& keys) {
   add_latent_keys(keys);
-  keys.field("attention_bias", &Keys::attention_bias, "Biases of q_a, kv_a and o.")
-      .field("linear_head_dim", &Keys::linear_head_dim, "Of delta attention: width of a head.",
-             decoder::kSize)
-      .field("linear_num_heads", &Keys::linear_num_heads, "Its heads.", decoder::kSize)
-      .field("linear_conv_kernel_dim", &Keys::linear_conv_kernel_dim, "Tokens that its convolutions see.",
-             Range<int64_t>{1, 1024})
-      .field("layer_types", &Keys::layer_types,
+  keys.field("attention_bias", &Keys::attention_bias, "Biases of q_a, kv_a and o.");
+  add_delta_keys(keys);
+  keys.field("layer_types", &Keys::layer_types,
              "linear_attention or full_attention for each layer; null: by linear_attn_config, else "
              "full_attention "
              "in the layers 4, 8, ..., counted from 0.")
@@ -91,5 +87,5 @@ class ByArchitecture : public IModelFamily {
 HEDDLE_PLUGIN("kimi_linear", "0.1.0", "model kimi_linear", "model kimi_k3") {
   using namespace heddle::kimi_linear;
   plugin.model<ByArchitecture>("kimi_linear", kimi_linear().keys);
-  offer_kimi_k3(plugin);
+  offer_kimi_k3(plugin, kimi_linear().keys.table());
 }

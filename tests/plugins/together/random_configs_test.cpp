@@ -6,6 +6,7 @@
 #include <ATen/ops/remainder.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <utility>
@@ -169,14 +170,32 @@ const std::string kWithTables[] = {"phi3",
                                    "mimo_v2_flash",
                                    "falcon_h1",
                                    "kimi_linear",
-                                   "kimi_k3",
                                    "gemma4_text",
                                    "gemma4_unified_text",
                                    "muse_glimmer_text",
                                    "deepseek_v4"};
 
+constexpr const char* kKimiK3 = "kimi_linear, architectures: [KimiK3ForCausalLM]";
+
+// The keys that it shares with Kimi Linear, and its own.
+std::vector<FieldInfo> keys_of_k3(std::vector<FieldInfo> fields, const std::vector<FieldInfo>& own) {
+  std::erase_if(fields, [](const FieldInfo& field) {
+    for (const char* key : {"attention_bias", "num_local_experts", "num_experts_per_tok", "n_shared_experts",
+                            "n_group", "norm_topk_prob"})
+      if (field.key == key) return true;
+    return false;
+  });
+  for (const FieldInfo& field : own) {
+    const auto same = [&](const FieldInfo& other) { return other.key == field.key; };
+    if (field.type != "map" && std::none_of(fields.begin(), fields.end(), same)) fields.push_back(field);
+  }
+  return fields;
+}
+
 // A table of the plugin llama has the keys of several types.
 std::vector<FieldInfo> keys_of(PluginRegistry& plugins, const std::string& type) {
+  if (type == kKimiK3)
+    return keys_of_k3(plugins.model("kimi_linear")->fields, plugins.model("kimi_k3")->fields);
   for (const std::string& own : kWithTables)
     if (type == own) return plugins.model(type)->fields;
   return llama::keys_of(type);
@@ -217,6 +236,8 @@ INSTANTIATE_TEST_SUITE_P(Families, RandomConfigs,
                                            "glm4_moe_lite", "deepseek_v32", "glm_moe_dsa", "gpt_oss",
                                            "glm4_moe", "minimax_m2", "bailing_moe"),
                          [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Architectures, RandomConfigs, ::testing::Values(kKimiK3),
+                         [](const auto&) { return "kimi_k3"; });
 INSTANTIATE_TEST_SUITE_P(Tables, RandomConfigs, ::testing::ValuesIn(kWithTables),
                          [](const auto& info) { return info.param; });
 
