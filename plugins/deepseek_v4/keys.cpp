@@ -157,6 +157,13 @@ std::vector<Node::Entry> write_rotary(const Keys& keys) {
           {"rope_parameters", std::move(both)}};
 }
 
+void check_other_name(const Node& keys, const char* name, const std::string& acts, int64_t value) {
+  const Node* other = given(keys, name);
+  if (other != nullptr && other->as_integer() != value)
+    refuse(*other, "expected " + std::to_string(value) + ", the value of " + acts +
+                       ", of which it is another name, got " + other->written());
+}
+
 }  // namespace
 
 Keys::Keys() {
@@ -208,6 +215,19 @@ model::KeyGroup<Keys> layer_keys() {
        "So many layers, the first, have experts by a table of tokens.", ""}};
   out.read = read_layers;
   out.write = write_layers;
+  return out;
+}
+
+// In transformers the other name acts where both are given.
+model::KeyGroup<Keys> other_names() {
+  model::KeyGroup<Keys> out;
+  out.table = {{"num_local_experts", "integer or null", "null", "",
+                "Another name of n_routed_experts, which it must equal.", ""}};
+  out.read = [](const Node& keys, Keys& read) {
+    check_other_name(keys, "num_local_experts", "n_routed_experts", read.n_routed_experts);
+    check_other_name(keys, "intermediate_size", "moe_intermediate_size", *read.moe_intermediate_size);
+  };
+  out.write = [](const Keys&) { return std::vector<Node::Entry>(); };
   return out;
 }
 

@@ -43,6 +43,8 @@ std::string complaint(const Keys& keys);
 
 // layer_types and mlp_layer_types in all spellings, and the rates.
 model::KeyGroup<Keys> layer_keys();
+// Keys with two names, which must agree.
+model::KeyGroup<Keys> other_names();
 // rope_parameters in both spellings.
 model::KeyGroup<Keys> rotary_keys();
 

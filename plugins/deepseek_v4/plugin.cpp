@@ -55,10 +55,9 @@ model::ModelKeys<Keys> keys() {
   decoder::add_rms_norm(keys);
   add_attention_keys(keys);
   add_expert_keys(keys);
-  keys.group(layer_keys()).group(rotary_keys());
+  keys.group(other_names()).group(layer_keys()).group(rotary_keys());
   keys.unused("num_nextn_predict_layers", "Multi-token prediction heads of the files are not trained.")
       .unused("topk_method", "There are no groups of experts.")
-      .unused("num_local_experts", "n_routed_experts acts.")
       .unused("expert_dtype", "Of the files; experts compute as the rest.")
       .unused("pretraining_tp", "It changes no number.");
   return keys;

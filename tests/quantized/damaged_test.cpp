@@ -131,6 +131,15 @@ TEST_F(DamagedQuantized, Fp8WithExpertsInFp4) {
                            ".scale'), which only F8_E4M3 and packed fp4 (I8) have" + kHint);
 }
 
+TEST_F(DamagedQuantized, ExpertsOfAnotherForm) {
+  use("deepseek_v4_fp8");
+  config_["expert_dtype"] = "nvfp4";
+  EXPECT_EQ(
+      refusal(),
+      "error[input] FOLDER/model/config.json expert_dtype: experts in 'nvfp4' are not built; known: fp4, "
+      "fp8\n  hint: use a copy of the model in bfloat16");
+}
+
 TEST_F(DamagedQuantized, Mxfp4) {
   use("gpt_oss_mxfp4");
   EXPECT_EQ(refusal(), "no error");

@@ -12,6 +12,7 @@ namespace heddle::checkpoint {
 namespace {
 
 constexpr const char *kKey = "quantization_config", *kText = "text_config";
+constexpr const char* kExperts = "expert_dtype";  // beside it, or in it: DeepSeek-V4
 constexpr const char* kHint = "use a copy of the model in bfloat16";
 constexpr int64_t kLargestBlock = int64_t{1} << 28;
 
@@ -54,6 +55,10 @@ std::optional<Quantization> form_of(const Node& config_json) {
   if (fmt != nullptr && !(*fmt == Node::text("e4m3")))
     refuse(*fmt, "weights in the format " + fmt->written() + " are not built; known: e4m3");
   if (const Node* size = keys->find("weight_block_size")) read_block(*size, out);
+  for (const Node* place : {keys, &config_json})
+    if (const Node* experts = model::given(*place, kExperts);
+        experts != nullptr && !(*experts == Node::text("fp4")) && !(*experts == Node::text("fp8")))
+      refuse(*experts, "experts in " + experts->written() + " are not built; known: fp4, fp8");
   return out;
 }
 
@@ -87,14 +92,14 @@ Node without_quantization(const Node& config_json) {
   const Node out = text == nullptr || !form_of(*text)
                        ? config_json
                        : config_json.without(kText).with(kText, text->without(kKey));
-  return form_of(config_json) ? out.without(kKey) : out;
+  return form_of(config_json) ? out.without(kKey).without(kExperts) : out;
 }
 
 std::string without_quantization(const std::string& config_json) {
   const Node given = parse_config_json(config_json, "config.json");
   if (!quantization_of(given)) return config_json;
   auto keys = nlohmann::ordered_json::parse(config_json);
-  if (form_of(given)) keys.erase(kKey);
+  if (form_of(given)) keys.erase(kKey), keys.erase(kExperts);
   if (const Node* text = text_of(given); text != nullptr && form_of(*text)) keys[kText].erase(kKey);
   return keys.dump(2) + "\n";
 }

@@ -27,8 +27,9 @@ HEDDLE_API std::optional<Quantization> quantization_of(const Node& config_json);
 // Of the config.json of a directory; empty where there is none.
 HEDDLE_API std::optional<Quantization> quantization_in(const std::filesystem::path& directory);
 
-// The keys of the model with dequantized weights: without quantization_config where quantization_of() knows
-// its method. The text of a config.json likewise, which is returned as it is where nothing is removed.
+// The keys of the model with dequantized weights: without quantization_config and expert_dtype where
+// quantization_of() knows its method. The text of a config.json likewise, which is returned as it is where
+// nothing is removed.
 HEDDLE_API Node without_quantization(const Node& config_json);
 HEDDLE_API std::string without_quantization(const std::string& config_json);
 
