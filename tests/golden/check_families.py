@@ -35,7 +35,7 @@ FAMILIES = ("mistral", "ministral3", "gemma3_text", "gemma3_untied", "granite", 
             "phi", "glm", "glm4", "seed_oss", "cohere2", "ernie4_5", "gpt2_exact", "gpt2_inner", "baichuan", "qwen3_next", "qwen3_5", "qwen3_5_tied",
             "qwen3_5_moe", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "hy_v3", "ernie4_5_moe", "mimo_v2_flash", "laguna",
             "laguna_elements", "mistral4", "step3p5", "falcon_h1", "falcon_h1_norm", "kimi_linear", "nemotron_nas", "gemma4_text",
-            "gemma4_untied", "gemma4_moe", "gemma4_shared", "muse_glimmer", "kimi_k3", "kimi_k3_plain")
+            "gemma4_untied", "gemma4_moe", "gemma4_shared", "muse_glimmer", "kimi_k3", "kimi_k3_plain", "deepseek_v4")
 SAMPLES, SEQUENCE, STEPS = 4, 16, 5
 FP32 = {"strategy": "fsdp2", "mp_policy": {"param_dtype": "float32", "reduce_dtype": "float32"}}
 PIPELINE = {"pp_size": 2, "pipeline": {"pp_schedule": "1f1b", "pp_microbatch_size": 1}}

@@ -327,6 +327,9 @@ KEEP_GRADIENTS, KEEP_FINAL = ("llama", "qwen3_moe"), ("llama",)
 SHARDED = ("llama_odd", "qwen2_moe")
 DENSE_NAMES = ("kimi_linear",)  # MLPs of dense layers as in the published files; transformers writes the experts' name
 DENSE = re.compile(r"\.block_sparse_moe\.((?:gate|up|down)_proj)")
+# As published; transformers writes its own prefixes, and the norm of keys by the name of those of entries.
+PUBLISHED = {"deepseek_v4": (("model.embed_tokens", "embed"), ("model.hc_head.hc_", "hc_head_"), (".attn.norm.", ".attn.kv_norm."),
+                             ("model.", ""))}
 STACKED = ("qwen3_5_moe", "mistral4")  # one tensor for all experts, as in the published files; transformers writes one for each
 
 
@@ -408,6 +411,13 @@ def main():
         if name in DENSE_NAMES:
             file = folder / "model.safetensors"
             save_file({DENSE.sub(r".mlp.\1", key): value for key, value in load_file(file).items()}, file, {"format": "pt"})
+        if name in PUBLISHED:
+            file, renamed = folder / "model.safetensors", {}
+            for key, value in load_file(file).items():
+                for written, published in PUBLISHED[name]:
+                    key = key.replace(written, published)
+                renamed[key] = value
+            save_file(renamed, file, {"format": "pt"})
         for extra in ("generation_config.json",):
             (folder / extra).unlink(missing_ok=True)
         print(name, losses[0], losses[-1], norms[0])

@@ -58,11 +58,9 @@ void check_streams(const Model& model) {
     refuse("has " + std::to_string(form.streams) + " streams and " + std::to_string(form.iterations) +
                " iterations",
            "give at least 1 of both");
-  if (model.mtp.tokens > 0 || model.layer_inputs.width > 0 || model.block_residuals)
-    refuse(
-        "has multi-token prediction heads, inputs of its layers or residuals of blocks, which are built for "
-        "one stream",
-        "leave out Model::mtp, Model::layer_inputs and Model::block_residuals");
+  if (model.mtp.tokens > 0 || model.layer_inputs.width > 0)
+    refuse("has multi-token prediction heads or inputs of its layers, which are built for one stream",
+           "leave out Model::mtp and Model::layer_inputs");
   for (size_t i = 0; i < model.layers.size(); ++i)
     if (model.layers[i].order == Layer::Order::side_by_side || model.layers[i].experts_beside)
       refuse("has mixer and MLP, or MLP and experts, beside each other in layer " + std::to_string(i),

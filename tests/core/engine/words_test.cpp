@@ -219,10 +219,11 @@ TEST(Environment, OfTheProcessGroupIsChecked) {
   EXPECT_EQ(refused("{timeout_minutes: soon}"),
             "error[config] run.yaml:1 dist_env.timeout_minutes: expected a number, got 'soon'");
   EXPECT_EQ(refused("{timeout_minutes: 0}"),
-            "error[config] run.yaml:1 dist_env: timeout_minutes must be above 0");
+            "error[config] run.yaml:1 dist_env.timeout_minutes: timeout_minutes must be above 0");
   for (const char* minutes : {"1e15", "525601", "0.0001"})
     EXPECT_EQ(refused("{timeout_minutes: " + std::string(minutes) + "}"),
-              "error[config] run.yaml:1 dist_env: timeout_minutes must be from 0.001 to 525600 (a year)");
+              "error[config] run.yaml:1 dist_env.timeout_minutes: timeout_minutes must be from 0.001 to "
+              "525600 (a year)");
   EXPECT_EQ(refused("{timeout: 3}"),
             "error[config] run.yaml:1 dist_env.timeout: unknown key 'timeout'\n"
             "  hint: the keys are backend, timeout_minutes");

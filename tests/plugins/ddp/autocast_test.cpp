@@ -56,7 +56,8 @@ TEST(DdpAutocast, GivesTheSameBitsUnderActivationCheckpointing) {
 
 TEST(DdpAutocast, RefusesADtypeThatIsNoLowerOne) {
   EXPECT_EQ(error_of([] { make_strategy("ddp", "{autocast_dtype: float32}"); }),
-            "error[config] test.yaml:1: autocast_dtype must be bfloat16, float16 or null, got float32");
+            "error[config] test.yaml:1 autocast_dtype: autocast_dtype must be bfloat16, float16 or null, got "
+            "float32");
 }
 
 }  // namespace

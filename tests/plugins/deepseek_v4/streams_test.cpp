@@ -18,7 +18,7 @@ decoder::Mixture hashed_experts() {
   return out;
 }
 
-// An MLP, experts by table, experts by score.
+// An MLP, experts by table, experts by score; a layer for each of four stages.
 Training in_streams() {
   Training run = four_heads("llama", 3);
   // The first layer mixes equal streams: gradients of their matrix are rounding alone.
@@ -34,7 +34,10 @@ Training in_streams() {
   model.hyper_connections = {.streams = 3, .iterations = 4, .eps = 1e-4, .norm_eps = 1e-5};
   decoder::Mixture scored = hashed_experts();
   scored.router.table_tokens = 0;
-  model.layers = {{attention, decoder::Mlp{.width = 23}}, {attention, hashed_experts()}, {attention, scored}};
+  model.layers = {{attention, decoder::Mlp{.width = 23}},
+                  {attention, hashed_experts()},
+                  {attention, scored},
+                  {attention, scored}};
   run.make_units = [model](int) {
     return decoder::make_spec({.model = model})->make_units(at::TensorOptions(at::kMeta).dtype(at::kFloat));
   };

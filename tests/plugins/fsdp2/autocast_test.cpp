@@ -61,7 +61,8 @@ TEST(Fsdp2Autocast, GivesTheSameBitsUnderActivationCheckpointing) {
 
 TEST(Fsdp2Autocast, RefusesADtypeThatIsNoLowerOne) {
   EXPECT_EQ(error_of([] { make_strategy("fsdp2", "autocast_dtype: float32"); }),
-            "error[config] test.yaml:1: autocast_dtype must be bfloat16, float16 or null, got float32");
+            "error[config] test.yaml:1 autocast_dtype: autocast_dtype must be bfloat16, float16 or null, got "
+            "float32");
 }
 
 }  // namespace

@@ -147,12 +147,13 @@ std::string refusal(const std::string& section) {
 }
 
 TEST(LoraSection, RefusesWhatExcludesEachOtherInAutoModelsWords) {
-  EXPECT_EQ(
-      refusal("{target_modules: '*', exclude_modules: lm_head}"),
-      "error[config] run.yaml:2 peft: target_modules and exclude_modules are mutually exclusive. Please "
-      "provide only one of them.");
+  EXPECT_EQ(refusal("{target_modules: '*', exclude_modules: lm_head}"),
+            "error[config] run.yaml:2 peft.target_modules: target_modules and exclude_modules are mutually "
+            "exclusive. Please "
+            "provide only one of them.");
   EXPECT_EQ(refusal("{match_all_linear: true, exclude_modules: lm_head}"),
-            "error[config] run.yaml:2 peft: Expected target_modules/exclude_modules to be empty when "
+            "error[config] run.yaml:2 peft.exclude_modules: Expected target_modules/exclude_modules to be "
+            "empty when "
             "match_all_linear is true. Please provide only one of them.");
 }
 
