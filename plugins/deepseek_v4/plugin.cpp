@@ -50,7 +50,8 @@ void add_expert_keys(model::ModelKeys<Keys>& keys) {
 }
 
 model::ModelKeys<Keys> keys() {
-  auto keys = decoder::common_keys<Keys>({.mlp = "Another name of moe_intermediate_size."});
+  auto keys =
+      decoder::common_keys<Keys>({.mlp = "Another name of moe_intermediate_size.", .one_key_head = true});
   decoder::add_head_dim(keys);
   decoder::add_rms_norm(keys);
   add_attention_keys(keys);

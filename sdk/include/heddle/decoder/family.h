@@ -103,6 +103,7 @@ struct CommonForm {
   const char* mlp = "Width of the MLP.";  // intermediate_size; null: no layer has an MLP of this width
   bool padding = true;                    // false: the padding's row of the embedding is like any other
   bool latent = false;                    // latent attention, which has as many heads of keys as of queries
+  bool one_key_head = false;              // attention whose heads of queries share one of keys
 };
 
 // The keys of CommonKeys but those of the rotary embedding. Each family adds its own. A pad_token_id that is
@@ -122,7 +123,8 @@ model::ModelKeys<Keys> common_keys(const CommonForm& form = {}) {
       .field("num_attention_heads", &Common::num_attention_heads, "Heads of queries.", kSize)
       .field("num_key_value_heads", &Common::num_key_value_heads,
              form.latent ? "Another name of num_attention_heads, as latent attention has as many of each."
-                         : "Heads of keys and values; null: as many as of queries.",
+             : form.one_key_head ? "1, which all heads of queries share: it changes nothing."
+                                 : "Heads of keys and values; null: as many as of queries.",
              kSize)
       .field("max_position_embeddings", &Common::max_position_embeddings, "Longest sequence.", kSize)
       .field("initializer_range", &Common::initializer_range, "Standard deviation of random weights.",
