@@ -52,9 +52,13 @@ void settle(Model& model) {
 void run(const Node& configuration, PluginRegistry& plugins, RunHost& host) {
   Model built = model(configuration, plugins, host);
   Step step(built.stages, built.mesh, host.step);  // stages -> one optimizer step
+  std::vector<Batch> batches;
   for (int64_t at = host.first_step; at < host.steps; ++at) {
     const Rates rates = host.rates(at);
-    const StepReport report = step.run(host.next_batches(at, built.mesh), rates.lr, rates.weight_decay);
+    const std::span<const Batch> given = host.next_batches(at, built.mesh);
+    batches.assign(given.begin(), given.end());
+    for (Batch& batch : batches) batch.step = at;
+    const StepReport report = step.run(batches, rates.lr, rates.weight_decay);
     if (!host.after_step(at, report, step, built)) break;
   }
   settle(built);

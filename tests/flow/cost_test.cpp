@@ -77,13 +77,14 @@ TEST_F(StepCosts, AreKnownOfEveryFamily) {
 TEST_F(StepCosts, AreKnownOfEveryTransform) {
   const double whole = json::parse(
       heddle({"check", files_.path("run.yaml"), "--cost", "H100", "--json"}).out)["cost"]["peak_bytes"];
-  for (const Words& section :
-       std::vector<Words>{{"--peft", "{dim: 2, use_dora: true}"},
-                          {"--peft", "{dim: 2}", "--quantization", "{load_in_4bit: true}"},
-                          {"--peft", "{dim: 2, dropout: 0.5}"},
-                          {"--fp8", "{enabled: true}", "--model.config.hidden_size", "48"},
-                          {"--neftune", "{noise_alpha: 5}"},
-                          {"--freeze_config", "{patterns: [embed]}"}}) {
+  for (const Words& section : std::vector<Words>{
+           {"--peft", "{dim: 2, use_dora: true}"},
+           {"--peft", "{dim: 2}", "--quantization", "{load_in_4bit: true}"},
+           {"--peft", "{dim: 2, dropout: 0.5}"},
+           {"--fp8", "{enabled: true}", "--model.config.hidden_size", "48"},
+           {"--qat", "{enabled: true, fake_quant_after_n_steps: 9, qat_config: {groupsize: 4}}"},
+           {"--neftune", "{noise_alpha: 5}"},
+           {"--freeze_config", "{patterns: [embed]}"}}) {
     const Outcome outcome =
         heddle(plus({"check", files_.path("run.yaml"), "--cost", "H100", "--json"}, section));
     ASSERT_EQ(outcome.status, 0) << section[1] << outcome.error;

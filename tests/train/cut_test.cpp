@@ -79,6 +79,14 @@ TEST(Cut, DocumentsThatBreakTheirRuleAreRefused) {
   EXPECT_EQ(refusal(wide), begins + "is not an int32 tensor of one dim with two or more elements" + hint);
 }
 
+TEST(Cut, MicrobatchesAreOfTheStepOfTheirBatch) {
+  Batch batch = four_rows({0, 5, 10, 15, 20});
+  batch.step = 7;
+  const train::Cut cut = train::cut_of(batch, rows_each(2));
+  EXPECT_EQ(train::microbatch_of(batch, cut, 1).step, 7);
+  EXPECT_EQ(train::on_device(batch, c10::Device(at::kMeta)).step, 7);
+}
+
 TEST(Cut, CopiesEveryTensorToADevice) {
   const Batch there = train::on_device(four_rows({0, 5, 10, 15, 20}), c10::Device(at::kMeta));
   for (const BatchMember& member : kBatchMembers)

@@ -117,10 +117,10 @@ TEST_F(CheckCommand, RefusesARunAsTrainDoes) {
   EXPECT_THAT(err_, HasSubstr("error[not_built] "));
   // Each with its own line.
   command.configs = {file("more.yaml", model + "num_attention_heads: 4}}\nloss_fn: {ignore_index: -1}\n" +
-                                           data + "qat: {enabled: true}\n")};
+                                           data + "fp8: {enabled: true, recipe_name: rowwise}\n")};
   EXPECT_EQ(run(command), 2);
   for (const char* text :
-       {":2 loss_fn.ignore_index: labels of -100", " qat: training for quantization is not built yet"})
+       {":2 loss_fn.ignore_index: labels of -100", " fp8.recipe_name: only tensorwise scaling is built"})
     EXPECT_THAT(err_, HasSubstr(text));
 }
 

@@ -17,11 +17,11 @@ Batches::Batches(const Rows& rows, BatchSplit split, int64_t vocabulary)
 namespace {
 
 // `row`: of the first row in the step.
-at::Tensor draws_of(const DrawSeed& seed, int64_t row, const at::Tensor& tokens) {
+at::Tensor draws_of(uint64_t seed, int64_t step, int64_t row, const at::Tensor& tokens) {
   const at::Tensor out = at::empty_like(tokens);
   int64_t* to = out.mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < tokens.size(0); ++i)
-    for (int64_t j = 0; j < tokens.size(1); ++j) *to++ = model::draw_key(seed.seed, seed.step, row + i, j);
+    for (int64_t j = 0; j < tokens.size(1); ++j) *to++ = model::draw_key(seed, step, row + i, j);
   return out;
 }
 
@@ -48,7 +48,7 @@ int64_t computed_tokens(const Rows& rows, const BatchSplit& split, const SampleO
 }
 
 std::span<const Batch> Batches::read(const SampleOrder& order, int64_t begin, int64_t end,
-                                     const std::optional<DrawSeed>& seed) {
+                                     const StepOfBatch& of) {
   const int64_t round = split_.local_batch * split_.data_ranks;
   const size_t count = static_cast<size_t>((end - begin + round - 1) / round);
   while (batches_.size() < count) {
@@ -61,7 +61,8 @@ std::span<const Batch> Batches::read(const SampleOrder& order, int64_t begin, in
     const int64_t place = begin + static_cast<int64_t>(i) * round + split_.data_rank * split_.local_batch;
     if (rows_.is_ragged()) cut(batches_[i], whole_[i], order, place, end);
     fill(batches_[i], order, place, end);
-    if (seed) batches_[i].draws = draws_of(*seed, place - begin, batches_[i].tokens);
+    batches_[i].step = of.step;
+    if (of.draw_seed) batches_[i].draws = draws_of(*of.draw_seed, of.step, place - begin, batches_[i].tokens);
   }
   return {batches_.data(), count};
 }

@@ -20,10 +20,10 @@ struct BatchSplit {
   int64_t data_rank = 0;
 };
 
-// Of the random numbers of a step.
-struct DrawSeed {
-  uint64_t seed = 0;  // of the run
-  int64_t step = 0;
+// What a batch says of the step that it belongs to.
+struct StepOfBatch {
+  int64_t step = 0;                        // Batch::step
+  std::optional<uint64_t> draw_seed = {};  // the run's; without it there are no Batch::draws
 };
 
 // The tokens that all data ranks compute in the batch [begin, end) of an order, with those that fill rows.
@@ -41,7 +41,7 @@ class Batches {
   // int64 [local_batch, L] tokens and labels, documents where the data set has them, padding where there is
   // any, and draws where there is a seed of them; they live until the next call.
   std::span<const Batch> read(const SampleOrder& order, int64_t begin, int64_t end,
-                              const std::optional<DrawSeed>& seed = {});
+                              const StepOfBatch& of = {});
 
  private:
   void cut(Batch& batch, const Batch& whole, const SampleOrder& order, int64_t place, int64_t end) const;

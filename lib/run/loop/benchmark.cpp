@@ -147,7 +147,7 @@ class Benchmark {
     step_.record(&recording);
     trace_.begin(step_, info.step);
     const auto microbatches =
-        batches_.read(order_of(run_, info.epoch), info.begin, info.end, draws_of(run_, whole_, info));
+        batches_.read(order_of(run_, info.epoch), info.begin, info.end, step_of(run_, whole_, info));
     const StepReport report =
         step_.run(microbatches, run_.rates.lr(info.step), run_.rates.weight_decay(info.step));
     if (model_.device) model_.device->synchronize();  // the host runs ahead

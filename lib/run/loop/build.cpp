@@ -28,9 +28,10 @@ BatchSplit split_of(const RunSpec& run, const DeviceMesh& mesh) {
   return {run.recipe.steps.local_batch_size, mesh.size("dp"), mesh.rank("dp")};
 }
 
-std::optional<DrawSeed> draws_of(const RunSpec& run, const WholeModel& whole, const StepInfo& info) {
-  if (!whole.draws) return std::nullopt;
-  return DrawSeed{static_cast<uint64_t>(run.recipe.seed), info.step};
+StepOfBatch step_of(const RunSpec& run, const WholeModel& whole, const StepInfo& info) {
+  StepOfBatch out{info.step};
+  if (whole.draws) out.draw_seed = static_cast<uint64_t>(run.recipe.seed);
+  return out;
 }
 
 void check_vocabulary(const RunSpec& run) {

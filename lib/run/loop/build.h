@@ -18,8 +18,8 @@ engine::Model build_model(const RunSpec& run, PluginRegistry& plugins, Rendezvou
 
 BatchSplit split_of(const RunSpec& run, const DeviceMesh& mesh);
 
-// The seed of this step's random numbers; nothing where no module of the model draws.
-std::optional<DrawSeed> draws_of(const RunSpec& run, const WholeModel& whole, const StepInfo& info);
+// What this step's batches say of it: a seed of random numbers where a module of the model draws.
+StepOfBatch step_of(const RunSpec& run, const WholeModel& whole, const StepInfo& info);
 
 // Refuses a token of the data that is not in the model's vocabulary. On one rank, which has the lock of
 // checkpoint_dir where anything is saved.

@@ -109,7 +109,7 @@ void Run::train_one(const StepInfo& info) {
   trace_.begin(step_, info.step);
   const double lr = run_.rates.lr(info.step);
   const auto microbatches =
-      batches_.read(order_of(run_, info.epoch), info.begin, info.end, draws_of(run_, whole_, info));
+      batches_.read(order_of(run_, info.epoch), info.begin, info.end, step_of(run_, whole_, info));
   const StepReport report = step_.run(microbatches, lr, run_.rates.weight_decay(info.step));
   if (std::exchange(begins_, false) && report.label_tokens == 0) refuse_no_labels(info);
   loss_ = report.loss;
@@ -160,7 +160,8 @@ int Run::validate(const StepInfo& info) {
     for (int64_t begin = 0; begin < samples; begin += group) {
       if (journal_) journal_->validating(run_.validation[i].name, begin, samples);
       stop_.begin();
-      const auto microbatches = validation_[i].read(order, begin, std::min(begin + group, samples));
+      const auto microbatches =
+          validation_[i].read(order, begin, std::min(begin + group, samples), {.step = info.step + 1});
       const StepReport report = step_.evaluate(microbatches);
       sum += report.loss.item<double>() * static_cast<double>(report.label_tokens);
       tokens += report.label_tokens;

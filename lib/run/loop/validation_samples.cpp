@@ -83,6 +83,7 @@ ValidationSamples::ValidationSamples(const RunSpec& run, engine::Model& model) :
 // what fills them comes after all tokens, and none sees it.
 at::Tensor ValidationSamples::logits(const Batch& given) {
   Batch batch = given;
+  batch.step = next_step_;
   const int64_t length = given.tokens.size(1), split = run_.setup.sizes.tp;
   if (const int64_t whole = (length + split - 1) / split * split; whole > length) {
     batch.tokens = at::zeros({1, whole}, given.tokens.options());
@@ -100,6 +101,7 @@ at::Tensor ValidationSamples::logits(const Batch& given) {
 
 std::vector<SampleRecord> ValidationSamples::answers(const StepInfo& info) {
   const SamplesSection& section = run_.recipe.samples;
+  next_step_ = info.step + 1;
   std::vector<Ids> all;
   for (const Ids& prompt : prompts_)
     all.push_back(generate([this](const Batch& batch) { return logits(batch); }, prompt,

@@ -35,6 +35,7 @@ class ValidationSamples {
   std::unique_ptr<Communicator> world_;        // null: one rank
   std::vector<std::vector<int64_t>> prompts_;  // their tokens
   Sampling sampling_;
+  int64_t next_step_ = 0;  // Batch::step of the answers
 };
 
 }  // namespace heddle

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "heddle/base/text.h"
 #include "heddle/engine/engine.h"
@@ -23,6 +24,7 @@ std::vector<Batch> batches_of(const Recipe& recipe, int64_t length, int64_t coun
   batch.tokens = at::empty({recipe.steps.local_batch_size, length}, options);
   batch.labels = at::empty_like(batch.tokens);
   if (draws) batch.draws = at::empty_like(batch.tokens);
+  batch.step = std::numeric_limits<int64_t>::max();  // what begins with a later step counts
   return std::vector<Batch>(static_cast<size_t>(count), batch);
 }
 

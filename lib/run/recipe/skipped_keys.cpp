@@ -47,9 +47,6 @@ constexpr std::array<Known, 5> kUnread = {{
     {"longalign", "samples are mixed as dataloader says"},
 }};
 
-constexpr std::array<Known, 1> kNotBuilt = {{
-    {"qat", "training for quantization is not built yet"},
-}};
 constexpr std::string_view kLogger = "comet";  // has no plugin
 
 constexpr std::array<Known, 9> kModelKeys = {{
@@ -182,13 +179,7 @@ bool skip(const Node& root, const std::string& name, const Node& section, Recipe
     notes.skipped.push_back({name, "it is off"});
     return true;
   }
-  const Known* known = find(kNotBuilt, name);
-  if (known == nullptr) return false;
-  if (section.is_null() || is_turned_off(section))
-    notes.skipped.push_back({name, "it is off"});
-  else
-    notes.not_built.push_back(name + ": " + std::string(known->why));
-  return true;
+  return false;
 }
 
 constexpr std::array<const char*, 3> kMtpKeys = {"num_nextn_predict_layers", "mtp_loss_scaling_factor",

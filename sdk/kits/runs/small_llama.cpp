@@ -64,6 +64,7 @@ std::vector<Batch> rows_of(int64_t step, int64_t rank, int64_t ranks, bool one_b
     batch.tokens = at::empty({rows, length}, at::kLong);
     batch.labels = at::empty({rows, length}, at::kLong);
     batch.extra = at::zeros({rows}, at::kFloat);
+    batch.step = step;
     std::vector<int> documents = {0};
     for (int64_t i = 0; i < rows; ++i) {
       const at::Tensor sequence =

@@ -106,6 +106,43 @@ TEST(Run, GoesFromTheFirstStepToTheLast) {
   EXPECT_EQ(loop.ended, loop.begun);
 }
 
+// A unit that notes the step of each batch.
+class StepUnit : public kits::detail::SmallUnit {
+ public:
+  StepUnit(std::string name, Kind kind, std::vector<int64_t>& seen)
+      : SmallUnit(std::move(name), kind), seen_(seen) {}
+  Tensors forward(Tensors inputs, const Batch& batch) override {
+    seen_.push_back(batch.step);
+    return SmallUnit::forward(std::move(inputs), batch);
+  }
+
+ private:
+  std::vector<int64_t>& seen_;
+};
+
+TEST(Run, BatchesGetTheStepThatTheyBelongTo) {
+  Loop loop;
+  std::vector<int64_t> seen;
+  loop.host.make_units = [&](const heddle::Setup&) {
+    using Kind = kits::detail::SmallUnit::Kind;
+    Units units;
+    units.push_back(std::make_unique<StepUnit>("first", Kind::first, seen));
+    units.push_back(std::make_unique<kits::detail::SmallUnit>("last", Kind::last));
+    return units;
+  };
+  const auto given = loop.host.next_batches;
+  loop.host.next_batches = [&](int64_t step, const DeviceMesh& mesh) -> std::span<const Batch> {
+    (void)given(step, mesh);
+    loop.batches.resize(1);
+    loop.batches[0].step = 0;
+    return loop.batches;
+  };
+  loop.host.first_step = 3;
+  loop.host.steps = 6;
+  loop.run();
+  EXPECT_THAT(seen, ElementsAre(3, 4, 5));
+}
+
 TEST(Run, EndsWhereTheHostSaysSo) {
   Loop loop;
   loop.host.steps = 6;

@@ -47,7 +47,7 @@ at::Tensor by_hand(const at::Tensor& x, at::ScalarType type, double most) {
   return (x * scale).clamp(-most, most).to(type).to(at::kDouble) / scale;
 }
 
-void expect_close(const at::Tensor& got, const at::Tensor& want) {
+void expect_rounded(const at::Tensor& got, const at::Tensor& want) {
   EXPECT_LT((got.to(at::kDouble) - want).abs().max().item<double>(), 2e-6 * want.abs().max().item<double>());
 }
 
@@ -66,10 +66,10 @@ TEST(Fp8, MultipliesRoundedNumbersForwardAndBackward) {
     const at::Tensor rows = by_hand(x.detach().view({10, 48}), at::kFloat8_e4m3fn, 448),
                      weight = by_hand(layer.weight.detach(), at::kFloat8_e4m3fn, 448),
                      of_y = by_hand(g.view({10, 32}), at::kFloat8_e5m2, 57344);
-    expect_close(y.detach().view({10, 32}), at::matmul(rows, weight.t()) + layer.bias.detach());
-    expect_close(x.grad().view({10, 48}), at::matmul(of_y, weight));
-    expect_close(layer.weight.grad(), at::matmul(of_y.t(), rows));
-    expect_close(layer.bias.grad(), g.view({10, 32}).to(at::kDouble).sum(0));
+    expect_rounded(y.detach().view({10, 32}), at::matmul(rows, weight.t()) + layer.bias.detach());
+    expect_rounded(x.grad().view({10, 48}), at::matmul(of_y, weight));
+    expect_rounded(layer.weight.grad(), at::matmul(of_y.t(), rows));
+    expect_rounded(layer.bias.grad(), g.view({10, 32}).to(at::kDouble).sum(0));
   }
 }
 

@@ -181,6 +181,15 @@ TEST(Batches, LabelsAreTheTokensOneFurther) {
   }
 }
 
+TEST(Batches, SayTheStepThatTheyBelongTo) {
+  ScratchDirectory scratch;
+  const Rows dataset = counting(scratch, {100}, 3);
+  Batches batches(dataset, {1, 1, 0}, 1 << 16);
+  const SampleOrder order(dataset.size(), Shuffle::off, 0, 0);
+  for (const int64_t step : {5, 6})
+    for (const Batch& batch : batches.read(order, 0, 3, {.step = step})) EXPECT_EQ(batch.step, step);
+}
+
 TEST(Batches, DocumentsEndWithTheirToken) {
   ScratchDirectory scratch;
   const Rows dataset = counting(scratch, {100}, 5, 12), files = counting(scratch, {100}, 5);

@@ -47,8 +47,7 @@ struct RotaryUse {
 inline constexpr const char* kFullAttention = "full_attention";
 inline constexpr const char* kSlidingAttention = "sliding_attention";
 
-// Changes what the keys give. Throws Error{config} at the key: a type that is not built, a missing or
-// impossible factor, a part that is no even number.
+// Changes what the keys give. Throws Error{config} at a type that is not built, or an impossible number.
 HEDDLE_API void read_rotary(const Node& keys, RotaryKeys& rotary, const RotaryUse& use);
 // Throws Error{config} where these values make a frequency that is not a number: yarn with rope_theta 1,
 // where transformers divides by zero.
@@ -106,8 +105,7 @@ struct CommonForm {
   bool one_key_head = false;              // attention whose heads of queries share one of keys
 };
 
-// The keys of CommonKeys but those of the rotary embedding. Each family adds its own. A pad_token_id that is
-// the family's default, in a vocabulary that has no such token, is none.
+// Those of CommonKeys but the rotary embedding. A default pad_token_id beyond the vocabulary is none.
 template <class Keys>
 model::ModelKeys<Keys> common_keys(const CommonForm& form = {}) {
   using Common = CommonKeys;

@@ -103,7 +103,7 @@ struct RunHost : ModelHost {
   StepConfig step = {};
   int64_t first_step = 0, steps = 0;  // runs the steps [first_step, steps)
   std::function<Rates(int64_t step)> rates = {};
-  // This rank's microbatches of a step; they stay valid until the next call.
+  // This rank's microbatches of a step; they stay valid until the next call. Batch::step is filled.
   std::function<std::span<const Batch>(int64_t step, const DeviceMesh& mesh)> next_batches = {};
   // After each step, on every rank: log, validate with `trained`, save. False ends the run.
   std::function<bool(int64_t step, const StepReport& report, Step& trained, Model& model)> after_step = {};

@@ -89,6 +89,7 @@ inline std::vector<Batch> small_batches(int64_t step, int64_t rank, int64_t rank
     Batch batch;
     batch.tokens = sequence.narrow(1, 0, kSequence).contiguous();
     batch.labels = sequence.narrow(1, 1, kSequence).contiguous();
+    batch.step = step;
     out.push_back(std::move(batch));
   }
   return out;

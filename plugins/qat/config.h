@@ -1,0 +1,46 @@
+// The section qat: NeMo AutoModel's, with its QATConfig.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "heddle/sdk.h"
+
+namespace heddle::qat {
+
+// AutoModel's QATConfig: the arguments of torchao's quantizer of the type.
+struct Quantizer {
+  std::string type = "int8_dynact_int4weight";
+  int64_t groupsize = 256;
+  std::optional<bool> padding_allowed;   // of int8_dynact_int4weight
+  std::optional<int64_t> inner_k_tiles;  // of int4_weight_only
+  DTypeWord precision{"bfloat16"}, scales_precision{"bfloat16"};
+
+  bool rounds_inputs() const { return type == "int8_dynact_int4weight"; }
+  // What the inputs of a layer must be a multiple of, beside groupsize.
+  int64_t tile() const { return rounds_inputs() ? 1 : 16 * inner_k_tiles.value_or(8); }
+};
+
+struct Config {
+  bool enabled = false;
+  std::optional<int64_t> after = 0;
+  std::optional<Quantizer> qat_config, quantizer;
+  // The one that acts; null: none is given.
+  const Quantizer* chosen() const { return qat_config ? &*qat_config : quantizer ? &*quantizer : nullptr; }
+};
+
+ConfigSchema<Config> schema();
+
+}  // namespace heddle::qat
+
+namespace heddle {
+
+template <>
+struct FieldType<qat::Quantizer> {
+  static std::string type_name() { return "map"; }
+  static qat::Quantizer read(const Node& value);
+  static Node write(const qat::Quantizer& value);
+};
+
+}  // namespace heddle

@@ -1,0 +1,171 @@
+// Whole runs with fake quantization: every topology, the step at which it begins, and what is refused.
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "plugins/whole_runs.h"
+
+namespace heddle::tests {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Inputs of 14 and 24 numbers are divided, those of 23 are not.
+std::string qat_section(int after, const std::string& more = "groupsize: 2") {
+  return "qat: {enabled: true, fake_quant_after_n_steps: " + std::to_string(after) + ", qat_config: {" +
+         more + "}}\n";
+}
+
+const std::string kWeightsOnly =
+    "qat: {enabled: true, qat_config: {quantizer_type: int4_weight_only, groupsize: 32, inner_k_tiles: 2}}\n";
+
+TEST(QatRuns, AreAlikeOnEveryTopology) {
+  expect_alike_on(WholeRuns(), qat_section(2),
+                  {{2, "{strategy: ddp}"},
+                   {2, kFsdp2InFp32 + "}"},
+                   {2, kFsdp2InFp32 + ", cp_size: 2}"},
+                   {2, "{strategy: megatron_fsdp}"},
+                   {2, "{strategy: megatron}"},
+                   {2, kFsdp2InFp32 + ", " + two_stages("1f1b") + "}"},
+                   {2, kFsdp2InFp32 + ", activation_checkpointing: full, " + two_stages("zb1p") + "}"}});
+}
+
+TEST(QatRuns, WeightsAloneAreAlikeOnEveryTopology) {
+  WholeRuns runs;
+  runs.model =
+      "{model_type: llama, vocab_size: 53, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2, "
+      "num_attention_heads: 4, num_key_value_heads: 4, max_position_embeddings: 16}";
+  expect_alike_on(runs, kWeightsOnly,
+                  {{2, kFsdp2InFp32 + "}"}, {2, "{strategy: single, " + two_stages("1f1b") + "}"}});
+}
+
+TEST(QatRuns, LinearLayersOfMixturesAreAlikeWithSplitExperts) {
+  WholeRuns runs;
+  runs.model =
+      "{model_type: qwen3_moe, vocab_size: 53, hidden_size: 14, intermediate_size: 23, num_hidden_layers: "
+      "2, num_attention_heads: 4, num_key_value_heads: 4, head_dim: 6, moe_intermediate_size: 9, "
+      "num_experts: 4, num_experts_per_tok: 2, max_position_embeddings: 16}";
+  expect_alike_on(runs, qat_section(1), {{2, kFsdp2InFp32 + ", ep_size: 2}"}});
+}
+
+// Until it begins, a run has the numbers of one without it, and other ones after.
+TEST(QatRuns, BeginWithTheStepOfTheField) {
+  WholeRuns runs;
+  const Told plain = runs.train({"plain", 1, "{strategy: single}"}, "plain", 5);
+  const Told later = runs.train({"later", 1, "{strategy: single}", qat_section(3)}, "later", 5);
+  for (const int step : {0, 1, 2}) EXPECT_NEAR(later.losses[step], plain.losses[step], 1e-6) << step;
+  EXPECT_GT(std::abs(later.losses[3] - plain.losses[3]), 1e-4);
+  const Told never = runs.train({"never", 1, "{strategy: single}", qat_section(50)}, "never", 5);
+  EXPECT_NEAR(never.losses[4], plain.losses[4], 1e-6);
+  const Told null =
+      runs.train({"null", 1, "{strategy: single}",
+                  "qat: {enabled: true, fake_quant_after_n_steps: null, quantizer: {groupsize: 2}}\n"},
+                 "null", 2);
+  EXPECT_EQ(null.losses, runs.train({"now", 1, "{strategy: single}", qat_section(0)}, "now", 2).losses);
+}
+
+// The checkpoint after four steps is before, at and after the step at which it begins.
+TEST(QatRuns, ResumeBitForBitAcrossTheStepAtWhichTheyBegin) {
+  for (const int after : {2, 4, 6}) {
+    SCOPED_TRACE(after);
+    WholeRuns runs;
+    expect_resumes(runs, {"run", 2, kFsdp2InFp32 + "}", qat_section(after)},
+                   {{"single", 1, "{strategy: single}", qat_section(after)}});
+  }
+}
+
+// Checkpoints have the weights as they train, with no further tensor.
+TEST(QatRuns, SaveWeightsThatAreNotRounded) {
+  WholeRuns runs;
+  runs.train({"run", 1, "{strategy: single}", qat_section(0)}, "run", 4);
+  runs.train({"plain", 1, "{strategy: single}"}, "plain", 4);
+  const auto with = tensors_of(runs / "run/epoch_0_step_3/model"),
+             without = tensors_of(runs / "plain/epoch_0_step_3/model");
+  ASSERT_EQ(with.size(), without.size());
+  EXPECT_EQ(with.begin()->first, without.begin()->first);
+}
+
+TEST(QatRuns, ComputeInBfloat16WhereThePolicySaysSo) {
+  WholeRuns runs;
+  const std::string policy = "{strategy: fsdp2, mp_policy: {param_dtype: bfloat16, reduce_dtype: float32}}";
+  const Told wide = runs.train({"wide", 2, kFsdp2InFp32 + "}", qat_section(1)}, "wide", 3),
+             narrow = runs.train({"narrow", 2, policy, qat_section(1)}, "narrow", 3),
+             ddp = runs.train({"ddp", 2, "{strategy: ddp, autocast_dtype: bfloat16}", qat_section(1)}, "ddp",
+                              3);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_NE(narrow.losses[i], wide.losses[i]);
+    EXPECT_NEAR(narrow.losses[i], wide.losses[i], 1e-2 * wide.losses[i]);
+    EXPECT_NEAR(ddp.losses[i], wide.losses[i], 1e-2 * wide.losses[i]);
+  }
+}
+
+std::string validating(const WholeRuns& runs, const std::string& run) {
+  return "model: {config: " + runs.model + "}\n" + qat_section(2) +
+         "distributed: {strategy: single}\noptimizer: {lr: 1e-30}\nseed: 5\n" +
+         "dataset: {file_pattern: " + (runs / "train.bin").string() + ", seq_len: 7}\n" +
+         "validation_dataset: {file_pattern: " + (runs / "train.bin").string() + ", seq_len: 7}\n" +
+         "step_scheduler: {global_batch_size: 12, local_batch_size: 3, max_steps: 4, val_every_steps: 1}\n" +
+         "checkpoint: {save_consolidated: false, checkpoint_dir: " + (runs / run).string() + "}\n";
+}
+
+// A validation is of the model as the next step computes it.
+TEST(QatRuns, ValidateAsTheNextStepComputes) {
+  WholeRuns runs;
+  train_recipe(validating(runs, "run"), 1);
+  std::vector<double> losses;
+  std::ifstream file(runs / "run/validation.jsonl");
+  for (std::string line; std::getline(file, line);) losses.push_back(nlohmann::json::parse(line).at("loss"));
+  ASSERT_EQ(losses.size(), 4U);
+  EXPECT_GT(std::abs(losses[1] - losses[0]), 1e-5);
+  EXPECT_EQ(losses[2], losses[1]);
+  EXPECT_EQ(losses[3], losses[1]);
+}
+
+TEST(Qat, RefusesWhatTorchaoAndAutoModelRefuse) {
+  WholeRuns runs;
+  const auto of = [&](const std::string& more, const std::string& distributed = "{strategy: single}",
+                      int ranks = 1) {
+    return runs.refusal({"run", ranks, distributed, more});
+  };
+  EXPECT_THAT(of(qat_section(0), "{strategy: single, tp_size: 2}", 2),
+              HasSubstr("a part of a layer that is split among ranks has no whole row of inputs"));
+  EXPECT_THAT(of(qat_section(0) + "peft: {dim: 2}\n"),
+              HasSubstr("qat: QAT with PEFT is not currently supported: '"));
+  EXPECT_THAT(of(qat_section(0) + "freeze_config: {patterns: [_proj, lm_head]}\n"),
+              HasSubstr("no weight of a linear layer trains beside it"));
+  EXPECT_THAT(of("qat: {enabled: true}\n"), HasSubstr("enabled: true needs a qat_config, such as {"));
+  EXPECT_THAT(of("qat: {enabled: true, qat_config: {groupsize: 2}, quantizer: {groupsize: 2}}\n"),
+              HasSubstr("quantizer is the older name of qat_config: give one of the two"));
+  EXPECT_THAT(of(qat_section(0, "groupsize: 256")),
+              HasSubstr("groupsize 256 fits no linear layer of the model\n  hint: choose a groupsize"));
+  EXPECT_THAT(of(qat_section(0, "groupsize: 2, padding_allowed: true")),
+              HasSubstr("mlp.down_proj' has 23 inputs, which 2 does not divide, and padding is not built in "
+                        "torchao either"));
+  EXPECT_EQ(of("qat: {enabled: false}\n"), "");
+  EXPECT_EQ(of("qat: null\n"), "");
+}
+
+TEST(Qat, RefusesFieldsThatItsQuantizerHasNot) {
+  WholeRuns runs;
+  const auto of = [&](const std::string& fields) {
+    return runs.refusal({"run", 1, "{strategy: single}", qat_section(0, fields)});
+  };
+  EXPECT_THAT(of("quantizer_type: int8"), HasSubstr("int8_dynact_int4weight"));
+  EXPECT_THAT(of("groupsize: 1"), HasSubstr("groupsize"));
+  EXPECT_THAT(of("_target_: torchao.quantization.qat.QATQuantizer"), HasSubstr("write QATConfig"));
+  EXPECT_THAT(of("inner_k_tiles: 8"),
+              HasSubstr("inner_k_tiles is no argument of quantizer_type: int8_dynact_int4weight"));
+  EXPECT_THAT(of("scales_precision: float16"),
+              HasSubstr("scales_precision of quantizer_type: int8_dynact_int4weight is bfloat16 or float32"));
+  const std::string weights = "quantizer_type: int4_weight_only, groupsize: ";
+  EXPECT_THAT(of(weights + "48"), HasSubstr("groupsize of quantizer_type: int4_weight_only is 32, 64, 128"));
+  EXPECT_THAT(of(weights + "32, inner_k_tiles: 3"), HasSubstr("inner_k_tiles is 2, 4 or 8"));
+  EXPECT_THAT(of(weights + "32, padding_allowed: false"), HasSubstr("padding_allowed is no argument of"));
+  EXPECT_THAT(of(weights + "32, scales_precision: float32"),
+              HasSubstr("scales_precision of quantizer_type: int4_weight_only is bfloat16"));
+  EXPECT_THAT(of(weights + "32"), HasSubstr("inputs, which 32 does not divide"));
+}
+
+}  // namespace
+}  // namespace heddle::tests
