@@ -197,7 +197,6 @@ std::string complaint(const Keys& keys) {
 
 model::KeyGroup<Keys> layer_keys() {
   model::KeyGroup<Keys> out;
-  const std::string rates = std::string("{") + kSparse + ": 4, " + kHeavy + ": 128}";
   out.table = {
       {"layer_types", "list of words or null", "null", "",
        "sliding_attention, compressed_sparse_attention or heavily_compressed_attention for each layer; null: "
@@ -206,7 +205,8 @@ model::KeyGroup<Keys> layer_keys() {
        ""},
       {"compress_ratios", "list of integers or null", "null", "0, 4 or 128",
        "The files' spelling of layer_types: tokens of an entry.", ""},
-      {"compress_rates", "map or null", rates, "", "Tokens of an entry by the type of the layer.", ""},
+      {"compress_rates", "map or null", "null", "",
+       "Tokens of an entry by the type of the layer; null: 4 in sparse layers, 128 in heavy ones.", ""},
       {"compress_rate_csa", "integer or null", "null", "", "The older spelling, of sparse layers.", ""},
       {"compress_rate_hca", "integer or null", "null", "", "The older spelling, of heavy layers.", ""},
       {"mlp_layer_types", "list of words or null", "null", "",
