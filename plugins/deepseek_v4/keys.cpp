@@ -234,7 +234,8 @@ model::KeyGroup<Keys> other_names() {
 model::KeyGroup<Keys> rotary_keys() {
   model::KeyGroup<Keys> out;
   out.table = decoder::rotary_table(Keys().rotary, /*partial=*/true);
-  out.table[0].help = "Base of the wavelengths in layers without entries.";
+  out.table[0].help =
+      "Base of the wavelengths in layers without entries; it changes nothing where all have them.";
   out.table[1].help = "Scaling in layers with entries. Of yarn attention_factor is 1 where it is not given.";
   out.table[2].help = "The newer spelling: the same, or the maps main and compress with all of each.";
   out.table[4].help = "Part of each head that is rotated, its last numbers.";
