@@ -20,11 +20,10 @@
 namespace heddle::decoder {
 
 // Hidden states [tokens, width] in and out, of a model with hyper-connections [tokens, streams * width].
-// Children "self_attn" (or the mixer's name), the mixers beside it,
-// "mlp" and "moe", the norms that Layer lists, and with dropout "mixer_dropout" and "mlp_dropout", with
-// hyper-connections "attn_hc" and "ffn_hc", with blocks of residuals "attn_res" and "mlp_res"; slot
-// layer_scalar [1] where the description has it, and "layer_input". Carries what later layers need
-// (carried.h).
+// Children "self_attn" (or the mixer's name), the mixers beside it, "mlp" and "moe", the norms that Layer
+// lists, with dropout "mixer_dropout" and "mlp_dropout", with hyper-connections "attn_hc" and "ffn_hc", with
+// blocks of residuals "attn_res" and "mlp_res", and "layer_input"; slot layer_scalar [1] where the
+// description has it. Carries what later layers need (carried.h).
 class DecoderLayer : public Module, public Carrier {
  public:
   struct Parts {

@@ -1,20 +1,26 @@
 // Hyper-connections equal their definition by plain operators, with every gradient.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "decoder/forms.h"
 #include "decoder/plain_streams.h"
+#include "heddle/decoder/family.h"
 #include "lib/decoder/streams/hyper_connection.h"
 #include "tests/decoder/rules.h"
+#include "tests/thrown.h"
 
 namespace heddle::tests {
 namespace {
 
 using decoder::HyperConnections;
+using ::testing::HasSubstr;
 
 struct HyperShape {
   std::string name;
@@ -87,6 +93,22 @@ TEST(HyperConnection, IsTheDefinition) {
 TEST(HyperConnection, LastWeightsHaveNoMatrix) {
   at::manual_seed(4);
   for (const HyperShape& shape : kHyperShapes) expect_equal(shape, true);
+}
+
+TEST(HyperConnection, RefusesWhatIsBuiltForOneStream) {
+  const auto refusal = [](const std::function<void(decoder::Model&)>& change) {
+    decoder::Model model = base_model();
+    model.hyper_connections = {.streams = 2};
+    change(model);
+    return thrown_by([&] { decoder::make_spec({.model = model})->make_units(at::kMeta); });
+  };
+  EXPECT_EQ(refusal([](auto&) {}), "");
+  EXPECT_THAT(refusal([](auto& model) { model.hyper_connections->streams = 0; }),
+              HasSubstr("a model with hyper-connections has 0 streams and 20 iterations"));
+  EXPECT_THAT(refusal([](auto& model) { model.layer_inputs.width = 4; }),
+              HasSubstr("inputs of its layers, which are built for one stream"));
+  EXPECT_THAT(refusal([](auto& model) { model.layers[1].order = decoder::Layer::Order::side_by_side; }),
+              HasSubstr("beside each other in layer 1"));
 }
 
 TEST(HyperConnection, MetaHasTheShapes) {

@@ -5,7 +5,7 @@ Run by hand (needs torch 2.11, transformers 5.24 and safetensors; no test runs i
     python3 tests/golden/make_quantized_v4.py
 
 Layers are in E4M3 with scales of blocks in E8M0, experts in fp4, two numbers a byte, with scales of 32 columns in E8M0;
-scales stand in M.scale beside M.weight. The folder is like those of make_quantized.py. transformers must read the same
+the scales of M.weight are M.scale. The folder is like those of make_quantized.py. transformers must read the same
 numbers from it, or the script ends.
 """
 

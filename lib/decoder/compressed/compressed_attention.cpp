@@ -97,48 +97,49 @@ at::Tensor CompressedMixer::heads(const at::Tensor& x, const Batch& batch) {
   const model::RotaryAngles angles = rotary_.angles(batch);
   const auto [q, kv] = model::rotate(q_b_norm_.call(q_b_proj_.call(of_queries, batch), batch),
                                      kv_norm_.call(std::move(both[1]), batch), angles);
+  const auto table = table_of(batch, x);
   model::SequenceInputs in{{q}, {kv}};
   at::Tensor keys;
   if (compressor_) {
     for (at::Tensor& rows : compressor_->rows(x, batch)) in.of_groups.push_back(std::move(rows));
-    keys = chosen(x, of_queries, batch);
+    keys = chosen(x, of_queries, table, batch);
   }
   const at::Tensor y = core_.compute(std::move(in), {1, form_.heads}, batch,
                                      [&](const model::SequenceInputs& whole, const model::HeadRange& range) {
-                                       return attended(whole, range, keys, batch);
+                                       return attended(whole, range, keys, table, batch);
                                      });
   return o_a_proj_.call(model::rotate(y, turned_back(angles)), batch);
 }
 
-at::Tensor CompressedMixer::chosen(const at::Tensor& x, const at::Tensor& of_queries, const Batch& batch) {
+at::Tensor CompressedMixer::chosen(const at::Tensor& x, const at::Tensor& of_queries,
+                                   const std::shared_ptr<const EntryTable>& table, const Batch& batch) {
   EntryIndexer* const indexer = compressor_->indexer();
   if (indexer == nullptr) return {};
   at::Tensor own = indexer->rows(x);
   if (kept_ != nullptr) KeptRows::add(kept_->index, own);
-  const auto all = table(batch, x);
   const model::GatheredRows rows =
       kept_ != nullptr ? model::GatheredRows{own, {}} : indexer->core().gather(std::move(own), batch);
   const at::Tensor chosen =
-      indexer->choose(x, of_queries, rotary_.angles(batch), rows, all, angles_of_entries(*all, x));
+      indexer->choose(x, of_queries, rotary_.angles(batch), rows, table, angles_of_entries(*table, x));
   if (!chosen.defined() || kept_ != nullptr) return chosen;
   return indexer->core().gather(chosen, batch).values;
 }
 
 at::Tensor CompressedMixer::attended(const model::SequenceInputs& in, const model::HeadRange& range,
-                                     const at::Tensor& chosen, const Batch& batch) {
+                                     const at::Tensor& chosen, const std::shared_ptr<const EntryTable>& table,
+                                     const Batch& batch) {
   WindowInputs all{in.of_heads[0], in.of_groups[0], {}, {}, chosen};
   all.sinks = model::rows_of_heads(sinks_, {1, form_.heads}, range);
   if (kept_ != nullptr) KeptRows::add(kept_->kv, all.kv);
-  const auto of_rows = table(batch, all.q);
   if (compressor_) {
     at::Tensor kv = in.of_groups[1], gate = in.of_groups[2];
     if (kept_ != nullptr) KeptRows::add(kept_->entry_kv, kv), KeptRows::add(kept_->entry_gate, gate);
-    all.entries = compressor_->entries(kv, gate, angles_of_entries(*of_rows, kv), of_rows, batch);
+    all.entries = compressor_->entries(kv, gate, angles_of_entries(*table, kv), table, batch);
   }
-  return window_attention(all, form_.head_dim, of_rows);
+  return window_attention(all, form_.head_dim, table);
 }
 
-std::shared_ptr<const EntryTable> CompressedMixer::table(const Batch& batch, const at::Tensor& like) {
+std::shared_ptr<const EntryTable> CompressedMixer::table_of(const Batch& batch, const at::Tensor& like) {
   if (kept_ == nullptr) return tables_.of(batch, like);
   if (batch.tokens.size(0) != 1 || batch.documents.defined())
     throw Error(ErrorCode::internal, "generate", "a compressed attention keeps the rows of one sequence",

@@ -61,11 +61,13 @@ class CompressedMixer : public Mixer {
 
   at::Tensor heads(const at::Tensor& x, const Batch& batch);  // all but o_b_proj
   // The indexer's choice, of whole rows.
-  at::Tensor chosen(const at::Tensor& x, const at::Tensor& of_queries, const Batch& batch);
+  at::Tensor chosen(const at::Tensor& x, const at::Tensor& of_queries,
+                    const std::shared_ptr<const EntryTable>& table, const Batch& batch);
   // Of whole rows and a range of the heads.
   at::Tensor attended(const model::SequenceInputs& in, const model::HeadRange& range,
-                      const at::Tensor& chosen, const Batch& batch);
-  std::shared_ptr<const EntryTable> table(const Batch& batch, const at::Tensor& like);
+                      const at::Tensor& chosen, const std::shared_ptr<const EntryTable>& table,
+                      const Batch& batch);
+  std::shared_ptr<const EntryTable> table_of(const Batch& batch, const at::Tensor& like);
   const model::RotaryAngles& angles_of_entries(const EntryTable& table, const at::Tensor& like);
 
   CompressedAttention form_;

@@ -36,12 +36,11 @@ EntryIndexer::EntryIndexer(const CompressedAttention& form, int64_t width, doubl
   add_child("core", core_);
 }
 
-at::Tensor& EntryIndexer::add(const std::string& name, at::Tensor& slot, at::IntArrayRef sizes,
-                              const Init& init, const at::TensorOptions& options) {
+void EntryIndexer::add(const std::string& name, at::Tensor& slot, at::IntArrayRef sizes, const Init& init,
+                       const at::TensorOptions& options) {
   slot = model::make_parameter(sizes, init, options);
   slot.set_requires_grad(false);
   add_slot(name, slot, init);
-  return slot;
 }
 
 at::Tensor EntryIndexer::rows(const at::Tensor& x) const {

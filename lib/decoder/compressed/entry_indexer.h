@@ -36,8 +36,8 @@ class EntryIndexer : public Module {
   at::Tensor forward(at::Tensor x, const Batch& batch) override;  // refused: choose() takes several tensors
 
  private:
-  at::Tensor& add(const std::string& name, at::Tensor& slot, at::IntArrayRef sizes, const Init& init,
-                  const at::TensorOptions& options);
+  void add(const std::string& name, at::Tensor& slot, at::IntArrayRef sizes, const Init& init,
+           const at::TensorOptions& options);
 
   CompressedAttention form_;
   RowGather core_;

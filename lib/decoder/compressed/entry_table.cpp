@@ -73,7 +73,7 @@ std::shared_ptr<const EntryTable> entry_table(const at::Tensor& causal, int64_t 
     }
   }
   writer.put(*out, device);
-  out->tokens = on(tokens, device);
+  out->tokens = tokens;
   out->entries = on(entries, device);
   return out;
 }

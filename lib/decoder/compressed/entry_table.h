@@ -20,8 +20,8 @@ struct EntryTable {
   at::Tensor first;             // int64 [count]: the row of the first token
   at::Tensor opens;             // bool [count]: the first entry of a document
   at::Tensor positions;         // int64 [1, count]: of the first token in its document
-  model::DeviceRanges tokens;   // that a query sees, by their rows: int32 [queries, 2]
-  model::DeviceRanges entries;  // the same of entries
+  at::Tensor tokens;            // that a query sees, by their rows: int32 [queries, 2] on the host
+  model::DeviceRanges entries;  // the same of entries, on both
   int64_t most = 0;             // entries that one query sees
 };
 

@@ -28,7 +28,7 @@ model::BlockedShape shape_of(int64_t head_dim) {
 }
 
 BlockedInputs over_tokens(const WindowInputs& in, const EntryTable& table) {
-  return {in.q, in.kv, in.kv, table.tokens.host};
+  return {in.q, in.kv, in.kv, table.tokens};
 }
 
 BlockedInputs over_entries(const WindowInputs& in, const EntryTable& table) {

@@ -196,7 +196,9 @@ TEST(LoraCheckpoints, OfPartsOfJoinedLayersHaveNoFilesForPeft) {
                   "run.yaml:2 peft: the model begins with random weights, which peft freezes: name a "
                   "model with model.pretrained_model_name_or_path"));
   EXPECT_EQ(model.added_files(), nullptr);
-  EXPECT_THROW((void)first_units(model, true, warnings), Error);
+  EXPECT_THAT(thrown_by([&] { (void)first_units(model, true, warnings); }),
+              ::testing::HasSubstr("run.yaml:2 peft: the exported model has no place for what peft adds: "
+                                   "'model.layers.0.self_attn.q_proj' is a part of"));
 }
 
 // Checkpoints have no config.json of the model.
