@@ -17,13 +17,13 @@ struct HyKeys : Keys {
 };
 
 // NeMo AutoModel reads the number of dense layers, transformers a word for each.
-void fill(HyKeys& keys) {
+void fill_hy(HyKeys& keys) {
   const int64_t dense = keys.first_k_dense_replace.value_or(1);
   if (!keys.mlp_layer_types)
     keys.mlp_layer_types = words_of(keys.num_hidden_layers, [&](int64_t layer) { return layer >= dense; });
 }
 
-std::string complaint(const HyKeys& keys) {
+std::string complaint_of_hy(const HyKeys& keys) {
   if (keys.expert_hidden_dim && *keys.expert_hidden_dim != keys.expert_width)
     return "expert_hidden_dim " + std::to_string(*keys.expert_hidden_dim) + " and moe_intermediate_size " +
            std::to_string(keys.expert_width) + " are two names of one width: give one of them";
@@ -66,7 +66,7 @@ model::ModelKeys<HyKeys> hy_keys() {
              Range<int64_t>{0, model::kMostLayers});
   add_layer_words(keys, false);
   add_router_keys(keys, true);
-  keys.then(fill).rule(complaint);
+  keys.then(fill_hy).rule(complaint_of_hy);
   add_fixed(keys);
   return keys;
 }

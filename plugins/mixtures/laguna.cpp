@@ -27,7 +27,7 @@ struct LagunaKeys : Keys {
 };
 
 // NeMo AutoModel reads the dense layers by number too.
-void fill(LagunaKeys& keys) {
+void fill_laguna(LagunaKeys& keys) {
   if (keys.mlp_layer_types) return;
   const std::vector<int64_t> dense = keys.mlp_only_layers.value_or(std::vector<int64_t>{0});
   keys.mlp_layer_types = words_of(keys.num_hidden_layers, [&](int64_t layer) {
@@ -35,7 +35,7 @@ void fill(LagunaKeys& keys) {
   });
 }
 
-std::string complaint(const LagunaKeys& keys) {
+std::string complaint_of_laguna(const LagunaKeys& keys) {
   for (const int64_t layer : keys.mlp_only_layers.value_or(std::vector<int64_t>{}))
     if (layer < 0 || layer >= keys.num_hidden_layers || keys.sparse(layer))
       return "mlp_only_layers names the layer " + std::to_string(layer) +
@@ -119,7 +119,7 @@ model::ModelKeys<LagunaKeys> laguna_keys() {
              decoder::kSize);
   add_layer_words(keys);
   add_experts(keys);
-  keys.then(fill).rule(complaint);
+  keys.then(fill_laguna).rule(complaint_of_laguna);
   keys.only("attention_dropout", Node::real(0), "Dropout is refused.")
       .only("qkv_bias", Node::boolean(false), "transformers reads attention_bias.")
       .only("gating_types", Node(), "Gates by layer are refused: transformers has one for all.")

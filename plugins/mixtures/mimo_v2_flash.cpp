@@ -39,7 +39,7 @@ void fill_words(Words& words, Numbers& numbers, const char* zero, const char* on
   for (const std::string& word : *words) numbers->push_back(word == one ? 1 : 0);
 }
 
-void fill(MimoKeys& keys) {
+void fill_mimo(MimoKeys& keys) {
   std::vector<int64_t> slides, sparse;
   for (int64_t i = 0; i < keys.num_hidden_layers; ++i) {
     slides.push_back(i != 0 && (i + 1) % 6 != 0 ? 1 : 0);
@@ -92,7 +92,7 @@ std::string complaint_of_heads(const MimoKeys& keys) {
   return "";
 }
 
-std::string complaint(const MimoKeys& keys) {
+std::string complaint_of_mimo(const MimoKeys& keys) {
   const int64_t each = keys.experts / keys.n_group;
   if (keys.experts % keys.n_group != 0 || keys.topk_group > keys.n_group ||
       keys.experts_of_token > each * keys.topk_group || (keys.n_group > 1 && each < 2))
@@ -198,7 +198,7 @@ model::ModelKeys<MimoKeys> mimo_keys() {
   add_attention(keys);
   add_layer_words(keys);
   add_experts(keys);
-  keys.then(fill).rule(complaint);
+  keys.then(fill_mimo).rule(complaint_of_mimo);
   return keys;
 }
 

@@ -3,6 +3,9 @@
 function(heddle_add_plugin name)
   add_library(heddle_plugin_${name} SHARED ${ARGN})
   heddle_plugin_flags(heddle_plugin_${name})
+  if(COMMAND heddle_unity)
+    heddle_unity(heddle_plugin_${name} 16)  # inside the engine's own tree: its files together
+  endif()
   set_target_properties(heddle_plugin_${name} PROPERTIES
     OUTPUT_NAME heddle_${name} LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/plugins)
   install(TARGETS heddle_plugin_${name} LIBRARY DESTINATION lib/plugins)
