@@ -17,10 +17,6 @@ namespace {
 
 using torch::autograd::Edge;
 
-at::Tensor as(const at::Tensor& gradient, at::ScalarType dtype) {
-  return gradient.scalar_type() == dtype ? gradient : gradient.to(dtype);
-}
-
 // Edges: x, then weight and bias of each layer, then the residual.
 struct AutocastLinearNode final : LayerNode {
   AutocastLinearNode() : LayerNode("AutocastLinearBackward") {}
@@ -36,11 +32,11 @@ struct AutocastLinearNode final : LayerNode {
     at::Tensor dx;
     for (size_t i = 0; i < weights.size(); ++i) {
       if (!gradients[i].defined()) continue;
-      const at::Tensor dy = as(rows_of(gradients[i]), rows.scalar_type());
+      const at::Tensor dy = in_dtype(rows_of(gradients[i]), rows.scalar_type());
       if (!put_off(i, dy, rows)) {
         if (task_should_compute_output(1 + 2 * i))
-          out[1 + 2 * i] = as(matrix_product(dy.t(), rows), weight_dtype);
-        if (task_should_compute_output(2 + 2 * i)) out[2 + 2 * i] = as(dy.sum(0), weight_dtype);
+          out[1 + 2 * i] = in_dtype(matrix_product(dy.t(), rows), weight_dtype);
+        if (task_should_compute_output(2 + 2 * i)) out[2 + 2 * i] = in_dtype(dy.sum(0), weight_dtype);
       }
       if (!task_should_compute_output(0)) continue;
       const at::Tensor weight = autocast->weight(weights[i].unpack());
@@ -49,9 +45,9 @@ struct AutocastLinearNode final : LayerNode {
       else
         dx = matrix_product(dy, weight);
     }
-    if (dx.defined()) out[0] = as(saved_x.dim() == 2 ? dx : dx.view(saved_x.sizes()), x_dtype);
+    if (dx.defined()) out[0] = in_dtype(saved_x.dim() == 2 ? dx : dx.view(saved_x.sizes()), x_dtype);
     if (const size_t residual = 1 + 2 * weights.size(); residual < out.size())
-      out[residual] = as(gradients[0], residual_dtype);
+      out[residual] = in_dtype(gradients[0], residual_dtype);
     return out;
   }
   void release_variables() override {
@@ -70,8 +66,8 @@ struct AutocastLinearNode final : LayerNode {
     const at::Tensor x_rows = weight.is_valid() ? rows : at::Tensor();
     later->push({weight, bias},
                 [dy, x_rows, with_bias = bias.is_valid(), dtype = weight_dtype]() -> Gradients {
-                  return {x_rows.defined() ? as(matrix_product(dy.t(), x_rows), dtype) : at::Tensor(),
-                          with_bias ? as(dy.sum(0), dtype) : at::Tensor()};
+                  return {x_rows.defined() ? in_dtype(matrix_product(dy.t(), x_rows), dtype) : at::Tensor(),
+                          with_bias ? in_dtype(dy.sum(0), dtype) : at::Tensor()};
                 });
     return true;
   }

@@ -11,14 +11,6 @@
 namespace heddle::model {
 namespace {
 
-// [tokens, columns] with the leading dims of x.
-at::Tensor shaped(at::Tensor y, const at::Tensor& x, int64_t columns) {
-  if (x.dim() == 2) return y;
-  std::vector<int64_t> shape = x.sizes().vec();
-  shape.back() = columns;
-  return y.view(shape);
-}
-
 // In place, each layer's columns.
 at::Tensor with_biases(at::Tensor all, const FewWeights& layers) {
   int64_t at = 0;
@@ -35,6 +27,13 @@ at::Tensor rows_of(const at::Tensor& x) {
   return x.dim() == 2 ? x : x.reshape({-1, x.size(-1)});
 }
 
+at::Tensor shaped(at::Tensor y, const at::Tensor& x) {
+  if (x.dim() == 2) return y;
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = y.size(-1);
+  return y.view(shape);
+}
+
 at::Tensor product(const at::Tensor& residual, const at::Tensor& x, const Weights& layer) {
   const at::Tensor rows = rows_of(x), turned = layer.weight.t();
   at::Tensor y;
@@ -44,7 +43,7 @@ at::Tensor product(const at::Tensor& residual, const at::Tensor& x, const Weight
   } else {
     y = matrix_product(rows, turned, layer.bias);
   }
-  return shaped(std::move(y), x, layer.weight.size(0));
+  return shaped(std::move(y), x);
 }
 
 bool multiply_joined(const at::Tensor& x, const FewWeights& layers, FewTensors& out) {
@@ -57,7 +56,7 @@ bool multiply_joined(const at::Tensor& x, const FewWeights& layers, FewTensors& 
   int64_t at = 0;
   for (const Weights& layer : layers) {
     const int64_t count = layer.weight.size(0);
-    out.push_back(shaped(all.narrow(1, at, count), x, count));
+    out.push_back(shaped(all.narrow(1, at, count), x));
     at += count;
   }
   return true;

@@ -19,6 +19,14 @@ using FewWeights = c10::SmallVector<Weights, 3>;
 // [..., width] as [rows, width].
 at::Tensor rows_of(const at::Tensor& x);
 
+// [rows, columns] with the leading dims of x.
+at::Tensor shaped(at::Tensor y, const at::Tensor& x);
+
+// Without a call of the dispatcher where it has the dtype.
+inline at::Tensor in_dtype(const at::Tensor& x, at::ScalarType dtype) {
+  return x.scalar_type() == dtype ? x : x.to(dtype);
+}
+
 // residual + x W^T + b, with the leading dims of x; residual and bias may be undefined.
 at::Tensor product(const at::Tensor& residual, const at::Tensor& x, const Weights& layer);
 

@@ -1,5 +1,4 @@
-// One node for the layers of one input. It keeps the input and the weights as they came, and rounds them
-// again.
+// Products of numbers that are rounded to fp8. Inputs and weights are rounded again in the backward.
 #include "products.h"
 
 #include <ATen/TensorOperators.h>
@@ -10,22 +9,16 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/max.h>
-#include <ATen/ops/sum.h>
 
 #include <array>
+#include <memory>
 #include <utility>
 
-#include "heddle/model/autocast.h"
-#include "heddle/model/autograd_node.h"
-#include "heddle/model/region.h"
 #include "heddle/nn/device_ops.h"
 #include "heddle/ops/compute_log.h"
 
 namespace heddle::fp8 {
 namespace {
-
-using model::Autocast;
-using model::Gradients;
 
 constexpr double kSmallest = 1e-12;
 constexpr int64_t kSizes = 16;  // of the hardware's products
@@ -72,8 +65,8 @@ at::Tensor product_on_meta(const at::Tensor& a, const at::Tensor& b, at::ScalarT
 }
 
 // a [m, k] times b [k, n].
-at::Tensor product(const Rounded& a, const Rounded& b, at::ScalarType dtype, const How& how) {
-  if (how.emulate) {
+at::Tensor product(const Rounded& a, const Rounded& b, at::ScalarType dtype, bool emulate) {
+  if (emulate) {
     const auto whole = [](const Rounded& x) { return x.value.to(at::kFloat) * x.inverse; };
     return at::matmul(whole(a), whole(b)).to(dtype);
   }
@@ -87,129 +80,72 @@ Rounded transposed(const Rounded& x) {
   return {x.across.defined() ? x.across : x.value.t(), x.inverse, x.value};
 }
 
-at::Tensor used(Autocast* autocast, const at::Tensor& weight) {
-  return autocast == nullptr ? weight : autocast->weight(weight);
-}
+class Fp8Products final : public model::LinearProducts {
+ public:
+  explicit Fp8Products(bool emulate) : emulate_(emulate) {}
 
-// Edges: x, then weight and bias of each layer.
-struct Fp8Node final : model::LayerNode {
-  Fp8Node() : LayerNode("Fp8LinearBackward") {}
-  model::Saved x;
-  c10::SmallVector<model::Saved, 3> weights;
-  c10::SmallVector<at::ScalarType, 3> dtypes;
-  std::vector<int64_t> shape;
-  at::ScalarType x_dtype{};
-  Autocast* autocast = nullptr;
-  How how;
-
-  Gradients backward(Gradients&& gradients) override {
-    Gradients out(num_outputs());
-    const at::Tensor in = x.unpack();
-    at::Tensor dx;
-    Rounded x_rounded;
-    for (size_t i = 0; i < weights.size(); ++i) {
-      if (!gradients[i].defined()) continue;
-      const at::Tensor dy = gradients[i].reshape({-1, gradients[i].size(-1)});
-      if (task_should_compute_output(2 + 2 * i)) out[2 + 2 * i] = dy.sum(0).to(dtypes[i]);
-      if (how.products) {
-        as_one_expert(i, dy, in, out[1 + 2 * i], dx);
-        continue;
-      }
-      const Rounded dy_rounded = rounded(dy.contiguous(), at::kFloat8_e5m2, Layouts::both);
-      if (task_should_compute_output(1 + 2 * i)) {
-        if (!x_rounded.value.defined()) x_rounded = rounded(in, at::kFloat8_e4m3fn, Layouts::both);
-        out[1 + 2 * i] = product(transposed(dy_rounded), x_rounded, in.scalar_type(), how).to(dtypes[i]);
-      }
-      if (!task_should_compute_output(0)) continue;
-      const at::Tensor weight = used(autocast, weights[i].unpack());
-      const at::Tensor part =
-          product(dy_rounded, rounded(weight, at::kFloat8_e4m3fn, Layouts::both), in.scalar_type(), how);
-      dx = dx.defined() ? dx.add_(part) : part;
-    }
-    if (dx.defined()) out[0] = dx.view(shape).to(x_dtype);
-    return out;
+  at::Tensor forward(size_t, const at::Tensor& rows, const at::Tensor& weight,
+                     const at::Tensor& bias) override {
+    if (rows.is_meta()) return at::empty({rows.size(0), weight.size(0)}, rows.options());
+    if (!rows_.value.defined()) rows_ = rounded(rows.contiguous(), at::kFloat8_e4m3fn, Layouts::rows);
+    const at::Tensor y = product(rows_, transposed(rounded(weight, at::kFloat8_e4m3fn, Layouts::rows)),
+                                 rows.scalar_type(), emulate_);
+    return bias.defined() ? y.add_(bias) : y;
   }
-  void release_variables() override {
-    x.reset();
-    for (model::Saved& weight : weights) weight.reset();
+  void end_forward() override { rows_ = {}; }
+
+  model::LinearGradients backward(size_t, const at::Tensor& dy, const at::Tensor& rows,
+                                  const at::Tensor& weight, model::LinearWanted wanted) override {
+    const at::ScalarType dtype = dy.scalar_type();
+    const Rounded of_dy = rounded(dy.contiguous(), at::kFloat8_e5m2, Layouts::both);
+    model::LinearGradients out;
+    if (wanted != model::LinearWanted::rows) {
+      if (!rows_.value.defined()) rows_ = rounded(rows.contiguous(), at::kFloat8_e4m3fn, Layouts::both);
+      out.weight = product(transposed(of_dy), rows_, dtype, emulate_);
+    }
+    if (wanted != model::LinearWanted::weight)
+      out.rows = product(of_dy, rounded(weight, at::kFloat8_e4m3fn, Layouts::both), dtype, emulate_);
+    return out;
   }
 
  private:
-  void as_one_expert(size_t layer, const at::Tensor& dy, const at::Tensor& in, at::Tensor& of_weight,
-                     at::Tensor& dx) {
-    const std::array<int64_t, 2> all = {0, dy.size(0)};
-    if (task_should_compute_output(1 + 2 * layer))
-      of_weight = how.products->weight_gradient(dy, in, all)[0].to(dtypes[layer]);
-    if (!task_should_compute_output(0)) return;
-    const at::Tensor weight = used(autocast, weights[layer].unpack()).unsqueeze(0);
-    const at::Tensor part = how.products->backward(dy, weight, all);
-    dx = dx.defined() ? dx.add_(part) : part;
-  }
+  bool emulate_;
+  Rounded rows_;  // made once for the layers of a forward, and again for those of its backward
 };
 
-std::shared_ptr<Fp8Node> node_of(std::span<Linear* const> layers, const at::Tensor& x) {
-  std::vector<at::Tensor> inputs{x};
-  for (const Linear* layer : layers) inputs.insert(inputs.end(), {layer->weight, layer->bias});
-  if (!torch::autograd::compute_requires_grad(at::TensorList(inputs))) return nullptr;
-  auto node = model::make_node<Fp8Node>(at::TensorList(inputs));
-  for (const Linear* layer : layers) {
-    node->weights.emplace_back().save_weight(layer->weight);
-    node->dtypes.push_back(layer->weight.scalar_type());
-  }
-  node->shape = x.sizes().vec();
-  node->x_dtype = x.scalar_type();
-  return node;
-}
+// A layer is one expert.
+class OfOneExpert final : public model::LinearProducts {
+ public:
+  explicit OfOneExpert(std::shared_ptr<const model::ExpertProducts> products)
+      : products_(std::move(products)) {}
 
-// rows [tokens, in]; `of_rows`, their fp8, is made once for all layers.
-at::Tensor forward_of(const Linear& layer, const at::Tensor& rows, Rounded& of_rows, Autocast* autocast,
-                      const How& how) {
-  const at::Tensor weight = used(autocast, layer.weight);
-  at::Tensor y;
-  if (how.products) {
-    y = how.products->forward(rows, weight.unsqueeze(0), std::array<int64_t, 2>{0, rows.size(0)});
-  } else {
-    if (!of_rows.value.defined()) of_rows = rounded(rows.contiguous(), at::kFloat8_e4m3fn, Layouts::rows);
-    y = product(of_rows, transposed(rounded(weight, at::kFloat8_e4m3fn, Layouts::rows)), rows.scalar_type(),
-                how);
+  at::Tensor forward(size_t, const at::Tensor& rows, const at::Tensor& weight,
+                     const at::Tensor& bias) override {
+    if (rows.is_meta()) return at::empty({rows.size(0), weight.size(0)}, rows.options());
+    const at::Tensor y = products_->forward(rows, weight.unsqueeze(0), all(rows));
+    return bias.defined() ? y.add_(bias) : y;
   }
-  return layer.bias.defined() ? y.add_(used(autocast, layer.bias)) : y;
-}
 
-at::Tensor of_shape(const at::Tensor& y, const at::Tensor& x) {
-  std::vector<int64_t> shape = x.sizes().vec();
-  shape.back() = y.size(-1);
-  return y.view(shape);
-}
+  model::LinearGradients backward(size_t, const at::Tensor& dy, const at::Tensor& rows,
+                                  const at::Tensor& weight, model::LinearWanted wanted) override {
+    model::LinearGradients out;
+    if (wanted != model::LinearWanted::rows) out.weight = products_->weight_gradient(dy, rows, all(dy))[0];
+    if (wanted != model::LinearWanted::weight)
+      out.rows = products_->backward(dy, weight.unsqueeze(0), all(dy));
+    return out;
+  }
+
+ private:
+  static std::array<int64_t, 2> all(const at::Tensor& rows) { return {0, rows.size(0)}; }
+
+  std::shared_ptr<const model::ExpertProducts> products_;
+};
 
 }  // namespace
 
 model::FewTensors linears(std::span<Linear* const> layers, const at::Tensor& x, const How& how) {
-  Autocast* const autocast = Autocast::active();
-  const std::shared_ptr<Fp8Node> node = node_of(layers, x);
-  model::FewTensors out;
-  {
-    const model::BelowAutograd below;
-    const at::Tensor rows = (autocast == nullptr ? x : autocast->value(x)).reshape({-1, x.size(-1)});
-    if (node) {
-      node->x.save(rows);
-      node->autocast = autocast;
-      node->how = how;
-    }
-    Rounded of_x;
-    for (const Linear* layer : layers)
-      out.push_back(
-          of_shape(model::once(model::Operator::product,
-                               [&] {
-                                 if (rows.is_meta())
-                                   return at::empty({rows.size(0), layer->weight.size(0)}, rows.options());
-                                 return forward_of(*layer, rows, of_x, autocast, how);
-                               }),
-                   x));
-  }
-  if (node)
-    for (const at::Tensor& y : out) torch::autograd::set_history(y, node);
-  return out;
+  if (how.products) return model::products_by(std::make_unique<OfOneExpert>(how.products), layers, x);
+  return model::products_by(std::make_unique<Fp8Products>(how.emulate), layers, x);
 }
 
 }  // namespace heddle::fp8

@@ -69,7 +69,7 @@ class Faulty : public heddle::ITransform {
       *units.front()->parameters().front().tensor = first->detach().to(at::kDouble).requires_grad_(true);
     if (!(is("skips_meta") && first->is_meta())) add(*units.back()->module(), *first);
     if (!is("adds_in_silence") && !(is("skips_meta") && first->is_meta()))
-      out.added.push_back("faulty_scale.weight");
+      out.added.emplace_back("faulty_scale.weight");
     return out;
   }
 

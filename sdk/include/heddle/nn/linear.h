@@ -4,7 +4,9 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
+#include <cstddef>
 #include <initializer_list>
+#include <memory>
 #include <span>
 
 #include "heddle/base/export.h"
@@ -37,6 +39,36 @@ enum class Outputs { apart, columns };
 // The outputs of all layers for x, as one node with one sum of dX; their seams are not used.
 HEDDLE_API FewTensors products(std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch,
                                Outputs outputs = Outputs::apart);
+
+struct LinearGradients {
+  at::Tensor weight, rows;  // [out, in], [rows, in]; undefined: not wanted
+};
+enum class LinearWanted { weight, rows, both };
+
+// The products of one call of layers with one input, for links of Linear::instead that multiply other numbers
+// than these: rounded to eight bits, packed in four. One object serves the forward of a call and its
+// backward, so that what is made of the input is made once for all layers. Below autograd, on any device and
+// meta, in any dtype. Rows and weights come in the dtype of an active autocast, integers as they are.
+class HEDDLE_API LinearProducts {
+ public:
+  virtual ~LinearProducts();
+  // Of layer `index` of the call: rows [rows, in], weight [out, in] (or as it is packed), bias [out] or
+  // undefined; returns [rows, out].
+  virtual at::Tensor forward(size_t index, const at::Tensor& rows, const at::Tensor& weight,
+                             const at::Tensor& bias) = 0;
+  // After the forward of all layers: drops what the backward does not need.
+  virtual void end_forward() {}
+  // dy [rows, out]. rows are undefined if they were not kept. The gradient of the bias is the sum of dy.
+  virtual LinearGradients backward(size_t index, const at::Tensor& dy, const at::Tensor& rows,
+                                   const at::Tensor& weight, LinearWanted wanted) = 0;
+  // Rows are kept for gradients of weights; true: also if no weight trains.
+  virtual bool keeps_rows() const { return false; }
+};
+
+// The outputs of all layers for x [..., in], in the dtype of x or of autocast, as one node with one sum of
+// dX.
+HEDDLE_API FewTensors products_by(std::unique_ptr<LinearProducts> how, std::span<Linear* const> layers,
+                                  const at::Tensor& x);
 
 }  // namespace model
 
