@@ -9,8 +9,7 @@
 #include <string>
 
 #include "heddle/decoder/family.h"
-#include "lib/run/generate/generate.h"
-#include "lib/run/generate/kv_cache.h"
+#include "tests/decoder/generated.h"
 #include "thrown.h"
 
 namespace heddle::tests {
@@ -143,13 +142,7 @@ TEST(Beside, CountsItsOperations) {
 TEST(Beside, KeepsCacheAndStateWhileTokensAreGenerated) {
   const decoder::Model model = one_layer(two_mixers(small_mamba()));
   Units whole = beside_units(model, at::kFloat), cached = beside_units(model, at::kFloat);
-  EXPECT_EQ(KvCache::why_none(cached), "");
-  KvCache cache(cached);
-  Sampling greedy;
-  greedy.temperature = 0;
-  greedy.longest = 9;  // begins anew once
-  const auto want = generate(logits_of(whole), {1, 2, 3}, 12, greedy, 0, nullptr, {});
-  EXPECT_EQ(generate(logits_of(cached), {1, 2, 3}, 12, greedy, 0, &cache, {}), want);
+  expect_same_tokens(whole, cached);
 }
 
 TEST(Beside, RefusesTwoOfOneNameAndNoFirst) {

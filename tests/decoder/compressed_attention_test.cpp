@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "heddle/decoder/family.h"
-#include "lib/run/generate/generate.h"
-#include "lib/run/generate/kv_cache.h"
+#include "tests/decoder/generated.h"
 #include "thrown.h"
 
 namespace heddle::tests {
@@ -218,13 +217,7 @@ TEST_P(Compressed, BeginsAgainWithEachDocument) {
 TEST_P(Compressed, GivesTheSameTokensOneByOne) {
   Units whole = compressed_units(GetParam().form, at::kFloat),
         kept = compressed_units(GetParam().form, at::kFloat);
-  EXPECT_EQ(KvCache::why_none(kept), "");
-  KvCache cache(kept);
-  Sampling greedy;
-  greedy.temperature = 0;
-  greedy.longest = 12;  // begins anew once
-  const auto want = generate(logits_of(whole), {1, 2, 3}, 16, greedy, 0, nullptr, {});
-  EXPECT_EQ(generate(logits_of(kept), {1, 2, 3}, 16, greedy, 0, &cache, {}), want);
+  expect_same_tokens(whole, kept, 12, 16);
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, Compressed, ::testing::ValuesIn(kCompressed),

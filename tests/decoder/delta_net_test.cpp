@@ -11,8 +11,7 @@
 #include "heddle/model/module_unit.h"
 #include "lib/decoder/attention/output_gate.h"
 #include "lib/decoder/recurrence/gated_norm.h"
-#include "lib/run/generate/generate.h"
-#include "lib/run/generate/kv_cache.h"
+#include "tests/decoder/generated.h"
 #include "tests/decoder/rules.h"
 #include "thrown.h"
 
@@ -67,13 +66,7 @@ TEST(DeltaNet, KeepsItsStateWhileTokensAreGenerated) {
   Units whole = spec->make_units(at::kFloat);
   at::manual_seed(8);
   Units cached = spec->make_units(at::kFloat);
-  EXPECT_EQ(KvCache::why_none(cached), "");
-  KvCache cache(cached);
-  Sampling greedy;
-  greedy.temperature = 0;
-  greedy.longest = 9;  // begins anew once
-  const auto want = generate(logits_of(whole), {1, 2, 3}, 12, greedy, 0, nullptr, {});
-  EXPECT_EQ(generate(logits_of(cached), {1, 2, 3}, 12, greedy, 0, &cache, {}), want);
+  expect_same_tokens(whole, cached);
 }
 
 TEST(DeltaNet, CountsItsOperations) {

@@ -6,8 +6,7 @@
 #include "heddle/decoder/description.h"
 #include "heddle/decoder/family.h"
 #include "heddle/model/module_unit.h"
-#include "lib/run/generate/generate.h"
-#include "lib/run/generate/kv_cache.h"
+#include "tests/decoder/generated.h"
 #include "tests/thrown.h"
 
 namespace heddle::tests {
@@ -227,12 +226,7 @@ TEST(DecoderMixer, KeepsItsStateWhileTokensAreGenerated) {
     Units whole = spec->make_units(at::kFloat);
     at::manual_seed(3);
     Units cached = spec->make_units(at::kFloat);
-    KvCache cache(cached);
-    Sampling greedy;
-    greedy.temperature = 0;
-    greedy.longest = 9;  // begins anew once
-    const auto want = generate(logits_of(whole), {1, 2, 3}, 12, greedy, 0, nullptr, {});
-    EXPECT_EQ(generate(logits_of(cached), {1, 2, 3}, 12, greedy, 0, &cache, {}), want) << attends;
+    expect_same_tokens(whole, cached);
   }
 }
 

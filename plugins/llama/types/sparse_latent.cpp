@@ -98,6 +98,8 @@ std::vector<bool> by_frequency(const Node& keys, int64_t layers) {
 void read_shared(const Node& keys, ModelConfig& config) {
   const Node *types = given(keys, "indexer_types"), *pattern = given(keys, "index_topk_pattern");
   const Node* words = types != nullptr ? types : pattern;
+  if (types != nullptr && pattern != nullptr && of_words(*types) != of_words(*pattern))
+    refuse(*pattern, "indexer_types names other layers that share a choice", "give one of the two keys");
   std::vector<bool> shared =
       words != nullptr ? of_words(*words) : by_frequency(keys, config.num_hidden_layers);
   const Node& at = words != nullptr ? *words : keys;

@@ -111,6 +111,10 @@ TEST(SparseConfig, RefusesWhatCannotBe) {
   EXPECT_EQ(sparse_refusal(glm + R"("index_topk_pattern":"SFFF")"),
             " index_topk_pattern: the first layer has no layer before it whose choice it could share\n"
             "  hint: begin with full, or give an index_skip_topk_offset above 0");
+  EXPECT_EQ(sparse_refusal(glm + R"("indexer_types":["full","shared","full","full"],)" +
+                           R"("index_topk_pattern":"FFSF")"),
+            " index_topk_pattern: indexer_types names other layers that share a choice\n"
+            "  hint: give one of the two keys");
   EXPECT_EQ(sparse_refusal(v32 + R"("index_topk_freq":2)").substr(0, 41),
             " index_topk_freq: unknown key 'index_topk");
 }

@@ -19,6 +19,7 @@
 #include "heddle/nn/linear.h"
 #include "heddle/plugin/registry.h"
 #include "heddle/plugin/transform.h"
+#include "plugins/layer_pair.h"
 #include "plugins/qat/fake_quantize.h"
 
 namespace heddle::tests {
@@ -67,24 +68,6 @@ TEST(FakeQuantization, ClampedNumbersHaveNoGradient) {
   want[0][3] = 0;
   EXPECT_TRUE(qat::through(above, at::ones({1, 8})).equal(want));
 }
-
-// Two layers of one input, with a bias and without.
-class QatPair : public Module {
- public:
-  explicit QatPair(Linear::Bias bias)
-      : a(96, 5, bias, {}, at::kDouble), b(96, 4, Linear::Bias::none, {}, at::kDouble) {
-    add_child("a_proj", a);
-    add_child("b_proj", b);
-  }
-  std::string_view kind() const override { return "pair"; }
-  Linear a, b;
-
- protected:
-  at::Tensor forward(at::Tensor x, const Batch& batch) override {
-    const model::FewTensors both = model::call_each({&a, &b}, x, batch);
-    return (both[0] * both[0]).sum() + (both[1] * both[1] * both[1]).sum();
-  }
-};
 
 at::Tensor straight_round(const at::Tensor& x) {
   return x + (at::round(x) - x).detach();
@@ -142,8 +125,8 @@ at::Tensor pair_by_hand(const at::Tensor& x, const std::vector<at::Tensor>& para
 void expect_gradients_by_hand(const std::string& type, int64_t group, Linear::Bias bias) {
   SCOPED_TRACE(type);
   Units units;
-  auto owned = std::make_unique<QatPair>(bias);
-  QatPair& pair = *owned;
+  auto owned = std::make_unique<LayerPair>(96, bias, at::kDouble);
+  LayerPair& pair = *owned;
   units.push_back(std::make_unique<ModuleUnit>("pair", "pair", std::move(owned)));
   apply_qat(units, type, group);
   std::vector<at::Tensor> mine, by_hand;

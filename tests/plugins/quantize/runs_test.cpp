@@ -9,6 +9,7 @@
 #include "heddle/nn/linear.h"
 #include "lib/checkpoint/safetensors/safetensors_writer.h"
 #include "lib/run/model/find_model.h"
+#include "plugins/layer_pair.h"
 #include "plugins/lora/peft_units.h"
 #include "plugins/quantize/packed.h"
 #include "plugins/whole_runs.h"
@@ -166,23 +167,6 @@ TEST(Quantization, SaysWhatItDidAndLeavesTheHeadAndExperts) {
           << slot.name;
 }
 
-// Two layers of one input, with and without a bias.
-class TwoPacked : public Module {
- public:
-  TwoPacked() : a(70, 5, Linear::Bias::zeros, {}, at::kCPU), b(70, 4, Linear::Bias::none, {}, at::kCPU) {
-    add_child("a_proj", a);
-    add_child("b_proj", b);
-  }
-  std::string_view kind() const override { return "pair"; }
-  Linear a, b;
-
- protected:
-  at::Tensor forward(at::Tensor x, const Batch& batch) override {
-    const model::FewTensors both = model::call_each({&a, &b}, x, batch);
-    return (both[0] * both[0]).sum() + (both[1] * both[1] * both[1]).sum();
-  }
-};
-
 at::Tensor rounded_to_4_bits(const at::Tensor& weight) {
   const Form form{weight.size(0), weight.size(1), at::kFloat, true};
   return quantize::unpack(quantize::pack(weight, form), form, at::kFloat);
@@ -190,8 +174,8 @@ at::Tensor rounded_to_4_bits(const at::Tensor& weight) {
 
 TEST(Quantization, MultipliesUnpackedWeightsForwardAndBackward) {
   Units units;
-  auto owned = std::make_unique<TwoPacked>();
-  TwoPacked& pair = *owned;
+  auto owned = std::make_unique<LayerPair>(70, Linear::Bias::zeros, at::kCPU);
+  LayerPair& pair = *owned;
   units.push_back(std::make_unique<ModuleUnit>("pair", "pair", std::move(owned)));
   for (Linear* layer : {&pair.a, &pair.b}) layer->weight.detach().normal_();
   pair.a.bias.detach().normal_();
