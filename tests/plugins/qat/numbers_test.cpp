@@ -19,8 +19,8 @@
 #include "heddle/nn/linear.h"
 #include "heddle/plugin/registry.h"
 #include "heddle/plugin/transform.h"
-#include "plugins/layer_pair.h"
 #include "plugins/qat/fake_quantize.h"
+#include "plugins/transforms/layer_pair.h"
 
 namespace heddle::tests {
 namespace {

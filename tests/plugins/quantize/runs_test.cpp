@@ -9,9 +9,9 @@
 #include "heddle/nn/linear.h"
 #include "lib/checkpoint/safetensors/safetensors_writer.h"
 #include "lib/run/model/find_model.h"
-#include "plugins/layer_pair.h"
 #include "plugins/lora/peft_units.h"
 #include "plugins/quantize/packed.h"
+#include "plugins/transforms/layer_pair.h"
 #include "plugins/whole_runs.h"
 
 namespace heddle::tests {
