@@ -5,80 +5,14 @@
 #include <string>
 #include <utility>
 
-#include "heddle/base/text.h"
 #include "heddle/model/module_unit.h"
 #include "heddle/nn/attention_core.h"
 #include "heddle/nn/linear.h"
 #include "heddle/nn/sequence_core.h"
+#include "site_checks.h"
 
 namespace heddle::tensor {
 namespace {
-
-[[noreturn]] void refuse(const Site& site, const std::string& what, const std::string& hint) {
-  throw Error(ErrorCode::config, site.where.empty() ? "distributed.tp_plan" : site.where, what, hint);
-}
-
-bool is(const Site& site, Style style) {
-  return site.style == style;
-}
-
-bool stays_split(const Site& site) {
-  return is(site, Style::colwise) || is(site, Style::rowwise);
-}
-
-Role role_of(const Site& site) {
-  return site.module->traits().role;
-}
-
-// Styles allowed for a module of this role; messages propose the first.
-std::vector<Style> styles_of(Role role) {
-  switch (role) {
-    case Role::projection:
-      return {Style::colwise, Style::rowwise, Style::colwise_rep, Style::rowwise_rep, Style::replicated};
-    case Role::embedding:
-      return {Style::rowwise_rep, Style::rowwise, Style::replicated};
-    case Role::norm:
-      return {Style::sequence_parallel, Style::replicated_with_grad_allreduce, Style::replicated};
-    default:
-      return {Style::replicated};
-  }
-}
-
-void check_style(const Site& site, bool sequence_parallel) {
-  if (!site.style) return;
-  const std::string kind(site.module->kind());
-  const std::vector<Style> allowed = styles_of(role_of(site));
-  if (std::find(allowed.begin(), allowed.end(), *site.style) == allowed.end()) {
-    std::vector<std::string> words;
-    for (const Style style : allowed) words.push_back(word_of(style));
-    refuse(
-        site,
-        "the style '" + word_of(*site.style) + "' does not fit '" + site.path + "', a module of kind " + kind,
-        "it takes " + text::join(words, " or "));
-  }
-  if (is(site, Style::sequence_parallel) && !sequence_parallel)
-    refuse(site, "the style 'sequence_parallel' of '" + site.path + "' needs sequence_parallel: true",
-           "set distributed.sequence_parallel, or leave norms out of the plan");
-}
-
-bool trains(Module& module) {
-  const auto& slots = module.slots();
-  return std::any_of(slots.begin(), slots.end(), [](const ParameterSlot& slot) { return slot.trainable(); });
-}
-
-// With token rows on each rank, an unknown module would compute on a part of the sequence, and its parameters
-// would get a part of their gradients.
-void check_known(const Site& site) {
-  const std::string_view kind = site.module->kind();
-  const Role role = role_of(site);
-  if (site.module->slots().empty() || role == Role::projection || role == Role::embedding ||
-      role == Role::norm || role == Role::mixer || (role == Role::other && !trains(*site.module)))
-    return;
-  refuse(site,
-         "sequence_parallel cannot tell what '" + site.path + "' (" + std::string(kind) +
-             ") does with a part of the tokens",
-         "leave sequence_parallel out for this model");
-}
 
 class Maker {
  public:
@@ -87,13 +21,16 @@ class Maker {
 
   void sort() {
     for (size_t at = 0; at < layout_.sites.size(); ++at) {
+      if (sequence_) gather(at);
       const Site& site = layout_.sites[at];
       check_style(site, sequence_);
-      if (sequence_) check_sequence(site);
+      if (sequence_) site.all_tokens ? check_gathered(site) : check_sequence(site);
       const Role role = role_of(site);
       if (role == Role::embedding) layout_.embeddings.push_back(at);
       if (role == Role::projection && site.parent == Site::kNone) add_block(at, {at});
-      if (role == Role::norm && !in_block(site)) layout_.norms.push_back(at);
+      if (!site.all_tokens && ((role == Role::norm && !in_block(site)) ||
+                               (sequence_ && has_own_rows(site) && children(site, Role::projection).empty())))
+        layout_.on_rows.push_back(at);
       const std::vector<size_t> linears = children(site, Role::projection);
       if (linears.empty()) continue;
       role == Role::projection ? add_low_rank(at, linears) : sort(at, linears);
@@ -101,11 +38,38 @@ class Maker {
   }
 
  private:
+  // Parents stand before their children. A mixture sees all tokens, whatever of it is split.
+  void gather(size_t at) {
+    Site& site = layout_.sites[at];
+    site.all_tokens = site.parent != Site::kNone && layout_.sites[site.parent].all_tokens;
+    if (site.all_tokens || !(stays_whole(site) || is_mixture(layout_.sites, site))) return;
+    site.all_tokens = true;
+    layout_.gathered.push_back(at);
+  }
+
+  // Attention or a mixer whose layers the plan leaves out.
+  bool stays_whole(const Site& site) const {
+    if (role_of(site) != Role::mixer && children(site, Role::attention_core).empty()) return false;
+    const std::vector<size_t> linears = children(site, Role::projection);
+    return !linears.empty() && find(linears, true) == nullptr;
+  }
+
+  void check_gathered(const Site& site) const {
+    if (is(site, Style::sequence_parallel))
+      refuse(site, "the style 'sequence_parallel' does not fit '" + site.path + "', which sees all tokens",
+             "leave it out of the plan");
+  }
+
   std::vector<size_t> children(const Site& site, Role role) const {
     std::vector<size_t> out;
     for (const size_t child : site.children)
       if (role_of(layout_.sites[child]) == role) out.push_back(child);
     return out;
+  }
+  bool is_inside_block(const Site& site) const {
+    for (const Site* at = &site; at->parent != Site::kNone; at = &layout_.sites[at->parent])
+      if (in_block(*at)) return true;
+    return false;
   }
   bool in_block(const Site& site) const {
     if (site.parent == Site::kNone) return false;
@@ -181,7 +145,7 @@ class Maker {
   // A module that mixes tokens is refused for that, whether it is known or not.
   void check_sequence(const Site& site) const {
     if (site.module->traits().tokens == TokenUse::mixes) check_tokens(site);
-    check_known(site);
+    check_known(site, !children(site, Role::projection).empty(), is_inside_block(site));
     check_tokens(site);
   }
 

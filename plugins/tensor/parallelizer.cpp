@@ -32,8 +32,8 @@ class Applier {
       : layout_(layout),
         border_(border),
         splitter_(splitter),
-        inward_(inward(border)),
-        outward_(outward(border)),
+        on_rows_{inward(border), outward(border)},
+        on_all_{inward(of_all_tokens(border)), outward(of_all_tokens(border))},
         inward_of_whole_(inward_of_whole(border)),
         outward_of_whole_(outward_of_whole(border)) {}
 
@@ -42,12 +42,28 @@ class Applier {
     for (const Block& block : layout_.blocks) this->block(block);
     for (const HeadOf& head : layout_.heads) this->head(head);
     for (const LowRank& pair : layout_.low_ranks) low_rank(pair);
+    for (const size_t at : layout_.gathered) gather(*layout_.sites[at].module);
     if (border_.sequence)
-      for (const size_t at : layout_.norms) sum_gradients(*layout_.sites[at].module);
+      for (const size_t at : layout_.on_rows) sum_gradients(*layout_.sites[at].module);
   }
 
  private:
+  // Of split layers, between hidden states of this rank's token rows or of all tokens.
+  struct Products {
+    Product inward, outward;
+  };
+  static Border of_all_tokens(Border border) {
+    border.sequence = border.overlapped = false;
+    return border;
+  }
+  bool on_rows(size_t at) const { return border_.sequence && !layout_.sites[at].all_tokens; }
+  const Products& products(size_t at) const { return layout_.sites[at].all_tokens ? on_all_ : on_rows_; }
   Linear& linear(size_t at) const { return *model::as<Linear>(*layout_.sites[at].module); }
+
+  void gather(Module& module) {
+    module.input.add(whole_rows(border_));
+    module.output.add(own_rows_of_whole(border_));
+  }
 
   void sum_gradients(Module& module) {
     for (ParameterSlot& slot : module.slots()) splitter_.sum_gradient(*slot.tensor);
@@ -77,10 +93,7 @@ class Applier {
       return;
     }
     for (const size_t at : block.linears) whole_linear(at);
-    if (!border_.sequence) return;
-    Module& module = *layout_.sites[block.site].module;
-    module.input.add(whole_rows(border_));
-    module.output.add(own_rows_of_whole(border_));
+    if (on_rows(block.site)) gather(*layout_.sites[block.site].module);
   }
 
   // An attention's own parameters have one number for each head (sinks), those of a mixer a run of each.
@@ -94,12 +107,12 @@ class Applier {
     Linear& layer = linear(at);
     if (layout_.sites[at].style == Style::colwise) {
       split_columns(layer);
-      layer.instead.add(inward_);
+      layer.instead.add(products(at).inward);
       return;
     }
     splitter_.split(layer.weight, 1);
-    if (layer.bias.defined() && border_.sequence) splitter_.sum_gradient(layer.bias);
-    layer.instead.add(outward_);
+    if (layer.bias.defined() && on_rows(at)) splitter_.sum_gradient(layer.bias);
+    layer.instead.add(products(at).outward);
   }
 
   // A layer between whole hidden states.
@@ -123,7 +136,7 @@ class Applier {
     if (style == Style::colwise || style == Style::colwise_rep) {
       const int64_t whole = layer.weight.size(0);
       const Part part = splitter_.split(layer.weight, 0);
-      layer.instead.add(inward_);
+      layer.instead.add(on_rows_.inward);
       layer.output.add(whole_columns(border_, whole));
       auto& loss = *model::as<TokenLoss>(*layout_.sites[head.loss].module);
       loss.split = split_of(border_, part, whole);
@@ -145,14 +158,14 @@ class Applier {
     const std::optional<Style> style = layout_.sites[pair.layer].style;
     if (style == Style::colwise || style == Style::colwise_rep) {
       split_columns(second);
-      const bool on_rows = style == Style::colwise || is_head(pair.layer);
-      second.instead.add(on_rows ? inward_ : inward_of_whole_);
-      if (on_rows && border_.sequence && pair.first) sum_gradients(linear(*pair.first));
+      const bool gathers = style == Style::colwise || is_head(pair.layer);
+      second.instead.add(gathers ? products(pair.layer).inward : inward_of_whole_);
+      if (gathers && on_rows(pair.layer) && pair.first) sum_gradients(linear(*pair.first));
     } else if (style == Style::rowwise) {
       Linear& first = linear(*pair.first);
       splitter_.split(first.weight, 1);
-      first.instead.add(outward_);
-      if (border_.sequence) sum_gradients(second);
+      first.instead.add(products(pair.layer).outward);
+      if (on_rows(pair.layer)) sum_gradients(second);
     }
   }
 
@@ -164,7 +177,8 @@ class Applier {
   Layout& layout_;
   const Border& border_;
   Splitter& splitter_;
-  Product inward_, outward_, inward_of_whole_, outward_of_whole_;
+  Products on_rows_, on_all_;
+  Product inward_of_whole_, outward_of_whole_;
 };
 
 // All ranks hold the same tokens, and their logits may differ in the last bit (products round otherwise at

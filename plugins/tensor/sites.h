@@ -18,7 +18,8 @@ struct Site {
   size_t parent = kNone;
   std::vector<size_t> children;
   std::optional<Style> style;
-  std::string where;  // of the rule that gave the style
+  std::string where;        // of the rule that gave the style
+  bool all_tokens = false;  // under sequence parallelism: it or a module around it gathers the token rows
 };
 using Sites = std::vector<Site>;
 

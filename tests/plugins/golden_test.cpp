@@ -122,7 +122,7 @@ class GoldenOnRanks : public ::testing::TestWithParam<std::string> {};
 // "ep": each rank has rows and experts of its own. "experts": all ranks have the same rows.
 const std::map<std::string, std::string> kSplits = {
     {"fsdp2", "fsdp2 dp2"},           {"tp", "single tp2"},      {"sequence", "single tp2(sequence)"},
-    {"pp", "single pp2(1f1b) rows1"}, {"ep", "fsdp2 dp2 ep2"},   {"experts", "fsdp2 tp2 ep2"},
+    {"pp", "single pp2(1f1b) rows1"}, {"ep", "fsdp2 dp2 ep2"},   {"experts", "fsdp2 tp2(sequence) ep2"},
     {"cp", "fsdp2 cp2(allgather)"},   {"cp3", "fsdp2 cp3(ring)"}};
 
 TEST_P(GoldenOnRanks, EqualTransformers) {
@@ -173,29 +173,29 @@ const char* const kFamiliesAndSplits[] = {"llama fsdp2 tp pp",
                                           "nemotron_h_moe fsdp2 tp pp ep experts cp",
                                           "nemotron_h_latent fsdp2 pp",
                                           "nemotron_h_mtp fsdp2 tp pp",
-                                          "qwen3_5_moe experts",
+                                          "qwen3_5_moe experts sequence",
                                           "nemotron_h_mtp_repeated fsdp2 tp pp",
-                                          "deepseek_v32 fsdp2 tp pp ep cp cp3",
-                                          "glm_moe_dsa fsdp2 tp pp experts cp",
+                                          "deepseek_v32 fsdp2 tp pp ep cp cp3 sequence",
+                                          "glm_moe_dsa fsdp2 tp pp experts cp sequence",
                                           "hy_v3 experts",
                                           "ernie4_5_moe ep",
-                                          "mimo_v2_flash tp pp",
-                                          "laguna fsdp2 tp",
+                                          "mimo_v2_flash tp pp sequence",
+                                          "laguna fsdp2 tp sequence",
                                           "laguna_elements tp",
                                           "mistral4 ep",
                                           "step3p5 tp pp experts",
                                           "falcon_h1 fsdp2 tp sequence pp cp",
                                           "falcon_h1_norm tp sequence cp cp3",
-                                          "kimi_linear fsdp2 tp pp ep experts cp cp3",
-                                          "kimi_k3 fsdp2 tp pp ep experts cp cp3",
+                                          "kimi_linear fsdp2 tp pp ep experts cp cp3 sequence",
+                                          "kimi_k3 fsdp2 tp pp ep experts cp cp3 sequence",
                                           "kimi_k3_plain fsdp2 tp pp ep",
                                           "nemotron_nas fsdp2 tp sequence pp",
                                           "gemma4_text fsdp2 tp sequence pp",
                                           "gemma4_untied fsdp2 tp sequence pp",
-                                          "gemma4_moe fsdp2 tp pp ep experts",
+                                          "gemma4_moe fsdp2 tp pp ep experts sequence",
                                           "gemma4_shared fsdp2 tp pp",
                                           "muse_glimmer fsdp2 tp sequence pp",
-                                          "deepseek_v4 fsdp2 tp pp ep experts cp cp3"};
+                                          "deepseek_v4 fsdp2 tp pp ep experts cp cp3 sequence"};
 
 std::vector<std::string> families_on_ranks() {
   std::vector<std::string> out;

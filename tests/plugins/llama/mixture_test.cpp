@@ -39,7 +39,7 @@ TEST(Mixture, LearnsWithItsLossesAndReportsThem) {
 
 TEST(Mixture, EqualsOneRankUnderEveryStrategyAndTensorParallelismOfItsAttention) {
   for (const char* type : {"qwen3_moe", "qwen2_moe"})
-    expect_equal_on(mixture(type), {"[ddp|fsdp2|megatron] dp[2|4]", "single tp2"});
+    expect_equal_on(mixture(type), {"[ddp|fsdp2|megatron] dp[2|4]", "single tp2([|sequence|overlapped])"});
 }
 
 TEST(Mixture, EqualsOneRankWhereUnitsAreComputedAgain) {
@@ -53,11 +53,11 @@ TEST(Mixture, EqualsOneRankInPipelines) {
   expect_equal_on(deep, {"single pp2([1f1b|interleavedzerobubble])[| full]"});
 }
 
-TEST(Mixture, ThatSplitsTokenRowsIsRefused) {
-  EXPECT_THAT(
-      error_of([] { train(on(mixture(), "single tp2(sequence)")); }),
-      HasSubstr("sequence_parallel cannot tell what 'model.layers.0.mlp.gate' (router) does with a part "
-                "of the tokens"));
+// Mixtures gather their tokens: losses, counts of tokens and norms are those of all.
+TEST(Mixture, EqualsOneRankWithSplitTokenRows) {
+  for (const Form form : {Form::layer, Form::sequence, Form::model})
+    expect_equal_on(mixture("qwen2_moe", form),
+                    {"single tp[2|4](sequence)[| full| selective]", "fsdp2 dp2 tp2([sequence|overlapped])"});
 }
 
 TEST(Mixture, WithALossOverAllLayersIsRefusedInAPipeline) {

@@ -133,13 +133,12 @@ TEST(TensorPlan, RefusesADimWithFewerIndicesThanRanks) {
 // A block whose own forward is declared, or not: with a linear layer, and beside it attention or a parameter.
 class Declared : public Module {
  public:
-  Declared(std::string kind, ModuleTraits traits, bool attends)
+  enum class Beside { nothing, core, scale };
+  Declared(std::string kind, ModuleTraits traits, Beside beside)
       : kind_(std::move(kind)), traits_(std::move(traits)) {
     add_child("mix", mix_);
-    if (attends)
-      add_child("core", core_);
-    else
-      add_slot("scale", scale_, {});
+    if (beside == Beside::core) add_child("core", core_);
+    if (beside == Beside::scale) add_slot("scale", scale_, {});
   }
   std::string_view kind() const override { return kind_; }
   ModuleTraits traits() const override { return traits_; }
@@ -166,7 +165,8 @@ std::string said_of(std::unique_ptr<Declared> module, const std::string& fields)
 
 // A module of an embedder.
 std::string said_of_odd(const std::string& fields, TokenUse tokens = TokenUse::undeclared) {
-  return said_of(std::make_unique<Declared>("odd", ModuleTraits{.tokens = tokens}, false), fields);
+  return said_of(std::make_unique<Declared>("odd", ModuleTraits{.tokens = tokens}, Declared::Beside::scale),
+                 fields);
 }
 
 TEST(TensorPlan, AsksForAPlanWhereTheArchitectureHasNone) {
@@ -184,8 +184,10 @@ TEST(TensorPlan, RefusesAForeignModel) {
 }
 
 TEST(TensorPlan, RefusesSequenceParallelismForModulesThatMixTokens) {
-  const auto said_of_tokens = [](const ModuleTraits& traits, const std::string& sequence = "true") {
-    return said_of(std::make_unique<Declared>("declared", traits, true),
+  using Beside = Declared::Beside;
+  const auto said_of_tokens = [](const ModuleTraits& traits, const std::string& sequence = "true",
+                                 Beside beside = Beside::nothing) {
+    return said_of(std::make_unique<Declared>("declared", traits, beside),
                    plan("layers.0.mix: colwise_rep") + "\nsequence_parallel: " + sequence);
   };
   const std::string odd = plan("odd.mix: colwise_rep") + "\nsequence_parallel: true";
@@ -197,8 +199,12 @@ TEST(TensorPlan, RefusesSequenceParallelismForModulesThatMixTokens) {
   EXPECT_EQ(said_of_tokens({.tokens = TokenUse::mixes, .token_axes = {"tp"}}), "no error");
   EXPECT_EQ(said_of_tokens({.tokens = TokenUse::each_alone}), "no error");
   EXPECT_EQ(said_of_tokens({.tokens = TokenUse::mixes}, "false"), "no error");
+  // Attention that stays whole sees all tokens.
+  EXPECT_EQ(said_of_tokens({.tokens = TokenUse::mixes}, "true", Beside::core), "no error");
+  EXPECT_THAT(said_of_odd(odd, TokenUse::each_alone),
+              HasSubstr("'odd' (odd) has parameters of its own beside linear layers"));
   EXPECT_THAT(said_of_odd(odd),
-              HasSubstr("sequence_parallel cannot tell what 'odd' (odd) does with a part of the tokens"));
+              HasSubstr("'odd' (odd) does not declare what it does with a part of the tokens"));
   EXPECT_THAT(said_of_odd(odd, TokenUse::mixes),
               HasSubstr("distributed.sequence_parallel: 'odd' (odd) computes a token from other tokens"));
 }
