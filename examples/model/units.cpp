@@ -2,7 +2,6 @@
 #include "units.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
@@ -159,12 +158,9 @@ class Embeddings : public Module {
 
  protected:
   at::Tensor forward(at::Tensor tokens, const Batch& batch) override {
-    const int64_t rows = tokens.size(0), length = tokens.size(1);
-    const at::Tensor hidden = wte_.call(tokens, batch);
-    if (batch.positions.defined() || batch.documents.defined())
-      return hidden + wpe_.call(heddle::positions_of(batch), batch);
-    const at::Tensor positions = wpe_.call(at::arange(length, tokens.options()), batch);
-    return (hidden.view({rows, length, -1}) + positions).view({rows * length, -1});
+    // A look-up for each token, of both tables: under sequence parallelism each rank gets its own.
+    const at::Tensor positions = heddle::positions_of(batch).expand_as(tokens);
+    return wte_.call(tokens, batch) + wpe_.call(positions, batch);
   }
 
  private:
