@@ -9,7 +9,6 @@
 #include "heddle/nn/attention_core.h"
 #include "heddle/nn/linear.h"
 #include "heddle/nn/sequence_core.h"
-#include "site_checks.h"
 
 namespace heddle::tensor {
 namespace {
