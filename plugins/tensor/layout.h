@@ -40,9 +40,8 @@ struct Layout {
   std::vector<HeadOf> heads;
   std::vector<LowRank> low_ranks;
   std::vector<size_t> embeddings;
-  std::vector<size_t> on_rows;  // norms, and others with parameters of their own, outside blocks
-  std::vector<size_t>
-      gathered;  // under sequence parallelism: whole attention and mixtures, which see all tokens
+  std::vector<size_t> on_rows;   // outside blocks: norms, and others with parameters of their own
+  std::vector<size_t> gathered;  // on token rows: whole attention and mixtures, which get all tokens
 };
 
 // Sorts the modules and checks that styles are compatible, and that `ranks` divide the heads.
