@@ -192,12 +192,30 @@ std::shared_ptr<TiedCopies> tie(const std::vector<TiedParameter>& tied, Stages& 
   return copies;
 }
 
+// Products read these places from memory without another look.
+void check_places(const Shard& shard) {
+  if (shard.init.below == 0 || shard.tensor.numel() == 0) return;
+  const auto refuse = [&](int64_t value) {
+    throw Error(ErrorCode::input, "model",
+                "the parameter '" + shard.name + "' holds " + std::to_string(value) + "; expected 0 to " +
+                    std::to_string(shard.init.below - 1),
+                "do config.json and the weights belong together?");
+  };
+  if (const int64_t least = shard.tensor.min().item<int64_t>(); least < 0) refuse(least);
+  if (const int64_t most = shard.tensor.max().item<int64_t>(); most >= shard.init.below) refuse(most);
+}
+
 void fill_values(const Stages& stages, const DeviceMesh& mesh, const std::set<std::string>& on_meta,
                  const ParameterSource& source, uint64_t seed) {
   const bool dry = dry_rank(mesh) != nullptr;
   for (const auto& stage : stages) {
-    for (const Shard& shard : stage->owned())
-      if (!dry && on_meta.count(shard.name) != 0 && !(source && source(shard))) initialise(shard, seed);
+    for (const Shard& shard : stage->owned()) {
+      if (dry || on_meta.count(shard.name) == 0) continue;
+      if (source && source(shard))
+        check_places(shard);
+      else
+        initialise(shard, seed);
+    }
     stage->parameters_changed();
   }
 }

@@ -100,24 +100,39 @@ std::vector<Node::Entry> write_layers(const Keys& keys) {
           {"compress_rates", std::move(rates)}};
 }
 
-// The part of a head that is rotated, by the key of the older files or its own.
-double part_of(const Node& keys, const Keys& out) {
-  if (given(keys, kPart) != nullptr) return model::real_or(keys, kPart, 0);
-  const double head = static_cast<double>(out.head_width());
+// The part of a head that is rotated, by its own key or that of the older files; empty: neither is given.
+std::optional<Node> part_of(const Node& keys, const Keys& out) {
+  if (const Node* part = given(keys, kPart)) return *part;
   const Node* width = given(keys, "qk_rope_head_dim");
-  return width == nullptr ? out.rotary.part : static_cast<double>(width->as_integer()) / head;
+  if (width == nullptr) return std::nullopt;
+  const int64_t numbers = width->as_integer(), head = out.head_width();
+  if (numbers < 2 || numbers % 2 != 0 || numbers > head)
+    refuse(*width, "expected an even number from 2 to head_dim, " + std::to_string(head) + ", got " +
+                       width->written());
+  return Node::real(static_cast<double>(numbers) / static_cast<double>(head));
 }
 
 // The keys of one rotary embedding as the library reads them.
-Node one_of(const Node& keys, const Node& parameters, double theta, double part) {
+Node one_of(const Node& keys, const Node& parameters, double theta, const std::optional<Node>& part) {
   Node out = keys.without("rope_scaling").with("rope_theta", Node::real(theta));
-  return out.with(kPart, Node::real(part)).with("rope_parameters", parameters);
+  return (part ? out.with(kPart, *part) : out).with("rope_parameters", parameters);
 }
 
 bool scales_by_yarn(const Node& parameters) {
   const std::string type =
       model::text_or(parameters, "rope_type", model::text_or(parameters, "type", "default"));
   return type == "yarn";
+}
+
+// Heads of an indexer are rotated as those of queries are.
+void check_index_heads(const Node& keys, const Keys& out) {
+  const std::vector<std::string>& types = *out.layer_types;
+  const int64_t rotated = out.rotary.dim(out.head_width());
+  if (out.index_head_dim >= rotated || std::find(types.begin(), types.end(), kSparse) == types.end()) return;
+  const Node* width = given(keys, "index_head_dim");
+  refuse(width == nullptr ? keys : *width, "index_head_dim " + std::to_string(out.index_head_dim) +
+                                               " is less than the " + std::to_string(rotated) +
+                                               " numbers of a head that are rotated");
 }
 
 void read_rotary(const Node& keys, Keys& out) {
@@ -131,10 +146,10 @@ void read_rotary(const Node& keys, Keys& out) {
   const double theta = model::real_or(keys, "rope_theta", out.rotary.theta);
   const double compressed = model::real_or(keys, "compress_rope_theta", out.compressed_rotary.theta);
   if (main != nullptr && compress != nullptr) {
-    decoder::read_rotary(one_of(keys, *main, theta, 1), out.rotary, use);
-    decoder::read_rotary(one_of(keys, *compress, compressed, 1), out.compressed_rotary, use);
+    decoder::read_rotary(one_of(keys, *main, theta, Node::real(1)), out.rotary, use);
+    decoder::read_rotary(one_of(keys, *compress, compressed, Node::real(1)), out.compressed_rotary, use);
   } else {
-    const double part = part_of(keys, out);
+    const std::optional<Node> part = part_of(keys, out);
     Node scaling =
         rope == nullptr ? Node::map({}) : rope->without("main").without("compress").without("rope_theta");
     if (scales_by_yarn(scaling) && given(scaling, "attention_factor") == nullptr)
@@ -146,6 +161,7 @@ void read_rotary(const Node& keys, Keys& out) {
     decoder::check_rotary(keys, *one, use.head_dim);
   if (out.rotary.part != out.compressed_rotary.part)
     refuse(*compress, "expected the partial_rotary_factor of main, which both rotary embeddings have");
+  check_index_heads(keys, out);
 }
 
 std::vector<Node::Entry> write_rotary(const Keys& keys) {

@@ -99,7 +99,7 @@ const std::vector<std::string>& text_types() {
   return kTypes;
 }
 
-// text_config, and the keys in it that Kimi Linear has not, or with another default.
+// text_config, and the keys in it that Kimi Linear has not, or with another default or meaning.
 std::vector<FieldInfo> table_of_whole(const std::vector<FieldInfo>& of_kimi_linear) {
   std::vector<FieldInfo> out = decoder::text_table(text_types());
   for (FieldInfo& field : out)
@@ -107,7 +107,8 @@ std::vector<FieldInfo> table_of_whole(const std::vector<FieldInfo>& of_kimi_line
   for (FieldInfo& field : kimi_k3_text().keys.table()) {
     if (field.key == "tie_word_embeddings") continue;
     const auto same = [&](const FieldInfo& other) {
-      return other.key == field.key && other.default_value == field.default_value;
+      return other.key == field.key && other.default_value == field.default_value &&
+             other.range == field.range && other.help == field.help;
     };
     if (std::any_of(of_kimi_linear.begin(), of_kimi_linear.end(), same)) continue;
     field.help = "In text_config, of no effect beside it: " + field.help;

@@ -130,10 +130,9 @@ void fill_k3(K3Keys& keys) {
 
 std::string complaint_of_k3(const K3Keys& keys) {
   if (keys.tie_word_embeddings) return "tie_word_embeddings is true, and Kimi K3 has a head of its own";
-  for (const auto& beta : {keys.activation_situ_beta, keys.activation_situ_linear_beta})
-    if (beta && *beta < 0) return "a beta of situ is below 0";
-  if (keys.activation_situ_linear_beta == 0.0)
-    return "activation_situ_linear_beta is 0; null: there is no bound";
+  if (keys.activation_situ_beta.value_or(0) < 0) return "activation_situ_beta is below 0";
+  if (keys.activation_situ_linear_beta.value_or(1) <= 0)
+    return "activation_situ_linear_beta is not above 0; null: there is no bound";
   return complaint_of_sizes(keys);
 }
 

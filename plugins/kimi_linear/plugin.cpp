@@ -77,6 +77,9 @@ class ByArchitecture : public IModelFamily {
  public:
   std::unique_ptr<ModelSpec> read(const Node& keys, UnknownKeys unknown) const override {
     if (is_kimi_k3(keys)) return read_kimi_k3(keys, unknown);
+    if (const Node* act = model::given(keys, "hidden_act"); act != nullptr && *act == Node::text("situ"))
+      model::refuse(*act, "hidden_act 'situ' is of Kimi K3, which architectures does not name",
+                    "write model_type: kimi_k3, or architectures: [KimiK3ForCausalLM]");
     return decoder::Family<kimi_linear>().read(keys, unknown);
   }
 };

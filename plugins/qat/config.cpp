@@ -49,7 +49,7 @@ ConfigSchema<Quantizer> quantizer_schema() {
 std::string complaint_of(const Config& config) {
   if (config.qat_config && config.quantizer)
     return "quantizer is the older name of qat_config: give one of the two";
-  if (config.enabled && config.chosen() == nullptr)
+  if (config.on() && config.chosen() == nullptr)
     return "enabled: true needs a qat_config, such as {quantizer_type: int8_dynact_int4weight, groupsize: "
            "256}; without it AutoModel trains without fake quantization";
   return "";
@@ -59,7 +59,7 @@ std::string complaint_of(const Config& config) {
 
 ConfigSchema<Config> schema() {
   return ConfigSchema<Config>()
-      .field("enabled", &Config::enabled, "False: the section changes nothing.")
+      .field("enabled", &Config::enabled, "False or null: the section changes nothing.")
       .field("fake_quant_after_n_steps", &Config::after,
              "Steps of the run before anything is rounded; null: 0.", at_least<int64_t>(0))
       .field("qat_config", &Config::qat_config,

@@ -23,9 +23,10 @@ struct Quantizer {
 };
 
 struct Config {
-  bool enabled = false;
+  std::optional<bool> enabled;  // empty: false
   std::optional<int64_t> after = 0;
   std::optional<Quantizer> qat_config, quantizer;
+  bool on() const { return enabled.value_or(false); }
   // The one that acts; null: none is given.
   const Quantizer* chosen() const { return qat_config ? &*qat_config : quantizer ? &*quantizer : nullptr; }
 };

@@ -64,7 +64,7 @@ class Qat : public ITransform {
   explicit Qat(Config config) : config_(std::move(config)) {}
 
   Transformed apply(Units& units, const TransformRun& run) const override {
-    if (!config_.enabled) return {};
+    if (!config_.on()) return off(run.where);
     const How how = how_of(config_);
     const auto link = Linear::Instead::in_place(
         "qat", [how](std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch) {
@@ -89,6 +89,15 @@ class Qat : public ITransform {
   }
 
  private:
+  Transformed off(const std::string& where) const {
+    Transformed out;
+    if (!config_.enabled && config_.chosen() != nullptr)
+      out.warnings.push_back(where +
+                             ": enabled is not given, and its default is false: nothing is rounded; write "
+                             "enabled: true, or leave the section out");
+    return out;
+  }
+
   void check(const Found& found, const std::string& where) const {
     if (found.layers == 0)
       throw Error(

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "heddle/decoder/family.h"
+#include "heddle/model/autocast.h"
 #include "tests/decoder/generated.h"
 #include "thrown.h"
 
@@ -218,6 +219,37 @@ TEST_P(Compressed, GivesTheSameTokensOneByOne) {
   Units whole = compressed_units(GetParam().form, at::kFloat),
         kept = compressed_units(GetParam().form, at::kFloat);
   expect_same_tokens(whole, kept, 12, 16);
+}
+
+// Norms give other dtypes than products there. Where an indexer chooses, other entries may be chosen.
+TEST_P(Compressed, ComputesUnderAutocast) {
+  Units wide = compressed_units(GetParam().form, at::kFloat),
+        narrow = compressed_units(GetParam().form, at::kFloat);
+  at::manual_seed(9);
+  const at::Tensor x = at::randn({11, kWidth12}), d = at::randn({11, kWidth12});
+  Batch batch;
+  batch.tokens = at::zeros({1, 11}, at::kLong);
+  const at::Tensor want = wide[1]->forward({x}, batch)[0];
+  model::Autocast autocast(at::kBFloat16, model::Autocast::Weights::kept);
+  at::Tensor got;
+  {
+    const model::Autocast::Scope scope(&autocast);
+    got = narrow[1]->forward({x}, batch)[0];
+  }
+  (want * d).sum().backward();
+  (got * d).sum().backward();
+  const bool same = GetParam().form.index_top_k == 0 || GetParam().form.index_top_k > 11;
+  const auto distance = [](const at::Tensor& a, const at::Tensor& b) {
+    return ((a - b).norm() / b.norm()).item<double>();
+  };
+  EXPECT_LE(distance(got.detach(), want.detach()), same ? 2e-2 : 1);
+  const auto there = wide[1]->parameters();
+  for (size_t i = 0; i < there.size(); ++i) {
+    const ParameterSlot slot = narrow[1]->parameters()[i];
+    if (!slot.trainable() || there[i].tensor->grad().norm().item<double>() == 0) continue;
+    EXPECT_EQ(slot.tensor->grad().scalar_type(), at::kFloat) << slot.name;
+    EXPECT_LE(distance(slot.tensor->grad(), there[i].tensor->grad()), same ? 5e-2 : 3) << slot.name;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, Compressed, ::testing::ValuesIn(kCompressed),

@@ -83,7 +83,8 @@ TEST(WithoutEffect, ValidationsWithoutASetAreAWarning) {
 }
 
 TEST(ChangedSettings, AreOneLineEachWithBothValues) {
-  EXPECT_THAT(changed_settings("epoch_0_step_3", {{"a", "1"}}, {{"a", "1"}, {"distributed.b", "null"}}),
+  EXPECT_THAT(changed_settings("epoch_0_step_3", {{"a", "1"}},
+                               {{"a", "1"}, {"distributed.b", "null"}, {"distributed.c", "[]"}}),
               IsEmpty());
   EXPECT_THAT(changed_settings("epoch_0_step_3", {{"a", "1"}}, {{"a", "1"}, {"distributed.b", "2"}}),
               ElementsAre("distributed.b was not set in the run that saved epoch_0_step_3, and is 2 now"));

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
+#include <array>
 #include <cmath>
 
 #include "heddle/model/autograd_node.h"
@@ -76,6 +77,7 @@ struct WindowAttentionNode final : model::LayerNode {
   model::Saved q, kv, entries, sinks, chosen, out, log_sums;
   std::shared_ptr<const EntryTable> table;
   int64_t head_dim = 0;
+  std::array<at::ScalarType, 3> dtypes{};  // as q, kv and entries were given
 
   Gradients backward(Gradients&& gradients) override {
     WindowInputs in{q.unpack(), kv.unpack(), entries.unpack(), sinks.unpack(), {}};
@@ -89,16 +91,16 @@ struct WindowAttentionNode final : model::LayerNode {
     const at::Tensor sums = log_sums.unpack();
     Gradients all(4);
     all[0] = at::zeros(in.q.sizes(), sums.options());
-    all[1] = through(in, in.kv, d_out, result, sums, all[0], /*tokens=*/true);
+    all[1] = through(in, in.kv, d_out, result, sums, all[0], /*tokens=*/true).to(dtypes[1]);
     if (has_entries(in))
-      all[2] = through(in, in.entries, d_out, result, sums, all[0], /*tokens=*/false);
+      all[2] = through(in, in.entries, d_out, result, sums, all[0], /*tokens=*/false).to(dtypes[2]);
     else if (in.entries.defined())
-      all[2] = at::empty_like(in.entries);
-    all[0] = all[0].to(in.q.scalar_type());
+      all[2] = at::empty_like(in.entries).to(dtypes[2]);
+    all[0] = all[0].to(dtypes[0]);
     all[3] = model::sink_gradient(in.sinks, d_out, result, sums);
     return all;
   }
-  // Adds to that of q; returns that of the keys, which are values.
+  // Adds to that of q; returns that of the keys, which are values, in the dtype of sums.
   at::Tensor through(const WindowInputs& in, const at::Tensor& keys, const at::Tensor& d_out,
                      const at::Tensor& result, const at::Tensor& sums, const at::Tensor& d_q, bool tokens) {
     const model::BlockedShape shape = shape_of(head_dim);
@@ -111,7 +113,7 @@ struct WindowAttentionNode final : model::LayerNode {
                                        in.chosen);
     else
       model::attend_ranges_backward(of, shape, d_out, result, sums, into, /*add=*/true);
-    return d_k.add_(d_v).to(keys.scalar_type());
+    return d_k.add_(d_v);
   }
   void release_variables() override {
     for (model::Saved* one : {&q, &kv, &entries, &sinks, &chosen, &out, &log_sums}) one->reset();
@@ -136,15 +138,23 @@ WindowResult forward_of(const WindowInputs& in, int64_t head_dim, const EntryTab
   return all;
 }
 
+// In the dtype of autocast, elements of a row side by side. Below autograd.
+at::Tensor readable(const at::Tensor& x) {
+  const at::Tensor cast = model::under_autocast(x);
+  if (!cast.defined()) return cast;
+  const model::BelowAutograd below;
+  return cast.contiguous();
+}
+
 }  // namespace
 
 at::Tensor window_attention(const WindowInputs& given, int64_t head_dim,
                             const std::shared_ptr<const EntryTable>& table) {
-  const at::Tensor entries = given.entries.defined() ? given.entries.contiguous() : at::Tensor();
-  const WindowInputs in{given.q.contiguous(), given.kv.contiguous(), entries, given.sinks, given.chosen};
+  const WindowInputs in{readable(given.q), readable(given.kv), readable(given.entries), given.sinks,
+                        given.chosen};
   std::shared_ptr<WindowAttentionNode> node;
-  if (torch::autograd::compute_requires_grad(in.q, in.kv, in.entries, in.sinks)) {
-    node = model::make_node<WindowAttentionNode>(in.q, in.kv, in.entries, in.sinks);
+  if (torch::autograd::compute_requires_grad(given.q, given.kv, given.entries, given.sinks)) {
+    node = model::make_node<WindowAttentionNode>(given.q, given.kv, given.entries, given.sinks);
     node->q.save(in.q);
     node->kv.save(in.kv);
     node->entries.save(in.entries);
@@ -152,6 +162,8 @@ at::Tensor window_attention(const WindowInputs& given, int64_t head_dim,
     node->chosen.save(in.chosen);
     node->table = table;
     node->head_dim = head_dim;
+    node->dtypes = {given.q.scalar_type(), given.kv.scalar_type(),
+                    (given.entries.defined() ? given.entries : given.kv).scalar_type()};
   }
   WindowResult all;
   {

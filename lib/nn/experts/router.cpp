@@ -92,7 +92,8 @@ Router::Router(RouterConfig config, const Init& init, const at::TensorOptions& o
     slots().back().compute = wide;
   }
   if (config_.table_tokens > 0) {
-    const Init in_turn = Init::by(kInTurn, static_cast<double>(config_.experts));
+    Init in_turn = Init::by(kInTurn, static_cast<double>(config_.experts));
+    in_turn.below = config_.experts;
     table =
         model::make_parameter({config_.table_tokens, config_.rule.top_k}, in_turn, options.dtype(at::kLong));
     add_slot("tid2eid", table, in_turn);

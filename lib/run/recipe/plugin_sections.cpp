@@ -17,7 +17,8 @@ namespace {
 // Kinds whose names are sections at the top of a recipe.
 constexpr std::array<const char*, 2> kKinds = {OfferedTransform::kKind, OfferedMetrics::kKind};
 
-// `enable: false` turns a section off; a plugin may have a field of that name.
+// `enable: false` turns a section off; a plugin may have a field of that name. `enable: true` is no key of a
+// section that is on by `enabled` alone.
 bool is_off(const Node& section) {
   const Node* enable = section.find("enable");
   return enable != nullptr && !enable->is_null() && !enable->as_boolean();
@@ -61,8 +62,9 @@ void read_section(PluginSection section, Recipe& recipe) {
       throw Error(ErrorCode::config, section.given.where(),
                   "'" + offered.name + "' is given twice, at " + other.given.where() + " too",
                   "leave one of them out");
-  const bool may_be_off = section.given.is_map() && !has_field(offered, "enable");
-  const bool off = may_be_off && is_off(section.given);
+  const bool off = section.given.is_map() && !has_field(offered, "enable") && is_off(section.given);
+  const bool may_be_off =
+      section.given.is_map() && !has_field(offered, "enable") && (off || !has_field(offered, "enabled"));
   Node read = may_be_off ? section.given.without("enable") : section.given;
   const OfferedTransform* transform = offered_transform(section);
   if (transform != nullptr && !transform->keys.empty())

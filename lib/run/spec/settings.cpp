@@ -105,7 +105,7 @@ void add_model(const PreparedModel& model, Texts& out) {
 
 // Of a key that one of two runs does not have: its value means the same as no value.
 bool means_nothing(const std::string& value) {
-  constexpr std::array<std::string_view, 6> kDefaults = {"",         "null",       "false",
+  constexpr std::array<std::string_view, 7> kDefaults = {"",         "null",       "false",      "[]",
                                                          "\"auto\"", "\"weight\"", "\"float32\""};
   return std::find(kDefaults.begin(), kDefaults.end(), value) != kDefaults.end();
 }

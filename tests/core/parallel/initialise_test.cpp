@@ -4,11 +4,16 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/std.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
+#include "core/parallel/single.h"
 #include "heddle/base/error.h"
 #include "heddle/parallel/build.h"
+#include "heddle/parallel/stages.h"
+#include "heddle/transport/threads.h"
 #include "tests/thrown.h"
+#include "tests/toy_unit.h"
 
 namespace heddle {
 namespace {
@@ -105,6 +110,35 @@ TEST(Initialise, AFunctionGetsTheIndexInTheWholeParameterAndADrawOfItsOwn) {
   Shard none = box("w", {2}, {0}, {2});
   none.init.kind = Init::Kind::function;
   EXPECT_THROW(filled(none, 7), Error);
+}
+
+// What building says of a table of places below 3 with these values.
+std::string building_with(const std::vector<int64_t>& values) {
+  Init places = Init::by([](const InitElement&) { return 0.0; });
+  places.below = 3;
+  const ParameterSource source = [&](const Shard& shard) {
+    return shard.tensor.copy_(at::tensor(values)), true;
+  };
+  return tests::thrown_by([&] {
+    ThreadWorld::run(1, [&](Rendezvous& world) {
+      Units units;
+      const auto body = [](const at::Tensor& table, Tensors, const Batch&) { return table; };
+      units.push_back(
+          tests::unit_of("table", at::empty({2}, at::device(at::kMeta).dtype(at::kLong)), body, places));
+      Plan plan;
+      plan.strategy = parallel::make_single();
+      parallel::build(std::move(units), plan, mesh::build(std::vector<Axis>{{"tp", 1}}, world, ""), source,
+                      1);
+    });
+  });
+}
+
+TEST(Places, OfASourceAreChecked) {
+  const std::string begin = "error[input] model: the parameter 'table' holds ";
+  const std::string end = "; expected 0 to 2\n  hint: do config.json and the weights belong together?";
+  EXPECT_EQ(building_with({0, 2}), "");
+  EXPECT_EQ(building_with({1, 3}), begin + "3" + end);
+  EXPECT_EQ(building_with({-1, 1}), begin + "-1" + end);
 }
 
 }  // namespace

@@ -78,6 +78,11 @@ TEST(DeepseekV4, NamesTensorsAsPublished) {
   EXPECT_TRUE(model->passes_over("mtp.0.attn.wq_a.weight"));
 }
 
+// Without a sparse layer there is no indexer.
+TEST(DeepseekV4, TakesAnyWidthOfAnIndexerThatIsNotThere) {
+  EXPECT_NO_THROW(v4_of("index_head_dim: 2, compress_ratios: [0, 128, 0]"));
+}
+
 struct V4Refusal {
   const char* name;
   std::string keys, says;
@@ -118,9 +123,16 @@ const V4Refusal kV4Refusals[] = {
      "rope_parameters: {main: {rope_type: default, partial_rotary_factor: 0.5}, compress: {rope_type: "
      "default, partial_rotary_factor: 0.25}}",
      "expected the partial_rotary_factor of main, which both rotary embeddings have"},
-    {"odd_part", "partial_rotary_factor: 0.4", "of heads of 8 an even number must be rotated"},
+    {"odd_part", "partial_rotary_factor: 0.4",
+     "run.yaml:1 partial_rotary_factor: of heads of 8 an even number must be rotated"},
+    {"odd_width", "qk_rope_head_dim: 3",
+     "run.yaml:1 qk_rope_head_dim: expected an even number from 2 to head_dim, 8, got 3"},
+    {"wide", "qk_rope_head_dim: 10", "expected an even number from 2 to head_dim, 8, got 10"},
+    {"default_part", "qk_rope_head_dim: null, head_dim: 24",
+     "run.yaml:1 head_dim: of heads of 24 an even number must be rotated, from 2 on, and deepseek_v4 rotates "
+     "0.125 of them by default"},
     {"index_head", "index_head_dim: 2, compress_ratios: [4, 4, 0]",
-     "compressed attention rotates 4 of the 2 numbers of an indexer's head"}};
+     "run.yaml:1 index_head_dim: index_head_dim 2 is less than the 4 numbers of a head that are rotated"}};
 
 INSTANTIATE_TEST_SUITE_P(Of, DeepseekV4Refusals, ::testing::ValuesIn(kV4Refusals),
                          [](const auto& info) { return std::string(info.param.name); });

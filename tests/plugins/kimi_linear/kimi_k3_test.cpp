@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,15 @@ TEST(KimiK3, NamesTensorsAsPublished) {
   EXPECT_TRUE(model->passes_over("mm_projector.proj.0.weight"));
 }
 
+// Keys that Kimi Linear has with another meaning are told too.
+TEST(KimiK3, TellsItsOwnKeys) {
+  std::map<std::string, std::string> help;
+  for (const FieldInfo& field : tests::built_plugins().model("kimi_k3")->fields) help[field.key] = field.help;
+  EXPECT_THAT(help["linear_attn_config"], HasSubstr("gate_lower_bound"));
+  EXPECT_THAT(help["moe_layer_freq"], HasSubstr("first_k_dense_replace"));
+  EXPECT_EQ(help.count("kv_lora_rank"), 0u);
+}
+
 struct K3Refusal {
   const char* name;
   std::string keys, message;
@@ -103,7 +113,15 @@ const K3Refusal kK3Refusals[] = {
      "num_experts: null is not built, as in NeMo AutoModel"},
     {"no_latent", "model_type: kimi_k3, routed_expert_hidden_size: null",
      "routed_expert_hidden_size: null is not built"},
-    {"linear_beta", kK3 + "activation_situ_linear_beta: 0.0", "activation_situ_linear_beta is 0"},
+    {"beta", kK3 + "activation_situ_beta: -1.0",
+     "run.yaml:1 activation_situ_beta: activation_situ_beta is below 0"},
+    {"linear_beta", kK3 + "activation_situ_linear_beta: 0.0", "activation_situ_linear_beta is not above 0"},
+    {"linear_beta_below", kK3 + "activation_situ_linear_beta: -1.0",
+     "run.yaml:1 activation_situ_linear_beta: activation_situ_linear_beta is not above 0"},
+    {"no_architecture", "model_type: kimi_linear, hidden_act: situ",
+     "run.yaml:1 hidden_act: hidden_act 'situ' is of Kimi K3, which architectures does not name\n  hint: "
+     "write "
+     "model_type: kimi_k3, or architectures: [KimiK3ForCausalLM]"},
     {"tied", kK3 + "tie_word_embeddings: true",
      "tie_word_embeddings is true, and Kimi K3 has a head of its own"},
     {"positions", kK3 + "mla_use_nope: false", "only mla_use_nope: true is built"},

@@ -4,12 +4,15 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "plugins/lora/peft_units.h"
 #include "plugins/whole_runs.h"
 
 namespace heddle::tests {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 // Inputs of 14 and 24 numbers are divided, those of 23 are not.
 std::string qat_section(int after, const std::string& more = "groupsize: 2") {
@@ -144,6 +147,19 @@ TEST(Qat, RefusesWhatTorchaoAndAutoModelRefuse) {
                         "torchao either"));
   EXPECT_EQ(of("qat: {enabled: false}\n"), "");
   EXPECT_EQ(of("qat: null\n"), "");
+}
+
+TEST(Qat, WarnsOfAQuantizerWithoutEnabled) {
+  const auto warnings_of = [](const std::string& section) {
+    Units units = units_of(WholeRuns().model);
+    return adapt(units, "null\nqat: " + section).warnings;
+  };
+  EXPECT_THAT(warnings_of("{qat_config: {groupsize: 2}}"),
+              ElementsAre("run.yaml:3 qat: enabled is not given, and its default is false: nothing is "
+                          "rounded; write enabled: true, or leave the section out"));
+  for (const char* section :
+       {"{}", "{enabled: false, quantizer: {groupsize: 2}}", "{enabled: true, qat_config: {groupsize: 2}}"})
+    EXPECT_THAT(warnings_of(section), IsEmpty()) << section;
 }
 
 TEST(Qat, RefusesFieldsThatItsQuantizerHasNot) {

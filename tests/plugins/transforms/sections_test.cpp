@@ -56,6 +56,10 @@ TEST(PluginSections, AreOffWithEnableFalse) {
   EXPECT_EQ(refusal("comet: {enable: false}"), "");
   EXPECT_THAT(refusal("comet: {enable: true}"), HasSubstr("unknown key 'comet'\n  hint: leave it out"));
   EXPECT_EQ(refusal("wandb: {enable: false, project: x}"), "");
+  EXPECT_EQ(refusal("tensorboard: {enable: true}"), "");
+  EXPECT_EQ(refusal("qat: {enable: false, qat_config: {groupsize: 2}}"), "");
+  EXPECT_THAT(refusal("qat: {enable: true, qat_config: {groupsize: 2}}"),
+              HasSubstr("qat.enable: unknown key 'enable'\n  hint: did you mean 'enabled'?"));
   EXPECT_THAT(refusal("tensorboard: {enable: 3}"), HasSubstr("tensorboard.enable: expected true or false"));
   EXPECT_THAT(refusal("tensorboard: {enable: false, dirr: x}"), HasSubstr("did you mean 'dir'?"));
 }

@@ -27,6 +27,8 @@ struct Init {
   // Of Kind::function: the element's value, from its argument alone; called from several threads.
   using Function = double (*)(const InitElement& element);
   Function function = nullptr;
+  // Of a parameter of whole numbers that are places: values of files are from 0 to below this. 0: any.
+  int64_t below = 0;
 
   static constexpr Init by(Function function, double std = 0) { return {Kind::function, std, function}; }
 };
