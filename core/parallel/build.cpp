@@ -192,7 +192,7 @@ std::shared_ptr<TiedCopies> tie(const std::vector<TiedParameter>& tied, Stages& 
   return copies;
 }
 
-// Products read these places from memory without another look.
+// Kernels use these values as indices and do not check them.
 void check_places(const Shard& shard) {
   if (shard.init.below == 0 || shard.tensor.numel() == 0) return;
   const auto refuse = [&](int64_t value) {

@@ -1,4 +1,4 @@
-// Linear layers whose products somebody else computes: what such nodes share.
+// The autograd node of linear layers whose products a LinearProducts computes.
 #include <ATen/ops/sum.h>
 
 #include <memory>

@@ -86,8 +86,8 @@ TEST(KimiK3, NamesTensorsAsPublished) {
   EXPECT_TRUE(model->passes_over("mm_projector.proj.0.weight"));
 }
 
-// Keys that Kimi Linear has with another meaning are told too.
-TEST(KimiK3, TellsItsOwnKeys) {
+// Keys that Kimi Linear has with another meaning are listed too.
+TEST(KimiK3, ListsItsOwnKeys) {
   std::map<std::string, std::string> help;
   for (const FieldInfo& field : tests::built_plugins().model("kimi_k3")->fields) help[field.key] = field.help;
   EXPECT_THAT(help["linear_attn_config"], HasSubstr("gate_lower_bound"));

@@ -5,6 +5,8 @@
 #include "heddle/model/module_unit.h"
 #include "heddle/nn/attention_core.h"
 #include "heddle/nn/linear.h"
+#include "heddle/nn/rms_norm.h"
+#include "heddle/nn/router.h"
 #include "plugins/toy_training.h"
 
 namespace heddle::tests {
@@ -181,6 +183,40 @@ TEST(TensorPlan, RefusesAForeignModel) {
                 make_parallelizer("tensor", "{}")->check(units, tp(2));
               }),
               HasSubstr("is a foreign model without seams, which tensor parallelism cannot split"));
+}
+
+// A router, and a norm beside it.
+class NormedMixture : public Module {
+ public:
+  NormedMixture() {
+    add_child("gate", gate_);
+    add_child("norm", norm_);
+  }
+  std::string_view kind() const override { return "mixture"; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch& batch) override { return norm_.call(std::move(x), batch); }
+
+ private:
+  static RouterConfig two_experts() {
+    RouterConfig config;
+    config.hidden = 4, config.experts = 2, config.rule.top_k = 1;
+    return config;
+  }
+  Router gate_{two_experts(), {}, at::TensorOptions().device(at::kMeta)};
+  RmsNorm norm_{4, 1e-6, at::TensorOptions().device(at::kMeta)};
+};
+
+TEST(TensorPlan, RefusesToSplitTheTokensOfANormInAMixture) {
+  EXPECT_EQ(error_of([] {
+              Units units;
+              units.push_back(std::make_unique<ModuleUnit>("mlp", "mlp", std::make_unique<NormedMixture>()));
+              make_parallelizer("tensor", plan("mlp.norm: sequence_parallel") + "\nsequence_parallel: true")
+                  ->check(units, tp(2));
+            }),
+            "error[config] test.yaml:1 tp_plan.mlp.norm: the style 'sequence_parallel' does not fit "
+            "'mlp.norm', which sees all tokens\n  hint: leave it out of the plan");
 }
 
 TEST(TensorPlan, RefusesSequenceParallelismForModulesThatMixTokens) {

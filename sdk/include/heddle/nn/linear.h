@@ -41,7 +41,7 @@ HEDDLE_API FewTensors products(std::span<Linear* const> layers, const at::Tensor
                                Outputs outputs = Outputs::apart);
 
 struct LinearGradients {
-  at::Tensor weight, rows;  // [out, in], [rows, in]; undefined: not wanted
+  at::Tensor weight, rows;  // [out, in], [rows, in], in memory of their own; undefined: not wanted
 };
 enum class LinearWanted { weight, rows, both };
 
