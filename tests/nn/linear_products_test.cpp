@@ -13,7 +13,7 @@
 namespace heddle::tests {
 namespace {
 
-struct Seen {
+struct ProductCalls {
   bool keeps_rows = false, had_rows = false;
   int ends = 0;
   at::ScalarType dtype = at::kDouble;
@@ -21,7 +21,7 @@ struct Seen {
 
 class PlainProducts final : public model::LinearProducts {
  public:
-  explicit PlainProducts(Seen& seen) : seen_(seen) {}
+  explicit PlainProducts(ProductCalls& seen) : seen_(seen) {}
   at::Tensor forward(size_t, const at::Tensor& rows, const at::Tensor& weight,
                      const at::Tensor& bias) override {
     seen_.dtype = rows.scalar_type();
@@ -40,7 +40,7 @@ class PlainProducts final : public model::LinearProducts {
   bool keeps_rows() const override { return seen_.keeps_rows; }
 
  private:
-  Seen& seen_;
+  ProductCalls& seen_;
 };
 
 // Two layers of one input, in double or float32.
@@ -70,7 +70,7 @@ struct Pair {
 
 TEST(LinearProducts, GiveTheNumbersOfPlainLayers) {
   Pair pair(at::kDouble);
-  Seen seen;
+  ProductCalls seen;
   Batch batch;
   const model::FewTensors plain = model::products(pair.layers, pair.x, batch);
   const model::FewTensors own =
@@ -87,7 +87,7 @@ TEST(LinearProducts, KeepTheInputWhereAWeightTrainsOrTheyAsk) {
   pair.a.weight.set_requires_grad(false);
   pair.b.weight.set_requires_grad(false);
   for (const bool asks : {false, true}) {
-    Seen seen;
+    ProductCalls seen;
     seen.keeps_rows = asks;
     const std::vector<at::Tensor> got =
         pair.gradients(model::products_by(std::make_unique<PlainProducts>(seen), pair.layers, pair.x));
@@ -99,7 +99,7 @@ TEST(LinearProducts, KeepTheInputWhereAWeightTrainsOrTheyAsk) {
 
 TEST(LinearProducts, ComputeInTheDtypeOfAutocast) {
   Pair pair(at::kFloat);
-  Seen seen;
+  ProductCalls seen;
   model::Autocast autocast(at::kBFloat16, model::Autocast::Weights::kept);
   model::FewTensors out;
   {
