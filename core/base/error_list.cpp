@@ -11,7 +11,8 @@
 namespace heddle {
 namespace {
 
-constexpr size_t kMostErrors = 20;
+constexpr size_t kMostErrors = 20;       // that are raised
+constexpr size_t kMostHeldErrors = 200;  // so that an error is compared with few others
 
 struct PlaceOfError {
   std::string file;
@@ -26,6 +27,30 @@ PlaceOfError parsed(const std::string& where) {
     if (failure == std::errc() && (after == end || *after == ' ')) return place;
   }
   return {};
+}
+
+// The first file that is named with a line; "": none.
+std::string first_file(const std::vector<Error>& all) {
+  for (const Error& error : all)
+    if (std::string file = parsed(error.where()).file; !file.empty()) return file;
+  return "";
+}
+
+// Indices of the errors that are raised, in their order: status 2 before 1, then by the lines of the first
+// file.
+std::vector<size_t> raised(const std::vector<Error>& all) {
+  using Key = std::tuple<int, bool, long, size_t>;
+  const std::string first = first_file(all);
+  std::vector<Key> keys;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const PlaceOfError place = parsed(all[i].where());
+    const bool is_elsewhere = place.file != first || place.file.empty();
+    keys.emplace_back(-exit_status(all[i].code()), is_elsewhere, is_elsewhere ? 0 : place.line, i);
+  }
+  std::sort(keys.begin(), keys.end());
+  std::vector<size_t> out;
+  for (size_t i = 0; i < std::min(keys.size(), kMostErrors); ++i) out.push_back(std::get<size_t>(keys[i]));
+  return out;
 }
 
 std::string joined(const std::vector<Error>& all) {
@@ -64,24 +89,27 @@ void Errors::add(const Error& error) {
   const auto same = [&](const Error& other) {
     return other.where() == error.where() && other.message() == error.message();
   };
-  if (std::none_of(all_.begin(), all_.end(), same)) all_.push_back(error);
+  if (std::any_of(all_.begin(), all_.end(), same)) return;
+  all_.push_back(error);
+  if (all_.size() < kMostHeldErrors) return;
+  // Keeps what raise() would throw, and the first file, by which it sorts.
+  std::vector<size_t> kept = raised(all_);
+  const std::string first = first_file(all_);
+  kept.push_back(std::find_if(all_.begin(), all_.end(),
+                              [&](const Error& one) { return parsed(one.where()).file == first; }) -
+                 all_.begin());
+  std::sort(kept.begin(), kept.end());
+  kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+  std::vector<Error> rest;
+  for (const size_t i : kept) rest.push_back(all_[i]);
+  all_ = std::move(rest);
 }
 
 void Errors::raise() const {
   if (all_.empty()) return;
-  std::string first;  // the first file that is named with a line
-  for (const Error& error : all_)
-    if (first.empty()) first = parsed(error.where()).file;
-  const auto key = [&](const Error& error) {
-    const PlaceOfError place = parsed(error.where());
-    const bool other = place.file != first || place.file.empty();
-    return std::tuple(-exit_status(error.code()), other, other ? 0 : place.line);  // status 2 wins over 1
-  };
-  std::vector<Error> sorted = all_;
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [&](const Error& one, const Error& two) { return key(one) < key(two); });
+  std::vector<Error> sorted;
+  for (const size_t i : raised(all_)) sorted.push_back(all_[i]);
   if (sorted.size() == 1) throw Error(sorted.front());
-  if (sorted.size() > kMostErrors) sorted.erase(sorted.begin() + kMostErrors, sorted.end());
   throw ErrorList(std::move(sorted));
 }
 

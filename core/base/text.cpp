@@ -10,10 +10,13 @@
 namespace heddle::text {
 namespace {
 
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
+// The number of edits from a to b where it is below `limit`; else `limit` or more.
+size_t edit_distance(std::string_view a, std::string_view b, size_t limit, std::vector<size_t>& row) {
+  if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) >= limit) return limit;
+  row.resize(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 1; i <= a.size(); ++i) {
+    if (*std::min_element(row.begin(), row.end()) >= limit) return limit;
     size_t diagonal = row[0];
     row[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
@@ -37,8 +40,9 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
   const std::string wanted = lower(word);
   std::string best;
   size_t best_distance = std::max<size_t>(2, wanted.size() / 3) + 1;
+  std::vector<size_t> row;
   for (const std::string& candidate : candidates) {
-    const size_t distance = edit_distance(wanted, lower(candidate));
+    const size_t distance = edit_distance(wanted, lower(candidate), best_distance, row);
     if (distance < best_distance) best = candidate, best_distance = distance;
   }
   return best;

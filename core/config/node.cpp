@@ -1,6 +1,7 @@
 // The tree of values: one shared immutable record per node.
 #include "heddle/config/node.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -17,6 +18,7 @@ struct Node::Value {
   std::string text = {};
   std::vector<Node> items = {};
   std::vector<Entry> entries = {};
+  std::vector<const Entry*> by_key = {};  // entries sorted by key, where there are many
   Mark mark = {};
   std::string path = {};
 };
@@ -27,6 +29,8 @@ Error wrong_kind(const Node& node, std::string_view expected) {
   return Error(ErrorCode::config, node.where(),
                "expected " + std::string(expected) + ", got " + node.written());
 }
+
+constexpr size_t kFewEntries = 16;  // searched one by one
 
 // 1e3 and 16.0 have an integer form, for the hint.
 bool is_whole(double value) {
@@ -73,8 +77,14 @@ Node Node::list(std::vector<Node> items, Mark mark, std::string path) {
 }
 
 Node Node::map(std::vector<Entry> entries, Mark mark, std::string path) {
-  return make(
-      {.kind = Kind::map, .entries = std::move(entries), .mark = std::move(mark), .path = std::move(path)});
+  Value value{
+      .kind = Kind::map, .entries = std::move(entries), .mark = std::move(mark), .path = std::move(path)};
+  if (value.entries.size() > kFewEntries) {
+    for (const Entry& entry : value.entries) value.by_key.push_back(&entry);
+    std::stable_sort(value.by_key.begin(), value.by_key.end(),
+                     [](const Entry* a, const Entry* b) { return a->first < b->first; });
+  }
+  return make(std::move(value));
 }
 
 Node::Kind Node::kind() const {
@@ -122,9 +132,15 @@ size_t Node::size() const {
 }
 
 const Node* Node::find(std::string_view key) const {
-  for (const Entry& entry : value_->entries)
-    if (entry.first == key) return &entry.second;
-  return nullptr;
+  if (value_->by_key.empty()) {
+    for (const Entry& entry : value_->entries)
+      if (entry.first == key) return &entry.second;
+    return nullptr;
+  }
+  const auto found =
+      std::lower_bound(value_->by_key.begin(), value_->by_key.end(), key,
+                       [](const Entry* entry, std::string_view name) { return entry->first < name; });
+  return found == value_->by_key.end() || (*found)->first != key ? nullptr : &(*found)->second;
 }
 
 Node Node::with(std::string_view key, Node value) const {

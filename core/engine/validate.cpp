@@ -119,7 +119,10 @@ void check_options(Node& options, const std::string& word, const OfferedStrategy
   for (std::string& key : axis_keys_of_plugins(plugins)) known.push_back(std::move(key));
   const std::string near = text::nearest(unknown.front(), known);
   const std::string where = options.find(unknown.front())->where();
-  for (const std::string& key : unknown) options = options.without(key);
+  std::vector<Node::Entry> rest;
+  for (const Node::Entry& entry : options.entries())
+    if (!std::binary_search(unknown.begin(), unknown.end(), entry.first)) rest.push_back(entry);
+  options = Node::map(std::move(rest), options.mark(), options.path());
   throw Error(ErrorCode::config, where,
               "Unknown options for strategy '" + word + "': " + python_list(unknown),
               near.empty() ? "`heddle plugins inspect " + offered.name + "` prints the keys"

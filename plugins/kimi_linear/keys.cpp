@@ -5,6 +5,8 @@
 #include <array>
 #include <utility>
 
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
 #include "heddle/decoder/description.h"
 
 namespace heddle::kimi_linear {
@@ -64,6 +66,18 @@ void name_layers(const Node& list, const char* type, std::vector<std::string>& t
 
 }  // namespace
 
+void check_linear_keys(const Node& config, std::span<const std::string> known) {
+  Errors errors;
+  for (const auto& [key, value] : config.entries()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const std::string near = text::nearest(key, known);
+    errors.add(Error(ErrorCode::config, value.where(),
+                     "linear_attn_config has no key '" + text::excerpt(key) + "'",
+                     near.empty() ? "its keys are " + text::join(known) : "did you mean '" + near + "'?"));
+  }
+  errors.raise();
+}
+
 void read_sizes(const Node& config, Keys& keys) {
   keys.linear_head_dim = model::size_or(config, "head_dim", keys.linear_head_dim);
   keys.linear_num_heads = model::size_or(config, "num_heads", keys.linear_num_heads);
@@ -106,7 +120,7 @@ namespace {
 void read_config(const Node& config, Keys& keys) {
   static const std::vector<std::string> kKnown = {"head_dim", "num_heads", "short_conv_kernel_size",
                                                   "full_attn_layers", "kda_layers"};
-  decoder::refuse_misspelt(config, kKnown);
+  check_linear_keys(config, kKnown);
   read_sizes(config, keys);
   read_layers(config, keys);
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,9 @@ model::KeyGroup<Keys> linear_attention();
 // transformers' names of keys that files call otherwise; the files' names win.
 model::KeyGroup<Keys> other_names();
 
+// Refuses keys of linear_attn_config that are not among `known`: each of them would change what a layer
+// computes.
+void check_linear_keys(const Node& config, std::span<const std::string> known);
 // Of linear_attn_config: the sizes, and the layers that its lists name, where layer_types is not given.
 void read_sizes(const Node& config, Keys& keys);
 void read_layers(const Node& config, Keys& keys);

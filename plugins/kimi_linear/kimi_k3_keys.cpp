@@ -71,7 +71,7 @@ void read_attention(const Node& given, K3Keys& keys) {
   static const std::vector<std::string> kKnown = {
       "head_dim",           "num_heads",        "full_attn_layers",      "kda_layers",
       "use_full_rank_gate", "gate_lower_bound", "short_conv_kernel_size"};
-  decoder::refuse_misspelt(*config, kKnown);
+  check_linear_keys(*config, kKnown);
   read_sizes(*config, keys);
   read_layers(*config, keys);
   if (!keys.layer_types)

@@ -119,8 +119,9 @@ TEST_F(Outputs, OfASinkOfAPersonsOwnAreRefusedAndStay) {
   }
   const Outcome metrics = train("out/training.jsonl");
   EXPECT_EQ(metrics.status, 2) << metrics.error;
-  EXPECT_THAT(metrics.error, HasSubstr("out/training.jsonl would be two things: the table of hello, and the "
-                                       "metrics of checkpoint.checkpoint_dir"));
+  EXPECT_THAT(metrics.error,
+              HasSubstr("out/training.jsonl is used for two outputs: the table of hello, and the "
+                        "metrics of checkpoint.checkpoint_dir"));
   for (const size_t lines : {3u, 5u}) {
     const Outcome outcome = train("own.csv");
     EXPECT_EQ(outcome.status, 0) << outcome.error;

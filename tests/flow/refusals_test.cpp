@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -114,9 +116,9 @@ TEST(Refusals, NameTokensOutsideTheVocabulary) {
   bytes[header + 2 * place + 1] = 1;  // of the high byte
   files.write("late.bin", bytes);
   const std::string token = std::to_string(256 + static_cast<unsigned char>(bytes[header + 2 * place]));
-  const std::string late =
-      "error[input] " + files.path("late.bin") + ": token 12345 is " + token +
-      "; the model's vocabulary has 256 tokens\n  hint: were the tokens made for this model?";
+  const std::string late = "error[input] " + files.path("late.bin") + ": token 12345 is " + token +
+                           "; the model's vocabulary has 256 tokens\n  hint: check that the data was "
+                           "tokenized with this model's tokenizer";
   const Words two = {"--nproc-per-node", "2"};
   expect_refusal(heddle(files.train("late", plus(two, {"--dataset.file_pattern", files.path("late.bin")}))),
                  2, late);
@@ -124,6 +126,46 @@ TEST(Refusals, NameTokensOutsideTheVocabulary) {
                                              "{file_pattern: " + files.path("late.bin") + ", seq_len: 16}"})),
                  2, late);
   EXPECT_FALSE(std::filesystem::exists(files.path("late/training.jsonl")));
+}
+
+// A file of 200 MB, mostly holes, with one token outside the vocabulary in row 43, which the check at the
+// start skips.
+TEST(UnreadableRow, EndsTheRunAfterACheckpointOfTheStepBefore) {
+  const TrainingFiles files;
+  const int32_t tokens = 100'000'000;
+  const uint16_t outside = 300;
+  std::string header = read_text(files.path("train.bin")).substr(0, 1024);
+  std::memcpy(&header[8], &tokens, sizeof(tokens));
+  files.write("late.bin", header);
+  std::filesystem::resize_file(files.path("late.bin"), 1024 + 2 * static_cast<uintmax_t>(tokens));
+  {
+    std::fstream file(files.path("late.bin"), std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(1024 + 2 * (43 * 1024 + 5));
+    file.write(reinterpret_cast<const char*>(&outside), sizeof(outside));
+  }
+  for (const char* ranks : {"1", "2"}) {
+    const std::string run = std::string("late") + ranks;
+    const Words words = {"--nproc-per-node",
+                         ranks,
+                         "--dataset.file_pattern",
+                         files.path("late.bin"),
+                         "--dataset.seq_len",
+                         "1024",
+                         "--model.config.max_position_embeddings",
+                         "1024",
+                         "--step_scheduler.global_batch_size",
+                         "16",
+                         "--dataloader",
+                         "{shuffle: false}"};
+    expect_refusal(
+        heddle(files.train(run, words)), 2,
+        "error[input] " + files.path("late.bin") +
+            ": step 3: token 44037 is 300; the model's vocabulary has 256 tokens (row 43 of the data "
+            "set)\n  hint: check that the data was tokenized with this model's tokenizer");
+    EXPECT_EQ(column(files.path(run + "/training.jsonl"), "step"), (std::vector<double>{0, 1}));
+    EXPECT_TRUE(std::filesystem::exists(files.path(run + "/epoch_0_step_1/optim")));
+    expect_refusal(heddle(files.train(run, words)), 2, "late.bin: step 3: token 44037 is 300");
+  }
 }
 
 TEST(Refusals, AskForTokensWhereAModelWasNotTrainedOnBytes) {

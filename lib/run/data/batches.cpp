@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "heddle/base/error.h"
 #include "heddle/nn/dropout.h"
 
 namespace heddle {
@@ -89,8 +90,14 @@ void Batches::fill(Batch& batch, const SampleOrder& order, int64_t place, int64_
   for (int64_t row = 0; row < split_.local_batch; ++row, tokens += length, labels += length) {
     int64_t text = 0;
     if (place + row < end) {
-      text = rows_.read(order[place + row], vocabulary_,
-                        {{tokens, each}, {labels, each}, documents_, row * length});
+      try {
+        text = rows_.read(order[place + row], vocabulary_,
+                          {{tokens, each}, {labels, each}, documents_, row * length});
+      } catch (const Error& error) {
+        throw Error(error.code(), error.where(),
+                    error.message() + " (row " + std::to_string(order[place + row]) + " of the data set)",
+                    error.hint());
+      }
     } else {
       documents_.push_back(static_cast<int32_t>(row * length));
       std::fill_n(tokens, length, 0);

@@ -44,7 +44,7 @@ void check_vocabulary(std::span<const int64_t> tokens, int64_t sample, int64_t v
               "sample " + std::to_string(sample) + " has the token " +
                   std::to_string(least < 0 ? least : most) + "; the model's vocabulary has " +
                   std::to_string(vocabulary) + " tokens",
-              "were the tokens made for this model?");
+              "check that the data was tokenized with this model's tokenizer");
 }
 
 // A plugin may leave what it was given.

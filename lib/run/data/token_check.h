@@ -1,4 +1,4 @@
-// Whether every token of the data is one of the vocabulary, before the first step.
+// Checks of the data's tokens against the vocabulary before the first step.
 #pragma once
 
 #include <filesystem>
@@ -16,8 +16,8 @@ namespace heddle {
 void check_tokens(std::span<const Rows* const> datasets, int64_t vocabulary,
                   const std::filesystem::path& notes);
 
-// The range of a file's tokens, as the notes have it for this size and time of change; else the file is read,
-// on all threads, and the range noted.
+// The range of the file's checked tokens (TokenFile::range()): the one that the notes have for this size and
+// time of change; else the file is read, and the range noted.
 TokenRange noted_range(const TokenFile& file, DataNotes& notes);
 
 bool in_vocabulary(TokenRange range, int64_t vocabulary);

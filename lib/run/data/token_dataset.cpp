@@ -15,17 +15,6 @@
 
 namespace heddle {
 
-namespace {
-
-Error outside(const TokenFile& file, int64_t place, int64_t token, int64_t vocabulary) {
-  return Error(ErrorCode::input, file.path().string(),
-               "token " + std::to_string(place) + " is " + std::to_string(token) +
-                   "; the model's vocabulary has " + std::to_string(vocabulary) + " tokens",
-               "were the tokens made for this model?");
-}
-
-}  // namespace
-
 MatchingFiles matching_files(std::span<const std::string> patterns) {
   MatchingFiles out;
   std::set<std::filesystem::path> met;  // with links resolved
@@ -145,7 +134,7 @@ void TokenDataset::read(int64_t number, const SampleTarget& to) const {
   file.read(sample.begin + sample.inputs, to.labels.last(1));
   const auto check = [&](int64_t token, size_t at) {
     if (token < 0 || token >= vocabulary_)
-      throw outside(file, sample.begin + static_cast<int64_t>(at), token, vocabulary_);
+      throw file.outside(sample.begin + static_cast<int64_t>(at), token, vocabulary_);
   };
   for (size_t i = 0; i < to.tokens.size(); ++i) {
     check(to.tokens[i], i);
@@ -154,7 +143,8 @@ void TokenDataset::read(int64_t number, const SampleTarget& to) const {
   check(to.labels.back(), to.tokens.size());
 }
 
-// Where a file has a token outside, it may be in no sample: fewer tokens than a sample has at its end.
+// A token outside the vocabulary may be in no sample: tokens at the end of a file that fill no row are not
+// read.
 bool TokenDataset::verify(DataNotes& notes) const {
   return std::all_of(files_.begin(), files_.end(), [&](const TokenFile& file) {
     if (file.size() == 0 || in_vocabulary(range_of(file.type()), vocabulary_)) return true;

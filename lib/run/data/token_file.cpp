@@ -15,7 +15,9 @@
 namespace heddle {
 namespace {
 
-constexpr int64_t kScanBlock = 1 << 20;  // tokens per thread
+// A check of tokens reads at most this many blocks of a file.
+constexpr int64_t kMostBlocks = 1024, kBlockBytes = int64_t{1} << 16;
+static_assert(kMostBlocks * kBlockBytes == TokenFile::kMostChecked);
 
 template <class T>
 void widen(const std::byte* from, std::span<int64_t> out) {
@@ -47,11 +49,22 @@ const std::byte* TokenFile::at(int64_t token) const {
   return file_.bytes().data() + offset_ + static_cast<size_t>(token) * width_of(type_);
 }
 
+std::vector<TokenFile::Block> TokenFile::blocks_to_check() const {
+  const int64_t each = kBlockBytes / static_cast<int64_t>(width_of(type_)), all = (size_ + each - 1) / each;
+  std::vector<Block> blocks(static_cast<size_t>(std::min(all, kMostBlocks)));
+  for (int64_t i = 0; i < static_cast<int64_t>(blocks.size()); ++i) {
+    const int64_t begin = all <= kMostBlocks ? i * each : (size_ - each) / (kMostBlocks - 1) * i;
+    blocks[static_cast<size_t>(i)] = {begin, std::min(each, size_ - begin)};
+  }
+  return blocks;
+}
+
 TokenRange TokenFile::range() const {
-  std::vector<TokenRange> blocks((size_ + kScanBlock - 1) / kScanBlock);
-  at::parallel_for(0, static_cast<int64_t>(blocks.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      blocks[i] = range_of(type_, at(i * kScanBlock), std::min(kScanBlock, size_ - i * kScanBlock));
+  const std::vector<Block> parts = blocks_to_check();
+  std::vector<TokenRange> blocks(parts.size());
+  at::parallel_for(0, static_cast<int64_t>(blocks.size()), 16, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
+      blocks[i] = range_of(type_, at(parts[i].begin), parts[i].count);
   });
   TokenRange all = blocks.front();
   for (const TokenRange& block : blocks)
@@ -71,14 +84,13 @@ std::string TokenFile::digest() const {
 }
 
 bool TokenFile::has(int64_t token) const {
-  constexpr int64_t kAtOnce = 1 << 16;
   std::vector<int64_t> tokens;
-  for (int64_t begin = 0; begin < size_; begin += kAtOnce) {
-    tokens.resize(static_cast<size_t>(std::min(kAtOnce, size_ - begin)));
-    read(begin, tokens);
-    if (std::find(tokens.begin(), tokens.end(), token) != tokens.end()) return true;
-  }
-  return false;
+  const std::vector<Block> blocks = blocks_to_check();
+  return std::any_of(blocks.begin(), blocks.end(), [&](const Block& block) {
+    tokens.resize(static_cast<size_t>(block.count));
+    read(block.begin, tokens);
+    return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
+  });
 }
 
 void TokenFile::read(int64_t begin, std::span<int64_t> out) const {
@@ -99,6 +111,13 @@ void TokenFile::read(int64_t begin, std::span<int64_t> out) const {
     case TokenType::int64:
       return widen<int64_t>(from, out);
   }
+}
+
+Error TokenFile::outside(int64_t place, int64_t token, int64_t vocabulary) const {
+  return Error(ErrorCode::input, path_.string(),
+               "token " + std::to_string(place) + " is " + std::to_string(token) +
+                   "; the model's vocabulary has " + std::to_string(vocabulary) + " tokens",
+               "check that the data was tokenized with this model's tokenizer");
 }
 
 }  // namespace heddle

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "heddle/base/error.h"
 #include "lib/run/data/mapped_file.h"
 #include "lib/run/data/tokenizer/token_note.h"
 
@@ -34,18 +35,28 @@ class TokenFile {
   TokenType type() const { return type_; }
   size_t bytes() const { return file_.bytes().size(); }
   int64_t modified() const { return file_.modified(); }  // as MappedFile
-  // Of all its tokens, at least one; read on all threads.
+  // Bytes that range() and has() read at most: all of a smaller file; 1024 blocks, evenly spread from the
+  // first token to the last, of a larger one.
+  static constexpr int64_t kMostChecked = int64_t{64} << 20;
+  // The range of the tokens that are checked, of which there is at least one. Reads on all threads.
   TokenRange range() const;
   // A checksum of the tokens as they are stored, whatever the file's name and header: of all of them up to 4
   // MiB, of a larger file of 64 blocks spread evenly over it, and the type and number of the tokens.
   std::string digest() const;
-  bool has(int64_t token) const;  // reads up to the first one
+  // Whether the token is among those that are checked. Reads up to the first one.
+  bool has(int64_t token) const;
   // What made it, by the file beside it; empty: not known.
   const std::optional<TokenNote>& tokenizer() const { return tokenizer_; }
   // Tokens [begin, begin + out.size()), which the file holds.
   void read(int64_t begin, std::span<int64_t> out) const;
+  // The error of a token that is not in the vocabulary, with the file and the token's place.
+  Error outside(int64_t place, int64_t token, int64_t vocabulary) const;
 
  private:
+  struct Block {
+    int64_t begin = 0, count = 0;  // in tokens
+  };
+  std::vector<Block> blocks_to_check() const;
   const std::byte* at(int64_t token) const;
 
   std::filesystem::path path_;

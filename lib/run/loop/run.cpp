@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iostream>
 #include <optional>
+#include <utility>
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
@@ -25,7 +26,8 @@ Run::Run(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous, St
       model_(build_model(run, plugins, trace_.rendezvous(), whole_)),
       optimizer_(run.recipe.optimizer.make()),
       step_(model_.stages, model_.mesh, step_config(run.recipe), *optimizer_),
-      batches_(run.dataset, split_of(run, model_.mesh), run.model.spec->facts().vocabulary),
+      batches_{Batches(run.dataset, split_of(run, model_.mesh), run.model.spec->facts().vocabulary),
+               Batches(run.dataset, split_of(run, model_.mesh), run.model.spec->facts().vocabulary)},
       scheduler_(run.scheduler),
       stop_request_(request),
       stop_(rendezvous, request) {
@@ -61,11 +63,11 @@ int Run::train() {
   stop_request_.stepping = true;
   int signal = stop_.now();
   if (signal == 0) signal = run_missed_validation();
-  std::optional<StepInfo> info, next;
+  std::optional<StepInfo> info, next = scheduler_.next();
   try {
-    while (signal == 0 && (next = scheduler_.next())) {
-      info = next;
-      signal = run_step(*info);
+    while (signal == 0 && next) {
+      info = std::exchange(next, scheduler_.next());
+      signal = run_step(*info, next);
     }
   } catch (const Error& error) {
     if (journal_ && error.code() == ErrorCode::diverged) journal_->finish();  // the curve shows it
@@ -78,6 +80,10 @@ int Run::train() {
   }
   engine::settle(model_);
   trace_.finish(model_.stages, model_.mesh);
+  if (signal == kUnreadable)
+    checkpoint::together(model_.mesh.rendezvous(), "unreadable batch", [this] {
+      if (unreadable_) throw *unreadable_;
+    });
   if (info && info->last) signal = 0;
   if (!journal_) return signal;
   if (signal != 0) journal_->note(stopped_text(run_, signal, info));

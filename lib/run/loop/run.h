@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <optional>
@@ -30,10 +31,11 @@ class Run {
  private:
   void lock();
   int run_missed_validation();
-  int run_step(const StepInfo& info);
+  int run_step(const StepInfo& info, const std::optional<StepInfo>& next);
   int end_of_step(const StepInfo& info);
   [[noreturn]] void refuse_no_labels(const StepInfo& info) const;
-  void train_one(const StepInfo& info);
+  void train_one(const StepInfo& info, const std::optional<StepInfo>& next);
+  void read_ahead(const StepInfo& info);
   void settle();
   void log();
   bool may_save(const StepInfo& info, bool ends);
@@ -50,7 +52,9 @@ class Run {
   engine::Model model_;
   std::unique_ptr<IOptimizer> optimizer_;
   Step step_;
-  Batches batches_;
+  std::array<Batches, 2> batches_;     // of the current step and of the next one, in turn
+  std::span<const Batch> next_batch_;  // of the next step; empty: none was read
+  std::optional<Error> unreadable_;    // why the next step's batch cannot be read
   std::vector<Batches> validation_;
   std::optional<ValidationSamples> samples_;  // where the recipe gives prompts
   StepScheduler scheduler_;

@@ -19,10 +19,14 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+Error with_moment(const Error& error, const std::string& moment) {
+  return {error.code(), error.where(), moment + ": " + error.message(), error.hint()};
+}
+
 }  // namespace
 
-// The signal that ends the run after this step, or 0. Throws, on every rank after the same step, where a save
-// has failed and where too many updates were skipped.
+// Returns the signal that ends the run after this step, or kUnreadable, or 0. Throws, on every rank after the
+// same step, where a save has failed and where too many updates were skipped.
 int Run::end_of_step(const StepInfo& info) {
   int answer = stop_.end();
   if (answer != 0) settle();
@@ -34,16 +38,15 @@ int Run::end_of_step(const StepInfo& info) {
   return 0;
 }
 
-// A step and what is due after it; gives the signal that ends the run here, or 0.
-int Run::run_step(const StepInfo& info) {
-  const bool may_end = journal_ && journal_->skipped().may_end_with_the_next(journal_->unlogged());
-  stop_.begin(saver_ && saver_->has_failed() ? kSavingFailed : may_end ? kMayEndSkipping : 0);
+// Runs a step and what is due after it. Returns the signal that ends the run here, or kUnreadable, or 0.
+int Run::run_step(const StepInfo& info, const std::optional<StepInfo>& next) {
   if (saver_) report_saved();
   losses_ = {};
-  train_one(info);
+  train_one(info, next);
   int signal = end_of_step(info);
   // A step whose checkpoint has the name of another branch's is not the last one: the next is.
-  const auto unless_taken = [&](int request) { return run_.taken.contains(info.step) ? 0 : request; };
+  const bool is_taken = run_.taken.contains(info.step);
+  const auto unless_taken = [&](int request) { return is_taken && request != kUnreadable ? 0 : request; };
   signal = unless_taken(signal);
   const bool ends = info.last || signal != 0;
   const bool is_good = !(ends || info.checkpoint) || may_save(info, ends);
@@ -51,7 +54,7 @@ int Run::run_step(const StepInfo& info) {
     signal = unless_taken(validate(info));
   bool is_saved = false;
   const auto save_now = [&] {
-    if (saver_) save(info);
+    if (saver_ && !is_taken) save(info);
     is_saved = true;
   };
   if (is_good && (signal != 0 || info.checkpoint)) save_now();
@@ -104,12 +107,34 @@ void Run::refuse_no_labels(const StepInfo& info) const {
               "look at the data: a label of -100 counts nothing, and a sample of one token has none");
 }
 
-void Run::train_one(const StepInfo& info) {
+// Reads the batch of a step. Throws Error with the row and the step.
+void Run::read_ahead(const StepInfo& info) {
+  Batches& batches = batches_[static_cast<size_t>(info.step % 2)];
+  try {
+    next_batch_ = batches.read(order_of(run_, info.epoch), info.begin, info.end, step_of(run_, whole_, info));
+  } catch (const Error& error) {
+    throw with_moment(error, "step " + std::to_string(info.step + 1));
+  }
+}
+
+// Trains one step. The batch of the next one is read before, so that all ranks can save this step and end
+// where one of them cannot read it: the agreement about the end goes beside the step.
+void Run::train_one(const StepInfo& info, const std::optional<StepInfo>& next) {
   const auto begin = Clock::now();
   trace_.begin(step_, info.step);
   const double lr = run_.rates.lr(info.step);
-  const auto microbatches =
-      batches_.read(order_of(run_, info.epoch), info.begin, info.end, step_of(run_, whole_, info));
+  if (next_batch_.empty()) read_ahead(info);
+  const std::span<const Batch> microbatches = std::exchange(next_batch_, {});
+  try {
+    if (next) read_ahead(*next);
+  } catch (const Error& error) {
+    unreadable_ = error;
+  }
+  const bool may_end = journal_ && journal_->skipped().may_end_with_the_next(journal_->unlogged());
+  stop_.begin(saver_ && saver_->has_failed() ? kSavingFailed
+              : unreadable_                  ? kUnreadable
+              : may_end                      ? kMayEndSkipping
+                                             : 0);
   const StepReport report = step_.run(microbatches, lr, run_.rates.weight_decay(info.step));
   if (std::exchange(begins_, false) && report.label_tokens == 0) refuse_no_labels(info);
   loss_ = report.loss;
@@ -144,8 +169,8 @@ double Run::peak_memory() const {
   return model_.device ? static_cast<double>(model_.device->memory().peak) / (1 << 30) : peak_->gib();
 }
 
-// The mean over all label tokens of each set, in groups of a global batch. A signal breaks it off; gives it,
-// or 0.
+// Computes the mean loss over all label tokens of each set, in groups of a global batch. A signal, or a batch
+// that cannot be read, stops it. Returns the signal, or kUnreadable, or 0.
 int Run::validate(const StepInfo& info) {
   settle();
   const int64_t group = run_.recipe.steps.global_batch_size;
@@ -159,14 +184,18 @@ int Run::validate(const StepInfo& info) {
     LossParts parts;
     for (int64_t begin = 0; begin < samples; begin += group) {
       if (journal_) journal_->validating(run_.validation[i].name, begin, samples);
-      stop_.begin();
-      const auto microbatches =
-          validation_[i].read(order, begin, std::min(begin + group, samples), {.step = info.step + 1});
+      std::span<const Batch> microbatches;
+      try {
+        microbatches =
+            validation_[i].read(order, begin, std::min(begin + group, samples), {.step = info.step + 1});
+      } catch (const Error& error) {
+        unreadable_ = with_moment(error, "the validation after step " + std::to_string(info.step + 1));
+      }
+      if (const int signal = stop_.now(unreadable_ ? kUnreadable : 0)) return signal;
       const StepReport report = step_.evaluate(microbatches);
       sum += report.loss.item<double>() * static_cast<double>(report.label_tokens);
       tokens += report.label_tokens;
       if (journal_) parts.add(report);
-      if (const int signal = stop_.end()) return signal;
     }
     if (tokens == 0)
       throw Error(

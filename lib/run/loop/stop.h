@@ -13,6 +13,8 @@ namespace heddle {
 // In the place of a signal, above all signals. Rank 0 has read the gradient norms so far: one more that is
 // not finite is one too many, so it is asked again after the step.
 inline constexpr int kMayEndSkipping = 900;
+// The next step's batch cannot be read.
+inline constexpr int kUnreadable = 950;
 // A save that went on beside the steps has failed.
 inline constexpr int kSavingFailed = 1000;
 // Too many updates in a row were skipped.

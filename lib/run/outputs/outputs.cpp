@@ -1,7 +1,11 @@
 // Comparing outputs with inputs, with each other and with what is there.
 #include "lib/run/outputs/outputs.h"
 
+#include <sys/stat.h>
+
+#include <algorithm>
 #include <fstream>
+#include <map>
 #include <system_error>
 
 #include "heddle/base/text.h"
@@ -36,18 +40,24 @@ void refuse_long_name(const Output& output) {
                     "give a shorter one");
 }
 
-// Both names of a device are no loss: nothing is kept there.
-bool is_one_file(const fs::path& a, const fs::path& b) {
-  std::error_code missing;
-  if (fs::is_character_file(a, missing)) return false;
-  if (fs::exists(a, missing) && fs::exists(b, missing)) return fs::equivalent(a, b, missing);
-  return resolved(a) == resolved(b);
+// The same text for every name of a file: its device and number, or the path of a file that does not exist.
+// "" for a device, where nothing is kept.
+std::string identity(const fs::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return resolved(path).string();
+  return S_ISCHR(status.st_mode) ? "" : std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
 }
 
-void refuse_inputs(const Output& output, std::span<const Input> inputs) {
-  for (const Input& input : inputs)
-    if (is_one_file(output.path, input.path))
-      refuse_output(output, output.path.string() + " is " + input.what + " itself, which would be lost",
+void refuse_inputs(std::span<const Output> outputs, std::span<const Input> inputs) {
+  if (std::none_of(outputs.begin(), outputs.end(), [](const Output& output) { return output.is_named(); }))
+    return;
+  std::map<std::string, const Input*> files;
+  for (const Input& input : inputs) files.try_emplace(identity(input.path), &input);
+  files.erase("");
+  for (const Output& output : outputs)
+    if (const auto found = files.find(identity(output.path)); output.is_named() && found != files.end())
+      refuse_output(output,
+                    output.path.string() + " is " + found->second->what + " itself, which would be lost",
                     "name another file");
 }
 
@@ -59,17 +69,22 @@ bool may_not_meet(const Output& a, const Output& b) {
 }
 
 void refuse_pairs(std::span<const Output> outputs) {
-  for (size_t i = 0; i < outputs.size(); ++i)
-    for (size_t j = i + 1; j < outputs.size(); ++j) {
-      if (!may_not_meet(outputs[i], outputs[j]) || !is_one_file(outputs[i].path, outputs[j].path)) continue;
-      const bool earlier = outputs[i].is_named() && !outputs[j].is_named();
-      const Output& named = earlier ? outputs[i] : outputs[j];
-      const Output& other = earlier ? outputs[j] : outputs[i];
+  std::map<std::string, std::vector<const Output*>> files;
+  for (const Output& later : outputs) {
+    const std::string file = identity(later.path);
+    if (file.empty()) continue;
+    for (const Output* earlier : files[file]) {
+      if (!may_not_meet(*earlier, later)) continue;
+      const bool names_earlier = earlier->is_named() && !later.is_named();
+      const Output& named = names_earlier ? *earlier : later;
+      const Output& other = names_earlier ? later : *earlier;
       refuse_output(named,
-                    named.path.string() + " would be two things: the " + named.kind + ", and the " +
+                    named.path.string() + " is used for two outputs: the " + named.kind + ", and the " +
                         other.kind + " of " + other.where,
                     named.form == Output::Form::directory ? "name another directory" : "name another file");
     }
+    files[file].push_back(&later);
+  }
 }
 
 void refuse_missing_parent(const Output& output, std::span<const Output> outputs) {
@@ -134,8 +149,7 @@ fs::path resolved(const fs::path& path) {
 
 void refuse_outputs(std::span<const Output> outputs, std::span<const Input> inputs) {
   for (const Output& output : outputs) refuse_long_name(output);
-  for (const Output& output : outputs)
-    if (output.is_named()) refuse_inputs(output, inputs);
+  refuse_inputs(outputs, inputs);
   refuse_pairs(outputs);
   for (const Output& output : outputs) {
     if (output.form == Output::Form::directory) {

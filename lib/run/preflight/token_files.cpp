@@ -145,6 +145,15 @@ class TokenFilesOpener {
                     note_beside(file.path()).string() + " if they are its tokens nevertheless");
   }
 
+  // Names the part of the files that has_token() reads, where it does not read them whole.
+  static std::string checked_part(const TokenDataset& dataset) {
+    const auto files = dataset.files();
+    const bool is_whole = std::all_of(files.begin(), files.end(), [](const TokenFile& file) {
+      return static_cast<int64_t>(file.bytes()) <= TokenFile::kMostChecked;
+    });
+    return is_whole ? "" : "the " + bytes_text(TokenFile::kMostChecked) + " that were read of each file of ";
+  }
+
   // No token would end a document, and attention would never begin anew.
   void refuse_foreign_end(const TokenDataset& dataset) const {
     const std::optional<int64_t> end = dataset.document_end();
@@ -154,7 +163,7 @@ class TokenFilesOpener {
     throw Error(
         ErrorCode::config, where_of(section_, "reset_attention_at"),
         is_foreign ? token + " is not in the model's vocabulary of " + std::to_string(facts_.vocabulary)
-                   : token + " occurs nowhere in " + text::join(words_.patterns) +
+                   : token + " occurs nowhere in " + checked_part(dataset) + text::join(words_.patterns) +
                          ", so attention would never begin anew",
         "give the id of the token that ends a document, as heddle data prints it, or leave the key out");
   }

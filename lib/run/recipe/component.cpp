@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
@@ -40,11 +41,16 @@ void SectionErrors::require_positive(const Node& section, const char* key, std::
   check({key}, [&] { recipe::require_positive(section, key, value, condition, most); });
 }
 
+Node without_keys(const Node& map, std::span<const std::string> keys) {
+  const std::set<std::string_view> dropped(keys.begin(), keys.end());
+  std::vector<Node::Entry> entries;
+  for (const Node::Entry& entry : map.entries())
+    if (!dropped.contains(entry.first)) entries.push_back(entry);
+  return Node::map(std::move(entries), map.mark(), map.path());
+}
+
 Node right_keys(const Node& section, const SectionErrors& found) {
-  Node right = section;
-  for (const auto* keys : {&found.unread, &found.unknown})
-    for (const std::string& key : *keys) right = right.without(key);
-  return right;
+  return without_keys(without_keys(section, found.unread), found.unknown);
 }
 
 bool is_field(const std::string& key, const Node& section, const std::vector<FieldInfo>& fields,

@@ -237,10 +237,9 @@ void read_loss(const Node& section, RecipeNotes& notes) {
 
 namespace {
 
-// The keys that this optimizer has; `errors` gets the others.
+// Returns the keys that this optimizer has. `errors` gets the other keys.
 Node known_keys(const Node& own, const OfferedOptimizer& offered, Errors& errors) {
-  Node rest = own;
-  std::vector<std::string> known;
+  std::vector<std::string> known, unknown;
   for (const auto& fields : {recipe::optimizer_fields(), offered.fields})
     for (const FieldInfo& field : fields) known.push_back(field.key);
   for (const auto& [key, value] : own.entries()) {
@@ -249,9 +248,9 @@ Node known_keys(const Node& own, const OfferedOptimizer& offered, Errors& errors
     errors.add(Error(ErrorCode::config, value.where(), "unknown key '" + text::excerpt(key) + "'",
                      nearest.empty() ? "the keys of " + offered.name + " are " + text::join(known)
                                      : "did you mean '" + nearest + "'?"));
-    rest = rest.without(key);
+    unknown.push_back(key);
   }
-  return rest;
+  return recipe::without_keys(own, unknown);
 }
 
 // What OfferedOptimizer::make gets: rates of some parameters as factors of the section's.

@@ -88,7 +88,7 @@ TEST(Benchmark, WritesOverNoFileOfAnotherKind) {
   const Outcome pair = heddle(files.train(
       {"--trace", files.path("one.json"), "--benchmark.json_output_path", files.path("one.json")}));
   EXPECT_EQ(pair.status, 2);
-  EXPECT_THAT(pair.error, HasSubstr("would be two things: "));
+  EXPECT_THAT(pair.error, HasSubstr("is used for two outputs: "));
   const Outcome metrics = heddle(files.train({"--metrics", files.path("m.jsonl")}));
   EXPECT_EQ(metrics.status, 2);
   EXPECT_EQ(metrics.error,

@@ -70,11 +70,11 @@ TEST(MetricsOutputs, AreRefusedWhereAnotherFileIs) {
   const Outcome both = heddle(files.train("run", {"--tensorboard.dir", files.path("run/training.jsonl")}));
   EXPECT_EQ(both.status, 2);
   EXPECT_THAT(both.error,
-              HasSubstr("would be two things: the directory of event files, and the metrics of "));
+              HasSubstr("is used for two outputs: the directory of event files, and the metrics of "));
   const Outcome named =
       heddle(files.train("run", {"--tensorboard.dir", files.path("both"), "--metrics", files.path("both")}));
   EXPECT_EQ(named.status, 2);
-  EXPECT_THAT(named.error, HasSubstr("would be two things: "));
+  EXPECT_THAT(named.error, HasSubstr("is used for two outputs: "));
   EXPECT_FALSE(std::filesystem::exists(files.path("run/training.jsonl")));
 }
 

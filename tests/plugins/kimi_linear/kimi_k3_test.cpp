@@ -108,7 +108,12 @@ const K3Refusal kK3Refusals[] = {
     {"no_lists", kK3 + "linear_attn_config: {head_dim: 8}",
      "linear_attn_config has neither full_attn_layers nor kda_layers"},
     {"misspelt", kK3 + "linear_attn_config: {use_full_rank_gates: true}",
-     "there is no key 'use_full_rank_gates' here\n  hint: did you mean 'use_full_rank_gate'?"},
+     "linear_attn_config has no key 'use_full_rank_gates'\n  hint: did you mean 'use_full_rank_gate'?"},
+    {"unknown_linear_key", kK3 + "linear_attn_config: {zz: 1}",
+     "run.yaml:1 linear_attn_config.zz: linear_attn_config has no key 'zz'\n  hint: its keys are head_dim, "},
+    {"unknown_linear_key_of_kimi_linear", "model_type: kimi_linear, linear_attn_config: {zz: 1}",
+     "linear_attn_config has no key 'zz'\n  hint: its keys are head_dim, num_heads, short_conv_kernel_size, "
+     "full_attn_layers, kda_layers"},
     {"no_experts", "model_type: kimi_k3, num_experts: null",
      "num_experts: null is not built, as in NeMo AutoModel"},
     {"no_latent", "model_type: kimi_k3, routed_expert_hidden_size: null",

@@ -159,8 +159,9 @@ TEST(Rows, RefuseTokensOutsideTheVocabulary) {
   EXPECT_EQ(tests::thrown_by([&] { check_tokens(std::vector<const Rows*>{&rows}, 13, ""); }), "");
   Batches batches(rows, {1, 1, 0}, 13);
   EXPECT_EQ(tests::thrown_by([&] { batches.read(SampleOrder(3, Shuffle::off, 0, 0), 0, 3); }),
-            "error[input] dataset: sample 1 has the token 13; the model's vocabulary has 13 tokens\n"
-            "  hint: were the tokens made for this model?");
+            "error[input] dataset: sample 1 has the token 13; the model's vocabulary has 13 tokens (row 1 of "
+            "the data set)\n"
+            "  hint: check that the data was tokenized with this model's tokenizer");
 }
 
 struct UnlabelledSamples : CountingSamples {

@@ -121,7 +121,7 @@ TEST(Outputs, ThatAreOneFileAreRefused) {
     EXPECT_THAT(
         run.refusal({same, trace}),
         HasSubstr("error[usage] --trace: FOLDER/" + trace.lexically_relative(run.folder.path()).string() +
-                  " would be two things: the trace of heddle, and the metrics of --metrics"))
+                  " is used for two outputs: the trace of heddle, and the metrics of --metrics"))
         << trace;
 }
 
@@ -129,19 +129,21 @@ TEST(Outputs, ThatMeetAFileOfTheRunAreRefused) {
   const OutputRun run;
   for (const std::string& name : kBeside) {
     const fs::path file = run.folder / ("run/" + name);
-    EXPECT_THAT(run.refusal({"", file}), StartsWith("error[usage] --trace: FOLDER/run/" + name +
-                                                    " would be two things: the trace of heddle, and the "));
+    EXPECT_THAT(run.refusal({"", file}),
+                StartsWith("error[usage] --trace: FOLDER/run/" + name +
+                           " is used for two outputs: the trace of heddle, and the "));
     if (name == "training.jsonl") continue;  // that is where metrics go
     EXPECT_THAT(run.refusal({file, ""}), StartsWith("error[usage] --metrics: FOLDER/run/" + name +
-                                                    " would be two things: the metrics, and the "));
+                                                    " is used for two outputs: the metrics, and the "));
   }
   for (const char* name : {"epoch_0_step_3", "epoch_0_step_3.incomplete"})
     EXPECT_EQ(run.refusal({"", run.folder / ("run/" + std::string(name))}),
               "error[usage] --trace: FOLDER/run/" + std::string(name) +
                   " has the name of a checkpoint of the run\n  hint: name another file");
-  EXPECT_THAT(run.refusal({run.folder / "run", ""}),
-              HasSubstr("FOLDER/run would be two things: the metrics, and the directory of checkpoints of "
-                        "checkpoint.checkpoint_dir"));
+  EXPECT_THAT(
+      run.refusal({run.folder / "run", ""}),
+      HasSubstr("FOLDER/run is used for two outputs: the metrics, and the directory of checkpoints of "
+                "checkpoint.checkpoint_dir"));
 }
 
 TEST(Outputs, ThatAreInputsAreRefused) {

@@ -58,7 +58,7 @@ class FilePart {
   const TokenFile& file() const { return file_; }
 
   // `sequence` tokens, from the first of the sample or the one after it.
-  void read(int64_t sample, int64_t skipped_first, std::span<int64_t> out) const {
+  void read(int64_t sample, int64_t skipped_first, int64_t vocabulary, std::span<int64_t> out) const {
     int64_t at = index_.shuffle[static_cast<size_t>(sample)] * sequence_ + skipped_first;
     auto document = std::upper_bound(begins_.begin(), begins_.end(), at) - begins_.begin() - 1;
     while (!out.empty()) {
@@ -66,7 +66,11 @@ class FilePart {
       const int64_t left = begins_[static_cast<size_t>(document) + 1] - at;
       const auto taken = std::min(static_cast<size_t>(left), out.size());
       const int64_t number = index_.documents[static_cast<size_t>(document)];
-      file_.read(places_[static_cast<size_t>(number)] + skipped, out.first(taken));
+      const int64_t begin = places_[static_cast<size_t>(number)] + skipped;
+      file_.read(begin, out.first(taken));
+      for (size_t i = 0; i < taken; ++i)
+        if (out[i] < 0 || out[i] >= vocabulary)
+          throw file_.outside(begin + static_cast<int64_t>(i), out[i], vocabulary);
       out = out.subspan(taken);
       at += static_cast<int64_t>(taken);
       ++document;
@@ -119,8 +123,8 @@ class BlendSet : public IDataset {
     const auto at = static_cast<size_t>(sample);
     const FilePart& part = *parts_[which_.empty() ? 0 : static_cast<size_t>(which_[at])];
     const int64_t own = which_.empty() ? sample : number_[at];
-    part.read(own, 0, to.tokens);
-    part.read(own, 1, to.labels);
+    part.read(own, 0, vocabulary_, to.tokens);
+    part.read(own, 1, vocabulary_, to.labels);
   }
 
   std::string digest() const override {
