@@ -17,10 +17,11 @@
 namespace heddle::engine {
 namespace {
 
-std::string place_of_block(const Setup& setup, const std::string& name) {
+// Returns the block as it was given, or null.
+const Node* given_block(const Setup& setup, const std::string& name) {
   const Node* section = setup.configuration.find("distributed");
   const Node* block = section != nullptr ? section->find(name) : nullptr;
-  return block != nullptr ? block->where() : "distributed." + name;
+  return block == nullptr || block->is_null() ? nullptr : block;
 }
 
 std::unique_ptr<IPipelineSchedule> make_schedule(const PipelineConfig& words, PluginRegistry& plugins) {
@@ -38,11 +39,15 @@ std::unique_ptr<IPipelineSchedule> make_schedule(const PipelineConfig& words, Pl
 
 void add_pipeline(Plan& plan, const Setup& setup, PluginRegistry& plugins) {
   for (const auto& [name, values] : setup.sections) {
-    const OfferedSection* offered = values.is_null() ? nullptr : plugins.section(name);
-    if (offered == nullptr || !offered->pipeline) continue;
-    plan.pipeline = offered->pipeline(values);
-    plan.pipeline.where = place_of_block(setup, name);
-    plan.schedule = schedule::with_times(make_schedule(plan.pipeline, plugins), plan.pipeline);
+    const OfferedSection* offered = plugins.section(name);
+    const Node* given = given_block(setup, name);
+    if (offered == nullptr || !offered->pipeline || (values.is_null() && given == nullptr)) continue;
+    PipelineConfig config = offered->pipeline(values.is_null() ? offered->resolve(*given).values : values);
+    config.where = given != nullptr ? given->where() : "distributed." + name;
+    std::unique_ptr<IPipelineSchedule> schedule = make_schedule(config, plugins);
+    if (values.is_null()) continue;  // with a single stage the block is checked, and has no effect
+    plan.pipeline = std::move(config);
+    plan.schedule = schedule::with_times(std::move(schedule), plan.pipeline);
   }
 }
 

@@ -1,4 +1,4 @@
-// One pointer for each thread, null where nobody watches.
+// Thread-local state: the running call, and a watcher or null.
 #include "core/plugin/running_call.h"
 
 #include <utility>
@@ -6,6 +6,7 @@
 namespace heddle::plugin {
 namespace {
 
+thread_local RunningCall::View running_now;
 thread_local RunningCall* watched_call = nullptr;
 
 }  // namespace
@@ -24,11 +25,17 @@ void RunningCall::watch(RunningCall* call) {
   watched_call = call;
 }
 
-RunningCall::Scope::Scope(std::string_view plugin, std::string_view doing) : call_(watched_call) {
+RunningCall::View RunningCall::current() {
+  return running_now;
+}
+
+RunningCall::Scope::Scope(std::string_view plugin, std::string_view doing)
+    : before_(std::exchange(running_now, {plugin, doing})), call_(watched_call) {
   if (call_ != nullptr) outer_ = call_->exchange("'" + std::string(plugin) + "': " + std::string(doing));
 }
 
 RunningCall::Scope::~Scope() {
+  running_now = before_;
   if (call_ != nullptr) call_->exchange(std::move(outer_));
 }
 

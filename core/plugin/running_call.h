@@ -1,4 +1,4 @@
-// Which function of a plugin a thread is in, for a watcher in another thread: a kit that does not end.
+// The function of a plugin that a thread runs, for a report of a crash and for a watcher in another thread.
 #pragma once
 
 #include <mutex>
@@ -14,10 +14,16 @@ class HEDDLE_API RunningCall {
   // "'acme': finish_gradients()"; empty: no function of a plugin.
   std::string text() const;
 
+  struct View {
+    std::string_view plugin, doing;  // empty: no function of a plugin
+  };
+  // The call that this thread runs. Safe in a handler of signals.
+  static View current();
+
   // From now on the calls of this thread are written to `call`; null: no longer. It outlives the thread.
   static void watch(RunningCall* call);
 
-  // One call. Costs one load where nobody watches.
+  // Marks one call. `plugin` and `doing` outlive the scope. Allocates nothing where no watcher is set.
   class HEDDLE_API Scope {
    public:
     Scope(std::string_view plugin, std::string_view doing);
@@ -26,6 +32,7 @@ class HEDDLE_API RunningCall {
     Scope& operator=(const Scope&) = delete;
 
    private:
+    View before_;
     RunningCall* call_;
     std::string outer_;
   };

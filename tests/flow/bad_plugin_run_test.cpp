@@ -108,8 +108,15 @@ TEST(RunWithABadPlugin, ThatCrashesOrLeavesIsAFailureThatSaysWhere) {
         heddle(files.train(std::string("crash") + ranks, words), {"HEDDLE_FAULT=crashes"});
     EXPECT_EQ(crashed.status, std::string(ranks) == "1" ? 128 + SIGSEGV : 1) << crashed.error;
     EXPECT_THAT(crashed.error, HasSubstr("error[internal] " + file + ": crashed (SIGSEGV) on rank "));
+    EXPECT_THAT(crashed.error, HasSubstr("; in the plugin 'faulty_optimizer': ran update()"));
     EXPECT_THAT(crashed.error, HasSubstr("\n  hint: addr2line -Cfie " + file + " 0x"));
   }
+  const Outcome aborted = heddle(
+      files.train("abort", {"--plugins", "[" + file + "]", "--optimizer", "{_target_: faulty, lr: 0.01}"}),
+      {"HEDDLE_FAULT=aborts"});
+  EXPECT_EQ(aborted.status, 128 + SIGABRT) << aborted.error;
+  EXPECT_THAT(aborted.error, HasSubstr("error[internal] " + file + ": crashed (SIGABRT) on rank 0, at 0x"));
+  EXPECT_THAT(aborted.error, HasSubstr("; in the plugin 'faulty_optimizer': ran update()"));
   const Outcome left = heddle(files.train("left", {"--plugins", "[" + file + "]", "--optimizer",
                                                    "{_target_: faulty, lr: 0.01}", "--nproc-per-node", "2"}),
                               {"HEDDLE_FAULT=leaves"});

@@ -214,6 +214,21 @@ TEST_F(RefusedRuns, ByTheirPipelines) {
       {{"distributed.pp_size", "2"}, {"distributed.pipeline", "{pp_microbatch_size: 1}"}});
 }
 
+// A block without effect is checked all the same.
+TEST_F(RefusedRuns, ByThePipelineBlockOfASingleStage) {
+  const std::string block = "distributed.pipeline.";
+  expect_all(
+      {
+          {{{block + "pp_schedule", "1f2b"}},
+           "Unknown schedule '1f2b'. The available schedules are ['1f1b', "},
+          {{{block + "pp_schedule_csv", "nowhere.csv"}},
+           "The specified path nowhere.csv does not exist or is not a file."},
+          {{{block + "pp_microbatch_size", "-3"}}, "pp_microbatch_size: expected at least 1, got -3"},
+          {{{block + "rubbish", "1"}}, "unknown key 'rubbish'"},
+      },
+      {{"distributed.pipeline", "{pp_microbatch_size: 1}"}});
+}
+
 TEST_F(RefusedRuns, OfValidationSamples) {
   const std::vector<cli::Override> asked = {{"validation_samples", "{prompts: [a]}"}};
   expect_all(

@@ -259,8 +259,10 @@ std::optional<Resume> find_checkpoint(const RunSpec& run, std::vector<std::strin
   const Position here = position_after(run, StepInfo{});
   check_data(directory, resume.position, here, {seeded, section.accept_other_data, texts_named(run)},
              warnings);
-  for (std::string& line :
-       changed_settings(directory.filename().string(), resume.position.settings, here.settings))
+  std::map<std::string, std::string> there = resume.position.settings, now = here.settings;
+  if (!run.model.has_experts && run.recipe.whole_samples == 1)  // microbatches change no number
+    for (auto* settings : {&there, &now}) settings->erase("step_scheduler.local_batch_size");
+  for (std::string& line : changed_settings(directory.filename().string(), there, now))
     warnings.push_back(std::move(line));
   return resume;
 }

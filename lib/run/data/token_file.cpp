@@ -2,10 +2,13 @@
 #include "lib/run/data/token_file.h"
 
 #include <ATen/Parallel.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
-#include <string_view>
+#include <string>
 #include <system_error>
 
 #include "lib/checkpoint/safetensors/checksum.h"
@@ -19,12 +22,65 @@ namespace {
 constexpr int64_t kMostBlocks = 1024, kBlockBytes = int64_t{1} << 16;
 static_assert(kMostBlocks * kBlockBytes == TokenFile::kMostChecked);
 
+// Reads blocks of a file. A block of the mapping would map all of the large pages that it lies in.
+class BlockReader {
+ public:
+  explicit BlockReader(const std::filesystem::path& file)
+      : file_(file), descriptor_(::open(file.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (descriptor_ < 0) refuse();
+  }
+  ~BlockReader() { ::close(descriptor_); }
+  BlockReader(const BlockReader&) = delete;
+  BlockReader& operator=(const BlockReader&) = delete;
+
+  std::string read(size_t offset, size_t count) const {
+    std::string bytes(count, '\0');
+    for (size_t done = 0; done < count;) {
+      const ssize_t more =
+          ::pread(descriptor_, bytes.data() + done, count - done, static_cast<off_t>(offset + done));
+      if (more < 0 && errno == EINTR) continue;
+      if (more == 0) errno = ENODATA;
+      if (more <= 0) refuse();
+      done += static_cast<size_t>(more);
+    }
+    return bytes;
+  }
+
+ private:
+  [[noreturn]] void refuse() const {
+    throw Error(ErrorCode::input, file_.string(), std::string("cannot be read: ") + std::strerror(errno),
+                "check the path, its permissions and the disk");
+  }
+
+  const std::filesystem::path& file_;
+  int descriptor_;
+};
+
 template <class T>
 void widen(const std::byte* from, std::span<int64_t> out) {
   for (size_t i = 0; i < out.size(); ++i) {
     T token;
     std::memcpy(&token, from + i * sizeof(T), sizeof(T));
     out[i] = static_cast<int64_t>(token);
+  }
+}
+
+void widen(TokenType type, const std::byte* from, std::span<int64_t> out) {
+  switch (type) {
+    case TokenType::uint8:
+      return widen<uint8_t>(from, out);
+    case TokenType::int8:
+      return widen<int8_t>(from, out);
+    case TokenType::int16:
+      return widen<int16_t>(from, out);
+    case TokenType::uint16:
+      return widen<uint16_t>(from, out);
+    case TokenType::int32:
+      return widen<int32_t>(from, out);
+    case TokenType::uint32:
+      return widen<uint32_t>(from, out);
+    case TokenType::int64:
+      return widen<int64_t>(from, out);
   }
 }
 
@@ -45,8 +101,12 @@ TokenFile::TokenFile(const std::filesystem::path& file, std::optional<TokenType>
   if (std::filesystem::exists(note_beside(file), ignored)) tokenizer_ = read_note(file, digest());
 }
 
+size_t TokenFile::place_of(int64_t token) const {
+  return offset_ + static_cast<size_t>(token) * width_of(type_);
+}
+
 const std::byte* TokenFile::at(int64_t token) const {
-  return file_.bytes().data() + offset_ + static_cast<size_t>(token) * width_of(type_);
+  return file_.bytes().data() + place_of(token);
 }
 
 std::vector<TokenFile::Block> TokenFile::blocks_to_check() const {
@@ -62,9 +122,12 @@ std::vector<TokenFile::Block> TokenFile::blocks_to_check() const {
 TokenRange TokenFile::range() const {
   const std::vector<Block> parts = blocks_to_check();
   std::vector<TokenRange> blocks(parts.size());
+  const BlockReader reader(path_);
   at::parallel_for(0, static_cast<int64_t>(blocks.size()), 16, [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
-      blocks[i] = range_of(type_, at(parts[i].begin), parts[i].count);
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      const std::string bytes = reader.read(place_of(parts[i].begin), bytes_in(parts[i]));
+      blocks[i] = range_of(type_, reinterpret_cast<const std::byte*>(bytes.data()), parts[i].count);
+    }
   });
   TokenRange all = blocks.front();
   for (const TokenRange& block : blocks)
@@ -74,43 +137,30 @@ TokenRange TokenFile::range() const {
 
 std::string TokenFile::digest() const {
   constexpr size_t kBlock = 1 << 16, kBlocks = 64;
-  const std::string_view all(reinterpret_cast<const char*>(at(0)),
-                             static_cast<size_t>(size_) * width_of(type_));
+  const BlockReader reader(path_);
+  const size_t all = static_cast<size_t>(size_) * width_of(type_);
   std::string sums = std::to_string(static_cast<int>(type_)) + ":" + std::to_string(size_);
-  if (all.size() <= kBlock * kBlocks) return checkpoint::checksum(sums + checkpoint::checksum(all));
+  if (all <= kBlock * kBlocks)
+    return checkpoint::checksum(sums + checkpoint::checksum(reader.read(offset_, all)));
   for (size_t i = 0; i < kBlocks; ++i)
-    sums += ":" + checkpoint::checksum(all.substr((all.size() - kBlock) / (kBlocks - 1) * i, kBlock));
+    sums += ":" + checkpoint::checksum(reader.read(offset_ + (all - kBlock) / (kBlocks - 1) * i, kBlock));
   return checkpoint::checksum(sums);
 }
 
 bool TokenFile::has(int64_t token) const {
   std::vector<int64_t> tokens;
   const std::vector<Block> blocks = blocks_to_check();
+  const BlockReader reader(path_);
   return std::any_of(blocks.begin(), blocks.end(), [&](const Block& block) {
     tokens.resize(static_cast<size_t>(block.count));
-    read(block.begin, tokens);
+    const std::string bytes = reader.read(place_of(block.begin), bytes_in(block));
+    widen(type_, reinterpret_cast<const std::byte*>(bytes.data()), tokens);
     return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
   });
 }
 
 void TokenFile::read(int64_t begin, std::span<int64_t> out) const {
-  const std::byte* from = at(begin);
-  switch (type_) {
-    case TokenType::uint8:
-      return widen<uint8_t>(from, out);
-    case TokenType::int8:
-      return widen<int8_t>(from, out);
-    case TokenType::int16:
-      return widen<int16_t>(from, out);
-    case TokenType::uint16:
-      return widen<uint16_t>(from, out);
-    case TokenType::int32:
-      return widen<int32_t>(from, out);
-    case TokenType::uint32:
-      return widen<uint32_t>(from, out);
-    case TokenType::int64:
-      return widen<int64_t>(from, out);
-  }
+  widen(type_, at(begin), out);
 }
 
 Error TokenFile::outside(int64_t place, int64_t token, int64_t vocabulary) const {

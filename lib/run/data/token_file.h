@@ -57,6 +57,10 @@ class TokenFile {
     int64_t begin = 0, count = 0;  // in tokens
   };
   std::vector<Block> blocks_to_check() const;
+  size_t bytes_in(const Block& block) const {
+    return place_of(block.begin + block.count) - place_of(block.begin);
+  }
+  size_t place_of(int64_t token) const;  // in the file, in bytes
   const std::byte* at(int64_t token) const;
 
   std::filesystem::path path_;

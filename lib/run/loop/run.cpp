@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/plugin/running_call.h"
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/run/checkpointing/keep.h"
@@ -114,6 +115,11 @@ void Run::finish() {
 int run_rank(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous, StopRequest& request) {
   if (run.recipe.benchmark) return run_benchmark(run, plugins, rendezvous, request);
   return Run(run, plugins, rendezvous, request).train();
+}
+
+std::pair<std::string_view, std::string_view> running_plugin_call() {
+  const auto call = plugin::RunningCall::current();
+  return {call.plugin, call.doing};
 }
 
 }  // namespace heddle

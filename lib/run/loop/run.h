@@ -7,6 +7,8 @@
 #include <chrono>
 #include <filesystem>
 #include <optional>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lib/run/checkpointing/run_lock.h"
@@ -76,5 +78,9 @@ class Run {
 // one step and return. Returns the signal that ended the run before its last step, the same on every rank; 0:
 // all steps are done.
 int run_rank(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous, StopRequest& stop);
+
+// The plugin whose function this thread runs, and what it does, for a report of a crash; both are empty where
+// it runs none. Safe in a handler of signals.
+std::pair<std::string_view, std::string_view> running_plugin_call();
 
 }  // namespace heddle

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "heddle/model/module.h"
+#include "heddle/nn/experts.h"
 #include "lib/run/model/prepared_model.h"
 
 namespace heddle {
@@ -84,6 +86,7 @@ Units first_units(PreparedModel& model, bool exports, std::vector<std::string>& 
       warnings.push_back(one.run.where + ": the model begins with random weights, which " + one.name +
                          " freezes: name a model with model.pretrained_model_name_or_path");
   }
+  model::each<Experts>(units, [&](const std::string&, Experts&) { model.has_experts = true; });
   refuse_lost(model);
   if (exports && model.added_files() == nullptr) refuse_packed_export(model);
   return units;

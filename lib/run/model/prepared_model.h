@@ -37,6 +37,8 @@ struct PreparedModel {
   ModelPlace place;                      // what find_model() found there
   std::vector<ActiveTransform> transforms = {};  // in the order in which they act
   std::vector<Transformed> changes = {};         // what each of them did, filled by first_units()
+  bool has_experts =
+      false;  // filled by first_units(): numbers depend on how a batch is cut into microbatches
 
   // The units, changed by the transforms. On meta no value is made. Throws what a transform refuses.
   Units make(c10::Device device = at::kMeta) const;

@@ -47,6 +47,7 @@ class Faulty : public heddle::IOptimizer {
     if (is("exits")) std::exit(0);
     if (is("leaves")) ::_exit(0);
     if (is("crashes")) static_cast<volatile int*>(nullptr)[0] = 0;
+    if (is("aborts")) std::abort();
     const at::NoGradGuard no_gradients;
     if (by.skip.defined() && !is("ignores_skip") && by.skip.item<float>() == 1) return;
     for (const Trained& one : trained_) {

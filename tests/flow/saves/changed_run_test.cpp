@@ -45,6 +45,24 @@ TEST(ResumeChecks, RefusesOtherDataOfEqualLengthUnlessAccepted) {
   EXPECT_THAT(accepted.error, HasSubstr("warning: the data set was "));
 }
 
+// A mixture's balance loss is a mean over microbatches. A dense model's numbers do not depend on them.
+TEST(ResumeChecks, WarnsOfMicrobatchesOfMixturesAlone) {
+  const TrainingFiles files;
+  const auto resume = [&](const std::string& run, const Words& model) {
+    EXPECT_EQ(heddle(plus(files.train(run, model), ended_at("2"))).status, 0);
+    const Outcome outcome = heddle(
+        plus(files.train(run, plus(model, {"--step_scheduler.local_batch_size", "4"})), ended_at("3")));
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    return outcome.error;
+  };
+  const std::string warning =
+      "step_scheduler.local_batch_size was 2 in the run that saved epoch_0_step_1, and is 4 now";
+  EXPECT_THAT(resume("dense", {}), Not(HasSubstr("local_batch_size")));
+  EXPECT_THAT(
+      resume("mixture", {"--model.config.model_type", "mixtral", "--model.config.num_local_experts", "4"}),
+      HasSubstr(warning));
+}
+
 TEST(ResumeChecks, SaysEachSettingThatChangesNumbers) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(plus(files.train("run"), ended_at("2"))).status, 0);

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "lib/run/loop/run.h"
 #include "trainer/cli/launch/last_words.h"
 
 namespace heddle::launch {
@@ -23,8 +24,8 @@ struct Fatal {
   int number;
   const char* name;
 };
-constexpr std::array<Fatal, 4> kFatal = {
-    {{SIGSEGV, "SIGSEGV"}, {SIGBUS, "SIGBUS"}, {SIGFPE, "SIGFPE"}, {SIGILL, "SIGILL"}}};
+constexpr std::array<Fatal, 5> kFatal = {
+    {{SIGSEGV, "SIGSEGV"}, {SIGBUS, "SIGBUS"}, {SIGFPE, "SIGFPE"}, {SIGILL, "SIGILL"}, {SIGABRT, "SIGABRT"}}};
 constexpr unsigned kSecondsToSpeak = 5;
 
 std::atomic<int> rank_of_process = 0;
@@ -94,6 +95,8 @@ void say_crash(const char* signal, uintptr_t place) {
   text.add("error[internal] ").add(file).add(": crashed (").add(signal).add(") on rank ");
   text.add(static_cast<uintptr_t>(rank_of_process.load()), 10).add(", at ").add(place, 16);
   if (info.dli_sname != nullptr) text.add(" in ").add(info.dli_sname);
+  const auto [plugin, doing] = running_plugin_call();
+  if (!plugin.empty()) text.add("; in the plugin '").add(plugin).add("': ").add(doing);
   text.add("\n  hint: addr2line -Cfie ").add(file).add(" ").add(place, 16);
   text.add(" names the function, and the line where it was built with -g\n");
   write_message(text.view());
