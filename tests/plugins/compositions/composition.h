@@ -10,12 +10,15 @@ namespace heddle::tests {
 // change them.
 struct Composition {
   uint64_t seed = 0;
-  int ranks = 1;
+  int ranks = 1, ranks_before = 1;
   std::string numbers;  // model, optimizer, batches, packing, freezing; without the paths of data and files
   std::string distributed;  // strategy, sizes of axes, blocks
-  bool packed = false;      // trains on packed documents
+  std::string before;  // the section `distributed:` of the first three steps, which the run resumes; "": none
+  bool packed = false;  // trains on packed documents
+  bool chats = false;   // trains on conversations; `packed`: on packs of them
   bool experts = false;
-  bool low_precision = false;  // computes in bfloat16: compared loosely
+  int rows = 1;                // of a microbatch as it is computed: products in fp8 have a scale for each
+  bool low_precision = false;  // computes in bfloat16 or fp8: compared loosely
 };
 
 Composition draw_composition(uint64_t seed);

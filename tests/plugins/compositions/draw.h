@@ -33,8 +33,9 @@ struct DrawnModel {
   std::string config;  // keys of a config.json, in braces
   bool experts = false;
   bool tied = false;
-  int layers = 0;
+  int layers = 0, vocabulary = 0;
 };
-DrawnModel draw_model(Draw& draw);
+// `by_sixteen`: sizes that products in fp8 take.
+DrawnModel draw_model(Draw& draw, bool by_sixteen);
 
 }  // namespace heddle::tests

@@ -27,7 +27,7 @@ Degrees draw_degrees(Draw& draw, const DrawnModel& model, const Rules& rules) {
     d.tp = rules.strict ? draw.of({1, 1, 2}) : draw.of({1, 1, 2, 4});
     d.cp = no_context ? 1 : draw.of({1, 1, 1, 2, 3});
     d.pp = no_pipeline ? 1 : draw.of({1, 1, 2, 2, 4});
-  } while (d.ranks() > 8 || d.ranks() == 1);
+  } while (d.ranks() > 8 || d.ranks() == 1 || (rules.strict && d.pp > model.layers));
   if (d.dp == 4 && draw.one_in(2)) d.replicas = 2;
   const int stage = d.dp * d.tp * d.cp;
   if (!model.experts) return d;
@@ -110,10 +110,40 @@ std::string axis_sizes(const Degrees& degrees) {
 }
 
 std::string freezing(Draw& draw) {
-  if (!draw.one_in(4)) return "";
   return draw.of({"freeze_config: {freeze_embeddings: true}\n",
                   "freeze_config: {freeze_embeddings: false, patterns: ['layers\\.0\\.']}\n",
                   "freeze_config: {freeze_embeddings: false, patterns: ['norm']}\n"});
+}
+
+std::string adapters(Draw& draw, const Degrees& degrees, bool strict) {
+  std::string out =
+      "peft: {dim: 3, alpha: 6, " +
+      draw.of({"match_all_linear: true", "target_modules: '*_proj'", "exclude_modules: ['*.q_proj']"});
+  if (degrees.tp > 1 && strict) return out + "}\n";
+  return out + ", dropout: " + draw.of({"0.0", "0.0", "0.2"}) + flag(draw, "use_dora") + "}\n";
+}
+
+std::string distillation(Draw& draw, int vocabulary) {
+  return "recipe: KnowledgeDistillationRecipeForNextTokenPrediction\nteacher_model: {config: {model_type: "
+         "llama, "
+         "vocab_size: " +
+         std::to_string(vocabulary) +
+         ", hidden_size: 24, intermediate_size: 28, num_hidden_layers: 3, num_attention_heads: 4, "
+         "num_key_value_heads: 2, initializer_range: 0.3}}\nkd_ratio: " +
+         draw.of({"0.3", "1.0"}) + "\nkd_loss_fn: {temperature: " + draw.of({"1.0", "2.5"}) + "}\n";
+}
+
+// What else a recipe does: frozen parts or adapters, products in fp8, a teacher.
+std::string more_sections(Draw& draw, const DrawnModel& model, const Degrees& degrees, const Rules& rules,
+                          bool fp8) {
+  std::string out;
+  if (draw.one_in(4))
+    out += freezing(draw);
+  else if (draw.one_in(4))
+    out += adapters(draw, degrees, rules.strict);
+  if (fp8) out += draw.of({"fp8: {enabled: true, filter_fqns: [lm_head]}\n", "te_fp8: {recipe: block}\n"});
+  if (!fp8 && draw.one_in(6)) out += distillation(draw, model.vocabulary);
+  return out;
 }
 
 // A step is `local` samples on each data-parallel rank, once or twice.
@@ -130,29 +160,43 @@ Composition draw_composition(uint64_t seed) {
   Draw draw(seed);
   Composition out;
   out.seed = seed;
-  const DrawnModel model = draw_model(draw);
+  const bool fp8 = draw.one_in(8);
+  const DrawnModel model = draw_model(draw, fp8);
   const Rules rules{draw.of({"fsdp2", "fsdp2", "ddp", "megatron_fsdp", "megatron"}), !draw.one_in(10)};
   const std::string& strategy = rules.strategy;
-  const Degrees degrees = draw_degrees(draw, model, rules);
+  Degrees degrees = draw_degrees(draw, model, rules);
+  while (fp8 && (degrees.cp > 1 || (rules.strict && degrees.tp > 1)))
+    degrees = draw_degrees(draw, model, rules);
   const Pipeline pipeline =
       draw_pipeline(draw, degrees.pp, model.layers, !rules.strict || strategy == "fsdp2");
   out.ranks = degrees.ranks();
   out.experts = model.experts;
   out.packed = draw.one_in(3);
-  out.low_precision = (strategy == "fsdp2" || strategy == "ddp") && !model.experts && draw.one_in(6);
+  out.chats = draw.one_in(5);
+  out.low_precision = fp8 || ((strategy == "fsdp2" || strategy == "ddp") && !model.experts && draw.one_in(6));
+  const bool in_bfloat16 = out.low_precision && !fp8;
   const int local = degrees.pp > 1 ? pipeline.microbatches : draw.of({1, 2, 3});
+  out.rows = degrees.pp > 1 ? 1 : local;
   out.numbers =
       "seed: " + std::to_string(seed % 1000) + "\nmodel: {config: " + model.config +
       ", dtype: float32}\noptimizer: {lr: 0.01, betas: [0.9, 0.95], eps: 0.001, weight_decay: 0.1}\n" +
       "clip_grad_norm: {max_norm: " + draw.of({"1.0", "0.1"}) +
-      ", norm_type: " + draw.of({"2.0", "2.0", "inf"}) + "}\n" + freezing(draw) +
-      batches(draw, degrees, local);
+      ", norm_type: " + draw.of({"2.0", "2.0", "inf"}) + "}\n" +
+      more_sections(draw, model, degrees, rules, fp8) + batches(draw, degrees, local);
   const bool selective = !rules.strict || strategy == "fsdp2" || strategy == "ddp";
-  out.distributed = "{strategy: " + strategy + axis_sizes(degrees) + ", activation_checkpointing: " +
-                    draw.of(selective ? std::vector<std::string>{"false", "full", "selective"}
-                                      : std::vector<std::string>{"false", "full"}) +
-                    strategy_fields(draw, strategy, degrees, out.low_precision) +
-                    blocks(draw, degrees, rules, model.experts) + pipeline.block + "}";
+  const auto distributed = [&](const std::string& own) {
+    return "{strategy: " + own + axis_sizes(degrees) + ", activation_checkpointing: " +
+           draw.of(selective ? std::vector<std::string>{"false", "full", "selective"}
+                             : std::vector<std::string>{"false", "full"}) +
+           strategy_fields(draw, own, degrees, in_bfloat16) + blocks(draw, degrees, rules, model.experts) +
+           pipeline.block + "}";
+  };
+  out.distributed = distributed(strategy);
+  if (!out.low_precision && draw.one_in(3)) {
+    const bool alone = draw.one_in(2);
+    out.before = alone ? "{strategy: single}" : distributed(strategy);
+    out.ranks_before = alone ? 1 : out.ranks;
+  }
   return out;
 }
 

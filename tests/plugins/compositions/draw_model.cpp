@@ -37,10 +37,10 @@ constexpr Mixture kMixtures[] = {
     {"gpt_oss", ", head_dim: 6, sliding_window: 5"},
 };
 
-std::string sizes(Draw& draw, int layers, bool tied) {
-  const int heads = draw.of({2, 4}), width = draw.of({16, 24});
-  return ", vocab_size: " + std::to_string(draw.of({53, 56, 61})) +
-         ", hidden_size: " + std::to_string(width) + ", num_hidden_layers: " + std::to_string(layers) +
+std::string sizes(Draw& draw, int layers, bool tied, int vocabulary, bool by_sixteen) {
+  const int heads = draw.of({2, 4}), width = by_sixteen ? 32 : draw.of({16, 24});
+  return ", vocab_size: " + std::to_string(vocabulary) + ", hidden_size: " + std::to_string(width) +
+         ", num_hidden_layers: " + std::to_string(layers) +
          ", num_attention_heads: " + std::to_string(heads) +
          ", num_key_value_heads: " + std::to_string(draw.of({2, heads})) +
          ", max_position_embeddings: 64, initializer_range: 0.15, tie_word_embeddings: " +
@@ -49,16 +49,18 @@ std::string sizes(Draw& draw, int layers, bool tied) {
 
 }  // namespace
 
-DrawnModel draw_model(Draw& draw) {
+DrawnModel draw_model(Draw& draw, bool by_sixteen) {
   DrawnModel model;
-  model.experts = draw.one_in(2);
+  model.experts = !by_sixteen && draw.one_in(2);
   model.layers = 2 + draw.below(4);
   const Mixture& mixture = kMixtures[draw.below(std::size(kMixtures))];
   const std::string type = model.experts ? mixture.model_type : draw.of({"llama", "qwen2", "qwen3"});
   model.tied = draw.one_in(4);
-  model.config = "{model_type: " + type + sizes(draw, model.layers, model.tied);
+  model.vocabulary = draw.of({53, 56, 61});
+  model.config = "{model_type: " + type + sizes(draw, model.layers, model.tied, model.vocabulary, by_sixteen);
   if (!model.experts)
-    model.config += ", head_dim: 6, intermediate_size: " + std::to_string(draw.of({23, 24, 26}));
+    model.config += std::string(by_sixteen ? ", head_dim: 8" : ", head_dim: 6") +
+                    ", intermediate_size: " + std::to_string(by_sixteen ? 48 : draw.of({23, 24, 26}));
   else
     model.config += ", intermediate_size: 18, num_experts: " + std::to_string(draw.of({4, 8})) +
                     ", num_experts_per_tok: " + std::to_string(draw.of({1, 2})) + mixture.keys;
