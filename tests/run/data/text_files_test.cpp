@@ -76,9 +76,12 @@ TEST_F(TextFilesTest, AreThoseOfTheReadme) {
   EXPECT_EQ(found("train", "two"), "train: two/x.jsonl");
   EXPECT_THAT(
       refusal("train"),
-      HasSubstr(
-          "the data set has several configurations; there is: one, two\n  hint: choose one: name: one"));
-  EXPECT_THAT(refusal("train", "three"), HasSubstr("has no configuration 'three'; there is: one, two"));
+      HasSubstr("run.yaml:3 dataset.path: the data set has the configurations one, two, and none is the "
+                "default\n  hint: Choose one: name: one"));
+  EXPECT_THAT(
+      refusal("train", "twos"),
+      HasSubstr("the data set has no configuration 'twos'; its configurations: one, two\n  hint: Choose "
+                "one: name: two"));
 }
 
 TEST_F(TextFilesTest, NamedThemselvesAreEverySplit) {
