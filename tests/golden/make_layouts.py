@@ -147,6 +147,12 @@ WRITTEN = [
     {"files": ["a.jsonl", "b.jsonl"], "readme": front(dataset_info="{config_name: plain}"), "names": ["", "default", "plain"]},
     {"files": ["a.jsonl", "b.jsonl"], "readme": front(dataset_info="{license: mit}"), "names": ["", "default"]},
     {"files": ["a.jsonl", "b.jsonl"], "readme": front(config("one", "a.jsonl", default=True), dataset_info="{config_name: two}")},
+    {"files": ["train.jsonl", "test.jsonl"], "readme": front(dataset_info="{splits: [{name: train, num_examples: 1}]}")},
+    {"files": ["train.jsonl", "test.jsonl"],
+     "readme": front(dataset_info="{splits: [{name: train, num_examples: 1}, {name: test, num_examples: 1}]}")},
+    {"files": ["train.jsonl"], "readme": front(dataset_info="{splits: [{name: train, num_examples: 1}, {name: b, num_examples: 1}]}")},
+    {"files": ["train.jsonl"], "readme": front(config("one", "*"), dataset_info="[{config_name: one, splits: [{name: test, "
+                                                "num_examples: 1}]}, {config_name: two}]")},
     # data_dir
     {"files": ["en/train.parquet", "de/train.parquet"], "readme": front(config("default", data_dir="en"))},
     {"files": ["en/train.parquet", "en/test.parquet", "de/train.parquet"],

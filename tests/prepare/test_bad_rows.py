@@ -230,6 +230,22 @@ class Words(Prepared):
                       "`seq_length`.", self.warnings())
 
 
+class Counted(Prepared):
+    def test_rows_are_as_many_as_the_card_says(self):
+        from faults import Fault
+        for count, split, want in ((3, "train", True), (4, "train", False), (4, "train[:2]", True)):
+            job = {**self.job("squad", "bytes", [squad()] * 3, local=False), "rows": {"train": count}}
+            job["arguments"]["split"] = split
+            if want:
+                self.assertGreater(len(self.run_job(job)), 1)
+                continue
+            with self.assertRaises(Fault) as caught:
+                self.run_job(job)
+            self.assertEqual([caught.exception.what, caught.exception.where, caught.exception.hint],
+                             ["has 3 rows with the other files of its split, and the data set's card says 4",
+                              self.path("rows.jsonl"), "Correct num_examples in the card, or name the data files themselves."])
+
+
 class AllSplits(Prepared):
     def test_are_joined_in_the_order_of_the_set(self):
         files = {name: [self.write(name + ".jsonl", [squad(name)])] for name in ("test", "train", "extra")}

@@ -134,7 +134,8 @@ TextJob TextSets::job_of(const DatasetSection& section) const {
                   key + " names no file", "name a JSON or JSONL file, or a list of them");
     job.source = name->is_list() ? "a list of files" : name->as_text();
     job.files = find_texts({written != nullptr ? *written : *name, text_at(job.arguments, "split"),
-                            text_at(job.arguments, "name"), text_at(job.arguments, "revision")});
+                            text_at(job.arguments, "name"), text_at(job.arguments, "revision"),
+                            job.arguments.find("name") != nullptr});
     const auto& whole = offered.texts->whole_keys;
     job.files.is_local &= std::find(whole.begin(), whole.end(), key) != whole.end();
     break;

@@ -133,12 +133,24 @@ DatasetConfig read_config(const Node& given) {
   return out;
 }
 
-// The names in `dataset_info`, which may be one map or a list of them.
-std::vector<std::string> info_names(const Node* infos) {
-  std::vector<std::string> out;
+RowCounts row_counts(const Node& info) {
+  RowCounts out;
+  const Node* splits = info.find("splits");
+  if (splits == nullptr) return out;
+  for (const Node& split : splits->items()) {
+    const Node* rows = split.find("num_examples");
+    const bool is_said = rows != nullptr && rows->kind() == Node::Kind::integer;
+    out[text_in(split, "name", "")] = is_said ? std::optional(rows->as_integer()) : std::nullopt;
+  }
+  return out;
+}
+
+// `dataset_info`, which may be one map or a list of them, by configuration.
+std::map<std::string, RowCounts> read_infos(const Node* infos) {
+  std::map<std::string, RowCounts> out;
   if (infos == nullptr) return out;
-  if (infos->is_map()) out.push_back(text_in(*infos, "config_name", "default"));
-  for (const Node& info : infos->items()) out.push_back(text_in(info, "config_name", "default"));
+  if (infos->is_map()) out[text_in(*infos, "config_name", "default")] = row_counts(*infos);
+  for (const Node& info : infos->items()) out[text_in(info, "config_name", "default")] = row_counts(info);
   return out;
 }
 
@@ -182,7 +194,7 @@ DatasetCard read_card(const fs::path& directory) {
     return value != nullptr ? value : card.find(key);
   };
   const Node* configs = given("configs");
-  DatasetCard out{read_configs(configs), std::nullopt};
+  DatasetCard out{read_configs(configs), std::nullopt, read_infos(given("dataset_info"))};
   for (const DatasetConfig& config : out.configs) {
     if (out.configs.size() > 1 && config.name != "default" && !config.is_default) continue;
     if (out.default_config)
@@ -192,8 +204,7 @@ DatasetCard read_card(const fs::path& directory) {
           "Mark one of them in the card.");
     out.default_config = config.name;
   }
-  const std::vector<std::string> infos = info_names(given("dataset_info"));
-  if (!out.default_config && infos.size() == 1) out.default_config = infos.front();
+  if (!out.default_config && out.rows.size() == 1) out.default_config = out.rows.begin()->first;
   return out;
 }
 

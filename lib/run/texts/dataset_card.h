@@ -1,7 +1,9 @@
 // What README.md and .huggingface.yaml of a data set say of its configurations.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,9 +21,12 @@ struct DatasetConfig {
   bool is_default = false;             // marked as the one that is used where none is asked for
 };
 
+using RowCounts = std::map<std::string, std::optional<int64_t>>;  // rows of each split; empty: not said
+
 struct DatasetCard {
   std::vector<DatasetConfig> configs;         // empty: the data set has no configurations
   std::optional<std::string> default_config;  // used where none is asked for
+  std::map<std::string, RowCounts> rows;      // of dataset_info, by configuration
 };
 
 // Reads the front matter of README.md, and .huggingface.yaml, whose keys win. Throws Error{input} where the

@@ -78,9 +78,15 @@ class LayoutReader {
     const DatasetCard card = read_card(query_.directory);
     SplitNames found = card.configs.empty() ? without_card(card) : by_card(card);
     std::vector<SplitFiles> out;
+    const std::string config =
+        query_.config.empty() ? card.default_config.value_or("default") : query_.config;
+    const auto counts = card.rows.find(config);
+    if (counts != card.rows.end() && query_.is_whole) check_splits(counts->second, found);
     for (auto& [split, names] : found) {
-      out.push_back({split, {}});
+      out.push_back({split, {}, std::nullopt});
       for (const std::string& name : names) out.back().files.push_back(query_.directory / name);
+      if (counts != card.rows.end() && counts->second.contains(split))
+        out.back().rows = counts->second.at(split);
     }
     return out;
   }
@@ -102,6 +108,20 @@ class LayoutReader {
       refuse(
           "the data set has a loading script, " + script.filename().string() + ", which heddle does not run",
           "Name another revision (revision: refs/convert/parquet), or the data files themselves.");
+  }
+
+  // A card that lists splits lists those that its files have.
+  void check_splits(const RowCounts& counts, const SplitNames& found) const {
+    std::set<std::string> listed, there;
+    for (const auto& [split, rows] : counts) listed.insert(split);
+    for (const auto& [split, names] : found) there.insert(split);
+    if (listed.empty() || listed == there) return;
+    const auto joined = [](const std::set<std::string>& names) {
+      return text::join(std::vector<std::string>(names.begin(), names.end()));
+    };
+    refuse("dataset_info of the card lists the splits " + joined(listed) +
+               ", and the files have the splits " + joined(there),
+           "Correct the card, or name the data files themselves.");
   }
 
   SplitNames without_card(const DatasetCard& card) {
@@ -139,7 +159,7 @@ class LayoutReader {
     for (const DatasetConfig& config : card.configs) names.push_back(config.name);
     if (query_.config.empty() && !card.default_config)
       refuse("the data set has the configurations " + text::join(names) + ", and none is the default",
-             "Choose one: name: " + names.front());
+             how_to_choose(names.front()));
     const std::string& name = query_.config.empty() ? *card.default_config : query_.config;
     const auto at = std::find(names.begin(), names.end(), name);
     if (at == names.end()) refuse_config(name, names);
@@ -149,7 +169,10 @@ class LayoutReader {
   [[noreturn]] void refuse_config(const std::string& name, const Names& names) const {
     const std::string near = text::nearest(name, names);
     refuse("the data set has no configuration '" + name + "'; its configurations: " + text::join(names),
-           "Choose one: name: " + (near.empty() ? names.front() : near));
+           how_to_choose(near.empty() ? names.front() : near));
+  }
+  std::string how_to_choose(const std::string& name) const {
+    return query_.takes_config ? "Choose one: name: " + name : kNameTheFiles;
   }
 
   // Files of each split, relative to the data set's directory. A pattern without wildcards must have its

@@ -1,7 +1,9 @@
 // The files of each split of a data set's directory, as the library datasets finds them.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,13 +15,15 @@ namespace heddle {
 struct SplitFiles {
   std::string split;
   std::vector<std::filesystem::path> files;
+  std::optional<int64_t> rows;  // as the card says; empty: it does not
 };
 
 struct LayoutQuery {
   std::filesystem::path directory;
-  Node name;             // of the data set, as the recipe names it
-  std::string config;    // empty: the default, or the only one
-  bool is_whole = true;  // false: files of configurations that are not asked for may be missing
+  Node name;                 // of the data set, as the recipe names it
+  std::string config;        // empty: the default, or the only one
+  bool is_whole = true;      // false: files of configurations that are not asked for may be missing
+  bool takes_config = true;  // whether the recipe\'s data set has a key for the configuration
 };
 
 // Reads the card of the directory, or the names of its files and directories: see docs/texts.md. Splits are

@@ -78,8 +78,12 @@ class TextFinder {
   // A data set of the hub's cache may lack files of configurations that were not downloaded.
   TextFiles of_directory(const fs::path& directory, bool is_whole) const {
     TextFiles out;
-    std::vector<SplitFiles> all = read_layout({directory, query_.name, query_.config, is_whole});
-    for (const SplitFiles& split : all) out.splits.push_back(split.split);
+    std::vector<SplitFiles> all =
+        read_layout({directory, query_.name, query_.config, is_whole, query_.takes_config});
+    for (const SplitFiles& split : all) {
+      out.splits.push_back(split.split);
+      if (split.rows) out.rows[split.split] = *split.rows;
+    }
     const std::vector<std::string> asked = query_.split == kAllSplits ? out.splits : splits_in(query_.split);
     for (SplitFiles& split : all)
       if (asked.empty() || std::find(asked.begin(), asked.end(), split.split) != asked.end())

@@ -23,10 +23,11 @@ struct TextFiles {
 
 // What is asked of a data set.
 struct TextQuery {
-  Node name;             // a file, a directory, a name of the hub, or a list of files
-  std::string split;     // "train[:100]+validation"; empty or kAllSplits: all
-  std::string config;    // of several in one data set; empty: the default, or the only one
-  std::string revision;  // of the hub; empty: main
+  Node name;                 // a file, a directory, a name of the hub, or a list of files
+  std::string split;         // "train[:100]+validation"; empty or kAllSplits: all
+  std::string config;        // of several in one data set; empty: the default, or the only one
+  std::string revision;      // of the hub; empty: main
+  bool takes_config = true;  // whether the recipe's data set has the key `name`
 };
 
 // Throws MissingData where a file or a data set is not there, Error{input} where it has no such split or

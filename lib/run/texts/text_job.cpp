@@ -175,6 +175,7 @@ json message_of(const TextJob& job, const std::string& key, const std::string& t
           {"source", job.source},
           {"files", files},
           {"splits", job.files.splits},
+          {"rows", job.files.rows},
           {"is_local", job.files.is_local && !job.apply_split},
           {"out", fs::absolute(out).string()},
           {"jobs", jobs},

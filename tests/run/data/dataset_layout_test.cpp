@@ -173,6 +173,29 @@ TEST_F(DatasetLayoutRefusal, NamesWhatIsWrongWithTheCard) {
          "data/**/*.parquet.");
 }
 
+TEST_F(DatasetLayoutRefusal, NamesTheSplitsOfTheCardThatFilesDoNotHave) {
+  add("train.jsonl");
+  add("README.md", "---\ndataset_info: {splits: [{name: train, num_examples: 3}, {name: more}]}\n---\n");
+  EXPECT_THAT(refusal(),
+              HasSubstr("dataset_info of the card lists the splits more, train, and the files have the "
+                        "splits train\n  hint: Correct the card, or name the data files themselves."));
+  EXPECT_THAT(refusal("", false), IsEmpty());
+  add("README.md", "---\ndataset_info: {splits: [{name: train, num_examples: 3}]}\n---\n");
+  EXPECT_EQ(read_layout({directory_ / "", Node::text("x"), ""})[0].rows, 3);
+}
+
+TEST_F(DatasetLayoutRefusal, NamesNoKeyForTheConfigurationThatTheDataSetDoesNotHave) {
+  add("a.jsonl");
+  add("README.md",
+      "---\nconfigs:\n- {config_name: a, data_files: a.jsonl}\n- {config_name: b, data_files: a.jsonl}\n"
+      "---\n");
+  const LayoutQuery query{directory_ / "", Node::text("x"), "", true, false};
+  EXPECT_THAT(
+      tests::thrown_by([&] { read_layout(query); }),
+      HasSubstr("the data set has the configurations a, b, and none is the default\n  hint: Name the data "
+                "files themselves: one file, or a list of files."));
+}
+
 TEST_F(DatasetLayoutRefusal, NamesASplitThatIsNoWord) {
   add("data/a-b-00000-of-00001.jsonl");
   EXPECT_THAT(refusal(),

@@ -66,7 +66,7 @@ class Json:
 
 class Table:
     def __init__(self, reader):
-        self.reader, self.count = reader, reader.count
+        self.reader, self.count, self.file = reader, reader.count, reader.file
         self.cheap = isinstance(reader, arrow_rows.Parquet)
 
     def read(self, begin, end):
@@ -94,12 +94,19 @@ def opened(file, columns, bad):
 
 
 class Split:
-    """The files of a split as one list of rows; `bad` takes what is no row."""
+    """The files of a split as one list of rows; `bad` takes what is no row. expected: how many the data set's card says."""
 
-    def __init__(self, files, bad, columns=None):
+    def __init__(self, files, bad, columns=None, expected=None):
         if not files:
             raise Fault("No data files provided")
-        self.files = [opened(file, columns, bad) for file in files]
+        self.files, self.bad = [opened(file, columns, bad) for file in files], bad
+        self.expected = expected
+        self.check(self.known())
+
+    def check(self, rows):
+        if None not in (rows, self.expected) and rows != self.expected and not self.bad.skip and not self.bad.faults:
+            raise Fault(f"has {rows} rows with the other files of its split, and the data set's card says {self.expected}",
+                        self.files[0].file, "Correct num_examples in the card, or name the data files themselves.")
 
     def count(self):
         return sum(file.count() for file in self.files)
@@ -110,7 +117,7 @@ class Split:
 
     def read(self, begin=0, end=None):
         """Batches of the rows [begin, end), each of one file."""
-        at = 0
+        at = seen = 0
         for index, file in enumerate(self.files):
             if end is not None and at >= end:
                 return
@@ -120,5 +127,9 @@ class Split:
             else:
                 rows = file.count()
             if rows is None or at + rows > begin:
-                yield from file.read(max(0, begin - at), float("inf") if end is None else end - at)
+                for batch in file.read(max(0, begin - at), float("inf") if end is None else end - at):
+                    seen += len(batch.rows)
+                    yield batch
             at += rows or 0
+        if begin == 0 and end is None:
+            self.check(seen)

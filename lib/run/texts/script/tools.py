@@ -123,7 +123,7 @@ class Tools:
         for part in splits.parse(split):
             if part.name not in files and "" not in files:
                 raise splits.fault(f'Unknown split "{part.name}". Should be one of {sorted(files)}.')
-            rows = Split(files.get(part.name, files.get("")), self.bad, columns)
+            rows = Split(files.get(part.name, files.get("")), self.bad, columns, self.job.get("rows", {}).get(part.name))
             parts.append((rows, *part.rows(rows.count)))
         return parts
 
