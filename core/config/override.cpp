@@ -55,12 +55,15 @@ Node set(const Node& at, const std::string& rest, const Node& value, const Mark&
   return section.with(key, changed);
 }
 
-// A value that begins with * is an alias in YAML, and mostly a pattern in the head of its author.
+// A value that begins with * is an alias in YAML, and mostly a pattern in the head of its author. A value
+// that begins as a Jinja template and is no YAML is a text.
 Node read_value(const std::string& value, const Mark& mark) {
   const bool is_pattern = value.starts_with('*') || value.starts_with('&');
+  const bool is_template = value.starts_with("{%") || value.starts_with("{{") || value.starts_with("{#");
   try {
     return read_text(value, mark.file);
   } catch (const Error& error) {
+    if (is_template) return Node::text(value, mark);
     if (!is_pattern) throw;
     throw Error(ErrorCode::config, mark.file,
                 "a value that begins with " + value.substr(0, 1) +

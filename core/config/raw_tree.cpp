@@ -140,14 +140,22 @@ class TreeBuilder : public YAML::EventHandler {
   std::shared_ptr<Raw> root_;
 };
 
-// YAML allows no tabs there, and the parser's message about one is misleading.
-bool indents_by_tab(const std::string& yaml, int line) {
+// What to do about an error that the parser found at this mark; empty: not known.
+std::string syntax_hint(const std::string& yaml, const YAML::Mark& mark) {
   std::istringstream lines(yaml);
-  std::string text;
-  for (int at = 0; at <= line && std::getline(lines, text); ++at)
-    if (const size_t first = text.find_first_not_of(' '); at == line && first != text.npos)
-      return text[first] == '\t';
-  return false;
+  std::string line;
+  for (int at = 0; at <= mark.line; ++at)
+    if (!std::getline(lines, line)) return "";
+  const size_t first = line.find_first_not_of(' ');
+  if (first != line.npos && line[first] == '\t') return "indent by spaces: the line begins with a tab";
+  for (const char* braces : {"{%", "{{", "{#", "${"})
+    if (line.find(braces) != line.npos) return kQuoteBraces;
+  const auto column = static_cast<size_t>(mark.column);
+  const bool is_reserved =
+      column < line.size() && std::string_view("@`%").find(line[column]) != std::string::npos;
+  return is_reserved
+             ? std::string("Put the value in quotes: YAML reserves ") + line[column] + " at its beginning."
+             : "";
 }
 
 }  // namespace
@@ -167,8 +175,7 @@ std::shared_ptr<const Raw> raw_tree(const std::string& yaml, const std::string& 
     throw Error(
         ErrorCode::config,
         name + ":" + std::to_string(problem.mark.line + 1) + ":" + std::to_string(problem.mark.column + 1),
-        "YAML syntax: " + problem.msg,
-        indents_by_tab(yaml, problem.mark.line) ? "indent by spaces: the line begins with a tab" : "");
+        "YAML syntax: " + problem.msg, syntax_hint(yaml, problem.mark));
   }
 }
 

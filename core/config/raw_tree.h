@@ -8,6 +8,11 @@
 
 namespace heddle::config {
 
+// The hint for a template or a variable that YAML takes for a map.
+inline constexpr const char* kQuoteBraces =
+    "Put the value in quotes: in YAML { begins a map and } ends one, also in {{ ... }}, {% ... %} and "
+    "${...}.";
+
 struct RawMark {
   int line = 0, column = 0;  // from 1
 };

@@ -192,7 +192,7 @@ class Resolver {
 
   void check_key(const Raw& key, const std::string& path) const {
     if (key.kind == Raw::Kind::list || key.kind == Raw::Kind::map)
-      throw Error(ErrorCode::config, where(key.mark, path), "a key must be a word");
+      throw Error(ErrorCode::config, where(key.mark, path), "a key must be a word", kQuoteBraces);
     if (key.text.size() > kLongestKey)
       throw Error(ErrorCode::config, where(key.mark, ""),
                   "a key of " + std::to_string(key.text.size()) + " bytes; at most " +

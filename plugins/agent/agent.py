@@ -23,12 +23,19 @@ def reasoning(turn):
     return {"reasoning_content": found if isinstance(found, str) else str(found)} if found else {}
 
 
+def an_object(value, what):
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} must be an object, got {type(value).__name__}")
+    return value
+
+
 def from_sharegpt(turns):
     messages = []
     for turn in turns:
-        if turn.get("from") not in SHAREGPT:
-            raise ValueError(f"Unsupported sharegpt role: {turn.get('from')!r}")
-        messages.append({"role": SHAREGPT[turn["from"]], "content": turn.get("value", ""), **reasoning(turn)})
+        said = an_object(turn, "a turn of `conversations`").get("from")
+        if not isinstance(said, str) or said not in SHAREGPT:
+            raise ValueError(f"Unsupported sharegpt role: {said!r}")
+        messages.append({"role": SHAREGPT[said], "content": turn.get("value", ""), **reasoning(turn)})
     return messages
 
 
@@ -47,7 +54,7 @@ class Converter:
 
     def tool_call(self, message, first):
         given = message.get("content") or "{}"
-        given = json.loads(given) if isinstance(given, str) else given
+        given = an_object(json.loads(given) if isinstance(given, str) else given, "a tool_call")
         if not filled(given.get("name")):
             raise ValueError(f"tool_call missing `name`: {message!r}")
         if first:
@@ -132,7 +139,7 @@ def given_messages(row):
         return from_sharegpt(turns)
     if not isinstance(messages, list):
         raise ValueError(f"`messages` must be a list, got {type(messages).__name__}")
-    return messages
+    return [an_object(message, "an item of `messages`") for message in messages]
 
 
 def given_tools(row):
@@ -171,14 +178,10 @@ def shortened(chat, messages, tools, longest):
 
 
 def checked(arguments, tools):
-    longest, truncation = arguments["seq_length"], arguments["truncation"]
     if (arguments["dataset_name"] is None) == (arguments["path"] is None):
         raise tools.fault("Exactly one of `dataset_name` or `path` must be provided", "dataset_name")
-    if arguments["filter_overlong"] and longest is None:
+    if arguments["filter_overlong"] and arguments["seq_length"] is None:
         raise tools.fault("`filter_overlong=True` requires `seq_length` to be set", "filter_overlong")
-    if longest is not None and truncation in (False, None, "do_not_truncate") and arguments["padding"] != "max_length":
-        tools.warn(f"`seq_length={longest}` has no effect: truncation is disabled and `padding` is not 'max_length'. "
-                   "Set `truncation=True` to cap long dialogues, or `padding='max_length'` to pad to `seq_length`.")
 
 
 def plan(arguments, tools):

@@ -7,16 +7,24 @@ TYPES = {"str": "string", "string": "string", "int": "integer", "integer": "inte
          "array": "array", "object": "object"}
 
 
-def parsed(value):
-    return json.loads(value) if isinstance(value, str) else value
+def parsed(row, column):
+    """The list of objects in a column, which may be a text of JSON."""
+    value = json.loads(row[column]) if isinstance(row[column], str) else row[column]
+    if value and not (isinstance(value, list) and all(isinstance(item, dict) for item in value)):
+        raise ValueError(f"`{column}` must be a list of objects, or a text of one, got {type(value).__name__}")
+    return value or []
 
 
 def schema(tool):
     """OpenAI's form of a tool. The order of the keys decides the tokens."""
-    properties, required = {}, []
-    for name, given in (tool.get("parameters") or {}).items():
+    properties, required, parameters = {}, [], tool.get("parameters") or {}
+    if not isinstance(parameters, dict):
+        raise ValueError(f"`parameters` of a tool must be an object, got {type(parameters).__name__}")
+    for name, given in parameters.items():
         if given is None:
             continue
+        if not isinstance(given, dict):
+            raise ValueError(f"the parameter {name!r} of a tool must be an object, got {type(given).__name__}")
         properties[name] = {"type": TYPES.get(str(given.get("type", "string")).lower(), "string"),
                             "description": given.get("description", "")}
         properties[name].update((key, given[key]) for key in ("enum", "default") if key in given)
@@ -38,7 +46,7 @@ def call(given, index, row_id):
 
 
 def conversation(row, warn):
-    tools, calls = parsed(row["tools"]) or [], parsed(row["answers"]) or []
+    tools, calls = parsed(row, "tools"), parsed(row, "answers")
     for kind, things in (("tool", tools), ("call", calls)):
         if not all(thing.get("name") for thing in things):
             warn(f"rows have a {kind} without a name: it is left out")

@@ -25,7 +25,11 @@ def from_sharegpt(turns):
 
 def content(value):
     if isinstance(value, list):
-        return " ".join(part["text"] for part in value if isinstance(part, dict) and "text" in part)
+        texts = [part["text"] for part in value if isinstance(part, dict) and "text" in part]
+        wrong = next((text for text in texts if not isinstance(text, str)), "")
+        if wrong != "":
+            raise ValueError(f"the text of a part of a message's content is {type(wrong).__name__}, not a text")
+        return " ".join(texts)
     return "" if value is None else str(value)
 
 
@@ -58,6 +62,8 @@ def tool_call(index, call):
 
 
 def message(given):
+    if not isinstance(given, dict):
+        raise ValueError(f"Each message must be a dict, got {type(given).__name__}")
     role = given.get("role")
     if role not in ("system", "user", "assistant", "tool"):
         raise ValueError(f"Unsupported role in messages: {role}")
@@ -66,7 +72,9 @@ def message(given):
         made["reasoning_content"] = "" if given["reasoning_content"] is None else given["reasoning_content"]
         if not isinstance(made["reasoning_content"], str):
             raise ValueError("assistant message `reasoning_content` must be a string when provided")
-    if role == "assistant" and "tool_calls" in given:
+    if given.get("tool_calls", ()) is None:  # as a table has it for messages without calls
+        del made["tool_calls"]
+    elif role == "assistant" and "tool_calls" in given:
         if not isinstance(given["tool_calls"], list):
             raise ValueError("assistant message `tool_calls` must be a list")
         made["tool_calls"] = [tool_call(index, call) for index, call in enumerate(given["tool_calls"])]

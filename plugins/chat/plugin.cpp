@@ -29,7 +29,7 @@ ConfigSchema<ChatConfig> chat_schema() {
                  "Reasoning is read and not trained on.")
           .field("mask_history", &C::mask_history, "Only the last answer of a conversation is trained on.")
           .field("skip_invalid_samples", &C::skip_invalid_samples,
-                 "Lines that are not JSON are left out, with a warning.")
+                 "Leaves out rows that are wrong, whatever the reason, with a warning for each reason.")
           .field("unshifted", &C::unshifted, "Labels beside their own tokens.")
           .later("unshifted", "labels are those of the next tokens")
           .field("start_of_turn_token", &C::start_of_turn_token, "No effect, as in NeMo AutoModel."));

@@ -30,6 +30,9 @@ def plan(arguments, tools):
 
     def mapped(row):
         found = {name: row[column] for name, column in mapping.items() if column in row}
+        for name in ("context", "question"):
+            if not isinstance(found.get(name, ""), (str, type(None))):
+                raise ValueError(f"{name} is {type(found[name]).__name__}, not a text")
         if len(found) < 2:
             raise ValueError(f"has none of the columns {', '.join(sorted(set(mapping.values()) - set(row)))} of "
                              f"column_mapping; its columns: {', '.join(row)}")

@@ -13,6 +13,8 @@ def plan(arguments, tools):
 
     def right(row):
         endings, label = row["endings"], str(row["label"])
+        if not isinstance(endings, list):
+            raise ValueError(f"endings is {type(endings).__name__}, not a list of texts")
         if not label.isdigit() or int(label) >= len(endings):
             raise ValueError(f"has the label '{label}', and {len(endings)} endings")
         return endings[int(label)]

@@ -138,6 +138,7 @@ class Rows(Prepared):
 
     def test_values_across_the_pieces_that_are_read(self):
         import json_rows
+        from bad_rows import BadRows
         given = [squad(f"x{i}" * 3, context="Zürich " * (i % 7)) for i in range(40)]
         for text in (json.dumps(given, ensure_ascii=False), "\n\n".join(json.dumps(row) for row in given),
                      json.dumps(given, indent=2)):
@@ -145,7 +146,7 @@ class Rows(Prepared):
                 stream.write("\ufeff" + text)
             for chunk in (1, 7, 100):
                 with mock.patch.object(json_rows, "CHUNK", chunk):
-                    self.assertEqual([row for _, row in json_rows.values(self.path("rows.json"))], given)
+                    self.assertEqual([row for _, row in json_rows.values(self.path("rows.json"), BadRows())], given)
 
     def test_a_mark_of_utf8_at_the_beginning(self):
         with open(self.path("rows.jsonl"), "wb") as stream:

@@ -123,6 +123,10 @@ TEST_F(RefusedRuns, ByTheirKeysAndSteps) {
       {{{"peft.target_modules", "*.down"}},
        "error[config] --peft.target_modules: a value that begins with * is an anchor's name in YAML: *.down\n"
        "  hint: quote it for YAML too: --peft.target_modules \"'*.down'\""},
+      {{{"dataset.file_pattern", "{{ messages[0].content }} and {{ messages[1].content }}"}},
+       "no file matches '{{ messages[0].content }} and {{ messages[1].content }}'"},
+      {{{"dataset.file_pattern", "{a: ${HOME}/x}"}},
+       "YAML syntax: end of map flow not found\n  hint: Put the value in quotes: in YAML { begins a map"},
   });
 }
 

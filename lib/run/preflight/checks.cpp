@@ -10,6 +10,16 @@
 #include "lib/run/preflight/open_data.h"
 
 namespace heddle {
+namespace {
+
+// "bytes of text", "tokens of the tokenizer llama (checksum 12ab)"; empty: not known.
+std::string maker_text(const DataTokenizer& data) {
+  if (data.holds_bytes) return "bytes of text";
+  if (data.digest.empty()) return "";
+  return "tokens of the tokenizer " + data.name + " (checksum " + data.digest + ")";
+}
+
+}  // namespace
 
 void check_length(const DatasetSection& section, const ModelFacts& model) {
   if (section.sequence_length <= model.max_positions) return;
@@ -56,6 +66,26 @@ std::filesystem::path samples_tokenizer(const SamplesSection& section, const Dat
   throw Error(ErrorCode::config, section.where,
               "neither the model nor the data set names a tokenizer.json, which the prompts need",
               "leave validation_samples out, or train on bytes of text (heddle data TEXT --out FILE)");
+}
+
+void check_byte_model(const DataTokenizer& data, const DatasetSection& section, const PreparedModel& model) {
+  if (data.holds_bytes || data.digest.empty() || model.directory.empty() || !has_byte_tokenizer(model.place))
+    return;
+  throw Error(
+      ErrorCode::config, section.where,
+      "the data set holds " + maker_text(data) + ", and the model at " + model.directory.string() +
+          " was trained on bytes of text",
+      "Make the data of bytes (heddle data TEXT --out FILE), or start from a model with this tokenizer.");
+}
+
+void check_one_tokenizer(const DataTokenizer& training, const DataTokenizer& validation,
+                         const DatasetSection& section) {
+  const std::string ours = maker_text(validation), theirs = maker_text(training);
+  if (ours.empty() || theirs.empty()) return;
+  if (training.holds_bytes ? validation.holds_bytes : training.digest == validation.digest) return;
+  throw Error(ErrorCode::config, section.where,
+              "the validation set holds " + ours + ", and the training set holds " + theirs,
+              "Make both with one tokenizer: heddle data TEXT --tokenizer DIR --out FILE.");
 }
 
 bool overlaps(const ScheduleTable& table) {

@@ -27,6 +27,13 @@ void check_samples(const SamplesSection& section, const Sizes& sizes);
 std::filesystem::path samples_tokenizer(const SamplesSection& section, const DataTokenizer& data,
                                         const PreparedModel& model);
 
+// Throws Error{config} where the data holds a tokenizer's tokens and the model was trained on bytes of text.
+void check_byte_model(const DataTokenizer& data, const DatasetSection& section, const PreparedModel& model);
+
+// Throws Error{config} where a validation set is known to have another tokenizer than the training set.
+void check_one_tokenizer(const DataTokenizer& training, const DataTokenizer& validation,
+                         const DatasetSection& section);
+
 bool overlaps(const ScheduleTable& table);
 
 // Throws Error{config} where a checkpoint could not be published by renaming it, which a file system does

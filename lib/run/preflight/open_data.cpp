@@ -39,10 +39,14 @@ void refuse_no_packs(const Rows& rows, const PackedSection& packed) {
 void refuse_longest(const Rows& rows, const DatasetSection& section, const ModelFacts& model) {
   if (rows.longest() <= model.max_positions) return;
   if (rows.packing() == nullptr)
-    throw Error(ErrorCode::config, section.where,
-                "the longest sample has " + std::to_string(rows.longest()) +
-                    " tokens, more than the model's " + positions_text(model),
-                "cut samples" + or_more_positions(model));
+    throw Error(
+        ErrorCode::config, section.where,
+        "the longest sample has " + std::to_string(rows.longest()) + " tokens, more than the model's " +
+            positions_text(model),
+        (section.texts ? "Cut the samples: " + section.section.path() + ".truncation: true, and " +
+                             section.section.path() + ".seq_length: " + std::to_string(model.max_positions)
+                       : std::string("cut samples")) +
+            or_more_positions(model));
   const Node* lengths = section.section.find("lengths");
   throw Error(ErrorCode::config, lengths != nullptr ? lengths->where() : section.where,
               "the longest sample has " + std::to_string(rows.longest()) + " inputs, more than the model's " +
@@ -88,7 +92,6 @@ void take_text_keys(DatasetSection& section) {
       others = others.without(field.key);
     }
   section.texts = text_schema().read(own);
-  section.texts->has_tokenizer = own.find("tokenizer") != nullptr;
   section.section = others;
 }
 

@@ -72,19 +72,15 @@ NotPrepared::NotPrepared(const std::string& where, const std::string& name, std:
 
 TextTokenizer TextSets::tokenizer() const {
   TextTokenizer out;
-  const std::optional<TextKeys> keys = recipe_.dataset ? recipe_.dataset->texts : std::nullopt;
-  if (!keys || !keys->has_tokenizer) {
-    const fs::path place = place_of(recipe_.model);
-    if (!place.empty()) out.directory = tokenizer_place(place.string(), recipe_.model.where);
-    return out;
-  }
-  const Node& given = keys->tokenizer;
-  if (given.is_null()) return out;
+  const Node given = recipe_.dataset && recipe_.dataset->texts ? recipe_.dataset->texts->tokenizer : Node();
   const bool is_name = given.kind() == Node::Kind::text;
   const std::string name = is_name ? given.as_text() : text_at(given, "pretrained_model_name_or_path");
-  if (name.empty()) return out;
-  out.directory = tokenizer_place(name, given.where());
-  if (is_name) return out;
+  const fs::path of_model = place_of(recipe_.model);
+  if (!name.empty())
+    out.directory = tokenizer_place(name, given.where());
+  else if (!of_model.empty())
+    out.directory = tokenizer_place(of_model.string(), recipe_.model.where);
+  if (!given.is_map()) return out;
   out.is_nemo = text_at(given, "_target_").find("NeMoAutoTokenizer") != std::string::npos ||
                 given.find("_target_") == nullptr;
   out.arguments = given.without("_target_").without("pretrained_model_name_or_path");
@@ -138,7 +134,8 @@ TextJob TextSets::job_of(const DatasetSection& section) const {
                   key + " names no file", "name a JSON or JSONL file, or a list of them");
     job.source = name->is_list() ? "a list of files" : name->as_text();
     job.files = find_texts({written != nullptr ? *written : *name, text_at(job.arguments, "split"),
-                            text_at(job.arguments, "name"), text_at(job.arguments, "revision")});
+                            text_at(job.arguments, "name"), text_at(job.arguments, "revision"),
+                            job.arguments.find("name") != nullptr});
     const auto& whole = offered.texts->whole_keys;
     job.files.is_local &= std::find(whole.begin(), whole.end(), key) != whole.end();
     break;

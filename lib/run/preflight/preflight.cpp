@@ -206,6 +206,7 @@ class PreflightBuilder {
       Rows rows = open_dataset(section, out_.recipe, packed, plugins_, facts_for(section, packed));
       const auto model = out_.model ? std::optional(out_.model->spec->facts()) : std::nullopt;
       check_rows(rows, section, packed, model);
+      if (out_.model) check_byte_model(rows.samples().tokenizer(), section, *out_.model);
       const std::string larger = model ? larger_tokenizer_text(rows, section, *model) : "";
       for (const std::string& text : {left_out_text(rows), larger})
         if (!text.empty()) out_.setup.warnings.push_back(text);
@@ -238,6 +239,8 @@ class PreflightBuilder {
         if (out_.model && !section.packed) check_length(section, out_.model->spec->facts());
         auto set = open(section, section.packed ? out_.recipe.packed_validation : PackedSection{});
         if (!set) return;
+        if (out_.dataset)
+          check_one_tokenizer(out_.dataset->samples().tokenizer(), set->samples().tokenizer(), section);
         if (set->size() < out_.recipe.whole_validation_samples) refuse_none_left(section, set->size());
         out_.validation.push_back({section.name, std::move(*set)});
       });

@@ -74,8 +74,7 @@ struct PackedSection {
 
 // What every set of texts has beside its plugin's fields.
 struct TextKeys {
-  Node tokenizer;                   // of the training set; null where it is not given
-  bool has_tokenizer = false;       // null is a word too: none
+  Node tokenizer;                   // of the training set; null: the model's
   std::optional<std::string> date;  // what a template's strftime_now sees; empty: today
   bool apply_split = false;         // of local JSON files too
 };

@@ -64,7 +64,7 @@ std::string time_left_text(double seconds) {
                      : std::to_string(whole) + "s left";
 }
 
-[[noreturn]] void refuse(const TextJob& job, const json& error) {
+Error error_of(const TextJob& job, const json& error) {
   const std::string kind = text_at(error, "kind"), where = text_at(error, "where"),
                     what = text_at(error, "what"), hint = text_at(error, "hint");
   const std::string key = where.starts_with("dataset.") ? where.substr(8) : "";
@@ -74,15 +74,24 @@ std::string time_left_text(double seconds) {
                             : !key.empty()   ? job.where + "." + key
                                              : where;
   if (kind == "package")
-    throw Error(ErrorCode::input, job.where, PythonProcess::python() + " has no package " + what,
-                hint.empty()
-                    ? "pip install tokenizers jinja2 pyarrow; or HEDDLE_PYTHON names another Python; "
-                      "or heddle prepare on another machine, and HEDDLE_DATA"
-                    : hint);
+    return Error(ErrorCode::input, job.where, PythonProcess::python() + " has no package " + what,
+                 hint.empty()
+                     ? "pip install tokenizers jinja2 pyarrow; or HEDDLE_PYTHON names another Python; "
+                       "or heddle prepare on another machine, and HEDDLE_DATA"
+                     : hint);
   if (kind == "plugin")
-    throw Error(ErrorCode::plugin_failed, place, what,
-                "is the row as it should be? Then tell the plugin's author");
-  throw Error(kind == "config" ? ErrorCode::config : ErrorCode::input, place, what, hint);
+    return Error(ErrorCode::plugin_failed, place, what,
+                 "is the row as it should be? Then tell the plugin's author");
+  return Error(kind == "config" ? ErrorCode::config : ErrorCode::input, place, what, hint);
+}
+
+// Throws the error, with those of further rows.
+[[noreturn]] void refuse(const TextJob& job, const json& error) {
+  Errors errors;
+  errors.add(error_of(job, error));
+  for (const json& more : error.value("more", json::array())) errors.add(error_of(job, more));
+  errors.raise();
+  throw error_of(job, error);
 }
 
 class Preparation {

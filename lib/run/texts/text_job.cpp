@@ -149,6 +149,7 @@ std::string key_of(const TextJob& job, const fs::path& notes) {
               {"local", job.files.is_local},
               {"apply_split", job.apply_split}};
   if (json files = checksums_of(job, checksums); !files.empty()) key["files"] = std::move(files);
+  if (key["arguments"].value("split", json()) == kAllSplits) key["splits"] = job.files.splits;
   const KeyTexts texts = texts_of(job);
   key["texts"] = texts.checksums;
   if (texts.asks_for_date || job.is_dated) key["date"] = job.date;
@@ -173,6 +174,8 @@ json message_of(const TextJob& job, const std::string& key, const std::string& t
           {"model_type", has_type ? config["model_type"].get<std::string>() : ""},
           {"source", job.source},
           {"files", files},
+          {"splits", job.files.splits},
+          {"rows", job.files.rows},
           {"is_local", job.files.is_local && !job.apply_split},
           {"out", fs::absolute(out).string()},
           {"jobs", jobs},

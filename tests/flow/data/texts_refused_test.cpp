@@ -80,6 +80,61 @@ TEST_F(Texts, OfAScriptThatThrowsBlameThePlugin) {
   EXPECT_THAT(checked.out, HasSubstr("line 3 of the format module throws AttributeError"));
 }
 
+TEST_F(Texts, WithWrongRowsAreRefusedWithTheFirstTwentyOfThem) {
+  std::string rows = question_rows(3);
+  for (int i = 0; i < 25; ++i) rows += "{\"context\": \"pick\"}\n";
+  files_.write("rows.jsonl", rows);
+  const Outcome trained = run(words("run"));
+  EXPECT_EQ(trained.status, 2) << trained.out;
+  for (int line = 4; line < 24; ++line)
+    EXPECT_THAT(trained.error, HasSubstr("error[input] " + files_.path("rows.jsonl") + ":" +
+                                         std::to_string(line) + ": the row has no 'answers'\n"));
+  EXPECT_THAT(trained.error,
+              HasSubstr(":23: the row has no 'answers'\n  hint: These are the first 20 wrong rows; "
+                        "there may be more.\n"));
+  EXPECT_THAT(trained.error, Not(HasSubstr(":24: ")));
+}
+
+// The words of a vocabulary of one, and bytes.
+TEST_F(Texts, ForValidationOfAnotherTokenizerAreRefused) {
+  const Outcome trained = run(
+      words("run", {"--validation_dataset", "{file_pattern: " + files_.path("train.bin") + ", seq_len: 8}",
+                    "--step_scheduler.val_every_steps", "4"}));
+  EXPECT_EQ(trained.status, 2) << trained.out;
+  EXPECT_THAT(trained.error,
+              HasSubstr("the validation set holds bytes of text, and the training set holds tokens "
+                        "of the tokenizer "));
+}
+
+TEST_F(Texts, LongerThanTheModelsPositionsAreToldHowToBeCut) {
+  const Outcome trained = run(words("run", {"--model.config.max_position_embeddings", "6"}));
+  EXPECT_EQ(trained.status, 2) << trained.out;
+  EXPECT_THAT(trained.error, HasSubstr(" tokens, more than the model's 6 positions\n  hint: Cut the samples: "
+                                       "dataset.truncation: true, and dataset.seq_length: 6, or the model's "
+                                       "max_position_embeddings larger\n"));
+}
+
+// The only way to take a recipe's tokenizer back on the command line.
+TEST_F(Texts, WithoutATokenizerHaveThatOfTheModel) {
+  std::filesystem::copy(files_.path("words"), files_.path("model"));
+  files_.write("model/config.json", R"({"model_type": "llama", "vocab_size": 256, "hidden_size": 24,
+    "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "max_position_embeddings": 128})");
+  for (const char* key : {"--dataset.tokenizer", "--dataset.tokenizer.pretrained_model_name_or_path"}) {
+    const bool is_map = std::string(key).ends_with("path");
+    const std::string gone = is_map ? "{pretrained_model_name_or_path: gone/away}" : "gone/away";
+    const Words prepare = {"prepare",
+                           files_.path("run.yaml"),
+                           "--dataset",
+                           "{_target_: make_squad_dataset, dataset_name: " + files_.path("rows.jsonl") +
+                               ", tokenizer: " + gone + "}",
+                           "--model",
+                           "{pretrained_model_name_or_path: " + files_.path("model") + "}"};
+    EXPECT_THAT(run(prepare).error, HasSubstr("the tokenizer 'gone/away' is not there")) << key;
+    const Outcome done = run(plus(prepare, {key, "none"}));
+    EXPECT_EQ(done.status, 0) << done.error;
+  }
+}
+
 TEST_F(Texts, OfATokenizerOfAGigabyteAreRefusedBeforeItIsRead) {
   const std::string file = files_.path("words/tokenizer.json");
   fs::resize_file(file, 1 << 30);  // takes no space

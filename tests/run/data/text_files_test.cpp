@@ -76,9 +76,23 @@ TEST_F(TextFilesTest, AreThoseOfTheReadme) {
   EXPECT_EQ(found("train", "two"), "train: two/x.jsonl");
   EXPECT_THAT(
       refusal("train"),
-      HasSubstr(
-          "the data set has several configurations; there is: one, two\n  hint: choose one: name: one"));
-  EXPECT_THAT(refusal("train", "three"), HasSubstr("has no configuration 'three'; there is: one, two"));
+      HasSubstr("run.yaml:3 dataset.path: the data set has the configurations one, two, and none is the "
+                "default\n  hint: Choose one: name: one"));
+  EXPECT_THAT(
+      refusal("train", "twos"),
+      HasSubstr("the data set has no configuration 'twos'; its configurations: one, two\n  hint: Choose "
+                "one: name: two"));
+}
+
+TEST_F(TextFilesTest, OfAllSplitsAreInTheOrderOfTheDataSet) {
+  add("test.jsonl");
+  add("train.jsonl");
+  add("dev.jsonl");
+  EXPECT_EQ(found("all"), "test: test.jsonl; train: train.jsonl; validation: dev.jsonl");
+  const Node place = Node::text((directory_ / "").string());
+  EXPECT_THAT(find_texts({place, "all", "", ""}).splits, ElementsAre("train", "validation", "test"));
+  EXPECT_THAT(refusal("all[:2]"),
+              HasSubstr("the data set has no split 'all'; there is: train, validation, test"));
 }
 
 TEST_F(TextFilesTest, NamedThemselvesAreEverySplit) {
@@ -161,6 +175,17 @@ TEST_F(TextJobTest, HasAnotherKeyForWhateverChangesItsTokens) {
   }
   add("mine.py", "def plan(arguments, tools): return 1\n");
   expect_another("the script");
+}
+
+TEST_F(TextJobTest, HasTheOrderOfTheSplitsInItsKeyWhereAllAreAskedFor) {
+  job_.files.splits = {"train", "test"};
+  const std::string of_train = key();
+  job_.files.splits = {"test", "train"};
+  EXPECT_EQ(key(), of_train);
+  job_.arguments = job_.arguments.with("split", Node::text(kAllSplits));
+  const std::string before = key();
+  job_.files.splits = {"train", "test"};
+  EXPECT_NE(key(), before);
 }
 
 TEST_F(TextJobTest, HasTheDateInItsKeyWhereATemplateAsksForIt) {

@@ -6,6 +6,7 @@
 #include "lib/run/data/token_check.h"
 #include "lib/run/data/token_dataset.h"
 #include "lib/run/data/token_header.h"
+#include "lib/run/preflight/checks.h"
 #include "lib/run/preflight/token_files.h"
 #include "tests/run/data/token_files.h"
 #include "tests/thrown.h"
@@ -127,6 +128,56 @@ TEST(SeveralFiles, HaveOneTokenizer) {
       refusal({"a.bin", "bytes.bin"}),
       HasSubstr((scratch / "a.bin").string() + " holds tokens of the tokenizer words (checksum 01), and " +
                 (scratch / "bytes.bin").string() + " holds bytes of text"));
+}
+
+TEST(ValidationSet, IsRefusedWhereItsTokenizerIsAnother) {
+  DatasetSection section;
+  section.where = "run.yaml:9 validation_dataset";
+  const DataTokenizer words{"words", "01", 300, 2}, others{"others", "03", 300, 2}, unknown{"", "", 300, 2};
+  DataTokenizer bytes;
+  bytes.holds_bytes = true;
+  const auto refusal = [&](const DataTokenizer& training, const DataTokenizer& validation) {
+    return tests::thrown_by([&] { check_one_tokenizer(training, validation, section); });
+  };
+  for (const DataTokenizer& known : {words, bytes}) {
+    EXPECT_EQ(refusal(known, known), "");
+    EXPECT_EQ(refusal(known, unknown), "");
+    EXPECT_EQ(refusal(unknown, known), "");
+  }
+  EXPECT_EQ(
+      refusal(words, others),
+      "error[config] run.yaml:9 validation_dataset: the validation set holds tokens of the tokenizer others "
+      "(checksum 03), and the training set holds tokens of the tokenizer words (checksum 01)\n  hint: Make "
+      "both with one tokenizer: heddle data TEXT --tokenizer DIR --out FILE.");
+  EXPECT_THAT(refusal(bytes, words),
+              HasSubstr("tokens of the tokenizer words (checksum 01), and the training set "
+                        "holds bytes of text"));
+  EXPECT_THAT(refusal(words, bytes),
+              HasSubstr("the validation set holds bytes of text, and the training set"));
+}
+
+TEST(ByteModel, RefusesTokensOfATokenizer) {
+  const ScratchDirectory scratch;
+  DatasetSection section;
+  section.where = "run.yaml:4 dataset";
+  PreparedModel model;
+  model.directory = "bytes-model";
+  model.place.notes = scratch / "";
+  const DataTokenizer words{"words", "01", 300, 2};
+  const auto refusal = [&](const DataTokenizer& data) {
+    return tests::thrown_by([&] { check_byte_model(data, section, model); });
+  };
+  EXPECT_EQ(refusal(words), "");
+  std::ofstream(scratch / kTokenizerNote) << R"({"type": "bytes"})";
+  EXPECT_EQ(
+      refusal(words),
+      "error[config] run.yaml:4 dataset: the data set holds tokens of the tokenizer words (checksum 01), and "
+      "the model at bytes-model was trained on bytes of text\n  hint: Make the data of bytes (heddle data "
+      "TEXT --out FILE), or start from a model with this tokenizer.");
+  DataTokenizer bytes;
+  bytes.holds_bytes = true;
+  EXPECT_EQ(refusal(bytes), "");
+  EXPECT_EQ(refusal(DataTokenizer()), "");
 }
 
 TEST(SameTokenizer, IsAskedByBytesAndThenByContent) {

@@ -14,9 +14,12 @@ class Fault(Exception):
         self.index = None  # of the row among those that were being converted
         self.text = None  # of the text among those that were being tokenized
         self.error = None  # the exception that was taken for one about a row
+        self.more = []  # faults of further rows
+        self.of_all = False  # it is about all rows, though one of them showed it
 
     def message(self):
-        return {"kind": self.kind, "where": self.where, "what": self.what, "hint": self.hint}
+        words = {"kind": self.kind, "where": self.where, "what": self.what, "hint": self.hint}
+        return {**words, "more": [fault.message() for fault in self.more]} if self.more else words
 
 
 def about_row(error):
@@ -28,7 +31,7 @@ def about_row(error):
 
 def of_module(error, script, place):
     """The fault of the format module `script` where its own line threw; None: a row is wrong, or heddle's own code."""
-    if error is None or isinstance(error, (ValueError, KeyError)):
+    if error is None or isinstance(error, (ValueError, KeyError, RecursionError)):
         return None
     line, at = None, error.__traceback__
     while at is not None:

@@ -33,32 +33,33 @@ def decode(function, text, where):
         raise Fault(f"is not JSON: {error}", where(None)) from None
 
 
-def checked(row, where):
-    if not isinstance(row, dict):
-        raise Fault(f"is {type(row).__name__}, not an object with the columns of a row", where(None))
-    return row
+def no_object(row, where):
+    return Fault(f"is {type(row).__name__}, not an object with the columns of a row", where)
 
 
 def too_long(where):
     return Fault(f"a row of more than {LONGEST >> 20} MiB", where, "is a line one row? Split the row, or leave it out")
 
 
-def lines(file, skipped=None):
-    """Yields (line, row); a line that is not JSON is added to the list `skipped`, where there is one."""
+def lines(file, bad):
+    """Yields (line, row); `bad` takes the lines that are none."""
     with open(file, "rb") as stream:
         number = 0
         for line in iter(lambda: stream.readline(LONGEST + 1), b""):
             number += 1
             if len(line) > LONGEST:
-                raise too_long(f"{file}:{number}")
+                if not bad.skip:
+                    bad.tell(too_long(f"{file}:{number}"))
+                bad.take(too_long(f"{file}:{number}"), file)
+                while line and not line.endswith(b"\n"):
+                    line = stream.readline(LONGEST)
+                continue
             if number == 1 and line.startswith(codecs.BOM_UTF8):
                 line = line[len(codecs.BOM_UTF8):]
             try:
                 row = one(line, lambda _, number=number: f"{file}:{number}")
-            except Fault:
-                if skipped is None:
-                    raise
-                skipped.append(number)
+            except Fault as fault:
+                bad.take(fault, file)
                 continue
             if row is not None:
                 yield number, row
@@ -70,7 +71,10 @@ def one(line, where):
         text = line.decode("utf-8").strip()
     except UnicodeDecodeError as error:
         raise Fault(f"is not UTF-8: byte {line[error.start]:#04x} at {error.start} of the line", where(None)) from None
-    return checked(decode(DECODER.decode, text, where), where) if text else None
+    row = decode(DECODER.decode, text, where) if text else None
+    if text and not isinstance(row, dict):
+        raise no_object(row, where(None))
+    return row
 
 
 class Text:
@@ -123,8 +127,8 @@ class Text:
         return self.where(line if line is not None else begun)
 
 
-def values(file):
-    """Yields (line, row) of an array, or of values one after another."""
+def values(file, bad):
+    """Yields (line, row) of an array, or of values one after another; `bad` takes those that are no objects."""
     text = Text(file)
     with text.stream:
         array = text.peek() == "["
@@ -135,7 +139,11 @@ def values(file):
         while array or text.peek():
             text.peek()
             line = text.line + text.text.count("\n", 0, text.at)
-            yield line, checked(text.value(), lambda _, line=line: f"{file}:{line}")
+            row = text.value()
+            if isinstance(row, dict):
+                yield line, row
+            else:
+                bad.take(no_object(row, f"{file}:{line}"))
             if not array:
                 continue
             after = text.peek()

@@ -58,8 +58,10 @@ def bounded(function, what):
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
         if left <= 0:
-            raise Fault(f"{what} is too slow: it took {Spent.seconds:.0f} s for {Spent.texts - 1} texts", "",
-                        f"a template takes some milliseconds; {MEAN} s for each text are the most")
+            fault = Fault(f"{what} is too slow: it took {Spent.seconds:.0f} s for {Spent.texts - 1} texts", "",
+                          f"a template takes some milliseconds; {MEAN} s for each text are the most")
+            fault.of_all = True
+            raise fault
         with memory():
             return function()
     except TimeIsUp:

@@ -79,6 +79,25 @@ class Replacing:
 
 
 def convert(tools, function, batch):
+    """The batch's samples, None for a row that is wrong and left out."""
+    out = []
+    while len(out) < len(batch.rows):
+        rest = Batch(batch.rows[len(out):], batch.places[len(out):])
+        counts = dict(tools.notes), dict(tools.dropped)
+        try:
+            return out + whole(tools, function, rest)
+        except Fault as fault:
+            if fault.index is None or fault.of_all or fault.kind != "input" or fault.where != rest.places[fault.index]:
+                raise
+            tools.notes, tools.dropped = counts  # the rows before the wrong one are converted again
+            before = Batch(rest.rows[:fault.index], rest.places[:fault.index])
+            out += convert(tools, function, before)
+            out.append(tools.drop(tools.bad.take(fault)))
+            tools.bad.tell_in_time()
+    return out
+
+
+def whole(tools, function, batch):
     """The batch's samples; what is wrong says where."""
     script = tools.job["script"]
     try:
@@ -152,9 +171,8 @@ def counted(tools, file, read):
                    "dataset.apply_split: true applies it")
     for note, rows in tools.notes.items():
         tools.warn(f"{rows} rows {note}")
-    for name, lines in tools.skipped.items():
-        if lines:
-            tools.warn(f"Skipped {len(lines)} malformed JSONL line(s) from {name} (skip_invalid_samples=True)")
+    for sentence in tools.bad.sentences():
+        tools.warn(sentence)
     if file.empty:
         tools.warn(f"{file.empty} of {file.samples} samples have no token that is trained on")
     if tools.filled_to:
@@ -177,11 +195,17 @@ def run(job, say):
         tokenizer = tools.tokenizer
         ids = [tokenizer.size(), *(-1 if token is None else token
                                    for token in (tokenizer.bos_id, tokenizer.eos_id, tokenizer.fill_id))]
-    if job.get("probe"):
-        return probed(job, tools, function)
-    with samples_file.SamplesFile(job["out"], max(job.get("vocabulary", 0), ids[0]), tools.flags,
-                                  spread=tools.order is not None) as file:
-        return written(job, tools, function, file, ids)
+    try:
+        if job.get("probe"):
+            return probed(job, tools, function)
+        with samples_file.SamplesFile(job["out"], max(job.get("vocabulary", 0), ids[0]), tools.flags,
+                                      spread=tools.order is not None) as file:
+            return written(job, tools, function, file, ids)
+    except Fault as fault:
+        if "skip_invalid_samples" in job["arguments"] and not tools.bad.skip and tools.bad.faults:
+            first = tools.bad.faults[0]
+            first.hint = first.hint or "Correct the row, or set dataset.skip_invalid_samples: true to leave such rows out."
+        tools.bad.tell(None if fault in tools.bad.faults else fault)
 
 
 def check_rows(job, tools, read):
@@ -197,6 +221,7 @@ def probed(job, tools, function):
         read = min(PROBED, len(batch.rows))
         convert(tools, function, Batch(batch.rows[:read], batch.places[:read]))
         break
+    tools.bad.tell()
     check_rows(job, tools, read)
     return {"probed": read}
 
@@ -205,6 +230,7 @@ def written(job, tools, function, file, ids):
     progress = Progress(tools.say, tools.total())
     tools.told = progress.inside
     read = (mixed if tools.order is not None else in_order)(tools, function, file, progress)
+    tools.bad.tell()
     source = job.get("source", "") or "dataset"
     check_rows(job, tools, read)
     if not file.samples:

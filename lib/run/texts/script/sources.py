@@ -4,6 +4,7 @@ import os
 
 import arrow_rows
 import json_rows
+from bad_rows import BadRows
 from faults import Fault
 
 BATCH = 1000
@@ -31,23 +32,25 @@ def of_size(batches, size=BATCH):
 
 
 class Json:
-    def __init__(self, file, skipped=None):
-        self.file, self.skipped, self.rows = file, skipped, None
+    def __init__(self, file, bad):
+        self.file, self.bad, self.rows = file, bad, None
 
-    def pairs(self, skipped):
+    def pairs(self, bad):
         if os.path.splitext(self.file)[1].lower() in LINES:
-            return json_rows.lines(self.file, skipped)
-        return json_rows.values(self.file)
+            return json_rows.lines(self.file, bad)
+        return json_rows.values(self.file, bad)
 
     def count(self):
         if self.rows is None:
-            self.rows = sum(1 for _ in self.pairs(None if self.skipped is None else []))
+            bad = BadRows(self.bad.skip)
+            self.rows = sum(1 for _ in self.pairs(bad))
+            bad.tell()
         return self.rows
 
     def read(self, begin, end):
         rows, lines, number = [], [], 0
         if begin < end:
-            for line, row in self.pairs(self.skipped):
+            for line, row in self.pairs(self.bad):
                 if number >= begin:
                     rows.append(row)
                     lines.append(f"{self.file}:{line}")
@@ -63,7 +66,7 @@ class Json:
 
 class Table:
     def __init__(self, reader):
-        self.reader, self.count = reader, reader.count
+        self.reader, self.count, self.file = reader, reader.count, reader.file
         self.cheap = isinstance(reader, arrow_rows.Parquet)
 
     def read(self, begin, end):
@@ -80,24 +83,30 @@ def check_kind(file):
         raise Fault(f"a data file of the kind {kind}", file, "heddle reads JSON, JSONL, Parquet and Arrow files")
 
 
-def opened(file, columns, skipped):
+def opened(file, columns, bad):
     check_kind(file)
     kind = os.path.splitext(file)[1].lower()
-    if kind == ".parquet":
+    if kind in (".parquet", ".geoparquet", ".gpq"):
         return Table(arrow_rows.Parquet(file, columns))
     if kind == ".arrow":
         return Table(arrow_rows.Arrow(file, columns))
-    return Json(file, skipped)
+    return Json(file, bad)
 
 
 class Split:
-    """The files of a split as one list of rows."""
+    """The files of a split as one list of rows; `bad` takes what is no row. expected: how many the data set's card says."""
 
-    def __init__(self, files, columns=None, skipped=None):
+    def __init__(self, files, bad, columns=None, expected=None):
         if not files:
             raise Fault("No data files provided")
-        self.files = [opened(file, columns, None if skipped is None else skipped.setdefault(file, []))
-                      for file in files]
+        self.files, self.bad = [opened(file, columns, bad) for file in files], bad
+        self.expected = expected
+        self.check(self.known())
+
+    def check(self, rows):
+        if None not in (rows, self.expected) and rows != self.expected and not self.bad.skip and not self.bad.faults:
+            raise Fault(f"has {rows} rows with the other files of its split, and the data set's card says {self.expected}",
+                        self.files[0].file, "Correct num_examples in the card, or name the data files themselves.")
 
     def count(self):
         return sum(file.count() for file in self.files)
@@ -108,7 +117,7 @@ class Split:
 
     def read(self, begin=0, end=None):
         """Batches of the rows [begin, end), each of one file."""
-        at = 0
+        at = seen = 0
         for index, file in enumerate(self.files):
             if end is not None and at >= end:
                 return
@@ -118,5 +127,9 @@ class Split:
             else:
                 rows = file.count()
             if rows is None or at + rows > begin:
-                yield from file.read(max(0, begin - at), float("inf") if end is None else end - at)
+                for batch in file.read(max(0, begin - at), float("inf") if end is None else end - at):
+                    seen += len(batch.rows)
+                    yield batch
             at += rows or 0
+        if begin == 0 and end is None:
+            self.check(seen)

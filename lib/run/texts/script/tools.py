@@ -8,13 +8,16 @@ import chat
 import labels
 import samples_file
 import splits
+from bad_rows import BadRows
 from chat_template import ChatTemplate, resolved
 from faults import OF_A_ROW, Fault, about_row
 from permutation import permutation
 from sources import Batch, Split, check_kind, of_size
 from text_tokenizer import TextTokenizer
 
+CUTS = (True, "longest_first", "only_first")
 PADDINGS = (False, True, None, "longest", "max_length", "do_not_pad")
+ALL = "all"  # every split, in the order of the data set
 PLAIN_SLICE = re.compile(r"^(\w+)\[(\d*):(\d*)\]$", re.ASCII)  # of rows that were mixed
 
 
@@ -25,7 +28,7 @@ class Tools:
         self.flags, self.filled, self.filled_to, self.replaces = 0, None, None, False
         self.generated = self.order = self.cached = None
         self.asked, self.told = (None, None), lambda rows: None
-        self.parts, self.dropped, self.notes, self.facts, self.warned, self.skipped = [], {}, {}, {}, set(), {}
+        self.parts, self.dropped, self.notes, self.facts, self.warned, self.bad = [], {}, {}, {}, set(), BadRows()
 
     # ---- the tokenizer, and from texts to samples
 
@@ -70,12 +73,18 @@ class Tools:
         return chat.Chat(self.tokenizer, template, self.limit, warn=self.warn, tell=self.tell, **options)
 
     def fill(self, seq_length=None):
-        """The length to which a recipe's `padding: max_length` fills every row."""
-        padding = self.arguments.get("padding", False)
+        """The length to which a recipe's `padding: max_length` fills every row. Warns where seq_length does nothing."""
+        padding, tokenizer = self.arguments.get("padding", False), self.tokenizer
         if padding not in PADDINGS:
             raise self.fault(f"{padding!r} is not one of {', '.join(map(str, PADDINGS))}", "padding")
+        if seq_length is not None and self.limit is None and padding != "max_length":
+            self.warn(f"`seq_length={seq_length}` has no effect: truncation is disabled and `padding` is not 'max_length'. "
+                      "Set `truncation=True` to cap long rows, or `padding='max_length'` to pad to `seq_length`.")
+        if seq_length is None and self.limit is None and self.arguments.get("truncation") in CUTS:
+            self.warn("`truncation` has no effect: seq_length is not set, and the tokenizer has no model_max_length. Set "
+                      "`seq_length`.")
         if padding == "max_length":
-            longest = self.tokenizer.longest
+            longest = tokenizer.longest
             self.filled = seq_length if seq_length is not None else longest - 1 if longest < 10**20 else None
 
     # ---- rows
@@ -86,13 +95,13 @@ class Tools:
         self.asked = (split, shuffle_seed)
         for file in (file for files in self.job["files"].values() for file in files):
             check_kind(file)
-        skipped = self.skipped if skip_invalid else None
+        self.bad.skip = skip_invalid
         if self.local:
-            self.parts = [(Split(self.job["files"][""], columns, skipped), 0, None)]
+            self.parts = [(Split(self.job["files"][""], self.bad, columns), 0, None)]
         elif shuffle_seed is not None:
-            self.mix(split, columns, skipped, shuffle_seed)
+            self.mix(split, columns, shuffle_seed)
         else:
-            self.parts = self.named(self.limited(split, limit), columns, skipped)
+            self.parts = self.named(self.limited(split, limit), columns)
         if first is not None:
             self.cut(first, exact)
 
@@ -104,7 +113,9 @@ class Tools:
             return split
         return f"{split}[:{limit}]"
 
-    def named(self, split, columns, skipped):
+    def named(self, split, columns):
+        if split == ALL:
+            split = "+".join(self.job.get("splits") or ["train"])
         if split is None:
             names = sorted(name for name in self.job["files"] if name) or ["train"]
             raise splits.fault("this data set needs a split", f"set dataset.split: {' or '.join(names)}")
@@ -112,14 +123,14 @@ class Tools:
         for part in splits.parse(split):
             if part.name not in files and "" not in files:
                 raise splits.fault(f'Unknown split "{part.name}". Should be one of {sorted(files)}.')
-            rows = Split(files.get(part.name, files.get("")), columns, skipped)
+            rows = Split(files.get(part.name, files.get("")), self.bad, columns, self.job.get("rows", {}).get(part.name))
             parts.append((rows, *part.rows(rows.count)))
         return parts
 
-    def mix(self, split, columns, skipped, seed):
+    def mix(self, split, columns, seed):
         """The rows of the split's name mixed, then its slice."""
         plain = PLAIN_SLICE.match(split or "")
-        self.parts = self.named(plain[1] if plain else split, columns, skipped)
+        self.parts = self.named(plain[1] if plain else split, columns)
         self.parts = [(rows, begin, last(rows, end)) for rows, begin, end in self.parts]
         order = permutation(seed, sum(max(0, end - begin) for _, begin, end in self.parts))
         if plain:
