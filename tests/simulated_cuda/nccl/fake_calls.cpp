@@ -26,6 +26,8 @@ struct PostedCall {
 
 thread_local std::vector<PostedCall> asked;
 
+constexpr int kCtas = 32;  // of a kernel of NCCL at most
+
 at::ScalarType dtype_of(ncclDataType_t type) {
   switch (type) {
     case ncclFloat32:
@@ -148,8 +150,6 @@ ncclResult_t add(ncclComm_t comm, cudaStream_t stream, mesh::Call call, std::vec
   asked.push_back({comm, stream, std::move(call), std::move(ranges)});
   return ncclSuccess;
 }
-
-constexpr int kCtas = 32;  // of a kernel of NCCL at most
 
 bool is_transfer(const mesh::Call& call) {
   return call.operation == Operation::send || call.operation == Operation::receive;

@@ -55,6 +55,19 @@ TEST(NcclGroups, TrainAsTheCpu) {
   expect_equal_by_nccl(eight_experts(), "fsdp2 dp2 ep2(alltoall)");
 }
 
+// The fake NCCL refuses large calls whose parts do not begin at multiples of 16 bytes.
+TEST(NcclGroups, SendPartsOfEveryStrategyThatAreAligned) {
+  for (const std::string& line :
+       alternatives("[fsdp2 dp4|fsdp2(" + kBfloat16 + ") dp3|megatron_fsdp dp3|megatron dp2|ddp dp3]")) {
+    SCOPED_TRACE(line);
+    const Training run = on(small(), line);
+    const Outcome want = train(run);
+    FakeNccl::begin();
+    simulated::Machine::get().begin(simulated::Policy::at_once);
+    EXPECT_EQ(train(by_nccl(run)).losses.size(), want.losses.size());
+  }
+}
+
 // On hardware whose limits could stop ranks that start their kernels in different orders.
 TEST(NcclGroups, TrainOnHardwareOfFewQueuesAndCtas) {
   nccl::set_environment();

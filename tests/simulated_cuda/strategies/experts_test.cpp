@@ -1,5 +1,6 @@
 // Experts on a GPU: launches and bytes of a layer beside what a dry step records, and experts without tokens.
-#include <ATen/ops/full.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>

@@ -143,6 +143,7 @@ HEDDLE_DEVICE void expert_activation(const T* hidden, const float* weights, T* y
     for (int column = threadIdx.x % kWarp * Pack::kSize; column < width; column += kWarp * Pack::kSize) {
       Pack g, up = {}, out;
       load_gate<T, Pack>(form, hidden + row * columns * width, width, column, g, up);
+      HEDDLE_UNROLL
       for (int j = 0; j < Pack::kSize; ++j)
         narrow(gated(form, wide(g.at[j]), wide(up.at[j])).y * weights[row], out.at[j]);
       store(y + row * width + column, out);
@@ -161,6 +162,7 @@ HEDDLE_DEVICE void expert_activation_backward(const T* dy, const T* hidden, cons
       Pack g, up = {}, out, d_gate, d_up = {};
       load_gate<T, Pack>(form, hidden + row * columns * width, width, column, g, up);
       const Pack d = load<Pack>(dy + row * width + column);
+      HEDDLE_UNROLL
       for (int j = 0; j < Pack::kSize; ++j) {
         const Gated of = gated(form, wide(g.at[j]), wide(up.at[j]));
         const float given = wide(d.at[j]), scaled = given * weights[row];
