@@ -17,6 +17,7 @@ DryStep dry_step(Setup setup, PluginRegistry& plugins, const DryHost& host) {
   const ComputeRecorder recorder;
   const auto kernels = host.kernels ? std::make_unique<model::MetaKernels>() : nullptr;
   DryRank world(host.rank, host.world_size);
+  if (host.kernels) world.gather_as_a_gpu();
   Model built =
       model(std::move(setup), plugins,
             {world, host.make_units, /*source=*/{}, /*seed=*/0, /*fingerprint=*/{}, host.batch_rows});

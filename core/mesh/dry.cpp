@@ -23,6 +23,27 @@ void fill_what_arrives(const mesh::Call& call, int rank, int size) {
   std::memset(out + part * (rank + 1), 0, part * (size - rank - 1));
 }
 
+// A group of a GPU's ranks, which gathers several tensors in one call.
+class DryDeviceGroup final : public DryCommunicator, public mesh::GathersEach {
+ public:
+  DryDeviceGroup(const std::string& name, int rank, int size, std::shared_ptr<DryLog> entries)
+      : DryCommunicator(name, rank, size, entries), entries_(std::move(entries)) {}
+  std::unique_ptr<Work> gather_each(std::span<const mesh::GatherInto> gathers) override {
+    DryEntry entry{mesh::Operation::all_gather, 0, name(), size()};
+    for (const mesh::GatherInto& gather : gathers) {
+      const mesh::Call call{.operation = mesh::Operation::all_gather, .out = gather.out, .in = gather.in};
+      mesh::check(call, rank(), size(), name());
+      entry.bytes += static_cast<int64_t>(gather.out.nbytes());
+      fill_what_arrives(call, rank(), size());
+    }
+    entries_->push_back(entry);
+    return std::make_unique<mesh::DoneWork>();
+  }
+
+ private:
+  std::shared_ptr<DryLog> entries_;
+};
+
 }  // namespace
 
 DryCommunicator::~DryCommunicator() = default;
@@ -57,7 +78,9 @@ std::string DryRendezvous::hold_rendezvous(const std::string&, const std::string
 
 std::unique_ptr<Communicator> DryRendezvous::group(const std::string& name, std::span<const int> ranks) {
   const auto place = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin());
-  return std::make_unique<DryCommunicator>(name, place, static_cast<int>(ranks.size()), entries_);
+  const auto size = static_cast<int>(ranks.size());
+  if (gathers_each_) return std::make_unique<DryDeviceGroup>(name, place, size, entries_);
+  return std::make_unique<DryCommunicator>(name, place, size, entries_);
 }
 
 }  // namespace heddle

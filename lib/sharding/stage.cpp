@@ -154,14 +154,17 @@ void ShardedStage::release_after_forward(size_t unit, size_t reached, bool backw
   }
 }
 
-// As far as the first unit would gather ahead, and every unit that stays whole until reshard() anyway: that
-// memory is the schedule's to bound.
+// Starts the gathers that the first unit would start, and those of units that stay whole until reshard(): the
+// schedule bounds the memory of whole parameters, but not the memory that a gather takes beside them.
 void ShardedStage::unshard() {
   if (model_.turns.empty()) return;
   start(model_.turns.front());
   gather_ahead(0);
-  for (const Turn& turn : model_.turns)
-    if (turn.reshard == Reshard::after_last_backward) start(turn);
+  for (const Turn& turn : model_.turns) {
+    if (turn.reshard != Reshard::after_last_backward) continue;
+    for (const Model::Use& use : turn.uses)
+      if (!use.bucket->gathers_beside()) start(*use.bucket);
+  }
 }
 
 void ShardedStage::reshard() {

@@ -34,7 +34,8 @@ Gradients::Gradients(Group& group, const Place& place)
   for (Parameter& parameter : group.rows())
     if (parameter.trainable) columns_.push_back({&parameter, line.add(parameter.chunk_elements()), {}, {}});
   elements_ = line.elements();
-  part_ = elements_ + (ranks_ > 1 ? static_cast<int64_t>(columns_.size()) : 0);
+  // The parts of all ranks begin at multiples of 16 bytes: NCCL moves other parts in packs of 4 bytes.
+  part_ = ranks_ > 1 ? aligned(elements_ + static_cast<int64_t>(columns_.size())) : elements_;
   direct_ = group.same() && dtype_ == group.storage_dtype();
   if (direct_) return;
 
@@ -171,7 +172,7 @@ bool Gradients::pack_at_once(const at::Tensor& buffer) {
   const bool is_cast = first.scalar_type() == at::kBFloat16 && dtype_ == at::kFloat;
   if (buffer.is_meta() || !(is_cast || first.scalar_type() == dtype_)) return false;
   if (!flags_.defined() || flags_.scalar_type() != first.scalar_type()) {
-    flags_ = at::ones({ranks_, static_cast<int64_t>(columns_.size())}, first.options());
+    flags_ = at::ones({ranks_, part_ - elements_}, first.options());
     gaps_ = at::zeros({ranks_ * kAlign}, first.options());
   }
   std::vector<at::Tensor> parts;

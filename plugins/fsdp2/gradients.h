@@ -60,12 +60,12 @@ class Gradients : public sharding::Gradients {
   bool moves_ = false;
   size_t element_;                   // bytes of one in dtype_
   std::array<char, 16> one_{};       // 1 in dtype_
-  int64_t elements_ = 0, part_ = 0;  // without and with the flags
+  int64_t elements_ = 0, part_ = 0;  // without and with the flags, which end at a multiple of kAlign
   std::vector<Column> columns_;
   at::Tensor sum_;       // [part]: this rank's part, summed over ranks and microbatches
   bool summed_ = false;  // it holds a sum
   std::array<at::Tensor, 2> inputs_, outputs_;  // of the two turns
-  at::Tensor flags_, gaps_;                     // of pack_at_once(): ones [ranks, columns], and zeros
+  at::Tensor flags_, gaps_;                     // of pack_at_once(): ones [ranks, part - elements], and zeros
   at::Tensor adds_;                             // the sum in flight is added to earlier ones
   at::Tensor stored_;  // the sum in the storage dtype and in the shards' memory, where that is another
 };

@@ -53,8 +53,7 @@ Group::Group(std::vector<ParameterSlot> slots, std::span<const Placed> placed, c
     keep_whole(slots, place);
   else
     lay_out(slots, place, line.elements());
-  if (sharded() && parameters_.size() > 1 && gathers_.empty())
-    memory_->expect(compute_dtype_, ranks_ * flat_.numel());
+  if (gathers_beside()) memory_->expect(compute_dtype_, ranks_ * flat_.numel());
   if (trainable_ > 0) set_gradients(std::make_unique<Gradients>(*this, place));
 }
 
@@ -124,8 +123,8 @@ void Group::lay_out(std::vector<ParameterSlot>& slots, const Place& place, int64
     parameter.shard.tensor.set_requires_grad(parameter.trainable);
     parameter.leaf = slots[i].point(leaf_of(parameter, tensor.sizes()));
   }
-  const bool in_place = flat_.device() == device && !device.is_cpu() && !device.is_meta();
-  if (sharded() && in_place && mesh::gathers_each(*groups_.gather)) lay_gathers();
+  if (sharded() && flat_.device() == device && !device.is_cpu() && mesh::gathers_each(*groups_.gather))
+    lay_gathers();
   if (sharded()) parallel::resize_storage(whole_, 0);
 }
 

@@ -69,6 +69,7 @@ class Group : public sharding::Bucket {
   bool transient() const override { return sharded(); }
   std::unique_ptr<Work> gather() override;  // not sharded: the leaves take the shards' values
   void gathered() override;
+  bool gathers_beside() const override { return sharded() && gathers_.empty() && parameters_.size() > 1; }
   void free() override;
   bool changed() override { return !same_; }
 

@@ -28,11 +28,15 @@ inline Rows rows_of(int64_t rows, int ranks, int rank) {
 
 constexpr int64_t kAlign = 16;  // elements: 64 bytes of 4-byte ones
 
+inline int64_t aligned(int64_t elements) {
+  return (elements + kAlign - 1) / kAlign * kAlign;
+}
+
 // Places parts one after another, each aligned; add() returns the offset.
 class Line {
  public:
   int64_t add(int64_t elements) {
-    const int64_t at = (end_ + kAlign - 1) / kAlign * kAlign;
+    const int64_t at = aligned(end_);
     end_ = at + elements;
     return at;
   }

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "environment.h"
 #include "presence.h"
 
 namespace heddle::nccl {
@@ -33,6 +34,7 @@ std::string Device::absent() const {
 }
 
 c10::Device Device::start(int local_rank) {
+  set_environment();
   // libtorch_cuda first: it loads libnccl and the other libraries by its own paths.
   open(fs::path(look().torch_directory) / "libtorch_cuda.so", RTLD_GLOBAL,
        "install torch 2.11.0 with the nvidia packages it asks for, or write dist_env.backend: gloo");

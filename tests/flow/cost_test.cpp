@@ -40,6 +40,70 @@ TEST_F(StepCosts, AreOfADeviceThatIsNotThere) {
   EXPECT_EQ(cpu["product_operations"], gpu["product_operations"]);
 }
 
+// Units that stay whole take their own bytes more, and no buffer of the largest unit each.
+TEST_F(StepCosts, OfUnitsThatStayWholeAreTheirParameters) {
+  const auto cost = [&](const std::string& reshard) {
+    return json::parse(
+        heddle({"check", files_.path("run.yaml"), "--world-size", "4", "--cost", "H100", "--json", "--model",
+                "{config: {model_type: llama, vocab_size: 4096, hidden_size: 64, "
+                "intermediate_size: 64, num_hidden_layers: 12, num_attention_heads: 4, "
+                "max_position_embeddings: 32}}",
+                "--distributed.reshard_after_forward", reshard})
+            .out);
+  };
+  const json whole = cost("false"), freed = cost("true");
+  const double more = whole["cost"]["peak_bytes"].get<double>() - freed["cost"]["peak_bytes"].get<double>();
+  const double parameters = 4 * whole["parameters"].get<double>();
+  EXPECT_LT(more, 1.1 * parameters);
+  EXPECT_GT(more, 0.3 * parameters);
+}
+
+TEST_F(StepCosts, OfAPipelineCountPassesAndMicrobatches) {
+  const Words check = {
+      "check",         files_.path("run.yaml"),
+      "--world-size",  "2",
+      "--cost",        "H100",
+      "--distributed", "{strategy: fsdp2, pp_size: 2, pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 1}}"};
+  EXPECT_THAT(heddle(check).out, HasSubstr(": 4 passes of 2 microbatches, rows of 16 tokens\n"));
+  const json cost = json::parse(heddle(plus(check, {"--json"})).out)["cost"];
+  EXPECT_EQ(cost["passes"], 4);
+  EXPECT_EQ(cost["microbatches"], 8);
+}
+
+// The machine that asks need not have its memory, its data or its model.
+TEST_F(StepCosts, AreNotRefusedForWhatThisMachineLacks) {
+  const Words check = {"check",    files_.path("run.yaml"), "--dataset.file_pattern",
+                       "none.bin", "--dataset.seq_len",     "16"};
+  EXPECT_EQ(heddle(check).status, 2);
+  const Outcome absent = heddle(plus(check, {"--cost", "H100"}));
+  EXPECT_EQ(absent.status, 0) << absent.error;
+  EXPECT_THAT(absent.error, HasSubstr("warning: "));
+  const Outcome large =
+      heddle({"check", files_.path("run.yaml"), "--cost", "H100", "--model",
+              "{dtype: bfloat16, config: {model_type: llama, vocab_size: 256, hidden_size: 8192, "
+              "intermediate_size: 28672, num_hidden_layers: 2000, num_attention_heads: 64, "
+              "max_position_embeddings: 32}}"});
+  EXPECT_EQ(large.status, 0) << large.error;
+  EXPECT_THAT(large.out, HasSubstr("this does not fit in the device"));
+}
+
+// The gated unit between the two products of experts.
+TEST_F(StepCosts, CountTheActivationOfExperts) {
+  const auto moved = [&](int width) {
+    const Outcome outcome = heddle(
+        {"check", files_.path("run.yaml"), "--cost", "H100", "--json", "--model",
+         "{config: {model_type: mixtral, vocab_size: 64, hidden_size: 8, intermediate_size: " +
+             std::to_string(width) +
+             ", num_hidden_layers: 1, num_attention_heads: 2, num_local_experts: 2, num_experts_per_tok: 2, "
+             "max_position_embeddings: 32}}"});
+    return json::parse(outcome.out)["cost"]["bytes_moved"].get<double>();
+  };
+  // A column more, of 4 microbatches of 64 rows in float32: the forward reads gate and up, and writes y; the
+  // backward reads them and dy, and writes two gradients and y. The products of a column have some more.
+  const double column = (moved(2048) - moved(1024)) / 1024;
+  EXPECT_GT(column, 4 * 64 * 4 * (3 + 6) + 4 * 64 * 4 * 6);
+}
+
 // Every layer of every family makes its shapes on meta, forward and backward.
 TEST_F(StepCosts, AreKnownOfEveryFamily) {
   Words check = {"check",

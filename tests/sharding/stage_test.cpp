@@ -144,6 +144,25 @@ TEST(ShardingEngine, GathersOneUnitAheadAndWaitsForGathersThatNobodyUsed) {
               ElementsAre("gather a", "gather b", "wait for a", "wait for b"));
 }
 
+TEST(ShardingEngine, AnnouncesUnitsThatStayButForGathersThatHoldMemoryBesideThem) {
+  const auto announced = [](bool beside) {
+    return written([beside](Lines& into, Rendezvous& rendezvous) {
+      Stage stage(into, "abcd", {}, rendezvous, Reshard::after_last_backward);
+      stage.seen[3]->beside = beside;
+      stage.engine->unshard();
+      into.push_back("announced");
+      const at::NoGradGuard no_gradients;
+      stage.forward();
+    });
+  };
+  EXPECT_THAT(announced(false),
+              ElementsAre("gather a", "gather b", "gather c", "gather d", "announced", "wait for a", "run a",
+                          "wait for b", "run b", "wait for c", "run c", "wait for d", "run d"));
+  EXPECT_THAT(announced(true),
+              ElementsAre("gather a", "gather b", "gather c", "announced", "wait for a", "run a",
+                          "wait for b", "run b", "wait for c", "gather d", "run c", "wait for d", "run d"));
+}
+
 TEST(ShardingEngine, RefusesWhatWouldComputeWithTheWrongParameters) {
   written([](Lines& lines, Rendezvous& rendezvous) {
     Stage stage(lines, "ab", {}, rendezvous);

@@ -65,8 +65,9 @@ class WrittenBucket final : public Bucket {
     if (fails) throw std::runtime_error("no memory for " + name_);
     return std::make_unique<WrittenWork>(lines_, name_);
   }
+  bool gathers_beside() const override { return beside; }
   void free() override { lines_.push_back("free " + name_); }
-  bool fails = false;
+  bool fails = false, beside = false;
 
  private:
   Lines& lines_;

@@ -15,7 +15,7 @@ Range range_of(const at::Tensor& tensor, bool writes) {
   const auto element = static_cast<int64_t>(tensor.element_size());
   const auto* begin =
       static_cast<const std::byte*>(tensor.storage().data()) + tensor.storage_offset() * element;
-  return {begin, begin + (last + 1) * element, writes};
+  return {begin, begin + (last + 1) * element, writes, static_cast<size_t>(tensor.numel() * element)};
 }
 
 at::Tensor kernel_alias(const at::Tensor& tensor) {

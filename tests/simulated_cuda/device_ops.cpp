@@ -1,4 +1,4 @@
-// References of the kernels of plugins/nccl, in float.
+// References of the kernels of plugins/nccl, in float. What a kernel need not write is poisoned.
 #include "device_ops.h"
 
 #include <ATen/TensorOperators.h>
@@ -12,11 +12,15 @@
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/tanh.h>
+#include <ATen/ops/zeros.h>
 
 #include <torch/library.h>
 
+#include <cmath>
+
 #include "alias.h"
 #include "heddle/nn/device_ops.h"
+#include "heddle/nn/experts.h"
 
 namespace heddle::simulated {
 namespace {
@@ -84,6 +88,48 @@ bool swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Ten
   return true;
 }
 
+// The numbers of the CPU's kernels for float.
+bool expert_activation(const model::ExpertActivation& how, const at::Tensor& hidden,
+                       const at::Tensor& weights, const at::Tensor& y) {
+  if (!is_taken({&hidden, &y}) || !hidden.is_contiguous() || weights.scalar_type() != at::kFloat)
+    return false;
+  launch_kernel("expert_activation", {{hidden}, {weights}, {y, true}},
+                [how](const Seen& of) { of[2].copy_(model::activate(how, wide(of[0]), of[1])); });
+  return true;
+}
+
+bool expert_activation_backward(const model::ExpertActivation& how, const at::Tensor& dy,
+                                const at::Tensor& hidden, const at::Tensor& weights,
+                                const at::Tensor& d_hidden, const at::Tensor& d_weights,
+                                const at::Tensor& y) {
+  if (!is_taken({&dy, &hidden, &d_hidden, &y}) || !hidden.is_contiguous() ||
+      weights.scalar_type() != at::kFloat)
+    return false;
+  launch_kernel("expert_activation_backward",
+                {{dy}, {hidden}, {weights}, {d_hidden, true}, {d_weights, true}, {y, true}},
+                [how](const Seen& of) {
+                  const auto gradients = model::activate_backward(how, wide(of[0]), wide(of[1]), of[2]);
+                  of[3].copy_(gradients.hidden);
+                  of[4].copy_(gradients.weights);
+                  of[5].copy_(gradients.y);
+                });
+  return true;
+}
+
+bool combine_rows(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& out) {
+  if (!is_taken({&rows, &out}) || out.size(0) == 0) return false;
+  launch_kernel("combine_rows", {{rows}, {places}, {out, true}}, [](const Seen& of) {
+    const at::Tensor found = of[1].view({of[2].size(0), -1});
+    at::Tensor sum = at::zeros(of[2].sizes(), at::kFloat);
+    for (int64_t choice = 0; choice < found.size(1); ++choice) {
+      const at::Tensor place = found.select(1, choice), there = place.ge(0).nonzero().squeeze(1);
+      sum.index_add_(0, there, wide(of[0].index_select(0, place.index_select(0, there))));
+    }
+    of[2].copy_(sum);
+  });
+  return true;
+}
+
 bool rotate(const at::Tensor& x, const model::RotaryAngles& angles, double direction) {
   const model::HeadPart part = angles.part;
   const int64_t half = angles.cos.size(1), head = part.head_dim > 0 ? part.head_dim : 2 * half;
@@ -144,6 +190,7 @@ at::Tensor grouped_product(const at::Tensor& a, const at::Tensor& b, std::span<c
         of[2].narrow(0, first, count).copy_(at::mm(rows(of[0], 0), wide(of[1][group])));
       else
         of[2][group].copy_(at::mm(rows(of[0], 1), rows(of[1], 0)));
+      if (!by_rows && count == 0) of[2][group].fill_(std::nan(""));  // as LibTorch's product on Blackwell
     }
   });
   return out;
@@ -206,6 +253,9 @@ void offer_device_ops() {
   ops.rms_norm_backward = rms_norm_backward;
   ops.swiglu = swiglu;
   ops.swiglu_backward = swiglu_backward;
+  ops.expert_activation = expert_activation;
+  ops.expert_activation_backward = expert_activation_backward;
+  ops.combine_rows = combine_rows;
   ops.rotate = rotate;
   ops.token_loss = token_loss;
   ops.scale = scale;

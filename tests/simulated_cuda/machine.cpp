@@ -26,6 +26,8 @@ Machine& Machine::get() {
 
 void Machine::begin(Policy policy, uint64_t seed) {
   std::unique_lock lock(mutex_);
+  hardware_ = {};
+  ctas_.clear();
   for (Stream& stream : streams_)
     for (Task& task : stream.queue)  // who has not come will not: a rank of that run has failed
       if (task.meeting && task.meeting->places.size() < task.meeting->expected) task.meeting->done = true;
@@ -85,6 +87,7 @@ void Machine::check(int stream, const std::string& name, std::span<const Range> 
 void Machine::enqueue(int stream, Task task) {
   Stream& one = streams_[static_cast<size_t>(stream)];
   ++one.launched;
+  task.number = numbered_++;
   if (task.meeting) task.meeting->places.emplace_back(stream, one.launched);
   one.queue.push_back(std::move(task));
 }
@@ -93,6 +96,7 @@ void Machine::launch(int stream, Task task, std::span<const Range> ranges) {
   const std::lock_guard lock(mutex_);
   check(stream, task.name, ranges);
   ++counts_.launches;
+  for (const Range& range : ranges) counts_.bytes_touched += static_cast<int64_t>(range.bytes);
   ++by_name_[task.name];
   enqueue(stream, std::move(task));
   run_some(stream);
@@ -159,21 +163,101 @@ void Machine::give_up(Meeting& meeting) {
   changed_.notify_all();
 }
 
+void Machine::set_hardware(const Hardware& hardware) {
+  const std::lock_guard lock(mutex_);
+  hardware_ = hardware;
+}
+
+bool Machine::is_ready(const Task& task) const {
+  for (const Point& point : task.after)
+    if (streams_[static_cast<size_t>(point.stream)].done < point.position) return false;
+  return true;
+}
+
+std::pair<int, uint64_t> Machine::in_the_way(int stream) const {
+  const Stream& one = streams_[static_cast<size_t>(stream)];
+  const Task& first = one.queue.front();
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    const Stream& other = streams_[i];
+    if (static_cast<int>(i) == stream || other.device != one.device) continue;
+    const bool shares = hardware_.queues > 0 && other.id % hardware_.queues == one.id % hardware_.queues;
+    const bool follows = hardware_.in_launch_order && first.ctas > 0;
+    for (size_t place = 0; place < other.queue.size() && (shares || follows); ++place) {
+      const Task& task = other.queue[place];
+      if (task.number > first.number) break;
+      if (!task.started && (shares || task.ctas > 0)) return {static_cast<int>(i), other.done + 1 + place};
+    }
+  }
+  return {-1, 0};
+}
+
+bool Machine::can_start(int stream) {
+  const Stream& one = streams_[static_cast<size_t>(stream)];
+  if (one.queue.empty()) return false;
+  const Task& first = one.queue.front();
+  return first.ctas > 0 && !first.started && is_ready(first) && in_the_way(stream).first < 0 &&
+         ctas_[one.device] + first.ctas <= hardware_.ctas;
+}
+
+// One a device in each round: the oldest, or on every other device the newest where no order is kept.
+void Machine::start_kernels() {
+  if (hardware_.ctas == 0) return;
+  for (bool any = true; any;) {
+    std::map<int, int> chosen;  // streams by device
+    for (size_t i = 0; i < streams_.size(); ++i) {
+      if (!can_start(static_cast<int>(i))) continue;
+      const int device = streams_[i].device;
+      const auto [found, is_first] = chosen.try_emplace(device, static_cast<int>(i));
+      const bool is_older = streams_[i].queue.front().number <
+                            streams_[static_cast<size_t>(found->second)].queue.front().number;
+      if (!is_first && is_older == (device % 2 == 0 || hardware_.in_launch_order))
+        found->second = static_cast<int>(i);
+    }
+    any = !chosen.empty();
+    for (const auto& [device, stream] : chosen) {
+      Task& first = streams_[static_cast<size_t>(stream)].queue.front();
+      first.started = true;
+      ctas_[device] += first.ctas;
+    }
+  }
+}
+
+// -1 where nothing on the way can run either.
+int Machine::before_start(int stream, std::set<std::pair<int, uint64_t>>& seen) {
+  const Stream& one = streams_[static_cast<size_t>(stream)];
+  if (const auto [other, position] = in_the_way(stream); other >= 0) return runnable(other, position, seen);
+  for (size_t i = 0; i < streams_.size(); ++i) {  // a kernel whose end gives room
+    const Stream& other = streams_[i];
+    if (other.device != one.device || other.queue.empty() || !other.queue.front().started) continue;
+    if (const int next = runnable(static_cast<int>(i), other.done + 1, seen); next >= 0) return next;
+  }
+  return -1;
+}
+
 int Machine::runnable(int stream, uint64_t position, std::set<std::pair<int, uint64_t>>& seen) {
   Stream& one = streams_[static_cast<size_t>(stream)];
+  start_kernels();
   if (one.done >= position || !seen.emplace(stream, one.done).second) return -1;
   const Task& first = one.queue.front();
   for (const Point& point : first.after)
     if (streams_[static_cast<size_t>(point.stream)].done < point.position)
       return runnable(point.stream, point.position, seen);
-  if (!first.meeting || first.meeting->done) return stream;
+  const bool must_start = hardware_.ctas > 0 && first.ctas > 0;
+  if (first.meeting && first.meeting->done) return stream;
+  if (must_start ? !first.started : hardware_.queues > 0 && in_the_way(stream).first >= 0)
+    return before_start(stream, seen);
+  if (!first.meeting) return stream;
   const Meeting& meeting = *first.meeting;
   if (meeting.places.size() < meeting.expected) return -1;
   bool all_there = true;
   for (const auto& [other, place] : meeting.places) {
-    if (streams_[static_cast<size_t>(other)].done + 1 >= place) continue;
+    const Stream& there = streams_[static_cast<size_t>(other)];
+    const bool is_next = there.done + 1 >= place;
+    const bool is_held = must_start && is_next && !there.queue.empty() &&
+                         there.queue.front().meeting == first.meeting && !there.queue.front().started;
+    if (is_next && !is_held) continue;
     all_there = false;
-    const int next = runnable(other, place - 1, seen);
+    const int next = runnable(other, is_next ? place : place - 1, seen);
     if (next >= 0) return next;
   }
   return all_there ? stream : -1;
@@ -183,6 +267,7 @@ void Machine::run_first(int stream) {
   Stream& one = streams_[static_cast<size_t>(stream)];
   Task task = std::move(one.queue.front());
   one.queue.pop_front();
+  if (task.started) ctas_[one.device] -= task.ctas;
   try {
     if (task.meeting && !std::exchange(task.meeting->done, true)) task.meeting->run();
     if (task.run) task.run();
@@ -202,7 +287,8 @@ std::string Machine::where(int stream) {
   std::string text = name_of(stream) + " is before " + first.name;
   if (first.meeting)
     text += " (posted by " + std::to_string(first.meeting->places.size()) + " of " +
-            std::to_string(first.meeting->expected) + " ranks)";
+            std::to_string(first.meeting->expected) + " ranks" +
+            (first.ctas > 0 && !first.started && hardware_.ctas > 0 ? ", and has not started)" : ")");
   return text;
 }
 

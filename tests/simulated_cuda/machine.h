@@ -24,10 +24,20 @@ namespace heddle::simulated {
 // When work runs that is allowed to run.
 enum class Policy { at_once, late, random };
 
+// What limits the kernels that are on a device at once. By default: nothing.
+struct Hardware {
+  int queues = 0;  // of a device, each for some of its streams: work starts in the order of its queue
+  int ctas = 0;    // of a device, for kernels that wait for other ranks
+  // These kernels start in the order in which the host launched them; else in an order that differs from
+  // device to device.
+  bool in_launch_order = false;
+};
+
 struct Counts {
   int64_t launches = 0;          // kernels, copies and collectives
   int64_t synchronisations = 0;  // of the host with the device
   int64_t bytes_to_host = 0, bytes_to_device = 0;
+  int64_t bytes_touched = 0;  // that operators and heddle's kernels read and write
 };
 
 // A point of a stream.
@@ -52,6 +62,9 @@ struct Task {
   std::function<void()> run;         // may be empty: a wait
   std::vector<Point> after;          // of other streams
   std::shared_ptr<Meeting> meeting;  // null: of this stream alone
+  int ctas = 0;                      // that a kernel of a meeting holds from its start to its end
+  uint64_t number = 0;               // in the order of all launches
+  bool started = false;
 };
 
 // One for the process. All calls are safe from any thread.
@@ -61,6 +74,7 @@ class Machine {
 
   // Ends all work, forgets counts and reports, and begins anew with that policy.
   void begin(Policy policy, uint64_t seed = 0);
+  void set_hardware(const Hardware& hardware);  // until the next begin()
 
   // How long the host waits for work that cannot run: at most a minute.
   void set_patience(std::chrono::milliseconds patience);
@@ -120,12 +134,23 @@ class Machine {
   // A stream whose first task can run now, on the way to that position; -1: none.
   int runnable(int stream, uint64_t position, std::set<std::pair<int, uint64_t>>& seen);
   void run_first(int stream);
+  // The stream and the position of work on the device that the first task of a stream starts behind; -1:
+  // none.
+  std::pair<int, uint64_t> in_the_way(int stream) const;
+  bool is_ready(const Task& task) const;  // all that it waits for is done
+  bool can_start(int stream);
+  void start_kernels();
+  // As runnable(), for what keeps the first task of a stream from its start.
+  int before_start(int stream, std::set<std::pair<int, uint64_t>>& seen);
   void run_to(std::unique_lock<std::mutex>& lock, int stream, uint64_t position, const std::string& who);
   std::string where(int stream);
 
   std::mutex mutex_;
   std::condition_variable changed_;
   Policy policy_ = Policy::at_once;
+  Hardware hardware_;
+  uint64_t numbered_ = 0;
+  std::map<int, int> ctas_;  // in use, by device
   std::mt19937_64 random_;
   Memory memory_;
   Races races_;

@@ -157,6 +157,46 @@ TEST(SimulatedMachine, ReleasesWhoWaitsForARankThatFailed) {
   EXPECT_EQ(at::ones({4}, kOnGpu).sum().item<float>(), 4);
 }
 
+// Device 1 needs the second collective before the first, and device 0 has work that waits for the first
+// between them. Streams 1 and 9 share one of 8 queues.
+std::string wait_across_queues(int queues) {
+  Machine& machine = Machine::get();
+  machine.begin(Policy::late);
+  machine.set_patience(std::chrono::milliseconds(300));
+  machine.set_hardware({.queues = queues, .ctas = 132, .in_launch_order = true});
+  const auto collective = [](const char* name, const std::shared_ptr<simulated::Meeting>& meeting) {
+    return simulated::Task{.name = name, .run = {}, .after = {}, .meeting = meeting, .ctas = 32};
+  };
+  const auto first = std::make_shared<simulated::Meeting>(), second = std::make_shared<simulated::Meeting>();
+  for (const auto& meeting : {first, second}) {
+    meeting->expected = 2;
+    meeting->run = [] {};
+  }
+  const auto stream = [&](int device, int64_t id) { return machine.stream(device, id); };
+  machine.launch(stream(0, 2), collective("first", first), {});
+  machine.wait(stream(0, 1), machine.record(stream(0, 2)));
+  machine.launch(stream(0, 9), collective("second", second), {});
+  machine.launch(stream(1, 9), collective("second", second), {});
+  machine.wait(stream(1, 2), machine.record(stream(1, 9)));
+  machine.launch(stream(1, 2), collective("first", first), {});
+  std::string message;
+  try {
+    machine.synchronize_device(0, "the test");
+  } catch (const Error& error) {
+    message = error.message();
+  }
+  machine.give_up(*first);
+  machine.give_up(*second);
+  machine.begin(Policy::late);
+  machine.set_patience(std::chrono::minutes(1));
+  return message;
+}
+
+TEST(SimulatedMachine, HoldsWorkBehindWhatSharesItsQueue) {
+  EXPECT_THAT(wait_across_queues(8), HasSubstr("the test waits for work that cannot run"));
+  EXPECT_EQ(wait_across_queues(32), "");
+}
+
 TEST(SimulatedMachineDeathTest, EndsAProcessThatReadsADeviceAddress) {
   GTEST_FLAG_SET(death_test_style, "fast");
   Machine::get().begin(Policy::at_once);

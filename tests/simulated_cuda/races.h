@@ -28,6 +28,7 @@ struct Range {
   const std::byte* begin = nullptr;
   const std::byte* end = nullptr;
   bool writes = false;
+  size_t bytes = 0;  // of the numbers in it, which may lie apart
 };
 
 // Who did it: "mm on stream 0 of cuda:1".

@@ -72,10 +72,12 @@ int64_t row_length(const std::optional<Rows>& rows, const Recipe& recipe) {
 struct Costing {
   PluginRegistry& plugins;
   const CheckCommand& command;
-  std::optional<StepCost> of(const Setup& setup, const PreparedModel* model, const Recipe& recipe,
-                             int64_t length) const {
+  // The run's, whose model may be unknown.
+  std::optional<StepCost> of(const Preflight& checked, const Setup& setup) const {
     if (command.cost.empty()) return std::nullopt;
-    if (command.row_length > 0) length = command.row_length;
+    const PreparedModel* const model = checked.model ? &*checked.model : nullptr;
+    const int64_t length =
+        command.row_length > 0 ? command.row_length : row_length(checked.dataset, checked.recipe);
     const int64_t most = model == nullptr ? 0 : model->spec->facts().max_positions;
     if (most > 0 && length > most)
       throw Error(
@@ -83,7 +85,7 @@ struct Costing {
           std::to_string(length) + " is longer than the model's " + std::to_string(most) + " positions",
           "give a shorter one, or set model.config.max_position_embeddings");
     if (model != nullptr && length > 0)
-      return step_cost(setup, *model, recipe, plugins, length, command.cost);
+      return step_cost(setup, *model, checked.recipe, checked.pipeline, plugins, length, command.cost);
     throw Error(ErrorCode::usage, "--cost",
                 std::string("the ") + (model != nullptr ? "length of the data's rows" : "model") +
                     " is not known here",
@@ -97,8 +99,7 @@ Verdict run_elsewhere(Preflight checked, const Costing& costing) {
   if (checked.model)
     if (const auto sizes = sizes_if_known(out.setup, *checked.model, checked.recipe, costing.plugins))
       out.size = sizes->most;
-  out.cost = costing.of(out.setup, checked.model ? &*checked.model : nullptr, checked.recipe,
-                        row_length(checked.dataset, checked.recipe));
+  out.cost = costing.of(checked, out.setup);
   return out;
 }
 
@@ -115,15 +116,13 @@ void see_memory(const RankSizes& sizes, RunSpec& run) {
 }
 
 // The steps of `heddle train` up to the start of its ranks, and their refusals.
-Verdict run_here(Preflight checked, const Costing& costing) {
+Verdict run_here(Preflight checked, PluginRegistry& plugins) {
   const bool on_cpu = checked.plan.device == nullptr;
   RunSpec run = spec_of(std::move(checked), {}, std::chrono::milliseconds(0));
-  const auto sizes = sizes_if_known(run.setup, run.model, run.recipe, costing.plugins);
+  const auto sizes = sizes_if_known(run.setup, run.model, run.recipe, plugins);
   if (sizes && on_cpu) see_memory(*sizes, run);
-  auto cost = costing.of(run.setup, &run.model, run.recipe, run.dataset.length());
-  return {
-      std::move(run.setup), true,           sizes ? std::optional(sizes->most) : std::nullopt, run.scheduler,
-      run.recipe.skipped,   std::move(cost)};
+  return {std::move(run.setup), true, sizes ? std::optional(sizes->most) : std::nullopt, run.scheduler,
+          run.recipe.skipped};
 }
 
 // A configuration with its plugins, or the error of reading it.
@@ -235,11 +234,12 @@ class Checker {
       const IdleBlocks idle = command_.only_distributed ? IdleBlocks::dropped : IdleBlocks::checked;
       return {engine::validate(loaded.recipe.configuration, *loaded.plugins, size, idle)};
     }
-    const Machine machine = command_.elsewhere ? Machine::another : Machine::this_one;
-    Preflight checked = preflight(loaded.recipe, *loaded.plugins, size, machine);
-    const Costing costing{*loaded.plugins, command_};
-    return command_.elsewhere || !checked.dataset ? run_elsewhere(std::move(checked), costing)
-                                                  : run_here(std::move(checked), costing);
+    const bool elsewhere = command_.elsewhere || !command_.cost.empty();  // the device need not be here
+    Preflight checked =
+        preflight(loaded.recipe, *loaded.plugins, size, elsewhere ? Machine::another : Machine::this_one);
+    return elsewhere || !checked.dataset
+               ? run_elsewhere(std::move(checked), Costing{*loaded.plugins, command_})
+               : run_here(std::move(checked), *loaded.plugins);
   }
 
   void print(const std::string& file, const Verdict& verdict) const {

@@ -1,4 +1,5 @@
-// One pass on the CPU for the gates with a sigmoid, formulas with operators of ATen for everything else.
+// The activation of experts: a kernel of the device, one pass on the CPU for gates with a sigmoid, formulas
+// of ATen's operators for everything else.
 #include "heddle/nn/experts.h"
 
 #include <ATen/TensorOperators.h>
@@ -17,6 +18,7 @@
 #include "lib/nn/activation/situ.h"
 #include "lib/nn/cpu/cpu_rows.h"
 #include "lib/nn/cpu/expert_activation_cpu.h"
+#include "lib/nn/meta/recorded_kernels.h"
 
 namespace heddle::model {
 namespace {
@@ -116,24 +118,40 @@ ActivationGradients by_formula(const ExpertActivation& how, const at::Tensor& dy
   return out;
 }
 
+// On meta the kernel that records its cost: the CPU computes in one pass, too.
+template <class ActivationKernel>
+ActivationKernel activation_kernel(ActivationKernel DeviceOps::*member, const at::Tensor& hidden) {
+  return hidden.is_meta() ? recorded_kernels().*member : device_kernel(member, hidden);
+}
+
 }  // namespace
 
 at::Tensor activate(const ExpertActivation& how, const at::Tensor& hidden, const at::Tensor& weights) {
-  if (hidden.is_meta()) return at::empty({hidden.size(0), hidden.size(1) / how.columns()}, hidden.options());
+  const auto empty = [&] {
+    return at::empty({hidden.size(0), hidden.size(1) / how.columns()}, hidden.options());
+  };
+  if (const auto kernel = activation_kernel(&DeviceOps::expert_activation, hidden); kernel != nullptr)
+    if (const at::Tensor y = empty(); kernel(how, hidden, weights.contiguous(), y)) return y;
   if (!has_activation_kernel(how, hidden))
     return (formula_of(how, hidden).y * weights.unsqueeze(1)).to(hidden.scalar_type());
-  const at::Tensor y = at::empty({hidden.size(0), hidden.size(1) / 2}, hidden.options());
+  const at::Tensor y = empty();
   activate_cpu(how, hidden, weights.contiguous(), y);
   return y;
 }
 
 ActivationGradients activate_backward(const ExpertActivation& how, const at::Tensor& dy,
                                       const at::Tensor& hidden, const at::Tensor& weights) {
-  if (hidden.is_meta())
-    return {at::empty_like(hidden), at::empty_like(weights), at::empty(dy.sizes(), hidden.options())};
+  const auto empty = [&] {
+    return ActivationGradients{at::empty_like(hidden), at::empty_like(weights),
+                               at::empty(dy.sizes(), hidden.options())};
+  };
+  const auto kernel = activation_kernel(&DeviceOps::expert_activation_backward, hidden);
+  if (kernel != nullptr)
+    if (ActivationGradients out = empty();
+        kernel(how, dy.contiguous(), hidden, weights.contiguous(), out.hidden, out.weights, out.y))
+      return out;
   if (!has_activation_kernel(how, hidden)) return by_formula(how, dy, hidden, weights);
-  ActivationGradients out{at::empty_like(hidden), at::empty_like(weights),
-                          at::empty(dy.sizes(), hidden.options())};
+  ActivationGradients out = empty();
   activate_backward_cpu(how, dy.contiguous(), hidden, weights.contiguous(), out);
   return out;
 }

@@ -16,8 +16,11 @@
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "heddle/nn/device_ops.h"
+#include "heddle/ops/compute_log.h"
 #include "lib/nn/cpu/cpu_rows.h"
 #include "lib/nn/cpu/expert_rows_cpu.h"
+#include "lib/nn/meta/recorded_kernels.h"
 
 namespace heddle::model {
 namespace {
@@ -88,14 +91,23 @@ ExpertRows sort_by_expert(const at::Tensor& chosen, int64_t experts) {
 }
 
 at::Tensor take_rows(const at::Tensor& x, const ExpertRows& rows) {
-  if (x.is_meta()) return at::empty({rows.count(), x.size(1)}, x.options().requires_grad(false));
-  return at::index_select(x, 0, rows.tokens);
+  if (!x.is_meta()) return at::index_select(x, 0, rows.tokens);
+  const at::Tensor out = at::empty({rows.count(), x.size(1)}, x.options().requires_grad(false));
+  const auto bytes = static_cast<double>(out.nbytes());
+  record_operator("heddle::take_rows", {static_cast<double>(out.numel()),
+                                        bytes + static_cast<double>(rows.tokens.nbytes()), bytes});
+  return out;
 }
 
 at::Tensor combine_rows(const at::Tensor& of_rows, const ExpertRows& rows, int64_t tokens) {
-  const int64_t width = of_rows.size(1);
-  if (of_rows.is_meta()) return at::empty({tokens, width}, of_rows.options());
   if (has_kernel(of_rows)) return combine_rows_cpu(of_rows, rows.rows, tokens);
+  const int64_t width = of_rows.size(1);
+  const auto kernel =
+      of_rows.is_meta() ? recorded_kernels().combine_rows : device_kernel(&DeviceOps::combine_rows, of_rows);
+  if (kernel != nullptr)
+    if (const at::Tensor out = at::empty({tokens, width}, of_rows.options());
+        kernel(of_rows.contiguous(), rows.rows, out))
+      return out;
   const int64_t k = tokens == 0 ? 1 : rows.rows.numel() / tokens;
   const at::Tensor padded = at::cat({of_rows, at::zeros({1, width}, of_rows.options())});
   const at::Tensor places = at::where(rows.rows.lt(0), rows.count(), rows.rows);

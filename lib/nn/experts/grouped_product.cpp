@@ -27,6 +27,16 @@ at::Tensor on_device(const at::Tensor& a, const at::Tensor& b, std::span<const i
   return kernel(a, b, begins);
 }
 
+// Sets what belongs to groups without rows to zero, which a kernel of a device need not write.
+void zero_empty_groups(const at::Tensor& out, std::span<const int64_t> begins) {
+  for (size_t first = 0; first + 1 < begins.size();) {
+    size_t end = first;
+    while (end + 1 < begins.size() && begins[end] == begins[end + 1]) ++end;
+    if (end > first) out.narrow(0, static_cast<int64_t>(first), static_cast<int64_t>(end - first)).zero_();
+    first = end + 1;
+  }
+}
+
 }  // namespace
 
 void add_grouped_bias(const at::Tensor& out, std::span<const int64_t> begins, const at::Tensor& bias,
@@ -103,7 +113,10 @@ at::Tensor grouped_product_back(const at::Tensor& dy, const at::Tensor& weights,
 at::Tensor grouped_weight_gradient(const at::Tensor& dy, const at::Tensor& x,
                                    std::span<const int64_t> begins) {
   const auto experts = static_cast<int64_t>(begins.size()) - 1;
-  if (at::Tensor made = on_device(dy.t(), x, begins); made.defined()) return made;
+  if (at::Tensor made = on_device(dy.t(), x, begins); made.defined()) {
+    zero_empty_groups(made, begins);
+    return made;
+  }
   const at::Tensor out = at::empty({experts, dy.size(1), x.size(1)}, x.options());
   if (has_grouped_kernel(dy, x)) {
     grouped_weight_gradient_cpu(out, dy, x, begins);

@@ -4,7 +4,9 @@
 #include <initializer_list>
 
 #include "heddle/nn/device_ops.h"
+#include "heddle/nn/experts.h"
 #include "heddle/ops/compute_log.h"
+#include "lib/nn/meta/recorded_kernels.h"
 
 namespace heddle::model {
 namespace {
@@ -42,6 +44,26 @@ bool swiglu(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& y) {
 bool swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
                      const at::Tensor& d_both) {
   record_operator("heddle::swiglu_backward", {10 * elements(dy), bytes({&dy, &gate, &up}), bytes({&d_both})});
+  return true;
+}
+
+bool expert_activation(const ExpertActivation& /*how*/, const at::Tensor& hidden, const at::Tensor& weights,
+                       const at::Tensor& y) {
+  record_operator("heddle::expert_activation", {6 * elements(y), bytes({&hidden, &weights}), bytes({&y})});
+  return true;
+}
+
+bool expert_activation_backward(const ExpertActivation& /*how*/, const at::Tensor& dy,
+                                const at::Tensor& hidden, const at::Tensor& weights,
+                                const at::Tensor& d_hidden, const at::Tensor& d_weights,
+                                const at::Tensor& y) {
+  record_operator("heddle::expert_activation_backward",
+                  {14 * elements(y), bytes({&dy, &hidden, &weights}), bytes({&d_hidden, &d_weights, &y})});
+  return true;
+}
+
+bool combine_rows(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& out) {
+  record_operator("heddle::combine_rows", {elements(rows), bytes({&rows, &places}), bytes({&out})});
   return true;
 }
 
@@ -88,9 +110,19 @@ bool add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b
   return true;
 }
 
-constexpr DeviceOps kRecorded{rms_norm,        rms_norm_backward, swiglu, swiglu_backward,
-                              rotate,          token_loss,        scale,  round_fp8,
-                              grouped_product, add_product};
+constexpr DeviceOps kRecorded{rms_norm,
+                              rms_norm_backward,
+                              swiglu,
+                              swiglu_backward,
+                              expert_activation,
+                              expert_activation_backward,
+                              combine_rows,
+                              rotate,
+                              token_loss,
+                              scale,
+                              round_fp8,
+                              grouped_product,
+                              add_product};
 constexpr DeviceOps kNone;
 thread_local const DeviceOps* active = &kNone;
 
@@ -106,6 +138,10 @@ MetaKernels::~MetaKernels() {
 
 const DeviceOps& meta_ops() {
   return *active;
+}
+
+const DeviceOps& recorded_kernels() {
+  return kRecorded;
 }
 
 }  // namespace heddle::model

@@ -81,7 +81,7 @@ class Estimate {
     out.stage = stage;
     out.stages = setup_.sizes.pp;
     out.row_length = row_length_;
-    out.microbatches = static_cast<int64_t>(batches_.size());
+    out.passes = static_cast<int64_t>(batches_.size());
     out.peak = static_cast<double>(step.computed.peak(step.begin));
     out.before = static_cast<double>(step.computed.alive(step.begin));
     for (const OperatorCall& call : step.computed.calls)
@@ -116,7 +116,8 @@ const Gpu* named_gpu(const std::string& device) {
 }  // namespace
 
 StepCost step_cost(const Setup& setup, const PreparedModel& model, const Recipe& recipe,
-                   PluginRegistry& plugins, int64_t row_length, const std::string& device) {
+                   const std::optional<RunPipeline>& pipeline, PluginRegistry& plugins, int64_t row_length,
+                   const std::string& device) {
   const Gpu* const gpu = named_gpu(device);
   Estimate estimate(setup, model, recipe, plugins, row_length);
   StepCost most;
@@ -125,6 +126,7 @@ StepCost step_cost(const Setup& setup, const PreparedModel& model, const Recipe&
     if (cost.peak >= most.peak) most = std::move(cost);
   }
   most.device = gpu == nullptr ? device : gpu->name;
+  if (pipeline) most.microbatches_of_pass = pipeline->microbatches;
   return most;
 }
 

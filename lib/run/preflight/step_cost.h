@@ -1,12 +1,14 @@
 // What a step of a run takes of a device that need not be there: memory, operations, bytes sent.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "lib/run/metrics/device/gpus.h"
 #include "lib/run/model/prepared_model.h"
 #include "lib/run/recipe/recipe.h"
+#include "lib/run/spec/run_spec.h"
 
 namespace heddle {
 
@@ -23,8 +25,10 @@ struct StepCost {
   std::string device;        // "H100", or "cpu"
   double device_memory = 0;  // bytes; 0: not known
   int stage = 0, stages = 1;
-  int64_t row_length = 0, microbatches = 0;
-  double peak = 0;      // bytes at most in a step, of tensors
+  int64_t row_length = 0;
+  int64_t passes = 0;                // of a step through the model; without a pipeline a pass is a microbatch
+  int64_t microbatches_of_pass = 1;  // in a pipeline
+  double peak = 0;                   // bytes at most in a step, of tensors
   double before = 0;    // of these, held before it begins: parameters, the optimizer's state, buffers
   double products = 0;  // operations of products of matrices and of attention
   double moved = 0;     // bytes that all operators read and write
@@ -34,10 +38,11 @@ struct StepCost {
 };
 
 // One step of a rank of each pipeline stage on meta tensors (engine::dry_step), with rows of `row_length`
-// tokens. `device`: a name of gpu_names(), or "cpu". Throws Error{usage} for another one, and what the step
-// throws.
+// tokens. `pipeline`: empty without one. `device`: a name of gpu_names(), or "cpu". Throws Error{usage} for
+// another one, and what the step throws.
 StepCost step_cost(const Setup& setup, const PreparedModel& model, const Recipe& recipe,
-                   PluginRegistry& plugins, int64_t row_length, const std::string& device);
+                   const std::optional<RunPipeline>& pipeline, PluginRegistry& plugins, int64_t row_length,
+                   const std::string& device);
 
 std::string to_text(const StepCost& cost);
 std::string to_json(const StepCost& cost);

@@ -32,16 +32,25 @@ std::string traffic_text(const StepCost& cost) {
   return out;
 }
 
+std::string counted(int64_t count, const std::string& one, const std::string& many) {
+  return std::to_string(count) + " " + (count == 1 ? one : many);
+}
+
+std::string batch_text(const StepCost& cost) {
+  const auto microbatches = [](int64_t count) { return counted(count, "microbatch", "microbatches"); };
+  return cost.stages == 1
+             ? microbatches(cost.passes)
+             : counted(cost.passes, "pass", "passes") + " of " + microbatches(cost.microbatches_of_pass);
+}
+
 }  // namespace
 
 std::string to_text(const StepCost& cost) {
   const std::string of_stage = cost.stages == 1 ? ""
                                                 : " of stage " + std::to_string(cost.stage) + " of " +
                                                       std::to_string(cost.stages) + ", which holds most";
-  std::string out = "cost of a step of a rank on " + cost.device + of_stage + ": " +
-                    std::to_string(cost.microbatches) +
-                    (cost.microbatches == 1 ? " microbatch, rows of " : " microbatches, rows of ") +
-                    std::to_string(cost.row_length) + " tokens\n";
+  std::string out = "cost of a step of a rank on " + cost.device + of_stage + ": " + batch_text(cost) +
+                    ", rows of " + std::to_string(cost.row_length) + " tokens\n";
   out += "  memory: at most " + bytes_text(cost.peak);
   if (cost.device_memory > 0) out += " of " + bytes_text(cost.device_memory);
   out += ", of which " + bytes_text(cost.before) + " are held before the step\n";
@@ -67,7 +76,8 @@ std::string to_json(const StepCost& cost) {
          ", \"device_memory\": " + (cost.device_memory > 0 ? number(cost.device_memory) : "null") +
          ", \"stage\": " + std::to_string(cost.stage) +
          ", \"row_length\": " + std::to_string(cost.row_length) +
-         ", \"microbatches\": " + std::to_string(cost.microbatches) +
+         ", \"passes\": " + std::to_string(cost.passes) +
+         ", \"microbatches\": " + std::to_string(cost.passes * cost.microbatches_of_pass) +
          ", \"peak_bytes\": " + number(cost.peak) + ", \"bytes_before\": " + number(cost.before) +
          ", \"product_operations\": " + number(cost.products) + ", \"bytes_moved\": " + number(cost.moved) +
          ", \"least_seconds\": " + seconds + ", \"collectives\": {" + traffic + "}}";

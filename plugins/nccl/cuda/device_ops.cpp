@@ -14,6 +14,7 @@
 #include "cuda/check.h"
 #include "cuda/kernel_library.h"
 #include "heddle/nn/device_ops.h"
+#include "heddle/nn/experts.h"
 
 namespace heddle::nccl {
 namespace {
@@ -155,6 +156,63 @@ bool swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Ten
   return true;
 }
 
+// Launches `kernel` with the form of an activation, by 16 bytes where `wide`: 8 rows a block.
+template <class... Pointers>
+void launch_gated(const Kernel& kernel, const model::ExpertActivation& how, const at::Tensor& y, bool wide,
+                  Pointers... pointers) {
+  constexpr int64_t kRows = kThreads / 32;
+  using Kind = model::ExpertActivation::Kind;
+  const bool is_situ = how.kind == Kind::situ;
+  const int64_t blocks = std::clamp<int64_t>((y.size(0) + kRows - 1) / kRows, 1, kMostBlocks);
+  launch(kernel.of(y.scalar_type(), wide), blocks, 0, stream(), pointers..., y.size(0),
+         static_cast<int>(y.size(1)), static_cast<int>(how.kind),
+         static_cast<float>(is_situ ? how.situ.beta : how.alpha),
+         static_cast<float>(is_situ ? how.situ.bound : how.limit), static_cast<float>(how.shift),
+         how.interleaved && how.kind != Kind::relu2 ? 1 : 0);
+}
+
+// All contiguous, of one dtype that there are kernels for, and the weights of the rows in float.
+bool takes_experts(const at::Tensor& weights, std::initializer_list<const at::Tensor*> tensors) {
+  return is_taken(tensors) && are_plain(at::kFloat, {&weights}) &&
+         std::all_of(tensors.begin(), tensors.end(),
+                     [](const at::Tensor* x) { return x->is_contiguous() && has_rows(*x); });
+}
+
+bool expert_activation(const model::ExpertActivation& how, const at::Tensor& hidden,
+                       const at::Tensor& weights, const at::Tensor& y) {
+  static const Kernel kernel("expert_activation");
+  if (!takes_experts(weights, {&hidden, &y})) return false;
+  launch_gated(kernel, how, y, are_wide({&hidden, &y}, y.size(1)), read(hidden),
+               static_cast<const float*>(read(weights)), data<void>(y));
+  return true;
+}
+
+bool expert_activation_backward(const model::ExpertActivation& how, const at::Tensor& dy,
+                                const at::Tensor& hidden, const at::Tensor& weights,
+                                const at::Tensor& d_hidden, const at::Tensor& d_weights,
+                                const at::Tensor& y) {
+  static const Kernel kernel("expert_activation_backward");
+  if (!takes_experts(weights, {&dy, &hidden, &d_hidden, &y}) || !are_plain(at::kFloat, {&d_weights}))
+    return false;
+  launch_gated(kernel, how, y, are_wide({&dy, &hidden, &d_hidden, &y}, y.size(1)), read(dy), read(hidden),
+               static_cast<const float*>(read(weights)), data<void>(d_hidden), data<float>(d_weights),
+               data<void>(y));
+  return true;
+}
+
+bool combine_rows(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& out) {
+  static const Kernel kernel("combine_rows");
+  if (!is_taken({&rows, &out}) || !has_rows(rows) || !has_rows(out) || !rows.is_contiguous() ||
+      !out.is_contiguous() || !are_plain(at::kLong, {&places}))
+    return false;
+  const int64_t width = out.size(1);
+  const bool wide = are_wide({&rows, &out}, width);
+  launch(kernel.of(out.scalar_type(), wide), blocks_for(out.numel(), wide ? pack_size(out) : 1), 0, stream(),
+         read(rows), static_cast<const int64_t*>(read(places)), data<void>(out), out.size(0),
+         static_cast<int>(places.numel() / out.size(0)), static_cast<int>(width));
+  return true;
+}
+
 bool rotate(const at::Tensor& x, const model::RotaryAngles& angles, double direction) {
   static const Kernel kernel("rotate");
   static const std::array<cudaKernel_t, 2> interleaved{KernelLibrary::get().find("rotate_interleaved_float"),
@@ -252,8 +310,9 @@ bool add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b
 }  // namespace
 
 void offer_device_ops() {
-  model::set_device_ops({rms_norm, rms_norm_backward, swiglu, swiglu_backward, rotate, token_loss, scale,
-                         round_fp8, grouped_product, add_product});
+  model::set_device_ops({rms_norm, rms_norm_backward, swiglu, swiglu_backward, expert_activation,
+                         expert_activation_backward, combine_rows, rotate, token_loss, scale, round_fp8,
+                         grouped_product, add_product});
 }
 
 }  // namespace heddle::nccl

@@ -36,11 +36,12 @@ cudaError_t stream_wait(cudaStream_t stream, cudaEvent_t event) {
 
 const Functions& functions() {
   static constexpr Functions kFunctions{
-      exchange_device, current_stream,   pool_stream,           event_create,     cudaEventDestroy,
-      event_record,    cudaEventQuery,   stream_wait,           cudaGetLastError, cudaGetErrorString,
-      ncclGetUniqueId, ncclCommInitRank, ncclCommGetAsyncError, ncclCommAbort,    ncclGroupStart,
-      ncclGroupEnd,    ncclAllGather,    ncclReduceScatter,     ncclAllReduce,    ncclBroadcast,
-      ncclSend,        ncclRecv,         ncclGetErrorString};
+      exchange_device,       current_stream,     pool_stream,       event_create,
+      cudaEventDestroy,      event_record,       cudaEventQuery,    stream_wait,
+      cudaGetLastError,      cudaGetErrorString, ncclGetUniqueId,   ncclCommInitRank,
+      ncclCommGetAsyncError, ncclCommAbort,      ncclCommRevoke,    ncclGroupStart,
+      ncclGroupEnd,          ncclAllGather,      ncclReduceScatter, ncclAllReduce,
+      ncclBroadcast,         ncclSend,           ncclRecv,          ncclGetErrorString};
   return kFunctions;
 }
 

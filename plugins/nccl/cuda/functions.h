@@ -27,7 +27,8 @@ struct Functions {
   decltype(&ncclGetUniqueId) unique_id;
   decltype(&ncclCommInitRank) init_rank;
   decltype(&ncclCommGetAsyncError) async_error;
-  decltype(&ncclCommAbort) abort;
+  decltype(&ncclCommAbort) abort;    // frees the communicator
+  decltype(&ncclCommRevoke) revoke;  // ends its calls, and frees nothing
   decltype(&ncclGroupStart) group_start;
   decltype(&ncclGroupEnd) group_end;
   decltype(&ncclAllGather) all_gather;

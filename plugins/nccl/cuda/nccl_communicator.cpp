@@ -97,9 +97,12 @@ ncclComm_t NcclCommunicator::begin(mesh::Operation operation) {
 }
 
 void NcclCommunicator::end() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   calling_.reset();
   changed_.notify_all();
+  const ncclComm_t left = std::exchange(left_, nullptr);
+  lock.unlock();
+  if (left != nullptr) functions().abort(left);
 }
 
 void NcclCommunicator::enqueue(mesh::Operation operation, Calls calls) {
@@ -150,13 +153,24 @@ std::optional<Trouble> NcclCommunicator::look() {
   return std::nullopt;
 }
 
-// A call that goes on ends by itself; one that waits for a rank is freed by the abort, as NCCL allows.
+// A call that goes on ends by itself. One that waits for a rank is ended by revoking the communicator: an
+// abort would free what the call still reads.
 void NcclCommunicator::abort() {
   std::unique_lock lock(mutex_);
   const ncclComm_t comm = std::exchange(comm_, nullptr);
-  changed_.wait_for(lock, kLetGo, [this] { return !calling_; });
+  if (comm == nullptr) return;
+  const auto is_out = [this] { return !calling_; };
+  if (!changed_.wait_for(lock, kLetGo, is_out)) {
+    lock.unlock();
+    functions().revoke(comm, NCCL_REVOKE_DEFAULT);
+    lock.lock();
+    if (!is_out()) {
+      left_ = comm;
+      return;
+    }
+  }
   lock.unlock();
-  if (comm != nullptr) functions().abort(comm);
+  functions().abort(comm);
 }
 
 }  // namespace heddle::nccl

@@ -73,11 +73,12 @@ class NcclCommunicator {
 
   // For the watchdog's thread: forgets operations that have ended. Empty: no fault.
   std::optional<Trouble> look();
-  void abort();  // calls in flight on the device, and one that the host is stuck in; any thread
+  // Ends calls in flight on the device, and one that the host is stuck in. Any thread may call it. The
+  // communicator is freed when the host is out of that call.
+  void abort();
 
  private:
-  // The communicator for a call that begins, which abort() then waits for, at most kLetGo. Throws where it
-  // was given up.
+  // The communicator for a call that begins. Throws where it was given up.
   ncclComm_t begin(mesh::Operation operation);
   void end();
   void enqueue(mesh::Operation operation, Calls calls);
@@ -90,6 +91,7 @@ class NcclCommunicator {
   std::mutex mutex_;  // of what follows; never held in a call that may block
   std::condition_variable changed_;
   ncclComm_t comm_ = nullptr;  // null once aborted
+  ncclComm_t left_ = nullptr;  // aborted while the host is in a call, whose end() frees it; else null
   struct Calling {
     mesh::Operation operation;
     Clock::time_point since;

@@ -37,6 +37,22 @@ TEST(Dry, OneRankOfFourThousandWritesDownItsCollectivesInOrder) {
                           DryEntry{mesh::Operation::receive, 28, "pp", 2}));
 }
 
+TEST(Dry, GathersSeveralTensorsInOneCallAsAGpuWhereAsked) {
+  DryRendezvous rendezvous(1, 4);
+  const Axis axes[] = {{"dp", 4}};
+  EXPECT_FALSE(mesh::gathers_each(mesh::build(axes, rendezvous, "").group("dp")));
+  rendezvous.gather_as_a_gpu();
+  const auto mesh = mesh::build(axes, rendezvous, "");
+  Communicator& ranks = mesh.group("dp");
+  ASSERT_TRUE(mesh::gathers_each(ranks));
+  const mesh::GatherInto gathers[] = {{meta(8, at::kFloat), meta(2, at::kFloat)},
+                                      {meta(12, at::kFloat), meta(3, at::kFloat)}};
+  mesh::gather_each(ranks, gathers)->wait();
+  EXPECT_THAT(rendezvous.entries(), ElementsAre(DryEntry{mesh::Operation::all_gather, 80, "dp", 4}));
+  const mesh::GatherInto wrong[] = {{meta(9, at::kFloat), meta(2, at::kFloat)}};
+  EXPECT_THROW(mesh::gather_each(ranks, wrong), Error);
+}
+
 TEST(Dry, ChecksSizesAsARealGroupDoes) {
   DryRendezvous rendezvous(0, 4);
   const Axis axes[] = {{"dp", 4}};

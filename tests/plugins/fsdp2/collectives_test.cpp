@@ -18,13 +18,25 @@ TEST(Fsdp2, ReducesOnceAStepOrOnceAMicrobatchAsAsked) {
 }
 
 // The embedding and the head are units of their own: 10 rows of 6 over 2 ranks, and a count of gradients
-// each.
+// each, filled up to a multiple of 16.
 TEST(Fsdp2, ReducesNoMoreThanOneTableAtATime) {
   Events sums = events_of(toy("fsdp2", shards(2)));
   std::erase_if(sums, [](const std::string& event) { return !event.starts_with("reduce_scatter"); });
   ASSERT_EQ(sums.size(), 5u);
-  EXPECT_EQ(sums.front(), "reduce_scatter dp_shard 62");
-  EXPECT_EQ(sums.back(), "reduce_scatter dp_shard 62");
+  EXPECT_EQ(sums.front(), "reduce_scatter dp_shard 64");
+  EXPECT_EQ(sums.back(), "reduce_scatter dp_shard 64");
+}
+
+TEST(Fsdp2, SumsPartsThatBeginAtMultiplesOf64Bytes) {
+  for (const int ranks : {2, 3, 4}) {
+    int sums = 0;
+    for (const std::string& event : events_of(toy("fsdp2", shards(ranks)))) {
+      if (!event.starts_with("reduce_scatter")) continue;
+      EXPECT_EQ(std::stoi(event.substr(event.rfind(' '))) % (16 * ranks), 0) << event;
+      ++sums;
+    }
+    EXPECT_EQ(sums, 5);
+  }
 }
 
 // What ranks do in one step: collectives and the units' forwards, in order.
@@ -48,6 +60,18 @@ TEST(Fsdp2, GathersATiedTableAgainForTheHead) {
   Toy tied{.tied = true};
   EXPECT_EQ(count(story("", tied), "all_gather"), 5 + 3);
   EXPECT_EQ(count(story("", tied), "reduce_scatter"), 4);
+}
+
+// A gather of several parameters takes a buffer beside them.
+TEST(Fsdp2, AnnouncesNoMoreGathersThanItsForwardHasInFlight) {
+  on_toy_ranks(toy("fsdp2", shards(2), "reshard_after_forward: false"), [](const ToyRank& rank) {
+    rank.events.clear();
+    StageInterfaces(*rank.stages[0]).unshard();
+    EXPECT_EQ(count(rank.events, "all_gather"), 3);  // embed, layer0, and the head of one parameter
+    rank.stages[0]->forward({}, toy_batch());
+    EXPECT_EQ(count(rank.events, "all_gather"), 5);
+    StageInterfaces(*rank.stages[0]).reshard();
+  });
 }
 
 // Bytes of whole parameters on each rank after the forward, and after the backward.

@@ -12,6 +12,7 @@
 #define HEDDLE_KERNEL inline
 #define HEDDLE_DEVICE inline
 #define HEDDLE_SHARED static  // one block runs at a time
+#define HEDDLE_UNROLL
 #define HEDDLE_DYNAMIC_SHARED(Type, name) static Type name[1 << 14]
 
 namespace heddle::tests::emulator {

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "heddle/nn/experts.h"
 #include "plugins/nccl/grid_emulator.h"
 
 namespace heddle::tests::emulator {
@@ -95,6 +96,64 @@ TEST_P(Kernels, Swiglu) {
                 width, 2 * width, 2 * width);
     expect_near(y, want, "y");
     expect_near(d_both, at::cat({g.grad(), u.grad()}, 1), "gradients");
+  }
+}
+
+// Rows of several blocks, against the layer's formula in float64.
+TEST_P(Kernels, ActivateExpertsByEveryKind) {
+  using Kind = model::ExpertActivation::Kind;
+  for (const Kind kind : {Kind::swiglu, Kind::limited_swiglu, Kind::clamped_swiglu, Kind::geglu,
+                          Kind::geglu_tanh, Kind::relu2, Kind::situ})
+    for (const bool interleaved : {false, true})
+      for (const int64_t about : {9, 300}) {
+        model::ExpertActivation how{.kind = kind, .limit = 2, .interleaved = interleaved};
+        how.situ = {1.5, interleaved ? 0.0 : 0.7};
+        const bool is_situ = kind == Kind::situ, alternates = interleaved && kind != Kind::relu2;
+        const float factor = static_cast<float>(is_situ ? how.situ.beta : how.alpha),
+                    limit = static_cast<float>(is_situ ? how.situ.bound : how.limit);
+        const int64_t rows = 19, width = GetParam().width(about);
+        const at::Tensor hidden = random({rows, how.columns() * width}) * 2, dy = random({rows, width});
+        const at::Tensor weights = at::rand({rows}), y = at::empty_like(dy), again = at::empty_like(dy),
+                         d_hidden = at::empty_like(hidden), d_weights = at::empty({rows});
+        const auto exact = model::activate_backward(how, dy.to(at::kDouble), hidden.to(at::kDouble),
+                                                    weights.to(at::kDouble));
+        HEDDLE_CALL(expert_activation, 2, data<T>(hidden), data<float>(weights), data<T>(y), rows, width,
+                    static_cast<int>(kind), factor, limit, 1.0F, alternates);
+        HEDDLE_CALL(expert_activation_backward, 2, data<T>(dy), data<T>(hidden), data<float>(weights),
+                    data<T>(d_hidden), data<float>(d_weights), data<T>(again), rows, width,
+                    static_cast<int>(kind), factor, limit, 1.0F, alternates);
+        const std::string name = "kind " + std::to_string(static_cast<int>(kind));
+        expect_near(y, exact.y, name + ": y");
+        EXPECT_TRUE(at::equal(again, y)) << name;
+        expect_near(d_hidden, exact.hidden, name + ": d_hidden");
+        expect_near(d_weights, exact.weights, name + ": d_weights");
+      }
+}
+
+TEST_P(Kernels, ActivateExpertsKeepsWhatIsNoNumber) {
+  const int64_t width = GetParam().width(16);
+  const at::Tensor hidden = random({3, 2 * width}), weights = at::ones({3}),
+                   y = at::empty_like(random({3, width}));
+  hidden[1][2] = std::nan("");
+  for (const int kind : {kSwiglu, kLimitedSwiglu, kClampedSwiglu, kGeglu, kGegluTanh, kSitu}) {
+    HEDDLE_CALL(expert_activation, 1, data<T>(hidden), data<float>(weights), data<T>(y), 3, width, kind, 1.7F,
+                7.0F, 1.0F, 0);
+    EXPECT_TRUE(y[1][2].isnan().item<bool>()) << kind;
+    EXPECT_EQ(y.isnan().sum().item<int64_t>(), 1) << kind;
+  }
+}
+
+TEST_P(Kernels, CombineRowsOfTokensThatLackSome) {
+  for (const int64_t about : {9, 700}) {
+    const int64_t tokens = 6, k = 3, width = GetParam().width(about);
+    const at::Tensor rows = random({11, width}), out = at::empty_like(random({tokens, width}));
+    const at::Tensor places = at::randint(-1, 11, {tokens, k}, at::kLong);
+    places[4].fill_(-1);
+    HEDDLE_CALL(combine_rows, 2, data<T>(rows), data<i64>(places), data<T>(out), tokens, k, width);
+    const at::Tensor padded = at::cat({rows.to(at::kDouble), at::zeros({1, width}, at::kDouble)});
+    const at::Tensor found = at::where(places.lt(0), 11, places).view({-1});
+    expect_near(out, padded.index_select(0, found).view({tokens, k, width}).sum(1), "sums");
+    EXPECT_TRUE(at::equal(out[4], at::zeros_like(out[4])));
   }
 }
 

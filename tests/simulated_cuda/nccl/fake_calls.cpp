@@ -3,7 +3,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
+#include <functional>
 #include <string>
+#include <thread>
 
 #include "alias.h"
 #include "fake_comm.h"
@@ -22,6 +25,8 @@ struct PostedCall {
 };
 
 thread_local std::vector<PostedCall> asked;
+
+constexpr int kCtas = 32;  // of a kernel of NCCL at most
 
 at::ScalarType dtype_of(ncclDataType_t type) {
   switch (type) {
@@ -118,27 +123,97 @@ void launch(const PostedCall& one, bool alone) {
   const std::shared_ptr<Together> of = together(*one.comm, one.call);
   const std::string name = std::string("nccl ") + mesh::name_of(one.call.operation);
   if (one.call.operation == Operation::send && !alone) return put_aside(one, of, name);
-  Machine::get().launch(index_in(one.stream), {name, [of] {}, {}, of->meeting}, one.ranges);
+  Task task{name, [of] {}, {}, of->meeting};
+  task.ctas = kCtas;
+  Machine::get().launch(index_in(one.stream), std::move(task), one.ranges);
+}
+
+// NCCL moves a large call in packs of 16 bytes only where each tensor, and each rank's part of it, begins at
+// one.
+bool is_aligned(const mesh::Call& call, const std::vector<Range>& ranges) {
+  constexpr size_t kPack = 16, kLarge = 1024;
+  size_t whole = 0, part = SIZE_MAX;
+  bool aligned = true;
+  for (const Range& one : ranges) {
+    const auto bytes = static_cast<size_t>(one.end - one.begin);
+    whole = std::max(whole, bytes);
+    part = std::min(part, bytes);
+    aligned = aligned && reinterpret_cast<uintptr_t>(one.begin) % kPack == 0;
+  }
+  const bool has_parts =
+      call.operation == Operation::all_gather || call.operation == Operation::reduce_scatter;
+  return whole < kLarge || (aligned && (!has_parts || part % kPack == 0));
 }
 
 ncclResult_t add(ncclComm_t comm, cudaStream_t stream, mesh::Call call, std::vector<Range> ranges) {
+  if (!is_aligned(call, ranges)) return ncclInvalidArgument;
   asked.push_back({comm, stream, std::move(call), std::move(ranges)});
   return ncclSuccess;
 }
 
-// A call that is held ends with an error when its communicator is aborted.
-bool is_let_through(const ncclComm& comm) {
-  std::unique_lock lock(world().mutex);
-  ++world().held;
-  world().changed.wait(lock, [&] { return !world().holds || comm.aborted; });
-  --world().held;
-  return !comm.aborted;
+bool is_transfer(const mesh::Call& call) {
+  return call.operation == Operation::send || call.operation == Operation::receive;
+}
+
+// A host that is in a call of NCCL; ended: the result of a call whose communicator was given up meanwhile.
+class Inside {
+ public:
+  Inside(ncclComm& comm, std::unique_lock<std::mutex>& lock) : comm_(comm), lock_(lock) { ++comm_.inside; }
+  ~Inside() {
+    if (comm_.revoked) {
+      lock_.unlock();
+      std::this_thread::sleep_for(world().lingers);
+      lock_.lock();
+    }
+    --comm_.inside;
+  }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+  // False: the communicator was given up.
+  bool wait_for(const std::function<bool()>& condition) {
+    const uint64_t era = world().era;
+    world().changed.wait(lock_,
+                         [&] { return condition() || comm_.aborted || comm_.revoked || world().era != era; });
+    return !comm_.aborted && !comm_.revoked && world().era == era;
+  }
+
+ private:
+  ncclComm& comm_;
+  std::unique_lock<std::mutex>& lock_;
+};
+
+// What the first call of a communicator, and of one rank to another in it, connects.
+std::pair<int, int> edge_of(const PostedCall& one) {
+  if (!is_transfer(one.call)) return {-1, -1};
+  return one.call.operation == Operation::send ? std::pair(one.comm->rank, one.call.peer)
+                                               : std::pair(one.call.peer, one.comm->rank);
+}
+
+// The host waits until the other ranks of each first call have come to it, too. The calls are of one
+// communicator.
+bool connect(const std::vector<PostedCall>& all, Inside& inside) {
+  for (const PostedCall& one : all) one.comm->shared->connected[edge_of(one)].insert(one.comm->rank);
+  world().changed.notify_all();
+  return inside.wait_for([&] {
+    return std::all_of(all.begin(), all.end(), [](const PostedCall& one) {
+      const auto edge = edge_of(one);
+      const int ranks = !is_transfer(one.call) ? one.comm->shared->size : edge.first == edge.second ? 1 : 2;
+      return static_cast<int>(one.comm->shared->connected[edge].size()) >= ranks;
+    });
+  });
 }
 
 ncclResult_t group_end() {
   const std::vector<PostedCall> all = std::exchange(asked, {});
-  for (const PostedCall& one : all)
-    if (!is_let_through(*one.comm)) return ncclInternalError;
+  if (all.empty()) return ncclSuccess;
+  {
+    std::unique_lock lock(world().mutex);
+    Inside inside(*all.front().comm, lock);
+    ++world().held;
+    const bool let_through = inside.wait_for([] { return !world().holds; });
+    --world().held;
+    if (!let_through || !connect(all, inside)) return ncclInternalError;
+  }
   for (const bool sends : {true, false})  // sends first: none of them waits
     for (const PostedCall& one : all)
       if ((one.call.operation == Operation::send) == sends) launch(one, all.size() == 1);

@@ -1,12 +1,13 @@
 // The communicators of the fake NCCL, and what they have in common.
 #pragma once
 
-#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -31,6 +32,8 @@ using Key = std::tuple<int, int, uint64_t>;
 struct Shared {
   int number = 0, size = 0, joined = 0;
   std::map<Key, std::shared_ptr<Together>> calls;
+  // Ranks that are connected, or wait to be, for collectives (-1, -1) and from one rank to another.
+  std::map<std::pair<int, int>, std::set<int>> connected;
 };
 
 }  // namespace heddle::simulated
@@ -38,8 +41,8 @@ struct Shared {
 // NCCL's own name of a communicator.
 struct ncclComm {
   std::shared_ptr<heddle::simulated::Shared> shared;
-  int rank = 0, device = 0;
-  std::atomic<bool> aborted = false;
+  int rank = 0, device = 0, inside = 0;            // inside: calls that a host is in, under the world's mutex
+  bool revoked = false, aborted = false;           // the same
   std::map<std::pair<int, int>, uint64_t> posted;  // by source and target
 };
 
@@ -52,9 +55,10 @@ struct World {
   std::map<int, std::shared_ptr<Shared>> shared;
   std::map<int, std::vector<int>> joined;
   std::vector<std::unique_ptr<ncclComm>> all;  // are kept: a call may be in one that is aborted
-  int next = 0, aborted = 0, held = 0;
+  int next = 0, aborted = 0, held = 0, freed_in_use = 0;
   uint64_t era = 0;
   bool holds = false, fails = false;
+  std::chrono::milliseconds lingers{};  // in a call that is revoked
 };
 
 World& world();  // is never destroyed

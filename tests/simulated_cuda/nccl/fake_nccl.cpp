@@ -1,6 +1,7 @@
 // Streams and events are the machine's; communicators know who has joined them.
 #include "fake_nccl.h"
 
+#include <cstdlib>
 #include <cstring>
 
 #include "current.h"
@@ -59,9 +60,24 @@ ncclResult_t abort(ncclComm_t comm) {
   const std::lock_guard lock(world().mutex);
   comm->aborted = true;
   ++world().aborted;
+  if (comm->inside > 0) ++world().freed_in_use;
   for (const auto& [key, call] : comm->shared->calls) Machine::get().give_up(*call->meeting);
   world().changed.notify_all();
   return ncclSuccess;
+}
+
+ncclResult_t revoke(ncclComm_t comm, int) {
+  const std::lock_guard lock(world().mutex);
+  comm->revoked = true;
+  for (const auto& [key, call] : comm->shared->calls) Machine::get().give_up(*call->meeting);
+  world().changed.notify_all();
+  return ncclSuccess;
+}
+
+const char* nccl_message(ncclResult_t result) {
+  if (result == ncclRemoteError) return "remote process exited";
+  if (result == ncclInvalidArgument) return "parts of a large call do not begin at multiples of 16 bytes";
+  return "an error of NCCL";
 }
 
 nccl::Functions table() {
@@ -98,10 +114,9 @@ nccl::Functions table() {
   of.init_rank = init_rank;
   of.async_error = async_error;
   of.abort = abort;
+  of.revoke = revoke;
   add_calls(of);
-  of.nccl_message = [](ncclResult_t result) {
-    return result == ncclRemoteError ? "remote process exited" : "an error of NCCL";
-  };
+  of.nccl_message = nccl_message;
   return of;
 }
 
@@ -117,8 +132,9 @@ void FakeNccl::begin() {
   ++world().era;
   world().shared.clear();
   world().joined.clear();
-  world().aborted = 0;
+  world().aborted = world().freed_in_use = 0;
   world().holds = world().fails = false;
+  world().lingers = {};
   world().changed.notify_all();
 }
 
@@ -135,6 +151,26 @@ int FakeNccl::size_of(int number) {
 int FakeNccl::aborted() {
   const std::lock_guard lock(world().mutex);
   return world().aborted;
+}
+
+int FakeNccl::freed_in_use() {
+  const std::lock_guard lock(world().mutex);
+  return world().freed_in_use;
+}
+
+void FakeNccl::linger(std::chrono::milliseconds time) {
+  const std::lock_guard lock(world().mutex);
+  world().lingers = time;
+}
+
+void FakeNccl::start_driver() {
+  const auto number = [](const char* name, int otherwise) {
+    const char* const text = std::getenv(name);
+    return text == nullptr ? otherwise : std::atoi(text);
+  };
+  Machine::get().set_hardware({.queues = number("CUDA_DEVICE_MAX_CONNECTIONS", 8),
+                               .ctas = 132,
+                               .in_launch_order = number("NCCL_LAUNCH_ORDER_IMPLICIT", 0) != 0});
 }
 
 void FakeNccl::hold_calls(bool hold) {

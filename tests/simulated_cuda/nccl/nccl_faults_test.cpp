@@ -4,9 +4,12 @@
 
 #include <ATen/ops/ones.h>
 
+#include <cstdlib>
+#include <mutex>
 #include <thread>
 
 #include "cuda/device_rendezvous.h"
+#include "environment.h"
 #include "heddle/transport/threads.h"
 #include "simulated_cuda/current.h"
 #include "simulated_cuda/nccl/fake_nccl.h"
@@ -80,6 +83,103 @@ TEST(NcclFaults, AHostThatIsStuckInNcclIsFreedByTheWatchdog) {
   };
   EXPECT_THAT(error_of(300ms, body, idle), HasSubstr("all_reduce on dp"));
   EXPECT_FALSE(FakeNccl::is_held());
+  EXPECT_EQ(FakeNccl::freed_in_use(), 0);
+}
+
+// The call goes on for a while when its communicator is given up, and still reads it.
+TEST(NcclFaults, ACommunicatorIsFreedWhenTheHostIsOutOfItsCall) {
+  begin();
+  FakeNccl::linger(900ms);
+  const auto idle = [](Communicator&) { wait_until([] { return FakeNccl::aborted() == 2; }); };
+  const auto body = [](Communicator& group) { post_on(group, 0); };  // connects to a rank that never posts
+  EXPECT_THAT(error_of(300ms, body, idle), HasSubstr("all_reduce on dp"));
+  EXPECT_EQ(FakeNccl::freed_in_use(), 0);
+  EXPECT_EQ(FakeNccl::aborted(), 2);
+}
+
+TEST(NcclFaults, ALargeCallOfPartsThatAreNotAlignedIsRefused) {
+  begin();
+  ThreadWorld world(2, 1min, Log());
+  std::vector<std::string> messages;
+  world.run([&](Rendezvous& host) {
+    simulated::set_current_device(host.rank());
+    nccl::DeviceRendezvous device(host, host.rank());
+    const auto group = device.group("dp", std::vector<int>{0, 1});
+    const at::Tensor buffer = at::ones(
+        {4096}, at::TensorOptions(at::kFloat).device(at::kCUDA, static_cast<c10::DeviceIndex>(host.rank())));
+    group->reduce_scatter(buffer.narrow(0, 2048, 1024), buffer.narrow(0, 0, 2048))->wait();
+    group->reduce_scatter(buffer.narrow(0, 2048, 3), buffer.narrow(0, 0, 6))->wait();  // small
+    for (const auto& [first, part] : {std::pair{1, 1024}, {0, 1023}}) {
+      try {
+        group->reduce_scatter(buffer.narrow(0, 2100, part), buffer.narrow(0, first, 2 * part))->wait();
+        ADD_FAILURE() << "taken";
+      } catch (const Error& error) {
+        if (host.rank() == 0) messages.push_back(error.message());
+      }
+    }
+  });
+  EXPECT_THAT(messages, ::testing::Each(HasSubstr("parts of a large call do not begin at multiples of 16")));
+  EXPECT_EQ(messages.size(), 2U);
+}
+
+TEST(NcclEnvironment, IsFilledInAndKeepsWhatIsSet) {
+  for (const auto& [name, value] : nccl::kSettings) unsetenv(name);
+  nccl::set_environment();
+  for (const auto& [name, value] : nccl::kSettings) {
+    EXPECT_STREQ(std::getenv(name), value);
+    unsetenv(name);
+  }
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+  setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64", 1);
+  nccl::set_environment();
+  EXPECT_STREQ(std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT"), "1");
+  EXPECT_STREQ(std::getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "1");
+  EXPECT_EQ(std::getenv("PYTORCH_ALLOC_CONF"), nullptr);
+  unsetenv("PYTORCH_CUDA_ALLOC_CONF");
+  for (const auto& [name, value] : nccl::kSettings) unsetenv(name);
+}
+
+// Eight communicators at once, of 32 CTAs each, on devices that take 132 and start kernels in their own
+// orders.
+std::string many_at_once() {
+  begin();
+  Machine::get().begin(simulated::Policy::late);
+  Machine::get().set_patience(500ms);
+  FakeNccl::start_driver();
+  std::string message;
+  std::mutex mutex;
+  ThreadWorld world(2, 1min, Log());
+  world.run([&](Rendezvous& host) {
+    simulated::set_current_device(host.rank());
+    nccl::DeviceRendezvous device(host, host.rank());
+    std::vector<std::unique_ptr<Communicator>> groups;
+    for (int made = 0; made < 8; ++made) groups.push_back(device.group("dp", std::vector<int>{0, 1}));
+    at::Tensor x = ones_of(host.rank());
+    Machine::get().synchronize_device(host.rank(), "the first values");
+    std::vector<at::Tensor> sums(8, x);
+    std::vector<std::unique_ptr<Work>> works;
+    for (size_t i = 0; i < sums.size(); ++i) works.push_back(groups[i]->all_reduce(sums[i]));
+    host.barrier("posted");
+    for (const auto& work : works) work->wait();
+    try {
+      Machine::get().synchronize_device(host.rank(), "the test");
+    } catch (const Error& error) {
+      const std::lock_guard lock(mutex);
+      message = error.message();
+    }
+    host.barrier("done");
+  });
+  Machine::get().set_patience(1min);
+  begin();
+  return message;
+}
+
+TEST(NcclFaults, KernelsOfManyCommunicatorsStartInOneOrderBecauseTheEnvironmentSaysSo) {
+  for (const auto& [name, value] : nccl::kSettings) unsetenv(name);
+  EXPECT_THAT(many_at_once(), HasSubstr("waits for work that cannot run"));
+  nccl::set_environment();
+  EXPECT_EQ(many_at_once(), "");
+  for (const auto& [name, value] : nccl::kSettings) unsetenv(name);
 }
 
 TEST(NcclFaults, AnErrorOfNcclNamesTheCollectiveAndWhatNcclSaid) {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "cuda/device_rendezvous.h"
+#include "environment.h"
 #include "heddle/train/step.h"
 #include "simulated_cuda/nccl/fake_nccl.h"
 #include "simulated_cuda/trainings.h"
@@ -52,6 +53,45 @@ TEST(NcclGroups, TrainAsTheCpu) {
   expect_equal_by_nccl(tied, "[single|fsdp2 dp2|megatron dp2] pp2(1f1b) rows2");
   expect_equal_by_nccl(small(), "fsdp2 cp2([allgather|ring|ulysses|ring_ulysses])");
   expect_equal_by_nccl(eight_experts(), "fsdp2 dp2 ep2(alltoall)");
+}
+
+// The fake NCCL refuses large calls whose parts do not begin at multiples of 16 bytes.
+TEST(NcclGroups, SendPartsOfEveryStrategyThatAreAligned) {
+  for (const std::string& line :
+       alternatives("[fsdp2 dp4|fsdp2(" + kBfloat16 + ") dp3|megatron_fsdp dp3|megatron dp2|ddp dp3]")) {
+    SCOPED_TRACE(line);
+    const Training run = on(small(), line);
+    const Outcome want = train(run);
+    FakeNccl::begin();
+    simulated::Machine::get().begin(simulated::Policy::at_once);
+    EXPECT_EQ(train(by_nccl(run)).losses.size(), want.losses.size());
+  }
+}
+
+// On hardware whose limits could stop ranks that start their kernels in different orders.
+TEST(NcclGroups, TrainOnHardwareOfFewQueuesAndCtas) {
+  nccl::set_environment();
+  Training tied = small(5);
+  tied.model.tie_word_embeddings = true;
+  for (const auto& [run, line] : {std::pair{small(), "fsdp2 dp2 calls2"},
+                                  {small(), "single tp2(sequence)"},
+                                  {small(), "fsdp2 cp2(ring)"},
+                                  {small(5), "single pp2(1f1b) rows2"},
+                                  {small(5), "single pp2(zbvzerobubble) rows2"},
+                                  {tied, "fsdp2 dp2 pp2(1f1b) rows2"},
+                                  {eight_experts(), "fsdp2 dp2 ep2(alltoall)"}}) {
+    SCOPED_TRACE(line);
+    const Training on_line = on(run, line);
+    const Outcome want = train(on_line);
+    for (const uint64_t seed : {1, 2}) {
+      FakeNccl::begin();
+      simulated::Machine::get().begin(simulated::Policy::random, seed);
+      FakeNccl::start_driver();
+      expect_close(train(by_nccl(on_line)), want);
+    }
+  }
+  simulated::Machine::get().begin(simulated::Policy::at_once);
+  for (const auto& [name, value] : nccl::kSettings) unsetenv(name);
 }
 
 // Communicators of a training before its first step and after its last.

@@ -79,7 +79,7 @@ void add_check(CLI::App& app, Parsed& parsed) {
       ->add_option(
           "--cost", parsed.check.cost,
           "Also takes a step without data and without memory, and prints what it costs on this device: "
-          "cpu, or a GPU such as H100, which need not be there")
+          "cpu, or a GPU such as H100, which need not be there: implies --elsewhere")
       ->check([](const std::string& device) { return device.empty() ? "expected the name of a device" : ""; })
       ->option_text("DEVICE");
   command

@@ -7,6 +7,7 @@
 #define HEDDLE_KERNEL extern "C" __global__
 #define HEDDLE_DEVICE __device__ __forceinline__
 #define HEDDLE_SHARED __shared__
+#define HEDDLE_UNROLL _Pragma("unroll")  // of a loop over a pack, which else may lie in local memory
 #define HEDDLE_DYNAMIC_SHARED(Type, name) extern __shared__ Type name[]
 #endif
 

@@ -1,5 +1,6 @@
 // The entries of the library: each kernel for float and bfloat16, by 16 bytes at a time (wide) or by single numbers.
 #include "elementwise.h"
+#include "experts.h"
 #include "rms_norm.h"
 #include "round_fp8.h"
 #include "token_loss.h"
@@ -31,6 +32,20 @@
   HEDDLE_KERNEL void round_fp8_##name(const T* x, const float* most, int parts, unsigned char* value,                  \
                                       unsigned char* across, float* inverse, i64 rows, i64 columns, int e5m2) {        \
     round_fp8<T, Pack<T>>(x, most, parts, value, across, inverse, rows, columns, e5m2);                                \
+  }                                                                                                                    \
+  HEDDLE_KERNEL void expert_activation_##name(const T* hidden, const float* weights, T* y, i64 rows, int width,        \
+                                              int kind, float factor, float limit, float shift, int interleaved) {     \
+    expert_activation<T, Pack<T>>(hidden, weights, y, rows, width, Gate{kind, factor, limit, shift, interleaved});     \
+  }                                                                                                                    \
+  HEDDLE_KERNEL void expert_activation_backward_##name(const T* dy, const T* hidden, const float* weights,             \
+                                                       T* d_hidden, float* d_weights, T* y, i64 rows, int width,       \
+                                                       int kind, float factor, float limit, float shift,               \
+                                                       int interleaved) {                                              \
+    expert_activation_backward<T, Pack<T>>(dy, hidden, weights, d_hidden, d_weights, y, rows, width,                   \
+                                           Gate{kind, factor, limit, shift, interleaved});                             \
+  }                                                                                                                    \
+  HEDDLE_KERNEL void combine_rows_##name(const T* rows, const i64* places, T* out, i64 tokens, int k, int width) {     \
+    combine_rows<T, Pack<T>>(rows, places, out, tokens, k, width);                                                     \
   }                                                                                                                    \
   HEDDLE_KERNEL void token_loss_##name(T* logits, const i64* labels, const float* counted, float* losses,              \
                                        int vocabulary, float cap, int with_gradient) {                                 \

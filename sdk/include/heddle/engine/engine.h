@@ -133,7 +133,9 @@ struct DryHost {
   std::function<std::span<const Batch>(const DeviceMesh& mesh)> batches = {};
   IOptimizer* optimizer = nullptr;  // null: AdamW
   int64_t batch_rows = 0;           // as in ModelHost
-  bool kernels = false;             // layers compute as on a device with every kernel of device_ops.h
+  // The step takes the path of a GPU: layers compute with every kernel of device_ops.h, and groups gather
+  // several tensors in one call.
+  bool kernels = false;
 };
 
 struct DryStep {

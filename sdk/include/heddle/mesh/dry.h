@@ -57,6 +57,8 @@ class HEDDLE_API DryRendezvous : public Rendezvous {
   std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override;
 
   const DryLog& entries() const { return *entries_; }  // of all groups, in the order of the calls
+  // Groups made from now on are mesh::GathersEach, as those of a GPU: one entry for each call.
+  void gather_as_a_gpu() { gathers_each_ = true; }
 
   // What is called while it lives is left out of entries(), and what is computed out of a ComputeRecorder.
   class HEDDLE_API Unlisted {
@@ -75,6 +77,7 @@ class HEDDLE_API DryRendezvous : public Rendezvous {
  private:
   int rank_, world_size_, local_world_size_;
   Log log_;
+  bool gathers_each_ = false;
   std::shared_ptr<DryLog> entries_ = std::make_shared<DryLog>();
 };
 

@@ -13,6 +13,8 @@
 
 namespace heddle::model {
 
+struct ExpertActivation;  // heddle/nn/experts.h
+
 // An empty member: the device has no such kernel. A kernel returns false, and has done nothing, where it does
 // not take the tensors (their dtype, say); then LibTorch's operators compute. Sums are float.
 struct DeviceOps {
@@ -29,6 +31,18 @@ struct DeviceOps {
   // d_both [rows, 2 * width]: the gradients of gate and up, side by side.
   bool (*swiglu_backward)(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
                           const at::Tensor& d_both) = nullptr;
+  // activate(): y = activation(hidden) * weights of the rows. hidden [rows, columns * width], weights float
+  // [rows], y [rows, width], all contiguous.
+  bool (*expert_activation)(const ExpertActivation& how, const at::Tensor& hidden, const at::Tensor& weights,
+                            const at::Tensor& y) = nullptr;
+  // activate_backward(): the gradients of hidden and weights, and y again.
+  bool (*expert_activation_backward)(const ExpertActivation& how, const at::Tensor& dy,
+                                     const at::Tensor& hidden, const at::Tensor& weights,
+                                     const at::Tensor& d_hidden, const at::Tensor& d_weights,
+                                     const at::Tensor& y) = nullptr;
+  // out [tokens, width]: the sum over each token's rows, at places int64 [tokens * k] of rows [rows, width];
+  // -1: no row.
+  bool (*combine_rows)(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& out) = nullptr;
   // Turns heads of x [tokens, heads * head_dim] in place; rows may lie apart. direction: 1, or -1 for the way
   // back.
   bool (*rotate)(const at::Tensor& x, const RotaryAngles& angles, double direction) = nullptr;
@@ -44,8 +58,8 @@ struct DeviceOps {
   bool (*round_fp8)(const at::Tensor& x, const at::Tensor& value, const at::Tensor& across,
                     const at::Tensor& inverse) = nullptr;
   // Products of groups of rows [begins[g], begins[g + 1]), which are on the host: a [rows, k] with the
-  // matrices b [groups, k, n] gives [rows, n]; a [m, rows] with b [rows, n] gives [groups, m, n], zeros for a
-  // group without rows. Undefined: not taken.
+  // matrices b [groups, k, n] gives [rows, n]; a [m, rows] with b [rows, n] gives [groups, m, n], in
+  // which what belongs to a group without rows is not defined. Undefined: not taken.
   at::Tensor (*grouped_product)(const at::Tensor& a, const at::Tensor& b,
                                 std::span<const int64_t> begins) = nullptr;
   // sum += a b, with a sum in float of 16-bit numbers.

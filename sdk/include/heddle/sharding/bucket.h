@@ -108,7 +108,10 @@ class Bucket {
   // Allocates storage for the whole parameters and starts to gather them; null: done.
   virtual std::unique_ptr<Work> gather() = 0;
   virtual void gathered() {}  // the gather is complete
-  virtual void free() {}      // of transient buckets: frees the storage
+  // A gather holds memory beside the whole parameters until gathered(). unshard() then starts it only where
+  // the unit's own turn is near.
+  virtual bool gathers_beside() const { return false; }
+  virtual void free() {}  // of transient buckets: frees the storage
   // The owned shards have new values. False: so have the whole parameters.
   virtual bool changed() { return true; }
 
