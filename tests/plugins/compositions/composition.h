@@ -19,6 +19,7 @@ struct Composition {
   bool experts = false;
   int rows = 1;                // of a microbatch as it is computed: products in fp8 have a scale for each
   bool low_precision = false;  // computes in bfloat16 or fp8: compared loosely
+  bool fp8 = false;            // a bit that is rounded the other way changes all steps after it
 };
 
 Composition draw_composition(uint64_t seed);

@@ -173,6 +173,7 @@ Composition draw_composition(uint64_t seed) {
   out.experts = model.experts;
   out.packed = draw.one_in(3);
   out.chats = draw.one_in(5);
+  out.fp8 = fp8;
   out.low_precision = fp8 || ((strategy == "fsdp2" || strategy == "ddp") && !model.experts && draw.one_in(6));
   const bool in_bfloat16 = out.low_precision && !fp8;
   const int local = degrees.pp > 1 ? pipeline.microbatches : draw.of({1, 2, 3});
