@@ -65,7 +65,7 @@ TEST_F(LoraBases, AreRefusedInAnotherDirectoryWithOtherWeights) {
   runs.pretrained = "second/epoch_0_step_1";
   const std::string said = runs.refusal(kAdapters, "run", "LATEST");
   EXPECT_THAT(
-      said, StartsWith("error[config] run.yaml:4 model: epoch_0_step_3 was trained with the base model in " +
+      said, StartsWith("error[config] run.yaml:5 model: epoch_0_step_3 was trained with the base model in " +
                        (runs / "base/model").string() + " (" + weights_of(runs / "run/epoch_0_step_3") +
                        "), and " + (runs / "second/epoch_0_step_1/model").string() + " has other weights ("));
   EXPECT_TRUE(said.ends_with("\n  hint: set model.pretrained_model_name_or_path to " +
@@ -76,7 +76,7 @@ TEST_F(LoraBases, AreRefusedInAnotherDirectoryWithOtherWeights) {
 TEST_F(LoraBases, AreRefusedWhenTheirWeightsHaveChanged) {
   copy_over(runs / "second/epoch_0_step_1", runs / "base");
   const std::string said = runs.refusal(kAdapters, "run", "LATEST");
-  EXPECT_THAT(said, HasSubstr("run.yaml:4 model: epoch_0_step_3 was trained with other weights of the base "
+  EXPECT_THAT(said, HasSubstr("run.yaml:5 model: epoch_0_step_3 was trained with other weights of the base "
                               "model in " +
                               (runs / "base/model").string() + " (" +
                               weights_of(runs / "run/epoch_0_step_3") + ") than the directory holds now ("));

@@ -1,6 +1,9 @@
 // Digests of headers and of sampled bytes.
 #include "lib/run/model/identity/model_identity.h"
 
+#include <c10/core/ScalarType.h>
+#include <c10/util/accumulate.h>
+
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -32,6 +35,13 @@ class IdentityBuilder {
   }
 
   void add(const std::string& line) { lines_ += line + "\n"; }
+
+  void add(const checkpoint::Manifest& manifest) {
+    add(manifest.sum);
+    for (const auto& [name, tensor] : manifest.tensors)
+      out_.bytes +=
+          c10::multiply_integers(tensor.shape) * static_cast<int64_t>(c10::elementSize(tensor.dtype));
+  }
 
   void add(const SafetensorsFile& file, const std::string& name, size_t stretches) {
     const StoredTensor& tensor = file.tensors().at(name);
@@ -84,7 +94,7 @@ void add_hugging_face(const fs::path& directory, IdentityBuilder& out) {
 // Its checksums are of all bytes, and are compared wherever they are read.
 void add_sharded(const ModelPlace& place, IdentityBuilder& out) {
   for (const fs::path& directory : {place.weights, place.optimizer})
-    if (!directory.empty()) out.add(checkpoint::read_manifest(directory / checkpoint::kManifest).sum);
+    if (!directory.empty()) out.add(checkpoint::read_manifest(directory / checkpoint::kManifest));
 }
 
 void add_adapter(const fs::path& directory, IdentityBuilder& out) {
