@@ -63,7 +63,7 @@ std::string WholeRuns::configuration(const Topology& topology, const std::string
       "\nstep_scheduler: {global_batch_size: 12, local_batch_size: 3, num_epochs: 3, ckpt_every_steps: 4, "
       "save_checkpoint_every_epoch: false, max_steps: " +
       std::to_string(steps) + "}";
-  yaml += "\ncheckpoint: {save_consolidated: false, checkpoint_dir: " + (place_ / run).string();
+  yaml += "\ncheckpoint: {save_consolidated: false, checkpoint_dir: " + (place_ / run).string() + checkpoint;
   if (restore_from == "LATEST") return yaml + ", restore_from: LATEST}\n";
   return yaml +
          (restore_from.empty() ? "}\n" : ", restore_from: " + (place_ / restore_from).string() + "}\n");
@@ -73,6 +73,13 @@ Told WholeRuns::train(const Topology& topology, const std::string& run, int step
                       const std::string& restore_from, std::vector<std::string>* refusals) const {
   train_recipe(configuration(topology, run, steps, restore_from), topology.ranks, refusals, meanwhile);
   return read_metrics(place_ / run / "training.jsonl");
+}
+
+std::vector<std::string> WholeRuns::warnings(const Topology& topology, const std::string& run,
+                                             int steps) const {
+  const Node recipe = config::read_text(configuration(topology, run, steps, ""), "run.yaml");
+  PluginRegistry plugins = open_plugins(recipe, Log());
+  return prepare_run(read_recipe(recipe, RecipeErrors::kept), plugins, topology.ranks).setup.warnings;
 }
 
 std::string WholeRuns::refusal(const Topology& topology, const std::string& run,

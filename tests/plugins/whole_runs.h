@@ -52,6 +52,8 @@ class WholeRuns {
   // Empty: it ran.
   std::string refusal(const Topology& topology, const std::string& run = "refused",
                       const std::string& restore_from = "") const;
+  // What a run would warn of before its ranks start. Throws what is refused then.
+  std::vector<std::string> warnings(const Topology& topology, const std::string& run, int steps) const;
   // What others do between the look at the checkpoints and the start of the ranks.
   std::function<void()> meanwhile = [] {};
   // Its config.json; any other model that is to be trained.
@@ -61,6 +63,7 @@ class WholeRuns {
 
   std::string pretrained;  // a directory beside the runs whose model is trained in its place; empty: none
   std::string lr = "0.01";
+  std::string checkpoint;  // further keys of its section: ", accept_other_base: true"
 
  private:
   std::string configuration(const Topology& topology, const std::string& run, int steps,

@@ -179,16 +179,24 @@ class Modules(Prepared):
                             "'nothing', at {0}:1 or one of the 0 rows behind it"),
                            ("return lambda rows: tools.each(rows, lambda row: row[0:1] + 1 / 0)", "TypeError: "),
                            ("return lambda rows: tools.each(rows, lambda row: 1 / 0)", "ZeroDivisionError: "),
+                           ("return lambda rows: [][0] if open('/no/file') else 0", "FileNotFoundError: "),
+                           ("return lambda rows: int('many')", "ValueError: invalid literal"),
+                           ("return lambda rows: {}['no' if 'no' in rows[0] else 'question']", "KeyError: 'question'"),
+                           ("return lambda rows: exit(0)", "SystemExit: 0"),
+                           ("open('/no/file')", "FileNotFoundError: "),
                            ("return lambda rows: tools.chat('{{ 1 }}').samples((row.talk, None) for row in rows)",
                             "AttributeError: ")):
             self.assertIn("line 3 of the format module throws " + what.format(self.path("rows.jsonl")), self.said(body))
             self.assertEqual([self.fault.kind, self.fault.where], ["plugin", self.path("own.py") + ":3"])
         self.assertEqual(self.said("return lambda rows: tools.each(rows, lambda row: row['no'])"), "the row has no 'no'")
         self.assertEqual(self.fault.kind, "input")
+        self.assertIn("KeyError: 'no'", self.said("return lambda rows: [row['no'] for row in rows]"))
+        self.assertEqual(self.fault.kind, "input")
 
     def test_faults_of_a_module(self):
         self.assertIn("the format module fails: SyntaxError", self.said("return ("))
         self.assertIn("the format module fails: KeyError: 'no'", self.said("return arguments['no']"))
+        self.assertIn("the format module fails: SystemExit: 3", self.said("raise SystemExit(3)"))
         self.assertEqual(self.said("return lambda rows: []"), "the format module made 0 samples of 1 rows")
         for spans in ("[(0, 3)]", "[(1, 1)]", "[(1, 2), (2, 3)]", "[(-1, 1)]"):
             self.assertIn("whose runs do not rise inside it", self.said(f"return lambda rows: [([1, 2], {spans})]"))

@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 #include <system_error>
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "heddle/checkpoint/manifest.h"
 #include "heddle/checkpoint/sharded.h"
+#include "lib/run/checkpointing/compare/bases.h"
 #include "lib/run/checkpointing/data_order.h"
 #include "lib/run/checkpointing/keep.h"
 #include "lib/run/model/foreign.h"
@@ -190,6 +193,7 @@ Position position_after(const RunSpec& run, const StepInfo& info) {
   position.shuffled = run.recipe.shuffle != Shuffle::off;
   position.content = run.content;
   position.settings = run.settings;
+  position.bases = run.bases;
   position.model = run.model.spec->signature();
   position.next_lr = run.rates.lr(position.step);
   position.total_steps = run.scheduler.total_steps();
@@ -218,6 +222,25 @@ void refuse_other_adapters(const RunSpec& run, const Resume& resume) {
   }
 }
 
+// What the checkpoint holds beyond the parameters of this run would be dropped without a word: adapters whose
+// section is gone, or those that an older heddle gave each part of a joined layer.
+void refuse_lost_parameters(const RunSpec& run, const Resume& resume) {
+  std::set<std::string> lost;
+  for (const auto& [name, tensor] :
+       checkpoint::read_manifest(resume.directory / "model" / checkpoint::kManifest).tensors)
+    lost.insert(name);
+  for (const auto& unit : run.model.make())
+    for (const ParameterSlot& slot : unit->parameters()) lost.erase(slot.name);
+  if (lost.empty()) return;
+  throw Error(
+      ErrorCode::config, "checkpoint.restore_from",
+      (resume.directory / "model").string() + " holds '" + *lost.begin() + "'" +
+          (lost.size() == 1 ? "" : " and " + std::to_string(lost.size() - 1) + " more parameters") +
+          ", which the model of this run does not have: what was trained would be lost",
+      "set the sections that add parameters, such as peft, as they were, or resume with the version of "
+      "heddle that saved the checkpoint, or begin anew in another checkpoint.checkpoint_dir");
+}
+
 }  // namespace
 
 fs::path place_to_resume(const CheckpointSection& section, std::vector<std::string>& warnings) {
@@ -244,7 +267,8 @@ std::optional<Resume> find_checkpoint(const RunSpec& run, std::vector<std::strin
   const fs::path directory = place_to_resume(section, warnings);
   if (directory.empty()) return std::nullopt;
   Resume resume{directory, read_position(directory / kPositionFile), read_losses(directory / "losses.json")};
-  if (const std::string reason = changed_model(resume.position, run); !reason.empty()) {
+  const std::string reason = changed_model(resume.position, run);
+  if (!reason.empty()) {
     if (!section.restore_from) {
       warnings.push_back("Auto-detected checkpoint at " + directory.string() +
                          " is incompatible with current model configuration: " + reason +
@@ -255,6 +279,8 @@ std::optional<Resume> find_checkpoint(const RunSpec& run, std::vector<std::strin
                        " was saved with another model configuration: " + reason);
   }
   refuse_other_adapters(run, resume);
+  if (reason.empty()) refuse_lost_parameters(run, resume);
+  check_bases(run, resume, warnings);
   const bool seeded = run.recipe.shuffle != Shuffle::off || run.dataset.samples().uses_seed();
   const Position here = position_after(run, StepInfo{});
   check_data(directory, resume.position, here, {seeded, section.accept_other_data, texts_named(run)},

@@ -35,23 +35,35 @@ std::optional<ModelPlace> sharded_at(const fs::path& directory) {
   return ModelPlace{ModelPlace::Kind::sharded, directory, notes, saved ? beside : fs::path()};
 }
 
+// The directory of the base in its revision. A revision of another snapshot is no substitute.
+fs::path place_of_base(const AdapterConfig& config, const fs::path& file) {
+  const fs::path place = named_place(config.base, Named::model, config.revision);
+  if (config.revision.empty() || place != config.base || is_there(place)) return place;
+  throw Error(ErrorCode::input, file.string(),
+              "base_model_name_or_path is " + config.base + " with the revision " + config.revision +
+                  ", which the hub's cache does not hold",
+              "bring it with `hf download " + config.base + " --revision " + config.revision + "`");
+}
+
+ModelPlace base_of_adapter(const AdapterConfig& config, const fs::path& file) {
+  const fs::path place = place_of_base(config, file);
+  try {
+    return find_model(place);
+  } catch (const Error& error) {
+    throw Error(error.code(), file.string(),
+                "base_model_name_or_path: " + error.where() + " " + error.message(), error.hint());
+  }
+}
+
 // The base of an adapter that was trained on random weights is in the checkpoint beside it.
 ModelPlace model_of_adapter(const fs::path& directory) {
   const fs::path file = directory / kAdapterConfig;
-  const std::string base = read_adapter_config(directory).base;
-  std::optional<ModelPlace> place;
-  if (base.empty())
-    place = sharded_at(directory);
-  else if (is_there(base) && fs::equivalent(base, directory))
+  const AdapterConfig config = read_adapter_config(directory);
+  if (is_there(config.base) && fs::equivalent(config.base, directory))
     throw Error(ErrorCode::input, file.string(), "base_model_name_or_path names the adapter itself",
                 "name the base model's directory there");
-  else
-    try {
-      place = find_model(base);
-    } catch (const Error& error) {
-      throw Error(error.code(), file.string(),
-                  "base_model_name_or_path: " + error.where() + " " + error.message(), error.hint());
-    }
+  std::optional<ModelPlace> place =
+      config.base.empty() ? sharded_at(directory) : std::optional(base_of_adapter(config, file));
   if (!place)
     throw Error(ErrorCode::input, file.string(), "names no base_model_name_or_path",
                 "name the base model's directory there");

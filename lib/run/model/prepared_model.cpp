@@ -12,11 +12,13 @@
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/hf_source.h"
 #include "heddle/checkpoint/manifest.h"
+#include "heddle/checkpoint/sharded.h"
 #include "heddle/engine/engine.h"
 #include "lib/checkpoint/huggingface/read_config.h"
 #include "lib/checkpoint/quantized/quantization.h"
 #include "lib/checkpoint/sharded/sharded_source.h"
 #include "lib/run/model/adapter/adapter.h"
+#include "lib/run/model/checkpoint_name.h"
 #include "lib/run/model/named_place.h"
 #include "lib/run/model/overridden.h"
 #include "lib/run/recipe/readers.h"
@@ -181,22 +183,33 @@ PreparedModel model_of(const ModelSection& given, PluginRegistry& plugins,
   return model;
 }
 
-std::shared_ptr<const OtherModel> other_model(const Node& section, PluginRegistry& plugins,
-                                              std::vector<std::string>& warnings) {
+void open_other_model(ActiveTransform& transform, PluginRegistry& plugins,
+                      std::vector<std::string>& warnings) {
   RecipeNotes notes;
-  const ModelSection words = recipe::read_model(section, notes);
-  engine::refuse_not_built(section, notes.not_built);
+  const ModelSection words = recipe::read_model(transform.other, notes);
+  engine::refuse_not_built(transform.other, notes.not_built);
   warnings.insert(warnings.end(), notes.warnings.begin(), notes.warnings.end());
   PreparedModel model = model_of(words, plugins, warnings);
+  if (model.source) transform.other_place = model.place;
   OtherModel out{model.spec, model.source, model.dtype, model.directory.string()};
-  return std::make_shared<const OtherModel>(std::move(out));
+  transform.run.other = std::make_shared<const OtherModel>(std::move(out));
 }
 
-// How files name the model: as the recipe does, but a run's directory by the checkpoint that was found in it,
-// which stays the same where that run goes on.
+// RUN/LATEST/model as the checkpoint that LATEST points to.
+std::filesystem::path without_pointers(const std::filesystem::path& path) {
+  std::filesystem::path out;
+  for (const std::filesystem::path& part : path) {
+    const std::filesystem::path entry = out / part;
+    out = is_checkpoint_pointer(entry) ? out / checkpoint::pointed(entry) : entry;
+  }
+  return out;
+}
+
+// How files name the model: as the recipe does, but a run's directory and a pointer in it by the checkpoint
+// that was found, which stays the same where that run goes on.
 std::string base_name(const PreparedModel& model) {
   namespace fs = std::filesystem;
-  const fs::path named = model.directory, weights = model.place.weights;
+  const fs::path named = without_pointers(model.directory), weights = model.place.weights;
   if (!model.place.adapters.empty() || !fs::is_directory(named)) return named.string();
   const bool sharded = model.place.kind == ModelPlace::Kind::sharded;
   const fs::path found = sharded ? weights.parent_path() : weights;
@@ -211,7 +224,7 @@ PreparedModel prepare_model(const Recipe& recipe, PluginRegistry& plugins,
   for (ActiveTransform& one : model.transforms) {
     one.run.model = base_name(model);
     one.run.spec = model.spec.get();
-    if (!one.other.is_null()) one.run.other = other_model(one.other, plugins, warnings);
+    if (!one.other.is_null()) open_other_model(one, plugins, warnings);
   }
   return model;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "heddle/config/setup.h"
 #include "heddle/parallel/build.h"
 #include "heddle/plugin/transform.h"
+#include "lib/run/model/find_model.h"
 #include "lib/run/recipe/plugin_sections.h"
 
 namespace heddle {
@@ -18,8 +20,9 @@ struct ActiveTransform {
   std::string name;
   TransformRun run;
   std::shared_ptr<const ITransform> transform;
-  std::string setting;  // for warnings when a run resumes with another
-  Node other;           // the section of its other model; null: it has none
+  std::string setting;                         // for warnings when a run resumes with another
+  Node other;                                  // the section of its other model; null: it has none
+  std::optional<ModelPlace> other_place = {};  // the files of that model; empty: random weights, or none
 };
 
 // The sections of the models of OfferedTransform::model_field.

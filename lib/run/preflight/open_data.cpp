@@ -6,6 +6,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "heddle/model/batch.h"
 #include "lib/run/preflight/open_texts.h"
 #include "lib/run/preflight/token_files.h"
 
@@ -193,6 +194,33 @@ std::string larger_tokenizer_text(const Rows& rows, const DatasetSection& sectio
   return section.where + ": the tokenizer of the data, " + made.name + ", has a vocabulary of " +
          std::to_string(made.vocabulary) + ", and the model one of " + std::to_string(model.vocabulary) +
          ": a sample with a token beyond the model's is refused before the first step";
+}
+
+std::string untrained_end_text(const Rows& rows, const DatasetSection& section, std::vector<int64_t> stops) {
+  constexpr int64_t kMostTokens = int64_t{1} << 20;
+  const IDataset& samples = rows.samples();
+  if (const int64_t end = samples.tokenizer().end_token; end >= 0) stops.insert(stops.begin(), end);
+  if (stops.empty()) return "";
+  std::vector<int64_t> tokens, labels;
+  std::vector<int32_t> documents;
+  int64_t sample = 0;
+  bool has_labels = false;
+  for (int64_t read = 0; sample < rows.used_samples() && read < kMostTokens; ++sample) {
+    const auto length = static_cast<size_t>(samples.length(sample));
+    tokens.resize(length);
+    labels.resize(length);
+    samples.read(sample, {tokens, labels, documents, 0});
+    for (const int64_t label : labels) {
+      if (std::find(stops.begin(), stops.end(), label) != stops.end()) return "";
+      has_labels = has_labels || label != Batch::kIgnore;
+    }
+    read += static_cast<int64_t>(length);
+  }
+  if (!has_labels) return "";
+  return section.where + ": no label of the " + (sample < rows.used_samples() ? "first " : "") +
+         std::to_string(sample) + " samples is the end token " + std::to_string(stops.front()) +
+         ", so the model does not learn where an answer ends; set add_eos_token: true in dataset.tokenizer, "
+         "or a chat template that ends each answer with the end token";
 }
 
 std::string left_out_text(const Rows& rows) {

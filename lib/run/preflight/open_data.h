@@ -41,6 +41,11 @@ std::string or_more_positions(const ModelFacts& model);
 // A warning of a tokenizer that has more tokens than the model; "": it has not.
 std::string larger_tokenizer_text(const Rows& rows, const DatasetSection& section, const ModelFacts& model);
 
+// A warning of texts whose labels have none of the tokens after which generation stops: the tokenizer's end
+// token and `stops`. It reads the first samples, up to a million tokens. "": a sample has one, or no token is
+// known.
+std::string untrained_end_text(const Rows& rows, const DatasetSection& section, std::vector<int64_t> stops);
+
 // A warning of samples that are longer than a pack; "": there are none.
 std::string left_out_text(const Rows& rows);
 

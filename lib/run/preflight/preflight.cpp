@@ -9,6 +9,7 @@
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/engine/engine.h"
 #include "lib/run/checkpointing/resume.h"
+#include "lib/run/data/tokenizer/end_tokens.h"
 #include "lib/run/model/model_size.h"
 #include "lib/run/model/note_bytes.h"
 #include "lib/run/model/prepared_model.h"
@@ -246,6 +247,13 @@ class PreflightBuilder {
       });
   }
 
+  void warn_of_untrained_end(const DatasetSection& section) {
+    const std::filesystem::path& notes = out_.model->place.notes;
+    std::string text = untrained_end_text(
+        *out_.dataset, section, notes.empty() ? std::vector<int64_t>() : stop_tokens(notes, nullptr));
+    if (!text.empty()) out_.setup.warnings.push_back(std::move(text));
+  }
+
   void see_training_data(const DatasetSection& section) {
     if (section.texts && out_.model && !another_)
       check_texts(out_.recipe.checkpoint, *out_.model->spec,
@@ -263,6 +271,7 @@ class PreflightBuilder {
     if (out_.model && out_.dataset && section.texts)
       note_tokenizer(out_.model->origin, out_.model->place.notes,
                      TextSets(out_.recipe, plugins_).tokenizer().directory, out_.setup.warnings);
+    if (out_.model && out_.dataset && section.texts) warn_of_untrained_end(section);
     const Node* chat = out_.model && section.texts ? section.section.find("chat_template") : nullptr;
     if (chat != nullptr && chat->kind() == Node::Kind::text)
       note_chat_template(out_.model->origin, chat->as_text(), chat->where());

@@ -89,6 +89,7 @@ RunSpec spec_of(Preflight checked, const NamedOutputs& named, std::chrono::milli
   warn_of_no_best(run);
   run.content = content_of(run);
   run.settings = settings_of(run);
+  if (run.recipe.checkpoint.enabled) run.bases = identities_of(run.model);
   refuse_outputs(run, named);
   find_beginning(run, patience);
   return run;

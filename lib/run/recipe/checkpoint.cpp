@@ -25,7 +25,7 @@ struct CheckpointFields {
   std::optional<bool> dequantize_base_checkpoint, is_peft;
   Node skip_task_head_prefixes_for_base_model;
   std::optional<std::string> original_model_root_dir, model_cache_dir, model_repo_id, restore_from;
-  bool accept_other_data = false;
+  bool accept_other_data = false, accept_other_base = false;
 };
 
 void add_saving(ConfigSchema<CheckpointFields>& schema) {
@@ -66,6 +66,10 @@ void add_loading(ConfigSchema<CheckpointFields>& schema) {
       .field("accept_other_data", &W::accept_other_data,
              "Go on from a checkpoint that was saved with another data set or tokenizer: at the same step, "
              "in the order of the new data.")
+      .field(
+          "accept_other_base", &W::accept_other_base,
+          "Resume although the base model of adapters or the teacher has other weights than in the run that "
+          "saved the checkpoint.")
       .field(
           "dequantize_base_checkpoint", &W::dequantize_base_checkpoint,
           "Base weights in fp8 (block scales) or mxfp4 are dequantized when they are read, null too; false "
@@ -163,6 +167,7 @@ CheckpointSection read_checkpoint(const Node& section, RecipeNotes& notes, Secti
           exported,
           path_or_none(words.restore_from),
           words.accept_other_data,
+          words.accept_other_base,
           words.consolidation_timeout_minutes,
           words.single_rank_consolidation,
           words.v4_compatible,

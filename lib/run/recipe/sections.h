@@ -126,6 +126,7 @@ struct CheckpointSection {
   Export save_consolidated = Export::final;
   std::optional<std::string> restore_from;  // empty: the latest checkpoint, where there is one
   bool accept_other_data = false;           // go on with another data set or tokenizer
+  bool accept_other_base = false;           // resume with other weights of the base model or of a teacher
   double consolidation_timeout_minutes = 30;
   bool single_rank_consolidation = false, v4_compatible = false;
   std::optional<int64_t> max_recent;  // checkpoints that stay, beside those with a pointer; empty: all

@@ -51,6 +51,13 @@ std::map<std::string, std::string> texts_in(const PositionJson& in, const char* 
   return out;
 }
 
+PositionJson written_bases(const std::map<std::string, ModelIdentity>& bases) {
+  PositionJson out = PositionJson::object();
+  for (const auto& [name, one] : bases)
+    out[name] = {{"place", one.place}, {"bytes", one.bytes}, {"digest", one.digest}, {"form", one.form}};
+  return out;
+}
+
 Position position_of(const PositionJson& in, const Numbers& numbers) {
   Position out;
   out.step = numbers.read(in, "step", 0);
@@ -65,6 +72,10 @@ Position position_of(const PositionJson& in, const Numbers& numbers) {
   out.rows = texts_in(data, "rows");
   out.content = texts_in(in, "content");
   out.settings = texts_in(in, "settings");
+  const PositionJson bases = in.value("bases", PositionJson::object());
+  for (const auto& [name, one] : bases.items())
+    out.bases[name] = {one.at("place").get<std::string>(), numbers.read(one, "bytes", 0),
+                       one.at("digest").get<std::string>(), one.at("form").get<std::string>()};
   if (const PositionJson plan = in.value("plan", PositionJson()); plan.is_object()) {
     out.next_lr = plan.at("next_lr").get<double>();
     out.total_steps = numbers.read(plan, "total_steps", 0);
@@ -105,7 +116,8 @@ std::string to_json(const Position& position) {
                    {"model", position.model},
                    {"parts", position.parts},
                    {"content", position.content},
-                   {"settings", position.settings}};
+                   {"settings", position.settings},
+                   {"bases", written_bases(position.bases)}};
   if (position.next_lr && position.total_steps)
     out["plan"] = {{"next_lr", *position.next_lr}, {"total_steps", *position.total_steps}};
   out["checksum"] = checkpoint::checksum(out.dump());

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "lib/run/model/identity/model_identity.h"
 #include "lib/run/recipe/recipe.h"
 
 namespace heddle {
@@ -26,8 +27,9 @@ struct Position {
   std::optional<int64_t> total_steps;
   // What else decides the numbers, as content_of() and settings_of() say. Empty: not recorded.
   std::map<std::string, std::string> content, settings;
-  std::map<std::string, std::string> model;  // keys and values that two checkpoints of one model share
-  std::map<std::string, std::string> parts;  // "model" and "optim": the sums of their manifests
+  std::map<std::string, ModelIdentity> bases = {};  // as identities_of() says; empty: not recorded, or none
+  std::map<std::string, std::string> model;         // keys and values that two checkpoints of one model share
+  std::map<std::string, std::string> parts;         // "model" and "optim": the sums of their manifests
   bool operator==(const Position&) const = default;
 };
 

@@ -31,6 +31,7 @@ std::string fingerprint(const RunSpec& run) {
   for (const ValidationSet& set : run.validation)
     add_settings("validation_dataset" + (set.name.empty() ? "" : "_" + set.name), set.dataset);
   for (const auto& [what, digest] : run.content) lines += what + ": " + digest + "\n";
+  for (const auto& [name, base] : run.bases) lines += "weights of " + name + ": " + base.digest + "\n";
   if (run.resume) lines += "resume: " + run.resume->directory.filename().string() + "\n";
   if (!run.trace.file.empty())
     lines += "--trace: " + std::to_string(run.trace.first_step + 1) + ", " + std::to_string(run.trace.steps) +

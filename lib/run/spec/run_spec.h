@@ -69,6 +69,7 @@ struct RunSpec {
   std::filesystem::path samples_tokenizer = {};  // directory, of validation_samples; empty: tokens are bytes
   SavedBytes saved = {};                         // of one checkpoint, and of one model for transformers
   std::map<std::string, std::string> content = {}, settings = {};  // content_of() and settings_of()
+  std::map<std::string, ModelIdentity> bases = {};                 // identities_of() the model
   std::optional<ModelSize> size = std::nullopt;  // of the rank that holds most; empty: not known
   std::shared_ptr<LastOrder> order = std::make_shared<LastOrder>();
 };

@@ -94,13 +94,13 @@ void add_fields(const std::string& path, const Node& fields, Texts& out) {
   }
 }
 
-void add_model(const PreparedModel& model, Texts& out) {
-  out["model.dtype"] = model.dtype == at::kFloat ? "float32" : "bfloat16";
-  const auto keys = nlohmann::ordered_json::parse(model.spec->config_json("float32"), nullptr, false);
+void add_model(const ModelSpec& spec, at::ScalarType dtype, const std::string& path, Texts& out) {
+  out[path + ".dtype"] = dtype == at::kFloat ? "float32" : "bfloat16";
+  const auto keys = nlohmann::ordered_json::parse(spec.config_json("float32"), nullptr, false);
   if (!keys.is_object()) return;
   for (const auto& [key, value] : keys.items())
     if (!key.ends_with("dtype") && !key.ends_with("version") && !key.ends_with("token_id"))
-      out["model.config." + key] = value.dump();
+      out[path + ".config." + key] = value.dump();
 }
 
 // Of a key that one of two runs does not have: its value means the same as no value.
@@ -187,7 +187,9 @@ std::map<std::string, std::string> settings_of(const RunSpec& run) {
     out[run.model.transforms[i].name] = i < run.model.changes.size() && run.model.changes[i].is_nothing()
                                             ? "null"
                                             : run.model.transforms[i].setting;
-  add_model(run.model, out);
+  add_model(*run.model.spec, run.model.dtype, "model", out);
+  for (const ActiveTransform& one : run.model.transforms)
+    if (one.run.other != nullptr) add_model(*one.run.other->spec, one.run.other->dtype, one.name, out);
   add_fields("distributed", run.setup.strategy_config, out);
   for (const auto& [name, section] : run.setup.sections) add_fields("distributed." + name, section, out);
   return out;

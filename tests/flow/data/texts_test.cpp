@@ -30,6 +30,23 @@ TEST_F(Texts, ArePreparedOnceAndThenNeedNoPython) {
   EXPECT_THAT(second.out, HasSubstr("30 samples of at most"));
 }
 
+// The tokenizer of the fixture adds no end token, and questions have no template.
+TEST_F(Texts, WithoutATrainedEndTokenAreWarnedOfAtEveryStart) {
+  const std::string line =
+      "dataset: no label of the 30 samples is the end token 1, so the model does not learn where an answer "
+      "ends; "
+      "set add_eos_token: true in dataset.tokenizer, or a chat template that ends each answer with the end "
+      "token";
+  for (int start = 0; start < 2; ++start)
+    EXPECT_THAT(run(words("run" + std::to_string(start))).error, HasSubstr(line));
+  const std::string with_end =
+      "{_target_: nemo.squad.make_squad_dataset, dataset_name: " + files_.path("rows.jsonl") +
+      ", tokenizer: {pretrained_model_name_or_path: " + files_.path("words") + ", add_eos_token: true}}";
+  const Outcome ended = run(files_.train("ended", {"--dataset", with_end}));
+  EXPECT_EQ(ended.status, 0) << ended.error;
+  EXPECT_THAT(ended.error, ::testing::Not(HasSubstr("is the end token")));
+}
+
 TEST_F(Texts, AreFoundWhereverTheirContentIsTheSame) {
   EXPECT_EQ(run(words("first")).status, 0);
   fs::rename(files_.path("rows.jsonl"), files_.path("moved.jsonl"));

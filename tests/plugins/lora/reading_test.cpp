@@ -81,8 +81,8 @@ TEST_F(LoraReading, AddsAnAdapterToBoxesOfALayer) {
   EXPECT_TRUE(
       box_of(source, up + ".weight", {12, 8}, {5, 2}, {4, 3}).allclose(sum.narrow(0, 5, 4).narrow(1, 2, 3)));
   EXPECT_TRUE(box_of(source, "model.norm.weight", {8}).equal(at::ones({8})));
-  const auto by_root = with_adapter(kOnes, write(R"({"lora_alpha": 6, "use_rslora": true})", layer(up, a, b)),
-                                    spec_of(kPlain));
+  const auto by_root = with_adapter(
+      kOnes, write(R"({"r": 3, "lora_alpha": 6, "use_rslora": true})", layer(up, a, b)), spec_of(kPlain));
   EXPECT_TRUE(
       box_of(by_root, up + ".weight", {12, 8}).allclose(1 + at::matmul(b, a) * (6.0 / std::sqrt(3.0))));
 }
@@ -91,8 +91,8 @@ TEST_F(LoraReading, AddsAnAdapterToBoxesOfALayer) {
 TEST_F(LoraReading, AddsTheAdapterOfAJoinedLayerToItsParts) {
   const at::Tensor a = at::randn({3, 8}), b = at::randn({16, 3}), sum = 1 + at::matmul(b, a) * 2;
   const std::string attention = "model.layers.0.self_attn.";
-  const auto source = with_adapter(kOnes, write(R"({"lora_alpha": 6})", layer(attention + "qkv_proj", a, b)),
-                                   spec_of(kJoined));
+  const auto source = with_adapter(
+      kOnes, write(R"({"r": 3, "lora_alpha": 6})", layer(attention + "qkv_proj", a, b)), spec_of(kJoined));
   EXPECT_TRUE(box_of(source, attention + "q_proj.weight", {8, 8}).allclose(sum.narrow(0, 0, 8)));
   EXPECT_TRUE(
       box_of(source, attention + "k_proj.weight", {4, 8}, {1, 0}, {3, 8}).allclose(sum.narrow(0, 9, 3)));
@@ -106,20 +106,21 @@ TEST_F(LoraReading, AddsTheAdapterOfALayerThatLiesTransposed) {
       "embd_pdrop: 0, attn_pdrop: 0}";
   const at::Tensor a = at::randn({3, 8}), b = at::randn({24, 3}), sum = 1 + at::matmul(b, a) * 2;
   for (const std::string path : {"transformer.h.0.attn.c_attn", "h.0.attn.c_attn"}) {  // the older name too
-    const auto source = with_adapter(
-        kOnes, write(R"({"lora_alpha": 6, "fan_in_fan_out": true})", layer(path, a, b)), spec_of(keys));
+    const auto source =
+        with_adapter(kOnes, write(R"({"r": 3, "lora_alpha": 6, "fan_in_fan_out": true})", layer(path, a, b)),
+                     spec_of(keys));
     const std::string attention = "model.layers.0.self_attn.";
     EXPECT_TRUE(box_of(source, attention + "q_proj.weight", {8, 8}).allclose(sum.narrow(0, 0, 8)));
     EXPECT_TRUE(box_of(source, attention + "v_proj.weight", {8, 8}, {3, 2}, {4, 5})
                     .allclose(sum.narrow(0, 19, 4).narrow(1, 2, 5)));
   }
-  EXPECT_THAT(refusal(keys, R"({"lora_alpha": 6})", layer("h.0.attn.c_attn", a, at::zeros({16, 3}))),
+  EXPECT_THAT(refusal(keys, R"({"r": 3, "lora_alpha": 6})", layer("h.0.attn.c_attn", a, at::zeros({16, 3}))),
               HasSubstr("has another shape than the base model's layer\n"));
 }
 
 TEST_F(LoraReading, RefusesWhatDoesNotFitTheBase) {
   const at::Tensor a = at::zeros({3, 8}), b = at::zeros({11, 3});
-  const std::string config = R"({"lora_alpha": 6})", place = (folder_ / "adapter").string();
+  const std::string config = R"({"r": 3, "lora_alpha": 6})", place = (folder_ / "adapter").string();
   EXPECT_EQ(
       refusal(kTied, config, layer("lm_head", a, b)),
       "error[input] " + place +
@@ -135,15 +136,11 @@ TEST_F(LoraReading, RefusesWhatDoesNotFitTheBase) {
 
 TEST_F(LoraReading, NamesFormsThatAreNotRead) {
   const AdapterTensors fits = layer("lm_head", at::zeros({3, 8}), at::zeros({11, 3}));
-  for (const char* key : {"alpha_pattern", "lora_bias"})
-    EXPECT_THAT(refusal(kPlain, "{\"lora_alpha\": 6, \"" + std::string(key) + "\": true}", fits),
-                HasSubstr("error[not_built] " + (folder_ / "adapter").string() +
-                          "/adapter_config.json: " + key + " is not read yet\n"));
-  EXPECT_THAT(refusal(kPlain, R"({"peft_type": "IA3", "lora_alpha": 6})", fits),
-              HasSubstr(R"(peft_type is "IA3", and LORA is read)"));
-  EXPECT_THAT(
-      refusal(kPlain, R"({"lora_alpha": 6})", {{"base_model.model.lm_head.lora_magnitude", at::ones({3})}}),
-      HasSubstr("holds the tensor \"base_model.model.lm_head.lora_magnitude\", and only"));
+  EXPECT_THAT(refusal(kPlain, R"({"peft_type": "IA3", "r": 3, "lora_alpha": 6})", fits),
+              HasSubstr(R"(peft_type is "IA3", but heddle reads LORA)"));
+  EXPECT_THAT(refusal(kPlain, R"({"r": 3, "lora_alpha": 6})",
+                      {{"base_model.model.lm_head.lora_magnitude", at::ones({3})}}),
+              HasSubstr("holds the tensor \"base_model.model.lm_head.lora_magnitude\", and only"));
   EXPECT_THAT(refusal(kPlain, "[]", fits), HasSubstr("adapter_config.json: is no JSON object"));
   std::filesystem::remove(folder_ / "adapter" / kAdapterWeights);
   EXPECT_THROW(with_adapter(kOnes, folder_ / "adapter", spec_of(kPlain)), Error);

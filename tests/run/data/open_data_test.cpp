@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 
 #include "checkpoint/folder.h"
+#include "lib/run/data/samples/sample_set.h"
 #include "lib/run/preflight/preflight.h"
+#include "tests/run/data/sample_files.h"
 #include "tests/run/data/token_files.h"
 
 namespace heddle {
@@ -85,6 +87,42 @@ TEST_F(DataFiles, ThatAreEmptyAreSaidToBeEmpty) {
   write_token_file<uint16_t>(folder_ / "none.bin", {20240520, 1, 0}, {});
   EXPECT_THAT(refusal("{file_pattern: AT/none.bin, lengths: AT/empty, seq_len: 64}"),
               HasSubstr("error[input] FOLDER/empty: is empty: it has the length of no sample\n"));
+}
+
+// The samples as they are prepared: a question without labels, an answer with them.
+std::string untrained_end_of(const std::vector<TestSample>& samples, std::vector<int64_t> stops) {
+  const Folder folder;
+  write_samples(folder / "texts.samples", samples);
+  DatasetSection section;
+  section.where = "run.yaml:5 dataset";
+  return untrained_end_text(Rows(open_samples(folder / "texts.samples", {}, 0)), section, std::move(stops));
+}
+
+TEST(UntrainedEnd, IsWarnedOfWhenNoLabelIsAnEndToken) {
+  const std::vector<TestSample> samples = {{{1, 7, 3, 4}, {{2, 4}}}, {{1, 5, 7, 6}, {{3, 4}}}};
+  EXPECT_EQ(
+      untrained_end_of(samples, {7}),
+      "run.yaml:5 dataset: no label of the 2 samples is the end token 7, so the model does not learn where "
+      "an answer ends; set add_eos_token: true in dataset.tokenizer, or a chat template that ends each "
+      "answer with the end token");
+  EXPECT_EQ(untrained_end_of(samples, {8, 9}), untrained_end_of(samples, {8}));
+}
+
+TEST(UntrainedEnd, IsNotWarnedOfWhenALabelIsOneOrNoEndTokenIsKnown) {
+  const std::vector<TestSample> samples = {{{1, 7, 3, 4}, {{2, 4}}}, {{1, 5, 6, 7}, {{2, 4}}}};
+  EXPECT_EQ(untrained_end_of(samples, {7}), "");
+  EXPECT_EQ(untrained_end_of(samples, {8, 4}), "");
+  EXPECT_EQ(untrained_end_of(samples, {}), "");
+  EXPECT_EQ(untrained_end_of({{{1, 2, 3}, {}}}, {7}),
+            "");  // samples without labels have a warning of their own
+}
+
+// Of a large set the first million tokens are read.
+TEST(UntrainedEnd, ReadsTheFirstSamplesOfALargeSet) {
+  std::vector<TestSample> samples(40, {std::vector<uint16_t>(60000, 5), {{1, 60000}}});
+  samples.back().tokens.back() = 7;
+  EXPECT_THAT(untrained_end_of(samples, {7}),
+              HasSubstr("no label of the first 18 samples is the end token 7"));
 }
 
 }  // namespace

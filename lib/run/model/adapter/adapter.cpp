@@ -8,7 +8,6 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/matmul.h>
 
-#include <cmath>
 #include <map>
 #include <set>
 #include <string_view>
@@ -40,7 +39,8 @@ bool lies_transposed(const StoredPart& part) {
 
 // A product of experts in the model: which adapter it has, and its sizes.
 struct ExpertProduct {
-  std::string path;  // of the adapter: PEFT wraps gate_up_proj first, so that has the name of a base layer
+  std::string path;       // of the adapter in the file
+  std::string parameter;  // of transformers' module, as adapter_config.json names it
   int64_t experts = 0, out = 0, in = 0;
 };
 
@@ -52,8 +52,9 @@ std::string path_in_files(const ModelSpec& model, const std::string& down, at::I
   return module_of(one ? parts.front().tensor : down);
 }
 
-// By the names of their parameters.
-std::map<std::string, ExpertProduct> products_of(const ModelSpec& model, Units& units) {
+// By the names of their parameters. Of two parameters that have adapters PEFT wraps gate_up_proj first.
+std::map<std::string, ExpertProduct> products_of(const ModelSpec& model, Units& units,
+                                                 const AdapterConfig& config) {
   std::map<std::string, ExpertProduct> out;
   for (const auto& unit : units) {
     if (unit->module() == nullptr) continue;
@@ -70,8 +71,10 @@ std::map<std::string, ExpertProduct> products_of(const ModelSpec& model, Units& 
       const std::string first = name_of(experts->gate_up);
       const std::string path = path_in_files(model, name_of(experts->down), experts->down.sizes());
       const int64_t rows = shape.activation.columns() * shape.width;
-      out[first] = {path + ".base_layer", shape.experts, rows, shape.hidden};
-      out[name_of(experts->down)] = {path, shape.experts, shape.hidden, shape.width};
+      const std::string gate_up = path + ".gate_up_proj", down = path + ".down_proj";
+      const bool is_alone = config.parameters.is_given && !config.parameters.matches(down);
+      out[first] = {is_alone ? path : path + ".base_layer", gate_up, shape.experts, rows, shape.hidden};
+      if (!is_alone) out[name_of(experts->down)] = {path, down, shape.experts, shape.hidden, shape.width};
     });
   }
   return out;
@@ -102,7 +105,7 @@ class Weights {
     std::set<std::string> left;
     for (const auto& [path, layer] : layers_) left.insert(path);
     Units units = model.make_units(at::TensorOptions(at::kMeta));
-    products_ = products_of(model, units);
+    products_ = products_of(model, units, config_);
     std::erase_if(products_, [&](const auto& product) { return !has(product.second.path); });
     for (const auto& [name, product] : products_) {
       left.erase(product.path);
@@ -110,6 +113,8 @@ class Weights {
           shape_of(product.path, &Layer::a)[1] != product.in ||
           rank_of(layers_.at(product.path)) % product.experts != 0)
         refuse(product.path, "has another shape than the base model's experts");
+      const int64_t rank = rank_of(layers_.at(product.path)) / product.experts;
+      if (!config_.scales_rank_of_experts) check_named(product.path, product.parameter, rank);
     }
     for (const auto& unit : units)
       for (const ParameterSlot& slot : unit->parameters())
@@ -120,6 +125,7 @@ class Weights {
           std::vector<int64_t> shape = {shape_of(path, &Layer::b)[0], shape_of(path, &Layer::a)[1]};
           if (lies_transposed(part)) std::swap(shape[0], shape[1]);
           if (part.shape != shape) refuse(path, "has another shape than the base model's layer");
+          check_named(path, path, rank_of(layers_.at(path)));
         }
     if (!left.empty())
       refuse(*left.begin(), "is no layer of its own in the base model: it is absent, or tied to another one");
@@ -133,7 +139,7 @@ class Weights {
     const at::Tensor a = at::empty({rank, size[1]}, at::kFloat), b = at::empty({size[0], rank}, at::kFloat);
     file_.read(layer.a, std::vector<int64_t>{0, offset[1]}, a);
     file_.read(layer.b, std::vector<int64_t>{offset[0], 0}, b);
-    return at::matmul(b, a) * scale(rank);
+    return at::matmul(b, a) * config_.scale_at(path, rank);
   }
 
   // Makes `piece`, these rows and all columns of the layer's weight, its sum with the adapter in rows of the
@@ -160,8 +166,8 @@ class Weights {
     file_.read(layer.b, std::vector<int64_t>{0, 0}, b);
     const at::Tensor of_expert = b.view({product.out, rank, product.experts});
     for (int64_t i = 0; i < box.size(0); ++i) {
-      at::Tensor more =
-          at::matmul(of_expert.select(2, offset[0] + i), a.narrow(0, i * rank, rank)) * scale(rank);
+      at::Tensor more = at::matmul(of_expert.select(2, offset[0] + i), a.narrow(0, i * rank, rank)) *
+                        config_.scale_at(product.parameter, rank);
       if (box.dim() == 4) more = more.view({2, -1, in}).narrow(0, offset[1], box.size(1));
       const int64_t dim = box.dim() - 3;  // of the rows
       more = more.narrow(dim, offset[dim + 1], box.size(dim + 1));
@@ -198,6 +204,7 @@ class Weights {
   }
 
   void add(const std::string& key, const StoredTensor& tensor) {
+    if (key.find(".lora_velora_embed") != key.npos) return;  // of the backward pass alone
     if (key.ends_with(".base_layer.weight")) return;  // peft saves that of an adapted head: the base's own
     const std::string prefix = "base_model.model.";
     if (key.starts_with(prefix) && key.ends_with(kMagnitude) && tensor.shape.size() == 1)
@@ -219,9 +226,15 @@ class Weights {
   std::vector<int64_t> shape_of(const std::string& path, std::string Layer::*slot) const {
     return file_.tensors().at(layers_.at(path).*slot).shape;
   }
-  double scale(int64_t rank) const {
-    const auto r = static_cast<double>(rank);
-    return config_.alpha / (config_.by_root ? std::sqrt(r) : r);
+  // PEFT makes the layers that adapter_config.json names, and drops other tensors of the file.
+  void check_named(const std::string& path, const std::string& key, int64_t rank) const {
+    if (!config_.adapts(key))
+      refuse(path,
+             "is not among the layers that adapter_config.json names (target_modules, exclude_modules, "
+             "layers_to_transform, target_parameters)");
+    if (const int64_t named = config_.rank_at(key); named != rank)
+      refuse(path, "has rank " + std::to_string(rank) +
+                       ", but r and rank_pattern of adapter_config.json say " + std::to_string(named));
   }
   int64_t rank_of(const Layer& layer) const { return file_.tensors().at(layer.a).shape[0]; }
 

@@ -29,9 +29,10 @@ def about_row(error):
     return fault
 
 
-def of_module(error, script, place):
-    """The fault of the format module `script` where its own line threw; None: a row is wrong, or heddle's own code."""
-    if error is None or isinstance(error, (ValueError, KeyError, RecursionError)):
+def of_module(error, script, place, of_a_row=(ValueError, KeyError, RecursionError)):
+    """The fault of the format module `script` where its own line threw; None: a row is wrong, or heddle's own code.
+    Errors of the kinds `of_a_row` are about a row."""
+    if error is None or isinstance(error, of_a_row):
         return None
     line, at = None, error.__traceback__
     while at is not None:

@@ -31,9 +31,11 @@ def attempt(path, function):
     """function() of a format module; what it does not take care of itself is its own fault."""
     try:
         return function()
-    except (Fault, MemoryError, OSError):
+    except (Fault, MemoryError):
         raise
-    except Exception as error:
+    except OSError as error:  # of the files of the data, or of one that the module opens
+        raise of_module(error, path, "its plan()") or error from None
+    except (Exception, SystemExit) as error:
         raise Fault(f"the format module fails: {type(error).__name__}: {error}", path, kind="plugin") from error
 
 
@@ -105,11 +107,13 @@ def whole(tools, function, batch):
     except Fault as fault:
         fault.where = fault.where or batch.places[min(fault.index or 0, len(batch.places) - 1)]
         raise of_module(fault.error, script, fault.where) or fault
-    except (MemoryError, OSError):
+    except MemoryError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         place = f"{batch.places[0]} or one of the {len(batch.rows) - 1} rows behind it"
-        fault = of_module(error, script, place)
+        # Outside of tools.each() only a column that a row lacks is the row's fault.
+        lacks = isinstance(error, KeyError) and any(key not in row for key in error.args for row in batch.rows)
+        fault = of_module(error, script, place, KeyError if lacks else ())
         if fault is None and not isinstance(error, OF_A_ROW):
             raise
         raise fault or Fault(f"{type(error).__name__}: {error}", place) from None
