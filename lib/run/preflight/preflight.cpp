@@ -20,6 +20,7 @@
 #include "lib/run/preflight/place_of_key.h"
 #include "lib/run/preflight/token_files.h"
 #include "lib/run/recipe/readers.h"
+#include "lib/run/recipe/token_files.h"
 #include "lib/train/step_parts.h"
 
 namespace heddle {

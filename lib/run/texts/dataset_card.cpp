@@ -35,7 +35,7 @@ std::string content_of_card(const fs::path& file) {
 }
 
 // The text without carriage returns between lines that are `---`, the first of which begins the file but for
-// space; empty: there is none.
+// space, behind as many empty lines as come before it; empty: there is none.
 std::string front_matter(const std::string& content) {
   std::string text;
   for (size_t at = 0; at < content.size(); ++at) {
@@ -46,9 +46,12 @@ std::string front_matter(const std::string& content) {
   }
   const size_t first = text.find_first_not_of(" \t\n\v\f");
   if (first == text.npos || text.compare(first, 4, "---\n") != 0) return "";
-  for (size_t end = text.find("\n---", first + 4); end != text.npos; end = text.find("\n---", end + 1)) {
+  const size_t begin = first + 4;
+  for (size_t end = text.find("\n---", begin); end != text.npos; end = text.find("\n---", end + 1)) {
     const size_t rest = text.find_first_not_of(" \t", end + 4);
-    if (rest == text.npos || text[rest] == '\n') return text.substr(first + 4, end - first - 4);
+    if (rest != text.npos && text[rest] != '\n') continue;
+    const auto lines = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(begin), '\n');
+    return std::string(static_cast<size_t>(lines), '\n') + text.substr(begin, end - begin);
   }
   return "";
 }

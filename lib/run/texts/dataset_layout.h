@@ -23,7 +23,7 @@ struct LayoutQuery {
   Node name;                 // of the data set, as the recipe names it
   std::string config;        // empty: the default, or the only one
   bool is_whole = true;      // false: files of configurations that are not asked for may be missing
-  bool takes_config = true;  // whether the recipe\'s data set has a key for the configuration
+  bool takes_config = true;  // whether the recipe's data set has a key for the configuration
 };
 
 // Reads the card of the directory, or the names of its files and directories: see docs/texts.md. Splits are

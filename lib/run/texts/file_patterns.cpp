@@ -121,8 +121,8 @@ struct Pattern {
 };
 
 Pattern parse_pattern(std::string_view text) {
-  const auto refuse = [&](const std::string& what, const std::string& hint) {
-    throw Error(ErrorCode::input, "'" + text::excerpt(text) + "'", what, hint);
+  const auto refuse = [whole = text](const std::string& what, const std::string& hint) {
+    throw Error(ErrorCode::input, "'" + text::excerpt(whole) + "'", what, hint);
   };
   const fs::path normal = fs::path(text).lexically_normal();
   if (text.starts_with('/') || text.find("://") != text.npos || (!normal.empty() && *normal.begin() == ".."))

@@ -1,6 +1,7 @@
 // The files of a data set of texts: local ones, or those of a data set of the hub.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -15,8 +16,9 @@ inline constexpr const char* kAllSplits = "all";  // TextQuery::split: every spl
 struct TextFiles {
   // By split, in the order of their names; "" for files that are named themselves, which are every split.
   std::map<std::string, std::vector<std::filesystem::path>> of_split;
-  std::vector<std::string>
-      splits;  // of the data set, in its order; empty for files that are named themselves
+  // Of the data set, in its order; empty for files that are named themselves.
+  std::vector<std::string> splits;
+  std::map<std::string, int64_t> rows;  // of splits whose number of rows the data set's card says
   // JSON files that are named themselves: NeMo AutoModel asks for no split there.
   bool is_local = false;
 };
