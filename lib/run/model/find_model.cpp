@@ -1,8 +1,6 @@
 // Finding a model.
 #include "lib/run/model/find_model.h"
 
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -11,6 +9,7 @@
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/manifest.h"
 #include "heddle/checkpoint/sharded.h"
+#include "lib/checkpoint/huggingface/hf_json.h"
 #include "lib/checkpoint/huggingface/hf_origin.h"
 #include "lib/run/model/adapter/adapter.h"
 #include "lib/run/model/checkpoint_name.h"
@@ -35,10 +34,20 @@ std::optional<ModelPlace> sharded_at(const fs::path& directory) {
   return ModelPlace{ModelPlace::Kind::sharded, directory, notes, saved ? beside : fs::path()};
 }
 
+// A relative path is relative to the current directory, as in PEFT, or to one in which the adapter lies.
+fs::path base_of_adapter(const fs::path& directory, const fs::path& named) {
+  std::error_code ignored;
+  if (named.is_absolute() || is_there(named_place(named, Named::model))) return named;
+  for (fs::path at = fs::absolute(directory, ignored); at.has_relative_path(); at = at.parent_path())
+    if (fs::is_directory(at / named, ignored)) return at / named;
+  return named;
+}
+
 // The base of an adapter that was trained on random weights is in the checkpoint beside it.
 ModelPlace model_of_adapter(const fs::path& directory) {
   const fs::path file = directory / kAdapterConfig;
-  const std::string base = read_adapter_config(directory).base;
+  const std::string named = read_adapter_config(directory).base;
+  const fs::path base = named.empty() ? fs::path() : base_of_adapter(directory, named);
   std::optional<ModelPlace> place;
   if (base.empty())
     place = sharded_at(directory);
@@ -134,9 +143,7 @@ ModelPlace find_model(const fs::path& given) {
 bool has_byte_tokenizer(const ModelPlace& model) {
   std::error_code ignored;
   if (!fs::is_regular_file(model.notes / kTokenizerNote, ignored)) return false;
-  std::ifstream file(model.notes / kTokenizerNote);
-  const auto note = nlohmann::json::parse(file, nullptr, false);
-  return note.is_object() && note.value("type", "") == "bytes";
+  return checkpoint::read_hf_json(model.notes / kTokenizerNote).value("type", "") == "bytes";
 }
 
 }  // namespace heddle

@@ -1,10 +1,8 @@
 // Reads adapter_config.json.
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 
-#include "core/base/regular_file.h"
 #include "heddle/base/error.h"
+#include "lib/checkpoint/huggingface/hf_json.h"
 #include "lib/run/model/adapter/adapter.h"
 
 namespace heddle {
@@ -12,16 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-nlohmann::json read_json(const fs::path& file) {
-  refuse_irregular(file, ErrorCode::input);
-  std::ifstream stream(file);
-  nlohmann::json json = nlohmann::json::parse(stream, nullptr, false);
-  if (!json.is_object())
-    throw Error(ErrorCode::input, file.string(), "is no JSON object", "save the adapter again with peft");
-  return json;
-}
-
-bool is_set(const nlohmann::json& config, const char* key) {
+bool is_set(const nlohmann::ordered_json& config, const char* key) {
   const auto at = config.find(key);
   if (at == config.end() || at->is_null() || *at == false) return false;
   return !(at->is_array() || at->is_object()) || !at->empty();
@@ -31,7 +20,7 @@ bool is_set(const nlohmann::json& config, const char* key) {
 
 AdapterConfig read_adapter_config(const fs::path& directory) {
   const fs::path file = directory / kAdapterConfig;
-  const nlohmann::json json = read_json(file);
+  const nlohmann::ordered_json json = checkpoint::read_hf_json(file);
   const auto type = json.find("peft_type");
   if (type != json.end() && *type != "LORA")
     throw Error(ErrorCode::not_built, file.string(), "peft_type is " + type->dump() + ", and LORA is read",
