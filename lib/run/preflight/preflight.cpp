@@ -282,9 +282,14 @@ class PreflightBuilder {
     const Node* chat = out_.model && section.texts ? section.section.find("chat_template") : nullptr;
     if (chat != nullptr && chat->kind() == Node::Kind::text)
       note_chat_template(out_.model->origin, chat->as_text(), chat->where());
-    if (out_.model)
+    if (!out_.model) return;
+    try {
       note_end_tokens(out_.model->origin.files, own,
                       out_.dataset ? out_.dataset->samples().tokenizer().end_token : -1);
+    } catch (const Error& error) {  // names a file of the model
+      throw Error(error.code(), (out_.model->place.notes / error.where()).string(), error.message(),
+                  error.hint());
+    }
   }
 
   void count_steps() {

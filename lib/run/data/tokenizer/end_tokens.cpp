@@ -161,10 +161,12 @@ void note_end_tokens(NoteFiles& files, const NoteFiles& own, int64_t trained) {
     const Vocabulary there(notes_in(own)), here(read);
     std::erase_if(ids, [&](int64_t id) { return there.token_of(id) != here.token_of(id); });
   }
-  if (is_replaced || ids.empty()) {
-    const std::optional<int64_t> eos = trained >= 0 ? std::optional(trained) : eos_of(read);
-    if (eos && std::find(ids.begin(), ids.end(), *eos) == ids.end()) ids.push_back(*eos);
-  }
+  const auto is_named = [&](int64_t id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); };
+  std::optional<int64_t> eos;
+  if (trained >= 0 ? !is_named(trained) : is_replaced || ids.empty())
+    eos = trained >= 0 ? std::optional(trained) : eos_of(read);
+  const bool is_other = is_replaced || ids.empty() || (eos && eos_of(notes_in(own)) != eos);
+  if (eos && is_other && !is_named(*eos)) ids.push_back(*eos);
   if (ids != before) set_ids(files, ids);
 }
 
