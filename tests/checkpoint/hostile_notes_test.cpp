@@ -16,8 +16,8 @@ TEST(HostileNotes, ADeepTableOfTensorsIsRefused) {
   const tests::Folder folder;
   folder.write("tensors.json", R"({"version": 1, "tensors": {}, "index": )" + million_deep() + "}");
   EXPECT_EQ(tests::error_of(folder, [&] { checkpoint::kept_origin(folder.path()); }),
-            "error[input] FOLDER/tensors.json: nests deeper than 64\n  hint: copy the checkpoint again, or "
-            "remove the file: an export then chooses files by size");
+            "error[input] FOLDER/tensors.json: is not JSON, or nests too deep\n  hint: copy the checkpoint "
+            "again, or remove the file: an export then chooses files by size");
 }
 
 TEST(HostileNotes, ADeepConfigurationIsRefused) {
@@ -27,9 +27,7 @@ TEST(HostileNotes, ADeepConfigurationIsRefused) {
     checkpoint::plan_hf({}, origin, {});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "error[input] config.json: nests deeper than 64\n  hint: copy the model's config.json again");
+    EXPECT_STREQ(error.what(), "error[input] config.json: nests deeper than 64\n  hint: copy the file again");
   }
 }
 

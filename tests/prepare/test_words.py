@@ -1,5 +1,7 @@
 """What a person is told whose rows or recipe are not what the data set takes."""
 
+import json
+import os
 import unittest
 
 import cases
@@ -38,6 +40,37 @@ class Words(Prepared):
             "messages have `tool_calls`, and the chat template does not name them: the calls are not in the samples; "
             "dataset.chat_template gives another template",
             "rows have `tools`, and the chat template does not name them: they are not in the samples"])
+
+    def test_a_named_template_that_names_tools(self):
+        row = {**talk(("user", "x"), ("assistant", "y")), "tools": [{"type": "function", "function": {"name": "f"}}]}
+        job = self.job("chat", "qwen", [row])
+        os.mkdir(os.path.join(job["tokenizer"], "additional_chat_templates"))
+        for name, text in (("chat_template.jinja", cases.CHATML),
+                           ("additional_chat_templates/tool_use.jinja", "{{ tools | tojson }}" + cases.CHATML)):
+            with open(os.path.join(job["tokenizer"], name), "w", encoding="utf-8") as stream:
+                stream.write(text)
+        self.run_job(job)
+        self.assertEqual(self.warnings(), [])
+
+    def test_a_longest_text_that_is_no_number(self):
+        job = self.job("chat", "qwen", [talk(("user", "x"), ("assistant", "y"))], chat_template=cases.CHATML)
+        file = os.path.join(job["tokenizer"], "tokenizer_config.json")
+
+        def longest(value):
+            with open(file, encoding="utf-8") as stream:
+                settings = json.load(stream)
+            with open(file, "w", encoding="utf-8") as stream:
+                json.dump({**settings, "model_max_length": value}, stream)
+            return self.run_job(job)
+
+        from faults import Fault
+        for value in (float("inf"), 10**30, 1e30):
+            self.assertEqual(len(longest(value)), 1)
+        for value, written in ((float("nan"), "nan"), (-1, "-1"), ("many", "'many'")):
+            with self.assertRaises(Fault) as caught:
+                longest(value)
+            self.assertEqual((caught.exception.where, caught.exception.what),
+                             (file, f"model_max_length is {written}, not a number of tokens"))
 
     def test_a_mapped_column_that_no_row_has(self):
         self.prepare("columns", "bytes", [{"q": "how", "a": "so"}] * 3,

@@ -75,8 +75,9 @@ struct PrepareCommand {
 };
 
 struct ShowCommand {
-  std::vector<std::string> files;  // of prepared samples
-  std::string tokenizer;           // the directory of a tokenizer.json; empty: the one that made it
+  std::vector<std::string> files;   // of prepared samples, or recipes, whose samples are shown
+  std::vector<Override> overrides;  // of the recipes
+  std::string tokenizer;            // the directory of a tokenizer.json; empty: the one that made it
   int64_t first = 1, count = 3;
   std::string colour = "auto";
 };

@@ -60,12 +60,17 @@ int convert(const ConvertCommand& command) {
   conversion.dtype = dtype_of(command.dtype);
   conversion.max_shard_size = command.max_shard_size;
   PluginRegistry plugins = plugins_of_file(command.config);
-  std::optional<PreparedModel> merged;
-  if (conversion.from.adapters.empty()) {
+  std::optional<PreparedModel> opened;
+  if (conversion.from.adapters.empty() && conversion.from.kind == ModelPlace::Kind::sharded) {
     conversion.model = read_saved_model(conversion.from, plugins);
   } else {
-    conversion.merged = &merged.emplace(open_pretrained(command.source, plugins));
-    conversion.model = merged->spec;
+    opened.emplace(open_pretrained(command.source, plugins));
+    conversion.model = opened->spec;
+    if (conversion.from.adapters.empty())
+      conversion.origin = &opened->origin;
+    else
+      conversion.merged = &*opened;
+    if (!opened->own_head.empty()) std::cerr << "warning: " << opened->own_head << std::endl;
   }
   return run_ranks(plan_ranks(command.nproc_per_node), kTimeout, [&](Rendezvous& rendezvous) {
     const std::string made = heddle::convert(conversion, rendezvous);

@@ -13,6 +13,8 @@
 #include "lib/run/data/samples/sample_file.h"
 #include "lib/run/data/samples/sample_set.h"
 #include "lib/run/data/tokenizer/tokenizer.h"
+#include "lib/run/preflight/open_texts.h"
+#include "trainer/cli/configuration.h"
 
 namespace heddle::cli {
 namespace {
@@ -86,11 +88,40 @@ void show_file(const std::string& name, const ShowCommand& command) {
               << text_of(file, sample, tokenizer, marks) << "\n";
 }
 
+bool is_recipe(const std::string& name) {
+  return name.ends_with(".yaml") || name.ends_with(".yml");
+}
+
+// The files with the samples of the recipe as it is now: of its training set, then of its validation sets.
+std::vector<std::string> samples_of_run(const std::string& name, const ShowCommand& command) {
+  Recipe recipe = read_recipe(read_configuration(name, command.overrides), RecipeErrors::kept);
+  recipe.preparation.make = false;
+  PluginRegistry plugins = open_plugins(recipe, Log::to_stderr(0));
+  std::vector<std::string> out;
+  for (const PreparedFile& file : prepare_texts(std::move(recipe), plugins))
+    out.push_back(file.file.string());
+  if (out.empty())
+    throw Error(ErrorCode::usage, name, "has no data set of texts, so there are no samples to show",
+                "name a recipe whose dataset is made of texts");
+  return out;
+}
+
 }  // namespace
 
 int show_samples(const ShowCommand& command) {
-  for (const std::string& name : command.files) {
-    if (&name != &command.files.front()) std::cout << "\n";
+  std::vector<std::string> files;
+  for (const std::string& name : command.files)
+    if (is_recipe(name)) {
+      for (std::string& file : samples_of_run(name, command)) files.push_back(std::move(file));
+    } else if (!command.overrides.empty()) {
+      throw Error(ErrorCode::usage, "--" + command.overrides.front().key,
+                  "overrides a value of a recipe, and " + name + " is a file of samples",
+                  "name the recipe: heddle data show RUN.yaml");
+    } else {
+      files.push_back(name);
+    }
+  for (const std::string& name : files) {
+    if (&name != &files.front()) std::cout << "\n";
     show_file(name, command);
   }
   return 0;

@@ -146,7 +146,7 @@ HfPlan export_hf(const HfExport& what, Rendezvous& rendezvous, const std::string
   on_first(rendezvous, "beside/" + key, [&] {
     for (const HfFile& file : plan.files) PlacedFile(what.directory / file.name).sync();
     for (const auto& [name, bytes] : what.origin.files)
-      write_text(what.directory / name, name == "config.json" ? plan.config : bytes);
+      write_note(what.directory, name, name == "config.json" ? plan.config : bytes);
     if (!plan.index.empty()) write_text(what.directory / "model.safetensors.index.json", plan.index);
   });
   return plan;

@@ -1,10 +1,8 @@
 // The config.json of an export.
 #include "lib/checkpoint/huggingface/hf_config.h"
 
-#include <nlohmann/json.hpp>
-
-#include "core/base/nesting.h"
 #include "heddle/base/error.h"
+#include "lib/checkpoint/huggingface/hf_json.h"
 
 namespace heddle::checkpoint {
 namespace {
@@ -46,19 +44,17 @@ void add_older_keys(OrderedJson& config) {
 
 std::string config_for(const std::string& config_json, std::optional<c10::ScalarType> dtype,
                        HfChoice::Config keys) {
-  if (text::nests_deeper(config_json, text::kDeepest))
-    throw Error(ErrorCode::input, "config.json", "nests deeper than " + std::to_string(text::kDeepest),
-                "copy the model's config.json again");
-  OrderedJson config = OrderedJson::parse(config_json, nullptr, false);
+  OrderedJson config = parse_hf_json(config_json, "config.json");
   if (!config.is_object()) throw Error(ErrorCode::input, "config.json", "is not a JSON object");
-  const OrderedJson before = config;
+  const std::string before = write_hf_json(config);
   const std::string word = dtype ? word_of(*dtype) : "";
   const OrderedJson said =
       config.contains("dtype") ? config["dtype"] : config.value("torch_dtype", OrderedJson());
   // Without a dtype readers use that of the tensors; heddle then assumes float32.
   if (!word.empty() && said != word && !(said.is_null() && word == "float32")) say_dtype(config, word);
   if (keys == HfChoice::Config::readable_by_v4) add_older_keys(config);
-  return config == before ? config_json : config.dump(2) + "\n";
+  const std::string after = write_hf_json(config);
+  return after == before ? config_json : after + "\n";
 }
 
 }  // namespace heddle::checkpoint

@@ -6,14 +6,14 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
 
-#include "core/base/nesting.h"
 #include "core/base/regular_file.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "heddle/checkpoint/sharded.h"
+#include "lib/checkpoint/huggingface/hf_json.h"
 #include "lib/checkpoint/huggingface/note_size.h"
 #include "lib/checkpoint/quantized/base_weights.h"
 #include "lib/checkpoint/safetensors/dtype_names.h"
@@ -23,9 +23,11 @@ namespace heddle::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using nlohmann::ordered_json;
 
 constexpr const char* kTensors = "tensors.json";
+constexpr const char* kCopyAgain =
+    "copy the checkpoint again, or remove the file: an export then chooses files by size";
 
 // Files that transformers reads besides weights; heddle_tokenizer.json is heddle's note that tokens are
 // bytes.
@@ -73,7 +75,14 @@ std::map<std::string, std::string> read_notes(const fs::path& directory) {
   for (const fs::directory_entry& entry : fs::directory_iterator(directory, failed))
     if (is_note(entry.path()) && entry.is_regular_file(failed))
       notes.emplace(entry.path().filename().string(), read_bytes(entry.path()));
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory / kNamedTemplates, failed))
+    if (entry.path().extension() == ".jinja" && entry.is_regular_file(failed))
+      notes.emplace((kNamedTemplates / entry.path().filename()).string(), read_bytes(entry.path()));
   return notes;
+}
+
+std::string metadata_of(const std::string& index) {
+  return write_hf_json(parse_hf_json(index, "the index").value("metadata", ordered_json::object()), -1);
 }
 
 }  // namespace
@@ -87,8 +96,7 @@ HfOrigin read_origin(const fs::path& directory, const HfWeights& weights) {
     const at::ScalarType dtype = base.is_quantized(name) ? at::kBFloat16 : weights.at(name).dtype;
     origin.tensors.emplace(name, HfOrigin::Tensor{base.file(name), dtype});
   }
-  if (!weights.index().empty())
-    origin.index = json::parse(weights.index()).value("metadata", json::object()).dump();
+  if (!weights.index().empty()) origin.index = metadata_of(weights.index());
   origin.files = read_notes(directory);
   if (form) origin.files["config.json"] = without_quantization(origin.files.at("config.json"));
   return origin;
@@ -100,13 +108,21 @@ void keep_origin(const fs::path& place, const HfOrigin& origin) {
   if (failed)
     throw Error(ErrorCode::io, place.string(), "cannot be created: " + failed.message(),
                 "check the path and its permissions");
-  for (const auto& [name, bytes] : origin.files) write_text(place / name, bytes);
+  for (const auto& [name, bytes] : origin.files) write_note(place, name, bytes);
   if (origin.tensors.empty()) return;
-  json out{{"version", 1}, {"index", origin.index.empty() ? json() : json::parse(origin.index)}};
-  json& tensors = out["tensors"] = json::object();
+  ordered_json out{{"version", 1}, {"index", nullptr}};
+  if (!origin.index.empty()) out["index"] = parse_hf_json(origin.index, "the index");
+  ordered_json::object_t tensors;  // its operator[] searches all keys
   for (const auto& [name, tensor] : origin.tensors)
-    tensors[name] = {{"file", tensor.file}, {"dtype", name_of_dtype(tensor.dtype)}};
-  write_text(place / kTensors, out.dump(1) + "\n");
+    tensors.emplace_back(name, ordered_json{{"file", tensor.file}, {"dtype", name_of_dtype(tensor.dtype)}});
+  out["tensors"] = std::move(tensors);
+  write_text(place / kTensors, write_hf_json(out, 1) + "\n");
+}
+
+void write_note(const fs::path& directory, const std::string& name, const std::string& bytes) {
+  const fs::path file = directory / name;
+  make_directories(file.parent_path());
+  write_text(file, bytes);
 }
 
 HfOrigin kept_origin(const fs::path& place) {
@@ -117,12 +133,10 @@ HfOrigin kept_origin(const fs::path& place) {
   if (!fs::exists(file, ignored)) return origin;
   try {
     const std::string bytes = read_bytes(file);
-    if (text::nests_deeper(bytes, text::kDeepest))
-      throw Error(ErrorCode::input, file.string(), "nests deeper than " + std::to_string(text::kDeepest),
-                  "copy the checkpoint again, or remove the file: an export then chooses files by size");
-    const json kept = json::parse(bytes);
-    if (!kept.at("index").is_null()) origin.index = kept.at("index").dump();
-    for (const auto& [name, entry] : kept.at("tensors").items()) {
+    const auto kept = hf_json_if_valid(bytes);
+    if (!kept) throw Error(ErrorCode::input, file.string(), "is not JSON, or nests too deep", kCopyAgain);
+    if (!kept->at("index").is_null()) origin.index = write_hf_json(kept->at("index"), -1);
+    for (const auto& [name, entry] : kept->at("tensors").items()) {
       const std::string shard = entry.at("file");
       const auto dtype = dtype_named(entry.at("dtype").get<std::string>());
       if (!dtype || !may_hold_weights(shard))
@@ -130,9 +144,9 @@ HfOrigin kept_origin(const fs::path& place) {
                     "tensor " + text::quoted(name) + ": expected a dtype and the name of a file");
       origin.tensors.emplace(name, HfOrigin::Tensor{shard, *dtype});
     }
-  } catch (const json::exception& error) {
+  } catch (const ordered_json::exception& error) {
     throw Error(ErrorCode::input, file.string(), "cannot be read: " + text::excerpt(error.what(), 400),
-                "copy the checkpoint again, or remove the file: an export then chooses files by size");
+                kCopyAgain);
   }
   return origin;
 }

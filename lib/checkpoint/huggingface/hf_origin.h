@@ -21,13 +21,16 @@ struct HfOrigin {
   };
   std::map<std::string, Tensor> tensors;  // empty: the model started from random values
   std::string index;                      // text of the index's "metadata"; empty: there was no index
-  std::map<std::string, std::string>
-      files;  // bytes by name: config.json, tokenizer, chat template, modeling code
+  // Bytes by path in the directory: config.json, tokenizer, chat templates, modeling code.
+  std::map<std::string, std::string> files;
   bool operator==(const HfOrigin&) const = default;
 };
 
 // Under a sharded model's directory, after AutoModel's layout.
 inline constexpr const char* kHfMetadata = ".hf_metadata";
+
+// The directory of named chat templates, NAME.jinja each, beside chat_template.jinja.
+inline constexpr const char* kNamedTemplates = "additional_chat_templates";
 
 // Of a directory with these weights. Throws Error{input} for a file that cannot be read.
 HEDDLE_API HfOrigin read_origin(const std::filesystem::path& directory, const HfWeights& weights);
@@ -36,5 +39,9 @@ HEDDLE_API HfOrigin read_origin(const std::filesystem::path& directory, const Hf
 // Error{io} and Error{input}.
 HEDDLE_API void keep_origin(const std::filesystem::path& place, const HfOrigin& origin);
 HEDDLE_API HfOrigin kept_origin(const std::filesystem::path& place);
+
+// Writes one of HfOrigin::files into the directory, and makes the folder that its path names. Throws
+// Error{io}.
+void write_note(const std::filesystem::path& directory, const std::string& name, const std::string& bytes);
 
 }  // namespace heddle::checkpoint

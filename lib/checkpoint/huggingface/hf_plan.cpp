@@ -5,7 +5,6 @@
 #include <array>
 #include <cctype>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "core/base/pattern.h"
 #include "lib/checkpoint/huggingface/hf_config.h"
@@ -14,7 +13,7 @@ namespace heddle::checkpoint {
 namespace {
 
 using enum c10::ScalarType;
-using nlohmann::json;
+using nlohmann::ordered_json;
 
 constexpr uint64_t kMostBytes = uint64_t{5} << 30;
 constexpr const char* kSingle = "model.safetensors";
@@ -170,11 +169,12 @@ std::string index_of(const std::vector<HfFile>& files, const std::string& origin
       numbers += tensor.bytes() / c10::elementSize(tensor.dtype);
       file_of[tensor.name] = file.name;
     }
-  json metadata = original.empty() ? json{{"total_parameters", 0}, {"total_size", 0}} : json::parse(original);
-  if (!metadata.is_object()) metadata = json::object();
+  ordered_json metadata = original.empty() ? ordered_json{{"total_parameters", 0}, {"total_size", 0}}
+                                           : parse_hf_json(original, "the index");
+  if (!metadata.is_object()) metadata = ordered_json::object();
   if (metadata.contains("total_parameters")) metadata["total_parameters"] = numbers;
-  if (metadata.value("total_size", json()) != bytes) metadata["total_size"] = bytes;
-  return json{{"metadata", metadata}, {"weight_map", file_of}}.dump(2) + "\n";
+  if (metadata.value("total_size", ordered_json()) != bytes) metadata["total_size"] = bytes;
+  return write_hf_json({{"metadata", metadata}, {"weight_map", file_of}}) + "\n";
 }
 
 // The dtype of most bytes that are real numbers.

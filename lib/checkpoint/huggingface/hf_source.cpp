@@ -98,11 +98,10 @@ ParameterSource hf_source(const std::filesystem::path& directory, std::shared_pt
 
 std::vector<std::string> unused(std::span<const std::string> names, const Units& units,
                                 const ModelSpec* model) {
+  const std::set<std::string, std::less<>> there(names.begin(), names.end());
   std::set<std::string> wanted;
   const auto want = [&](const std::string& tensor) {
-    wanted.insert(tensor);
-    if (model == nullptr) return;
-    for (std::string& other : model->other_names(tensor)) wanted.insert(std::move(other));
+    wanted.insert(name_there(tensor, model, [&](const std::string& name) { return there.contains(name); }));
   };
   for (const auto& unit : units)
     for (const ParameterSlot& slot : unit->parameters()) {
@@ -113,7 +112,7 @@ std::vector<std::string> unused(std::span<const std::string> names, const Units&
     }
   std::vector<std::string> out;
   for (const std::string& name : names)
-    if (!wanted.count(name) && (model == nullptr || !model->passes_over(name))) out.push_back(name);
+    if (!wanted.contains(name)) out.push_back(name);
   return out;
 }
 

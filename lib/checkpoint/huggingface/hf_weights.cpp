@@ -1,18 +1,16 @@
 // The weights of a Hugging Face directory: one file, or several with an index.
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 
-#include "core/base/nesting.h"
 #include "core/base/regular_file.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/safetensors.h"
+#include "lib/checkpoint/huggingface/hf_json.h"
 
 namespace heddle {
 namespace {
 
-using nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr const char* kWholeFile = "model.safetensors";
@@ -26,12 +24,11 @@ std::string read_text(const fs::path& file) {
 }
 
 std::map<std::string, std::string> read_index(const fs::path& file, const std::string& bytes) {
-  const bool readable = !text::nests_deeper(bytes, text::kDeepest);
-  const json index = readable ? json::parse(bytes, nullptr, false) : json();
-  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
+  const auto index = checkpoint::hf_json_if_valid(bytes);
+  if (!index || !index->is_object() || !index->contains("weight_map") || !index->at("weight_map").is_object())
     throw Error(ErrorCode::input, file.string(), "is not JSON with a weight_map");
   std::map<std::string, std::string> out;
-  for (const auto& [name, value] : index["weight_map"].items()) {
+  for (const auto& [name, value] : index->at("weight_map").items()) {
     const std::string shard = value.is_string() ? value.get<std::string>() : "";
     if (shard.empty() || fs::path(shard).filename() != fs::path(shard))
       throw Error(

@@ -1,51 +1,21 @@
 // From the text of a config.json to a Node.
 #include "lib/checkpoint/huggingface/read_config.h"
 
-#include <cctype>
+#include <cstdint>
 #include <fstream>
-#include <limits>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "core/base/nesting.h"
 #include "core/base/regular_file.h"
 #include "heddle/base/error.h"
-#include "heddle/base/text.h"
+#include "lib/checkpoint/huggingface/hf_json.h"
 
 namespace heddle::checkpoint {
 namespace {
 
 using nlohmann::ordered_json;
-
-bool is_word(char letter) {
-  return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_';
-}
-
-// Python writes infinity as the bare word Infinity, which is not JSON: outside strings it becomes what
-// transformers writes, {"__float__": "Infinity"}.
-std::string with_infinities(std::string_view bytes) {
-  constexpr std::string_view kWord = "Infinity";
-  if (bytes.find(kWord) == bytes.npos) return std::string(bytes);
-  std::string out;
-  bool inside = false;
-  for (size_t at = 0; at < bytes.size(); ++at) {
-    if (inside && bytes[at] == '\\') {
-      out += bytes.substr(at, 2);
-      ++at;
-      continue;
-    }
-    if (bytes[at] == '"') inside = !inside;
-    const size_t end = at + kWord.size();
-    const bool whole =
-        !inside && bytes.substr(at, kWord.size()) == kWord && (end == bytes.size() || !is_word(bytes[end]));
-    if (whole) at = end - 1;
-    out += whole ? R"({"__float__":"Infinity"})" : std::string(1, bytes[at]);
-  }
-  return out;
-}
 
 [[noreturn]] void refuse_config(const Mark& mark, const std::string& message) {
   throw Error(ErrorCode::input, Node::null(mark, "").where(), message);
@@ -61,7 +31,8 @@ Node to_node(const ordered_json& value, const Mark& mark, const std::string& pat
     refuse_config(mark, "its keys and values take more than " + std::to_string(kMostNodeBytes) + " bytes");
   left -= sizeof(Node) + path.size();
   if (value.is_boolean()) return Node::boolean(value.get<bool>(), mark, path);
-  if (value.is_number_integer()) return Node::integer(value.get<int64_t>(), mark, path);
+  const bool is_large = value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX};
+  if (value.is_number_integer() && !is_large) return Node::integer(value.get<int64_t>(), mark, path);
   if (value.is_number()) return Node::real(value.get<double>(), mark, path);
   if (value.is_string()) return Node::text(value.get<std::string>(), mark, path);
   if (value.is_array()) {
@@ -71,8 +42,6 @@ Node to_node(const ordered_json& value, const Mark& mark, const std::string& pat
     return Node::list(std::move(items), mark, path);
   }
   if (!value.is_object()) return Node::null(mark, path);
-  if (const auto word = value.find("__float__"); word != value.end() && *word == "Infinity")
-    return Node::real(std::numeric_limits<double>::infinity(), mark, path);
   std::vector<Node::Entry> entries;
   for (const auto& [key, item] : value.items())
     entries.emplace_back(key, to_node(item, mark, path.empty() ? key : path + "." + key, left, depth + 1));
@@ -82,14 +51,8 @@ Node to_node(const ordered_json& value, const Mark& mark, const std::string& pat
 }  // namespace
 
 Node parse_config_json(std::string_view bytes, const std::string& name) {
-  if (text::nests_deeper(bytes, text::kDeepest))
-    throw Error(ErrorCode::input, name, "nests deeper than " + std::to_string(text::kDeepest));
-  try {
-    size_t left = kMostNodeBytes;
-    return to_node(ordered_json::parse(with_infinities(bytes)), {name, 0, 0}, "", left);
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorCode::input, name, "is not JSON: " + text::excerpt(error.what(), 400));
-  }
+  size_t left = kMostNodeBytes;
+  return to_node(parse_hf_json(bytes, name), {name, 0, 0}, "", left);
 }
 
 Node read_config_json(const std::filesystem::path& file) {

@@ -1,11 +1,11 @@
 // Reads and removes quantization_config.
 #include "lib/checkpoint/quantized/quantization.h"
 
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "heddle/base/error.h"
 #include "heddle/model/config_keys.h"
+#include "lib/checkpoint/huggingface/hf_json.h"
 #include "lib/checkpoint/huggingface/read_config.h"
 
 namespace heddle::checkpoint {
@@ -98,10 +98,10 @@ Node without_quantization(const Node& config_json) {
 std::string without_quantization(const std::string& config_json) {
   const Node given = parse_config_json(config_json, "config.json");
   if (!quantization_of(given)) return config_json;
-  auto keys = nlohmann::ordered_json::parse(config_json);
+  auto keys = parse_hf_json(config_json, "config.json");
   if (form_of(given)) keys.erase(kKey), keys.erase(kExperts);
   if (const Node* text = text_of(given); text != nullptr && form_of(*text)) keys[kText].erase(kKey);
-  return keys.dump(2) + "\n";
+  return write_hf_json(keys) + "\n";
 }
 
 }  // namespace heddle::checkpoint

@@ -17,7 +17,7 @@ checkpoint::HfExport export_of(const RunSpec& run, const fs::path& stage, const 
   what.directory = stage / to;
   what.origin = run.model.origin;
   what.model = run.model.spec;
-  if (section.v4_compatible) what.choice.config = checkpoint::HfChoice::Config::readable_by_v4;
+  what.choice = export_choice(section);
   if (section.single_rank_consolidation) what.writers = checkpoint::HfExport::Writers::first;
   what.limit = std::chrono::duration<double>(section.consolidation_timeout_minutes * 60);
   return what;
@@ -45,6 +45,20 @@ Error after_publishing(const Error& error, const fs::path& stage, const fs::path
 }
 
 }  // namespace
+
+checkpoint::Manifest manifest_of(const Units& units) {
+  checkpoint::Manifest out;
+  for (const auto& unit : units)
+    for (const ParameterSlot& slot : unit->parameters())
+      out.tensors[slot.name] = {slot.tensor->scalar_type(), slot.tensor->sizes().vec(), {}};
+  return out;
+}
+
+checkpoint::HfChoice export_choice(const CheckpointSection& section) {
+  checkpoint::HfChoice choice;
+  if (section.v4_compatible) choice.config = checkpoint::HfChoice::Config::readable_by_v4;
+  return choice;
+}
 
 std::optional<Error> write_consolidated(const RunSpec& run, const fs::path& stage, const fs::path& directory,
                                         Rendezvous& rendezvous) {

@@ -5,10 +5,18 @@
 #include <optional>
 
 #include "heddle/base/error.h"
+#include "heddle/checkpoint/manifest.h"
 #include "heddle/mesh/rendezvous.h"
+#include "heddle/model/unit.h"
+#include "lib/checkpoint/huggingface/hf_plan.h"
 #include "lib/run/spec/run_spec.h"
 
 namespace heddle {
+
+// Returns the manifest of a sharded model with these parameters, without boxes. plan_hf() of it throws what
+// an export would refuse of the model's files, names and shapes.
+checkpoint::Manifest manifest_of(const Units& units);
+checkpoint::HfChoice export_choice(const CheckpointSection& section);
 
 // STAGE/model/consolidated from the sharded files in STAGE/model and STAGE/optim, as checkpoint: says, before
 // the stage is published as `directory`. An export that fails takes no checkpoint with it: what there is of

@@ -90,7 +90,7 @@ void write_added(const PreparedModel& model, const std::filesystem::path& direct
   for (const auto& [name, text] : files->texts) checkpoint::write_text(directory / name, text);
   for (const auto& [name, bytes] : model.origin.files)
     if (name != "config.json" && name != "generation_config.json")
-      checkpoint::write_text(directory / name, bytes);
+      checkpoint::write_note(directory, name, bytes);
 }
 
 }  // namespace heddle

@@ -10,8 +10,10 @@
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/huggingface/export.h"
 #include "lib/checkpoint/huggingface/shard_hf.h"
+#include "lib/run/checkpointing/consolidated.h"
 #include "lib/run/convert/convert_stage.h"
 #include "lib/run/convert/merge.h"
+#include "lib/run/data/tokenizer/end_tokens.h"
 
 namespace heddle {
 namespace {
@@ -37,16 +39,22 @@ uint64_t bytes_of(const checkpoint::BaseWeights::Tensor& tensor) {
 std::string to_hf(const Conversion& conversion, const fs::path& stage, Rendezvous& rendezvous) {
   const fs::path sum = stage / ".merged";
   const PreparedModel* merged = conversion.merged;
-  if (merged != nullptr) write_merged(*merged, sum, rendezvous);
   checkpoint::HfExport what;
   what.sharded = merged == nullptr ? conversion.from.weights : sum;
   what.finer = merged == nullptr ? conversion.from.optimizer : fs::path();
   what.directory = stage;
   what.origin = merged == nullptr ? checkpoint::kept_origin(conversion.from.notes) : merged->origin;
+  note_end_tokens(what.origin.files, what.origin.files, -1);
   what.model = conversion.model;
   what.choice.dtype = conversion.dtype;
   what.choice.max_file_bytes = conversion.max_shard_size;
   what.limit = std::chrono::hours(24 * 365);
+  if (merged != nullptr) {
+    checkpoint::together(rendezvous, "merge/plan", [&] {
+      (void)checkpoint::plan_hf(manifest_of(merged->make()), what.origin, what.choice, what.model.get());
+    });
+    write_merged(*merged, sum, rendezvous);
+  }
   const checkpoint::HfPlan plan = checkpoint::export_hf(what, rendezvous, "convert");
   if (merged != nullptr) checkpoint::on_first(rendezvous, "merge/end", [&] { fs::remove_all(sum); });
   size_t tensors = 0;
@@ -63,10 +71,13 @@ std::string to_sharded(const Conversion& conversion, const fs::path& stage, Rend
   const fs::path& from = conversion.from.weights;
   const auto weights = std::make_shared<const HfWeights>(from);
   const checkpoint::BaseWeights base(from, weights, checkpoint::quantization_in(from));
-  checkpoint::shard_hf(base, stage, rendezvous, "convert", conversion.model.get());
+  checkpoint::HfOrigin origin;
   checkpoint::on_first(rendezvous, "notes", [&] {
-    checkpoint::keep_origin(stage / checkpoint::kHfMetadata, checkpoint::read_origin(from, *weights));
+    origin = conversion.origin != nullptr ? *conversion.origin : checkpoint::read_origin(from, *weights);
   });
+  checkpoint::shard_hf(base, stage, rendezvous, "convert", conversion.model.get());
+  checkpoint::on_first(rendezvous, "origin",
+                       [&] { checkpoint::keep_origin(stage / checkpoint::kHfMetadata, origin); });
   uint64_t bytes = 0;
   for (const std::string& name : base.names()) bytes += bytes_of(base.at(name));
   const int ranks = rendezvous.world_size();

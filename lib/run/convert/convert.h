@@ -18,11 +18,12 @@ namespace heddle {
 
 struct Conversion {
   ModelPlace from;
-  const PreparedModel* merged = nullptr;   // the model of `from` where that has adapters
-  std::filesystem::path to;                // a directory that is not there, or is empty
-  std::shared_ptr<const ModelSpec> model;  // of from's config.json
-  std::optional<c10::ScalarType> dtype;    // of a Hugging Face directory; empty: as it was
-  std::optional<uint64_t> max_shard_size;  // bytes of one of its files; empty: as they were, or 5 GiB
+  const PreparedModel* merged = nullptr;         // the model of `from` where that has adapters
+  const checkpoint::HfOrigin* origin = nullptr;  // of a Hugging Face directory; null: it is read
+  std::filesystem::path to;                      // a directory that is not there, or is empty
+  std::shared_ptr<const ModelSpec> model;        // of from's config.json
+  std::optional<c10::ScalarType> dtype;          // of a Hugging Face directory; empty: as it was
+  std::optional<uint64_t> max_shard_size;        // bytes of one of its files; empty: as they were, or 5 GiB
 };
 
 // Writes into a stage beside `to`, and publishes it whole. A collective of all ranks, which share the work.

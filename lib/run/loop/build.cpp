@@ -15,7 +15,7 @@ engine::Model build_model(const RunSpec& run, PluginRegistry& plugins, Rendezvou
   if (rendezvous.rank() == 0 && run.size) std::cout << banner(run, *run.size) << std::flush;
   const auto make_units = [&](const Setup&) {
     Units units = run.model.make();
-    whole = whole_model(units, run.model.packed());
+    whole = whole_model(units, run.model.packed(), run.model.of_other_models());
     return units;
   };
   const auto seed = static_cast<uint64_t>(run.recipe.seed);

@@ -55,7 +55,8 @@ std::string tokens_of(const RunSpec& run) {
       const std::vector<uint32_t> ids = tokenizer.encode({&prompt, 1}).at(0);
       prompts.emplace_back(ids.begin(), ids.end());
     }
-    ends = stop_tokens(run.samples_tokenizer, &tokenizer);
+    ends = stop_tokens(files);  // as those of an export
+    if (ends.empty()) ends = stop_tokens(run.samples_tokenizer, &tokenizer);
   }
   check_tokens(prompts, run);
   return nlohmann::json{{"prompts", prompts}, {"ends", ends}}.dump();

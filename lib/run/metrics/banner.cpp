@@ -138,6 +138,16 @@ std::string origin_text(const PreparedModel& model) {
   return out;
 }
 
+// The dtype in which the model is stored, and that of its products where that is another.
+std::string dtypes_text(const RunSpec& run) {
+  const auto word = [](at::ScalarType dtype) {
+    return dtype == at::kFloat ? "float32" : dtype == at::kHalf ? "float16" : "bfloat16";
+  };
+  const at::ScalarType products = product_dtype(run.setup, run.model);
+  return std::string(word(run.model.dtype)) +
+         (products == run.model.dtype ? "" : std::string(" with products in ") + word(products));
+}
+
 }  // namespace
 
 std::string device_text(const engine::Model& model, int local_ranks) {
@@ -180,8 +190,7 @@ std::string banner(const RunSpec& run, const ModelSize& size) {
   const bool mixed = run.recipe.shuffle != Shuffle::off;
   std::string out = "heddle " HEDDLE_VERSION ": " + strategy_text(run.setup) + "\n";
   out += "  model   " + run.model.spec->facts().model_type + ", " + count_text(size.parameters) +
-         " parameters, " + (run.model.dtype == at::kFloat ? "float32" : "bfloat16") + origin_text(run.model) +
-         "\n";
+         " parameters, " + dtypes_text(run) + origin_text(run.model) + "\n";
   out += overrides_text(run.recipe.model.overrides, run.model.idle_keys);
   if (!run.model.routing.empty())
     out += "  routers " + run.model.routing +

@@ -1,8 +1,6 @@
 // Finding a model.
 #include "lib/run/model/find_model.h"
 
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -11,6 +9,7 @@
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/manifest.h"
 #include "heddle/checkpoint/sharded.h"
+#include "lib/checkpoint/huggingface/hf_json.h"
 #include "lib/checkpoint/huggingface/hf_origin.h"
 #include "lib/run/model/adapter/adapter.h"
 #include "lib/run/model/checkpoint_name.h"
@@ -35,20 +34,24 @@ std::optional<ModelPlace> sharded_at(const fs::path& directory) {
   return ModelPlace{ModelPlace::Kind::sharded, directory, notes, saved ? beside : fs::path()};
 }
 
-// The directory of the base in its revision. A revision of another snapshot is no substitute.
+// Returns the directory of the base in its revision. A relative path is relative to the current directory, as
+// in PEFT, or to one in which the adapter lies. Another snapshot is no substitute for a revision.
 fs::path place_of_base(const AdapterConfig& config, const fs::path& file) {
-  const fs::path place = named_place(config.base, Named::model, config.revision);
-  if (config.revision.empty() || place != config.base || is_there(place)) return place;
+  const fs::path named = config.base, place = named_place(named, Named::model, config.revision);
+  std::error_code ignored;
+  if (named.is_absolute() || place != named || is_there(place)) return place;
+  for (fs::path at = fs::absolute(file, ignored).parent_path(); at.has_relative_path(); at = at.parent_path())
+    if (fs::is_directory(at / named, ignored)) return at / named;
+  if (config.revision.empty()) return place;
   throw Error(ErrorCode::input, file.string(),
               "base_model_name_or_path is " + config.base + " with the revision " + config.revision +
                   ", which the hub's cache does not hold",
               "bring it with `hf download " + config.base + " --revision " + config.revision + "`");
 }
 
-ModelPlace base_of_adapter(const AdapterConfig& config, const fs::path& file) {
-  const fs::path place = place_of_base(config, file);
+ModelPlace base_of_adapter(const fs::path& base, const fs::path& file) {
   try {
-    return find_model(place);
+    return find_model(base);
   } catch (const Error& error) {
     throw Error(error.code(), file.string(),
                 "base_model_name_or_path: " + error.where() + " " + error.message(), error.hint());
@@ -59,11 +62,12 @@ ModelPlace base_of_adapter(const AdapterConfig& config, const fs::path& file) {
 ModelPlace model_of_adapter(const fs::path& directory) {
   const fs::path file = directory / kAdapterConfig;
   const AdapterConfig config = read_adapter_config(directory);
-  if (is_there(config.base) && fs::equivalent(config.base, directory))
+  const fs::path base = config.base.empty() ? fs::path() : place_of_base(config, file);
+  if (is_there(base) && fs::equivalent(base, directory))
     throw Error(ErrorCode::input, file.string(), "base_model_name_or_path names the adapter itself",
                 "name the base model's directory there");
   std::optional<ModelPlace> place =
-      config.base.empty() ? sharded_at(directory) : std::optional(base_of_adapter(config, file));
+      base.empty() ? sharded_at(directory) : std::optional(base_of_adapter(base, file));
   if (!place)
     throw Error(ErrorCode::input, file.string(), "names no base_model_name_or_path",
                 "name the base model's directory there");
@@ -146,9 +150,7 @@ ModelPlace find_model(const fs::path& given) {
 bool has_byte_tokenizer(const ModelPlace& model) {
   std::error_code ignored;
   if (!fs::is_regular_file(model.notes / kTokenizerNote, ignored)) return false;
-  std::ifstream file(model.notes / kTokenizerNote);
-  const auto note = nlohmann::json::parse(file, nullptr, false);
-  return note.is_object() && note.value("type", "") == "bytes";
+  return checkpoint::read_hf_json(model.notes / kTokenizerNote).value("type", "") == "bytes";
 }
 
 }  // namespace heddle

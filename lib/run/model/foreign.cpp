@@ -2,12 +2,13 @@
 #include "lib/run/model/foreign.h"
 
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <iterator>
 #include <set>
 #include <string>
 #include <system_error>
 
 #include "core/base/regular_file.h"
+#include "lib/checkpoint/huggingface/hf_json.h"
 #include "lib/run/data/token_header.h"
 
 namespace heddle {
@@ -102,9 +103,9 @@ class Listing {
 bool says_sharded_backend(const fs::path& file) {
   std::error_code ignored;
   if (!fs::is_regular_file(file, ignored)) return false;
-  std::ifstream stream(file);
-  const auto said = nlohmann::json::parse(stream, nullptr, false);
-  return said.is_object() && said.contains("sharded_backend");
+  std::ifstream stream(file, std::ios::binary);
+  const auto said = checkpoint::hf_json_if_valid(std::string{std::istreambuf_iterator<char>(stream), {}});
+  return said && said->is_object() && said->contains("sharded_backend");
 }
 
 // PyTorch writes a ZIP archive, or the pickle itself in older versions.

@@ -73,7 +73,8 @@ ExpertSize experts_of(const std::vector<ExpertLayer>& layers, const Stages& stag
 
 }  // namespace
 
-WholeModel whole_model(const Units& units, const std::map<std::string, int64_t>& packed) {
+WholeModel whole_model(const Units& units, const std::map<std::string, int64_t>& packed,
+                       const std::set<std::string>& others) {
   WholeModel out;
   std::set<std::string> seen;
   for (const auto& unit : units) {
@@ -85,13 +86,15 @@ WholeModel whole_model(const Units& units, const std::map<std::string, int64_t>&
                     [&](const std::string&, Module& one) { out.draws = out.draws || one.traits().draws; });
     }
     for (const ParameterSlot& slot : out.slots.back()) {
-      if (!seen.insert(slot.name).second) continue;
+      if (others.contains(slot.name) || !seen.insert(slot.name).second) continue;
       const auto counted = packed.find(slot.name);
       const int64_t count = counted == packed.end() ? slot.tensor->numel() : counted->second;
       out.parameters += count;
       if (!slot.trainable()) out.frozen += count;
     }
   }
+  std::erase_if(out.expert_layers,
+                [&](const ExpertLayer& layer) { return others.contains(layer.parameter); });
   return out;
 }
 

@@ -31,8 +31,10 @@ struct WholeModel {
   int64_t parameters = 0, frozen = 0;  // elements, a tied parameter once
   bool draws = false;                  // a module has ModuleTraits::draws
 };
-// `packed`: how many numbers parameters of another form stand for (PreparedModel::packed()).
-WholeModel whole_model(const Units& units, const std::map<std::string, int64_t>& packed = {});
+// `packed`: how many numbers parameters of another form stand for (PreparedModel::packed()). `others`:
+// parameters of other models, such as a teacher, which are not counted (PreparedModel::of_other_models()).
+WholeModel whole_model(const Units& units, const std::map<std::string, int64_t>& packed = {},
+                       const std::set<std::string>& others = {});
 
 struct ExpertSize {
   int64_t layers = 0, experts = 0;    // of the whole model; experts summed over layers

@@ -52,11 +52,16 @@ fs::path cached(const std::string& name, Named what) {
                   kPlaces + " names tells of another place");
 }
 
-// The commit that the revision names, or that it is. Of main: else the only snapshot.
+// The commit that the revision names, or that it is. Without refs/main: the only snapshot.
 fs::path snapshot_in(const fs::path& cached, const std::string& revision, const std::string& name) {
-  std::ifstream reference(cached / "refs" / (revision.empty() ? "main" : revision));
+  const std::string reference = revision.empty() ? "main" : revision;
+  std::ifstream named(cached / "refs" / reference);
   std::string commit;
-  if (!(reference >> commit)) commit = revision;
+  if (!(named >> commit))
+    commit = revision;
+  else if (!holds(cached / "snapshots" / commit))
+    refuse_snapshot(
+        cached, "holds no snapshot " + text::excerpt(commit) + ", which refs/" + reference + " names", name);
   fs::path only;
   std::error_code failed;
   if (!commit.empty() && holds(cached / "snapshots" / commit)) {
@@ -64,7 +69,7 @@ fs::path snapshot_in(const fs::path& cached, const std::string& revision, const 
   } else if (revision.empty()) {
     for (const auto& entry : fs::directory_iterator(cached / "snapshots", failed)) {
       if (!only.empty())
-        refuse_snapshot(cached, "holds several snapshots, and refs/main names none of them", name);
+        refuse_snapshot(cached, "holds several snapshots, and no refs/main that names one of them", name);
       only = entry.path();
     }
   }

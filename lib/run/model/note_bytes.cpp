@@ -6,11 +6,11 @@
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
 
 #include "heddle/base/error.h"
+#include "lib/checkpoint/huggingface/hf_json.h"
 #include "lib/checkpoint/huggingface/note_size.h"
 #include "lib/run/model/find_model.h"
 
@@ -31,8 +31,13 @@ constexpr std::array<std::string_view, 11> kTokenizerNotes = {"tokenizer.json",
                                                               "chat_template.json",
                                                               kTokenizerNote};
 
+bool is_named_template(const std::string& name) {
+  return name.starts_with(std::string(checkpoint::kNamedTemplates) + "/");
+}
+
 bool is_of_tokenizer(const std::string& name) {
-  return std::find(kTokenizerNotes.begin(), kTokenizerNotes.end(), name) != kTokenizerNotes.end();
+  return is_named_template(name) ||
+         std::find(kTokenizerNotes.begin(), kTokenizerNotes.end(), name) != kTokenizerNotes.end();
 }
 
 }  // namespace
@@ -75,14 +80,14 @@ void note_chat_template(checkpoint::HfOrigin& origin, const std::string& given, 
     checkpoint::refuse_large_note(given);
     std::ifstream in(given, std::ios::binary);
     text.assign(std::istreambuf_iterator<char>(in), {});
-    const nlohmann::json read = nlohmann::json::parse(text, nullptr, false);
-    if (read.is_object()) {
-      const auto key = read.find("chat_template");
-      if (key == read.end() || !key->is_string())
+    if (const auto read = checkpoint::hf_json_if_valid(text); read && read->is_object()) {
+      const auto key = read->find("chat_template");
+      if (key == read->end() || !key->is_string())
         throw Error(ErrorCode::input, given, "has no text under chat_template");
       text = key->get<std::string>();
     }
   }
+  std::erase_if(origin.files, [](const auto& file) { return is_named_template(file.first); });
   origin.files[kChatTemplate] = text;
 }
 

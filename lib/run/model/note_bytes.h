@@ -21,8 +21,8 @@ void note_tokenizer(checkpoint::HfOrigin& origin, const std::filesystem::path& m
                     const std::filesystem::path& directory, std::vector<std::string>& warnings);
 
 // Exports have the chat template that the data set names (a template, its file, or a JSON file with a key
-// chat_template), so that an answer is asked for as the model was trained. Throws Error{input} for a file
-// that cannot be read, or holds none.
+// chat_template) and no named ones beside it, so that an answer is asked for as the model was trained. Throws
+// Error{input} for a file that cannot be read, or holds none.
 void note_chat_template(checkpoint::HfOrigin& origin, const std::string& given, const std::string& where);
 inline constexpr const char* kChatTemplate = "chat_template.jinja";
 

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
 #include "heddle/base/error.h"
 #include "heddle/engine/engine.h"
 #include "heddle/model/config_keys.h"
+#include "lib/checkpoint/huggingface/hf_json.h"
 #include "lib/checkpoint/huggingface/read_config.h"
 #include "lib/checkpoint/quantized/quantization.h"
 #include "lib/run/model/find_model.h"
@@ -20,11 +20,6 @@ namespace {
 
 using Spec = std::shared_ptr<const ModelSpec>;
 using Shapes = std::map<std::string, std::vector<int64_t>>;
-
-// Weights are dequantized when they are read.
-Node dequantized_keys(const std::filesystem::path& config_json) {
-  return checkpoint::without_quantization(checkpoint::read_config_json(config_json));
-}
 
 constexpr const char* kText = "text_config";  // of a model of text and images
 
@@ -107,16 +102,21 @@ std::set<std::string> warn_of_no_effect(const Node& own, const Node& keys, const
 
 }  // namespace
 
-Overridden read_overridden(const std::filesystem::path& config_json, const ConfigOverrides& overrides,
-                           PluginRegistry& plugins, std::vector<std::string>& warnings) {
-  const Node own = dequantized_keys(config_json);
+// Weights are dequantized when they are read.
+Node dequantized_keys(const std::filesystem::path& config_json) {
+  return checkpoint::without_quantization(checkpoint::read_config_json(config_json));
+}
+
+Overridden read_overridden(const Node& own, const std::filesystem::path& config_json,
+                           const ConfigOverrides& overrides, PluginRegistry& plugins,
+                           std::vector<std::string>& warnings) {
   const Node& keys = overrides.keys;
   if (const Node* type = keys.find("model_type"))
     model::refuse(*type, "the type of a pretrained model is that of its config.json", "leave model_type out");
   const Spec spec = model_of(merged(own, keys), plugins);
   Spec plain;
   try {
-    plain = engine::read_model(config_json, plugins);
+    plain = model_of(own, plugins);
   } catch (const Error& error) {
     if (overrides.exported) return {spec, {}};  // the weights tell whether they fit
     throw Error(ErrorCode::config, keys.where(),
@@ -139,11 +139,10 @@ Spec read_with_keys(const std::filesystem::path& config_json, const Node& keys, 
 }
 
 void add_to_config(std::string& config_json, const Node& keys) {
-  auto config = nlohmann::ordered_json::parse(config_json);
+  auto config = checkpoint::parse_hf_json(config_json, "config.json");
   auto& place = config.contains(kText) && keys.find(kText) == nullptr ? config[kText] : config;
-  for (const auto& [key, value] : keys.entries())
-    place[key] = nlohmann::ordered_json::parse(config::to_json(value));
-  config_json = config.dump(2) + "\n";
+  for (const auto& [key, value] : keys.entries()) place[key] = checkpoint::to_hf_json(value);
+  config_json = checkpoint::write_hf_json(config) + "\n";
 }
 
 std::filesystem::path config_file(const std::filesystem::path& given) {

@@ -19,12 +19,16 @@ struct Overridden {
   std::set<std::string> idle;  // keys that change nothing
 };
 
-// The model that the file describes with these keys in place of its own; a map replaces a map whole. A
-// warning for a key that changes nothing. Throws Error{config} at the key: one that resembles a known key,
-// the model's type, or one that changes which parameters there are or their shapes; and where the file cannot
-// be read without the keys, unless they are exported, as nothing could read the export.
-Overridden read_overridden(const std::filesystem::path& config_json, const ConfigOverrides& overrides,
-                           PluginRegistry& plugins, std::vector<std::string>& warnings);
+// The keys of a config.json for dequantized weights. Throws Error{input}.
+Node dequantized_keys(const std::filesystem::path& config_json);
+
+// The model that the keys `own` of the file describe with these keys in place of its own; a map replaces a
+// map whole. A warning for a key that changes nothing. Throws Error{config} at the key: one that resembles a
+// known key, the model's type, or one that changes which parameters there are or their shapes; and where the
+// file cannot be read without the keys, unless they are exported, as nothing could read the export.
+Overridden read_overridden(const Node& own, const std::filesystem::path& config_json,
+                           const ConfigOverrides& overrides, PluginRegistry& plugins,
+                           std::vector<std::string>& warnings);
 
 // The model that the file describes with these keys in place of its own, of any shapes.
 std::shared_ptr<const ModelSpec> read_with_keys(const std::filesystem::path& config_json, const Node& keys,

@@ -103,53 +103,17 @@ std::map<std::string, int64_t> PreparedModel::packed() const {
   return out;
 }
 
+std::set<std::string> PreparedModel::of_other_models() const {
+  std::set<std::string> out;
+  for (size_t i = 0; i < changes.size(); ++i)
+    if (!transforms[i].other.is_null()) out.insert(changes[i].added.begin(), changes[i].added.end());
+  return out;
+}
+
 const AddedFiles* PreparedModel::added_files() const {
   for (const Transformed& one : changes)
     if (one.files) return &*one.files;
   return nullptr;
-}
-
-PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry& plugins) {
-  std::vector<std::string> none;
-  return open_pretrained(path, plugins, {}, none);
-}
-
-PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry& plugins,
-                              const ConfigOverrides& overrides, std::vector<std::string>& warnings) {
-  PreparedModel out;
-  out.directory = path;
-  out.place = find_model(path);
-  const ModelPlace& place = out.place;
-  const std::filesystem::path file = place.notes / "config.json";
-  if (overrides.empty()) {
-    out.spec = read_saved_model(place, plugins);
-  } else {
-    Overridden read = read_overridden(file, overrides, plugins, warnings);
-    out.spec = std::move(read.spec);
-    out.idle_keys = std::move(read.idle);
-  }
-  out.dtype = dtype_of(out.spec->facts().dtype);
-  if (place.kind == ModelPlace::Kind::hugging_face) {
-    const auto weights = std::make_shared<const HfWeights>(place.weights);
-    out.origin = checkpoint::read_origin(place.weights, *weights);
-    for (const auto& [name, tensor] : out.origin.tensors) out.tensors.push_back(name);
-    out.source = checkpoint::hf_source(place.weights, weights, out.spec);
-  } else {
-    out.origin = checkpoint::kept_origin(place.notes);
-    for (const auto& [name, tensor] :
-         checkpoint::read_manifest(place.weights / checkpoint::kManifest).tensors)
-      out.tensors.push_back(name);
-    out.source = checkpoint::sharded_source(place.weights, place.optimizer, out.spec);
-  }
-  for (const std::filesystem::path& adapter : place.adapters)
-    out.source = with_adapter(std::move(out.source), adapter, out.spec);
-  if (!place.adapters.empty())  // a base that is saved with its adapter
-    std::erase_if(out.tensors, [](const std::string& name) { return name.find(".lora_") != name.npos; });
-  if (overrides.exported) {
-    out.exported_keys = overrides.keys.where();
-    add_to_config(out.origin.files["config.json"], overrides.keys);
-  }
-  return out;
 }
 
 // What is wrong with the directory itself is said with the place that names it.
@@ -205,15 +169,18 @@ std::filesystem::path without_pointers(const std::filesystem::path& path) {
   return out;
 }
 
-// How files name the model: as the recipe does, but a run's directory and a pointer in it by the checkpoint
-// that was found, which stays the same where that run goes on.
+// How files name the model: by the absolute path of its directory, but a run's directory, and a pointer in
+// it, by the checkpoint that was found, which stays the same where that run goes on. A name of the hub stays
+// as it is.
 std::string base_name(const PreparedModel& model) {
   namespace fs = std::filesystem;
   const fs::path named = without_pointers(model.directory), weights = model.place.weights;
-  if (!model.place.adapters.empty() || !fs::is_directory(named)) return named.string();
+  if (!fs::is_directory(named)) return named.string();
   const bool sharded = model.place.kind == ModelPlace::Kind::sharded;
   const fs::path found = sharded ? weights.parent_path() : weights;
-  return fs::equivalent(named, weights) || fs::equivalent(named, found) ? named.string() : found.string();
+  const bool is_named =
+      !model.place.adapters.empty() || fs::equivalent(named, weights) || fs::equivalent(named, found);
+  return fs::absolute(is_named ? named : found).lexically_normal().string();
 }
 
 PreparedModel prepare_model(const Recipe& recipe, PluginRegistry& plugins,
@@ -234,20 +201,34 @@ std::filesystem::path place_of(const ModelSection& section) {
   return section.config.is_map() ? "" : section.config.as_text();
 }
 
+// "3 of the tensors (a, b, c)", the first of them by name.
+std::string some_of(std::vector<std::string> names) {
+  const std::string count = std::to_string(names.size());
+  const bool more = names.size() > 5;
+  if (more) names.resize(5);
+  return count + " of the tensors (" + text::join(names) + (more ? ", ..." : "") + ")";
+}
+
 void warn_of_unused(const PreparedModel& model, const Units& units, std::vector<std::string>& warnings) {
+  if (!model.own_head.empty()) warnings.push_back(model.own_head);
   // A sharded model has the parameters by their names, whatever tensors files of its family have.
   const ModelSpec* files = model.place.kind == ModelPlace::Kind::sharded ? nullptr : model.spec.get();
   // Of what is held in another form the files have the first form.
   const bool packed = !model.packed().empty();
   const Units plain = packed ? model.spec->make_units(at::TensorOptions().device(at::kMeta)) : Units{};
-  std::vector<std::string> names = checkpoint::unused(model.tensors, packed ? plain : units, files);
-  if (names.empty()) return;
-  const std::string count = std::to_string(names.size());
-  const bool more = names.size() > 5;
-  if (more) names.resize(5);
-  warnings.push_back(model.directory.string() + ": the model has no place for " + count +
-                     " of the tensors (" + text::join(names) + (more ? ", ..." : "") +
-                     "); they are not loaded and not saved");
+  std::vector<std::string> names = checkpoint::unused(model.tensors, packed ? plain : units, files), known;
+  std::erase_if(names, [&](const std::string& name) {
+    const bool is_known = files != nullptr && files->passes_over(name);
+    if (is_known) known.push_back(name);
+    return is_known;
+  });
+  if (!names.empty())
+    warnings.push_back(model.directory.string() + ": the model has no place for " + some_of(names) +
+                       "; they are not loaded and not saved");
+  if (!known.empty())
+    warnings.push_back(model.directory.string() + ": " + some_of(known) + " belong to parts that " +
+                       model.spec->facts().model_type +
+                       " is trained without; they are not loaded and not saved");
 }
 
 void check_weights(const PreparedModel& model, const Units& units) {

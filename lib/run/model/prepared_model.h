@@ -32,6 +32,7 @@ struct PreparedModel {
   at::ScalarType dtype = at::kFloat;
   std::set<std::string> idle_keys = {};  // of `model.config` beside a path: those that change nothing
   std::string routing = {};              // keys of routers that a recipe of AutoModel has, for messages
+  std::string own_head;                  // why the head is not tied as config.json says; empty: it is
   std::string exported_keys;             // where keys are given that exports have too; empty: nowhere
   std::filesystem::path directory;       // of a pretrained model, as it was named; empty: random weights
   ModelPlace place;                      // what find_model() found there
@@ -49,6 +50,8 @@ struct PreparedModel {
   ParameterSource values(uint64_t seed) const;
   // How many numbers parameters stand for that a transform holds in another form.
   std::map<std::string, int64_t> packed() const;
+  // Names of parameters of other models: those that transforms add with a model of their own (a teacher).
+  std::set<std::string> of_other_models() const;
   // What checkpoints hold in place of the model for transformers; null: nothing.
   const AddedFiles* added_files() const;
 };

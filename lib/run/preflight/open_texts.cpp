@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "heddle/base/text.h"
+#include "lib/checkpoint/safetensors/checksum.h"
 #include "lib/run/data/samples/sample_set.h"
 #include "lib/run/model/find_model.h"
 #include "lib/run/model/named_place.h"
@@ -167,7 +168,10 @@ std::unique_ptr<IDataset> TextSets::open(const DatasetSection& section, const Da
   const TextJob job = job_of(section);
   const PreparedFile made = prepared(job);
   for (const std::string& warning : made.warnings) facts.warn(warning);
-  return open_samples(made.file, inputs_of(job), facts.pack_size, facts.vocabulary);
+  const bool has_own_tokenizer =
+      !facts.model_tokenizer.empty() &&
+      checkpoint::checksum(facts.model_tokenizer) == tokenizer_checksum(job.tokenizer);
+  return open_samples(made.file, inputs_of(job), facts.pack_size, facts.vocabulary, has_own_tokenizer);
 }
 
 std::vector<PreparedFile> prepare_texts(Recipe recipe, PluginRegistry& plugins) {

@@ -8,6 +8,7 @@
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/engine/engine.h"
+#include "lib/run/checkpointing/consolidated.h"
 #include "lib/run/checkpointing/resume.h"
 #include "lib/run/data/tokenizer/end_tokens.h"
 #include "lib/run/model/model_size.h"
@@ -53,6 +54,7 @@ class PreflightBuilder {
     if (out_.model && is_planned && optimizer_ && has_rows && are_sections_read())
       errors_.attempt([&] { at_keys(configuration, [&] { check_units(); }); });
     see_data();
+    if (exported_) errors_.attempt([&] { check_export(); });
     if (is_valid && has_rows && recipe.is_read("step_scheduler", "global_batch_size"))
       errors_.attempt([&] { check_split(recipe.steps, out_.setup.sizes.dp); });
     errors_.attempt([&] { find_samples_tokenizer(); });
@@ -150,6 +152,8 @@ class PreflightBuilder {
     warn_of_unused(model, units, out_.setup.warnings);
     check_weights(model, units);
     check_groups(units, out_.recipe.optimizer);
+    if (exports && saves.save_consolidated != CheckpointSection::Export::never)
+      exported_ = manifest_of(units);
     out_.saved = saved_bytes(units, model.elsewhere(), step_config(out_.recipe), *optimizer_);
     const int64_t rows = out_.recipe.steps.local_batch_size;
     engine::check_model(out_.plan, out_.setup, units, rows);
@@ -166,6 +170,14 @@ class PreflightBuilder {
       out_.setup.warnings.push_back(words.where + ".pp_overlap has no effect: the schedule '" +
                                     pipeline.schedule + "' overlaps no actions");
     if (words.post_validation) train::check_can_undo(words.where, *optimizer_, out_.recipe.norm_type);
+  }
+
+  // Plans an export after the data have changed what it holds: what it refuses is refused before the first
+  // step.
+  void check_export() const {
+    const PreparedModel& model = *out_.model;
+    (void)checkpoint::plan_hf(*exported_, model.origin, export_choice(out_.recipe.checkpoint),
+                              model.spec.get());
   }
 
   int64_t samples_wanted(bool validation) const {
@@ -267,6 +279,12 @@ class PreflightBuilder {
                        : open(section, out_.recipe.packed);
     if (section.texts && out_.recipe.shuffle == Shuffle::on) out_.recipe.shuffle = Shuffle::torch;
     if (out_.dataset && out_.dataset->samples().sequential()) out_.recipe.shuffle = Shuffle::off;
+    note_tokens(section);
+  }
+
+  // What exports say of the tokens that the model learns.
+  void note_tokens(const DatasetSection& section) {
+    const NoteFiles own = out_.model ? out_.model->origin.files : NoteFiles();
     if (out_.model && out_.dataset && out_.dataset->samples().tokenizer().holds_bytes)
       note_bytes(out_.model->origin, out_.model->directory, out_.setup.warnings);
     if (out_.model && out_.dataset && section.texts)
@@ -276,6 +294,14 @@ class PreflightBuilder {
     const Node* chat = out_.model && section.texts ? section.section.find("chat_template") : nullptr;
     if (chat != nullptr && chat->kind() == Node::Kind::text)
       note_chat_template(out_.model->origin, chat->as_text(), chat->where());
+    if (!out_.model) return;
+    try {
+      note_end_tokens(out_.model->origin.files, own,
+                      out_.dataset ? out_.dataset->samples().tokenizer().end_token : -1);
+    } catch (const Error& error) {  // names a file of the model
+      throw Error(error.code(), (out_.model->place.notes / error.where()).string(), error.message(),
+                  error.hint());
+    }
   }
 
   void count_steps() {
@@ -293,7 +319,8 @@ class PreflightBuilder {
 
   PluginRegistry& plugins_;
   const bool another_;
-  std::unique_ptr<IOptimizer> optimizer_;  // null: it could not be made
+  std::unique_ptr<IOptimizer> optimizer_;         // null: it could not be made
+  std::optional<checkpoint::Manifest> exported_;  // of a run that exports
   Errors errors_;
   Preflight out_;
 };

@@ -69,7 +69,7 @@ engine::DryHost first_rank_of_stage(int stage, const Setup& setup, const Prepare
   host.world_size = setup.sizes.world;
   host.make_units = [&](const Setup&) {
     Units units = model.make();
-    whole = whole_model(units, model.packed());
+    whole = whole_model(units, model.packed(), model.of_other_models());
     return units;
   };
   return host;

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 
+#include "lib/checkpoint/huggingface/hf_json.h"
 #include "lib/checkpoint/safetensors/checksum.h"
 
 namespace heddle {
@@ -96,11 +96,11 @@ void add_fields(const std::string& path, const Node& fields, Texts& out) {
 
 void add_model(const ModelSpec& spec, at::ScalarType dtype, const std::string& path, Texts& out) {
   out[path + ".dtype"] = dtype == at::kFloat ? "float32" : "bfloat16";
-  const auto keys = nlohmann::ordered_json::parse(spec.config_json("float32"), nullptr, false);
-  if (!keys.is_object()) return;
-  for (const auto& [key, value] : keys.items())
+  const auto keys = checkpoint::hf_json_if_valid(spec.config_json("float32"));
+  if (!keys || !keys->is_object()) return;
+  for (const auto& [key, value] : keys->items())
     if (!key.ends_with("dtype") && !key.ends_with("version") && !key.ends_with("token_id"))
-      out[path + ".config." + key] = value.dump();
+      out[path + ".config." + key] = checkpoint::write_hf_json(value, -1);
 }
 
 // Of a key that one of two runs does not have: its value means the same as no value.

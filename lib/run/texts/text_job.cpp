@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "lib/checkpoint/huggingface/hf_json.h"
 #include "lib/checkpoint/huggingface/note_size.h"
 #include "lib/checkpoint/safetensors/checksum.h"
 #include "lib/run/data/mapped_file.h"
@@ -162,7 +163,8 @@ json message_of(const TextJob& job, const std::string& key, const std::string& t
   for (const auto& [split, of_split] : job.files.of_split)
     for (const fs::path& file : of_split) files[split].push_back(fs::absolute(file).string());
   const fs::path& tokenizer = job.tokenizer.directory;
-  const json config = json::parse(content_of(tokenizer / "config.json"), nullptr, false);
+  const fs::path config_json = tokenizer / "config.json";
+  const json config = is_file(config_json) ? json(checkpoint::read_hf_json(config_json)) : json();
   json tokenizer_arguments = json::parse(config::to_json(job.tokenizer.arguments));
   tokenizer_arguments["use_nemo"] = job.tokenizer.is_nemo;
   const bool has_type =

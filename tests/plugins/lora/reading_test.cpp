@@ -141,7 +141,8 @@ TEST_F(LoraReading, NamesFormsThatAreNotRead) {
   EXPECT_THAT(refusal(kPlain, R"({"r": 3, "lora_alpha": 6})",
                       {{"base_model.model.lm_head.lora_magnitude", at::ones({3})}}),
               HasSubstr("holds the tensor \"base_model.model.lm_head.lora_magnitude\", and only"));
-  EXPECT_THAT(refusal(kPlain, "[]", fits), HasSubstr("adapter_config.json: is no JSON object"));
+  EXPECT_THAT(refusal(kPlain, "[]", fits),
+              HasSubstr("adapter_config.json: is not a JSON object\n  hint: copy the file again"));
   std::filesystem::remove(folder_ / "adapter" / kAdapterWeights);
   EXPECT_THROW(with_adapter(kOnes, folder_ / "adapter", spec_of(kPlain)), Error);
 }

@@ -48,7 +48,7 @@ TEST(HostileFiles, AreRefusedWhereBracketsNestAMillionDeep) {
             "error[input] FOLDER/a: has no valid position of a run: it is cut or not JSON\n"
             "  hint: resume from another checkpoint, or copy this one again");
   EXPECT_EQ(error_of(folder, [&] { read_model_config(folder.write("a", kDeep)); }),
-            "error[input] FOLDER/a: nests deeper than 64");
+            "error[input] FOLDER/a: nests deeper than 64\n  hint: copy the file again");
   folder.write("model.safetensors.index.json", kDeep);
   EXPECT_EQ(error_of(folder, [&] { HfWeights weights(folder.path()); }),
             "error[input] FOLDER/model.safetensors.index.json: is not JSON with a weight_map");

@@ -114,6 +114,18 @@ TEST_F(PreparedSamples, OfALargerTokenizerAreRefusedByATokenAlone) {
   EXPECT_THAT(refusal(14, notes), HasSubstr("sample 1 has the token 14"));  // which is a label alone
 }
 
+TEST_F(PreparedSamples, NameTheEmbeddingWhenTheModelsOwnTokenizerIsLarger) {
+  write_samples(file_, kSamples);
+  DataNotes notes;
+  EXPECT_EQ(
+      tests::thrown_by([&] { open_samples(file_, {}, 0, 30, true)->verify(notes); }),
+      "error[input] " + file_.string() +
+          ": sample 3 has the token 30, and the model has a vocabulary of 30\n"
+          "  hint: the model's own tokenizer has 100 tokens, more than its embedding has rows: resize the "
+          "embedding (resize_token_embeddings() of transformers) and save the model again, or leave rows "
+          "with this token out");
+}
+
 TEST_F(PreparedSamples, AreFilledWithATokenOfTheModel) {
   write_samples(file_, {{{1}, {}}}, 0, "{}");
   EXPECT_THAT(read_of(*open_samples(file_, {}, 0, 10), 0).tokens, ElementsAre(9));

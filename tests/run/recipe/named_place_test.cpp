@@ -59,12 +59,29 @@ TEST(NamedPlace, IsNoSnapshotThatNobodyChose) {
   const EnvironmentVariable cache("HF_HUB_CACHE", folder.path().string());
   put(folder, "models--org--Model/snapshots/a/config.json", "{}");
   put(folder, "models--org--Model/snapshots/b/config.json", "{}");
-  EXPECT_THAT(tests::thrown_by([] { named_place("org/Model", Named::model); }),
-              HasSubstr("holds several snapshots, and refs/main names none of them\n  hint: `hf download "
-                        "org/Model` brings it anew"));
+  EXPECT_THAT(
+      tests::thrown_by([] { named_place("org/Model", Named::model); }),
+      HasSubstr("holds several snapshots, and no refs/main that names one of them\n  hint: `hf download "
+                "org/Model` brings it anew"));
   std::filesystem::create_directories(folder / "models--org--Empty/snapshots/a");
   EXPECT_THAT(tests::thrown_by([] { named_place("org/Empty", Named::model); }),
               HasSubstr("snapshots/a: is an empty snapshot\n"));
+}
+
+TEST(NamedPlace, IsNoOtherSnapshotThanThatOfTheReference) {
+  const Folder folder;
+  const EnvironmentVariable cache("HF_HUB_CACHE", folder.path().string());
+  put(folder, "models--org--Model/refs/main", "abc");
+  put(folder, "models--org--Model/refs/v2", "def");
+  put(folder, "models--org--Model/snapshots/old/config.json", "{}");
+  const std::string place = "error[input] " + (folder / "models--org--Model").string();
+  EXPECT_THAT(
+      tests::thrown_by([] { named_place("org/Model", Named::model); }),
+      HasSubstr(place + ": holds no snapshot abc, which refs/main names\n  hint: `hf download org/Model` "
+                        "brings it anew"));
+  EXPECT_THAT(tests::thrown_by([] { named_place("org/Model", Named::model, "v2"); }),
+              HasSubstr(place + ": holds no snapshot def, which refs/v2 names\n"));
+  EXPECT_EQ(named_place("org/Model", Named::model, "old"), folder / "models--org--Model/snapshots/old");
 }
 
 TEST(NamedPlace, IsThePathWhereThatExists) {

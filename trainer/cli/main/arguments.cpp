@@ -194,7 +194,8 @@ Error usage_error(const CLI::App& app, const std::vector<std::string>& words, co
 Command command_of(const CLI::App& app, Parsed parsed, std::vector<Override> overrides) {
   parsed.train.json = parsed.check.json = parsed.plugins.json = parsed.json;
   parsed.check.only_distributed = !parsed.only.empty();
-  parsed.train.overrides = parsed.check.overrides = parsed.prepare.overrides = std::move(overrides);
+  parsed.train.overrides = parsed.check.overrides = parsed.prepare.overrides = parsed.show.overrides =
+      std::move(overrides);
   const std::string name = app.get_subcommands().front()->get_name();
   if (name == "train") return parsed.train;
   if (name == "check") return parsed.check;
@@ -246,7 +247,7 @@ std::variant<Answer, Command> parse(std::span<const std::string> given) {
   std::vector<std::string> words(given.begin(), given.end());
   const bool is_show = words.size() > 1 && words[0] == "data" && words[1] == "show";
   std::vector<Override> overrides;
-  if (!words.empty() && (words[0] == "train" || words[0] == "check" || words[0] == "prepare"))
+  if (!words.empty() && (words[0] == "train" || words[0] == "check" || words[0] == "prepare" || is_show))
     overrides = take_overrides(words);
 
   CLI::App app(kAbout, "heddle");

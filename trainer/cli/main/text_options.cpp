@@ -51,14 +51,15 @@ void add_data(CLI::App& app, DataCommand& to) {
                   ->option_text("TOKEN");
   for (CLI::Option* option : {lines, field, end}) option->needs(tokenizer);
   lines->excludes(field);
-  command->footer("heddle data show FILE.samples shows what heddle prepare has made, as text");
+  command->footer("heddle data show RUN.yaml shows what heddle prepare has made for a recipe, as text");
 }
 
 void add_show(CLI::App& app, ShowCommand& to) {
   CLI::App* command =
       app.add_subcommand("data", "Texts and tokens")
           ->add_subcommand("show", "Shows prepared samples as text: what is trained on, and counts");
-  command->add_option("FILE", to.files, "Files of heddle prepare: NAME.samples")->required();
+  command->add_option("FILE", to.files, "Recipes, whose own samples are shown, or files NAME.samples")
+      ->required();
   command->add_option("--from", to.first, "The first sample to show, counted from 1")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 48));

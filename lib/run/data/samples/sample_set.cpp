@@ -14,10 +14,11 @@ namespace {
 class SampleSet : public IDataset {
  public:
   SampleSet(const std::filesystem::path& file, std::vector<DataInput> inputs, int64_t pack_size,
-            int64_t vocabulary)
+            int64_t vocabulary, bool has_own_tokenizer)
       : file_(file),
         inputs_(std::move(inputs)),
         description_(read_description(file_)),
+        has_own_tokenizer_(has_own_tokenizer),
         filled_(pack_size > 0 ? description_.filled : 0),
         vocabulary_(vocabulary),
         pad_(vocabulary > 0 && file_.header().pad >= vocabulary ? 0
@@ -101,7 +102,12 @@ class SampleSet : public IDataset {
       throw Error(ErrorCode::input, file_.path().string(),
                   "sample " + std::to_string(sample + 1) + " has the token " + std::to_string(*beyond) +
                       ", and the model has a vocabulary of " + std::to_string(vocabulary_),
-                  "make the tokens with the model's own tokenizer");
+                  has_own_tokenizer_
+                      ? "the model's own tokenizer has " + std::to_string(file_.header().vocabulary) +
+                            " tokens, more than its embedding has rows: resize the embedding "
+                            "(resize_token_embeddings() of transformers) and save the model again, or leave "
+                            "rows with this token out"
+                      : "make the tokens with the model's own tokenizer");
     }
     throw Error(ErrorCode::internal, file_.path().string(), "its largest token is in no sample");
   }
@@ -111,14 +117,15 @@ class SampleSet : public IDataset {
   SampleFile file_;
   std::vector<DataInput> inputs_;
   SampleDescription description_;
+  bool has_own_tokenizer_;
   int64_t filled_, vocabulary_, pad_, cut_;  // cut_: the last tokens of a sample that are labels only
 };
 
 }  // namespace
 
 std::unique_ptr<IDataset> open_samples(const std::filesystem::path& file, std::vector<DataInput> inputs,
-                                       int64_t pack_size, int64_t vocabulary) {
-  return std::make_unique<SampleSet>(file, std::move(inputs), pack_size, vocabulary);
+                                       int64_t pack_size, int64_t vocabulary, bool has_own_tokenizer) {
+  return std::make_unique<SampleSet>(file, std::move(inputs), pack_size, vocabulary, has_own_tokenizer);
 }
 
 SampleDescription read_description(const SampleFile& file) {

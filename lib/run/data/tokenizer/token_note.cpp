@@ -8,6 +8,7 @@
 
 #include "core/base/nesting.h"
 #include "heddle/checkpoint/sharded.h"
+#include "lib/checkpoint/huggingface/hf_json.h"
 #include "lib/checkpoint/safetensors/checksum.h"
 #include "lib/checkpoint/safetensors/safetensors_writer.h"
 
@@ -39,10 +40,9 @@ fs::path note_beside(const fs::path& file) {
 }
 
 std::string tokenizer_content(std::string_view tokenizer_json) {
-  nlohmann::json parsed;
-  if (!text::nests_deeper(tokenizer_json, text::kDeepest))
-    parsed = nlohmann::json::parse(tokenizer_json, nullptr, false);
-  if (!parsed.is_object()) return checkpoint::checksum(tokenizer_json);
+  const auto read = checkpoint::hf_json_if_valid(tokenizer_json);
+  if (!read || !read->is_object()) return checkpoint::checksum(tokenizer_json);
+  nlohmann::json parsed = *read;  // in the order of the keys
   for (const char* key : {"padding", "truncation"}) parsed.erase(key);
   return checkpoint::checksum(parsed.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }

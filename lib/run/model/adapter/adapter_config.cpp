@@ -4,12 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "core/base/regular_file.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "lib/checkpoint/huggingface/hf_json.h"
 
 namespace heddle {
 namespace {
@@ -66,15 +65,6 @@ constexpr std::array kAdapterKeys = {
     AdapterKey{"velora_config", ""},
 };
 
-AdapterJson read_adapter_json(const fs::path& file) {
-  refuse_irregular(file, ErrorCode::input);
-  std::ifstream stream(file);
-  AdapterJson json = AdapterJson::parse(stream, nullptr, false);
-  if (!json.is_object())
-    throw Error(ErrorCode::input, file.string(), "is no JSON object", "save the adapter again with peft");
-  return json;
-}
-
 bool is_set(const AdapterJson& value) {
   if (value.is_null() || value == false) return false;
   return !(value.is_array() || value.is_object()) || !value.empty();
@@ -83,7 +73,8 @@ bool is_set(const AdapterJson& value) {
 // The keys of one file, with errors that name file and key.
 class AdapterReader {
  public:
-  explicit AdapterReader(const fs::path& file) : file_(file.string()), json_(read_adapter_json(file)) {}
+  explicit AdapterReader(const fs::path& file)
+      : file_(file.string()), json_(checkpoint::read_hf_json(file)) {}
 
   void check_keys() const {
     for (const auto& [key, value] : json_.items()) {

@@ -82,7 +82,7 @@ class Chat:
         planned = Planned(messages, tools, text, blocks)
         reasons = [index for index, message in enumerate(messages)
                    if message.get("role") == "assistant" and message.get("reasoning_content")]
-        if reasons and "reasoning_content" not in self.template.text:
+        if reasons and "reasoning_content" not in self.template.text_of(tools):
             self.warn("Assistant messages include `reasoning_content`, but the active chat template does not reference "
                       "`reasoning_content`. Those reasoning traces may be dropped from training data.")
         self.warn_of_dropped(messages, tools)
@@ -99,10 +99,11 @@ class Chat:
 
     def warn_of_dropped(self, messages, tools):
         """What a conversation has and its template never names."""
-        if any(message.get("tool_calls") for message in messages) and "tool_calls" not in self.template.text:
+        named = self.template.text_of(tools)
+        if any(message.get("tool_calls") for message in messages) and "tool_calls" not in named:
             self.warn("messages have `tool_calls`, and the chat template does not name them: the calls are not in the "
                       "samples; dataset.chat_template gives another template")
-        if tools and not TOOLS.search(self.template.text):
+        if tools and not TOOLS.search(named):
             self.warn("rows have `tools`, and the chat template does not name them: they are not in the samples")
 
     def finish(self, group, made):

@@ -98,8 +98,15 @@ class ChatTemplate:
         self.date = any("strftime_now" in text for text in self.named.values())
         self.compiled = {}
 
+    def name_of(self, tools):
+        """The template of a conversation with these tools."""
+        return "tool_use" if tools is not None and "tool_use" in self.named else "default"
+
+    def text_of(self, tools):
+        return self.named.get(self.name_of(tools), self.text)
+
     def chosen(self, tools):
-        name = "tool_use" if tools is not None and "tool_use" in self.named else "default"
+        name = self.name_of(tools)
         if name not in self.named:
             raise Fault("This model has multiple chat templates with no default specified! Available template names "
                         f"are {sorted(self.named)}.")

@@ -68,9 +68,17 @@ class TextTokenizer:
         self.special.update((key, content(value)) for key, value in files.own.items())
         self.extra = [content(token) for token in files.extra]
         length = files.settings.get("model_max_length", files.settings.get("max_len"))
-        self.longest = ENDLESS + 1 if length is None else int(length)
+        self.longest = ENDLESS + 1 if length is None else self.whole(length)
         self.truncation_side = files.settings.get("truncation_side", baked.get("direction", "right"))
         self.given = given
+
+    def whole(self, length):
+        """model_max_length as a number of tokens; Infinity is none."""
+        if isinstance(length, bool) or not isinstance(length, (int, float)) or not length >= 0:
+            raise Fault(f"model_max_length is {length!r}, not a number of tokens",
+                        os.path.join(self.directory, "tokenizer_config.json"),
+                        "write a number from 0 on, or remove the key: the tokenizer then has no longest text")
+        return ENDLESS + 1 if length > ENDLESS else int(length)
 
     def add_tokens(self, files):
         """Tokens that the settings name and tokenizer.json lacks, at the end of the vocabulary."""

@@ -26,7 +26,7 @@ HEDDLE_API ParameterSource hf_source(const std::filesystem::path& directory,
 HEDDLE_API std::string name_there(const std::string& tensor, const ModelSpec* model,
                                   const std::function<bool(const std::string&)>& has);
 
-// The tensors that no parameter of the units is filled from; for a warning.
+// The tensors that no parameter of the units is filled from, whatever the reason; for a warning.
 HEDDLE_API std::vector<std::string> unused(std::span<const std::string> names, const Units& units,
                                            const ModelSpec* model = nullptr);
 

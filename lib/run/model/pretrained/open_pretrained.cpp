@@ -1,0 +1,144 @@
+// Opens a model on the disk: a Hugging Face directory, a sharded one, or a base with adapters.
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heddle/base/error.h"
+#include "heddle/checkpoint/hf_source.h"
+#include "heddle/checkpoint/manifest.h"
+#include "heddle/engine/engine.h"
+#include "lib/checkpoint/quantized/quantization.h"
+#include "lib/checkpoint/sharded/sharded_source.h"
+#include "lib/run/model/adapter/adapter.h"
+#include "lib/run/model/overridden.h"
+#include "lib/run/model/prepared_model.h"
+#include "lib/run/model/pretrained/own_head.h"
+
+namespace heddle {
+namespace {
+
+// Reads a model with a head of its own in place of the tied one that its config.json describes. `why`: for a
+// warning. `untied`: the keys that say so.
+void keep_own_head(PreparedModel& model, const std::string& why, const Node& untied) {
+  Node keys = Node::map({});
+  for (const char* key : {"tie_word_embeddings", "text_config"})
+    if (const Node* value = untied.find(key)) keys = keys.with(key, *value);
+  add_to_config(model.origin.files["config.json"], keys);
+  model.own_head = (model.place.notes / "config.json").string() + " says tie_word_embeddings: true, but " +
+                   why +
+                   ". The head becomes a parameter of its own, and exports say tie_word_embeddings: false";
+}
+
+// A model on the disk, part by part.
+class Opener {
+ public:
+  Opener(const std::filesystem::path& path, PluginRegistry& plugins) : plugins_(plugins) {
+    out_.directory = path;
+    out_.place = find_model(path);
+    is_hugging_face_ = place().kind == ModelPlace::Kind::hugging_face;
+  }
+
+  PreparedModel open(const ConfigOverrides& overrides, std::vector<std::string>& warnings) {
+    if (overrides.empty()) out_.spec = read_saved_model(place(), plugins_);
+    own_ = dequantized_keys(place().notes / "config.json");
+    if (is_hugging_face_) weights_ = std::make_shared<const HfWeights>(place().weights);
+    see_head();
+    if (!overrides.empty()) {
+      Overridden read = read_overridden(own_, place().notes / "config.json", overrides, plugins_, warnings);
+      out_.spec = std::move(read.spec);
+      out_.idle_keys = std::move(read.idle);
+    } else if (!why_.empty()) {
+      out_.spec = tied_.untied;
+    }
+    out_.dtype = out_.spec->facts().dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
+    read_origin();
+    if (!why_.empty()) keep_own_head(out_, why_, own_);
+    add_adapters();
+    if (overrides.exported) {
+      out_.exported_keys = overrides.keys.where();
+      add_to_config(out_.origin.files["config.json"], overrides.keys);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  const ModelPlace& place() const { return out_.place; }
+
+  // Looks whether the head is another one than config.json says, in the files or by an adapter.
+  void see_head() {
+    try {
+      plain_ = out_.spec ? out_.spec : engine::read_model(own_, plugins_, UnknownKeys::passed_over);
+    } catch (const Error&) {
+      return;  // read_overridden() says what is wrong with the keys
+    }
+    if (weights_ || !place().adapters.empty()) tied_ = find_tied_head(own_, *plain_, plugins_);
+    if (tied_.head.empty()) return;
+    if (weights_) {
+      in_files_ =
+          head_in_files(tied_, {place().weights, weights_, checkpoint::quantization_in(place().weights)});
+      if (in_files_.differs)
+        why_ = in_files_.head + " and " + in_files_.embedding +
+               " have different values in the files, and transformers 5 does not tie them";
+    }
+    for (const std::filesystem::path& adapter : place().adapters)
+      if (!in_files_.differs && adapts_head(tied_, adapter)) {
+        head_is_copied_ = true;
+        why_ =
+            "the adapter in " + adapter.string() + " changes " + tied_.head + " without " + tied_.embedding;
+      }
+    if (!why_.empty()) own_ = untied_keys(own_);
+  }
+
+  void read_origin() {
+    // A head that is read from the embedding has no place in the files.
+    const auto in_files = head_is_copied_ ? plain_ : out_.spec;
+    if (is_hugging_face_) {
+      out_.origin = checkpoint::read_origin(place().weights, *weights_);
+      for (const auto& [name, tensor] : out_.origin.tensors)
+        if (in_files_.differs || name != in_files_.head) out_.tensors.push_back(name);  // else it is a copy
+      out_.source = checkpoint::hf_source(place().weights, weights_, in_files);
+    } else {
+      out_.origin = checkpoint::kept_origin(place().notes);
+      for (const auto& [name, tensor] :
+           checkpoint::read_manifest(place().weights / checkpoint::kManifest).tensors)
+        out_.tensors.push_back(name);
+      out_.source = checkpoint::sharded_source(place().weights, place().optimizer, in_files);
+    }
+    if (head_is_copied_) out_.source = with_head_of_embedding(std::move(out_.source), tied_);
+  }
+
+  void add_adapters() {
+    for (const std::filesystem::path& adapter : place().adapters)
+      out_.source = with_adapter(std::move(out_.source), adapter, out_.spec);
+    if (!place().adapters.empty())  // a base that is saved with its adapter
+      std::erase_if(out_.tensors, [](const std::string& name) { return name.find(".lora_") != name.npos; });
+  }
+
+  PluginRegistry& plugins_;
+  PreparedModel out_;
+  bool is_hugging_face_ = false;
+  Node own_;                                // keys of config.json, or what the files make of them
+  std::shared_ptr<const ModelSpec> plain_;  // as config.json describes it; null: it cannot be read
+  std::shared_ptr<const HfWeights> weights_;
+  TiedHead tied_;
+  HeadInFiles in_files_;
+  bool head_is_copied_ = false;  // the files have the embedding alone
+  std::string why_;              // the head is another one; empty: it is tied, or config.json says so
+};
+
+}  // namespace
+
+PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry& plugins) {
+  std::vector<std::string> none;
+  return open_pretrained(path, plugins, {}, none);
+}
+
+PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry& plugins,
+                              const ConfigOverrides& overrides, std::vector<std::string>& warnings) {
+  return Opener(path, plugins).open(overrides, warnings);
+}
+
+}  // namespace heddle
