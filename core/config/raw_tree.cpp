@@ -140,7 +140,7 @@ class TreeBuilder : public YAML::EventHandler {
   std::shared_ptr<Raw> root_;
 };
 
-// What to do about an error that the parser found at this mark; empty: not known.
+// Returns a hint for an error that the parser found at this mark; empty: none is known.
 std::string syntax_hint(const std::string& yaml, const YAML::Mark& mark) {
   std::istringstream lines(yaml);
   std::string line;

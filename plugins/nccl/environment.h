@@ -1,4 +1,4 @@
-// What the driver, NCCL and LibTorch's allocator read of the environment when they start.
+// Variables of the environment that the driver, NCCL and LibTorch's allocator read when they start.
 #pragma once
 
 #include <array>

@@ -222,7 +222,7 @@ void refuse_other_adapters(const RunSpec& run, const Resume& resume) {
   }
 }
 
-// What the checkpoint holds beyond the parameters of this run would be dropped without a word: adapters whose
+// Parameters of the checkpoint that this run lacks would be dropped without a word: adapters whose
 // section is gone, or those that an older heddle gave each part of a joined layer.
 void refuse_lost_parameters(const RunSpec& run, const Resume& resume) {
   std::set<std::string> lost;

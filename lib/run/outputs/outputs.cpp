@@ -40,7 +40,8 @@ void refuse_long_name(const Output& output) {
                     "give a shorter one");
 }
 
-// The same text for every name of a file: its device and number, or the path of a file that does not exist.
+// Returns a text that all names of a file share: its device and number, or the path of a file that does not
+// exist.
 // "" for a device, where nothing is kept.
 std::string identity(const fs::path& path) {
   struct stat status {};

@@ -282,7 +282,7 @@ class PreflightBuilder {
     note_tokens(section);
   }
 
-  // What exports say of the tokens that the model learns.
+  // Adds to exports the tokenizer of the tokens that the model learns.
   void note_tokens(const DatasetSection& section) {
     const NoteFiles own = out_.model ? out_.model->origin.files : NoteFiles();
     if (out_.model && out_.dataset && out_.dataset->samples().tokenizer().holds_bytes)

@@ -54,7 +54,7 @@ class SectionErrors {
 template <class Struct>
 Struct read_fields(const ConfigSchema<Struct>& schema, const Node& section, SectionErrors& found);
 
-// The same map without these keys.
+// Returns the map without these keys.
 Node without_keys(const Node& map, std::span<const std::string> keys);
 
 // The section without the keys that are unread or unknown.

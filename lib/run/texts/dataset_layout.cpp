@@ -28,7 +28,7 @@ using SplitNames = std::vector<std::pair<std::string, Names>>;
 constexpr const char* kNumbers =
     "-[0-9][0-9][0-9][0-9][0-9]-of-[0-9][0-9][0-9][0-9][0-9]*.*";  // push_to_hub's
 constexpr const char* kNameTheFiles = "Name the data files themselves: one file, or a list of files.";
-// What datasets takes for a split in names of files and directories.
+// Words that datasets takes for a split in names of files and directories.
 struct SplitWords {
   const char* split;
   std::array<std::string_view, 4> words;
@@ -209,7 +209,8 @@ class LayoutReader {
     return found->second;
   }
 
-  // Which names say splits: those of push_to_hub, else directories, else files; else all is the split train.
+  // Names of push_to_hub say the splits, else names of directories, else names of files; else all files are
+  // the split train.
   SplitPatterns find_patterns(const std::string& directory) {
     if (SplitPatterns numbered = patterns_by_numbers(directory); !numbered.empty()) return numbered;
     using Patterns = SplitPatterns::value_type;

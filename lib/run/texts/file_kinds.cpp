@@ -26,7 +26,7 @@ constexpr std::string_view kOthers =
     "csv tsv txt conll conllu tar xml hdf5 h5 eval toml md lance tsfile vortex fa fasta fna ffn faa frn afa "
     "gb "
     "gbk genbank fq fastq cif mmcif zip";
-// The same for pictures, sounds, films and meshes, which datasets also knows in upper case.
+// Endings of pictures, sounds, films and meshes, which datasets also knows in upper case.
 constexpr std::string_view kMedia =
     "pdb ent blp bmp dib bufr cur pcx dcx dds ps eps fit fits fli flc ftc ftu gbr gif grib png apng jp2 j2k "
     "jpc "
@@ -66,7 +66,7 @@ std::string_view name_of(std::string_view path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// What stands behind each dot of the name.
+// The text behind each dot of the name.
 std::vector<std::string_view> endings_of(std::string_view path) {
   std::vector<std::string_view> out;
   std::string_view name = name_of(path);

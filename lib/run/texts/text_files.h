@@ -16,7 +16,7 @@ inline constexpr const char* kAllSplits = "all";  // TextQuery::split: every spl
 struct TextFiles {
   // By split, in the order of their names; "" for files that are named themselves, which are every split.
   std::map<std::string, std::vector<std::filesystem::path>> of_split;
-  // Of the data set, in its order; empty for files that are named themselves.
+  // The splits of the data set, in its order; empty for files that are named themselves.
   std::vector<std::string> splits;
   std::map<std::string, int64_t> rows;  // of splits whose number of rows the data set's card says
   // JSON files that are named themselves: NeMo AutoModel asks for no split there.

@@ -21,7 +21,7 @@ HEDDLE_API std::vector<int64_t> stop_tokens(const std::filesystem::path& model, 
 // The bytes of a model's files, by name.
 using NoteFiles = std::map<std::string, std::string>;
 
-// The same of files in memory, with the tokenizer in tokenizer.json.
+// Reads the end tokens from files in memory, with the tokenizer in tokenizer.json.
 HEDDLE_API std::vector<int64_t> stop_tokens(const NoteFiles& files);
 
 // Writes into config.json, and generation_config.json if it exists, the ids after which heddle generate

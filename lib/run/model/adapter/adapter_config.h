@@ -32,7 +32,7 @@ struct ModuleValues {
   double at(const std::string& path, double otherwise) const;
 };
 
-// What adapter_config.json says.
+// The settings of an adapter in adapter_config.json.
 struct AdapterConfig {
   std::string base, revision;    // base_model_name_or_path and its revision on the hub; empty: none
   double alpha = 8, rank = 8;    // lora_alpha and r

@@ -27,7 +27,7 @@ TiedHead find_tied_head(const Node& keys, const ModelSpec& tied, PluginRegistry&
 // The keys with tie_word_embeddings: false, for the model and for its text_config.
 Node untied_keys(const Node& keys);
 
-// What the files of a model with a tied head hold.
+// The tensors of the head in the files of a model with a tied head.
 struct HeadInFiles {
   std::string head, embedding;  // empty: the files have only one of them
   bool differs = false;         // in values or shape: transformers 5 then does not tie them

@@ -39,7 +39,7 @@ class BadRows:
             self.tell()
 
     def sentences(self):
-        """What was left out, in warnings."""
+        """Returns warnings that count the skipped rows."""
         out = [f"Skipped {lines} malformed JSONL line(s) from {file} (skip_invalid_samples=True)"
                for file, lines in self.lines.items()]
         return out + [f"Skipped {rows} row(s) (skip_invalid_samples=True): {reason}; the first is {place}"
