@@ -62,15 +62,14 @@ std::optional<double> tagged_number(const ordered_json::object_t& object) {
 
 // Keeps the last value of each key, at the place of the first.
 void remove_repeated(ordered_json::object_t& object) {
-  std::unordered_map<std::string_view, size_t> places;
-  for (size_t i = 0; i < object.size(); ++i) places.try_emplace(object[i].first, i);
-  if (places.size() == object.size()) return;
+  std::unordered_map<std::string_view, ordered_json*> firsts;
+  for (auto& [key, value] : object)
+    if (const auto [first, is_new] = firsts.try_emplace(key, &value); !is_new)
+      *first->second = std::move(value);
+  if (firsts.size() == object.size()) return;
   ordered_json::object_t once;
-  for (size_t i = 0; i < object.size(); ++i)
-    if (const size_t first = places.at(object[i].first); first < i)
-      object[first].second = std::move(object[i].second);
-  for (size_t i = 0; i < object.size(); ++i)
-    if (places.at(object[i].first) == i) once.emplace_back(object[i].first, std::move(object[i].second));
+  for (auto& [key, value] : object)
+    if (firsts.at(key) == &value) once.emplace_back(key, std::move(value));
   object = std::move(once);
 }
 

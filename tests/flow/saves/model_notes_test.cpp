@@ -83,7 +83,7 @@ TEST(ModelNotes, OfAnAdapterOfATiedHeadGiveItAHeadOfItsOwn) {
   const TrainingFiles files;
   fs::copy(kGolden + "llama_tied", files.path("base"));
   const Words words = {"--model",
-                       "{pretrained_model_name_or_path: " + files.path("base") + "}",
+                       "{pretrained_model_name_or_path: " + files.path("base/../base") + "}",
                        "--dataset",
                        "{_target_: MockIterableDataset, vocab_size: 64, seq_len: 16, num_samples: 64}",
                        "--peft",
@@ -95,6 +95,8 @@ TEST(ModelNotes, OfAnAdapterOfATiedHeadGiveItAHeadOfItsOwn) {
   const Outcome generated = heddle(
       {"generate", files.path("run"), "--tokens", "1,2,3", "--max-new-tokens", "2", "--temperature", "0"});
   EXPECT_EQ(generated.status, 0) << generated.error;
+  EXPECT_THAT(read_text(files.path("run/LATEST/model/adapter_config.json")),
+              HasSubstr("\"base_model_name_or_path\": \"" + files.path("base") + "\""));
   const Outcome converted = heddle({"convert", files.path("run"), files.path("made")});
   ASSERT_EQ(converted.status, 0) << converted.error;
   EXPECT_THAT(read_text(files.path("made/config.json")), HasSubstr("\"tie_word_embeddings\": false"));

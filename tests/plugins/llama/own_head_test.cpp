@@ -17,6 +17,7 @@
 #include "plugins/lora/peft_golden.h"
 #include "run/data/token_files.h"
 #include "tests/built_plugins.h"
+#include "thrown.h"
 
 namespace heddle::tests {
 namespace {
@@ -151,6 +152,18 @@ TEST_F(OwnHead, OfTheFilesIsTheBaseOfAnAdapter) {
   write_safetensors(adapter / kAdapterWeights, layer);
   EXPECT_TRUE(
       value(open_pretrained(adapter, built_plugins()), kHead).allclose(embedding() + 1 + at::matmul(b, a)));
+}
+
+TEST_F(OwnHead, LeavesTheBaseOfAnAdapterToADirectoryAboveIt) {
+  const fs::path adapter = folder_ / "runs/last/model";
+  fs::create_directories(adapter);
+  checkpoint::write_text(adapter / kAdapterConfig,
+                         R"({"lora_alpha": 2, "base_model_name_or_path": "model"})");
+  EXPECT_EQ(find_model(adapter).weights, model());
+  checkpoint::write_text(adapter / kAdapterConfig,
+                         R"({"lora_alpha": 2, "base_model_name_or_path": "elsewhere"})");
+  EXPECT_THAT(thrown_by([&] { find_model(adapter); }),
+              HasSubstr("adapter_config.json: base_model_name_or_path: elsewhere is not there"));
 }
 
 }  // namespace

@@ -15,37 +15,39 @@
 namespace heddle {
 namespace {
 
-using json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
 constexpr const char *kConfig = "config.json", *kGeneration = "generation_config.json";
 
 // Reads a file by its name as an object; empty where there is no such file.
-using ReadNote = std::function<json(const char* name)>;
+using ReadNote = std::function<ordered_json(const char* name)>;
 
 ReadNote notes_in(const std::filesystem::path& directory) {
   return [directory](const char* name) {
     std::error_code ignored;
     const std::filesystem::path file = directory / name;
-    return std::filesystem::is_regular_file(file, ignored) ? checkpoint::read_hf_json(file) : json::object();
+    return std::filesystem::is_regular_file(file, ignored) ? checkpoint::read_hf_json(file)
+                                                           : ordered_json::object();
   };
 }
 
 ReadNote notes_in(const NoteFiles& files) {
   return [&files](const char* name) {
     const auto found = files.find(name);
-    json value = found == files.end() ? json::object() : checkpoint::parse_hf_json(found->second, name);
+    ordered_json value =
+        found == files.end() ? ordered_json::object() : checkpoint::parse_hf_json(found->second, name);
     if (!value.is_object())
       throw Error(ErrorCode::input, name, "is not a JSON object", "copy the file again");
     return value;
   };
 }
 
-std::vector<int64_t> ids_in(const json& words) {
+std::vector<int64_t> ids_in(const ordered_json& words) {
   std::vector<int64_t> ids;
-  const json found = words.value("eos_token_id", json());
+  const ordered_json found = words.value("eos_token_id", ordered_json());
   if (found.is_number_integer()) ids.push_back(found.get<int64_t>());
   if (found.is_array())
-    for (const json& id : found)
+    for (const ordered_json& id : found)
       if (id.is_number_integer()) ids.push_back(id.get<int64_t>());
   return ids;
 }
@@ -58,8 +60,8 @@ std::vector<int64_t> configured_ids(const ReadNote& read) {
 // The text of eos_token, which may be an object with its properties; empty: not named.
 std::string named_token(const ReadNote& read) {
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
-    json token = read(name).value("eos_token", json());
-    if (token.is_object()) token = token.value("content", json());
+    ordered_json token = read(name).value("eos_token", ordered_json());
+    if (token.is_object()) token = token.value("content", ordered_json());
     if (token.is_string()) return token.get<std::string>();
   }
   return "";
@@ -73,15 +75,16 @@ bool is_number(const std::string& digits) {
 class Vocabulary {
  public:
   explicit Vocabulary(const ReadNote& read) {
-    const json whole = read("tokenizer.json");
-    const json model = whole.value("model", json::object());
-    if (model.is_object()) add_words(model.value("vocab", json()));
-    for (const json& token : whole.value("added_tokens", json::array()))
+    const ordered_json whole = read("tokenizer.json");
+    const ordered_json model = whole.value("model", ordered_json::object());
+    if (model.is_object()) add_words(model.value("vocab", ordered_json()));
+    for (const ordered_json& token : whole.value("added_tokens", ordered_json::array()))
       if (token.is_object() && token.contains("id") && token["id"].is_number_integer())
-        add(token.value("content", json()), token["id"].get<int64_t>());
-    for (const auto& [id, token] :
-         read("tokenizer_config.json").value("added_tokens_decoder", json::object()).items())
-      if (token.is_object() && is_number(id)) add(token.value("content", json()), std::stoll(id));
+        add(token.value("content", ordered_json()), token["id"].get<int64_t>());
+    const ordered_json decoder =
+        read("tokenizer_config.json").value("added_tokens_decoder", ordered_json::object());
+    for (const auto& [id, token] : decoder.items())
+      if (token.is_object() && is_number(id)) add(token.value("content", ordered_json()), std::stoll(id));
   }
 
   std::optional<int64_t> id_of(const std::string& token) const {
@@ -95,13 +98,13 @@ class Vocabulary {
   }
 
  private:
-  void add(const json& token, int64_t id) {
+  void add(const ordered_json& token, int64_t id) {
     if (!token.is_string()) return;
     ids_[token.get<std::string>()] = id;
     tokens_[id] = token.get<std::string>();
   }
   // A map of ids, or a list of tokens with their scores.
-  void add_words(const json& words) {
+  void add_words(const ordered_json& words) {
     if (words.is_object())
       for (const auto& [token, id] : words.items())
         if (id.is_number_integer()) add(token, id.get<int64_t>());
@@ -125,11 +128,11 @@ bool has_same_tokenizer(const NoteFiles& files, const NoteFiles& own) {
 }
 
 void set_ids(NoteFiles& files, const std::vector<int64_t>& ids) {
-  json value = ids;
-  if (ids.size() < 2) value = ids.empty() ? json() : json(ids.front());
+  ordered_json value = ids;
+  if (ids.size() < 2) value = ids.empty() ? ordered_json() : ordered_json(ids.front());
   for (const char* name : {kConfig, kGeneration}) {
     if (!files.contains(name)) continue;
-    json words = notes_in(files)(name);
+    ordered_json words = notes_in(files)(name);
     words["eos_token_id"] = value;
     files[name] = checkpoint::write_hf_json(words) + "\n";
   }
