@@ -154,9 +154,9 @@ std::string many_at_once() {
     nccl::DeviceRendezvous device(host, host.rank());
     std::vector<std::unique_ptr<Communicator>> groups;
     for (int made = 0; made < 8; ++made) groups.push_back(device.group("dp", std::vector<int>{0, 1}));
-    at::Tensor x = ones_of(host.rank());
+    std::vector<at::Tensor> sums;
+    for (size_t i = 0; i < groups.size(); ++i) sums.push_back(ones_of(host.rank()));
     Machine::get().synchronize_device(host.rank(), "the first values");
-    std::vector<at::Tensor> sums(8, x);
     std::vector<std::unique_ptr<Work>> works;
     for (size_t i = 0; i < sums.size(); ++i) works.push_back(groups[i]->all_reduce(sums[i]));
     host.barrier("posted");
