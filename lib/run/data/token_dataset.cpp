@@ -115,6 +115,12 @@ DataTokenizer TokenDataset::tokenizer() const {
   return out;
 }
 
+std::string TokenDataset::tokenizer_content() const {
+  for (const TokenFile& file : files_)
+    if (file.tokenizer()) return file.tokenizer()->content;
+  return "";
+}
+
 bool TokenDataset::has_token(int64_t token) const {
   return std::any_of(files_.begin(), files_.end(), [&](const TokenFile& file) { return file.has(token); });
 }

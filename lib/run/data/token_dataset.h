@@ -57,6 +57,8 @@ class TokenDataset : public IDataset {
   bool uses_seed() const override { return uses_seed_; }
   std::map<std::string, std::string> settings() const override;
   DataTokenizer tokenizer() const override;
+  // tokenizer_content() of the first file's tokenizer that is known; empty: none is.
+  std::string tokenizer_content() const;
   std::vector<DataInput> inputs() const override { return inputs_; }
   bool verify(DataNotes& notes) const override;
 

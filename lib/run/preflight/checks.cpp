@@ -2,11 +2,17 @@
 #include "lib/run/preflight/checks.h"
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <system_error>
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
+#include "lib/checkpoint/huggingface/note_size.h"
+#include "lib/checkpoint/safetensors/checksum.h"
+#include "lib/run/data/token_dataset.h"
+#include "lib/run/data/tokenizer/token_note.h"
 #include "lib/run/preflight/open_data.h"
 
 namespace heddle {
@@ -17,6 +23,26 @@ std::string maker_text(const DataTokenizer& data) {
   if (data.holds_bytes) return "bytes of text";
   if (data.digest.empty()) return "";
   return "tokens of the tokenizer " + data.name + " (checksum " + data.digest + ")";
+}
+
+// tokenizer_content() of the tokenizer that made the tokens; empty: not known.
+std::string content_of(const IDataset& data) {
+  if (const auto* tokens = dynamic_cast<const TokenDataset*>(&data)) return tokens->tokenizer_content();
+  const std::filesystem::path file = std::filesystem::path(data.tokenizer().name) / "tokenizer.json";
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored)) return "";
+  checkpoint::refuse_large_note(file);
+  std::ifstream in(file, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  return checkpoint::checksum(bytes) == data.tokenizer().digest ? tokenizer_content(bytes) : "";
+}
+
+bool have_one_tokenizer(const IDataset& one, const IDataset& other) {
+  if (one.tokenizer().holds_bytes || other.tokenizer().holds_bytes)
+    return one.tokenizer().holds_bytes == other.tokenizer().holds_bytes;
+  if (one.tokenizer().digest == other.tokenizer().digest) return true;
+  const std::string content = content_of(one);
+  return !content.empty() && content == content_of(other);
 }
 
 }  // namespace
@@ -78,11 +104,10 @@ void check_byte_model(const DataTokenizer& data, const DatasetSection& section, 
       "Make the data of bytes (heddle data TEXT --out FILE), or start from a model with this tokenizer.");
 }
 
-void check_one_tokenizer(const DataTokenizer& training, const DataTokenizer& validation,
+void check_one_tokenizer(const IDataset& training, const IDataset& validation,
                          const DatasetSection& section) {
-  const std::string ours = maker_text(validation), theirs = maker_text(training);
-  if (ours.empty() || theirs.empty()) return;
-  if (training.holds_bytes ? validation.holds_bytes : training.digest == validation.digest) return;
+  const std::string ours = maker_text(validation.tokenizer()), theirs = maker_text(training.tokenizer());
+  if (ours.empty() || theirs.empty() || have_one_tokenizer(training, validation)) return;
   throw Error(ErrorCode::config, section.where,
               "the validation set holds " + ours + ", and the training set holds " + theirs,
               "Make both with one tokenizer: heddle data TEXT --tokenizer DIR --out FILE.");

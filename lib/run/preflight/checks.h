@@ -31,8 +31,7 @@ std::filesystem::path samples_tokenizer(const SamplesSection& section, const Dat
 void check_byte_model(const DataTokenizer& data, const DatasetSection& section, const PreparedModel& model);
 
 // Throws Error{config} where a validation set is known to have another tokenizer than the training set.
-void check_one_tokenizer(const DataTokenizer& training, const DataTokenizer& validation,
-                         const DatasetSection& section);
+void check_one_tokenizer(const IDataset& training, const IDataset& validation, const DatasetSection& section);
 
 bool overlaps(const ScheduleTable& table);
 

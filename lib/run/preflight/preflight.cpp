@@ -253,8 +253,7 @@ class PreflightBuilder {
         if (out_.model && !section.packed) check_length(section, out_.model->spec->facts());
         auto set = open(section, section.packed ? out_.recipe.packed_validation : PackedSection{});
         if (!set) return;
-        if (out_.dataset)
-          check_one_tokenizer(out_.dataset->samples().tokenizer(), set->samples().tokenizer(), section);
+        if (out_.dataset) check_one_tokenizer(out_.dataset->samples(), set->samples(), section);
         if (set->size() < out_.recipe.whole_validation_samples) refuse_none_left(section, set->size());
         out_.validation.push_back({section.name, std::move(*set)});
       });

@@ -40,7 +40,7 @@ std::string maker_of(const TokenFile& file) {
   return note ? "holds tokens of the tokenizer " + note->name + " (checksum " + note->digest + ")" : "";
 }
 
-bool have_one_tokenizer(const TokenFile& one, const TokenFile& other) {
+bool have_same_tokenizer(const TokenFile& one, const TokenFile& other) {
   if (one.holds_bytes() || other.holds_bytes()) return one.holds_bytes() == other.holds_bytes();
   return one.tokenizer()->digest == other.tokenizer()->digest ||
          one.tokenizer()->content == other.tokenizer()->content;
@@ -52,7 +52,7 @@ void refuse_several_tokenizers(const std::vector<TokenFile>& files, const std::s
   for (const TokenFile& file : files) {
     if (maker_of(file).empty()) continue;
     if (first == nullptr) first = &file;
-    if (have_one_tokenizer(*first, file)) continue;
+    if (have_same_tokenizer(*first, file)) continue;
     throw Error(ErrorCode::config, where,
                 "the files have different tokenizers: " + first->path().string() + " " + maker_of(*first) +
                     ", and " + file.path().string() + " " + maker_of(file),

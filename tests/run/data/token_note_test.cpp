@@ -97,62 +97,68 @@ TEST(TokenNoteFile, IsReadForItsTokensAloneAndNeverTakenFromSomebody) {
   EXPECT_TRUE(std::filesystem::exists(note_beside(file)));
 }
 
-TEST(SeveralFiles, HaveOneTokenizer) {
-  const ScratchDirectory scratch;
-  const auto noted = [&](const char* name, const TokenNote& note) {
-    TokenNote own = note;
-    const auto file = write_tokens(scratch / name, {1, 2, 3, 4, 5, 6});
-    own.tokens = bare_file(file).digest();
-    write_note(file, own);
-  };
-  noted("a.bin", {"words", "01", "c1", 300, 2, ""});
-  noted("b.bin", {"words2", "02", "c1", 300, 2, ""});  // the same content
-  noted("c.bin", {"others", "03", "c3", 300, 2, ""});
-  write_tokens(scratch / "plain.bin", {1, 2, 3, 4, 5, 6});
-  write_token_file<uint16_t>(scratch / "bytes.bin", {20240520, 1, 6, 0, kBytesMark}, {1, 2, 3, 4, 5, 6});
-  const auto refusal = [&](const std::vector<std::string>& names) {
+// Token files in a directory, with and without a note.
+class NotedFiles : public ::testing::Test {
+ protected:
+  NotedFiles() {
+    noted("a.bin", {"words", "01", "c1", 300, 2, ""});
+    noted("b.bin", {"words2", "02", "c1", 300, 2, ""});  // the same content
+    noted("c.bin", {"others", "03", "c3", 300, 2, ""});
+    write_tokens(scratch_ / "plain.bin", {1, 2, 3, 4, 5, 6});
+    write_token_file<uint16_t>(scratch_ / "bytes.bin", {20240520, 1, 6, 0, kBytesMark}, {1, 2, 3, 4, 5, 6});
+  }
+  void noted(const char* name, TokenNote note) const {
+    note.tokens = bare_file(write_tokens(scratch_ / name, {1, 2, 3, 4, 5, 6})).digest();
+    write_note(scratch_ / name, note);
+  }
+  std::unique_ptr<IDataset> open(const std::vector<std::string>& names) const {
     std::string list;
-    for (const std::string& name : names) list += "    - " + (scratch / name).string() + "\n";
+    for (const std::string& name : names) list += "    - " + (scratch_ / name).string() + "\n";
     const Node keys =
         config::read_text("dataset:\n  dtype: uint16\n  seq_len: 4\n  file_pattern:\n" + list, "run.yaml");
-    return tests::thrown_by([&] { (void)token_files().make(*keys.find("dataset"), DataFacts()); });
+    return token_files().make(*keys.find("dataset"), DataFacts());
+  }
+
+  ScratchDirectory scratch_;
+};
+
+TEST_F(NotedFiles, OfOneSetHaveOneTokenizer) {
+  const auto refusal = [&](const std::vector<std::string>& names) {
+    return tests::thrown_by([&] { (void)open(names); });
   };
   EXPECT_EQ(refusal({"a.bin", "b.bin", "plain.bin"}), "");
   EXPECT_EQ(refusal({"bytes.bin", "plain.bin"}), "");
   EXPECT_EQ(refusal({"plain.bin", "a.bin", "c.bin"}),
             "error[config] run.yaml:4 dataset.file_pattern: the files have different tokenizers: " +
-                (scratch / "a.bin").string() + " holds tokens of the tokenizer words (checksum 01), and " +
-                (scratch / "c.bin").string() + " holds tokens of the tokenizer others (checksum 03)\n" +
+                (scratch_ / "a.bin").string() + " holds tokens of the tokenizer words (checksum 01), and " +
+                (scratch_ / "c.bin").string() + " holds tokens of the tokenizer others (checksum 03)\n" +
                 "  hint: make all of them with one tokenizer: heddle data --tokenizer");
   EXPECT_THAT(
       refusal({"a.bin", "bytes.bin"}),
-      HasSubstr((scratch / "a.bin").string() + " holds tokens of the tokenizer words (checksum 01), and " +
-                (scratch / "bytes.bin").string() + " holds bytes of text"));
+      HasSubstr((scratch_ / "a.bin").string() + " holds tokens of the tokenizer words (checksum 01), and " +
+                (scratch_ / "bytes.bin").string() + " holds bytes of text"));
 }
 
-TEST(ValidationSet, IsRefusedWhereItsTokenizerIsAnother) {
+TEST_F(NotedFiles, OfAValidationSetHaveTheTokenizerOfTheTrainingSet) {
   DatasetSection section;
   section.where = "run.yaml:9 validation_dataset";
-  const DataTokenizer words{"words", "01", 300, 2}, others{"others", "03", 300, 2}, unknown{"", "", 300, 2};
-  DataTokenizer bytes;
-  bytes.holds_bytes = true;
-  const auto refusal = [&](const DataTokenizer& training, const DataTokenizer& validation) {
-    return tests::thrown_by([&] { check_one_tokenizer(training, validation, section); });
+  const auto refusal = [&](const char* training, const char* validation) {
+    return tests::thrown_by([&] { check_one_tokenizer(*open({training}), *open({validation}), section); });
   };
-  for (const DataTokenizer& known : {words, bytes}) {
-    EXPECT_EQ(refusal(known, known), "");
-    EXPECT_EQ(refusal(known, unknown), "");
-    EXPECT_EQ(refusal(unknown, known), "");
+  for (const char* name : {"a.bin", "b.bin", "bytes.bin", "plain.bin"}) {
+    EXPECT_EQ(refusal(name, name), "");
+    EXPECT_EQ(refusal(name, "plain.bin"), "");
+    EXPECT_EQ(refusal("plain.bin", name), "");
   }
+  EXPECT_EQ(refusal("a.bin", "b.bin"), "");
   EXPECT_EQ(
-      refusal(words, others),
+      refusal("a.bin", "c.bin"),
       "error[config] run.yaml:9 validation_dataset: the validation set holds tokens of the tokenizer others "
       "(checksum 03), and the training set holds tokens of the tokenizer words (checksum 01)\n  hint: Make "
       "both with one tokenizer: heddle data TEXT --tokenizer DIR --out FILE.");
-  EXPECT_THAT(refusal(bytes, words),
-              HasSubstr("tokens of the tokenizer words (checksum 01), and the training set "
-                        "holds bytes of text"));
-  EXPECT_THAT(refusal(words, bytes),
+  EXPECT_THAT(refusal("bytes.bin", "a.bin"), HasSubstr("tokens of the tokenizer words (checksum 01), and the "
+                                                       "training set holds bytes of text"));
+  EXPECT_THAT(refusal("a.bin", "bytes.bin"),
               HasSubstr("the validation set holds bytes of text, and the training set"));
 }
 
