@@ -119,7 +119,7 @@ void keep_origin(const fs::path& place, const HfOrigin& origin) {
   write_text(place / kTensors, write_hf_json(out, 1) + "\n");
 }
 
-HEDDLE_API void write_note(const fs::path& directory, const std::string& name, const std::string& bytes) {
+void write_note(const fs::path& directory, const std::string& name, const std::string& bytes) {
   const fs::path file = directory / name;
   make_directories(file.parent_path());
   write_text(file, bytes);

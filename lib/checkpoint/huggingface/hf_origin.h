@@ -42,6 +42,7 @@ HEDDLE_API HfOrigin kept_origin(const std::filesystem::path& place);
 
 // Writes one of HfOrigin::files into the directory, and makes the folder that its path names. Throws
 // Error{io}.
-void write_note(const std::filesystem::path& directory, const std::string& name, const std::string& bytes);
+HEDDLE_API void write_note(const std::filesystem::path& directory, const std::string& name,
+                           const std::string& bytes);
 
 }  // namespace heddle::checkpoint
