@@ -7,6 +7,7 @@
 #include "core/schedule/check.h"
 #include "heddle/plugin/registry.h"
 #include "heddle/schedule/simulate.h"
+#include "plugins/pipelines.h"
 #include "tests/thrown.h"
 
 namespace heddle {
