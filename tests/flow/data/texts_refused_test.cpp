@@ -135,6 +135,24 @@ TEST_F(Texts, WithoutATokenizerHaveThatOfTheModel) {
   }
 }
 
+// Outside of tools.each() no exception is about a row, and a check that takes it for one ends with status 3.
+TEST_F(Texts, OfAScriptThatThrowsAValueErrorFailTheCheckOfThePlugin) {
+  const std::string own = files_.path("own"), library = own + "/libheddle_squad.so";
+  fs::create_directory(own);
+  fs::copy_file(HEDDLE_BINARY_DIR "/plugins/libheddle_squad.so", library);
+  for (const std::string body : {"lambda rows: int('many')", "lambda rows: open('/no/file')"}) {
+    files_.write(
+        "own/squad.py",
+        "def plan(arguments, tools):\n    tools.read(arguments['split'])\n    return " + body + "\n");
+    const Outcome checked =
+        run({"plugins", "check", library, "--fields",
+             "{dataset_name: " + files_.path("rows.jsonl") + ", tokenizer: " + files_.path("words") + "}"});
+    EXPECT_EQ(checked.status, 2) << checked.out;
+    EXPECT_THAT(checked.out, HasSubstr("FAIL"));
+    EXPECT_THAT(checked.out, HasSubstr("line 3 of the format module throws ")) << body;
+  }
+}
+
 TEST_F(Texts, OfATokenizerOfAGigabyteAreRefusedBeforeItIsRead) {
   const std::string file = files_.path("words/tokenizer.json");
   fs::resize_file(file, 1 << 30);  // takes no space
