@@ -111,6 +111,7 @@ using ModelNotesOfTexts = Texts;
 
 TEST_F(ModelNotesOfTexts, HaveTheNamedTemplatesAndTheEndTokenOfTheData) {
   fs::create_directory(files_.path("words/additional_chat_templates"));
+  files_.write("words/chat_template.jinja", "{% for m in messages %}{{ m['content'] }} {% endfor %}");
   files_.write("words/additional_chat_templates/tool_use.jinja", "{{ tools }}");
   ASSERT_EQ(run(words("run")).status, 0);
   const std::string exported = files_.path("run/LATEST/model/consolidated");
