@@ -131,7 +131,7 @@ void launch(const PostedCall& one, bool alone) {
 // NCCL moves a large call in packs of 16 bytes only where each tensor, and each rank's part of it, begins at
 // one.
 bool is_aligned(const mesh::Call& call, const std::vector<Range>& ranges) {
-  constexpr size_t kPack = 16, kLarge = 1024;
+  constexpr size_t kPack = 16;
   size_t whole = 0, part = SIZE_MAX;
   bool aligned = true;
   for (const Range& one : ranges) {
@@ -142,7 +142,7 @@ bool is_aligned(const mesh::Call& call, const std::vector<Range>& ranges) {
   }
   const bool has_parts =
       call.operation == Operation::all_gather || call.operation == Operation::reduce_scatter;
-  return whole < kLarge || (aligned && (!has_parts || part % kPack == 0));
+  return whole < world().large || (aligned && (!has_parts || part % kPack == 0));
 }
 
 ncclResult_t add(ncclComm_t comm, cudaStream_t stream, mesh::Call call, std::vector<Range> ranges) {

@@ -1,6 +1,7 @@
 // The communicators of the fake NCCL, and what they have in common.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -48,6 +49,8 @@ struct ncclComm {
 
 namespace heddle::simulated {
 
+constexpr size_t kLarge = 64 * 1024;
+
 // Of this process.
 struct World {
   std::mutex mutex;
@@ -58,6 +61,7 @@ struct World {
   int next = 0, aborted = 0, held = 0, freed_in_use = 0;
   uint64_t era = 0;
   bool holds = false, fails = false;
+  std::atomic<size_t> large = kLarge;   // bytes
   std::chrono::milliseconds lingers{};  // in a call that is revoked
 };
 

@@ -135,6 +135,7 @@ void FakeNccl::begin() {
   world().aborted = world().freed_in_use = 0;
   world().holds = world().fails = false;
   world().lingers = {};
+  world().large = kLarge;
   world().changed.notify_all();
 }
 
@@ -156,6 +157,10 @@ int FakeNccl::aborted() {
 int FakeNccl::freed_in_use() {
   const std::lock_guard lock(world().mutex);
   return world().freed_in_use;
+}
+
+void FakeNccl::set_large(size_t bytes) {
+  world().large = bytes;
 }
 
 void FakeNccl::linger(std::chrono::milliseconds time) {

@@ -22,6 +22,8 @@ struct FakeNccl {
   static int size_of(int number);
   static int aborted();       // communicators that ended by an abort
   static int freed_in_use();  // aborts of a communicator that a host was in
+  // The bytes from which a call is large, until begin(): 64 KiB by default.
+  static void set_large(size_t bytes);
   // A call whose communicator is given up goes on for so long.
   static void linger(std::chrono::milliseconds time);
   // The hardware as the environment sets it now, until the machine begins anew: kernels of 32 of 132 CTAs.

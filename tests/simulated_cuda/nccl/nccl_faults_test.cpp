@@ -90,7 +90,7 @@ TEST(NcclFaults, AHostThatIsStuckInNcclIsFreedByTheWatchdog) {
 TEST(NcclFaults, ACommunicatorIsFreedWhenTheHostIsOutOfItsCall) {
   begin();
   FakeNccl::linger(900ms);
-  const auto idle = [](Communicator&) { wait_until([] { return FakeNccl::aborted() == 2; }); };
+  const auto idle = [](Communicator&) { wait_until([] { return FakeNccl::aborted() > 0; }); };
   const auto body = [](Communicator& group) { post_on(group, 0); };  // connects to a rank that never posts
   EXPECT_THAT(error_of(300ms, body, idle), HasSubstr("all_reduce on dp"));
   EXPECT_EQ(FakeNccl::freed_in_use(), 0);
@@ -99,6 +99,7 @@ TEST(NcclFaults, ACommunicatorIsFreedWhenTheHostIsOutOfItsCall) {
 
 TEST(NcclFaults, ALargeCallOfPartsThatAreNotAlignedIsRefused) {
   begin();
+  FakeNccl::set_large(1024);
   ThreadWorld world(2, 1min, Log());
   std::vector<std::string> messages;
   world.run([&](Rendezvous& host) {
