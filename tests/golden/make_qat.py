@@ -1,4 +1,4 @@
-"""Makes qat/: numbers of torchao's fake quantizers, and five steps of two models that train with them.
+"""Makes qat/: numbers of torchao's fake quantizers, and four steps of two models that train with them.
 
 Run by hand (needs torch 2.11, transformers 5 and torchao 0.18; no test runs it):
 
@@ -33,7 +33,7 @@ WIDE = dict(model_type="llama", vocab_size=61, hidden_size=32, intermediate_size
 ODD = dict(model_type="llama", vocab_size=67, hidden_size=18, intermediate_size=15, num_hidden_layers=2,
            num_attention_heads=3, num_key_value_heads=1, head_dim=8, attention_bias=True, mlp_bias=True,
            tie_word_embeddings=False)
-STEPS, SEQUENCE = 5, 8
+STEPS, SEQUENCE = 4, 4
 SHORT = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
 
