@@ -65,7 +65,7 @@ HEDDLE_INLINE void combine_as(void* out, std::span<const void* const> parts, int
 }
 
 // False for a type that cannot be summed.
-HEDDLE_WIDEST bool combine_in(void* out, std::span<const void* const> parts, int64_t count,
+HEDDLE_INLINE bool combine_in(void* out, std::span<const void* const> parts, int64_t count,
                               at::ScalarType type, Reduce reduce) {
   switch (type) {
     case at::kFloat:
@@ -104,7 +104,7 @@ HEDDLE_WIDEST bool combine_in(void* out, std::span<const void* const> parts, int
 
 void combine(void* out, std::span<const void* const> parts, int64_t count, at::ScalarType type,
              Reduce reduce) {
-  if (combine_in(out, parts, count, type, reduce)) return;
+  if (run_widest<combine_in>(out, parts, count, type, reduce)) return;
   throw Error(ErrorCode::internal, "mesh", std::string("ranks cannot be summed over ") + c10::toString(type),
               "sum in float32, bfloat16, float16, float64 or an integer type");
 }

@@ -6,6 +6,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
+#include <limits>
+
+#include "core/base/cpu_settings.h"
 #include "lib/nn/cpu/grouped_product_cpu.h"
 #include "lib/nn/cpu/row_product_cpu.h"
 
@@ -15,14 +18,17 @@ namespace {
 // From this size on the packed product is faster than the rest of a call (build/bench_layers).
 constexpr int64_t kLarge = int64_t{1} << 22;
 
-// MKL uses AVX2 only here.
-bool leaves_avx512_alone() {
+// The least number of multiplications of a packed product. MKL uses AVX2 only on AMD.
+int64_t least_packed() {
+  constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+  static const int64_t least = [] {
+    if (const std::optional<bool> setting = packed_product_setting()) return *setting ? int64_t{1} : kNever;
 #if defined(__x86_64__)
-  static const bool leaves = __builtin_cpu_is("amd") && __builtin_cpu_supports("x86-64-v4");
-  return leaves;
-#else
-  return false;
+    if (__builtin_cpu_is("amd") && cpu_capability() == CpuCapability::avx512) return kLarge;
 #endif
+    return kNever;
+  }();
+  return least;
 }
 
 bool is_matrix_of_floats(const at::Tensor& tensor) {
@@ -30,25 +36,25 @@ bool is_matrix_of_floats(const at::Tensor& tensor) {
          (tensor.stride(0) == 1 || tensor.stride(1) == 1);
 }
 
-bool is_large(const at::Tensor& a, const at::Tensor& b) {
-  return a.size(0) * a.size(1) * b.size(1) >= kLarge && is_matrix_of_floats(a) && is_matrix_of_floats(b) &&
-         leaves_avx512_alone();
+bool is_packed(const at::Tensor& a, const at::Tensor& b) {
+  return a.size(0) * a.size(1) * b.size(1) >= least_packed() && is_matrix_of_floats(a) &&
+         is_matrix_of_floats(b);
 }
 
 }  // namespace
 
 at::Tensor matrix_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& plus) {
   if (is_row_product(a, b, plus)) return multiply_row(a, b, plus);
-  if (!is_large(a, b)) return plus.defined() ? at::addmm(plus, a, b) : at::mm(a, b);
+  if (!is_packed(a, b)) return plus.defined() ? at::addmm(plus, a, b) : at::mm(a, b);
   const at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options().requires_grad(false));
   matrix_product_cpu(out, a, b, false);
   return plus.defined() ? out.add_(plus) : out;
 }
 
 void matrix_product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& plus) {
-  if (!plus.defined() && is_large(a, b) && is_matrix_of_floats(out) && out.stride(1) == 1)
+  if (!plus.defined() && is_packed(a, b) && is_matrix_of_floats(out) && out.stride(1) == 1)
     matrix_product_cpu(out, a, b, false);
-  else if (is_row_product(a, b, plus) || is_large(a, b))
+  else if (is_row_product(a, b, plus) || is_packed(a, b))
     out.copy_(matrix_product(a, b, plus));
   else if (plus.defined())
     at::addmm_out(out, plus, a, b);
@@ -57,7 +63,7 @@ void matrix_product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& 
 }
 
 void add_matrix_product(at::Tensor sum, const at::Tensor& a, const at::Tensor& b) {
-  if (is_large(a, b) && is_matrix_of_floats(sum) && sum.stride(1) == 1)
+  if (is_packed(a, b) && is_matrix_of_floats(sum) && sum.stride(1) == 1)
     matrix_product_cpu(sum, a, b, true);
   else
     sum.addmm_(a, b);

@@ -120,13 +120,14 @@ void Muon::update(const OptimizerUpdate& update) {
   }
 }
 
-// Momentum takes the gradient in; undefined where there is none.
+// Momentum takes the gradient in; undefined where there is none. Replicas compute this and apply() each for
+// themselves: products are operations of their own, since some processors fuse them with sums.
 at::Tensor Muon::direction(const Box& box) const {
   const at::Tensor& gradient = box.of.shard->tensor.grad();
   if (!gradient.defined()) return {};
   const at::Tensor own = gradient.to(box.momentum.scalar_type());
   box.momentum.mul_(config_.mu).add_(own);
-  return config_.nesterov ? own.add(box.momentum, config_.mu) : box.momentum;
+  return config_.nesterov ? own + box.momentum * config_.mu : box.momentum;
 }
 
 // Each rank gives its boxes of the round's matrices, gets one whole, and gives its update. A box without a
@@ -173,7 +174,7 @@ void Muon::apply(const Matrix& matrix, const at::Tensor& whole, const OptimizerU
     if (!box.of.shard->tensor.grad().defined()) continue;
     const double lr = update.lr * box.of.lr_mult;
     box.of.weight.mul_(1 - lr * update.weight_decay * box.of.wd_mult);
-    box.of.weight.sub_(box_in(whole, *box.of.shard), lr * matrix.lr_mult);
+    box.of.weight.sub_(box_in(whole, *box.of.shard) * (lr * matrix.lr_mult));
   }
 }
 

@@ -1,9 +1,10 @@
-// Products of the smaller side.
+// Products of the smaller side. Replicas compute them each for themselves: every operation here has the same
+// bits on every processor, so no operator that fuses a product with a sum is used.
 #include "newton_schulz.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/mm.h>
+
+#include "heddle/train/replicated.h"
 
 namespace heddle::muon {
 namespace {
@@ -22,11 +23,11 @@ constexpr Coefficients kSteps[] = {{4.0848, -6.8946, 2.9270},
 at::Tensor newton_schulz(const at::Tensor& matrix, double epsilon) {
   const bool tall = matrix.size(0) > matrix.size(1);
   at::Tensor x = tall ? matrix.t() : matrix;
-  x = x / (x.norm() + epsilon);
+  x = x / (train::replicated_norm(x) + epsilon);
   for (const auto& [a, b, c] : kSteps) {
-    const at::Tensor product = at::mm(x, x.t());
-    const at::Tensor polynomial = at::addmm(product, product, product, b, c);
-    x = at::addmm(x, polynomial, x, a);
+    const at::Tensor product = train::replicated_product(x, x.t());
+    const at::Tensor polynomial = product * b + train::replicated_product(product, product) * c;
+    x = x * a + train::replicated_product(polynomial, x);
   }
   return tall ? x.t() : x;
 }

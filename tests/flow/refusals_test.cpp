@@ -230,6 +230,15 @@ TEST(Refusals, SayWhatABackendLacksBeforeAnyRankStarts) {
                        : "dist_env.backend: there is no device 'nccl'; available: none (searched ");
 }
 
+TEST(Refusals, NameAVariableOfTheKernelsBeforeTheRun) {
+  const TrainingFiles files;
+  expect_refusal(heddle(files.train("run"), {"HEDDLE_PACKED_PRODUCT=on"}), 2,
+                 "HEDDLE_PACKED_PRODUCT: it is 'on', but must be 0 or 1");
+  expect_refusal(heddle(files.train("run"), {"HEDDLE_CPU_CAPABILITY=sse"}), 2,
+                 "HEDDLE_CPU_CAPABILITY: it is 'sse', but must be default, avx2 or avx512");
+  EXPECT_FALSE(std::filesystem::exists(files.path("run")));
+}
+
 TEST(Failures, OfWritingTheModelEndTheRunOnceAndLeaveNoLatest) {
   const TrainingFiles files;
   // A limit on the size of files: the model (about 80 kB) does not fit, the metrics do.

@@ -8,6 +8,7 @@ Each case is a folder with config.json, the weights as safetensors, and golden.j
 `batch` rows of `sequence` + 1), and per step the loss (sum of token losses / labels) and the gradient norm before
 clipping, of AdamW in fp32 (lr 1e-3, betas 0.9 0.95, eps 1e-8, decay 0.1 on every parameter, clip 1.0).
 `auxiliary` is the auxiliary loss of a mixture of experts, which the loss does not contain and the norm does.
+Tokens are drawn until every choice of the model (top-k, limits of gates) keeps its distance from its border (choices.py).
 gradients.safetensors and final.safetensors (some cases) hold step 0's gradients and the parameters at the end.
 """
 
@@ -21,6 +22,8 @@ import sys
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, Mistral4ForCausalLM
+
+import choices
 
 HERE = pathlib.Path(__file__).parent
 STEPS, BATCH, SEQUENCE = 12, 2, 17
@@ -387,6 +390,15 @@ def train(model, data):
     return losses, auxiliary_losses, norms, first_gradients
 
 
+def load_case(folder):
+    """The model and the tokens of a case that is there."""
+    config = AutoConfig.from_pretrained(folder)
+    auto = Mistral4ForCausalLM if config.model_type == "mistral4" else AutoModelForCausalLM
+    model = auto.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager")
+    golden = json.loads((folder / "golden.json").read_text())
+    return model.train(), torch.tensor(golden["tokens"]).view(STEPS, golden["batch"], golden["sequence"] + 1)
+
+
 def main():
     torch.set_num_threads(1)
     for number, (name, fields) in enumerate(CASES.items()):
@@ -398,7 +410,7 @@ def main():
         model.save_pretrained(folder, **({"max_shard_size": "40KB"} if name in SHARDED else {}),
                               save_original_format=name not in STACKED)
         sequence = SEQUENCES.get(name, SEQUENCE)
-        data = torch.randint(fields["vocab_size"], (STEPS, BATCH, sequence + 1))
+        data = choices.draw(lambda: torch.randint(fields["vocab_size"], (STEPS, BATCH, sequence + 1)), model, train)
         losses, auxiliary, norms, gradients = train(model, data)
         golden = {"batch": BATCH, "sequence": sequence, "tokens": data.flatten().tolist(), "loss": losses, "grad_norm": norms}
         if any(auxiliary):

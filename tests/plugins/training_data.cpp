@@ -41,6 +41,7 @@ std::vector<Batch> deal(const Training& run, int step, const DeviceMesh& mesh) {
     Batch batch;
     batch.tokens = all.tokens.narrow(0, first, rows).contiguous();
     batch.labels = all.labels.narrow(0, first, rows).contiguous();
+    batch.step = step;
     if (run.change_batch) run.change_batch(batch, i * ranks + rank);
     mine.push_back(std::move(batch));
   }

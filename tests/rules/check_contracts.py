@@ -32,7 +32,7 @@ BRANCHES = {
         "lib/nn/cpu/attend_blocked_cpu.cpp", "lib/nn/cpu/attend_one_cpu.cpp", "lib/nn/cpu/cpu_rows.h",
         "lib/nn/cpu/grouped_product_cpu.cpp", "lib/nn/cpu/row_product_cpu.cpp", "lib/nn/experts/expert_pass.cpp",
         "lib/nn/matrix_product.cpp", "lib/nn/random/draws.cpp", "lib/decoder/latent/latent_rows_cpu.cpp",
-        "lib/train/optimizer/adamw.cpp", "lib/train/optimizer/norm.cpp", "plugins/quantize/packed.cpp"),
+        "lib/train/optimizer/adamw.cpp", "lib/train/optimizer/norm.cpp", "lib/train/optimizer/replicated_cpu.cpp", "plugins/quantize/packed.cpp"),
     "attention chooses among the forms that LibTorch and the CPU have": (
         "lib/nn/attention/attend_device.cpp", "lib/nn/attention/attend_fused.cpp", "lib/nn/attention_core.cpp",
         "plugins/context/attention.cpp"),

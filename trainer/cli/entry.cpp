@@ -1,6 +1,7 @@
 // The entry point between the small executable and the trainer: one function that runs a parsed command.
 #include "commands_stamp.h"
 #include "heddle/base/export.h"
+#include "lib/run/metrics/device/processor.h"
 #include "trainer/cli/check.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/convert.h"
@@ -38,5 +39,6 @@ const char heddle_commands_stamp[] = HEDDLE_COMMANDS;
 
 extern "C" HEDDLE_API int heddle_run_command(const heddle::cli::Command& command) {
   const heddle::launch::ExitGuard guard;
+  heddle::check_kernel_settings();
   return std::visit(heddle::cli::CommandVisitor{}, command);
 }

@@ -8,7 +8,7 @@
 
 #include "core/base/widest.h"
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#ifdef HEDDLE_AVX512
 #include <immintrin.h>
 #endif
 
@@ -22,18 +22,18 @@ using Lanes = std::array<uint32_t, 64>;
 using Line = uint32_t __attribute__((vector_size(64)));  // lanes that a register can hold
 constexpr size_t kLines = sizeof(Lanes) / sizeof(Line);
 
-inline __attribute__((always_inline)) void load(Line& line, const char* at) {
+HEDDLE_INLINE void load(Line& line, const char* at) {
   std::memcpy(&line, at, sizeof line);
 }
 
-inline __attribute__((always_inline)) void mix(Line& state, const Line& words) {
+HEDDLE_INLINE void mix(Line& state, const Line& words) {
   const Line mixed = (state ^ words) * kOdd;
   state = mixed ^ (mixed >> 15);
 }
 
-HEDDLE_WIDEST void stir(Lanes& lanes, const char* at, size_t blocks) {
+HEDDLE_INLINE void stir_lanes(Lanes* lanes, const char* at, size_t blocks) {
   Line state[kLines], words;
-  std::memcpy(state, lanes.data(), sizeof state);
+  std::memcpy(state, lanes->data(), sizeof state);
   for (; blocks > 0; --blocks, at += sizeof state) {
 #pragma GCC unroll 4
     for (size_t i = 0; i < kLines; ++i) {
@@ -41,13 +41,16 @@ HEDDLE_WIDEST void stir(Lanes& lanes, const char* at, size_t blocks) {
       mix(state[i], words);
     }
   }
-  std::memcpy(lanes.data(), state, sizeof state);
+  std::memcpy(lanes->data(), state, sizeof state);
+}
+
+void stir(Lanes& lanes, const char* at, size_t blocks) {
+  run_widest<stir_lanes>(&lanes, at, blocks);
 }
 
 // Streaming stores interleaved with the sums: both overlap, which they do not when done one after the other.
-#if defined(__x86_64__) && defined(__GNUC__)
-__attribute__((target("avx512f"))) void stir_streaming(Lanes& lanes, const char* at, char* to,
-                                                       size_t blocks) {
+#ifdef HEDDLE_AVX512
+HEDDLE_AVX512 void stir_streaming(Lanes& lanes, const char* at, char* to, size_t blocks) {
   Line state[kLines], words;
   std::memcpy(state, lanes.data(), sizeof state);
   for (; blocks > 0; --blocks, at += sizeof state, to += sizeof state) {
@@ -63,8 +66,7 @@ __attribute__((target("avx512f"))) void stir_streaming(Lanes& lanes, const char*
 }
 
 bool can_stream(const char* to) {
-  static const bool has_lines = __builtin_cpu_supports("avx512f") != 0;
-  return has_lines && reinterpret_cast<uintptr_t>(to) % sizeof(Line) == 0;
+  return cpu_capability() == CpuCapability::avx512 && reinterpret_cast<uintptr_t>(to) % sizeof(Line) == 0;
 }
 #else
 void stir_streaming(Lanes&, const char*, char*, size_t) {}

@@ -29,7 +29,7 @@ HEDDLE_INLINE float dot(const float* a, const float* b, int64_t count) {
   return sum;
 }
 
-HEDDLE_WIDEST void attend_head(const float* q, const Kept& kept, int64_t head_dim, float* scores,
+HEDDLE_INLINE void attend_head(const float* q, const Kept& kept, int64_t head_dim, float* scores,
                                float* out) {
   const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
   float largest = -INFINITY;
@@ -69,8 +69,8 @@ at::Tensor attend_one_cpu(const at::Tensor& q, const at::Tensor& k, const at::Te
     std::vector<float> scores(static_cast<size_t>(tokens));
     for (int64_t head = begin; head < end; ++head) {
       const int64_t from = head / queries_of_key * head_dim;
-      attend_head(queries + head * head_dim, {keys + from, values + from, tokens, row}, head_dim,
-                  scores.data(), to + head * head_dim);
+      run_widest<attend_head>(queries + head * head_dim, Kept{keys + from, values + from, tokens, row},
+                              head_dim, scores.data(), to + head * head_dim);
     }
   });
   return out;

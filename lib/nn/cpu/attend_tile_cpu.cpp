@@ -69,23 +69,18 @@ using c10::Half;
 HEDDLE_FLOAT_KERNELS(Sse2, )
 HEDDLE_TILE_KERNELS(Doubles, )
 HEDDLE_ROW_KERNELS(Doubles, double, )
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define HEDDLE_HAS_WIDE_TILES
-HEDDLE_FLOAT_KERNELS(Avx2, __attribute__((target("arch=x86-64-v3"))))
-HEDDLE_FLOAT_KERNELS(Avx512, __attribute__((target("arch=x86-64-v4"))))
+#ifdef HEDDLE_AVX512
+HEDDLE_FLOAT_KERNELS(Avx2, HEDDLE_AVX2)
+HEDDLE_FLOAT_KERNELS(Avx512, HEDDLE_AVX512)
 #endif
 
 // Of kernels in the order of the sets, those that this processor runs.
 template <class Kernels, size_t Count>
 std::span<const Kernels* const> that_run(const std::array<const Kernels*, Count>& all) {
-  size_t first = 0;
-#ifdef HEDDLE_HAS_WIDE_TILES
-  first = __builtin_cpu_supports("x86-64-v4") ? 0 : __builtin_cpu_supports("x86-64-v3") ? 1 : 2;
-#endif
-  return std::span(all).subspan(first);
+  return std::span(all).subspan(Count - 1 - static_cast<size_t>(cpu_capability()));
 }
 
-#ifdef HEDDLE_HAS_WIDE_TILES
+#ifdef HEDDLE_AVX512
 #define HEDDLE_ALL_SETS(of, suffix) \
   { &of##Avx512##suffix, &of##Avx2##suffix, &of##Sse2##suffix }
 constexpr size_t kSets = 3;

@@ -50,19 +50,18 @@ using GatedKernel = void (*)(const GatedRows<Number>& rows, int64_t begin, int64
 
 HEDDLE_GATED_ROWS(Sse2, )
 HEDDLE_GATED_ROWS(Doubles, )
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define HEDDLE_HAS_WIDE_ROWS
-HEDDLE_GATED_ROWS(Avx2, __attribute__((target("arch=x86-64-v3"))))
-HEDDLE_GATED_ROWS(Avx512, __attribute__((target("arch=x86-64-v4"))))
+#ifdef HEDDLE_AVX512
+HEDDLE_GATED_ROWS(Avx2, HEDDLE_AVX2)
+HEDDLE_GATED_ROWS(Avx512, HEDDLE_AVX512)
 #endif
 
 template <class Number>
 GatedKernel<Number> widest_gated_kernel() {
   if constexpr (std::is_same_v<Number, double>) return gated_rows_Doubles<double>;
-#ifdef HEDDLE_HAS_WIDE_ROWS
+#ifdef HEDDLE_AVX512
   if constexpr (!std::is_same_v<Number, double>) {
-    if (__builtin_cpu_supports("x86-64-v4")) return gated_rows_Avx512<Number>;
-    if (__builtin_cpu_supports("x86-64-v3")) return gated_rows_Avx2<Number>;
+    if (cpu_capability() == CpuCapability::avx512) return gated_rows_Avx512<Number>;
+    if (cpu_capability() == CpuCapability::avx2) return gated_rows_Avx2<Number>;
   }
 #endif
   if constexpr (!std::is_same_v<Number, double>) return gated_rows_Sse2<Number>;

@@ -79,19 +79,12 @@ struct Choices {
   Number* weights;
 };
 template <class Number>
-HEDDLE_INLINE void choose_rows(const Choices<Number>& of, const RouterRule& rule, int64_t first, int64_t last,
+HEDDLE_INLINE void choose_rows(const Choices<Number>* of, const RouterRule* rule, int64_t first, int64_t last,
                                int64_t* left) {
   for (int64_t i = first; i < last; ++i)
-    choose_row(of.scores + i * of.experts, of.bias, of.experts, rule, left, of.chosen + i * rule.top_k,
-               of.weights + i * rule.top_k);
+    choose_row(of->scores + i * of->experts, of->bias, of->experts, *rule, left, of->chosen + i * rule->top_k,
+               of->weights + i * rule->top_k);
 }
-#define HEDDLE_CHOOSE_ROWS(Number)                                                                 \
-  HEDDLE_WIDEST void run_choices(const Choices<Number>& of, const RouterRule& rule, int64_t first, \
-                                 int64_t last, int64_t* left) {                                    \
-    choose_rows(of, rule, first, last, left);                                                      \
-  }
-HEDDLE_CHOOSE_ROWS(float)
-HEDDLE_CHOOSE_ROWS(double)
 
 // d is scratch for k numbers.
 template <class Number>
@@ -144,7 +137,7 @@ void choose_cpu(const at::Tensor& scores, const at::Tensor& bias, const RouterRu
         out.experts.mutable_data_ptr<int64_t>(), out.weights.mutable_data_ptr<Number>()};
     over_rows(tokens, experts * k, [=, &rule](int64_t begin, int64_t end) {
       std::vector<int64_t> left(experts);
-      run_choices(all, rule, begin, end, left.data());
+      run_widest<choose_rows<Number>>(&all, &rule, begin, end, left.data());
     });
   });
 }

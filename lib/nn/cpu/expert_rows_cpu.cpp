@@ -39,15 +39,6 @@ HEDDLE_INLINE void sum_of_rows(const Number* rows, const int64_t* row_of, int64_
   }
 }
 
-#define HEDDLE_SUM_OF_ROWS(Number)                                                                 \
-  HEDDLE_WIDEST void run_sums(const Number* rows, const int64_t* row_of, int64_t k, int64_t width, \
-                              int64_t tokens, Number* out) {                                       \
-    sum_of_rows(rows, row_of, k, width, tokens, out);                                              \
-  }
-HEDDLE_SUM_OF_ROWS(float)
-HEDDLE_SUM_OF_ROWS(double)
-HEDDLE_SUM_OF_ROWS(c10::BFloat16)
-
 }  // namespace
 
 at::Tensor combine_rows_cpu(const at::Tensor& of_rows, const at::Tensor& row_of, int64_t tokens) {
@@ -58,7 +49,7 @@ at::Tensor combine_rows_cpu(const at::Tensor& of_rows, const at::Tensor& row_of,
     const int64_t* const places = row_of.const_data_ptr<int64_t>();
     Number* const to = out.mutable_data_ptr<Number>();
     over_rows(tokens, width * k, [=](int64_t begin, int64_t end) {
-      run_sums(rows, places + begin * k, k, width, end - begin, to + begin * width);
+      run_widest<sum_of_rows<Number>>(rows, places + begin * k, k, width, end - begin, to + begin * width);
     });
   });
   return out;

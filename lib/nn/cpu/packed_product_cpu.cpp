@@ -34,11 +34,11 @@ packed::Blocks& blocks_of_thread() {
   }
 
 HEDDLE_PACKED_PRODUCT(Sse2, )
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-HEDDLE_PACKED_PRODUCT(Avx2, __attribute__((target("arch=x86-64-v3"))))
-HEDDLE_PACKED_PRODUCT(Avx512, __attribute__((target("arch=x86-64-v4"))))
+#ifdef HEDDLE_AVX512
+HEDDLE_PACKED_PRODUCT(Avx2, HEDDLE_AVX2)
+HEDDLE_PACKED_PRODUCT(Avx512, HEDDLE_AVX512)
 #define HEDDLE_HAS_PAIRS
-__attribute__((target("arch=x86-64-v4"))) void packed_pairs(const PackedProduct<c10::BFloat16>& of) {
+HEDDLE_AVX512 void packed_pairs(const PackedProduct<c10::BFloat16>& of) {
   packed::product_of<tile::Avx512Pairs>(of, blocks_of_thread());
 }
 constexpr std::array<PackedProductKernel<float>, 3> kPackedProducts{packed_product_Avx512,
@@ -51,11 +51,7 @@ constexpr std::array<PackedProductKernel<float>, 1> kPackedProducts{packed_produ
 
 std::span<const PackedProductKernel<float>> supported_packed_products() {
   const std::span<const PackedProductKernel<float>> all = kPackedProducts;
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-  return all.subspan(__builtin_cpu_supports("x86-64-v4") ? 0 : __builtin_cpu_supports("x86-64-v3") ? 1 : 2);
-#else
-  return all;
-#endif
+  return all.subspan(all.size() - 1 - static_cast<size_t>(cpu_capability()));
 }
 
 void packed_product(const PackedProduct<float>& of) {
@@ -65,8 +61,7 @@ void packed_product(const PackedProduct<float>& of) {
 
 bool has_packed_product_of_bfloat16() {
 #ifdef HEDDLE_HAS_PAIRS
-  static const bool has = __builtin_cpu_supports("x86-64-v4") && __builtin_cpu_supports("avx512bf16");
-  return has;
+  return cpu_capability() == CpuCapability::avx512 && __builtin_cpu_supports("avx512bf16");
 #else
   return false;
 #endif

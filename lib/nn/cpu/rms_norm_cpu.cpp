@@ -71,23 +71,6 @@ HEDDLE_INLINE void weight_columns(const Number* dy, const Number* x, const Wide<
   }
 }
 
-#define HEDDLE_NORM_ROWS(Number)                                                                          \
-  HEDDLE_WIDEST void run_forward(const Number* x, const Number* weight, double eps, Number* y,            \
-                                 Wide<Number>* root, int64_t rows, int64_t width) {                       \
-    forward_rows(x, weight, eps, y, root, rows, width);                                                   \
-  }                                                                                                       \
-  HEDDLE_WIDEST void run_backward(const Number* dy, const Number* x, const Number* weight,                \
-                                  const Wide<Number>* root, Number* dx, int64_t rows, int64_t width) {    \
-    backward_rows(dy, x, weight, root, dx, rows, width);                                                  \
-  }                                                                                                       \
-  HEDDLE_WIDEST void run_weights(const Number* dy, const Number* x, const Wide<Number>* root, Number* dw, \
-                                 int64_t rows, int64_t width, int64_t first, int64_t last) {              \
-    weight_columns(dy, x, root, dw, rows, width, first, last);                                            \
-  }
-HEDDLE_NORM_ROWS(float)
-HEDDLE_NORM_ROWS(double)
-HEDDLE_NORM_ROWS(c10::BFloat16)
-
 }  // namespace
 
 void rms_norm_cpu(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y,
@@ -98,7 +81,8 @@ void rms_norm_cpu(const at::Tensor& x, const at::Tensor& weight, double eps, con
     auto* to = y.mutable_data_ptr<Number>();
     auto* roots = root.mutable_data_ptr<Wide<Number>>();
     over_rows(rows, width, [=](int64_t begin, int64_t end) {
-      run_forward(from + begin * width, w, eps, to + begin * width, roots + begin, end - begin, width);
+      run_widest<forward_rows<Number>>(from + begin * width, w, eps, to + begin * width, roots + begin,
+                                       end - begin, width);
     });
   });
 }
@@ -113,14 +97,14 @@ void rms_norm_backward_cpu(const at::Tensor& dy, const at::Tensor& x, const at::
     if (dx.defined()) {
       auto* to = dx.mutable_data_ptr<Number>();
       over_rows(rows, width, [=](int64_t begin, int64_t end) {
-        run_backward(g + begin * width, from + begin * width, w, roots + begin, to + begin * width,
-                     end - begin, width);
+        run_widest<backward_rows<Number>>(g + begin * width, from + begin * width, w, roots + begin,
+                                          to + begin * width, end - begin, width);
       });
     }
     if (dw.defined()) {
       auto* to = dw.mutable_data_ptr<Number>();
       over_rows(width, rows, [=](int64_t begin, int64_t end) {
-        run_weights(g, from, roots, to, rows, width, begin, end);
+        run_widest<weight_columns<Number>>(g, from, roots, to, rows, width, begin, end);
       });
     }
   });

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kAtOnce = 4;
 
 // to[i] = the product of row i of the weight [count, width] with x, and plus[i] where there is one.
-HEDDLE_WIDEST void multiply_rows(const float* weight, const float* x, const float* plus, float* to,
+HEDDLE_INLINE void multiply_rows(const float* weight, const float* x, const float* plus, float* to,
                                  int64_t count, int64_t width) {
   const int64_t whole = width - width % kFloats;
   for (int64_t row = 0; row < count; row += kAtOnce) {
@@ -63,8 +63,8 @@ at::Tensor multiply_row(const at::Tensor& a, const at::Tensor& b, const at::Tens
   const float* more = added.defined() ? added.const_data_ptr<float>() : nullptr;
   float* to = out.mutable_data_ptr<float>();
   over_rows(b.size(1), width, [=](int64_t begin, int64_t end) {
-    multiply_rows(weight + begin * width, x, more != nullptr ? more + begin : nullptr, to + begin,
-                  end - begin, width);
+    run_widest<multiply_rows>(weight + begin * width, x, more != nullptr ? more + begin : nullptr, to + begin,
+                              end - begin, width);
   });
   return out;
 }

@@ -25,9 +25,7 @@ TokenRange limits_of() {
           static_cast<int64_t>(std::numeric_limits<T>::max())};
 }
 
-}  // namespace
-
-HEDDLE_WIDEST TokenRange range_of(TokenType type, const std::byte* from, int64_t count) {
+HEDDLE_INLINE TokenRange range_of_type(TokenType type, const std::byte* from, int64_t count) {
   switch (type) {
     case TokenType::uint8:
       return range_in<uint8_t>(from, count);
@@ -45,6 +43,12 @@ HEDDLE_WIDEST TokenRange range_of(TokenType type, const std::byte* from, int64_t
       return range_in<int64_t>(from, count);
   }
   return {};
+}
+
+}  // namespace
+
+TokenRange range_of(TokenType type, const std::byte* from, int64_t count) {
+  return run_widest<range_of_type>(type, from, count);
 }
 
 TokenRange range_of(TokenType type) {

@@ -1,29 +1,20 @@
-// The optimizer's lists are made once; a step gathers the gradients and calls a fused kernel: heddle's for
-// fp32 on the CPU, ATen's for the rest.
+// The optimizer's lists are made once; a step gathers the gradients and calls a fused kernel: heddle's on the
+// CPU, ATen's elsewhere.
 #include "lib/train/optimizer/adamw.h"
 
+#include <ATen/Dispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "lib/train/optimizer/adamw_cpu.h"
 
 namespace heddle::train {
-namespace {
-
-bool are_plain(at::TensorList tensors) {
-  return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
-    return tensor.is_cpu() && tensor.scalar_type() == at::kFloat && tensor.is_contiguous();
-  });
-}
-
-}  // namespace
-
 std::unique_ptr<IOptimizer> make_adamw(const AdamWConfig& config) {
   return std::make_unique<AdamW>(config);
 }
@@ -88,8 +79,15 @@ void AdamW::update(const OptimizerUpdate& update) {
 
 void AdamW::run_kernel(at::TensorList weights, at::TensorList gradients, at::TensorList averages,
                        at::TensorList squares, at::TensorList steps, const Rates& rates) const {
-  if (are_plain(weights) && are_plain(gradients) && are_plain(averages) && are_plain(squares))
-    return run_on_cpu(weights, gradients, averages, squares, steps, rates);
+  if (weights.front().is_cpu()) {
+    if (rates.skip.defined() && rates.skip.item<float>() == 1) return;
+    // The norm has read the last gradients last: they may be in the cache.
+    for (size_t i = weights.size(); i-- > 0;)
+      AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, weights[i].scalar_type(), "update", [&] {
+        run_on_cpu<scalar_t>(weights[i], gradients[i], averages[i], squares[i], steps[i], rates);
+      });
+    return;
+  }
   const auto given = [](const at::Tensor& value) {
     return value.defined() ? std::make_optional(value) : std::nullopt;
   };
@@ -103,27 +101,31 @@ void AdamW::run_kernel(at::TensorList weights, at::TensorList gradients, at::Ten
                       given(rates.divisor), given(rates.skip));
 }
 
-void AdamW::run_on_cpu(at::TensorList weights, at::TensorList gradients, at::TensorList averages,
-                       at::TensorList squares, at::TensorList steps, const Rates& rates) const {
-  if (rates.skip.defined() && rates.skip.item<float>() == 1) return;
-  AdamWFactors factors{};
+template <class Number>
+void AdamW::run_on_cpu(const at::Tensor& weight, const at::Tensor& gradient, const at::Tensor& average,
+                       const at::Tensor& square, const at::Tensor& steps, const Rates& rates) const {
+  using W = UpdateNumber<Number>;
+  const double count = *steps.const_data_ptr<float>();
+  AdamWFactors<W> factors{};
   factors.gradient = rates.divisor.defined() ? 1 / rates.divisor.item<float>() : 1.0f;
-  factors.decay = rates.coupled ? 1.0f : static_cast<float>(1 - rates.lr * rates.weight_decay);
-  factors.coupled = rates.coupled ? static_cast<float>(rates.weight_decay) : 0.0f;
-  factors.rest1 = static_cast<float>(1 - config_.beta1);
-  factors.beta2 = static_cast<float>(config_.beta2);
-  factors.rest2 = static_cast<float>(1 - config_.beta2);
-  factors.eps = static_cast<float>(config_.eps);
-  // The norm has read the last gradients last: they may be in the cache.
-  for (size_t i = weights.size(); i-- > 0;) {
-    const double count = *steps[i].const_data_ptr<float>();
-    factors.step = static_cast<float>(rates.lr / (1 - std::pow(config_.beta1, count)));
-    factors.root = static_cast<float>(1 / std::sqrt(1 - std::pow(config_.beta2, count)));
-    adamw_cpu({weights[i].mutable_data_ptr<float>(), gradients[i].const_data_ptr<float>(),
-               averages[i].mutable_data_ptr<float>(), squares[i].mutable_data_ptr<float>()},
-              weights[i].numel(), factors);
-    weights[i].unsafeGetTensorImpl()->bump_version();  // as ATen's kernel does: a forward may have kept them
-  }
+  factors.decay = rates.coupled ? W{1} : static_cast<W>(1 - rates.lr * rates.weight_decay);
+  factors.coupled = rates.coupled ? static_cast<W>(rates.weight_decay) : W{0};
+  factors.rest1 = static_cast<W>(1 - config_.beta1);
+  factors.beta2 = static_cast<W>(config_.beta2);
+  factors.rest2 = static_cast<W>(1 - config_.beta2);
+  factors.eps = static_cast<W>(config_.eps);
+  factors.step = static_cast<W>(rates.lr / (1 - std::pow(config_.beta1, count)));
+  factors.root = static_cast<W>(1 / std::sqrt(1 - std::pow(config_.beta2, count)));
+  const at::Tensor from = gradient.contiguous();
+  const std::array<at::Tensor, 3> homes{weight, average, square};
+  std::array<at::Tensor, 3> in_place;
+  for (size_t i = 0; i < homes.size(); ++i) in_place[i] = homes[i].contiguous();
+  adamw_cpu<Number>({in_place[0].mutable_data_ptr<Number>(), from.const_data_ptr<Number>(),
+                     in_place[1].mutable_data_ptr<Number>(), in_place[2].mutable_data_ptr<Number>()},
+                    weight.numel(), factors);
+  for (size_t i = 0; i < homes.size(); ++i)
+    if (!in_place[i].is_same(homes[i])) homes[i].copy_(in_place[i]);
+  weight.unsafeGetTensorImpl()->bump_version();  // as ATen's kernel does: a forward may have kept it
 }
 
 void AdamW::update_group(Group& group, const Rates& rates) {

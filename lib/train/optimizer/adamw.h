@@ -45,8 +45,9 @@ class HEDDLE_API AdamW : public IOptimizer {
   void update_group(Group& group, const Rates& rates);
   void run_kernel(at::TensorList weights, at::TensorList gradients, at::TensorList averages,
                   at::TensorList squares, at::TensorList steps, const Rates& rates) const;
-  void run_on_cpu(at::TensorList weights, at::TensorList gradients, at::TensorList averages,
-                  at::TensorList squares, at::TensorList steps, const Rates& rates) const;
+  template <class Number>
+  void run_on_cpu(const at::Tensor& weight, const at::Tensor& gradient, const at::Tensor& average,
+                  const at::Tensor& square, const at::Tensor& steps, const Rates& rates) const;
 
   const AdamWConfig config_;
   std::vector<Group> groups_;

@@ -1,12 +1,14 @@
 // Squares are summed in fp64 block by block, so the result does not depend on the number of threads.
 #include "lib/train/optimizer/norm.h"
 
+#include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/clamp_min.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/stack.h>
@@ -25,27 +27,45 @@ namespace {
 
 constexpr int64_t kBlock = 1 << 15;
 
-}  // namespace
-
-double sum_of_squares(const at::Tensor& tensor) {
+// The sum of part(numbers, count) over blocks of a contiguous tensor, one block after another.
+template <class Number, class Part>
+double sum_of_blocks(const at::Tensor& tensor, const Part& part) {
   const int64_t count = tensor.numel();
-  if (count == 0) return 0;
-  if (!tensor.is_cpu() || tensor.scalar_type() != at::kFloat || !tensor.is_contiguous()) {
-    const double norm =
-        at::linalg_vector_norm(tensor.detach(), 2, std::nullopt, false, at::kDouble).item<double>();
-    return norm * norm;
-  }
-  const float* values = tensor.const_data_ptr<float>();
-  if (count <= kBlock) return squares_cpu(values, count);
+  const Number* numbers = tensor.const_data_ptr<Number>();
+  if (count <= kBlock) return part(numbers, count);
   std::vector<double> blocks((count + kBlock - 1) / kBlock);
   at::parallel_for(0, static_cast<int64_t>(blocks.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block)
-      blocks[block] = squares_cpu(values + block * kBlock, std::min(kBlock, count - block * kBlock));
+      blocks[block] = part(numbers + block * kBlock, std::min(kBlock, count - block * kBlock));
   });
   double sum = 0;
   for (const double block : blocks) sum += block;
   return sum;
 }
+
+}  // namespace
+
+double sum_of_squares(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return 0;
+  if (!tensor.is_cpu()) {
+    const double norm =
+        at::linalg_vector_norm(tensor.detach(), 2, std::nullopt, false, at::kDouble).item<double>();
+    return norm * norm;
+  }
+  const at::Tensor values = tensor.detach().contiguous();
+  return AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kBFloat16, at::kHalf, values.scalar_type(), "sum_of_squares",
+      [&] { return sum_of_blocks<scalar_t>(values, squares_cpu<scalar_t>); });
+}
+
+namespace {
+
+double sum_of_powers(const at::Tensor& tensor, double scale, double power) {
+  return sum_of_blocks<double>(
+      tensor, [=](const double* from, int64_t count) { return powers_cpu(from, count, scale, power); });
+}
+
+}  // namespace
 
 at::Tensor sum_of_squares_on_device(at::TensorList tensors) {
   const std::vector<at::Tensor> norms = at::_foreach_norm(tensors, 2, at::kDouble);
@@ -195,12 +215,15 @@ at::Tensor GradientNorm::scaled(at::Tensor* doubts) const {
   const at::Tensor sum = over_ranks(Reduce::sum, [&](const Group& group) {
     at::Tensor part = at::zeros({1}, double_on(device_));
     for (const at::Tensor& gradient : gradients_of(group.shards)) {
-      const at::Tensor wide = gradient.to(device_, at::kDouble).abs() / scale;
-      part += wide.pow_(norm_type_).sum();
+      const at::Tensor wide = gradient.to(device_, at::kDouble).contiguous();
+      part += wide.is_cpu() ? at::full_like(part, sum_of_powers(wide, scale.item<double>(), norm_type_))
+                            : (wide.abs() / scale).pow_(norm_type_).sum();
     }
     return part;
   });
-  return sum.pow_(1.0 / norm_type_).mul_(scale);
+  const at::Tensor root =
+      sum.is_cpu() ? sum.fill_(std::pow(sum.item<double>(), 1.0 / norm_type_)) : sum.pow_(1.0 / norm_type_);
+  return root.mul_(scale);
 }
 
 at::Tensor clip_divisor(const at::Tensor& norm, double max_norm) {

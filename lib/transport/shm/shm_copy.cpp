@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#include "core/base/widest.h"
+
+#ifdef HEDDLE_AVX512
 #include <immintrin.h>
 #endif
 
@@ -14,9 +16,9 @@ namespace {
 
 constexpr size_t kCacheLine = 64;
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#ifdef HEDDLE_AVX512
 // `to` is at the beginning of a cache line. Return the bytes copied.
-__attribute__((target("avx512f"))) size_t stream_lines(char* to, const char* from, size_t count) {
+HEDDLE_AVX512 size_t stream_lines(char* to, const char* from, size_t count) {
   const size_t whole = count / (4 * kCacheLine) * (4 * kCacheLine);
   for (size_t at = 0; at < whole; at += 4 * kCacheLine) {
     __m512i lines[4];
@@ -38,8 +40,8 @@ size_t stream_words(char* to, const char* from, size_t count) {
 }
 
 size_t stream(char* to, const char* from, size_t count) {
-  static const bool lines = __builtin_cpu_supports("avx512f") != 0;
-  return lines ? stream_lines(to, from, count) : stream_words(to, from, count);
+  return cpu_capability() == CpuCapability::avx512 ? stream_lines(to, from, count)
+                                                   : stream_words(to, from, count);
 }
 #else
 size_t stream(char*, const char*, size_t) {

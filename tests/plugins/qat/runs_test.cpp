@@ -4,7 +4,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "heddle/plugin/transform.h"
 #include "plugins/lora/peft_units.h"
+#include "plugins/topologies.h"
 #include "plugins/whole_runs.h"
 
 namespace heddle::tests {
@@ -20,36 +22,45 @@ std::string qat_section(int after, const std::string& more = "groupsize: 2") {
          more + "}}\n";
 }
 
-const std::string kWeightsOnly =
-    "qat: {enabled: true, qat_config: {quantizer_type: int4_weight_only, groupsize: 32, inner_k_tiles: 2}}\n";
+// A model that trains with fake quantization, in float64: in float32 numbers lie at the border of two
+// integers, and fall to either side with the last bit of a sum, which topologies add in another order.
+Training in_double(Training run, const std::string& section) {
+  const auto* offered = built_plugins().find<OfferedTransform>("qat");
+  const std::shared_ptr<const ITransform> transform =
+      offered->make(offered->resolve(config::read_text(section, "run.yaml")).values);
+  run.make_units = [model = run.model, transform](int) {
+    Units units = make_units(model, at::TensorOptions(at::kMeta).dtype(at::kDouble));
+    transform->apply(units, {"run.yaml:2 qat"});
+    return units;
+  };
+  run.steps = 6;
+  return run;
+}
+
+const std::string kFsdp2InDouble = "fsdp2(mp_policy: {param_dtype: float64, reduce_dtype: float64}) ";
 
 TEST(QatRuns, AreAlikeOnEveryTopology) {
-  expect_alike_on(WholeRuns(), qat_section(2),
-                  {{2, "{strategy: ddp}"},
-                   {2, kFsdp2InFp32 + "}"},
-                   {2, kFsdp2InFp32 + ", cp_size: 2}"},
-                   {2, "{strategy: megatron_fsdp}"},
-                   {2, "{strategy: megatron}"},
-                   {2, kFsdp2InFp32 + ", " + two_stages("1f1b") + "}"},
-                   {2, kFsdp2InFp32 + ", activation_checkpointing: full, " + two_stages("zb1p") + "}"}});
+  expect_equal_on(
+      in_double(four_heads("qwen2", 3),
+                "{enabled: true, fake_quant_after_n_steps: 2, qat_config: {groupsize: 2}}"),
+      {"ddp dp2", kFsdp2InDouble + "dp2", kFsdp2InDouble + "cp2(allgather)", "megatron_fsdp dp2",
+       "megatron dp2", kFsdp2InDouble + "pp2(1f1b) rows1", kFsdp2InDouble + "full pp2(zb1p) rows1"});
 }
 
 TEST(QatRuns, WeightsAloneAreAlikeOnEveryTopology) {
-  WholeRuns runs;
-  runs.model =
-      "{model_type: llama, vocab_size: 53, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2, "
-      "num_attention_heads: 4, num_key_value_heads: 4, max_position_embeddings: 16}";
-  expect_alike_on(runs, kWeightsOnly,
-                  {{2, kFsdp2InFp32 + "}"}, {2, "{strategy: single, " + two_stages("1f1b") + "}"}});
+  Training run = four_heads();
+  run.model.hidden_size = 32, run.model.intermediate_size = 64;
+  run.model.num_attention_heads = run.model.num_key_value_heads = 4, run.model.head_dim = 8;
+  expect_equal_on(in_double(run,
+                            "{enabled: true, qat_config: {quantizer_type: int4_weight_only, groupsize: 32, "
+                            "inner_k_tiles: 2}}"),
+                  {kFsdp2InDouble + "dp2", "single pp2(1f1b) rows1"});
 }
 
 TEST(QatRuns, LinearLayersOfMixturesAreAlikeWithSplitExperts) {
-  WholeRuns runs;
-  runs.model =
-      "{model_type: qwen3_moe, vocab_size: 53, hidden_size: 14, intermediate_size: 23, num_hidden_layers: "
-      "2, num_attention_heads: 4, num_key_value_heads: 4, head_dim: 6, moe_intermediate_size: 9, "
-      "num_experts: 4, num_experts_per_tok: 2, max_position_embeddings: 16}";
-  expect_alike_on(runs, qat_section(1), {{2, kFsdp2InFp32 + ", ep_size: 2}"}});
+  expect_equal_on(
+      in_double(eight_experts(), "{enabled: true, fake_quant_after_n_steps: 1, qat_config: {groupsize: 2}}"),
+      {kFsdp2InDouble + "dp2 ep2"});
 }
 
 // Until it begins, a run has the numbers of one without it, and other ones after.

@@ -7,6 +7,7 @@
 
 #include <strings.h>
 
+#include "core/base/cpu_settings.h"
 #include "lib/run/metrics/shared_cores.h"
 
 namespace heddle {
@@ -19,6 +20,11 @@ std::string threads_text(int threads, int local_ranks, int cores, const char* po
          (cores == 1 ? " core" : " cores") + ": waiting is " +
          (passive ? "passive" : "not passive, as the environment says; OMP_WAIT_POLICY=passive is faster") +
          "\n";
+}
+
+void check_kernel_settings() {
+  cpu_capability();
+  packed_product_setting();
 }
 
 bool has_bfloat16_products() {

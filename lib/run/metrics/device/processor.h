@@ -1,5 +1,5 @@
-// What a run must know of the processor: how threads that share cores wait, and whether it has bfloat16
-// products.
+// What a run must know of the processor: how threads that share cores wait, which kernels it runs, and
+// whether it has bfloat16 products.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -14,6 +14,9 @@ inline constexpr const char* kWaitPolicy = "OMP_WAIT_POLICY";
 // "  threads 2 on each of 2 ranks, more than the 2 cores: waiting is passive\n"; empty where each thread has
 // a core. policy: of the environment, null where it is not set.
 std::string threads_text(int threads, int local_ranks, int cores, const char* policy);
+
+// Throws what is wrong with HEDDLE_CPU_CAPABILITY or HEDDLE_PACKED_PRODUCT, before a kernel reads them.
+void check_kernel_settings();
 
 // Whether this processor multiplies bfloat16 numbers by instructions of their own.
 bool has_bfloat16_products();

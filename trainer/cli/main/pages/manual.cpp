@@ -23,7 +23,7 @@ constexpr std::array<ManualRow, 5> kStatus = {{
     {"143", "A run was ended with SIGTERM, after it saved."},
 }};
 
-constexpr std::array<ManualRow, 8> kEnvironment = {{
+constexpr std::array<ManualRow, 10> kEnvironment = {{
     {"HEDDLE_TORCH", "The directory of an installed torch 2.11.0 package whose LibTorch is used."},
     {"HEDDLE_PLUGIN_PATH",
      "Directories to look for plugins in, separated by colons, before those beside the program."},
@@ -33,6 +33,13 @@ constexpr std::array<ManualRow, 8> kEnvironment = {{
     {"HEDDLE_PYTHON", "The Python that prepares texts (default: python3); it needs tokenizers and jinja2."},
     {"HEDDLE_SHARED_GPU", "1: ranks may share a GPU, for tests; bytes between them go through the host."},
     {"HEDDLE_SHM", "0: the ranks of one machine talk over Gloo instead of shared memory."},
+    {"HEDDLE_CPU_CAPABILITY",
+     "The widest instruction set that heddle's own CPU kernels use: default, avx2 or avx512 (default: the "
+     "processor's)."},
+    {"HEDDLE_PACKED_PRODUCT",
+     "1: heddle's kernel computes every float32 product on the CPU. 0: LibTorch computes all of them. "
+     "Default: "
+     "heddle's kernel computes large products on AMD processors with AVX-512."},
     {"RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT",
      "A launcher's words to a rank, as torchrun sets them; those of Slurm and Open MPI are read too."},
     {"HF_HOME, HF_HUB_CACHE", "The Hugging Face cache in which names of the hub are looked for."},
