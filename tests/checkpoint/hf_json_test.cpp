@@ -7,8 +7,7 @@
 
 #include "folder.h"
 #include "heddle/base/error.h"
-#include "lib/checkpoint/huggingface/hf_config.h"
-#include "lib/checkpoint/huggingface/hf_origin.h"
+#include "lib/checkpoint/huggingface/hf_plan.h"
 #include "lib/checkpoint/huggingface/read_config.h"
 
 namespace heddle {
@@ -82,10 +81,16 @@ TEST(ConfigJson, ReadsNumbersThatAreNotFinite) {
 }
 
 TEST(ConfigJson, IsExportedWithNumbersThatAreNotFinite) {
-  const std::string config = R"({"dtype": "float32", "limit": [0.0, Infinity], "other": NaN})";
-  EXPECT_EQ(checkpoint::config_for(config, at::kFloat, checkpoint::HfChoice::Config::original), config);
+  checkpoint::HfOrigin origin;
+  origin.files["config.json"] = R"({"dtype": "float32", "limit": [0.0, Infinity], "other": NaN})";
+  const auto exported = [&](at::ScalarType dtype) {
+    checkpoint::Manifest manifest;
+    manifest.tensors["w"] = {dtype, {2}, {}};
+    return checkpoint::plan_hf(manifest, origin, {}).config;
+  };
+  EXPECT_EQ(exported(at::kFloat), origin.files["config.json"]);
   EXPECT_EQ(
-      checkpoint::config_for(config, at::kBFloat16, checkpoint::HfChoice::Config::original),
+      exported(at::kBFloat16),
       "{\n  \"dtype\": \"bfloat16\",\n  \"limit\": [\n    0.0,\n    Infinity\n  ],\n  \"other\": NaN\n}\n");
 }
 
