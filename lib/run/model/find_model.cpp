@@ -39,7 +39,7 @@ fs::path base_of_adapter(const fs::path& directory, const fs::path& named) {
   std::error_code ignored;
   if (named.is_absolute() || is_there(named_place(named, Named::model))) return named;
   for (fs::path at = fs::absolute(directory, ignored); at.has_relative_path(); at = at.parent_path())
-    if (fs::is_directory(at / named, ignored)) return at / named;
+    if (fs::is_directory(at / named, ignored) && !fs::equivalent(at / named, directory)) return at / named;
   return named;
 }
 
