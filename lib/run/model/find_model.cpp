@@ -40,8 +40,9 @@ fs::path place_of_base(const AdapterConfig& config, const fs::path& file) {
   const fs::path named = config.base, place = named_place(named, Named::model, config.revision);
   std::error_code ignored;
   if (named.is_absolute() || place != named || is_there(place)) return place;
-  for (fs::path at = fs::absolute(file, ignored).parent_path(); at.has_relative_path(); at = at.parent_path())
-    if (fs::is_directory(at / named, ignored)) return at / named;
+  const fs::path adapter = fs::absolute(file, ignored).parent_path();
+  for (fs::path at = adapter; at.has_relative_path(); at = at.parent_path())
+    if (fs::is_directory(at / named, ignored) && !fs::equivalent(at / named, adapter)) return at / named;
   if (config.revision.empty()) return place;
   throw Error(ErrorCode::input, file.string(),
               "base_model_name_or_path is " + config.base + " with the revision " + config.revision +
