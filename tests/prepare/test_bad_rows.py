@@ -54,6 +54,11 @@ class Told(Prepared):
                             chat_template=template)
         self.assertEqual(told, [[line, "the chat template fails: TemplateError: no x"] for line in (2, 4)])
 
+    def test_a_template_that_needs_later_messages_is_told_with_a_hint(self):
+        fault = self.refused("chat", "bytes", [GOOD], chat_template="{{ messages[0].content }} and {{ messages[1].content }}")
+        self.assertIn("UndefinedError", fault.what)
+        self.assertIn("loop over the messages", fault.hint)
+
     def test_a_probe_tells_them_too(self):
         from faults import Fault
         job = {**self.job("chat", "bytes", [CRITIC, GOOD, CRITIC], **CHATML), "probe": True}

@@ -158,3 +158,6 @@ class TemplateFault(Fault):
         place = f" in its line {line}" if line else ""
         super().__init__(f"the chat template fails{place}: {type(error).__name__}: {error}")
         self.said = str(error)
+        if type(error).__name__ == "UndefinedError":
+            self.hint = ("The messages before each answer are rendered alone, to find the answer's tokens: loop over the "
+                         "messages, or mark the answers with {% generation %}. In a shell, quote the template.")
