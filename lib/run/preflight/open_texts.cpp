@@ -76,10 +76,9 @@ TextTokenizer TextSets::tokenizer() const {
   const Node given = recipe_.dataset && recipe_.dataset->texts ? recipe_.dataset->texts->tokenizer : Node();
   const bool is_name = given.kind() == Node::Kind::text;
   const std::string name = is_name ? given.as_text() : text_at(given, "pretrained_model_name_or_path");
-  const fs::path of_model = place_of(recipe_.model);
   if (!name.empty())
     out.directory = tokenizer_place(name, given.where());
-  else if (!of_model.empty())
+  else if (const fs::path of_model = place_of(recipe_.model); !of_model.empty())
     out.directory = tokenizer_place(of_model.string(), recipe_.model.where);
   if (!given.is_map()) return out;
   out.is_nemo = text_at(given, "_target_").find("NeMoAutoTokenizer") != std::string::npos ||

@@ -158,10 +158,10 @@ TEST_F(OwnHead, LeavesTheBaseOfAnAdapterToADirectoryAboveIt) {
   const fs::path adapter = folder_ / "runs/last/model";
   fs::create_directories(adapter);
   checkpoint::write_text(adapter / kAdapterConfig,
-                         R"({"lora_alpha": 2, "base_model_name_or_path": "model"})");
+                         R"({"r": 3, "lora_alpha": 2, "base_model_name_or_path": "model"})");
   EXPECT_EQ(find_model(adapter).weights, model());
   checkpoint::write_text(adapter / kAdapterConfig,
-                         R"({"lora_alpha": 2, "base_model_name_or_path": "elsewhere"})");
+                         R"({"r": 3, "lora_alpha": 2, "base_model_name_or_path": "elsewhere"})");
   EXPECT_THAT(thrown_by([&] { find_model(adapter); }),
               HasSubstr("adapter_config.json: base_model_name_or_path: elsewhere is not there"));
 }

@@ -175,7 +175,7 @@ const RefusedConfig kRefusals[] = {
     {"rope_misspelt", "hy_v3", kSmall + "rope_parameters: {rope_type: default, rope_thetaa: 5}",
      "there is no key 'rope_thetaa' here\n  hint: did you mean 'rope_theta'?"},
     {"kimi_misspelt", "kimi_linear", "num_hidden_layers: 2, linear_attn_config: {headdim: 8}",
-     "there is no key 'headdim' here\n  hint: did you mean 'head_dim'?"},
+     "linear_attn_config has no key 'headdim'\n  hint: did you mean 'head_dim'?"},
     {"kimi_one_list", "kimi_linear", "num_hidden_layers: 2, linear_attn_config: {kda_layers: [1]}",
      "linear_attn_config has kda_layers and not full_attn_layers"},
     {"kimi_tied", "kimi_linear", "num_hidden_layers: 2, tie_word_embeddings: true",
