@@ -53,7 +53,7 @@ void add_updates(Digest& digest, const std::string& name, at::ScalarType dtype) 
   for (int step = 0; step < 3; ++step) {
     for (Shard& shard : shards) shard.tensor.mutable_grad() = some(shard.shape, dtype);
     for (const double type : {2.0, 3.0, static_cast<double>(INFINITY)}) {
-      const at::Tensor norm = GradientNorm(all(shards), mesh, type).measure(nullptr);
+      const at::Tensor norm = train::GradientNorm(all(shards), mesh, type).measure(nullptr);
       digest.add(norm);
       digest.add(train::clip_divisor(norm, 1.0));
     }
@@ -91,7 +91,7 @@ TEST(ReplicatedWork, DISABLED_PrintsItsBits) {
 
 std::string bits_with(const std::string& environment) {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
-  const std::string command = environment + " " + program +
+  const std::string command = environment + " '" + program + "'" +
                               " --gtest_also_run_disabled_tests "
                               "--gtest_filter=ReplicatedWork.DISABLED_PrintsItsBits 2>&1";
   const std::unique_ptr<FILE, int (*)(FILE*)> output(::popen(command.c_str(), "r"), ::pclose);
