@@ -19,7 +19,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 ORDERS = 3  # other orders of the sums
-LEAST = 10  # distance of a choice from its border, in deviations of its number between orders
+LEAST = 9  # distance of a choice from its border, in deviations of its number between orders
 TINY = 1e-20
 aten = torch.ops.aten
 

@@ -1,4 +1,4 @@
-"""Makes qat/: numbers of torchao's fake quantizers, and four steps of two models that train with them.
+"""Makes qat/: numbers of torchao's fake quantizers, and twelve steps of two models that train with them.
 
 Run by hand (needs torch 2.11, transformers 5 and torchao 0.18; no test runs it):
 
@@ -7,9 +7,8 @@ Run by hand (needs torch 2.11, transformers 5 and torchao 0.18; no test runs it)
 numbers.safetensors has cases: CASE.x, CASE.g, CASE.y and CASE.dx, the input, a gradient of the output, the output and
 the gradient of the input; names say the quantizer, the dtypes of the input and of the scales, and the group.
 inputs_int8/ and weights_int4/ are models that train with AdamW in fp32 as in make_golden.py; golden.json has the tokens,
-the losses, the gradient norms and the step after which fake quantization begins. A number at the border of two integers
-falls to either side with its last bit: steps and tokens are few, and drawn until none is at a border (choices.py).
-torchao's functions that turn it on and off act on one layer: NeMo AutoModel calls them with the
+the losses, the gradient norms and the step after which fake quantization begins. The matrices of inputs_int8 are small:
+a number at the border of two integers falls to either side, and what follows grows with them. torchao's functions that turn it on and off act on one layer: NeMo AutoModel calls them with the
 whole model, which changes nothing; here they are called with each layer.
 """
 
@@ -24,16 +23,14 @@ from torchao.quantization.qat.fake_quantizer import IntxFakeQuantizer
 from torchao.quantization.qat.linear import (FakeQuantizedLinear, _get_4w_weight_config, _get_8da4w_activation_config,
                                              _get_8da4w_weight_config, enable_linear_fake_quant)
 
-import choices
-from make_golden import BATCH, loss_sum, make_model
+from make_golden import BATCH, SEQUENCE, STEPS, loss_sum, make_model
 
 HERE = pathlib.Path(__file__).parent
-WIDE = dict(model_type="llama", vocab_size=61, hidden_size=32, intermediate_size=32, num_hidden_layers=1,
+WIDE = dict(model_type="llama", vocab_size=61, hidden_size=32, intermediate_size=96, num_hidden_layers=2,
             num_attention_heads=4, num_key_value_heads=2, head_dim=8, attention_bias=False, tie_word_embeddings=True)
 ODD = dict(model_type="llama", vocab_size=67, hidden_size=18, intermediate_size=15, num_hidden_layers=2,
            num_attention_heads=3, num_key_value_heads=1, head_dim=8, attention_bias=True, mlp_bias=True,
            tie_word_embeddings=False)
-STEPS, SEQUENCE = 4, 4
 SHORT = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
 
@@ -99,9 +96,8 @@ def write(name, fields, factor, quantizer, after):
     folder = HERE / "qat" / name
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
+    data = torch.randint(fields["vocab_size"], (STEPS, BATCH, SEQUENCE + 1))
     model = quantizer.prepare(model)
-    data = choices.draw(lambda: torch.randint(fields["vocab_size"], (STEPS, BATCH, SEQUENCE + 1)), model,
-                        lambda model, data: train(model, data, after))
     losses, norms = train(model, data, after)
     changed = sum(isinstance(module, FakeQuantizedLinear) for module in model.modules())
     (folder / "golden.json").write_text(json.dumps({

@@ -91,7 +91,7 @@ TEST(ReplicatedWork, DISABLED_PrintsItsBits) {
 
 std::string bits_with(const std::string& environment) {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
-  const std::string command = environment + " " + program +
+  const std::string command = environment + " '" + program + "'" +
                               " --gtest_also_run_disabled_tests "
                               "--gtest_filter=ReplicatedWork.DISABLED_PrintsItsBits 2>&1";
   const std::unique_ptr<FILE, int (*)(FILE*)> output(::popen(command.c_str(), "r"), ::pclose);
