@@ -24,7 +24,7 @@ namespace {
 using at::Scalar;
 using at::Tensor;
 
-// The same order for each product of a depth, so that rows have the same bits beside other rows.
+// Returns one order for all products of a depth, so that rows have the same bits beside other rows.
 Tensor order_of(int64_t depth) {
   static std::mutex one_at_a_time;
   static std::map<int64_t, Tensor> orders;

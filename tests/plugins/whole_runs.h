@@ -52,7 +52,7 @@ class WholeRuns {
   // Empty: it ran.
   std::string refusal(const Topology& topology, const std::string& run = "refused",
                       const std::string& restore_from = "") const;
-  // What a run would warn of before its ranks start. Throws what is refused then.
+  // Returns the warnings of a run before its ranks start. Throws what is refused then.
   std::vector<std::string> warnings(const Topology& topology, const std::string& run, int steps) const;
   // What others do between the look at the checkpoints and the start of the ranks.
   std::function<void()> meanwhile = [] {};

@@ -24,7 +24,7 @@ namespace heddle::simulated {
 // When work runs that is allowed to run.
 enum class Policy { at_once, late, random };
 
-// What limits the kernels that are on a device at once. By default: nothing.
+// Limits of the kernels that are on a device at once. Default: no limit.
 struct Hardware {
   int queues = 0;  // of a device, each for some of its streams: work starts in the order of its queue
   int ctas = 0;    // of a device, for kernels that wait for other ranks
@@ -140,7 +140,7 @@ class Machine {
   bool is_ready(const Task& task) const;  // all that it waits for is done
   bool can_start(int stream);
   void start_kernels();
-  // As runnable(), for what keeps the first task of a stream from its start.
+  // Returns what runnable() returns, for the work that keeps the first task of a stream from its start.
   int before_start(int stream, std::set<std::pair<int, uint64_t>>& seen);
   void run_to(std::unique_lock<std::mutex>& lock, int stream, uint64_t position, const std::string& who);
   std::string where(int stream);

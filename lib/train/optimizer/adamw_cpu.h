@@ -32,8 +32,8 @@ struct AdamWNumbers {
   Number *averages, *squares;
 };
 
-// The same bits on every processor: replicas update for themselves, and stay equal. Of float, double,
-// c10::BFloat16 and c10::Half.
+// Computes the same bits on every processor: replicas update for themselves, and stay equal. Of float,
+// double, c10::BFloat16 and c10::Half.
 template <class Number>
 void adamw_cpu(const AdamWNumbers<Number>& numbers, int64_t count,
                const AdamWFactors<UpdateNumber<Number>>& factors);

@@ -5,8 +5,8 @@
 
 namespace heddle::train {
 
-// The same bits on every processor: lanes are added in one order, and no product is fused with a sum. Of
-// float, double, c10::BFloat16 and c10::Half.
+// Computes the same bits on every processor: lanes are added in one order, and no product is fused with a
+// sum. Of float, double, c10::BFloat16 and c10::Half.
 template <class Number>
 double squares_cpu(const Number* values, int64_t count);
 

@@ -1,4 +1,4 @@
-// What exports, checkpoints and adapters carry over of a model's files, and what they say otherwise.
+// Files of a model that exports, checkpoints and adapters carry over, and files that they change.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -55,7 +55,7 @@ TEST(ModelNotes, AreRefusedBeforeTheFirstStepWhenTheyCannotBeExported) {
   EXPECT_FALSE(fs::exists(files.path("run/training.jsonl")));
 }
 
-// As transformers 5 loads it: the run is that of the same files with tie_word_embeddings: false.
+// Follows transformers 5: the run is that of the same files with tie_word_embeddings: false.
 TEST(ModelNotes, SayThatAHeadOfItsOwnIsNotTied) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("base", {"--step_scheduler.max_steps", "1"})).status, 0);

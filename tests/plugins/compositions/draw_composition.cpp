@@ -133,7 +133,7 @@ std::string distillation(Draw& draw, int vocabulary) {
          draw.of({"0.3", "1.0"}) + "\nkd_loss_fn: {temperature: " + draw.of({"1.0", "2.5"}) + "}\n";
 }
 
-// What else a recipe does: frozen parts or adapters, products in fp8, a teacher.
+// Draws further sections of a recipe: frozen parts or adapters, products in fp8, a teacher.
 std::string more_sections(Draw& draw, const DrawnModel& model, const Degrees& degrees, const Rules& rules,
                           bool fp8) {
   std::string out;

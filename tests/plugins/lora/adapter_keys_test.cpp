@@ -75,7 +75,7 @@ class AdapterKeys : public ::testing::Test {
     return folder_ / "adapter";
   }
 
-  // What the model is with these keys beside the usual ones: its base and its weights, or the error.
+  // Describes the model with these keys beside the usual ones: its base and its weights, or the error.
   std::string outcome(const std::string& members) const {
     nlohmann::json keys = {{"peft_type", "LORA"},
                            {"r", 3},

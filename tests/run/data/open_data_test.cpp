@@ -117,7 +117,7 @@ TEST(UntrainedEnd, IsNotWarnedOfWhenALabelIsOneOrNoEndTokenIsKnown) {
             "");  // samples without labels have a warning of their own
 }
 
-// Of a large set the first million tokens are read.
+// Reads the first million tokens of a large set.
 TEST(UntrainedEnd, ReadsTheFirstSamplesOfALargeSet) {
   std::vector<TestSample> samples(40, {std::vector<uint16_t>(60000, 5), {{1, 60000}}});
   samples.back().tokens.back() = 7;

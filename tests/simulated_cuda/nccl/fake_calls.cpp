@@ -182,7 +182,7 @@ class Inside {
   std::unique_lock<std::mutex>& lock_;
 };
 
-// What the first call of a communicator, and of one rank to another in it, connects.
+// Connections that the first call of a communicator, and of one rank to another in it, makes.
 std::pair<int, int> edge_of(const PostedCall& one) {
   if (!is_transfer(one.call)) return {-1, -1};
   return one.call.operation == Operation::send ? std::pair(one.comm->rank, one.call.peer)

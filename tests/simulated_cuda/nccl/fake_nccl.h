@@ -9,9 +9,9 @@
 
 namespace heddle::simulated {
 
-// What tests ask of the communicators of this process. All calls are safe from any thread. The first call of
-// a communicator, and of one rank to another, blocks the host until the other ranks come to theirs, as NCCL
-// connects them then. Large calls whose parts do not begin at multiples of 16 bytes are refused.
+// Questions of tests about the communicators of this process. All calls are safe from any thread. The first
+// call of a communicator, and of one rank to another, blocks the host until the other ranks come to theirs,
+// as NCCL connects them then. Large calls whose parts do not begin at multiples of 16 bytes are refused.
 struct FakeNccl {
   // Forgets all; what waits in NCCL ends.
   static void begin();

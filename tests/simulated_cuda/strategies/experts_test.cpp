@@ -69,7 +69,7 @@ TEST(SimulatedExperts, ActivateAndCombineInOneLaunchEach) {
   }
 }
 
-// What a launch reads and writes is what a dry step says, within what sorting tokens takes.
+// A launch reads and writes the bytes that a dry step says, within what sorting tokens takes.
 TEST(SimulatedExperts, TouchAsManyBytesAsADryStepRecords) {
   simulated::offer_device_ops();
   for (const ActivationKind kind : kActivationKinds) {

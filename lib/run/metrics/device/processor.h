@@ -1,5 +1,5 @@
-// What a run must know of the processor: how threads that share cores wait, which kernels it runs, and
-// whether it has bfloat16 products.
+// Properties of the processor that a run depends on: how threads that share cores wait, which kernels it
+// runs, and whether it has bfloat16 products.
 #pragma once
 
 #include <c10/core/ScalarType.h>
