@@ -110,6 +110,7 @@ std::string fingerprint(const Setup& setup, const PluginRegistry& plugins, const
   lines += std::string("distributed.activation_checkpointing: ") +
            kCheckpointing[static_cast<int>(setup.activation_checkpointing)] +
            "\ndist_env.timeout_minutes: " + std::to_string(setup.timeout_minutes) +
+           "\ndist_env.heartbeat_seconds: " + std::to_string(setup.heartbeat_seconds) +
            "\ndist_env.backend: " + setup.backend + "\n" + plugins.fingerprint();
   return more.empty() ? lines : lines + "\n" + more;
 }

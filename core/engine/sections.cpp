@@ -41,7 +41,7 @@ std::string where_of(const Node& section, const std::string& key) {
 
 struct Environment {
   std::optional<std::string> backend;
-  std::optional<double> timeout_minutes;
+  std::optional<double> timeout_minutes, heartbeat_seconds;
 };
 
 // In minutes: the range of a clock of 64 bits in nanoseconds, without timeouts that end at once.
@@ -52,6 +52,13 @@ std::string timeout_complaint(const std::string& key, const std::optional<double
   return key + " must be from 0.001 to 525600 (a year)";
 }
 
+std::string heartbeat_complaint(const std::optional<double>& seconds) {
+  constexpr double kLeast = 3, kDay = 86'400;
+  return !seconds || (*seconds >= kLeast && *seconds <= kDay)
+             ? ""
+             : "heartbeat_seconds must be from 3 to 86400 (a day)";
+}
+
 ConfigSchema<Environment> environment_schema(const PluginRegistry& plugins) {
   std::vector<std::string> backends = {"gloo", "nccl"};  // the recipes' values, whether available or not
   for (const std::string& name : plugins.names("device"))
@@ -59,9 +66,13 @@ ConfigSchema<Environment> environment_schema(const PluginRegistry& plugins) {
   return ConfigSchema<Environment>()
       .field("backend", &Environment::backend, "Who moves the bytes; null: chosen by the device.",
              OneOf{backends})
-      .field("timeout_minutes", &Environment::timeout_minutes, "Patience of a collective.")
+      .field("timeout_minutes", &Environment::timeout_minutes,
+             "Time limit in minutes of a collective, and of the start of all ranks. null: 10.")
+      .field("heartbeat_seconds", &Environment::heartbeat_seconds,
+             "Time in seconds after which a machine is lost if no rank on it was heard. null: 60.")
       .rule(
-          [](const Environment& read) { return timeout_complaint("timeout_minutes", read.timeout_minutes); });
+          [](const Environment& read) { return timeout_complaint("timeout_minutes", read.timeout_minutes); })
+      .rule([](const Environment& read) { return heartbeat_complaint(read.heartbeat_seconds); });
 }
 
 }  // namespace
@@ -187,6 +198,7 @@ void read_environment(const Node& configuration, Setup& setup, const PluginRegis
   const Environment read = environment_schema(plugins).read(*section);
   setup.backend = read.backend.value_or("");
   setup.timeout_minutes = read.timeout_minutes.value_or(setup.timeout_minutes);
+  setup.heartbeat_seconds = read.heartbeat_seconds.value_or(setup.heartbeat_seconds);
 }
 
 }  // namespace heddle::engine

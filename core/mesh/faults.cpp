@@ -1,7 +1,9 @@
 // The wording of lost ranks and of timeouts.
 #include "heddle/mesh/call.h"
 
+#include <algorithm>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "heddle/base/text.h"
@@ -29,8 +31,23 @@ std::string list_ranks(std::span<const int> ranks) {
   return text::join(words);
 }
 
-Error rank_lost(int rank, const std::string& how, const std::string& waited) {
-  std::string what = "rank " + std::to_string(rank) + " " + how;
+std::string name_ranks(std::span<const int> ranks, const std::function<std::string(int)>& host_name) {
+  std::vector<std::pair<std::string, std::vector<int>>> hosts;
+  for (const int rank : ranks) {
+    const std::string host = host_name(rank);
+    const auto known =
+        std::find_if(hosts.begin(), hosts.end(), [&](const auto& at) { return at.first == host; });
+    (known == hosts.end() ? hosts.emplace_back(host, std::vector<int>()) : *known).second.push_back(rank);
+  }
+  std::vector<std::string> words;
+  for (const auto& [host, members] : hosts)
+    words.push_back(std::string(members.size() > 1 ? "ranks " : "rank ") + list_ranks(members) +
+                    (host.empty() ? "" : " on " + host));
+  return text::join(words, " and ");
+}
+
+Error rank_lost(int rank, const std::string& how, const std::string& waited, const std::string& host) {
+  std::string what = "rank " + std::to_string(rank) + (host.empty() ? "" : " on " + host) + " " + how;
   if (!waited.empty()) what += "; this rank waited for it in " + waited;
   return Error(ErrorCode::rank_lost, "mesh", what,
                "see the output of rank " + std::to_string(rank) + " for the cause; then start the run again");
@@ -40,9 +57,13 @@ Error timed_out(const std::string& waited, std::chrono::milliseconds elapsed,
                 std::span<const Absent> absent) {
   std::string what = waited + " did not end in " + in_seconds(elapsed);
   std::map<std::string, std::vector<int>> by_cause;
-  for (const Absent& one : absent) by_cause[one.why].push_back(one.rank);
+  std::map<int, std::string> hosts;
+  for (const Absent& late : absent) {
+    by_cause[late.why].push_back(late.rank);
+    hosts[late.rank] = late.host;
+  }
   for (const auto& [why, ranks] : by_cause) {
-    what += std::string("; rank") + (ranks.size() > 1 ? "s " : " ") + list_ranks(ranks) + " did not come";
+    what += "; " + name_ranks(ranks, [&](int rank) { return hosts[rank]; }) + " did not come";
     if (!why.empty()) what += " (" + why + ")";
   }
   return Error(ErrorCode::timeout, "mesh", what,

@@ -226,7 +226,7 @@ TEST(Environment, OfTheProcessGroupIsChecked) {
               "525600 (a year)");
   EXPECT_EQ(refused("{timeout: 3}"),
             "error[config] run.yaml:1 dist_env.timeout: unknown key 'timeout'\n"
-            "  hint: the keys are backend, timeout_minutes");
+            "  hint: the keys are backend, timeout_minutes, heartbeat_seconds");
   EXPECT_EQ(refused("3"), "error[config] run.yaml:1 dist_env: expected a map, got 3");
 }
 

@@ -27,8 +27,9 @@ struct Setup {
   // which they act, with their fields.
   std::vector<std::pair<std::string, Node>> parallelizers;
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
-  std::string backend;          // dist_env.backend, empty: chosen by the device
-  double timeout_minutes = 10;  // dist_env.timeout_minutes
+  std::string backend;            // dist_env.backend, empty: chosen by the device
+  double timeout_minutes = 10;    // dist_env.timeout_minutes
+  double heartbeat_seconds = 60;  // dist_env.heartbeat_seconds
   std::vector<std::string> warnings;
   std::vector<std::string> not_built;  // "distributed.offload_policy: ..." set, valid, and not built yet
 };

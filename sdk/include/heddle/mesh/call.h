@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,13 +25,21 @@ namespace heddle::mesh {
 // "0-3, 6": ascending ranks, runs of three and more shortened.
 HEDDLE_API std::string list_ranks(std::span<const int> ranks);
 
+// "rank 3", "ranks 0-3, 6"; "ranks 0-1 on a and ranks 2-3 on b" if the ranks are on several machines.
+// host_name: see Rendezvous::host_name().
+HEDDLE_API std::string name_ranks(std::span<const int> ranks,
+                                  const std::function<std::string(int rank)>& host_name);
+
 // how: "was killed or lost its machine", "failed: ...". waited: "all_gather on dp_shard", or empty for none.
-HEDDLE_API Error rank_lost(int rank, const std::string& how, const std::string& waited);
+// host: the name of the machine of the rank, or empty.
+HEDDLE_API Error rank_lost(int rank, const std::string& how, const std::string& waited,
+                           const std::string& host = "");
 
 // A rank that did not come. why: "stopped by a signal, state T"; empty: not known, or its process runs.
 struct Absent {
   int rank = 0;
   std::string why = {};
+  std::string host = {};  // the name of its machine, or empty
 };
 
 // absent: empty when it is not known which.

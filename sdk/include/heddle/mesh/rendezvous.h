@@ -34,6 +34,8 @@ class HEDDLE_API Rendezvous {
   virtual int world_size() const = 0;
   virtual int local_rank() const = 0;
   virtual int local_world_size() const = 0;  // ranks on this machine
+  // The name of the machine of a rank, for messages. Empty if all ranks of the run are on one machine.
+  virtual std::string host_name(int rank) const { return ""; }
   virtual const Log& log() const = 0;
 
   // Where this rank's parameters live. Groups move tensors of this device and of the CPU; both tensors of one
@@ -83,6 +85,7 @@ class HEDDLE_API WrappedRendezvous : public Rendezvous {
   int world_size() const override { return inner_.world_size(); }
   int local_rank() const override { return inner_.local_rank(); }
   int local_world_size() const override { return inner_.local_world_size(); }
+  std::string host_name(int rank) const override { return inner_.host_name(rank); }
   const Log& log() const override { return inner_.log(); }
   c10::Device device() const override { return inner_.device(); }
   void leave() override { inner_.leave(); }
