@@ -1,6 +1,7 @@
 // Lengths and texts in turn.
 #include "core/mesh/packed.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace heddle::mesh {
@@ -19,8 +20,10 @@ std::vector<std::string> unpack(std::string_view packed) {
   std::vector<std::string> texts;
   while (!packed.empty()) {
     size_t length = 0;
-    const size_t colon = packed.find(':');
-    std::from_chars(packed.data(), packed.data() + colon, length);
+    const size_t colon = std::min(packed.find(':'), packed.size());
+    const auto read = std::from_chars(packed.data(), packed.data() + colon, length);
+    if (read.ec != std::errc() || colon == packed.size() || packed.size() - colon - 1 < length)
+      throw Error(ErrorCode::internal, "mesh", "a message of another rank is damaged");
     texts.emplace_back(packed.substr(colon + 1, length));
     packed.remove_prefix(colon + 1 + length);
   }

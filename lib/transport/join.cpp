@@ -10,7 +10,6 @@
 #include <set>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "heddle/mesh/call.h"
 #include "lib/transport/gloo/gloo_wire.h"
@@ -19,6 +18,7 @@
 #include "lib/transport/gloo/wire_collectives.h"
 #include "lib/transport/gloo/wire_communicator.h"
 #include "lib/transport/liveness/watch.h"
+#include "lib/transport/meeting/meeting.h"
 #include "lib/transport/shm/shm_communicator.h"
 #include "lib/transport/shm/shm_machine.h"
 
@@ -32,43 +32,30 @@ constexpr int kRanksAPause = 64;
 constexpr std::chrono::hours kGlooLimit{
     24};  // Gloo's own timeout is longer than heddle's, which ignores pauses
 
-StorePtr open_store(const RankPlace& place, std::chrono::milliseconds timeout) {
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(place.port);
-  options.isServer = place.rank == 0 && !place.store_served;
-  options.waitWorkers = false;
-  options.timeout = timeout;
-  if (options.isServer && place.listen_fd >= 0) options.masterListenFd = place.listen_fd;
-  try {
-    return c10::make_intrusive<c10d::TCPStore>(place.host, options);
-  } catch (const std::exception& error) {
-    const std::string text = error.what();
-    if (text.find("libuv") == std::string::npos) {
-      throw Error(ErrorCode::timeout, "mesh",
-                  "the ranks cannot meet at " + place.host + ":" + std::to_string(place.port) + ": " +
-                      text.substr(0, text.find('\n')),
-                  "see that rank 0 runs, and that MASTER_ADDR and MASTER_PORT name its host and a free port");
-    }
-  }
-  options.useLibUV = false;  // a LibTorch built without libuv
-  return c10::make_intrusive<c10d::TCPStore>(place.host, options);
-}
-
 StorePtr scoped(const RankPlace& place, const StorePtr& store) {
   return c10::make_intrusive<c10d::PrefixStore>("heddle" + place.session, store);
 }
 
 class GlooRendezvous : public Rendezvous {
  public:
-  GlooRendezvous(const RankPlace& place, GlooOptions options)
+  GlooRendezvous(const RankPlace& place, std::shared_ptr<Meeting> meeting, GlooOptions options)
       : place_(place),
         options_(std::move(options)),
-        root_(open_store(place_, options_.timeout)),
+        interface_(interface_of_environment()),
+        meeting_(std::move(meeting)),
+        met_(meeting_->join(options_.timeout, options_.log, options_.on_stopped)),
+        root_(met_.store),
         store_(scoped(place_, root_)),
         watch_(scoped(place_, root_->clone()), {place.rank, place.world_size, !place.store_served,
                                                 this_process(), options_.timeout, options_.on_lost}) {
+    watch_.interrupt(this, [store = met_.store] { store->close(); });
+    meeting_->follow({}, {});
     share();
     watch_.know_server();
+  }
+  ~GlooRendezvous() override {
+    meeting_->follow({}, {});
+    watch_.forget(this);
   }
 
   int rank() const override { return place_.rank; }
@@ -76,6 +63,9 @@ class GlooRendezvous : public Rendezvous {
   int local_rank() const override { return place_.local_rank; }
   int local_world_size() const override { return place_.local_world_size; }
   const Log& log() const override { return options_.log; }
+  std::string host_name(int rank) const override {
+    return met_.host_names.empty() ? "" : met_.host_names.at(static_cast<size_t>(rank));
+  }
 
   std::string hold_rendezvous(const std::string& key, const std::string& text,
                               const Answer& answer) override {
@@ -143,7 +133,7 @@ class GlooRendezvous : public Rendezvous {
 
   std::unique_ptr<Communicator> gloo_group(const std::string& name, const std::string& key,
                                            const std::vector<int>& members, int place) {
-    std::call_once(device_opened_, [this] { device_ = open_gloo_device(one_machine()); });
+    std::call_once(device_opened_, [this] { device_ = open_gloo_device(interface_, met_.address); });
     // The thread of the group connects, on its own connection to the store, whose calls block.
     auto connect = [=, root = root_, device = device_, at = place_]() -> std::unique_ptr<Wire> {
       const auto mesh = [=] {
@@ -178,8 +168,6 @@ class GlooRendezvous : public Rendezvous {
     return std::this_thread::get_id() == own_ ? Watch::Thread::own : Watch::Thread::beside;
   }
 
-  bool one_machine() const { return place_.local_world_size == place_.world_size; }
-
   // absent: the ranks waited for, if known.
   void wait_for(
       const std::function<bool()>& ready, const std::string& waited,
@@ -201,6 +189,9 @@ class GlooRendezvous : public Rendezvous {
 
   const RankPlace place_;
   const GlooOptions options_;
+  const std::string interface_;  // empty: the one of met_.address
+  const std::shared_ptr<Meeting> meeting_;
+  const Met met_;
   const StorePtr root_, store_;
   Watch watch_;
   std::set<int> sharing_;  // the ranks that share memory with this one, itself among them
@@ -222,10 +213,12 @@ void survive_closed_connections() {
 
 }  // namespace
 
-std::unique_ptr<Rendezvous> join(const RankPlace& place, GlooOptions options) {
+std::unique_ptr<Rendezvous> join(const RankPlace& place, GlooOptions options,
+                                 std::shared_ptr<Meeting> meeting) {
   if (place.world_size == 1) return std::make_unique<AloneRendezvous>(std::move(options.log));
   survive_closed_connections();
-  return std::make_unique<GlooRendezvous>(place, std::move(options));
+  if (!meeting) meeting = std::make_shared<Meeting>(place);
+  return std::make_unique<GlooRendezvous>(place, std::move(meeting), std::move(options));
 }
 
 }  // namespace heddle::mesh

@@ -9,11 +9,11 @@
 
 #include <mutex>
 #include <thread>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "heddle/base/error.h"
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/transport/threads.h"
+#include "lib/transport/meeting/store_client.h"
 #include "tests/thrown.h"
 #include "transport/children.h"
 #include "transport/exercise.h"
@@ -83,12 +83,15 @@ TEST(GlooMesh, ARankWithAnotherSetupIsNamedOnEveryRankAndTheStatusIsTwo) {
   }
 }
 
+constexpr std::chrono::seconds kSoon{5};
+
 const KnownPlain kForgets("forgets", [](const RankPlace& place) {
   constexpr int kTimes = 50;
   const auto rendezvous = mesh::join(place, {});
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(place.port);
-  c10d::TCPStore store(place.host, options);
+  std::string fault;
+  mesh::Greeting guest;
+  guest.role = mesh::Greeting::Role::guest;
+  mesh::StoreClient store(mesh::resolve(place.host, place.port, fault), guest, kSoon, kSoon);
   rendezvous->exchange("first", "text");
   const int64_t before = store.getNumKeys();
   for (int i = 0; i < kTimes; ++i) rendezvous->exchange("again", std::to_string(i));
@@ -196,9 +199,10 @@ TEST(GlooMesh, AStoreThatCannotBeReachedIsAnErrorWithTheAddress) {
   EXPECT_THAT(
       tests::thrown_by([&] { mesh::join(place, {.timeout = std::chrono::milliseconds(200)}); }),
       ::testing::AllOf(
-          HasSubstr("error[timeout]"), HasSubstr("the ranks cannot meet at 127.0.0.1:1: "),
           HasSubstr(
-              "see that rank 0 runs, and that MASTER_ADDR and MASTER_PORT name its host and a free port")));
+              "error[timeout] mesh: the ranks did not meet in 0.2 s: waiting for rank 0 of 2 at 127.0.0.1:1"),
+          HasSubstr("Connection refused"),
+          HasSubstr("see that every rank runs, and that MASTER_ADDR and MASTER_PORT name rank 0's machine")));
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ struct World {
   }
 
   static constexpr std::chrono::minutes kLimit{2};
-  const std::shared_ptr<GlooDevice> device = open_gloo_device(true);
+  const std::shared_ptr<GlooDevice> device = open_gloo_device("lo", "");
   c10::intrusive_ptr<c10d::Store> store;
 };
 

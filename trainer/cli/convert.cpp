@@ -50,9 +50,7 @@ void check_options(const ConvertCommand& command, const ModelPlace& from) {
                       "other dtypes on the disk, convert the sharded model back with --dtype");
 }
 
-}  // namespace
-
-int convert(const ConvertCommand& command) {
+int convert_on(const RankPlan& plan, const ConvertCommand& command) {
   Conversion conversion;
   conversion.from = find_model(command.source);
   check_options(command, conversion.from);
@@ -72,11 +70,18 @@ int convert(const ConvertCommand& command) {
       conversion.merged = &*opened;
     if (!opened->own_head.empty()) std::cerr << "warning: " << opened->own_head << std::endl;
   }
-  return run_ranks(plan_ranks(command.nproc_per_node), kTimeout, [&](Rendezvous& rendezvous) {
+  return run_ranks(plan, kTimeout, [&](Rendezvous& rendezvous) {
     const std::string made = heddle::convert(conversion, rendezvous);
     if (rendezvous.rank() == 0) std::cout << conversion.to.string() << ": " << made << std::endl;
     return 0;
   });
+}
+
+}  // namespace
+
+int convert(const ConvertCommand& command) {
+  const RankPlan plan = plan_ranks(command.nproc_per_node);
+  return tell_others(plan, [&] { return convert_on(plan, command); });
 }
 
 }  // namespace heddle::cli

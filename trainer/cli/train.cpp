@@ -20,14 +20,14 @@
 namespace heddle::cli {
 namespace {
 
-// Signals count from now on; a rank of another launcher only records them, because the others wait for it.
+// Signals count from now on.
 launch::Stop stop_of(const StepSection& steps, const RankPlan& plan) {
   launch::Stop stop{stop_signals(steps.stop_signals), &shared_stop_request(),
                     preemptions(steps, plan.is_launched)};
+  end_on(stop);
   if (plan.place) {
+    stop.tell = [meeting = plan.meeting](int signal) { meeting->stop(signal); };
     listen(stop, SignalRole::rank);
-  } else {
-    end_on(stop);
   }
   return stop;
 }
@@ -60,12 +60,9 @@ auto with_memory_hint(const Work& work) {
   }
 }
 
-}  // namespace
-
-int train(const TrainCommand& command) {
+int train_on(const RankPlan& plan, const TrainCommand& command) {
   // Errors of the recipe are reported with those of the model and the data.
   Recipe recipe = read_recipe(read_configuration(command.config, command.overrides), RecipeErrors::kept);
-  const RankPlan plan = plan_ranks(command.nproc_per_node, command.max_restarts);
   recipe.preparation = preparation_of(plan.rank() != 0);
   const launch::Stop stop = stop_of(recipe.steps, plan);
   launch::end_before_messages(stop.request->open_line);
@@ -90,6 +87,13 @@ int train(const TrainCommand& command) {
     if (!is_lost || restart == command.max_restarts) return status;
     stop.request->stepping = false;
   }
+}
+
+}  // namespace
+
+int train(const TrainCommand& command) {
+  const RankPlan plan = plan_ranks(command.nproc_per_node, command.max_restarts);
+  return tell_others(plan, [&] { return train_on(plan, command); });
 }
 
 }  // namespace heddle::cli

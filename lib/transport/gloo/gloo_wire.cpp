@@ -3,6 +3,7 @@
 #include "lib/transport/gloo/gloo_wire.h"
 
 #include <ATen/ops/from_blob.h>
+#include <ifaddrs.h>
 
 #include <cstdlib>
 #include <mutex>
@@ -10,6 +11,9 @@
 #include <stdexcept>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
 
 namespace heddle::mesh {
 
@@ -20,18 +24,29 @@ struct GlooDevice {
   std::shared_ptr<::gloo::transport::Device> device;
 };
 
-std::shared_ptr<GlooDevice> open_gloo_device(bool one_machine) {
-  using Gloo = c10d::ProcessGroupGloo;
-  const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
-  auto device = std::make_shared<GlooDevice>();
-  if (one_machine) {
-    device->device = Gloo::createDeviceForInterface("lo");
-  } else if (interface != nullptr) {
-    device->device = Gloo::createDeviceForInterface(interface);
-  } else {
-    device->device = Gloo::createDefaultDevice();
+std::string interface_of_environment() {
+  const char* given = std::getenv("GLOO_SOCKET_IFNAME");
+  const std::string list = given == nullptr ? "" : given, name = list.substr(0, list.find(','));
+  if (name.empty()) return name;
+  std::set<std::string> names;
+  if (ifaddrs* all = nullptr; ::getifaddrs(&all) == 0) {
+    for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) names.insert(each->ifa_name);
+    ::freeifaddrs(all);
   }
-  return device;
+  if (names.contains(name)) return name;
+  throw Error(
+      ErrorCode::usage, "environment GLOO_SOCKET_IFNAME",
+      "is '" + list + "', and this machine has no interface " + name + "; it has " +
+          text::join(std::vector<std::string>(names.begin(), names.end())),
+      "name the interface through which the machines reach each other, or unset the variable: then it is "
+      "the one that leads to MASTER_ADDR");
+}
+
+std::shared_ptr<GlooDevice> open_gloo_device(const std::string& interface, const std::string& address) {
+  using Gloo = c10d::ProcessGroupGloo;
+  return std::make_shared<GlooDevice>(GlooDevice{interface.empty()
+                                                     ? Gloo::createDeviceForHostname(address)
+                                                     : Gloo::createDeviceForInterface(interface)});
 }
 
 namespace {

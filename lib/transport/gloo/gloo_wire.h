@@ -17,8 +17,12 @@ namespace heddle::mesh {
 // The network interface of this process; groups share it.
 struct GlooDevice;
 
-// one_machine: loopback serves. Else GLOO_SOCKET_IFNAME names the interface, or the host's name does.
-HEDDLE_API std::shared_ptr<GlooDevice> open_gloo_device(bool one_machine);
+// The interface that GLOO_SOCKET_IFNAME names, or "". Throws Error{usage} for one that does not exist.
+HEDDLE_API std::string interface_of_environment();
+
+// interface: listens on it, or on the one that has this numeric address.
+HEDDLE_API std::shared_ptr<GlooDevice> open_gloo_device(const std::string& interface,
+                                                        const std::string& address);
 
 struct GlooWireOptions {
   std::string name;                     // the prefix of the group's keys in the store

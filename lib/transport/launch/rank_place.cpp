@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "heddle/base/error.h"
+#include "lib/transport/launch/loopback.h"
 
 namespace heddle {
 namespace {
@@ -58,10 +59,6 @@ class Variables {
  private:
   const Environment& look_;
 };
-
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host.starts_with("127.") || host == "::1";
-}
 
 // The same on every rank of a job, different for most jobs.
 int port_of(const std::string& job) {

@@ -5,6 +5,7 @@
 #include <c10/util/Logging.h>
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -56,8 +57,16 @@ void outlive_sigterm() {
   }).detach();
 }
 
+// Another rank was ended by a signal before its first step, and this one with it.
+[[noreturn]] void end_with_rank(int rank, int signal, const launch::Stop& stop) {
+  launch::write_message("rank " + std::to_string(rank) + " was " + stopped_before_the_first_step(signal) +
+                        "\n");
+  ::_exit(stop.status_of(signal));
+}
+
 int be_one(const RankPlace& place, std::chrono::milliseconds timeout,
-           const std::function<int(Rendezvous&)>& body) {
+           const std::function<int(Rendezvous&)>& body, const launch::Stop& stop,
+           std::shared_ptr<mesh::Meeting> meeting = nullptr) {
   const launch::ExitGuard guard;
   launch::name_crashes(place.rank);
   quiet_libtorch();
@@ -68,7 +77,8 @@ int be_one(const RankPlace& place, std::chrono::milliseconds timeout,
   options.timeout = timeout;
   options.log = launch::log_of(place.rank);
   options.on_lost = [](const Error& error) { launch::end(error); };
-  const auto rendezvous = mesh::join(place, options);
+  if (stop.tell) options.on_stopped = [&stop](int rank, int signal) { end_with_rank(rank, signal, stop); };
+  const auto rendezvous = mesh::join(place, options, std::move(meeting));
   try {
     const int status = body(*rendezvous);
     rendezvous->leave();
@@ -84,6 +94,23 @@ int be_one(const RankPlace& place, std::chrono::milliseconds timeout,
 
 }  // namespace
 
+// A rank whose environment is wrong tells it where the others meet.
+std::optional<RankPlace> place_of_this_rank() {
+  try {
+    return place_from_environment();
+  } catch (const Error& error) {
+    const char *host = std::getenv("MASTER_ADDR"), *port = std::getenv("MASTER_PORT");
+    if (host == nullptr || port == nullptr) throw;
+    RankPlace place;
+    place.rank = -1, place.world_size = 2, place.host = host, place.port = std::atoi(port);
+    if (const char* attempt = std::getenv("TORCHELASTIC_RESTART_COUNT")) place.session = attempt;
+    const char* served = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
+    place.store_served = served != nullptr && std::string_view(served) == "True";
+    mesh::Meeting(place).refuse(error);
+    throw;
+  }
+}
+
 RankPlan plan_ranks(std::optional<int> nproc_per_node, int max_restarts) {
   RankPlan plan;
   plan.local_ranks = nproc_per_node.value_or(1);
@@ -92,7 +119,7 @@ RankPlan plan_ranks(std::optional<int> nproc_per_node, int max_restarts) {
     throw Error(ErrorCode::usage, "--nproc-per-node",
                 "is " + std::to_string(plan.local_ranks) + "; 1 or more is needed");
   }
-  plan.place = place_from_environment();
+  plan.place = place_of_this_rank();
   plan.is_launched = plan.place || std::getenv("SLURM_JOB_ID") != nullptr;
   if (plan.place && plan.place->world_size == 1) plan.place.reset();  // one rank needs no others
   if (plan.place && nproc_per_node) {
@@ -106,7 +133,17 @@ RankPlan plan_ranks(std::optional<int> nproc_per_node, int max_restarts) {
                 "--max-restarts is given, but " + plan.place->launcher + " starts the ranks",
                 "torchrun has --max-restarts itself; Slurm starts a job again with --requeue");
   }
+  if (plan.place) plan.meeting = std::make_shared<mesh::Meeting>(*plan.place);
   return plan;
+}
+
+int tell_others(const RankPlan& plan, const std::function<int()>& work) {
+  try {
+    return work();
+  } catch (const std::exception& thrown) {
+    if (plan.meeting) plan.meeting->refuse(launch::as_error(thrown));
+    throw;
+  }
 }
 
 int run_ranks(const RankPlan& plan, std::chrono::milliseconds timeout,
@@ -115,13 +152,13 @@ int run_ranks(const RankPlan& plan, std::chrono::milliseconds timeout,
   if (plan.place) {
     launch::be_rank(*plan.place, [&](const RankPlace& place) {
       if (!by_term) outlive_sigterm();
-      return be_one(place, timeout, body);
+      return be_one(place, timeout, body, stop, plan.meeting);
     });
   }
   const bool alone = plan.local_ranks == 1 && !plan.restarts;
   const auto one = [&](const RankPlace& place) {
     listen(stop, alone ? SignalRole::whole : SignalRole::rank);
-    return be_one(place, timeout, body);
+    return be_one(place, timeout, body, stop);
   };
   if (!alone) return launch::run(plan.local_ranks, one, {}, stop);
   end_on_signals(stop.signals);

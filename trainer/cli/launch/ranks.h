@@ -3,10 +3,12 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "heddle/mesh/rendezvous.h"
 #include "heddle/transport/rank_place.h"
+#include "lib/transport/meeting/meeting.h"
 #include "trainer/cli/launch/launch.h"
 
 namespace heddle::cli {
@@ -17,19 +19,24 @@ struct RankPlan {
   int local_ranks = 1;             // else: to be started here
   bool restarts = false;           // of ranks that are lost: one rank too is a process of its own
   bool is_launched = false;        // torchrun, MPI or Slurm has started this program, be it with one rank
+  std::shared_ptr<mesh::Meeting> meeting;  // with `place`: begins when the plan is made
   int world_size() const { return place ? place->world_size : local_ranks; }
   int ranks_here() const { return place ? place->local_world_size : local_ranks; }  // on this machine
   int rank() const { return place ? place->rank : 0; }
 };
 
 // Throws Error{usage}: a count below 1, a count or restarts under a launcher that has started several ranks,
-// half an environment.
+// half an environment. Ranks of a launcher begin to meet here.
 RankPlan plan_ranks(std::optional<int> nproc_per_node, int max_restarts = 0);
 
 // Runs body once per rank, which returns its exit status, and returns that of the run. Sets the intra-op
 // threads, watches for lost ranks, tells the others when body throws, leaves in good order when it returns.
 // timeout: of a collective. Under a launcher of several ranks it does not return: the process ends as its
 // rank, and has to listen to these signals already.
+// Returns work(). An error that it throws is told to the other ranks first, which end with it: they wait for
+// this rank otherwise.
+int tell_others(const RankPlan& plan, const std::function<int()>& work);
+
 int run_ranks(const RankPlan& plan, std::chrono::milliseconds timeout,
               const std::function<int(Rendezvous&)>& body, const launch::Stop& stop = {});
 

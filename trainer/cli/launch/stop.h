@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <vector>
 
 #include "lib/run/spec/stop_request.h"
@@ -14,6 +15,8 @@ struct Stop {
   std::vector<int> signals = {};
   StopRequest* request = nullptr;
   std::vector<int> preemptions = {};  // those of them that a launcher or a scheduler sends
+  // Tells the other ranks of another launcher that a signal ends this one before its first step.
+  std::function<void(int signal)> tell = {};
 
   // Of a run that this signal has ended with nothing lost: 0 for a preemption, 143 for SIGTERM, else 130.
   int status_of(int signal) const;

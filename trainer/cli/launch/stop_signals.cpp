@@ -112,7 +112,12 @@ void listen(const launch::Stop& stop, SignalRole taker) {
     for (siginfo_t info{};;) {
       if (::sigwaitinfo(&set, &info) < 0) continue;
       if (taker == SignalRole::whole) answer_alone(info, stop, repeats);
-      if (taker == SignalRole::rank) note(info, *stop.request);
+      if (taker != SignalRole::rank) continue;
+      if (stop.tell && !stop.request->stepping) {
+        stop.tell(info.si_signo);
+        leave_by_signal(info.si_signo, &info, nullptr);
+      }
+      note(info, *stop.request);
     }
   }).detach();
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <string>
@@ -17,8 +18,11 @@
 namespace heddle::cli {
 namespace {
 
-// A file with a syntax error is refused before LibTorch is loaded.
+// A file with a syntax error is refused before LibTorch is loaded. A rank of a launcher tells the other ranks
+// of it, which needs LibTorch.
 void read_first(const Command& command) {
+  for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"})
+    if (std::getenv(name) != nullptr) return;
   if (const auto* train = std::get_if<TrainCommand>(&command)) config::read(train->config);
   if (const auto* check = std::get_if<CheckCommand>(&command))
     if (check->configs.size() == 1 && !check->json)
