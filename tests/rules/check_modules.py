@@ -1,7 +1,7 @@
 """Which module includes which. A module is a folder of core, lib or the SDK's headers. It includes itself and what
 MODULES lists for it; base, config, schedule and drawing know no LibTorch. The folders of lib/run include those before
 them in RUN_FOLDERS. A plugin includes public headers (sdk/include) and its own folder, never another plugin, never the
-engine. The trainer includes public headers, lib/run and lib/drawing. CUDA is known in plugins/nccl alone."""
+engine. The trainer includes public headers, lib/run, lib/drawing and lib/transport/meeting. CUDA is known in plugins/nccl alone."""
 import re
 
 import tree
@@ -73,11 +73,14 @@ def run_faults(path, include):
     return None if RUN_FOLDERS.index(other) <= RUN_FOLDERS.index(folder) else f"{folder} may not include {other}"
 
 
+TRAINER_INCLUDES = ("lib/run/", "lib/drawing/", "lib/transport/meeting/")
+
+
 def trainer_faults(include):
     if include.startswith("plugins/"):
         return "the trainer knows plugins by name only"
-    if include.startswith(INTERNAL) and not include.startswith(("lib/run/", "lib/drawing/")):
-        return "the trainer includes public headers, lib/run and lib/drawing"
+    if include.startswith(INTERNAL) and not include.startswith(TRAINER_INCLUDES):
+        return "the trainer includes public headers, " + ", ".join(TRAINER_INCLUDES)
     return None
 
 

@@ -10,6 +10,8 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
 #include <vector>
 
 #include "heddle/base/error.h"
@@ -191,6 +193,23 @@ TEST(Meeting, TellsRankZeroWhichConnectionEnded) {
   meetings[1].reset();
   std::unique_lock lock(mutex);
   EXPECT_TRUE(changed.wait_for(lock, kPlenty, [&] { return gone == 1; }));
+}
+
+TEST(Meeting, FindsTheStoreOfRankZeroThroughTheAgentOfTorchrun) {
+  c10d::TCPStoreOptions options;
+  options.isServer = true;
+  options.waitWorkers = false;
+  options.port = 0;
+  const auto agent = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  auto places = places_of(3);
+  ::close(std::exchange(places[0].listen_fd, -1));
+  for (RankPlace& place : places) {
+    place.port = agent->getPort();
+    place.store_served = true;
+    place.session = "2";
+  }
+  auto meetings = begun(places);
+  for (const std::string& outcome : outcomes(meetings)) EXPECT_EQ(outcome, "met");
 }
 
 TEST(StoreClient, DoesWhatStoresOfLibTorchDo) {

@@ -15,7 +15,7 @@ enum class SignalRole {
   whole,  // all of it: the first signal ends it at its next step, or at once before its first; a second at
           // once
   rank,   // one rank of several: remembers that it was asked, whoever else was; a rank of another launcher
-         // ends at once before its first step, and tells the others
+          // ends at once before its first step, and tells the others
 };
 
 // The signals of step_scheduler.preemption_signal, with SIGINT and, unless it is ignored (nohup), SIGHUP;
