@@ -165,7 +165,7 @@ pid_t Host::start(const std::vector<std::string>& words, const Variables& variab
   const pid_t child = fork_inside(kAllNamespaces);
   if (child != 0) return child;
   ::setpgid(0, 0);
-  ::signal(SIGHUP, SIG_DFL);  // nohup ignores it
+  for (const int number : {SIGHUP, SIGINT, SIGTERM}) ::signal(number, SIG_DFL);  // nohup ignores some
   redirect(STDOUT_FILENO, output);
   redirect(STDERR_FILENO, errors);
   for (const char* name : {"GLOO_SOCKET_IFNAME", "HEDDLE_PLUGIN_PATH"}) ::unsetenv(name);
