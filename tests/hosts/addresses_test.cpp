@@ -1,5 +1,4 @@
 // Addresses that ranks of two hosts offer each other.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <ostream>
@@ -10,10 +9,6 @@
 
 namespace hosts {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 struct Network {
   const char* name;
@@ -65,19 +60,6 @@ TEST_P(Addresses, LetTheRunTrain) {
 
 INSTANTIATE_TEST_SUITE_P(TwoHosts, Addresses, ::testing::ValuesIn(kNetworks),
                          [](const auto& network) { return network.param.name; });
-
-TEST(NetworkInterface, IsRefusedWithTheAvailableOnesIfItDoesNotExist) {
-  const RunFolder folder;
-  TwoHosts hosts;
-  hosts.set_everywhere("GLOO_SOCKET_IFNAME", "eth7");
-  hosts.train(folder.recipe(), {"--checkpoint.enabled", "false"});
-  ASSERT_TRUE(hosts.wait(15)) << hosts.report();
-  EXPECT_TRUE(hosts.all_have_status(2)) << hosts.report();
-  for (int rank = 0; rank < hosts.ranks(); ++rank)
-    EXPECT_THAT(hosts.errors(rank), AllOf(HasSubstr("GLOO_SOCKET_IFNAME"), HasSubstr("eth7"),
-                                          HasSubstr("eth0"), Not(HasSubstr("plugin_failed"))))
-        << rank;
-}
 
 }  // namespace
 }  // namespace hosts

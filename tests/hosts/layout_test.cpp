@@ -10,17 +10,17 @@
 namespace hosts {
 namespace {
 
-struct Layout {
+struct LayoutCase {
   const char* name;
   const char* model;        // value of --model
   const char* distributed;  // fields of the section `distributed`
 };
 
-void PrintTo(const Layout& layout, std::ostream* out) {
+void PrintTo(const LayoutCase& layout, std::ostream* out) {
   *out << layout.name;
 }
 
-const Layout kLayouts[] = {
+const LayoutCase kLayouts[] = {
     {"Fsdp2", kLlama, "strategy: fsdp2"},
     {"HSDP", kLlama, "strategy: fsdp2, dp_replicate_size: 2"},
     {"DDP", kLlama, "strategy: ddp"},
@@ -35,7 +35,7 @@ const Layout kLayouts[] = {
 };
 
 // The folder of all layouts, with one run on one rank for each model.
-const RunFolder& reference_folder(const Layout& layout) {
+const RunFolder& reference_folder(const LayoutCase& layout) {
   static const RunFolder folder;
   static std::map<std::string, bool> trained;
   const std::string run = std::string("alone_") + (layout.model == kMixture ? "mixture" : "llama");
@@ -45,10 +45,10 @@ const RunFolder& reference_folder(const Layout& layout) {
   return folder;
 }
 
-class Layouts : public ::testing::TestWithParam<Layout> {};
+class Layout : public ::testing::TestWithParam<LayoutCase> {};
 
-TEST_P(Layouts, EqualsOneRank) {
-  const Layout layout = GetParam();
+TEST_P(Layout, EqualsOneRank) {
+  const LayoutCase layout = GetParam();
   const RunFolder& folder = reference_folder(layout);
   std::string distributed = layout.distributed;
   if (distributed.find("fsdp2") != std::string::npos)
@@ -62,7 +62,7 @@ TEST_P(Layouts, EqualsOneRank) {
                     folder.path(layout.model == kMixture ? "alone_mixture" : "alone_llama"), 2e-5);
 }
 
-INSTANTIATE_TEST_SUITE_P(TwoHosts, Layouts, ::testing::ValuesIn(kLayouts),
+INSTANTIATE_TEST_SUITE_P(TwoHosts, Layout, ::testing::ValuesIn(kLayouts),
                          [](const auto& layout) { return layout.param.name; });
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // A run that is far from its end once it has trained two steps.
-class LongRun : public ::testing::Test {
+class RunOnTwoHosts : public ::testing::Test {
  protected:
   void start(TwoHosts& hosts, const Words& more = {}) const {
     hosts.train(folder_.recipe(),
@@ -36,13 +36,7 @@ class LongRun : public ::testing::Test {
   const RunFolder folder_;
 };
 
-using KilledRank = LongRun;
-using Sigterm = LongRun;
-using LinkDown = LongRun;
-using PausedHost = LongRun;
-using LostHost = LongRun;
-
-TEST_F(KilledRank, IsNamedWithinASecondAndEndsTheRun) {
+TEST_F(RunOnTwoHosts, NamesAKilledRankWithinASecond) {
   TwoHosts hosts;
   start(hosts);
   hosts.signal(3, SIGKILL);
@@ -56,7 +50,7 @@ TEST_F(KilledRank, IsNamedWithinASecondAndEndsTheRun) {
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(hosts.status(rank), 1) << hosts.report();
 }
 
-TEST_F(KilledRank, IsNamedWithItsHost) {
+TEST_F(RunOnTwoHosts, NamesTheHostOfAKilledRank) {
   TwoHosts hosts;
   start(hosts);
   hosts.signal(3, SIGKILL);
@@ -65,7 +59,7 @@ TEST_F(KilledRank, IsNamedWithItsHost) {
     EXPECT_THAT(hosts.errors(rank), HasSubstr("rank 3 on " + hosts.name(1))) << rank;
 }
 
-TEST_F(Sigterm, OfOneRankSavesTheWholeRun) {
+TEST_F(RunOnTwoHosts, IsSavedWhenOneRankGetsSigterm) {
   TwoHosts hosts;
   start(hosts);
   hosts.signal(3, SIGTERM);
@@ -75,7 +69,7 @@ TEST_F(Sigterm, OfOneRankSavesTheWholeRun) {
   EXPECT_TRUE(std::filesystem::exists(folder_.path("run/LATEST/step_scheduler.json"))) << hosts.report();
 }
 
-TEST_F(LinkDown, ForEightSecondsDoesNotEndTheRun) {
+TEST_F(RunOnTwoHosts, ContinuesWhenALinkIsDownForEightSeconds) {
   TwoHosts hosts;
   start(hosts);
   hosts.disconnect(1);
@@ -84,7 +78,7 @@ TEST_F(LinkDown, ForEightSecondsDoesNotEndTheRun) {
   expect_steps(hosts, 30);
 }
 
-TEST_F(PausedHost, ContinuesAfterTwentySeconds) {
+TEST_F(RunOnTwoHosts, ContinuesWhenAHostIsPausedForTwentySeconds) {
   TwoHosts hosts;
   start(hosts);
   hosts.pause(1);
@@ -93,7 +87,7 @@ TEST_F(PausedHost, ContinuesAfterTwentySeconds) {
   expect_steps(hosts, 20);
 }
 
-TEST_F(LostHost, IsNamedByBothSidesAfterTheHeartbeatTime) {
+TEST_F(RunOnTwoHosts, NamesALostHostOnBothSidesAfterTheHeartbeatTime) {
   TwoHosts hosts;
   start(hosts, {"--dist_env.heartbeat_seconds", "5"});
   hosts.disconnect(1);
@@ -104,7 +98,7 @@ TEST_F(LostHost, IsNamedByBothSidesAfterTheHeartbeatTime) {
   }
 }
 
-TEST_F(LostHost, WithoutPowerIsNamedAfterTheHeartbeatTime) {
+TEST_F(RunOnTwoHosts, NamesAHostWithoutPowerAfterTheHeartbeatTime) {
   TwoHosts hosts;
   start(hosts, {"--dist_env.heartbeat_seconds", "5"});
   hosts.power_off(1);
