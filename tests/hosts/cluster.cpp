@@ -164,6 +164,10 @@ bool Cluster::wait(double seconds) {
       .has_value();
 }
 
+bool Cluster::reaches_step(int step, double limit) {
+  return seconds_until(limit, [&] { return steps() >= step || wait(0); }) && steps() >= step;
+}
+
 std::string Cluster::output(int rank) const {
   return flow::read_text(file("output", rank));
 }

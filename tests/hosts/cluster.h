@@ -54,6 +54,8 @@ class Cluster {
   bool wait(double seconds);
   // Seconds until `question` is true, asked every 10 ms; nothing after `limit` seconds.
   std::optional<double> seconds_until(double limit, const std::function<bool()>& question);
+  // Waits until rank 0 has printed this step. False: the run has ended before, or `limit` seconds are over.
+  bool reaches_step(int step, double limit);
   bool is_running(int rank);
   // Exit status of a rank, 128 + N when signal N ended it; nothing while it runs.
   std::optional<int> status(int rank);

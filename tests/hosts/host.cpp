@@ -11,10 +11,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 #include <stdexcept>
 #include <utility>
 
@@ -84,14 +83,23 @@ void redirect(int stream, const std::filesystem::path& file) {
 
 }  // namespace
 
-void become_root_of_namespaces() {
+void continue_in_user_namespace() {
   const uid_t user = ::geteuid();
   const gid_t group = ::getegid();
-  if (user == 0) return;
-  if (::unshare(CLONE_NEWUSER) != 0) fail("create a user namespace");
+  if (::unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) fail("create a user namespace");
   write_line("/proc/self/setgroups", "deny");
   write_line("/proc/self/uid_map", "0 " + std::to_string(user) + " 1");
   write_line("/proc/self/gid_map", "0 " + std::to_string(group) + " 1");
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child < 0) fail("fork");
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return;
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ::_exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
 }
 
 Host::Host(std::string name) : name_(std::move(name)) {

@@ -50,8 +50,9 @@ class Host {
   int handle_ = -1;  // pidfd of the first process
 };
 
-// Gives the program the rights to make hosts: as another user than root, in a user namespace of its own.
-// Throws std::runtime_error with the reason if the system does not permit it.
-void become_root_of_namespaces();
+// Gives a program without the rights of root the rights to make hosts: it continues in a child process with a
+// user namespace and a PID namespace of its own, and this process ends with the child's status. Throws
+// std::runtime_error with the reason if the system does not permit the namespaces.
+void continue_in_user_namespace();
 
 }  // namespace hosts

@@ -22,12 +22,11 @@ class RunOnTwoHosts : public ::testing::Test {
   void start(TwoHosts& hosts, const Words& more = {}) const {
     hosts.train(folder_.recipe(),
                 folder_.save_in("run", flow::plus({"--step_scheduler.max_steps", "1000000"}, more)));
-    ASSERT_TRUE(hosts.seconds_until(60, [&] { return hosts.steps() >= 2; })) << hosts.report();
+    ASSERT_TRUE(hosts.reaches_step(2, 60)) << hosts.report();
   }
   // Adds a test failure unless the run trains ten more steps within `limit` seconds.
   static void expect_steps(TwoHosts& hosts, double limit) {
-    const int steps = hosts.steps();
-    EXPECT_TRUE(hosts.seconds_until(limit, [&] { return hosts.steps() >= steps + 10; })) << hosts.report();
+    EXPECT_TRUE(hosts.reaches_step(hosts.steps() + 10, limit)) << hosts.report();
   }
   static bool errors_name(TwoHosts& hosts, int rank, const std::string& lost) {
     return hosts.errors(rank).find(lost) != std::string::npos;
@@ -89,7 +88,7 @@ TEST_F(RunOnTwoHosts, ContinuesWhenAHostIsPausedForTwentySeconds) {
 
 TEST_F(RunOnTwoHosts, NamesALostHostOnBothSidesAfterTheHeartbeatTime) {
   TwoHosts hosts;
-  start(hosts, {"--dist_env.heartbeat_seconds", "5"});
+  start(hosts, {"--dist_env.heartbeat_seconds", "4"});
   hosts.disconnect(1);
   EXPECT_TRUE(hosts.wait(15)) << hosts.report();
   for (int rank = 0; rank < hosts.ranks(); ++rank) {
@@ -100,7 +99,7 @@ TEST_F(RunOnTwoHosts, NamesALostHostOnBothSidesAfterTheHeartbeatTime) {
 
 TEST_F(RunOnTwoHosts, NamesAHostWithoutPowerAfterTheHeartbeatTime) {
   TwoHosts hosts;
-  start(hosts, {"--dist_env.heartbeat_seconds", "5"});
+  start(hosts, {"--dist_env.heartbeat_seconds", "4"});
   hosts.power_off(1);
   EXPECT_TRUE(hosts.wait(15)) << hosts.report();
   for (const int rank : {0, 1}) {
