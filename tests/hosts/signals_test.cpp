@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <ostream>
 #include <random>
 #include <string>
 #include <thread>
@@ -27,7 +28,7 @@ int signals_per_world() {
 // A run that is ended by signals and started again until it is done.
 class SignalledRun {
  public:
-  explicit SignalledRun(ClusterOptions options) : hosts_(options) {}
+  explicit SignalledRun(const ClusterOptions& options) : hosts_(options) {}
 
   // Trains without a signal. The run is the one that others are compared with.
   void train_reference() {
@@ -87,24 +88,29 @@ class SignalledRun {
   int runs_ = 0;
 };
 
-class Signals : public ::testing::TestWithParam<ClusterOptions> {};
+struct World {
+  const char* name;
+  int hosts, ranks_per_host;
+};
+
+void PrintTo(const World& world, std::ostream* out) {
+  *out << world.name;
+}
+
+const World kWorlds[] = {{"OneRank", 1, 1}, {"TwoRanks", 2, 1}, {"FourRanks", 2, 2}};
+
+class Signals : public ::testing::TestWithParam<World> {};
 
 TEST_P(Signals, EndTheRunSoonAndLoseNothing) {
-  SignalledRun run(GetParam());
+  SignalledRun run({.hosts = GetParam().hosts, .ranks_per_host = GetParam().ranks_per_host});
   ASSERT_NO_FATAL_FAILURE(run.train_reference());
   std::mt19937 random(std::random_device{}());
   for (int i = 0; i < signals_per_world(); ++i) ASSERT_NO_FATAL_FAILURE(run.send_at_random_moment(random));
   run.expect_nothing_lost();
 }
 
-INSTANTIATE_TEST_SUITE_P(Hosts, Signals,
-                         ::testing::Values(ClusterOptions{.hosts = 1, .ranks_per_host = 1},
-                                           ClusterOptions{.hosts = 2, .ranks_per_host = 1},
-                                           ClusterOptions{.hosts = 2, .ranks_per_host = 2}),
-                         [](const auto& options) {
-                           return std::to_string(options.param.hosts) + "x" +
-                                  std::to_string(options.param.ranks_per_host);
-                         });
+INSTANTIATE_TEST_SUITE_P(Hosts, Signals, ::testing::ValuesIn(kWorlds),
+                         [](const auto& world) { return world.param.name; });
 
 }  // namespace
 }  // namespace hosts
