@@ -37,7 +37,7 @@ def declared(path):
 BASE = ("core/base/", "core/config/", "core/schedule/", "lib/drawing/")
 WORDS_TESTS = ("core/base/", "core/config/", "core/schedule/", "drawing/", "plugins/pipeline/", "transport/rank_place_test.cpp")
 PLUGIN_TESTS = ("plugins/", "sharding/")
-OWN_TESTS = ("flow", "dry", "gpu", "kills", "examples")
+OWN_TESTS = ("flow", "dry", "gpu", "hosts", "kills", "examples")
 
 
 def compiled_with(path):

@@ -1,0 +1,65 @@
+// Addresses that ranks of two hosts offer each other.
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <string>
+
+#include "cluster.h"
+#include "run_folder.h"
+
+namespace hosts {
+namespace {
+
+struct Network {
+  const char* name;
+  ClusterOptions options;
+  const char* own_address;  // to which a host's own name resolves; empty: to its address, if names are known
+  const char* setup;        // shell commands on each host
+  const char* master;       // MASTER_ADDR; empty: the address of the first host
+};
+
+void PrintTo(const Network& network, std::ostream* out) {
+  *out << network.name;
+}
+
+// No rank has GLOO_SOCKET_IFNAME.
+const Network kNetworks[] = {
+    {"NameThatIsALoopbackAddress", {}, "127.0.1.1", "", ""},
+    {"NameThatDoesNotResolve", {.known_names = false}, "", "", ""},
+    {"TwoInterfaces",
+     {},
+     "10.80.0.1",
+     "ip link add eth1 type veth peer name eth1-end && ip addr add 10.80.0.1/24 dev eth1 && ip link set eth1 "
+     "up && "
+     "ip link set eth1-end up",
+     ""},
+    {"IPv6Alone", {.ipv4 = false}, "", "", ""},
+    {"IPv6AloneWithoutNames", {.ipv4 = false, .known_names = false}, "", "", ""},
+    {"NameOfTheFirstHost", {}, "", "", "first-host"},
+};
+
+class Addresses : public ::testing::TestWithParam<Network> {};
+
+TEST_P(Addresses, LetTheRunTrain) {
+  const Network network = GetParam();
+  const RunFolder folder;
+  Cluster hosts(network.options);
+  for (const int host : {0, 1}) {
+    if (*network.own_address)
+      hosts.write_hosts_file(
+          host, "127.0.0.1 localhost\n" + (network.own_address + (" " + hosts.name(host))) + "\n");
+    if (*network.master)
+      hosts.write_hosts_file(host, "127.0.0.1 localhost\n" + hosts.address(0) + " " + network.master + "\n");
+    if (*network.setup) hosts.command(host, network.setup);
+  }
+  if (*network.master) hosts.set_everywhere("MASTER_ADDR", network.master);
+  hosts.train(folder.recipe(), {"--checkpoint.enabled", "false"});
+  ASSERT_TRUE(hosts.wait(30)) << hosts.report();
+  EXPECT_TRUE(hosts.all_have_status(0)) << hosts.report();
+}
+
+INSTANTIATE_TEST_SUITE_P(TwoHosts, Addresses, ::testing::ValuesIn(kNetworks),
+                         [](const auto& network) { return network.param.name; });
+
+}  // namespace
+}  // namespace hosts
