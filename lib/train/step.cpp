@@ -141,7 +141,9 @@ struct Step::Impl : train::UpdateInDoubt {
     mine.label_tokens = train::label_tokens(batches);
     if (sides) mine.with_text = runner.count_microbatches(batches);
     for (const Batch& batch : batches) mine.microbatches += train::microbatches_of(batch, stages.pipeline());
-    return {mine, counted, mesh.size(kWorldAxis) / mesh.size(kSampleAxis)};
+    const bool is_first =
+        mesh.ranks(kSampleAxis).front() == 0;  // ranks with the same samples are in other groups
+    return {mine, counted, is_first};
   }
 
   // Before ranks that have different numbers of microbatches would wait for each other.

@@ -64,9 +64,10 @@ struct BatchCounts {
 // Sums BatchCounts over all ranks, in one collective of the CPU that is in flight while the step goes on.
 class StepCounts {
  public:
-  // ranks: all ranks of the run; null: there is one. copies: number of ranks that hold the same samples.
-  StepCounts(const BatchCounts& mine, Communicator* ranks, int copies);
-  // Sums over the ranks that hold different samples. They wait for the collective.
+  // ranks: all ranks of the run; null: there is one. is_first: of the ranks that hold the same samples, the
+  // first adds its label tokens and text.
+  StepCounts(const BatchCounts& mine, Communicator* ranks, bool is_first);
+  // Sums over all samples. They wait for the collective.
   double label_tokens() { return sum(0); }
   double with_text() { return sum(1); }
   // Throws Error{mesh} on every rank, naming the ranks and their counts, where the ranks have different
@@ -75,10 +76,10 @@ class StepCounts {
   void check_equal(Rendezvous& rendezvous);
 
  private:
-  double sum(int index) { return total_.get().const_data_ptr<double>()[index] / copies_; }
+  double sum(int index) { return total_.get().const_data_ptr<double>()[index]; }
 
   const BatchCounts mine_;
-  const int ranks_, copies_;
+  const int ranks_;
   bool is_checked_ = false;
   Total total_;
 };

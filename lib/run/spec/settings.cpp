@@ -131,8 +131,9 @@ void add_dataset(const std::string& section, const Rows& dataset, Texts& out) {
   const std::vector<DataInput> inputs = samples.inputs();
   const bool is_prepared = std::any_of(inputs.begin(), inputs.end(),
                                        [](const DataInput& input) { return input.what == kPreparedInput; });
-  out["samples of " + section] = std::to_string(samples.size()) + " samples, " + samples.digest() +
-                                 (is_prepared ? ", checksum " + samples_checksum(samples) : "");
+  const std::string digest = samples.digest() + (is_prepared ? samples_checksum(samples) : "");
+  out["samples of " + section] =
+      std::to_string(dataset.size()) + " rows, checksum " + checkpoint::checksum(digest);
   if (const DataTokenizer made = samples.tokenizer(); !made.digest.empty())
     out["tokenizer of " + section] = "checksum " + made.digest;
 }

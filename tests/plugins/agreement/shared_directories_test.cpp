@@ -3,9 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <filesystem>
-#include <map>
-#include <mutex>
+#include <fstream>
 #include <set>
 #include <string>
 #include <vector>
@@ -49,7 +49,8 @@ class SharedDirectories : public ::testing::Test {
       specs.back().recipe.checkpoint.directory =
           (runs / directories[static_cast<size_t>(rank / ranks_per_host)]).string();
     }
-    ThreadWorld::run(ranks, [&](Rendezvous& inner) {
+    ThreadWorld world(ranks, std::chrono::seconds(6));  // a file is looked for as long as a quarter of it
+    world.run([&](Rendezvous& inner) {
       NamedHosts rendezvous(inner, ranks_per_host);
       const auto rank = static_cast<size_t>(inner.rank());
       errors[rank] = thrown_by([&] { check_shared_directories(specs[rank], rendezvous); });
