@@ -2,6 +2,7 @@
 #include <c10/util/hash.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <sstream>
 #include <string>
@@ -43,14 +44,17 @@ Table tabulate(std::span<const std::string> texts) {
     const auto parts = parts_of(text);
     for (auto& [part, values] : table) {
       const auto found = parts.find(part);
-      auto& list = values[found == parts.end() ? "(nothing)" : found->second];
+      const char* missing = part.starts_with(kFilePart) ? "not found" : "(nothing)";
+      auto& list = values[found == parts.end() ? missing : found->second];
       list.insert(list.end(), ranks.begin(), ranks.end());
     }
   }
   return table;
 }
 
-std::string describe(const std::string& part, std::map<std::string, std::vector<int>> values) {
+// The values of one part with their ranks, in the order of the first rank of each value.
+std::vector<std::string> values_with_ranks(std::map<std::string, std::vector<int>> values,
+                                           const std::function<std::string(int)>& host_name) {
   std::vector<std::pair<std::vector<int>, std::string>> by_rank;
   for (auto& [value, ranks] : values) {
     std::sort(ranks.begin(), ranks.end());
@@ -58,25 +62,36 @@ std::string describe(const std::string& part, std::map<std::string, std::vector<
   }
   std::sort(by_rank.begin(), by_rank.end());
   std::vector<std::string> words;
-  for (const auto& [ranks, value] : by_rank) {
-    words.push_back(value + " on rank" + (ranks.size() > 1 ? "s " : " ") + list_ranks(ranks));
-  }
-  return part + " is " + text::join(words);
+  for (const auto& [ranks, value] : by_rank) words.push_back(value + " on " + name_ranks(ranks, host_name));
+  return words;
+}
+
+std::string shortened(std::vector<std::string> differences) {
+  const size_t more = differences.size() > kShownParts ? differences.size() - kShownParts : 0;
+  differences.resize(differences.size() - more);
+  return text::join(differences, "; ") + (more > 0 ? "; and " + std::to_string(more) + " more" : "");
 }
 
 }  // namespace
 
-void compare_fingerprints(std::span<const std::string> texts) {
+void compare_fingerprints(std::span<const std::string> texts,
+                          const std::function<std::string(int)>& host_name) {
   if (std::equal(texts.begin() + 1, texts.end(), texts.begin())) return;
-  std::vector<std::string> differences;
+  const auto host = [&](int rank) { return host_name ? host_name(rank) : std::string(); };
+  std::vector<std::string> settings, files;
   for (const auto& [part, values] : tabulate(texts)) {
-    if (values.size() > 1) differences.push_back(describe(part, values));
+    if (values.size() < 2) continue;
+    if (part.starts_with(kFilePart))
+      files.push_back(part.substr(kFilePart.size()) + " (" +
+                      text::join(values_with_ranks(values, host), "; ") + ")");
+    else
+      settings.push_back(part + " is " + text::join(values_with_ranks(values, host)));
   }
-  const size_t more = differences.size() > kShownParts ? differences.size() - kShownParts : 0;
-  differences.resize(differences.size() - more);
-  std::string what = "the ranks were not started alike: " + text::join(differences, "; ");
-  if (more > 0) what += "; and " + std::to_string(more) + " more";
-  throw Error(ErrorCode::mesh, "mesh", what,
+  if (settings.empty())
+    throw Error(ErrorCode::mesh, "mesh", "the ranks read different files: " + shortened(files),
+                "Copy the same files to each host, or keep them on a disk that all hosts share.");
+  settings.insert(settings.end(), files.begin(), files.end());
+  throw Error(ErrorCode::mesh, "mesh", "the ranks were not started alike: " + shortened(settings),
               "start every rank with the same configuration, plugins and build of heddle");
 }
 
@@ -85,8 +100,8 @@ void agree(Rendezvous& rendezvous, const std::string& fingerprint) {
     return {std::equal(digests.begin() + 1, digests.end(), digests.begin()) ? "equal" : "different"};
   };
   if (rendezvous.meet("fingerprint", c10::sha1(fingerprint).str(), are_equal) == "equal") return;
-  rendezvous.meet("fingerprints", fingerprint, [](std::span<const std::string> texts) {
-    compare_fingerprints(texts);
+  rendezvous.meet("fingerprints", fingerprint, [&](std::span<const std::string> texts) {
+    compare_fingerprints(texts, [&](int rank) { return rendezvous.host_name(rank); });
     return std::vector<std::string>{""};
   });
 }

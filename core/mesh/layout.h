@@ -1,6 +1,7 @@
 // The arithmetic of a mesh: which ranks form a group along an axis. Integers only, nothing is sent.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,11 +35,16 @@ HEDDLE_API Layout lay_out(std::span<const Axis> axes, int world_size);
 
 std::string written(std::span<const Axis> axes);  // "(pp=1, dp=2)"
 
-// texts: each rank's fingerprint, lines "part: value". Throws Error{mesh} naming the parts that differ and
-// where.
-HEDDLE_API void compare_fingerprints(std::span<const std::string> texts);
+// Begins the part of a line of a fingerprint that identifies a file by its contents: "file tokenizer.json:
+// X".
+inline constexpr std::string_view kFilePart = "file ";
+
+// Compares the fingerprints of all ranks, in rank order; each has lines "part: value". host_name: see
+// Rendezvous::host_name(); empty for one machine. Throws Error{mesh} naming the parts that differ and where.
+HEDDLE_API void compare_fingerprints(std::span<const std::string> texts,
+                                     const std::function<std::string(int rank)>& host_name = {});
 
 // A rendezvous of all ranks that compares fingerprints: digests first, texts only where digests differ.
-void agree(Rendezvous& rendezvous, const std::string& fingerprint);
+HEDDLE_API void agree(Rendezvous& rendezvous, const std::string& fingerprint);
 
 }  // namespace heddle::mesh

@@ -84,7 +84,9 @@ Wires::Elsewhere Runner::elsewhere() {
 }
 
 at::Tensor Runner::train(std::span<const Batch> batches, const std::function<double()>& scale,
-                         const std::function<double()>& microbatches, UpdateInDoubt* doubt) {
+                         const std::function<double()>& microbatches, UpdateInDoubt* doubt,
+                         const std::function<void()>& agreed) {
+  agreed_ = agreed ? &agreed : nullptr;
   scale_ = &scale;
   all_microbatches_ = &microbatches;
   doubt_ = doubt;
@@ -97,8 +99,9 @@ void Runner::begin_sides() {
   sides_.begin([this](LossDivisor divisor) { return side_scale(divisor); });
 }
 
-at::Tensor Runner::evaluate(std::span<const Batch> batches) {
+at::Tensor Runner::evaluate(std::span<const Batch> batches, const std::function<void()>& agreed) {
   at::NoGradGuard no_gradients;
+  agreed_ = agreed ? &agreed : nullptr;
   doubt_ = nullptr;
   sides_.begin({});
   return run(batches, schedule::Purpose::evaluation);
@@ -111,6 +114,7 @@ at::Tensor Runner::run(std::span<const Batch> batches, schedule::Purpose purpose
   for (size_t i = 0; i < batches.size(); ++i) {
     call_ = static_cast<int>(i);
     last_call_ = i + 1 == batches.size();
+    if (i > 0) agree();
     open(batches[i]);
     size_t done = 0;
     if (doubt_ != nullptr && i == 0) {
@@ -121,6 +125,10 @@ at::Tensor Runner::run(std::span<const Batch> batches, schedule::Purpose purpose
   }
   if (wires_) wires_->settle();
   return std::move(sum_);
+}
+
+void Runner::agree() {
+  if (agreed_ != nullptr) (*std::exchange(agreed_, nullptr))();
 }
 
 const Program& Runner::program(int microbatches) {

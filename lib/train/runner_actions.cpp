@@ -41,11 +41,13 @@ void Runner::perform(const Turn& turn) {
 }
 
 void Runner::act(const Turn& turn, RanAction* ran) {
+  if (turn.action.microbatch > 0) agree();
   switch (turn.action.kind) {
     case Action::forward:
       return forward(turn, ran);
     case Action::backward:
     case Action::backward_input:
+      agree();
       return backward(turn, ran);
     case Action::backward_weight:
       return backward_weight(turn);

@@ -7,6 +7,7 @@ namespace heddle::train {
 void Runner::open_in_doubt(const Batch& batch) {
   const size_t recorded = recording_ == nullptr ? 0 : recording_->actions.size();
   go(0, program_->opening.turns);
+  agree();
   if (doubt_->holds()) return;
   take_back();
   if (recording_ != nullptr)

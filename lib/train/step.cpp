@@ -16,6 +16,7 @@
 #include "heddle/base/error.h"
 #include "heddle/mesh/dry.h"
 #include "heddle/model/module.h"
+#include "lib/train/cut.h"
 #include "lib/train/optimizer/adamw.h"
 #include "lib/train/optimizer/norm.h"
 #include "lib/train/optimizer/updater.h"
@@ -29,6 +30,9 @@ namespace {
 
 using train::Total;
 
+// The name of a group for tensors of the CPU alone: a device makes no connections of its own for it.
+constexpr const char* kHostGroup = "host";
+
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
@@ -37,10 +41,11 @@ struct Step::Impl : train::UpdateInDoubt {
   Stages& stages;
   const DeviceMesh mesh;
   StepConfig config;
-  const bool dry;          // nothing has a value, and nothing is updated
-  Communicator* counted;   // ranks that hold different samples
-  Communicator* summed;    // ranks that hold different tokens
-  Communicator* pipeline;  // ranks that hold different stages: the loss is on the last one
+  const bool dry;                         // nothing has a value, and nothing is updated
+  std::unique_ptr<Communicator> on_host;  // all ranks; null: a group of the mesh serves
+  Communicator* counted;                  // all ranks, for numbers of the CPU; null: one
+  Communicator* summed;                   // ranks that hold different tokens
+  Communicator* pipeline;                 // ranks that hold different stages: the loss is on the last one
   train::Runner runner;
   std::vector<Shard*> shards;
   train::GradientNorm norm;
@@ -64,7 +69,8 @@ struct Step::Impl : train::UpdateInDoubt {
         mesh(mesh),
         config(std::move(given)),
         dry(dry_rank(mesh) != nullptr),
-        counted(group_of(mesh, kSampleAxis)),
+        on_host(group_of_host(stages, mesh)),
+        counted(on_host ? on_host.get() : group_of_all(mesh)),
         summed(group_of(mesh, kTokenAxis)),
         pipeline(group_of(mesh, kPipelineAxis)),
         runner(stages, mesh),
@@ -95,6 +101,20 @@ struct Step::Impl : train::UpdateInDoubt {
     return mesh.size(axis) > 1 ? &mesh.group(axis) : nullptr;
   }
 
+  static Communicator* group_of_all(const DeviceMesh& mesh) {
+    return group_of(mesh, mesh.size(kSampleAxis) == mesh.size(kWorldAxis) ? kSampleAxis : kWorldAxis);
+  }
+
+  // A group of all ranks that moves nothing of a device, where the mesh would make one for these numbers
+  // alone.
+  static std::unique_ptr<Communicator> group_of_host(const Stages& stages, const DeviceMesh& mesh) {
+    const bool has_sides = stages.attached().side_outputs && !stages.attached().side_outputs->empty();
+    if (mesh.device().is_cpu() || mesh.device().is_meta() || has_sides ||
+        mesh.size(kSampleAxis) == mesh.size(kWorldAxis))
+      return nullptr;
+    return mesh.rendezvous().group(kHostGroup, mesh.ranks(kWorldAxis));
+  }
+
   // Of all ranks: a loss that is not finite goes with the norm, also to ranks that compute the same loss.
   void measure(StepReport& report) {
     if (config.benchmark) return;
@@ -115,11 +135,20 @@ struct Step::Impl : train::UpdateInDoubt {
     updater.update({lr, weight_decay, divisor, known ? at::Tensor() : report.skip});
   }
 
-  // The divisor of the losses, being summed over the data-parallel ranks.
-  Total count(std::span<const Batch> batches) {
-    const auto labels = static_cast<double>(train::label_tokens(batches));
-    if (!sides) return {labels, counted};
-    return {labels, static_cast<double>(runner.count_microbatches(batches)), counted};
+  // Counts the batches, and starts the sum over all ranks.
+  train::StepCounts count(std::span<const Batch> batches) {
+    train::BatchCounts mine;
+    mine.label_tokens = train::label_tokens(batches);
+    if (sides) mine.with_text = runner.count_microbatches(batches);
+    for (const Batch& batch : batches) mine.microbatches += train::microbatches_of(batch, stages.pipeline());
+    const bool is_first =
+        mesh.ranks(kSampleAxis).front() == 0;  // ranks with the same samples are in other groups
+    return {mine, counted, is_first};
+  }
+
+  // Before ranks that have different numbers of microbatches would wait for each other.
+  void check_equal(train::StepCounts& counts) {
+    if (!dry) counts.check_equal(mesh.rendezvous());
   }
 
   // Starts the sum of the loss and side outputs over ranks.
@@ -130,13 +159,13 @@ struct Step::Impl : train::UpdateInDoubt {
   }
 
   // The update by what this rank knows; the report's tensors are filled by holds().
-  StepReport update_early(StepReport report, Total& counts, std::optional<Total>& loss, double lr,
+  StepReport update_early(StepReport report, train::StepCounts& counts, std::optional<Total>& loss, double lr,
                           double weight_decay) {
     const auto none = at::zeros({1}, at::TensorOptions(at::kDouble).device(mesh.device()));
     const at::Tensor squares = norm.squares_of_stages();
     late->update(squares, sides ? at::Tensor() : loss->get(), lr, weight_decay);
     for (const auto& stage : stages) stage->parameters_changed();
-    late_counts = {counts.number(0), sides ? counts.number(1) : 0};
+    late_counts = {counts.label_tokens(), counts.with_text()};
     report.label_tokens = static_cast<int64_t>(late_counts.label_tokens);
     report.loss = at::full_like(none, kUnknown);
     report.grad_norm = at::full_like(none, kUnknown);
@@ -171,11 +200,11 @@ struct Step::Impl : train::UpdateInDoubt {
   }
 
   // The loss of the global batch, on every rank.
-  void report_sums(StepReport& report, Total& counts, std::optional<Total>& loss) {
+  void report_sums(StepReport& report, train::StepCounts& counts, std::optional<Total>& loss) {
     at::Tensor sum;
-    report.label_tokens = static_cast<int64_t>(counts.number(0));
+    report.label_tokens = static_cast<int64_t>(counts.label_tokens());
     if (sides) {
-      report.side_values = sides->finish({counts.number(0), counts.number(1)}, sum);
+      report.side_values = sides->finish({counts.label_tokens(), counts.with_text()}, sum);
     } else {
       sum = loss->get();
       if (pipeline != nullptr) pipeline->all_reduce(sum)->wait();
@@ -213,17 +242,20 @@ Step::~Step() = default;
 
 StepReport Step::run(std::span<const Batch> batches, double lr, double weight_decay) {
   Impl& my = *impl_;
-  if (batches.empty()) my.settle();  // no backward asks for the last update
   train::Phases phases(my.recording);
-  Total counts = my.count(batches);
+  train::StepCounts counts = my.count(batches);
+  if (batches.empty()) {
+    my.check_equal(counts);
+    my.settle();  // no backward asks for the last update
+  }
   phases.end("count tokens");
   const auto scale = [&] {
-    const double count = my.config.benchmark ? 1 : counts.number(0);
+    const double count = my.config.benchmark ? 1 : counts.label_tokens();
     return count > 0 ? 1 / count : 0;
   };
-  const auto microbatches = [&] { return counts.number(1); };
-  std::optional<Total> loss =
-      my.start(my.runner.train(batches, scale, microbatches, my.in_doubt() ? &my : nullptr));
+  const auto microbatches = [&] { return counts.with_text(); };
+  std::optional<Total> loss = my.start(my.runner.train(
+      batches, scale, microbatches, my.in_doubt() ? &my : nullptr, [&] { my.check_equal(counts); }));
   phases.end("schedule");
   for (const auto& stage : my.stages) stage->finish_gradients();
   phases.end("reduce");
@@ -261,8 +293,12 @@ bool Step::unsettled() const {
 StepReport Step::evaluate(std::span<const Batch> batches) {
   Impl& my = *impl_;
   my.settle();
-  Total counts = my.count(batches);
-  std::optional<Total> loss = my.start(my.runner.evaluate(batches));
+  train::StepCounts counts = my.count(batches);
+  const auto check_equal = [&] { my.check_equal(counts); };
+  if (batches.empty()) check_equal();
+  at::Tensor sum = my.runner.evaluate(batches, check_equal);
+  check_equal();
+  std::optional<Total> loss = my.start(std::move(sum));
   StepReport report;
   my.report_sums(report, counts, loss);
   return my.dry ? StepReport() : report;

@@ -1,11 +1,16 @@
-// Counting labels, and sums over ranks.
+// Label counts, and sums over ranks.
 #include "lib/train/step_parts.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/zeros.h>
 
+#include <map>
+#include <vector>
+
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
+#include "heddle/mesh/call.h"
 
 namespace heddle::train {
 
@@ -47,18 +52,8 @@ void check_post_validation(const std::string& where, bool sum, const IOptimizer&
       "use the 2-norm of fp32 gradients, or set pp_post_validation: false");
 }
 
-Total::Total(double mine, Communicator* group) : value_(at::zeros({1}, at::kDouble).fill_(mine)) {
-  start(group);
-}
-
-Total::Total(double first, double second, Communicator* group) : value_(at::zeros({2}, at::kDouble)) {
-  value_.mutable_data_ptr<double>()[0] = first;
-  value_.mutable_data_ptr<double>()[1] = second;
-  start(group);
-}
-
 Total::Total(at::Tensor mine, Communicator* group) : value_(std::move(mine)) {
-  start(group);
+  if (group != nullptr) work_ = group->all_reduce(value_);
 }
 
 at::Tensor Total::get() {
@@ -67,8 +62,62 @@ at::Tensor Total::get() {
   return value_;
 }
 
-void Total::start(Communicator* group) {
-  if (group != nullptr) work_ = group->all_reduce(value_);
+namespace {
+
+// With the squares every rank sees whether all numbers of microbatches are equal.
+at::Tensor numbers_of(const BatchCounts& counts, bool is_first) {
+  const at::Tensor out = at::zeros({4}, at::kDouble);
+  double* numbers = out.mutable_data_ptr<double>();
+  const auto microbatches = static_cast<double>(counts.microbatches);
+  numbers[0] = is_first ? static_cast<double>(counts.label_tokens) : 0;
+  numbers[1] = is_first ? static_cast<double>(counts.with_text) : 0;
+  numbers[2] = microbatches;
+  numbers[3] = microbatches * microbatches;
+  return out;
+}
+
+constexpr const char* kEqualCounts =
+    "Give each rank the same number of batches, of the same number of rows, in each step: what "
+    "next_batches() "
+    "of the host or the data set of a plugin returns depends on the rank.";
+
+// Collectives of a rank that runs alone in place of many (DryRendezvous) add nothing up: all counts are
+// equal.
+void refuse_counts(std::span<const std::string> counts, Rendezvous& rendezvous) {
+  std::map<int64_t, std::vector<int>> ranks;
+  for (size_t rank = 0; rank < counts.size(); ++rank)
+    ranks[std::stoll(counts[rank])].push_back(static_cast<int>(rank));
+  if (ranks.size() == 1) return;
+  std::vector<std::string> words;
+  for (const auto& [count, members] : ranks)
+    words.push_back(std::to_string(count) + " on " +
+                    mesh::name_ranks(members, [&](int rank) { return rendezvous.host_name(rank); }));
+  throw Error(ErrorCode::mesh, "train",
+              "the ranks have different numbers of microbatches in this step: " + text::join(words),
+              kEqualCounts);
+}
+
+}  // namespace
+
+StepCounts::StepCounts(const BatchCounts& mine, Communicator* ranks, bool is_first)
+    : mine_(mine), ranks_(ranks == nullptr ? 1 : ranks->size()), total_(numbers_of(mine, is_first), ranks) {}
+
+void StepCounts::check_equal(Rendezvous& rendezvous) {
+  if (ranks_ == 1 || std::exchange(is_checked_, true)) return;
+  const double* sums = total_.get().const_data_ptr<double>();
+  const auto mine = static_cast<double>(mine_.microbatches);
+  if (sums[2] == ranks_ * mine && sums[3] == ranks_ * mine * mine) return;
+  if (mine_.microbatches == 0)
+    throw Error(ErrorCode::mesh, "train",
+                "rank " + std::to_string(rendezvous.rank()) +
+                    " has no microbatch in this step, and the other ranks have " +
+                    std::to_string(static_cast<int64_t>(sums[2])) + " together",
+                kEqualCounts);
+  rendezvous.meet("microbatches", std::to_string(mine_.microbatches),
+                  [&](std::span<const std::string> counts) {
+                    refuse_counts(counts, rendezvous);
+                    return std::vector<std::string>{""};
+                  });
 }
 
 }  // namespace heddle::train

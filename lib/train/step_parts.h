@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "heddle/mesh/communicator.h"
+#include "heddle/mesh/rendezvous.h"
 #include "heddle/model/batch.h"
 #include "heddle/train/step.h"
 
@@ -41,22 +42,46 @@ class Phases {
   RanAction::Time since_;
 };
 
-// One or two small numbers, or a tensor of them, that all ranks of a group add up, in flight while the step
-// goes on.
+// A tensor of small numbers that all ranks of a group add up, in flight while the step goes on.
 class Total {
  public:
-  // On the CPU, also where parameters are not: it is read in the middle of the step.
-  Total(double mine, Communicator* group);
-  // Two numbers, in one collective.
-  Total(double first, double second, Communicator* group);
+  // group: null for one rank.
   Total(at::Tensor mine, Communicator* group);
   at::Tensor get();
-  double number(int64_t index) { return get().const_data_ptr<double>()[index]; }
 
  private:
-  void start(Communicator* group);
   at::Tensor value_;
   std::unique_ptr<Work> work_;
+};
+
+// Counts of the batches of one rank in a step.
+struct BatchCounts {
+  int64_t label_tokens = 0;
+  int64_t with_text = 0;  // microbatches that are not only padding
+  int64_t microbatches = 0;
+};
+
+// Sums BatchCounts over all ranks, in one collective of the CPU that is in flight while the step goes on.
+class StepCounts {
+ public:
+  // ranks: all ranks of the run; null: there is one. is_first: of the ranks that hold the same samples, the
+  // first adds its label tokens and text.
+  StepCounts(const BatchCounts& mine, Communicator* ranks, bool is_first);
+  // Sums over all samples. They wait for the collective.
+  double label_tokens() { return sum(0); }
+  double with_text() { return sum(1); }
+  // Throws Error{mesh} on every rank, naming the ranks and their counts, where the ranks have different
+  // numbers of microbatches: the ranks then call different collectives and would wait for each other. Waits
+  // for the collective once. A rank without any microbatch throws alone, as the other ranks may wait for it.
+  void check_equal(Rendezvous& rendezvous);
+
+ private:
+  double sum(int index) { return total_.get().const_data_ptr<double>()[index]; }
+
+  const BatchCounts mine_;
+  const int ranks_;
+  bool is_checked_ = false;
+  Total total_;
 };
 
 }  // namespace heddle::train

@@ -32,9 +32,8 @@ launch::Stop stop_of(const StepSection& steps, const RankPlan& plan) {
   return stop;
 }
 
-// Fails now for a file that cannot be written, not after the steps.
-TraceRequest trace_of(const TrainCommand& command) {
-  if (command.trace.empty()) return {};
+// Fails now for a file that cannot be written, not after the steps. Rank 0 writes the file.
+void check_trace(const TrainCommand& command) {
   // It may lie in checkpoint_dir, which the run makes later.
   std::error_code failed;
   const std::filesystem::path directory = std::filesystem::path(command.trace).parent_path();
@@ -42,6 +41,11 @@ TraceRequest trace_of(const TrainCommand& command) {
   if (!std::ofstream(command.trace, std::ios::app))
     throw Error(ErrorCode::io, "--trace", "the file " + command.trace + " cannot be written",
                 "its directory must exist, with the right to write");
+}
+
+TraceRequest trace_of(const TrainCommand& command, bool is_first) {
+  if (command.trace.empty()) return {};
+  if (is_first) check_trace(command);
   const int64_t steps = command.trace_first > 0 ? command.trace_last - command.trace_first + 1 : 0;
   return {command.trace, command.trace_first - 1, steps, command.trace_operators};
 }
@@ -71,9 +75,9 @@ int train_on(const RankPlan& plan, const TrainCommand& command) {
     const bool again = restart > 0 || was_started_before();
     // Repeated for each start: finds the checkpoint to resume from.
     RunSpec run = prepare_run(again ? from_what_was_saved(recipe) : recipe, plugins, plan.world_size(),
-                              {command.metrics, command.trace}, plan.ranks_here());
+                              {command.metrics, command.trace, plan.rank() == 0}, plan.ranks_here());
     run.peak_flops = command.peak_flops;
-    run.trace = trace_of(command);
+    run.trace = trace_of(command, plan.rank() == 0);
     if (restart > 0) launch::write_message(restart_line(restart, command.max_restarts, run) + "\n");
     if (command.json) launch::answer_in_json();
     const auto timeout = std::chrono::milliseconds(static_cast<int64_t>(run.setup.timeout_minutes * 60000));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lib/run/data/token_check.h"
+#include "lib/run/loop/shared_directories.h"
 #include "lib/run/metrics/banner.h"
 #include "lib/run/model/amounts.h"
 
@@ -12,6 +13,7 @@ namespace heddle {
 
 engine::Model build_model(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous,
                           WholeModel& whole) {
+  check_shared_directories(run, rendezvous);
   if (rendezvous.rank() == 0 && run.size) std::cout << banner(run, *run.size) << std::flush;
   const auto make_units = [&](const Setup&) {
     Units units = run.model.make();

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 std::vector<std::string> sweep(const fs::path& root) {
   static const text::Pattern kTemporary(
-      R"(((training|validation.*)\.jsonl|loss\.svg|\.(LATEST|LOWEST_VAL)\.txt\.new)\.tmp\.[0-9]{1,18})");
+      R"(((training|validation.*)\.jsonl|loss\.svg|\.probe|\.(LATEST|LOWEST_VAL)\.txt\.new)\.tmp\.[0-9]{1,18})");
   std::vector<std::string> gone;
   for (const fs::path& directory : unfinished_in(root))
     if (is_unfinished(directory)) gone.push_back(directory.filename().string());

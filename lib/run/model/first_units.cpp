@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "heddle/base/error.h"
-#include "heddle/model/module.h"
+#include "heddle/model/module_unit.h"
 #include "heddle/nn/experts.h"
 #include "lib/run/model/prepared_model.h"
 

@@ -90,8 +90,9 @@ RunSpec spec_of(Preflight checked, const NamedOutputs& named, std::chrono::milli
   run.content = content_of(run);
   run.settings = settings_of(run);
   if (run.recipe.checkpoint.enabled) run.bases = identities_of(run.model);
-  refuse_outputs(run, named);
+  if (named.are_written_here) refuse_outputs(run, named);
   find_beginning(run, patience);
+  if (run.setup.sizes.world > 1) run.files = files_of(run);
   return run;
 }
 

@@ -13,6 +13,7 @@ namespace heddle {
 struct NamedOutputs {
   std::filesystem::path metrics;  // empty: training.jsonl in checkpoint_dir
   std::filesystem::path trace;    // empty: none
+  bool are_written_here = true;   // false: this process is not rank 0, so no output is checked
 };
 
 // The run on this machine that preflight() has checked, with the checkpoint that it resumes from. A run that

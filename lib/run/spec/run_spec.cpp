@@ -4,6 +4,8 @@
 #include <mutex>
 #include <optional>
 
+#include "core/mesh/layout.h"
+
 namespace heddle {
 
 SampleOrder order_of(const RunSpec& run, int64_t epoch) {
@@ -25,14 +27,13 @@ std::string fingerprint(const RunSpec& run) {
   for (const auto& [key, value] : others.entries()) lines += key + ": " + config::to_json(value) + "\n";
   const auto add_settings = [&lines](const std::string& section, const Rows& dataset) {
     for (const auto& [key, value] : dataset.samples().settings())
-      lines += section + " (" + key + "): " + value + "\n";
+      lines += std::string(mesh::kFilePart) + section + " (" + key + "): " + value + "\n";
   };
   add_settings("dataset", run.dataset);
   for (const ValidationSet& set : run.validation)
     add_settings("validation_dataset" + (set.name.empty() ? "" : "_" + set.name), set.dataset);
-  for (const auto& [what, digest] : run.content) lines += what + ": " + digest + "\n";
-  for (const auto& [name, base] : run.bases) lines += "weights of " + name + ": " + base.digest + "\n";
-  if (run.resume) lines += "resume: " + run.resume->directory.filename().string() + "\n";
+  for (const auto& [name, digest] : run.files)
+    lines += std::string(mesh::kFilePart) + name + ": " + digest + "\n";
   if (!run.trace.file.empty())
     lines += "--trace: " + std::to_string(run.trace.first_step + 1) + ", " + std::to_string(run.trace.steps) +
              " steps\n";

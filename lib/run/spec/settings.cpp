@@ -7,8 +7,12 @@
 #include <optional>
 #include <string_view>
 
+#include "heddle/base/text.h"
+#include "heddle/checkpoint/manifest.h"
 #include "lib/checkpoint/huggingface/hf_json.h"
 #include "lib/checkpoint/safetensors/checksum.h"
+#include "lib/run/data/samples/sample_set.h"
+#include "lib/run/model/identity/model_identity.h"
 
 namespace heddle {
 namespace {
@@ -103,6 +107,53 @@ void add_model(const ModelSpec& spec, at::ScalarType dtype, const std::string& p
       out[path + ".config." + key] = checkpoint::write_hf_json(value, -1);
 }
 
+// The checksum of a prepared file is in its header, so a few of the samples are read as well.
+std::string samples_checksum(const IDataset& samples) {
+  constexpr int64_t kSamples = 64;
+  const int64_t size = samples.size(), count = std::min(size, kSamples);
+  std::string sums;
+  std::vector<int64_t> tokens, labels;
+  std::vector<int32_t> documents;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t sample = count == 1 ? 0 : (size - 1) * i / (count - 1);
+    tokens.resize(static_cast<size_t>(samples.length(sample)));
+    labels.resize(tokens.size());
+    samples.read(sample, {tokens, labels, documents, 0});
+    for (const auto* values : {&tokens, &labels})
+      sums += checkpoint::checksum(
+          {reinterpret_cast<const char*>(values->data()), values->size() * sizeof(int64_t)});
+  }
+  return checkpoint::checksum(sums);
+}
+
+void add_dataset(const std::string& section, const Rows& dataset, Texts& out) {
+  const IDataset& samples = dataset.samples();
+  const std::vector<DataInput> inputs = samples.inputs();
+  const bool is_prepared = std::any_of(inputs.begin(), inputs.end(),
+                                       [](const DataInput& input) { return input.what == kPreparedInput; });
+  const std::string digest = samples.digest() + (is_prepared ? samples_checksum(samples) : "");
+  out["samples of " + section] =
+      std::to_string(dataset.size()) + " rows, checksum " + checkpoint::checksum(digest);
+  if (const DataTokenizer made = samples.tokenizer(); !made.digest.empty())
+    out["tokenizer of " + section] = "checksum " + made.digest;
+}
+
+// Files are compared by names and sizes, and by the manifests, which have checksums of all tensors.
+std::string checkpoint_digest(const std::filesystem::path& directory) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> lines;
+  for (const char* part : {"", "model", "optim"})
+    for (const fs::directory_entry& entry : fs::directory_iterator(directory / part)) {
+      if (!entry.is_regular_file()) continue;
+      const fs::path& file = entry.path();
+      lines.push_back(fs::path(part) / file.filename());
+      lines.back() += " " + std::to_string(entry.file_size());
+      if (file.filename() == checkpoint::kManifest) lines.back() += " " + checkpoint::read_manifest(file).sum;
+    }
+  std::sort(lines.begin(), lines.end());
+  return directory.filename().string() + ", checksum " + checkpoint::checksum(text::join(lines, "\n"));
+}
+
 // Of a key that one of two runs does not have: its value means the same as no value.
 bool means_nothing(const std::string& value) {
   constexpr std::array<std::string_view, 7> kDefaults = {"",         "null",       "false",      "[]",
@@ -169,6 +220,15 @@ std::map<std::string, std::string> content_of(const RunSpec& run) {
     out["tokenizer"] = kTokenizerFile + made.digest;
   else if (made.holds_bytes)
     out["tokenizer"] = "bytes";
+  return out;
+}
+
+std::map<std::string, std::string> files_of(const RunSpec& run) {
+  Texts out = file_digests_of(run.model);
+  add_dataset("dataset", run.dataset, out);
+  for (const ValidationSet& set : run.validation)
+    add_dataset("validation_dataset" + (set.name.empty() ? "" : "_" + set.name), set.dataset, out);
+  if (run.resume) out["checkpoint to resume from"] = checkpoint_digest(run.resume->directory);
   return out;
 }
 

@@ -20,6 +20,11 @@ inline constexpr const char* kTokenizerFile =
 // matter. Reads at most 4 MiB of each token file.
 std::map<std::string, std::string> content_of(const RunSpec& run);
 
+// Digests of all files that each rank reads for itself, by names for messages: file_digests_of() the model,
+// the training set, the validation sets, and the checkpoint that the run resumes from. Reads a few samples of
+// prepared texts. Throws what reading throws.
+std::map<std::string, std::string> files_of(const RunSpec& run);
+
 // By key: the optimizer, the schedule, batch sizes, clipping, precision, freezing, routers and the keys of
 // the model's configuration. Without what changes no number: ranks, strategy, checkpointing, paths. The
 // learning rate has Position::next_lr.

@@ -198,6 +198,29 @@ TEST(Fingerprint, ShowsAFewDifferencesAndCountsTheRest) {
               ::testing::HasSubstr("d is 1 on rank 0, 2 on rank 1; and 2 more"));
 }
 
+TEST(Fingerprint, NamesTheHostsOfTheRanks) {
+  const std::string texts[] = {"seed: 1", "seed: 1", "seed: 2"};
+  const auto host_name = [](int rank) { return std::string(rank < 2 ? "left" : "right"); };
+  EXPECT_EQ(message_of([&] { mesh::compare_fingerprints(texts, host_name); }),
+            "the ranks were not started alike: seed is 1 on ranks 0, 1 on left, 2 on rank 2 on right | start "
+            "every rank with the same configuration, plugins and build of heddle");
+}
+
+TEST(Fingerprint, AsksForTheSameFilesWhereOnlyFilesDiffer) {
+  const std::string texts[] = {"seed: 1\nfile weights: aa\nfile checkpoint: step_1",
+                               "seed: 1\nfile weights: bb"};
+  EXPECT_EQ(
+      message_of([&] { mesh::compare_fingerprints(texts); }),
+      "the ranks read different files: checkpoint (step_1 on rank 0; not found on rank 1); weights (aa on "
+      "rank 0; bb on rank 1) | Copy the same files to each host, or keep them on a disk that all hosts "
+      "share.");
+  const std::string more[] = {"seed: 1\nfile weights: aa", "seed: 2\nfile weights: bb"};
+  EXPECT_EQ(
+      message_of([&] { mesh::compare_fingerprints(more); }),
+      "the ranks were not started alike: seed is 1 on rank 0, 2 on rank 1; weights (aa on rank 0; bb on "
+      "rank 1) | start every rank with the same configuration, plugins and build of heddle");
+}
+
 TEST(Fingerprint, APartThatOneRankLacksIsADifference) {
   const std::string texts[] = {"setup: 1", "setup: 1\nplugin acme: 1"};
   EXPECT_THAT(message_of([&] { mesh::compare_fingerprints(texts); }),

@@ -143,7 +143,8 @@ TEST(Tensor, GeneratesTheTokensOfOneRank) {
 }
 
 // Of two layers: attention and MLP each enter and leave once; then the embedding, the head, and one block of
-// the loss. Once a step: the gradients of the norms of heads, and the gradient norm.
+// the loss. Once a step: the gradients of the norms of heads, the gradient norm, and the counts of tokens and
+// microbatches.
 TEST(Tensor, TalksTwiceALayerEachWay) {
   std::vector<std::vector<std::string>> events;
   Training run = on(four_heads("qwen3"), "single tp2");
@@ -151,12 +152,12 @@ TEST(Tensor, TalksTwiceALayerEachWay) {
   run.events = &events;
   train(run);
   constexpr int kOnce = 1;  // before the first step: how norms are summed
-  EXPECT_EQ(count(events[0], "all_reduce tp"), (4 + 1) + (4 + 1) + 2 + kOnce);
+  EXPECT_EQ(count(events[0], "all_reduce tp"), (4 + 1) + (4 + 1) + 3 + kOnce);
   EXPECT_EQ(count(events[0], "all_gather tp"), 1);
   EXPECT_EQ(count(events[0], "reduce_scatter tp"), 0);
   run.parallelizers = {{"tensor", kSequence}};
   train(run);
-  EXPECT_EQ(count(events[0], "all_reduce tp"), 2 + kOnce);
+  EXPECT_EQ(count(events[0], "all_reduce tp"), 3 + kOnce);
   EXPECT_EQ(count(events[0], "all_gather tp"), (4 + 1 + 1) + (4 + 1));
   EXPECT_EQ(count(events[0], "reduce_scatter tp"), (4 + 1) + (4 + 1));
 }

@@ -27,7 +27,7 @@ class SampleSet : public IDataset {
     if (file_.size() == 0)
       throw Error(ErrorCode::input, file.string(), "has no samples",
                   "the data set gave no row: look at its split and its filters");
-    inputs_.push_back({file, "prepared samples of the run"});
+    inputs_.push_back({file, kPreparedInput});
   }
 
   int64_t size() const override { return file_.size(); }

@@ -19,8 +19,9 @@ std::unique_ptr<IDataset> open_samples(const std::filesystem::path& file, std::v
                                        int64_t pack_size, int64_t vocabulary = 0,
                                        bool has_own_tokenizer = false);
 
-inline constexpr const char* kTextsSetting = "dataset.texts";             // of a set's settings()
-inline constexpr const char* kTextsInput = "a file of texts of the run";  // DataInput::what
+inline constexpr const char* kTextsSetting = "dataset.texts";                 // of a set's settings()
+inline constexpr const char* kTextsInput = "a file of texts of the run";      // DataInput::what
+inline constexpr const char* kPreparedInput = "prepared samples of the run";  // DataInput::what
 
 // What a file's description says.
 struct SampleDescription {

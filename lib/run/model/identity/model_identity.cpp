@@ -3,12 +3,15 @@
 
 #include <c10/core/ScalarType.h>
 #include <c10/util/accumulate.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "heddle/checkpoint/manifest.h"
@@ -24,6 +27,15 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kStretchBytes = 1024;
 constexpr size_t kMostStretches = 8, kAllStretches = 32768;
+
+std::vector<std::pair<uint64_t, size_t>> stretches_of(uint64_t size, size_t count) {
+  if (size <= kMostStretches * kStretchBytes) return {{0, size}};
+  if (count == 1) return {{(size - kStretchBytes) / 2, kStretchBytes}};
+  std::vector<std::pair<uint64_t, size_t>> out;
+  for (size_t i = 0; i < count; ++i)
+    out.emplace_back((size - kStretchBytes) * i / (count - 1), kStretchBytes);
+  return out;
+}
 
 // Adds tensors to an identity. The digest is one of lines, each with the checksum of a tensor's bytes.
 class IdentityBuilder {
@@ -63,15 +75,6 @@ class IdentityBuilder {
   }
 
  private:
-  static std::vector<std::pair<uint64_t, size_t>> stretches_of(uint64_t size, size_t count) {
-    if (size <= kMostStretches * kStretchBytes) return {{0, size}};
-    if (count == 1) return {{(size - kStretchBytes) / 2, kStretchBytes}};
-    std::vector<std::pair<uint64_t, size_t>> out;
-    for (size_t i = 0; i < count; ++i)
-      out.emplace_back((size - kStretchBytes) * i / (count - 1), kStretchBytes);
-    return out;
-  }
-
   ModelIdentity out_;
   std::string lines_;
 };
@@ -80,15 +83,29 @@ size_t stretches_for(size_t tensors) {
   return std::clamp<size_t>(kAllStretches / std::max<size_t>(tensors, 1), 1, kMostStretches);
 }
 
+// Asks the system to read all stretches at once: one after another they take a disk's latency each.
+void read_ahead(const fs::path& path, const SafetensorsFile& file, size_t stretches) {
+  const int opened = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  uint64_t header = 0;  // little-endian
+  if (opened >= 0 && ::pread(opened, &header, sizeof header, 0) == sizeof header)
+    for (const auto& [name, tensor] : file.tensors())
+      for (const auto& [from, count] : stretches_of(tensor.end - tensor.begin, stretches))
+        ::posix_fadvise(opened, static_cast<off_t>(sizeof header + header + tensor.begin + from),
+                        static_cast<off_t>(count), POSIX_FADV_WILLNEED);
+  if (opened >= 0) ::close(opened);
+}
+
 void add_hugging_face(const fs::path& directory, IdentityBuilder& out) {
   const HfWeights weights(directory);
   std::vector<std::string> names = weights.names();
   std::sort(names.begin(), names.end());
   std::map<std::string, SafetensorsFile> files;
-  for (const std::string& name : names) {
-    const std::string& file = weights.file(name);
-    out.add(files.try_emplace(file, directory / file).first->second, name, stretches_for(names.size()));
-  }
+  for (const std::string& name : names)
+    if (const auto [file, is_new] = files.try_emplace(weights.file(name), directory / weights.file(name));
+        is_new)
+      read_ahead(directory / file->first, file->second, stretches_for(names.size()));
+  for (const std::string& name : names)
+    out.add(files.at(weights.file(name)), name, stretches_for(names.size()));
 }
 
 // Its checksums are of all bytes, and are compared wherever they are read.
@@ -117,6 +134,26 @@ ModelIdentity identity_of(const ModelPlace& place) {
   place.kind == ModelPlace::Kind::sharded ? add_sharded(place, out) : add_hugging_face(place.weights, out);
   for (const fs::path& adapter : place.adapters) add_adapter(adapter, out);
   return out.finish();
+}
+
+std::map<std::string, std::string> file_digests_of(const PreparedModel& model) {
+  std::map<std::string, std::string> out;
+  const auto add = [&](ModelPlace place, const std::string& owner) {
+    const std::vector<fs::path> adapters = std::exchange(place.adapters, {});
+    out["weights of " + owner] = "checksum " + identity_of(place).digest;
+    for (size_t i = 0; i < adapters.size(); ++i) {
+      IdentityBuilder adapter(adapters[i]);
+      add_adapter(adapters[i], adapter);
+      out["adapter " + std::to_string(i + 1) + " of " + owner] = "checksum " + adapter.finish().digest;
+    }
+  };
+  if (!model.directory.empty()) add(model.place, "the model");
+  for (const ActiveTransform& one : model.transforms)
+    if (one.other_place) add(*one.other_place, one.name);
+  for (const auto& [name, bytes] : model.origin.files)
+    out[name + " of the model"] = "checksum " + checkpoint::checksum(bytes);
+  out["config.json of the model"] = "checksum " + checkpoint::checksum(model.spec->config_json("float32"));
+  return out;
 }
 
 std::map<std::string, ModelIdentity> identities_of(const PreparedModel& model) {

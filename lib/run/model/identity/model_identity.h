@@ -34,4 +34,9 @@ HEDDLE_API ModelIdentity identity_of(const ModelPlace& place);
 // transforms leave its parameters out, and the other model of a transform by the transform's name.
 std::map<std::string, ModelIdentity> identities_of(const PreparedModel& model);
 
+// Digests of all files that a rank reads for the model, by names for messages: "weights of the model", its
+// adapters, the other models of transforms, config.json, tokenizer and chat templates. Reads the weights as
+// identity_of() does, and throws the same errors.
+std::map<std::string, std::string> file_digests_of(const PreparedModel& model);
+
 }  // namespace heddle
