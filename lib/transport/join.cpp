@@ -18,6 +18,7 @@
 #include "lib/transport/gloo/store_rendezvous.h"
 #include "lib/transport/gloo/wire_collectives.h"
 #include "lib/transport/gloo/wire_communicator.h"
+#include "lib/transport/liveness/probe_socket.h"
 #include "lib/transport/liveness/watch.h"
 #include "lib/transport/shm/shm_communicator.h"
 #include "lib/transport/shm/shm_machine.h"
@@ -65,8 +66,16 @@ class GlooRendezvous : public Rendezvous {
         options_(std::move(options)),
         root_(open_store(place_, options_.timeout)),
         store_(scoped(place_, root_)),
-        watch_(scoped(place_, root_->clone()), {place.rank, place.world_size, !place.store_served,
-                                                this_process(), options_.timeout, options_.on_lost}) {
+        watch_(scoped(place_, root_->clone()),
+               {.rank = place.rank,
+                .world_size = place.world_size,
+                .rank_zero_serves = !place.store_served,
+                .process = this_process(),
+                .timeout = options_.timeout,
+                .on_lost = options_.on_lost,
+                .heartbeat = options_.heartbeat,
+                .on_stopped = options_.on_stopped,
+                .address = one_machine() ? "" : address_towards(place.host, place.port)}) {
     share();
     watch_.know_server();
   }

@@ -19,10 +19,15 @@ namespace heddle {
 struct GlooOptions {
   // How long a rank waits for the others in one collective, and for all to join (dist_env.timeout_minutes).
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  // A host is lost if no rank on it was heard for this time (dist_env.heartbeat_seconds).
+  std::chrono::milliseconds heartbeat = std::chrono::minutes(1);
   Log log = {};
   // Called once, from another thread, if a rank was lost and this rank has not noticed within 2 s because it
   // computes; a program exits here. Not called if a collective has thrown the error. May be empty.
   std::function<void(const Error&)> on_lost = {};
+  // Called at once, from another thread, if a signal stopped another rank before its first step; a program
+  // exits here with the status of the signal. Empty: an ordinary lost rank.
+  std::function<void(int rank, int signal)> on_stopped = {};
   // Bytes of shared memory that this rank may use for its groups; 0: all groups use Gloo.
   size_t shared_memory = std::numeric_limits<size_t>::max();
 };
