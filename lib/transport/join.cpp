@@ -46,10 +46,17 @@ class GlooRendezvous : public Rendezvous {
         met_(meeting_->join(options_.timeout, options_.log, options_.on_stopped)),
         root_(met_.store),
         store_(scoped(place_, root_)),
-        watch_(scoped(place_, root_->clone()), {place.rank, place.world_size, !place.store_served,
-                                                this_process(), options_.timeout, options_.on_lost}) {
+        watch_(scoped(place_, root_->clone()), {.rank = place.rank,
+                                                .world_size = place.world_size,
+                                                .process = this_process(),
+                                                .timeout = options_.timeout,
+                                                .on_lost = options_.on_lost,
+                                                .heartbeat = options_.heartbeat,
+                                                .host_name = [this](int rank) { return host_name(rank); },
+                                                .on_stopped = options_.on_stopped,
+                                                .address = met_.host_names.empty() ? "" : met_.address}) {
     watch_.interrupt(this, [store = met_.store] { store->close(); });
-    meeting_->follow({}, {});
+    meeting_->follow([this](int rank) { watch_.gone(rank); }, [this](int signal) { watch_.stopped(signal); });
     share();
     watch_.know_server();
   }

@@ -138,6 +138,24 @@ TEST(HeartbeatTree, CostsARankTwoCallsForEachHeartbeat) {
   EXPECT_GT(Clock::now() - begin, 2 * kBeat * 4);
 }
 
+// The ranks of the other host fall silent after their first heartbeat.
+TEST(HeartbeatTree, CostsARankTwoCallsForEachHeartbeatOnSeveralHosts) {
+  constexpr int kWorld = 16;
+  const auto store = c10::make_intrusive<CountingStore>();
+  write_beats(*store, kWorld);
+  std::string others;
+  for (int rank = 0; rank < kWorld - 1; ++rank) others += std::to_string(rank) + " ";
+  store->c10d::HashStore::append("host/elsewhere", bytes_of_line(others));
+  store->marked = key_of(kWorld - 1);
+  store->at_marks.reserve(100);
+  WatchOptions options = options_of(kWorld - 1, kWorld);
+  options.address = "127.0.0.1";
+  Watch watch(store, options);
+  watch.know_server();
+  ASSERT_TRUE(comes_true([&] { return store->marks >= 12; }));
+  EXPECT_EQ(store->at_marks[11] - store->at_marks[9], 4);
+}
+
 // A rank asks few others after a timeout, also in a group of all ranks; the heartbeat of rank 0 tells who is
 // late.
 TEST(HeartbeatTree, TellsOfALateRankAfterATimeoutWithFewCalls) {

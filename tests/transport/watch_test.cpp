@@ -6,65 +6,24 @@
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <fstream>
 #include <memory>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "lib/transport/liveness/watch_state.h"
+#include "transport/child_process.h"
 
 namespace heddle::mesh {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
-
-template <class Question>
-bool eventually(const Question& question) {
-  const auto end = Clock::now() + std::chrono::minutes(1);
-  while (!question() && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  return question();
-}
-
-// A process that does `body`, until the test ends.
-class Child {
- public:
-  explicit Child(void (*body)()) : id_(::fork()) {
-    if (id_ != 0) return;
-    body();
-    for (;;) ::pause();
-  }
-  ~Child() {
-    ::kill(id_, SIGKILL);
-    ::waitpid(id_, nullptr, 0);
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  pid_t id() const { return id_; }
-  void await(int options) const { ::waitpid(id_, nullptr, options); }
-  void await_end() const {
-    siginfo_t info;
-    ::waitid(P_PID, static_cast<id_t>(id_), &info, WEXITED | WNOWAIT);  // stays a zombie
-  }
-
- private:
-  const pid_t id_;
-};
-
-// The start of a child is not before that of this process.
-Process process_of(const Child& child) {
-  Process process = this_process();
-  process.id = child.id();
-  std::ifstream stat("/proc/" + std::to_string(child.id()) + "/stat");
-  std::string word;
-  for (int i = 0; i < 22; ++i) stat >> word;
-  process.started = std::stoull(word);
-  return process;
-}
+using tests::Child;
+using tests::eventually;
+using tests::process_of;
 
 TEST(ProcessStates, AreThoseOfTheProcessTable) {
   const std::string table = this_process().table;

@@ -81,11 +81,13 @@ int train_on(const RankPlan& plan, const TrainCommand& command) {
     if (restart > 0) launch::write_message(restart_line(restart, command.max_restarts, run) + "\n");
     if (command.json) launch::answer_in_json();
     const auto timeout = std::chrono::milliseconds(static_cast<int64_t>(run.setup.timeout_minutes * 60000));
+    const auto heartbeat =
+        std::chrono::milliseconds(static_cast<int64_t>(run.setup.heartbeat_seconds * 1000));
     const auto body = [&](Rendezvous& rendezvous) {
       const int signal = with_memory_hint([&] { return run_rank(run, plugins, rendezvous, *stop.request); });
       return signal == 0 ? 0 : stop.status_of(signal);
     };
-    const int status = run_ranks(plan, timeout, body, stop);
+    const int status = run_ranks(plan, timeout, body, stop, heartbeat);
     if (status == 130 && stop.request->from_terminal && std::cout.flush()) end_by_interrupt();
     const bool is_lost = status == 1 && stop.request->signal == 0;
     if (!is_lost || restart == command.max_restarts) return status;

@@ -17,15 +17,17 @@ std::string Beat::text() const {
   out << count << ' ' << state << ' ';
   if (late.empty()) out << kNone;
   for (const LateRank& one : late) out << one.rank << one.how << ',';
-  out << ' ' << process.id << ' ' << process.started << ' ' << process.table;
+  out << ' ' << (contact.empty() ? kNone : contact) << ' ' << process.id << ' ' << process.started << ' '
+      << process.table;
   return out.str();
 }
 
 Beat Beat::read(const std::string& text) {
   Beat beat;
   std::string list;
-  std::istringstream(text) >> beat.count >> beat.state >> list >> beat.process.id >> beat.process.started >>
-      beat.process.table;
+  std::istringstream(text) >> beat.count >> beat.state >> list >> beat.contact >> beat.process.id >>
+      beat.process.started >> beat.process.table;
+  if (beat.contact == kNone) beat.contact.clear();
   std::istringstream entries(list == kNone ? "" : list);
   char comma = ',';
   for (LateRank one; entries >> one.rank >> one.how >> comma;) beat.late.push_back(one);

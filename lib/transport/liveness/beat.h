@@ -16,12 +16,14 @@ struct LateRank {
   char how = 'c';  // c: computes; T, t: its process is stopped, traced; s: silent, no heartbeat
 };
 
-// One line. late: ranks of this rank's part of the tree, at most kMostLate.
+// One line. late: ranks of this rank's part of the tree, at most kMostLate, and stopped or traced ranks of
+// its host. contact: see ProbeSocket; empty if all ranks are on one host.
 struct HEDDLE_API Beat {
   int64_t count = -1;
   char state = '?';  // w: waits for others, c: computes, l: has left
   Process process = {};
   std::vector<LateRank> late = {};
+  std::string contact = {};
 
   std::string text() const;
   static Beat read(const std::string& text);

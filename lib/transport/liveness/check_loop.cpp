@@ -12,6 +12,7 @@ void Watch::State::check_loop() {
   while (!stop) {
     changed.wait_for(lock, kPollInterval);
     ran = std::chrono::duration_cast<std::chrono::milliseconds>(running.tick());
+    exchange_probes();
     if (!loss && talking) check_store();
     const bool all = loss.has_value();
     lock.unlock();
@@ -37,10 +38,12 @@ void Watch::State::check_store() {
   if (known != pulses.end())
     known->second.process = state_of(known->second.beat.process, options.process.table);
   if (known != pulses.end() && known->second.process == ProcessState::ended)
-    return learn({server, false, kDied});
+    return learn({server, Loss::Kind::dead, kDied});
+  const auto host_quiet = ran.load() - std::max(last_contact, server_heard);
+  if (!contacts.empty() && host_quiet >= host_limit) return learn(lost_host(server_members, host_quiet));
   if (quiet < options.timeout) return;
   const std::string why = server == 0 ? rank_state_text(server) : "";
-  learn({server, false,
+  learn({server, Loss::Kind::dead,
          "was lost: its store has not answered for " + in_seconds(quiet) +
              (why.empty() ? "" : " (" + why + ")")});
 }

@@ -17,10 +17,6 @@ std::string text(const std::vector<uint8_t>& given) {
   return {given.begin(), given.end()};
 }
 
-std::string beat_key(int rank) {
-  return "beat/" + std::to_string(rank);
-}
-
 }  // namespace
 
 void Watch::State::heartbeat_loop() {
@@ -34,9 +30,10 @@ void Watch::State::heartbeat_loop() {
     const bool ended = store_is_rank_zero() && server != pulses.end() &&
                        state_of(server->second.beat.process, options.process.table) == ProcessState::ended;
     if (store_is_rank_zero()) {
-      learn({0, false, ended ? kDied : "was lost: the connection to the store that it serves broke"});
+      learn({0, Loss::Kind::dead,
+             ended ? kDied : "was lost: the connection to the store that it serves broke"});
     } else {
-      learn({-1, false, "was lost: the connection to it broke"});
+      learn({-1, Loss::Kind::dead, "was lost: the connection to it broke"});
     }
   }
   const std::lock_guard lock(mutex);
@@ -50,9 +47,11 @@ void Watch::State::heartbeat_until_stopped() {
     const bool due = hurry || !knows_server || round % pace == 0;
     due ? exchange_news() : look_at_processes();
     std::unique_lock lock(mutex);
-    if (due) last_contact = ran;
-    const auto urgent = [&] { return !suspects.empty() || to_publish || (broken && !told_broken); };
-    hurry = urgent() || loss;
+    if (due) note_contact();
+    const auto urgent = [&] {
+      return !suspects.empty() || to_publish || (broken && !told_broken) || !closed.empty();
+    };
+    hurry = urgent() || told_seen || loss;
     // Until the process that serves the store is known, which can then be seen when the store is silent.
     knows_server = !store_is_rank_zero() || pulses.contains(0);
     changed.wait_for(lock,
@@ -65,11 +64,20 @@ void Watch::State::heartbeat_until_stopped() {
   }
 }
 
+// Time in which the store did not answer is no silence of other ranks.
+void Watch::State::note_contact() {
+  const auto gap = ran.load() - last_contact;
+  for (auto& [rank, pulse] : pulses)
+    if (gap > silence + pace * kBeat) pulse.changed = std::min(pulse.changed + gap, ran.load());
+  last_contact = ran;
+}
+
 void Watch::State::exchange_news() {
-  Beat own{++beats, waiting ? 'w' : 'c', options.process, {}};
+  Beat own{++beats, waiting ? 'w' : 'c', options.process, {}, probe.contact()};
   std::optional<Loss> found;
-  std::vector<int> ranks;
+  std::vector<int> ranks, closed_ranks;
   bool alarm = false;
+  find_hosts_in_doubt();
   {
     const std::lock_guard lock(mutex);
     own.late = summary();
@@ -77,10 +85,17 @@ void Watch::State::exchange_news() {
     alarm = broken && !told_broken;
     told_broken = broken;
     ranks = watched();
+    closed_ranks.swap(closed);
+    // Heartbeats that are not read any more would count as silence.
+    std::erase_if(pulses, [&](const auto& known) {
+      return known.first != 0 && known.second.beat.state != 'l' &&
+             !std::binary_search(ranks.begin(), ranks.end(), known.first);
+    });
   }
   store->set(beat_key(options.rank), as_bytes(own.text()));
   if (found) publish(*found);
   if (alarm) store->compareSet(kLost, as_bytes(""), as_bytes(kAlarm));
+  for (const int rank : closed_ranks) confirm_closed(rank);
   bool more = read_news(std::move(ranks));
   while (more && pass_over_left()) more = read_news({next});
 }
@@ -109,49 +124,63 @@ bool Watch::State::read_news(std::vector<int> ranks) {
 }
 
 void Watch::State::learn_record(const std::string& record) {
-  bool mine = false;
+  if (record.empty()) return;
   if (record == kAlarm) {
     const std::lock_guard lock(mutex);
     broken = told_broken = true;
-  } else if (!record.empty()) {
-    const size_t space = record.find(' ');
+    return;
+  }
+  const Loss found = Loss::read(record);
+  const bool mine = found.kind == Loss::Kind::stopped && found.rank == options.rank;
+  bool first = false;
+  {
     const std::lock_guard lock(mutex);
-    learn({std::stoi(record.substr(0, space)), record[space + 1] == 'l', record.substr(space + 3)});
-    mine = !told_seen;
+    if (found.kind != Loss::Kind::stopped) learn(found);
+    first = !told_seen;
     told_seen = true;
   }
-  if (!mine && !(is_lost && options.rank == 0)) return;
-  const int64_t count = store->add("seen", mine ? 1 : 0);
+  if (first || options.rank == 0) {
+    const int64_t count = store->add("seen", first ? 1 : 0);
+    const std::lock_guard lock(mutex);
+    seen = count;
+    changed.notify_all();
+  }
+  if (found.kind != Loss::Kind::stopped || mine) return;
+  if (first && options.on_stopped) options.on_stopped(found.rank, std::stoi(found.how));
   const std::lock_guard lock(mutex);
-  seen = count;
-  changed.notify_all();
+  learn(found);
 }
 
 void Watch::State::hear(int rank, const Beat& beat) {
   const ProcessState process = state_of(beat.process, options.process.table);
-  bool silent = false, left = false;
-  std::chrono::milliseconds quiet{};
+  bool left = false;
+  std::optional<Loss> lost;
   {
     const std::lock_guard lock(mutex);
     Pulse& pulse = pulses[rank];
     if (pulse.beat.count != beat.count || pulse.beat.state != beat.state) pulse.changed = ran;
     pulse.beat = beat, pulse.process = process;
     left = beat.state == 'l' && std::find(suspects.begin(), suspects.end(), rank) != suspects.end();
-    silent = is_lost_by_silence(pulse);
-    quiet = ran.load() - pulse.changed;
+    lost = loss_by_silence(rank);
   }
-  if (left) return publish({rank, false, "has ended its work"});
+  if (left) return publish({rank, Loss::Kind::dead, "has ended its work"});
   if (beat.state == 'l') return;
-  if (silent)
-    publish(
-        {rank, false,
-         "was lost: no heartbeat for " + in_seconds(quiet) + ", and its process cannot be seen from here"});
+  if (lost) publish(*lost);
   if (process == ProcessState::ended) confirm_end(rank);
 }
 
 // It may have left regularly since its heartbeat was read.
 void Watch::State::confirm_end(int rank) {
-  if (Beat::read(text(store->get(beat_key(rank)))).state != 'l') publish({rank, false, kDied});
+  if (Beat::read(text(store->get(beat_key(rank)))).state != 'l') publish({rank, Loss::Kind::dead, kDied});
+}
+
+// The ranks of this host see the end of a process that is in the table.
+void Watch::State::confirm_closed(int rank) {
+  Beat beat;
+  if (store->check({beat_key(rank)})) beat = Beat::read(text(store->get(beat_key(rank))));
+  const ProcessState process = state_of(beat.process, options.process.table);
+  if (beat.state != 'l' && (process == ProcessState::unseen || process == ProcessState::ended))
+    publish({rank, Loss::Kind::dead, kDied});
 }
 
 void Watch::State::look_at_processes() {
@@ -170,7 +199,7 @@ void Watch::State::look_at_processes() {
 
 // The first finding counts; the others read it from the store.
 void Watch::State::publish(const Loss& found) {
-  const auto record = as_bytes(std::to_string(found.rank) + (found.lives ? " l " : " d ") + found.how);
+  const auto record = as_bytes(found.record());
   std::string now;
   for (const char* open : {"", kAlarm}) {
     now = text(store->compareSet(kLost, as_bytes(open), record));
@@ -181,20 +210,6 @@ void Watch::State::publish(const Loss& found) {
     to_publish.reset();
   }
   learn_record(now);
-}
-
-void Watch::State::write_first_beat() try {
-  store->set(beat_key(options.rank), as_bytes(Beat{0, 'c', options.process, {}}.text()));
-} catch (const std::exception&) {
-  return;  // the talking thread finds out too
-}
-
-void Watch::State::know_server() try {
-  const Beat beat = Beat::read(text(store->get(beat_key(0))));
-  const std::lock_guard lock(mutex);
-  if (!pulses.contains(0)) pulses[0] = {beat, state_of(beat.process, options.process.table), ran};
-} catch (const std::exception&) {
-  return;  // the talking thread finds out too
 }
 
 }  // namespace heddle::mesh

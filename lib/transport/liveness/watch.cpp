@@ -1,14 +1,39 @@
 // The watchdog's functions for the rank's own thread.
 #include "lib/transport/liveness/watch.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <sstream>
 #include <thread>
 
 #include "lib/transport/liveness/watch_state.h"
 
 namespace heddle::mesh {
+namespace {
+
+std::string name_signal(int signal) {
+  switch (signal) {
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGINT:
+      return "SIGINT";
+    case SIGHUP:
+      return "SIGHUP";
+    case SIGQUIT:
+      return "SIGQUIT";
+    case SIGUSR1:
+      return "SIGUSR1";
+    case SIGUSR2:
+      return "SIGUSR2";
+    default:
+      return "signal " + std::to_string(signal);
+  }
+}
+
+}  // namespace
 
 Watch::State::State(c10::intrusive_ptr<c10d::Store> link, WatchOptions given)
     : store(std::move(link)),
@@ -16,6 +41,8 @@ Watch::State::State(c10::intrusive_ptr<c10d::Store> link, WatchOptions given)
       pace(std::max(1, options.world_size / kRanksABeat)),
       heard(heard_by(options.rank, options.world_size)),
       silence(kSilence + 2 * (pace - 1) * kBeat),
+      host_limit(std::max(options.heartbeat, silence)),
+      probe(options.address),
       next((options.rank + 1) % options.world_size) {}
 
 void Watch::State::learn(Loss found) {
@@ -33,14 +60,48 @@ Error Watch::State::error(const std::string& waited) const {
         "the launcher's store " + loss->how + (waited.empty() ? "" : "; this rank waited in " + waited),
         "see what became of the launcher");
   }
-  return rank_lost(loss->rank, loss->how, waited);
+  if (loss->kind == Loss::Kind::stopped)
+    return rank_lost(loss->rank,
+                     "was stopped by " + name_signal(std::stoi(loss->how)) + " before the first step", waited,
+                     host(loss->rank));
+  if (loss->kind != Loss::Kind::host) return rank_lost(loss->rank, loss->how, waited, host(loss->rank));
+  const std::string name = host(loss->rank);
+  return Error(ErrorCode::rank_lost, "mesh",
+               name_ranks(loss->members, [&](int rank) { return host(rank); }) + " " + loss->how +
+                   (waited.empty() ? "" : "; this rank waited in " + waited),
+               "see whether the host" + (name.empty() ? "" : " " + name) +
+                   " runs and its network is up; then start the run again");
+}
+
+std::string Loss::record() const {
+  std::string text = std::to_string(rank) + " " + static_cast<char>(kind) + " ";
+  for (const int member : members) text += std::to_string(member) + ",";
+  return text + (kind == Kind::host ? " " : "") + how;
+}
+
+Loss Loss::read(const std::string& record) {
+  Loss loss;
+  char kind = 'd', comma = ',';
+  std::string list;
+  std::istringstream words(record);
+  words >> loss.rank >> kind;
+  loss.kind = static_cast<Kind>(kind);
+  if (loss.kind == Kind::host) words >> list;
+  std::istringstream members(list);
+  for (int member = 0; members >> member >> comma;) loss.members.push_back(member);
+  std::getline(words >> std::ws, loss.how, '\0');
+  return loss;
+}
+
+int Loss::unreached() const {
+  return kind == Kind::dead ? 1 : static_cast<int>(members.size());
 }
 
 // The others read the finding from the store that ends with rank 0; the lost rank never does.
 void Watch::State::serve_until_read(std::unique_lock<std::mutex>& lock) {
   if (options.rank != 0 || !options.rank_zero_serves) return;
   changed.wait_for(lock, kShutdownGrace,
-                   [&] { return !talking || seen >= options.world_size - (loss && !loss->lives ? 1 : 0); });
+                   [&] { return !talking || seen >= options.world_size - (loss ? loss->unreached() : 0); });
 }
 
 // Lets the talking thread check the suspected ranks.
@@ -63,7 +124,7 @@ void Watch::State::query_ranks(std::unique_lock<std::mutex>& lock, const Broken&
 }
 
 void Watch::State::report_lost(std::unique_lock<std::mutex>& lock, const Absent& late, const Broken& given) {
-  to_publish = Loss{late.rank, true,
+  to_publish = Loss{late.rank, Loss::Kind::lives,
                     "is alive but did not come to " + given.waited + " in " + in_seconds(given.elapsed) +
                         (late.why.empty() ? "" : " (" + late.why + ")")};
   changed.notify_all();
@@ -73,13 +134,13 @@ void Watch::State::report_lost(std::unique_lock<std::mutex>& lock, const Absent&
 
 Watch::Watch(c10::intrusive_ptr<c10d::Store> store, WatchOptions options) {
   state_ = std::make_shared<State>(std::move(store), std::move(options));
-  if (state_->options.rank == 0) state_->write_first_beat();
+  state_->write_first_beat();
   std::thread([state = state_] { state->heartbeat_loop(); }).detach();
   std::thread([state = state_] { state->check_loop(); }).detach();
 }
 
 void Watch::know_server() {
-  if (state_->store_is_rank_zero()) state_->know_server();
+  state_->know_server();
 }
 
 Watch::~Watch() {
@@ -128,7 +189,7 @@ Error Watch::verdict(const Broken& broken, Thread thread, std::span<const int> a
                  "check the network between the machines");
   }
   std::vector<Absent> late;
-  for (const int rank : absent) late.push_back({rank, state.rank_state_text(rank)});
+  for (const int rank : absent) late.push_back(state.absent(rank));
   if (late.empty()) late = state.late();
   // A stopped or silent rank is blamed before one that computes, which may wait for it later.
   const auto first =
@@ -142,10 +203,29 @@ void Watch::abandon(const std::string& why) {
   std::unique_lock lock(state.mutex);
   state.claimed = true;
   if (state.loss) return state.serve_until_read(lock);
-  state.to_publish = Loss{state.options.rank, true, "failed: " + why};
+  state.to_publish = Loss{state.options.rank, Loss::Kind::lives, "failed: " + why};
   state.changed.notify_all();
   state.changed.wait_for(lock, kShutdownGrace, [&] { return state.loss.has_value() || !state.talking; });
   state.serve_until_read(lock);
+}
+
+void Watch::stopped(int signal) {
+  State& state = *state_;
+  const auto end = Clock::now() + kStopGrace;
+  std::unique_lock lock(state.mutex);
+  state.claimed = true;
+  if (!state.loss) state.to_publish = Loss{state.options.rank, Loss::Kind::stopped, std::to_string(signal)};
+  state.changed.notify_all();
+  state.changed.wait_until(lock, end, [&] {
+    const bool serves = state.options.rank == 0 && state.options.rank_zero_serves;
+    return !state.talking || (state.told_seen && (!serves || state.seen >= state.options.world_size));
+  });
+}
+
+void Watch::gone(int rank) {
+  const std::lock_guard lock(state_->mutex);
+  state_->closed.push_back(rank);
+  state_->changed.notify_all();
 }
 
 void Watch::leave() {
@@ -162,8 +242,7 @@ void Watch::leave() {
     }
   }
   try {
-    if (state.options.rank != 0)
-      state.store->set("beat/" + std::to_string(state.options.rank), Beat{0, 'l', {}, {}}.text());
+    if (state.options.rank != 0) state.store->set(beat_key(state.options.rank), Beat{0, 'l', {}, {}}.text());
     int64_t gone = state.store->add("left", 1);
     for (auto pause = std::chrono::milliseconds(1);
          state.options.rank == 0 && gone < state.options.world_size;) {

@@ -20,20 +20,31 @@ namespace heddle::mesh {
 
 struct WatchOptions {
   int rank = 0, world_size = 1;
-  bool rank_zero_serves = true;               // the store ends with rank 0
-  Process process = {};                       // this rank's
-  std::chrono::milliseconds timeout{};        // of a collective
-  std::function<void(const Error&)> on_lost;  // see GlooOptions
+  bool rank_zero_serves = true;                                   // the store ends with rank 0
+  Process process = {};                                           // this rank's
+  std::chrono::milliseconds timeout{};                            // of a collective
+  std::function<void(const Error&)> on_lost;                      // see GlooOptions
+  std::chrono::milliseconds heartbeat = std::chrono::minutes(1);  // see GlooOptions
+  std::function<void(int rank, int signal)> on_stopped = {};      // see GlooOptions
+  // Name of the host of a rank, empty if the run has one host. Called from any thread. May be empty.
+  std::function<std::string(int rank)> host_name = {};
+  // Numeric address of this rank for probes of other hosts. Empty: all ranks are on one host.
+  std::string address = {};
 };
 
 // Two threads: one uses the store (a heartbeat each half second), the other only reads the clock, so that a
 // store that hangs is detected too. A rank is lost when
 // - its process has ended, as the process table of this machine says: found within a second;
 // - the connection to it broke, and 2 s pass without a heartbeat (a process that cannot be seen from here);
-// - its process cannot be seen, and no heartbeat comes for the timeout of a collective.
+// - its process cannot be seen, and no heartbeat comes for the timeout of a collective;
+// - no rank of its host (all ranks with one process table) was heard for WatchOptions::heartbeat.
 // A live process is never lost by missing heartbeats: it may be stopped, traced or swapped out. The timeout
-// of a collective bounds the wait for it, and the error names its state. Times are running times of this
-// process. The first finding is published once, so every rank names the same lost rank.
+// of a collective bounds the wait for it, and the error names its state. A rank tells the states of the
+// stopped and traced ranks of its host to ranks of other hosts. Times are running times of this process. The
+// first finding is published once, so every rank names the same lost rank.
+//
+// A rank on another host than rank 0 whose store is silent asks the ranks of rank 0's host over UDP
+// (ProbeSocket): the store is also silent if only the process of rank 0 is stopped.
 //
 // A heartbeat costs a rank one write and one read, with faults and without: up to 64 ranks one asks for each
 // other one by name, of more the tree of heartbeats (beat.h) tells which are late. Above 1,024 ranks
@@ -46,8 +57,8 @@ class HEDDLE_API Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  // Learns which process serves the store, so that its state is known when the store is silent. To be called
-  // after a rendezvous of all ranks.
+  // Learns which process serves the store, so that its state is known when the store is silent, and which
+  // ranks run on this host and on rank 0's. To be called after a rendezvous of all ranks.
   void know_server();
 
   // True once a rank is known to be lost.
@@ -76,6 +87,12 @@ class HEDDLE_API Watch {
 
   // Publishes that this rank failed, and why.
   void abandon(const std::string& why);
+  // Publishes that a signal stopped this rank before its first step. Takes at most 1 s. Called from any
+  // thread.
+  void stopped(int signal);
+  // Publishes that the process of this rank is gone, unless the rank has left or has published a reason.
+  // Called from any thread of rank 0's process when the connection of a rank to the store is closed.
+  void gone(int rank);
   // Publishes that this rank is done, and stops watching. Rank 0 then waits for the others, as it serves the
   // store, for at most the timeout or until one is lost.
   void leave();

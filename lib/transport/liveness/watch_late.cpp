@@ -28,12 +28,6 @@ std::chrono::milliseconds Watch::State::silence_of(const Pulse& pulse) const {
   return last_contact - pulse.changed;
 }
 
-bool Watch::State::is_lost_by_silence(const Pulse& pulse) const {
-  const auto limit = broken ? silence : std::max(options.timeout, silence);
-  return pulse.process == ProcessState::unseen && pulse.beat.state != 'l' &&
-         ran.load() - pulse.changed >= limit;
-}
-
 std::string Watch::State::rank_state_text(int rank) const {
   const auto known = pulses.find(rank);
   if (known == pulses.end()) return "no heartbeat at all";
@@ -41,15 +35,20 @@ std::string Watch::State::rank_state_text(int rank) const {
   const ProcessState process = state_of(known->second.beat.process, options.process.table);
   if (process == ProcessState::stopped) return told('T');
   if (process == ProcessState::traced) return told('t');
+  if (const auto how = state_told_by_mates(rank)) return told(*how);
   const auto quiet = silence_of(known->second);
   return quiet < silence ? "" : told('s') + " for " + in_seconds(quiet);
+}
+
+Absent Watch::State::absent(int rank) const {
+  return {rank, rank_state_text(rank), host(rank)};
 }
 
 std::vector<Absent> Watch::State::late() const {
   if (store_is_rank_zero() && ran.load() - last_contact > silence) {
     // Without knowledge of the others.
     const std::string why = rank_state_text(0);
-    return {{0, why.empty() ? "its store does not answer" : why}};
+    return {{0, why.empty() ? "its store does not answer" : why, host(0)}};
   }
   std::map<int, std::string> ranks;
   for (const auto& [rank, pulse] : pulses) {
@@ -59,7 +58,7 @@ std::vector<Absent> Watch::State::late() const {
       if (one.rank != options.rank && !pulses.contains(one.rank)) ranks[one.rank] = told(one.how);
   }
   std::vector<Absent> late;
-  for (const auto& [rank, why] : ranks) late.push_back({rank, why});
+  for (const auto& [rank, why] : ranks) late.push_back({rank, why, host(rank)});
   return late;
 }
 
@@ -80,6 +79,12 @@ std::vector<LateRank> Watch::State::summary() const {
   };
   look(next, false);
   for (const int rank : heard) look(rank, true);
+  // One rank tells the states of all stopped ranks that follow it on its host.
+  for (const auto& [rank, process] : mates) {
+    const ProcessState state = state_of(process, options.process.table);
+    if (state != ProcessState::stopped && state != ProcessState::traced) break;
+    late[rank] = state == ProcessState::stopped ? 'T' : 't';
+  }
   late.erase(options.rank);
   std::vector<LateRank> all;
   for (const auto& [rank, how] : late) all.push_back({rank, how});
@@ -89,6 +94,16 @@ std::vector<LateRank> Watch::State::summary() const {
 }
 
 std::vector<int> Watch::State::watched() const {
+  const auto always = always_watched();
+  std::set<int> ranks(always.begin(), always.end());
+  for (const std::string& table : hosts_in_doubt())
+    if (const auto members = hosts.find(table); members != hosts.end())
+      ranks.insert(members->second.begin(), members->second.end());
+  ranks.erase(options.rank);
+  return {ranks.begin(), ranks.end()};
+}
+
+std::vector<int> Watch::State::always_watched() const {
   std::set<int> ranks(suspects.begin(), suspects.end());
   ranks.insert(next);
   if (store_is_rank_zero() && !pulses.contains(0)) ranks.insert(0);  // before its store may stop answering

@@ -64,8 +64,7 @@ void outlive_sigterm() {
   ::_exit(stop.status_of(signal));
 }
 
-int be_one(const RankPlace& place, std::chrono::milliseconds timeout,
-           const std::function<int(Rendezvous&)>& body, const launch::Stop& stop,
+int be_one(const RankPlace& place, GlooOptions options, const std::function<int(Rendezvous&)>& body,
            std::shared_ptr<mesh::Meeting> meeting = nullptr) {
   const launch::ExitGuard guard;
   launch::name_crashes(place.rank);
@@ -73,11 +72,8 @@ int be_one(const RankPlace& place, std::chrono::milliseconds timeout,
   // OMP_NUM_THREADS wins; else the ranks of a machine share its cores.
   if (std::getenv("OMP_NUM_THREADS") == nullptr)
     at::set_num_threads(threads_per_rank(place.local_world_size));
-  GlooOptions options;
-  options.timeout = timeout;
   options.log = launch::log_of(place.rank);
   options.on_lost = [](const Error& error) { launch::end(error); };
-  if (stop.tell) options.on_stopped = [&stop](int rank, int signal) { end_with_rank(rank, signal, stop); };
   const auto rendezvous = mesh::join(place, options, std::move(meeting));
   try {
     const int status = body(*rendezvous);
@@ -147,18 +143,21 @@ int tell_others(const RankPlan& plan, const std::function<int()>& work) {
 }
 
 int run_ranks(const RankPlan& plan, std::chrono::milliseconds timeout,
-              const std::function<int(Rendezvous&)>& body, const launch::Stop& stop) {
+              const std::function<int(Rendezvous&)>& body, const launch::Stop& stop,
+              std::chrono::milliseconds heartbeat) {
   const bool by_term = std::count(stop.signals.begin(), stop.signals.end(), SIGTERM) > 0;
+  GlooOptions options{.timeout = timeout, .heartbeat = heartbeat};
+  if (stop.tell) options.on_stopped = [&stop](int rank, int signal) { end_with_rank(rank, signal, stop); };
   if (plan.place) {
     launch::be_rank(*plan.place, [&](const RankPlace& place) {
       if (!by_term) outlive_sigterm();
-      return be_one(place, timeout, body, stop, plan.meeting);
+      return be_one(place, options, body, plan.meeting);
     });
   }
   const bool alone = plan.local_ranks == 1 && !plan.restarts;
   const auto one = [&](const RankPlace& place) {
     listen(stop, alone ? SignalRole::whole : SignalRole::rank);
-    return be_one(place, timeout, body, stop);
+    return be_one(place, options, body);
   };
   if (!alone) return launch::run(plan.local_ranks, one, {}, stop);
   end_on_signals(stop.signals);

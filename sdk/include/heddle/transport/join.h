@@ -19,6 +19,8 @@ namespace heddle {
 struct GlooOptions {
   // How long a rank waits for the others in one collective, and for all to join (dist_env.timeout_minutes).
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  // A host is lost if no rank on it was heard for this time (dist_env.heartbeat_seconds).
+  std::chrono::milliseconds heartbeat = std::chrono::minutes(1);
   Log log = {};
   // Called once, from another thread, if a rank was lost and this rank has not noticed within 2 s because it
   // computes; a program exits here. Not called if a collective has thrown the error. May be empty.
