@@ -52,8 +52,8 @@ class GlooRendezvous : public Rendezvous {
                                                 .timeout = options_.timeout,
                                                 .on_lost = options_.on_lost,
                                                 .heartbeat = options_.heartbeat,
-                                                .host_name = [this](int rank) { return host_name(rank); },
                                                 .on_stopped = options_.on_stopped,
+                                                .host_name = [this](int rank) { return host_name(rank); },
                                                 .address = met_.host_names.empty() ? "" : met_.address}) {
     watch_.interrupt(this, [store = met_.store] { store->close(); });
     meeting_->follow([this](int rank) { watch_.gone(rank); }, [this](int signal) { watch_.stopped(signal); });

@@ -75,19 +75,39 @@ std::string size_variable(const RankPlace& place) {
   return std::string(name) + "=" + std::to_string(place.world_size);
 }
 
-// Of a refusal, as a rank that hears it reports it.
-Error error_of(const Refusal& refusal) {
-  const std::string who =
-      (refusal.rank < 0 ? std::string("a rank") : "rank " + std::to_string(refusal.rank)) +
-      (refusal.host.empty() ? "" : " on " + refusal.host);
+// The single errors of an error.
+std::vector<Error> errors_in(const Error& error) {
+  const auto* list = dynamic_cast<const ErrorList*>(&error);
+  return list == nullptr ? std::vector{error} : list->all();
+}
+
+ErrorList with_origin(const std::vector<Error>& errors, int rank, const std::string& host) {
+  const std::string origin = (rank < 0 ? std::string("a rank") : "rank " + std::to_string(rank)) +
+                             (host.empty() ? "" : " on " + host) + ": ";
+  std::vector<Error> out;
+  for (const Error& error : errors)
+    out.emplace_back(error.code(), error.where(), origin + error.message(), error.hint());
+  return ErrorList(std::move(out));
+}
+
+std::string pack_all(const Error& error) {
+  Words words;
+  for (const Error& each : errors_in(error)) words.push_back(pack(each));
+  return pack(words);
+}
+
+// The errors of a refusal, as a rank that hears it reports them.
+ErrorList errors_of(const Refusal& refusal) {
   if (refusal.kind == Refusal::Kind::lost)
-    return rank_lost(refusal.rank, "ended before all ranks had met", "", refusal.host);
+    return ErrorList({rank_lost(refusal.rank, "ended before all ranks had met", "", refusal.host)});
   if (refusal.kind == Refusal::Kind::stopped)
-    return rank_lost(refusal.rank, std::string("was stopped by ") + ::strsignal(std::stoi(refusal.text)), "",
-                     refusal.host);
-  const Error error = unpack_error(refusal.text);
-  if (refusal.rank < 0 && refusal.host.empty()) return error;
-  return {error.code(), error.where(), who + ": " + error.message(), error.hint()};
+    return ErrorList(
+        {rank_lost(refusal.rank, std::string("was stopped by ") + ::strsignal(std::stoi(refusal.text)), "",
+                   refusal.host)});
+  std::vector<Error> errors;
+  for (const std::string& each : unpack(refusal.text)) errors.push_back(unpack_error(each));
+  const bool is_of_all = refusal.rank < 0 && refusal.host.empty();
+  return is_of_all ? ErrorList(std::move(errors)) : with_origin(errors, refusal.rank, refusal.host);
 }
 
 }  // namespace
@@ -253,7 +273,7 @@ bool Meeting::State::is_address_checked() {
             other.server_host() + " and as process " + std::to_string(greeting.process) + " on " +
             greeting.host,
         "give each process a rank of its own, from 0 to " + std::to_string(place.world_size - 1));
-    const Refusal refusal{Refusal::Kind::error, -1, "", pack(twice)};
+    const Refusal refusal{Refusal::Kind::error, -1, "", pack_all(twice)};
     other.ask({"refuse", refusal.packed()});
     const std::lock_guard lock(mutex);
     if (server) server->refuse(refusal);
@@ -329,7 +349,7 @@ void Meeting::State::refuse_loopback(milliseconds waited) {
                         " itself, and the ranks are on several machines (LOCAL_WORLD_SIZE=" +
                         std::to_string(place.local_world_size) + ", " + size_variable(place) + ")",
                     "set MASTER_ADDR to the name or the address of rank 0's machine on every rank");
-  send_refusal({Refusal::Kind::error, greeting.rank, greeting.host, pack(error)}, kForSignal);
+  send_refusal({Refusal::Kind::error, greeting.rank, greeting.host, pack_all(error)}, kForSignal);
   throw error;
 }
 
@@ -338,7 +358,7 @@ void Meeting::State::refused(const Refusal& refusal, const OnStopped& on_stopped
   const bool is_stop = refusal.kind == Refusal::Kind::stopped;
   if (server) server->wait_until_told(is_stop ? milliseconds(kForSignal) : milliseconds(kForRefusal));
   if (is_stop && on_stopped) on_stopped(refusal.rank, std::stoi(refusal.text));
-  throw error_of(refusal);
+  throw errors_of(refusal);
 }
 
 Met Meeting::State::met(const Words& answer) const {
@@ -434,9 +454,12 @@ void Meeting::State::send_refusal(const Refusal& refusal, milliseconds most) {
   }
 }
 
-void Meeting::refuse(const Error& error) {
-  state_->send_refusal({Refusal::Kind::error, state_->greeting.rank, state_->greeting.host, pack(error)},
-                       kForRefusal);
+ErrorList Meeting::refuse(const Error& error) {
+  const State& state = *state_;
+  const Greeting& own = state.greeting;
+  state_->send_refusal({Refusal::Kind::error, own.rank, own.host, pack_all(error)}, kForRefusal);
+  const bool is_spread = state.place.rank < 0 || state.place.local_world_size < state.place.world_size;
+  return is_spread ? with_origin(errors_in(error), own.rank, own.host) : ErrorList(errors_in(error));
 }
 
 void Meeting::stop(int signal) {

@@ -45,8 +45,9 @@ class HEDDLE_API Meeting {
   Met join(std::chrono::milliseconds timeout, const Log& log, const OnStopped& on_stopped = {});
 
   // Leaves an error to all ranks, which end with it. Returns when they know it (rank 0) or rank 0 does, at
-  // most after 10 s.
-  void refuse(const Error& error);
+  // most after 10 s. Returns the error as this rank reports it: with its rank and host if the launcher says
+  // that the ranks are on several machines.
+  ErrorList refuse(const Error& error);
   // Tells the other ranks that a signal ends this one. Takes about a second at most.
   void stop(int signal);
   // What follows when all have joined: `gone` is called from another thread when the connection of a rank

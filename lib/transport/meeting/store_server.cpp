@@ -346,7 +346,7 @@ bool StoreServer::State::is_impossible(const Greeting& greeting) {
                       std::to_string(known->second.greeting.process) + " on " + known->second.greeting.host +
                       " and as process " + std::to_string(greeting.process) + " on " + greeting.host,
                   "give each process a rank of its own, from 0 to " + std::to_string(own.world_size - 1));
-  if (error) take_refusal({Refusal::Kind::error, -1, "", pack(*error)});
+  if (error) take_refusal({Refusal::Kind::error, -1, "", pack(Words{pack(*error)})});
   return error.has_value();
 }
 

@@ -38,7 +38,7 @@ struct HEDDLE_API Refusal {
   enum class Kind { error, stopped, lost } kind = Kind::error;
   int rank = -1;          // which says so; -1: not known
   std::string host = {};  // of that rank
-  std::string text = {};  // a packed Error; the number of the signal; or how the rank was lost
+  std::string text = {};  // packed Errors; the number of the signal; or how the rank was lost
 
   std::string packed() const;
   static Refusal unpacked(const std::string& text);

@@ -102,8 +102,7 @@ std::optional<RankPlace> place_of_this_rank() {
     if (const char* attempt = std::getenv("TORCHELASTIC_RESTART_COUNT")) place.session = attempt;
     const char* served = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
     place.store_served = served != nullptr && std::string_view(served) == "True";
-    mesh::Meeting(place).refuse(error);
-    throw;
+    throw mesh::Meeting(place).refuse(error);
   }
 }
 
@@ -137,8 +136,9 @@ int tell_others(const RankPlan& plan, const std::function<int()>& work) {
   try {
     return work();
   } catch (const std::exception& thrown) {
-    if (plan.meeting) plan.meeting->refuse(launch::as_error(thrown));
-    throw;
+    if (!plan.meeting) throw;
+    const auto* error = dynamic_cast<const Error*>(&thrown);
+    throw plan.meeting->refuse(error == nullptr ? launch::as_error(thrown) : *error);
   }
 }
 
