@@ -69,7 +69,6 @@ TEST(ProbeSocket, IsNotOpenedWithoutAnAddress) {
 
 TEST(ProbeAddress, IsThatOfTheInterfaceToTheHost) {
   EXPECT_EQ(address_towards("127.0.0.1", 29500), "127.0.0.1");
-  EXPECT_EQ(address_towards("no-such-host.invalid", 29500), "");
 }
 
 }  // namespace
