@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -29,6 +30,8 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 // Between two checks of the store, for each kRanksAPause ranks: it serves all of them.
 constexpr std::chrono::milliseconds kLeastPause{1}, kMostPause{20};
 constexpr int kRanksAPause = 64;
+constexpr int kRoundsToClose = 60;  // of the watch, 3 s: then a store that does not answer is given up
+constexpr std::chrono::milliseconds kToRead{500};  // for all ranks, once one of them has the answer and fails
 constexpr std::chrono::hours kGlooLimit{
     24};  // Gloo's own timeout is longer than heddle's, which ignores pauses
 
@@ -55,7 +58,9 @@ class GlooRendezvous : public Rendezvous {
                                                 .on_stopped = options_.on_stopped,
                                                 .host_name = [this](int rank) { return host_name(rank); },
                                                 .address = met_.host_names.empty() ? "" : met_.address}) {
-    watch_.interrupt(this, [store = met_.store] { store->close(); });
+    watch_.interrupt(this, [store = met_.store, rounds = 0]() mutable {
+      if (++rounds == kRoundsToClose) store->close();
+    });
     meeting_->follow([this](int rank) { watch_.gone(rank); }, [this](int signal) { watch_.stopped(signal); });
     share();
     watch_.know_server();
@@ -184,9 +189,13 @@ class GlooRendezvous : public Rendezvous {
     // A rank is late when its own thread does not wait, regardless of other threads.
     const bool own = this_thread() == Watch::Thread::own;
     if (own) watch_.set_waiting(true);
+    std::optional<std::chrono::milliseconds> lost_at;
     while (!ready()) {
       const auto elapsed = watch_.running_time() - start;
-      if (watch_.lost()) throw watch_.verdict({waited, {}, elapsed, Broken::How::failed, ""}, this_thread());
+      if (watch_.lost() && !lost_at) lost_at = elapsed;
+      // A rank may have failed with the answer to this exchange: then it is ready for this rank too.
+      if (lost_at && elapsed - *lost_at >= kToRead)
+        throw watch_.verdict({waited, {}, elapsed, Broken::How::failed, ""}, this_thread());
       if (elapsed >= options_.timeout)
         throw watch_.verdict({waited, {}, elapsed, Broken::How::timed_out, ""}, this_thread(), absent());
       std::this_thread::sleep_for(std::clamp(elapsed / 16, kLeastPause * pace, kMostPause * pace));
