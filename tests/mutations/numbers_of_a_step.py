@@ -21,7 +21,7 @@ MUTATIONS = [
              "1 / std::sqrt(1 - std::pow(config_.beta2, count))", "1.0",
              "the first steps are divided by too small a root", OPTIMIZER, (CORE,)),
     Mutation("train-tokens-of-a-rank", "lib/train/step.cpp",
-             "    if (!sides) return {labels, counted};", "    if (!sides) return {labels, nullptr};",
+             "    return {mine, counted, is_first};", "    return {mine, nullptr, is_first};",
              "the loss is divided by the label tokens of one rank", "plugin Ddp.*:Fsdp2.*:HostLoop*", (CORE,)),
     Mutation("train-master-weights", "lib/train/optimizer/updater.cpp",
              "  store_masters(/*all=*/false);\n", "",

@@ -90,7 +90,6 @@ void write_beats(c10d::HashStore& store, int world) {
 WatchOptions options_of(int rank, int world) {
   return {.rank = rank,
           .world_size = world,
-          .rank_zero_serves = false,
           .process = this_process(),
           .timeout = std::chrono::hours(1),
           .on_lost = {}};

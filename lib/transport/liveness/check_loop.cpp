@@ -32,18 +32,17 @@ void Watch::State::check_loop() {
 // A store that does not answer may be served by a stopped process.
 void Watch::State::check_store() {
   const auto quiet = ran.load() - last_contact;
-  if (quiet <= std::max(kStoreSilence, silence) || (options.rank == 0 && options.rank_zero_serves)) return;
-  const int server = store_is_rank_zero() ? 0 : -1;
-  const auto known = pulses.find(server);
+  if (quiet <= std::max(kStoreSilence, silence) || options.rank == 0) return;
+  const auto known = pulses.find(0);
   if (known != pulses.end())
     known->second.process = state_of(known->second.beat.process, options.process.table);
   if (known != pulses.end() && known->second.process == ProcessState::ended)
-    return learn({server, Loss::Kind::dead, kDied});
+    return learn({0, Loss::Kind::dead, kDied});
   const auto host_quiet = ran.load() - std::max(last_contact, server_heard);
   if (!contacts.empty() && host_quiet >= host_limit) return learn(lost_host(server_members, host_quiet));
   if (quiet < options.timeout) return;
-  const std::string why = server == 0 ? rank_state_text(server) : "";
-  learn({server, Loss::Kind::dead,
+  const std::string why = rank_state_text(0);
+  learn({0, Loss::Kind::dead,
          "was lost: its store has not answered for " + in_seconds(quiet) +
              (why.empty() ? "" : " (" + why + ")")});
 }

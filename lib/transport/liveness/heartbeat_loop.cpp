@@ -27,14 +27,10 @@ void Watch::State::heartbeat_loop() {
   } catch (const std::exception&) {
     const std::lock_guard lock(mutex);
     const auto server = pulses.find(0);
-    const bool ended = store_is_rank_zero() && server != pulses.end() &&
+    const bool ended = server != pulses.end() &&
                        state_of(server->second.beat.process, options.process.table) == ProcessState::ended;
-    if (store_is_rank_zero()) {
-      learn({0, Loss::Kind::dead,
-             ended ? kDied : "was lost: the connection to the store that it serves broke"});
-    } else {
-      learn({-1, Loss::Kind::dead, "was lost: the connection to it broke"});
-    }
+    learn(
+        {0, Loss::Kind::dead, ended ? kDied : "was lost: the connection to the store that it serves broke"});
   }
   const std::lock_guard lock(mutex);
   talking = false;
@@ -53,7 +49,7 @@ void Watch::State::heartbeat_until_stopped() {
     };
     hurry = urgent() || told_seen || loss;
     // Until the process that serves the store is known, which can then be seen when the store is silent.
-    knows_server = !store_is_rank_zero() || pulses.contains(0);
+    knows_server = options.rank == 0 || pulses.contains(0);
     changed.wait_for(lock,
                      !knows_server ? kPollInterval
                      : hurry       ? kQuickBeat * pace

@@ -54,12 +54,6 @@ void Watch::State::learn(Loss found) {
 }
 
 Error Watch::State::error(const std::string& waited) const {
-  if (loss->rank < 0) {
-    return Error(
-        ErrorCode::rank_lost, "mesh",
-        "the launcher's store " + loss->how + (waited.empty() ? "" : "; this rank waited in " + waited),
-        "see what became of the launcher");
-  }
   if (loss->kind == Loss::Kind::stopped)
     return rank_lost(loss->rank,
                      "was stopped by " + name_signal(std::stoi(loss->how)) + " before the first step", waited,
@@ -99,7 +93,7 @@ int Loss::unreached() const {
 
 // The others read the finding from the store that ends with rank 0; the lost rank never does.
 void Watch::State::serve_until_read(std::unique_lock<std::mutex>& lock) {
-  if (options.rank != 0 || !options.rank_zero_serves) return;
+  if (options.rank != 0) return;
   changed.wait_for(lock, kShutdownGrace,
                    [&] { return !talking || seen >= options.world_size - (loss ? loss->unreached() : 0); });
 }
@@ -217,8 +211,8 @@ void Watch::stopped(int signal) {
   if (!state.loss) state.to_publish = Loss{state.options.rank, Loss::Kind::stopped, std::to_string(signal)};
   state.changed.notify_all();
   state.changed.wait_until(lock, end, [&] {
-    const bool serves = state.options.rank == 0 && state.options.rank_zero_serves;
-    return !state.talking || (state.told_seen && (!serves || state.seen >= state.options.world_size));
+    return !state.talking ||
+           (state.told_seen && (state.options.rank != 0 || state.seen >= state.options.world_size));
   });
 }
 

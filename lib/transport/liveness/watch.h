@@ -20,7 +20,6 @@ namespace heddle::mesh {
 
 struct WatchOptions {
   int rank = 0, world_size = 1;
-  bool rank_zero_serves = true;                                   // the store ends with rank 0
   Process process = {};                                           // this rank's
   std::chrono::milliseconds timeout{};                            // of a collective
   std::function<void(const Error&)> on_lost;                      // see GlooOptions

@@ -40,9 +40,9 @@ void Watch::State::write_first_beat() try {
 }
 
 void Watch::State::know_server() try {
-  if (options.address.empty() && !store_is_rank_zero()) return;
+  if (options.address.empty() && options.rank == 0) return;
   const Beat server = Beat::read(text_of(store->get(beat_key(0))));
-  if (store_is_rank_zero()) {
+  if (options.rank != 0) {
     const std::lock_guard lock(mutex);
     if (!pulses.contains(0)) pulses[0] = {server, state_of(server.process, options.process.table), ran};
   }

@@ -45,7 +45,7 @@ Absent Watch::State::absent(int rank) const {
 }
 
 std::vector<Absent> Watch::State::late() const {
-  if (store_is_rank_zero() && ran.load() - last_contact > silence) {
+  if (options.rank != 0 && ran.load() - last_contact > silence) {
     // Without knowledge of the others.
     const std::string why = rank_state_text(0);
     return {{0, why.empty() ? "its store does not answer" : why, host(0)}};
@@ -106,7 +106,7 @@ std::vector<int> Watch::State::watched() const {
 std::vector<int> Watch::State::always_watched() const {
   std::set<int> ranks(suspects.begin(), suspects.end());
   ranks.insert(next);
-  if (store_is_rank_zero() && !pulses.contains(0)) ranks.insert(0);  // before its store may stop answering
+  if (options.rank != 0 && !pulses.contains(0)) ranks.insert(0);  // before its store may stop answering
   for (const int rank : heard) {
     const auto known = pulses.find(rank);
     if (known == pulses.end() || known->second.beat.state != 'l') ranks.insert(rank);

@@ -43,7 +43,7 @@ struct HEDDLE_API Loss {
     host = 'h',     // all ranks of a host are lost
     stopped = 's',  // a signal stopped the rank before its first step; the rank reads the finding too
   };
-  int rank = 0;  // the first rank of a lost host; -1: the launcher's store
+  int rank = 0;  // the first rank of a lost host
   Kind kind = Kind::dead;
   std::string how;                // stopped: the number of the signal
   std::vector<int> members = {};  // ranks of a lost host
@@ -106,7 +106,6 @@ struct Watch::State : std::enable_shared_from_this<Watch::State> {
   std::set<std::string> hosts_in_doubt() const;             // tables of watched ranks that are silent
   void learn(Loss found);
   Error error(const std::string& waited) const;
-  bool store_is_rank_zero() const { return options.rank_zero_serves && options.rank != 0; }
   std::chrono::milliseconds silence_of(const Pulse& pulse) const;
   std::string rank_state_text(int rank) const;  // why a rank did not come; empty: its process runs
   Absent absent(int rank) const;
