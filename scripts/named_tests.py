@@ -6,6 +6,7 @@ named_tests.py --preset PRESET [--list] NAME... [-- ARGUMENT...]
 A NAME is part of Suite.Case, of a file's path below tests/, or of the name of a test in ctest. ARGUMENTs that begin with
 --gtest_ go to the test programs, all others to ctest. --list prints the commands and runs nothing."""
 import argparse
+import collections
 import difflib
 import json
 import os
@@ -73,10 +74,10 @@ def cases_of(sources, tests):
 
 def shorten(chosen, every):
     """Replaces the patterns of a suite by `Suite.*` where all its cases are chosen."""
-    count = lambda cases, suite: sum(each[0] == suite for each in cases)
+    count, total = (collections.Counter(case[0] for case in cases) for cases in (chosen, every))
     patterns = []
-    for suite in dict.fromkeys(case[0] for case in chosen):
-        if count(chosen, suite) == count(every, suite):
+    for suite in count:
+        if count[suite] == total[suite]:
             patterns.append(f"{suite}.*")
         else:
             patterns += [pattern for other, pattern, _ in chosen if other == suite]
@@ -115,8 +116,8 @@ def select(names, index, tests):
             for suite, pattern, file in (case for found in cases.values() for case in found):
                 known |= {suite, pattern.removesuffix("/*").split(".")[-1], file, str(pathlib.PurePath(file).parent)}
             raise LookupError(f"no test contains '{name}'", nearest(name, known))
-    programs = {program: shorten([case for case in cases[program] if case in set_], cases[program])
-                for program, set_ in chosen.items() if set_}
+    programs = {program: shorten([case for case in found if case in chosen[program]], found)
+                for program, found in cases.items() if chosen[program]}
     return programs, sorted(ctest)
 
 
