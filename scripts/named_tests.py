@@ -131,12 +131,13 @@ class Preset:
 
     def __init__(self, name):
         presets = json.loads((ROOT / "CMakePresets.json").read_text())
-        found = {each["name"]: each for each in presets["configurePresets"]}
-        if name not in found:
-            fail(f"HEDDLE_PRESET is '{name}'; presets: {', '.join(found)}")
+        folders = {each["name"]: each["binaryDir"] for each in presets["configurePresets"]}
+        environments = {each["name"]: each.get("environment", {}) for each in presets["testPresets"]}
+        if name not in environments:
+            fail(f"HEDDLE_PRESET is '{name}', and the presets of tests are {', '.join(environments)}.")
         self.name = name
-        self.build = pathlib.Path(found[name]["binaryDir"].replace("${sourceDir}", str(ROOT)))
-        self.environment = next((each.get("environment", {}) for each in presets["testPresets"] if each["name"] == name), {})
+        self.build = pathlib.Path(folders[name].replace("${sourceDir}", str(ROOT)))
+        self.environment = environments[name]
 
     def is_ready(self):
         """Whether CMake has configured this folder with tests, and LibTorch and the Python packages are still there."""
@@ -200,12 +201,16 @@ def print_commands(programs, ctest, preset, index):
 
 
 def build_and_run(programs, ctest, preset, index, arguments):
+    for_programs = [each for each in arguments if each.startswith("--gtest_")]
+    for_ctest = [each for each in arguments if not each.startswith("--gtest_")]
+    if for_ctest and not ctest:
+        fail(f"'{for_ctest[0]}' is an argument for ctest, but only cases of GoogleTest are named. Their options begin with --gtest_.")
+    if for_programs and not programs:
+        fail(f"'{for_programs[0]}' is an option of GoogleTest, but only tests of ctest are named.")
     targets = targets_of(programs, ctest, index)
     if targets:
         print(f"== Build ({preset.name}): {' '.join(targets)}", flush=True)
         run(["cmake", "--build", preset.build, "--target", *targets])
-    for_programs = [each for each in arguments if each.startswith("--gtest_")]
-    for_ctest = [each for each in arguments if not each.startswith("--gtest_")]
     begin, cases, failed = time.monotonic(), 0, []
     for program, patterns in programs.items():
         print(f"== {program}", flush=True)
@@ -214,8 +219,8 @@ def build_and_run(programs, ctest, preset, index, arguments):
         failed += [] if passed else [program]
     if ctest and not run_ctest(ctest, preset, for_ctest):
         failed.append("ctest")
-    counts = [f"{cases} cases"] if programs else []
-    counts += [f"{len(ctest)} tests of ctest"] if ctest else []
+    counts = [f"{cases} case{'s' * (cases != 1)}"] if programs else []
+    counts += [f"{len(ctest)} test{'s' * (len(ctest) != 1)} of ctest"] if ctest else []
     print(f"== {'FAILED: ' + ', '.join(failed) + '; ' if failed else ''}{' and '.join(counts)} in {time.monotonic() - begin:.1f} s")
     return 1 if failed else 0
 
