@@ -26,7 +26,7 @@ find "$root/usr/lib/heddle" -type f \( -name '*.so*' -o -path '*/libexec/*' \) -
   esac
 done
 for file in usr/share/man/man1/heddle.1.gz usr/share/bash-completion/completions/heddle usr/share/zsh/vendor-completions/_heddle \
-  usr/share/fish/vendor_completions.d/heddle.fish usr/share/doc/heddle/README.md usr/lib/heddle/include/heddle/sdk.h; do
+  usr/share/fish/vendor_completions.d/heddle.fish usr/share/doc/heddle/README.md usr/share/doc/heddle/copyright usr/lib/heddle/include/heddle/sdk.h; do
   [ -e "$root/$file" ] || fail "$file is not in it"
 done
 cd "$outside"

@@ -8,7 +8,7 @@ for file in bin/heddle lib/libheddle.so lib/libheddle_base.so lib/libheddle_run.
   include/heddle/base/version.h include/heddle/adapters/torch_nn.h include/heddle/testing/conformance.h \
   lib/cmake/Heddle/HeddleConfig.cmake lib/cmake/HeddleSdk/HeddleSdkConfig.cmake share/heddle/template/CMakeLists.txt share/heddle/template/strategy/hello.cpp share/heddle/heddle_tokenizer.py lib/libheddle_kits.so lib/libheddle_sharding.a include/heddle/sharding/stage.h \
   share/bash-completion/completions/heddle share/zsh/site-functions/_heddle share/fish/vendor_completions.d/heddle.fish share/man/man1/heddle.1 \
-  share/doc/heddle/README.md share/doc/heddle/sdk/README.md share/doc/heddle/docs/embedding.md; do
+  share/doc/heddle/LICENSE share/doc/heddle/README.md share/doc/heddle/sdk/README.md share/doc/heddle/docs/embedding.md; do
   [ -e "$prefix/$file" ] || { echo "FAILED: $prefix/$file is not there" >&2; exit 1; }
 done
 "$prefix/bin/heddle" plugins list | tee "$prefix/list.txt"

@@ -12,6 +12,7 @@ mv "$outside"/here/heddle[-_]* "$dist"
 mv "$outside/here/heddle" "$outside/far away/heddle"
 tree="$outside/far away/heddle"
 bytes=$(du -sb "$tree" | cut -f1)
+[ -s "$tree/share/doc/heddle/LICENSE" ] || fail "the tree has no licence"
 [ "$bytes" -le $((64 * 1024 * 1024)) ] || fail "the tree has $bytes bytes, more than 64 MiB"
 
 say "no path of this machine is left in it"

@@ -11,6 +11,7 @@ python3 - "$wheel" <<'END'
 import base64, csv, hashlib, io, sys, zipfile
 wheel = zipfile.ZipFile(sys.argv[1])
 names = set(wheel.namelist())
+assert any(name.endswith(".dist-info/LICENSE") for name in names), "no licence"
 record = next(name for name in names if name.endswith(".dist-info/RECORD"))
 rows = list(csv.reader(io.StringIO(wheel.read(record).decode())))
 assert {row[0] for row in rows} == names and len(rows) == len(names), "names"

@@ -1,18 +1,51 @@
-"""Every source file stands as clang-format 14 lays it out."""
+"""Every source file stands as clang-format 14 lays it out. With --apply (scripts/format) changed files, with --all every
+file, are laid out so."""
 import shutil
 import subprocess
+import sys
 
 import tree
 
 
+def program():
+    return shutil.which("clang-format-14") or shutil.which("clang-format")
+
+
 def faults(root):
-    program = shutil.which("clang-format-14") or shutil.which("clang-format")
-    if program is None:
+    if program() is None:
         return ["clang-format-14 is not installed (scripts/setup installs it)"]
     files = [str(path) for path in tree.sources(root)]
-    result = subprocess.run([program, "--dry-run", "-Werror", *files], capture_output=True, text=True, cwd=root)
+    result = subprocess.run([program(), "--dry-run", "-Werror", *files], capture_output=True, text=True, cwd=root)
     return [line for line in result.stderr.splitlines() if "error:" in line]
 
 
+def changed(root):
+    """Files that differ from the last commit, and files that git does not know yet."""
+    names = set()
+    for arguments in (["diff", "--name-only", "--diff-filter=d", "--relative", "HEAD"],
+                      ["ls-files", "--others", "--exclude-standard"]):
+        result = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=root, check=True)
+        names |= set(result.stdout.splitlines())
+    return {root / name for name in names}
+
+
+def apply(root, every):
+    files = list(tree.sources(root)) if every else sorted(changed(root) & set(tree.sources(root)))
+    if program() is None:
+        sys.exit("clang-format-14 is not installed (scripts/setup installs it)")
+    before = {path: path.read_bytes() for path in files}
+    if files:
+        subprocess.run([program(), "-i", *map(str, files)], cwd=root, check=True)
+    count = 0
+    for path in files:
+        if path.read_bytes() != before[path]:
+            print(path.relative_to(root))
+            count += 1
+    print(f"format: {count} of {len(files)} files changed")
+
+
 if __name__ == "__main__":
-    tree.report(faults(tree.root_from_arguments()), "format")
+    if "--apply" in sys.argv:
+        apply(tree.root_from_arguments(), "--all" in sys.argv)
+    else:
+        tree.report(faults(tree.root_from_arguments()), "format")

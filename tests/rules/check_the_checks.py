@@ -3,6 +3,7 @@ import pathlib
 import tempfile
 
 import check_contracts
+import check_documents
 import check_format
 import check_names
 import check_modules
@@ -43,6 +44,8 @@ CASES = [  # rule, file, text, part of the fault (None: no fault)
     (check_contracts, "lib/nn/a.cpp", "// a\nbool b = x.is_cpu();\n", "asks where a tensor is"),
     (check_contracts, "lib/nn/device_ops.cpp", "// a\nbool b = x.is_cpu();\n", None),
     (check_contracts, "lib/nn/device_ops.cpp", "// a\n", "asks nowhere"),
+    (check_documents, "docs/a.md", "# a\n[b](b.md)\n", "docs/a.md:2: links to b.md, which does not exist"),
+    (check_documents, "docs/a.md", "[a](a.md#part)\n```\n[b](b.md)\n```\n[c](https://c.org)\n", None),
     (check_format, "core/base/a.cpp", "// a\nint  x  =1;\n", "should be clang-formatted"),
 ]
 
@@ -70,6 +73,24 @@ with tempfile.TemporaryDirectory() as folder:
     for wanted in ("lib/nn: 26 files", f"{check_size.MAX_PUBLIC + 1} public headers"):
         if not any(wanted in fault for fault in found):
             faults.append(f"check_size: did not find {wanted!r}: {found}")
+
+GUIDE = [  # a line of CONTRIBUTING.md, part of the fault (None: no fault)
+    ("`HEDDLE_KNOWN=1 scripts/test`, HEDDLE_PRESET=asan", None),
+    ("HEDDLE_UNKNOWN", "names the variable HEDDLE_UNKNOWN"),
+    ("scripts/build", "names scripts/build"),
+    ("cmake --preset fast", "names the preset fast"),
+    ("word " * 1801, "at most 1800"),
+]
+for line, wanted in GUIDE:
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for name, text in (("CONTRIBUTING.md", line), ("scripts/test", "HEDDLE_KNOWN HEDDLE_PRESET"), ("cmake/heddle_build.cmake", ""),
+                           ("CMakePresets.json", '{"configurePresets": [{"name": "asan"}]}')):
+            (root / name).parent.mkdir(exist_ok=True)
+            (root / name).write_text(text)
+        found = check_documents.faults(root)
+    if (wanted is None) == bool(found) or not all((wanted or "") in fault for fault in found):
+        faults.append(f"check_documents: {line[:40]!r}: {found}")
 
 PAIRS = [  # what two files of a folder have in their anonymous namespaces, part of the fault
     ("struct One {};", "class One {\n};", "One is declared in"),

@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+"""Builds and runs the tests that contain a name; called by scripts/test.
+
+named_tests.py --preset PRESET [--list] NAME... [-- ARGUMENT...]
+
+A NAME is part of Suite.Case, of a file's path below tests/, or of the name of a test in ctest. ARGUMENTs that begin with
+--gtest_ go to the test programs, all others to ctest. --list prints the commands and runs nothing."""
+import argparse
+import collections
+import difflib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CASE = re.compile(r"^[ \t]*(TEST|TEST_F|TEST_P|TYPED_TEST)\(\s*(\w+)\s*,\s*(\w+)\s*\)", re.M)
+INSTANCE = re.compile(r"^[ \t]*INSTANTIATE_TEST_SUITE_P\(\s*(\w*)\s*,\s*(\w+)", re.M)
+
+
+def fail(text):
+    print(f"test: {text}", file=sys.stderr)
+    sys.exit(2)
+
+
+class Index:
+    """Test programs, their sources and the tests of ctest, as tests/CMakeLists.txt writes them to tests/index.txt."""
+
+    def __init__(self, text):
+        self.environment = {}  # of each program
+        self.sources = {}  # of each program: paths
+        self.needs = {}  # of each test of ctest that runs no test program: targets
+        self.seen = set()  # .cpp files below tests/ when CMake ran
+        for line in text.splitlines():
+            kind, name, *rest = line.split(" ", 2)
+            rest = rest[0] if rest else ""
+            if kind == "program":
+                self.environment[name] = dict(each.split("=", 1) for each in rest.split(";"))
+                self.sources[name] = []
+            elif kind == "source":
+                self.sources[name].append(pathlib.Path(rest))
+            elif kind == "test":
+                self.needs[name] = [target for target in rest.split(";") if target]
+            elif kind == "seen":
+                self.seen.add(pathlib.Path(name))
+
+
+def cases_of(sources, tests):
+    """[(suite, pattern of GoogleTest, file below `tests`)] of every case in the sources of one program."""
+    cases, instances = [], {}
+    for path in sources:
+        if not path.is_relative_to(tests):
+            continue
+        text, file = path.read_text(), str(path.relative_to(tests))
+        for macro, suite, case in CASE.findall(text):
+            cases.append((macro, suite, case, file))
+        for prefix, suite in INSTANCE.findall(text):
+            instances.setdefault(suite, []).append(prefix)
+    found = []
+    for macro, suite, case, file in cases:
+        if macro == "TEST_P":
+            for prefix in instances.get(suite, []):
+                name = f"{prefix}/{suite}" if prefix else suite
+                found.append((name, f"{name}.{case}/*", file))
+        elif macro == "TYPED_TEST":
+            found.append((f"{suite}/*", f"{suite}/*.{case}", file))
+        else:
+            found.append((suite, f"{suite}.{case}", file))
+    return found
+
+
+def shorten(chosen, every):
+    """Replaces the patterns of a suite by `Suite.*` where all its cases are chosen."""
+    count, total = (collections.Counter(case[0] for case in cases) for cases in (chosen, every))
+    patterns = []
+    for suite in count:
+        if count[suite] == total[suite]:
+            patterns.append(f"{suite}.*")
+        else:
+            patterns += [pattern for other, pattern, _ in chosen if other == suite]
+    return patterns
+
+
+def path_form(name):
+    """The name without ./ and tests/ in front and / behind, as files of tests are compared with it."""
+    return name.removeprefix("./").removeprefix("tests/").rstrip("/")
+
+
+def nearest(name, known):
+    """At most three known names that are like the name; those that contain it in other letters come first."""
+    by_lower = {each.lower(): each for each in sorted(known)}
+    lower = path_form(name).lower()
+    inside = sorted((each for each in by_lower if lower in each), key=len)
+    alike = difflib.get_close_matches(lower, by_lower, n=3, cutoff=0.5)
+    return [by_lower[each] for each in dict.fromkeys([*inside, *alike])][:3]
+
+
+def select(names, index, tests):
+    """({program: [pattern]}, [test of ctest]) that the names choose. Raises LookupError for a name that chooses nothing."""
+    cases = {program: cases_of(sources, tests) for program, sources in index.sources.items()}
+    chosen = {program: set() for program in cases}
+    ctest = set()
+    for name in names:
+        short, hit = path_form(name), False
+        for program, found in cases.items():
+            matching = {case for case in found if name in case[1] or short in case[2]}
+            chosen[program] |= matching
+            hit = hit or bool(matching)
+        of_ctest = {test for test in index.needs if name in test}
+        ctest |= of_ctest
+        if not hit and not of_ctest:
+            known = set(index.needs)
+            for suite, pattern, file in (case for found in cases.values() for case in found):
+                known |= {suite, pattern.removesuffix("/*").split(".")[-1], file, str(pathlib.PurePath(file).parent)}
+            raise LookupError(f"no test contains '{name}'", nearest(name, known))
+    programs = {program: shorten([case for case in found if case in chosen[program]], found)
+                for program, found in cases.items() if chosen[program]}
+    return programs, sorted(ctest)
+
+
+def targets_of(programs, ctest, index):
+    """Targets that are built before the chosen tests run."""
+    return list(dict.fromkeys([*programs, *(target for test in ctest for target in index.needs[test])]))
+
+
+class Preset:
+    """The build folder of a preset of CMakePresets.json and the environment of its tests."""
+
+    def __init__(self, name):
+        presets = json.loads((ROOT / "CMakePresets.json").read_text())
+        folders = {each["name"]: each["binaryDir"] for each in presets["configurePresets"]}
+        environments = {each["name"]: each.get("environment", {}) for each in presets["testPresets"]}
+        if name not in environments:
+            fail(f"HEDDLE_PRESET is '{name}', and the presets of tests are {', '.join(environments)}.")
+        self.name = name
+        self.build = pathlib.Path(folders[name].replace("${sourceDir}", str(ROOT)))
+        self.environment = environments[name]
+
+    def is_ready(self):
+        """Whether CMake has configured this folder with tests, and LibTorch and the Python packages are still there."""
+        cache, index = self.build / "CMakeCache.txt", self.build / "tests/index.txt"
+        if not (cache.is_file() and index.is_file() and (self.build / "build.ninja").is_file()):
+            return False
+        store = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "heddle"
+        text = cache.read_text()
+        torch = re.search(r"^HEDDLE_TORCH:PATH=(.+)", text, re.M)
+        torch = pathlib.Path(torch[1]) if torch else store / "torch-2.11.0/torch"
+        return ("\nHEDDLE_TESTS:BOOL=ON" in text and (torch / "lib/libtorch_cpu.so").is_file()
+                and (store / "python-packages-1/tokenizers").is_dir())
+
+    def index(self):
+        """Configures where that is needed, and reads the index."""
+        if not self.is_ready():
+            run(["bash", ROOT / "scripts/setup"])
+            run(["cmake", "--preset", self.name, "-Wno-dev"])
+        index = Index((self.build / "tests/index.txt").read_text())
+        if index.seen != set((ROOT / "tests").rglob("*.cpp")):  # a file was added or removed
+            run(["cmake", self.build, "-Wno-dev"], stdout=subprocess.DEVNULL)
+            index = Index((self.build / "tests/index.txt").read_text())
+        return index
+
+
+def run(command, **how):
+    status = subprocess.run([str(part) for part in command], cwd=ROOT, **how).returncode
+    if status != 0:
+        sys.exit(status)
+
+
+def run_program(program, patterns, preset, index, arguments):
+    """Runs cases of a test program. Returns (number of cases, whether all passed)."""
+    report = preset.build / f"tests/{program}.json"
+    report.unlink(missing_ok=True)
+    command = [preset.build / "tests" / program, f"--gtest_filter={':'.join(patterns)}", "--gtest_brief=1",
+               f"--gtest_output=json:{report}", *arguments]
+    environment = {**os.environ, **preset.environment, **index.environment[program]}
+    status = subprocess.run(command, cwd=preset.build / "tests", env=environment).returncode
+    count = json.loads(report.read_text())["tests"] if report.is_file() else 0
+    if status < 0:
+        print(f"test: {program} was ended by signal {-status}")
+    elif count == 0:
+        print(f"test: {program} ran no case")
+    return count, status == 0 and count > 0
+
+
+def run_ctest(tests, preset, arguments):
+    pattern = f"^({'|'.join(map(re.escape, tests))})$"
+    command = ["ctest", "--preset", preset.name, "-R", pattern, *arguments]
+    return subprocess.run(command, cwd=ROOT).returncode == 0
+
+
+def print_commands(programs, ctest, preset, index):
+    build = os.path.relpath(preset.build)
+    for program, patterns in programs.items():
+        words = " ".join(f"{key}={value}" for key, value in {**preset.environment, **index.environment[program]}.items())
+        print(f"{words} {build}/tests/{program} --gtest_filter='{':'.join(patterns)}'")
+    if ctest:
+        print(f"ctest --preset {preset.name} -R '^({'|'.join(ctest)})$'")
+
+
+def build_and_run(programs, ctest, preset, index, arguments):
+    for_programs = [each for each in arguments if each.startswith("--gtest_")]
+    for_ctest = [each for each in arguments if not each.startswith("--gtest_")]
+    if for_ctest and not ctest:
+        fail(f"'{for_ctest[0]}' is an argument for ctest, but only cases of GoogleTest are named. Their options begin with --gtest_.")
+    if for_programs and not programs:
+        fail(f"'{for_programs[0]}' is an option of GoogleTest, but only tests of ctest are named.")
+    targets = targets_of(programs, ctest, index)
+    if targets:
+        print(f"== Build ({preset.name}): {' '.join(targets)}", flush=True)
+        run(["cmake", "--build", preset.build, "--target", *targets])
+    begin, cases, failed = time.monotonic(), 0, []
+    for program, patterns in programs.items():
+        print(f"== {program}", flush=True)
+        count, passed = run_program(program, patterns, preset, index, for_programs)
+        cases += count
+        failed += [] if passed else [program]
+    if ctest and not run_ctest(ctest, preset, for_ctest):
+        failed.append("ctest")
+    counts = [f"{cases} case{'s' * (cases != 1)}"] if programs else []
+    counts += [f"{len(ctest)} test{'s' * (len(ctest) != 1)} of ctest"] if ctest else []
+    print(f"== {'FAILED: ' + ', '.join(failed) + '; ' if failed else ''}{' and '.join(counts)} in {time.monotonic() - begin:.1f} s")
+    return 1 if failed else 0
+
+
+def main():
+    words = sys.argv[1:]
+    arguments = words[words.index("--") + 1:] if "--" in words else []
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--preset", default="release")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("names", nargs="+")
+    given = parser.parse_args(words[:len(words) - len(arguments) - 1] if "--" in words else words)
+    preset = Preset(given.preset)
+    index = preset.index()
+    try:
+        programs, ctest = select(given.names, index, ROOT / "tests")
+    except LookupError as error:
+        text, names = error.args
+        fail(text + (f". The nearest names are {', '.join(names)}." if names else
+                     ". A name is part of a suite, a case, a path below tests/ or a test of ctest."))
+    if given.list:
+        print_commands(programs, ctest, preset, index)
+        return 0
+    return build_and_run(programs, ctest, preset, index, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

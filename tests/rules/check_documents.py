@@ -1,0 +1,62 @@
+"""Links of documents lead to a file or folder. CONTRIBUTING.md and SECURITY.md name only scripts, presets, variables and
+folders that exist. CONTRIBUTING.md has at most 1,800 words."""
+import json
+import re
+
+import tree
+
+MAX_WORDS = 1800  # of CONTRIBUTING.md
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+VARIABLE = re.compile(r"\bHEDDLE_[A-Z_]+\b")
+PATH = re.compile(r"(?<![\w./-])(?:core|lib|plugins|sdk|trainer|tests|bench|examples|scripts|docs|cmake)/[\w./-]*\w")
+PRESET = re.compile(r"(?:HEDDLE_PRESET=|--preset )(\w+)")
+GUIDES = ("CONTRIBUTING.md", "SECURITY.md")
+
+
+def pages(root):
+    for path in sorted(root.rglob("*.md")):
+        if not path.relative_to(root).parts[0].startswith(("build", ".")):
+            yield path
+
+
+def link_faults(root):
+    for page in pages(root):
+        folder = root if page.name == "installed.md" else page.parent  # the README of an installed tree
+        code = False
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            if line.startswith("```"):
+                code = not code
+            if code:
+                continue
+            for link in LINK.findall(re.sub(r"`[^`]*`", "", line.replace("](`", "]("))):
+                if not (folder / link).exists():
+                    yield f"{page.relative_to(root)}:{number}: links to {link}, which does not exist"
+
+
+def guide_faults(root, name):
+    text = (root / name).read_text()
+    code = "\n".join(path.read_text() for path in [*tree.sources(root), *sorted((root / "scripts").glob("*"))] if path.is_file())
+    presets = {preset["name"] for preset in json.loads((root / "CMakePresets.json").read_text())["configurePresets"]}
+    options = re.findall(r"option\((HEDDLE_\w+)", (root / "cmake/heddle_build.cmake").read_text())
+    for variable in sorted(set(VARIABLE.findall(text))):
+        if variable not in code and variable not in options:
+            yield f"{name}: names the variable {variable}, which no source reads"
+    for path in sorted(set(PATH.findall(text))):
+        if not (root / path).exists():
+            yield f"{name}: names {path}, which does not exist"
+    for preset in sorted(set(PRESET.findall(text)) - presets):
+        yield f"{name}: names the preset {preset}, which does not exist"
+    if name == "CONTRIBUTING.md" and len(text.split()) > MAX_WORDS:
+        yield f"{name}: {len(text.split())} words, at most {MAX_WORDS}"
+
+
+def faults(root):
+    found = list(link_faults(root))
+    for name in GUIDES:
+        if (root / name).exists():
+            found += guide_faults(root, name)
+    return found
+
+
+if __name__ == "__main__":
+    tree.report(faults(tree.root_from_arguments()), "documents")
