@@ -33,11 +33,12 @@ std::string list_ranks(std::span<const int> ranks) {
 
 std::string name_ranks(std::span<const int> ranks, const std::function<std::string(int)>& host_name) {
   std::vector<std::pair<std::string, std::vector<int>>> hosts;
+  std::map<std::string, size_t> places;
   for (const int rank : ranks) {
     const std::string host = host_name(rank);
-    const auto known =
-        std::find_if(hosts.begin(), hosts.end(), [&](const auto& at) { return at.first == host; });
-    (known == hosts.end() ? hosts.emplace_back(host, std::vector<int>()) : *known).second.push_back(rank);
+    const auto [place, is_new] = places.emplace(host, hosts.size());
+    if (is_new) hosts.emplace_back(host, std::vector<int>());
+    hosts[place->second].second.push_back(rank);
   }
   std::vector<std::string> words;
   for (const auto& [host, members] : hosts)

@@ -39,29 +39,44 @@ StorePtr scoped(const RankPlace& place, const StorePtr& store) {
   return c10::make_intrusive<c10d::PrefixStore>("heddle" + place.session, store);
 }
 
+// Other ranks are told of a wrong interface: they wait for this one.
+std::string interface_for(Meeting& meeting) {
+  try {
+    return interface_of_environment();
+  } catch (const Error& error) {
+    throw meeting.refuse(error);
+  }
+}
+
+// names: of the hosts, by rank; empty if all ranks are on one machine.
+std::string name_in(const std::vector<std::string>& names, int rank) {
+  return names.empty() ? "" : names.at(static_cast<size_t>(rank));
+}
+
 class GlooRendezvous : public Rendezvous {
  public:
   GlooRendezvous(const RankPlace& place, std::shared_ptr<Meeting> meeting, GlooOptions options)
       : place_(place),
         options_(std::move(options)),
-        interface_(interface_of_environment()),
         meeting_(std::move(meeting)),
+        interface_(interface_for(*meeting_)),
         met_(meeting_->join(options_.timeout, options_.log, options_.on_stopped)),
         root_(met_.store),
         store_(scoped(place_, root_)),
-        watch_(scoped(place_, root_->clone()), {.rank = place.rank,
-                                                .world_size = place.world_size,
-                                                .process = this_process(),
-                                                .timeout = options_.timeout,
-                                                .on_lost = options_.on_lost,
-                                                .heartbeat = options_.heartbeat,
-                                                .on_stopped = options_.on_stopped,
-                                                .host_name = [this](int rank) { return host_name(rank); },
-                                                .address = met_.host_names.empty() ? "" : met_.address}) {
+        watch_(scoped(place_, root_->clone()),
+               {.rank = place.rank,
+                .world_size = place.world_size,
+                .process = this_process(),
+                .timeout = options_.timeout,
+                .on_lost = options_.on_lost,
+                .heartbeat = options_.heartbeat,
+                .on_stopped = options_.on_stopped,
+                .host_name = [names = met_.host_names](int rank) { return name_in(names, rank); },
+                .address = met_.host_names.empty() ? "" : met_.address}) {
     watch_.interrupt(this, [store = met_.store, rounds = 0]() mutable {
       if (++rounds == kRoundsToClose) store->close();
     });
-    meeting_->follow([this](int rank) { watch_.gone(rank); }, [this](int signal) { watch_.stopped(signal); });
+    meeting_->follow(watch_.gone_function(), watch_.stop_function());
     share();
     watch_.know_server();
   }
@@ -75,9 +90,7 @@ class GlooRendezvous : public Rendezvous {
   int local_rank() const override { return place_.local_rank; }
   int local_world_size() const override { return place_.local_world_size; }
   const Log& log() const override { return options_.log; }
-  std::string host_name(int rank) const override {
-    return met_.host_names.empty() ? "" : met_.host_names.at(static_cast<size_t>(rank));
-  }
+  std::string host_name(int rank) const override { return name_in(met_.host_names, rank); }
 
   std::string hold_rendezvous(const std::string& key, const std::string& text,
                               const Answer& answer) override {
@@ -205,8 +218,8 @@ class GlooRendezvous : public Rendezvous {
 
   const RankPlace place_;
   const GlooOptions options_;
-  const std::string interface_;  // empty: the one of met_.address
   const std::shared_ptr<Meeting> meeting_;
+  const std::string interface_;  // empty: the one of met_.address
   const Met met_;
   const StorePtr root_, store_;
   Watch watch_;

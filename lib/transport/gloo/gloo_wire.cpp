@@ -34,12 +34,12 @@ std::string interface_of_environment() {
     ::freeifaddrs(all);
   }
   if (names.contains(name)) return name;
-  throw Error(
-      ErrorCode::usage, "environment GLOO_SOCKET_IFNAME",
-      "is '" + list + "', and this machine has no interface " + name + "; it has " +
-          text::join(std::vector<std::string>(names.begin(), names.end())),
-      "name the interface through which the machines reach each other, or unset the variable: then it is "
-      "the one that leads to MASTER_ADDR");
+  throw Error(ErrorCode::usage, "environment GLOO_SOCKET_IFNAME",
+              "is '" + list + "', and this machine has no interface " + name + "; it has " +
+                  text::join(std::vector<std::string>(names.begin(), names.end())),
+              "Name the interface through which the machines reach each other, or unset the variable. Then "
+              "heddle uses the "
+              "interface that leads to MASTER_ADDR.");
 }
 
 std::shared_ptr<GlooDevice> open_gloo_device(const std::string& interface, const std::string& address) {

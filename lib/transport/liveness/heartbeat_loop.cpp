@@ -1,5 +1,6 @@
 // The watchdog's thread that uses the store.
 #include <algorithm>
+#include <thread>
 
 #include "lib/transport/liveness/watch_state.h"
 
@@ -142,7 +143,13 @@ void Watch::State::learn_record(const std::string& record) {
     changed.notify_all();
   }
   if (found.kind != Loss::Kind::stopped || mine) return;
-  if (first && options.on_stopped) options.on_stopped(found.rank, std::stoi(found.how));
+  if (first && options.on_stopped) {
+    // The others read the record from the store that ends with rank 0.
+    for (const auto end = Clock::now() + kStopGrace;
+         options.rank == 0 && Clock::now() < end && store->add("seen", 0) < options.world_size;)
+      std::this_thread::sleep_for(kPollInterval);
+    options.on_stopped(found.rank, std::stoi(found.how));
+  }
   const std::lock_guard lock(mutex);
   learn(found);
 }

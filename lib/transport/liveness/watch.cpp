@@ -203,23 +203,37 @@ void Watch::abandon(const std::string& why) {
   state.serve_until_read(lock);
 }
 
-void Watch::stopped(int signal) {
-  State& state = *state_;
+void Watch::State::publish_stop(int signal) {
   const auto end = Clock::now() + kStopGrace;
-  std::unique_lock lock(state.mutex);
-  state.claimed = true;
-  if (!state.loss) state.to_publish = Loss{state.options.rank, Loss::Kind::stopped, std::to_string(signal)};
-  state.changed.notify_all();
-  state.changed.wait_until(lock, end, [&] {
-    return !state.talking ||
-           (state.told_seen && (state.options.rank != 0 || state.seen >= state.options.world_size));
+  std::unique_lock lock(mutex);
+  claimed = true;
+  if (!loss) to_publish = Loss{options.rank, Loss::Kind::stopped, std::to_string(signal)};
+  changed.notify_all();
+  changed.wait_until(lock, end, [&] {
+    return !talking || (told_seen && (options.rank != 0 || seen >= options.world_size));
   });
 }
 
+void Watch::State::note_closed(int rank) {
+  const std::lock_guard lock(mutex);
+  closed.push_back(rank);
+  changed.notify_all();
+}
+
+void Watch::stopped(int signal) {
+  state_->publish_stop(signal);
+}
+
 void Watch::gone(int rank) {
-  const std::lock_guard lock(state_->mutex);
-  state_->closed.push_back(rank);
-  state_->changed.notify_all();
+  state_->note_closed(rank);
+}
+
+std::function<void(int)> Watch::stop_function() const {
+  return [state = state_](int signal) { state->publish_stop(signal); };
+}
+
+std::function<void(int)> Watch::gone_function() const {
+  return [state = state_](int rank) { state->note_closed(rank); };
 }
 
 void Watch::leave() {

@@ -92,6 +92,9 @@ class HEDDLE_API Watch {
   // Publishes that the process of this rank is gone, unless the rank has left or has published a reason.
   // Called from any thread of rank 0's process when the connection of a rank to the store is closed.
   void gone(int rank);
+  // stopped() and gone() as functions that may be called when this watch no longer exists.
+  std::function<void(int signal)> stop_function() const;
+  std::function<void(int rank)> gone_function() const;
   // Publishes that this rank is done, and stops watching. Rank 0 then waits for the others, as it serves the
   // store, for at most the timeout or until one is lost.
   void leave();

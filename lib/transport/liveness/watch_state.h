@@ -87,6 +87,8 @@ struct Watch::State : std::enable_shared_from_this<Watch::State> {
 
   // The rank's own thread.
   void write_first_beat();
+  void publish_stop(int signal);
+  void note_closed(int rank);
   void know_server();
   void know_hosts(const Beat& server);
 

@@ -22,6 +22,7 @@
 #include "heddle/mesh/call.h"
 #include "lib/transport/launch/loopback.h"
 #include "lib/transport/launch/process.h"
+#include "lib/transport/liveness/probe_socket.h"
 #include "lib/transport/liveness/running_time.h"
 #include "lib/transport/meeting/store_server.h"
 
@@ -35,7 +36,7 @@ using Words = std::vector<std::string>;
 constexpr seconds kToSpeak{3};        // before a line says for whom this rank waits
 constexpr seconds kToSpeakAgain{60};  // if it still waits for the same ranks
 constexpr seconds kForRefusal{10};    // until others know a refusal
-constexpr seconds kForSignal{1};
+constexpr seconds kForSignal{1}, kForAnswer{60};
 constexpr seconds kForLoopback{10};  // until a loopback address counts as a mistake
 constexpr seconds kForPort{5};       // until the port of an earlier run is free
 constexpr milliseconds kToConnect{2000}, kLookSlice{250}, kFirstPause{20}, kLastPause{500};
@@ -120,9 +121,10 @@ struct Meeting::State : std::enable_shared_from_this<Meeting::State> {
     greeting.host = host_name(), greeting.table = process.table, greeting.process = process.id;
   }
 
-  void come();
+  void connect();
   void serve();
   std::vector<Address> find_server();
+  Words own_addresses() const;
   std::vector<Address> served_by_launcher();
   bool is_address_checked();
   void send_refusal(const Refusal& refusal, milliseconds most);
@@ -131,22 +133,23 @@ struct Meeting::State : std::enable_shared_from_this<Meeting::State> {
   std::string connecting_text() const;
   std::string launcher_text(bool alone) const;
   void refuse_loopback(milliseconds waited);
-  Error late(const std::string& text) const;
+  Error timeout_error(const std::string& text) const;
   bool is_connected(const Log& log, milliseconds waited);
   std::optional<Met> ask_for_all(const Log& log, milliseconds waited, const OnStopped& on_stopped);
   Met met(const Words& answer) const;
-  [[noreturn]] void refused(const Refusal& refusal, const std::function<void(int, int)>& on_stopped);
+  [[noreturn]] void throw_refusal(const Refusal& refusal, const std::function<void(int, int)>& on_stopped);
   std::string address_text() const { return place.host + ":" + std::to_string(place.port); }
   bool serves() const { return place.rank == 0; }
 
   const RankPlace place;
+  int listen_fd = place.listen_fd;  // -1: taken, or none
   Greeting greeting;
 
   std::mutex mutex;
   std::condition_variable changed;
   bool stop = false, has_joined = false;
   c10::intrusive_ptr<StoreClient> client;
-  std::unique_ptr<StoreServer> server;
+  std::shared_ptr<StoreServer> server;
   std::function<void(int)> gone;
   std::vector<int> gone_early;  // before `gone` was there
   std::function<void(int)> stop_joined;
@@ -160,7 +163,7 @@ struct Meeting::State : std::enable_shared_from_this<Meeting::State> {
 };
 
 Meeting::Meeting(const RankPlace& place) : state_(std::make_shared<State>(place)) {
-  run_detached([state = state_] { state->come(); });
+  run_detached([state = state_] { state->connect(); });
 }
 
 Meeting::~Meeting() {
@@ -176,6 +179,7 @@ void Meeting::follow(std::function<void(int rank)> gone, std::function<void(int 
     const std::lock_guard lock(state_->mutex);
     state_->gone = gone;
     state_->stop_joined = std::move(stop);
+    state_->changed.notify_all();
     if (gone) early.swap(state_->gone_early);
   }
   for (const int rank : early) gone(rank);
@@ -184,9 +188,8 @@ void Meeting::follow(std::function<void(int rank)> gone, std::function<void(int 
 // Rank 0 listens first. If the port is taken, whoever has it is asked whether it is another rank 0.
 void Meeting::State::serve() {
   std::string why;
-  Socket listening = place.listen_fd >= 0 && !place.store_served
-                         ? Socket(place.listen_fd)
-                         : listen_on(place.store_served ? 0 : place.port, why);
+  const int handed = place.store_served ? -1 : std::exchange(listen_fd, -1);
+  Socket listening = handed >= 0 ? Socket(handed) : listen_on(place.store_served ? 0 : place.port, why);
   if (!listening.is_open()) {
     const std::lock_guard lock(mutex);
     fault = "port " + std::to_string(place.port) + " of this machine is in use (" + why + ")";
@@ -203,39 +206,54 @@ void Meeting::State::serve() {
     }
     if (call) call(rank);
   };
-  auto made = std::make_unique<StoreServer>(std::move(listening), greeting, on_gone);
+  auto made = std::make_shared<StoreServer>(std::move(listening), greeting, on_gone);
   const std::lock_guard lock(mutex);
   if (!stop) server = std::move(made);
   changed.notify_all();
 }
 
-// torchrun's agent serves a store of LibTorch at MASTER_ADDR: rank 0 leaves there where its own store is.
+// The addresses of this machine, the one that leads to MASTER_ADDR first.
+Words Meeting::State::own_addresses() const {
+  if (is_loopback(place.host)) return {"127.0.0.1"};
+  Words out = interface_addresses();
+  const std::string best = address_towards(place.host, place.port);
+  if (!best.empty() && !is_loopback(best)) {
+    std::erase(out, best);
+    out.insert(out.begin(), best);
+  }
+  return out.empty() ? Words{"127.0.0.1"} : out;
+}
+
+// torchrun's agent serves a store of LibTorch at MASTER_ADDR: rank 0 leaves there where its own store is. An
+// address of an earlier rank 0, where nobody answers, is replaced.
 std::vector<Address> Meeting::State::served_by_launcher() {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(place.port);
-  options.isServer = options.waitWorkers = false;
+  options.isServer = options.waitWorkers = options.useLibUV = false;
   options.timeout = std::chrono::hours(24);
   const auto agent = c10::make_intrusive<c10d::TCPStore>(place.host, options);
-  const auto own = c10::make_intrusive<c10d::PrefixStore>("heddle" + place.session, agent);
+  const auto session = c10::make_intrusive<c10d::PrefixStore>("heddle" + place.session, agent);
   const std::string key = "store";
+  const auto addresses_in = [](const std::string& packed) {
+    const Words hosts = unpack(packed);
+    std::vector<Address> out;
+    std::string ignored;
+    for (size_t i = 1; i < hosts.size(); ++i)
+      for (const Address& address : resolve(hosts[i], std::stoi(hosts[0]), ignored)) out.push_back(address);
+    return out;
+  };
   if (serves()) {
-    Words hosts = is_loopback(place.host) ? Words() : interface_addresses();
-    if (hosts.empty()) hosts.push_back("127.0.0.1");
-    int port = 0;
-    {
-      const std::lock_guard lock(mutex);
-      if (server) port = server->port();
-    }
-    hosts.insert(hosts.begin(), std::to_string(port));
-    own->compareSet(key, "", pack(hosts));
+    Words hosts = own_addresses();
+    const std::lock_guard lock(mutex);
+    if (!server) throw std::runtime_error("no store is served");
+    hosts.insert(hosts.begin(), std::to_string(server->port()));
+    const std::string mine = pack(hosts),
+                      stored = static_cast<c10d::Store&>(*session).compareSet(key, "", mine);
+    std::string ignored;
+    if (stored != mine && !connect_to(addresses_in(stored), kToConnect, ignored).is_open())
+      static_cast<c10d::Store&>(*session).set(key, mine);
   }
-  const auto found = own->get(key);
-  const Words hosts = unpack(std::string(found.begin(), found.end()));
-  std::vector<Address> out;
-  std::string ignored;
-  for (size_t i = 1; i < hosts.size(); ++i)
-    for (const Address& address : resolve(hosts[i], std::stoi(hosts[0]), ignored)) out.push_back(address);
-  return out;
+  return addresses_in(session->get_to_str(key));
 }
 
 std::vector<Address> Meeting::State::find_server() {
@@ -283,11 +301,11 @@ bool Meeting::State::is_address_checked() {
   }
 }
 
-void Meeting::State::come() {
+void Meeting::State::connect() {
   const auto begin = std::chrono::steady_clock::now();
   for (milliseconds pause = kFirstPause;; pause = std::min(pause * 2, kLastPause)) {
-    if (serves() && !server) serve();
     try {
+      if (serves() && !server) serve();
       auto made =
           c10::make_intrusive<StoreClient>(find_server(), greeting, kToConnect, std::chrono::hours(24));
       const std::lock_guard lock(mutex);
@@ -335,7 +353,7 @@ std::string Meeting::State::waiting_text(const Words& answer) const {
 // The first rank of a machine speaks, when it has waited for some seconds and when the reason changes.
 void Meeting::State::say_waiting(const Log& log, milliseconds waited, const std::string& text) {
   if (place.local_rank != 0 || waited < kToSpeak) return;
-  if (text == said && waited - said_at < kToSpeakAgain) return;
+  if (!said.empty() && waited - said_at < (text == said ? kToSpeakAgain : kToSpeak)) return;
   said = text;
   said_at = waited;
   log.warning("mesh", text);
@@ -346,15 +364,16 @@ void Meeting::State::refuse_loopback(milliseconds waited) {
   if (waited < kForLoopback || place.local_world_size == place.world_size || !is_loopback(place.host)) return;
   const Error error(ErrorCode::usage, "environment MASTER_ADDR",
                     "is '" + place.host + "', which on " + greeting.host + " means " + greeting.host +
-                        " itself, and the ranks are on several machines (LOCAL_WORLD_SIZE=" +
-                        std::to_string(place.local_world_size) + ", " + size_variable(place) + ")",
+                        " itself, and the ranks are on several machines (" +
+                        std::to_string(place.local_world_size) + " of " + std::to_string(place.world_size) +
+                        " ranks are here)",
                     "set MASTER_ADDR to the name or the address of rank 0's machine on every rank");
   send_refusal({Refusal::Kind::error, greeting.rank, greeting.host, pack_all(error)}, kForSignal);
   throw error;
 }
 
 // Serves until the others know the refusal too.
-void Meeting::State::refused(const Refusal& refusal, const OnStopped& on_stopped) {
+void Meeting::State::throw_refusal(const Refusal& refusal, const OnStopped& on_stopped) {
   const bool is_stop = refusal.kind == Refusal::Kind::stopped;
   if (server) server->wait_until_told(is_stop ? milliseconds(kForSignal) : milliseconds(kForRefusal));
   if (is_stop && on_stopped) on_stopped(refusal.rank, std::stoi(refusal.text));
@@ -374,7 +393,7 @@ Met Meeting::State::met(const Words& answer) const {
   return out;
 }
 
-Error Meeting::State::late(const std::string& text) const {
+Error Meeting::State::timeout_error(const std::string& text) const {
   return {ErrorCode::timeout, "mesh", "the ranks did not meet in " + in_seconds(timeout) + ": " + text,
           "see that every rank runs, and that MASTER_ADDR and MASTER_PORT name rank 0's machine and a free "
           "port; a "
@@ -394,7 +413,7 @@ bool Meeting::State::is_connected(const Log& log, milliseconds waited) {
   }
   say_waiting(log, waited, text);
   refuse_loopback(waited);
-  if (waited >= timeout) throw late(text);
+  if (waited >= timeout) throw timeout_error(text);
   return false;
 }
 
@@ -403,12 +422,12 @@ std::optional<Met> Meeting::State::ask_for_all(const Log& log, milliseconds wait
                                                const OnStopped& on_stopped) {
   const milliseconds most = std::min(kLookSlice, timeout);
   const Words answer = client->ask({"join", std::to_string(most.count())}, most);
-  if (answer.at(0) == "refused") refused(Refusal::unpacked(answer.at(1)), on_stopped);
+  if (answer.at(0) == "refused") throw_refusal(Refusal::unpacked(answer.at(1)), on_stopped);
   if (answer.at(0) == "all") return met(answer);
   const std::string text = waiting_text(answer);
   say_waiting(log, waited, text);
   refuse_loopback(waited);
-  if (waited >= timeout) throw late(text);
+  if (waited >= timeout) throw timeout_error(text);
   return std::nullopt;
 }
 
@@ -418,17 +437,19 @@ Met Meeting::join(milliseconds timeout, const Log& log, const OnStopped& on_stop
   RunningTime running;
   const auto waited = [&] { return std::chrono::duration_cast<milliseconds>(running.tick()); };
   while (!state.is_connected(log, waited())) continue;
-  state.client->setTimeout(timeout);
+  state.client->setTimeout(std::min<milliseconds>(timeout, kForAnswer));
   try {
     std::optional<Met> all;
     while (!all) all = state.ask_for_all(log, waited(), on_stopped);
+    state.client->setTimeout(timeout);
     const std::lock_guard lock(state.mutex);
     state.has_joined = true;
+    state.changed.notify_all();
     return std::move(*all);
   } catch (const Error&) {
     throw;
-  } catch (const std::exception&) {  // the connection broke
-    throw rank_lost(0, "ended before all ranks had met", "");
+  } catch (const std::exception&) {  // the connection broke, or the store was silent
+    throw rank_lost(0, "ended, or its machine was not heard, before all ranks had met", "");
   }
 }
 
@@ -436,9 +457,10 @@ void Meeting::State::send_refusal(const Refusal& refusal, milliseconds most) {
   std::unique_lock lock(mutex);
   const auto begin = std::chrono::steady_clock::now();
   changed.wait_for(lock, most, [&] { return client != nullptr || server != nullptr; });
-  if (server) {
-    server->refuse(refusal);
-    return server->wait_until_told(most);
+  if (const auto served = server) {
+    lock.unlock();
+    served->refuse(refusal);
+    return served->wait_until_told(most);
   }
   if (!client) return;
   lock.unlock();
@@ -463,15 +485,23 @@ ErrorList Meeting::refuse(const Error& error) {
 }
 
 void Meeting::stop(int signal) {
-  std::function<void(int)> joined;
-  {
-    const std::lock_guard lock(state_->mutex);
-    joined = state_->stop_joined;
-  }
-  if (joined) return joined(signal);
+  const auto followed = [&](milliseconds most) {
+    std::unique_lock lock(state_->mutex);
+    state_->changed.wait_for(lock, most, [&] { return state_->stop_joined != nullptr; });
+    return state_->stop_joined;
+  };
+  if (const auto tell = followed({})) return tell(signal);
   state_->send_refusal(
       {Refusal::Kind::stopped, state_->greeting.rank, state_->greeting.host, std::to_string(signal)},
       kForSignal);
+  // All may have joined meanwhile: then the refusal came too late.
+  bool has_joined = false;
+  {
+    const std::lock_guard lock(state_->mutex);
+    has_joined = state_->has_joined;
+  }
+  if (!has_joined) return;
+  if (const auto tell = followed(kForSignal)) tell(signal);
 }
 
 }  // namespace heddle::mesh

@@ -44,14 +44,14 @@ class HEDDLE_API Meeting {
   using OnStopped = std::function<void(int rank, int signal)>;
   Met join(std::chrono::milliseconds timeout, const Log& log, const OnStopped& on_stopped = {});
 
-  // Leaves an error to all ranks, which end with it. Returns when they know it (rank 0) or rank 0 does, at
-  // most after 10 s. Returns the error as this rank reports it: with its rank and host if the launcher says
-  // that the ranks are on several machines.
+  // Sends an error to all ranks; each rank exits with it. Returns when they know it (rank 0) or rank 0 does,
+  // at most after 10 s. Returns the error as this rank reports it: with its rank and host if the launcher
+  // says that the ranks are on several machines.
   ErrorList refuse(const Error& error);
   // Tells the other ranks that a signal ends this one. Takes about a second at most.
   void stop(int signal);
-  // What follows when all have joined: `gone` is called from another thread when the connection of a rank
-  // ends, on rank 0 only; `stop` tells of a signal from then on.
+  // Sets the functions that are called after join(): `gone` is called from another thread when the connection
+  // of a rank ends, on rank 0 only; `stop` tells of a signal from then on.
   void follow(std::function<void(int rank)> gone, std::function<void(int signal)> stop);
 
  private:

@@ -28,7 +28,7 @@ StoreClient::StoreClient(std::vector<Address> addresses, Greeting greeting, std:
                          std::chrono::milliseconds timeout)
     : Store(timeout), addresses_(std::move(addresses)), greeting_(std::move(greeting)) {
   std::string fault = "no address";
-  for (const Address& address : addresses_) {
+  for (const Address& address : std::vector<Address>(addresses_)) {
     socket_ = connect_to({address}, most, fault);
     if (!socket_.is_open()) continue;
     std::string answer;
@@ -36,6 +36,8 @@ StoreClient::StoreClient(std::vector<Address> addresses, Greeting greeting, std:
         receive_message(socket_, answer, most)) {
       const Words words = unpack(answer);
       server_id_ = words.at(1), server_host_ = words.at(2), server_process_ = std::stoi(words.at(3));
+      if (greeting_.role == Greeting::Role::rank) send_message(socket_, pack(Words{kHere}), most);
+      addresses_ = {Address(address)};
       return;
     }
     fault = "another program answers there";
@@ -76,7 +78,7 @@ std::vector<uint8_t> StoreClient::compareSet(const std::string& key, const std::
   return bytes(ask({"compare", key, as_text(expected), as_text(desired)}).at(0));
 }
 
-// In slices, so that other threads get their turn.
+// Asks in slices, so that other threads can use the connection.
 StoreClient::Words StoreClient::values_of(const std::vector<std::string>& keys,
                                           std::chrono::milliseconds timeout) {
   const auto end = Clock::now() + timeout;

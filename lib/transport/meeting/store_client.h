@@ -15,7 +15,7 @@
 
 namespace heddle::mesh {
 
-// Requests of several threads go one after the other: a wait takes the connection for at most a second at a
+// Requests of several threads use the connection in turn; a wait holds it for at most half a second at a
 // time.
 class HEDDLE_API StoreClient : public c10d::Store {
  public:
@@ -59,7 +59,7 @@ class HEDDLE_API StoreClient : public c10d::Store {
  private:
   Words values_of(const std::vector<std::string>& keys, std::chrono::milliseconds timeout);
 
-  const std::vector<Address> addresses_;
+  std::vector<Address> addresses_;  // the one that answered, once it has
   const Greeting greeting_;
   Socket socket_;
   std::mutex mutex_;

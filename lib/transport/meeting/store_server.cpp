@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,6 +35,7 @@ using Words = std::vector<std::string>;
 
 constexpr std::chrono::seconds kToGreet{10}, kToCome{5};
 constexpr size_t kLongestGreeting = 4096;
+constexpr size_t kMostUnread = size_t{1} << 30;   // bytes that wait for one reader
 constexpr std::chrono::milliseconds kRound{100};  // how often times are looked at
 
 std::string random_word() {
@@ -41,40 +43,11 @@ std::string random_word() {
   return std::to_string(source()) + std::to_string(source());
 }
 
-std::string numbers(const std::vector<int>& ranks) {
+std::string join_numbers(const std::vector<int>& ranks) {
   Words words;
   for (const int rank : ranks) words.push_back(std::to_string(rank));
   return text::join(words, ",");
 }
-
-}  // namespace
-
-std::string Greeting::packed() const {
-  return pack(Words{std::to_string(static_cast<int>(role)), session, std::to_string(rank),
-                    std::to_string(world_size), host, table, std::to_string(process)});
-}
-
-Greeting Greeting::unpacked(const std::string& text) {
-  const Words words = unpack(text);
-  return {static_cast<Role>(std::stoi(words.at(0))),
-          words.at(1),
-          std::stoi(words.at(2)),
-          std::stoi(words.at(3)),
-          words.at(4),
-          words.at(5),
-          std::stoi(words.at(6))};
-}
-
-std::string Refusal::packed() const {
-  return pack(Words{std::to_string(static_cast<int>(kind)), std::to_string(rank), host, text});
-}
-
-Refusal Refusal::unpacked(const std::string& text) {
-  const Words words = unpack(text);
-  return {static_cast<Kind>(std::stoi(words.at(0))), std::stoi(words.at(1)), words.at(2), words.at(3)};
-}
-
-namespace {
 
 struct Connection {
   Socket socket;
@@ -82,6 +55,7 @@ struct Connection {
   bool greeted = false;
   Greeting greeting = {};
   std::string in = {}, out = {};
+  size_t sent = 0;  // bytes of `out`
 };
 
 // A request that is answered later: when `missing` keys exist, or at `end`.
@@ -95,7 +69,7 @@ struct Waiter {
 struct Member {
   int connection = -1;  // -1: its connection has ended
   Greeting greeting = {};
-  bool joined = false;
+  bool is_confirmed = false, joined = false, told = false;
   Clock::time_point answer_by = {};
   bool waits = false;
 };
@@ -112,6 +86,7 @@ struct StoreServer::State {
 
   void serve();
   void accept_all();
+  void serve_connection(int id, bool is_writable);
   void read_from(int id);
   void write_to(int id);
   void drop(int id);
@@ -119,11 +94,11 @@ struct StoreServer::State {
   void handle(int id, const Words& words);
   void greet(int id, const Words& words);
   void join(int id, const Words& words);
-  void take_refusal(const Refusal& given);
+  void take_refusal(const Refusal& first);
   void tell_refusal(int id);
   void note_told(int rank);
   void answer_joins();
-  void look_at_times();
+  void check_deadlines();
   void store_request(int id, const Words& words);
   void set(const std::string& key, std::string value);
   void forget(int64_t number);  // a waiter
@@ -131,7 +106,7 @@ struct StoreServer::State {
   void answer_values(int id, const Words& keys);
   Words whole_answer() const;
   Words waiting_answer() const;
-  bool is_impossible(const Greeting& greeting);
+  std::optional<Error> find_conflict(const Greeting& greeting) const;
 
   Socket listener;
   const Greeting own;
@@ -147,6 +122,8 @@ struct StoreServer::State {
   std::map<int, Member> members;  // by rank
   std::string reached_at;         // the address of this machine that other machines use
   bool all_joined = false;
+  int joined_count = 0;
+  Clock::time_point next_check = {};
 
   std::mutex mutex;  // of what other threads touch
   std::condition_variable changed;
@@ -154,13 +131,14 @@ struct StoreServer::State {
   std::optional<Refusal> asked;    // by this process
   std::optional<Refusal> refusal;  // of the server's thread
   std::set<int> told;
-  int untold = 0;  // ranks that are connected and do not know the refusal
+  int untold = -1;  // ranks that are connected and do not know the refusal; -1: there is none yet
   const Clock::time_point since = Clock::now();
 };
 
 void run_detached(std::function<void()> body) {
   sigset_t all, before;
   sigfillset(&all);
+  for (const int fatal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL}) sigdelset(&all, fatal);
   ::pthread_sigmask(SIG_BLOCK, &all, &before);
   std::thread(std::move(body)).detach();
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -169,6 +147,11 @@ void run_detached(std::function<void()> body) {
 StoreServer::StoreServer(Socket listening, Greeting greeting, std::function<void(int rank)> on_gone)
     : state_(std::make_shared<State>(std::move(listening), std::move(greeting), std::move(on_gone))) {
   State& state = *state_;
+  rlimit files{};  // a run of 4,096 ranks has three connections of each
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &files);
+  }
   state.poller = ::epoll_create1(EPOLL_CLOEXEC);
   state.wake = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   ::fcntl(state.listener.descriptor(), F_SETFL, O_NONBLOCK);
@@ -222,10 +205,8 @@ void StoreServer::State::serve() {
         ::eventfd_read(wake, &ignored);
       else if (descriptor == listener.descriptor())
         accept_all();
-      else if ((events[i].events & EPOLLOUT) != 0)
-        write_to(descriptor);
       else
-        read_from(descriptor);
+        serve_connection(descriptor, (events[i].events & EPOLLOUT) != 0);
     }
     std::optional<Refusal> given;
     {
@@ -233,15 +214,30 @@ void StoreServer::State::serve() {
       if (stop) return;
       given = asked;
     }
-    if (given) take_refusal(*given);
-    look_at_times();
+    if (given && !refusal) take_refusal(*given);
+    if (const auto now = Clock::now(); now >= next_check) {
+      check_deadlines();
+      next_check = now + kRound;
+    }
+  }
+}
+
+// A connection whose message asks for more memory than there is, or makes no sense, is closed.
+void StoreServer::State::serve_connection(int id, bool is_writable) {
+  try {
+    is_writable ? write_to(id) : read_from(id);
+  } catch (const std::exception&) {
+    drop(id);
   }
 }
 
 void StoreServer::State::accept_all() {
   for (;;) {
     Socket socket(::accept4(listener.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket.is_open()) return;
+    if (!socket.is_open()) {
+      if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(kRound);
+      return;
+    }
     const int descriptor = socket.descriptor();
     epoll_event event{EPOLLIN, {.fd = descriptor}};
     ::epoll_ctl(poller, EPOLL_CTL_ADD, descriptor, &event);
@@ -253,7 +249,7 @@ void StoreServer::State::read_from(int id) {
   const auto found = connections.find(id);
   if (found == connections.end()) return;
   Connection& connection = found->second;
-  std::array<char, 65536> bytes{};
+  std::array<char, 65536> bytes;
   const ssize_t count = ::recv(id, bytes.data(), bytes.size(), 0);
   if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return drop(id);
   if (count > 0) connection.in.append(bytes.data(), static_cast<size_t>(count));
@@ -263,13 +259,9 @@ void StoreServer::State::read_from(int id) {
     if (connection.in.size() < kLengthBytes + length) return;
     const std::string request = connection.in.substr(kLengthBytes, length);
     connection.in.erase(0, kLengthBytes + length);
-    try {
-      const Words words = unpack(request);
-      if (!connection.greeted && words.at(0) != kGreeting) return drop(id);
-      handle(id, words);
-    } catch (const std::exception&) {
-      return drop(id);  // no heddle speaks so
-    }
+    const Words words = unpack(request);
+    if (!connection.greeted && words.at(0) != kGreeting) return drop(id);
+    handle(id, words);
   }
 }
 
@@ -277,13 +269,15 @@ void StoreServer::State::write_to(int id) {
   const auto found = connections.find(id);
   if (found == connections.end()) return;
   std::string& out = found->second.out;
-  while (!out.empty()) {
-    const ssize_t count = ::send(id, out.data(), out.size(), MSG_NOSIGNAL);
+  size_t& sent = found->second.sent;
+  while (sent < out.size()) {
+    const ssize_t count = ::send(id, out.data() + sent, out.size() - sent, MSG_NOSIGNAL);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) break;
     if (count < 0) return drop(id);
-    out.erase(0, static_cast<size_t>(count));
+    sent += static_cast<size_t>(count);
   }
+  if (sent == out.size()) out.clear(), sent = 0;
   epoll_event event{static_cast<uint32_t>(out.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT), {.fd = id}};
   ::epoll_ctl(poller, EPOLL_CTL_MOD, id, &event);
 }
@@ -301,7 +295,12 @@ void StoreServer::State::drop(int id) {
   if (greeting.role != Greeting::Role::rank || member == members.end() || member->second.connection != id)
     return;
   member->second.connection = -1;
+  if (member->second.joined && !all_joined) --joined_count;
   note_told(0);
+  if (!member->second.is_confirmed) {
+    members.erase(member);
+    return;
+  }
   if (all_joined) {
     if (on_gone) on_gone(greeting.rank);
     return;
@@ -315,11 +314,17 @@ void StoreServer::State::answer(int id, const Words& words) {
   if (found == connections.end()) return;
   const bool was_empty = found->second.out.empty();
   found->second.out += with_length(pack(words));
+  if (found->second.out.size() > kMostUnread) return drop(id);
   if (was_empty) write_to(id);
 }
 
 void StoreServer::State::handle(int id, const Words& words) {
   if (words.at(0) == kGreeting) return greet(id, words);
+  if (words[0] == kHere) {
+    const auto member = members.find(connections.at(id).greeting.rank);
+    if (member != members.end()) member->second.is_confirmed = true;
+    return;
+  }
   if (words[0] == "join") return join(id, words);
   if (words[0] == "refuse") {
     take_refusal(Refusal::unpacked(words.at(1)));
@@ -329,76 +334,89 @@ void StoreServer::State::handle(int id, const Words& words) {
   store_request(id, words);
 }
 
-// A second process of one rank, or one with another world size: all ranks are refused.
-bool StoreServer::State::is_impossible(const Greeting& greeting) {
+// Finds what is wrong with a process that wants to be a rank: its number, its world size, or that the rank is
+// taken.
+std::optional<Error> StoreServer::State::find_conflict(const Greeting& greeting) const {
   const auto known = members.find(greeting.rank);
-  const std::string other = "rank " + std::to_string(greeting.rank) + " on " + greeting.host;
-  std::optional<Error> error;
+  const std::string name = "rank " + std::to_string(greeting.rank) + " on " + greeting.host;
   if (greeting.world_size != own.world_size)
-    error =
-        Error(ErrorCode::mesh, "mesh",
-              "the world of " + other + " has " + std::to_string(greeting.world_size) +
-                  " ranks, and the world of rank 0 on " + own.host + " has " + std::to_string(own.world_size),
-              "start every rank with the same world size");
-  else if (known != members.end() && known->second.connection >= 0)
-    error = Error(ErrorCode::mesh, "mesh",
-                  "rank " + std::to_string(greeting.rank) + " exists twice: as process " +
-                      std::to_string(known->second.greeting.process) + " on " + known->second.greeting.host +
-                      " and as process " + std::to_string(greeting.process) + " on " + greeting.host,
-                  "give each process a rank of its own, from 0 to " + std::to_string(own.world_size - 1));
-  if (error) take_refusal({Refusal::Kind::error, -1, "", pack(Words{pack(*error)})});
-  return error.has_value();
+    return Error(ErrorCode::mesh, "mesh",
+                 "the world of " + name + " has " + std::to_string(greeting.world_size) +
+                     " ranks, and the world of rank 0 on " + own.host + " has " +
+                     std::to_string(own.world_size),
+                 "start every rank with the same world size");
+  if (greeting.rank < 0 || greeting.rank >= own.world_size)
+    return Error(ErrorCode::mesh, "mesh",
+                 name + " is not one of the " + std::to_string(own.world_size) + " ranks",
+                 "number the ranks from 0");
+  if (known == members.end() || (!all_joined && known->second.connection < 0) ||
+      is_same_process(known->second.greeting, greeting))
+    return std::nullopt;
+  return Error(ErrorCode::mesh, "mesh",
+               "rank " + std::to_string(greeting.rank) + " exists twice: as process " +
+                   std::to_string(known->second.greeting.process) + " on " + known->second.greeting.host +
+                   " and as process " + std::to_string(greeting.process) + " on " + greeting.host,
+               "give each process a rank of its own, from 0 to " + std::to_string(own.world_size - 1));
 }
 
+// A conflict before all have joined refuses the run for every rank, afterwards for the new process only.
 void StoreServer::State::greet(int id, const Words& words) {
   Connection& connection = connections.at(id);
   connection.greeted = true;
   Greeting greeting = Greeting::unpacked(words.at(1));
   if (greeting.role != Greeting::Role::guest && greeting.session != own.session)
     return drop(id);  // another attempt
-  if (greeting.role == Greeting::Role::rank && !is_impossible(greeting)) {
-    members[greeting.rank] = {id, greeting};
-    connection.greeting = greeting;
-    if (reached_at.empty() && greeting.table != own.table) reached_at = connection.socket.own_address();
-  }
-  const bool is_rank = greeting.role == Greeting::Role::rank;
-  if (greeting.role == Greeting::Role::guest) connection.greeting = std::move(greeting);
   answer(id, {"ok", this->id, own.host, std::to_string(own.process)});
-  if (is_rank && refusal && members.contains(connection.greeting.rank)) tell_refusal(id);
+  if (greeting.role == Greeting::Role::guest) connection.greeting = std::move(greeting);
+  if (greeting.role != Greeting::Role::rank) return;
+  if (const auto conflict = find_conflict(greeting)) {
+    const Refusal refused{Refusal::Kind::error, -1, "", pack(Words{pack(*conflict)})};
+    take_refusal(refused);
+    return answer(id, {"refused", refused.packed()});
+  }
+  if (reached_at.empty() && host_key(greeting) != host_key(own)) reached_at = connection.socket.own_address();
+  connection.greeting = greeting;
+  Member& member = members[greeting.rank];
+  if (member.joined && member.connection >= 0) --joined_count;
+  member = {id, std::move(greeting)};
+  if (refusal) tell_refusal(id);
 }
 
+// A refusal has been sent when the rank greeted, or when it came.
 void StoreServer::State::join(int id, const Words& words) {
-  const auto member = members.find(connections.at(id).greeting.rank);
-  if (member == members.end()) return tell_refusal(id);
-  if (refusal) return;  // it has been sent
-  member->second.joined = member->second.waits = true;
-  member->second.answer_by = Clock::now() + std::chrono::milliseconds(std::stoi(words.at(1)));
-  all_joined = static_cast<int>(members.size()) == own.world_size &&
-               std::all_of(members.begin(), members.end(), [](const auto& entry) {
-                 return entry.second.joined && entry.second.connection >= 0;
-               });
+  const auto found = members.find(connections.at(id).greeting.rank);
+  if (refusal || found == members.end()) return;
+  Member& member = found->second;
+  if (!member.joined) ++joined_count;
+  member.joined = member.waits = true;
+  member.answer_by = Clock::now() + std::chrono::milliseconds(std::stoi(words.at(1)));
+  all_joined = joined_count == own.world_size;
   if (all_joined) answer_joins();
 }
 
-void StoreServer::State::take_refusal(const Refusal& given) {
-  if (refusal || all_joined) return;
-  refusal = given;
-  answer_joins();
+void StoreServer::State::take_refusal(const Refusal& first) {
+  if (!refusal && !all_joined) {
+    refusal = first;
+    note_told(0);
+    return answer_joins();
+  }
+  note_told(0);
 }
 
 void StoreServer::State::tell_refusal(int id) {
-  if (!refusal) return drop(id);
   answer(id, {"refused", refusal->packed()});
   const auto found = connections.find(id);
   if (found != connections.end()) note_told(found->second.greeting.rank);
 }
 
-// This rank knows the refusal.
+// Notes that this rank knows the refusal; 0: none. Counts the ranks that do not.
 void StoreServer::State::note_told(int rank) {
   const std::lock_guard lock(mutex);
   if (rank > 0) told.insert(rank);
-  untold = static_cast<int>(std::count_if(members.begin(), members.end(), [&](const auto& entry) {
-    return entry.first > 0 && entry.second.connection >= 0 && !told.contains(entry.first);
+  if (const auto member = members.find(rank); rank > 0 && member != members.end()) member->second.told = true;
+  if (!refusal) return;
+  untold = static_cast<int>(std::count_if(members.begin(), members.end(), [](const auto& entry) {
+    return entry.first > 0 && entry.second.connection >= 0 && !entry.second.told;
   }));
   changed.notify_all();
 }
@@ -419,14 +437,14 @@ void StoreServer::State::answer_joins() {
 Words StoreServer::State::whole_answer() const {
   std::map<std::string, std::pair<std::string, std::vector<int>>> hosts;
   for (const auto& [rank, member] : members) {
-    auto& [name, ranks] = hosts[member.greeting.table];
+    auto& [name, ranks] = hosts[host_key(member.greeting)];
     name = member.greeting.host;
     ranks.push_back(rank);
   }
   Words names, ranks;
   for (const auto& [table, host] : hosts) {
     names.push_back(host.first);
-    ranks.push_back(numbers(host.second));
+    ranks.push_back(join_numbers(host.second));
   }
   return {"all", reached_at, pack(names), pack(ranks)};
 }
@@ -446,17 +464,23 @@ Words StoreServer::State::waiting_answer() const {
           preparing.empty() ? "" : name_ranks(preparing, host), here.empty() ? "" : name_ranks(here, host)};
 }
 
-void StoreServer::State::look_at_times() {
+void StoreServer::State::check_deadlines() {
   const auto now = Clock::now();
+  std::vector<int> late;
   for (auto& [rank, member] : members) {
     if (!member.waits || member.connection < 0 || now < member.answer_by) continue;
     member.waits = false;
-    answer(member.connection, waiting_answer());
+    late.push_back(member.connection);
+  }
+  if (!late.empty()) {
+    const Words waiting = waiting_answer();
+    for (const int id : late) answer(id, waiting);
   }
   std::vector<std::pair<int64_t, Waiter>> over;
   for (const auto& entry : waiters)
     if (now >= entry.second.end) over.push_back(entry);
   for (const auto& [number, waiter] : over) {
+    if (!waiters.contains(number)) continue;  // its connection was closed by an answer to another one
     forget(number);
     answer(waiter.connection, {"absent"});
   }
@@ -486,9 +510,11 @@ void StoreServer::State::set(const std::string& key, std::string value) {
   }
   waiting_for.erase(begin, end);
   for (const int64_t number : done) {
-    const Waiter waiter = waiters.at(number);
-    waiters.erase(number);
-    answer_values(waiter.connection, waiter.keys);
+    const auto waiter = waiters.find(number);
+    if (waiter == waiters.end()) continue;
+    const Waiter done_waiting = std::move(waiter->second);
+    waiters.erase(waiter);
+    wait_for_keys(done_waiting.connection, done_waiting.keys, std::chrono::milliseconds(0));
   }
 }
 
@@ -531,7 +557,7 @@ void StoreServer::State::store_request(int id, const Words& words) {
     set(key, std::to_string(sum));
     answer(id, {std::to_string(sum)});
   } else if (operation == "append") {
-    set(key, (found == values.end() ? "" : found->second) + words.at(2));
+    found == values.end() ? set(key, words.at(2)) : void(found->second += words.at(2));
     answer(id, {"ok"});
   } else if (operation == "delete") {
     answer(id, {std::to_string(values.erase(key))});

@@ -96,9 +96,13 @@ std::optional<RankPlace> place_of_this_rank() {
     return place_from_environment();
   } catch (const Error& error) {
     const char *host = std::getenv("MASTER_ADDR"), *port = std::getenv("MASTER_PORT");
-    if (host == nullptr || port == nullptr) throw;
     RankPlace place;
-    place.rank = -1, place.world_size = 2, place.host = host, place.port = std::atoi(port);
+    place.port = port == nullptr ? 0 : std::atoi(port);
+    if (host == nullptr || place.port < 1 || place.port > 65535) throw;
+    // A rank 0 serves the others its error; of another rank the number may be what is wrong.
+    const char* rank = std::getenv("RANK");
+    place.rank = rank != nullptr && std::string_view(rank) == "0" ? 0 : -1;
+    place.world_size = 2, place.host = host;
     if (const char* attempt = std::getenv("TORCHELASTIC_RESTART_COUNT")) place.session = attempt;
     const char* served = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
     place.store_served = served != nullptr && std::string_view(served) == "True";

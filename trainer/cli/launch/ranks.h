@@ -29,13 +29,14 @@ struct RankPlan {
 // half an environment. Ranks of a launcher begin to meet here.
 RankPlan plan_ranks(std::optional<int> nproc_per_node, int max_restarts = 0);
 
+// Returns work(). An error that it throws is sent to the other ranks first: otherwise they would wait for
+// this rank.
+int tell_others(const RankPlan& plan, const std::function<int()>& work);
+
 // Runs body once per rank, which returns its exit status, and returns that of the run. Sets the intra-op
 // threads, watches for lost ranks, tells the others when body throws, leaves in good order when it returns.
 // timeout: of a collective; heartbeat: see GlooOptions. Under a launcher of several ranks it does not return:
-// the process ends as its rank, and has to listen to these signals already. Returns work(). An error that it
-// throws is told to the other ranks first, which end with it: they wait for this rank otherwise.
-int tell_others(const RankPlan& plan, const std::function<int()>& work);
-
+// the process ends as its rank, and has to listen to these signals already.
 int run_ranks(const RankPlan& plan, std::chrono::milliseconds timeout,
               const std::function<int(Rendezvous&)>& body, const launch::Stop& stop = {},
               std::chrono::milliseconds heartbeat = std::chrono::minutes(1));

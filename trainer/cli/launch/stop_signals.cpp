@@ -113,11 +113,11 @@ void listen(const launch::Stop& stop, SignalRole taker) {
       if (::sigwaitinfo(&set, &info) < 0) continue;
       if (taker == SignalRole::whole) answer_alone(info, stop, repeats);
       if (taker != SignalRole::rank) continue;
-      if (stop.tell && !stop.request->stepping) {
-        stop.tell(info.si_signo);
-        leave_by_signal(info.si_signo, &info, nullptr);
-      }
       note(info, *stop.request);
+      if (!stop.tell || stop.request->stepping) continue;
+      stop.tell(info.si_signo);
+      // The first step may have begun meanwhile: then the run ends with it.
+      if (!stop.request->stepping) leave_by_signal(info.si_signo, &info, nullptr);
     }
   }).detach();
 }
