@@ -202,7 +202,8 @@ TEST(GlooMesh, AStoreThatCannotBeReachedIsAnErrorWithTheAddress) {
           HasSubstr(
               "error[timeout] mesh: the ranks did not meet in 0.2 s: waiting for rank 0 of 2 at 127.0.0.1:1"),
           HasSubstr("Connection refused"),
-          HasSubstr("see that every rank runs, and that MASTER_ADDR and MASTER_PORT name rank 0's machine")));
+          HasSubstr(
+              "Check that every rank runs, and that MASTER_ADDR and MASTER_PORT name rank 0's machine")));
 }
 
 }  // namespace

@@ -14,7 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/mesh/packed.h"
 #include "heddle/base/error.h"
+#include "lib/transport/launch/process.h"
 #include "tests/thrown.h"
 
 namespace heddle {
@@ -107,12 +109,23 @@ TEST(Meeting, TellsARankThatComesAfterTheRefusalOfRankZero) {
   refusing.join();
 }
 
+// The greeting of another process on another machine.
+Greeting foreign(int rank, int world_size) {
+  Greeting out;
+  out.rank = rank, out.world_size = world_size, out.process = 1, out.host = "elsewhere", out.table = "other";
+  return out;
+}
+
 TEST(Meeting, RefusesARankThatExistsTwice) {
   auto places = places_of(3);
-  places[2].rank = 1;
+  places.pop_back();
   auto meetings = begun(places);
+  std::this_thread::sleep_for(milliseconds(300));
+  std::string fault;
+  StoreClient second(mesh::resolve(places[0].host, places[0].port, fault), foreign(1, 3), kPlenty, kPlenty);
   for (const std::string& outcome : outcomes(meetings))
     EXPECT_THAT(outcome, HasSubstr("error[mesh] mesh: rank 1 exists twice: as process "));
+  EXPECT_EQ(second.ask({"join", "100"}).at(0), "refused");
 }
 
 TEST(Meeting, RefusesAnotherWorldSize) {
@@ -123,6 +136,46 @@ TEST(Meeting, RefusesAnotherWorldSize) {
     EXPECT_THAT(outcome, HasSubstr("the world of rank 1 on "));
     EXPECT_THAT(outcome, HasSubstr(" has 2 ranks, and the world of rank 0 on "));
   }
+}
+
+TEST(Meeting, RefusesARankOutsideTheWorld) {
+  auto places = places_of(2);
+  places[1].rank = 7;
+  auto meetings = begun(places);
+  for (const std::string& outcome : outcomes(meetings)) {
+    EXPECT_THAT(outcome, HasSubstr("error[mesh] mesh: rank 7 on "));
+    EXPECT_THAT(outcome, HasSubstr(" is not one of the 2 ranks"));
+  }
+}
+
+TEST(Meeting, RefusesOnlyAProcessThatComesWhenAllHaveJoined) {
+  const auto places = places_of(2);
+  auto meetings = begun(places);
+  for (const std::string& outcome : outcomes(meetings)) ASSERT_EQ(outcome, "met");
+  std::string fault;
+  StoreClient other(mesh::resolve(places[0].host, places[0].port, fault), foreign(1, 2), kPlenty, kPlenty);
+  const auto answer = other.ask({"join", "100"});
+  ASSERT_EQ(answer.at(0), "refused");
+  EXPECT_THAT(answer.at(1), HasSubstr("rank 1 exists twice"));
+}
+
+// As a rank does that gives up a greeting to a slow rank 0 and connects again.
+TEST(Meeting, ForgetsAConnectionThatNeverReadItsAnswer) {
+  const auto places = places_of(2);
+  std::vector<std::unique_ptr<Meeting>> meetings(2);
+  meetings[0] = std::make_unique<Meeting>(places[0]);
+  std::string fault;
+  Greeting given_up;
+  given_up.rank = 1, given_up.world_size = 2, given_up.process = ::getpid();
+  given_up.table = mesh::this_process().table;
+  for (int i = 0; i < 2; ++i) {
+    const mesh::Socket socket =
+        mesh::connect_to(mesh::resolve(places[0].host, places[0].port, fault), kPlenty, fault);
+    mesh::send_message(socket, mesh::pack(std::vector<std::string>{mesh::kGreeting, given_up.packed()}),
+                       kPlenty);
+  }
+  meetings[1] = std::make_unique<Meeting>(places[1]);
+  for (const std::string& outcome : outcomes(meetings)) EXPECT_EQ(outcome, "met");
 }
 
 TEST(Meeting, NamesARankThatEndsBeforeAllHaveCome) {

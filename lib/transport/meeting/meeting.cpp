@@ -395,9 +395,8 @@ Met Meeting::State::met(const Words& answer) const {
 
 Error Meeting::State::timeout_error(const std::string& text) const {
   return {ErrorCode::timeout, "mesh", "the ranks did not meet in " + in_seconds(timeout) + ": " + text,
-          "see that every rank runs, and that MASTER_ADDR and MASTER_PORT name rank 0's machine and a free "
-          "port; a "
-          "larger dist_env.timeout_minutes gives them more time"};
+          "Check that every rank runs, and that MASTER_ADDR and MASTER_PORT name rank 0's machine and a free "
+          "port. Raise dist_env.timeout_minutes if the ranks need more time."};
 }
 
 // One look at whether this rank is connected to the store.
