@@ -163,13 +163,18 @@ TEST(PluginsOnADevice, NamesTheCollectiveThatAParallelizerReadsTooEarly) {
 }
 
 // Every kind of parallelism over ranks that are threads with a GPU each.
-TEST(PluginsOnADevice, PassAsOnTheCpu) {
-  for (const char* name : {"fsdp2", "ddp", "megatron_fsdp", "tensor", "context", "moe", "pipeline", "lora"}) {
-    const Outcome outcome = heddle(
-        {"plugins", "check", built(name), "--device", "simulated", "--ranks", "2", "--time-limit", "900"});
-    EXPECT_EQ(outcome.status, 0) << name << "\n" << outcome.out << outcome.error;
-    EXPECT_THAT(outcome.out, Not(HasSubstr("FAIL"))) << name;
-  }
+class PluginOnADevice : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(PluginOnADevice, PassesAsOnTheCpu) {
+  const Outcome outcome = heddle({"plugins", "check", built(GetParam()), "--device", "simulated", "--ranks",
+                                  "2", "--time-limit", "900"});
+  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
+  EXPECT_THAT(outcome.out, Not(HasSubstr("FAIL")));
 }
+
+INSTANTIATE_TEST_SUITE_P(Plugins, PluginOnADevice,
+                         ::testing::Values("fsdp2", "ddp", "megatron_fsdp", "tensor", "context", "moe",
+                                           "pipeline", "lora"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
