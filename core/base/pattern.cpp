@@ -19,7 +19,7 @@ Pattern::Pattern(const std::string& expression, const std::string& where) {
                 "a regular expression has at most " + std::to_string(kMost) + " characters, got '" +
                     excerpt(expression) + "'");
   try {
-    compiled_ = std::make_shared<const Compiled>(std::regex(expression));
+    compiled_ = std::make_shared<const Compiled>(Compiled{std::regex(expression)});
   } catch (const std::regex_error& fault) {
     throw Error(ErrorCode::config, where,
                 "not a regular expression: '" + excerpt(expression) + "' (" + fault.what() + ")");

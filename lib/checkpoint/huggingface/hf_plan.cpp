@@ -5,6 +5,7 @@
 #include <array>
 #include <cctype>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "core/base/pattern.h"
 #include "lib/checkpoint/huggingface/hf_config.h"
