@@ -9,6 +9,7 @@
 
 #include "core/base/pattern.h"
 #include "lib/checkpoint/huggingface/hf_config.h"
+#include "lib/checkpoint/huggingface/hf_json.h"
 
 namespace heddle::checkpoint {
 namespace {
