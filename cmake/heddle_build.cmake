@@ -47,7 +47,7 @@ endfunction()
 
 # Compiles the target's sources together, in equal parts of at most `size` files (CMake's unity build): each
 # command compiles the templates of LibTorch's headers, precompiled or not. Sources with compile options of their own stay alone.
-# Those that include the header of JSON come first, so that it is compiled in few of the parts. OFF compiles each source by
+# Sources that include the header of JSON come first, so that it is compiled in few of the parts. OFF compiles each source by
 # itself, so that compile_commands.json names it (the preset `editor`).
 option(HEDDLE_UNITY "Compile the sources of a target together" ON)
 function(heddle_unity target size)

@@ -64,7 +64,8 @@ at::Tensor Total::get() {
 
 namespace {
 
-// With the squares every rank sees whether all numbers of microbatches are equal.
+// Returns the numbers to sum over ranks. The squares show every rank whether all numbers of microbatches are
+// equal.
 at::Tensor numbers_of(const BatchCounts& counts, bool is_first) {
   const at::Tensor out = at::zeros({4}, at::kDouble);
   double* numbers = out.mutable_data_ptr<double>();

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr int kAllRanks = -1;
 
-// What one host or rank has that the others do not have. "@" stands for the folder of the files.
+// A difference between one host or rank and all others. "@" stands for the folder of the files.
 struct Difference {
   const char* name;
   Words words = {};         // overrides of the recipe

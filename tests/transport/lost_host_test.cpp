@@ -217,7 +217,7 @@ TEST_F(GoneRank, IsLostAtOnce) {
   watch(0, [](WatchOptions& options) { options.heartbeat = std::chrono::hours(1); });
   meet();
   const auto begin = Clock::now();
-  watches_[0]->gone(1);
+  watches_[0]->gone_function()(1);
   EXPECT_TRUE(eventually([&] { return lost(0); }));
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(30));
   EXPECT_THAT(verdict(0, Broken::How::failed), HasSubstr("rank 1 on beta died (its process is gone)"));
@@ -226,7 +226,7 @@ TEST_F(GoneRank, IsLostAtOnce) {
 TEST_F(GoneRank, IsLostBeforeItsFirstHeartbeat) {
   begin({"alpha", "beta"});
   watch(0);
-  watches_[0]->gone(1);
+  watches_[0]->gone_function()(1);
   EXPECT_TRUE(eventually([&] { return lost(0); }));
 }
 
@@ -235,7 +235,7 @@ TEST_F(GoneRank, IsNotLostIfItHasLeft) {
   play(1, 'l', this_process());
   watch(0);
   meet();
-  watches_[0]->gone(1);
+  watches_[0]->gone_function()(1);
   let_it_look();
   EXPECT_FALSE(lost(0));
 }
@@ -245,7 +245,7 @@ TEST_F(GoneRank, IsNamedWithTheReasonThatItPublished) {
   watch(0), watch(1);
   meet();
   watches_[1]->abandon("no space left on device");
-  watches_[0]->gone(1);
+  watches_[0]->gone_function()(1);
   EXPECT_TRUE(eventually([&] { return lost(0); }));
   EXPECT_THAT(verdict(0, Broken::How::failed), HasSubstr("rank 1 on beta failed: no space left on device"));
 }
@@ -262,7 +262,7 @@ TEST_F(StoppedRank, IsToldToTheOtherRanksWithTheSignal) {
   watch(0, hear), watch(1, hear), watch(2, hear);
   meet();
   const auto begin = Clock::now();
-  watches_[1]->stopped(SIGTERM);
+  watches_[1]->stop_function()(SIGTERM);
   EXPECT_LT(Clock::now() - begin, std::chrono::milliseconds(1500));
   EXPECT_TRUE(eventually([&] { return calls == 2 && lost(0) && lost(2); }));
   EXPECT_EQ(told_rank, 1);
@@ -274,7 +274,7 @@ TEST_F(StoppedRank, IsAnOrdinaryLossWithoutACallback) {
   begin({"alpha", "beta"});
   watch(0), watch(1);
   meet();
-  watches_[1]->stopped(SIGTERM);
+  watches_[1]->stop_function()(SIGTERM);
   EXPECT_TRUE(eventually([&] { return lost(0); }));
   EXPECT_EQ(verdict(0, Broken::How::failed),
             "rank 1 on beta was stopped by SIGTERM before the first step; this rank waited for it in "
@@ -286,7 +286,7 @@ TEST_F(StoppedRank, DoesNotWaitForASilentStore) {
   play(0, 'w', this_process());
   watch(1).is_cut = true;
   const auto begin = Clock::now();
-  watches_[1]->stopped(SIGINT);
+  watches_[1]->stop_function()(SIGINT);
   EXPECT_LT(Clock::now() - begin, std::chrono::milliseconds(1500));
 }
 

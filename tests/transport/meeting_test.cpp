@@ -46,7 +46,7 @@ std::vector<RankPlace> places_of(int ranks) {
   return out;
 }
 
-// What each rank's join() throws; "met" where it returns.
+// Returns the error of each rank's join(), or "met" where it returns.
 std::vector<std::string> outcomes(std::vector<std::unique_ptr<Meeting>>& meetings,
                                   milliseconds timeout = kPlenty, const Log& log = {}) {
   std::vector<std::string> out(meetings.size());
@@ -159,7 +159,7 @@ TEST(Meeting, RefusesOnlyAProcessThatComesWhenAllHaveJoined) {
   EXPECT_THAT(answer.at(1), HasSubstr("rank 1 exists twice"));
 }
 
-// As a rank does that gives up a greeting to a slow rank 0 and connects again.
+// A rank may give up its greeting to a slow rank 0 and connect again.
 TEST(Meeting, ForgetsAConnectionThatNeverReadItsAnswer) {
   const auto places = places_of(2);
   std::vector<std::unique_ptr<Meeting>> meetings(2);

@@ -13,7 +13,7 @@ namespace {
 
 using tests::eventually;
 
-// What a socket has received so far.
+// Questions and answers that a socket has received.
 struct Received {
   std::vector<int> askers;
   std::vector<std::string> answers;

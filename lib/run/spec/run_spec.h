@@ -70,7 +70,8 @@ struct RunSpec {
   SavedBytes saved = {};                         // of one checkpoint, and of one model for transformers
   std::map<std::string, std::string> content = {}, settings = {};  // content_of() and settings_of()
   std::map<std::string, ModelIdentity> bases = {};                 // identities_of() the model
-  // What every rank reads for itself, by names for messages, with digests. Empty: the run has one rank.
+  // Digests of the files that every rank reads for itself, by their names in messages. Empty: the run has one
+  // rank.
   std::map<std::string, std::string> files = {};
   std::optional<ModelSize> size = std::nullopt;  // of the rank that holds most; empty: not known
   std::shared_ptr<LastOrder> order = std::make_shared<LastOrder>();

@@ -220,14 +220,6 @@ void Watch::State::note_closed(int rank) {
   changed.notify_all();
 }
 
-void Watch::stopped(int signal) {
-  state_->publish_stop(signal);
-}
-
-void Watch::gone(int rank) {
-  state_->note_closed(rank);
-}
-
 std::function<void(int)> Watch::stop_function() const {
   return [state = state_](int signal) { state->publish_stop(signal); };
 }

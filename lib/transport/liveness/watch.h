@@ -86,14 +86,11 @@ class HEDDLE_API Watch {
 
   // Publishes that this rank failed, and why.
   void abandon(const std::string& why);
-  // Publishes that a signal stopped this rank before its first step. Takes at most 1 s. Called from any
-  // thread.
-  void stopped(int signal);
-  // Publishes that the process of this rank is gone, unless the rank has left or has published a reason.
-  // Called from any thread of rank 0's process when the connection of a rank to the store is closed.
-  void gone(int rank);
-  // stopped() and gone() as functions that may be called when this watch no longer exists.
+  // Returns a function that publishes that a signal stopped this rank before its first step. The call takes
+  // at most 1 s, from any thread, also when this watch no longer exists.
   std::function<void(int signal)> stop_function() const;
+  // Returns a function that publishes that the process of a rank is gone, unless the rank has left or has
+  // published a reason: for the store of rank 0, when the connection of the rank is closed. Called as above.
   std::function<void(int rank)> gone_function() const;
   // Publishes that this rank is done, and stops watching. Rank 0 then waits for the others, as it serves the
   // store, for at most the timeout or until one is lost.

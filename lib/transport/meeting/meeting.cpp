@@ -224,8 +224,8 @@ Words Meeting::State::own_addresses() const {
   return out.empty() ? Words{"127.0.0.1"} : out;
 }
 
-// torchrun's agent serves a store of LibTorch at MASTER_ADDR: rank 0 leaves there where its own store is. An
-// address of an earlier rank 0, where nobody answers, is replaced.
+// Finds the store of rank 0 through the TCPStore that torchrun's agent serves at MASTER_ADDR. Rank 0 writes
+// its address there and replaces the address of an earlier rank 0 that does not answer.
 std::vector<Address> Meeting::State::served_by_launcher() {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(place.port);

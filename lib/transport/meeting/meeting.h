@@ -1,4 +1,4 @@
-// Where the ranks of a run meet: rank 0 serves a store, each rank comes to it, and any of them may refuse the
+// Meeting of the ranks of a run: rank 0 serves a store, each rank connects to it, and any rank may refuse the
 // run.
 #pragma once
 

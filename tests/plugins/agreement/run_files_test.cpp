@@ -30,7 +30,8 @@ constexpr const char* kSameFilesHint =
     "\n  hint: Copy the same files to each host, or keep them on a disk that all hosts share.";
 constexpr const char* kDifferent = "error[mesh] mesh: the ranks read different files: ";
 
-// What each of two ranks of two hosts says that read the files of `yaml`, changed for the second by `change`.
+// Returns the errors of two ranks on two hosts that read the files of `yaml`; `change` alters them for the
+// second rank.
 std::vector<std::string> errors_on_two_hosts(const std::string& yaml, const std::function<void()>& change) {
   const Node configuration = config::read_text(yaml, "run.yaml");
   PluginRegistry plugins = open_plugins(configuration, Log());

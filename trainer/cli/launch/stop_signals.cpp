@@ -116,8 +116,8 @@ void listen(const launch::Stop& stop, SignalRole taker) {
       note(info, *stop.request);
       if (!stop.tell || stop.request->stepping) continue;
       stop.tell(info.si_signo);
-      // The first step may have begun meanwhile: then the run ends with it.
-      if (!stop.request->stepping) leave_by_signal(info.si_signo, &info, nullptr);
+      // The others end now. No step is lost: a run that comes to its first step has read the note.
+      leave_by_signal(info.si_signo, &info, nullptr);
     }
   }).detach();
 }
