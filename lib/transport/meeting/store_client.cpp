@@ -49,7 +49,9 @@ StoreClient::StoreClient(std::vector<Address> addresses, Greeting greeting, std:
 StoreClient::Words StoreClient::ask(const Words& request, std::chrono::milliseconds wait) {
   const std::lock_guard lock(mutex_);
   std::string answer;
-  if (!send_message(socket_, pack(request), timeout_) || !receive_message(socket_, answer, timeout_ + wait))
+  // A refusal may have come before the store ended: it is read even if nothing can be sent any more.
+  send_message(socket_, pack(request), timeout_);
+  if (!receive_message(socket_, answer, timeout_ + wait))
     throw std::runtime_error("the connection to the store of rank 0 broke");
   return unpack(answer);
 }

@@ -142,15 +142,23 @@ class Placed {
   Placed(const Words& words, int rank, int ranks) : run_(words, place(rank, ranks)) {}
 
   Started& run() { return run_; }
-  // Whether its signals are taken by now: Linux says which are blocked.
+  // Whether a thread takes its signals by now. Linux says which are caught and which the first thread blocks;
+  // that thread also blocks all of them for a moment whenever it starts another one.
   bool listens() const {
     std::ifstream status("/proc/" + std::to_string(run_.pid()) + "/status");
-    for (std::string line; std::getline(status, line);)
-      if (line.starts_with("SigBlk:")) return (std::stoull(line.substr(7), nullptr, 16) >> (SIGTERM - 1)) & 1;
-    return false;
+    bool is_blocked = false, is_caught = false;
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("SigBlk:")) is_blocked = has_sigterm(line);
+      if (line.starts_with("SigCgt:")) is_caught = has_sigterm(line);
+    }
+    return is_blocked && is_caught;
   }
 
  private:
+  static bool has_sigterm(const std::string& line) {
+    return (std::stoull(line.substr(7), nullptr, 16) >> (SIGTERM - 1)) & 1;
+  }
+
   Started run_;
 };
 
@@ -179,7 +187,8 @@ TEST(StopUnderALauncher, BeforeTheFirstStepEndsAllRanksAndLosesNothing) {
   Placed second(words, 1, 2);
   const Outcome outcome = first.run().wait();
   EXPECT_EQ(outcome.status, 0) << outcome.error;
-  EXPECT_EQ(second.run().wait().status, 0);
+  const Outcome other = second.run().wait();
+  EXPECT_EQ(other.status, 0) << other.error;
   EXPECT_THAT(outcome.out,
               HasSubstr("stopped by SIGTERM before the first step: nothing new to save; the same "
                         "command starts again"));

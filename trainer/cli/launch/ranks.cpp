@@ -58,9 +58,11 @@ void outlive_sigterm() {
 }
 
 // Another rank was ended by a signal before its first step, and this one with it.
-[[noreturn]] void end_with_rank(int rank, int signal, const launch::Stop& stop) {
-  launch::write_message("rank " + std::to_string(rank) + " was " + stopped_before_the_first_step(signal) +
-                        "\n");
+[[noreturn]] void end_with_rank(int rank, int own_rank, int signal, const launch::Stop& stop) {
+  // A rank's own stop comes back to it; listen() has printed that line.
+  if (rank != own_rank)
+    launch::write_message("rank " + std::to_string(rank) + " was " + stopped_before_the_first_step(signal) +
+                          "\n");
   ::_exit(stop.status_of(signal));
 }
 
@@ -151,8 +153,11 @@ int run_ranks(const RankPlan& plan, std::chrono::milliseconds timeout,
               std::chrono::milliseconds heartbeat) {
   const bool by_term = std::count(stop.signals.begin(), stop.signals.end(), SIGTERM) > 0;
   GlooOptions options{.timeout = timeout, .heartbeat = heartbeat};
-  if (stop.tell) options.on_stopped = [&stop](int rank, int signal) { end_with_rank(rank, signal, stop); };
   if (plan.place) {
+    if (stop.tell)
+      options.on_stopped = [&stop, own_rank = plan.place->rank](int rank, int signal) {
+        end_with_rank(rank, own_rank, signal, stop);
+      };
     launch::be_rank(*plan.place, [&](const RankPlace& place) {
       if (!by_term) outlive_sigterm();
       return be_one(place, options, body, plan.meeting);

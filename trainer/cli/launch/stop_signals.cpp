@@ -23,11 +23,15 @@ struct LastLine {
 };
 std::vector<LastLine> last_lines;
 
-void leave_by_signal(int number, siginfo_t* info, void*) {
-  const auto& [line, status] = last_lines[number];
-  launch::write_all(STDOUT_FILENO, line);
+[[noreturn]] void end_by_signal(int number, const siginfo_t* info) {
+  const int status = last_lines[number].status;
   if (number == SIGINT && info->si_code == SI_KERNEL && status != 0) end_by_interrupt();
   ::_exit(status);
+}
+
+void leave_by_signal(int number, siginfo_t* info, void*) {
+  launch::write_all(STDOUT_FILENO, last_lines[number].line);
+  end_by_signal(number, info);
 }
 
 sigset_t set_of(const std::vector<int>& signals) {
@@ -115,9 +119,11 @@ void listen(const launch::Stop& stop, SignalRole taker) {
       if (taker != SignalRole::rank) continue;
       note(info, *stop.request);
       if (!stop.tell || stop.request->stepping) continue;
+      // First the line: this rank may read its own stop from the others' store and end by it.
+      launch::write_all(STDOUT_FILENO, last_lines[info.si_signo].line);
       stop.tell(info.si_signo);
       // The others end now. No step is lost: a run that comes to its first step has read the note.
-      leave_by_signal(info.si_signo, &info, nullptr);
+      end_by_signal(info.si_signo, &info);
     }
   }).detach();
 }
