@@ -1,6 +1,10 @@
-// The ranks of a course, and their results.
+// The ranks of a course, what a strategy refuses, and the strategy `single`.
 #include "course.h"
 
+#include <algorithm>
+
+#include "core/parallel/features.h"
+#include "core/parallel/single.h"
 #include "rank_run.h"
 
 namespace heddle::kits {
@@ -9,13 +13,45 @@ Outcome train(const Subject& subject, const Course& course) {
   Shared shared(course);
   run_ranks(course.world(), course.device,
             [&](Rendezvous& rendezvous) { RankRun(subject, course, rendezvous, shared).run(); });
-  Outcome out{shared.losses, shared.norms, {}, shared.parameters.whole("the parameter"), shared.sides};
-  for (const Gathered& gradients : shared.gradients)
-    out.gradients.push_back(gradients.whole("the gradient of"));
-  if (course.to != nullptr)
-    *course.to = {out.parameters, shared.averages.whole("the state of"), shared.squares.whole("the state of"),
-                  shared.steps.whole("the state of")};
-  return out;
+  return shared.results.take();
+}
+
+void compare(const Outcome& got, const Outcome& want) {
+  const std::string lines = differences(got, want);
+  if (!lines.empty()) found(lines.substr(0, lines.find('\n')) + " from `single`");
+}
+
+bool has_axis(const Needs& needs, const std::string& axis) {
+  return std::find(needs.axes.begin(), needs.axes.end(), axis) != needs.axes.end();
+}
+
+std::string refusal(const Subject& subject, const Course& course) {
+  Sizes sizes;
+  sizes.world = course.world();
+  sizes.dp_shard = course.dp;
+  sizes.dp_replicate = course.replicas;
+  sizes.dp = course.dp * course.replicas;
+  sizes.tp = course.tp;
+  sizes.pp = course.pp;
+  for (const Refusal& refused : subject.needs.refuses)
+    if (sizes.of(refused.axis) > 1) return refused.text;
+  for (const char* axis : {"tp", "pp", "dp_replicate"})
+    if (sizes.of(axis) > 1 && !has_axis(subject.needs, axis))
+      return "its mesh has no axis " + std::string(axis);
+  if (course.dp > 1 && !has_axis(subject.needs, "dp") && !has_axis(subject.needs, "dp_shard"))
+    return "its mesh has no axis of data parallelism";
+  if (course.checkpointing == ActivationCheckpointing::selective &&
+      std::find(subject.needs.may_use.begin(), subject.needs.may_use.end(), kSelectiveCheckpointing) ==
+          subject.needs.may_use.end())
+    return "its needs.may_use lacks " + std::string(kSelectiveCheckpointing);
+  if (course.restarts && std::find(subject.needs.may_use.begin(), subject.needs.may_use.end(),
+                                   kPostValidation) == subject.needs.may_use.end())
+    return "its needs.may_use lacks " + std::string(kPostValidation);
+  return subject.needs.sizes_rule ? subject.needs.sizes_rule(sizes) : "";
+}
+
+Subject single() {
+  return {"single", parallel::make_single()->needs(), [] { return parallel::make_single(); }};
 }
 
 }  // namespace heddle::kits

@@ -3,18 +3,16 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
-#include "gathered.h"
 #include "heddle/config/setup.h"
 #include "heddle/parallel/needs.h"
 #include "heddle/parallel/strategy.h"
 #include "heddle/schedule/schedule.h"
+#include "lib/testing/outcome.h"
+#include "lib/testing/small_model.h"
 #include "runs/ranks.h"
-#include "small_model.h"
 
 namespace heddle::kits {
 
@@ -23,11 +21,6 @@ struct Subject {
   std::string name;
   Needs needs;
   std::function<std::unique_ptr<IStrategy>()> make;
-};
-
-// The whole state of a run between two steps.
-struct Saved {
-  Named parameters, averages, squares, steps;
 };
 
 struct Course {
@@ -40,24 +33,16 @@ struct Course {
   // The plain update w -= g / 2 shows gradients; AdamW, by core's Step, norms and states.
   bool adamw = false;
   int64_t first_step = 0, steps = 4;
-  bool lists_all = false;       // every rank lists every parameter
-  bool evaluates = false;       // after each step, which changes nothing
-  bool unshards = false;        // calls hold_whole() after each step
-  bool reloads = false;         // after each step: the first values are written, used, and taken back
-  bool restarts = false;        // with adamw and pp: every step begins with an update that is undone
-  const Saved* from = nullptr;  // initial values and optimizer state
-  Saved* to = nullptr;          // with adamw
+  bool lists_all = false;  // every rank lists every parameter
+  bool evaluates = false;  // after each step, which changes nothing
+  bool unshards = false;   // calls hold_whole() after each step
+  bool reloads = false;  // without adamw, after each step: the first values are written, used, and taken back
+  bool restarts = false;          // with adamw and pp: every step begins with an update that is undone
+  const Outcome* from = nullptr;  // with adamw: initial values and optimizer state
   std::shared_ptr<const IPipelineSchedule> schedule = nullptr;  // of Drive::pipeline; null: the kit's own
   const CheckDevice* device = nullptr;                          // where it trains; null: the CPU
   bool values_differ = false;  // with foreign or valued: each data-parallel rank has other first values
   int world() const { return dp * replicas * tp * pp; }
-};
-
-struct Outcome {
-  std::vector<double> losses, norms;  // of each step; norms with adamw
-  std::vector<Named> gradients;       // of each step, without adamw; no entry if no rank has one
-  Named parameters;                   // at the end
-  std::map<std::string, std::vector<double>> sides;  // side outputs with adamw: the elements of each step
 };
 
 bool has_axis(const Needs& needs, const std::string& axis);
@@ -71,11 +56,7 @@ Outcome train(const Subject& subject, const Course& course);
 // The strategy `single`.
 Subject single();
 
-// Throws Error{plugin_failed} with the first number that differs: losses by more than 2e-5, norms 2e-4,
-// gradients and parameters 1e-4 of their largest element (at least 1e-3 of that of all). Gradients that only
-// one side has are named.
+// Throws Error{plugin_failed} with the first of the differences.
 void compare(const Outcome& got, const Outcome& want);
-// The largest relative difference of the losses: "loss differs by 1.2e-07".
-std::string distance(const Outcome& got, const Outcome& want);
 
 }  // namespace heddle::kits

@@ -1,8 +1,8 @@
 // Rules of files, schemas and needs.
 #include "plugin_kit.h"
 
-#include "gathered.h"
 #include "heddle/base/text.h"
+#include "lib/testing/whole_tensors.h"
 
 namespace heddle::kits {
 namespace {

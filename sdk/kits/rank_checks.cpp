@@ -1,7 +1,6 @@
-// The checks of a rank between the steps, and the state that it saves and loads.
+// The checks of a rank between the steps.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cmath>
@@ -64,7 +63,7 @@ void RankRun::unshard(size_t index) {
   const double plain = forward_by_hand(0);
   for (Shard* shard : stages_.shards()) shared_.held[index].add(mesh_, *shard, shard->tensor);
   rendezvous_.barrier("kit: held");
-  Named want = shared_.held[index].whole("the parameter");
+  Named want = shared_.held[index].take("the parameter");
   const Unsharded whole(stages_);
   for (const WholeParameter& parameter : whole.parameters()) {
     const auto expected = want.find(parameter.name);
@@ -81,25 +80,6 @@ void RankRun::unshard(size_t index) {
   if (!want.empty()) found("hold_whole() does not give '" + want.begin()->first + "'");
   if (forward_by_hand(0) != plain)
     found("a forward between hold_whole() and release_whole() gives another loss");
-}
-
-void RankRun::load_states() {
-  for (const OptimizerState& state : step_->optimizer_state()) {
-    const at::NoGradGuard no_gradients;
-    const std::string& name = state.shard->name;
-    state.at("exp_avg").copy_(box_of(*state.shard, course_.from->averages.at(name)));
-    state.at("exp_avg_sq").copy_(box_of(*state.shard, course_.from->squares.at(name)));
-    state.at("step").copy_(course_.from->steps.at(name).max());
-  }
-}
-
-void RankRun::save_states() {
-  for (const OptimizerState& state : step_->optimizer_state()) {
-    shared_.averages.add(mesh_, *state.shard, state.at("exp_avg"));
-    shared_.squares.add(mesh_, *state.shard, state.at("exp_avg_sq"));
-    shared_.steps.add(mesh_, *state.shard,
-                      at::zeros_like(state.at("exp_avg"), at::kCPU) + state.at("step").to(at::kCPU));
-  }
 }
 
 }  // namespace heddle::kits

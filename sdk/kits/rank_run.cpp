@@ -50,28 +50,40 @@ RankRun::RankRun(const Subject& subject, const Course& course, Rendezvous& rende
 
 void RankRun::run() {
   if (course_.lists_all) check_list();
-  if (course_.adamw) {
-    StepConfig config;
-    config.optimizer.lr = 0.02;
-    config.optimizer.weight_decay = 0.1;
-    if (course_.restarts) config.max_norm = kSmallNorm;
-    step_.emplace(stages_, mesh_, config);
-    if (course_.from != nullptr) load_states();
-  } else {
-    runner_.emplace(stages_, mesh_);
-  }
+  course_.adamw ? run_adamw() : run_plain();
+}
+
+void RankRun::after_step(int64_t index) {
+  if (course_.evaluates) evaluate(index);
+  if (course_.unshards) unshard(static_cast<size_t>(index));
+}
+
+void RankRun::run_plain() {
+  runner_.emplace(stages_, mesh_);
   const Named first = course_.reloads ? values() : Named{};
   const double before = course_.reloads ? evaluate(0) : 0;
   for (int64_t i = 0; i < course_.steps; ++i) {
-    course_.adamw ? adamw_step(i) : plain_step(i);
-    if (course_.evaluates) evaluate(i);
-    if (course_.unshards) unshard(static_cast<size_t>(i));
+    plain_step(i);
+    after_step(i);
     if (course_.reloads) reload(first, before);
   }
-  if (step_) step_->settle();
-  if (course_.adamw) report();
-  for (Shard* shard : stages_.shards()) shared_.parameters.add(mesh_, *shard, shard->tensor);
-  if (course_.to != nullptr) save_states();
+  for (Shard* shard : stages_.shards()) shared_.results.parameters.add(mesh_, *shard, shard->tensor);
+}
+
+void RankRun::run_adamw() {
+  StepLoop loop;
+  loop.first = course_.first_step;
+  loop.steps = course_.steps;
+  loop.config.optimizer.lr = 0.02;
+  loop.config.optimizer.weight_decay = 0.1;
+  if (course_.restarts) loop.config.max_norm = kSmallNorm;
+  loop.batches = [this](int64_t step) { return batches(step - course_.first_step); };
+  loop.from = course_.from;
+  loop.after_step = [&](Step& step, int64_t index) {
+    step_ = &step;
+    after_step(index);
+  };
+  run_steps(stages_, mesh_, loop, shared_.results);
 }
 
 Stages RankRun::build(const Subject& subject) {
@@ -106,7 +118,7 @@ std::vector<Batch> RankRun::batches(int64_t step) const {
 }
 
 double RankRun::evaluate(int64_t step) {
-  if (step_) return step_->evaluate(batches(step)).loss.item<double>();
+  if (step_ != nullptr) return step_->evaluate(batches(step)).loss.item<double>();
   return course_.drive == Course::Drive::by_hand ? forward_by_hand(step)
                                                  : runner_->evaluate(batches(step)).item<double>();
 }
@@ -137,7 +149,7 @@ void RankRun::plain_step(int64_t index) {
   const double sum = course_.drive == Course::Drive::by_hand ? backward_by_hand(mine, scale())
                                                              : runner_->train(mine, scale).item<double>();
   for (const auto& stage : stages_) stage->finish_gradients();
-  for (Shard* shard : stages_.shards()) take_gradient(*shard, shared_.gradients[index]);
+  for (Shard* shard : stages_.shards()) take_gradient(*shard, shared_.results.gradients[index]);
   {
     const at::NoGradGuard no_gradients;  // in place, as an optimizer scales them
     for (Shard* shard : stages_.shards())
@@ -147,11 +159,11 @@ void RankRun::plain_step(int64_t index) {
   }
   for (Shard* shard : stages_.shards()) shard->tensor.mutable_grad() = at::Tensor();
   for (const auto& stage : stages_) stage->parameters_changed();
-  const std::lock_guard lock(shared_.mutex);
-  if (mesh_.rank("tp") == 0) shared_.losses[index] += sum / tokens;
+  const std::lock_guard lock(shared_.results.mutex);
+  if (mesh_.rank("tp") == 0) shared_.results.common.losses[index] += sum / tokens;
 }
 
-void RankRun::take_gradient(const Shard& shard, Gathered& into) {
+void RankRun::take_gradient(const Shard& shard, WholeTensors& into) {
   const at::Tensor& gradient = shard.tensor.grad();
   if (!gradient.defined()) return;
   const std::string name = "the gradient of '" + shard.name + "' ";
@@ -160,29 +172,6 @@ void RankRun::take_gradient(const Shard& shard, Gathered& into) {
   if (gradient.is_view())
     found(name + "is a view of autograd, which zero_grad() cannot detach: give it as .detach()");
   into.add(mesh_, shard, gradient);
-}
-
-void RankRun::adamw_step(int64_t index) {
-  StepReport now = step_->run(batches(index), 0.02, 0.1);
-  report();
-  last_ = {index, std::move(now)};
-  if (!step_->unsettled()) report();
-}
-
-// Of the last step, once its values are known. Rank 0 alone writes, without a lock: reading a number waits
-// for the other ranks' work.
-void RankRun::report() {
-  if (!last_) return;
-  const auto [index, report] = *std::exchange(last_, std::nullopt);
-  if (rendezvous_.rank() != 0) return;
-  shared_.losses[index] = report.loss.item<double>();
-  shared_.norms[index] = report.grad_norm.item<double>();
-  if (!report.side_values.layout) return;
-  for (const SideLayout::Entry& entry : report.side_values.layout->entries()) {
-    const at::Tensor value = report.side_values.find(entry.spec.name);
-    for (int64_t i = 0; i < entry.spec.size; ++i)
-      shared_.sides[entry.spec.name].push_back(value[i].item<double>());
-  }
 }
 
 }  // namespace heddle::kits

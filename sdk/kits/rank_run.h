@@ -3,35 +3,28 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "course.h"
-#include "gathered.h"
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/parallel/stages.h"
 #include "heddle/train/step.h"
+#include "lib/testing/training.h"
 #include "lib/train/runner.h"
 
 namespace heddle::kits {
 
 // The common results of the ranks of a course.
 struct Shared {
-  explicit Shared(const Course& course)
-      : gradients(course.adamw ? 0 : static_cast<size_t>(course.steps)),
-        held(static_cast<size_t>(course.steps)),
-        losses(static_cast<size_t>(course.steps)),
-        norms(course.adamw ? static_cast<size_t>(course.steps) : 0) {}
-  std::mutex mutex;
-  std::deque<Gathered> gradients;     // of each step, without adamw
-  std::deque<Gathered> held;          // after each step, what Unsharded is compared with
-  std::vector<double> losses, norms;  // of each step; norms with adamw
-  std::map<std::string, std::vector<double>> sides;
-  Gathered parameters, averages, squares, steps;
+  explicit Shared(const Course& course) : held(static_cast<size_t>(course.steps)) {
+    if (course.adamw) return;
+    results.gradients.resize(static_cast<size_t>(course.steps));
+    results.common.losses.resize(static_cast<size_t>(course.steps));
+  }
+  Results results;
+  std::deque<WholeTensors> held;  // after each step, what Unsharded is compared with
 };
 
 class RankRun {
@@ -47,9 +40,9 @@ class RankRun {
   double forward_by_hand(int64_t step);
   double backward_by_hand(const std::vector<Batch>& mine, double scale);
   void plain_step(int64_t index);
-  void take_gradient(const Shard& shard, Gathered& into);
-  void adamw_step(int64_t index);
-  void report();
+  void take_gradient(const Shard& shard, WholeTensors& into);
+  void run_adamw();
+  void run_plain();
 
   void check_list();  // every name is there
   Named values();     // of the shards, by their places: a name may come several times
@@ -58,17 +51,15 @@ class RankRun {
   // Every rank has all parameters, as the owned shards of all ranks make them.
   void unshard(size_t index);
   at::Tensor part_of(const at::Tensor& whole, const at::Tensor& held) const;
-  void load_states();
-  void save_states();
+  void after_step(int64_t index);
 
   const Course& course_;
   Shared& shared_;
   Rendezvous& rendezvous_;
   DeviceMesh mesh_;
   Stages stages_;
-  std::optional<Step> step_;
-  std::optional<std::pair<int64_t, StepReport>> last_;  // not reported yet
-  std::optional<train::Runner> runner_;
+  Step* step_ = nullptr;                 // with adamw
+  std::optional<train::Runner> runner_;  // without
 };
 
 }  // namespace heddle::kits

@@ -65,17 +65,14 @@ std::string resumes(const Subject& subject, Course course) {
   const Outcome want = oracle(all);
   std::string out;
   for (const auto& [before, after] : {std::pair(course, other), std::pair(other, course)}) {
-    Saved saved;
     Course first = before, second = after;
     first.steps = second.steps = second.first_step = 3;
-    first.to = &saved;
+    const Outcome saved = train(subject, first);
     second.from = &saved;
-    train(subject, first);
-    Outcome rest{{want.losses.begin() + 3, want.losses.end()},
-                 {want.norms.begin() + 3, want.norms.end()},
-                 {},
-                 want.parameters,
-                 {}};
+    Outcome rest;
+    rest.losses.assign(want.losses.begin() + 3, want.losses.end());
+    rest.norms.assign(want.norms.begin() + 3, want.norms.end());
+    rest.parameters = want.parameters;
     const Outcome got = train(subject, second);
     compare(got, rest);
     out = std::to_string(other.dp) + " ranks and back: " + distance(got, rest);

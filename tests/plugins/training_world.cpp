@@ -1,34 +1,18 @@
-// The data of the test world, its ranks, and the gathering of what they computed.
+// The stages of a training, and its ranks.
 #include "plugins/training_world.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <mutex>
-#include <optional>
 #include <utility>
 
-#include "heddle/train/step.h"
 #include "plugins/by_hand.h"
 #include "plugins/recording.h"
 #include "plugins/training_data.h"
 
 namespace heddle::tests {
 namespace {
-
-void copy_box(const Shard& shard, const at::Tensor& box, at::Tensor whole) {
-  const at::NoGradGuard no_gradients;
-  for (size_t dim = 0; dim < shard.shape.size(); ++dim)
-    whole = whole.narrow(static_cast<int64_t>(dim), shard.offset[dim],
-                         shard.tensor.size(static_cast<int64_t>(dim)));
-  whole.copy_(box);
-}
 
 void freeze(Units& units, const std::vector<std::string>& names) {
   for (auto& unit : units)
@@ -39,112 +23,23 @@ void freeze(Units& units, const std::vector<std::string>& names) {
 
 std::mutex gathering;
 
-// Writes this rank's box of a tensor into the whole one.
-void collect(const Shard& shard, const at::Tensor& box, std::map<std::string, at::Tensor>& out) {
-  const std::lock_guard lock(gathering);
-  at::Tensor& whole = out[shard.name];
-  const at::Tensor here = box.to(at::kCPU);
-  if (!whole.defined())
-    whole =
-        at::full(shard.shape, here.is_floating_point() ? 1e30 : -1.0, here.options().requires_grad(false));
-  copy_box(shard, here, whole);
+// Under strategies with flat buffers beside tp a parameter that all ranks of tp hold may lie at another
+// alignment on each, and LibTorch's products round by it.
+double norm_between_ranks(const Training& run) {
+  return run.strategy.starts_with("megatron") ? 1e-10 : 0;
 }
 
-void add_sides(const SideValues& given, std::map<std::string, std::vector<double>>& out) {
-  if (!given.layout) return;
-  for (const SideLayout::Entry& entry : given.layout->entries()) {
-    const at::Tensor value = given.find(entry.spec.name).to(at::kCPU).contiguous();
-    const double* first = value.const_data_ptr<double>();
-    auto& all = out[entry.spec.name];
-    all.insert(all.end(), first, first + value.numel());
-  }
-}
-
-// Equal bits, but under strategies with flat buffers beside tp: there a parameter that all ranks of tp hold
-// may lie at another alignment on each, and LibTorch's products round by it.
-void expect_same_norms(const Training& run, const std::vector<double>& first,
-                       const std::vector<double>& these, int rank) {
-  if (!run.strategy.starts_with("megatron")) {
-    EXPECT_EQ(first, these) << "rank " << rank;
-    return;
-  }
-  ASSERT_EQ(first.size(), these.size());
-  for (size_t step = 0; step < first.size(); ++step)
-    EXPECT_NEAR(first[step], these[step], 1e-10 * std::abs(first[step]))
-        << "rank " << rank << " step " << step;
-}
-
-// The reports of a rank's steps; the values of one may come with the next step.
-struct Reports {
-  Outcome seen;
-  std::optional<StepReport> last;
-
-  void read() {
-    if (!last) return;
-    const StepReport report = *std::exchange(last, std::nullopt);
-    seen.losses.push_back(report.loss.item<double>());
-    seen.norms.push_back(report.skipped() ? -1 : report.grad_norm.item<double>());
-    add_sides(report.side_values, seen.sides);
-  }
-  void add(StepReport report, bool known) {
-    read();
-    last = std::move(report);
-    if (known) read();
-  }
-};
-
-void collect_state(Step& step, Stages& stages, Outcome& out) {
-  for (const auto& stage : stages)
-    for (const Shard& shard : stage->owned()) collect(shard, shard.tensor, out.parameters);
-  for (const OptimizerState& state : step.optimizer_state()) {
-    if (!state.has("exp_avg")) continue;
-    collect(*state.shard, state.at("exp_avg"), out.averages);
-    collect(*state.shard, state.at("exp_avg_sq"), out.squares);
-  }
-}
-
-// Every rank knows the same numbers.
-void merge(const Training& run, const Outcome& seen, int rank, int peak, Outcome& out) {
-  const std::lock_guard lock(gathering);
-  out.peaks.resize(std::max<size_t>(out.peaks.size(), rank + 1));
-  out.peaks[rank] = peak;
-  if (out.losses.empty()) {
-    out.losses = seen.losses, out.norms = seen.norms, out.validation = seen.validation;
-    out.sides = seen.sides;
-    return;
-  }
-  ASSERT_EQ(out.losses.size(), seen.losses.size()) << "rank " << rank;
-  for (size_t i = 0; i < seen.losses.size(); ++i)
-    EXPECT_TRUE(out.losses[i] == seen.losses[i] || (std::isnan(out.losses[i]) && std::isnan(seen.losses[i])))
-        << "rank " << rank << ", step " << i;
-  expect_same_norms(run, out.norms, seen.norms, rank);
-  EXPECT_EQ(out.validation, seen.validation) << "rank " << rank;
-  EXPECT_EQ(out.sides, seen.sides) << "rank " << rank;
-}
-
-void run_rank(const Training& run, Stages& stages, const DeviceMesh& mesh, Outcome& out) {
-  StepConfig config;
-  config.optimizer.lr = 1e-2;
-  config.optimizer.weight_decay = 0.1;
-  config.max_norm = run.max_norm;
-  const auto optimizer = run.make_optimizer ? run.make_optimizer() : train::make_adamw(config.optimizer);
-  Step step(stages, mesh, config, *optimizer);
-  Reports reports;
-  for (int at = 0; at < run.steps; ++at) {
-    const std::vector<Batch> mine = deal(run, at, mesh);
-    StepReport report = step.run(mine, config.optimizer.lr, config.optimizer.weight_decay);
-    reports.add(std::move(report), !step.unsettled());
-    if (at % 3 == 2) reports.seen.validation.push_back(step.evaluate(mine).loss.item<double>());
-  }
-  step.settle();
-  reports.read();
-  collect_state(step, stages, out);
-  merge(run, reports.seen, mesh.rank("world"), step.peak_alive(), out);
-}
-
-double difference(double a, double b) {
-  if (a == b || (std::isnan(a) && std::isnan(b))) return 0;  // not finite: the loss of a skipped update
-  return std::abs(a - b) / std::max(std::abs(b), 1e-30);
+void run_rank(const Training& run, Stages& stages, const DeviceMesh& mesh, kits::Results& results) {
+  kits::StepLoop loop;
+  loop.steps = run.steps;
+  loop.config.optimizer.lr = 1e-2;
+  loop.config.optimizer.weight_decay = 0.1;
+  loop.config.max_norm = run.max_norm;
+  loop.make_optimizer = run.make_optimizer;
+  loop.batches = [&](int64_t step) { return deal(run, static_cast<int>(step), mesh); };
+  loop.validate_every = 3;
+  loop.norm_between_ranks = norm_between_ranks(run);
+  kits::run_steps(stages, mesh, loop, results);
 }
 
 }  // namespace
@@ -205,18 +100,19 @@ void on_ranks(const Training& run, const std::function<void(Stages&, const Devic
 }
 
 Outcome train(const Training& run) {
-  Outcome out;
+  kits::Results results;
+  std::vector<std::string> warnings;
   const Log log([&](LogLevel level, std::string_view, std::string_view text) {
-    const std::lock_guard lock(gathering);
-    if (level == LogLevel::warning) out.warnings.emplace_back(text);
+    const std::lock_guard lock(results.mutex);
+    if (level == LogLevel::warning) warnings.emplace_back(text);
   });
   on_ranks(
-      run, [&](Stages& stages, const DeviceMesh& mesh) { run_rank(run, stages, mesh, out); }, log);
-  return out;
+      run, [&](Stages& stages, const DeviceMesh& mesh) { run_rank(run, stages, mesh, results); }, log);
+  return {results.take(), std::move(warnings)};
 }
 
 std::map<std::string, at::Tensor> gradients(const Training& run) {
-  std::map<std::string, at::Tensor> out;
+  kits::WholeTensors gathered;
   on_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
     const auto step = [&](int index) {
       const std::vector<Batch> mine = deal(run, index, mesh);
@@ -233,50 +129,18 @@ std::map<std::string, at::Tensor> gradients(const Training& run) {
       step(1);
     }
     for (const Shard& shard : stages.front()->owned())
-      if (shard.tensor.grad().defined()) collect(shard, shard.tensor.grad(), out);
+      if (shard.tensor.grad().defined()) gathered.add(mesh, shard, shard.tensor.grad());
   });
-  return out;
+  return gathered.take("the gradient of");
 }
 
 void expect_close(const Outcome& got, const Outcome& want) {
-  ASSERT_EQ(got.losses.size(), want.losses.size());
   ASSERT_LT(want.losses.back(), want.losses.front());  // it learns, so the numbers mean something
-  for (size_t i = 0; i < want.losses.size(); ++i) {
-    EXPECT_LT(difference(got.losses[i], want.losses[i]), 2e-5) << "loss of step " << i;
-    EXPECT_LT(difference(got.norms[i], want.norms[i]), 2e-4) << "norm of step " << i;
-  }
-  ASSERT_EQ(got.validation.size(), want.validation.size());
-  for (size_t i = 0; i < want.validation.size(); ++i)
-    EXPECT_LT(difference(got.validation[i], want.validation[i]), 2e-5) << "validation " << i;
-  ASSERT_EQ(got.sides.size(), want.sides.size());
-  for (const auto& [name, values] : want.sides) {
-    ASSERT_EQ(got.sides.at(name).size(), values.size()) << name;
-    for (size_t i = 0; i < values.size(); ++i)
-      EXPECT_LT(difference(got.sides.at(name)[i], values[i]), 2e-4) << name << " " << i;
-  }
-  ASSERT_EQ(got.parameters.size(), want.parameters.size());
-  // AdamW moves an element whose gradient is close to zero by up to the rate, whatever rounding left of it:
-  // few elements may be farther apart than the others.
-  for (const auto& [name, tensor] : want.parameters) {
-    const at::Tensor apart = (got.parameters.at(name) - tensor).abs();
-    const int64_t beyond = apart.gt(2e-5 + 1e-3 * tensor.abs()).sum().item<int64_t>();
-    EXPECT_LE(beyond, std::max<int64_t>(3, tensor.numel() / 100)) << name;
-    EXPECT_LT(apart.max().item<double>(), 2e-4 + 1e-3 * tensor.abs().max().item<double>()) << name;
-  }
+  EXPECT_EQ(kits::differences(got, want), "");
 }
 
 void expect_bit_equal(const Outcome& got, const Outcome& want) {
-  ASSERT_EQ(got.losses.size(), want.losses.size());
-  for (size_t i = 0; i < want.losses.size(); ++i)
-    EXPECT_EQ(difference(got.losses[i], want.losses[i]), 0) << i;
-  EXPECT_EQ(got.norms, want.norms);
-  EXPECT_EQ(got.validation, want.validation);
-  for (const auto& [name, tensor] : want.parameters)
-    EXPECT_TRUE(at::equal(got.parameters.at(name), tensor)) << name;
-  for (const auto& [name, tensor] : want.averages)
-    EXPECT_TRUE(at::equal(got.averages.at(name), tensor)) << name;
-  for (const auto& [name, tensor] : want.squares)
-    EXPECT_TRUE(at::equal(got.squares.at(name), tensor)) << name;
+  EXPECT_EQ(kits::bit_differences(got, want), "");
 }
 
 }  // namespace heddle::tests

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "heddle/engine/engine.h"
+#include "lib/testing/training.h"
 #include "tests/built_plugins.h"
 #include "tests/llama_model.h"
 #include "tests/strict_ranks.h"
@@ -46,14 +47,8 @@ struct Training {
   OnDevice on_device;                                           // empty: the CPU
 };
 
-struct Outcome {
-  std::vector<double> losses, norms;
-  std::map<std::string, at::Tensor> parameters;         // whole
-  std::map<std::string, at::Tensor> averages, squares;  // of AdamW's and Adam's state
-  std::vector<double> validation;                       // the loss after each third step, without gradients
-  std::map<std::string, std::vector<double>> sides;     // side outputs: the elements of each step, one by one
-  std::vector<int> peaks;                               // [rank]: microbatches alive at once
-  std::vector<std::string> warnings;                    // of the log, of all ranks
+struct Outcome : kits::Outcome {
+  std::vector<std::string> warnings;  // of the log, of all ranks
 };
 
 // Llama with sizes that divide by nothing.

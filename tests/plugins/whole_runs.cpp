@@ -17,6 +17,7 @@
 #include "lib/run/loop/run.h"
 #include "lib/run/preflight/prepare.h"
 #include "lib/run/spec/stop_request.h"
+#include "lib/testing/outcome.h"
 
 namespace heddle::tests {
 namespace {
@@ -91,10 +92,12 @@ std::string WholeRuns::refusal(const Topology& topology, const std::string& run,
 
 void expect_alike(const Told& got, const Told& want) {
   ASSERT_EQ(got.steps, want.steps);
-  for (size_t i = 0; i < want.losses.size(); ++i) {
-    EXPECT_NEAR(got.losses[i], want.losses[i], 2e-5 * want.losses[i]) << "loss of step " << want.steps[i];
-    EXPECT_NEAR(got.norms[i], want.norms[i], 2e-4 * want.norms[i]) << "norm of step " << want.steps[i];
-  }
+  const auto outcome_of = [](const Told& told) {
+    kits::Outcome out;
+    out.losses = told.losses, out.norms = told.norms;
+    return out;
+  };
+  EXPECT_EQ(kits::differences(outcome_of(got), outcome_of(want)), "");
 }
 
 namespace {

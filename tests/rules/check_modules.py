@@ -30,7 +30,7 @@ MODULES = {
     "run": (*BELOW_PARALLEL, "data", "parallel", "plugin", "drawing", "ops", "transport", "nn", "decoder", "checkpoint", "train",
             "engine"),
     # What a plugin's author tests with and adapts foreign models by.
-    "testing": (*BELOW_PARALLEL, "parallel", "plugin", "transport", "nn", "train", "engine"),
+    "testing": (*BELOW_PARALLEL, "parallel", "plugin", "transport", "nn", "decoder", "train", "engine"),
     "adapters": ("base", "model", "nn", "parallel", "checkpoint"),
 }
 RUN_FOLDERS = ("outputs", "data", "trace", "recipe", "model", "texts", "spec", "checkpointing", "metrics", "preflight", "generate",

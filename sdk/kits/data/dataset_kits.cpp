@@ -7,13 +7,13 @@
 #include <thread>
 #include <vector>
 
-#include "../gathered.h"
 #include "../given_fields.h"
 #include "../kind_kits.h"
 #include "../plugin_kit.h"
 #include "heddle/model/batch.h"
 #include "heddle/plugin/dataset.h"
 #include "lib/run/data/batches.h"
+#include "lib/testing/whole_tensors.h"
 #include "prepared_set.h"
 
 namespace heddle::kits {

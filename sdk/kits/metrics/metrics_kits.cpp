@@ -8,11 +8,11 @@
 #include <map>
 #include <vector>
 
-#include "../gathered.h"
 #include "../given_fields.h"
 #include "../kind_kits.h"
 #include "../plugin_kit.h"
 #include "heddle/plugin/metrics.h"
+#include "lib/testing/whole_tensors.h"
 
 namespace heddle::kits {
 namespace {

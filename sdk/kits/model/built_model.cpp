@@ -8,10 +8,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "../gathered.h"
+#include "../watch.h"
 #include "core/parallel/single.h"
 #include "core/plugin/running_call.h"
 #include "heddle/parallel/build.h"
+#include "lib/testing/whole_tensors.h"
 #include "lib/train/optimizer/on_device.h"
 
 namespace heddle::kits {

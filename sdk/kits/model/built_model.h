@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "../small_model.h"
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/model/family.h"
 #include "heddle/parallel/stages.h"
+#include "lib/testing/small_model.h"
 
 namespace heddle::kits {
 

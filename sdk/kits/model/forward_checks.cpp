@@ -18,8 +18,8 @@
 #include <utility>
 
 #include "../attempt.h"
-#include "../gathered.h"
 #include "built_model.h"
+#include "lib/testing/whole_tensors.h"
 
 namespace heddle::kits {
 namespace {

@@ -12,11 +12,11 @@
 #include <sstream>
 
 #include "../attempt.h"
-#include "../gathered.h"
 #include "built_model.h"
 #include "forward_checks.h"
 #include "heddle/model/module_unit.h"
 #include "heddle/nn/embedding.h"
+#include "lib/testing/whole_tensors.h"
 
 namespace heddle::kits {
 namespace {

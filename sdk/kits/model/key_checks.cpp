@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "../attempt.h"
-#include "../gathered.h"
 #include "built_model.h"
 #include "heddle/mesh/call.h"
 #include "heddle/model/config_keys.h"
+#include "lib/testing/whole_tensors.h"
 #include "small_keys.h"
 
 namespace heddle::kits {

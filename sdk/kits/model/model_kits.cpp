@@ -8,7 +8,6 @@
 #include <set>
 #include <utility>
 
-#include "../gathered.h"
 #include "../runs/engine_run.h"
 #include "built_model.h"
 #include "forward_checks.h"
@@ -16,6 +15,7 @@
 #include "heddle/model/module_unit.h"
 #include "key_checks.h"
 #include "lib/checkpoint/huggingface/hf_layout.h"
+#include "lib/testing/whole_tensors.h"
 #include "small_keys.h"
 
 namespace heddle::kits {

@@ -4,8 +4,8 @@
 #include <sstream>
 #include <string>
 
-#include "../gathered.h"
 #include "key_checks.h"
+#include "lib/testing/whole_tensors.h"
 #include "small_keys.h"
 
 namespace heddle::kits {

@@ -9,7 +9,7 @@
 #include "../attempt.h"
 #include "../schedule/plain_schedule.h"
 #include "heddle/engine/engine.h"
-#include "heddle/train/step.h"
+#include "lib/testing/training.h"
 
 namespace heddle::kits {
 namespace {
@@ -81,20 +81,10 @@ void move_values(Units& units, c10::Device device) {
     }
 }
 
-struct Results {
-  explicit Results(int64_t steps) : gradients(static_cast<size_t>(steps)) {
-    out.losses.resize(gradients.size());
-    out.norms.resize(gradients.size());
-  }
-  std::deque<Gathered> gradients;
-  Gathered parameters;
-  Outcome out;
-};
-
 class TrainingRank {
  public:
   TrainingRank(PluginRegistry& plugins, const Training& training, Rendezvous& rendezvous, Results& results)
-      : training_(training), results_(results), rendezvous_(rendezvous) {
+      : training_(training), results_(results) {
     const Setup setup = engine::validate(configuration_of(training), plugins, rendezvous.world_size());
     Plan plan = plan_of(setup, plugins, training);
     Units units = training.make_units();
@@ -106,38 +96,23 @@ class TrainingRank {
   }
 
   void run() {
-    Step step(stages_, *mesh_, plain_steps());
-    for (int64_t i = 0; i < training_.steps; ++i) {
-      const StepReport report = step.run(batches(i), kRate, kDecay);
-      take(report, i);
+    StepLoop loop;
+    loop.steps = training_.steps;
+    loop.config = plain_steps();
+    loop.batches = [this](int64_t step) {
+      return training_.batches(step, mesh_->rank("dp"), mesh_->size("dp"));
+    };
+    loop.after_step = [&](Step& step, int64_t index) {
+      if (training_.evaluates) (void)step.evaluate(loop.batches(index));
       for (const OptimizerState& state : step.optimizer_state())
-        results_.gradients[static_cast<size_t>(i)].add(*mesh_, *state.shard, state.at("exp_avg"));
-      if (training_.evaluates) (void)step.evaluate(batches(i));
-    }
-    for (Shard* shard : stages_.shards()) results_.parameters.add(*mesh_, *shard, shard->tensor);
+        results_.gradients[static_cast<size_t>(index)].add(*mesh_, *state.shard, state.at("exp_avg"));
+    };
+    run_steps(stages_, *mesh_, loop, results_);
   }
 
  private:
-  std::vector<Batch> batches(int64_t step) const {
-    return training_.batches(step, mesh_->rank("dp"), mesh_->size("dp"));
-  }
-
-  // Rank 0 alone writes. Without a lock: reading a number waits for the other ranks' work.
-  void take(const StepReport& report, int64_t step) {
-    if (rendezvous_.rank() != 0) return;
-    results_.out.losses[static_cast<size_t>(step)] = report.loss.item<double>();
-    results_.out.norms[static_cast<size_t>(step)] = report.grad_norm.item<double>();
-    if (!report.side_values.layout) return;
-    for (const SideLayout::Entry& entry : report.side_values.layout->entries()) {
-      const at::Tensor value = report.side_values.find(entry.spec.name);
-      for (int64_t i = 0; i < entry.spec.size; ++i)
-        results_.out.sides[entry.spec.name].push_back(value[i].item<double>());
-    }
-  }
-
   const Training& training_;
   Results& results_;
-  Rendezvous& rendezvous_;
   std::optional<DeviceMesh> mesh_;
   Stages stages_;
 };
@@ -158,13 +133,11 @@ void refuse_or_pass(PluginRegistry& plugins, const Training& training) {
 }
 
 Outcome train(PluginRegistry& plugins, const Training& training) {
-  Results results(training.steps);
+  Results results;
+  results.gradients.resize(static_cast<size_t>(training.steps));
   run_ranks(training.ranks, training.device,
             [&](Rendezvous& rendezvous) { TrainingRank(plugins, training, rendezvous, results).run(); });
-  for (const Gathered& gradients : results.gradients)
-    results.out.gradients.push_back(gradients.whole("the gradient of"));
-  results.out.parameters = results.parameters.whole("the parameter");
-  return results.out;
+  return results.take();
 }
 
 std::string trains_equally(PluginRegistry& plugins, const Training& training, const Training& oracle) {

@@ -35,7 +35,7 @@ struct Training {
 // of a plugin pass.
 void refuse_or_pass(PluginRegistry& plugins, const Training& training);
 
-// Losses, norms, gradients, side outputs and the parameters at the end.
+// Trains. The outcome also has the gradients of each step.
 Outcome train(PluginRegistry& plugins, const Training& training);
 
 // Both, compared; returns the difference.

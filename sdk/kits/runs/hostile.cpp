@@ -5,10 +5,10 @@
 
 #include <utility>
 
-#include "../gathered.h"
 #include "../watch.h"
 #include "heddle/mesh/call.h"
 #include "late_work.h"
+#include "lib/testing/whole_tensors.h"
 
 namespace heddle::kits {
 namespace {

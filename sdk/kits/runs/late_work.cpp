@@ -10,9 +10,9 @@
 #include <limits>
 #include <utility>
 
-#include "../gathered.h"
 #include "../watch.h"
 #include "heddle/model/autograd_node.h"
+#include "lib/testing/whole_tensors.h"
 
 namespace heddle::kits {
 namespace {

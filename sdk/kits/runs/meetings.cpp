@@ -1,7 +1,7 @@
 // A circle is found by the last rank that joins it, so no time has to pass.
 #include "meetings.h"
 
-#include "../gathered.h"
+#include "lib/testing/whole_tensors.h"
 
 namespace heddle::kits {
 

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 
-#include "../gathered.h"
 #include "../given_fields.h"
 #include "../kind_kits.h"
 #include "../plugin_kit.h"
 #include "heddle/mesh/call.h"
 #include "heddle/plugin/optimizer.h"
+#include "lib/testing/whole_tensors.h"
 #include "rank_optimizer.h"
 #include "ranks.h"
 
@@ -61,14 +61,14 @@ std::string continues(const Alone& alone) {
 }
 
 Named train_on(const Make& make, int ranks, const CheckDevice* device) {
-  Gathered weights;
+  WholeTensors weights;
   run_ranks(ranks, device, [&](Rendezvous& rendezvous) {
     const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp_shard", ranks}}, rendezvous, "kit: optimizer");
     RankOptimizer mine(make, mesh, at::TensorOptions(at::kFloat).device(mesh.device()));
     for (int64_t step = 0; step < 4; ++step) mine.step(step);
     for (const Shard* shard : mine.shards()) weights.add(mesh, *shard, shard->tensor);
   });
-  return weights.whole("the parameter");
+  return weights.take("the parameter");
 }
 
 std::string is_independent_of_the_split(const Make& make, int ranks) {

@@ -5,9 +5,9 @@
 
 #include <utility>
 
-#include "../gathered.h"
 #include "core/plugin/search_path.h"
 #include "engine_run.h"
+#include "lib/testing/whole_tensors.h"
 
 namespace heddle::kits {
 namespace {

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "../gathered.h"
+#include "lib/testing/whole_tensors.h"
 #include "lib/train/optimizer/updater.h"
 
 namespace heddle::kits {

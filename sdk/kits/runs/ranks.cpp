@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "../attempt.h"
-#include "../gathered.h"
 #include "../watch.h"
 #include "heddle/transport/threads.h"
 #include "hostile.h"
+#include "lib/testing/whole_tensors.h"
 
 namespace heddle::kits {
 namespace {

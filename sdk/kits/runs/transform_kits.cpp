@@ -7,7 +7,6 @@
 #include <set>
 #include <utility>
 
-#include "../gathered.h"
 #include "../given_fields.h"
 #include "../kind_kits.h"
 #include "../plugin_kit.h"
@@ -15,6 +14,7 @@
 #include "engine_run.h"
 #include "heddle/base/text.h"
 #include "heddle/plugin/transform.h"
+#include "lib/testing/whole_tensors.h"
 
 namespace heddle::kits {
 namespace {

@@ -6,9 +6,9 @@
 #include <tuple>
 #include <vector>
 
-#include "../gathered.h"
 #include "core/schedule/check.h"
 #include "heddle/schedule/simulate.h"
+#include "lib/testing/whole_tensors.h"
 
 namespace heddle::kits {
 namespace {

@@ -1,8 +1,8 @@
 // Axes that plugins bring: their keys, sizes and views, the order of parallelizers, and refusals.
 #include <gmock/gmock.h>
 
-#include "heddle/testing/strategy.h"
 #include "heddle/transport/threads.h"
+#include "lib/testing/small_model.h"
 #include "setups.h"
 
 namespace heddle::tests {
@@ -117,7 +117,7 @@ TEST(PluginAxes, StandInTheMeshOfTheRun) {
   ThreadWorld::run(4, [&](Rendezvous& rendezvous) {
     Axes acme;
     const engine::ModelHost host{
-        rendezvous, [](const heddle::Setup&) { return heddle::kits::detail::small_units(); }, {}, 42, ""};
+        rendezvous, [](const heddle::Setup&) { return heddle::kits::small_model({}); }, {}, 42, ""};
     engine::Model model = engine::model(yaml, acme.plugins, host);
     EXPECT_EQ(model.mesh.size("acme"), 2);
     EXPECT_EQ(model.mesh.rank("acme"), rendezvous.rank() % 2);

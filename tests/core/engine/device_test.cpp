@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "heddle/mesh/call.h"
-#include "heddle/testing/strategy.h"
+#include "lib/testing/small_model.h"
 #include "tests/core/plugin/gallery.h"
 #include "tests/thrown.h"
 
@@ -28,7 +28,7 @@ engine::Model model_on(const std::string& backend, PluginRegistry& plugins, Rend
 }
 
 Units small(const Setup&) {
-  return kits::detail::small_units();
+  return kits::small_model({});
 }
 
 TEST(Backend, NullTakesTheFirstDeviceThatIsThere) {

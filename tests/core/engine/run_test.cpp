@@ -7,7 +7,7 @@
 #include "heddle/mesh/call.h"
 #include "heddle/mesh/dry.h"
 #include "heddle/model/module.h"
-#include "heddle/testing/strategy.h"
+#include "lib/testing/small_model.h"
 #include "tests/core/engine/setups.h"
 #include "tests/thrown.h"
 
@@ -27,7 +27,7 @@ Node single() {
 }
 
 engine::ModelHost host_of(Rendezvous& rendezvous) {
-  return {rendezvous, [](const Setup&) { return kits::detail::small_units(); }, {}, 42, ""};
+  return {rendezvous, [](const Setup&) { return kits::small_model({}); }, {}, 42, ""};
 }
 
 // A host whose rate falls with each step. It notes what it is asked for and told.
@@ -43,7 +43,7 @@ struct Loop {
     host.rates = [](int64_t step) { return engine::Rates{kRate / static_cast<double>(step + 1), kDecay}; };
     host.next_batches = [this](int64_t step, const DeviceMesh& mesh) -> std::span<const Batch> {
       begun.push_back(step);
-      batches = kits::detail::small_batches(step, mesh.rank("dp"), mesh.size("dp"));
+      batches = kits::rows_of(step, mesh.rank("dp"), mesh.size("dp"), false);
       return batches;
     };
     host.after_step = [this](int64_t step, const StepReport& report, Step&, engine::Model&) {
@@ -64,9 +64,8 @@ TEST(Run, GivesTheLossesOfALoopWrittenByHand) {
   Step step(model.stages, model.mesh, {});
   std::vector<double> losses;
   for (int64_t at = 0; at < 4; ++at)
-    losses.push_back(
-        step.run(kits::detail::small_batches(at, 0, 1), kRate / static_cast<double>(at + 1), kDecay)
-            .loss.item<double>());
+    losses.push_back(step.run(kits::rows_of(at, 0, 1, false), kRate / static_cast<double>(at + 1), kDecay)
+                         .loss.item<double>());
   EXPECT_EQ(loop.losses, losses);
   EXPECT_LT(losses.back(), losses.front());
 }
@@ -77,7 +76,7 @@ TEST(Run, BatchesOfSizesOrDtypesThatDoNotFitTheirTokensAreRefused) {
   engine::Model model = engine::model(single(), loop.plugins, host_of(rendezvous));
   Step step(model.stages, model.mesh, {});
   const auto refusal = [&](const std::function<void(Batch&)>& change) {
-    std::vector<Batch> batches = kits::detail::small_batches(0, 0, 1);
+    std::vector<Batch> batches = kits::rows_of(0, 0, 1, false);
     change(batches.back());
     Batch given = batches.back();
     const std::string of_step = thrown_by([&] { step.run(batches, kRate, kDecay); });
@@ -106,17 +105,20 @@ TEST(Run, GoesFromTheFirstStepToTheLast) {
   EXPECT_EQ(loop.ended, loop.begun);
 }
 
-// A unit that notes the step of each batch.
-class StepUnit : public kits::detail::SmallUnit {
+// A unit of the small model that notes the step of each batch.
+class StepUnit : public Unit {
  public:
-  StepUnit(std::string name, Kind kind, std::vector<int64_t>& seen)
-      : SmallUnit(std::move(name), kind), seen_(seen) {}
+  StepUnit(std::unique_ptr<Unit> inner, std::vector<int64_t>& seen) : inner_(std::move(inner)), seen_(seen) {}
+  std::string_view name() const override { return inner_->name(); }
+  Module* module() override { return nullptr; }
+  std::vector<ParameterSlot> parameters() override { return inner_->parameters(); }
   Tensors forward(Tensors inputs, const Batch& batch) override {
     seen_.push_back(batch.step);
-    return SmallUnit::forward(std::move(inputs), batch);
+    return inner_->forward(std::move(inputs), batch);
   }
 
  private:
+  std::unique_ptr<Unit> inner_;
   std::vector<int64_t>& seen_;
 };
 
@@ -124,10 +126,8 @@ TEST(Run, BatchesGetTheStepThatTheyBelongTo) {
   Loop loop;
   std::vector<int64_t> seen;
   loop.host.make_units = [&](const heddle::Setup&) {
-    using Kind = kits::detail::SmallUnit::Kind;
-    Units units;
-    units.push_back(std::make_unique<StepUnit>("first", Kind::first, seen));
-    units.push_back(std::make_unique<kits::detail::SmallUnit>("last", Kind::last));
+    Units units = kits::small_model({});
+    units.front() = std::make_unique<StepUnit>(std::move(units.front()), seen);
     return units;
   };
   const auto given = loop.host.next_batches;
@@ -190,15 +190,19 @@ TEST(Run, IsSettledWhenTheDevicesOfAllRanksAreDone) {
   EXPECT_THAT(deeds, ElementsAre("waits for its device", "waits for the others"));
 }
 
-using kits::detail::SmallUnit;
+// A unit without parameters.
+struct PlainUnit : Unit {
+  std::string_view name() const override { return "layer.0"; }
+  Module* module() override { return nullptr; }
+  std::vector<ParameterSlot> parameters() override { return {}; }
+  Tensors forward(Tensors inputs, const Batch&) override { return inputs; }
+};
 
-struct Counting : SmallUnit, UnitBuffers {
-  Counting() : SmallUnit("middle.0", Kind::middle) {}
+struct Counting : PlainUnit, UnitBuffers {
   std::vector<at::Tensor> buffers() override { return {at::Tensor()}; }
 };
 
-struct Listening : SmallUnit, AfterUpdate {
-  Listening() : SmallUnit("middle.0", Kind::middle) {}
+struct Listening : PlainUnit, AfterUpdate {
   void after_update(const Updated&, const DeviceMesh&) override {}
 };
 
@@ -209,24 +213,23 @@ std::string model_refusal(const std::string& fields, std::unique_ptr<Unit> secon
   setup.backend = "gloo";
   Plan plan = engine::choose(setup, built_plugins());
   plan.pipeline.modules =
-      std::vector<std::vector<std::string>>{{"first"}, {"middle.0"}, {"middle.1"}, {"last"}};
-  Units units;
-  units.push_back(std::make_unique<SmallUnit>("first", SmallUnit::Kind::first));
-  units.push_back(std::move(second));
-  units.push_back(std::make_unique<SmallUnit>("middle.1", SmallUnit::Kind::middle));
-  units.push_back(std::make_unique<SmallUnit>("last", SmallUnit::Kind::last));
+      std::vector<std::vector<std::string>>{{"first"}, {"layer.0"}, {"layer.1"}, {"last"}};
+  kits::Shape shape;
+  shape.layers = 2;
+  Units units = kits::small_model(shape);
+  units[1] = std::move(second);
   return thrown_by([&] { engine::check_model(plan, setup, units); });
 }
 
 std::unique_ptr<Unit> quiet() {
-  return std::make_unique<SmallUnit>("middle.0", SmallUnit::Kind::middle);
+  return std::make_unique<PlainUnit>();
 }
 
 TEST(CheckModel, RefusesPostValidationOfWhatCannotBeUndone) {
   const std::string late = "pp_post_validation: true";
   EXPECT_EQ(model_refusal(late, quiet()), "");
   EXPECT_THAT(model_refusal(late, std::make_unique<Counting>()),
-              HasSubstr("'middle.0' has buffers that its forward changes"));
+              HasSubstr("'layer.0' has buffers that its forward changes"));
   EXPECT_THAT(model_refusal(late, std::make_unique<Listening>()),
               HasSubstr("modules of the model act on each update (a router's correction bias, or "
                         "router_aux_loss_type: global)"));

@@ -9,8 +9,8 @@
 #include "heddle/mesh/dry.h"
 #include "heddle/parallel/build.h"
 #include "heddle/parallel/stages.h"
-#include "heddle/testing/strategy.h"
 #include "heddle/transport/threads.h"
+#include "lib/testing/small_model.h"
 #include "tests/thrown.h"
 
 namespace heddle::tests {
@@ -64,13 +64,19 @@ class Strategy : public IStrategy {
   Change change_;
 };
 
+Units tied_model() {
+  kits::Shape shape;
+  shape.tied = true;
+  return kits::small_model(shape);
+}
+
 Stages build_with(const Change& change, Rendezvous& rendezvous, int replicas, int shards) {
   Plan plan;
   plan.strategy = std::make_unique<Strategy>(change);
   plan.strategy_name = "rows";
   plan.strategy_file = "libheddle_rows.so";
   const std::vector<Axis> axes = {{"dp_replicate", replicas}, {"dp_shard", shards}};
-  return parallel::build(kits::detail::small_units(), plan, mesh::build(axes, rendezvous, ""), {}, 42);
+  return parallel::build(tied_model(), plan, mesh::build(axes, rendezvous, ""), {}, 42);
 }
 
 // What every rank is told; fails where they differ.
@@ -115,11 +121,11 @@ TEST(OwnedShards, MayBeOwnedWholeByOneRankAlone) {
   EXPECT_EQ(building(change), "");
 }
 
-// small_units() has a tied parameter, middle.0.weight of 7 times 7 elements.
+// The small model has a tied parameter, layer.0.weight of 7 times 7 elements.
 TEST(OwnedShards, AreNotOwnedTwice) {
   EXPECT_EQ(building([](Shards& owned, const DeviceMesh&) { owned.push_back(owned[1]); }),
             kBreaks +
-                "the shards of 'middle.0.weight' hold 98 elements in a copy, and the parameter has 49: some "
+                "the shards of 'layer.0.weight' hold 98 elements in a copy, and the parameter has 49: some "
                 "are owned more than once" +
                 kOnce);
 }
@@ -130,7 +136,7 @@ TEST(OwnedShards, AreNotMissingOnOneRank) {
   };
   EXPECT_EQ(building(change),
             kBreaks +
-                "the shards of 'middle.0.weight' hold 42 elements in a copy, and the parameter has 49: some "
+                "the shards of 'layer.0.weight' hold 42 elements in a copy, and the parameter has 49: some "
                 "are owned by no rank" +
                 kOnce);
 }
@@ -142,7 +148,7 @@ TEST(OwnedShards, LeaveNoGaps) {
   };
   EXPECT_EQ(building(change),
             kBreaks +
-                "the shards of 'middle.0.weight' hold 49 elements in a copy, and the parameter has 49: some "
+                "the shards of 'layer.0.weight' hold 49 elements in a copy, and the parameter has 49: some "
                 "are owned more than once, and some by no rank" +
                 kOnce);
 }
@@ -157,7 +163,7 @@ TEST(OwnedShards, AreWholeInEachCopy) {
   };
   EXPECT_EQ(building(change),
             kBreaks +
-                "the shards of 'middle.0.weight' hold 49 elements in a copy, and the parameter has 49: some "
+                "the shards of 'layer.0.weight' hold 49 elements in a copy, and the parameter has 49: some "
                 "are owned more than once, and some by no rank" +
                 kOnce);
 }
@@ -165,7 +171,7 @@ TEST(OwnedShards, AreWholeInEachCopy) {
 TEST(OwnedShards, NameTheAxesThatSplitThem) {
   EXPECT_EQ(building([](Shards& owned, const DeviceMesh&) { owned[1].axes.clear(); }),
             kBreaks +
-                "the shards of 'middle.0.weight' hold 16.3333333333333 elements in a copy, and the parameter "
+                "the shards of 'layer.0.weight' hold 16.3333333333333 elements in a copy, and the parameter "
                 "has 49: some are owned by no rank" +
                 kOnce);
   const Change change = [](Shards& owned, const DeviceMesh&) {
@@ -173,7 +179,7 @@ TEST(OwnedShards, NameTheAxesThatSplitThem) {
   };
   EXPECT_EQ(building(change),
             kBreaks +
-                "the shards of 'middle.0.weight' hold 98 elements in a copy, and the parameter has 49: some "
+                "the shards of 'layer.0.weight' hold 98 elements in a copy, and the parameter has 49: some "
                 "are owned more than once" +
                 kOnce);
 }
@@ -185,7 +191,7 @@ TEST(OwnedShards, AreBoxesOfTheirParameters) {
       if (mesh.rank("world") == 3) change(owned[1]);
     });
   };
-  const std::string owns = kBreaks + "on rank 3 it owns a shard of 'middle.0.weight'";
+  const std::string owns = kBreaks + "on rank 3 it owns a shard of 'layer.0.weight'";
   EXPECT_EQ(on_rank_3([](Shard& shard) {
               shard.tensor = at::empty({2, 7});
             }),

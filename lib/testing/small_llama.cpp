@@ -5,9 +5,9 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
-#include "../small_model.h"
 #include "heddle/decoder/family.h"
 #include "heddle/parallel/build.h"
+#include "lib/testing/small_model.h"
 
 namespace heddle::kits {
 namespace {

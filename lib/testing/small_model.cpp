@@ -1,5 +1,5 @@
 // The units of the small model, and their split.
-#include "small_model.h"
+#include "lib/testing/small_model.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>

@@ -1,4 +1,4 @@
-// The model that the kits train: an embedding, a few layers and a loss, with prime sizes.
+// A small model to train in tests: an embedding, a few layers and a loss, with prime sizes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "heddle/base/export.h"
 #include "heddle/mesh/communicator.h"
 #include "heddle/model/unit.h"
 #include "heddle/parallel/parallelizer.h"
@@ -29,7 +30,7 @@ struct Shape {
 };
 
 // Units "first", "layer.0", ..., "last". Parameters are on meta unless `foreign` or `valued`.
-Units small_model(const Shape& shape);
+HEDDLE_API Units small_model(const Shape& shape);
 
 // Variants of a Llama of heddle's own layers on meta, or on the CPU with values.
 struct LlamaShape {
@@ -38,7 +39,7 @@ struct LlamaShape {
   bool valued = false;
   bool experts = false;  // a Mixtral
 };
-Units small_llama(const LlamaShape& shape);
+HEDDLE_API Units small_llama(const LlamaShape& shape);
 
 // The rows of one data-parallel rank at one step: microbatches of one row each, or one batch of all rows.
 // Batch::extra is 1 for the last row of all ranks in the first step, for the first row in the third, else 0.
@@ -46,10 +47,11 @@ struct Rows {
   int64_t vocabulary = kVocabulary, sequence = kSequence, rows = kRows;
   bool packed = false;  // each row holds two documents
 };
-std::vector<Batch> rows_of(int64_t step, int64_t rank, int64_t ranks, bool one_batch, const Rows& = {});
+HEDDLE_API std::vector<Batch> rows_of(int64_t step, int64_t rank, int64_t ranks, bool one_batch,
+                                      const Rows& = {});
 
 // Splits the layers of small_model() along the axis tp: the rows of their weights and biases.
-class LayerSplit : public IParallelizer {
+class HEDDLE_API LayerSplit : public IParallelizer {
  public:
   Needs needs() const override;
   std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override;

@@ -1,8 +1,9 @@
-// Counts and compares the ranks' contributions.
-#include "gathered.h"
+// Assembly of whole tensors: counts elements and compares replicas.
+#include "lib/testing/whole_tensors.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/zeros.h>
@@ -63,7 +64,7 @@ at::Tensor box_of(const Shard& shard, at::Tensor whole) {
   return whole;
 }
 
-void Gathered::add(const DeviceMesh& mesh, const Shard& shard, const at::Tensor& numbers) {
+void WholeTensors::add(const DeviceMesh& mesh, const Shard& shard, const at::Tensor& numbers) {
   const at::NoGradGuard no_gradients;
   int replica = replica_of(mesh, shard);
   if (shard.tied_to_earlier) replica = -1 - replica;  // of the last stage: equal to the first one's
@@ -80,7 +81,7 @@ void Gathered::add(const DeviceMesh& mesh, const Shard& shard, const at::Tensor&
   box_of(shard, pieces.values).copy_(here);
 }
 
-Named Gathered::whole(const std::string& what) const {
+Named WholeTensors::take(const std::string& what) const {
   Named out;
   for (const auto& [key, pieces] : pieces_) {
     const std::string name = what + " '" + key.first + "'";
@@ -92,8 +93,10 @@ Named Gathered::whole(const std::string& what) const {
             " times");
     const auto first = out.emplace(key.first, pieces.values).first;
     // Not to the bit: rounding in kernels may depend on the alignment of a buffer.
-    if (pieces.values.numel() > 0 && !((first->second - pieces.values).abs().max().item<double>() <=
-                                       1e-4 * first->second.abs().max().item<double>()))
+    const at::Tensor& one = first->second;
+    if (one.numel() == 0) continue;
+    const double limit = 1e-4 * one.nan_to_num().abs().max().item<double>();
+    if (!at::allclose(one, pieces.values, 0, limit, /*equal_nan=*/true))
       found(name + ": ranks that should hold the same numbers hold different ones");
   }
   return out;

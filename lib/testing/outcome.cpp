@@ -1,0 +1,136 @@
+// Comparison of numbers and tensors, step by step.
+#include "lib/testing/outcome.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/equal.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace heddle::kits {
+namespace {
+
+double apart(double one, double other) {
+  if (one == other || (std::isnan(one) && std::isnan(other))) return 0;  // the loss of a skipped update
+  return std::abs(one - other) / std::max(std::abs(other), 1e-30);
+}
+
+void compare_series(const std::string& what, const std::vector<double>& got, const std::vector<double>& want,
+                    double most, std::string& out) {
+  if (got.size() != want.size()) {
+    out += what + " has " + std::to_string(got.size()) + " values, not " + std::to_string(want.size()) + "\n";
+    return;
+  }
+  for (size_t i = 0; i < want.size(); ++i)
+    if (!(apart(got[i], want[i]) <= most))
+      out += what + " of step " + std::to_string(i) + " differs by " + written(apart(got[i], want[i])) + "\n";
+}
+
+// Relative to the largest element, which is at least 1e-3 of that of all tensors.
+std::string plain_difference(const at::Tensor& got, const at::Tensor& want, double overall, double most) {
+  const double largest = std::max(want.abs().max().item<double>(), 1e-3 * overall);
+  const double difference = (got - want).abs().max().item<double>() / largest;
+  return difference <= most ? "" : "by " + written(difference) + " of its largest element";
+}
+
+std::string adamw_difference(const at::Tensor& got, const at::Tensor& want, double most) {
+  const at::Tensor apart = (got - want).abs();
+  const double farthest = apart.max().item<double>();
+  if (!(farthest <= 2e-4 + most * want.abs().max().item<double>())) return "by " + written(farthest);
+  const int64_t beyond = apart.gt(2e-5 + 1e-3 * want.abs()).sum().item<int64_t>();
+  return beyond <= std::max<int64_t>(3, want.numel() / 100) ? ""
+                                                            : "in " + std::to_string(beyond) + " elements";
+}
+
+template <class Difference>
+void compare_tensors(const std::string& what, const Named& got, const Named& want,
+                     const Difference& difference, std::string& out) {
+  for (const auto& [name, tensor] : got)
+    if (want.count(name) == 0)
+      out += "'" + name + "' is in " + what + ", and should not be: no rank computed a gradient of it\n";
+  for (const auto& [name, tensor] : want) {
+    const auto here = got.find(name);
+    if (here == got.end()) {
+      out += "'" + name + "' is missing in " + what + "\n";
+    } else if (!here->second.sizes().equals(tensor.sizes())) {
+      out += "'" + name + "' has another shape in " + what + "\n";
+    } else if (tensor.numel() > 0) {
+      const std::string found = difference(here->second, tensor);
+      if (!found.empty()) out += "'" + name + "' differs in " + what + " " + found + "\n";
+    }
+  }
+}
+
+void compare_plain(const std::string& what, const Named& got, const Named& want, double most,
+                   std::string& out) {
+  double overall = 1e-12;
+  for (const auto& [name, tensor] : want)
+    if (tensor.numel() > 0) overall = std::max(overall, tensor.abs().max().item<double>());
+  compare_tensors(
+      what, got, want,
+      [&](const at::Tensor& here, const at::Tensor& there) {
+        return plain_difference(here, there, overall, most);
+      },
+      out);
+}
+
+void compare_bits(const std::string& what, const std::vector<double>& got, const std::vector<double>& want,
+                  std::string& out) {
+  compare_series(what, got, want, 0, out);
+}
+
+void compare_bits(const std::string& what, const Named& got, const Named& want, std::string& out) {
+  compare_tensors(
+      what, got, want,
+      [](const at::Tensor& here, const at::Tensor& there) {
+        return at::equal(here, there) ? "" : std::string("by bits");
+      },
+      out);
+}
+
+}  // namespace
+
+std::string differences(const Outcome& got, const Outcome& want, const Tolerance& tolerance) {
+  std::string out;
+  compare_series("the loss", got.losses, want.losses, tolerance.loss, out);
+  for (size_t i = 0; i < want.gradients.size(); ++i)  // rounding of the steps before adds up
+    compare_plain("the gradients of step " + std::to_string(i), got.gradients.at(i), want.gradients[i],
+                  i == 0 ? 1e-4 : 5e-4, out);
+  compare_series("the gradient norm", got.norms, want.norms, tolerance.norm, out);
+  compare_series("the validation loss", got.validation, want.validation, tolerance.loss, out);
+  for (const auto& [name, values] : want.sides) {
+    const auto here = got.sides.find(name);
+    compare_series("the side output '" + name + "'",
+                   here == got.sides.end() ? std::vector<double>() : here->second, values, 2e-4, out);
+  }
+  if (!want.gradients.empty())
+    compare_plain("the parameters at the end", got.parameters, want.parameters, 1e-4, out);
+  else
+    compare_tensors(
+        "the parameters at the end", got.parameters, want.parameters,
+        [&](const at::Tensor& here, const at::Tensor& there) {
+          return adamw_difference(here, there, tolerance.parameter);
+        },
+        out);
+  return out;
+}
+
+std::string bit_differences(const Outcome& got, const Outcome& want) {
+  std::string out;
+  compare_bits("the loss", got.losses, want.losses, out);
+  compare_bits("the gradient norm", got.norms, want.norms, out);
+  compare_bits("the validation loss", got.validation, want.validation, out);
+  compare_bits("the parameters", got.parameters, want.parameters, out);
+  compare_bits("exp_avg", got.averages, want.averages, out);
+  compare_bits("exp_avg_sq", got.squares, want.squares, out);
+  return out;
+}
+
+std::string distance(const Outcome& got, const Outcome& want) {
+  double most = 0;
+  for (size_t i = 0; i < want.losses.size(); ++i) most = std::max(most, apart(got.losses[i], want.losses[i]));
+  return "loss differs by " + written(most);
+}
+
+}  // namespace heddle::kits
