@@ -36,3 +36,7 @@ expect "LibTorch 2.11.0" out
 clean heddle data control --out train.bin
 clean heddle check "$root/usr/share/doc/heddle/examples/fsdp2.yaml" --world-size 2 --dataset.file_pattern "$outside/train.bin" --dataset.seq_len 16 --lr_scheduler none >out
 expect "strategy: fsdp2" out
+
+say "an optimizer is checked on simulated GPUs"
+clean heddle plugins check "$root/usr/lib/heddle/lib/plugins/libheddle_adamw.so" --device simulated --ranks 1,2 >out || { cat out; fail "the check failed"; }
+expect "ok    models are trained on the device 'simulated'" out

@@ -1,7 +1,8 @@
 """Which module includes which. A module is a folder of core, lib or the SDK's headers. It includes itself and what
 MODULES lists for it; base, config, schedule and drawing know no LibTorch. The folders of lib/run include those before
 them in RUN_FOLDERS. A plugin includes public headers (sdk/include) and its own folder, never another plugin, never the
-engine. The trainer includes public headers, lib/run, lib/drawing and lib/transport/meeting. CUDA is known in plugins/nccl alone."""
+engine. lib/simulated is a plugin too: it includes public headers of its modules and its own folder. The trainer includes
+public headers, lib/run, lib/drawing and lib/transport/meeting. CUDA is known in plugins/nccl alone."""
 import re
 
 import tree
@@ -26,6 +27,8 @@ MODULES = {
     "train": (*BELOW_PARALLEL, "parallel", "nn"),
     # The entry points of a program put everything together.
     "engine": (*BELOW_PARALLEL, "parallel", "plugin", "ops", "transport", "nn", "checkpoint", "train"),
+    # The simulated device, a plugin that no other module includes.
+    "simulated": ("base", "mesh", "model", "nn", "plugin"),
     # A run, from its recipe to its last step, on the entry points.
     "run": (*BELOW_PARALLEL, "data", "parallel", "plugin", "drawing", "ops", "transport", "nn", "decoder", "checkpoint", "train",
             "engine"),
@@ -59,6 +62,8 @@ def module_faults(module, include):
     other = module_of(include)
     if other is None or other == module:
         return None
+    if module == "simulated" and include.startswith(INTERNAL):
+        return "the simulated device includes public headers and its own only"
     if other not in MODULES:
         return f"no such module: {other}"
     return None if other in MODULES[module] else f"module {module} may not include {other}"

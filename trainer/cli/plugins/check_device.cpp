@@ -28,9 +28,8 @@ kits::KitDevice simulated() {
       if (fs::is_regular_file(folder / file)) return {kSimulated, folder / file, kSimulatedRanks};
       looked.push_back(folder.string());
     }
-  throw Error(
-      ErrorCode::plugin_missing, kWhere, file + " is not in " + text::join(looked),
-      "build the target heddle_simulated (HEDDLE_TESTS=ON), or add its directory to HEDDLE_PLUGIN_PATH");
+  throw Error(ErrorCode::plugin_missing, kWhere, file + " is not in " + text::join(looked),
+              "build the target heddle_simulated, or add its directory to HEDDLE_PLUGIN_PATH");
 }
 
 // The first that is available, as a run without dist_env.backend takes it.
