@@ -126,3 +126,14 @@ function(heddle_precompile target)
 endfunction()
 
 include(${CMAKE_SOURCE_DIR}/sdk/cmake/HeddleAddPlugin.cmake)
+
+# Names sources of a plugin that tests compile by themselves, beside the plugin; WITHOUT_LIBTORCH: pure functions.
+function(heddle_tested_parts)
+  cmake_parse_arguments(arg "WITHOUT_LIBTORCH" "" "" ${ARGN})
+  set(name heddle_tested_parts)
+  if(arg_WITHOUT_LIBTORCH)
+    set(name heddle_tested_parts_without_libtorch)
+  endif()
+  list(TRANSFORM arg_UNPARSED_ARGUMENTS PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE sources)
+  set_property(GLOBAL APPEND PROPERTY ${name} ${sources})
+endfunction()

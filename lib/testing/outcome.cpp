@@ -16,15 +16,23 @@ double apart(double one, double other) {
   return std::abs(one - other) / std::max(std::abs(other), 1e-30);
 }
 
+// Compares element `i`, if both have it.
+void compare_number(const std::string& what, const std::vector<double>& got, const std::vector<double>& want,
+                    size_t i, double most, std::string& out) {
+  if (i < want.size() && i < got.size() && !(apart(got[i], want[i]) <= most))
+    out += what + " of step " + std::to_string(i) + " differs by " + written(apart(got[i], want[i])) + "\n";
+}
+
+void compare_sizes(const std::string& what, const std::vector<double>& got, const std::vector<double>& want,
+                   std::string& out) {
+  if (got.size() != want.size())
+    out += what + " has " + std::to_string(got.size()) + " values, not " + std::to_string(want.size()) + "\n";
+}
+
 void compare_series(const std::string& what, const std::vector<double>& got, const std::vector<double>& want,
                     double most, std::string& out) {
-  if (got.size() != want.size()) {
-    out += what + " has " + std::to_string(got.size()) + " values, not " + std::to_string(want.size()) + "\n";
-    return;
-  }
-  for (size_t i = 0; i < want.size(); ++i)
-    if (!(apart(got[i], want[i]) <= most))
-      out += what + " of step " + std::to_string(i) + " differs by " + written(apart(got[i], want[i])) + "\n";
+  compare_sizes(what, got, want, out);
+  for (size_t i = 0; i < want.size(); ++i) compare_number(what, got, want, i, most, out);
 }
 
 // Relative to the largest element, which is at least 1e-3 of that of all tensors.
@@ -93,11 +101,15 @@ void compare_bits(const std::string& what, const Named& got, const Named& want, 
 
 std::string differences(const Outcome& got, const Outcome& want, const Tolerance& tolerance) {
   std::string out;
-  compare_series("the loss", got.losses, want.losses, tolerance.loss, out);
-  for (size_t i = 0; i < want.gradients.size(); ++i)  // rounding of the steps before adds up
-    compare_plain("the gradients of step " + std::to_string(i), got.gradients.at(i), want.gradients[i],
-                  i == 0 ? 1e-4 : 5e-4, out);
-  compare_series("the gradient norm", got.norms, want.norms, tolerance.norm, out);
+  compare_sizes("the loss", got.losses, want.losses, out);
+  compare_sizes("the gradient norm", got.norms, want.norms, out);
+  for (size_t i = 0; i < want.losses.size(); ++i) {  // the first line is the cause of those after it
+    compare_number("the loss", got.losses, want.losses, i, tolerance.loss, out);
+    if (i < want.gradients.size())  // rounding of the steps before adds up
+      compare_plain("the gradients of step " + std::to_string(i), got.gradients.at(i), want.gradients[i],
+                    i == 0 ? 1e-4 : 5e-4, out);
+    compare_number("the gradient norm", got.norms, want.norms, i, tolerance.norm, out);
+  }
   compare_series("the validation loss", got.validation, want.validation, tolerance.loss, out);
   for (const auto& [name, values] : want.sides) {
     const auto here = got.sides.find(name);

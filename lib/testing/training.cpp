@@ -64,14 +64,15 @@ void collect(Step& step, Stages& stages, const DeviceMesh& mesh, Results& result
   }
 }
 
-void expect_same(const std::string& what, const std::vector<double>& first, const std::vector<double>& here,
-                 int rank, double most) {
+// Notes a number that this rank reports differently from the first one.
+void note_difference(const std::string& what, const std::vector<double>& first,
+                     const std::vector<double>& here, int rank, double most, std::string& fault) {
   const auto is_same = [&](double one, double other) {
     return one == other || (std::isnan(one) && std::isnan(other)) ||
            std::abs(one - other) <= most * std::abs(other);
   };
-  if (!std::equal(first.begin(), first.end(), here.begin(), here.end(), is_same))
-    found("rank " + std::to_string(rank) + " reports another " + what + " than another rank");
+  if (fault.empty() && !std::equal(first.begin(), first.end(), here.begin(), here.end(), is_same))
+    fault = "rank " + std::to_string(rank) + " reports another " + what + " than another rank";
 }
 
 // Every rank knows the same numbers.
@@ -86,13 +87,13 @@ void merge(const Outcome& here, const DeviceMesh& mesh, int peak, const StepLoop
     all.validation = here.validation, all.sides = here.sides;
     return;
   }
-  expect_same("loss", all.losses, here.losses, rank, 0);
-  expect_same("gradient norm", all.norms, here.norms, rank, loop.norm_between_ranks);
-  expect_same("validation loss", all.validation, here.validation, rank, 0);
+  note_difference("loss", all.losses, here.losses, rank, 0, results.fault);
+  note_difference("gradient norm", all.norms, here.norms, rank, loop.norm_between_ranks, results.fault);
+  note_difference("validation loss", all.validation, here.validation, rank, 0, results.fault);
   for (const auto& [name, values] : all.sides) {
     const auto side = here.sides.find(name);
-    expect_same("side output '" + name + "'", values,
-                side == here.sides.end() ? std::vector<double>() : side->second, rank, 0);
+    note_difference("side output '" + name + "'", values,
+                    side == here.sides.end() ? std::vector<double>() : side->second, rank, 0, results.fault);
   }
 }
 
@@ -105,6 +106,7 @@ Outcome Results::take() {
   out.averages = averages.take("exp_avg of");
   out.squares = squares.take("exp_avg_sq of");
   out.steps = steps.take("the step of");
+  if (!fault.empty()) found(fault);
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "heddle/base/export.h"
@@ -33,15 +34,16 @@ struct StepLoop {
 // What all ranks of a training have computed.
 struct HEDDLE_API Results {
   std::mutex mutex;
-  Outcome common;  // losses, norms, validation, sides and peaks
+  std::string fault;  // a number that ranks report differently; empty: none
+  Outcome common;     // losses, norms, validation, sides and peaks
   std::deque<WholeTensors> gradients;
   WholeTensors parameters, averages, squares, steps;
-  // Returns everything, once all ranks have ended. Throws Error{plugin_failed} as WholeTensors::take.
+  // Returns everything, once all ranks have ended. Throws Error{plugin_failed} as WholeTensors::take, and if
+  // two ranks report another loss, norm or side output.
   Outcome take();
 };
 
-// Runs the steps of one rank. Throws Error{plugin_failed} if another rank reports another loss, norm or side
-// output.
+// Runs the steps of one rank.
 HEDDLE_API void run_steps(Stages& stages, const DeviceMesh& mesh, const StepLoop& loop, Results& results);
 
 }  // namespace heddle::kits

@@ -40,9 +40,9 @@ StorePtr scoped(const RankPlace& place, const StorePtr& store) {
 }
 
 // Other ranks are told of a wrong interface: they wait for this one.
-std::string interface_for(Meeting& meeting) {
+std::string interface_for(const RankPlace& place, Meeting& meeting) {
   try {
-    return interface_of_environment();
+    return interface_of_environment(place.local_world_size < place.world_size);
   } catch (const Error& error) {
     throw meeting.refuse(error);
   }
@@ -59,7 +59,7 @@ class GlooRendezvous : public Rendezvous {
       : place_(place),
         options_(std::move(options)),
         meeting_(std::move(meeting)),
-        interface_(interface_for(*meeting_)),
+        interface_(interface_for(place, *meeting_)),
         met_(meeting_->join(options_.timeout, options_.log, options_.on_stopped)),
         root_(met_.store),
         store_(scoped(place_, root_)),

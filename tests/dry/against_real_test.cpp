@@ -11,9 +11,12 @@
 #include "heddle/engine/engine.h"
 #include "heddle/transport/threads.h"
 #include "lib/transport/traced.h"
+#include "main/with_all.h"
 
 namespace heddle {
 namespace {
+
+HEDDLE_WITH_ALL("DryAgainstReal.Pipelines");
 
 using Calls = std::vector<std::string>;
 

@@ -14,10 +14,13 @@
 #include <string>
 
 #include "heddle/engine/engine.h"
+#include "main/with_all.h"
 #include "tests/quiet.h"
 
 namespace heddle {
 namespace {
+
+HEDDLE_WITH_ALL("DryStep.OfEveryStrategyAndScheduleInAPipeline");
 
 using engine::DryStep;
 

@@ -8,11 +8,14 @@
 #include <fstream>
 
 #include "flow/stops/started.h"
+#include "main/with_all.h"
 #include "model_files.h"
 #include "training_files.h"
 
 namespace flow {
 namespace {
+
+HEDDLE_WITH_ALL("Convert.Takes*");
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;

@@ -8,10 +8,13 @@
 #include <fstream>
 
 #include "flow/stops/started.h"
+#include "main/with_all.h"
 #include "model_files.h"
 
 namespace flow {
 namespace {
+
+HEDDLE_WITH_ALL("SkippedUpdates.*");
 
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;

@@ -6,10 +6,13 @@
 #include <filesystem>
 
 #include "flow/stops/started.h"
+#include "main/with_all.h"
 #include "model_files.h"
 
 namespace flow {
 namespace {
+
+HEDDLE_WITH_ALL("Outputs.*Refused*");
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;

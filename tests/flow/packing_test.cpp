@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 
 #include "flow/stops/started.h"
+#include "main/with_all.h"
 #include "training_files.h"
 
 namespace flow {
 namespace {
+
+HEDDLE_WITH_ALL("Packing.LeavesTheLosses*:Packing.GivesOneCurve*:Packing.GoesOn*");
 
 using ::testing::Each;
 using ::testing::HasSubstr;

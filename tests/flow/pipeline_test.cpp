@@ -8,10 +8,13 @@
 #include <vector>
 
 #include "flow/stops/started.h"
+#include "main/with_all.h"
 #include "training_files.h"
 
 namespace flow {
 namespace {
+
+HEDDLE_WITH_ALL("PipelineRun.GivesTheCurve*:PipelineRun.WithPostValidation*");
 
 using ::testing::HasSubstr;
 

@@ -1,10 +1,13 @@
 // `heddle train` over ranks of one machine: shared memory and Gloo give the same bits, whatever the strategy.
 #include <gtest/gtest.h>
 
+#include "main/with_all.h"
 #include "training_files.h"
 
 namespace flow {
 namespace {
+
+HEDDLE_WITH_ALL("Strategies/Transports.*/2");
 
 class Transports : public ::testing::TestWithParam<const char*> {};
 

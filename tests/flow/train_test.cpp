@@ -7,10 +7,13 @@
 #include <thread>
 
 #include "flow/stops/started.h"
+#include "main/with_all.h"
 #include "training_files.h"
 
 namespace flow {
 namespace {
+
+HEDDLE_WITH_ALL("Examples.*");
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;

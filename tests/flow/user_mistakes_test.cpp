@@ -4,10 +4,13 @@
 #include <filesystem>
 
 #include "flow/stops/started.h"
+#include "main/with_all.h"
 #include "training_files.h"
 
 namespace flow {
 namespace {
+
+HEDDLE_WITH_ALL("Memory.*");
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;

@@ -1,4 +1,4 @@
-// A network interface that GLOO_SOCKET_IFNAME names and no host has.
+// Network interfaces that GLOO_SOCKET_IFNAME names and no rank can use.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,6 +23,17 @@ TEST(NetworkInterface, IsRefusedWithTheAvailableOnesIfItDoesNotExist) {
     EXPECT_THAT(hosts.errors(rank), AllOf(HasSubstr("GLOO_SOCKET_IFNAME"), HasSubstr("eth7"),
                                           HasSubstr("eth0"), Not(HasSubstr("plugin_failed"))))
         << rank;
+}
+
+TEST(NetworkInterface, IsRefusedIfOnlyItsHostReachesIt) {
+  const RunFolder folder;
+  TwoHosts hosts;
+  hosts.set_everywhere("GLOO_SOCKET_IFNAME", "lo");
+  hosts.train(folder.recipe(), {"--checkpoint.enabled", "false"});
+  ASSERT_TRUE(hosts.wait(15)) << hosts.report();
+  EXPECT_TRUE(hosts.all_have_status(2)) << hosts.report();
+  EXPECT_THAT(hosts.errors(0),
+              HasSubstr("is 'lo', which other machines cannot reach, and the ranks are on several machines"));
 }
 
 }  // namespace

@@ -1,4 +1,7 @@
-// Runs the tests of one executable; or, as a child of such a test, the ranks that it asks for.
+// Runs the tests of one program; or, as a child of such a test, the ranks that it asks for.
+// HEDDLE_TEST_SET=default runs all but those of HEDDLE_WITH_ALL, HEDDLE_TEST_SET=more these alone.
+#include "main/with_all.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -7,11 +10,31 @@
 namespace heddle::tests {
 // Defined where tests start this program again as ranks (tests/transport/children.cpp).
 int be_child(const std::string& body) __attribute__((weak));
+
+namespace {
+
+std::string& with_all() {
+  static std::string patterns;
+  return patterns;
+}
+
+void choose_set(const std::string& set) {
+  if (set == "default") ::testing::GTEST_FLAG(filter) = "*-" + with_all();
+  if (set == "more") ::testing::GTEST_FLAG(filter) = with_all();
+}
+
+}  // namespace
+
+WithAll::WithAll(const char* patterns) {
+  with_all() += (with_all().empty() ? "" : ":") + std::string(patterns);
+}
+
 }  // namespace heddle::tests
 
 int main(int argc, char** argv) {
   const char* body = std::getenv("HEDDLE_TEST_CHILD");
   if (body != nullptr && heddle::tests::be_child != nullptr) return heddle::tests::be_child(body);
   ::testing::InitGoogleTest(&argc, argv);
+  if (const char* set = std::getenv("HEDDLE_TEST_SET")) heddle::tests::choose_set(set);
   return RUN_ALL_TESTS();
 }

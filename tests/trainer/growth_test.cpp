@@ -1,10 +1,13 @@
 // Processor time of `heddle check` by the size of what a person gives: keys, list items, tables.
 #include <ctime>
 
+#include "main/with_all.h"
 #include "trainer/checked.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("Sizes/Growth*");
 
 constexpr int kMany = 100'000, kFew = kMany / 8;
 

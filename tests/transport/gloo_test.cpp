@@ -14,12 +14,15 @@
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/transport/threads.h"
 #include "lib/transport/meeting/store_client.h"
+#include "main/with_all.h"
 #include "tests/thrown.h"
 #include "transport/children.h"
 #include "transport/exercise.h"
 
 namespace heddle {
 namespace {
+
+HEDDLE_WITH_ALL("Sizes/Gloo*:GlooMesh.*");
 
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;

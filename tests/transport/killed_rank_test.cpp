@@ -18,10 +18,13 @@
 #include <thread>
 
 #include "heddle/transport/join.h"
+#include "main/with_all.h"
 #include "transport/children.h"
 
 namespace heddle {
 namespace {
+
+HEDDLE_WITH_ALL("Transports/*");
 
 using ::testing::HasSubstr;
 using tests::Known;

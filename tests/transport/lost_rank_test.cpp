@@ -13,10 +13,13 @@
 
 #include "heddle/base/error.h"
 #include "heddle/transport/join.h"
+#include "main/with_all.h"
 #include "transport/children.h"
 
 namespace heddle {
 namespace {
+
+HEDDLE_WITH_ALL("Sizes/LostRank*:Transports/*");
 
 using ::testing::AnyOf;
 using ::testing::ContainsRegex;

@@ -12,9 +12,12 @@
 #include "lib/transport/gloo/store_rendezvous.h"
 #include "lib/transport/liveness/watch.h"
 #include "lib/transport/liveness/watch_state.h"
+#include "main/with_all.h"
 
 namespace heddle::mesh {
 namespace {
+
+HEDDLE_WITH_ALL("HeartbeatTree.*");
 
 using ::testing::HasSubstr;
 

@@ -17,10 +17,13 @@
 #include <vector>
 
 #include "heddle/transport/join.h"
+#include "main/with_all.h"
 #include "transport/children.h"
 
 namespace heddle {
 namespace {
+
+HEDDLE_WITH_ALL("Transports/*");
 
 using tests::everyone;
 using tests::Known;

@@ -89,6 +89,9 @@ TEST(RankPlace, HalfAnEnvironmentNamesWhatIsMissing) {
   EXPECT_EQ(refusal(without(kTorchrun, "MASTER_PORT")), "environment MASTER_PORT" + missing);
   EXPECT_EQ(refusal(without(kTorchrun, "MASTER_ADDR")),
             "environment MASTER_ADDR: is not set, although RANK is");
+  for (const char* host : {"node1:29500", "[fd77::1]"})
+    EXPECT_EQ(refusal(with(kTorchrun, {{"MASTER_ADDR", host}})),
+              std::string("environment MASTER_ADDR: is '") + host + "', which is not a name or an address");
   EXPECT_EQ(refusal({{"WORLD_SIZE", "2"}}), "environment RANK" + missing);
 }
 

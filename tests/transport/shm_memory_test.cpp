@@ -15,10 +15,13 @@
 
 #include "heddle/base/error.h"
 #include "heddle/transport/join.h"
+#include "main/with_all.h"
 #include "transport/children.h"
 
 namespace heddle {
 namespace {
+
+HEDDLE_WITH_ALL("Sizes/Shm*");
 
 using ::testing::HasSubstr;
 using ::testing::Not;

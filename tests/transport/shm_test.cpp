@@ -12,11 +12,14 @@
 #include "heddle/base/error.h"
 #include "heddle/transport/join.h"
 #include "heddle/transport/threads.h"
+#include "main/with_all.h"
 #include "transport/children.h"
 #include "transport/exercise.h"
 
 namespace heddle {
 namespace {
+
+HEDDLE_WITH_ALL("Sizes/Shm*:ShmFaults.*");
 
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;

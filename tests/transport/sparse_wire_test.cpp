@@ -14,9 +14,12 @@
 
 #include "lib/transport/gloo/gloo_wire.h"
 #include "lib/transport/gloo/wire_collectives.h"
+#include "main/with_all.h"
 
 namespace heddle::mesh {
 namespace {
+
+HEDDLE_WITH_ALL("SparseWire.*");
 
 constexpr int kWired = 20;
 

@@ -9,6 +9,8 @@
 #include <variant>
 #include <vector>
 
+#include "heddle/base/error.h"
+
 namespace heddle::cli {
 
 // "--distributed.tp_size 2": one value of the configuration, read as YAML.
@@ -119,8 +121,13 @@ struct ScheduleCommand {
   std::string trace;            // the file of a trace of the simulation; empty: none
 };
 
+// A command line of a rank that is refused: the error is sent to the other ranks.
+struct RefusedCommand {
+  Error error;
+};
+
 using Command = std::variant<TrainCommand, CheckCommand, PluginsCommand, DataCommand, GenerateCommand,
-                             ConvertCommand, ScheduleCommand, PrepareCommand, ShowCommand>;
+                             ConvertCommand, ScheduleCommand, PrepareCommand, ShowCommand, RefusedCommand>;
 
 // The one function of libheddle_trainer that the executable calls, by the name below. Returns the exit
 // status; throws Error.

@@ -12,6 +12,7 @@
 #include "lib/run/outputs/outputs.h"
 #include "trainer/cli/configuration.h"
 #include "trainer/cli/launch/ranks.h"
+#include "trainer/cli/launch/stop_signals.h"
 
 namespace heddle::cli {
 namespace {
@@ -51,6 +52,7 @@ void check_options(const ConvertCommand& command, const ModelPlace& from) {
 }
 
 int convert_on(const RankPlan& plan, const ConvertCommand& command) {
+  if (plan.place) release_signals({});
   Conversion conversion;
   conversion.from = find_model(command.source);
   check_options(command, conversion.from);

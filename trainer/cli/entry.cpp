@@ -8,6 +8,7 @@
 #include "trainer/cli/data.h"
 #include "trainer/cli/generate.h"
 #include "trainer/cli/launch/last_words.h"
+#include "trainer/cli/launch/ranks.h"
 #include "trainer/cli/plugins/plugins.h"
 #include "trainer/cli/prepare.h"
 #include "trainer/cli/schedule/schedule.h"
@@ -27,6 +28,9 @@ struct CommandVisitor {
   int operator()(const ScheduleCommand& command) const { return schedule(command); }
   int operator()(const PrepareCommand& command) const { return prepare(command); }
   int operator()(const ShowCommand& command) const { return show_samples(command); }
+  int operator()(const RefusedCommand& command) const {
+    return tell_others(plan_ranks({}), [&]() -> int { throw command.error; });
+  }
 };
 
 }  // namespace

@@ -28,6 +28,7 @@ launch::Stop stop_of(const StepSection& steps, const RankPlan& plan) {
   if (plan.place) {
     stop.tell = [meeting = plan.meeting](int signal) { meeting->stop(signal); };
     listen(stop, SignalRole::rank);
+    release_signals(stop.signals);
   }
   return stop;
 }

@@ -165,8 +165,9 @@ class SharedCheck {
     throw_at_key(
         Error(
             ErrorCode::config, "checkpoint." + unseen->key,
-            unseen->key + " " + unseen->path.string() + " is not one directory on all hosts: the file that " +
-                named({0}) + " wrote there is not visible to " + named(with_hosts(blind)),
+            unseen->key + " " + std::filesystem::absolute(unseen->path).string() +
+                " is not one directory on all hosts: the file that " + named({0}) +
+                " wrote there is not visible to " + named(with_hosts(blind)),
             "Set checkpoint." + unseen->key +
                 " to a directory on a disk that all hosts share. On a cluster without a shared disk, export "
                 "a directory of one host to the others over NFS, or set checkpoint.enabled: false to train "

@@ -4,6 +4,7 @@
 
 #include <ATen/ops/from_blob.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 
 #include <cstdlib>
 #include <mutex>
@@ -24,19 +25,27 @@ struct GlooDevice {
   std::shared_ptr<::gloo::transport::Device> device;
 };
 
-std::string interface_of_environment() {
+std::string interface_of_environment(bool has_other_machines) {
   const char* given = std::getenv("GLOO_SOCKET_IFNAME");
   const std::string list = given == nullptr ? "" : given, name = list.substr(0, list.find(','));
   if (name.empty()) return name;
   std::set<std::string> names;
+  bool is_loopback = false;
   if (ifaddrs* all = nullptr; ::getifaddrs(&all) == 0) {
-    for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) names.insert(each->ifa_name);
+    for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
+      names.insert(each->ifa_name);
+      is_loopback |= each->ifa_name == name && (each->ifa_flags & IFF_LOOPBACK) != 0;
+    }
     ::freeifaddrs(all);
   }
-  if (names.contains(name)) return name;
+  const bool is_refused = is_loopback && has_other_machines;
+  if (names.contains(name) && !is_refused) return name;
   throw Error(ErrorCode::usage, "environment GLOO_SOCKET_IFNAME",
-              "is '" + list + "', and this machine has no interface " + name + "; it has " +
-                  text::join(std::vector<std::string>(names.begin(), names.end())),
+              is_refused ? "is '" + list +
+                               "', which other machines cannot reach, and the ranks are on several "
+                               "machines"
+                         : "is '" + list + "', and this machine has no interface " + name + "; it has " +
+                               text::join(std::vector<std::string>(names.begin(), names.end())),
               "Name the interface through which the machines reach each other, or unset the variable. Then "
               "heddle uses the "
               "interface that leads to MASTER_ADDR.");

@@ -17,8 +17,9 @@ namespace heddle::mesh {
 // The network interface of this process; groups share it.
 struct GlooDevice;
 
-// The interface that GLOO_SOCKET_IFNAME names, or "". Throws Error{usage} for one that does not exist.
-HEDDLE_API std::string interface_of_environment();
+// Returns the interface that GLOO_SOCKET_IFNAME names, or "". Throws Error{usage} for one that does not
+// exist, and for the loopback interface if the ranks are on several machines.
+HEDDLE_API std::string interface_of_environment(bool has_other_machines);
 
 // interface: listens on it, or on the one that has this numeric address.
 HEDDLE_API std::shared_ptr<GlooDevice> open_gloo_device(const std::string& interface,

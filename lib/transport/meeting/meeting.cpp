@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
@@ -148,6 +149,7 @@ struct Meeting::State : std::enable_shared_from_this<Meeting::State> {
   std::mutex mutex;
   std::condition_variable changed;
   bool stop = false, has_joined = false;
+  std::atomic<bool> is_reached = false;  // rank 0 reaches its own store at MASTER_ADDR
   c10::intrusive_ptr<StoreClient> client;
   std::shared_ptr<StoreServer> server;
   std::function<void(int)> gone;
@@ -324,12 +326,14 @@ void Meeting::State::connect() {
     std::unique_lock lock(mutex);
     if (changed.wait_for(lock, kLastPause, [&] { return stop || has_joined; })) return;
   }
+  is_reached = true;
 }
 
 std::string Meeting::State::launcher_text(bool alone) const {
   if (place.launcher == "heddle" || place.launcher.empty()) return "";
-  return " (" + size_variable(place) + (alone && place.launcher == "slurm" ? ": was srun left out?" : "") +
-         ")";
+  const bool is_outside_srun =
+      alone && place.launcher == "slurm" && std::getenv("SLURM_STEP_NUM_TASKS") == nullptr;
+  return " (" + size_variable(place) + (is_outside_srun ? ": was srun left out?" : "") + ")";
 }
 
 std::string Meeting::State::connecting_text() const {
@@ -346,13 +350,17 @@ std::string Meeting::State::waiting_text(const Words& answer) const {
            " at " + address_text() + launcher_text(count == place.world_size - 1);
   if (count > 0 && is_loopback(place.host) && place.launcher != "heddle")
     out += ", which other machines cannot reach";
+  if (count > 0 && serves() && !is_reached)
+    out += ", where " + greeting.host + " does not reach itself (is MASTER_ADDR the host of rank 0?)";
   if (!preparing.empty()) out += (count > 0 ? ", and for " : "") + preparing + " to prepare the run";
   return out + (count > 0 ? "; " + here + " came" : "");
 }
 
-// The first rank of a machine speaks, when it has waited for some seconds and when the reason changes.
+// The first rank of a machine prints, when it has waited for some seconds and when the reason changes. Where
+// rank 0 does not answer, rank 1 prints in its place.
 void Meeting::State::say_waiting(const Log& log, milliseconds waited, const std::string& text) {
-  if (place.local_rank != 0 || waited < kToSpeak) return;
+  const bool prints = place.local_rank == 0 || (place.rank == 1 && !client);
+  if (!prints || waited < kToSpeak) return;
   if (!said.empty() && waited - said_at < (text == said ? kToSpeakAgain : kToSpeak)) return;
   said = text;
   said_at = waited;

@@ -352,6 +352,14 @@ std::optional<Error> StoreServer::State::find_conflict(const Greeting& greeting)
   if (known == members.end() || (!all_joined && known->second.connection < 0) ||
       is_same_process(known->second.greeting, greeting))
     return std::nullopt;
+  if (all_joined)
+    return Error(
+        ErrorCode::usage, "environment MASTER_PORT",
+        "port " + std::to_string(listener.port()) + " is used by a run that has already begun; its rank " +
+            std::to_string(greeting.rank) + " is process " + std::to_string(known->second.greeting.process) +
+            " on " + known->second.greeting.host,
+        "End that run, or set MASTER_PORT to another port on every rank. If this process belongs to that "
+        "run, give each process its own rank.");
   return Error(ErrorCode::mesh, "mesh",
                "rank " + std::to_string(greeting.rank) + " exists twice: as process " +
                    std::to_string(known->second.greeting.process) + " on " + known->second.greeting.host +

@@ -5,9 +5,12 @@
 #include <numeric>
 
 #include "flow/training_files.h"
+#include "main/with_all.h"
 
 namespace flow {
 namespace {
+
+HEDDLE_WITH_ALL("PluginData.OfUnequalLength*");
 
 using ::testing::AllOf;
 using ::testing::Each;

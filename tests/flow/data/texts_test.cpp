@@ -8,9 +8,12 @@
 
 #include "flow/data/texts.h"
 #include "flow/stops/started.h"
+#include "main/with_all.h"
 
 namespace flow {
 namespace {
+
+HEDDLE_WITH_ALL("Texts.GiveOneCurve*");
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;

@@ -3,9 +3,12 @@
 
 #include "flow/data/texts.h"
 #include "flow/stops/started.h"
+#include "main/with_all.h"
 
 namespace flow {
 namespace {
+
+HEDDLE_WITH_ALL("ValidationSamples.*");
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;

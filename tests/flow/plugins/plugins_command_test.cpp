@@ -10,8 +10,11 @@
 #include <vector>
 
 #include "flow/program.h"
+#include "main/with_all.h"
 
 namespace {
+
+HEDDLE_WITH_ALL("Plugins/BuiltPlugin.*");
 
 using flow::heddle;
 using flow::Outcome;

@@ -6,8 +6,11 @@
 #include <string>
 
 #include "flow/program.h"
+#include "main/with_all.h"
 
 namespace {
+
+HEDDLE_WITH_ALL("Plugins/PluginOnADevice.*:PluginsOnADevice.*");
 
 using flow::heddle;
 using flow::Outcome;

@@ -6,9 +6,12 @@
 #include "flow/model_files.h"
 #include "flow/stops/started.h"
 #include "flow/training_files.h"
+#include "main/with_all.h"
 
 namespace flow {
 namespace {
+
+HEDDLE_WITH_ALL("Exported.TooLate*");
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;

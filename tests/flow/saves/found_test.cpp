@@ -5,9 +5,12 @@
 #include <filesystem>
 
 #include "flow/stops/stopping.h"
+#include "main/with_all.h"
 
 namespace flow {
 namespace {
+
+HEDDLE_WITH_ALL("ABranch.*");
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;

@@ -7,9 +7,12 @@
 
 #include "flow/stops/started.h"
 #include "flow/training_files.h"
+#include "main/with_all.h"
 
 namespace flow {
 namespace {
+
+HEDDLE_WITH_ALL("LaggingPointer.*");
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;

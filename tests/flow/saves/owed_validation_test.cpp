@@ -5,9 +5,12 @@
 
 #include "flow/stops/started.h"
 #include "flow/training_files.h"
+#include "main/with_all.h"
 
 namespace flow {
 namespace {
+
+HEDDLE_WITH_ALL("OwedValidation.*");
 
 namespace fs = std::filesystem;
 

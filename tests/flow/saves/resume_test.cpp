@@ -6,9 +6,12 @@
 
 #include "flow/stops/started.h"
 #include "flow/training_files.h"
+#include "main/with_all.h"
 
 namespace flow {
 namespace {
+
+HEDDLE_WITH_ALL("ResumeElsewhere.*:Of/Resume.*/zero1:Of/Resume.*/ddp:Of/Resume.*/pp:Of/Resume.*/tp");
 
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;

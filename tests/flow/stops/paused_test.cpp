@@ -8,10 +8,13 @@
 #include <string>
 #include <thread>
 
+#include "main/with_all.h"
 #include "stopping.h"
 
 namespace flow {
 namespace {
+
+HEDDLE_WITH_ALL("Paused.*");
 
 // The state of a process, as /proc says it.
 char process_state(pid_t process) {

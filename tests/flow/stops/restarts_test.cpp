@@ -6,10 +6,13 @@
 #include <filesystem>
 #include <memory>
 
+#include "main/with_all.h"
 #include "stopping.h"
 
 namespace flow {
 namespace {
+
+HEDDLE_WITH_ALL("Restarts.*:Elastic.*");
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;

@@ -9,10 +9,13 @@
 #include <optional>
 #include <regex>
 
+#include "main/with_all.h"
 #include "stopping.h"
 
 namespace flow {
 namespace {
+
+HEDDLE_WITH_ALL("StopInASave.*");
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;

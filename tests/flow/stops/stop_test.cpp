@@ -8,10 +8,13 @@
 #include <fstream>
 #include <memory>
 
+#include "main/with_all.h"
 #include "stopping.h"
 
 namespace flow {
 namespace {
+
+HEDDLE_WITH_ALL("Stop.IsBySignals*:Stop.EndsWithTheStatus*");
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -176,6 +179,15 @@ TEST(StopUnderALauncher, IsAgreedOnWhereOneRankIsAsked) {
     EXPECT_GT(step_of(outcome.out), 2) << outcome.out;
   }
   EXPECT_EQ(checkpoints(files), 1u);
+}
+
+TEST(RefusedCommandLine, OfOneRankEndsTheOtherRanks) {
+  const TrainingFiles files;
+  Placed first(files.train("run"), 0, 2), second(plus(files.train("run"), {"--nope"}), 1, 2);
+  const Outcome outcome = first.run().wait();
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.error, HasSubstr("The following argument was not expected: --nope"));
+  EXPECT_EQ(second.run().wait().status, 2);
 }
 
 TEST(StopUnderALauncher, BeforeTheFirstStepEndsAllRanksAndLosesNothing) {

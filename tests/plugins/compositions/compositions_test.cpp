@@ -16,11 +16,14 @@
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "main/with_all.h"
 #include "plugins/compositions/composition.h"
 #include "plugins/whole_runs.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("Compositions.*");
 
 constexpr int kInCi = 20;
 constexpr std::string_view kFiveSteps = "max_steps: 5";  // of every drawn recipe

@@ -6,11 +6,14 @@
 
 #include <string>
 
+#include "main/with_all.h"
 #include "plugins/toy_training.h"
 #include "plugins/training_data.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("*ContextMixers.EqualOneRank*");
 
 const std::string kEachMethod = "([allgather|ring|ulysses|ring_ulysses])";
 

@@ -2,11 +2,14 @@
 // pipelines. Sequences of seven tokens: no number of ranks divides them.
 #include <gtest/gtest.h>
 
+#include "main/with_all.h"
 #include "plugins/toy_training.h"
 #include "plugins/training_data.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("Context.*BesideEveryOtherAxis:Context.*UnderFsdp2:PackedDocuments.*");
 
 const std::string kMethod = "([allgather|ring|ulysses|ring_ulysses])";
 

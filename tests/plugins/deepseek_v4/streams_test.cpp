@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "heddle/decoder/family.h"
+#include "main/with_all.h"
 #include "plugins/topologies.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("Streams.TrainAsOnOneRank");
 
 decoder::Mixture hashed_experts() {
   decoder::Mixture out;

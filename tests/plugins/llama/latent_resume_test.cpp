@@ -1,10 +1,13 @@
 // A correction bias is saved and resumes from any topology to any other.
 #include <gtest/gtest.h>
 
+#include "main/with_all.h"
 #include "plugins/whole_runs.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("LatentResume.*");
 
 const std::string kSavedBias = "model.layers.1.mlp.gate.e_score_correction_bias";
 

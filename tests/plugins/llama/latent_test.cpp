@@ -2,11 +2,14 @@
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
+#include "main/with_all.h"
 #include "plugins/toy_training.h"
 #include "plugins/training_data.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("Latent.OverChosenKeys*UnderContextParallelism:Latent.OverChosenKeys*Packed*");
 
 const std::string kBias = "model.layers.2.mlp.gate.e_score_correction_bias";
 

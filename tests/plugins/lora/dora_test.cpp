@@ -10,6 +10,7 @@
 #include "heddle/model/module_unit.h"
 #include "heddle/nn/linear.h"
 #include "lib/run/model/prepared_model.h"
+#include "main/with_all.h"
 #include "plugins/lora/peft_golden.h"
 #include "plugins/lora/peft_units.h"
 #include "plugins/whole_runs.h"
@@ -17,6 +18,8 @@
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("DoraRuns.*");
 
 using ::testing::HasSubstr;
 

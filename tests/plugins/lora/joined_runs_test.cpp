@@ -9,12 +9,15 @@
 
 #include "heddle/checkpoint/safetensors.h"
 #include "lib/run/model/prepared_model.h"
+#include "main/with_all.h"
 #include "plugins/lora/peft_golden.h"
 #include "plugins/whole_runs.h"
 #include "tests/core/engine/setups.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("LoraJoinedRuns.*Alike");
 
 using ::testing::Contains;
 using ::testing::HasSubstr;

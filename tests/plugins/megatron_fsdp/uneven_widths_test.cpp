@@ -3,10 +3,13 @@
 #include <ATen/ops/allclose.h>
 #include <gtest/gtest.h>
 
+#include "main/with_all.h"
 #include "plugins/whole_runs.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("MegatronFsdp.SavesWhat*");
 
 constexpr int kUnevenSteps = 2;
 const std::string kUnevenSaved = "/epoch_0_step_1";

@@ -2,10 +2,13 @@
 // same samples in a microbatch.
 #include <gtest/gtest.h>
 
+#include "main/with_all.h"
 #include "plugins/moe/runs.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("GlobalBalanceLoss.EqualsOneRankOver*");
 
 constexpr double kWeight = 0.5;  // heavy, so that a wrong loss shows
 

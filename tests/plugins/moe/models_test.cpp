@@ -2,10 +2,13 @@
 // expert and tensor parallelism, and in pipelines.
 #include <gtest/gtest.h>
 
+#include "main/with_all.h"
 #include "plugins/moe/runs.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("Types/MoeModel*");
 
 class MoeModel : public ::testing::TestWithParam<std::string> {
  protected:

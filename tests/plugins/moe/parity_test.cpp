@@ -2,10 +2,15 @@
 // tensor parallelism and pipelines.
 #include <gtest/gtest.h>
 
+#include "main/with_all.h"
 #include "plugins/moe/runs.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL(
+    "ExpertParallel.*BesideTensorParallelism:ExpertParallel.*InPipelines:ExpertParallel.*"
+    "ActivationCheckpointing");
 
 TEST(ExpertParallel, EqualsOneRankUnderFsdp2) {
   for (const char* model : {"qwen3_moe", "qwen2_moe", "mixtral"})

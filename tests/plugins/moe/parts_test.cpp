@@ -2,10 +2,13 @@
 // under every strategy and in pipelines.
 #include <gtest/gtest.h>
 
+#include "main/with_all.h"
 #include "plugins/moe/runs.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("ExpertTensorParallel.*");
 
 // Experts of columns that two ranks can share.
 Training of_width(Training run, int64_t width = 6) {

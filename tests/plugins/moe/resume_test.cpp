@@ -3,10 +3,13 @@
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
+#include "main/with_all.h"
 #include "plugins/whole_runs.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("ResumeExperts.*");
 
 const std::vector<Topology>& expert_topologies() {
   static const std::vector<Topology> all{

@@ -15,12 +15,15 @@
 #include "heddle/nn/weight_gradients.h"
 #include "heddle/train/step.h"
 #include "lib/run/trace/measured.h"
+#include "main/with_all.h"
 #include "plugins/pipelines.h"
 #include "tests/quiet.h"
 #include "tests/toy_unit.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("Of/MeasuredIdle*");
 
 // Of a unit's F, I and W each; long beside the host's work.
 #ifdef __SANITIZE_ADDRESS__

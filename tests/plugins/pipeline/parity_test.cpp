@@ -4,11 +4,14 @@
 #include <algorithm>
 
 #include "heddle/schedule/simulate.h"
+#include "main/with_all.h"
 #include "plugins/pipelines.h"
 #include "plugins/toy_training.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("Of/ExpertsInASchedule*:Pipeline.EqualsSingleWithAnyNumber*");
 
 TEST(Pipeline, EqualsSingleWithAnyNumberOfMicrobatchesAndCalls) {
   expect_equal_on(single_model(), {"single pp[2|4]([gpipe|1f1b]) rows[12|4|3|1]",

@@ -11,12 +11,15 @@
 #include <limits>
 
 #include "heddle/train/step.h"
+#include "main/with_all.h"
 #include "plugins/bad_backward.h"
 #include "plugins/pipelines.h"
 #include "plugins/toy_training.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("PostValidation.*");
 
 constexpr int kLateSteps = 8, kLateBad = 4;
 constexpr double kNever = 1e300;

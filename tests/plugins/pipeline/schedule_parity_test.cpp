@@ -4,10 +4,13 @@
 #include <algorithm>
 
 #include "heddle/schedule/simulate.h"
+#include "main/with_all.h"
 #include "plugins/pipelines.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("Of/EverySchedule*");
 
 // Layers that no number of stages here divides.
 Training uneven_layers(int layers) {

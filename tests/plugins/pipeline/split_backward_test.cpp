@@ -4,12 +4,15 @@
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
+#include "main/with_all.h"
 #include "plugins/by_hand.h"
 #include "plugins/recording.h"
 #include "plugins/toy_training.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("SplitBackward.GivesTheBits*");
 
 constexpr const char* kWhole = "F0 B0 F1 B1 F2 B2";
 // One by one; all inputs before all weights; microbatches in flight; whole and split ones mixed.

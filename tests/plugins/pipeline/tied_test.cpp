@@ -8,11 +8,14 @@
 #include <vector>
 
 #include "heddle/train/step.h"
+#include "main/with_all.h"
 #include "plugins/pipelines.h"
 #include "plugins/toy_training.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("Of/TiedOnEverySchedule*");
 
 Training tied_model(int layers = 5) {
   Training run = single_model();

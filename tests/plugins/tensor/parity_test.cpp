@@ -9,10 +9,13 @@
 #include <gtest/gtest.h>
 
 #include "lib/run/generate/generate.h"
+#include "main/with_all.h"
 #include "plugins/toy_training.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("Tensor.*ForEveryType:Tensor.GivesTheSameBitsTwice");
 
 const std::string kTensorFields = "([|sequence|overlapped])";
 

@@ -2,11 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "main/with_all.h"
 #include "plugins/acme.h"
 #include "plugins/toy_training.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("Acme.TrainsAsSingle*");
 
 using ::testing::HasSubstr;
 

@@ -6,10 +6,13 @@
 #include <set>
 #include <sstream>
 
+#include "main/with_all.h"
 #include "plugins/whole_runs.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("Damage.*");
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;

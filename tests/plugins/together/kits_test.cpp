@@ -8,12 +8,15 @@
 #include <thread>
 
 #include "heddle/testing/conformance.h"
+#include "main/with_all.h"
 
 namespace heddle::tests {
 
 using namespace kits;
 using kits::Check;
 namespace {
+
+HEDDLE_WITH_ALL("Examples/TemplateKits*:Strategies/KitsPass*");
 
 using ::testing::HasSubstr;
 

@@ -7,11 +7,14 @@
 #include <set>
 #include <tuple>
 
+#include "main/with_all.h"
 #include "plugins/pipelines.h"
 #include "plugins/topologies.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("Pairwise.*");
 
 TEST(Pairwise, EveryLegalPairMeets) {
   const std::vector<int> counts = {3, 2, 4, 2, 3};

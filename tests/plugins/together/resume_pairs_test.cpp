@@ -2,10 +2,13 @@
 // stopped.
 #include <gtest/gtest.h>
 
+#include "main/with_all.h"
 #include "plugins/whole_runs.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("From/ResumePairs*:ResumeTied.*:ResumeMegatron.*");
 
 const std::vector<Topology>& topologies() {
   static const std::vector<Topology> all{{"single", 1, "{strategy: single}"},

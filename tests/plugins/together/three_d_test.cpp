@@ -2,10 +2,13 @@
 // are compared with one rank in pairwise_test.cpp and pipeline/schedule_parity_test.cpp.
 #include <gtest/gtest.h>
 
+#include "main/with_all.h"
 #include "plugins/topologies.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("ThreeD.*");
 
 // Compute in bfloat16, sums in float32. Rounding depends on how sums are split over tp, and on nothing else.
 TEST(ThreeD, ComputesInBfloat16AsWithoutStagesAndShards) {

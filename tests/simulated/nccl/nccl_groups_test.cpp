@@ -8,11 +8,14 @@
 #include "cuda/device_rendezvous.h"
 #include "environment.h"
 #include "heddle/train/step.h"
+#include "main/with_all.h"
 #include "simulated/nccl/fake_nccl.h"
 #include "simulated/trainings.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("NcclGroups.TrainThroughTheHostAsTheCpu");
 
 using simulated::FakeNccl;
 

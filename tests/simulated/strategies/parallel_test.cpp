@@ -1,10 +1,13 @@
 // Pipelines, context parallelism, documents, windows and experts on simulated GPUs.
 #include <gtest/gtest.h>
 
+#include "main/with_all.h"
 #include "simulated/trainings.h"
 
 namespace heddle::tests {
 namespace {
+
+HEDDLE_WITH_ALL("SimulatedCudaPipeline.*:SimulatedCudaExperts.*");
 
 // Six microbatches of two sequences.
 TEST(SimulatedCudaPipeline, TrainsAsTheCpu) {

@@ -123,18 +123,22 @@ RankPlan plan_ranks(std::optional<int> nproc_per_node, int max_restarts) {
   plan.place = place_of_this_rank();
   plan.is_launched = plan.place || std::getenv("SLURM_JOB_ID") != nullptr;
   if (plan.place && plan.place->world_size == 1) plan.place.reset();  // one rank needs no others
+  if (plan.place) {
+    hold_signals();
+    plan.meeting = std::make_shared<mesh::Meeting>(*plan.place);
+  }
   if (plan.place && nproc_per_node) {
-    throw Error(ErrorCode::usage, "--nproc-per-node",
-                "is given, but " + plan.place->launcher + " has already started " +
-                    std::to_string(plan.place->world_size) + " ranks",
-                "leave --nproc-per-node out under a launcher");
+    throw plan.meeting->refuse(Error(ErrorCode::usage, "--nproc-per-node",
+                                     "is given, but " + plan.place->launcher + " has already started " +
+                                         std::to_string(plan.place->world_size) + " ranks",
+                                     "leave --nproc-per-node out under a launcher"));
   }
   if (plan.place && plan.restarts) {
-    throw Error(ErrorCode::usage, "heddle train",
-                "--max-restarts is given, but " + plan.place->launcher + " starts the ranks",
-                "torchrun has --max-restarts itself; Slurm starts a job again with --requeue");
+    throw plan.meeting->refuse(
+        Error(ErrorCode::usage, "heddle train",
+              "--max-restarts is given, but " + plan.place->launcher + " starts the ranks",
+              "torchrun has --max-restarts itself; Slurm starts a job again with --requeue"));
   }
-  if (plan.place) plan.meeting = std::make_shared<mesh::Meeting>(*plan.place);
   return plan;
 }
 
@@ -143,6 +147,7 @@ int tell_others(const RankPlan& plan, const std::function<int()>& work) {
     return work();
   } catch (const std::exception& thrown) {
     if (!plan.meeting) throw;
+    release_signals({});
     const auto* error = dynamic_cast<const Error*>(&thrown);
     throw plan.meeting->refuse(error == nullptr ? launch::as_error(thrown) : *error);
   }

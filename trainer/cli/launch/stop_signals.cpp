@@ -85,6 +85,20 @@ StopRequest& shared_stop_request() {
   return *new (launch::shared_memory(sizeof(StopRequest))) StopRequest;
 }
 
+void hold_signals() {
+  const sigset_t set = set_of({SIGTERM, SIGINT, SIGHUP});
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+void release_signals(const std::vector<int>& listened) {
+  std::vector<int> held = {SIGTERM, SIGINT, SIGHUP};
+  std::erase_if(held, [&](int number) {
+    return std::find(listened.begin(), listened.end(), number) != listened.end();
+  });
+  const sigset_t set = set_of(held);
+  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
 void end_on(const launch::Stop& stop) {
   for (const int number : stop.signals) {
     if (last_lines.size() <= static_cast<size_t>(number)) last_lines.resize(number + 1);

@@ -30,6 +30,12 @@ std::vector<int> preemptions(const StepSection& steps, bool is_launched);
 // In memory that ranks started from here on share with this process.
 StopRequest& shared_stop_request();
 
+// Holds SIGTERM, SIGINT and SIGHUP back from here to release_signals(): this rank has met others, and does
+// not know yet what a signal means to the run.
+void hold_signals();
+// Delivers the held signals, except those of `listened`, which a thread takes (listen()).
+void release_signals(const std::vector<int>& listened);
+
 // Until listen() or launch::run(), one of these signals ends this process with its status: nothing is lost.
 void end_on(const launch::Stop& stop);
 

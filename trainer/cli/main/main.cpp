@@ -7,6 +7,7 @@
 #include <exception>
 #include <iostream>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "heddle/base/error.h"
@@ -18,11 +19,28 @@
 namespace heddle::cli {
 namespace {
 
+// Whether a launcher has started this process as one of its ranks.
+bool is_rank() {
+  for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"})
+    if (std::getenv(name) != nullptr) return true;
+  return false;
+}
+
+// A rank whose command line is wrong tells the other ranks of it.
+std::variant<Answer, Command> parse_or_refuse(const std::vector<std::string>& words) {
+  try {
+    return parse(words);
+  } catch (const Error& error) {
+    const bool has_others = !words.empty() && (words[0] == "train" || words[0] == "convert");
+    if (!has_others || !is_rank()) throw;
+    return Command(RefusedCommand{error});
+  }
+}
+
 // A file with a syntax error is refused before LibTorch is loaded. A rank of a launcher tells the other ranks
 // of it, which needs LibTorch.
 void read_first(const Command& command) {
-  for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"})
-    if (std::getenv(name) != nullptr) return;
+  if (is_rank()) return;
   if (const auto* train = std::get_if<TrainCommand>(&command)) config::read(train->config);
   if (const auto* check = std::get_if<CheckCommand>(&command))
     if (check->configs.size() == 1 && !check->json)
@@ -31,7 +49,7 @@ void read_first(const Command& command) {
 }
 
 int run(const std::vector<std::string>& words) {
-  const auto parsed = parse(words);
+  const auto parsed = parse_or_refuse(words);
   if (const auto* answer = std::get_if<Answer>(&parsed)) {
     std::cout << answer->text << std::flush;
     return std::cout ? 0 : throw Error(ErrorCode::io, "standard output", "cannot be written");
