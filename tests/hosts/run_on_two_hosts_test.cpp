@@ -58,6 +58,15 @@ TEST_F(RunOnTwoHosts, NamesTheHostOfAKilledRank) {
     EXPECT_THAT(hosts.errors(rank), HasSubstr("rank 3 on " + hosts.name(1))) << rank;
 }
 
+TEST_F(RunOnTwoHosts, NumbersHostsThatHaveOneName) {
+  TwoHosts hosts;
+  hosts.command(1, "hostname " + hosts.name(0));
+  start(hosts);
+  hosts.signal(3, SIGKILL);
+  ASSERT_TRUE(hosts.wait(30)) << hosts.report();
+  EXPECT_THAT(hosts.errors(0), HasSubstr("rank 3 on " + hosts.name(0) + " (2) "));
+}
+
 TEST_F(RunOnTwoHosts, IsSavedWhenOneRankGetsSigterm) {
   TwoHosts hosts;
   start(hosts);

@@ -441,12 +441,16 @@ void StoreServer::State::answer_joins() {
 }
 
 // {"all", the address of rank 0's machine, host names, the ranks of each host}. Hosts differ by their process
-// tables.
+// tables; of several hosts with one name, the later ones get a number: "node (2)".
 Words StoreServer::State::whole_answer() const {
   std::map<std::string, std::pair<std::string, std::vector<int>>> hosts;
+  std::map<std::string, int> count;  // hosts by name
   for (const auto& [rank, member] : members) {
     auto& [name, ranks] = hosts[host_key(member.greeting)];
-    name = member.greeting.host;
+    if (name.empty()) {
+      const int number = ++count[member.greeting.host];
+      name = member.greeting.host + (number == 1 ? "" : " (" + std::to_string(number) + ")");
+    }
     ranks.push_back(rank);
   }
   Words names, ranks;
