@@ -1,4 +1,5 @@
-"""Core names no plugin, and only a family's own plugin names its modules; names that say nothing are not used; every file says in its first line what it holds."""
+"""Core names no plugin, and only a family's own plugin names its modules; names that say nothing are not used; every file says in its first line what it holds; the name of a test case begins with
+a verb (TEST(Unit, DoesSomethingWhenCondition))."""
 import re
 
 import tree
@@ -14,6 +15,10 @@ NAMES_A_MODULE = ("lib/run/generate/kv_cache.cpp", "lib/run/generate/kv_cache.h"
 FAMILIES = [("plugins", name) for name in ("deepseek_v4", "dense", "falcon_h1", "gemma", "kimi_linear", "llama", "mistral", "mixtures", "muse_glimmer", "nemotron_h", "nemotron_nas", "phi3", "qwen_next")]
 COMMENT = re.compile(r"^\s*(//|\*)")
 EMPTY_NAME = re.compile(r"\b(?:class|struct)\s+(?:HEDDLE_API\s+)?\w*(?:Manager|Helper|Utils?|Handler|Context|Base)\b")
+NO_VERB = re.compile(
+    r"^TEST(?:_[FP])?\(\w+, *(?:Of|That|Those|An?|Without|With|By|What|Which|Every|One|In|For|From|At|On|To|And|But|If|When|"
+    r"Where|The|As|Both|Its?|All|Any|Each|No|Not|Only|Same|Others?|Beside|After|Before|Between|Under|Over|Until|While)"
+    r"[A-Z]")
 FIRST_LINE = re.compile(r"^(//|#!) ?.*\S")
 
 
@@ -37,6 +42,8 @@ def faults(root):
                 found.append(f"{relative}:{number}: names a module of one family of models: {line.strip()}")
             if EMPTY_NAME.search(code):
                 found.append(f"{relative}:{number}: a name that says nothing: {line.strip()}")
+            if NO_VERB.match(line):
+                found.append(f"{relative}:{number}: the name of a test case begins with no verb: {line.strip()}")
     return found
 
 

@@ -41,6 +41,8 @@ CASES = [  # rule, file, text, part of the fault (None: no fault)
     (check_names, "plugins/tensor/a.cpp", '// a\nint n = by_name("q_proj");\n', "names a module of one family"),
     (check_names, "plugins/llama/a.cpp", '// a\nint n = by_name("q_proj");\n', None),
     (check_names, "core/base/a.cpp", "#pragma once\n", "first line"),
+    (check_names, "tests/core/a.cpp", "// a\nTEST(Disk, OfNoRoomIsTold) {}\n", "begins with no verb"),
+    (check_names, "tests/core/a.cpp", "// a\nTEST(Disk, IsReportedWhenFull) {}\n", None),
     (check_contracts, "plugins/p/a.cpp", '// a\nbool b = module.kind() == "rms_norm";\n', "compares kind()"),
     (check_contracts, "plugins/p/a.cpp", "// a\nbool b = node.kind() == Node::Kind::text;\n", None),
     (check_contracts, "lib/nn/a.h", "// a\nclass Wide : public Module {};\nauto* w = dynamic_cast<Wide*>(m);\n", "a cast to Wide"),

@@ -19,7 +19,7 @@ at::Tensor meta(int64_t count, at::ScalarType type) {
   return at::empty({count}, at::TensorOptions(type).device(at::kMeta));
 }
 
-TEST(Dry, OneRankOfFourThousandWritesDownItsCollectivesInOrder) {
+TEST(DryRendezvous, RecordsCollectivesInOrderOnOneRankOfFourThousand) {
   DryRendezvous rendezvous(2049, 4096);
   const Axis axes[] = {{"pp", 2}, {"dp_shard", 1024}, {"tp", 2}};
   const auto mesh = mesh::build(axes, rendezvous, "setup: 1");
@@ -37,7 +37,7 @@ TEST(Dry, OneRankOfFourThousandWritesDownItsCollectivesInOrder) {
                           DryEntry{mesh::Operation::receive, 28, "pp", 2}));
 }
 
-TEST(Dry, GathersSeveralTensorsInOneCallAsAGpuWhereAsked) {
+TEST(DryRendezvous, GathersSeveralTensorsInOneCallAsAGpuWhereAsked) {
   DryRendezvous rendezvous(1, 4);
   const Axis axes[] = {{"dp", 4}};
   EXPECT_FALSE(mesh::gathers_each(mesh::build(axes, rendezvous, "").group("dp")));
@@ -53,7 +53,7 @@ TEST(Dry, GathersSeveralTensorsInOneCallAsAGpuWhereAsked) {
   EXPECT_THROW(mesh::gather_each(ranks, wrong), Error);
 }
 
-TEST(Dry, ChecksSizesAsARealGroupDoes) {
+TEST(DryRendezvous, ChecksSizesAsARealGroupDoes) {
   DryRendezvous rendezvous(0, 4);
   const Axis axes[] = {{"dp", 4}};
   const auto mesh = mesh::build(axes, rendezvous, "");
@@ -68,7 +68,7 @@ std::vector<float> values(const at::Tensor& tensor) {
   return {tensor.const_data_ptr<float>(), tensor.const_data_ptr<float>() + tensor.numel()};
 }
 
-TEST(Dry, WhatWouldArriveInTheHostsMemoryIsZero) {
+TEST(DryRendezvous, ReceivesZerosInHostMemory) {
   DryRendezvous rendezvous(1, 3);
   const Axis axes[] = {{"dp", 3}};
   const auto mesh = mesh::build(axes, rendezvous, "");
@@ -89,7 +89,7 @@ TEST(Dry, WhatWouldArriveInTheHostsMemoryIsZero) {
   EXPECT_THAT(values(all), ElementsAre(0, 0, 1, 1, 0, 0));
 }
 
-TEST(Dry, CallsInAScopeAreLeftOutOfTheList) {
+TEST(DryRendezvous, OmitsCallsOfAScope) {
   DryRank world(0, 4);
   const Axis axes[] = {{"dp", 4}};
   const auto mesh = mesh::build(axes, world, "");

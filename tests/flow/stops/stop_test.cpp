@@ -37,7 +37,7 @@ TEST(Stop, SavesOnAllRanksAtOneStepAndGoesOnBitForBit) {
   expect_goes_on(files, two, step);
 }
 
-TEST(Stop, OfOneRankIsOneStepLater) {
+TEST(Stop, TakesOneMoreStepForOneRank) {
   const TrainingFiles files;
   Started run(plus(files.train("run"), kLong));
   ASSERT_TRUE(under_way(files));
@@ -181,7 +181,7 @@ TEST(StopUnderALauncher, IsAgreedOnWhereOneRankIsAsked) {
   EXPECT_EQ(checkpoints(files), 1u);
 }
 
-TEST(RefusedCommandLine, OfOneRankEndsTheOtherRanks) {
+TEST(RefusedCommandLine, EndsTheOtherRanks) {
   const TrainingFiles files;
   Placed first(files.train("run"), 0, 2), second(plus(files.train("run"), {"--nope"}), 1, 2);
   const Outcome outcome = first.run().wait();
@@ -190,7 +190,7 @@ TEST(RefusedCommandLine, OfOneRankEndsTheOtherRanks) {
   EXPECT_EQ(second.run().wait().status, 2);
 }
 
-TEST(StopUnderALauncher, BeforeTheFirstStepEndsAllRanksAndLosesNothing) {
+TEST(StopUnderALauncher, EndsAllRanksBeforeTheFirstStep) {
   const TrainingFiles files;
   const Words words = plus(files.train("run"), kLong);
   Placed first(words, 0, 2);

@@ -9,7 +9,7 @@ using kits::Check;
 using kits::Report;
 namespace {
 
-HEDDLE_WITH_ALL("Variants/RefusedFault*:Zero1.Passes*:Zero1.ThatLoops*");
+HEDDLE_WITH_ALL("Variants/RefusedFault*:Zero1.Passes*:Zero1.*WhenItLoops");
 
 using ::testing::HasSubstr;
 
@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
           "a backward threw: no room for a gradient; it ran hooks of the strategy 'zero1'"}})),
     name_of_fault);
 
-TEST(Zero1, ThatLoopsIsEndedByTheTimeLimitWithTheRankAndTheFunction) {
+TEST(Zero1, IsEndedByTheTimeLimitWhenItLoops) {
   const Report report = bad_plugin_report("zero1_loops_in_finish", kit_options({2}, 3));
   EXPECT_FALSE(report.passed());
   EXPECT_THAT(
@@ -104,7 +104,7 @@ TEST(Zero1, ThatLoopsIsEndedByTheTimeLimitWithTheRankAndTheFunction) {
 }
 
 // Ranks wait for each other in a collective for half of the time limit.
-TEST(Zero1, ThatSkipsACollectiveInASecondStepIsRefused) {
+TEST(Zero1, IsRefusedWhenItSkipsACollectiveInASecondStep) {
   const Report report = bad_plugin_report("zero1_skips_second_reduce", kit_options({2}, 6));
   EXPECT_FALSE(report.passed()) << report.text();
 }
