@@ -2,7 +2,6 @@
 #include "heddle/engine/engine.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <string>
 #include <string_view>
@@ -17,17 +16,20 @@
 namespace heddle::engine {
 namespace {
 
-// Families of transformers that are no slips of the pen for each other.
-bool is_known_elsewhere(std::string_view type) {
-  static constexpr std::array<std::string_view, 46> kTypes = {
-      "apertus",     "arcee",   "bloom",      "cohere",    "cohere2",     "dbrx",    "deepseek",
-      "ernie4_5",    "exaone4", "falcon",     "falcon_h1", "gemma",       "gemma2",  "gemma3",
-      "gemma3_text", "glm",     "glm4",       "gpt2",      "gpt_bigcode", "gpt_neo", "gpt_neox",
-      "gptj",        "granite", "granitemoe", "internlm2", "jamba",       "llama4",  "llama4_text",
-      "mamba",       "mamba2",  "minimax",    "ministral", "mistral",     "mpt",     "nemotron",
-      "olmo",        "olmo2",   "olmo3",      "opt",       "phi",         "phi3",    "qwen",
-      "qwen3_next",  "smollm3", "stablelm",   "starcoder2"};
-  return std::find(kTypes.begin(), kTypes.end(), type) != kTypes.end();
+std::string letters_of(std::string_view type) {
+  std::string out;
+  for (const char letter : text::lower(type))
+    if (letter >= 'a' && letter <= 'z') out += letter;
+  return out;
+}
+
+// Returns the nearest model_type, or "". A name is not corrected into one that differs only in its version or
+// a suffix (olmo, olmo2; granite, granitemoe): that is another family.
+std::string nearest_type(const std::string& type, const std::vector<std::string>& known) {
+  const std::string near = text::nearest(type, known);
+  const std::string letters = letters_of(type), others = letters_of(near);
+  const bool is_another_family = letters.starts_with(others) || others.starts_with(letters);
+  return is_another_family && text::lower(type) != text::lower(near) ? "" : near;
 }
 
 std::string list_of_models(const std::vector<std::string>& known) {
@@ -48,7 +50,7 @@ const OfferedModel& family_of(const Node& keys, PluginRegistry& plugins) {
     return *offered;
   std::vector<std::string> searched;
   for (const std::filesystem::path& place : plugins.search_path()) searched.push_back(place.string());
-  const std::string near = is_known_elsewhere(name) ? "" : text::nearest(name, known);
+  const std::string near = nearest_type(name, known);
   model::refuse(*type,
                 "model_type " + type->written() + " is not built; available: " + list_of_models(known) +
                     " (searched " + (searched.empty() ? "no directory" : text::join(searched)) + ")",
