@@ -98,7 +98,8 @@ struct ExpertShape {
   int64_t tokens, top_k, experts, hidden, width;
   ExpertActivation how = {};
   bool biases = false, adapters = false;
-  int64_t held = 0;  // experts that this rank holds; 0: all
+  int64_t held = 0;   // experts that this rank holds; 0: all
+  int64_t kept = -1;  // tokens that have experts; -1: all
 };
 
 constexpr double kAdapterScale = 0.7;
@@ -146,7 +147,9 @@ OperatorCase expert_case(const ExpertShape& of) {
       {held, 2, of.hidden}, {held, columns, 2}, {held, 2, of.width}, {held, of.hidden, 2}};
   if (of.adapters) out.inputs.insert(out.inputs.end(), adapters.begin(), adapters.end());
   at::Tensor chosen = std::get<1>(at::topk(at::rand({of.tokens, of.experts}), of.top_k, 1));
-  out.constants = {chosen.masked_fill(chosen.ge(held), -1)};
+  chosen = chosen.masked_fill(chosen.ge(held), -1);
+  if (of.kept >= 0) chosen.narrow(0, of.kept, of.tokens - of.kept).fill_(-1);
+  out.constants = {chosen};
   if (of.how.kind == Kind::clamped_swiglu || of.how.kind == Kind::limited_swiglu)
     out.skipped = {{Check::bfloat16, "a rounded gate may cross the limit, where the gradient jumps"}};
   return out;
@@ -177,6 +180,8 @@ Operator experts_operator() {
        {ExpertShape{"top 1", 13, 1, 5, 6, 5}, ExpertShape{"all of eight", 7, 8, 8, 6, 5},
         ExpertShape{"one token", 1, 2, 3, 6, 5}, ExpertShape{"experts without tokens", 3, 2, 16, 20, 12},
         ExpertShape{"experts of other ranks", 10, 3, 6, 6, 5, {}, true, false, 4},
+        ExpertShape{"some tokens without experts", 9, 2, 3, 6, 5, {}, false, false, 0, 4},
+        ExpertShape{"no experts here", 4, 2, 3, 6, 5, {}, true, false, 0, 0},
         ExpertShape{"odd sizes", 37, 1, 5, 33, 7}, ExpertShape{"adapters", 11, 2, 4, 6, 5, {}, false, true}})
     out.cases.push_back(expert_case(of));
   out.speed = {expert_case({"256 tokens, 2 of 8 experts of 256 x 512", 256, 2, 8, 256, 512})};

@@ -52,12 +52,13 @@ Operator linear_onto_operator() {
 // Two layers of one input; the weights are those of `in`.
 class LinearPair {
  public:
-  explicit LinearPair(const Ins& in)
+  explicit LinearPair(const Ins& in, bool seamed = false)
       : first_(7, 3, Linear::Bias::zeros, {}, in[0].options().requires_grad(false)),
         second_(7, 5, Linear::Bias::none, {}, in[0].options().requires_grad(false)) {
     first_.weight = in[1];
     first_.bias = in[2];
     second_.weight = in[3];
+    if (seamed) first_.output.add([](at::Tensor y) { return y * 2; });
   }
   model::FewTensors outputs(const at::Tensor& x, model::Outputs layout) {
     return model::call_each({&first_, &second_}, x, {}, layout);
@@ -72,10 +73,16 @@ Ins plain_pair(const Ins& in, const Ins&) {
   return {at::linear(in[0], in[1], in[2]), at::linear(in[0], in[3])};
 }
 
+Ins plain_seamed(const Ins& in, const Ins& constants) {
+  Ins out = plain_pair(in, constants);
+  out[0] = out[0] * 2;
+  return out;
+}
+
 Operator call_each_operator() {
-  const auto run = [](model::Outputs layout) {
-    return [layout](const Ins& in, const Ins&) {
-      const model::FewTensors out = LinearPair(in).outputs(in[0], layout);
+  const auto run = [](model::Outputs layout, bool seamed = false) {
+    return [=](const Ins& in, const Ins&) {
+      const model::FewTensors out = LinearPair(in, seamed).outputs(in[0], layout);
       return Ins(out.begin(), out.end());
     };
   };
@@ -84,7 +91,8 @@ Operator call_each_operator() {
   return {"call_each",
           {"LinearBackward"},
           {{"apart", inputs, run(model::Outputs::apart), plain_pair, {}, products},
-           {"columns", inputs, run(model::Outputs::columns), plain_pair, {}, products}}};
+           {"columns", inputs, run(model::Outputs::columns), plain_pair, {}, products},
+           {"behind a seam", inputs, run(model::Outputs::apart, true), plain_seamed, {}, products}}};
 }
 
 class ProductsOfLibTorch final : public model::LinearProducts {
@@ -130,27 +138,32 @@ Operator autocast_operator() {
           {{Check::formula, narrow}, {Check::gradient, narrow}}};
 }
 
-Operator embedding_operator() {
-  const auto case_of = [](const std::string& name, int64_t padding, int64_t first, const at::Tensor& tokens) {
-    const OperatorFunction run = [=](const Ins& in, const Ins& constants) {
-      return Ins{first < 0 ? model::embedding(constants[0], in[0], padding)
-                           : model::embedding(constants[0], in[0], padding, {first, 9})};
-    };
-    const OperatorFunction plain = [=](const Ins& in, const Ins& constants) {
-      const at::Tensor flat = constants[0].flatten() - std::max<int64_t>(first, 0);
-      const at::Tensor held = flat.ge(0).logical_and(flat.lt(in[0].size(0))).unsqueeze(1);
-      const at::Tensor trained = flat.ne(padding - std::max<int64_t>(first, 0)).unsqueeze(1);
-      const at::Tensor weight = padding < 0 ? in[0] : in[0].detach();
-      const at::Tensor rows = at::index_select(in[0], 0, flat.clamp(0, in[0].size(0) - 1));
-      return Ins{at::where(trained, rows, rows.detach()) * held};
-    };
-    return OperatorCase{name, {{5, 4}}, run, plain, {tokens}};
+// first: the first row of the table that the weight holds, of nine; below 0: it holds all.
+OperatorCase embedding_case(const std::string& name, int64_t padding, int64_t first,
+                            const at::Tensor& tokens) {
+  const OperatorFunction run = [=](const Ins& in, const Ins& constants) {
+    return Ins{first < 0 ? model::embedding(constants[0], in[0], padding)
+                         : model::embedding(constants[0], in[0], padding, {first, 9})};
   };
+  const OperatorFunction plain = [=](const Ins& in, const Ins& constants) {
+    const at::Tensor row = constants[0].flatten() - std::max<int64_t>(first, 0);
+    const at::Tensor held = row.ge(0).logical_and(row.lt(5)).unsqueeze(1);
+    const at::Tensor rows = at::index_select(in[0], 0, row.clamp(0, 4)) * held;
+    return Ins{at::where(constants[0].view({-1, 1}).eq(padding), rows.detach(), rows)};
+  };
+  return {name, {{5, 4}}, run, plain, {tokens}};
+}
+
+Operator embedding_operator() {
   const at::Tensor tokens = at::tensor({3, 1, 3, 0, 3, 1}, at::kLong).view({2, 3});
-  return {"embedding",
-          {"EmbeddingBackward"},
-          {case_of("equal tokens", -1, -1, tokens), case_of("rows of a rank", -1, 2, tokens * 2)},
-          {}};
+  Operator out{"embedding",
+               {"EmbeddingBackward"},
+               {embedding_case("equal tokens", -1, -1, tokens), embedding_case("padding", 3, -1, tokens),
+                embedding_case("rows of a rank", -1, 2, tokens * 2),
+                embedding_case("rows of a rank, padding", 6, 2, tokens * 2)}};
+  for (const size_t padded : {1, 3})
+    out.cases[padded].skipped = {{Check::gradient, "the row of the padding gets no gradient on purpose"}};
+  return out;
 }
 
 at::Tensor plain_token_loss(const at::Tensor& logits, const at::Tensor& labels, double cap) {
