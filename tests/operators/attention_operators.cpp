@@ -114,6 +114,9 @@ OperatorCase attention_case(const AttentionShape& of) {
   out.plain = [of](const Ins& in, const Ins& constants) {
     return Ins{plain_scores_attention(of, in, constants)};
   };
+  if (of.documents.empty())
+    out.products = sight_of_shape(of).sum().item<double>() * 2.0 *
+                   static_cast<double>(heads * (of.head_dim + of.heads().value_dim()));
   return out;
 }
 
@@ -135,6 +138,7 @@ Operator attend_operator() {
       {"wide window", 1, 643, 16, options_of(true, 400), {}, 2},
       {"long window", 1, 643, 16, options_of(true, 37), {}, 2},
       {"full window", 1, 203, 8, options_of(false, 5), {0, 90, 203}, 2},
+      {"full window of rows", 2, 71, 6, options_of(false, 9)},
       {"soft cap", 1, 97, 33, options_of(true, 0, 1.5), {0, 40, 97}},
       {"values of another width", 2, 83, 24, options_of(true, 0, 0, 11), {}, 2},
       {"sinks", 2, 83, 12, options_of(true, 19), {0, 50, 83, 166}, 2, true},

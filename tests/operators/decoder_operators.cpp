@@ -22,7 +22,8 @@ Operator block_mix_operator() {
     inputs.push_back({width});
     inputs.push_back({1, width});
     out.cases.push_back(
-        {std::to_string(values) + " blocks", inputs,
+        {std::to_string(values) + " blocks",
+         inputs,
          [](const Ins& in, const Ins&) {
            return Ins{
                decoder::block_mix(std::span(in).first(in.size() - 2), in[in.size() - 2], in.back(), kEps)};
@@ -30,7 +31,9 @@ Operator block_mix_operator() {
          [](const Ins& in, const Ins&) {
            const Ins blocks(in.begin(), in.end() - 3);
            return Ins{plain_blocks(blocks, in[in.size() - 3], in[in.size() - 2], in.back(), kEps)};
-         }});
+         },
+         {},
+         2.0 * static_cast<double>(values * tokens * width)});
   }
   return out;
 }
@@ -61,7 +64,9 @@ Operator hyper_weights_operator() {
                          },
                          [=](const Ins& in, const Ins&) {
                            return Ins{PlainStreams{in[1], in[2], in[3], of.form}.weights(in[0])};
-                         }});
+                         },
+                         {},
+                         2.0 * static_cast<double>(of.tokens * all * of.weights())});
   }
   return out;
 }

@@ -146,6 +146,9 @@ OperatorCase expert_case(const ExpertShape& of) {
   const std::vector<OperatorInput> adapters = {
       {held, 2, of.hidden}, {held, columns, 2}, {held, 2, of.width}, {held, of.hidden, 2}};
   if (of.adapters) out.inputs.insert(out.inputs.end(), adapters.begin(), adapters.end());
+  // On meta every choice has an expert.
+  if (!of.adapters)
+    out.products = 2.0 * static_cast<double>(of.tokens * of.top_k * of.hidden * (columns + of.width));
   at::Tensor chosen = std::get<1>(at::topk(at::rand({of.tokens, of.experts}), of.top_k, 1));
   chosen = chosen.masked_fill(chosen.ge(held), -1);
   if (of.kept >= 0) chosen.narrow(0, of.kept, of.tokens - of.kept).fill_(-1);

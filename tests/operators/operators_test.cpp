@@ -307,9 +307,12 @@ TEST_P(Operators, PrintTheirSpeedWhereAsked) {
     });
     const double both = nanoseconds_of([&] { run_operator(one.run, inputs, one.constants); });
     double operations = 0;
-    if (!GetParam().skipped.contains(OperatorCheck::meta))
-      operations =
-          run_on_meta(one, at::kFloat, run_operator(one.run, inputs, one.constants)).forward.operations;
+    if (!GetParam().skipped.contains(OperatorCheck::meta)) {
+      const at::NoGradGuard no_gradients;
+      const ComputeRecorder recorder;
+      one.run(draw_inputs(one, at::kFloat, at::kMeta), move_constants(one, at::kMeta));
+      operations = recorder.log().total().operations;
+    }
     std::printf("%-24s %-32s %12.0f ns %12.0f ns with backward %8.2f GFLOP/s\n", GetParam().name.c_str(),
                 one.name.c_str(), forward, both, operations / forward);
   }

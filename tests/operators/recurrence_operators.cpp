@@ -73,7 +73,8 @@ OperatorCase delta_case(const RowsShape& shape, const DeltaHeads& of) {
                                            shape.with(constants))};
           },
           [=](const Ins& in, const Ins&) { return Ins{plain_delta_rule(in, of, shape)}; },
-          shape.constants()};
+          shape.constants(),
+          8.0 * static_cast<double>(tokens * of.value_heads * of.value * of.key)};
 }
 
 Operator delta_rule_operator() {
@@ -138,7 +139,8 @@ OperatorCase scan_case(const RowsShape& shape, const ScanHeads& of) {
                                            shape.with(constants))};
           },
           [=](const Ins& in, const Ins&) { return Ins{plain_state_scan(in, of, shape)}; },
-          shape.constants()};
+          shape.constants(),
+          6.0 * static_cast<double>(tokens * of.heads * of.width * of.state)};
 }
 
 Operator state_scan_operator() {
