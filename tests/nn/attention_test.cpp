@@ -60,7 +60,7 @@ void expect_near(const at::Tensor& got, const at::Tensor& want, double tolerance
 }
 
 // Also where the changed document holds infinities.
-TEST(Attention, AChangeInOneDocumentChangesNoBitOfAnother) {
+TEST(Attention, KeepsTheBitsOfADocumentWhenAnotherChanges) {
   const AttentionCase one{"", 1, 150, 10, with(true), {0, 35, 99, 150}, 2};
   const auto results = [&](double change) {
     AttentionInputs in = inputs_of(one, at::kFloat);

@@ -41,7 +41,7 @@ at::Tensor choose(int64_t tokens, int64_t k, int64_t experts) {
   return std::get<1>(at::topk(at::rand({tokens, experts}), k, 1));
 }
 
-TEST(Experts, OfOneExpertGetAllTokensOrNone) {
+TEST(Experts, GetAllTokensOrNoneWhenThereIsOne) {
   at::manual_seed(7);
   const Inputs in = inputs_of(9, 1, 4, 5, 2, at::kFloat);
   for (const at::Tensor& each : in) each.set_requires_grad(true);
@@ -50,7 +50,7 @@ TEST(Experts, OfOneExpertGetAllTokensOrNone) {
   EXPECT_GT(in[2].grad()[2].abs().sum().item<float>(), 0.0F);
 }
 
-TEST(Experts, WithoutAnyTokenHaveGradientsOfZeros) {
+TEST(Experts, HaveZeroGradientsWithoutTokens) {
   Inputs in = with_biases(inputs_of(0, 2, 3, 5, 2, at::kFloat));
   for (at::Tensor& each : in) each.set_requires_grad(true);
   const at::Tensor y = model::experts(in[0], {at::empty({0, 2}, at::kLong), in[1]}, parameters_of(in), {});
@@ -122,7 +122,7 @@ struct Layer {
 };
 
 // A dispatcher of two ranks that hold experts 0, 1, 2 and 3, 4: both parts together are the whole.
-TEST(Experts, OfSeveralRanksAddUpBehindTheSeam) {
+TEST(Experts, AddUpOverRanksBehindTheSeam) {
   at::manual_seed(11);
   Layer layer;
   const at::Tensor x = at::randn({9, 6}), want = layer.moe.call(x, {});

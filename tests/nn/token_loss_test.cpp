@@ -53,7 +53,7 @@ TEST(TokenLoss, NamesALabelOutsideTheVocabulary) {
   }
 }
 
-TEST(TokenLoss, WithoutAnyLabelIsZeroAndHasNoGradient) {
+TEST(TokenLoss, IsZeroWithoutLabels) {
   at::Tensor hidden = at::randn({4, 3}).set_requires_grad(true),
              weight = at::randn({5, 3}).set_requires_grad(true);
   const at::Tensor loss = model::linear_token_loss(hidden, weight, at::full({4}, Batch::kIgnore, at::kLong));

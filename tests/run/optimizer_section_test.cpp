@@ -58,7 +58,7 @@ TEST(OptimizerSection, HandsRatesOfSomeParametersAsFactorsOfItsOwn) {
       HasSubstr("run.yaml:2 optimizer.lm_head_lr: lm_head_lr is a rate beside an lr of 0\n  hint: give lr"));
 }
 
-TEST(OptimizerSection, OfFlashAdamWKeepsCopiesOfParametersUnlessItSaysNone) {
+TEST(OptimizerSection, KeepsMasterWeightsForFlashAdamWByDefault) {
   const Read flash = read_section("{_target_: flashoptim.FlashAdamW, master_weight_bits: 24, eps: 1e-8}");
   EXPECT_EQ(flash.section.name, "FlashAdamW");
   EXPECT_TRUE(flash.section.master_weights);
@@ -72,7 +72,7 @@ TEST(OptimizerSection, OfFlashAdamWKeepsCopiesOfParametersUnlessItSaysNone) {
               HasSubstr("master_weight_bits must be 24, 32 or null, got 20"));
 }
 
-TEST(OptimizerSection, OfMuonHasKeysOfWhatIsNoMatrix) {
+TEST(OptimizerSection, HasKeysForNonMatricesUnderMuon) {
   const Read muon =
       read_section("{_target_: dion.Muon, scalar_betas: [0.9, 0.999], scalar_eps: 1e-8, use_triton: false}");
   EXPECT_TRUE(muon.not_built.empty());

@@ -89,13 +89,13 @@ TEST_F(Overridden, KeysHoldForTheRunAndAreExportedWhereThatIsAsked) {
             exported);
 }
 
-TEST_F(Overridden, AMapReplacesAMap) {
+TEST_F(Overridden, ReplacesAMapByAMap) {
   const auto rope = effective("config: {rope_parameters: {rope_type: linear, factor: 2.0, rope_theta: 7.0}}");
   EXPECT_EQ(rope["rope_parameters"]["factor"], 2.0);
   EXPECT_EQ(rope["rope_parameters"]["rope_theta"], 7.0);
 }
 
-TEST_F(Overridden, WhatChangesParametersIsRefusedByTheirNames) {
+TEST_F(Overridden, NamesParametersThatAKeyWouldChange) {
   const std::string hint =
       "\n  hint: leave out what changes shapes; a model of other shapes starts from random weights: config "
       "without pretrained_model_name_or_path";
@@ -113,7 +113,7 @@ TEST_F(Overridden, WhatChangesParametersIsRefusedByTheirNames) {
 }
 
 // nemo_automodel/components/models/TYPE/model.py; its other modules have neither, nor has transformers.
-TEST_F(Overridden, ARecipeOfAutoModelHasItsRouters) {
+TEST_F(Overridden, TakesTheRoutersOfAnAutoModelRecipe) {
   const std::string loss = R"({"router_aux_loss_type": "layer"})";
   for (const char* with_loss :
        {"qwen3_moe", "gpt_oss", "qwen3_next", "qwen3_5_moe", "ernie4_5_moe", "laguna"}) {
@@ -200,7 +200,7 @@ TEST_F(Overridden, KeysThatAreNoneAreRefusedAtTheirPlace) {
 }
 
 // rope_parameters has one of its own, which wins.
-TEST_F(Overridden, AKeyThatChangesNothingIsAWarning) {
+TEST_F(Overridden, WarnsOfAKeyWithoutEffect) {
   const std::string rest =
       "; no such key, a key that another one overrules, or the value that it has already";
   open("config: {rope_theta: 5.0, router_aux_loss_coef: 0.5, sliding_window: null, colour: red}");
@@ -217,7 +217,7 @@ TEST_F(Overridden, AKeyThatChangesNothingIsAWarning) {
 }
 
 // A coefficient acts where a loss is computed.
-TEST_F(Overridden, AKeyThatDoesNothingBesideTheOthersIsAWarningWithTheReason) {
+TEST_F(Overridden, WarnsOfAKeyThatOtherKeysDisable) {
   set("output_router_logits", false);
   const PreparedModel model = open("config: {router_aux_loss_coef: 0.5, max_position_embeddings: 512}");
   EXPECT_THAT(
@@ -229,7 +229,7 @@ TEST_F(Overridden, AKeyThatDoesNothingBesideTheOthersIsAWarningWithTheReason) {
   EXPECT_THAT(warnings_, IsEmpty());
 }
 
-TEST_F(Overridden, AFileThatCannotBeReadWithoutTheKeysIsExportedWithThem) {
+TEST_F(Overridden, ExportsKeysThatTheFilesNeed) {
   set("attention_dropout", 0.1);
   EXPECT_THAT(
       refusal("config: {attention_dropout: 0.0}"),

@@ -248,7 +248,7 @@ TEST(Recipe, TakesTheTypeOfALoaderForMegatronsBlendsAlone) {
                     "dataloader_type: dataloader_type is only supported by Megatron dataset configs"}});
 }
 
-TEST(Recipe, OfDistillationNeedsATeacher) {
+TEST(Recipe, RequiresATeacherForDistillation) {
   expect_refusals({{"recipe: nemo_automodel.KnowledgeDistillationRecipeForNextTokenPrediction\n",
                     "recipe: the section teacher_model is missing"}});
 }

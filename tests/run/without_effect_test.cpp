@@ -39,14 +39,14 @@ std::string refusal_of(std::vector<std::string> patterns, bool freezes = false) 
   return tests::thrown_by([&] { check_groups(units, optimizer); });
 }
 
-TEST(WithoutEffect, APatternThatMatchesNoParameterIsRefused) {
+TEST(WithoutEffect, RefusesAPatternThatMatchesNoParameter) {
   EXPECT_EQ(refusal_of({"norm", "embed"}), "");
   EXPECT_EQ(refusal_of({"nrom"}),
             "error[config] run.yaml:7 pattern: no parameter's name holds a match of 'nrom'\n"
             "  hint: names are such as 'model.embed_tokens.weight'");
 }
 
-TEST(WithoutEffect, APatternOfFrozenOrTakenParametersIsRefused) {
+TEST(WithoutEffect, RefusesAPatternOfFrozenOrTakenParameters) {
   EXPECT_EQ(refusal_of({"norm"}, true),
             "error[config] run.yaml:7 pattern: all parameters that 'norm' matches are frozen\n"
             "  hint: freeze fewer, or leave the entry out");
@@ -56,7 +56,7 @@ TEST(WithoutEffect, APatternOfFrozenOrTakenParametersIsRefused) {
   EXPECT_EQ(refusal_of({"layers.0", "layers"}), "");
 }
 
-TEST(WithoutEffect, AGlobalBatchLargerThanTheDataIsRefused) {
+TEST(WithoutEffect, RefusesAGlobalBatchLargerThanTheData) {
   StepSection steps;
   steps.global_batch_size = 8;
   steps.where = "run.yaml:2 step_scheduler.global_batch_size";

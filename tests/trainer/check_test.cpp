@@ -67,7 +67,7 @@ TEST_F(CheckCommand, TakesTheWorldFromTheEnvironmentElseOne) {
             "error[usage] WORLD_SIZE: expected a number of ranks, got 'many'\n  hint: give --world-size N");
 }
 
-TEST_F(CheckCommand, OnlyDistributedLooksAtNothingElse) {
+TEST_F(CheckCommand, ReadsOnlyDistributedWithOnlyDistributed) {
   cli::CheckCommand command;
   command.configs = {file("other.yaml", "model: {a: 1}\nfoo: bar\ndist_env: {backend: nccl}\n")};
   command.only_distributed = true;
@@ -174,7 +174,7 @@ TEST_F(CheckCommand, CountsTheExpertsOfARankAndWhatATokenMeets) {
   EXPECT_THAT(out_, HasSubstr(" parameters; a rank computes 2 in 1, 1/2 of each\n"));
 }
 
-TEST_F(CheckCommand, AFileThatIsNotThereOrNoYamlIsRefusedForEverySize) {
+TEST_F(CheckCommand, RefusesAMissingFileAndAFileThatIsNotYaml) {
   cli::CheckCommand command;
   command.configs = {(folder_ / "none.yaml").string(), file("bad.yaml", "a: [1\n")};
   command.world_sizes = {1, 2};

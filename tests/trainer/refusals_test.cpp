@@ -75,7 +75,7 @@ class RefusedRuns : public Checked {
 };
 
 // What no override can say: `old` of the recipe becomes `changed`, or that is added at its end.
-TEST_F(RefusedRuns, ByTheTextOfTheRecipe) {
+TEST_F(RefusedRuns, NameTheTextOfTheRecipe) {
   struct Edit {
     std::string old, changed, text;
   };
@@ -95,7 +95,7 @@ TEST_F(RefusedRuns, ByTheTextOfTheRecipe) {
   }
 }
 
-TEST_F(RefusedRuns, ByTheirKeysAndSteps) {
+TEST_F(RefusedRuns, NameTheirKeysAndSteps) {
   expect_all({
       {{{"optimizer.lrr", "1"}}, "--optimizer.lrr: unknown key 'lrr'\n  hint: did you mean 'lr'?"},
       {{{"optimizer.lr", "fast"}}, "--optimizer.lr: expected a number, got 'fast'"},
@@ -130,7 +130,7 @@ TEST_F(RefusedRuns, ByTheirKeysAndSteps) {
   });
 }
 
-TEST_F(RefusedRuns, ByTheirModels) {
+TEST_F(RefusedRuns, NameTheirModels) {
   expect_all({
       {{{"model.config.model_type", "gpt9"}}, "model_type 'gpt9' is not built"},
       {{{"model.config.hidden_size", "25"}}, "hidden_size 25 is not a multiple of num_attention_heads 3"},
@@ -140,7 +140,7 @@ TEST_F(RefusedRuns, ByTheirModels) {
   });
 }
 
-TEST_F(RefusedRuns, ByTheirData) {
+TEST_F(RefusedRuns, NameTheirData) {
   const std::string set = "{_target_: MockIterableDataset, seq_len: ";
   const auto mock = [&](const std::string& rest) { return cli::Override{"dataset", set + rest + "}"}; };
   std::filesystem::copy(folder_ / "train.bin", folder_ / "short.bin");
@@ -174,7 +174,7 @@ TEST_F(RefusedRuns, ByTheirData) {
   });
 }
 
-TEST_F(RefusedRuns, ByTheirTopology) {
+TEST_F(RefusedRuns, NameTheirTopology) {
   expect_all({
       {{{"distributed.strategy", "fsdp9"}}, "Unknown strategy: fsdp9"},
       {{{"distributed._target_", "my_trainer.Manager"}}, "unknown component 'my_trainer.Manager'"},
@@ -191,7 +191,7 @@ TEST_F(RefusedRuns, ByTheirTopology) {
   });
 }
 
-TEST_F(RefusedRuns, ByTheirPipelines) {
+TEST_F(RefusedRuns, NameTheirPipelines) {
   const std::string block = "distributed.pipeline.";
   file("stuck.csv", "0F0,0F1,0B0,0B1\n1B0,1F0,1F1,1B1\n");
   expect_all(
@@ -219,7 +219,7 @@ TEST_F(RefusedRuns, ByTheirPipelines) {
 }
 
 // A block without effect is checked all the same.
-TEST_F(RefusedRuns, ByThePipelineBlockOfASingleStage) {
+TEST_F(RefusedRuns, NameThePipelineBlockOfASingleStage) {
   const std::string block = "distributed.pipeline.";
   expect_all(
       {
@@ -233,7 +233,7 @@ TEST_F(RefusedRuns, ByThePipelineBlockOfASingleStage) {
       {{"distributed.pipeline", "{pp_microbatch_size: 1}"}});
 }
 
-TEST_F(RefusedRuns, OfValidationSamples) {
+TEST_F(RefusedRuns, NameTheirValidationSamples) {
   const std::vector<cli::Override> asked = {{"validation_samples", "{prompts: [a]}"}};
   expect_all(
       {
@@ -251,7 +251,7 @@ TEST_F(RefusedRuns, OfValidationSamples) {
       asked);
 }
 
-TEST_F(RefusedRuns, OfBenchmarks) {
+TEST_F(RefusedRuns, NameTheirBenchmark) {
   expect_all(
       {{{{"step_scheduler.max_steps", "null"}},
         "step_scheduler: max_steps is missing\n  hint: a benchmark makes step_scheduler.max_steps steps"},
@@ -262,7 +262,7 @@ TEST_F(RefusedRuns, OfBenchmarks) {
       {{"recipe", "BenchmarkingRecipeForNextTokenPrediction"}});
 }
 
-TEST_F(RefusedRuns, OfPackedSequences) {
+TEST_F(RefusedRuns, NameTheirPackedSequences) {
   write_samples();
   const auto sizes = [](const std::string& size) {
     return std::vector<cli::Override>{{"packed_sequence.packed_sequence_size", size},
@@ -301,7 +301,7 @@ TEST_F(RefusedRuns, OfPackedSequences) {
 }
 
 // Whole sections, those of plugins and of named sets among them.
-TEST_F(RefusedRuns, NotWhereOverridesSetWholeSections) {
+TEST_F(RefusedRuns, AreAcceptedWhenOverridesSetWholeSections) {
   cli::CheckCommand command;
   command.configs = {file("run.yaml", here(kRecipe))};
   command.overrides = {{"freeze_config", "{patterns: ['q_proj']}"},

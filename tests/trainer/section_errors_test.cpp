@@ -29,7 +29,7 @@ class SectionErrors : public tests::Checked {
   }
 };
 
-TEST_F(SectionErrors, OfTheStepScheduler) {
+TEST_F(SectionErrors, NameTheLineForTheStepScheduler) {
   EXPECT_EQ(
       errors_of("step_scheduler:\n  foo: 1\n  max_steps: -3\n  global_batch_size: 0\n  num_epochs: 0\n"
                 "  preemption_signal: KILL\n  preemption_sender: me\n" +
@@ -45,7 +45,7 @@ TEST_F(SectionErrors, OfTheStepScheduler) {
       "11 dataset.file_pattern: no file matches 'none.bin'\n");
 }
 
-TEST_F(SectionErrors, OfTheModelAndItsConfig) {
+TEST_F(SectionErrors, NameTheLineForTheModel) {
   EXPECT_EQ(errors_of("model:\n  foo: 1\n  dtype: float16\n  torch_dtype: int3\n"
                       "  config: {model_type: llama, num_key_value_heads: 3, num_attention_heads: 4}\n" +
                       kNoData),
@@ -64,7 +64,7 @@ TEST_F(SectionErrors, NameAMisspeltKeyOnce) {
       "3 dataset.file_pattern: no file matches 'none.bin'\n");
 }
 
-TEST_F(SectionErrors, OfTheCheckpoint) {
+TEST_F(SectionErrors, NameTheLineForTheCheckpoint) {
   EXPECT_EQ(errors_of("checkpoint:\n  foo: 1\n  save_consolidated: maybe\n  checkpoint_dir: ''\n"
                       "  max_recent_checkpoints: 0\n  consolidation_timeout_minutes: -1\n"
                       "  best_metric_key: best\n  model_save_format: pickle\n" +
@@ -82,7 +82,7 @@ TEST_F(SectionErrors, OfTheCheckpoint) {
             "12 dataset.file_pattern: no file matches 'none.bin'\n");
 }
 
-TEST_F(SectionErrors, OfTheOptimizerAndItsPlugin) {
+TEST_F(SectionErrors, NameTheLineForTheOptimizer) {
   const std::string said = errors_of(
       "optimizer:\n  lr: -1\n  betas: [2, 3]\n  weight_decay: -1\n  foo: 1\n"
       "  param_group_overrides:\n  - {pattern: '(', lr_mult: -1}\n  - {lr_mult: 2}\n"
@@ -96,7 +96,7 @@ TEST_F(SectionErrors, OfTheOptimizerAndItsPlugin) {
     EXPECT_THAT("\n" + said, testing::HasSubstr("\n" + std::string(place)));
 }
 
-TEST_F(SectionErrors, OfTheDataAndItsFiles) {
+TEST_F(SectionErrors, NameTheLineForTheData) {
   EXPECT_EQ(errors_of("dataset:\n  dtype: uint17\n  file_pattern: [none.bin, nothing.bin]\n  seq_len: 0\n"
                       "  reset_attention_at: -1\n  foo: 1\n  lengths: none.txt\n"
                       "validation_dataset:\n  file_pattern: []\n  lengths: []\n  seq_len: 4\n" +
@@ -112,7 +112,7 @@ TEST_F(SectionErrors, OfTheDataAndItsFiles) {
             "10 validation_dataset.lengths: the list is empty\n");
 }
 
-TEST_F(SectionErrors, OfTheSchedule) {
+TEST_F(SectionErrors, NameTheLineForTheSchedule) {
   const std::string said = errors_of(
       "lr_scheduler:\n  lr_decay_style: cosin\n  wd_incr_style: cosin\n  lr_warmup_steps: 0.5\n"
       "  lr_decay_steps: 0\n  foo: 1\n" +
@@ -124,7 +124,7 @@ TEST_F(SectionErrors, OfTheSchedule) {
     EXPECT_THAT("\n" + said, testing::HasSubstr("\n" + std::string(place)));
 }
 
-TEST_F(SectionErrors, OfTheStrategy) {
+TEST_F(SectionErrors, NameTheLineForTheStrategy) {
   const std::string said = errors_of(
       "distributed:\n  strategy: fsdp2\n  foo: 1\n  cp_size: x\n  reshard_after_forward: [1]\n"
       "  activation_checkpointing: some\n" +
@@ -136,7 +136,7 @@ TEST_F(SectionErrors, OfTheStrategy) {
 }
 
 // What a parallelizer refuses of the model is at its key.
-TEST_F(SectionErrors, OfParallelizersHaveTheLineOfTheirKey) {
+TEST_F(SectionErrors, NameTheLineForParallelizers) {
   const std::string data = "dataset: {file_pattern: " + file("data.bin", std::string(800, '\1')) +
                            ", dtype: uint16, seq_len: 16}\n";
   EXPECT_THAT(

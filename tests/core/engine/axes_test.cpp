@@ -56,7 +56,7 @@ TEST(PluginAxes, AreProposedForASlipInTheirKey) {
             "['acme_sise']\n  hint: did you mean 'acme_size'?");
 }
 
-TEST(PluginAxes, OfSizeOneAskForNothing) {
+TEST(PluginAxes, NeedNothingAtSizeOne) {
   Axes acme;
   const heddle::Setup setup = acme.setup("{acme_size: 1}");
   EXPECT_TRUE(setup.views.empty());
@@ -102,7 +102,7 @@ TEST(PluginAxes, AreRefusedUnderStrategiesThatReduceOverOneGroup) {
     EXPECT_EQ(Axes().refusal("{strategy: " + strategy + ", acme_size: 2}"), "");
 }
 
-TEST(PluginAxes, OfOneNameMeanOneAxis) {
+TEST(PluginAxes, AreOneAxisWhenTheyHaveOneName) {
   Axes both;
   both.plugins.load(file_of("acme_rival"));
   EXPECT_THAT(both.refusal("{acme_size: 2}"),

@@ -14,7 +14,7 @@ std::string field(const std::string& section, const std::string& key) {
   return printed(section, 8, "strategy_config." + key);
 }
 
-TEST(Fields, OfFsdp2HaveTheseDefaults) {
+TEST(Fields, HaveDefaultsForFsdp2) {
   EXPECT_EQ(
       printed("{}", 8, "strategy_config"),
       R"({"sequence_parallel": false, "tp_plan": null, "patch_is_packed_sequence": false, )"
@@ -28,14 +28,14 @@ TEST(Fields, OfFsdp2HaveTheseDefaults) {
       R"("min_local_patch_rows": 96, "cost_alpha": "auto"}}}})");
 }
 
-TEST(Fields, OfDdpHaveTheseDefaults) {
+TEST(Fields, HaveDefaultsForDdp) {
   EXPECT_EQ(printed("{strategy: ddp}", 8, "strategy_config"),
             R"({"activation_checkpointing": false, "activation_checkpointing_scope": ["all"], )"
             R"("broadcast_buffers": false, "find_unused_parameters": false, "static_graph": false, )"
             R"("bucket_cap_mb": null, "gradient_as_bucket_view": false, "autocast_dtype": null})");
 }
 
-TEST(Fields, OfMegatronFsdpHaveTheseDefaults) {
+TEST(Fields, HaveDefaultsForMegatronFsdp) {
   const std::pair<const char*, const char*> rows[] = {
       {"megatron_fsdp_unit_modules", "null"},  {"zero_dp_strategy", "3"},
       {"init_fsdp_with_meta_device", "false"}, {"grad_reduce_in_fp32", "false"},
@@ -137,7 +137,7 @@ std::string pipeline_refusal(const std::string& block) {
   return sentence("{pp_size: 2, pipeline: " + block + "}");
 }
 
-TEST(Pipeline, AnEmptyBlockGivesTheDefaults) {
+TEST(Pipeline, HasDefaultsForAnEmptyBlock) {
   EXPECT_EQ(
       printed("{pp_size: 2, pipeline: {}}", 8, "pipeline"),
       R"({"pp_schedule": "1f1b", "pp_schedule_csv": null, "pp_schedule_times": null, )"
@@ -149,7 +149,7 @@ TEST(Pipeline, AnEmptyBlockGivesTheDefaults) {
       R"("pp_post_validation": false, "pp_overlap": false})");
 }
 
-TEST(Pipeline, WithoutABlockIsRefusedAndSoIsNull) {
+TEST(Pipeline, RefusesAMissingBlockAndNull) {
   const std::string text =
       "`pp_size=2` (> 1) enables pipeline parallelism but no `distributed.pipeline` block was provided. Add "
       "a "
@@ -160,7 +160,7 @@ TEST(Pipeline, WithoutABlockIsRefusedAndSoIsNull) {
   EXPECT_EQ(sentence("{pp_size: 2, pipeline: none}"), text);
 }
 
-TEST(Pipeline, ABlockAtSizeOneIsCheckedAndHasAWarning) {
+TEST(Pipeline, ChecksItsBlockAtSizeOneWithAWarning) {
   EXPECT_EQ(sentence("{pipeline: {bogus: 1}}"), "unknown key 'bogus'");
   const heddle::Setup setup = dropped("{pp_size: null, pipeline: {bogus: 1}}");
   EXPECT_EQ(setup_of("{pipeline: {}}", 8).warnings, setup.warnings);
@@ -231,12 +231,12 @@ TEST(Moe, DefaultsHoldWithExpertsAndWithoutABlock) {
     EXPECT_EQ(printed("{ep_size: 8" + std::string(block) + "}", 8, "moe"), defaults);
 }
 
-TEST(Moe, ABlockAtSizeOneIsDroppedInSilenceAsByAutoModel) {
+TEST(Moe, IgnoresItsBlockAtSizeOneAsAutoModelDoes) {
   EXPECT_TRUE(dropped("{moe: {bogus: 1}, ep_size: 1}").warnings.empty());
   EXPECT_TRUE(dropped("{moe: {capacity_factor: 1.0}}").parallelizers.empty());
 }
 
-TEST(Moe, ABlockAtSizeOneIsCheckedAndItsCapacityActs) {
+TEST(Moe, ChecksItsBlockAndAppliesItsCapacityAtSizeOne) {
   EXPECT_EQ(sentence("{ep_size: 1, moe: {capacty: 1}}"), "unknown key 'capacty'");
   EXPECT_EQ(sentence("{moe: {dispatcher: rubbish}}"),
             "expected one of auto, allgather, alltoall, got 'rubbish'");
@@ -271,7 +271,7 @@ TEST(Moe, FieldsAreChecked) {
             "lm_head_precision must be float32 or null, got float16");
 }
 
-TEST(Fields, ThatComeLaterAreAcceptedAndNamed) {
+TEST(Fields, AreAcceptedAndNamedWhenNotBuilt) {
   EXPECT_THAT(setup_of("{enable_compile: true, multimodal: {vision: {frame_sharding: {enabled: true}}}}", 8)
                   .not_built,
               testing::ElementsAre(testing::StartsWith("distributed.multimodal: ")));

@@ -17,7 +17,7 @@ std::string fsdp2_mesh(const std::string& shape) {
   return R"({"axes": ["pp", "dp_replicate", "dp_shard", "cp", "tp"], "shape": )" + shape + "}";
 }
 
-TEST(MeshSizes, OfFsdp2) {
+TEST(MeshSizes, AreDerivedForFsdp2) {
   EXPECT_EQ(mesh("{tp_size: 2}", 8), fsdp2_mesh("[1, 1, 4, 1, 2]"));
   EXPECT_EQ(mesh("{dp_replicate_size: 2}", 8), fsdp2_mesh("[1, 2, 4, 1, 1]"));
   EXPECT_EQ(mesh("{pp_size: 2, cp_size: 2, pipeline: {}}", 8), fsdp2_mesh("[2, 1, 2, 2, 1]"));
@@ -25,7 +25,7 @@ TEST(MeshSizes, OfFsdp2) {
   EXPECT_EQ(mesh("{}", 1), fsdp2_mesh("[1, 1, 1, 1, 1]"));
 }
 
-TEST(MeshSizes, OfTheOthers) {
+TEST(MeshSizes, AreDerivedForOtherStrategies) {
   EXPECT_EQ(mesh("{strategy: ddp}", 4), R"({"axes": ["dp"], "shape": [4]})");
   EXPECT_EQ(mesh("{strategy: mfsdp, tp_size: 2, cp_size: 2}", 8),
             R"({"axes": ["dp", "cp", "tp"], "shape": [2, 2, 2]})");
@@ -40,14 +40,14 @@ TEST(MeshSizes, ArePrintedInFull) {
       R"({"pp": 1, "dp": 4, "dp_replicate": 1, "dp_shard": 4, "cp": 1, "tp": 1, "ep": 1, "ep_shard": 1})");
 }
 
-TEST(MeshSizes, OfExperts) {
+TEST(MeshSizes, AreDerivedForExperts) {
   EXPECT_EQ(printed("{ep_size: 4}", 8, "sizes.ep_shard"), "2");
   EXPECT_EQ(printed("{ep_size: 8}", 8, "sizes.ep_shard"), "1");
   EXPECT_EQ(printed("{ep_size: 4, pp_size: 2, pipeline: {}}", 8, "sizes.ep_shard"), "1");
   EXPECT_EQ(printed("{ep_size: 4, tp_size: 2}", 8, "sizes.ep_shard"), "2");  // tensor ranks count too
 }
 
-TEST(MeshSizes, TheWorldMustDivide) {
+TEST(MeshSizes, MustDivideTheWorldSize) {
   EXPECT_EQ(
       refusal("\n  tp_size: 4", 6),
       "error[mesh] run.yaml:2 distributed.tp_size: world_size (6) must be divisible by (tp_size * "
@@ -79,7 +79,7 @@ TEST(MeshSizes, ExpertsMustFitIntoAStage) {
             "non_pp_size=4 must be a multiple of ep_size=8");
 }
 
-TEST(MeshSizes, AnExplicitProductMustBeTheWorld) {
+TEST(MeshSizes, RefuseAProductThatIsNotTheWorldSize) {
   EXPECT_EQ(refusal("{dp_size: 2, tp_size: 2}", 8),
             "error[mesh] run.yaml:1 distributed.dp_size: dp_size * tp_size * cp_size * pp_size must be "
             "world_size (8), but 2 "
@@ -100,7 +100,7 @@ TEST(MeshSizes, AxesThatStandOnlyWhenUsedShareTheWorldThen) {
             "dp_size * tp_size must be world_size (8), but 3 * 2 = 6");
 }
 
-TEST(MeshSizes, EachStrategyRefusesWhatItCannot) {
+TEST(MeshSizes, AreRefusedByEachStrategyThatCannot) {
   EXPECT_EQ(sentence("{strategy: ddp, tp_size: 2, cp_size: 2}"), "ddp does not support context parallelism");
   EXPECT_EQ(sentence("{strategy: ddp, cp_size: 2, ep_size: 2}"), "ddp does not support context parallelism");
   EXPECT_EQ(sentence("{strategy: ddp, ep_size: 3}", 8), "non_pp_size=8 must be a multiple of ep_size=3");
@@ -134,7 +134,7 @@ TEST(MeshSizes, DegreesThatAreBuiltAreNotNamedAsNotBuilt) {
   EXPECT_TRUE(setup_of("{tp_size: 2, sequence_parallel: true}", 4).not_built.empty());
 }
 
-TEST(ActivationCheckpointing, OfAllLayersAndOfTheLanguageAreOneForTextAndTowersComeLater) {
+TEST(ActivationCheckpointing, TakesAllLayersOrTheLanguageModelAndRefusesTowers) {
   for (const char* strategy : {"ddp", "fsdp2"}) {
     const auto lines = [&](const std::string& scope) {
       return setup_of("{strategy: " + std::string(strategy) +

@@ -14,7 +14,7 @@ Setup whole(const std::string& yaml, int world) {
   return engine::validate(config::read_text(yaml, "run.yaml"), built_plugins(), world);
 }
 
-TEST(Distributed, WithoutASectionTheDefaultsHold) {
+TEST(Distributed, HasDefaultsWithoutASection) {
   for (const char* yaml : {"", "seed: 1\n", "distributed:\n", "distributed: []\n", "distributed: {}\n",
                            "distributed: {strategy: null}\n", "distributed: {strategy: none}\n"}) {
     const heddle::Setup setup = whole(yaml, 4);
@@ -46,7 +46,7 @@ TEST(Distributed, StrategiesAnswerToTheirAliasesInAnyCase) {
     EXPECT_EQ(setup_of("{strategy: " + std::string(word) + "}", 1).strategy, name);
 }
 
-TEST(Distributed, AnUnknownStrategyListsWhatThereIs) {
+TEST(Distributed, ListsStrategiesWhenOneIsUnknown) {
   EXPECT_EQ(sentence("{strategy: foo}"),
             "Unknown strategy: foo. Valid strategies: ['ddp', 'fsdp2', 'megatron', 'megatron-fsdp', "
             "'megatron_fsdp', "
@@ -59,7 +59,7 @@ TEST(Distributed, AnUnknownStrategyListsWhatThereIs) {
   EXPECT_THAT(sentence("{strategy: ''}"), HasSubstr("Unknown strategy: ."));
 }
 
-TEST(Distributed, AStrategyThatIsNoWordIsRefused) {
+TEST(Distributed, RefusesAStrategyThatIsNoWord) {
   EXPECT_EQ(refusal("{strategy: 2}"),
             "error[config] run.yaml:1 distributed.strategy: strategy must be a word or null, got 2");
   EXPECT_EQ(sentence("{strategy: [ddp]}"), "strategy must be a word or null, got a list");
@@ -197,7 +197,7 @@ TEST(ActivationCheckpointing, IsPrintedBesideTheStrategyAndNotInIt) {
   EXPECT_EQ(printed("{}", 1, "activation_checkpointing"), "false");
 }
 
-TEST(Environment, OfTheProcessGroupIsRead) {
+TEST(Environment, ReadsTheProcessGroup) {
   EXPECT_EQ(whole("dist_env: {backend: gloo, timeout_minutes: 1}\n", 1).backend, "gloo");
   EXPECT_EQ(whole("dist_env: {backend: NCCL, timeout_minutes: 0.5}\n", 1).backend, "nccl");
   EXPECT_EQ(whole("dist_env: {backend: gloo, timeout_minutes: 1}\n", 1).timeout_minutes, 1.0);
@@ -208,7 +208,7 @@ TEST(Environment, OfTheProcessGroupIsRead) {
   }
 }
 
-TEST(Environment, OfTheProcessGroupIsChecked) {
+TEST(Environment, ChecksTheProcessGroup) {
   const auto refused = [](const std::string& yaml) {
     return thrown_by([&] { whole("dist_env: " + yaml + "\n", 1); });
   };
@@ -230,7 +230,7 @@ TEST(Environment, OfTheProcessGroupIsChecked) {
   EXPECT_EQ(refused("3"), "error[config] run.yaml:1 dist_env: expected a map, got 3");
 }
 
-TEST(Distributed, TheConfigurationIsNotChanged) {
+TEST(Distributed, LeavesTheConfigurationUnchanged) {
   const Node configuration =
       config::read_text("distributed: {tp_size: 2, moe: {}, mp_policy: {}}\n", "run.yaml");
   const std::string before = config::to_json(configuration);
@@ -238,7 +238,7 @@ TEST(Distributed, TheConfigurationIsNotChanged) {
   EXPECT_EQ(config::to_json(configuration), before);
 }
 
-TEST(Distributed, AnOverrideWinsAndIsNamed) {
+TEST(Distributed, PrefersAnOverrideAndNamesIt) {
   const Node file = config::read_text("distributed: {tp_size: 2, dp_size: 2}\n", "run.yaml");
   const Node changed = config::with_override(file, "distributed.dp_size", "none");
   EXPECT_EQ(engine::validate(changed, built_plugins(), 8).sizes.dp, 4);

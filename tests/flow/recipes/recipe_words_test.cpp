@@ -13,7 +13,7 @@ using ::testing::Not;
 
 const std::string kMock = "{_target_: mock.MockIterableDataset, seq_len: 16, num_samples: 40";
 
-TEST(RecipeWords, OfRoutersChangeNothingWithoutExperts) {
+TEST(RecipeWords, IgnoreRoutersWithoutExperts) {
   const TrainingFiles files;
   const Words backend = {"--model.backend", "{fake_balanced_gate: true, gate_precision: float32}"};
   const Outcome outcome = heddle(plus({"check", files.path("run.yaml")}, backend));
@@ -31,7 +31,7 @@ TEST(RecipeWords, AreShownOnce) {
 }
 
 // The exact gelu, no scaled first values, and dropout of embeddings and of attention.
-TEST(RecipeWords, OfBuildGpt2ModelAreKeysOfTheFamily) {
+TEST(RecipeWords, MapBuildGpt2ModelToKeysOfTheFamily) {
   const TrainingFiles files;
   const auto write = [&](const std::string& more) {
     files.write("gpt2.yaml",

@@ -114,7 +114,7 @@ TEST(ModelConfig, RefusesWhatTransformersWouldComputeOtherwise) {
                 "weights");
 }
 
-TEST(ModelConfig, OfExpertsIsReadWithTransformersDefaultsAndWrittenBack) {
+TEST(ModelConfig, RoundTripsExpertsWithTransformersDefaults) {
   const ModelConfig mixtral = read_config(R"({"model_type":"mixtral"})");
   EXPECT_EQ(mixtral.mixture.experts, 8);
   EXPECT_EQ(mixtral.mixture.width, 14336);
@@ -137,7 +137,7 @@ TEST(ModelConfig, OfExpertsIsReadWithTransformersDefaultsAndWrittenBack) {
     EXPECT_EQ(read_config(json), read_config(to_config_json(read_config(json)))) << json;
 }
 
-TEST(ModelConfig, OfExpertsRefusesWhatCannotBe) {
+TEST(ModelConfig, RefusesImpossibleExperts) {
   EXPECT_EQ(config_refusal(R"({"model_type":"mixtral","num_local_experts":2,"num_experts_per_tok":3})"),
             kAt + ": num_experts_per_tok 3 is more than the 2 experts");
   EXPECT_EQ(config_refusal(R"({"model_type":"olmoe","clip_qkv":8.0})"),
@@ -272,7 +272,7 @@ TEST(ModelConfig, NamesTheNearestKeyAndModel) {
             "  hint: name a Hugging Face directory, which holds a config.json");
 }
 
-TEST(ModelConfig, OfAYamlNamesTheLineAndRefusesUnknownKeys) {
+TEST(ModelConfig, NamesTheLineOfAnUnknownKey) {
   const Folder folder;
   const Node yaml = config::read_text("model_type: llama\nzzz_of_another_tool: 1\n", "run.yaml");
   EXPECT_EQ(error_of(folder, [&] { engine::read_model(yaml, tests::built_plugins()); }),
@@ -281,7 +281,7 @@ TEST(ModelConfig, OfAYamlNamesTheLineAndRefusesUnknownKeys) {
 }
 
 // A key that only other types of the family read would have no effect.
-TEST(ModelConfig, OfAYamlRefusesAKeyOfAnotherModelType) {
+TEST(ModelConfig, RefusesAKeyOfAnotherModelType) {
   const auto refusal = [](const std::string& text) {
     const Folder folder;
     const Node yaml = config::read_text(text, "run.yaml");

@@ -78,7 +78,7 @@ TEST(LoraMatching, TakesTheLayersOfEachFormOfTheRecipes) {
     EXPECT_EQ(short_names(adapted(form.model, form.section)), form.layers) << form.section;
 }
 
-TEST(LoraMatching, OfAPatternIsThatOfTheWholePath) {
+TEST(LoraMatching, MatchesTheWholePath) {
   EXPECT_THAT(adapted(kLlama, "{target_modules: q_proj}"),
               ElementsAre("error[config] run.yaml:2 peft: no linear layer gets an adapter: 'q_proj' of "
                           "target_modules matches no module\n  hint: a pattern is the whole path, and `*` is "
@@ -117,7 +117,7 @@ TEST(LoraMatching, WarnsOfWhatPeftOrAMergedModelCannotHold) {
               ElementsAre(HasSubstr("'lm_head' is tied to 'model.embed_tokens.weight', so no model")));
 }
 
-TEST(LoraMatching, OfExpertsGoesByTargetModulesAlone) {
+TEST(LoraMatching, MatchesExpertsByTargetModulesAlone) {
   const std::string path = "model.layers.0.mlp.experts.";
   Units units = units_of(kMoe);
   EXPECT_THAT(adapt(units, "{target_modules: ['*.mlp.experts']}").added,
@@ -130,7 +130,7 @@ TEST(LoraMatching, OfExpertsGoesByTargetModulesAlone) {
             "adapters of rank 4 on 5 layers, and of rank 2 on the experts of 1 layer");
 }
 
-TEST(LoraMatching, OfExpertsScalesTheRankByTheChoicesOfAToken) {
+TEST(LoraMatching, ScalesTheRankOfExpertsByTopK) {
   EXPECT_THAT(adapted(kMoe, "{target_modules: '*', dim: 1, moe_rank_scaling: true}"),
               ElementsAre("error[config] run.yaml:2 peft.moe_rank_scaling: moe_rank_scaling: dim=1 // "
                           "n_activated_experts=2 gives rank 0\n  hint: Increase dim to at least "

@@ -186,7 +186,7 @@ TEST(TensorBoard, EventFilesSayWhatTheMetricsFilesSay) {
   EXPECT_EQ(events[5].scalars, lines_of(runs / "run/validation_held.jsonl", "validation_held/").at(3));
 }
 
-TEST(TensorBoard, ARunThatResumesBeginsAFileWhoseStepsFollow) {
+TEST(TensorBoard, BeginsANewFileOnResume) {
   const WholeRuns runs;
   const std::string dir = (runs / "board").string();
   const Topology topology = board_run("tensorboard: {dir: " + dir + "}");
@@ -211,7 +211,7 @@ TEST(TensorBoard, IsOffWithoutTheSectionAndWithEnableFalse) {
   EXPECT_TRUE(std::filesystem::exists(runs / "run/training.jsonl"));
 }
 
-TEST(TensorBoard, ADirectoryThatCannotBeMadeEndsTheRunBeforeItsFirstStep) {
+TEST(TensorBoard, RefusesADirectoryThatCannotBeMade) {
   const WholeRuns runs;
   const std::string file = (runs / "train.bin").string();
   EXPECT_THAT(runs.refusal(board_run("tensorboard: {dir: " + file + "/board}")),

@@ -27,7 +27,7 @@ std::string refusal(const std::string& sections, const std::string& distributed 
   return WholeRuns().refusal(run_with(sections, distributed, ranks));
 }
 
-TEST(PluginSections, OfNoPluginAreRefusedWithTheNearestNameOfPluginsToo) {
+TEST(PluginSections, SuggestTheNearestNameWhenNoPluginHasThem) {
   EXPECT_THAT(refusal("freze_config: {}"),
               HasSubstr("freze_config: unknown key 'freze_config'\n  hint: did you mean 'freeze_config'?"));
   EXPECT_THAT(refusal("Freeze_Config: {}"), HasSubstr("did you mean 'freeze_config'?"));
@@ -36,7 +36,7 @@ TEST(PluginSections, OfNoPluginAreRefusedWithTheNearestNameOfPluginsToo) {
   EXPECT_THAT(refusal("hello: {}"), HasSubstr("hello: unknown key 'hello'\n  hint: the sections are: "));
 }
 
-TEST(PluginSections, OfAThirdPartyAreReadByItsSchema) {
+TEST(PluginSections, AreReadByThePluginsSchema) {
   EXPECT_THAT(refusal(kHello + "{train_bas: true}"),
               HasSubstr("hello.train_bas: unknown key 'train_bas'\n  hint: did you mean 'train_base'?"));
   EXPECT_THAT(refusal(kHello + "{train_base: 3}"),
@@ -64,7 +64,7 @@ TEST(PluginSections, AreOffWithEnableFalse) {
   EXPECT_THAT(refusal("tensorboard: {enable: false, dirr: x}"), HasSubstr("did you mean 'dir'?"));
 }
 
-TEST(Transforms, ThatAddParametersAreRefusedWhereTheModelIsExported) {
+TEST(Transforms, AreRefusedInAnExportWhenTheyAddParameters) {
   const WholeRuns runs;
   std::vector<std::string> refusals;
   train_recipe("model: {config: " + runs.model + "}\n" + kHello +
@@ -130,7 +130,7 @@ TEST(Transforms, FindWhatTheyAddedInTheFilesOfAModel) {
 }
 
 // A gain that is a child of a layer is sharded, cut for a pipeline and summed like the layer's own weights.
-TEST(Transforms, ThatAddChildrenTrainAlikeOnEveryTopology) {
+TEST(Transforms, TrainAlikeOnEveryTopologyWhenTheyAddChildren) {
   expect_alike_on(WholeRuns(), kHello + "{train_base: true}\n",
                   {{2, kFsdp2InFp32 + "}"},
                    {2, "{strategy: single, tp_size: 2}"},

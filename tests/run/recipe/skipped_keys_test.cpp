@@ -75,7 +75,7 @@ TEST(SkippedSections, AreNotThoseThatChangeNumbers) {
   EXPECT_THAT(refusal_in("benchmrk: {}\n" + kSomeModel), HasSubstr("unknown key 'benchmrk'"));
 }
 
-TEST(SkippedKeys, OfAModelChooseImplementations) {
+TEST(SkippedKeys, ChooseImplementationsOfAModel) {
   EXPECT_THAT(
       skipped_in("model: {config: {model_type: llama}, trust_remote_code: true, attn_implementation: sdpa, "
                  "output_hidden_states: true, force_hf: true, mtp_loss_scaling_factor: 0.1, "
@@ -87,7 +87,7 @@ TEST(SkippedKeys, OfAModelChooseImplementations) {
   EXPECT_THAT(asked.not_built, IsEmpty());
 }
 
-TEST(SkippedKeys, OfABackendAreCheckedAndWhatChangesNumbersActs) {
+TEST(SkippedKeys, AreCheckedInABackend) {
   const auto with = [](const std::string& keys) {
     return "model: {config: {model_type: mixtral}, backend: {" + keys + "}}\n";
   };
