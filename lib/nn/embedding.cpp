@@ -13,10 +13,17 @@
 #include "core/model/parameter.h"
 #include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
+#include "heddle/ops/compute_log.h"
 
 namespace heddle {
 namespace model {
 namespace {
+
+// LibTorch's take no meta tensors. flat: the token of each row.
+void record_copies(const char* name, const at::Tensor& flat, const at::Tensor& rows, const at::Tensor& out) {
+  const auto bytes = [](const at::Tensor& x) { return static_cast<double>(x.nbytes()); };
+  record_operator(name, {static_cast<double>(rows.numel()), bytes(flat) + bytes(rows), bytes(out)});
+}
 
 struct EmbeddingNode final : LayerNode {
   EmbeddingNode() : LayerNode("EmbeddingBackward") {}
@@ -25,7 +32,11 @@ struct EmbeddingNode final : LayerNode {
 
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor& dy = gradients[0];
-    if (dy.is_meta()) return {at::empty({rows, dy.size(-1)}, dy.options())};
+    if (dy.is_meta()) {
+      const at::Tensor dw = at::empty({rows, dy.size(-1)}, dy.options());
+      record_copies("heddle::embedding_backward", tokens.unpack(), dy, dw);
+      return {dw};
+    }
     return {at::embedding_dense_backward(dy, tokens.unpack(), rows, padding, false)};
   }
   void release_variables() override { tokens.reset(); }
@@ -41,14 +52,20 @@ void check_tokens(const at::Tensor& flat, int64_t vocabulary) {
           "use a token file and a model of the same tokenizer");
 }
 
+at::Tensor rows_on_meta(const at::Tensor& flat, const at::Tensor& weight) {
+  const at::Tensor y = at::empty({flat.numel(), weight.size(1)}, weight.options());
+  record_copies("heddle::embedding", flat, y, y);
+  return y;
+}
+
 at::Tensor look_up(const at::Tensor& flat, const at::Tensor& weight) {
-  if (weight.is_meta()) return at::empty({flat.numel(), weight.size(1)}, weight.options());
+  if (weight.is_meta()) return rows_on_meta(flat, weight);
   if (flat.is_cpu()) check_tokens(flat, weight.size(0));
   return at::index_select(weight, 0, flat);
 }
 
 at::Tensor part_of_look_up(const at::Tensor& local, const at::Tensor& outside, const at::Tensor& weight) {
-  if (weight.is_meta()) return at::empty({local.numel(), weight.size(1)}, weight.options());
+  if (weight.is_meta()) return rows_on_meta(local, weight);
   return at::index_select(weight, 0, local).masked_fill_(outside, 0);
 }
 

@@ -9,44 +9,11 @@
 
 #include "heddle/decoder/family.h"
 #include "heddle/model/module_unit.h"
-#include "lib/decoder/attention/output_gate.h"
-#include "lib/decoder/recurrence/gated_norm.h"
 #include "tests/decoder/generated.h"
-#include "tests/decoder/rules.h"
 #include "thrown.h"
 
 namespace heddle::tests {
 namespace {
-
-// Heads share the weights; or groups of a head are normalised apart, with another gate.
-TEST(GatedNorm, EqualsPlainOperators) {
-  at::manual_seed(6);
-  for (const decoder::GatedNormForm& form :
-       {decoder::GatedNormForm{1e-5}, decoder::GatedNormForm{1e-5, 2, true, false}}) {
-    const int64_t group = form.group == 0 ? 6 : form.group;
-    const AtenLayer ours = [&](const auto& in) { return decoder::gated_norm(in[0], in[1], in[2], form); };
-    const AtenLayer plain = [&](const auto& in) {
-      const at::Tensor groups = in[0].view({7, 18 / group, group});
-      const at::Tensor normal = groups / (groups.square().mean(-1, true) + 1e-5).sqrt();
-      const at::Tensor open = form.sigmoid ? in[1].sigmoid() : in[1] * in[1].sigmoid();
-      return (normal.reshape({7, 3, 6}) * in[2]).view({7, 18}) * open;
-    };
-    expect_same(ours, plain, {random_leaf({7, 18}), random_leaf({7, 18}), random_leaf({6})}, 1e-12);
-  }
-}
-
-TEST(OutputGate, EqualsPlainOperators) {
-  at::manual_seed(7);
-  const AtenLayer ours = [](const auto& in) {
-    const auto [q, gate] = decoder::split_gate(in[0], 4);
-    return decoder::gated_output(in[1], gate) + q * 2;
-  };
-  const AtenLayer plain = [](const auto& in) {
-    const at::Tensor parts = in[0].view({6, 3, 2, 4}), gate = parts.select(2, 1).reshape({6, 12});
-    return in[1] * gate.sigmoid() + parts.select(2, 0).reshape({6, 12}) * 2;
-  };
-  expect_same(ours, plain, {random_leaf({6, 3 * 2 * 4}), random_leaf({6, 12})}, 1e-12);
-}
 
 // A delta net, then attention with a gate.
 decoder::Model delta_model() {

@@ -21,6 +21,14 @@ at::Tensor PlainStreams::scores(const at::Tensor& x, int64_t part, int64_t first
   return at::matmul(x * root, fn.t()).narrow(1, first, count) * scale[part] + base.narrow(0, first, count);
 }
 
+at::Tensor PlainStreams::weights(const at::Tensor& x) const {
+  const int64_t n = form.streams;
+  const at::Tensor pre = at::sigmoid(scores(x, 0, 0, n)) + form.eps;
+  if (base.size(0) == n) return pre;
+  const at::Tensor post = 2 * at::sigmoid(scores(x, 1, n, n));
+  return at::cat({pre, post, doubly_stochastic(scores(x, 2, 2 * n, n * n), form).flatten(1)}, 1);
+}
+
 at::Tensor PlainStreams::collapsed(const at::Tensor& x) const {
   const at::Tensor pre = at::sigmoid(scores(x, 0, 0, form.streams)) + form.eps;
   return (pre.unsqueeze(2) * x.view({x.size(0), form.streams, -1})).sum(1);

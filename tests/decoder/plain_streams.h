@@ -14,6 +14,8 @@ struct PlainStreams {
   at::Tensor fn, base, scale;
   decoder::HyperConnections form;
 
+  // [tokens, weights], as hyper_weights() gives them.
+  at::Tensor weights(const at::Tensor& x) const;
   at::Tensor collapsed(const at::Tensor& x) const;
   at::Tensor expanded(const at::Tensor& x, const at::Tensor& y) const;
 

@@ -1,11 +1,9 @@
-// Rules over sequences equal their definitions: in rows and in documents, by every gradient, in float, on
-// meta, in stretches.
+// Rules over sequences give the same numbers in stretches.
 #pragma once
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -25,15 +23,7 @@ struct RuleShape {
     if (!documents.empty()) out.documents = at::tensor(documents, at::kInt);
     return out;
   }
-  bool begins(int64_t token) const {
-    if (documents.empty()) return token % sequence == 0;
-    return std::find(documents.begin(), documents.end(), token) != documents.end();
-  }
 };
-template <class Heads>
-std::ostream& operator<<(std::ostream& out, const RuleShape<Heads>& shape) {
-  return out << shape.name;
-}
 
 inline at::Tensor random_leaf(at::IntArrayRef sizes) {
   return at::randn(sizes, at::kDouble).set_requires_grad(true);
@@ -47,42 +37,17 @@ inline void expect_near_double(const at::Tensor& got, const at::Tensor& want, do
   EXPECT_LE((got.to(at::kDouble) - want).abs().max().item<double>(), tolerance * scale) << what;
 }
 
-// A rule of seven inputs, and its definition token by token.
+// A rule of seven inputs.
 template <class Inputs, class Heads>
 struct Rule {
   using Shape = RuleShape<Heads>;
   using Leaves = std::vector<at::Tensor>;
   Leaves (*inputs)(const Shape& shape);  // random ones
-  at::Tensor (*plain)(const Inputs& in, const Shape& shape);
   at::Tensor (*ours)(const Inputs& in, const Heads& heads, const decoder::TokenRows& tokens,
                      at::Tensor* state);
   int64_t of_tokens;  // so many inputs have a row for each token
 
   static Inputs of(const Leaves& all) { return {all[0], all[1], all[2], all[3], all[4], all[5], all[6]}; }
-
-  void expect_definition(const Shape& shape) const {
-    expect_same([&](const Leaves& all) { return ours(of(all), shape.heads, shape.tokens(), nullptr); },
-                [&](const Leaves& all) { return plain(of(all), shape); }, inputs(shape), 1e-11);
-  }
-
-  void expect_near_in_float(const Shape& shape) const {
-    Leaves all = inputs(shape);
-    const at::Tensor want = plain(of(all), shape);
-    for (at::Tensor& one : all) one = one.detach().to(at::kFloat);
-    expect_near_double(ours(of(all), shape.heads, shape.tokens(), nullptr), want, 1e-5, "output");
-  }
-
-  void expect_shapes_on_meta(const Shape& shape) const {
-    Leaves all = inputs(shape);
-    const at::Tensor want = plain(of(all), shape);
-    for (at::Tensor& one : all) one = one.detach().to(at::kMeta).set_requires_grad(true);
-    decoder::TokenRows tokens = shape.tokens();
-    if (tokens.documents.defined()) tokens.documents = tokens.documents.to(at::kMeta);
-    const at::Tensor got = ours(of(all), shape.heads, tokens, nullptr);
-    EXPECT_EQ(got.sizes(), want.sizes());
-    got.backward(at::empty_like(got));
-    for (const at::Tensor& one : all) EXPECT_EQ(one.grad().sizes(), one.sizes());
-  }
 
   void expect_continues(const Shape& shape, const std::vector<int64_t>& counts) const {
     const at::NoGradGuard no_gradients;

@@ -1,5 +1,4 @@
-// The choice of keys equals its definition, attention over chosen keys equals plain operators with every
-// gradient, and layers share a choice.
+// The choice of keys equals its definition, and layers share a choice.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -99,45 +98,6 @@ TEST(ChooseKeys, EqualsAllQueriesForSomeQueries) {
     const decoder::KeyScores some = {in.q.index_select(0, places), in.k, in.weights.index_select(0, places)};
     const at::Tensor got = decoder::choose_keys(some, kSparseRows, kSparseLength, documents, 3, places);
     EXPECT_TRUE(at::equal(got, all.index_select(0, places)));
-  }
-}
-
-TEST(ChooseKeys, GivesShapesOnMeta) {
-  decoder::KeyScores in = some_scores();
-  for (at::Tensor* one : {&in.q, &in.k, &in.weights}) *one = one->to(at::kMeta);
-  const at::Tensor got =
-      decoder::choose_keys(in, kSparseRows, kSparseLength, kSparseDocuments.to(at::kMeta), 3);
-  EXPECT_EQ(got.sizes(), (std::vector<int64_t>{kSparseTokens, 3}));
-  EXPECT_EQ(got.scalar_type(), at::kInt);
-}
-
-// q, k and v of three heads; each query sees the chosen keys.
-at::Tensor plain_attention(const std::vector<at::Tensor>& in, const at::Tensor& chosen) {
-  const at::Tensor q = in[0].view({kSparseTokens, kSparseHeads, kSparseDim}),
-                   k = in[1].view({kSparseTokens, kSparseHeads, kSparseDim}),
-                   v = in[2].view({kSparseTokens, kSparseHeads, 5});
-  const at::Tensor hidden = at::ones({kSparseTokens, kSparseTokens}, at::kBool)
-                                .scatter_(1, chosen.to(at::kLong), false)
-                                .unsqueeze(1);
-  const at::Tensor scores = at::einsum("thd,shd->ths", {q, k}) / 2.0;
-  const at::Tensor weights = at::softmax(scores.masked_fill(hidden, -INFINITY), -1);
-  return at::einsum("ths,shd->thd", {weights, v}).flatten(1);
-}
-
-TEST(AttentionOverChosenKeys, EqualsPlainOperatorsWithItsGradients) {
-  for (const at::Tensor& documents : {at::Tensor(), kSparseDocuments}) {
-    const at::Tensor chosen = decoder::choose_keys(some_scores(), kSparseRows, kSparseLength, documents, 4);
-    AttentionOptions options;
-    options.value_dim = 5;
-    const model::Heads heads{kSparseRows, kSparseLength, kSparseDim, options, {}, chosen};
-    const auto ours = [&](const std::vector<at::Tensor>& in) {
-      return model::attend(in[0], in[1], in[2], heads, documents);
-    };
-    const std::vector<at::Tensor> in = {at::randn({kSparseTokens, kSparseHeads * kSparseDim}, at::kDouble),
-                                        at::randn({kSparseTokens, kSparseHeads * kSparseDim}, at::kDouble),
-                                        at::randn({kSparseTokens, kSparseHeads * 5}, at::kDouble)};
-    expect_same(
-        ours, [&](const std::vector<at::Tensor>& x) { return plain_attention(x, chosen); }, in, 1e-12);
   }
 }
 

@@ -2,7 +2,7 @@
 from mutation import CORE, Mutation, plugin
 
 OPTIMIZER = "core AdamW*:Updater*:Step*:Clipping*:Norm*:SideOutput*"
-LAYERS = "core Layers*:Dtypes/*:Rotary*:TokenLoss*:Attention*:MatrixProduct*"
+LAYERS = "core Registry/Operators*:Rotary*:TokenLoss*:Attention*:MatrixProduct*"
 
 MUTATIONS = [
     Mutation("train-norm-of-a-rank", "lib/train/optimizer/norm.cpp",

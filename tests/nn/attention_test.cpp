@@ -1,4 +1,4 @@
-// Attention by blocks: equal to the whole matrix of scores under every mask, and by parts.
+// Attention by blocks: documents apart, ranges in any order, and parts of the keys.
 #include "heddle/nn/attention_core.h"
 
 #include <ATen/ATen.h>
@@ -32,24 +32,6 @@ AttentionOptions with(bool causal, int64_t window = 0, double cap = 0, int64_t v
   return {causal, window, 0, cap, value_dim};
 }
 
-const std::vector<AttentionCase> kCases = {
-    {"causal", 2, 71, 6, with(true), {}, 2},
-    {"full", 2, 71, 6, with(false), {}, 2},
-    {"long", 1, 331, 20, with(true), {}, 1},
-    {"longer than a tile sees at once", 1, 613, 20, with(true), {}, 1},
-    {"documents", 2, 101, 16, with(true), {0, 1, 7, 70, 101, 164, 165, 202}, 3},
-    {"full documents", 1, 150, 17, with(false), {0, 60, 61, 149, 150}, 1},
-    {"window", 1, 203, 8, with(true, 37), {}, 2},
-    {"as many as a tile sees at once", 1, 512, 16, with(false), {}, 1},
-    {"wide window", 1, 643, 16, with(true, 400), {}, 2},  // 466 keys of the last block, 515 from a whole
-                                                          // block
-    {"long window", 1, 643, 16, with(true, 37), {}, 2},
-    {"full window", 1, 203, 8, with(false, 5), {0, 90, 203}, 2},
-    {"soft cap", 1, 97, 33, with(true, 0, 1.5), {0, 40, 97}, 1},
-    {"values of another width", 2, 83, 24, with(true, 0, 0, 11), {}, 2},
-    {"sinks", 2, 83, 12, with(true, 19), {0, 50, 83, 166}, 2, true},
-};
-
 at::Tensor documents_of(const std::vector<int>& offsets) {
   return offsets.empty() ? at::Tensor() : at::tensor(offsets, at::kInt);
 }
@@ -70,69 +52,12 @@ AttentionInputs inputs_of(const AttentionCase& one, at::ScalarType dtype) {
           at::randn({tokens, count * one.heads().value_dim()}, at::kDouble).to(dtype)};
 }
 
-// True where a token sees another.
-at::Tensor sight_of(const AttentionCase& one) {
-  const int64_t tokens = one.tokens();
-  at::Tensor document = at::arange(tokens).div(one.sequence, "floor");
-  for (const int begin : one.documents) document += (at::arange(tokens) >= begin).to(at::kLong);
-  const at::Tensor away = at::arange(tokens).unsqueeze(1) - at::arange(tokens);
-  at::Tensor seen = document.unsqueeze(1) == document;
-  if (one.options.causal) seen = seen.logical_and(away >= 0);
-  if (one.options.window > 0) seen = seen.logical_and(away.abs() < one.options.window);
-  return seen;
-}
-
-// In fp64, with the whole matrix of scores.
-at::Tensor plainly(const AttentionCase& one, const AttentionInputs& in) {
-  const int64_t tokens = in.q.size(0);
-  const auto split = [&](const at::Tensor& x, int64_t dim, int64_t repeats) {
-    return x.to(at::kDouble).view({tokens, -1, dim}).transpose(0, 1).repeat_interleave(repeats, 0);
-  };
-  const at::Tensor q = split(in.q, one.head_dim, 1);
-  const at::Tensor k = split(in.k, one.head_dim, one.queries_of_key);
-  const at::Tensor v = split(in.v, one.heads().value_dim(), one.queries_of_key);
-  at::Tensor scores = q.matmul(k.transpose(1, 2)) / std::sqrt(static_cast<double>(one.head_dim));
-  if (const double cap = one.options.soft_cap; cap > 0) scores = (scores / cap).tanh() * cap;
-  scores = scores.masked_fill(sight_of(one).logical_not(), -kInfinity);
-  if (one.sinks)
-    scores = at::cat({scores, in.sinks.to(at::kDouble).view({-1, 1, 1}).expand({-1, tokens, 1})}, 2);
-  return scores.softmax(2).narrow(2, 0, tokens).matmul(v).transpose(0, 1).reshape(in.d_out.sizes());
-}
-
 void expect_near(const at::Tensor& got, const at::Tensor& want, double tolerance, const std::string& what) {
   ASSERT_EQ(got.sizes(), want.sizes()) << what;
   const double size = std::max(1.0, want.to(at::kDouble).abs().max().item<double>());
   const double away = (got.to(at::kDouble) - want.to(at::kDouble)).abs().max().item<double>();
   EXPECT_LE(away, tolerance * size) << what;
 }
-
-class AttentionIn : public ::testing::TestWithParam<at::ScalarType> {
- protected:
-  double tolerance() const {
-    return GetParam() == at::kDouble ? 1e-12 : GetParam() == at::kFloat ? 1e-5 : 2e-2;
-  }
-};
-
-TEST_P(AttentionIn, EqualsTheWholeMatrixOfScores) {
-  for (const AttentionCase& one : kCases) {
-    AttentionInputs ours = inputs_of(one, GetParam()), want = inputs_of(one, GetParam());
-    model::Heads heads = one.heads();
-    heads.sinks = ours.sinks;
-    const at::Tensor y = model::attend(ours.q, ours.k, ours.v, heads, documents_of(one.documents));
-    const at::Tensor z = plainly(one, want);
-    expect_near(y, z, tolerance(), one.name);
-    y.backward(ours.d_out);
-    z.backward(want.d_out.to(at::kDouble));
-    expect_near(ours.q.grad(), want.q.grad(), tolerance(), one.name + ", q");
-    expect_near(ours.k.grad(), want.k.grad(), tolerance(), one.name + ", k");
-    expect_near(ours.v.grad(), want.v.grad(), tolerance(), one.name + ", v");
-    if (one.sinks) expect_near(ours.sinks.grad(), want.sinks.grad(), tolerance(), one.name + ", sinks");
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Dtypes, AttentionIn,
-                         ::testing::Values(at::kDouble, at::kFloat, at::kBFloat16, at::kHalf),
-                         [](const auto& info) { return std::string(c10::toString(info.param)); });
 
 // Also where the changed document holds infinities.
 TEST(Attention, KeepsTheBitsOfADocumentWhenAnotherChanges) {

@@ -1,5 +1,4 @@
-// Experts equal a loop over them, with any routing: one without tokens, choices that are dropped, top-k 1
-// and 8.
+// Experts without tokens, split backwards, autocast, and the seams of experts and of their layer.
 #include "heddle/nn/experts.h"
 
 #include <ATen/ATen.h>
@@ -16,43 +15,12 @@
 namespace heddle {
 namespace {
 
-using model::ExpertActivation;
-using tests::expect_same;
-using tests::tolerance_of;
-using Kind = ExpertActivation::Kind;
 using Inputs = std::vector<at::Tensor>;
-
-at::Tensor activated(const ExpertActivation& how, const at::Tensor& hidden) {
-  if (how.kind == Kind::relu2) return at::relu(hidden).square();
-  if (how.interleaved) {
-    ExpertActivation apart = how;
-    apart.interleaved = false;
-    return activated(apart, at::cat({hidden.slice(1, 0, {}, 2), hidden.slice(1, 1, {}, 2)}, 1));
-  }
-  const std::vector<at::Tensor> both = at::chunk(hidden, 2, 1);
-  if (how.kind == Kind::swiglu) return at::silu(both[0]) * both[1];
-  if (how.kind == Kind::geglu) return at::gelu(both[0]) * both[1];
-  const at::Tensor gate = at::clamp(both[0], {}, how.limit), up = at::clamp(both[1], -how.limit, how.limit);
-  return gate * at::sigmoid(gate * how.alpha) * (up + 1);
-}
 
 // in: x, weights, gate_up, down and perhaps their biases.
 model::ExpertParameters parameters_of(const Inputs& in) {
   if (in.size() == 4) return {in[2], in[3]};
   return {in[2], in[3], in[4], in[5]};
-}
-
-// One expert after the other, each by plain operators.
-at::Tensor loop_over_experts(const Inputs& in, const at::Tensor& chosen, const ExpertActivation& how) {
-  at::Tensor y = at::zeros_like(in[0]);
-  for (int64_t e = 0; e < in[2].size(0); ++e) {
-    const bool bias = in.size() > 4;
-    const at::Tensor hidden = at::linear(in[0], in[2][e], bias ? in[4][e] : at::Tensor());
-    const at::Tensor out = at::linear(activated(how, hidden), in[3][e], bias ? in[5][e] : at::Tensor());
-    const at::Tensor share = (in[1] * chosen.eq(e)).sum(1, true);
-    y = y + out * share;
-  }
-  return y;
 }
 
 Inputs inputs_of(int64_t tokens, int64_t k, int64_t experts, int64_t width, int64_t columns,
@@ -68,77 +36,18 @@ Inputs with_biases(Inputs in) {
   return in;
 }
 
-void expect_the_loop(const at::Tensor& chosen, int64_t experts, const ExpertActivation& how,
-                     at::ScalarType dtype, bool bias = false) {
-  Inputs inputs = inputs_of(chosen.size(0), chosen.size(1), experts, 5, how.columns(), dtype);
-  if (bias) inputs = with_biases(inputs);
-  expect_same(
-      [&](const Inputs& in) {
-        return model::experts(in[0], {chosen, in[1]}, parameters_of(in), how);
-      },
-      [&](const Inputs& in) { return loop_over_experts(in, chosen, how); }, inputs, tolerance_of(dtype));
-}
-
 // k different experts for each token.
 at::Tensor choose(int64_t tokens, int64_t k, int64_t experts) {
   return std::get<1>(at::topk(at::rand({tokens, experts}), k, 1));
 }
 
-TEST(Experts, EqualALoopOverThem) {
-  at::manual_seed(5);
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
-    expect_the_loop(choose(13, 1, 5), 5, {}, dtype);
-    expect_the_loop(choose(13, 3, 5), 5, {}, dtype);
-    expect_the_loop(choose(7, 8, 8), 8, {}, dtype);
-    expect_the_loop(choose(1, 2, 3), 3, {}, dtype);
-  }
-}
-
-TEST(Experts, EqualALoopForEveryActivation) {
-  at::manual_seed(6);
-  for (const Kind kind : {Kind::swiglu, Kind::clamped_swiglu, Kind::geglu, Kind::relu2}) {
-    SCOPED_TRACE(static_cast<int>(kind));
-    expect_the_loop(choose(11, 2, 4), 4, {kind, 1.702, 0.8}, at::kDouble);
-  }
-}
-
-TEST(Experts, EqualALoopWithBiases) {
-  at::manual_seed(12);
-  const ExpertActivation gpt_oss{Kind::clamped_swiglu, 1.702, 0.8, true};
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat})
-    for (const ExpertActivation& how : {ExpertActivation(), gpt_oss, ExpertActivation{Kind::relu2}}) {
-      expect_the_loop(choose(13, 3, 5), 5, how, dtype, true);
-      expect_the_loop(at::full({9, 1}, 2, at::kLong), 4, how, dtype, true);
-      at::Tensor chosen = choose(10, 3, 6);
-      chosen.masked_fill_(chosen.ge(4), -1);
-      expect_the_loop(chosen, 4, how, dtype, true);  // choices without an expert get no bias
-      expect_the_loop(at::full({4, 2}, -1, at::kLong), 3, how, dtype, true);
-    }
-}
-
-TEST(Experts, InterleaveGateAndUp) {
-  at::manual_seed(13);
-  for (const Kind kind : {Kind::swiglu, Kind::clamped_swiglu, Kind::geglu})
-    expect_the_loop(choose(11, 2, 4), 4, {kind, 1.702, 0.8, true}, at::kDouble);
-}
-
 TEST(Experts, GetAllTokensOrNoneWhenThereIsOne) {
   at::manual_seed(7);
-  expect_the_loop(at::full({9, 1}, 2, at::kLong), 4, {}, at::kDouble);
   const Inputs in = inputs_of(9, 1, 4, 5, 2, at::kFloat);
   for (const at::Tensor& each : in) each.set_requires_grad(true);
   model::experts(in[0], {at::full({9, 1}, 2, at::kLong), in[1]}, parameters_of(in), {}).sum().backward();
   EXPECT_EQ(in[2].grad()[0].abs().sum().item<float>(), 0.0F);  // a gradient of zeros, not none
   EXPECT_GT(in[2].grad()[2].abs().sum().item<float>(), 0.0F);
-}
-
-TEST(Experts, LeaveOutChoicesWithoutAnExpert) {
-  at::manual_seed(8);
-  at::Tensor chosen = choose(10, 3, 6);
-  chosen.masked_fill_(chosen.ge(4), -1);  // this rank holds four
-  chosen[3].fill_(-1);                    // and nothing of this token
-  expect_the_loop(chosen, 4, {}, at::kDouble);
-  expect_the_loop(at::full({4, 2}, -1, at::kLong), 3, {}, at::kFloat);
 }
 
 TEST(Experts, HaveZeroGradientsWithoutTokens) {

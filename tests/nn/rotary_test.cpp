@@ -1,4 +1,4 @@
-// Frequencies equal transformers' (tests/golden/make_rotary.py); parts of heads turn, and the rest stays.
+// Frequencies and factors of rotations equal transformers' (tests/golden/make_rotary.py); tables of angles.
 #include "heddle/nn/rotary.h"
 
 #include <ATen/ATen.h>
@@ -8,15 +8,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "nn/against_aten.h"
 #include "thrown.h"
 
 namespace heddle {
 namespace {
-
-using tests::expect_same;
-using tests::tolerance_of;
-using Inputs = std::vector<at::Tensor>;
 
 RotaryScaling scaling_of(const nlohmann::json& rope) {
   using Kind = RotaryScaling::Kind;
@@ -69,56 +64,6 @@ TEST(Rotary, AnglesCarryTheFactorAndThePart) {
   EXPECT_EQ(angles.part.head_dim, 12);
   EXPECT_EQ(angles.part.first, 0);
 }
-
-// One number after the other, so that no layout is shared with the code under test.
-at::Tensor by_pairs(const at::Tensor& x, const model::RotaryAngles& angles) {
-  const model::HeadPart& part = angles.part;
-  const int64_t half = angles.cos.size(1), heads = x.size(1) / part.head_dim;
-  std::vector<at::Tensor> columns = at::unbind(x, 1);
-  for (int64_t head = 0; head < heads; ++head)
-    for (int64_t i = 0; i < half; ++i) {
-      const int64_t begin = head * part.head_dim + part.first;
-      const int64_t low = begin + (part.interleaved ? 2 * i : i),
-                    high = part.interleaved ? low + 1 : low + half;
-      const at::Tensor a = columns[low], b = columns[high], c = angles.cos.select(1, i),
-                       s = angles.sin.select(1, i);
-      columns[low] = (a * c - b * s).to(x.scalar_type());
-      columns[high] = (b * c + a * s).to(x.scalar_type());
-    }
-  return at::stack(columns, 1);
-}
-
-class RotaryPart : public ::testing::TestWithParam<at::ScalarType> {};
-
-TEST_P(RotaryPart, TurnsAndTheRestStays) {
-  const at::Tensor angle = at::randn({4, 3}) * 3;
-  for (const bool interleaved : {false, true})
-    for (const auto& [head_dim, first] : {std::pair<int64_t, int64_t>{6, 0}, {10, 0}, {10, 4}, {11, 2}})
-      for (const int64_t columns : {2 * head_dim, 2 * head_dim + 3}) {  // rows side by side, and with gaps
-        SCOPED_TRACE(std::to_string(interleaved) + " " + std::to_string(head_dim) + " " +
-                     std::to_string(first));
-        const model::RotaryAngles angles{
-            angle.cos() * 1.3, angle.sin() * 1.3, {head_dim, first, interleaved}};
-        const at::Tensor x = at::randn({4, columns}, at::kDouble).to(GetParam());
-        const auto heads = [&](const at::Tensor& all) { return all.narrow(1, 0, 2 * head_dim); };
-        expect_same([&](const Inputs& in) { return model::rotate(heads(in[0]), angles); },
-                    [&](const Inputs& in) { return by_pairs(heads(in[0]), angles); }, {x},
-                    tolerance_of(GetParam()));
-      }
-}
-
-// Without the kernel of the CPU: rows whose numbers lie apart.
-TEST_P(RotaryPart, TurnsTheSameByOperators) {
-  const at::Tensor angle = at::randn({4, 3}) * 3;
-  for (const bool interleaved : {false, true}) {
-    const model::RotaryAngles angles{angle.cos(), angle.sin(), {10, 4, interleaved}};
-    const at::Tensor x = at::randn({20, 4}, at::kDouble).to(GetParam());
-    expect_same([&](const Inputs& in) { return model::rotate(in[0].t(), angles); },
-                [&](const Inputs& in) { return by_pairs(in[0].t(), angles); }, {x}, tolerance_of(GetParam()));
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Dtypes, RotaryPart, ::testing::Values(at::kFloat, at::kDouble, at::kBFloat16));
 
 TEST(Rotary, TakesAnyFrequenciesAndAFactor) {
   Batch batch;

@@ -1,4 +1,4 @@
-// Routers choose and weigh as their formulas say, and their gradients are those of plain operators.
+// What routers choose, and the losses that balance experts.
 #include "heddle/nn/router.h"
 
 #include <ATen/ATen.h>
@@ -19,8 +19,6 @@ using model::BalanceLoss;
 using model::RouterRule;
 using Score = RouterRule::Score;
 using tests::expect_close;
-using tests::expect_same;
-using Inputs = std::vector<at::Tensor>;
 
 RouterRule rule(Score score, int64_t k, bool normalise = false, double scale = 1) {
   RouterRule out;
@@ -36,41 +34,6 @@ at::Tensor plain_scores(const at::Tensor& logits, Score score) {
   if (score == Score::sqrt_softplus) return at::log(1 + at::exp(logits)).sqrt();
   const at::Tensor e = at::exp(logits);
   return e / e.sum(1, true);
-}
-
-// The weights side by side with the scores, by plain operators.
-at::Tensor plain(const at::Tensor& logits, const at::Tensor& chosen, const RouterRule& how) {
-  const at::Tensor scores = plain_scores(logits, how.score);
-  at::Tensor weights = at::gather(scores, 1, chosen);
-  if (how.score == Score::softmax_after_topk)
-    weights = plain_scores(at::gather(logits, 1, chosen), how.score);
-  if (how.normalise && how.top_k > 1) weights = weights / weights.sum(1, true);
-  return at::cat({weights * how.scale, how.normalise ? scores / scores.sum(1, true) : scores}, 1);
-}
-
-TEST(Router, WeighsAndDifferentiatesEveryScoreFunction) {
-  at::manual_seed(3);
-  const at::Tensor logits = at::randn({9, 6}, at::kDouble);
-  for (const Score score : {Score::softmax, Score::softmax_after_topk, Score::sigmoid, Score::sqrt_softplus})
-    for (const bool normalise : {false, true})
-      for (const int64_t k : {1, 3, 6}) {
-        SCOPED_TRACE(std::to_string(static_cast<int>(score)) + " " + std::to_string(normalise) + " " +
-                     std::to_string(k));
-        const RouterRule how = rule(score, k, normalise, 1.5);
-        const at::Tensor chosen = model::score_experts(logits, {}, how).experts;
-        EXPECT_TRUE(at::equal(chosen, std::get<1>(at::topk(logits, k, 1))));
-        expect_same(
-            [&](const Inputs& in) {
-              const model::Scored scored = model::score_experts(in[0], {}, how);
-              return at::cat({scored.weights, scored.scores}, 1);
-            },
-            [&](const Inputs& in) { return plain(in[0], chosen, how); }, {logits}, 1e-12);
-        // Without a loss on the scores, only what was chosen has a gradient.
-        for (const at::ScalarType dtype : {at::kDouble, k == 1 ? at::kDouble : at::kFloat})
-          expect_same([&](const Inputs& in) { return model::score_experts(in[0], {}, how).weights; },
-                      [&](const Inputs& in) { return plain(in[0], chosen, how).narrow(1, 0, k); },
-                      {logits.to(dtype)}, tests::tolerance_of(dtype));
-      }
 }
 
 TEST(Router, TakesTheFirstOfEqualExperts) {

@@ -7,6 +7,7 @@ import check_documents
 import check_format
 import check_names
 import check_modules
+import check_operators
 import check_size
 import check_unity
 import tree
@@ -52,6 +53,9 @@ CASES = [  # rule, file, text, part of the fault (None: no fault)
     (check_contracts, "lib/nn/device_ops.cpp", "// a\n", "asks nowhere"),
     (check_documents, "docs/a.md", "# a\n[b](b.md)\n", "docs/a.md:2: links to b.md, which does not exist"),
     (check_documents, "docs/a.md", "[a](a.md#part)\n```\n[b](b.md)\n```\n[c](https://c.org)\n", None),
+    (check_operators, "lib/nn/a.cpp", '// a\nstruct N final : LayerNode {\n  N() : LayerNode("NBackward") {}\n};\n', "NBackward has no entry"),
+    (check_operators, "lib/nn/a.cpp", "// a\nstruct N final : model::LayerNode {\n  N() : LayerNode(kName) {}\n};\n", "a literal name"),
+    (check_operators, "lib/nn/a.cpp", '// a\nstruct N : LayerNode {\n  N() : LayerNode("WeightBackward") {}\n};\n', None),
     (check_format, "core/base/a.cpp", "// a\nint  x  =1;\n", "should be clang-formatted"),
 ]
 

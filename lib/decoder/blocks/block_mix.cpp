@@ -2,7 +2,6 @@
 #include "lib/decoder/blocks/block_mix.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/mv.h>
 #include <ATen/ops/rsqrt.h>
@@ -56,12 +55,6 @@ struct BlockMixNode final : model::LayerNode {
     for (model::Saved& one : values) saved.push_back(one.unpack());
     const at::Tensor n = norm.unpack(), p = proj.unpack();
     Gradients out;
-    if (saved[0].is_meta()) {
-      for (const at::Tensor& one : saved) out.push_back(at::empty_like(one));
-      out.push_back(at::empty_like(n));
-      out.push_back(at::empty_like(p));
-      return out;
-    }
     const at::ScalarType wide = model::wide_of(saved[0].scalar_type());
     const at::Tensor weight = weight_of(n, p, wide), dy = gradients[0].to(wide);
     std::vector<Score> scores;
@@ -95,7 +88,6 @@ struct BlockMixNode final : model::LayerNode {
 
 at::Tensor mixed(std::span<const at::Tensor> values, const at::Tensor& norm, const at::Tensor& proj,
                  double eps) {
-  if (values[0].is_meta()) return at::empty_like(values[0], at::MemoryFormat::Contiguous);
   const at::ScalarType wide = model::wide_of(values[0].scalar_type());
   const at::Tensor weight = weight_of(norm, proj, wide);
   std::vector<Score> scores;

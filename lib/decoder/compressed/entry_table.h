@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "heddle/base/export.h"
 #include "heddle/model/batch.h"
 #include "lib/nn/attention/device_ranges.h"
 
@@ -34,7 +35,7 @@ std::shared_ptr<const EntryTable> entry_table(const at::Tensor& causal, int64_t 
 class EntryTables {
  public:
   EntryTables(int64_t rate, int64_t window) : rate_(rate), window_(window) {}
-  const std::shared_ptr<const EntryTable>& of(const Batch& batch, const at::Tensor& like);
+  HEDDLE_API const std::shared_ptr<const EntryTable>& of(const Batch& batch, const at::Tensor& like);
   // For the last `queries` tokens of one sequence.
   std::shared_ptr<const EntryTable> of_last(int64_t queries, int64_t sequence, c10::Device device) const;
 

@@ -2,7 +2,6 @@
 #include "lib/decoder/mamba/group_norm.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/silu.h>
@@ -47,7 +46,6 @@ struct GatedGroupNormNode final : model::LayerNode {
 
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor saved = x.unpack(), z = gate.unpack(), w = weight.unpack();
-    if (saved.is_meta()) return {at::empty_like(saved), at::empty_like(z), at::empty_like(w)};
     const GroupNormal normal = group_normalised(saved, z, group, eps);
     const at::Tensor dy = by_groups(gradients[0], group);
     const at::Tensor dn = dy * w.to(dy.scalar_type()).view({-1, group});
@@ -71,7 +69,6 @@ struct GatedGroupNormNode final : model::LayerNode {
 
 at::Tensor group_computed(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& weight,
                           int64_t group, double eps) {
-  if (x.is_meta()) return at::empty_like(x, at::MemoryFormat::Contiguous);
   return group_normalised(x, gate, group, eps).x.to(x.scalar_type()).flatten(1) * weight;
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bucketize.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 
 #include "heddle/nn/device_ops.h"
@@ -13,6 +14,10 @@ namespace heddle::decoder {
 DocumentMarks marks_of(const at::Tensor& documents, int64_t rows, int64_t sequence,
                        const at::TensorOptions& like) {
   const at::TensorOptions whole = like.dtype(at::kLong).requires_grad(false);
+  if (whole.device().is_meta()) {  // LibTorch's bucketize() takes no meta tensors
+    const at::Tensor shape = at::empty({rows, sequence}, whole);
+    return {shape, shape};
+  }
   const at::Tensor begins = model::sent_to(documents, whole.device()).to(at::kLong);
   const at::Tensor token = at::arange(rows * sequence, whole);
   const at::Tensor document =

@@ -2,7 +2,6 @@
 #include "lib/decoder/recurrence/gated_norm.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sigmoid.h>
@@ -57,7 +56,6 @@ struct GatedNormNode final : model::LayerNode {
 
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor saved = x.unpack(), z = gate.unpack(), w = weight.unpack();
-    if (saved.is_meta()) return {at::empty_like(saved), at::empty_like(z), at::empty_like(w)};
     const Groups by(w, form);
     const Normal normal = normalised(by(saved), form.eps);
     const at::Tensor gates = by(z), dy = by(gradients[0]), open = opened(gates, form);
@@ -88,7 +86,6 @@ struct GatedNormNode final : model::LayerNode {
 
 at::Tensor gated(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& weight,
                  const GatedNormForm& form) {
-  if (x.is_meta()) return at::empty_like(x, at::MemoryFormat::Contiguous);
   const Groups by(weight, form);
   const at::ScalarType wide = wide_of(x.scalar_type());
   const at::Tensor normal = normalised(by(x), form.eps).x, weights = by.weights(weight);

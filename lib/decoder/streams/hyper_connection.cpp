@@ -4,8 +4,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "heddle/model/autograd_node.h"
@@ -27,7 +25,6 @@ struct HyperCollapsedNode final : model::LayerNode {
 
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor saved = x.unpack(), w = weights.unpack();
-    if (saved.is_meta()) return {at::empty_like(saved), at::empty_like(w)};
     const at::Tensor d = gradients[0].to(w.scalar_type()).unsqueeze(1);
     at::Tensor dw = at::zeros_like(w);
     dw.narrow(1, 0, streams).copy_((d * by_stream(saved, streams)).sum(-1));
@@ -56,7 +53,6 @@ struct HyperExpandedNode final : model::LayerNode {
 
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor in = x.unpack(), out = y.unpack(), w = weights.unpack();
-    if (in.is_meta()) return {at::empty_like(in), at::empty_like(out), at::empty_like(w)};
     const int64_t n = streams;
     const at::Tensor d = by_stream(gradients[0], n), from = by_stream(in, n);
     const at::Tensor dx = at::bmm(matrix_of(w, n, in.scalar_type()), d).flatten(1);
@@ -80,7 +76,6 @@ at::Tensor hyper_collapsed(const at::Tensor& x, const at::Tensor& weights, int64
     node.streams = streams;
   };
   const auto compute = [&] {
-    if (x.is_meta()) return at::empty({x.size(0), x.size(1) / streams}, x.options());
     const at::Tensor pre = weights.narrow(1, 0, streams).unsqueeze(2);
     return (pre * by_stream(x, streams)).sum(1).to(x.scalar_type());
   };
@@ -96,7 +91,6 @@ at::Tensor hyper_expanded(const at::Tensor& x, const at::Tensor& y, const at::Te
     node.streams = streams;
   };
   const auto compute = [&] {
-    if (x.is_meta()) return at::empty_like(x);
     const at::Tensor matrix = matrix_of(weights, streams, x.scalar_type()).transpose(1, 2);
     const at::Tensor post = post_of(weights, streams, x.scalar_type());
     return (post * y.unsqueeze(1) + at::bmm(matrix, by_stream(x, streams))).flatten(1);

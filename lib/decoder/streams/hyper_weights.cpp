@@ -1,8 +1,6 @@
 // The weights of hyper-connections and their gradients.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/rsqrt.h>
@@ -108,8 +106,6 @@ struct HyperWeightsNode final : model::LayerNode {
 
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor saved = x.unpack(), m = mix.unpack(), b = base.unpack(), s = scale.unpack();
-    if (saved.is_meta())
-      return {at::empty_like(saved), at::empty_like(m), at::empty_like(b), at::empty_like(s)};
     const Inputs in = wide_inputs(saved, m, b, s, form.norm_eps);
     const std::vector<at::Tensor> parts = score_gradients(gradients[0].to(in.x.scalar_type()), in, form);
     std::vector<at::Tensor> scaled, of_scale;
@@ -145,10 +141,7 @@ at::Tensor hyper_weights(const at::Tensor& x, const at::Tensor& mix, const at::T
     node.scale.save_weight(scale);
     node.form = form;
   };
-  const auto compute = [&] {
-    if (x.is_meta()) return at::empty({x.size(0), base.size(0)}, x.options().dtype(wide_of(x.scalar_type())));
-    return weights_of(wide_inputs(x, mix, base, scale, form.norm_eps), form);
-  };
+  const auto compute = [&] { return weights_of(wide_inputs(x, mix, base, scale, form.norm_eps), form); };
   return model::forward_with<HyperWeightsNode>(save, compute, x, mix, base, scale);
 }
 

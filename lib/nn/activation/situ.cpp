@@ -2,7 +2,6 @@
 #include "lib/nn/activation/situ.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/tanh.h>
 
@@ -25,7 +24,6 @@ struct SituNode final : LayerNode {
 
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor g = gate.unpack(), u = up.unpack();
-    if (g.is_meta()) return {at::empty_like(g), at::empty_like(u)};
     const SituFactors factors = wide_factors(form, g, u);
     const at::Tensor dy = gradients[0].to(factors.gate.scalar_type());
     at::Tensor d_up = dy * factors.gate;
@@ -61,7 +59,6 @@ at::Tensor gated_by_situ(const Situ& form, const at::Tensor& gate, const at::Ten
         node.up.save(up);
       },
       [&] {
-        if (gate.is_meta()) return at::empty_like(gate, at::MemoryFormat::Contiguous);
         const SituFactors factors = wide_factors(form, gate, up);
         return (factors.gate * factors.up).to(gate.scalar_type());
       },

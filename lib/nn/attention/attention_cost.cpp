@@ -18,9 +18,9 @@ double bytes_of(const at::Tensor& x) {
 // Of one head and one row of `sequence` tokens. Documents are not known on meta: each row counts as one.
 double visible_pairs(int64_t sequence, bool causal, int64_t window) {
   const auto all = static_cast<double>(sequence);
-  if (!causal) return all * all;
   const auto seen = static_cast<double>(window > 0 ? std::min(window, sequence) : sequence);
-  return seen * (seen + 1) / 2 + (all - seen) * seen;
+  const double own_and_earlier = seen * (seen + 1) / 2 + (all - seen) * seen;
+  return causal ? own_and_earlier : 2 * own_and_earlier - all;
 }
 
 }  // namespace

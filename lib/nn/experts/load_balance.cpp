@@ -8,6 +8,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -56,7 +57,7 @@ struct ColumnSumNode final : LayerNode {
 
 // Edges: the columns' sums of each layer; gives the sum of factors times all of them.
 struct LayersNode final : LayerNode {
-  LayersNode() : LayerNode("BalanceLossBackward") {}
+  LayersNode() : LayerNode("LayerBalanceBackward") {}
   at::Tensor factors;
   Gradients backward(Gradients&& gradients) override {
     return Gradients(num_outputs(), factors * gradients[0]);
@@ -162,7 +163,8 @@ at::Tensor LayerBalance::add(int64_t layer, const at::Tensor& counts, const at::
   const at::Tensor factors =
       counts_ * (coefficient_ * static_cast<double>(scores.size(1))) / of_layers.square();
   std::shared_ptr<LayersNode> node;
-  if (at::GradMode::is_enabled() && sums_[0].requires_grad()) {
+  const auto trains = [](const at::Tensor& sum) { return sum.requires_grad(); };
+  if (at::GradMode::is_enabled() && std::any_of(sums_.begin(), sums_.end(), trains)) {
     node = std::shared_ptr<LayersNode>(new LayersNode(), torch::autograd::deleteNode);
     torch::autograd::edge_list edges;
     for (const at::Tensor& sum : sums_) edges.push_back(edge_to(sum));

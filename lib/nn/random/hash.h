@@ -14,7 +14,7 @@ inline constexpr uint64_t kMixFirst = 0xBF58476D1CE4E5B9ull, kMixSecond = 0x94D0
 
 // x int64; zeros come in from the left.
 inline at::Tensor shifted(const at::Tensor& x, int64_t bits) {
-  return x.__rshift__(bits).bitwise_and((int64_t{1} << (64 - bits)) - 1);
+  return x.bitwise_right_shift(bits).bitwise_and((int64_t{1} << (64 - bits)) - 1);
 }
 
 // The finaliser of splitmix64 (Steele et al. 2014).
