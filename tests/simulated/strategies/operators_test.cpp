@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lib/simulated/current.h"
+#include "lib/simulated/device_ops.h"
 #include "operators/operator.h"
-#include "simulated_cuda/current.h"
-#include "simulated_cuda/device_ops.h"
 
 namespace heddle::tests {
 
