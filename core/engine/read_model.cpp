@@ -16,20 +16,32 @@
 namespace heddle::engine {
 namespace {
 
-std::string letters_of(std::string_view type) {
+std::string only(std::string_view type, bool (*keeps)(char)) {
   std::string out;
-  for (const char letter : text::lower(type))
-    if (letter >= 'a' && letter <= 'z') out += letter;
+  for (const char character : text::lower(type))
+    if (keeps(character)) out += character;
   return out;
 }
 
-// Returns the nearest model_type, or "". A name is not corrected into one that differs only in its version or
-// a suffix (olmo, olmo2; granite, granitemoe): that is another family.
+bool is_letter(char character) {
+  return character >= 'a' && character <= 'z';
+}
+bool is_digit(char character) {
+  return character >= '0' && character <= '9';
+}
+
+// Returns the nearest model_type, or "". A name is not corrected into one that differs in its version or by a
+// suffix (olmo, olmo2; granite, granitemoe): that is another family. One letter, or other separators, is a
+// slip.
 std::string nearest_type(const std::string& type, const std::vector<std::string>& known) {
   const std::string near = text::nearest(type, known);
-  const std::string letters = letters_of(type), others = letters_of(near);
-  const bool is_another_family = letters.starts_with(others) || others.starts_with(letters);
-  return is_another_family && text::lower(type) != text::lower(near) ? "" : near;
+  const auto letters_and_digits = [](char each) { return is_letter(each) || is_digit(each); };
+  if (only(type, letters_and_digits) == only(near, letters_and_digits)) return near;
+  const std::string letters = only(type, is_letter), others = only(near, is_letter);
+  const size_t difference = std::max(letters.size(), others.size()) - std::min(letters.size(), others.size());
+  const bool has_suffix = difference > 1 && (letters.starts_with(others) || others.starts_with(letters));
+  const bool is_short = letters.size() < 4;
+  return has_suffix || is_short || only(type, is_digit) != only(near, is_digit) ? "" : near;
 }
 
 std::string list_of_models(const std::vector<std::string>& known) {

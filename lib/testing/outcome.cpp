@@ -55,8 +55,7 @@ template <class Difference>
 void compare_tensors(const std::string& what, const Named& got, const Named& want,
                      const Difference& difference, std::string& out) {
   for (const auto& [name, tensor] : got)
-    if (want.count(name) == 0)
-      out += "'" + name + "' is in " + what + ", and should not be: no rank computed a gradient of it\n";
+    if (want.count(name) == 0) out += "'" + name + "' is in " + what + ", and should not be\n";
   for (const auto& [name, tensor] : want) {
     const auto here = got.find(name);
     if (here == got.end()) {
@@ -111,6 +110,8 @@ std::string differences(const Outcome& got, const Outcome& want, const Tolerance
     compare_number("the gradient norm", got.norms, want.norms, i, tolerance.norm, out);
   }
   compare_series("the validation loss", got.validation, want.validation, tolerance.loss, out);
+  for (const auto& [name, values] : got.sides)
+    if (want.sides.count(name) == 0) out += "the side output '" + name + "' should not be\n";
   for (const auto& [name, values] : want.sides) {
     const auto here = got.sides.find(name);
     compare_series("the side output '" + name + "'",

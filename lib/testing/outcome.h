@@ -35,7 +35,7 @@ struct Tolerance {
 // plain.
 HEDDLE_API std::string differences(const Outcome& got, const Outcome& want, const Tolerance& tolerance = {});
 
-// Returns every number that has other bits; empty: none.
+// Returns every loss, norm, parameter and element of AdamW's averages that has other bits; empty: none.
 HEDDLE_API std::string bit_differences(const Outcome& got, const Outcome& want);
 
 // Returns the largest relative difference of the losses: "loss differs by 1.2e-07".

@@ -64,15 +64,18 @@ void collect(Step& step, Stages& stages, const DeviceMesh& mesh, Results& result
   }
 }
 
-// Notes a number that this rank reports differently from the first one.
+// Notes the first number that this rank reports differently from the first rank that reported.
 void note_difference(const std::string& what, const std::vector<double>& first,
                      const std::vector<double>& here, int rank, double most, std::string& fault) {
-  const auto is_same = [&](double one, double other) {
-    return one == other || (std::isnan(one) && std::isnan(other)) ||
-           std::abs(one - other) <= most * std::abs(other);
-  };
-  if (fault.empty() && !std::equal(first.begin(), first.end(), here.begin(), here.end(), is_same))
-    fault = "rank " + std::to_string(rank) + " reports another " + what + " than another rank";
+  const std::string who = "rank " + std::to_string(rank) + " reports ";
+  if (fault.empty() && first.size() != here.size())
+    fault = who + std::to_string(here.size()) + " values of the " + what + ", and another rank " +
+            std::to_string(first.size());
+  for (size_t i = 0; fault.empty() && i < first.size(); ++i)
+    if (first[i] != here[i] && !(std::isnan(first[i]) && std::isnan(here[i])) &&
+        !(std::abs(first[i] - here[i]) <= most * std::abs(here[i])))
+      fault = who + "the " + what + " " + std::to_string(here[i]) + " at step " + std::to_string(i) +
+              ", and another rank " + std::to_string(first[i]);
 }
 
 // Every rank knows the same numbers.
@@ -90,6 +93,8 @@ void merge(const Outcome& here, const DeviceMesh& mesh, int peak, const StepLoop
   note_difference("loss", all.losses, here.losses, rank, 0, results.fault);
   note_difference("gradient norm", all.norms, here.norms, rank, loop.norm_between_ranks, results.fault);
   note_difference("validation loss", all.validation, here.validation, rank, 0, results.fault);
+  if (results.fault.empty() && all.sides.size() != here.sides.size())
+    results.fault = "rank " + std::to_string(rank) + " reports other side outputs than another rank";
   for (const auto& [name, values] : all.sides) {
     const auto side = here.sides.find(name);
     note_difference("side output '" + name + "'", values,

@@ -36,7 +36,7 @@ class HEDDLE_API WholeTensors {
   struct Pieces {
     at::Tensor values, counts;
   };
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::map<std::pair<std::string, int>, Pieces> pieces_;  // by the name and the replica
 };
 

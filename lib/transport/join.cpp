@@ -40,9 +40,9 @@ StorePtr scoped(const RankPlace& place, const StorePtr& store) {
 }
 
 // Other ranks are told of a wrong interface: they wait for this one.
-std::string interface_for(const RankPlace& place, Meeting& meeting) {
+std::string interface_for(Meeting& meeting) {
   try {
-    return interface_of_environment(place.local_world_size < place.world_size);
+    return interface_of_environment();
   } catch (const Error& error) {
     throw meeting.refuse(error);
   }
@@ -59,7 +59,7 @@ class GlooRendezvous : public Rendezvous {
       : place_(place),
         options_(std::move(options)),
         meeting_(std::move(meeting)),
-        interface_(interface_for(place, *meeting_)),
+        interface_(interface_for(*meeting_)),
         met_(meeting_->join(options_.timeout, options_.log, options_.on_stopped)),
         root_(met_.store),
         store_(scoped(place_, root_)),
@@ -73,6 +73,7 @@ class GlooRendezvous : public Rendezvous {
                 .on_stopped = options_.on_stopped,
                 .host_name = [names = met_.host_names](int rank) { return name_in(names, rank); },
                 .address = met_.host_names.empty() ? "" : met_.address}) {
+    if (!met_.host_names.empty()) refuse_loopback(interface_);
     watch_.interrupt(this, [store = met_.store, rounds = 0]() mutable {
       if (++rounds == kRoundsToClose) store->close();
     });

@@ -2,6 +2,7 @@
 #include "course.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/parallel/features.h"
 #include "core/parallel/single.h"
@@ -17,8 +18,12 @@ Outcome train(const Subject& subject, const Course& course) {
 }
 
 void compare(const Outcome& got, const Outcome& want) {
+  const auto is_finite = [](double number) { return std::isfinite(number) && number >= 0; };
+  if (!std::all_of(want.losses.begin(), want.losses.end(), is_finite) ||
+      !std::all_of(want.norms.begin(), want.norms.end(), is_finite))
+    found("a loss or a gradient norm of the strategy `single` is not finite, so nothing can be compared");
   const std::string lines = differences(got, want);
-  if (!lines.empty()) found(lines.substr(0, lines.find('\n')) + " from `single`");
+  if (!lines.empty()) found("not as the strategy `single`: " + lines.substr(0, lines.find('\n')));
 }
 
 bool has_axis(const Needs& needs, const std::string& axis) {

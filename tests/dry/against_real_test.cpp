@@ -11,7 +11,7 @@
 #include "heddle/engine/engine.h"
 #include "heddle/transport/threads.h"
 #include "lib/transport/traced.h"
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 
 namespace heddle {
 namespace {

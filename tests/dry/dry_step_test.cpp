@@ -14,7 +14,7 @@
 #include <string>
 
 #include "heddle/engine/engine.h"
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 #include "tests/quiet.h"
 
 namespace heddle {

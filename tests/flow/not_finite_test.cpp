@@ -8,8 +8,8 @@
 #include <fstream>
 
 #include "flow/stops/started.h"
-#include "main/with_all.h"
 #include "model_files.h"
+#include "tests/main/with_all.h"
 
 namespace flow {
 namespace {

@@ -6,8 +6,8 @@
 #include <filesystem>
 
 #include "flow/stops/started.h"
-#include "main/with_all.h"
 #include "model_files.h"
+#include "tests/main/with_all.h"
 
 namespace flow {
 namespace {

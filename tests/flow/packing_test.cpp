@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "flow/stops/started.h"
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 #include "training_files.h"
 
 namespace flow {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "flow/stops/started.h"
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 #include "training_files.h"
 
 namespace flow {

@@ -1,7 +1,7 @@
 // `heddle train` over ranks of one machine: shared memory and Gloo give the same bits, whatever the strategy.
 #include <gtest/gtest.h>
 
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 #include "training_files.h"
 
 namespace flow {

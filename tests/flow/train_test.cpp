@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "flow/stops/started.h"
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 #include "training_files.h"
 
 namespace flow {

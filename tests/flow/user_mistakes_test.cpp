@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "flow/stops/started.h"
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 #include "training_files.h"
 
 namespace flow {

@@ -21,8 +21,6 @@ void freeze(Units& units, const std::vector<std::string>& names) {
         slot.tensor->set_requires_grad(false);
 }
 
-std::mutex gathering;
-
 // Under strategies with flat buffers beside tp a parameter that all ranks of tp hold may lie at another
 // alignment on each, and LibTorch's products round by it.
 double norm_between_ranks(const Training& run) {

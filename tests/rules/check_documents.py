@@ -1,4 +1,4 @@
-"""Links of documents lead to a file or folder. CONTRIBUTING.md and SECURITY.md name only scripts, presets, variables and
+"""No conflict of a merge stays. Links of documents lead to a file or folder. CONTRIBUTING.md and SECURITY.md name only scripts, presets, variables and
 folders that exist. CONTRIBUTING.md has at most 1,800 words."""
 import json
 import re
@@ -17,6 +17,13 @@ def pages(root):
     for path in sorted(root.rglob("*.md")):
         if not path.relative_to(root).parts[0].startswith(("build", ".")):
             yield path
+
+
+def conflict_faults(root):
+    for page in [*pages(root), *tree.sources(root)]:
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            if line.startswith(("<<<<<<< ", ">>>>>>> ")):
+                yield f"{page.relative_to(root)}:{number}: a conflict of a merge"
 
 
 def link_faults(root):
@@ -51,7 +58,7 @@ def guide_faults(root, name):
 
 
 def faults(root):
-    found = list(link_faults(root))
+    found = [*conflict_faults(root), *link_faults(root)]
     for name in GUIDES:
         if (root / name).exists():
             found += guide_faults(root, name)

@@ -1,7 +1,7 @@
 // Processor time of `heddle check` by the size of what a person gives: keys, list items, tables.
 #include <ctime>
 
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 #include "trainer/checked.h"
 
 namespace heddle::tests {

@@ -14,7 +14,7 @@
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/transport/threads.h"
 #include "lib/transport/meeting/store_client.h"
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 #include "tests/thrown.h"
 #include "transport/children.h"
 #include "transport/exercise.h"

@@ -18,7 +18,7 @@
 #include <thread>
 
 #include "heddle/transport/join.h"
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 #include "transport/children.h"
 
 namespace heddle {

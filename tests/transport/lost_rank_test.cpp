@@ -13,7 +13,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/transport/join.h"
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 #include "transport/children.h"
 
 namespace heddle {

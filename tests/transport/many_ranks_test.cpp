@@ -12,7 +12,7 @@
 #include "lib/transport/gloo/store_rendezvous.h"
 #include "lib/transport/liveness/watch.h"
 #include "lib/transport/liveness/watch_state.h"
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::mesh {
 namespace {

@@ -17,7 +17,7 @@
 #include "core/mesh/packed.h"
 #include "heddle/base/error.h"
 #include "lib/transport/launch/process.h"
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 #include "tests/thrown.h"
 
 namespace heddle {
@@ -159,7 +159,7 @@ TEST(Meeting, RefusesOnlyAProcessThatComesWhenAllHaveJoined) {
   StoreClient other(mesh::resolve(places[0].host, places[0].port, fault), foreign(1, 2), kPlenty, kPlenty);
   const auto answer = other.ask({"join", "100"});
   ASSERT_EQ(answer.at(0), "refused");
-  EXPECT_THAT(answer.at(1), HasSubstr("is used by a run that has already begun; its rank 1 is process "));
+  EXPECT_THAT(answer.at(1), HasSubstr("came to a run that has already begun, whose rank 0 is process "));
 }
 
 // A rank may give up its greeting to a slow rank 0 and connect again.

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "heddle/transport/join.h"
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 #include "transport/children.h"
 
 namespace heddle {

@@ -12,7 +12,7 @@
 #include "heddle/base/error.h"
 #include "heddle/transport/join.h"
 #include "heddle/transport/threads.h"
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 #include "transport/children.h"
 #include "transport/exercise.h"
 

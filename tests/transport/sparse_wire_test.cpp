@@ -14,7 +14,7 @@
 
 #include "lib/transport/gloo/gloo_wire.h"
 #include "lib/transport/gloo/wire_collectives.h"
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::mesh {
 namespace {

@@ -25,30 +25,43 @@ struct GlooDevice {
   std::shared_ptr<::gloo::transport::Device> device;
 };
 
-std::string interface_of_environment(bool has_other_machines) {
+namespace {
+
+constexpr const char* kInterfaceHint =
+    "Name the interface through which the machines reach each other, or unset the variable. Then heddle uses "
+    "the "
+    "interface that leads to MASTER_ADDR.";
+
+}  // namespace
+
+std::string interface_of_environment() {
   const char* given = std::getenv("GLOO_SOCKET_IFNAME");
   const std::string list = given == nullptr ? "" : given, name = list.substr(0, list.find(','));
   if (name.empty()) return name;
   std::set<std::string> names;
-  bool is_loopback = false;
   if (ifaddrs* all = nullptr; ::getifaddrs(&all) == 0) {
-    for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
-      names.insert(each->ifa_name);
-      is_loopback |= each->ifa_name == name && (each->ifa_flags & IFF_LOOPBACK) != 0;
-    }
+    for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) names.insert(each->ifa_name);
     ::freeifaddrs(all);
   }
-  const bool is_refused = is_loopback && has_other_machines;
-  if (names.contains(name) && !is_refused) return name;
+  if (names.contains(name)) return name;
   throw Error(ErrorCode::usage, "environment GLOO_SOCKET_IFNAME",
-              is_refused ? "is '" + list +
-                               "', which other machines cannot reach, and the ranks are on several "
-                               "machines"
-                         : "is '" + list + "', and this machine has no interface " + name + "; it has " +
-                               text::join(std::vector<std::string>(names.begin(), names.end())),
-              "Name the interface through which the machines reach each other, or unset the variable. Then "
-              "heddle uses the "
-              "interface that leads to MASTER_ADDR.");
+              "is '" + list + "', and this machine has no interface " + name + "; it has " +
+                  text::join(std::vector<std::string>(names.begin(), names.end())),
+              kInterfaceHint);
+}
+
+void refuse_loopback(const std::string& interface) {
+  bool is_loopback = false;
+  if (ifaddrs* all = nullptr; ::getifaddrs(&all) == 0) {
+    for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next)
+      is_loopback |= each->ifa_name == interface && (each->ifa_flags & IFF_LOOPBACK) != 0;
+    ::freeifaddrs(all);
+  }
+  if (!is_loopback) return;
+  throw Error(
+      ErrorCode::usage, "environment GLOO_SOCKET_IFNAME",
+      "is '" + interface + "', which other machines cannot reach, and the ranks are on several machines",
+      kInterfaceHint);
 }
 
 std::shared_ptr<GlooDevice> open_gloo_device(const std::string& interface, const std::string& address) {

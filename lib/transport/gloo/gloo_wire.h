@@ -18,8 +18,11 @@ namespace heddle::mesh {
 struct GlooDevice;
 
 // Returns the interface that GLOO_SOCKET_IFNAME names, or "". Throws Error{usage} for one that does not
-// exist, and for the loopback interface if the ranks are on several machines.
-HEDDLE_API std::string interface_of_environment(bool has_other_machines);
+// exist.
+HEDDLE_API std::string interface_of_environment();
+
+// For ranks on several machines: throws Error{usage} if GLOO_SOCKET_IFNAME names the loopback interface.
+void refuse_loopback(const std::string& interface);
 
 // interface: listens on it, or on the one that has this numeric address.
 HEDDLE_API std::shared_ptr<GlooDevice> open_gloo_device(const std::string& interface,

@@ -82,8 +82,8 @@ void read_local(const Variables& variables, RankPlace& place, const char* rank, 
 
 void read_master(const Variables& variables, RankPlace& place) {
   if (variables.has("MASTER_ADDR")) place.host = variables.text("MASTER_ADDR");
-  if (place.host.find_first_of("[]") != std::string::npos ||
-      std::count(place.host.begin(), place.host.end(), ':') == 1)
+  const bool has_port = std::count(place.host.begin(), place.host.end(), ':') == 1;
+  if (place.world_size > 1 && (has_port || place.host.find_first_of("[]") != std::string::npos))
     refuse("MASTER_ADDR", "is '" + place.host + "', which is not a name or an address",
            "Set MASTER_ADDR to a name or an address alone, without brackets, and MASTER_PORT to the port.");
   place.port = variables.number_or("MASTER_PORT", place.port, 1, 65535);

@@ -129,7 +129,7 @@ struct Meeting::State : std::enable_shared_from_this<Meeting::State> {
   std::vector<Address> served_by_launcher();
   bool is_address_checked();
   void send_refusal(const Refusal& refusal, milliseconds most);
-  void say_waiting(const Log& log, milliseconds waited, const std::string& text);
+  void say_waiting(const Log& log, milliseconds waited, const std::string& text, bool is_connected);
   std::string waiting_text(const Words& answer) const;
   std::string connecting_text() const;
   std::string launcher_text(bool alone) const;
@@ -358,8 +358,9 @@ std::string Meeting::State::waiting_text(const Words& answer) const {
 
 // The first rank of a machine prints, when it has waited for some seconds and when the reason changes. Where
 // rank 0 does not answer, rank 1 prints in its place.
-void Meeting::State::say_waiting(const Log& log, milliseconds waited, const std::string& text) {
-  const bool prints = place.local_rank == 0 || (place.rank == 1 && !client);
+void Meeting::State::say_waiting(const Log& log, milliseconds waited, const std::string& text,
+                                 bool is_connected) {
+  const bool prints = place.local_rank == 0 || (place.rank == 1 && !is_connected);
   if (!prints || waited < kToSpeak) return;
   if (!said.empty() && waited - said_at < (text == said ? kToSpeakAgain : kToSpeak)) return;
   said = text;
@@ -418,7 +419,7 @@ bool Meeting::State::is_connected(const Log& log, milliseconds waited) {
       throw Error(ErrorCode::usage, "environment MASTER_PORT", fault,
                   "choose a port that no other program uses, the same on every rank");
   }
-  say_waiting(log, waited, text);
+  say_waiting(log, waited, text, false);
   refuse_loopback(waited);
   if (waited >= timeout) throw timeout_error(text);
   return false;
@@ -432,7 +433,7 @@ std::optional<Met> Meeting::State::ask_for_all(const Log& log, milliseconds wait
   if (answer.at(0) == "refused") throw_refusal(Refusal::unpacked(answer.at(1)), on_stopped);
   if (answer.at(0) == "all") return met(answer);
   const std::string text = waiting_text(answer);
-  say_waiting(log, waited, text);
+  say_waiting(log, waited, text, true);
   refuse_loopback(waited);
   if (waited >= timeout) throw timeout_error(text);
   return std::nullopt;

@@ -339,6 +339,13 @@ void StoreServer::State::handle(int id, const Words& words) {
 std::optional<Error> StoreServer::State::find_conflict(const Greeting& greeting) const {
   const auto known = members.find(greeting.rank);
   const std::string name = "rank " + std::to_string(greeting.rank) + " on " + greeting.host;
+  if (all_joined && (known == members.end() || !is_same_process(known->second.greeting, greeting)))
+    return Error(
+        ErrorCode::usage, "mesh",
+        name + " came to a run that has already begun, whose rank 0 is process " +
+            std::to_string(own.process) + " on " + own.host,
+        "End that run, or set MASTER_PORT to another port on every rank. If this process belongs to that "
+        "run, give each process its own rank.");
   if (greeting.world_size != own.world_size)
     return Error(ErrorCode::mesh, "mesh",
                  "the world of " + name + " has " + std::to_string(greeting.world_size) +
@@ -352,14 +359,6 @@ std::optional<Error> StoreServer::State::find_conflict(const Greeting& greeting)
   if (known == members.end() || (!all_joined && known->second.connection < 0) ||
       is_same_process(known->second.greeting, greeting))
     return std::nullopt;
-  if (all_joined)
-    return Error(
-        ErrorCode::usage, "environment MASTER_PORT",
-        "port " + std::to_string(listener.port()) + " is used by a run that has already begun; its rank " +
-            std::to_string(greeting.rank) + " is process " + std::to_string(known->second.greeting.process) +
-            " on " + known->second.greeting.host,
-        "End that run, or set MASTER_PORT to another port on every rank. If this process belongs to that "
-        "run, give each process its own rank.");
   return Error(ErrorCode::mesh, "mesh",
                "rank " + std::to_string(greeting.rank) + " exists twice: as process " +
                    std::to_string(known->second.greeting.process) + " on " + known->second.greeting.host +

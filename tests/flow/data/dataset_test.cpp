@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "flow/training_files.h"
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 
 namespace flow {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "flow/data/texts.h"
 #include "flow/stops/started.h"
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 
 namespace flow {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "flow/program.h"
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "flow/program.h"
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "flow/stops/stopping.h"
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 
 namespace flow {
 namespace {

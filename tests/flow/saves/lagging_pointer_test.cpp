@@ -7,7 +7,7 @@
 
 #include "flow/stops/started.h"
 #include "flow/training_files.h"
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 
 namespace flow {
 namespace {

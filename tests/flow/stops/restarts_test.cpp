@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <memory>
 
-#include "main/with_all.h"
 #include "stopping.h"
+#include "tests/main/with_all.h"
 
 namespace flow {
 namespace {

@@ -9,8 +9,8 @@
 #include <optional>
 #include <regex>
 
-#include "main/with_all.h"
 #include "stopping.h"
+#include "tests/main/with_all.h"
 
 namespace flow {
 namespace {

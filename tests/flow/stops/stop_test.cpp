@@ -8,8 +8,8 @@
 #include <fstream>
 #include <memory>
 
-#include "main/with_all.h"
 #include "stopping.h"
+#include "tests/main/with_all.h"
 
 namespace flow {
 namespace {

@@ -16,9 +16,9 @@
 #include <utility>
 
 #include "heddle/base/error.h"
-#include "main/with_all.h"
 #include "plugins/compositions/composition.h"
 #include "plugins/whole_runs.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

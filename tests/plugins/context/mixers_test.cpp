@@ -6,9 +6,9 @@
 
 #include <string>
 
-#include "main/with_all.h"
 #include "plugins/toy_training.h"
 #include "plugins/training_data.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

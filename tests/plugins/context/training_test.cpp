@@ -2,9 +2,9 @@
 // pipelines. Sequences of seven tokens: no number of ranks divides them.
 #include <gtest/gtest.h>
 
-#include "main/with_all.h"
 #include "plugins/toy_training.h"
 #include "plugins/training_data.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "heddle/decoder/family.h"
-#include "main/with_all.h"
 #include "plugins/topologies.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

@@ -263,10 +263,13 @@ TEST(ModelConfig, NamesTheNearestKeyAndModel) {
                     EndsWith(" (searched " HEDDLE_BINARY_DIR
                              "/plugins)\n  hint: name the directory of its plugin under 'plugins:' or in "
                              "HEDDLE_PLUGIN_PATH")));
-  for (const char* slip : {"Llama", "lama", "lalma"})
+  for (const char* slip : {"Llama", "lama", "lalma", "llam", "llamaa"})
     EXPECT_THAT(config_refusal(R"({"model_type":")" + std::string(slip) + R"("})"),
                 HasSubstr("hint: did you mean llama? Else "));
-  for (const char* another : {"olmo4", "granitemoeshared", "gptj", "glm5_next"})
+  for (const char* slip : {"qwen3-moe", "qwen3moe", "qwen3_mo"})
+    EXPECT_THAT(config_refusal(R"({"model_type":")" + std::string(slip) + R"("})"),
+                HasSubstr("hint: did you mean qwen3_moe? Else "));
+  for (const char* another : {"olmo4", "granitemoe", "gptj", "glm5_next", "opt", "mpt", "qwen4_moe"})
     EXPECT_THAT(config_refusal(R"({"model_type":")" + std::string(another) + R"("})"),
                 AllOf(HasSubstr("is not built; "), Not(HasSubstr("did you mean"))));
   EXPECT_THAT(config_refusal("{}"), AllOf(StartsWith(kAt + ": model_type is missing; available: "),

@@ -1,8 +1,8 @@
 // A correction bias is saved and resumes from any topology to any other.
 #include <gtest/gtest.h>
 
-#include "main/with_all.h"
 #include "plugins/whole_runs.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

@@ -2,9 +2,9 @@
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
-#include "main/with_all.h"
 #include "plugins/toy_training.h"
 #include "plugins/training_data.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

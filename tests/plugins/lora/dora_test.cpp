@@ -10,11 +10,11 @@
 #include "heddle/model/module_unit.h"
 #include "heddle/nn/linear.h"
 #include "lib/run/model/prepared_model.h"
-#include "main/with_all.h"
 #include "plugins/lora/peft_golden.h"
 #include "plugins/lora/peft_units.h"
 #include "plugins/whole_runs.h"
 #include "tests/core/engine/setups.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

@@ -9,10 +9,10 @@
 
 #include "heddle/checkpoint/safetensors.h"
 #include "lib/run/model/prepared_model.h"
-#include "main/with_all.h"
 #include "plugins/lora/peft_golden.h"
 #include "plugins/whole_runs.h"
 #include "tests/core/engine/setups.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

@@ -2,8 +2,8 @@
 // tensor parallelism and pipelines.
 #include <gtest/gtest.h>
 
-#include "main/with_all.h"
 #include "plugins/moe/runs.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

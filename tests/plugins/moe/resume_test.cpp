@@ -3,8 +3,8 @@
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
-#include "main/with_all.h"
 #include "plugins/whole_runs.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

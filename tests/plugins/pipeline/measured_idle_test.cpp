@@ -15,8 +15,8 @@
 #include "heddle/nn/weight_gradients.h"
 #include "heddle/train/step.h"
 #include "lib/run/trace/measured.h"
-#include "main/with_all.h"
 #include "plugins/pipelines.h"
+#include "tests/main/with_all.h"
 #include "tests/quiet.h"
 #include "tests/toy_unit.h"
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "heddle/schedule/simulate.h"
-#include "main/with_all.h"
 #include "plugins/pipelines.h"
 #include "plugins/toy_training.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

@@ -11,10 +11,10 @@
 #include <limits>
 
 #include "heddle/train/step.h"
-#include "main/with_all.h"
 #include "plugins/bad_backward.h"
 #include "plugins/pipelines.h"
 #include "plugins/toy_training.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "heddle/schedule/simulate.h"
-#include "main/with_all.h"
 #include "plugins/pipelines.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

@@ -4,10 +4,10 @@
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
-#include "main/with_all.h"
 #include "plugins/by_hand.h"
 #include "plugins/recording.h"
 #include "plugins/toy_training.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

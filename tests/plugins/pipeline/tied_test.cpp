@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "heddle/train/step.h"
-#include "main/with_all.h"
 #include "plugins/pipelines.h"
 #include "plugins/toy_training.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

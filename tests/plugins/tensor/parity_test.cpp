@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "lib/run/generate/generate.h"
-#include "main/with_all.h"
 #include "plugins/toy_training.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

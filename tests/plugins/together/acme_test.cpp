@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "main/with_all.h"
 #include "plugins/acme.h"
 #include "plugins/toy_training.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

@@ -6,8 +6,8 @@
 #include <set>
 #include <sstream>
 
-#include "main/with_all.h"
 #include "plugins/whole_runs.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

@@ -1,7 +1,7 @@
 // The kits refuse each fault of tests/bad_plugins/faults by the sentence that it breaks, and pass the plugins
 // without a fault. CI tries those that say so.
-#include "main/with_all.h"
 #include "plugins/together/kit_faults.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "heddle/testing/conformance.h"
-#include "main/with_all.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 

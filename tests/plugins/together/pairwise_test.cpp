@@ -7,9 +7,9 @@
 #include <set>
 #include <tuple>
 
-#include "main/with_all.h"
 #include "plugins/pipelines.h"
 #include "plugins/topologies.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

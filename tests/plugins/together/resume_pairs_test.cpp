@@ -2,8 +2,8 @@
 // stopped.
 #include <gtest/gtest.h>
 
-#include "main/with_all.h"
 #include "plugins/whole_runs.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

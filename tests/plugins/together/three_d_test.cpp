@@ -2,8 +2,8 @@
 // are compared with one rank in pairwise_test.cpp and pipeline/schedule_parity_test.cpp.
 #include <gtest/gtest.h>
 
-#include "main/with_all.h"
 #include "plugins/topologies.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

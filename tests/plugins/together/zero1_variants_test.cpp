@@ -1,7 +1,7 @@
 // The conformance kits on a correct ZeRO-1 and on its broken variants (tests/bad_plugins/zero1): each is
 // refused by the kit whose sentence it breaks.
-#include "main/with_all.h"
 #include "plugins/together/kit_faults.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 

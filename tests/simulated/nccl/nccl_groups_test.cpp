@@ -8,9 +8,9 @@
 #include "cuda/device_rendezvous.h"
 #include "environment.h"
 #include "heddle/train/step.h"
-#include "main/with_all.h"
 #include "simulated/nccl/fake_nccl.h"
 #include "simulated/trainings.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

@@ -1,8 +1,8 @@
 // Pipelines, context parallelism, documents, windows and experts on simulated GPUs.
 #include <gtest/gtest.h>
 
-#include "main/with_all.h"
 #include "simulated/trainings.h"
+#include "tests/main/with_all.h"
 
 namespace heddle::tests {
 namespace {

@@ -100,7 +100,8 @@ std::optional<RankPlace> place_of_this_rank() {
     const char *host = std::getenv("MASTER_ADDR"), *port = std::getenv("MASTER_PORT");
     RankPlace place;
     place.port = port == nullptr ? 0 : std::atoi(port);
-    if (host == nullptr || place.port < 1 || place.port > 65535) throw;
+    const bool is_address = error.where() != "environment MASTER_ADDR";
+    if (host == nullptr || place.port < 1 || place.port > 65535 || !is_address) throw;
     // A rank 0 serves the others its error; of another rank the number may be what is wrong.
     const char* rank = std::getenv("RANK");
     place.rank = rank != nullptr && std::string_view(rank) == "0" ? 0 : -1;
@@ -123,8 +124,9 @@ RankPlan plan_ranks(std::optional<int> nproc_per_node, int max_restarts) {
   plan.place = place_of_this_rank();
   plan.is_launched = plan.place || std::getenv("SLURM_JOB_ID") != nullptr;
   if (plan.place && plan.place->world_size == 1) plan.place.reset();  // one rank needs no others
+  const bool has_wrong_options = nproc_per_node || plan.restarts;     // under a launcher
   if (plan.place) {
-    hold_signals();
+    if (!has_wrong_options) hold_signals();
     plan.meeting = std::make_shared<mesh::Meeting>(*plan.place);
   }
   if (plan.place && nproc_per_node) {
@@ -147,7 +149,6 @@ int tell_others(const RankPlan& plan, const std::function<int()>& work) {
     return work();
   } catch (const std::exception& thrown) {
     if (!plan.meeting) throw;
-    release_signals({});
     const auto* error = dynamic_cast<const Error*>(&thrown);
     throw plan.meeting->refuse(error == nullptr ? launch::as_error(thrown) : *error);
   }

@@ -32,7 +32,10 @@ std::variant<Answer, Command> parse_or_refuse(const std::vector<std::string>& wo
     return parse(words);
   } catch (const Error& error) {
     const bool has_others = !words.empty() && (words[0] == "train" || words[0] == "convert");
-    if (!has_others || !is_rank()) throw;
+    // A batch script of Slurm without srun has no other ranks.
+    const bool is_alone =
+        std::getenv("SLURM_PROCID") != nullptr && std::getenv("SLURM_STEP_NUM_TASKS") == nullptr;
+    if (!has_others || !is_rank() || is_alone) throw;
     return Command(RefusedCommand{error});
   }
 }
