@@ -112,6 +112,7 @@ TEST_P(RecipeMessage, IsPrinted) {
   (void)::testing::internal::GetCapturedStdout();
   const std::string printed = ::testing::internal::GetCapturedStderr() + thrown;
   expect_printed(record, status, with_placeholders(printed, placeholders));
+  EXPECT_FALSE(fs::exists("run")) << "a check writes nothing";
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, RecipeMessage, ::testing::ValuesIn(read_records(kMessages / "recipes")),
