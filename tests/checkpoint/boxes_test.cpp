@@ -66,7 +66,7 @@ TEST(Boxes, AreApartWhereATensorWasCutAndNotWhenOneHasMoved) {
   EXPECT_GT(moved_into_another, 50);
 }
 
-TEST(Boxes, OfFlatPiecesAndOfGridsAreApart) {
+TEST(Boxes, AreDisjointForFlatPiecesAndGrids) {
   // A flat stretch of a matrix: a part of a row, whole rows, a part of a row; and those of its neighbours.
   EXPECT_TRUE(are_apart(Boxes{{{0, 0}, {2, 5}},
                               {{2, 0}, {1, 3}},
@@ -92,7 +92,7 @@ TEST(Boxes, AroundOneAnotherCountAsOverlapping) {
 }
 
 // As many numbers as the tensor has, but not every one of them.
-TEST(Boxes, ThatOverlapAreRefusedInAManifest) {
+TEST(Boxes, AreRefusedInAManifestWhenTheyOverlap) {
   const Folder folder;
   const checkpoint::SavedBox half{"a", "w", {{0}, {2}}, {""}};
   const checkpoint::Manifest manifest{{{"w", {at::kFloat, {4}, {half, half}}}}, ""};
@@ -102,7 +102,7 @@ TEST(Boxes, ThatOverlapAreRefusedInAManifest) {
       "  hint: resume from another checkpoint, or copy this one again");
 }
 
-TEST(Boxes, ThatOverlapAreNotWritten) {
+TEST(Boxes, AreNotWrittenWhenTheyOverlap) {
   const Folder folder;
   const std::string first = R"([[0,"w","F32",[4],[0],[2]]])", second = R"([[0,"w","F32",[4],[1],[2]]])";
   const std::vector<std::string> ranks{first, second};

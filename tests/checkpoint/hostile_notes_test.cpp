@@ -12,7 +12,7 @@ std::string million_deep() {
   return std::string(1000000, '[') + std::string(1000000, ']');
 }
 
-TEST(HostileNotes, ADeepTableOfTensorsIsRefused) {
+TEST(HostileNotes, RefuseADeepTableOfTensors) {
   const tests::Folder folder;
   folder.write("tensors.json", R"({"version": 1, "tensors": {}, "index": )" + million_deep() + "}");
   EXPECT_EQ(tests::error_of(folder, [&] { checkpoint::kept_origin(folder.path()); }),
@@ -20,7 +20,7 @@ TEST(HostileNotes, ADeepTableOfTensorsIsRefused) {
             "again, or remove the file: an export then chooses files by size");
 }
 
-TEST(HostileNotes, ADeepConfigurationIsRefused) {
+TEST(HostileNotes, RefuseADeepConfiguration) {
   checkpoint::HfOrigin origin;
   origin.files["config.json"] = R"({"a": )" + million_deep() + "}";
   try {

@@ -52,7 +52,7 @@ TEST(Publish, PointsALinkAtOneDirectoryAfterAnother) {
 }
 
 // A directory that was copied from a file system without links.
-TEST(Publish, ALinkTakesAwayTheTextOfAnotherTime) {
+TEST(Publish, RemovesAStalePointerText) {
   const Folder folder;
   folder.write("LATEST.txt", "one\n");
   EXPECT_EQ(checkpoint::pointed(folder / "LATEST"), "one");
@@ -62,7 +62,7 @@ TEST(Publish, ALinkTakesAwayTheTextOfAnotherTime) {
   EXPECT_EQ(checkpoint::pointed(folder / "LATEST"), "");
 }
 
-TEST(Publish, AnAnnouncedLinkCountsFromTheMomentItsTargetIsThere) {
+TEST(Publish, FollowsAnAnnouncedLinkOnceItsTargetExists) {
   const Folder folder;
   fs::create_directories(folder / "one");
   checkpoint::point(folder / "LATEST", "one");

@@ -43,7 +43,7 @@ TEST(Rows, CoverEveryByteOnceInEqualShares) {
   }
 }
 
-TEST(Rows, OfSmallModelsAreDealtTooAndARowIsNeverCut) {
+TEST(Rows, AreDistributedWholeForSmallModels) {
   const std::vector<std::vector<TensorToWrite>> one = {{{"wide", at::kFloat, {3, 1000}}}};
   for (int rank = 0; rank < 3; ++rank) {
     const std::vector<checkpoint::Rows> rows = checkpoint::deal_rows(one, 100, rank, 3);

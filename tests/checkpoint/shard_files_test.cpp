@@ -72,7 +72,7 @@ TEST(ShardFiles, AreRefusedWhereTheirHeadersContradictTheManifest) {
 }
 
 // Nobody can download them again.
-TEST(ShardFiles, ThatAreCutOrDamagedAreForAnotherCheckpoint) {
+TEST(ShardFiles, SendToAnotherCheckpointWhenCutOrDamaged) {
   const std::string hint =
       "\n  hint: the file was changed or damaged; copy it again, or resume from another checkpoint";
   const std::string at = std::string("error[input] FOLDER/") + kFirstShard + ": ";
@@ -124,7 +124,7 @@ TEST(ShardFiles, AreReadAndCheckedByStretches) {
 }
 
 // Cut after its header was read: the mapping would end the program with a signal.
-TEST(ShardFiles, ThatAreCutWhileTheyAreReadAreAnError) {
+TEST(ShardFiles, AreAnErrorWhenCutDuringTheRead) {
   const Folder folder;
   AloneRendezvous alone;
   const int64_t count = 1 << 19;

@@ -244,7 +244,7 @@ TEST(Sharded, RefusesToWriteWhatIsNotWhole) {
             "error[internal] checkpoint: the shards of \"wide\" hold 33 numbers, the whole has 77");
 }
 
-TEST(Parts, OfAShardHaveItsBoxAndAPrefix) {
+TEST(Parts, HaveTheShardsBoxAndAPrefix) {
   Shard shard;
   shard.name = "w";
   shard.tensor = at::zeros({2, 3});

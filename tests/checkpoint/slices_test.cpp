@@ -74,14 +74,14 @@ void expect_a_quarter(const Folder& folder, const ParameterSource& source) {
   }
 }
 
-TEST(Slices, OfAHuggingFaceDirectoryAreAllThatARankReads) {
+TEST(Slices, AreTheOnlyReadsOfAHuggingFaceDirectory) {
   const Folder folder;
   tests::write_safetensors(folder / "model.safetensors",
                            std::vector<std::pair<std::string, at::Tensor>>{{"w", values()}});
   expect_a_quarter(folder, checkpoint::hf_source(folder.path(), std::make_shared<HfWeights>(folder.path())));
 }
 
-TEST(Slices, OfAShardedModelAreAllThatARankReads) {
+TEST(Slices, AreTheOnlyReadsOfAShardedModel) {
   const Folder folder;
   AloneRendezvous rendezvous;
   const checkpoint::Part whole{"w", values(), {kRows, kColumns}, {0, 0}};

@@ -91,7 +91,7 @@ TEST(ChooseKeys, TakesTheFirstOfEqualScores) {
 }
 
 // As a rank of cp has them.
-TEST(ChooseKeys, OfSomeQueriesAreThoseOfAll) {
+TEST(ChooseKeys, EqualsAllQueriesForSomeQueries) {
   decoder::KeyScores in = some_scores();
   const at::Tensor places = at::tensor({1, 2, 9, 10, 21, 11}, at::kLong);
   for (const at::Tensor& documents : {at::Tensor(), kSparseDocuments}) {

@@ -129,7 +129,7 @@ struct Compared {
 
 // The CPU's kernels keep what those of a device keep. On the CPU fsdp2 keeps the memory of a freed unit for
 // the next one.
-TEST(ComputeLog, APeakIsThatOfARealStep) {
+TEST(ComputeLog, MeasuresThePeakOfARealStep) {
   for (const Compared& one :
        {Compared{"{strategy: single}", 1, 0.05},
         {"{strategy: single, activation_checkpointing: true}", 1, 0.05},
@@ -225,7 +225,7 @@ TEST(ComputeLog, AllocationsHaveLifetimes) {
   EXPECT_EQ(log.calls[0].cost.written, 40);
 }
 
-TEST(ComputeLog, ATensorMayOutliveItsRecorder) {
+TEST(ComputeLog, AllowsTensorsToOutliveTheRecorder) {
   at::Tensor kept;
   {
     const ComputeRecorder recorder;
@@ -235,7 +235,7 @@ TEST(ComputeLog, ATensorMayOutliveItsRecorder) {
   kept.reset();
 }
 
-TEST(ComputeLog, AThreadHasOneRecorder) {
+TEST(ComputeLog, AllowsOneRecorderPerThread) {
   const ComputeRecorder recorder;
   EXPECT_THROW(ComputeRecorder(), Error);
 }

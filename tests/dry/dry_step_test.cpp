@@ -105,14 +105,14 @@ int64_t count(const DryLog& log, const DryEntry& entry) {
   return std::count(log.begin(), log.end(), entry);
 }
 
-TEST(DryStep, AReplicaHoldsTheWholeModel) {
+TEST(DryStep, HoldsTheWholeModelInAReplica) {
   const DryStep step = step_of("  strategy: ddp\n", 17);
   EXPECT_EQ(step.parameters, kParameters);
   EXPECT_EQ(step.bytes, 2 * kParameters);
   EXPECT_EQ(step.peak_alive, 1);
 }
 
-TEST(DryStep, AStageInTheMiddleReceivesWhatTheStagesBeforeItGive) {
+TEST(DryStep, ReceivesTheOutputsOfEarlierStages) {
   const DryStep step = step_of(pipeline_of("fsdp2", "1f1b"), 2049, 16);
   const int64_t hidden = int64_t{8192} * 8192 * 2;  // one sequence in bfloat16
   EXPECT_EQ(count(step.step, {mesh::Operation::receive, hidden, "pp", 8}), 2 * 16);
@@ -120,13 +120,13 @@ TEST(DryStep, AStageInTheMiddleReceivesWhatTheStagesBeforeItGive) {
   EXPECT_EQ(step.peak_alive, 4);  // the fifth of eight stages
 }
 
-TEST(DryStep, OfStrategiesWithoutAPipeline) {
+TEST(DryStep, RunsStrategiesWithoutAPipeline) {
   for (const char* strategy : {"fsdp2", "ddp", "megatron_fsdp", "megatron"})
     for (const int rank : {0, 2049, kWorld - 1})
       step_of(std::string("  strategy: ") + strategy + "\n  tp_size: 8\n", rank);
 }
 
-TEST(DryStep, OfEveryStrategyAndScheduleInAPipeline) {
+TEST(DryStep, RunsEveryStrategyAndScheduleInAPipeline) {
   int rank = 0;
   for (const char* strategy : {"fsdp2", "ddp", "megatron"})
     for (const std::string& schedule : plugins().names("schedule"))
@@ -134,12 +134,12 @@ TEST(DryStep, OfEveryStrategyAndScheduleInAPipeline) {
 }
 
 // A machine without GPUs tells what a run on GPUs does.
-TEST(DryStep, OfARunOnADeviceThatIsNotHere) {
+TEST(DryStep, RunsForAnAbsentDevice) {
   step_of("  strategy: fsdp2\ndist_env: {backend: nccl}\n", 5);
 }
 
 // Host memory is memory too.
-TEST(DryStep, OfAnOffloadedModel) {
+TEST(DryStep, RunsWithOffloading) {
   step_of("  strategy: fsdp2\n  dp_replicate_size: 2048\n  offload_policy: {pin_memory: true}\n", 3);
 }
 

@@ -50,7 +50,7 @@ StepReport step_in(Rendezvous& world, const Batch& batch) {
   return step.run({&batch, 1}, 1e-3, 0.1);
 }
 
-TEST(DryWorld, AStepReportsNothing) {
+TEST(DryWorld, ReportsNothingForAStep) {
   for (const int rank : {0, 1, 2})
     for (const c10::DeviceType device : {at::kCPU, at::kMeta}) {
       DryRank world(rank, 3);
@@ -63,7 +63,7 @@ TEST(DryWorld, AStepReportsNothing) {
     }
 }
 
-TEST(DryWorld, OneWithoutStepsSaysSoWhereAHeaderWouldArrive) {
+TEST(DryWorld, RefusesAHeaderWithoutSteps) {
   DryRendezvous world(1, 2);
   const std::string error = tests::thrown_by([&] {
     const std::vector<Axis> axes = {{"pp", 2}, {"tp", 1}};

@@ -39,7 +39,7 @@ std::string naming(const std::string& plugin) {
          kBadPlugins + "/libheddle_" + plugin + ".so]\n";
 }
 
-TEST(RunWithABadPlugin, OfAnotherLibTorchIsRefusedWithBothTags) {
+TEST(RunWithABadPlugin, NamesBothTagsWhenBuiltForAnotherLibTorch) {
   const Configuration run(naming("other_torch"));
   const Outcome outcome = heddle({"train", run.file()});
   EXPECT_EQ(outcome.status, 2);
@@ -50,7 +50,7 @@ TEST(RunWithABadPlugin, OfAnotherLibTorchIsRefusedWithBothTags) {
   EXPECT_THAT(outcome.error, HasSubstr("hint: build it again against this engine's SDK"));
 }
 
-TEST(RunWithABadPlugin, ThatThrowsIsNamed) {
+TEST(RunWithABadPlugin, NamesThePluginThatThrows) {
   const Configuration run(naming("throws"));
   const Outcome outcome = heddle({"train", run.file()});
   EXPECT_EQ(outcome.status, 2);
@@ -73,7 +73,7 @@ TEST(RunWithAPlugin, FindsItByAnAliasBesideTheEngineAfterPlacesThatAreNotThere) 
 }
 
 // That status 0 is what the plugin gives: a run without it would be taken for a whole one.
-TEST(RunWithABadPlugin, ThatEndsTheProcessIsAFailureThatNamesIt) {
+TEST(RunWithABadPlugin, NamesThePluginThatEndsTheProcess) {
   const flow::TrainingFiles files;
   const std::string file = kBadPlugins + "/libheddle_faulty_optimizer.so";
   const flow::Words own = {"--plugins",
@@ -97,7 +97,7 @@ TEST(RunWithABadPlugin, ThatEndsTheProcessIsAFailureThatNamesIt) {
   }
 }
 
-TEST(RunWithABadPlugin, ThatCrashesOrLeavesIsAFailureThatSaysWhere) {
+TEST(RunWithABadPlugin, SaysWhereItCrashedOrExited) {
   const flow::TrainingFiles files;
   const std::string file = kBadPlugins + "/libheddle_faulty_optimizer.so";
   for (const char* ranks : {"1", "2"}) {

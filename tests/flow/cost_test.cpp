@@ -41,7 +41,7 @@ TEST_F(StepCosts, AreOfADeviceThatIsNotThere) {
 }
 
 // Units that stay whole take their own bytes more, and no buffer of the largest unit each.
-TEST_F(StepCosts, OfUnitsThatStayWholeAreTheirParameters) {
+TEST_F(StepCosts, EqualTheParametersOfUnitsThatStayWhole) {
   const auto cost = [&](const std::string& reshard) {
     return json::parse(
         heddle({"check", files_.path("run.yaml"), "--world-size", "4", "--cost", "H100", "--json", "--model",
@@ -58,7 +58,7 @@ TEST_F(StepCosts, OfUnitsThatStayWholeAreTheirParameters) {
   EXPECT_GT(more, 0.3 * parameters);
 }
 
-TEST_F(StepCosts, OfAPipelineCountPassesAndMicrobatches) {
+TEST_F(StepCosts, CountPassesAndMicrobatchesOfAPipeline) {
   const Words check = {
       "check",         files_.path("run.yaml"),
       "--world-size",  "2",

@@ -21,7 +21,7 @@ Words steps_up_to(const std::string& steps) {
 }
 
 // On a device the host waits for several steps at once, and writes all their lines.
-TEST(MetricsFiles, OfADeviceAreWrittenForSeveralStepsTogether) {
+TEST(MetricsFiles, AreWrittenForSeveralStepsTogetherOnADevice) {
   const TrainingFiles files;
   const Words device = {"--plugins", "[" HEDDLE_BINARY_DIR "/simulated/libheddle_simulated.so]",
                         "--dist_env.backend", "simulated"};
@@ -40,7 +40,7 @@ TEST(MetricsFiles, OfADeviceAreWrittenForSeveralStepsTogether) {
   EXPECT_NE(times[2], times[3]);
 }
 
-TEST(MetricsFiles, ARunWithoutCheckpointsLeavesThoseThatAreThere) {
+TEST(MetricsFiles, AreKeptByARunWithoutCheckpoints) {
   const TrainingFiles files;
   const Words validates = {"--validation_dataset",
                            "{file_pattern: " + files.path("train.bin") + ", seq_len: 900}",
@@ -66,7 +66,7 @@ TEST(MetricsFiles, ARunWithoutCheckpointsLeavesThoseThatAreThere) {
   EXPECT_THAT(column(files.path("run/validation.jsonl"), "step"), ElementsAre(2, 4));
 }
 
-TEST(MetricsFiles, TwoRunsAtOnceInOneDirectoryDoNotMix) {
+TEST(MetricsFiles, AreSeparateForTwoRunsInOneDirectory) {
   const TrainingFiles files;
   Started first(plus(files.train("run", kUnsaved), kLong));
   ASSERT_TRUE(eventually([&] { return column(files.path("run/training.jsonl"), "step").size() > 3; }));
@@ -83,7 +83,7 @@ TEST(MetricsFiles, TwoRunsAtOnceInOneDirectoryDoNotMix) {
   for (size_t i = 0; i < steps.size(); ++i) ASSERT_EQ(steps[i], i);
 }
 
-TEST(MetricsFiles, OfTwoModelsInOneDirectoryAreTwo) {
+TEST(MetricsFiles, AreTwoForTwoModelsInOneDirectory) {
   const TrainingFiles files;
   const Words wider = {"--model.config.intermediate_size", "48"};
   ASSERT_EQ(heddle(files.train("run", steps_up_to("4"))).status, 0);
@@ -103,7 +103,7 @@ TEST(MetricsFiles, OfTwoModelsInOneDirectoryAreTwo) {
   EXPECT_THAT(column(files.path("run/training.2.jsonl"), "step"), ElementsAre(0, 1));
 }
 
-TEST(MetricsFiles, OneThatIsNamedIsContinuedOrRenamed) {
+TEST(MetricsFiles, AreContinuedOrRenamedWhenNamed) {
   const TrainingFiles files;
   const Words named = {"--metrics", files.path("curve.jsonl")};
   ASSERT_EQ(heddle(files.train("one", plus(named, steps_up_to("2")))).status, 0);
@@ -116,7 +116,7 @@ TEST(MetricsFiles, OneThatIsNamedIsContinuedOrRenamed) {
 }
 
 // Its lines stay, under another name: nothing says that they are of the same run.
-TEST(MetricsFiles, OfARunThatWasKilledBeforeItsFirstCheckpointAreRenamed) {
+TEST(MetricsFiles, AreRenamedWhenARunWasKilledBeforeItsFirstCheckpoint) {
   const TrainingFiles files;
   {
     Started killed(plus(files.train("run"), kLong));
@@ -128,7 +128,7 @@ TEST(MetricsFiles, OfARunThatWasKilledBeforeItsFirstCheckpointAreRenamed) {
 }
 
 // Sets of a limited number of samples; the picture has a line of each.
-TEST(MetricsFiles, OfSeveralValidationSetsAreOneCurve) {
+TEST(MetricsFiles, HaveOneCurveForSeveralValidationSets) {
   const TrainingFiles files;
   const std::string data = "{file_pattern: " + files.path("train.bin") + ", seq_len: 16, ";
   const Outcome outcome = heddle(files.train(

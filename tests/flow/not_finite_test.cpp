@@ -66,7 +66,7 @@ TEST(NotFinite, EndsTheRunAfterTenSkippedUpdatesAndRemovesNoGoodCheckpoint) {
               HasSubstr("warning: after step 6 nothing is saved: 1 of 2 updates were skipped"));
 }
 
-TEST(NotFinite, ARunThatSkippedMoreUpdatesThanItMadeEndsWithOneAndMovesNothing) {
+TEST(NotFinite, EndsWithStatus1WhenMostUpdatesWereSkipped) {
   const TrainingFiles files;
   const auto run = [&](const Words& more) {
     return heddle(plus(files.train("run", plus(kFragile, {"--nproc-per-node", "2"})), more));

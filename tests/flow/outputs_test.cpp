@@ -47,7 +47,7 @@ struct OutputRow {
   std::string place;  // of the person's file
 };
 
-TEST_F(Outputs, ThatAreAPersonsFilesAreRefusedAndStay) {
+TEST_F(Outputs, RefuseToReplaceAPersonsFiles) {
   const Words tokenizer = {"--tokenizer", at("words"), "--force"};
   const std::vector<OutputRow> rows = {
       {files_.train("run", {"--metrics", at("mine")}), "mine"},
@@ -84,7 +84,7 @@ TEST_F(Outputs, ThatAreAPersonsFilesAreRefusedAndStay) {
   }
 }
 
-TEST_F(Outputs, ThatHeddleWroteAreReplaced) {
+TEST_F(Outputs, ReplaceFilesThatHeddleWrote) {
   const Words tokenizer = {"--tokenizer", at("words"), "--force"};
   for (const Words& words : {schedule("trace.json"), data("x.bin", tokenizer), data("y.bin", {"--force"})})
     for (int time = 0; time < 2; ++time) {
@@ -99,7 +99,7 @@ TEST_F(Outputs, ThatHeddleWroteAreReplaced) {
 }
 
 // The sink that `heddle plugins new --kind metrics` writes, under its own name.
-TEST_F(Outputs, OfASinkOfAPersonsOwnAreRefusedAndStay) {
+TEST_F(Outputs, RefuseToReplaceFilesForASinkOfAPlugin) {
   fs::create_directory(at("plugins"));
   fs::copy_file(HEDDLE_BINARY_DIR "/tests/examples/libheddle_template_metrics.so",
                 at("plugins/libheddle_hello.so"));

@@ -182,7 +182,7 @@ TEST_F(Packing, IsTheSameWhereARunGoesOn) {
   EXPECT_THAT(heddle(packed("run")).error, HasSubstr("the lengths of 24 samples add up to"));
 }
 
-TEST_F(Packing, AndLongContextTrainInTheExamples) {
+TEST_F(Packing, TrainsWithLongContextInTheExamples) {
   const std::string examples = HEDDLE_SOURCE_DIR "/examples/";
   const Words common = {"--step_scheduler.max_steps",
                         "2",

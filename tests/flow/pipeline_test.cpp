@@ -70,7 +70,7 @@ TEST(PipelineRun, GivesTheCurveOfOneRankAndAModelThatLoads) {
 }
 
 // Two stages on each of two ranks: a forward on one runs beside a backward on the other.
-TEST(PipelineRun, WithOverlappedActionsWritesTheLinesOfARunWithout) {
+TEST(PipelineRun, WritesTheSameLinesWithOverlappedActions) {
   const TrainingFiles files;
   for (const std::string overlap : {"false", "true"}) {
     Words words = stages("{pp_schedule: dualpipev, pp_overlap: " + overlap +
@@ -86,7 +86,7 @@ TEST(PipelineRun, WithOverlappedActionsWritesTheLinesOfARunWithout) {
 }
 
 // Every line of the metrics; about every other step is clipped, and three things interrupt the steps.
-TEST(PipelineRun, WithPostValidationWritesTheLinesOfARunThatWaits) {
+TEST(PipelineRun, WritesTheSameLinesWithPostValidation) {
   const TrainingFiles files;
   const auto run = [&](const std::string& name, const std::string& early) {
     Words words = stages("{pp_schedule: zb2p, pp_post_validation: " + early + "}");

@@ -149,7 +149,7 @@ TEST(Refusals, AskForTokensWhereAModelWasNotTrainedOnBytes) {
                  "token 256 is outside the model's vocabulary of 256");
 }
 
-TEST(Failures, OfAFullDiskEndTheRun) {
+TEST(DiskFailure, EndsTheRunWhenTheDiskIsFull) {
   const TrainingFiles files;
   expect_refusal(heddle(files.train("run", {"--metrics", "/dev/full"})), 1,
                  "error[io] /dev/full: cannot be written: No space left on device");
@@ -158,7 +158,7 @@ TEST(Failures, OfAFullDiskEndTheRun) {
   EXPECT_THAT(two.error, HasSubstr("error[io] /dev/full: cannot be written: No space left on device"));
 }
 
-TEST(Failures, OfWritingTokensLeaveDevicesAlone) {
+TEST(TokenOutput, LeavesDevicesAlone) {
   const TrainingFiles files;
   files.write("text.txt", "In the beginning");
   expect_refusal(heddle({"data", files.path("text.txt"), "--out", "/dev/full"}), 2,
@@ -166,13 +166,13 @@ TEST(Failures, OfWritingTokensLeaveDevicesAlone) {
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
 }
 
-TEST(Failures, OfStandardOutputAreTold) {
+TEST(StdoutFailure, IsReportedWithStatus1) {
   for (const char* words : {" plugins list", " plugins inspect single"})
     expect_refusal(shell(HEDDLE_BINARY_DIR "/heddle" + std::string(words) + " > /dev/full"), 1,
                    "error[io] standard output: cannot be written");
 }
 
-TEST(Failures, OfWritingThroughALinkReplaceWhatItNames) {
+TEST(OutputLink, ReplacesTheFileThatItNames) {
   const TrainingFiles files;
   files.write("text.txt", "In the beginning");
   files.write("old.bin", "old");
@@ -191,7 +191,7 @@ TEST(Refusals, SayWhatABackendLacksBeforeAnyRankStarts) {
                        : "dist_env.backend: there is no device 'nccl'; available: none (searched ");
 }
 
-TEST(Failures, OfWritingTheModelEndTheRunOnceAndLeaveNoLatest) {
+TEST(ExportFailure, EndsTheRunOnceAndLeavesNoLatest) {
   const TrainingFiles files;
   // A limit on the size of files: the model (about 80 kB) does not fit, the metrics do.
   std::string words;
@@ -214,7 +214,7 @@ bool a_step_is_reported(const TrainingFiles& files) {
   return eventually([&] { return column(files.path("run/training.jsonl"), "step").size() > 2; });
 }
 
-TEST(Failures, OfOneRankEndAllAndNameIt) {
+TEST(RankFailure, EndsAllRanksAndNamesTheRank) {
   const TrainingFiles files;
   Started run(long_run(files));
   ASSERT_TRUE(a_step_is_reported(files));

@@ -64,7 +64,7 @@ TEST(ScheduleCommand, PrintsTheScheduleOfTheExamplePlugin) {
       << outcome.error;
 }
 
-TEST(ScheduleCommand, TheExampleStandsInTheSdksReadme) {
+TEST(ScheduleCommand, PrintsTheExampleOfTheReadme) {
   std::ostringstream example, readme;
   example << std::ifstream(HEDDLE_SOURCE_DIR "/examples/schedule/looped.cpp").rdbuf();
   readme << std::ifstream(HEDDLE_SOURCE_DIR "/sdk/README.md").rdbuf();

@@ -126,7 +126,7 @@ TEST(Trace, ComparesTheRunWithItsSimulation) {
   }
 }
 
-TEST(Trace, OfOneRankHasItsOperatorsWhereAsked) {
+TEST(Trace, HasOperatorsOfOneRankOnRequest) {
   const TrainingFiles files;
   const std::string file = files.path("trace.json");
   const Outcome run = heddle(
@@ -207,7 +207,7 @@ TEST(Trace, ReplacesATraceAndNothingElse) {
   EXPECT_EQ(read_text(files.path("mine.json")), "mine");
 }
 
-TEST(Trace, OfAScheduleIsItsSimulation) {
+TEST(Trace, EqualsTheSimulationOfASchedule) {
   const std::string file = ::testing::TempDir() + "heddle_schedule_trace.json";
   const Outcome outcome = heddle({"schedule", "zbvzerobubble", "--ranks", "2", "--microbatches", "4",
                                   "--times", "2,2,2,0.5", "--trace", file});

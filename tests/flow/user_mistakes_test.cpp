@@ -60,7 +60,7 @@ TEST(AnotherModel, IsRefusedWhereItWouldSaveOverTheOldOnesCheckpoints) {
 }
 
 // The checkpoint that is there is this model's own, and good: nothing tells to remove it.
-TEST(AnotherModel, InLatestSendsToTheOwnCheckpoints) {
+TEST(AnotherModel, HintsAtTheRunsOwnCheckpointsWhenInLatest) {
   const TrainingFiles files;
   const Words wider = {"--model.config.intermediate_size", "48"};
   ASSERT_EQ(heddle(files.train("run", {"--step_scheduler.max_steps", "4"})).status, 0);
@@ -80,7 +80,7 @@ TEST(AnotherModel, InLatestSendsToTheOwnCheckpoints) {
                         "epoch_0_step_3 resumes from the newest of this model.\n"));
 }
 
-TEST(TheLearningRate, ThatIsAnotherOneOnResumingIsSaid) {
+TEST(LearningRate, IsReportedWhenItChangesOnResume) {
   const TrainingFiles files;
   const auto run = [&](const std::string& name, const std::string& steps, const Words& more) {
     const Outcome outcome = heddle(files.train(name, plus({"--step_scheduler.max_steps", steps}, more)));
@@ -153,7 +153,7 @@ TEST(CopiesToSaveFrom, AreCountedInTheMemoryOfARun) {
       << async;
 }
 
-TEST(Memory, ThatRunsOutIsSaidInNumbersWithWhatToLower) {
+TEST(Memory, ReportsNumbersAndHintsWhenItRunsOut) {
   const Words wide = {
       "--model.config.hidden_size",         "134217728", "--model.config.intermediate_size",   "268435456",
       "--model.config.num_attention_heads", "1",         "--model.config.num_key_value_heads", "1",
@@ -177,7 +177,7 @@ TEST(Memory, ThatRunsOutIsSaidInNumbersWithWhatToLower) {
 
 // A launcher in Python holds more than a small run; a process counts it as its own until it has started
 // heddle.
-TEST(Memory, OfTheLauncherIsNotCounted) {
+TEST(Memory, ExcludesTheLauncher) {
   const TrainingFiles files;
   const std::string launchers(size_t{1} << 30, 'x');
   ASSERT_EQ(heddle(files.train("one")).status, 0);
@@ -190,7 +190,7 @@ TEST(Memory, OfTheLauncherIsNotCounted) {
   EXPECT_EQ(launchers.back(), 'x');
 }
 
-TEST(StandardOutput, ThatCannotBeWrittenIsAFailureOnAnyNumberOfRanks) {
+TEST(StandardOutput, IsAFailureWhenItCannotBeWritten) {
   for (const char* ranks : {"1", "2"}) {
     const TrainingFiles files;
     std::string command = HEDDLE_BINARY_DIR "/heddle";
@@ -214,7 +214,7 @@ TEST(Freezing, TellsOfTheEmbeddingThatIsFrozenUnasked) {
   EXPECT_THAT(without.out, HasSubstr("  frozen  120 parameters\n"));
 }
 
-TEST(Builds, OfTheProgramAndItsLibraryThatDifferAreRefused) {
+TEST(Builds, AreRefusedWhenProgramAndLibraryDiffer) {
   const TrainingFiles files;
   const fs::path build = HEDDLE_BINARY_DIR;
   const std::string library = files.path("libheddle_trainer.so");

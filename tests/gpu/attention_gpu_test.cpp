@@ -42,7 +42,7 @@ AttentionResult attended_on(c10::Device device, const at::Tensor& seen, const st
   return all;
 }
 
-TEST(AttentionOnGpu, OverDocumentsAndByPartsEqualsTheCpu) {
+TEST(AttentionOnGpu, EqualsTheCpuOverDocumentsAndInParts) {
   for (const bool causal : {true, false})
     for (const int64_t window : {0, 33}) {
       if (!causal && window > 0) continue;

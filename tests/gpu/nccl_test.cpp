@@ -75,7 +75,7 @@ TEST(Device, CountsTheBytesOfItsTensors) {
   EXPECT_GE(device().memory().peak, before + (4 << 20));
 }
 
-TEST(Group, OfOneRankPassesTheExerciseThroughNccl) {
+TEST(NcclGroup, PassesTheExerciseOnOneRank) {
   device();
   AloneRendezvous host;
   auto watchdog = std::make_shared<nccl::Watchdog>(host, 0);
@@ -115,7 +115,7 @@ TEST(NcclCommunicator, ForgetsWhatHasEndedAndThrowsItsFault) {
 }
 
 // As many ranks as there are GPUs, up to four; with one GPU there is nothing between ranks to test.
-TEST(Group, BetweenGpusPassesTheExercise) {
+TEST(NcclGroup, PassesTheExerciseBetweenGpus) {
   device();
   const int ranks = std::min<int>(4, c10::cuda::device_count());
   if (ranks < 2) return void(RecordProperty("ranks", 1));

@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, AttentionIn,
                          [](const auto& info) { return std::string(c10::toString(info.param)); });
 
 // Also where the changed document holds infinities.
-TEST(Attention, AChangeInOneDocumentChangesNoBitOfAnother) {
+TEST(Attention, KeepsTheBitsOfADocumentWhenAnotherChanges) {
   const AttentionCase one{"", 1, 150, 10, with(true), {0, 35, 99, 150}, 2};
   const auto results = [&](double change) {
     AttentionInputs in = inputs_of(one, at::kFloat);

@@ -98,7 +98,7 @@ TEST(ExpertActivation, PassesTheGradientOfASecondHalfThatIsNotANumber) {
 }
 
 // From where e^x is not a normal number, the sigmoid of a gate is 0. Of an infinite one: what ATen gives.
-TEST(ExpertActivation, OfVerySmallAndOfInfiniteGates) {
+TEST(ExpertActivation, IsExactForTinyAndInfiniteGates) {
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
     const double most = dtype == at::kDouble ? 707 : 86, beyond = dtype == at::kDouble ? 1e300 : 1e38;
     for (const bool interleaved : {false, true}) {

@@ -48,7 +48,7 @@ TEST(ExpertChoice, TakesNaNFirstAndGivesItsWeight) {
       }
 }
 
-TEST(ExpertChoice, OfNoNumberAtAllIsDistinct) {
+TEST(ExpertChoice, IsDistinctForNan) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     const at::Tensor logits = at::full({2, 5}, NAN, dtype);
     const Scored scored = choose_three(logits, {});

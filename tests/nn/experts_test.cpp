@@ -102,7 +102,7 @@ TEST(Experts, EqualALoopForEveryActivation) {
   }
 }
 
-TEST(Experts, WithBiasesEqualALoopOverThem) {
+TEST(Experts, EqualALoopWithBiases) {
   at::manual_seed(12);
   const ExpertActivation gpt_oss{Kind::clamped_swiglu, 1.702, 0.8, true};
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat})
@@ -122,7 +122,7 @@ TEST(Experts, InterleaveGateAndUp) {
     expect_the_loop(choose(11, 2, 4), 4, {kind, 1.702, 0.8, true}, at::kDouble);
 }
 
-TEST(Experts, OfOneExpertGetAllTokensOrNone) {
+TEST(Experts, GetAllTokensOrNoneWhenThereIsOne) {
   at::manual_seed(7);
   expect_the_loop(at::full({9, 1}, 2, at::kLong), 4, {}, at::kDouble);
   const Inputs in = inputs_of(9, 1, 4, 5, 2, at::kFloat);
@@ -141,7 +141,7 @@ TEST(Experts, LeaveOutChoicesWithoutAnExpert) {
   expect_the_loop(at::full({4, 2}, -1, at::kLong), 3, {}, at::kFloat);
 }
 
-TEST(Experts, WithoutAnyTokenHaveGradientsOfZeros) {
+TEST(Experts, HaveZeroGradientsWithoutTokens) {
   Inputs in = with_biases(inputs_of(0, 2, 3, 5, 2, at::kFloat));
   for (at::Tensor& each : in) each.set_requires_grad(true);
   const at::Tensor y = model::experts(in[0], {at::empty({0, 2}, at::kLong), in[1]}, parameters_of(in), {});
@@ -213,7 +213,7 @@ struct Layer {
 };
 
 // A dispatcher of two ranks that hold experts 0, 1, 2 and 3, 4: both parts together are the whole.
-TEST(Experts, OfSeveralRanksAddUpBehindTheSeam) {
+TEST(Experts, AddUpOverRanksBehindTheSeam) {
   at::manual_seed(11);
   Layer layer;
   const at::Tensor x = at::randn({9, 6}), want = layer.moe.call(x, {});

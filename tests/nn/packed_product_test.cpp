@@ -54,7 +54,7 @@ TEST(PackedProduct, EqualsTheProductInDoubleHoweverItsMatricesLie) {
       }
 }
 
-TEST(PackedProduct, OfBfloat16SumsInFloat32) {
+TEST(PackedProduct, SumsBfloat16InFloat32) {
   if (!has_packed_product_of_bfloat16()) GTEST_SKIP() << "the processor has no AVX512_BF16";
   at::manual_seed(4);
   for (const auto [rows, columns, depth] : kProducts)

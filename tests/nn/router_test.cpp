@@ -78,7 +78,7 @@ TEST(Router, TakesTheFirstOfEqualExperts) {
   EXPECT_TRUE(at::equal(scored.experts, at::tensor({0, 1, 2, 0, 1, 2}, at::kLong).view({2, 3})));
 }
 
-TEST(Router, ABiasChoosesAndDoesNotWeigh) {
+TEST(Router, UsesTheBiasForTheChoiceAlone) {
   const at::Tensor logits = at::tensor({0.0, 1.0, 2.0, 3.0}, at::kDouble).view({1, 4});
   const at::Tensor bias = at::tensor({1.0, 0.0, 0.0, 0.0}, at::kDouble);
   const model::Scored scored = model::score_experts(logits, bias, rule(Score::sigmoid, 2));
@@ -104,7 +104,7 @@ TEST(Router, ChoosesWithinTheBestGroups) {
       at::equal(model::score_experts(logits, {}, how).experts, at::tensor({2, 4}, at::kLong).view({1, 2})));
 }
 
-TEST(Router, OfABenchmarkTakesExpertsInTurn) {
+TEST(Router, TakesExpertsInTurnInABenchmark) {
   const model::Scored scored =
       model::score_in_turn(at::zeros({3, 4}), at::arange(3), rule(Score::softmax, 2));
   EXPECT_TRUE(at::equal(scored.experts, at::tensor({0, 1, 2, 3, 0, 1}, at::kLong).view({3, 2})));
@@ -212,7 +212,7 @@ TEST(Router, BalancesOverTheMicrobatchesOfAStep) {
   expect_close(got, wanted(second, counts() / 4), 1e-6, "next step");
 }
 
-TEST(Router, OfEqualLoadHasTheLossOneAndOfOneExpertTheNumberOfExperts) {
+TEST(Router, HasLossOneForEqualLoadAndTheNumberOfExpertsForOne) {
   Routed even(BalanceLoss::Form::layer, Score::softmax, 4), one(BalanceLoss::Form::layer, Score::softmax, 1);
   const at::NoGradGuard no_gradients;
   even.router->weight.zero_();
@@ -241,7 +241,7 @@ TEST(Router, HasTheZLoss) {
 }
 
 // Two ranks hold five tokens of each row; the seam gives each the counts of both.
-TEST(Router, OfAPartOfTheTokensGivesItsPartOfTheLossAndOfItsGradient) {
+TEST(Router, GivesAPartOfTheLossForAPartOfTheTokens) {
   at::manual_seed(6);
   const at::Tensor x = at::randn({10, 3}, at::kDouble);
   for (const auto form : {BalanceLoss::Form::layer, BalanceLoss::Form::model}) {

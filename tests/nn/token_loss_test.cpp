@@ -37,14 +37,14 @@ class TokenLossIn : public ::testing::TestWithParam<at::ScalarType> {
   at::Tensor random(at::IntArrayRef shape) { return at::randn(shape, at::kDouble).to(GetParam()); }
 };
 
-TEST_P(TokenLossIn, OfLogitsIsCrossEntropy) {
+TEST_P(TokenLossIn, EqualsCrossEntropyForLogits) {
   const at::Tensor labels = some_labels(10, 131);
   expect_same([&](const Inputs& in) { return model::token_loss(in[0], labels); },
               [&](const Inputs& in) { return plain_loss(in[0], labels); }, {random({10, 131})},
               tolerance_of(GetParam()));
 }
 
-TEST_P(TokenLossIn, OfHiddenStatesIsCrossEntropyOfTheirLogits) {
+TEST_P(TokenLossIn, EqualsCrossEntropyForHiddenStates) {
   const at::Tensor labels = some_labels(10, 131);
   expect_same([&](const Inputs& in) { return model::linear_token_loss(in[0], in[1], labels); },
               [&](const Inputs& in) { return plain_loss(at::linear(in[0], in[1]), labels); },
@@ -77,7 +77,7 @@ TEST(TokenLoss, NamesALabelOutsideTheVocabulary) {
   }
 }
 
-TEST(TokenLoss, WithoutAnyLabelIsZeroAndHasNoGradient) {
+TEST(TokenLoss, IsZeroWithoutLabels) {
   at::Tensor hidden = at::randn({4, 3}).set_requires_grad(true),
              weight = at::randn({5, 3}).set_requires_grad(true);
   const at::Tensor loss = model::linear_token_loss(hidden, weight, at::full({4}, Batch::kIgnore, at::kLong));

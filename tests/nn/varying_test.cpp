@@ -184,7 +184,7 @@ TEST(Composite, EqualsTheBlockedKernelUnderEveryMask) {
 }
 
 // A document that is longer than the window is one piece with those that are shorter.
-TEST(VaryingCalls, OfAWindowAreOne) {
+TEST(VaryingCalls, AreOneInAWindow) {
   for (const bool documents : {true, false}) {
     const model::Heads heads{1, 20, 8, {true, 4}, {}};
     const auto calls = model::varying_calls(

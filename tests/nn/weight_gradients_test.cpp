@@ -82,7 +82,7 @@ TEST_F(WeightGradientsTest, EqualThoseOfAWholeBackwardForLayersOfOneInput) {
   expect_split_is_whole(run, {random({4, 7}), random({3, 7}), random({3}), random({5, 7})});
 }
 
-TEST_F(WeightGradientsTest, OfAWeightUsedThriceAreSummedInTheOrderOfAWholeBackward) {
+TEST_F(WeightGradientsTest, SumInTheOrderOfAWholeBackward) {
   const auto run = [](const Leaves& in, const Batch& batch) {
     at::Tensor x = in[0];
     for (int i = 0; i < 3; ++i) x = model::linear(x.tanh(), in[1], {}, batch.weight_gradients);
@@ -122,7 +122,7 @@ TEST_F(WeightGradientsTest, StayWithAWholeBackwardThatDoesNotDefer) {
   EXPECT_TRUE(weight.grad().defined());
 }
 
-TEST_F(WeightGradientsTest, OfTwoMicrobatchesAddUpAsWholeBackwardsDo) {
+TEST_F(WeightGradientsTest, AccumulateOverMicrobatchesAsWholeBackwards) {
   const at::Tensor weight = random({3, 7}), one = random({5, 7}), two = random({5, 7});
   const at::Tensor whole = weight.clone().set_requires_grad(true);
   const at::Tensor split = weight.clone().set_requires_grad(true);

@@ -16,7 +16,7 @@ std::vector<std::string> words_refused(const std::string& words) {
   return notes.not_built;
 }
 
-TEST(CheckpointFields, OfTheExportAreBuilt) {
+TEST(CheckpointFields, SetTheExport) {
   RecipeNotes notes;
   recipe::SectionErrors found;
   const CheckpointSection section = recipe::read_checkpoint(
@@ -31,7 +31,7 @@ TEST(CheckpointFields, OfTheExportAreBuilt) {
   EXPECT_TRUE(section.v4_compatible);
 }
 
-TEST(CheckpointFields, ThatAskForNothingAreTaken) {
+TEST(CheckpointFields, AreAcceptedWhenTheyHaveNoEffect) {
   EXPECT_THAT(
       words_refused("{is_peft: false, dequantize_base_checkpoint: false, original_model_root_dir: null, "
                     "diffusers_compatible: false, model_save_format: safetensors}"),

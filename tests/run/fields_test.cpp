@@ -19,7 +19,7 @@ namespace {
 
 class Fields : public ::testing::TestWithParam<SectionFields> {};
 
-TEST_P(Fields, OfTheSectionStandInTheDocument) {
+TEST_P(Fields, AreInTheDocument) {
   OfferedSchema schema;
   schema.name = GetParam().name;
   schema.fields = GetParam().fields;

@@ -192,7 +192,7 @@ void expect_cached_attention(const AttentionOptions& options, bool with_sinks, a
   EXPECT_TRUE(at::allclose(at::cat(rows), want, off, off));
 }
 
-TEST(Generate, ACacheHoldsEveryAttentionOfTheLibrary) {
+TEST(Generate, CachesEveryAttentionOfTheLibrary) {
   for (const int64_t window : {0, 3, 20})
     for (const double soft_cap : {0.0, 1.5})
       for (const int64_t value_dim : {0, 4})

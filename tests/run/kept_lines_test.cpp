@@ -11,7 +11,7 @@
 namespace heddle {
 namespace {
 
-TEST(KeptLines, OfAPipeAreNoneAndNothingOfItIsRead) {
+TEST(KeptLines, ReadNothingFromAPipe) {
   const tests::Folder folder;
   const std::filesystem::path pipe = folder / "metrics";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);

@@ -158,7 +158,7 @@ TEST(Progress, ShowsHowFarAValidationIs) {
   EXPECT_FALSE(open);
 }
 
-TEST(Progress, OfAShortValidationIsSilentWithoutATerminal) {
+TEST(Progress, IsSilentForAShortValidationWithoutATerminal) {
   std::ostringstream out;
   std::atomic<bool> open = false;
   Progress progress({out, {}, open}, 300);

@@ -72,7 +72,7 @@ TEST(Mfu, MeasuresACpuInAMoment) {
 }
 
 // Threads that keep every core busy take the processor from the products, and change no figure by much.
-TEST(Mfu, OfACpuIsTheSameOnABusyMachine) {
+TEST(Mfu, IsTheSameOnABusyCpu) {
   const auto measured = [] { return peak_flops({}, c10::DeviceType::CPU, "", at::kFloat).flops; };
   const double quiet = measured();
   std::atomic<bool> done = false;

@@ -48,7 +48,7 @@ TEST(OptimizerSection, HandsRatesOfSomeParametersAsFactorsOfItsOwn) {
   EXPECT_EQ(muon.section.make()->name(), "Muon");
 }
 
-TEST(OptimizerSection, OfFlashAdamWKeepsCopiesOfParametersUnlessItSaysNone) {
+TEST(OptimizerSection, KeepsMasterWeightsForFlashAdamWByDefault) {
   const Read flash = read_section("{_target_: flashoptim.FlashAdamW, master_weight_bits: 24, eps: 1e-8}");
   EXPECT_EQ(flash.section.name, "FlashAdamW");
   EXPECT_TRUE(flash.section.master_weights);
@@ -60,7 +60,7 @@ TEST(OptimizerSection, OfFlashAdamWKeepsCopiesOfParametersUnlessItSaysNone) {
   EXPECT_FALSE(read_section("{_target_: torch.optim.AdamW}").section.master_weights);
 }
 
-TEST(OptimizerSection, OfMuonHasKeysOfWhatIsNoMatrix) {
+TEST(OptimizerSection, HasKeysForNonMatricesUnderMuon) {
   const Read muon =
       read_section("{_target_: dion.Muon, scalar_betas: [0.9, 0.999], scalar_eps: 1e-8, use_triton: false}");
   EXPECT_TRUE(muon.not_built.empty());

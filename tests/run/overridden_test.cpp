@@ -89,14 +89,14 @@ TEST_F(Overridden, KeysHoldForTheRunAndAreExportedWhereThatIsAsked) {
             exported);
 }
 
-TEST_F(Overridden, AMapReplacesAMap) {
+TEST_F(Overridden, ReplacesAMapByAMap) {
   const auto rope = effective("config: {rope_parameters: {rope_type: linear, factor: 2.0, rope_theta: 7.0}}");
   EXPECT_EQ(rope["rope_parameters"]["factor"], 2.0);
   EXPECT_EQ(rope["rope_parameters"]["rope_theta"], 7.0);
 }
 
 // nemo_automodel/components/models/TYPE/model.py; its other modules have neither, nor has transformers.
-TEST_F(Overridden, ARecipeOfAutoModelHasItsRouters) {
+TEST_F(Overridden, TakesTheRoutersOfAnAutoModelRecipe) {
   const std::string loss = R"({"router_aux_loss_type": "layer"})";
   for (const char* with_loss :
        {"qwen3_moe", "gpt_oss", "qwen3_next", "qwen3_5_moe", "ernie4_5_moe", "laguna"}) {
@@ -164,7 +164,7 @@ TEST_F(Overridden, MultiTokenPredictionHeadsMayBeLeftOut) {
 }
 
 // A coefficient acts where a loss is computed.
-TEST_F(Overridden, AKeyThatDoesNothingBesideTheOthersIsAWarningWithTheReason) {
+TEST_F(Overridden, WarnsOfAKeyThatOtherKeysDisable) {
   set("output_router_logits", false);
   const PreparedModel model = open("config: {router_aux_loss_coef: 0.5, max_position_embeddings: 512}");
   EXPECT_THAT(
@@ -176,7 +176,7 @@ TEST_F(Overridden, AKeyThatDoesNothingBesideTheOthersIsAWarningWithTheReason) {
   EXPECT_THAT(warnings_, IsEmpty());
 }
 
-TEST_F(Overridden, AFileThatCannotBeReadWithoutTheKeysIsExportedWithThem) {
+TEST_F(Overridden, ExportsKeysThatTheFilesNeed) {
   set("attention_dropout", 0.1);
   EXPECT_THAT(
       refusal("config: {attention_dropout: 0.0}"),

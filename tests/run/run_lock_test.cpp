@@ -35,7 +35,7 @@ TEST(RunLock, IsHeldByOneRunAtATime) {
   EXPECT_TRUE(RunLock(folder / "run").is_held());
 }
 
-TEST(RunLock, OfARunThatIsAboutToEndIsWaitedFor) {
+TEST(RunLock, WaitsForARunThatIsEnding) {
   const Folder folder;
   auto first = std::make_unique<RunLock>(folder / "run");
   std::thread ends([&] {

@@ -71,7 +71,7 @@ TEST_F(SinksOfARun, AreClosedWithOneWarningWhereARecordFails) {
   EXPECT_THAT(warnings_, ElementsAre("mine gets no more metrics, and the run goes on: the plugin 'x' threw"));
 }
 
-TEST_F(SinksOfARun, OfOtherPluginsGoOnWhereOneFails) {
+TEST_F(SinksOfARun, ContinueWhenOneFails) {
   add("bad", "step 4");
   add("good");
   run();

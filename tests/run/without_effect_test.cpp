@@ -17,7 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST(WithoutEffect, AGlobalBatchLargerThanTheDataIsRefused) {
+TEST(WithoutEffect, RefusesAGlobalBatchLargerThanTheData) {
   StepSection steps;
   steps.global_batch_size = 8;
   steps.where = "run.yaml:2 step_scheduler.global_batch_size";

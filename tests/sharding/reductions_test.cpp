@@ -83,7 +83,7 @@ std::array<OfEach, 4> gradients_of_step(std::array<bool, 4> used, bool each_micr
 }
 
 // d(1 * 2 * 2 * 2)/d(each) is 4, and there are two microbatches.
-TEST(ShardingReductions, EachParameterIsSummedAndUsedOverItsOwnRanks) {
+TEST(ShardingReductions, SumEachParameterOverItsOwnRanks) {
   using Ranks = std::array<OfEach, 4>;
   for (const bool each_microbatch : {false, true})
     EXPECT_EQ(gradients_of_step({true, true, true, true}, each_microbatch),

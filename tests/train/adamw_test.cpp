@@ -64,7 +64,7 @@ TEST(AdamW, FollowsItsFormulaWithGroupsAndADivisor) {
 }
 
 // In fp32 heddle's kernel, in fp64 ATen's.
-TEST(AdamW, WithoutDecouplingIsAdamWhichAddsTheDecayToTheGradient) {
+TEST(AdamW, AddsTheDecayToTheGradientWithoutDecoupling) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     const at::Tensor start = at::randn({70}, dtype);
     std::vector<Shard> shards = {parameter("a", start.clone())};
@@ -82,7 +82,7 @@ TEST(AdamW, WithoutDecouplingIsAdamWhichAddsTheDecayToTheGradient) {
   }
 }
 
-TEST(AdamW, WithoutDecayHasTheBitsOfAdam) {
+TEST(AdamW, EqualsAdamBitForBitWithoutDecay) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const at::Tensor start = at::randn({70}, dtype);
     std::vector<at::Tensor> ends;
@@ -230,7 +230,7 @@ TEST(Norm, IsTheSameForAnyLayoutAndDtype) {
   EXPECT_EQ(train::sum_of_squares(gradient.narrow(0, 0, 0)), 0.0);
 }
 
-TEST(Norm, ASmallNormIsNotScaledUp) {
+TEST(Norm, IsNotScaledUpWhenSmall) {
   EXPECT_EQ(train::clip_divisor(at::full({1}, 0.5, at::kDouble), 1.0).item<float>(), 1.0f);
   EXPECT_NEAR(train::clip_divisor(at::full({1}, 4.0, at::kDouble), 1.0).item<float>(), 4.0f, 1e-5);
 }

@@ -80,7 +80,7 @@ TEST(Clipping, ReportsTheNormOfBeforeAndLeavesTheOneAskedFor) {
   EXPECT_TRUE(at::equal(clipped(gradient, norm, 100.0), gradient));
 }
 
-TEST(Clipping, OfLargeNumbersOverflowsInNoDtype) {
+TEST(Clipping, DoesNotOverflowInAnyDtype) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
     const at::Tensor gradient = at::tensor({6e31, 4.0}, at::kDouble).to(dtype);
     for (const double p : {1.0, 2.0, 3.0, kInf}) {
@@ -95,7 +95,7 @@ TEST(Clipping, OfLargeNumbersOverflowsInNoDtype) {
               1e-12);  // squares do not fit fp64
 }
 
-TEST(Clipping, OfAnEmptyShardOnOneRankIsThatOfTheOther) {
+TEST(Clipping, EqualsTheOtherRankWithAnEmptyShard) {
   on({{"dp_shard", 2}}, [](const DeviceMesh& mesh) {
     const bool first = mesh.rank("dp_shard") == 0;
     const at::Tensor mine = first ? at::tensor({3.0f, 4.0f}) : at::empty({0});
@@ -106,7 +106,7 @@ TEST(Clipping, OfAnEmptyShardOnOneRankIsThatOfTheOther) {
   });
 }
 
-TEST(Clipping, OfZeroIsZeroOfInfIsInfAndOfNanIsNan) {
+TEST(Clipping, KeepsZeroInfAndNan) {
   for (const double p : {1.0, 2.0, 3.0, kInf}) {
     EXPECT_EQ(norm_alone(at::zeros({3}), p), 0.0) << p;
     EXPECT_EQ(norm_alone(at::tensor({1.0f, -INFINITY}), p), kInf) << p;
@@ -118,7 +118,7 @@ TEST(Clipping, OfZeroIsZeroOfInfIsInfAndOfNanIsNan) {
   }
 }
 
-TEST(Clipping, WithoutAnyGradientIsZero) {
+TEST(Clipping, IsZeroWithoutGradients) {
   on({{"dp_shard", 2}}, [](const DeviceMesh& mesh) {
     for (const double p : {1.0, 2.0, kInf}) {
       Shard shard = shard_of(at::ones({3}), {"dp_shard"});

@@ -39,7 +39,7 @@ std::vector<int> documents_of(const Batch& batch) {
   return {all.const_data_ptr<int32_t>(), all.const_data_ptr<int32_t>() + all.numel()};
 }
 
-TEST(Cut, EveryTensorIsCutAndDocumentsAreCountedFromTheFirstRow) {
+TEST(Cut, CutsEveryTensorAndCountsDocumentsFromTheFirstRow) {
   const Batch batch = four_rows({0, 2, 5, 10, 11, 13, 15, 20});
   const train::Cut cut = train::cut_of(batch, rows_each(2));
   ASSERT_EQ(cut.microbatches, 2);

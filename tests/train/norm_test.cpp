@@ -13,7 +13,7 @@
 namespace heddle {
 namespace {
 
-TEST(SumOfSquares, OfADeviceIsThatOfTheCpu) {
+TEST(SumOfSquares, EqualsTheCpuOnADevice) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kDouble}) {
     std::vector<at::Tensor> tensors;
     double wanted = 0;
@@ -28,7 +28,7 @@ TEST(SumOfSquares, OfADeviceIsThatOfTheCpu) {
   }
 }
 
-TEST(SumOfSquares, OfFloatsDoesNotOverflow) {
+TEST(SumOfSquares, DoesNotOverflowForFloats) {
   const std::vector<at::Tensor> large = {at::randn({8}, at::kFloat).sign_().mul_(1e30)};
   EXPECT_NEAR(train::sum_of_squares_on_device(large).item<double>(), 8e60, 1e54);
   EXPECT_NEAR(train::sum_of_squares(large[0]), 8e60, 1e54);

@@ -81,7 +81,7 @@ std::vector<std::string> last_of(const Program& program) {
   return names;
 }
 
-TEST(Program, WithoutAScheduleABatchIsOneForwardAndOneBackward) {
+TEST(Program, RunsOneForwardAndBackwardWithoutASchedule) {
   const Program program = make_program(Stages(), 1, 1, schedule::Purpose::training);
   EXPECT_EQ(program.microbatches, 1);
   EXPECT_FALSE(program.splits);
@@ -89,7 +89,7 @@ TEST(Program, WithoutAScheduleABatchIsOneForwardAndOneBackward) {
   EXPECT_THAT(last_of(program), ElementsAre("0B0", "0RESHARD"));
 }
 
-TEST(Program, AnEvaluationHasForwardsAlone) {
+TEST(Program, HasForwardsAloneInAnEvaluation) {
   const Pipeline pipeline = pipeline_of(2, 4, std::make_shared<Waves>(true));
   const Program program = program_of(pipeline, 1, 2, 1, schedule::Purpose::evaluation);
   EXPECT_FALSE(program.splits);
@@ -108,7 +108,7 @@ TEST(Program, TurnsNameThisRanksStageByItsPlace) {
 }
 
 // The two sides of a transfer, by tag: both ranks compute it alone.
-TEST(Program, ASendAndItsReceiveHaveOneTagAndNoOtherTransferHasIt) {
+TEST(Program, GivesEachTransferATagOfItsOwn) {
   for (const bool splits : {false, true})
     for (const auto& [ranks, stages, microbatches] :
          {std::tuple(2, 2, 1), std::tuple(2, 6, 3), std::tuple(3, 6, 4), std::tuple(5, 5, 7)}) {
@@ -136,7 +136,7 @@ TEST(Program, ASendAndItsReceiveHaveOneTagAndNoOtherTransferHasIt) {
 }
 
 // What ranks do before they ask whether the last update holds fits together on all of them.
-TEST(Program, AnOpeningEndsBeforeTheFirstBackwardAndItsTransfersAreInOpenings) {
+TEST(Program, EndsItsOpeningBeforeTheFirstBackward) {
   for (const auto& [ranks, stages, microbatches] :
        {std::tuple(2, 2, 1), std::tuple(2, 6, 3), std::tuple(3, 6, 4), std::tuple(5, 5, 7)}) {
     Pipeline pipeline = pipeline_of(ranks, stages, std::make_shared<Waves>(true));
@@ -161,7 +161,7 @@ TEST(Program, AnOpeningEndsBeforeTheFirstBackwardAndItsTransfersAreInOpenings) {
   }
 }
 
-TEST(Program, TheLastActionThatCompletesGradientsIsMarkedForEachStage) {
+TEST(Program, MarksTheLastBackwardOfEachStage) {
   const Program whole = program_of(pipeline_of(2, 4, std::make_shared<Waves>(false)), 0, 2, 3);
   EXPECT_FALSE(whole.splits);
   EXPECT_THAT(last_of(whole), ElementsAre("2B2", "2RESHARD", "0B2", "0RESHARD"));
@@ -170,7 +170,7 @@ TEST(Program, TheLastActionThatCompletesGradientsIsMarkedForEachStage) {
   EXPECT_THAT(last_of(split), ElementsAre("2W2", "2RESHARD", "0W2", "0RESHARD"));
 }
 
-TEST(Program, ATableThatMissesAnActionIsRefusedByRankAndAction) {
+TEST(Program, RefusesATableWithoutAnAction) {
   const Pipeline pipeline = pipeline_of(2, 2, std::make_shared<Forgetful>());
   for (const auto& act : {std::function<void()>([&] { train::check_schedule(pipeline, 2, 3); }),
                           std::function<void()>([&] { program_of(pipeline, 1, 2, 3); })}) {

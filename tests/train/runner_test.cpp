@@ -100,7 +100,7 @@ TEST(Runner, SumsLossesAndGradientsOverMicrobatchesAndBatches) {
       });
 }
 
-TEST(Runner, AnEvaluationGivesTheSameLossAndNoGradient) {
+TEST(Runner, EvaluatesTheSameLossWithoutGradients) {
   const std::vector<Batch> batches = {rows(0, 2)};
   ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
     Ranked my(rendezvous, 1);
@@ -122,7 +122,7 @@ TEST(Runner, StagesAreFreedAndReducedInTheLastCallOnly) {
   });
 }
 
-TEST(Runner, TheScaleIsAskedForOnceInAStepAndOnlyWhereTheLossIs) {
+TEST(Runner, AsksForTheScaleOnceAndOnlyAtTheLoss) {
   const std::vector<Batch> batches = {rows(0, 3), rows(9, 3)};
   ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
     Ranked my(rendezvous, 1);
@@ -146,7 +146,7 @@ TEST(Runner, GradientsAreDividedByTheMicrobatchesOfACallWhereThatIsAskedFor) {
   });
 }
 
-TEST(Runner, ARecordingHasEveryActionWithItsCall) {
+TEST(Runner, RecordsEveryActionWithItsCall) {
   const std::vector<Batch> batches = {rows(0, 2), rows(6, 2)};
   ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
     Ranked my(rendezvous, 2);
@@ -172,7 +172,7 @@ TEST(Runner, ARecordingHasEveryActionWithItsCall) {
   });
 }
 
-TEST(Runner, AStageWithoutALossAtTheEndIsNamed) {
+TEST(Runner, NamesALastStageWithoutALoss) {
   ThreadWorld::run(1, [&](Rendezvous& rendezvous) {
     Ranked my(rendezvous, 1);
     my.stage->returns_nothing = true;

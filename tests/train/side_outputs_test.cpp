@@ -109,7 +109,7 @@ std::vector<StepReport> three_steps(Way way) {
   return out;
 }
 
-TEST(SideOutput, AnAuxiliaryLossHasTheGradientOfALossThatIsAddedToTheMainOne) {
+TEST(SideOutput, HasTheGradientOfAnAddedLoss) {
   const auto aside = three_steps(Way::side), within = three_steps(Way::in_the_loss),
              none = three_steps(Way::none);
   for (size_t i = 0; i < aside.size(); ++i) {
@@ -233,7 +233,7 @@ std::string said_of_counter(const std::vector<std::string>& axes,
   return out;
 }
 
-TEST(SideOutput, WithTheSameValueOnAllRanksIsRefusedWhereTheyDiffer) {
+TEST(SideOutput, RefusesARanksValueThatDiffers) {
   const auto apart = [](const std::string& name) {
     return "error[plugin_failed] side output 'counter/" + name +
            "': ranks along dp_shard added different values, and by its axes they have the same one, which "

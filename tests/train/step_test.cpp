@@ -129,7 +129,7 @@ TEST(Step, CountsTheLabelsAndReportsTheMeanLoss) {
   });
 }
 
-TEST(Step, OfABenchmarkSumsTheLossesMeasuresNoNormAndUpdatesAlways) {
+TEST(Step, SumsLossesAndSkipsTheNormInABenchmark) {
   const auto after_one_step = [](StepConfig config, StepReport& report) {
     at::Tensor moment;
     config.max_norm.reset();
@@ -155,7 +155,7 @@ TEST(Step, OfABenchmarkSumsTheLossesMeasuresNoNormAndUpdatesAlways) {
   });
 }
 
-TEST(Step, WithoutAnyLabelIsZeroAndNotNan) {
+TEST(Step, IsZeroWithoutLabels) {
   on_one_rank({}, [](Step& step, Stages& stages) {
     Batch batch = batch_of(2);
     batch.labels.fill_(Batch::kIgnore);
@@ -231,7 +231,7 @@ TEST(Step, ReportsTheNormBeforeClipping) {
   EXPECT_EQ(first_norm(1e-3), first_norm(std::nullopt));
 }
 
-TEST(Step, WithoutAMaximumNormGradientsStayAsTheyAre) {
+TEST(Step, DoesNotClipWithoutAMaximumNorm) {
   const auto after = [](std::optional<double> max_norm) {
     at::Tensor table;
     StepConfig config;

@@ -104,7 +104,7 @@ TEST(Wires, TensorsArriveWithTheirShapesDtypesAndWhetherTheyNeedGradients) {
   EXPECT_FALSE(came[1].defined());
 }
 
-TEST(Wires, OnlyGradientsThatWereAskedForComeBack) {
+TEST(Wires, ReturnOnlyRequestedGradients) {
   Edge edge;
   edge.choose({1});
   edge.forward({at::ones({2}), trained({3}, 1), at::Tensor(), trained({5}, 2)});
@@ -114,7 +114,7 @@ TEST(Wires, OnlyGradientsThatWereAskedForComeBack) {
   EXPECT_TRUE(at::equal(gradients[1], at::full({5}, 6.0)));
 }
 
-TEST(Wires, AHeaderGoesAheadOnceForAShape) {
+TEST(Wires, SendAHeaderOncePerShape) {
   Edge edge;
   const auto messages = [&](std::vector<int64_t> key, int64_t rows) {
     const int before = edge.lower.messages;
@@ -129,7 +129,7 @@ TEST(Wires, AHeaderGoesAheadOnceForAShape) {
   EXPECT_EQ(messages({2}, 5), 1);
 }
 
-TEST(Wires, TheOldestShapesAreForgottenOnBothSides) {
+TEST(Wires, ForgetTheOldestShapesOnBothSides) {
   Edge edge;
   for (int64_t key = 0; key < 65; ++key) {
     edge.choose({key});
@@ -155,7 +155,7 @@ TEST(Wires, FloatsAreCastOnTheWireAndHaveTheirOwnDtypeAgain) {
   EXPECT_EQ(gradients[0].scalar_type(), at::kFloat);
 }
 
-TEST(Wires, OtherShapesForABatchOfOneShapeAreRefused) {
+TEST(Wires, RefuseOtherShapesForOneBatchShape) {
   for (const at::Tensor& other :
        {trained({3}, 1), at::ones({2}), trained({2}, 1).to(at::kDouble), at::Tensor()}) {
     Edge edge;
@@ -192,7 +192,7 @@ struct DryEnd {
               }};
 };
 
-TEST(Wires, InADryWorldTheStagesBeforeTellWhatArrives) {
+TEST(Wires, LearnShapesFromEarlierStagesInADryWorld) {
   DryEnd end;
   const Tensors first = end.wires.take_forward(end.wires.receive_forward(0, 0, kTag), 0);
   EXPECT_EQ(first[0].sizes(), at::IntArrayRef({10}));
@@ -206,7 +206,7 @@ TEST(Wires, InADryWorldTheStagesBeforeTellWhatArrives) {
   EXPECT_THAT(end.ran, ElementsAre("0 of 0", "2 of 1", "3 of 1"));
 }
 
-TEST(Wires, InADryWorldTheHeadersAreListedAsInARealOne) {
+TEST(Wires, ListHeadersInADryWorld) {
   DryEnd end;
   end.wires.receive_forward(0, 0, kTag);
   EXPECT_THAT(end.world.entries(),

@@ -126,7 +126,7 @@ TEST_F(CheckCommand, CountsTheExpertsOfARankAndWhatATokenMeets) {
   EXPECT_THAT(out_, HasSubstr(" parameters; a rank computes 2 in 1, 1/2 of each\n"));
 }
 
-TEST_F(CheckCommand, AFileThatIsNotThereOrNoYamlIsRefusedForEverySize) {
+TEST_F(CheckCommand, RefusesAMissingFileAndAFileThatIsNotYaml) {
   cli::CheckCommand command;
   command.configs = {(folder_ / "none.yaml").string(), file("bad.yaml", "a: [1\n")};
   command.world_sizes = {1, 2};

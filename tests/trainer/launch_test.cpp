@@ -23,7 +23,7 @@ const KnownPlain kPlaces("places", [](const RankPlace& place) {
   return 0;
 });
 
-TEST(Launch, EveryRankKnowsItsPlaceAndRankZeroServes) {
+TEST(Launch, GivesEveryRankItsPlace) {
   const auto run = run_ranks("places", 3);
   EXPECT_EQ(run.status, 0);
   EXPECT_EQ(run.said.at(0), "0/3 0/3 heddle serves");
@@ -40,7 +40,7 @@ const KnownPlain kThrow("throw_config", [](const RankPlace& place) -> int {
 const KnownPlain kThrowOther("throw_other",
                              [](const RankPlace&) -> int { throw std::runtime_error("split\nlines"); });
 
-TEST(Launch, TheStatusIsThatOfTheRankThatFailed) {
+TEST(Launch, ReturnsTheStatusOfTheFailedRank) {
   EXPECT_EQ(run_ranks("status_two", 3).status, 2);
   EXPECT_EQ(run_ranks("status_odd", 3).status, 1);
 }
@@ -51,7 +51,7 @@ const KnownPlain kBoth("one_then_two", [](const RankPlace& place) {
   return place.rank == 0 ? 2 : 1;
 });
 
-TEST(Launch, WhatWasAskedWronglyWinsOverWhatFailedForIt) {
+TEST(Launch, PrefersBadInputToTheFailuresThatItCauses) {
   EXPECT_EQ(run_ranks("one_then_two", 2).status, 2);
   for (const auto& [one, other, both] : {std::tuple{0, 143, 143}, {143, 1, 1}, {1, 2, 2}, {2, 130, 2}}) {
     EXPECT_EQ(launch::worse(one, other), both);
@@ -59,7 +59,7 @@ TEST(Launch, WhatWasAskedWronglyWinsOverWhatFailedForIt) {
   }
 }
 
-TEST(Launch, AnErrorOfARankIsPrintedAsItsBlock) {
+TEST(Launch, PrintsAnErrorOfARank) {
   const auto run = run_ranks("throw_config", 2);
   EXPECT_EQ(run.status, 2);
   EXPECT_EQ(run.err, "error[config] run.yaml:3 seed: is 'x'\n  hint: give a number\n");
@@ -72,7 +72,7 @@ const KnownPlain kThrowOwn("throw_own", [](const RankPlace& place) -> int {
   throw Error(ErrorCode::input, "data.bin", "rank " + std::to_string(place.rank));
 });
 
-TEST(Launch, AnErrorOfSeveralRanksIsPrintedOnce) {
+TEST(Launch, PrintsAnErrorOfSeveralRanksOnce) {
   EXPECT_EQ(run_ranks("throw_other", 4).err, "error[internal] heddle: split\nlines\n");
   const std::string own = run_ranks("throw_own", 3).err;
   for (const char* rank : {"0", "1", "2"})
@@ -84,7 +84,7 @@ const KnownPlain kSegfault("abort", [](const RankPlace& place) {
   return 0;
 });
 
-TEST(Launch, ARankKilledByASignalIsNamedWithIt) {
+TEST(Launch, NamesARankAndTheSignalThatKilledIt) {
   const auto run = run_ranks("abort", 2);
   EXPECT_EQ(run.status, 1);
   EXPECT_THAT(run.err,
@@ -96,7 +96,7 @@ const KnownPlain kUnfinished("unfinished", [](const RankPlace& place) {
   return 0;
 });
 
-TEST(Launch, ARankThatLeavesBeforeItsWorkIsDoneIsLost) {
+TEST(Launch, CountsARankThatLeavesEarlyAsLost) {
   const auto run = run_ranks("unfinished", 2);
   EXPECT_EQ(run.status, 1);
   EXPECT_THAT(run.err, HasSubstr("error[rank_lost] launch: rank 1 ended with status 0 before its work was "
@@ -134,7 +134,7 @@ TEST(Launch, RanksThatAreDeafToASignalAreKilled) {
   EXPECT_FALSE(run.left_behind);
 }
 
-TEST(Launch, WhenTheLauncherIsKilledTheRanksGoToo) {
+TEST(Launch, EndsTheRanksWhenTheLauncherIsKilled) {
   const auto run = run_ranks("forever", 3, {.signal = SIGKILL});
   EXPECT_EQ(run.status, -SIGKILL);
   EXPECT_FALSE(run.left_behind);

@@ -30,7 +30,7 @@ class Variable {
   const char* name_;
 };
 
-TEST(RankPlan, WithoutALauncherTheCommandLineSaysHowMany) {
+TEST(RankPlan, ReadsTheNumberOfRanksFromTheCommandLine) {
   EXPECT_EQ(cli::plan_ranks(std::nullopt).world_size(), 1);
   EXPECT_EQ(cli::plan_ranks(3).world_size(), 3);
   EXPECT_FALSE(cli::plan_ranks(3).place);
@@ -38,7 +38,7 @@ TEST(RankPlan, WithoutALauncherTheCommandLineSaysHowMany) {
             "error[usage] --nproc-per-node: is 0; 1 or more is needed");
 }
 
-TEST(RankPlan, ALaunchersWorldIsNotStartedAgain) {
+TEST(RankPlan, DoesNotStartALaunchersWorldAgain) {
   const Variable rank("RANK", "0"), address("MASTER_ADDR", "localhost"), port("MASTER_PORT", "4000");
   {
     const Variable world("WORLD_SIZE", "4");

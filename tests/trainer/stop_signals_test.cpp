@@ -149,7 +149,7 @@ TEST(StopAgreement, GivesEveryRankWhatAnyWasAsked) {
   });
 }
 
-TEST(StopAgreement, OfOneRankAsksItself) {
+TEST(StopAgreement, AsksItselfOnOneRank) {
   AloneRendezvous rendezvous;
   StopRequest request;
   StopAgreement stop(rendezvous, request);

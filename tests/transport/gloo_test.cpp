@@ -73,7 +73,7 @@ const Known kFingerprint("fingerprint", [](Rendezvous& rendezvous) {
   return std::string("built");
 });
 
-TEST(GlooMesh, ARankWithAnotherSetupIsNamedOnEveryRankAndTheStatusIsTwo) {
+TEST(GlooMesh, NamesARankWithAnotherSetupOnEveryRank) {
   const auto run = run_ranks("fingerprint", 3);
   EXPECT_EQ(run.status, 2);
   for (int rank = 0; rank < 3; ++rank) {
@@ -100,7 +100,7 @@ const KnownPlain kForgets("forgets", [](const RankPlace& place) {
   return 0;
 });
 
-TEST(GlooMesh, WhatRanksHaveToldEachOtherLeavesTheStore) {
+TEST(GlooMesh, DeletesExchangedTextsFromTheStore) {
   const auto run = run_ranks("forgets", 2);
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(run.said.at(0), "forgotten");
@@ -144,7 +144,7 @@ const Known kLate("late", [](Rendezvous& rendezvous) {
   return std::string("done");
 });
 
-TEST(GlooMesh, ACollectiveThatTakesTooLongNamesTheLateRankAndEndsEveryRank) {
+TEST(GlooMesh, NamesTheLateRankWhenACollectiveTimesOut) {
   const auto run = run_ranks("late", 3, {.timeout = std::chrono::seconds(1), .shared_memory = 0});
   EXPECT_EQ(run.status, 1);
   EXPECT_FALSE(run.left_behind);
@@ -169,7 +169,7 @@ const Known kLateText("late_text", [](Rendezvous& rendezvous) {
   return std::string("done");
 });
 
-TEST(GlooMesh, AnExchangeOfTextsThatTakesTooLongNamesTheLateRankAndEndsEveryRank) {
+TEST(GlooMesh, NamesTheLateRankWhenAnExchangeOfTextsTimesOut) {
   const auto run = run_ranks("late_text", 3, {.timeout = std::chrono::seconds(1), .shared_memory = 0});
   EXPECT_EQ(run.status, 1);
   EXPECT_FALSE(run.left_behind);
@@ -185,7 +185,7 @@ const Known kNoCall("crossed", [](Rendezvous& rendezvous) {
   return std::string("done");
 });
 
-TEST(GlooMesh, WhenEveryRankWaitsTheTimeoutBlamesNobody) {
+TEST(GlooMesh, BlamesNoRankWhenEveryRankWaits) {
   const auto run = run_ranks("crossed", 2, {.timeout = std::chrono::seconds(1), .shared_memory = 0});
   EXPECT_EQ(run.status, 1);
   EXPECT_THAT(run.said.at(0) + run.said.at(1),
@@ -193,7 +193,7 @@ TEST(GlooMesh, WhenEveryRankWaitsTheTimeoutBlamesNobody) {
   EXPECT_THAT(run.said.at(0) + run.said.at(1), ::testing::Not(HasSubstr("did not come")));
 }
 
-TEST(GlooMesh, AStoreThatCannotBeReachedIsAnErrorWithTheAddress) {
+TEST(GlooMesh, NamesTheAddressWhenTheStoreIsUnreachable) {
   RankPlace place;
   place.rank = 1, place.world_size = 2, place.port = 1;
   EXPECT_THAT(

@@ -83,7 +83,7 @@ std::vector<std::string> shared_names() {
 
 class KilledAtRandom : public ::testing::TestWithParam<size_t> {};
 
-TEST_P(KilledAtRandom, EveryOtherRankEndsWithTheErrorAndNothingIsLeft) {
+TEST_P(KilledAtRandom, EndsEveryOtherRankAndLeavesNothing) {
   const int first = number("HEDDLE_KILL_SEED", 1);
   double longest = 0;
   for (int kill = 0; kill < number("HEDDLE_KILLS", 5); ++kill) {

@@ -182,15 +182,15 @@ class LostRanks : public ::testing::TestWithParam<Transport> {
 INSTANTIATE_TEST_SUITE_P(Transports, LostRanks, ::testing::ValuesIn(kTransports),
                          [](const auto& given) { return given.param.name; });
 
-TEST_P(LostRanks, AStoppedRankIsNamedAfterTheTimeout) {
+TEST_P(LostRanks, NamesAStoppedRankAfterTheTimeout) {
   expect_stopped("last_stops", 2);
 }
 
-TEST_P(LostRanks, AStoppedRankZeroIsNamedAfterTheTimeout) {
+TEST_P(LostRanks, NamesAStoppedRankZeroAfterTheTimeout) {
   expect_stopped("first_stops", 0);
 }
 
-TEST_P(LostRanks, ARankZeroThatStopsAtOnceIsNamedAfterTheTimeout) {
+TEST_P(LostRanks, NamesRankZeroThatStopsAtOnceAfterTheTimeout) {
   expect_stopped("first_stops_at_once", 0);
 }
 
@@ -202,14 +202,14 @@ TEST_P(LostRanks, RanksThatComputeAreEndedToo) {
   expect_named(run("busy", 3), 3, 1, "");
 }
 
-TEST_P(LostRanks, ARankThatFailsSaysWhyToTheOthers) {
+TEST_P(LostRanks, ReportTheReasonOfAFailedRank) {
   const auto outcome = run("throws", 3);
   expect_named(outcome, 3, 1,
                "rank 1 failed: no space left on device; this rank waited for it in all_reduce on dp");
   EXPECT_THAT(outcome.err, HasSubstr("error[io] model.safetensors: no space left on device"));
 }
 
-TEST_P(LostRanks, ARankThatExitsWithoutAWordIsNamed) {
+TEST_P(LostRanks, NamesARankThatExitsSilently) {
   expect_named(run("silent_exit", 2), 2, 1, "; this rank waited for it in all_reduce on dp");
 }
 

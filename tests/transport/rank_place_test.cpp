@@ -56,7 +56,7 @@ Table without(Table table, const std::string& name) {
   return table;
 }
 
-TEST(RankPlace, NoLauncherIsNoPlace) {
+TEST(RankPlace, IsEmptyWithoutALauncher) {
   EXPECT_EQ(text({{"HOME", "/root"}, {"MASTER_ADDR", "x"}}), "none");
 }
 
@@ -69,14 +69,14 @@ TEST(RankPlace, TorchrunSaysEverything) {
   EXPECT_EQ(served->session, "2");
 }
 
-TEST(RankPlace, WithoutLocalVariablesTheMasterAddressTellsWhetherRanksShareAMachine) {
+TEST(RankPlace, InfersSharedMachinesFromTheMasterAddress) {
   Table table = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "4000"}};
   EXPECT_EQ(text(table), "1/2 1/2 127.0.0.1:4000 torchrun");
   table["MASTER_ADDR"] = "node1";
   EXPECT_EQ(text(table), "1/2 0/1 node1:4000 torchrun");
 }
 
-TEST(RankPlace, OneRankNeedsNoMaster) {
+TEST(RankPlace, NeedsNoMasterForOneRank) {
   EXPECT_EQ(text({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), "0/1 0/1 127.0.0.1:0 torchrun");
 }
 
@@ -92,7 +92,7 @@ TEST(RankPlace, HalfAnEnvironmentNamesWhatIsMissing) {
   EXPECT_EQ(refusal({{"WORLD_SIZE", "2"}}), "environment RANK" + missing);
 }
 
-TEST(RankPlace, WhatIsNoNumberInItsRangeIsQuoted) {
+TEST(RankPlace, QuotesAValueThatIsNoNumberInRange) {
   EXPECT_EQ(refusal(with(kTorchrun, {{"RANK", "x"}})),
             "environment RANK: is 'x'; a whole number from 0 to 7 is needed");
   EXPECT_EQ(refusal(with(kTorchrun, {{"RANK", "8"}})),

@@ -53,11 +53,11 @@ std::string memory_of(Rendezvous& rendezvous) {
 
 const Known kMemory("memory", memory_of);
 
-TEST(ShmMemory, EveryRankMapsEveryArenaAndNothingHasAName) {
+TEST(ShmMemory, MapsEveryArenaWithoutNames) {
   expect_all_say(run_ranks("memory", 3), 3, "3 arenas, 0 names, sum 3.000000");
 }
 
-TEST(ShmMemory, OneRankThatDoesNotWantItMakesAllUseGlooWithoutAWord) {
+TEST(ShmMemory, UsesGlooSilentlyWhenOneRankOptsOut) {
   ::setenv("HEDDLE_SHM", "0", 1);
   const auto run = run_ranks("memory", 3);
   ::unsetenv("HEDDLE_SHM");
@@ -74,7 +74,7 @@ TEST(ShmMemory, AnotherValueOfTheVariableIsRefused) {
   EXPECT_THAT(run.said.at(0), HasSubstr("error[usage] HEDDLE_SHM: 'yes' is neither 1 nor 0"));
 }
 
-TEST(ShmMemory, AMachineWithoutRoomIsSaidOnceAndUsesGloo) {
+TEST(ShmMemory, WarnsOnceAndUsesGlooWithoutRoom) {
   const auto run = run_ranks("memory", 3, {.shared_memory = 4096});
   expect_all_say(run, 3, "0 arenas, 0 names, sum 3.000000");
   const std::string warning =
@@ -101,7 +101,7 @@ const Known kTwoGroups("two_groups", [](Rendezvous& rendezvous) {
   return text;
 });
 
-TEST(ShmMemory, AGroupWithoutRoomOnOneRankUsesGlooOnAll) {
+TEST(ShmMemory, UsesGlooOnAllRanksWithoutRoomOnOne) {
   const auto run = run_ranks("two_groups", 3, {.shared_memory = 7 << 19, .scarce_rank = 1});
   for (const int rank : {0, 1, 2}) EXPECT_EQ(run.said.at(rank), "210045.000000 210045.000000 ");
   EXPECT_EQ(run.status, 0) << run.err;
@@ -134,7 +134,7 @@ const Known kBeforeGloo("sends_before_gloo_connects", [](Rendezvous& rendezvous)
   return text.str();
 });
 
-TEST(ShmMemory, AGroupThatStillConnectsDoesNotHoldUpTheOthers) {
+TEST(ShmMemory, DoesNotBlockGroupsWhileAnotherConnects) {
   expect_all_say(run_ranks("sends_before_gloo_connects", 2, {.shared_memory = 4500000}), 2, "2 1 2 ");
 }
 
@@ -150,7 +150,7 @@ const Known kLeaves("one_leaves", [](Rendezvous& rendezvous) {
   return std::to_string(value[0].item<double>());
 });
 
-TEST(ShmMemory, AMemberThatLeavesWithoutACallLeavesTheGroupToTheOthers) {
+TEST(ShmMemory, KeepsAGroupWhenAMemberLeavesWithoutACall) {
   expect_all_say(run_ranks("one_leaves", 3, {.timeout = std::chrono::seconds(5)}), 3, "3.000000");
 }
 

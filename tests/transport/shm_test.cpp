@@ -173,7 +173,7 @@ const Known kTwoRoots("two_roots", [](Rendezvous& rendezvous) {
   return std::string("done");
 });
 
-TEST(ShmFaults, TwoRootsInOneBroadcastAreAnErrorOnEveryRank) {
+TEST(ShmFaults, RefuseTwoRootsInOneBroadcast) {
   const auto run = run_ranks("two_roots", 3);
   EXPECT_EQ(run.status, 1);
   for (int rank = 0; rank < 3; ++rank) {
@@ -191,14 +191,14 @@ const Known kSizes("other_size", [](Rendezvous& rendezvous) {
   return std::string("done");
 });
 
-TEST(ShmFaults, AMessageOfAnotherSizeThanItsReceiveIsRefused) {
+TEST(ShmFaults, RefuseAMessageOfAnotherSize) {
   const auto run = run_ranks("other_size", 2);
   EXPECT_EQ(run.status, 1);
   EXPECT_THAT(run.said.at(1),
               HasSubstr("error[internal] mesh: on pp a message of 16 bytes meets a receive of 20"));
 }
 
-TEST(ShmFaults, ACollectiveThatTakesTooLongNamesTheLateRankAndEndsEveryRank) {
+TEST(ShmFaults, NameTheLateRankWhenACollectiveTimesOut) {
   const auto run = run_ranks("late", 3, {.timeout = std::chrono::seconds(1)});
   EXPECT_EQ(run.status, 1);
   EXPECT_FALSE(run.left_behind);
@@ -209,7 +209,7 @@ TEST(ShmFaults, ACollectiveThatTakesTooLongNamesTheLateRankAndEndsEveryRank) {
   EXPECT_THAT(run.said.at(1), HasSubstr("rank 1 is alive but did not come to all_reduce on dp_shard in "));
 }
 
-TEST(ShmFaults, WhenEveryRankWaitsTheTimeoutBlamesNobody) {
+TEST(ShmFaults, BlameNoRankWhenEveryRankWaits) {
   const auto run = run_ranks("crossed", 2, {.timeout = std::chrono::seconds(1)});
   EXPECT_EQ(run.status, 1);
   EXPECT_THAT(run.said.at(0) + run.said.at(1),
@@ -228,7 +228,7 @@ const Known kLong("computes_long", [](Rendezvous& rendezvous) {
   return std::to_string(value[0].item<double>());
 });
 
-TEST(ShmFaults, ARankThatComputesLongIsNotTakenForDead) {
+TEST(ShmFaults, WaitForARankThatComputesLong) {
   expect_all_say(run_ranks("computes_long", 2), 2, "2.000000");
 }
 

@@ -140,7 +140,7 @@ struct CountingWire : Wire {
 };
 
 // What a rank of 4,096 does beside NCCL: the id of a communicator, and two sums of a step.
-TEST(SparseWire, OfThousandsOfRanksHasFewConnectionsAndMessages) {
+TEST(SparseWire, HasFewConnectionsForThousandsOfRanks) {
   constexpr int kWorld = 4096;
   for (const int rank : {0, 1, 2048, 2049, 4095}) {
     CountingWire wire;
@@ -156,7 +156,7 @@ TEST(SparseWire, OfThousandsOfRanksHasFewConnectionsAndMessages) {
 }
 
 // And where its shards go over Gloo: a gather, a reduce-scatter and a large sum.
-TEST(SparseWire, OfThousandsOfRanksMovesBlocksInFewMessages) {
+TEST(SparseWire, MovesBlocksInFewMessagesForThousandsOfRanks) {
   constexpr int kWorld = 4096;
   for (const int rank : {0, 1, 2049, 4095}) {
     CountingWire wire;

@@ -42,7 +42,7 @@ Error error_of(ThreadWorld& world, const std::function<void(Rendezvous&)>& body)
 
 class Threads : public ::testing::TestWithParam<int> {};
 
-TEST_P(Threads, EveryCollectiveEqualsAPlainLoopBitForBit) {
+TEST_P(Threads, EqualAPlainLoopBitForBit) {
   std::mutex mutex;
   std::vector<std::string> wrong;
   ThreadWorld::run(GetParam(), [&](Rendezvous& rendezvous) {
@@ -67,7 +67,7 @@ TEST(Threads, SumsOf16BitFloatsAreRoundedOnce) {
   });
 }
 
-TEST(Threads, ANaNOfAnyRankWinsTheMaximum) {
+TEST(Threads, PropagateNanInTheMaximum) {
   ThreadWorld::run(3, [](Rendezvous& rendezvous) {
     auto group = rendezvous.group("dp", all(3));
     auto value = at::full({1}, rendezvous.rank() == 1 ? std::numeric_limits<float>::quiet_NaN() : 5.0f);
@@ -96,7 +96,7 @@ TEST(Threads, GroupsOfDisjointRanksDoNotMeet) {
   });
 }
 
-TEST(Threads, ARankThatThrowsReleasesTheOthersWhichNameIt) {
+TEST(Threads, NameARankThatThrowsAndReleaseTheOthers) {
   std::atomic<int> released = 0;
   ThreadWorld world(3);
   try {
@@ -122,7 +122,7 @@ TEST(Threads, ARankThatThrowsReleasesTheOthersWhichNameIt) {
   EXPECT_EQ(released, 2);
 }
 
-TEST(Threads, ARankThatEndsWhileOthersWaitIsNamed) {
+TEST(Threads, NameARankThatEndsWhileOthersWait) {
   ThreadWorld world(2);
   const Error error = error_of(world, [](Rendezvous& rendezvous) {
     if (rendezvous.rank() == 1) return;
@@ -133,7 +133,7 @@ TEST(Threads, ARankThatEndsWhileOthersWaitIsNamed) {
   EXPECT_EQ(error.message(), "rank 1 ended its work; this rank waited for it in all_reduce on dp");
 }
 
-TEST(Threads, ACollectiveThatDoesNotEndInTimeNamesTheAbsentRanks) {
+TEST(Threads, NameTheAbsentRanksOnATimeout) {
   ThreadWorld world(4, std::chrono::milliseconds(100));
   const Error error = error_of(world, [](Rendezvous& rendezvous) {
     if (rendezvous.rank() != 3) rendezvous.barrier("start");
@@ -159,7 +159,7 @@ TEST(Threads, DifferentCollectivesOnOneGroupAreToldApart) {
       "ranks call different collectives on tp: rank 0 all_reduce of 4 Float, rank 1 all_reduce of 6 Float");
 }
 
-TEST(Threads, ASendThatMeetsAnotherSizeIsRefusedOnBothSides) {
+TEST(Threads, RefuseASendOfAnotherSizeOnBothSides) {
   ThreadWorld world(2);
   const Error error = error_of(world, [](Rendezvous& rendezvous) {
     auto group = rendezvous.group("pp", all(2));

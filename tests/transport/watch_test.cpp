@@ -45,7 +45,7 @@ TEST(ProcessStates, AreThoseOfTheProcessTable) {
   EXPECT_EQ(state_of(process_of(zombie), table), ProcessState::ended);
 }
 
-TEST(ProcessStates, OfALaterProcessWithTheSameIdSayThatTheFirstHasEnded) {
+TEST(ProcessStates, ReportTheEndWhenAnIdIsReused) {
   Process earlier = this_process();
   --earlier.started;
   EXPECT_EQ(state_of(earlier, earlier.table), ProcessState::ended);
@@ -105,32 +105,32 @@ class Watched : public ::testing::Test {
   int64_t count_ = 0;
 };
 
-TEST_F(Watched, ARankWhoseProcessIsGoneIsLost) {
+TEST_F(Watched, LosesARankWhoseProcessIsGone) {
   begin(std::chrono::minutes(1), gone());
   EXPECT_TRUE(eventually([&] { return watch_->lost(); }));
   EXPECT_EQ(found(), "rank 1 died (its process is gone); this rank waited for it in all_reduce on dp");
 }
 
-TEST_F(Watched, ARankOfAnotherNamespaceIsNotLookedUpByItsId) {
+TEST_F(Watched, DoesNotLookUpARankOfAnotherNamespace) {
   begin(std::chrono::minutes(1), of_another_namespace(gone()));
   let_it_look();
   EXPECT_FALSE(watch_->lost());
 }
 
-TEST_F(Watched, ARankThatCannotBeSeenIsLostAfterTheTimeout) {
+TEST_F(Watched, LosesAnUnseenRankAfterTheTimeout) {
   begin(std::chrono::milliseconds(2500), of_another_namespace(gone()));
   EXPECT_TRUE(eventually([&] { return watch_->lost(); }));
   EXPECT_THAT(found(), MatchesRegex("rank 1 was lost: no heartbeat for [0-9.]+ s, and its process cannot be "
                                     "seen from here; this rank waited for it in all_reduce on dp"));
 }
 
-TEST_F(Watched, ARankThatCannotBeSeenIsLostSoonWhenItsConnectionBroke) {
+TEST_F(Watched, LosesAnUnseenRankSoonWhenItsConnectionBroke) {
   begin(std::chrono::hours(1), of_another_namespace(gone()));
   EXPECT_THAT(watch_->verdict({"all_reduce on dp", {0, 1}, {}, Broken::How::failed, "closed"}).message(),
               HasSubstr("rank 1 was lost: no heartbeat for 2"));
 }
 
-TEST_F(Watched, ARankThatLivesIsNamedWithItsStateAfterTheTimeout) {
+TEST_F(Watched, NamesTheStateOfALivingRankAfterTheTimeout) {
   const Child stopped([] { ::raise(SIGSTOP); });
   stopped.await(WUNTRACED);
   begin(std::chrono::seconds(1), process_of(stopped));
@@ -206,7 +206,7 @@ TEST(SilentRankZero, IsNamedAsStoppedByARankThatHasOnlyMetIt) {
   store->is_silent = false;
 }
 
-TEST_F(Watched, ATransferIsReleasedAfterItsTime) {
+TEST_F(Watched, ReleasesATransferAfterItsTimeout) {
   begin(std::chrono::minutes(1), this_process());
   std::atomic<bool> released = false;
   watch_->interrupt(

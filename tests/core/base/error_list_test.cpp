@@ -30,7 +30,7 @@ TEST(ErrorList, HasTheOrderOfTheFileAndEachErrorOnce) {
             "error[config] other.yaml:1 z: wrong");
 }
 
-TEST(ErrorList, OfOneIsThatError) {
+TEST(ErrorList, EqualsItsOnlyError) {
   Errors errors;
   errors.raise();
   EXPECT_TRUE(errors.attempt([] {}));

@@ -27,7 +27,7 @@ TEST(Error, IsOneLineOfJson) {
             R"({"error": {"code": "plugin_abi", "where": "a\"b", "what": "line\nline", "hint": ""}})");
 }
 
-TEST(Error, WhatWasAskedWronglyEndsWithTwoAndAFailedRunWithOne) {
+TEST(Error, HasStatusTwoForBadInputAndOneForAFailedRun) {
   for (const ErrorCode code : {ErrorCode::usage, ErrorCode::config, ErrorCode::input, ErrorCode::not_built,
                                ErrorCode::mesh, ErrorCode::plugin_missing, ErrorCode::plugin_abi,
                                ErrorCode::plugin_conflict, ErrorCode::plugin_failed})
@@ -37,14 +37,14 @@ TEST(Error, WhatWasAskedWronglyEndsWithTwoAndAFailedRunWithOne) {
     EXPECT_EQ(exit_status(code), 1) << name_of(code);
 }
 
-TEST(Text, TheNearestWordIsOneThatCouldBeMeant) {
+TEST(Text, SuggestsTheNearestWord) {
   const std::vector<std::string> words = {"tp_size", "pp_size", "pipeline"};
   EXPECT_EQ(text::nearest("tp_sze", words), "tp_size");
   EXPECT_EQ(text::nearest("PIPELIN", words), "pipeline");
   EXPECT_EQ(text::nearest("optimizer", words), "");
 }
 
-TEST(Text, AnExcerptIsShortAndOnOneLine) {
+TEST(Text, ShortensAnExcerptToOneLine) {
   EXPECT_EQ(text::excerpt("a\nb\tc\r\x1b[31m\x7f"), "a\\nb\\tc\\r\\x1b[31m\\x7f");
   EXPECT_EQ(text::excerpt(std::string(200, 'a')), std::string(200, 'a'));
   EXPECT_EQ(text::excerpt(std::string(201, 'a')), std::string(200, 'a') + "... (201 bytes)");

@@ -24,7 +24,7 @@ TEST(Node, SaysWhereItStands) {
   EXPECT_EQ(node.mark().column, 5);
 }
 
-TEST(Node, AValueOnTheNextLineStandsWhereItsKeyStands) {
+TEST(Node, PlacesAValueOfTheNextLineAtItsKey) {
   const Node root = config::read_text("a:\n\n  - 1\n", "f");
   EXPECT_EQ(root.find("a")->mark().line, 1);
   EXPECT_EQ(root.find("a")->items()[0].where(), "f:3 a[0]");
@@ -40,7 +40,7 @@ TEST(Node, QuotesTheBeginningOfALongValueOrKey) {
   EXPECT_EQ(Node::integer(1, {"f", 1, 1}, page).where(), "f:1 " + begin);
 }
 
-TEST(Node, OfAnotherKindSaysWhatItIs) {
+TEST(Node, NamesItsKindWhenAnotherIsExpected) {
   const Node root = config::read_text("{b: word, i: 3, n: null, l: [1], m: {}, r: 2.5, t: yes}", "f");
   EXPECT_EQ(message_of([&] { root.find("b")->as_boolean(); }), "f:1 b: expected true or false, got 'word'");
   EXPECT_EQ(message_of([&] { root.find("l")->as_integer(); }), "f:1 l: expected an integer, got a list");
@@ -51,7 +51,7 @@ TEST(Node, OfAnotherKindSaysWhatItIs) {
   EXPECT_EQ(message_of([&] { root.find("n")->as_text(); }), "f:1 n: expected a word, got null");
 }
 
-TEST(Node, AnIntegerIsARealToo) {
+TEST(Node, ReadsAnIntegerAsAReal) {
   EXPECT_EQ(Node::integer(3).as_real(), 3.0);
 }
 
@@ -61,7 +61,7 @@ TEST(Node, EqualityLooksAtValuesAndNotAtMarks) {
   EXPECT_FALSE(Node::integer(1) == Node::boolean(true));
 }
 
-TEST(Node, WithAndWithoutLeaveTheOriginalAlone) {
+TEST(Node, KeepsTheOriginalInWithAndWithout) {
   const Node one = config::read_text("{a: 1, b: 2}", "f");
   const Node two = one.with("a", Node::text("x")).without("b").with("c", Node::null());
   EXPECT_EQ(config::to_json(one), R"({"a": 1, "b": 2})");

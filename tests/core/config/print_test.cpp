@@ -60,7 +60,7 @@ rc::Gen<Node> any_node(int depth) {
   return rc::gen::oneOf(leaf, list, map);
 }
 
-TEST(Print, AnyTreeReadsBackFromYaml) {
+TEST(Print, RoundTripsAnyTree) {
   const bool holds = rc::check([] {
     const Node node = Node::map({{"root", *rc::gen::resize(8, any_node(3))}});
     RC_ASSERT(config::read_text(config::to_yaml(node), "f") == node);
@@ -68,7 +68,7 @@ TEST(Print, AnyTreeReadsBackFromYaml) {
   EXPECT_TRUE(holds);
 }
 
-TEST(Read, AnyTextIsReadOrRefusedWithAnError) {
+TEST(Read, ReadsOrRefusesAnyText) {
   const bool holds = rc::check([] {
     const auto text = *rc::gen::container<std::string>(
         rc::gen::elementOf(std::string("ab01 \n\t:-[]{},#&*!|>'\"%@`$<?.~\\e_x")));

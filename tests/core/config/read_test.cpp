@@ -24,7 +24,7 @@ TEST(Read, KeepsTheOrderOfTheFile) {
   EXPECT_EQ(json("b: 1\na: [x, {c: 2}]\n"), R"({"b": 1, "a": ["x", {"c": 2}]})");
 }
 
-TEST(Read, AnEmptyFileIsNull) {
+TEST(Read, ReturnsNullForAnEmptyFile) {
   EXPECT_EQ(json(""), "null");
   EXPECT_EQ(json("# only a comment\n"), "null");
 }
@@ -34,17 +34,17 @@ TEST(Read, MergesMapsAndTheOwnKeyWins) {
             R"({"a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 3, "e": 4}})");
 }
 
-TEST(Read, OfSeveralMergesTheFirstWins) {
+TEST(Read, PrefersTheFirstOfSeveralMerges) {
   EXPECT_EQ(json("a: &x {b: 1}\ny: &y {b: 2, e: 5}\nd: {<<: [*x, *y], f: 1}\n"),
             R"({"a": {"b": 1}, "y": {"b": 2, "e": 5}, "d": {"b": 1, "e": 5, "f": 1}})");
 }
 
-TEST(Read, AMergeOfAMergeReachesThrough) {
+TEST(Read, MergesThroughAMerge) {
   EXPECT_EQ(json("a: &x {<<: {b: 1}, c: 2}\nd: {<<: *x}\n"),
             R"({"a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 2}})");
 }
 
-TEST(Read, AQuotedMergeKeyIsAnOrdinaryKey) {
+TEST(Read, TreatsAQuotedMergeKeyAsAKey) {
   EXPECT_EQ(json("\"<<\": {a: 1}\n"), R"({"<<": {"a": 1}})");
 }
 
@@ -53,7 +53,7 @@ TEST(Read, RefusesAMergeOfSomethingElse) {
   EXPECT_EQ(refusal("d: {<<: [1]}\n"), "error[config] f:1 d: '<<' takes a map or a list of maps");
 }
 
-TEST(Read, AnAliasStandsWhereItIsUsed) {
+TEST(Read, PlacesAnAliasWhereItIsUsed) {
   const Node root = config::read_text("a: &x {b: [1]}\nc:\n  d: *x\n", "f");
   EXPECT_EQ(root.find("c")->find("d")->find("b")->where(), "f:1 c.d.b");
   EXPECT_EQ(root.find("c")->find("d")->where(), "f:3 c.d");
@@ -67,7 +67,7 @@ TEST(Read, RefusesADuplicateKeyWithBothLines) {
   EXPECT_NE(refusal("{a: {<<: {b: 1}, <<: {c: 2}}}"), "");
 }
 
-TEST(Read, TheSameKeyInTwoMapsIsFine) {
+TEST(Read, AllowsOneKeyInTwoMaps) {
   EXPECT_EQ(json("{a: {k: 1}, b: {k: 2}}"), R"({"a": {"k": 1}, "b": {"k": 2}})");
 }
 
@@ -223,7 +223,7 @@ TEST(Read, RefusesGapsThatTheParserWouldFillWithNull) {
   EXPECT_EQ(json("? a\nb:\nc: [\n1\n,2]\n"), R"({"a": null, "b": null, "c": [1, 2]})");
 }
 
-TEST(Read, AFileThatIsNotThereIsAnError) {
+TEST(Read, RefusesAMissingFile) {
   EXPECT_EQ(thrown_by([] { config::read("/nowhere/run.yaml"); }),
             "error[config] /nowhere/run.yaml: no such file, or it cannot be read\n  hint: check the path");
   EXPECT_EQ(thrown_by([] { config::read("/"); }),
@@ -261,14 +261,14 @@ TEST(Read, NamesTomlAndJson) {
   std::filesystem::remove(file);
 }
 
-TEST(Read, AFileGivesItsPathToMessages) {
+TEST(Read, PutsThePathInMessages) {
   const auto path = std::filesystem::path(testing::TempDir()) / "heddle_read_test.yaml";
   std::ofstream(path) << "seed: x\n";
   EXPECT_EQ(config::read(path.string()).find("seed")->where(), path.string() + ":1 seed");
   std::filesystem::remove(path);
 }
 
-TEST(Read, OnlySomeKeysLeavesTheOthersUnread) {
+TEST(Read, ReadsOnlyTheNamedKeys) {
   const auto path = std::filesystem::path(testing::TempDir()) / "heddle_read_only_test.yaml";
   std::ofstream(path)
       << "model: &m {token: \"${HEDDLE_TEST_NOBODY}\", size: 2}\nb: {<<: {c: *m}, d: 1}\na: [1]\n";

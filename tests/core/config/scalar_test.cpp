@@ -155,23 +155,23 @@ constexpr Row kLiterals[] = {{"\"['cp']\"", "[\"cp\"]"},
                              {"\"['none', '2']\"", "[\"none\", \"2\"]"}};
 INSTANTIATE_TEST_SUITE_P(Literals, Scalar, testing::ValuesIn(kLiterals));
 
-TEST(Scalar, OfMoreThanAThousandCharactersIsAWord) {
+TEST(Scalar, ReadsMoreThanAThousandCharactersAsAWord) {
   const std::string word(998, 'a');
   EXPECT_EQ(meaning("\"'" + word + "'\""), "\"" + word + "\"");
   EXPECT_EQ(meaning("\"'a" + word + "'\""), "\"'a" + word + "'\"");
 }
 
-TEST(Scalar, OfDeepBracketsIsAWordAndDoesNotOverflow) {
+TEST(Scalar, ReadsDeepBracketsAsAWord) {
   const std::string deep(900, '[');
   EXPECT_EQ(meaning("\"" + deep + "\""), "\"" + deep + "\"");
 }
 
-TEST(Scalar, ThatNamesCodeStaysAsItStands) {
+TEST(Scalar, KeepsANameOfCode) {
   const Node root = config::read_text("{_target_: \"5\", loss_fn: none, x_fn: \"$HOME\"}", "f");
   EXPECT_EQ(config::to_json(root), R"({"_target_": "5", "loss_fn": "none", "x_fn": "$HOME"})");
 }
 
-TEST(Scalar, WithATagThatDoesNotFitIsRefused) {
+TEST(Scalar, RefusesATagThatDoesNotFit) {
   EXPECT_EQ(thrown_by([] { config::read_text("a:\n  b: !!int x\n", "f"); }),
             "error[config] f:2 a.b: 'x' is no !!int");
   EXPECT_EQ(thrown_by([] { config::read_text("a: !!python/name:os.system x\n", "f"); }),

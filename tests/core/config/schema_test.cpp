@@ -49,7 +49,7 @@ std::string schema_refusal(const std::string& yaml) {
   return thrown_by([&] { read(yaml); });
 }
 
-TEST(Schema, AnEmptySectionGivesTheDefaults) {
+TEST(Schema, HasDefaultsForAnEmptySection) {
   EXPECT_EQ(
       config::to_json(schema().write(read("{}"))),
       R"({"on": true, "count": 2, "share": 0.5, "name": "fast", "maybe": null, "limit": null, "words": ["a"], )"
@@ -111,14 +111,14 @@ TEST(Schema, LaterFieldsAreNamedOnlyWhenTheyAreNotAtTheirDefault) {
 }
 
 // Its message has the place of the first key that it names and that is given.
-TEST(Schema, ARuleSeesTheWholeSection) {
+TEST(Schema, GivesARuleTheWholeSection) {
   const auto ruled =
       schema().rule([](const Options& o) { return o.on && o.count == 0 ? "on needs a count" : ""; });
   const Node section = *config::read_text("s: {count: 0}", "f").find("s");
   EXPECT_EQ(thrown_by([&] { ruled.read(section); }), "error[config] f:1 s.count: on needs a count");
 }
 
-TEST(Schema, EveryRuleIsReportedBesideAnUnknownKey) {
+TEST(Schema, ReportsEveryRuleBesideAnUnknownKey) {
   const auto ruled = schema()
                          .rule([](const Options& o) { return o.count == 0 ? "a count is needed" : ""; })
                          .rule([](const Options& o) { return o.on ? "it is on" : ""; });
@@ -132,7 +132,7 @@ TEST(Schema, EveryRuleIsReportedBesideAnUnknownKey) {
   EXPECT_EQ(said("{count: many}").find("it is on"), std::string::npos);
 }
 
-TEST(Schema, ItsTableHoldsWhatTheFieldsDeclare) {
+TEST(Schema, TableHoldsTheDeclaredFields) {
   const ConfigSchema<Options> table = schema();
   const FieldInfo& count = table.fields()[1];
   EXPECT_EQ(count.key + "|" + count.type + "|" + count.default_value + "|" + count.range + "|" + count.help,
@@ -201,7 +201,7 @@ std::string shared(const std::string& yaml, size_t field) {
   return config::to_json(shared_schema().write(shared_schema().read(section)).entries()[field].second);
 }
 
-TEST(MixedPrecision, AMapStartsFromNothing) {
+TEST(MixedPrecision, HasNoDefaultsInAMap) {
   EXPECT_EQ(
       shared("{policy: {}}", 0),
       R"({"param_dtype": null, "reduce_dtype": null, "output_dtype": null, "cast_forward_inputs": false})");
@@ -253,7 +253,7 @@ TEST(CheckpointingScope, RefusesWhatRecipesRefuse) {
       "multimodal, vision. Got 'x'.");
 }
 
-TEST(Sizes, AnAxisIsFoundByItsNameDerivedOnesToo) {
+TEST(Sizes, FindAnAxisByItsName) {
   Sizes sizes;
   sizes.dp = 4, sizes.dp_replicate = 2, sizes.dp_shard = 2, sizes.cp = 3, sizes.tp = 5;
   EXPECT_EQ(sizes.of("tp"), 5);

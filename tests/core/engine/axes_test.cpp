@@ -47,7 +47,7 @@ TEST(PluginAxes, HaveASizeUnderDistributedAndAViewOfTheirOwn) {
   EXPECT_THAT(engine::fingerprint(setup, acme.plugins, ""), HasSubstr("size of acme: 2\n"));
 }
 
-TEST(PluginAxes, OfSizeOneAskForNothing) {
+TEST(PluginAxes, NeedNothingAtSizeOne) {
   Axes acme;
   const heddle::Setup setup = acme.setup("{acme_size: 1}");
   EXPECT_TRUE(setup.views.empty());

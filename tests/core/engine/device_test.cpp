@@ -58,7 +58,7 @@ TEST(Backend, NullIsTheCpuWhereNoDeviceIs) {
   EXPECT_EQ(engine::choose_device(engine::validate(run_yaml("null"), plugins, 1), plugins), nullptr);
 }
 
-TEST(Backend, ThatIsAskedForAndNotThereSaysWhatIsMissing) {
+TEST(Backend, SaysWhatIsMissingWhenAbsent) {
   const gallery::Place place({"devices"});
   PluginRegistry plugins({place.path()});
   const auto refusal = [&](const std::string& backend, PluginRegistry& from) {
@@ -79,7 +79,7 @@ TEST(Backend, ThatIsAskedForAndNotThereSaysWhatIsMissing) {
             "'tpu'");
 }
 
-TEST(Backend, WhatADeviceThrowsComesWithThePluginsName) {
+TEST(Backend, NamesThePluginWhenItsDeviceThrows) {
   const gallery::Place place({"devices"});
   PluginRegistry plugins({place.path()});
   struct SecondOfItsMachine : AloneRendezvous {
@@ -91,7 +91,7 @@ TEST(Backend, WhatADeviceThrowsComesWithThePluginsName) {
               HasSubstr("the plugin 'devices' 0.1.0 threw while it started its device: there is one sheet"));
 }
 
-TEST(Backend, AModelThatLiesElsewhereIsRefused) {
+TEST(Backend, RefusesAModelOnAnotherDevice) {
   const gallery::Place place({"devices"});
   PluginRegistry plugins({place.path()});
   AloneRendezvous rendezvous;

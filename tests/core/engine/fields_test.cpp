@@ -13,7 +13,7 @@ std::string field(const std::string& section, const std::string& key) {
   return printed(section, 8, "strategy_config." + key);
 }
 
-TEST(Fields, OfFsdp2HaveTheseDefaults) {
+TEST(Fields, HaveDefaultsForFsdp2) {
   EXPECT_EQ(
       printed("{}", 8, "strategy_config"),
       R"({"sequence_parallel": false, "tp_plan": null, "patch_is_packed_sequence": false, )"
@@ -27,14 +27,14 @@ TEST(Fields, OfFsdp2HaveTheseDefaults) {
       R"("min_local_patch_rows": 96, "cost_alpha": "auto"}}}})");
 }
 
-TEST(Fields, OfDdpHaveTheseDefaults) {
+TEST(Fields, HaveDefaultsForDdp) {
   EXPECT_EQ(printed("{strategy: ddp}", 8, "strategy_config"),
             R"({"activation_checkpointing": false, "activation_checkpointing_scope": ["all"], )"
             R"("broadcast_buffers": false, "find_unused_parameters": false, "static_graph": false, )"
             R"("bucket_cap_mb": null, "gradient_as_bucket_view": false, "autocast_dtype": null})");
 }
 
-TEST(Fields, OfMegatronFsdpHaveTheseDefaults) {
+TEST(Fields, HaveDefaultsForMegatronFsdp) {
   const std::pair<const char*, const char*> rows[] = {
       {"megatron_fsdp_unit_modules", "null"},  {"zero_dp_strategy", "3"},
       {"init_fsdp_with_meta_device", "false"}, {"grad_reduce_in_fp32", "false"},
@@ -93,7 +93,7 @@ std::string pipeline(const std::string& block, const std::string& key, const std
   return printed("{pp_size: 2, pipeline: " + block + more + "}", 8, "pipeline." + key);
 }
 
-TEST(Pipeline, AnEmptyBlockGivesTheDefaults) {
+TEST(Pipeline, HasDefaultsForAnEmptyBlock) {
   EXPECT_EQ(
       printed("{pp_size: 2, pipeline: {}}", 8, "pipeline"),
       R"({"pp_schedule": "1f1b", "pp_schedule_csv": null, "pp_schedule_times": null, )"
@@ -147,7 +147,7 @@ TEST(Moe, DefaultsHoldWithExpertsAndWithoutABlock) {
     EXPECT_EQ(printed("{ep_size: 8" + std::string(block) + "}", 8, "moe"), defaults);
 }
 
-TEST(Moe, ABlockAtSizeOneIsDroppedInSilenceAsByAutoModel) {
+TEST(Moe, IgnoresItsBlockAtSizeOneAsAutoModelDoes) {
   EXPECT_TRUE(dropped("{moe: {capacity_factor: 1.0}}").parallelizers.empty());
 }
 
@@ -166,7 +166,7 @@ TEST(Moe, FieldsAreRead) {
       R"({"param_dtype": "bfloat16", "reduce_dtype": null, "output_dtype": null, "cast_forward_inputs": false})");
 }
 
-TEST(Fields, ThatComeLaterAreAcceptedAndNamed) {
+TEST(Fields, AreAcceptedAndNamedWhenNotBuilt) {
   EXPECT_THAT(setup_of("{enable_compile: true, multimodal: {vision: {frame_sharding: {enabled: true}}}}", 8)
                   .not_built,
               testing::ElementsAre(testing::StartsWith("distributed.multimodal: ")));

@@ -57,7 +57,7 @@ constexpr Example kExamples[] = {
      8, "fsdp2", "[1, 1, 8, 1, 1]"}};
 INSTANTIATE_TEST_SUITE_P(Sections, Guide, testing::ValuesIn(kExamples));
 
-TEST(Guide, TheWholeReferenceSectionIsRead) {
+TEST(Guide, ReferenceSectionIsReadWhole) {
   const std::string section =
       "\n  strategy: fsdp2\n  dp_size: none\n  dp_replicate_size: none\n  tp_size: 1\n  pp_size: 1\n  "
       "cp_size: 1\n"
@@ -71,7 +71,7 @@ TEST(Guide, TheWholeReferenceSectionIsRead) {
   EXPECT_TRUE(setup.not_built.empty());
 }
 
-TEST(Json, OfASetupIsThisLine) {
+TEST(Json, WritesASetup) {
   EXPECT_EQ(
       engine::to_json(setup_of("{strategy: ddp, pipeline: {}}", 2)),
       R"({"strategy": "ddp", "world_size": 2, "mesh": {"axes": ["dp"], "shape": [2]}, )"
@@ -84,7 +84,7 @@ TEST(Json, OfASetupIsThisLine) {
       R"(pipeline settings are ignored. Set pp_size > 1 to enable it."], "not_built": []})");
 }
 
-TEST(Text, OfASetupNamesWhatARunWillRefuse) {
+TEST(SetupText, NamesWhatARunWillRefuse) {
   const std::string text =
       engine::to_text(setup_of("{cp_size: 2, multimodal: {vision: {frame_sharding: {enabled: true}}}}", 4));
   EXPECT_NE(text.find("mesh: pp 1, dp_replicate 1, dp_shard 2, cp 2, tp 1\n"), std::string::npos) << text;

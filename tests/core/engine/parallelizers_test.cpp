@@ -33,7 +33,7 @@ TEST(Parallelizers, GetAPlanByItsName) {
   EXPECT_THAT(fields("{tp_size: 2, tp_plan: {lm_head: colwise}}"), HasSubstr(R"({"lm_head": "colwise"})"));
 }
 
-TEST(Parallelizers, OfAFileThatIsNamedComeBeforeThoseThatWereFound) {
+TEST(Parallelizers, PreferANamedFile) {
   PluginRegistry plugins({std::filesystem::path(HEDDLE_BINARY_DIR) / "plugins"});
   plugins.load(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_splits_tp.so");
   const auto setup = [&](const std::string& section) {
@@ -47,7 +47,7 @@ TEST(Parallelizers, OfAFileThatIsNamedComeBeforeThoseThatWereFound) {
 }
 
 // Two places with a plugin each, and one with both.
-TEST(Parallelizers, OfTwoPlacesAreThoseOfTheFirstAndOfOnePlaceAreRefused) {
+TEST(Parallelizers, PreferTheFirstPlaceAndRefuseTwoOfOnePlace) {
   namespace fs = std::filesystem;
   std::string made = (fs::temp_directory_path() / "heddle_axis_XXXXXX").string();
   const fs::path root = mkdtemp(made.data());
@@ -86,7 +86,7 @@ TEST(Parallelizers, KnowThePlansOfEveryPlugin) {
   EXPECT_EQ(plugins.plan("thirds"), nullptr);
 }
 
-TEST(Parallelizers, WithoutAnAxisActWhereTheirBlockIsGiven) {
+TEST(Parallelizers, ActByTheirBlockWithoutAnAxis) {
   PluginRegistry plugins({std::filesystem::path(HEDDLE_BINARY_DIR) / "plugins"});
   plugins.load(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_batches.so");
   const auto setup = [&](const std::string& section) {
@@ -119,7 +119,7 @@ class WholeRows : public Module {
   at::Tensor forward(at::Tensor x, const Batch&) override { return x; }
 };
 
-TEST(Parallelizers, AModelRefusesAnAxisWithItsOwnText) {
+TEST(Parallelizers, ReportTheModelsReasonForARefusedAxis) {
   const auto said = [](const std::string& section) {
     const heddle::Setup setup = setup_of(section, 4);
     const Plan plan = engine::choose(setup, built_plugins());

@@ -16,7 +16,7 @@ std::string fsdp2_mesh(const std::string& shape) {
   return R"({"axes": ["pp", "dp_replicate", "dp_shard", "cp", "tp"], "shape": )" + shape + "}";
 }
 
-TEST(MeshSizes, OfFsdp2) {
+TEST(MeshSizes, AreDerivedForFsdp2) {
   EXPECT_EQ(mesh("{tp_size: 2}", 8), fsdp2_mesh("[1, 1, 4, 1, 2]"));
   EXPECT_EQ(mesh("{dp_replicate_size: 2}", 8), fsdp2_mesh("[1, 2, 4, 1, 1]"));
   EXPECT_EQ(mesh("{pp_size: 2, cp_size: 2, pipeline: {}}", 8), fsdp2_mesh("[2, 1, 2, 2, 1]"));
@@ -24,7 +24,7 @@ TEST(MeshSizes, OfFsdp2) {
   EXPECT_EQ(mesh("{}", 1), fsdp2_mesh("[1, 1, 1, 1, 1]"));
 }
 
-TEST(MeshSizes, OfTheOthers) {
+TEST(MeshSizes, AreDerivedForOtherStrategies) {
   EXPECT_EQ(mesh("{strategy: ddp}", 4), R"({"axes": ["dp"], "shape": [4]})");
   EXPECT_EQ(mesh("{strategy: mfsdp, tp_size: 2, cp_size: 2}", 8),
             R"({"axes": ["dp", "cp", "tp"], "shape": [2, 2, 2]})");
@@ -39,7 +39,7 @@ TEST(MeshSizes, ArePrintedInFull) {
       R"({"pp": 1, "dp": 4, "dp_replicate": 1, "dp_shard": 4, "cp": 1, "tp": 1, "ep": 1, "ep_shard": 1})");
 }
 
-TEST(MeshSizes, OfExperts) {
+TEST(MeshSizes, AreDerivedForExperts) {
   EXPECT_EQ(printed("{ep_size: 4}", 8, "sizes.ep_shard"), "2");
   EXPECT_EQ(printed("{ep_size: 8}", 8, "sizes.ep_shard"), "1");
   EXPECT_EQ(printed("{ep_size: 4, pp_size: 2, pipeline: {}}", 8, "sizes.ep_shard"), "1");
@@ -62,7 +62,7 @@ TEST(MeshSizes, DegreesThatAreBuiltAreNotNamedAsNotBuilt) {
   EXPECT_TRUE(setup_of("{tp_size: 2, sequence_parallel: true}", 4).not_built.empty());
 }
 
-TEST(ActivationCheckpointing, OfAllLayersAndOfTheLanguageAreOneForTextAndTowersComeLater) {
+TEST(ActivationCheckpointing, TakesAllLayersOrTheLanguageModelAndRefusesTowers) {
   for (const char* strategy : {"ddp", "fsdp2"}) {
     const auto lines = [&](const std::string& scope) {
       return setup_of("{strategy: " + std::string(strategy) +

@@ -14,7 +14,7 @@ Setup whole(const std::string& yaml, int world) {
   return engine::validate(config::read_text(yaml, "run.yaml"), built_plugins(), world);
 }
 
-TEST(Distributed, WithoutASectionTheDefaultsHold) {
+TEST(Distributed, HasDefaultsWithoutASection) {
   for (const char* yaml : {"", "seed: 1\n", "distributed:\n", "distributed: []\n", "distributed: {}\n",
                            "distributed: {strategy: null}\n", "distributed: {strategy: none}\n"}) {
     const heddle::Setup setup = whole(yaml, 4);
@@ -78,7 +78,7 @@ TEST(ActivationCheckpointing, IsPrintedBesideTheStrategyAndNotInIt) {
   EXPECT_EQ(printed("{}", 1, "activation_checkpointing"), "false");
 }
 
-TEST(Environment, OfTheProcessGroupIsRead) {
+TEST(Environment, ReadsTheProcessGroup) {
   EXPECT_EQ(whole("dist_env: {backend: gloo, timeout_minutes: 1}\n", 1).backend, "gloo");
   EXPECT_EQ(whole("dist_env: {backend: NCCL, timeout_minutes: 0.5}\n", 1).backend, "nccl");
   EXPECT_EQ(whole("dist_env: {backend: gloo, timeout_minutes: 1}\n", 1).timeout_minutes, 1.0);
@@ -89,7 +89,7 @@ TEST(Environment, OfTheProcessGroupIsRead) {
   }
 }
 
-TEST(Distributed, TheConfigurationIsNotChanged) {
+TEST(Distributed, LeavesTheConfigurationUnchanged) {
   const Node configuration =
       config::read_text("distributed: {tp_size: 2, moe: {}, mp_policy: {}}\n", "run.yaml");
   const std::string before = config::to_json(configuration);
@@ -97,7 +97,7 @@ TEST(Distributed, TheConfigurationIsNotChanged) {
   EXPECT_EQ(config::to_json(configuration), before);
 }
 
-TEST(Distributed, AnOverrideWinsAndIsNamed) {
+TEST(Distributed, PrefersAnOverrideAndNamesIt) {
   const Node file = config::read_text("distributed: {tp_size: 2, dp_size: 2}\n", "run.yaml");
   const Node changed = config::with_override(file, "distributed.dp_size", "none");
   EXPECT_EQ(engine::validate(changed, built_plugins(), 8).sizes.dp, 4);

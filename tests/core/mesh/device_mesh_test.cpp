@@ -82,7 +82,7 @@ TEST(Mesh, PipelineStagesOwnContiguousBlocks) {
   EXPECT_EQ(found.layout->place(found.axes, 6), 2);
 }
 
-TEST(Mesh, AnAxisThatAMeshLacksIsOfSizeOne) {
+TEST(Mesh, GivesAnAbsentAxisSizeOne) {
   const Views mesh = views({{"dp", 4}});
   for (const char* axis : {"tp", "pp", "cp", "ep", "ep_shard", "dp_shard", "dp_replicate", "dp_shard_cp"}) {
     EXPECT_FALSE(mesh.has(axis)) << axis;
@@ -99,7 +99,7 @@ TEST(Mesh, DerivedAxesOfAMeshWithItsOwnDp) {
   EXPECT_THAT(ranks(mesh, "dp_cp", 1), ElementsAre(1, 3, 5, 7));
 }
 
-TEST(Mesh, AnUnknownAxisIsAnErrorWithTheNearestName) {
+TEST(Mesh, SuggestsTheNearestNameForAnUnknownAxis) {
   EXPECT_EQ(
       message_of([] { views(five(1, 1, 2, 1, 1)).find("dp_shrad"); }),
       "unknown axis 'dp_shrad'; the mesh is (pp=1, dp_replicate=1, dp_shard=2, cp=1, tp=1) and knows pp, "
@@ -163,7 +163,7 @@ TEST(Mesh, AxesWithTheSameRanksShareOneCommunicator) {
   });
 }
 
-TEST(Mesh, AGroupSumsOverItsAxisAlone) {
+TEST(Mesh, SumsAGroupOverItsAxisAlone) {
   ThreadWorld::run(4, [](Rendezvous& rendezvous) {
     const auto mesh = mesh::build(five(1, 1, 2, 1, 2), rendezvous, "setup: 1");
     auto value = at::full({1}, 1 << rendezvous.rank());
@@ -221,7 +221,7 @@ TEST(Fingerprint, AsksForTheSameFilesWhereOnlyFilesDiffer) {
       "rank 1) | start every rank with the same configuration, plugins and build of heddle");
 }
 
-TEST(Fingerprint, APartThatOneRankLacksIsADifference) {
+TEST(Fingerprint, DiffersWhenOneRankLacksAPart) {
   const std::string texts[] = {"setup: 1", "setup: 1\nplugin acme: 1"};
   EXPECT_THAT(message_of([&] { mesh::compare_fingerprints(texts); }),
               ::testing::HasSubstr("plugin acme is (nothing) on rank 0, 1 on rank 1"));

@@ -19,7 +19,7 @@ at::Tensor meta(int64_t count, at::ScalarType type) {
   return at::empty({count}, at::TensorOptions(type).device(at::kMeta));
 }
 
-TEST(Dry, OneRankOfFourThousandWritesDownItsCollectivesInOrder) {
+TEST(DryRendezvous, RecordsCollectivesInOrderOnOneRankOfFourThousand) {
   DryRendezvous rendezvous(2049, 4096);
   const Axis axes[] = {{"pp", 2}, {"dp_shard", 1024}, {"tp", 2}};
   const auto mesh = mesh::build(axes, rendezvous, "setup: 1");
@@ -68,7 +68,7 @@ std::vector<float> values(const at::Tensor& tensor) {
   return {tensor.const_data_ptr<float>(), tensor.const_data_ptr<float>() + tensor.numel()};
 }
 
-TEST(Dry, WhatWouldArriveInTheHostsMemoryIsZero) {
+TEST(DryRendezvous, ReceivesZerosInHostMemory) {
   DryRendezvous rendezvous(1, 3);
   const Axis axes[] = {{"dp", 3}};
   const auto mesh = mesh::build(axes, rendezvous, "");

@@ -48,7 +48,7 @@ TEST(Overlap, ChangesAtEachWaitAndAtTheEnd) {
   EXPECT_FALSE(overlap.is_running());
 }
 
-TEST(Overlap, WithoutAWaitUsesNoOtherThread) {
+TEST(Overlap, UsesNoOtherThreadWithoutAWait) {
   Overlap overlap(c10::kCPU);
   std::vector<std::thread::id> threads;
   const auto part = [&] { threads.push_back(std::this_thread::get_id()); };
@@ -56,7 +56,7 @@ TEST(Overlap, WithoutAWaitUsesNoOtherThread) {
   EXPECT_THAT(threads, ElementsAre(std::this_thread::get_id(), std::this_thread::get_id()));
 }
 
-TEST(Overlap, TheOtherThreadHasTheCallersState) {
+TEST(Overlap, GivesTheOtherThreadTheCallersState) {
   Overlap overlap(c10::kCPU);
   const int threads = at::get_num_threads();
   at::set_num_threads(threads + 1);
@@ -76,7 +76,7 @@ TEST(Overlap, TheOtherThreadHasTheCallersState) {
   EXPECT_NE(there, std::this_thread::get_id());
 }
 
-TEST(Overlap, AHoldDoesNotHandOver) {
+TEST(Overlap, DoesNotSwitchInsideAHold) {
   Overlap overlap(c10::kCPU);
   Deeds deeds;
   overlap.run(
@@ -97,7 +97,7 @@ auto failing(Overlap& overlap, Deeds& deeds, const std::string& name) {
   };
 }
 
-TEST(Overlap, AfterAnErrorTheOtherPartEndsAtItsNextWait) {
+TEST(Overlap, EndsTheOtherPartAtItsNextWaitAfterAnError) {
   Overlap overlap(c10::kCPU);
   Deeds deeds;
   EXPECT_THAT(thrown_by([&] { overlap.run(failing(overlap, deeds, "a"), worker(overlap, deeds, "b", 3)); }),

@@ -45,7 +45,7 @@ TEST(Rendezvous, ThrowsWhatTheAnswerThrowsOnEveryRankAndGoesOn) {
   });
 }
 
-TEST(Rendezvous, OfOneRankAndOfADryWorldAnswersToo) {
+TEST(Rendezvous, AnswersOnOneRankAndInADryWorld) {
   AloneRendezvous alone;
   EXPECT_EQ(alone.meet("key", "a", doubled), "aa");
   DryRendezvous dry(5, 4096);

@@ -148,7 +148,7 @@ TEST(Views, SayWhatIsWrongWithTheAxesOfAParameter) {
   EXPECT_EQ(fault({"ep", "ep"}), "the axis 'ep' is named twice in ep, ep");
 }
 
-TEST(Views, AnAxisWithoutAViewIsKnownButStandsNowhere) {
+TEST(Views, KnowAnAxisWithoutAView) {
   const Views dense(ViewShape{1, 1, 4, 1, 1}.axes(), 4, {}, AxisTable());
   EXPECT_FALSE(dense.has("ep"));
   EXPECT_TRUE(dense.find("ep").axes.empty());  // asking for its size is allowed: this rank alone
@@ -171,7 +171,7 @@ TEST(Views, RefuseWhatDoesNotFit) {
   EXPECT_THAT(thrown_by([] { mixed().layout("experts"); }), HasSubstr("unknown view 'experts'"));
 }
 
-TEST(Views, OfAMeshGiveGroupsThatSum) {
+TEST(Views, GiveGroupsOfAMesh) {
   ThreadWorld::run(6, [](Rendezvous& rendezvous) {
     const std::vector<View> more = {{"expert", {"dp", "cp", "tp"}, {{"ep_shard", 3}, {"ep", 2}}}};
     const auto mesh = mesh::build(ViewShape{1, 1, 3, 1, 2}.axes(), rendezvous, "setup: 1", more);

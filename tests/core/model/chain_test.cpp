@@ -39,7 +39,7 @@ TEST(Chain, LinksCallOneAnotherInTheirOrderAndTheOwnComputationLast) {
   EXPECT_EQ(chain.call(own, "x"), "a(b(z(c(d x>a>b>z>c))))");
 }
 
-TEST(Chain, TwoThatCannotStandTogetherAreRefusedByName) {
+TEST(Chain, RefusesTwoPartsThatCannotBeCombined) {
   Text chain("Linear::instead");
   chain.add(wraps("lora", 10));
   EXPECT_EQ(

@@ -34,7 +34,7 @@ model::ModelKeys<Keys> keys() {
       });
 }
 
-TEST(ConfigKeys, ARealNumberIsFinite) {
+TEST(ConfigKeys, RefusesARealNumberThatIsNotFinite) {
   const Node keys = config::read_text("{theta: .inf, eps: .nan, scale: 2}", "config.json");
   EXPECT_EQ(thrown_by([&] { model::real_or(keys, "theta", 1); }),
             "error[config] config.json:1 theta: expected a finite number, got .inf");

@@ -57,7 +57,7 @@ TEST(FlatRanges, AreShardsThatShareTheBuffer) {
   EXPECT_EQ(shards[1].tensor[0][1].item<float>(), 7);
 }
 
-TEST(FlatRanges, OfNothingAreOneEmptyShard) {
+TEST(FlatRanges, AreOneEmptyShardWhenEmpty) {
   Shard whole;
   whole.shape = {4, 5};
   whole.offset = {0, 0};

@@ -34,7 +34,7 @@ at::Tensor filled(Shard shard, uint64_t seed) {
   return shard.tensor;
 }
 
-TEST(Initialise, ABoxHoldsTheBitsOfTheWhole) {
+TEST(Initialise, GivesABoxTheBitsOfTheWhole) {
   const at::Tensor whole = filled(box("w", {7, 5, 11}, {0, 0, 0}, {7, 5, 11}), 3);
   for (int64_t row = 0; row < 7; ++row)
     for (int64_t column : {0, 2, 4}) {
@@ -52,14 +52,14 @@ TEST(Initialise, NamesAndSeedsGiveOtherValues) {
   EXPECT_TRUE(at::equal(values, filled(box("a", {64}, {0}, {64}), 1)));
 }
 
-TEST(Initialise, TheMomentsAreThoseOfTheNormalDistribution) {
+TEST(Initialise, HasTheMomentsOfTheNormalDistribution) {
   const at::Tensor values = filled(box("w", {400, 500}, {0, 0}, {400, 500}), 42).to(at::kDouble) / 0.02;
   EXPECT_NEAR(values.mean().item<double>(), 0.0, 0.01);
   EXPECT_NEAR(values.std().item<double>(), 1.0, 0.01);
   EXPECT_NEAR(values.pow(4).mean().item<double>(), 3.0, 0.1);
 }
 
-TEST(Initialise, ALowerDtypeIsTheRoundedValue) {
+TEST(Initialise, RoundsToALowerDtype) {
   const at::Tensor whole = filled(box("w", {33}, {0}, {33}), 5);
   EXPECT_TRUE(at::equal(filled(box("w", {33}, {0}, {33}, at::kBFloat16), 5), whole.to(at::kBFloat16)));
 }
@@ -92,7 +92,7 @@ TEST(WholeShard, RefusesADimThatTwoParallelizersSplit) {
             "  hint: let one of the two parallelizers leave the parameter, or split another dim of it");
 }
 
-TEST(Initialise, AFunctionGetsTheIndexInTheWholeParameterAndADrawOfItsOwn) {
+TEST(Initialise, PassesTheWholeIndexAndADrawToAFunction) {
   constexpr Init by = Init::by(
       [](const InitElement& element) {
         const auto index = element.index;
@@ -133,7 +133,7 @@ std::string building_with(const std::vector<int64_t>& values) {
   });
 }
 
-TEST(Places, OfASourceAreChecked) {
+TEST(Places, AreCheckedForASource) {
   const std::string begin = "error[input] model: the parameter 'table' holds ";
   const std::string end = "; expected 0 to 2\n  hint: do config.json and the weights belong together?";
   EXPECT_EQ(building_with({0, 2}), "");

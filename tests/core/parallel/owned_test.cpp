@@ -96,7 +96,7 @@ const std::string kBoxes =
     "\n  hint: a shard is a box of the whole parameter: begin with whole_shard(slot, placed), and call "
     "shard.tensor.set_requires_grad(true) where the slot is trainable()";
 
-TEST(OwnedShards, ThatHoldEveryElementOnceInEachCopyAreTaken) {
+TEST(OwnedShards, AreAcceptedWhenEachCopyHoldsEveryElementOnce) {
   const Change none = [](Shards&, const DeviceMesh&) {};
   for (const auto& [replicas, shards] : {std::pair(1, 1), std::pair(1, 3), std::pair(2, 1), std::pair(2, 3)})
     EXPECT_EQ(building(none, replicas, shards), "") << replicas << " " << shards;
@@ -230,7 +230,7 @@ TEST(HeldWhole, IsRefusedWhereItGivesParts) {
 }
 
 // A rank of a dry world is alone, and what the others own cannot be known.
-TEST(OwnedShards, OfADryWorldAreTakenAsTheyAre) {
+TEST(OwnedShards, AreNotCheckedInADryWorld) {
   DryRendezvous rendezvous(1, 6);
   build_with([](Shards&, const DeviceMesh&) {}, rendezvous, 2, 3);
 }

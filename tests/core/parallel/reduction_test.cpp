@@ -41,7 +41,7 @@ std::vector<Axis> five_axes(int pp, int replicate, int shard, int cp, int tp) {
   return {{"pp", pp}, {"dp_replicate", replicate}, {"dp_shard", shard}, {"cp", cp}, {"tp", tp}};
 }
 
-TEST(Reductions, OfDenseParametersAreTheDataAxesOfTheStrategysMesh) {
+TEST(Reductions, UseTheDataAxesForDenseParameters) {
   EXPECT_EQ(of({{"dp", 4}}), "all dp, copies , shards dp");
   EXPECT_EQ(of({{"pp", 2}, {"dp", 3}, {"tp", 2}}), "all dp, copies , shards dp");
   EXPECT_EQ(of({{"dp", 2}, {"cp", 2}, {"tp", 2}}), "all dp_cp, copies , shards dp_cp");
@@ -58,7 +58,7 @@ TEST(Reductions, TensorParallelismChangesNothing) {
             "all dp, copies dp_replicate, shards dp_shard");
 }
 
-TEST(Reductions, OfExpertsAreWhatEpLeaves) {
+TEST(Reductions, UseTheAxesBesideEpForExperts) {
   EXPECT_EQ(of(five_axes(1, 2, 3, 1, 2), {along("ep")}, {kExperts}),
             "all ep_shard, copies , shards ep_shard");
   EXPECT_EQ(of(five_axes(2, 1, 6, 1, 2), {along("ep", Placed::Kind::partial_gradient)}, {kExperts}),
@@ -83,7 +83,7 @@ TEST(Reductions, JoinTheDataAxesThatAViewKeeps) {
   EXPECT_EQ(text_of(reductions.of("v")), "all dp_shard_cp, copies dp_replicate, shards dp_shard_cp");
 }
 
-TEST(Reductions, OfAxesWithoutACommonViewAreRefusedWithTheParameter) {
+TEST(Reductions, NameTheParameterWhenAxesHaveNoCommonView) {
   EXPECT_THAT(thrown_by([] {
                 of(five_axes(1, 2, 3, 1, 2), {along("ep"), along("tp")}, {kExperts});
               }),
@@ -92,7 +92,7 @@ TEST(Reductions, OfAxesWithoutACommonViewAreRefusedWithTheParameter) {
               HasSubstr("parameter 'w': the axis 'ep' is in no view of this mesh"));
 }
 
-TEST(Reductions, AShardsAxesAreChecked) {
+TEST(Reductions, CheckTheAxesOfAShard) {
   DryRendezvous rendezvous(0, 4);
   const DeviceMesh mesh = mesh::build(five_axes(1, 1, 4, 1, 1), rendezvous, "");
   Shard shard;

@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(
                    "the strategy 'single' is there already, from the engine itself", "rename"}),
     [](const auto& info) { return info.param.plugin; });
 
-TEST(BadPlugin, OfAnotherLibTorchIsRefusedUnopenedWithBothTags) {
+TEST(BadPlugin, IsNotOpenedWhenBuiltForAnotherLibTorch) {
   const Error error = plugin_refusal("other_torch");
   EXPECT_EQ(error.code(), ErrorCode::plugin_abi);
   EXPECT_EQ(exit_status(error.code()), 2);
@@ -116,7 +116,7 @@ TEST(BadPlugin, OfAnotherLibTorchIsRefusedUnopenedWithBothTags) {
   EXPECT_EQ(error.hint(), "build it again against this engine's SDK, with the same compiler and LibTorch");
 }
 
-TEST(BadPlugin, OfAnotherCompilerIsRefusedUnopened) {
+TEST(BadPlugin, IsNotOpenedWhenBuiltByAnotherCompiler) {
   const Error error = plugin_refusal("other_compiler");
   EXPECT_EQ(error.code(), ErrorCode::plugin_abi);
   EXPECT_THAT(error.message(), HasSubstr("compiler is clang-3 there and "));
@@ -136,7 +136,7 @@ TEST(BadPlugin, CutAnywhereIsRefusedAndNeverOpened) {
   }
 }
 
-TEST(BadPlugin, ThatIsNoElfFileIsRefused) {
+TEST(BadPlugin, IsRefusedWhenItIsNoElfFile) {
   const Place place;
   const auto text = place.add(std::string(HEDDLE_SOURCE_DIR) + "/CMakeLists.txt", "libheddle_text.so");
   const Error error = error_of([&] { PluginRegistry({}).load(text.string()); });
@@ -144,12 +144,12 @@ TEST(BadPlugin, ThatIsNoElfFileIsRefused) {
   EXPECT_EQ(error.message(), "this is not a shared library (no ELF header)");
 }
 
-TEST(BadPlugin, ThatIsAProgramIsRefused) {
+TEST(BadPlugin, IsRefusedWhenItIsAProgram) {
   const Error error = error_of([&] { PluginRegistry({}).load("/proc/self/exe/../exe"); });
   EXPECT_EQ(error.code(), ErrorCode::plugin_missing);
 }
 
-TEST(BadPlugin, ThatThrowsWhenItIsMadeIsNamed) {
+TEST(BadPlugin, IsNamedWhenItThrowsInItsConstructor) {
   PluginRegistry registry({});
   registry.load(file("late").string());
   const heddle::OfferedStrategy* late = registry.strategy("late");
@@ -166,7 +166,7 @@ TEST(BadPlugin, ThatThrowsWhenItIsMadeIsNamed) {
   EXPECT_EQ(error_of([&] { late->resolve(section(9)); }).code(), ErrorCode::config);
 }
 
-TEST(BadPlugin, ThatThrowsWhenItIsUsedIsNamed) {
+TEST(BadPlugin, IsNamedWhenItThrowsInUse) {
   PluginRegistry registry({});
   registry.load(file("late").string());
   const auto late = registry.strategy("late")->make(heddle::Node::map({}));
@@ -181,7 +181,7 @@ TEST(BadPlugin, ThatThrowsWhenItIsUsedIsNamed) {
 
 using BadPluginDeathTest = ::testing::Test;
 
-TEST(BadPluginDeathTest, TwoThatRegisterOneOperatorNamespaceWhileOpeningEndTheProcess) {
+TEST(BadPluginDeathTest, EndsTheProcessWhenTwoPluginsRegisterOneOperatorNamespace) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(
       {

@@ -23,7 +23,7 @@ TEST(PluginManifest, AreReadFromTheFileWithoutOpeningIt) {
   EXPECT_EQ(manifest.offers[0].text(), "strategy plain (Simple, plain-old)");
 }
 
-TEST(PluginManifest, WithoutOffersMeanAStrategyOfThePluginsName) {
+TEST(PluginManifest, DefaultsToAStrategyOfThePluginsName) {
   const PluginManifest manifest =
       parse_manifest("heddle plugin manifest 1\nabi x\nplugin acme 2\nend\n", "here.so");
   ASSERT_EQ(manifest.offers.size(), 1u);
@@ -37,7 +37,7 @@ TEST(PluginManifest, TagNamesSdkTorchCompilerLibraryPlatformModeAndCuda) {
                                "platform=linux-[a-z0-9_]+ mode=[a-z+]+ cuda=[a-z0-9]+$"));
 }
 
-TEST(PluginManifest, ThatDoNotReadSayWhy) {
+TEST(PluginManifest, SaysWhyItCannotBeRead) {
   EXPECT_THAT(refused("hello"), HasSubstr("it does not begin as a manifest"));
   EXPECT_THAT(refused("heddle plugin manifest 1\nabi x\nplugin acme 2\n"),
               HasSubstr("it stops before its end"));
@@ -53,7 +53,7 @@ TEST(PluginManifest, ThatDoNotReadSayWhy) {
               HasSubstr("unknown line 'wish more'"));
 }
 
-TEST(PluginManifest, OfAFileWithAnyByteChangedNeverCrashTheReader) {
+TEST(PluginManifest, DoesNotCrashTheReaderWithAnyByteChanged) {
   const gallery::Place place;
   const auto copy = place.add(gallery::file("no_manifest"), "libheddle_x.so");
   std::string bytes(std::filesystem::file_size(copy), '\0');

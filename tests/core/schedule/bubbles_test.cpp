@@ -72,7 +72,7 @@ TEST(ControllableMemory, VMinTakesAboutAThirdOfTheMemory) {
     }
 }
 
-TEST(Schedules, OfOurOwnTakeEverySize) {
+TEST(Schedules, TakeEverySize) {
   for (int ranks = 1; ranks <= 9; ++ranks)
     for (int microbatches = 1; microbatches <= 20; ++microbatches) {
       SCOPED_TRACE(std::to_string(ranks) + " ranks, " + std::to_string(microbatches));

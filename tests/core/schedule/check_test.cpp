@@ -63,7 +63,7 @@ struct Pair {
   }
 };
 
-TEST(ScheduleCheck, TheTableOfTheseTests) {
+TEST(ScheduleCheck, AcceptsTheTableOfTheseTests) {
   EXPECT_THAT(tests::rows_of(Pair().table),
               testing::ElementsAre(
                   "0UNSHARD 0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1 0REDUCE_GRAD 0RESHARD",
@@ -174,7 +174,7 @@ TEST(ScheduleCheck, NamesADeadlockOfTransfersInARing) {
             "2RECV_F0 (step 0) waits for rank 1, rank 1 at 1RECV_F0 (step 0) waits for rank 0");
 }
 
-TEST(ScheduleCheck, AnEvaluationRunsForwardsAlone) {
+TEST(ScheduleCheck, AcceptsForwardsAloneInAnEvaluation) {
   const tests::Planned planned = tests::fill_and_drain(1, 1);
   EXPECT_EQ(fault_of(planned.table, {0}, 1, Purpose::evaluation),
             "rank 0, step 1: 0B0: an evaluation runs forwards alone");

@@ -30,7 +30,7 @@ void expect_refused(const tests::Planned& planned, const ScheduleTable& broken) 
   RC_ASSERT(fault.starts_with("rank "));
 }
 
-TEST(ScheduleMutations, ADroppedActionIsRefused) {
+TEST(ScheduleMutations, RefuseADroppedAction) {
   EXPECT_TRUE(rc::check([] {
     const tests::Planned planned = any_planned();
     const bool lowered = *rc::gen::arbitrary<bool>();
@@ -41,7 +41,7 @@ TEST(ScheduleMutations, ADroppedActionIsRefused) {
   }));
 }
 
-TEST(ScheduleMutations, ARepeatedActionIsRefused) {
+TEST(ScheduleMutations, RefuseARepeatedAction) {
   EXPECT_TRUE(rc::check([] {
     const tests::Planned planned = any_planned();
     ScheduleTable table = lower(planned.table, planned.rank_of_stage);
@@ -53,7 +53,7 @@ TEST(ScheduleMutations, ARepeatedActionIsRefused) {
   }));
 }
 
-TEST(ScheduleMutations, AnActionOnAnotherRankIsRefused) {
+TEST(ScheduleMutations, RefuseAnActionOnAnotherRank) {
   EXPECT_TRUE(rc::check([] {
     const tests::Planned planned = any_planned();
     ScheduleTable table = lower(planned.table, planned.rank_of_stage);
@@ -66,7 +66,7 @@ TEST(ScheduleMutations, AnActionOnAnotherRankIsRefused) {
   }));
 }
 
-TEST(ScheduleMutations, TwoTransfersSwappedInARowAreRefused) {
+TEST(ScheduleMutations, RefuseTwoSwappedTransfers) {
   EXPECT_TRUE(rc::check([] {
     const tests::Planned planned = any_planned();
     ScheduleTable table = lower(planned.table, planned.rank_of_stage);
@@ -84,7 +84,7 @@ TEST(ScheduleMutations, TwoTransfersSwappedInARowAreRefused) {
   }));
 }
 
-TEST(ScheduleMutations, ABackwardMovedBeforeItsForwardIsRefused) {
+TEST(ScheduleMutations, RefuseABackwardBeforeItsForward) {
   EXPECT_TRUE(rc::check([] {
     const tests::Planned planned = any_planned();
     ScheduleTable table = planned.table;

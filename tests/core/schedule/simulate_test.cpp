@@ -30,7 +30,7 @@ TEST(ScheduleSimulate, EarlyBackwardHasTheSameBubbleAndAPeakOfTheStagesBelow) {
   EXPECT_THAT(run.peak, ElementsAre(4, 3, 2, 1));
 }
 
-TEST(ScheduleSimulate, ThePeakOfEarlyBackwardIsTheSmallerOfMicrobatchesAndStagesBelow) {
+TEST(ScheduleSimulate, BoundsThePeakOfEarlyBackwards) {
   for (int ranks = 1; ranks <= 9; ++ranks)
     for (int microbatches = 1; microbatches <= 12; ++microbatches) {
       const auto peak =
@@ -64,7 +64,7 @@ TEST(ScheduleSimulate, OverlappedActionsStartAndGiveTheirResultsTogether) {
             "waits for rank 0");
 }
 
-TEST(ScheduleSimulate, ASplitBackwardWithWeightsLastFillsTheBubble) {
+TEST(ScheduleSimulate, FillsTheBubbleByASplitBackward) {
   const tests::Planned whole = tests::early_backward(4, 8, tests::Backward::whole);
   const tests::Planned split = tests::early_backward(4, 8, tests::Backward::weights_last);
   EXPECT_LT(simulate(split.table, split.rank_of_stage).length,
@@ -80,7 +80,7 @@ TEST(ScheduleSimulate, TransfersDelayWhoNeedsThemAndNobodyElse) {
   EXPECT_DOUBLE_EQ(run.length, 7);
 }
 
-TEST(ScheduleSimulate, ALoweredTableTakesTheTimeOfItsComputeTable) {
+TEST(ScheduleSimulate, TakesTheTimeOfTheComputeTableWhenLowered) {
   for (const tests::Planned& planned : tests::every_kind(4, 6)) {
     const schedule::Costs costs{1, 2, 1, 1, 0.25};
     const Simulation compute = simulate(planned.table, planned.rank_of_stage, costs);
@@ -93,7 +93,7 @@ TEST(ScheduleSimulate, ALoweredTableTakesTheTimeOfItsComputeTable) {
   }
 }
 
-TEST(ScheduleSimulate, ATransferRunsFromTheEndOfItsComputation) {
+TEST(ScheduleSimulate, StartsATransferAtTheEndOfItsComputation) {
   const tests::Planned planned = tests::fill_and_drain(2, 1);
   const ScheduleTable table = schedule::lower(planned.table, planned.rank_of_stage);
   const Simulation run = simulate(table, planned.rank_of_stage, {1, 2, 1, 1, 0.5});
@@ -103,7 +103,7 @@ TEST(ScheduleSimulate, ATransferRunsFromTheEndOfItsComputation) {
   EXPECT_DOUBLE_EQ(run.times[0][3].start, 4.5);  // 0RECV_B0, after 1B0
 }
 
-TEST(ScheduleSimulate, AnEvaluationKeepsOneMicrobatchAtATime) {
+TEST(ScheduleSimulate, KeepsOneMicrobatchInAnEvaluation) {
   const tests::Planned planned = tests::fill_and_drain(3, 5);
   EXPECT_THAT(schedule::peak_alive(schedule::forward_wave(planned.rank_of_stage, 3, planned.microbatches)),
               ElementsAre(1, 1, 1));

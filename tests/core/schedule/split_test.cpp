@@ -192,7 +192,7 @@ class Placing : public IPipelineSchedule {
   std::vector<int> ranks_;
 };
 
-TEST(Placement, OfAScheduleIsCheckedForRangeAndEqualShares) {
+TEST(Placement, ChecksRangeAndEqualShares) {
   EXPECT_THAT(schedule::placement(Placing({1, 0, 0, 1}), 2, 4, "acme.so"), ElementsAre(1, 0, 0, 1));
   EXPECT_EQ(thrown_by([] {
               schedule::placement(Placing({0, 2}), 2, 2, "acme.so");

@@ -53,7 +53,7 @@ TEST_F(TableFile, QuotesTheBeginningOfALongCell) {
                                                  "... (2000000 bytes)' is not an action");
 }
 
-TEST_F(TableFile, OfPyTorchIsLoweredAsPyTorchLowersIt) {
+TEST_F(TableFile, LowersAsPyTorch) {
   for (const char* name : {"interleaved_zero_bubble", "zbv"}) {
     const auto compute = read_table(golden(std::string(name) + ".csv"), "test");
     const auto lowered = read_table(golden(std::string(name) + ".lowered.csv"), "test");
@@ -68,7 +68,7 @@ TEST_F(TableFile, OfPyTorchIsLoweredAsPyTorchLowersIt) {
 }
 
 // PyTorch posts receives of these after their data is sent; the same actions, in another order.
-TEST_F(TableFile, OfPyTorchIsLoweredWithoutLateTransfers) {
+TEST_F(TableFile, LowersWithoutLateTransfers) {
   for (const char* name : {"interleaved", "dual_pipe_v"}) {
     const auto compute = read_table(golden(std::string(name) + ".csv"), "test");
     const auto theirs = read_table(golden(std::string(name) + ".lowered.csv"), "test");
@@ -116,7 +116,7 @@ TEST_F(TableFile, TakesSpacesAndLineEndsOfAnotherSystem) {
   EXPECT_THAT(tests::rows_of(read_table(path_, "test").table), ElementsAre("0F0 0B0"));
 }
 
-TEST_F(TableFile, ThatIsMissingIsNamed) {
+TEST_F(TableFile, IsNamedWhenMissing) {
   EXPECT_EQ(thrown_by([] { read_table("/no/such.csv", "run.yaml:3 distributed.pipeline.pp_schedule_csv"); }),
             "error[input] run.yaml:3 distributed.pipeline.pp_schedule_csv: The specified path /no/such.csv "
             "does not exist or is not a file.\n  hint: give the path of a schedule's table; a relative path "
@@ -125,7 +125,7 @@ TEST_F(TableFile, ThatIsMissingIsNamed) {
               HasSubstr("The specified path / does not exist or is not a file."));
 }
 
-TEST_F(TableFile, ThatCannotBeReadIsNamedByLineAndCell) {
+TEST_F(TableFile, NamesLineAndCellWhenUnreadable) {
   const std::string hint =
       "\n  hint: write STAGE, KIND and MICROBATCH, such as 2F0; kinds are F B I W SEND_F RECV_F SEND_B "
       "RECV_B, and UNSHARD RESHARD REDUCE_GRAD without a microbatch";
@@ -138,7 +138,7 @@ TEST_F(TableFile, ThatCannotBeReadIsNamedByLineAndCell) {
   EXPECT_EQ(refusal("2F0,2B0"), "error[input] FILE: no rank holds stage 0; the highest stage is 2");
 }
 
-TEST_F(TableFile, ThatIsWrongIsNamedByRankStepAndAction) {
+TEST_F(TableFile, NamesRankStepAndActionWhenWrong) {
   EXPECT_EQ(refusal("0F0,0F1,,,0B0,0B1\n,1F0,1F1,1B0\n"),
             "error[input] FILE:2: rank 1, step 3: 1B1: it is missing: the row ends without it");
   EXPECT_EQ(refusal("0F0,0F1,,,0B0,0B1\n,1F0,1B0,1F1,1F1,1B1\n"),
@@ -168,14 +168,14 @@ TEST_F(TableFile, IsAScheduleForItsOwnSizes) {
               HasSubstr("the table is for 6 stages, and the run has 3"));
 }
 
-TEST_F(TableFile, WithTransfersIsNoScheduleOfARun) {
+TEST_F(TableFile, IsRefusedForARunWithTransfers) {
   EXPECT_EQ(thrown_by([] { schedule::make_from_table(read_table(golden("zbv.lowered.csv"), "test")); }),
             "error[input] " + golden("zbv.lowered.csv") +
                 ": the table holds transfers already, and a run adds them itself\n  hint: give the compute "
                 "table: F, B, I and W alone");
 }
 
-TEST_F(TableFile, WithUnequalRanksIsNoScheduleOfARun) {
+TEST_F(TableFile, IsRefusedForARunWithUnequalRanks) {
   write("0F0,1F0,,,1B0,0B0\n,,2F0,2B0\n");
   EXPECT_THAT(thrown_by([&] { schedule::make_from_table(read_table(path_, "test")); }),
               HasSubstr(":1: rank 0 holds another number of stages than the others"));

@@ -34,7 +34,7 @@ TEST(TimedFields, GiveTheTableOfTheirTimes) {
   EXPECT_EQ(shared->stages_per_rank().most, plain.stages_per_rank().most);
 }
 
-TEST(TimedFields, WithoutTimesChangeNothing) {
+TEST(TimedFields, ChangeNothingWithoutTimes) {
   auto made = std::make_unique<pipeline::OneStage<pipeline::gpipe>>();
   const IPipelineSchedule* same = made.get();
   EXPECT_EQ(with_times(std::move(made), timed_fields({})).get(), same);

@@ -94,7 +94,7 @@ TEST_F(BlendRun, ResumesToTheSameBits) {
   EXPECT_EQ(trained("run", {"--dataset", set(", num_train_samples: 96")}), whole);
 }
 
-TEST_F(BlendRun, WithOtherSamplesIsNotResumed) {
+TEST_F(BlendRun, RefusesToResumeWithOtherSamples) {
   trained("run", {"--step_scheduler.max_steps", "6"});
   const Outcome outcome =
       heddle(files_.train("run", {"--dataset", set(), "--step_scheduler.max_steps", "12"}));

@@ -67,7 +67,7 @@ TEST_F(PluginData, ResumesOnOtherRanks) {
   expect_curve(trained(words("cut", kUniform, kSix), "cut"), whole);
 }
 
-TEST_F(PluginData, ThatDiffersIsNotResumed) {
+TEST_F(PluginData, RefusesToResumeWithOtherData) {
   trained(words("cut", kUniform, {"--step_scheduler.max_steps", "3"}), "cut");
   const auto resumed = [&](const Words& more) { return heddle(words("cut", kUniform, plus(kSix, more))); };
   const Outcome seed = resumed({"--seed", "8"});
@@ -85,7 +85,7 @@ TEST_F(PluginData, ThatDiffersIsNotResumed) {
 }
 
 // A sample of one token has no label.
-TEST_F(PluginData, WithoutALabelIsRefused) {
+TEST_F(PluginData, RefusesDataWithoutLabels) {
   EXPECT_THAT(refusal("{_target_: MockIterableDataset, seq_len: 1}"),
               HasSubstr("none of the 6 samples of the first step has a token with a label"));
   EXPECT_THAT(refusal(kUniform,
@@ -107,7 +107,7 @@ TEST_F(PluginData, ValidatesEachSet) {
   }
 }
 
-TEST_F(PluginData, OfUnequalLengthGivesOneCurveOnEveryTopology) {
+TEST_F(PluginData, GivesOneCurveOnEveryTopologyWithUnequalLengths) {
   const Words loader = {"--dataloader.collate_fn", "{_target_: default_collater, pad_seq_len_divisible: 8}"};
   const auto run = [&](const std::string& name, const std::string& strategy, const Words& more = {}) {
     const Words all = plus(kSix, {"--distributed", "{" + strategy + "}", "--model.config.num_attention_heads",
@@ -131,7 +131,7 @@ TEST_F(PluginData, OfUnequalLengthGivesOneCurveOnEveryTopology) {
             column(files_.path("one/training.jsonl"), "num_label_tokens"));
 }
 
-TEST_F(PluginData, OfUnequalLengthIsPacked) {
+TEST_F(PluginData, IsPackedWithUnequalLengths) {
   const Words all = {"--step_scheduler.max_steps", "1", "--step_scheduler.local_batch_size", "1"};
   const auto loss = [&](const std::string& run, const Words& more) {
     return trained(words(run, kSentences, plus(all, more)), run);

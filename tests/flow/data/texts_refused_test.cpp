@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST_F(Texts, WithOtherContentAreRefusedOnResuming) {
+TEST_F(Texts, RefuseOtherContentOnResume) {
   trained("run", {"--step_scheduler.max_steps", "4"});
   files_.write("rows.jsonl", question_rows(29) +
                                  R"({"context": "pick", "question": "pick", "answers": {"text": ["pick"]}})");
@@ -30,7 +30,7 @@ TEST_F(Texts, WithOtherContentAreRefusedOnResuming) {
   EXPECT_THAT(accepted.error, HasSubstr(" was trained on other texts than "));
 }
 
-TEST_F(Texts, OfAnotherTokenizerAreRefusedOnResuming) {
+TEST_F(Texts, RefuseAnotherTokenizerOnResume) {
   trained("run", {"--step_scheduler.max_steps", "4"});
   std::string other = kWordsTokenizer;
   other.replace(other.find("\"pick\":12"), 9, "\"pick\":13");
@@ -49,7 +49,7 @@ TEST_F(Texts, CutInAnotherWayAreRefusedOnResuming) {
   EXPECT_THAT(resumed.error, HasSubstr(" was trained on other samples of the same texts ("));
 }
 
-TEST_F(Texts, ThatAreNoRegularFileAreSaidToBeNone) {
+TEST_F(Texts, RefuseAFileThatIsNotRegular) {
   fs::remove(files_.path("rows.jsonl"));
   fs::create_symlink("/dev/zero", files_.path("rows.jsonl"));
   EXPECT_THAT(run(words("run")).error,
@@ -57,7 +57,7 @@ TEST_F(Texts, ThatAreNoRegularFileAreSaidToBeNone) {
 }
 
 // The set of questions with a script of its own.
-TEST_F(Texts, OfAScriptThatThrowsBlameThePlugin) {
+TEST_F(Texts, NameThePluginWhoseScriptThrows) {
   const std::string own = files_.path("own"), library = own + "/libheddle_squad.so",
                     script = own + "/squad.py";
   fs::create_directory(own);
@@ -80,7 +80,7 @@ TEST_F(Texts, OfAScriptThatThrowsBlameThePlugin) {
   EXPECT_THAT(checked.out, HasSubstr("line 3 of the format module throws AttributeError"));
 }
 
-TEST_F(Texts, WithWrongRowsAreRefusedWithTheFirstTwentyOfThem) {
+TEST_F(Texts, ListTheFirstTwentyBadRows) {
   std::string rows = question_rows(3);
   for (int i = 0; i < 25; ++i) rows += "{\"context\": \"pick\"}\n";
   files_.write("rows.jsonl", rows);
@@ -96,7 +96,7 @@ TEST_F(Texts, WithWrongRowsAreRefusedWithTheFirstTwentyOfThem) {
 }
 
 // The words of a vocabulary of one, and bytes.
-TEST_F(Texts, ForValidationOfAnotherTokenizerAreRefused) {
+TEST_F(Texts, RefuseAnotherTokenizerForValidation) {
   const Outcome trained = run(
       words("run", {"--validation_dataset", "{file_pattern: " + files_.path("train.bin") + ", seq_len: 8}",
                     "--step_scheduler.val_every_steps", "4"}));
@@ -115,7 +115,7 @@ TEST_F(Texts, LongerThanTheModelsPositionsAreToldHowToBeCut) {
 }
 
 // The only way to take a recipe's tokenizer back on the command line.
-TEST_F(Texts, WithoutATokenizerHaveThatOfTheModel) {
+TEST_F(Texts, UseTheModelsTokenizerByDefault) {
   std::filesystem::copy(files_.path("words"), files_.path("model"));
   files_.write("model/config.json", R"({"model_type": "llama", "vocab_size": 256, "hidden_size": 24,
     "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "max_position_embeddings": 128})");
@@ -136,7 +136,7 @@ TEST_F(Texts, WithoutATokenizerHaveThatOfTheModel) {
 }
 
 // Outside of tools.each() no exception is about a row, and a check that takes it for one ends with status 3.
-TEST_F(Texts, OfAScriptThatThrowsAValueErrorFailTheCheckOfThePlugin) {
+TEST_F(Texts, FailTheCheckOfAPluginThatThrowsAValueError) {
   const std::string own = files_.path("own"), library = own + "/libheddle_squad.so";
   fs::create_directory(own);
   fs::copy_file(HEDDLE_BINARY_DIR "/plugins/libheddle_squad.so", library);
@@ -153,7 +153,7 @@ TEST_F(Texts, OfAScriptThatThrowsAValueErrorFailTheCheckOfThePlugin) {
   }
 }
 
-TEST_F(Texts, OfATokenizerOfAGigabyteAreRefusedBeforeItIsRead) {
+TEST_F(Texts, RefuseATokenizerOfAGigabyteUnread) {
   const std::string file = files_.path("words/tokenizer.json");
   fs::resize_file(file, 1 << 30);  // takes no space
   const std::string too_large = "error[input] " + file + ": is larger than 256 MiB";

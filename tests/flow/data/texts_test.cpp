@@ -31,7 +31,7 @@ TEST_F(Texts, ArePreparedOnceAndThenNeedNoPython) {
 }
 
 // The tokenizer of the fixture adds no end token, and questions have no template.
-TEST_F(Texts, WithoutATrainedEndTokenAreWarnedOfAtEveryStart) {
+TEST_F(Texts, WarnWhenNoEndTokenIsTrained) {
   const std::string line =
       "dataset: no label of the 30 samples is the end token 1, so the model does not learn where an answer "
       "ends; "
@@ -200,7 +200,7 @@ TEST_F(Texts, LeaveNothingThatCountsWhenTheirPreparationIsKilled) {
   EXPECT_NE(prepared(), fs::path());
 }
 
-TEST_F(Texts, OfADamagedFileAreRefused) {
+TEST_F(Texts, RefuseADamagedFile) {
   ASSERT_EQ(run({"prepare", files_.path("run.yaml"), "--dataset", set()}).status, 0);
   const fs::path file = prepared();
   fs::resize_file(file, fs::file_size(file) - 3);

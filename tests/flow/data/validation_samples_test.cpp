@@ -75,7 +75,7 @@ TEST(ValidationSamples, LeaveTheRunAsItIs) {
 }
 
 // A run that was ended after an answer, and before the checkpoint of that step, gives it again.
-TEST(ValidationSamples, OfARunThatGoesOnAreThereOnce) {
+TEST(ValidationSamples, AppearOnceInAResumedRun) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(sampling(files, "whole")).status, 0);
   ASSERT_EQ(heddle(sampling(files, "cut", {"--step_scheduler.max_steps", "2"})).status, 0);
@@ -87,7 +87,7 @@ TEST(ValidationSamples, OfARunThatGoesOnAreThereOnce) {
   EXPECT_EQ(texts_of(files.path("cut/samples.jsonl")), texts_of(files.path("whole/samples.jsonl")));
 }
 
-TEST(ValidationSamples, ThatNoValidationAsksForAreWarnedOf) {
+TEST(ValidationSamples, AreWarnedOfWithoutAValidation) {
   const TrainingFiles files;
   const Outcome outcome = heddle(sampling(
       files, "run",

@@ -122,7 +122,7 @@ TEST(DropLast, LeavesOutWhatDoesNotFillAMicrobatch) {
   EXPECT_THAT(none.error, HasSubstr("validation_dataloader.drop_last leaves none of its 1 samples"));
 }
 
-TEST(Benchmark, OfAFinetuneRecipeIsNotRead) {
+TEST(Benchmark, IsIgnoredInAFinetuneRecipe) {
   const TrainingFiles files;
   const Outcome outcome =
       heddle({"check", files.path("run.yaml"), "--verbose", "--benchmark.warmup_steps", "3"});

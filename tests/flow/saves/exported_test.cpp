@@ -76,7 +76,7 @@ TEST(Exported, TooLateLeavesTheCheckpoint) {
   }
 }
 
-TEST(Exported, BySingleRankAndForTransformers4) {
+TEST(Exported, LoadsInTransformers4) {
   const TrainingFiles files;
   const Words steps = {"--nproc-per-node", "2", "--step_scheduler.max_steps", "1"};
   ASSERT_EQ(heddle(plus(files.train("all"), steps)).status, 0);

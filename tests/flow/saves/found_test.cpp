@@ -37,7 +37,7 @@ TEST(DamagedCheckpoint, IsRefusedBeforeTheStepsUpToIt) {
   EXPECT_EQ(steps_in(files), 4u);
 }
 
-TEST(DamagedCheckpoint, ThatIsTheOnlyOneIsNotBegunAnewOver) {
+TEST(DamagedCheckpoint, IsNotOverwrittenWhenItIsTheOnlyOne) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", found_up_to("2"))).status, 0);
   fs::remove(files.path("run/epoch_0_step_1/optim/manifest.json"));
@@ -80,7 +80,7 @@ TEST(ABranch, IsSavedAfterTheStepsOfTheOtherOneWhenItIsAskedToEnd) {
 }
 
 // Before it has saved anything itself.
-TEST(ABranch, ThatIsStartedAgainGoesOnFromWhereItBegan) {
+TEST(Branch, ResumesFromItsBeginningWhenStartedAgain) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", found_up_to("5"))).status, 0);
   ASSERT_EQ(fs::read_symlink(files.path("run/LATEST")), "epoch_0_step_4");
@@ -105,7 +105,7 @@ TEST(ABranch, ThatIsStartedAgainGoesOnFromWhereItBegan) {
   EXPECT_EQ(outcome.status, 143) << outcome.error;
 }
 
-TEST(ResumeChecks, TheSeedThatMixesTheFiles) {
+TEST(ResumeChecks, CompareTheShuffleSeed) {
   const TrainingFiles files;
   const Words mixed = {"--dataset.shuffle_files", "true", "--dataloader.shuffle", "false"};
   ASSERT_EQ(heddle(files.train("run", plus(mixed, found_up_to("2")))).status, 0);
@@ -114,7 +114,7 @@ TEST(ResumeChecks, TheSeedThatMixesTheFiles) {
   EXPECT_THAT(outcome.error, HasSubstr("was saved with a different data order: seed was "));
 }
 
-TEST(ResumeChecks, TheScalingOfTheRotaryEmbedding) {
+TEST(ResumeChecks, CompareTheRotaryScaling) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", found_up_to("2"))).status, 0);
   const Outcome outcome = heddle(files.train(
@@ -136,7 +136,7 @@ TEST(RestoreFrom, FollowsALinkAndADirectoryWithASlash) {
   }
 }
 
-TEST(LossCurve, ThatWouldReplaceADirectoryIsRefused) {
+TEST(LossCurve, RefusesToReplaceADirectory) {
   const TrainingFiles files;
   fs::create_directories(files.path("run/loss.svg/in_the_way"));
   const Outcome outcome = heddle(files.train("run", found_up_to("2")));

@@ -32,7 +32,7 @@ TEST(LaggingPointer, NamesWhatItWasAboutToName) {
 
 // Steps beyond the older checkpoint are there twice over: those of the run before, and what this one has
 // saved.
-TEST(LaggingPointer, ARestartGoesOnFromWhatThisRunHasSaved) {
+TEST(LaggingPointer, ResumesFromTheRunsOwnSaveOnRestart) {
   const TrainingFiles files;
   const auto train = [&](std::vector<std::string> more, const std::vector<std::string>& environment = {}) {
     more.insert(more.end(),
@@ -55,7 +55,7 @@ TEST(LaggingPointer, ARestartGoesOnFromWhatThisRunHasSaved) {
 }
 
 // What LATEST names has fewer steps than what the run left that this one has branched off from.
-TEST(LaggingPointer, OfABranchIsFollowedAndTheOtherOneSaid) {
+TEST(LaggingPointer, IsFollowedInABranchWithANote) {
   const TrainingFiles files;
   const std::string latest = files.path("run/LATEST");
   const auto train = [&](std::vector<std::string> more) {
@@ -81,7 +81,7 @@ TEST(LaggingPointer, OfABranchIsFollowedAndTheOtherOneSaid) {
   EXPECT_EQ(later.out.find("has more steps"), std::string::npos);
 }
 
-TEST(LaggingPointer, ToNothingWholeLosesNothing) {
+TEST(LaggingPointer, LosesNothingWhenItsTargetIsIncomplete) {
   const TrainingFiles files;
   const auto train = [&](const std::string& steps) {
     return heddle(files.train("run", {"--distributed", "{strategy: single}", "--step_scheduler.max_steps",

@@ -79,7 +79,7 @@ TEST(ModelNotes, SayThatAHeadOfItsOwnIsNotTied) {
 }
 
 // A head that match_all_linear adapts though it is tied: the run's own adapter is a model everywhere.
-TEST(ModelNotes, OfAnAdapterOfATiedHeadGiveItAHeadOfItsOwn) {
+TEST(ModelNotes, GiveAnAdapterOfATiedHeadAHeadOfItsOwn) {
   const TrainingFiles files;
   fs::copy(kGolden + "llama_tied", files.path("base"));
   const Words words = {"--model",

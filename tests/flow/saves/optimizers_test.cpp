@@ -67,7 +67,7 @@ TEST(ResumeOptimizer, AnotherOneIsAWarningOrRefused) {
       HasSubstr("optimizer.weight_decay was 0.01 in the run that saved epoch_0_step_1, and is 0 now"));
 }
 
-TEST(ResumeOptimizer, OfOtherParametersIsRefusedWithTheParameter) {
+TEST(ResumeOptimizer, NamesAParameterThatDiffers) {
   const TrainingFiles files;
   const std::string adam = "{_target_: torch.optim.AdamW, lr: 0.003}";
   const Words single = {"--distributed", "{strategy: single}"};
@@ -84,7 +84,7 @@ TEST(ResumeOptimizer, OfOtherParametersIsRefusedWithTheParameter) {
                 "was, or begin a new run: "));
 }
 
-TEST(ResumeOptimizer, OfAPluginWithOtherNamesIsRefusedAsAnotherVersion) {
+TEST(ResumeOptimizer, RefusesAPluginWithOtherStateNames) {
   const TrainingFiles files;
   const Words own = {"--plugins", "[" HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_faulty_optimizer.so]"};
   const std::string faulty = "{_target_: faulty, lr: 0.003}";

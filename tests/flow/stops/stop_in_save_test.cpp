@@ -90,7 +90,7 @@ TEST(StopInASave, EndsTheRunWithThatSave) {
   expect_goes_on(files, kOnTwoRanks, steps);
 }
 
-TEST(StopInASave, BesideTheStepsEndsTheRunWithTheStepUnderWay) {
+TEST(StopInASave, EndsTheRunWithTheCurrentStepDuringAnAsyncSave) {
   const TrainingFiles files;
   const Words async = plus(kOnTwoRanks, {"--checkpoint.is_async", "true"});
   Started run(plus(files.train("run", async), kEachStep));
@@ -108,7 +108,7 @@ TEST(StopInASave, BesideTheStepsEndsTheRunWithTheStepUnderWay) {
 }
 
 // In the save of the last step, and when it is published. A run that was quicker is tried again.
-TEST(StopInASave, OfTheLastStepChangesNothing) {
+TEST(StopInASave, ChangesNothingInTheLastStep) {
   for (const char* name : {"epoch_0_step_3.incomplete", "epoch_0_step_3"}) {
     bool came_in_time = false;
     for (int attempt = 0; attempt < 50 && !came_in_time; ++attempt) {

@@ -34,7 +34,7 @@ TEST(Stop, SavesOnAllRanksAtOneStepAndGoesOnBitForBit) {
   expect_goes_on(files, two, step);
 }
 
-TEST(Stop, OfOneRankIsOneStepLater) {
+TEST(Stop, TakesOneMoreStepForOneRank) {
   const TrainingFiles files;
   Started run(plus(files.train("run"), kLong));
   ASSERT_TRUE(under_way(files));
@@ -178,7 +178,7 @@ TEST(StopUnderALauncher, IsAgreedOnWhereOneRankIsAsked) {
   EXPECT_EQ(checkpoints(files), 1u);
 }
 
-TEST(StopUnderALauncher, BeforeTheFirstStepEndsAllRanksAndLosesNothing) {
+TEST(StopUnderALauncher, EndsAllRanksBeforeTheFirstStep) {
   const TrainingFiles files;
   const Words words = plus(files.train("run"), kLong);
   Placed first(words, 0, 2);

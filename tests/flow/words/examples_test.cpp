@@ -76,7 +76,7 @@ TEST_F(ExamplesOfEachKind, AreCheckedOnTheFilesOfTheQuickstart) {
   }
 }
 
-TEST_F(ExamplesOfEachKind, AndTheFirstPageHold) {
+TEST_F(ExamplesOfEachKind, RunWithTheFirstPage) {
   const std::string page = read_text(HEDDLE_SOURCE_DIR "/README.md");
   const size_t from = page.find("```yaml\n") + 8;
   files_.write("first.yaml", page.substr(from, page.find("```", from) - from));

@@ -162,7 +162,7 @@ std::vector<Part> parts_of(const Numbers& in, const Batch& whole, const std::str
   return out;
 }
 
-TEST(ContextAttention, AChangeInOneDocumentChangesNoBitOfAnother) {
+TEST(ContextAttention, KeepsTheBitsOfADocumentWhenAnotherChanges) {
   constexpr int kChanged = 31;  // tokens of the first document
   const AttentionCase one{"documents", {}, {0, kChanged, 45, 46, 70, 90}};
   const Batch whole = batch_of(one);

@@ -56,7 +56,7 @@ std::string error_of_ddp(const std::string& section, int uses) {
   return error_of([&] { train(hiding("ddp", section, uses)); });
 }
 
-TEST(DdpHidden, AGradientThatComesInsideABackwardIsSummedOnce) {
+TEST(DdpHidden, SumsAGradientOfANestedBackwardOnce) {
   for (const char* section : {"{}", "{static_graph: true}"})
     expect_close(train(hiding("ddp", section, 1)), train(hiding("single", "{}", 1)));
 }
@@ -67,13 +67,13 @@ TEST(DdpHidden, SeveralGradientsInOneBackwardAreAnErrorThatNamesTheParameterAndT
             "backward inside it\n  hint: set static_graph: true, which learns how often gradients come");
 }
 
-TEST(DdpHidden, WhatAStaticGraphLearnsInItsFirstStepHoldsForTheOthers) {
+TEST(DdpHidden, KeepsTheStaticGraphOfTheFirstStep) {
   Training run = hiding("ddp", "{static_graph: true}", 2), single = hiding("single", "{}", 2);
   run.steps = single.steps = 3;
   expect_close(train(run), train(single));
 }
 
-TEST(DdpHidden, AGradientThatTheGraphDoesNotLeadToIsAnErrorWhereUnusedParametersAreLookedFor) {
+TEST(DdpHidden, RefusesAGradientOutsideTheGraphWithFindUnusedParameters) {
   EXPECT_EQ(
       error_of_ddp("{find_unused_parameters: true}", 1),
       "error[input] ddp: the parameter 'hidden' got a gradient though the graph of the outputs does not "

@@ -67,7 +67,7 @@ TEST(DdpOrder, StaysAsItIsWhereUnusedParametersAreLookedFor) {
   EXPECT_EQ(sums_of_layer(events[0]), (std::vector<std::string>{"6", "5", "2", "1", "6", "5", "2", "1"}));
 }
 
-TEST(DdpOrder, EveryPromiseAboutTheGraphGivesTheNumbersOfSingle) {
+TEST(DdpOrder, EqualsSingleWithEveryPromiseAboutTheGraph) {
   for (const bool tied : {false, true})
     for (const char* section :
          {"{}", "{find_unused_parameters: true}", "{static_graph: true}", "{bucket_cap_mb: 0.0001}",
@@ -114,7 +114,7 @@ std::string error_when_use_changes(const std::vector<int>& first, const std::vec
   return error_of([&] { train(run); });
 }
 
-TEST(DdpOrder, AStaticGraphThatChangesIsAnErrorThatNamesTheParameter) {
+TEST(DdpOrder, NamesTheParameterWhenAStaticGraphChanges) {
   EXPECT_EQ(error_when_use_changes({0, 1}, {1, 0}), "no error");
   EXPECT_EQ(
       error_when_use_changes({0, 1, 2}, {0, 2}),

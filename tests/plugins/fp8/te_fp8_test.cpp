@@ -129,7 +129,7 @@ TEST_P(TeProducts, KeepZerosAndTinyNumbersFinite) {
 INSTANTIATE_TEST_SUITE_P(Recipes, TeProducts,
                          ::testing::Values(Recipe::current, Recipe::block, Recipe::mxfp8));
 
-TEST(TeFp8, ABlockOfPowersOfTwoIsExactInBfloat16) {
+TEST(TeFp8, RoundsABlockOfPowersOfTwoExactly) {
   const at::Tensor x = of_wide_range({40, 150}).to(at::kBFloat16);
   EXPECT_TRUE(fp8::rounded_in_blocks(x, 1, 32).to(at::kFloat).equal(by_numbers(x.to(at::kFloat), 1, 32)));
 }

@@ -76,7 +76,7 @@ TEST(ModelConfig, IsWrittenSoThatItReadsBackEqual) {
     EXPECT_EQ(read_config(json), read_config(to_config_json(read_config(json)))) << json;
 }
 
-TEST(ModelConfig, OfExpertsIsReadWithTransformersDefaultsAndWrittenBack) {
+TEST(ModelConfig, RoundTripsExpertsWithTransformersDefaults) {
   const ModelConfig mixtral = read_config(R"({"model_type":"mixtral"})");
   EXPECT_EQ(mixtral.mixture.experts, 8);
   EXPECT_EQ(mixtral.mixture.width, 14336);

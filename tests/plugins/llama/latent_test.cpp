@@ -41,27 +41,27 @@ TEST(Latent, StaysWholeUnderTensorParallelism) {
   EXPECT_NE(error.find("leave 'model.layers.0.self_attn' whole"), std::string::npos) << error;
 }
 
-TEST(Latent, OverChosenKeysEqualsOneRank) {
+TEST(SparseLatent, EqualsOneRank) {
   expect_equal_on(sparse_deepseek(),
                   {"[fsdp2|ddp|megatron_fsdp|megatron] dp2", "fsdp2 dp2 selective", "single tp2",
                    "fsdp2 dp2 ep2 pp2([1f1b|zb1p])[| full]", "single pp3(gpipe)"});
 }
 
 // The heads are dealt, also where cp_size does not divide them.
-TEST(Latent, OverChosenKeysEqualsOneRankUnderContextParallelism) {
+TEST(SparseLatent, EqualsOneRankUnderContextParallelism) {
   expect_equal_on(sparse_deepseek(),
                   {"fsdp2 cp2([allgather|ring|ulysses|ring_ulysses])", "fsdp2 cp3([allgather|ring])",
                    "fsdp2 cp4(ring_ulysses)", "[megatron|megatron_fsdp] dp2 cp2(allgather)",
                    "fsdp2 cp2(allgather) [tp2|full|selective]", "fsdp2 cp2(ring) pp2([1f1b|zb1p]) calls2"});
 }
 
-TEST(Latent, OverChosenKeysEqualsOneRankInPackedDocuments) {
+TEST(SparseLatent, EqualsOneRankInPackedDocuments) {
   Training packed = sparse_deepseek();
   packed.change_batch = pack;
   expect_equal_on(packed, {"fsdp2 cp[2|3](allgather)", "fsdp2 cp2([ulysses|ring_ulysses])"});
 }
 
-TEST(Latent, OverChosenKeysRefusesMoreRanksThanHeads) {
+TEST(SparseLatent, RefusesMoreRanksThanHeads) {
   const auto said = [](const std::string& method, int cp) {
     return error_of([&] {
       Units units = make_units(sparse_deepseek().model, at::TensorOptions().device(at::kMeta));

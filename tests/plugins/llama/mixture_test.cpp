@@ -60,7 +60,7 @@ TEST(Mixture, EqualsOneRankWithSplitTokenRows) {
                     {"single tp[2|4](sequence)[| full| selective]", "fsdp2 dp2 tp2([sequence|overlapped])"});
 }
 
-TEST(Mixture, WithALossOverAllLayersIsRefusedInAPipeline) {
+TEST(Mixture, RefusesALossOverAllLayersInAPipeline) {
   EXPECT_THAT(error_of([] { train(on(mixture("qwen3_moe", Form::model), "single pp2(1f1b)")); }),
               HasSubstr("use router_aux_loss_type: layer"));
 }

@@ -110,7 +110,7 @@ std::string bytes_in(const std::filesystem::path& file) {
 
 // Through a sharded model of one to three ranks. Headers, indices and config.json too are those that
 // transformers wrote.
-TEST(Files, OfEveryFamilyComeBackByteForByte) {
+TEST(Files, RoundTripByteForByteForEveryFamily) {
   int models = 0;
   for (const auto& golden : std::filesystem::directory_iterator(HEDDLE_SOURCE_DIR "/tests/golden")) {
     if (!std::filesystem::exists(golden.path() / "config.json")) continue;

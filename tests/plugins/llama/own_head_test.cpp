@@ -138,7 +138,7 @@ TEST_F(OwnHead, BeginsAsTheEmbeddingWhenAnAdapterChangesTheHeadAlone) {
                                          " changes lm_head.weight without model.embed_tokens.weight. "));
 }
 
-TEST_F(OwnHead, OfTheFilesIsTheBaseOfAnAdapter) {
+TEST_F(OwnHead, IsTheBaseOfAnAdapter) {
   add(kHead, embedding() + 1);
   const int64_t rows = embedding().size(0), columns = embedding().size(1);
   const at::Tensor a = at::randn({2, columns}), b = at::randn({rows, 2});

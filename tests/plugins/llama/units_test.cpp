@@ -45,7 +45,7 @@ TEST(Units, AreTheEmbeddingEachLayerAndTheHead) {
   EXPECT_EQ(names_of(*units[1])[1], "model.layers.0.self_attn.q_proj.weight");
 }
 
-TEST(Units, OfATiedModelShareOneTensorUnderOneName) {
+TEST(Units, ShareATiedTensorUnderOneName) {
   ModelConfig config = tiny();
   config.tie_word_embeddings = true;
   const Units units = make_units(config, at::kFloat);

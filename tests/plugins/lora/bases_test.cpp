@@ -94,7 +94,7 @@ TEST_F(LoraBases, AreAcceptedWithAWarningWhereTheRecipeSaysSo) {
   EXPECT_NE(accepted.losses, straight.losses);
 }
 
-TEST_F(LoraBases, OfAnOlderCheckpointAreSaidNotToBeKnown) {
+TEST_F(LoraBases, AreUnknownInAnOlderCheckpoint) {
   const fs::path file = runs / "run/epoch_0_step_3" / kPositionFile;
   Position position = read_position(file);
   position.bases.clear();
@@ -126,7 +126,7 @@ TEST_F(LoraBases, NamedByAPointerAreTheCheckpointThatItPointedTo) {
   EXPECT_EQ(runs.train(kAdapters, "pointed", 8).losses.size(), 8U);
 }
 
-TEST_F(LoraBases, InFourBitsAreRefusedInAnotherForm) {
+TEST_F(LoraBases, RefuseAnotherQuantization) {
   const auto packed = [](const std::string& more) {
     return Topology{
         "run", 1, "{strategy: single}",
@@ -144,7 +144,7 @@ TEST_F(LoraBases, InFourBitsAreRefusedInAnotherForm) {
   EXPECT_EQ(runs.refusal(packed(", bnb_4bit_quant_storage: float32"), "packed", "LATEST"), "");
 }
 
-TEST_F(LoraBases, OfARunThatTrainsEverythingAreNotRead) {
+TEST_F(LoraBases, AreNotReadWhenEverythingTrains) {
   runs.train({"full", 1, "{strategy: single}"}, "full", 4);
   EXPECT_TRUE(read_position(runs / "full/epoch_0_step_3" / kPositionFile).bases.empty());
   fs::remove_all(runs / "base");

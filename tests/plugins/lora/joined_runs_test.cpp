@@ -58,7 +58,7 @@ TEST_F(LoraJoinedRuns, AreAlikeOnEveryTopology) {
 }
 
 // One mask for the input of all parts; lengths of the parts' rows.
-TEST_F(LoraJoinedRuns, WithDropoutAndMagnitudesAreAlike) {
+TEST_F(LoraJoinedRuns, TrainDropoutAndMagnitudesAlike) {
   const Places topologies = {{2, kFsdp2InFp32 + ", activation_checkpointing: full}"},
                              {2, "{strategy: single, " + two_stages("zb1p") + "}"}};
   expect_alike("{dim: 3, dropout: 0.3, dropout_position: pre}", topologies);
@@ -80,7 +80,7 @@ TEST_F(LoraJoinedRuns, RefuseAPlanThatSplitsTheInputsOfAPart) {
 }
 
 // Mixers whose products of one input are one layer in files, or two (Qwen3-Next: in turn for each head).
-TEST_F(LoraJoinedRuns, OfMixersAreAlike) {
+TEST_F(LoraJoinedRuns, TrainMixersAlike) {
   const std::string section = "{target_modules: '*.in_proj.*', dim: 3}";
   Places topologies = {{2, kFsdp2InFp32 + "}"}, {2, "{strategy: single, tp_size: 2}"}};
   runs.pretrained = std::string(HEDDLE_SOURCE_DIR) + "/tests/golden/qwen3_next";
@@ -92,7 +92,7 @@ TEST_F(LoraJoinedRuns, OfMixersAreAlike) {
   expect_alike(section, topologies);
 }
 
-TEST_F(LoraJoinedRuns, OnABaseInFourBitsAreAlike) {
+TEST_F(LoraJoinedRuns, TrainFourBitBasesAlike) {
   expect_alike("{dim: 3}\nquantization: {load_in_4bit: true, bnb_4bit_compute_dtype: float32}",
                {{2, kFsdp2InFp32 + "}"}, {2, "{strategy: single, " + two_stages("zb1p") + "}"}});
 }

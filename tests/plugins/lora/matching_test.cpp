@@ -78,7 +78,7 @@ TEST(LoraMatching, TakesTheLayersOfEachFormOfTheRecipes) {
     EXPECT_EQ(short_names(adapted(form.model, form.section)), form.layers) << form.section;
 }
 
-TEST(LoraMatching, OfExpertsGoesByTargetModulesAlone) {
+TEST(LoraMatching, MatchesExpertsByTargetModulesAlone) {
   const std::string path = "model.layers.0.mlp.experts.";
   Units units = units_of(kMoe);
   EXPECT_THAT(adapt(units, "{target_modules: ['*.mlp.experts']}").added,
@@ -91,7 +91,7 @@ TEST(LoraMatching, OfExpertsGoesByTargetModulesAlone) {
             "adapters of rank 4 on 5 layers, and of rank 2 on the experts of 1 layer");
 }
 
-TEST(LoraMatching, OfExpertsScalesTheRankByTheChoicesOfAToken) {
+TEST(LoraMatching, ScalesTheRankOfExpertsByTopK) {
   EXPECT_THAT(adapted(kMoe, "{target_modules: '*', dim: 1, moe_rank_scaling: true}"),
               ElementsAre("error[config] run.yaml:2 peft.moe_rank_scaling: moe_rank_scaling: dim=1 // "
                           "n_activated_experts=2 gives rank 0\n  hint: Increase dim to at least "

@@ -180,7 +180,7 @@ PreparedModel prepared_with(const std::string& peft, std::vector<std::string>& w
 }
 
 // PEFT makes one adapter of a joined layer; one of some of its parts has no place in a file or an export.
-TEST(LoraCheckpoints, OfPartsOfJoinedLayersHaveNoFilesForPeft) {
+TEST(LoraCheckpoints, HaveNoPeftFilesForPartsOfJoinedLayers) {
   std::vector<std::string> warnings;
   PreparedModel model = prepared_with("{target_modules: '*q_proj'}", warnings);
   (void)first_units(model, false, warnings);
@@ -214,7 +214,7 @@ TEST(LoraCheckpoints, RefuseKeysThatExportsShouldHave) {
       ::testing::HasSubstr("run.yaml:1 model.config: model.export_config: peft saves what it adds alone"));
 }
 
-TEST(LoraCheckpoints, OfPartsOfJoinedLayersAreNotConverted) {
+TEST(LoraCheckpoints, AreNotConvertedForPartsOfJoinedLayers) {
   WholeRuns runs;
   runs.pretrained = HEDDLE_SOURCE_DIR "/tests/golden/phi3";
   runs.train({"run", 1, "{strategy: single}", "peft: {target_modules: '*.gate_proj'}\n"}, "run", 1);
@@ -229,7 +229,7 @@ TEST(LoraCheckpoints, OfPartsOfJoinedLayersAreNotConverted) {
   EXPECT_FALSE(std::filesystem::exists(conversion.to));
 }
 
-TEST(LoraCheckpoints, OfJoinedLayersHaveFilesForPeftInPlaceOfAnExport) {
+TEST(LoraCheckpoints, HavePeftFilesForJoinedLayers) {
   std::vector<std::string> warnings;
   PreparedModel model = prepared_with("{target_modules: '*qkv_proj'}", warnings);
   (void)first_units(model, true, warnings);
@@ -242,7 +242,7 @@ TEST(LoraCheckpoints, OfJoinedLayersHaveFilesForPeftInPlaceOfAnExport) {
 }
 
 // Files join the weights of the base; what is added is read by no rule.
-TEST(LoraCheckpoints, OfJoinedLayersTrainOnAPretrainedBase) {
+TEST(LoraCheckpoints, TrainJoinedLayersOnAPretrainedBase) {
   WholeRuns runs;
   runs.pretrained = HEDDLE_SOURCE_DIR "/tests/golden/phi3";
   const Told told =

@@ -79,7 +79,7 @@ TEST_F(LoraRuns, NameTheCheckpointThatTheirBaseIs) {
 }
 
 // As in PEFT the embedding does not see it.
-TEST_F(LoraRuns, OfATiedHeadAreTheHeadsAlone) {
+TEST_F(LoraRuns, AdaptTheHeadAloneWhenItIsTied) {
   runs.pretrained = "";
   runs.model.insert(runs.model.size() - 1, ", tie_word_embeddings: true");
   runs.train({"base", 1, "{strategy: single}"}, "tied", 1);
@@ -98,7 +98,7 @@ TEST_F(LoraRuns, ResumeBitForBitAndOnOtherRanks) {
   expect_resumes(runs, peft("{}", kFsdp2InFp32 + "}", 2), {peft("{}", "{strategy: single, tp_size: 2}", 2)});
 }
 
-TEST_F(LoraRuns, WithOtherAdaptersAreNotResumed) {
+TEST_F(LoraRuns, RefuseToResumeWithOtherAdapters) {
   runs.train(peft("{}"), "run", 4);
   for (const char* other : {"{target_modules: '*.q_proj'}", "{alpha: 64}"}) {
     const std::string said = runs.refusal(peft(other), "run", "LATEST");

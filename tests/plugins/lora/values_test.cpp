@@ -82,7 +82,7 @@ TEST(LoraValues, AreThoseOfTheFormulaWithGradientsOfAdaptersAndInput) {
   }
 }
 
-TEST(LoraValues, OfAZeroBAreThoseOfTheBase) {
+TEST(LoraValues, EqualTheBaseWhenBIsZero) {
   Units plain = two_layers(), changed = two_layers();
   (void)adapt(changed, "{dim: 2}");
   auto base = parameters_of(plain), values = parameters_of(changed);
@@ -120,7 +120,7 @@ at::Tensor first_a(const std::string& init, uint64_t seed, int64_t first_row = 0
   return {};
 }
 
-TEST(LoraValues, OfABeginNormalOrUniformByNameAndSeed) {
+TEST(LoraValues, InitializeANormalOrUniformByNameAndSeed) {
   const double bound = 1 / std::sqrt(4000.0);
   const at::Tensor normal = first_a("xavier", 42), uniform = first_a("kaiming", 42);
   EXPECT_NEAR(normal.std().item<double>(), std::sqrt(2 / 4016.0), 3e-4);

@@ -133,7 +133,7 @@ TEST(MLflow, ExperimentAndRunAreDescribed) {
   EXPECT_EQ(meta_in(second)["run_name"], "two");
 }
 
-TEST(MLflow, ARunThatResumesContinuesItsRun) {
+TEST(MLflow, ContinuesItsRunOnResume) {
   const WholeRuns runs;
   runs.train(mlflow_run(""), "run", 6);
   const auto first = stored_runs_in(runs / "run/mlruns");
@@ -151,7 +151,7 @@ TEST(MLflow, ARunThatResumesContinuesItsRun) {
   EXPECT_THAT(steps_of(first[0] / "metrics/loss"), SizeIs(8));
 }
 
-TEST(MLflow, AServerGetsNothingAndAWarningSaysSo) {
+TEST(MLflow, WarnsThatAServerGetsNothing) {
   const WholeRuns runs;
   testing::internal::CaptureStderr();
   runs.train(mlflow_run("tracking_uri: 'https://me:secret@host.example', artifact_location: 's3://bucket/x'"),
@@ -177,7 +177,7 @@ TEST(MLflow, IsRefusedWhereAnotherFileHoldsItsId) {
               HasSubstr("mlflow_run_id is there and holds no id of an MLflow run"));
 }
 
-TEST(MLflow, AFullDiskIsOneWarningAndTheRunGoesOn) {
+TEST(MLflow, WarnsOnceWhenTheDiskIsFull) {
   const WholeRuns runs;
   runs.train(mlflow_run(""), "run", 4);
   const fs::path loss = stored_runs_in(runs / "run/mlruns").at(0) / "metrics/loss";
@@ -193,7 +193,7 @@ TEST(MLflow, AFullDiskIsOneWarningAndTheRunGoesOn) {
 }
 
 // Another plugin ends the run at its start.
-TEST(MLflow, ARunThatFailsSaysSo) {
+TEST(MLflow, RecordsAFailedRun) {
   const WholeRuns runs;
   std::vector<std::string> refusals;
   runs.train({"run", 1, "{strategy: single}",

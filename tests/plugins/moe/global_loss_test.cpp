@@ -32,7 +32,7 @@ TEST(GlobalBalanceLoss, DiffersFromThatOfSingleMicrobatches) {
 }
 
 // The first microbatch of a step has no other before it, in every step.
-TEST(GlobalBalanceLoss, OfOneMicrobatchIsThatOfALayer) {
+TEST(GlobalBalanceLoss, EqualsTheLayersLossForOneMicrobatch) {
   Training other = balanced("mixtral", 1);
   other.model.mixture.balance.form = model::BalanceLoss::Form::layer;
   expect_same_losses(train(balanced("mixtral", 1)), train(other));
@@ -55,7 +55,7 @@ TEST(GlobalBalanceLoss, EqualsOneRankWithActivationCheckpointing) {
 }
 
 // The loss still reaches what is before the router, and its counts begin anew with each step.
-TEST(GlobalBalanceLoss, OfFrozenRoutersEqualsOneRank) {
+TEST(GlobalBalanceLoss, EqualsOneRankWithFrozenRouters) {
   const auto frozen = [](int microbatches) {
     Training run = balanced("qwen3_moe", microbatches);
     run.frozen = {"model.layers.0.mlp.gate.weight", "model.layers.1.mlp.gate.weight"};

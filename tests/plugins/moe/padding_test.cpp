@@ -47,7 +47,7 @@ void pad_some(Batch& batch, int slice) {
   batch.tokens.masked_fill_(batch.padding, 0);
 }
 
-TEST(Padding, InWiderRowsCountsNowhere) {
+TEST(Padding, CountsNowhereInWiderRows) {
   for (const Form form : {Form::layer, Form::sequence, Form::global, Form::model}) {
     SCOPED_TRACE(static_cast<int>(form));
     const Outcome want = train(routed(form));
@@ -123,7 +123,7 @@ TEST(FakeBalancedGate, IsAFunctionOfThePlaceInTheSample) {
 }
 
 // The copies of a token on the ranks of tp, whose routers differ here by much.
-TEST(Router, OfCopiesTakesTheFirstRanksChoice) {
+TEST(Router, TakesTheFirstRanksChoiceForCopies) {
   const Training run = four_heads("qwen3_moe");
   ModelConfig config = run.model;
   config.mixture.experts = 8, config.mixture.top_k = 2, config.mixture.width = 5;

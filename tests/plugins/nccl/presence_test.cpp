@@ -15,14 +15,14 @@ Probe complete() {
   return probe;
 }
 
-TEST(NcclPresence, AGpuIsThereWhenNothingIsMissing) {
+TEST(NcclPresence, FindsAGpuWhenNothingIsMissing) {
   EXPECT_EQ(why_absent(complete()), "");
   Probe one = complete();
   one.visible = "1";
   EXPECT_EQ(why_absent(one), "");
 }
 
-TEST(NcclPresence, EachThingThatIsMissingIsNamed) {
+TEST(NcclPresence, NamesEveryMissingPart) {
   Probe probe = complete();
   probe.torch_has_cuda = false;
   EXPECT_EQ(why_absent(probe),

@@ -153,7 +153,7 @@ Shortest step_of_dualpipev(bool overlaps) {
 }
 
 // A unit works for 4 ms and waits for 4 ms: a forward lets the backward work while it waits.
-TEST(Overlapped, OneActionComputesWhileTheOtherWaits) {
+TEST(Overlapped, ComputesOneActionWhileTheOtherWaits) {
   const Shortest apart = step_of_dualpipev(false), together = step_of_dualpipev(true);
   std::printf("| dualpipev | %.1f ms | %.1f ms | %.2f |\n", apart.milliseconds, together.milliseconds,
               together.milliseconds / apart.milliseconds);

@@ -80,14 +80,14 @@ TEST(PostValidation, GivesTheBitsOfAnUpdateThatWaits) {
     }
 }
 
-TEST(PostValidation, WithSeveralStagesOnARank) {
+TEST(PostValidation, EqualsSingleWithSeveralStagesOnARank) {
   for (const char* schedule : {"interleaved1f1b", "interleavedzerobubble", "zbvzerobubble", "dualpipev"}) {
     SCOPED_TRACE(schedule);
     expect_the_same_bits(late(schedule, {{"pp", 2}, {"tp", 1}}));
   }
 }
 
-TEST(PostValidation, UnderFsdp2AndDdpAndHybridSharding) {
+TEST(PostValidation, EqualsSingleUnderFsdp2DdpAndHybridSharding) {
   for (const std::string& line :
        alternatives("[fsdp2 dp1|fsdp2 dp2|fsdp2(reshard_after_forward: true) dp2|fsdp2 dp4 "
                     "replicas2|ddp(gradient_as_bucket_view: true) dp2]")) {
@@ -96,7 +96,7 @@ TEST(PostValidation, UnderFsdp2AndDdpAndHybridSharding) {
   }
 }
 
-TEST(PostValidation, BesideTensorParallelismAccumulationAndRecomputedUnits) {
+TEST(PostValidation, EqualsSingleWithTensorParallelismAccumulationAndRecomputation) {
   for (const std::string& line : alternatives("fsdp2 dp2 tp2(sequence) pp2(zb2p) rows1 calls2[| full]"))
     for (const double max_norm : {0.5, kNever}) {
       Training run = on(four_heads("qwen3"), line);

@@ -64,7 +64,7 @@ TEST(Schedules, TakeOneStageARank) {
   }
 }
 
-TEST(Schedules, OfSeveralStagesTakeTwoOrMore) {
+TEST(Schedules, TakeTwoOrMoreStagesWhenLooped) {
   for (const char* name : {"LoopedBFS", "looped_bfs", "dfs", "Interleaved1F1B", "interleaved_1f1b",
                            "InterleavedZeroBubble", "zero_bubble"}) {
     EXPECT_EQ(tests::make_schedule(name)->stages_per_rank().least, 2) << name;
@@ -80,7 +80,7 @@ TEST(Schedules, OfSeveralStagesTakeTwoOrMore) {
   }
 }
 
-TEST(Schedules, OfAPluginAreCheckedWhenTheyPlan) {
+TEST(Schedules, AreCheckedWhenAPluginPlans) {
   // Two stages a rank are not what gpipe plans for: the stages 2 and 3 are missing.
   EXPECT_THAT(
       tests::thrown_by([] { tests::make_schedule("gpipe")->plan(2, 4, 2); }),
@@ -88,7 +88,7 @@ TEST(Schedules, OfAPluginAreCheckedWhenTheyPlan) {
                      testing::HasSubstr("libheddle_pipeline.so: rank 0, step 4: 2F0: it is missing")));
 }
 
-TEST(Schedules, OfTheExampleTakeAnyNumberOfStages) {
+TEST(Schedules, TakeAnyNumberOfStagesInTheExample) {
   PluginRegistry with_example({std::filesystem::path(HEDDLE_BINARY_DIR) / "tests/examples"});
   const auto looped = with_example.schedule("looped")->make();
   EXPECT_EQ(looped->stages_per_rank().most, kAnyNumber);
@@ -131,7 +131,7 @@ TEST(PipelineConfig, SayWhatTheBlockAsks) {
   EXPECT_EQ(all.buffer_slack, 4);
 }
 
-TEST(PipelineConfig, ATableWinsOverAName) {
+TEST(PipelineConfig, PrefersATableToAName) {
   const PipelineConfig with_table = words("{pp_schedule: gpipe, pp_schedule_csv: mine.csv}");
   EXPECT_EQ(with_table.table, "mine.csv");
   EXPECT_EQ(with_table.schedule, "");
@@ -144,7 +144,7 @@ TEST(PipelineConfig, NeedAScheduleOrATable) {
             "  hint: set pp_schedule, or pp_schedule_csv to the path of a table");
 }
 
-TEST(PipelineConfig, AClassWithoutAnOrderNeedsATable) {
+TEST(PipelineConfig, RequiresATableForAClassWithoutAnOrder) {
   for (const std::string name : {"PipelineScheduleSingle", "PipelineScheduleMulti"}) {
     EXPECT_EQ(tests::thrown_by([&] { words("{pp_schedule: " + name + "}"); }),
               "error[config] distributed.pipeline: pp_schedule: '" + name +
@@ -154,7 +154,7 @@ TEST(PipelineConfig, AClassWithoutAnOrderNeedsATable) {
   }
 }
 
-TEST(PipelineConfig, WhatARunCannotDoIsSaidInTheListOfWhatIsNotBuilt) {
+TEST(PipelineConfig, ListsWhatIsNotBuilt) {
   const OfferedSection* section = tests::built_plugins().section("pipeline");
   const auto not_built = [&](const std::string& block) {
     return section->resolve(config::read_text(block + "\n", "run.yaml")).not_built;

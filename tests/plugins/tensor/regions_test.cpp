@@ -51,7 +51,7 @@ TEST(TensorParts, GiveWholeChunksOfRowsToTheFirstRanks) {
 }
 
 // Megatron's golden numbers: the sum of the ranks 0 to 3 is 6.
-TEST(TensorRegions, ASharedTensorSumsItsGradient) {
+TEST(TensorRegions, SumTheGradientOfASharedTensor) {
   on_ranks(4, [](Communicator& ranks, double rank) {
     at::Tensor x = numbers(3, 5).requires_grad_();
     const at::Tensor y = tensor::share(x, ranks);
@@ -60,7 +60,7 @@ TEST(TensorRegions, ASharedTensorSumsItsGradient) {
   });
 }
 
-TEST(TensorRegions, ASumPassesItsGradientOn) {
+TEST(TensorRegions, PassTheGradientOfASum) {
   on_ranks(4, [](Communicator& ranks, double rank) {
     at::Tensor x = at::full({3, 5}, rank).requires_grad_();
     const at::Tensor y = tensor::sum(x, ranks);

@@ -185,7 +185,7 @@ TEST(TensorBoard, EventFilesSayWhatTheMetricsFilesSay) {
   EXPECT_EQ(events[5].scalars, lines_of(runs / "run/validation_held.jsonl", "validation_held/").at(3));
 }
 
-TEST(TensorBoard, ARunThatResumesBeginsAFileWhoseStepsFollow) {
+TEST(TensorBoard, BeginsANewFileOnResume) {
   const WholeRuns runs;
   const std::string dir = (runs / "board").string();
   const Topology topology = board_run("tensorboard: {dir: " + dir + "}");

@@ -48,7 +48,7 @@ std::string misuse(const std::string& line, Acme how) {
   return error_of([&] { train(over_acme(on(toy("single", {}), line), 2, how)); });
 }
 
-TEST(Acme, AnAxisThatStandsInNoViewIsRefusedByName) {
+TEST(Acme, RefusesAnAxisInNoView) {
   EXPECT_THAT(
       misuse("fsdp2 dp4", {"ep"}),
       HasSubstr("places the parameter 'layer0.weight': the axis 'ep' is in no "

@@ -74,7 +74,7 @@ class Damage : public ::testing::Test {
   Told want_;
 };
 
-TEST_F(Damage, OfAnyByteIsSaidByEveryRankWithTheFile) {
+TEST_F(Damage, IsReportedByEveryRankWithTheFileForAnyByte) {
   ASSERT_THAT(files(), SizeIs(7));
   for (const std::string& file : files()) {
     const std::string sound = bytes_of(runs_ / ("sound" + kStopped) / file);
@@ -91,7 +91,7 @@ TEST_F(Damage, OfAnyByteIsSaidByEveryRankWithTheFile) {
   }
 }
 
-TEST_F(Damage, OfACutFileIsSaidByEveryRank) {
+TEST_F(Damage, IsReportedByEveryRankWhenAFileIsCut) {
   for (const std::string& file : files())
     for (const size_t left : {0, 7, 100}) {
       SCOPED_TRACE(file + ", " + std::to_string(left) + " bytes");
@@ -106,7 +106,7 @@ TEST_F(Damage, OfACutFileIsSaidByEveryRank) {
     }
 }
 
-TEST_F(Damage, OfAMissingFileIsSaidByEveryRank) {
+TEST_F(Damage, IsReportedByEveryRankWhenAFileIsMissing) {
   for (const std::string& file : files()) {
     SCOPED_TRACE(file);
     const auto said = refusals(kTwo, [&](const fs::path& copy) { fs::remove(copy / file); });
@@ -119,7 +119,7 @@ TEST_F(Damage, OfAMissingFileIsSaidByEveryRank) {
   }
 }
 
-TEST_F(Damage, OfFilesOfAnotherRankIsSaid) {
+TEST_F(Damage, IsReportedInFilesOfAnotherRank) {
   for (const std::string part : {"model", "optim"}) {
     const std::string one = part + "/shard-00001-" + part + "-00001-of-00001.safetensors",
                       two = part + "/shard-00002-" + part + "-00001-of-00001.safetensors";
@@ -136,7 +136,7 @@ TEST_F(Damage, OfFilesOfAnotherRankIsSaid) {
   }
 }
 
-TEST_F(Damage, OfTheModelOfAnotherCheckpointIsSaid) {
+TEST_F(Damage, IsReportedWhenTheModelIsOfAnotherCheckpoint) {
   const auto said = refusals(kTwo, [&](const fs::path& copy) {
     fs::remove_all(copy / "model");
     fs::copy(runs_ / "rest/epoch_1_step_5/model", copy / "model", fs::copy_options::recursive);
@@ -147,7 +147,7 @@ TEST_F(Damage, OfTheModelOfAnotherCheckpointIsSaid) {
                              HasSubstr("is of another checkpoint than the step_scheduler.json beside it")))));
 }
 
-TEST_F(Damage, OfWhatIsOnlyForPeopleStopsNothing) {
+TEST_F(Damage, IsIgnoredInFilesForPeople) {
   for (const char* file : {"losses.json", "config.yaml"}) {
     EXPECT_THAT(refusals(kTwo, [&](const fs::path& copy) { put(copy / file, "\xff{"); }), SizeIs(0));
     EXPECT_THAT(refusals(kTwo, [&](const fs::path& copy) { fs::remove(copy / file); }), SizeIs(0));
@@ -167,7 +167,7 @@ TEST_F(Damage, LeavesTheCheckpointBeforeItToGoOnFrom) {
   EXPECT_EQ(again.losses, want_.losses);
 }
 
-TEST_F(Damage, ByARunThatSavesMeanwhileIsRefused) {
+TEST_F(Damage, IsReportedWhenAnotherRunSavesMeanwhile) {
   runs_.meanwhile = [&] {
     fs::remove(runs_ / "sound/LATEST");
     fs::create_directory_symlink("epoch_1_step_5", runs_ / "sound/LATEST");
@@ -180,7 +180,7 @@ TEST_F(Damage, ByARunThatSavesMeanwhileIsRefused) {
   EXPECT_THAT(said, AllOf(SizeIs(2), Each(StartsWith(saved))));
 }
 
-TEST_F(Damage, OfThePointerLatestLosesNothing) {
+TEST_F(Damage, LosesNothingWhenLatestIsDamaged) {
   const auto goes_on = [&] { return runs_.train(kTwo, "sound", kRunSteps, "LATEST").steps.size(); };
   const auto begin_again = [&] {
     for (const char* later : {"epoch_1_step_5", "epoch_1_step_6"}) fs::remove_all(runs_ / "sound" / later);

@@ -124,18 +124,18 @@ void train_on_device(const std::string& strategy, const std::string& section, st
   EXPECT_TRUE(step.evaluate(batches).loss.is_meta());
 }
 
-TEST(Device, AStepOfSingleReadsNothingBackAndMixesNothingWithTheHost) {
+TEST(Device, StepOfSingleReadsNothingBack) {
   train_on_device("single", "{}", {{"pp", 1}, {"tp", 1}}, 1, at::kFloat);
   train_on_device("single", "{}", {{"pp", 1}, {"tp", 1}}, 1, at::kBFloat16);
 }
 
-TEST(Device, AStepOfDdpReadsNothingBackAndMixesNothingWithTheHost) {
+TEST(Device, StepOfDdpReadsNothingBack) {
   train_on_device("ddp", "{}", {{"dp", 1}}, 1, at::kFloat);
   train_on_device("ddp", "{}", {{"dp", 3}}, 3, at::kFloat);
   train_on_device("ddp", "{gradient_as_bucket_view: true}", {{"dp", 3}}, 3, at::kBFloat16);
 }
 
-TEST(Device, AStepOfFsdp2ReadsNothingBackAndMixesNothingWithTheHost) {
+TEST(Device, StepOfFsdp2ReadsNothingBack) {
   const auto axes = [](int replicate, int shard) {
     return std::vector<Axis>{
         {"pp", 1}, {"dp_replicate", replicate}, {"dp_shard", shard}, {"cp", 1}, {"tp", 1}};
@@ -147,7 +147,7 @@ TEST(Device, AStepOfFsdp2ReadsNothingBackAndMixesNothingWithTheHost) {
   train_on_device("fsdp2", "{reshard_after_forward: false}", axes(1, 2), 2, at::kFloat);
 }
 
-TEST(Device, AStepOfMegatronsStrategiesReadsNothingBackAndMixesNothingWithTheHost) {
+TEST(Device, StepOfMegatronsStrategiesReadsNothingBack) {
   for (const char* split : {"{zero_dp_strategy: 0}", "{zero_dp_strategy: 1}", "{zero_dp_strategy: 2}",
                             "{zero_dp_strategy: 3}", "{zero_dp_strategy: 3, fsdp_double_buffer: true}"})
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16})
@@ -157,14 +157,14 @@ TEST(Device, AStepOfMegatronsStrategiesReadsNothingBackAndMixesNothingWithTheHos
                     {{"pp", 1}, {"dp_replicate", 1}, {"dp_shard", 3}, {"cp", 1}, {"tp", 1}}, 3, at::kFloat);
 }
 
-TEST(Device, AStepOfSplitLayersReadsNothingBackAndMixesNothingWithTheHost) {
+TEST(Device, StepOfTensorParallelLayersReadsNothingBack) {
   for (const char* tensor :
        {"{}", "{sequence_parallel: true}", "{sequence_parallel: true, enable_async_tensor_parallel: true}"})
     train_on_device("ddp", "{}", {{"dp", 2}, {"tp", 2}}, 4, at::kFloat, tensor);
 }
 
 // Shards, gradients and the optimizer are the host's; sums over ranks and the norm stay on the device.
-TEST(Device, AnOffloadedStepCopiesEachGroupOnceToTheHostAndUpdatesThere) {
+TEST(Device, OffloadedStepCopiesEachGroupOnceAndUpdatesOnTheHost) {
   for (const auto& [replicate, shard] : {std::pair{1, 1}, std::pair{1, 3}, std::pair{2, 2}})
     for (const char* policy : {"{param_dtype: float32, reduce_dtype: float32}",
                                "{param_dtype: bfloat16, reduce_dtype: float32}"}) {

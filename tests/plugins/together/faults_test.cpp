@@ -209,7 +209,7 @@ TEST(FaultyPlugins, MayLeaveOutOfTheSignatureWhatChangesNoParameter) {
   EXPECT_TRUE(report.passed()) << report.text();
 }
 
-TEST(FaultyPlugins, ThatNothingTrainsAreNotKnownToBeRight) {
+TEST(FaultyPlugins, AreNotPassedWhenNothingTrainsThem) {
   kits::KitOptions options = kit_options({2});
   options.fields = "{hidden_size: 13}";
   const Report report = bad_plugin_report("faulty_model", options);
@@ -217,7 +217,7 @@ TEST(FaultyPlugins, ThatNothingTrainsAreNotKnownToBeRight) {
   EXPECT_THAT(report.untrained(), ElementsAre("model 'faulty'"));
 }
 
-TEST(FaultyPlugins, ThatLoopAreEndedByTheTimeLimitWithTheRankAndTheFunction) {
+TEST(FaultyPlugins, AreEndedByTheTimeLimitWhenTheyLoop) {
   const Report report = faulty("parallelizer", "seam_loops", 3);
   EXPECT_FALSE(report.passed());
   EXPECT_THAT(report.checks.back().detail, HasSubstr("it did not end within 3 s: rank 1 is in "

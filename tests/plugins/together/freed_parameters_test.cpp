@@ -53,7 +53,7 @@ TEST(FreedParameters, AreThereForTheGradientOfTheInput) {
 
 // The head is tied to the embedding, whose unit holds a frozen parameter as well. Where the backward of one
 // rank ends at the head, both ranks gather the table as often.
-TEST(FreedParameters, OfSeveralUnitsAreGatheredAlikeWhereABackwardEndsEarly) {
+TEST(FreedParameters, AreGatheredAlikeWhenABackwardEndsEarly) {
   Toy tied{.tied = true};
   const auto make_units = [tied](int) {
     Units units = toy_units(tied);

@@ -22,7 +22,7 @@ TEST(GradientDefects, AccumulatedGradientsAreScaledAndReducedOnce) {
 }
 
 // A reduce dtype other than the gradients' must not add what has been added already.
-TEST(GradientDefects, AGroupOfOneRankAddsEachMicrobatchOnceInAnotherReduceDtype) {
+TEST(GradientDefects, AddsEachMicrobatchOnceInAnotherReduceDtypeOnOneRank) {
   for (const std::string& half : alternatives("fsdp2(" + kBfloat16 + ", defer_fsdp_grad_sync: [false|true])"))
     expect_equal_on(on(plain(1), half), {half + " calls4"}, [](const Outcome& often, const Outcome& once) {
       for (size_t step = 0; step < once.norms.size(); ++step)
@@ -32,7 +32,7 @@ TEST(GradientDefects, AGroupOfOneRankAddsEachMicrobatchOnceInAnotherReduceDtype)
 
 // Each parameter alone, so that none can hide in the sum of the others: split ones, and whole ones of which
 // every rank of tp has the gradient.
-TEST(GradientDefects, EveryParameterCountsOnceInTheNormUnderTensorParallelism) {
+TEST(GradientDefects, CountsEveryParameterOnceInTheNormUnderTensorParallelism) {
   std::vector<std::string> names;
   Training first = four_heads("qwen2");
   first.steps = 1;

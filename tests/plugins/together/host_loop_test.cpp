@@ -142,7 +142,7 @@ TEST(HostLoop, SkipsAnUpdateThatIsNotFinite) {
   });
 }
 
-TEST(HostLoop, WithoutLabelsChangesNothing) {
+TEST(HostLoop, ChangesNothingWithoutLabels) {
   const Training run = small();
   on_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
     embed::Loop loop(stages, mesh, kMaxNorm);
@@ -173,7 +173,7 @@ TEST(HostLoop, IsRefusedOnAPipeline) {
   });
 }
 
-TEST(HostLoop, AHostsOptimizerTakesNoUpdateBack) {
+TEST(HostLoop, RefusesAnOptimizerThatCannotUndo) {
   Training run = pipeline("1f1b", 2, 3);
   run.pipeline.post_validation = true;
   run.pipeline.where = "distributed.pipeline";

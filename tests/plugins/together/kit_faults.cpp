@@ -5,7 +5,7 @@ namespace heddle::tests {
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(RefusedFault);
 
-TEST_P(RefusedFault, ByTheKitOfTheSentence) {
+TEST_P(RefusedFault, IsRefusedByItsKit) {
   const KitFault& one = GetParam();
   if (!one.always && std::getenv("HEDDLE_ALL_FAULTS") == nullptr)
     GTEST_SKIP() << "HEDDLE_ALL_FAULTS=1 tries it";

@@ -34,7 +34,7 @@ const Check& kit(const Report& report, const std::string& sentence) {
 
 class KitsPass : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(KitsPass, TheStrategyOnRanksThatDoNotDivideTheSizes) {
+TEST_P(KitsPass, StrategyOnRanksThatDoNotDivideTheSizes) {
   PluginRegistry plugins = built();
   const Report report = check_strategy(GetParam(), plugins, {1, 2, 3});
   EXPECT_TRUE(report.passed()) << report.text();

@@ -13,7 +13,7 @@
 namespace heddle::tests {
 namespace {
 
-TEST(Pairwise, EveryLegalPairMeets) {
+TEST(Pairwise, CoversEveryLegalPair) {
   const std::vector<int> counts = {3, 2, 4, 2, 3};
   const auto legal = [](const Choice& choice) { return !(choice[0] == 1 && choice[2] == 3); };
   std::set<std::tuple<int, int, int, int>> met;

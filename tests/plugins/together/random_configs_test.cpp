@@ -203,7 +203,7 @@ std::vector<FieldInfo> keys_of(PluginRegistry& plugins, const std::string& type)
 
 class RandomConfigs : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(RandomConfigs, ThatAreAcceptedAreReadBackAsTheSameModel) {
+TEST_P(RandomConfigs, RoundTripWhenAccepted) {
   PluginRegistry plugins({std::filesystem::path(HEDDLE_BINARY_DIR) / "plugins"});
   const char* more = std::getenv("HEDDLE_RANDOM_CONFIGS");
   const int count = more != nullptr ? std::stoi(more) : kFewConfigs;

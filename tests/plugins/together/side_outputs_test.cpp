@@ -18,7 +18,7 @@ const Outcome& probed_llama() {
   return outcome;
 }
 
-TEST(SideOutputs, AnAuxiliaryLossChangesTheTrainingAndIsReported) {
+TEST(SideOutputs, ReportAnAuxiliaryLossThatChangesTheTraining) {
   ProbeOptions none;
   none.weight = 0;
   const Outcome plain = train(probed(llama_alone(), none)), &with = probed_llama();
@@ -84,7 +84,7 @@ TEST(SideOutputs, EqualOneRankInThreeDimensions) {
 }
 
 // A mean over each microbatch; microbatches are the same four in each topology.
-TEST(SideOutputs, ALossDividedByMicrobatchesEqualsOneRank) {
+TEST(SideOutputs, EqualOneRankWhenDividedByMicrobatches) {
   ProbeOptions options;
   options.divisor = LossDivisor::microbatches;
   Training run = single_model();

@@ -75,7 +75,7 @@ TEST(SkippedUpdates, AreTheSameUnderEveryStrategyWhicheverRankHasTheBadGradient)
 }
 
 // The last norm's weight is whole on both ranks of tp, and each computes its gradient alone.
-TEST(SkippedUpdates, WhereOneOfTwoRanksWithTheSameParameterHasTheBadGradient) {
+TEST(SkippedUpdates, SkipOnEveryRankWhenOneRankHasABadGradient) {
   for (const size_t unit : {0, 3}) {
     SCOPED_TRACE(unit);
     const double nan = std::numeric_limits<double>::quiet_NaN();

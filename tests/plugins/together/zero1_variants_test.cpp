@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(
           "a backward threw: no room for a gradient; it ran hooks of the strategy 'zero1'"}})),
     name_of_fault);
 
-TEST(Zero1, ThatLoopsIsEndedByTheTimeLimitWithTheRankAndTheFunction) {
+TEST(Zero1, IsEndedByTheTimeLimitWhenItLoops) {
   const Report report = bad_plugin_report("zero1_loops_in_finish", kit_options({2}, 3));
   EXPECT_FALSE(report.passed());
   EXPECT_THAT(
@@ -101,7 +101,7 @@ TEST(Zero1, ThatLoopsIsEndedByTheTimeLimitWithTheRankAndTheFunction) {
 }
 
 // Ranks wait for each other in a collective for half of the time limit.
-TEST(Zero1, ThatSkipsACollectiveInASecondStepIsRefused) {
+TEST(Zero1, IsRefusedWhenItSkipsACollectiveInASecondStep) {
   const Report report = bad_plugin_report("zero1_skips_second_reduce", kit_options({2}, 6));
   EXPECT_FALSE(report.passed()) << report.text();
 }

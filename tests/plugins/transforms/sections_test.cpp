@@ -73,7 +73,7 @@ TEST(Transforms, FindWhatTheyAddedInTheFilesOfAModel) {
 }
 
 // A gain that is a child of a layer is sharded, cut for a pipeline and summed like the layer's own weights.
-TEST(Transforms, ThatAddChildrenTrainAlikeOnEveryTopology) {
+TEST(Transforms, TrainAlikeOnEveryTopologyWhenTheyAddChildren) {
   expect_alike_on(WholeRuns(), kHello + "{train_base: true}\n",
                   {{2, kFsdp2InFp32 + "}"},
                    {2, "{strategy: single, tp_size: 2}"},

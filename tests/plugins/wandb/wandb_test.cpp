@@ -75,7 +75,7 @@ TEST(Wandb, LinesSayWhatTheMetricsFilesSay) {
   EXPECT_EQ(lines_in(made[0] / "config.json").at(0)["seed"], 7);
 }
 
-TEST(Wandb, ARunThatResumesGoesOnInItsDirectory) {
+TEST(Wandb, ContinuesInItsDirectoryOnResume) {
   const WholeRuns runs;
   const Topology topology = wandb_run("dir: " + (runs / "logs").string());
   runs.train(topology, "run", 6);
@@ -92,7 +92,7 @@ TEST(Wandb, ARunThatResumesGoesOnInItsDirectory) {
   EXPECT_THAT(steps_in(both[0] == first[0] ? both[1] : both[0]), ElementsAre(8));
 }
 
-TEST(Wandb, ARunIsFoundByTheIdThatARecipeGives) {
+TEST(Wandb, FindsARunByTheIdOfARecipe) {
   const WholeRuns runs;
   const std::string place = "save_dir: " + (runs / "logs").string();
   runs.train(wandb_run("id: warp-1, " + place), "run", 4);
@@ -134,7 +134,7 @@ TEST(Wandb, IsRefusedWhereAnotherFileHoldsItsId) {
               HasSubstr("wandb_run_id is there and holds no id of a W&B run"));
 }
 
-TEST(Wandb, AFullDiskIsOneWarningAndTheRunGoesOn) {
+TEST(Wandb, WarnsOnceWhenTheDiskIsFull) {
   const WholeRuns runs;
   runs.train(wandb_run("id: full"), "run", 4);
   const fs::path history = wandb_runs_in(runs / "run").at(0) / "history.jsonl";

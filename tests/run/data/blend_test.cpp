@@ -28,7 +28,7 @@ SampleIndex index_a(std::optional<int64_t> samples) {
   return index_samples(kLengthsA, 0, kSequence, samples, kSeed);
 }
 
-TEST(BlendIndex, OfOneEpochIsMegatrons) {
+TEST(BlendIndex, EqualsMegatronsForOneEpoch) {
   const SampleIndex one = index_a(8);
   EXPECT_THAT(one.documents, ElementsAre(7, 2, 9, 1, 0, 8, 4, 5, 6, 3));
   EXPECT_THAT(one.shuffle, ElementsAre(7, 5, 6, 0, 4, 3, 2, 1));

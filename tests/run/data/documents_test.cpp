@@ -45,7 +45,7 @@ class Documents : public ::testing::Test {
   ScratchDirectory scratch_;
 };
 
-TEST_F(Documents, OfLongLinesAreRefusedInShortMessages) {
+TEST_F(Documents, AreRefusedInShortMessagesWhenLinesAreLong) {
   const std::string page(2'000'000, 'x');
   for (const std::string& line : {"\"" + page, "{\"a\": \"" + page + "\\q\"}", "{\"" + page + "\": 1}"}) {
     const std::string said = refusal({file("long.jsonl", line + "\n")});

@@ -48,7 +48,7 @@ class DataFiles : public ::testing::Test {
   std::vector<std::string> warnings_;
 };
 
-TEST_F(DataFiles, OfEachEntryOfAListAreThere) {
+TEST_F(DataFiles, ExistForEachEntryOfAList) {
   EXPECT_THAT(refusal("{file_pattern: [AT/train.bin, AT/nofile.bin], seq_len: 8}"),
               HasSubstr("error[input] run.yaml:4 dataset.file_pattern: no file matches 'FOLDER/nofile.bin'\n"
                         "  hint: paths are relative to "));
@@ -58,7 +58,7 @@ TEST_F(DataFiles, OfEachEntryOfAListAreThere) {
   EXPECT_THAT(warnings_, ElementsAre("on this machine no file matches 'AT/no.bin': the data is not checked"));
 }
 
-TEST_F(DataFiles, ThatAreNamedTwiceAreReadOnceWithAWarning) {
+TEST_F(DataFiles, AreReadOnceWithAWarningWhenNamedTwice) {
   const std::string rest = " named more than once; each file is read once";
   for (const auto& [list, named] : {std::pair{"AT/train.bin, AT/train.bin", "AT/train.bin is"},
                                     {"AT/train.bin, AT/./train.bin", "AT/./train.bin is"},
@@ -74,7 +74,7 @@ TEST_F(DataFiles, ThatAreNamedTwiceAreReadOnceWithAWarning) {
   EXPECT_THAT(warnings_, ElementsAre());
 }
 
-TEST_F(DataFiles, ThatAreEmptyAreSaidToBeEmpty) {
+TEST_F(DataFiles, AreReportedWhenEmpty) {
   folder_.write("empty.bin", "");
   folder_.write("empty", "");
   EXPECT_EQ(refusal("{file_pattern: AT/empty.bin, seq_len: 8}"),

@@ -49,7 +49,7 @@ TEST_F(PluginDataset, MayHaveAnOrderOfItsOwn) {
 }
 
 // Tokens that are in no sample do no harm: gemma-3's tokenizer has one more than its models.
-TEST_F(PluginDataset, OfALargerTokenizerIsTakenWithAWarning) {
+TEST_F(PluginDataset, WarnsOfALargerTokenizer) {
   EXPECT_THAT(
       checked("large_tokenizer").setup.warnings,
       ElementsAre("run.yaml:4 dataset: the tokenizer of the data, words, has a vocabulary of 257, and "
@@ -58,7 +58,7 @@ TEST_F(PluginDataset, OfALargerTokenizerIsTakenWithAWarning) {
   EXPECT_THAT(checked("none").setup.warnings, ElementsAre());
 }
 
-TEST_F(PluginDataset, ThatBreaksARuleCarriesThePluginsName) {
+TEST_F(PluginDataset, NamesThePluginWhenItBreaksARule) {
   EXPECT_THAT(refusal("throws"),
               HasSubstr("the plugin 'faulty_dataset' 1.0.0 threw while it made the dataset "
                         "'faulty': no disk"));

@@ -66,7 +66,7 @@ TEST_F(PreparedSamples, HaveTheNextTokenAsLabelWhereItLiesInARun) {
   EXPECT_TRUE(set->labels_follow());
 }
 
-TEST_F(PreparedSamples, OfOneTokenAreARowWithoutLabels) {
+TEST_F(PreparedSamples, HaveNoLabelsForOneToken) {
   const auto set = opened();
   const ReadSample third = read_of(*set, 2);
   EXPECT_THAT(third.tokens, ElementsAre(9));
@@ -97,7 +97,7 @@ TEST_F(PreparedSamples, TakeTheLengthOfTheirSetInAPack) {
 }
 
 // The vocabulary of the file is 100: what counts is the largest token of a sample, 30.
-TEST_F(PreparedSamples, OfALargerTokenizerAreRefusedByATokenAlone) {
+TEST_F(PreparedSamples, AreRefusedOnlyForATokenBeyondTheVocabulary) {
   write_samples(file_, kSamples);
   const auto refusal = [&](int64_t vocabulary, DataNotes& notes) {
     return tests::thrown_by([&] { open_samples(file_, {}, 0, vocabulary)->verify(notes); });
@@ -159,7 +159,7 @@ TEST_F(PreparedSamples, AreRefusedCutAtAnyLength) {
   EXPECT_THAT(tests::thrown_by([&] { open_samples(file_, {}, 0); }), HasSubstr("bytes after its end"));
 }
 
-TEST_F(PreparedSamples, OfAnotherVersionOrUnfinishedAreNamedAsSuch) {
+TEST_F(PreparedSamples, AreNamedWhenUnfinishedOrOfAnotherVersion) {
   write_unsealed(file_, kSamples);
   EXPECT_THAT(tests::thrown_by([&] { open_samples(file_, {}, 0); }), HasSubstr("is not finished"));
   std::string whole = bytes();
@@ -178,7 +178,7 @@ TEST_F(PreparedSamples, AreNotSealedWithATokenOutsideTheVocabulary) {
               HasSubstr("a run of sample 0 is not inside it"));
 }
 
-TEST_F(PreparedSamples, WithoutASampleAreRefused) {
+TEST_F(PreparedSamples, AreRefusedWhenEmpty) {
   write_samples(file_, {});
   EXPECT_THAT(tests::thrown_by([&] { open_samples(file_, {}, 0); }), HasSubstr("has no samples"));
 }

@@ -84,7 +84,7 @@ TEST_F(TextFilesTest, AreThoseOfTheReadme) {
                 "one: name: two"));
 }
 
-TEST_F(TextFilesTest, OfAllSplitsAreInTheOrderOfTheDataSet) {
+TEST_F(TextFilesTest, KeepTheOrderOfSplits) {
   add("test.jsonl");
   add("train.jsonl");
   add("dev.jsonl");
@@ -101,7 +101,7 @@ TEST_F(TextFilesTest, NamedThemselvesAreEverySplit) {
   EXPECT_THAT(refusal("train"), "");
 }
 
-TEST_F(TextFilesTest, ThatAreNotThereAreNamed) {
+TEST_F(TextFilesTest, NameMissingFiles) {
   const Node list =
       Node::list({Node::text((directory_ / "no.jsonl").string(), {"run.yaml", 4, 5}, "dataset.path.0")});
   EXPECT_THAT(

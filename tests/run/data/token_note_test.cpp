@@ -122,7 +122,7 @@ class NotedFiles : public ::testing::Test {
   ScratchDirectory scratch_;
 };
 
-TEST_F(NotedFiles, OfOneSetHaveOneTokenizer) {
+TEST_F(NotedFiles, HaveOneTokenizerPerSet) {
   const auto refusal = [&](const std::vector<std::string>& names) {
     return tests::thrown_by([&] { (void)open(names); });
   };
@@ -139,7 +139,7 @@ TEST_F(NotedFiles, OfOneSetHaveOneTokenizer) {
                 (scratch_ / "bytes.bin").string() + " holds bytes of text"));
 }
 
-TEST_F(NotedFiles, OfAValidationSetHaveTheTokenizerOfTheTrainingSet) {
+TEST_F(NotedFiles, HaveTheTrainingTokenizerForAValidationSet) {
   DatasetSection section;
   section.where = "run.yaml:9 validation_dataset";
   const auto refusal = [&](const char* training, const char* validation) {

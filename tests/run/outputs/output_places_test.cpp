@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using tests::OutputRun;
 
 // Nothing may ever read it, and a run would wait.
-TEST(Outputs, AFifoIsRefusedAndAnOpenPipeIsNot) {
+TEST(Outputs, RefuseAFifoAndTakeAnOpenPipe) {
   const OutputRun run;
   ASSERT_EQ(::mkfifo((run.folder / "fifo").c_str(), 0600), 0);
   EXPECT_EQ(
@@ -33,7 +33,7 @@ TEST(Outputs, AFifoIsRefusedAndAnOpenPipeIsNot) {
   EXPECT_THAT(run.refusal(), HasSubstr("FOLDER/run/training.jsonl is there and is not a regular file"));
 }
 
-TEST(Outputs, ADirectoryThatHoldsAModelIsNoDirectoryOfCheckpoints) {
+TEST(Outputs, RefuseAModelDirectoryForCheckpoints) {
   const OutputRun run;
   for (const char* name : {"config.json", "model.safetensors"}) {
     const std::filesystem::path file = run.folder.write("run/" + std::string(name), "mine\n");

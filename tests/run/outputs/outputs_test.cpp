@@ -43,7 +43,7 @@ const std::vector<std::string> kBeside = {
     "LATEST",         "LATEST.txt",       ".LATEST.new",        ".LATEST.txt.new", "LOWEST_VAL",
     "LOWEST_VAL.txt", ".LOWEST_VAL.new",  ".LOWEST_VAL.txt.new"};
 
-TEST(Outputs, APersonsFileBesideTheCheckpointsIsRefusedAndStays) {
+TEST(Outputs, RefuseToReplaceAPersonsFileBesideCheckpoints) {
   const OutputRun run;
   std::vector<std::string> names = kBeside;
   names.insert(names.end(), {"epoch_0_step_1.incomplete", "epoch_7_step_99.removed"});
@@ -90,7 +90,7 @@ TEST(Outputs, FilesOfAnEarlierRunAreReplaced) {
   EXPECT_EQ(run.refusal({"/dev/null", "/dev/null"}), "no error");
 }
 
-TEST(Outputs, ANamedFileOfAnotherKindIsRefusedAndStays) {
+TEST(Outputs, RefuseToReplaceAFileOfAnotherKind) {
   const OutputRun run;
   const fs::path svg = run.folder.write("other.svg", "<svg></svg>"),
                  trace = run.folder.write("trace.json", "{\"traceEvents\": []}"),
@@ -113,7 +113,7 @@ TEST(Outputs, ANamedFileOfAnotherKindIsRefusedAndStays) {
   EXPECT_THAT(run.refusal({"", run.folder / "directory"}), HasSubstr("FOLDER/directory is a directory"));
 }
 
-TEST(Outputs, ThatAreOneFileAreRefused) {
+TEST(Outputs, RefuseOneFileForTwoOutputs) {
   const OutputRun run;
   const fs::path same = run.folder / "same";
   fs::create_symlink("same", run.folder / "link");
@@ -125,7 +125,7 @@ TEST(Outputs, ThatAreOneFileAreRefused) {
         << trace;
 }
 
-TEST(Outputs, ThatMeetAFileOfTheRunAreRefused) {
+TEST(Outputs, RefuseAFileOfTheRun) {
   const OutputRun run;
   for (const std::string& name : kBeside) {
     const fs::path file = run.folder / ("run/" + name);
@@ -146,7 +146,7 @@ TEST(Outputs, ThatMeetAFileOfTheRunAreRefused) {
                 "checkpoint.checkpoint_dir"));
 }
 
-TEST(Outputs, ThatAreInputsAreRefused) {
+TEST(Outputs, RefuseInputsAsOutputs) {
   const OutputRun run;
   run.refusal();  // writes run.yaml
   EXPECT_EQ(run.refusal({"", run.folder / "run.yaml"}),
@@ -156,7 +156,7 @@ TEST(Outputs, ThatAreInputsAreRefused) {
               HasSubstr("FOLDER/train.bin is a token file of the run itself, which would be lost"));
 }
 
-TEST(Outputs, WithoutADirectoryAreRefused) {
+TEST(Outputs, RefuseAMissingDirectory) {
   const OutputRun run;
   EXPECT_EQ(run.refusal({run.folder / "no/m.jsonl", ""}),
             "error[usage] --metrics: the directory of FOLDER/no/m.jsonl is not there\n"
@@ -169,7 +169,7 @@ TEST(Outputs, WithoutADirectoryAreRefused) {
   EXPECT_EQ(run.refusal({run.folder / "run/m.jsonl", ""}), "no error");  // the run makes it
 }
 
-TEST(Outputs, ADirectoryThatIsAFileIsRefused) {
+TEST(Outputs, RefuseAFileInPlaceOfADirectory) {
   const OutputRun run;
   run.folder.write("file", kMine);
   const std::string file = (run.folder / "file").string();
@@ -186,7 +186,7 @@ TEST(Outputs, ADirectoryThatIsAFileIsRefused) {
   EXPECT_EQ(text_in(run.folder / "run"), kMine);
 }
 
-TEST(Outputs, OfDataLeaveAPersonsFilesAlone) {
+TEST(Outputs, LeaveAPersonsFilesAloneForData) {
   const Folder folder;
   const std::vector<Input> inputs = {{folder.write("text.txt", kMine), "the text 'text.txt'"}};
   const auto refusal = [&](const char* out, bool force = true) {
@@ -224,7 +224,7 @@ TEST(Outputs, OfDataLeaveAPersonsFilesAlone) {
   }
 }
 
-TEST(Outputs, TheDirectoryOfTheModelIsNoDirectoryOfCheckpoints) {
+TEST(Outputs, RefuseTheModelsDirectoryForCheckpoints) {
   const OutputRun run;
   const Folder& folder = run.folder;
   fs::copy(HEDDLE_SOURCE_DIR "/tests/golden/llama", folder / "run", fs::copy_options::recursive);

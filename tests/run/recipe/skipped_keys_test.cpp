@@ -48,7 +48,7 @@ TEST(SkippedSections, AreNotThoseThatChangeNumbers) {
   EXPECT_THAT(skipped_in("comet: {enable: false, project_name: x}\n" + kSomeModel), ElementsAre("comet"));
 }
 
-TEST(SkippedKeys, OfAModelChooseImplementations) {
+TEST(SkippedKeys, ChooseImplementationsOfAModel) {
   EXPECT_THAT(
       skipped_in("model: {config: {model_type: llama}, trust_remote_code: true, attn_implementation: sdpa, "
                  "output_hidden_states: true, force_hf: true, mtp_loss_scaling_factor: 0.1, "

@@ -64,7 +64,7 @@ void post_on(Communicator& group, int rank) {
   }
 }
 
-TEST(NcclFaults, ARankThatPostsNothingIsATimeoutThatNamesTheCollective) {
+TEST(NcclFaults, NameTheCollectiveWhenARankPostsNothing) {
   begin();
   const auto idle = [](Communicator&) { wait_until([] { return FakeNccl::aborted() > 0; }); };
   EXPECT_THAT(error_of(
@@ -74,7 +74,7 @@ TEST(NcclFaults, ARankThatPostsNothingIsATimeoutThatNamesTheCollective) {
 }
 
 // A first call connects ranks, and stays in NCCL where the other one is gone.
-TEST(NcclFaults, AHostThatIsStuckInNcclIsFreedByTheWatchdog) {
+TEST(NcclFaults, FreeAHostStuckInNcclByTheWatchdog) {
   begin();
   const auto idle = [](Communicator&) { wait_until([] { return FakeNccl::aborted() > 0; }); };
   const auto body = [](Communicator& group) {
@@ -87,7 +87,7 @@ TEST(NcclFaults, AHostThatIsStuckInNcclIsFreedByTheWatchdog) {
 }
 
 // The call goes on for a while when its communicator is given up, and still reads it.
-TEST(NcclFaults, ACommunicatorIsFreedWhenTheHostIsOutOfItsCall) {
+TEST(NcclFaults, FreeACommunicatorWhenTheHostHasLeftItsCall) {
   begin();
   FakeNccl::linger(900ms);
   const auto idle = [](Communicator&) { wait_until([] { return FakeNccl::aborted() > 0; }); };
@@ -97,7 +97,7 @@ TEST(NcclFaults, ACommunicatorIsFreedWhenTheHostIsOutOfItsCall) {
   EXPECT_EQ(FakeNccl::aborted(), 2);
 }
 
-TEST(NcclFaults, ALargeCallOfPartsThatAreNotAlignedIsRefused) {
+TEST(NcclFaults, RefuseALargeCallOfMisalignedParts) {
   begin();
   FakeNccl::set_large(1024);
   ThreadWorld world(2, 1min, Log());
@@ -183,7 +183,7 @@ TEST(NcclFaults, KernelsOfManyCommunicatorsStartInOneOrderBecauseTheEnvironmentS
   for (const auto& [name, value] : nccl::kSettings) unsetenv(name);
 }
 
-TEST(NcclFaults, AnErrorOfNcclNamesTheCollectiveAndWhatNcclSaid) {
+TEST(NcclFaults, NameTheCollectiveAndTheErrorOfNccl) {
   begin();
   const auto body = [](Communicator& group) {
     FakeNccl::fail_all();
@@ -196,7 +196,7 @@ TEST(NcclFaults, AnErrorOfNcclNamesTheCollectiveAndWhatNcclSaid) {
 }
 
 // Progress that is late, and comes: no error.
-TEST(NcclFaults, ALateRankIsWaitedFor) {
+TEST(NcclFaults, WaitForALateRank) {
   begin();
   const auto late = [](Communicator& group) {
     std::this_thread::sleep_for(400ms);
@@ -223,7 +223,7 @@ ncclUniqueId fresh_id() {
   return id;
 }
 
-TEST(NcclFaults, ARankThatDoesNotJoinIsATimeout) {
+TEST(NcclFaults, TimeOutWhenARankDoesNotJoin) {
   begin();
   const auto fault = std::make_shared<nccl::Fault>();
   try {
@@ -236,7 +236,7 @@ TEST(NcclFaults, ARankThatDoesNotJoinIsATimeout) {
   begin();  // ends the thread that is in NCCL
 }
 
-TEST(NcclFaults, ARankThatIsLostEndsTheJoining) {
+TEST(NcclFaults, StopJoiningWhenARankIsLost) {
   begin();
   const auto fault = std::make_shared<nccl::Fault>();
   std::thread finder([&] {
@@ -265,7 +265,7 @@ class Losing : public AloneRendezvous {
   std::function<void()> release_;
 };
 
-TEST(NcclFaults, ALostRankThatTheHostReportsBecomesTheFaultOfTheProcess) {
+TEST(NcclFaults, TakeALostRankFromTheHost) {
   begin();
   Losing host;
   nccl::Watchdog watchdog(host, 0);
@@ -285,7 +285,7 @@ TEST(NcclFaults, ALostRankThatTheHostReportsBecomesTheFaultOfTheProcess) {
   }
 }
 
-TEST(NcclFaults, MoreCommunicatorsThanStreamsAreRefused) {
+TEST(NcclFaults, RefuseMoreCommunicatorsThanStreams) {
   begin();
   ThreadWorld world(2, 1min, Log());
   std::string message;

@@ -153,7 +153,7 @@ TEST(NcclGroups, AreMadeBeforeTheFirstStepInOneOrder) {
 }
 
 // World, dp and what is joined of them; fsdp2 gathers and reduces at once, over one each.
-TEST(NcclGroups, OfEqualRanksShareACommunicator) {
+TEST(NcclGroups, ShareACommunicatorForEqualRanks) {
   for (const auto& [line, count] : {std::pair{"ddp dp2 calls2", 1U}, {"fsdp2 dp2 calls2", 2U}}) {
     const Made made = made_by(on(small(), line), 2);
     EXPECT_EQ(made.after.size(), 2U);

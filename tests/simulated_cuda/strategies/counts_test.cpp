@@ -89,7 +89,7 @@ Training in_microbatches(Training run, int count) {
 }
 
 // What is read: whether the update was skipped, the loss and the norm.
-TEST(SimulatedCounts, ADenseStepWaitsForNothingButTheReadingOfItsReport) {
+TEST(SimulatedCounts, WaitOnlyForTheReportInADenseStep) {
   for (const int microbatches : {2, 4}) {
     const StepAsked of = third_step(in_microbatches(small(), microbatches));
     EXPECT_THAT(of.step.waits, IsEmpty());
@@ -102,7 +102,7 @@ TEST(SimulatedCounts, ADenseStepWaitsForNothingButTheReadingOfItsReport) {
 }
 
 // Offsets of documents are in host memory, and what is made of them there travels from pinned memory.
-TEST(SimulatedCounts, AStepWithDocumentsWaitsForNothing) {
+TEST(SimulatedCounts, WaitForNothingWithDocuments) {
   Training run = small();
   run.change_batch = pack;
   EXPECT_THAT(third_step(run).step.waits, IsEmpty());
@@ -115,20 +115,20 @@ TEST(SimulatedCounts, AStepWithDocumentsWaitsForNothing) {
   }
 }
 
-TEST(SimulatedCounts, AStepOfMixersUnderContextParallelismWaitsForNothing) {
+TEST(SimulatedCounts, WaitForNothingInMixersUnderContextParallelism) {
   Training run = mixing(kMixing[0]);
   run.change_batch = pack;
   EXPECT_THAT(third_step(on(run, "fsdp2 cp2(allgather)")).step.waits, IsEmpty());
 }
 
-TEST(SimulatedCounts, AStepWithExpertsWaitsOnceALayerAndMicrobatch) {
+TEST(SimulatedCounts, WaitOncePerLayerAndMicrobatchWithExperts) {
   for (const int microbatches : {2, 4})
     EXPECT_THAT(third_step(in_microbatches(eight_experts(), microbatches)).step.waits,
                 ElementsAre(Pair("a copy to the host", 2 * microbatches)));  // rows of each expert
 }
 
 // Two ranks with two layers and two microbatches each.
-TEST(SimulatedCounts, AStepWithExpertParallelismWaitsOnceALayerAndMicrobatch) {
+TEST(SimulatedCounts, WaitOncePerLayerAndMicrobatchWithExpertParallelism) {
   for (const std::string& line : alternatives("fsdp2 dp2 ep2([alltoall|allgather])")) {
     SCOPED_TRACE(line);
     EXPECT_THAT(third_step(on(eight_experts(), line)).step.waits,
@@ -166,7 +166,7 @@ std::string names_of(const Asked& asked) {
 }
 
 // A layer of Llama: two norms, four products, rotation, attention, the gated unit, two residuals.
-TEST(SimulatedCounts, ALayerLaunchesFewKernels) {
+TEST(SimulatedCounts, BoundTheLaunchesOfALayer) {
   const StepAsked two = third_step(narrow(2)), four = third_step(narrow(4));
   const int64_t forward = four.validation.launches - two.validation.launches;
   const int64_t backward = without_norms(four.step) - without_norms(two.step) - forward;
@@ -177,7 +177,7 @@ TEST(SimulatedCounts, ALayerLaunchesFewKernels) {
 }
 
 // Beside its collectives and its layer: what it is on one rank of the same dtypes.
-TEST(SimulatedCounts, AUnitOfFsdp2LaunchesFewKernelsBesideItsCollectives) {
+TEST(SimulatedCounts, BoundTheLaunchesOfAnFsdp2Unit) {
   std::string names;
   const auto launches = [&](int ranks, int layers) {
     Training run = ranks == 1 ? narrow(layers) : of_even_widths(layers, 1);

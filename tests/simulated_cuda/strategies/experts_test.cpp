@@ -88,7 +88,7 @@ TEST(SimulatedExperts, TouchAsManyBytesAsADryStepRecords) {
 }
 
 // LibTorch's product of a group without rows is not defined on every GPU.
-TEST(SimulatedExperts, WithoutTokensHaveGradientsOfZero) {
+TEST(SimulatedExperts, HaveZeroGradientsWithoutTokens) {
   simulated::offer_device_ops();
   Machine::get().begin(simulated::Policy::late);
   const LayerInputs in = layer_on_gpu(2);
