@@ -3,7 +3,8 @@
 
 named_tests.py --preset PRESET [--list] NAME... [-- ARGUMENT...]
 
-A NAME is part of Suite.Case, of a file's path below tests/, or of the name of a test in ctest. ARGUMENTs that begin with
+A NAME is part of Suite.Case, of a file's path below tests/, of a title in a `.test` file, or of the name of
+a test in ctest. ARGUMENTs that begin with
 --gtest_ go to the test programs, all others to ctest. --list prints the commands and runs nothing."""
 import argparse
 import collections
@@ -19,6 +20,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CASE = re.compile(r"^[ \t]*(TEST|TEST_F|TEST_P|TYPED_TEST)\(\s*(\w+)\s*,\s*(\w+)\s*\)", re.M)
 INSTANCE = re.compile(r"^[ \t]*INSTANTIATE_TEST_SUITE_P\(\s*(\w*)\s*,\s*(\w+)", re.M)
+TITLE = re.compile(r"^=== (.+)", re.M)  # of records in a `.test` file, which a parametrized case reads
 
 
 def fail(text):
@@ -48,8 +50,18 @@ class Index:
                 self.seen.add(pathlib.Path(name))
 
 
+def records_beside(path):
+    """[(pattern of GoogleTest's instances, file name and title)] of the records that `X_test.cpp` reads: X/*.test."""
+    found = []
+    for file in sorted((path.parent / path.stem.removesuffix("_test")).glob("*.test")):
+        for title in TITLE.findall(file.read_text()):
+            found.append((re.sub(r"[^0-9A-Za-z]", "_", f"{file.stem}_{title}") + "*", f"{file.parent.name}/{file.name}: {title}"))
+    return found
+
+
 def cases_of(sources, tests):
-    """[(suite, pattern of GoogleTest, file below `tests`)] of every case in the sources of one program."""
+    """[(suite, pattern of GoogleTest, file below `tests`)] of every case in the sources of one program. The file of a
+    record is followed by its title."""
     cases, instances = [], {}
     for path in sources:
         if not path.is_relative_to(tests):
@@ -65,6 +77,8 @@ def cases_of(sources, tests):
             for prefix in instances.get(suite, []):
                 name = f"{prefix}/{suite}" if prefix else suite
                 found.append((name, f"{name}.{case}/*", file))
+                for record, place in records_beside(tests / file):
+                    found.append((name, f"{name}.{case}/{record}", str(pathlib.PurePath(file).parent / place)))
         elif macro == "TYPED_TEST":
             found.append((f"{suite}/*", f"{suite}/*.{case}", file))
         else:

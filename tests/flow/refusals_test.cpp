@@ -14,7 +14,6 @@ namespace flow {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 // One block on standard error, and the status.
 void expect_refusal(const Outcome& outcome, int status, const std::string& message) {
@@ -50,39 +49,11 @@ TEST(Program, UsesTheLibTorchThatTheVariableNames) {
   EXPECT_EQ(heddle({"plugins", "list"}, {"HEDDLE_TORCH="}).status, 0);
 }
 
-TEST(Program, RefusesWordsThatItDoesNotKnow) {
-  expect_refusal(heddle({"trian", "x.yaml"}), 2, "error[usage] heddle: unknown command 'trian'");
-  expect_refusal(heddle({"trian", "x.yaml"}), 2, "hint: did you mean 'train'?");
-  expect_refusal(heddle({}), 2, "error[usage] heddle: A subcommand is required");
-  expect_refusal(heddle({"train"}), 2, "error[usage] heddle train: CONFIG is required");
-  expect_refusal(heddle({"train", "a.yaml", "--fast"}), 2, "The following argument was not expected: --fast");
-  expect_refusal(heddle({"train", "a.yaml", "--nproc-per-nod", "2"}), 2,
-                 "hint: did you mean '--nproc-per-node'?");
-  expect_refusal(heddle({"train", "a.yaml", "--optimzer", "none"}), 2, "hint: did you mean '--optimizer'?");
-  expect_refusal(heddle({"--helpp"}), 2, "hint: did you mean '--help'?");
-  expect_refusal(heddle({"plugins", "lst"}), 2, "hint: did you mean 'list'?");
-  expect_refusal(heddle({"train", "a.yaml", "--nproc-per-node", "0"}), 2, "Value 0 not in range 1 to 1024");
-  expect_refusal(heddle({"schedule", "1f1b", "--memory"}), 2,
-                 "error[usage] heddle schedule: --memory needs a value");
-}
-
-TEST(Program, SaysThatACommandComesLater) {
-  expect_refusal(heddle({"plan", "a.yaml", "--world-size", "8"}), 2,
-                 "error[not_built] heddle plan: this command is not built yet");
-}
-
 TEST(Program, PrintsErrorsAsJsonWhenAsked) {
   const Outcome outcome = heddle({"train", "missing.yaml", "--json"});
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.out,
               ::testing::StartsWith("{\"error\": {\"code\": \"config\", \"where\": \"missing.yaml"));
-}
-
-TEST(Refusals, NameTheLineAndTheNearestKey) {
-  const TrainingFiles files;
-  files.write("key.yaml", read_text(files.path("run.yaml")) + "optimiser: {}\n");
-  expect_refusal(heddle({"train", files.path("key.yaml")}), 2,
-                 "key.yaml:14 optimiser: unknown key 'optimiser'\n  hint: did you mean 'optimizer'?");
 }
 
 TEST(Refusals, NameACutWeightsFile) {
@@ -176,16 +147,6 @@ TEST(Refusals, AskForTokensWhereAModelWasNotTrainedOnBytes) {
                  "the model has no tokenizer.json, and was not trained on bytes of text");
   expect_refusal(heddle({"generate", files.path("run"), "--tokens", "1,256"}), 2,
                  "token 256 is outside the model's vocabulary of 256");
-  expect_refusal(heddle({"generate", files.path("text.txt"), "--prompt", "a"}), 2, "is not a directory");
-}
-
-TEST(Refusals, NameATextThatIsMissing) {
-  const TrainingFiles files;
-  expect_refusal(heddle({"data", files.path("none.txt"), "--out", files.path("out.bin")}), 2,
-                 "error[input] " + files.path("none.txt") + ": cannot be read: No such file or directory");
-  EXPECT_FALSE(std::filesystem::exists(files.path("out.bin")));
-  expect_refusal(heddle({"data", files.path("text.txt"), "--out", files.path("none/out.bin")}), 2,
-                 "error[usage] --out: the directory of " + files.path("none/out.bin") + " is not there");
 }
 
 TEST(DiskFailure, EndsTheRunWhenTheDiskIsFull) {
@@ -228,15 +189,6 @@ TEST(Refusals, SayWhatABackendLacksBeforeAnyRankStarts) {
   expect_refusal(heddle(files.train("run", {"--dist_env.backend", "nccl"})), 2,
                  built ? "dist_env.backend: backend 'nccl' is not available: "
                        : "dist_env.backend: there is no device 'nccl'; available: none (searched ");
-}
-
-TEST(Refusals, NameAVariableOfTheKernelsBeforeTheRun) {
-  const TrainingFiles files;
-  expect_refusal(heddle(files.train("run"), {"HEDDLE_PACKED_PRODUCT=on"}), 2,
-                 "HEDDLE_PACKED_PRODUCT: it is 'on', but must be 0 or 1");
-  expect_refusal(heddle(files.train("run"), {"HEDDLE_CPU_CAPABILITY=sse"}), 2,
-                 "HEDDLE_CPU_CAPABILITY: it is 'sse', but must be default, avx2 or avx512");
-  EXPECT_FALSE(std::filesystem::exists(files.path("run")));
 }
 
 TEST(ExportFailure, EndsTheRunOnceAndLeavesNoLatest) {

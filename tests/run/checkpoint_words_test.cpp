@@ -1,4 +1,4 @@
-// Every key of checkpoint: that is about models in and out: it is built, or refused with its reason.
+// Every key of checkpoint: about models that are read and exported.
 #include <gmock/gmock.h>
 
 #include "lib/run/recipe/readers.h"
@@ -6,7 +6,6 @@
 namespace heddle {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 std::vector<std::string> words_refused(const std::string& words) {
@@ -40,16 +39,6 @@ TEST(CheckpointFields, AreAcceptedWhenTheyHaveNoEffect) {
   EXPECT_THAT(
       words_refused("{is_peft: true, dequantize_base_checkpoint: true, model_save_format: torch_save}"),
       IsEmpty());
-}
-
-TEST(CheckpointFields, AreRefusedForOtherCheckpointFormats) {
-  EXPECT_THAT(words_refused("{original_model_root_dir: /models}"),
-              ElementsAre("checkpoint.original_model_root_dir: names and dtypes of an export are those of "
-                          "model.pretrained_model_name_or_path"));
-  EXPECT_THAT(words_refused("{diffusers_compatible: true}"),
-              ElementsAre("checkpoint.diffusers_compatible: files are named as transformers has them"));
-  EXPECT_THAT(words_refused("{model_repo_id: a/b}"),
-              ElementsAre("checkpoint.model_repo_id: models are not downloaded"));
 }
 
 }  // namespace

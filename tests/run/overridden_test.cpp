@@ -95,23 +95,6 @@ TEST_F(Overridden, ReplacesAMapByAMap) {
   EXPECT_EQ(rope["rope_parameters"]["rope_theta"], 7.0);
 }
 
-TEST_F(Overridden, NamesParametersThatAKeyWouldChange) {
-  const std::string hint =
-      "\n  hint: leave out what changes shapes; a model of other shapes starts from random weights: config "
-      "without pretrained_model_name_or_path";
-  const std::string at =
-      "error[config] run.yaml:3 model.config: the keys change the parameters of FOLDER/model: ";
-  EXPECT_EQ(refusal("config: {intermediate_size: 40}"),
-            at +
-                "model.layers.0.mlp.experts.down_proj would have the shape [6, 32, 40], and has [6, "
-                "32, 36]" +
-                hint);
-  EXPECT_THAT(refusal("config: {num_hidden_layers: 1}"), HasSubstr(at + "model.layers.1."));
-  EXPECT_THAT(refusal("config: {num_hidden_layers: 1}"), HasSubstr(" would be missing"));
-  EXPECT_THAT(refusal("config: {num_hidden_layers: 3}"), HasSubstr(" would be added"));
-  EXPECT_EQ(refusal("config: {tie_word_embeddings: true}"), at + "lm_head.weight would be missing" + hint);
-}
-
 // nemo_automodel/components/models/TYPE/model.py; its other modules have neither, nor has transformers.
 TEST_F(Overridden, TakesTheRoutersOfAnAutoModelRecipe) {
   const std::string loss = R"({"router_aux_loss_type": "layer"})";
@@ -178,42 +161,6 @@ TEST_F(Overridden, MultiTokenPredictionHeadsMayBeLeftOut) {
     return count;
   };
   EXPECT_LT(parameters("config: {num_nextn_predict_layers: 0}"), parameters(""));
-}
-
-TEST_F(Overridden, KeysThatAreNoneAreRefusedAtTheirPlace) {
-  EXPECT_EQ(refusal("config: {router_aux_los_coef: 0.5}"),
-            "error[config] run.yaml:3 model.config.router_aux_los_coef: unknown key 'router_aux_los_coef'\n"
-            "  hint: did you mean router_aux_loss_coef?");
-  EXPECT_EQ(refusal("config: {model_type: llama}"),
-            "error[config] run.yaml:3 model.config.model_type: the type of a pretrained model is that of its "
-            "config.json\n  hint: leave model_type out");
-  EXPECT_EQ(
-      refusal("config: {router_aux_loss_coef: -1}"),
-      "error[config] run.yaml:3 model.config.router_aux_loss_coef: expected a number of at least 0, got "
-      "-1");
-  for (const char* none : {"config: {}", "config: other.json", "config: [1]"})
-    EXPECT_THAT(refusal(none), HasSubstr("error[config] run.yaml:3 model.config: beside "
-                                         "pretrained_model_name_or_path expected a map of keys"))
-        << none;
-  EXPECT_THAT(refusal("export_config: true"),
-              HasSubstr("run.yaml:3 model.export_config: export_config is set, and there are no keys"));
-}
-
-// rope_parameters has one of its own, which wins.
-TEST_F(Overridden, WarnsOfAKeyWithoutEffect) {
-  const std::string rest =
-      "; no such key, a key that another one overrules, or the value that it has already";
-  open("config: {rope_theta: 5.0, router_aux_loss_coef: 0.5, sliding_window: null, colour: red}");
-  EXPECT_THAT(warnings_,
-              ElementsAre("run.yaml:3 model.config.rope_theta changes nothing: the model is the "
-                          "same without it" +
-                              rest,
-                          "run.yaml:3 model.config.sliding_window changes nothing: the model is the "
-                          "same without it" +
-                              rest,
-                          "run.yaml:3 model.config.colour changes nothing: the model is the same "
-                          "without it" +
-                              rest));
 }
 
 // A coefficient acts where a loss is computed.

@@ -16,8 +16,10 @@ FILES = {
         "TEST_P(Ddp, EqualsSingle) {}\nTEST_P(Ddp, Resumes) {}\n"
         "INSTANTIATE_TEST_SUITE_P(Sizes, Ddp, values);\nINSTANTIATE_TEST_SUITE_P(, Ddp, values);\n",
     "plugins/typed_test.cpp": "TYPED_TEST(Typed, Holds) {}\n",
+    "messages/recipes_test.cpp": "TEST_P(Message, IsPrinted) {}\nINSTANTIATE_TEST_SUITE_P(Of, Message, values);\n",
+    "messages/recipes/sizes.test": "ranks 2\n\n=== A size of 3\ntp_size: 3\nerror[mesh] 3\n\n=== No ranks\nranks 0\naccepted\n",
 }
-PROGRAMS = {"core_tests": ("core/pattern_test.cpp", "core/node_test.cpp"),
+PROGRAMS = {"core_tests": ("core/pattern_test.cpp", "core/node_test.cpp", "messages/recipes_test.cpp"),
             "plugin_tests": ("plugins/ddp/order_test.cpp", "plugins/ddp/training_test.cpp", "plugins/typed_test.cpp")}
 
 
@@ -34,7 +36,8 @@ class NamedTests(unittest.TestCase):
             path = self.tests / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-            lines.append(f"seen {path}")
+            if path.suffix == ".cpp":
+                lines.append(f"seen {path}")
         self.index = named_tests.Index("\n".join(lines))
 
     def select(self, *names):
@@ -56,6 +59,13 @@ class NamedTests(unittest.TestCase):
 
     def test_a_typed_case_matches_every_type(self):
         self.assertEqual(self.select("Holds")[0], {"plugin_tests": ["Typed/*.*"]})
+
+    def test_a_record_is_found_by_its_file_and_by_its_title(self):
+        records = ["Of/Message.IsPrinted/sizes_A_size_of_3*", "Of/Message.IsPrinted/sizes_No_ranks*"]
+        self.assertEqual(self.select("sizes.test")[0], {"core_tests": records})
+        self.assertEqual(self.select("messages/recipes/sizes")[0], {"core_tests": records})
+        self.assertEqual(self.select("A size of")[0], {"core_tests": records[:1]})
+        self.assertEqual(self.select("messages/")[0], {"core_tests": ["Of/Message.*"]})
 
     def test_a_path_names_its_cases(self):
         wanted = {"plugin_tests": ["DdpOrder.*", "Pattern.*"]}

@@ -1,4 +1,4 @@
-// Axes that plugins bring: their keys, sizes and views, the order of parallelizers, and refusals.
+// Axes that plugins bring: their keys, sizes and views, and the order of parallelizers.
 #include <gmock/gmock.h>
 
 #include "heddle/transport/threads.h"
@@ -22,9 +22,6 @@ struct Axes {
   explicit Axes(const std::string& plugin = "acme") { plugins.load(file_of(plugin)); }
   heddle::Setup setup(const std::string& section, int world = 8) {
     return engine::validate(config::read_text("distributed: " + section + "\n", "run.yaml"), plugins, world);
-  }
-  std::string refusal(const std::string& section, int world = 8) {
-    return thrown_by([&] { setup(section, world); });
   }
 };
 
@@ -50,22 +47,12 @@ TEST(PluginAxes, HaveASizeUnderDistributedAndAViewOfTheirOwn) {
   EXPECT_THAT(engine::fingerprint(setup, acme.plugins, ""), HasSubstr("size of acme: 2\n"));
 }
 
-TEST(PluginAxes, AreProposedForASlipInTheirKey) {
-  EXPECT_EQ(Axes().refusal("{acme_sise: 2}"),
-            "error[config] run.yaml:1 distributed.acme_sise: Unknown options for strategy 'fsdp2': "
-            "['acme_sise']\n  hint: did you mean 'acme_size'?");
-}
-
 TEST(PluginAxes, NeedNothingAtSizeOne) {
   Axes acme;
   const heddle::Setup setup = acme.setup("{acme_size: 1}");
   EXPECT_TRUE(setup.views.empty());
   EXPECT_TRUE(setup.parallelizers.empty());
   EXPECT_TRUE(acme.setup("{}").views.empty());
-}
-
-TEST(PluginAxes, AreUnknownWithoutThePlugin) {
-  EXPECT_THAT(refusal("{acme_size: 2}"), HasSubstr("Unknown options for strategy 'fsdp2': ['acme_size']"));
 }
 
 TEST(PluginAxes, ExpertsHaveAView) {
@@ -77,38 +64,7 @@ TEST(PluginAxes, ExpertsHaveAView) {
 TEST(PluginAxes, ParallelizersActAfterThoseThatTheyName) {
   EXPECT_THAT(names(Axes().setup("{acme_size: 2, brisk_size: 2, tp_size: 2}")),
               ElementsAre("tensor", "brisk", "acme"));
-  EXPECT_EQ(Axes("acme_cycle").refusal("{acme_size: 2, brisk_size: 2}"),
-            "error[plugin_conflict] distributed.acme_size: each of the parallelizers 'acme', 'brisk' acts "
-            "after another of them\n  hint: leave an axis out of Needs::after of one of them");
   EXPECT_THAT(names(Axes("acme_cycle").setup("{brisk_size: 2}")), ElementsAre("brisk"));
-}
-
-TEST(PluginAxes, MustDivideTheirRanks) {
-  EXPECT_EQ(Axes().refusal("{acme_size: 3}"),
-            "error[mesh] run.yaml:1 distributed.acme_size: dp * cp=8 must be a multiple of acme_size=3 * "
-            "brisk_size=1");
-  EXPECT_EQ(Axes().refusal("{acme_size: 4, brisk_size: 2, tp_size: 2}"),
-            "error[mesh] run.yaml:1 distributed.acme_size: dp * cp=4 must be a multiple of acme_size=4 * "
-            "brisk_size=2");
-  EXPECT_EQ(
-      Axes().refusal("{acme_size: many}"),
-      "error[config] run.yaml:1 distributed.acme_size: acme_size must be an integer or null, got 'many'");
-}
-
-TEST(PluginAxes, AreRefusedUnderStrategiesThatReduceOverOneGroup) {
-  EXPECT_THAT(Axes().refusal("{strategy: single, acme_size: 2}", 1),
-              HasSubstr("single does not support acme parallelism"));
-  for (const std::string strategy : {"ddp", "mfsdp"})
-    EXPECT_EQ(Axes().refusal("{strategy: " + strategy + ", acme_size: 2}"), "");
-}
-
-TEST(PluginAxes, AreOneAxisWhenTheyHaveOneName) {
-  Axes both;
-  both.plugins.load(file_of("acme_rival"));
-  EXPECT_THAT(both.refusal("{acme_size: 2}"),
-              HasSubstr("error[plugin_conflict] plugin: the parallelizer 'rival' declares the view 'acme', "
-                        "which exists already and differs"));
-  EXPECT_EQ(both.refusal("{tp_size: 2}"), "");
 }
 
 TEST(PluginAxes, StandInTheMeshOfTheRun) {

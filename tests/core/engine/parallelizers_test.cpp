@@ -33,31 +33,6 @@ TEST(Parallelizers, GetAPlanByItsName) {
   EXPECT_THAT(fields("{tp_size: 2, tp_plan: {lm_head: colwise}}"), HasSubstr(R"({"lm_head": "colwise"})"));
 }
 
-TEST(Parallelizers, RefuseAPlanThatNobodyOffers) {
-  EXPECT_EQ(
-      refusal("{tp_size: 2, tp_plan: lama}", 4),
-      "error[config] run.yaml:1 distributed.tp_plan: Custom parallel plan 'lama' is not valid. Please "
-      "ensure it is one of the following:\n1. A map of module paths to parallel styles\n2. The name of a "
-      "plan that a plugin offers (llama)\n  hint: did you mean 'llama'?");
-  EXPECT_THAT(refusal("{tp_size: 2, tp_plan: my.package.make_plan}", 4),
-              HasSubstr("hint: heddle has no Python: write a function's plan as a map"));
-  EXPECT_EQ(refusal("{tp_plan: my.package.make_plan}", 4), "");  // at tp 1 nothing is planned
-}
-
-TEST(Parallelizers, OverlapNeedsSequenceParallelism) {
-  EXPECT_EQ(sentence("{tp_size: 2, enable_async_tensor_parallel: true}", 4),
-            "enable_async_tensor_parallel=True requires sequence_parallel=True");
-  EXPECT_EQ(sentence("{enable_async_tensor_parallel: true}", 4), "");
-}
-
-TEST(Parallelizers, SayWhichFieldsDoNothingWithOneRank) {
-  EXPECT_THAT(setup_of("{tp_plan: rubbish, sequence_parallel: true, enable_async_tensor_parallel: false}", 4)
-                  .warnings,
-              ::testing::ElementsAre("run.yaml:1 distributed.tp_plan has no effect: tp_size is 1",
-                                     "run.yaml:1 distributed.sequence_parallel has no effect: tp_size is 1"));
-  EXPECT_THAT(setup_of("{tp_size: 2, sequence_parallel: true}", 4).warnings, ::testing::IsEmpty());
-}
-
 TEST(Parallelizers, PreferANamedFile) {
   PluginRegistry plugins({std::filesystem::path(HEDDLE_BINARY_DIR) / "plugins"});
   plugins.load(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_splits_tp.so");
@@ -67,15 +42,8 @@ TEST(Parallelizers, PreferANamedFile) {
   const heddle::Setup two = setup("{tp_size: 2}");
   ASSERT_EQ(two.parallelizers.size(), 1u);
   EXPECT_EQ(two.parallelizers[0].first, "second");
-  EXPECT_THAT(two.warnings, ::testing::ElementsAre(
-                                "the axis tp is split by the plugin 'second', whose place is searched before "
-                                "that of 'tensor'"));
   EXPECT_THAT(setup("{}").warnings, ::testing::IsEmpty());
   setup("{tp_size: 2, sequence_parallel: false, tp_plan: null}");
-  EXPECT_EQ(thrown_by([&] { setup("{tp_size: 2, sequence_parallel: true}"); }),
-            "error[config] run.yaml:1 distributed.sequence_parallel: the parallelizer 'second', which splits "
-            "the axis tp, does not have 'sequence_parallel'\n"
-            "  hint: remove it, or let 'tensor' split the axis");
 }
 
 // Two places with a plugin each, and one with both.
@@ -131,15 +99,6 @@ TEST(Parallelizers, ActByTheirBlockWithoutAnAxis) {
   EXPECT_EQ(two.parallelizers[1].first, "shifter");
   EXPECT_EQ(config::to_json(two.parallelizers[1].second), R"({"shift": 3})");
   EXPECT_THAT(engine::fingerprint(two, plugins, ""), HasSubstr("distributed.shifter.shift: 3\n"));
-  const auto said = [&](const std::string& section) { return thrown_by([&] { setup(section); }); };
-  EXPECT_EQ(said("{strategy: ddp, shifter: {shift: 11}}"),
-            "error[config] run.yaml:1 distributed.shifter.shift: expected 0 to 10, got 11");
-  EXPECT_THAT(said("{strategy: ddp, shifter: {shft: 1}}"), HasSubstr("did you mean 'shift'?"));
-  EXPECT_THAT(said("{strategy: ddp, shifter: {}, moves: {}}"),
-              HasSubstr("the plugin 'shifter' has two blocks under its names"));
-  EXPECT_THAT(said("{strategy: ddp, tensor: {}}"),
-              HasSubstr("Unknown options for strategy 'ddp': ['tensor']"));
-
   const Plan plan = engine::choose(setup("{strategy: ddp, shifter: {shift: 3}}"), plugins);
   ASSERT_EQ(plan.parallelizers.size(), 1u);
   Batch batch;

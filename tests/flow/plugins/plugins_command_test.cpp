@@ -48,13 +48,6 @@ TEST(PluginsList, LooksInTheVariablesPlacesToo) {
               HasSubstr(R"({"kind":"strategy","name":"plain","aliases":["Simple","plain-old"]})"));
 }
 
-TEST(PluginsList, RefusesWhatIsNoDirectory) {
-  const Outcome outcome = heddle({"plugins", "list", "/no/such/place"});
-  EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.error,
-              HasSubstr("error[usage] heddle plugins list: '/no/such/place' is not a directory"));
-}
-
 TEST(PluginsInspect, PrintsTheTableOfAFile) {
   const Outcome outcome = heddle({"plugins", "inspect", bad("plain")});
   EXPECT_EQ(outcome.status, 0) << outcome.error;
@@ -78,15 +71,6 @@ TEST(PluginsInspect, ShowsTheBuiltInStrategy) {
   const Outcome outcome = heddle({"plugins", "inspect", "single"});
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("  file: built into the engine\n"));
-}
-
-TEST(PluginsInspect, NamesEveryPlaceAndTheNearestWhenThereIsNone) {
-  const Outcome outcome = heddle({"plugins", "inspect", "fsdp3"});
-  EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.error, HasSubstr("error[plugin_missing] plugin: there is no plugin 'fsdp3'; available: "
-                                       "adamw, agent, chat, columns, context, ddp, "));
-  EXPECT_THAT(outcome.error, HasSubstr(" (searched " HEDDLE_BINARY_DIR "/plugins"));
-  EXPECT_THAT(outcome.error, HasSubstr("\n  hint: did you mean 'fsdp2'?"));
 }
 
 TEST(PluginsInspect, GivesAnErrorAsJsonToo) {
@@ -117,15 +101,6 @@ TEST(PluginsCheck, PrintsOneObjectForAProgram) {
   EXPECT_THAT(outcome.out,
               HasSubstr(R"({"rule":"strategy 'zero1' on 2 ranks: finish_gradients(): the sum over the )"
                         R"(data-parallel ranks and all microbatches of the step","passed":false,)"));
-}
-
-TEST(PluginsCheck, ChecksWithOtherFields) {
-  const Outcome outcome =
-      heddle({"plugins", "check", bad("zero1_none"), "--ranks", "1", "--fields", "{bucket_md: 1}"});
-  EXPECT_EQ(outcome.status, 2);
-  EXPECT_EQ(outcome.error,
-            "error[config] --fields: unknown key 'bucket_md': nothing that this file offers has it\n"
-            "  hint: did you mean bucket_mb?\n");
 }
 
 // The plugins of the build, without the CUDA part of one, which is a file of its own.
@@ -205,13 +180,6 @@ TEST(PluginsCheck, RefusesAPluginThatEndsItsProcessAsIfAllWereWell) {
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.out, HasSubstr("FAIL  strategy 'zero1' on 2 ranks: "));
   EXPECT_THAT(outcome.out, HasSubstr("the process ended (exit with status 0)"));
-}
-
-TEST(PluginsCheck, SaysThatAFileIsNotThere) {
-  const Outcome outcome = heddle({"plugins", "check", "/no/such/libheddle_x.so"});
-  EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.error,
-              HasSubstr("error[plugin_missing] /no/such/libheddle_x.so: there is no such plugin file"));
 }
 
 // The README of each plugin holds the table of its schema.

@@ -10,7 +10,6 @@
 namespace heddle::tests {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
@@ -167,45 +166,6 @@ TEST(Distillation, SavesAndExportsTheStudentAlone) {
   runs.checkpoint = "save_consolidated: final, restore_from: LATEST";
   runs.train(topology, "resumed", 4);
   EXPECT_EQ(checksums_of(runs / "resumed/epoch_0_step_3"), checksums_of(runs / "straight/epoch_0_step_3"));
-}
-
-std::string refusal(const DistillRuns& runs, const std::string& more,
-                    const std::string& distributed = "{strategy: single}", int ranks = 1) {
-  std::vector<std::string> refusals;
-  runs.train({"run", ranks, distributed, more}, "run", 1, &refusals);
-  return refusals.empty() ? "" : refusals.front();
-}
-
-TEST(Distillation, RefusesWhatDoesNotFit) {
-  DistillRuns runs;
-  const std::string keys = runs.keys("half");
-  EXPECT_THAT(
-      refusal(runs, "teacher_model: {pretrained_model_name_or_path: " + (kGolden / "qwen2").string() + "}"),
-      HasSubstr("teacher_model: the teacher has a vocabulary of 67, and the student of 64"));
-  EXPECT_THAT(
-      refusal(runs, "teacher_model: {pretrained_model_name_or_path: " + (kGolden / "mixtral").string() + "}"),
-      HasSubstr("error[not_built] run.yaml:3 teacher_model: the teacher has experts ('"));
-  EXPECT_THAT(refusal(runs, keys + "offload_teacher_model: true"),
-              HasSubstr("the teacher's parameters stay on the device"));
-  EXPECT_THAT(refusal(runs, ""), HasSubstr("recipe: the section teacher_model is missing"));
-  runs.recipe = "TrainFinetuneRecipeForNextTokenPrediction";
-  EXPECT_THAT(refusal(runs, keys),
-              HasSubstr("recipe: TrainFinetuneRecipeForNextTokenPrediction does not read "
-                        "teacher_model\n  hint: write recipe: Knowledge"));
-  EXPECT_THAT(refusal(runs, "kd_ratio: 0.5"),
-              HasSubstr("kd_ratio: unknown key 'kd_ratio'\n  hint: it belongs to the section teacher_model"));
-}
-
-TEST(Distillation, RefusesValuesByName) {
-  const DistillRuns runs;
-  const std::string teacher =
-      "teacher_model: {pretrained_model_name_or_path: " + (kGolden / "llama_tied").string() + "}\n";
-  EXPECT_THAT(refusal(runs, teacher + "kd_ratio: 1.5"), HasSubstr("kd_ratio"));
-  EXPECT_THAT(refusal(runs, teacher + "kd_loss_fn: {temperature: 0}"), HasSubstr("kd_loss_fn.temperature"));
-  EXPECT_THAT(refusal(runs, teacher + "kd_loss_fn: {ignore_index: 0}"),
-              HasSubstr("kd_loss_fn.ignore_index: labels without a loss are -100, got 0"));
-  EXPECT_THAT(refusal(runs, teacher + "kd_loss_fn: {_target_: a.OtherLoss}"), HasSubstr("OtherLoss"));
-  EXPECT_THAT(refusal(runs, "teacher_model: {pretrained_model_name_or_path: nowhere}"), HasSubstr("nowhere"));
 }
 
 }  // namespace

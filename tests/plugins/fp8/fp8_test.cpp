@@ -14,8 +14,6 @@
 namespace heddle::tests {
 namespace {
 
-using ::testing::HasSubstr;
-
 // One layer, called with rows.
 class OneLayer : public Module {
  public:
@@ -73,18 +71,6 @@ TEST(Fp8, MultipliesRoundedNumbersForwardAndBackward) {
   }
 }
 
-TEST(Fp8, RefusesAModelWithoutLayersForIt) {
-  OneLayer* module = nullptr;
-  Units units = one_layer(module);
-  EXPECT_EQ(apply_fp8(units, "{enabled: false}").note, "");
-  try {
-    apply_fp8(units, "{enabled: true, filter_fqns: [proj]}");
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("run.yaml:2 fp8: no linear layer is left for products in fp8"));
-  }
-}
-
 TEST(Fp8, TrainsAlikeOnShardsAndStages) {
   WholeRuns runs;
   runs.model =
@@ -104,8 +90,6 @@ TEST(Fp8, TrainsAlikeOnShardsAndStages) {
     // A number at the border of two of fp8 falls to either side.
     for (size_t i = 1; i < one.losses.size(); ++i) EXPECT_NEAR(other.losses[i], one.losses[i], 2e-3);
   }
-  EXPECT_THAT(runs.refusal({"run", 2, "{strategy: single, tp_size: 2}", section}),
-              HasSubstr("products in fp8 of layers that are split among ranks are not built yet"));
 }
 
 }  // namespace

@@ -21,7 +21,6 @@ namespace heddle::tests {
 namespace {
 
 using fp8::Recipe;
-using ::testing::HasSubstr;
 
 constexpr std::array<int64_t, 5> kBegins = {0, 37, 37, 180, 200};  // an expert without rows
 
@@ -165,25 +164,6 @@ TEST(TeFp8, MixturesTrainAlikeOnShardsAndWithExpertsApart) {
       EXPECT_NEAR(other.norms[0], one.norms[0], (by_group ? 2e-2 : 2e-4) * one.norms[0]);
     }
   }
-}
-
-TEST(TeFp8, RefusesModelsAndAxesThatItCannotTake) {
-  WholeRuns runs;
-  runs.model = kMixture;
-  std::vector<std::string> refusals;
-  const auto refused = [&](const std::string& distributed, const std::string& section, int ranks = 1) {
-    refusals.clear();
-    runs.train({"run", ranks, distributed, section}, "run", 1, "", &refusals);
-    return refusals.empty() ? "" : refusals[0];
-  };
-  EXPECT_THAT(refused("{strategy: single, tp_size: 2}", te_section("block"), 2),
-              HasSubstr("products in fp8 of layers that are split among ranks are not built yet"));
-  EXPECT_THAT(refused("{strategy: single}", "te_fp8: {linear: false, experts: false}\n"),
-              HasSubstr("te_fp8: the model has no linear layer and no experts for products in fp8"));
-  EXPECT_THAT(refused("{strategy: single}", "te_fp8: {recipe: block, emulate: true}\n"),
-              HasSubstr("te_fp8.emulate: emulate is for the recipe current"));
-  EXPECT_THAT(refused("{strategy: single}", te_section("block") + "fp8: {enabled: true}\n"),
-              HasSubstr("'fp8' and 'te_fp8'"));
 }
 
 }  // namespace

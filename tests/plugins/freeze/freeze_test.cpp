@@ -1,4 +1,4 @@
-// Which parameters `freeze_config:` takes out of training, and what it refuses.
+// Which parameters `freeze_config:` takes out of training.
 #include <gmock/gmock.h>
 
 #include <deque>
@@ -16,7 +16,6 @@ namespace heddle {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 Recipe read_freeze(const std::string& yaml) {
@@ -54,16 +53,6 @@ std::vector<std::string> names(Units& units, bool trainable) {
     for (const ParameterSlot& slot : unit->parameters())
       if (slot.trainable() == trainable) out.push_back(slot.name);
   return out;
-}
-
-std::string freeze_refusal(const std::string& yaml, bool tied = false) {
-  try {
-    Units units = llama(tied);
-    freeze(units, read_freeze(yaml));
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(Freeze, FreezesNothingWithoutTheSectionAndEmbeddingsWithIt) {
@@ -131,17 +120,6 @@ TEST(Freeze, FreezesWhatPatternsMatch) {
                           "model.layers.1.self_attn.v_proj.weight", "model.layers.1.self_attn.o_proj.weight",
                           "model.layers.1.mlp.gate_proj.weight", "model.layers.1.mlp.up_proj.weight",
                           "model.layers.1.mlp.down_proj.weight", "model.norm.weight"));
-}
-
-TEST(Freeze, RefusesPatternsThatMatchNothingAndModelsThatDoNotTrain) {
-  EXPECT_EQ(freeze_refusal("freeze_config: {patterns: [vision]}"),
-            "error[config] run.yaml:2 freeze_config: no parameter's name holds a match of 'vision'\n"
-            "  hint: names are such as 'model.embed_tokens.weight'");
-  EXPECT_EQ(freeze_refusal("freeze_config: {freeze_language_model: true}", true),
-            "error[config] run.yaml:2 freeze_config: nothing is left to train\n"
-            "  hint: freeze less; a head that is tied to the embedding is frozen with it");
-  EXPECT_THAT(freeze_refusal("freeze_config: {patterns: ['(']}"), HasSubstr("not a regular expression: '('"));
-  EXPECT_THAT(freeze_refusal("freeze_config: {freeze_heads: true}"), HasSubstr("unknown key 'freeze_heads'"));
 }
 
 TEST(Freeze, NamesTheTowersThatAreNotThere) {

@@ -40,21 +40,6 @@ TEST(Fsdp2, RefusesADtypeThatHoldsNoGradients) {
       "  hint: use float32, bfloat16, float16 or float64");
 }
 
-TEST(Fsdp2, SaysWhichSizesItDoesNotTake) {
-  const Needs needs = make_strategy("fsdp2", "{}")->needs();
-  EXPECT_EQ(needs.axes, (std::vector<std::string>{"pp", "dp_replicate", "dp_shard", "cp", "tp"}));
-  Sizes sizes;
-  sizes.world = sizes.dp = sizes.dp_replicate = 4;
-  EXPECT_EQ(needs.sizes_rule(sizes),
-            "dp_replicate_size=4 must be less than dp_size=4 since DDP usecase is not supported by FSDP2");
-  sizes.dp_replicate = 1;
-  sizes.dp = sizes.dp_shard = 8;
-  sizes.ep = 3;
-  EXPECT_EQ(needs.sizes_rule(sizes), "non_pp_size=8 must be a multiple of ep_size=3");
-  sizes.ep = 2;
-  EXPECT_EQ(needs.sizes_rule(sizes), "");
-}
-
 TEST(Fsdp2, RefusesAMeshWhoseAxesItWouldNotUse) {
   EXPECT_EQ(error_of([] {
               gradients(toy("fsdp2", {{"dp", 2}}));

@@ -1,4 +1,4 @@
-// config.json of models with latent attention: transformers' defaults, what is written back, and refusals.
+// config.json of models with latent attention: transformers' defaults, and what is written back.
 #include <gtest/gtest.h>
 
 #include "checkpoint/folder.h"
@@ -7,7 +7,6 @@
 namespace heddle {
 namespace {
 
-using tests::error_of;
 using tests::Folder;
 using Score = model::RouterRule::Score;
 
@@ -15,14 +14,6 @@ ModelConfig latent_config(const std::string& json) {
   const Folder folder;
   folder.write("config.json", json);
   return read_model_config(folder / "config.json");
-}
-
-// Without the place of the file.
-std::string latent_refusal(const std::string& keys) {
-  const Folder folder;
-  folder.write("config.json", "{\"num_hidden_layers\":4,\"num_attention_heads\":4," + keys + "}");
-  const std::string error = error_of(folder, [&] { read_model_config(folder / "config.json"); });
-  return error.substr(error.find("config.json") + 11);
 }
 
 // As Moonlight's file has them.
@@ -78,46 +69,6 @@ TEST(LatentConfig, IsWrittenSoThatItReadsBackEqual) {
             "topk_group":3})",
        R"({"model_type":"glm4_moe_lite","num_hidden_layers":3,"mlp_layer_types":["sparse","dense","sparse"]})"})
     EXPECT_EQ(latent_config(json), latent_config(to_config_json(latent_config(json)))) << json;
-}
-
-TEST(LatentConfig, RefusesWhatCannotBe) {
-  const std::string v3 = R"("model_type":"deepseek_v3",)";
-  EXPECT_EQ(latent_refusal(v3 + R"("n_group":7)"),
-            " n_group: n_routed_experts 256 do not divide into n_group 7 groups");
-  EXPECT_EQ(latent_refusal(v3 + R"("n_group":4,"topk_group":5)"),
-            " topk_group: topk_group 5 is more than n_group 4");
-  EXPECT_EQ(latent_refusal(v3 + R"("n_group":64,"topk_group":1)"),
-            ": num_experts_per_tok 8 is more than the 4 experts of topk_group 1 groups with 4 each");
-  EXPECT_EQ(latent_refusal(v3 + R"("n_group":256,"topk_group":8)"),
-            " n_group: a group is worth its best 2 experts, and n_group 256 leaves it 1");
-  EXPECT_EQ(latent_refusal(v3 + R"("num_key_value_heads":2)"),
-            " num_key_value_heads: latent attention has as many heads of keys as of queries, 4, got 2\n"
-            "  hint: set num_key_value_heads: null");
-  EXPECT_EQ(latent_refusal(v3 + R"("qk_rope_head_dim":3)"),
-            ": the rotary embedding needs an even qk_rope_head_dim, got 3");
-  EXPECT_EQ(latent_refusal(v3 + R"("first_k_dense_replace":4)"),
-            ": first_k_dense_replace and moe_layer_freq leave no layer with experts");
-  EXPECT_EQ(latent_refusal(v3 + R"("q_lora_rank":-1)"),
-            " q_lora_rank: expected a number from 0 to 268435456, got -1");
-  EXPECT_EQ(latent_refusal(v3 + R"("gate_bias_update_factor":-0.1)"),
-            " gate_bias_update_factor: expected a number of at least 0, got -0.1");
-}
-
-TEST(LatentConfig, RefusesWhatTransformersWouldComputeOtherwise) {
-  const std::string v2 = R"("model_type":"deepseek_v2","num_experts_per_tok":2,)";
-  EXPECT_EQ(latent_refusal(R"("model_type":"deepseek_v3","scoring_func":"softmax")"),
-            " scoring_func: deepseek_v3 routes with scoring_func sigmoid, got 'softmax'");
-  EXPECT_EQ(latent_refusal(v2 + R"("topk_method":"noaux_tc")"),
-            " topk_method: topk_method 'noaux_tc' is not built; known: greedy, group_limited_greedy");
-  EXPECT_EQ(latent_refusal(v2 + R"("norm_topk_prob":true)"),
-            " norm_topk_prob: transformers does not normalise the weights of deepseek_v2\n"
-            "  hint: set norm_topk_prob: false");
-  EXPECT_EQ(latent_refusal(R"("model_type":"deepseek_v2")"), ": num_experts_per_tok is missing");
-  EXPECT_EQ(latent_refusal(R"("model_type":"glm4_moe_lite","mlp_layer_types":["dense"])"),
-            " mlp_layer_types: expected a list of 4 words, dense or sparse, one for each layer, got 1");
-  EXPECT_EQ(latent_refusal(R"("model_type":"glm4_moe_lite","first_k_dense_replace":2)"),
-            " first_k_dense_replace: transformers reads mlp_layer_types here, got 2\n"
-            "  hint: give mlp_layer_types: a word, dense or sparse, for each layer");
 }
 
 }  // namespace

@@ -14,22 +14,12 @@
 namespace heddle {
 namespace {
 
-using tests::error_of;
 using tests::Folder;
 
 ModelConfig typed_config(const std::string& json) {
   const Folder folder;
   folder.write("config.json", json);
   return read_model_config(folder / "config.json");
-}
-
-// Without the place of the file.
-std::string typed_refusal(const std::string& json) {
-  const Folder folder;
-  folder.write("config.json", json);
-  const std::string error = error_of(folder, [&] { read_model_config(folder / "config.json"); });
-  return error.find("config.json") == std::string::npos ? error
-                                                        : error.substr(error.find("config.json") + 12);
 }
 
 // As the published file has them, without quantization_config.
@@ -104,51 +94,6 @@ TEST(MoreTypes, HaveTheWindowsOfTransformers) {
             (Windows{0, 0, 0, 4096}));
   EXPECT_EQ(windows(R"("model_type":"qwen2","sliding_window":9)"), (Windows{0, 0, 0, 0}));
   EXPECT_EQ(windows(R"("model_type":"qwen2_moe","sliding_window":0)"), (Windows{0, 0, 0, 0}));
-}
-
-TEST(MoreTypes, RefuseWhatTheyWouldComputeOtherwise) {
-  EXPECT_EQ(
-      typed_refusal(R"({"model_type":"gpt_oss","quantization_config":{"quant_method":"mxfp4"}})"),
-      "quantization_config: quantised weights (mxfp4) are not built\n  hint: use the model's unquantised "
-      "weights");
-  EXPECT_EQ(typed_refusal(R"({"model_type":"gpt_oss","swiglu_limit":0})"),
-            "swiglu_limit: expected a number above 0");
-  EXPECT_EQ(
-      typed_refusal(R"({"model_type":"gpt_oss","num_hidden_layers":2,"layer_types":["full_attention"]})"),
-      "layer_types: expected a list of 2 words, full_attention or sliding_attention, one for each layer, got "
-      "a list of 1");
-  EXPECT_EQ(typed_refusal(R"({"model_type":"mixtral","sliding_window":-3})"),
-            "sliding_window: expected a size from 1 to 268435456, got -3");
-  EXPECT_EQ(typed_refusal(R"({"model_type":"minimax_m2","rotary_dim":7})"),
-            "rotary_dim: expected an even number from 2 to head_dim 128, got 7");
-  EXPECT_EQ(
-      typed_refusal(R"({"model_type":"minimax_m2","output_router_logits":true})"),
-      "output_router_logits: transformers' auxiliary loss of minimax_m2 counts experts that its router does "
-      "not choose\n  hint: set output_router_logits: false, or name a loss: router_aux_loss_type: layer");
-  EXPECT_EQ(typed_refusal(R"({"model_type":"glm4_moe","head_dim":128,"n_group":3})"),
-            "n_group: n_routed_experts 128 do not divide into n_group 3 groups");
-  EXPECT_EQ(typed_refusal(R"({"model_type":"glm4_moe","head_dim":128,"first_k_dense_replace":46})"),
-            " first_k_dense_replace and num_hidden_layers leave no layer with experts");
-  EXPECT_EQ(typed_refusal(R"({"model_type":"glm4_moe","head_dim":6,"partial_rotary_factor":0.5})"),
-            "partial_rotary_factor: of heads of 6 an even number must be rotated, from 2 on, got 0.5");
-  EXPECT_EQ(typed_refusal(R"({"model_type":"bailing_moe","score_function":"softmax"})"),
-            "score_function: bailing_moe routes with score_function sigmoid, got 'softmax'");
-  EXPECT_EQ(typed_refusal(R"({"model_type":"bailing_moe","architectures":["BailingMoeForCausalLM"]})"),
-            "architectures: bailing_moe is built as BailingMoeV2ForCausalLM (Ling 2), got a list");
-  EXPECT_EQ(
-      typed_refusal(
-          R"({"model_type":"bailing_moe","moe_router_enable_expert_bias":false,"gate_bias_update_factor":0.1})"),
-      "gate_bias_update_factor: moe_router_enable_expert_bias: false leaves no bias that it could move\n"
-      "  hint: leave one of the two out");
-  EXPECT_EQ(
-      typed_refusal(R"({"model_type":"glm4_moe","head_dim":128,"n_routed_experts":8,"num_experts":16})"),
-      "num_experts: two names of the number of experts differ: 8 and 16\n  hint: give one of them");
-  EXPECT_EQ(typed_refusal(R"({"model_type":"bailing_moe","n_group":7})"),
-            "n_group: num_experts 256 do not divide into n_group 7 groups");
-  EXPECT_EQ(
-      typed_refusal(R"({"model_type":"bailing_moe","norm_topk_prob":false})"),
-      "norm_topk_prob: the router of bailing_moe always normalises its weights\n  hint: set norm_topk_prob: "
-      "true");
 }
 
 void convert_on(int ranks, const std::filesystem::path& from, const std::filesystem::path& to) {

@@ -1,5 +1,5 @@
-// config.json of models with sparse latent attention: transformers' defaults, published keys, what is written
-// back, and refusals.
+// config.json of models with sparse latent attention: transformers' defaults, published keys, and what is
+// written back.
 #include <gtest/gtest.h>
 
 #include "checkpoint/folder.h"
@@ -8,7 +8,6 @@
 namespace heddle {
 namespace {
 
-using tests::error_of;
 using tests::Folder;
 using Shared = std::vector<bool>;
 
@@ -16,14 +15,6 @@ ModelConfig sparse_config(const std::string& json) {
   const Folder folder;
   folder.write("config.json", json);
   return read_model_config(folder / "config.json");
-}
-
-// Without the place of the file.
-std::string sparse_refusal(const std::string& keys) {
-  const Folder folder;
-  folder.write("config.json", "{\"num_hidden_layers\":4,\"num_attention_heads\":4," + keys + "}");
-  const std::string error = error_of(folder, [&] { read_model_config(folder / "config.json"); });
-  return error.substr(error.find("config.json") + 11);
 }
 
 Shared shared_of(const std::string& keys) {
@@ -90,33 +81,6 @@ TEST(SparseConfig, IsWrittenSoThatItReadsBackEqual) {
     for (ModelConfig* one : {&read, &back}) one->mixture.first_sparse = 0, one->mixture.dense_layers = {};
     EXPECT_EQ(read, back) << json;
   }
-}
-
-TEST(SparseConfig, RefusesWhatCannotBe) {
-  const std::string glm = R"("model_type":"glm_moe_dsa",)", v32 = R"("model_type":"deepseek_v32",)";
-  EXPECT_EQ(sparse_refusal(v32 + R"("index_head_dim":32)"),
-            ": qk_rope_head_dim 64 numbers of an indexer's head are rotated, and index_head_dim 32 is less");
-  EXPECT_EQ(sparse_refusal(v32 + R"("q_lora_rank":null)"),
-            ": the indexer's queries are products of the queries' latent, and there is none\n"
-            "  hint: give q_lora_rank, a number above 0");
-  EXPECT_EQ(sparse_refusal(v32 + R"("rope_interleave":false)"),
-            " rope_interleave: transformers rotates neighbours in deepseek_v32\n"
-            "  hint: set rope_interleave: true");
-  EXPECT_EQ(sparse_refusal(v32 + R"("index_topk":0)"),
-            " index_topk: expected a size from 1 to 268435456, got 0");
-  EXPECT_EQ(sparse_refusal(glm + R"("indexer_types":["full","half","full","full"])"),
-            " indexer_types[1]: expected full or shared (in index_topk_pattern also F or S), got 'half'");
-  EXPECT_EQ(sparse_refusal(glm + R"("index_topk_pattern":"FFS")"),
-            " index_topk_pattern: expected full or shared for each of the 4 layers, got 3");
-  EXPECT_EQ(sparse_refusal(glm + R"("index_topk_pattern":"SFFF")"),
-            " index_topk_pattern: the first layer has no layer before it whose choice it could share\n"
-            "  hint: begin with full, or give an index_skip_topk_offset above 0");
-  EXPECT_EQ(sparse_refusal(glm + R"("indexer_types":["full","shared","full","full"],)" +
-                           R"("index_topk_pattern":"FFSF")"),
-            " index_topk_pattern: indexer_types names other layers that share a choice\n"
-            "  hint: give one of the two keys");
-  EXPECT_EQ(sparse_refusal(v32 + R"("index_topk_freq":2)").substr(0, 41),
-            " index_topk_freq: unknown key 'index_topk");
 }
 
 }  // namespace

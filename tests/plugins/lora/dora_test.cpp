@@ -21,8 +21,6 @@ namespace {
 
 HEDDLE_WITH_ALL("DoraRuns.*");
 
-using ::testing::HasSubstr;
-
 const PeftGolden kDoraGolden = {"llama_odd", "dora"};
 
 TEST(Dora, FiveStepsEqualPeft) {
@@ -157,19 +155,6 @@ TEST_F(DoraRuns, SaveWhatPeftReadsAndHeddleMerges) {
 
 TEST_F(DoraRuns, ResumeBitForBit) {
   expect_resumes(runs, dora(kFsdp2InFp32 + "}", 2));
-}
-
-TEST_F(DoraRuns, AreRefusedUnderTensorParallelismAndForExperts) {
-  EXPECT_THAT(runs.refusal(dora("{strategy: single, tp_size: 2}", 2)),
-              HasSubstr("DoRA under tensor parallelism is not built yet"));
-  const std::string experts =
-      "{model_type: qwen3_moe, vocab_size: 53, hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, "
-      "num_attention_heads: 4, num_key_value_heads: 4, moe_intermediate_size: 8, num_experts: 4, "
-      "num_experts_per_tok: 2, max_position_embeddings: 16}";
-  EXPECT_THAT(adapted(experts, "{target_modules: ['*'], use_dora: true}")[0],
-              HasSubstr("DoRA is not supported for MoE expert modules in Automodel yet."));
-  EXPECT_THAT(adapted(experts, "{target_modules: ['*'], lora_dtype: bfloat16}")[0],
-              HasSubstr("lora_dtype: adapters of experts have the dtype of the experts"));
 }
 
 // Adapters in another dtype than their layers: they, their gradients and files have it.

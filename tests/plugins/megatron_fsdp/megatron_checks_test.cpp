@@ -76,15 +76,6 @@ TEST(MegatronFsdp, WarnsOfParametersThatStayWhole) {
   EXPECT_TRUE(train(run).warnings.empty());
 }
 
-TEST(MegatronFsdp, NamesTheUnitsThereAreWhereAClassNamesNone) {
-  EXPECT_EQ(error_of([] {
-              gradients(mfsdp(2, "megatron_fsdp_unit_modules: [a.b.LlamaDecoderLayer, a.b.SwiGLU]"));
-            }),
-            "error[config] distributed.megatron_fsdp_unit_modules: \"a.b.SwiGLU\" names none of the model's "
-            "units, which are of the kinds embedding, decoder_layer, head\n"
-            "  hint: name one of these, or leave the key out");
-}
-
 TEST(Megatron, RefusesAMeshWhoseAxesItWouldNotUse) {
   EXPECT_EQ(error_of([] {
               Training run = megatron(2, "{}");
@@ -112,70 +103,6 @@ TEST(Megatron, RefusesADtypeThatHoldsNoGradients) {
       error_of([] { gradients(megatron(2, fsdp("optim", "megatron_fsdp_main_grads_dtype: int32"))); }),
       "error[config] distributed.megatron_fsdp_main_grads_dtype: 'int32' is not a dtype that parameters and "
       "gradients can have\n  hint: use float32, bfloat16, float16 or float64");
-}
-
-std::string complaint(const std::string& strategy, const std::string& section) {
-  const std::string error = error_of([&] { make_strategy(strategy, section); });
-  const std::string start = "error[config] test.yaml:1";  // a key follows
-  return error.rfind(start, 0) == 0 ? error.substr(error.find(": ") + 2) : error;
-}
-
-TEST(Megatron, NamesBothKeysOfWordsThatDoNotGoTogether) {
-  const std::pair<const char*, const char*> rows[] = {
-      {"{use_custom_fsdp: true}", "use_custom_fsdp is now called use_megatron_fsdp"},
-      {"{num_buckets: 2, bucket_size: 5}",
-       "num_buckets and bucket_size are two ways to say the same; give one of them"},
-      {"{reuse_grad_buf_for_mxfp8_param_ag: true}",
-       "reuse_grad_buf_for_mxfp8_param_ag needs fp8_param_gather: true"},
-      {"{param_name_patterns_for_fp32_local_accumulation: [all], grad_reduce_in_fp32: true}",
-       "param_name_patterns_for_fp32_local_accumulation and grad_reduce_in_fp32: true exclude each other: "
-       "gradients are in float32 already"},
-      {"{calculate_per_token_loss: true, average_in_collective: true}",
-       "calculate_per_token_loss sums gradients, and average_in_collective averages them; give one of them"},
-      {"{overlap_param_gather: true, overlap_grad_reduce: true}",
-       "overlap_param_gather needs use_distributed_optimizer or use_megatron_fsdp: nothing is gathered "
-       "without"},
-      {"{overlap_param_gather: true, use_distributed_optimizer: true}",
-       "overlap_param_gather needs overlap_grad_reduce: true"},
-      {"{align_param_gather: true}", "align_param_gather needs overlap_param_gather: true"},
-      {"{reduce_scatter_with_fp32_accumulation: true, grad_reduce_in_fp32: true}",
-       "reduce_scatter_with_fp32_accumulation and grad_reduce_in_fp32: true exclude each other: sums are in "
-       "float32 already"},
-      {"{reduce_scatter_with_fp32_accumulation: true}",
-       "reduce_scatter_with_fp32_accumulation needs use_distributed_optimizer: sums are not scattered "
-       "without"},
-      {"{reduce_scatter_with_fp32_accumulation: true, use_distributed_optimizer: true, "
-       "num_distributed_optimizer_instances: 2}",
-       "reduce_scatter_with_fp32_accumulation needs num_distributed_optimizer_instances: 1"},
-      {"{num_distributed_optimizer_instances: 2}",
-       "num_distributed_optimizer_instances above 1 needs use_distributed_optimizer: true"},
-      {"{data_parallel_sharding_strategy: optim}",
-       "data_parallel_sharding_strategy needs use_megatron_fsdp: true"},
-      {"{outer_dp_sharding_strategy: optim, use_megatron_fsdp: true}",
-       "outer_dp_sharding_strategy: optim needs data_parallel_sharding_strategy: optim_grads_params"},
-      {"{suggested_communication_unit_size: 5}",
-       "suggested_communication_unit_size needs use_megatron_fsdp: true"},
-      {"{fsdp_double_buffer: true}", "fsdp_double_buffer needs use_megatron_fsdp: true"},
-      {"{megatron_fsdp_max_pool_double_buffer: true}", "fsdp_double_buffer needs use_megatron_fsdp: true"},
-      {"{fsdp_db_use_persist_buf_on_alloc_fail: true}",
-       "fsdp_db_use_persist_buf_on_alloc_fail needs fsdp_double_buffer: true"},
-      {"{use_megatron_fsdp: true, bucket_size: 5}",
-       "bucket_size and num_buckets are of flat buffers, and use_megatron_fsdp makes a bucket of each unit"},
-      {"{use_megatron_fsdp: true, pad_buckets_for_high_nccl_busbw: true}",
-       "pad_buckets_for_high_nccl_busbw is of flat buffers, and use_megatron_fsdp keeps rows whole"},
-      {"{use_megatron_fsdp: true, param_name_patterns_for_fp32_local_accumulation: [all]}",
-       "param_name_patterns_for_fp32_local_accumulation is of flat buffers; with use_megatron_fsdp say "
-       "megatron_fsdp_main_grads_dtype: float32"}};
-  for (const auto& [section, text] : rows)
-    EXPECT_EQ(complaint("megatron", section).substr(0, std::string(text).size()), text) << section;
-}
-
-TEST(MegatronFsdp, NamesBothKeysOfWordsThatDoNotGoTogether) {
-  EXPECT_EQ(complaint("megatron_fsdp", "{calculate_per_token_loss: true, average_in_collective: true}"),
-            "calculate_per_token_loss sums gradients, and average_in_collective averages them; give one of "
-            "them");
-  EXPECT_EQ(complaint("megatron_fsdp", "{init_fsdp_with_meta_device: true, zero_dp_strategy: 0}"),
-            "init_fsdp_with_meta_device needs zero_dp_strategy 1, 2 or 3: with 0 every unit is whole");
 }
 
 }  // namespace

@@ -169,31 +169,11 @@ TEST(MLflow, WarnsThatAServerGetsNothing) {
   EXPECT_TRUE(fs::exists(made[0] / "artifacts/config.yaml"));
 }
 
-std::string refusal_of_mlflow(const std::string& fields,
-                              const std::function<void(const WholeRuns&)>& before = {}) {
+TEST(MLflow, IsRefusedWhereAnotherFileHoldsItsId) {
   const WholeRuns runs;
-  if (before) before(runs);
-  std::string text = fields;
-  if (const size_t at = text.find("HERE"); at != text.npos) text.replace(at, 4, (runs / "").string());
-  return runs.refusal(mlflow_run(text), "run");
-}
-
-TEST(MLflow, IsRefusedByItsKeysAndPlaces) {
-  EXPECT_THAT(refusal_of_mlflow("run_nam: x"),
-              HasSubstr("mlflow.run_nam: unknown key 'run_nam'\n  hint: did you mean 'run_name'?"));
-  EXPECT_THAT(refusal_of_mlflow("experiment_name: ''"),
-              HasSubstr("mlflow.experiment_name: expected a name, got ''"));
-  EXPECT_THAT(refusal_of_mlflow("tags: [a]"), HasSubstr("mlflow.tags: expected a map of texts, got a list"));
-  EXPECT_THAT(refusal_of_mlflow("tags: {a: {b: c}}"), HasSubstr("mlflow.tags.a: expected a text, got a map"));
-  EXPECT_THAT(refusal_of_mlflow("tags: {../a: b}"), HasSubstr("'../a' is no name that MLflow takes"));
-  EXPECT_THAT(refusal_of_mlflow("flatten_depth: -1"), HasSubstr("mlflow.flatten_depth: "));
-  EXPECT_THAT(refusal_of_mlflow("tracking_uri: HEREtrain.bin"),
-              HasSubstr("train.bin is there and is not a directory\n  hint: name a directory"));
-  EXPECT_THAT(refusal_of_mlflow("",
-                                [](const WholeRuns& runs) {
-                                  fs::create_directories(runs / "run");
-                                  std::ofstream(runs / "run/mlflow_run_id") << "my own notes";
-                                }),
+  fs::create_directories(runs / "run");
+  std::ofstream(runs / "run/mlflow_run_id") << "my own notes";
+  EXPECT_THAT(runs.refusal(mlflow_run(""), "run"),
               HasSubstr("mlflow_run_id is there and holds no id of an MLflow run"));
 }
 

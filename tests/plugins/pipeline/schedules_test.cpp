@@ -99,14 +99,6 @@ TEST(Schedules, TakeAnyNumberOfStagesInTheExample) {
   }
 }
 
-TEST(Schedules, SuggestTheNearestNameForAnUnknownOne) {
-  const std::string block = tests::thrown_by([] { tests::make_schedule("1f1"); });
-  EXPECT_THAT(block, testing::HasSubstr("error[plugin_missing] plugin: there is no schedule '1f1'; "
-                                        "available: 1f1b, auto, dfs, dualpipev, gpipe"));
-  EXPECT_THAT(block, testing::HasSubstr("(searched "));
-  EXPECT_THAT(block, testing::HasSubstr("did you mean '1f1b'?"));
-}
-
 // ---- the words of the block
 
 PipelineConfig words(const std::string& block) {

@@ -1,4 +1,4 @@
-// Whole runs with fake quantization: every topology, the step at which it begins, and what is refused.
+// Whole runs with fake quantization: every topology, and the step at which it begins.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -11,10 +11,6 @@
 
 namespace heddle::tests {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 // Inputs of 14 and 24 numbers are divided, those of 23 are not.
 std::string qat_section(int after, const std::string& more = "groupsize: 2") {
@@ -134,64 +130,6 @@ TEST(QatRuns, ValidateAsTheNextStepComputes) {
   EXPECT_GT(std::abs(losses[1] - losses[0]), 1e-5);
   EXPECT_EQ(losses[2], losses[1]);
   EXPECT_EQ(losses[3], losses[1]);
-}
-
-TEST(Qat, RefusesWhatTorchaoAndAutoModelRefuse) {
-  WholeRuns runs;
-  const auto of = [&](const std::string& more, const std::string& distributed = "{strategy: single}",
-                      int ranks = 1) {
-    return runs.refusal({"run", ranks, distributed, more});
-  };
-  EXPECT_THAT(of(qat_section(0), "{strategy: single, tp_size: 2}", 2),
-              HasSubstr("a part of a layer that is split among ranks has no whole row of inputs"));
-  EXPECT_THAT(of(qat_section(0) + "peft: {dim: 2}\n"),
-              HasSubstr("qat: QAT with PEFT is not currently supported: '"));
-  EXPECT_THAT(of(qat_section(0) + "freeze_config: {patterns: [_proj, lm_head]}\n"),
-              HasSubstr("no weight of a linear layer trains beside it"));
-  EXPECT_THAT(of("qat: {enabled: true}\n"), HasSubstr("enabled: true needs a qat_config, such as {"));
-  EXPECT_THAT(of("qat: {enabled: true, qat_config: {groupsize: 2}, quantizer: {groupsize: 2}}\n"),
-              HasSubstr("quantizer is the older name of qat_config: give one of the two"));
-  EXPECT_THAT(of(qat_section(0, "groupsize: 256")),
-              HasSubstr("groupsize 256 fits no linear layer of the model\n  hint: choose a groupsize"));
-  EXPECT_THAT(of(qat_section(0, "groupsize: 2, padding_allowed: true")),
-              HasSubstr("mlp.down_proj' has 23 inputs, which 2 does not divide, and padding is not built in "
-                        "torchao either"));
-  EXPECT_EQ(of("qat: {enabled: false}\n"), "");
-  EXPECT_EQ(of("qat: null\n"), "");
-}
-
-TEST(Qat, WarnsOfAQuantizerWithoutEnabled) {
-  const auto warnings_of = [](const std::string& section) {
-    Units units = units_of(WholeRuns().model);
-    return adapt(units, "null\nqat: " + section).warnings;
-  };
-  EXPECT_THAT(warnings_of("{qat_config: {groupsize: 2}}"),
-              ElementsAre("run.yaml:3 qat: enabled is not given, and its default is false: nothing is "
-                          "rounded; write enabled: true, or leave the section out"));
-  for (const char* section :
-       {"{}", "{enabled: false, quantizer: {groupsize: 2}}", "{enabled: true, qat_config: {groupsize: 2}}"})
-    EXPECT_THAT(warnings_of(section), IsEmpty()) << section;
-}
-
-TEST(Qat, RefusesFieldsThatItsQuantizerHasNot) {
-  WholeRuns runs;
-  const auto of = [&](const std::string& fields) {
-    return runs.refusal({"run", 1, "{strategy: single}", qat_section(0, fields)});
-  };
-  EXPECT_THAT(of("quantizer_type: int8"), HasSubstr("int8_dynact_int4weight"));
-  EXPECT_THAT(of("groupsize: 1"), HasSubstr("groupsize"));
-  EXPECT_THAT(of("_target_: torchao.quantization.qat.QATQuantizer"), HasSubstr("write QATConfig"));
-  EXPECT_THAT(of("inner_k_tiles: 8"),
-              HasSubstr("inner_k_tiles is no argument of quantizer_type: int8_dynact_int4weight"));
-  EXPECT_THAT(of("scales_precision: float16"),
-              HasSubstr("scales_precision of quantizer_type: int8_dynact_int4weight is bfloat16 or float32"));
-  const std::string weights = "quantizer_type: int4_weight_only, groupsize: ";
-  EXPECT_THAT(of(weights + "48"), HasSubstr("groupsize of quantizer_type: int4_weight_only is 32, 64, 128"));
-  EXPECT_THAT(of(weights + "32, inner_k_tiles: 3"), HasSubstr("inner_k_tiles is 2, 4 or 8"));
-  EXPECT_THAT(of(weights + "32, padding_allowed: false"), HasSubstr("padding_allowed is no argument of"));
-  EXPECT_THAT(of(weights + "32, scales_precision: float32"),
-              HasSubstr("scales_precision of quantizer_type: int4_weight_only is bfloat16"));
-  EXPECT_THAT(of(weights + "32"), HasSubstr("inputs, which 32 does not divide"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Adapters on a base in 4 bits: products, whole runs on every topology, and what is refused.
+// Adapters on a base in 4 bits: products, and whole runs on every topology.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/randn.h>
@@ -18,7 +18,6 @@ namespace heddle::tests {
 namespace {
 
 using quantize::Form;
-using ::testing::HasSubstr;
 
 const std::string kQuantized = "quantization: {load_in_4bit: true, bnb_4bit_compute_dtype: float32}\n";
 
@@ -107,38 +106,6 @@ TEST_F(QuantizedRuns, ComputeInTheDtypeOfTheField) {
              narrow = runs.train(qlora("{strategy: single}", 1, "{dim: 3}", bfloat16), "narrow", 2);
   EXPECT_NE(narrow.losses, wide.losses);
   EXPECT_NEAR(narrow.losses[0], wide.losses[0], 2e-2 * wide.losses[0]);
-}
-
-TEST(Quantization, RefusesWhatIsNotBuilt) {
-  WholeRuns runs;
-  EXPECT_THAT(runs.refusal(qlora("{strategy: single, tp_size: 2}", 2)),
-              HasSubstr("weights in 4 bits that are split among ranks are not built yet"));
-  EXPECT_THAT(runs.refusal({"run", 1, "{strategy: single}", kQuantized}),
-              HasSubstr("trains, and a weight in 4 bits cannot\n  hint: add the section peft"));
-  EXPECT_THAT(runs.refusal(qlora("{strategy: single}", 1, "{use_dora: true}")),
-              HasSubstr("DoRA is not supported for quantized linear layers (e.g., BitsAndBytes)."));
-  const auto with = [&](const std::string& section) {
-    return runs.refusal(qlora("{strategy: single}", 1, "{}", "quantization: " + section + "\n"));
-  };
-  EXPECT_THAT(with("{load_in_8bit: true}"), HasSubstr("load_in_8bit: weights in 8 bits are not built yet"));
-  EXPECT_THAT(with("{load_in_4bit: true, bnb_4bit_quant_type: fp4}"),
-              HasSubstr("bnb_4bit_quant_type: only the values of nf4 are built"));
-  EXPECT_THAT(with("{load_in_4bit: true, bnb_4bit_compute_dtype: float64}"),
-              HasSubstr("quantization.bnb_4bit_compute_dtype: 'float64' is not a dtype of products with"));
-  EXPECT_THAT(with("{load_in_4bit: true}\nfp8: {enabled: true, emulate: true, filter_fqns: [lm_head, lora]}"),
-              HasSubstr("no linear layer is left for products in fp8"));
-}
-
-TEST(Quantization, IsRefusedBesideProductsInFp8) {
-  WholeRuns runs;
-  runs.model =
-      "{model_type: llama, vocab_size: 53, hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, "
-      "num_attention_heads: 4, num_key_value_heads: 4, max_position_embeddings: 16}";
-  const std::string said =
-      runs.refusal(qlora("{strategy: single}", 1, "{}", kQuantized + "fp8: {enabled: true}\n"));
-  EXPECT_THAT(
-      said, ::testing::ContainsRegex("run.yaml:[0-9]+ quantization: .* both compute in place of the layer"));
-  EXPECT_THAT(said, HasSubstr("\n  hint: leave out one of the two sections"));
 }
 
 // Three projections of one layer of the files, whose parts have other sizes than their bytes.

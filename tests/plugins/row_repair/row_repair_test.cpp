@@ -136,21 +136,6 @@ TEST_F(RowRepair, RefusesRowsThatHaveNoOther) {
   EXPECT_THAT(refusal("{}"), HasSubstr("rows 3, 5 are damaged too: the head is tied to the embedding"));
 }
 
-TEST_F(RowRepair, RefusesPipelinesAndValues) {
-  EXPECT_THAT(refusal("{}", "{strategy: single, pp_size: 2, pipeline: {pp_schedule: 1f1b}}", 2),
-              HasSubstr("embedding_row_repair is not currently supported with pipeline parallelism"));
-  EXPECT_THAT(refusal("{max_rows: 0}"), HasSubstr("embedding_row_repair.max_rows must be positive, got 0"));
-  EXPECT_THAT(refusal("{min_norm: -1}"),
-              HasSubstr("embedding_row_repair.min_norm must be finite and non-negative, got -1"));
-}
-
-TEST_F(RowRepair, RefusesAdaptersWhoseCheckpointsWouldLoseTheRows) {
-  EXPECT_THAT(
-      refusal("{}\npeft: {dim: 2}"),
-      HasSubstr("embedding_row_repair changes the values of the model as they are read, and peft saves "
-                "what it adds alone"));
-}
-
 // Off, the rows stay as they are, and a run does not begin with what is not finite.
 TEST_F(RowRepair, IsOffWithEnabledFalse) {
   EXPECT_THAT(refusal("{enabled: false}"), HasSubstr("model.embed_tokens.weight"));

@@ -20,14 +20,6 @@ Sizes tp(int size) {
   return sizes;
 }
 
-// What check() says of a model and the fields of the section.
-std::string said(const std::string& fields, int size = 2, const ModelConfig& model = four_heads().model) {
-  return error_of([&] {
-    Units units = make_units(model, at::TensorOptions().device(at::kMeta));
-    make_parallelizer("tensor", fields)->check(units, tp(size));
-  });
-}
-
 std::string plan(const std::string& entries) {
   return "tp_plan: {" + entries + "}";
 }
@@ -61,75 +53,6 @@ TEST(TensorPlan, TrainsAsOneRankWhateverItSplits) {
           "model.layers.*.mlp.up_proj: colwise, model.layers.*.mlp.down_proj: rowwise, lm_head: colwise_rep"};
   for (const std::string& entries : plans)
     expect_equal_on(run, {"single tp2(" + plan(entries) + ", sequence_parallel: [false|true])"});
-}
-
-TEST(TensorPlan, RefusesWhatTheModelCannotHave) {
-  const std::pair<const char*, std::vector<const char*>> rows[] = {
-      {"lm_head: colwize",
-       {"Unknown parallel style: colwize", "did you mean 'colwise'? there are colwise, rowwise, colwise_rep",
-        "test.yaml:1"}},
-      {"model.layers.*.self_attn.qproj: colwise",
-       {"no module matches the pattern 'model.layers.*.self_attn.qproj'",
-        "did you mean 'model.layers.*.self_attn.q_proj'?"}},
-      {"model.*.q_proj: colwise", {"no module matches the pattern 'model.*.q_proj'"}},  // a star: one segment
-      {"lm_head: colwise, lm_*: rowwise_rep",
-       {"two styles for 'lm_head': colwise", "and rowwise_rep (the pattern 'lm_*')"}},
-      {"model.embed_tokens: colwise",
-       {"the style 'colwise' does not fit 'model.embed_tokens', a module of kind embedding",
-        "it takes rowwise_rep or rowwise or replicated"}},
-      {"model.layers.*.mlp.gate_proj: colwise, model.layers.*.mlp.down_proj: rowwise",
-       {"the plan gives 'model.layers.0.mlp.gate_proj' the style 'colwise', but "
-        "'model.layers.0.mlp.up_proj' beside it is not split"}},
-      {"model.layers.*.mlp.*: colwise",
-       {"splits 'model.layers.0.mlp.gate_proj' as 'colwise' without a 'rowwise' layer"}},
-      {"lm_head: rowwise", {"'lm_head' gets whole hidden states, and 'rowwise' takes split ones"}},
-      {"model.norm: sequence_parallel",
-       {"the style 'sequence_parallel' of 'model.norm' needs sequence_parallel: true"}},
-      {"model.layers.*.self_attn.q_norm: replicated_with_grad_allreduce",
-       {"does not fit 'model.layers.0.self_attn.q_norm', which sees whole hidden states"}}};
-  for (const auto& [entries, texts] : rows)
-    for (const char* text : texts) {
-      const bool norms = std::string(entries).find("q_norm") != std::string::npos;
-      EXPECT_THAT(said(plan(entries), 2, four_heads(norms ? "qwen3" : "llama").model), HasSubstr(text));
-    }
-  EXPECT_THAT(error_of([] { make_parallelizer("tensor", "enable_async_tensor_parallel: true"); }),
-              HasSubstr("enable_async_tensor_parallel=True requires sequence_parallel=True"));
-}
-
-TEST(TensorPlan, RefusesHeadsThatDoNotDivideWithTheModelsNumbers) {
-  ModelConfig model = four_heads().model;
-  model.num_key_value_heads = 2;
-  EXPECT_THAT(said("{}", 4, model), HasSubstr("num_key_value_heads (2) must be divisible by TP size (4)"));
-  model.num_key_value_heads = 3;
-  model.num_attention_heads = 9;
-  EXPECT_THAT(said("{}", 2, model), HasSubstr("num_key_value_heads (3) must be divisible by TP size (2)"));
-  EXPECT_EQ(said("{}", 3, model), "no error");
-  EXPECT_EQ(said("{}", 4), "no error");
-  model.num_attention_heads = model.num_key_value_heads = 6;
-  EXPECT_THAT(said("{}", 4, model), HasSubstr("num_key_value_heads (6) must be divisible by TP size (4)"));
-}
-
-TEST(TensorPlan, RefusesTiedParametersThatItSplitsInPart) {
-  Training run = four_heads();
-  run.model.tie_word_embeddings = true;
-  const auto refused = [&](const std::string& entries) {
-    return error_of([&] { train(on(run, "single tp2(" + plan(entries) + ")")); });
-  };
-  EXPECT_THAT(
-      refused("lm_head: colwise"),
-      HasSubstr("the parameter 'model.embed_tokens.weight' is tied, and the plan splits only one of its "
-                "places"));
-  EXPECT_THAT(refused("lm_head: rowwise_rep, model.embed_tokens: rowwise_rep"),
-              HasSubstr("the tied parameter 'model.embed_tokens.weight' is split in two ways"));
-}
-
-TEST(TensorPlan, RefusesADimWithFewerIndicesThanRanks) {
-  Training run = four_heads();
-  run.model.intermediate_size = 3;
-  EXPECT_THAT(
-      error_of([&] { train(on(run, "single tp4")); }),
-      HasSubstr("the parameter 'model.layers.0.mlp.gate_proj.weight' has 3 indices along dim 0, fewer "
-                "than the 4 ranks of tp"));
 }
 
 // A block whose own forward is declared, or not: with a linear layer, and beside it attention or a parameter.

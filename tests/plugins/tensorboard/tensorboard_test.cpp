@@ -16,7 +16,6 @@
 namespace heddle::tests {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -209,15 +208,6 @@ TEST(TensorBoard, IsOffWithoutTheSectionAndWithEnableFalse) {
   runs.train(board_run("tensorboard: {enable: false}"), "run", 1);
   EXPECT_THAT(event_files(runs / "run/tensorboard"), IsEmpty());
   EXPECT_TRUE(std::filesystem::exists(runs / "run/training.jsonl"));
-}
-
-TEST(TensorBoard, RefusesADirectoryThatCannotBeMade) {
-  const WholeRuns runs;
-  const std::string file = (runs / "train.bin").string();
-  EXPECT_THAT(runs.refusal(board_run("tensorboard: {dir: " + file + "/board}")),
-              ::testing::HasSubstr("tensorboard.dir: " + file +
-                                   " is there and is not a directory\n"
-                                   "  hint: name a directory, or one that is not there yet"));
 }
 
 }  // namespace

@@ -12,7 +12,6 @@ namespace heddle::tests {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::SizeIs;
 
 const std::string kHello =
     "plugins: [" HEDDLE_BINARY_DIR "/tests/examples/libheddle_template_transform.so]\nhello: ";
@@ -22,62 +21,6 @@ Topology run_with(const std::string& sections, const std::string& distributed = 
   return {"run", ranks, distributed, sections};
 }
 
-std::string refusal(const std::string& sections, const std::string& distributed = "{strategy: single}",
-                    int ranks = 1) {
-  return WholeRuns().refusal(run_with(sections, distributed, ranks));
-}
-
-TEST(PluginSections, SuggestTheNearestNameWhenNoPluginHasThem) {
-  EXPECT_THAT(refusal("freze_config: {}"),
-              HasSubstr("freze_config: unknown key 'freze_config'\n  hint: did you mean 'freeze_config'?"));
-  EXPECT_THAT(refusal("Freeze_Config: {}"), HasSubstr("did you mean 'freeze_config'?"));
-  EXPECT_THAT(refusal("tensorbord: {}"), HasSubstr("did you mean 'tensorboard'?"));
-  EXPECT_THAT(refusal("optimiser: {}"), HasSubstr("did you mean 'optimizer'?"));
-  EXPECT_THAT(refusal("hello: {}"), HasSubstr("hello: unknown key 'hello'\n  hint: the sections are: "));
-}
-
-TEST(PluginSections, AreReadByThePluginsSchema) {
-  EXPECT_THAT(refusal(kHello + "{train_bas: true}"),
-              HasSubstr("hello.train_bas: unknown key 'train_bas'\n  hint: did you mean 'train_base'?"));
-  EXPECT_THAT(refusal(kHello + "{train_base: 3}"),
-              HasSubstr("hello.train_base: expected true or false, got 3"));
-  EXPECT_THAT(refusal(kHello + "3"), HasSubstr("hello: expected a map"));
-  EXPECT_EQ(refusal(kHello + "null"), "");
-  EXPECT_EQ(refusal(kHello + "{}"), "");
-}
-
-TEST(PluginSections, AreRefusedTogetherWithOtherSections) {
-  const std::string both = refusal("freeze_config: {patterns: ['(']}\nclip_grad_norm: {max_norm: 0}");
-  EXPECT_THAT(both, HasSubstr("freeze_config.patterns[0]: not a regular expression: '('"));
-  EXPECT_THAT(both, HasSubstr("max_norm must be greater than 0"));
-}
-
-TEST(PluginSections, AreOffWithEnableFalse) {
-  EXPECT_EQ(refusal("comet: {enable: false}"), "");
-  EXPECT_THAT(refusal("comet: {enable: true}"), HasSubstr("unknown key 'comet'\n  hint: leave it out"));
-  EXPECT_EQ(refusal("wandb: {enable: false, project: x}"), "");
-  EXPECT_EQ(refusal("tensorboard: {enable: true}"), "");
-  EXPECT_EQ(refusal("qat: {enable: false, qat_config: {groupsize: 2}}"), "");
-  EXPECT_THAT(refusal("qat: {enable: true, qat_config: {groupsize: 2}}"),
-              HasSubstr("qat.enable: unknown key 'enable'\n  hint: did you mean 'enabled'?"));
-  EXPECT_THAT(refusal("tensorboard: {enable: 3}"), HasSubstr("tensorboard.enable: expected true or false"));
-  EXPECT_THAT(refusal("tensorboard: {enable: false, dirr: x}"), HasSubstr("did you mean 'dir'?"));
-}
-
-TEST(Transforms, AreRefusedInAnExportWhenTheyAddParameters) {
-  const WholeRuns runs;
-  std::vector<std::string> refusals;
-  train_recipe("model: {config: " + runs.model + "}\n" + kHello +
-                   "{}\ndataset: {file_pattern: " + (runs / "train.bin").string() +
-                   ", seq_len: 7}\ncheckpoint: {checkpoint_dir: " + (runs / "run").string() + "}\n",
-               1, &refusals);
-  ASSERT_THAT(refusals, SizeIs(1));
-  EXPECT_THAT(refusals[0], HasSubstr("run.yaml:3 hello: hello adds parameters "
-                                     "('model.layers.0.hello_gain.weight'), which have no place in the "
-                                     "exported model\n  hint: set checkpoint.save_consolidated: false"));
-}
-
-// One that says so is exported with them, beside the model's own.
 TEST(Transforms, WhoseParametersTheExportHoldsAreThere) {
   const WholeRuns runs;
   train_recipe("model: {config: " + runs.model +

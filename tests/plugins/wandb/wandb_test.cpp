@@ -126,31 +126,11 @@ TEST(Wandb, TakesItsNameFromTheModel) {
   EXPECT_EQ(lines_in(made[0] / "run.json").at(0)["name"], parent + "_base");
 }
 
-std::string refusal_of_wandb(const std::string& fields,
-                             const std::function<void(const WholeRuns&)>& before = {}) {
+TEST(Wandb, IsRefusedWhereAnotherFileHoldsItsId) {
   const WholeRuns runs;
-  if (before) before(runs);
-  std::vector<std::string> refusals;
-  std::string text = fields;
-  if (const size_t at = text.find("HERE"); at != text.npos) text.replace(at, 4, (runs / "").string());
-  runs.train(wandb_run(text), "run", 1, "", &refusals);
-  return refusals.empty() ? "" : refusals.front();
-}
-
-TEST(Wandb, IsRefusedByItsKeysAndPlaces) {
-  EXPECT_THAT(refusal_of_wandb("projct: x"),
-              HasSubstr("wandb.projct: unknown key 'projct'\n  hint: did you mean 'project'?"));
-  EXPECT_THAT(refusal_of_wandb("mode: onlin"), HasSubstr("did you mean 'online'?"));
-  EXPECT_THAT(refusal_of_wandb("id: a/b"),
-              HasSubstr("wandb.id: expected up to 64 letters, digits, hyphens and underscores, got 'a/b'"));
-  EXPECT_THAT(refusal_of_wandb("dir: a, save_dir: b"),
-              HasSubstr("dir and save_dir name two places: leave one of them out"));
-  EXPECT_THAT(refusal_of_wandb("dir: HEREtrain.bin"), HasSubstr("train.bin is there and is not a directory"));
-  EXPECT_THAT(refusal_of_wandb("",
-                               [](const WholeRuns& runs) {
-                                 fs::create_directories(runs / "run");
-                                 std::ofstream(runs / "run/wandb_run_id") << "my own notes";
-                               }),
+  fs::create_directories(runs / "run");
+  std::ofstream(runs / "run/wandb_run_id") << "my own notes";
+  EXPECT_THAT(runs.refusal(wandb_run(""), "run"),
               HasSubstr("wandb_run_id is there and holds no id of a W&B run"));
 }
 

@@ -48,16 +48,6 @@ TEST_F(PluginDataset, MayHaveAnOrderOfItsOwn) {
   EXPECT_EQ(checked("sequential").recipe.shuffle, Shuffle::off);
 }
 
-TEST_F(PluginDataset, IsRefusedAtTheLineOfItsKey) {
-  EXPECT_EQ(refusal("none", ", seq_len: 3"),
-            "error[config] run.yaml:4 dataset.seq_len: expected at least 4, got 3");
-  EXPECT_THAT(refusal("none", ", seq_lem: 8"),
-              HasSubstr("error[config] run.yaml:4 dataset.seq_lem: unknown key"));
-  EXPECT_THAT(
-      refusal("none", ", seq_len: 65"),
-      HasSubstr("error[config] run.yaml:4 dataset.seq_len: seq_len 65 is longer than the model's 64"));
-}
-
 // Tokens that are in no sample do no harm: gemma-3's tokenizer has one more than its models.
 TEST_F(PluginDataset, WarnsOfALargerTokenizer) {
   EXPECT_THAT(

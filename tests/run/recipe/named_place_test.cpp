@@ -3,37 +3,18 @@
 
 #include <gmock/gmock.h>
 
-#include <cstdlib>
 #include <filesystem>
-#include <optional>
 
 #include "checkpoint/folder.h"
+#include "tests/environment_variable.h"
 #include "tests/thrown.h"
 
 namespace heddle {
 namespace {
 
 using ::testing::HasSubstr;
+using tests::EnvironmentVariable;
 using tests::Folder;
-
-// Sets a variable of the environment for as long as it lives.
-class EnvironmentVariable {
- public:
-  EnvironmentVariable(const char* name, const std::string& value) : name_(name) {
-    if (const char* before = std::getenv(name)) before_ = before;
-    setenv(name, value.c_str(), 1);
-  }
-  ~EnvironmentVariable() {
-    if (before_)
-      setenv(name_, before_->c_str(), 1);
-    else
-      unsetenv(name_);
-  }
-
- private:
-  const char* name_;
-  std::optional<std::string> before_;
-};
 
 std::filesystem::path put(const Folder& folder, const std::string& name, const std::string& bytes) {
   std::filesystem::create_directories((folder / name).parent_path());

@@ -31,6 +31,8 @@ constexpr std::array<ManualRow, 10> kEnvironment = {{
      "The directory where samples prepared from texts are looked for and made first (default: data in "
      "checkpoint.checkpoint_dir)."},
     {"HEDDLE_PYTHON", "The Python that prepares texts (default: python3); it needs tokenizers and jinja2."},
+    {"HEDDLE_SIMULATED",
+     "Order of the work on simulated GPUs: late, or the seed of a random order (default: late)."},
     {"HEDDLE_SHARED_GPU", "1: ranks may share a GPU, for tests; bytes between them go through the host."},
     {"HEDDLE_SHM", "0: the ranks of one machine talk over Gloo instead of shared memory."},
     {"HEDDLE_CPU_CAPABILITY",
