@@ -21,7 +21,7 @@ struct SplitFiles {
 struct LayoutQuery {
   std::filesystem::path directory;
   Node name;                 // of the data set, as the recipe names it
-  std::string config;        // empty: the default, or the only one
+  std::string config = {};   // empty: the default, or the only one
   bool is_whole = true;      // false: files of configurations that are not asked for may be missing
   bool takes_config = true;  // whether the recipe's data set has a key for the configuration
 };

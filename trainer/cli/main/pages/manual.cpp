@@ -23,7 +23,7 @@ constexpr std::array<ManualRow, 5> kStatus = {{
     {"143", "A run was ended with SIGTERM, after it saved."},
 }};
 
-constexpr std::array<ManualRow, 10> kEnvironment = {{
+constexpr std::array<ManualRow, 11> kEnvironment = {{
     {"HEDDLE_TORCH", "The directory of an installed torch 2.11.0 package whose LibTorch is used."},
     {"HEDDLE_PLUGIN_PATH",
      "Directories to look for plugins in, separated by colons, before those beside the program."},
@@ -32,7 +32,7 @@ constexpr std::array<ManualRow, 10> kEnvironment = {{
      "checkpoint.checkpoint_dir)."},
     {"HEDDLE_PYTHON", "The Python that prepares texts (default: python3); it needs tokenizers and jinja2."},
     {"HEDDLE_SIMULATED",
-     "Order of the work on simulated GPUs: late, or the seed of a random order (default: late)."},
+     "Order of the work on simulated GPUs: at_once, late, or the seed of a random order."},
     {"HEDDLE_SHARED_GPU", "1: ranks may share a GPU, for tests; bytes between them go through the host."},
     {"HEDDLE_SHM", "0: the ranks of one machine talk over Gloo instead of shared memory."},
     {"HEDDLE_CPU_CAPABILITY",
