@@ -64,9 +64,9 @@ at::Tensor product_on_meta(const at::Tensor& a, const at::Tensor& b, at::ScalarT
   return out;
 }
 
-// a [m, k] times b [k, n].
+// a [m, k] times b [k, n]. On the CPU _scaled_mm needs a processor with AVX-512, so it is not used there.
 at::Tensor product(const Rounded& a, const Rounded& b, at::ScalarType dtype, bool emulate) {
-  if (emulate) {
+  if (emulate || a.value.is_cpu()) {
     const auto whole = [](const Rounded& x) { return x.value.to(at::kFloat) * x.inverse; };
     return at::matmul(whole(a), whole(b)).to(dtype);
   }
