@@ -22,7 +22,7 @@ struct Outcome {
 // Relative differences that rounding in float32 explains.
 struct Tolerance {
   double loss = 2e-5, norm = 2e-4;
-  // Of a parameter after updates by AdamW, which divides by the root of the squares: an element whose
+  // Bound for a parameter after updates by AdamW, which divides by the root of the squares: an element whose
   // gradient is close to zero moves by up to the learning rate, whatever rounding left of it. At most 1 % of
   // the elements (or 3) may be farther apart than 2e-5 + 1e-3 |x|, and none farther than this part of the
   // largest element, plus 2e-4.

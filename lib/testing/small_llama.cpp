@@ -12,7 +12,7 @@
 namespace heddle::kits {
 namespace {
 
-// As the engine would initialise them.
+// Initializes parameters as the engine does.
 void give_values(Units& units) {
   for (const auto& unit : units)
     for (ParameterSlot& slot : unit->parameters()) {

@@ -52,7 +52,7 @@ struct Gather : torch::autograd::Function<Gather> {
   }
 };
 
-// The same input on all ranks; the gradients are added.
+// Passes an input that all ranks share; adds their gradients in the backward.
 struct Spread : torch::autograd::Function<Spread> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, Communicator* group) {
     context->saved_data["group"] = reinterpret_cast<int64_t>(group);

@@ -17,7 +17,7 @@
 
 namespace heddle::kits {
 
-// What every rank does, step by step.
+// The steps of every rank.
 struct StepLoop {
   int64_t first = 0, steps = 12;  // steps first, first + 1, ..., first + steps - 1
   StepConfig config = {};         // the learning rate and decay of every step
@@ -31,7 +31,7 @@ struct StepLoop {
   double norm_between_ranks = 1e-10;
 };
 
-// What all ranks of a training have computed.
+// Numbers that all ranks of a training have computed.
 struct HEDDLE_API Results {
   std::mutex mutex;
   std::string fault;  // a number that ranks report differently; empty: none

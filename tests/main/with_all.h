@@ -13,5 +13,5 @@ struct WithAll {
 
 #define HEDDLE_JOINED(first, second) first##second
 #define HEDDLE_NAMED(number) HEDDLE_JOINED(heddle_with_all_, number)
-// Stands in the file of the tests: HEDDLE_WITH_ALL("Suite.*:Instances/OtherSuite.Case*");
+// Write it in the file of the tests: HEDDLE_WITH_ALL("Suite.*:Instances/OtherSuite.Case*");
 #define HEDDLE_WITH_ALL(patterns) static const ::heddle::tests::WithAll HEDDLE_NAMED(__COUNTER__)(patterns)

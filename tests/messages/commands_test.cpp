@@ -1,4 +1,4 @@
-// What the program prints on standard error for the command lines in tests/messages/commands.
+// Command lines of tests/messages/commands, with the text that the program prints on standard error.
 #include <gtest/gtest.h>
 
 #include "flow/stops/started.h"

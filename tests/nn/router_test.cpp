@@ -1,4 +1,4 @@
-// What routers choose, and the losses that balance experts.
+// Choices of routers, and the losses that balance experts.
 #include "heddle/nn/router.h"
 
 #include <ATen/ATen.h>

@@ -53,7 +53,7 @@ at::Tensor sight_of_shape(const AttentionShape& of) {
   return seen;
 }
 
-// What dropout multiplies the weights [heads, tokens, tokens] by.
+// Returns the factors of dropout for the weights [heads, tokens, tokens].
 at::Tensor kept_weights(const AttentionShape& of, const at::Tensor& draws, int64_t heads) {
   constexpr int64_t kSaltOfHead = 0x1E3779B97F4A7C15;
   Ins all;
