@@ -25,7 +25,7 @@ Range range_of(const at::Tensor& tensor, bool writes);
 // For a device's tensor: the CPU's over the same bytes, which owns nothing. For one of the CPU: a copy, as a
 // launch takes it. Undefined stays undefined.
 at::Tensor kernel_alias(const at::Tensor& tensor);
-// Of the same shape: of meta, or the CPU's, of zeros.
+// Returns a tensor of the same shape on `device`: on meta, or zeros on the CPU.
 at::Tensor shape_alias(const at::Tensor& tensor, c10::Device device);
 // A device's tensor over the storage of `base`, with the shape of a kernel's view.
 at::Tensor view_like(const at::Tensor& base, const at::Tensor& view);

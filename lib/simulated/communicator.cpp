@@ -13,7 +13,8 @@ namespace heddle::simulated {
 
 using Channel = std::pair<int, int>;
 
-// What the ranks of one call give it, in the order of the ranks; of a transfer: the sender's, the receiver's.
+// The arguments of all ranks to one call, in the order of the ranks. A transfer has the sender's, then the
+// receiver's.
 struct SharedCall {
   std::vector<mesh::Call> calls;
   size_t posted = 0;

@@ -33,7 +33,7 @@ class Group : public mesh::CheckedCommunicator, public mesh::GathersEach {
  private:
   std::unique_ptr<Work> post_on_host(const mesh::Call& call);
   std::unique_ptr<Work> post_on_device(const mesh::Call& call);
-  // What the ranks give to the next call of a channel; place: this one's.
+  // Adds this rank's arguments to the next call of a channel, at `place`, and returns those of all ranks.
   std::shared_ptr<SharedCall> share(const mesh::Call& call, std::pair<int, int> channel, size_t place);
 
   const std::unique_ptr<Communicator> host_;

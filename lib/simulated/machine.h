@@ -91,7 +91,7 @@ class Machine {
   Point record(int stream);
   void wait(int stream, const Point& point);  // later work of the stream runs after the point
   bool passed(const Point& point);
-  // As passed(), on a device that works while the host does something else.
+  // Does what passed() does, on a device that works while the host does something else.
   bool advance(const Point& point);
   // A place of a meeting that no task of its own stands for.
   void post(Meeting& meeting, const Point& place);

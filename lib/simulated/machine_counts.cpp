@@ -1,4 +1,4 @@
-// What a machine counted and found.
+// Counts and reports of a machine.
 #include "lib/simulated/machine.h"
 
 namespace heddle::simulated {

@@ -35,14 +35,15 @@ class Memory {
 
   // The block that holds a device address; null: none does.
   Block* block_at(const void* address);
-  // Where kernels find the byte of a device address.
+  // Returns the address at which kernels find the byte of a device address.
   std::byte* kernel_bytes(const void* address) const;
   bool holds(const void* address) const;
 
   int64_t current(int device) const { return current_[static_cast<size_t>(device)]; }
   int64_t peak(int device) const { return peak_[static_cast<size_t>(device)]; }
 
-  // What a process that reads or writes a device address says of it before it ends; null: nothing.
+  // Sets the description of a device address that a process prints before it ends because it read or wrote
+  // there. Null: none.
   static void set_description(std::string (*of)(const void* address));
 
   static constexpr unsigned char kPoison = 0xFF;  // NaN in every type of floats

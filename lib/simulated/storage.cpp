@@ -112,7 +112,7 @@ void record_stream(at::Tensor& self, c10::Stream stream) {
   Machine::get().use(self.unsafeGetTensorImpl()->unsafe_storage().data(), index_of(stream));
 }
 
-// New bytes only where the storage is too small; what it held is not kept, as nobody relies on it.
+// Allocates only if the storage is too small. Its previous contents are not kept.
 const at::Tensor& resize(const at::Tensor& self, c10::SymIntArrayRef size, std::optional<at::MemoryFormat>) {
   const c10::DeviceGuard guard(self.device());
   c10::TensorImpl& impl = *self.unsafeGetTensorImpl();

@@ -1,4 +1,5 @@
 // Addresses that ranks of two hosts offer each other.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <ostream>
@@ -56,6 +57,17 @@ TEST_P(Addresses, LetTheRunTrain) {
   hosts.train(folder.recipe(), {"--checkpoint.enabled", "false"});
   ASSERT_TRUE(hosts.wait(30)) << hosts.report();
   EXPECT_TRUE(hosts.all_have_status(0)) << hosts.report();
+}
+
+TEST(MasterAddress, IsQuestionedWhereRankZeroDoesNotReachItself) {
+  const RunFolder folder;
+  TwoHosts hosts(1);
+  hosts.set_everywhere("MASTER_ADDR", hosts.address(1));
+  hosts.train(folder.recipe(), {"--checkpoint.enabled", "false", "--dist_env.timeout_minutes", "0.1"});
+  ASSERT_TRUE(hosts.wait(30)) << hosts.report();
+  EXPECT_TRUE(hosts.all_have_status(1)) << hosts.report();
+  EXPECT_THAT(hosts.errors(0),
+              ::testing::HasSubstr(" does not reach itself (is MASTER_ADDR the host of rank 0?)"));
 }
 
 INSTANTIATE_TEST_SUITE_P(TwoHosts, Addresses, ::testing::ValuesIn(kNetworks),

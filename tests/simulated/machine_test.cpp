@@ -127,7 +127,7 @@ TEST(SimulatedMachine, ReusesABlockAtOnceAndPoisoned) {
   EXPECT_THAT(Machine::get().reports(), IsEmpty());
 }
 
-// Pinned memory arrives with the stream; before, it holds what nobody can take for a result.
+// A copy to pinned memory is complete when its stream has run it. Until then the memory is poisoned.
 TEST(SimulatedMachine, PoisonsPinnedMemoryUntilItsCopyHasRun) {
   Machine::get().begin(Policy::late);
   const at::Tensor x = at::ones({4}, kOnGpu);

@@ -29,8 +29,7 @@ namespace {
 
 constexpr const char* kInterfaceHint =
     "Name the interface through which the machines reach each other, or unset the variable. Then heddle uses "
-    "the "
-    "interface that leads to MASTER_ADDR.";
+    "the interface that leads to MASTER_ADDR.";
 
 }  // namespace
 

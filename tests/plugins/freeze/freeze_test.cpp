@@ -1,4 +1,4 @@
-// Which parameters `freeze_config:` takes out of training.
+// Parameters that `freeze_config:` excludes from training.
 #include <gmock/gmock.h>
 
 #include <deque>
@@ -28,7 +28,7 @@ Recipe read_freeze(const std::string& yaml) {
   return recipe;
 }
 
-// What the section freezes of the units.
+// Applies the section to the units.
 void freeze(Units& units, const Recipe& recipe) {
   for (const ActiveTransform& one : make_transforms(recipe.sections, 0))
     (void)one.transform->apply(units, one.run);
@@ -69,7 +69,7 @@ TEST(Freeze, FreezesATiedEmbeddingInBothPlaces) {
   EXPECT_THAT(names(units, false), ElementsAre("model.embed_tokens.weight", "model.embed_tokens.weight"));
 }
 
-// What a module is, it says in its traits; kinds are names of families' own.
+// A module says by its traits what it is. Its kind is a name of its family.
 class Table : public Embedding {
  public:
   Table() : Embedding(11, 8, -1, {}, at::kMeta) {}

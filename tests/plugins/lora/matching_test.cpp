@@ -1,4 +1,4 @@
-// Which layers the forms of the recipes name, as NeMo AutoModel's ModuleMatcher answers.
+// Layers that the patterns of a recipe name, compared with NeMo AutoModel's ModuleMatcher.
 #include <gmock/gmock.h>
 
 #include "heddle/base/error.h"

@@ -53,7 +53,7 @@ Reduce reduce_of(ncclRedOp_t operation) {
   return operation == ncclSum ? Reduce::sum : operation == ncclMax ? Reduce::max : Reduce::average;
 }
 
-// What a kernel sees of a device's memory.
+// Returns a device's memory as a kernel sees it.
 at::Tensor seen(const void* address, size_t count, ncclDataType_t type) {
   return at::from_blob(Machine::get().kernel_bytes(address), {static_cast<int64_t>(count)},
                        at::TensorOptions(dtype_of(type)));

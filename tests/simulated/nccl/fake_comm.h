@@ -19,7 +19,7 @@
 
 namespace heddle::simulated {
 
-// What the ranks of one collective, or both sides of one transfer, give it.
+// The arguments of all ranks of one collective, or of both sides of one transfer.
 struct Together {
   std::vector<mesh::Call> calls;
   std::shared_ptr<Meeting> meeting;
@@ -29,7 +29,7 @@ struct Together {
 // By source and target (-1, -1: a collective), and which one it is.
 using Key = std::tuple<int, int, uint64_t>;
 
-// Of all ranks of a communicator.
+// State that all ranks of a communicator share.
 struct Shared {
   int number = 0, size = 0, joined = 0;
   std::map<Key, std::shared_ptr<Together>> calls;
@@ -51,7 +51,7 @@ namespace heddle::simulated {
 
 constexpr size_t kLarge = 64 * 1024;
 
-// Of this process.
+// State of this process.
 struct World {
   std::mutex mutex;
   std::condition_variable changed;

@@ -1,4 +1,4 @@
-// What the groups and the watchdog of plugins/nccl do when ranks are late or lost.
+// The groups and the watchdog of plugins/nccl when ranks are late or lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -127,7 +127,7 @@ Made made_by(const Training& run, int size) {
   return made;
 }
 
-// What both devices have joined, in the order of the one.
+// Returns the communicators that both devices have joined, in the order of the first device.
 std::vector<int> common(const std::vector<int>& one, const std::vector<int>& other) {
   std::vector<int> out;
   std::copy_if(one.begin(), one.end(), std::back_inserter(out),
