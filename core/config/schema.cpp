@@ -15,18 +15,7 @@ Error unknown_key(const Node::Entry& entry, const std::vector<std::string>& know
                near.empty() ? "the keys are " + text::join(known) : "did you mean '" + near + "'?");
 }
 
-// An unknown key that is nearly one of the fields: this field then lacks the value that was meant for it.
-bool misspells_a_key(const Node& section, const std::vector<FieldInfo>& fields) {
-  std::vector<std::string> known;
-  for (const FieldInfo& field : fields) known.push_back(field.key);
-  const auto is_misspelt = [&](const Node::Entry& entry) {
-    return std::find(known.begin(), known.end(), entry.first) == known.end() &&
-           !text::nearest(entry.first, known).empty();
-  };
-  return std::any_of(section.entries().begin(), section.entries().end(), is_misspelt);
-}
-
-// Of the first key that a complaint names and that is given; else of the section.
+// Returns the place of the first key that a complaint names and that is given; else of the section.
 std::string place_of(const std::string& complaint, const Node& section) {
   static const std::string kOfKeys = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
   for (size_t begin = complaint.find_first_of(kOfKeys); begin != std::string::npos;) {
@@ -54,32 +43,34 @@ FieldInfo& SchemaTable::of(const std::string& key) {
   throw Error(ErrorCode::internal, "schema", "no field has the key '" + key + "'");
 }
 
-void SchemaTable::check_keys(const Node& section) const {
+const SchemaTable::Binding* SchemaTable::binding(const std::string& key) const {
+  for (size_t i = 0; i < fields_.size(); ++i)
+    if (fields_[i].key == key) return &bindings_[i];
+  return nullptr;
+}
+
+void SchemaTable::read_to(void* out, const Node& section, SectionErrors& found) const {
   if (!section.is_map())
     throw Error(ErrorCode::config, section.where(), "expected a map, got " + section.written());
   std::vector<std::string> known;
   for (const FieldInfo& field : fields_) known.push_back(field.key);
-  Errors errors;
-  for (const Node::Entry& entry : section.entries())
-    if (std::find(known.begin(), known.end(), entry.first) == known.end())
-      errors.add(unknown_key(entry, known));
-  errors.raise();
-}
-
-void SchemaTable::read_to(void* out, const Node& section) const {
-  Errors errors;
-  errors.attempt([&] { check_keys(section); });
-  bool is_whole = section.is_map() && !misspells_a_key(section, fields_);
-  for (size_t i = 0; i < fields_.size() && section.is_map(); ++i)
-    if (const Node* given = section.find(fields_[i].key))
-      is_whole &= errors.attempt(
-          [&] { bindings_[i].value.read(*given, static_cast<char*>(out) + bindings_[i].offset); });
-  if (!is_whole) errors.raise();  // what follows needs all fields
+  for (const Node::Entry& entry : section.entries()) {
+    const auto& [key, value] = entry;
+    if (const Binding* bound = binding(key)) {
+      if (!found.errors.attempt([&] { bound->value.read(value, static_cast<char*>(out) + bound->offset); }))
+        found.unread.push_back(key);
+      continue;
+    }
+    found.errors.add(unknown_key(entry, known));
+    found.unknown.push_back(key);
+    const std::string meant = text::nearest(key, known);
+    if (!meant.empty() && section.find(meant) == nullptr) found.unread.push_back(meant);
+  }
+  if (!found.unread.empty()) return;  // what follows needs all fields
   for (const auto& fill : fills_) fill(out);
   for (const auto& rule : rules_)
     if (const std::string complaint = rule(out); !complaint.empty())
-      errors.add(Error(ErrorCode::config, place_of(complaint, section), complaint));
-  errors.raise();
+      found.errors.add(Error(ErrorCode::config, place_of(complaint, section), complaint));
 }
 
 Node SchemaTable::write_from(const void* value) const {
@@ -106,8 +97,14 @@ std::vector<std::string> SchemaTable::not_built_of(const void* value, const void
   return out;
 }
 
-Error range_error(const Node& value, const std::string& range) {
-  return Error(ErrorCode::config, value.where(), "expected " + range + ", got " + value.written());
+Error range_error(const Node& value, const std::string& range, const std::string& message) {
+  const std::string key = value.path().substr(value.path().rfind('.') + 1);
+  return Error(ErrorCode::config, value.where(),
+               (message.empty() ? "expected " + range : key + " " + message) + ", got " + value.written());
+}
+
+bool SectionErrors::has(std::string_view unread_key) const {
+  return std::find(unread.begin(), unread.end(), unread_key) != unread.end();
 }
 
 std::string word_of(const Node& value, const std::vector<std::string>& words) {

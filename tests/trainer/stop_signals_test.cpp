@@ -118,13 +118,13 @@ TEST(StopSignals, AreThoseOfTheConfigurationAndThoseOfATerminal) {
 
 TEST(StopSignals, ArePreemptionsWhereALauncherOrTheConfigurationSaysSo) {
   StepSection steps;
-  steps.stop_signals = {SIGTERM, SIGUSR1};
+  steps.stop_signals.numbers = {SIGTERM, SIGUSR1};
   EXPECT_EQ(cli::preemptions(steps, false), std::vector<int>{SIGUSR1});  // no person sends it
-  EXPECT_EQ(cli::preemptions(steps, true), steps.stop_signals);
+  EXPECT_EQ(cli::preemptions(steps, true), steps.stop_signals.numbers);
   steps.preemption_sender = "person";
   EXPECT_EQ(cli::preemptions(steps, true), std::vector<int>{});
   steps.preemption_sender = "scheduler";
-  EXPECT_EQ(cli::preemptions(steps, false), steps.stop_signals);
+  EXPECT_EQ(cli::preemptions(steps, false), steps.stop_signals.numbers);
 }
 
 TEST(StopSignals, HaveTheirStatuses) {

@@ -22,7 +22,7 @@ namespace {
 
 // Signals count from now on.
 launch::Stop stop_of(const StepSection& steps, const RankPlan& plan) {
-  launch::Stop stop{stop_signals(steps.stop_signals), &shared_stop_request(),
+  launch::Stop stop{stop_signals(steps.stop_signals.numbers), &shared_stop_request(),
                     preemptions(steps, plan.is_launched)};
   end_on(stop);
   if (plan.place) {

@@ -11,10 +11,10 @@
 
 namespace heddle::recipe {
 
-std::string component(const Node& section, std::span<const std::string> known, const std::string& absent) {
-  const Node* target = section.find("_target_");
-  if (target == nullptr || target->is_null()) return absent;
-  return config::component_of(*target, known);
+Check ends_in(std::vector<std::string> known) {
+  return {text::join(known), [known = std::move(known)](const Node& target) {
+            if (!target.is_null()) config::component_of(target, known);
+          }};
 }
 
 std::string where_of(const Node& section, const std::string& key) {
@@ -22,23 +22,8 @@ std::string where_of(const Node& section, const std::string& key) {
   return value != nullptr ? value->where() : section.where();
 }
 
-void require_positive(const Node& section, const std::string& key, std::optional<int64_t> value,
-                      const std::string& condition, int64_t most) {
-  if (value && *value > most)
-    throw Error(ErrorCode::config, where_of(section, key),
-                key + " must be at most " + std::to_string(most) + ", got " + std::to_string(*value));
-  if (value && *value <= 0)
-    throw Error(ErrorCode::config, where_of(section, key),
-                key + " must be greater than 0" + condition + ", got " + std::to_string(*value));
-}
-
-bool SectionErrors::has(std::string_view unread_key) const {
-  return std::find(unread.begin(), unread.end(), unread_key) != unread.end();
-}
-
-void SectionErrors::require_positive(const Node& section, const char* key, std::optional<int64_t> value,
-                                     const std::string& condition, int64_t most) {
-  check({key}, [&] { recipe::require_positive(section, key, value, condition, most); });
+Range<int64_t> positive(const std::string& condition, int64_t most) {
+  return {1, most, "must be greater than 0" + (condition.empty() ? "" : " " + condition)};
 }
 
 Node without_keys(const Node& map, std::span<const std::string> keys) {
@@ -51,17 +36,6 @@ Node without_keys(const Node& map, std::span<const std::string> keys) {
 
 Node right_keys(const Node& section, const SectionErrors& found) {
   return without_keys(without_keys(section, found.unread), found.unknown);
-}
-
-bool is_field(const std::string& key, const Node& section, const std::vector<FieldInfo>& fields,
-              SectionErrors& found) {
-  std::vector<std::string> known;
-  for (const FieldInfo& field : fields) known.push_back(field.key);
-  if (std::find(known.begin(), known.end(), key) != known.end()) return true;
-  found.unknown.push_back(key);
-  const std::string meant = text::nearest(key, known);
-  if (!meant.empty() && section.find(meant) == nullptr) found.unread.push_back(meant);
-  return false;
 }
 
 std::string path_of(const std::string& word) {

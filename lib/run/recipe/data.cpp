@@ -25,18 +25,21 @@ const ConfigSchema<LoaderFields>& loader_schema() {
   using W = LoaderFields;
   static const auto schema =
       ConfigSchema<W>()
-          .field("_target_", &W::target, "ParallelAwareDataloader, StatefulDataLoader, DataLoader.")
-          .field("shuffle", &W::shuffle, "Mix the samples anew each epoch; false: the order of the files.")
+          .field("_target_", &W::target, "Class of the loader; all give the same batches.",
+                 ends_in({"ParallelAwareDataloader", "StatefulDataLoader", "DataLoader"}))
+          .field("shuffle", &W::shuffle, "Shuffle the samples in each epoch; false: the order of the files.")
           .field("batch_size", &W::batch_size,
-                 "Samples of a microbatch: step_scheduler.local_batch_size, or null, which says the same.")
-          .field("num_workers", &W::num_workers, "No processes are needed: samples are read as they come.")
-          .field("pin_memory", &W::pin_memory, "Decided by the device.")
-          .field("persistent_workers", &W::persistent_workers, "No processes are needed.")
-          .field("prefetch_factor", &W::prefetch_factor, "No processes are needed.")
+                 "Samples of a microbatch: the value of step_scheduler.local_batch_size, or null.",
+                 positive("or null"))
+          .field("num_workers", &W::num_workers, "Ignored: samples are read without worker processes.")
+          .field("pin_memory", &W::pin_memory, "Ignored: the device decides.")
+          .field("persistent_workers", &W::persistent_workers, "Ignored, as num_workers.")
+          .field("prefetch_factor", &W::prefetch_factor, "Ignored, as num_workers.")
           .field("drop_last", &W::drop_last,
-                 "Leave out an epoch's last samples, which do not fill a microbatch.")
+                 "Discard the last samples of an epoch if they do not fill a microbatch.")
           .field("dataloader_type", &W::dataloader_type,
-                 "Of MegatronPretraining alone: single, which is its own order.", OneOf{{"single", "cyclic"}})
+                 "Order of a MegatronPretraining data set: single, its own order.",
+                 OneOf{{"single", "cyclic"}})
           .field(
               "collate_fn", &W::collate_fn,
               "default_collater, default_collate, default_convert, packed_sequence_thd_collater or "
@@ -51,14 +54,14 @@ struct Collater {
 };
 
 const ConfigSchema<Collater>& collater_schema() {
-  static const auto schema =
-      ConfigSchema<Collater>()
-          .field("_target_", &Collater::target, "default_collater.")
-          .field("pad_seq_len_divisible", &Collater::pad_seq_len_divisible, "Rows are rounded up to it.");
+  static const auto schema = ConfigSchema<Collater>()
+                                 .field("_target_", &Collater::target, "default_collater.")
+                                 .field("pad_seq_len_divisible", &Collater::pad_seq_len_divisible,
+                                        "Rows are padded to a multiple of this number of tokens.",
+                                        positive("or null", kLargestSize));
   return schema;
 }
 
-const std::array<std::string, 3> kLoaders = {"ParallelAwareDataloader", "StatefulDataLoader", "DataLoader"};
 const std::array<std::string, 5> kCollaters = {"default_collater", "default_collate", "default_convert",
                                                "packed_sequence_thd_collater", "neat_packed_collater"};
 
@@ -69,9 +72,7 @@ int64_t multiple_of(const Node& collater) {
     throw Error(ErrorCode::config, collater.where(), "_target_ is missing", "_target_: default_collater");
   config::component_of(*name, kCollaters);
   if (!collater.is_map()) return 1;
-  const Collater words = collater_schema().read(collater);
-  require_positive(collater, "pad_seq_len_divisible", words.pad_seq_len_divisible, " or null", kLargestSize);
-  return words.pad_seq_len_divisible.value_or(1);
+  return collater_schema().read(collater).pad_seq_len_divisible.value_or(1);
 }
 
 // Packs have a size of their own, and need samples.
@@ -138,12 +139,10 @@ DatasetSection read_dataset(const Node& section, const PackedSection* packed, No
 Loader read_dataloader(const Node& section, std::optional<int64_t> local_batch_size) {
   SectionErrors found;
   int64_t multiple = 1;
-  found.errors.attempt([&] { component(section, kLoaders, ""); });
-  const LoaderFields words = read_fields(loader_schema(), section, found);
+  const LoaderFields words = loader_schema().read(section, found);
   found.check({"collate_fn"}, [&] {
     if (!words.collate_fn.is_null()) multiple = multiple_of(words.collate_fn);
   });
-  found.require_positive(section, "batch_size", words.batch_size, " or null");
   found.check({"batch_size"}, [&] {
     if (words.batch_size && local_batch_size && *words.batch_size != *local_batch_size)
       throw Error(ErrorCode::config, where_of(section, "batch_size"),

@@ -1,5 +1,4 @@
 // Reads `model:`: an HF directory, or a configuration with random weights.
-#include <array>
 #include <cctype>
 #include <string_view>
 
@@ -10,64 +9,87 @@
 #include "lib/run/recipe/readers/gpt2.h"
 #include "lib/run/recipe/skipped_keys.h"
 
-namespace heddle::recipe {
+namespace heddle {
+
+// The dtype in which parameters are stored; empty: null or auto.
+struct StorageDtype {
+  std::string word;
+};
+
+template <>
+struct FieldType<StorageDtype> {
+  static std::string type_name() { return "float32, bfloat16, auto or null"; }
+  static StorageDtype read(const Node& value) {
+    if (value.kind() == Node::Kind::text && value.as_text() == "auto") return {};
+    const std::string word = FieldType<DTypeWord>::read(value).word;
+    if (word.empty() || word == "float32" || word == "bfloat16") return {word};
+    throw Error(ErrorCode::config, value.where(),
+                "parameters are stored in float32 or bfloat16, got " + value.written());
+  }
+  static Node write(const StorageDtype& value) {
+    return value.word.empty() ? Node() : Node::text(value.word);
+  }
+};
+
+namespace recipe {
 namespace {
+
+[[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& hint = "") {
+  throw Error(ErrorCode::config, where, what, hint);
+}
+
+// Accepts from_pretrained and from_config of AutoModel's classes for causal language models; classes for
+// other tasks have these functions too.
+void check_target(const Node& given) {
+  ends_in({"from_pretrained", "from_config"}).run(given);
+  if (given.is_null()) return;
+  const std::string& target = given.as_text();
+  const size_t dot = target.rfind('.');
+  const std::string path = target.substr(0, dot == target.npos ? 0 : dot);
+  const std::string name = path.substr(path.rfind('.') + 1);
+  if (name.find("AutoModel") == name.npos || name.ends_with("ForCausalLM") || name == "AutoModel") return;
+  refuse(given.where(), "'" + text::excerpt(name) + "' is not built; there is: NeMoAutoModelForCausalLM");
+}
 
 struct ModelFields {
   std::optional<std::string> target, directory;
   Node config;
-  Node dtype, torch_dtype;
+  StorageDtype dtype, torch_dtype;
   bool check_memory = true, export_config = false, load_base_model = false;
 };
 
 const ConfigSchema<ModelFields>& model_schema() {
   static const auto schema =
       ConfigSchema<ModelFields>()
-          .field("_target_", &ModelFields::target, "from_pretrained or from_config.")
+          .field("_target_", &ModelFields::target,
+                 "Function that makes the model. Default: from_config if config is set and "
+                 "pretrained_model_name_or_path is not.",
+                 Check{"from_pretrained or from_config", check_target})
           .field("pretrained_model_name_or_path", &ModelFields::directory,
-                 "A Hugging Face directory, the checkpoint_dir of a run, or a checkpoint.")
+                 "Hugging Face directory, checkpoint_dir of a run, or checkpoint.")
           .field("config", &ModelFields::config,
-                 "Alone: HF's keys, or the path of a config.json, for random weights; with "
-                 "pretrained_model_name_or_path among the keys they replace those of that model. Beside a "
-                 "path: keys that this run uses in place of those of the model's config.json.")
+                 "Without a path: keys of a config.json, or the path of one, for random weights; with "
+                 "pretrained_model_name_or_path among the keys, the keys replace those of that model. With a "
+                 "path: keys that replace those of the model's config.json in this run.")
           .field("export_config", &ModelFields::export_config,
-                 "Beside a path, what is exported has the keys of config too; false: it has the model's own "
-                 "config.json.")
+                 "Export the model with the keys of config; false: with the config.json of the model.")
           .field("load_base_model", &ModelFields::load_base_model,
-                 "With from_config: the weights of the model that config names are read too.")
+                 "With from_config: read the weights of the model that config names.")
           .field("dtype", &ModelFields::dtype,
-                 "Storage; null or auto: what config.json says, else float32; of NeMoAutoModel's from_config "
-                 "bfloat16, and of its from_pretrained where config.json says nothing.")
-          .field("torch_dtype", &ModelFields::torch_dtype, "The older name of dtype.")
-          .field(
-              "check_memory", &ModelFields::check_memory,
-              "Refuse a run whose parameters, gradients and optimizer do not fit in this machine's memory; "
-              "false: start it.");
+                 "Dtype in which parameters are stored. Default: that of config.json, else float32; bfloat16 "
+                 "for "
+                 "from_config of NeMoAutoModel, and for its from_pretrained if config.json has no dtype.")
+          .field("torch_dtype", &ModelFields::torch_dtype, "Older name of dtype.")
+          .field("check_memory", &ModelFields::check_memory,
+                 "Refuse a run whose parameters, gradients and optimizer state do not fit into the memory of "
+                 "this "
+                 "machine.")
+          .rule([](const ModelFields& m) {
+            const bool differ =
+                !m.dtype.word.empty() && !m.torch_dtype.word.empty() && m.dtype.word != m.torch_dtype.word;
+            return differ ? "torch_dtype and dtype differ: set dtype only" : "";
+          });
   return schema;
-}
-
-const std::array<std::string, 2> kTargets = {"from_pretrained", "from_config"};
-
-std::string storage(const Node& value) {
-  if (value.kind() == Node::Kind::text && value.as_text() == "auto") return "";
-  const std::string word = FieldType<DTypeWord>::read(value).word;
-  if (word.empty() || word == "float32" || word == "bfloat16") return word;
-  throw Error(ErrorCode::config, value.where(),
-              "parameters are stored in float32 or bfloat16, got " + value.written());
-}
-
-[[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& hint = "") {
-  throw Error(ErrorCode::config, where, what, hint);
-}
-
-// AutoModel's classes for other tasks end in from_pretrained too.
-void refuse_other_class(const Node& section, const std::string& target) {
-  const size_t dot = target.rfind('.');
-  const std::string path = target.substr(0, dot == target.npos ? 0 : dot);
-  const std::string name = path.substr(path.rfind('.') + 1);
-  if (name.find("AutoModel") == name.npos || name.ends_with("ForCausalLM") || name == "AutoModel") return;
-  refuse(where_of(section, "_target_"),
-         "'" + text::excerpt(name) + "' is not built; there is: NeMoAutoModelForCausalLM");
 }
 
 void read_pretrained(const Node& section, const ModelFields& words, ModelSection& model) {
@@ -165,18 +187,6 @@ void add_backend(const Node& backend, ModelSection& model, RecipeNotes& notes) {
   (inside ? model.backend : model.overrides.keys) = keys;
 }
 
-// Empty: not given.
-std::string dtype_of(const Node& section, const ModelFields& words) {
-  Errors errors;
-  std::string older, dtype;
-  errors.attempt([&] { older = storage(words.torch_dtype); });
-  errors.attempt([&] { dtype = storage(words.dtype); });
-  errors.raise();
-  if (!older.empty() && !dtype.empty() && older != dtype)
-    refuse(where_of(section, "torch_dtype"), "dtype and torch_dtype differ", "give dtype alone");
-  return dtype.empty() ? older : dtype;
-}
-
 }  // namespace
 
 std::vector<FieldInfo> model_fields() {
@@ -186,28 +196,24 @@ std::vector<FieldInfo> model_fields() {
 ModelSection read_model(const Node& given, RecipeNotes& notes, SectionErrors& found) {
   if (builds_gpt2(given)) return read_built_gpt2(given);
   const Node section = without_python_keys(given, notes).without("backend");
-  const ModelFields words = read_fields(model_schema(), section, found);
-  const bool has_config = !words.config.is_null();
-  std::string target;
-  found.check({"_target_"}, [&] {
-    target = component(section, kTargets, has_config && !words.directory ? "from_config" : "from_pretrained");
-    if (words.target) refuse_other_class(section, *words.target);
-  });
+  const ModelFields words = model_schema().read(section, found);
+  const bool from_config =
+      words.target ? words.target->ends_with("from_config") : !words.config.is_null() && !words.directory;
   ModelSection model;
   model.where = section.where();
   model.check_memory = words.check_memory;
   model.mtp_keys = mtp_keys(given);
   if (const Node* heads = mtp_heads(given)) model.mtp_heads = heads->where();
-  found.errors.attempt([&] { model.dtype = dtype_of(section, words); });
+  model.dtype = words.dtype.word.empty() ? words.torch_dtype.word : words.dtype.word;
   found.check({"_target_", "pretrained_model_name_or_path", "config", "export_config", "load_base_model"},
               [&] {
-                if (target == "from_pretrained")
-                  read_pretrained(section, words, model);
-                else
+                if (from_config)
                   read_from_config(section, words, model);
+                else
+                  read_pretrained(section, words, model);
               });
   if (words.target && words.target->find("NeMoAutoModel") != std::string::npos) {
-    if (model.dtype.empty() && target == "from_config") model.dtype = "bfloat16";
+    if (model.dtype.empty() && from_config) model.dtype = "bfloat16";
     model.dtype_without_word = "bfloat16";
     const Node* transformers = given.find("force_hf");
     if (transformers == nullptr || transformers->is_null() || !transformers->as_boolean())
@@ -226,4 +232,5 @@ ModelSection read_model(const Node& section, RecipeNotes& notes) {
   return model;
 }
 
-}  // namespace heddle::recipe
+}  // namespace recipe
+}  // namespace heddle

@@ -17,9 +17,14 @@ const ConfigSchema<ParameterGroup>& group_schema() {
   static const auto schema =
       ConfigSchema<ParameterGroup>()
           .field("pattern", &ParameterGroup::pattern,
-                 "A regular expression; parameters whose names hold a match.")
-          .field("lr_mult", &ParameterGroup::lr_mult, "Their learning rate is multiplied by this.")
-          .field("wd_mult", &ParameterGroup::wd_mult, "Their weight decay is multiplied by this.");
+                 "Regular expression. The group has the parameters whose names contain a match.",
+                 Check{"", [](const Node& value) { text::Pattern(value.as_text(), value.where()); }})
+          .field("lr_mult", &ParameterGroup::lr_mult, "Factor of their learning rate.",
+                 at_least(0.0, "must be 0 or more"))
+          .field("wd_mult", &ParameterGroup::wd_mult, "Factor of their weight decay.",
+                 at_least(0.0, "must be 0 or more"))
+          .rule(
+              [](const ParameterGroup& group) { return group.pattern.empty() ? "pattern is missing" : ""; });
   return schema;
 }
 
@@ -79,12 +84,18 @@ const ConfigSchema<OptimizerFields>& optimizer_schema() {
   using W = OptimizerFields;
   static const auto schema =
       ConfigSchema<W>()
-          .field("_target_", &W::target, "Its last word names the optimizer; null: AdamW.")
+          .field("_target_", &W::target,
+                 "Class of the optimizer, whose last word is its name. Default: AdamW.")
           .field("lr", &W::lr,
-                 "Learning rate; the highest, when there is an lr_scheduler. null: the optimizer's own.")
-          .field("weight_decay", &W::weight_decay, "On every parameter; null: the optimizer's own.")
-          .field("master_weights", &W::master_weights, "float32 copies of parameters stored in bfloat16.")
-          .field("param_group_overrides", &W::groups, "Other learning rates and decays by name.");
+                 "Learning rate; with an lr_scheduler the highest. Default: that of the optimizer.",
+                 at_least(0.0, "must be 0 or more"))
+          .field("weight_decay", &W::weight_decay,
+                 "Weight decay of every parameter. Default: that of the optimizer.",
+                 at_least(0.0, "must be 0 or more"))
+          .field("master_weights", &W::master_weights,
+                 "Keep float32 copies of parameters that are stored in bfloat16.")
+          .field("param_group_overrides", &W::groups,
+                 "Factors of learning rate and weight decay for groups of parameters.");
   return schema;
 }
 
@@ -98,30 +109,6 @@ Node keys_of(const Node& section, bool common) {
     if (is_common == common) entries.push_back(entry);
   }
   return Node::map(std::move(entries), section.mark(), section.path());
-}
-
-// One formula: the sum of the token losses in float32.
-const std::array<std::string, 4> kLosses = {"MaskedCrossEntropy", "FusedLinearCrossEntropy",
-                                            "TEParallelCrossEntropy", "ChunkedCrossEntropy"};
-
-void require(const Node& section, const std::string& key, bool holds, const std::string& what) {
-  if (!holds) throw Error(ErrorCode::config, where_of(section, key), key + " must be " + what);
-}
-
-// The place of each pattern.
-std::vector<std::string> check_groups(const Node& section, const std::vector<ParameterGroup>& groups) {
-  std::vector<std::string> places;
-  Errors errors;
-  for (size_t i = 0; i < groups.size(); ++i) {
-    const Node& at = section.find("param_group_overrides")->items()[i];
-    places.push_back(where_of(at, "pattern"));
-    if (groups[i].pattern.empty()) errors.add(Error(ErrorCode::config, at.where(), "pattern is missing"));
-    if (groups[i].lr_mult < 0 || groups[i].wd_mult < 0)
-      errors.add(Error(ErrorCode::config, at.where(), "lr_mult and wd_mult must not be negative"));
-    errors.attempt([&] { text::Pattern(groups[i].pattern, places.back()); });
-  }
-  errors.raise();
-  return places;
 }
 
 }  // namespace
@@ -142,18 +129,14 @@ void read_optimizer(const Node& section, OptimizerSection& out) {
   if (target != nullptr && target->kind() == Node::Kind::text)
     out.name = target->as_text().substr(target->as_text().find_last_of(".:") + 1);
   SectionErrors found;
-  const Node common = keys_of(section, true);
-  const OptimizerFields given = read_fields(optimizer_schema(), common, found);
-  found.check({"lr"}, [&] { require(section, "lr", given.lr.value_or(0) >= 0, "0 or more"); });
-  found.check({"weight_decay"},
-              [&] { require(section, "weight_decay", given.weight_decay.value_or(0) >= 0, "0 or more"); });
-  found.check({"param_group_overrides"}, [&] { out.groups_where = check_groups(section, given.groups); });
-  const OptimizerFields words = optimizer_schema().read(right_keys(common, found));
+  const OptimizerFields words = optimizer_schema().read(keys_of(section, true), found);
   out.lr = words.lr;
   out.weight_decay = words.weight_decay;
   out.master_weights = words.master_weights;
   out.groups = words.groups;
   found.errors.raise();
+  for (size_t i = 0; i < out.groups.size(); ++i)
+    out.groups_where.push_back(where_of(section.find("param_group_overrides")->items()[i], "pattern"));
 }
 
 namespace {
@@ -175,8 +158,14 @@ struct Loss {
 const ConfigSchema<Clipping>& clipping_schema() {
   static const auto schema =
       ConfigSchema<Clipping>()
-          .field("max_norm", &Clipping::max_norm, "The largest gradient norm; null: no clipping.")
-          .field("norm_type", &Clipping::norm_type, "p of the norm; inf: the largest number.");
+          .field("max_norm", &Clipping::max_norm, "Largest gradient norm; null: no clipping.",
+                 Check{"above 0",
+                       [](const Node& value) {
+                         if (!value.is_null() && !(value.as_real() > 0))
+                           throw Error(ErrorCode::config, value.where(),
+                                       "max_norm must be greater than 0, or null for no clipping");
+                       }})
+          .field("norm_type", &Clipping::norm_type, "Order p of the norm; inf: the largest absolute value.");
   return schema;
 }
 
@@ -184,19 +173,20 @@ const ConfigSchema<Loss>& loss_schema() {
   static const auto schema =
       ConfigSchema<Loss>()
           .field("_target_", &Loss::target,
-                 "MaskedCrossEntropy, FusedLinearCrossEntropy, "
-                 "TEParallelCrossEntropy or ChunkedCrossEntropy: one formula.")
-          .field("fp32_upcast", &Loss::fp32_upcast,
-                 "The loss is computed in float32, also where this is false.")
-          .field("ignore_index", &Loss::ignore_index, "Labels that count nothing.")
+                 "Class of the loss. All compute the sum of token losses in float32.",
+                 ends_in({"MaskedCrossEntropy", "FusedLinearCrossEntropy", "TEParallelCrossEntropy",
+                          "ChunkedCrossEntropy"}))
+          .field("fp32_upcast", &Loss::fp32_upcast, "Ignored: the loss is always computed in float32.")
+          .field("ignore_index", &Loss::ignore_index, "Label of tokens without a loss.")
           .later("ignore_index", "labels of -100 count nothing")
-          .field("reduction", &Loss::reduction, "The sum, over the label tokens.")
+          .field("reduction", &Loss::reduction, "Reduction over the label tokens.")
           .later("reduction", "the loss is the sum over the number of label tokens")
-          .field("logit_softcapping", &Loss::logit_softcapping, "Of the logits; 0: the model's own.")
+          .field("logit_softcapping", &Loss::logit_softcapping,
+                 "Soft cap of the logits; 0: that of the model.")
           .later("logit_softcapping", "the soft cap is that of the model")
-          .field("chunk_len", &Loss::chunk_len, "Rows are cut as the kernel needs.")
-          .field("compile", &Loss::compile, "The loss is a kernel already.")
-          .field("tp_group", &Loss::tp_group, "The group is that of the axis tp.");
+          .field("chunk_len", &Loss::chunk_len, "Ignored: the kernel sets the size of its chunks.")
+          .field("compile", &Loss::compile, "Ignored: the loss is one kernel.")
+          .field("tp_group", &Loss::tp_group, "Ignored: the group is that of the mesh axis tp.");
   return schema;
 }
 
@@ -213,21 +203,12 @@ std::vector<FieldInfo> loss_fields() {
 std::pair<std::optional<double>, double> read_clipping(const Node& given) {
   const bool is_number = given.kind() == Node::Kind::integer || given.kind() == Node::Kind::real;
   const Node section = is_number ? Node::map({{"max_norm", given}}, given.mark(), given.path()) : given;
-  SectionErrors found;
-  const Clipping clipping = read_fields(clipping_schema(), section, found);
-  found.check({"max_norm"}, [&] {
-    require(section, "max_norm", !clipping.max_norm || *clipping.max_norm > 0,
-            "greater than 0, or null for no clipping");
-  });
-  found.errors.raise();
+  const Clipping clipping = clipping_schema().read(section);
   return {clipping.max_norm, clipping.norm_type.p};
 }
 
 void read_loss(const Node& section, RecipeNotes& notes) {
-  SectionErrors found;
-  found.errors.attempt([&] { component(section, kLosses, "MaskedCrossEntropy"); });
-  const Loss words = read_fields(loss_schema(), section, found);
-  found.errors.raise();
+  const Loss words = loss_schema().read(section);
   add_not_built(notes.not_built, "loss_fn", loss_schema(), words);
   if (!words.fp32_upcast)
     notes.skipped.push_back({"loss_fn.fp32_upcast", "the loss is computed in float32 in any case"});

@@ -1,6 +1,7 @@
 // The sections of a recipe beside `distributed:`, as structs whose initialisers are the defaults.
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -14,6 +15,7 @@
 #include "heddle/train/step.h"
 #include "lib/run/data/order.h"
 #include "lib/run/data/packing/packing.h"
+#include "lib/run/recipe/signals.h"
 
 namespace heddle {
 
@@ -33,11 +35,10 @@ struct StepSection {
   std::optional<int64_t> gc_every_steps;
   int64_t start_step = 0, start_epoch = 0;
   std::optional<int64_t> max_skipped_updates = 10;  // in a row; null: no limit
-  Node preemption_signal = Node::text("SIGTERM");
+  StopSignals stop_signals = {{SIGTERM}};           // preemption_signal
+  std::optional<std::string> preemption_sender;     // scheduler or person; null: see preemptions()
+  std::string where = "step_scheduler";             // of global_batch_size, for messages
   std::string val_where = "step_scheduler.val_every_steps";
-  std::vector<int> stop_signals;                 // the numbers of preemption_signal; empty: none
-  std::optional<std::string> preemption_sender;  // scheduler or person; null: see preemptions()
-  std::string where = "step_scheduler";          // of global_batch_size, for messages
 };
 
 // Keys of a pretrained model's config.json that a run sets otherwise.

@@ -47,4 +47,38 @@ std::vector<std::string> signal_names() {
   return names;
 }
 
+std::string FieldType<StopSignals>::type_name() {
+  return "word, integer, list of them, or null";
+}
+
+StopSignals FieldType<StopSignals>::read(const Node& value) {
+  StopSignals out;
+  if (value.is_null()) return out;
+  if (value.is_list()) {
+    for (const Node& item : value.items())
+      for (const int number : read(item).numbers) out.numbers.push_back(number);
+    return out;
+  }
+  if (value.kind() != Node::Kind::integer && value.kind() != Node::Kind::text)
+    throw Error(ErrorCode::config, value.where(),
+                "expected the name or number of a signal, a list of them, or null, got " + value.written());
+  const bool is_name = value.kind() == Node::Kind::text;
+  const auto number = signal_of(is_name ? value.as_text() : signal_name(value.as_integer()));
+  if (!number)
+    throw Error(ErrorCode::config, value.where(),
+                value.written() + " is not a signal that a run can save and end on; there are: " +
+                    text::join(signal_names()),
+                "name one of them or give its number, or null for none");
+  out.numbers.push_back(*number);
+  return out;
+}
+
+Node FieldType<StopSignals>::write(const StopSignals& value) {
+  if (value.numbers.empty()) return Node();
+  if (value.numbers.size() == 1) return Node::text(signal_name(value.numbers.front()));
+  std::vector<Node> names;
+  for (const int number : value.numbers) names.push_back(Node::text(signal_name(number)));
+  return Node::list(std::move(names));
+}
+
 }  // namespace heddle

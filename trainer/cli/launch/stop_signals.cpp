@@ -71,7 +71,7 @@ std::vector<int> stop_signals(std::vector<int> asked) {
 }
 
 std::vector<int> preemptions(const StepSection& steps, bool is_launched) {
-  std::vector<int> out = steps.stop_signals;
+  std::vector<int> out = steps.stop_signals.numbers;
   const std::string sender = steps.preemption_sender.value_or(is_launched ? "scheduler" : "");
   if (sender == "person") out.clear();
   if (sender.empty())

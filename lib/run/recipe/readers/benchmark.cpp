@@ -7,6 +7,13 @@
 namespace heddle::recipe {
 namespace {
 
+const Check kPeak = {"above 0", [](const Node& value) {
+                       if (!value.is_null() && !(value.as_real() > 0))
+                         throw Error(
+                             ErrorCode::config, value.where(),
+                             "peak_tflops must be a finite value greater than zero, got " + value.written());
+                     }};
+
 struct BenchmarkFields {
   int64_t warmup_steps = 0;
   std::optional<double> peak_tflops;
@@ -18,13 +25,15 @@ const ConfigSchema<BenchmarkFields>& benchmark_schema() {
   using W = BenchmarkFields;
   static const auto schema =
       ConfigSchema<W>()
-          .field("warmup_steps", &W::warmup_steps, "The first steps, which no average has.")
-          .field("peak_tflops", &W::peak_tflops, "TFLOP/s of a rank; null: as mfu or the device's name says.")
-          .field("json_output_path", &W::json_output_path, "The file of the figures; null: none.")
-          .field("nsys_start", &W::nsys_start, "Another profiler's; --trace shows what ranks do.")
-          .field("nsys_end", &W::nsys_end, "As nsys_start.")
-          .field("nsys_ranks", &W::nsys_ranks, "As nsys_start.")
-          .field("num_nodes", &W::num_nodes, "A note; the launcher says how many ranks there are.");
+          .field("warmup_steps", &W::warmup_steps, "First steps, which the averages leave out.",
+                 at_least<int64_t>(0, "must be 0 or more"))
+          .field("peak_tflops", &W::peak_tflops,
+                 "Peak TFLOP/s of a rank. Default: that of the section mfu, else that of the device.", kPeak)
+          .field("json_output_path", &W::json_output_path, "File to write the figures to; null: none.")
+          .field("nsys_start", &W::nsys_start, "Ignored: it controls another profiler. Use --trace.")
+          .field("nsys_end", &W::nsys_end, "Ignored, as nsys_start.")
+          .field("nsys_ranks", &W::nsys_ranks, "Ignored, as nsys_start.")
+          .field("num_nodes", &W::num_nodes, "Ignored: the launcher sets the number of ranks.");
   return schema;
 }
 
@@ -32,15 +41,10 @@ const ConfigSchema<MfuSection>& mfu_schema() {
   static const auto schema =
       ConfigSchema<MfuSection>()
           .field("device", &MfuSection::device,
-                 "The name by which the peak is looked up; null: the device's.")
-          .field("peak_tflops", &MfuSection::peak_tflops, "TFLOP/s of a rank; null: by the name.");
+                 "Device name whose peak is looked up. Default: the device of the run.")
+          .field("peak_tflops", &MfuSection::peak_tflops,
+                 "Peak TFLOP/s of a rank. Default: that of the device name.", kPeak);
   return schema;
-}
-
-void require_peak(const Node& section, const std::optional<double>& peak) {
-  if (peak && !(*peak > 0))
-    throw Error(ErrorCode::config, where_of(section, "peak_tflops"),
-                "peak_tflops must be a finite value greater than zero");
 }
 
 }  // namespace
@@ -61,15 +65,7 @@ std::vector<FieldInfo> mfu_fields() {
 }
 
 BenchmarkSection read_benchmark(const Node& section, RecipeNotes& notes) {
-  SectionErrors found;
-  const BenchmarkFields words = read_fields(benchmark_schema(), section, found);
-  found.check({"warmup_steps"}, [&] {
-    if (words.warmup_steps < 0)
-      throw Error(ErrorCode::config, where_of(section, "warmup_steps"),
-                  "warmup_steps must be 0 or more, got " + std::to_string(words.warmup_steps));
-  });
-  found.check({"peak_tflops"}, [&] { require_peak(section, words.peak_tflops); });
-  found.errors.raise();
+  const BenchmarkFields words = benchmark_schema().read(section);
   for (const char* key : {"nsys_start", "nsys_end", "nsys_ranks"})
     if (section.find(key) != nullptr)
       notes.skipped.push_back(
@@ -82,11 +78,7 @@ BenchmarkSection read_benchmark(const Node& section, RecipeNotes& notes) {
 }
 
 MfuSection read_mfu(const Node& section) {
-  SectionErrors found;
-  MfuSection words = read_fields(mfu_schema(), section, found);
-  found.check({"peak_tflops"}, [&] { require_peak(section, words.peak_tflops); });
-  found.errors.raise();
-  return words;
+  return mfu_schema().read(section);
 }
 
 }  // namespace heddle::recipe

@@ -20,19 +20,20 @@ const ConfigSchema<PackedFields>& packed_schema() {
       ConfigSchema<W>()
           .field("packed_sequence_size", &W::packed_sequence_size,
                  "Tokens of a pack; 0: samples are not packed.", Range<int64_t>{0, kLargestSize})
-          .field(
-              "packing_strategy", &W::packing_strategy,
-              "thd: in the order of the samples, next fit; neat: the longest first, into the emptiest pack.",
-              OneOf{{"thd", "neat"}})
-          .field("max_packs", &W::max_packs, "Packs at most; null: all.", at_least<int64_t>(1))
+          .field("packing_strategy", &W::packing_strategy,
+                 "thd: next fit, in the order of the samples; neat: longest sample first, into the emptiest "
+                 "pack.",
+                 OneOf{{"thd", "neat"}})
+          .field("max_packs", &W::max_packs, "Maximum number of packs; null: all.", at_least<int64_t>(1))
           .field("drop_long_samples", &W::drop_long_samples,
-                 "Leave out samples longer than a pack, with a warning; false: they are an error.")
-          .field("split_across_pack", &W::split_across_pack, "Cut a sample that does not fit in two.")
+                 "Discard samples longer than a pack, with a warning; false: such a sample is an error.")
+          .field("split_across_pack", &W::split_across_pack,
+                 "Split a sample that does not fit over two packs.")
           .later("split_across_pack",
                  "Packing config field(s) split_across_pack are no longer supported and have no effect")
-          .field("prepacked", &W::prepacked, "The data set holds packs.")
+          .field("prepacked", &W::prepacked, "The data set contains packs already.")
           .later("prepacked", "heddle packs samples itself, from their lengths")
-          .field("num_proc", &W::num_proc, "No processes are needed: packs are made of lengths alone.");
+          .field("num_proc", &W::num_proc, "Ignored: packing needs the lengths of samples only.");
   return schema;
 }
 
@@ -43,7 +44,7 @@ std::vector<FieldInfo> packed_fields() {
 }
 
 PackedSection read_packed(const Node& section, NotBuilt& not_built, SectionErrors& found) {
-  const PackedFields words = read_fields(packed_schema(), section, found);
+  const PackedFields words = packed_schema().read(section, found);
   PackedSection packed;
   packed.rules = {words.packing_strategy == "neat" ? Packer::neat : Packer::thd, words.packed_sequence_size,
                   words.max_packs};

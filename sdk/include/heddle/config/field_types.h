@@ -109,13 +109,19 @@ FieldValue ranged_value(Range<Bound> range) {
   const std::string text = range.high == std::numeric_limits<Bound>::max()
                                ? "at least " + low
                                : low + " to " + FieldType<Bound>::write(range.high).written();
-  const auto read = [range, text](const Node& from, void* to) {
+  const auto read = [range = std::move(range), text](const Node& from, void* to) {
     T value = FieldType<T>::read(from);
-    const auto inside = [&](const Bound& number) { return number >= range.low && number <= range.high; };
+    const auto check = [&](const Bound& number) {
+      if (!(number >= range.low)) throw range_error(from, text, range.message);
+      if (!(number <= range.high))
+        throw range_error(
+            from, text,
+            range.message.empty() ? "" : "must be at most " + FieldType<Bound>::write(range.high).written());
+    };
     if constexpr (requires { value.has_value(); }) {
-      if (value && !inside(*value)) throw range_error(from, text);
+      if (value) check(*value);
     } else {
-      if (!inside(value)) throw range_error(from, text);
+      check(value);
     }
     *static_cast<T*>(to) = std::move(value);
   };

@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,15 +18,17 @@
 
 namespace heddle {
 
-// Both ends are allowed values.
+// Both ends are allowed values. The error of a number below `low` is "expected ..., got X", or "KEY MESSAGE,
+// got X" where there is a message such as "must be greater than 0 or null".
 template <class T>
 struct Range {
   T low, high;
+  std::string message = {};
 };
 
 template <class T>
-Range<T> at_least(T low) {
-  return {low, std::numeric_limits<T>::max()};
+Range<T> at_least(T low, std::string message = "") {
+  return {low, std::numeric_limits<T>::max(), std::move(message)};
 }
 
 // One of these words; case does not matter, and a hyphen is read as an underscore.
@@ -36,6 +40,23 @@ struct OneOf {
 struct Check {
   std::string range;
   std::function<void(const Node&)> run;
+};
+
+// The errors of a section, and its keys without a usable value.
+class HEDDLE_API SectionErrors {
+ public:
+  Errors errors;
+  std::vector<std::string> unread;   // keys with a wrong value, and keys that an unknown key misspells
+  std::vector<std::string> unknown;  // keys that no field has
+
+  bool has(std::string_view unread_key) const;
+  // Runs a check of these keys unless one of them is unread. After an error all of them are unread.
+  template <class Work>
+  void check(std::initializer_list<const char*> keys, const Work& work) {
+    for (const char* key : keys)
+      if (has(key)) return;
+    if (!errors.attempt(work)) unread.insert(unread.end(), keys.begin(), keys.end());
+  }
 };
 
 // A dtype by its name: "float32", "bfloat16", ...; empty means null.
@@ -57,7 +78,7 @@ struct FieldInfo {
 template <class T>
 struct FieldType;
 
-HEDDLE_API Error range_error(const Node& value, const std::string& range);
+HEDDLE_API Error range_error(const Node& value, const std::string& range, const std::string& message = "");
 // The matching word of the list. Throws Error{config} with the nearest one.
 HEDDLE_API std::string word_of(const Node& value, const std::vector<std::string>& words);
 
@@ -95,7 +116,7 @@ class HEDDLE_API SchemaTable {
   void add(std::string key, std::string help, size_t offset, config::FieldValue value,
            const void* default_value);
   FieldInfo& of(const std::string& key);  // throws Error{internal} for a key that no field has
-  void read_to(void* out, const Node& section) const;
+  void read_to(void* out, const Node& section, SectionErrors& found) const;
   Node write_from(const void* value) const;
   std::vector<std::string> not_built_of(const void* value, const void* defaults) const;
 
@@ -109,7 +130,7 @@ class HEDDLE_API SchemaTable {
     config::FieldValue value;
   };
 
-  void check_keys(const Node& section) const;  // throws for unknown keys and for a section that is not a map
+  const Binding* binding(const std::string& key) const;  // null: no field has the key
   bool is_built(const std::string& key, const void* value) const;
 
   std::vector<FieldInfo> fields_;
@@ -139,7 +160,7 @@ class ConfigSchema : public SchemaTable {
   // The same with a range for the value (of an optional: of what it holds).
   template <class T, class Bound>
   ConfigSchema& field(std::string key, T Struct::*slot, std::string help, Range<Bound> range) {
-    return bind(std::move(key), slot, std::move(help), config::ranged_value<T, Bound>(range));
+    return bind(std::move(key), slot, std::move(help), config::ranged_value<T, Bound>(std::move(range)));
   }
 
   // A check over the whole struct, std::string(const Struct&); a non-empty message becomes an Error{config}
@@ -171,10 +192,19 @@ class ConfigSchema : public SchemaTable {
     return later(key, std::move(why));
   }
 
-  // Throws Error{config} with file, line, key and the nearest key.
+  // Throws Error{config} with file, line, key and the nearest key; an ErrorList where several keys are wrong.
   Struct read(const Node& section) const {
+    SectionErrors found;
+    Struct out = read(section, found);
+    found.errors.raise();
+    return out;
+  }
+
+  // Adds the errors to `found`; unread fields keep their initialisers. then() and the rules run where every
+  // key is read. Throws Error{config} for a section that is not a map.
+  Struct read(const Node& section, SectionErrors& found) const {
     Struct out{};
-    read_to(&out, section);
+    read_to(&out, section, found);
     return out;
   }
 
