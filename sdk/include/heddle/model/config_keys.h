@@ -114,12 +114,15 @@ class ModelKeys {
     for (const auto* more : {&only_table_, &unused_}) all.insert(all.end(), more->begin(), more->end());
     return all;
   }
-  // Throws Error{config} at the key.
+  // Throws Error{config} at the key; an ErrorList where several keys are wrong.
   Config read(const Node& keys, UnknownKeys unknown) const {
-    check_keys(keys, table(), unknown);
-    check_only(keys, only_);
-    Config config = schema_.read(keys_of_table(keys, schema_.fields()));
-    for (const KeyGroup<Config>& group : groups_) group.read(keys, config);
+    SectionErrors found;
+    found.errors.attempt([&] { check_keys(keys, table(), unknown); });
+    found.errors.attempt([&] { check_only(keys, only_); });
+    Config config = schema_.read(keys_of_table(keys, schema_.fields()), found);
+    found.errors.raise();
+    for (const KeyGroup<Config>& group : groups_) found.errors.attempt([&] { group.read(keys, config); });
+    found.errors.raise();
     return config;
   }
   // For ModelSpec::config_json: every field, and what transformers needs besides.
