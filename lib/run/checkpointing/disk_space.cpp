@@ -6,8 +6,8 @@
 #include <limits>
 #include <system_error>
 
+#include "lib/cost/amounts.h"
 #include "lib/run/checkpointing/resume.h"
-#include "lib/run/model/amounts.h"
 
 namespace heddle {
 namespace {

@@ -12,8 +12,8 @@
 #include "lib/checkpoint/huggingface/hf_json.h"
 #include "lib/checkpoint/huggingface/read_config.h"
 #include "lib/checkpoint/quantized/quantization.h"
+#include "lib/data/hub_directory.h"
 #include "lib/run/model/find_model.h"
-#include "lib/run/model/named_place.h"
 
 namespace heddle {
 namespace {
@@ -146,11 +146,11 @@ void add_to_config(std::string& config_json, const Node& keys) {
 }
 
 std::filesystem::path config_file(const std::filesystem::path& given) {
-  const std::filesystem::path place = named_place(given, Named::model);
+  const std::filesystem::path place = hub_directory(given, HubKind::model);
   std::error_code ignored;
   if (std::filesystem::is_directory(place, ignored)) return find_model(place).notes / "config.json";
   if (!std::filesystem::exists(place, ignored))
-    if (const std::string hint = named_place_hint(given, Named::model); !hint.empty())
+    if (const std::string hint = hub_directory_hint(given, HubKind::model); !hint.empty())
       throw Error(ErrorCode::input, given.string(), "is not there", hint);
   return place;
 }

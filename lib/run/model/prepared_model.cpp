@@ -17,9 +17,9 @@
 #include "lib/checkpoint/huggingface/read_config.h"
 #include "lib/checkpoint/quantized/quantization.h"
 #include "lib/checkpoint/sharded/sharded_source.h"
+#include "lib/data/hub_directory.h"
 #include "lib/run/model/adapter/adapter.h"
 #include "lib/run/model/checkpoint_name.h"
-#include "lib/run/model/named_place.h"
 #include "lib/run/model/overridden.h"
 #include "lib/run/recipe/readers.h"
 
@@ -122,7 +122,7 @@ PreparedModel open_named(const ModelSection& section, PluginRegistry& plugins,
   try {
     return open_pretrained(section.directory, plugins, section.overrides, warnings);
   } catch (const Error& error) {
-    if (error.where() != named_place(section.directory, Named::model)) throw;
+    if (error.where() != hub_directory(section.directory, HubKind::model)) throw;
     throw Error(error.code(), section.where, "'" + error.where() + "' " + error.message(), error.hint());
   }
 }

@@ -7,8 +7,8 @@
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/model/batch.h"
+#include "lib/data/tokens/token_files.h"
 #include "lib/run/preflight/open_texts.h"
-#include "lib/run/preflight/token_files.h"
 
 namespace heddle {
 namespace {

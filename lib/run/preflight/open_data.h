@@ -7,7 +7,7 @@
 
 #include "heddle/model/family.h"
 #include "heddle/plugin/registry.h"
-#include "lib/run/data/rows.h"
+#include "lib/data/rows.h"
 #include "lib/run/recipe/recipe.h"
 
 namespace heddle {

@@ -7,7 +7,7 @@
 
 #include "heddle/base/text.h"
 #include "heddle/mesh/dry.h"
-#include "lib/run/model/amounts.h"
+#include "lib/cost/amounts.h"
 
 namespace heddle {
 namespace {
