@@ -22,21 +22,13 @@ if(NOT TORCHWHEEL_VERSION VERSION_EQUAL 2.11.0)
   message(FATAL_ERROR "LibTorch 2.11.0 is needed; '${HEDDLE_TORCH}' holds ${TORCHWHEEL_VERSION}.")
 endif()
 # For the ABI tag: the CUDA that this torch was built for.
-set(TORCHWHEEL_CUDA none)
-if(EXISTS ${HEDDLE_TORCH}/version.py)
-  file(STRINGS ${HEDDLE_TORCH}/version.py cuda_line REGEX "^cuda.*= *.[0-9]")
-  if(cuda_line MATCHES "= *.([0-9]+)")
-    set(TORCHWHEEL_CUDA ${CMAKE_MATCH_1})
-  endif()
-endif()
 set(TORCHWHEEL_LIBRARY_DIR ${HEDDLE_TORCH}/lib)
 
 add_library(TorchWheel::torch INTERFACE IMPORTED)
 # -idirafter: the wheel carries a newer fmt than the system's spdlog was built with.
 target_compile_options(TorchWheel::torch INTERFACE
   "SHELL:-idirafter ${HEDDLE_TORCH}/include" "SHELL:-idirafter ${HEDDLE_TORCH}/include/torch/csrc/api/include")
-target_compile_definitions(TorchWheel::torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO USE_RPC
-  HEDDLE_TORCH_CUDA=${TORCHWHEEL_CUDA})
+target_compile_definitions(TorchWheel::torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO USE_RPC)
 target_link_options(TorchWheel::torch INTERFACE -Wl,-rpath-link,${HEDDLE_TORCH}/../nvidia/cu13/lib)
 target_link_libraries(TorchWheel::torch INTERFACE
   ${TORCHWHEEL_LIBRARY_DIR}/libtorch_cpu.so ${TORCHWHEEL_LIBRARY_DIR}/libc10.so)

@@ -138,7 +138,7 @@ void check_abi(const PluginManifest& manifest, const std::filesystem::path& file
               "the plugin '" + manifest.name + "' " + manifest.version +
                   " was built for another engine: " + difference(manifest.abi, abi_tag()) +
                   " (plugin: " + manifest.abi + "; engine: " + std::string(abi_tag()) + ")",
-              "build it again against this engine's SDK, with the same compiler and LibTorch");
+              "build it again against this engine's SDK, with the same standard library and LibTorch");
 }
 
 }  // namespace plugin

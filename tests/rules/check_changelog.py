@@ -1,4 +1,4 @@
-"""The newest entry of the SDK's changelog and the tag in its README have the SDK's number."""
+"""The newest entry of the SDK's changelog, the README of the SDK and each find_package(HeddleSdk) have the SDK's number."""
 import re
 
 import tree
@@ -12,10 +12,15 @@ def number(root, path, pattern):
 def faults(root):
     sdk = number(root, "CMakeLists.txt", r"^set\(HEDDLE_SDK_NUMBER (\d+)\)")
     found = []
-    for path, pattern in (("sdk/CHANGELOG.md", r"^## (\d+)$"), ("sdk/README.md", r"`sdk=(\d+) ")):
+    for path, pattern in (("sdk/CHANGELOG.md", r"^## (\d+)"), ("sdk/README.md", r"`sdk=(\d+) ")):
         said = number(root, path, pattern)
         if said != sdk:
             found.append(f"{path}: its newest number is {said}, and HEDDLE_SDK_NUMBER is {sdk}")
+    files = [*root.glob("*/**/CMakeLists.txt"), *root.glob("docs/**/*.md"), *root.glob("sdk/**/*.md")]
+    for file in files:
+        for asked in re.findall(r"find_package\(HeddleSdk ([\d.]+) REQUIRED", file.read_text()):
+            if asked.rstrip(")") != str(sdk):
+                found.append(f"{file.relative_to(root)}: it asks for HeddleSdk {asked}, and HEDDLE_SDK_NUMBER is {sdk}")
     return found
 
 

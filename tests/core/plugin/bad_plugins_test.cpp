@@ -113,13 +113,13 @@ TEST(BadPlugin, IsNotOpenedWhenBuiltForAnotherLibTorch) {
                         "2.10.0 there and 2.11.0 here (plugin: sdk=" +
                         std::to_string(HEDDLE_SDK_NUMBER) + " torch=2.10.0 "));
   EXPECT_THAT(error.message(), HasSubstr("engine: " + std::string(heddle::plugin::abi_tag())));
-  EXPECT_EQ(error.hint(), "build it again against this engine's SDK, with the same compiler and LibTorch");
+  EXPECT_EQ(error.hint(), "build it again against this engine's SDK, with the same standard library and LibTorch");
 }
 
-TEST(BadPlugin, IsNotOpenedWhenBuiltByAnotherCompiler) {
-  const Error error = plugin_refusal("other_compiler");
+TEST(BadPlugin, IsNotOpenedWhenBuiltWithAnotherStandardLibrary) {
+  const Error error = plugin_refusal("other_library");
   EXPECT_EQ(error.code(), ErrorCode::plugin_abi);
-  EXPECT_THAT(error.message(), HasSubstr("compiler is clang-3 there and "));
+  EXPECT_THAT(error.message(), HasSubstr("library is libc++-1 there and "));
 }
 
 TEST(BadPlugin, CutAnywhereIsRefusedAndNeverOpened) {

@@ -11,18 +11,14 @@
 #define HEDDLE_TEXT_OF_(x) #x
 #define HEDDLE_TEXT_OF(x) HEDDLE_TEXT_OF_(x)
 
-#if defined(__clang__)
-#define HEDDLE_ABI_COMPILER "clang-" HEDDLE_TEXT_OF(__clang_major__)
-#else
-#define HEDDLE_ABI_COMPILER "gcc-" HEDDLE_TEXT_OF(__GNUC__)
-#endif
-
-#if defined(_LIBCPP_VERSION)
-#define HEDDLE_ABI_LIBRARY "libc++-" HEDDLE_TEXT_OF(_LIBCPP_VERSION)
+// The ABI of the standard library. Compilers and releases that share it may be mixed: a plugin that needs a newer
+// library than the engine's machine has is refused by the dynamic linker.
+#if defined(_LIBCPP_ABI_VERSION)
+#define HEDDLE_ABI_LIBRARY "libc++-" HEDDLE_TEXT_OF(_LIBCPP_ABI_VERSION)
 #elif _GLIBCXX_USE_CXX11_ABI
-#define HEDDLE_ABI_LIBRARY "libstdc++-" HEDDLE_TEXT_OF(_GLIBCXX_RELEASE) "-cxx11"
+#define HEDDLE_ABI_LIBRARY "libstdc++-cxx11"
 #else
-#define HEDDLE_ABI_LIBRARY "libstdc++-" HEDDLE_TEXT_OF(_GLIBCXX_RELEASE) "-old"
+#define HEDDLE_ABI_LIBRARY "libstdc++-old"
 #endif
 
 #if defined(__x86_64__)
@@ -53,14 +49,7 @@
 #define HEDDLE_ABI_SANITIZER ""
 #endif
 
-// Set by the CMake package from the torch it found.
-#if !defined(HEDDLE_TORCH_CUDA)
-#define HEDDLE_TORCH_CUDA none
-#endif
-
-// "sdk=3 torch=2.11.0 compiler=gcc-12 library=libstdc++-12-cxx11 platform=linux-x86_64 mode=plain cuda=13"
-#define HEDDLE_ABI_TAG                                                                                     \
-  "sdk=" HEDDLE_TEXT_OF(HEDDLE_SDK_NUMBER) " torch=" TORCH_VERSION " compiler=" HEDDLE_ABI_COMPILER        \
-                                           " library=" HEDDLE_ABI_LIBRARY " platform=" HEDDLE_ABI_PLATFORM \
-                                           " mode=" HEDDLE_ABI_DEBUG HEDDLE_ABI_SANITIZER                  \
-                                           " cuda=" HEDDLE_TEXT_OF(HEDDLE_TORCH_CUDA)
+// "sdk=17 torch=2.11.0 library=libstdc++-cxx11 platform=linux-x86_64 mode=plain"
+#define HEDDLE_ABI_TAG                                                                                        \
+  "sdk=" HEDDLE_TEXT_OF(HEDDLE_SDK_NUMBER) " torch=" TORCH_VERSION " library=" HEDDLE_ABI_LIBRARY " platform=" \
+                                           HEDDLE_ABI_PLATFORM " mode=" HEDDLE_ABI_DEBUG HEDDLE_ABI_SANITIZER
