@@ -17,8 +17,8 @@ build "$outside/hello" "$prefix"
 ln -s ../build "$outside/hello/build"
 
 say "a project that asks for another number is refused, with what has changed"
-sed 's/HeddleSdk [0-9]*/HeddleSdk 0.1/' CMakeLists.txt >"$outside/CMakeLists.txt"
-mkdir "$outside/older" && mv "$outside/CMakeLists.txt" "$outside/older" && cp ./*.cpp ./*.h "$outside/older" 2>/dev/null || true
+cp -r . "$outside/older"
+sed -i 's/HeddleSdk [0-9]*/HeddleSdk 0.1/' "$outside/older/CMakeLists.txt"
 "$CMAKE_COMMAND" -S "$outside/older" -B "$outside/build_older" -DCMAKE_PREFIX_PATH="$prefix" >"$outside/out" 2>&1 &&
   fail "number 0.1 is accepted"
 expect "this project asks for 0.1, so it was written for number 16 or an earlier one" "$outside/out"
