@@ -4,7 +4,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <deque>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
@@ -13,7 +15,6 @@
 #include "heddle/mesh/call.h"
 #include "heddle/model/module_unit.h"
 #include "heddle/nn/experts.h"
-#include "lib/cost/amounts.h"
 #include "lib/train/optimizer/updater.h"
 
 namespace heddle {
@@ -70,6 +71,8 @@ ExpertSize experts_of(const std::vector<ExpertLayer>& layers, const Stages& stag
   }
   return size;
 }
+
+constexpr const char* kUnits[] = {"", " K", " M", " G", " T", " P", " E"};
 
 }  // namespace
 
@@ -195,6 +198,15 @@ SavedBytes saved_bytes(const Units& units, const std::set<std::string>& left_out
   for (const OptimizerState& state : train::Updater(shards, mesh, config, optimizer).state())
     add(out.checkpoint, bytes_of(state));
   return out;
+}
+
+std::string count_text(int64_t count) {
+  auto value = static_cast<double>(count);
+  size_t unit = 0;
+  for (; value >= 1000 && unit + 1 < std::size(kUnits); ++unit) value /= 1000;
+  char text[48];
+  std::snprintf(text, sizeof(text), unit == 0 ? "%.0f%s" : "%.2f%s", value, kUnits[unit]);
+  return text;
 }
 
 }  // namespace heddle

@@ -15,6 +15,8 @@ namespace heddle {
 
 class Experts;
 
+std::string count_text(int64_t count);  // "1.24 M"
+
 // A layer with experts.
 struct ExpertLayer {
   const Experts* module = nullptr;

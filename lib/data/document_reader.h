@@ -1,11 +1,13 @@
 // Documents of text files, one after another: a file, a line, or a field of a JSON line.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <fstream>
 #include <istream>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "heddle/base/export.h"
@@ -44,5 +46,8 @@ class HEDDLE_API DocumentReader {
   std::string name_, field_;
   int64_t line_ = 0, bytes_ = 0;  // the last line read, from 1
 };
+
+// The place of the first byte that begins no character of UTF-8 (RFC 3629), or text.size() where all do.
+HEDDLE_API size_t valid_utf8(std::string_view text);
 
 }  // namespace heddle

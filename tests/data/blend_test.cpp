@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "heddle/config/node.h"
-#include "lib/data/blend/blend_files.h"
+#include "lib/data/blend/blend_set.h"
 #include "lib/data/blend/sample_index.h"
 #include "tests/thrown.h"
 #include "token_files.h"

@@ -7,7 +7,6 @@
 #include <fstream>
 
 #include "heddle/base/error.h"
-#include "lib/data/tokenizer/utf8.h"
 #include "tests/data/token_files.h"
 
 namespace heddle {

@@ -5,8 +5,8 @@
 
 #include "heddle/base/error.h"
 #include "lib/data/tokens/token_dataset.h"
+#include "lib/data/tokens/token_file.h"
 #include "lib/data/tokens/token_files.h"
-#include "lib/data/tokens/token_range.h"
 #include "tests/data/token_files.h"
 #include "tests/thrown.h"
 

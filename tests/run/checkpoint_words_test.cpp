@@ -10,7 +10,7 @@ using ::testing::IsEmpty;
 
 std::vector<std::string> words_refused(const std::string& words) {
   RecipeNotes notes;
-  recipe::SectionErrors found;
+  SectionErrors found;
   recipe::read_checkpoint(config::read_text(words, "run.yaml"), notes, found);
   found.errors.raise();
   return notes.not_built;
@@ -18,7 +18,7 @@ std::vector<std::string> words_refused(const std::string& words) {
 
 TEST(CheckpointFields, SetTheExport) {
   RecipeNotes notes;
-  recipe::SectionErrors found;
+  SectionErrors found;
   const CheckpointSection section = recipe::read_checkpoint(
       config::read_text(
           "{consolidation_timeout_minutes: 0.5, single_rank_consolidation: true, v4_compatible: true, "

@@ -1,5 +1,5 @@
 // Reads the section of a blend: which files, which of their documents, how many samples.
-#include "lib/data/blend/blend_files.h"
+#include "lib/data/blend/blend_set.h"
 
 #include <glob.h>
 
@@ -11,9 +11,8 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
-#include "lib/data/blend/blend_set.h"
 #include "lib/data/section_keys.h"
-#include "lib/data/tokens/token_files_section.h"
+#include "lib/data/tokens/token_files.h"
 
 namespace heddle {
 namespace {

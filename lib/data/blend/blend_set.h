@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "heddle/data/dataset.h"
+#include "heddle/plugin/dataset.h"
 
 namespace heddle::megatron {
 
@@ -34,3 +35,10 @@ struct BlendConfig {
 std::unique_ptr<IDataset> open_blend(const BlendConfig& config, int64_t vocabulary);
 
 }  // namespace heddle::megatron
+
+namespace heddle {
+
+// The data set of Megatron's blends, an offer like that of a plugin.
+const OfferedDataset& blend_files();
+
+}  // namespace heddle

@@ -1,9 +1,10 @@
 // One file of tokens, mapped and its header checked.
 #include "lib/data/tokens/token_file.h"
 
-#include <ATen/Parallel.h>
 #include <fcntl.h>
 #include <unistd.h>
+
+#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,9 +12,9 @@
 #include <string>
 #include <system_error>
 
+#include "core/base/widest.h"
 #include "lib/checkpoint/safetensors/checksum.h"
 #include "lib/data/tokens/token_header.h"
-#include "lib/data/tokens/token_range.h"
 
 namespace heddle {
 namespace {
@@ -82,6 +83,43 @@ void widen(TokenType type, const std::byte* from, std::span<int64_t> out) {
     case TokenType::int64:
       return widen<int64_t>(from, out);
   }
+}
+
+template <class T>
+__attribute__((always_inline)) inline TokenRange range_in(const std::byte* from, int64_t count) {
+  const T* tokens = reinterpret_cast<const T*>(from);
+  T least = std::numeric_limits<T>::max(), most = std::numeric_limits<T>::min();
+  for (int64_t i = 0; i < count; ++i) {
+    least = std::min(least, tokens[i]);
+    most = std::max(most, tokens[i]);
+  }
+  return {static_cast<int64_t>(least), static_cast<int64_t>(most)};
+}
+
+template <class T>
+TokenRange limits_of() {
+  return {static_cast<int64_t>(std::numeric_limits<T>::min()),
+          static_cast<int64_t>(std::numeric_limits<T>::max())};
+}
+
+HEDDLE_INLINE TokenRange range_of_type(TokenType type, const std::byte* from, int64_t count) {
+  switch (type) {
+    case TokenType::uint8:
+      return range_in<uint8_t>(from, count);
+    case TokenType::int8:
+      return range_in<int8_t>(from, count);
+    case TokenType::int16:
+      return range_in<int16_t>(from, count);
+    case TokenType::uint16:
+      return range_in<uint16_t>(from, count);
+    case TokenType::int32:
+      return range_in<int32_t>(from, count);
+    case TokenType::uint32:
+      return range_in<uint32_t>(from, count);
+    case TokenType::int64:
+      return range_in<int64_t>(from, count);
+  }
+  return {};
 }
 
 }  // namespace
@@ -168,6 +206,30 @@ Error TokenFile::outside(int64_t place, int64_t token, int64_t vocabulary) const
                "token " + std::to_string(place) + " is " + std::to_string(token) +
                    "; the model's vocabulary has " + std::to_string(vocabulary) + " tokens",
                "check that the data was tokenized with this model's tokenizer");
+}
+
+TokenRange range_of(TokenType type, const std::byte* from, int64_t count) {
+  return run_widest<range_of_type>(type, from, count);
+}
+
+TokenRange range_of(TokenType type) {
+  switch (type) {
+    case TokenType::uint8:
+      return limits_of<uint8_t>();
+    case TokenType::int8:
+      return limits_of<int8_t>();
+    case TokenType::int16:
+      return limits_of<int16_t>();
+    case TokenType::uint16:
+      return limits_of<uint16_t>();
+    case TokenType::int32:
+      return limits_of<int32_t>();
+    case TokenType::uint32:
+      return limits_of<uint32_t>();
+    case TokenType::int64:
+      return limits_of<int64_t>();
+  }
+  return {};
 }
 
 }  // namespace heddle

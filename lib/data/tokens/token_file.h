@@ -20,6 +20,12 @@ struct TokenRange {  // from the smallest token to the largest
   int64_t least = 0, most = 0;
 };
 
+// The range of `count` integers of the type, in the widest registers of the processor. `from` is aligned for
+// the type.
+TokenRange range_of(TokenType type, const std::byte* from, int64_t count);
+// The range of all values that the type has.
+TokenRange range_of(TokenType type);
+
 // Formats: nanoGPT (1024 bytes of header: magic 20240520, version 1, number of tokens; then uint16),
 // AutoModel's wider form (magic 278895051, version 1, number of tokens, bytes per token 2 or 4), Megatron's
 // indexed dataset (NAME.bin beside NAME.idx, read as one stream of its sequences), and bare integers of the

@@ -6,7 +6,7 @@
 #include <limits>
 #include <system_error>
 
-#include "lib/cost/amounts.h"
+#include "lib/cost/model_size.h"
 #include "lib/run/checkpointing/resume.h"
 
 namespace heddle {

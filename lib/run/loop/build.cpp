@@ -4,7 +4,7 @@
 #include <iostream>
 #include <vector>
 
-#include "lib/cost/amounts.h"
+#include "lib/cost/model_size.h"
 #include "lib/data/tokens/token_check.h"
 #include "lib/run/loop/shared_directories.h"
 #include "lib/run/metrics/banner.h"

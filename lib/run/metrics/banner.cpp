@@ -12,7 +12,7 @@
 #include "heddle/base/version.h"
 #include "heddle/transport/rank_place.h"
 #include "lib/checkpoint/quantized/quantization.h"
-#include "lib/cost/amounts.h"
+#include "lib/cost/model_size.h"
 #include "lib/cost/processor.h"
 #include "lib/run/checkpointing/save.h"
 #include "lib/run/metrics/mfu.h"

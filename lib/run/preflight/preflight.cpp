@@ -11,7 +11,6 @@
 #include "lib/cost/model_size.h"
 #include "lib/data/tokenizer/end_tokens.h"
 #include "lib/data/tokens/token_files.h"
-#include "lib/data/tokens/token_files_section.h"
 #include "lib/run/checkpointing/consolidated.h"
 #include "lib/run/checkpointing/resume.h"
 #include "lib/run/model/prepared_model.h"

@@ -3,7 +3,7 @@
 
 #include "heddle/config/common_fields.h"
 #include "lib/data/section_keys.h"
-#include "lib/data/tokens/token_files_section.h"
+#include "lib/data/tokens/token_files.h"
 #include "lib/run/recipe/fields.h"
 #include "lib/run/recipe/readers.h"
 

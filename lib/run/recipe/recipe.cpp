@@ -6,7 +6,7 @@
 
 #include "heddle/config/common_fields.h"
 #include "lib/data/section_keys.h"
-#include "lib/data/tokens/token_files_section.h"
+#include "lib/data/tokens/token_files.h"
 #include "lib/run/recipe/plugin_path.h"
 #include "lib/run/recipe/readers.h"
 #include "lib/run/recipe/readers/te_fp8.h"
@@ -91,7 +91,7 @@ class RecipeReader {
   // The same for a reader that notes what is wrong; the section is unread where a key is.
   template <class Work>
   void each_key(const std::string& section, const Work& work) {
-    recipe::SectionErrors found;
+    SectionErrors found;
     each(section, [&] { work(found); });
     errors_.attempt([&] { found.errors.raise(); });
     if (found.unread.empty()) return;
@@ -182,7 +182,7 @@ class RecipeReader {
                   "a benchmark makes step_scheduler.max_steps steps");
   }
 
-  void read_validation(const std::string& key, const Node& section, recipe::SectionErrors& found) {
+  void read_validation(const std::string& key, const Node& section, SectionErrors& found) {
     if (key == "validation_dataset_default" && root_.find("validation_dataset") != nullptr)
       throw Error(ErrorCode::config, section.where(), "validation_dataset is the set 'default' already",
                   "give this one another name");
@@ -202,7 +202,7 @@ class RecipeReader {
   }
 
   // best_metric_key names a validation set.
-  void read_checkpoint(recipe::SectionErrors& found) {
+  void read_checkpoint(SectionErrors& found) {
     recipe_.checkpoint = recipe::read_checkpoint(of("checkpoint"), notes_, found);
     const auto is_data = [](const std::string& section) {
       return section.starts_with("validation_dataset") || section == "packed_sequence";
