@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "heddle/engine/engine.h"
+#include "tests/core/engine/setups.h"
+
 namespace heddle {
 namespace {
 
@@ -56,7 +59,10 @@ TEST_P(StepFlops, AreAutoModels) {
   const std::string small =
       std::string(golden.keys).find("hidden_size") == std::string::npos ? kCommonSizes : "";
   const std::string keys = "{" + small + golden.keys + "}";
-  EXPECT_NEAR(automodel_flops(keys, golden.samples, golden.tokens), golden.flops, golden.flops * 1e-14)
+  const Node type = *config::read_text(keys, "config.json").find("model_type");
+  const auto family = engine::read_model(Node::map({{"model_type", type}}), tests::built_plugins());
+  EXPECT_NEAR(automodel_flops(family->facts(), keys, golden.samples, golden.tokens), golden.flops,
+              golden.flops * 1e-14)
       << keys;
 }
 
