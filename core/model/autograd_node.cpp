@@ -1,6 +1,7 @@
 // The guards around every backward of the layers, and the node that differentiates its forward by autograd.
 #include "heddle/model/autograd_node.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -39,8 +40,8 @@ class AboveAutograd {
 struct RecomputedNode final : LayerNode {
   explicit RecomputedNode(const char* name) : LayerNode(name) {}
   std::vector<Saved> inputs;
-  Formula formula;
-  FormulaCost cost;
+  RecomputedFormula formula;
+  RecomputedCost cost;
 
   Gradients backward(Gradients&& gradients) override {
     std::vector<at::Tensor> given, asked;
@@ -71,7 +72,7 @@ struct RecomputedNode final : LayerNode {
 }  // namespace
 
 at::Tensor recomputed(const char* name, std::vector<at::Tensor> values, std::vector<at::Tensor> weights,
-                      Formula formula, FormulaCost cost) {
+                      RecomputedFormula formula, RecomputedCost cost) {
   const size_t first_weight = values.size();
   values.insert(values.end(), weights.begin(), weights.end());
   std::shared_ptr<RecomputedNode> node;

@@ -174,7 +174,9 @@ std::unique_ptr<ModelSpec> Llama::read(const Node& keys, UnknownKeys unknown) co
 }
 
 std::vector<Node::Entry> Llama::automodel_keys(const std::string& model_type) const {
-  return type_of(model_type).automodel_keys;
+  for (const std::string& known : type_names())
+    if (model_type == known) return type_of(known).automodel_keys;
+  return {};
 }
 
 }  // namespace heddle::llama

@@ -37,7 +37,7 @@ class TextFamily : public IModelFamily {
     return out;
   }
   std::vector<Node::Entry> automodel_keys(const std::string&) const override {
-    return std::get<0>(std::tuple(descriptions()...)).automodel_keys;
+    return std::get<0>(std::tie(descriptions()...)).automodel_keys;
   }
   static std::vector<FieldInfo> table() { return text_table(types()); }
 

@@ -123,9 +123,10 @@ at::Tensor forward_with(const Save& save, const Compute& compute, const Inputs&.
 // for operators that are too rare for a backward of their own. The formula is called below autograd in the
 // forward. cost, where the formula makes only a shape on meta: records what the forward or the backward
 // costs.
-using Formula = std::function<at::Tensor(std::span<const at::Tensor> inputs)>;
-using FormulaCost = std::function<void(std::span<const at::Tensor> inputs, bool backward)>;
+using RecomputedFormula = std::function<at::Tensor(std::span<const at::Tensor> inputs)>;
+using RecomputedCost = std::function<void(std::span<const at::Tensor> inputs, bool backward)>;
 HEDDLE_API at::Tensor recomputed(const char* name, std::vector<at::Tensor> values,
-                                 std::vector<at::Tensor> weights, Formula formula, FormulaCost cost = {});
+                                 std::vector<at::Tensor> weights, RecomputedFormula formula,
+                                 RecomputedCost cost = {});
 
 }  // namespace heddle::model
