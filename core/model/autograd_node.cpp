@@ -66,6 +66,7 @@ struct RecomputedNode final : LayerNode {
   }
   void release_variables() override {
     for (Saved& one : inputs) one.reset();
+    formula = nullptr;  // and the tensors that it captured
   }
 };
 
