@@ -58,6 +58,7 @@ struct RecomputedNode final : LayerNode {
       given[i] = given[i].detach();
       if (task_should_compute_output(i)) asked.push_back(given[i].requires_grad_());
     }
+    if (asked.empty()) return out;
     const Gradients found = torch::autograd::grad({formula(given)}, asked, std::move(gradients), std::nullopt,
                                                   /*create_graph=*/false, /*allow_unused=*/true);
     for (size_t i = 0, next = 0; i < given.size(); ++i)
