@@ -2,12 +2,13 @@
 #include "lib/run/metrics/benchmark/step_flops.h"
 
 #include "heddle/decoder/benchmark.h"
+#include "lib/checkpoint/huggingface/read_config.h"
 
 namespace heddle {
 
 double automodel_flops(const ModelFacts& facts, const std::string& config_json, int64_t samples,
                        int64_t tokens) {
-  const BenchmarkSizes sizes(config::read_text(config_json, "config.json"), samples, tokens);
+  const BenchmarkSizes sizes(checkpoint::parse_config_json(config_json, "config.json"), samples, tokens);
   return facts.benchmark == nullptr ? decoder::general_benchmark(sizes) : facts.benchmark(sizes);
 }
 
