@@ -6,6 +6,10 @@ namespace heddle {
 ModelSpec::~ModelSpec() = default;
 IModelFamily::~IModelFamily() = default;
 
+std::vector<Node::Entry> IModelFamily::automodel_keys(const std::string&) const {
+  return {};
+}
+
 StoredParts ModelSpec::stored(const std::string&, std::span<const int64_t>) const {
   return {};
 }

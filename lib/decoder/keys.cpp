@@ -1,10 +1,9 @@
 // What the keys of most families say of the model, and what is impossible.
-#include "heddle/decoder/family.h"
-
 #include <algorithm>
 #include <array>
 
 #include "heddle/base/text.h"
+#include "heddle/decoder/mixture_keys.h"
 
 namespace heddle::decoder {
 namespace {
@@ -128,6 +127,40 @@ model::BalanceLoss::Form balance_form(const std::optional<std::string>& word) {
          : *word == "global"   ? Form::global
          : *word == "model"    ? Form::model
                                : Form::none;
+}
+
+std::vector<Node::Entry> automodel_loss() {
+  return {{"router_aux_loss_type", Node::text("layer")}};
+}
+
+std::vector<Node::Entry> automodel_bias_update() {
+  return {{"gate_bias_update_factor", Node::real(0.001)}};
+}
+
+Mixture MixtureKeys::mixture() const {
+  Mixture out;
+  RouterConfig& router = out.router;
+  router.experts = experts;
+  router.rule.top_k = experts_of_token;
+  router.rule.groups = groups, router.rule.top_groups = top_groups;
+  router.rule.normalise = normalised, router.rule.scale = routed_scale;
+  router.in_fp32 = router_dtype.has_value();
+  router.in_turn = fake_balanced_gate;
+  const std::string usual = output_router_logits ? "model" : "none";
+  router.balance = {balance_form(router_aux_loss_type.value_or(usual)), router_aux_loss_coef};
+  router.z_loss = router_z_loss_coef;
+  out.width = expert_width;
+  return out;
+}
+
+Mixture MixtureKeys::corrected_mixture() const {
+  Mixture out = mixture();
+  RouterConfig& router = out.router;
+  router.rule.score = model::RouterRule::Score::sigmoid;
+  router.rule.group_best = 2;
+  router.correction = true;
+  router.correction_rate = gate_bias_update_factor;
+  return out;
 }
 
 std::string complaint_of_layer_types(const std::optional<std::vector<std::string>>& types, int64_t layers) {

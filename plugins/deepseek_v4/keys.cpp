@@ -188,6 +188,7 @@ Keys::Keys() {
   max_position_embeddings = 1048576;
   rotary.part = compressed_rotary.part = 0.125;
   compressed_rotary.theta = 160000;
+  experts = 256, experts_of_token = 6, routed_scale = 1.5;
 }
 
 void fill(Keys& keys) {
@@ -205,9 +206,9 @@ std::string complaint(const Keys& keys) {
   if (keys.num_attention_heads % keys.o_groups != 0)
     return "o_groups " + std::to_string(keys.o_groups) + " do not divide num_attention_heads " +
            std::to_string(keys.num_attention_heads);
-  if (keys.num_experts_per_tok > keys.n_routed_experts)
-    return "num_experts_per_tok " + std::to_string(keys.num_experts_per_tok) +
-           " is more than n_routed_experts " + std::to_string(keys.n_routed_experts);
+  if (keys.experts_of_token > keys.experts)
+    return "num_experts_per_tok " + std::to_string(keys.experts_of_token) +
+           " is more than n_routed_experts " + std::to_string(keys.experts);
   return "";
 }
 
@@ -240,7 +241,7 @@ model::KeyGroup<Keys> other_names() {
   out.table = {{"num_local_experts", "integer or null", "null", "",
                 "Another name of n_routed_experts, which it must equal.", ""}};
   out.read = [](const Node& keys, Keys& read) {
-    check_other_name(keys, "num_local_experts", "n_routed_experts", read.n_routed_experts);
+    check_other_name(keys, "num_local_experts", "n_routed_experts", read.experts);
     check_other_name(keys, "intermediate_size", "moe_intermediate_size", *read.moe_intermediate_size);
   };
   out.write = [](const Keys&) { return std::vector<Node::Entry>(); };

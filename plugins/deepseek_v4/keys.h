@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/decoder/family.h"
+#include "heddle/decoder/mixture_keys.h"
 
 namespace heddle::deepseek_v4 {
 
@@ -16,7 +16,7 @@ inline constexpr const char* kHeavy = "heavily_compressed_attention";
 inline constexpr const char* kHashed = "hash_moe";
 inline constexpr const char* kScored = "moe";
 
-struct Keys : decoder::CommonKeys {
+struct Keys : decoder::CommonKeys, decoder::MixtureKeys {
   Keys();
 
   int64_t q_lora_rank = 1024, o_groups = 8, o_lora_rank = 1024, sliding_window = 128;
@@ -25,10 +25,8 @@ struct Keys : decoder::CommonKeys {
   double hc_eps = 1e-6;
 
   std::optional<int64_t> moe_intermediate_size;
-  int64_t n_routed_experts = 256, num_experts_per_tok = 6;
   std::string scoring_func = "sqrtsoftplus";
-  double routed_scaling_factor = 1.5, swiglu_limit = 10;
-  bool fake_balanced_gate = false;
+  double swiglu_limit = 10;
 
   // Of each layer, after the groups below.
   std::optional<std::vector<std::string>> layer_types, mlp_layer_types;

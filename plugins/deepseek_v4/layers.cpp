@@ -42,14 +42,9 @@ class Mixers {
 
 decoder::Mixture mixture_of(const Keys& keys, bool hashed) {
   using Score = model::RouterRule::Score;
-  decoder::Mixture out;
-  out.router.experts = keys.n_routed_experts;
+  decoder::Mixture out = keys.mixture();
   out.router.rule.score = keys.scoring_func == "sigmoid" ? Score::sigmoid : Score::sqrt_softplus;
-  out.router.rule.top_k = keys.num_experts_per_tok;
-  out.router.rule.normalise = true;
-  out.router.rule.scale = keys.routed_scaling_factor;
   out.router.in_fp32 = true;
-  out.router.in_turn = keys.fake_balanced_gate;
   if (hashed)
     out.router.table_tokens = keys.vocab_size;
   else

@@ -25,19 +25,20 @@ void add_attention_keys(model::ModelKeys<Keys>& keys) {
 }
 
 void add_expert_keys(model::ModelKeys<Keys>& keys) {
+  decoder::add_mixture(keys, {.experts = "n_routed_experts",
+                              .experts_of_token = nullptr,
+                              .width = nullptr,
+                              .scale = "routed_scaling_factor",
+                              .losses = false});
   keys.field("moe_intermediate_size", &Keys::moe_intermediate_size,
              "Width of an expert, and of that of every token; null: intermediate_size.", decoder::kSize)
-      .field("n_routed_experts", &Keys::n_routed_experts, "Experts of a layer.", Range<int64_t>{1, 65536})
-      .field("num_experts_per_tok", &Keys::num_experts_per_tok,
+      .field("num_experts_per_tok", &Keys::experts_of_token,
              "Experts of a token; from 2 on, as the weight of a single one is always 1 in transformers.",
              Range<int64_t>{2, 65536})
       .field("scoring_func", &Keys::scoring_func, "Scores of the router.", OneOf{{"sqrtsoftplus", "sigmoid"}})
-      .field("routed_scaling_factor", &Keys::routed_scaling_factor, "Of the weights of a token's experts.",
-             at_least(0.0))
       .field("swiglu_limit", &Keys::swiglu_limit,
              "Gates of all experts are at most this, what they multiply is within both sides of it.",
              at_least(1e-6))
-      .field("fake_balanced_gate", &Keys::fake_balanced_gate, "For benchmarks: experts in turn.")
       .then(fill)
       .rule(complaint)
       .only("hidden_act", Node::text("silu"), "Activation of the experts.")

@@ -1,6 +1,7 @@
 // GLM-4: half of each head is rotated, in neighbouring pairs; gate and up are one tensor. The type glm4 has
 // norms after attention and MLP too.
 #include "families.h"
+#include "heddle/decoder/benchmark.h"
 #include "heddle/decoder/family.h"
 
 namespace heddle::dense {
@@ -55,11 +56,16 @@ const decoder::Description<GlmKeys>& glm() {
 // In its files post_attention_layernorm is the norm before the MLP, as in Llama.
 const decoder::Description<GlmKeys>& glm4() {
   static const decoder::Description<GlmKeys> kGlm4 = {
-      "glm4", "Glm4ForCausalLM", glm_keys("glm4"), glm4_model,
+      "glm4",
+      "Glm4ForCausalLM",
+      glm_keys("glm4"),
+      glm4_model,
       glm_files()
           .renamed("post_attention_layernorm", "post_self_attn_layernorm")
           .renamed("pre_feedforward_layernorm", "post_attention_layernorm")
-          .renamed("post_feedforward_layernorm", "post_mlp_layernorm")};
+          .renamed("post_feedforward_layernorm", "post_mlp_layernorm"),
+      nullptr,
+      decoder::grouped_benchmark};
   return kGlm4;
 }
 

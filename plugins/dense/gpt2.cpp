@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "families.h"
+#include "heddle/decoder/benchmark.h"
 #include "heddle/decoder/family.h"
 
 namespace heddle::dense {
@@ -102,9 +103,14 @@ decoder::Files gpt2_files() {
       .ignored(".attn.masked_bias");
 }
 
+double gpt2_benchmark(const BenchmarkSizes& m) {
+  const double h = m.of("n_embd", m.h), layers = m.of("n_layer", m.layers);
+  return 3 * layers * (24 * m.G * m.S * h * h + 2 * m.G * m.S * m.S * h) + 6 * m.G * m.S * h * m.V;
+}
+
 const decoder::Description<Gpt2Keys>& gpt2() {
-  static const decoder::Description<Gpt2Keys> kGpt2 = {"gpt2", "GPT2LMHeadModel", gpt2_keys(), gpt2_model,
-                                                       gpt2_files()};
+  static const decoder::Description<Gpt2Keys> kGpt2 = {
+      "gpt2", "GPT2LMHeadModel", gpt2_keys(), gpt2_model, gpt2_files(), nullptr, gpt2_benchmark};
   return kGpt2;
 }
 

@@ -30,18 +30,9 @@ decoder::Latent latent_of(const Keys& keys) {
 }
 
 decoder::Mixture mixture_of(const Keys& keys) {
-  decoder::Mixture out;
-  out.router.experts = keys.num_experts;
-  out.router.rule.score = model::RouterRule::Score::sigmoid;
-  out.router.rule.top_k = keys.num_experts_per_token;
-  out.router.rule.groups = keys.num_expert_group, out.router.rule.top_groups = keys.topk_group;
-  out.router.rule.group_best = 2;
-  out.router.rule.normalise = keys.moe_renormalize;
-  out.router.rule.scale = keys.routed_scaling_factor;
-  out.router.in_fp32 = out.router.correction = true;
-  out.router.in_turn = keys.fake_balanced_gate;
-  out.width = keys.moe_intermediate_size;
-  out.shared_width = keys.num_shared_experts * keys.moe_intermediate_size;
+  decoder::Mixture out = keys.corrected_mixture();
+  out.router.in_fp32 = true;
+  out.shared_width = keys.num_shared_experts * keys.expert_width;
   return out;
 }
 
@@ -161,17 +152,17 @@ struct OtherName {
   int64_t Keys::*slot;
 };
 constexpr std::array<OtherName, 4> kOtherNames = {
-    {{"num_experts", "num_local_experts", &Keys::num_experts},
-     {"num_experts_per_token", "num_experts_per_tok", &Keys::num_experts_per_token},
+    {{"num_experts", "num_local_experts", &Keys::experts},
+     {"num_experts_per_token", "num_experts_per_tok", &Keys::experts_of_token},
      {"num_shared_experts", "n_shared_experts", &Keys::num_shared_experts},
-     {"num_expert_group", "n_group", &Keys::num_expert_group}}};
+     {"num_expert_group", "n_group", &Keys::groups}}};
 
 void read_other_names(const Node& given, Keys& keys) {
   for (const OtherName& one : kOtherNames)
     if (model::given(given, one.file) == nullptr)
       keys.*one.slot = model::integer_or(given, one.other, keys.*one.slot);
   if (model::given(given, "moe_renormalize") == nullptr)
-    keys.moe_renormalize = model::boolean_or(given, "norm_topk_prob", keys.moe_renormalize);
+    keys.normalised = model::boolean_or(given, "norm_topk_prob", keys.normalised);
   keys.max_position_embeddings = model::size_or(given, "model_max_length", keys.max_position_embeddings);
   if (const std::string complaint = complaint_of_experts(keys); !complaint.empty())
     model::refuse(given, complaint);
@@ -182,6 +173,7 @@ void read_other_names(const Node& given, Keys& keys) {
 Keys::Keys() {
   vocab_size = 163840, hidden_size = 2304, intermediate_size = 9216, num_hidden_layers = 27;
   pad_token_id = 163839, max_position_embeddings = 1048576, rms_norm_eps = 1e-5;
+  experts = 256, experts_of_token = 8, expert_width = 1024, routed_scale = 2.446;
 }
 
 void fill(Keys& keys) {
@@ -219,19 +211,18 @@ std::string complaint_of_experts(const Keys& keys) {
   for (const std::string& type : *keys.mlp_layer_types)
     if (type != "dense" && type != "sparse")
       return "mlp_layer_types: expected dense or sparse, got '" + type + "'";
-  if (keys.num_experts < 1 || keys.num_experts_per_token < 1 || keys.num_experts_per_token > keys.num_experts)
-    return "num_experts " + std::to_string(keys.num_experts) + " and num_experts_per_token " +
-           std::to_string(keys.num_experts_per_token) +
+  if (keys.experts < 1 || keys.experts_of_token < 1 || keys.experts_of_token > keys.experts)
+    return "num_experts " + std::to_string(keys.experts) + " and num_experts_per_token " +
+           std::to_string(keys.experts_of_token) +
            ": expected at least 1, and no more of a token than there are";
-  if (keys.num_shared_experts < 0 ||
-      keys.num_shared_experts > model::kLargestSize / keys.moe_intermediate_size)
+  if (keys.num_shared_experts < 0 || keys.num_shared_experts > model::kLargestSize / keys.expert_width)
     return "num_shared_experts is " + std::to_string(keys.num_shared_experts);
-  if (keys.num_expert_group < 1 || keys.num_experts % keys.num_expert_group != 0)
-    return "num_experts " + std::to_string(keys.num_experts) + " do not divide into num_expert_group " +
-           std::to_string(keys.num_expert_group) + " groups";
-  if (keys.topk_group < 1 || keys.topk_group > keys.num_expert_group)
-    return "topk_group " + std::to_string(keys.topk_group) + " is not from 1 to num_expert_group " +
-           std::to_string(keys.num_expert_group);
+  if (keys.groups < 1 || keys.experts % keys.groups != 0)
+    return "num_experts " + std::to_string(keys.experts) + " do not divide into num_expert_group " +
+           std::to_string(keys.groups) + " groups";
+  if (keys.top_groups < 1 || keys.top_groups > keys.groups)
+    return "topk_group " + std::to_string(keys.top_groups) + " is not from 1 to num_expert_group " +
+           std::to_string(keys.groups);
   return "";
 }
 

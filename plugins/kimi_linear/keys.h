@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "heddle/decoder/family.h"
+#include "heddle/decoder/mixture_keys.h"
 
 namespace heddle::kimi_linear {
 
-struct Keys : decoder::CommonKeys {
+struct Keys : decoder::CommonKeys, decoder::MixtureKeys {
   Keys();
 
   // Of latent attention.
@@ -23,11 +23,7 @@ struct Keys : decoder::CommonKeys {
   std::optional<std::vector<std::string>> layer_types;      // linear_attention or full_attention
   std::optional<std::vector<std::string>> mlp_layer_types;  // dense or sparse
   int64_t first_k_dense_replace = 1;
-
-  int64_t num_experts = 256, num_experts_per_token = 8, num_shared_experts = 1, moe_intermediate_size = 1024;
-  int64_t num_expert_group = 1, topk_group = 1;
-  double routed_scaling_factor = 2.446;
-  bool moe_renormalize = true, fake_balanced_gate = false;
+  int64_t num_shared_experts = 1;
 };
 
 // The layers with experts, where mlp_layer_types is not given.
@@ -83,18 +79,13 @@ template <class K>
 void add_mixture_keys(model::ModelKeys<K>& keys) {
   keys.field("first_k_dense_replace", &Keys::first_k_dense_replace, "Layers before this one have no experts.",
              Range<int64_t>{0, model::kMostLayers})
-      .field("num_experts", &Keys::num_experts, "Experts of a layer.", Range<int64_t>{1, 65536})
-      .field("num_experts_per_token", &Keys::num_experts_per_token, "Experts of a token.", decoder::kSize)
       .field("num_shared_experts", &Keys::num_shared_experts,
-             "Experts of every token, as one of so many times the width.", Range<int64_t>{0, 65536})
-      .field("moe_intermediate_size", &Keys::moe_intermediate_size, "Width of an expert.", decoder::kSize)
-      .field("num_expert_group", &Keys::num_expert_group, "Groups of experts.", decoder::kSize)
-      .field("topk_group", &Keys::topk_group, "A token's experts are in so many of the groups.",
-             decoder::kSize)
-      .field("routed_scaling_factor", &Keys::routed_scaling_factor, "Of the weights of a token's experts.",
-             at_least(0.0))
-      .field("moe_renormalize", &Keys::moe_renormalize, "The weights of a token's experts sum to 1.")
-      .field("fake_balanced_gate", &Keys::fake_balanced_gate, "For benchmarks: experts in turn.");
+             "Experts of every token, as one of so many times the width.", Range<int64_t>{0, 65536});
+  decoder::add_mixture(keys, {.experts_of_token = "num_experts_per_token",
+                              .groups = "num_expert_group",
+                              .scale = "routed_scaling_factor",
+                              .normalised = "moe_renormalize",
+                              .losses = false});
 }
 
 }  // namespace heddle::kimi_linear

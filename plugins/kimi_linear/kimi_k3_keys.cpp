@@ -24,7 +24,7 @@ decoder::Latent gated_latent_of(const K3Keys& keys) {
 decoder::Mixture latent_mixture_of(const K3Keys& keys) {
   decoder::Mixture out = mixture_of(keys);
   if (keys.moe_router_activation_func == "softmax") out.router.rule.score = model::RouterRule::Score::softmax;
-  out.router.rule.normalise = keys.moe_renormalize && keys.num_experts_per_token > 1;
+  out.router.rule.normalise = keys.normalised && keys.experts_of_token > 1;
   out.activation.kind = model::ExpertActivation::Kind::situ;
   out.activation.situ = situ_of(keys);
   out.shared_situ = situ_of(keys);
@@ -97,7 +97,7 @@ void read_nulls(const Node& given, K3Keys& keys) {
 // The default takes all experts where there are fewer.
 void check_experts(const Node& given, K3Keys& keys) {
   if (model::given(given, "num_experts_per_token") == nullptr)
-    keys.num_experts_per_token = std::min(keys.num_experts_per_token, keys.num_experts);
+    keys.experts_of_token = std::min(keys.experts_of_token, keys.experts);
   if (const std::string complaint = complaint_of_experts(keys); !complaint.empty())
     model::refuse(given, complaint);
 }
@@ -115,8 +115,8 @@ std::vector<Node::Entry> write_attention(const K3Keys& keys) {
 K3Keys::K3Keys() {
   hidden_size = 7168, intermediate_size = 18432, num_hidden_layers = 93, num_attention_heads = 56;
   pad_token_id = 0, q_lora_rank = 1536, linear_num_heads = 96;
-  num_experts = 896, num_experts_per_token = 16, num_shared_experts = 2, moe_intermediate_size = 3072;
-  routed_scaling_factor = 1.0;
+  experts = 896, experts_of_token = 16, num_shared_experts = 2, expert_width = 3072;
+  routed_scale = 1.0;
 }
 
 void fill_k3(K3Keys& keys) {

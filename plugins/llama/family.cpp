@@ -157,6 +157,7 @@ std::unique_ptr<ModelSpec> Llama::read(const Node& keys, UnknownKeys unknown) co
   const ModelConfig config = read_model_config(keys, unknown);
   decoder::ReadModel out;
   out.facts = {config.model_type, config.vocab_size, config.max_position_embeddings, config.dtype};
+  out.facts.benchmark = type_of(config.model_type).benchmark;
   out.model = describe(config);
   out.files = files_of(config);
   out.signature = signature_of(config);
@@ -170,6 +171,12 @@ std::unique_ptr<ModelSpec> Llama::read(const Node& keys, UnknownKeys unknown) co
     return to_config_json(stored);
   };
   return decoder::make_spec(std::move(out));
+}
+
+std::vector<Node::Entry> Llama::automodel_keys(const std::string& model_type) const {
+  for (const std::string& known : type_names())
+    if (model_type == known) return type_of(known).automodel_keys;
+  return {};
 }
 
 }  // namespace heddle::llama

@@ -11,6 +11,7 @@ namespace heddle::llama {
 class Llama : public IModelFamily {
  public:
   std::unique_ptr<ModelSpec> read(const Node& keys, UnknownKeys unknown) const override;
+  std::vector<Node::Entry> automodel_keys(const std::string& model_type) const override;
 };
 
 }  // namespace heddle::llama

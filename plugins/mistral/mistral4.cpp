@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "files.h"
+#include "heddle/decoder/benchmark.h"
 
 namespace heddle::mistral {
 namespace {
@@ -12,18 +13,18 @@ namespace {
 constexpr const char* kPart = "partial_rotary_factor";
 
 std::string complaint(const Mistral4Keys& keys) {
-  const int64_t heads = keys.num_attention_heads, each = keys.n_routed_experts / keys.n_group;
+  const int64_t heads = keys.num_attention_heads, each = keys.experts / keys.groups;
   if (keys.qk_rope_head_dim % 2 != 0)
     return "the rotary embedding needs an even qk_rope_head_dim, got " +
            std::to_string(keys.qk_rope_head_dim);
   if (heads > model::kLargestSize / (keys.qk_nope_head_dim + keys.qk_rope_head_dim + keys.v_head_dim))
     return "num_attention_heads " + std::to_string(heads) + " of these widths are more than " +
            std::to_string(model::kLargestSize);
-  if (keys.n_routed_experts % keys.n_group != 0 || keys.topk_group > keys.n_group ||
-      keys.num_experts_per_tok > each * keys.topk_group || (keys.n_group > 1 && each < 2))
-    return "n_group " + std::to_string(keys.n_group) + " and topk_group " + std::to_string(keys.topk_group) +
-           " do not fit n_routed_experts " + std::to_string(keys.n_routed_experts) +
-           " of which a token takes " + std::to_string(keys.num_experts_per_tok);
+  if (keys.experts % keys.groups != 0 || keys.top_groups > keys.groups ||
+      keys.experts_of_token > each * keys.top_groups || (keys.groups > 1 && each < 2))
+    return "n_group " + std::to_string(keys.groups) + " and topk_group " + std::to_string(keys.top_groups) +
+           " do not fit n_routed_experts " + std::to_string(keys.experts) + " of which a token takes " +
+           std::to_string(keys.experts_of_token);
   return "";
 }
 
@@ -82,28 +83,14 @@ void add_attention(model::ModelKeys<Mistral4Keys>& keys) {
 
 void add_experts(model::ModelKeys<Mistral4Keys>& keys) {
   using Keys = Mistral4Keys;
-  keys.field("n_routed_experts", &Keys::n_routed_experts, "Experts of a layer.", Range<int64_t>{1, 65536})
-      .field("num_experts_per_tok", &Keys::num_experts_per_tok, "Experts of a token.", decoder::kSize)
-      .field("moe_intermediate_size", &Keys::moe_intermediate_size, "Width of an expert.", decoder::kSize)
-      .field("n_shared_experts", &Keys::n_shared_experts,
+  decoder::add_mixture(keys, {.experts = "n_routed_experts",
+                              .groups = "n_group",
+                              .scale = "routed_scaling_factor",
+                              .normalised = "norm_topk_prob"});
+  keys.field("n_shared_experts", &Keys::n_shared_experts,
              "Experts of every token, as one of so many times the width.", Range<int64_t>{1, 65536})
       .field("first_k_dense_replace", &Keys::first_k_dense_replace, "Layers before this one have no experts.",
              Range<int64_t>{0, model::kMostLayers})
-      .field("n_group", &Keys::n_group, "Groups of experts.", decoder::kSize)
-      .field("topk_group", &Keys::topk_group, "A token's experts are in so many of the groups.",
-             decoder::kSize)
-      .field("norm_topk_prob", &Keys::norm_topk_prob, "The weights sum to 1, before they are scaled.")
-      .field("routed_scaling_factor", &Keys::routed_scaling_factor, "Of the weights of a token's experts.",
-             at_least(0.0))
-      .field("router_aux_loss_type", &Keys::router_aux_loss_type, "Auxiliary loss; null: none.",
-             decoder::balance_words())
-      .field("router_aux_loss_coef", &Keys::router_aux_loss_coef,
-             "Its coefficient; without that loss it changes nothing.", at_least(0.0))
-      .field("router_z_loss_coef", &Keys::router_z_loss_coef, "Coefficient of the router's z-loss.",
-             at_least(0.0))
-      .field("router_dtype", &Keys::router_dtype, "Dtype of the router's product; null: the model's.",
-             OneOf{{"float32", "fp32"}})
-      .field("fake_balanced_gate", &Keys::fake_balanced_gate, "For benchmarks: experts in turn.")
       .rule(complaint)
       .only("hidden_act", Node::text("silu"), "Activation of MLPs and experts.")
       .unused("output_router_logits", "No auxiliary loss is computed, as in transformers.");
@@ -132,19 +119,9 @@ decoder::Latent latent_of(const Mistral4Keys& keys) {
 }
 
 decoder::Mixture mixture_of(const Mistral4Keys& keys) {
-  decoder::Mixture out;
-  RouterConfig& router = out.router;
-  router.experts = keys.n_routed_experts;
-  router.rule.top_k = keys.num_experts_per_tok;
-  router.rule.groups = keys.n_group, router.rule.top_groups = keys.topk_group, router.rule.group_best = 2;
-  router.rule.normalise = keys.norm_topk_prob, router.rule.scale = keys.routed_scaling_factor;
-  router.in_fp32 = keys.router_dtype.has_value();
-  router.in_turn = keys.fake_balanced_gate;
-  router.balance.coefficient = keys.router_aux_loss_coef;
-  router.balance.form = decoder::balance_form(keys.router_aux_loss_type);
-  router.z_loss = keys.router_z_loss_coef;
-  out.width = keys.moe_intermediate_size;
-  out.shared_width = keys.n_shared_experts * keys.moe_intermediate_size;
+  decoder::Mixture out = keys.mixture();
+  out.router.rule.group_best = 2;
+  out.shared_width = keys.n_shared_experts * keys.expert_width;
   return out;
 }
 
@@ -170,6 +147,7 @@ decoder::Files files_of_mistral4() {
 Mistral4Keys::Mistral4Keys() {
   vocab_size = 131072, intermediate_size = 12288, num_hidden_layers = 36;
   max_position_embeddings = 1048576, pad_token_id = 11;
+  experts = 128, experts_of_token = 4, expert_width = 2048;
   rotary = {.theta = 10000, .query_beta = 0.1};
   rotary.scaling.kind = RotaryScaling::Kind::yarn;
   rotary.scaling.factor = 128, rotary.scaling.original_positions = 8192;
@@ -177,8 +155,13 @@ Mistral4Keys::Mistral4Keys() {
 }
 
 const decoder::Description<Mistral4Keys>& mistral4() {
-  static const decoder::Description<Mistral4Keys> kMistral4 = {
-      "mistral4", "Mistral4ForCausalLM", keys_of_mistral4(), model_of, files_of_mistral4()};
+  static const decoder::Description<Mistral4Keys> kMistral4 = {"mistral4",
+                                                               "Mistral4ForCausalLM",
+                                                               keys_of_mistral4(),
+                                                               model_of,
+                                                               files_of_mistral4(),
+                                                               nullptr,
+                                                               decoder::latent_benchmark_of_keys};
   return kMistral4;
 }
 

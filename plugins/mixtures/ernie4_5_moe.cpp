@@ -18,11 +18,9 @@ struct ErnieKeys : Keys {
   }
 };
 
-void add_experts(model::ModelKeys<ErnieKeys>& keys) {
-  keys.field("moe_num_experts", &Keys::experts, "Experts of a layer.", Range<int64_t>{1, 65536})
-      .field("moe_k", &Keys::experts_of_token, "Experts of a token.", decoder::kSize)
-      .field("moe_intermediate_size", &Keys::expert_width, "Width of an expert.", decoder::kSize)
-      .field("moe_num_shared_experts", &ErnieKeys::shared_experts,
+void add_expert_keys(model::ModelKeys<ErnieKeys>& keys) {
+  add_experts(keys, {.experts = "moe_num_experts", .experts_of_token = "moe_k", .in_fp32 = true});
+  keys.field("moe_num_shared_experts", &ErnieKeys::shared_experts,
              "Experts of every token, as one of so many times the width; 0: none.", Range<int64_t>{0, 65536})
       .field("moe_layer_start_index", &ErnieKeys::first, "The first layer with experts.",
              Range<int64_t>{0, model::kMostLayers})
@@ -35,7 +33,6 @@ void add_experts(model::ModelKeys<ErnieKeys>& keys) {
              "transformers' auxiliary loss; refused without router_aux_loss_type, because it counts experts "
              "that the router does not choose.")
       .rule(complaint_of_loss);
-  add_router_keys(keys, true);
 }
 
 model::ModelKeys<ErnieKeys> ernie_keys() {
@@ -43,7 +40,7 @@ model::ModelKeys<ErnieKeys> ernie_keys() {
   decoder::add_head_dim(keys, /*written=*/true);
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, "ernie4_5_moe");
-  add_experts(keys);
+  add_expert_keys(keys);
   keys.only("use_bias", Node::boolean(false), "Biases are refused: the head would have one too.")
       .unused("num_nextn_predict_layers", "Layers of multi-token prediction are neither built nor read.");
   for (const char* key : {"moe_capacity", "moe_gate", "moe_use_aux_free"})
@@ -55,7 +52,7 @@ decoder::Model model_of(const ErnieKeys& keys) {
   decoder::Model model = keys.model();
   decoder::Attention attention = keys.attention();
   attention.rotation.interleaved = true;
-  decoder::Mixture mixture = mixture_of(keys);
+  decoder::Mixture mixture = keys.corrected_mixture();
   mixture.router.rule.score = model::RouterRule::Score::softmax;
   mixture.router.in_fp32 = true;
   mixture.shared_width = keys.shared_experts * keys.expert_width;
@@ -78,8 +75,9 @@ decoder::Files files() {
 }
 
 const decoder::Description<ErnieKeys>& ernie4_5_moe() {
-  static const decoder::Description<ErnieKeys> kErnie = {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM",
-                                                         ernie_keys(), model_of, files()};
+  static const decoder::Description<ErnieKeys> kErnie = {
+      "ernie4_5_moe", "Ernie4_5_MoeForCausalLM", ernie_keys(), model_of, files(), nullptr,
+      nullptr,        decoder::automodel_loss()};
   return kErnie;
 }
 

@@ -53,19 +53,15 @@ model::ModelKeys<HyKeys> hy_keys() {
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, "hy_v3");
   keys.field("attention_bias", &Keys::attention_bias, "Biases of q, k, v and o.")
-      .field("num_experts", &Keys::experts, "Experts of a layer.", Range<int64_t>{1, 65536})
-      .field("num_experts_per_tok", &Keys::experts_of_token, "Experts of a token.", decoder::kSize)
-      .field("moe_intermediate_size", &Keys::expert_width, "Width of an expert.", decoder::kSize)
-      .field("expert_hidden_dim", &HyKeys::expert_hidden_dim, "Another name of it.", decoder::kSize)
+      .field("expert_hidden_dim", &HyKeys::expert_hidden_dim, "Another name of moe_intermediate_size.",
+             decoder::kSize)
       .field("num_shared_experts", &HyKeys::num_shared_experts,
              "Experts of every token, as one of so many times the width.", decoder::kSize)
-      .field("router_scaling_factor", &Keys::routed_scale, "Of the weights of a token's experts.",
-             at_least(0.0))
       .field("first_k_dense_replace", &HyKeys::first_k_dense_replace,
              "Layers before this one have no experts; null: by mlp_layer_types, else 1.",
              Range<int64_t>{0, model::kMostLayers});
   add_layer_words(keys, false);
-  add_router_keys(keys, true);
+  add_experts(keys, {.scale = "router_scaling_factor", .in_fp32 = true});
   keys.then(fill_hy).rule(complaint_of_hy);
   add_fixed(keys);
   return keys;
@@ -76,7 +72,7 @@ decoder::Model model_of(const HyKeys& keys) {
   for (int64_t i = 0; i < keys.num_hidden_layers; ++i) {
     decoder::Layer layer{attention_of(keys, i, 0), keys.mlp(), keys.norm()};
     if (keys.sparse(i)) {
-      decoder::Mixture mixture = mixture_of(keys);
+      decoder::Mixture mixture = keys.corrected_mixture();
       mixture.router.in_fp32 = true;
       mixture.shared_width = keys.num_shared_experts * keys.expert_width;
       layer.feed_forward = mixture;

@@ -10,10 +10,6 @@ namespace {
 using decoder::kFullAttention;
 using decoder::kSlidingAttention;
 
-model::BalanceLoss balance_of(const Keys& keys) {
-  return {decoder::balance_form(keys.router_aux_loss_type), keys.router_aux_loss_coef};
-}
-
 // Layers of this type in the model.
 bool has_layers(const Keys& keys, const char* type) {
   for (int64_t layer = 0; layer < keys.num_hidden_layers; ++layer)
@@ -47,24 +43,6 @@ std::string complaint_of_loss(const Keys& keys) {
   return "output_router_logits: true asks for transformers' auxiliary loss, which counts experts that this "
          "router does not choose: name a loss, router_aux_loss_type: layer, or set output_router_logits: "
          "false";
-}
-
-decoder::Mixture mixture_of(const Keys& keys) {
-  decoder::Mixture out;
-  RouterConfig& router = out.router;
-  router.experts = keys.experts;
-  router.rule.score = model::RouterRule::Score::sigmoid;
-  router.rule.top_k = keys.experts_of_token;
-  router.rule.normalise = true;
-  router.rule.scale = keys.routed_scale;
-  router.in_fp32 = keys.router_dtype.has_value();
-  router.in_turn = keys.fake_balanced_gate;
-  router.correction = true;
-  router.correction_rate = keys.gate_bias_update_factor;
-  router.balance = balance_of(keys);
-  router.z_loss = keys.router_z_loss_coef;
-  out.width = keys.expert_width;
-  return out;
 }
 
 decoder::Attention attention_of(const Keys& keys, int64_t layer, int64_t window) {

@@ -5,23 +5,17 @@
 #include <string>
 #include <vector>
 
-#include "heddle/decoder/family.h"
+#include "heddle/decoder/mixture_keys.h"
 
 namespace heddle::mixtures {
 
 inline constexpr const char *kDense = "dense", *kSparse = "sparse";
 
-struct Keys : decoder::CommonKeys {
-  int64_t experts = 1, experts_of_token = 1, expert_width = 1;
-  double routed_scale = 1;  // of the weights of a token's experts
+struct Keys : decoder::CommonKeys, decoder::MixtureKeys {
   bool attention_bias = false;
   // A word for each layer: full_attention or sliding_attention, dense or sparse.
   std::optional<std::vector<std::string>> layer_types, mlp_layer_types;
   decoder::RotaryKeys sliding_rotary;  // of layers that slide, where they have their own
-
-  bool output_router_logits = false, fake_balanced_gate = false;
-  double router_aux_loss_coef = 0.001, router_z_loss_coef = 0, gate_bias_update_factor = 0;
-  std::optional<std::string> router_aux_loss_type, router_dtype;
 
   bool slides(int64_t layer) const {
     return layer_types && (*layer_types)[static_cast<size_t>(layer)] == decoder::kSlidingAttention;
@@ -37,8 +31,6 @@ std::string complaint_of_layers(const Keys& keys);
 // Where transformers' auxiliary loss would count experts that the router does not choose.
 std::string complaint_of_loss(const Keys& keys);
 
-// A router of sigmoids with a bias that chooses, whose weights sum to routed_scale; no shared expert.
-decoder::Mixture mixture_of(const Keys& keys);
 // Heads with a norm of each, in layers that slide with sliding_rotary and this window.
 decoder::Attention attention_of(const Keys& keys, int64_t layer, int64_t window);
 
@@ -68,27 +60,12 @@ void add_layer_words(model::ModelKeys<Own>& keys, bool slides = true) {
       .rule(complaint_of_layers);
 }
 
-// What routers have beside their numbers of experts.
-// in_fp32: the router's product always is.
+// The keys of the router and the experts, by these names.
 template <class Own>
-void add_router_keys(model::ModelKeys<Own>& keys, bool in_fp32) {
-  keys.field("router_aux_loss_type", &Keys::router_aux_loss_type, "Auxiliary loss; null: none.",
-             decoder::balance_words())
-      .field("router_aux_loss_coef", &Keys::router_aux_loss_coef,
-             "Its coefficient; without that loss it changes nothing.", at_least(0.0))
-      .field("router_z_loss_coef", &Keys::router_z_loss_coef, "Coefficient of the router's z-loss.",
-             at_least(0.0))
-      .field("router_dtype", &Keys::router_dtype,
-             in_fp32 ? "It changes nothing: the router's product is in fp32."
-                     : "Dtype of the router's product; null: the model's.",
-             OneOf{{"float32", "fp32"}})
-      .field("fake_balanced_gate", &Keys::fake_balanced_gate, "For benchmarks: experts in turn.")
-      .field("gate_bias_update_factor", &Keys::gate_bias_update_factor,
-             "After each step the bias that chooses experts moves by so much towards even loads; in the "
-             "step itself it changes nothing.",
-             at_least(0.0))
-      .rule(complaint_of_experts)
-      .only("hidden_act", Node::text("silu"), "Activation of MLPs and experts.");
+void add_experts(model::ModelKeys<Own>& keys, decoder::MixtureForm form) {
+  form.correction = true;
+  decoder::add_mixture(keys, form);
+  keys.rule(complaint_of_experts).only("hidden_act", Node::text("silu"), "Activation of MLPs and experts.");
 }
 
 }  // namespace heddle::mixtures

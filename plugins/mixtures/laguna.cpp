@@ -84,14 +84,10 @@ model::KeyGroup<LagunaKeys> laguna_rotary() {
   return out;
 }
 
-void add_experts(model::ModelKeys<LagunaKeys>& keys) {
-  keys.field("num_experts", &Keys::experts, "Experts of a layer.", Range<int64_t>{1, 65536})
-      .field("num_experts_per_tok", &Keys::experts_of_token, "Experts of a token.", decoder::kSize)
-      .field("moe_intermediate_size", &Keys::expert_width, "Width of an expert.", decoder::kSize)
-      .field("shared_expert_intermediate_size", &LagunaKeys::shared_width,
+void add_expert_keys(model::ModelKeys<LagunaKeys>& keys) {
+  add_experts(keys, {.scale = "moe_routed_scaling_factor"});
+  keys.field("shared_expert_intermediate_size", &LagunaKeys::shared_width,
              "Width of the expert of every token.", decoder::kSize)
-      .field("moe_routed_scaling_factor", &Keys::routed_scale, "Of the weights of a token's experts.",
-             at_least(0.0))
       .field("mlp_only_layers", &LagunaKeys::mlp_only_layers,
              "Where mlp_layer_types is absent: the dense layers; null: the first.")
       .field("output_router_logits", &Keys::output_router_logits,
@@ -102,7 +98,6 @@ void add_experts(model::ModelKeys<LagunaKeys>& keys) {
       .only("decoder_sparse_step", Node::integer(1), "mlp_layer_types says which layers have experts.")
       .only("moe_router_logit_softcapping", Node::real(0), "Soft caps of the router are refused.")
       .only("moe_apply_router_weight_on_input", Node::boolean(false), "Weights multiply what experts give.");
-  add_router_keys(keys, false);
 }
 
 model::ModelKeys<LagunaKeys> laguna_keys() {
@@ -118,7 +113,7 @@ model::ModelKeys<LagunaKeys> laguna_keys() {
              "layers it changes nothing.",
              decoder::kSize);
   add_layer_words(keys);
-  add_experts(keys);
+  add_expert_keys(keys);
   keys.then(fill_laguna).rule(complaint_of_laguna);
   keys.only("attention_dropout", Node::real(0), "Dropout is refused.")
       .only("qkv_bias", Node::boolean(false), "transformers reads attention_bias.")
@@ -140,7 +135,7 @@ decoder::Model model_of(const LagunaKeys& keys) {
                       decoder::OutputGate::Function::softplus};
     decoder::Layer layer{attention, keys.mlp(), keys.norm()};
     if (keys.sparse(i)) {
-      decoder::Mixture mixture = mixture_of(keys);
+      decoder::Mixture mixture = keys.corrected_mixture();
       mixture.shared_width = keys.shared_width;
       layer.feed_forward = mixture;
     }
@@ -151,10 +146,16 @@ decoder::Model model_of(const LagunaKeys& keys) {
 
 const decoder::Description<LagunaKeys>& laguna() {
   static const decoder::Description<LagunaKeys> kLaguna = {
-      "laguna", "LagunaForCausalLM", laguna_keys(), model_of,
+      "laguna",
+      "LagunaForCausalLM",
+      laguna_keys(),
+      model_of,
       decoder::Files()
           .experts({.correction = "experts.e_score_correction_bias"})
-          .renamed("mlp.shared_experts", "mlp.shared_expert")};
+          .renamed("mlp.shared_experts", "mlp.shared_expert"),
+      nullptr,
+      nullptr,
+      decoder::automodel_loss()};
   return kLaguna;
 }
 

@@ -14,8 +14,7 @@ struct MimoKeys : Keys {
     rotary = {.theta = 5e6, .part = kPart}, sliding_rotary = {.theta = 10000, .part = kPart};
     experts = 256, experts_of_token = 8, expert_width = 2048;
   }
-  int64_t v_head_dim = 128, sliding_window = 129, n_group = 1, topk_group = 1;
-  bool norm_topk_prob = true;
+  int64_t v_head_dim = 128, sliding_window = 129;
   std::optional<double> attention_value_scale = 0.707, layernorm_epsilon, routed_scaling_factor;
   std::optional<int64_t> sliding_window_size;
   // The published names: 1 for layers that slide, and for those with experts.
@@ -93,10 +92,10 @@ std::string complaint_of_heads(const MimoKeys& keys) {
 }
 
 std::string complaint_of_mimo(const MimoKeys& keys) {
-  const int64_t each = keys.experts / keys.n_group;
-  if (keys.experts % keys.n_group != 0 || keys.topk_group > keys.n_group ||
-      keys.experts_of_token > each * keys.topk_group || (keys.n_group > 1 && each < 2))
-    return "n_group " + std::to_string(keys.n_group) + " and topk_group " + std::to_string(keys.topk_group) +
+  const int64_t each = keys.experts / keys.groups;
+  if (keys.experts % keys.groups != 0 || keys.top_groups > keys.groups ||
+      keys.experts_of_token > each * keys.top_groups || (keys.groups > 1 && each < 2))
+    return "n_group " + std::to_string(keys.groups) + " and topk_group " + std::to_string(keys.top_groups) +
            " do not fit " + std::to_string(keys.experts) + " experts of which a token takes " +
            std::to_string(keys.experts_of_token);
   if (std::string names = complaint_of_names("hybrid_layer_pattern", keys.hybrid_layer_pattern, "layer_types",
@@ -170,23 +169,18 @@ void add_attention(model::ModelKeys<MimoKeys>& keys) {
       .unused("attention_chunk_size", "transformers does not read it.");
 }
 
-void add_experts(model::ModelKeys<MimoKeys>& keys) {
-  keys.field("n_routed_experts", &Keys::experts, "Experts of a layer.", Range<int64_t>{1, 65536})
-      .field("num_experts_per_tok", &Keys::experts_of_token, "Experts of a token.", decoder::kSize)
-      .field("moe_intermediate_size", &Keys::expert_width, "Width of an expert.", decoder::kSize)
-      .field("routed_scaling_factor", &MimoKeys::routed_scaling_factor,
+void add_expert_keys(model::ModelKeys<MimoKeys>& keys) {
+  add_experts(
+      keys,
+      {.experts = "n_routed_experts", .groups = "n_group", .normalised = "norm_topk_prob", .in_fp32 = true});
+  keys.field("routed_scaling_factor", &MimoKeys::routed_scaling_factor,
              "Of the weights of a token's experts; null: 1.", at_least(0.0))
-      .field("norm_topk_prob", &MimoKeys::norm_topk_prob, "The weights sum to 1, before they are scaled.")
-      .field("n_group", &MimoKeys::n_group, "Groups of experts.", decoder::kSize)
-      .field("topk_group", &MimoKeys::topk_group, "A token's experts are in so many of the groups.",
-             decoder::kSize)
       .field("moe_layer_freq", &MimoKeys::moe_layer_freq,
              "mlp_layer_types as numbers, 1 for layers with experts; null of both: all but the first.")
       .only("scoring_func", Node::text("sigmoid"), "Scores of the router.")
       .only("topk_method", Node::text("noaux_tc"), "A bias chooses experts.")
       .only("n_shared_experts", Node(), "Shared experts are refused: transformers has none here.")
       .unused("output_router_logits", "No auxiliary loss is computed, as in transformers.");
-  add_router_keys(keys, true);
 }
 
 model::ModelKeys<MimoKeys> mimo_keys() {
@@ -197,7 +191,7 @@ model::ModelKeys<MimoKeys> mimo_keys() {
       .group(mimo_rotary());
   add_attention(keys);
   add_layer_words(keys);
-  add_experts(keys);
+  add_expert_keys(keys);
   keys.then(fill_mimo).rule(complaint_of_mimo);
   return keys;
 }
@@ -218,11 +212,8 @@ decoder::Model model_of(const MimoKeys& keys) {
   for (int64_t i = 0; i < keys.num_hidden_layers; ++i) {
     decoder::Layer layer{attention(keys, i), keys.mlp(), keys.norm()};
     if (keys.sparse(i)) {
-      decoder::Mixture mixture = mixture_of(keys);
+      decoder::Mixture mixture = keys.corrected_mixture();
       mixture.router.in_fp32 = true;
-      mixture.router.rule.normalise = keys.norm_topk_prob;
-      mixture.router.rule.groups = keys.n_group, mixture.router.rule.top_groups = keys.topk_group;
-      mixture.router.rule.group_best = 2;
       layer.feed_forward = mixture;
     }
     model.layers.push_back(std::move(layer));

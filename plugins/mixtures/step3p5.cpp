@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "families.h"
+#include "heddle/decoder/benchmark.h"
 #include "step3p5_keys.h"
 
 namespace heddle::mixtures {
@@ -40,7 +41,8 @@ void add_attention(model::ModelKeys<StepKeys>& keys) {
       .only("attention_dropout", Node::real(0), "Dropout is refused.");
 }
 
-void add_experts(model::ModelKeys<StepKeys>& keys) {
+void add_expert_keys(model::ModelKeys<StepKeys>& keys) {
+  add_experts(keys, {.experts = nullptr, .experts_of_token = nullptr, .scale = "moe_router_scaling_factor"});
   const Range<int64_t> experts{1, 65536};
   keys.field("moe_num_experts", &StepKeys::moe_num_experts,
              "Experts of a layer; null: 288; without such layers it changes nothing.", experts)
@@ -49,12 +51,9 @@ void add_experts(model::ModelKeys<StepKeys>& keys) {
       .field("moe_top_k", &StepKeys::moe_top_k,
              "Experts of a token; null: 8; without such layers it changes nothing.", decoder::kSize)
       .field("num_experts_per_tok", &StepKeys::num_experts_per_tok, "Another name of it.", decoder::kSize)
-      .field("moe_intermediate_size", &Keys::expert_width, "Width of an expert.", decoder::kSize)
       .field("share_expert_dim", &StepKeys::share_expert_dim,
              "Width of the expert of every token; null: 1280.", decoder::kSize)
       .field("share_expert_dims", &StepKeys::share_expert_dims, "Another name of it.", decoder::kSize)
-      .field("moe_router_scaling_factor", &Keys::routed_scale, "Of the weights of a token's experts.",
-             at_least(0.0))
       .field("need_fp32_gate", &StepKeys::need_fp32_gate, "The router's product in fp32.")
       .field("swiglu_limits", &StepKeys::swiglu_limits,
              "For each layer: silu(gate) of experts is at most so much, and up within both signs of it; null "
@@ -65,14 +64,13 @@ void add_experts(model::ModelKeys<StepKeys>& keys) {
       .only("moe_router_activation", Node::text("sigmoid"), "Scores of the router.")
       .only("norm_expert_weight", Node::boolean(true), "The weights of a token's experts sum to 1.")
       .only("mlp_bias", Node::boolean(false), "Biases of MLPs are refused.");
-  add_router_keys(keys, false);
 }
 
 model::ModelKeys<StepKeys> step_keys() {
   auto keys = decoder::common_keys<StepKeys>();
   add_attention(keys);
   add_layer_words(keys);
-  add_experts(keys);
+  add_expert_keys(keys);
   keys.then(fill_step).rule(complaint_of_step).group(published_layers()).group(rotary_of_layers());
   keys.field("num_mtp_layers", &StepKeys::num_mtp_layers,
              "Layers of multi-token prediction, which are neither built nor read: it changes nothing but the "
@@ -98,7 +96,7 @@ decoder::Attention attention(const StepKeys& keys, int64_t layer, const decoder:
 }
 
 decoder::Mixture mixture(const StepKeys& keys, int64_t layer) {
-  decoder::Mixture out = mixture_of(keys);
+  decoder::Mixture out = keys.corrected_mixture();
   out.router.in_fp32 = out.router.in_fp32 || keys.need_fp32_gate;
   if (const double limit = limit_of(keys.swiglu_limits, layer); limit > 0)
     out.activation = {.kind = model::ExpertActivation::Kind::limited_swiglu, .limit = limit};
@@ -132,9 +130,27 @@ decoder::Files files(const StepKeys& keys) {
   return files;
 }
 
+// Heads and windows by layer, experts in the layers that are named; prediction heads count with full
+// attention and experts.
+double benchmark(const BenchmarkSizes& m) {
+  const Node* other = model::given(m.keys, "attention_other_setting");
+  const Node* others = other == nullptr ? nullptr : model::given(*other, "num_attention_heads");
+  const double heads = others == nullptr ? m.a : others->as_real(), d = m.head();
+  const double whole = m.S * (m.S + 1) / 2, near = m.pairs_within(m.of("sliding_window", 512));
+  const auto attention = [&](double of, double pairs) {
+    return 6 * m.G * (m.S * m.h * d * 2 * (of + m.g) + of * pairs * d * 2);
+  };
+  const double full = m.count("layer_types", "full_attention", m.layers), mtp = m.of("num_mtp_layers", 0);
+  const double sparse = m.count("mlp_layer_types", "sparse", m.layers - 3);
+  const double experts = m.gated(m.expert_width() * m.chosen(8)) + m.gated(m.of("share_expert_dim", 0));
+  return full * attention(m.a, whole) + (m.layers - full) * attention(heads, near) + sparse * experts +
+         (m.layers - sparse) * m.gated(m.f) + m.logits() +
+         mtp * (12 * m.G * m.S * m.h * m.h + attention(m.a, whole) + experts + m.logits());
+}
+
 const decoder::Description<StepKeys>& step3p5() {
   static const decoder::Description<StepKeys> kStep = {
-      "step3p5", "Step3p5ForCausalLM", step_keys(), model_of, {}, files};
+      "step3p5", "Step3p5ForCausalLM", step_keys(), model_of, {}, files, benchmark};
   return kStep;
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "heddle/decoder/benchmark.h"
 #include "heddle/decoder/description.h"
 
 namespace heddle::nemotron_h {
@@ -50,17 +51,8 @@ decoder::Mlp mlp_of(const Keys& keys) {
 }
 
 decoder::Mixture mixture_of(const Keys& keys) {
-  decoder::Mixture out;
-  out.router.experts = keys.n_routed_experts;
-  out.router.rule.score = model::RouterRule::Score::sigmoid;
-  out.router.rule.top_k = keys.num_experts_per_tok;
-  out.router.rule.groups = keys.n_group, out.router.rule.top_groups = keys.topk_group;
-  out.router.rule.group_best = 2;
-  out.router.rule.normalise = keys.norm_topk_prob;
-  out.router.rule.scale = keys.routed_scaling_factor;
-  out.router.in_fp32 = out.router.correction = true;
-  out.router.in_turn = keys.fake_balanced_gate;
-  out.width = keys.moe_intermediate_size;
+  decoder::Mixture out = keys.corrected_mixture();
+  out.router.in_fp32 = true;
   out.activation.kind = model::ExpertActivation::Kind::relu2;
   out.latent = keys.moe_latent_size.value_or(0);
   out.shared_width = keys.moe_shared_expert_intermediate_size;
@@ -90,12 +82,38 @@ std::vector<decoder::Layer> layers_of(const Keys& keys, const std::string& patte
   return out;
 }
 
+// The layers that the key names, a sign each: heads count as wide as the hidden states, MLPs as if they had a
+// gate.
+double benchmark_of_layers(const BenchmarkSizes& m, const char* key) {
+  const std::string pattern = model::text_or(m.keys, key, "");
+  const auto count = [&](char sign) {
+    return static_cast<double>(std::count(pattern.begin(), pattern.end(), sign));
+  };
+  const double tokens = m.G * m.S, state = m.of("ssm_state_size", 0), heads = m.of("mamba_num_heads", 0);
+  const double inner = heads * m.of("mamba_head_dim", 0), shared = m.of("n_groups", 0) * state;
+  const double mamba = 6 * tokens * m.h * (3 * inner + 2 * shared + heads) + 21 * tokens * inner * state;
+  const double attention = 6 * tokens * m.h * (2 * m.h + m.g / m.a * m.h * 2 + m.S);
+  const double latent = m.of("moe_latent_size", 0), width = latent > 0 ? latent : m.h;
+  const double experts =
+      6 * tokens *
+      (2 * m.chosen(1) * width * m.expert_width() + 2 * m.h * m.of("moe_shared_expert_intermediate_size", 0) +
+       m.h * m.of("n_routed_experts", 0) + 2 * m.h * latent);
+  return count('M') * mamba + count('*') * attention + count('-') * m.gated(m.f) + count('E') * experts;
+}
+
 }  // namespace
+
+double benchmark(const BenchmarkSizes& m) {
+  const double head =
+      benchmark_of_layers(m, "mtp_hybrid_override_pattern") + 12 * m.G * m.S * m.h * m.h + m.logits();
+  return benchmark_of_layers(m, "hybrid_override_pattern") + m.logits() +
+         m.of("num_nextn_predict_layers", 0) * head;
+}
 
 Keys::Keys() {
   vocab_size = 131072, intermediate_size = 21504, num_hidden_layers = 0;
   num_key_value_heads = 8, head_dim = 128, max_position_embeddings = 4096;
-  rms_norm_eps = 1e-5;
+  rms_norm_eps = 1e-5, experts = 8, experts_of_token = 2, expert_width = 7688;
 }
 
 void fill_patterns(Keys& keys) {

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "heddle/decoder/family.h"
+#include "heddle/decoder/mixture_keys.h"
 
 namespace heddle::nemotron_h {
 
-struct Keys : decoder::CommonKeys {
+struct Keys : decoder::CommonKeys, decoder::MixtureKeys {
   Keys();
 
   // Of the layers, and of those of a multi-token prediction head: M Mamba-2, * attention, - an MLP, E
@@ -27,12 +27,8 @@ struct Keys : decoder::CommonKeys {
   int64_t mamba_num_heads = 128, mamba_head_dim = 64, ssm_state_size = 128, n_groups = 8, conv_kernel = 4;
   double shortest_step = 0, longest_step = std::numeric_limits<double>::infinity();
 
-  int64_t n_routed_experts = 8, num_experts_per_tok = 2;
-  int64_t moe_intermediate_size = 7688, moe_shared_expert_intermediate_size = 7688;
+  int64_t moe_shared_expert_intermediate_size = 7688;
   std::optional<int64_t> moe_latent_size;
-  double routed_scaling_factor = 1;
-  int64_t n_group = 1, topk_group = 1;
-  bool norm_topk_prob = true, fake_balanced_gate = false;
 };
 
 // Patterns from lists of words, and the number of layers from the pattern.
@@ -42,5 +38,6 @@ std::string complaint_of_patterns(const Keys& keys);
 std::string complaint_of_experts(const Keys& keys);
 
 decoder::Model model_of(const Keys& keys);
+double benchmark(const BenchmarkSizes& sizes);
 
 }  // namespace heddle::nemotron_h

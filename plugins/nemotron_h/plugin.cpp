@@ -54,20 +54,15 @@ void add_mamba_keys(model::ModelKeys<Keys>& keys) {
 }
 
 void add_expert_keys(model::ModelKeys<Keys>& keys) {
-  keys.field("n_routed_experts", &Keys::n_routed_experts, "Experts of a layer.", Range<int64_t>{1, 65536})
-      .field("num_experts_per_tok", &Keys::num_experts_per_tok, "Experts of a token.", decoder::kSize)
-      .field("moe_intermediate_size", &Keys::moe_intermediate_size, "Width of an expert.", decoder::kSize)
-      .field("moe_shared_expert_intermediate_size", &Keys::moe_shared_expert_intermediate_size,
+  decoder::add_mixture(keys, {.experts = "n_routed_experts",
+                              .groups = "n_group",
+                              .scale = "routed_scaling_factor",
+                              .normalised = "norm_topk_prob",
+                              .losses = false});
+  keys.field("moe_shared_expert_intermediate_size", &Keys::moe_shared_expert_intermediate_size,
              "Width of the expert of every token.", decoder::kSize)
       .field("moe_latent_size", &Keys::moe_latent_size,
              "Experts compute with a product of so many numbers; null: with hidden states.", decoder::kSize)
-      .field("routed_scaling_factor", &Keys::routed_scaling_factor, "Of the weights of a token's experts.",
-             at_least(0.0))
-      .field("n_group", &Keys::n_group, "Groups of experts.", decoder::kSize)
-      .field("topk_group", &Keys::topk_group, "A token's experts are in so many of the groups.",
-             decoder::kSize)
-      .field("norm_topk_prob", &Keys::norm_topk_prob, "The weights of a token's experts sum to 1.")
-      .field("fake_balanced_gate", &Keys::fake_balanced_gate, "For benchmarks: experts in turn.")
       .rule(complaint_of_experts)
       .only("output_router_logits", Node::boolean(false), "There is no auxiliary loss, as in transformers.");
 }
@@ -112,7 +107,7 @@ decoder::Files files_of(const Keys& keys) {
 
 const decoder::Description<Keys>& nemotron_h() {
   static const decoder::Description<Keys> kNemotron = {
-      "nemotron_h", "NemotronHForCausalLM", keys(), model_of, {}, files_of};
+      "nemotron_h", "NemotronHForCausalLM", keys(), model_of, {}, files_of, benchmark};
   return kNemotron;
 }
 

@@ -2,7 +2,9 @@
 #include "keys.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "heddle/decoder/benchmark.h"
 #include "heddle/decoder/description.h"
 
 namespace heddle::qwen_next {
@@ -10,21 +12,8 @@ namespace {
 
 constexpr const char* kLinearAttention = "linear_attention";
 
-model::BalanceLoss balance_of(const Keys& keys) {
-  const std::string usual = keys.output_router_logits ? "model" : "none";
-  return {decoder::balance_form(keys.router_aux_loss_type.value_or(usual)), keys.router_aux_loss_coef};
-}
-
 decoder::Mixture mixture_of(const Keys& keys) {
-  decoder::Mixture out;
-  out.router.experts = keys.num_experts;
-  out.router.rule.top_k = keys.num_experts_per_tok;
-  out.router.rule.normalise = keys.norm_topk_prob;
-  out.router.in_fp32 = keys.router_dtype.has_value();
-  out.router.in_turn = keys.fake_balanced_gate;
-  out.router.balance = balance_of(keys);
-  out.router.z_loss = keys.router_z_loss_coef;
-  out.width = keys.moe_intermediate_size;
+  decoder::Mixture out = keys.mixture();
   out.shared_width = keys.shared_expert_intermediate_size;
   out.shared_gate = true;
   return out;
@@ -39,12 +28,35 @@ decoder::Attention attention_of(const Keys& keys, const decoder::Norm& norm) {
   return out;
 }
 
+double delta_net(const BenchmarkSizes& m) {
+  const double heads = m.of("linear_num_value_heads", 0), width = m.of("linear_value_head_dim", 0);
+  const double keys = m.of("linear_num_key_heads", 0) * m.of("linear_key_head_dim", 0),
+               values = heads * width;
+  return 6 * m.G * m.S *
+         (m.h * (2 * keys + 3 * values + 2 * heads) +
+          m.of("linear_conv_kernel_dim", 4) * (2 * keys + values) + 4 * values * width);
+}
+
 }  // namespace
+
+// Every layer counts as having experts where any has.
+double benchmark(const BenchmarkSizes& m) {
+  const double attending = m.count("layer_types", decoder::kFullAttention,
+                                   std::floor(m.layers / m.of("full_attention_interval", 4)));
+  const double chosen = m.of("num_experts", 0) > 1 ? m.chosen(1) : 0;
+  const double width =
+      chosen > 0 ? m.of("moe_intermediate_size", 0) * chosen + m.of("shared_expert_intermediate_size", 0)
+                 : m.f;
+  const double attention = m.grouped_attention() + 6 * m.G * m.S * m.h * m.a * m.head();
+  return attending * attention + (m.layers - attending) * delta_net(m) + m.layers * m.gated(width) +
+         m.logits();
+}
 
 Keys::Keys() {
   vocab_size = 151936, hidden_size = 2048, intermediate_size = 5632;
   num_hidden_layers = 48, num_attention_heads = 16, num_key_value_heads = 2, head_dim = 256;
   max_position_embeddings = 32768, rotary.part = 0.25;
+  experts = 0, experts_of_token = 10, expert_width = 512;
 }
 
 bool Keys::attends(int64_t layer) const {
@@ -54,7 +66,7 @@ bool Keys::attends(int64_t layer) const {
 
 bool Keys::has_experts(int64_t layer) const {
   const std::vector<int64_t> dense = mlp_only_layers.value_or(std::vector<int64_t>{});
-  return num_experts > 0 && (layer + 1) % decoder_sparse_step == 0 &&
+  return experts > 0 && (layer + 1) % decoder_sparse_step == 0 &&
          std::find(dense.begin(), dense.end(), layer) == dense.end();
 }
 
@@ -73,9 +85,9 @@ std::string complaint_of_layers(const Keys& keys) {
 }
 
 std::string complaint_of_experts(const Keys& keys) {
-  if (keys.num_experts > 0 && keys.num_experts_per_tok > keys.num_experts)
-    return "num_experts_per_tok " + std::to_string(keys.num_experts_per_tok) + " is more than num_experts " +
-           std::to_string(keys.num_experts);
+  if (keys.experts > 0 && keys.experts_of_token > keys.experts)
+    return "num_experts_per_tok " + std::to_string(keys.experts_of_token) + " is more than num_experts " +
+           std::to_string(keys.experts);
   for (const int64_t layer : keys.mlp_only_layers.value_or(std::vector<int64_t>{}))
     if (layer < 0 || layer >= keys.num_hidden_layers)
       return "mlp_only_layers: the model has the layers 0 to " + std::to_string(keys.num_hidden_layers - 1) +

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "heddle/decoder/family.h"
+#include "heddle/decoder/mixture_keys.h"
 
 namespace heddle::qwen_next {
 
 // The defaults are those of qwen3_next.
-struct Keys : decoder::CommonKeys {
+struct Keys : decoder::CommonKeys, decoder::MixtureKeys {
   Keys();
 
   bool attention_bias = false;
@@ -19,14 +19,8 @@ struct Keys : decoder::CommonKeys {
   int64_t linear_num_key_heads = 16, linear_num_value_heads = 32;
   int64_t linear_key_head_dim = 128, linear_value_head_dim = 128, linear_conv_kernel_dim = 4;
 
-  int64_t num_experts = 0, num_experts_per_tok = 10;
-  int64_t moe_intermediate_size = 512, shared_expert_intermediate_size = 512;
-  int64_t decoder_sparse_step = 1;
+  int64_t shared_expert_intermediate_size = 512, decoder_sparse_step = 1;
   std::optional<std::vector<int64_t>> mlp_only_layers;
-  bool norm_topk_prob = true;
-  bool output_router_logits = false, fake_balanced_gate = false;
-  double router_aux_loss_coef = 0.001, router_z_loss_coef = 0;
-  std::optional<std::string> router_aux_loss_type, router_dtype;
 
   bool attends(int64_t layer) const;
   bool has_experts(int64_t layer) const;
@@ -65,29 +59,18 @@ void add_layer_keys(model::ModelKeys<Own>& keys, const std::string& model_type) 
 // Those of experts; by_layer: some layers may have none, and weights may stay as they are.
 template <class Own>
 void add_expert_keys(model::ModelKeys<Own>& keys, bool by_layer) {
-  keys.field("num_experts", &Keys::num_experts, "Experts of a layer; 0: no layer has experts.",
-             Range<int64_t>{0, 65536})
-      .field("num_experts_per_tok", &Keys::num_experts_per_tok, "Experts of a token.", decoder::kSize)
-      .field("moe_intermediate_size", &Keys::moe_intermediate_size, "Width of an expert.", decoder::kSize)
-      .field("shared_expert_intermediate_size", &Keys::shared_expert_intermediate_size,
+  decoder::add_mixture(keys,
+                       {.normalised = by_layer ? "norm_topk_prob" : nullptr, .fewest = 0, .logits = true});
+  keys.field("shared_expert_intermediate_size", &Keys::shared_expert_intermediate_size,
              "Width of the expert of every token, which has a gate.", decoder::kSize)
-      .field("output_router_logits", &Keys::output_router_logits, "Train with the auxiliary loss.")
-      .field("router_aux_loss_coef", &Keys::router_aux_loss_coef, "Its coefficient.", at_least(0.0))
-      .field("router_aux_loss_type", &Keys::router_aux_loss_type,
-             "Its form; null: model where output_router_logits, else none.", decoder::balance_words())
-      .field("router_z_loss_coef", &Keys::router_z_loss_coef, "Coefficient of the router's z-loss.",
-             at_least(0.0))
-      .field("router_dtype", &Keys::router_dtype, "Dtype of the router's product; null: the model's.",
-             OneOf{{"float32", "fp32"}})
-      .field("fake_balanced_gate", &Keys::fake_balanced_gate, "For benchmarks: experts in turn.")
       .rule(complaint_of_experts);
   if (!by_layer) return;
-  keys.field("norm_topk_prob", &Keys::norm_topk_prob, "The weights of a token's experts sum to 1.")
-      .field("decoder_sparse_step", &Keys::decoder_sparse_step, "Every so many-th layer has experts,",
+  keys.field("decoder_sparse_step", &Keys::decoder_sparse_step, "Every so many-th layer has experts,",
              decoder::kSize)
       .field("mlp_only_layers", &Keys::mlp_only_layers, "but for these, which have an MLP.");
 }
 
 decoder::Model model_of(const Keys& keys);
+double benchmark(const BenchmarkSizes& sizes);
 
 }  // namespace heddle::qwen_next

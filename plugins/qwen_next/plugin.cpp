@@ -7,7 +7,7 @@ namespace heddle::qwen_next {
 namespace {
 
 struct NextKeys : Keys {
-  NextKeys() { num_experts = 512; }
+  NextKeys() { experts = 512; }
 };
 
 struct Qwen35Keys : Keys {
@@ -18,7 +18,7 @@ struct Qwen35Keys : Keys {
 };
 
 struct Qwen35MoeKeys : Keys {
-  Qwen35MoeKeys() { vocab_size = 248320, num_hidden_layers = 40, num_experts = 256, num_experts_per_tok = 8; }
+  Qwen35MoeKeys() { vocab_size = 248320, num_hidden_layers = 40, experts = 256, experts_of_token = 8; }
 };
 
 template <class Own>
@@ -96,20 +96,23 @@ decoder::Files qwen35_moe_files() {
 
 const decoder::Description<NextKeys>& qwen3_next() {
   static const decoder::Description<NextKeys> kNext = {
-      "qwen3_next", "Qwen3NextForCausalLM", next_keys(), model<NextKeys>, {}, next_files};
+      "qwen3_next", "Qwen3NextForCausalLM",   next_keys(), model<NextKeys>, {}, next_files,
+      benchmark,    decoder::automodel_loss()};
   return kNext;
 }
 
 const decoder::Description<Qwen35Keys>& qwen3_5_text() {
-  static const decoder::Description<Qwen35Keys> kQwen35 = {"qwen3_5_text", "Qwen3_5ForCausalLM",
-                                                           qwen35_keys(), model<Qwen35Keys>, qwen35_files()};
+  static const decoder::Description<Qwen35Keys> kQwen35 = {
+      "qwen3_5_text", "Qwen3_5ForCausalLM", qwen35_keys(), model<Qwen35Keys>, qwen35_files(), nullptr,
+      benchmark};
   return kQwen35;
 }
 
 const decoder::Description<Qwen35MoeKeys>& qwen3_5_moe_text() {
   static const decoder::Description<Qwen35MoeKeys> kMoe = {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM",
-                                                           qwen35_moe_keys(), model<Qwen35MoeKeys>,
-                                                           qwen35_moe_files()};
+                                                           qwen35_moe_keys(),  model<Qwen35MoeKeys>,
+                                                           qwen35_moe_files(), nullptr,
+                                                           benchmark,          decoder::automodel_loss()};
   return kMoe;
 }
 

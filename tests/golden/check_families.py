@@ -188,17 +188,17 @@ def check(heddle, original, topologies):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--heddle", default="build/heddle")
-    parser.add_argument("--only", default="", help="families whose name holds this")
+    parser.add_argument("--only", default="", help="a golden case, or families whose name holds this")
     parser.add_argument("--topologies", nargs="*", default=[], help=f"some of: {', '.join(TOPOLOGIES)} (single is needed)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     logging.disable_progress_bar()
-    for name in FAMILIES:
-        if arguments.only in name:
-            try:
-                check(str(pathlib.Path(arguments.heddle).resolve()), HERE / name, arguments.topologies)
-            except (RuntimeError, AssertionError) as error:
-                print(f"FAILED  {name}: {error}", flush=True)
+    is_case = (HERE / arguments.only / "golden.json").exists()
+    for name in [arguments.only] if is_case else [name for name in FAMILIES if arguments.only in name]:
+        try:
+            check(str(pathlib.Path(arguments.heddle).resolve()), HERE / name, arguments.topologies)
+        except (RuntimeError, AssertionError) as error:
+            print(f"FAILED  {name}: {error}", flush=True)
 
 
 if __name__ == "__main__":

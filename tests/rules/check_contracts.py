@@ -15,7 +15,6 @@ WORDS = {
     "core/engine/sections.cpp": "the values of dist_env.backend in recipes",
     "core/mesh/views.h": "the view of everything but experts",
     "lib/decoder/units.cpp": "the group of the metrics of mixtures",
-    "lib/cost/step_flops.cpp": "families of AutoModel's formulas",
     "lib/run/recipe/section_names.h": "sections of recipes, whether a plugin is there or not",
     "lib/data/tokenizer/tokenizer.cpp": "a request to the tokenizer's process",
     "lib/run/trace/trace_file.cpp": "a key of the trace",

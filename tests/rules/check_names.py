@@ -11,8 +11,8 @@ MODULE = re.compile(r"\b(?:[qkvo]|gate|up|down)_proj\b|\bself_attn\b|\bembed_tok
 # Files of adapters name the two products of transformers' experts, which every family has.
 NAMES_A_MODULE = ("lib/run/generate/kv_cache.cpp", "lib/run/generate/kv_cache.h", "plugins/moe/head.cpp",
                   "plugins/muon/muon.cpp", "plugins/lora/files.cpp")
-# Plugins of families, which may name the modules of theirs.
-FAMILIES = [("plugins", name) for name in ("deepseek_v4", "dense", "falcon_h1", "gemma", "kimi_linear", "llama", "mistral", "mixtures", "muse_glimmer", "nemotron_h", "nemotron_nas", "phi3", "qwen_next")]
+# The manifest of a plugin that offers a family, which may name the modules of its own.
+FAMILY = re.compile(r"HEDDLE_PLUGIN\([^)]*\"model ")
 COMMENT = re.compile(r"^\s*(//|\*)")
 EMPTY_NAME = re.compile(r"\b(?:class|struct)\s+(?:HEDDLE_API\s+)?\w*(?:Manager|Helper|Utils?|Handler|Context|Base)\b")
 NO_VERB = re.compile(
@@ -22,13 +22,17 @@ NO_VERB = re.compile(
 FIRST_LINE = re.compile(r"^(//|#!) ?.*\S")
 
 
-def knows_no_model(relative):
-    own = relative.parts[:2] in FAMILIES or str(relative) in NAMES_A_MODULE
+def families(root):
+    return [path.parent.relative_to(root).parts for path in sorted(root.glob("plugins/*/plugin.cpp")) if FAMILY.search(path.read_text())]
+
+
+def knows_no_model(relative, folders):
+    own = relative.parts[:2] in folders or str(relative) in NAMES_A_MODULE
     return relative.parts[0] in ("core", "plugins", "trainer") and not own
 
 
 def faults(root):
-    found = []
+    found, folders = [], families(root)
     for path in tree.sources(root):
         relative = path.relative_to(root)
         lines = path.read_text().splitlines()
@@ -38,7 +42,7 @@ def faults(root):
             code = re.sub(r"//.*", "", line)
             if relative.parts[0] == "core" and not COMMENT.match(line) and PLUGIN.search(code):
                 found.append(f"{relative}:{number}: core names a plugin: {line.strip()}")
-            if knows_no_model(relative) and MODULE.search(line):
+            if knows_no_model(relative, folders) and MODULE.search(line):
                 found.append(f"{relative}:{number}: names a module of one family of models: {line.strip()}")
             if EMPTY_NAME.search(code):
                 found.append(f"{relative}:{number}: a name that says nothing: {line.strip()}")

@@ -1,4 +1,4 @@
-"""Every autograd node of lib/nn and lib/decoder, a struct derived from LayerNode, is named by an entry of tests/operators, and
+"""Every autograd node of lib/nn and lib/decoder, a struct derived from LayerNode or a call of recomputed(), is named by an entry of tests/operators, and
 no two have one name. The tests check that the entry's outputs have the node."""
 import collections
 import re
@@ -8,6 +8,7 @@ import tree
 FOLDERS = ("lib/nn", "lib/decoder")
 NODE = re.compile(r"\bstruct\s+(\w+)\s+(?:final\s*)?:\s*(?:public\s+)?(?:\w+::)*LayerNode\b")
 NAME = re.compile(r"\bLayerNode\(\"(\w+)\"\)")
+RECOMPUTED = re.compile(r"\brecomputed\(\s*\"(\w+)\"")
 ENTRIES = "tests/operators"
 # Nodes without an entry, with the reason.
 EXCEPTIONS = {
@@ -24,7 +25,7 @@ def faults(root):
         names = NAME.findall(text)
         if len(names) != len(NODE.findall(text)):
             found.append(f"{relative}: each struct derived from LayerNode gives it a literal name")
-        for name in names:
+        for name in names + RECOMPUTED.findall(text):
             places[name].append(relative)
     for name, files in sorted(places.items()):
         if len(files) > 1:

@@ -40,7 +40,7 @@ CASES = [  # rule, file, text, part of the fault (None: no fault)
     (check_names, "core/base/a.cpp", "// fsdp2 is a plugin\n", None),
     (check_names, "core/base/a.cpp", "// a\nclass RankManager {};\n", "says nothing"),
     (check_names, "plugins/tensor/a.cpp", '// a\nint n = by_name("q_proj");\n', "names a module of one family"),
-    (check_names, "plugins/llama/a.cpp", '// a\nint n = by_name("q_proj");\n', None),
+    (check_names, "plugins/p/plugin.cpp", '// a\nint n = by_name("q_proj");\nHEDDLE_PLUGIN("p", "0.1.0", "model p") {}\n', None),
     (check_names, "core/base/a.cpp", "#pragma once\n", "first line"),
     (check_names, "tests/core/a.cpp", "// a\nTEST(Disk, OfNoRoomIsTold) {}\n", "begins with no verb"),
     (check_names, "tests/core/a.cpp", "// a\nTEST(Disk, IsReportedWhenFull) {}\n", None),

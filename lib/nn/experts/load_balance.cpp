@@ -1,8 +1,7 @@
-// Losses that are linear in the scores: their gradients are constants.
+// Losses that balance experts: linear in the scores, so that their gradients are constants, and the z-loss.
 #include "heddle/nn/router.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/exp.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/where.h>
@@ -65,22 +64,6 @@ struct LayersNode final : LayerNode {
   void release_variables() override { factors.reset(); }
 };
 
-struct ZLossNode final : LayerNode {
-  ZLossNode() : LayerNode("RouterZLossBackward") {}
-  Saved logits;
-  at::Tensor each;  // the factor of one token
-  at::Tensor padding;
-
-  Gradients backward(Gradients&& gradients) override {
-    const at::Tensor given = logits.unpack(), sum = log_sum_exp(given, -1, true);
-    return {of_text(at::exp(given - sum) * sum * (gradients[0] * each * 2), padding)};
-  }
-  void release_variables() override {
-    logits.reset();
-    padding.reset();
-  }
-};
-
 at::Tensor column_sums(const at::Tensor& scores, const at::Tensor& padding) {
   return forward_with<ColumnSumNode>(
       [&](ColumnSumNode& node) {
@@ -123,23 +106,15 @@ at::Tensor weighted_sum(const at::Tensor& scores, const at::Tensor& factors, con
 
 at::Tensor z_loss(const at::Tensor& logits, double factor, const at::Tensor& tokens,
                   const at::Tensor& padding) {
-  std::shared_ptr<ZLossNode> node;
-  if (torch::autograd::compute_requires_grad(logits)) {
-    node = make_node<ZLossNode>(logits);
-    node->logits.save(logits);
-  }
-  at::Tensor loss, each;
+  at::Tensor each;  // the factor of one token
   {
     const BelowAutograd below;
     each = tokens.defined() ? tokens.to(logits.scalar_type()).reshape({}).clamp_min(1).reciprocal() * factor
                             : at::full({}, factor / static_cast<double>(logits.size(0)), logits.options());
-    loss = of_text(log_sum_exp(logits, -1, false).square(), padding).sum() * each;
   }
-  if (!node) return loss;
-  node->each = each;
-  node->padding = padding;
-  torch::autograd::set_history(loss, node);
-  return loss;
+  return recomputed("RouterZLossBackward", {logits}, {}, [=](std::span<const at::Tensor> in) {
+    return of_text(log_sum_exp(in[0], -1, false).square(), padding).sum() * each;
+  });
 }
 
 at::Tensor LayerBalance::add(int64_t layer, const at::Tensor& counts, const at::Tensor& tokens,

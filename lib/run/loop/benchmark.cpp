@@ -124,7 +124,8 @@ class Benchmark {
  private:
   BenchmarkFacts facts(const ModelSize& size, const Spread& setup) const {
     const StepSection& steps = run_.recipe.steps;
-    const double operations = automodel_flops(run_.model.spec->config_json("float32"),
+    const ModelSpec& model = *run_.model.spec;
+    const double operations = automodel_flops(model.facts(), model.config_json("float32"),
                                               steps.global_batch_size, run_.dataset.length());
     const PeakFlops peak = peak_of(run_, model_);
     BenchmarkFacts out;

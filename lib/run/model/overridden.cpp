@@ -2,11 +2,9 @@
 #include "lib/run/model/overridden.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
 #include <set>
-#include <string_view>
 
 #include "heddle/base/error.h"
 #include "heddle/decoder/text_family.h"
@@ -145,25 +143,6 @@ ModelSection with_mtp_keys(ModelSection section, PluginRegistry& plugins) {
   return section;
 }
 
-// What AutoModel's own modules add to the router of a model (nemo_automodel/components/models/TYPE/model.py,
-// at 36044ad3): the loss of each layer with the coefficient of config.json, whatever output_router_logits
-// says, or the update of the correction bias.
-struct Routing {
-  std::string_view model_type, key;
-};
-constexpr std::array<Routing, 11> kRouting = {{{"qwen3_moe", "router_aux_loss_type"},
-                                               {"gpt_oss", "router_aux_loss_type"},
-                                               {"qwen3_next", "router_aux_loss_type"},
-                                               {"qwen3_5_moe", "router_aux_loss_type"},
-                                               {"qwen3_5_moe_text", "router_aux_loss_type"},
-                                               {"ernie4_5_moe", "router_aux_loss_type"},
-                                               {"laguna", "router_aux_loss_type"},
-                                               {"deepseek_v3", "gate_bias_update_factor"},
-                                               {"kimi_k2", "gate_bias_update_factor"},
-                                               {"deepseek_v32", "gate_bias_update_factor"},
-                                               {"glm_moe_dsa", "gate_bias_update_factor"}}};
-constexpr double kBiasUpdate = 0.001;
-
 // A key of the model: the recipe's, else config.json's.
 std::optional<Node> key_of(const ModelSection& section, const Node& own, const std::string& key) {
   for (const Node* keys : {&section.overrides.keys, &section.backend, &own})
@@ -171,26 +150,28 @@ std::optional<Node> key_of(const ModelSection& section, const Node& own, const s
   return std::nullopt;
 }
 
-// Not where a key says otherwise, experts are dealt in turn, or the coefficient is 0.
-ModelSection with_automodel_routing(ModelSection section) {
+// Adds the keys of AutoModel's own module of the family to a section that names AutoModel's class. Not where
+// a key says otherwise, experts are dealt in turn, or the coefficient is 0.
+ModelSection with_automodel_routing(ModelSection section, PluginRegistry& plugins) {
   if (section.automodel.is_null()) return section;
   const Node own =
       decoder::text_keys(has_map(section) ? section.config : checkpoint::read_config_json(file_of(section)));
   const auto type = key_of(section, own, "model_type");
   if (!type || type->kind() != Node::Kind::text) return section;
-  for (const Routing& one : kRouting) {
-    const std::string key(one.key);
-    if (type->as_text() != one.model_type || key_of(section, own, key)) continue;
+  const OfferedModel* family = plugins.model(type->as_text());
+  if (family == nullptr) return section;
+  for (const auto& [key, value] : family->make()->automodel_keys(type->as_text())) {
+    if (key_of(section, own, key)) continue;
     if (const auto in_turn = key_of(section, own, "fake_balanced_gate"); in_turn && in_turn->as_boolean())
       continue;
-    const bool loss = one.key == "router_aux_loss_type";
+    const bool loss = value.kind() == Node::Kind::text;
     const auto coefficient = key_of(section, own, "router_aux_loss_coef");
     if (loss && coefficient && !coefficient->is_null() && coefficient->as_real() == 0) continue;
     const auto at = section.automodel.mark();
-    const std::string path = "model.config." + key;
-    const Node value = loss ? Node::text("layer", at, path) : Node::real(kBiasUpdate, at, path);
-    section = with_key(std::move(section), key, value);
-    section.routing = key + " " + (loss ? "layer" : value.written());
+    const std::string path = "model.config." + key, word = loss ? value.as_text() : value.written();
+    section = with_key(std::move(section), key,
+                       loss ? Node::text(word, at, path) : Node::real(value.as_real(), at, path));
+    section.routing = key + " " + word;
   }
   return section;
 }
@@ -285,7 +266,7 @@ std::shared_ptr<const ModelSpec> read_map(const ModelSection& section, PluginReg
 ModelSection with_recipe_keys(ModelSection section, PluginRegistry& plugins,
                               std::vector<std::string>& warnings) {
   warn_of_heads(section, warnings);
-  return with_automodel_routing(with_mtp_keys(std::move(section), plugins));
+  return with_automodel_routing(with_mtp_keys(std::move(section), plugins), plugins);
 }
 
 }  // namespace heddle

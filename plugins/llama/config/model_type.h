@@ -25,7 +25,9 @@ struct ModelType {
   // Adds what read() reads.
   void (*write)(const ModelConfig& config, nlohmann::ordered_json& out);
   decoder::Files files = {};
-  bool partial_rotary = false;  // partial_rotary_factor acts
+  bool partial_rotary = false;                                 // partial_rotary_factor acts
+  double (*benchmark)(const BenchmarkSizes& sizes) = nullptr;  // ModelFacts::benchmark
+  std::vector<Node::Entry> automodel_keys = {};                // IModelFamily::automodel_keys()
 };
 
 struct Key {
@@ -47,6 +49,9 @@ const ModelGroup& sigmoid_models();
 
 // Throws Error{internal} for a type of no group.
 const ModelType& type_of(std::string_view model_type);
+
+// model_type of every group.
+std::vector<std::string> type_names();
 
 // The keys that a type reads.
 std::vector<FieldInfo> keys_of(std::string_view model_type);

@@ -7,6 +7,7 @@
 #include "../config/model_type.h"
 #include "../config/read_mixture.h"
 #include "deepseek_keys.h"
+#include "heddle/decoder/benchmark.h"
 #include "heddle/model/config_keys.h"
 #include "latent.h"
 
@@ -163,13 +164,43 @@ void write_glm4_moe_lite(const ModelConfig& config, nlohmann::ordered_json& out)
   write_type_list(config, out);
 }
 
+// One shared expert, whatever n_shared_experts says; a number in moe_layer_freq counts from the first layer.
+double deepseek_v3_benchmark(const BenchmarkSizes& m) {
+  const double frequency = m.of("moe_layer_freq", 0);
+  if (frequency < 1) return decoder::latent_benchmark(m, 1, m.expert_layers());
+  const auto each = static_cast<int64_t>(frequency), layers = static_cast<int64_t>(m.layers);
+  return decoder::latent_benchmark(m, 1, static_cast<double>((layers + each - 1) / each));
+}
+
 ModelGroup group_of_latent() {
   ModelGroup group = {
       {{"deepseek_v2", "DeepseekV2ForCausalLM", set_deepseek_v2, read_deepseek_v2, write_deepseek_v2},
-       {"deepseek_v3", "DeepseekV3ForCausalLM", set_deepseek_v3, read_deepseek_v3, write_deepseek_v3},
-       {"kimi_k2", "DeepseekV3ForCausalLM", set_deepseek_v3, read_deepseek_v3, write_deepseek_v3},
-       {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", set_glm4_moe_lite, read_glm4_moe_lite,
-        write_glm4_moe_lite}},
+       {"deepseek_v3",
+        "DeepseekV3ForCausalLM",
+        set_deepseek_v3,
+        read_deepseek_v3,
+        write_deepseek_v3,
+        {},
+        false,
+        deepseek_v3_benchmark,
+        decoder::automodel_bias_update()},
+       {"kimi_k2",
+        "DeepseekV3ForCausalLM",
+        set_deepseek_v3,
+        read_deepseek_v3,
+        write_deepseek_v3,
+        {},
+        false,
+        decoder::latent_benchmark_of_keys,
+        decoder::automodel_bias_update()},
+       {"glm4_moe_lite",
+        "Glm4MoeLiteForCausalLM",
+        set_glm4_moe_lite,
+        read_glm4_moe_lite,
+        write_glm4_moe_lite,
+        {},
+        false,
+        decoder::latent_benchmark_of_keys}},
       keys_of_latent()};
   for (ModelType& type : sparse_latent_types()) group.types.push_back(std::move(type));
   return group;

@@ -4,6 +4,7 @@
 #include "../config/keys.h"
 #include "../config/model_type.h"
 #include "../config/window.h"
+#include "heddle/decoder/benchmark.h"
 #include "heddle/model/config_keys.h"
 
 namespace heddle::llama {
@@ -74,11 +75,23 @@ std::vector<Key> dense_keys() {
 
 const ModelGroup& dense_models() {
   static const ModelGroup kGroup = {
-      {{"llama", "LlamaForCausalLM", set_llama, read_llama, write_llama},
-       {"qwen2", "Qwen2ForCausalLM", set_qwen2,
+      {{"llama", "LlamaForCausalLM", set_llama, read_llama, write_llama, {}, false, decoder::llama_benchmark},
+       {"qwen2",
+        "Qwen2ForCausalLM",
+        set_qwen2,
         [](const Node& keys, ModelConfig& config) { read_used_windows(keys, config, slides_at_the_end); },
-        write_qwen2},
-       {"qwen3", "Qwen3ForCausalLM", set_qwen3, read_qwen3, write_qwen3}},
+        write_qwen2,
+        {},
+        false,
+        decoder::grouped_benchmark},
+       {"qwen3",
+        "Qwen3ForCausalLM",
+        set_qwen3,
+        read_qwen3,
+        write_qwen3,
+        {},
+        false,
+        decoder::grouped_benchmark}},
       dense_keys()};
   return kGroup;
 }

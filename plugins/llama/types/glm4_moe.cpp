@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../config/read_mixture.h"
+#include "heddle/decoder/benchmark.h"
 #include "heddle/model/config_keys.h"
 #include "sigmoid.h"
 
@@ -72,6 +73,13 @@ void write_glm4_moe(const ModelConfig& config, nlohmann::ordered_json& out) {
   write_sigmoid_router(mixture, out);
 }
 
+// Dense layers first, shared experts in the others.
+double glm4_moe_benchmark(const BenchmarkSizes& m) {
+  const double dense = m.of("first_k_dense_replace", 0), shared = m.of("n_shared_experts", 0);
+  return m.layers * m.grouped_attention() + dense * m.gated(m.f) +
+         (m.layers - dense) * m.gated(m.expert_width() * (shared + m.chosen(1))) + m.logits();
+}
+
 constexpr const char *kGlm = "glm4_moe", *kBoth = "glm4_moe bailing_moe";
 
 std::vector<Key> keys_of_sigmoid() {
@@ -113,6 +121,7 @@ std::vector<Key> keys_of_sigmoid() {
 ModelType glm4_moe_type() {
   ModelType type{"glm4_moe", "Glm4MoeForCausalLM", set_glm4_moe, read_glm4_moe, write_glm4_moe};
   type.partial_rotary = true;
+  type.benchmark = glm4_moe_benchmark;
   return type;
 }
 

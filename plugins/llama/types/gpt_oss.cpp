@@ -5,6 +5,7 @@
 #include "../config/model_type.h"
 #include "../config/read_mixture.h"
 #include "../config/window.h"
+#include "heddle/decoder/benchmark.h"
 #include "heddle/model/config_keys.h"
 
 namespace heddle::llama {
@@ -57,6 +58,16 @@ void write_gpt_oss(const ModelConfig& config, nlohmann::ordered_json& out) {
   write_balance(mixture, out);
 }
 
+// Every other layer counts a window of 128, whatever sliding_window says.
+double gpt_oss_benchmark(const BenchmarkSizes& m) {
+  const double d = m.head(), whole = m.S * (m.S + 1) / 2, near = m.pairs_within(128);
+  const double linear =
+      m.S * m.h * d * (m.a + 2 * m.g) + m.S * m.h * m.a * d + 3 * m.S * m.chosen(1) * m.h * m.f;
+  const auto layers = static_cast<int64_t>(m.layers);
+  const double pairs = static_cast<double>((layers + 1) / 2) * whole + static_cast<double>(layers / 2) * near;
+  return 6 * m.G * (m.layers * linear + 2 * m.a * d * pairs) + m.logits();
+}
+
 std::vector<Key> keys_of_gpt_oss() {
   std::vector<Key> keys = {
       {{"attention_bias", "bool", "true", "", "Biases of q, k, v and o.", ""}},
@@ -81,6 +92,8 @@ const ModelGroup& gpt_oss_models() {
   static const ModelGroup kGroup = [] {
     ModelType type{"gpt_oss", "GptOssForCausalLM", set_gpt_oss, read_gpt_oss, write_gpt_oss};
     type.files.experts({.router = "router", .stacked = true});
+    type.benchmark = gpt_oss_benchmark;
+    type.automodel_keys = decoder::automodel_loss();
     return ModelGroup{{type}, keys_of_gpt_oss()};
   }();
   return kGroup;

@@ -46,6 +46,13 @@ const ModelType& type_of(std::string_view model_type) {
   return *place_of(model_type).type;
 }
 
+std::vector<std::string> type_names() {
+  std::vector<std::string> out;
+  for (const ModelGroup* group : groups())
+    for (const ModelType& type : group->types) out.push_back(type.name);
+  return out;
+}
+
 std::vector<FieldInfo> keys_of(std::string_view model_type) {
   std::vector<FieldInfo> out = common_keys();
   for (const Key& key : place_of(model_type).group->keys)

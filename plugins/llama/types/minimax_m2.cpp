@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../config/read_mixture.h"
+#include "heddle/decoder/benchmark.h"
 #include "heddle/model/config_keys.h"
 #include "sigmoid.h"
 
@@ -51,6 +52,11 @@ void write_minimax_m2(const ModelConfig& config, nlohmann::ordered_json& out) {
   write_sigmoid_router(config.mixture, out);
 }
 
+double minimax_m2_benchmark(const BenchmarkSizes& m) {
+  const double experts = m.f * m.chosen(8) + m.of("shared_intermediate_size", 0);
+  return m.layers * (m.grouped_attention() + m.gated(experts)) + m.logits();
+}
+
 }  // namespace
 
 void add_minimax_m2_keys(std::vector<Key>& keys) {
@@ -66,6 +72,7 @@ ModelType minimax_m2_type() {
   ModelType type{"minimax_m2", "MiniMaxM2ForCausalLM", set_minimax_m2, read_minimax_m2, write_minimax_m2};
   type.files.experts({"block_sparse_moe", "w1", "w3", "w2", "gate", "e_score_correction_bias"});
   type.partial_rotary = true;
+  type.benchmark = minimax_m2_benchmark;
   return type;
 }
 

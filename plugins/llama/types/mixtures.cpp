@@ -4,6 +4,7 @@
 #include "../config/model_type.h"
 #include "../config/read_mixture.h"
 #include "../config/window.h"
+#include "heddle/decoder/benchmark.h"
 #include "heddle/model/config_keys.h"
 
 namespace heddle::llama {
@@ -139,6 +140,10 @@ void write_qwen3_moe(const ModelConfig& config, nlohmann::ordered_json& out) {
   out["attention_bias"] = config.qkv_bias;
 }
 
+double mixtral_benchmark(const BenchmarkSizes& m) {
+  return decoder::llama_benchmark(m) + m.G * m.S * m.layers * m.h * 18 * m.f * (m.chosen(2) - 1);
+}
+
 std::vector<Key> keys_of_mixtures() {
   std::vector<Key> keys = {
       {{"moe_intermediate_size", "int", "768", "1..2^28",
@@ -170,10 +175,18 @@ std::vector<Key> keys_of_mixtures() {
 const ModelGroup& mixture_models() {
   static const ModelGroup kGroup = {
       {{"mixtral", "MixtralForCausalLM", set_mixtral, read_mixtral, write_mixtral,
-        decoder::Files().experts({"block_sparse_moe", "w1", "w3", "w2"})},
+        decoder::Files().experts({"block_sparse_moe", "w1", "w3", "w2"}), false, mixtral_benchmark},
        {"olmoe", "OlmoeForCausalLM", set_olmoe, read_olmoe, write_olmoe},
        {"qwen2_moe", "Qwen2MoeForCausalLM", set_qwen2_moe, read_qwen2_moe, write_qwen2_moe},
-       {"qwen3_moe", "Qwen3MoeForCausalLM", set_qwen3_moe, read_qwen3_moe, write_qwen3_moe}},
+       {"qwen3_moe",
+        "Qwen3MoeForCausalLM",
+        set_qwen3_moe,
+        read_qwen3_moe,
+        write_qwen3_moe,
+        {},
+        false,
+        decoder::grouped_benchmark,
+        decoder::automodel_loss()}},
       keys_of_mixtures()};
   return kGroup;
 }

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../config/read_mixture.h"
+#include "heddle/decoder/benchmark.h"
 #include "heddle/model/config_keys.h"
 #include "latent.h"
 
@@ -139,8 +140,24 @@ void write_glm_moe_dsa(const ModelConfig& config, nlohmann::ordered_json& out) {
 }  // namespace
 
 std::vector<ModelType> sparse_latent_types() {
-  return {{"deepseek_v32", "DeepseekV32ForCausalLM", set_deepseek_v32, read_sparse, write_sparse},
-          {kGlm5, "GlmMoeDsaForCausalLM", set_glm_moe_dsa, read_glm_moe_dsa, write_glm_moe_dsa}};
+  return {{"deepseek_v32",
+           "DeepseekV32ForCausalLM",
+           set_deepseek_v32,
+           read_sparse,
+           write_sparse,
+           {},
+           false,
+           nullptr,
+           decoder::automodel_bias_update()},
+          {kGlm5,
+           "GlmMoeDsaForCausalLM",
+           set_glm_moe_dsa,
+           read_glm_moe_dsa,
+           write_glm_moe_dsa,
+           {},
+           false,
+           decoder::latent_benchmark_of_keys,
+           decoder::automodel_bias_update()}};
 }
 
 void add_indexer_keys(std::vector<Key>& keys) {

@@ -273,7 +273,14 @@ struct Description {
   Files files = {};
   // Rules that follow from the keys, in place of `files`; null: none.
   Files (*files_of)(const Keys& keys) = nullptr;
+  double (*benchmark)(const BenchmarkSizes& sizes) = nullptr;  // ModelFacts::benchmark
+  std::vector<Node::Entry> automodel_keys = {};                // IModelFamily::automodel_keys()
 };
+
+// The auxiliary loss of each layer, with the coefficient of config.json, and the update of the bias that
+// chooses experts: what NeMo AutoModel's modules add to a router (its components/models, at 36044ad3).
+HEDDLE_API std::vector<Node::Entry> automodel_loss();
+HEDDLE_API std::vector<Node::Entry> automodel_bias_update();
 
 // The family of a description, for Offer::model: plugin.model<Family<phi3>>("phi3", phi3().keys), where
 // `const Description<Keys>& phi3()` returns the same one always.
@@ -285,6 +292,7 @@ class Family : public IModelFamily {
     const auto given = of.keys.read(keys, unknown);
     ReadModel out;
     out.facts = {of.model_type, given.vocab_size, given.max_position_embeddings, given.stored_dtype()};
+    out.facts.benchmark = of.benchmark;
     out.model = of.model(given);
     if (out.model.positions > 0) out.facts.positions_reason = "each position has a learned vector";
     out.files = of.files_of == nullptr ? of.files : of.files_of(given);
@@ -294,6 +302,9 @@ class Family : public IModelFamily {
       return written.keys.config_json(given, written.model_type, written.architecture, dtype);
     };
     return make_spec(std::move(out));
+  }
+  std::vector<Node::Entry> automodel_keys(const std::string&) const override {
+    return description().automodel_keys;
   }
 };
 

@@ -36,6 +36,9 @@ class TextFamily : public IModelFamily {
     if (out == nullptr) refuse_text(text, types());
     return out;
   }
+  std::vector<Node::Entry> automodel_keys(const std::string&) const override {
+    return std::get<0>(std::tie(descriptions()...)).automodel_keys;
+  }
   static std::vector<FieldInfo> table() { return text_table(types()); }
 
  private:

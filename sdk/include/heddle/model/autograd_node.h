@@ -9,9 +9,12 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "heddle/base/export.h"
 #include "heddle/model/region.h"
@@ -114,5 +117,16 @@ at::Tensor forward_with(const Save& save, const Compute& compute, const Inputs&.
   if (node) torch::autograd::set_history(y, node);
   return y;
 }
+
+// The output of a formula, by operators of ATen, of `values` and then of `weights`, parameters, as one node.
+// Its backward computes the formula again on the inputs that the node kept and differentiates it by autograd:
+// for operators that are too rare for a backward of their own. The formula is called below autograd in the
+// forward. cost, where the formula makes only a shape on meta: records what the forward or the backward
+// costs.
+using RecomputedFormula = std::function<at::Tensor(std::span<const at::Tensor> inputs)>;
+using RecomputedCost = std::function<void(std::span<const at::Tensor> inputs, bool backward)>;
+HEDDLE_API at::Tensor recomputed(const char* name, std::vector<at::Tensor> values,
+                                 std::vector<at::Tensor> weights, RecomputedFormula formula,
+                                 RecomputedCost cost = {});
 
 }  // namespace heddle::model

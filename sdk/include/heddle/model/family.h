@@ -16,6 +16,8 @@
 
 namespace heddle {
 
+struct BenchmarkSizes;  // heddle/decoder/benchmark.h
+
 // What a trainer must know of any model.
 struct ModelFacts {
   std::string model_type;     // as in config.json
@@ -25,6 +27,9 @@ struct ModelFacts {
   // Why no sequence is longer than max_positions, for messages: "n_positions: each position has a learned
   // vector". Empty: max_position_embeddings, which a config.json may raise.
   std::string positions_reason = {};
+  // Floating-point operations of a step by NeMo AutoModel's formula for the model_type, for the figures of a
+  // benchmark recipe. Null: the formula of models without one of their own.
+  double (*benchmark)(const BenchmarkSizes& sizes) = nullptr;
 };
 
 // One model, described by a config.json. Only make_units() makes tensors. May be called from several threads.
@@ -77,6 +82,10 @@ class HEDDLE_API IModelFamily {
   // `keys` is the map of a config.json; its model_type is a name that the family offers. Throws Error{config}
   // at the key: unknown, invalid, or one that transformers would compute differently.
   virtual std::unique_ptr<ModelSpec> read(const Node& keys, UnknownKeys unknown) const = 0;
+
+  // Keys that NeMo AutoModel's module for this model_type gives a model, with their values: a recipe that
+  // names AutoModel's class has them, unless it or config.json says otherwise.
+  virtual std::vector<Node::Entry> automodel_keys(const std::string& model_type) const;
 };
 
 }  // namespace heddle
