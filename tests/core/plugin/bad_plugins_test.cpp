@@ -113,7 +113,8 @@ TEST(BadPlugin, IsNotOpenedWhenBuiltForAnotherLibTorch) {
                         "2.10.0 there and 2.11.0 here (plugin: sdk=" +
                         std::to_string(HEDDLE_SDK_NUMBER) + " torch=2.10.0 "));
   EXPECT_THAT(error.message(), HasSubstr("engine: " + std::string(heddle::plugin::abi_tag())));
-  EXPECT_EQ(error.hint(), "build it again against this engine's SDK, with the same standard library and LibTorch");
+  EXPECT_EQ(error.hint(),
+            "build it again against this engine's SDK, with the same standard library and LibTorch");
 }
 
 TEST(BadPlugin, IsNotOpenedWhenBuiltWithAnotherStandardLibrary) {

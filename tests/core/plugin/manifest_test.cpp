@@ -31,10 +31,9 @@ TEST(PluginManifest, DefaultsToAStrategyOfThePluginsName) {
 }
 
 TEST(PluginManifest, TagNamesSdkTorchLibraryPlatformAndMode) {
-  EXPECT_THAT(
-      std::string(heddle::plugin::abi_tag()),
-      ::testing::ContainsRegex("^sdk=[0-9]+ torch=2\\.11\\.0 library=[a-z+]+-[a-z0-9]+ "
-                               "platform=linux-[a-z0-9_]+ mode=[a-z+]+$"));
+  EXPECT_THAT(std::string(heddle::plugin::abi_tag()),
+              ::testing::ContainsRegex("^sdk=[0-9]+ torch=2\\.11\\.0 library=[a-z+]+-[a-z0-9]+ "
+                                       "platform=linux-[a-z0-9_]+ mode=[a-z+]+$"));
 }
 
 TEST(PluginManifest, SaysWhyItCannotBeRead) {

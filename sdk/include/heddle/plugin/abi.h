@@ -11,8 +11,8 @@
 #define HEDDLE_TEXT_OF_(x) #x
 #define HEDDLE_TEXT_OF(x) HEDDLE_TEXT_OF_(x)
 
-// The ABI of the standard library. Compilers and releases that share it may be mixed: a plugin that needs a newer
-// library than the engine's machine has is refused by the dynamic linker.
+// The ABI of the standard library. Compilers and releases that share it may be mixed: a plugin that needs a
+// newer library than the engine's machine has is refused by the dynamic linker.
 #if defined(_LIBCPP_ABI_VERSION)
 #define HEDDLE_ABI_LIBRARY "libc++-" HEDDLE_TEXT_OF(_LIBCPP_ABI_VERSION)
 #elif _GLIBCXX_USE_CXX11_ABI
@@ -50,6 +50,7 @@
 #endif
 
 // "sdk=17 torch=2.11.0 library=libstdc++-cxx11 platform=linux-x86_64 mode=plain"
-#define HEDDLE_ABI_TAG                                                                                        \
-  "sdk=" HEDDLE_TEXT_OF(HEDDLE_SDK_NUMBER) " torch=" TORCH_VERSION " library=" HEDDLE_ABI_LIBRARY " platform=" \
-                                           HEDDLE_ABI_PLATFORM " mode=" HEDDLE_ABI_DEBUG HEDDLE_ABI_SANITIZER
+#define HEDDLE_ABI_TAG                                                                            \
+  "sdk=" HEDDLE_TEXT_OF(HEDDLE_SDK_NUMBER) " torch=" TORCH_VERSION " library=" HEDDLE_ABI_LIBRARY \
+                                           " platform=" HEDDLE_ABI_PLATFORM                       \
+                                           " mode=" HEDDLE_ABI_DEBUG HEDDLE_ABI_SANITIZER
