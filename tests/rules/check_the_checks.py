@@ -10,6 +10,7 @@ import check_modules
 import check_operators
 import check_size
 import check_unity
+import check_words
 import tree
 
 LONG = "int f() {\n" + "  g();\n" * 61 + "}\n"
@@ -56,6 +57,15 @@ CASES = [  # rule, file, text, part of the fault (None: no fault)
     (check_operators, "lib/nn/a.cpp", '// a\nstruct N final : LayerNode {\n  N() : LayerNode("NBackward") {}\n};\n', "NBackward has no entry"),
     (check_operators, "lib/nn/a.cpp", "// a\nstruct N final : model::LayerNode {\n  N() : LayerNode(kName) {}\n};\n", "a literal name"),
     (check_operators, "lib/nn/a.cpp", '// a\nstruct N : LayerNode {\n  N() : LayerNode("WeightBackward") {}\n};\n', None),
+    (check_words, "core/a/DECISIONS.md", "# A\n\n**Title.** Context of `a`. It does b. It costs c.\n", None),
+    (check_words, "core/a/DECISIONS.md", "# A\n\n**Title.** One. Two. Three. Four.\n", "4 sentences"),
+    (check_words, "core/a/DECISIONS.md", "# A\n\n**Title.** One.\n\nTwo.\n", "begins with a title"),
+    (check_words, "lib/a/README.md", "# A\n\nWould change: nothing foreseen.\n", "says what would change it"),
+    (check_words, "plugins/a/README.md", "# a\n", "no example in YAML"),
+    (check_words, "core/data/a.h", "// Of plugins\n", "begins with its subject"),
+    (check_words, "core/data/a.h", "// A file of plugins,\n// Of plugins\nint a;  // a number\n", None),
+    (check_words, "core/data/a.h", "// A file\nint a;  // Of plugins\n", "begins with its subject"),
+    (check_words, "core/data/a.h", '// A file\nconst char* a = "Of plugins";\n', "begins with its subject"),
     (check_format, "core/base/a.cpp", "// a\nint  x  =1;\n", "should be clang-formatted"),
 ]
 
