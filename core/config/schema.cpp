@@ -26,7 +26,7 @@ bool misspells_a_key(const Node& section, const std::vector<FieldInfo>& fields) 
   return std::any_of(section.entries().begin(), section.entries().end(), is_misspelt);
 }
 
-// Of the first key that a complaint names and that is given; else of the section.
+// Returns the place of the first key that a complaint names and the section has, else of the section.
 std::string place_of(const std::string& complaint, const Node& section) {
   static const std::string kOfKeys = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
   for (size_t begin = complaint.find_first_of(kOfKeys); begin != std::string::npos;) {
