@@ -1,4 +1,4 @@
-"""No conflict of a merge stays. Links of documents lead to a file or folder. CONTRIBUTING.md and SECURITY.md name only scripts, presets, variables and
+"""No conflict of a merge stays. Links of documents lead to a file or folder, and to a heading there. CONTRIBUTING.md and SECURITY.md name only scripts, presets, variables and
 folders that exist. CONTRIBUTING.md has at most 1,800 words."""
 import json
 import re
@@ -6,7 +6,7 @@ import re
 import tree
 
 MAX_WORDS = 1800  # of CONTRIBUTING.md
-LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)")
 VARIABLE = re.compile(r"\bHEDDLE_[A-Z_]+\b")
 PATH = re.compile(r"(?<![\w./-])(?:core|lib|plugins|sdk|trainer|tests|bench|examples|scripts|docs|cmake)/[\w./-]*\w")
 PRESET = re.compile(r"(?:HEDDLE_PRESET=|--preset )(\w+)")
@@ -26,7 +26,16 @@ def conflict_faults(root):
                 yield f"{page.relative_to(root)}:{number}: a conflict of a merge"
 
 
+def anchors(page):
+    """What a link to the page may name after #: slugs of headings as GitHub makes them, and ids of HTML."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    headings = re.findall(r"^#+ (.*)$", text, re.M)
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower() for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain} | set(re.findall(r'<a id="([^"]+)"', text))
+
+
 def link_faults(root):
+    known = {}
     for page in pages(root):
         folder = root if page.name == "installed.md" else page.parent  # the README of an installed tree
         code = False
@@ -35,9 +44,17 @@ def link_faults(root):
                 code = not code
             if code:
                 continue
-            for link in LINK.findall(re.sub(r"`[^`]*`", "", line.replace("](`", "]("))):
-                if not (folder / link).exists():
-                    yield f"{page.relative_to(root)}:{number}: links to {link}, which does not exist"
+            for link, anchor in LINK.findall(re.sub(r"`[^`]*`", "", line.replace("](`", "]("))):
+                place = f"{page.relative_to(root)}:{number}"
+                goal = folder / link if link else page
+                if not goal.exists():
+                    yield f"{place}: links to {link}, which does not exist"
+                elif anchor and goal.suffix == ".md" and page.name != "installed.md":
+                    goal = goal.resolve()
+                    if goal not in known:
+                        known[goal] = anchors(goal)
+                    if anchor not in known[goal]:
+                        yield f"{place}: links to #{anchor}, which {goal.relative_to(root.resolve())} does not have"
 
 
 def guide_faults(root, name):
