@@ -1,4 +1,5 @@
-"""Checks that every key of the metrics and every file of a run is in docs/reference.
+"""Checks that every key of the metrics and every file of a run is in docs/reference, and that the commands of all guides use
+options that exist.
 
     check_reference.py HEDDLE
 """
@@ -61,7 +62,40 @@ def check_keys(run):
         assert not missing, f"docs/reference/metrics.md lacks {sorted(missing)} of {name}.jsonl"
 
 
+def options_of_commands():
+    """{command: its options}, of commands.md."""
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text()
+    parts = re.split(r"^## heddle ", page, flags=re.M)[1:]
+    return {part.split("\n")[0]: set(re.findall(r"^\| `.*?(--[\w-]+).*?` \|", part, re.M) + re.findall(r", (--[\w-]+)", part))
+            for part in parts}
+
+
+def commands_in(page):
+    """(number of the line, command with its arguments) in code blocks of a page, without comments."""
+    blocks = re.split(r"^```", re.sub(r" \\\n *", " ", page), flags=re.M)
+    for block in blocks[1::2]:
+        for line in block.split("\n")[1:]:
+            command = re.search(r"(?:^|[ /])heddle ((?:[a-z]+ )+.*)$", re.split(r"\s#", line)[0])
+            if command and not line.startswith(("heddle 0", "error", "  ")):
+                yield line, command.group(1)
+
+
+def check_commands():
+    known = options_of_commands()
+    overrides = re.findall(r"^## `(\w+)`", (ROOT / "docs" / "reference" / "configuration.md").read_text(), re.M)
+    for page in [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name != "errors.md")]:
+        for line, command in commands_in(page.read_text()):
+            words = command.split()
+            name = " ".join(words[:2]) if " ".join(words[:2]) in known else words[0]
+            assert name in known, f"{page.relative_to(ROOT)}: no command {name}: {line}"
+            used = {option.split("=")[0] for option in words if option.startswith("--")}
+            wrong = {option for option in used - known[name]
+                     if "." not in option and option[2:] not in [*overrides, "peft", "version"]}
+            assert not wrong, f"{page.relative_to(ROOT)}: heddle {name} has no {', '.join(sorted(wrong))}: {line}"
+
+
 def main():
+    check_commands()
     heddle = pathlib.Path(sys.argv[1]).resolve()
     with tempfile.TemporaryDirectory() as folder:
         place = pathlib.Path(folder)
