@@ -1,11 +1,12 @@
 """No conflict of a merge stays. Links of documents lead to a file or folder, and to a heading there. CONTRIBUTING.md and SECURITY.md name only scripts, presets, variables and
-folders that exist. CONTRIBUTING.md has at most 1,800 words."""
+folders that exist. CONTRIBUTING.md has at most 1,800 words, a guide in docs at most 1,500."""
 import json
 import re
 
 import tree
 
 MAX_WORDS = 1800  # of CONTRIBUTING.md
+MAX_GUIDE_WORDS = 1500  # of a page in docs; docs/reference has no limit
 LINK = re.compile(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)")
 VARIABLE = re.compile(r"\bHEDDLE_[A-Z_]+\b")
 PATH = re.compile(r"(?<![\w./-])(?:core|lib|plugins|sdk|trainer|tests|bench|examples|scripts|docs|cmake)/[\w./-]*\w")
@@ -74,8 +75,15 @@ def guide_faults(root, name):
         yield f"{name}: {len(text.split())} words, at most {MAX_WORDS}"
 
 
+def length_faults(root):
+    for page in sorted((root / "docs").rglob("*.md")):
+        words = len(page.read_text().split())
+        if "reference" not in page.relative_to(root).parts and words > MAX_GUIDE_WORDS:
+            yield f"{page.relative_to(root)}: {words} words, at most {MAX_GUIDE_WORDS}"
+
+
 def faults(root):
-    found = [*conflict_faults(root), *link_faults(root)]
+    found = [*conflict_faults(root), *link_faults(root), *length_faults(root)]
     for name in GUIDES:
         if (root / name).exists():
             found += guide_faults(root, name)

@@ -52,6 +52,8 @@ CASES = [  # rule, file, text, part of the fault (None: no fault)
     (check_contracts, "lib/nn/device_ops.cpp", "// a\nbool b = x.is_cpu();\n", None),
     (check_contracts, "lib/nn/device_ops.cpp", "// a\n", "asks nowhere"),
     (check_documents, "docs/a.md", "# a\n[b](b.md)\n", "docs/a.md:2: links to b.md, which does not exist"),
+    (check_documents, "docs/a.md", "# a\n" + "word " * 1500, "docs/a.md: 1502 words, at most 1500"),
+    (check_documents, "docs/reference/a.md", "# a\n" + "word " * 1500, None),
     (check_documents, "docs/a.md", "# a\n[b](#b)\n", "docs/a.md:2: links to #b, which docs/a.md does not have"),
     (check_documents, "docs/a.md", "## `Two` words_here: x\n[a](a.md#two-words_here-x)\n", None),
     (check_documents, "docs/a.md", "# part\n[a](a.md#part)\n```\n[b](b.md)\n```\n[c](https://c.org)\n", None),
