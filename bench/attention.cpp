@@ -22,7 +22,7 @@ namespace {
 
 using namespace heddle;
 
-// Of the processor: other programs on the machine do not count.
+// Processor time, without other programs of the machine.
 double seconds(const std::function<void()>& work) {
   const auto now = [] {
     timespec time{};

@@ -1,4 +1,4 @@
-// What a split backward and activation checkpointing cost in time, what they hold and what they compute
+// Costs of a split backward and of activation checkpointing: time, memory and what they compute
 // twice, on one stack of layers.
 //   bench_backward [rounds]
 #include <ATen/Parallel.h>

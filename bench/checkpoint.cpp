@@ -135,7 +135,7 @@ class Bench {
     std::fflush(stdout);
   }
 
-  // What lib/run/checkpointing/save.cpp does, without the notes beside.
+  // Saves as lib/run/checkpointing/save.cpp does, without the notes.
   void save(const fs::path& directory, const Parts& model, const Parts& optimizer) {
     const fs::path stage = checkpoint::stage_of(directory);
     checkpoint::on_first(rendezvous_, "stage", [&] {
@@ -199,7 +199,7 @@ class Bench {
     ::close(file);
   }
 
-  // What Saver::save() does before the run goes on.
+  // Copies as Saver::save() does before the run continues.
   std::pair<Parts, Parts> copy() {
     return {model_copies_.of(model_.mine(state_.model)),
             optimizer_copies_.of(optimizer_.mine(state_.optimizer))};

@@ -22,7 +22,7 @@ namespace {
 
 using namespace heddle;
 
-// Of this thread on a processor: other work of the machine does not count.
+// Processor time of this thread, without other work of the machine.
 double seconds(const std::function<void()>& work) {
   const auto now = [] {
     timespec time{};

@@ -1,4 +1,4 @@
-// What strategies cost on the host: steps of a model so narrow that little else remains, against `single`.
+// Host time of strategies: steps of a model so narrow that little else remains, against `single`.
 //   bench_host_cost [rounds]
 #include <ATen/Parallel.h>
 #include <ATen/ops/randint.h>

@@ -1,4 +1,4 @@
-// What the hand-written layers save: forward and backward of each against its plain ATen composition, in
+// Savings of the hand-written layers: forward and backward of each against its plain ATen composition, in
 // turn; and what large products gain where the packed product computes them.
 //   bench_layers [rounds]
 #include <ATen/ATen.h>

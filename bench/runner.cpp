@@ -1,4 +1,4 @@
-// What an action of the pipeline's runner costs on the host: stages that compute nothing.
+// Host time of an action of the pipeline's runner: stages that compute nothing.
 //   bench_runner [steps]
 #include <ATen/Parallel.h>
 #include <ATen/ops/ones.h>
@@ -115,7 +115,7 @@ Cost by_runner(const DeviceMesh& mesh, int steps, bool gradients, bool recorded)
   });
 }
 
-// The same forwards, cuts and backwards without a runner.
+// Runs equal forwards, cuts and backwards without a runner.
 Cost by_hand(int steps, bool gradients) {
   Idle first(gradients), last(gradients);
   const Batch batch = rows();

@@ -59,7 +59,7 @@ std::unique_ptr<Rendezvous> meet_again(Rendezvous& first, RankPlace place) {
   return mesh::join(place, options);
 }
 
-// What the contenders of one line work on. A gather from shared memory takes the part where it belongs in the
+// Tensors of the contenders of one line. A gather from shared memory takes the part at its place in the
 // whole, as a strategy's flat buffer holds it.
 struct Tensors {
   at::Tensor whole, part;
@@ -90,7 +90,7 @@ void run_torch(bench::TorchGloo& group, int which, Tensors& on) {
   if (which == 2) group.all_reduce(on.whole);
 }
 
-// Of one call, over as many as fill a turn.
+// Time of one call, averaged over as many as fill a turn.
 struct Seconds {
   double clock, processor;
 };

@@ -25,7 +25,7 @@ namespace {
 using namespace heddle;
 using Clock = std::chrono::steady_clock;
 
-// The same formula as batch_of() in pytorch_steps.py.
+// Computes the batch of batch_of() in pytorch_steps.py.
 Batch batch_of(int rank, int64_t rows, int64_t length, int64_t vocabulary) {
   const at::Tensor row = at::arange(rank * rows, (rank + 1) * rows, at::kLong).unsqueeze(1);
   const at::Tensor column = at::arange(length + 1, at::kLong).unsqueeze(0);

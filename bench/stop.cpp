@@ -1,4 +1,4 @@
-// What it costs a step that all ranks are asked whether the run should end: bench_stop [RANKS [ROUNDS]].
+// Cost per step of asking all ranks whether the run should end: bench_stop [RANKS [ROUNDS]].
 // Steps with and without the question take turns; a step multiplies matrices and sums a gradient over the
 // ranks twice.
 #include <ATen/Parallel.h>
@@ -29,7 +29,7 @@ struct Cost {
   double clock, processor;
 };
 
-// Of all threads of this process, in microseconds.
+// Processor time of all threads of this process, in microseconds.
 double processor() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -50,7 +50,7 @@ struct Bench {
     }
     if (asks && stop.end() != 0) std::abort();
   }
-  // Of a step, in microseconds.
+  // Returns the times of a step, in microseconds.
   Cost turn(bool asks) {
     step(asks);
     const auto begin = Clock::now();

@@ -55,7 +55,7 @@ ModelConfig model_of() {
   return model;
 }
 
-// The same on all ranks that share a data-parallel place.
+// Returns a batch that is equal on all ranks of one data-parallel position.
 Batch batch_of(int64_t vocabulary, int place) {
   const at::Tensor words =
       at::arange(kRows * (kSequence + 1), at::kLong).add(place).mul(7919).remainder(vocabulary);

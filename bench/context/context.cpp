@@ -123,7 +123,7 @@ struct Problem {
   bool checkpointing;
 };
 
-// Of a rank: `act` is called with a step that can be taken.
+// Calls `act` with a step of this rank.
 template <class Act>
 void with_step(const Problem& of, const std::string& method, Rendezvous& rendezvous, std::mutex& mutex,
                Act act) {
@@ -154,7 +154,7 @@ double held_by(const Problem& of, const std::string& method, int cp) {
   return peak;
 }
 
-// Of the processor, all ranks, the second step.
+// Processor time of all ranks in the second step.
 double seconds_of(const Problem& of, const std::string& method, int cp) {
   std::mutex mutex;
   double begin = 0, out = 0;

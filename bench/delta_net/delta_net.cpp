@@ -13,7 +13,7 @@
 
 namespace {
 
-// Of the processor: other programs on the machine do not count.
+// Processor time, without other programs of the machine.
 double milliseconds() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);

@@ -1,4 +1,4 @@
-// What an allocator said, and what Linux says of this process and the machine.
+// Messages of allocators, and memory figures of this process and the machine from Linux.
 #include "heddle/base/error.h"
 
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-// What kind of file a path names, and how it begins.
+// The kind of file at a path, and its first bytes.
 #include "core/base/regular_file.h"
 
 #include <fstream>

@@ -1,4 +1,4 @@
-// What one YAML scalar means: YAML 1.1 first, then a Python literal inside a string.
+// The meaning of a YAML scalar: YAML 1.1 first, then a Python literal inside a string.
 #pragma once
 
 #include <optional>

@@ -15,7 +15,7 @@ Error unknown_key(const Node::Entry& entry, const std::vector<std::string>& know
                near.empty() ? "the keys are " + text::join(known) : "did you mean '" + near + "'?");
 }
 
-// Returns the place of the first key that a complaint names and that is given; else of the section.
+// Returns the place of the first key that a complaint names and the section has, else of the section.
 std::string place_of(const std::string& complaint, const Node& section) {
   static const std::string kOfKeys = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
   for (size_t begin = complaint.find_first_of(kOfKeys); begin != std::string::npos;) {

@@ -1,4 +1,4 @@
-// Which axes a run has: those of the engine, and those that its section asks plugins for.
+// The axes of a run: the engine's, and those of plugins that its section uses.
 #pragma once
 
 #include <string>

@@ -15,7 +15,7 @@
 namespace heddle::engine {
 namespace {
 
-// What modules refuse of the run's axes, with the line of the axis in the configuration.
+// Refuses axes that a module does not support, at the line of the axis in the configuration.
 void refuse_axes(const Setup& setup, const Units& units) {
   const Node* section = setup.configuration.find("distributed");
   model::visit(units, [&](const std::string& path, Module& module) {

@@ -39,7 +39,7 @@ std::string file_of_strategy(const std::string& name, const PluginRegistry& plug
   return "";
 }
 
-// With the fields of blocks that set the strategy's (OfferedSection::strategy_fields): AutoModel's
+// Returns the strategy's fields with those that blocks set (OfferedSection::strategy_fields): AutoModel's
 // moe.reshard_after_forward and moe.mp_policy.
 Node with_fields_of_blocks(const Setup& setup, PluginRegistry& plugins) {
   Node fields = setup.strategy_config;

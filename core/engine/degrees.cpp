@@ -17,7 +17,7 @@ std::string number(int64_t value) {
   return std::to_string(value);
 }
 
-// Where a key is, or the section if the key is absent.
+// Returns the place of a key, or of the section if the key is absent.
 std::string where(const Node& section, std::string_view key) {
   const Node* node = section.find(key);
   const std::string at = node != nullptr ? node->where() : section.where();

@@ -1,4 +1,4 @@
-// Which parallelizer splits which axis, and with which fields.
+// The parallelizer of each axis, with its fields.
 #pragma once
 
 #include <string>

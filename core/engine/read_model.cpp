@@ -70,7 +70,7 @@ const OfferedModel& family_of(const Node& keys, PluginRegistry& plugins) {
                     "name the directory of its plugin under 'plugins:' or in HEDDLE_PLUGIN_PATH");
 }
 
-// What is wrong in a config.json is wrong in an input.
+// Turns a configuration error of a config.json into an input error.
 Error of_file(const Error& error) {
   if (error.code() != ErrorCode::config) return error;
   return {ErrorCode::input, error.where(), error.message(), error.hint()};
@@ -96,7 +96,7 @@ std::string difference(const std::map<std::string, std::string>& given,
   return "";
 }
 
-// What cannot be read back must not be trained.
+// Refuses a model whose exported keys could not be read again.
 void check_reads_back(const Node& keys, const ModelSpec& spec, const IModelFamily& family) {
   const ModelFacts facts = spec.facts();
   const std::string dtype = facts.dtype.empty() ? "float32" : facts.dtype;

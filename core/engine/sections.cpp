@@ -24,7 +24,7 @@ int order_of(const AxisTable& table, const std::string& size_key) {
   return axis == nullptr ? AxisInfo().read + 1 : axis->read;
 }
 
-// Of the block's axis, or the largest of its view where another axis of that view is the only one in use.
+// Returns the degree of the block's axis, or the largest one of its view if only another axis of it is used.
 int degree_of(const Degrees& degrees, const std::string& size_key) {
   const AxisInfo* own = degrees.table().with_key(size_key);
   int degree = degrees.of_key(size_key);
@@ -127,7 +127,7 @@ std::vector<std::string> without_effect(const Block& block, const Node& given, c
   return out;
 }
 
-// What of a block acts at degree 1; null: nothing.
+// Returns the fields of a block that act at degree 1; null: none.
 Node resolve_idle(const Block& block, std::vector<std::string>& warnings) {
   if (block.given == nullptr) return Node();
   const Node given = block.offered->resolve(*block.given).values;

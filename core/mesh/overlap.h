@@ -16,7 +16,7 @@
 
 namespace heddle {
 
-// As DualPipe overlaps the forward of one microbatch with the backward of another (DeepSeek-AI 2024,
+// Overlaps the forward of one microbatch with the backward of another, as DualPipe does (DeepSeek-AI 2024,
 // arXiv:2412.19437). One part runs at a time, and the parts switch where they wait, whatever the time, so
 // every rank posts its collectives in the same order. A rank has one; while it runs, only its two parts wait
 // for works of the mesh.
@@ -72,7 +72,7 @@ class HEDDLE_API Overlap {
 
 namespace mesh {
 
-// The same group; works that are posted while the overlap runs hand over before they wait. The overlap
+// Wraps a group: works that are posted while the overlap runs hand over before they wait. The overlap
 // outlives it.
 std::unique_ptr<Communicator> overlapped(std::unique_ptr<Communicator> group, Overlap& overlap);
 

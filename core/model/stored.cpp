@@ -10,7 +10,7 @@ namespace {
 
 using Sizes = std::vector<int64_t>;
 
-// Both have the same dims.
+// Returns a part with the same dims in file and memory.
 StoredPart same_dims(const std::string& tensor, Sizes shape, Sizes size) {
   StoredPart part{
       tensor,         std::move(shape), Sizes(size.size(), 0), Sizes(size.size()), Sizes(size.size(), 0),
@@ -29,7 +29,7 @@ bool overlap(const StoredPart& a, const StoredPart& b) {
   return true;
 }
 
-// What is wrong with the sizes of one part; "": nothing.
+// Returns the fault in the sizes of one part; "": none.
 std::string fault_of(const StoredPart& part, std::span<const int64_t> shape) {
   const std::string name = "'" + part.tensor + "'";
   if (part.dims.size() != part.shape.size() || part.first.size() != part.shape.size() ||

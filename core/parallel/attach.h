@@ -9,7 +9,7 @@
 
 namespace heddle::parallel {
 
-// Of the whole model, before units of other stages are dropped, so every rank has the same. Throws
+// Collects them over the whole model, before units of other stages are dropped, so that ranks agree. Throws
 // Error{plugin_conflict}: two different declarations of one name, two transforms of one order.
 HEDDLE_API Attached attached_to(const Units& units, const Plan& plan);
 

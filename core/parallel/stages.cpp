@@ -137,7 +137,7 @@ void check_transformed(const IParallelizer& parallelizer, const Batch& before, c
   check_tokens(before, after, most_tokens, refuse);
 }
 
-// What a host or a data set gives. Foreign models may have numbers, or rows, of another form.
+// Checks a batch of a host or a data set. Foreign models may use other dtypes and shapes.
 void check_given(const Batch& batch) {
   if (!batch.tokens.defined() || batch.tokens.dim() != 2) return;
   if (batch.documents.is_cpu()) check_documents(batch);  // one on a device is not read: that would wait

@@ -1,4 +1,4 @@
-// What every kind has: names from the manifest, and a schema that carries the plugin's name.
+// Common parts of all kinds: names from the manifest, and a schema that carries the plugin's name.
 #include "core/plugin/admitted.h"
 
 #include "core/plugin/kinds.h"

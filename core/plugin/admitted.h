@@ -1,4 +1,4 @@
-// What was admitted: an offer with its names from the manifest, and the plugin's name on all that it throws.
+// An admitted offer: names from the manifest, and the plugin's name on all its exceptions.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ using AdmittedPlugin = std::vector<OfferedThing>;
 // Error{plugin_failed}; a heddle::Error is passed on as it is.
 AdmittedPlugin take(const Offer& offer, const PluginManifest& manifest, const Author& author);
 
-// What has the kind and this name or alias, in any case; null: nothing.
+// Finds the offer of this kind with this name or alias, case-insensitively; null: none.
 const OfferedSchema* answering(const AdmittedPlugin& all, std::string_view kind, std::string_view name);
 
 }  // namespace heddle::plugin

@@ -1,4 +1,4 @@
-// What the engine itself offers.
+// The engine's own offers.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// What a plugin threw, with the plugin's name.
+// Adds the plugin's name to its exceptions.
 #include "core/plugin/guard.h"
 
 #include <c10/util/Exception.h>

@@ -17,7 +17,7 @@ struct Author {
 [[noreturn]] void throw_named(const Author& author, std::string_view doing, const std::string& what,
                               const std::string& hint = "tell the plugin's author, or fix it");
 
-// Which exceptions keep their type. A heddle::Error has where and what; but an internal one, which is the
+// The exceptions that keep their type. A heddle::Error has where and what; but an internal one, which is the
 // engine's check of what the plugin asked for (tensors that do not fit a collective), gets the name in any
 // case.
 enum class Keep { nothing, errors, errors_and_what_is_no_exception };
@@ -35,7 +35,7 @@ auto guarded(const Author& author, std::string_view doing, Call&& call) {
   }
 }
 
-// The same, but a heddle::Error is passed on.
+// Calls as guarded() does, but passes on a heddle::Error unchanged.
 template <class Call>
 auto guarded_but_errors(const Author& author, std::string_view doing, Call&& call, Keep keep = Keep::errors) {
   const RunningCall::Scope scope(author.name, doing);
@@ -46,7 +46,7 @@ auto guarded_but_errors(const Author& author, std::string_view doing, Call&& cal
   }
 }
 
-// The same inside a forward, which may be left early by what is no std::exception (model/region.h).
+// Calls inside a forward, which may be left early by an object that is no std::exception (model/region.h).
 template <class Call>
 auto guarded_seam(const Author& author, std::string_view doing, Call&& call) {
   return guarded_but_errors(author, doing, call, Keep::errors_and_what_is_no_exception);

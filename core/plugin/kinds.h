@@ -16,7 +16,7 @@ struct Kind {
   std::string_view word;  // in manifests and messages
   // Throws through `checks` where the offer breaks a rule of its kind.
   void (*inspect)(const OfferChecks& checks, const std::string& thing, const OfferedSchema& offered);
-  // What the offer makes is never null, and what it throws carries the plugin's name.
+  // Makes the offer's products non-null and their exceptions carry the plugin's name.
   void (*name_author)(OfferedSchema& offered, const Author& author);
 };
 

@@ -1,4 +1,4 @@
-// What is checked of any offer.
+// Checks that apply to every offer.
 #include "core/plugin/offer_checks.h"
 
 #include <algorithm>

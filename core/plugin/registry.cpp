@@ -25,7 +25,7 @@ using plugin::FoundFile;
 using plugin::ManifestOffer;
 using plugin::PluginManifest;
 
-// What was admitted from one file.
+// The admitted offers of one file.
 struct Member {
   PluginInfo info;
   PluginManifest manifest;

@@ -1,4 +1,4 @@
-// What transforms share: children of modules, and parameters by regular expressions.
+// Helpers of transforms: children of modules, and parameters by regular expressions.
 #include "heddle/plugin/transform.h"
 
 #include <algorithm>

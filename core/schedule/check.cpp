@@ -122,7 +122,7 @@ class Checker {
     return "";
   }
 
-  // What must come earlier in the same row.
+  // Checks that each action comes after those of its row that it needs.
   std::string order(const Action& action) {
     if (computes(action.kind))
       if (std::string text = gathered(action); !text.empty()) return text;

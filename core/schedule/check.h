@@ -30,7 +30,7 @@ HEDDLE_API std::optional<Fault> find_fault(const ScheduleTable& table, std::span
 // screen.
 HEDDLE_API std::string faulty_rows(const ScheduleTable& table, const Fault& fault);
 
-// The same, thrown as Error{code, where}: "rank 1, step 3: 1F2: ..."; its hint has the rows, for a plugin's.
+// Throws the fault as Error{code, where}: "rank 1, step 3: 1F2: ..."; its hint has the rows, for a plugin's.
 HEDDLE_API void check(const ScheduleTable& table, std::span<const int> rank_of_stage, int microbatches,
                       const std::string& where, Purpose purpose = Purpose::training,
                       ErrorCode code = ErrorCode::input);

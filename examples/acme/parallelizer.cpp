@@ -21,7 +21,7 @@ bool is_split(const std::string& name) {
   return name.ends_with("up_proj.weight") || name.ends_with("down_proj.weight");
 }
 
-// Those of the unit's layers whose weights are split, by the names of these.
+// The unit's layers whose weights are split, by the names of these.
 std::vector<std::pair<heddle::ParameterSlot, heddle::Linear*>> layers_of(heddle::Unit& unit) {
   std::vector<std::pair<heddle::ParameterSlot, heddle::Linear*>> out;
   if (unit.module() == nullptr) return out;
@@ -45,7 +45,7 @@ heddle::Linear::Instead::LinkPointer gathered_product(int64_t rows, heddle::Comm
   });
 }
 
-// Where documents begin once each row of `length` tokens has `more` behind it, which are a document of their
+// Begins of documents once each row of `length` tokens is followed by `more`, which are a document of their
 // own.
 at::Tensor padded_documents(const at::Tensor& documents, int64_t length, int64_t more) {
   std::vector<int> out;

@@ -74,7 +74,7 @@ class Loop {
   }
 
  private:
-  // What the gradient of an auxiliary loss is multiplied by.
+  // The factor of an auxiliary loss's gradient.
   double share(heddle::LossDivisor by, double labels, double microbatches) const {
     const double strategy = stages_.attached().gradient_divisor;
     if (by == heddle::LossDivisor::one) return strategy;

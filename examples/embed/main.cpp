@@ -41,7 +41,7 @@ struct NetImpl : nn::Module {
 };
 TORCH_MODULE(Net);
 
-// The same values on every rank: torch's generator is one for the process, so threads take turns.
+// Draws equal values on every rank: torch's generator is one for the process, so threads take turns.
 Net make_net() {
   static std::mutex turn;
   const std::lock_guard lock(turn);

@@ -32,7 +32,7 @@ fs::path text_of(const fs::path& link) {
   return link.string() + ".txt";
 }
 
-// Where the next target of a pointer is announced, in the form of `pointer`.
+// Path that announces the next target of a pointer, in the form of `pointer`.
 fs::path next_of(const fs::path& pointer) {
   return parent_of(pointer) / ("." + pointer.filename().string() + ".new");
 }

@@ -160,7 +160,7 @@ class Simulated {
     return stage >= 0 && stage < static_cast<int>(rank_of_.size()) && rank_of_[stage] != rank;
   }
 
-  // Of what a stage sends.
+  // Identifies a transfer by the stage that sends it.
   std::string id(int stage, bool forward, const Action& action) const {
     return place_.name + to_string(place_.begin) + (forward ? "F" : "B") + to_string(stage) + "." +
            to_string(action.microbatch);

@@ -23,7 +23,7 @@ namespace {
 // How a forward computes; its backward does the same.
 struct Way {
   Fused fused = Fused::none;
-  // Of a device where no fused kernel takes it, of chosen keys, and with dropout.
+  // Set on a device where no fused kernel takes the call, for chosen keys, and with dropout.
   std::shared_ptr<const DeviceRanges> ranges;
   WeightDropout dropout;
   bool by_products = false;  // on every device

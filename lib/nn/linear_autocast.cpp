@@ -56,7 +56,7 @@ struct AutocastLinearNode final : LayerNode {
   }
 
  private:
-  // As a plain layer's (linear.cpp).
+  // Defers a weight gradient as a plain layer does (linear.cpp).
   bool put_off(size_t i, const at::Tensor& dy, const at::Tensor& rows) const {
     if (later == nullptr || !later->defers()) return false;
     const Edge weight = next_edge(1 + 2 * i), bias = next_edge(2 + 2 * i);

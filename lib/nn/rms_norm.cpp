@@ -27,7 +27,7 @@ bool has_kernels(const at::Tensor& x, const at::Tensor& weight) {
   return has_kernel(x) && has_kernel(weight) && x.scalar_type() == weight.scalar_type();
 }
 
-// What the normalised rows are multiplied by.
+// The factor of normalised rows.
 enum class Scale { weight, one_plus_weight };
 
 at::Tensor factor_of(const at::Tensor& weight, const at::Tensor& x, Scale scale) {

@@ -57,7 +57,7 @@ Labels read_labels(const at::Tensor& labels, int64_t vocabulary, at::ScalarType 
   return {counted, column * counts, at::full({1, 1}, -1.0, counted.options()).expand_as(counted)};
 }
 
-// Of the columns [first, first + held) only.
+// Reads the labels of the columns [first, first + held) only.
 Labels read_labels(const at::Tensor& labels, const VocabularyPart& part, int64_t held, at::ScalarType dtype) {
   Labels all = read_labels(labels, part.whole, dtype);
   const at::Tensor local = all.index - part.first;

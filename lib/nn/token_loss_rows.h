@@ -1,4 +1,4 @@
-// What losses from logits and from hidden states share: labels, and the loss of a block of rows.
+// Shared by losses from logits and from hidden states: labels, and the loss of a block of rows.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,7 +26,7 @@ struct Labels {
 };
 
 Labels read_labels(const at::Tensor& labels, int64_t vocabulary, at::ScalarType dtype);
-// Of the columns [first, first + held) only.
+// Reads the labels of the columns [first, first + held) only.
 Labels read_labels(const at::Tensor& labels, const VocabularyPart& part, int64_t held, at::ScalarType dtype);
 
 // Converts log-probabilities to the gradient of the block's loss with respect to its logits.
@@ -47,7 +47,7 @@ BlockLoss loss_of(at::Tensor logits, const Labels& labels, Communicator& ranks);
 at::Tensor loss_on_device(const at::Tensor& logits, const Labels& labels, double soft_cap,
                           bool with_gradient);
 
-// Of a rank with the most. Blocks are the same on every rank, also where the vocabulary does not divide.
+// Columns of the rank with the most. Blocks are equal on every rank, also if the vocabulary does not divide.
 int64_t columns_of(const VocabularyPart& part);
 
 }  // namespace heddle::model

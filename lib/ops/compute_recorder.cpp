@@ -48,7 +48,7 @@ void release(void* context) {
   if (const auto state = block->recorder.lock()) state->log.allocations[block->place].end = state->moment++;
 }
 
-// As LibTorch's own, which gives null pointers, with a deleter where the thread records.
+// LibTorch's allocator of meta tensors, which returns null pointers, with a deleter if the thread records.
 struct MetaAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     if (active() == nullptr || bytes == 0) return {nullptr, c10::Device(c10::kMeta)};
@@ -125,7 +125,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
   if (!running->is_counted) return running;
   const auto inputs = call.inputs();
   OperatorCost& cost = running->cost;
-  // What copy_, fill_ and zero_ overwrite is not read.
+  // copy_, fill_ and zero_ do not read the tensor that they overwrite.
   const bool overwrites = name == "aten::copy_" || name == "aten::fill_" || name == "aten::zero_";
   for (size_t i = overwrites ? 1 : 0; i < inputs.size(); ++i) {
     cost.read += bytes_of(inputs[i]);

@@ -1,4 +1,4 @@
-// Which parameters had a gradient on any rank; the gradient of an unused parameter stays undefined.
+// Finds parameters that had a gradient on any rank; the gradient of an unused parameter stays undefined.
 #pragma once
 
 #include <ATen/core/Tensor.h>

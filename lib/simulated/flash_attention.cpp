@@ -162,7 +162,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
   return {d_q, d_k, d_v};
 }
 
-// As LibTorch on a GPU: flash attention in 16 bits, and products else.
+// Chooses as LibTorch does on a GPU: flash attention in 16 bits, else products.
 int64_t choose_attention(const at::Tensor& q, const at::Tensor&, const at::Tensor&, const Optional&, double,
                          bool, std::optional<double>, bool) {
   const bool narrow = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;

@@ -1,4 +1,4 @@
-// What LibTorch asks of a kind of device: devices, streams and events, its hooks and its allocators.
+// LibTorch's interfaces of a device type: devices, streams and events, its hooks and its allocators.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/Allocator.h>

@@ -19,7 +19,7 @@ struct Cut {
 // How many microbatches a batch is cut into. Throws like cut_of() for its rows.
 HEDDLE_API int microbatches_of(const Batch& batch, const Pipeline& pipeline);
 
-// The same without those that are only padding.
+// Number of microbatches that are not padding alone.
 HEDDLE_API int64_t microbatches_with_text(const Batch& batch, const Pipeline& pipeline);
 
 // Throws Error{config} when the rows of the batch do not divide into microbatches, Error{input} if its

@@ -1,4 +1,4 @@
-// What is alive of one microbatch on one stage, between its forward and the end of its backward.
+// State of one microbatch on one stage, from its forward to the end of its backward.
 #pragma once
 
 #include <torch/csrc/autograd/edge.h>

@@ -108,7 +108,7 @@ class HEDDLE_API Runner {
   bool warned_ = false;
   int alive_ = 0, peak_alive_ = 0;
 
-  // Of the step and of the call under way.
+  // State of the current step and call.
   schedule::Purpose purpose_ = schedule::Purpose::training;
   const std::function<double()>*scale_ = nullptr, *all_microbatches_ = nullptr;
   UpdateInDoubt* doubt_ = nullptr;

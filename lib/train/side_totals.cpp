@@ -1,4 +1,4 @@
-// Which ranks' parts count, and from sums to reported values.
+// Selects the ranks whose parts count, and turns sums into reported values.
 #include "lib/train/side_totals.h"
 
 #include <ATen/TensorOperators.h>

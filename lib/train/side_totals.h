@@ -21,7 +21,7 @@ class SideTotals {
 
   // Begins with this rank's sum of token losses (fp64 [1]) and side outputs.
   void start(const at::Tensor& loss, const SideOutputs& mine);
-  // Of what losses are divided by: the counts of the whole step.
+  // Divisors of losses: the counts of the whole step.
   struct Counts {
     double label_tokens = 0, microbatches = 0;
   };

@@ -115,7 +115,7 @@ struct Step::Impl : train::UpdateInDoubt {
     return mesh.rendezvous().group(kHostGroup, mesh.ranks(kWorldAxis));
   }
 
-  // Of all ranks: a loss that is not finite goes with the norm, also to ranks that compute the same loss.
+  // Measures over all ranks: a NaN or Inf loss goes with the norm, also to ranks that compute the same loss.
   void measure(StepReport& report) {
     if (config.benchmark) return;
     at::Tensor doubts = train::doubts_of(report.loss);
@@ -270,7 +270,7 @@ StepReport Step::run(std::span<const Batch> batches, double lr, double weight_de
   my.measure(report);
   phases.end("norm");
   my.update(report, lr, weight_decay);
-  // Where listeners write to shards, the strategy hears of both changes at once.
+  // If listeners write to shards, the strategy is told of both changes at once.
   const auto changed = [&] {
     for (const auto& stage : my.stages) stage->parameters_changed();
   };

@@ -22,7 +22,7 @@ int64_t label_tokens(std::span<const Batch> batches);
 // Throws Error{config} where an update cannot be made before the norm of all stages is known. where: the
 // configuration's block; sum: GradientNorm::is_a_sum().
 void check_post_validation(const std::string& where, bool sum, const IOptimizer& optimizer);
-// The same before there are gradients. norm_type: p of the norm.
+// Checks before there are gradients. norm_type: p of the norm.
 HEDDLE_API void check_can_undo(const std::string& where, const IOptimizer& optimizer, double norm_type = 2);
 
 // Records the parts of a step; does nothing without a recording.

@@ -37,7 +37,7 @@ struct Arriving {
 // the first time that a shape is seen on an edge (between a stage and the next) a header goes ahead of it.
 class HEDDLE_API Wires {
  public:
-  // What a stage of another rank gives for these inputs, of the shapes chosen last.
+  // Returns the outputs of another rank's stage for these inputs, of the shapes chosen last.
   using Elsewhere = std::function<Tensors(int stage, Tensors inputs)>;
 
   // `wire`: the dtype of floating tensors on their way; empty: their own. `elsewhere`: in a dry world, where

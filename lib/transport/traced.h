@@ -42,7 +42,7 @@ class HEDDLE_API CallLog {
 
 namespace mesh {
 
-// The same rendezvous with groups that log their calls; while the log is closed a call costs one more load.
+// Wraps a rendezvous so that its groups log their calls; while the log is closed a call costs one more load.
 // Both outlive it and its groups. A device's own communicators are made by its plugin and are not logged.
 HEDDLE_API std::unique_ptr<Rendezvous> traced(Rendezvous& rendezvous, CallLog& log);
 

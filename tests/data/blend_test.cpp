@@ -8,6 +8,7 @@
 #include "heddle/config/node.h"
 #include "lib/data/blend/blend_set.h"
 #include "lib/data/blend/sample_index.h"
+#include "tests/main/reference_table.h"
 #include "tests/thrown.h"
 #include "token_files.h"
 #include "trainer/cli/plugins/plugin_tables.h"
@@ -174,12 +175,8 @@ TEST_F(BlendSetTest, IsRefusedWithItsLine) {
   EXPECT_THAT(refusal("paths: " + name("a")), HasSubstr("the index is cut"));
 }
 
-TEST(BlendFields, StandInTheDocument) {
-  const std::string table = cli::to_markdown({{"dataset", &blend_files()}});
-  std::ostringstream document;
-  document << std::ifstream(HEDDLE_SOURCE_DIR "/docs/training.md").rdbuf();
-  EXPECT_NE(document.str().find("\n\n" + table), std::string::npos) << "put this into docs/training.md:\n"
-                                                                    << table;
+TEST(BlendFields, EqualTheTableOfTheReference) {
+  tests::expect_reference_table("data.md", "blend", cli::to_markdown({{"dataset", &blend_files()}}));
 }
 
 }  // namespace

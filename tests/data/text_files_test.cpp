@@ -8,6 +8,7 @@
 #include "lib/data/texts/text_files.h"
 #include "lib/data/texts/text_job.h"
 #include "lib/run/preflight/open_data.h"
+#include "tests/main/reference_table.h"
 #include "tests/thrown.h"
 #include "token_files.h"
 #include "trainer/cli/plugins/plugin_tables.h"
@@ -120,14 +121,10 @@ TEST(SplitsIn, AreTheNamesWithoutTheirSlices) {
   EXPECT_THAT(splits_in(""), ElementsAre());
 }
 
-TEST(TextKeys, StandInTheDocument) {
+TEST(TextKeys, EqualTheTableOfTheReference) {
   OfferedSchema schema;
   schema.fields = text_key_fields();
-  const std::string table = cli::to_markdown({{"dataset", &schema}});
-  std::ostringstream document;
-  document << std::ifstream(HEDDLE_SOURCE_DIR "/docs/texts.md").rdbuf();
-  EXPECT_NE(document.str().find("\n\n" + table), std::string::npos) << "put this into docs/texts.md:\n"
-                                                                    << table;
+  tests::expect_reference_table("data.md", "texts", cli::to_markdown({{"dataset", &schema}}));
 }
 
 class TextJobTest : public TextFilesTest {

@@ -64,12 +64,12 @@ TEST(ScheduleCommand, PrintsTheScheduleOfTheExamplePlugin) {
       << outcome.error;
 }
 
-TEST(ScheduleCommand, PrintsTheExampleOfTheReadme) {
-  std::ostringstream example, readme;
+TEST(ScheduleCommand, PrintsTheExampleOfThePage) {
+  std::ostringstream example, page;
   example << std::ifstream(HEDDLE_SOURCE_DIR "/examples/schedule/looped.cpp").rdbuf();
-  readme << std::ifstream(HEDDLE_SOURCE_DIR "/sdk/README.md").rdbuf();
+  page << std::ifstream(HEDDLE_SOURCE_DIR "/docs/plugins/schedule.md").rdbuf();
   const std::string code = example.str().substr(example.str().find("#include"));
-  EXPECT_NE(readme.str().find("```cpp\n" + code + "```\n"), std::string::npos);
+  EXPECT_NE(page.str().find("```cpp\n" + code + "```\n"), std::string::npos);
 }
 
 TEST(ScheduleCommand, PrintsTheErrorOfATableAsJson) {

@@ -1,4 +1,4 @@
-"""Runs "In five minutes" of docs/recipes.md as it stands, and checks that transformers gives heddle's answer.
+"""Fine-tunes on the conversations of docs/fine-tuning.md, and checks that transformers gives heddle's answers.
 
 Run by hand (needs torch 2.11, transformers 5, tokenizers, jinja2 and a build; no test runs it):
 
@@ -28,13 +28,20 @@ TALKS = [("What trains models?", "heddle trains large models."), ("Which file?",
          ("How many ranks?", "As many as you like.")]
 
 
-def block(language):
-    section = (ROOT / "docs" / "recipes.md").read_text().split("## In five minutes\n")[1].split("\n## ")[0]
-    return re.findall(rf"```{language}\n(.*?)```", section, re.S)[0]
+COMMANDS = ("heddle train chat.yaml --nproc-per-node 2",
+            'heddle generate run --chat --prompt "How many ranks?" --temperature 0')
+
+
+def recipe():
+    """chat.yaml of the page, trained for long enough to learn the answers."""
+    page = (ROOT / "docs" / "fine-tuning.md").read_text()
+    text = re.findall(r"```yaml\n(.*?)```", page, re.S)[0]
+    text = text.replace("num_epochs: 2", "num_epochs: 4, val_every_steps: 20").replace("lr: 1.0e-5", "lr: 0.003")
+    return text + 'validation_samples: {prompts: ["Which file?"], chat: true, max_new_tokens: 16}\n'
 
 
 def write(place):
-    text = (ROOT / "docs" / "recipes.md").read_text()
+    text = (ROOT / "docs" / "fine-tuning.md").read_text()
     tokenizer, end = make_tokenizers.byte_level_bpe(text.split("\n") * 3)
     make_tokenizers.save(tokenizer, end, place / "model")
     settings = place / "model" / "tokenizer_config.json"
@@ -48,7 +55,7 @@ def write(place):
         for asked, said in TALKS * 20:
             row = {"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]}
             out.write(json.dumps(row) + "\n")
-    (place / "chat.yaml").write_text(block("yaml"))
+    (place / "chat.yaml").write_text(recipe())
 
 
 def answer(directory, message):
@@ -70,7 +77,7 @@ def main():
         write(place)
         environment = {**os.environ, "PATH": f"{heddle.parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1",
                        "HEDDLE_PYTHON": sys.executable}
-        for command in block("bash").strip().split("\n"):
+        for command in COMMANDS:
             done = subprocess.run(["bash", "-c", command], cwd=place, env=environment, capture_output=True, text=True)
             if done.returncode:
                 sys.exit(f"{command}\n{done.stdout}{done.stderr}")
@@ -80,7 +87,7 @@ def main():
         assert done.stdout.strip() == theirs.strip(), f"heddle {done.stdout!r}, transformers {theirs!r}"
         theirs = answer(exported, "Which file?")
         assert theirs.strip() == samples[-1]["text"].strip(), f"heddle {samples[-1]}, transformers {theirs!r}"
-        print(f"{len(block('yaml').strip().splitlines())} lines of YAML, equal answers: {done.stdout.strip()!r}, {theirs!r}")
+        print(f"equal answers: {done.stdout.strip()!r}, {theirs!r}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Runs the five commands at the beginning of docs/training.md, and checks that the last two print the same text.
+"""Runs the five commands of docs/getting-started.md, and checks that the last two print the same text.
 
 Run by hand (needs torch 2.11, transformers 5, tokenizers and a build; no test runs it):
 
@@ -33,7 +33,7 @@ PROMPT = "In the beginning"
 
 
 def block(language):
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / "training.md").read_text(), re.S)[0]
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / "getting-started.md").read_text(), re.S)[0]
 
 
 def make_model(folder, model_type, tokenizer, end):

@@ -41,7 +41,7 @@ KINDS = {  # target, key of the texts, form of rows, template, more keys
 
 
 def samples(file):
-    """The (inputs, labels) of a .samples file; docs/samples.md."""
+    """The (inputs, labels) of a .samples file; docs/reference/data.md."""
     data = pathlib.Path(file).read_bytes()
     count, _, _, width, flags = struct.unpack_from("<QQQII", data, 16)
     tokens, starts, run_starts, runs = (data[at:at + size] for at, size in struct.iter_unpack("<QQ", data[80:144]))

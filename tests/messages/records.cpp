@@ -48,7 +48,7 @@ bool continues_text(const std::string& line) {
   return (begins_text(line) && line != kAccepted) || line.starts_with("  ") || line.starts_with("| ");
 }
 
-// The exit status of a command that prints the text: docs/errors.md.
+// The exit status of a command that prints the text: docs/reference/errors.md.
 int status_of(const std::string& text) {
   int status = 0;
   for (const std::string& line : lines_of(text))

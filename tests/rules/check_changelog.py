@@ -1,4 +1,4 @@
-"""The newest entry of the SDK's changelog, the README of the SDK and each find_package(HeddleSdk) have the SDK's number."""
+"""The SDK's changelog, docs/plugins/loading.md and each find_package(HeddleSdk) have the SDK's number."""
 import re
 
 import tree
@@ -12,7 +12,7 @@ def number(root, path, pattern):
 def faults(root):
     sdk = number(root, "CMakeLists.txt", r"^set\(HEDDLE_SDK_NUMBER (\d+)\)")
     found = []
-    for path, pattern in (("sdk/CHANGELOG.md", r"^## (\d+)"), ("sdk/README.md", r"`sdk=(\d+) ")):
+    for path, pattern in (("sdk/CHANGELOG.md", r"^## (\d+)"), ("docs/plugins/loading.md", r"`sdk=(\d+) ")):
         said = number(root, path, pattern)
         if said != sdk:
             found.append(f"{path}: its newest number is {said}, and HEDDLE_SDK_NUMBER is {sdk}")

@@ -1,12 +1,13 @@
-"""No conflict of a merge stays. Links of documents lead to a file or folder. CONTRIBUTING.md and SECURITY.md name only scripts, presets, variables and
-folders that exist. CONTRIBUTING.md has at most 1,800 words."""
+"""No conflict of a merge stays. Links of documents lead to a file or folder, and to a heading there. CONTRIBUTING.md and SECURITY.md name only scripts, presets, variables and
+folders that exist. CONTRIBUTING.md has at most 1,800 words, a guide in docs at most 1,500."""
 import json
 import re
 
 import tree
 
 MAX_WORDS = 1800  # of CONTRIBUTING.md
-LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+MAX_GUIDE_WORDS = 1500  # of a page in docs; docs/reference has no limit
+LINK = re.compile(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)")
 VARIABLE = re.compile(r"\bHEDDLE_[A-Z_]+\b")
 PATH = re.compile(r"(?<![\w./-])(?:core|lib|plugins|sdk|trainer|tests|bench|examples|scripts|docs|cmake)/[\w./-]*\w")
 PRESET = re.compile(r"(?:HEDDLE_PRESET=|--preset )(\w+)")
@@ -26,7 +27,16 @@ def conflict_faults(root):
                 yield f"{page.relative_to(root)}:{number}: a conflict of a merge"
 
 
+def anchors(page):
+    """What a link to the page may name after #: slugs of headings as GitHub makes them, and ids of HTML."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    headings = re.findall(r"^#+ (.*)$", text, re.M)
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower() for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain} | set(re.findall(r'<a id="([^"]+)"', text))
+
+
 def link_faults(root):
+    known = {}
     for page in pages(root):
         folder = root if page.name == "installed.md" else page.parent  # the README of an installed tree
         code = False
@@ -35,9 +45,17 @@ def link_faults(root):
                 code = not code
             if code:
                 continue
-            for link in LINK.findall(re.sub(r"`[^`]*`", "", line.replace("](`", "]("))):
-                if not (folder / link).exists():
-                    yield f"{page.relative_to(root)}:{number}: links to {link}, which does not exist"
+            for link, anchor in LINK.findall(re.sub(r"`[^`]*`", "", line.replace("](`", "]("))):
+                place = f"{page.relative_to(root)}:{number}"
+                goal = folder / link if link else page
+                if not goal.exists():
+                    yield f"{place}: links to {link}, which does not exist"
+                elif anchor and goal.suffix == ".md" and page.name != "installed.md":
+                    goal = goal.resolve()
+                    if goal not in known:
+                        known[goal] = anchors(goal)
+                    if anchor not in known[goal]:
+                        yield f"{place}: links to #{anchor}, which {goal.relative_to(root.resolve())} does not have"
 
 
 def guide_faults(root, name):
@@ -57,8 +75,15 @@ def guide_faults(root, name):
         yield f"{name}: {len(text.split())} words, at most {MAX_WORDS}"
 
 
+def length_faults(root):
+    for page in sorted((root / "docs").rglob("*.md")):
+        words = len(page.read_text().split())
+        if "reference" not in page.relative_to(root).parts and words > MAX_GUIDE_WORDS:
+            yield f"{page.relative_to(root)}: {words} words, at most {MAX_GUIDE_WORDS}"
+
+
 def faults(root):
-    found = [*conflict_faults(root), *link_faults(root)]
+    found = [*conflict_faults(root), *link_faults(root), *length_faults(root)]
     for name in GUIDES:
         if (root / name).exists():
             found += guide_faults(root, name)

@@ -10,6 +10,7 @@ import check_modules
 import check_operators
 import check_size
 import check_unity
+import check_words
 import tree
 
 LONG = "int f() {\n" + "  g();\n" * 61 + "}\n"
@@ -52,10 +53,23 @@ CASES = [  # rule, file, text, part of the fault (None: no fault)
     (check_contracts, "lib/nn/device_ops.cpp", "// a\nbool b = x.is_cpu();\n", None),
     (check_contracts, "lib/nn/device_ops.cpp", "// a\n", "asks nowhere"),
     (check_documents, "docs/a.md", "# a\n[b](b.md)\n", "docs/a.md:2: links to b.md, which does not exist"),
-    (check_documents, "docs/a.md", "[a](a.md#part)\n```\n[b](b.md)\n```\n[c](https://c.org)\n", None),
+    (check_documents, "docs/a.md", "# a\n" + "word " * 1500, "docs/a.md: 1502 words, at most 1500"),
+    (check_documents, "docs/reference/a.md", "# a\n" + "word " * 1500, None),
+    (check_documents, "docs/a.md", "# a\n[b](#b)\n", "docs/a.md:2: links to #b, which docs/a.md does not have"),
+    (check_documents, "docs/a.md", "## `Two` words_here: x\n[a](a.md#two-words_here-x)\n", None),
+    (check_documents, "docs/a.md", "# part\n[a](a.md#part)\n```\n[b](b.md)\n```\n[c](https://c.org)\n", None),
     (check_operators, "lib/nn/a.cpp", '// a\nstruct N final : LayerNode {\n  N() : LayerNode("NBackward") {}\n};\n', "NBackward has no entry"),
     (check_operators, "lib/nn/a.cpp", "// a\nstruct N final : model::LayerNode {\n  N() : LayerNode(kName) {}\n};\n", "a literal name"),
     (check_operators, "lib/nn/a.cpp", '// a\nstruct N : LayerNode {\n  N() : LayerNode("WeightBackward") {}\n};\n', None),
+    (check_words, "core/a/DECISIONS.md", "# A\n\n**Title.** Context of `a`. It does b. It costs c.\n", None),
+    (check_words, "core/a/DECISIONS.md", "# A\n\n**Title.** One. Two. Three. Four.\n", "4 sentences"),
+    (check_words, "core/a/DECISIONS.md", "# A\n\n**Title.** One.\n\nTwo.\n", "begins with a title"),
+    (check_words, "lib/a/README.md", "# A\n\nWould change: nothing foreseen.\n", "says what would change it"),
+    (check_words, "plugins/a/README.md", "# a\n", "no example in YAML"),
+    (check_words, "core/data/a.h", "// Of plugins\n", "begins with its subject"),
+    (check_words, "core/data/a.h", "// A file of plugins,\n// Of plugins\nint a;  // a number\n", None),
+    (check_words, "core/data/a.h", "// A file\nint a;  // Of plugins\n", "begins with its subject"),
+    (check_words, "core/data/a.h", '// A file\nconst char* a = "Of plugins";\n', "begins with its subject"),
     (check_format, "core/base/a.cpp", "// a\nint  x  =1;\n", "should be clang-formatted"),
 ]
 

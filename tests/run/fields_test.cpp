@@ -1,12 +1,10 @@
-// docs/configuration.md holds the table of every section, as the schemas print it.
+// Tables of sections in docs/reference/configuration.md.
 #include "lib/run/recipe/fields.h"
 
 #include <gmock/gmock.h>
 
-#include <fstream>
-#include <sstream>
-
 #include "heddle/plugin/offer.h"
+#include "tests/main/reference_table.h"
 #include "trainer/cli/plugins/plugin_tables.h"
 
 namespace heddle {
@@ -19,17 +17,11 @@ namespace {
 
 class Fields : public ::testing::TestWithParam<SectionFields> {};
 
-TEST_P(Fields, AreInTheDocument) {
+TEST_P(Fields, EqualTheTableOfTheReference) {
   OfferedSchema schema;
   schema.name = GetParam().name;
   schema.fields = GetParam().fields;
-  const std::string table = cli::to_markdown({{"section", &schema}});
-  std::ostringstream document;
-  document << std::ifstream(HEDDLE_SOURCE_DIR "/docs/configuration.md").rdbuf();
-  EXPECT_NE(document.str().find("`" + schema.name + "`"), std::string::npos);
-  EXPECT_NE(document.str().find("\n\n" + table), std::string::npos)
-      << "put this into docs/configuration.md, under " << schema.name << ":\n"
-      << table;
+  tests::expect_reference_table("configuration.md", schema.name, cli::to_markdown({{"section", &schema}}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Sections, Fields, ::testing::ValuesIn(section_fields()), [](const auto& info) {

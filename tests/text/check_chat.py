@@ -1,4 +1,4 @@
-"""Runs the commands at the beginning of docs/texts.md as they stand there, and asks the model for an answer.
+"""Runs the commands at the beginning of docs/fine-tuning.md as they stand there, and asks the model for an answer.
 
     check_chat.py HEDDLE
 """
@@ -21,7 +21,7 @@ TALKS = [("In the beginning", "God created"), ("and the earth", "was without for
 
 
 def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / "texts.md").read_text(), re.S)
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / "fine-tuning.md").read_text(), re.S)
 
 
 def check(place):

@@ -1,4 +1,4 @@
-"""Runs the first four of the five commands at the beginning of docs/training.md, as they stand there.
+"""Runs the first four of the five commands of docs/getting-started.md, as they stand there.
 
     check_commands.py HEDDLE
 
@@ -26,7 +26,7 @@ SIZES = {"model_type": "llama", "hidden_size": 24, "intermediate_size": 40, "num
 
 
 def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / "training.md").read_text(), re.S)
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / "getting-started.md").read_text(), re.S)
 
 
 def write_model(folder, vocabulary):
@@ -97,7 +97,7 @@ def main():
     import_free = "".join(line.split("  #")[0].rstrip() + "\n" for line in (ROOT / "examples/finetune.yaml").read_text().splitlines()
                           if not line.startswith("#"))
     flat = lambda text: sorted(re.findall(r"\w+: [\w.e-]+", text))
-    assert flat(import_free) == flat(blocks("yaml")[0]), "examples/finetune.yaml differs from docs/training.md"
+    assert flat(import_free) == flat(blocks("yaml")[0]), "examples/finetune.yaml differs from docs/getting-started.md"
     with tempfile.TemporaryDirectory() as place:
         check(pathlib.Path(place))
 

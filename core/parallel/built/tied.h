@@ -17,7 +17,7 @@ struct TiedParameter {
   bool trains = false;
 };
 
-// The same on every rank.
+// Returns the parameters that several stages use, equal on every rank.
 std::vector<TiedParameter> tied_parameters(const Units& units, const StageMap& map);
 
 // Units of a stage get tensors of their own for parameters that stages in `earlier`, of the same rank, use

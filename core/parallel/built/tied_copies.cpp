@@ -186,7 +186,7 @@ void TiedCopies::plan(Copies& copies) {
   mesh::connect(*copies.ranks, pairs);
 }
 
-// What reaches this rank's shards. All is sent before anything changes.
+// Returns the values that other ranks send for this rank's shards. All are sent before any shard changes.
 TiedCopies::Pieces TiedCopies::exchange(const Copies& copies, bool gradients) {
   const auto values_of = [&](const Shard& shard) {
     if (!gradients) return shard.tensor.detach();

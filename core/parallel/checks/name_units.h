@@ -1,4 +1,4 @@
-// What the units of a plugin's model and the nodes of a backward throw comes out with the plugin's file.
+// Adds the plugin's file to exceptions of its model's units and of their backward nodes.
 #pragma once
 
 #include <torch/csrc/autograd/edge.h>

@@ -37,7 +37,7 @@ uint64_t power(uint64_t x, uint64_t exponent) {
   return out;
 }
 
-// Of the box [offset, offset + size), times (x - 1) for each dim.
+// Generating function of the box [offset, offset + size), times (x - 1) for each dim.
 uint64_t digest(at::IntArrayRef offset, at::IntArrayRef size, size_t point) {
   uint64_t out = 1;
   for (size_t dim = 0; dim < size.size(); ++dim) {
@@ -136,7 +136,7 @@ Ownership::Ownership(const Units& units, const StageMap& map) {
                                map.rank_of_stage[map.stage_of_unit[i]]});
 }
 
-// What is wrong with a shard by itself; empty: nothing.
+// Returns the fault of a single shard; empty: none.
 std::string Ownership::fault_of(const Shard& shard, int stage, const DeviceMesh& mesh) const {
   const std::string owns = "it owns a shard of '" + shard.name + "'";
   const auto found = index_.find({shard.name, stage});
@@ -202,7 +202,7 @@ std::string name_of_world(const DeviceMesh& mesh) {
   return std::string(kWorldAxis);
 }
 
-// With the rank that found it; empty: no fault.
+// Returns the first fault with the rank that found it; empty: none.
 std::vector<std::string> first_fault(std::span<const std::string> faults) {
   for (size_t rank = 0; rank < faults.size(); ++rank)
     if (!faults[rank].empty()) return {"on rank " + std::to_string(rank) + " " + faults[rank]};

@@ -24,7 +24,7 @@ std::string in_brackets(const std::vector<int64_t>& sizes) {
   return out.str();
 }
 
-// What is wrong with one part, and the sizes that `now` should have had before it; "": nothing.
+// Returns the fault of one part, "" if none, and the sizes that `now` should have had before it.
 std::string fault_of(const Placed& one, const std::vector<int64_t>& before, const std::vector<int64_t>& now,
                      std::vector<int64_t>& explained) {
   if (one.kind == Placed::Kind::partial_gradient) return "";
@@ -82,7 +82,7 @@ void PlacedCheck::check(const Units& units, const std::string& parallelizer,
 
 namespace {
 
-// Of one part on every rank of its axis: offset and size; the fault, or "".
+// Checks the offsets and sizes of one part on all ranks of its axis. Returns the fault, or "".
 std::string fault_of_tiles(const Placed& one, const int64_t* all, int64_t ranks, int64_t stride) {
   std::vector<std::pair<int64_t, int64_t>> parts;
   for (int64_t rank = 0; rank < ranks; ++rank) parts.emplace_back(all[rank * stride], all[rank * stride + 1]);

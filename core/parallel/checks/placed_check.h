@@ -1,4 +1,4 @@
-// What a parallelizer says that it split, compared with what it did; faults carry its name.
+// Compares the parts that a parallelizer declares with those that it made; faults carry its name.
 #pragma once
 
 #include <cstdint>

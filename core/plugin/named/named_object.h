@@ -1,4 +1,4 @@
-// What the wrappers of a plugin's objects share: the object, and its author.
+// Base of the wrappers of a plugin's objects: the object and its author.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ class NamedObject : public Interface {
       : author_(std::move(author)), inner_(std::move(inner)) {}
 
  protected:
-  // What the call throws carries the plugin's name; a heddle::Error is passed on.
+  // Adds the plugin's name to exceptions of the call; passes on a heddle::Error.
   template <class Call>
   auto named(std::string_view doing, Call&& call) const {
     return guarded_but_errors(author_, doing, call);

@@ -7,7 +7,7 @@
 namespace heddle::plugin {
 namespace {
 
-// What is wrong with the states; empty: nothing.
+// Returns the fault of a state; empty: none.
 std::string fault_of(const OptimizerState& state) {
   if (state.shard == nullptr) return "a state has no shard";
   const std::string of = " of '" + state.shard->name + "'";

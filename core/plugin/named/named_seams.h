@@ -1,4 +1,4 @@
-// What a parallelizer's seams throw, later and inside a model, comes out with the parallelizer's name.
+// Adds the parallelizer's name to exceptions of its seams, which run later inside a model.
 #pragma once
 
 #include <cstddef>

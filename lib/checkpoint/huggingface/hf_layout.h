@@ -26,14 +26,14 @@ using HfLayout = std::map<std::string, std::vector<HfPiece>>;
 HEDDLE_API bool add_to(HfLayout& layout, const ModelSpec& model, const std::string& parameter,
                        std::span<const int64_t> shape);
 
-// Of all parameters of a model.
+// Returns the tensors of files for all parameters of a model.
 HEDDLE_API HfLayout layout_of(const ModelSpec& model);
 
 struct InModel {
   size_t index = 0;        // from 0, in the order of the model
   bool own_dtype = false;  // it keeps its dtype under any precision (ParameterSlot::compute)
 };
-// Of each parameter of the model.
+// Returns the place in the model of each parameter.
 HEDDLE_API std::map<std::string, InModel> places_of(const ModelSpec& model);
 
 // Throws Error{plugin_failed} if two pieces of a tensor overlap; layout_of() does for a tensor that is a

@@ -32,7 +32,7 @@ inline constexpr const char* kHfMetadata = ".hf_metadata";
 // The directory of named chat templates, NAME.jinja each, beside chat_template.jinja.
 inline constexpr const char* kNamedTemplates = "additional_chat_templates";
 
-// Of a directory with these weights. Throws Error{input} for a file that cannot be read.
+// Reads the origin of a directory with these weights. Throws Error{input} for a file that cannot be read.
 HEDDLE_API HfOrigin read_origin(const std::filesystem::path& directory, const HfWeights& weights);
 
 // Writes it into PLACE, which is made, and reads it again: the notes as they are, and tensors.json. Throw

@@ -180,7 +180,7 @@ BaseWeights::Tensor BaseWeights::mxfp4(const std::string& name) const {
   return {at::kBFloat16, {values.shape[0], values.shape[2] * kMxfp4Group, values.shape[1]}};
 }
 
-// Of numbers that need none. Other modules may have a parameter "scale" beside their weight.
+// Refuses scales of a tensor without need of them. Other modules may have a parameter "scale" of their own.
 void BaseWeights::refuse_scales(const std::string& name) const {
   const std::string scales = fp8_scales(name);
   if (!weights_->has(scales) ||

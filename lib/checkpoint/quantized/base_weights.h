@@ -18,9 +18,9 @@
 
 namespace heddle::checkpoint {
 
-// Of fp8 the tensor NAME with NAME_scale_inv, or M.weight with M.scale, in E4M3 or packed in fp4; of mxfp4
-// the tensor NAME of NAME_blocks and NAME_scales, or of NAME_packed and NAME_scale; every other tensor as it
-// is. Opens nothing itself.
+// The tensors of files by plain names: fp8 has NAME with NAME_scale_inv, or M.weight with M.scale, in E4M3 or
+// packed in fp4; mxfp4 has NAME_blocks with NAME_scales, or NAME_packed with NAME_scale. Other tensors are
+// returned as they are. Opens nothing itself.
 class HEDDLE_API BaseWeights {
  public:
   // Plain where `form` is empty.
@@ -44,7 +44,7 @@ class HEDDLE_API BaseWeights {
 
   // The box [offset, offset + out.sizes()) of a tensor that at() accepts.
   void read(const std::string& name, std::span<const int64_t> offset, const at::Tensor& out) const;
-  // Of a tensor that is not quantized; mapped.
+  // Returns the mapped bytes of a tensor that is not quantized.
   std::string_view bytes(const std::string& name) const { return weights_->bytes(name); }
 
  private:

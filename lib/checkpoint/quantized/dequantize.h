@@ -34,7 +34,7 @@ HEDDLE_API void read_fp8(const HfWeights& weights, const QuantizedTensor& tensor
 HEDDLE_API void read_mxfp4(const HfWeights& weights, const QuantizedTensor& tensor,
                            std::span<const int64_t> offset, const at::Tensor& out);
 
-// The same of one matrix: values uint8 or int8 [out, in / 2], scales uint8 or float8_e8m0fnu [out, in / 32],
+// Dequantizes one matrix: values uint8 or int8 [out, in / 2], scales uint8 or float8_e8m0fnu [out, in / 32],
 // of which the bytes count; the dequantized tensor is [out, in].
 HEDDLE_API void read_packed_mxfp4(const HfWeights& weights, const QuantizedTensor& tensor,
                                   std::span<const int64_t> offset, const at::Tensor& out);

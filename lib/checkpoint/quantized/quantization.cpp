@@ -40,7 +40,7 @@ std::optional<Quantization> mxfp4(bool packed) {
   return out;
 }
 
-// Of the keys themselves.
+// Reads the quantization from the keys of this level only.
 std::optional<Quantization> form_of(const Node& config_json) {
   const Node* keys = model::given(config_json, kKey);
   const Node* method = keys == nullptr || !keys->is_map() ? nullptr : model::given(*keys, "quant_method");

@@ -21,10 +21,10 @@ struct Quantization {
   bool operator==(const Quantization&) const = default;
 };
 
-// Of the keys of a config.json, or of its text_config. Empty: the weights are plain, or of a method that is
-// not known here. Throws Error{input} at a key of fp8 that asks for another form than blocks of E4M3.
+// Reads the keys of a config.json, or of its text_config. Empty: the weights are plain, or of a method that
+// is not known here. Throws Error{input} at a key of fp8 that asks for another form than blocks of E4M3.
 HEDDLE_API std::optional<Quantization> quantization_of(const Node& config_json);
-// Of the config.json of a directory; empty where there is none.
+// Reads the config.json of a directory; empty if there is none.
 HEDDLE_API std::optional<Quantization> quantization_in(const std::filesystem::path& directory);
 
 // The keys of the model with dequantized weights: without quantization_config and expert_dtype where

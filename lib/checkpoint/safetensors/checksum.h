@@ -19,7 +19,7 @@ class HEDDLE_API Checksum {
   Checksum();
   // Adds bytes: whole blocks, except in the last call.
   void add(std::string_view bytes);
-  // The same, and copies them to `to` with streaming stores: for bytes in a cache that are not needed soon
+  // Adds bytes and copies them to `to` with streaming stores: for bytes in a cache that are not needed soon
   // this costs little more than a copy alone.
   void add_copying(std::string_view bytes, char* to);
   // Sixteen hexadecimal digits of all that was added.

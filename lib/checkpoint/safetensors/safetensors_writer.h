@@ -41,8 +41,8 @@ class HEDDLE_API SafetensorsWriter {
 
   // The next tensor, in the order declared; on any device, converted to the declared dtype.
   void append(const at::Tensor& tensor);
-  // The same, and returns the checksum of each range of this many bytes, computed while they are in the
-  // processor's caches.
+  // Appends a tensor and returns the checksum of each range of this many bytes, computed while they are in
+  // the processor's caches.
   std::vector<std::string> append_summed(const at::Tensor& tensor, uint64_t stretch);
   // Syncs and renames.
   void finish();

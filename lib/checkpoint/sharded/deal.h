@@ -1,4 +1,4 @@
-// Which rank writes which box, if several ranks hold the same ones.
+// The rank that writes each box, where several ranks hold the same ones.
 #pragma once
 
 #include <cstdint>

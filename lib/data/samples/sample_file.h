@@ -13,8 +13,8 @@
 
 namespace heddle {
 
-// Little endian; docs/samples.md has the table. Sections lie at multiples of 64 bytes, with zeros between
-// them.
+// Little endian; docs/reference/data.md has the table. Sections lie at multiples of 64 bytes, with zeros
+// between them.
 struct SampleHeader {
   struct Section {
     uint64_t offset = 0, bytes = 0;

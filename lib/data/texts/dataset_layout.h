@@ -26,9 +26,9 @@ struct LayoutQuery {
   bool takes_config = true;  // whether the recipe's data set has a key for the configuration
 };
 
-// Reads the card of the directory, or the names of its files and directories: see docs/texts.md. Splits are
-// in the order of the library. Throws MissingData where the directory has no data files, Error{input} where
-// datasets refuses it, and where heddle does not read the format.
+// Reads the card of the directory, or the names of its files and directories: see docs/reference/data.md.
+// Splits are in the order of the library. Throws MissingData where the directory has no data files,
+// Error{input} where datasets refuses it, and where heddle does not read the format.
 std::vector<SplitFiles> read_layout(const LayoutQuery& query);
 
 }  // namespace heddle

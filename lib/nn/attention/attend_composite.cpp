@@ -79,7 +79,7 @@ class BlockScores {
     const at::Tensor known = log_sums.masked_fill(log_sums.isinf(), 0);  // of queries that see nothing
     return (masked() - known.reshape({kv_heads_, -1, block_.count, 1})).exp_().reshape(scores_.sizes());
   }
-  // What the weights are multiplied by: 0 or 1 / (1 - p).
+  // Returns the factors of the weights: 0 or 1 / (1 - p).
   at::Tensor kept(const WeightDropout& dropout) const {
     if (dropout.p >= 1) return at::zeros_like(scores_);
     const int64_t heads = kv_heads_ * scores_.size(1) / block_.count;

@@ -15,8 +15,8 @@ struct WeightDropout {
   uint64_t salt = 0;
 };
 
-// As attend_blocked_cpu() and attend_blocked_backward_cpu(); the ranges stand for in.seen, which is not read.
-// Scores are held for a block of queries at a time. chosen: as Heads::chosen.
+// Computes attend_blocked_cpu() and attend_blocked_backward_cpu(); the ranges replace in.seen, which is not
+// read. Scores are held for a block of queries at a time. chosen: as Heads::chosen.
 HEDDLE_API void attend_composite(const BlockedInputs& in, const DeviceRanges& ranges,
                                  const BlockedShape& shape, const at::Tensor& out, const at::Tensor& log_sums,
                                  bool onto, const at::Tensor& chosen = {}, const WeightDropout& dropout = {});

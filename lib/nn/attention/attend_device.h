@@ -6,8 +6,8 @@
 
 namespace heddle::model {
 
-// As attend_ranges() and attend_ranges_backward(), with ranges that are on the device already; in.seen is not
-// read.
+// Compute attend_ranges() and attend_ranges_backward() with ranges that are on the device already; in.seen is
+// not read.
 void attend_on_device(const BlockedInputs& in, const DeviceRanges& ranges, const BlockedShape& shape,
                       const at::Tensor& out, const at::Tensor& log_sums, bool onto = false);
 void attend_on_device_backward(const BlockedInputs& in, const DeviceRanges& ranges, const BlockedShape& shape,

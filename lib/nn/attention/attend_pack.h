@@ -1,4 +1,4 @@
-// What the forward and the backward of blocked attention share: matrices of one head laid side by side for
+// Shared by the forward and the backward of blocked attention: matrices of one head laid side by side for
 // the products, and the tiles of a block of queries.
 #pragma once
 
@@ -92,7 +92,7 @@ std::vector<Segment> segments_of(const KeyRange* seen, int64_t queries, int64_t 
 // The most queries and the most keys of a segment.
 Segment largest_of(const std::vector<Segment>& segments);
 
-// What the queries of a tile see of a block of keys that begins at `key`. False: nothing.
+// Clips the ranges of a tile's queries to a block of keys that begins at `key`. False: they see none of it.
 bool clip(const KeyRange* seen, const TileRows& rows, int64_t key, KeyRange* clipped);
 
 }  // namespace heddle::model::pack

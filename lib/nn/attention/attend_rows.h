@@ -1,4 +1,4 @@
-// What blocked attention reads and writes outside of its scratch: rows of one head, in the widest registers
+// Reads and writes rows of one head for blocked attention, outside of its scratch, in the widest registers
 // that the processor has.
 #pragma once
 
@@ -57,7 +57,8 @@ struct RowKernels {
 template <class Stored>
 const RowKernels<Stored>& row_kernels();
 
-// Those that it runs, the widest registers first; of float, c10::BFloat16 and c10::Half.
+// Returns the kernels that the processor runs, widest registers first; for float, c10::BFloat16 and
+// c10::Half.
 template <class Stored>
 HEDDLE_API std::span<const RowKernels<Stored>* const> supported_row_kernels();
 

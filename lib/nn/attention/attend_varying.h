@@ -26,7 +26,7 @@ struct VaryingCall {
 // seen: int32 [queries, 2] on the CPU, as in BlockedInputs. A query that sees nothing is in no call.
 HEDDLE_API std::vector<VaryingCall> varying_calls(const at::Tensor& seen);
 
-// The same with its lengths on the device of the inputs.
+// A call with its lengths on the device of the inputs.
 struct VaryingLengths {
   at::Tensor cum_q, cum_k;  // int32
   int64_t max_q, max_k, window;
@@ -50,7 +50,7 @@ struct VaryingKernel {
                                         const at::Tensor& log_sums, const VaryingLengths& of, double scale);
 };
 
-// As attend_blocked_cpu() and attend_blocked_backward_cpu(), on any device; without soft caps. The calls
+// Compute attend_blocked_cpu() and attend_blocked_backward_cpu() on any device, without soft caps. The calls
 // stand for in.seen, which is not read.
 HEDDLE_API void attend_varying(const BlockedInputs& in, const std::vector<DeviceCall>& calls,
                                const BlockedShape& shape, const at::Tensor& out, const at::Tensor& log_sums,

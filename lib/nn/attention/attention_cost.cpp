@@ -15,7 +15,7 @@ double bytes_of(const at::Tensor& x) {
   return static_cast<double>(x.numel()) * static_cast<double>(x.element_size());
 }
 
-// Of one head and one row of `sequence` tokens. Documents are not known on meta: each row counts as one.
+// Pairs of one head and one row of `sequence` tokens. Documents are unknown on meta: each row counts as one.
 double visible_pairs(int64_t sequence, bool causal, int64_t window) {
   const auto all = static_cast<double>(sequence);
   const auto seen = static_cast<double>(window > 0 ? std::min(window, sequence) : sequence);

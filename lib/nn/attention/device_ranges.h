@@ -22,8 +22,8 @@ struct DeviceRanges {
 HEDDLE_API DeviceRanges device_ranges(const at::Tensor& seen, int64_t keys, const at::Tensor& queries,
                                       const BlockedShape& shape);
 
-// Those of visible_keys(). The offsets of documents are read by the host once a batch and set of options,
-// whatever the number of layers; threads share what is kept.
+// Returns the ranges of visible_keys(). The host reads the offsets of documents once per batch and set of
+// options, whatever the number of layers; threads share what is kept.
 std::shared_ptr<const DeviceRanges> kept_ranges(const Heads& heads, const at::Tensor& documents,
                                                 const at::Tensor& queries);
 

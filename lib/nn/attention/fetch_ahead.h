@@ -25,13 +25,13 @@ struct HeadBytes {
         width(columns * x.element_size()) {}
 };
 
-// What a thread computes after a segment's head of keys; no segment: nothing.
+// The work of a thread after a segment's head of keys; no segment: none.
 struct After {
   const Segment* segment = nullptr;
   int64_t key_head = 0;
 };
 
-// Where a thread computes the heads [begin, end) of one segment, then those of the next.
+// Returns the next work of a thread that computes heads [begin, end) of one segment, then of the next.
 inline After after(const std::vector<Segment>& segments, size_t segment, int64_t head, int64_t begin,
                    int64_t end) {
   if (head + 1 < end) return {&segments[segment], head + 1};
@@ -61,7 +61,7 @@ class FetchAhead {
     per_turn_ = (rows_ + turns_ - 1) / turns_;
   }
 
-  // What is fetched next, at most so many lines; nothing at the end.
+  // Returns the lines to fetch next, at most `most`; none at the end.
   Fetch next(int64_t most = std::numeric_limits<int64_t>::max()) {
     if (now_ == used_) return {};
     Stretch& one = stretches_[now_];

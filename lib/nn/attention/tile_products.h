@@ -87,7 +87,7 @@ HEDDLE_INLINE void transpose_registers(typename Set::Vector (&rows)[Set::kLanes]
   if constexpr (Set::kLanes > 8) exchange<Set, 8>(rows);
 }
 
-// What a product does beside each step along its depth: nothing.
+// A product's work beside each step along its depth: none.
 struct Nothing {
   static constexpr bool kFetchesLines = false;
   HEDDLE_INLINE void operator()(int64_t) const {}
@@ -169,7 +169,7 @@ HEDDLE_INLINE void product_of_rows(Operands<Number> of, int64_t columns, int64_t
     product_in_registers<Set, Rows, 1, Adds>(of, depth, beside);
 }
 
-// The same for 1 to kTileRows rows.
+// Computes the product for 1 to kTileRows rows.
 template <class Set, bool Adds, class Number, class Beside = Nothing>
 HEDDLE_INLINE void product(const Operands<Number>& of, int64_t rows, int64_t columns, int64_t depth,
                            const Beside& beside = {}) {

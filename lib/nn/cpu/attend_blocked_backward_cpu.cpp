@@ -131,7 +131,7 @@ class AttentionBackward {
       write_rows(of.d_queries.data, 1, into_.q, first, count, head, shape_.head_dim);
   }
 
-  // What products read, and what they add gradients to, of one head of queries.
+  // Rows of one head of queries that products read, and those that they add gradients to.
   struct HeadRows {
     pack::Rows<const Number> queries, d_out;
     pack::Rows<Number> d_queries;

@@ -105,7 +105,7 @@ class Attending {
     ahead.add(queries_, key_head * queries_of_key_, next->first, next->count);
   }
 
-  // Where the block of keys begins that holds the first one that a block of queries sees; within the segment.
+  // Begin of the first block of keys that a block of queries sees, within the segment.
   static int64_t first_key(const Segment& segment, const QueryBlock& block) {
     return std::max<int64_t>((block.begin - segment.key) / kBlockKeys * kBlockKeys, 0);
   }
@@ -178,7 +178,7 @@ class Attending {
     if (out.data == room.out.at(0)) write(block, head, room, &kOne, 0);
   }
 
-  // Where the tiles of a block write: the result itself, or scratch.
+  // Returns the rows that the tiles of a block write: the result itself, or scratch.
   pack::Rows<Number> results_of(const Segment& segment, const QueryBlock& block, int64_t head,
                                 Room& room) const {
     if (!pack::in_place<Number>(out_, shape_.value_dim, segment.count))

@@ -74,7 +74,7 @@ HEDDLE_FLOAT_KERNELS(Avx2, HEDDLE_AVX2)
 HEDDLE_FLOAT_KERNELS(Avx512, HEDDLE_AVX512)
 #endif
 
-// Of kernels in the order of the sets, those that this processor runs.
+// Selects the kernels that this processor runs from all, in the order of the sets.
 template <class Kernels, size_t Count>
 std::span<const Kernels* const> that_run(const std::array<const Kernels*, Count>& all) {
   return std::span(all).subspan(Count - 1 - static_cast<size_t>(cpu_capability()));

@@ -96,7 +96,7 @@ struct TileKernels {
   void (*add_product)(const KeyProduct<Number>& of);
 };
 
-// Those of float that this processor runs, the widest registers first.
+// Returns the float kernels that this processor runs, widest registers first.
 HEDDLE_API std::span<const TileKernels<float>* const> supported_tile_kernels();
 
 // The widest of them; of double, the same everywhere.

@@ -28,7 +28,7 @@ inline bool has_kernel(const at::Tensor& tensor) {
          (dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kDouble);
 }
 
-// The same for a matrix whose rows may have gaps; they do not overlap.
+// Says whether a row kernel takes a matrix whose rows may have gaps; rows do not overlap.
 inline bool has_row_kernel(const at::Tensor& tensor) {
   const at::ScalarType dtype = tensor.scalar_type();
   return tensor.is_cpu() && tensor.dim() == 2 && tensor.stride(1) == 1 &&

@@ -18,7 +18,7 @@ void activate_cpu(const ExpertActivation& how, const at::Tensor& hidden, const a
 void activate_backward_cpu(const ExpertActivation& how, const at::Tensor& dy, const at::Tensor& hidden,
                            const at::Tensor& weights, const ActivationGradients& out);
 
-// The same of some rows of float32 in the calling thread, for swiglu and clamped_swiglu. d_y, d_hidden and
+// Activates some rows of float32 in the calling thread, for swiglu and clamped_swiglu. d_y, d_hidden and
 // d_weights: of the backward alone, else null.
 struct ActivatedRows {
   const float *hidden, *weights;

@@ -28,8 +28,8 @@ inline Rank<Number> rank_of(Number x) {
   return x != x ? kMost : bits < 0 ? bits ^ kMost : bits;
 }
 
-// What is left to choose from. Float: a rank above the expert's place from the end, so that one maximum finds
-// the first of equals too.
+// Marks of experts that can still be chosen. Float: a rank above the expert's place from the end, so that one
+// maximum finds the first of equals too.
 constexpr int64_t kTaken = std::numeric_limits<int64_t>::min();
 
 HEDDLE_INLINE int64_t take_largest(int64_t* left, int64_t experts, float) {
@@ -70,7 +70,7 @@ HEDDLE_INLINE void choose_row(const Number* scores, const Number* bias, int64_t 
     weights[j] = weights[j] / divisor * static_cast<Number>(rule.scale);
 }
 
-// Of [first, last) tokens. left: scratch for one token.
+// Choices of the tokens [first, last). left: scratch for one token.
 template <class Number>
 struct Choices {
   const Number *scores, *bias;

@@ -12,7 +12,7 @@
 namespace heddle::model {
 namespace {
 
-// Of a contiguous [..., rows, columns], from the row `first` on.
+// Views a contiguous [..., rows, columns] from the row `first` on.
 template <class Number>
 MatrixView<Number> rows_from(const at::Tensor& tensor, int64_t first) {
   return {tensor.const_data_ptr<Number>() + first * tensor.size(-1), tensor.size(-1), 1};

@@ -45,7 +45,7 @@ struct PackedProduct {
 template <class Number>
 using PackedProductKernel = void (*)(const PackedProduct<Number>& of);
 
-// Those of float32 that this processor runs, the widest registers first.
+// Returns the float32 kernels that this processor runs, widest registers first.
 HEDDLE_API std::span<const PackedProductKernel<float>> supported_packed_products();
 
 // The first of them, in the calling thread.

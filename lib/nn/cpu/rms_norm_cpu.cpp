@@ -27,7 +27,7 @@ HEDDLE_INLINE void forward_rows(const Number* __restrict x, const Number* __rest
   }
 }
 
-// With n = x * root and g = dy * weight: dx = root * (g - n * mean(g * n)).
+// dx = root * (g - n * mean(g * n)), where n = x * root and g = dy * weight.
 template <class Number>
 HEDDLE_INLINE void backward_rows(const Number* __restrict dy, const Number* __restrict x,
                                  const Number* __restrict weight, const Wide<Number>* __restrict root,

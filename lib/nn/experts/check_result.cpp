@@ -1,4 +1,4 @@
-// What a link of Experts::instead returns: a row for each token, else its plugin is named.
+// Checks that a link of Experts::instead returns a row for each token; else names its plugin.
 #include <sstream>
 #include <string>
 

@@ -11,7 +11,7 @@
 
 namespace heddle::model {
 
-// Of one product: A [experts, rank, in], B [experts, out, rank].
+// The adapter of one product: A [experts, rank, in], B [experts, out, rank].
 struct ExpertAdapter {
   at::Tensor a, b;
   double scale = 1;
@@ -30,7 +30,7 @@ at::Tensor gradient_of_a(const at::Tensor& back, const at::Tensor& x, std::span<
 at::Tensor gradient_of_b(const at::Tensor& dy, const at::Tensor& x, const ExpertAdapter& adapter,
                          std::span<const int64_t> begins);
 
-// What a node keeps of an adapter.
+// An adapter as a node keeps it for the backward.
 struct SavedAdapter {
   Saved a, b;
   double scale = 1;

@@ -1,4 +1,4 @@
-// What the gradients of the experts' parameters are made of, and how parameters are used.
+// Factors of the gradients of the experts' parameters, and how parameters are used.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -42,13 +42,13 @@ inline at::Tensor shared_bias(const at::Tensor& bias, double share) {
   return share == 1 || !bias.defined() ? bias : bias * share;
 }
 
-// Those that are asked for, or those of the device.
+// Returns the given products, or the device's.
 inline const ExpertProducts& products_of(const std::shared_ptr<const ExpertProducts>& given) {
   static const ExpertProducts as_they_are;
   return given ? *given : as_they_are;
 }
 
-// What the gradients of both parameters are made of.
+// Factors of the gradients of both parameters.
 struct Factors {
   at::Tensor x, d_hidden, activated, dy;  // [tokens, hidden], [rows, ...], [rows, width], [rows, hidden]
   at::Tensor shares;                      // [rows]: the router's weights

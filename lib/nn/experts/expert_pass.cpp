@@ -91,7 +91,7 @@ struct PassData {
   }
 };
 
-// Of the backward, besides: what it reads and fills, and its scratch.
+// Inputs, outputs and scratch that only the backward has.
 struct BackwardData {
   const float *hidden, *dy;
   float *rows, *shares, *gate_up, *down;

@@ -90,7 +90,7 @@ struct ExpertsNode final : LayerNode {
     at::Tensor down_back;
   };
 
-  // Of x, the weights of the router and the base's parameters.
+  // Number of edges to x, the router's weights and the base's parameters.
   size_t own_edges() const { return adapters_at > 0 ? adapters_at : num_outputs(); }
 
   Adapters adapters_back(const at::Tensor& dy, at::Tensor& d_activated) {
@@ -111,7 +111,7 @@ struct ExpertsNode final : LayerNode {
     out[adapters_at + 3] = cast_to(gradient_of_b(factors.dy, factors.activated, of.down, begins), dtype);
   }
 
-  // Where every gradient is wanted now.
+  // Says whether every gradient is wanted now.
   bool in_one_pass() const {
     if (!passes || autocast != nullptr || (later != nullptr && later->defers())) return false;
     for (size_t edge = 0; edge < num_outputs(); ++edge)
@@ -129,7 +129,7 @@ struct ExpertsNode final : LayerNode {
             of.gate_up, of.down};
   }
 
-  // Of x, before the sum over a token's rows; undefined: not wanted.
+  // Gradient of x before the sum over a token's rows; undefined: not wanted.
   at::Tensor of_rows(const Factors& factors, const at::Tensor& whole_gate_up) const {
     if (!task_should_compute_output(0)) return {};
     return products_of(products).backward(factors.d_hidden, as_matrices(whole_gate_up), rows->begins);
@@ -179,7 +179,7 @@ std::shared_ptr<ExpertsNode> node_of(const at::Tensor& x, const Routing& routing
   return node;
 }
 
-// With the bias of each row's expert, times its share.
+// Multiplies and adds the bias of each row's expert, times its share.
 at::Tensor product(const ExpertParameters& of, const at::Tensor& x, const at::Tensor& weights,
                    std::span<const int64_t> begins, const at::Tensor& bias, const at::Tensor& shares = {}) {
   const at::Tensor y = products_of(of.products).forward(x, weights, begins);
@@ -214,7 +214,7 @@ at::Tensor rows_by_products(const at::Tensor& x, const Routing& routing, const E
   });
 }
 
-// The same, one expert after the other.
+// Computes the rows one expert after the other.
 at::Tensor rows_in_one_pass(const at::Tensor& x, const Routing& routing, const ExpertParameters& of,
                             const ExpertActivation& activation, const ExpertRows& rows, ExpertsNode* node) {
   const at::Tensor hidden = at::empty({rows.count(), 2 * of.down.size(2)}, x.options());

@@ -18,7 +18,7 @@ struct Rule {
   bool interleaved;
 };
 
-// Of one row; backward alone: d_y, d_hidden.
+// Pointers into one row; d_y and d_hidden are set in the backward alone.
 template <class Number>
 struct Row {
   const Number *hidden, *d_y;
@@ -94,7 +94,7 @@ HEDDLE_INLINE void compute_lanes(const Rule<typename Set::Number>& rule, typenam
   }
 }
 
-// The same by way of scratch: of another type, in turn, or fewer than kFloats numbers.
+// Computes a row in scratch: of another type, interleaved, or of fewer than kFloats numbers.
 template <class Set, bool Backward, class Number>
 HEDDLE_INLINE void compute_apart(const Rule<Wide<Number>>& rule, const Row<Number>& row, int64_t at,
                                  Sums<Set>& sums) {

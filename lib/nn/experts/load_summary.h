@@ -35,7 +35,7 @@ using NamedNumbers = std::vector<std::pair<std::string, double>>;
 // layers, whatever rank holds them, and all microbatches of the step. Empty without layers.
 HEDDLE_API NamedNumbers summarise(const std::vector<LayerLoad>& loads);
 
-// The same of what routers have reported in a step (GROUP/load_N), with GROUP/ before the keys.
+// Summarizes the loads that routers reported in a step (GROUP/load_N), with GROUP/ before the keys.
 HEDDLE_API NamedNumbers summarise_loads(const SideValues& values);
 
 }  // namespace model

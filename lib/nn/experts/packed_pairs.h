@@ -40,7 +40,7 @@ HEDDLE_INLINE float pair_at(const Narrow* row, int64_t step, int64_t k, int64_t 
   return pair_of(row[2 * k * step], second < length ? row[second * step] : Narrow(0, Narrow::from_bits()));
 }
 
-// The same of every row: rows of pairs, as many numbers to a row as `pairs`.
+// Packs every row: rows of pairs, as many numbers to a row as `pairs`.
 HEDDLE_INLINE void pack_pairs_of_rows(const MatrixView<Narrow>& a, int64_t rows, int64_t depth, float* to) {
   const int64_t pairs = (depth + 1) / 2;
   for (int64_t i = 0; i < rows; ++i, to += pairs) {

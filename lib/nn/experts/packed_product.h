@@ -14,7 +14,7 @@ namespace heddle::model::packed {
 // A block of b and one of a lie in the second-level cache together, a panel of b in the first.
 constexpr int64_t kDepth = 256, kColumns = 512, kNarrowColumns = 256, kRows = 192;
 
-// Of one thread.
+// Scratch of one thread.
 struct Blocks {
   alignas(64) float a[kRows * kDepth];
   alignas(64) float b[kColumns * kDepth];
@@ -56,7 +56,7 @@ HEDDLE_INLINE void pack_panel(const MatrixView<float>& b, int64_t columns, int64
     for (int64_t k = j < wide ? deep : 0; k < depth; ++k) to[k * Width + j] = *b.at(k, j);
 }
 
-// Where a is transposed, and a tile would touch more lines than the first cache keeps.
+// True if a is transposed and a tile would touch more lines than the first cache keeps.
 HEDDLE_INLINE bool packs_rows(const PackedProduct<float>& of) {
   return of.a.column != 1 && of.depth > 128;
 }
@@ -94,7 +94,7 @@ struct Lines {
   }
 };
 
-// What is asked for beside a tile: the rows after it, into the first cache, and then of b, into the second.
+// Prefetches beside a tile: the rows after it, into the first cache, and then of b, into the second.
 struct Ahead {
   Lines near, far;
   static constexpr bool kFetchesLines = false;
@@ -113,7 +113,7 @@ using TileProduct = void (*)(const tile::Operands<float>& of, int64_t rows, int6
 using TileProductAhead = void (*)(const tile::Operands<float>& of, int64_t rows, int64_t columns,
                                   int64_t depth, const Ahead& ahead);
 
-// Of one instruction set.
+// Products of one instruction set.
 struct TileProducts {
   TileProduct set, add;
   TileProductAhead set_ahead, add_ahead;
@@ -158,14 +158,14 @@ struct Stretches {
   }
 };
 
-// Where a panel begins, its place in blocks.b (one place for all where no later rows need it), and the panel
+// The begin of a panel, its place in blocks.b (one place for all if no later rows need it), and the panel
 // after it: of this block or of the next product.
 struct Panel {
   int64_t first, columns, place;
   Stretches next;
 };
 
-// What a block has still to compute and to ask for: tiles of all its panels, and what is read after it.
+// The remaining work of a block: tiles of all its panels, and the lines that are read after it.
 struct Rest {
   int64_t tiles;
   Lines first, second;

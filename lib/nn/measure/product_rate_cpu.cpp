@@ -31,7 +31,7 @@ double seconds_of_product(const at::Tensor& a) {
   return std::max(processor_seconds() - begin, 1e-9);
 }
 
-// Of the size that takes about half a millisecond.
+// Rate of products of a size that takes about half a millisecond.
 double best_rate(at::ScalarType dtype) {
   const at::NoGradGuard no_grad;
   const double begin = processor_seconds();

@@ -38,7 +38,7 @@ at::Tensor on_cpu(const at::Tensor& keys, int64_t columns, uint64_t salt) {
   return out;
 }
 
-// The same by operators.
+// Draws by LibTorch's operators.
 
 // x in 0 .. 2^32 - 1.
 at::Tensor mixed32(at::Tensor x) {

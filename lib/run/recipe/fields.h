@@ -1,5 +1,5 @@
-// The fields of the sections of a configuration, as their schemas know them: docs/configuration.md holds
-// them.
+// The fields of the sections of a configuration, as their schemas know them: docs/reference/configuration.md
+// holds them.
 #pragma once
 
 #include <string>

@@ -17,11 +17,12 @@ namespace heddle::train {
 // counted.
 class HEDDLE_API AdamW : public IOptimizer {
  public:
-  // Of the config its lr and weight_decay are not used.
+  // lr and weight_decay of the config are not used.
   explicit AdamW(const AdamWConfig& config) : config_(config) {}
 
   void start(std::span<const TrainedShard> shards, const DeviceMesh& mesh) override;
-  // Of every non-empty shard: exp_avg, exp_avg_sq (boxes) and step (a number).
+  // Returns the state of each non-empty shard: exp_avg and exp_avg_sq (same box as the shard), and step (a
+  // scalar).
   std::vector<OptimizerState> state() override;
   // Reads neither divisor nor skip on the host where the weights are on a device.
   void update(const OptimizerUpdate& update) override;

@@ -14,7 +14,7 @@ namespace heddle::train {
 // threads.
 HEDDLE_API double sum_of_squares(const at::Tensor& tensor);
 
-// The same of all tensors together, fp64 [1] on their device: a few kernels, without a read-back. The
+// Sums the squares of all tensors into fp64 [1] on their device: a few kernels, without a read-back. The
 // tensors are of one device, and there is at least one.
 HEDDLE_API at::Tensor sum_of_squares_on_device(at::TensorList tensors);
 

@@ -1,4 +1,4 @@
-// Which shards train and with what rates, and what surrounds each update.
+// Selects the shards that train with their rates, and surrounds each update.
 #include "lib/train/optimizer/updater.h"
 
 #include <ATen/core/grad_mode.h>

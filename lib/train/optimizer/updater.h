@@ -31,7 +31,7 @@ class HEDDLE_API Updater {
   // Puts back what keep() has copied, bit for bit.
   void undo();
 
-  // Of every non-empty trained shard: the optimizer's tensors and, last, the master copy, "master".
+  // Returns for each non-empty trained shard the optimizer's tensors and, last, the master copy, "master".
   std::vector<OptimizerState> state() const;
   IOptimizer& optimizer() const { return optimizer_; }
 

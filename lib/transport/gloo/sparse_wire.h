@@ -20,7 +20,8 @@ struct Edge;  // the connection to one rank
 // connection is made by a thread of its own, and messages wait for it.
 class HEDDLE_API SparseWire : public Wire {
  public:
-  // Both block. pair: the wire between this rank and a peer, in which the lower rank is 0 and the other 1.
+  // `pair` and `mesh` block. pair: the wire between this rank and a peer, with the lower rank as 0, the other
+  // as 1.
   SparseWire(int rank, std::function<std::unique_ptr<Wire>(int peer)> pair,
              std::function<std::unique_ptr<Wire>()> mesh);
   ~SparseWire() override;  // waits for nothing

@@ -32,7 +32,7 @@ class HEDDLE_API WireCollectives {
   void all_reduce(const Call& call);
   void reduce_small(char* data, size_t bytes, const Call& call);
   void reduce_by_tree(char* data, size_t bytes, const Call& call);
-  // Of more than kFewRanks ranks (wire_doubling.cpp).
+  // Collectives of more than kFewRanks ranks (wire_doubling.cpp).
   void all_gather_by_doubling(const Call& call);
   void reduce_scatter_by_halving(const Call& call);
   void all_reduce_by_halves(const Call& call);

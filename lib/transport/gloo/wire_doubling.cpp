@@ -13,7 +13,7 @@
 namespace heddle::mesh {
 namespace {
 
-// As combine() divides an average: integers are rounded towards zero.
+// Divides as combine() does for an average: integers are rounded towards zero.
 void divide(char* values, int64_t count, at::ScalarType type, int by) {
   at::Tensor tensor = at::from_blob(values, {count}, type);
   if (at::isIntegralType(type, false))

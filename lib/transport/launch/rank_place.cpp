@@ -60,7 +60,7 @@ class Variables {
   const Environment& look_;
 };
 
-// The same on every rank of a job, different for most jobs.
+// Returns a port that is equal on every rank of a job and differs between most jobs.
 int port_of(const std::string& job) {
   uint32_t hash = 2166136261u;  // FNV-1a
   for (const unsigned char c : job) hash = (hash ^ c) * 16777619u;

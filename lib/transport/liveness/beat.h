@@ -1,4 +1,4 @@
-// What a rank writes to the store, and which ranks hear it.
+// The heartbeat that a rank writes to the store, and the ranks that read it.
 #pragma once
 
 #include <cstdint>

@@ -172,7 +172,7 @@ void Watch::State::hear(int rank, const Beat& beat) {
   if (process == ProcessState::ended) confirm_end(rank);
 }
 
-// It may have left regularly since its heartbeat was read.
+// Confirms the end of a rank, which may have left regularly since its heartbeat was read.
 void Watch::State::confirm_end(int rank) {
   if (Beat::read(text(store->get(beat_key(rank)))).state != 'l') publish({rank, Loss::Kind::dead, kDied});
 }

@@ -1,4 +1,4 @@
-// Which ranks others wait for: states of the ranks that this one reads, and what the tree tells of the rest.
+// Finds late ranks: from the heartbeats that this rank reads, and from the tree for the rest.
 #include <algorithm>
 #include <set>
 

@@ -98,7 +98,7 @@ struct Watch::State : std::enable_shared_from_this<Watch::State> {
   void exchange_probes();
   void release_due(bool all);
 
-  // With the mutex held.
+  // Functions that need the mutex held.
   std::string host(int rank) const { return options.host_name ? options.host_name(rank) : ""; }
   std::string answer_probe(int asker);
   std::optional<Loss> loss_by_silence(int rank) const;

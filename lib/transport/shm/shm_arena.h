@@ -19,7 +19,7 @@ namespace heddle::mesh {
 constexpr size_t kLine = 64;                      // bytes that move between cores together: a cache line
 constexpr size_t kArenaBytes = size_t{16} << 30;  // addresses, not memory
 
-// Where a process sleeps until another one wakes it.
+// A futex on which a process sleeps until another one wakes it.
 struct alignas(kLine) Bell {
   std::atomic<uint32_t> word{0}, sleepers{0};
 };

@@ -45,7 +45,8 @@ enum class Memory { own, shared };
 // rows travel between pairs of ranks.
 std::unique_ptr<Exchange> make_exchange(const Call& call, int rank, int size, size_t room, Memory memory);
 
-// What must be equal on all ranks, as a number; and as a text: "all_reduce (max) of 12 Float".
+// Properties of a call that must be equal on all ranks, as a number and as a text: "all_reduce (max) of 12
+// Float".
 uint64_t what_of(const Call& call);
 std::string describe(uint64_t what);
 

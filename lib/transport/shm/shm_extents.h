@@ -1,4 +1,4 @@
-// Which ranges of an arena are allocated.
+// The allocated ranges of an arena.
 #pragma once
 
 #include <cstddef>

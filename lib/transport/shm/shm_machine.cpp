@@ -27,7 +27,7 @@ uint64_t random_number() {
   return static_cast<uint64_t>(source()) << 32 | source();
 }
 
-// What a rank reports, one line each.
+// The report of a rank, one line per member.
 struct Card {
   std::string table, path, nonce,
       why;  // no path: it has no memory to share; and no why: disabled by the user

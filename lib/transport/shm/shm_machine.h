@@ -1,4 +1,4 @@
-// Which ranks are on this machine and can share memory; determined together, before the first group.
+// Finds the ranks of this machine that can share memory; determined together, before the first group.
 #pragma once
 
 #include <cstddef>

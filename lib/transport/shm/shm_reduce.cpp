@@ -139,7 +139,7 @@ class ReduceSplit : public Exchange {
   }
   int64_t length(int block) const { return std::min(block_, count_ - block * block_); }
   int64_t longest(int block) const { return (length(block) + s_.size - 1) / s_.size; }
-  // Where a rank's part of a block starts, in bytes.
+  // Start of a rank's part of a block, in bytes.
   size_t at(int block, int rank) const {
     return static_cast<size_t>(length(block) * rank / s_.size) * s_.element;
   }

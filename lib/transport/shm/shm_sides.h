@@ -33,7 +33,7 @@ inline int pieces(size_t bytes, size_t piece) {
   return static_cast<int>((bytes + piece - 1) / piece);
 }
 
-// Those with a sum.
+// Exchanges with a sum.
 std::unique_ptr<Exchange> make_scatter(const Call& call, const Sides& sides, size_t room);
 std::unique_ptr<Exchange> make_reduce(const Call& call, const Sides& sides, size_t room, Memory memory);
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -181,33 +180,6 @@ TEST(PluginsCheck, RefusesAPluginThatEndsItsProcessAsIfAllWereWell) {
   EXPECT_THAT(outcome.out, HasSubstr("FAIL  strategy 'zero1' on 2 ranks: "));
   EXPECT_THAT(outcome.out, HasSubstr("the process ended (exit with status 0)"));
 }
-
-// The README of each plugin holds the table of its schema.
-class PluginReadme : public ::testing::TestWithParam<std::string> {};
-
-TEST_P(PluginReadme, HoldsTheTableOfTheSchema) {
-  const Outcome outcome = heddle({"plugins", "inspect", GetParam(), "--markdown"});
-  ASSERT_EQ(outcome.status, 0) << outcome.error;
-  std::ostringstream readme;
-  readme << std::ifstream(HEDDLE_SOURCE_DIR "/plugins/" + GetParam() + "/README.md").rdbuf();
-  EXPECT_NE(readme.str().find(outcome.out), std::string::npos)
-      << "put the output of `heddle plugins inspect " << GetParam() << " --markdown` into its README:\n"
-      << outcome.out;
-}
-
-std::vector<std::string> plugins_with_a_readme() {
-  std::vector<std::string> out;
-  for (const auto& entry : std::filesystem::directory_iterator(HEDDLE_SOURCE_DIR "/plugins"))
-    if (const std::string name = entry.path().filename().string();
-        std::filesystem::exists(entry.path() / "README.md") &&
-        std::filesystem::exists(HEDDLE_BINARY_DIR "/plugins/libheddle_" + name +
-                                ".so"))  // some need a toolkit
-      out.push_back(name);
-  return out;
-}
-
-INSTANTIATE_TEST_SUITE_P(Plugins, PluginReadme, ::testing::ValuesIn(plugins_with_a_readme()),
-                         [](const auto& info) { return info.param; });
 
 // A run's file with `plugins: [...]`, and nothing else that would be a valid run.
 struct RunWithPlugins {

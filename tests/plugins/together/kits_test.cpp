@@ -70,20 +70,20 @@ INSTANTIATE_TEST_SUITE_P(Examples, TemplateKits,
                                            "template_dataset", "overlapped", "looped", "balance", "acme"),
                          [](const auto& info) { return info.param; });
 
-TEST(SdkReadme, HoldsTheWalkOfTheExample) {
+TEST(StrategyPage, HoldsTheWalkOfTheExample) {
   const auto text = [](const std::string& path) {
     std::ostringstream out;
     out << std::ifstream(HEDDLE_SOURCE_DIR "/" + path).rdbuf();
     return out.str();
   };
-  const std::string example = text("examples/walk/overlapped.cpp"), readme = text("sdk/README.md");
+  const std::string example = text("examples/walk/overlapped.cpp"), page = text("docs/plugins/strategy.md");
   const size_t begin = example.find("[walk]\n") + 7, end = example.find("  // [/walk]");
   ASSERT_LT(begin, end);
   std::istringstream lines(example.substr(begin, end - begin));
   std::string excerpt;
   for (std::string line; std::getline(lines, line);) excerpt += (line.empty() ? line : line.substr(2)) + "\n";
-  EXPECT_THAT(readme, HasSubstr("```cpp\n" + excerpt + "```"))
-      << "put the lines between [walk] into the README";
+  EXPECT_THAT(page, HasSubstr("```cpp\n" + excerpt + "```"))
+      << "put the lines between [walk] into docs/plugins/strategy.md";
 }
 
 // Before the first step, by the parameter and the file.

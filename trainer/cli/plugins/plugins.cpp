@@ -204,7 +204,7 @@ int check(const PluginsCommand& command) {
   std::cout.flush();
   if (all.failed == 0) return unknown ? kUntrained : 0;
   throw Error(ErrorCode::plugin_failed, broken, all.text(),
-              "the lines that begin with FAIL say what to change; sdk/README.md explains each kit");
+              "the lines that begin with FAIL say what to change; docs/plugins/testing.md explains each kit");
 }
 
 }  // namespace

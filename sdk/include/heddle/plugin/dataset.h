@@ -14,7 +14,7 @@
 namespace heddle {
 
 // A set of texts: rows that a script turns into tokens once, in a Python process before the first step.
-// heddle keeps the samples in a file and reads them from there; sdk/README.md has what a script holds.
+// heddle keeps the samples in a file and reads them from there; docs/plugins/dataset.md describes the script.
 struct TextSource {
   std::string script;  // "squad.py", in the directory of the plugin's library
   // Fields with a file, a directory, a name of the hub, or a list of files; the first that is set. The fields

@@ -144,8 +144,8 @@ std::string manual_page(const CommandTable& table) {
   manual_rows(out, "EXIT STATUS", kStatus);
   manual_rows(out, "ENVIRONMENT", kEnvironment);
   manual_rows(out, "FILES", kFiles);
-  out << ".SH SEE ALSO\nThe documents in share/doc/heddle beside bin: README.md, docs/configuration.md, "
-      << "docs/training.md, docs/texts.md, docs/errors.md.\n";
+  out << ".SH SEE ALSO\nThe documents in share/doc/heddle beside bin: README.md, docs/getting-started.md, "
+      << "docs/fine-tuning.md, docs/reference.\n";
   return out.str();
 }
 
