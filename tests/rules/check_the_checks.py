@@ -56,7 +56,7 @@ CASES = [  # rule, file, text, part of the fault (None: no fault)
     (check_operators, "lib/nn/a.cpp", '// a\nstruct N final : LayerNode {\n  N() : LayerNode("NBackward") {}\n};\n', "NBackward has no entry"),
     (check_operators, "lib/nn/a.cpp", "// a\nstruct N final : model::LayerNode {\n  N() : LayerNode(kName) {}\n};\n", "a literal name"),
     (check_operators, "lib/nn/a.cpp", '// a\nstruct N : LayerNode {\n  N() : LayerNode("WeightBackward") {}\n};\n', None),
-    (check_format, "core/base/a.cpp", "// a\nint  x  =1;\n", "should be clang-formatted"),
+    (check_format, "core/base/a.cpp", "// a\nint  x  =1;\n", "run scripts/format --all"),
 ]
 
 faults = []
