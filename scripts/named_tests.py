@@ -4,7 +4,7 @@
 named_tests.py --preset PRESET [--list] NAME... [-- ARGUMENT...]
 
 A NAME is part of Suite.Case, of a file's path below tests/, of a title in a `.test` file, or of the name of
-a test in ctest. ARGUMENTs that begin with
+a test in ctest. Else it is the beginning of a parameter of a case. ARGUMENTs that begin with
 --gtest_ go to the test programs, all others to ctest. --list prints the commands and runs nothing."""
 import argparse
 import collections
@@ -86,6 +86,19 @@ def cases_of(sources, tests):
     return found
 
 
+def parameters_of(name, sources, tests):
+    """[(suite, pattern of GoogleTest, file below `tests`)] of parameterized suites whose file has a string that begins with
+    the name: the parameters of a case are often such strings."""
+    found = []
+    for path in sources:
+        text = path.read_text() if name.isidentifier() and path.is_relative_to(tests) else ""
+        if f'"{name}' in text:
+            for prefix, suite in INSTANCE.findall(text):
+                suite = f"{prefix}/{suite}" if prefix else suite
+                found.append((suite, f"{suite}.*/{name}*", str(path.relative_to(tests))))
+    return found
+
+
 def shorten(chosen, every):
     """Replaces the patterns of a suite by `Suite.*` where all its cases are chosen."""
     count, total = (collections.Counter(case[0] for case in cases) for cases in (chosen, every))
@@ -125,6 +138,12 @@ def select(names, index, tests):
             hit = hit or bool(matching)
         of_ctest = {test for test in index.needs if name in test}
         ctest |= of_ctest
+        if not hit and not of_ctest:
+            for program, sources in index.sources.items():
+                parameters = parameters_of(name, sources, tests)
+                cases[program] += parameters
+                chosen[program] |= set(parameters)
+                hit = hit or bool(parameters)
         if not hit and not of_ctest:
             known = set(index.needs)
             for suite, pattern, file in (case for found in cases.values() for case in found):

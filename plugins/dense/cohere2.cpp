@@ -24,6 +24,13 @@ struct Cohere2Keys : decoder::CommonKeys {
   }
 };
 
+void check_logit_scale(const Node& value) {
+  if (!(value.as_real() > 0))
+    throw Error(ErrorCode::config, value.where(),
+                "logit_scale is " + value.written() + ", but must be above 0",
+                "set logit_scale to a number above 0, such as the 0.0625 of Command R7B");
+}
+
 model::ModelKeys<Cohere2Keys> cohere2_keys() {
   auto keys = decoder::common_keys<Cohere2Keys>();
   decoder::add_rotary(keys, "cohere2");
@@ -32,7 +39,8 @@ model::ModelKeys<Cohere2Keys> cohere2_keys() {
              at_least(1e-38))
       .field("hidden_act", &Cohere2Keys::hidden_act, "Activation of the MLP.", decoder::activation_words())
       .field("attention_bias", &Cohere2Keys::attention_bias, "Biases of q, k, v and o.")
-      .field("logit_scale", &Cohere2Keys::logit_scale, "Logits are multiplied by it.")
+      .field("logit_scale", &Cohere2Keys::logit_scale, "Logits are multiplied by it.",
+             Check{"above 0", check_logit_scale})
       .field("sliding_window", &Cohere2Keys::sliding_window,
              "In layers that slide, a token sees itself and those less than so many before it; one as long "
              "as the sequence changes nothing.",

@@ -22,7 +22,8 @@ struct Config {
 void check_alpha(const Node& value) {
   if (const double alpha = value.as_real(); alpha < 0)
     throw Error(ErrorCode::config, value.where(),
-                "noise_alpha must be non-negative, got " + config::to_json(value), "5.0 is the paper's");
+                "noise_alpha must be non-negative, got " + config::to_json(value),
+                "set noise_alpha to 5, or to 0 for no noise");
 }
 
 ConfigSchema<Config> schema() {

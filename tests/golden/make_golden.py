@@ -1,8 +1,11 @@
 """Makes the golden files of this folder: tiny Hugging Face models, token data, and what transformers computes.
 
-Run by hand when a case is added (needs torch 2.11 and transformers 5; no test runs it):
+Run by hand when a case is added (no test runs it). torch and transformers take 5 GB:
 
-    python3 tests/golden/make_golden.py [CASE...]
+    python3 -m venv .deps/golden && .deps/golden/bin/pip install torch==2.11.0 'transformers>=5'
+    .deps/golden/bin/python tests/golden/make_golden.py CASE...
+
+A new case goes at the end of CASES: its place is the seed of its weights and tokens.
 
 Each case is a folder with config.json, the weights as safetensors, and golden.json: the tokens (12 steps, each
 `batch` rows of `sequence` + 1), and per step the loss (sum of token losses / labels) and the gradient norm before
@@ -400,9 +403,13 @@ def load_case(folder):
 
 
 def main():
+    unknown = sorted(set(sys.argv[1:]) - set(CASES))
+    if unknown or not sys.argv[1:]:
+        wrong = f"CASES has no {', '.join(unknown)}" if unknown else "no case is named"
+        sys.exit(f"make_golden: {wrong}. Name cases of CASES, whose folders are then written anew.")
     torch.set_num_threads(1)
     for number, (name, fields) in enumerate(CASES.items()):
-        if sys.argv[1:] and name not in sys.argv[1:]:
+        if name not in sys.argv[1:]:
             continue
         folder = HERE / name
         shutil.rmtree(folder, ignore_errors=True)

@@ -16,7 +16,8 @@ def faults(root):
         return ["clang-format-14 is not installed (scripts/setup installs it)"]
     files = [str(path) for path in tree.sources(root)]
     result = subprocess.run([program(), "--dry-run", "-Werror", *files], capture_output=True, text=True, cwd=root)
-    return [line for line in result.stderr.splitlines() if "error:" in line]
+    places = [line.partition(": error:")[0] for line in result.stderr.splitlines() if ": error:" in line]
+    return [f"{place.removeprefix(f'{root}/')}: clang-format lays this out otherwise: run scripts/format --all" for place in places]
 
 
 def changed(root):
@@ -41,7 +42,7 @@ def apply(root, every):
         if path.read_bytes() != before[path]:
             print(path.relative_to(root))
             count += 1
-    print(f"format: {count} of {len(files)} files changed")
+    print(f"format: formatted {count} of {len(files)} files")
 
 
 if __name__ == "__main__":

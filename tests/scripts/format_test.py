@@ -37,13 +37,13 @@ class Format(unittest.TestCase):
         return (self.root / f"core/{name}.cpp").read_text()
 
     def test_changed_and_new_files_are_formatted(self):
-        self.assertEqual(self.format().stdout, "core/edited.cpp\ncore/new.cpp\nformat: 2 of 2 files changed\n")
+        self.assertEqual(self.format().stdout, "core/edited.cpp\ncore/new.cpp\nformat: formatted 2 of 2 files\n")
         self.assertEqual(self.text("new"), TIDY)
         self.assertEqual(self.text("committed"), UGLY)
-        self.assertEqual(self.format().stdout, "format: 0 of 2 files changed\n")
+        self.assertEqual(self.format().stdout, "format: formatted 0 of 2 files\n")
 
     def test_all_formats_every_file(self):
-        self.assertIn("format: 3 of 3 files changed", self.format("--all").stdout)
+        self.assertIn("format: formatted 3 of 3 files", self.format("--all").stdout)
         self.assertEqual(self.text("committed"), TIDY)
 
     def test_an_unknown_argument_is_refused(self):

@@ -14,7 +14,7 @@ FILES = {
     "plugins/ddp/order_test.cpp": "TEST_F(DdpOrder, IsThatOfGradients) {}\nTEST(Pattern, OfBuckets) {}\n",
     "plugins/ddp/training_test.cpp":
         "TEST_P(Ddp, EqualsSingle) {}\nTEST_P(Ddp, Resumes) {}\n"
-        "INSTANTIATE_TEST_SUITE_P(Sizes, Ddp, values);\nINSTANTIATE_TEST_SUITE_P(, Ddp, values);\n",
+        "INSTANTIATE_TEST_SUITE_P(Sizes, Ddp, Values(\"two_ranks\"));\nINSTANTIATE_TEST_SUITE_P(, Ddp, values);\n",
     "plugins/typed_test.cpp": "TYPED_TEST(Typed, Holds) {}\n",
     "messages/recipes_test.cpp": "TEST_P(Message, IsPrinted) {}\nINSTANTIATE_TEST_SUITE_P(Of, Message, values);\n",
     "messages/recipes/sizes.test": "ranks 2\n\n=== A size of 3\ntp_size: 3\nerror[mesh] 3\n\n=== No ranks\nranks 0\naccepted\n",
@@ -56,6 +56,9 @@ class NamedTests(unittest.TestCase):
     def test_a_parameterized_suite_has_a_pattern_for_each_instantiation(self):
         self.assertEqual(self.select("Ddp.")[0], {"plugin_tests": ["Sizes/Ddp.*", "Ddp.*"]})
         self.assertEqual(self.select("Sizes/Ddp.Resumes")[0], {"plugin_tests": ["Sizes/Ddp.Resumes/*"]})
+
+    def test_a_parameter_is_found_if_no_case_has_the_name(self):
+        self.assertEqual(self.select("two_r")[0], {"plugin_tests": ["Sizes/Ddp.*/two_r*", "Ddp.*/two_r*"]})
 
     def test_a_typed_case_matches_every_type(self):
         self.assertEqual(self.select("Holds")[0], {"plugin_tests": ["Typed/*.*"]})
