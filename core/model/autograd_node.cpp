@@ -59,8 +59,9 @@ struct RecomputedNode final : LayerNode {
       if (task_should_compute_output(i)) asked.push_back(given[i].requires_grad_());
     }
     if (asked.empty()) return out;
-    const Gradients found = torch::autograd::grad({formula(given)}, asked, std::move(gradients), std::nullopt,
-                                                  /*create_graph=*/false, /*allow_unused=*/true);
+    const Gradients found =
+        torch::autograd::grad({formula(given, /*backward=*/true)}, asked, std::move(gradients), std::nullopt,
+                              /*create_graph=*/false, /*allow_unused=*/true);
     for (size_t i = 0, next = 0; i < given.size(); ++i)
       if (given[i].requires_grad()) out[i] = found[next++];
     return out;
@@ -98,7 +99,7 @@ at::Tensor recomputed(const char* name, std::vector<at::Tensor> values, std::vec
   {
     const BelowAutograd below;
     if (cost && values[0].is_meta()) cost(values, /*backward=*/false);
-    y = formula(values);
+    y = formula(values, /*backward=*/false);
   }
   if (node) torch::autograd::set_history(y, node);
   return y;

@@ -56,4 +56,8 @@ std::unique_ptr<ModelSpec> NamedModelFamily::read(const Node& keys, UnknownKeys 
   return std::make_unique<NamedModelSpec>(author_, std::move(spec));
 }
 
+std::vector<Node::Entry> NamedModelFamily::automodel_keys(const std::string& model_type) const {
+  return named("listed the keys of a recipe", [&] { return inner_->automodel_keys(model_type); });
+}
+
 }  // namespace heddle::plugin

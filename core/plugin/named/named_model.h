@@ -13,6 +13,7 @@ class NamedModelFamily : public NamedObject<IModelFamily> {
  public:
   using NamedObject::NamedObject;
   std::unique_ptr<ModelSpec> read(const Node& keys, UnknownKeys unknown) const override;
+  std::vector<Node::Entry> automodel_keys(const std::string& model_type) const override;
 };
 
 }  // namespace heddle::plugin

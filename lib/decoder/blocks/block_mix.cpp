@@ -37,7 +37,7 @@ at::Tensor mixed(std::span<const at::Tensor> values, const at::Tensor& norm, con
 at::Tensor block_mix(std::span<const at::Tensor> values, const at::Tensor& norm, const at::Tensor& proj,
                      double eps) {
   return model::recomputed("BlockMixBackward", {values.begin(), values.end()}, {norm, proj},
-                           [eps](std::span<const at::Tensor> in) {
+                           [eps](std::span<const at::Tensor> in, bool) {
                              return mixed(in.first(in.size() - 2), in[in.size() - 2], in.back(), eps);
                            });
 }

@@ -63,7 +63,7 @@ class Pool {
 
 at::Tensor pooled_entries(const at::Tensor& kv, const at::Tensor& gate, const at::Tensor& bias,
                           const std::shared_ptr<const EntryTable>& table, bool overlap) {
-  const auto pool = [=](std::span<const at::Tensor> in) {
+  const auto pool = [=](std::span<const at::Tensor> in, bool) {
     if (in[0].is_meta()) return at::empty({table->count, in[0].size(1) / (overlap ? 2 : 1)}, in[0].options());
     return Pool(*table, overlap, in[0].size(1)).sums(in[0], in[1], in[2]).to(in[0].scalar_type());
   };

@@ -22,12 +22,13 @@ at::Tensor by_groups(const at::Tensor& x, int64_t group) {
 
 at::Tensor gated_group_norm(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& weight,
                             int64_t group, double eps) {
-  return model::recomputed(
-      "GatedGroupNormBackward", {x, gate}, {weight}, [group, eps](std::span<const at::Tensor> in) {
-        const at::Tensor gated = by_groups(in[0], group) * at::silu(by_groups(in[1], group));
-        const at::Tensor root = (gated * gated).mean(-1, true).add_(eps).rsqrt_();
-        return (gated * root).to(in[0].scalar_type()).flatten(1) * in[2];
-      });
+  const auto formula = [group, eps](std::span<const at::Tensor> in, bool backward) {
+    const at::Tensor gated = by_groups(in[0], group) * at::silu(by_groups(in[1], group));
+    const at::Tensor normal = gated * (gated * gated).mean(-1, true).add_(eps).rsqrt_();
+    if (!backward) return normal.to(in[0].scalar_type()).flatten(1) * in[2];
+    return (normal.flatten(1) * in[2].to(normal.scalar_type())).to(in[0].scalar_type());
+  };
+  return model::recomputed("GatedGroupNormBackward", {x, gate}, {weight}, formula);
 }
 
 }  // namespace heddle::decoder

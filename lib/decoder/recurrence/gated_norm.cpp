@@ -31,13 +31,13 @@ struct Groups {
 };
 
 at::Tensor gated(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& weight,
-                 const GatedNormForm& form) {
+                 const GatedNormForm& form, bool rounded) {
   const Groups by(weight, form);
   const at::ScalarType wide = wide_of(x.scalar_type());
   const at::Tensor all = by(x), gates = by(gate), weights = by.weights(weight);
   const at::Tensor normal = all * (all * all).mean(-1, true).add_(form.eps).rsqrt_();
   const at::Tensor scaled =
-      form.rounded ? (normal.to(x.scalar_type()) * weights).to(wide) : normal * weights.to(wide);
+      rounded ? (normal.to(x.scalar_type()) * weights).to(wide) : normal * weights.to(wide);
   return (scaled * (form.sigmoid ? at::sigmoid(gates) : at::silu(gates))).to(x.scalar_type()).view(x.sizes());
 }
 
@@ -45,9 +45,10 @@ at::Tensor gated(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& 
 
 at::Tensor gated_norm(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& weight,
                       const GatedNormForm& form) {
-  return model::recomputed("GatedNormBackward", {x, gate}, {weight}, [form](std::span<const at::Tensor> in) {
-    return gated(in[0], in[1], in[2], form);
-  });
+  return model::recomputed("GatedNormBackward", {x, gate}, {weight},
+                           [form](std::span<const at::Tensor> in, bool backward) {
+                             return gated(in[0], in[1], in[2], form, form.rounded && !backward);
+                           });
 }
 
 GatedNorm::GatedNorm(int64_t width, const GatedNormForm& form, const at::TensorOptions& options)

@@ -42,7 +42,7 @@ at::Tensor weights_of(const at::Tensor& x, const at::Tensor& mix, const at::Tens
 at::Tensor hyper_weights(const at::Tensor& x, const at::Tensor& mix, const at::Tensor& base,
                          const at::Tensor& scale, const HyperConnections& form) {
   return model::recomputed(
-      "HyperWeightsBackward", {x}, {mix, base, scale}, [form](std::span<const at::Tensor> in) {
+      "HyperWeightsBackward", {x}, {mix, base, scale}, [form](std::span<const at::Tensor> in, bool) {
         const at::ScalarType wide = model::wide_of(in[0].scalar_type());
         return weights_of(in[0].to(wide), in[1].to(wide), in[2].to(wide), in[3].to(wide), form);
       });

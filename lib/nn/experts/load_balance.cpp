@@ -112,7 +112,7 @@ at::Tensor z_loss(const at::Tensor& logits, double factor, const at::Tensor& tok
     each = tokens.defined() ? tokens.to(logits.scalar_type()).reshape({}).clamp_min(1).reciprocal() * factor
                             : at::full({}, factor / static_cast<double>(logits.size(0)), logits.options());
   }
-  return recomputed("RouterZLossBackward", {logits}, {}, [=](std::span<const at::Tensor> in) {
+  return recomputed("RouterZLossBackward", {logits}, {}, [=](std::span<const at::Tensor> in, bool) {
     return of_text(log_sum_exp(in[0], -1, false).square(), padding).sum() * each;
   });
 }

@@ -120,10 +120,10 @@ at::Tensor forward_with(const Save& save, const Compute& compute, const Inputs&.
 
 // The output of a formula, by operators of ATen, of `values` and then of `weights`, parameters, as one node.
 // Its backward computes the formula again on the inputs that the node kept and differentiates it by autograd:
-// for operators that are too rare for a backward of their own. The formula is called below autograd in the
-// forward. cost, where the formula makes only a shape on meta: records what the forward or the backward
-// costs.
-using RecomputedFormula = std::function<at::Tensor(std::span<const at::Tensor> inputs)>;
+// for operators that are too rare for a backward of their own. In the forward the formula is called below
+// autograd; in the backward it leaves out roundings between operators, which would round gradients too. cost,
+// where the formula makes only a shape on meta: records what the forward or the backward costs.
+using RecomputedFormula = std::function<at::Tensor(std::span<const at::Tensor> inputs, bool backward)>;
 using RecomputedCost = std::function<void(std::span<const at::Tensor> inputs, bool backward)>;
 HEDDLE_API at::Tensor recomputed(const char* name, std::vector<at::Tensor> values,
                                  std::vector<at::Tensor> weights, RecomputedFormula formula,
