@@ -34,7 +34,7 @@ double seconds_of(const engine::DryStep& step, const Rates& rates) {
   for (const OperatorCall& call : step.computed.calls) {
     if (call.moment < step.begin) continue;
     const double moving = (call.cost.read + call.cost.written) / rates.bandwidth;
-    const double rate = call.is_product ? rates.products : rates.other;
+    const double rate = call.product ? rates.products : rates.other;
     seconds += std::max(moving, rate > 0 ? call.cost.operations / rate : 0);
   }
   return seconds;
@@ -85,7 +85,7 @@ class Estimate {
     out.peak = static_cast<double>(step.computed.peak(step.begin));
     out.before = static_cast<double>(step.computed.alive(step.begin));
     for (const OperatorCall& call : step.computed.calls)
-      if (call.is_product && call.moment >= step.begin) out.products += call.cost.operations;
+      if (call.product && call.moment >= step.begin) out.products += call.cost.operations;
     const OperatorCost total = step.computed.total(step.begin);
     out.moved = total.read + total.written;
     out.traffic = traffic_of(step.step);
