@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
+#include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -21,6 +23,7 @@ struct ComputeRecorder::State {
   at::CallbackHandle hook = 0;
   // Operators that are running, innermost last. Whether each has called another one that was recorded.
   std::vector<bool> has_inner;
+  int within_one_launch = 0;  // operators over lists that are running: a device launches them whole
 
   void add(const char* name, const OperatorCost& cost, const std::optional<ProductShape>& product) {
     log.calls.push_back({name, cost, product, moment++});
@@ -78,6 +81,15 @@ constexpr std::array kProducts = {
     ProductName{"aten::dot", 0},    ProductName{"aten::_scaled_mm", 0}, ProductName{"aten::addmv_", 1},
     ProductName{"aten::_int_mm", 0}};
 
+// A copy of a name that lives as long as the process.
+const char* kept(std::string_view name) {
+  static std::mutex access;
+  static std::set<std::string, std::less<>> names;
+  const std::lock_guard lock(access);
+  const auto found = names.find(name);
+  return (found != names.end() ? found : names.emplace(name).first)->c_str();
+}
+
 // 0: not on meta. What runs on the host beside a dry step is no part of it.
 double elements_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_meta() ? static_cast<double>(tensor.numel()) : 0;
@@ -111,7 +123,12 @@ struct Running final : at::ObserverContext {
   OperatorCost cost;
   std::optional<ProductShape> product;
   bool is_counted = true;
+  bool is_one_launch = false;
 };
+
+bool is_over_lists(std::string_view name) {
+  return name.starts_with("aten::_foreach_") || name.starts_with("aten::_fused_");
+}
 
 // Operators that compute nothing.
 bool is_idle(std::string_view name) {
@@ -130,14 +147,25 @@ bool gives_views(const at::RecordFunction& call) {
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
   auto running = std::make_unique<Running>();
   if (active() == nullptr) return running;
+  if (recording->within_one_launch > 0) {
+    running->is_counted = false;
+    return running;
+  }
   recording->has_inner.push_back(false);
   const std::string_view name = call.name();
+  if (is_over_lists(name)) {
+    running->is_one_launch = true;
+    ++recording->within_one_launch;
+  }
   running->is_counted = !is_idle(name) && !gives_views(call);
   if (!running->is_counted) return running;
   const auto inputs = call.inputs();
   OperatorCost& cost = running->cost;
   // What copy_, fill_ and zero_ overwrite is not read.
-  const bool overwrites = name == "aten::copy_" || name == "aten::fill_" || name == "aten::zero_";
+  const bool overwrites = name == "aten::copy_" || name == "aten::fill_" || name == "aten::zero_" ||
+                          name == "aten::_foreach_copy_" || name == "aten::_foreach_zero_";
+  // Operators over lists that change them in place return nothing.
+  if (running->is_one_launch && name.ends_with('_') && !inputs.empty()) cost.written += bytes_of(inputs[0]);
   for (size_t i = overwrites ? 1 : 0; i < inputs.size(); ++i) {
     cost.read += bytes_of(inputs[i]);
     cost.operations = std::max(cost.operations, elements_of(inputs[i]));
@@ -154,6 +182,10 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
 void end(const at::RecordFunction& call, at::ObserverContext* context) {
   if (active() == nullptr || recording->has_inner.empty()) return;
   auto* const running = static_cast<Running*>(context);
+  if (running->is_one_launch)
+    --recording->within_one_launch;
+  else if (recording->within_one_launch > 0)
+    return;
   const bool has_inner = recording->has_inner.back();
   recording->has_inner.pop_back();
   if (has_inner || !running->is_counted) {
@@ -166,7 +198,7 @@ void end(const at::RecordFunction& call, at::ObserverContext* context) {
       running->cost.operations = std::max(running->cost.operations, elements_of(value));
   }
   if (running->cost.written > 0 || running->cost.read > 0)
-    recording->add(call.name(), running->cost, running->product);
+    recording->add(kept(call.name()), running->cost, running->product);
 }
 
 }  // namespace
