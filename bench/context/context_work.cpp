@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bench/context/offsets.h"
-#include "lib/run/data/packing/packing.h"
+#include "lib/data/packing.h"
 #include "plugins/context/sequence.h"
 
 namespace {

@@ -7,7 +7,7 @@
 #include "fuzz/files.h"
 #include "fuzz/targets.h"
 #include "heddle/base/error.h"
-#include "lib/run/data/token_dataset.h"
+#include "lib/data/tokens/token_dataset.h"
 
 namespace heddle::fuzz {
 namespace {

@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "heddle/base/error.h"
-#include "lib/run/data/write_tokens.h"
+#include "lib/data/tokens/write_tokens.h"
 #include "messages/records.h"
 #include "tests/environment_variable.h"
 #include "trainer/cli/check.h"

@@ -30,7 +30,7 @@ def mixed(x):
 
 
 def place_of(value, size, seed):
-    """lib/run/data/order.cpp: the sample at a place of the first epoch, of a set that is not of texts."""
+    """lib/data/sample_order.cpp: the sample at a place of the first epoch, of a set that is not of texts."""
     half = next(bits for bits in range(64) if 1 << (2 * bits) >= size)
     keys, state = [], mixed(mixed(seed))
     for _ in range(ORDER_ROUNDS):

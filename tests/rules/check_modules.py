@@ -2,7 +2,7 @@
 MODULES lists for it; base, config, schedule and drawing know no LibTorch. The folders of lib/run include those before
 them in RUN_FOLDERS. A plugin includes public headers (sdk/include) and its own folder, never another plugin, never the
 engine. lib/simulated is a plugin too: it includes public headers of its modules and its own folder. The trainer includes
-public headers, lib/run, lib/drawing and lib/transport/meeting. CUDA is known in plugins/nccl alone."""
+public headers, lib/run and the modules of its library, lib/drawing and lib/transport/meeting. CUDA is known in plugins/nccl alone."""
 import re
 
 import tree
@@ -29,14 +29,17 @@ MODULES = {
     "engine": (*BELOW_PARALLEL, "parallel", "plugin", "ops", "transport", "nn", "checkpoint", "train"),
     # The simulated device, a plugin that no other module includes.
     "simulated": ("base", "mesh", "model", "nn", "plugin"),
-    # A run, from its recipe to its last step, on the entry points.
+    # A run, from its recipe to its last step, on the entry points; and what it is made of.
+    "lib/data": (*BELOW_PARALLEL, "data", "parallel", "plugin", "nn", "checkpoint"),
+    "cost": (*BELOW_PARALLEL, "parallel", "plugin", "ops", "transport", "nn", "train", "engine"),
+    "report": (*BELOW_PARALLEL, "parallel", "plugin", "transport", "checkpoint", "train", "engine", "cost"),
     "run": (*BELOW_PARALLEL, "data", "parallel", "plugin", "drawing", "ops", "transport", "nn", "decoder", "checkpoint", "train",
-            "engine"),
+            "engine", "lib/data", "cost", "report"),
     # What a plugin's author tests with and adapts foreign models by.
     "testing": (*BELOW_PARALLEL, "parallel", "plugin", "transport", "nn", "decoder", "train", "engine"),
     "adapters": ("base", "model", "nn", "parallel", "checkpoint"),
 }
-RUN_FOLDERS = ("outputs", "data", "trace", "recipe", "model", "texts", "spec", "checkpointing", "metrics", "preflight", "generate",
+RUN_FOLDERS = ("trace", "recipe", "model", "spec", "checkpointing", "metrics", "preflight", "generate",
                "loop", "convert")
 WITHOUT_LIBTORCH = ("base", "config", "schedule", "drawing")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
@@ -47,7 +50,10 @@ INTERNAL = ("core/", "lib/")
 
 
 def module_of(path):
-    """core/mesh/x.h, lib/nn/cpu/x.h, sdk/include/heddle/mesh/x.h and heddle/mesh/x.h: the module, or None."""
+    """core/mesh/x.h, lib/nn/cpu/x.h, sdk/include/heddle/mesh/x.h and heddle/mesh/x.h: the module, or None. The module data
+    is the interface of data sets (core/data); lib/data reads them."""
+    if path.startswith("lib/data/"):
+        return "lib/data"
     parts = path.removeprefix("sdk/include/").split("/")
     return parts[1] if parts[0] in ("core", "lib", "heddle") and len(parts) > 2 else None
 
@@ -78,7 +84,7 @@ def run_faults(path, include):
     return None if RUN_FOLDERS.index(other) <= RUN_FOLDERS.index(folder) else f"{folder} may not include {other}"
 
 
-TRAINER_INCLUDES = ("lib/run/", "lib/drawing/", "lib/transport/meeting/")
+TRAINER_INCLUDES = ("lib/run/", "lib/data/", "lib/cost/", "lib/report/", "lib/drawing/", "lib/transport/meeting/")
 
 
 def trainer_faults(include):

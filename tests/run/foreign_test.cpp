@@ -1,12 +1,12 @@
 // Checkpoints of other programs are refused with what they are.
-#include "lib/run/model/foreign.h"
+#include "lib/run/model/foreign_checkpoint.h"
 
 #include <gmock/gmock.h>
 
 #include <filesystem>
 
 #include "checkpoint/folder.h"
-#include "lib/run/data/token_header.h"
+#include "lib/data/tokens/token_header.h"
 #include "lib/run/model/find_model.h"
 
 namespace heddle {

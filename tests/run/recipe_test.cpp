@@ -7,7 +7,7 @@
 #include <string>
 
 #include "heddle/base/error.h"
-#include "lib/run/recipe/token_files.h"
+#include "lib/data/tokens/token_files.h"
 #include "tests/run/plugin_sections.h"
 
 namespace heddle {

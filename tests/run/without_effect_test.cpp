@@ -1,5 +1,5 @@
 // Settings that would do nothing, settings that differ from a checkpoint's, and memory that is not there.
-#include "lib/run/model/without_effect.h"
+#include "lib/run/preflight/no_effect.h"
 
 #include <gmock/gmock.h>
 

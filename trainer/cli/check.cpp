@@ -13,7 +13,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/engine/engine.h"
-#include "lib/run/model/amounts.h"
+#include "lib/cost/model_size.h"
 #include "lib/run/preflight/preflight.h"
 #include "lib/run/preflight/prepare.h"
 #include "lib/run/preflight/rank_size.h"

@@ -6,10 +6,10 @@
 #include <optional>
 
 #include "heddle/base/error.h"
+#include "lib/data/outputs.h"
 #include "lib/run/convert/convert.h"
 #include "lib/run/convert/convert_stage.h"
 #include "lib/run/model/prepared_model.h"
-#include "lib/run/outputs/outputs.h"
 #include "trainer/cli/configuration.h"
 #include "trainer/cli/launch/ranks.h"
 #include "trainer/cli/launch/stop_signals.h"

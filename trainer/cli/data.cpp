@@ -11,9 +11,9 @@
 #include <string>
 #include <system_error>
 
-#include "lib/run/data/token_writer.h"
-#include "lib/run/data/tokenizer/token_note.h"
-#include "lib/run/data/write_tokens.h"
+#include "lib/data/tokens/token_note.h"
+#include "lib/data/tokens/token_writer.h"
+#include "lib/data/tokens/write_tokens.h"
 
 namespace heddle::cli {
 namespace {

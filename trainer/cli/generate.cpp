@@ -11,9 +11,9 @@
 
 #include "heddle/base/error.h"
 #include "heddle/mesh/call.h"
-#include "lib/run/data/tokenizer/end_tokens.h"
-#include "lib/run/data/tokenizer/tokenizer.h"
-#include "lib/run/data/tokenizer/utf8.h"
+#include "lib/data/document_reader.h"
+#include "lib/data/tokenizer/end_tokens.h"
+#include "lib/data/tokenizer/tokenizer.h"
 #include "lib/run/generate/generate.h"
 #include "lib/run/generate/loaded_model.h"
 #include "lib/run/model/prepared_model.h"

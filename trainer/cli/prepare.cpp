@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "heddle/base/error.h"
-#include "lib/run/data/samples/sample_file.h"
-#include "lib/run/outputs/outputs.h"
+#include "lib/data/outputs.h"
+#include "lib/data/samples/sample_file.h"
 #include "lib/run/preflight/open_texts.h"
 #include "trainer/cli/configuration.h"
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "heddle/base/error.h"
-#include "lib/run/data/samples/sample_file.h"
-#include "lib/run/data/samples/sample_set.h"
-#include "lib/run/data/tokenizer/tokenizer.h"
+#include "lib/data/samples/sample_file.h"
+#include "lib/data/samples/sample_set.h"
+#include "lib/data/tokenizer/tokenizer.h"
 #include "lib/run/preflight/open_texts.h"
 #include "trainer/cli/configuration.h"
 

@@ -2,7 +2,7 @@
 #include "lib/run/checkpointing/data_order.h"
 
 #include "heddle/base/error.h"
-#include "lib/run/data/samples/sample_set.h"
+#include "lib/data/samples/sample_set.h"
 #include "lib/run/spec/settings.h"
 
 namespace heddle {

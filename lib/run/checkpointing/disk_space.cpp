@@ -6,8 +6,8 @@
 #include <limits>
 #include <system_error>
 
+#include "lib/cost/model_size.h"
 #include "lib/run/checkpointing/resume.h"
-#include "lib/run/model/amounts.h"
 
 namespace heddle {
 namespace {

@@ -13,7 +13,7 @@
 #include "lib/run/checkpointing/compare/bases.h"
 #include "lib/run/checkpointing/data_order.h"
 #include "lib/run/checkpointing/keep.h"
-#include "lib/run/model/foreign.h"
+#include "lib/run/model/foreign_checkpoint.h"
 #include "lib/run/spec/settings.h"
 
 namespace heddle {

@@ -10,10 +10,10 @@
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/huggingface/export.h"
 #include "lib/checkpoint/huggingface/shard_hf.h"
+#include "lib/data/tokenizer/end_tokens.h"
 #include "lib/run/checkpointing/consolidated.h"
 #include "lib/run/convert/convert_stage.h"
 #include "lib/run/convert/merge.h"
-#include "lib/run/data/tokenizer/end_tokens.h"
 
 namespace heddle {
 namespace {

@@ -11,10 +11,10 @@
 
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/safetensors/file_writer.h"
+#include "lib/cost/step_flops.h"
+#include "lib/report/benchmark_report.h"
 #include "lib/run/loop/build.h"
 #include "lib/run/metrics/banner.h"
-#include "lib/run/metrics/benchmark/report.h"
-#include "lib/run/metrics/benchmark/step_flops.h"
 
 namespace heddle {
 namespace {

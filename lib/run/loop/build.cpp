@@ -4,10 +4,10 @@
 #include <iostream>
 #include <vector>
 
-#include "lib/run/data/token_check.h"
+#include "lib/cost/model_size.h"
+#include "lib/data/tokens/token_check.h"
 #include "lib/run/loop/shared_directories.h"
 #include "lib/run/metrics/banner.h"
-#include "lib/run/model/amounts.h"
 
 namespace heddle {
 

@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "heddle/engine/engine.h"
-#include "lib/run/data/batches.h"
+#include "lib/cost/model_size.h"
+#include "lib/data/batches.h"
 #include "lib/run/metrics/mfu.h"
-#include "lib/run/model/model_size.h"
 #include "lib/run/spec/run_spec.h"
 
 namespace heddle {

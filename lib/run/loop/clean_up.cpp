@@ -7,9 +7,9 @@
 #include <system_error>
 
 #include "core/base/pattern.h"
+#include "lib/report/loss_curve.h"
+#include "lib/report/metrics_lines.h"
 #include "lib/run/checkpointing/keep.h"
-#include "lib/run/metrics/kept_lines.h"
-#include "lib/run/metrics/loss_curve.h"
 #include "lib/run/model/checkpoint_name.h"
 
 namespace heddle {

@@ -11,14 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include "lib/cost/model_size.h"
+#include "lib/cost/peak_memory.h"
+#include "lib/data/batches.h"
 #include "lib/run/checkpointing/run_lock.h"
 #include "lib/run/checkpointing/save.h"
-#include "lib/run/data/batches.h"
 #include "lib/run/loop/stop.h"
 #include "lib/run/loop/validation_samples.h"
 #include "lib/run/metrics/journal.h"
-#include "lib/run/metrics/peak_memory.h"
-#include "lib/run/model/model_size.h"
 #include "lib/run/spec/run_spec.h"
 #include "lib/run/trace/run_trace.h"
 

@@ -5,10 +5,10 @@
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
+#include "lib/report/loss_parts.h"
 #include "lib/run/checkpointing/skipped.h"
 #include "lib/run/loop/build.h"
 #include "lib/run/loop/run.h"
-#include "lib/run/metrics/loss_parts.h"
 
 namespace heddle {
 namespace {

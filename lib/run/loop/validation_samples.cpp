@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "heddle/base/error.h"
-#include "lib/run/data/tokenizer/end_tokens.h"
-#include "lib/run/data/tokenizer/tokenizer.h"
-#include "lib/run/model/note_bytes.h"
+#include "lib/data/tokenizer/end_tokens.h"
+#include "lib/data/tokenizer/tokenizer.h"
+#include "lib/run/model/tokenizer_files.h"
 #include "lib/train/optimizer/on_device.h"
 
 namespace heddle {

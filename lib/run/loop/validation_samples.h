@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "heddle/engine/engine.h"
+#include "lib/report/metrics.h"
 #include "lib/run/generate/generate.h"
-#include "lib/run/metrics/metrics.h"
 #include "lib/run/spec/run_spec.h"
 
 namespace heddle {

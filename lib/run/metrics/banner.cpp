@@ -12,10 +12,10 @@
 #include "heddle/base/version.h"
 #include "heddle/transport/rank_place.h"
 #include "lib/checkpoint/quantized/quantization.h"
+#include "lib/cost/model_size.h"
+#include "lib/cost/processor.h"
 #include "lib/run/checkpointing/save.h"
-#include "lib/run/metrics/device/processor.h"
 #include "lib/run/metrics/mfu.h"
-#include "lib/run/model/amounts.h"
 #include "lib/run/recipe/signals.h"
 #include "lib/run/recipe/skipped_keys.h"
 

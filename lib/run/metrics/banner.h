@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/run/model/model_size.h"
+#include "lib/cost/model_size.h"
 #include "lib/run/spec/run_spec.h"
 
 namespace heddle {

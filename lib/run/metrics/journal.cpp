@@ -11,8 +11,8 @@
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/safetensors/file_writer.h"
+#include "lib/data/batches.h"
 #include "lib/nn/experts/load_summary.h"
-#include "lib/run/data/batches.h"
 
 namespace heddle {
 namespace {

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "heddle/train/step.h"
+#include "lib/report/loss_curve.h"
+#include "lib/report/metrics.h"
+#include "lib/report/progress.h"
 #include "lib/run/checkpointing/skipped.h"
-#include "lib/run/metrics/loss_curve.h"
-#include "lib/run/metrics/metrics.h"
 #include "lib/run/metrics/metrics_files.h"
 #include "lib/run/metrics/mfu.h"
-#include "lib/run/metrics/progress.h"
 #include "lib/run/metrics/sinks.h"
 #include "lib/run/spec/run_spec.h"
 #include "lib/run/spec/stop_request.h"

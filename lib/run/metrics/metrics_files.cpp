@@ -16,8 +16,8 @@
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
+#include "lib/report/metrics_lines.h"
 #include "lib/run/checkpointing/resume.h"
-#include "lib/run/metrics/kept_lines.h"
 
 namespace heddle {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/run/metrics/loss_curve.h"
+#include "lib/report/loss_curve.h"
 #include "lib/run/spec/run_spec.h"
 
 namespace heddle {

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "heddle/transport/rank_place.h"
+#include "lib/cost/gpus.h"
+#include "lib/cost/processor.h"
 #include "lib/nn/measure/product_rate_cpu.h"
-#include "lib/run/metrics/device/gpus.h"
-#include "lib/run/metrics/device/processor.h"
 
 namespace heddle {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "heddle/engine/engine.h"
-#include "lib/run/metrics/metrics.h"
+#include "lib/report/metrics.h"
 #include "lib/run/spec/run_spec.h"
 
 namespace heddle {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "heddle/plugin/metrics.h"
-#include "lib/run/metrics/metrics.h"
+#include "lib/report/metrics.h"
 #include "lib/run/spec/run_spec.h"
 
 namespace heddle {

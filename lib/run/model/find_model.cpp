@@ -11,10 +11,10 @@
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/huggingface/hf_json.h"
 #include "lib/checkpoint/huggingface/hf_origin.h"
+#include "lib/data/hub_directory.h"
 #include "lib/run/model/adapter/adapter.h"
 #include "lib/run/model/checkpoint_name.h"
-#include "lib/run/model/foreign.h"
-#include "lib/run/model/named_place.h"
+#include "lib/run/model/foreign_checkpoint.h"
 
 namespace heddle {
 namespace {
@@ -37,7 +37,7 @@ std::optional<ModelPlace> sharded_at(const fs::path& directory) {
 // Returns the directory of the base in its revision. A relative path is relative to the current directory, as
 // in PEFT, or to one in which the adapter lies. Another snapshot is no substitute for a revision.
 fs::path place_of_base(const AdapterConfig& config, const fs::path& file) {
-  const fs::path named = config.base, place = named_place(named, Named::model, config.revision);
+  const fs::path named = config.base, place = hub_directory(named, HubKind::model, config.revision);
   std::error_code ignored;
   if (named.is_absolute() || place != named || is_there(place)) return place;
   const fs::path adapter = fs::absolute(file, ignored).parent_path();
@@ -128,14 +128,14 @@ std::optional<ModelPlace> newest_in(const fs::path& root) {
 
 ModelPlace find_model(const fs::path& given) {
   const fs::path name = given.has_filename() ? given : given.parent_path();  // "run/" is "run"
-  const fs::path path = named_place(name, Named::model);
+  const fs::path path = hub_directory(name, HubKind::model);
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
     if (const auto foreign = foreign_checkpoint(path)) throw *foreign;
     std::string hint =
         "name a Hugging Face directory (config.json and safetensors), the checkpoint_dir of a run, or a "
         "checkpoint in it";
-    const std::string named = is_there(path) ? "" : named_place_hint(given, Named::model);
+    const std::string named = is_there(path) ? "" : hub_directory_hint(given, HubKind::model);
     if (!named.empty()) hint += "; " + named;
     throw Error(ErrorCode::input, path.string(), is_there(path) ? "is not a directory" : "is not there",
                 hint);

@@ -11,8 +11,8 @@
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/huggingface/note_size.h"
 #include "lib/checkpoint/safetensors/checksum.h"
-#include "lib/run/data/token_dataset.h"
-#include "lib/run/data/tokenizer/token_note.h"
+#include "lib/data/tokens/token_dataset.h"
+#include "lib/data/tokens/token_note.h"
 #include "lib/run/preflight/open_data.h"
 
 namespace heddle {

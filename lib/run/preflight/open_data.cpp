@@ -7,8 +7,9 @@
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/model/batch.h"
+#include "lib/data/blend/blend_set.h"
+#include "lib/data/tokens/token_files.h"
 #include "lib/run/preflight/open_texts.h"
-#include "lib/run/preflight/token_files.h"
 
 namespace heddle {
 namespace {
@@ -115,6 +116,19 @@ void take_limit(DatasetSection& section, const OfferedDataset& offered) {
 }
 
 }  // namespace
+
+const OfferedDataset* find_dataset(PluginRegistry& plugins, const std::string& name) {
+  if (name == kTokenFiles) return &token_files();
+  return name == kMegatronBlend ? &blend_files() : plugins.find<OfferedDataset>(name);
+}
+
+std::vector<std::string> dataset_names(const PluginRegistry& plugins) {
+  std::vector<std::string> names = plugins.names(OfferedDataset::kKind);
+  names.emplace_back(kTokenFiles);
+  names.emplace_back(kMegatronBlend);
+  std::sort(names.begin(), names.end());
+  return names;
+}
 
 std::vector<FieldInfo> text_key_fields() {
   return text_schema().fields();

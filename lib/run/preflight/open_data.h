@@ -6,11 +6,16 @@
 #include <vector>
 
 #include "heddle/model/family.h"
+#include "heddle/plugin/dataset.h"
 #include "heddle/plugin/registry.h"
-#include "lib/run/data/rows.h"
+#include "lib/data/rows.h"
 #include "lib/run/recipe/recipe.h"
 
 namespace heddle {
+
+// The data set of this name: of heddle itself, or of a plugin. Null: there is none.
+const OfferedDataset* find_dataset(PluginRegistry& plugins, const std::string& name);
+std::vector<std::string> dataset_names(const PluginRegistry& plugins);
 
 // Reads the keys of a set that a plugin offers, and the length of its rows where they say it; those of token
 // files are read with the recipe. Throws Error{config} for a set that nothing offers, and for its keys.

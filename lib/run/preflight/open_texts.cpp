@@ -10,13 +10,13 @@
 
 #include "heddle/base/text.h"
 #include "lib/checkpoint/safetensors/checksum.h"
-#include "lib/run/data/samples/sample_set.h"
+#include "lib/data/hub_directory.h"
+#include "lib/data/samples/sample_set.h"
+#include "lib/data/section_keys.h"
+#include "lib/data/tokens/token_files.h"
 #include "lib/run/model/find_model.h"
-#include "lib/run/model/named_place.h"
 #include "lib/run/model/prepared_model.h"
 #include "lib/run/preflight/open_data.h"
-#include "lib/run/preflight/token_files.h"
-#include "lib/run/recipe/component.h"
 
 namespace heddle {
 namespace {
@@ -55,10 +55,10 @@ fs::path with_tokenizer(const fs::path& place) {
 }
 
 fs::path tokenizer_place(const std::string& name, const std::string& where) {
-  const fs::path path = recipe::path_of(name), place = directory_of(named_place(path, Named::model));
+  const fs::path path = recipe::path_of(name), place = directory_of(hub_directory(path, HubKind::model));
   std::error_code ignored;
   if (fs::is_directory(place, ignored)) return with_tokenizer(place);
-  const std::string hint = named_place_hint(path, Named::model);
+  const std::string hint = hub_directory_hint(path, HubKind::model);
   throw MissingData(
       {{where, "the tokenizer '" + name + "' is not there" + (hint.empty() ? "" : "; " + hint)}});
 }

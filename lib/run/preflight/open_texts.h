@@ -9,9 +9,9 @@
 
 #include "heddle/plugin/dataset.h"
 #include "heddle/plugin/registry.h"
+#include "lib/data/texts/prepared.h"
 #include "lib/run/checkpointing/data_order.h"
 #include "lib/run/recipe/recipe.h"
-#include "lib/run/texts/prepared.h"
 
 namespace heddle {
 

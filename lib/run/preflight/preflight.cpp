@@ -8,20 +8,19 @@
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/engine/engine.h"
+#include "lib/cost/model_size.h"
+#include "lib/data/tokenizer/end_tokens.h"
+#include "lib/data/tokens/token_files.h"
 #include "lib/run/checkpointing/consolidated.h"
 #include "lib/run/checkpointing/resume.h"
-#include "lib/run/data/tokenizer/end_tokens.h"
-#include "lib/run/model/model_size.h"
-#include "lib/run/model/note_bytes.h"
 #include "lib/run/model/prepared_model.h"
-#include "lib/run/model/without_effect.h"
+#include "lib/run/model/tokenizer_files.h"
 #include "lib/run/preflight/checks.h"
+#include "lib/run/preflight/no_effect.h"
 #include "lib/run/preflight/open_data.h"
 #include "lib/run/preflight/open_texts.h"
 #include "lib/run/preflight/place_of_key.h"
-#include "lib/run/preflight/token_files.h"
 #include "lib/run/recipe/readers.h"
-#include "lib/run/recipe/token_files.h"
 #include "lib/train/step_parts.h"
 
 namespace heddle {
@@ -285,14 +284,14 @@ class PreflightBuilder {
   void note_tokens(const DatasetSection& section) {
     const NoteFiles own = out_.model ? out_.model->origin.files : NoteFiles();
     if (out_.model && out_.dataset && out_.dataset->samples().tokenizer().holds_bytes)
-      note_bytes(out_.model->origin, out_.model->directory, out_.setup.warnings);
+      add_byte_tokenizer(out_.model->origin, out_.model->directory, out_.setup.warnings);
     if (out_.model && out_.dataset && section.texts)
-      note_tokenizer(out_.model->origin, out_.model->place.notes,
-                     TextSets(out_.recipe, plugins_).tokenizer().directory, out_.setup.warnings);
+      add_tokenizer(out_.model->origin, out_.model->place.notes,
+                    TextSets(out_.recipe, plugins_).tokenizer().directory, out_.setup.warnings);
     if (out_.model && out_.dataset && section.texts) warn_of_untrained_end(section);
     const Node* chat = out_.model && section.texts ? section.section.find("chat_template") : nullptr;
     if (chat != nullptr && chat->kind() == Node::Kind::text)
-      note_chat_template(out_.model->origin, chat->as_text(), chat->where());
+      add_chat_template(out_.model->origin, chat->as_text(), chat->where());
     if (!out_.model) return;
     try {
       note_end_tokens(out_.model->origin.files, own,

@@ -7,7 +7,7 @@
 
 #include "heddle/base/text.h"
 #include "heddle/mesh/dry.h"
-#include "lib/run/model/amounts.h"
+#include "lib/cost/model_size.h"
 
 namespace heddle {
 namespace {

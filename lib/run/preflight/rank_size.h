@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "heddle/engine/engine.h"
-#include "lib/run/model/model_size.h"
+#include "lib/cost/model_size.h"
 #include "lib/run/model/prepared_model.h"
 #include "lib/run/recipe/recipe.h"
 

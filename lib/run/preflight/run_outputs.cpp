@@ -7,17 +7,17 @@
 #include <vector>
 
 #include "heddle/plugin/metrics.h"
+#include "lib/data/outputs.h"
+#include "lib/data/tokens/token_check.h"
 #include "lib/drawing/chrome_trace.h"
+#include "lib/report/benchmark_report.h"
+#include "lib/report/metrics_lines.h"
 #include "lib/run/checkpointing/keep.h"
 #include "lib/run/checkpointing/run_lock.h"
 #include "lib/run/checkpointing/save.h"
-#include "lib/run/data/token_check.h"
-#include "lib/run/metrics/benchmark/report.h"
-#include "lib/run/metrics/kept_lines.h"
 #include "lib/run/metrics/metrics_files.h"
 #include "lib/run/model/checkpoint_name.h"
 #include "lib/run/model/find_model.h"
-#include "lib/run/outputs/outputs.h"
 
 namespace heddle {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/run/metrics/device/gpus.h"
+#include "lib/cost/gpus.h"
 #include "lib/run/model/prepared_model.h"
 #include "lib/run/recipe/recipe.h"
 #include "lib/run/spec/run_spec.h"

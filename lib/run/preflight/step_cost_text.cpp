@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "heddle/base/text.h"
-#include "lib/run/model/amounts.h"
+#include "lib/cost/model_size.h"
 #include "lib/run/preflight/step_cost.h"
 
 namespace heddle {

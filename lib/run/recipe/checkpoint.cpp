@@ -1,6 +1,6 @@
 // Reads `checkpoint:`: every key of AutoModel's, of which saving, the export and resuming are built.
 #include "heddle/base/text.h"
-#include "lib/run/recipe/component.h"
+#include "lib/data/section_keys.h"
 #include "lib/run/recipe/fields.h"
 #include "lib/run/recipe/readers.h"
 

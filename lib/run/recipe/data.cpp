@@ -2,10 +2,10 @@
 #include <array>
 
 #include "heddle/config/common_fields.h"
-#include "lib/run/recipe/component.h"
+#include "lib/data/section_keys.h"
+#include "lib/data/tokens/token_files.h"
 #include "lib/run/recipe/fields.h"
 #include "lib/run/recipe/readers.h"
-#include "lib/run/recipe/token_files.h"
 
 namespace heddle::recipe {
 namespace {

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "heddle/base/text.h"
-#include "lib/run/recipe/component.h"
+#include "lib/data/section_keys.h"
 #include "lib/run/recipe/fields.h"
 #include "lib/run/recipe/readers.h"
 #include "lib/run/recipe/readers/gpt2.h"

@@ -6,7 +6,7 @@
 #include "core/base/pattern.h"
 #include "heddle/base/text.h"
 #include "heddle/plugin/optimizer.h"
-#include "lib/run/recipe/component.h"
+#include "lib/data/section_keys.h"
 #include "lib/run/recipe/fields.h"
 #include "lib/run/recipe/readers.h"
 #include "lib/run/recipe/recipe.h"

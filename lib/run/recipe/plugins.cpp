@@ -5,7 +5,7 @@
 
 #include "heddle/base/text.h"
 #include "heddle/plugin/registry.h"
-#include "lib/run/recipe/component.h"
+#include "lib/data/section_keys.h"
 #include "lib/run/recipe/plugin_path.h"
 #include "lib/run/recipe/readers.h"
 

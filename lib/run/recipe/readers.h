@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "heddle/config/node.h"
-#include "lib/run/recipe/component.h"
+#include "lib/data/section_keys.h"
 #include "lib/run/recipe/sections.h"
 #include "lib/run/recipe/skipped_keys.h"
 

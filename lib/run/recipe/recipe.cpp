@@ -5,12 +5,12 @@
 #include <iterator>
 
 #include "heddle/config/common_fields.h"
-#include "lib/run/recipe/component.h"
+#include "lib/data/section_keys.h"
+#include "lib/data/tokens/token_files.h"
 #include "lib/run/recipe/plugin_path.h"
 #include "lib/run/recipe/readers.h"
 #include "lib/run/recipe/readers/te_fp8.h"
 #include "lib/run/recipe/section_names.h"
-#include "lib/run/recipe/token_files.h"
 
 namespace heddle {
 namespace {

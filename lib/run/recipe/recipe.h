@@ -9,6 +9,7 @@
 #include "heddle/base/error.h"
 #include "heddle/config/node.h"
 #include "heddle/plugin/registry.h"
+#include "lib/data/texts/prepared.h"
 #include "lib/run/recipe/benchmark.h"
 #include "lib/run/recipe/plugin_sections.h"
 #include "lib/run/recipe/sections.h"

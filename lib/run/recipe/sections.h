@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,8 +11,8 @@
 #include "heddle/config/node.h"
 #include "heddle/config/schema.h"
 #include "heddle/train/step.h"
-#include "lib/run/data/order.h"
-#include "lib/run/data/packing/packing.h"
+#include "lib/data/packing.h"
+#include "lib/data/sample_order.h"
 
 namespace heddle {
 
@@ -152,14 +151,6 @@ struct SamplesSection {
 struct PluginsSection {
   std::vector<std::string> places;  // directories to look in
   std::vector<std::string> load;    // files and names
-};
-
-// What becomes of data sets of texts that are not prepared yet.
-struct PreparationOptions {
-  bool make = true;                 // false: a set that is not prepared is only said to be so
-  std::filesystem::path directory;  // of prepared files, and no other; empty: HEDDLE_DATA, and the run's own
-  int jobs = 0;                     // threads of the preparation; 0: as many as cores
-  std::function<void(const std::string& line)> say;  // how far it is; empty: nothing is said
 };
 
 }  // namespace heddle

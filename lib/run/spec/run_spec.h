@@ -12,9 +12,9 @@
 
 #include "heddle/config/setup.h"
 #include "heddle/engine/engine.h"
-#include "lib/run/data/order.h"
-#include "lib/run/data/rows.h"
-#include "lib/run/model/model_size.h"
+#include "lib/cost/model_size.h"
+#include "lib/data/rows.h"
+#include "lib/data/sample_order.h"
 #include "lib/run/model/prepared_model.h"
 #include "lib/run/recipe/recipe.h"
 #include "lib/run/spec/lr_schedule.h"

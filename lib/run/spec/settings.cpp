@@ -11,7 +11,7 @@
 #include "heddle/checkpoint/manifest.h"
 #include "lib/checkpoint/huggingface/hf_json.h"
 #include "lib/checkpoint/safetensors/checksum.h"
-#include "lib/run/data/samples/sample_set.h"
+#include "lib/data/samples/sample_set.h"
 #include "lib/run/model/identity/model_identity.h"
 
 namespace heddle {

@@ -12,7 +12,7 @@
 #include "../plugin_kit.h"
 #include "heddle/model/batch.h"
 #include "heddle/plugin/dataset.h"
-#include "lib/run/data/batches.h"
+#include "lib/data/batches.h"
 #include "lib/testing/whole_tensors.h"
 #include "prepared_set.h"
 

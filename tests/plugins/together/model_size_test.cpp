@@ -3,7 +3,7 @@
 
 #include <mutex>
 
-#include "lib/run/model/model_size.h"
+#include "lib/cost/model_size.h"
 #include "plugins/megatron_runs.h"
 #include "plugins/pipelines.h"
 

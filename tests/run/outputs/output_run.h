@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "checkpoint/folder.h"
-#include "lib/run/data/write_tokens.h"
+#include "lib/data/tokens/write_tokens.h"
 #include "lib/run/preflight/prepare.h"
 
 namespace heddle::tests {

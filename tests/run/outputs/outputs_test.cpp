@@ -8,16 +8,16 @@
 #include <sstream>
 
 #include "checkpoint/folder.h"
+#include "lib/data/outputs.h"
+#include "lib/data/tokens/token_check.h"
+#include "lib/data/tokens/token_dataset.h"
+#include "lib/data/tokens/token_writer.h"
+#include "lib/data/tokens/write_tokens.h"
 #include "lib/drawing/chrome_trace.h"
+#include "lib/report/loss_curve.h"
+#include "lib/report/metrics.h"
 #include "lib/run/checkpointing/run_lock.h"
-#include "lib/run/data/token_check.h"
-#include "lib/run/data/token_dataset.h"
-#include "lib/run/data/token_writer.h"
-#include "lib/run/data/write_tokens.h"
-#include "lib/run/metrics/loss_curve.h"
-#include "lib/run/metrics/metrics.h"
 #include "lib/run/metrics/metrics_files.h"
-#include "lib/run/outputs/outputs.h"
 #include "run/outputs/output_run.h"
 
 namespace heddle {

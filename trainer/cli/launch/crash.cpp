@@ -15,7 +15,7 @@
 #include <string_view>
 
 #include "lib/run/loop/run.h"
-#include "trainer/cli/launch/last_words.h"
+#include "trainer/cli/launch/messages.h"
 
 namespace heddle::launch {
 namespace {

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "heddle/base/error.h"
-#include "trainer/cli/launch/last_words.h"
+#include "trainer/cli/launch/messages.h"
 #include "trainer/cli/launch/shared_memory.h"
 #include "trainer/cli/launch/stop_signals.h"
 

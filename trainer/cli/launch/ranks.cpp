@@ -15,8 +15,8 @@
 #include "heddle/base/error.h"
 #include "heddle/transport/join.h"
 #include "trainer/cli/launch/crash.h"
-#include "trainer/cli/launch/last_words.h"
 #include "trainer/cli/launch/launch.h"
+#include "trainer/cli/launch/messages.h"
 #include "trainer/cli/launch/stop_signals.h"
 
 namespace heddle::cli {

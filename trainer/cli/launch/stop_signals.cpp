@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "lib/run/recipe/signals.h"
-#include "trainer/cli/launch/last_words.h"
+#include "trainer/cli/launch/messages.h"
 #include "trainer/cli/launch/shared_memory.h"
 
 namespace heddle::cli {

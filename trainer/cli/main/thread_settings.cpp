@@ -7,7 +7,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/transport/rank_place.h"
-#include "lib/run/metrics/shared_cores.h"
+#include "lib/cost/shared_cores.h"
 
 namespace heddle::cli {
 

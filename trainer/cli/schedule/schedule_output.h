@@ -10,9 +10,9 @@
 #include "heddle/base/error.h"
 #include "heddle/schedule/schedule.h"
 #include "heddle/schedule/simulate.h"
+#include "lib/data/outputs.h"
 #include "lib/drawing/chrome_trace.h"
 #include "lib/drawing/drawing.h"
-#include "lib/run/outputs/outputs.h"
 #include "trainer/cli/commands.h"
 
 namespace heddle::cli {

@@ -1,15 +1,19 @@
 // Opens a model on the disk: a Hugging Face directory, a sharded one, or a base with adapters.
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
 #include "heddle/checkpoint/hf_source.h"
 #include "heddle/checkpoint/manifest.h"
 #include "heddle/engine/engine.h"
+#include "lib/checkpoint/huggingface/read_config.h"
 #include "lib/checkpoint/quantized/quantization.h"
 #include "lib/checkpoint/sharded/sharded_source.h"
 #include "lib/run/model/adapter/adapter.h"
@@ -129,6 +133,45 @@ class Opener {
   std::string why_;              // the head is another one; empty: it is tied, or config.json says so
 };
 
+namespace fs = std::filesystem;
+
+// The configuration of the checkpoint that the model is in; empty: it is in none.
+fs::path saved_configuration(const fs::path& weights) {
+  for (fs::path at = weights; at.has_relative_path(); at = at.parent_path()) {
+    std::error_code ignored;
+    if (fs::is_regular_file(at / "config.yaml", ignored)) return at / "config.yaml";
+    if (at.filename() != "model" && at.filename() != "consolidated") break;
+  }
+  return {};
+}
+
+std::vector<std::string> plugins_in(const fs::path& file) {
+  static const std::array<std::string, 1> kRead = {"plugins"};
+  std::vector<std::string> out;
+  const Node root = config::read_only(file.string(), kRead);
+  const Node* section = root.find("plugins");
+  if (section == nullptr || !section->is_list()) return out;
+  for (const Node& item : section->items()) out.push_back(item.as_text());
+  return out;
+}
+
+std::string hint_of(const ModelPlace& place) {
+  const std::string option =
+      "--config RUN.yaml, with the file of the run, opens the plugins it names; HEDDLE_PLUGIN_PATH=DIR names "
+      "their directory";
+  const fs::path file = saved_configuration(place.weights);
+  const std::vector<std::string> named = file.empty() ? std::vector<std::string>() : plugins_in(file);
+  if (named.empty()) return option;
+  return "the run that saved it had plugins: " + text::join(named) +
+         ", and code that a saved file names is not loaded unasked: " + option;
+}
+
+bool is_offered(const fs::path& config_json, PluginRegistry& plugins) {
+  const Node keys = checkpoint::read_config_json(config_json);
+  const Node* type = keys.find("model_type");
+  return type == nullptr || type->kind() != Node::Kind::text || plugins.model(type->as_text()) != nullptr;
+}
+
 }  // namespace
 
 PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry& plugins) {
@@ -139,6 +182,18 @@ PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry&
 PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry& plugins,
                               const ConfigOverrides& overrides, std::vector<std::string>& warnings) {
   return Opener(path, plugins).open(overrides, warnings);
+}
+
+std::shared_ptr<const ModelSpec> read_saved_model(const ModelPlace& place, PluginRegistry& plugins) {
+  const fs::path file = place.notes / "config.json";
+  try {
+    return engine::read_model(file, plugins);
+  } catch (const ErrorList&) {
+    throw;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::input || is_offered(file, plugins)) throw;
+    throw Error(error.code(), error.where(), error.message(), hint_of(place));
+  }
 }
 
 }  // namespace heddle

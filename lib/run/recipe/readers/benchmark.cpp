@@ -2,7 +2,7 @@
 #include "lib/run/recipe/benchmark.h"
 
 #include "heddle/base/error.h"
-#include "lib/run/recipe/component.h"
+#include "lib/data/section_keys.h"
 
 namespace heddle::recipe {
 namespace {

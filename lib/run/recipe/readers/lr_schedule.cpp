@@ -2,7 +2,7 @@
 #include <array>
 
 #include "heddle/base/text.h"
-#include "lib/run/recipe/component.h"
+#include "lib/data/section_keys.h"
 #include "lib/run/recipe/fields.h"
 #include "lib/run/recipe/readers.h"
 

@@ -1,5 +1,5 @@
 // Reads `validation_samples:`.
-#include "lib/run/recipe/component.h"
+#include "lib/data/section_keys.h"
 #include "lib/run/recipe/fields.h"
 #include "lib/run/recipe/readers.h"
 

@@ -1,6 +1,6 @@
 // Reads `step_scheduler:`.
 #include "heddle/base/text.h"
-#include "lib/run/recipe/component.h"
+#include "lib/data/section_keys.h"
 #include "lib/run/recipe/fields.h"
 #include "lib/run/recipe/readers.h"
 #include "lib/run/recipe/signals.h"

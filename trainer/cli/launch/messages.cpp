@@ -1,0 +1,179 @@
+// Blocks of errors on standard error, and the one answer in JSON.
+#include "trainer/cli/launch/messages.h"
+
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <new>
+#include <string>
+
+#include "heddle/base/error.h"
+#include "trainer/cli/launch/launch.h"
+#include "trainer/cli/launch/shared_memory.h"
+
+namespace heddle::launch {
+namespace {
+
+// In memory that the ranks share: whether one of them has answered. Null: JSON is not asked for.
+std::atomic<bool>* answered = nullptr;
+bool is_forked_rank = false;
+// In memory that the ranks share: hashes of the errors that they have printed, 0 where there is none yet.
+constexpr size_t kErrors = 16;
+std::atomic<size_t>* printed = nullptr;
+std::atomic<bool>* progress_line = nullptr;  // whether it is open
+std::atomic<pid_t> guarded = 0;              // the process that an ExitGuard watches over; 0: none
+
+void end_line() {
+  if (progress_line != nullptr && progress_line->exchange(false)) write_all(STDOUT_FILENO, "\n");
+}
+
+// Whether this rank is the one that prints a block: the first that asks for it, or any after kErrors others.
+bool prints(std::string_view block) {
+  if (!is_forked_rank) return true;
+  const size_t hash = std::max<size_t>(std::hash<std::string_view>{}(block), 1);
+  for (size_t i = 0; i < kErrors; ++i) {
+    size_t found = 0;
+    if (printed[i].compare_exchange_strong(found, hash)) return true;
+    if (found == hash) return false;
+  }
+  return true;
+}
+
+const void* module_of(const void* address) {
+  Dl_info info{};
+  return ::dladdr(address, &info) != 0 ? info.dli_fbase : nullptr;
+}
+
+// The file whose code called exit(), by the frames of the call: this library's, then those of libc, then it.
+std::string caller_of_exit() {
+  std::array<void*, 32> frames{};
+  const auto end = frames.begin() + ::backtrace(frames.data(), static_cast<int>(frames.size()));
+  const void* own = module_of(reinterpret_cast<const void*>(&write_all));
+  auto at = std::find_if(frames.begin(), end, [&](const void* frame) { return module_of(frame) != own; });
+  const void* libc = at == end ? nullptr : module_of(*at);
+  at = std::find_if(at, end, [&](const void* frame) { return module_of(frame) != libc; });
+  Dl_info info{};
+  return at != end && ::dladdr(*at, &info) != 0 ? info.dli_fname : "";
+}
+
+void refuse_exit() {
+  if (guarded != ::getpid()) return;
+  const std::string caller = caller_of_exit();
+  end(Error(ErrorCode::internal, caller.empty() ? "heddle" : caller,
+            "exit() was called before the command had ended" +
+                std::string(caller.empty() ? ", by a plugin or a library" : ""),
+            "a plugin reports what is wrong by throwing heddle::Error, and never ends the process"));
+}
+
+}  // namespace
+
+ExitGuard::ExitGuard() : before_(guarded.exchange(::getpid())) {
+  // Again for each guard: handlers run last first, and destructors of plugins may wait for other threads.
+  if (std::atexit(refuse_exit) != 0 || std::at_quick_exit(refuse_exit) != 0)
+    throw Error(ErrorCode::internal, "memory", "there is none for a handler of exit()");
+}
+
+ExitGuard::~ExitGuard() {
+  guarded = before_;
+}
+
+void write_all(int file, std::string_view text) {
+  [[maybe_unused]] const auto written = ::write(file, text.data(), text.size());
+}
+
+void end_before_messages(std::atomic<bool>& open_line) {
+  progress_line = &open_line;
+}
+
+// On a terminal in one call: the rank that shows the progress may write between two.
+void write_message(std::string_view text) {
+  if (::isatty(STDERR_FILENO) == 0) {
+    end_line();
+    return write_all(STDERR_FILENO, text);
+  }
+  const bool is_open = progress_line != nullptr && progress_line->exchange(false);
+  char newline[] = "\n";
+  const iovec parts[] = {{newline, is_open ? size_t{1} : size_t{0}},
+                         {const_cast<char*>(text.data()), text.size()}};
+  [[maybe_unused]] const auto written = ::writev(STDERR_FILENO, parts, 2);
+}
+
+Log log_of(int rank) {
+  const LogLevel least = rank == 0 ? LogLevel::info : LogLevel::warning;
+  return Log([rank, least](LogLevel level, std::string_view room, std::string_view text) {
+    if (level < least) return;
+    const char* mark = level == LogLevel::warning ? "warning: " : level == LogLevel::error ? "error: " : "";
+    write_message("[rank " + std::to_string(rank) + "] [" + std::string(room) + "] " + mark +
+                  std::string(text) + "\n");
+  });
+}
+
+void speak_as_rank() {
+  is_forked_rank = true;
+}
+
+void print_equal_errors_once() {
+  if (printed == nullptr)
+    printed = static_cast<std::atomic<size_t>*>(shared_memory(kErrors * sizeof(std::atomic<size_t>)));
+  for (size_t i = 0; i < kErrors; ++i) new (printed + i) std::atomic<size_t>(0);
+}
+
+void answer(const Error& error) {
+  if (answered != nullptr && !answered->exchange(true)) write_all(STDOUT_FILENO, to_json(error) + "\n");
+}
+
+void say(const Error& error) {
+  const std::string block = std::string(error.what()) + "\n";
+  end_line();  // may wait for a reader: before another rank leaves the block to this one
+  if (prints(block)) write_all(STDERR_FILENO, block);
+  if (!is_forked_rank || error.code() != ErrorCode::rank_lost) answer(error);
+}
+
+Error as_error(const std::exception& thrown) {
+  if (const auto* own = dynamic_cast<const Error*>(&thrown)) return *own;
+  if (const auto memory = out_of_memory(thrown)) return *memory;
+  return Error(ErrorCode::internal, "heddle", thrown.what());
+}
+
+void finish_output() {
+  std::fflush(stdout);
+  if (!(std::cout << std::flush)) throw Error(ErrorCode::io, "standard output", "cannot be written");
+}
+
+void end(const std::exception& error) {
+  static std::atomic<bool> ending = false;
+  if (ending.exchange(true)) {
+    for (;;) ::pause();  // another thread is printing its block and ends the process
+  }
+  if (const auto* list = dynamic_cast<const ErrorList*>(&error)) {
+    say(*list);
+    ::_exit(exit_status(list->code()));
+  }
+  const Error own = as_error(error);
+  say(own);
+  ::_exit(exit_status(own.code()));  // no flush: another thread may hold a stream
+}
+
+void end_interrupted() {
+  write_message("error[rank_lost] launch: interrupted by a signal\n");
+  if (answered != nullptr)
+    write_all(STDOUT_FILENO,
+              "{\"error\": {\"code\": \"rank_lost\", \"where\": \"launch\", \"what\": \"interrupted by a "
+              "signal\", \"hint\": \"\"}}\n");
+  ::_exit(1);
+}
+
+void answer_in_json() {
+  answered = new (shared_memory(sizeof(std::atomic<bool>))) std::atomic<bool>(false);
+}
+
+}  // namespace heddle::launch
