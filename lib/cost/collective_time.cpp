@@ -24,7 +24,7 @@ constexpr double kPeer = 0.5e-6;   // of an all-to-all for each peer
 
 struct Links {
   const GroupPlace& place;
-  const Machine& machine;
+  const MachineFile& machine;
 
   bool crosses() const { return place.nodes > 1; }
   // Of a rank in a ring: every rank of a node brings its share of the network.
@@ -69,7 +69,7 @@ struct Links {
 
 }  // namespace
 
-GroupPlace place_of_ranks(std::span<const int> ranks, const Machine& machine) {
+GroupPlace place_of_ranks(std::span<const int> ranks, const MachineFile& machine) {
   std::map<int64_t, int> on;
   GroupPlace place{std::max(1, static_cast<int>(ranks.size()))};
   for (const int rank : ranks) place.on_node = std::max(place.on_node, ++on[rank / machine.node_devices]);
@@ -77,7 +77,7 @@ GroupPlace place_of_ranks(std::span<const int> ranks, const Machine& machine) {
   return place;
 }
 
-double collective_seconds(const DryEntry& entry, const GroupPlace& place, const Machine& machine) {
+double collective_seconds(const DryEntry& entry, const GroupPlace& place, const MachineFile& machine) {
   if (entry.on_host || place.ranks == 1 || machine.node_bandwidth <= 0) return 0;
   const Links links{place, machine};
   const auto bytes = static_cast<double>(entry.bytes);

@@ -11,7 +11,7 @@ namespace heddle {
 
 // Seconds, bytes, operations. Bandwidths are of one device in one direction. Efficiencies are shares of the
 // peak that large operators reach.
-struct Machine {
+struct MachineFile {
   std::string name;    // of the file without ".yaml", as `check --cost` and `plan --device` take it
   std::string device;  // a part of the product's name: "H100" of "NVIDIA H100 80GB HBM3"
   double memory = 0;   // 0: not known
@@ -38,14 +38,17 @@ struct Machine {
 };
 
 // Reads a file of a machine. Throws Error{config} for a wrong key or value, Error{input} for a missing file.
-Machine read_machine(const std::filesystem::path& file);
+MachineFile read_machine(const std::filesystem::path& file);
 
-// The machine of this name, in any case of letters. Throws Error{usage} at `option` with the names.
-Machine machine_named(const std::string& name, const std::string& option);
+// The machine of this name or device, in any case of letters, with or without spaces and hyphens. Throws Error{usage} at `option` with the names.
+MachineFile machine_named(const std::string& name, const std::string& option);
 
 // The machine whose device is named in a device's own name: "NVIDIA A40" is an A40, "NVIDIA RTX A4000" is
 // not. Null: no file has it. The longest name counts.
-const Machine* machine_of(const std::string& device);
+const MachineFile* machine_of(const std::string& device);
+
+// The same machine where nodes hold equal numbers of `ranks` ranks: the most that divide them.
+MachineFile with_even_nodes(MachineFile machine, int64_t ranks);
 
 // The names of all files, sorted.
 std::vector<std::string> machine_names();

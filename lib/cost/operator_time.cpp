@@ -21,20 +21,20 @@ constexpr int64_t kLeastInner = 512;    // steps along the inner dim that a part
 constexpr int64_t kMostParts = 16;      // of a split product
 constexpr double kPartialSumBytes = 4;  // of a number of a part's result
 
-double moving(const OperatorCall& call, const Machine& machine) {
+double moving(const OperatorCall& call, const MachineFile& machine) {
   const double bandwidth = machine.memory_bandwidth * machine.memory_efficiency;
   return bandwidth > 0 ? (call.cost.read + call.cost.written) / bandwidth : 0;
 }
 
 // Of a last wave that leaves multiprocessors idle half is lost: kernels divide work more finely, and clocks
 // rise.
-double waves(double tiles, const Machine& machine) {
+double waves(double tiles, const MachineFile& machine) {
   const double exact = tiles / static_cast<double>(machine.multiprocessors);
   return (std::max(1.0, exact) + std::ceil(exact)) / 2;
 }
 
 // The best of several tiles, with the inner dim in one part or in several whose results are summed.
-double multiplying(const ProductShape& shape, const Machine& machine) {
+double multiplying(const ProductShape& shape, const MachineFile& machine) {
   const double rate = machine.peak(shape.dtype) * machine.efficiency(shape.dtype) /
                       static_cast<double>(machine.multiprocessors);
   if (rate <= 0) return 0;
@@ -59,7 +59,7 @@ double multiplying(const ProductShape& shape, const Machine& machine) {
 }
 
 // Heads of other sizes than 128 use the matrix units less well. Tiles on the diagonal are computed whole.
-double attending(const OperatorCall& call, const Machine& machine, bool backward) {
+double attending(const OperatorCall& call, const MachineFile& machine, bool backward) {
   const ProductShape& shape = *call.product;
   const double size = shape.k < 128 ? 0.85 : shape.k > 128 ? 0.9 : 1;
   const double rate =
@@ -75,7 +75,7 @@ double attending(const OperatorCall& call, const Machine& machine, bool backward
 
 }  // namespace
 
-double operator_seconds(const OperatorCall& call, const Machine& machine) {
+double operator_seconds(const OperatorCall& call, const MachineFile& machine) {
   const double bytes = moving(call, machine);
   if (!call.product) return bytes;
   const std::string_view name = call.name;

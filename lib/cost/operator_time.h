@@ -8,6 +8,6 @@ namespace heddle {
 
 // Seconds of a recorded operator without its launch: of a product by tiles and waves on the multiprocessors,
 // of attention by tiles of queries, of all others by bytes. 0: the machine has no figures for it.
-double operator_seconds(const OperatorCall& call, const Machine& machine);
+double operator_seconds(const OperatorCall& call, const MachineFile& machine);
 
 }  // namespace heddle

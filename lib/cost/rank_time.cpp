@@ -24,7 +24,7 @@ bool is_transfer(const DryEntry& entry) {
 
 class Replay {
  public:
-  Replay(const engine::DryStep& step, const Machine& machine, bool with_timeline)
+  Replay(const engine::DryStep& step, const MachineFile& machine, bool with_timeline)
       : step_(step),
         machine_(machine),
         with_timeline_(with_timeline),
@@ -48,6 +48,7 @@ class Replay {
           break;
         case Event::begin_action:
           begins_[event.place] = device_;
+          waited_ = {};
           break;
         case Event::end_action:
           end_action(event.place);
@@ -123,13 +124,14 @@ class Replay {
     const DryEntry& entry = step_.step[place];
     if (is_transfer(entry) || ends_[place] <= device_) return;
     out_.waits[entry.group] += ends_[place] - device_;
+    waited_[entry.group] += ends_[place] - device_;
     device_ = ends_[place];
   }
 
   void end_action(size_t place) {
     const RanAction& ran = step_.recording.actions[place];
     if (schedule::computes(ran.action.kind))
-      out_.actions.push_back({ran.action, ran.call, begins_[place], device_});
+      out_.actions.push_back({ran.action, ran.call, begins_[place], device_, waited_});
   }
 
   void note(const std::string& stream, const char* name, double begin, double end) {
@@ -137,19 +139,20 @@ class Replay {
   }
 
   const engine::DryStep& step_;
-  const Machine& machine_;
+  const MachineFile& machine_;
   const bool with_timeline_;
   std::map<std::string, GroupPlace> places_;
   std::map<std::string, double> streams_;  // when each is free
   std::array<double, 2> links_{};          // within the node, between nodes: when they are free
   std::vector<double> ends_, begins_;      // of collectives; of actions
+  std::map<std::string, double> waited_;  // in the action that runs
   double host_ = 0, device_ = 0, communicating_until_ = 0;
   RankTime out_;
 };
 
 }  // namespace
 
-RankTime rank_time(const engine::DryStep& step, const Machine& machine, bool with_timeline) {
+RankTime rank_time(const engine::DryStep& step, const MachineFile& machine, bool with_timeline) {
   return Replay(step, machine, with_timeline).run();
 }
 

@@ -23,6 +23,7 @@ struct TimedAction {
   Action action{};
   int call = 0;
   double begin = 0, end = 0;
+  std::map<std::string, double> waits;  // of these, by group
   double seconds() const { return end - begin; }
 };
 
@@ -43,6 +44,6 @@ struct RankTime {
 // Replays the record of a dry step: operators run one after another on one stream; a collective starts when
 // what came before it on that stream is done, its group's stream is free and its links are free, and holds
 // the first stream from where its result is waited for.
-RankTime rank_time(const engine::DryStep& step, const Machine& machine, bool with_timeline = false);
+RankTime rank_time(const engine::DryStep& step, const MachineFile& machine, bool with_timeline = false);
 
 }  // namespace heddle
