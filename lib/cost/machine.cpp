@@ -26,21 +26,25 @@ ConfigSchema<MachineFile> schema() {
       .field("memory_bandwidth", &MachineFile::memory_bandwidth, "Bytes a second of its memory.", amount)
       .field("memory_efficiency", &MachineFile::memory_efficiency,
              "Share of memory_bandwidth that large element-wise operators reach.", share)
-      .field("peak_16", &MachineFile::peak_16, "Dense products of 16-bit floats, operations a second.", amount)
+      .field("peak_16", &MachineFile::peak_16, "Dense products of 16-bit floats, operations a second.",
+             amount)
       .field("peak_32", &MachineFile::peak_32, "Products of 32-bit floats, operations a second.", amount)
       .field("peak_8", &MachineFile::peak_8, "Dense products of 8-bit floats, operations a second.", amount)
-      .field("efficiency_16", &MachineFile::efficiency_16, "Share of peak_16 that large products reach.", share)
-      .field("efficiency_32", &MachineFile::efficiency_32, "Share of peak_32 that large products reach.", share)
+      .field("efficiency_16", &MachineFile::efficiency_16, "Share of peak_16 that large products reach.",
+             share)
+      .field("efficiency_32", &MachineFile::efficiency_32, "Share of peak_32 that large products reach.",
+             share)
       .field("efficiency_8", &MachineFile::efficiency_8, "Share of peak_8 that large products reach.", share)
-      .field("multiprocessors", &MachineFile::multiprocessors, "Parts of a device that compute tiles at once.",
-             at_least(int64_t{1}))
+      .field("multiprocessors", &MachineFile::multiprocessors,
+             "Parts of a device that compute tiles at once.", at_least(int64_t{1}))
       .field("product_overhead", &MachineFile::product_overhead,
              "Steps along the inner dim that a tile takes to begin and to end.", amount)
       .field("attention_forward", &MachineFile::attention_forward,
              "Share of peak_16 that causal attention reaches in the forward pass.", share)
       .field("attention_backward", &MachineFile::attention_backward,
              "Share of peak_16 that causal attention reaches in the backward pass.", share)
-      .field("kernel_seconds", &MachineFile::kernel_seconds, "Seconds between two kernels of a stream.", amount)
+      .field("kernel_seconds", &MachineFile::kernel_seconds, "Seconds between two kernels of a stream.",
+             amount)
       .field("launch_seconds", &MachineFile::launch_seconds, "Seconds of the host for each kernel.", amount)
       .field("collective_interference", &MachineFile::collective_interference,
              "Share of speed that computation loses while a collective runs.", Range<double>{0, 0.9})

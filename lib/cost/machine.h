@@ -40,7 +40,8 @@ struct MachineFile {
 // Reads a file of a machine. Throws Error{config} for a wrong key or value, Error{input} for a missing file.
 MachineFile read_machine(const std::filesystem::path& file);
 
-// The machine of this name or device, in any case of letters, with or without spaces and hyphens. Throws Error{usage} at `option` with the names.
+// The machine of this name or device, in any case of letters, with or without spaces and hyphens. Throws
+// Error{usage} at `option` with the names.
 MachineFile machine_named(const std::string& name, const std::string& option);
 
 // The machine whose device is named in a device's own name: "NVIDIA A40" is an A40, "NVIDIA RTX A4000" is

@@ -145,7 +145,7 @@ class Replay {
   std::map<std::string, double> streams_;  // when each is free
   std::array<double, 2> links_{};          // within the node, between nodes: when they are free
   std::vector<double> ends_, begins_;      // of collectives; of actions
-  std::map<std::string, double> waited_;  // in the action that runs
+  std::map<std::string, double> waited_;   // in the action that runs
   double host_ = 0, device_ = 0, communicating_until_ = 0;
   RankTime out_;
 };

@@ -37,7 +37,7 @@ struct RankTime {
   std::map<std::string, double> traffic;  // by group: its collectives, beside work or not
   std::map<std::string, double> by_operator;
   std::vector<TimedAction> actions;
-  double transfer = 0;  // the longest send to another stage
+  double transfer = 0;         // the longest send to another stage
   std::vector<Busy> timeline;  // empty unless it was asked for
 };
 

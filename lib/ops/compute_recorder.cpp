@@ -194,8 +194,7 @@ void end(const at::RecordFunction& call, at::ObserverContext* context) {
   }
   for (const c10::IValue& value : call.outputs()) {
     running->cost.written += bytes_of(value);
-    if (!running->product)
-      running->cost.operations = std::max(running->cost.operations, elements_of(value));
+    if (!running->product) running->cost.operations = std::max(running->cost.operations, elements_of(value));
   }
   if (running->cost.written > 0 || running->cost.read > 0)
     recording->add(kept(call.name()), running->cost, running->product);
@@ -228,8 +227,7 @@ ComputeLog ComputeRecorder::log() const {
   return state_->log;
 }
 
-void record_operator(const char* name, const OperatorCost& cost,
-                     const std::optional<ProductShape>& product) {
+void record_operator(const char* name, const OperatorCost& cost, const std::optional<ProductShape>& product) {
   if (active() != nullptr) recording->add(name, cost, product);
 }
 

@@ -34,8 +34,8 @@ TEST(MachineFile, IsReadForEveryDevice) {
     EXPECT_EQ(machine.name, name);
     EXPECT_GT(machine.peak_16, 0) << name;
   }
-  for (const char* name : {"A100", "H100", "H200", "B200", "B300", "GB200", "GB300", "L40S", "RTX-4090",
-                           "RTX-A6000", "cpu"}) {
+  for (const char* name :
+       {"A100", "H100", "H200", "B200", "B300", "GB200", "GB300", "L40S", "RTX-4090", "RTX-A6000", "cpu"}) {
     EXPECT_THAT(machine_names(), Contains(name));
     EXPECT_GT(machine_named(name, "--device").node_bandwidth, 0) << name;
   }
@@ -44,8 +44,7 @@ TEST(MachineFile, IsReadForEveryDevice) {
 TEST(MachineFile, NamesTheSourceOfEachFigure) {
   for (const auto& entry : fs::directory_iterator(kMachines)) {
     std::ifstream file(entry.path());
-    for (std::string line; std::getline(file, line);)
-      EXPECT_THAT(line, HasSubstr("# ")) << entry.path();
+    for (std::string line; std::getline(file, line);) EXPECT_THAT(line, HasSubstr("# ")) << entry.path();
   }
 }
 

@@ -21,7 +21,7 @@ OperatorCall product(int64_t m, int64_t n, int64_t k, c10::ScalarType dtype = c1
 }
 
 // SimuMax's configs/system/a100_pcie.json: shares of 312 TFLOP/s.
-TEST(OperatorTime, OfProductsOnAnA100IsNearMeasurements) {
+TEST(OperatorTime, AgreesWithMeasuredProductsOnAnA100) {
   struct Measured {
     int64_t m, n, k;
     double share;
@@ -40,15 +40,16 @@ TEST(OperatorTime, OfProductsOnAnA100IsNearMeasurements) {
   }
 }
 
-TEST(OperatorTime, OfSmallProductsIsThatOfTheirTiles) {
+TEST(OperatorTime, CountsWholeTilesOfSmallProducts) {
   const MachineFile h100 = machine_named("H100", "--device");
   // A fifth of the rows still fills a wave of tiles.
-  EXPECT_GT(operator_seconds(product(64, 4096, 4096), h100), operator_seconds(product(640, 4096, 4096), h100) / 5);
+  EXPECT_GT(operator_seconds(product(64, 4096, 4096), h100),
+            operator_seconds(product(640, 4096, 4096), h100) / 5);
   EXPECT_GT(operator_seconds(product(4096, 4096, 4096, c10::kFloat), h100),
             5 * operator_seconds(product(4096, 4096, 4096), h100));
 }
 
-TEST(OperatorTime, OfOthersIsThatOfTheirBytes) {
+TEST(OperatorTime, FollowsTheBytesOfOtherOperators) {
   MachineFile machine;
   machine.memory_bandwidth = 1e12;
   machine.memory_efficiency = 0.5;
@@ -58,7 +59,8 @@ TEST(OperatorTime, OfOthersIsThatOfTheirBytes) {
   EXPECT_DOUBLE_EQ(operator_seconds(call, machine), 0.01);
 }
 
-double seconds_of(mesh::Operation operation, int64_t bytes, std::vector<int> ranks, const MachineFile& machine) {
+double seconds_of(mesh::Operation operation, int64_t bytes, std::vector<int> ranks,
+                  const MachineFile& machine) {
   const GroupPlace place = place_of_ranks(ranks, machine);
   return collective_seconds({operation, bytes, "dp", place.ranks}, place, machine);
 }
@@ -70,7 +72,7 @@ std::vector<int> ranks_of(int count, int stride = 1) {
 }
 
 // vTrain's trace/a100/AR_GPU8: all-reduces of 8 GPUs.
-TEST(CollectiveTime, OfAllReducesOnAnA100IsNearMeasurements) {
+TEST(CollectiveTime, AgreesWithMeasuredAllReducesOnAnA100) {
   const MachineFile a100 = machine_named("A100", "--device");
   EXPECT_NEAR(seconds_of(mesh::Operation::all_reduce, 1073741824, ranks_of(8), a100), 8.19e-3, 0.3e-3);
   EXPECT_NEAR(seconds_of(mesh::Operation::all_reduce, 16777216, ranks_of(8), a100), 0.232e-3, 0.08e-3);
@@ -87,7 +89,7 @@ TEST(CollectiveTime, IsThatOfTheNetworkWhereNodesAreCrossed) {
   EXPECT_GT(wide, within);
 }
 
-TEST(CollectiveTime, OfSmallOnesIsTheirLatency) {
+TEST(CollectiveTime, IsTheLatencyOfSmallCollectives) {
   const MachineFile h100 = machine_named("H100", "--device");
   EXPECT_LT(seconds_of(mesh::Operation::all_reduce, 8, ranks_of(8), h100), 30e-6);
   EXPECT_GT(seconds_of(mesh::Operation::all_reduce, 8, ranks_of(512), h100),

@@ -90,7 +90,8 @@ TEST(StepTime, RepeatsPassesThatWereNotRecorded) {
 TEST(StepTime, FollowsTheScheduleOfAPipeline) {
   std::vector<RankTime> ranks(2);
   for (int stage = 0; stage < 2; ++stage) {
-    ranks[stage].actions = {action(Action::forward, stage, 0, 0, 1), action(Action::backward, stage, 0, 1, 3)};
+    ranks[stage].actions = {action(Action::forward, stage, 0, 0, 1),
+                            action(Action::backward, stage, 0, 1, 3)};
     ranks[stage].after_schedule = 0.5;
   }
   const std::vector<const RankTime*> pointers = {&ranks[0], &ranks[1]};

@@ -49,8 +49,8 @@ struct CheckCommand {
 struct PlanCommand {
   std::string config;
   int world_size = 1;
-  std::string device = "H100";  // the name of a machine file
-  std::string machine;          // a machine file; empty: that of `device`
+  std::string device = "H100";       // the name of a machine file
+  std::string machine;               // a machine file; empty: that of `device`
   int nodes = 0, gpus_per_node = 0;  // 0: as the machine file says
   double network = 0;                // bytes a second of a device between nodes; 0: as the machine file says
   double memory = 0.9;               // share of a device's memory that tensors may take
@@ -144,9 +144,9 @@ struct RefusedCommand {
   Error error;
 };
 
-using Command = std::variant<TrainCommand, CheckCommand, PlanCommand, PluginsCommand, DataCommand,
-                             GenerateCommand, ConvertCommand, ScheduleCommand, PrepareCommand, ShowCommand,
-                             RefusedCommand>;
+using Command =
+    std::variant<TrainCommand, CheckCommand, PlanCommand, PluginsCommand, DataCommand, GenerateCommand,
+                 ConvertCommand, ScheduleCommand, PrepareCommand, ShowCommand, RefusedCommand>;
 
 // The one function of libheddle_trainer that the executable calls, by the name below. Returns the exit
 // status; throws Error.

@@ -15,8 +15,8 @@ namespace heddle::cli {
 namespace {
 
 MachineFile machine_of_command(const PlanCommand& command) {
-  MachineFile machine = command.machine.empty() ? machine_named(command.device, "--device")
-                                                : read_machine(command.machine);
+  MachineFile machine =
+      command.machine.empty() ? machine_named(command.device, "--device") : read_machine(command.machine);
   if (command.gpus_per_node > 0) machine.node_devices = command.gpus_per_node;
   if (command.nodes > 0) machine.node_devices = std::max(1, command.world_size / command.nodes);
   if (command.network > 0) machine.network_bandwidth = command.network;
@@ -28,7 +28,8 @@ std::vector<std::pair<std::string, std::string>> fixed_of(const PlanCommand& com
   for (const std::string& word : command.fixed) {
     const size_t sign = word.find('=');
     if (sign == word.npos || sign == 0 || sign + 1 == word.size())
-      throw Error(ErrorCode::usage, "--fix", "'" + word + "' is not KEY=VALUE", "for example: --fix tp_size=4");
+      throw Error(ErrorCode::usage, "--fix", "'" + word + "' is not KEY=VALUE",
+                  "for example: --fix tp_size=4");
     out.emplace_back(word.substr(0, sign), word.substr(sign + 1));
   }
   return out;
@@ -38,7 +39,8 @@ void write(const PlanCommand& command, const FoundLayouts& found, const Node& re
   std::ofstream file(command.write);
   file << comment_of(found, found.fitting.front()) << config::to_yaml(recipe);
   file.close();
-  if (!file) throw Error(ErrorCode::io, command.write, "cannot be written", "give a path that can be written");
+  if (!file)
+    throw Error(ErrorCode::io, command.write, "cannot be written", "give a path that can be written");
 }
 
 }  // namespace
@@ -46,8 +48,9 @@ void write(const PlanCommand& command, const FoundLayouts& found, const Node& re
 int plan(const PlanCommand& command) {
   const Node recipe = read_configuration(command.config, command.overrides);
   PluginRegistry plugins = open_plugins(read_recipe(recipe, RecipeErrors::kept), Log::to_stderr(0));
-  const PlanRequest request{recipe,           command.world_size,   machine_of_command(command), command.memory,
-                            command.row_length, command.seconds, fixed_of(command)};
+  const PlanRequest request{recipe,           command.world_size, machine_of_command(command),
+                            command.memory,   command.row_length, command.seconds,
+                            fixed_of(command)};
   const FoundLayouts found = search_layouts(request, plugins);
   const auto top = static_cast<size_t>(command.top);
   std::cout << (command.json ? to_json(found, top) + "\n" : to_text(found, top));

@@ -100,11 +100,10 @@ at::Tensor grouped_product(const at::Tensor& a, const at::Tensor& b, std::span<c
                                       : at::empty({groups, a.size(0), columns}, a.options());
   record_operator("heddle::grouped_product",
                   {2 * elements(a) * static_cast<double>(columns), bytes({&a, &b}), bytes({&out})},
-                  b.dim() == 3
-                      ? ProductShape{groups, a.size(0) / std::max<int64_t>(groups, 1), columns, a.size(1),
-                                     a.scalar_type()}
-                      : ProductShape{groups, a.size(0), columns,
-                                     a.size(1) / std::max<int64_t>(groups, 1), a.scalar_type()});
+                  b.dim() == 3 ? ProductShape{groups, a.size(0) / std::max<int64_t>(groups, 1), columns,
+                                              a.size(1), a.scalar_type()}
+                               : ProductShape{groups, a.size(0), columns,
+                                              a.size(1) / std::max<int64_t>(groups, 1), a.scalar_type()});
   return out;
 }
 

@@ -18,46 +18,33 @@ std::vector<int> powers_up_to(int64_t most) {
   return out;
 }
 
-std::string text_of(const Node& section, const std::string& key) {
-  const Node* const value = section.is_map() ? section.find(key) : nullptr;
-  return value == nullptr || value->is_null() || value->is_map() || value->is_list() ? "" : value->as_text();
-}
-
-// A strategy that keeps the numbers of the recipe's own one.
-std::vector<std::string> strategies(const Node& recipe) {
-  const Node* const section = recipe.find("distributed");
-  const std::string own = section == nullptr ? "" : text_of(*section, "strategy");
-  return {own.empty() ? "fsdp2" : own};
-}
-
 class Enumeration {
  public:
   explicit Enumeration(const LayoutSpace& space) : space_(space) {}
 
   std::vector<Layout> run() {
-    for (const std::string& strategy : strategies(space_.recipe))
-      for (const int tp : powers_up_to(std::min<int64_t>(space_.node_devices, space_.world)))
-        for (const int cp : powers_up_to(space_.row_length >= kLongRow ? 8 : 1))
-          for (const int pp : powers_up_to(std::min<int64_t>(space_.layers, space_.world)))
-            if (space_.world % (tp * cp * pp) == 0) sizes(strategy, tp, cp, pp);
+    for (const int tp : powers_up_to(std::min<int64_t>(space_.node_devices, space_.world)))
+      for (const int cp : powers_up_to(space_.row_length >= kLongRow ? 8 : 1))
+        for (const int pp : powers_up_to(std::min<int64_t>(space_.layers, space_.world)))
+          if (space_.world % (tp * cp * pp) == 0) sizes(tp, cp, pp);
     return std::move(out_);
   }
 
  private:
-  void sizes(const std::string& strategy, int tp, int cp, int pp) {
+  void sizes(int tp, int cp, int pp) {
     const int dp = space_.world / (tp * cp * pp);
     if (space_.global_batch % dp != 0 || (space_.heads > 0 && space_.heads % tp != 0) ||
         (space_.key_value_heads > 0 && space_.key_value_heads % tp != 0))
       return;
-    Layout layout{strategy};
+    Layout layout{space_.strategy};
     layout.tp = tp;
     layout.cp = cp;
     layout.pp = pp;
-    layout.sequence_parallel = tp > 1 && strategy == "fsdp2";
+    layout.sequence_parallel = tp > 1 && space_.has_sequence_parallel;
     for (const int ep : powers_up_to(std::max<int64_t>(1, space_.experts))) {
       if (ep > 1 && (space_.experts % ep != 0 || (space_.world / pp) % ep != 0)) continue;
       layout.ep = ep;
-      for (const int replicas : replicas_of(strategy, dp)) {
+      for (const int replicas : replicas_of(dp)) {
         layout.dp_replicate = replicas;
         batches(layout, dp);
       }
@@ -65,9 +52,9 @@ class Enumeration {
   }
 
   // Whole copies, or one copy for several nodes.
-  std::vector<int> replicas_of(const std::string& strategy, int dp) const {
+  std::vector<int> replicas_of(int dp) const {
     std::vector<int> out = {1};
-    if (strategy != "fsdp2") return out;
+    if (!space_.has_replicas) return out;
     for (const int count : powers_up_to(dp))
       if (count > 1 && dp % count == 0 && space_.world / count >= 1 && count < dp) out.push_back(count);
     return out;
@@ -100,7 +87,7 @@ class Enumeration {
       layout.recomputation = recomputation;
       for (const bool reshards : {true, false}) {
         layout.reshards = reshards;
-        if ((layout.strategy != "fsdp2" || layout.pp > 1) && !reshards) continue;
+        if ((!space_.has_reshard || layout.pp > 1) && !reshards) continue;
         if (is_kept(layout)) out_.push_back(layout);
       }
     }
@@ -181,11 +168,11 @@ Node with_layout(const LayoutSpace& space, const Layout& layout) {
   if (space.experts > 0) set("distributed.ep_size", std::to_string(layout.ep));
   set("distributed.activation_checkpointing",
       layout.recomputation == "none" ? "false" : layout.recomputation);
-  if (layout.strategy == "fsdp2") {
-    set("distributed.dp_replicate_size", std::to_string(layout.dp_replicate));
+  if (space.has_replicas) set("distributed.dp_replicate_size", std::to_string(layout.dp_replicate));
+  if (space.has_sequence_parallel)
     set("distributed.sequence_parallel", layout.sequence_parallel ? "true" : "false");
+  if (space.has_reshard)
     set("distributed.reshard_after_forward", layout.pp > 1 ? "none" : layout.reshards ? "true" : "false");
-  }
   set("step_scheduler.local_batch_size",
       std::to_string(layout.pp > 1 ? space.global_batch / dp : layout.rows));
   if (layout.pp == 1) {
@@ -193,8 +180,8 @@ Node with_layout(const LayoutSpace& space, const Layout& layout) {
     return out;
   }
   const int64_t stages = int64_t{layout.pp} * layout.virtual_stages;
-  std::string pipeline = "{pp_schedule: " + layout.schedule +
-                         ", pp_microbatch_size: " + std::to_string(layout.rows);
+  std::string pipeline =
+      "{pp_schedule: " + layout.schedule + ", pp_microbatch_size: " + std::to_string(layout.rows);
   if (layout.virtual_stages > 1)
     pipeline += ", layers_per_stage: " + std::to_string((space.layers + stages - 1) / stages) +
                 ", round_virtual_stages_to_pp_multiple: up";

@@ -13,11 +13,11 @@ namespace heddle {
 struct Layout {
   std::string strategy;
   int dp_replicate = 1, tp = 1, cp = 1, pp = 1, ep = 1;
-  std::string schedule = {};   // of a pipeline
-  int virtual_stages = 1;      // stages of a rank of the pipeline
-  int64_t rows = 1;            // samples of a microbatch
+  std::string schedule = {};           // of a pipeline
+  int virtual_stages = 1;              // stages of a rank of the pipeline
+  int64_t rows = 1;                    // samples of a microbatch
   std::string recomputation = "none";  // "none", "selective", "full"
-  bool reshards = true;        // parameters are freed after the forward (fsdp2)
+  bool reshards = true;                // parameters are freed after the forward
   bool sequence_parallel = false;
 
   bool operator==(const Layout&) const = default;
@@ -32,6 +32,8 @@ struct LayoutSpace {
   Node recipe;
   int world = 1;
   int64_t node_devices = 8;
+  std::string strategy;  // of the recipe; what its mesh and its fields allow:
+  bool has_replicas = false, has_reshard = false, has_sequence_parallel = false;
   int64_t layers = 0, heads = 0, key_value_heads = 0, experts = 0;
   int64_t row_length = 0, global_batch = 0;
   std::vector<std::pair<std::string, std::string>> fixed;  // as in Layout::fields()

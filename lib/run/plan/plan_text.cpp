@@ -39,9 +39,8 @@ std::string loss_text(const StepTime& time, const StepTime& best) {
   const auto fastest = parts_of(best);
   std::pair<std::string, double> most;
   for (const auto& [name, seconds] : parts_of(time)) {
-    const auto found = std::find_if(fastest.begin(), fastest.end(), [&, part = name](const auto& other) {
-      return other.first == part;
-    });
+    const auto found = std::find_if(fastest.begin(), fastest.end(),
+                                    [&, part = name](const auto& other) { return other.first == part; });
     const double more = seconds - (found == fastest.end() ? 0 : found->second);
     if (more > most.second) most = {name, more};
   }
@@ -63,7 +62,7 @@ const PlannedLayout* neighbour(const FoundLayouts& found, const Layout& layout, 
   return nullptr;
 }
 
-std::string percent(double share) {
+std::string share_text(double share) {
   return share > 0 ? formatted("%.1f %%", share * 100) : "-";
 }
 
@@ -99,14 +98,16 @@ std::string layout_json(const PlannedLayout& one) {
   for (const auto& [name, seconds] : parts_of(one.cost.time))
     parts += (parts.empty() ? "" : ", ") + text::quoted(name) + formatted(": %.6g", seconds);
   return "{\"layout\": " + fields_json(one.layout) +
-         formatted(", \"peak_bytes\": %.0f, \"step_seconds\": %.6g, \"tokens_per_second\": %.6g, \"mfu\": %.4g",
-                   one.cost.peak, one.cost.time.seconds, one.tokens_per_second(), one.mfu) +
+         formatted(
+             ", \"peak_bytes\": %.0f, \"step_seconds\": %.6g, \"tokens_per_second\": %.6g, \"mfu\": %.4g",
+             one.cost.peak, one.cost.time.seconds, one.tokens_per_second(), one.mfu) +
          ", \"limit\": " + text::quoted(one.cost.time.limit()) + ", \"parts\": {" + parts + "}}";
 }
 
 std::string list_json(const std::vector<PlannedLayout>& layouts, size_t most) {
   std::string out;
-  for (size_t i = 0; i < std::min(most, layouts.size()); ++i) out += (i == 0 ? "" : ", ") + layout_json(layouts[i]);
+  for (size_t i = 0; i < std::min(most, layouts.size()); ++i)
+    out += (i == 0 ? "" : ", ") + layout_json(layouts[i]);
   return "[" + out + "]";
 }
 
@@ -130,12 +131,13 @@ std::string to_text(const FoundLayouts& found, size_t top) {
                     " tokens a step";
   if (found.memory > 0) out += ", tensors may take " + bytes_text(found.memory) + " of a device";
   out += "\n";
-  std::vector<Row> rows = {{"", "layout", "memory", "step", "tokens/s", "MFU", "limit", "behind the first by"}};
+  std::vector<Row> rows = {
+      {"", "layout", "memory", "step", "tokens/s", "MFU", "limit", "behind the first by"}};
   for (size_t i = 0; i < std::min(top, found.fitting.size()); ++i) {
     const PlannedLayout& one = found.fitting[i];
     rows.push_back({std::to_string(i + 1), one.layout.text(), bytes_text(one.cost.peak),
                     time_text(one.cost.time.seconds),
-                    count_text(static_cast<int64_t>(one.tokens_per_second())), percent(one.mfu),
+                    count_text(static_cast<int64_t>(one.tokens_per_second())), share_text(one.mfu),
                     one.cost.time.limit(),
                     i == 0 ? "" : loss_text(one.cost.time, found.fitting[0].cost.time)});
   }
@@ -177,8 +179,9 @@ std::string explained(const PlannedLayout& one) {
          ", of which " + bytes_text(one.cost.before) + " are held before the step\n";
   for (const GroupTraffic& traffic : one.cost.traffic)
     if (traffic.ranks > 1)
-      out += "  " + traffic.group + " (" + std::to_string(traffic.ranks) + " ranks): " +
-             std::to_string(traffic.calls) + " calls of " + bytes_text(traffic.bytes) + " recorded\n";
+      out += "  " + traffic.group + " (" + std::to_string(traffic.ranks) +
+             " ranks): " + std::to_string(traffic.calls) + " calls of " + bytes_text(traffic.bytes) +
+             " recorded\n";
   return out;
 }
 

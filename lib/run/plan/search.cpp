@@ -12,6 +12,7 @@
 #include "heddle/base/error.h"
 #include "lib/run/metrics/mfu.h"
 #include "lib/run/preflight/preflight.h"
+#include "lib/run/preflight/rank_size.h"
 #include "lib/run/recipe/recipe.h"
 
 namespace heddle {
@@ -32,11 +33,10 @@ Preflight preflight_of(const Node& recipe, PluginRegistry& plugins, int world) {
 
 // What the estimate needs of the model.
 struct ModelFigures {
-  double parameters = 0, expert_parameters = 0, active = 0;  // numbers
+  double parameters = 0;  // numbers
   double flops_per_token = 0;
   double hidden = 0;
   int64_t layers = 0, heads = 0, key_value_heads = 0, experts = 0;
-  double state_bytes = 0;  // of a number: stored, its gradient, two moments
 };
 
 int64_t number_of(const Node& keys, std::initializer_list<const char*> names) {
@@ -57,13 +57,8 @@ ModelFigures figures_of(const PreparedModel& model, int64_t row_length) {
   out.flops_per_token = model.spec->flops_per_token(row_length);
   for (const auto& unit : model.make())
     for (const ParameterSlot& slot : unit->parameters()) {
-      const auto numbers = static_cast<double>(slot.tensor->numel());
-      out.parameters += numbers;
-      if (out.experts > 0 && slot.name.find("expert") != std::string::npos &&
-          slot.name.find("shared") == std::string::npos)
-        out.expert_parameters += numbers;
+      out.parameters += static_cast<double>(slot.tensor->numel());
     }
-  out.state_bytes = 4.0 * static_cast<double>(c10::elementSize(model.dtype));
   return out;
 }
 
@@ -73,24 +68,32 @@ class Search {
       : request_(request), plugins_(plugins), machine_(with_even_nodes(request.machine, request.world)) {}
 
   LayoutSpace space() {
-    // The recipe's own layout may not divide this world: one rank has none.
-    Node single = config::with_override(request_.recipe, "distributed", "{strategy: single}");
-    const Preflight checked = preflight_of(single, plugins_, 1);
+    // The recipe's own layout may not divide this world: one rank divides everything.
+    LayoutSpace out;
+    out.recipe = request_.recipe;
+    out.global_batch = 1;
+    const Node plain = with_layout(out, Layout{own_strategy()});
+    const Preflight checked = preflight_of(plain, plugins_, 1);
     if (!checked.model)
       throw Error(ErrorCode::usage, "heddle plan", "the model is not known here",
                   "give a model that is on this machine, or its keys in model.config");
-    row_length_ = request_.row_length > 0  ? request_.row_length
-                  : checked.dataset        ? checked.dataset->length()
+    row_length_ = request_.row_length > 0                ? request_.row_length
+                  : checked.dataset                      ? checked.dataset->length()
                   : checked.recipe.packed.rules.size > 0 ? checked.recipe.packed.rules.size
-                  : checked.recipe.dataset ? checked.recipe.dataset->sequence_length
-                                           : 0;
+                  : checked.recipe.dataset               ? checked.recipe.dataset->sequence_length
+                                                         : 0;
     if (row_length_ == 0)
       throw Error(ErrorCode::usage, "heddle plan", "the length of the data's rows is not known here",
                   "give --row-length, or prepare the data with heddle prepare");
     figures_ = figures_of(*checked.model, row_length_);
     dtype_ = product_dtype(checked.setup, *checked.model);
-    LayoutSpace out;
-    out.recipe = request_.recipe;
+    const auto has = [&](const char* field) { return checked.setup.strategy_config.find(field) != nullptr; };
+    out.strategy = checked.setup.strategy;
+    out.has_reshard = has("reshard_after_forward");
+    out.has_sequence_parallel = has("sequence_parallel");
+    out.has_replicas = std::any_of(checked.setup.axes.begin(), checked.setup.axes.end(),
+                                   [](const Axis& axis) { return axis.name == "dp_replicate"; });
+    measure_state(checked, plain);
     out.world = request_.world;
     out.node_devices = machine_.node_devices;
     out.layers = figures_.layers;
@@ -122,10 +125,11 @@ class Search {
       const double seconds = estimate(layout, space);
       candidates.push_back({std::move(layout), seconds});
     }
-    while (!candidates.empty() && std::chrono::duration<double>(Clock::now() - begin).count() < request_.seconds) {
-      const auto next = std::min_element(candidates.begin(), candidates.end(), [&](const auto& a, const auto& b) {
-        return expected(a) < expected(b);
-      });
+    while (!candidates.empty() &&
+           std::chrono::duration<double>(Clock::now() - begin).count() < request_.seconds) {
+      const auto next =
+          std::min_element(candidates.begin(), candidates.end(),
+                           [&](const auto& a, const auto& b) { return expected(a) < expected(b); });
       const Candidate candidate = *next;
       candidates.erase(next);
       if (is_hopeless(candidate, out)) continue;
@@ -140,6 +144,25 @@ class Search {
   }
 
  private:
+  std::string own_strategy() const {
+    const Node* const section = request_.recipe.find("distributed");
+    const Node* const word = section == nullptr || !section->is_map() ? nullptr : section->find("strategy");
+    if (word != nullptr && !word->is_null()) return word->as_text();
+    throw Error(ErrorCode::usage, "heddle plan", "the recipe names no strategy",
+                "set distributed.strategy, which is kept in every layout");
+  }
+
+  // Parameters, gradients and optimizer of a rank, on one and on two data-parallel ranks: what is whole on
+  // each, and what is divided.
+  void measure_state(const Preflight& checked, const Node& plain) {
+    Setup one = checked.setup, two = engine::validate(plain, plugins_, 2);
+    const auto alone = sizes_if_known(one, *checked.model, checked.recipe, plugins_);
+    const auto halves = sizes_if_known(two, *checked.model, checked.recipe, plugins_);
+    if (!alone || !halves) return;
+    divided_ = std::max(0.0, 2 * (alone->bytes() - halves->bytes()));
+    whole_ = std::max(0.0, alone->bytes() - divided_);
+  }
+
   struct Candidate {
     Layout layout;
     double seconds;  // estimated
@@ -172,8 +195,7 @@ class Search {
   void try_layout(const Candidate& candidate, const LayoutSpace& space, FoundLayouts& out) {
     PlannedLayout planned{candidate.layout};
     try {
-      const Preflight checked =
-          preflight_of(with_layout(space, candidate.layout), plugins_, request_.world);
+      const Preflight checked = preflight_of(with_layout(space, candidate.layout), plugins_, request_.world);
       planned.cost = step_cost(checked.setup, *checked.model, checked.recipe, checked.pipeline, plugins_,
                                row_length_, machine_, {kRecordedPasses, /*all_microbatches=*/false});
     } catch (const Error& error) {
@@ -191,26 +213,21 @@ class Search {
     return static_cast<double>(layout.tp) * layout.pp;
   }
 
-  // Of the rank that holds the first stage: its parameters, gradients and optimizer, and what the microbatches
-  // alive on it keep.
+  // Of the rank that holds the first stage: its parameters, gradients and optimizer, and what the
+  // microbatches alive on it keep.
   double least_memory(const Layout& layout) const {
     const int dp = request_.world / (layout.tp * layout.cp * layout.pp);
-    const double dense = figures_.parameters - figures_.expert_parameters;
-    double held = dense / ranks_of_parameters(layout) +
-                  figures_.expert_parameters / layout.pp / std::max(1, layout.ep);
-    if (layout.strategy == "fsdp2" || layout.strategy == "megatron_fsdp")
-      held = figures_.parameters /
-             std::max(ranks_of_parameters(layout) * dp * layout.cp / layout.dp_replicate, 1.0);
-    const double kept = layout.recomputation == "full" ? kKeptOfRecomputed
+    const double split =
+        ranks_of_parameters(layout) * (figures_.experts > 0 ? std::max(1, layout.ep / layout.tp) : 1);
+    const double held = (whole_ + divided_ / std::max(1, dp * layout.cp / layout.dp_replicate)) / split;
+    const double kept = layout.recomputation == "full"   ? kKeptOfRecomputed
                         : layout.recomputation == "none" ? kKeptOfLayer
                                                          : kKeptOfRecomputed;
     const double layers = static_cast<double>(figures_.layers);
     const double activations = 2 * kept * static_cast<double>(layout.rows) *
                                static_cast<double>(row_length_) / layout.cp * figures_.hidden * layers /
                                layout.tp;
-    const double state =
-        layout.strategy == "megatron" ? figures_.state_bytes / 4 : figures_.state_bytes;
-    return held * state + activations;
+    return held + activations;
   }
 
   // Computation at the machine's efficiency, the bubble, and the bytes of each kind of parallelism. Only its
@@ -218,28 +235,29 @@ class Search {
   double estimate(const Layout& layout, const LayoutSpace& space) const {
     const int dp = request_.world / (layout.tp * layout.cp * layout.pp);
     const double tokens = static_cast<double>(space.global_batch) * static_cast<double>(row_length_);
-    const double recomputed = layout.recomputation == "full" ? 4.0 / 3
+    const double recomputed = layout.recomputation == "full"        ? 4.0 / 3
                               : layout.recomputation == "selective" ? 1.12
                                                                     : 1;
     const double rate = machine_.peak(dtype_) * machine_.efficiency(dtype_);
     double seconds = figures_.flops_per_token * tokens * recomputed / request_.world / std::max(rate, 1.0);
     const double own_tokens = tokens / dp / layout.cp, layers = static_cast<double>(figures_.layers);
-    const double microbatches = static_cast<double>(space.global_batch) / dp / static_cast<double>(layout.rows);
+    const double microbatches =
+        static_cast<double>(space.global_batch) / dp / static_cast<double>(layout.rows);
     // Small microbatches use the device less well.
     seconds *= 1 + 400 / (static_cast<double>(layout.rows * row_length_) / layout.cp);
-    const double link = std::max(machine_.node_bandwidth, 1.0), network = std::max(machine_.network_bandwidth, 1.0);
+    const double link = std::max(machine_.node_bandwidth, 1.0),
+                 network = std::max(machine_.network_bandwidth, 1.0);
     if (layout.tp > 1)
       seconds += own_tokens * figures_.hidden * 2 * 4 * layers / layout.pp * recomputed / link;
-    if (layout.pp > 1)
-      seconds *= 1 + (layout.pp - 1) / (microbatches * layout.virtual_stages);
+    if (layout.pp > 1) seconds *= 1 + (layout.pp - 1) / (microbatches * layout.virtual_stages);
     if (layout.ep > 1)
       seconds += own_tokens * figures_.hidden * 2 * 4 * 6 * layers / layout.pp /
                  (layout.ep > machine_.node_devices ? network : link) / layout.tp;
     const double own = figures_.parameters / ranks_of_parameters(layout);
     const bool crosses = dp * layout.tp * layout.cp > machine_.node_devices;
-    const double beside = crosses ? std::min(link, network * std::max<double>(1, machine_.node_devices / layout.tp)) : link;
-    const double gathers =
-        layout.strategy == "fsdp2" && layout.pp == 1 && layout.reshards ? 2 * microbatches + 1 : 2;
+    const double beside =
+        crosses ? std::min(link, network * std::max<double>(1, machine_.node_devices / layout.tp)) : link;
+    const double gathers = space.has_reshard && layout.pp == 1 && layout.reshards ? 2 * microbatches + 1 : 2;
     // Gathers run beside computation: what is longer counts.
     if (dp > 1) seconds = std::max(seconds, own * 2 * gathers / beside) + 0.05 * own * 2 * gathers / beside;
     return seconds;
@@ -250,6 +268,7 @@ class Search {
   const MachineFile machine_;
   int64_t row_length_ = 0;
   ModelFigures figures_;
+  double whole_ = 0, divided_ = 0;  // bytes, of measure_state()
   c10::ScalarType dtype_ = c10::kBFloat16;
   std::map<Shape, double> corrections_;
 };

@@ -36,11 +36,11 @@ struct FoundLayouts {
   std::string device;
   int world = 1;
   int64_t row_length = 0, global_batch = 0;
-  double memory = 0;                     // bytes that tensors may take; 0: not known
-  std::vector<PlannedLayout> fitting;    // fastest first
-  std::vector<PlannedLayout> too_large;  // least memory first
-  int64_t layouts = 0;                   // that divide the world, the batch and the layers
-  int64_t bounded = 0;                   // of these, too large by parameters and activations alone
+  double memory = 0;                       // bytes that tensors may take; 0: not known
+  std::vector<PlannedLayout> fitting;      // fastest first
+  std::vector<PlannedLayout> too_large;    // least memory first
+  int64_t layouts = 0;                     // that divide the world, the batch and the layers
+  int64_t bounded = 0;                     // of these, too large by parameters and activations alone
   std::map<std::string, int64_t> refused;  // by heddle's own checks, by their reason
 };
 

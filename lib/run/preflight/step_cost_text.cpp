@@ -46,8 +46,9 @@ std::string batch_text(const StepCost& cost) {
 std::string time_json(const StepCost& cost) {
   if (cost.time.seconds <= 0) return ", \"step_seconds\": null";
   char text[160];
-  std::snprintf(text, sizeof(text), ", \"step_seconds\": %.6g, \"tokens_per_second\": %.6g, \"limit\": ",
-                cost.time.seconds, cost.tokens / cost.time.seconds);
+  std::snprintf(text, sizeof(text),
+                ", \"step_seconds\": %.6g, \"tokens_per_second\": %.6g, \"limit\": ", cost.time.seconds,
+                cost.tokens / cost.time.seconds);
   return text + text::quoted(cost.time.limit());
 }
 
@@ -68,8 +69,8 @@ std::string to_text(const StepCost& cost) {
   out += "\n";
   if (cost.time.seconds > 0)
     out += "  time: " + seconds_text(cost.time.seconds) + " a step, " +
-           count_text(static_cast<int64_t>(cost.tokens / cost.time.seconds)) + " tokens a second, limited by " +
-           cost.time.limit() + "; `heddle plan` compares layouts\n";
+           count_text(static_cast<int64_t>(cost.tokens / cost.time.seconds)) +
+           " tokens a second, limited by " + cost.time.limit() + "; `heddle plan` compares layouts\n";
   if (const std::string traffic = traffic_text(cost); !traffic.empty())
     out += "  collectives: " + traffic + "\n";
   if (!cost.fits()) out += "  this does not fit in the device\n";

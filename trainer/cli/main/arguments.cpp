@@ -98,7 +98,9 @@ void add_plan(CLI::App& app, Parsed& parsed) {
   CLI::App* command = app.add_subcommand(
       "plan", "Finds the layouts of a run that fit a machine, and predicts the time of their steps");
   command->add_option("CONFIG", to.config, "The YAML file")->required();
-  command->add_option("--world-size", to.world_size, "Ranks of the run")->required()->check(CLI::Range(1, 1 << 16));
+  command->add_option("--world-size", to.world_size, "Ranks of the run")
+      ->required()
+      ->check(CLI::Range(1, 1 << 16));
   CLI::Option* device =
       command->add_option("--device", to.device, "Device of the machine, such as H100 (default H100)")
           ->option_text("NAME");
@@ -111,15 +113,15 @@ void add_plan(CLI::App& app, Parsed& parsed) {
       ->excludes(nodes)
       ->check(CLI::Range(1, 1 << 16));
   command
-      ->add_option("--network", to.network,
-                   "Bytes a second that a device sends to other nodes, such as 45e9")
+      ->add_option("--network", to.network, "Bytes a second that a device sends to other nodes, such as 45e9")
       ->check(CLI::Range(1.0, 1e15));
-  command
-      ->add_option("--memory", to.memory, "Share of a device's memory that tensors may take (default 0.9)")
+  command->add_option("--memory", to.memory, "Share of a device's memory that tensors may take (default 0.9)")
       ->check(CLI::Range(0.01, 1.0));
-  command->add_option("--row-length", to.row_length, "Tokens of a row (default: of the longest row of the data)")
+  command
+      ->add_option("--row-length", to.row_length, "Tokens of a row (default: of the longest row of the data)")
       ->check(CLI::Range(1, 1 << 24));
-  command->add_option("--seconds", to.seconds, "Seconds to search for (default 20)")->check(CLI::Range(0.1, 1e6));
+  command->add_option("--seconds", to.seconds, "Seconds to search for (default 20)")
+      ->check(CLI::Range(0.1, 1e6));
   command->add_option("--top", to.top, "Layouts to print (default 10)")->check(CLI::Range(1, 10000));
   command->add_option("--explain", to.explain, "Explain the layout of this row")->check(CLI::Range(1, 10000));
   command->add_option("--fix", to.fixed, "Keep a value of the layout, such as tp_size=4")
@@ -279,8 +281,8 @@ std::variant<Answer, Command> parse(std::span<const std::string> given) {
   std::vector<std::string> words(given.begin(), given.end());
   const bool is_show = words.size() > 1 && words[0] == "data" && words[1] == "show";
   std::vector<Override> overrides;
-  if (!words.empty() && (words[0] == "train" || words[0] == "check" || words[0] == "plan" || words[0] == "prepare" ||
-                         is_show))
+  if (!words.empty() &&
+      (words[0] == "train" || words[0] == "check" || words[0] == "plan" || words[0] == "prepare" || is_show))
     overrides = take_overrides(words);
 
   CLI::App app(kAbout, "heddle");

@@ -150,7 +150,7 @@ struct DryStep {
   ComputeLog computed;
   Recording recording;                             // the step's actions and phases, with their moments
   std::map<std::string, std::vector<int>> groups;  // the ranks of this rank's groups, by their names
-  int64_t begin = 0;  // the moment of `computed` at which the step began
+  int64_t begin = 0;                               // the moment of `computed` at which the step began
 };
 
 // Does what run() does: the same plugins, strategy and schedule, one step. No device is asked for, whatever
