@@ -125,6 +125,12 @@ class Search {
       const double seconds = estimate(layout, space);
       candidates.push_back({std::move(layout), seconds});
     }
+    if (out.layouts == 0)
+      throw Error(ErrorCode::usage, "heddle plan",
+                  "no layout divides " + std::to_string(request_.world) + " ranks and " +
+                      std::to_string(space.global_batch) + " samples a step" +
+                      (request_.fixed.empty() ? "" : " and keeps what --fix says"),
+                  "change --world-size or step_scheduler.global_batch_size");
     while (!candidates.empty() &&
            std::chrono::duration<double>(Clock::now() - begin).count() < request_.seconds) {
       const auto next =
