@@ -30,9 +30,11 @@ DryStep dry_step(Setup setup, PluginRegistry& plugins, const DryHost& host) {
   Step step(built.stages, built.mesh, host.step, host.optimizer == nullptr ? *adamw : *host.optimizer);
   out.start = world.entries();
   out.begin = recorder.moment();
+  step.record(&out.recording);
   step.run(host.batches(built.mesh), /*lr=*/0, /*weight_decay=*/0);
   out.step.assign(world.entries().begin() + static_cast<std::ptrdiff_t>(out.start.size()),
                   world.entries().end());
+  out.groups = world.groups();
   out.peak_alive = step.peak_alive();
   out.computed = recorder.log();
   return out;

@@ -23,6 +23,25 @@ void fill_what_arrives(const mesh::Call& call, int rank, int size) {
   std::memset(out + part * (rank + 1), 0, part * (size - rank - 1));
 }
 
+// A collective that is done. Its wait() is recorded.
+class DryWork final : public mesh::DoneWork {
+ public:
+  DryWork(std::shared_ptr<DryLog> entries, size_t place) : entries_(std::move(entries)), place_(place) {}
+  void wait() override {
+    if (place_ < entries_->size()) (*entries_)[place_].waited = record_moment();
+  }
+
+ private:
+  const std::shared_ptr<DryLog> entries_;
+  const size_t place_;
+};
+
+std::unique_ptr<Work> listed(const std::shared_ptr<DryLog>& entries, DryEntry entry) {
+  entry.posted = record_moment();
+  entries->push_back(std::move(entry));
+  return std::make_unique<DryWork>(entries, entries->size() - 1);
+}
+
 // A group of a GPU's ranks, which gathers several tensors in one call.
 class DryDeviceGroup final : public DryCommunicator, public mesh::GathersEach {
  public:
@@ -34,10 +53,10 @@ class DryDeviceGroup final : public DryCommunicator, public mesh::GathersEach {
       const mesh::Call call{.operation = mesh::Operation::all_gather, .out = gather.out, .in = gather.in};
       mesh::check(call, rank(), size(), name());
       entry.bytes += static_cast<int64_t>(gather.out.nbytes());
+      entry.dtype = gather.out.scalar_type();
       fill_what_arrives(call, rank(), size());
     }
-    entries_->push_back(entry);
-    return std::make_unique<mesh::DoneWork>();
+    return listed(entries_, std::move(entry));
   }
 
  private:
@@ -59,9 +78,14 @@ std::unique_ptr<Work> DryCommunicator::post(mesh::Call call) {
       call.operation == mesh::Operation::all_gather || call.operation == mesh::Operation::receive;
   const at::Tensor& whole = gathers ? call.out : call.in;
   const auto bytes = static_cast<int64_t>(whole.numel() * whole.element_size());
-  entries_->push_back({call.operation, bytes, name(), size()});
   fill_what_arrives(call, rank(), size());
-  return std::make_unique<mesh::DoneWork>();
+  return listed(entries_, {.operation = call.operation,
+                           .bytes = bytes,
+                           .group = name(),
+                           .group_size = size(),
+                           .dtype = whole.scalar_type(),
+                           .peer = call.peer,
+                           .on_host = whole.is_cpu()});
 }
 
 DryRendezvous::DryRendezvous(int rank, int world_size, int local_world_size, Log log)
@@ -79,6 +103,7 @@ std::string DryRendezvous::hold_rendezvous(const std::string&, const std::string
 std::unique_ptr<Communicator> DryRendezvous::group(const std::string& name, std::span<const int> ranks) {
   const auto place = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin());
   const auto size = static_cast<int>(ranks.size());
+  groups_[name].assign(ranks.begin(), ranks.end());
   if (gathers_each_) return std::make_unique<DryDeviceGroup>(name, place, size, entries_);
   return std::make_unique<DryCommunicator>(name, place, size, entries_);
 }

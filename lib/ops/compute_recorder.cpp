@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
+#include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -21,9 +23,10 @@ struct ComputeRecorder::State {
   at::CallbackHandle hook = 0;
   // Operators that are running, innermost last. Whether each has called another one that was recorded.
   std::vector<bool> has_inner;
+  int within_one_launch = 0;  // operators over lists that are running: a device launches them whole
 
-  void add(const char* name, const OperatorCost& cost, bool is_product) {
-    log.calls.push_back({name, cost, is_product, moment++});
+  void add(const char* name, const OperatorCost& cost, const std::optional<ProductShape>& product) {
+    log.calls.push_back({name, cost, product, moment++});
     if (!has_inner.empty()) has_inner.back() = true;
   }
 };
@@ -67,16 +70,25 @@ void install_allocator() {
   std::call_once(once, [] { c10::SetAllocator(c10::kMeta, &allocator, /*priority=*/1); });
 }
 
-struct Product {
+struct ProductName {
   std::string_view name;
   size_t left;  // the place of the left factor among the inputs; the right one follows
 };
 constexpr std::array kProducts = {
-    Product{"aten::mm", 0},     Product{"aten::addmm", 1},      Product{"aten::addmm_", 1},
-    Product{"aten::bmm", 0},    Product{"aten::baddbmm", 1},    Product{"aten::baddbmm_", 1},
-    Product{"aten::mv", 0},     Product{"aten::addmv", 1},      Product{"aten::_grouped_mm", 0},
-    Product{"aten::dot", 0},    Product{"aten::_scaled_mm", 0}, Product{"aten::addmv_", 1},
-    Product{"aten::_int_mm", 0}};
+    ProductName{"aten::mm", 0},     ProductName{"aten::addmm", 1},      ProductName{"aten::addmm_", 1},
+    ProductName{"aten::bmm", 0},    ProductName{"aten::baddbmm", 1},    ProductName{"aten::baddbmm_", 1},
+    ProductName{"aten::mv", 0},     ProductName{"aten::addmv", 1},      ProductName{"aten::_grouped_mm", 0},
+    ProductName{"aten::dot", 0},    ProductName{"aten::_scaled_mm", 0}, ProductName{"aten::addmv_", 1},
+    ProductName{"aten::_int_mm", 0}};
+
+// A copy of a name that lives as long as the process.
+const char* kept(std::string_view name) {
+  static std::mutex access;
+  static std::set<std::string, std::less<>> names;
+  const std::lock_guard lock(access);
+  const auto found = names.find(name);
+  return (found != names.end() ? found : names.emplace(name).first)->c_str();
+}
 
 // 0: not on meta. What runs on the host beside a dry step is no part of it.
 double elements_of(const at::Tensor& tensor) {
@@ -96,11 +108,27 @@ double bytes_of(const c10::IValue& value) {
   return bytes;
 }
 
+// Of two factors on meta, the left one with any number of leading dims.
+ProductShape shape_of(const at::Tensor& left, const at::Tensor& right) {
+  ProductShape out;
+  out.dtype = left.scalar_type();
+  out.k = left.dim() > 0 ? left.size(-1) : 1;
+  out.n = right.dim() > 1 ? right.size(-1) : 1;
+  out.batch = right.dim() > 2 ? right.size(0) : 1;
+  out.m = left.numel() / std::max<int64_t>(1, out.k * out.batch);
+  return out;
+}
+
 struct Running final : at::ObserverContext {
   OperatorCost cost;
-  bool is_product = false;
+  std::optional<ProductShape> product;
   bool is_counted = true;
+  bool is_one_launch = false;
 };
+
+bool is_over_lists(std::string_view name) {
+  return name.starts_with("aten::_foreach_") || name.starts_with("aten::_fused_");
+}
 
 // Operators that compute nothing.
 bool is_idle(std::string_view name) {
@@ -119,23 +147,34 @@ bool gives_views(const at::RecordFunction& call) {
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
   auto running = std::make_unique<Running>();
   if (active() == nullptr) return running;
+  if (recording->within_one_launch > 0) {
+    running->is_counted = false;
+    return running;
+  }
   recording->has_inner.push_back(false);
   const std::string_view name = call.name();
+  if (is_over_lists(name)) {
+    running->is_one_launch = true;
+    ++recording->within_one_launch;
+  }
   running->is_counted = !is_idle(name) && !gives_views(call);
   if (!running->is_counted) return running;
   const auto inputs = call.inputs();
   OperatorCost& cost = running->cost;
   // copy_, fill_ and zero_ do not read the tensor that they overwrite.
-  const bool overwrites = name == "aten::copy_" || name == "aten::fill_" || name == "aten::zero_";
+  const bool overwrites = name == "aten::copy_" || name == "aten::fill_" || name == "aten::zero_" ||
+                          name == "aten::_foreach_copy_" || name == "aten::_foreach_zero_";
+  // Operators over lists that change them in place return nothing.
+  if (running->is_one_launch && name.ends_with('_') && !inputs.empty()) cost.written += bytes_of(inputs[0]);
   for (size_t i = overwrites ? 1 : 0; i < inputs.size(); ++i) {
     cost.read += bytes_of(inputs[i]);
     cost.operations = std::max(cost.operations, elements_of(inputs[i]));
   }
-  for (const Product& product : kProducts) {
+  for (const ProductName& product : kProducts) {
     if (name != product.name || inputs.size() < product.left + 2) continue;
     const at::Tensor &left = inputs[product.left].toTensor(), &right = inputs[product.left + 1].toTensor();
     cost.operations = 2 * elements_of(left) * static_cast<double>(right.dim() > 1 ? right.size(-1) : 1);
-    running->is_product = true;
+    running->product = shape_of(left, right);
   }
   return running;
 }
@@ -143,6 +182,10 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
 void end(const at::RecordFunction& call, at::ObserverContext* context) {
   if (active() == nullptr || recording->has_inner.empty()) return;
   auto* const running = static_cast<Running*>(context);
+  if (running->is_one_launch)
+    --recording->within_one_launch;
+  else if (recording->within_one_launch > 0)
+    return;
   const bool has_inner = recording->has_inner.back();
   recording->has_inner.pop_back();
   if (has_inner || !running->is_counted) {
@@ -151,11 +194,10 @@ void end(const at::RecordFunction& call, at::ObserverContext* context) {
   }
   for (const c10::IValue& value : call.outputs()) {
     running->cost.written += bytes_of(value);
-    if (!running->is_product)
-      running->cost.operations = std::max(running->cost.operations, elements_of(value));
+    if (!running->product) running->cost.operations = std::max(running->cost.operations, elements_of(value));
   }
   if (running->cost.written > 0 || running->cost.read > 0)
-    recording->add(call.name(), running->cost, running->is_product);
+    recording->add(kept(call.name()), running->cost, running->product);
 }
 
 }  // namespace
@@ -185,8 +227,12 @@ ComputeLog ComputeRecorder::log() const {
   return state_->log;
 }
 
-void record_operator(const char* name, const OperatorCost& cost, bool is_product) {
-  if (active() != nullptr) recording->add(name, cost, is_product);
+void record_operator(const char* name, const OperatorCost& cost, const std::optional<ProductShape>& product) {
+  if (active() != nullptr) recording->add(name, cost, product);
+}
+
+int64_t record_moment() {
+  return active() == nullptr ? -1 : recording->moment++;
 }
 
 bool records_operators() {

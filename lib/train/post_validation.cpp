@@ -86,7 +86,10 @@ void PostValidation::update(const at::Tensor& squares, const at::Tensor& loss, d
   pending_ = true;
   lr_ = lr;
   weight_decay_ = weight_decay;
-  if (dry_) return updater_.drop_gradients();
+  if (dry_) {
+    updater_.record_update();
+    return updater_.drop_gradients();
+  }
   updated_ = judge(known_.select(0, 0).sqrt().item<double>() * (1 - kNear),
                    known_.select(0, 1).item<double>()) == Verdict::plain;
   updater_.keep(/*state=*/updated_, /*gradients=*/max_norm_.has_value());

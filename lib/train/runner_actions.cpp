@@ -3,6 +3,7 @@
 
 #include "core/mesh/overlap.h"
 #include "heddle/model/autocast.h"
+#include "heddle/ops/compute_log.h"
 #include "lib/train/runner.h"
 
 namespace heddle::train {
@@ -73,9 +74,11 @@ void Runner::perform_recorded(const Turn& turn) {
   first.call = call_;
   first.thread = std::this_thread::get_id();
   first.begin = first.ready = RanAction::Clock::now();
+  first.first_moment = first.ready_moment = record_moment();
   RanAction ran = first;  // the vector grows
   act(turn, &ran);
   ran.end = RanAction::Clock::now();
+  ran.last_moment = record_moment();
   ran.overlapped = overlap_ != nullptr && overlap_->is_running();
   if (ran.overlapped) ran.away = overlap_->away() - ran.away;
   actions[place] = ran;
@@ -89,6 +92,7 @@ void Runner::await_inputs() {
 void Runner::note_ready(RanAction* ran) const {
   if (ran == nullptr) return;
   ran->ready = RanAction::Clock::now();
+  ran->ready_moment = record_moment();
   if (overlap_ != nullptr && overlap_->is_running()) ran->away = overlap_->away();
 }
 

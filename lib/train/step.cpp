@@ -125,7 +125,10 @@ struct Step::Impl : train::UpdateInDoubt {
 
   // A norm in host memory is read; one on a device is compared there, and the optimizer reads the result.
   void update(const StepReport& report, double lr, double weight_decay) {
-    if (dry) return updater.drop_gradients();
+    if (dry) {
+      updater.record_update();
+      return updater.drop_gradients();
+    }
     const bool known =
         !report.skip.defined() || report.skip.is_cpu() || !updater.optimizer().takes_divisor_and_skip();
     if (known && report.skipped()) return updater.drop_gradients();

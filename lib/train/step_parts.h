@@ -12,6 +12,7 @@
 #include "heddle/mesh/communicator.h"
 #include "heddle/mesh/rendezvous.h"
 #include "heddle/model/batch.h"
+#include "heddle/ops/compute_log.h"
 #include "heddle/train/step.h"
 
 namespace heddle::train {
@@ -34,7 +35,7 @@ class Phases {
   void end(const char* name) {
     if (recording_ == nullptr) return;
     const auto now = std::chrono::steady_clock::now();
-    recording_->phases.push_back({name, std::exchange(since_, now), now});
+    recording_->phases.push_back({name, std::exchange(since_, now), now, record_moment()});
   }
 
  private:

@@ -60,7 +60,7 @@ at::Tensor product_on_meta(const at::Tensor& a, const at::Tensor& b, at::ScalarT
   record_operator("aten::_scaled_mm",
                   {2 * static_cast<double>(a.numel()) * static_cast<double>(b.size(1)),
                    static_cast<double>(a.nbytes() + b.nbytes()), static_cast<double>(out.nbytes())},
-                  /*is_product=*/true);
+                  ProductShape{1, a.size(0), b.size(1), a.size(1), a.scalar_type()});
   return out;
 }
 

@@ -72,7 +72,7 @@ engine::DryStep step_of(const Asked& asked) {
 double products_of(const engine::DryStep& step) {
   double sum = 0;
   for (const OperatorCall& call : step.computed.calls)
-    if (call.is_product && call.moment >= step.begin) sum += call.cost.operations;
+    if (call.product && call.moment >= step.begin) sum += call.cost.operations;
   return sum;
 }
 

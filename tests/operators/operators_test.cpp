@@ -144,7 +144,7 @@ MetaCost run_on_meta(const OperatorCase& one, at::ScalarType dtype, const Operat
   const OperatorTensors outputs = one.run(inputs, constants);
   MetaCost cost{recorder.log().total(), {}, 0};
   for (const OperatorCall& call : recorder.log().calls)
-    if (call.is_product) cost.products += call.cost.operations;
+    if (call.product) cost.products += call.cost.operations;
   EXPECT_EQ(outputs.size(), want.outputs.size());
   for (size_t i = 0; i < want.outputs.size(); ++i) {
     EXPECT_EQ(outputs[i].sizes(), want.outputs[i].sizes()) << "output " << i;

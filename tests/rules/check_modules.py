@@ -24,7 +24,7 @@ MODULES = {
     "decoder": ("base", "config", "mesh", "model", "nn", "ops"),
     "sharding": ("base", "mesh", "model", "nn", "parallel"),
     "checkpoint": ("base", "config", "mesh", "model", "parallel"),
-    "train": (*BELOW_PARALLEL, "parallel", "nn"),
+    "train": (*BELOW_PARALLEL, "parallel", "ops", "nn"),
     # The entry points of a program put everything together.
     "engine": (*BELOW_PARALLEL, "parallel", "plugin", "ops", "transport", "nn", "checkpoint", "train"),
     # The simulated device, a plugin that no other module includes.
@@ -39,7 +39,7 @@ MODULES = {
     "testing": (*BELOW_PARALLEL, "parallel", "plugin", "transport", "nn", "decoder", "train", "engine"),
     "adapters": ("base", "model", "nn", "parallel", "checkpoint"),
 }
-RUN_FOLDERS = ("trace", "recipe", "model", "spec", "checkpointing", "metrics", "preflight", "generate",
+RUN_FOLDERS = ("trace", "recipe", "model", "spec", "checkpointing", "metrics", "preflight", "plan", "generate",
                "loop", "convert")
 WITHOUT_LIBTORCH = ("base", "config", "schedule", "drawing")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)

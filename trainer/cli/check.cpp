@@ -85,7 +85,8 @@ struct Costing {
           std::to_string(length) + " is longer than the model's " + std::to_string(most) + " positions",
           "give a shorter one, or set model.config.max_position_embeddings");
     if (model != nullptr && length > 0)
-      return step_cost(setup, *model, checked.recipe, checked.pipeline, plugins, length, command.cost);
+      return step_cost(setup, *model, checked.recipe, checked.pipeline, plugins, length,
+                       machine_named(command.cost, "--cost"));
     throw Error(ErrorCode::usage, "--cost",
                 std::string("the ") + (model != nullptr ? "length of the data's rows" : "model") +
                     " is not known here",

@@ -46,6 +46,24 @@ struct CheckCommand {
   std::vector<Override> overrides;
 };
 
+struct PlanCommand {
+  std::string config;
+  int world_size = 1;
+  std::string device = "H100";       // the name of a machine file
+  std::string machine;               // a machine file; empty: that of `device`
+  int nodes = 0, gpus_per_node = 0;  // 0: as the machine file says
+  double network = 0;                // bytes a second of a device between nodes; 0: as the machine file says
+  double memory = 0.9;               // share of a device's memory that tensors may take
+  int64_t row_length = 0;            // tokens of a row; 0: of the data
+  double seconds = 20;               // after which no further layout is tried
+  int top = 10;
+  int explain = 0;                 // the row of a layout to explain; 0: none
+  std::vector<std::string> fixed;  // KEY=VALUE
+  std::string write;               // the file of a recipe with the first layout; empty: none
+  bool json = false;
+  std::vector<Override> overrides;
+};
+
 struct PluginsCommand {
   enum class Action { list, inspect, check, create } action = Action::list;
   std::vector<std::string> arguments;  // directories; names or files; files; a name
@@ -126,8 +144,9 @@ struct RefusedCommand {
   Error error;
 };
 
-using Command = std::variant<TrainCommand, CheckCommand, PluginsCommand, DataCommand, GenerateCommand,
-                             ConvertCommand, ScheduleCommand, PrepareCommand, ShowCommand, RefusedCommand>;
+using Command =
+    std::variant<TrainCommand, CheckCommand, PlanCommand, PluginsCommand, DataCommand, GenerateCommand,
+                 ConvertCommand, ScheduleCommand, PrepareCommand, ShowCommand, RefusedCommand>;
 
 // The one function of libheddle_trainer that the executable calls, by the name below. Returns the exit
 // status; throws Error.

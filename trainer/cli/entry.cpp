@@ -9,6 +9,7 @@
 #include "trainer/cli/generate.h"
 #include "trainer/cli/launch/messages.h"
 #include "trainer/cli/launch/ranks.h"
+#include "trainer/cli/plan.h"
 #include "trainer/cli/plugins/plugins.h"
 #include "trainer/cli/prepare.h"
 #include "trainer/cli/schedule/schedule.h"
@@ -21,6 +22,7 @@ namespace {
 struct CommandVisitor {
   int operator()(const TrainCommand& command) const { return train(command); }
   int operator()(const CheckCommand& command) const { return check(command); }
+  int operator()(const PlanCommand& command) const { return plan(command); }
   int operator()(const PluginsCommand& command) const { return plugins(command); }
   int operator()(const DataCommand& command) const { return data(command); }
   int operator()(const GenerateCommand& command) const { return generate(command); }

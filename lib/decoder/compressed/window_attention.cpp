@@ -49,9 +49,10 @@ void record_window(const WindowInputs& in, const EntryTable& table, bool backwar
   const double seen = static_cast<double>(table.window) + entries;
   const auto bytes =
       static_cast<double>(in.q.nbytes() + in.kv.nbytes() + (in.entries.defined() ? in.entries.nbytes() : 0));
-  record_operator("heddle::window_attention",
-                  {(backward ? 10 : 4) * queries * width * seen, bytes, static_cast<double>(in.q.nbytes())},
-                  /*is_product=*/true);
+  record_operator(
+      "heddle::window_attention",
+      {(backward ? 10 : 4) * queries * width * seen, bytes, static_cast<double>(in.q.nbytes())},
+      ProductShape{1, in.q.size(0), static_cast<int64_t>(seen), in.q.size(1), in.q.scalar_type()});
 }
 
 at::Tensor attended(const WindowInputs& in, int64_t head_dim, const EntryTable& table, at::Tensor& log_sums) {

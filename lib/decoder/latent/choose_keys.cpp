@@ -83,7 +83,8 @@ void record_choice(const KeyScores& in, int64_t sequence) {
   };
   const double products = tokens * keys * 2 * static_cast<double>(in.q.size(1) + in.weights.size(1));
   record_operator("heddle::choose_keys",
-                  {products, bytes(in.q) + bytes(in.k) + bytes(in.weights), tokens * keys * 4}, true);
+                  {products, bytes(in.q) + bytes(in.k) + bytes(in.weights), tokens * keys * 4},
+                  ProductShape{1, in.q.size(0), sequence / 2, in.q.size(1), in.q.scalar_type()});
 }
 
 }  // namespace

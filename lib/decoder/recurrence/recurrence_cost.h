@@ -20,7 +20,7 @@ inline void record_recurrence(const char* name, std::initializer_list<const at::
   record_operator(name,
                   {(backward ? 6 : 2) * multiplications * static_cast<double>(out.size(0)),
                    backward ? read + bytes(out) : read, backward ? read : bytes(out)},
-                  /*is_product=*/true);
+                  ProductShape{1, out.size(0), 1, static_cast<int64_t>(multiplications), out.scalar_type()});
 }
 
 }  // namespace heddle::decoder

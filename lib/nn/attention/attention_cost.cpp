@@ -39,7 +39,8 @@ void record_attention(const BlockedInputs& in, const Heads& heads, Pass pass) {
   record_operator(forward ? "heddle::attention" : "heddle::attention_backward",
                   {pairs * (forward ? 2 * keys + 2 * values : 6 * keys + 4 * values),
                    forward ? inputs : inputs + 2 * out, forward ? out : inputs},
-                  /*is_product=*/true);
+                  ProductShape{heads.batch * (in.q.size(1) / heads.head_dim), in.q.size(0) / heads.batch,
+                               in.k.size(0) / heads.batch, heads.head_dim, in.q.scalar_type()});
 }
 
 }  // namespace heddle::model

@@ -1,6 +1,7 @@
 // The kernels of device_ops.h for meta tensors: each records its cost and computes nothing.
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <initializer_list>
 
 #include "heddle/nn/device_ops.h"
@@ -99,14 +100,17 @@ at::Tensor grouped_product(const at::Tensor& a, const at::Tensor& b, std::span<c
                                       : at::empty({groups, a.size(0), columns}, a.options());
   record_operator("heddle::grouped_product",
                   {2 * elements(a) * static_cast<double>(columns), bytes({&a, &b}), bytes({&out})},
-                  /*is_product=*/true);
+                  b.dim() == 3 ? ProductShape{groups, a.size(0) / std::max<int64_t>(groups, 1), columns,
+                                              a.size(1), a.scalar_type()}
+                               : ProductShape{groups, a.size(0), columns,
+                                              a.size(1) / std::max<int64_t>(groups, 1), a.scalar_type()});
   return out;
 }
 
 bool add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
   record_operator("heddle::add_product",
                   {2 * elements(a) * static_cast<double>(b.size(1)), bytes({&a, &b, &sum}), bytes({&sum})},
-                  /*is_product=*/true);
+                  ProductShape{1, a.size(0), b.size(1), a.size(1), a.scalar_type()});
   return true;
 }
 

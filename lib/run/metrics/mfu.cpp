@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "heddle/transport/rank_place.h"
-#include "lib/cost/gpus.h"
+#include "lib/cost/machine.h"
 #include "lib/cost/processor.h"
 #include "lib/nn/measure/product_rate_cpu.h"
 
@@ -54,9 +54,10 @@ PeakFlops peak_flops(std::optional<double> given, c10::DeviceType type, const st
   if (given) return {*given, "given"};
   if (type == c10::DeviceType::CPU) return {fastest_on_cpu(), "measured"};
   const bool half = dtype == at::kBFloat16 || dtype == at::kHalf;
-  const Gpu* const gpu = gpu_of(device);
-  if (gpu == nullptr || gpu->peak(half) == 0) return {};
-  return {gpu->peak(half), std::string(gpu->name) + " in " + (half ? "16 bits" : "float32")};
+  const MachineFile* const machine = machine_of(device);
+  const double peak = machine == nullptr ? 0 : half ? machine->peak_16 : machine->peak_32;
+  if (peak == 0) return {};
+  return {peak, machine->device + " in " + (half ? "16 bits" : "float32")};
 }
 
 PeakFlops peak_of(const RunSpec& run, const engine::Model& model) {

@@ -1,11 +1,14 @@
-// What a step of a run takes of a device that need not be there: memory, operations, bytes sent.
+// What a step of a run takes of a device that need not be there: memory, operations, bytes sent, time.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "lib/cost/gpus.h"
+#include "lib/cost/machine.h"
+#include "lib/cost/step_time.h"
 #include "lib/run/model/prepared_model.h"
 #include "lib/run/recipe/recipe.h"
 #include "lib/run/spec/run_spec.h"
@@ -20,7 +23,7 @@ struct GroupTraffic {
   double bytes = 0;
 };
 
-// Of the rank of the pipeline stage that holds most memory.
+// Of the rank of the pipeline stage that holds most memory; `time` is of the whole step.
 struct StepCost {
   std::string device;        // "H100", or "cpu"
   double device_memory = 0;  // bytes; 0: not known
@@ -35,14 +38,24 @@ struct StepCost {
   // The sum over operators of the longer of computing and moving, at the device's peaks; 0: not known.
   double seconds = 0;
   std::vector<GroupTraffic> traffic;
+  StepTime time;
+  double tokens = 0;  // of a step, on all ranks
+
+  bool fits() const { return device_memory == 0 || peak <= device_memory; }
 };
 
-// One step of a rank of each pipeline stage on meta tensors (engine::dry_step), with rows of `row_length`
-// tokens. `pipeline`: empty without one. `device`: a name of gpu_names(), or "cpu". Throws Error{usage} for
-// another one, and what the step throws.
+// How much of a step is recorded. The rest of its time is taken from the passes and microbatches that were;
+// operations and traffic are then of these alone.
+struct Recorded {
+  int64_t passes = std::numeric_limits<int64_t>::max();
+  bool all_microbatches = true;  // false: as many as keep as many alive as all would
+};
+
+// One step of a rank of each kind of pipeline stage on meta tensors (engine::dry_step), with rows of
+// `row_length` tokens. `pipeline`: empty without one. Throws what the step throws.
 StepCost step_cost(const Setup& setup, const PreparedModel& model, const Recipe& recipe,
                    const std::optional<RunPipeline>& pipeline, PluginRegistry& plugins, int64_t row_length,
-                   const std::string& device);
+                   const MachineFile& machine, const Recorded& recorded = {});
 
 std::string to_text(const StepCost& cost);
 std::string to_json(const StepCost& cost);

@@ -43,6 +43,15 @@ std::string batch_text(const StepCost& cost) {
              : counted(cost.passes, "pass", "passes") + " of " + microbatches(cost.microbatches_of_pass);
 }
 
+std::string time_json(const StepCost& cost) {
+  if (cost.time.seconds <= 0) return ", \"step_seconds\": null";
+  char text[160];
+  std::snprintf(text, sizeof(text),
+                ", \"step_seconds\": %.6g, \"tokens_per_second\": %.6g, \"limit\": ", cost.time.seconds,
+                cost.tokens / cost.time.seconds);
+  return text + text::quoted(cost.time.limit());
+}
+
 }  // namespace
 
 std::string to_text(const StepCost& cost) {
@@ -58,9 +67,13 @@ std::string to_text(const StepCost& cost) {
          " operations in products, " + bytes_text(cost.moved) + " read and written";
   if (cost.seconds > 0) out += "; at least " + seconds_text(cost.seconds) + " at the device's peaks";
   out += "\n";
+  if (cost.time.seconds > 0)
+    out += "  time: " + seconds_text(cost.time.seconds) + " a step, " +
+           count_text(static_cast<int64_t>(cost.tokens / cost.time.seconds)) +
+           " tokens a second, limited by " + cost.time.limit() + "; `heddle plan` compares layouts\n";
   if (const std::string traffic = traffic_text(cost); !traffic.empty())
     out += "  collectives: " + traffic + "\n";
-  if (cost.device_memory > 0 && cost.peak > cost.device_memory) out += "  this does not fit in the device\n";
+  if (!cost.fits()) out += "  this does not fit in the device\n";
   return out;
 }
 
@@ -80,7 +93,7 @@ std::string to_json(const StepCost& cost) {
          ", \"microbatches\": " + std::to_string(cost.passes * cost.microbatches_of_pass) +
          ", \"peak_bytes\": " + number(cost.peak) + ", \"bytes_before\": " + number(cost.before) +
          ", \"product_operations\": " + number(cost.products) + ", \"bytes_moved\": " + number(cost.moved) +
-         ", \"least_seconds\": " + seconds + ", \"collectives\": {" + traffic + "}}";
+         ", \"least_seconds\": " + seconds + time_json(cost) + ", \"collectives\": {" + traffic + "}}";
 }
 
 }  // namespace heddle

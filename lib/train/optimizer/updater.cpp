@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/pattern.h"
+#include "heddle/ops/compute_log.h"
 
 namespace heddle::train {
 namespace {
@@ -66,6 +67,24 @@ void Updater::update(const OptimizerUpdate& update) {
 
 void Updater::drop_gradients() {
   for (Shard* shard : shards_) shard->tensor.mutable_grad().reset();
+}
+
+void Updater::record_update() const {
+  OperatorCost cost;
+  const auto bytes = [](const at::Tensor& x) { return static_cast<double>(x.nbytes()); };
+  for (const TrainedShard& one : trained_) {
+    const at::Tensor& gradient = one.shard->tensor.grad();
+    if (!gradient.defined()) continue;
+    cost.operations += 12 * static_cast<double>(one.weight.numel());
+    cost.read += bytes(gradient) + bytes(one.weight);
+    cost.written += bytes(one.weight) + (one.has_master() ? bytes(one.shard->tensor) : 0);
+  }
+  for (const OptimizerState& state : optimizer_.state())
+    for (const StateTensor& tensor : state.tensors) {
+      cost.read += bytes(tensor.tensor);
+      cost.written += bytes(tensor.tensor);
+    }
+  record_operator("heddle::update", cost);
 }
 
 // From the master copies to shards of a lower dtype; those without a gradient have not changed.

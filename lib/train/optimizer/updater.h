@@ -24,6 +24,8 @@ class HEDDLE_API Updater {
   void update(const OptimizerUpdate& update);
   // Resets the gradients to undefined and changes nothing else.
   void drop_gradients();
+  // Records what update() would read and write (heddle/ops/compute_log.h), in one call.
+  void record_update() const;
 
   // Copies what the next update changes, so that undo() can take it back. `state`: weights and the
   // optimizer's state; `gradients`: those, for an update after undo(). Only where IOptimizer::can_undo().

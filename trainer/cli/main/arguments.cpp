@@ -26,6 +26,7 @@ constexpr const char* kOverrides =
 struct Parsed {
   TrainCommand train;
   CheckCommand check;
+  PlanCommand plan;
   PluginsCommand plugins;
   DataCommand data;
   GenerateCommand generate;
@@ -92,6 +93,45 @@ void add_check(CLI::App& app, Parsed& parsed) {
   command->footer(kOverrides);
 }
 
+void add_plan(CLI::App& app, Parsed& parsed) {
+  PlanCommand& to = parsed.plan;
+  CLI::App* command = app.add_subcommand(
+      "plan", "Finds the layouts of a run that fit a machine, and predicts the time of their steps");
+  command->add_option("CONFIG", to.config, "The YAML file")->required();
+  command->add_option("--world-size", to.world_size, "Ranks of the run")
+      ->required()
+      ->check(CLI::Range(1, 1 << 16));
+  CLI::Option* device =
+      command->add_option("--device", to.device, "Device of the machine, such as H100 (default H100)")
+          ->option_text("NAME");
+  command->add_option("--machine", to.machine, "Machine file, in place of --device")
+      ->excludes(device)
+      ->option_text("FILE");
+  CLI::Option* nodes = command->add_option("--nodes", to.nodes, "Nodes (default: as the machine file says)")
+                           ->check(CLI::Range(1, 1 << 16));
+  command->add_option("--gpus-per-node", to.gpus_per_node, "Devices that fast links join")
+      ->excludes(nodes)
+      ->check(CLI::Range(1, 1 << 16));
+  command
+      ->add_option("--network", to.network, "Bytes a second that a device sends to other nodes, such as 45e9")
+      ->check(CLI::Range(1.0, 1e15));
+  command->add_option("--memory", to.memory, "Share of a device's memory that tensors may take (default 0.9)")
+      ->check(CLI::Range(0.01, 1.0));
+  command
+      ->add_option("--row-length", to.row_length, "Tokens of a row (default: of the longest row of the data)")
+      ->check(CLI::Range(1, 1 << 24));
+  command->add_option("--seconds", to.seconds, "Seconds to search for (default 20)")
+      ->check(CLI::Range(0.1, 1e6));
+  command->add_option("--top", to.top, "Layouts to print (default 10)")->check(CLI::Range(1, 10000));
+  command->add_option("--explain", to.explain, "Explain the layout of this row")->check(CLI::Range(1, 10000));
+  command->add_option("--fix", to.fixed, "Keep a value of the layout, such as tp_size=4")
+      ->option_text("KEY=VALUE")
+      ->allow_extra_args(false);
+  command->add_option("--write", to.write, "Write the recipe with the first layout")->option_text("FILE");
+  command->add_flag("--json", parsed.json, "One JSON object on one line");
+  command->footer(kOverrides);
+}
+
 void add_prepare(CLI::App& app, PrepareCommand& to) {
   CLI::App* command = app.add_subcommand(
       "prepare",
@@ -135,11 +175,6 @@ void add_convert(CLI::App& app, Parsed& parsed) {
       ->option_text("FILE");
   command->add_option("--nproc-per-node", to.nproc_per_node, "Local ranks that share the work (default 1)")
       ->check(CLI::Range(1, 1024));
-}
-
-// Commands that come later: anything after their name is taken, and they are refused by name.
-void add_later(CLI::App& app) {
-  app.add_subcommand("plan", "Predicts memory, communication and time (not built yet)")->allow_extras();
 }
 
 const CLI::App* find_command(const CLI::App& app, const std::string& name) {
@@ -192,22 +227,21 @@ Error usage_error(const CLI::App& app, const std::vector<std::string>& words, co
 }
 
 Command command_of(const CLI::App& app, Parsed parsed, std::vector<Override> overrides) {
-  parsed.train.json = parsed.check.json = parsed.plugins.json = parsed.json;
+  parsed.train.json = parsed.check.json = parsed.plan.json = parsed.plugins.json = parsed.json;
   parsed.check.only_distributed = !parsed.only.empty();
-  parsed.train.overrides = parsed.check.overrides = parsed.prepare.overrides = parsed.show.overrides =
-      std::move(overrides);
+  parsed.train.overrides = parsed.check.overrides = parsed.plan.overrides = parsed.prepare.overrides =
+      parsed.show.overrides = std::move(overrides);
   const std::string name = app.get_subcommands().front()->get_name();
   if (name == "train") return parsed.train;
   if (name == "check") return parsed.check;
+  if (name == "plan") return parsed.plan;
   if (name == "plugins") return parsed.plugins;
   if (name == "data" && !parsed.show.files.empty()) return parsed.show;
   if (name == "data") return parsed.data;
   if (name == "prepare") return parsed.prepare;
   if (name == "generate") return parsed.generate;
   if (name == "convert") return parsed.convert;
-  if (name == "schedule") return checked_schedule(std::move(parsed.schedule));
-  throw Error(ErrorCode::not_built, "heddle " + name, "this command is not built yet",
-              "heddle train and heddle check are; see heddle --help");
+  return checked_schedule(std::move(parsed.schedule));
 }
 
 // All commands and their options. `heddle data` has files where a command may be, so `data show` is declared
@@ -217,6 +251,7 @@ void declare(CLI::App& app, Parsed& parsed, bool is_show) {
   app.set_version_flag("--version", version_text);
   add_train(app, parsed);
   add_check(app, parsed);
+  add_plan(app, parsed);
   add_plugins(app, parsed.plugins, parsed.json);
   if (is_show)
     add_show(app, parsed.show);
@@ -226,7 +261,6 @@ void declare(CLI::App& app, Parsed& parsed, bool is_show) {
   add_generate(app, parsed.generate);
   add_convert(app, parsed);
   add_schedule(app, parsed.schedule);
-  add_later(app);
   add_pages(app, parsed.pages);
 }
 
@@ -247,7 +281,8 @@ std::variant<Answer, Command> parse(std::span<const std::string> given) {
   std::vector<std::string> words(given.begin(), given.end());
   const bool is_show = words.size() > 1 && words[0] == "data" && words[1] == "show";
   std::vector<Override> overrides;
-  if (!words.empty() && (words[0] == "train" || words[0] == "check" || words[0] == "prepare" || is_show))
+  if (!words.empty() &&
+      (words[0] == "train" || words[0] == "check" || words[0] == "plan" || words[0] == "prepare" || is_show))
     overrides = take_overrides(words);
 
   CLI::App app(kAbout, "heddle");

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -144,10 +145,12 @@ struct DryStep {
   int64_t parameters = 0;  // elements of the shards that the rank owns
   int64_t bytes = 0;       // of these, as the strategy stores them
   int peak_alive = 0;      // the most microbatches that were alive at once, over the rank's stages
-  // Operators and allocations from the first unit on. The state of an optimizer is there, its update and the
-  // norm are not. Documents are not known: attention sees whole rows.
+  // Operators and allocations from the first unit on. An update is one call, "heddle::update". Documents are
+  // not known: attention sees whole rows.
   ComputeLog computed;
-  int64_t begin = 0;  // the moment of `computed` at which the step began
+  Recording recording;                             // the step's actions and phases, with their moments
+  std::map<std::string, std::vector<int>> groups;  // the ranks of this rank's groups, by their names
+  int64_t begin = 0;                               // the moment of `computed` at which the step began
 };
 
 // Does what run() does: the same plugins, strategy and schedule, one step. No device is asked for, whatever

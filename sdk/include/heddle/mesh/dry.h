@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,7 +23,17 @@ struct DryEntry {
   int64_t bytes;
   std::string group;
   int group_size;
-  bool operator==(const DryEntry&) const = default;
+  // Moments of this thread's ComputeRecorder, -1 without one: when it was called, and when its result was
+  // waited for. Two entries that differ in the following alone are equal.
+  int64_t posted = -1, waited = -1;
+  c10::ScalarType dtype = c10::ScalarType::Float;
+  int peer = 0;          // the root of a broadcast, the other side of a send or receive
+  bool on_host = false;  // its tensors are in the memory of the CPU
+
+  bool operator==(const DryEntry& other) const {
+    return operation == other.operation && bytes == other.bytes && group == other.group &&
+           group_size == other.group_size;
+  }
 };
 
 using DryLog = std::vector<DryEntry>;
@@ -57,6 +68,8 @@ class HEDDLE_API DryRendezvous : public Rendezvous {
   std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override;
 
   const DryLog& entries() const { return *entries_; }  // of all groups, in the order of the calls
+  // The ranks of every group that was made, by its name.
+  const std::map<std::string, std::vector<int>>& groups() const { return groups_; }
   // Groups made from now on are mesh::GathersEach, as those of a GPU: one entry for each call.
   void gather_as_a_gpu() { gathers_each_ = true; }
 
@@ -78,6 +91,7 @@ class HEDDLE_API DryRendezvous : public Rendezvous {
   int rank_, world_size_, local_world_size_;
   Log log_;
   bool gathers_each_ = false;
+  std::map<std::string, std::vector<int>> groups_;
   std::shared_ptr<DryLog> entries_ = std::make_shared<DryLog>();
 };
 

@@ -2,9 +2,12 @@
 // their lifetimes.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "heddle/base/export.h"
@@ -16,11 +19,20 @@ struct OperatorCost {
   double read = 0, written = 0;  // bytes
 };
 
+// Shape of a product of matrices, [m, k] times [k, n], `batch` times. Of attention: `batch` heads of all rows
+// with m queries and n keys of k numbers each. Of a grouped product: `batch` groups of m rows on average.
+struct ProductShape {
+  int64_t batch = 1, m = 0, n = 0, k = 0;
+  c10::ScalarType dtype = c10::ScalarType::Float;  // of the factors
+  bool operator==(const ProductShape&) const = default;
+};
+
 // Calls, allocations and releases are numbered from 0 in the order in which they happened: a moment.
 struct OperatorCall {
   const char* name = "";  // "aten::mm", "heddle::attention"; lives as long as the process
   OperatorCost cost;
-  bool is_product = false;  // of matrices, or attention: computed at the peak of the device's matrix units
+  // Of a product of matrices, or attention: computed at the peak of the device's matrix units.
+  std::optional<ProductShape> product;
   int64_t moment = 0;
 };
 
@@ -72,7 +84,10 @@ class HEDDLE_API ComputePause {
 };
 
 // An operator that made only shapes. Nothing happens where this thread records nothing.
-HEDDLE_API void record_operator(const char* name, const OperatorCost& cost, bool is_product = false);
+HEDDLE_API void record_operator(const char* name, const OperatorCost& cost,
+                                const std::optional<ProductShape>& product = {});
 HEDDLE_API bool records_operators();
+// A moment of its own for an event that this thread's recorder does not see; -1 where it records nothing.
+HEDDLE_API int64_t record_moment();
 
 }  // namespace heddle

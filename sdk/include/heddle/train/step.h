@@ -37,6 +37,8 @@ struct RanAction {
   Clock::duration away = {};    // between ready and end: it waited, and the action that it overlaps ran
   std::thread::id thread = {};  // that ran it
   bool overlapped = false;      // with the action before or after it
+  // Of a dry step: moments of its ComputeRecorder (heddle/ops/compute_log.h); else -1.
+  int64_t first_moment = -1, ready_moment = -1, last_moment = -1;
   Clock::duration work() const { return end - ready - away; }
 };
 
@@ -44,6 +46,7 @@ struct RanAction {
 struct RanPhase {
   const char* name;  // a literal
   RanAction::Time begin, end;
+  int64_t last_moment = -1;  // as of RanAction
 };
 
 struct Recording {

@@ -1,0 +1,102 @@
+// Rings and trees over the links within a node and between nodes, after NCCL's own model of their times
+// (src/graph/tuning.cc).
+#include "lib/cost/collective_time.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+namespace heddle {
+namespace {
+
+// A protocol's share of the bandwidth and of the latency of a step, after NCCL: words with flags, lines of
+// 128 bytes with flags, chunks.
+struct Protocol {
+  double bandwidth, base, step, network_step;
+};
+constexpr std::array kRings = {Protocol{0.3, 0.79, 0.18, 0.19}, Protocol{0.92, 1.67, 0.56, 0.29},
+                               Protocol{1, 1, 1, 1}};
+constexpr std::array kTrees = {Protocol{0.27, 0.81, 0.18, 0.36}, Protocol{0.83, 1.67, 0.37, 0.61},
+                               Protocol{0.9, 1, 1.18, 1}};
+constexpr double kPairwise = 0.8;  // share of the bandwidth that all-to-all and transfers of pairs reach
+constexpr double kPeer = 0.5e-6;   // of an all-to-all for each peer
+
+struct Links {
+  const GroupPlace& place;
+  const MachineFile& machine;
+
+  bool crosses() const { return place.nodes > 1; }
+  // Of a rank in a ring: every rank of a node brings its share of the network.
+  double bandwidth() const {
+    return crosses() ? std::min(machine.node_bandwidth, place.on_node * machine.network_bandwidth)
+                     : machine.node_bandwidth;
+  }
+
+  double ring(double rounds, double bytes) const {
+    double best = 0;
+    for (const Protocol& protocol : kRings) {
+      const double between = crosses() ? place.nodes - 1 : 0, within = place.ranks - 1 - between;
+      const double seconds = machine.collective_seconds * protocol.base +
+                             rounds * (within * machine.node_latency * protocol.step +
+                                       between * machine.network_latency * protocol.network_step) +
+                             bytes / (bandwidth() * protocol.bandwidth);
+      if (best == 0 || seconds < best) best = seconds;
+    }
+    return best;
+  }
+
+  double tree(double bytes) const {
+    double best = 0;
+    for (const Protocol& protocol : kTrees) {
+      const double within = std::max(1, place.ranks / place.nodes) - 1, between = std::log2(place.nodes);
+      const double seconds = machine.collective_seconds * protocol.base +
+                             2 * (within * machine.node_latency * protocol.step +
+                                  between * machine.network_latency * protocol.network_step) +
+                             bytes / (bandwidth() * protocol.bandwidth);
+      if (best == 0 || seconds < best) best = seconds;
+    }
+    return best;
+  }
+
+  double all_to_all(double bytes) const {
+    const double within = bytes * (place.on_node - 1) / place.ranks / (machine.node_bandwidth * kPairwise);
+    const double between =
+        crosses() ? bytes * (place.ranks - place.on_node) / place.ranks / machine.network_bandwidth : 0;
+    return machine.collective_seconds + place.ranks * kPeer + std::max(within, between);
+  }
+};
+
+}  // namespace
+
+GroupPlace place_of_ranks(std::span<const int> ranks, const MachineFile& machine) {
+  std::map<int64_t, int> on;
+  GroupPlace place{std::max(1, static_cast<int>(ranks.size()))};
+  for (const int rank : ranks) place.on_node = std::max(place.on_node, ++on[rank / machine.node_devices]);
+  place.nodes = std::max(1, static_cast<int>(on.size()));
+  return place;
+}
+
+double collective_seconds(const DryEntry& entry, const GroupPlace& place, const MachineFile& machine) {
+  if (entry.on_host || place.ranks == 1 || machine.node_bandwidth <= 0) return 0;
+  const Links links{place, machine};
+  const auto bytes = static_cast<double>(entry.bytes);
+  const double others = bytes * (place.ranks - 1) / place.ranks;
+  using mesh::Operation;
+  switch (entry.operation) {
+    case Operation::all_gather:
+    case Operation::reduce_scatter:
+      return links.ring(1, others);
+    case Operation::all_reduce:
+      return std::min(links.ring(2, 2 * others), links.tree(2 * others));
+    case Operation::all_to_all:
+      return links.all_to_all(bytes);
+    case Operation::broadcast:
+      return links.ring(1, bytes);
+    default:
+      return machine.collective_seconds +
+             bytes / (links.crosses() ? machine.network_bandwidth : machine.node_bandwidth * kPairwise);
+  }
+}
+
+}  // namespace heddle

@@ -1,0 +1,87 @@
+// Products by tiles and waves; attention by tiles of queries; other operators by the bytes they move.
+#include "lib/cost/operator_time.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+
+namespace heddle {
+namespace {
+
+// A tile of a product on one multiprocessor, and the share of its speed that small tiles reach.
+struct Tile {
+  double rows, columns, speed;
+};
+constexpr std::array kTiles = {Tile{256, 128, 1},   Tile{128, 256, 1},   Tile{128, 128, 0.97},
+                               Tile{128, 64, 0.85}, Tile{64, 128, 0.85}, Tile{64, 64, 0.7}};
+
+constexpr double kQueries = 128;        // of a tile of attention
+constexpr int64_t kLeastInner = 512;    // steps along the inner dim that a part of a split product takes
+constexpr int64_t kMostParts = 16;      // of a split product
+constexpr double kPartialSumBytes = 4;  // of a number of a part's result
+
+double moving(const OperatorCall& call, const MachineFile& machine) {
+  const double bandwidth = machine.memory_bandwidth * machine.memory_efficiency;
+  return bandwidth > 0 ? (call.cost.read + call.cost.written) / bandwidth : 0;
+}
+
+// Of a last wave that leaves multiprocessors idle half is lost: kernels divide work more finely, and clocks
+// rise.
+double waves(double tiles, const MachineFile& machine) {
+  const double exact = tiles / static_cast<double>(machine.multiprocessors);
+  return (std::max(1.0, exact) + std::ceil(exact)) / 2;
+}
+
+// The best of several tiles, with the inner dim in one part or in several whose results are summed.
+double multiplying(const ProductShape& shape, const MachineFile& machine) {
+  const double rate = machine.peak(shape.dtype) * machine.efficiency(shape.dtype) /
+                      static_cast<double>(machine.multiprocessors);
+  if (rate <= 0) return 0;
+  const auto batch = static_cast<double>(shape.batch), rows = static_cast<double>(shape.m),
+             columns = static_cast<double>(shape.n);
+  double best = 0;
+  for (const Tile& tile : kTiles) {
+    const double tiles = batch * std::ceil(rows / tile.rows) * std::ceil(columns / tile.columns);
+    for (int64_t parts = 1; parts <= kMostParts; parts *= 2) {
+      if (parts > 1 && shape.k / parts < kLeastInner) break;
+      const double inner =
+          static_cast<double>(shape.k) / static_cast<double>(parts) + machine.product_overhead;
+      double seconds = waves(tiles * static_cast<double>(parts), machine) * 2 * tile.rows * tile.columns *
+                       inner / (rate * tile.speed);
+      if (parts > 1)
+        seconds += static_cast<double>(parts) * batch * rows * columns * kPartialSumBytes /
+                   (machine.memory_bandwidth * machine.memory_efficiency);
+      if (best == 0 || seconds < best) best = seconds;
+    }
+  }
+  return best;
+}
+
+// Heads of other sizes than 128 use the matrix units less well. Tiles on the diagonal are computed whole.
+double attending(const OperatorCall& call, const MachineFile& machine, bool backward) {
+  const ProductShape& shape = *call.product;
+  const double size = shape.k < 128 ? 0.85 : shape.k > 128 ? 0.9 : 1;
+  const double rate =
+      machine.peak_16 > 0 && c10::elementSize(shape.dtype) <= 2
+          ? machine.peak_16 * (backward ? machine.attention_backward : machine.attention_forward) * size
+          : machine.peak_32 * machine.efficiency_32;
+  if (rate <= 0 || shape.m == 0) return 0;
+  const auto length = static_cast<double>(shape.m);
+  const double tiles = static_cast<double>(shape.batch) * std::ceil(length / kQueries),
+               exact = tiles / static_cast<double>(machine.multiprocessors);
+  return call.cost.operations / rate * (1 + kQueries / length) * waves(tiles, machine) / exact;
+}
+
+}  // namespace
+
+double operator_seconds(const OperatorCall& call, const MachineFile& machine) {
+  const double bytes = moving(call, machine);
+  if (!call.product) return bytes;
+  const std::string_view name = call.name;
+  if (name == "heddle::attention" || name == "heddle::attention_backward")
+    return std::max(bytes, attending(call, machine, name != "heddle::attention"));
+  return std::max(bytes, multiplying(*call.product, machine));
+}
+
+}  // namespace heddle

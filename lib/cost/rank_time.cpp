@@ -1,0 +1,159 @@
+// Replays a dry step on the streams of a device.
+#include "lib/cost/rank_time.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "lib/cost/collective_time.h"
+#include "lib/cost/operator_time.h"
+
+namespace heddle {
+namespace {
+
+using mesh::Operation;
+
+struct Event {
+  enum Kind : uint8_t { work, post, wait, begin_action, end_action, end_phase } kind;
+  size_t place;
+};
+
+bool is_transfer(const DryEntry& entry) {
+  return entry.operation == Operation::send || entry.operation == Operation::receive;
+}
+
+class Replay {
+ public:
+  Replay(const engine::DryStep& step, const MachineFile& machine, bool with_timeline)
+      : step_(step),
+        machine_(machine),
+        with_timeline_(with_timeline),
+        ends_(step.step.size()),
+        begins_(step.recording.actions.size()) {
+    for (const auto& [name, ranks] : step.groups) places_[name] = place_of_ranks(ranks, machine);
+  }
+
+  RankTime run() {
+    double schedule_end = 0;
+    for (const auto& [moment, event] : events()) {
+      switch (event.kind) {
+        case Event::work:
+          work(step_.computed.calls[event.place]);
+          break;
+        case Event::post:
+          post(event.place);
+          break;
+        case Event::wait:
+          wait(event.place);
+          break;
+        case Event::begin_action:
+          begins_[event.place] = device_;
+          waited_ = {};
+          break;
+        case Event::end_action:
+          end_action(event.place);
+          break;
+        case Event::end_phase:
+          if (std::string(step_.recording.phases[event.place].name) == "schedule") schedule_end = device_;
+      }
+    }
+    out_.seconds = device_;
+    for (const double end : ends_) out_.seconds = std::max(out_.seconds, end);
+    out_.after_schedule = out_.seconds - schedule_end;
+    return std::move(out_);
+  }
+
+ private:
+  // In the order of their moments.
+  std::vector<std::pair<int64_t, Event>> events() const {
+    std::vector<std::pair<int64_t, Event>> out;
+    const auto add = [&](int64_t moment, Event::Kind kind, size_t place) {
+      if (moment >= 0) out.push_back({moment, {kind, place}});
+    };
+    for (size_t i = 0; i < step_.computed.calls.size(); ++i)
+      if (step_.computed.calls[i].moment >= step_.begin) add(step_.computed.calls[i].moment, Event::work, i);
+    for (size_t i = 0; i < step_.step.size(); ++i) {
+      if (step_.step[i].on_host || step_.step[i].group_size == 1) continue;
+      add(step_.step[i].posted, Event::post, i);
+      add(step_.step[i].waited, Event::wait, i);
+    }
+    for (size_t i = 0; i < step_.recording.actions.size(); ++i) {
+      add(step_.recording.actions[i].ready_moment, Event::begin_action, i);
+      add(step_.recording.actions[i].last_moment, Event::end_action, i);
+    }
+    for (size_t i = 0; i < step_.recording.phases.size(); ++i)
+      add(step_.recording.phases[i].last_moment, Event::end_phase, i);
+    std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    return out;
+  }
+
+  void work(const OperatorCall& call) {
+    host_ += machine_.launch_seconds;
+    const double begin = std::max(host_, device_);
+    if (host_ > device_) out_.launches += host_ - device_;
+    double seconds = operator_seconds(call, machine_) + machine_.kernel_seconds;
+    const double beside = std::clamp(communicating_until_ - begin, 0.0, seconds);
+    seconds += beside * machine_.collective_interference;
+    device_ = begin + seconds;
+    out_.compute += seconds;
+    out_.by_operator[call.name] += seconds;
+    note("compute", call.name, begin, device_);
+  }
+
+  void post(size_t place) {
+    const DryEntry& entry = step_.step[place];
+    host_ += machine_.launch_seconds;
+    if (entry.operation == Operation::receive) return;  // the sender's time is the transfer's
+    const GroupPlace& at = places_[entry.group];
+    const double seconds = collective_seconds(entry, at, machine_);
+    double begin = std::max(host_, device_);
+    if (is_transfer(entry)) {
+      if (entry.group == kPipelineAxis) out_.transfer = std::max(out_.transfer, seconds);
+    } else {
+      double &stream = streams_[entry.group], &links = links_[at.nodes > 1 ? 1 : 0];
+      begin = std::max({begin, stream, links});
+      stream = links = begin + seconds;
+      communicating_until_ = std::max(communicating_until_, begin + seconds);
+    }
+    ends_[place] = begin + seconds;
+    out_.traffic[entry.group] += seconds;
+    note(entry.group, mesh::name_of(entry.operation), begin, ends_[place]);
+  }
+
+  void wait(size_t place) {
+    const DryEntry& entry = step_.step[place];
+    if (is_transfer(entry) || ends_[place] <= device_) return;
+    out_.waits[entry.group] += ends_[place] - device_;
+    waited_[entry.group] += ends_[place] - device_;
+    device_ = ends_[place];
+  }
+
+  void end_action(size_t place) {
+    const RanAction& ran = step_.recording.actions[place];
+    if (schedule::computes(ran.action.kind))
+      out_.actions.push_back({ran.action, ran.call, begins_[place], device_, waited_});
+  }
+
+  void note(const std::string& stream, const char* name, double begin, double end) {
+    if (with_timeline_) out_.timeline.push_back({stream, name, begin, end});
+  }
+
+  const engine::DryStep& step_;
+  const MachineFile& machine_;
+  const bool with_timeline_;
+  std::map<std::string, GroupPlace> places_;
+  std::map<std::string, double> streams_;  // when each is free
+  std::array<double, 2> links_{};          // within the node, between nodes: when they are free
+  std::vector<double> ends_, begins_;      // of collectives; of actions
+  std::map<std::string, double> waited_;   // in the action that runs
+  double host_ = 0, device_ = 0, communicating_until_ = 0;
+  RankTime out_;
+};
+
+}  // namespace
+
+RankTime rank_time(const engine::DryStep& step, const MachineFile& machine, bool with_timeline) {
+  return Replay(step, machine, with_timeline).run();
+}
+
+}  // namespace heddle

@@ -1,0 +1,103 @@
+// From the times of ranks to the time of a step.
+#include "lib/cost/step_time.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "heddle/schedule/simulate.h"
+
+namespace heddle {
+namespace {
+
+// The actions of one kind on one stage: the shortest one, and how much longer the others took together.
+struct Actions {
+  TimedAction shortest;
+  double excess = 0;
+};
+using ActionsOfRank = std::map<std::pair<int, Action::Kind>, Actions>;
+
+ActionsOfRank actions_of(const RankTime& rank) {
+  ActionsOfRank out;
+  for (const TimedAction& one : rank.actions) {
+    const auto [found, is_first] = out.try_emplace({one.action.stage, one.action.kind}, Actions{one});
+    if (!is_first && one.seconds() < found->second.shortest.seconds()) found->second.shortest = one;
+  }
+  for (const TimedAction& one : rank.actions) {
+    Actions& actions = out.at({one.action.stage, one.action.kind});
+    actions.excess += one.seconds() - actions.shortest.seconds();
+  }
+  return out;
+}
+
+double& cost_of_kind(schedule::Costs& costs, Action::Kind kind) {
+  return kind == Action::forward          ? costs.forward
+         : kind == Action::backward       ? costs.backward
+         : kind == Action::backward_input ? costs.backward_input
+                                          : costs.backward_weight;
+}
+
+// Adds `times` repetitions of the shortest actions to the parts of a step.
+void add_actions(const ActionsOfRank& actions, double times, StepTime& out) {
+  for (const auto& [key, one] : actions) {
+    double computing = one.shortest.seconds();
+    for (const auto& [group, seconds] : one.shortest.waits) {
+      out.waits[group] += times * seconds;
+      computing -= seconds;
+    }
+    out.compute += times * computing;
+  }
+}
+
+}  // namespace
+
+std::string StepTime::limit() const {
+  std::vector<std::pair<double, std::string>> parts = {{bubble, "bubble"}, {launches, "host"}};
+  for (const auto& [group, one] : waits) parts.emplace_back(one, group);
+  const auto most = std::max_element(parts.begin(), parts.end());
+  // Computation has to be done: another part limits a step where it takes a fifth of it.
+  return most->first > seconds / 5 ? most->second : "compute";
+}
+
+StepTime step_time(const RankTime& rank, int64_t dry_passes, int64_t passes) {
+  StepTime out{rank.seconds, rank.compute, rank.launches, 0, rank.waits};
+  if (passes <= dry_passes) return out;
+  const ActionsOfRank actions = actions_of(rank);
+  const auto more = static_cast<double>(passes - dry_passes);
+  for (const auto& [key, one] : actions) out.seconds += more * one.shortest.seconds();
+  add_actions(actions, more, out);
+  return out;
+}
+
+StepTime step_time(const PipelineTimes& times) {
+  std::vector<schedule::Costs> costs(times.rank_of_stage.size());
+  double after = 0, busiest = -1;
+  ActionsOfRank longest;
+  for (const RankTime* const rank : times.ranks) {
+    const ActionsOfRank actions = actions_of(*rank);
+    double rest = rank->after_schedule, busy = 0;
+    for (const auto& [key, one] : actions) {
+      schedule::Costs& cost = costs[static_cast<size_t>(key.first)];
+      cost_of_kind(cost, key.second) = one.shortest.seconds();
+      cost.transfer = rank->transfer;
+      rest += one.excess;
+      busy += one.shortest.seconds();
+    }
+    after = std::max(after, rest);
+    if (busy <= busiest) continue;
+    busiest = busy;
+    longest = actions;
+  }
+  int microbatches = 0;
+  for (const auto& row : times.table)
+    for (const Action& action : row) microbatches = std::max(microbatches, action.microbatch + 1);
+  const schedule::Simulation run = schedule::simulate(times.table, times.rank_of_stage, costs);
+  const auto passes = static_cast<double>(times.passes);
+  StepTime out;
+  out.seconds = run.length * passes + after;
+  out.bubble = std::max(0.0, run.length - busiest * microbatches) * passes;
+  add_actions(longest, microbatches * passes, out);
+  out.waits["update"] += after;
+  return out;
+}
+
+}  // namespace heddle

@@ -1,0 +1,192 @@
+// Layouts of a world, and recipes that have them.
+#include "lib/run/plan/layout.h"
+
+#include <algorithm>
+
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+
+namespace heddle {
+namespace {
+
+constexpr int64_t kLongRow = 16384;  // tokens from which a row may be cut over ranks
+constexpr int kMostVirtualStages = 8;
+
+std::vector<int> powers_up_to(int64_t most) {
+  std::vector<int> out;
+  for (int64_t power = 1; power <= most; power *= 2) out.push_back(static_cast<int>(power));
+  return out;
+}
+
+class Enumeration {
+ public:
+  explicit Enumeration(const LayoutSpace& space) : space_(space) {}
+
+  std::vector<Layout> run() {
+    for (const int tp : powers_up_to(std::min<int64_t>(space_.node_devices, space_.world)))
+      for (const int cp : powers_up_to(space_.row_length >= kLongRow ? 8 : 1))
+        for (const int pp : powers_up_to(std::min<int64_t>(space_.layers, space_.world)))
+          if (space_.world % (tp * cp * pp) == 0) sizes(tp, cp, pp);
+    return std::move(out_);
+  }
+
+ private:
+  void sizes(int tp, int cp, int pp) {
+    const int dp = space_.world / (tp * cp * pp);
+    if (space_.global_batch % dp != 0 || (space_.heads > 0 && space_.heads % tp != 0) ||
+        (space_.key_value_heads > 0 && space_.key_value_heads % tp != 0))
+      return;
+    Layout layout{space_.strategy};
+    layout.tp = tp;
+    layout.cp = cp;
+    layout.pp = pp;
+    layout.sequence_parallel = tp > 1 && space_.has_sequence_parallel;
+    for (const int ep : powers_up_to(std::max<int64_t>(1, space_.experts))) {
+      if (ep > 1 && (space_.experts % ep != 0 || (space_.world / pp) % ep != 0)) continue;
+      layout.ep = ep;
+      for (const int replicas : replicas_of(dp)) {
+        layout.dp_replicate = replicas;
+        batches(layout, dp);
+      }
+    }
+  }
+
+  // Whole copies, or one copy for several nodes.
+  std::vector<int> replicas_of(int dp) const {
+    std::vector<int> out = {1};
+    if (!space_.has_replicas) return out;
+    for (const int count : powers_up_to(dp))
+      if (count > 1 && dp % count == 0 && space_.world / count >= 1 && count < dp) out.push_back(count);
+    return out;
+  }
+
+  void batches(Layout layout, int dp) {
+    const int64_t own = space_.global_batch / dp;
+    for (const int rows : powers_up_to(own)) {
+      if (own % rows != 0 || rows > 16) continue;
+      layout.rows = rows;
+      if (layout.pp == 1) {
+        recomputations(layout);
+        continue;
+      }
+      if (own / rows < layout.pp) continue;  // more bubble than work
+      layout.schedule = "1f1b";
+      layout.virtual_stages = 1;
+      recomputations(layout);
+      for (int each = 2; each <= kMostVirtualStages; each *= 2) {
+        if (space_.layers % (int64_t{layout.pp} * each) != 0 || (own / rows) % layout.pp != 0) continue;
+        layout.schedule = "interleaved1f1b";
+        layout.virtual_stages = each;
+        recomputations(layout);
+      }
+    }
+  }
+
+  void recomputations(Layout layout) {
+    for (const char* recomputation : {"none", "selective", "full"}) {
+      layout.recomputation = recomputation;
+      for (const bool reshards : {true, false}) {
+        layout.reshards = reshards;
+        if ((!space_.has_reshard || layout.pp > 1) && !reshards) continue;
+        if (is_kept(layout)) out_.push_back(layout);
+      }
+    }
+  }
+
+  bool is_kept(const Layout& layout) const {
+    const auto fields = layout.fields();
+    for (const auto& [key, value] : space_.fixed) {
+      const auto found = std::find_if(fields.begin(), fields.end(),
+                                      [&, name = key](const auto& field) { return field.first == name; });
+      if (found == fields.end()) {
+        std::vector<std::string> names;
+        for (const auto& field : fields) names.push_back(field.first);
+        throw Error(ErrorCode::usage, "--fix", "'" + key + "' is not a key of a layout",
+                    "give one of " + text::join(names, ", "));
+      }
+      if (found->second != text::lower(value)) return false;
+    }
+    return true;
+  }
+
+  const LayoutSpace& space_;
+  std::vector<Layout> out_;
+};
+
+}  // namespace
+
+std::string Layout::text() const {
+  std::string out = strategy;
+  const auto add = [&](const char* name, int size) {
+    if (size > 1) out += std::string(", ") + name + " " + std::to_string(size);
+  };
+  add("replicas", dp_replicate);
+  add("tp", tp);
+  add("cp", cp);
+  add("ep", ep);
+  add("pp", pp);
+  if (pp > 1)
+    out += " (" + schedule +
+           (virtual_stages > 1 ? ", " + std::to_string(virtual_stages) + " stages a rank)" : ")");
+  out += ", batch " + std::to_string(rows);
+  if (recomputation != "none") out += ", recomputation " + recomputation;
+  if (!reshards) out += ", whole in a step";
+  return out;
+}
+
+std::vector<std::pair<std::string, std::string>> Layout::fields() const {
+  const auto word = [](bool value) { return std::string(value ? "true" : "false"); };
+  return {{"strategy", strategy},
+          {"dp_replicate_size", std::to_string(dp_replicate)},
+          {"tp_size", std::to_string(tp)},
+          {"cp_size", std::to_string(cp)},
+          {"pp_size", std::to_string(pp)},
+          {"ep_size", std::to_string(ep)},
+          {"pp_schedule", schedule},
+          {"virtual_stages", std::to_string(virtual_stages)},
+          {"local_batch_size", std::to_string(rows)},
+          {"activation_checkpointing", recomputation},
+          {"reshard_after_forward", word(reshards)},
+          {"sequence_parallel", word(sequence_parallel)}};
+}
+
+std::vector<Layout> all_layouts(const LayoutSpace& space) {
+  return Enumeration(space).run();
+}
+
+Node with_layout(const LayoutSpace& space, const Layout& layout) {
+  Node out = space.recipe;
+  const auto set = [&](const std::string& key, const std::string& value) {
+    out = config::with_override(out, key, value);
+  };
+  const int dp = space.world / (layout.tp * layout.cp * layout.pp);
+  set("distributed.strategy", layout.strategy);
+  set("distributed.dp_size", "none");
+  set("distributed.tp_size", std::to_string(layout.tp));
+  set("distributed.cp_size", std::to_string(layout.cp));
+  set("distributed.pp_size", std::to_string(layout.pp));
+  if (space.experts > 0) set("distributed.ep_size", std::to_string(layout.ep));
+  set("distributed.activation_checkpointing",
+      layout.recomputation == "none" ? "false" : layout.recomputation);
+  if (space.has_replicas) set("distributed.dp_replicate_size", std::to_string(layout.dp_replicate));
+  if (space.has_sequence_parallel)
+    set("distributed.sequence_parallel", layout.sequence_parallel ? "true" : "false");
+  if (space.has_reshard)
+    set("distributed.reshard_after_forward", layout.pp > 1 ? "none" : layout.reshards ? "true" : "false");
+  set("step_scheduler.local_batch_size",
+      std::to_string(layout.pp > 1 ? space.global_batch / dp : layout.rows));
+  if (layout.pp == 1) {
+    set("distributed.pipeline", "none");
+    return out;
+  }
+  const int64_t stages = int64_t{layout.pp} * layout.virtual_stages;
+  std::string pipeline =
+      "{pp_schedule: " + layout.schedule + ", pp_microbatch_size: " + std::to_string(layout.rows);
+  if (layout.virtual_stages > 1)
+    pipeline += ", layers_per_stage: " + std::to_string((space.layers + stages - 1) / stages) +
+                ", round_virtual_stages_to_pp_multiple: up";
+  set("distributed.pipeline", pipeline + "}");
+  return out;
+}
+
+}  // namespace heddle

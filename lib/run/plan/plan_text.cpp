@@ -1,0 +1,195 @@
+// The table of a plan, its JSON, and one layout explained.
+#include "lib/run/plan/plan_text.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <optional>
+#include <vector>
+
+#include "heddle/base/text.h"
+
+namespace heddle {
+namespace {
+
+constexpr size_t kMostTooLarge = 3, kMostRefused = 3;
+
+template <class... Values>
+std::string formatted(const char* format, Values... values) {
+  char text[160];
+  std::snprintf(text, sizeof(text), format, values...);
+  return text;
+}
+
+std::string time_text(double seconds) {
+  return seconds < 1 ? formatted("%.3g ms", seconds * 1e3) : formatted("%.3g s", seconds);
+}
+
+// The parts of a step by name.
+std::vector<std::pair<std::string, double>> parts_of(const StepTime& time) {
+  std::vector<std::pair<std::string, double>> out = {
+      {"computation", time.compute}, {"the host's launches", time.launches}, {"the bubble", time.bubble}};
+  for (const auto& [group, seconds] : time.waits)
+    out.emplace_back(group == "update" ? "reductions and the update" : "collectives of " + group, seconds);
+  return out;
+}
+
+// What a slower layout loses most by, each in seconds of a step.
+std::string loss_text(const StepTime& time, const StepTime& best) {
+  const auto fastest = parts_of(best);
+  std::pair<std::string, double> most;
+  for (const auto& [name, seconds] : parts_of(time)) {
+    const auto found = std::find_if(fastest.begin(), fastest.end(),
+                                    [&, part = name](const auto& other) { return other.first == part; });
+    const double more = seconds - (found == fastest.end() ? 0 : found->second);
+    if (more > most.second) most = {name, more};
+  }
+  return most.first.empty() ? "" : "+" + time_text(most.second) + " " + most.first;
+}
+
+// The layout that fits and differs from this one in one field alone, the fastest of them.
+const PlannedLayout* neighbour(const FoundLayouts& found, const Layout& layout, std::string& change) {
+  const auto own = layout.fields();
+  for (const PlannedLayout& other : found.fitting) {
+    const auto fields = other.layout.fields();
+    size_t differing = 0, place = 0;
+    for (size_t i = 0; i < own.size(); ++i)
+      if (fields[i] != own[i]) ++differing, place = i;
+    if (differing != 1) continue;
+    change = fields[place].first + ": " + fields[place].second;
+    return &other;
+  }
+  return nullptr;
+}
+
+std::string share_text(double share) {
+  return share > 0 ? formatted("%.1f %%", share * 100) : "-";
+}
+
+using Row = std::array<std::string, 8>;
+
+std::string table_of(const std::vector<Row>& rows) {
+  std::array<size_t, 8> widths{};
+  for (const Row& row : rows)
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  std::string out;
+  for (const Row& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string gap(widths[i] - row[i].size(), ' ');
+      const bool is_text = i == 1 || i >= 6;
+      line += (i == 0 ? "" : "  ") + (is_text ? row[i] + gap : gap + row[i]);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  return out;
+}
+
+std::string fields_json(const Layout& layout) {
+  std::string out;
+  for (const auto& [key, value] : layout.fields())
+    out += (out.empty() ? "" : ", ") + text::quoted(key) + ": " + text::quoted(value);
+  return "{" + out + "}";
+}
+
+std::string layout_json(const PlannedLayout& one) {
+  std::string parts;
+  for (const auto& [name, seconds] : parts_of(one.cost.time))
+    parts += (parts.empty() ? "" : ", ") + text::quoted(name) + formatted(": %.6g", seconds);
+  return "{\"layout\": " + fields_json(one.layout) +
+         formatted(
+             ", \"peak_bytes\": %.0f, \"step_seconds\": %.6g, \"tokens_per_second\": %.6g, \"mfu\": %.4g",
+             one.cost.peak, one.cost.time.seconds, one.tokens_per_second(), one.mfu) +
+         ", \"limit\": " + text::quoted(one.cost.time.limit()) + ", \"parts\": {" + parts + "}}";
+}
+
+std::string list_json(const std::vector<PlannedLayout>& layouts, size_t most) {
+  std::string out;
+  for (size_t i = 0; i < std::min(most, layouts.size()); ++i)
+    out += (i == 0 ? "" : ", ") + layout_json(layouts[i]);
+  return "[" + out + "]";
+}
+
+std::string too_large_text(const FoundLayouts& found) {
+  std::string out;
+  for (size_t i = 0; i < std::min(kMostTooLarge, found.too_large.size()); ++i) {
+    const PlannedLayout& one = found.too_large[i];
+    std::string change;
+    const PlannedLayout* const other = neighbour(found, one.layout, change);
+    out += "  " + one.layout.text() + ": " + bytes_text(one.cost.peak) +
+           (other == nullptr ? "" : "; with " + change + " it takes " + bytes_text(other->cost.peak)) + "\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string to_text(const FoundLayouts& found, size_t top) {
+  std::string out = std::to_string(found.world) + " x " + found.device + ", " +
+                    std::to_string(found.global_batch) + " samples of " + std::to_string(found.row_length) +
+                    " tokens a step";
+  if (found.memory > 0) out += ", tensors may take " + bytes_text(found.memory) + " of a device";
+  out += "\n";
+  std::vector<Row> rows = {
+      {"", "layout", "memory", "step", "tokens/s", "MFU", "limit", "behind the first by"}};
+  for (size_t i = 0; i < std::min(top, found.fitting.size()); ++i) {
+    const PlannedLayout& one = found.fitting[i];
+    rows.push_back({std::to_string(i + 1), one.layout.text(), bytes_text(one.cost.peak),
+                    time_text(one.cost.time.seconds),
+                    count_text(static_cast<int64_t>(one.tokens_per_second())), share_text(one.mfu),
+                    one.cost.time.limit(),
+                    i == 0 ? "" : loss_text(one.cost.time, found.fitting[0].cost.time)});
+  }
+  out += found.fitting.empty() ? "no layout fits\n" : table_of(rows);
+  if (!found.too_large.empty()) out += "too large:\n" + too_large_text(found);
+  out += std::to_string(found.layouts) + " layouts: " + std::to_string(found.fitting.size()) + " fit, " +
+         std::to_string(found.too_large.size()) + " take too much memory, " + std::to_string(found.bounded) +
+         " would by their parameters and activations alone, ";
+  int64_t refused = 0;
+  for (const auto& [reason, count] : found.refused) refused += count;
+  const auto tried = static_cast<int64_t>(found.fitting.size() + found.too_large.size());
+  out += std::to_string(refused) + " are refused, " +
+         std::to_string(found.layouts - tried - found.bounded - refused) + " are slower by an estimate\n";
+  size_t shown = 0;
+  for (const auto& [reason, count] : found.refused)
+    if (shown++ < kMostRefused) out += "  refused " + std::to_string(count) + ": " + reason + "\n";
+  return out;
+}
+
+std::string to_json(const FoundLayouts& found, size_t top) {
+  std::string refused;
+  for (const auto& [reason, count] : found.refused)
+    refused += (refused.empty() ? "" : ", ") + text::quoted(reason) + ": " + std::to_string(count);
+  return "{\"device\": " + text::quoted(found.device) + ", \"world_size\": " + std::to_string(found.world) +
+         ", \"row_length\": " + std::to_string(found.row_length) +
+         ", \"global_batch_size\": " + std::to_string(found.global_batch) +
+         ", \"layouts\": " + list_json(found.fitting, top) +
+         ", \"too_large\": " + list_json(found.too_large, top) + ", \"refused\": {" + refused + "}}";
+}
+
+std::string explained(const PlannedLayout& one) {
+  std::string out = one.layout.text() + "\n";
+  out += "  step: " + time_text(one.cost.time.seconds) + ", limited by " + one.cost.time.limit() + "\n";
+  for (const auto& [name, seconds] : parts_of(one.cost.time))
+    if (seconds > 0)
+      out += formatted("  %6.1f %%  ", seconds / one.cost.time.seconds * 100) + name + ", " +
+             time_text(seconds) + "\n";
+  out += "  memory: at most " + bytes_text(one.cost.peak) + " on stage " + std::to_string(one.cost.stage) +
+         ", of which " + bytes_text(one.cost.before) + " are held before the step\n";
+  for (const GroupTraffic& traffic : one.cost.traffic)
+    if (traffic.ranks > 1)
+      out += "  " + traffic.group + " (" + std::to_string(traffic.ranks) +
+             " ranks): " + std::to_string(traffic.calls) + " calls of " + bytes_text(traffic.bytes) +
+             " recorded\n";
+  return out;
+}
+
+std::string comment_of(const FoundLayouts& found, const PlannedLayout& one) {
+  return "# " + one.layout.text() + " on " + std::to_string(found.world) + " x " + found.device +
+         ", as heddle plan predicts: " + time_text(one.cost.time.seconds) + " a step, " +
+         count_text(static_cast<int64_t>(one.tokens_per_second())) + " tokens a second, at most " +
+         bytes_text(one.cost.peak) + " of memory a rank\n";
+}
+
+}  // namespace heddle

@@ -1,0 +1,292 @@
+// Best-first search: a coarse estimate orders layouts, dry steps decide.
+#include "lib/run/plan/search.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <tuple>
+
+#include "heddle/base/error.h"
+#include "lib/run/metrics/mfu.h"
+#include "lib/run/preflight/preflight.h"
+#include "lib/run/preflight/rank_size.h"
+#include "lib/run/recipe/recipe.h"
+
+namespace heddle {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kRecordedPasses = 2;  // the first one, and one as all others
+// Bytes of a hidden number that a layer keeps at least, in numbers of the hidden size: without recomputation
+// the inputs of its products and of attention; with it the layer's input.
+constexpr double kKeptOfLayer = 8, kKeptOfRecomputed = 1;
+
+Preflight preflight_of(const Node& recipe, PluginRegistry& plugins, int world) {
+  Recipe read = read_recipe(recipe, RecipeErrors::kept);
+  read.preparation.make = false;
+  return preflight(std::move(read), plugins, world, Machine::another);
+}
+
+// What the estimate needs of the model.
+struct ModelFigures {
+  double parameters = 0;  // numbers
+  double flops_per_token = 0;
+  double hidden = 0;
+  int64_t layers = 0, heads = 0, key_value_heads = 0, experts = 0;
+};
+
+int64_t number_of(const Node& keys, std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (const Node* value = keys.find(name); value != nullptr && !value->is_null() && !value->is_map())
+      return std::atoll(value->as_text().c_str());
+  return 0;
+}
+
+ModelFigures figures_of(const PreparedModel& model, int64_t row_length) {
+  ModelFigures out;
+  const Node keys = config::read_text(model.spec->config_json("bfloat16"), "config.json");
+  out.hidden = static_cast<double>(number_of(keys, {"hidden_size", "n_embd"}));
+  out.layers = number_of(keys, {"num_hidden_layers", "n_layer"});
+  out.heads = number_of(keys, {"num_attention_heads", "n_head"});
+  out.key_value_heads = number_of(keys, {"num_key_value_heads"});
+  out.experts = number_of(keys, {"n_routed_experts", "num_experts", "num_local_experts"});
+  out.flops_per_token = model.spec->flops_per_token(row_length);
+  for (const auto& unit : model.make())
+    for (const ParameterSlot& slot : unit->parameters()) {
+      out.parameters += static_cast<double>(slot.tensor->numel());
+    }
+  return out;
+}
+
+class Search {
+ public:
+  Search(const PlanRequest& request, PluginRegistry& plugins)
+      : request_(request), plugins_(plugins), machine_(with_even_nodes(request.machine, request.world)) {}
+
+  LayoutSpace space() {
+    // The recipe's own layout may not divide this world: one rank divides everything.
+    LayoutSpace out;
+    out.recipe = request_.recipe;
+    out.global_batch = 1;
+    const Node plain = with_layout(out, Layout{own_strategy()});
+    const Preflight checked = preflight_of(plain, plugins_, 1);
+    if (!checked.model)
+      throw Error(ErrorCode::usage, "heddle plan", "the model is not known here",
+                  "give a model that is on this machine, or its keys in model.config");
+    row_length_ = request_.row_length > 0                ? request_.row_length
+                  : checked.dataset                      ? checked.dataset->length()
+                  : checked.recipe.packed.rules.size > 0 ? checked.recipe.packed.rules.size
+                  : checked.recipe.dataset               ? checked.recipe.dataset->sequence_length
+                                                         : 0;
+    if (row_length_ == 0)
+      throw Error(ErrorCode::usage, "heddle plan", "the length of the data's rows is not known here",
+                  "give --row-length, or prepare the data with heddle prepare");
+    figures_ = figures_of(*checked.model, row_length_);
+    dtype_ = product_dtype(checked.setup, *checked.model);
+    const auto has = [&](const char* field) { return checked.setup.strategy_config.find(field) != nullptr; };
+    out.strategy = checked.setup.strategy;
+    out.has_reshard = has("reshard_after_forward");
+    out.has_sequence_parallel = has("sequence_parallel");
+    out.has_replicas = std::any_of(checked.setup.axes.begin(), checked.setup.axes.end(),
+                                   [](const Axis& axis) { return axis.name == "dp_replicate"; });
+    measure_state(checked, plain);
+    out.world = request_.world;
+    out.node_devices = machine_.node_devices;
+    out.layers = figures_.layers;
+    out.heads = figures_.heads;
+    out.key_value_heads = figures_.key_value_heads;
+    out.experts = figures_.experts;
+    out.row_length = row_length_;
+    out.global_batch = checked.recipe.steps.global_batch_size;
+    out.fixed = request_.fixed;
+    return out;
+  }
+
+  FoundLayouts run() {
+    const Clock::time_point begin = Clock::now();
+    const LayoutSpace space = this->space();
+    FoundLayouts out;
+    out.device = machine_.name;
+    out.world = request_.world;
+    out.row_length = row_length_;
+    out.global_batch = space.global_batch;
+    out.memory = machine_.memory * request_.memory_share;
+    std::vector<Candidate> candidates;
+    for (Layout& layout : all_layouts(space)) {
+      ++out.layouts;
+      if (out.memory > 0 && least_memory(layout) > out.memory) {
+        ++out.bounded;
+        continue;
+      }
+      const double seconds = estimate(layout, space);
+      candidates.push_back({std::move(layout), seconds});
+    }
+    if (out.layouts == 0)
+      throw Error(ErrorCode::usage, "heddle plan",
+                  "no layout divides " + std::to_string(request_.world) + " ranks and " +
+                      std::to_string(space.global_batch) + " samples a step" +
+                      (request_.fixed.empty() ? "" : " and keeps what --fix says"),
+                  "change --world-size or step_scheduler.global_batch_size");
+    while (!candidates.empty() &&
+           std::chrono::duration<double>(Clock::now() - begin).count() < request_.seconds) {
+      const auto next =
+          std::min_element(candidates.begin(), candidates.end(),
+                           [&](const auto& a, const auto& b) { return expected(a) < expected(b); });
+      const Candidate candidate = *next;
+      candidates.erase(next);
+      if (is_hopeless(candidate, out)) continue;
+      try_layout(candidate, space, out);
+    }
+    std::stable_sort(out.fitting.begin(), out.fitting.end(), [](const auto& a, const auto& b) {
+      return a.tokens_per_second() > b.tokens_per_second();
+    });
+    std::stable_sort(out.too_large.begin(), out.too_large.end(),
+                     [](const auto& a, const auto& b) { return a.cost.peak < b.cost.peak; });
+    return out;
+  }
+
+ private:
+  std::string own_strategy() const {
+    const Node* const section = request_.recipe.find("distributed");
+    const Node* const word = section == nullptr || !section->is_map() ? nullptr : section->find("strategy");
+    if (word != nullptr && !word->is_null()) return word->as_text();
+    throw Error(ErrorCode::usage, "heddle plan", "the recipe names no strategy",
+                "set distributed.strategy, which is kept in every layout");
+  }
+
+  // Parameters, gradients and optimizer of a rank, on one and on two data-parallel ranks: what is whole on
+  // each, and what is divided.
+  void measure_state(const Preflight& checked, const Node& plain) {
+    Setup one = checked.setup, two = engine::validate(plain, plugins_, 2);
+    const auto alone = sizes_if_known(one, *checked.model, checked.recipe, plugins_);
+    const auto halves = sizes_if_known(two, *checked.model, checked.recipe, plugins_);
+    if (!alone || !halves) return;
+    divided_ = std::max(0.0, 2 * (alone->bytes() - halves->bytes()));
+    whole_ = std::max(0.0, alone->bytes() - divided_);
+  }
+
+  struct Candidate {
+    Layout layout;
+    double seconds;  // estimated
+  };
+  // Layouts that differ in the batch and in what is recomputed alone.
+  using Shape = std::tuple<std::string, int, int, int, int, int>;
+  static Shape shape_of(const Layout& layout) {
+    return {layout.strategy, layout.dp_replicate, layout.tp, layout.cp, layout.pp, layout.ep};
+  }
+
+  double expected(const Candidate& candidate) const {
+    const auto found = corrections_.find(shape_of(candidate.layout));
+    return candidate.seconds * (found == corrections_.end() ? 1 : found->second);
+  }
+
+  // A layout of the same shape that keeps no more did not fit, or was refused.
+  bool is_hopeless(const Candidate& candidate, const FoundLayouts& out) const {
+    const auto weight = [](const Layout& layout) {
+      return layout.recomputation == "none" ? 2 : layout.recomputation == "selective" ? 1 : 0;
+    };
+    const Layout& layout = candidate.layout;
+    return std::any_of(out.too_large.begin(), out.too_large.end(), [&](const PlannedLayout& other) {
+      const Layout& less = other.layout;
+      return shape_of(less) == shape_of(layout) && less.rows <= layout.rows &&
+             less.virtual_stages <= layout.virtual_stages && weight(less) <= weight(layout) &&
+             (less.reshards || !layout.reshards);
+    });
+  }
+
+  void try_layout(const Candidate& candidate, const LayoutSpace& space, FoundLayouts& out) {
+    PlannedLayout planned{candidate.layout};
+    try {
+      const Preflight checked = preflight_of(with_layout(space, candidate.layout), plugins_, request_.world);
+      planned.cost = step_cost(checked.setup, *checked.model, checked.recipe, checked.pipeline, plugins_,
+                               row_length_, machine_, {kRecordedPasses, /*all_microbatches=*/false});
+    } catch (const Error& error) {
+      ++out.refused[error.message()];
+      return;
+    }
+    const double flops = figures_.flops_per_token * planned.tokens_per_second() / request_.world;
+    if (machine_.peak(dtype_) > 0) planned.mfu = flops / machine_.peak(dtype_);
+    planned.fits = out.memory == 0 || planned.cost.peak <= out.memory;
+    corrections_[shape_of(candidate.layout)] = planned.cost.time.seconds / candidate.seconds;
+    (planned.fits ? out.fitting : out.too_large).push_back(std::move(planned));
+  }
+
+  double ranks_of_parameters(const Layout& layout) const {
+    return static_cast<double>(layout.tp) * layout.pp;
+  }
+
+  // Of the rank that holds the first stage: its parameters, gradients and optimizer, and what the
+  // microbatches alive on it keep.
+  double least_memory(const Layout& layout) const {
+    const int dp = request_.world / (layout.tp * layout.cp * layout.pp);
+    const double split =
+        ranks_of_parameters(layout) * (figures_.experts > 0 ? std::max(1, layout.ep / layout.tp) : 1);
+    const double held = (whole_ + divided_ / std::max(1, dp * layout.cp / layout.dp_replicate)) / split;
+    const double kept = layout.recomputation == "full"   ? kKeptOfRecomputed
+                        : layout.recomputation == "none" ? kKeptOfLayer
+                                                         : kKeptOfRecomputed;
+    const double layers = static_cast<double>(figures_.layers);
+    const double activations = 2 * kept * static_cast<double>(layout.rows) *
+                               static_cast<double>(row_length_) / layout.cp * figures_.hidden * layers /
+                               layout.tp;
+    return held + activations;
+  }
+
+  // Computation at the machine's efficiency, the bubble, and the bytes of each kind of parallelism. Only its
+  // order counts.
+  double estimate(const Layout& layout, const LayoutSpace& space) const {
+    const int dp = request_.world / (layout.tp * layout.cp * layout.pp);
+    const double tokens = static_cast<double>(space.global_batch) * static_cast<double>(row_length_);
+    const double recomputed = layout.recomputation == "full"        ? 4.0 / 3
+                              : layout.recomputation == "selective" ? 1.12
+                                                                    : 1;
+    const double rate = machine_.peak(dtype_) * machine_.efficiency(dtype_);
+    double seconds = figures_.flops_per_token * tokens * recomputed / request_.world / std::max(rate, 1.0);
+    const double own_tokens = tokens / dp / layout.cp, layers = static_cast<double>(figures_.layers);
+    const double microbatches =
+        static_cast<double>(space.global_batch) / dp / static_cast<double>(layout.rows);
+    // Small microbatches use the device less well.
+    seconds *= 1 + 400 / (static_cast<double>(layout.rows * row_length_) / layout.cp);
+    const double link = std::max(machine_.node_bandwidth, 1.0),
+                 network = std::max(machine_.network_bandwidth, 1.0);
+    if (layout.tp > 1)
+      seconds += own_tokens * figures_.hidden * 2 * 4 * layers / layout.pp * recomputed / link;
+    if (layout.pp > 1) seconds *= 1 + (layout.pp - 1) / (microbatches * layout.virtual_stages);
+    if (layout.ep > 1)
+      seconds += own_tokens * figures_.hidden * 2 * 4 * 6 * layers / layout.pp /
+                 (layout.ep > machine_.node_devices ? network : link) / layout.tp;
+    const double own = figures_.parameters / ranks_of_parameters(layout);
+    const bool crosses = dp * layout.tp * layout.cp > machine_.node_devices;
+    const double beside =
+        crosses ? std::min(link, network * std::max<double>(1, machine_.node_devices / layout.tp)) : link;
+    const double gathers = space.has_reshard && layout.pp == 1 && layout.reshards ? 2 * microbatches + 1 : 2;
+    // Gathers run beside computation: what is longer counts.
+    if (dp > 1) seconds = std::max(seconds, own * 2 * gathers / beside) + 0.05 * own * 2 * gathers / beside;
+    return seconds;
+  }
+
+  const PlanRequest& request_;
+  PluginRegistry& plugins_;
+  const MachineFile machine_;
+  int64_t row_length_ = 0;
+  ModelFigures figures_;
+  double whole_ = 0, divided_ = 0;  // bytes, of measure_state()
+  c10::ScalarType dtype_ = c10::kBFloat16;
+  std::map<Shape, double> corrections_;
+};
+
+}  // namespace
+
+FoundLayouts search_layouts(const PlanRequest& request, PluginRegistry& plugins) {
+  return Search(request, plugins).run();
+}
+
+Node recipe_of(const PlanRequest& request, PluginRegistry& plugins, const Layout& layout) {
+  return with_layout(Search(request, plugins).space(), layout);
+}
+
+}  // namespace heddle

@@ -1,0 +1,110 @@
+// The replay of a recorded step, and the times of pipelines.
+#include "lib/cost/step_time.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "lib/cost/rank_time.h"
+
+namespace heddle {
+namespace {
+
+// A byte a second of memory, and two a second of the links.
+MachineFile slow_machine() {
+  MachineFile machine;
+  machine.memory_bandwidth = 1;
+  machine.memory_efficiency = 1;
+  machine.kernel_seconds = machine.launch_seconds = machine.collective_interference = 0;
+  machine.node_bandwidth = 2;
+  machine.node_latency = machine.collective_seconds = 0;
+  return machine;
+}
+
+OperatorCall work(int64_t moment, double seconds) {
+  OperatorCall call;
+  call.name = "aten::add";
+  call.cost = {0, seconds, 0};
+  call.moment = moment;
+  return call;
+}
+
+DryEntry gather(int64_t posted, int64_t waited, int64_t bytes) {
+  DryEntry entry{mesh::Operation::all_gather, bytes, "dp", 2};
+  entry.posted = posted;
+  entry.waited = waited;
+  return entry;
+}
+
+TEST(RankTime, HidesACollectiveBehindTheWorkBetweenItsCallAndItsWait) {
+  engine::DryStep step;
+  step.groups["dp"] = {0, 1};
+  step.computed.calls = {work(0, 3), work(2, 4), work(4, 1)};
+  step.step = {gather(1, 3, 40)};  // 20 bytes of another rank at 2 a second: 10 seconds
+  const RankTime time = rank_time(step, slow_machine(), /*with_timeline=*/true);
+  EXPECT_DOUBLE_EQ(time.seconds, 3 + 10 + 1);
+  EXPECT_DOUBLE_EQ(time.compute, 8);
+  EXPECT_DOUBLE_EQ(time.waits.at("dp"), 6);
+  EXPECT_DOUBLE_EQ(time.traffic.at("dp"), 10);
+  EXPECT_EQ(time.timeline.size(), 4U);
+  step.step[0].bytes = 12;  // 3 seconds: all of it is hidden
+  EXPECT_DOUBLE_EQ(rank_time(step, slow_machine()).seconds, 8);
+}
+
+TEST(RankTime, SharesLinksAmongGroups) {
+  engine::DryStep step;
+  step.groups["dp"] = step.groups["tp"] = {0, 1};
+  step.computed.calls = {work(4, 1)};
+  step.step = {gather(0, 2, 40), gather(1, 3, 40)};
+  step.step[1].group = "tp";
+  EXPECT_DOUBLE_EQ(rank_time(step, slow_machine()).seconds, 21);
+}
+
+TEST(RankTime, WaitsForTheHost) {
+  engine::DryStep step;
+  step.computed.calls = {work(0, 1), work(1, 1)};
+  MachineFile machine = slow_machine();
+  machine.launch_seconds = 5;
+  const RankTime time = rank_time(step, machine);
+  EXPECT_DOUBLE_EQ(time.seconds, 11);
+  EXPECT_DOUBLE_EQ(time.launches, 9);
+}
+
+TimedAction action(Action::Kind kind, int stage, int microbatch, double begin, double end) {
+  TimedAction out;
+  out.action = {kind, stage, microbatch};
+  out.begin = begin;
+  out.end = end;
+  return out;
+}
+
+TEST(StepTime, RepeatsPassesThatWereNotRecorded) {
+  RankTime rank;
+  rank.seconds = 10;
+  rank.actions = {action(Action::forward, 0, 0, 0, 2), action(Action::backward, 0, 0, 2, 5),
+                  action(Action::forward, 0, 0, 5, 6), action(Action::backward, 0, 0, 6, 9)};
+  EXPECT_DOUBLE_EQ(step_time(rank, 2, 2).seconds, 10);
+  EXPECT_DOUBLE_EQ(step_time(rank, 2, 5).seconds, 10 + 3 * 4);
+}
+
+TEST(StepTime, FollowsTheScheduleOfAPipeline) {
+  std::vector<RankTime> ranks(2);
+  for (int stage = 0; stage < 2; ++stage) {
+    ranks[stage].actions = {action(Action::forward, stage, 0, 0, 1),
+                            action(Action::backward, stage, 0, 1, 3)};
+    ranks[stage].after_schedule = 0.5;
+  }
+  const std::vector<const RankTime*> pointers = {&ranks[0], &ranks[1]};
+  const auto f = [](int stage, int microbatch) { return Action{Action::forward, stage, microbatch}; };
+  const auto b = [](int stage, int microbatch) { return Action{Action::backward, stage, microbatch}; };
+  const ScheduleTable table = {{f(0, 0), f(0, 1), b(0, 0), b(0, 1)}, {f(1, 0), b(1, 0), f(1, 1), b(1, 1)}};
+  const std::vector<int> places = {0, 1};
+  const StepTime time = step_time(PipelineTimes{pointers, table, places, 3});
+  // 1F1B of 2 microbatches on 2 ranks: 3 units of a forward and a backward.
+  EXPECT_DOUBLE_EQ(time.seconds, 3 * 9 + 0.5);
+  EXPECT_DOUBLE_EQ(time.bubble, 3 * 3);
+  EXPECT_EQ(time.limit(), "bubble");
+}
+
+}  // namespace
+}  // namespace heddle
