@@ -1,5 +1,5 @@
-"""Checks that every key of the metrics and every file of a run is in docs/reference, and that the commands of all guides use
-options that exist.
+"""Checks that every key of the metrics and every file of a run is in docs/reference, that the commands of all guides use
+options that exist, and that `heddle check` accepts their recipes.
 
     check_reference.py HEDDLE
 """
@@ -28,6 +28,12 @@ wandb: {}
 mlflow: {}
 checkpoint: {checkpoint_dir: run}
 """
+BASE = {
+    "model": "{config: {model_type: qwen3, vocab_size: 256, hidden_size: 64, intermediate_size: 192, num_hidden_layers: 4, "
+             "num_attention_heads: 4, num_key_value_heads: 4, head_dim: 16}}",
+    "dataset": "{_target_: MockIterableDataset, seq_len: 64, num_samples: 100000}",
+    "step_scheduler": "{global_batch_size: 32, local_batch_size: 4, max_steps: 2}",
+}
 
 
 def cells(page, heading=None):
@@ -94,11 +100,30 @@ def check_commands():
             assert not wrong, f"{page.relative_to(ROOT)}: heddle {name} has no {', '.join(sorted(wrong))}: {line}"
 
 
+def check_recipes(heddle, place):
+    """Recipes of the guides, with the sections that they lack from BASE, on 1, 2, 4 or 8 ranks; not those of plugins to write."""
+    names = []
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "reference").glob("*.md")]:
+        for number, text in enumerate(re.findall(r"```yaml\n(.*?)```", page.read_text(), re.S), 1):
+            sections = set(re.findall(r"^(\w+):", text, re.M))
+            names.append(f"{page.stem}_{number}.yaml")
+            (place / names[-1]).write_text(text + "".join(f"{name}: {value}\n" for name, value in BASE.items()
+                                                          if name not in sections))
+    out = subprocess.run([heddle, "check", *names, "--world-size", "1,2,4,8", "--elsewhere", "--json"], cwd=place,
+                         capture_output=True, text=True).stdout
+    results = [json.loads(line) for line in out.splitlines()]
+    accepted = {result["config"] for result in results if "error" not in result}
+    for result in results:
+        assert result["config"] in accepted, f"a recipe of a guide: {result}"
+    assert len(names) >= 12 and accepted == set(names), sorted(set(names) - accepted)
+
+
 def main():
     check_commands()
     heddle = pathlib.Path(sys.argv[1]).resolve()
     with tempfile.TemporaryDirectory() as folder:
         place = pathlib.Path(folder)
+        check_recipes(heddle, place)
         (place / "book.txt").write_text("In the beginning God created the heaven and the earth.\n" * 100)
         (place / "run.yaml").write_text(RECIPE)
         for words in (["data", "book.txt", "--out", "train.bin"], ["train", "run.yaml", "--nproc-per-node", "2"]):
