@@ -1,0 +1,4 @@
+"""`python -m heddle`: the program."""
+from heddle.program import main
+
+main()
