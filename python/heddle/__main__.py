@@ -1,4 +1,4 @@
 """`python -m heddle`: the program."""
-from heddle.program import main
+from heddle.recipes import main
 
 main()

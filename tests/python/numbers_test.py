@@ -1,0 +1,123 @@
+"""Losses, norms and values under each strategy against plain PyTorch on all ranks' batches."""
+import unittest
+
+try:
+    import torch
+    import transformers
+    MISSING = ""
+except ImportError as error:
+    MISSING = str(error)
+
+import heddle
+import ranks
+from models import llama, tokens
+
+FP32 = {"param_dtype": "float32", "reduce_dtype": "float32"}
+STRATEGIES = {
+    "single": (1, {"strategy": "single"}),
+    "ddp": (2, {"strategy": "ddp"}),
+    "fsdp2": (2, {"strategy": "fsdp2", "mp_policy": FP32}),
+    "megatron_fsdp": (2, {"strategy": "megatron_fsdp"}),
+    "megatron": (2, {"strategy": "megatron"}),
+}
+STEPS = 5
+
+
+def reference(make, size, steps=STEPS, microbatches=1):
+    """Losses and norms of AdamW steps of plain PyTorch, whose loss is the mean over ranks and microbatches."""
+    model = make()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses, norms = [], []
+    for step in range(steps):
+        each = []
+        for micro in range(microbatches):
+            for rank in range(size):
+                batch = tokens(step * microbatches + micro, rank)
+                each.append(model(input_ids=batch, labels=batch).loss / (size * microbatches))
+                each[-1].backward()
+        losses.append(sum(loss.item() for loss in each))
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
+        optimizer.step()
+        optimizer.zero_grad()
+    return losses, norms
+
+
+def ours(make, fields, steps=STEPS, microbatches=1, **options):
+    """The same under heddle: losses of this rank, norms of all."""
+    import contextlib
+
+    world = heddle.init()
+    model = heddle.fully_shard(make(), **options, **fields)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses, norms = [], []
+    for step in range(steps):
+        total = 0.0
+        for micro in range(microbatches):
+            batch = tokens(step * microbatches + micro, world.rank)
+            with model.no_sync() if micro + 1 < microbatches else contextlib.nullcontext():
+                loss = model(input_ids=batch, labels=batch).loss / microbatches
+                loss.backward()
+            total += loss.item()
+        losses.append(total)
+        norms.append(heddle.clip_grad_norm_(model, 1.0).item())
+        optimizer.step()
+        optimizer.zero_grad()
+    return losses, norms
+
+
+def variant(name):
+    if name == "tied":
+        return lambda: llama(tied=True)
+    if name in ("reentrant", "checkpointed"):
+        def make():
+            model = llama()
+            model.gradient_checkpointing_enable({"use_reentrant": name == "reentrant"})
+            model.enable_input_require_grads()
+            return model
+        return make
+    return llama
+
+
+def steps_of(strategy, name="", microbatches=1):
+    make = variant(name)
+    size = heddle.init().size
+    losses, norms = ours(make, STRATEGIES[strategy][1], microbatches=microbatches)
+    return {"ours": (losses, norms), "theirs": reference(make, size, microbatches=microbatches)}
+
+
+@unittest.skipIf(MISSING, MISSING)
+class StepsTest(unittest.TestCase):
+    def compare(self, strategy, **arguments):
+        size = STRATEGIES[strategy][0]
+        results = ranks.run(steps_of, size, strategy=strategy, **arguments)
+        losses = [sum(result["ours"][0][step] for result in results) / size for step in range(STEPS)]
+        for step in range(STEPS):
+            self.assertAlmostEqual(losses[step], results[0]["theirs"][0][step], delta=1e-6 * max(1, losses[step]))
+            norm = results[0]["theirs"][1][step]
+            for result in results:
+                self.assertAlmostEqual(result["ours"][1][step] / norm, 1, delta=1e-4)
+
+    def test_llama(self):
+        for strategy in STRATEGIES:
+            with self.subTest(strategy):
+                self.compare(strategy)
+
+    def test_tied(self):
+        for strategy in STRATEGIES:
+            with self.subTest(strategy):
+                self.compare(strategy, name="tied")
+
+    def test_accumulated(self):
+        for strategy in STRATEGIES:
+            with self.subTest(strategy):
+                self.compare(strategy, microbatches=3)
+
+    def test_checkpointed(self):
+        for strategy in STRATEGIES:
+            for name in ("checkpointed", "reentrant"):
+                with self.subTest(f"{strategy}, {name}"):
+                    self.compare(strategy, name=name)
+
+
+if __name__ == "__main__":
+    unittest.main()
