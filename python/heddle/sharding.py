@@ -67,7 +67,8 @@ class Sharded:
                 uses.setdefault(id(each), []).append(index)
         self._sharing = [sorted({other for each in parameters for other in uses[id(each)]} - {index})
                          for index, parameters in enumerate(self._freed)]
-        self._open = [0] * len(self.units)  # calls of each that run
+        self._stack: list[int] = []  # units that run, the innermost last
+        self._around = [index == 0 for index in range(len(self.units))]  # units that run others inside
 
     def _replace(self, name: str, tensor: torch.Tensor) -> nn.Parameter:
         if not isinstance(tensor, nn.Parameter):
@@ -79,7 +80,7 @@ class Sharded:
     def _release_all(self) -> None:
         if self._held:
             return
-        self._open = [0] * len(self.units)
+        self._stack.clear()
         for parameters in self._freed:
             for parameter in parameters:
                 parameter.__class__ = Released
@@ -94,19 +95,22 @@ class Sharded:
 
     def _before(self, index: int) -> None:
         self.native.before(index)
-        self._open[index] += 1
+        if self._stack:
+            self._around[self._stack[-1]] = True
+        self._stack.append(index)
         for parameter in self._freed[index]:
             parameter.__class__ = nn.Parameter
 
     def _after(self, index: int, result: Any) -> None:
         self.native.after(index, result)
-        self._open[index] -= 1
-        if self._open[index] > 0 or self._held:
+        self._stack.pop()
+        # A unit around others stays whole to the end of the backward, which may compute parts of it again.
+        if self._held or index in self._stack or (self._around[index] and torch.is_grad_enabled()):
             return
         for parameter in self._freed[index]:
             parameter.__class__ = Released
-        for other in self._sharing[index]:  # a unit around this one uses its parameters
-            if self._open[other] > 0:
+        for other in self._sharing[index]:  # a unit that is whole uses its parameters too
+            if other in self._stack or self._around[other]:
                 for parameter in self._freed[other]:
                     parameter.__class__ = nn.Parameter
 

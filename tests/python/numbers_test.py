@@ -78,45 +78,38 @@ def variant(name):
     return llama
 
 
-def steps_of(strategy, name="", microbatches=1):
-    make = variant(name)
-    size = heddle.init().size
-    losses, norms = ours(make, STRATEGIES[strategy][1], microbatches=microbatches)
-    return {"ours": (losses, norms), "theirs": reference(make, size, microbatches=microbatches)}
+CASES = {"plain": {}, "tied": {"name": "tied"}, "accumulated": {"microbatches": 3}, "checkpointed": {"name": "checkpointed"},
+         "reentrant": {"name": "reentrant"}}
+
+
+def steps_of(strategies):
+    """Every case under each strategy, one after another in one world, and the same in plain PyTorch."""
+    size, results = heddle.init().size, {}
+    for case, options in CASES.items():
+        make, microbatches = variant(options.get("name", "")), options.get("microbatches", 1)
+        theirs = reference(make, size, microbatches=microbatches)
+        for strategy in strategies:
+            results[f"{strategy}, {case}"] = (ours(make, STRATEGIES[strategy][1], microbatches=microbatches), theirs)
+    return results
 
 
 @unittest.skipIf(MISSING, MISSING)
 class StepsTest(unittest.TestCase):
-    def compare(self, strategy, **arguments):
-        size = STRATEGIES[strategy][0]
-        results = ranks.run(steps_of, size, strategy=strategy, **arguments)
-        losses = [sum(result["ours"][0][step] for result in results) / size for step in range(STEPS)]
-        for step in range(STEPS):
-            self.assertAlmostEqual(losses[step], results[0]["theirs"][0][step], delta=1e-6 * max(1, losses[step]))
-            norm = results[0]["theirs"][1][step]
-            for result in results:
-                self.assertAlmostEqual(result["ours"][1][step] / norm, 1, delta=1e-4)
+    def compare(self, size):
+        results = ranks.run(steps_of, size, strategies=[name for name, (ranks_, _) in STRATEGIES.items() if ranks_ == size])
+        for case, (_, (losses, norms)) in results[0].items():
+            with self.subTest(case):
+                for step in range(STEPS):
+                    mine = sum(result[case][0][0][step] for result in results) / size
+                    self.assertAlmostEqual(mine, losses[step], delta=1e-6 * max(1, losses[step]))
+                    for result in results:
+                        self.assertAlmostEqual(result[case][0][1][step] / norms[step], 1, delta=1e-4)
 
-    def test_llama(self):
-        for strategy in STRATEGIES:
-            with self.subTest(strategy):
-                self.compare(strategy)
+    def test_one_rank(self):
+        self.compare(1)
 
-    def test_tied(self):
-        for strategy in STRATEGIES:
-            with self.subTest(strategy):
-                self.compare(strategy, name="tied")
-
-    def test_accumulated(self):
-        for strategy in STRATEGIES:
-            with self.subTest(strategy):
-                self.compare(strategy, microbatches=3)
-
-    def test_checkpointed(self):
-        for strategy in STRATEGIES:
-            for name in ("checkpointed", "reentrant"):
-                with self.subTest(f"{strategy}, {name}"):
-                    self.compare(strategy, name=name)
+    def test_two_ranks(self):
+        self.compare(2)
 
 
 if __name__ == "__main__":
