@@ -16,11 +16,11 @@
 #include "core/parallel/checks/ownership.h"
 #include "core/parallel/checks/placed_check.h"
 #include "core/parallel/features.h"
-#include "core/parallel/last_unit.h"
 #include "core/parallel/recompute.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/mesh/dry.h"
+#include "heddle/model/module.h"
 #include "heddle/parallel/reduction.h"
 
 namespace heddle::parallel {
@@ -160,6 +160,12 @@ DryRank* dry_pipeline(const DeviceMesh& mesh) {
   return mesh.size(kPipelineAxis) == 1 ? nullptr : dry_rank(mesh);
 }
 
+std::unique_ptr<BuiltStage> built_stage(Units units, const Plan& plan, const DeviceMesh& mesh,
+                                        std::span<const Placed> placed, const Stages& stages) {
+  return std::make_unique<BuiltStage>(plan.strategy->parallelize(std::move(units), mesh, placed),
+                                      plan.strategy->author(), plan.strategy_name, stages);
+}
+
 // The stages before this rank's last one that other ranks hold: only running them tells what they send.
 void build_elsewhere(std::vector<Units> others, const Plan& plan, const DeviceMesh& mesh,
                      std::span<const Placed> placed, DryRank& world, Stages& stages) {
@@ -167,20 +173,25 @@ void build_elsewhere(std::vector<Units> others, const Plan& plan, const DeviceMe
   std::vector<std::unique_ptr<ParallelStage>> built(stages.indices().back());
   for (size_t stage = 0; stage < built.size(); ++stage)
     if (!others[stage].empty())
-      built[stage] = plan.strategy->parallelize(std::move(others[stage]), mesh, placed);
+      built[stage] = built_stage(std::move(others[stage]), plan, mesh, placed, stages);
   stages.attach_elsewhere(world, std::move(built));
 }
 
-void build_stages(Units& units, const StageMap& map, const Plan& plan, const DeviceMesh& mesh,
-                  std::span<const Placed> placed, const std::vector<TiedParameter>& tied, Stages& stages) {
+std::vector<BuiltStage*> build_stages(Units& units, const StageMap& map, const Plan& plan,
+                                      const DeviceMesh& mesh, std::span<const Placed> placed,
+                                      const std::vector<TiedParameter>& tied, Stages& stages) {
+  std::vector<BuiltStage*> out;
   auto next = std::make_move_iterator(units.begin());
   for (const int index : stages.indices()) {
     const auto end = next + std::count(map.stage_of_unit.begin(), map.stage_of_unit.end(), index);
     Units own(next, end);
     separate_copies(own, index, std::span(stages.indices()).first(stages.size()), tied);
-    stages.push_back(plan.strategy->parallelize(std::move(own), mesh, placed));
+    auto stage = built_stage(std::move(own), plan, mesh, placed, stages);
+    out.push_back(stage.get());
+    stages.push_back(std::move(stage));
     next = end;
   }
+  return out;
 }
 
 // Null: no stage of the pipeline shares a parameter with another one.
@@ -248,7 +259,6 @@ Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const Parame
   Split parts;
   if (dry != nullptr) parts = split(units, plan, mesh);  // as the other ranks do
   std::vector<Units> others = take_others(units, map, rank);
-  const bool holds_last = !units.empty() && units.back().get() == last;
   const std::set<std::string> on_meta = parameters_on_meta(units);
   if (dry == nullptr) parts = split(units, plan, mesh);
   const std::vector<Placed>& placed = parts.placed;
@@ -256,20 +266,16 @@ Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const Parame
   attached.after_update = listeners(units);
   for (const UpdateListener& listener : attached.after_update) listener.told->before_run(mesh);
   recompute(units, first, last, plan.activation_checkpointing);
-  GradientFactor factor;
-  if (holds_last) factor = multiply_gradients(units.back());
   name_units(units);
   Stages stages(pipeline_of(plan, map.rank_of_stage), rank);
   stages.expect_whole(whole_of(units, plan));
-  build_stages(units, map, plan, mesh, placed, tied, stages);
+  const std::vector<BuiltStage*> built = build_stages(units, map, plan, mesh, placed, tied, stages);
   if (dry != nullptr) build_elsewhere(std::move(others), plan, mesh, placed, *dry, stages);
-  if (!stages.empty()) attached.gradient_divisor = stages.interfaces(stages.size() - 1).gradient_divisor();
-  if (factor) *factor = attached.gradient_divisor;
   stages.attach(std::move(attached));
   ownership.check(stages, plan, parts, mesh);
-  std::shared_ptr<TiedCopies> copies = tie(tied, stages, mesh);
+  const std::shared_ptr<TiedCopies> copies = tie(tied, stages, mesh);
   fill_values(stages, mesh, on_meta, source, seed);
-  complete(stages, mesh, std::move(copies));
+  for (BuiltStage* stage : built) stage->complete(mesh, stage == built.back() ? copies : nullptr);
   return stages;
 }
 

@@ -13,7 +13,7 @@ inline constexpr std::string_view kSelectiveCheckpointing = "selective_activatio
 // (heddle/parallel/reduction.h), not all along one axis.
 inline constexpr std::string_view kReductions = "reductions";
 
-// Stages that can forget forwards (StepRestart), for updates that are validated later
+// Stages that can forget forwards (ParallelStage::can_restart), for updates that are validated later
 // (PipelineConfig::post_validation).
 inline constexpr std::string_view kPostValidation = "post_validation";
 

@@ -1,4 +1,4 @@
-// Out-of-line destructors that anchor the vtables, once for all plugins; and looking interfaces up.
+// Out-of-line destructors that anchor the vtables, once for all plugins, and the defaults of interfaces.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -8,12 +8,15 @@
 #include "heddle/base/error.h"
 #include "heddle/parallel/optimizer.h"
 #include "heddle/parallel/plan.h"
-#include "heddle/parallel/stage_interfaces.h"
+#include "heddle/parallel/strategy.h"
 
 namespace heddle {
 
 ParallelStage::~ParallelStage() = default;
 IStrategy::~IStrategy() = default;
+Author IStrategy::author() const {
+  return {};
+}
 IParallelizer::~IParallelizer() = default;
 std::string IParallelizer::name() const {
   return "a parallelizer of the program";
@@ -29,25 +32,49 @@ std::vector<SideOutput*> IParallelizer::side_outputs() {
 }
 void IParallelizer::after_update(const Updated&, const DeviceMesh&) {}
 
-GatherHints::~GatherHints() = default;
-ReductionHints::~ReductionHints() = default;
-GradientAverage::~GradientAverage() = default;
-WholeParameters::~WholeParameters() = default;
-StepRestart::~StepRestart() = default;
+void ParallelStage::unshard() {}
+void ParallelStage::reshard() {}
+void ParallelStage::expect_last_backward() {}
+void ParallelStage::reduce_gradients() {}
 
-StageInterfaces::StageInterfaces(ParallelStage& stage)
-    : stage_(&stage),
-      gathers_(dynamic_cast<GatherHints*>(&stage)),
-      reductions_(dynamic_cast<ReductionHints*>(&stage)),
-      average_(dynamic_cast<const GradientAverage*>(&stage)),
-      whole_(dynamic_cast<WholeParameters*>(&stage)),
-      restart_(dynamic_cast<StepRestart*>(&stage)) {}
+bool ParallelStage::can_restart() const {
+  return false;
+}
 
-std::vector<WholeParameter> StageInterfaces::hold_whole() const {
-  if (whole_ != nullptr) return whole_->hold_whole();
+void ParallelStage::restart_step() {
+  throw Error(ErrorCode::internal, "ParallelStage::restart_step", "the stage cannot begin a step anew",
+              "override can_restart() and restart_step()");
+}
+
+std::vector<WholeParameter> ParallelStage::hold_whole() {
   std::vector<WholeParameter> whole;
-  for (const Shard& shard : stage_->owned()) whole.push_back({shard.name, shard.tensor.detach()});
+  for (const Shard& shard : owned()) whole.push_back({shard.name, shard.tensor.detach()});
   return whole;
+}
+
+void ParallelStage::release_whole() {}
+
+bool ParallelStage::can_host_forward() const {
+  return false;
+}
+
+void ParallelStage::begin_forward(const Batch&) {
+  throw Error(ErrorCode::input, "ParallelStage::begin_forward",
+              "the stage runs its units itself: it has no forward that a host drives",
+              "call forward(), or choose a strategy whose stages return true in can_host_forward()");
+}
+
+void ParallelStage::before(size_t) {}
+void ParallelStage::after(size_t, const Tensors&) {}
+void ParallelStage::end_forward() {}
+void ParallelStage::abandon_forward() noexcept {}
+
+UnitPrecision ParallelStage::unit_precision(size_t) const {
+  return {};
+}
+
+std::optional<at::ScalarType> ParallelStage::autocast() const {
+  return std::nullopt;
 }
 
 IOptimizer::~IOptimizer() = default;

@@ -6,12 +6,11 @@
 #include <vector>
 
 #include "heddle/parallel/shard.h"
-#include "heddle/parallel/stage_interfaces.h"
 
 namespace heddle::parallel {
 namespace {
 
-class SingleStage : public ParallelStage, public StepRestart {
+class SingleStage : public ParallelStage {
  public:
   SingleStage(Units units, c10::Device device, std::span<const Placed> placed) : units_(std::move(units)) {
     std::map<std::string, at::Tensor> seen;  // tied slots share one tensor
@@ -41,7 +40,10 @@ class SingleStage : public ParallelStage, public StepRestart {
   void finish_gradients() override {}
   std::span<Shard> owned() override { return owned_; }
   void parameters_changed() override {}
+  bool can_restart() const override { return true; }
   void restart_step() override {}
+  bool can_host_forward() const override { return true; }
+  void begin_forward(const Batch&) override {}
 
  private:
   Units units_;

@@ -27,10 +27,6 @@ std::vector<Shard*> Stages::shards() {
   return all;
 }
 
-void Stages::wrap(const Wrap& wrap) {
-  for (std::unique_ptr<ParallelStage>& stage : stages_) stage = wrap(std::move(stage));
-}
-
 Stages::Scheduled::Scheduled(const Stages& stages) : running_(stages.running_) {
   ++*running_;
 }
@@ -46,10 +42,9 @@ void check_whole(const Stages::Whole& expected, const std::vector<WholeParameter
   const auto refuse = [&expected](const std::string& fault) {
     throw Error(
         ErrorCode::plugin_failed, expected.where,
-        "the strategy '" + expected.strategy + "' breaks a rule of WholeParameters::hold_whole(): " + fault,
-        "implement heddle::WholeParameters and gather there what the data-parallel ranks hold; without it "
-        "the "
-        "owned shards are taken as they are");
+        "the strategy '" + expected.strategy + "' breaks a rule of ParallelStage::hold_whole(): " + fault,
+        "override hold_whole() and gather there what the data-parallel ranks hold; its default returns the "
+        "owned shards");
   };
   std::set<std::string> seen;
   for (const WholeParameter& parameter : given) {
@@ -189,19 +184,19 @@ Unsharded::Unsharded(Stages& stages) : stages_(stages) {
     std::set<std::string> earlier;  // names of stages before: a tied parameter is listed once
     for (; held < stages_.size(); ++held) {
       const size_t before = parameters_.size();
-      for (WholeParameter& parameter : stages_.interfaces(held).hold_whole())
+      for (WholeParameter& parameter : stages_[held]->hold_whole())
         if (earlier.count(parameter.name) == 0) parameters_.push_back(std::move(parameter));
       for (size_t i = before; i < parameters_.size(); ++i) earlier.insert(parameters_[i].name);
     }
     if (stages_.whole()) check_whole(*stages_.whole(), parameters_);
   } catch (...) {
-    while (held-- > 0) stages_.interfaces(held).release_whole();
+    while (held-- > 0) stages_[held]->release_whole();
     throw;
   }
 }
 
 Unsharded::~Unsharded() {
-  for (size_t held = 0; held < stages_.size(); ++held) stages_.interfaces(held).release_whole();
+  for (size_t held = 0; held < stages_.size(); ++held) stages_[held]->release_whole();
 }
 
 }  // namespace heddle

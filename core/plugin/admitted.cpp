@@ -24,7 +24,7 @@ AdmittedPlugin take(const Offer& offer, const PluginManifest& manifest, const Au
     offered.aliases = aliases_of(manifest, one.kind, offered.name);
     if (offered.resolve)
       offered.resolve = [author, thing, resolve = offered.resolve](const Node& section) {
-        return guarded_but_errors(author, "read the section of " + thing, [&] { return resolve(section); });
+        return attributed(author, "read the section of " + thing, [&] { return resolve(section); });
       };
     kind_of(one.kind)->name_author(offered, author);
   }

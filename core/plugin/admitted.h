@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/plugin/guard.h"
+#include "core/parallel/attributed.h"
 #include "core/plugin/manifest.h"
 #include "heddle/plugin/offer.h"
 

@@ -1,7 +1,7 @@
 // Checks a whole offer before any of it is admitted.
 #pragma once
 
-#include "core/plugin/guard.h"
+#include "core/parallel/attributed.h"
 #include "core/plugin/manifest.h"
 #include "heddle/plugin/offer.h"
 

@@ -25,7 +25,7 @@ template <class Named, class Make>
 Make named(const Author& author, const std::string& name, const std::string& thing, const Make& make) {
   if (!make) return make;
   return [author, name, thing, make](const auto&... section) {
-    return guarded_but_errors(author, "made " + thing, [&]() -> typename Make::result_type {
+    return attributed(author, "made " + thing, [&]() -> typename Make::result_type {
       auto made = make(section...);
       if (!made) throw_named(author, "made " + thing, "it gave a null pointer");
       if constexpr (std::is_constructible_v<Named, Author, std::string, decltype(made)>)

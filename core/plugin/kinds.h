@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/plugin/guard.h"
+#include "core/parallel/attributed.h"
 #include "core/plugin/offer_checks.h"
 #include "heddle/plugin/offer.h"
 

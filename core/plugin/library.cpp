@@ -10,7 +10,7 @@
 #include <fstream>
 #include <utility>
 
-#include "core/plugin/guard.h"
+#include "core/parallel/attributed.h"
 #include "heddle/base/error.h"
 #include "heddle/plugin/entry_point.h"
 
@@ -81,11 +81,14 @@ Entry* entry_of(const PluginManifest& manifest, const std::filesystem::path& fil
 Offer open(const PluginManifest& manifest, const std::filesystem::path& file) {
   check_abi(manifest, file);
   Entry* entry = entry_of(manifest, file);
-  return guarded({manifest.name, manifest.version, file}, "made its offer", [&] {
-    Offer offer;
-    entry(offer);
-    return offer;
-  });
+  return attributed(
+      {manifest.name, manifest.version, file}, "made its offer",
+      [&] {
+        Offer offer;
+        entry(offer);
+        return offer;
+      },
+      Keep::nothing);
 }
 
 std::string digest(const std::filesystem::path& file) {

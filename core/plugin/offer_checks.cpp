@@ -49,7 +49,9 @@ void OfferChecks::needs(const std::string& thing, const Needs& needs) const {
              "words of may_use: " + text::join(std::vector<std::string>(kFeatures.begin(), kFeatures.end())));
   for (const std::string& axis : needs.after) known_axis(thing, axis, table);
   refusals(thing, needs.refuses, table);
-  if (needs.sizes_rule) guarded(author_, "checked sizes", [&] { return needs.sizes_rule(Sizes{}); });
+  if (needs.sizes_rule)
+    attributed(
+        author_, "checked sizes", [&] { return needs.sizes_rule(Sizes{}); }, Keep::nothing);
 }
 
 void OfferChecks::refusals(const std::string& thing, const std::vector<Refusal>& refuses,
@@ -108,7 +110,8 @@ void OfferChecks::defaults(const std::string& thing, const OfferedSchema& offere
     refuse("the schema of " + thing + " does not allow its own defaults: " + error.message(),
            "give the struct initialisers that are inside the ranges and rules");
   } catch (...) {
-    guarded(author_, "read the defaults of " + thing, [] { throw; });
+    attributed(
+        author_, "read the defaults of " + thing, [] { throw; }, Keep::nothing);
   }
 }
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/plugin/guard.h"
+#include "core/parallel/attributed.h"
 #include "heddle/config/axes.h"
 #include "heddle/parallel/needs.h"
 #include "heddle/plugin/offer.h"

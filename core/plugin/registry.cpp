@@ -142,7 +142,7 @@ const PluginInfo& PluginRegistry::Impl::admit(const PluginManifest& manifest,
                                               const std::filesystem::path& file) {
   plugin::check_abi(manifest, file);
   refuse_conflicts(manifest, file);
-  const plugin::Author author{manifest.name, manifest.version, file};
+  const Author author{manifest.name, manifest.version, file};
   const Offer offer = plugin::open(manifest, file);
   plugin::inspect(offer, manifest, author);
   Member member{{manifest.name, manifest.version, file, {}}, manifest, plugin::take(offer, manifest, author)};

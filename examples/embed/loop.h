@@ -52,8 +52,8 @@ class Loop {
     double loss = 0;
     for (size_t i = 0; i < batches.size(); ++i) {
       if (sides_) batches[i].side_outputs = &*sides_;
-      stages_.transform(batches[i], mesh_);  // context parallelism cuts sequences here
-      if (i + 1 == batches.size()) stages_.interfaces(0).expect_last_backward();  // reductions may start
+      stages_.transform(batches[i], mesh_);                       // context parallelism cuts sequences here
+      if (i + 1 == batches.size()) stage.expect_last_backward();  // reductions may start
       const at::Tensor mine = stage.forward({}, batches[i])[0] / labels;
       mine.backward();
       loss += mine.item<double>();
@@ -75,10 +75,9 @@ class Loop {
 
  private:
   // What the gradient of an auxiliary loss is multiplied by.
-  double share(heddle::LossDivisor by, double labels, double microbatches) const {
-    const double strategy = stages_.attached().gradient_divisor;
-    if (by == heddle::LossDivisor::one) return strategy;
-    return strategy / (by == heddle::LossDivisor::label_tokens ? labels : microbatches);
+  static double share(heddle::LossDivisor by, double labels, double microbatches) {
+    if (by == heddle::LossDivisor::one) return 1;
+    return 1 / (by == heddle::LossDivisor::label_tokens ? labels : microbatches);
   }
   double sum(double mine, const char* axis) {
     if (mesh_.size(axis) == 1) return mine;

@@ -22,9 +22,7 @@ struct Bucket {
   std::unique_ptr<heddle::Work> sum;
 };
 
-class Stage : public heddle::ParallelStage,
-              public heddle::ReductionHints,
-              private heddle::BackwardWalk::Stops {
+class Stage : public heddle::ParallelStage, private heddle::BackwardWalk::Stops {
  public:
   Stage(heddle::Units units, heddle::Communicator& group, c10::Device device,
         std::span<const heddle::Placed> placed)

@@ -124,18 +124,30 @@ void ShardedStage::check_gradients_may_come() const {
 }
 
 Tensors ShardedStage::forward(Tensors inputs, const Batch& batch) {
-  if (at::GradMode::is_enabled()) {
-    check_gradients_may_come();
-    if (between_steps_) begin_step();
-  }
+  begin_forward(batch);
   for (size_t i = 0; i < model_.turns.size(); ++i) {
-    start(model_.turns[i]);
-    finish(model_.turns[i]);
-    const size_t reached = gather_ahead(i);
+    before(i);
     inputs = run(i, std::move(inputs), batch);
-    release_after_forward(i, reached, walk_.watch(i, inputs, batch.weight_gradients));
+    after(i, inputs);
   }
   return inputs;
+}
+
+void ShardedStage::begin_forward(const Batch& batch) {
+  queue_ = batch.weight_gradients;
+  if (!at::GradMode::is_enabled()) return;
+  check_gradients_may_come();
+  if (between_steps_) begin_step();
+}
+
+void ShardedStage::before(size_t unit) {
+  start(model_.turns[unit]);
+  finish(model_.turns[unit]);
+  reached_ = gather_ahead(unit);
+}
+
+void ShardedStage::after(size_t unit, const Tensors& outputs) {
+  release_after_forward(unit, reached_, walk_.watch(unit, outputs, queue_));
 }
 
 Tensors ShardedStage::run(size_t unit, Tensors inputs, const Batch& batch) {

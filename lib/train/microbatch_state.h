@@ -9,7 +9,7 @@
 #include "heddle/model/batch.h"
 #include "heddle/model/unit.h"
 #include "heddle/nn/weight_gradients.h"
-#include "heddle/parallel/stage_interfaces.h"
+#include "heddle/parallel/strategy.h"
 #include "lib/train/wires.h"
 
 namespace heddle::train {
@@ -31,7 +31,6 @@ struct MicrobatchState {
 // One of this rank's stages and its neighbours.
 struct LocalStage {
   ParallelStage* stage = nullptr;
-  const StageInterfaces* optional = nullptr;
   int index = 0;                   // in the model
   bool first = true, last = true;  // of the model
   int before = -1, after = -1;     // indices of the neighbours among this rank's stages; -1: on another rank

@@ -34,10 +34,13 @@ PostValidation::PostValidation(Stages& stages, const DeviceMesh& mesh, Updater& 
       dry_(dry_rank(mesh) != nullptr),
       ranks_(&mesh_.group(kPipelineAxis)) {
   for (size_t i = 0; i < stages.size(); ++i)
-    if (!stages.interfaces(i).restarts())
-      throw Error(ErrorCode::internal, "train",
-                  "a step of this strategy cannot begin anew, which post-validation needs",
-                  "implement heddle::StepRestart, or set pp_post_validation: false");
+    if (!stages[i]->can_restart())
+      throw Error(
+          ErrorCode::plugin_failed, stages.whole() ? stages.whole()->where : "train",
+          "a step of the strategy" +
+              (stages.whole() ? " '" + stages.whole()->strategy + "'" : std::string()) +
+              " cannot begin anew, which post-validation needs",
+          "override ParallelStage::can_restart() and restart_step(), or set pp_post_validation: false");
   for (const Axis& axis : mesh_.axes())
     if (axis.size > 1 && axis.name != kPipelineAxis) peers_.push_back(&mesh_.group(axis.name));
   std::vector<mesh::TransferPair> transfers;  // of pass_on()

@@ -63,7 +63,6 @@ Runner::Runner(Stages& stages, const DeviceMesh& mesh)
   for (size_t local = 0; local < stages.size(); ++local) {
     LocalStage& one = locals_.emplace_back();
     one.stage = stages[local].get();
-    one.optional = &stages.interfaces(local);
     one.index = indices[local];
     one.first = one.index == 0;
     one.last = one.index + 1 == pipeline.stages();

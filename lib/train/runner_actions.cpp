@@ -94,7 +94,7 @@ void Runner::note_ready(RanAction* ran) const {
 
 // Whole parameters stay for the next call, although the schedule would free them at its end.
 void Runner::guide(const Turn& turn) {
-  const StageInterfaces& stage = *locals_[turn.local].optional;
+  ParallelStage& stage = *locals_[turn.local].stage;
   if (turn.action.kind == Action::unshard) return stage.unshard();
   if (turn.action.kind == Action::reshard && (!turn.last || last_call_)) return stage.reshard();
   if (turn.action.kind == Action::reduce_gradients && last_call_) return stage.reduce_gradients();

@@ -23,18 +23,16 @@ double Runner::main_scale() {
                                                                                : scale;
 }
 
-// The gradient of an auxiliary loss. It begins within a stage, so the strategy's divisor is applied here; for
-// the main loss it is applied at the model's last unit.
+// The gradient of an auxiliary loss.
 double Runner::side_scale(LossDivisor divisor) {
-  const double strategy = stages_.attached().gradient_divisor;
-  if (divisor == LossDivisor::label_tokens) return strategy * main_scale();
-  if (divisor == LossDivisor::one) return strategy;
+  if (divisor == LossDivisor::label_tokens) return main_scale();
+  if (divisor == LossDivisor::one) return 1;
   if (!*all_microbatches_)
     throw Error(ErrorCode::internal, "train",
                 "an auxiliary loss is divided by microbatches, and their number "
                 "is not given",
                 "give Runner::train the number of all microbatches");
-  return strategy / (*all_microbatches_)();
+  return 1 / (*all_microbatches_)();
 }
 
 Tensors Runner::gradients_of(LocalStage& stage, MicrobatchState& state) {
@@ -58,7 +56,7 @@ void Runner::backward(const Turn& turn, RanAction* ran) {
   LocalStage& stage = locals_[turn.local];
   MicrobatchState& state = stage.microbatches[turn.action.microbatch];
   const bool whole = turn.action.kind == Action::backward;
-  if (whole && turn.last && last_call_) stage.optional->expect_last_backward();
+  if (whole && turn.last && last_call_) stage.stage->expect_last_backward();
   if (!whole) state.weights->defer();
   const Tensors gradients = gradients_of(stage, state);
   note_ready(ran);
@@ -86,7 +84,7 @@ void Runner::return_gradients(LocalStage& stage, MicrobatchState& state, int mic
 void Runner::backward_weight(const Turn& turn) {
   LocalStage& stage = locals_[turn.local];
   MicrobatchState& state = stage.microbatches[turn.action.microbatch];
-  if (turn.last && last_call_) stage.optional->expect_last_backward();
+  if (turn.last && last_call_) stage.stage->expect_last_backward();
   state.weights->drain();
   state.batch = Batch();
   --alive_;

@@ -27,7 +27,7 @@ void Runner::take_back() {
       state = MicrobatchState();
     }
   if (wires_) wires_->settle();
-  for (const LocalStage& stage : locals_) stage.optional->restart_step();
+  for (const LocalStage& stage : locals_) stage.stage->restart_step();
   alive_ = 0;
   sum_.zero_();
   root_.reset();

@@ -110,41 +110,65 @@ void DdpStage::send_buffers() {
 }
 
 Tensors DdpStage::forward(Tensors inputs, const Batch& batch) {
-  const bool training = at::GradMode::is_enabled(), first = training && between_steps_;
-  if (first) begin_step();
-  if (send_ == Buffers::from_rank_0 && !buffers_.empty() && (first || (!training && buffers_differ_)))
-    send_buffers();
+  begin_forward(batch);
   {
     const model::Autocast::Scope scope(autocast_ ? &*autocast_ : nullptr);
     for (auto& unit : units_) inputs = unit->forward(std::move(inputs), batch);
   }
-  if (!reducers_.empty()) watch(inputs, batch.weight_gradients);
+  after(units_.size(), inputs);
+  end_forward();
   return inputs;
 }
 
-// Hooks on the stage's outputs detect the end of the last backward: hooks on leaves may run in a nested
-// backward, whose end comes too early.
-void DdpStage::watch(const Tensors& outputs, WeightGradients* queue) {
-  auto roots = std::make_shared<std::vector<std::weak_ptr<torch::autograd::Node>>>();
-  for (const at::Tensor& output : outputs)
-    if (output.defined() && output.requires_grad()) roots->push_back(output.grad_fn());
+void DdpStage::begin_forward(const Batch& batch) {
+  const bool training = at::GradMode::is_enabled(), first = training && between_steps_;
+  if (first) begin_step();
+  if (send_ == Buffers::from_rank_0 && !buffers_.empty() && (first || (!training && buffers_differ_)))
+    send_buffers();
+  roots_ = std::make_shared<Roots>();
+  queue_ = batch.weight_gradients;
+  in_forward_ = true;
+  in_backward_ = false;  // also after a backward that threw
+}
+
+// A unit that a backward recomputes may be the first one that this backward comes to. Hooks on its outputs
+// would run in a nested backward, whose end comes too early.
+void DdpStage::before(size_t /*unit*/) {
+  if (!in_forward_ && !reducers_.empty() && roots_) begin_backward(*roots_, nullptr);
+}
+
+// Hooks on outputs detect the end of the last backward: hooks on leaves may run in a nested backward, whose
+// end comes too early.
+void DdpStage::after(size_t /*unit*/, const Tensors& outputs) {
+  if (!in_forward_ || reducers_.empty()) return;
   for (const at::Tensor& output : outputs) {
     if (!output.defined() || !output.requires_grad()) continue;
-    output.register_hook([this, queue, roots](const at::Tensor&) {
-      if (queue == nullptr || !queue->defers()) {
-        for (const auto& reducer : reducers_) reducer->begin_backward(*roots);
-        return torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
-      }
-      queue->when_draining([this](const WeightGradients::Accumulators& leaves) {
-        for (const auto& reducer : reducers_) reducer->begin_drain(leaves);
-      });
-      queue->when_drained([this] { end_backward(); });
-    });
+    roots_->push_back(output.grad_fn());
+    output.register_hook(
+        [this, queue = queue_, roots = roots_](const at::Tensor&) { begin_backward(*roots, queue); });
   }
 }
 
+void DdpStage::begin_backward(std::span<const std::weak_ptr<torch::autograd::Node>> roots,
+                              WeightGradients* queue) {
+  if (queue == nullptr || !queue->defers()) {
+    if (std::exchange(in_backward_, true)) return;
+    for (const auto& reducer : reducers_) reducer->begin_backward(roots);
+    return torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
+  }
+  queue->when_draining([this](const WeightGradients::Accumulators& leaves) {
+    for (const auto& reducer : reducers_) reducer->begin_drain(leaves);
+  });
+  queue->when_drained([this] { end_backward(); });
+}
+
 void DdpStage::end_backward() {
+  in_backward_ = false;
   for (const auto& reducer : reducers_) reducer->end_backward();
+}
+
+std::optional<at::ScalarType> DdpStage::autocast() const {
+  return autocast_ ? std::optional(autocast_->dtype()) : std::nullopt;
 }
 
 void DdpStage::parameters_changed() {

@@ -17,18 +17,26 @@ namespace heddle::ddp {
 // When rank 0's buffers go to the other ranks.
 enum class Buffers { stay, from_rank_0 };
 
-class DdpStage : public ParallelStage, public ReductionHints, public StepRestart {
+class DdpStage : public ParallelStage {
  public:
   // `autocast`: the dtype of the forward's products; empty: no autocast.
   DdpStage(Units units, std::span<const Placed> placed, const DeviceMesh& mesh, const Options& options,
            Buffers buffers, std::optional<at::ScalarType> autocast);
 
   Tensors forward(Tensors inputs, const Batch& batch) override;
+  bool can_host_forward() const override { return true; }
+  void begin_forward(const Batch& batch) override;
+  void before(size_t unit) override;
+  void after(size_t unit, const Tensors& outputs) override;
+  void end_forward() override { in_forward_ = false; }
+  void abandon_forward() noexcept override { in_forward_ = false; }
+  std::optional<at::ScalarType> autocast() const override;
   void expect_last_backward() override;
   void reduce_gradients() override;
   void finish_gradients() override;
   std::span<Shard> owned() override { return shards_; }
   void parameters_changed() override;
+  bool can_restart() const override { return true; }
   void restart_step() override { between_steps_ = true; }
 
  private:
@@ -39,7 +47,7 @@ class DdpStage : public ParallelStage, public ReductionHints, public StepRestart
   Communicator* ranks_of(const Reduction& reduction) const;  // null: one rank
   void begin_step();
   void send_buffers();
-  void watch(const Tensors& outputs, WeightGradients* queue);
+  void begin_backward(std::span<const std::weak_ptr<torch::autograd::Node>> roots, WeightGradients* queue);
   void end_backward();
 
   Units units_;
@@ -54,7 +62,10 @@ class DdpStage : public ParallelStage, public ReductionHints, public StepRestart
   std::vector<at::Tensor> unsummed_;                // trainable parameters of one rank each
   std::set<const void*> shared_;                    // parameters of several units
   std::vector<std::unique_ptr<Reducer>> reducers_;  // one for each set of axes with several ranks
-  bool between_steps_ = true, buffers_differ_ = false;
+  using Roots = std::vector<std::weak_ptr<torch::autograd::Node>>;
+  std::shared_ptr<Roots> roots_;      // the nodes of the forward's outputs
+  WeightGradients* queue_ = nullptr;  // of the forward under way
+  bool between_steps_ = true, buffers_differ_ = false, in_forward_ = false, in_backward_ = false;
 };
 
 }  // namespace heddle::ddp

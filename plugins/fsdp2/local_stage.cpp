@@ -8,7 +8,7 @@
 namespace heddle::fsdp2 {
 namespace {
 
-class LocalStage : public ParallelStage, public WholeParameters, public StepRestart {
+class LocalStage : public ParallelStage {
  public:
   LocalStage(sharding::Model model, const Options& options)
       : model_(std::move(model)), precision_(options.precision), pinned_(pinned_units(model_)) {
@@ -16,12 +16,22 @@ class LocalStage : public ParallelStage, public WholeParameters, public StepRest
   }
 
   Tensors forward(Tensors inputs, const Batch& batch) override {
-    if (stale_) refresh();
-    if (between_steps_ && at::GradMode::is_enabled()) begin_step();
+    begin_forward(batch);
     const model::Autocast::Scope scope(autocast_ ? &*autocast_ : nullptr);
     for (size_t i = 0; i < model_.units.size(); ++i)
       inputs = run_cast(*model_.units[i], std::move(inputs), batch, pinned_[i] ? Precision() : precision_);
     return inputs;
+  }
+  bool can_host_forward() const override { return true; }
+  void begin_forward(const Batch&) override {
+    if (stale_) refresh();
+    if (between_steps_ && at::GradMode::is_enabled()) begin_step();
+  }
+  UnitPrecision unit_precision(size_t unit) const override {
+    return pinned_[unit] ? UnitPrecision() : of_host(precision_);
+  }
+  std::optional<at::ScalarType> autocast() const override {
+    return autocast_ ? std::optional(autocast_->dtype()) : std::nullopt;
   }
   void finish_gradients() override {
     for (sharding::Gradients* gradients : model_.order) gradients->place({});
@@ -33,6 +43,7 @@ class LocalStage : public ParallelStage, public WholeParameters, public StepRest
     stale_ = true;
     if (autocast_) autocast_->parameters_changed();
   }
+  bool can_restart() const override { return true; }
   void restart_step() override { between_steps_ = true; }
   std::vector<WholeParameter> hold_whole() override {
     if (stale_) refresh();
@@ -41,7 +52,6 @@ class LocalStage : public ParallelStage, public WholeParameters, public StepRest
       whole.push_back({parameter.name, parameter.leaf.detach()});
     return whole;
   }
-  void release_whole() override {}
 
  private:
   void refresh() {

@@ -29,6 +29,12 @@ class ShardedStage final : public sharding::ShardedStage {
     const model::Autocast::Scope scope(autocast_ ? &*autocast_ : nullptr);
     return sharding::ShardedStage::forward(std::move(inputs), batch);
   }
+  UnitPrecision unit_precision(size_t unit) const override {
+    return pinned_[unit] ? UnitPrecision() : of_host(precision_);
+  }
+  std::optional<at::ScalarType> autocast() const override {
+    return autocast_ ? std::optional(autocast_->dtype()) : std::nullopt;
+  }
   void finish_gradients() override {
     sharding::ShardedStage::finish_gradients();
     wait_for_moved_gradients(model());

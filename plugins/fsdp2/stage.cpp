@@ -14,6 +14,10 @@ void cast(Tensors& tensors, at::ScalarType dtype) {
 
 }  // namespace
 
+UnitPrecision of_host(const Precision& precision) {
+  return {precision.cast_inputs ? precision.parameters : std::nullopt, precision.outputs};
+}
+
 Tensors run_cast(Unit& unit, Tensors inputs, const Batch& batch, const Precision& precision) {
   Tensors outputs;
   if (precision.cast_inputs && precision.parameters) {

@@ -31,6 +31,9 @@ std::unique_ptr<ParallelStage> make_local_stage(sharding::Model model, const Opt
 std::unique_ptr<ParallelStage> make_sharded_stage(sharding::Model model, const Options& options,
                                                   const DeviceMesh& mesh, const sharding::Groups& groups);
 
+// The dtypes in which a host runs a unit.
+UnitPrecision of_host(const Precision& precision);
+
 // Runs one unit with its inputs and outputs cast as the precision says.
 Tensors run_cast(Unit& unit, Tensors inputs, const Batch& batch, const Precision& precision);
 

@@ -53,12 +53,12 @@ Gradients::Gradients(Bucket& bucket, const Options& options, std::shared_ptr<Sha
   }
   const at::Tensor& home_of_finals = split() ? sum_ : whole_;
   const int64_t first = split() ? bucket.part().begin : 0;
-  const at::Tensor held = home_of_finals.narrow(0, bucket.held().begin - first, bucket.held().size());
+  held_ = home_of_finals.narrow(0, bucket.held().begin - first, bucket.held().size());
   for (Entry& entry : entries_)
     for (size_t i = 0; i < entry.member->shards; ++i) {
       const at::Tensor& shard = bucket.shards()[entry.member->first_shard + i].tensor;
       const int64_t at = shard.numel() == 0 ? 0 : shard.storage_offset() - bucket.main().storage_offset();
-      entry.final.push_back(held.narrow(0, at, shard.numel()).view(shard.sizes()).variable_data());
+      entry.final.push_back(held_.narrow(0, at, shard.numel()).view(shard.sizes()).variable_data());
     }
 }
 
@@ -149,6 +149,10 @@ void Gradients::replicas_reduced() {
 }
 
 void Gradients::place(std::span<const char> used) {
+  if (const int divisor = shared_->sums.divisor(); divisor != 1) {
+    at::NoGradGuard no_gradients;
+    held_.mul_(divisor);
+  }
   for (size_t index = 0; index < entries_.size(); ++index) {
     Entry& entry = entries_[index];
     for (size_t i = 0; i < entry.member->shards; ++i) {

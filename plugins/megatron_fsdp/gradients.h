@@ -43,7 +43,8 @@ class Gradients : public sharding::Gradients {
   std::unique_ptr<Work> reduce_replicas() override;
   void replicas_reduced() override;
   bool had(size_t index) const override { return entries_[index].had; }
-  // The shards' gradients become the sums; of an unused parameter they become undefined.
+  // The shards' gradients become the sums, which averages are multiplied back to; of an unused parameter they
+  // become undefined.
   void place(std::span<const char> used) override;
 
   const sharding::Groups* groups() const override { return &bucket_->ranks(); }
@@ -80,6 +81,7 @@ class Gradients : public sharding::Gradients {
   Sums::Inner inner_;
   Sums::Outer outer_;
   at::Tensor whole_, sum_;  // sum: this rank's part, where gradients are split
+  at::Tensor held_;         // what this rank's optimizer gets
   sharding::TransientStorage storage_;
   bool open_ = false, summed_ = false, cast_ = false;
   std::vector<Entry> entries_;

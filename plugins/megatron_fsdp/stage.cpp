@@ -24,7 +24,7 @@ int64_t gather_room(const Options& options, const sharding::Model& model) {
   return options.split.parameters ? largest_unit(model) : largest_bucket(model);
 }
 
-Policy policy_of(const Options& options, const sharding::Model& model, int ranks) {
+Policy policy_of(const Options& options, const sharding::Model& model) {
   Policy policy;
   const bool by_turns = options.buffering != Buffering::from_the_allocator;
   policy.forward = {by_turns ? 1 : sharding::kUnlimited, gather_room(options, model)};
@@ -38,7 +38,6 @@ Policy policy_of(const Options& options, const sharding::Model& model, int ranks
   else if (options.gather_first_after_update)
     policy.gather_after_update = Policy::AfterUpdate::first_unit;
   policy.wait_after_update = !options.overlap_gather;
-  if (options.averaging != Averaging::none) policy.gradient_divisor = ranks;
   return policy;
 }
 
@@ -81,7 +80,7 @@ struct Stage::Parts {
             {options, placed,
              [this](const std::string& name) -> const Ranks& { return of(reductions.of(name)); }, mesh})),
         double_buffers(assign_double_buffers(model, options, mesh.device())),
-        policy(policy_of(options, model, groups.front().ranks())) {}
+        policy(policy_of(options, model)) {}
 
   const Ranks& of(const Reduction& reduction) const {
     return *std::find_if(ranks.begin(), ranks.end(),

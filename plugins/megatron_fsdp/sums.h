@@ -20,6 +20,8 @@ class Sums {
       : options_(options), groups_(groups), divisor_(divisor) {}
 
   bool has_replicas() const { return groups_.across != nullptr; }
+  // What an average is multiplied by to become the sum; 1 without averaging.
+  int divisor() const { return options_.averaging == Averaging::none ? 1 : divisor_; }
 
   // A sum over the ranks that split.
   struct Inner {

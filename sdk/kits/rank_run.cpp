@@ -136,7 +136,7 @@ double RankRun::backward_by_hand(const std::vector<Batch>& mine, double scale) {
   for (size_t i = 0; i < mine.size(); ++i) {
     const at::Tensor loss = stage.forward({}, mine[i]).at(0);
     sum += loss.item<double>();
-    if (i + 1 == mine.size()) stages_.interfaces(0).expect_last_backward();
+    if (i + 1 == mine.size()) stage.expect_last_backward();
     torch::autograd::backward({loss * scale}, {});
   }
   return sum;

@@ -99,7 +99,7 @@ void Watch::give_up() {
 Watch::Rank::Rank(Watch* watch, int rank)
     : watch_(watch), rank_(rank), state_(std::make_shared<RankState>()) {
   if (watch_ == nullptr) return;
-  plugin::RunningCall::watch(&state_->call);
+  RunningCall::watch(&state_->call);
   current_rank = state_.get();
   const std::lock_guard lock(watch_->mutex_);
   watch_->ranks_[rank_] = state_;
@@ -107,7 +107,7 @@ Watch::Rank::Rank(Watch* watch, int rank)
 
 Watch::Rank::~Rank() {
   if (watch_ == nullptr) return;
-  plugin::RunningCall::watch(nullptr);
+  RunningCall::watch(nullptr);
   current_rank = nullptr;
   const std::lock_guard lock(watch_->mutex_);
   watch_->ranks_.erase(rank_);

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <string>
 
-#include "core/plugin/running_call.h"
+#include "core/base/running_call.h"
 #include "heddle/testing/conformance.h"
 
 namespace heddle::kits {
@@ -23,7 +23,7 @@ struct GivenUp {};
 
 // Where a rank is, for the watcher.
 struct RankState {
-  plugin::RunningCall call;
+  RunningCall call;
   std::atomic<int> waits = 0;  // collectives that it waits in: one, or none
 };
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "heddle/nn/weight_gradients.h"
-#include "heddle/parallel/stage_interfaces.h"
+#include "heddle/parallel/strategy.h"
 
 namespace heddle::tests {
 
@@ -24,7 +24,7 @@ inline void run_by_hand(ParallelStage& stage, std::span<const Batch> microbatche
   for (std::string word; words >> word;) {
     const size_t which = std::stoul(word.substr(1));
     const bool last = words.rdbuf()->in_avail() == 0;
-    if (last && (word[0] == 'B' || word[0] == 'W')) StageInterfaces(stage).expect_last_backward();
+    if (last && (word[0] == 'B' || word[0] == 'W')) stage.expect_last_backward();
     if (word[0] == 'F') {
       Batch batch = microbatches[which];
       if (order.find("W" + word.substr(1)) != order.npos) batch.weight_gradients = &queues[which];
@@ -37,7 +37,7 @@ inline void run_by_hand(ParallelStage& stage, std::span<const Batch> microbatche
       losses[which].reset();
     }
   }
-  StageInterfaces(stage).reduce_gradients();
+  stage.reduce_gradients();
 }
 
 }  // namespace heddle::tests

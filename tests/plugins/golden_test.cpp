@@ -234,7 +234,7 @@ void expect_gradients_of_the_first_step(const std::string& name) {
   const Golden golden(name);
   Trained model(golden);
   ParallelStage& stage = *model.stages[0];
-  model.stages.interfaces(0).expect_last_backward();
+  model.stages.front()->expect_last_backward();
   SideOutputs sides(model.stages.attached().side_outputs, at::kCPU);
   sides.begin([](LossDivisor) { return 1.0; });
   Batch batch = golden.batches[0];

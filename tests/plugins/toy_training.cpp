@@ -47,7 +47,7 @@ Batch toy_batch() {
 
 void toy_step(Stages& stages) {
   ParallelStage& stage = *stages.front();
-  StageInterfaces(stage).expect_last_backward();
+  stage.expect_last_backward();
   stage.forward({}, toy_batch())[0].backward();
   stage.finish_gradients();
 }

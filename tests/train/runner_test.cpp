@@ -20,7 +20,7 @@ using tests::thrown_by;
 using train::Runner;
 
 // Multiplies what comes, or the tokens, with one number; the last stage sums.
-class Factor : public ParallelStage, public GatherHints, public ReductionHints {
+class Factor : public ParallelStage {
  public:
   Factor(std::vector<std::string>& events, double value, bool last)
       : events_(events), last_(last), weight(at::full({1}, value, at::kDouble).set_requires_grad(true)) {}

@@ -1,18 +1,18 @@
-// Partial gradients are packed into one buffer an axis, summed, and written back; stages get one more virtual
-// call, where there is something to add.
+// Partial gradients are packed into one buffer an axis, summed, and written back; the calls of a stage,
+// attributed.
 #include "core/parallel/built/built_stage.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "heddle/base/error.h"
+#include "core/parallel/attributed.h"
 #include "heddle/parallel/reduction.h"
 
 namespace heddle::parallel {
@@ -87,70 +87,117 @@ std::vector<Shard*> partial_shards(ParallelStage& stage) {
   return out;
 }
 
-// Has every optional interface; for those that the stage lacks it does what StageInterfaces does.
-class BuiltStage final : public ParallelStage,
-                         public GatherHints,
-                         public ReductionHints,
-                         public GradientAverage,
-                         public WholeParameters,
-                         public StepRestart {
- public:
-  BuiltStage(std::unique_ptr<ParallelStage> inner, const Stages& stages, const DeviceMesh& mesh,
-             std::shared_ptr<TiedCopies> tied)
-      : inner_(std::move(inner)),
-        tied_(std::move(tied)),
-        optional_(*inner_),
-        running_(stages.running()),
-        pipeline_(stages.pipeline().stages()) {
-    if (const std::vector<Shard*> shards = partial_shards(*inner_); !shards.empty())
-      partial_.emplace(shards, mesh);
-  }
-
-  Tensors forward(Tensors inputs, const Batch& batch) override {
-    if (pipeline_ > 1 && *running_ == 0)
-      throw Error(
-          ErrorCode::input, "ParallelStage::forward",
-          "this is one of the " + std::to_string(pipeline_) +
-              " stages of a pipeline: its inputs come from another rank, by the schedule",
-          "let heddle::Step run the schedule (with an optimizer of your own, if you have one), or set "
-          "pp_size: 1");
-    return inner_->forward(std::move(inputs), batch);
-  }
-  void finish_gradients() override {
-    inner_->finish_gradients();
-    if (partial_) partial_->add();
-    if (tied_) tied_->add_gradients();
-  }
-  std::span<Shard> owned() override { return inner_->owned(); }
-  void parameters_changed() override { inner_->parameters_changed(); }
-  void unshard() override { optional_.unshard(); }
-  void reshard() override { optional_.reshard(); }
-  void expect_last_backward() override { optional_.expect_last_backward(); }
-  void reduce_gradients() override { optional_.reduce_gradients(); }
-  double gradient_divisor() const override { return optional_.gradient_divisor(); }
-  std::vector<WholeParameter> hold_whole() override { return optional_.hold_whole(); }
-  void release_whole() override { optional_.release_whole(); }
-  void restart_step() override { optional_.restart_step(); }
-
- private:
-  std::unique_ptr<ParallelStage> inner_;
-  std::shared_ptr<TiedCopies> tied_;  // null: not this stage's to sum
-  StageInterfaces optional_;
-  std::shared_ptr<const std::atomic<int>> running_;
-  int pipeline_;
-  std::optional<PartialSums> partial_;
-};
-
 }  // namespace
 
-void complete(Stages& stages, const DeviceMesh& mesh, std::shared_ptr<TiedCopies> tied) {
-  const bool partial = std::any_of(stages.begin(), stages.end(),
-                                   [](const auto& stage) { return !partial_shards(*stage).empty(); });
-  if (!partial && stages.pipeline().stages() == 1) return;
-  size_t left = stages.size();
-  stages.wrap([&](std::unique_ptr<ParallelStage> stage) {
-    return std::make_unique<BuiltStage>(std::move(stage), stages, mesh, --left == 0 ? tied : nullptr);
-  });
+// Calls `call`; what it throws carries the plugin's name. The text is made when it is needed.
+template <class Call>
+auto BuiltStage::named(const char* function, Call&& call) const {
+  if (author_.name.empty()) return call();
+  const RunningCall::Scope scope(author_.name, function);
+  try {
+    return call();
+  } catch (...) {
+    throw_again(author_, std::string("ran ") + function, Keep::errors);
+  }
+}
+
+BuiltStage::BuiltStage(std::unique_ptr<ParallelStage> inner, Author author, std::string strategy,
+                       const Stages& stages)
+    : author_(std::move(author)),
+      strategy_(std::move(strategy)),
+      inner_(std::move(inner)),
+      running_(stages.running()),
+      pipeline_(stages.pipeline().stages()) {}
+
+void BuiltStage::complete(const DeviceMesh& mesh, std::shared_ptr<TiedCopies> tied) {
+  tied_ = std::move(tied);
+  if (const std::vector<Shard*> shards = partial_shards(*inner_); !shards.empty())
+    partial_.emplace(shards, mesh);
+}
+
+// A model's plugin is named where the unit threw (parallel::name_units); a host's units are not a plugin.
+Tensors BuiltStage::forward(Tensors inputs, const Batch& batch) {
+  if (pipeline_ > 1 && *running_ == 0)
+    throw Error(ErrorCode::input, "ParallelStage::forward",
+                "this is one of the " + std::to_string(pipeline_) +
+                    " stages of a pipeline: its inputs come from another rank, by the schedule",
+                "let heddle::Step run the schedule (with an optimizer of your own, if you have one), or set "
+                "pp_size: 1");
+  if (author_.name.empty()) return inner_->forward(std::move(inputs), batch);
+  const RunningCall::Scope scope(author_.name, "forward()");
+  const char* const doing = "ran forward() of its stage or of a unit";
+  try {
+    return inner_->forward(std::move(inputs), batch);
+  } catch (const Error&) {
+    throw;
+  } catch (const c10::Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw_named(author_, doing, error.what());
+  } catch (...) {
+    throw_named(author_, doing, "something that is not a std::exception");
+  }
+}
+
+void BuiltStage::finish_gradients() {
+  named("finish_gradients()", [&] { inner_->finish_gradients(); });
+  if (partial_) partial_->add();
+  if (tied_) tied_->add_gradients();
+}
+
+std::span<Shard> BuiltStage::owned() {
+  return named("owned()", [&] { return inner_->owned(); });
+}
+
+void BuiltStage::parameters_changed() {
+  named("parameters_changed()", [&] { inner_->parameters_changed(); });
+}
+
+void BuiltStage::unshard() {
+  named("unshard()", [&] { inner_->unshard(); });
+}
+
+void BuiltStage::reshard() {
+  named("reshard()", [&] { inner_->reshard(); });
+}
+
+void BuiltStage::expect_last_backward() {
+  named("expect_last_backward()", [&] { inner_->expect_last_backward(); });
+}
+
+void BuiltStage::reduce_gradients() {
+  named("reduce_gradients()", [&] { inner_->reduce_gradients(); });
+}
+
+void BuiltStage::restart_step() {
+  named("restart_step()", [&] { inner_->restart_step(); });
+}
+
+std::vector<WholeParameter> BuiltStage::hold_whole() {
+  return named("hold_whole()", [&] { return inner_->hold_whole(); });
+}
+
+void BuiltStage::begin_forward(const Batch& batch) {
+  if (!can_host_forward())
+    throw Error(
+        ErrorCode::input, "ParallelStage::begin_forward",
+        pipeline_ > 1 ? "the model is cut into " + std::to_string(pipeline_) +
+                            " stages of a pipeline, which have no forward that a host drives"
+                      : "the strategy '" + strategy_ + "' has no forward that a host drives",
+        pipeline_ > 1 ? "set pp_size: 1" : "choose a strategy that has one, or make one unit of the model");
+  named("begin_forward()", [&] { inner_->begin_forward(batch); });
+}
+
+void BuiltStage::before(size_t unit) {
+  named("before()", [&] { inner_->before(unit); });
+}
+
+void BuiltStage::after(size_t unit, const Tensors& outputs) {
+  named("after()", [&] { inner_->after(unit, outputs); });
+}
+
+void BuiltStage::end_forward() {
+  named("end_forward()", [&] { inner_->end_forward(); });
 }
 
 }  // namespace heddle::parallel

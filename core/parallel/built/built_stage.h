@@ -1,10 +1,13 @@
-// The core's own stage around a strategy's: what it adds to finish_gradients() and refuses in forward().
+// The core's own stage around a strategy's: who failed, what finish_gradients() adds, what forward() refuses.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/parallel/built/tied_copies.h"
@@ -47,10 +50,52 @@ class HEDDLE_API PartialSums {
   std::vector<Sum> sums_;  // in the order of the shards' axes
 };
 
-// Wraps the stages that need it: those with partial gradients (Shard::partial), whose sums then belong to
-// finish_gradients(), so that every loop gets them; the last one of a rank with copies of tied parameters
-// (null: there are none), likewise; and those of a pipeline, whose forward() is refused outside of a
-// schedule. Called when the shards have their final addresses.
-void complete(Stages& stages, const DeviceMesh& mesh, std::shared_ptr<TiedCopies> tied);
+// A strategy's stage as Stages hold it. Costs one more virtual call for each call of the stage.
+// - What the stage throws carries the name of the strategy's plugin. A heddle::Error is passed on; so are
+//   LibTorch's errors out of forward(), which mostly come from the units that the stage runs.
+// - finish_gradients() adds the sums of partial gradients (Shard::partial) and of copies of tied parameters,
+//   so that every loop gets them.
+// - forward() of one of several stages of a pipeline is refused outside of a schedule.
+class BuiltStage final : public ParallelStage {
+ public:
+  // `author`: of the strategy; `strategy`: its name.
+  BuiltStage(std::unique_ptr<ParallelStage> inner, Author author, std::string strategy, const Stages& stages);
+
+  // Called when the shards have their final addresses. `tied`: null if another stage adds the copies.
+  void complete(const DeviceMesh& mesh, std::shared_ptr<TiedCopies> tied);
+
+  Tensors forward(Tensors inputs, const Batch& batch) override;
+  void finish_gradients() override;
+  std::span<Shard> owned() override;
+  void parameters_changed() override;
+  void unshard() override;
+  void reshard() override;
+  void expect_last_backward() override;
+  void reduce_gradients() override;
+  bool can_restart() const override { return inner_->can_restart(); }
+  void restart_step() override;
+  std::vector<WholeParameter> hold_whole() override;
+  void release_whole() override { inner_->release_whole(); }
+  bool can_host_forward() const override { return pipeline_ == 1 && inner_->can_host_forward(); }
+  void begin_forward(const Batch& batch) override;
+  void before(size_t unit) override;
+  void after(size_t unit, const Tensors& outputs) override;
+  void end_forward() override;
+  void abandon_forward() noexcept override { inner_->abandon_forward(); }
+  UnitPrecision unit_precision(size_t unit) const override { return inner_->unit_precision(unit); }
+  std::optional<at::ScalarType> autocast() const override { return inner_->autocast(); }
+
+ private:
+  template <class Call>
+  auto named(const char* function, Call&& call) const;
+
+  Author author_;
+  std::string strategy_;
+  std::unique_ptr<ParallelStage> inner_;
+  std::shared_ptr<TiedCopies> tied_;
+  std::shared_ptr<const std::atomic<int>> running_;
+  int pipeline_;
+  std::optional<PartialSums> partial_;
+};
 
 }  // namespace heddle::parallel

@@ -10,13 +10,16 @@ class NamedMetrics : public NamedObject<IMetrics> {
  public:
   using NamedObject::NamedObject;
   void start(const MetricsRun& run) override {
-    guarded(author_, "started its metrics", [&] { inner_->start(run); });
+    attributed(
+        author_, "started its metrics", [&] { inner_->start(run); }, Keep::nothing);
   }
   void record(const MetricsRecord& record) override {
-    guarded(author_, "took a record of metrics", [&] { inner_->record(record); });
+    attributed(
+        author_, "took a record of metrics", [&] { inner_->record(record); }, Keep::nothing);
   }
   void finish() override {
-    guarded(author_, "finished its metrics", [&] { inner_->finish(); });
+    attributed(
+        author_, "finished its metrics", [&] { inner_->finish(); }, Keep::nothing);
   }
 };
 

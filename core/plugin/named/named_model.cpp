@@ -1,4 +1,4 @@
-// Every call of a family and of its models, guarded.
+// Every call of a family and of its models, attributed.
 #include "core/plugin/named/named_model.h"
 
 #include <utility>

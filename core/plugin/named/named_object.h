@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/plugin/guard.h"
+#include "core/parallel/attributed.h"
 
 namespace heddle::plugin {
 
@@ -20,7 +20,7 @@ class NamedObject : public Interface {
   // What the call throws carries the plugin's name; a heddle::Error is passed on.
   template <class Call>
   auto named(std::string_view doing, Call&& call) const {
-    return guarded_but_errors(author_, doing, call);
+    return attributed(author_, doing, call);
   }
 
   Author author_;

@@ -1,4 +1,4 @@
-// Calls of an optimizer, guarded, and the rules of its state.
+// Calls of an optimizer, attributed, and the rules of its state.
 #include "core/plugin/named/named_optimizer.h"
 
 #include <set>

@@ -12,7 +12,6 @@
 #include "core/plugin/named/named_model.h"
 #include "core/plugin/named/named_object.h"
 #include "core/plugin/named/named_seams.h"
-#include "core/plugin/named/named_stage.h"
 #include "core/schedule/check.h"
 #include "heddle/plugin/offer.h"
 #include "heddle/schedule/simulate.h"
@@ -25,9 +24,12 @@ class NamedStrategy : public NamedObject<IStrategy> {
   Needs needs() const override { return inner_->needs(); }
   std::unique_ptr<ParallelStage> parallelize(Units units, const DeviceMesh& mesh,
                                              std::span<const Placed> placed) override {
-    return name_stage(author_, named("parallelized the model",
-                                     [&] { return inner_->parallelize(std::move(units), mesh, placed); }));
+    const char* const doing = "parallelized the model";
+    auto stage = named(doing, [&] { return inner_->parallelize(std::move(units), mesh, placed); });
+    if (!stage) throw_named(author_, doing, "it gave a null pointer");
+    return stage;
   }
+  Author author() const override { return author_; }
 };
 
 class NamedParallelizer : public NamedObject<IParallelizer> {

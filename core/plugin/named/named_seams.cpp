@@ -28,7 +28,9 @@ void NamedSeams::name(const Units& units, const Author& author) const {
     const std::string doing = "ran " + place;
     seam.wrap(before == before_.end() ? 0 : before->second, [&](Seam::Transform transform) {
       return [author, doing, transform = std::move(transform)](at::Tensor x, const Batch& batch) {
-        return guarded_seam(author, doing, [&] { return transform(std::move(x), batch); });
+        return attributed(
+            author, doing, [&] { return transform(std::move(x), batch); },
+            Keep::errors_and_what_is_no_exception);
       };
     });
   });

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <map>
 
-#include "core/plugin/guard.h"
+#include "core/parallel/attributed.h"
 #include "heddle/model/module.h"
 #include "heddle/model/unit.h"
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/plugin/running_call.h"
+#include "core/base/running_call.h"
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/run/checkpointing/keep.h"
@@ -118,7 +118,7 @@ int run_rank(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous
 }
 
 std::pair<std::string_view, std::string_view> running_plugin_call() {
-  const auto call = plugin::RunningCall::current();
+  const auto call = RunningCall::current();
   return {call.plugin, call.doing};
 }
 

@@ -10,6 +10,6 @@
 #include "heddle/model/unit.h"
 #include "heddle/parallel/plan.h"
 #include "heddle/parallel/reduction.h"
-#include "heddle/parallel/stage_interfaces.h"
+#include "heddle/parallel/strategy.h"
 #include "heddle/plugin/entry_point.h"
 #include "heddle/plugin/offer.h"

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "../watch.h"
+#include "core/base/running_call.h"
 #include "core/parallel/single.h"
-#include "core/plugin/running_call.h"
 #include "heddle/parallel/build.h"
 #include "lib/testing/whole_tensors.h"
 #include "lib/train/optimizer/on_device.h"
@@ -32,7 +32,7 @@ template <class Call>
 auto in_words(const std::string& function, const Call& call) {
   const Watch* const watch = Watch::current();
   const std::string told = watch == nullptr ? "the plugin" : watch->the_plugin();
-  const plugin::RunningCall::Scope scope(watch == nullptr ? "" : watch->plugin, function);
+  const RunningCall::Scope scope(watch == nullptr ? "" : watch->plugin, function);
   try {
     return call();
   } catch (const Error&) {

@@ -10,7 +10,7 @@
 
 namespace {
 
-class HastyStage : public heddle::ParallelStage, public heddle::ReductionHints {
+class HastyStage : public heddle::ParallelStage {
  public:
   HastyStage(std::unique_ptr<heddle::ParallelStage> inner, heddle::Communicator& ranks)
       : inner_(std::move(inner)) {

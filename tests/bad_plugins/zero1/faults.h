@@ -46,7 +46,7 @@ enum class Fault {
   values_are_rounded,    // the model computes with rounded parameters
   reads_before_wait,     // takes the sum before wait()
   waits_twice,           // calls wait() twice
-  divisor_wrong,         // gradient_divisor() says 2, and nothing is divided
+  divisor_wrong,         // the sums are multiplied by 2, as if they were averages
   release_loses,         // release_whole() leaves zeros in the model
   axes_too_many,         // a frozen parameter says that dp splits it
   names_changed,         // shards have a prefix before their names

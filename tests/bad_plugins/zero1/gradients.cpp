@@ -81,6 +81,7 @@ void Stage::give(const Parameter& parameter, const Bucket& bucket, size_t index)
         bucket.sum.narrow(0, std::min(at, bucket.part - elements), elements).view(shard.tensor.sizes());
     at += elements;
     if (!is(Fault::gradient_is_view)) part = part.detach();
+    if (is(Fault::divisor_wrong)) part.mul_(2);
     shard.tensor.mutable_grad() = unused && !is(Fault::unused_gets_zero) ? at::Tensor() : part;
   }
 }

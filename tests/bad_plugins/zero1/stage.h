@@ -29,11 +29,7 @@ struct Bucket {
   at::Tensor values, gradients, sum;  // [ranks * part], the same, [part]
 };
 
-class Stage : public heddle::ParallelStage,
-              public heddle::GatherHints,
-              public heddle::ReductionHints,
-              public heddle::GradientAverage,
-              public heddle::WholeParameters {
+class Stage : public heddle::ParallelStage {
  public:
   Stage(heddle::Units units, const heddle::DeviceMesh& mesh, std::span<const heddle::Placed> placed,
         int64_t bytes);
@@ -47,7 +43,6 @@ class Stage : public heddle::ParallelStage,
   void parameters_changed() override;
   std::vector<heddle::WholeParameter> hold_whole() override;
   void release_whole() override;
-  double gradient_divisor() const override { return is(Fault::divisor_wrong) ? 2 : 1; }
 
  private:
   static bool is(Fault fault) { return fault == kFault; }

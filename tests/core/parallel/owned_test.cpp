@@ -230,9 +230,9 @@ TEST(HeldWhole, IsRefusedWhereItGivesParts) {
   EXPECT_EQ(holding(1), "");
   EXPECT_EQ(holding(2),
             "error[plugin_failed] libheddle_rows.so: the strategy 'rows' breaks a rule of "
-            "WholeParameters::hold_whole(): it gives a part [6, 7] of 'first.weight', which is [13, 7]\n"
-            "  hint: implement heddle::WholeParameters and gather there what the data-parallel ranks hold; "
-            "without it the owned shards are taken as they are");
+            "ParallelStage::hold_whole(): it gives a part [6, 7] of 'first.weight', which is [13, 7]\n"
+            "  hint: override hold_whole() and gather there what the data-parallel ranks hold; its default "
+            "returns the owned shards");
 }
 
 // A rank of a dry world is alone, and what the others own cannot be known.

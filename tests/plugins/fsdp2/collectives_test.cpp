@@ -66,11 +66,11 @@ TEST(Fsdp2, GathersATiedTableAgainForTheHead) {
 TEST(Fsdp2, AnnouncesNoMoreGathersThanItsForwardHasInFlight) {
   on_toy_ranks(toy("fsdp2", shards(2), "reshard_after_forward: false"), [](const ToyRank& rank) {
     rank.events.clear();
-    StageInterfaces(*rank.stages[0]).unshard();
+    rank.stages[0]->unshard();
     EXPECT_EQ(count(rank.events, "all_gather"), 3);  // embed, layer0, and the head of one parameter
     rank.stages[0]->forward({}, toy_batch());
     EXPECT_EQ(count(rank.events, "all_gather"), 5);
-    StageInterfaces(*rank.stages[0]).reshard();
+    rank.stages[0]->reshard();
   });
 }
 
@@ -78,7 +78,7 @@ TEST(Fsdp2, AnnouncesNoMoreGathersThanItsForwardHasInFlight) {
 void expect_bytes(const std::string& more, const std::vector<bool>& after_forward) {
   on_toy_ranks(toy("fsdp2", shards(2), more), [&](const ToyRank& rank) {
     for (ToyUnit* unit : rank.units) EXPECT_EQ(unit->bytes(), 0u) << unit->name();
-    StageInterfaces(*rank.stages[0]).expect_last_backward();
+    rank.stages[0]->expect_last_backward();
     const at::Tensor loss = rank.stages[0]->forward({}, toy_batch())[0];
     for (size_t i = 0; i < rank.units.size(); ++i)
       EXPECT_EQ(rank.units[i]->bytes() > 0, after_forward[i]) << rank.units[i]->name();

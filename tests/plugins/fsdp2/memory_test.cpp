@@ -50,7 +50,7 @@ Dtypes dtypes_of(const std::string& policy, at::ScalarType storage, std::optiona
     Dtypes seen{};
     auto stage = make_strategy("fsdp2", "mp_policy: " + policy)
                      ->parallelize(pinned_unit(storage, pin, &seen), mesh, {});
-    StageInterfaces(*stage).expect_last_backward();
+    stage->expect_last_backward();
     stage->forward({at::full({5, 3}, 1.0)}, Batch())[0].backward();
     stage->finish_gradients();
     const Shard& pinned = stage->owned()[1];
@@ -125,7 +125,7 @@ TEST(Fsdp2ComputeDtype, LeavesInputsAndOutputsOfAPinnedUnitAsTheyAre) {
                        ->parallelize(std::move(units), mesh, {});
       const at::Tensor output = stage->forward({at::full({3}, 1.0)}, Batch())[0];
       if (mesh.rank("world") == 0) out = {input, output.scalar_type()};
-      StageInterfaces(*stage).reshard();
+      stage->reshard();
     });
     return out;
   };
@@ -144,7 +144,7 @@ TEST(Fsdp2ComputeDtype, SumsWhatIsPinnedToFp32InFp32) {
       Dtypes seen{};
       auto stage = make_strategy("fsdp2", "mp_policy: {param_dtype: bfloat16, reduce_dtype: bfloat16}")
                        ->parallelize(pinned_unit(at::kFloat, pin, &seen), mesh, {});
-      StageInterfaces(*stage).expect_last_backward();
+      stage->expect_last_backward();
       const double input = mesh.rank("world") == 0 ? 1.0 : 0x1.0p-9;
       (stage->forward({at::full({5, 3}, input)}, Batch())[0] * 0.5).backward();
       stage->finish_gradients();

@@ -140,7 +140,7 @@ void expect_dtypes(const std::string& policy, int ranks, const PolicyDtypes& wan
     out.sum().backward();
     stage->finish_gradients();
     EXPECT_EQ(stage->owned()[0].tensor.grad().scalar_type(), want.shard);
-    StageInterfaces(*stage).reshard();
+    stage->reshard();
   });
 }
 

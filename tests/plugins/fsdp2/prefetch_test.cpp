@@ -42,7 +42,7 @@ void step_of(const std::string& section, bool recorded, const std::function<void
     for (ToyUnit* unit : rank.units) unit->events = recorded ? &rank.events : nullptr;
     before(rank);
     ParallelStage& stage = *rank.stages[0];
-    StageInterfaces(stage).expect_last_backward();
+    stage.expect_last_backward();
     stage.forward({at::full({3}, 1.0)}, Batch())[0].sum().backward();
     stage.finish_gradients();
     if (rank.mesh.rank("world") == 0) after(rank);

@@ -45,9 +45,9 @@ TEST(Fsdp2Whole, GathersOnceForAScopeOfForwards) {
         Unsharded whole(seen.stages);
         seen.events.clear();
         for (int i = 0; i < 3; ++i) {
-          StageInterfaces(*seen.stages.front()).unshard();
+          seen.stages.front()->unshard();
           EXPECT_TRUE(at::equal(logits(seen.stages), want));
-          StageInterfaces(*seen.stages.front()).reshard();  // what a schedule asks for at the end of a call
+          seen.stages.front()->reshard();  // what a schedule asks for at the end of a call
         }
         EXPECT_EQ(count(seen.events, "all_gather"), 0);
         for (ToyUnit* unit : seen.units) EXPECT_GT(unit->bytes(), 0u);

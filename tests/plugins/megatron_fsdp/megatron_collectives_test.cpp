@@ -188,7 +188,7 @@ CommunicationBytes bytes_of(Training run, ActivationCheckpointing checkpointing 
         for (ToyUnit* other : rank.units) whole += other->bytes() > 0;
         mine.most_units = std::max(mine.most_units, whole);
       };
-    StageInterfaces(*rank.stages[0]).expect_last_backward();
+    rank.stages[0]->expect_last_backward();
     const at::Tensor loss = rank.stages[0]->forward({}, toy_batch())[0];
     for (ToyUnit* unit : rank.units) mine.rest.push_back(unit->bytes());
     loss.backward();

@@ -106,7 +106,7 @@ TEST(MegatronFsdp, GivesShardsTheirGradientsWhenTheStepIsFinishedAndNotBefore) {
       Batch batch;
       batch.tokens = batch.labels = at::full({2, 3}, 4, at::kLong);
       for (int microbatch = 0; microbatch < 2; ++microbatch) {
-        if (microbatch == 1) StageInterfaces(*stages[0]).expect_last_backward();
+        if (microbatch == 1) stages[0]->expect_last_backward();
         stages[0]->forward({}, batch)[0].backward();
         for (const Shard* shard : stages.shards()) EXPECT_FALSE(shard->tensor.grad().defined());
       }
@@ -143,7 +143,7 @@ TEST(Megatron, GivesEveryReplicaEveryElementOfTheSum) {
            [&](Stages& stages, const DeviceMesh& mesh) {
              Batch batch;
              batch.tokens = batch.labels = at::full({2, 3}, mesh.rank("world"), at::kLong);
-             StageInterfaces(*stages[0]).expect_last_backward();
+             stages[0]->expect_last_backward();
              stages[0]->forward({}, batch)[0].backward();
              stages[0]->finish_gradients();
              const std::lock_guard guard(lock);

@@ -141,7 +141,7 @@ struct LateRank {
   std::chrono::milliseconds patience{};
 };
 
-class LastIsLate : public ParallelStage, public StepRestart {
+class LastIsLate : public ParallelStage {
  public:
   LastIsLate(std::unique_ptr<ParallelStage> stage, int rank, int ranks, LateRank& delayed)
       : stage_(std::move(stage)), rank_(rank), ranks_(ranks), delayed_(delayed) {}
@@ -156,7 +156,8 @@ class LastIsLate : public ParallelStage, public StepRestart {
   }
   std::span<Shard> owned() override { return stage_->owned(); }
   void parameters_changed() override { stage_->parameters_changed(); }
-  void restart_step() override { StageInterfaces(*stage_).restart_step(); }
+  bool can_restart() const override { return true; }
+  void restart_step() override { stage_->restart_step(); }
 
  private:
   std::unique_ptr<ParallelStage> stage_;
@@ -191,7 +192,7 @@ TEST(PostValidation, LetsARankBeginTheNextStepBeforeTheLastRankHasEndedThisOne) 
   }
 }
 
-// A stage without StepRestart.
+// A stage that cannot begin a step anew.
 class GoesOn : public ParallelStage {
  public:
   explicit GoesOn(std::unique_ptr<ParallelStage> stage) : stage_(std::move(stage)) {}

@@ -168,7 +168,7 @@ TEST(SplitBackward, ReducesWhileTheLastQueueIsDrained) {
       queue.defer();
       loss.backward();
       EXPECT_EQ(count(events, call), before) << strategy;
-      StageInterfaces(stage).expect_last_backward();
+      stage.expect_last_backward();
       queue.drain();
       EXPECT_GT(drained, 3) << strategy;
       EXPECT_EQ(count(events, call) - before, drained) << strategy;

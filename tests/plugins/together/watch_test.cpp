@@ -28,13 +28,13 @@ TEST(Watch, NamesTheRankThatLoopsBeforeThoseThatWaitForIt) {
     attempt("a kit", [&] {
       std::thread waits([&] {
         const Watch::Rank here(watch, 0);
-        const plugin::RunningCall::Scope call("mine", "forward()");
+        const RunningCall::Scope call("mine", "forward()");
         const Watch::Waiting waiting;
         until_the_end();
       });
       std::thread loops([&] {
         const Watch::Rank here(watch, 1);
-        const plugin::RunningCall::Scope call("mine", "backward()");
+        const RunningCall::Scope call("mine", "backward()");
         until_the_end();
       });
       waits.join();

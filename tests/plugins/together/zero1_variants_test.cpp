@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(
          {"clips_gradients", "the sum over the data-parallel ranks", "differs in the gradients"},
          {"owned_is_a_copy", "element by element once", "the loss of step 0 differs by"},
          {"needs_change", "needs() is a function of the fields", "its needs change"},
-         {"promises_restart", "may_use: post_validation", "its stage does not implement heddle::StepRestart"},
+         {"promises_restart", "may_use: post_validation", "cannot begin anew, which post-validation needs"},
          {"dies_in_second_step", "the sum over the data-parallel ranks",
           kThrew + "dies_in_second_step' 0.1.0 threw while it ran forward() of its stage or of a unit: "
                    "the buffers of the last step"},

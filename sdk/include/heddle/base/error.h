@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,6 +33,12 @@ HEDDLE_API std::string_view name_of(ErrorCode code);
 
 // 2 when the request is wrong, 1 when the run failed.
 HEDDLE_API int exit_status(ErrorCode code);
+
+// The plugin that a failure is attributed to. An empty name: the engine or the host's program.
+struct Author {
+  std::string name, version;
+  std::filesystem::path file;
+};
 
 class HEDDLE_API Error : public std::exception {
  public:

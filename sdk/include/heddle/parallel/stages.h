@@ -17,7 +17,7 @@
 
 #include "heddle/base/export.h"
 #include "heddle/parallel/parallelizer.h"
-#include "heddle/parallel/stage_interfaces.h"
+#include "heddle/parallel/strategy.h"
 #include "heddle/schedule/schedule.h"
 
 namespace heddle {
@@ -47,7 +47,6 @@ struct Attached {
   std::vector<IParallelizer*> transforms;                     // those that change batches, in their order
   std::vector<UpdateListener> after_update;                   // in this rank's stages
   std::shared_ptr<const SideLayout> side_outputs;             // of the whole model; null: none
-  double gradient_divisor = 1;                                // GradientAverage::gradient_divisor()
   int64_t most_tokens = 0;  // rows of the model's largest embedding: tokens are below; 0: not known
 };
 
@@ -66,14 +65,7 @@ class HEDDLE_API Stages {
   std::unique_ptr<ParallelStage>& front() { return stages_.front(); }
   std::unique_ptr<ParallelStage>& operator[](size_t local) { return stages_[local]; }
   // Adds the next stage of indices().
-  void push_back(std::unique_ptr<ParallelStage> stage) {
-    interfaces_.emplace_back(*stage);
-    stages_.push_back(std::move(stage));
-  }
-  const StageInterfaces& interfaces(size_t local) const { return interfaces_[local]; }
-  // The core's own stages around those of the strategy, whose interfaces stay. Set by parallel::build.
-  using Wrap = std::function<std::unique_ptr<ParallelStage>(std::unique_ptr<ParallelStage>)>;
-  void wrap(const Wrap& wrap);
+  void push_back(std::unique_ptr<ParallelStage> stage) { stages_.push_back(std::move(stage)); }
   std::shared_ptr<const std::atomic<int>> running() const { return running_; }
 
   // Made by who runs the pipeline's schedule, for as long as it calls forward() of the stages; without one
@@ -125,14 +117,13 @@ class HEDDLE_API Stages {
   const std::optional<Whole>& whole() const { return whole_; }  // empty: unknown
 
  private:
-  // Shared with the wrapped stages, as Stages may be moved.
+  // Shared with the stages, as Stages may be moved.
   std::shared_ptr<std::atomic<int>> running_ = std::make_shared<std::atomic<int>>(0);
   Attached attached_;  // outlives the stages, whose seams may call parallelizers
   Pipeline pipeline_;
   int rank_ = 0;
   std::vector<int> indices_ = {0};
   std::vector<std::unique_ptr<ParallelStage>> stages_;
-  std::vector<StageInterfaces> interfaces_;  // of each
   std::optional<Whole> whole_;
   DryRank* world_ = nullptr;
   std::vector<std::unique_ptr<ParallelStage>> elsewhere_;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "heddle/mesh/device_mesh.h"
-#include "heddle/parallel/stage_interfaces.h"
+#include "heddle/parallel/strategy.h"
 #include "heddle/sharding/backward_walk.h"
 #include "heddle/sharding/bucket.h"
 #include "heddle/sharding/model.h"
@@ -40,25 +40,21 @@ struct Policy {
   enum class AfterUpdate { nothing, first_unit, all_units };
   AfterUpdate gather_after_update = AfterUpdate::nothing;
   bool wait_after_update = false;  // for the gathers that parameters_changed() started
-  double gradient_divisor = 1;     // the divisor of the sums
 };
 
 // Use it directly, or derive from it to run units in another way. Correct for whole and split backwards,
 // recomputed units, foreign units, tied parameters (gathered for each use, freed at the end of the backward),
 // parameters that some ranks do not use, evaluation, and several microbatches. Errors carry the model's
 // strategy in `where`.
-class ShardedStage : public ParallelStage,
-                     public GatherHints,
-                     public ReductionHints,
-                     public GradientAverage,
-                     public WholeParameters,
-                     public StepRestart,
-                     protected BackwardWalk::Stops {
+class ShardedStage : public ParallelStage, protected BackwardWalk::Stops {
  public:
   ShardedStage(Model model, const Policy& policy, const DeviceMesh& mesh, const Groups& groups);
   ~ShardedStage() override;  // waits for pending work, because a Work must not be dropped
 
   Tensors forward(Tensors inputs, const Batch& batch) override;
+  void begin_forward(const Batch& batch) override;
+  void before(size_t unit) override;
+  void after(size_t unit, const Tensors& outputs) override;
   void finish_gradients() override;
   std::span<Shard> owned() override { return model_.shards; }
   void parameters_changed() override;
@@ -66,8 +62,8 @@ class ShardedStage : public ParallelStage,
   void reshard() override;
   void expect_last_backward() override { last_backward_ = true; }
   void reduce_gradients() override;
+  bool can_restart() const override { return true; }
   void restart_step() override;
-  double gradient_divisor() const override { return policy_.gradient_divisor; }
   std::vector<WholeParameter> hold_whole() override;
   void release_whole() override;
 
@@ -115,6 +111,8 @@ class ShardedStage : public ParallelStage,
   BackwardWalk walk_;                                // its buckets: the model's order
   size_t sharded_ = 0;                               // buckets in that state
   size_t passed_;                                    // in a backward: units from here on are freed
+  size_t reached_ = 0;                               // the last unit whose gather was started
+  WeightGradients* queue_ = nullptr;                 // of the forward under way
   bool between_steps_ = true, last_backward_ = false, flushed_ = false;
   bool held_ = false;  // whole until release_whole()
 };

@@ -1,9 +1,9 @@
 // Thread-local state: the running call, and a watcher or null.
-#include "core/plugin/running_call.h"
+#include "core/base/running_call.h"
 
 #include <utility>
 
-namespace heddle::plugin {
+namespace heddle {
 namespace {
 
 thread_local RunningCall::View running_now;
@@ -39,4 +39,4 @@ RunningCall::Scope::~Scope() {
   if (call_ != nullptr) call_->exchange(std::move(outer_));
 }
 
-}  // namespace heddle::plugin
+}  // namespace heddle

@@ -1,13 +1,11 @@
 // What a plugin threw, with the plugin's name.
-#include "core/plugin/guard.h"
+#include "core/parallel/attributed.h"
 
 #include <c10/util/Exception.h>
 
 #include <exception>
 
-#include "heddle/base/error.h"
-
-namespace heddle::plugin {
+namespace heddle {
 
 void throw_named(const Author& author, std::string_view doing, const std::string& what,
                  const std::string& hint) {
@@ -35,4 +33,4 @@ void throw_again(const Author& author, std::string_view doing, Keep keep) {
   }
 }
 
-}  // namespace heddle::plugin
+}  // namespace heddle

@@ -7,7 +7,7 @@
 
 #include "heddle/base/export.h"
 
-namespace heddle::plugin {
+namespace heddle {
 
 class HEDDLE_API RunningCall {
  public:
@@ -43,4 +43,4 @@ class HEDDLE_API RunningCall {
   std::string text_;
 };
 
-}  // namespace heddle::plugin
+}  // namespace heddle
