@@ -299,6 +299,14 @@ class _ShardedModel:
                         "use heddle.save, heddle.save_pretrained, or heddle.full_state_dict")
         return super().state_dict(*args, **kwargs)  # type: ignore[misc]
 
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        if any(self._heddle._freed):
+            raise Error("usage", "load_state_dict", "each rank holds shards of the parameters",
+                        "use heddle.load, or load the values before fully_shard")
+        loaded = super().load_state_dict(*args, **kwargs)  # type: ignore[misc]
+        self._heddle.native.parameters_changed()
+        return loaded
+
 
 def sharded(model: Any) -> Sharded:
     """Returns the strategy under a model. Raises heddle.Error for a model without one."""
