@@ -20,7 +20,11 @@ _READABLE = {
     "get_device", "is_contiguous", "is_signed", "register_hook", "register_post_accumulate_grad_hook", "__hash__",
     "__len__", "__dir__", "has_names")} | {
     torch.numel, torch.is_floating_point, torch.is_complex, torch.is_tensor, torch.get_device}
-_SHARED_AS_GRADIENT = _Tensor.grad.__set__
+_NO_GRADIENT = _Tensor.grad.__set__
+_TRAINS = {_Tensor.requires_grad_, _Tensor.requires_grad.__set__}
+
+
+switched: set[int] = set()  # ids of parameters whose requires_grad was set, to be checked before the next training forward
 
 
 class Released(torch.nn.Parameter):
@@ -33,11 +37,17 @@ class Released(torch.nn.Parameter):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _READABLE or (func is _SHARED_AS_GRADIENT and args[1] is None):
+        if func in _READABLE or func in _TRAINS or (func is _NO_GRADIENT and args[1] is None):
+            if func in _TRAINS:
+                switched.add(id(args[0]))
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
-        _refuse(next((each for each in _flat(args, kwargs) if isinstance(each, Released)), None),
-                getattr(func, "__name__", str(func)))
+        given = [each for each in _flat(args, kwargs) if isinstance(each, Released)]
+        with torch._C.DisableTorchFunctionSubclass():
+            # An autograd function that Python wrote reads the parameters of its unit, which is whole for its backward.
+            if torch._C._current_graph_task_id() != -1 and all(each.untyped_storage().nbytes() > 0 for each in given):
+                return func(*args, **(kwargs or {}))
+        _refuse(given[0] if given else None, _name(func))
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"<heddle.Released {self._heddle_name}: {tuple(self.shape)}, {self.dtype}>"
@@ -47,6 +57,12 @@ class Released(torch.nn.Parameter):
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         _refuse(self, "pickle")
+
+
+def _name(func: Any) -> str:
+    """The name of a function or a property."""
+    name = getattr(func, "__name__", str(func))
+    return getattr(func.__self__, "__name__", name) if name in ("__get__", "__set__") else name
 
 
 def _flat(args: Any, kwargs: Any) -> Any:
@@ -59,6 +75,6 @@ def _flat(args: Any, kwargs: Any) -> Any:
 
 def _refuse(parameter: Any, function: str) -> NoReturn:
     name = getattr(parameter, "_heddle_name", "?")
-    raise Error("usage", name, f"'{function.strip('_')}' reads values of the parameter '{name}', of which this rank holds "
+    raise Error("usage", name, f"'{function}' reads values of the parameter '{name}', of which this rank holds "
                 "a shard", "use the shards of model.parameters(), read it within heddle.unsharded(model), save with "
                 "heddle.save or heddle.save_pretrained, and run a module through the whole model's forward")

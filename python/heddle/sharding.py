@@ -12,7 +12,7 @@ from torch import nn
 
 from . import optimizers
 from .errors import Error
-from .released import Released
+from .released import Released, switched
 from .units import Unit, Units, find_units
 from .world import World, init
 
@@ -39,6 +39,7 @@ class Sharded:
                                               lambda synchronized: ended()(synchronized), averages)
         self.strategy: str = self.native.strategy()
         self._take_parameters()
+        self._trains = {name: each.requires_grad for unit in units for name, each in unit.parameters.items()}
         self.names = {id(each): name for unit in units for name, each in unit.parameters.items()}
         self.shards = [Shard(*each) for each in self.native.shards()]
         self._earlier: list[tuple[torch.Tensor, torch.Tensor]] = []  # shards and their gradients before this step
@@ -133,9 +134,20 @@ class Sharded:
     def _begin(self) -> None:
         self.world.check_process()
         if torch.is_grad_enabled():
+            if switched:
+                self._check_switched()
             self._set_gradients_aside()
         self._running = True
         self.native.begin(torch.is_grad_enabled())
+
+    def _check_switched(self) -> None:
+        """Adapters freeze and thaw parameters around a forward; a change that stays is refused."""
+        for unit in self.units:
+            for name, parameter in unit.parameters.items():
+                if id(parameter) in switched and parameter.requires_grad != self._trains[name]:
+                    raise Error("usage", name, f"requires_grad is {parameter.requires_grad}, and it was "
+                                f"{self._trains[name]} at heddle.fully_shard", "freeze parameters before fully_shard")
+        switched.clear()
 
     @_disable
     def _end(self) -> None:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import Any, Mapping
 
 import torch
@@ -62,7 +63,10 @@ class HfTrainer:
             self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        state.save(os.path.join(output_dir, _FOLDER), self.model, _inner(self.optimizer))
+        folder = os.path.join(output_dir, _FOLDER)
+        if self.args.should_save:  # transformers overwrites too
+            shutil.rmtree(folder, ignore_errors=True)
+        state.save(folder, self.model, _inner(self.optimizer))
         if self.args.should_save:
             torch.save(self.lr_scheduler.state_dict(), os.path.join(output_dir, _SCHEDULER))
 

@@ -138,7 +138,7 @@ def misuses(strategy):
         "layer": lambda: model.model.layers[1].mlp.up_proj(torch.ones(2, 32)), "save": lambda: torch.save(weight, os.devnull),
         "dlpack": lambda: torch.from_dlpack(weight), "data_ptr": lambda: weight.data_ptr(),
         "storage": lambda: weight.untyped_storage(), "fully_shard": lambda: heddle.fully_shard(model, strategy=strategy),
-        "load_state_dict": lambda: model.load_state_dict(llama().state_dict()), "requires_grad_": lambda: weight.requires_grad_(False),
+        "load_state_dict": lambda: model.load_state_dict(llama().state_dict()), "requires_grad_": lambda: (weight.requires_grad_(False), model(input_ids=tokens(0, 0))),
     }
     said = {}
     for name, attempt in attempts.items():
@@ -149,6 +149,7 @@ def misuses(strategy):
             said[name] = error.code
         except Exception as error:
             said[name] = f"{type(error).__name__}: {error}"
+    weight.requires_grad_(True)
     readable = [tuple(weight.shape) == (64, 32), weight.dtype == torch.float32, weight.device.type == "cpu", weight.requires_grad,
                 "Released" in repr(weight), weight.grad is None, weight.numel() == 2048]
     return said, readable, train(*[model, torch.optim.AdamW(model.parameters(), lr=1e-2)], range(1))
