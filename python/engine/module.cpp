@@ -33,8 +33,9 @@ class Held {
   std::shared_ptr<py::object> object_;
 };
 
-// heddle.Error with its parts.
+// heddle.Error with its parts; KeyboardInterrupt where Ctrl-C has ended a wait.
 void set_error(const Error& error) {
+  if (PyErr_CheckSignals() != 0) return;
   const py::object type = py::module_::import("heddle.errors").attr("Error");
   const auto made = [&](const Error& one) {
     return type(std::string(name_of(one.code())), one.where(), one.message(), one.hint());

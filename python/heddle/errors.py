@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Mapping, Sequence
 
 
@@ -52,3 +53,12 @@ def error_in_output(output: str) -> Error | None:
         if isinstance(record, dict) and isinstance(record.get("error"), dict):
             return error_from_json(record)
     return None
+
+
+_BLOCK = re.compile(r"error\[(?P<code>\w+)\] (?P<where>.*?): (?P<message>.*?)(?:\n  hint: (?P<hint>.*))?", re.DOTALL)
+
+
+def error_in_text(text: str) -> Error | None:
+    """Returns the error of a block `error[CODE] WHERE: MESSAGE` with or without a line for the hint, or None."""
+    found = _BLOCK.fullmatch(text.rstrip("\n"))
+    return None if found is None else Error(found["code"], found["where"], found["message"], found["hint"] or "")

@@ -7,7 +7,7 @@ from typing import Any, Iterable
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from .errors import Error
+from .errors import Error, error_in_text
 from .released import Released
 
 _watched: "weakref.WeakSet[Any]" = weakref.WeakSet()  # of Sharded
@@ -34,6 +34,25 @@ def watch(sharded: Any) -> None:
                         error_if_nonfinite, foreach)
 
     clip._get_total_norm = total_norm
+    _translate_backward()
+
+
+def _translate_backward() -> None:
+    """Errors of the engine's hooks leave a backward as heddle.Error: autograd makes a RuntimeError of each."""
+    import torch.autograd
+
+    run = torch.autograd._engine_run_backward
+
+    def run_backward(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return run(*args, **kwargs)
+        except RuntimeError as error:
+            found = error_in_text(str(error))
+            if found is None:
+                raise
+            raise found from None
+
+    torch.autograd._engine_run_backward = run_backward
 
 
 def _models(optimizer: Any) -> list[Any]:

@@ -27,7 +27,8 @@ def program() -> str:
     """Returns the path of the `heddle` program: ``HEDDLE_PROGRAM``, else that of this package, else that of the source
     tree that holds this package, else the one on PATH. Raises `heddle.Error` (``"usage"``) where there is none."""
     package = pathlib.Path(__file__).resolve().parent
-    for place in (os.environ.get("HEDDLE_PROGRAM"), package / "bin/heddle", package.parents[1] / "build/heddle",
+    for place in (os.environ.get("HEDDLE_PROGRAM"), package / "bin/heddle", package.parents[1] / "bin/heddle",
+                  package.parents[1] / "build/heddle",
                   shutil.which("heddle")):
         if place and os.access(place, os.X_OK):
             return str(place)

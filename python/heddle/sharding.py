@@ -35,8 +35,14 @@ class Sharded:
         self._owners = _owners(model)  # of each parameter's name: modules and the keys there
         given = [(unit.name or "root", list(unit.parameters.items()), unit.buffers) for unit in units]
         ended = weakref.WeakMethod(self._backward_ended)
+
+        def backward_ended(synchronized: bool) -> None:
+            call = ended()
+            if call is not None:  # the graph has not outlived the model
+                call(synchronized)
+
         self.native = world._extension.Hosted(world.native, configuration, origin, given, source,
-                                              lambda synchronized: ended()(synchronized), averages)
+                                              backward_ended, averages)
         self.strategy: str = self.native.strategy()
         self._take_parameters()
         self._trains = {name: each.requires_grad for unit in units for name, each in unit.parameters.items()}
@@ -352,7 +358,7 @@ def _configuration(model: nn.Module, config: Any, fields: Mapping[str, Any]) -> 
     return json.dumps(section, default=lambda value: str(value).replace("torch.", "")), "heddle.fully_shard"
 
 
-def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, gradients: str = "average",
+def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, root: Units = (), gradients: str = "average",
                 from_pretrained_dir: str | None = None, **fields: Any) -> nn.Module:
     """Puts a strategy of heddle under a model, in place. A collective of every rank.
 
@@ -363,6 +369,8 @@ def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, gr
             paths, or a function of path and module. Default: the layers that transformers must not split
             (``_no_split_modules``), embeddings and linear layers outside of them; without such layers the members of
             every ``ModuleList`` and ``Sequential``.
+        root: modules that are no units, in the same forms: those whose parameters the model's own forward reads, as a
+            fused loss reads the weight of the head. The root is whole to the end of the backward.
         gradients: ``"average"`` over the data-parallel ranks, as under DDP and FSDP2, or ``"sum"``.
         from_pretrained_dir: for a model on meta, the Hugging Face directory with its safetensors. Each rank reads its
             shards alone.
@@ -382,7 +390,7 @@ def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, gr
                     "call fully_shard once for a model")
     ranks = init()
     configuration, origin = _configuration(model, config, fields)
-    found = find_units(model, units)
+    found = find_units(model, units, root)
     source = None
     if any(parameter.is_meta for parameter in model.parameters()):
         from .files import source_of

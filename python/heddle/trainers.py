@@ -50,8 +50,15 @@ class HfTrainer:
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
         """Puts the strategy under the model before the optimizer is made."""
         if "_heddle" not in self.model.__dict__:
-            prepare(self.accelerator, self.model, **self._heddle_options)
+            prepare(self.accelerator, self.model, **{"root": self._root(), **self._heddle_options})
         return super().create_optimizer(*args, **kwargs)  # type: ignore[misc]
+
+    def _root(self) -> list[Any]:
+        """The head, where a trainer of TRL reads its weight from outside of its forward (fused losses)."""
+        if not any(base.__module__.startswith("trl.") for base in type(self).__mro__):
+            return []
+        head = self.model.get_output_embeddings() if hasattr(self.model, "get_output_embeddings") else None
+        return [] if head is None else [head]
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         if "_heddle" not in self.model.__dict__:

@@ -95,10 +95,13 @@ def _own(modules: Iterable[nn.Module]) -> Iterator[nn.Parameter]:
         yield from (each for each in module._parameters.values() if each is not None)
 
 
-def find_units(model: nn.Module, units: Units = None) -> list[Unit]:
+def find_units(model: nn.Module, units: Units = None, root: Units = ()) -> list[Unit]:
     """Returns the units of a model in the order of its modules, the root first. A parameter is of the innermost unit
-    around the module that has it, so a unit's modules are those that are in no unit inside of it."""
+    around the module that has it, so a unit's modules are those that are in no unit inside of it. `root`: modules that
+    are no units."""
     chosen = _default(model) if units is None else _chosen(model, units)
+    rooted = {id(module) for _, module in _chosen(model, root)}
+    chosen = [each for each in chosen if id(each[1]) not in rooted]
     names = _names(model)
     inside = {id(module) for _, module in chosen}
 
@@ -120,7 +123,3 @@ def find_units(model: nn.Module, units: Units = None) -> list[Unit]:
         out.append(Unit(name, module, parameters, buffers))
     return out
 
-
-def describe(value: Any) -> str:
-    """A unit for messages."""
-    return f"'{value.name}'" if value.name else "the model outside of its units"

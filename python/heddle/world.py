@@ -28,9 +28,11 @@ def _engine() -> Any:
         from . import _engine as extension
     except ImportError as error:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        raise Error("usage", "heddle", f"the engine cannot be loaded into Python {version}: {error}",
-                    "install a wheel of heddle that has an extension for this Python, or build the target "
-                    "heddle_python") from error
+        place = os.path.dirname(os.path.abspath(__file__))
+        others = sorted(name.split(".")[1] for name in os.listdir(place) if name.startswith("_engine."))
+        raise Error("usage", "heddle", f"the engine cannot be loaded into Python {version}: {error}. Extensions: "
+                    + (", ".join(others) or "none"), "use one of these Pythons, or build the target heddle_python with "
+                    "HEDDLE_PYTHONS naming this one") from error
     return extension
 
 
