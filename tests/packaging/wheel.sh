@@ -49,6 +49,25 @@ run=("$tree/examples/fsdp2.yaml" --dataset.file_pattern "$outside/train.bin" --d
 clean heddle train "${run[@]}" --nproc-per-node 2
 [ "$(wc -l <run/training.jsonl)" -eq 2 ] || fail "two steps were asked for"
 
+say "the module checks and trains, and names what it lacks"
+clean python - "$tree/examples/fsdp2.yaml" "$outside/train.bin" <<'END'
+import sys
+import heddle
+recipe, data = sys.argv[1:]
+changes = {"dataset.file_pattern": data, "dataset.seq_len": 16, "step_scheduler.max_steps": 2, "lr_scheduler": None,
+           "checkpoint.enabled": False}
+assert heddle.check(recipe, overrides=changes)["strategy"] == "fsdp2"
+assert len(heddle.train(recipe, ranks=2, overrides=changes, progress=False).losses) == 2
+try:
+    import torch
+except ImportError as error:
+    print("no engine here, as torch is not whole:", error)
+    sys.exit()
+model = heddle.fully_shard(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)), strategy="ddp")
+model(torch.ones(2, 4)).sum().backward()
+assert all(parameter.grad is not None for parameter in model.parameters())
+END
+
 say "a plugin's project finds the SDK of it"
 clean heddle plugins new mine >/dev/null
 HEDDLE_TORCH=$torch "${CMAKE_COMMAND:-cmake}" -S mine -B built -DCMAKE_PREFIX_PATH="$tree" >out 2>&1 || { cat out; fail "it does not configure"; }

@@ -1,0 +1,240 @@
+// Building the stage, the begin and the end of a backward, the norm and checkpoints.
+#include "hosted.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "heddle/base/error.h"
+#include "heddle/checkpoint/sharded.h"
+#include "heddle/config/node.h"
+
+namespace heddle::python {
+namespace {
+
+class HostUnit final : public Unit, public UnitBuffers {
+ public:
+  explicit HostUnit(GivenUnit given) : given_(std::move(given)) {}
+  std::string_view name() const override { return given_.name; }
+  Module* module() override { return nullptr; }
+  // Parameters on meta get other tensors; all others are changed in place.
+  std::vector<ParameterSlot> parameters() override {
+    std::vector<ParameterSlot> out;
+    for (auto& [name, tensor] : given_.parameters) out.push_back({name, &tensor, {}, !tensor.is_meta()});
+    return out;
+  }
+  std::vector<at::Tensor> buffers() override { return given_.buffers; }
+  Tensors forward(Tensors, const Batch&) override {
+    throw Error(ErrorCode::internal, "heddle.fully_shard", "the unit '" + given_.name + "' is run by Python alone");
+  }
+
+ private:
+  GivenUnit given_;
+};
+
+// Rank 0 writes it.
+void write_file(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) throw Error(ErrorCode::io, path.string(), "cannot be written", "make room on the disk");
+}
+
+using Parts = std::vector<checkpoint::Part>;
+
+// A directory that appears when it is complete. `states`: null where no rank has any.
+void write(Rendezvous& rendezvous, const std::string& key, const std::filesystem::path& to, const Parts& model,
+           const Parts* states, const Files& files) {
+  const std::filesystem::path staged = checkpoint::stage_of(to);
+  checkpoint::on_first(rendezvous, key + " open", [&] {
+    checkpoint::open_stage(to);
+    std::filesystem::create_directory(staged / "model");
+    if (states != nullptr) std::filesystem::create_directory(staged / "optim");
+    for (const auto& [name, text] : files) write_file(staged / name, text);
+  });
+  checkpoint::write_sharded(staged / "model", "model", model, rendezvous, key + " model");
+  if (states != nullptr)
+    checkpoint::write_sharded(staged / "optim", "optim", *states, rendezvous, key + " optim");
+  checkpoint::on_first(rendezvous, key + " publish", [&] { checkpoint::publish(to); });
+}
+
+Parts whole_parts(const NamedTensors& tensors) {
+  Parts parts;
+  for (const auto& [name, tensor] : tensors)
+    parts.push_back({name, tensor.contiguous(), tensor.sizes().vec(), std::vector<int64_t>(tensor.dim(), 0)});
+  return parts;
+}
+
+}  // namespace
+
+void write_checkpoint(World& world, const std::string& directory, const NamedTensors& model,
+                      const NamedTensors& states, const Files& files) {
+  const Parts optimizer = whole_parts(states);
+  write(world.rendezvous(), "import " + directory, directory, whole_parts(model),
+        states.empty() ? nullptr : &optimizer, files);
+}
+
+// Called before the node that made an output of a unit runs.
+class Hosted::Began final : public torch::autograd::FunctionPreHook {
+ public:
+  explicit Began(std::shared_ptr<Hosted> hosted) : hosted_(std::move(hosted)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+    hosted_->begin_backward();
+    return gradients;
+  }
+
+ private:
+  std::shared_ptr<Hosted> hosted_;  // the stage outlives the graph
+};
+
+Hosted::Hosted(Given given) : world_(std::move(given.world)), backward_ended_(std::move(given.backward_ended)) {
+  const Node configuration = config::read_text(given.configuration, given.origin);
+  engine::ModelHost host{.rendezvous = world_->rendezvous(),
+                         .make_units =
+                             [&](const Setup&) {
+                               Units units;
+                               for (GivenUnit& unit : given.units)
+                                 units.push_back(std::make_unique<HostUnit>(std::move(unit)));
+                               for (const auto& unit : units)
+                                 for (const ParameterSlot& slot : unit->parameters())
+                                   parameters_.emplace(slot.name, slot.tensor);
+                               return units;
+                             },
+                         .source = std::move(given.source)};
+  model_ = std::make_unique<engine::Model>(engine::model(configuration, world_->plugins(), host));
+  if (!stage().can_host_forward())
+    throw Error(ErrorCode::config, "distributed.strategy",
+                "the strategy '" + model_->setup.strategy + "' cannot run a forward that Python drives",
+                "choose single, ddp, fsdp2, megatron_fsdp or megatron, with tp_size, cp_size, ep_size and pp_size 1");
+  shards_ = model_->stages.shards();
+  if (given.averages) average_ = 1.0 / model_->mesh.size("dp");
+}
+
+Hosted::~Hosted() {
+  if (interpreter_lives()) return;
+  (void)model_.release();
+  (void)new std::shared_ptr<World>(std::move(world_));
+}
+
+at::Tensor Hosted::parameter(const std::string& name) const {
+  return *parameters_.at(name);
+}
+
+// A backward that threw has left its flag.
+void Hosted::begin(bool training) {
+  in_backward_ = false;
+  in_forward_ = true;
+  stage().begin_forward(Batch());
+}
+
+// This hook comes before those of the stage.
+void Hosted::after(size_t unit, const Tensors& outputs) {
+  const torch::autograd::Node* watched = nullptr;
+  if (at::GradMode::is_enabled() && !in_backward_)
+    for (const at::Tensor& output : outputs) {
+      const auto& node = output.grad_fn();
+      if (node == nullptr)
+        output.register_hook([self = shared_from_this()](const at::Tensor&) { self->begin_backward(); });
+      else if (node.get() != watched)
+        node->add_tensor_pre_hook(std::make_unique<Began>(shared_from_this()));
+      watched = node.get();
+    }
+  stage().after(unit, outputs);
+}
+
+void Hosted::end() {
+  in_forward_ = false;
+  stage().end_forward();
+}
+
+void Hosted::abandon() noexcept {
+  in_forward_ = false;
+  stage().abandon_forward();
+}
+
+// The stage's own callback was queued by a hook that comes after this one, and runs before the second here.
+void Hosted::begin_backward() {
+  if (in_backward_) return;
+  in_backward_ = true;
+  if (synchronizes_) stage().expect_last_backward();
+  torch::autograd::Engine& engine = torch::autograd::Engine::get_default_engine();
+  engine.queue_callback([self = shared_from_this(), &engine] {
+    engine.queue_callback([self] { self->end_backward(); });
+  });
+}
+
+void Hosted::end_backward() {
+  in_backward_ = false;
+  if (synchronizes_) {
+    stage().finish_gradients();
+    std::vector<at::Tensor> gradients;
+    for (const Shard* shard : shards_)
+      if (const at::Tensor& gradient = shard->tensor.grad(); gradient.defined()) gradients.push_back(gradient);
+    const at::NoGradGuard no_gradients;
+    if (average_ != 1 && !gradients.empty()) at::_foreach_mul_(gradients, average_);
+  }
+  backward_ended_(synchronizes_);
+}
+
+at::Tensor Hosted::norm(double type) {
+  auto known = norms_.find(type);
+  if (known == norms_.end())
+    known = norms_.emplace(type, train::GradientNorm(shards_, model_->mesh, type)).first;
+  return known->second.measure();
+}
+
+std::string Hosted::next_key(const char* work) {
+  return std::string("heddle.") + work + " " + std::to_string(saves_++);
+}
+
+std::vector<checkpoint::Part> Hosted::parts_of(const std::vector<State>& states) {
+  std::vector<checkpoint::Part> parts;
+  for (const State& state : states) {
+    const Shard& shard = *shards_.at(state.shard);
+    if (state.tensor.dim() > 0 || shard.tensor.dim() == 0)
+      parts.push_back(checkpoint::part_of(shard, state.tensor, state.prefix));
+    else
+      parts.push_back({state.prefix + shard.name, state.tensor, {}, {}});
+  }
+  return parts;
+}
+
+void Hosted::save(const std::string& directory, const std::vector<State>& states, const Files& files) {
+  Rendezvous& rendezvous = model_->mesh.rendezvous();
+  const std::string any = rendezvous.meet(next_key("states"), states.empty() ? "" : "1", [](auto texts) {
+    std::string all;
+    for (const std::string& text : texts) all += text;
+    return std::vector<std::string>{all};
+  });
+  const auto model = checkpoint::model_parts(model_->stages), optimizer = parts_of(states);
+  write(rendezvous, next_key("save"), directory, model, any.empty() ? nullptr : &optimizer, files);
+}
+
+void Hosted::load(const std::string& directory, const std::vector<State>& states) {
+  namespace fs = std::filesystem;
+  const fs::path from = directory;
+  checkpoint::together(model_->mesh.rendezvous(), next_key("load"), [&] {
+    checkpoint::ShardedReader model(from / "model");
+    for (const checkpoint::Part& part : checkpoint::model_parts(model_->stages)) model.read(part);
+    if (states.empty()) return;
+    checkpoint::ShardedReader optimizer(from / "optim");
+    for (const checkpoint::Part& part : parts_of(states)) optimizer.read(part);
+  });
+  parameters_changed();
+}
+
+std::vector<WholeParameter> Hosted::hold_whole() {
+  return stage().hold_whole();
+}
+
+void Hosted::release_whole() {
+  stage().release_whole();
+}
+
+}  // namespace heddle::python

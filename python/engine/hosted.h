@@ -1,0 +1,99 @@
+// A PyTorch model whose forward Python drives and whose parameters a strategy of heddle holds.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heddle/engine/engine.h"
+#include "heddle/train/step.h"
+#include "world.h"
+
+namespace heddle::python {
+
+using Files = std::vector<std::pair<std::string, std::string>>;  // names and texts
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+// A module that is gathered, run and released together, with the parameters that no earlier unit names.
+struct GivenUnit {
+  std::string name;
+  std::vector<std::pair<std::string, at::Tensor>> parameters;  // by full name; tied ones have one name
+  std::vector<at::Tensor> buffers;
+};
+
+// Called by the thread that trains, without the GIL. The graphs of its forwards hold it.
+class Hosted : public std::enable_shared_from_this<Hosted> {
+ public:
+  struct Given {
+    std::shared_ptr<World> world;
+    std::string configuration, origin;  // YAML; the name of its file for messages
+    std::vector<GivenUnit> units;
+    ParameterSource source;  // of parameters on meta
+    std::function<void(bool synchronized)> backward_ended;
+    bool averages = true;  // gradients are means over the data-parallel ranks; else sums
+  };
+  explicit Hosted(Given given);
+  // Once the interpreter has ended the stages are leaked.
+  ~Hosted();
+
+  World& world() { return *world_; }
+  engine::Model& model() { return *model_; }
+  ParallelStage& stage() { return *model_->stages.front(); }
+  std::vector<Shard*>& shards() { return shards_; }
+  // The tensor that modules compute with, of a parameter that was on meta.
+  at::Tensor parameter(const std::string& name) const;
+
+  void begin(bool training);
+  void before(size_t unit) { stage().before(unit); }
+  void after(size_t unit, const Tensors& outputs);
+  void end();
+  void abandon() noexcept;
+  // Whether backwards reduce: no for the microbatches of a step but the last.
+  void synchronize(bool wanted) { synchronizes_ = wanted; }
+
+  at::Tensor norm(double type);  // fp64 [1]; a collective of every rank
+  void parameters_changed() { stage().parameters_changed(); }
+
+  struct State {  // a tensor of an optimizer, with the box of a shard or without dims
+    size_t shard;
+    std::string prefix;
+    at::Tensor tensor;
+  };
+  // DIRECTORY/model and, with states, DIRECTORY/optim; `files` (name, text) are written by rank 0. The
+  // directory appears when it is complete. A collective of every rank.
+  void save(const std::string& directory, const std::vector<State>& states, const Files& files);
+  void load(const std::string& directory, const std::vector<State>& states);
+
+  std::vector<WholeParameter> hold_whole();
+  void release_whole();
+
+ private:
+  class Began;
+  void begin_backward();
+  void end_backward();
+  std::vector<checkpoint::Part> parts_of(const std::vector<State>& states);
+  std::string next_key(const char* work);
+
+  std::shared_ptr<World> world_;
+  std::unique_ptr<engine::Model> model_;
+  std::vector<Shard*> shards_;
+  std::map<std::string, at::Tensor*> parameters_;
+  std::function<void(bool)> backward_ended_;
+  std::map<double, train::GradientNorm> norms_;
+  double average_ = 1;  // factor of the sums
+  bool synchronizes_ = true, in_backward_ = false, in_forward_ = false;
+  int64_t saves_ = 0;
+};
+
+// Writes whole tensors as a checkpoint of DIRECTORY/model and DIRECTORY/optim, on one rank.
+void write_checkpoint(World& world, const std::string& directory, const NamedTensors& model,
+                      const NamedTensors& states, const Files& files);
+
+}  // namespace heddle::python

@@ -1,0 +1,55 @@
+// The ranks of a Python process: joined once, left at the interpreter's end, interrupted by Ctrl-C.
+#pragma once
+
+#include <Python.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "heddle/mesh/rendezvous.h"
+#include "heddle/plugin/registry.h"
+
+namespace heddle::python {
+
+// Whether Python objects may still be touched. False once the interpreter ends: what C++ holds is then leaked.
+bool interpreter_lives();
+void interpreter_ends();
+
+class World {
+ public:
+  struct Options {
+    double timeout_seconds = 600;
+    std::vector<std::string> plugins;  // directories, before HEDDLE_PLUGIN_PATH
+    std::function<void(int level, std::string room, std::string text)> log;
+  };
+  // Meets the ranks that the launcher's environment names; without a launcher a world of one rank. Throws Error.
+  explicit World(const Options& options);
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  Rendezvous& rendezvous() { return *rendezvous_; }
+  PluginRegistry& plugins() { return *plugins_; }
+  const std::string& launcher() const { return launcher_; }
+
+  // Listens to the descriptor of signal.set_wakeup_fd(): where SIGINT comes while the main thread waits in C++
+  // code, this rank abandons the run, and the wait throws.
+  void listen(int descriptor);
+  bool interrupted() const { return interrupted_; }
+
+ private:
+  void hear(int descriptor);
+
+  std::string launcher_;
+  std::unique_ptr<Rendezvous> rendezvous_;
+  std::unique_ptr<PluginRegistry> plugins_;
+  std::thread listener_;
+  std::atomic<bool> interrupted_ = false;
+  int stop_[2] = {-1, -1};  // a pipe that ends the listener
+};
+
+}  // namespace heddle::python

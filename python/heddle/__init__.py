@@ -1,0 +1,48 @@
+"""heddle: trains large language models in parallel.
+
+``heddle.check`` and ``heddle.train`` run recipes with the `heddle` program. ``heddle.init``, ``heddle.fully_shard`` and
+the functions below them put heddle's strategies into a PyTorch trainer: the model, the loop and the optimizer stay
+yours. See docs/embedding-in-python.md.
+"""
+from __future__ import annotations
+
+import importlib
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+from .errors import Error
+from .recipes import Trained, check, main, program, train
+
+if TYPE_CHECKING:
+    from .importing import import_checkpoint
+    from .optimizers import clip_grad_norm_, parameters_changed
+    from .released import Released
+    from .sharding import Shard, Sharded, fully_shard, sharded
+    from .state import full_state_dict, load, save, save_pretrained, unsharded
+    from .trainers import HfTrainer, prepare
+    from .world import World, init
+
+__version__ = "0.1.0"
+prefix = str(pathlib.Path(__file__).resolve().parent)  # for CMake: -DCMAKE_PREFIX_PATH; lib/plugins, share/heddle
+
+# What needs torch is imported when it is first used, so that checking a recipe takes no seconds.
+_LAZY: dict[str, str] = {
+    **dict.fromkeys(("World", "init"), "world"),
+    **dict.fromkeys(("Shard", "Sharded", "fully_shard", "sharded"), "sharding"),
+    **dict.fromkeys(("clip_grad_norm_", "parameters_changed"), "optimizers"),
+    **dict.fromkeys(("full_state_dict", "load", "save", "save_pretrained", "unsharded"), "state"),
+    **dict.fromkeys(("HfTrainer", "prepare"), "trainers"),
+    "import_checkpoint": "importing",
+    "Released": "released",
+}
+__all__ = ["Error", "Trained", "check", "program", "train", *_LAZY]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+    raise AttributeError(f"module 'heddle' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -1,0 +1,4 @@
+"""`python -m heddle`: the program."""
+from heddle.recipes import main
+
+main()

@@ -1,0 +1,85 @@
+"""Values of a model on meta from the safetensors of a Hugging Face directory: each rank reads its own boxes."""
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Callable
+
+import torch
+from torch import nn
+
+from .errors import Error
+
+_INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
+
+
+class Weights:
+    """The tensors of a directory by name; slices of them are read when they are asked for.
+
+    Attributes:
+        bytes_read: what this rank has read of the files.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._open: dict[str, Any] = {}
+        index = os.path.join(directory, _INDEX)
+        if os.path.exists(index):
+            with open(index, encoding="utf-8") as file:
+                self._file_of = dict(json.load(file)["weight_map"])
+        else:
+            self._file_of = {name: _SINGLE for name in self._file(_SINGLE).keys()}
+        self.bytes_read = 0
+
+    def _file(self, name: str) -> Any:
+        from safetensors import safe_open
+
+        if name not in self._open:
+            path = os.path.join(self._directory, name)
+            if not os.path.exists(path):
+                raise Error("input", path, "there is no such file", f"a directory holds {_SINGLE}, or {_INDEX} and its files")
+            self._open[name] = safe_open(path, framework="pt")
+        return self._open[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._file_of
+
+    def read(self, name: str, offset: list[int], sizes: list[int], shape: list[int]) -> torch.Tensor:
+        """Returns the box of a tensor, in the dtype of the file."""
+        part = self._file(self._file_of[name]).get_slice(name)
+        if list(part.get_shape()) != shape:
+            raise Error("input", f"{self._directory} {name}", f"the file has the shape {part.get_shape()}, and the model "
+                        f"{shape}", "the model and the directory must be of one configuration")
+        box = part[tuple(slice(o, o + n) for o, n in zip(offset, sizes))] if shape else part[...]
+        self.bytes_read += box.numel() * box.element_size()
+        return box
+
+
+def source_of(model: nn.Module, directory: str | None) -> Callable[..., bool]:
+    """Returns the function that fills shards of parameters on meta. Buffers of the model must have values."""
+    if directory is None:
+        raise Error("usage", type(model).__name__, "the model has parameters on meta, which have no values",
+                    "let from_pretrained_dir name the directory of its safetensors, or build the model on a device")
+    weights = Weights(os.fspath(directory))
+    model.__dict__["_heddle_weights"] = weights
+    names: dict[str, list[str]] = {}  # a tied parameter may be in the files under any of its names
+    first = {id(parameter): name for name, parameter in model.named_parameters()}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(first[id(parameter)], []).append(name)
+    for name, buffer in model.named_buffers():
+        if buffer.is_meta:
+            raise Error("usage", name, "this buffer is on meta, so it has no values",
+                        "build the model under accelerate.init_empty_weights(include_buffers=False)")
+
+    def read(name: str, tensor: torch.Tensor, offset: list[int], shape: list[int]) -> bool:
+        prefix = getattr(model, "base_model_prefix", "")
+        for each in names.get(name, [name]):
+            for stored in (each, each.removeprefix(prefix + "."), f"{prefix}.{each}"):
+                if stored in weights:
+                    with torch.no_grad():
+                        tensor.copy_(weights.read(stored, offset, list(tensor.shape), shape))
+                    return True
+        raise Error("input", os.fspath(directory), f"the files have no tensor '{name}'",
+                    "the model and the directory must be of one configuration")
+
+    return read

@@ -1,0 +1,135 @@
+"""Checkpoints of PyTorch's DCP and of NeMo AutoModel become checkpoints of heddle."""
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any
+
+import torch
+
+from .errors import Error
+from .world import init
+
+_STATES = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "step")
+_OPTIMIZER = re.compile(r"^(?:.*\.)?state\.(?P<name>.+)\.(?P<key>" + "|".join(_STATES) + ")$")
+_FOLDER = re.compile(r"epoch_(\d+)_step_(\d+)$")
+_COUNTERS = re.compile(r"^(?:.*\.)?(step|global_step|epoch)$")
+
+
+def _read(reader: Any, keys: list[str]) -> dict[str, Any]:
+    """Values of a DCP checkpoint: tensors whole, other values as they were saved."""
+    import torch.distributed.checkpoint as dcp
+
+    known = reader.read_metadata().state_dict_metadata
+    state: dict[str, Any] = {}
+    for key in keys:
+        about = known[key]
+        state[key] = torch.empty(about.size, dtype=about.properties.dtype) if hasattr(about, "size") else None
+    dcp.load(state, storage_reader=reader, no_dist=True)
+    return state
+
+
+def _dcp(directory: str) -> Any:
+    from torch.distributed.checkpoint import FileSystemReader
+
+    return FileSystemReader(directory)
+
+
+def _safetensors(directory: str) -> Any:
+    from torch.distributed.checkpoint import HuggingFaceStorageReader
+
+    return HuggingFaceStorageReader(directory)
+
+
+def _split(reader: Any) -> tuple[dict[str, str], dict[str, str], list[str]]:
+    """The keys of a DCP checkpoint: of parameters by their names, of the optimizer's state by `KEY.NAME`, of counters."""
+    known = reader.read_metadata().state_dict_metadata
+    states = {f"{found['key']}.{found['name']}": key for key in known if (found := _OPTIMIZER.match(key))}
+    names = {key.split(".", 1)[1] for key in states}
+    tensors = [key for key, about in known.items() if hasattr(about, "size") and key not in states.values()]
+    model: dict[str, str] = {}
+    for key in tensors:
+        if ".param_groups." in f".{key}":
+            continue
+        parts = key.split(".")
+        own = next((".".join(parts[i:]) for i in range(len(parts)) if ".".join(parts[i:]) in names), None)
+        if own is None:
+            own = ".".join(parts[1:]) if parts[0] in ("model", "state_dict", "app") and _nested(tensors, parts[0]) else key
+        model[own] = key
+    counters = [key for key in known if _COUNTERS.match(key) and key not in states.values() and key not in model.values()]
+    return model, states, counters
+
+
+def _nested(keys: list[str], first: str) -> bool:
+    """Whether every tensor is below one entry of the saved dict, so that its name is not of the model."""
+    return all(key.startswith(first + ".") for key in keys) and any(key.startswith(f"{first}.{first}.") for key in keys)
+
+
+def _automodel(directory: str) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], dict[str, Any]]:
+    """AutoModel's layout: safetensors in model/, DCP in optim/; the folder's name has epoch and step."""
+    reader = _safetensors(os.path.join(directory, "model"))
+    keys = [key for key, about in reader.read_metadata().state_dict_metadata.items() if hasattr(about, "size")]
+    model = _read(reader, keys)
+    states: dict[str, Any] = {}
+    if os.path.exists(os.path.join(directory, "optim", ".metadata")):
+        reader = _dcp(os.path.join(directory, "optim"))
+        _, found, _ = _split(reader)
+        values = _read(reader, list(found.values()))
+        states = {name: values[key] for name, key in found.items()}
+    extra: dict[str, Any] = {}
+    if named := _FOLDER.search(os.path.normpath(directory)):
+        extra = {"epoch": int(named[1]), "step": int(named[2]) + 1}
+    return model, states, extra
+
+
+def _plain_dcp(directory: str) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], dict[str, Any]]:
+    reader = _dcp(directory)
+    model, states, counters = _split(reader)
+    values = _read(reader, [*model.values(), *states.values(), *counters])
+    extra = {}
+    for key in counters:
+        value = values[key]
+        extra[key.rsplit(".", 1)[-1]] = value.item() if isinstance(value, torch.Tensor) else value
+    return ({name: values[key] for name, key in model.items()}, {name: values[key] for name, key in states.items()}, extra)
+
+
+def import_checkpoint(directory: str | os.PathLike[str], out: str | os.PathLike[str]) -> dict[str, Any]:
+    """Makes a checkpoint that `heddle.load` reads out of one of PyTorch's DCP, with the names of the model's parameters
+    (``get_state_dict``, or ``model.state_dict()``), or of NeMo AutoModel's (``model/*.safetensors``, ``optim/`` in DCP).
+
+    Run it on one rank; it holds the whole model and the optimizer's state in host memory. The state of a data loader, of
+    schedulers and of random numbers is left out. Import only checkpoints whose origin you trust: DCP's metadata is a
+    pickle.
+
+    Args:
+        directory: of the checkpoint.
+        out: the directory to make. One that exists is refused.
+
+    Returns:
+        ``parameters`` and ``states`` (numbers of tensors), and ``step`` and ``epoch`` where the checkpoint tells them,
+        which `heddle.load` returns too.
+
+    Raises:
+        heddle.Error: ``"input"`` where the directory holds neither.
+    """
+    path = os.path.abspath(os.fspath(directory))
+    if os.path.exists(os.path.join(path, ".metadata")):
+        model, states, extra = _plain_dcp(path)
+    elif os.path.isdir(os.path.join(path, "model")):
+        model, states, extra = _automodel(path)
+    else:
+        raise Error("input", path, "this directory holds no .metadata of DCP and no model/ of AutoModel",
+                    "name the directory of one checkpoint")
+    if not model:
+        raise Error("input", path, "the checkpoint has no tensor of a model", "save the model's state_dict() with it")
+    for name in [each for each in states if each.startswith("step.")]:
+        states[name] = states[name].reshape(()).float()
+    world = init()
+    if world.size != 1:
+        raise Error("usage", "heddle.import_checkpoint", f"it was called on a run of {world.size} ranks",
+                    "import on one rank, then load on all")
+    files = [("python.json", json.dumps({"version": 1, "extra": extra, "groups": []}))]
+    world._extension.write_checkpoint(world.native, os.path.abspath(os.fspath(out)), list(model.items()),
+                                      list(states.items()), files)
+    return {"parameters": len(model), "states": len(states), **extra}

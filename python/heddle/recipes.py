@@ -1,0 +1,255 @@
+"""The `heddle` program from Python: checks recipes, and trains them in a child process."""
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import Any, Callable, Iterator, Mapping, Sequence, Union
+
+from .errors import Error, error_from_json, error_in_output
+from .progress import Progress
+
+Recipe = Union[str, "os.PathLike[str]", Mapping[str, Any]]
+_POLL_SECONDS = 0.1  # between two reads of the metrics file
+_KEPT_BYTES = 1 << 20  # of the program's standard error
+
+
+def program() -> str:
+    """Returns the path of the `heddle` program: ``HEDDLE_PROGRAM``, else that of this package, else that of the source
+    tree that holds this package, else the one on PATH. Raises `heddle.Error` (``"usage"``) where there is none."""
+    package = pathlib.Path(__file__).resolve().parent
+    for place in (os.environ.get("HEDDLE_PROGRAM"), package / "bin/heddle", package.parents[1] / "bin/heddle",
+                  package.parents[1] / "build/heddle",
+                  shutil.which("heddle")):
+        if place and os.access(place, os.X_OK):
+            return str(place)
+    raise Error("usage", "heddle", "the program `heddle` was not found in this package or on PATH",
+                "install the wheel of heddle, or let HEDDLE_PROGRAM name the program")
+
+
+def environment() -> dict[str, str]:
+    """Returns the environment of the program: LibTorch and Python are those of this interpreter unless variables name
+    others. torch is not imported."""
+    import importlib.util
+
+    variables = dict(os.environ)
+    if not variables.get("HEDDLE_TORCH"):
+        torch = importlib.util.find_spec("torch")
+        if torch is not None and torch.submodule_search_locations:
+            variables["HEDDLE_TORCH"] = torch.submodule_search_locations[0]
+    variables.setdefault("HEDDLE_PYTHON", sys.executable)
+    return variables
+
+
+@contextlib.contextmanager
+def _file_of(recipe: Recipe) -> Iterator[str]:
+    """The path of a recipe; a mapping is written into a file for the length of the scope."""
+    if not isinstance(recipe, Mapping):
+        yield os.fspath(recipe)
+        return
+    with tempfile.TemporaryDirectory(prefix="heddle-") as place:
+        path = os.path.join(place, "recipe.yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(recipe, file, indent=1, default=_written)  # JSON is YAML
+        yield path
+
+
+def _written(value: Any) -> Any:
+    """Writes values of a recipe that JSON lacks: paths, and dtypes of torch."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if type(value).__module__ == "torch":
+        return str(value).replace("torch.", "")
+    raise Error("config", "recipe", f"a value of type {type(value).__name__} cannot be written as YAML",
+                "use numbers, texts, lists, mappings and None")
+
+
+def _overrides(values: Mapping[str, Any] | None) -> list[str]:
+    return [part for key, value in (values or {}).items()
+            for part in (f"--{key}", "none" if value is None else json.dumps(value, default=_written))]
+
+
+def check(recipe: Recipe, world_size: int | Sequence[int] = 1, *, overrides: Mapping[str, Any] | None = None,
+          elsewhere: bool = False) -> Any:
+    """Validates a recipe as `heddle check` does, without starting a rank or making a tensor.
+
+    Args:
+        recipe: the path of a YAML file, or a mapping with its sections. Relative paths in it are relative to the
+            working directory.
+        world_size: the number of ranks, or several numbers.
+        overrides: values by key, such as ``{"distributed.tp_size": 2}``.
+        elsewhere: the run is for another machine, so a model, data or a device that this one lacks is a warning.
+
+    Returns:
+        What the recipe resolves to: a dict with ``mesh``, ``sizes``, ``strategy_config``, ``parameters`` (elements),
+        ``bytes_per_rank``, ``steps``, ``warnings`` and more. For several world sizes a list of them.
+
+    Raises:
+        heddle.Error: what is wrong first; ``.all`` has every error that was found.
+    """
+    several = not isinstance(world_size, int)
+    sizes = list(world_size) if not isinstance(world_size, int) else [world_size]
+    with _file_of(recipe) as path:
+        command = [program(), "check", path, "--json", "--world-size", ",".join(map(str, sizes)),
+                   *(["--elsewhere"] if elsewhere else []), *_overrides(overrides)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+                              stdin=subprocess.DEVNULL)
+    records = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    for record in records:
+        if "error" in record:
+            raise error_from_json(record)
+    if done.returncode != 0 or len(records) != len(sizes):
+        raise _failure(done.returncode, done.stderr)
+    return records if several else records[0]
+
+
+@dataclasses.dataclass
+class Trained:
+    """A run that has ended.
+
+    Attributes:
+        metrics: one dict a step, the lines of ``training.jsonl``: ``step``, ``loss``, ``grad_norm``, ``lr``, ``tps``
+            (tokens a second), ``mem`` (GiB), ``step_time`` (seconds) and more.
+        output: the last MiB of the program's standard output: the header of the run and its progress.
+    """
+
+    metrics: list[dict[str, Any]]
+    output: str
+
+    @property
+    def losses(self) -> list[float]:
+        """The loss of each step."""
+        return [step["loss"] for step in self.metrics]
+
+
+class _Lines:
+    """The complete lines that are appended to a file that may not exist yet."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._rest, self._at = path, b"", 0
+
+    def read(self) -> list[dict[str, Any]]:
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(self._at)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        self._at += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [json.loads(line) for line in lines if line.strip()]
+
+
+class _Drain:
+    """Reads a pipe of the child to its end, so that the child never blocks. Keeps the last bytes."""
+
+    def __init__(self, pipe: Any, echo: Any = None) -> None:
+        self._pipe, self._echo, self._kept = pipe, echo, b""
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with self._pipe:
+            for data in iter(lambda: self._pipe.read1(1 << 16), b""):
+                self._kept = (self._kept + data)[-_KEPT_BYTES:]
+                if self._echo is not None:
+                    self._echo.write(data.decode("utf-8", "replace"))
+                    self._echo.flush()
+
+    def text(self) -> str:
+        self._thread.join()
+        return self._kept.decode("utf-8", "replace")
+
+
+def train(recipe: Recipe, *, ranks: int | None = None, on_step: Callable[[dict[str, Any]], Any] | None = None,
+          overrides: Mapping[str, Any] | None = None, metrics: str | os.PathLike[str] | None = None,
+          progress: bool | None = None, log: bool = False) -> Trained:
+    """Trains a recipe with the `heddle` program in a child process, and returns when the run has ended.
+
+    Args:
+        recipe: the path of a YAML file, or a mapping with its sections. Relative paths in it are relative to the
+            working directory.
+        ranks: local ranks to start. Default: 1.
+        on_step: called in this thread with the line of ``training.jsonl`` of each step, as a dict. An exception stops
+            the run as Ctrl-C does, and is raised once the run has saved and ended.
+        overrides: values by key, such as ``{"optimizer.lr": 3e-4}``.
+        metrics: the file for ``training.jsonl``. Default: a temporary one; its lines are in the result.
+        progress: a progress bar, with a loss plot in a notebook. Default: where a person looks on.
+        log: whether to copy the program's messages to standard output.
+
+    A KeyboardInterrupt is sent to the run as SIGINT: it saves a checkpoint and ends, then the exception goes on. A
+    second one ends the ranks at once.
+
+    Raises:
+        heddle.Error: the error of the run, with its code, place and hint.
+    """
+    with _file_of(recipe) as path, tempfile.TemporaryDirectory(prefix="heddle-") as place:
+        file = os.fspath(metrics) if metrics is not None else os.path.join(place, "training.jsonl")
+        command = [program(), "train", path, "--json", "--metrics", file,
+                   *(["--nproc-per-node", str(ranks)] if ranks is not None else []), *_overrides(overrides)]
+        # A session of its own: Ctrl-C in a terminal reaches this process alone, which sends it on once.
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                                 env=environment(), start_new_session=True)
+        out, err = _Drain(child.stdout, sys.stdout if log else None), _Drain(child.stderr, sys.stderr if log else None)
+        lines: list[dict[str, Any]] = []
+        stopped: BaseException | None = None
+        with Progress(progress) as bar:
+            stopped = _follow(child, _Lines(file), lines, on_step, bar)
+        output, errors = out.text(), err.text()
+    if stopped is not None:
+        raise stopped
+    if child.returncode != 0:
+        raise error_in_output(output) or _failure(child.returncode, errors)
+    return Trained(lines, output)
+
+
+def _follow(child: subprocess.Popen[bytes], file: _Lines, lines: list[dict[str, Any]],
+            on_step: Callable[[dict[str, Any]], Any] | None, bar: Progress) -> BaseException | None:
+    """Reports steps until the child has ended. Returns the exception that has stopped it, or None."""
+    stopped: BaseException | None = None
+    while True:
+        try:
+            running = child.poll() is None
+            for line in file.read():
+                lines.append(line)
+                bar.step(line)
+                if on_step is not None and stopped is None:
+                    on_step(line)
+            if not running:
+                return stopped
+            time.sleep(_POLL_SECONDS)
+        except BaseException as error:  # also KeyboardInterrupt
+            if stopped is not None and not isinstance(error, KeyboardInterrupt):
+                continue  # the first one is raised
+            if stopped is None:
+                stopped = error
+                child.send_signal(signal.SIGINT)
+            else:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+
+
+def _failure(status: int, errors: str) -> Error:
+    """The error of a program that printed none as JSON."""
+    last = [line for line in errors.splitlines() if line.strip()][-3:]
+    if status < 0:
+        said = f"the program was ended by {signal.Signals(-status).name}"
+    else:
+        said = f"the program ended with status {status}"
+    return Error("internal", "heddle", said + (": " + " | ".join(last) if last else ""),
+                 "run the same command in a terminal to see its messages")
+
+
+def main() -> None:
+    """Becomes the program, with the arguments of this process. The command `heddle` of the wheel."""
+    path = program()
+    os.execve(path, [path, *sys.argv[1:]], environment())

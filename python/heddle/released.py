@@ -1,0 +1,80 @@
+"""Parameters between their uses: their storage is freed, so reading values raises an error instead of crashing."""
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import torch
+
+from .errors import Error
+
+_Tensor: Any = torch.Tensor
+_READABLE = {
+    getattr(_Tensor, name).__get__
+    for name in ("shape", "dtype", "device", "layout", "requires_grad", "grad", "is_leaf", "ndim", "is_cuda", "is_cpu",
+                 "is_meta", "is_sparse", "is_sparse_csr", "is_quantized", "is_nested", "is_mps", "is_xla", "is_xpu",
+                 "is_mkldnn", "is_vulkan", "is_ipu", "is_ort", "is_maia", "is_mtia", "itemsize", "nbytes", "grad_fn",
+                 "_backward_hooks", "output_nr", "name", "retains_grad", "_version", "is_hpu", "is_privateuseone")
+    if hasattr(_Tensor, name)
+} | {getattr(_Tensor, name) for name in (
+    "size", "dim", "numel", "nelement", "ndimension", "stride", "element_size", "is_floating_point", "is_complex",
+    "get_device", "is_contiguous", "is_signed", "register_hook", "register_post_accumulate_grad_hook", "__hash__",
+    "__len__", "__dir__", "has_names")} | {
+    torch.numel, torch.is_floating_point, torch.is_complex, torch.is_tensor, torch.get_device}
+_NO_GRADIENT = _Tensor.grad.__set__
+_TRAINS = {_Tensor.requires_grad_, _Tensor.requires_grad.__set__}
+
+
+switched: set[int] = set()  # ids of parameters whose requires_grad was set, to be checked before the next training forward
+
+
+class Released(torch.nn.Parameter):
+    """The class of a parameter whose values this rank does not have now: only a shard of them, which
+    ``model.parameters()`` of the whole model gives. Shape, dtype and device can be read; whatever reads values raises
+    `heddle.Error` with the parameter's name. The parameter is whole again inside of a forward of its module and within
+    `heddle.unsharded`."""
+
+    _heddle_name: str
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _READABLE or func in _TRAINS or (func is _NO_GRADIENT and args[1] is None):
+            if func in _TRAINS:
+                switched.add(id(args[0]))
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+        given = [each for each in _flat(args, kwargs) if isinstance(each, Released)]
+        with torch._C.DisableTorchFunctionSubclass():
+            # An autograd function that Python wrote reads the parameters of its unit, which is whole for its backward.
+            if torch._C._current_graph_task_id() != -1 and all(each.untyped_storage().nbytes() > 0 for each in given):
+                return func(*args, **(kwargs or {}))
+        _refuse(given[0] if given else None, _name(func))
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"<heddle.Released {self._heddle_name}: {tuple(self.shape)}, {self.dtype}>"
+
+    def __deepcopy__(self, memo: Any) -> NoReturn:
+        _refuse(self, "copy.deepcopy")
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        _refuse(self, "pickle")
+
+
+def _name(func: Any) -> str:
+    """The name of a function or a property."""
+    name = getattr(func, "__name__", str(func))
+    return getattr(func.__self__, "__name__", name) if name in ("__get__", "__set__") else name
+
+
+def _flat(args: Any, kwargs: Any) -> Any:
+    for value in (*args, *(kwargs or {}).values()):
+        if isinstance(value, (list, tuple)):
+            yield from _flat(value, None)
+        else:
+            yield value
+
+
+def _refuse(parameter: Any, function: str) -> NoReturn:
+    name = getattr(parameter, "_heddle_name", "?")
+    raise Error("usage", name, f"'{function}' reads values of the parameter '{name}', of which this rank holds "
+                "a shard", "use the shards of model.parameters(), read it within heddle.unsharded(model), save with "
+                "heddle.save or heddle.save_pretrained, and run a module through the whole model's forward")

@@ -1,0 +1,403 @@
+"""heddle.fully_shard: a strategy of heddle under a PyTorch model, in place."""
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import weakref
+from typing import Any, Callable, Iterator, Mapping, Sequence
+
+import torch
+from torch import nn
+
+from . import optimizers
+from .errors import Error
+from .released import Released, switched
+from .units import Unit, Units, find_units
+from .world import World, init
+
+_disable = torch._dynamo.disable if hasattr(torch, "_dynamo") else torch.compiler.disable
+
+
+class Sharded:
+    """The strategy under one model. `heddle.fully_shard` makes it; the functions of heddle find it by the model.
+
+    Attributes:
+        strategy: the strategy's name.
+        shards: this rank's parts of the parameters, `Shard` each, in execution order.
+    """
+
+    def __init__(self, model: nn.Module, world: World, configuration: str, origin: str, units: list[Unit],
+                 source: Callable[..., bool] | None, averages: bool) -> None:
+        self._model = weakref.ref(model)
+        self.world = world
+        self.units = units
+        self._owners = _owners(model)  # of each parameter's name: modules and the keys there
+        given = [(unit.name or "root", list(unit.parameters.items()), unit.buffers) for unit in units]
+        ended = weakref.WeakMethod(self._backward_ended)
+
+        def backward_ended(synchronized: bool) -> None:
+            call = ended()
+            if call is not None:  # the graph has not outlived the model
+                call(synchronized)
+
+        self.native = world._extension.Hosted(world.native, configuration, origin, given, source,
+                                              backward_ended, averages)
+        self.strategy: str = self.native.strategy()
+        self._take_parameters()
+        self._trains = {name: each.requires_grad for unit in units for name, each in unit.parameters.items()}
+        self.names = {id(each): name for unit in units for name, each in unit.parameters.items()}
+        self.shards = [Shard(*each) for each in self.native.shards()]
+        self._earlier: list[tuple[torch.Tensor, torch.Tensor]] = []  # shards and their gradients before this step
+        self._running = False  # a forward of the model
+        self._held = False  # parameters are whole for a scope
+        self._precision: list[tuple[Any, Any]] = []
+        self._release_all()
+        self._hook()
+
+    # -- parameters
+
+    def _take_parameters(self) -> None:
+        """Puts the tensors of parameters that were on meta into their modules, and finds those that are freed."""
+        ids = {id(shard[1]) for shard in self.native.shards()}
+        for unit in self.units:
+            for name, parameter in list(unit.parameters.items()):
+                if parameter.is_meta:
+                    parameter = self._replace(name, self.native.parameter(name))
+                    unit.parameters[name] = parameter
+                parameter._heddle_name = name  # type: ignore[attr-defined]
+        self._freed: list[list[nn.Parameter]] = [
+            [each for each in unit.parameters.values() if id(each) not in ids] for unit in self.units]
+        uses: dict[int, list[int]] = {}
+        for index, parameters in enumerate(self._freed):
+            for each in parameters:
+                uses.setdefault(id(each), []).append(index)
+        self._sharing = [sorted({other for each in parameters for other in uses[id(each)]} - {index})
+                         for index, parameters in enumerate(self._freed)]
+        self._stack: list[int] = []  # units that run, the innermost last
+        self._around = [index == 0 for index in range(len(self.units))]  # units that run others inside
+
+    def _replace(self, name: str, tensor: torch.Tensor) -> nn.Parameter:
+        if not isinstance(tensor, nn.Parameter):
+            tensor.__class__ = nn.Parameter
+        for module, key in self._owners[name]:
+            module._parameters[key] = tensor
+        return tensor  # type: ignore[return-value]
+
+    def _release_all(self) -> None:
+        if self._held:
+            return
+        self._stack.clear()
+        for parameters in self._freed:
+            for parameter in parameters:
+                parameter.__class__ = Released
+
+    # -- a forward
+
+    def _hook(self) -> None:
+        for index, unit in enumerate(self.units[1:], 1):
+            before, after = _hooks_of(weakref.ref(self), index)
+            unit.module.register_forward_pre_hook(before, prepend=True, with_kwargs=True)
+            unit.module.register_forward_hook(after, always_call=True)
+
+    def _before(self, index: int) -> None:
+        self.native.before(index)
+        if self._stack:
+            self._around[self._stack[-1]] = True
+        self._stack.append(index)
+        for parameter in self._freed[index]:
+            parameter.__class__ = nn.Parameter
+
+    def _after(self, index: int, result: Any) -> None:
+        self.native.after(index, result)
+        self._stack.pop()
+        # A unit around others stays whole to the end of the backward, which may compute parts of it again.
+        if self._held or index in self._stack or (self._around[index] and torch.is_grad_enabled()):
+            return
+        for parameter in self._freed[index]:
+            parameter.__class__ = Released
+        for other in self._sharing[index]:  # a unit that is whole uses its parameters too
+            if other in self._stack or self._around[other]:
+                for parameter in self._freed[other]:
+                    parameter.__class__ = nn.Parameter
+
+    def forward(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Runs the model's own call between the begin and the end of a forward."""
+        if self._running:  # the model calls itself
+            return call(*args, **kwargs)
+        self._begin()
+        try:
+            self._before(0)
+            result = call(*args, **kwargs)
+            self._after(0, result)
+            self._end()
+            return result
+        except BaseException:
+            self._abandon()
+            raise
+
+    @_disable
+    def _begin(self) -> None:
+        self.world.check_process()
+        if torch.is_grad_enabled():
+            if switched:
+                self._check_switched()
+            self._set_gradients_aside()
+        self._running = True
+        self.native.begin(torch.is_grad_enabled())
+
+    def _check_switched(self) -> None:
+        """Adapters freeze and thaw parameters around a forward; a change that stays is refused."""
+        for unit in self.units:
+            for name, parameter in unit.parameters.items():
+                if id(parameter) in switched and parameter.requires_grad != self._trains[name]:
+                    raise Error("usage", name, f"requires_grad is {parameter.requires_grad}, and it was "
+                                f"{self._trains[name]} at heddle.fully_shard", "freeze parameters before fully_shard")
+        switched.clear()
+
+    @_disable
+    def _end(self) -> None:
+        self._running = False
+        self.native.end()
+
+    @_disable
+    def _abandon(self) -> None:
+        self._running = False
+        self.native.abandon()
+        self._release_all()
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[dict[str, torch.Tensor]]:
+        """Every parameter whole, by name, for the length of a scope."""
+        self.world.check_process()
+        whole = self.native.hold_whole()
+        self._held = True
+        for parameters in self._freed:
+            for parameter in parameters:
+                parameter.__class__ = nn.Parameter
+        try:
+            yield whole
+        finally:
+            self._held = False
+            self._release_all()
+            self.native.release_whole()
+
+    # -- gradients
+
+    def _set_gradients_aside(self) -> None:
+        """A backward that follows adds to gradients that the optimizer has not reset."""
+        if not self._reduced:
+            return
+        for shard in self.shards:
+            gradient = shard.tensor.grad
+            if gradient is not None:
+                self._earlier.append((shard.tensor, gradient.clone()))
+                shard.tensor.grad = None
+        self._reduced = False
+
+    _reduced = False
+
+    def _backward_ended(self, synchronized: bool) -> None:
+        self._release_all()
+        if not synchronized:
+            return
+        self._reduced = True
+        for tensor, earlier in self._earlier:
+            if tensor.grad is None:
+                tensor.grad = earlier
+            else:
+                tensor.grad.add_(earlier)
+        self._earlier.clear()
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        self.native.synchronize(False)
+        try:
+            yield
+        finally:
+            self.native.synchronize(True)
+
+    def model(self) -> nn.Module:
+        model = self._model()
+        assert model is not None
+        return model
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise Error("usage", "copy.deepcopy", "a model under heddle.fully_shard cannot be copied: each rank has a shard",
+                    "copy it before fully_shard, or build a second one and heddle.load it")
+
+    def __reduce__(self) -> Any:
+        raise Error("usage", "pickle", "a model under heddle.fully_shard cannot be pickled: each rank has a shard",
+                    "use heddle.save or heddle.save_pretrained")
+
+
+class Shard:
+    """This rank's part of one parameter: a box of the whole.
+
+    Attributes:
+        name: of the parameter in the model.
+        tensor: what the optimizer updates; ``.grad`` holds its gradient after a backward.
+        shape: of the whole parameter.
+        offset: of the box in it.
+        axes: names of the mesh axes that split the parameter.
+    """
+
+    def __init__(self, name: str, tensor: torch.Tensor, shape: list[int], offset: list[int], axes: list[str]) -> None:
+        if not isinstance(tensor, nn.Parameter) and type(tensor) is torch.Tensor:
+            tensor.__class__ = nn.Parameter
+        self.name, self.tensor, self.shape, self.offset, self.axes = name, tensor, shape, offset, axes
+
+
+def _hooks_of(sharded: "weakref.ref[Sharded]", index: int) -> tuple[Callable[..., None], Callable[..., None]]:
+    @_disable
+    def before(module: nn.Module, args: Any, kwargs: Any) -> None:
+        sharded()._before(index)  # type: ignore[union-attr]
+
+    @_disable
+    def after(module: nn.Module, args: Any, result: Any) -> None:
+        sharded()._after(index, result)  # type: ignore[union-attr]
+
+    return before, after
+
+
+def _owners(model: nn.Module) -> dict[str, list[tuple[nn.Module, str]]]:
+    first = {id(parameter): name for name, parameter in model.named_parameters()}
+    owners: dict[str, list[tuple[nn.Module, str]]] = {}
+    for module in model.modules():
+        for key, parameter in module._parameters.items():
+            if parameter is not None:
+                owners.setdefault(first[id(parameter)], []).append((module, key))
+    return owners
+
+
+class _ShardedModel:
+    """What the class of a model gets under fully_shard."""
+
+    _heddle: Sharded
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._heddle.forward(super().__call__, args, kwargs)  # type: ignore[misc]
+
+    def named_parameters(self, prefix: str = "", recurse: bool = True,
+                         remove_duplicate: bool = True) -> Iterator[tuple[str, nn.Parameter]]:
+        """This rank's shards under the parameters' names. A parameter of several boxes comes several times."""
+        dot = prefix + "." if prefix else ""
+        for shard in self._heddle.shards:
+            if recurse or "." not in shard.name:
+                yield dot + shard.name, shard.tensor  # type: ignore[misc]
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        for _, parameter in self.named_parameters(recurse=recurse):
+            yield parameter
+
+    def no_sync(self) -> Any:
+        """Within it backwards reduce nothing: for all microbatches of a step but the last."""
+        return self._heddle.no_sync()
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Any:
+        for shard in self._heddle.shards:
+            with torch.no_grad():
+                made = fn(shard.tensor)
+            if made.dtype != shard.tensor.dtype or made.device != shard.tensor.device:
+                raise Error("usage", shard.name, f"a model under heddle.fully_shard stays {shard.tensor.dtype} on "
+                            f"{shard.tensor.device}, and this call makes it {made.dtype} on {made.device}",
+                            "convert and move the model before fully_shard; mp_policy computes in another dtype")
+            break
+        return self
+
+    def requires_grad_(self, requires_grad: bool = True) -> Any:
+        if any(shard.tensor.requires_grad != requires_grad for shard in self._heddle.shards):
+            raise Error("usage", "requires_grad_", "which parameters train is fixed under heddle.fully_shard",
+                        "freeze parameters before fully_shard")
+        return self
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        if any(self._heddle._freed):
+            raise Error("usage", "state_dict", "each rank holds shards of the parameters",
+                        "use heddle.save, heddle.save_pretrained, or heddle.full_state_dict")
+        return super().state_dict(*args, **kwargs)  # type: ignore[misc]
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        if any(self._heddle._freed):
+            raise Error("usage", "load_state_dict", "each rank holds shards of the parameters",
+                        "use heddle.load, or load the values before fully_shard")
+        loaded = super().load_state_dict(*args, **kwargs)  # type: ignore[misc]
+        self._heddle.native.parameters_changed()
+        return loaded
+
+
+def sharded(model: Any) -> Sharded:
+    """Returns the strategy under a model. Raises heddle.Error for a model without one."""
+    found = getattr(model, "__dict__", {}).get("_heddle")
+    if found is None:
+        inner = getattr(model, "module", None) or getattr(model, "_orig_mod", None)
+        if inner is not None and inner is not model:
+            return sharded(inner)
+        raise Error("usage", type(model).__name__, "this model is not under heddle.fully_shard",
+                    "call heddle.fully_shard(model, ...) first")
+    return found
+
+
+_LOCAL = {"config", "units"}
+
+
+def _configuration(model: nn.Module, config: Any, fields: Mapping[str, Any]) -> tuple[str, str]:
+    """The YAML of `distributed:` and `dist_env:`, and the name of its file for messages."""
+    if config is not None and fields:
+        raise Error("usage", "heddle.fully_shard", f"config= is given, and so is {', '.join(fields)}=",
+                    "give the fields in the file, or as keywords")
+    if isinstance(config, (str, os.PathLike)):
+        with open(config, encoding="utf-8") as file:
+            return file.read(), os.fspath(config)
+    devices = {parameter.device.type for parameter in model.parameters()} - {"meta"}
+    section: dict[str, Any] = {"distributed": dict(fields)}
+    if config is not None:
+        section = dict(config) if "distributed" in config else {"distributed": dict(config)}
+    if devices <= {"cpu"}:
+        section.setdefault("dist_env", {"backend": "gloo"})
+    return json.dumps(section, default=lambda value: str(value).replace("torch.", "")), "heddle.fully_shard"
+
+
+def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, root: Units = (), gradients: str = "average",
+                from_pretrained_dir: str | None = None, **fields: Any) -> nn.Module:
+    """Puts a strategy of heddle under a model, in place. A collective of every rank.
+
+    Args:
+        model: on the device of the run, with the same values on every rank (those of rank 0 are used), or on meta.
+        config: the path of a recipe, or a mapping, whose ``distributed:`` section is used.
+        units: modules that are gathered, run and released together: modules, classes, class names, paths, patterns of
+            paths, or a function of path and module. Default: the layers that transformers must not split
+            (``_no_split_modules``), embeddings and linear layers outside of them; without such layers the members of
+            every ``ModuleList`` and ``Sequential``.
+        root: modules that are no units, in the same forms: those whose parameters the model's own forward reads, as a
+            fused loss reads the weight of the head. The root is whole to the end of the backward.
+        gradients: ``"average"`` over the data-parallel ranks, as under DDP and FSDP2, or ``"sum"``.
+        from_pretrained_dir: for a model on meta, the Hugging Face directory with its safetensors. Each rank reads its
+            shards alone.
+        fields: those of ``distributed:``, such as ``strategy="fsdp2"``, ``mp_policy={"param_dtype": "float32"}``.
+
+    Returns:
+        The same model. Its ``parameters()`` are this rank's shards, plain tensors for any optimizer. Its modules keep
+        their own parameters, whole while they run and ``heddle.Released`` between.
+
+    Raises:
+        heddle.Error: a field or a strategy that is refused, with its place.
+    """
+    if gradients not in ("average", "sum"):
+        raise Error("usage", "gradients", f"{gradients!r} is unknown", "use 'average' or 'sum'")
+    if "_heddle" in model.__dict__:
+        raise Error("usage", type(model).__name__, "this model is under heddle.fully_shard already",
+                    "call fully_shard once for a model")
+    ranks = init()
+    configuration, origin = _configuration(model, config, fields)
+    found = find_units(model, units, root)
+    source = None
+    if any(parameter.is_meta for parameter in model.parameters()):
+        from .files import source_of
+
+        source = source_of(model, from_pretrained_dir)
+    model.__dict__["_heddle"] = Sharded(model, ranks, configuration, origin, found, source, gradients == "average")
+    own = type(model)
+    model.__class__ = type(own.__name__, (_ShardedModel, own), {"__module__": own.__module__, "__doc__": own.__doc__})
+    optimizers.watch(model._heddle)  # type: ignore[attr-defined]
+    return model

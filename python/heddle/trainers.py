@@ -1,0 +1,98 @@
+"""Trainers of transformers, TRL and accelerate on heddle."""
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any, Mapping
+
+import torch
+
+from . import state
+from .sharding import fully_shard
+
+_FOLDER = "heddle"  # in a checkpoint of the trainer
+_SCHEDULER = "scheduler.pt"
+
+
+def prepare(accelerator: Any, model: Any, **options: Any) -> Any:
+    """Puts heddle under a model for a loop of `accelerate`: its ``prepare()`` then leaves the model as it is, and its
+    ``backward``, ``no_sync``, ``accumulate``, ``clip_grad_norm_`` and ``unwrap_model`` work. Called before the optimizer
+    is made.
+
+    Args:
+        options: those of `heddle.fully_shard`. Under mixed precision of the accelerator the forward runs under autocast of
+            that dtype, as accelerate's own wrapper does.
+    """
+    if accelerator.native_amp and "config" not in options and options.get("strategy", "fsdp2") in ("fsdp2", "ddp"):
+        options.setdefault("autocast_dtype", {"bf16": "bfloat16", "fp16": "float16"}.get(accelerator.mixed_precision))
+    fully_shard(model, **options)
+    model._is_accelerate_prepared = True
+    return model
+
+
+class HfTrainer:
+    """A mixin over `transformers.Trainer` and whatever subclasses it: the model trains under a strategy of heddle.
+
+        class Trainer(heddle.HfTrainer, transformers.Trainer): ...
+        Trainer(model, arguments, heddle={"strategy": "fsdp2"}, train_dataset=data).train()
+
+    Args:
+        heddle: the arguments of `heddle.fully_shard`, as a mapping. Default: ``{"strategy": "fsdp2"}`` in float32.
+
+    Checkpoints of the trainer hold ``heddle/`` (any strategy and number of ranks resumes from it) beside the model in
+    the format of transformers.
+    """
+
+    def __init__(self, *args: Any, heddle: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        self._heddle_options = dict(heddle or _default())
+        super().__init__(*args, **kwargs)
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
+        """Puts the strategy under the model before the optimizer is made."""
+        if "_heddle" not in self.model.__dict__:
+            prepare(self.accelerator, self.model, **{"root": self._root(), **self._heddle_options})
+        return super().create_optimizer(*args, **kwargs)  # type: ignore[misc]
+
+    def _root(self) -> list[Any]:
+        """The head, where a trainer of TRL reads its weight from outside of its forward (fused losses)."""
+        if not any(base.__module__.startswith("trl.") for base in type(self).__mro__):
+            return []
+        head = self.model.get_output_embeddings() if hasattr(self.model, "get_output_embeddings") else None
+        return [] if head is None else [head]
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        if "_heddle" not in self.model.__dict__:
+            return super().save_model(output_dir, _internal_call)  # type: ignore[misc]
+        whole = state.full_state_dict(self.model)
+        if self.args.should_save:
+            self._save(output_dir or self.args.output_dir, state_dict=whole)
+        if self.args.push_to_hub and not _internal_call:
+            self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        folder = os.path.join(output_dir, _FOLDER)
+        if self.args.should_save:  # transformers overwrites too
+            shutil.rmtree(folder, ignore_errors=True)
+        state.save(folder, self.model, _inner(self.optimizer))
+        if self.args.should_save:
+            torch.save(self.lr_scheduler.state_dict(), os.path.join(output_dir, _SCHEDULER))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """Values come with the optimizer's state, once the model is sharded."""
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is None:
+            return
+        state.load(os.path.join(checkpoint, _FOLDER), self.model, _inner(self.optimizer))
+        self.lr_scheduler.load_state_dict(torch.load(os.path.join(checkpoint, _SCHEDULER), weights_only=True))
+
+
+def _default() -> dict[str, Any]:
+    return {"strategy": "fsdp2", "mp_policy": {"param_dtype": "float32", "reduce_dtype": "float32"}}
+
+
+def _inner(optimizer: Any) -> Any:
+    """The optimizer of torch within accelerate's."""
+    return getattr(optimizer, "optimizer", optimizer)
+
+

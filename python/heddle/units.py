@@ -1,0 +1,125 @@
+"""Which modules of a model are units: gathered, run and released together."""
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from typing import Any, Callable, Iterable, Iterator, Sequence, Union
+
+import torch
+from torch import nn
+
+from .errors import Error
+
+Units = Union[None, Callable[[str, nn.Module], bool], Sequence[Union[str, nn.Module, type]]]
+
+
+@dataclasses.dataclass
+class Unit:
+    """A module with the parameters that are gathered for it.
+
+    Attributes:
+        name: the module's path; "" for the root.
+        parameters: by their first name in the model; a tied one is in each unit that uses it.
+    """
+
+    name: str
+    module: nn.Module
+    parameters: dict[str, nn.Parameter]
+    buffers: list[torch.Tensor]
+
+
+def _matches(wanted: str, name: str, module: nn.Module) -> bool:
+    return wanted == type(module).__name__ or fnmatch.fnmatchcase(name, wanted)
+
+
+def _chosen(model: nn.Module, units: Units) -> list[tuple[str, nn.Module]]:
+    """The modules that a person names: modules, classes, class names, paths, patterns of paths, or a function."""
+    named = [(name, module) for name, module in model.named_modules() if module is not model]
+    if callable(units) and not isinstance(units, (list, tuple)):
+        return [(name, module) for name, module in named if units(name, module)]
+    found: dict[int, tuple[str, nn.Module]] = {}
+    for wanted in units or ():
+        if isinstance(wanted, nn.Module):
+            hits = [each for each in named if each[1] is wanted]
+        elif isinstance(wanted, type):
+            hits = [each for each in named if isinstance(each[1], wanted)]
+        else:
+            hits = [each for each in named if _matches(wanted, *each)]
+        if not hits:
+            raise Error("usage", "units", f"no module of {type(model).__name__} is {wanted!r}",
+                        "name modules, their classes, their paths or patterns such as 'model.layers.*'")
+        found.update((id(module), (name, module)) for name, module in hits)
+    return [each for each in named if id(each[1]) in found]
+
+
+def _layers(model: nn.Module) -> set[str]:
+    """The class names that transformers must not split, of the model and of models in it."""
+    names: set[str] = set()
+    for module in model.modules():
+        names.update(getattr(module, "_no_split_modules", None) or ())
+    return names
+
+
+def _default(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The layers of transformers' models, else the modules of lists; then embeddings and linear layers outside."""
+    layers = _layers(model)
+    out: list[tuple[str, nn.Module]] = []
+
+    def walk(prefix: str, module: nn.Module, in_list: bool) -> None:
+        for name, child in module.named_children():
+            path = f"{prefix}{name}"
+            is_layer = type(child).__name__ in layers if layers else in_list
+            alone = isinstance(child, (nn.Embedding, nn.Linear)) and (not in_list or bool(layers))
+            if child is not model and (is_layer or alone):
+                out.append((path, child))
+            else:
+                walk(path + ".", child, isinstance(child, (nn.ModuleList, nn.Sequential)))
+
+    walk("", model, isinstance(model, (nn.ModuleList, nn.Sequential)))
+    known: set[int] = set()
+    return [each for each in out if _first(each[1], known) and any(True for _ in each[1].parameters())]
+
+
+def _first(module: nn.Module, known: set[int]) -> bool:
+    fresh = id(module) not in known
+    known.add(id(module))
+    return fresh
+
+
+def _names(model: nn.Module) -> dict[int, str]:
+    return {id(parameter): name for name, parameter in model.named_parameters()}
+
+
+def _own(modules: Iterable[nn.Module]) -> Iterator[nn.Parameter]:
+    for module in modules:
+        yield from (each for each in module._parameters.values() if each is not None)
+
+
+def find_units(model: nn.Module, units: Units = None, root: Units = ()) -> list[Unit]:
+    """Returns the units of a model in the order of its modules, the root first. A parameter is of the innermost unit
+    around the module that has it, so a unit's modules are those that are in no unit inside of it. `root`: modules that
+    are no units."""
+    chosen = _default(model) if units is None else _chosen(model, units)
+    rooted = {id(module) for _, module in _chosen(model, root)}
+    chosen = [each for each in chosen if id(each[1]) not in rooted]
+    names = _names(model)
+    inside = {id(module) for _, module in chosen}
+
+    def reach(module: nn.Module, seen: set[int]) -> Iterator[nn.Module]:
+        """The module and those below it that no unit inside of it has."""
+        if id(module) in seen:
+            return
+        seen.add(id(module))
+        yield module
+        for child in module.children():
+            if id(child) not in inside:
+                yield from reach(child, seen)
+
+    out = []
+    for name, module in [("", model), *chosen]:
+        modules = list(reach(module, set()))
+        parameters = {names[id(each)]: each for each in _own(modules)}
+        buffers = [each for part in modules for each in part._buffers.values() if each is not None]
+        out.append(Unit(name, module, parameters, buffers))
+    return out
+

@@ -1,0 +1,73 @@
+"""One step of architectures of transformers: each gradient against plain PyTorch; images on one rank only."""
+import os
+import unittest
+
+try:
+    import torch
+    import transformers
+    MISSING = ""
+except ImportError as error:
+    MISSING = str(error)
+
+import heddle
+import ranks
+from models import ARCHITECTURES, batch, make
+from numbers_test import STRATEGIES
+
+
+def worst(model, reference, size):
+    """The largest difference of a gradient from the mean of plain PyTorch's, relative to the largest of its tensor."""
+    expected = {name: parameter.grad for name, parameter in reference.named_parameters()}
+    found = ("", 0.0)
+    for shard in model._heddle.shards:
+        whole = expected[shard.name]
+        box = tuple(slice(begin, begin + length) for begin, length in zip(shard.offset, shard.tensor.shape))
+        mine = shard.tensor.grad
+        if whole is None or mine is None:
+            if (whole is None or not whole.any()) and (mine is None or not mine.any()):
+                continue
+            return shard.name, float("inf")
+        if mine.numel() == 0:
+            continue
+        difference = ((mine - whole[box]).abs().max() / max(whole.abs().max().item(), 1e-3)).item()
+        found = max(found, (shard.name, difference), key=lambda each: each[1])
+    return found
+
+
+def one_step(strategy, names, images_on_rank_0_only=False):
+    world, results = heddle.init(), {}
+    for name in names:
+        model, reference = make(name), make(name)
+        if world.size == 1 or not images_on_rank_0_only:
+            batches = [batch(name, 0, rank) for rank in range(world.size)]
+        else:
+            batches = [batch(name, 0, rank, images=rank == 0) for rank in range(world.size)]
+        for one in batches:
+            (reference(**one).loss / world.size).backward()
+        heddle.fully_shard(model, **STRATEGIES[strategy][1])
+        model(**batches[world.rank]).loss.backward()
+        results[name] = worst(model, reference, world.size)
+    return results
+
+
+@unittest.skipIf(MISSING, MISSING)
+class ArchitecturesTest(unittest.TestCase):
+    strategies = os.environ.get("HEDDLE_TEST_STRATEGIES", "ddp,fsdp2,megatron_fsdp,megatron").split(",")
+
+    def test_each_gradient(self):
+        for strategy in self.strategies:
+            for result in ranks.run(one_step, STRATEGIES[strategy][0], strategy=strategy, names=ARCHITECTURES):
+                for name, (parameter, difference) in result.items():
+                    with self.subTest(f"{strategy}, {name}: {parameter}"):
+                        self.assertLess(difference, 1e-5)
+
+    def test_images_on_one_rank_only(self):
+        for strategy in [each for each in self.strategies if each != "single"]:
+            for result in ranks.run(one_step, 2, strategy=strategy, names=["Gemma 3", "Qwen2-VL"], images_on_rank_0_only=True):
+                for name, (parameter, difference) in result.items():
+                    with self.subTest(f"{strategy}, {name}: {parameter}"):
+                        self.assertLess(difference, 1e-5)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,99 @@
+"""A loop of PyTorch's FSDP2, saved by DCP, goes on in heddle."""
+import os
+import tempfile
+import unittest
+
+try:
+    import torch
+    import transformers
+    MISSING = ""
+except ImportError as error:
+    MISSING = str(error)
+
+import heddle
+import ranks
+from models import llama, tokens
+from numbers_test import STRATEGIES
+
+
+def fsdp2_loop(place):
+    """Six steps of FSDP2 and AdamW; DCP saves after three, in three layouts. Returns the losses of this rank."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
+    from torch.distributed.fsdp import fully_shard
+
+    rank = int(os.environ["RANK"])
+    torch.distributed.init_process_group("gloo", init_method=f"file://{place}/group", rank=rank,
+                                         world_size=int(os.environ["WORLD_SIZE"]))
+    model = llama()
+    for layer in model.model.layers:
+        fully_shard(layer)
+    fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for step in range(6):
+        if step == 3:
+            state = {"model": get_model_state_dict(model), "optim": get_optimizer_state_dict(model, optimizer), "step": 3}
+            dcp.save(state, checkpoint_id=os.path.join(place, "nested"))
+            auto = os.path.join(place, "epoch_0_step_2")
+            dcp.save(get_optimizer_state_dict(model, optimizer), checkpoint_id=os.path.join(auto, "optim"))
+            dcp.save(get_model_state_dict(model), storage_writer=dcp.HuggingFaceStorageWriter(
+                os.path.join(auto, "model"), save_distributed=True))
+        batch = tokens(step, rank)
+        loss = model(input_ids=batch, labels=batch).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    torch.distributed.destroy_process_group()
+    return losses
+
+
+def imported(place):
+    return {name: heddle.import_checkpoint(os.path.join(place, name), os.path.join(place, f"{name}-heddle"))
+            for name in ("nested", "epoch_0_step_2")}
+
+
+def goes_on(place, strategies):
+    results = {}
+    for strategy in strategies:
+        for name in ("nested", "epoch_0_step_2"):
+            model = heddle.fully_shard(llama(), **STRATEGIES[strategy][1])
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+            first = heddle.load(os.path.join(place, f"{name}-heddle"), model, optimizer)["step"]
+            losses = []
+            for step in range(first, 6):
+                batch = tokens(step, heddle.init().rank)
+                loss = model(input_ids=batch, labels=batch).loss
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(loss.item())
+            results[f"{strategy}, {name}"] = losses
+    return results
+
+
+@unittest.skipIf(MISSING, MISSING)
+class ImportTest(unittest.TestCase):
+    def test_goes_on_from_fsdp2(self):
+        strategies = os.environ.get("HEDDLE_TEST_STRATEGIES", "ddp,fsdp2,megatron").split(",")
+        with tempfile.TemporaryDirectory() as place:
+            theirs = ranks.run(fsdp2_loop, 2, place=place)
+            told = ranks.run(imported, 1, place=place)[0]
+            self.assertEqual([told[name]["step"] for name in told], [3, 3])
+            ours = ranks.run(goes_on, 2, place=place, strategies=strategies)
+        for rank in range(2):
+            for case, losses in ours[rank].items():
+                with self.subTest(case):
+                    self.assertEqual(len(losses), 3)
+                    for one, other in zip(losses, theirs[rank][3:]):
+                        self.assertAlmostEqual(one, other, delta=2e-5)
+
+    def test_refuses_another_directory(self):
+        with tempfile.TemporaryDirectory() as place, self.assertRaises(heddle.Error) as caught:
+            heddle.import_checkpoint(place, place + "-out")
+        self.assertEqual(caught.exception.code, "input")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,131 @@
+"""heddle.check and heddle.train: verdicts, errors, callbacks, interrupts. Needs no torch."""
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import heddle
+from heddle.errors import error_in_output
+from heddle.progress import plot
+
+TEXT = "".join(f"{n} " for n in range(4000))
+
+
+def recipe(place, **sections):
+    """A run of a small Llama on bytes, as a dict."""
+    model = {"model_type": "llama", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
+             "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 32, "tie_word_embeddings": False}
+    return {"seed": 1, "step_scheduler": {"global_batch_size": 4, "local_batch_size": 2, "max_steps": 5, "num_epochs": 1},
+            "model": {"_target_": "from_config", "config": model, "dtype": "float32"},
+            "dataset": {"file_pattern": os.path.join(place, "train.bin"), "seq_len": 32},
+            "optimizer": {"lr": 1e-3}, "lr_scheduler": None, "distributed": {"strategy": "fsdp2"},
+            "checkpoint": {"enabled": False, "checkpoint_dir": os.path.join(place, "run")}, **sections}
+
+
+class ProgramTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.room = tempfile.TemporaryDirectory()
+        cls.place = cls.room.name
+        text = pathlib.Path(cls.place, "book.txt")
+        text.write_text(TEXT)
+        subprocess.run([heddle.program(), "data", str(text), "--out", os.path.join(cls.place, "train.bin")], check=True,
+                       stdout=subprocess.DEVNULL)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.room.cleanup()
+
+    def test_check_resolves_a_dict(self):
+        verdict = heddle.check(recipe(self.place), world_size=2)
+        self.assertEqual(verdict["strategy"], "fsdp2")
+        self.assertEqual(verdict["sizes"]["dp_shard"], 2)
+        self.assertEqual(verdict["steps"], 5)
+
+    def test_check_takes_several_world_sizes_and_overrides(self):
+        verdicts = heddle.check(recipe(self.place), world_size=[1, 2], overrides={"step_scheduler.max_steps": 3})
+        self.assertEqual([each["world_size"] for each in verdicts], [1, 2])
+        self.assertEqual(verdicts[0]["steps"], 3)
+
+    def test_check_raises_every_error_with_its_parts(self):
+        faulty = recipe(self.place, distributed={"strategy": "nope"}, dataset={"file_pattern": "absent.bin", "seq_len": 8})
+        with self.assertRaises(heddle.Error) as caught:
+            heddle.check(faulty)
+        found = {error.where.split()[-1]: error for error in caught.exception.all}
+        self.assertEqual(found["distributed.strategy"].code, "plugin_missing")
+        self.assertIn("Unknown strategy: nope", found["distributed.strategy"].message)
+        self.assertEqual(found["dataset.file_pattern"].code, "input")
+        self.assertIn("hint: ", str(caught.exception))
+
+    def test_train_calls_back_after_each_step(self):
+        steps = []
+        trained = heddle.train(recipe(self.place), on_step=steps.append, progress=False)
+        self.assertEqual([step["step"] for step in steps], list(range(5)))
+        self.assertEqual(trained.metrics, steps)
+        self.assertEqual(len(trained.losses), 5)
+        self.assertLess(trained.losses[-1], trained.losses[0])
+
+    def test_train_on_two_ranks_has_the_losses_of_one(self):
+        precise = {"strategy": "fsdp2", "mp_policy": {"param_dtype": "float32", "reduce_dtype": "float32"}}
+        one = heddle.train(recipe(self.place, distributed={"strategy": "single"}), progress=False)
+        two = heddle.train(recipe(self.place, distributed=precise), ranks=2, progress=False)
+        for first, second in zip(one.losses, two.losses):
+            self.assertAlmostEqual(first / second, 1, delta=2e-5)
+
+    def test_train_raises_the_error_of_the_run(self):
+        with self.assertRaises(heddle.Error) as caught:
+            heddle.train(recipe(self.place), overrides={"optimizer.lr": "fast"}, progress=False)
+        self.assertEqual(caught.exception.code, "config")
+        self.assertIn("optimizer.lr", caught.exception.where)
+
+    def test_an_exception_of_the_callback_stops_the_run(self):
+        def stop(line):
+            if line["step"] == 2:
+                raise ZeroDivisionError("mine")
+        with self.assertRaisesRegex(ZeroDivisionError, "mine"):
+            heddle.train(recipe(self.place), on_step=stop, overrides={"step_scheduler.max_steps": 400}, progress=False)
+
+    def test_an_interrupt_saves_and_goes_on_as_itself(self):
+        steps, where = [], os.path.join(self.place, "interrupted")
+
+        def interrupt_once(line):
+            steps.append(line)
+            if line["step"] == 3:
+                threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT)).start()
+        changed = {"step_scheduler.max_steps": 100000, "step_scheduler.num_epochs": 5000, "checkpoint.enabled": True,
+                   "checkpoint.checkpoint_dir": where}
+        began = time.monotonic()
+        with self.assertRaises(KeyboardInterrupt):
+            heddle.train(recipe(self.place), on_step=interrupt_once, overrides=changed, progress=False)
+        self.assertLess(time.monotonic() - began, 60)
+        self.assertTrue(os.path.exists(os.path.join(where, "LATEST")))
+
+    def test_a_recipe_of_values_that_yaml_lacks_is_refused(self):
+        with self.assertRaises(heddle.Error) as caught:
+            heddle.check(recipe(self.place, optimizer={"lr": object()}))
+        self.assertIn("object", caught.exception.message)
+
+
+class ImportTest(unittest.TestCase):
+    def test_import_takes_no_torch(self):
+        code = "import heddle, sys; sys.exit('torch' in sys.modules)"
+        self.assertEqual(subprocess.run([sys.executable, "-c", code]).returncode, 0)
+
+    def test_an_error_is_found_between_other_lines(self):
+        self.assertIsNone(error_in_output("header\n{\"loss\": 1}\n"))
+        error = error_in_output('header\n{"error": {"code": "io", "where": "a", "what": "b", "hint": "c"}}\n')
+        self.assertEqual((error.code, error.where, error.message, error.hint), ("io", "a", "b", "c"))
+        self.assertEqual(str(error), "error[io] a: b\n  hint: c")
+
+    def test_plot_leaves_out_what_is_not_finite(self):
+        self.assertEqual(plot([float("nan")]), "")
+        self.assertIn("polyline", plot([3.0, float("inf"), 2.0]))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,199 @@
+"""Trainers of transformers, TRL and accelerate, plain and with adapters of peft, against themselves under DDP."""
+import os
+import tempfile
+import unittest
+
+try:
+    import torch
+    import accelerate
+    import peft
+    import transformers
+    import trl
+    MISSING = ""
+except ImportError as error:
+    MISSING = str(error)
+
+import heddle
+import ranks
+from models import llama, tokens
+from numbers_test import FP32
+
+STEPS = 4
+FIELDS = {"fsdp2": {"strategy": "fsdp2", "mp_policy": FP32}, "ddp": {"strategy": "ddp"}}
+
+
+def start_torch(place):
+    """The process group that transformers uses for itself."""
+    if torch.distributed.is_initialized():
+        return
+    torch.distributed.init_process_group("gloo", init_method=f"file://{place}/group", rank=int(os.environ["RANK"]),
+                                         world_size=int(os.environ["WORLD_SIZE"]))
+
+
+def adapted(model, wanted):
+    if not wanted:
+        return model
+    torch.manual_seed(2)
+    config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"], lora_dropout=0.0, init_lora_weights=False,
+                             task_type="CAUSAL_LM")
+    return peft.get_peft_model(model, config)
+
+
+def log_of(trainer):
+    """Losses and norms of the steps."""
+    lines = [line for line in trainer.state.log_history if "loss" in line]
+    return [line["loss"] for line in lines], [line["grad_norm"] for line in lines]
+
+
+def settings(kind, where, **more):
+    return kind(output_dir=where, per_device_train_batch_size=2, max_steps=STEPS, learning_rate=1e-2, logging_steps=1,
+                report_to=[], use_cpu=True, save_strategy="no", seed=3, disable_tqdm=True, **more)
+
+
+def texts_tokenizer():
+    """A tokenizer of words, which needs no download."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = ["[PAD]", "[UNK]", "[EOS]", *(f"w{i}" for i in range(61))]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]",
+                                                eos_token="[EOS]")
+
+
+def words(seed, count):
+    generator = torch.Generator().manual_seed(seed)
+    return " ".join(f"w{i}" for i in torch.randint(0, 61, (count,), generator=generator).tolist())
+
+
+def trainer_of(kind, place, fields, adapters):
+    """A trainer of a kind; under heddle where fields are given."""
+    from datasets import Dataset
+
+    def under(base):
+        return type(base.__name__, (heddle.HfTrainer, base), {}) if fields else base
+    more = {"heddle": fields} if fields else {}
+    if kind == "transformers":
+        data = [{"input_ids": (row := tokens(i, 0, rows=1)[0]), "labels": row} for i in range(16)]
+        return under(transformers.Trainer)(adapted(llama(), adapters), settings(transformers.TrainingArguments, place),
+                                           train_dataset=data, **more)
+    tokenizer = texts_tokenizer()
+    if kind == "sft":
+        data = Dataset.from_list([{"text": words(i, 10)} for i in range(16)])
+        return under(trl.SFTTrainer)(adapted(llama(), adapters), args=settings(trl.SFTConfig, place, max_length=16,
+                                     gradient_checkpointing=False, bf16=False), train_dataset=data, processing_class=tokenizer, **more)
+    if kind == "dpo":
+        data = Dataset.from_list([{"prompt": words(i, 4), "chosen": words(100 + i, 5), "rejected": words(200 + i, 6)}
+                                  for i in range(16)])
+        reference = None if adapters else llama()
+        return under(trl.DPOTrainer)(adapted(llama(), adapters), reference, args=settings(trl.DPOConfig, place,
+                                     gradient_checkpointing=False, bf16=False), train_dataset=data, processing_class=tokenizer, **more)
+    raise ValueError(kind)
+
+
+def trained(kinds, place, adapters):
+    """Losses and norms of each trainer: under DDP, and under each strategy."""
+    start_torch(place)
+    results = {}
+    for kind in kinds:
+        for name, fields in (("DDP", None), *FIELDS.items()):
+            trainer = trainer_of(kind, os.path.join(place, f"{kind}{name}"), fields, adapters)
+            trainer.train()
+            results[f"{kind}, {name}"] = log_of(trainer)
+    return results
+
+
+def resumed(place):
+    """Losses of a run, and of one that resumes half-way under another strategy."""
+    start_torch(place)
+    where = os.path.join(place, "resumed")
+    data = [{"input_ids": (row := tokens(i, 0, rows=1)[0]), "labels": row} for i in range(16)]
+
+    class Trainer(heddle.HfTrainer, transformers.Trainer):
+        pass
+
+    def make(fields):
+        arguments = settings(transformers.TrainingArguments, where)
+        arguments.save_strategy, arguments.save_steps = transformers.trainer_utils.SaveStrategy.STEPS, 2
+        return Trainer(llama(), arguments, heddle=fields, train_dataset=data)
+    first = make(FIELDS["fsdp2"])
+    first.train()
+    second = make(FIELDS["ddp"])
+    second.train(resume_from_checkpoint=os.path.join(where, "checkpoint-2"))
+    exported = transformers.AutoModelForCausalLM.from_pretrained(os.path.join(where, "checkpoint-4"))
+    batch = tokens(5, 0)
+    with heddle.unsharded(second.model) as whole:
+        difference = (whole(input_ids=batch).logits - exported(input_ids=batch).logits).abs().max().item()
+    return log_of(first), log_of(second), difference
+
+
+def accelerated(place):
+    """A loop of accelerate with accumulation, under DDP and under fsdp2."""
+    start_torch(place)
+    results = {}
+    for name, fields in (("DDP", None), *FIELDS.items()):
+        accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+        model = llama()
+        if fields:
+            heddle.prepare(accelerator, model, **fields)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        model, optimizer = accelerator.prepare(model, optimizer)
+        losses, norms = [], []
+        for step in range(4):
+            batch = tokens(step, accelerator.process_index)
+            with accelerator.accumulate(model):
+                loss = model(input_ids=batch, labels=batch).loss
+                accelerator.backward(loss)
+                if accelerator.sync_gradients:
+                    norms.append(accelerator.clip_grad_norm_(model.parameters(), 1.0).item())
+                optimizer.step()
+                optimizer.zero_grad()
+            losses.append(accelerator.gather(loss.detach().reshape(1)).mean().item())
+        results[name] = (losses, norms)
+        accelerator.free_memory()
+    return results
+
+
+@unittest.skipIf(MISSING, MISSING)
+class TrainersTest(unittest.TestCase):
+    def equal(self, results, kind):
+        losses, norms = results[f"{kind}DDP"]
+        self.assertGreaterEqual(len(losses), STEPS)
+        for name in FIELDS:
+            mine = results[f"{kind}{name}"]
+            with self.subTest(f"{kind}{name}"):
+                for one, other in zip(mine[0] + mine[1], losses + norms):
+                    self.assertAlmostEqual(one, other, delta=1e-5 * max(1.0, abs(other)))
+
+    def compare(self, kinds, adapters):
+        with tempfile.TemporaryDirectory() as place:
+            results = ranks.run(trained, 2, kinds=kinds, place=place, adapters=adapters)[0]
+        for kind in kinds:
+            self.equal(results, f"{kind}, ")
+
+    def test_transformers(self):
+        self.compare(["transformers"], False)
+
+    def test_transformers_with_adapters(self):
+        self.compare(["transformers"], True)
+
+    def test_trl(self):
+        self.compare(["sft", "dpo"], False)
+
+    def test_trl_with_adapters(self):
+        self.compare(["sft", "dpo"], True)
+
+    def test_resumes_with_another_strategy(self):
+        with tempfile.TemporaryDirectory() as place:
+            first, second, difference = ranks.run(resumed, 2, place=place)[0]
+        self.assertLess(difference, 1e-5)
+        for one, other in zip(first[0][2:] + first[1][2:], second[0][-2:] + second[1][-2:]):
+            self.assertAlmostEqual(one, other, delta=1e-5 * max(1.0, abs(other)))
+
+    def test_accelerate(self):
+        with tempfile.TemporaryDirectory() as place:
+            self.equal(ranks.run(accelerated, 2, place=place)[0], "")
+
+
+if __name__ == "__main__":
+    unittest.main()
