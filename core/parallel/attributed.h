@@ -13,7 +13,7 @@ namespace heddle {
                                          const std::string& what,
                                          const std::string& hint = "tell the plugin's author, or fix it");
 
-// Which exceptions keep their type. A heddle::Error has where and what; but an internal one, which is the
+// Exceptions that keep their type. A heddle::Error has where and what; but an internal one, which is the
 // engine's check of what the plugin asked for (tensors that do not fit a collective), gets the name in any
 // case.
 enum class Keep { nothing, errors, errors_and_what_is_no_exception };

@@ -108,7 +108,7 @@ double bytes_of(const c10::IValue& value) {
   return bytes;
 }
 
-// Of two factors on meta, the left one with any number of leading dims.
+// Returns the shape of a product of two factors on meta. The left factor may have any number of leading dims.
 ProductShape shape_of(const at::Tensor& left, const at::Tensor& right) {
   ProductShape out;
   out.dtype = left.scalar_type();
