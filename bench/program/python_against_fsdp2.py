@@ -1,6 +1,6 @@
 """Steps of `import heddle` against PyTorch's FSDP2 and DDP, in turns in one process group.
 
-  PYTHONPATH=build/python PYTHON bench/python_against_fsdp2.py [--ranks 2] [--rounds 10] [--only narrow|wide] [--memory]
+  PYTHONPATH=build/python PYTHON bench/program/python_against_fsdp2.py [--ranks 2] [--rounds 10] [--only narrow|wide] [--memory]
 
 PYTHON has torch 2.11.0 and transformers. Each rank is a process with one thread that holds the four models of a shape,
 a Llama with the same values, and takes a few steps of each in turn: forward, backward, clipping and fused AdamW in
