@@ -1,5 +1,5 @@
 // Operations a second, and their share of the peak.
-#include "lib/run/metrics/mfu.h"
+#include "lib/cost/mfu.h"
 
 #include <gmock/gmock.h>
 
@@ -17,16 +17,20 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TrainingRecord step_of(int64_t tokens, double seconds) {
+// The record of a step of 4096 tokens in half a second.
+TrainingRecord step_with(const ModelFlops& flops) {
   TrainingRecord record;
-  record.num_tokens_per_step = tokens;
-  record.step_time = seconds;
+  record.num_tokens_per_step = 4096;
+  record.step_time = 0.5;
+  if (const auto rate = flops.rate(4096, 0.5)) {
+    record.tflops = rate->tflops;
+    record.mfu = rate->mfu;
+  }
   return record;
 }
 
 TEST(Mfu, IsTheShareOfThePeakOfEachRank) {
-  TrainingRecord record = step_of(4096, 0.5);
-  ModelFlops(6e9, 4, {30e12, "given"}).add_to(record);
+  const TrainingRecord record = step_with(ModelFlops(6e9, 4, {30e12, "given"}));
   EXPECT_DOUBLE_EQ(*record.tflops, 6e9 * 4096 / 0.5 / 4 / 1e12);
   EXPECT_DOUBLE_EQ(*record.mfu, *record.tflops / 30 * 100);
   EXPECT_THAT(to_json(record, "T"), HasSubstr("\"tflops\":12.288"));
@@ -34,16 +38,14 @@ TEST(Mfu, IsTheShareOfThePeakOfEachRank) {
 }
 
 TEST(Mfu, IsEmptyWhereThePeakIsNotKnown) {
-  TrainingRecord record = step_of(4096, 0.5);
   const ModelFlops flops(6e9, 4, peak_flops({}, c10::DeviceType::CUDA, "Some Other GPU", at::kFloat));
-  flops.add_to(record);
+  const TrainingRecord record = step_with(flops);
   EXPECT_FALSE(record.mfu);
   EXPECT_TRUE(record.tflops);
   EXPECT_EQ(flops.text(),
             "6 GFLOP a token, forward and backward; peak of a rank not known: --peak-flops gives it");
   EXPECT_THAT(progress_line(record, 10, 5), HasSubstr("  12.3 TFLOP/s  "));
-  ModelFlops().add_to(record = step_of(1, 1));
-  EXPECT_FALSE(record.tflops || record.mfu);
+  EXPECT_FALSE(ModelFlops().rate(1, 1));
 }
 
 TEST(Mfu, TakesThePeakOfAGpuByNameAndDtype) {
@@ -93,8 +95,7 @@ TEST(Mfu, IsTheSameOnABusyCpu) {
 }
 
 TEST(Mfu, IsEmptyWhereItWouldBeAboveAHundred) {
-  TrainingRecord record = step_of(4096, 0.5);
-  ModelFlops(6e9, 1, {40e12, "measured"}).add_to(record);
+  const TrainingRecord record = step_with(ModelFlops(6e9, 1, {40e12, "measured"}));
   EXPECT_FALSE(record.mfu);
   EXPECT_TRUE(record.tflops);
 }

@@ -7,7 +7,7 @@
 
 #include "lib/data/texts/text_files.h"
 #include "lib/data/texts/text_job.h"
-#include "lib/run/preflight/open_data.h"
+#include "lib/run/recipe/datasets.h"
 #include "tests/main/reference_table.h"
 #include "tests/thrown.h"
 #include "token_files.h"

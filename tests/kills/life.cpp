@@ -21,11 +21,11 @@
 #include "heddle/checkpoint/sharded.h"
 #include "lib/run/checkpointing/resume.h"
 #include "lib/run/loop/run.h"
-#include "lib/run/preflight/prepare.h"
+#include "lib/run/preflight/preflight.h"
 #include "lib/run/spec/stop_request.h"
 #include "trainer/cli/launch/launch.h"
 #include "trainer/cli/launch/ranks.h"
-#include "trainer/cli/train.h"
+#include "trainer/cli/run_commands.h"
 
 namespace kills {
 namespace {

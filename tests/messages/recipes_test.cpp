@@ -10,7 +10,7 @@
 #include "lib/data/tokens/write_tokens.h"
 #include "messages/records.h"
 #include "tests/environment_variable.h"
-#include "trainer/cli/check.h"
+#include "trainer/cli/run_commands.h"
 
 namespace messages {
 namespace {

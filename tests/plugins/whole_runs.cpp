@@ -15,7 +15,7 @@
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/transport/threads.h"
 #include "lib/run/loop/run.h"
-#include "lib/run/preflight/prepare.h"
+#include "lib/run/preflight/preflight.h"
 #include "lib/run/spec/stop_request.h"
 #include "lib/testing/outcome.h"
 

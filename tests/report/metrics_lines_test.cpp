@@ -1,5 +1,5 @@
 // What a run that goes on does with a metrics file that is none.
-#include "lib/report/metrics_lines.h"
+#include "lib/report/metrics_files.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

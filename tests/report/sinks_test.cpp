@@ -1,5 +1,5 @@
 // Records of a run on their way to plugins.
-#include "lib/run/metrics/sinks.h"
+#include "lib/report/sinks.h"
 
 #include <gmock/gmock.h>
 
@@ -37,7 +37,7 @@ class SinksOfARun : public ::testing::Test {
   void add(const std::string& name, const std::string& fails = "") {
     auto& offered = offered_.emplace_back(std::make_unique<OfferedMetrics>());
     offered->make = [this, fails](const Node&) { return std::make_unique<Recorder>(lines_, fails); };
-    sections_.push_back({Node(), name, offered.get(), OfferedMetrics::kKind, {}});
+    sections_.push_back({name, offered.get(), {}});
   }
   void run() {
     Sinks sinks(sections_, {"run", 4, 8, {}, ""},
@@ -53,7 +53,7 @@ class SinksOfARun : public ::testing::Test {
   }
 
   std::vector<std::unique_ptr<OfferedMetrics>> offered_;
-  std::vector<PluginSection> sections_;
+  std::vector<SinkSection> sections_;
   std::vector<std::string> lines_, warnings_;
 };
 

@@ -32,14 +32,14 @@ MODULES = {
     # A run, from its recipe to its last step, on the entry points; and what it is made of.
     "lib/data": (*BELOW_PARALLEL, "data", "parallel", "plugin", "nn", "checkpoint"),
     "cost": (*BELOW_PARALLEL, "parallel", "plugin", "ops", "transport", "nn", "decoder", "train", "checkpoint", "engine"),
-    "report": (*BELOW_PARALLEL, "parallel", "plugin", "transport", "checkpoint", "train", "engine", "cost"),
+    "report": (*BELOW_PARALLEL, "parallel", "plugin", "nn", "transport", "checkpoint", "train", "engine", "cost"),
     "run": (*BELOW_PARALLEL, "data", "parallel", "plugin", "drawing", "ops", "transport", "nn", "decoder", "checkpoint", "train",
             "engine", "lib/data", "cost", "report"),
     # What a plugin's author tests with and adapts foreign models by.
     "testing": (*BELOW_PARALLEL, "parallel", "plugin", "transport", "nn", "decoder", "train", "engine"),
     "adapters": ("base", "model", "nn", "parallel", "checkpoint"),
 }
-RUN_FOLDERS = ("trace", "recipe", "model", "spec", "checkpointing", "metrics", "preflight", "plan", "generate",
+RUN_FOLDERS = ("trace", "recipe", "model", "spec", "checkpointing", "facts", "preflight", "plan", "generate",
                "loop", "convert")
 WITHOUT_LIBTORCH = ("base", "config", "schedule", "drawing")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)

@@ -14,7 +14,7 @@ struct Read {
 Read read_section(const Node& root) {
   PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
   Read out{read_recipe(root).optimizer, {}};
-  resolve_optimizer(out.section, plugins, out.not_built);
+  out.section = resolve_optimizer(out.section, plugins, out.not_built);
   return out;
 }
 Read read_section(const std::string& yaml) {

@@ -10,9 +10,8 @@ namespace heddle::tests {
 // Throws as preflight does.
 inline Recipe with_plugin_sections(Recipe recipe) {
   PluginRegistry none({});
-  Errors errors;
-  read_plugin_sections(recipe, none, errors);
-  errors.raise();
+  recipe = heddle::with_plugin_sections(std::move(recipe), none);
+  recipe.errors.raise();
   return recipe;
 }
 

@@ -24,11 +24,13 @@ TEST(SpaceText, HasTheUnitThatShowsTheSizes) {
 
 TEST(SpaceText, AdvisesWhatIsNotSetYet) {
   CheckpointSection section;
+  bool exports = true;
   const auto advice = [&] {
-    const std::string text = space_text(section, kSmall);
+    SpaceNeed need = kSmall;
+    need.exports = exports;
+    const std::string text = space_text(section, need);
     return text.substr(text.rfind(": ", text.find("save_consolidated:") - 1) + 2);
   };
-  section.save_consolidated = CheckpointSection::Export::final;
   section.max_recent = 3;
   EXPECT_EQ(advice(),
             "lower checkpoint.max_recent_checkpoints, which is 3, or leave out the model for transformers "
@@ -37,7 +39,7 @@ TEST(SpaceText, AdvisesWhatIsNotSetYet) {
   EXPECT_EQ(advice(),
             "make room there, or point checkpoint.checkpoint_dir at a larger disk, or leave out the model "
             "for transformers with checkpoint.save_consolidated: false");
-  section.save_consolidated = CheckpointSection::Export::never;
+  exports = false;
   EXPECT_EQ(advice(), "make room there, or point checkpoint.checkpoint_dir at a larger disk");
 }
 

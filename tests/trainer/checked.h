@@ -8,7 +8,7 @@
 
 #include "checkpoint/folder.h"
 #include "tests/thrown.h"
-#include "trainer/cli/check.h"
+#include "trainer/cli/run_commands.h"
 
 namespace heddle::tests {
 

@@ -1,6 +1,6 @@
 // `heddle check`: the verdict of `heddle train` on configurations and numbers of ranks, and the resolved
 // runs.
-#include "trainer/cli/check.h"
+#include "trainer/cli/run_commands.h"
 
 #include <algorithm>
 #include <chrono>
@@ -14,10 +14,10 @@
 #include "heddle/base/text.h"
 #include "heddle/engine/engine.h"
 #include "lib/cost/model_size.h"
+#include "lib/cost/step_cost.h"
+#include "lib/run/facts/run_facts.h"
 #include "lib/run/preflight/preflight.h"
-#include "lib/run/preflight/prepare.h"
-#include "lib/run/preflight/rank_size.h"
-#include "lib/run/preflight/step_cost.h"
+#include "trainer/cli/configuration.h"
 
 namespace heddle::cli {
 namespace {
@@ -85,7 +85,7 @@ struct Costing {
           std::to_string(length) + " is longer than the model's " + std::to_string(most) + " positions",
           "give a shorter one, or set model.config.max_position_embeddings");
     if (model != nullptr && length > 0)
-      return step_cost(setup, *model, checked.recipe, checked.pipeline, plugins, length,
+      return step_cost(step_plan(setup, *model, checked.recipe, checked.pipeline), plugins, length,
                        machine_named(command.cost, "--cost"));
     throw Error(ErrorCode::usage, "--cost",
                 std::string("the ") + (model != nullptr ? "length of the data's rows" : "model") +
@@ -98,7 +98,9 @@ struct Costing {
 Verdict run_elsewhere(Preflight checked, const Costing& costing) {
   Verdict out{std::move(checked.setup), true, std::nullopt, checked.scheduler, checked.recipe.skipped};
   if (checked.model)
-    if (const auto sizes = sizes_if_known(out.setup, *checked.model, checked.recipe, costing.plugins))
+    if (const auto sizes =
+            sizes_if_known(step_plan(out.setup, *checked.model, checked.recipe, checked.pipeline),
+                           costing.plugins, out.setup.warnings))
       out.size = sizes->most;
   out.cost = costing.of(checked, out.setup);
   return out;
@@ -106,24 +108,30 @@ Verdict run_elsewhere(Preflight checked, const Costing& costing) {
 
 // What one rank takes is refused as by `heddle train`; how many of the ranks will be on this machine is not
 // known.
-void see_memory(const RankSizes& sizes, RunSpec& run) {
-  check_memory(sizes, run.recipe.model, 1);
-  if (run.setup.sizes.world == 1) return;
+void see_memory(const RankSizes& sizes, const ModelSection& model, Setup& setup) {
+  if (!model.check_memory) return;
+  check_memory(sizes, model.where, 1);
+  if (setup.sizes.world == 1) return;
   try {
-    check_memory(sizes, run.recipe.model, run.setup.sizes.world);
+    check_memory(sizes, model.where, setup.sizes.world);
   } catch (const Error& error) {
-    run.setup.warnings.push_back(error.message());
+    setup.warnings.push_back(error.message());
   }
 }
 
 // The steps of `heddle train` up to the start of its ranks, and their refusals.
 Verdict run_here(Preflight checked, PluginRegistry& plugins) {
   const bool on_cpu = checked.plan.device == nullptr;
-  RunSpec run = spec_of(std::move(checked), {}, std::chrono::milliseconds(0));
-  const auto sizes = sizes_if_known(run.setup, run.model, run.recipe, plugins);
-  if (sizes && on_cpu) see_memory(*sizes, run);
-  return {std::move(run.setup), true, sizes ? std::optional(sizes->most) : std::nullopt, run.scheduler,
-          run.recipe.skipped};
+  RunOptions options;
+  options.patience = std::chrono::milliseconds(0);
+  const RunSpec run = spec_of(std::move(checked), options);
+  Verdict out{run.setup, true, std::nullopt, run.scheduler, run.recipe.skipped};
+  const auto sizes =
+      sizes_if_known(step_plan(run.setup, run.model, run.recipe, run.pipeline), plugins, out.setup.warnings);
+  if (!sizes) return out;
+  if (on_cpu) see_memory(*sizes, run.recipe.model, out.setup);
+  out.size = sizes->most;
+  return out;
 }
 
 // A configuration with its plugins, or the error of reading it.
@@ -193,13 +201,12 @@ class Checker {
     Loaded out;
     try {
       Node whole = command_.only_distributed ? config::read_only(file, kEngineSections) : config::read(file);
-      for (const Override& one : command_.overrides) whole = config::with_override(whole, one.key, one.value);
+      whole = with_overrides(std::move(whole), command_.overrides);
       out.is_run = !command_.only_distributed && is_run(whole);
       if (out.is_run)
         out.recipe = read_recipe(whole, RecipeErrors::kept);
       else
         out.recipe.configuration = std::move(whole);
-      out.recipe.preparation.make = false;
       out.plugins = plugins_of(out.recipe);
     } catch (const Error&) {
       out.error = std::current_exception();
@@ -236,8 +243,10 @@ class Checker {
       return {engine::validate(loaded.recipe.configuration, *loaded.plugins, size, idle)};
     }
     const bool elsewhere = command_.elsewhere || !command_.cost.empty();  // the device need not be here
-    Preflight checked =
-        preflight(loaded.recipe, *loaded.plugins, size, elsewhere ? Machine::another : Machine::this_one);
+    PreparationOptions found;
+    found.make = false;
+    Preflight checked = preflight(loaded.recipe, *loaded.plugins, size,
+                                  elsewhere ? Machine::another : Machine::this_one, found);
     return elsewhere || !checked.dataset
                ? run_elsewhere(std::move(checked), Costing{*loaded.plugins, command_})
                : run_here(std::move(checked), *loaded.plugins);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "heddle/base/error.h"
+#include "heddle/config/node.h"
 
 namespace heddle::cli {
 
@@ -20,6 +21,7 @@ struct Override {
 
 struct TrainCommand {
   std::string config;
+  std::optional<Node> configuration;        // the file as main has read it; empty: it is not read yet
   std::optional<int> nproc_per_node;        // local ranks; absent: 1, or the launcher's number
   int max_restarts = 0;                     // of all local ranks, once one is lost
   std::string metrics;                      // empty: training.jsonl in the checkpoint directory

@@ -7,10 +7,13 @@
 
 namespace heddle::cli {
 
-Node read_configuration(const std::string& file, std::span<const Override> overrides) {
-  Node root = config::read(file);
+Node with_overrides(Node root, std::span<const Override> overrides) {
   for (const Override& one : overrides) root = config::with_override(root, one.key, one.value);
   return root;
+}
+
+Node read_configuration(const std::string& file, std::span<const Override> overrides) {
+  return with_overrides(config::read(file), overrides);
 }
 
 PluginRegistry plugins_of_file(const std::string& file) {

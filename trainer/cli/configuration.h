@@ -10,7 +10,10 @@
 
 namespace heddle::cli {
 
-// Throws Error{config}.
+// The configuration with these values in it. Throws Error{config}.
+Node with_overrides(Node root, std::span<const Override> overrides);
+
+// Reads a file, with overrides. Throws Error{config}.
 Node read_configuration(const std::string& file, std::span<const Override> overrides);
 
 // The plugins of a run's file, of which only `plugins:` is read; without a file those of the search path.

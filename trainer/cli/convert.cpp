@@ -1,5 +1,5 @@
 // `heddle convert`: finds the model, checks the options, and converts it on all ranks.
-#include "trainer/cli/convert.h"
+#include "trainer/cli/run_commands.h"
 
 #include <array>
 #include <iostream>

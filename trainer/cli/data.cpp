@@ -1,5 +1,5 @@
 // `heddle data`: makes a token file from texts.
-#include "trainer/cli/data.h"
+#include "trainer/cli/run_commands.h"
 
 #include <unistd.h>
 

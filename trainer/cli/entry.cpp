@@ -2,19 +2,10 @@
 #include "commands_stamp.h"
 #include "heddle/base/export.h"
 #include "lib/cost/processor.h"
-#include "trainer/cli/check.h"
 #include "trainer/cli/commands.h"
-#include "trainer/cli/convert.h"
-#include "trainer/cli/data.h"
-#include "trainer/cli/generate.h"
 #include "trainer/cli/launch/messages.h"
 #include "trainer/cli/launch/ranks.h"
-#include "trainer/cli/plan.h"
-#include "trainer/cli/plugins/plugins.h"
-#include "trainer/cli/prepare.h"
-#include "trainer/cli/schedule/schedule.h"
-#include "trainer/cli/show_samples.h"
-#include "trainer/cli/train.h"
+#include "trainer/cli/run_commands.h"
 
 namespace heddle::cli {
 namespace {

@@ -1,5 +1,5 @@
 // `heddle generate`: continues a text with a trained model.
-#include "trainer/cli/generate.h"
+#include "trainer/cli/run_commands.h"
 
 #include <filesystem>
 #include <iostream>

@@ -1,5 +1,5 @@
 // Reads the recipe and the machine, searches, and prints.
-#include "trainer/cli/plan.h"
+#include "trainer/cli/run_commands.h"
 
 #include <algorithm>
 #include <fstream>

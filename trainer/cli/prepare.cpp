@@ -1,5 +1,5 @@
 // `heddle prepare`: the preparation of `heddle train`, alone.
-#include "trainer/cli/prepare.h"
+#include "trainer/cli/run_commands.h"
 
 #include <iostream>
 #include <string>
@@ -20,17 +20,18 @@ PreparationOptions preparation_of(bool is_quiet) {
 }
 
 int prepare(const PrepareCommand& command) {
-  Recipe recipe = read_recipe(read_configuration(command.config, command.overrides), RecipeErrors::kept);
-  recipe.preparation = preparation_of(false);
+  const Recipe recipe =
+      read_recipe(read_configuration(command.config, command.overrides), RecipeErrors::kept);
   if (!command.out.empty()) {
     const Output directory{
         command.out, "--out", "directory of prepared samples", {}, Output::Form::directory};
     refuse_outputs({&directory, 1}, {});
   }
-  recipe.preparation.directory = command.out;
-  recipe.preparation.jobs = command.jobs;
+  PreparationOptions preparation = preparation_of(false);
+  preparation.directory = command.out;
+  preparation.jobs = command.jobs;
   PluginRegistry plugins = open_plugins(recipe, Log::to_stderr(0));
-  const std::vector<PreparedFile> files = prepare_texts(std::move(recipe), plugins);
+  const std::vector<PreparedFile> files = prepare_texts(recipe, plugins, preparation);
   for (const PreparedFile& one : files) {
     for (const std::string& warning : one.warnings) std::cerr << "warning: " << warning << std::endl;
     const SampleFile samples(one.file);

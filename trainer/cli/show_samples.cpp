@@ -1,5 +1,5 @@
 // `heddle data show`: decodes runs of tokens, those that are trained on and the others in turn.
-#include "trainer/cli/show_samples.h"
+#include "trainer/cli/run_commands.h"
 
 #include <unistd.h>
 
@@ -94,12 +94,12 @@ bool is_recipe(const std::string& name) {
 
 // The files with the samples of the recipe as it is now: of its training set, then of its validation sets.
 std::vector<std::string> samples_of_run(const std::string& name, const ShowCommand& command) {
-  Recipe recipe = read_recipe(read_configuration(name, command.overrides), RecipeErrors::kept);
-  recipe.preparation.make = false;
+  const Recipe recipe = read_recipe(read_configuration(name, command.overrides), RecipeErrors::kept);
+  PreparationOptions found;
+  found.make = false;
   PluginRegistry plugins = open_plugins(recipe, Log::to_stderr(0));
   std::vector<std::string> out;
-  for (const PreparedFile& file : prepare_texts(std::move(recipe), plugins))
-    out.push_back(file.file.string());
+  for (const PreparedFile& file : prepare_texts(recipe, plugins, found)) out.push_back(file.file.string());
   if (out.empty())
     throw Error(ErrorCode::usage, name, "has no data set of texts, so there are no samples to show",
                 "name a recipe whose dataset is made of texts");

@@ -1,5 +1,5 @@
 // `heddle train`: checks the run, starts its ranks, trains.
-#include "trainer/cli/train.h"
+#include "trainer/cli/run_commands.h"
 
 #include <filesystem>
 #include <fstream>
@@ -8,14 +8,13 @@
 
 #include "heddle/base/error.h"
 #include "lib/run/loop/run.h"
-#include "lib/run/preflight/prepare.h"
+#include "lib/run/preflight/preflight.h"
 #include "trainer/cli/configuration.h"
 #include "trainer/cli/launch/launch.h"
 #include "trainer/cli/launch/messages.h"
 #include "trainer/cli/launch/ranks.h"
 #include "trainer/cli/launch/restarts.h"
 #include "trainer/cli/launch/stop_signals.h"
-#include "trainer/cli/prepare.h"
 
 namespace heddle::cli {
 namespace {
@@ -44,9 +43,8 @@ void check_trace(const TrainCommand& command) {
                 "its directory must exist, with the right to write");
 }
 
-TraceRequest trace_of(const TrainCommand& command, bool is_first) {
+TraceRequest trace_of(const TrainCommand& command) {
   if (command.trace.empty()) return {};
-  if (is_first) check_trace(command);
   const int64_t steps = command.trace_first > 0 ? command.trace_last - command.trace_first + 1 : 0;
   return {command.trace, command.trace_first - 1, steps, command.trace_operators};
 }
@@ -65,20 +63,31 @@ auto with_memory_hint(const Work& work) {
   }
 }
 
+// The run of one start. A start that follows another one resumes from what the run has saved.
+RunSpec prepare_start(const Recipe& recipe, PluginRegistry& plugins, const RankPlan& plan,
+                      const TrainCommand& command, bool is_again) {
+  RunOptions options;
+  options.metrics = command.metrics;
+  options.trace = trace_of(command);
+  options.peak_flops = command.peak_flops;
+  options.writes_here = plan.rank() == 0;
+  options.local_ranks = plan.ranks_here();
+  options.preparation = preparation_of(plan.rank() != 0);
+  RunSpec run =
+      prepare_run(is_again ? from_what_was_saved(recipe) : recipe, plugins, plan.world_size(), options);
+  if (options.writes_here && !command.trace.empty()) check_trace(command);
+  return run;
+}
+
 int train_on(const RankPlan& plan, const TrainCommand& command) {
   // Errors of the recipe are reported with those of the model and the data.
-  Recipe recipe = read_recipe(read_configuration(command.config, command.overrides), RecipeErrors::kept);
-  recipe.preparation = preparation_of(plan.rank() != 0);
+  const Node file = command.configuration ? *command.configuration : config::read(command.config);
+  const Recipe recipe = read_recipe(with_overrides(file, command.overrides), RecipeErrors::kept);
   const launch::Stop stop = stop_of(recipe.steps, plan);
   launch::end_before_messages(stop.request->open_line);
   PluginRegistry plugins = open_plugins(recipe, Log::to_stderr(plan.rank()));
   for (int restart = 0;; ++restart) {
-    const bool again = restart > 0 || was_started_before();
-    // Repeated for each start: finds the checkpoint to resume from.
-    RunSpec run = prepare_run(again ? from_what_was_saved(recipe) : recipe, plugins, plan.world_size(),
-                              {command.metrics, command.trace, plan.rank() == 0}, plan.ranks_here());
-    run.peak_flops = command.peak_flops;
-    run.trace = trace_of(command, plan.rank() == 0);
+    const RunSpec run = prepare_start(recipe, plugins, plan, command, restart > 0 || was_started_before());
     if (restart > 0) launch::write_message(restart_line(restart, command.max_restarts, run) + "\n");
     if (command.json) launch::answer_in_json();
     const auto timeout = std::chrono::milliseconds(static_cast<int64_t>(run.setup.timeout_minutes * 60000));

@@ -49,13 +49,13 @@ std::string what_to_do(const RunSpec& run, bool is_other_model) {
 
 }  // namespace
 
-void check_checkpoint_conflicts(RunSpec& run) {
-  if (!run.recipe.checkpoint.enabled) return;
+std::set<int64_t> taken_checkpoints(const RunSpec& run) {
+  if (!run.recipe.checkpoint.enabled) return {};
   const int64_t first = run.resume ? run.resume->position.step : 0;
-  run.taken = taken_from(run, first);
-  const auto met = std::find_if(run.taken.begin(), run.taken.end(),
+  std::set<int64_t> taken = taken_from(run, first);
+  const auto met = std::find_if(taken.begin(), taken.end(),
                                 [&](int64_t step) { return run.scheduler.at(step).checkpoint; });
-  if (met == run.taken.end()) return;
+  if (met == taken.end()) return taken;
   const fs::path there = directory_of(run, run.scheduler.at(*met));
   const std::string other = other_model(there, run);
   throw Error(ErrorCode::config, "checkpoint.checkpoint_dir",

@@ -6,7 +6,7 @@
 #include <limits>
 #include <system_error>
 
-#include "lib/cost/model_size.h"
+#include "heddle/base/text.h"
 #include "lib/run/checkpointing/resume.h"
 
 namespace heddle {
@@ -37,10 +37,9 @@ int64_t most_at_once(const RunSpec& run) {
 
 // What the user can change. With one checkpoint that stays the next one is written beside it, and saving less
 // often changes nothing.
-std::string less_space(const CheckpointSection& section) {
+std::string less_space(const CheckpointSection& section, bool exports) {
   if (!section.max_recent)
     return "set checkpoint.max_recent_checkpoints, or save less often with step_scheduler.ckpt_every_steps";
-  const bool exports = section.save_consolidated != CheckpointSection::Export::never;
   return (*section.max_recent > 1
               ? "lower checkpoint.max_recent_checkpoints, which is " + std::to_string(*section.max_recent)
               : "make room there, or point checkpoint.checkpoint_dir at a larger disk") +
@@ -53,7 +52,7 @@ std::string less_space(const CheckpointSection& section) {
 std::string space_text(const CheckpointSection& section, const SpaceNeed& need) {
   return "the checkpoints of this run take " + bytes_text(need.all) + " in " + section.directory + " (" +
          std::to_string(need.count) + " of " + bytes_text(need.one) + "), and the disk has " +
-         bytes_text(need.free) + ": " + less_space(section);
+         bytes_text(need.free) + ": " + less_space(section, need.exports);
 }
 
 std::string disk_space_warning(const RunSpec& run) {
@@ -61,14 +60,14 @@ std::string disk_space_warning(const RunSpec& run) {
   if (!section.enabled) return "";
   const int64_t count = most_at_once(run);
   if (count == 0) return "";
-  const bool every = section.save_consolidated == CheckpointSection::Export::every;
-  const bool exports = section.save_consolidated != CheckpointSection::Export::never;
+  const bool every = run.exports == CheckpointSection::Export::every;
+  const bool exports = run.exports != CheckpointSection::Export::never;
   const auto one = static_cast<double>(run.saved.checkpoint + (every ? run.saved.model : 0));
   const double all =
       one * static_cast<double>(count) + (exports && !every ? static_cast<double>(run.saved.model) : 0);
   const std::optional<double> free = free_bytes(section.directory);
   if (!free || all <= *free) return "";
-  return space_text(section, {count, one, all, *free});
+  return space_text(section, {count, one, all, *free, exports});
 }
 
 }  // namespace heddle

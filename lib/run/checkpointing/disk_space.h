@@ -16,6 +16,7 @@ std::string disk_space_warning(const RunSpec& run);
 struct SpaceNeed {
   int64_t count = 0;
   double one = 0, all = 0, free = 0;
+  bool exports = false;  // the run exports its model
 };
 
 // The text of that warning.

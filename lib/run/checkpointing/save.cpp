@@ -12,17 +12,17 @@
 #include "lib/checkpoint/safetensors/safetensors_writer.h"
 #include "lib/run/checkpointing/consolidated.h"
 #include "lib/run/checkpointing/keep.h"
+#include "lib/run/checkpointing/not_finite.h"
 #include "lib/run/checkpointing/resume.h"
 #include "lib/run/checkpointing/saved_parts.h"
-#include "lib/run/checkpointing/skipped.h"
 
 namespace heddle {
 
 namespace fs = std::filesystem;
 
-bool saves_model(const CheckpointSection& section, const StepInfo& info) {
-  if (!section.enabled || section.save_consolidated == CheckpointSection::Export::never) return false;
-  return info.last || (info.checkpoint && section.save_consolidated == CheckpointSection::Export::every);
+bool saves_model(const RunSpec& run, const StepInfo& info) {
+  if (!run.recipe.checkpoint.enabled || run.exports == CheckpointSection::Export::never) return false;
+  return info.last || (info.checkpoint && run.exports == CheckpointSection::Export::every);
 }
 
 fs::path directory_of(const RunSpec& run, const StepInfo& info) {
@@ -55,7 +55,7 @@ void Saver::save(engine::Model& model, Step& step, const StepInfo& info, const L
                 directory_of(run_, info),
                 position_after(run_, info),
                 losses,
-                saves_model(run_.recipe.checkpoint, info),
+                saves_model(run_, info),
                 keeps_older,
                 model_.mine(saved_parts(run_, model.stages)),
                 optimizer_.mine(optimizer_parts(step))};

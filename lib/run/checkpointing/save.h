@@ -76,7 +76,7 @@ std::filesystem::path directory_of(const RunSpec& run, const StepInfo& info);
 // Where checkpoints in the making lie: in checkpoint_dir, or where checkpoint.staging_dir says.
 std::filesystem::path stages_of(const CheckpointSection& section);
 
-// Whether this step writes a model, as checkpoint.save_consolidated says.
-bool saves_model(const CheckpointSection& section, const StepInfo& info);
+// Whether this step writes a model, as RunSpec::exports says.
+bool saves_model(const RunSpec& run, const StepInfo& info);
 
 }  // namespace heddle

@@ -1,9 +1,15 @@
 // Writes a model as the other kind into a stage, and publishes it.
 #include "lib/run/convert/convert.h"
 
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/manifest.h"
@@ -13,7 +19,6 @@
 #include "lib/data/tokenizer/end_tokens.h"
 #include "lib/run/checkpointing/consolidated.h"
 #include "lib/run/convert/convert_stage.h"
-#include "lib/run/convert/merge.h"
 
 namespace heddle {
 namespace {
@@ -34,6 +39,31 @@ uint64_t bytes_of(const checkpoint::BaseWeights::Tensor& tensor) {
   auto bytes = static_cast<uint64_t>(c10::elementSize(tensor.dtype));
   for (const int64_t size : tensor.shape) bytes *= static_cast<uint64_t>(size);
   return bytes;
+}
+
+// Writes the model with its adapters as write_sharded() does; each rank holds its share of the parameters in
+// memory. A collective.
+void write_merged(const PreparedModel& model, const std::filesystem::path& directory,
+                  Rendezvous& rendezvous) {
+  std::vector<checkpoint::Part> parts;
+  checkpoint::on_first(rendezvous, "merge", [&] { std::filesystem::create_directories(directory); });
+  checkpoint::together(rendezvous, "merge/read", [&] {
+    std::set<std::string> seen;
+    for (const auto& unit : model.make())
+      for (const ParameterSlot& slot : unit->parameters()) {
+        if (!seen.insert(slot.name).second) continue;
+        const auto count = static_cast<int>(seen.size());
+        if (count % rendezvous.world_size() != rendezvous.rank()) continue;
+        const auto stored = model.origin.tensors.find(slot.name);
+        const at::ScalarType dtype =
+            stored == model.origin.tensors.end() ? slot.tensor->scalar_type() : stored->second.dtype;
+        Shard shard = whole_shard(slot, {});
+        shard.tensor = at::empty(shard.shape, dtype);
+        model.source(shard);
+        parts.push_back(checkpoint::part_of(shard, shard.tensor));
+      }
+  });
+  checkpoint::write_sharded(directory, "model", parts, rendezvous, "merge/write");
 }
 
 std::string to_hf(const Conversion& conversion, const fs::path& stage, Rendezvous& rendezvous) {

@@ -1,5 +1,5 @@
 // The steps of a benchmark and their times on all ranks.
-#include "lib/run/loop/benchmark.h"
+#include "lib/run/loop/run.h"
 
 #include <ATen/ops/empty.h>
 
@@ -11,10 +11,12 @@
 
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/safetensors/file_writer.h"
+#include "lib/cost/peak_memory.h"
 #include "lib/cost/step_flops.h"
 #include "lib/report/benchmark_report.h"
-#include "lib/run/loop/build.h"
-#include "lib/run/metrics/banner.h"
+#include "lib/run/facts/run_facts.h"
+#include "lib/run/loop/stop.h"
+#include "lib/run/trace/run_trace.h"
 
 namespace heddle {
 namespace {
@@ -93,9 +95,7 @@ class Benchmark {
     checkpoint::on_first(rendezvous, "tokens", [&] { check_vocabulary(run); });
     const ModelSize size = size_of(whole_, model_.stages, step_.optimizer_state(), run.recipe.max_norm);
     const bool leads = rendezvous.rank() == 0;
-    if (leads)
-      show_header(run, size, model_, flops_of(run, model_, trained_share(size.parameters, size.frozen)),
-                  rendezvous.local_world_size());
+    if (leads) show_header(run, size, model_, flops_of(run, model_, size), rendezvous.local_world_size());
     request.stepping = true;
     const Spread setup = spreads_.of({seconds(Clock::now() - begun_)}).front();
     if (leads) report_.emplace(facts(size, setup));

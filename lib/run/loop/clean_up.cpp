@@ -8,7 +8,7 @@
 
 #include "core/base/pattern.h"
 #include "lib/report/loss_curve.h"
-#include "lib/report/metrics_lines.h"
+#include "lib/report/metrics_files.h"
 #include "lib/run/checkpointing/keep.h"
 #include "lib/run/model/checkpoint_name.h"
 

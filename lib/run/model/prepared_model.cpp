@@ -17,7 +17,6 @@
 #include "heddle/model/module_unit.h"
 #include "heddle/nn/experts.h"
 #include "lib/checkpoint/huggingface/read_config.h"
-#include "lib/checkpoint/quantized/quantization.h"
 #include "lib/checkpoint/sharded/sharded_source.h"
 #include "lib/data/hub_directory.h"
 #include "lib/run/model/adapter/adapter.h"
@@ -60,15 +59,13 @@ PreparedModel with_random_weights(const ModelSection& section, PluginRegistry& p
 }
 
 // Quantized files are always dequantized, as in AutoModel where the key is not set.
-void check_may_dequantize(const ModelPlace& place, const Node& recipe) {
+void check_may_dequantize(const PreparedModel& model, const Node& recipe) {
   const Node* section = recipe.find("checkpoint");
   const Node* word = section == nullptr ? nullptr : section->find("dequantize_base_checkpoint");
   if (word == nullptr || word->kind() != Node::Kind::boolean || word->as_boolean()) return;
-  if (place.kind != ModelPlace::Kind::hugging_face || place.weights.empty()) return;
-  const auto form = checkpoint::quantization_in(place.weights);
-  if (!form) return;
+  if (model.dequantized.empty()) return;
   throw Error(ErrorCode::config, word->where(),
-              "the weights in " + place.weights.string() + " are in " + form->name() +
+              "the weights in " + model.place.weights.string() + " are in " + model.dequantized +
                   ", and training in this form is not built",
               "leave the key out, or set it to true: the weights are then dequantized when they are read");
 }
@@ -248,7 +245,7 @@ std::string base_name(const PreparedModel& model) {
 PreparedModel prepare_model(const Recipe& recipe, PluginRegistry& plugins,
                             std::vector<std::string>& warnings) {
   PreparedModel model = model_of(recipe.model, plugins, warnings);
-  check_may_dequantize(model.place, recipe.configuration);
+  check_may_dequantize(model, recipe.configuration);
   model.transforms = make_transforms(recipe.sections, static_cast<uint64_t>(recipe.seed));
   for (ActiveTransform& one : model.transforms) {
     one.run.model = base_name(model);
@@ -304,7 +301,7 @@ void check_weights(const PreparedModel& model, const Units& units) {
     }
 }
 
-Units first_units(PreparedModel& model, bool exports, std::vector<std::string>& warnings) {
+TransformedModel apply_transforms(PreparedModel model, bool exports, std::vector<std::string>& warnings) {
   Units units = model.spec->make_units(at::TensorOptions().device(at::kMeta).dtype(model.dtype));
   model.changes.clear();
   for (const ActiveTransform& one : model.transforms) {
@@ -320,7 +317,7 @@ Units first_units(PreparedModel& model, bool exports, std::vector<std::string>& 
   model::each<Experts>(units, [&](const std::string&, Experts&) { model.has_experts = true; });
   refuse_lost(model);
   if (exports && model.added_files() == nullptr) refuse_packed_export(model);
-  return units;
+  return {std::move(model), std::move(units)};
 }
 
 }  // namespace heddle

@@ -36,10 +36,11 @@ struct PreparedModel {
   std::string exported_keys;             // where keys are given that exports have too; empty: nowhere
   std::filesystem::path directory;       // of a pretrained model, as it was named; empty: random weights
   ModelPlace place;                      // what find_model() found there
+  std::string dequantized;  // the form of the weights in its files; empty: they are not quantized
   std::vector<ActiveTransform> transforms = {};  // in the order in which they act
-  std::vector<Transformed> changes = {};         // what each of them did, filled by first_units()
+  std::vector<Transformed> changes = {};         // what each of them did, filled by apply_transforms()
   bool has_experts =
-      false;  // filled by first_units(): numbers depend on how a batch is cut into microbatches
+      false;  // filled by apply_transforms(): numbers depend on how a batch is cut into microbatches
 
   // The units, changed by the transforms. On meta no value is made. Throws what a transform refuses.
   Units make(c10::Device device = at::kMeta) const;
@@ -74,11 +75,16 @@ PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry&
 PreparedModel prepare_model(const Recipe& recipe, PluginRegistry& plugins,
                             std::vector<std::string>& warnings);
 
-// make() on meta, which also fills `changes`. Parameters that transforms add and that the files of the model
-// lack begin with their Init from then on. What transforms warn of is added to `warnings`. `exports`: the run
-// exports its model; a transform whose parameters have no place in the export is then refused with
-// Error{config}.
-Units first_units(PreparedModel& model, bool exports, std::vector<std::string>& warnings);
+// A model whose transforms have acted once, and its units on meta.
+struct TransformedModel {
+  PreparedModel model;  // with `changes`
+  Units units;
+};
+// Applies the transforms to the model's units, and keeps what they did. Parameters that they add and that the
+// files of the model lack begin with their Init from then on. What transforms warn of is added to `warnings`.
+// `exports`: the run exports its model; a transform whose parameters have no place in the export is then
+// refused with Error{config}.
+TransformedModel apply_transforms(PreparedModel model, bool exports, std::vector<std::string>& warnings);
 
 // The file or directory of a model; empty where the configuration itself holds its shape.
 std::filesystem::path place_of(const ModelSection& section);

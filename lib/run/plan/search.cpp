@@ -10,9 +10,9 @@
 #include <tuple>
 
 #include "heddle/base/error.h"
-#include "lib/run/metrics/mfu.h"
+#include "lib/cost/mfu.h"
+#include "lib/run/facts/run_facts.h"
 #include "lib/run/preflight/preflight.h"
-#include "lib/run/preflight/rank_size.h"
 #include "lib/run/recipe/recipe.h"
 
 namespace heddle {
@@ -26,9 +26,9 @@ constexpr int64_t kRecordedPasses = 2;  // the first one, and one as all others
 constexpr double kKeptOfLayer = 8, kKeptOfRecomputed = 1;
 
 Preflight preflight_of(const Node& recipe, PluginRegistry& plugins, int world) {
-  Recipe read = read_recipe(recipe, RecipeErrors::kept);
-  read.preparation.make = false;
-  return preflight(std::move(read), plugins, world, Machine::another);
+  PreparationOptions preparation;
+  preparation.make = false;
+  return preflight(read_recipe(recipe, RecipeErrors::kept), plugins, world, Machine::another, preparation);
 }
 
 // What the estimate needs of the model.
@@ -86,7 +86,7 @@ class Search {
       throw Error(ErrorCode::usage, "heddle plan", "the length of the data's rows is not known here",
                   "give --row-length, or prepare the data with heddle prepare");
     figures_ = figures_of(*checked.model, row_length_);
-    dtype_ = product_dtype(checked.setup, *checked.model);
+    dtype_ = product_dtype(checked.setup, checked.model->dtype);
     const auto has = [&](const char* field) { return checked.setup.strategy_config.find(field) != nullptr; };
     out.strategy = checked.setup.strategy;
     out.has_reshard = has("reshard_after_forward");
@@ -161,9 +161,11 @@ class Search {
   // Parameters, gradients and optimizer of a rank, on one and on two data-parallel ranks: what is whole on
   // each, and what is divided.
   void measure_state(const Preflight& checked, const Node& plain) {
-    Setup one = checked.setup, two = engine::validate(plain, plugins_, 2);
-    const auto alone = sizes_if_known(one, *checked.model, checked.recipe, plugins_);
-    const auto halves = sizes_if_known(two, *checked.model, checked.recipe, plugins_);
+    std::vector<std::string> ignored;
+    const auto sizes = [&](const Setup& setup) {
+      return sizes_if_known(step_plan(setup, *checked.model, checked.recipe, std::nullopt), plugins_, ignored);
+    };
+    const auto alone = sizes(checked.setup), halves = sizes(engine::validate(plain, plugins_, 2));
     if (!alone || !halves) return;
     divided_ = std::max(0.0, 2 * (alone->bytes() - halves->bytes()));
     whole_ = std::max(0.0, alone->bytes() - divided_);
@@ -202,8 +204,9 @@ class Search {
     PlannedLayout planned{candidate.layout};
     try {
       const Preflight checked = preflight_of(with_layout(space, candidate.layout), plugins_, request_.world);
-      planned.cost = step_cost(checked.setup, *checked.model, checked.recipe, checked.pipeline, plugins_,
-                               row_length_, machine_, {kRecordedPasses, /*all_microbatches=*/false});
+      planned.cost =
+          step_cost(step_plan(checked.setup, *checked.model, checked.recipe, checked.pipeline), plugins_,
+                    row_length_, machine_, {kRecordedPasses, /*all_microbatches=*/false});
     } catch (const Error& error) {
       ++out.refused[error.message()];
       return;

@@ -10,7 +10,7 @@
 #include "heddle/plugin/registry.h"
 #include "lib/cost/machine.h"
 #include "lib/run/plan/layout.h"
-#include "lib/run/preflight/step_cost.h"
+#include "lib/cost/step_cost.h"
 
 namespace heddle {
 

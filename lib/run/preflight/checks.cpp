@@ -2,12 +2,17 @@
 #include "lib/run/preflight/checks.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <string>
 #include <system_error>
 
+#include "core/base/pattern.h"
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/huggingface/note_size.h"
 #include "lib/checkpoint/safetensors/checksum.h"
@@ -43,6 +48,29 @@ bool have_one_tokenizer(const IDataset& one, const IDataset& other) {
   if (one.tokenizer().digest == other.tokenizer().digest) return true;
   const std::string content = content_of(one);
   return !content.empty() && content == content_of(other);
+}
+
+struct Found {
+  bool named = false, trained = false;
+};
+
+[[noreturn]] void refuse_group(const std::string& pattern, const std::string& where, const Found& found,
+                               const std::string& example) {
+  if (!found.named)
+    throw Error(ErrorCode::config, where,
+                "no parameter's name holds a match of '" + text::excerpt(pattern) + "'",
+                "names are such as '" + example + "'");
+  const std::string all = "all parameters that '" + text::excerpt(pattern) + "' matches ";
+  if (!found.trained)
+    throw Error(ErrorCode::config, where, all + "are frozen", "freeze fewer, or leave the entry out");
+  throw Error(ErrorCode::config, where, all + "belong to the entries before it",
+              "the first entry that matches counts: put the narrower pattern first");
+}
+
+std::string rate_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", value);
+  return text;
 }
 
 }  // namespace
@@ -126,6 +154,88 @@ void check_staging(const CheckpointSection& section) {
               "staging_dir " + *section.staging_dir + " is on another file system than checkpoint_dir " +
                   section.directory + ", so a checkpoint cannot be renamed from the one to the other",
               "name a directory beside checkpoint_dir, or leave checkpoint.staging_dir out");
+}
+
+void check_groups(Units& units, const OptimizerSection& optimizer) {
+  std::set<std::string> taken;
+  for (size_t i = 0; i < optimizer.groups.size(); ++i) {
+    const std::string &pattern = optimizer.groups[i].pattern, &where = optimizer.groups_where[i];
+    const text::Pattern expression(pattern, where);
+    Found found;
+    bool acts = false;
+    std::set<std::string> own;
+    for (const auto& unit : units)
+      for (const ParameterSlot& slot : unit->parameters()) {
+        if (!expression.found_in(slot.name)) continue;
+        found.named = true;
+        found.trained = found.trained || slot.trainable();
+        acts = acts || (slot.trainable() && !taken.contains(slot.name));
+        own.insert(slot.name);
+      }
+    if (!acts) refuse_group(pattern, where, found, units.front()->parameters().front().name);
+    taken.merge(own);
+  }
+}
+
+void check_batch(const StepSection& steps, int64_t rows, int64_t packed) {
+  if (steps.global_batch_size <= rows) return;
+  const auto count = [](int64_t number, const std::string& one) {
+    return std::to_string(number) + " " + one + (number == 1 ? "" : "s");
+  };
+  throw Error(
+      ErrorCode::config, steps.where,
+      "global_batch_size (" + std::to_string(steps.global_batch_size) +
+          ") is larger than the data set: it has " +
+          (packed > 0 ? count(rows, "pack") + " of " + count(packed, "sample") : count(rows, "sample")),
+      "make step_scheduler.global_batch_size at most " + std::to_string(rows) +
+          (packed > 0 ? ", packed_sequence.packed_sequence_size smaller" : "") + ", or give more data");
+}
+
+std::string no_validation_text(const Recipe& recipe) {
+  const auto& every = recipe.steps.val_every_steps;
+  if (!every || !recipe.validation.empty() || !recipe.samples.prompts.empty()) return "";
+  return recipe.steps.val_where + " (" + std::to_string(*every) +
+         ") has no effect: there is no validation_dataset";
+}
+
+// "": there is a set, or nothing to choose from.
+std::string no_best_text(const RunSpec& run) {
+  if (run.recipe.checkpoint.best_set || run.validation.empty()) return "";
+  return "LOWEST_VAL is not kept: none of the validation sets is the default; set checkpoint.best_metric_key";
+}
+
+// The last export may have failed, and no step is left that would bring the next.
+std::string no_export_text(const RunSpec& run) {
+  const bool done = run.resume && run.resume->position.step >= run.scheduler.total_steps();
+  if (!done || run.exports == CheckpointSection::Export::never) return "";
+  const std::string checkpoint = run.resume->directory.string();
+  std::error_code ignored;
+  if (std::filesystem::exists(run.resume->directory / "model" / "consolidated", ignored)) return "";
+  return checkpoint + " has no model for transformers: heddle convert " + checkpoint + " MODEL makes it";
+}
+
+// A longer run stretches its schedule, and a changed optimizer.lr moves it: the next step may jump.
+std::string another_rate_text(const RunSpec& run) {
+  if (!run.resume || !run.resume->position.next_lr) return "";
+  const Position& position = run.resume->position;
+  const int64_t total = run.scheduler.total_steps();
+  const double was = *position.next_lr, now = run.rates.lr(position.step);
+  if (position.step >= total || std::abs(now - was) <= 1e-9 * std::max(std::abs(now), std::abs(was)))
+    return "";
+  const bool longer = run.recipe.lr_schedule && position.total_steps && *position.total_steps != total;
+  return "the learning rate of step " + std::to_string(position.step + 1) + " was to be " + rate_text(was) +
+         " in the run that saved " + run.resume->directory.filename().string() + ", and is " +
+         rate_text(now) + " now" +
+         (longer ? ": that run had " + std::to_string(*position.total_steps) + " steps, this one has " +
+                       std::to_string(total)
+                 : "");
+}
+
+void require_data(const Node& configuration) {
+  const Node* section = configuration.find("dataset");
+  if (section != nullptr && !section->is_null()) return;
+  throw Error(ErrorCode::config, configuration.where(), "the section dataset is missing",
+              "dataset: {file_pattern: train.bin, seq_len: 256}; heddle data makes a token file from a text");
 }
 
 }  // namespace heddle

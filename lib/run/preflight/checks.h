@@ -3,13 +3,16 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 
 #include "heddle/config/axes.h"
 #include "heddle/data/dataset.h"
 #include "heddle/model/family.h"
+#include "heddle/model/unit.h"
 #include "heddle/schedule/schedule.h"
 #include "lib/run/model/prepared_model.h"
 #include "lib/run/recipe/recipe.h"
+#include "lib/run/spec/run_spec.h"
 
 namespace heddle {
 
@@ -38,5 +41,25 @@ bool overlaps(const ScheduleTable& table);
 // Throws Error{config} where a checkpoint could not be published by renaming it, which a file system does
 // only within itself.
 void check_staging(const CheckpointSection& section);
+
+// Throws Error{config} for an entry of param_group_overrides that no parameter is trained by: its pattern
+// matches no name, frozen parameters only, or only those of entries before it. After freezing.
+void check_groups(Units& units, const OptimizerSection& optimizer);
+
+// Throws Error{config} for a global batch of more rows than an epoch has. packed: the samples that the rows
+// are packs of; 0: each row is a sample.
+void check_batch(const StepSection& steps, int64_t rows, int64_t packed = 0);
+
+// A warning of val_every_steps without a validation set; "": none.
+std::string no_validation_text(const Recipe& recipe);
+
+// Warnings of a run: no validation set is the default, all steps are done without an export, the learning
+// rate is another than the run that saved the checkpoint would have used. "": there is nothing to warn of.
+std::string no_best_text(const RunSpec& run);
+std::string no_export_text(const RunSpec& run);
+std::string another_rate_text(const RunSpec& run);
+
+// Throws Error{config} for a recipe without a data set.
+void require_data(const Node& configuration);
 
 }  // namespace heddle

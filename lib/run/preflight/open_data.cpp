@@ -1,4 +1,4 @@
-// From the section of a data set to its rows.
+// Opens data sets, and checks their rows against the model.
 #include "lib/run/preflight/open_data.h"
 
 #include <algorithm>
@@ -7,9 +7,13 @@
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/model/batch.h"
-#include "lib/data/blend/blend_set.h"
+#include "lib/data/tokenizer/end_tokens.h"
 #include "lib/data/tokens/token_files.h"
+#include "lib/run/checkpointing/resume.h"
+#include "lib/run/model/tokenizer_files.h"
+#include "lib/run/preflight/checks.h"
 #include "lib/run/preflight/open_texts.h"
+#include "lib/run/recipe/datasets.h"
 
 namespace heddle {
 namespace {
@@ -71,93 +75,8 @@ void refuse_broken(const Rows& rows, const DatasetSection& section) {
            std::to_string(rows.length()));
 }
 
-const ConfigSchema<TextKeys>& text_schema() {
-  using K = TextKeys;
-  static const auto schema =
-      ConfigSchema<K>()
-          .field("tokenizer", &K::tokenizer,
-                 "The tokenizer: a map with pretrained_model_name_or_path, a directory or a name of the hub; "
-                 "default: the model's.")
-          .field("date", &K::date, "The date that a chat template sees, YYYY-MM-DD; default: today.")
-          .field("apply_split", &K::apply_split,
-                 "Let split, its slices and shuffle_seed hold for local JSON files too, where NeMo AutoModel "
-                 "takes every row.");
-  return schema;
-}
-
-// Takes the keys of all sets of texts out of the section; the others are the plugin's.
-void take_text_keys(DatasetSection& section) {
-  Node own = Node::map({}, section.section.mark(), section.section.path()), others = section.section;
-  for (const FieldInfo& field : text_schema().fields())
-    if (const Node* given = section.section.find(field.key)) {
-      own = own.with(field.key, *given);
-      others = others.without(field.key);
-    }
-  section.texts = text_schema().read(own);
-  section.section = others;
-}
-
-// limit_dataset_samples and num_samples_limit hold for every set: one that does not read them is cut here.
-void take_limit(DatasetSection& section, const OfferedDataset& offered) {
-  for (const char* key : {"limit_dataset_samples", "num_samples_limit"}) {
-    const bool own = std::any_of(offered.fields.begin(), offered.fields.end(),
-                                 [&](const FieldInfo& field) { return field.key == key; });
-    const Node* given = own ? nullptr : section.section.find(key);
-    if (given == nullptr) continue;
-    if (!given->is_null()) {
-      const int64_t most = given->as_integer();
-      if (most <= 0)
-        throw Error(ErrorCode::config, given->where(),
-                    std::string(key) + " must be greater than 0 or null, got " + std::to_string(most));
-      section.most_samples = std::min(most, section.most_samples.value_or(most));
-    }
-    section.section = section.section.without(key);
-  }
-}
-
-}  // namespace
-
-const OfferedDataset* find_dataset(PluginRegistry& plugins, const std::string& name) {
-  if (name == kTokenFiles) return &token_files();
-  return name == kMegatronBlend ? &blend_files() : plugins.find<OfferedDataset>(name);
-}
-
-std::vector<std::string> dataset_names(const PluginRegistry& plugins) {
-  std::vector<std::string> names = plugins.names(OfferedDataset::kKind);
-  names.emplace_back(kTokenFiles);
-  names.emplace_back(kMegatronBlend);
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-std::vector<FieldInfo> text_key_fields() {
-  return text_schema().fields();
-}
-
-void read_dataset(DatasetSection& section, PluginRegistry& plugins, std::vector<std::string>& not_built) {
-  if (section.target == token_files().name) return;  // read with the recipe
-  const Node& target = *section.section.find("_target_");
-  const OfferedDataset* offered = find_dataset(plugins, section.target);
-  if (offered == nullptr) {
-    const std::vector<std::string> names = dataset_names(plugins);
-    const std::string near = text::nearest(section.target, names);
-    throw Error(ErrorCode::config, target.where(),
-                "unknown component " + target.written() + "; there is: " + text::join(names),
-                near.empty() ? "a data set of your own is a plugin; plugins: names its directory"
-                             : "did you mean '" + near + "'?");
-  }
-  section.section = section.section.without("_target_");
-  take_limit(section, *offered);
-  if (offered->texts) take_text_keys(section);
-  const Resolved read = offered->resolve(section.section);
-  for (const std::string& one : read.not_built) not_built.push_back(section.section.path() + "." + one);
-  const Node* length = offered->length_key.empty() ? nullptr : read.values.find(offered->length_key);
-  if (length == nullptr || length->is_null()) return;
-  section.sequence_length = length->as_integer();
-  const Node* given = section.section.find(offered->length_key);
-  section.length_where = given != nullptr ? given->where() : section.where;
-}
-
+// The set as a benchmark reads it: where it has the keys vocab_size and batch_size, they are the model's and
+// that of a microbatch.
 DatasetSection for_benchmark(DatasetSection section, PluginRegistry& plugins, const DataFacts& facts) {
   if (section.sequence_length == 0)
     throw Error(ErrorCode::config, section.where, "seq_len is missing",
@@ -173,12 +92,156 @@ DatasetSection for_benchmark(DatasetSection section, PluginRegistry& plugins, co
   return section;
 }
 
-Rows open_dataset(const DatasetSection& section, const Recipe& recipe, const PackedSection& packed,
-                  PluginRegistry& plugins, const DataFacts& facts) {
-  std::shared_ptr<const IDataset> samples =
-      section.texts ? TextSets(recipe, plugins).open(section, facts)
-                    : find_dataset(plugins, section.target)->make(section.section, facts);
-  return Rows(std::move(samples), packed.rules, recipe.pad_multiple, section.most_samples);
+// A warning of a tokenizer that has more tokens than the model; "": it has not. Token files compare each file
+// with the model themselves.
+std::string larger_tokenizer_text(const Rows& rows, const DatasetSection& section, const ModelFacts& model) {
+  const DataTokenizer made = rows.samples().tokenizer();
+  if (section.target == kTokenFiles || made.vocabulary <= model.vocabulary) return "";
+  return section.where + ": the tokenizer of the data, " + made.name + ", has a vocabulary of " +
+         std::to_string(made.vocabulary) + ", and the model one of " + std::to_string(model.vocabulary) +
+         ": a sample with a token beyond the model's is refused before the first step";
+}
+
+// A warning of samples that are longer than a pack; "": there are none.
+std::string left_out_text(const Rows& rows) {
+  const Packing* packing = rows.packing();
+  if (packing == nullptr || packing->left_out == 0) return "";
+  return std::to_string(packing->left_out) + " of " + std::to_string(rows.used_samples()) +
+         " samples are longer than packed_sequence_size " + std::to_string(rows.length()) +
+         " and are left out; the longest has " + std::to_string(packing->longest) + " inputs";
+}
+
+int64_t samples_wanted(const StepSection& steps, bool validation) {
+  const int64_t count = steps.max_steps.value_or(0);
+  return (validation ? count / steps.val_every_steps.value_or(1000) : count) * steps.global_batch_size;
+}
+
+DataFacts facts_for(const DatasetSection& section, const PackedSection& packed, const DataSource& run,
+                    Findings& found) {
+  const Recipe& recipe = run.recipe;
+  DataFacts facts;
+  facts.seed = static_cast<uint64_t>(recipe.seed);
+  facts.local_batch_size = recipe.steps.local_batch_size;
+  facts.pack_size = packed.rules.size;
+  facts.validation = !recipe.dataset || section.where != recipe.dataset->where;
+  facts.samples_wanted = samples_wanted(recipe.steps, facts.validation);
+  facts.warnings = &found.warnings;
+  if (run.model == nullptr) return facts;
+  facts.vocabulary = run.model->spec->facts().vocabulary;
+  facts.model_directory = run.model->directory;
+  const auto& files = run.model->origin.files;
+  if (const auto own = files.find("tokenizer.json"); own != files.end()) facts.model_tokenizer = own->second;
+  return facts;
+}
+
+// On another machine a warning.
+void refuse_missing(const MissingData& missing, Findings& found) {
+  Errors errors;
+  for (const MissingData::One& one : missing.all())
+    if (found.is_elsewhere())
+      found.warn_missing(one.what + ": the data is not checked");
+    else
+      errors.add(Error(missing.code(), one.where, one.what, missing.hint()));
+  errors.raise();
+}
+
+// Looks for the files of a set with a wrong key, and for nothing else.
+void look_for_files(const DatasetSection& section, Findings& found) {
+  try {
+    if (section.target == kTokenFiles) look_for_token_files(section.section);
+  } catch (const MissingData& missing) {
+    refuse_missing(missing, found);
+  }
+}
+
+// Empty on another machine where files are missing, and where a set is not prepared and is not to be.
+std::optional<Rows> open_rows(const DatasetSection& section, const PackedSection& packed,
+                              const DataSource& run, Findings& found) {
+  try {
+    const DataFacts facts = facts_for(section, packed, run, found);
+    std::shared_ptr<const IDataset> samples =
+        section.texts ? TextSets(run.recipe, run.plugins, run.preparation).open(section, facts)
+                      : find_dataset(run.plugins, section.target)->make(section.section, facts);
+    Rows rows(std::move(samples), packed.rules, run.recipe.pad_multiple, section.most_samples);
+    const auto model = run.model ? std::optional(run.model->spec->facts()) : std::nullopt;
+    check_rows(rows, section, packed, model);
+    if (run.model) check_byte_model(rows.samples().tokenizer(), section, *run.model);
+    found.warn(left_out_text(rows));
+    if (model) found.warn(larger_tokenizer_text(rows, section, *model));
+    return rows;
+  } catch (const NotPrepared& error) {
+    found.warn(error.where() + " " + error.message());
+  } catch (const MissingData& missing) {
+    refuse_missing(missing, found);
+  }
+  return std::nullopt;
+}
+
+// Sets of texts have AutoModel's order, and some sets an order of their own.
+Shuffle shuffle_of(const Recipe& recipe, const std::optional<Rows>& rows) {
+  if (rows && rows->samples().sequential()) return Shuffle::off;
+  return recipe.dataset->texts && recipe.shuffle == Shuffle::on ? Shuffle::torch : recipe.shuffle;
+}
+
+}  // namespace
+
+TrainingData open_training(const DataSource& run, Findings& found) {
+  const Recipe& recipe = run.recipe;
+  const DatasetSection& section = *recipe.dataset;
+  if (section.texts && run.model && !found.is_elsewhere())
+    check_texts(recipe.checkpoint, *run.model->spec,
+                [&] { return TextSets(recipe, run.plugins, run.preparation).of_run(section); });
+  if (run.model && recipe.packed.rules.size == 0)
+    check_length(section, run.model->spec->facts());  // of packs: each sample
+  if (!section.whole) {
+    look_for_files(section, found);
+    return {std::nullopt, recipe.shuffle, false};
+  }
+  std::optional<Rows> rows =
+      recipe.benchmark ? open_rows(for_benchmark(section, run.plugins, facts_for(section, {}, run, found)),
+                                   recipe.packed, run, found)
+                       : open_rows(section, recipe.packed, run, found);
+  const Shuffle shuffle = shuffle_of(recipe, rows);
+  return {std::move(rows), shuffle, true};
+}
+
+PreparedModel with_tokens_of(const TrainingData& data, PreparedModel model, const DataSource& run,
+                             Findings& found) {
+  if (!data.is_whole) return model;
+  const DatasetSection& section = *run.recipe.dataset;
+  const NoteFiles own = model.origin.files;
+  const std::filesystem::path& notes = model.place.notes;
+  const DataTokenizer made = data.rows ? data.rows->samples().tokenizer() : DataTokenizer();
+  if (made.holds_bytes) add_byte_tokenizer(model.origin, model.directory, found.warnings);
+  if (data.rows && section.texts) {
+    add_tokenizer(model.origin, notes,
+                  TextSets(run.recipe, run.plugins, run.preparation).tokenizer().directory, found.warnings);
+    found.warn(untrained_end_text(*data.rows, section,
+                                  notes.empty() ? std::vector<int64_t>() : stop_tokens(notes, nullptr)));
+  }
+  const Node* chat = section.texts ? section.section.find("chat_template") : nullptr;
+  if (chat != nullptr && chat->kind() == Node::Kind::text)
+    add_chat_template(model.origin, chat->as_text(), chat->where());
+  try {
+    note_end_tokens(model.origin.files, own, made.end_token);
+  } catch (const Error& error) {  // names a file of the model
+    throw Error(error.code(), (notes / error.where()).string(), error.message(), error.hint());
+  }
+  return model;
+}
+
+std::optional<ValidationSet> open_validation(const DatasetSection& section, const Rows* training,
+                                             const DataSource& run, Findings& found) {
+  if (!section.whole) {
+    look_for_files(section, found);
+    return std::nullopt;
+  }
+  if (run.model && !section.packed) check_length(section, run.model->spec->facts());
+  auto rows = open_rows(section, section.packed ? run.recipe.packed_validation : PackedSection{}, run, found);
+  if (!rows) return std::nullopt;
+  if (training != nullptr) check_one_tokenizer(training->samples(), rows->samples(), section);
+  if (rows->size() < run.recipe.whole_validation_samples) refuse_none_left(section, rows->size());
+  return ValidationSet{section.name, std::move(*rows)};
 }
 
 void check_rows(const Rows& rows, const DatasetSection& section, const PackedSection& packed,
@@ -199,15 +262,6 @@ std::string positions_text(const ModelFacts& model) {
 
 std::string or_more_positions(const ModelFacts& model) {
   return model.positions_reason.empty() ? ", or the model's max_position_embeddings larger" : "";
-}
-
-// Token files compare each file with the model themselves.
-std::string larger_tokenizer_text(const Rows& rows, const DatasetSection& section, const ModelFacts& model) {
-  const DataTokenizer made = rows.samples().tokenizer();
-  if (section.target == token_files().name || made.vocabulary <= model.vocabulary) return "";
-  return section.where + ": the tokenizer of the data, " + made.name + ", has a vocabulary of " +
-         std::to_string(made.vocabulary) + ", and the model one of " + std::to_string(model.vocabulary) +
-         ": a sample with a token beyond the model's is refused before the first step";
 }
 
 std::string untrained_end_text(const Rows& rows, const DatasetSection& section, std::vector<int64_t> stops) {
@@ -235,14 +289,6 @@ std::string untrained_end_text(const Rows& rows, const DatasetSection& section, 
          std::to_string(sample) + " samples is the end token " + std::to_string(stops.front()) +
          ", so the model does not learn where an answer ends; set add_eos_token: true in dataset.tokenizer, "
          "or a chat template that ends each answer with the end token";
-}
-
-std::string left_out_text(const Rows& rows) {
-  const Packing* packing = rows.packing();
-  if (packing == nullptr || packing->left_out == 0) return "";
-  return std::to_string(packing->left_out) + " of " + std::to_string(rows.used_samples()) +
-         " samples are longer than packed_sequence_size " + std::to_string(rows.length()) +
-         " and are left out; the longest has " + std::to_string(packing->longest) + " inputs";
 }
 
 }  // namespace heddle

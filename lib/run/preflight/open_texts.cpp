@@ -13,10 +13,9 @@
 #include "lib/data/hub_directory.h"
 #include "lib/data/samples/sample_set.h"
 #include "lib/data/section_keys.h"
-#include "lib/data/tokens/token_files.h"
 #include "lib/run/model/find_model.h"
 #include "lib/run/model/prepared_model.h"
-#include "lib/run/preflight/open_data.h"
+#include "lib/run/recipe/datasets.h"
 
 namespace heddle {
 namespace {
@@ -88,7 +87,7 @@ TextTokenizer TextSets::tokenizer() const {
 }
 
 std::vector<fs::path> TextSets::places() const {
-  if (!recipe_.preparation.directory.empty()) return {recipe_.preparation.directory};
+  if (!preparation_.directory.empty()) return {preparation_.directory};
   std::vector<fs::path> out;
   if (const char* shared = std::getenv("HEDDLE_DATA"); shared != nullptr && *shared != '\0')
     out.emplace_back(shared);
@@ -149,7 +148,7 @@ TextJob TextSets::job_of(const DatasetSection& section) const {
 }
 
 PreparedFile TextSets::prepared(const TextJob& job) const {
-  auto found = find_or_prepare(job, recipe_.preparation, places());
+  auto found = find_or_prepare(job, preparation_, places());
   if (!found) throw NotPrepared(job.where, job.name, probe_texts(job));
   return std::move(*found);
 }
@@ -173,19 +172,19 @@ std::unique_ptr<IDataset> TextSets::open(const DatasetSection& section, const Da
   return open_samples(made.file, inputs_of(job), facts.pack_size, facts.vocabulary, has_own_tokenizer);
 }
 
-std::vector<PreparedFile> prepare_texts(Recipe recipe, PluginRegistry& plugins) {
+std::vector<PreparedFile> prepare_texts(const Recipe& given, PluginRegistry& plugins,
+                                        const PreparationOptions& preparation) {
+  const Recipe read = with_plugin_sections(given, plugins);
+  read.errors.raise();
+  const Recipe recipe = with_datasets(read, plugins);
   Errors errors = recipe.errors;
-  read_plugin_sections(recipe, plugins, errors);
-  errors.raise();
   std::vector<PreparedFile> out;
-  const auto prepare = [&](DatasetSection& section) {
-    errors.attempt([&] {
-      read_dataset(section, plugins, recipe.not_built);
-      if (section.texts) out.push_back(TextSets(recipe, plugins).prepare(section));
-    });
+  const auto prepare = [&](const DatasetSection& section) {
+    if (!section.texts) return;
+    errors.attempt([&] { out.push_back(TextSets(recipe, plugins, preparation).prepare(section)); });
   };
   if (recipe.dataset) prepare(*recipe.dataset);
-  for (DatasetSection& section : recipe.validation) prepare(section);
+  for (const DatasetSection& section : recipe.validation) prepare(section);
   errors.raise();
   return out;
 }

@@ -25,7 +25,8 @@ class NotPrepared : public Error {
 // What all sets of texts of a run share.
 class TextSets {
  public:
-  TextSets(const Recipe& recipe, PluginRegistry& plugins) : recipe_(recipe), plugins_(plugins) {}
+  TextSets(const Recipe& recipe, PluginRegistry& plugins, const PreparationOptions& preparation)
+      : recipe_(recipe), plugins_(plugins), preparation_(preparation) {}
 
   // Throws NotPrepared, MissingData for texts and tokenizers that are not there, and what the script refuses.
   PreparedFile prepare(const DatasetSection& section) const;
@@ -44,10 +45,12 @@ class TextSets {
 
   const Recipe& recipe_;
   PluginRegistry& plugins_;
+  const PreparationOptions& preparation_;
 };
 
 // Prepares every set of texts of a recipe; its model may be another machine's but for its tokenizer. Throws
 // Error, with those that the recipe has kept.
-std::vector<PreparedFile> prepare_texts(Recipe recipe, PluginRegistry& plugins);
+std::vector<PreparedFile> prepare_texts(const Recipe& recipe, PluginRegistry& plugins,
+                                        const PreparationOptions& preparation);
 
 }  // namespace heddle

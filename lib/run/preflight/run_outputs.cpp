@@ -1,5 +1,5 @@
 // Outputs of `heddle train`: each file that it replaces is recognised where it is written.
-#include "lib/run/preflight/run_outputs.h"
+#include "lib/run/preflight/preflight.h"
 
 #include <string>
 #include <system_error>
@@ -11,13 +11,12 @@
 #include "lib/data/tokens/token_check.h"
 #include "lib/drawing/chrome_trace.h"
 #include "lib/report/benchmark_report.h"
-#include "lib/report/metrics_lines.h"
+#include "lib/report/metrics_files.h"
 #include "lib/run/checkpointing/keep.h"
 #include "lib/run/checkpointing/run_lock.h"
 #include "lib/run/checkpointing/save.h"
-#include "lib/run/metrics/metrics_files.h"
+#include "lib/run/facts/run_facts.h"
 #include "lib/run/model/checkpoint_name.h"
-#include "lib/run/model/find_model.h"
 
 namespace heddle {
 namespace {
@@ -29,16 +28,17 @@ constexpr const char* kAnotherFile = "move it away, or name another file";
 
 class RunOutputs {
  public:
-  RunOutputs(const RunSpec& run, const NamedOutputs& named) : run_(run), section_(run.recipe.checkpoint) {
-    if (!named.metrics.empty()) add(named.metrics, "--metrics", "metrics", begins_with_metrics);
-    if (!named.trace.empty()) add(named.trace, "--trace", "trace of heddle", schedule::is_chrome_file);
+  RunOutputs(const RunSpec& run, const RunOptions& options) : run_(run), section_(run.recipe.checkpoint) {
+    if (!options.metrics.empty()) add(options.metrics, "--metrics", "metrics", begins_with_metrics);
+    if (!options.trace.file.empty())
+      add(options.trace.file, "--trace", "trace of heddle", schedule::is_chrome_file);
     const bool trains = !run.recipe.benchmark;
     const bool writes_there =
-        section_.enabled || (trains && (named.metrics.empty() || !run.validation.empty()));
+        section_.enabled || (trains && (options.metrics.empty() || !run.validation.empty()));
     if (writes_there) add_directory(section_.directory, kDirectoryKey, "directory of checkpoints");
-    if (section_.enabled) add_beside_checkpoints(named.metrics.empty());
+    if (section_.enabled) add_beside_checkpoints(options.metrics.empty());
     for (const PluginSection& section : run.recipe.sections) add_metrics_of(section);
-    if (!section_.enabled && trains && named.metrics.empty())
+    if (!section_.enabled && trains && options.metrics.empty())
       add_where_sinks_write(default_metrics(section_));
     if (const auto& benchmark = run.recipe.benchmark; benchmark && !benchmark->json.empty())
       all_.push_back({benchmark->json, benchmark->json_where, "figures of a benchmark", is_benchmark_file,
@@ -87,7 +87,7 @@ class RunOutputs {
     if (section_.staging_dir)
       add_directory(*section_.staging_dir, section_.staging_where, "directory of unfinished checkpoints");
     if (is_default) add(default_metrics(section_), kDirectoryKey, "metrics", begins_with_metrics);
-    for (const fs::path& file : validation_files(run_))
+    for (const fs::path& file : validation_files(metrics_owner(run_)))
       add(file, kDirectoryKey, "metrics", begins_with_metrics);
     add(root / kLossCurve, kDirectoryKey, "loss curve of heddle", is_loss_curve, Output::Form::file);
     add(root / kRunLock, kDirectoryKey, "lock of a run", is_run_lock, Output::Form::file);
@@ -126,7 +126,7 @@ std::vector<Input> inputs_of(const RunSpec& run) {
     return out;
   }
   std::error_code failed;
-  const ModelPlace place = find_model(model.directory);
+  const ModelPlace& place = run.model.place;
   for (const fs::path& directory : {place.weights, place.notes})
     for (const fs::directory_entry& entry : fs::directory_iterator(directory, failed))
       out.push_back({entry.path(), "a file of the model"});
@@ -152,7 +152,7 @@ void refuse_directory_of_model(const RunSpec& run) {
   const ModelSection& model = run.recipe.model;
   const std::string& directory = run.recipe.checkpoint.directory;
   if (!run.recipe.checkpoint.enabled || model.source != ModelSection::Source::pretrained) return;
-  const ModelPlace place = find_model(model.directory);
+  const ModelPlace& place = run.model.place;
   for (const fs::path& own : {fs::path(model.directory), place.weights, place.notes})
     if (resolved(own) == resolved(directory))
       throw Error(
@@ -175,15 +175,15 @@ void refuse_directory_of_another_model(const CheckpointSection& section) {
 
 }  // namespace
 
-void refuse_outputs(const RunSpec& run, const NamedOutputs& named) {
-  if (run.recipe.benchmark && !named.metrics.empty())
+void refuse_outputs(const RunSpec& run, const RunOptions& options) {
+  if (run.recipe.benchmark && !options.metrics.empty())
     throw Error(ErrorCode::usage, "--metrics", "a benchmark writes no metrics",
                 "leave it out; benchmark.json_output_path names the file of its figures");
-  const RunOutputs outputs(run, named);
-  const bool is_named = !named.metrics.empty() || !named.trace.empty();
+  const RunOutputs outputs(run, options);
+  const bool is_named = !options.metrics.empty() || !options.trace.file.empty();
   refuse_outputs(outputs.all(), is_named ? inputs_of(run) : std::vector<Input>());
-  refuse_name_of_checkpoint(named.metrics, "--metrics", run.recipe.checkpoint);
-  refuse_name_of_checkpoint(named.trace, "--trace", run.recipe.checkpoint);
+  refuse_name_of_checkpoint(options.metrics, "--metrics", run.recipe.checkpoint);
+  refuse_name_of_checkpoint(options.trace.file, "--trace", run.recipe.checkpoint);
   refuse_directory_of_model(run);
   refuse_directory_of_another_model(run.recipe.checkpoint);
 }

@@ -6,7 +6,6 @@
 #include "lib/data/section_keys.h"
 #include "lib/run/recipe/fields.h"
 #include "lib/run/recipe/readers.h"
-#include "lib/run/recipe/readers/gpt2.h"
 #include "lib/run/recipe/skipped_keys.h"
 
 namespace heddle {

@@ -249,8 +249,8 @@ Node with_rate_factors(Node own, const OfferedOptimizer& offered, double lr) {
 
 }  // namespace
 
-void resolve_optimizer(OptimizerSection& section, PluginRegistry& plugins,
-                       std::vector<std::string>& not_built) {
+OptimizerSection resolve_optimizer(OptimizerSection section, PluginRegistry& plugins,
+                                   std::vector<std::string>& not_built) {
   const auto* offered = plugins.find<OfferedOptimizer>(section.name);
   if (offered == nullptr) {
     const Error missing = plugins.missing(OfferedOptimizer::kKind, section.name);
@@ -273,6 +273,7 @@ void resolve_optimizer(OptimizerSection& section, PluginRegistry& plugins,
   section.make = [make = offered->make, own = with_rate_factors(section.own, *offered, *section.lr)] {
     return make(own);
   };
+  return section;
 }
 
 }  // namespace heddle

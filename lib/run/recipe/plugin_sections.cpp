@@ -120,7 +120,9 @@ std::vector<std::string> keys_of_sections(const Recipe& recipe, PluginRegistry& 
   return out;
 }
 
-void read_plugin_sections(Recipe& recipe, PluginRegistry& plugins, Errors& errors) {
+// An unknown section is an error with the nearest name.
+Recipe with_plugin_sections(Recipe recipe, PluginRegistry& plugins) {
+  Errors& errors = recipe.errors;
   std::vector<std::string> names = plugin_section_names(plugins);
   std::vector<std::string> keys;
   errors.attempt([&] { keys = keys_of_sections(recipe, plugins); });
@@ -144,6 +146,7 @@ void read_plugin_sections(Recipe& recipe, PluginRegistry& plugins, Errors& error
     if (std::none_of(recipe.sections.begin(), recipe.sections.end(),
                      [&](const PluginSection& section) { return section.name == name; }))
       recipe.idle.push_back(name);
+  return recipe;
 }
 
 }  // namespace heddle

@@ -10,8 +10,6 @@
 
 namespace heddle {
 
-struct Recipe;
-
 struct PluginSection {
   Node given;
   std::string name;                        // the plugin's own name for it: "freeze_config"
@@ -19,10 +17,6 @@ struct PluginSection {
   std::string kind = {};
   Node values = {};  // every field
 };
-
-// Reads Recipe::others by the schemas of the plugins that offer them into Recipe::sections. What fails is in
-// `errors` and in Recipe::unread; an unknown section is an error with the nearest name.
-void read_plugin_sections(Recipe& recipe, PluginRegistry& plugins, Errors& errors);
 
 // Of a word that names no section: what to write, of the sections of heddle and of the plugins.
 Error unknown_section(const Node& root, const std::string& key, const Node& value,

@@ -6,8 +6,8 @@
 #include "heddle/base/text.h"
 #include "heddle/plugin/registry.h"
 #include "lib/data/section_keys.h"
-#include "lib/run/recipe/plugin_path.h"
 #include "lib/run/recipe/readers.h"
+#include "lib/run/recipe/recipe.h"
 
 namespace heddle::recipe {
 namespace {
@@ -68,6 +68,26 @@ void warn_of_plugin_path(const Log& log) {
     if (!std::filesystem::is_directory(places[i], ignored))
       log.warning("plugins", "HEDDLE_PLUGIN_PATH names " + places[i].string() +
                                  ", which is not a directory: no plugin is found there");
+}
+
+PluginRegistry open_plugins(const Node& root, const Log& log) {
+  warn_of_plugin_path(log);
+  const PluginsSection section = recipe::read_plugins(recipe::section_of(root, "plugins"));
+  const std::vector<std::filesystem::path> places(section.places.begin(), section.places.end());
+  PluginRegistry plugins(plugin::search_path(places), log);
+  for (const std::string& one : section.load) plugins.load(one);
+  return plugins;
+}
+
+PluginRegistry open_plugins(const Recipe& recipe, const Log& log) {
+  try {
+    return open_plugins(recipe.configuration, log);
+  } catch (const Error& error) {
+    Errors all = recipe.errors;
+    all.add(error);
+    all.raise();
+    throw;
+  }
 }
 
 }  // namespace heddle

@@ -51,6 +51,17 @@ void read_loss(const Node& section, RecipeNotes& notes);
 std::pair<std::optional<double>, double> read_clipping(const Node& section);
 PluginsSection read_plugins(const Node& section);
 
+// model.backend.te_fp8 of a recipe as a section of its own; empty: it is not given. With the fields linear
+// and experts: what backend has computed by Transformer Engine. Throws Error{config} where that is neither,
+// and for an object in place of a recipe's name.
+std::optional<Node> te_fp8_section(const Node& root);
+
+// Whether the section names AutoModel's function build_gpt2_model.
+bool builds_gpt2(const Node& section);
+// Random weights of a GPT-2 with the exact gelu, and a dropout of 0.1 of embeddings and attention's weights.
+// Throws Error{config}.
+ModelSection read_built_gpt2(const Node& section);
+
 // Adds a schema's later fields with the section's name in front.
 template <class Schema, class Struct>
 void add_not_built(NotBuilt& all, const std::string& section, const Schema& schema, const Struct& value) {

@@ -7,9 +7,9 @@
 #include "heddle/config/common_fields.h"
 #include "lib/data/section_keys.h"
 #include "lib/data/tokens/token_files.h"
-#include "lib/run/recipe/plugin_path.h"
+#include "lib/run/recipe/datasets.h"
+#include "lib/run/recipe/fields.h"
 #include "lib/run/recipe/readers.h"
-#include "lib/run/recipe/readers/te_fp8.h"
 #include "lib/run/recipe/section_names.h"
 
 namespace heddle {
@@ -267,6 +267,26 @@ Recipe read_recipe(const Node& root, RecipeErrors handling) {
   return recipe;
 }
 
+Recipe with_datasets(Recipe recipe, PluginRegistry& plugins) {
+  const auto is_resolved = [&](DatasetSection& section) {
+    return recipe.errors.attempt(
+        [&] { section = resolve_dataset(std::move(section), plugins, recipe.not_built); });
+  };
+  if (recipe.dataset && !is_resolved(*recipe.dataset)) recipe.dataset.reset();
+  std::erase_if(recipe.validation, [&](DatasetSection& section) { return !is_resolved(section); });
+  return recipe;
+}
+
+Recipe with_plugins(const Recipe& read, PluginRegistry& plugins) {
+  Recipe recipe = with_plugin_sections(read, plugins);
+  const bool is_made = recipe.errors.attempt([&] {
+    recipe.optimizer = resolve_optimizer(recipe.optimizer, plugins, recipe.not_built);
+    (void)recipe.optimizer.make();
+  });
+  if (!is_made) recipe.optimizer.make = {};
+  return with_datasets(std::move(recipe), plugins);
+}
+
 StepConfig step_config(const Recipe& recipe) {
   StepConfig config;
   config.max_norm = recipe.max_norm;
@@ -277,24 +297,21 @@ StepConfig step_config(const Recipe& recipe) {
   return config;
 }
 
-PluginRegistry open_plugins(const Node& root, const Log& log) {
-  warn_of_plugin_path(log);
-  const PluginsSection section = recipe::read_plugins(recipe::section_of(root, "plugins"));
-  const std::vector<std::filesystem::path> places(section.places.begin(), section.places.end());
-  PluginRegistry plugins(plugin::search_path(places), log);
-  for (const std::string& one : section.load) plugins.load(one);
-  return plugins;
-}
-
-PluginRegistry open_plugins(const Recipe& recipe, const Log& log) {
-  try {
-    return open_plugins(recipe.configuration, log);
-  } catch (const Error& error) {
-    Errors all = recipe.errors;
-    all.add(error);
-    all.raise();
-    throw;
-  }
+std::vector<SectionFields> section_fields() {
+  return {{"step_scheduler", recipe::step_fields()},
+          {"model", recipe::model_fields()},
+          {"dataset", recipe::dataset_fields()},
+          {"packed_sequence", recipe::packed_fields()},
+          {"dataloader", recipe::dataloader_fields()},
+          {"loss_fn", recipe::loss_fields()},
+          {"optimizer", recipe::optimizer_fields()},
+          {"optimizer.param_group_overrides", recipe::group_fields()},
+          {"lr_scheduler", recipe::lr_fields()},
+          {"clip_grad_norm", recipe::clipping_fields()},
+          {"checkpoint", recipe::checkpoint_fields()},
+          {"validation_samples", recipe::samples_fields()},
+          {"benchmark", recipe::benchmark_fields()},
+          {"mfu", recipe::mfu_fields()}};
 }
 
 }  // namespace heddle

@@ -9,7 +9,6 @@
 #include "heddle/base/error.h"
 #include "heddle/config/node.h"
 #include "heddle/plugin/registry.h"
-#include "lib/data/texts/prepared.h"
 #include "lib/run/recipe/benchmark.h"
 #include "lib/run/recipe/plugin_sections.h"
 #include "lib/run/recipe/sections.h"
@@ -38,14 +37,13 @@ struct Recipe {
   std::optional<BenchmarkSection> benchmark;  // empty: the recipe trains
   MfuSection mfu;
   std::vector<Node::Entry> others;      // sections that are not heddle's own, as they stand
-  std::vector<PluginSection> sections;  // of these by read_plugin_sections(), in the order of the file
+  std::vector<PluginSection> sections;  // of these by with_plugin_sections(), in the order of the file
   std::vector<std::string> idle = {};   // names of transforms that are not turned on
   std::vector<std::string> unread;      // sections with an error, and their keys "model.config"
   std::vector<std::string> not_built;   // "checkpoint.is_async: why": set, valid, and not built yet
   std::vector<SkippedKey> skipped;      // what changes nothing
   std::vector<std::string> warnings;
-  PreparationOptions preparation;  // set by the command
-  Errors errors;                   // of the unread sections and of unknown keys
+  Errors errors;  // of the unread sections and of unknown keys
   void add(RecipeNotes notes);
   // Whether a section, or one key of it, has no error.
   bool is_read(const std::string& section, const std::string& key = "") const;
@@ -55,15 +53,21 @@ struct Recipe {
 // with those of the model and the data.
 enum class RecipeErrors { thrown, kept };
 
-// Reads every section but `distributed:` and `dist_env:`, which belong to the engine, and those of plugins,
-// which read_plugin_sections() reads once plugins are known. Opens no file.
+// Reads every section but `distributed:` and `dist_env:`, which belong to the engine, and what plugins read,
+// which with_plugins() adds once plugins are known. Opens no file.
 // Throws Error{config} with file, line, key and the nearest key; of several sections together.
 Recipe read_recipe(const Node& configuration, RecipeErrors errors = RecipeErrors::thrown);
 
-// Finds the optimizer's plugin, which reads the other keys of its section, and completes the section.
-// `not_built` grows as in a Recipe. Throws Error{plugin_missing} at _target_, and Error{config} at a key.
-void resolve_optimizer(OptimizerSection& section, PluginRegistry& plugins,
-                       std::vector<std::string>& not_built);
+// The recipe with what plugins read of it: their sections, the keys of the optimizer and of the data sets.
+// What fails is in Recipe::errors; an optimizer that fails has no `make`, and a data set is left out.
+Recipe with_plugins(const Recipe& recipe, PluginRegistry& plugins);
+Recipe with_plugin_sections(Recipe recipe, PluginRegistry& plugins);
+Recipe with_datasets(Recipe recipe, PluginRegistry& plugins);
+
+// The section with its optimizer's plugin, which reads the other keys. `not_built` grows as in a Recipe.
+// Throws Error{plugin_missing} at _target_, and Error{config} at a key.
+OptimizerSection resolve_optimizer(OptimizerSection section, PluginRegistry& plugins,
+                                   std::vector<std::string>& not_built);
 
 // Clipping, master copies and groups of parameters.
 StepConfig step_config(const Recipe& recipe);
@@ -73,5 +77,7 @@ StepConfig step_config(const Recipe& recipe);
 PluginRegistry open_plugins(const Node& configuration, const Log& log);
 // The same for a whole recipe; an error of the plugins is thrown together with those of the recipe.
 PluginRegistry open_plugins(const Recipe& recipe, const Log& log);
+// Warns of each directory of HEDDLE_PLUGIN_PATH that is not there.
+void warn_of_plugin_path(const Log& log);
 
 }  // namespace heddle

@@ -86,7 +86,7 @@ struct DatasetSection {
   bool whole = true;            // false: keys are wrong, and the set cannot be opened
   int64_t sequence_length = 0;  // of a row, where the section says it; else 0
   bool packed = false;          // by packed_sequence
-  std::optional<TextKeys> texts = std::nullopt;  // set by read_dataset() for a set of texts
+  std::optional<TextKeys> texts = std::nullopt;  // set by resolve_dataset() for a set of texts
   std::optional<int64_t> most_samples;           // the first so many, of a set that has no such key itself
   std::string where, length_where;               // of the set, and of its rows' length, for messages
 };

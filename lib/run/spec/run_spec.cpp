@@ -12,7 +12,7 @@ SampleOrder order_of(const RunSpec& run, int64_t epoch) {
   const std::lock_guard lock(run.order->mutex);
   std::optional<SampleOrder>& last = run.order->last;
   if (!last || run.order->epoch != epoch)
-    last.emplace(run.dataset.size(), run.recipe.shuffle, static_cast<uint64_t>(run.recipe.seed), epoch);
+    last.emplace(run.dataset.size(), run.shuffle, static_cast<uint64_t>(run.recipe.seed), epoch);
   run.order->epoch = epoch;
   return *last;
 }

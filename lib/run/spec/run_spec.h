@@ -15,6 +15,7 @@
 #include "lib/cost/model_size.h"
 #include "lib/data/rows.h"
 #include "lib/data/sample_order.h"
+#include "lib/report/header.h"
 #include "lib/run/model/prepared_model.h"
 #include "lib/run/recipe/recipe.h"
 #include "lib/run/spec/lr_schedule.h"
@@ -27,13 +28,6 @@ namespace heddle {
 struct ValidationSet {
   std::string name;  // "" or the NAME of validation_dataset_NAME
   Rows dataset;
-};
-
-// How a batch goes through the stages of a pipeline.
-struct RunPipeline {
-  std::string schedule;  // its name, or the file of its table
-  int stages = 1, microbatches = 1;
-  int64_t microbatch_size = 1;  // samples
 };
 
 // A checkpoint that the run resumes from.
@@ -60,7 +54,10 @@ struct RunSpec {
   std::vector<ValidationSet> validation;
   StepScheduler scheduler;
   LrSchedule rates;
-  std::filesystem::path metrics;
+  Shuffle shuffle = Shuffle::off;  // as the recipe and the data set have it together
+  // When the run exports its model for transformers.
+  CheckpointSection::Export exports = CheckpointSection::Export::never;
+  std::filesystem::path metrics = {};
   std::optional<Resume> resume = std::nullopt;      // empty: from the first step
   std::string latest = "";                          // what LATEST named when the beginning was looked for
   std::optional<double> peak_flops = std::nullopt;  // of a rank, from the command line

@@ -224,7 +224,7 @@ std::map<std::string, std::string> content_of(const RunSpec& run) {
 }
 
 std::map<std::string, std::string> files_of(const RunSpec& run) {
-  Texts out = file_digests_of(run.model);
+  Texts out = file_digests_of(run.model, run.bases);
   add_dataset("dataset", run.dataset, out);
   for (const ValidationSet& set : run.validation)
     add_dataset("validation_dataset" + (set.name.empty() ? "" : "_" + set.name), set.dataset, out);

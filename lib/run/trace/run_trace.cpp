@@ -3,9 +3,13 @@
 
 #include <unistd.h>
 
+#include <torch/csrc/autograd/profiler_kineto.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <set>
 #include <utility>
 
 #include "heddle/base/text.h"
@@ -22,6 +26,12 @@ TraceRequest with_steps(TraceRequest request, int64_t first_step) {
   request.first_step = first_step + 1;
   request.steps = kUnasked;
   return request;
+}
+
+using torch::profiler::impl::ActivityType;
+
+std::chrono::nanoseconds now_of_system() {
+  return std::chrono::system_clock::now().time_since_epoch();
 }
 
 }  // namespace
@@ -88,6 +98,32 @@ void RunTrace::write(const Stages& stages, const DeviceMesh& mesh) {
     std::cout << "  trace   " << request_.file.string() << ": " << file.summary << std::endl;
   else
     std::cerr << "warning: --trace: " << request_.file.string() << " cannot be written" << std::endl;
+}
+
+void OperatorProfile::start() {
+  // Without a GPU the profiler's library writes an error on each rank, as of nothing.
+  setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);
+  using torch::profiler::impl::ProfilerConfig;
+  using torch::profiler::impl::ProfilerState;
+  const ProfilerConfig config(ProfilerState::KINETO);
+  const std::set<ActivityType> activities = {ActivityType::CPU};
+  torch::autograd::profiler::prepareProfiler(config, activities);
+  torch::autograd::profiler::enableProfiler(config, activities);
+  system_ahead_ = now_of_system() - std::chrono::steady_clock::now().time_since_epoch();
+}
+
+std::vector<RanOperator> OperatorProfile::stop() {
+  const auto result = torch::autograd::profiler::disableProfiler();
+  std::vector<RanOperator> operators;
+  for (const auto& event : result->events()) {
+    const auto begin =
+        RanAction::Time(std::chrono::nanoseconds(static_cast<int64_t>(event.startNs())) - system_ahead_);
+    operators.push_back({event.name(), event.startThreadId(), begin,
+                         begin + std::chrono::nanoseconds(static_cast<int64_t>(event.durationNs()))});
+  }
+  std::stable_sort(operators.begin(), operators.end(),
+                   [](const RanOperator& one, const RanOperator& two) { return one.begin < two.begin; });
+  return operators;
 }
 
 }  // namespace heddle

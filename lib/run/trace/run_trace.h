@@ -1,19 +1,31 @@
 // The trace of a run: some steps of all ranks in one file.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "heddle/parallel/stages.h"
 #include "heddle/train/step.h"
-#include "lib/run/trace/operators.h"
 #include "lib/run/trace/rank_events.h"
 #include "lib/run/trace/request.h"
 #include "lib/transport/traced.h"
 
 namespace heddle {
+
+// One at a time in a process. It sees this thread and the threads of autograd.
+class OperatorProfile {
+ public:
+  void start();
+  // What ran since start(), in the order of its beginnings.
+  std::vector<RanOperator> stop();
+
+ private:
+  std::chrono::nanoseconds system_ahead_{};  // of the steady clock
+};
 
 // Off, where the request has no file: then a step costs one test, and groups are those of the rendezvous.
 class RunTrace {

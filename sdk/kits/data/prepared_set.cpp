@@ -8,8 +8,8 @@
 #include <system_error>
 #include <vector>
 
-#include "lib/run/preflight/open_data.h"
 #include "lib/run/preflight/open_texts.h"
+#include "lib/run/recipe/datasets.h"
 
 namespace heddle::kits {
 namespace {
@@ -40,16 +40,17 @@ class ScratchPlace {
 std::unique_ptr<IDataset> prepared_set(const OfferedDataset& offered, const Node& fields,
                                        const DataFacts& facts, PluginRegistry& registry, int jobs) {
   const ScratchPlace scratch;
-  Recipe recipe;
-  recipe.preparation.directory = scratch.path();
-  recipe.preparation.jobs = jobs;
-  DatasetSection& section = recipe.dataset.emplace();
+  PreparationOptions preparation;
+  preparation.directory = scratch.path();
+  preparation.jobs = jobs;
+  DatasetSection section;
   section.target = offered.name;
   section.where = "fields";
   section.section = (fields.is_map() ? fields : Node::map({})).with("_target_", Node::text(offered.name));
   std::vector<std::string> not_built;
-  read_dataset(section, registry, not_built);
-  return TextSets(recipe, registry).open(section, facts);
+  Recipe recipe;
+  recipe.dataset = resolve_dataset(section, registry, not_built);
+  return TextSets(recipe, registry, preparation).open(*recipe.dataset, facts);
 }
 
 }  // namespace heddle::kits

@@ -10,7 +10,7 @@
 
 #include "heddle/transport/threads.h"
 #include "lib/run/loop/run.h"
-#include "lib/run/preflight/prepare.h"
+#include "lib/run/preflight/preflight.h"
 #include "lib/run/spec/stop_request.h"
 #include "plugins/agreement/named_hosts.h"
 #include "plugins/distill/distill_runs.h"

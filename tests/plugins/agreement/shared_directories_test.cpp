@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "heddle/transport/threads.h"
-#include "lib/run/preflight/prepare.h"
+#include "lib/run/preflight/preflight.h"
 #include "plugins/agreement/named_hosts.h"
 #include "plugins/whole_runs.h"
 #include "thrown.h"

@@ -22,9 +22,8 @@ Recipe read_freeze(const std::string& yaml) {
   PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
   static std::deque<PluginRegistry> opened;  // transforms are made by what the registry holds
   Recipe recipe = read_recipe(config::read_text("model: {config: {model_type: llama}}\n" + yaml, "run.yaml"));
-  Errors errors;
-  read_plugin_sections(recipe, opened.emplace_back(std::move(plugins)), errors);
-  errors.raise();
+  recipe = with_plugin_sections(std::move(recipe), opened.emplace_back(std::move(plugins)));
+  recipe.errors.raise();
   return recipe;
 }
 

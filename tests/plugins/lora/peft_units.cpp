@@ -14,9 +14,8 @@ namespace heddle::tests {
 Recipe read_peft(const std::string& section) {
   Recipe recipe =
       read_recipe(config::read_text("model: {config: {model_type: llama}}\npeft: " + section, "run.yaml"));
-  Errors errors;
-  read_plugin_sections(recipe, built_plugins(), errors);
-  errors.raise();
+  recipe = with_plugin_sections(std::move(recipe), built_plugins());
+  recipe.errors.raise();
   return recipe;
 }
 

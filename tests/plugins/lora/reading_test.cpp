@@ -173,9 +173,8 @@ TEST(LoraCheckpoints, AreReadAsTheirBaseWithTheAdapter) {
 
 PreparedModel prepared_with(const std::string& peft, std::vector<std::string>& warnings) {
   const std::string yaml = "model: {config: " + kJoined + ", dtype: float32}\npeft: " + peft + "\n";
-  Recipe recipe = read_recipe(config::read_text(yaml, "run.yaml"));
-  Errors errors;
-  read_plugin_sections(recipe, built_plugins(), errors);
+  const Recipe recipe =
+      with_plugin_sections(read_recipe(config::read_text(yaml, "run.yaml")), built_plugins());
   return prepare_model(recipe, built_plugins(), warnings);
 }
 
@@ -183,7 +182,7 @@ PreparedModel prepared_with(const std::string& peft, std::vector<std::string>& w
 TEST(LoraCheckpoints, HaveNoPeftFilesForPartsOfJoinedLayers) {
   std::vector<std::string> warnings;
   PreparedModel model = prepared_with("{target_modules: '*q_proj'}", warnings);
-  (void)first_units(model, false, warnings);
+  model = apply_transforms(std::move(model), false, warnings).model;
   EXPECT_THAT(
       warnings,
       ElementsAre("run.yaml:2 peft: checkpoints have no adapter_model.safetensors, and heddle generate and "
@@ -194,7 +193,7 @@ TEST(LoraCheckpoints, HaveNoPeftFilesForPartsOfJoinedLayers) {
                   "run.yaml:2 peft: the model begins with random weights, which peft freezes: name a "
                   "model with model.pretrained_model_name_or_path"));
   EXPECT_EQ(model.added_files(), nullptr);
-  EXPECT_THAT(thrown_by([&] { (void)first_units(model, true, warnings); }),
+  EXPECT_THAT(thrown_by([&] { (void)apply_transforms(model, true, warnings); }),
               ::testing::HasSubstr("run.yaml:2 peft: the exported model has no place for what peft adds: "
                                    "'model.layers.0.self_attn.q_proj' is a part of"));
 }
@@ -205,12 +204,11 @@ TEST(LoraCheckpoints, RefuseKeysThatExportsShouldHave) {
       "model: {pretrained_model_name_or_path: " HEDDLE_SOURCE_DIR
       "/tests/golden/phi3, config: {rope_theta: 5.0}, export_config: true}\npeft: {dim: 2}\n",
       "run.yaml"));
-  Errors errors;
-  read_plugin_sections(recipe, built_plugins(), errors);
+  recipe = with_plugin_sections(std::move(recipe), built_plugins());
   std::vector<std::string> warnings;
   PreparedModel model = prepare_model(recipe, built_plugins(), warnings);
   EXPECT_THAT(
-      thrown_by([&] { (void)first_units(model, true, warnings); }),
+      thrown_by([&] { (void)apply_transforms(model, true, warnings); }),
       ::testing::HasSubstr("run.yaml:1 model.config: model.export_config: peft saves what it adds alone"));
 }
 
@@ -232,7 +230,7 @@ TEST(LoraCheckpoints, AreNotConvertedForPartsOfJoinedLayers) {
 TEST(LoraCheckpoints, HavePeftFilesForJoinedLayers) {
   std::vector<std::string> warnings;
   PreparedModel model = prepared_with("{target_modules: '*qkv_proj'}", warnings);
-  (void)first_units(model, true, warnings);
+  model = apply_transforms(std::move(model), true, warnings).model;
   ASSERT_NE(model.added_files(), nullptr);
   std::vector<std::string> tensors;
   for (const auto& [parameter, stored] : model.added_files()->stored) tensors.push_back(stored.name);

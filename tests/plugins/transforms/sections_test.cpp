@@ -47,12 +47,9 @@ TEST(Transforms, FindWhatTheyAddedInTheFilesOfAModel) {
     const Node root = config::read_text(
         "model: {pretrained_model_name_or_path: " + directory + "}\n" + kHello + "{}\n", "run.yaml");
     PluginRegistry plugins = open_plugins(root, Log());
-    Recipe recipe = read_recipe(root);
-    Errors errors;
-    read_plugin_sections(recipe, plugins, errors);
+    const Recipe recipe = with_plugin_sections(read_recipe(root), plugins);
     std::vector<std::string> warnings;
-    PreparedModel model = prepare_model(recipe, plugins, warnings);
-    const Units units = first_units(model, false, warnings);
+    const auto [model, units] = apply_transforms(prepare_model(recipe, plugins, warnings), false, warnings);
     int64_t gains = 0;
     for (const auto& unit : units)
       for (const ParameterSlot& slot : unit->parameters()) {

@@ -7,7 +7,7 @@
 
 #include "checkpoint/folder.h"
 #include "lib/data/tokens/write_tokens.h"
-#include "lib/run/preflight/prepare.h"
+#include "lib/run/preflight/preflight.h"
 
 namespace heddle::tests {
 
@@ -28,12 +28,12 @@ class OutputRun {
 
   // What `heddle train` and `heddle check` say before any rank starts. checkpoint: goes on behind
   // checkpoint_dir.
-  std::string refusal(const NamedOutputs& named = {}, const std::string& checkpoint = "",
+  std::string refusal(const RunOptions& named = {}, const std::string& checkpoint = "",
                       const std::string& model = kOutputModel) const {
     return error_of(folder, [&] { (void)prepared(named, checkpoint, model); });
   }
 
-  RunSpec prepared(const NamedOutputs& named = {}, const std::string& checkpoint = "",
+  RunSpec prepared(const RunOptions& named = {}, const std::string& checkpoint = "",
                    const std::string& model = kOutputModel) const {
     const std::string at = folder.path().string();
     const std::string data = "{file_pattern: " + at + "/train.bin, seq_len: 8}\n";

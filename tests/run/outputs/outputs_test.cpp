@@ -16,8 +16,8 @@
 #include "lib/drawing/chrome_trace.h"
 #include "lib/report/loss_curve.h"
 #include "lib/report/metrics.h"
+#include "lib/report/metrics_files.h"
 #include "lib/run/checkpointing/run_lock.h"
-#include "lib/run/metrics/metrics_files.h"
 #include "run/outputs/output_run.h"
 
 namespace heddle {

@@ -42,9 +42,9 @@ std::variant<Answer, Command> parse_or_refuse(const std::vector<std::string>& wo
 
 // A file with a syntax error is refused before LibTorch is loaded. A rank of a launcher tells the other ranks
 // of it, which needs LibTorch.
-void read_first(const Command& command) {
+void read_first(Command& command) {
   if (is_rank()) return;
-  if (const auto* train = std::get_if<TrainCommand>(&command)) config::read(train->config);
+  if (auto* train = std::get_if<TrainCommand>(&command)) train->configuration = config::read(train->config);
   if (const auto* check = std::get_if<CheckCommand>(&command))
     if (check->configs.size() == 1 && !check->json)
       check->only_distributed ? config::read_only(check->configs[0], kEngineSections)
@@ -52,13 +52,14 @@ void read_first(const Command& command) {
 }
 
 int run(const std::vector<std::string>& words) {
-  const auto parsed = parse_or_refuse(words);
+  auto parsed = parse_or_refuse(words);
   if (const auto* answer = std::get_if<Answer>(&parsed)) {
     std::cout << answer->text << std::flush;
     return std::cout ? 0 : throw Error(ErrorCode::io, "standard output", "cannot be written");
   }
-  const Command& command = std::get<Command>(parsed);
+  Command& command = std::get<Command>(parsed);
   read_first(command);
+  // The library has a function for each command: train() in trainer/cli/train.cpp.
   const auto* table = std::get_if<ScheduleCommand>(&command);
   const int status =
       table != nullptr && !table->csv.empty() ? show_schedule_file(*table) : run_in_library(command);

@@ -1,5 +1,5 @@
 // `heddle plugins`: the list from the manifests, the tables of one plugin, the conformance kits.
-#include "trainer/cli/plugins/plugins.h"
+#include "trainer/cli/run_commands.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -9,7 +9,7 @@
 
 #include "heddle/base/text.h"
 #include "heddle/plugin/registry.h"
-#include "lib/run/recipe/plugin_path.h"
+#include "lib/run/recipe/recipe.h"
 #include "trainer/cli/configuration.h"
 #include "trainer/cli/plugins/check_device.h"
 #include "trainer/cli/plugins/plugin_check.h"

@@ -1,5 +1,5 @@
 // Finds the schedule by its name, plans its table, and prints it; or compares all.
-#include "trainer/cli/schedule/schedule.h"
+#include "trainer/cli/run_commands.h"
 
 #include <algorithm>
 

@@ -136,20 +136,23 @@ ModelIdentity identity_of(const ModelPlace& place) {
   return out.finish();
 }
 
-std::map<std::string, std::string> file_digests_of(const PreparedModel& model) {
+std::map<std::string, std::string> file_digests_of(const PreparedModel& model,
+                                                   const std::map<std::string, ModelIdentity>& known) {
   std::map<std::string, std::string> out;
-  const auto add = [&](ModelPlace place, const std::string& owner) {
+  const auto add = [&](ModelPlace place, const std::string& owner, const std::string& name) {
     const std::vector<fs::path> adapters = std::exchange(place.adapters, {});
-    out["weights of " + owner] = "checksum " + identity_of(place).digest;
+    const auto read = adapters.empty() ? known.find(name) : known.end();
+    out["weights of " + owner] =
+        "checksum " + (read != known.end() ? read->second.digest : identity_of(place).digest);
     for (size_t i = 0; i < adapters.size(); ++i) {
       IdentityBuilder adapter(adapters[i]);
       add_adapter(adapters[i], adapter);
       out["adapter " + std::to_string(i + 1) + " of " + owner] = "checksum " + adapter.finish().digest;
     }
   };
-  if (!model.directory.empty()) add(model.place, "the model");
+  if (!model.directory.empty()) add(model.place, "the model", "model");
   for (const ActiveTransform& one : model.transforms)
-    if (one.other_place) add(*one.other_place, one.name);
+    if (one.other_place) add(*one.other_place, one.name, one.name);
   for (const auto& [name, bytes] : model.origin.files)
     out[name + " of the model"] = "checksum " + checkpoint::checksum(bytes);
   out["config.json of the model"] = "checksum " + checkpoint::checksum(model.spec->config_json("float32"));

@@ -36,7 +36,8 @@ std::map<std::string, ModelIdentity> identities_of(const PreparedModel& model);
 
 // Digests of all files that a rank reads for the model, by names for messages: "weights of the model", its
 // adapters, the other models of transforms, config.json, tokenizer and chat templates. Reads the weights as
-// identity_of() does, and throws the same errors.
-std::map<std::string, std::string> file_digests_of(const PreparedModel& model);
+// identity_of() does, unless `known` has them (identities_of()), and throws the same errors.
+std::map<std::string, std::string> file_digests_of(const PreparedModel& model,
+                                                   const std::map<std::string, ModelIdentity>& known);
 
 }  // namespace heddle

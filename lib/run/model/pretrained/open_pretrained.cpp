@@ -3,6 +3,7 @@
 #include <array>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -48,7 +49,11 @@ class Opener {
   PreparedModel open(const ConfigOverrides& overrides, std::vector<std::string>& warnings) {
     if (overrides.empty()) out_.spec = read_saved_model(place(), plugins_);
     own_ = dequantized_keys(place().notes / "config.json");
-    if (is_hugging_face_) weights_ = std::make_shared<const HfWeights>(place().weights);
+    if (is_hugging_face_) {
+      weights_ = std::make_shared<const HfWeights>(place().weights);
+      form_ = checkpoint::quantization_in(place().weights);
+      if (form_) out_.dequantized = form_->name();
+    }
     see_head();
     if (!overrides.empty()) {
       Overridden read = read_overridden(own_, place().notes / "config.json", overrides, plugins_, warnings);
@@ -81,8 +86,7 @@ class Opener {
     if (weights_ || !place().adapters.empty()) tied_ = find_tied_head(own_, *plain_, plugins_);
     if (tied_.head.empty()) return;
     if (weights_) {
-      in_files_ =
-          head_in_files(tied_, {place().weights, weights_, checkpoint::quantization_in(place().weights)});
+      in_files_ = head_in_files(tied_, {place().weights, weights_, form_});
       if (in_files_.differs)
         why_ = in_files_.head + " and " + in_files_.embedding +
                " have different values in the files, and transformers 5 does not tie them";
@@ -127,6 +131,7 @@ class Opener {
   Node own_;                                // keys of config.json, or what the files make of them
   std::shared_ptr<const ModelSpec> plain_;  // as config.json describes it; null: it cannot be read
   std::shared_ptr<const HfWeights> weights_;
+  std::optional<checkpoint::Quantization> form_;  // of the weights; empty: they are not quantized
   TiedHead tied_;
   HeadInFiles in_files_;
   bool head_is_copied_ = false;  // the files have the embedding alone

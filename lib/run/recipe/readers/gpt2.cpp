@@ -1,5 +1,5 @@
 // The arguments of build_gpt2_model as keys of the family gpt2.
-#include "lib/run/recipe/readers/gpt2.h"
+#include "lib/run/recipe/readers.h"
 
 #include <optional>
 #include <string>

@@ -1,5 +1,5 @@
 // Words that AutoModel leaves to its machine are those of a machine with a GPU.
-#include "lib/run/recipe/readers/te_fp8.h"
+#include "lib/run/recipe/readers.h"
 
 #include <string>
 #include <utility>

@@ -1,0 +1,316 @@
+// Dry steps of each kind of stage; sums over what they recorded; their text.
+#include "lib/cost/step_cost.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <utility>
+
+#include "heddle/base/text.h"
+#include "heddle/engine/engine.h"
+#include "heddle/schedule/simulate.h"
+#include "lib/cost/rank_size.h"
+
+namespace heddle {
+namespace {
+
+constexpr const char* kCpu = "cpu";
+
+double least_seconds(const engine::DryStep& step, const MachineFile& machine, bool in_16_bits) {
+  const double products = in_16_bits ? machine.peak_16 : machine.peak_32, other = machine.peak_32;
+  if (products == 0 || machine.memory_bandwidth == 0 || machine.name == kCpu) return 0;
+  double seconds = 0;
+  for (const OperatorCall& call : step.computed.calls) {
+    if (call.moment < step.begin) continue;
+    const double moving = (call.cost.read + call.cost.written) / machine.memory_bandwidth;
+    const double rate = call.product ? products : other;
+    seconds += std::max(moving, rate > 0 ? call.cost.operations / rate : 0);
+  }
+  return seconds;
+}
+
+std::vector<GroupTraffic> traffic_of(const DryLog& log) {
+  std::vector<GroupTraffic> out;
+  for (const DryEntry& entry : log) {
+    const auto is_same = [&](const GroupTraffic& traffic) { return traffic.group == entry.group; };
+    auto found = std::find_if(out.begin(), out.end(), is_same);
+    if (found == out.end()) found = out.insert(out.end(), {entry.group, entry.group_size});
+    ++found->calls;
+    found->bytes += static_cast<double>(entry.bytes);
+  }
+  return out;
+}
+
+// The schedule of a run's pipeline.
+struct Schedule {
+  std::vector<int> rank_of_stage, stage_of_unit;
+  std::shared_ptr<const IPipelineSchedule> plans;  // null: there is no pipeline
+
+  ScheduleTable table(int ranks, int64_t microbatches) const {
+    return plans->plan(ranks, static_cast<int>(rank_of_stage.size()), static_cast<int>(microbatches));
+  }
+};
+
+Schedule schedule_of(Setup setup, const Units& units, PluginRegistry& plugins) {
+  setup.backend = "gloo";  // the run's device may be none of this machine's
+  const Plan plan = engine::choose(setup, plugins);
+  if (plan.schedule == nullptr) return {};
+  parallel::StageMap map = parallel::map_stages(units, plan, setup.sizes.pp);
+  return {std::move(map.rank_of_stage), std::move(map.stage_of_unit), plan.schedule};
+}
+
+// For each rank of the pipeline the first one whose stages have as many units of the same sizes: their steps
+// differ in microbatches alive alone, of which the first has most.
+std::vector<int> like_ranks(const Schedule& schedule, const Units& units, int ranks) {
+  std::map<std::vector<std::vector<int64_t>>, int> first;
+  std::vector<int> out;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<std::vector<int64_t>> sizes;
+    for (size_t stage = 0; stage < schedule.rank_of_stage.size(); ++stage) {
+      if (schedule.rank_of_stage[stage] != rank) continue;
+      sizes.emplace_back();
+      for (size_t i = 0; i < units.size(); ++i) {
+        if (schedule.stage_of_unit[i] != static_cast<int>(stage)) continue;
+        int64_t numbers = 0;
+        for (const ParameterSlot& slot : units[i]->parameters()) numbers += slot.tensor->numel();
+        sizes.back().push_back(numbers);
+      }
+    }
+    // The ends of the pipeline send and receive less.
+    sizes.push_back({rank == 0 ? 1 : rank == ranks - 1 ? 2 : 0});
+    out.push_back(first.try_emplace(std::move(sizes), rank).first->second);
+  }
+  return out;
+}
+
+class Estimate {
+ public:
+  Estimate(const StepPlan& plan, PluginRegistry& plugins, int64_t row_length, const MachineFile& machine,
+           const Recorded& recorded)
+      : plan_(plan),
+        plugins_(plugins),
+        row_length_(row_length),
+        machine_(with_even_nodes(machine, plan.setup.sizes.world)),
+        recorded_(recorded) {}
+
+  StepCost run() {
+    const Units units = plan_.make_units();
+    const int64_t microbatches = plan_.microbatches_of_pass;
+    const int ranks = plan_.setup.sizes.pp;
+    rows_ = plan_.local_batch_size;
+    const Schedule schedule = schedule_of(plan_.setup, units, plugins_);
+    if (schedule.plans == nullptr) {
+      RankTime time;
+      StepCost out = of_rank(0, time);
+      out.time = step_time(time, dry_passes_, out.passes);
+      return finished(std::move(out));
+    }
+    rows_ = rows_ / microbatches * recorded_microbatches(schedule, microbatches);
+    const std::vector<int> like = like_ranks(schedule, units, ranks);
+    std::map<int, RankTime> times;
+    StepCost most;
+    for (const int rank : like) {
+      if (times.contains(rank)) continue;
+      StepCost cost = of_rank(rank, times[rank]);
+      if (cost.peak >= most.peak) most = std::move(cost);
+    }
+    std::vector<RankTime> of_ranks;  // whose stages have numbers of their own
+    for (int rank = 0; rank < ranks; ++rank)
+      of_ranks.push_back(renumbered(times.at(like[rank]), schedule, like[rank], rank));
+    std::vector<const RankTime*> pointers;
+    for (const RankTime& time : of_ranks) pointers.push_back(&time);
+    const ScheduleTable table = schedule.table(ranks, microbatches);
+    most.time = step_time(PipelineTimes{pointers, table, schedule.rank_of_stage, most.passes});
+    most.microbatches_of_pass = microbatches;
+    return finished(std::move(most));
+  }
+
+ private:
+  // The same actions on the stages of a like rank.
+  static RankTime renumbered(RankTime time, const Schedule& schedule, int from, int to) {
+    std::vector<int> own, other;
+    for (size_t stage = 0; stage < schedule.rank_of_stage.size(); ++stage) {
+      if (schedule.rank_of_stage[stage] == from) own.push_back(static_cast<int>(stage));
+      if (schedule.rank_of_stage[stage] == to) other.push_back(static_cast<int>(stage));
+    }
+    for (TimedAction& one : time.actions)
+      one.action.stage = other[std::find(own.begin(), own.end(), one.action.stage) - own.begin()];
+    return time;
+  }
+
+  // The fewest, in whole rounds of the pipeline, that keep as many alive as all.
+  int64_t recorded_microbatches(const Schedule& schedule, int64_t all) const {
+    const int ranks = plan_.setup.sizes.pp;
+    if (recorded_.all_microbatches) return all;
+    const std::vector<int> wanted = schedule::peak_alive(schedule.table(ranks, all));
+    for (int64_t count = ranks; count < all; count += ranks)
+      if (schedule::peak_alive(schedule.table(ranks, count)) == wanted) return count;
+    return all;
+  }
+
+  std::vector<Batch> batches(int64_t count, bool draws) const {
+    const auto options = at::TensorOptions(at::kLong).device(at::kMeta);
+    Batch batch;
+    batch.tokens = at::empty({rows_, row_length_}, options);
+    batch.labels = at::empty({rows_, row_length_}, options);
+    if (draws) batch.draws = at::empty({rows_, row_length_}, options);
+    batch.step = std::numeric_limits<int64_t>::max();  // what begins with a later step counts
+    return std::vector<Batch>(static_cast<size_t>(count), batch);
+  }
+
+  StepCost of_rank(int rank, RankTime& time) {
+    const auto optimizer = plan_.make_optimizer();
+    WholeModel whole;
+    engine::DryHost host = first_rank_of_stage(rank, plan_, whole);
+    host.step = plan_.step;
+    host.optimizer = optimizer.get();
+    host.batch_rows = rows_;
+    host.kernels = machine_.name != kCpu;
+    int64_t passes = 1;
+    host.batches = [&](const DeviceMesh& mesh) {
+      const int64_t rows = plan_.local_batch_size * mesh.size("dp");
+      passes = std::max<int64_t>(1, plan_.global_batch_size / rows);
+      dry_passes_ = std::min(passes, recorded_.passes);
+      batches_ = batches(dry_passes_, whole.draws);
+      return std::span<const Batch>(batches_);
+    };
+    const engine::DryStep step = engine::dry_step(plan_.setup, plugins_, host);
+    time = rank_time(step, machine_);
+    StepCost out = sums(step);
+    out.stage = rank;
+    out.passes = passes;
+    return out;
+  }
+
+  StepCost sums(const engine::DryStep& step) const {
+    StepCost out;
+    out.peak = static_cast<double>(step.computed.peak(step.begin));
+    out.before = static_cast<double>(step.computed.alive(step.begin));
+    for (const OperatorCall& call : step.computed.calls)
+      if (call.product && call.moment >= step.begin) out.products += call.cost.operations;
+    const OperatorCost total = step.computed.total(step.begin);
+    out.moved = total.read + total.written;
+    out.traffic = traffic_of(step.step);
+    const bool half = plan_.products == at::kBFloat16 || plan_.products == at::kHalf;
+    out.seconds = least_seconds(step, machine_, half);
+    return out;
+  }
+
+  StepCost finished(StepCost cost) const {
+    cost.device = machine_.name;
+    cost.device_memory = machine_.memory;
+    cost.stages = plan_.setup.sizes.pp;
+    cost.row_length = row_length_;
+    cost.tokens = static_cast<double>(plan_.global_batch_size) * static_cast<double>(row_length_);
+    return cost;
+  }
+
+  const StepPlan& plan_;
+  PluginRegistry& plugins_;
+  const int64_t row_length_;
+  const MachineFile machine_;
+  const Recorded recorded_;
+  int64_t rows_ = 1;  // of a recorded batch
+  int64_t dry_passes_ = 1;
+  std::vector<Batch> batches_;
+};
+
+}  // namespace
+
+StepCost step_cost(const StepPlan& plan, PluginRegistry& plugins, int64_t row_length,
+                   const MachineFile& machine, const Recorded& recorded) {
+  return Estimate(plan, plugins, row_length, machine, recorded).run();
+}
+
+namespace {
+
+std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof(text), seconds < 1 ? "%.3g ms" : "%.3g s",
+                seconds < 1 ? seconds * 1e3 : seconds);
+  return text;
+}
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.0f", value);
+  return text;
+}
+
+std::string traffic_text(const StepCost& cost) {
+  std::string out;
+  for (const GroupTraffic& one : cost.traffic) {
+    if (one.ranks == 1) continue;
+    out += (out.empty() ? "" : "; ") + one.group + " (" + std::to_string(one.ranks) + " ranks) " +
+           std::to_string(one.calls) + " calls of " + bytes_text(one.bytes);
+  }
+  return out;
+}
+
+std::string counted(int64_t count, const std::string& one, const std::string& many) {
+  return std::to_string(count) + " " + (count == 1 ? one : many);
+}
+
+std::string batch_text(const StepCost& cost) {
+  const auto microbatches = [](int64_t count) { return counted(count, "microbatch", "microbatches"); };
+  return cost.stages == 1
+             ? microbatches(cost.passes)
+             : counted(cost.passes, "pass", "passes") + " of " + microbatches(cost.microbatches_of_pass);
+}
+
+std::string time_json(const StepCost& cost) {
+  if (cost.time.seconds <= 0) return ", \"step_seconds\": null";
+  char text[160];
+  std::snprintf(text, sizeof(text),
+                ", \"step_seconds\": %.6g, \"tokens_per_second\": %.6g, \"limit\": ", cost.time.seconds,
+                cost.tokens / cost.time.seconds);
+  return text + text::quoted(cost.time.limit());
+}
+
+}  // namespace
+
+std::string to_text(const StepCost& cost) {
+  const std::string of_stage = cost.stages == 1 ? ""
+                                                : " of stage " + std::to_string(cost.stage) + " of " +
+                                                      std::to_string(cost.stages) + ", which holds most";
+  std::string out = "cost of a step of a rank on " + cost.device + of_stage + ": " + batch_text(cost) +
+                    ", rows of " + std::to_string(cost.row_length) + " tokens\n";
+  out += "  memory: at most " + bytes_text(cost.peak);
+  if (cost.device_memory > 0) out += " of " + bytes_text(cost.device_memory);
+  out += ", of which " + bytes_text(cost.before) + " are held before the step\n";
+  out += "  computing: " + count_text(static_cast<int64_t>(std::min(cost.products, 9e18))) +
+         " operations in products, " + bytes_text(cost.moved) + " read and written";
+  if (cost.seconds > 0) out += "; at least " + seconds_text(cost.seconds) + " at the device's peaks";
+  out += "\n";
+  if (cost.time.seconds > 0)
+    out += "  time: " + seconds_text(cost.time.seconds) + " a step, " +
+           count_text(static_cast<int64_t>(cost.tokens / cost.time.seconds)) +
+           " tokens a second, limited by " + cost.time.limit() + "; `heddle plan` compares layouts\n";
+  if (const std::string traffic = traffic_text(cost); !traffic.empty())
+    out += "  collectives: " + traffic + "\n";
+  if (!cost.fits()) out += "  this does not fit in the device\n";
+  return out;
+}
+
+std::string to_json(const StepCost& cost) {
+  std::string traffic;
+  for (const GroupTraffic& one : cost.traffic)
+    traffic += (traffic.empty() ? "" : ", ") + text::quoted(one.group) +
+               ": {\"ranks\": " + std::to_string(one.ranks) + ", \"calls\": " + std::to_string(one.calls) +
+               ", \"bytes\": " + number(one.bytes) + "}";
+  char seconds[32] = "null";
+  if (cost.seconds > 0) std::snprintf(seconds, sizeof(seconds), "%.6g", cost.seconds);
+  return "{\"device\": " + text::quoted(cost.device) +
+         ", \"device_memory\": " + (cost.device_memory > 0 ? number(cost.device_memory) : "null") +
+         ", \"stage\": " + std::to_string(cost.stage) +
+         ", \"row_length\": " + std::to_string(cost.row_length) +
+         ", \"passes\": " + std::to_string(cost.passes) +
+         ", \"microbatches\": " + std::to_string(cost.passes * cost.microbatches_of_pass) +
+         ", \"peak_bytes\": " + number(cost.peak) + ", \"bytes_before\": " + number(cost.before) +
+         ", \"product_operations\": " + number(cost.products) + ", \"bytes_moved\": " + number(cost.moved) +
+         ", \"least_seconds\": " + seconds + time_json(cost) + ", \"collectives\": {" + traffic + "}}";
+}
+
+}  // namespace heddle
