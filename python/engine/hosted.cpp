@@ -6,10 +6,12 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
@@ -31,12 +33,27 @@ class HostUnit final : public Unit, public UnitBuffers {
   }
   std::vector<at::Tensor> buffers() override { return given_.buffers; }
   Tensors forward(Tensors, const Batch&) override {
-    throw Error(ErrorCode::internal, "heddle.fully_shard", "the unit '" + given_.name + "' is run by Python alone");
+    throw Error(ErrorCode::internal, "heddle.fully_shard",
+                "the unit '" + given_.name + "' is run by Python alone");
   }
 
  private:
   GivenUnit given_;
 };
+
+// Axes that split heddle's own layers, or the batch in front of them.
+void check_sizes(const Setup& setup) {
+  const std::pair<const char*, int> sizes[] = {{"pp_size", setup.sizes.pp},
+                                               {"tp_size", setup.sizes.tp},
+                                               {"cp_size", setup.sizes.cp},
+                                               {"ep_size", setup.sizes.ep}};
+  for (const auto& [key, size] : sizes)
+    if (size > 1)
+      throw Error(ErrorCode::not_built, std::string("distributed.") + key,
+                  std::string(key) + " is " + std::to_string(size) +
+                      ", and a model of PyTorch has no layers that heddle splits",
+                  "set it to 1, or train a recipe with heddle.train");
+}
 
 // Rank 0 writes it.
 void write_file(const std::filesystem::path& path, const std::string& text) {
@@ -49,8 +66,8 @@ void write_file(const std::filesystem::path& path, const std::string& text) {
 using Parts = std::vector<checkpoint::Part>;
 
 // A directory that appears when it is complete. `states`: null where no rank has any.
-void write(Rendezvous& rendezvous, const std::string& key, const std::filesystem::path& to, const Parts& model,
-           const Parts* states, const Files& files) {
+void write(Rendezvous& rendezvous, const std::string& key, const std::filesystem::path& to,
+           const Parts& model, const Parts* states, const Files& files) {
   const std::filesystem::path staged = checkpoint::stage_of(to);
   checkpoint::on_first(rendezvous, key + " open", [&] {
     checkpoint::open_stage(to);
@@ -93,7 +110,8 @@ class Hosted::Began final : public torch::autograd::FunctionPreHook {
   std::shared_ptr<Hosted> hosted_;  // the stage outlives the graph
 };
 
-Hosted::Hosted(Given given) : world_(std::move(given.world)), backward_ended_(std::move(given.backward_ended)) {
+Hosted::Hosted(Given given)
+    : world_(std::move(given.world)), backward_ended_(std::move(given.backward_ended)) {
   const Node configuration = config::read_text(given.configuration, given.origin);
   engine::ModelHost host{.rendezvous = world_->rendezvous(),
                          .make_units =
@@ -107,12 +125,23 @@ Hosted::Hosted(Given given) : world_(std::move(given.world)), backward_ended_(st
                                return units;
                              },
                          .source = std::move(given.source)};
-  model_ = std::make_unique<engine::Model>(engine::model(configuration, world_->plugins(), host));
+  Setup setup = engine::validate(configuration, world_->plugins(), world_->rendezvous().world_size());
+  check_sizes(setup);
+  checkpoints_ = setup.activation_checkpointing != ActivationCheckpointing::none;
+  setup.activation_checkpointing = ActivationCheckpointing::none;  // Python's, of the model
+  model_ = std::make_unique<engine::Model>(engine::model(std::move(setup), world_->plugins(), host));
   if (!stage().can_host_forward())
-    throw Error(ErrorCode::config, "distributed.strategy",
-                "the strategy '" + model_->setup.strategy + "' cannot run a forward that Python drives",
-                "choose single, ddp, fsdp2, megatron_fsdp or megatron, with tp_size, cp_size, ep_size and pp_size 1");
+    throw Error(
+        ErrorCode::config, "distributed.strategy",
+        "the strategy '" + model_->setup.strategy + "' cannot run a forward that Python drives",
+        "choose single, ddp, fsdp2, megatron_fsdp or megatron, with tp_size, cp_size, ep_size and pp_size 1");
   shards_ = model_->stages.shards();
+  std::set<const void*> owned;
+  for (const Shard* shard : shards_) owned.insert(shard->tensor.unsafeGetTensorImpl());
+  for (const auto& [name, tensor] : parameters_) {
+    frees_ = frees_ || owned.count(tensor->unsafeGetTensorImpl()) == 0;
+    if (tensor->requires_grad()) accumulators_.push_back(torch::autograd::impl::grad_accumulator(*tensor));
+  }
   if (given.averages) average_ = 1.0 / model_->mesh.size("dp");
 }
 
@@ -129,7 +158,7 @@ at::Tensor Hosted::parameter(const std::string& name) const {
 // A backward that threw has left its flag.
 void Hosted::begin(bool training) {
   in_backward_ = false;
-  in_forward_ = true;
+  if (training) reduced_ = false;
   stage().begin_forward(Batch());
 }
 
@@ -149,37 +178,57 @@ void Hosted::after(size_t unit, const Tensors& outputs) {
 }
 
 void Hosted::end() {
-  in_forward_ = false;
   stage().end_forward();
 }
 
 void Hosted::abandon() noexcept {
-  in_forward_ = false;
   stage().abandon_forward();
+}
+
+// Whether the backward under way adds to gradients of parameters: autograd.grad() does not.
+bool Hosted::accumulates() const {
+  const auto* chosen = torch::autograd::get_current_graph_task_exec_info();
+  if (chosen == nullptr || chosen->empty()) return true;
+  return std::any_of(accumulators_.begin(), accumulators_.end(), [&](const auto& node) {
+    const auto found = chosen->find(node.get());
+    return found != chosen->end() && found->second.needed_;
+  });
 }
 
 // The stage's own callback was queued by a hook that comes after this one, and runs before the second here.
 void Hosted::begin_backward() {
   if (in_backward_) return;
+  const bool accumulates = this->accumulates();
+  if (at::GradMode::is_enabled() && frees_)
+    throw Error(ErrorCode::not_built, "heddle.fully_shard",
+                "a backward with create_graph=True needs parameters again that the strategy '" +
+                    model_->setup.strategy + "' has freed",
+                "choose a strategy with whole parameters, such as ddp");
+  if (accumulates && reduced_)
+    throw Error(ErrorCode::usage, "heddle.fully_shard",
+                "this is a further backward after the one that has reduced the gradients of its step",
+                "run all backwards of a step but the last within model.no_sync()");
   in_backward_ = true;
-  if (synchronizes_) stage().expect_last_backward();
+  reduces_ = accumulates && synchronizes_;
+  if (reduces_) stage().expect_last_backward();
   torch::autograd::Engine& engine = torch::autograd::Engine::get_default_engine();
-  engine.queue_callback([self = shared_from_this(), &engine] {
-    engine.queue_callback([self] { self->end_backward(); });
-  });
+  engine.queue_callback(
+      [self = shared_from_this(), &engine] { engine.queue_callback([self] { self->end_backward(); }); });
 }
 
 void Hosted::end_backward() {
   in_backward_ = false;
-  if (synchronizes_) {
+  if (reduces_) {
+    reduced_ = model_->setup.strategy != "single";  // which has nothing to reduce
     stage().finish_gradients();
     std::vector<at::Tensor> gradients;
     for (const Shard* shard : shards_)
-      if (const at::Tensor& gradient = shard->tensor.grad(); gradient.defined()) gradients.push_back(gradient);
+      if (const at::Tensor& gradient = shard->tensor.grad(); gradient.defined())
+        gradients.push_back(gradient);
     const at::NoGradGuard no_gradients;
     if (average_ != 1 && !gradients.empty()) at::_foreach_mul_(gradients, average_);
   }
-  backward_ended_(synchronizes_);
+  backward_ended_(reduces_);
 }
 
 at::Tensor Hosted::norm(double type) {

@@ -16,6 +16,10 @@
 #include "heddle/train/step.h"
 #include "world.h"
 
+namespace torch::autograd {
+struct Node;
+}
+
 namespace heddle::python {
 
 using Files = std::vector<std::pair<std::string, std::string>>;  // names and texts
@@ -50,6 +54,8 @@ class Hosted : public std::enable_shared_from_this<Hosted> {
   // The tensor that modules compute with, of a parameter that was on meta.
   at::Tensor parameter(const std::string& name) const;
 
+  bool checkpoints() const { return checkpoints_; }  // distributed.activation_checkpointing
+
   void begin(bool training);
   void before(size_t unit) { stage().before(unit); }
   void after(size_t unit, const Tensors& outputs);
@@ -76,6 +82,7 @@ class Hosted : public std::enable_shared_from_this<Hosted> {
 
  private:
   class Began;
+  bool accumulates() const;
   void begin_backward();
   void end_backward();
   std::vector<checkpoint::Part> parts_of(const std::vector<State>& states);
@@ -87,8 +94,13 @@ class Hosted : public std::enable_shared_from_this<Hosted> {
   std::map<std::string, at::Tensor*> parameters_;
   std::function<void(bool)> backward_ended_;
   std::map<double, train::GradientNorm> norms_;
-  double average_ = 1;  // factor of the sums
-  bool synchronizes_ = true, in_backward_ = false, in_forward_ = false;
+  double average_ = 1;                                                // factor of the sums
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  // of trainable parameters
+  bool checkpoints_ = false;
+  bool frees_ = false;        // modules compute with tensors other than the shards
+  bool synchronizes_ = true;  // wanted of the next backward
+  bool in_backward_ = false, reduces_ = false;
+  bool reduced_ = false;  // the last step is over, and no forward has begun another
   int64_t saves_ = 0;
 };
 

@@ -50,7 +50,8 @@ void set_error(const Error& error) {
   PyErr_SetObject(type.ptr(), raised.ptr());
 }
 
-// In a hook of a backward: autograd passes on a Python exception as itself, and makes a RuntimeError of others.
+// In a hook of a backward: autograd passes on a Python exception as itself, and makes a RuntimeError of
+// others.
 [[noreturn]] void throw_through_autograd() {
   const py::gil_scoped_acquire gil;
   try {
@@ -103,8 +104,9 @@ void collect(const py::handle& value, Tensors& out, int depth = 0) {
 }
 
 std::shared_ptr<Hosted> make_hosted(const std::shared_ptr<World>& world, const std::string& configuration,
-                                    const std::string& origin, const py::list& units, const py::object& source,
-                                    const py::object& backward_ended, bool averages) {
+                                    const std::string& origin, const py::list& units,
+                                    const py::object& source, const py::object& backward_ended,
+                                    bool averages) {
   Hosted::Given given;
   given.world = world;
   given.configuration = configuration;
@@ -159,14 +161,20 @@ void define_world(py::module_& module) {
       .def_property_readonly("launcher", &World::launcher)
       .def_property_readonly("interrupted", &World::interrupted)
       .def("listen", &World::listen)
-      .def("barrier", [](World& self, const std::string& key) { self.rendezvous().barrier(key); },
-           py::call_guard<py::gil_scoped_release>())
-      .def("exchange", [](World& self, const std::string& key, const std::string& text) {
-             return self.rendezvous().exchange(key, text);
-           }, py::call_guard<py::gil_scoped_release>())
-      .def("abandon", [](World& self, const std::string& why) { self.rendezvous().abandon(why); },
-           py::call_guard<py::gil_scoped_release>())
-      .def("leave", [](World& self) { self.rendezvous().leave(); }, py::call_guard<py::gil_scoped_release>());
+      .def(
+          "barrier", [](World& self, const std::string& key) { self.rendezvous().barrier(key); },
+          py::call_guard<py::gil_scoped_release>())
+      .def(
+          "exchange",
+          [](World& self, const std::string& key, const std::string& text) {
+            return self.rendezvous().exchange(key, text);
+          },
+          py::call_guard<py::gil_scoped_release>())
+      .def(
+          "abandon", [](World& self, const std::string& why) { self.rendezvous().abandon(why); },
+          py::call_guard<py::gil_scoped_release>())
+      .def(
+          "leave", [](World& self) { self.rendezvous().leave(); }, py::call_guard<py::gil_scoped_release>());
 }
 
 void define_hosted(py::module_& module) {
@@ -180,9 +188,17 @@ void define_hosted(py::module_& module) {
       .def("warnings", [](Hosted& self) { return self.model().setup.warnings; })
       .def("size", [](Hosted& self, const std::string& axis) { return self.model().mesh.size(axis); })
       .def("rank", [](Hosted& self, const std::string& axis) { return self.model().mesh.rank(axis); })
+      .def("checkpoints", &Hosted::checkpoints)
+      .def("autocast", [](Hosted& self) { return self.stage().autocast(); })
+      .def("precision",
+           [](Hosted& self, size_t unit) {
+             const UnitPrecision precision = self.stage().unit_precision(unit);
+             return std::pair(precision.inputs, precision.outputs);
+           })
       .def("begin", &Hosted::begin, NoGil())
       .def("before", &Hosted::before, NoGil())
-      .def("after", [](Hosted& self, size_t unit, const py::object& result) {
+      .def("after",
+           [](Hosted& self, size_t unit, const py::object& result) {
              Tensors outputs;
              collect(result, outputs);
              const py::gil_scoped_release no_gil;
@@ -193,7 +209,8 @@ void define_hosted(py::module_& module) {
       .def("synchronize", &Hosted::synchronize)
       .def("parameters_changed", &Hosted::parameters_changed, NoGil())
       .def("norm", &Hosted::norm, NoGil())
-      .def("hold_whole", [](Hosted& self) {
+      .def("hold_whole",
+           [](Hosted& self) {
              std::vector<WholeParameter> whole;
              {
                const py::gil_scoped_release no_gil;
@@ -204,16 +221,17 @@ void define_hosted(py::module_& module) {
              return out;
            })
       .def("release_whole", &Hosted::release_whole, NoGil())
-      .def("save", [](Hosted& self, const std::string& directory, const States& states, const Files& files) {
+      .def("save",
+           [](Hosted& self, const std::string& directory, const States& states, const Files& files) {
              const auto given = states_of(states);
              const py::gil_scoped_release no_gil;
              self.save(directory, given, files);
            })
       .def("load", [](Hosted& self, const std::string& directory, const States& states) {
-             const auto given = states_of(states);
-             const py::gil_scoped_release no_gil;
-             self.load(directory, given);
-           });
+        const auto given = states_of(states);
+        const py::gil_scoped_release no_gil;
+        self.load(directory, given);
+      });
 }
 
 }  // namespace

@@ -15,7 +15,8 @@
 
 namespace heddle::python {
 
-// Whether Python objects may still be touched. False once the interpreter ends: what C++ holds is then leaked.
+// Whether Python objects may still be touched. False once the interpreter ends: what C++ holds is then
+// leaked.
 bool interpreter_lives();
 void interpreter_ends();
 
@@ -26,7 +27,8 @@ class World {
     std::vector<std::string> plugins;  // directories, before HEDDLE_PLUGIN_PATH
     std::function<void(int level, std::string room, std::string text)> log;
   };
-  // Meets the ranks that the launcher's environment names; without a launcher a world of one rank. Throws Error.
+  // Meets the ranks that the launcher's environment names; without a launcher a world of one rank. Throws
+  // Error.
   explicit World(const Options& options);
   ~World();
   World(const World&) = delete;
@@ -36,8 +38,8 @@ class World {
   PluginRegistry& plugins() { return *plugins_; }
   const std::string& launcher() const { return launcher_; }
 
-  // Listens to the descriptor of signal.set_wakeup_fd(): where SIGINT comes while the main thread waits in C++
-  // code, this rank abandons the run, and the wait throws.
+  // Listens to the descriptor of signal.set_wakeup_fd(): where SIGINT comes while the main thread waits in
+  // C++ code, this rank abandons the run, and the wait throws.
   void listen(int descriptor);
   bool interrupted() const { return interrupted_; }
 

@@ -9,6 +9,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 
 from . import optimizers
 from .errors import Error
@@ -51,7 +52,8 @@ class Sharded:
         self._earlier: list[tuple[torch.Tensor, torch.Tensor]] = []  # shards and their gradients before this step
         self._running = False  # a forward of the model
         self._held = False  # parameters are whole for a scope
-        self._precision: list[tuple[Any, Any]] = []
+        self._precision = [self.native.precision(index) for index in range(len(units))]
+        self._autocast = self.native.autocast()
         self._release_all()
         self._hook()
 
@@ -126,15 +128,26 @@ class Sharded:
         if self._running:  # the model calls itself
             return call(*args, **kwargs)
         self._begin()
+        inputs, outputs = self._precision[0]
+        if inputs is not None:
+            args, kwargs = _cast(args, inputs), _cast(kwargs, inputs)
         try:
             self._before(0)
-            result = call(*args, **kwargs)
+            with self._autocasts():
+                result = call(*args, **kwargs)
+            if outputs is not None:
+                result = _cast(result, outputs)
             self._after(0, result)
             self._end()
             return result
         except BaseException:
             self._abandon()
             raise
+
+    def _autocasts(self) -> Any:
+        if self._autocast is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self.shards[0].tensor.device.type, self._autocast)
 
     @_disable
     def _begin(self) -> None:
@@ -249,15 +262,31 @@ class Shard:
 
 
 def _hooks_of(sharded: "weakref.ref[Sharded]", index: int) -> tuple[Callable[..., None], Callable[..., None]]:
-    @_disable
-    def before(module: nn.Module, args: Any, kwargs: Any) -> None:
-        sharded()._before(index)  # type: ignore[union-attr]
+    one = sharded()
+    assert one is not None
+    inputs, outputs = one._precision[index]
 
     @_disable
-    def after(module: nn.Module, args: Any, result: Any) -> None:
-        sharded()._after(index, result)  # type: ignore[union-attr]
+    def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
+        sharded()._before(index)  # type: ignore[union-attr]
+        return None if inputs is None else (_cast(args, inputs), _cast(kwargs, inputs))
+
+    @_disable
+    def after(module: nn.Module, args: Any, result: Any) -> Any:
+        made = result if outputs is None else _cast(result, outputs)
+        sharded()._after(index, made)  # type: ignore[union-attr]
+        return None if outputs is None else made
 
     return before, after
+
+
+def _cast(values: Any, dtype: torch.dtype) -> Any:
+    """Floating-point tensors in another dtype, except a loss of one element."""
+    def cast(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() != 1:
+            return value.to(dtype)
+        return value
+    return tree_map(cast, values)
 
 
 def _owners(model: nn.Module) -> dict[str, list[tuple[nn.Module, str]]]:
@@ -396,8 +425,14 @@ def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, ro
         from .files import source_of
 
         source = source_of(model, from_pretrained_dir)
-    model.__dict__["_heddle"] = Sharded(model, ranks, configuration, origin, found, source, gradients == "average")
+    one = Sharded(model, ranks, configuration, origin, found, source, gradients == "average")
+    if one.native.checkpoints():
+        if not hasattr(model, "gradient_checkpointing_enable"):
+            raise Error("not_built", "distributed.activation_checkpointing", f"{type(model).__name__} has no "
+                        "gradient_checkpointing_enable()", "call torch.utils.checkpoint in its forward, and leave the field out")
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.__dict__["_heddle"] = one
     own = type(model)
     model.__class__ = type(own.__name__, (_ShardedModel, own), {"__module__": own.__module__, "__doc__": own.__doc__})
-    optimizers.watch(model._heddle)  # type: ignore[attr-defined]
+    optimizers.watch(one)
     return model

@@ -2,7 +2,7 @@
 import pathlib
 import sys
 
-FOLDERS = ("core", "lib", "plugins", "sdk", "trainer", "tests", "bench", "examples")
+FOLDERS = ("core", "lib", "plugins", "sdk", "trainer", "python", "tests", "bench", "examples")
 SUFFIXES = (".h", ".cpp")
 
 

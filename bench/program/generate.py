@@ -1,6 +1,6 @@
 """Times `heddle generate` of one build against that of another, in turn: 1,600 tokens of the quickstart's model.
 
-    bench/generate.py HEDDLE OTHER_HEDDLE [ROUNDS]
+    bench/program/generate.py HEDDLE OTHER_HEDDLE [ROUNDS]
 
 The model has the quickstart's shape and the weights of one step; what a token costs does not depend on them. Seconds are
 of the whole command, on the clock and of the processor (user and system, which other work on the machine disturbs less).

@@ -1,0 +1,215 @@
+"""Forwards of many forms: gradients against plain PyTorch after each of three steps."""
+import os
+import unittest
+
+try:
+    import torch
+    from torch import nn
+    from torch.utils.checkpoint import checkpoint
+    MISSING = ""
+except ImportError as error:
+    MISSING = str(error)
+
+import heddle
+import ranks
+from numbers_test import STRATEGIES
+
+WIDTH, STEPS = 16, 3
+
+if not MISSING:
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+
+        def forward(self, x):
+            return x + self.down(torch.tanh(self.up(x)))
+
+    class Outer(nn.Module):
+        """A unit around another one."""
+        def __init__(self):
+            super().__init__()
+            self.inner, self.own = Block(), nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x):
+            return self.own(self.inner(torch.tanh(self.own(x))))
+
+    class Net(nn.Module):
+        def __init__(self, run):
+            super().__init__()
+            self.blocks = nn.ModuleList(Block() for _ in range(4))
+            self.outer, self.scale, self.norm = Outer(), nn.Parameter(torch.ones(())), nn.LayerNorm(WIDTH)
+            self.run = run
+
+        def forward(self, x, rank, step):
+            return self.norm(self.run(self, x, rank, step)) * self.scale
+
+
+def chain(net, x, order=(0, 1, 2, 3)):
+    for index in order:
+        x = net.blocks[index](x)
+    return x
+
+
+def left_out_on_one(net, x, rank, step):
+    x = net.blocks[0](x)
+    if (rank + step) % 2 == 0:
+        x = x + net.blocks[1](x)
+    return net.blocks[3](net.blocks[2](x))
+
+
+def detached(net, x, rank, step):
+    y = net.blocks[0](x)
+    return net.blocks[1](y.detach()) + net.blocks[2](y)
+
+
+def checkpointed_pair(net, x, rank, step, reentrant=False):
+    def pair(y):
+        return net.blocks[1](net.blocks[0](y))
+    return net.blocks[3](checkpoint(pair, net.blocks[2](x), use_reentrant=reentrant))
+
+
+def autocast(net, x, rank, step):
+    with torch.autocast("cpu", torch.bfloat16):
+        x = net.blocks[0](x)
+    return chain(net, x.float(), (1, 2))
+
+
+def no_gradient_between(net, x, rank, step):
+    with torch.no_grad():
+        y = net.blocks[2](x)
+    return net.blocks[1](net.blocks[0](x) + y)
+
+
+FORWARDS = {
+    "row": lambda net, x, rank, step: chain(net, x),
+    "twice": lambda net, x, rank, step: chain(net, x, (0, 1, 1, 2, 0)),
+    "left out": lambda net, x, rank, step: chain(net, x, (0, 3)),
+    "left out on one rank": left_out_on_one,
+    "nested": lambda net, x, rank, step: chain(net, net.outer(x), (0, 1)),
+    "reversed": lambda net, x, rank, step: chain(net, x, (3, 2, 1, 0)),
+    "detached": detached,
+    "branches": lambda net, x, rank, step: net.blocks[0](x) + net.blocks[1](x) * net.blocks[2](x),
+    "checkpointed pair": checkpointed_pair,
+    "checkpointed pair, reentrant": lambda *given: checkpointed_pair(*given, reentrant=True),
+    "autocast": autocast,
+    "no gradient between": no_gradient_between,
+}
+LOOPS = ("two forwards and one backward", "three microbatches", "accumulated without no_sync", "evaluation between", "frozen unit",
+         "frozen first", "hooks of the user", "parametrized", "gradient penalty", "two models", "loss of an inner tensor")
+
+
+def units(path, module):
+    return isinstance(module, Block) or isinstance(module, Outer)
+
+
+def prepare(net, name):
+    if name == "frozen unit":
+        net.blocks[1].requires_grad_(False)
+    if name == "frozen first":
+        net.blocks[0].requires_grad_(False)
+    if name == "parametrized":
+        torch.nn.utils.parametrizations.weight_norm(net.blocks[1].up)
+    if name == "hooks of the user":
+        net.blocks[1].register_forward_hook(lambda module, args, result: 2 * result)
+        net.blocks[2].register_full_backward_hook(lambda module, given, got: tuple(0.5 * each for each in given))
+
+
+def losses(name, net, x, rank, step, other=None):
+    """The losses whose backwards make the gradients of a step."""
+    call = lambda value: net(value, rank, step)  # noqa: E731
+    if name == "two forwards and one backward":
+        return [call(x).pow(2).mean() + call(-x).abs().mean()]
+    if name in ("three microbatches", "accumulated without no_sync"):
+        return [call(x * factor).pow(2).mean() for factor in (1.0, 0.5, 2.0)]
+    if name == "evaluation between":
+        with torch.no_grad():
+            call(x)
+        return [call(x).pow(2).mean()]
+    if name == "gradient penalty":
+        x = x.clone().requires_grad_()
+        out = call(x).pow(2).mean()
+        gradient, = torch.autograd.grad(out, x, create_graph=True)
+        return [out + gradient.pow(2).sum()]
+    if name == "two models":
+        return [(call(x) - other(x, rank, step)).pow(2).mean()]
+    if name == "loss of an inner tensor":
+        kept = []
+        handle = net.blocks[1].register_forward_hook(lambda module, args, result: kept.append(result))
+        call(x)
+        handle.remove()
+        return [kept[0].pow(2).mean()]
+    return [call(x).pow(2).mean()]
+
+
+def inputs(step, rank):
+    return torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(10 * step + rank))
+
+
+def make(name):
+    torch.manual_seed(5)
+    net = Net(FORWARDS.get(name, FORWARDS["row"]))
+    prepare(net, name)
+    return net
+
+
+def compare(strategy, names):
+    """The largest difference of a gradient from plain PyTorch's, or what was raised."""
+    world, results = heddle.init(), {}
+    for name in names:
+        try:
+            results[name] = compare_one(name, STRATEGIES[strategy][1], world)
+        except heddle.Error as error:
+            results[name] = str(error)
+    return results
+
+
+def compare_one(name, fields, world):
+    from architectures_test import worst
+
+    mine, plain = make(name), make(name)
+    others = (make("row"), make("row")) if name == "two models" else (None, None)
+    heddle.fully_shard(mine, units=units, **fields)
+    if others[0] is not None:
+        heddle.fully_shard(others[0], units=units, **fields)
+    optimizers = [torch.optim.SGD(net.parameters(), lr=0.05) for net in (mine, plain)]
+    found = 0.0
+    for step in range(STEPS):
+        for rank in range(world.size):
+            for loss in losses(name, plain, inputs(step, rank), rank, step, others[1]):
+                (loss / world.size).backward()
+        parts = losses(name, mine, inputs(step, world.rank), world.rank, step, others[0])
+        for index, loss in enumerate(parts):
+            if index + 1 < len(parts) and name == "three microbatches":
+                with mine.no_sync():
+                    loss.backward()
+            else:
+                loss.backward()
+        found = max(found, worst(mine, plain, world.size)[1])
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        if others[0] is not None:
+            for net in others:
+                net.zero_grad()
+    return found
+
+
+@unittest.skipIf(MISSING, MISSING)
+class ForwardsTest(unittest.TestCase):
+    REFUSED = {("fsdp2", "gradient penalty"), ("megatron_fsdp", "gradient penalty")}  # two backwards of one forward
+
+    def test_gradients(self):
+        for strategy in os.environ.get("HEDDLE_TEST_STRATEGIES", "ddp,fsdp2,megatron_fsdp,megatron").split(","):
+            for result in ranks.run(compare, STRATEGIES[strategy][0], strategy=strategy, names=[*FORWARDS, *LOOPS]):
+                for name, difference in result.items():
+                    with self.subTest(f"{strategy}, {name}"):
+                        if (strategy, name) in self.REFUSED:
+                            self.assertIsInstance(difference, str)
+                        else:
+                            self.assertIsInstance(difference, float, difference)
+                            self.assertLess(difference, 1e-5)
+
+
+if __name__ == "__main__":
+    unittest.main()
