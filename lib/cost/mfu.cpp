@@ -9,7 +9,9 @@
 #include <cstdio>
 #include <utility>
 
+#include "heddle/decoder/benchmark.h"
 #include "heddle/transport/rank_place.h"
+#include "lib/checkpoint/huggingface/read_config.h"
 #include "lib/cost/machine.h"
 #include "lib/cost/processor.h"
 #include "lib/nn/measure/product_rate_cpu.h"
@@ -81,6 +83,17 @@ std::string ModelFlops::text() const {
 double trained_share(int64_t parameters, int64_t frozen) {
   if (parameters == 0) return 1;
   return (2 + static_cast<double>(parameters - frozen) / static_cast<double>(parameters)) / 3;
+}
+
+double automodel_flops(const ModelFacts& facts, const std::string& config_json, int64_t samples,
+                       int64_t tokens) {
+  const BenchmarkSizes sizes(checkpoint::parse_config_json(config_json, "config.json"), samples, tokens);
+  return facts.benchmark == nullptr ? decoder::general_benchmark(sizes) : facts.benchmark(sizes);
+}
+
+double automodel_mfu(double tflop, int ranks, double seconds, double peak_tflops) {
+  if (peak_tflops <= 0 || seconds <= 0) return 0;
+  return tflop / (ranks * seconds) / peak_tflops * 100;
 }
 
 }  // namespace heddle

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "heddle/config/setup.h"
+#include "heddle/model/family.h"
 
 namespace heddle {
 
@@ -56,5 +57,16 @@ class ModelFlops {
 
 // Of parameters that are frozen no gradients are computed, which are a third of the operations.
 double trained_share(int64_t parameters, int64_t frozen);
+
+// Floating-point operations of forward and backward over `samples` rows of `tokens` tokens, by the formula
+// that AutoModel chooses for the model_type (ModelFacts::benchmark), in Hugging Face's keys of `config_json`.
+// Its figures are compared with others of its benchmarks; ModelSpec::flops_per_token counts what the model
+// computes.
+double automodel_flops(const ModelFacts& facts, const std::string& config_json, int64_t samples,
+                       int64_t tokens);
+
+// AutoModel's mfu: `tflop` operations of a step in 1e12, in percent of what `ranks` peaks give in `seconds`.
+// 0 where the peak or the time is 0.
+double automodel_mfu(double tflop, int ranks, double seconds, double peak_tflops);
 
 }  // namespace heddle

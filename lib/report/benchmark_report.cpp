@@ -8,7 +8,7 @@
 #include <sstream>
 #include <utility>
 
-#include "lib/cost/step_flops.h"
+#include "lib/cost/mfu.h"
 
 namespace heddle {
 namespace {

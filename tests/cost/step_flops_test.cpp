@@ -1,5 +1,5 @@
 // The operations of a step against the figures of NeMo AutoModel's own functions.
-#include "lib/cost/step_flops.h"
+#include "lib/cost/mfu.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,9 @@ MAX_FUNCTION = 60
 MAX_FOLDER = 25  # files
 MAX_PUBLIC = 105  # headers that the SDK installs, the generated version.h among them
 FILE_EXCEPTIONS = {}  # path: reason
-FUNCTION_EXCEPTIONS = {}  # "path:name": reason
+FUNCTION_EXCEPTIONS = {  # "path:name": reason
+    "python/engine/module.cpp:def": "a chain of bindings, one line each",
+}
 
 # With clang-format's layout a function's body opens at the end of a line that starts left of its body, and closes
 # with a brace at the same column.

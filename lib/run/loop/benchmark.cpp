@@ -11,8 +11,8 @@
 
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/safetensors/file_writer.h"
+#include "lib/cost/mfu.h"
 #include "lib/cost/peak_memory.h"
-#include "lib/cost/step_flops.h"
 #include "lib/report/benchmark_report.h"
 #include "lib/run/facts/run_facts.h"
 #include "lib/run/loop/stop.h"

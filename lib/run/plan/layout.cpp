@@ -165,7 +165,9 @@ Node with_layout(const LayoutSpace& space, const Layout& layout) {
   set("distributed.tp_size", std::to_string(layout.tp));
   set("distributed.cp_size", std::to_string(layout.cp));
   set("distributed.pp_size", std::to_string(layout.pp));
-  if (space.experts > 0) set("distributed.ep_size", std::to_string(layout.ep));
+  const Node* const section = space.recipe.find("distributed");
+  if (space.experts > 0 || (section != nullptr && section->is_map() && section->find("ep_size") != nullptr))
+    set("distributed.ep_size", std::to_string(layout.ep));
   set("distributed.activation_checkpointing",
       layout.recomputation == "none" ? "false" : layout.recomputation);
   if (space.has_replicas) set("distributed.dp_replicate_size", std::to_string(layout.dp_replicate));

@@ -20,6 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr size_t kEnough = 10;          // layouts of a table
+constexpr double kFarBehind = 1.25;     // times the slowest of them
 constexpr int64_t kRecordedPasses = 2;  // the first one, and one as all others
 // Bytes of a hidden number that a layer keeps at least, in numbers of the hidden size: without recomputation
 // the inputs of its products and of attention; with it the layer's input.
@@ -56,9 +58,8 @@ ModelFigures figures_of(const PreparedModel& model, int64_t row_length) {
   out.experts = number_of(keys, {"n_routed_experts", "num_experts", "num_local_experts"});
   out.flops_per_token = model.spec->flops_per_token(row_length);
   for (const auto& unit : model.make())
-    for (const ParameterSlot& slot : unit->parameters()) {
+    for (const ParameterSlot& slot : unit->parameters())
       out.parameters += static_cast<double>(slot.tensor->numel());
-    }
   return out;
 }
 
@@ -137,6 +138,7 @@ class Search {
           std::min_element(candidates.begin(), candidates.end(),
                            [&](const auto& a, const auto& b) { return expected(a) < expected(b); });
       const Candidate candidate = *next;
+      if (is_enough(expected(candidate), out)) break;
       candidates.erase(next);
       if (is_hopeless(candidate, out)) continue;
       try_layout(candidate, space, out);
@@ -163,7 +165,8 @@ class Search {
   void measure_state(const Preflight& checked, const Node& plain) {
     std::vector<std::string> ignored;
     const auto sizes = [&](const Setup& setup) {
-      return sizes_if_known(step_plan(setup, *checked.model, checked.recipe, std::nullopt), plugins_, ignored);
+      return sizes_if_known(step_plan(setup, *checked.model, checked.recipe, std::nullopt), plugins_,
+                            ignored);
     };
     const auto alone = sizes(checked.setup), halves = sizes(engine::validate(plain, plugins_, 2));
     if (!alone || !halves) return;
@@ -183,7 +186,22 @@ class Search {
 
   double expected(const Candidate& candidate) const {
     const auto found = corrections_.find(shape_of(candidate.layout));
-    return candidate.seconds * (found == corrections_.end() ? 1 : found->second);
+    return candidate.seconds * (found == corrections_.end() ? typical_correction() : found->second);
+  }
+
+  double typical_correction() const {
+    double logarithms = 0;
+    for (const auto& [shape, correction] : corrections_) logarithms += std::log(correction);
+    return corrections_.empty() ? 1 : std::exp(logarithms / static_cast<double>(corrections_.size()));
+  }
+
+  // Enough layouts fit, and none that is left is expected to come near them.
+  bool is_enough(double next, const FoundLayouts& out) const {
+    if (out.fitting.size() < kEnough) return false;
+    std::vector<double> seconds;
+    for (const PlannedLayout& one : out.fitting) seconds.push_back(one.cost.time.seconds);
+    std::nth_element(seconds.begin(), seconds.begin() + kEnough - 1, seconds.end());
+    return next > kFarBehind * seconds[kEnough - 1];
   }
 
   // A layout of the same shape that keeps no more did not fit, or was refused.

@@ -9,8 +9,8 @@
 
 #include "heddle/plugin/registry.h"
 #include "lib/cost/machine.h"
-#include "lib/run/plan/layout.h"
 #include "lib/cost/step_cost.h"
+#include "lib/run/plan/layout.h"
 
 namespace heddle {
 
