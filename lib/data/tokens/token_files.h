@@ -29,8 +29,6 @@ struct TokenFilesSection {
 
 namespace recipe {
 
-class SectionErrors;
-
 // What is wrong is in `found`, and left out of what is returned.
 TokenFilesSection read_token_files(const Node& section, SectionErrors& found);
 // Throws Error{config} at the keys that are wrong.
