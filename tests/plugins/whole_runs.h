@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "run/data/token_files.h"
+#include "data/token_files.h"
 
 namespace heddle::tests {
 

@@ -6,11 +6,11 @@
 #include <sstream>
 #include <string>
 
+#include "data/token_files.h"
 #include "flow/program.h"
 #include "heddle/engine/engine.h"
 #include "lib/run/model/prepared_model.h"
 #include "quantized/cases.h"
-#include "run/data/token_files.h"
 
 namespace heddle {
 namespace {

@@ -10,12 +10,12 @@
 #include <fstream>
 
 #include "checkpoint/write_safetensors.h"
+#include "data/token_files.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/huggingface/hf_json.h"
 #include "lib/run/model/adapter/adapter.h"
 #include "lib/run/model/prepared_model.h"
 #include "plugins/lora/peft_golden.h"
-#include "run/data/token_files.h"
 #include "tests/built_plugins.h"
 #include "thrown.h"
 

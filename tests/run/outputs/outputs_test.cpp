@@ -1,5 +1,5 @@
 // Outputs of a run, and of `heddle data`: nothing of a person's is replaced.
-#include "lib/run/preflight/run_outputs.h"
+#include "lib/run/preflight/preflight.h"
 
 #include <gmock/gmock.h>
 
