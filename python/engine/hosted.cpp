@@ -65,9 +65,23 @@ void write_file(const std::filesystem::path& path, const std::string& text) {
 
 using Parts = std::vector<checkpoint::Part>;
 
-// A directory that appears when it is complete. `states`: null where no rank has any.
-void write(Rendezvous& rendezvous, const std::string& key, const std::filesystem::path& to,
-           const Parts& model, const Parts* states, const Files& files) {
+Parts whole_parts(const NamedTensors& tensors) {
+  Parts parts;
+  for (const auto& [name, tensor] : tensors)
+    parts.push_back({name, tensor.contiguous(), tensor.sizes().vec(), std::vector<int64_t>(tensor.dim(), 0)});
+  return parts;
+}
+
+}  // namespace
+
+Node read_configuration(const std::string& text, const std::string& origin) {
+  static const std::vector<std::string> keys = {"distributed", "dist_env"};
+  return text.empty() ? config::read_only(origin, keys) : config::read_text(text, origin);
+}
+
+void write_parts(Rendezvous& rendezvous, const std::string& key, const std::filesystem::path& to,
+                 const std::vector<checkpoint::Part>& model, const std::vector<checkpoint::Part>* states,
+                 const Files& files) {
   const std::filesystem::path staged = checkpoint::stage_of(to);
   checkpoint::on_first(rendezvous, key + " open", [&] {
     checkpoint::open_stage(to);
@@ -81,20 +95,11 @@ void write(Rendezvous& rendezvous, const std::string& key, const std::filesystem
   checkpoint::on_first(rendezvous, key + " publish", [&] { checkpoint::publish(to); });
 }
 
-Parts whole_parts(const NamedTensors& tensors) {
-  Parts parts;
-  for (const auto& [name, tensor] : tensors)
-    parts.push_back({name, tensor.contiguous(), tensor.sizes().vec(), std::vector<int64_t>(tensor.dim(), 0)});
-  return parts;
-}
-
-}  // namespace
-
 void write_checkpoint(World& world, const std::string& directory, const NamedTensors& model,
                       const NamedTensors& states, const Files& files) {
   const Parts optimizer = whole_parts(states);
-  write(world.rendezvous(), "import " + directory, directory, whole_parts(model),
-        states.empty() ? nullptr : &optimizer, files);
+  write_parts(world.rendezvous(), "import " + directory, directory, whole_parts(model),
+              states.empty() ? nullptr : &optimizer, files);
 }
 
 // Called before the node that made an output of a unit runs.
@@ -112,7 +117,7 @@ class Hosted::Began final : public torch::autograd::FunctionPreHook {
 
 Hosted::Hosted(Given given)
     : world_(std::move(given.world)), backward_ended_(std::move(given.backward_ended)) {
-  const Node configuration = config::read_text(given.configuration, given.origin);
+  const Node configuration = read_configuration(given.configuration, given.origin);
   engine::ModelHost host{.rendezvous = world_->rendezvous(),
                          .make_units =
                              [&](const Setup&) {
@@ -244,12 +249,12 @@ std::string Hosted::next_key(const char* work) {
 
 std::vector<checkpoint::Part> Hosted::parts_of(const std::vector<State>& states) {
   std::vector<checkpoint::Part> parts;
-  for (const State& state : states) {
-    const Shard& shard = *shards_.at(state.shard);
-    if (state.tensor.dim() > 0 || shard.tensor.dim() == 0)
-      parts.push_back(checkpoint::part_of(shard, state.tensor, state.prefix));
+  for (const auto& [index, prefix, tensor] : states) {
+    const Shard& shard = *shards_.at(index);
+    if (tensor.dim() > 0 || shard.tensor.dim() == 0)
+      parts.push_back(checkpoint::part_of(shard, tensor, prefix));
     else
-      parts.push_back({state.prefix + shard.name, state.tensor, {}, {}});
+      parts.push_back({prefix + shard.name, tensor, {}, {}});
   }
   return parts;
 }
@@ -262,7 +267,7 @@ void Hosted::save(const std::string& directory, const std::vector<State>& states
     return std::vector<std::string>{all};
   });
   const auto model = checkpoint::model_parts(model_->stages), optimizer = parts_of(states);
-  write(rendezvous, next_key("save"), directory, model, any.empty() ? nullptr : &optimizer, files);
+  write_parts(rendezvous, next_key("save"), directory, model, any.empty() ? nullptr : &optimizer, files);
 }
 
 void Hosted::load(const std::string& directory, const std::vector<State>& states) {
@@ -278,12 +283,15 @@ void Hosted::load(const std::string& directory, const std::vector<State>& states
   parameters_changed();
 }
 
-std::vector<WholeParameter> Hosted::hold_whole() {
-  return stage().hold_whole();
+std::map<std::string, at::Tensor> Hosted::hold_whole() {
+  std::map<std::string, at::Tensor> whole;
+  for (WholeParameter& one : stage().hold_whole()) whole.emplace(one.name, one.tensor);
+  return whole;
 }
 
-void Hosted::release_whole() {
-  stage().release_whole();
+std::pair<std::optional<at::ScalarType>, std::optional<at::ScalarType>> Hosted::precision(size_t unit) {
+  const UnitPrecision precision = stage().unit_precision(unit);
+  return {precision.inputs, precision.outputs};
 }
 
 }  // namespace heddle::python

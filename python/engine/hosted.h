@@ -4,11 +4,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -37,7 +39,7 @@ class Hosted : public std::enable_shared_from_this<Hosted> {
  public:
   struct Given {
     std::shared_ptr<World> world;
-    std::string configuration, origin;  // YAML; the name of its file for messages
+    std::string configuration, origin;  // as of read_configuration()
     std::vector<GivenUnit> units;
     ParameterSource source;  // of parameters on meta
     std::function<void(bool synchronized)> backward_ended;
@@ -51,6 +53,12 @@ class Hosted : public std::enable_shared_from_this<Hosted> {
   engine::Model& model() { return *model_; }
   ParallelStage& stage() { return *model_->stages.front(); }
   std::vector<Shard*>& shards() { return shards_; }
+  const std::string& strategy() const { return model_->setup.strategy; }
+  const std::vector<std::string>& warnings() const { return model_->setup.warnings; }
+  std::optional<at::ScalarType> autocast() { return stage().autocast(); }
+  // The dtypes of a unit's inputs and results; empty: they stay.
+  std::pair<std::optional<at::ScalarType>, std::optional<at::ScalarType>> precision(size_t unit);
+
   // The tensor that modules compute with, of a parameter that was on meta.
   at::Tensor parameter(const std::string& name) const;
 
@@ -67,18 +75,16 @@ class Hosted : public std::enable_shared_from_this<Hosted> {
   at::Tensor norm(double type);  // fp64 [1]; a collective of every rank
   void parameters_changed() { stage().parameters_changed(); }
 
-  struct State {  // a tensor of an optimizer, with the box of a shard or without dims
-    size_t shard;
-    std::string prefix;
-    at::Tensor tensor;
-  };
+  // A tensor of an optimizer: index of its shard, prefix of its name, and the tensor, a box like the shard or
+  // without dims.
+  using State = std::tuple<size_t, std::string, at::Tensor>;
   // DIRECTORY/model and, with states, DIRECTORY/optim; `files` (name, text) are written by rank 0. The
   // directory appears when it is complete. A collective of every rank.
   void save(const std::string& directory, const std::vector<State>& states, const Files& files);
   void load(const std::string& directory, const std::vector<State>& states);
 
-  std::vector<WholeParameter> hold_whole();
-  void release_whole();
+  std::map<std::string, at::Tensor> hold_whole();
+  void release_whole() { stage().release_whole(); }
 
  private:
   class Began;
@@ -103,6 +109,15 @@ class Hosted : public std::enable_shared_from_this<Hosted> {
   bool reduced_ = false;  // the last step is over, and no forward has begun another
   int64_t saves_ = 0;
 };
+
+// The sections that the engine reads, of a YAML text, or of the file `origin` where the text is empty.
+Node read_configuration(const std::string& text, const std::string& origin);
+
+// Writes DIRECTORY/model and DIRECTORY/optim; the directory appears when it is complete. `states`: null where
+// no rank has any. A collective of every rank; `key` is used once in a run.
+void write_parts(Rendezvous& rendezvous, const std::string& key, const std::filesystem::path& to,
+                 const std::vector<checkpoint::Part>& model, const std::vector<checkpoint::Part>* states,
+                 const Files& files);
 
 // Writes whole tensors as a checkpoint of DIRECTORY/model and DIRECTORY/optim, on one rank.
 void write_checkpoint(World& world, const std::string& directory, const NamedTensors& model,

@@ -11,6 +11,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/version.h"
 #include "hosted.h"
+#include "pipelined.h"
 #include "world.h"
 
 namespace py = pybind11;
@@ -50,17 +51,10 @@ void set_error(const Error& error) {
   PyErr_SetObject(type.ptr(), raised.ptr());
 }
 
-// In a hook of a backward: autograd passes on a Python exception as itself, and makes a RuntimeError of
-// others.
-[[noreturn]] void throw_through_autograd() {
+// In a hook of a backward: autograd passes on torch's own holder of a Python exception as the exception.
+[[noreturn]] void throw_through_autograd(py::error_already_set& error) {
   const py::gil_scoped_acquire gil;
-  try {
-    throw;
-  } catch (py::error_already_set& error) {
-    error.restore();
-  } catch (const Error& error) {
-    set_error(error);
-  }
+  error.restore();
   python_error raised;
   raised.persist();
   throw std::move(raised);
@@ -103,6 +97,13 @@ void collect(const py::handle& value, Tensors& out, int depth = 0) {
   }
 }
 
+// A unit of a tuple (name, [(parameter's name, tensor)], buffers).
+GivenUnit unit_of(const py::handle& given) {
+  const auto parts = py::reinterpret_borrow<py::tuple>(given);
+  return {parts[0].cast<std::string>(), parts[1].cast<std::vector<std::pair<std::string, at::Tensor>>>(),
+          parts[2].cast<std::vector<at::Tensor>>()};
+}
+
 std::shared_ptr<Hosted> make_hosted(const std::shared_ptr<World>& world, const std::string& configuration,
                                     const std::string& origin, const py::list& units,
                                     const py::object& source, const py::object& backward_ended,
@@ -111,19 +112,14 @@ std::shared_ptr<Hosted> make_hosted(const std::shared_ptr<World>& world, const s
   given.world = world;
   given.configuration = configuration;
   given.origin = origin;
-  for (const py::handle& unit : units) {
-    const auto parts = py::reinterpret_borrow<py::tuple>(unit);
-    given.units.push_back({parts[0].cast<std::string>(),
-                           parts[1].cast<std::vector<std::pair<std::string, at::Tensor>>>(),
-                           parts[2].cast<std::vector<at::Tensor>>()});
-  }
+  for (const py::handle& unit : units) given.units.push_back(unit_of(unit));
   given.source = source_of(source);
   given.backward_ended = [ended = Held(backward_ended)](bool synchronized) {
     try {
       const py::gil_scoped_acquire gil;
       (*ended)(synchronized);
-    } catch (py::error_already_set&) {
-      throw_through_autograd();
+    } catch (py::error_already_set& error) {
+      throw_through_autograd(error);
     }
   };
   given.averages = averages;
@@ -138,100 +134,97 @@ py::list list_shards(Hosted& hosted) {
   return out;
 }
 
-std::vector<Hosted::State> states_of(const std::vector<std::tuple<size_t, std::string, at::Tensor>>& given) {
-  std::vector<Hosted::State> out;
-  for (const auto& [shard, prefix, tensor] : given) out.push_back({shard, prefix, tensor});
-  return out;
+void after(Hosted& hosted, size_t unit, const py::object& result) {
+  Tensors outputs;
+  collect(result, outputs);
+  const py::gil_scoped_release no_gil;
+  hosted.after(unit, outputs);
 }
 
-using States = std::vector<std::tuple<size_t, std::string, at::Tensor>>;
+std::shared_ptr<World> make_world(double timeout, std::vector<std::string> plugins, const py::object& log) {
+  World::Options options{timeout, std::move(plugins), log_to(log)};
+  const py::gil_scoped_release no_gil;
+  return std::make_shared<World>(options);
+}
+
+std::shared_ptr<Pipelined> make_pipelined(const std::shared_ptr<World>& world,
+                                          const std::string& configuration, const std::string& origin,
+                                          const py::list& pieces, double max_norm,
+                                          std::pair<double, double> betas, double eps) {
+  std::vector<GivenPiece> given;
+  for (const py::handle& piece : pieces) {
+    const auto parts = py::reinterpret_borrow<py::tuple>(piece);
+    given.push_back({unit_of(parts[0]), [call = Held(parts[1])](Tensors inputs, const Batch& batch) {
+                       const py::gil_scoped_acquire gil;
+                       return (*call)(std::move(inputs), py::cast(batch)).cast<Tensors>();
+                     }});
+  }
+  StepConfig config;
+  config.optimizer.beta1 = betas.first;
+  config.optimizer.beta2 = betas.second;
+  config.optimizer.eps = eps;
+  config.max_norm = max_norm > 0 ? std::optional(max_norm) : std::nullopt;
+  const py::gil_scoped_release no_gil;
+  return std::make_shared<Pipelined>(world, configuration, origin, std::move(given), config);
+}
+
+using NoGil = py::call_guard<py::gil_scoped_release>;
 
 void define_world(py::module_& module) {
   py::class_<World, std::shared_ptr<World>>(module, "World")
-      .def(py::init([](double timeout, std::vector<std::string> plugins, const py::object& log) {
-             World::Options options{timeout, std::move(plugins), log_to(log)};
-             const py::gil_scoped_release no_gil;
-             return std::make_shared<World>(options);
-           }),
-           py::arg("timeout"), py::arg("plugins"), py::arg("log"))
-      .def_property_readonly("rank", [](World& self) { return self.rendezvous().rank(); })
-      .def_property_readonly("size", [](World& self) { return self.rendezvous().world_size(); })
-      .def_property_readonly("local_rank", [](World& self) { return self.rendezvous().local_rank(); })
-      .def_property_readonly("local_size", [](World& self) { return self.rendezvous().local_world_size(); })
+      .def(py::init(&make_world))
+      .def_property_readonly("rank", &World::rank)
+      .def_property_readonly("size", &World::size)
+      .def_property_readonly("local_rank", &World::local_rank)
+      .def_property_readonly("local_size", &World::local_size)
       .def_property_readonly("launcher", &World::launcher)
       .def_property_readonly("interrupted", &World::interrupted)
       .def("listen", &World::listen)
-      .def(
-          "barrier", [](World& self, const std::string& key) { self.rendezvous().barrier(key); },
-          py::call_guard<py::gil_scoped_release>())
-      .def(
-          "exchange",
-          [](World& self, const std::string& key, const std::string& text) {
-            return self.rendezvous().exchange(key, text);
-          },
-          py::call_guard<py::gil_scoped_release>())
-      .def(
-          "abandon", [](World& self, const std::string& why) { self.rendezvous().abandon(why); },
-          py::call_guard<py::gil_scoped_release>())
-      .def(
-          "leave", [](World& self) { self.rendezvous().leave(); }, py::call_guard<py::gil_scoped_release>());
+      .def("barrier", &World::barrier, NoGil())
+      .def("exchange", &World::exchange, NoGil())
+      .def("abandon", &World::abandon, NoGil())
+      .def("leave", &World::leave, NoGil());
 }
 
 void define_hosted(py::module_& module) {
-  using NoGil = py::call_guard<py::gil_scoped_release>;
   py::class_<Hosted, std::shared_ptr<Hosted>>(module, "Hosted")
       .def(py::init(&make_hosted))
       .def("shards", &list_shards)
       .def("parameter", &Hosted::parameter)
-      .def("strategy", [](Hosted& self) { return self.model().setup.strategy; })
-      .def("setup", [](Hosted& self) { return engine::to_json(self.model().setup); })
-      .def("warnings", [](Hosted& self) { return self.model().setup.warnings; })
-      .def("size", [](Hosted& self, const std::string& axis) { return self.model().mesh.size(axis); })
-      .def("rank", [](Hosted& self, const std::string& axis) { return self.model().mesh.rank(axis); })
+      .def("strategy", &Hosted::strategy)
+      .def("warnings", &Hosted::warnings)
       .def("checkpoints", &Hosted::checkpoints)
-      .def("autocast", [](Hosted& self) { return self.stage().autocast(); })
-      .def("precision",
-           [](Hosted& self, size_t unit) {
-             const UnitPrecision precision = self.stage().unit_precision(unit);
-             return std::pair(precision.inputs, precision.outputs);
-           })
+      .def("autocast", &Hosted::autocast)
+      .def("precision", &Hosted::precision)
       .def("begin", &Hosted::begin, NoGil())
       .def("before", &Hosted::before, NoGil())
-      .def("after",
-           [](Hosted& self, size_t unit, const py::object& result) {
-             Tensors outputs;
-             collect(result, outputs);
-             const py::gil_scoped_release no_gil;
-             self.after(unit, outputs);
-           })
+      .def("after", &after)
       .def("end", &Hosted::end, NoGil())
       .def("abandon", &Hosted::abandon, NoGil())
       .def("synchronize", &Hosted::synchronize)
       .def("parameters_changed", &Hosted::parameters_changed, NoGil())
       .def("norm", &Hosted::norm, NoGil())
-      .def("hold_whole",
-           [](Hosted& self) {
-             std::vector<WholeParameter> whole;
-             {
-               const py::gil_scoped_release no_gil;
-               whole = self.hold_whole();
-             }
-             py::dict out;
-             for (const WholeParameter& one : whole) out[py::str(one.name)] = one.tensor;
-             return out;
-           })
+      .def("hold_whole", &Hosted::hold_whole, NoGil())
       .def("release_whole", &Hosted::release_whole, NoGil())
-      .def("save",
-           [](Hosted& self, const std::string& directory, const States& states, const Files& files) {
-             const auto given = states_of(states);
-             const py::gil_scoped_release no_gil;
-             self.save(directory, given, files);
-           })
-      .def("load", [](Hosted& self, const std::string& directory, const States& states) {
-        const auto given = states_of(states);
-        const py::gil_scoped_release no_gil;
-        self.load(directory, given);
-      });
+      .def("save", &Hosted::save, NoGil())
+      .def("load", &Hosted::load, NoGil());
+}
+
+void define_pipelined(py::module_& module) {
+  py::class_<Batch>(module, "Batch")
+      .def(py::init<>())
+      .def_readwrite("tokens", &Batch::tokens)
+      .def_readwrite("labels", &Batch::labels)
+      .def_readwrite("positions", &Batch::positions)
+      .def_readwrite("documents", &Batch::documents)
+      .def_readwrite("padding", &Batch::padding)
+      .def_readwrite("extra", &Batch::extra);
+  py::class_<Pipelined, std::shared_ptr<Pipelined>>(module, "Pipelined")
+      .def(py::init(&make_pipelined))
+      .def("step", &Pipelined::step, NoGil())
+      .def("evaluate", &Pipelined::evaluate, NoGil())
+      .def("save", &Pipelined::save, NoGil())
+      .def("load", &Pipelined::load, NoGil());
 }
 
 }  // namespace
@@ -247,9 +240,10 @@ PYBIND11_MODULE(_engine, module) {
     }
   });
   module.def("interpreter_ends", &interpreter_ends);
-  module.def("write_checkpoint", &write_checkpoint, py::call_guard<py::gil_scoped_release>());
+  module.def("write_checkpoint", &write_checkpoint, NoGil());
   define_world(module);
   define_hosted(module);
+  define_pipelined(module);
 }
 
 }  // namespace heddle::python

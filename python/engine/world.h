@@ -36,6 +36,16 @@ class World {
 
   Rendezvous& rendezvous() { return *rendezvous_; }
   PluginRegistry& plugins() { return *plugins_; }
+  int rank() const { return rendezvous_->rank(); }
+  int size() const { return rendezvous_->world_size(); }
+  int local_rank() const { return rendezvous_->local_rank(); }
+  int local_size() const { return rendezvous_->local_world_size(); }
+  void barrier(const std::string& key) { rendezvous_->barrier(key); }
+  std::vector<std::string> exchange(const std::string& key, const std::string& text) {
+    return rendezvous_->exchange(key, text);
+  }
+  void abandon(const std::string& why) { rendezvous_->abandon(why); }
+  void leave() { rendezvous_->leave(); }
   const std::string& launcher() const { return launcher_; }
 
   // Listens to the descriptor of signal.set_wakeup_fd(): where SIGINT comes while the main thread waits in

@@ -16,6 +16,7 @@ from .recipes import Trained, check, main, program, train
 if TYPE_CHECKING:
     from .importing import import_checkpoint
     from .optimizers import clip_grad_norm_, parameters_changed
+    from .pipelines import Pipeline, pipeline
     from .released import Released
     from .sharding import Shard, Sharded, fully_shard, sharded
     from .state import full_state_dict, load, save, save_pretrained, unsharded
@@ -33,6 +34,7 @@ _LAZY: dict[str, str] = {
     **dict.fromkeys(("full_state_dict", "load", "save", "save_pretrained", "unsharded"), "state"),
     **dict.fromkeys(("HfTrainer", "prepare"), "trainers"),
     "import_checkpoint": "importing",
+    **dict.fromkeys(("Pipeline", "pipeline"), "pipelines"),
     "Released": "released",
 }
 __all__ = ["Error", "Trained", "check", "program", "train", *_LAZY]

@@ -323,6 +323,14 @@ class _ShardedModel:
         """Within it backwards reduce nothing: for all microbatches of a step but the last."""
         return self._heddle.no_sync()
 
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """The model's own `generate` on whole parameters, to other lengths on each rank. A collective of every rank."""
+        call = super().generate  # type: ignore[misc]
+        if self._heddle._held:
+            return call(*args, **kwargs)
+        with torch.no_grad(), self._heddle.whole():
+            return call(*args, **kwargs)
+
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Any:
         for shard in self._heddle.shards:
             with torch.no_grad():
@@ -367,17 +375,13 @@ def sharded(model: Any) -> Sharded:
     return found
 
 
-_LOCAL = {"config", "units"}
-
-
-def _configuration(model: nn.Module, config: Any, fields: Mapping[str, Any]) -> tuple[str, str]:
-    """The YAML of `distributed:` and `dist_env:`, and the name of its file for messages."""
+def configuration_of(model: nn.Module, config: Any, fields: Mapping[str, Any]) -> tuple[str, str]:
+    """The YAML of `distributed:` and `dist_env:` and a name for messages; of a file an empty text and its path."""
     if config is not None and fields:
         raise Error("usage", "heddle.fully_shard", f"config= is given, and so is {', '.join(fields)}=",
                     "give the fields in the file, or as keywords")
     if isinstance(config, (str, os.PathLike)):
-        with open(config, encoding="utf-8") as file:
-            return file.read(), os.fspath(config)
+        return "", os.fspath(config)
     devices = {parameter.device.type for parameter in model.parameters()} - {"meta"}
     section: dict[str, Any] = {"distributed": dict(fields)}
     if config is not None:
@@ -418,7 +422,7 @@ def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, ro
         raise Error("usage", type(model).__name__, "this model is under heddle.fully_shard already",
                     "call fully_shard once for a model")
     ranks = init()
-    configuration, origin = _configuration(model, config, fields)
+    configuration, origin = configuration_of(model, config, fields)
     found = find_units(model, units, root)
     source = None
     if any(parameter.is_meta for parameter in model.parameters()):

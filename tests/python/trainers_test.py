@@ -19,7 +19,8 @@ from models import llama, tokens
 from numbers_test import FP32
 
 STEPS = 4
-FIELDS = {"fsdp2": {"strategy": "fsdp2", "mp_policy": FP32}, "ddp": {"strategy": "ddp"}}
+ALL_FIELDS = {"fsdp2": {"strategy": "fsdp2", "mp_policy": FP32}, "ddp": {"strategy": "ddp"}}
+FIELDS = {name: ALL_FIELDS[name] for name in os.environ.get("HEDDLE_TEST_STRATEGIES", "fsdp2,ddp").split(",")}
 
 
 def start_torch(place):
@@ -35,7 +36,7 @@ def adapted(model, wanted):
         return model
     torch.manual_seed(2)
     config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"], lora_dropout=0.0, init_lora_weights=False,
-                             task_type="CAUSAL_LM")
+                             task_type="SEQ_CLS" if "Classification" in type(model).__name__ else "CAUSAL_LM")
     return peft.get_peft_model(model, config)
 
 
@@ -88,6 +89,20 @@ def trainer_of(kind, place, fields, adapters):
         reference = None if adapters else llama()
         return under(trl.DPOTrainer)(adapted(llama(), adapters), reference, args=settings(trl.DPOConfig, place,
                                      gradient_checkpointing=False, bf16=False), train_dataset=data, processing_class=tokenizer, **more)
+    if kind == "reward":
+        data = Dataset.from_list([{"chosen": words(100 + i, 5), "rejected": words(200 + i, 6)} for i in range(16)])
+        torch.manual_seed(1)
+        scored = transformers.LlamaForSequenceClassification(transformers.LlamaConfig(**{**llama().config.to_dict(), "num_labels": 1,
+                                                                                         "pad_token_id": 0}))
+        return under(trl.RewardTrainer)(adapted(scored, adapters), args=settings(trl.RewardConfig, place, max_length=16,
+                                        gradient_checkpointing=False, bf16=False), train_dataset=data, processing_class=tokenizer,
+                                        **more)
+    if kind == "grpo":
+        data = Dataset.from_list([{"prompt": words(i, 4)} for i in range(16)])
+        return under(trl.GRPOTrainer)(
+            adapted(llama(), adapters), reward_funcs=lambda completions, **_: [float(len(set(each.split()))) for each in completions],
+            args=settings(trl.GRPOConfig, place, num_generations=2, max_completion_length=6, gradient_checkpointing=False, bf16=False),
+            train_dataset=data, processing_class=tokenizer, **more)
     raise ValueError(kind)
 
 
@@ -116,9 +131,9 @@ def resumed(place):
         arguments = settings(transformers.TrainingArguments, where)
         arguments.save_strategy, arguments.save_steps = transformers.trainer_utils.SaveStrategy.STEPS, 2
         return Trainer(llama(), arguments, heddle=fields, train_dataset=data)
-    first = make(FIELDS["fsdp2"])
+    first = make(ALL_FIELDS[next(iter(FIELDS))])
     first.train()
-    second = make(FIELDS["ddp"])
+    second = make(ALL_FIELDS["ddp"])
     second.train(resume_from_checkpoint=os.path.join(where, "checkpoint-2"))
     exported = transformers.AutoModelForCausalLM.from_pretrained(os.path.join(where, "checkpoint-4"))
     batch = tokens(5, 0)
@@ -178,10 +193,10 @@ class TrainersTest(unittest.TestCase):
         self.compare(["transformers"], True)
 
     def test_trl(self):
-        self.compare(["sft", "dpo"], False)
+        self.compare(["sft", "dpo", "reward", "grpo"], False)
 
     def test_trl_with_adapters(self):
-        self.compare(["sft", "dpo"], True)
+        self.compare(["sft", "dpo", "reward", "grpo"], True)
 
     def test_resumes_with_another_strategy(self):
         with tempfile.TemporaryDirectory() as place:

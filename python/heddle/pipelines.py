@@ -1,0 +1,94 @@
+"""A row of modules in a pipeline of ranks: heddle.pipeline()."""
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Callable, Mapping, Sequence
+
+import torch
+from torch import nn
+
+from .errors import Error
+from .sharding import configuration_of
+from .world import init
+
+Piece = tuple[str, nn.Module, Callable[[list[torch.Tensor], Any], Sequence[torch.Tensor]]]
+
+
+class Pipeline:
+    """Made by `heddle.pipeline`. Each rank has stages of the row; the others' modules are not touched."""
+
+    def __init__(self, native: Any, batch: Callable[[], Any]) -> None:
+        self._native, self._batch = native, batch
+
+    def _made(self, batches: Any) -> list[Any]:
+        out = []
+        for given in [batches] if isinstance(batches, Mapping) else batches:
+            batch = self._batch()
+            for name, value in given.items():
+                setattr(batch, name, value)
+            out.append(batch)
+        return out
+
+    def step(self, batches: Any, lr: float, weight_decay: float = 0.0) -> tuple[float, float]:
+        """Takes one step of AdamW. A collective of every rank.
+
+        Args:
+            batches: one mapping, or several that accumulate, with ``tokens`` and ``labels`` (int64 [batch, sequence]; -100
+                has no loss), and ``positions``, ``documents``, ``padding``, ``extra`` where the pieces read them. All ranks
+                of a pipeline get the same batches. The schedule cuts a batch into microbatches of rows.
+
+        Returns:
+            The loss, the sum of the token losses of all ranks by the number of their labels, and the norm of the gradients
+            before clipping.
+        """
+        return self._native.step(self._made(batches), lr, weight_decay)
+
+    def evaluate(self, batches: Any) -> float:
+        """Returns the same loss without gradients. A collective of every rank."""
+        return self._native.evaluate(self._made(batches))
+
+    def save(self, directory: str | os.PathLike[str], extra: Mapping[str, Any] | None = None) -> None:
+        """Saves a checkpoint as `heddle.save` does, with the state of AdamW."""
+        files = [("python.json", json.dumps({"version": 1, "extra": dict(extra or {}), "groups": []}))]
+        self._native.save(os.path.abspath(os.fspath(directory)), files)
+
+    def load(self, directory: str | os.PathLike[str]) -> dict[str, Any]:
+        """Loads a checkpoint and returns its `extra`."""
+        path = os.path.abspath(os.fspath(directory))
+        self._native.load(path)
+        with open(os.path.join(path, "python.json"), encoding="utf-8") as file:
+            return dict(json.load(file)["extra"])
+
+
+def pipeline(pieces: Sequence[Piece], *, config: Any = None, max_norm: float | None = 1.0,
+             betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, **fields: Any) -> Pipeline:
+    """Builds a pipeline out of a row of pieces. A collective of every rank.
+
+    Args:
+        pieces: a name, a module and a function each. ``function(inputs, batch)`` gets the tensors that the piece before
+            returned (the first one an empty list), and returns a list of tensors; the last one returns the sum of its token
+            losses, one element. ``batch`` has ``tokens``, ``labels`` and more, of one microbatch. Names of parameters are
+            NAME.PARAMETER. A module in two pieces is tied.
+        config: the path of a recipe, or a mapping, whose ``distributed:`` section is used.
+        max_norm: gradients are clipped to it; None: they are not.
+        fields: those of ``distributed:``, such as ``strategy="fsdp2", pp_size=2, pipeline={"pp_schedule": "1f1b",
+            "pp_microbatch_size": 1}``.
+
+    Raises:
+        heddle.Error: a field, a strategy or a cut that is refused, with its place.
+    """
+    if not pieces:
+        raise Error("usage", "pieces", "the row is empty", "give a name, a module and a function for each piece")
+    world = init()
+    row = nn.ModuleList(module for _, module, _ in pieces)
+    configuration, origin = configuration_of(row, config, fields)
+    names: dict[int, str] = {}
+    given = []
+    for name, module, function in pieces:
+        for path, parameter in module.named_parameters():
+            names.setdefault(id(parameter), f"{name}.{path}")
+        parameters = [(names[id(parameter)], parameter) for parameter in module.parameters()]
+        given.append(((name, parameters, list(module.buffers())), lambda inputs, batch, call=function: list(call(inputs, batch))))
+    native = world._extension.Pipelined(world.native, configuration, origin, given, max_norm or 0.0, betas, eps)
+    return Pipeline(native, world._extension.Batch)
