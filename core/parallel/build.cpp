@@ -162,8 +162,8 @@ DryRank* dry_pipeline(const DeviceMesh& mesh) {
 
 std::unique_ptr<BuiltStage> built_stage(Units units, const Plan& plan, const DeviceMesh& mesh,
                                         std::span<const Placed> placed, const Stages& stages) {
-  return std::make_unique<BuiltStage>(plan.strategy->parallelize(std::move(units), mesh, placed),
-                                      plan.strategy->author(), plan.strategy_name, stages);
+  return std::make_unique<BuiltStage>(plan.strategy->parallelize(std::move(units), mesh, placed), plan,
+                                      stages);
 }
 
 // The stages before this rank's last one that other ranks hold: only running them tells what they send.

@@ -27,11 +27,22 @@ struct Report {
   bool skipped() const { return !std::isfinite(loss) || !std::isfinite(norm); }
 };
 
+// Runs the stage on a microbatch and returns the sum of its token losses, of one element.
+using Forward = std::function<at::Tensor(heddle::ParallelStage& stage, const heddle::Batch& batch)>;
+
+inline at::Tensor run_units(heddle::ParallelStage& stage, const heddle::Batch& batch) {
+  return stage.forward({}, batch)[0];
+}
+
 class Loop {
  public:
-  // max_norm: gradients are clipped to it; 0: they are not.
-  Loop(heddle::Stages& stages, const heddle::DeviceMesh& mesh, double max_norm)
-      : stages_(stages), mesh_(mesh), norm_(stages.shards(), mesh), max_norm_(max_norm) {
+  // max_norm: gradients are clipped to it; 0: they are not. `forward`: of a model that runs its units itself.
+  Loop(heddle::Stages& stages, const heddle::DeviceMesh& mesh, double max_norm, Forward forward = run_units)
+      : stages_(stages),
+        mesh_(mesh),
+        norm_(stages.shards(), mesh),
+        max_norm_(max_norm),
+        forward_(std::move(forward)) {
     const auto& layout = stages.attached().side_outputs;
     if (layout && !layout->empty()) sides_.emplace(layout, mesh.device());
   }
@@ -54,7 +65,7 @@ class Loop {
       if (sides_) batches[i].side_outputs = &*sides_;
       stages_.transform(batches[i], mesh_);                       // context parallelism cuts sequences here
       if (i + 1 == batches.size()) stage.expect_last_backward();  // reductions may start
-      const at::Tensor mine = stage.forward({}, batches[i])[0] / labels;
+      const at::Tensor mine = forward_(stage, batches[i]) / labels;
       mine.backward();
       loss += mine.item<double>();
     }
@@ -90,6 +101,7 @@ class Loop {
   const heddle::DeviceMesh mesh_;
   heddle::train::GradientNorm norm_;
   double max_norm_;
+  Forward forward_;
   std::optional<heddle::SideOutputs> sides_;
 };
 

@@ -1,6 +1,7 @@
 // Embeds the engine: a torch::nn model and a training loop of its own, made parallel by a strategy from a
-// YAML. Usage: embed STRATEGY RANKS. Trains alone first, then on RANKS threads, and compares the losses; the
-// checkpoint saved half-way is resumed on one rank.
+// YAML. Usage: embed STRATEGY RANKS [own]. Trains alone first, then on RANKS threads, and compares the
+// losses; the checkpoint saved half-way is resumed on one rank. With `own` the model's own forward runs the
+// units, and every second step skips the middle layer.
 #include <torch/torch.h>
 
 #include <cerrno>
@@ -38,6 +39,13 @@ struct NetImpl : nn::Module {
   NetImpl() {
     for (int64_t i = 0; i < kLayers; ++i) layers->push_back(Block());
   }
+  // `model` runs the layers as units.
+  torch::Tensor forward(heddle::adapters::TorchModel& model, const torch::Tensor& tokens, bool skip) {
+    torch::Tensor x = embedding(tokens);
+    for (int64_t i = 0; i < kLayers; ++i)
+      if (!skip || i != kLayers / 2) x = model.run(layers->ptr<BlockImpl>(i), x);
+    return head(x);
+  }
 };
 TORCH_MODULE(Net);
 
@@ -70,15 +78,26 @@ torch::optim::AdamWOptions rates() {
   return torch::optim::AdamWOptions(1e-2).weight_decay(0.1);
 }
 
-std::vector<double> train_alone() {
+// The layers as units; the embedding and the head are of the root.
+heddle::adapters::TorchModel model_of(const Net& net) {
+  std::vector<std::string> units;
+  for (int64_t i = 0; i < kLayers; ++i) units.push_back("layers." + std::to_string(i));
+  return {net.ptr(), std::move(units)};
+}
+
+bool skips(int step, bool own) {
+  return own && step % 2 == 1;
+}
+
+std::vector<double> train_alone(bool own) {
   Net net = make_net();
+  heddle::adapters::TorchModel model = model_of(net);
   torch::optim::AdamW optimizer(net->parameters(), rates());
   std::vector<double> losses;
   for (int step = 0; step < kSteps; ++step) {
     const heddle::Batch batch = batch_of(step);
-    torch::Tensor x = net->embedding(batch.tokens);
-    for (const auto& layer : *net->layers) x = layer->as<Block>()->forward(x);
-    const torch::Tensor loss = loss_sum(net->head(x), batch.labels) / (kBatch * kSequence);
+    const torch::Tensor logits = net->forward(model, batch.tokens, skips(step, own));
+    const torch::Tensor loss = loss_sum(logits, batch.labels) / (kBatch * kSequence);
     optimizer.zero_grad();
     loss.backward();
     optimizer.step();
@@ -137,13 +156,16 @@ void load(const fs::path& from, heddle::Stages& stages, torch::optim::AdamW& opt
 // One rank: the engine's second entry point, and the host's own loop. Begins at step `first`, from a
 // checkpoint if that is not 0; else saves one half-way.
 std::vector<double> train(const std::string& distributed, heddle::Rendezvous& rendezvous,
-                          const fs::path& checkpoint, int first) {
+                          const fs::path& checkpoint, int first, bool own) {
   const auto yaml =
       heddle::config::read_text("distributed: {" + distributed + "}\ndist_env: {backend: gloo}", "embed");
   heddle::PluginRegistry plugins(heddle::plugin::search_path({}));
-  heddle::engine::ModelHost host{.rendezvous = rendezvous,
-                                 .make_units = [](const heddle::Setup&) { return units_of(make_net()); },
-                                 .source = {}};
+  Net net = make_net();
+  heddle::adapters::TorchModel own_model = model_of(net);
+  heddle::engine::ModelHost host{
+      .rendezvous = rendezvous,
+      .make_units = [&](const heddle::Setup&) { return own ? own_model.units() : units_of(net); },
+      .source = {}};
   heddle::engine::Model model = heddle::engine::model(yaml, plugins, host);
   heddle::Stages& stages = model.stages;
 
@@ -153,11 +175,17 @@ std::vector<double> train(const std::string& distributed, heddle::Rendezvous& re
   torch::optim::AdamW optimizer(mine, rates());
   if (first > 0) load(checkpoint, stages, optimizer, first);
 
-  embed::Loop loop(stages, model.mesh, /*max_norm=*/0);
+  int step = first;
+  const auto forward = [&](heddle::ParallelStage& stage, const heddle::Batch& batch) {
+    return own_model.forward(stage, batch, [&] {
+      return loss_sum(net->forward(own_model, batch.tokens, skips(step, own)), batch.labels);
+    });
+  };
+  embed::Loop loop(stages, model.mesh, /*max_norm=*/0, own ? embed::Forward(forward) : embed::run_units);
   const int64_t ranks = model.mesh.size("dp"), rank = model.mesh.rank("dp");
   const int64_t row = kBatch * rank / ranks, rows = kBatch * (rank + 1) / ranks - row;
   std::vector<double> losses;
-  for (int step = first; step < kSteps; ++step) {
+  for (; step < kSteps; ++step) {
     if (first == 0 && step == kSteps / 2) save(checkpoint, parts_of(stages, optimizer), rendezvous);
     heddle::Batch batch = batch_of(step);
     batch.tokens = batch.tokens.narrow(0, row, rows);
@@ -172,11 +200,11 @@ std::vector<double> train(const std::string& distributed, heddle::Rendezvous& re
 }
 
 // The losses of rank 0.
-std::vector<double> train_on(int ranks, const std::string& distributed, const fs::path& checkpoint,
-                             int first) {
+std::vector<double> train_on(int ranks, const std::string& distributed, const fs::path& checkpoint, int first,
+                             bool own) {
   std::vector<double> out;
   heddle::ThreadWorld::run(ranks, [&](heddle::Rendezvous& rendezvous) {
-    std::vector<double> losses = train(distributed, rendezvous, checkpoint, first);
+    std::vector<double> losses = train(distributed, rendezvous, checkpoint, first, own);
     if (rendezvous.rank() == 0) out = std::move(losses);
   });
   return out;
@@ -203,10 +231,10 @@ class Room {
   fs::path path_;
 };
 
-int compare(const std::string& distributed, int ranks, const fs::path& checkpoint) {
-  const std::vector<double> alone = train_alone();
-  const std::vector<double> together = train_on(ranks, distributed, checkpoint, 0);
-  const std::vector<double> later = train_on(1, "strategy: single", checkpoint, kSteps / 2);
+int compare(const std::string& distributed, int ranks, const fs::path& checkpoint, bool own) {
+  const std::vector<double> alone = train_alone(own);
+  const std::vector<double> together = train_on(ranks, distributed, checkpoint, 0, own);
+  const std::vector<double> later = train_on(1, "strategy: single", checkpoint, kSteps / 2, own);
   double worst = 0;
   std::printf("step  torch::nn alone  {%s} on %d  gone on on 1\n", distributed.c_str(), ranks);
   for (int step = 0; step < kSteps; ++step) {
@@ -226,11 +254,13 @@ int compare(const std::string& distributed, int ranks, const fs::path& checkpoin
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3)
-    return std::fprintf(stderr, "usage: embed DISTRIBUTED RANKS, such as: embed 'strategy: ddp' 2\n"), 2;
+  const bool own = argc == 4 && std::string(argv[3]) == "own";
+  if (argc != 3 && !own)
+    return std::fprintf(stderr, "usage: embed DISTRIBUTED RANKS [own], such as: embed 'strategy: ddp' 2\n"),
+           2;
   try {
     const Room room;
-    return compare(argv[1], std::atoi(argv[2]), room.path() / "half");
+    return compare(argv[1], std::atoi(argv[2]), room.path() / "half", own);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

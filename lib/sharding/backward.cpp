@@ -1,6 +1,9 @@
 // The backward: units are gathered again before theirs, freed when it has passed, and reduced when their
 // gradients have come.
+#include <algorithm>
+
 #include "heddle/sharding/stage.h"
+#include "host_forward.h"
 #include "reducer.h"
 
 namespace heddle::sharding {
@@ -13,10 +16,11 @@ namespace heddle::sharding {
 void ShardedStage::approach(size_t unit) {
   for (size_t above = unit + 1; above < passed_; ++above)
     for (const Model::Use& use : model_.turns[above].uses) {
-      if (use.bucket->users_ > 1) continue;
+      const bool around = use.bucket->around_;
+      if (use.bucket->users_ > 1 || (around && host_->ran[above] != 0)) continue;
       if (Gradients* gradients = use.bucket->gradients(); gradients != nullptr && !walk_.split())
         reduce_behind(*gradients);
-      if (may_free(*use.bucket)) free(*use.bucket);
+      if (!around && may_free(*use.bucket)) free(*use.bucket);
     }
   passed_ = unit + 1;
   start(model_.turns[unit]);
@@ -25,11 +29,15 @@ void ShardedStage::approach(size_t unit) {
 void ShardedStage::enter(size_t unit) {
   const Turn& turn = model_.turns[unit];
   finish(turn);
+  open_gradients(turn);
+  gather_behind(unit);
+}
+
+void ShardedStage::open_gradients(const Turn& turn) {
   for (Gradients* gradients : turn.opens) {
     reducer_->wait_for(*gradients);  // of the microbatch before
     gradients->open();
   }
-  gather_behind(unit);
 }
 
 void ShardedStage::gather_behind(size_t unit) {
@@ -44,7 +52,7 @@ void ShardedStage::gather_behind(size_t unit) {
 
 // Gradients completed by a drain before the last microbatch wait for it.
 void ShardedStage::complete(size_t bucket) {
-  Gradients& gradients = *model_.order[bucket];
+  Gradients& gradients = *trained_[bucket];
   if (last_backward_ || policy_.reduce_each_microbatch)
     reduce_behind(gradients);
   else if (!walk_.draining())
@@ -53,6 +61,7 @@ void ShardedStage::complete(size_t bucket) {
 
 void ShardedStage::reduce_behind(Gradients& gradients) {
   if (!policy_.reduce_behind_backward || !(last_backward_ || policy_.reduce_each_microbatch)) return;
+  if (host_ && host_->deferring) return;
   if (last_backward_) reducer_->expect_last();
   reducer_->ready(gradients);
 }
@@ -69,10 +78,14 @@ void ShardedStage::ended(WeightGradients* queue) {
     finish(*bucket);
     if (may_free(*bucket)) free(*bucket);
   }
+  last_ended_ = last_backward_ && queue == nullptr;
+  if (!host_) return;
+  host_->pending = std::max<int64_t>(host_->pending - host_->passed, 0);
+  host_->deferring = false;
 }
 
 void ShardedStage::awaits(size_t bucket) {
-  Gradients& gradients = *model_.order[bucket];
+  Gradients& gradients = *trained_[bucket];
   if (!gradients.opens()) return;
   reducer_->wait_for(gradients);  // of the microbatch before
   gradients.open();
@@ -80,6 +93,7 @@ void ShardedStage::awaits(size_t bucket) {
 
 void ShardedStage::drained() {
   end_microbatch();
+  last_ended_ = last_backward_;
 }
 
 void ShardedStage::end_microbatch() {

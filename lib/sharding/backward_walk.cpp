@@ -7,19 +7,28 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <limits>
+#include <utility>
+
 #include "heddle/parallel/after_gradient.h"
 
 namespace heddle {
 
 // Called before the node that made a unit's output runs.
 struct BackwardWalk::Reached final : torch::autograd::FunctionPreHook {
-  Reached(BackwardWalk& walk, size_t unit, WeightGradients* queue) : walk(walk), unit(unit), queue(queue) {}
+  Reached(BackwardWalk& walk, size_t unit, WeightGradients* queue)
+      : walk(walk), unit(unit), renumbered(!walk.places_.empty()), queue(queue) {}
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
-    walk.reach(unit, queue);
+    if (unit == kNoUnit)
+      walk.begin();
+    else
+      walk.reach(unit, renumbered, queue);
     return gradients;
   }
+  static constexpr size_t kNoUnit = std::numeric_limits<size_t>::max();
   BackwardWalk& walk;
   const size_t unit;
+  const bool renumbered;
   WeightGradients* const queue;
 };
 
@@ -36,9 +45,14 @@ void BackwardWalk::add(const at::Tensor& leaf, size_t bucket, int units) {
   accumulators_.back()->add_post_hook(std::make_unique<AfterGradient>([this, bucket] { arrive(bucket); }));
 }
 
-// One hook on a node is enough for all its outputs.
 bool BackwardWalk::watch(size_t unit, const Tensors& outputs, WeightGradients* queue) {
   if (!at::GradMode::is_enabled()) return false;
+  has_backward_[unit] = hook(unit, outputs, queue) ? 1 : 0;
+  return has_backward_[unit] != 0;
+}
+
+// One hook on a node is enough for all its outputs.
+bool BackwardWalk::hook(size_t unit, const Tensors& outputs, WeightGradients* queue) {
   const torch::autograd::Node* watched = nullptr;
   bool any = false;
   for (const at::Tensor& output : outputs) {
@@ -46,19 +60,38 @@ bool BackwardWalk::watch(size_t unit, const Tensors& outputs, WeightGradients* q
     any = true;
     const auto& node = output.grad_fn();
     if (node == nullptr) {  // an input returned unchanged
-      output.register_hook([this, unit, queue](const at::Tensor&) { reach(unit, queue); });
+      auto reached = std::make_shared<Reached>(*this, unit, queue);
+      output.register_hook([reached](const at::Tensor&) { (*reached)({}); });
     } else if (node.get() != watched) {
       node->add_tensor_pre_hook(std::make_unique<Reached>(*this, unit, queue));
       watched = node.get();
     }
   }
-  has_backward_[unit] = any ? 1 : 0;
   return any;
+}
+
+void BackwardWalk::hook_start(const Tensors& outputs) {
+  hook(Reached::kNoUnit, outputs, nullptr);
+}
+
+void BackwardWalk::expect(size_t unit, bool backward) {
+  if (unit >= has_backward_.size()) has_backward_.resize(unit + 1, 0);
+  has_backward_[unit] = backward ? 1 : 0;
+}
+
+void BackwardWalk::renumber(std::vector<size_t> places, size_t units) {
+  places_ = std::move(places);
+  has_backward_.assign(units, 0);
+}
+
+void BackwardWalk::begin() {
+  if (!running_) begin(nullptr);
 }
 
 // Called by hooks on outputs of units, never by those on leaves: for a recomputed unit these run in a nested
 // backward, whose end is not the end of the backward.
 void BackwardWalk::begin(WeightGradients* queue) {
+  stops_.began();
   running_ = true;
   split_ = queue != nullptr && queue->defers();
   if (split_) {
@@ -70,25 +103,35 @@ void BackwardWalk::begin(WeightGradients* queue) {
       [this, queue] { end(split_ ? queue : nullptr); });
 }
 
-void BackwardWalk::reach(size_t unit, WeightGradients* queue) {
+void BackwardWalk::reach(size_t unit, bool renumbered, WeightGradients* queue) {
+  if (!renumbered && !places_.empty()) unit = places_[unit];
   if (!running_) begin(queue);
-  if (unit >= unreached_) return;
+  if (unit == unreached_) return;
+  if (unit > unreached_) {
+    if (!stops_.reached_again(unit)) return;
+    approach_rest();
+    unreached_ = has_backward_.size();
+  }
   while (unreached_ > unit)
     if (has_backward_[--unreached_]) stops_.approach(unreached_);
   stops_.enter(unit);
 }
 
-void BackwardWalk::end(WeightGradients* queue) {
-  running_ = false;
+void BackwardWalk::approach_rest() {
   while (unreached_ > 0)
     if (has_backward_[--unreached_]) stops_.approach(unreached_);
+}
+
+void BackwardWalk::end(WeightGradients* queue) {
+  running_ = false;
+  approach_rest();
   forget_arrivals();
   stops_.ended(queue);
 }
 
 // In the first half of a split backward nothing is complete.
 void BackwardWalk::arrive(size_t bucket) {
-  if (running_ ? split_ : !draining_) return;
+  if (buckets_[bucket].shared || (running_ ? split_ : !draining_)) return;
   if (++buckets_[bucket].arrived == buckets_[bucket].parameters) stops_.complete(bucket);
 }
 

@@ -72,7 +72,7 @@ Model::Model(Units given, std::vector<std::unique_ptr<Bucket>> made, std::vector
       homes.emplace(parameter.name, Home{bucket.get(), parameter});
   std::set<std::string> listed;
   for (size_t i = 0; i < units.size(); ++i) {
-    Turn& turn = turns.emplace_back(Turn{units[i].get(), reshard[i], {}, {}});
+    Turn& turn = turns.emplace_back(Turn{units[i].get(), i, false, reshard[i], {}, {}});
     for (ParameterSlot& slot : units[i]->parameters()) {
       const auto home = homes.find(slot.name);
       if (home == homes.end())
@@ -92,6 +92,25 @@ Model::Model(Units given, std::vector<std::unique_ptr<Bucket>> made, std::vector
       for (const Shard& shard : home->second.parameter.shards) shards.push_back(shard);
     }
   }
+  link();
+}
+
+void Model::arrange(const std::vector<size_t>& units_in_order, const std::vector<char>& around) {
+  const std::vector<Turn> listed = std::exchange(turns, {});
+  for (const auto& bucket : buckets) bucket->users_ = 0;
+  for (const size_t unit : units_in_order) {
+    Turn& turn = turns.emplace_back(listed[unit]);
+    turn.around = around[unit] != 0;
+    for (const Use& use : turn.uses) {
+      ++use.bucket->users_;
+      use.bucket->around_ = use.bucket->around_ || turn.around;
+    }
+  }
+  link();
+}
+
+void Model::link() {
+  order.clear();
   const std::map<const Bucket*, size_t> first = link_uses(turns);
   std::vector<Bucket*> trained;
   for (const auto& bucket : buckets)

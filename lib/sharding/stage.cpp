@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "host_forward.h"
 #include "reducer.h"
 #include "used_parameters.h"
 
@@ -18,6 +19,7 @@ ShardedStage::ShardedStage(Model model, const Policy& policy, const DeviceMesh& 
       model_(std::move(model)),
       policy_(policy),
       reducer_(std::make_unique<Reducer>(model_, policy_)),
+      trained_(model_.order),
       walk_(*this, model_.turns.size()),
       sharded_(model_.buckets.size()),
       passed_(model_.turns.size()) {
@@ -76,7 +78,7 @@ void ShardedStage::finish(const Turn& turn) {
 }
 
 void ShardedStage::free(Bucket& bucket) {
-  if (bucket.state_ != Bucket::State::whole || held_ || !bucket.transient()) return;
+  if (bucket.state_ != Bucket::State::whole || held_ || bucket.open_ > 0 || !bucket.transient()) return;
   bucket.free();
   bucket.state_ = Bucket::State::sharded;
   ++sharded_;
@@ -124,30 +126,25 @@ void ShardedStage::check_gradients_may_come() const {
 }
 
 Tensors ShardedStage::forward(Tensors inputs, const Batch& batch) {
-  begin_forward(batch);
+  if (host_)
+    throw Error(ErrorCode::internal, model_.strategy, "forward() of a stage whose units a host runs",
+                "call begin_forward() and end_forward() around the host's forward");
+  open_forward(batch);
   for (size_t i = 0; i < model_.turns.size(); ++i) {
-    before(i);
+    start(model_.turns[i]);
+    finish(model_.turns[i]);
+    const size_t reached = gather_ahead(i);
     inputs = run(i, std::move(inputs), batch);
-    after(i, inputs);
+    release_after_forward(i, reached, walk_.watch(i, inputs, queue_));
   }
   return inputs;
 }
 
-void ShardedStage::begin_forward(const Batch& batch) {
+void ShardedStage::open_forward(const Batch& batch) {
   queue_ = batch.weight_gradients;
   if (!at::GradMode::is_enabled()) return;
   check_gradients_may_come();
   if (between_steps_) begin_step();
-}
-
-void ShardedStage::before(size_t unit) {
-  start(model_.turns[unit]);
-  finish(model_.turns[unit]);
-  reached_ = gather_ahead(unit);
-}
-
-void ShardedStage::after(size_t unit, const Tensors& outputs) {
-  release_after_forward(unit, reached_, walk_.watch(unit, outputs, queue_));
 }
 
 Tensors ShardedStage::run(size_t unit, Tensors inputs, const Batch& batch) {
@@ -162,7 +159,7 @@ void ShardedStage::release_after_forward(size_t unit, size_t reached, bool backw
   reached = std::max(reached, unit + 1);
   for (const Model::Use& use : turn.uses) {
     const bool needed = use.next < model_.turns.size() && use.next <= reached;
-    if (!needed && !use.bucket->stays_) free(*use.bucket);
+    if (!needed && !use.bucket->stays_ && !use.bucket->around_) free(*use.bucket);
   }
 }
 
@@ -205,6 +202,8 @@ void ShardedStage::parameters_changed() {
 void ShardedStage::restart_step() {
   free_all();
   between_steps_ = true;
+  last_ended_ = false;
+  if (host_) host_->pending = 0;
 }
 
 void ShardedStage::reduce_gradients() {
@@ -223,7 +222,8 @@ void ShardedStage::finish_gradients() {
     for (Gradients* gradients : model_.order) gradients->place({});
   }
   between_steps_ = true;
-  last_backward_ = false;
+  last_backward_ = last_ended_ = false;
+  if (host_) host_->pending = 0;
 }
 
 std::vector<WholeParameter> ShardedStage::hold_whole() {

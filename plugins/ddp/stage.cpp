@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <map>
 #include <string>
@@ -134,6 +135,8 @@ void DdpStage::begin_forward(const Batch& batch) {
 // A unit that a backward recomputes may be the first one that this backward comes to. Hooks on its outputs
 // would run in a nested backward, whose end comes too early.
 void DdpStage::before(size_t /*unit*/) {
+  if (!in_forward_ && torch::autograd::get_current_graph_task_id() < 0)
+    throw Error(ErrorCode::input, "ddp", "a unit runs outside of a forward", "call begin_forward() first");
   if (!in_forward_ && !reducers_.empty() && roots_) begin_backward(*roots_, nullptr);
 }
 

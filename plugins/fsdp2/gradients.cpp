@@ -25,7 +25,8 @@ at::ScalarType reduce_dtype_of(const Group& group, const Place& place) {
 Gradients::Gradients(Group& group, const Place& place)
     : group_(&group),
       buffers_(place.buffers),
-      replicas_(place.groups.across),
+      whole_(!group.sharded() && place.groups.shards > 1),
+      replicas_(whole_ ? place.groups.all : place.groups.across),
       ranks_(group.sharded() ? place.ranks() : 1),
       dtype_(reduce_dtype_of(group, place)),
       element_(c10::elementSize(dtype_)) {
@@ -35,8 +36,8 @@ Gradients::Gradients(Group& group, const Place& place)
     if (parameter.trainable) columns_.push_back({&parameter, line.add(parameter.chunk_elements()), {}, {}});
   elements_ = line.elements();
   // The parts of all ranks begin at multiples of 16 bytes: NCCL moves other parts in packs of 4 bytes.
-  part_ = ranks_ > 1 ? aligned(elements_ + static_cast<int64_t>(columns_.size())) : elements_;
-  direct_ = group.same() && dtype_ == group.storage_dtype();
+  part_ = ranks_ > 1 || whole_ ? aligned(elements_ + static_cast<int64_t>(columns_.size())) : elements_;
+  direct_ = group.same() && dtype_ == group.storage_dtype() && !whole_;
   if (direct_) return;
 
   sum_ = at::empty({part_}, at::TensorOptions().device(group.device()).dtype(dtype_));
@@ -51,7 +52,7 @@ Gradients::Gradients(Group& group, const Place& place)
                                          .pinned_memory(moves_ && flat.is_pinned()));
   }
   const at::Tensor& home = stored_.defined() ? stored_ : sum_;
-  if (buffers_) buffers_->expect(sum_, part_);
+  if (buffers_ && ranks_ > 1) buffers_->expect(sum_, part_);
   for (Column& column : columns_) {
     const at::Tensor& shard = column.parameter->shard.tensor;
     const auto view = [&](const at::Tensor& flat) {
@@ -89,7 +90,7 @@ void Gradients::keep() {
 }
 
 std::unique_ptr<Work> Gradients::reduce() {
-  if (ranks_ == 1) return nullptr;  // of parameters on this rank alone
+  if (ranks_ == 1) return nullptr;  // autograd has added it
   const size_t turn = buffers_->take_turn();
   at::Tensor& input = inputs_[turn];
   if (!input.defined()) input = buffers_->input(turn, sum_, part_);
@@ -109,6 +110,9 @@ void Gradients::reduced() {
 }
 
 std::unique_ptr<Work> Gradients::reduce_replicas() {
+  if (whole_)
+    for (size_t i = 0; i < columns_.size(); ++i)
+      sum_.select(0, elements_ + static_cast<int64_t>(i)).fill_(columns_[i].had_here() ? 1 : 0);
   return replicas_ == nullptr ? nullptr : replicas_->all_reduce(sum_);
 }
 
@@ -225,8 +229,9 @@ void Gradients::pack_column_on_device(const Column& column, const at::Tensor& bu
 
 // Reads the flag only where this rank had no gradient itself, so a step in which all are used never waits.
 bool Gradients::used(const Column& column, int64_t index) const {
-  if (ranks_ == 1) return column.adds._version() != column.version;
-  return column.had || (!sum_.is_meta() && sum_.select(0, elements_ + index).item<double>() > 0);
+  if (ranks_ == 1 && !whole_) return column.had_here();
+  return column.had || (whole_ && column.had_here()) ||
+         (!sum_.is_meta() && sum_.select(0, elements_ + index).item<double>() > 0);
 }
 
 void Gradients::place(std::span<const char>) {

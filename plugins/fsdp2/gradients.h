@@ -15,7 +15,8 @@ namespace heddle::fsdp2 {
 
 // With several ranks a rank's part of the reduce buffer holds its chunks of all trainable parameters, then
 // one flag for each: how many ranks had a gradient. So a parameter that no rank used stays without a
-// gradient, as it does on one rank. With one rank autograd adds into the sum itself (Megatron's main_grad).
+// gradient, as it does on one rank. With one rank, or where every rank holds the whole parameters, autograd
+// adds into the sum itself (Megatron's main_grad); the latter is summed over the ranks once a step.
 class Gradients : public sharding::Gradients {
  public:
   Gradients(Group& group, const Place& place);
@@ -41,6 +42,7 @@ class Gradients : public sharding::Gradients {
     at::Tensor adds;       // one rank: what autograd adds into
     uint32_t version = 0;  // of `adds` when the step began
     bool had = false;      // this rank had a gradient
+    bool had_here() const { return adds._version() != version; }  // where autograd adds into the sum
   };
   void pack(const at::Tensor& buffer);  // [ranks, part]; takes the gradients off the leaves
   void pack_columns(char* buffer);      // on the CPU
@@ -53,7 +55,8 @@ class Gradients : public sharding::Gradients {
 
   Group* group_;
   std::shared_ptr<ReduceBuffers> buffers_;
-  Communicator* replicas_;
+  bool whole_;              // several ranks hold the whole parameters
+  Communicator* replicas_;  // that sum once a step
   int ranks_;
   at::ScalarType dtype_;
   bool direct_ = false;  // autograd's gradients are final: one rank, one dtype, one device

@@ -76,9 +76,6 @@ void Group::add(ParameterSlot& slot, std::span<const Placed> placed, const Place
   parameter.shard = whole_shard(slot, placed);
   parameter.trainable = slot.trainable();
   trainable_ += parameter.trainable;
-  if (place.ranks() > 1 && slot.tensor->dim() == 0)
-    throw Error(ErrorCode::input, "fsdp2", "parameter '" + slot.name + "' has no dim that could be split",
-                "give it the shape [1], or use a strategy that keeps parameters whole");
   parameter.rows = slot.tensor->dim() == 0 ? 1 : slot.tensor->size(0);
   parameter.row_elements = parameter.rows == 0 ? 0 : slot.tensor->numel() / parameter.rows;
   parameter.chunk = chunk_rows(parameter.rows, place.ranks());

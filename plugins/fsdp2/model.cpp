@@ -10,7 +10,8 @@ namespace {
 using sharding::Slots;
 
 bool alike(const ParameterSlot& one, const ParameterSlot& other) {
-  return one.tensor->scalar_type() == other.tensor->scalar_type() && one.compute == other.compute;
+  return one.tensor->scalar_type() == other.tensor->scalar_type() && one.compute == other.compute &&
+         (one.tensor->dim() == 0) == (other.tensor->dim() == 0);
 }
 
 bool all_frozen(const Slots& slots) {
@@ -19,8 +20,10 @@ bool all_frozen(const Slots& slots) {
 }
 
 // Small values of a layer that no gradient reaches, in a dtype that the layer chose (the correction bias of a
-// router): a gather of their own would cost more than their memory.
+// router): a gather of their own would cost more than their memory. And parameters without dims, which
+// nothing splits (CLIP's logit_scale).
 bool stays_whole(const Slots& part) {
+  if (part.front().tensor->dim() == 0) return true;
   const auto small = [](const ParameterSlot& slot) { return slot.tensor->dim() == 1; };
   return part.front().compute.has_value() && all_frozen(part) && std::all_of(part.begin(), part.end(), small);
 }

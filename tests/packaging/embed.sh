@@ -19,6 +19,14 @@ for section in "strategy: ddp" "strategy: fsdp2, mp_policy: $float32" "strategy:
     "$embed" "$section" "$ranks"
   done
 done
+for section in "strategy: single" "strategy: ddp" "strategy: fsdp2, mp_policy: $float32" "strategy: megatron" \
+  "strategy: megatron_fsdp"; do
+  for ranks in 1 2 3; do
+    if [ "$section" = "strategy: single" ] && [ "$ranks" != 1 ]; then continue; fi
+    say "$section on $ranks rank(s), where the model's own forward skips a layer"
+    "$embed" "$section" "$ranks" own
+  done
+done
 say "fsdp2 in its default bfloat16: the loss is summed in float32"
 "$embed" "strategy: fsdp2" 1 >"$outside/out" || true  # beyond the limit of float32
 grep -Eq 'largest difference: ([1-3][.][0-9]e-03|[1-9][.][0-9]e-0[45]) ' "$outside/out" || fail "$(cat "$outside/out")"

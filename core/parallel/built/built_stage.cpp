@@ -101,10 +101,10 @@ auto BuiltStage::named(const char* function, Call&& call) const {
   }
 }
 
-BuiltStage::BuiltStage(std::unique_ptr<ParallelStage> inner, Author author, std::string strategy,
-                       const Stages& stages)
-    : author_(std::move(author)),
-      strategy_(std::move(strategy)),
+BuiltStage::BuiltStage(std::unique_ptr<ParallelStage> inner, const Plan& plan, const Stages& stages)
+    : author_(plan.strategy->author()),
+      strategy_(plan.strategy_name),
+      recomputes_(plan.activation_checkpointing != ActivationCheckpointing::none),
       inner_(std::move(inner)),
       running_(stages.running()),
       pipeline_(stages.pipeline().stages()) {}
@@ -185,6 +185,10 @@ void BuiltStage::begin_forward(const Batch& batch) {
                             " stages of a pipeline, which have no forward that a host drives"
                       : "the strategy '" + strategy_ + "' has no forward that a host drives",
         pipeline_ > 1 ? "set pp_size: 1" : "choose a strategy that has one, or make one unit of the model");
+  if (recomputes_)
+    throw Error(ErrorCode::config, "distributed.activation_checkpointing",
+                "it recomputes units that heddle runs, and this model's own forward runs them",
+                "set activation_checkpointing: false, and recompute in the model");
   named("begin_forward()", [&] { inner_->begin_forward(batch); });
 }
 

@@ -13,6 +13,7 @@
 #include "core/parallel/built/tied_copies.h"
 #include "heddle/base/export.h"
 #include "heddle/mesh/device_mesh.h"
+#include "heddle/parallel/plan.h"
 #include "heddle/parallel/shard.h"
 #include "heddle/parallel/stages.h"
 
@@ -58,8 +59,7 @@ class HEDDLE_API PartialSums {
 // - forward() of one of several stages of a pipeline is refused outside of a schedule.
 class BuiltStage final : public ParallelStage {
  public:
-  // `author`: of the strategy; `strategy`: its name.
-  BuiltStage(std::unique_ptr<ParallelStage> inner, Author author, std::string strategy, const Stages& stages);
+  BuiltStage(std::unique_ptr<ParallelStage> inner, const Plan& plan, const Stages& stages);
 
   // Called when the shards have their final addresses. `tied`: null if another stage adds the copies.
   void complete(const DeviceMesh& mesh, std::shared_ptr<TiedCopies> tied);
@@ -91,6 +91,7 @@ class BuiltStage final : public ParallelStage {
 
   Author author_;
   std::string strategy_;
+  bool recomputes_;  // activation_checkpointing
   std::unique_ptr<ParallelStage> inner_;
   std::shared_ptr<TiedCopies> tied_;
   std::shared_ptr<const std::atomic<int>> running_;

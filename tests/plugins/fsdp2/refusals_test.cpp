@@ -6,17 +6,21 @@
 namespace heddle::tests {
 namespace {
 
-TEST(Fsdp2, RefusesAParameterWithoutDims) {
-  Training run = toy("fsdp2", shards(2));
-  run.make_units = [](int) {
-    Units units = toy_units({});
-    at::Tensor& scale = toy_at(units, 1).own[2].tensor;
-    scale = scale.detach().squeeze().set_requires_grad(true);
-    return units;
+// On several ranks every rank holds it whole, as CLIP's logit_scale.
+TEST(Fsdp2, KeepsAParameterWithoutDimsWhole) {
+  const auto with_scalar = [](Training run) {
+    run.make_units = [](int) {
+      Units units = toy_units({.meta = false});
+      at::Tensor& scale = toy_at(units, 1).own[2].tensor;
+      scale = scale.detach().squeeze().set_requires_grad(true);
+      return units;
+    };
+    return run;
   };
-  EXPECT_EQ(error_of([&] { gradients(run); }),
-            "error[input] fsdp2: parameter 'layer0.scale' has no dim that could be split\n"
-            "  hint: give it the shape [1], or use a strategy that keeps parameters whole");
+  const auto want = gradients(with_scalar(toy("single", {})));
+  for (const std::string fields : {"", "defer_fsdp_grad_sync: false\n", "reshard_after_forward: false\n"})
+    for (const int replicas : {1, 2})
+      expect_same(gradients(with_scalar(toy("fsdp2", shards(2, replicas), fields))), want);
 }
 
 TEST(Fsdp2, RefusesForeignTensorsThatCannotBeTiedAsDdpAndMegatronFsdpDo) {

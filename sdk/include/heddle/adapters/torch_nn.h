@@ -5,16 +5,22 @@
 #include <torch/nn/module.h>
 #include <torch/optim/adamw.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
+#include "heddle/model/autocast.h"
 #include "heddle/model/unit.h"
+#include "heddle/parallel/strategy.h"
 
 namespace heddle::adapters {
 
@@ -29,43 +35,65 @@ struct TorchPiece {
 
 namespace detail {
 
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+using Names = std::map<c10::TensorImpl*, std::string>;  // one tensor in two places keeps its first name
+
 class TorchUnit : public Unit, public UnitBuffers {
  public:
-  TorchUnit(TorchPiece piece, std::map<c10::TensorImpl*, std::string>& names) : piece_(std::move(piece)) {
-    for (const auto& item : piece_.module->named_parameters()) {
-      const at::Tensor& tensor = item.value();
+  using Forward = std::function<Tensors(Tensors inputs, const Batch& batch)>;
+  TorchUnit(std::string name, const NamedTensors& parameters, std::vector<at::Tensor> buffers,
+            Forward forward, Names& names)
+      : name_(std::move(name)), buffers_(std::move(buffers)), forward_(std::move(forward)) {
+    for (const auto& [own, tensor] : parameters) {
       if (!tensor.is_leaf() || tensor.is_meta())
-        throw Error(ErrorCode::input, "adapters::torch_units",
-                    "the parameter '" + piece_.name + "." + item.key() + "' has no values of its own",
+        throw Error(ErrorCode::input, "adapters", "the parameter '" + own + "' has no values of its own",
                     "build the torch::nn module on a real device, and pass its parameters as they are");
-      // One tensor in two places is one parameter: it keeps its first name.
-      const auto first = names.emplace(tensor.unsafeGetTensorImpl(), piece_.name + "." + item.key()).first;
-      names_.push_back(first->second);
+      names_.push_back(names.emplace(tensor.unsafeGetTensorImpl(), own).first->second);
       tensors_.push_back(tensor);
     }
   }
 
-  std::string_view name() const override { return piece_.name; }
+  std::string_view name() const override { return name_; }
   Module* module() override { return nullptr; }
   std::vector<ParameterSlot> parameters() override {
     std::vector<ParameterSlot> out;
     for (size_t i = 0; i < tensors_.size(); ++i) out.push_back({names_[i], &tensors_[i], {}, true});
     return out;
   }
-  std::vector<at::Tensor> buffers() override {
-    std::vector<at::Tensor> out;
-    for (const auto& item : piece_.module->named_buffers()) out.push_back(item.value());
-    return out;
-  }
-  Tensors forward(Tensors inputs, const Batch& batch) override {
-    return piece_.forward(std::move(inputs), batch);
-  }
+  std::vector<at::Tensor> buffers() override { return buffers_; }
+  Tensors forward(Tensors inputs, const Batch& batch) override { return forward_(std::move(inputs), batch); }
 
  private:
-  TorchPiece piece_;
+  std::string name_;
+  std::vector<at::Tensor> buffers_;
+  Forward forward_;
   std::vector<std::string> names_;
   std::vector<at::Tensor> tensors_;  // handles of the module's own tensors
 };
+
+inline NamedTensors with_prefix(const torch::OrderedDict<std::string, at::Tensor>& tensors,
+                                const std::string& prefix) {
+  NamedTensors out;
+  for (const auto& item : tensors) out.emplace_back(prefix + item.key(), item.value());
+  return out;
+}
+
+inline at::Tensor cast(at::Tensor tensor, std::optional<at::ScalarType> dtype) {
+  return dtype && tensor.defined() && tensor.is_floating_point() ? tensor.to(*dtype) : tensor;
+}
+
+// Calls `call` with each tensor of a result: a tensor, a vector, pair or tuple of them.
+template <class Call>
+void each_tensor(at::Tensor& result, const Call& call) {
+  call(result);
+}
+template <class Call, class Results>
+void each_tensor(Results& results, const Call& call) {
+  if constexpr (requires { results.begin(); })
+    for (auto& result : results) each_tensor(result, call);
+  else
+    std::apply([&](auto&... result) { (each_tensor(result, call), ...); }, results);
+}
 
 }  // namespace detail
 
@@ -74,10 +102,147 @@ class TorchUnit : public Unit, public UnitBuffers {
 // strategy sends rank 0's. Throws Error{input} for a parameter without values.
 inline Units torch_units(std::vector<TorchPiece> pieces) {
   Units units;
-  std::map<c10::TensorImpl*, std::string> names;
-  for (TorchPiece& piece : pieces)
-    units.push_back(std::make_unique<detail::TorchUnit>(std::move(piece), names));
+  detail::Names names;
+  for (const TorchPiece& piece : pieces) {
+    const auto run = [piece](Tensors inputs, const Batch& batch) {
+      return piece.forward(std::move(inputs), batch);
+    };
+    units.push_back(std::make_unique<detail::TorchUnit>(
+        piece.name, detail::with_prefix(piece.module->named_parameters(), piece.name + "."),
+        piece.module->buffers(), run, names));
+  }
   return units;
+}
+
+// A model with a forward of its own: units by name, and the root, which has all other parameters and runs the
+// units inside. The model's forward calls `x = model.run(layer, x)` in place of `x = layer->forward(x)`, in
+// any order, conditionally or repeatedly. A root module, such as an embedding, is called as usual. Every rank
+// runs the same number of forwards, but may skip units. For strategies whose stages return true in
+// can_host_forward(); pipelines, tensor parallelism and activation_checkpointing need pieces.
+class TorchModel {
+ public:
+  // `units`: names of submodules such as "layers.0", none inside another one. Throws Error{input} for a name
+  // that the module does not have, and for nested or repeated names.
+  TorchModel(std::shared_ptr<torch::nn::Module> module, std::vector<std::string> units)
+      : module_(std::move(module)), names_(std::move(units)) {
+    const auto modules = module_->named_modules("", /*include_self=*/false);
+    for (size_t i = 0; i < names_.size(); ++i) {
+      const auto* const found = modules.find(names_[i]);
+      if (found == nullptr) refuse("the module has no submodule '" + names_[i] + "'");
+      for (size_t other = 0; other < names_.size(); ++other)
+        if (other != i && (names_[i] + ".").starts_with(names_[other] + "."))
+          refuse("the unit '" + names_[i] + "' is inside the unit '" + names_[other] + "', or given twice");
+      units_.emplace(found->get(), i + 1);
+    }
+  }
+
+  // The root, "model", and then the units in the order of their names, for ModelHost::make_units. Parameters
+  // have the names of the module. The module's tensors are changed in place, as by torch_units().
+  Units units() const {
+    const auto inside = [&](const std::string& name) {
+      return std::any_of(names_.begin(), names_.end(),
+                         [&](const std::string& unit) { return name.starts_with(unit + "."); });
+    };
+    detail::Names names;
+    detail::NamedTensors own;
+    for (auto& parameter : detail::with_prefix(module_->named_parameters(), ""))
+      if (!inside(parameter.first)) own.push_back(std::move(parameter));
+    std::vector<at::Tensor> buffers;
+    for (const auto& [name, buffer] : detail::with_prefix(module_->named_buffers(), ""))
+      if (!inside(name)) buffers.push_back(buffer);
+    Units out;
+    out.push_back(std::make_unique<detail::TorchUnit>("model", own, std::move(buffers), not_called(), names));
+    const auto modules = module_->named_modules();
+    for (const std::string& name : names_) {
+      const torch::nn::Module& unit = *modules[name];
+      out.push_back(
+          std::make_unique<detail::TorchUnit>(name, detail::with_prefix(unit.named_parameters(), name + "."),
+                                              unit.buffers(), not_called(), names));
+    }
+    return out;
+  }
+
+  // Runs `call`, the module's own forward on one microbatch, on the stage that was built of units(). Whether
+  // gradients are enabled here holds for the whole forward. Returns what `call` returns: a tensor of any
+  // shape, or a vector, pair or tuple of them. An exception of `call` ends the forward on this rank. Throws
+  // Error{input} where the strategy has no forward that a host drives, and for a unit that breaks the order
+  // of the first forward.
+  template <class Call>
+  auto forward(ParallelStage& stage, const Batch& batch, Call&& call) {
+    stage_ = &stage;
+    if (const auto dtype = stage.autocast(); dtype && !autocast_)
+      autocast_.emplace(*dtype, model::Autocast::Weights::cast_each_time);
+    stage.begin_forward(batch);
+    try {
+      const model::Autocast::Scope scope(autocast_ ? &*autocast_ : nullptr);
+      auto result = run_unit(0, [&] { return call(); });
+      stage.end_forward();
+      return result;
+    } catch (...) {
+      stage.abandon_forward();
+      throw;
+    }
+  }
+
+  // Calls module->forward(arguments...) as a unit, whose parameters are whole meanwhile. Tensors among the
+  // arguments and the results get the dtypes of ParallelStage::unit_precision(). Before the first forward()
+  // it only calls the module, so the model also trains without heddle. Throws Error{input} for a module that
+  // is no unit.
+  template <class Holder, class... Arguments>
+  auto run(Holder&& module, Arguments&&... arguments) {
+    const auto found = units_.find(&*module);
+    if (found == units_.end()) refuse("a module that runs is not one of the units");
+    if (stage_ == nullptr) return module->forward(std::forward<Arguments>(arguments)...);
+    const std::optional<at::ScalarType> dtype = stage_->unit_precision(found->second).inputs;
+    return run_unit(found->second, [&] {
+      return module->forward(cast_argument(std::forward<Arguments>(arguments), dtype)...);
+    });
+  }
+
+ private:
+  [[noreturn]] static void refuse(const std::string& what) {
+    throw Error(ErrorCode::input, "adapters::TorchModel", what,
+                "name submodules as named_modules() does, each once and none inside another");
+  }
+  static detail::TorchUnit::Forward not_called() {
+    return [](Tensors, const Batch&) -> Tensors {
+      throw Error(ErrorCode::input, "adapters::TorchModel",
+                  "a unit of a model with a forward of its own is called",
+                  "call TorchModel::forward(); pipelines and Step need torch_units()");
+    };
+  }
+  template <class Argument>
+  static decltype(auto) cast_argument(Argument&& argument, std::optional<at::ScalarType> dtype) {
+    if constexpr (std::is_same_v<std::decay_t<Argument>, at::Tensor>)
+      return detail::cast(std::forward<Argument>(argument), dtype);
+    else
+      return std::forward<Argument>(argument);
+  }
+  template <class Call>
+  auto run_unit(size_t unit, const Call& call) {
+    const std::optional<at::ScalarType> dtype = stage_->unit_precision(unit).outputs;
+    stage_->before(unit);
+    auto result = call();
+    Tensors outputs;
+    detail::each_tensor(result, [&](at::Tensor& output) {
+      if (output.defined() && output.numel() > 1) output = detail::cast(std::move(output), dtype);
+      if (output.defined() && output.requires_grad()) outputs.push_back(output);
+    });
+    stage_->after(unit, outputs);
+    return result;
+  }
+
+  std::shared_ptr<torch::nn::Module> module_;
+  std::vector<std::string> names_;
+  std::map<const torch::nn::Module*, size_t> units_;
+  ParallelStage* stage_ = nullptr;  // of the last forward
+  std::optional<model::Autocast> autocast_;
+};
+
+// `module` with its units by name and its own forward.
+inline std::shared_ptr<TorchModel> torch_model(std::shared_ptr<torch::nn::Module> module,
+                                               std::vector<std::string> units) {
+  return std::make_shared<TorchModel>(std::move(module), std::move(units));
 }
 
 // AdamW's state of each non-empty shard as boxes of a checkpoint, "exp_avg.NAME" and "exp_avg_sq.NAME", with

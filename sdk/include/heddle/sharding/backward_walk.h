@@ -27,6 +27,11 @@ class BackwardWalk {
   class Stops {
    public:
     virtual ~Stops() = default;
+    // A backward begins: before anything else of it.
+    virtual void began() {}
+    // A gradient of an output of a unit that this backward has passed has arrived. True: the backward covers
+    // several forwards, and the walk begins again at the last unit.
+    virtual bool reached_again(size_t unit) { return false; }
     // Once per backward for every unit that has one, from the last to the first, on every rank, also if this
     // rank has no gradient for the unit: collectives started here match those of the other ranks. The
     // backward of the units above is done, so parameters that only they use can be freed.
@@ -54,22 +59,40 @@ class BackwardWalk {
   // gradient may come in parts if units are recomputed, so its bucket is not complete before the end.
   void add(const at::Tensor& leaf, size_t bucket, int units = 1);
 
+  // The parameters of the bucket are used by several units: it is not complete before the end.
+  void share(size_t bucket) { buckets_[bucket].shared = true; }
+
   // After the forward of each unit. Returns whether a backward will come; without gradients it does nothing.
   bool watch(size_t unit, const Tensors& outputs, WeightGradients* queue);
+
+  // For forwards that a host drives, where the order of units is found in the first one.
+  // Only adds the hooks of watch(). Returns whether an output requires a gradient.
+  bool hook(size_t unit, const Tensors& outputs, WeightGradients* queue);
+  // Gradients of these outputs begin the backward and reach no unit.
+  void hook_start(const Tensors& outputs);
+  // The running backward begins, unless it has. Throws where no backward runs.
+  void begin();
+  // Whether a backward of the unit comes, in place of what watch() finds.
+  void expect(size_t unit, bool backward);
+  // places[i]: the number that the unit i of the hooks so far has from now on, of `units`.
+  void renumber(std::vector<size_t> places, size_t units);
 
   bool running() const { return running_; }  // it began and has not ended, also after an exception
   bool split() const { return split_; }      // the current or last one
   bool draining() const { return draining_; }
   bool has_backward(size_t unit) const { return has_backward_[unit] != 0; }
+  size_t unreached() const { return unreached_; }  // in a backward: units from here on are reached
 
  private:
   struct Reached;
   struct Bucket {
     int parameters = 0, arrived = 0;
+    bool shared = false;
   };
-  void reach(size_t unit, WeightGradients* queue);
+  void reach(size_t unit, bool renumbered, WeightGradients* queue);
   void begin(WeightGradients* queue);
   void end(WeightGradients* queue);
+  void approach_rest();
   void arrive(size_t bucket);
   void begin_drain(const WeightGradients::Accumulators& leaves);
   void end_drain();
@@ -77,6 +100,7 @@ class BackwardWalk {
 
   Stops& stops_;
   std::vector<char> has_backward_;  // of each unit, by its last forward
+  std::vector<size_t> places_;      // of hooks before renumber(); empty: none came
   std::vector<Bucket> buckets_;
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  // autograd itself holds them weakly
   std::unordered_map<const torch::autograd::Node*, size_t> bucket_of_;

@@ -131,7 +131,9 @@ class Bucket {
   std::unique_ptr<Work> work_;
   State state_ = State::sharded;
   bool stays_ = false;
+  bool around_ = false;  // a unit that runs others inside uses it
   int users_ = 0;
+  int open_ = 0;  // units under way that use it, in a forward that a host drives
 };
 
 }  // namespace heddle::sharding

@@ -31,6 +31,9 @@ struct Model {
   // Error{internal} for one without a bucket.
   Model(Units units, std::vector<std::unique_ptr<Bucket>> buckets, std::vector<Reshard> reshard,
         std::string strategy);
+  // Makes the turns anew for a forward that runs the units in this order, each at least once. around[i]: unit
+  // i runs others inside. The owned shards keep their order.
+  void arrange(const std::vector<size_t>& units_in_order, const std::vector<char>& around);
 
   struct Use {
     Bucket* bucket;
@@ -38,6 +41,8 @@ struct Model {
   };
   struct Turn {  // one unit's turn in the forward
     Unit* unit;
+    size_t index;  // of the unit
+    bool around;   // it runs others inside
     Reshard reshard;
     std::vector<Use> uses;
     std::vector<Gradients*> opens;  // gradients that are opened before its backward
@@ -51,6 +56,9 @@ struct Model {
   // Of the buckets that train, in the order in which a backward completes them: by the first unit that uses
   // them, from the last unit to the first; those of one unit in the order of `buckets`.
   std::vector<Gradients*> order;
+
+ private:
+  void link();
 };
 
 }  // namespace heddle::sharding

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "heddle/mesh/device_mesh.h"
@@ -52,9 +53,15 @@ class ShardedStage : public ParallelStage, protected BackwardWalk::Stops {
   ~ShardedStage() override;  // waits for pending work, because a Work must not be dropped
 
   Tensors forward(Tensors inputs, const Batch& batch) override;
+  // Ranks find the order of a host's units in the first forward, with one small collective for each unit.
+  // Later forwards follow it: a unit that this rank skips is gathered here too, and its gradient counts as
+  // zero. Throws Error{input} for a unit that breaks the order.
+  bool can_host_forward() const override { return true; }
   void begin_forward(const Batch& batch) override;
   void before(size_t unit) override;
   void after(size_t unit, const Tensors& outputs) override;
+  void end_forward() override;
+  void abandon_forward() noexcept override;
   void finish_gradients() override;
   std::span<Shard> owned() override { return model_.shards; }
   void parameters_changed() override;
@@ -76,6 +83,8 @@ class ShardedStage : public ParallelStage, protected BackwardWalk::Stops {
   const Model& model() const { return model_; }
   const Policy& policy() const { return policy_; }
 
+  void began() override;
+  bool reached_again(size_t turn) override;
   void approach(size_t unit) override;
   void enter(size_t unit) override;
   void complete(size_t bucket) override;
@@ -85,6 +94,7 @@ class ShardedStage : public ParallelStage, protected BackwardWalk::Stops {
 
  private:
   using Turn = Model::Turn;
+  struct HostForward;
   void watch_leaves();
   void begin_step();
   void check_gradients_may_come() const;
@@ -101,6 +111,28 @@ class ShardedStage : public ParallelStage, protected BackwardWalk::Stops {
   bool may_free(const Bucket& bucket) const { return last_backward_ || !bucket.stays_; }
   void reduce_behind(Gradients& gradients);  // if they are reduced during the backward
   void end_microbatch();                     // all its gradients are there
+  void open_forward(const Batch& batch);
+  void open_gradients(const Turn& turn);
+
+  // Of forwards that a host drives.
+  HostForward& host_of(size_t unit) const;
+  std::string quoted(size_t unit) const;
+  bool recomputes() const;
+  void recompute(size_t unit);
+  void watch_recomputed(size_t unit, const Tensors& outputs);
+  size_t last_turn(size_t unit) const;
+  size_t next_turn(size_t unit) const;
+  const Turn& turn_of(size_t unit, size_t turn) const;
+  void learn(size_t unit);
+  void free_unshared(const Turn& turn);
+  void open_turn(size_t unit, size_t turn);
+  void surround(size_t unit);
+  void close_turn();
+  void enter_turn(size_t turn);
+  void leave_turn(size_t turn);
+  void make_up(size_t turn);
+  void settle_order();
+  void arrange_turns();
 
   DeviceMesh mesh_;  // keeps the groups
   Groups groups_;
@@ -108,13 +140,15 @@ class ShardedStage : public ParallelStage, protected BackwardWalk::Stops {
   Policy policy_;
   std::unique_ptr<Reducer> reducer_;
   std::unique_ptr<UsedParameters> used_parameters_;  // null: buckets know themselves
-  BackwardWalk walk_;                                // its buckets: the model's order
+  std::vector<Gradients*> trained_;                  // the model's order before a host's forward
+  BackwardWalk walk_;                                // its buckets: those of `trained_`
+  std::unique_ptr<HostForward> host_;                // null: forward() runs the units
   size_t sharded_ = 0;                               // buckets in that state
   size_t passed_;                                    // in a backward: units from here on are freed
-  size_t reached_ = 0;                               // the last unit whose gather was started
   WeightGradients* queue_ = nullptr;                 // of the forward under way
   bool between_steps_ = true, last_backward_ = false, flushed_ = false;
-  bool held_ = false;  // whole until release_whole()
+  bool last_ended_ = false;  // the backward that was announced as the last of the step
+  bool held_ = false;        // whole until release_whole()
 };
 
 }  // namespace heddle::sharding
