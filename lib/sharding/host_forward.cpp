@@ -219,8 +219,7 @@ void ShardedStage::end_forward() {
   host.running = false;
 }
 
-// What ranks know of units that only some of them ran becomes the same on all of them, and so does what is
-// gathered.
+// Agrees with the other ranks on the units that ran on some of them only, and on what is gathered.
 void ShardedStage::settle_order() {
   HostForward& host = *host_;
   std::vector<char> flags = host.around;
