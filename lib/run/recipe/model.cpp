@@ -196,6 +196,7 @@ ModelSection read_model(const Node& given, RecipeNotes& notes, SectionErrors& fo
   if (builds_gpt2(given)) return read_built_gpt2(given);
   const Node section = without_python_keys(given, notes).without("backend");
   const ModelFields words = model_schema().read(section, found);
+  std::erase_if(found.unread, [](const std::string& key) { return key == "dtype" || key == "torch_dtype"; });
   const bool from_config =
       words.target ? words.target->ends_with("from_config") : !words.config.is_null() && !words.directory;
   ModelSection model;
