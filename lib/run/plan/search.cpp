@@ -43,8 +43,8 @@ struct ModelFigures {
 
 int64_t number_of(const Node& keys, std::initializer_list<const char*> names) {
   for (const char* name : names)
-    if (const Node* value = keys.find(name); value != nullptr && !value->is_null() && !value->is_map())
-      return std::atoll(value->as_text().c_str());
+    if (const Node* value = keys.find(name); value != nullptr && value->kind() == Node::Kind::integer)
+      return value->as_integer();
   return 0;
 }
 
