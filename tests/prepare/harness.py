@@ -20,7 +20,7 @@ except ImportError as missing:
 KEPT = 24  # rows of a case in the tree
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path.insert(0, os.path.join(ROOT, "lib", "run", "texts", "script"))
+sys.path.insert(0, os.path.join(ROOT, "lib", "data", "texts", "script"))
 
 
 def arguments(case):

@@ -12,7 +12,7 @@ import cases
 import harness
 from prepared import Prepared, squad, talk
 
-SCRIPT = os.path.join(harness.ROOT, "lib", "run", "texts", "script", "heddle_prepare.py")
+SCRIPT = os.path.join(harness.ROOT, "lib", "data", "texts", "script", "heddle_prepare.py")
 
 
 class Process(Prepared):

@@ -24,7 +24,7 @@
 namespace heddle::tests {
 namespace {
 
-constexpr int kFewConfigs = 2, kMostTries = 40;  // for each that is accepted
+constexpr int kFewConfigs = 2, kMostTries = 1000;  // for each that is accepted
 
 // Sizes that are drawn where the type has the key, so that models are small.
 std::string small_size(const std::string& key, Draw& draw) {
