@@ -18,7 +18,7 @@ bytes=$(du -sb "$tree" | cut -f1)
 say "no path of this machine is left in it"
 find "$tree" -type f \( -name '*.so*' -o -path '*/libexec/*' \) -print0 | xargs -0 -n 1 readelf -d >"$outside/dynamic"
 grep -E 'RPATH|RUNPATH' "$outside/dynamic" >"$outside/paths"
-grep -vE '\[\$ORIGIN(/\.\.(/lib)?)?\]' "$outside/paths" && fail "a library is looked for elsewhere"
+grep -vE '\[\$ORIGIN[^]:]*(:\$ORIGIN[^]:]*)*\]' "$outside/paths" && fail "a library is looked for elsewhere"
 grep -F NEEDED "$outside/dynamic" | grep -F '[/' && fail "a library is needed by its path"
 for library in libyaml-cpp libspdlog libfmt libboost_filesystem; do
   if ldd "$build"/libheddle*.so | grep -qF "$library"; then
