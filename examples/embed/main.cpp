@@ -146,10 +146,10 @@ void save(const fs::path& to, std::span<const Part> parts, heddle::Rendezvous& r
 }
 
 // Any ranks and any strategy: each reads its own boxes.
-void load(const fs::path& from, heddle::Stages& stages, torch::optim::AdamW& optimizer, int64_t step) {
+void load(const fs::path& from, heddle::Stages& stages, torch::optim::AdamW& optimizer) {
   heddle::checkpoint::ShardedReader reader(from);
-  for (const Part& part : parts_of(stages, optimizer)) reader.read(part);
-  heddle::adapters::set_steps(optimizer, step);
+  for (const Part& part : heddle::checkpoint::model_parts(stages)) reader.read(part);
+  heddle::adapters::read_adamw(reader, stages, optimizer);
   for (const auto& stage : stages) stage->parameters_changed();
 }
 
@@ -173,7 +173,7 @@ std::vector<double> train(const std::string& distributed, heddle::Rendezvous& re
   for (const heddle::Shard* shard : stages.shards())
     if (shard->tensor.numel() > 0) mine.push_back(shard->tensor);
   torch::optim::AdamW optimizer(mine, rates());
-  if (first > 0) load(checkpoint, stages, optimizer, first);
+  if (first > 0) load(checkpoint, stages, optimizer);
 
   int step = first;
   const auto forward = [&](heddle::ParallelStage& stage, const heddle::Batch& batch) {

@@ -245,29 +245,53 @@ inline std::shared_ptr<TorchModel> torch_model(std::shared_ptr<torch::nn::Module
   return std::make_shared<TorchModel>(std::move(module), std::move(units));
 }
 
-// AdamW's state of each non-empty shard as boxes of a checkpoint, "exp_avg.NAME" and "exp_avg_sq.NAME", with
-// zeros where the optimizer has made no step. The optimizer's parameters are the shards' tensors. After
-// reading, set_steps() gives the number of updates.
+namespace detail {
+// Returns AdamW's state of a shard, zeros before the optimizer's first step; null for a shard without values
+// or without gradients.
+inline torch::optim::AdamWParamState* adamw_state(const Shard& shard, torch::optim::AdamW& optimizer) {
+  if (shard.tensor.numel() == 0 || !shard.tensor.requires_grad()) return nullptr;
+  auto& kept = optimizer.state()[shard.tensor.unsafeGetTensorImpl()];
+  if (!kept) {
+    auto fresh = std::make_unique<torch::optim::AdamWParamState>();
+    const at::Tensor zeros = shard.tensor.detach().clone().zero_();
+    fresh->exp_avg(zeros).exp_avg_sq(zeros.clone());
+    kept = std::move(fresh);
+  }
+  return static_cast<torch::optim::AdamWParamState*>(kept.get());
+}
+
+// Number of updates of a shard's parameter, as a box of one element that every rank with a part of it holds.
+inline checkpoint::Part step_part(const Shard& shard, int64_t step) {
+  return {"step." + shard.name, at::full({1}, step, at::kLong), {1}, {0}};
+}
+}  // namespace detail
+
+// AdamW's state of each non-empty shard as boxes of a checkpoint: "exp_avg.NAME" and "exp_avg_sq.NAME" in the
+// shape of the shard, and "step.NAME", int64 of shape [1]. The optimizer's parameters are the shards'
+// tensors.
 inline std::vector<checkpoint::Part> adamw_parts(Stages& stages, torch::optim::AdamW& optimizer) {
   std::vector<checkpoint::Part> parts;
   for (const Shard* shard : stages.shards()) {
-    if (shard->tensor.numel() == 0 || !shard->tensor.requires_grad()) continue;
-    auto& kept = optimizer.state()[shard->tensor.unsafeGetTensorImpl()];
-    if (!kept) {
-      auto fresh = std::make_unique<torch::optim::AdamWParamState>();
-      const at::Tensor zeros = shard->tensor.detach().clone().zero_();
-      fresh->exp_avg(zeros).exp_avg_sq(zeros.clone());
-      kept = std::move(fresh);
-    }
-    const auto& state = static_cast<const torch::optim::AdamWParamState&>(*kept);
-    parts.push_back(checkpoint::part_of(*shard, state.exp_avg(), "exp_avg."));
-    parts.push_back(checkpoint::part_of(*shard, state.exp_avg_sq(), "exp_avg_sq."));
+    const auto* state = detail::adamw_state(*shard, optimizer);
+    if (!state) continue;
+    parts.push_back(checkpoint::part_of(*shard, state->exp_avg(), "exp_avg."));
+    parts.push_back(checkpoint::part_of(*shard, state->exp_avg_sq(), "exp_avg_sq."));
+    parts.push_back(detail::step_part(*shard, state->step()));
   }
   return parts;
 }
-inline void set_steps(torch::optim::AdamW& optimizer, int64_t steps) {
-  for (const auto& [parameter, kept] : optimizer.state())
-    static_cast<torch::optim::AdamWParamState&>(*kept).step(steps);
+
+// Reads what adamw_parts() described into the optimizer. Throws Error{input} as ShardedReader::read() does.
+inline void read_adamw(checkpoint::ShardedReader& reader, Stages& stages, torch::optim::AdamW& optimizer) {
+  for (const Shard* shard : stages.shards()) {
+    auto* state = detail::adamw_state(*shard, optimizer);
+    if (!state) continue;
+    reader.read(checkpoint::part_of(*shard, state->exp_avg(), "exp_avg."));
+    reader.read(checkpoint::part_of(*shard, state->exp_avg_sq(), "exp_avg_sq."));
+    const checkpoint::Part step = detail::step_part(*shard, 0);
+    reader.read(step);
+    state->step(step.tensor.item<int64_t>());
+  }
 }
 
 }  // namespace heddle::adapters
