@@ -2,18 +2,55 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <string>
+#include <vector>
 
-#include "core/engine/axis_tables.h"
 #include "core/engine/degrees.h"
 #include "core/engine/parallelizers.h"
 #include "core/engine/sections.h"
 #include "core/parallel/features.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "heddle/config/axes.h"
+#include "heddle/config/node.h"
 #include "heddle/engine/engine.h"
+#include "heddle/plugin/registry.h"
 
 namespace heddle::engine {
 namespace {
+
+// The engine's axes; if the section has another key `*_size`, also those of every offered parallelizer.
+// Throws Error{plugin_*}, also for two plugins that mean different axes by one name.
+AxisTable axes_for(const Node& section, PluginRegistry& plugins) {
+  AxisTable table;
+  const auto& entries = section.entries();
+  const bool asks = std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
+    return entry.first.ends_with("_size") && table.with_key(entry.first) == nullptr;
+  });
+  if (!asks) return table;
+  std::set<std::string> added;
+  for (const std::string& name : plugins.names("parallelizer")) {
+    const OfferedParallelizer* offered = plugins.parallelizer(name);
+    if (offered == nullptr || !added.insert(offered->name).second) continue;  // by an alias
+    table.add(offered->needs.new_axes, offered->needs.new_views, "the parallelizer '" + offered->name + "'");
+  }
+  return table;
+}
+
+// The keys of the sizes of all axes that parallelizers bring, for messages; a plugin that cannot be opened
+// has none.
+std::vector<std::string> axis_keys_of_plugins(PluginRegistry& plugins) {
+  std::vector<std::string> keys;
+  Errors ignored;  // the message is about another error
+  for (const std::string& name : plugins.names("parallelizer"))
+    ignored.attempt([&] {
+      const OfferedParallelizer* offered = plugins.parallelizer(name);
+      if (offered == nullptr) return;
+      for (const AxisInfo& axis : offered->needs.new_axes)
+        if (!axis.key.empty()) keys.push_back(axis.key);
+    });
+  return keys;
+}
 
 const std::string kSelective(kSelectiveCheckpointing);
 

@@ -4,12 +4,48 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/parallel/attributed.h"
-#include "core/plugin/offer_checks.h"
+#include "heddle/config/axes.h"
+#include "heddle/parallel/needs.h"
 #include "heddle/plugin/offer.h"
+#include "heddle/plugin/optimizer.h"
 
 namespace heddle::plugin {
+
+// Each throws Error{plugin_failed} at the plugin's file. `thing`: "the strategy 'acme'".
+class OfferChecks {
+ public:
+  explicit OfferChecks(const Author& author) : author_(author) {}
+
+  [[noreturn]] void refuse(const std::string& why, const std::string& hint) const;
+
+  void fields(const std::string& thing, const OfferedSchema& offered) const;
+
+  void schema(const std::string& thing, const OfferedSchema& offered) const;
+
+  void needs(const std::string& thing, const Needs& needs) const;
+
+  void refusals(const std::string& thing, const std::vector<Refusal>& refuses,
+                const AxisTable& table = {}) const;
+
+  // An axis is declared by the parallelizer that splits along it.
+  void no_axes(const std::string& thing, const Needs& needs) const;
+
+  // Keys that the engine reads for every optimizer.
+  void no_common_keys(const std::string& thing, const OfferedOptimizer& offered) const;
+
+  void maker(const std::string& thing, bool is_missing, const std::string& not_built) const;
+
+ private:
+  void known_axis(const std::string& thing, const std::string& axis, const AxisTable& table) const;
+
+  // The defaults, written and read again, must be allowed and stay the same.
+  void defaults(const std::string& thing, const OfferedSchema& offered) const;
+
+  const Author& author_;
+};
 
 // A kind is added by its struct Offered..., a line of the table in kinds.cpp, a template and a kit.
 struct Kind {

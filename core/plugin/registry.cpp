@@ -8,9 +8,7 @@
 #include <set>
 
 #include "core/parallel/single.h"
-#include "core/plugin/admitted.h"
-#include "core/plugin/builtin.h"
-#include "core/plugin/inspection.h"
+#include "core/plugin/admission.h"
 #include "core/plugin/kinds.h"
 #include "core/plugin/library.h"
 #include "core/plugin/search_path.h"

@@ -10,7 +10,7 @@
 
 #include "core/base/cpu_settings.h"
 #include "lib/nn/cpu/grouped_product_cpu.h"
-#include "lib/nn/cpu/row_product_cpu.h"
+#include "lib/nn/cpu/row_kernels.h"
 
 namespace heddle::model {
 namespace {

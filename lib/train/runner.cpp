@@ -3,16 +3,24 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <string>
+#include <thread>
 #include <utility>
 
+#include "core/mesh/overlap.h"
+#include "core/parallel/checks/name_units.h"
 #include "core/schedule/microbatches.h"
 #include "heddle/base/error.h"
 #include "heddle/mesh/call.h"
+#include "heddle/model/autocast.h"
+#include "heddle/ops/compute_log.h"
 #include "heddle/schedule/simulate.h"
 #include "lib/train/optimizer/on_device.h"
 
@@ -238,6 +246,211 @@ void Runner::receive(const Turn& turn) {
     state.arriving = wires_->receive_forward(stage.index - 1, turn.peer, turn.tag);
   else
     state.returning = wires_->receive_backward(stage.index, turn.peer, turn.tag);
+}
+
+void Runner::go(size_t from, size_t to) {
+  const std::vector<Turn>& turns = program_->turns;
+  for (size_t at = from; at < to; ++at) {
+    if (at + 1 == to || !overlap(turns[at], turns[at + 1])) {
+      perform(turns[at]);
+      continue;
+    }
+    model::Autocast* const autocast = model::Autocast::active();
+    overlap_->run(
+        [&] { perform(turns[at]); },
+        [&] {
+          const model::Autocast::Scope same(autocast == model::Autocast::active() ? nullptr : autocast);
+          perform(turns[at + 1]);
+        });
+    ++at;
+  }
+}
+
+// A forward and a backward of different stages. Two forwards would draw random numbers in turns, two
+// backwards share autograd's thread of a device, and actions on one stage its gathered parameters.
+bool Runner::overlap(const Turn& one, const Turn& next) const {
+  const auto backward = [](const Turn& turn) {
+    return turn.action.kind == Action::backward || turn.action.kind == Action::backward_input;
+  };
+  const auto forward = [](const Turn& turn) { return turn.action.kind == Action::forward; };
+  return overlap_ != nullptr && one.action.overlaps_next && one.local != next.local &&
+         ((forward(one) && backward(next)) || (backward(one) && forward(next)));
+}
+
+void Runner::perform(const Turn& turn) {
+  recording_ == nullptr ? act(turn, nullptr) : perform_recorded(turn);
+}
+
+void Runner::act(const Turn& turn, RanAction* ran) {
+  if (turn.action.microbatch > 0) agree();
+  switch (turn.action.kind) {
+    case Action::forward:
+      return forward(turn, ran);
+    case Action::backward:
+    case Action::backward_input:
+      agree();
+      return backward(turn, ran);
+    case Action::backward_weight:
+      return backward_weight(turn);
+    case Action::send_forward:
+    case Action::send_backward:
+      return send(turn);
+    case Action::receive_forward:
+    case Action::receive_backward:
+      return receive(turn);
+    case Action::unshard:
+    case Action::reshard:
+    case Action::reduce_gradients:
+      return guide(turn);
+  }
+}
+
+// Actions are in the order in which they begin, also if the second of an overlapped pair ends first.
+void Runner::perform_recorded(const Turn& turn) {
+  std::vector<RanAction>& actions = recording_->actions;
+  const size_t place = actions.size();
+  RanAction& first = actions.emplace_back();
+  first.action = turn.action;
+  first.call = call_;
+  first.thread = std::this_thread::get_id();
+  first.begin = first.ready = RanAction::Clock::now();
+  first.first_moment = first.ready_moment = record_moment();
+  RanAction ran = first;  // the vector grows
+  act(turn, &ran);
+  ran.end = RanAction::Clock::now();
+  ran.last_moment = record_moment();
+  ran.overlapped = overlap_ != nullptr && overlap_->is_running();
+  if (ran.overlapped) ran.away = overlap_->away() - ran.away;
+  actions[place] = ran;
+}
+
+// Before an overlapped action waits for what another rank sends to it, the other one runs.
+void Runner::await_inputs() {
+  if (overlap_ != nullptr) overlap_->hand_over();
+}
+
+void Runner::note_ready(RanAction* ran) const {
+  if (ran == nullptr) return;
+  ran->ready = RanAction::Clock::now();
+  ran->ready_moment = record_moment();
+  if (overlap_ != nullptr && overlap_->is_running()) ran->away = overlap_->away();
+}
+
+// Whole parameters stay for the next call, although the schedule would free them at its end.
+void Runner::guide(const Turn& turn) {
+  ParallelStage& stage = *locals_[turn.local].stage;
+  if (turn.action.kind == Action::unshard) return stage.unshard();
+  if (turn.action.kind == Action::reshard && (!turn.last || last_call_)) return stage.reshard();
+  if (turn.action.kind == Action::reduce_gradients && last_call_) return stage.reduce_gradients();
+}
+
+// Gradients are of the sum of losses times `scale`, alike for every microbatch, so one tensor serves all.
+at::Tensor Runner::root_gradient(const at::Tensor& loss) {
+  return at::full_like(loss.detach(), main_scale());
+}
+
+double Runner::main_scale() {
+  const double scale = (*scale_)();
+  return stages_.pipeline().config.gradients == GradientScale::by_microbatches ? scale / cut_.microbatches
+                                                                               : scale;
+}
+
+// The gradient of an auxiliary loss.
+double Runner::side_scale(LossDivisor divisor) {
+  if (divisor == LossDivisor::label_tokens) return main_scale();
+  if (divisor == LossDivisor::one) return 1;
+  if (!*all_microbatches_)
+    throw Error(ErrorCode::internal, "train",
+                "an auxiliary loss is divided by microbatches, and their number "
+                "is not given",
+                "give Runner::train the number of all microbatches");
+  return 1 / (*all_microbatches_)();
+}
+
+Tensors Runner::gradients_of(LocalStage& stage, MicrobatchState& state) {
+  if (stage.last) return Tensors(state.roots.size(), root_);
+  if (stage.after >= 0) return std::exchange(state.gradients, {});
+  await_inputs();
+  return wires_->take_backward(std::exchange(state.returning, {}), stage.index);
+}
+
+void Runner::walk_back(const std::vector<torch::autograd::Edge>& roots, const Tensors& gradients) {
+  try {
+    torch::autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false,
+                                                          /*create_graph=*/false, /*accumulate_grad=*/true);
+  } catch (...) {
+    parallel::blame_backward(stages_, roots);
+    throw;
+  }
+}
+
+void Runner::backward(const Turn& turn, RanAction* ran) {
+  LocalStage& stage = locals_[turn.local];
+  MicrobatchState& state = stage.microbatches[turn.action.microbatch];
+  const bool whole = turn.action.kind == Action::backward;
+  if (whole && turn.last && last_call_) stage.stage->expect_last_backward();
+  if (!whole) state.weights->defer();
+  const Tensors gradients = gradients_of(stage, state);
+  note_ready(ran);
+  if (!state.roots.empty()) walk_back(std::exchange(state.roots, {}), gradients);
+  if (!stage.first) return_gradients(stage, state, turn.action.microbatch);
+  if (!whole) return;
+  state.batch = Batch();
+  --alive_;
+}
+
+// The previous stage expects a gradient: a missing one is zero.
+void Runner::return_gradients(LocalStage& stage, MicrobatchState& state, int microbatch) {
+  Tensors gradients;
+  for (at::Tensor& input : state.inputs) {
+    if (!input.defined() || !input.requires_grad()) continue;
+    at::Tensor gradient = std::exchange(input.mutable_grad(), at::Tensor());
+    gradients.push_back(gradient.defined() ? std::move(gradient) : at::zeros_like(input.detach()));
+  }
+  state.inputs.clear();
+  Tensors& there =
+      stage.before < 0 ? state.input_gradients : locals_[stage.before].microbatches[microbatch].gradients;
+  there = std::move(gradients);
+}
+
+void Runner::backward_weight(const Turn& turn) {
+  LocalStage& stage = locals_[turn.local];
+  MicrobatchState& state = stage.microbatches[turn.action.microbatch];
+  if (turn.last && last_call_) stage.stage->expect_last_backward();
+  state.weights->drain();
+  state.batch = Batch();
+  --alive_;
+}
+
+// The opening of a call; run again with other parameters if the last update does not hold.
+void Runner::open_in_doubt(const Batch& batch) {
+  const size_t recorded = recording_ == nullptr ? 0 : recording_->actions.size();
+  go(0, program_->opening.turns);
+  agree();
+  if (doubt_->holds()) return;
+  take_back();
+  if (recording_ != nullptr)
+    recording_->actions.erase(recording_->actions.begin() + static_cast<std::ptrdiff_t>(recorded),
+                              recording_->actions.end());
+  doubt_->amend();
+  open(batch);
+  go(0, program_->opening.turns);
+}
+
+// Every rank does this. What others have sent in their openings is received, and all of it is forgotten.
+void Runner::take_back() {
+  for (const Turn& turn : program_->opening.left) receive(turn);
+  for (LocalStage& stage : locals_)
+    for (MicrobatchState& state : stage.microbatches) {
+      for (const auto& work : state.arriving.works) work->wait();
+      state = MicrobatchState();
+    }
+  if (wires_) wires_->settle();
+  for (const LocalStage& stage : locals_) stage.stage->restart_step();
+  alive_ = 0;
+  sum_.zero_();
+  root_.reset();
+  begin_sides();
 }
 
 }  // namespace heddle::train

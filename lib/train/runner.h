@@ -3,10 +3,12 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/edge.h>
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -15,14 +17,39 @@
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/model/batch.h"
 #include "heddle/model/side_outputs.h"
+#include "heddle/model/unit.h"
+#include "heddle/nn/weight_gradients.h"
 #include "heddle/parallel/stages.h"
+#include "heddle/parallel/strategy.h"
 #include "heddle/train/step.h"
 #include "lib/train/cut.h"
-#include "lib/train/microbatch_state.h"
 #include "lib/train/program.h"
 #include "lib/train/wires.h"
 
 namespace heddle::train {
+
+// The outputs themselves are not kept: a backward starts from their edges in the graph, so their memory is
+// freed once they are sent and autograd does not need it.
+struct MicrobatchState {
+  Batch batch;
+  Arriving arriving;                         // the inputs, in flight from another rank
+  Tensors inputs;                            // leaves; their gradients are sent back
+  Tensors outputs;                           // until they are sent
+  std::vector<torch::autograd::Edge> roots;  // of the outputs that need a gradient
+  Arriving returning;                        // the gradients of those, in flight
+  Tensors gradients;                         // of the outputs, from a stage on this rank
+  Tensors input_gradients;                   // until they are sent
+  std::unique_ptr<WeightGradients> weights;  // made if the schedule splits the backward; reused
+};
+
+// One of this rank's stages and its neighbours.
+struct LocalStage {
+  ParallelStage* stage = nullptr;
+  int index = 0;                   // in the model
+  bool first = true, last = true;  // of the model
+  int before = -1, after = -1;     // indices of the neighbours among this rank's stages; -1: on another rank
+  std::vector<MicrobatchState> microbatches;  // [microbatch]
+};
 
 // An update that may be wrong while the forwards of the next step run already (post-validation).
 class UpdateInDoubt {

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -15,9 +16,22 @@
 #include "heddle/base/export.h"
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/model/unit.h"
-#include "lib/train/buffers.h"
 
 namespace heddle::train {
+
+// A buffer is free once only the tensor kept here shares its storage: receivers and autograd need not return
+// it.
+class Buffers {
+ public:
+  // Keeps at most `most` buffers; 0: none is kept.
+  explicit Buffers(size_t most) : most_(most) {}
+
+  at::Tensor take(at::IntArrayRef sizes, at::ScalarType dtype, at::Device device);
+
+ private:
+  size_t most_;
+  std::vector<at::Tensor> kept_;
+};
 
 // One tensor that a stage sends to the next, and whether its gradient comes back.
 struct Piece {

@@ -46,11 +46,11 @@ MUTATIONS = [
              "        table[rank].push_back({Action::forward, rank, backward + ahead});\n"
              "      table[rank].push_back({Action::backward, rank, backward});\n",
              "1F1B holds one microbatch more than it says", "plugin Schedules*", plugin("pipeline")),
-    Mutation("pipeline-dropped-gradient", "lib/train/runner_backward.cpp",
+    Mutation("pipeline-dropped-gradient", "lib/train/runner.cpp",
              "gradients.push_back(gradient.defined() ? std::move(gradient) : at::zeros_like(input.detach()));",
              "gradients.push_back(at::zeros_like(input.detach()));",
              "a stage gets zeros as the gradient of its output", "core Runner*", (CORE,)),
-    Mutation("pipeline-microbatch-scale", "lib/train/runner_backward.cpp",
+    Mutation("pipeline-microbatch-scale", "lib/train/runner.cpp",
              "? scale / cut_.microbatches", "? scale / (cut_.microbatches + 1)",
              "gradients by microbatches are divided by one too many", "core Runner*:Program*:Step*", (CORE,)),
     Mutation("schedule-microbatches", "core/schedule/microbatches.cpp",

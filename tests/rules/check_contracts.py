@@ -38,7 +38,7 @@ BRANCHES = {
     "numbers on the CPU are checked, those of a device where they are read anyway": (
         "lib/nn/token_loss_rows.cpp", "plugins/distill/loss.cpp", "lib/train/side_totals.cpp", "lib/train/step.cpp"),
     "meta has no numbers, on which a size or a decision depends": (
-        "lib/decoder/embedding.cpp", "lib/nn/embedding.cpp", "lib/nn/layer_norm.cpp", "lib/nn/meta/log_sum_exp.h", "lib/nn/experts/expert_activation.cpp", "lib/nn/experts/expert_factors.h",
+        "lib/decoder/embedding.cpp", "lib/nn/embedding.cpp", "lib/nn/layer_norm.cpp", "lib/nn/meta/log_sum_exp.h", "lib/nn/experts/expert_activation.cpp", "lib/nn/experts/expert_adapters.h",
         "lib/nn/experts/expert_rows.cpp", "lib/nn/experts/experts.cpp", "lib/nn/experts/load_balance.cpp",
         "lib/decoder/attention/attention.cpp", "lib/decoder/delta_net/delta_rule.cpp",
         "lib/decoder/recurrence/document_marks.cpp",

@@ -4,14 +4,31 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "core/parallel/built/tied.h"
 #include "heddle/mesh/device_mesh.h"
+#include "heddle/parallel/build.h"
 #include "heddle/parallel/stages.h"
 
 namespace heddle::parallel {
+
+// Each of its stages holds a copy. `given`: make_units() gave it values, so it is not on meta.
+struct TiedParameter {
+  std::string name;
+  std::vector<int> stages;  // ascending, at least two
+  bool given = false;
+  bool trains = false;
+};
+
+// Returns the parameters that several stages use, equal on every rank.
+std::vector<TiedParameter> tied_parameters(const Units& units, const StageMap& map);
+
+// Units of a stage get tensors of their own for parameters that stages in `earlier`, of the same rank, use
+// too: strategies free and fill the tensors of each stage alone. Throws Error{config} for a foreign module.
+void separate_copies(const Units& units, int stage, std::span<const int> earlier,
+                     const std::vector<TiedParameter>& tied);
 
 // Keeps the copies equal: they begin with the values of the first stage, and the gradient of each is the sum
 // over all stages (Megatron's all-reduce among the ranks of the embedding), so that equal updates follow.

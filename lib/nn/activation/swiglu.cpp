@@ -12,7 +12,7 @@
 #include "heddle/model/autograd_node.h"
 #include "heddle/nn/device_ops.h"
 #include "lib/nn/cpu/cpu_rows.h"
-#include "lib/nn/cpu/swiglu_cpu.h"
+#include "lib/nn/cpu/row_kernels.h"
 
 namespace heddle::model {
 namespace {

@@ -1,5 +1,5 @@
 // One pass over the output, without an addition into memory that others write.
-#include "lib/nn/cpu/expert_rows_cpu.h"
+#include "lib/nn/cpu/row_kernels.h"
 
 #include <ATen/ops/empty.h>
 

@@ -1,5 +1,5 @@
 // RMSNorm on the CPU in one pass over each row.
-#include "lib/nn/cpu/rms_norm_cpu.h"
+#include "lib/nn/cpu/row_kernels.h"
 
 #include <array>
 #include <cmath>

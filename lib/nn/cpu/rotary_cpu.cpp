@@ -1,5 +1,5 @@
 // The rotation of heads on the CPU, in place.
-#include "lib/nn/cpu/rotary_cpu.h"
+#include "lib/nn/cpu/row_kernels.h"
 
 #include "lib/nn/cpu/cpu_rows.h"
 

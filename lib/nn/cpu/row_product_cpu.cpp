@@ -1,5 +1,5 @@
 // Four outputs at a time, each in two sums of 16 lanes, so that loads and additions overlap.
-#include "lib/nn/cpu/row_product_cpu.h"
+#include "lib/nn/cpu/row_kernels.h"
 
 #include <ATen/ops/empty.h>
 

@@ -1,5 +1,5 @@
 // The backward of the gated unit on the CPU, in one pass.
-#include "lib/nn/cpu/swiglu_cpu.h"
+#include "lib/nn/cpu/row_kernels.h"
 
 #include "lib/nn/cpu/cpu_rows.h"
 

@@ -19,7 +19,7 @@
 #include "heddle/nn/device_ops.h"
 #include "heddle/ops/compute_log.h"
 #include "lib/nn/cpu/cpu_rows.h"
-#include "lib/nn/cpu/expert_rows_cpu.h"
+#include "lib/nn/cpu/row_kernels.h"
 #include "lib/nn/meta/recorded_kernels.h"
 
 namespace heddle::model {

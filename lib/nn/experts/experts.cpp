@@ -21,7 +21,6 @@
 #include "heddle/nn/weight_gradients.h"
 #include "lib/nn/cpu/cpu_rows.h"
 #include "lib/nn/experts/expert_adapters.h"
-#include "lib/nn/experts/expert_factors.h"
 #include "lib/nn/experts/expert_pass.h"
 #include "lib/nn/experts/grouped_product.h"
 

@@ -1,4 +1,4 @@
-// An admitted offer: names from the manifest, and the plugin's name on all its exceptions.
+// Checks an offer against its manifest, and admits it under the plugin's name.
 #pragma once
 
 #include <string>
@@ -10,6 +10,13 @@
 #include "heddle/plugin/offer.h"
 
 namespace heddle::plugin {
+
+// Throws Error{plugin_failed} at the plugin's file: names that differ from the manifest, one name twice, a
+// schema that does not print or refuses its own defaults, contradictory needs, an entry without a maker.
+void inspect(const Offer& offer, const PluginManifest& manifest, const Author& author);
+
+// The strategy "single", without fields, and the schedule "single": no pipeline.
+std::vector<OfferedThing> offered_by_engine();
 
 using AdmittedPlugin = std::vector<OfferedThing>;
 

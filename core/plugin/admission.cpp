@@ -1,13 +1,52 @@
-// Names of an offer against the manifest, and the rules of each kind.
-#include "core/plugin/inspection.h"
+// Common parts of all kinds: names from the manifest, and a schema that carries the plugin's name.
+#include "core/plugin/admission.h"
 
 #include <algorithm>
 #include <set>
 
+#include "core/parallel/single.h"
 #include "core/plugin/kinds.h"
+#include "core/schedule/single.h"
 #include "heddle/base/text.h"
 
 namespace heddle::plugin {
+namespace {
+
+std::vector<std::string> aliases_of(const PluginManifest& manifest, const std::string& kind,
+                                    const std::string& name) {
+  for (const ManifestOffer& offer : manifest.offers)
+    if (offer.kind == kind && offer.name == name) return offer.aliases;
+  return {};
+}
+
+}  // namespace
+
+AdmittedPlugin take(const Offer& offer, const PluginManifest& manifest, const Author& author) {
+  AdmittedPlugin out = offer.things();
+  for (OfferedThing& one : out) {
+    OfferedSchema& offered = *one.schema;
+    const std::string thing = "the " + one.kind + " '" + offered.name + "'";
+    offered.aliases = aliases_of(manifest, one.kind, offered.name);
+    if (offered.resolve)
+      offered.resolve = [author, thing, resolve = offered.resolve](const Node& section) {
+        return attributed(author, "read the section of " + thing, [&] { return resolve(section); });
+      };
+    kind_of(one.kind)->name_author(offered, author);
+  }
+  return out;
+}
+
+const OfferedSchema* answering(const AdmittedPlugin& all, std::string_view kind, std::string_view name) {
+  const std::string wanted = text::lower(name);
+  for (const OfferedThing& one : all) {
+    if (one.kind != kind) continue;
+    if (text::lower(one.schema->name) == wanted) return one.schema.get();
+    for (const std::string& alias : one.schema->aliases)
+      if (text::lower(alias) == wanted) return one.schema.get();
+  }
+  return nullptr;
+}
+
 namespace {
 
 class Names {
@@ -61,6 +100,38 @@ void inspect(const Offer& offer, const PluginManifest& manifest, const Author& a
     kind_of(one.kind)->inspect(checks, "the " + one.kind + " '" + one.schema->name + "'", *one.schema);
   }
   names.the_whole_manifest();
+}
+
+namespace {
+
+struct NoFields {};
+
+OfferedStrategy single() {
+  OfferedStrategy offered;
+  offered.name = "single";
+  offered.resolve = [](const Node& section) {
+    ConfigSchema<NoFields>().read(section);
+    return Resolved{Node::map({}), {}};
+  };
+  offered.needs = parallel::make_single()->needs();
+  offered.make = [](const Node&) { return parallel::make_single(); };
+  return offered;
+}
+
+OfferedSchedule single_schedule() {
+  OfferedSchedule offered;
+  offered.name = "single";
+  offered.make = [] { return schedule::make_single(); };
+  return offered;
+}
+
+}  // namespace
+
+std::vector<OfferedThing> offered_by_engine() {
+  Offer offer;
+  offer.add(single());
+  offer.add(single_schedule());
+  return offer.things();
 }
 
 }  // namespace heddle::plugin

@@ -2,6 +2,8 @@
 // plugin's name.
 #pragma once
 
+#include <cstddef>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -9,14 +11,121 @@
 #include <utility>
 #include <vector>
 
-#include "core/plugin/named/named_model.h"
-#include "core/plugin/named/named_object.h"
-#include "core/plugin/named/named_seams.h"
+#include "core/parallel/attributed.h"
+#include "core/plugin/named_object.h"
 #include "core/schedule/check.h"
+#include "heddle/data/dataset.h"
+#include "heddle/model/family.h"
+#include "heddle/model/module.h"
+#include "heddle/model/unit.h"
+#include "heddle/plugin/metrics.h"
 #include "heddle/plugin/offer.h"
+#include "heddle/plugin/optimizer.h"
+#include "heddle/plugin/transform.h"
 #include "heddle/schedule/simulate.h"
 
 namespace heddle::plugin {
+
+// Recorded before apply(), which adds to the seams.
+class NamedSeams {
+ public:
+  explicit NamedSeams(const Units& units);
+  // Wraps what was added since.
+  void name(const Units& units, const Author& author) const;
+
+ private:
+  std::map<const Seam*, size_t> before_;
+};
+
+// A heddle::Error is passed on as it is. A null spec is an error.
+class NamedModelFamily : public NamedObject<IModelFamily> {
+ public:
+  using NamedObject::NamedObject;
+  std::unique_ptr<ModelSpec> read(const Node& keys, UnknownKeys unknown) const override;
+  std::vector<Node::Entry> automodel_keys(const std::string& model_type) const override;
+};
+
+class NamedMetrics : public NamedObject<IMetrics> {
+ public:
+  using NamedObject::NamedObject;
+  void start(const MetricsRun& run) override {
+    attributed(
+        author_, "started its metrics", [&] { inner_->start(run); }, Keep::nothing);
+  }
+  void record(const MetricsRecord& record) override {
+    attributed(
+        author_, "took a record of metrics", [&] { inner_->record(record); }, Keep::nothing);
+  }
+  void finish() override {
+    attributed(
+        author_, "finished its metrics", [&] { inner_->finish(); }, Keep::nothing);
+  }
+};
+
+class NamedDataset : public NamedObject<IDataset> {
+ public:
+  using NamedObject::NamedObject;
+  int64_t size() const override {
+    return named("counted its samples", [&] { return inner_->size(); });
+  }
+  int64_t length(int64_t sample) const override {
+    return named("told a sample's length", [&] { return inner_->length(sample); });
+  }
+  int64_t row_length() const override {
+    return named("told its rows' length", [&] { return inner_->row_length(); });
+  }
+  void read(int64_t sample, const SampleTarget& to) const override {
+    named("read a sample", [&] { inner_->read(sample, to); });
+  }
+  std::string digest() const override {
+    return named("made a digest of its content", [&] { return inner_->digest(); });
+  }
+  int64_t longest() const override {
+    return named("looked for its longest sample", [&] { return inner_->longest(); });
+  }
+  bool is_uneven() const override { return inner_->is_uneven(); }
+  bool has_documents() const override { return inner_->has_documents(); }
+  bool labels_follow() const override { return inner_->labels_follow(); }
+  bool sequential() const override { return inner_->sequential(); }
+  bool uses_seed() const override { return inner_->uses_seed(); }
+  std::map<std::string, std::string> settings() const override {
+    return named("told its settings", [&] { return inner_->settings(); });
+  }
+  DataTokenizer tokenizer() const override {
+    return named("told its tokenizer", [&] { return inner_->tokenizer(); });
+  }
+  std::vector<DataInput> inputs() const override {
+    return named("listed its files", [&] { return inner_->inputs(); });
+  }
+  bool verify(DataNotes& notes) const override {
+    return named("checked its content", [&] { return inner_->verify(notes); });
+  }
+};
+
+// Costs one more virtual call for each update.
+class NamedOptimizer : public NamedObject<IOptimizer> {
+ public:
+  NamedOptimizer(Author author, std::string name, std::unique_ptr<IOptimizer> inner);
+  void start(std::span<const TrainedShard> shards, const DeviceMesh& mesh) override;
+  std::vector<OptimizerState> state() override;
+  void update(const OptimizerUpdate& update) override;
+  bool takes_divisor_and_skip() const override { return inner_->takes_divisor_and_skip(); }
+  bool can_undo() const override { return inner_->can_undo(); }
+  std::string name() const override { return name_; }
+
+ private:
+  std::string name_;
+};
+
+class NamedTransform : public NamedObject<ITransform> {
+ public:
+  using NamedObject::NamedObject;
+  // Throws Error{plugin_failed} where the units are not as the result says.
+  Transformed apply(Units& units, const TransformRun& run) const override;
+  std::string setting() const override {
+    return named("told its setting", [&] { return inner_->setting(); });
+  }
+};
 
 class NamedStrategy : public NamedObject<IStrategy> {
  public:
