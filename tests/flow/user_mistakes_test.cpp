@@ -39,9 +39,9 @@ TEST(GoingBack, IsRefusedWhereTheNextCheckpointsAreThereBeforeAnyStep) {
   EXPECT_EQ(back.status, 2);
   EXPECT_EQ(back.error,
             "error[config] checkpoint.checkpoint_dir: " + files.path("run/epoch_0_step_3") +
-                " already exists and would be overwritten at step 4: the run begins with step 3\n"
-                "  hint: remove it and those after it, or point checkpoint.checkpoint_dir at a fresh "
-                "directory and checkpoint.restore_from at " +
+                " already exists and would be overwritten at step 4, because the run starts at step 3\n"
+                "  hint: remove this checkpoint and all later ones, or set checkpoint.checkpoint_dir to a "
+                "new directory and checkpoint.restore_from to " +
                 files.path("run/epoch_0_step_1") + "\n");
   EXPECT_FALSE(fs::exists(files.path("run/training.jsonl")));
   const Outcome aside = heddle(files.train(
@@ -57,9 +57,9 @@ TEST(AnotherModel, IsRefusedWhereItWouldSaveOverTheOldOnesCheckpoints) {
   EXPECT_EQ(wider.status, 2);
   EXPECT_THAT(wider.error,
               HasSubstr(files.path("run/epoch_0_step_1") +
-                        " already exists and would be overwritten at step 2: the run begins with step "
-                        "1; it is of another model: intermediate_size was 40, now 48\n"
-                        "  hint: point checkpoint.checkpoint_dir at a fresh directory\n"));
+                        " already exists and would be overwritten at step 2, because the run starts at step "
+                        "1; it holds another model: intermediate_size was 40, now 48\n"
+                        "  hint: set checkpoint.checkpoint_dir to a new directory\n"));
 }
 
 // The checkpoint that is there is this model's own, and good: nothing tells to remove it.
@@ -70,17 +70,17 @@ TEST(AnotherModel, HintsAtTheRunsOwnCheckpointsWhenInLatest) {
   ASSERT_EQ(heddle(files.train("run", plus({"--step_scheduler.max_steps", "2"}, wider))).status, 0);
   const Outcome back = heddle(files.train("run", {"--step_scheduler.max_steps", "4"}));
   EXPECT_EQ(back.status, 2);
-  EXPECT_EQ(
-      back.error,
-      "error[config] checkpoint.checkpoint_dir: " + files.path("run/epoch_0_step_3") +
-          " already exists and would be overwritten at step 4: the run begins with step 1; LATEST names "
-          "epoch_0_step_1, which is of another model: intermediate_size was 48, now 40\n"
-          "  hint: --checkpoint.restore_from epoch_0_step_3 resumes from the newest checkpoint of this "
-          "model; or point checkpoint.checkpoint_dir at a fresh directory\n");
+  EXPECT_EQ(back.error,
+            "error[config] checkpoint.checkpoint_dir: " + files.path("run/epoch_0_step_3") +
+                " already exists and would be overwritten at step 4, because the run starts at step 1; "
+                "LATEST names "
+                "epoch_0_step_1, a checkpoint of another model: intermediate_size was 48, now 40\n"
+                "  hint: --checkpoint.restore_from epoch_0_step_3 resumes from the newest checkpoint of this "
+                "model. Or set checkpoint.checkpoint_dir to a new directory\n");
   const Outcome further = heddle(files.train("run", {"--step_scheduler.max_steps", "3"}));
   EXPECT_THAT(further.out + further.error,
               HasSubstr("intermediate_size was 48, now 40. Skipping restore. --checkpoint.restore_from "
-                        "epoch_0_step_3 resumes from the newest of this model.\n"));
+                        "epoch_0_step_3 resumes from the newest checkpoint of this model.\n"));
 }
 
 TEST(LearningRate, IsReportedWhenItChangesOnResume) {
@@ -129,12 +129,12 @@ TEST(RestoreFrom, SaysWhatIsNearToACheckpoint) {
       " is not a complete checkpoint: it needs step_scheduler.json, model/manifest.json and "
       "optim/manifest.json\n  hint: ";
   EXPECT_EQ(refusal(files.path("run")), "error[input] checkpoint.restore_from: " + files.path("run") + needs +
-                                            "it is a directory of checkpoints; the newest is " +
+                                            "the directory contains checkpoints; name the newest: " +
                                             files.path("run/epoch_0_step_3") + "\n");
   for (const char* part : {"run/epoch_0_step_3/model", "run/epoch_0_step_3/optim/"})
-    EXPECT_EQ(refusal(files.path(part)), "error[input] checkpoint.restore_from: " + files.path(part) + needs +
-                                             "it is a part of the checkpoint " +
-                                             files.path("run/epoch_0_step_3") + "\n");
+    EXPECT_EQ(refusal(files.path(part)),
+              "error[input] checkpoint.restore_from: " + files.path(part) + needs +
+                  "name the checkpoint that contains it: " + files.path("run/epoch_0_step_3") + "\n");
   EXPECT_THAT(refusal(files.path("gone")),
               HasSubstr("error[input] checkpoint.restore_from: " + files.path("gone") + " is not there\n"));
 }

@@ -66,9 +66,9 @@ TEST(Exported, TooLateLeavesTheCheckpoint) {
     EXPECT_EQ(late.status, 1);
     EXPECT_EQ(late.error, "error[io] " + last +
                               "/model/consolidated: the export is not done after 1e-09 minutes\n"
-                              "  hint: the checkpoint is saved, without the export: heddle convert " +
+                              "  hint: the checkpoint is saved without the export. Run heddle convert " +
                               last +
-                              " MODEL makes it later; for the next one: raise "
+                              " MODEL to export the model. To avoid the error: raise "
                               "checkpoint.consolidation_timeout_minutes\n");
     EXPECT_EQ(fs::read_symlink(files.path(run + "/LATEST")), "epoch_0_step_1");
     EXPECT_FALSE(fs::exists(last + "/model/consolidated"));

@@ -119,7 +119,8 @@ TEST(Retention, RefusesADirectoryWhereAnotherRunSaves) {
   EXPECT_THAT(second.error,
               HasSubstr("error[config] checkpoint.checkpoint_dir: another run saves in " + files.path("run") +
                         ": process " + std::to_string(first.pid()) + " on "));
-  EXPECT_THAT(second.error, HasSubstr("hint: end that run, or give this one a directory of its own"));
+  EXPECT_THAT(second.error,
+              HasSubstr("hint: stop that run, or set checkpoint.checkpoint_dir to another directory"));
   kill(first.pid(), SIGTERM);
   EXPECT_EQ(first.wait().status, 143);
 }
