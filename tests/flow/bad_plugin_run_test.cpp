@@ -158,10 +158,9 @@ TEST(RunOfAFaultyModel, ComputesTheWholeTextForAModelThatMixesTokensItself) {
       mixes);
   EXPECT_EQ(converted.status, 0) << converted.error;
   const Outcome at_once = generated("5,6,7", "6");
-  EXPECT_EQ(
-      at_once.error,
-      "warning: the whole text is computed again for each new token: 'layers.0' (decoder_layer) computes "
-      "a token from others outside of attention and of mixers\n");
+  EXPECT_EQ(at_once.error,
+            "warning: the whole text is computed again for each new token: 'layers.0' (decoder_layer) mixes "
+            "tokens outside of attention and mixers\n");
   std::string one_by_one = "5,6,7";
   for (int i = 0; i < 6; ++i) {
     const std::string next = generated(one_by_one, "1").out;

@@ -129,8 +129,8 @@ TEST(Convert, RefusesADestinationThatAnotherOneIsMaking) {
   const Outcome second = convert(kGolden + "llama", files.path("new"), {"--nproc-per-node", "2"});
   EXPECT_EQ(second.status, 2);
   EXPECT_THAT(second.error, HasSubstr("error[usage] " + files.path("new") +
-                                      ": is being made by another heddle convert\n"
-                                      "  hint: wait for it, or name another directory\n"));
+                                      ": is being written by another heddle convert\n"
+                                      "  hint: wait for that process, or choose another directory\n"));
   EXPECT_EQ(read_text(stage + "/half"), "written");
   ::close(held);  // it was killed
   EXPECT_EQ(convert(kGolden + "llama", files.path("new")).status, 0);
@@ -146,7 +146,7 @@ TEST(Convert, RefusesWhatItWouldOverwriteAndWhatMakesNoSense) {
   const Outcome full = convert(kGolden + "llama", files.path("full"));
   EXPECT_EQ(full.status, 2);
   EXPECT_EQ(full.error, "error[usage] " + files.path("full") +
-                            ": is there and is not empty\n  hint: name a directory that is not there yet; "
+                            ": exists and is not empty\n  hint: choose a directory that does not exist; "
                             "nothing is overwritten\n");
   EXPECT_EQ(read_text(files.path("full/file")), "mine");
   fs::create_directories(files.path("empty.incomplete"));  // what an interrupted one has left
@@ -195,15 +195,15 @@ TEST(Convert, TakesNothingAwayThatSomebodyElseHasMade) {
   fs::create_directory_symlink("disk", files.path("other.incomplete"));
   const std::string overwritten = "; nothing is overwritten\n";
   const std::string foreign =
-      ".incomplete: is in the way, and no heddle convert has left it\n  hint: move it "
-      "away, or name another directory" +
+      ".incomplete: exists and was not left by heddle convert\n  hint: move it "
+      "away or choose another directory" +
       overwritten;
-  const std::string link = ": is a link\n  hint: name the directory that it leads to itself\n";
+  const std::string link = ": is a link\n  hint: give the target of the link\n";
   const std::pair<std::string, std::string> refused[] = {
       {"new", foreign},
       {"other", foreign},
       {"file",
-       ": is there and is not a directory\n  hint: name a directory that is not there yet" + overwritten},
+       ": exists and is not a directory\n  hint: choose a directory that does not exist" + overwritten},
       {"link", link},
       {"link/", link},
       {"dangling", link}};
@@ -218,7 +218,7 @@ TEST(Convert, TakesNothingAwayThatSomebodyElseHasMade) {
     EXPECT_EQ(outcome.status, 2);
     EXPECT_THAT(outcome.error,
                 AllOf(StartsWith("error[usage] heddle convert: expected the name of a new directory, got \""),
-                      EndsWith("\"\n  hint: name a directory that is not there yet\n")));
+                      EndsWith("\"\n  hint: choose a directory that does not exist\n")));
   }
   EXPECT_EQ(read_text(files.path("new.incomplete/mine")), "mine");
   EXPECT_TRUE(fs::is_regular_file(files.path("file")));

@@ -151,7 +151,7 @@ TEST(CopiesToSaveFrom, AreCountedInTheMemoryOfARun) {
     return std::stod(async.substr(async.find(word) + word.size()));
   };
   // One rank writes its parameters, both moments of each, and a step for each tensor.
-  EXPECT_NEAR(bytes_behind("copies to save from "), bytes_behind("parameters ") + bytes_behind("optimizer "),
+  EXPECT_NEAR(bytes_behind("copies for saving: "), bytes_behind("parameters ") + bytes_behind("optimizer "),
               0.1 * bytes_behind("optimizer "))
       << async;
 }

@@ -120,7 +120,7 @@ TEST(Staging, IsSweptOfWhatAnInterruptedRunHasLeft) {
   fs::create_directories(own / "epoch_9_step_999.incomplete/model");
   const Outcome second = train("2");
   EXPECT_THAT(second.error, HasSubstr("warning: removed " + (own / "epoch_9_step_999.incomplete").string() +
-                                      ", which an interrupted run has left\n"));
+                                      ", left by an interrupted run\n"));
   EXPECT_TRUE(fs::is_empty(own));
 }
 

@@ -146,7 +146,7 @@ TEST(ResumeFrom, RefusesWhatIsNotThereOrNotWhole) {
   };
   EXPECT_EQ(refusal("epoch_0_step_9"),
             "error[input] checkpoint.restore_from: neither " + files.path("run/epoch_0_step_9") +
-                " nor epoch_0_step_9 is there\n  hint: give the name of a directory in " + files.path("run") +
+                " nor epoch_0_step_9 exists\n  hint: give the name of a directory in " + files.path("run") +
                 ", a path, LATEST or LOWEST_VAL\n");
   fs::create_directories(files.path("run/epoch_0_step_9/model"));
   EXPECT_EQ(refusal("epoch_0_step_9"),

@@ -103,8 +103,8 @@ TEST(Retention, TakesAwayWhatInterruptedRunsHaveLeft) {
   const Outcome outcome = heddle(plus(files.train("run", kTwo), {"--step_scheduler.max_steps", "1"}));
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   for (const char* name : {"epoch_3_step_98.removed", "epoch_3_step_99.incomplete"}) {
-    EXPECT_THAT(outcome.error, HasSubstr("warning: removed " + files.path("run/") + name +
-                                         ", which an interrupted run has left"));
+    EXPECT_THAT(outcome.error,
+                HasSubstr("warning: removed " + files.path("run/") + name + ", left by an interrupted run"));
     EXPECT_FALSE(fs::exists(files.path("run/") + name));
   }
 }

@@ -144,7 +144,7 @@ void listen(const launch::Stop& stop, SignalRole taker) {
 
 std::string stopped_before_the_first_step(int signal) {
   return "stopped by " + signal_name(signal) +
-         " before the first step: nothing new to save; the same command starts again";
+         " before the first step: there is nothing to save; run the same command to start again";
 }
 
 std::string stop_heard(int signal) {
