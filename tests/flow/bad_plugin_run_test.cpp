@@ -146,12 +146,11 @@ TEST(RunOfAFaultyModel, ComputesTheWholeTextForAModelThatMixesTokensItself) {
     const Outcome unasked = heddle(words, mixes);
     EXPECT_EQ(unasked.status, 2);
     EXPECT_THAT(unasked.error, HasSubstr("model_type 'faulty' is not built; available: "));
-    EXPECT_THAT(
-        unasked.error,
-        HasSubstr("hint: the run that saved it had plugins: " + kBadPlugins +
-                  "/libheddle_faulty_model.so, and code that a saved file names is not loaded unasked: "
-                  "--config RUN.yaml, with the file of the run, opens the plugins it names; "
-                  "HEDDLE_PLUGIN_PATH=DIR names their directory\n"));
+    EXPECT_THAT(unasked.error, HasSubstr("hint: the run that saved it had plugins: " + kBadPlugins +
+                                         "/libheddle_faulty_model.so, and heddle does not load code that a "
+                                         "saved file names without being asked: "
+                                         "--config RUN.yaml opens the plugins that the run's file names; "
+                                         "HEDDLE_PLUGIN_PATH=DIR sets their directory\n"));
   }
   const Outcome converted = heddle(
       {"convert", files.path("shifts"), files.path("converted"), "--config", files.path("plugins.yaml")},

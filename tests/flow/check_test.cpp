@@ -119,7 +119,7 @@ TEST_F(CheckedRun, ElsewhereWarnsOfWhatThisMachineLacks) {
   const json verdict = json::parse(elsewhere.out);
   EXPECT_THAT(
       verdict["warnings"].dump(),
-      ::testing::AllOf(HasSubstr("on this machine nowhere/model is not there: the model is not checked"),
+      ::testing::AllOf(HasSubstr("on this machine nowhere/model does not exist: the model is not checked"),
                        HasSubstr("on this machine no file matches 'none/*.bin': the data is not checked"),
                        HasSubstr("'nccl'")));
   EXPECT_TRUE(verdict["steps"].is_null());

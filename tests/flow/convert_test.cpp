@@ -171,7 +171,7 @@ TEST(Convert, RefusesWhatItWouldOverwriteAndWhatMakesNoSense) {
                                      "for each rank\n"));
   const Outcome nothing = convert(files.path("nothing"), files.path("new"));
   EXPECT_EQ(nothing.status, 2);
-  EXPECT_THAT(nothing.error, HasSubstr("error[input] " + files.path("nothing") + ": is not there"));
+  EXPECT_THAT(nothing.error, HasSubstr("error[input] " + files.path("nothing") + ": does not exist"));
   EXPECT_EQ(convert(kGolden + "llama", files.path("new"), {"--dtype", "float8"}).status, 2);
   for (const std::string size : {"much", "0", "-5", "5XB"}) {
     const Outcome outcome = convert(kGolden + "llama", files.path("new"), {"--max-shard-size=" + size});

@@ -248,9 +248,9 @@ TEST(Train, WarnsOfBytesForAModelWithATokenizer) {
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_THAT(
       outcome.out + outcome.error,
-      HasSubstr("warning: the dataset's tokens are bytes of text, and the model has a tokenizer.json: heddle "
-                "data --tokenizer " +
-                files.path("words") + " makes tokens of it\n"));
+      HasSubstr("warning: the dataset's tokens are bytes of text, but the model has a tokenizer.json: "
+                "tokenize the text with heddle data --tokenizer " +
+                files.path("words") + "\n"));
   EXPECT_TRUE(fs::exists(files.path("run/LATEST/model/consolidated/tokenizer.json")));
   EXPECT_FALSE(fs::exists(files.path("run/LATEST/model/consolidated/heddle_tokenizer.json")));
 }

@@ -92,13 +92,14 @@ TEST(LearningRate, IsReportedWhenItChangesOnResume) {
   };
   const Words cosine = {"--lr_scheduler", "{lr_decay_style: cosine, lr_warmup_steps: 1}"};
   EXPECT_THAT(run("cosine", "4", cosine), Not(HasSubstr("learning rate")));
-  EXPECT_THAT(run("cosine", "8", cosine),
-              HasSubstr("warning: the learning rate of step 5 was to be 3e-05 in the run that saved "
-                        "epoch_0_step_3, and is 0.00184544 now: that run had 4 steps, this one has 8\n"));
+  EXPECT_THAT(
+      run("cosine", "8", cosine),
+      HasSubstr("warning: the learning rate of step 5 changed from 3e-05 (run that "
+                "saved epoch_0_step_3) to 0.00184544 (this run): that run had 4 steps, this one has 8\n"));
   run("constant", "2", {});
   EXPECT_THAT(run("constant", "3", {"--optimizer.lr", "0.001"}),
-              HasSubstr("warning: the learning rate of step 3 was to be 0.003 in the run that saved "
-                        "epoch_0_step_1, and is 0.001 now\n"));
+              HasSubstr("warning: the learning rate of step 3 changed from 0.003 (run that saved "
+                        "epoch_0_step_1) to 0.001 (this run)\n"));
   EXPECT_THAT(run("constant", "4", {"--optimizer.lr", "0.001"}), Not(HasSubstr("learning rate")));
 }
 
@@ -136,7 +137,7 @@ TEST(RestoreFrom, SaysWhatIsNearToACheckpoint) {
               "error[input] checkpoint.restore_from: " + files.path(part) + needs +
                   "name the checkpoint that contains it: " + files.path("run/epoch_0_step_3") + "\n");
   EXPECT_THAT(refusal(files.path("gone")),
-              HasSubstr("error[input] checkpoint.restore_from: " + files.path("gone") + " is not there\n"));
+              HasSubstr("error[input] checkpoint.restore_from: " + files.path("gone") + " does not exist\n"));
 }
 
 TEST(CopiesToSaveFrom, AreCountedInTheMemoryOfARun) {

@@ -91,7 +91,7 @@ struct Costing {
                 std::string("the ") + (model != nullptr ? "length of the data's rows" : "model") +
                     " is not known here",
                 model != nullptr ? "give --row-length, or prepare the data with heddle prepare"
-                                 : "give a model that is on this machine, or its keys in model.config");
+                                 : "use a model on this machine, or set its keys in model.config");
   }
 };
 

@@ -110,8 +110,8 @@ TEST_F(Texts, LongerThanTheModelsPositionsAreToldHowToBeCut) {
   const Outcome trained = run(words("run", {"--model.config.max_position_embeddings", "6"}));
   EXPECT_EQ(trained.status, 2) << trained.out;
   EXPECT_THAT(trained.error, HasSubstr(" tokens, more than the model's 6 positions\n  hint: Cut the samples: "
-                                       "dataset.truncation: true, and dataset.seq_length: 6, or the model's "
-                                       "max_position_embeddings larger\n"));
+                                       "dataset.truncation: true, and dataset.seq_length: 6, or increase the "
+                                       "model's max_position_embeddings\n"));
 }
 
 // The only way to take a recipe's tokenizer back on the command line.
@@ -129,7 +129,7 @@ TEST_F(Texts, UseTheModelsTokenizerByDefault) {
                                ", tokenizer: " + gone + "}",
                            "--model",
                            "{pretrained_model_name_or_path: " + files_.path("model") + "}"};
-    EXPECT_THAT(run(prepare).error, HasSubstr("the tokenizer 'gone/away' is not there")) << key;
+    EXPECT_THAT(run(prepare).error, HasSubstr("the tokenizer 'gone/away' does not exist")) << key;
     const Outcome done = run(plus(prepare, {key, "none"}));
     EXPECT_EQ(done.status, 0) << done.error;
   }

@@ -134,7 +134,7 @@ TEST(Staging, IsRefusedOnAnotherFileSystem) {
       "checkpoint_dir " +
           files.path("run") +
           ", so a checkpoint cannot be renamed from the one to the other\n"
-          "  hint: name a directory beside checkpoint_dir, or leave checkpoint.staging_dir out\n");
+          "  hint: choose a directory next to checkpoint_dir, or remove checkpoint.staging_dir\n");
   EXPECT_FALSE(fs::exists(files.path("run")));
 }
 

@@ -110,7 +110,7 @@ TEST(Pretrained, WarnsOfTensorsWithoutAPlaceAndRefusesMissingOnes) {
   const Outcome fewer = layers("2");
   EXPECT_EQ(fewer.status, 0) << fewer.error;
   EXPECT_THAT(fewer.error, HasSubstr("warning: " + files.path("model") +
-                                     ": the model has no place for 16 of the tensors "
+                                     ": the model does not use 16 of the tensors "
                                      "(model.layers.2.input_layernorm.weight, "));
   EXPECT_THAT(fewer.error, HasSubstr(", ...); they are not loaded and not saved"));
   const Outcome more = layers("4");

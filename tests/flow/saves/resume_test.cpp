@@ -226,8 +226,8 @@ TEST(ResumeDone, RunsNothingMore) {
   const std::string last = files.path("run/epoch_0_step_1");
   fs::remove_all(last + "/model/consolidated");
   EXPECT_THAT(heddle(plus(files.train("run"), resumed_up_to("2"))).error,
-              HasSubstr("warning: " + last + " has no model for transformers: heddle convert " + last +
-                        " MODEL makes it\n"));
+              HasSubstr("warning: " + last + " has no exported model; run heddle convert " + last +
+                        " MODEL to export it\n"));
   EXPECT_THAT(column(files.path("run/training.jsonl"), "step"), ElementsAre(0, 1));
 }
 

@@ -84,9 +84,8 @@ TEST(Retention, FollowsTheSetThatIsNamed) {
                         "code, text\n  hint: did you mean 'code'?"));
   const Outcome none = train({});
   EXPECT_EQ(none.status, 0) << none.error;
-  EXPECT_THAT(none.error,
-              HasSubstr("warning: LOWEST_VAL is not kept: none of the validation sets is the default; "
-                        "set checkpoint.best_metric_key"));
+  EXPECT_THAT(none.error, HasSubstr("warning: LOWEST_VAL is not updated because no validation set is the "
+                                    "default; set checkpoint.best_metric_key"));
   EXPECT_FALSE(fs::exists(files.path("run/LOWEST_VAL")));
   fs::remove_all(files.path("run"));
   const Outcome code = train({"--checkpoint.best_metric_key", "code"});

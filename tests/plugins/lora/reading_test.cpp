@@ -190,8 +190,8 @@ TEST(LoraCheckpoints, HaveNoPeftFilesForPartsOfJoinedLayers) {
                   "'model.layers.0.self_attn.q_proj' is a part of "
                   "'model.layers.0.self_attn.qkv_proj.weight' in the model's files, where PEFT makes "
                   "one adapter",
-                  "run.yaml:2 peft: the model begins with random weights, which peft freezes: name a "
-                  "model with model.pretrained_model_name_or_path"));
+                  "run.yaml:2 peft: the model begins with random weights, which peft freezes: set "
+                  "model.pretrained_model_name_or_path"));
   EXPECT_EQ(model.added_files(), nullptr);
   EXPECT_THAT(thrown_by([&] { (void)apply_transforms(model, true, warnings); }),
               ::testing::HasSubstr("run.yaml:2 peft: the exported model has no place for what peft adds: "
@@ -207,9 +207,9 @@ TEST(LoraCheckpoints, RefuseKeysThatExportsShouldHave) {
   recipe = with_plugin_sections(std::move(recipe), built_plugins());
   std::vector<std::string> warnings;
   PreparedModel model = prepare_model(recipe, built_plugins(), warnings);
-  EXPECT_THAT(
-      thrown_by([&] { (void)apply_transforms(model, true, warnings); }),
-      ::testing::HasSubstr("run.yaml:1 model.config: model.export_config: peft saves what it adds alone"));
+  EXPECT_THAT(thrown_by([&] { (void)apply_transforms(model, true, warnings); }),
+              ::testing::HasSubstr(
+                  "run.yaml:1 model.config: model.export_config: peft saves only its own parameters"));
 }
 
 TEST(LoraCheckpoints, AreNotConvertedForPartsOfJoinedLayers) {
