@@ -33,8 +33,8 @@ TEST(ChangedSettings, AreOneLineEachWithBothValues) {
               ElementsAre("a was 1 in the run that saved epoch_0_step_3, and is 3 now",
                           "model.config.b was 2 in the run that saved epoch_0_step_3, and is not set now"));
   EXPECT_THAT(changed_settings("epoch_0_step_3", {}, {{"a", "3"}}),
-              ElementsAre("epoch_0_step_3 was saved by an older heddle, without a digest of its data and "
-                          "settings: whether they are the same is not known"));
+              ElementsAre("epoch_0_step_3 was saved by an older heddle without a digest of its data and "
+                          "settings, so they cannot be compared"));
 }
 
 }  // namespace

@@ -127,7 +127,7 @@ TEST(Benchmark, IsIgnoredInAFinetuneRecipe) {
   const Outcome outcome =
       heddle({"check", files.path("run.yaml"), "--verbose", "--benchmark.warmup_steps", "3"});
   EXPECT_EQ(outcome.status, 0) << outcome.error;
-  EXPECT_THAT(outcome.out, HasSubstr("skipped: benchmark: the benchmark recipe alone reads it\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("skipped: benchmark: only the benchmark recipe reads it\n"));
 }
 
 }  // namespace

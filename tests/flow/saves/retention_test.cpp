@@ -80,7 +80,7 @@ TEST(Retention, FollowsTheSetThatIsNamed) {
   const Outcome unknown = train({"--checkpoint.best_metric_key", "cod"});
   EXPECT_EQ(unknown.status, 2);
   EXPECT_THAT(unknown.error,
-              HasSubstr("checkpoint.best_metric_key: there is no validation set 'cod'; there are: "
+              HasSubstr("checkpoint.best_metric_key: no validation set is named 'cod'; the recipe has "
                         "code, text\n  hint: did you mean 'code'?"));
   const Outcome none = train({});
   EXPECT_EQ(none.status, 0) << none.error;
