@@ -103,7 +103,7 @@ void Saver::write_in(const fs::path& stage, const Saving& saving) {
     fs::create_directories(stage / "model");
     fs::create_directories(stage / "optim");
   });
-  // Both parts are written before errors are exchanged, because ranks differ in the sizes of the parts.
+  // Errors are exchanged after both parts are written, because ranks differ in the sizes of the parts.
   const auto told = checkpoint::tell_first(rendezvous_, "write/" + key, [&] {
     return mesh::pack(std::vector{model_.write(stage / "model", saving.model),
                                   optimizer_.write(stage / "optim", saving.optimizer)});
