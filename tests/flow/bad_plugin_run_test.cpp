@@ -91,8 +91,8 @@ TEST(RunWithABadPlugin, NamesThePluginThatEndsTheProcess) {
     words.push_back("--json");
     const Outcome cut = heddle(files.train(std::string("cut") + ranks, words), {"HEDDLE_FAULT=exits"});
     EXPECT_EQ(cut.status, 1) << cut.error;
-    EXPECT_THAT(cut.error,
-                HasSubstr("error[internal] " + file + ": exit() was called before the command had ended\n"));
+    EXPECT_THAT(cut.error, HasSubstr("error[internal] " + file +
+                                     ": exit() was called before the command was finished\n"));
     EXPECT_THAT(cut.out, HasSubstr(R"({"error": {"code": "internal", "where": ")" + file + "\""));
   }
 }
@@ -121,7 +121,7 @@ TEST(RunWithABadPlugin, SaysWhereItCrashedOrExited) {
                                                    "{_target_: faulty, lr: 0.01}", "--nproc-per-node", "2"}),
                               {"HEDDLE_FAULT=leaves"});
   EXPECT_EQ(left.status, 1);
-  EXPECT_THAT(left.error, HasSubstr(" ended with status 0 before its work was done"));
+  EXPECT_THAT(left.error, HasSubstr(" exited with status 0 before its work was done"));
 }
 
 // A model of a plugin whose layers shift tokens: each new token is computed from the whole text.
@@ -157,9 +157,10 @@ TEST(RunOfAFaultyModel, ComputesTheWholeTextForAModelThatMixesTokensItself) {
       mixes);
   EXPECT_EQ(converted.status, 0) << converted.error;
   const Outcome at_once = generated("5,6,7", "6");
-  EXPECT_EQ(at_once.error,
-            "warning: the whole text is computed again for each new token: 'layers.0' (decoder_layer) mixes "
-            "tokens outside of attention and mixers\n");
+  EXPECT_EQ(
+      at_once.error,
+      "warning: no KV cache, so each new token recomputes the whole text: 'layers.0' (decoder_layer) mixes "
+      "tokens outside of attention and mixers\n");
   std::string one_by_one = "5,6,7";
   for (int i = 0; i < 6; ++i) {
     const std::string next = generated(one_by_one, "1").out;
@@ -174,7 +175,7 @@ TEST(TokensToContinue, AreWholeNumbersOfWhichNoneIsEmpty) {
   };
   for (const std::string tokens : {"", "1,,2", "1,2,", ",1"})
     EXPECT_THAT(said(tokens), HasSubstr("--tokens: expected whole numbers separated by commas, got '" +
-                                        tokens + "', which has an empty one"));
+                                        tokens + "', which contains an empty id"));
   EXPECT_THAT(said("1,two"),
               HasSubstr("--tokens: expected whole numbers separated by commas, got '1,two'\n"));
 }

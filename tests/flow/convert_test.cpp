@@ -159,16 +159,15 @@ TEST(Convert, RefusesWhatItWouldOverwriteAndWhatMakesNoSense) {
   EXPECT_FALSE(fs::exists(files.path("empty.incomplete")));
   const Outcome dtype = convert(kGolden + "llama", files.path("new"), {"--dtype", "bfloat16"});
   EXPECT_EQ(dtype.status, 2);
-  EXPECT_EQ(dtype.error,
-            "error[usage] heddle convert: --dtype says how a Hugging Face directory is written, and " +
-                kGolden +
-                "llama is one: it becomes a sharded model, tensor for tensor\n  hint: leave it "
-                "out: runs and heddle generate read a model in any dtype; for other dtypes on "
-                "the disk, convert the sharded model back with --dtype\n");
+  EXPECT_EQ(
+      dtype.error,
+      "error[usage] heddle convert: --dtype applies to writing a Hugging Face directory, but " + kGolden +
+          "llama is one and becomes a sharded model\n  hint: remove it; runs and heddle generate read a "
+          "model in any dtype. For another dtype on disk, convert the sharded model back with --dtype\n");
   const Outcome sized = convert(kGolden + "llama", files.path("new"), {"--max-shard-size", "1MB"});
   EXPECT_EQ(sized.status, 2);
-  EXPECT_THAT(sized.error, HasSubstr("tensor for tensor\n  hint: leave it out: a sharded model has one file "
-                                     "for each rank\n"));
+  EXPECT_THAT(sized.error,
+              HasSubstr("tensor for tensor\n  hint: remove it; a sharded model has one file per rank\n"));
   const Outcome nothing = convert(files.path("nothing"), files.path("new"));
   EXPECT_EQ(nothing.status, 2);
   EXPECT_THAT(nothing.error, HasSubstr("error[input] " + files.path("nothing") + ": does not exist"));

@@ -210,8 +210,8 @@ TEST(Generate, SaysWhenAModelHasNoTokenizer) {
   expect_usage_refusal(
       heddle({"generate", model, "--prompt", "a"}),
       "error[usage] " + model +
-          ": the model has no tokenizer.json, and was not trained on bytes of text\n"
-          "  hint: name the directory of one: --tokenizer DIR; or give token ids: --tokens 1,2,3\n");
+          ": the model has no tokenizer.json and was not trained on bytes of text\n"
+          "  hint: set --tokenizer DIR to the directory of one, or give token ids: --tokens 1,2,3\n");
   write_tokenizer(files);
   expect_usage_refusal(
       with_tokenizers({"generate", model, "--tokenizer", files.path("words"), "--prompt", "a\xff"}),

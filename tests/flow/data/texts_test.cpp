@@ -73,10 +73,10 @@ TEST_F(Texts, AreSaidNotToBePreparedByCheck) {
   EXPECT_EQ(made.status, 0) << made.error;
   EXPECT_THAT(made.out, HasSubstr(prepared().string() + ": 30 samples, "));
   EXPECT_THAT(run({"prepare", files_.path("run.yaml"), "--dataset", set()}).out,
-              HasSubstr(" tokens, there already\n"));
+              HasSubstr(" tokens, already prepared\n"));
   const Outcome after = run(check);
   EXPECT_EQ(after.status, 0) << after.error;
-  EXPECT_THAT(after.out, HasSubstr("steps: 4, 4 an epoch"));
+  EXPECT_THAT(after.out, HasSubstr("steps: 4, 4 per epoch"));
   EXPECT_THAT(run({"prepare", files_.path("run.yaml")}).out, HasSubstr("nothing to prepare"));
 }
 

@@ -28,8 +28,9 @@ TEST(Stop, SavesOnAllRanksAtOneStepAndGoesOnBitForBit) {
   kill(run.pid(), SIGTERM);
   const Outcome outcome = run.wait();
   EXPECT_EQ(outcome.status, 143) << outcome.error;
-  EXPECT_EQ(outcome.error,
-            "SIGTERM: the run saves and ends after this step; a second signal ends it at once, unsaved\n");
+  EXPECT_EQ(
+      outcome.error,
+      "SIGTERM: the run saves and stops after this step; a second signal stops it at once without saving\n");
   const int64_t step = step_of(outcome.out);
   ASSERT_GT(step, 2) << outcome.out;
   EXPECT_EQ(column(files.path("run/training.jsonl"), "step").size(), static_cast<size_t>(step));
