@@ -41,8 +41,8 @@ std::vector<std::string> parameters_matching(const Units& units, const std::stri
         names.push_back(slot.name);
   if (names.empty())
     throw Error(ErrorCode::config, where,
-                "no parameter's name holds a match of '" + text::excerpt(expression) + "'",
-                "names are such as '" + units.front()->parameters().front().name + "'");
+                "no parameter name contains a match of '" + text::excerpt(expression) + "'",
+                "parameter names look like '" + units.front()->parameters().front().name + "'");
   return names;
 }
 

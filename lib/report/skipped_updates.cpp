@@ -30,7 +30,7 @@ std::string SkippedUpdates::why_not_saved(bool ends) const {
   if (all_ > 0 && all_ >= steps_ - all_ + (ends ? 1 : 0))
     return std::to_string(all_) + " of " + std::to_string(steps_) +
            (steps_ == 1 ? " update was skipped" : " updates were skipped") +
-           ", as the loss or the gradient norm was nan, inf or too large";
+           " because the loss or the gradient norm was nan, inf or too large";
   return std::isfinite(loss_) ? "" : "the loss is " + number_text(loss_);
 }
 

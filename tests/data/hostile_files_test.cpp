@@ -45,7 +45,7 @@ TEST(HostileFiles, AreRefusedWhereBracketsNestAMillionDeep) {
             "error[input] FOLDER/a: is not a manifest of a sharded checkpoint\n"
             "  hint: resume from another checkpoint, or copy this one again");
   EXPECT_EQ(error_of(folder, [&] { read_position(folder.write("a", kDeep)); }),
-            "error[input] FOLDER/a: has no valid position of a run: it is cut or not JSON\n"
+            "error[input] FOLDER/a: contains no valid position of a run: it is truncated or not JSON\n"
             "  hint: resume from another checkpoint, or copy this one again");
   EXPECT_EQ(error_of(folder, [&] { read_model_config(folder.write("a", kDeep)); }),
             "error[input] FOLDER/a: nests deeper than 64\n  hint: copy the file again");

@@ -24,8 +24,8 @@ TEST(Dataloader, IsRefusedByItsKeys) {
   for (const auto& [loader, message] :
        {std::pair{
             "{batch_size: 2}",
-            "run.yaml:1 dataloader.batch_size: batch_size is 2, and step_scheduler.local_batch_size 1: a "
-            "microbatch has one size\n  hint: leave dataloader.batch_size out, or make both equal"},
+            "run.yaml:1 dataloader.batch_size: batch_size is 2, but step_scheduler.local_batch_size is 1; a "
+            "microbatch has one size\n  hint: remove dataloader.batch_size, or set both to the same value"},
         {"{collate_fn: {pad_seq_len_divisible: 8}}",
          "run.yaml:1 dataloader.collate_fn: _target_ is missing\n  hint: _target_: default_collater"},
         {"{collate_fn: {_target_: default_collater, pad_seq_len_divisible: 0}}",

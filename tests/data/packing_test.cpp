@@ -198,8 +198,8 @@ TEST_F(Samples, AreRefusedAboveTheModelsPositions) {
   EXPECT_EQ(
       tests::thrown_by(checked),
       "error[config] run.yaml:3 dataset.lengths: the longest sample has 4 inputs, more than the model's 3 "
-      "positions\n  hint: make packed_sequence.packed_sequence_size smaller, which leaves longer samples "
-      "out, or the model's max_position_embeddings larger");
+      "positions\n  hint: decrease packed_sequence.packed_sequence_size, which discards longer samples, "
+      "or increase the model's max_position_embeddings");
 }
 
 TEST_F(Samples, AreReadFromLinesOfLengths) {

@@ -154,8 +154,8 @@ TEST_F(NotedFiles, HaveTheTrainingTokenizerForAValidationSet) {
   EXPECT_EQ(
       refusal("a.bin", "c.bin"),
       "error[config] run.yaml:9 validation_dataset: the validation set holds tokens of the tokenizer others "
-      "(checksum 03), and the training set holds tokens of the tokenizer words (checksum 01)\n  hint: Make "
-      "both with one tokenizer: heddle data TEXT --tokenizer DIR --out FILE.");
+      "(checksum 03), and the training set holds tokens of the tokenizer words (checksum 01)\n  hint: "
+      "Tokenize both with the same tokenizer: heddle data TEXT --tokenizer DIR --out FILE.");
   EXPECT_THAT(refusal("bytes.bin", "a.bin"), HasSubstr("tokens of the tokenizer words (checksum 01), and the "
                                                        "training set holds bytes of text"));
   EXPECT_THAT(refusal("a.bin", "bytes.bin"),
@@ -178,8 +178,8 @@ TEST(ByteModel, RefusesTokensOfATokenizer) {
   EXPECT_EQ(
       refusal(words),
       "error[config] run.yaml:4 dataset: the data set holds tokens of the tokenizer words (checksum 01), and "
-      "the model at bytes-model was trained on bytes of text\n  hint: Make the data of bytes (heddle data "
-      "TEXT --out FILE), or start from a model with this tokenizer.");
+      "the model at bytes-model was trained on bytes of text\n  hint: Make a token file of bytes with heddle "
+      "data TEXT --out FILE, or start from a model with this tokenizer.");
   DataTokenizer bytes;
   bytes.holds_bytes = true;
   EXPECT_EQ(refusal(bytes), "");

@@ -67,9 +67,9 @@ TEST(RunWithAPlugin, FindsItByAnAliasBesideTheEngineAfterPlacesThatAreNotThere) 
   EXPECT_THAT(outcome.out, HasSubstr("strategy: megatron_fsdp"));
   for (const std::string& error :
        {outcome.error, heddle({"plugins", "list"}, {"HEDDLE_PLUGIN_PATH=/no/such/place"}).error})
-    EXPECT_EQ(error,
-              "[rank 0] [plugins] warning: HEDDLE_PLUGIN_PATH names /no/such/place, which is not a "
-              "directory: no plugin is found there\n");
+    EXPECT_EQ(
+        error,
+        "[rank 0] [plugins] warning: HEDDLE_PLUGIN_PATH names /no/such/place, which is not a directory\n");
 }
 
 // That status 0 is what the plugin gives: a run without it would be taken for a whole one.
@@ -91,8 +91,8 @@ TEST(RunWithABadPlugin, NamesThePluginThatEndsTheProcess) {
     words.push_back("--json");
     const Outcome cut = heddle(files.train(std::string("cut") + ranks, words), {"HEDDLE_FAULT=exits"});
     EXPECT_EQ(cut.status, 1) << cut.error;
-    EXPECT_THAT(cut.error,
-                HasSubstr("error[internal] " + file + ": exit() was called before the command had ended\n"));
+    EXPECT_THAT(cut.error, HasSubstr("error[internal] " + file +
+                                     ": exit() was called before the command was finished\n"));
     EXPECT_THAT(cut.out, HasSubstr(R"({"error": {"code": "internal", "where": ")" + file + "\""));
   }
 }
@@ -121,7 +121,7 @@ TEST(RunWithABadPlugin, SaysWhereItCrashedOrExited) {
                                                    "{_target_: faulty, lr: 0.01}", "--nproc-per-node", "2"}),
                               {"HEDDLE_FAULT=leaves"});
   EXPECT_EQ(left.status, 1);
-  EXPECT_THAT(left.error, HasSubstr(" ended with status 0 before its work was done"));
+  EXPECT_THAT(left.error, HasSubstr(" exited with status 0 before its work was done"));
 }
 
 // A model of a plugin whose layers shift tokens: each new token is computed from the whole text.
@@ -146,12 +146,11 @@ TEST(RunOfAFaultyModel, ComputesTheWholeTextForAModelThatMixesTokensItself) {
     const Outcome unasked = heddle(words, mixes);
     EXPECT_EQ(unasked.status, 2);
     EXPECT_THAT(unasked.error, HasSubstr("model_type 'faulty' is not built; available: "));
-    EXPECT_THAT(
-        unasked.error,
-        HasSubstr("hint: the run that saved it had plugins: " + kBadPlugins +
-                  "/libheddle_faulty_model.so, and code that a saved file names is not loaded unasked: "
-                  "--config RUN.yaml, with the file of the run, opens the plugins it names; "
-                  "HEDDLE_PLUGIN_PATH=DIR names their directory\n"));
+    EXPECT_THAT(unasked.error, HasSubstr("hint: the run that saved it had plugins: " + kBadPlugins +
+                                         "/libheddle_faulty_model.so, and heddle does not load code that a "
+                                         "saved file names without being asked: "
+                                         "--config RUN.yaml opens the plugins that the run's file names; "
+                                         "HEDDLE_PLUGIN_PATH=DIR sets their directory\n"));
   }
   const Outcome converted = heddle(
       {"convert", files.path("shifts"), files.path("converted"), "--config", files.path("plugins.yaml")},
@@ -160,8 +159,8 @@ TEST(RunOfAFaultyModel, ComputesTheWholeTextForAModelThatMixesTokensItself) {
   const Outcome at_once = generated("5,6,7", "6");
   EXPECT_EQ(
       at_once.error,
-      "warning: the whole text is computed again for each new token: 'layers.0' (decoder_layer) computes "
-      "a token from others outside of attention and of mixers\n");
+      "warning: no KV cache, so each new token recomputes the whole text: 'layers.0' (decoder_layer) mixes "
+      "tokens outside of attention and mixers\n");
   std::string one_by_one = "5,6,7";
   for (int i = 0; i < 6; ++i) {
     const std::string next = generated(one_by_one, "1").out;
@@ -176,7 +175,7 @@ TEST(TokensToContinue, AreWholeNumbersOfWhichNoneIsEmpty) {
   };
   for (const std::string tokens : {"", "1,,2", "1,2,", ",1"})
     EXPECT_THAT(said(tokens), HasSubstr("--tokens: expected whole numbers separated by commas, got '" +
-                                        tokens + "', which has an empty one"));
+                                        tokens + "', which contains an empty id"));
   EXPECT_THAT(said("1,two"),
               HasSubstr("--tokens: expected whole numbers separated by commas, got '1,two'\n"));
 }

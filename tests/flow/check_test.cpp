@@ -77,7 +77,7 @@ TEST_F(CheckedRun, SaysWarningsOnStandardErrorAndInTheJson) {
 TEST_F(CheckedRun, CountsStepsAndTheBytesOfARank) {
   const Outcome text = heddle({"check", files_.path("run.yaml"), "--world-size", "2"});
   EXPECT_EQ(text.status, 0) << text.error;
-  EXPECT_THAT(text.out, HasSubstr("memory of a rank: parameters "));
+  EXPECT_THAT(text.out, HasSubstr("memory per rank: parameters "));
   EXPECT_THAT(text.out, HasSubstr("steps: 12, "));
   const Outcome outcome = heddle({"check", files_.path("run.yaml"), "--world-size", "1,2", "--json"});
   std::istringstream lines(outcome.out);
@@ -119,7 +119,7 @@ TEST_F(CheckedRun, ElsewhereWarnsOfWhatThisMachineLacks) {
   const json verdict = json::parse(elsewhere.out);
   EXPECT_THAT(
       verdict["warnings"].dump(),
-      ::testing::AllOf(HasSubstr("on this machine nowhere/model is not there: the model is not checked"),
+      ::testing::AllOf(HasSubstr("on this machine nowhere/model does not exist: the model is not checked"),
                        HasSubstr("on this machine no file matches 'none/*.bin': the data is not checked"),
                        HasSubstr("'nccl'")));
   EXPECT_TRUE(verdict["steps"].is_null());

@@ -129,8 +129,8 @@ TEST(Convert, RefusesADestinationThatAnotherOneIsMaking) {
   const Outcome second = convert(kGolden + "llama", files.path("new"), {"--nproc-per-node", "2"});
   EXPECT_EQ(second.status, 2);
   EXPECT_THAT(second.error, HasSubstr("error[usage] " + files.path("new") +
-                                      ": is being made by another heddle convert\n"
-                                      "  hint: wait for it, or name another directory\n"));
+                                      ": is being written by another heddle convert\n"
+                                      "  hint: wait for that process, or choose another directory\n"));
   EXPECT_EQ(read_text(stage + "/half"), "written");
   ::close(held);  // it was killed
   EXPECT_EQ(convert(kGolden + "llama", files.path("new")).status, 0);
@@ -146,7 +146,7 @@ TEST(Convert, RefusesWhatItWouldOverwriteAndWhatMakesNoSense) {
   const Outcome full = convert(kGolden + "llama", files.path("full"));
   EXPECT_EQ(full.status, 2);
   EXPECT_EQ(full.error, "error[usage] " + files.path("full") +
-                            ": is there and is not empty\n  hint: name a directory that is not there yet; "
+                            ": exists and is not empty\n  hint: choose a directory that does not exist; "
                             "nothing is overwritten\n");
   EXPECT_EQ(read_text(files.path("full/file")), "mine");
   fs::create_directories(files.path("empty.incomplete"));  // what an interrupted one has left
@@ -159,19 +159,18 @@ TEST(Convert, RefusesWhatItWouldOverwriteAndWhatMakesNoSense) {
   EXPECT_FALSE(fs::exists(files.path("empty.incomplete")));
   const Outcome dtype = convert(kGolden + "llama", files.path("new"), {"--dtype", "bfloat16"});
   EXPECT_EQ(dtype.status, 2);
-  EXPECT_EQ(dtype.error,
-            "error[usage] heddle convert: --dtype says how a Hugging Face directory is written, and " +
-                kGolden +
-                "llama is one: it becomes a sharded model, tensor for tensor\n  hint: leave it "
-                "out: runs and heddle generate read a model in any dtype; for other dtypes on "
-                "the disk, convert the sharded model back with --dtype\n");
+  EXPECT_EQ(
+      dtype.error,
+      "error[usage] heddle convert: --dtype applies to writing a Hugging Face directory, but " + kGolden +
+          "llama is one and becomes a sharded model\n  hint: remove it; runs and heddle generate read a "
+          "model in any dtype. For another dtype on disk, convert the sharded model back with --dtype\n");
   const Outcome sized = convert(kGolden + "llama", files.path("new"), {"--max-shard-size", "1MB"});
   EXPECT_EQ(sized.status, 2);
-  EXPECT_THAT(sized.error, HasSubstr("tensor for tensor\n  hint: leave it out: a sharded model has one file "
-                                     "for each rank\n"));
+  EXPECT_THAT(sized.error,
+              HasSubstr("tensor for tensor\n  hint: remove it; a sharded model has one file per rank\n"));
   const Outcome nothing = convert(files.path("nothing"), files.path("new"));
   EXPECT_EQ(nothing.status, 2);
-  EXPECT_THAT(nothing.error, HasSubstr("error[input] " + files.path("nothing") + ": is not there"));
+  EXPECT_THAT(nothing.error, HasSubstr("error[input] " + files.path("nothing") + ": does not exist"));
   EXPECT_EQ(convert(kGolden + "llama", files.path("new"), {"--dtype", "float8"}).status, 2);
   for (const std::string size : {"much", "0", "-5", "5XB"}) {
     const Outcome outcome = convert(kGolden + "llama", files.path("new"), {"--max-shard-size=" + size});
@@ -195,15 +194,15 @@ TEST(Convert, TakesNothingAwayThatSomebodyElseHasMade) {
   fs::create_directory_symlink("disk", files.path("other.incomplete"));
   const std::string overwritten = "; nothing is overwritten\n";
   const std::string foreign =
-      ".incomplete: is in the way, and no heddle convert has left it\n  hint: move it "
-      "away, or name another directory" +
+      ".incomplete: exists and was not left by heddle convert\n  hint: move it "
+      "away or choose another directory" +
       overwritten;
-  const std::string link = ": is a link\n  hint: name the directory that it leads to itself\n";
+  const std::string link = ": is a link\n  hint: give the target of the link\n";
   const std::pair<std::string, std::string> refused[] = {
       {"new", foreign},
       {"other", foreign},
       {"file",
-       ": is there and is not a directory\n  hint: name a directory that is not there yet" + overwritten},
+       ": exists and is not a directory\n  hint: choose a directory that does not exist" + overwritten},
       {"link", link},
       {"link/", link},
       {"dangling", link}};
@@ -218,7 +217,7 @@ TEST(Convert, TakesNothingAwayThatSomebodyElseHasMade) {
     EXPECT_EQ(outcome.status, 2);
     EXPECT_THAT(outcome.error,
                 AllOf(StartsWith("error[usage] heddle convert: expected the name of a new directory, got \""),
-                      EndsWith("\"\n  hint: name a directory that is not there yet\n")));
+                      EndsWith("\"\n  hint: choose a directory that does not exist\n")));
   }
   EXPECT_EQ(read_text(files.path("new.incomplete/mine")), "mine");
   EXPECT_TRUE(fs::is_regular_file(files.path("file")));

@@ -31,7 +31,7 @@ TEST(ForeignCheckpoints, AreRefusedByEveryCommand) {
         outcome.error,
         "error[input] " + where +
             "is a checkpoint of PyTorch's distributed checkpoint (.metadata, *.distcp): its index is a "
-            "Python pickle, which only Python reads\n  hint: python -m "
+            "Python pickle, which only Python can read\n  hint: python -m "
             "torch.distributed.checkpoint.format_utils dcp_to_torch DIR model.pt; then load model.pt into "
             "the transformers model and save_pretrained() a Hugging Face directory\n");
   }

@@ -51,9 +51,9 @@ TEST(NotFinite, EndsTheRunAfterTenSkippedUpdatesAndRemovesNoGoodCheckpoint) {
   EXPECT_THAT(
       outcome.error,
       HasSubstr("error[diverged] step_scheduler.max_skipped_updates: the updates of steps 6 to 15 were "
-                "skipped, as the loss or the gradient norm was nan, inf or too large\n"
+                "skipped because the loss or the gradient norm was nan, inf or too large\n"
                 "  hint: lower optimizer.lr or set clip_grad_norm; epoch_0_step_3 was saved before these "
-                "steps: --checkpoint.restore_from epoch_0_step_3\n"));
+                "steps; resume from it with --checkpoint.restore_from epoch_0_step_3\n"));
   EXPECT_THAT(outcome.error,
               HasSubstr("warning: step 6: update skipped: the gradient norm is nan; 1 in a row, "
                         "the run ends at 10\n"));
@@ -78,8 +78,8 @@ TEST(NotFinite, EndsWithStatus1WhenMostUpdatesWereSkipped) {
   const Outcome outcome = run({"--optimizer.lr", "1e30", "--step_scheduler.max_steps", "6"});
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.error, HasSubstr("error[diverged] training: after step 6 nothing is saved: 3 of 4 "
-                                       "updates were skipped, as the loss or the gradient norm was nan, inf "
-                                       "or too large\n  hint: lower optimizer.lr or set clip_grad_norm; "
+                                       "updates were skipped because the loss or the gradient norm was nan, "
+                                       "inf or too large\n  hint: lower optimizer.lr or set clip_grad_norm; "
                                        "epoch_0_step_1 was saved before these steps"));
   EXPECT_EQ(fs::read_symlink(files.path("run/LATEST")), "epoch_0_step_1");
   EXPECT_FALSE(fs::exists(files.path("run/epoch_0_step_3")));

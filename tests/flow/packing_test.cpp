@@ -217,9 +217,10 @@ TEST_F(Packing, SaysWhatItLeavesOut) {
                        "1"};
   const Outcome outcome = heddle(packed("run", small));
   EXPECT_EQ(outcome.status, 0);
-  EXPECT_THAT(outcome.error,
-              HasSubstr("samples are longer than packed_sequence_size 12 and are left out; the "
-                        "longest has 19 inputs"));
+  EXPECT_THAT(
+      outcome.error,
+      HasSubstr(
+          "samples are longer than packed_sequence_size 12 and are discarded; the longest has 19 inputs"));
 }
 
 }  // namespace

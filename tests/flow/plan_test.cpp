@@ -25,7 +25,7 @@ class Plan : public ::testing::Test {
 TEST_F(Plan, PrintsLayoutsThatFitFastestFirst) {
   const Outcome text = heddle(plan({"--world-size", "4", "--device", "H100", "--top", "3"}));
   EXPECT_EQ(text.status, 0) << text.error;
-  EXPECT_THAT(text.out, HasSubstr("4 x H100, 8 samples of 16 tokens a step, tensors may take "));
+  EXPECT_THAT(text.out, HasSubstr("4 x H100, 8 samples of 16 tokens per step, memory for tensors: "));
   EXPECT_THAT(text.out, HasSubstr("tokens/s"));
   const json found = json::parse(heddle(plan({"--world-size", "4", "--json"})).out);
   double last = 1e300;

@@ -36,8 +36,8 @@ TEST(Program, UsesTheLibTorchThatTheVariableNames) {
   const TrainingFiles files;
   const std::string package = files.path("torch");
   const auto list = [&] { return heddle({"plugins", "list"}, {"HEDDLE_TORCH=" + package}); };
-  expect_refusal(list(), 2, "error[usage] HEDDLE_TORCH: '" + package + "' holds no lib/libtorch_cpu.so");
-  expect_refusal(heddle({"--version"}, {"HEDDLE_TORCH=" + package}), 2, "holds no lib/libtorch_cpu.so");
+  expect_refusal(list(), 2, "error[usage] HEDDLE_TORCH: '" + package + "' contains no lib/libtorch_cpu.so");
+  expect_refusal(heddle({"--version"}, {"HEDDLE_TORCH=" + package}), 2, "contains no lib/libtorch_cpu.so");
   std::filesystem::create_directories(package + "/lib");
   files.write("torch/lib/libtorch_cpu.so", "no library");
   expect_refusal(list(), 2, package + "/lib/libtorch_cpu.so: ");  // the loader's words
@@ -144,7 +144,7 @@ TEST(Refusals, AskForTokensWhereAModelWasNotTrainedOnBytes) {
   ASSERT_EQ(heddle(files.train("run")).status, 0);
   std::filesystem::remove(files.path("run/LATEST/model/.hf_metadata/heddle_tokenizer.json"));
   expect_refusal(heddle({"generate", files.path("run"), "--prompt", "a"}), 2,
-                 "the model has no tokenizer.json, and was not trained on bytes of text");
+                 "the model has no tokenizer.json and was not trained on bytes of text");
   expect_refusal(heddle({"generate", files.path("run"), "--tokens", "1,256"}), 2,
                  "token 256 is outside the model's vocabulary of 256");
 }

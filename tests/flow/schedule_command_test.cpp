@@ -84,10 +84,11 @@ TEST(ScheduleCommand, ComparesAllSchedules) {
   const Outcome outcome = heddle(
       {"schedule", "--compare", "--ranks", "4", "--microbatches", "6", "--limit", "4", "--memory", "3GiB"});
   EXPECT_EQ(outcome.status, 0) << outcome.error;
-  EXPECT_THAT(outcome.out,
-              HasSubstr("4 ranks, 6 microbatches; on all layers of a rank F 1, I 1, W 1; a transfer 0\n"
-                        "schedule       stages  length    idle  peak  transfers  peak memory\n"
-                        "auto                8"));
+  EXPECT_THAT(
+      outcome.out,
+      HasSubstr("4 ranks, 6 microbatches; times of all layers of a rank: F 1, I 1, W 1; a transfer 0\n"
+                "schedule       stages  length    idle  peak  transfers  peak memory\n"
+                "auto                8"));
   EXPECT_THAT(outcome.out,
               HasSubstr("\n1f1b                4      27  33.3 %     4         36    12.00 GiB\n"));
   EXPECT_THAT(outcome.out, HasSubstr("\ngpipe (4 stages): its peak is above the limit\n"));
@@ -138,8 +139,9 @@ TEST(ScheduleCommand, TakesTheTimesThatARunMeasured) {
   // In the mean of the ranks, and cut into four stages: 1, 1, 3, 3.
   const Outcome compared =
       heddle({"schedule", "--compare", "--ranks", "2", "--microbatches", "4", "--times-from", trace});
-  EXPECT_THAT(compared.out, HasSubstr("2 ranks, 4 microbatches; on all layers of a rank (mean, in ms, of " +
-                                      trace + ") F 4, I 4.75, W 4.25; a transfer 0.25\n"));
+  EXPECT_THAT(compared.out,
+              HasSubstr("2 ranks, 4 microbatches; times of all layers of a rank (mean, in ms, of " + trace +
+                        "): F 4, I 4.75, W 4.25; a transfer 0.25\n"));
   std::filesystem::remove(trace);
 }
 

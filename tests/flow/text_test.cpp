@@ -210,8 +210,8 @@ TEST(Generate, SaysWhenAModelHasNoTokenizer) {
   expect_usage_refusal(
       heddle({"generate", model, "--prompt", "a"}),
       "error[usage] " + model +
-          ": the model has no tokenizer.json, and was not trained on bytes of text\n"
-          "  hint: name the directory of one: --tokenizer DIR; or give token ids: --tokens 1,2,3\n");
+          ": the model has no tokenizer.json and was not trained on bytes of text\n"
+          "  hint: set --tokenizer DIR to the directory of one, or give token ids: --tokens 1,2,3\n");
   write_tokenizer(files);
   expect_usage_refusal(
       with_tokenizers({"generate", model, "--tokenizer", files.path("words"), "--prompt", "a\xff"}),
@@ -248,9 +248,9 @@ TEST(Train, WarnsOfBytesForAModelWithATokenizer) {
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_THAT(
       outcome.out + outcome.error,
-      HasSubstr("warning: the dataset's tokens are bytes of text, and the model has a tokenizer.json: heddle "
-                "data --tokenizer " +
-                files.path("words") + " makes tokens of it\n"));
+      HasSubstr("warning: the dataset's tokens are bytes of text, but the model has a tokenizer.json: "
+                "tokenize the text with heddle data --tokenizer " +
+                files.path("words") + "\n"));
   EXPECT_TRUE(fs::exists(files.path("run/LATEST/model/consolidated/tokenizer.json")));
   EXPECT_FALSE(fs::exists(files.path("run/LATEST/model/consolidated/heddle_tokenizer.json")));
 }

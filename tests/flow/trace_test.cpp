@@ -168,11 +168,11 @@ TEST(Trace, RefusesWhatItCannotWriteBeforeTheRun) {
   const TrainingFiles files;
   EXPECT_EQ(heddle(files.train("run", {"--trace", "/proc/trace"})).error,
             "error[io] --trace: the file /proc/trace cannot be written\n"
-            "  hint: its directory must exist, with the right to write\n");
+            "  hint: its directory must exist and be writable\n");
   EXPECT_FALSE(std::filesystem::exists(files.path("run/training.jsonl")));
   const Outcome steps = heddle(files.train("run", {"--trace", "t", "--trace-steps", "5-3"}));
   EXPECT_EQ(steps.status, 2);
-  EXPECT_THAT(steps.error, HasSubstr("expected a step or two such as 3 or 3-5, got '5-3'"));
+  EXPECT_THAT(steps.error, HasSubstr("expected a step or a range such as 3 or 3-5, got '5-3'"));
 }
 
 TEST(Trace, ReplacesATraceAndNothingElse) {

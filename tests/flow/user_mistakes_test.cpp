@@ -39,9 +39,9 @@ TEST(GoingBack, IsRefusedWhereTheNextCheckpointsAreThereBeforeAnyStep) {
   EXPECT_EQ(back.status, 2);
   EXPECT_EQ(back.error,
             "error[config] checkpoint.checkpoint_dir: " + files.path("run/epoch_0_step_3") +
-                " already exists and would be overwritten at step 4: the run begins with step 3\n"
-                "  hint: remove it and those after it, or point checkpoint.checkpoint_dir at a fresh "
-                "directory and checkpoint.restore_from at " +
+                " already exists and would be overwritten at step 4, because the run starts at step 3\n"
+                "  hint: remove this checkpoint and all later ones, or set checkpoint.checkpoint_dir to a "
+                "new directory and checkpoint.restore_from to " +
                 files.path("run/epoch_0_step_1") + "\n");
   EXPECT_FALSE(fs::exists(files.path("run/training.jsonl")));
   const Outcome aside = heddle(files.train(
@@ -57,9 +57,9 @@ TEST(AnotherModel, IsRefusedWhereItWouldSaveOverTheOldOnesCheckpoints) {
   EXPECT_EQ(wider.status, 2);
   EXPECT_THAT(wider.error,
               HasSubstr(files.path("run/epoch_0_step_1") +
-                        " already exists and would be overwritten at step 2: the run begins with step "
-                        "1; it is of another model: intermediate_size was 40, now 48\n"
-                        "  hint: point checkpoint.checkpoint_dir at a fresh directory\n"));
+                        " already exists and would be overwritten at step 2, because the run starts at step "
+                        "1; it holds another model: intermediate_size was 40, now 48\n"
+                        "  hint: set checkpoint.checkpoint_dir to a new directory\n"));
 }
 
 // The checkpoint that is there is this model's own, and good: nothing tells to remove it.
@@ -70,17 +70,17 @@ TEST(AnotherModel, HintsAtTheRunsOwnCheckpointsWhenInLatest) {
   ASSERT_EQ(heddle(files.train("run", plus({"--step_scheduler.max_steps", "2"}, wider))).status, 0);
   const Outcome back = heddle(files.train("run", {"--step_scheduler.max_steps", "4"}));
   EXPECT_EQ(back.status, 2);
-  EXPECT_EQ(
-      back.error,
-      "error[config] checkpoint.checkpoint_dir: " + files.path("run/epoch_0_step_3") +
-          " already exists and would be overwritten at step 4: the run begins with step 1; LATEST names "
-          "epoch_0_step_1, which is of another model: intermediate_size was 48, now 40\n"
-          "  hint: --checkpoint.restore_from epoch_0_step_3 resumes from the newest checkpoint of this "
-          "model; or point checkpoint.checkpoint_dir at a fresh directory\n");
+  EXPECT_EQ(back.error,
+            "error[config] checkpoint.checkpoint_dir: " + files.path("run/epoch_0_step_3") +
+                " already exists and would be overwritten at step 4, because the run starts at step 1; "
+                "LATEST names "
+                "epoch_0_step_1, a checkpoint of another model: intermediate_size was 48, now 40\n"
+                "  hint: --checkpoint.restore_from epoch_0_step_3 resumes from the newest checkpoint of this "
+                "model. Or set checkpoint.checkpoint_dir to a new directory\n");
   const Outcome further = heddle(files.train("run", {"--step_scheduler.max_steps", "3"}));
   EXPECT_THAT(further.out + further.error,
               HasSubstr("intermediate_size was 48, now 40. Skipping restore. --checkpoint.restore_from "
-                        "epoch_0_step_3 resumes from the newest of this model.\n"));
+                        "epoch_0_step_3 resumes from the newest checkpoint of this model.\n"));
 }
 
 TEST(LearningRate, IsReportedWhenItChangesOnResume) {
@@ -92,13 +92,14 @@ TEST(LearningRate, IsReportedWhenItChangesOnResume) {
   };
   const Words cosine = {"--lr_scheduler", "{lr_decay_style: cosine, lr_warmup_steps: 1}"};
   EXPECT_THAT(run("cosine", "4", cosine), Not(HasSubstr("learning rate")));
-  EXPECT_THAT(run("cosine", "8", cosine),
-              HasSubstr("warning: the learning rate of step 5 was to be 3e-05 in the run that saved "
-                        "epoch_0_step_3, and is 0.00184544 now: that run had 4 steps, this one has 8\n"));
+  EXPECT_THAT(
+      run("cosine", "8", cosine),
+      HasSubstr("warning: the learning rate of step 5 changed from 3e-05 (run that "
+                "saved epoch_0_step_3) to 0.00184544 (this run): that run had 4 steps, this one has 8\n"));
   run("constant", "2", {});
   EXPECT_THAT(run("constant", "3", {"--optimizer.lr", "0.001"}),
-              HasSubstr("warning: the learning rate of step 3 was to be 0.003 in the run that saved "
-                        "epoch_0_step_1, and is 0.001 now\n"));
+              HasSubstr("warning: the learning rate of step 3 changed from 0.003 (run that saved "
+                        "epoch_0_step_1) to 0.001 (this run)\n"));
   EXPECT_THAT(run("constant", "4", {"--optimizer.lr", "0.001"}), Not(HasSubstr("learning rate")));
 }
 
@@ -129,14 +130,14 @@ TEST(RestoreFrom, SaysWhatIsNearToACheckpoint) {
       " is not a complete checkpoint: it needs step_scheduler.json, model/manifest.json and "
       "optim/manifest.json\n  hint: ";
   EXPECT_EQ(refusal(files.path("run")), "error[input] checkpoint.restore_from: " + files.path("run") + needs +
-                                            "it is a directory of checkpoints; the newest is " +
+                                            "the directory contains checkpoints; name the newest: " +
                                             files.path("run/epoch_0_step_3") + "\n");
   for (const char* part : {"run/epoch_0_step_3/model", "run/epoch_0_step_3/optim/"})
-    EXPECT_EQ(refusal(files.path(part)), "error[input] checkpoint.restore_from: " + files.path(part) + needs +
-                                             "it is a part of the checkpoint " +
-                                             files.path("run/epoch_0_step_3") + "\n");
+    EXPECT_EQ(refusal(files.path(part)),
+              "error[input] checkpoint.restore_from: " + files.path(part) + needs +
+                  "name the checkpoint that contains it: " + files.path("run/epoch_0_step_3") + "\n");
   EXPECT_THAT(refusal(files.path("gone")),
-              HasSubstr("error[input] checkpoint.restore_from: " + files.path("gone") + " is not there\n"));
+              HasSubstr("error[input] checkpoint.restore_from: " + files.path("gone") + " does not exist\n"));
 }
 
 TEST(CopiesToSaveFrom, AreCountedInTheMemoryOfARun) {
@@ -151,7 +152,7 @@ TEST(CopiesToSaveFrom, AreCountedInTheMemoryOfARun) {
     return std::stod(async.substr(async.find(word) + word.size()));
   };
   // One rank writes its parameters, both moments of each, and a step for each tensor.
-  EXPECT_NEAR(bytes_behind("copies to save from "), bytes_behind("parameters ") + bytes_behind("optimizer "),
+  EXPECT_NEAR(bytes_behind("copies for saving: "), bytes_behind("parameters ") + bytes_behind("optimizer "),
               0.1 * bytes_behind("optimizer "))
       << async;
 }
@@ -226,12 +227,11 @@ TEST(Builds, AreRefusedWhenProgramAndLibraryDiffer) {
   fs::copy(build / "tests/bad_plugins/libheddle_no_manifest.so", library);  // any library without the stamp
   const Outcome mixed = shell("'" + files.path("heddle") + "' plugins list");
   EXPECT_EQ(mixed.status, 1);
+  EXPECT_THAT(mixed.error, HasSubstr("error[internal] " + library +
+                                     ": the trainer's library and the program are from different builds: the "
+                                     "library's commands are not said, and the program's "));
   EXPECT_THAT(mixed.error,
-              HasSubstr("error[internal] " + library +
-                        ": the trainer's library is of another build than the program: its commands "
-                        "are not said, and the program's "));
-  EXPECT_THAT(mixed.error,
-              HasSubstr("hint: build both together (the target heddle_program), or install heddle again"));
+              HasSubstr("hint: build both together (the target heddle_program), or reinstall heddle"));
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ cd "$outside"
 say "help needs no LibTorch, and everything else says what is missing"
 elsewhere "$tree/bin/heddle" --version | grep -qF "heddle " || fail "no version"
 elsewhere HEDDLE_TORCH=/no/torch "$tree/bin/heddle" check x.yaml >"$outside/out" 2>&1 && fail "there is no /no/torch"
-expect "error[usage] HEDDLE_TORCH: '/no/torch' holds no lib/libtorch_cpu.so" "$outside/out"
+expect "error[usage] HEDDLE_TORCH: '/no/torch' contains no lib/libtorch_cpu.so" "$outside/out"
 mkdir -p old/lib && touch old/lib/libtorch_cpu.so && echo "__version__ = '2.10.0+cpu'" >old/version.py
 elsewhere HEDDLE_TORCH="$outside/old" "$tree/bin/heddle" check x.yaml >"$outside/out" 2>&1 && fail "2.10.0 is no 2.11.0"
 expect "is torch 2.10.0; 2.11.0 is needed" "$outside/out"

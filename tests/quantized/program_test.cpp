@@ -81,7 +81,7 @@ TEST_F(QuantizedProgram, RefusesAModelThatMayNotBeDequantized) {
   EXPECT_EQ(checked.status, 2);
   EXPECT_THAT(checked.error, HasSubstr("checkpoint.dequantize_base_checkpoint: the weights in " +
                                        golden("llama_odd_fp8").string() +
-                                       " are in fp8, and training in this form is not built"));
+                                       " are in fp8, and training with quantized weights is not built"));
   const fs::path plain = tests::plain_model(folder_, "llama_odd_fp8");
   EXPECT_EQ(
       flow::heddle({"check", recipe(plain, "run", ", dequantize_base_checkpoint: false").string()}).status,

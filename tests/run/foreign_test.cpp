@@ -27,8 +27,7 @@ const std::vector<Foreign> kKinds = {
     {{".metadata", "__0_0.distcp"},
      "",
      "foreign: is a checkpoint of PyTorch's distributed checkpoint (.metadata, *.distcp): its index is a "
-     "Python "
-     "pickle, which only Python reads",
+     "Python pickle, which only Python can read",
      "python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR model.pt"},
     {{"model/.metadata", "model/__3_0.distcp"},
      "",
@@ -37,7 +36,7 @@ const std::vector<Foreign> kKinds = {
     {{"metadata.json", "common.pt", ".metadata", "__0_0.distcp"},
      "{\"sharded_backend\": \"torch_dist\"}",
      "foreign: is a checkpoint of Megatron-Core's dist_checkpointing (metadata.json with sharded_backend)",
-     "Megatron Bridge makes a Hugging Face directory of it: AutoBridge.export_ckpt"},
+     "convert it to a Hugging Face directory with Megatron Bridge: AutoBridge.export_ckpt"},
     {{"latest_checkpointed_iteration.txt", "iter_0000100/metadata.json"},
      "{\"sharded_backend\": \"torch_dist\"}",
      "foreign: is a checkpoint of Megatron-Core's dist_checkpointing",
@@ -70,7 +69,7 @@ const std::vector<Foreign> kKinds = {
     {{"model/shard-00001-model-00001-of-00001.safetensors"},
      "",
      "foreign/model: is a sharded model of PyTorch's Hugging Face storage, as NeMo AutoModel saves it",
-     "AutoModel's model/consolidate.sh makes model/consolidated of it"}};
+     "run AutoModel's model/consolidate.sh"}};
 TEST(ForeignCheckpoints, AreRefusedWithWhatTheyAre) {
   for (const Foreign& kind : kKinds) {
     const Folder folder;
@@ -100,8 +99,8 @@ TEST(ForeignCheckpoints, AreKnownAsFilesToo) {
   for (const int32_t magic : {kNanogptMagic, kAutomodelMagic}) {
     folder.write("train.bin", std::string(reinterpret_cast<const char*>(&magic), sizeof magic) + "rest");
     EXPECT_EQ(error_of(folder, [&] { find_model(folder / "train.bin"); }),
-              "error[input] FOLDER/train.bin: is a token file, as heddle data makes it: it holds no model\n"
-              "  hint: name a Hugging Face directory, the checkpoint_dir of a run, or a checkpoint in it");
+              "error[input] FOLDER/train.bin: is a token file of heddle data, not a model\n"
+              "  hint: give a Hugging Face directory, the checkpoint_dir of a run, or a checkpoint in it");
   }
   folder.write("bare.bin", "\1\2\3\4");
   EXPECT_THAT(error_of(folder, [&] { find_model(folder / "bare.bin"); }),
@@ -116,7 +115,7 @@ TEST(FindModel, NamesWhereItLooked) {
   const Folder folder;
   EXPECT_EQ(
       error_of(folder, [&] { find_model(folder / ""); }),
-      "error[input] FOLDER: holds no model: there is neither a config.json nor a manifest.json with its "
+      "error[input] FOLDER: contains no model: it has neither a config.json nor a manifest.json with its "
       ".hf_metadata in FOLDER, FOLDER/model, FOLDER/model/consolidated, and no checkpoint of a run\n"
       "  hint: give a Hugging Face directory, the checkpoint_dir of a run, or a checkpoint in it");
 }

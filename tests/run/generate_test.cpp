@@ -213,10 +213,9 @@ TEST(Generate, RefusesAttentionThatIsNotCausalBeforeAnyText) {
   options.causal = false;
   const Folder folder;
   CachedCore cached(options);
-  EXPECT_EQ(
-      error_of(folder, [&] { refuse_not_causal(cached.units); }),
-      "error[usage] generate: the attention of 'core' is not causal: a token that is added would change "
-      "those before it\n  hint: generate with a causal language model");
+  EXPECT_EQ(error_of(folder, [&] { refuse_not_causal(cached.units); }),
+            "error[usage] generate: the attention of 'core' is not causal: an added token would change the "
+            "outputs of earlier tokens\n  hint: generate with a causal language model");
 }
 
 TEST(Generate, KeepsNoKeysForModulesThatMixTokensThemselves) {
@@ -236,8 +235,7 @@ TEST(Generate, RefusesWhatACacheCannotHold) {
   at::NoGradGuard no_grad;
   EXPECT_EQ(error_of(folder, [&] { logits_of(units)(batch); }),
             "error[plugin_failed] generate: the plugin 'generate' threw in its link around a layer: the "
-            "cache takes "
-            "one sequence, and one token after the first forward");
+            "cache takes one sequence and, after the first forward, one token at a time");
 }
 
 TEST(Generate, RunsAChainOfUnits) {
@@ -260,7 +258,7 @@ TEST(Generate, RefusesWhatMakesNoSense) {
   const auto refusal = [&](Tokens prompt, int64_t count, Sampling sampling) {
     return error_of(folder, [&] { generate(counting_logits, prompt, count, sampling, 1); });
   };
-  EXPECT_EQ(refusal({}, 1, {}), "error[usage] generate: the prompt is empty; give at least one token");
+  EXPECT_EQ(refusal({}, 1, {}), "error[usage] generate: the prompt is empty; it needs at least one token");
   EXPECT_EQ(refusal({1}, -1, {}),
             "error[usage] generate: expected a number of new tokens of at least 0, got -1");
   EXPECT_EQ(refusal({1}, 1, {.top_k = -2}), "error[usage] generate: expected a top_k of at least 0, got -2");

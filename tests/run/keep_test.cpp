@@ -138,9 +138,8 @@ TEST(Keep, WarnsOfWhatItCannotRemove) {
     keep(root.section, next, {}, log);
   }
   ASSERT_EQ(said.size(), 1u);
-  EXPECT_EQ(said[0],
-            (root.folder / "epoch_0_step_1").string() +
-                " is older than max_recent_checkpoints keeps, and cannot be removed: Permission denied");
+  EXPECT_EQ(said[0], (root.folder / "epoch_0_step_1").string() +
+                         " exceeds max_recent_checkpoints and cannot be removed: Permission denied");
   EXPECT_EQ(root.latest(), "epoch_0_step_2");
   EXPECT_EQ(checkpoints_in(root.folder.path()).size(), 1u);  // its name is gone all the same
   fs::permissions(root.folder / "epoch_0_step_1.removed/model", fs::perms::owner_all);

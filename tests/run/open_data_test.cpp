@@ -98,11 +98,11 @@ std::string untrained_end_of(const std::vector<TestSample>& samples, std::vector
 
 TEST(UntrainedEnd, IsWarnedOfWhenNoLabelIsAnEndToken) {
   const std::vector<TestSample> samples = {{{1, 7, 3, 4}, {{2, 4}}}, {{1, 5, 7, 6}, {{3, 4}}}};
-  EXPECT_EQ(
-      untrained_end_of(samples, {7}),
-      "run.yaml:5 dataset: no label of the 2 samples is the end token 7, so the model does not learn where "
-      "an answer ends; set add_eos_token: true in dataset.tokenizer, or a chat template that ends each "
-      "answer with the end token");
+  EXPECT_EQ(untrained_end_of(samples, {7}),
+            "run.yaml:5 dataset: none of the labels of the 2 samples is the end token 7, so the model does "
+            "not learn "
+            "to end an answer; set add_eos_token: true in dataset.tokenizer, or use a chat template that "
+            "ends each answer with the end token");
   EXPECT_EQ(untrained_end_of(samples, {8, 9}), untrained_end_of(samples, {8}));
 }
 
@@ -120,7 +120,7 @@ TEST(UntrainedEnd, ReadsTheFirstSamplesOfALargeSet) {
   std::vector<TestSample> samples(40, {std::vector<uint16_t>(60000, 5), {{1, 60000}}});
   samples.back().tokens.back() = 7;
   EXPECT_THAT(untrained_end_of(samples, {7}),
-              HasSubstr("no label of the first 18 samples is the end token 7"));
+              HasSubstr("none of the labels of the first 18 samples is the end token 7"));
 }
 
 }  // namespace

@@ -130,11 +130,10 @@ TEST_F(Overridden, HeadsThatAutoModelTrainsAreAWarning) {
     (void)with_recipe_keys(recipe.model, plugins_, warnings_);
     return warnings_;
   };
-  EXPECT_THAT(
-      warned(""),
-      ElementsAre("run.yaml:1 model: AutoModel trains the multi-token prediction heads of this model too "
-                  "(mtp_num_hidden_layers 1), which are not built here: it trains on the next token alone, "
-                  "as with num_nextn_predict_layers: 0"));
+  EXPECT_THAT(warned(""), ElementsAre("run.yaml:1 model: AutoModel also trains the multi-token prediction "
+                                      "heads of this model (mtp_num_hidden_layers 1), which heddle does not "
+                                      "support: the model trains on the next token only, "
+                                      "as with num_nextn_predict_layers: 0"));
   EXPECT_THAT(warned("  num_nextn_predict_layers: 0\n"), IsEmpty());
 }
 
@@ -167,10 +166,9 @@ TEST_F(Overridden, MultiTokenPredictionHeadsMayBeLeftOut) {
 TEST_F(Overridden, WarnsOfAKeyThatOtherKeysDisable) {
   set("output_router_logits", false);
   const PreparedModel model = open("config: {router_aux_loss_coef: 0.5, max_position_embeddings: 512}");
-  EXPECT_THAT(
-      warnings_,
-      ElementsAre("run.yaml:3 model.config.router_aux_loss_coef changes nothing: no auxiliary loss is "
-                  "computed; router_aux_loss_type: layer, sequence, global or model chooses one"));
+  EXPECT_THAT(warnings_,
+              ElementsAre("run.yaml:3 model.config.router_aux_loss_coef has no effect: no auxiliary loss is "
+                          "computed; router_aux_loss_type: layer, sequence, global or model chooses one"));
   EXPECT_THAT(model.idle_keys, ElementsAre("router_aux_loss_coef"));
   open("config: {router_aux_loss_coef: 0.5, router_aux_loss_type: layer}");
   EXPECT_THAT(warnings_, IsEmpty());
@@ -180,8 +178,8 @@ TEST_F(Overridden, ExportsKeysThatTheFilesNeed) {
   set("attention_dropout", 0.1);
   EXPECT_THAT(
       refusal("config: {attention_dropout: 0.0}"),
-      HasSubstr("run.yaml:3 model.config: FOLDER/model/config.json cannot be read without these keys, "
-                "and neither could what the run exports: FOLDER/model/config.json attention_dropout: "
+      HasSubstr("run.yaml:3 model.config: FOLDER/model/config.json cannot be read without these keys, and "
+                "neither could the model that the run exports: FOLDER/model/config.json attention_dropout: "
                 "dropout of attention is not built, got 0.1\n  hint: set model.export_config: true"));
   const PreparedModel model = open("config: {attention_dropout: 0.0}\n  export_config: true");
   EXPECT_EQ(nlohmann::json::parse(model.origin.files.at("config.json"))["attention_dropout"], 0.0);

@@ -33,14 +33,14 @@ TEST(SpaceText, AdvisesWhatIsNotSetYet) {
   };
   section.max_recent = 3;
   EXPECT_EQ(advice(),
-            "lower checkpoint.max_recent_checkpoints, which is 3, or leave out the model for transformers "
-            "with checkpoint.save_consolidated: false");
+            "lower checkpoint.max_recent_checkpoints, which is 3, or skip the export with "
+            "checkpoint.save_consolidated: false");
   section.max_recent = 1;
   EXPECT_EQ(advice(),
-            "make room there, or point checkpoint.checkpoint_dir at a larger disk, or leave out the model "
-            "for transformers with checkpoint.save_consolidated: false");
+            "free disk space, or set checkpoint.checkpoint_dir to a directory on a larger disk, or skip the "
+            "export with checkpoint.save_consolidated: false");
   exports = false;
-  EXPECT_EQ(advice(), "make room there, or point checkpoint.checkpoint_dir at a larger disk");
+  EXPECT_EQ(advice(), "free disk space, or set checkpoint.checkpoint_dir to a directory on a larger disk");
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ TEST_F(TransformsOfARun, RefuseAxesAtTheirSize) {
   setup.sizes.tp = 2;
   EXPECT_EQ(tests::thrown_by([&] { refuse_axes(sections_, setup); }),
             "error[config] run.yaml:1 distributed.tp_size: nor tensor parallelism\n  hint: the section mine "
-            "refuses it: set tp_size: 1, or leave mine out");
+            "does not support it: set tp_size: 1, or remove mine");
   setup.sizes.tp = 1;
   EXPECT_EQ(tests::thrown_by([&] { refuse_axes(sections_, setup); }), "");
 }

@@ -99,8 +99,8 @@ const KnownPlain kUnfinished("unfinished", [](const RankPlace& place) {
 TEST(Launch, CountsARankThatLeavesEarlyAsLost) {
   const auto run = run_ranks("unfinished", 2);
   EXPECT_EQ(run.status, 1);
-  EXPECT_THAT(run.err, HasSubstr("error[rank_lost] launch: rank 1 ended with status 0 before its work was "
-                                 "done\n  hint: a plugin or a library called _exit(): "));
+  EXPECT_THAT(run.err, HasSubstr("error[rank_lost] launch: rank 1 exited with status 0 before its work was "
+                                 "done\n  hint: a plugin or a library called _exit(); "));
 }
 
 const KnownPlain kForever("forever", [](const RankPlace& place) -> int {
@@ -144,7 +144,7 @@ TEST(Launch, RanksThatDoNotEndAfterAFailureAreKilledAndNamed) {
   const auto run = run_ranks("one_fails", 3, {.patience = std::chrono::milliseconds(500)});
   EXPECT_EQ(run.status, 1);
   EXPECT_FALSE(run.left_behind);
-  EXPECT_EQ(run.err, "error[rank_lost] launch: rank 1, 2 did not end by itself and was killed\n");
+  EXPECT_EQ(run.err, "error[rank_lost] launch: rank 1, 2 did not exit by itself and was killed\n");
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ TEST(RankPlan, ReadsTheNumberOfRanksFromTheCommandLine) {
   EXPECT_EQ(cli::plan_ranks(3).world_size(), 3);
   EXPECT_FALSE(cli::plan_ranks(3).place);
   EXPECT_EQ(tests::thrown_by([&] { cli::plan_ranks(0); }),
-            "error[usage] --nproc-per-node: is 0; 1 or more is needed");
+            "error[usage] --nproc-per-node: is 0; it must be 1 or more");
 }
 
 TEST(RankPlan, DoesNotStartALaunchersWorldAgain) {
@@ -98,7 +98,7 @@ TEST(Ranks, EndOnTheirLaunchersSignalWhenNobodyIsLost) {
   const auto run = run_ranks("terminated", 2);
   EXPECT_EQ(run.status, 1);
   EXPECT_FALSE(run.left_behind);
-  EXPECT_THAT(run.err, HasSubstr("error[rank_lost] launch: this rank was ended by its launcher (SIGTERM)"));
+  EXPECT_THAT(run.err, HasSubstr("error[rank_lost] launch: this rank was stopped by its launcher (SIGTERM)"));
 }
 
 }  // namespace

@@ -89,8 +89,9 @@ const KnownPlain kSaves("stop_saves", [](const RankPlace& place) {
 TEST(StopSignals, AreToldToAllRanksWhichTakeTheirTime) {
   const auto run = run_ranks("stop_saves", 1);
   EXPECT_EQ(run.said.at(0), "status 0");
-  EXPECT_EQ(run.err,
-            "SIGTERM: the run saves and ends after this step; a second signal ends it at once, unsaved\n");
+  EXPECT_EQ(
+      run.err,
+      "SIGTERM: the run saves and stops after this step; a second signal stops it at once without saving\n");
 }
 
 const KnownPlain kTwice("stop_twice", [](const RankPlace& place) {
@@ -102,8 +103,7 @@ TEST(StopSignals, EndTheRanksAtOnceWhenTheyComeAgain) {
   EXPECT_EQ(run.status, 1);
   EXPECT_EQ(run.said.at(0), "status 1");
   EXPECT_THAT(run.err,
-              HasSubstr("error[rank_lost] launch: ended at once by a second signal: nothing more was "
-                        "saved"));
+              HasSubstr("error[rank_lost] launch: stopped by a second signal; no checkpoint was written"));
   EXPECT_FALSE(run.left_behind);
 }
 

@@ -178,7 +178,7 @@ class LostRanks : public ::testing::TestWithParam<Transport> {
                               ".stopped by a signal, state T.")));
     }
     EXPECT_THAT(outcome.err,
-                HasSubstr("error[rank_lost] launch: " + name + " did not end by itself and was killed"));
+                HasSubstr("error[rank_lost] launch: " + name + " did not exit by itself and was killed"));
   }
 };
 

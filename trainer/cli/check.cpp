@@ -1,5 +1,5 @@
-// `heddle check`: the verdict of `heddle train` on configurations and numbers of ranks, and the resolved
-// runs.
+// `heddle check`: validates configurations for numbers of ranks as `heddle train` does, and prints the
+// resolved runs.
 #include "trainer/cli/run_commands.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ std::vector<int> world_sizes(const CheckCommand& command) {
   return {static_cast<int>(size)};
 }
 
-// A file without any section of a recipe is checked for the engine alone.
+// Whether the file has a section of a recipe; otherwise only the engine's sections are checked.
 bool is_run(const Node& whole) {
   for (const auto& [key, value] : whole.entries())
     if (key != "distributed" && key != "dist_env" && key != "plugins") return true;
@@ -47,20 +47,20 @@ void check_override(const Override& override_, const CheckCommand& command) {
   if (std::find(kEngineSections.begin(), kEngineSections.end(), section) != kEngineSections.end()) return;
   throw Error(ErrorCode::usage, "--" + override_.key,
               "with --only distributed, only distributed and dist_env are read",
-              "leave --only distributed out to check the whole recipe");
+              "remove --only distributed to check the whole recipe");
 }
 
 // A configuration resolved for a number of ranks.
 struct Verdict {
   Setup setup;
   bool is_run = false;
-  std::optional<ModelSize> size = std::nullopt;       // of a rank; empty: not known
-  std::optional<StepScheduler> steps = std::nullopt;  // empty: not known
-  std::vector<SkippedKey> skipped = {};               // sections and keys that change nothing
-  std::optional<StepCost> cost = std::nullopt;        // where it is asked for
+  std::optional<ModelSize> size = std::nullopt;       // per rank; empty: unknown
+  std::optional<StepScheduler> steps = std::nullopt;  // empty: unknown
+  std::vector<SkippedKey> skipped = {};               // sections and keys without effect
+  std::optional<StepCost> cost = std::nullopt;        // set if --cost is given
 };
 
-// Tokens of a row; 0: the data are not here, and the recipe does not say.
+// Returns the tokens per row; 0: the data is on another machine and the recipe does not set the length.
 int64_t row_length(const std::optional<Rows>& rows, const Recipe& recipe) {
   if (rows) return rows->length();
   return recipe.packed.rules.size > 0 ? recipe.packed.rules.size
@@ -68,11 +68,11 @@ int64_t row_length(const std::optional<Rows>& rows, const Recipe& recipe) {
                                       : 0;
 }
 
-// What makes the cost of a step, where it is asked for.
+// Computes the cost of a step for --cost.
 struct Costing {
   PluginRegistry& plugins;
   const CheckCommand& command;
-  // The run's, whose model may be unknown.
+  // Returns the cost for a run whose model may be unknown.
   std::optional<StepCost> of(const Preflight& checked, const Setup& setup) const {
     if (command.cost.empty()) return std::nullopt;
     const PreparedModel* const model = checked.model ? &*checked.model : nullptr;
@@ -83,15 +83,15 @@ struct Costing {
       throw Error(
           ErrorCode::usage, "--row-length",
           std::to_string(length) + " is longer than the model's " + std::to_string(most) + " positions",
-          "give a shorter one, or set model.config.max_position_embeddings");
+          "use a shorter row length, or set model.config.max_position_embeddings");
     if (model != nullptr && length > 0)
       return step_cost(step_plan(setup, *model, checked.recipe, checked.pipeline), plugins, length,
                        machine_named(command.cost, "--cost"));
     throw Error(ErrorCode::usage, "--cost",
                 std::string("the ") + (model != nullptr ? "length of the data's rows" : "model") +
-                    " is not known here",
+                    " is unknown, because it is not on this machine",
                 model != nullptr ? "give --row-length, or prepare the data with heddle prepare"
-                                 : "give a model that is on this machine, or its keys in model.config");
+                                 : "use a model on this machine, or set its keys in model.config");
   }
 };
 
@@ -106,8 +106,7 @@ Verdict run_elsewhere(Preflight checked, const Costing& costing) {
   return out;
 }
 
-// What one rank takes is refused as by `heddle train`; how many of the ranks will be on this machine is not
-// known.
+// Checks the memory of one rank as `heddle train` does; the number of ranks on this machine is unknown.
 void see_memory(const RankSizes& sizes, const ModelSection& model, Setup& setup) {
   if (!model.check_memory) return;
   check_memory(sizes, model.where, 1);
@@ -119,7 +118,7 @@ void see_memory(const RankSizes& sizes, const ModelSection& model, Setup& setup)
   }
 }
 
-// The steps of `heddle train` up to the start of its ranks, and their refusals.
+// Runs the steps of `heddle train` before its ranks start, and throws their errors.
 Verdict run_here(Preflight checked, PluginRegistry& plugins) {
   const bool on_cpu = checked.plan.device == nullptr;
   RunOptions options;
@@ -136,7 +135,7 @@ Verdict run_here(Preflight checked, PluginRegistry& plugins) {
 
 // A configuration with its plugins, or the error of reading it.
 struct Loaded {
-  Recipe recipe;  // of a run; else its configuration alone
+  Recipe recipe;  // whole recipe of a run, or only its configuration
   bool is_run = false;
   std::shared_ptr<PluginRegistry> plugins;
   std::exception_ptr error;
@@ -170,13 +169,13 @@ std::string run_text(const Verdict& verdict) {
   if (const auto& size = verdict.size) {
     out += "parameters: " + count_text(size->parameters) + "\n";
     if (size->experts.layers > 0) out += "experts: " + experts_text(*size) + "\n";
-    out += "memory of a rank: parameters " + bytes_text(size->held) + ", gradients " +
+    out += "memory per rank: parameters " + bytes_text(size->held) + ", gradients " +
            bytes_text(size->gradients) + ", optimizer " + bytes_text(size->optimizer) +
-           "; activations come on top\n";
+           ", plus activations\n";
   }
   if (const auto& steps = verdict.steps)
     out += "steps: " + std::to_string(steps->total_steps()) + ", " +
-           std::to_string(steps->steps_per_epoch()) + " an epoch\n";
+           std::to_string(steps->steps_per_epoch()) + " per epoch\n";
   return out;
 }
 
@@ -214,7 +213,7 @@ class Checker {
     return out;
   }
 
-  // Files that name no plugins share one registry: each plugin is opened once.
+  // Files that name no plugins share one registry, so that each plugin is loaded once.
   std::shared_ptr<PluginRegistry> plugins_of(const Recipe& recipe) {
     const Log log = Log::to_stderr(0);
     if (const Node* own = recipe.configuration.find("plugins"); own != nullptr && !own->is_null())
@@ -236,13 +235,14 @@ class Checker {
   Verdict verdict(const Loaded& loaded, int size) const {
     if (!loaded.is_run) {
       if (!command_.cost.empty())
-        throw Error(ErrorCode::usage, "--cost", "a file without a model has no step",
-                    "give the whole recipe, without --only");
+        throw Error(ErrorCode::usage, "--cost", "a file without a model has no step to cost",
+                    "use the whole recipe, without --only");
       using engine::IdleBlocks;
       const IdleBlocks idle = command_.only_distributed ? IdleBlocks::dropped : IdleBlocks::checked;
       return {engine::validate(loaded.recipe.configuration, *loaded.plugins, size, idle)};
     }
-    const bool elsewhere = command_.elsewhere || !command_.cost.empty();  // the device need not be here
+    // the device may be on another machine
+    const bool elsewhere = command_.elsewhere || !command_.cost.empty();
     PreparationOptions found;
     found.make = false;
     Preflight checked = preflight(loaded.recipe, *loaded.plugins, size,

@@ -1,4 +1,4 @@
-// A configuration file with the overrides of the command line.
+// Reads a configuration file and applies the overrides of the command line.
 #include "trainer/cli/configuration.h"
 
 #include <array>

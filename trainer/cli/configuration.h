@@ -1,4 +1,4 @@
-// A configuration file with the overrides of the command line.
+// Reads a configuration file and applies the overrides of the command line.
 #pragma once
 
 #include <span>
@@ -10,14 +10,14 @@
 
 namespace heddle::cli {
 
-// The configuration with these values in it. Throws Error{config}.
+// Returns the configuration with the overrides applied. Throws Error{config}.
 Node with_overrides(Node root, std::span<const Override> overrides);
 
-// Reads a file, with overrides. Throws Error{config}.
+// Reads a file and applies the overrides. Throws Error{config}.
 Node read_configuration(const std::string& file, std::span<const Override> overrides);
 
-// The plugins of a run's file, of which only `plugins:` is read; without a file those of the search path.
-// Throws Error.
+// Opens the plugins of a run's file, of which only `plugins:` is read; without a file, those of the search
+// path. Throws Error.
 PluginRegistry plugins_of_file(const std::string& file);
 
 }  // namespace heddle::cli

@@ -1,4 +1,4 @@
-// `heddle convert`: finds the model, checks the options, and converts it on all ranks.
+// `heddle convert`: finds the model, checks the options, and converts the model on all ranks.
 #include "trainer/cli/run_commands.h"
 
 #include <array>
@@ -19,9 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::hours kTimeout{1};  // of a rank that waits for the others
+constexpr std::chrono::hours kTimeout{1};  // how long a rank waits for the others
 
-// "out/" is "out"; a directory that holds nothing may be there.
+// Returns the destination without a trailing "/". An empty directory may exist.
 fs::path destination_of(const std::string& given) {
   const fs::path normal = fs::path(given).lexically_normal();
   const fs::path path = normal.has_filename() ? normal : normal.parent_path();
@@ -43,12 +43,11 @@ void check_options(const ConvertCommand& command, const ModelPlace& from) {
                                                      : "";
   if (!given.empty())
     throw Error(ErrorCode::usage, "heddle convert",
-                given + " says how a Hugging Face directory is written, and " + from.weights.string() +
-                    " is one: it becomes a sharded model, tensor for tensor",
-                command.dtype.empty()
-                    ? "leave it out: a sharded model has one file for each rank"
-                    : "leave it out: runs and heddle generate read a model in any dtype; for "
-                      "other dtypes on the disk, convert the sharded model back with --dtype");
+                given + " applies to writing a Hugging Face directory, but " + from.weights.string() +
+                    " is one and becomes a sharded model",
+                command.dtype.empty() ? "remove it; a sharded model has one file per rank"
+                                      : "remove it; runs and heddle generate read a model in any dtype. For "
+                                        "another dtype on disk, convert the sharded model back with --dtype");
 }
 
 int convert_on(const RankPlan& plan, const ConvertCommand& command) {

@@ -1,4 +1,4 @@
-// `heddle data`: makes a token file from texts.
+// `heddle data`: tokenizes text files into a token file.
 #include "trainer/cli/run_commands.h"
 
 #include <unistd.h>
@@ -18,7 +18,7 @@
 namespace heddle::cli {
 namespace {
 
-// Of all texts; 0 where one of them has no size, as a pipe.
+// Returns the bytes of all texts; 0 if the size of one is unknown, as of a pipe.
 int64_t size_of_texts(const std::vector<std::string>& texts) {
   int64_t sum = 0;
   std::error_code ignored;
@@ -35,12 +35,13 @@ std::vector<Input> inputs_of(const DataCommand& command) {
     if (text != "-") out.push_back({text, "the text '" + text + "'"});
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(command.tokenizer, none))
-    if (entry.path().extension() != ".bin" && !is_note(entry.path()))  // they may be beside the tokenizer
+    // token files may be next to the tokenizer
+    if (entry.path().extension() != ".bin" && !is_note(entry.path()))
       out.push_back({entry.path(), "a file of the tokenizer"});
   return out;
 }
 
-// A line that is written over, on a terminal only.
+// A progress line, shown on a terminal only.
 class Bar {
  public:
   explicit Bar(int64_t bytes) : bytes_(bytes), on_(isatty(STDERR_FILENO) == 1) {}
@@ -92,7 +93,7 @@ int data(const DataCommand& command) {
     return 0;
   }
   const int64_t tokens = write_byte_tokens(command.texts, command.out);
-  std::cout << command.out << ": " << tokens << " tokens, one a byte (vocab_size 256)\n";
+  std::cout << command.out << ": " << tokens << " tokens, one per byte (vocab_size 256)\n";
   return 0;
 }
 

@@ -1,4 +1,4 @@
-// The entry point between the small executable and the trainer: one function that runs a parsed command.
+// Entry point of libheddle_trainer: one function that runs a parsed command.
 #include "commands_stamp.h"
 #include "heddle/base/export.h"
 #include "lib/cost/processor.h"

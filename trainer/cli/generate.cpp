@@ -1,4 +1,4 @@
-// `heddle generate`: continues a text with a trained model.
+// `heddle generate`: generates text with a trained model.
 #include "trainer/cli/run_commands.h"
 
 #include <filesystem>
@@ -22,11 +22,11 @@
 namespace heddle::cli {
 namespace {
 
-// What a prompt is made of, and how new tokens are printed.
+// Converts a prompt to tokens and prints new tokens.
 class Text {
  public:
   virtual ~Text() = default;
-  virtual std::vector<int64_t> prompt() = 0;  // its tokens
+  virtual std::vector<int64_t> prompt() = 0;  // tokens of the prompt
   virtual void begin() = 0;                   // prints the prompt
   virtual void add(int64_t token) = 0;        // prints a new token
   virtual void end() {}
@@ -60,7 +60,7 @@ class TextOfBytes final : public Text {
   const std::string& prompt_;
 };
 
-// As in transformers: the prompt with the special tokens of the tokenizer, the text without them.
+// Text of a tokenizer. As in transformers, the prompt gets special tokens and the printed text has none.
 class TextOfTokens final : public Text {
  public:
   TextOfTokens(Tokenizer& tokenizer, const std::string& prompt) : tokenizer_(tokenizer), prompt_(prompt) {}
@@ -78,7 +78,7 @@ class TextOfTokens final : public Text {
     printed_ += more;
     std::cout << more << std::flush;
   }
-  // Text held back by the steps: a last incomplete character.
+  // Prints the text that step() held back: an incomplete character at the end.
   void end() override {
     const std::string whole = tokenizer_.decode(tokens_);
     if (whole.starts_with(printed_)) std::cout << whole.substr(printed_.size());
@@ -91,14 +91,14 @@ class TextOfTokens final : public Text {
   std::string printed_;
 };
 
-// The answer alone to a user's message, rendered by the chat template.
+// Chat: renders a user message with the chat template and prints only the answer.
 class TextOfChat final : public Text {
  public:
   TextOfChat(Tokenizer& tokenizer, const std::string& message)
       : tokenizer_(tokenizer), prompt_(tokenizer.chat(message)) {}
   std::vector<int64_t> prompt() override { return prompt_; }
   void begin() override {
-    for (const int64_t token : prompt_) tokenizer_.step(token);  // gives the answer its spaces
+    for (const int64_t token : prompt_) tokenizer_.step(token);  // so that the answer gets its spaces
   }
   void add(int64_t token) override { std::cout << tokenizer_.step(token) << std::flush; }
 
@@ -107,7 +107,7 @@ class TextOfChat final : public Text {
   const std::vector<int64_t> prompt_;
 };
 
-// Of the directory that was named, else the model's own; none where tokens are bytes or ids.
+// Returns the tokenizer of the given directory, else the model's own; null if tokens are bytes or ids.
 std::unique_ptr<Tokenizer> tokenizer_of(const GenerateCommand& command, const ModelPlace& model) {
   if (!command.tokens.empty()) return nullptr;
   if (command.prompt.empty())
@@ -117,15 +117,15 @@ std::unique_ptr<Tokenizer> tokenizer_of(const GenerateCommand& command, const Mo
   const std::filesystem::path directory = named ? command.tokenizer : model.notes.string();
   if (!named && !std::filesystem::exists(directory / "tokenizer.json"))
     throw Error(ErrorCode::usage, model.weights.string(),
-                "the model has no tokenizer.json, and was not trained on bytes of text",
-                "name the directory of one: --tokenizer DIR; or give token ids: --tokens 1,2,3");
+                "the model has no tokenizer.json and was not trained on bytes of text",
+                "set --tokenizer DIR to the directory of one, or give token ids: --tokens 1,2,3");
   if (const size_t valid = valid_utf8(command.prompt); valid != command.prompt.size())
     throw Error(ErrorCode::usage, "heddle generate",
                 "byte " + std::to_string(valid + 1) + " of the prompt is not UTF-8");
   return std::make_unique<Tokenizer>(directory);
 }
 
-// Of the tokenizer that was named, where it names any; else of the model.
+// Returns the stop tokens of the given tokenizer if it has any, else of the model.
 std::vector<int64_t> ends_of(const GenerateCommand& command, const ModelPlace& model, Tokenizer* tokenizer) {
   if (!command.tokenizer.empty() && tokenizer != nullptr)
     if (auto ends = stop_tokens(command.tokenizer, tokenizer); !ends.empty()) return ends;
@@ -136,7 +136,7 @@ std::unique_ptr<Text> make_text(const GenerateCommand& command, Tokenizer* token
   if (!command.tokens.empty()) return std::make_unique<TextOfIds>(command.tokens);
   if (command.chat && tokenizer == nullptr)
     throw Error(ErrorCode::usage, "--chat", "the model was trained on bytes, which have no chat template",
-                "leave --chat out");
+                "remove --chat");
   if (tokenizer == nullptr) return std::make_unique<TextOfBytes>(command.prompt);
   if (command.chat) return std::make_unique<TextOfChat>(*tokenizer, command.prompt);
   return std::make_unique<TextOfTokens>(*tokenizer, command.prompt);
@@ -159,7 +159,8 @@ int generate(const GenerateCommand& command) {
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(command, model.place);
   const Sampling sampling{command.temperature, command.top_k, facts.max_positions, command.top_p,
                           ends_of(command, model.place, tokenizer.get())};
-  std::vector<std::string> unused;  // what a transform added in a run, which this command does not know
+  // tensors that a transform added in a run, which this command does not use
+  std::vector<std::string> unused;
   warn_of_unused(model, model.make(), unused);
   for (const std::string& warning : unused) std::cerr << "warning: " << warning << std::endl;
   LoadedModel loaded(model);
@@ -167,9 +168,9 @@ int generate(const GenerateCommand& command) {
   const std::vector<int64_t> prompt = text->prompt();
   check_tokens(prompt, facts.vocabulary);
   if (const std::string& why = loaded.why_no_cache(); !why.empty())
-    std::cerr << "warning: the whole text is computed again for each new token: " << why << std::endl;
+    std::cerr << "warning: no KV cache, so each new token recomputes the whole text: " << why << std::endl;
   bool has_begun = false;
-  const auto begin_once = [&] {  // only once the model has answered: an error comes before any text
+  const auto begin_once = [&] {  // printed after the first answer, so that an error comes before any text
     if (!std::exchange(has_begun, true)) text->begin();
   };
   heddle::generate(loaded.logits(), prompt, command.max_new_tokens, sampling, command.seed, loaded.cache(),

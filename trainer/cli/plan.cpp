@@ -1,4 +1,4 @@
-// Reads the recipe and the machine, searches, and prints.
+// `heddle plan`: reads the recipe and the machine file, searches layouts, and prints them.
 #include "trainer/cli/run_commands.h"
 
 #include <algorithm>
@@ -39,8 +39,7 @@ void write(const PlanCommand& command, const FoundLayouts& found, const Node& re
   std::ofstream file(command.write);
   file << comment_of(found, found.fitting.front()) << config::to_yaml(recipe);
   file.close();
-  if (!file)
-    throw Error(ErrorCode::io, command.write, "cannot be written", "give a path that can be written");
+  if (!file) throw Error(ErrorCode::io, command.write, "cannot be written", "use a writable path");
 }
 
 }  // namespace
@@ -59,7 +58,7 @@ int plan(const PlanCommand& command) {
     if (place > found.fitting.size())
       throw Error(ErrorCode::usage, "--explain",
                   "there are " + std::to_string(found.fitting.size()) + " layouts",
-                  "give the number of a row of the table");
+                  "use the number of a row of the table");
     std::cout << "\n" << place << ". " << explained(found.fitting[place - 1]);
   }
   if (found.fitting.empty()) return 2;

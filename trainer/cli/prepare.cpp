@@ -1,4 +1,4 @@
-// `heddle prepare`: the preparation of `heddle train`, alone.
+// `heddle prepare`: prepares samples as `heddle train` does before its first step.
 #include "trainer/cli/run_commands.h"
 
 #include <iostream>
@@ -36,9 +36,9 @@ int prepare(const PrepareCommand& command) {
     for (const std::string& warning : one.warnings) std::cerr << "warning: " << warning << std::endl;
     const SampleFile samples(one.file);
     std::cout << one.file.string() << ": " << samples.size() << " samples, " << samples.header().tokens
-              << " tokens" << (one.is_made ? "" : ", there already") << "\n";
+              << " tokens" << (one.is_made ? "" : ", already prepared") << "\n";
   }
-  if (files.empty()) std::cout << "nothing to prepare: no data set of this run is made of texts\n";
+  if (files.empty()) std::cout << "nothing to prepare: no data set of this run has texts\n";
   return 0;
 }
 

@@ -1,4 +1,4 @@
-// The functions of the commands that need LibTorch. Each returns the exit status, and throws Error.
+// Commands that need LibTorch. Each returns the exit status and throws Error.
 #pragma once
 
 #include "lib/data/texts/prepared.h"
@@ -10,25 +10,25 @@ namespace heddle::cli {
 int train(const TrainCommand& command);
 // `heddle check`: validates configurations and prints the resolved runs.
 int check(const CheckCommand& command);
-// `heddle convert`: a sharded model as a Hugging Face directory, and the other way round.
+// `heddle convert`: converts a sharded model to a Hugging Face directory, or back.
 int convert(const ConvertCommand& command);
-// `heddle data`: makes a token file from texts.
+// `heddle data`: tokenizes text files into a token file.
 int data(const DataCommand& command);
-// `heddle data show`: prints prepared samples as text, with what is trained on.
+// `heddle data show`: prints prepared samples as text, with marks on trained tokens.
 int show_samples(const ShowCommand& command);
-// `heddle generate`: continues a text with a trained model.
+// `heddle generate`: generates text with a trained model.
 int generate(const GenerateCommand& command);
-// `heddle plan`: which layouts of a run fit a machine, and how fast they are. Returns 2 where no layout fits.
+// `heddle plan`: finds layouts that fit a machine and predicts their speed. Returns 2 if no layout fits.
 int plan(const PlanCommand& command);
 // `heddle plugins`: lists, inspects, checks and creates plugins.
 int plugins(const PluginsCommand& command);
-// `heddle prepare`: makes the files of prepared samples that a run needs, or says that they are there.
+// `heddle prepare`: prepares the samples that a run needs, or reports that they exist.
 int prepare(const PrepareCommand& command);
-// `heddle schedule`: the table that a plugin's schedule plans, or with --compare all of them. Throws
-// Error{usage} for sizes that the schedule does not take.
+// `heddle schedule`: prints the table of a schedule, or with --compare those of all schedules. Throws
+// Error{usage} for sizes that the schedule does not support.
 int schedule(const ScheduleCommand& command);
 
-// How a command prepares samples: with lines on standard error, unless `is_quiet`.
+// Returns how a command prepares samples: with progress lines on standard error, unless `is_quiet`.
 PreparationOptions preparation_of(bool is_quiet);
 
 }  // namespace heddle::cli

@@ -1,4 +1,4 @@
-// `heddle data show`: decodes runs of tokens, those that are trained on and the others in turn.
+// `heddle data show`: prints samples as text, alternating between trained and other tokens.
 #include "trainer/cli/run_commands.h"
 
 #include <unistd.h>
@@ -19,7 +19,7 @@
 namespace heddle::cli {
 namespace {
 
-// Printed before and after what is trained on: colours on a terminal, brackets elsewhere.
+// Marks around trained tokens: colors on a terminal, brackets elsewhere.
 struct Marks {
   const char *begin, *end;
 };
@@ -78,7 +78,7 @@ void show_file(const std::string& name, const ShowCommand& command) {
   const std::string directory =
       command.tokenizer.empty() ? read_description(file).tokenizer : command.tokenizer;
   if (directory.empty())
-    throw Error(ErrorCode::input, name, "does not name its tokenizer", "give --tokenizer DIR");
+    throw Error(ErrorCode::input, name, "does not name its tokenizer", "set --tokenizer DIR");
   Tokenizer tokenizer(directory);
   const Marks marks = marks_of(command.colour);
   const int64_t end = std::min(file.size(), command.first - 1 + command.count);
@@ -92,7 +92,7 @@ bool is_recipe(const std::string& name) {
   return name.ends_with(".yaml") || name.ends_with(".yml");
 }
 
-// The files with the samples of the recipe as it is now: of its training set, then of its validation sets.
+// Returns the sample files of the recipe: of its training set, then of its validation sets.
 std::vector<std::string> samples_of_run(const std::string& name, const ShowCommand& command) {
   const Recipe recipe = read_recipe(read_configuration(name, command.overrides), RecipeErrors::kept);
   PreparationOptions found;
@@ -102,7 +102,7 @@ std::vector<std::string> samples_of_run(const std::string& name, const ShowComma
   for (const PreparedFile& file : prepare_texts(recipe, plugins, found)) out.push_back(file.file.string());
   if (out.empty())
     throw Error(ErrorCode::usage, name, "has no data set of texts, so there are no samples to show",
-                "name a recipe whose dataset is made of texts");
+                "use a recipe whose dataset has texts");
   return out;
 }
 
@@ -115,8 +115,8 @@ int show_samples(const ShowCommand& command) {
       for (std::string& file : samples_of_run(name, command)) files.push_back(std::move(file));
     } else if (!command.overrides.empty()) {
       throw Error(ErrorCode::usage, "--" + command.overrides.front().key,
-                  "overrides a value of a recipe, and " + name + " is a file of samples",
-                  "name the recipe: heddle data show RUN.yaml");
+                  "overrides a value of a recipe, but " + name + " is a file of samples",
+                  "give the recipe: heddle data show RUN.yaml");
     } else {
       files.push_back(name);
     }

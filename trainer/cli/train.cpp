@@ -19,7 +19,7 @@
 namespace heddle::cli {
 namespace {
 
-// Signals count from now on.
+// Signals take effect from here on.
 launch::Stop stop_of(const StepSection& steps, const RankPlan& plan) {
   launch::Stop stop{stop_signals(steps.stop_signals.numbers), &shared_stop_request(),
                     preemptions(steps, plan.is_launched)};
@@ -32,15 +32,15 @@ launch::Stop stop_of(const StepSection& steps, const RankPlan& plan) {
   return stop;
 }
 
-// Fails now for a file that cannot be written, not after the steps. Rank 0 writes the file.
+// Checks that the trace file can be written before the run starts. Rank 0 writes it.
 void check_trace(const TrainCommand& command) {
-  // It may lie in checkpoint_dir, which the run makes later.
+  // The file may be in checkpoint_dir, which the run creates later.
   std::error_code failed;
   const std::filesystem::path directory = std::filesystem::path(command.trace).parent_path();
   if (!directory.empty()) std::filesystem::create_directories(directory, failed);
   if (!std::ofstream(command.trace, std::ios::app))
     throw Error(ErrorCode::io, "--trace", "the file " + command.trace + " cannot be written",
-                "its directory must exist, with the right to write");
+                "its directory must exist and be writable");
 }
 
 TraceRequest trace_of(const TrainCommand& command) {
@@ -49,7 +49,7 @@ TraceRequest trace_of(const TrainCommand& command) {
   return {command.trace, command.trace_first - 1, steps, command.trace_operators};
 }
 
-// An out-of-memory error says which values to lower.
+// Adds a hint about the values to lower to an out-of-memory error.
 template <class Work>
 auto with_memory_hint(const Work& work) {
   try {
@@ -63,7 +63,7 @@ auto with_memory_hint(const Work& work) {
   }
 }
 
-// The run of one start. A start that follows another one resumes from what the run has saved.
+// Prepares one start of the run. A restart resumes from the checkpoints that the run has saved.
 RunSpec prepare_start(const Recipe& recipe, PluginRegistry& plugins, const RankPlan& plan,
                       const TrainCommand& command, bool is_again) {
   RunOptions options;
@@ -80,7 +80,7 @@ RunSpec prepare_start(const Recipe& recipe, PluginRegistry& plugins, const RankP
 }
 
 int train_on(const RankPlan& plan, const TrainCommand& command) {
-  // Errors of the recipe are reported with those of the model and the data.
+  // Errors of the recipe are reported together with those of the model and the data.
   const Node file = command.configuration ? *command.configuration : config::read(command.config);
   const Recipe recipe = read_recipe(with_overrides(file, command.overrides), RecipeErrors::kept);
   const launch::Stop stop = stop_of(recipe.steps, plan);

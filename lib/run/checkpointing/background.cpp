@@ -1,4 +1,4 @@
-// Starting, joining, and carrying an exception over.
+// Runs tasks on a background thread and rethrows their exceptions.
 #include "lib/run/checkpointing/background.h"
 
 #include <sys/resource.h>
@@ -11,7 +11,7 @@ namespace heddle {
 namespace {
 
 constexpr int kLessUrgent =
-    5;  // of 19: a third as much of a full processor; the caller's threads get the processor first
+    5;  // niceness, at most 19: a third of a contended core, so the training threads come first
 
 void be_less_urgent() {
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kLessUrgent);

@@ -1,4 +1,4 @@
-// One piece of work at a time on a thread beside the caller's.
+// A background thread that runs one task at a time.
 #pragma once
 
 #include <atomic>
@@ -11,15 +11,15 @@ namespace heddle {
 class Background {
  public:
   Background() = default;
-  ~Background();  // waits; what went wrong is lost
+  ~Background();  // waits for the task and drops its exception
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  // Waits for the piece before, and throws what that one threw; then starts.
+  // Waits for the previous task and rethrows its exception, then starts `work`.
   void start(std::function<void()> work);
-  // Waits until nothing is under way, and throws what the last piece threw, once.
+  // Waits until no task runs. Rethrows the exception of the last task, once.
   void wait();
-  // The last piece has thrown, and the error was not fetched yet.
+  // Whether the last task threw an exception that was not rethrown yet.
   bool has_failed() const { return has_failed_; }
 
  private:

@@ -1,4 +1,4 @@
-// Names of checkpoints that are there, against the steps that will be saved.
+// Compares the names of existing checkpoints with the steps that will be saved.
 #include "lib/run/checkpointing/conflicts.h"
 
 #include <algorithm>
@@ -17,7 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The steps from `first` on whose checkpoint's name is taken, by a whole one or not.
+// Returns the steps from `first` on whose checkpoint name is taken, by a complete checkpoint or another
+// entry.
 std::set<int64_t> taken_from(const RunSpec& run, int64_t first) {
   std::set<int64_t> out;
   std::error_code none;
@@ -29,22 +30,22 @@ std::set<int64_t> taken_from(const RunSpec& run, int64_t first) {
   return out;
 }
 
-// Why the run begins with its first step beside checkpoints of its own: LATEST names another model's.
+// Explains that LATEST names a checkpoint of another model, so the run starts at step 1.
 std::string latest_of_another(const RunSpec& run) {
   if (run.resume || run.latest.empty()) return "";
   const std::string other = other_model(fs::path(run.recipe.checkpoint.directory) / run.latest, run);
-  return other.empty() ? "" : "; LATEST names " + run.latest + ", which is of another model: " + other;
+  return other.empty() ? "" : "; LATEST names " + run.latest + ", a checkpoint of another model: " + other;
 }
 
 std::string what_to_do(const RunSpec& run, bool is_other_model) {
-  const std::string fresh = "point checkpoint.checkpoint_dir at a fresh directory";
+  const std::string fresh = "set checkpoint.checkpoint_dir to a new directory";
   if (is_other_model) return fresh;
   const std::string own = latest_of_another(run).empty() ? "" : newest_of_this_model(run);
   if (!own.empty())
-    return "--checkpoint.restore_from " + own + " resumes from the newest checkpoint of this model; or " +
+    return "--checkpoint.restore_from " + own + " resumes from the newest checkpoint of this model. Or " +
            fresh;
-  return "remove it and those after it, or " + fresh +
-         (run.resume ? " and checkpoint.restore_from at " + run.resume->directory.string() : "");
+  return "remove this checkpoint and all later ones, or " + fresh +
+         (run.resume ? " and checkpoint.restore_from to " + run.resume->directory.string() : "");
 }
 
 }  // namespace
@@ -60,8 +61,8 @@ std::set<int64_t> taken_checkpoints(const RunSpec& run) {
   const std::string other = other_model(there, run);
   throw Error(ErrorCode::config, "checkpoint.checkpoint_dir",
               there.string() + " already exists and would be overwritten at step " +
-                  std::to_string(*met + 1) + ": the run begins with step " + std::to_string(first + 1) +
-                  (other.empty() ? latest_of_another(run) : "; it is of another model: " + other),
+                  std::to_string(*met + 1) + ", because the run starts at step " + std::to_string(first + 1) +
+                  (other.empty() ? latest_of_another(run) : "; it holds another model: " + other),
               what_to_do(run, !other.empty()));
 }
 

@@ -1,4 +1,4 @@
-// Checkpoints that a run would save over, found before it takes a step.
+// Finds checkpoints that a run would overwrite.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace heddle {
 
-// Nothing is ever saved over a published checkpoint, so a run whose schedule comes to one would lose the
-// steps up to it. Throws Error{config} naming the first: after restore_from has named an older one, or where
-// the newest is of another model, or damaged. Returns RunSpec::taken.
+// A published checkpoint is never overwritten. Throws Error{config} that names the first checkpoint in the
+// way: restore_from may name an older checkpoint, or the newest one may be damaged or hold another model.
+// Returns the value of RunSpec::taken.
 std::set<int64_t> taken_checkpoints(const RunSpec& run);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// The model of a checkpoint as transformers reads it.
+// Exports the model of a checkpoint in the Hugging Face format.
 #include "lib/run/checkpointing/consolidated.h"
 
 #include "heddle/checkpoint/sharded.h"
@@ -28,20 +28,21 @@ bool lies_in(const fs::path& place, const fs::path& directory) {
   return !inside.empty() && *inside.begin() != "..";
 }
 
-// A rank that is lost is seen by each of the others for itself: nothing more can be done together.
+// Every rank detects a lost rank by itself, and no collective can follow.
 bool leaves_the_rest_whole(const Error& error, const fs::path& stage, const fs::path& exported) {
   if (error.code() == ErrorCode::rank_lost || error.code() == ErrorCode::timeout) return false;
   return lies_in(error.where(), exported) || !lies_in(error.where(), stage);
 }
 
-// As it is read when the stage has become the checkpoint.
+// Returns the error with the path that the stage has once it is published.
 Error after_publishing(const Error& error, const fs::path& stage, const fs::path& directory) {
   const fs::path inside = fs::path(error.where()).lexically_relative(stage);
   const std::string where =
       lies_in(error.where(), stage) ? (directory / inside).string() : std::string(error.where());
   return {error.code(), where, error.message(),
-          "the checkpoint is saved, without the export: heddle convert " + directory.string() +
-              " MODEL makes it later" + (error.hint().empty() ? "" : "; for the next one: " + error.hint())};
+          "the checkpoint is saved without the export. Run heddle convert " + directory.string() +
+              " MODEL to export the model" +
+              (error.hint().empty() ? "" : ". To avoid the error: " + error.hint())};
 }
 
 }  // namespace

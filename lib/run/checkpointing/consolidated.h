@@ -1,4 +1,4 @@
-// The model of a checkpoint as transformers reads it.
+// Exports the model of a checkpoint in the Hugging Face format.
 #pragma once
 
 #include <filesystem>
@@ -13,16 +13,16 @@
 
 namespace heddle {
 
-// Returns the manifest of a sharded model with these parameters, without boxes. plan_hf() of it throws what
-// an export would refuse of the model's files, names and shapes.
+// Returns the manifest of a sharded model with these parameters, without boxes. plan_hf() of this manifest
+// throws if an export would refuse the model's files, names or shapes.
 checkpoint::Manifest manifest_of(const Units& units);
 checkpoint::HfChoice export_choice(const CheckpointSection& section);
 
-// STAGE/model/consolidated from the sharded files in STAGE/model and STAGE/optim, as checkpoint: says, before
-// the stage is published as `directory`. An export that fails takes no checkpoint with it: what there is of
-// it is taken away, and its error is returned, on every rank, to be thrown when the checkpoint is published;
-// it says how the model is exported then. Thrown is what makes the checkpoint itself doubtful: saved files
-// that cannot be read again, a rank that is lost. A collective, once for a directory in a run.
+// Writes STAGE/model/consolidated from the sharded files in STAGE/model and STAGE/optim, before the stage is
+// published as `directory`. If the export fails, removes its files and returns the error on every rank: the
+// caller publishes the checkpoint and then throws the error, whose hint says how to export later. Throws only
+// if the checkpoint itself is doubtful: saved files cannot be read back, or a rank is lost. A collective,
+// called once per directory.
 std::optional<Error> write_consolidated(const RunSpec& run, const std::filesystem::path& stage,
                                         const std::filesystem::path& directory, Rendezvous& rendezvous);
 

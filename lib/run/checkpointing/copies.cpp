@@ -1,4 +1,4 @@
-// Buffers by place: the parts of a run are the same at every save.
+// One buffer per index: every save has the same parts.
 #include "lib/run/checkpointing/copies.h"
 
 #include <ATen/core/grad_mode.h>

@@ -1,4 +1,4 @@
-// Copies of tensors in memory that is kept from one time to the next.
+// Copies of tensors on the CPU, in buffers that are reused.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,9 +13,9 @@ namespace heddle {
 
 class Copies {
  public:
-  // The same parts with tensors of their own on the CPU, valid until the next call. The memory is taken, and
-  // touched, when parts of these sizes come for the first time; it is pinned for parts on a device, whose
-  // copies may be under way when this returns: wait for the device.
+  // Returns the parts with tensors on the CPU, valid until the next call. Allocates and touches buffers when
+  // part sizes first occur. For parts on a device, buffers are pinned and copies may still be running on
+  // return: synchronize the device.
   std::vector<checkpoint::Part> of(std::span<const checkpoint::Part> parts);
 
   int64_t bytes() const;

@@ -1,4 +1,4 @@
-// Compares the data of two runs.
+// Compares the data of this run with the data of the saved run.
 #include "lib/run/checkpointing/data_order.h"
 
 #include "heddle/base/error.h"
@@ -11,11 +11,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kAcceptData =
-    "; --checkpoint.accept_other_data true goes on at the same step, in the order of the new data";
+    ". --checkpoint.accept_other_data true resumes at the same step with the new data in its own order";
 
 std::string instead(const std::string& same, const fs::path& directory, bool may_be_accepted) {
-  return "go on with the same " + same +
-         ", or point checkpoint.checkpoint_dir at a fresh directory and start from the model: "
+  return "resume with the same " + same +
+         ", or set checkpoint.checkpoint_dir to a new directory and start from the saved model: "
          "model.pretrained_model_name_or_path: " +
          directory.string() + (may_be_accepted ? kAcceptData : "");
 }
@@ -29,18 +29,18 @@ bool differ(const std::string& saved, const std::string& now) {
   return !saved.empty() && !now.empty() && saved != now;
 }
 
-// "was trained with another tokenizer"; "": what is known of the texts is the same.
+// Returns for example "was trained with another tokenizer"; "" if no difference of the texts is known.
 std::string other_texts(const Position& there, const Position& here, const std::string& named) {
   if (differ(text_at(there.content, "tokenizer"), text_at(here.content, "tokenizer")))
     return "was trained with another tokenizer";
   if (differ(text_at(there.rows, kTextsSetting), text_at(here.rows, kTextsSetting)))
-    return "was trained on other texts than " + named + " holds now";
+    return "was trained on texts that differ from those that " + named + " holds now";
   if (!differ(text_at(there.content, "data set"), text_at(here.content, "data set"))) return "";
   const bool known =
       !text_at(there.rows, kTextsSetting).empty() && !text_at(here.rows, kTextsSetting).empty();
-  return known ? "was trained on other samples of the same texts (" + named +
-                     "): a key of dataset, the chat template or the tokenizer's settings is another"
-               : "was trained on other texts, or other samples of them, than those of " + named + " now";
+  return known ? "was trained on different samples of the same texts (" + named +
+                     "): a key of dataset, the chat template or the tokenizer's settings changed"
+               : "was trained on texts or samples that differ from those of " + named + " now";
 }
 
 [[noreturn]] void refuse_texts(const fs::path& directory, const std::string& what) {
@@ -48,7 +48,7 @@ std::string other_texts(const Position& there, const Position& here, const std::
               instead("texts and tokenizer", directory, true));
 }
 
-// What differs, one after another.
+// Compares values of the two runs one by one.
 class Comparison {
  public:
   Comparison(const fs::path& directory, const DataCheck& check, std::vector<std::string>& warnings)

@@ -1,4 +1,4 @@
-// Whether the data of a run are those of the checkpoint that it resumes from.
+// Checks that a run has the same data as the checkpoint that it resumes from.
 #pragma once
 
 #include <filesystem>
@@ -9,29 +9,29 @@
 
 namespace heddle {
 
-// Of a set of texts, before its samples are there.
+// A set of texts, before its samples are prepared.
 struct TextsOfRun {
   std::string named;      // for messages: "rows.jsonl and 2 more files"
-  std::string texts;      // a checksum of their files; empty: not known
-  std::string tokenizer;  // of its tokenizer.json; empty: not known
+  std::string texts;      // checksum of the files; empty: unknown
+  std::string tokenizer;  // checksum of tokenizer.json; empty: unknown
 };
 
-// The files of the training set's texts, in words; "": it is no set of texts.
+// Describes the files of the training set's texts; "" if it is not a set of texts.
 std::string texts_named(const RunSpec& run);
 std::string texts_named(const std::vector<DataInput>& inputs);
 
 struct DataCheck {
-  bool seeded = false;        // the seed decides the order
-  bool accepts_data = false;  // other data are a warning
+  bool seeded = false;        // the seed determines the order
+  bool accepts_data = false;  // different data gives a warning instead of an error
   std::string texts;          // texts_named()
 };
 
-// The order of the samples must be the one that the checkpoint `directory` is in. Throws Error{config} naming
-// what differs; what is accepted is added to `warnings`.
+// Checks that the samples have the order that they had when the checkpoint `directory` was saved. Throws
+// Error{config} that names the difference; accepted differences are added to `warnings`.
 void check_data(const std::filesystem::path& directory, const Position& there, const Position& here,
                 const DataCheck& check, std::vector<std::string>& warnings);
 
-// Throws Error{config} where the checkpoint was trained on other texts, or with another tokenizer.
+// Throws Error{config} if the checkpoint was trained on different texts or with another tokenizer.
 void refuse_other_texts(const std::filesystem::path& directory, const Position& there,
                         const TextsOfRun& texts);
 

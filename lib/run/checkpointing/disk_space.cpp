@@ -1,4 +1,4 @@
-// What the checkpoints of a run take, against what is free.
+// Compares the size of a run's checkpoints with the free disk space.
 #include "lib/run/checkpointing/disk_space.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Free bytes where `place` is or will be made; empty: not known.
+// Returns the free bytes on the disk of `place`, which may not exist yet; empty: unknown.
 std::optional<double> free_bytes(const fs::path& place) {
   std::error_code failed;
   fs::path there = fs::absolute(place, failed);
@@ -24,7 +24,7 @@ std::optional<double> free_bytes(const fs::path& place) {
   return static_cast<double>(space.available);
 }
 
-// How many new checkpoints are on the disk at one time, beside those that are there now.
+// Returns the maximum number of new checkpoints on the disk at one time.
 int64_t most_at_once(const RunSpec& run) {
   const CheckpointSection& section = run.recipe.checkpoint;
   const int64_t first = run.resume ? run.resume->position.step : 0;
@@ -35,16 +35,15 @@ int64_t most_at_once(const RunSpec& run) {
   return std::min(saves, std::max<int64_t>(1, *section.max_recent + 1 + best - there));
 }
 
-// What the user can change. With one checkpoint that stays the next one is written beside it, and saving less
-// often changes nothing.
+// Returns the settings that would save space. With one checkpoint kept, the next one is written before the
+// old one is removed, so saving less often does not help.
 std::string less_space(const CheckpointSection& section, bool exports) {
   if (!section.max_recent)
     return "set checkpoint.max_recent_checkpoints, or save less often with step_scheduler.ckpt_every_steps";
   return (*section.max_recent > 1
               ? "lower checkpoint.max_recent_checkpoints, which is " + std::to_string(*section.max_recent)
-              : "make room there, or point checkpoint.checkpoint_dir at a larger disk") +
-         (exports ? ", or leave out the model for transformers with checkpoint.save_consolidated: false"
-                  : "");
+              : "free disk space, or set checkpoint.checkpoint_dir to a directory on a larger disk") +
+         (exports ? ", or skip the export with checkpoint.save_consolidated: false" : "");
 }
 
 }  // namespace

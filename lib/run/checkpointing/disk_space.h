@@ -1,4 +1,4 @@
-// Whether the disk has room for the checkpoints of a run.
+// Checks that the disk has room for the checkpoints of a run.
 #pragma once
 
 #include <string>
@@ -7,19 +7,19 @@
 
 namespace heddle {
 
-// "the checkpoints of this run take 12.00 GiB in DIR (4 of 3.00 GiB), ..."; "" where the disk has room, or
-// cannot be asked. Counts what is there at one time: the newest max_recent_checkpoints, the best, and one
+// Returns "the checkpoints of this run take 12.00 GiB in DIR (4 of 3.00 GiB), ...", or "" if the disk has
+// room or its free space is unknown. Counts the newest max_recent_checkpoints, the best checkpoint and one
 // that is being written.
 std::string disk_space_warning(const RunSpec& run);
 
-// Bytes: of one of `count` checkpoints, of all with the last export, and free on the disk.
+// Sizes in bytes: `one` of `count` checkpoints, `all` with the last export, and `free` on the disk.
 struct SpaceNeed {
   int64_t count = 0;
   double one = 0, all = 0, free = 0;
   bool exports = false;  // the run exports its model
 };
 
-// The text of that warning.
+// Formats the warning of disk_space_warning().
 std::string space_text(const CheckpointSection& section, const SpaceNeed& need);
 
 }  // namespace heddle

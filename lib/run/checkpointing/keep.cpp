@@ -1,4 +1,4 @@
-// The pointers of a directory of checkpoints, and the end of old ones.
+// Updates the pointers of checkpoint_dir and removes old checkpoints.
 #include "lib/run/checkpointing/keep.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kRemoved = ".removed";  // behind the name of what is being taken away
+constexpr const char* kRemoved = ".removed";  // suffix of a directory that is being removed
 
 bool is_better(const fs::path& root, const std::string& set, const Losses& losses) {
   const auto found = losses.validation.find(set);
@@ -30,8 +30,8 @@ bool is_better(const fs::path& root, const std::string& set, const Losses& losse
   return !lowest || found->second < *lowest;
 }
 
-// A directory loses its name at once, on the disk too, and its files then: a reader never sees a half of it,
-// nor does one after a power cut. Returns why it could not be done, or "".
+// Renames the directory durably before its files are removed, so no reader and no power cut leaves it half
+// removed under its name. Returns the reason of a failure, or "".
 std::string remove_whole(const fs::path& directory) {
   const fs::path gone = directory.string() + kRemoved;
   std::error_code failed;
@@ -56,7 +56,7 @@ void prune(const fs::path& root, int64_t newest, const Log& log) {
       continue;
     if (const std::string why = remove_whole(old); !why.empty())
       log.warning("checkpoint", old.string() +
-                                    " is older than max_recent_checkpoints keeps, and cannot be "
+                                    " exceeds max_recent_checkpoints and cannot be "
                                     "removed: " +
                                     why);
   }
@@ -81,7 +81,7 @@ void keep(const CheckpointSection& section, const fs::path& directory, const Los
   const std::string name = directory.filename().string();
   checkpoint::point(root / "LATEST", name);
   announce_best(section, directory, losses);
-  checkpoint::settle(root / "LOWEST_VAL");  // what it named before may go now
+  checkpoint::settle(root / "LOWEST_VAL");  // the checkpoint that it named may be removed now
   if (section.max_recent) prune(root, *section.max_recent, log);
 }
 
@@ -96,7 +96,8 @@ void begin_from(const CheckpointSection& section, const fs::path& checkpoint) {
 void amend(const CheckpointSection& section, const fs::path& directory, const Losses& losses) {
   std::error_code ignored;
   if (!fs::equivalent(directory.parent_path(), section.directory, ignored)) return;
-  announce_best(section, directory, losses);  // first: a run that ends between the two makes up for it again
+  // first, so that a run that stops between the two calls repeats both
+  announce_best(section, directory, losses);
   checkpoint::write_text(directory / "losses.json", to_json(losses));
   checkpoint::settle(directory.parent_path() / "LOWEST_VAL");
 }
@@ -112,7 +113,7 @@ std::string to_json(const Losses& losses) {
 }
 
 Losses read_losses(const fs::path& file) {
-  const auto number = [](const nlohmann::json& value) {  // JSON has no word for NaN: it was written as null
+  const auto number = [](const nlohmann::json& value) {  // JSON has no NaN; null stands for it
     return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
   };
   Losses out;

@@ -1,4 +1,4 @@
-// What ends a run whose numbers are not finite.
+// Errors that stop a run with NaN or Inf values.
 #include "lib/run/checkpointing/not_finite.h"
 
 #include <ATen/core/Tensor.h>
@@ -20,8 +20,7 @@ bool holds_finite(const at::Tensor& tensor) {
   return std::isfinite(train::sum_of_squares_on_device({tensor}).item<double>());
 }
 
-// The first of this rank's parameters that holds inf or nan; "": none does.
-// Packed weights are bytes.
+// Whether the tensor has floating-point values; packed weights are bytes.
 bool has_reals(const at::Tensor& tensor) {
   return tensor.numel() > 0 && tensor.is_floating_point();
 }
@@ -31,7 +30,7 @@ std::string first_not_finite(Stages& stages) {
   for (const auto& stage : stages)
     for (const Shard& shard : stage->owned())
       if (has_reals(shard.tensor) && !shard.tensor.is_cpu()) on_device.push_back(shard.tensor.detach());
-  // One number is read back for all of them: only a bad one makes the host ask for each.
+  // One flag for all tensors is read back; each tensor is checked only if the flag is false.
   const bool device_is_finite =
       on_device.empty() || std::isfinite(train::sum_of_squares_on_device(on_device).item<double>());
   for (const auto& stage : stages)
@@ -42,7 +41,7 @@ std::string first_not_finite(Stages& stages) {
   return "";
 }
 
-// What to do once the numbers are not finite: the steps from `first` on are of no use.
+// Returns the hint for values that are not finite: the steps from `first` on are useless.
 std::string how_to_go_back(const RunSpec& run, int64_t first) {
   const std::string change = "lower optimizer.lr or set clip_grad_norm";
   std::string before;
@@ -51,7 +50,8 @@ std::string how_to_go_back(const RunSpec& run, int64_t first) {
       if (*steps_of(one) < first) before = one.filename().string();
   return before.empty()
              ? change
-             : change + "; " + before + " was saved before these steps: --checkpoint.restore_from " + before;
+             : change + "; " + before +
+                   " was saved before these steps; resume from it with --checkpoint.restore_from " + before;
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ Error too_many_skipped(const RunSpec& run, const StepInfo& info) {
       ErrorCode::diverged, "step_scheduler.max_skipped_updates",
       (count == 1 ? "the update of step " + last + " was skipped"
                   : "the updates of steps " + std::to_string(first + 1) + " to " + last + " were skipped") +
-          ", as the loss or the gradient norm was nan, inf or too large",
+          " because the loss or the gradient norm was nan, inf or too large",
       how_to_go_back(run, first));
 }
 

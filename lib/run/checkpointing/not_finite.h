@@ -1,4 +1,4 @@
-// What ends a run whose numbers are not finite: too many skipped updates, parameters or a loss.
+// Errors that stop a run with NaN or Inf: skipped updates, parameters or a loss.
 #pragma once
 
 #include <optional>
@@ -11,15 +11,15 @@
 
 namespace heddle {
 
-// Error{diverged}: the update of `info` was skipped, and so were those before it, up to the limit.
+// Returns Error{diverged}: max_skipped_updates consecutive updates up to `info` were skipped.
 Error too_many_skipped(const RunSpec& run, const StepInfo& info);
 
-// Error{diverged}: nothing is saved after `info`, for the reason of why_not_saved().
+// Returns Error{diverged}: nothing is saved after `info`, for the reason that why_not_saved() gives.
 Error not_saved(const RunSpec& run, const StepInfo& info, const SkippedUpdates& skipped, bool ends);
 
-// Throws on every rank where a parameter on any of them holds inf or nan, and names it: Error{diverged}
-// before the checkpoint after `info` is made, Error{input} where the run has just read its parameters (no
-// info). A collective.
+// Throws on every rank if a parameter of any rank holds inf or nan, and names the parameter: Error{diverged}
+// before the checkpoint of `info`, Error{input} without `info`, when the run has just read its parameters. A
+// collective.
 void refuse_not_finite(const RunSpec& run, engine::Model& model, const std::optional<StepInfo>& info);
 
 }  // namespace heddle

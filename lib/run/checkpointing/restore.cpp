@@ -1,4 +1,4 @@
-// Model and optimizer as boxes, and filling them from the boxes of a checkpoint.
+// Fills model and optimizer from the boxes of a checkpoint.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
@@ -17,15 +17,15 @@ namespace {
 using checkpoint::Part;
 
 constexpr const char* kBeginAnew =
-    ", or begin a new run: model.pretrained_model_name_or_path names this checkpoint, and "
-    "checkpoint.checkpoint_dir another directory";
+    ", or start a new run: set model.pretrained_model_name_or_path to this checkpoint and "
+    "checkpoint.checkpoint_dir to another directory";
 
-// A directory that was copied out of another checkpoint is whole in itself.
+// Checks that a part belongs to this checkpoint: a part copied from another one is valid by itself.
 void check_part(const Resume& resume, const std::string& name, const checkpoint::ShardedReader& reader) {
   const auto wanted = resume.position.parts.find(name);
   if (wanted != resume.position.parts.end() && wanted->second == reader.manifest().sum) return;
   throw Error(ErrorCode::input, (resume.directory / name / checkpoint::kManifest).string(),
-              std::string("is of another checkpoint than the ") + kPositionFile + " beside it",
+              std::string("belongs to another checkpoint than the ") + kPositionFile + " next to it",
               "copy the whole checkpoint again, or resume from another");
 }
 
@@ -34,7 +34,7 @@ std::string optimizer_of(const std::map<std::string, std::string>& settings) {
   return found == settings.end() ? "AdamW" : found->second;
 }
 
-// Of the optimizer that the run has as well: the parameters that train are others, or the names of its state.
+// Throws for a checkpoint of the same optimizer: the trained parameters or the names of the state differ.
 [[noreturn]] void refuse_other_state(const Resume& resume, const std::string& of, const std::string& state,
                                      const checkpoint::ShardedReader& states) {
   const std::string parameter = state.substr(state.find('.') + 1);
@@ -42,17 +42,18 @@ std::string optimizer_of(const std::map<std::string, std::string>& settings) {
   const bool is_renamed = std::any_of(saved.begin(), saved.end(), [&](const auto& one) {
     return !one.first.starts_with("master.") && one.first.substr(one.first.find('.') + 1) == parameter;
   });
-  throw Error(ErrorCode::input, (resume.directory / "optim").string(),
-              "holds no '" + state + "': " +
-                  (is_renamed ? of + " saved other states of " + parameter + " than it asks for now"
-                              : "the run that saved it did not train " + parameter + ", and this one does"),
-              (is_renamed ? "resume with the version of the plugin that saved it"
-                          : "set what chooses the parameters that train (sections such as peft and "
-                            "freeze_config) as it was") +
-                  std::string(kBeginAnew));
+  throw Error(
+      ErrorCode::input, (resume.directory / "optim").string(),
+      "holds no '" + state + "': " +
+          (is_renamed ? of + " saved different state of " + parameter + " than it needs now"
+                      : "the run that saved it did not train " + parameter + ", and this one does"),
+      (is_renamed ? "resume with the version of the plugin that saved it"
+                  : "restore the settings that select the trained parameters (sections such as peft and "
+                    "freeze_config)") +
+          std::string(kBeginAnew));
 }
 
-// Master copies may be missing, as another run kept none.
+// Checks the optimizer state. Master copies may be missing, because the saved run may have kept none.
 void check_optimizer(const RunSpec& run, const std::string& state, const checkpoint::ShardedReader& states) {
   if (states.has(state)) return;
   const Resume& resume = *run.resume;
@@ -65,8 +66,8 @@ void check_optimizer(const RunSpec& run, const std::string& state, const checkpo
 
 }  // namespace
 
-// A run that keeps no master copies where the saved one did, or the other way round, resumes from the finest
-// values that there are.
+// Fills model and optimizer. If only one of the two runs keeps master copies, the values come from the most
+// precise copy in the checkpoint.
 void restore(const RunSpec& run, engine::Model& model, Step& step) {
   const Resume& resume = *run.resume;
   checkpoint::together(model.mesh.rendezvous(), "restore/" + resume.directory.filename().string(), [&] {

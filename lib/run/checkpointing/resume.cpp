@@ -1,4 +1,4 @@
-// Finding the checkpoint that a run resumes from, and whether it fits.
+// Finds the checkpoint that a run resumes from and checks that it fits.
 #include "lib/run/checkpointing/resume.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether the signatures differ: what is known of a model before the data of its run are.
+// Whether the signatures differ. Signatures are known before the run's data is.
 bool is_other_model(const Position& there, const ModelSpec& model) {
   return there.model != model.signature();
 }
@@ -32,7 +32,7 @@ bool is_complete(const fs::path& directory) {
          fs::exists(directory / "optim" / checkpoint::kManifest, ignored);
 }
 
-// A user may expect to resume from a checkpoint of another program there.
+// Warns of another program's checkpoint, from which the user may expect to resume.
 void warn_of_foreign(const fs::path& root, std::vector<std::string>& warnings) {
   std::vector<fs::path> places = {root};
   std::error_code failed;
@@ -46,7 +46,7 @@ void warn_of_foreign(const fs::path& root, std::vector<std::string>& warnings) {
   }
 }
 
-// What LATEST names is there, is not whole, and is all that there is: to begin anew would go over it.
+// Throws if LATEST names the only checkpoint and it is incomplete: a fresh run would overwrite it.
 void refuse_damaged(const fs::path& place) {
   std::error_code ignored;
   const bool is_there =
@@ -54,25 +54,25 @@ void refuse_damaged(const fs::path& place) {
   if (!is_there || foreign_checkpoint(place)) return;
   throw Error(ErrorCode::input, "checkpoint.restore_from",
               (place.parent_path() / "LATEST").string() + " names " + place.filename().string() +
-                  ", which is not a complete checkpoint, or cannot be read, and there is no other",
-              "bring its files back; or remove it and LATEST to begin with the first step; or point "
-              "checkpoint.checkpoint_dir at a fresh directory");
+                  ", which is incomplete or cannot be read, and no other checkpoint exists",
+              "restore its files, or remove it and LATEST to start at step 1, or set "
+              "checkpoint.checkpoint_dir to a new directory");
 }
 
-// A copy that follows links makes a directory of a pointer, and no save could turn it.
+// Throws if LATEST or LOWEST_VAL is a directory: a copy that followed links, which no save could replace.
 void refuse_copied_pointers(const fs::path& root) {
   for (const char* name : {"LATEST", "LOWEST_VAL"}) {
     std::error_code ignored;
     if (!fs::is_directory(fs::symlink_status(root / name, ignored))) continue;
     throw Error(ErrorCode::config, "checkpoint.checkpoint_dir",
-                (root / name).string() + " is a directory, where a link to a checkpoint belongs",
-                "it is a copy of what the link named: remove it");
+                (root / name).string() + " is a directory, but must be a link to a checkpoint",
+                "remove the directory, which is a copy of the link's target");
   }
 }
 
-// Where a run goes on by itself: what LATEST names, as checkpoints of more steps may be of a run that this
-// one has branched off from. Only where that is not whole the one with the most steps; "" where there is
-// none.
+// Returns the checkpoint to resume from by default: the target of LATEST, because checkpoints with more steps
+// may belong to another branch. If that one is incomplete, the complete one with the most steps; "" if there
+// is none.
 fs::path latest(const fs::path& root, std::vector<std::string>& warnings) {
   const std::vector<fs::path> all = checkpoints_in(root);
   const std::string target = checkpoint::pointed(root / "LATEST");
@@ -83,27 +83,27 @@ fs::path latest(const fs::path& root, std::vector<std::string>& warnings) {
   if (!whole) {
     warnings.push_back(names +
                        (target.empty() ? "nothing" : target + ", which is not a complete checkpoint") +
-                       "; resuming from " + most + ", the complete checkpoint with the most steps there");
+                       ". Resuming from " + most + ", the complete checkpoint with the most steps");
     return all.back();
   }
   if (const auto steps = steps_of(target); steps && *steps < *steps_of(most))
     warnings.push_back(names + target + "; " + most +
-                       " beside it has more steps: --checkpoint.restore_from " + most +
-                       " resumes from that one");
+                       " in the same directory has more steps; --checkpoint.restore_from " + most +
+                       " resumes from it");
   return root / target;
 }
 
-// What to do with a place that is no checkpoint: a run's directory and a checkpoint's model are near to one.
+// Returns the hint for a path that is no checkpoint but close to one, such as a run's directory or a model.
 std::string instead_of(const fs::path& place) {
   const fs::path normal = place.lexically_normal();
   const fs::path above = normal.has_filename() ? normal.parent_path() : normal.parent_path().parent_path();
   if (const auto all = checkpoints_in(place); !all.empty())
-    return "it is a directory of checkpoints; the newest is " + all.back().string();
-  if (!above.empty() && is_complete(above)) return "it is a part of the checkpoint " + above.string();
-  return "a directory with a model alone is a model to start from: model.pretrained_model_name_or_path";
+    return "the directory contains checkpoints; name the newest: " + all.back().string();
+  if (!above.empty() && is_complete(above)) return "name the checkpoint that contains it: " + above.string();
+  return "to start from a model without optimizer state, set model.pretrained_model_name_or_path";
 }
 
-// What a link to a checkpoint names, and no "/" at its end: its last word is the checkpoint's name.
+// Resolves links and a trailing "/", so that the last component is the checkpoint's name.
 fs::path by_name(const fs::path& place) {
   const fs::path plain = place.has_filename() ? place : place.parent_path();
   std::error_code ignored;
@@ -112,7 +112,7 @@ fs::path by_name(const fs::path& place) {
   return target.is_absolute() ? target : plain.parent_path() / target;
 }
 
-// The place that a word names, or "" and a warning where a pointer names nothing.
+// Returns the path that the value of restore_from names, or "" and a warning for a pointer without target.
 fs::path named(const std::string& word, const fs::path& root, std::vector<std::string>& warnings) {
   std::error_code ignored;
   if (word == "LATEST" || word == "LOWEST_VAL") {
@@ -127,7 +127,7 @@ fs::path named(const std::string& word, const fs::path& root, std::vector<std::s
                        " names no complete checkpoint; starting fresh");
     return "";
   }
-  const fs::path inside = root / word, alone = word;  // of a path from "/" both are the same
+  const fs::path inside = root / word, alone = word;  // equal for an absolute path
   for (const fs::path& place : {inside, alone}) {
     if (!fs::exists(place, ignored)) continue;
     if (is_complete(place)) return by_name(place);
@@ -140,8 +140,8 @@ fs::path named(const std::string& word, const fs::path& root, std::vector<std::s
   }
   throw Error(ErrorCode::input, "checkpoint.restore_from",
               inside == alone
-                  ? text::excerpt(word) + " is not there"
-                  : "neither " + text::excerpt(inside.string()) + " nor " + text::excerpt(word) + " is there",
+                  ? text::excerpt(word) + " does not exist"
+                  : "neither " + text::excerpt(inside.string()) + " nor " + text::excerpt(word) + " exists",
               "give the name of a directory in " + root.string() + ", a path, LATEST or LOWEST_VAL");
 }
 
@@ -201,7 +201,7 @@ Position position_after(const RunSpec& run, const StepInfo& info) {
 
 namespace {
 
-// A base model or a teacher of this run, in words.
+// Description of a base model or a teacher of this run.
 struct BaseWords {
   std::string kind, key, where;
 };
@@ -219,10 +219,10 @@ std::string weights_text(const ModelIdentity& one) {
 }
 
 std::string form_text(const std::string& form) {
-  return form.empty() ? "the form of its files" : "the form '" + form + "'";
+  return form.empty() ? "the format of its files" : "the format '" + form + "'";
 }
 
-// "was trained with the base model in A (...), and B has other weights (...)".
+// Returns "was trained with the base model in A (...), and B has other weights (...)".
 std::string difference(const ModelIdentity& was, const ModelIdentity& now, const std::string& kind) {
   const bool is_same = was.bytes == now.bytes && was.digest == now.digest;
   if (is_same)
@@ -237,25 +237,26 @@ std::string difference(const ModelIdentity& was, const ModelIdentity& now, const
 
 std::string remedy(const ModelIdentity& was, const ModelIdentity& now, const BaseWords& named) {
   const bool is_same = was.bytes == now.bytes && was.digest == now.digest;
-  const std::string back = is_same                  ? "set the section as it was"
-                           : was.place == now.place ? "bring the former files back"
+  const std::string back = is_same                  ? "restore the section"
+                           : was.place == now.place ? "restore the former files"
                                                     : "set " + named.key + " to " + was.place;
   return back +
-         ", or begin anew in another checkpoint.checkpoint_dir; --checkpoint.accept_other_base true resumes "
+         ", or start a new run in another checkpoint.checkpoint_dir. --checkpoint.accept_other_base true "
+         "resumes "
          "with the new weights";
 }
 
-// Throws Error{config} where the base model or a teacher has other weights than in the run that saved the
-// checkpoint, unless checkpoint.accept_other_base is set; then, and where the checkpoint does not say which
-// weights these were, it adds a warning.
+// Throws Error{config} if the base model or a teacher has other weights than in the saved run and
+// checkpoint.accept_other_base is not set. Adds a warning if it is set, or if the checkpoint does not record
+// the weights.
 void check_bases(const RunSpec& run, const Resume& resume, std::vector<std::string>& warnings) {
   const std::string checkpoint = resume.directory.filename().string();
   for (const auto& [name, now] : run.bases) {
     const BaseWords named = words_of_base(run, name);
     const auto was = resume.position.bases.find(name);
     if (was == resume.position.bases.end()) {
-      warnings.push_back(checkpoint + " does not say which weights the " + named.kind +
-                         " had: whether they are those of " + now.place + " is not known");
+      warnings.push_back(checkpoint + " does not record which weights the " + named.kind +
+                         " had, so they cannot be compared with those of " + now.place);
       continue;
     }
     if (are_alike(was->second, now)) continue;
@@ -268,10 +269,13 @@ void check_bases(const RunSpec& run, const Resume& resume, std::vector<std::stri
 
 std::string instead_of_latest(const RunSpec& run) {
   const std::string own = newest_of_this_model(run);
-  return own.empty() ? "" : " --checkpoint.restore_from " + own + " resumes from the newest of this model.";
+  return own.empty()
+             ? ""
+             : " --checkpoint.restore_from " + own + " resumes from the newest checkpoint of this model.";
 }
 
-// Where checkpoints hold what a transform adds alone, another setting drops it or gives it another meaning.
+// Throws if a transform's setting changed: checkpoints hold only the parameters that it adds, and another
+// setting would drop or reinterpret them.
 void refuse_other_adapters(const RunSpec& run, const Resume& resume) {
   for (size_t i = 0; i < run.model.changes.size(); ++i) {
     const ActiveTransform& one = run.model.transforms[i];
@@ -280,14 +284,14 @@ void refuse_other_adapters(const RunSpec& run, const Resume& resume) {
     if (meaning_of(was->second) == meaning_of(one.setting)) continue;
     throw Error(ErrorCode::config, one.run.where,
                 one.name + " was " + was->second + " in the run that saved " +
-                    resume.directory.filename().string() + ", and is " + one.setting +
-                    " now: what was trained would be lost",
-                "set " + one.name + " as it was, or begin anew in another checkpoint.checkpoint_dir");
+                    resume.directory.filename().string() + " and is " + one.setting +
+                    " now, so the trained parameters would be lost",
+                "change " + one.name + " back, or start a new run in another checkpoint.checkpoint_dir");
   }
 }
 
-// Parameters of the checkpoint that this run lacks would be dropped without a word: adapters whose
-// section is gone, or those that an older heddle gave each part of a joined layer.
+// Throws if the checkpoint has parameters that this run lacks and would drop: adapters whose section was
+// removed, or per-part adapters of a joined layer that an older heddle saved.
 void refuse_lost_parameters(const RunSpec& run, const Resume& resume) {
   std::set<std::string> lost;
   for (const auto& [name, tensor] :
@@ -296,13 +300,12 @@ void refuse_lost_parameters(const RunSpec& run, const Resume& resume) {
   for (const auto& unit : run.model.make())
     for (const ParameterSlot& slot : unit->parameters()) lost.erase(slot.name);
   if (lost.empty()) return;
-  throw Error(
-      ErrorCode::config, "checkpoint.restore_from",
-      (resume.directory / "model").string() + " holds '" + *lost.begin() + "'" +
-          (lost.size() == 1 ? "" : " and " + std::to_string(lost.size() - 1) + " more parameters") +
-          ", which the model of this run does not have: what was trained would be lost",
-      "set the sections that add parameters, such as peft, as they were, or resume with the version of "
-      "heddle that saved the checkpoint, or begin anew in another checkpoint.checkpoint_dir");
+  throw Error(ErrorCode::config, "checkpoint.restore_from",
+              (resume.directory / "model").string() + " holds '" + *lost.begin() + "'" +
+                  (lost.size() == 1 ? "" : " and " + std::to_string(lost.size() - 1) + " more parameters") +
+                  ", which this run's model does not have, so the trained parameters would be lost",
+              "restore the sections that add parameters, such as peft, or resume with the version of "
+              "heddle that saved the checkpoint, or start a new run in another checkpoint.checkpoint_dir");
 }
 
 }  // namespace
@@ -350,7 +353,7 @@ std::optional<Resume> find_checkpoint(const RunSpec& run, std::vector<std::strin
   check_data(directory, resume.position, here, {seeded, section.accept_other_data, texts_named(run)},
              warnings);
   std::map<std::string, std::string> there = resume.position.settings, now = here.settings;
-  if (!run.model.has_experts && run.recipe.whole_samples == 1)  // microbatches change no number
+  if (!run.model.has_experts && run.recipe.whole_samples == 1)  // microbatches do not affect results
     for (auto* settings : {&there, &now}) settings->erase("step_scheduler.local_batch_size");
   for (std::string& line : changed_settings(directory.filename().string(), there, now))
     warnings.push_back(std::move(line));

@@ -1,4 +1,4 @@
-// A lock on a file beside the checkpoints, which belongs to its opening (F_OFD_SETLK).
+// Lock on a file in checkpoint_dir, owned by the open file description (F_OFD_SETLK).
 #include "lib/run/checkpointing/run_lock.h"
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@ std::string this_process() {
   return "process " + std::to_string(::getpid()) + " on " + host;
 }
 
-// A lock of this opening of the file, whichever process or thread asks.
+// Describes a lock of the whole file, owned by this open file description, not by a process or thread.
 struct flock all_of_it() {
   struct flock lock {};
   lock.l_type = F_WRLCK;
@@ -46,10 +46,10 @@ Error held_by_another(const std::filesystem::path& directory) {
   std::getline(in, holder);
   return {ErrorCode::config, "checkpoint.checkpoint_dir",
           "another run saves in " + directory.string() + (holder.empty() ? "" : ": " + holder),
-          "end that run, or give this one a directory of its own"};
+          "stop that run, or set checkpoint.checkpoint_dir to another directory"};
 }
 
-// Where it cannot be made, the file in it cannot either.
+// Errors are ignored: creating the lock file then fails too.
 void make(const std::filesystem::path& directory) try {
   checkpoint::make_directories(directory);
 } catch (const Error&) {
@@ -84,7 +84,7 @@ RunLock::RunLock(const std::filesystem::path& directory) {
   }
   const std::string self = this_process() + "\n";
   if (held_ && ::ftruncate(file_, 0) == 0) [[maybe_unused]]
-    const ssize_t said = ::pwrite(file_, self.data(), self.size(), 0);  // a disk may be full
+    const ssize_t said = ::pwrite(file_, self.data(), self.size(), 0);  // fails if the disk is full
 }
 
 RunLock::~RunLock() {
@@ -94,8 +94,8 @@ RunLock::~RunLock() {
 void refuse_if_saved_since(const std::filesystem::path& directory, const std::string& latest) {
   if (checkpoint::pointed(directory / "LATEST") == latest) return;
   throw Error(ErrorCode::config, "checkpoint.checkpoint_dir",
-              "another run has saved in " + directory.string() + " while this one was getting ready",
-              "start again, to resume from what it saved");
+              "another run has saved in " + directory.string() + " while this run was starting",
+              "start the run again; it resumes from the new checkpoint");
 }
 
 }  // namespace heddle

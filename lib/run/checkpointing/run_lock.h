@@ -1,4 +1,4 @@
-// One run at a time in a directory of checkpoints.
+// Lock that admits one run at a time to checkpoint_dir.
 #pragma once
 
 #include <chrono>
@@ -7,16 +7,16 @@
 
 namespace heddle {
 
-// A lock on DIRECTORY/.lock, which ends with the process, however that ends. The file says who holds it.
+// Lock on DIRECTORY/.lock, released when the process ends in any way. The file names the holder.
 class RunLock {
  public:
-  // Throws Error{config} when another run holds it.
+  // Throws Error{config} if another run holds the lock.
   explicit RunLock(const std::filesystem::path& directory);
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
-  // False where the file cannot be made, or the file system knows no locks: nobody was asked.
+  // False if the file cannot be created or the file system has no locks: other runs are not excluded.
   bool is_held() const { return held_; }
 
  private:
@@ -24,16 +24,16 @@ class RunLock {
   bool held_ = false;
 };
 
-inline constexpr const char* kRunLock = ".lock";  // in the directory of checkpoints
-// Whether a file says who holds such a lock, or held it.
+inline constexpr const char* kRunLock = ".lock";  // in checkpoint_dir
+// Whether the contents of a file name a current or former holder of such a lock.
 bool is_run_lock(const std::filesystem::path& file);
 
-// Throws Error{config} where LATEST names another checkpoint than `latest`.
+// Throws Error{config} if LATEST no longer names the checkpoint `latest`.
 void refuse_if_saved_since(const std::filesystem::path& directory, const std::string& latest);
 
-// Asks for the lock without taking it: throws Error{config} when a run still holds it after `patience`, as
-// the processes of a run that was killed take their time to go. Before the checkpoints there are looked at,
-// as a run that saves there removes them while they are read.
+// Throws Error{config} if a run still holds the lock after `patience`; does not take the lock. The processes
+// of a killed run take some time to exit. Called before the checkpoints are read, because a running run
+// removes checkpoints meanwhile.
 void refuse_where_a_run_saves(const std::filesystem::path& directory,
                               std::chrono::milliseconds patience = std::chrono::seconds(5));
 

@@ -1,4 +1,4 @@
-// What a checkpoint holds, and writing it.
+// Writes and publishes checkpoints.
 #include "lib/run/checkpointing/save.h"
 
 #include <optional>
@@ -30,7 +30,7 @@ fs::path directory_of(const RunSpec& run, const StepInfo& info) {
   return fs::path(run.recipe.checkpoint.directory) / name;
 }
 
-// Runs that save in other directories may have theirs of the same names in the same staging_dir.
+// Adds checkpoint_dir to the name: runs in different directories may share a staging_dir.
 fs::path stages_of(const CheckpointSection& section) {
   if (!section.staging_dir) return section.directory;
   const fs::path directory = fs::absolute(fs::path(section.directory) / ".").lexically_normal();
@@ -50,7 +50,7 @@ Saver::Saver(const RunSpec& run, Rendezvous& rendezvous, engine::Model& model, S
 void Saver::save(engine::Model& model, Step& step, const StepInfo& info, const Losses& losses,
                  bool keeps_older) {
   refuse_not_finite(run_, model, info);
-  finish();  // checkpoints appear in the order of their steps, and one at a time has its copy in memory
+  finish();  // checkpoints appear in step order, and only one copy is in memory
   Saving saving{info,
                 directory_of(run_, info),
                 position_after(run_, info),
@@ -86,14 +86,14 @@ void Saver::write(const Saving& saving) {
   if (not_exported) throw *not_exported;
 }
 
-// Every rank has the error, so none of them writes any more, and the room on the disk is free at once.
+// Every rank has the error, so no rank writes any more: removes the stage to free the disk space.
 void Saver::give_up(const fs::path& stage) try {
   checkpoint::on_first(rendezvous_, "give up/" + stage.filename().string(), [&] {
     std::error_code ignored;
     fs::remove_all(stage, ignored);
   });
 } catch (const Error&) {
-  // The first error says more.
+  // The first error is more informative.
 }
 
 void Saver::write_in(const fs::path& stage, const Saving& saving) {
@@ -103,7 +103,7 @@ void Saver::write_in(const fs::path& stage, const Saving& saving) {
     fs::create_directories(stage / "model");
     fs::create_directories(stage / "optim");
   });
-  // Both are written in one go: a rank with less of the one may have more of the other.
+  // Errors are exchanged after both parts are written, because ranks differ in the sizes of the parts.
   const auto told = checkpoint::tell_first(rendezvous_, "write/" + key, [&] {
     return mesh::pack(std::vector{model_.write(stage / "model", saving.model),
                                   optimizer_.write(stage / "optim", saving.optimizer)});
@@ -141,7 +141,7 @@ std::vector<StepInfo> Saver::published() {
   return std::exchange(published_, {});
 }
 
-// A run that resumes from the checkpoint makes no lines of the steps before it.
+// Syncs the metrics to disk: a run that resumes from the checkpoint does not repeat the earlier lines.
 void Saver::sync_metrics() const {
   std::vector<fs::path> files{run_.metrics};
   std::error_code ignored;

@@ -1,4 +1,4 @@
-// Saving: the copy of what the ranks hold after one step, and its way to the disk.
+// Saving of checkpoints: the copy of each rank's state after a step, and writing it to disk.
 #pragma once
 
 #include <filesystem>
@@ -15,42 +15,42 @@
 
 namespace heddle {
 
-// A checkpoint that is being written: all that it holds, apart from the run that goes on.
+// Contents of a checkpoint that is being written, independent of the run that continues.
 struct Saving {
   StepInfo info;
-  std::filesystem::path directory;  // that it will have
+  std::filesystem::path directory;  // final directory
   Position position;
   Losses losses;
-  bool consolidated = false;                       // with the model for transformers
-  bool keeps_older = false;                        // whatever max_recent_checkpoints says
-  std::vector<checkpoint::Part> model, optimizer;  // what this rank writes
+  bool consolidated = false;  // exports the model
+  bool keeps_older = false;   // removes no older checkpoint, whatever max_recent_checkpoints is
+  std::vector<checkpoint::Part> model, optimizer;  // parts that this rank writes
 };
 
 // Saves checkpoints of one run, on every rank.
 class Saver {
  public:
-  // The ranks agree on who writes what. With checkpoint.is_async the memory of the copies is taken here too:
-  // as much again as this rank writes. A collective.
+  // Lets the ranks agree on who writes which part. With checkpoint.is_async, allocates the copies: as many
+  // bytes as this rank writes. A collective.
   Saver(const RunSpec& run, Rendezvous& rendezvous, engine::Model& model, Step& step);
 
-  // checkpoint_dir/epoch_E_step_S: model/ and optim/ as the ranks hold them, where the run stands,
-  // losses.json and the configuration; model/consolidated with config.json, safetensors and the notes on the
-  // tokenizer where saves_model() says so; then the pointers. It appears when all of it is on the disk. A
-  // collective of all ranks; what fails on one throws on every rank. Where the export alone fails, the
-  // checkpoint appears without it before that is thrown.
-  // With checkpoint.is_async it returns when this rank has its copy, and a thread does the rest while the run
-  // goes on; what fails there is thrown on every rank by the next save() or finish().
-  // Throws Error{diverged} where a parameter is not finite: nothing is written then.
-  // keeps_older: no older checkpoint is removed. Rank 0 decides.
+  // Saves checkpoint_dir/epoch_E_step_S: model/ and optim/ as the ranks hold them, the position, losses.json
+  // and the configuration. If saves_model() is true, also model/consolidated with config.json, safetensors
+  // and the tokenizer files. Then updates the pointers. The checkpoint appears only when it is complete on
+  // disk. A collective of all ranks; an error on one rank is thrown on every rank. If only the export fails,
+  // the checkpoint is published without it before the error is thrown.
+  // With checkpoint.is_async, returns once this rank has its copy, and a thread does the rest; its errors are
+  // thrown on every rank by the next save() or finish().
+  // Throws Error{diverged} if a parameter is not finite; then nothing is written.
+  // keeps_older: no older checkpoint is removed. The value on rank 0 is used.
   void save(engine::Model& model, Step& step, const StepInfo& info, const Losses& losses, bool keeps_older);
 
-  // Waits for the save that is under way; throws what went wrong, on every rank.
+  // Waits for the current save and throws its error, on every rank.
   void finish();
-  // The moments of the checkpoints that have become complete since the last call.
+  // Returns the steps of the checkpoints that were published since the last call.
   std::vector<StepInfo> published();
-  // What the copies of checkpoint.is_async take on this rank.
+  // Size of the copies for checkpoint.is_async on this rank.
   int64_t bytes() const { return model_copies_.bytes() + optimizer_copies_.bytes(); }
-  // The save that was under way has failed on this rank: on the others too, or soon.
+  // Whether the current save has failed on this rank; other ranks have failed too or will soon.
   bool has_failed() const { return background_.has_failed(); }
 
  private:
@@ -67,16 +67,16 @@ class Saver {
   Copies model_copies_, optimizer_copies_;
   std::mutex published_mutex_;
   std::vector<StepInfo> published_;
-  Background background_;  // last: it uses all the others
+  Background background_;  // last: uses all other members
 };
 
 // checkpoint_dir/epoch_E_step_S.
 std::filesystem::path directory_of(const RunSpec& run, const StepInfo& info);
 
-// Where checkpoints in the making lie: in checkpoint_dir, or where checkpoint.staging_dir says.
+// Returns the directory of unfinished checkpoints: checkpoint_dir, or checkpoint.staging_dir if set.
 std::filesystem::path stages_of(const CheckpointSection& section);
 
-// Whether this step writes a model, as RunSpec::exports says.
+// Whether the checkpoint of this step includes an export, according to RunSpec::exports.
 bool saves_model(const RunSpec& run, const StepInfo& info);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// Leaves out boxes, and writes added parameters once more in a format of their own.
+// Skips boxes that checkpoints leave out, and writes added parameters in their own file format.
 #include "lib/run/checkpointing/saved_parts.h"
 
 #include <ATen/core/Tensor.h>
@@ -25,10 +25,10 @@ std::vector<std::string> added_names(const PreparedModel& model) {
   return {names.begin(), names.end()};
 }
 
-// A tensor of the file, and the parameters that it holds.
+// A tensor of the file and the parameters that it contains.
 struct FileTensor {
   checkpoint::TensorToWrite tensor;
-  std::vector<std::pair<std::string, const AddedTensor*>> parameters;  // null: the tensor as it is
+  std::vector<std::pair<std::string, const AddedTensor*>> parameters;  // null: the whole tensor
 };
 
 std::vector<FileTensor> contents_of(const AddedFiles& files, const std::vector<std::string>& names,

@@ -1,4 +1,4 @@
-// What a checkpoint holds of a model that transforms have changed.
+// Parts of a transformed model that a checkpoint contains.
 #pragma once
 
 #include <filesystem>
@@ -10,11 +10,11 @@
 
 namespace heddle {
 
-// This rank's boxes of the model, without those of PreparedModel::elsewhere().
+// Returns this rank's boxes of the model, without those of PreparedModel::elsewhere().
 std::vector<checkpoint::Part> saved_parts(const RunSpec& run, Stages& stages);
 
-// The files of what transforms added (PreparedModel::added_files()) and the tokenizer beside them, from the
-// sharded files in `directory`, where they are put; nothing where there are none. On rank 0. Throws
+// Writes the files of added parameters (PreparedModel::added_files()) and the tokenizer files into
+// `directory`, from the sharded files there. Does nothing if no transform adds parameters. On rank 0. Throws
 // Error{io | input}.
 void write_added(const PreparedModel& model, const std::filesystem::path& directory);
 

@@ -1,4 +1,4 @@
-// Writes a model as the other kind into a stage, and publishes it.
+// Converts a model on disk into a stage and publishes it.
 #include "lib/run/convert/convert.h"
 
 #include <ATen/core/Tensor.h>
@@ -41,8 +41,8 @@ uint64_t bytes_of(const checkpoint::BaseWeights::Tensor& tensor) {
   return bytes;
 }
 
-// Writes the model with its adapters as write_sharded() does; each rank holds its share of the parameters in
-// memory. A collective.
+// Writes the model with its adapters merged, as write_sharded() does. Each rank holds its share of the
+// parameters in memory. A collective.
 void write_merged(const PreparedModel& model, const std::filesystem::path& directory,
                   Rendezvous& rendezvous) {
   std::vector<checkpoint::Part> parts;
@@ -115,15 +115,16 @@ std::string to_sharded(const Conversion& conversion, const fs::path& stage, Rend
          " in " + std::to_string(ranks) + (ranks == 1 ? " shard" : " shards");
 }
 
-// A run of adapters saves them alone, and without files where PEFT has no such adapters.
+// Throws for a checkpoint that holds adapters only and no files that PEFT could read.
 void refuse_without_model(const Conversion& conversion) {
   const checkpoint::ShardedReader reader(conversion.from.weights);
   for (const auto& unit : conversion.model->make_units(at::TensorOptions(at::kMeta)))
     for (const ParameterSlot& slot : unit->parameters())
       if (!reader.manifest().tensors.contains(slot.name))
         throw Error(ErrorCode::input, (conversion.from.weights / checkpoint::kManifest).string(),
-                    "holds no tensor '" + slot.name + "', so it is no whole model",
-                    "adapters that have no adapter_model.safetensors cannot be merged; the run warned why");
+                    "holds no tensor '" + slot.name + "', so it is not a whole model",
+                    "adapters without adapter_model.safetensors cannot be merged; see the warning of the run "
+                    "that saved them");
 }
 
 }  // namespace
@@ -131,7 +132,7 @@ void refuse_without_model(const Conversion& conversion) {
 std::string convert(const Conversion& conversion, Rendezvous& rendezvous) {
   if (conversion.from.kind == ModelPlace::Kind::sharded && conversion.merged == nullptr)
     refuse_without_model(conversion);
-  std::optional<ConvertStage> own;  // on rank 0
+  std::optional<ConvertStage> own;  // set on rank 0
   checkpoint::on_first(rendezvous, "stage", [&] { own.emplace(conversion.to); });
   const fs::path stage = checkpoint::stage_of(conversion.to);
   const bool sharded = conversion.from.kind == ModelPlace::Kind::sharded;

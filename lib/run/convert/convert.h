@@ -1,5 +1,4 @@
-// A model on disk as the other kind: a sharded one, or one with adapters, as a Hugging Face directory, or
-// back.
+// Conversion of a model on disk: a sharded model, or one with adapters, to a Hugging Face directory, or back.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -18,16 +17,17 @@ namespace heddle {
 
 struct Conversion {
   ModelPlace from;
-  const PreparedModel* merged = nullptr;         // the model of `from` where that has adapters
-  const checkpoint::HfOrigin* origin = nullptr;  // of a Hugging Face directory; null: it is read
-  std::filesystem::path to;                      // a directory that is not there, or is empty
-  std::shared_ptr<const ModelSpec> model;        // of from's config.json
-  std::optional<c10::ScalarType> dtype;          // of a Hugging Face directory; empty: as it was
-  std::optional<uint64_t> max_shard_size;        // bytes of one of its files; empty: as they were, or 5 GiB
+  const PreparedModel* merged = nullptr;         // the model of `from` if it has adapters
+  const checkpoint::HfOrigin* origin = nullptr;  // of a Hugging Face directory; null: read from `from`
+  std::filesystem::path to;                      // must be absent or an empty directory
+  std::shared_ptr<const ModelSpec> model;        // read from config.json of `from`
+  std::optional<c10::ScalarType> dtype;          // dtype of a Hugging Face directory; empty: unchanged
+  // maximum bytes per file of a Hugging Face directory; empty: as before, or 5 GiB
+  std::optional<uint64_t> max_shard_size;
 };
 
-// Writes into a stage beside `to`, and publishes it whole. A collective of all ranks, which share the work.
-// Returns what was made, in words. Throws Error{usage | input | io}.
+// Writes into a stage next to `to`, then publishes the stage. A collective: all ranks share the work. Returns
+// a description of the result. Throws Error{usage | input | io}.
 std::string convert(const Conversion& conversion, Rendezvous& rendezvous);
 
 }  // namespace heddle

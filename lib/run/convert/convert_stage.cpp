@@ -1,4 +1,4 @@
-// flock() on the stage itself: the lock goes where the directory goes, and nothing stays behind.
+// Lock on the stage directory itself (flock), which moves with the directory and leaves no file behind.
 #include "lib/run/convert/convert_stage.h"
 
 #include <fcntl.h>
@@ -21,10 +21,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The mark of a stage: a non-empty directory without it belongs to the user.
+// File that marks a stage: a non-empty directory without it belongs to the user.
 constexpr const char* kMark = ".heddle_convert";
 
-// Its temporary file counts too: a process may end before the mark has its name.
+// Also accepts the temporary name of the mark, because a process may die before it renames the mark.
 bool is_marked(const fs::path& stage) {
   for (const fs::directory_entry& entry : fs::directory_iterator(stage))
     if (entry.path().filename().string().starts_with(kMark)) return true;
@@ -36,8 +36,8 @@ bool is_marked(const fs::path& stage) {
 }
 
 [[noreturn]] void refuse_foreign(const fs::path& stage) {
-  refuse(stage, "is in the way, and no heddle convert has left it",
-         "move it away, or name another directory; nothing is overwritten");
+  refuse(stage, "exists and was not left by heddle convert",
+         "move it away or choose another directory; nothing is overwritten");
 }
 
 }  // namespace
@@ -46,14 +46,14 @@ void check_free(const fs::path& destination) {
   if (destination.empty() || destination == "." || destination.filename() == "..")
     refuse("heddle convert",
            "expected the name of a new directory, got " + text::quoted(destination.string()),
-           "name a directory that is not there yet");
+           "choose a directory that does not exist");
   std::error_code ignored;
   const fs::file_status status = fs::symlink_status(destination, ignored);
   if (!fs::exists(status)) return;
-  const std::string other = "name a directory that is not there yet; nothing is overwritten";
-  if (fs::is_symlink(status)) refuse(destination, "is a link", "name the directory that it leads to itself");
-  if (!fs::is_directory(status)) refuse(destination, "is there and is not a directory", other);
-  if (!fs::is_empty(destination, ignored)) refuse(destination, "is there and is not empty", other);
+  const std::string other = "choose a directory that does not exist; nothing is overwritten";
+  if (fs::is_symlink(status)) refuse(destination, "is a link", "give the target of the link");
+  if (!fs::is_directory(status)) refuse(destination, "exists and is not a directory", other);
+  if (!fs::is_empty(destination, ignored)) refuse(destination, "exists and is not empty", other);
 }
 
 ConvertStage::ConvertStage(fs::path destination)
@@ -87,13 +87,13 @@ void ConvertStage::give_up() const try {
   // The earlier error is more informative.
 }
 
-// The mark is removed last, so that an interrupted removal leaves a recognisable stage.
+// The mark is removed last, so that an interrupted removal leaves a recognizable stage.
 void ConvertStage::clear() const {
   for (const fs::directory_entry& entry : fs::directory_iterator(stage_))
     if (entry.path().filename() != kMark) fs::remove_all(entry.path());
 }
 
-// False where the process that held it has published or removed it meanwhile: the name is free again.
+// Returns false if the former holder published or removed the stage meanwhile, so the name is free again.
 bool ConvertStage::lock() {
   std::error_code missing;
   const fs::file_status status = fs::symlink_status(stage_, missing);
@@ -103,8 +103,8 @@ bool ConvertStage::lock() {
   if (file_ < 0) return errno != ENOENT;
   if (::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(file_);
-    throw Error(ErrorCode::usage, destination_.string(), "is being made by another heddle convert",
-                "wait for it, or name another directory");
+    throw Error(ErrorCode::usage, destination_.string(), "is being written by another heddle convert",
+                "wait for that process, or choose another directory");
   }
   struct stat here {
   }, there{};

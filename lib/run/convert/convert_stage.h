@@ -1,18 +1,18 @@
-// The stage of a conversion: one process at a time for one destination.
+// Stage directory of a conversion, used by one process at a time per destination.
 #pragma once
 
 #include <filesystem>
 
 namespace heddle {
 
-// The stage of a directory (see publish.h), locked as long as this lives and empty at the beginning, but for
-// the mark that it is one: what an interrupted conversion has left goes. On one rank.
+// Stage of a directory (see publish.h), locked for the lifetime of this object. The stage is empty at first
+// except for its mark: the remains of an interrupted conversion are removed. Used on one rank.
 class ConvertStage {
  public:
-  // Throws Error{usage} when another process holds it, when something of its name is there that no conversion
-  // has made, or the destination is not free; Error{io}.
+  // Throws Error{usage} if another process holds the stage, if an entry with its name was not left by a
+  // conversion, or if the destination is not free. Throws Error{io}.
   explicit ConvertStage(std::filesystem::path destination);
-  ~ConvertStage();  // without publish(): the stage is removed
+  ~ConvertStage();  // removes the stage unless publish() was called
   ConvertStage(const ConvertStage&) = delete;
   ConvertStage& operator=(const ConvertStage&) = delete;
 
@@ -29,7 +29,7 @@ class ConvertStage {
   bool published_ = false;
 };
 
-// Throws Error{usage} when the destination has no name of its own, or is there and is no empty directory.
+// Throws Error{usage} if the destination has no name of its own, or exists and is not an empty directory.
 void check_free(const std::filesystem::path& destination);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// Values of a run's specification for its report and its cost.
+// Values of a run for its header, its journal and its cost estimate.
 #include "lib/run/facts/run_facts.h"
 
 #include <algorithm>
@@ -19,13 +19,13 @@ std::string data_text(const RunSpec& run) {
   const std::string size = std::to_string(rows.size()), tokens = std::to_string(rows.length());
   std::string out = size + " samples of " + tokens + " tokens";
   if (const Packing* packing = rows.packing())
-    out = size + " packs of " + tokens + " tokens, of " +
+    out = size + " packs of " + tokens + " tokens from " +
           std::to_string(rows.used_samples() - packing->left_out) + " samples";
   else if (rows.is_uneven())
     out = size + " samples of at most " + std::to_string(rows.longest()) + " tokens in rows " +
           (rows.is_ragged() ? "as long as the longest of their microbatch" : "of " + tokens);
   return out + ", " +
-         (run.shuffle != Shuffle::off   ? "mixed by seed " + std::to_string(run.recipe.seed)
+         (run.shuffle != Shuffle::off   ? "shuffled with seed " + std::to_string(run.recipe.seed)
           : rows.samples().sequential() ? std::string("in the data set's own order")
                                         : std::string("in the order of the files"));
 }
@@ -110,11 +110,13 @@ RunHeader header_of(const RunSpec& run) {
 
 std::string stopped_text(const RunSpec& run, int signal, const std::optional<StepInfo>& info) {
   const std::string by = "stopped by " + signal_name(signal);
-  if (!info) return by + " before the first step: nothing new to save; the same command starts again";
+  if (!info)
+    return by + " before the first step: there is nothing to save; run the same command to start again";
   const std::string at = by + " after step " + std::to_string(info->step + 1) + " of " +
                          std::to_string(run.scheduler.total_steps());
-  if (run.recipe.benchmark) return at + ": a benchmark saves nothing, and its figures are not written";
-  if (!run.recipe.checkpoint.enabled) return at + ": nothing was saved, as checkpoint.enabled is false";
+  if (run.recipe.benchmark) return at + ": a benchmark saves no checkpoint, and its figures are not written";
+  if (!run.recipe.checkpoint.enabled)
+    return at + ": no checkpoint was saved because checkpoint.enabled is false";
   const std::optional<std::string>& from = run.recipe.checkpoint.restore_from;
   const bool follows = !from || *from == "LATEST";
   return at + ": saved " + directory_of(run, *info).string() + "; the same command " +
@@ -157,7 +159,7 @@ PeakFlops peak_of(const RunSpec& run, const engine::Model& model) {
 }
 
 ModelFlops flops_of(const RunSpec& run, const engine::Model& model, const ModelSize& size) {
-  // Of ragged rows the mean: attention costs more in longer ones.
+  // For ragged rows the mean length; attention makes longer rows more expensive.
   const int64_t length =
       run.dataset.is_ragged() ? std::llround(run.dataset.mean_text()) : run.dataset.length();
   const double per_token =

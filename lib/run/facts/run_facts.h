@@ -1,4 +1,4 @@
-// What a run tells of itself: its header, its journal and its plan, as values of the modules that take them.
+// Values of a run for its header, its journal, its FLOP count and its cost estimate.
 #pragma once
 
 #include <optional>
@@ -14,19 +14,19 @@ namespace heddle {
 
 RunHeader header_of(const RunSpec& run);
 
-// "stopped by SIGTERM after step 7 of 12: saved DIRECTORY; ..."; info: of the last step, if there was one.
+// Returns "stopped by SIGTERM after step 7 of 12: saved DIRECTORY; ...". info: the last step, if any.
 std::string stopped_text(const RunSpec& run, int signal, const std::optional<StepInfo>& info);
 
 MetricsOwner metrics_owner(const RunSpec& run);
 JournalOf journal_of(const RunSpec& run, ModelFlops flops);
 
-// The peak of this rank: of --peak-flops, the section benchmark or mfu, or of the device.
+// Returns this rank's peak FLOP/s: from --peak-flops, the section benchmark or mfu, or the device.
 PeakFlops peak_of(const RunSpec& run, const engine::Model& model);
-// Operations of a token on this rank: its model, its sequences and its device. No gradients are computed of
-// frozen parameters.
+// Returns the FLOPs per token on this rank, from its model, sequence lengths and device. Frozen parameters
+// need no gradient FLOPs.
 ModelFlops flops_of(const RunSpec& run, const engine::Model& model, const ModelSize& size);
 
-// The same for a run whose data need not be here.
+// Returns the step plan of a run whose data may be missing on this machine.
 StepPlan step_plan(const Setup& setup, const PreparedModel& model, const Recipe& recipe,
                    const std::optional<RunPipeline>& pipeline);
 

@@ -1,4 +1,4 @@
-// Continuing a sequence of tokens: forward, pick, append.
+// Generation loop: forward pass, sampling, append.
 #include "lib/run/generate/generate.h"
 
 #include <ATen/TensorOperators.h>
@@ -23,7 +23,7 @@ namespace {
 
 void check(const std::vector<int64_t>& prompt, int64_t count, const Sampling& sampling) {
   const auto refuse = [](const std::string& message) { throw Error(ErrorCode::usage, "generate", message); };
-  if (prompt.empty()) refuse("the prompt is empty; give at least one token");
+  if (prompt.empty()) refuse("the prompt is empty; it needs at least one token");
   if (count < 0) refuse("expected a number of new tokens of at least 0, got " + std::to_string(count));
   if (!(sampling.temperature >= 0) || std::isinf(sampling.temperature))
     refuse("expected a temperature of at least 0, got " + std::to_string(sampling.temperature));
@@ -32,12 +32,12 @@ void check(const std::vector<int64_t>& prompt, int64_t count, const Sampling& sa
     refuse("expected a top_p from 0 to 1, got " + std::to_string(sampling.top_p));
 }
 
-// The stretch of a growing sequence that the model sees.
+// The window of the growing sequence that the model sees.
 class Window {
  public:
   Window(int64_t longest, KvCache* cache) : longest_(longest), cache_(cache) {}
 
-  // The tokens that the model has not seen, in the stretch that ends with the last.
+  // Returns the tokens that the model has not seen yet, up to the last one.
   Batch next(const std::vector<int64_t>& tokens) {
     const auto size = static_cast<int64_t>(tokens.size());
     if (longest_ > 0 && size - begin_ > longest_) {
@@ -62,7 +62,7 @@ class Window {
   bool begun_ = false;
 };
 
-// Where a uniform number in [0, 1) falls among the probabilities.
+// Returns the index at which the cumulative probability exceeds `uniform`, a number in [0, 1).
 int64_t draw(const at::Tensor& probabilities, double uniform) {
   const double* p = probabilities.const_data_ptr<double>();
   const int64_t last = probabilities.numel() - 1;
@@ -74,7 +74,7 @@ int64_t draw(const at::Tensor& probabilities, double uniform) {
   return last;
 }
 
-// How many of the probabilities, the largest first, have top_p together.
+// Returns how many of the largest probabilities are needed to sum to top_p.
 int64_t nucleus(const at::Tensor& probabilities, double top_p) {
   const double* p = probabilities.const_data_ptr<double>();
   const int64_t all = probabilities.numel();
@@ -86,9 +86,9 @@ int64_t nucleus(const at::Tensor& probabilities, double top_p) {
 
 int64_t pick(const at::Tensor& logits, const Sampling& sampling, std::mt19937_64& random) {
   if (sampling.temperature == 0) return logits.argmax().item<int64_t>();
-  // 53 random bits: the distributions of the standard library differ from one library to another.
+  // 53 random bits; the distributions of the standard library differ between implementations.
   const double uniform = static_cast<double>(random() >> 11) * 0x1.0p-53;
-  if (sampling.top_k == 0 && sampling.top_p >= 1)  // nothing to sort
+  if (sampling.top_k == 0 && sampling.top_p >= 1)  // no sorting needed
     return draw(at::softmax(logits / sampling.temperature, 0), uniform);
   const int64_t kept = sampling.top_k > 0 ? std::min(sampling.top_k, logits.numel()) : logits.numel();
   const auto [values, tokens] = at::topk(logits, kept);

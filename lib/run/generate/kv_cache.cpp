@@ -1,4 +1,4 @@
-// The cache: rows of keys and values per layer, and attention of one token to all of them.
+// KV cache: keys and values per layer, and attention of one new token to all cached tokens.
 #include "lib/run/generate/kv_cache.h"
 
 #include <ATen/ops/empty.h>
@@ -23,7 +23,7 @@
 namespace heddle {
 namespace {
 
-// The query of the last token over the keys that it sees; returns [1, heads * value_dim].
+// Attention of the last token to the keys that it sees; returns [1, heads * value_dim].
 at::Tensor attend_last(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                        const model::Heads& heads) {
   const int64_t window = heads.options.window, all = k.size(0);
@@ -46,7 +46,7 @@ class KvCache::Layer {
                     const model::Heads& heads) {
     if (heads.batch != 1 || (length_ > 0 && heads.sequence != 1))
       throw Error(ErrorCode::internal, "generate",
-                  "the cache takes one sequence, and one token after the first forward");
+                  "the cache takes one sequence and, after the first forward, one token at a time");
     append(k, v);
     if (length_ == k.size(0)) return model::attend(q, k, v, heads);
     if (heads.chosen.defined()) {
@@ -72,7 +72,7 @@ class KvCache::Layer {
     put(values_, v);
     length_ = length;
   }
-  // One row in main memory is copied without the cost of two operators.
+  // One row in main memory is copied by memcpy, which is cheaper than two operators.
   void put(const at::Tensor& kept, const at::Tensor& rows) const {
     if (rows.size(0) > 1 || !rows.is_cpu() || rows.stride(1) != 1) {
       kept.narrow(0, length_, rows.size(0)).copy_(rows);
@@ -82,7 +82,7 @@ class KvCache::Layer {
     std::memcpy(static_cast<char*>(kept.mutable_data_ptr()) + static_cast<size_t>(length_) * bytes,
                 rows.const_data_ptr(), bytes);
   }
-  // Twice the room, so that growing costs little on the whole.
+  // Doubles the capacity, so that the amortized cost of growth is small.
   at::Tensor grown(const at::Tensor& old, const at::Tensor& like, int64_t length) const {
     at::Tensor rows = at::empty({std::max<int64_t>(2 * length, 64), like.size(1)}, like.options());
     if (length_ > 0) rows.narrow(0, 0, length_).copy_(old.narrow(0, 0, length_));
@@ -96,10 +96,10 @@ class KvCache::Layer {
 void refuse_not_causal(const Units& units) {
   model::each<AttentionCore>(units, [&](const std::string& path, AttentionCore& core) {
     if (!core.options().causal)
-      throw Error(
-          ErrorCode::usage, "generate",
-          "the attention of '" + path + "' is not causal: a token that is added would change those before it",
-          "generate with a causal language model");
+      throw Error(ErrorCode::usage, "generate",
+                  "the attention of '" + path +
+                      "' is not causal: an added token would change the outputs of earlier tokens",
+                  "generate with a causal language model");
   });
 }
 
@@ -107,10 +107,11 @@ std::string KvCache::why_none(const Units& units) {
   std::string why;
   for (const auto& unit : units) {
     auto* module_unit = dynamic_cast<ModuleUnit*>(unit.get());
-    if (module_unit == nullptr) return "'" + std::string(unit->name()) + "' is no unit of modules";
-    // A head computes logits token by token; what it has besides is of training.
+    if (module_unit == nullptr) return "'" + std::string(unit->name()) + "' is not a ModuleUnit";
+    // A head computes logits per token; its other parts matter in training only.
     if (module_unit->module()->traits().role == Role::head) continue;
-    std::string of_kept = "/";  // what is below the last module that keeps a state; no path begins so
+    // prefix of the submodules of the last module with a state; matches no path at first
+    std::string of_kept = "/";
     module_unit->visit([&](const std::string& path, Module& module) {
       const TokenUse use = module.traits().tokens;
       if (model::as<decoder::Mixer>(module) != nullptr ||
@@ -124,7 +125,7 @@ std::string KvCache::why_none(const Units& units) {
           model::as<decoder::AllLayerInputs>(module) != nullptr)
         return;
       why = "'" + path + "' (" + std::string(module.kind()) + ")" +
-            (use == TokenUse::mixes ? " computes a token from others outside of attention and of mixers"
+            (use == TokenUse::mixes ? " mixes tokens outside of attention and mixers"
                                     : " does not say whether it computes each token alone");
     });
     if (!why.empty()) return why;

@@ -1,4 +1,4 @@
-// A model with its values, on one rank.
+// A model with its weights on one rank.
 #include "lib/run/generate/loaded_model.h"
 
 #include <utility>

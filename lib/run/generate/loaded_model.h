@@ -1,4 +1,4 @@
-// A model with its values, on one rank, ready to continue texts.
+// A model with its weights on one rank, ready for text generation.
 #pragma once
 
 #include <memory>
@@ -15,12 +15,13 @@ namespace heddle {
 
 class LoadedModel {
  public:
-  // Reads the values. Throws Error{input}, and Error{usage} for a model whose tokens see later ones.
+  // Reads the weights. Throws Error{input}, and Error{usage} if the model is not causal.
   explicit LoadedModel(const PreparedModel& model);
 
-  KvCache* cache() { return cache_.get(); }  // null: the model has state that no cache keeps,
-  const std::string& why_no_cache() const { return why_no_cache_; }  // and why
-  // Valid as long as this object.
+  KvCache* cache() { return cache_.get(); }  // null: see why_no_cache()
+  // the model has state that no cache keeps
+  const std::string& why_no_cache() const { return why_no_cache_; }
+  // Valid for the lifetime of this object.
   Logits logits();
 
  private:

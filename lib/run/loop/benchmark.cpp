@@ -1,4 +1,4 @@
-// The steps of a benchmark and their times on all ranks.
+// Runs a benchmark's steps and gathers their times from all ranks.
 #include "lib/run/loop/run.h"
 
 #include <ATen/ops/empty.h>
@@ -27,7 +27,7 @@ double seconds(Clock::duration time) {
   return std::chrono::duration<double>(time).count();
 }
 
-// The fastest and the slowest of all ranks, of each of some times.
+// Minimum and maximum over all ranks of several times.
 class Spreads {
  public:
   explicit Spreads(Rendezvous& rendezvous) {
@@ -37,7 +37,7 @@ class Spreads {
     world_ = rendezvous.group("benchmark", all);
   }
 
-  // A collective of all ranks, which have as many times each.
+  // A collective: each rank passes the same number of times.
   std::vector<Spread> of(const std::vector<double>& times) {
     const auto count = static_cast<int64_t>(times.size());
     at::Tensor both = at::empty({2 * count}, at::kDouble);
@@ -56,8 +56,8 @@ class Spreads {
   std::unique_ptr<Communicator> world_;  // null: one rank
 };
 
-// Where a step's time went: the update, then each call of the schedule from its first action to its last;
-// empty where nothing was recorded.
+// Returns the parts of a step's time: the update, then each call of the schedule from its first action to its
+// last. Empty if nothing was recorded.
 std::vector<double> parts_of(const Recording& recording) {
   if (recording.phases.empty()) return {};
   std::vector<double> out(1);
@@ -73,7 +73,7 @@ std::vector<double> parts_of(const Recording& recording) {
   return out;
 }
 
-// LoRA computes gradients of its own weights alone.
+// The share of parameters with gradients: LoRA computes gradients of its own weights only.
 double peft_share(const RunSpec& run, const ModelSize& size) {
   const bool has_adapters = std::any_of(run.recipe.sections.begin(), run.recipe.sections.end(),
                                         [](const PluginSection& section) { return section.name == "peft"; });
@@ -141,7 +141,7 @@ class Benchmark {
     return out;
   }
 
-  // A step that is traced is recorded there, and has its whole time alone.
+  // A traced step is recorded by the trace; only its whole time is measured here.
   void time_one(const StepInfo& info) {
     Recording recording;
     const auto begin = Clock::now();
@@ -151,7 +151,7 @@ class Benchmark {
         batches_.read(order_of(run_, info.epoch), info.begin, info.end, step_of(run_, whole_, info));
     const StepReport report =
         step_.run(microbatches, run_.rates.lr(info.step), run_.rates.weight_decay(info.step));
-    if (model_.device) model_.device->synchronize();  // the host runs ahead
+    if (model_.device) model_.device->synchronize();  // kernels run asynchronously
     const double whole = seconds(Clock::now() - begin);
     trace_.end(step_, info.step, model_.stages, model_.mesh);
     step_.settle();
@@ -195,7 +195,7 @@ class Benchmark {
   Spreads spreads_;
   StopAgreement stop_;
   PeakMemory peak_;
-  std::optional<BenchmarkReport> report_;  // on rank 0
+  std::optional<BenchmarkReport> report_;  // set on rank 0
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What interrupted runs have left in a directory of checkpoints.
+// Removes the remains of interrupted runs from checkpoint_dir.
 #include "lib/run/loop/clean_up.h"
 
 #include <algorithm>
@@ -41,14 +41,15 @@ std::vector<std::string> sweep(const fs::path& root) {
 
 void clean_up(const std::filesystem::path& root, const std::filesystem::path& stages, bool is_locked) {
   std::error_code unknown;
-  if (!std::filesystem::is_directory(root, unknown)) return;  // the first to write there says why
+  if (!std::filesystem::is_directory(root, unknown)) return;  // the first write there reports the reason
   if (!is_locked) {
-    std::cerr << "warning: " << root.string() << " cannot be locked: see that no other run saves there\n";
+    std::cerr << "warning: " << root.string()
+              << "  cannot be locked; make sure that no other run saves there\n";
     return;
   }
   for (const auto& place : std::set{root, stages})
     for (const std::string& name : sweep(place))
-      std::cerr << "warning: removed " << (place / name).string() << ", which an interrupted run has left\n";
+      std::cerr << "warning: removed " << (place / name).string() << ", left by an interrupted run\n";
 }
 
 }  // namespace heddle

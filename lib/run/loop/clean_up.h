@@ -1,4 +1,4 @@
-// What interrupted runs have left in a directory of checkpoints.
+// Removes the remains of interrupted runs from checkpoint_dir.
 #pragma once
 
 #include <filesystem>
@@ -7,13 +7,13 @@
 
 namespace heddle {
 
-// Takes away what interrupted saves and removals have left in a directory of checkpoints, or of those in the
-// making, and gives the names; what has such a name and holds something else stays. No other run may be at
-// work there.
+// Removes unfinished checkpoints and half-removed ones from a directory of checkpoints or of stages, and
+// returns their names. An entry with such a name but other contents stays. No other run may use the directory
+// meanwhile.
 std::vector<std::string> sweep(const std::filesystem::path& root);
 
-// Sweeps the checkpoints' root and the directory of stages, with a warning on standard error for each name.
-// Removes nothing without the run's lock, and says so.
+// Sweeps checkpoint_dir and the directory of stages, with a warning on standard error for each removed name.
+// Without the run's lock, removes nothing and warns.
 void clean_up(const std::filesystem::path& root, const std::filesystem::path& stages, bool is_locked);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// One rank of a run: builds its model, then takes step after step, with what is due after each.
+// One rank of a run: builds its model, then runs steps, validations and saves.
 #include "lib/run/loop/run.h"
 
 #include <ATen/core/Tensor.h>
@@ -41,7 +41,7 @@ Error with_moment(const Error& error, const std::string& moment) {
   return {error.code(), error.where(), moment + ": " + error.message(), error.hint()};
 }
 
-// Tokens of a step that do not fill rows.
+// Returns the tokens of a step without padding.
 int64_t text_tokens(const RunSpec& run, const StepInfo& info) {
   const Rows& rows = run.dataset;
   if (rows.packing() == nullptr && !rows.is_uneven()) return (info.end - info.begin) * rows.length();
@@ -51,7 +51,7 @@ int64_t text_tokens(const RunSpec& run, const StepInfo& info) {
   return tokens;
 }
 
-// Empty where every row is full.
+// Share of padding tokens; empty if all rows are full.
 std::optional<double> padding_of(const RunSpec& run, const StepInfo& info, int64_t text) {
   const Rows& rows = run.dataset;
   if (rows.packing() == nullptr && !rows.is_uneven()) return std::nullopt;
@@ -60,7 +60,7 @@ std::optional<double> padding_of(const RunSpec& run, const StepInfo& info, int64
   return 1 - static_cast<double>(text) / static_cast<double>(all);
 }
 
-// The rank's side of a run.
+// State of one rank of a run.
 class Run {
  public:
   Run(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous, StopRequest& request);
@@ -91,23 +91,24 @@ class Run {
   engine::Model model_;
   std::unique_ptr<IOptimizer> optimizer_;
   Step step_;
-  std::array<Batches, 2> batches_;     // of the current step and of the next one, in turn
-  std::span<const Batch> next_batch_;  // of the next step; empty: none was read
+  std::array<Batches, 2> batches_;     // of the current and of the next step, alternating
+  std::span<const Batch> next_batch_;  // batch of the next step; empty: not read yet
   std::optional<Error> unreadable_;    // why the next step's batch cannot be read
   std::vector<Batches> validation_;
-  std::optional<ValidationSamples> samples_;  // where the recipe gives prompts
+  std::optional<ValidationSamples> samples_;  // set if the recipe has prompts
   StepScheduler scheduler_;
   StopRequest& stop_request_;
   StopAgreement stop_;
-  std::optional<Journal> journal_;                                   // on rank 0
-  std::optional<PeakMemory> peak_;                                   // with it
-  std::optional<RunLock> lock_;                                      // with them, on rank 0
-  std::optional<Saver> saver_;                                       // where checkpoints are enabled
-  at::Tensor loss_;                                                  // of the last step
-  bool begins_ = true;                                               // no step has run
-  std::optional<std::chrono::steady_clock::time_point> kept_since_;  // of steps that the journal keeps
+  std::optional<Journal> journal_;  // set on rank 0
+  std::optional<PeakMemory> peak_;  // set on rank 0
+  std::optional<RunLock> lock_;     // set on rank 0
+  std::optional<Saver> saver_;      // set if checkpoints are enabled
+  at::Tensor loss_;                 // loss of the last step
+  bool begins_ = true;              // no step has run yet
+  // start of the steps that the journal has not logged yet
+  std::optional<std::chrono::steady_clock::time_point> kept_since_;
   Losses losses_;
-  std::filesystem::path saved_;  // the last model in Hugging Face's format
+  std::filesystem::path saved_;  // the last exported model
 };
 
 Run::Run(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous, StopRequest& request)
@@ -144,7 +145,7 @@ Run::Run(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous, St
   peak_.emplace();
 }
 
-// No other run may have saved between this one's preflight and its lock.
+// Throws if another run saved between this run's preflight and its lock.
 void Run::lock() {
   lock_.emplace(run_.recipe.checkpoint.directory);
   refuse_if_saved_since(run_.recipe.checkpoint.directory, run_.latest);
@@ -161,7 +162,8 @@ int Run::train() {
       signal = run_step(*info, next);
     }
   } catch (const Error& error) {
-    if (journal_ && error.code() == ErrorCode::diverged) journal_->finish();  // the curve shows it
+    // the loss curve shows the divergence
+    if (journal_ && error.code() == ErrorCode::diverged) journal_->finish();
     throw;
   }
   settle();
@@ -182,7 +184,8 @@ int Run::train() {
   return signal;
 }
 
-// The validation that was due when a signal ended the run before. Gives a signal that ends this one, or 0.
+// Runs the validation that was due when a signal stopped the previous run. Returns the signal that stops this
+// run, or 0.
 int Run::run_missed_validation() {
   const auto owed = [&](const ValidationSet& set) { return owes_validation(run_, set.name); };
   if (std::none_of(run_.validation.begin(), run_.validation.end(), owed)) return 0;
@@ -202,8 +205,8 @@ void Run::finish() {
   std::cout << std::flush;
 }
 
-// Returns the signal that ends the run after this step, or kUnreadable, or 0. Throws, on every rank after the
-// same step, where a save has failed and where too many updates were skipped.
+// Returns the signal that stops the run after this step, kUnreadable, or 0. If a save failed or too many
+// updates were skipped, throws on every rank after the same step.
 int Run::end_of_step(const StepInfo& info) {
   int answer = stop_.end();
   if (answer != 0) settle();
@@ -215,13 +218,13 @@ int Run::end_of_step(const StepInfo& info) {
   return 0;
 }
 
-// Runs a step and what is due after it. Returns the signal that ends the run here, or kUnreadable, or 0.
+// Runs a step and what is due after it. Returns the signal that stops the run here, kUnreadable, or 0.
 int Run::run_step(const StepInfo& info, const std::optional<StepInfo>& next) {
   if (saver_) report_saved();
   losses_ = {};
   train_one(info, next);
   int signal = end_of_step(info);
-  // A step whose checkpoint has the name of another branch's is not the last one: the next is.
+  // If another branch has a checkpoint with this step's name, the run stops after the next step instead.
   const bool is_taken = run_.taken.contains(info.step);
   const auto unless_taken = [&](int request) { return is_taken && request != kUnreadable ? 0 : request; };
   signal = unless_taken(signal);
@@ -235,14 +238,15 @@ int Run::run_step(const StepInfo& info, const std::optional<StepInfo>& next) {
     is_saved = true;
   };
   if (is_good && (signal != 0 || info.checkpoint)) save_now();
-  // What came while all waited for a validation or for the disk ends the run here, not a step later.
+  // A signal that arrived during the validation or the save stops the run here, not a step later.
   if (signal == 0 && (info.validate || info.checkpoint)) signal = unless_taken(stop_.now());
   if (signal != 0 && !is_saved && may_save(info, true)) save_now();
   return signal;
 }
 
-// A step whose loss is not finite, or after which more updates were skipped than made, is not saved: what was
-// saved before stays the newest. Throws on every rank where the run `ends` with it.
+// Whether a step may be saved: not if its loss is not finite or if more updates were skipped than made, so
+// that the previous checkpoint stays the newest. Throws on every rank if the run ends with
+// this step.
 bool Run::may_save(const StepInfo& info, bool ends) {
   settle();
   try {
@@ -261,30 +265,31 @@ bool Run::may_save(const StepInfo& info, bool ends) {
 
 void Run::save(const StepInfo& info) {
   settle();
-  // Throws where a collective was given up: what it left is not saved.
+  // Throws if a collective was aborted, so that its incomplete results are not saved.
   if (model_.device) model_.device->synchronize();
   losses_.training = loss_.item<double>();
-  // While updates are skipped, the older checkpoints may be the last good ones.
+  // While updates are skipped, older checkpoints may be the last good ones, so they are kept.
   saver_->save(model_, step_, info, losses_, journal_ && journal_->skipped().in_a_row() > 0);
   report_saved();
   if (saves_model(run_, info)) saved_ = directory_of(run_, info) / "model" / "consolidated";
 }
 
-// A line for each checkpoint that has become complete; with checkpoint.is_async that is some steps later.
+// Prints a line for each checkpoint that was published; with checkpoint.is_async, some steps after its save.
 void Run::report_saved() {
   for (const StepInfo& info : saver_->published())
     if (journal_) journal_->saved(info.step, directory_of(run_, info));
 }
 
-// Of the first step: a data set without labels trains nothing.
+// Throws after the first step if no token has a label: such data trains nothing.
 void Run::refuse_no_labels(const StepInfo& info) const {
   throw Error(ErrorCode::input, run_.recipe.dataset->where,
               "none of the " + std::to_string(info.end - info.begin) +
                   " samples of the first step has a token with a label",
-              "look at the data: a label of -100 counts nothing, and a sample of one token has none");
+              "check the labels of the data; -100 marks a token without a label, and a sample of one token "
+              "has no label");
 }
 
-// Reads the batch of a step. Throws Error with the row and the step.
+// Reads the batch of a step. Throws Error that names the row and the step.
 void Run::read_ahead(const StepInfo& info) {
   Batches& batches = batches_[static_cast<size_t>(info.step % 2)];
   try {
@@ -294,8 +299,8 @@ void Run::read_ahead(const StepInfo& info) {
   }
 }
 
-// Trains one step. The batch of the next one is read before, so that all ranks can save this step and end
-// where one of them cannot read it: the agreement about the end goes beside the step.
+// Trains one step. The batch of the next step is read first: if a rank cannot read it, all ranks save this
+// step and stop. The agreement to stop runs concurrently with the step.
 void Run::train_one(const StepInfo& info, const std::optional<StepInfo>& next) {
   const auto begin = Clock::now();
   trace_.begin(step_, info.step);
@@ -324,11 +329,12 @@ void Run::train_one(const StepInfo& info, const std::optional<StepInfo>& next) {
     if (journal_->unlogged() >= together) log();
     return;
   }
-  if (model_.device) model_.device->synchronize();  // the host runs ahead; the time is the step's
+  // kernels run asynchronously; the measured time must include them
+  if (model_.device) model_.device->synchronize();
   journal_->trained(trained(info, report, lr, seconds_since(begin)), !step_.unsettled());
 }
 
-// The steps that the journal keeps. On a device this is the one place where the host waits for a step.
+// Logs the steps that the journal has kept. On a device, the host waits for steps only here.
 void Run::log() {
   if (!journal_ || journal_->unlogged() == 0) return;
   if (!kept_since_) return journal_->log();
@@ -336,13 +342,13 @@ void Run::log() {
   journal_->log(seconds_since(*std::exchange(kept_since_, std::nullopt)));
 }
 
-// Before anything but the next step looks at parameters or numbers.
+// Called before anything but the next step reads parameters or metrics.
 void Run::settle() {
   step_.settle();
   log();
 }
 
-// What the journal gets of a step.
+// Returns the values of a step for the journal.
 Journal::Trained Run::trained(const StepInfo& info, const StepReport& report, double lr,
                               double seconds) const {
   const int64_t tokens = text_tokens(run_, info);
@@ -353,13 +359,13 @@ double Run::peak_memory() const {
   return model_.device ? static_cast<double>(model_.device->memory().peak) / (1 << 30) : peak_->gib();
 }
 
-// Computes the mean loss over all label tokens of each set, in groups of a global batch. A signal, or a batch
-// that cannot be read, stops it. Returns the signal, or kUnreadable, or 0.
+// Computes the mean loss over all label tokens of each validation set, one global batch at a time. Stops at a
+// signal or at a batch that cannot be read. Returns the signal, kUnreadable, or 0.
 int Run::validate(const StepInfo& info) {
   settle();
   const int64_t group = run_.recipe.steps.global_batch_size;
   for (size_t i = 0; i < validation_.size(); ++i) {
-    if (losses_.validation.count(run_.validation[i].name) != 0) continue;  // by the run before
+    if (losses_.validation.count(run_.validation[i].name) != 0) continue;  // measured by the previous run
     const int64_t all = run_.validation[i].dataset.size(),
                   samples = all - all % run_.recipe.whole_validation_samples;
     const SampleOrder order(all, Shuffle::off, 0, 0);
@@ -386,7 +392,7 @@ int Run::validate(const StepInfo& info) {
           ErrorCode::input,
           "validation_dataset" + (run_.validation[i].name.empty() ? "" : "_" + run_.validation[i].name),
           "none of its " + std::to_string(samples) + " samples has a token with a label",
-          "give a set with labels other than -100");
+          "use a data set with labels other than -100");
     losses_.validation[run_.validation[i].name] = sum / static_cast<double>(tokens);
     if (journal_)
       journal_->validated(info.step, info.epoch,
@@ -396,7 +402,7 @@ int Run::validate(const StepInfo& info) {
   return samples_ ? sample(info) : 0;
 }
 
-// A signal that came meanwhile ends the run.
+// Returns a signal that arrived meanwhile, which stops the run.
 int Run::sample(const StepInfo& info) {
   for (const SampleRecord& one : samples_->answers(info))
     if (journal_) journal_->sampled(one);
@@ -443,8 +449,7 @@ void show_header(const RunSpec& run, const ModelSize& size, const engine::Model&
                  const ModelFlops& flops, int local_ranks) {
   const RunHeader header = header_of(run);
   if (!run.size) std::cout << header.text(size);
-  if (size.copies > 0)
-    std::cout << "  saving  copies to save from " << bytes_text(size.copies) << " a rank\n";
+  if (size.copies > 0) std::cout << "  saving  copies for saving: " << bytes_text(size.copies) << " a rank\n";
   std::cout << device_text(model, local_ranks);
   std::cout << "  speed   " << flops.text() << "\n" << std::flush;
   for (const std::string& text : header_warnings(header, run.setup.warnings, size, model))

@@ -1,4 +1,4 @@
-// Files that rank 0 writes and that the first rank of each host looks for.
+// Checks shared directories with files that rank 0 writes and the first rank of each host looks for.
 #include "lib/run/loop/shared_directories.h"
 
 #include <fcntl.h>
@@ -41,7 +41,7 @@ std::vector<SharedDirectory> shared_directories(const RunSpec& run) {
   return out;
 }
 
-// Makes an empty file, and its directory where that does not exist. Returns why it cannot; empty: it is made.
+// Creates an empty file, and its directory if necessary. Returns why that failed; empty: success.
 std::string make_probe(const fs::path& file) {
   std::error_code failed;
   fs::create_directories(file.parent_path(), failed);
@@ -52,7 +52,7 @@ std::string make_probe(const fs::path& file) {
   return "";
 }
 
-// Files that end with the object.
+// Files that are removed with this object.
 class Probes {
  public:
   Probes() = default;
@@ -75,7 +75,8 @@ class Probes {
   std::vector<fs::path> files_;
 };
 
-// A network file system may show a new file late; listing its directory makes it look again.
+// Waits until the file is visible. A network file system may show new files late; listing the directory
+// refreshes it.
 bool is_seen(const fs::path& file, std::chrono::milliseconds patience) {
   const auto end = std::chrono::steady_clock::now() + patience;
   for (std::chrono::milliseconds pause(10);; pause = std::min(2 * pause, std::chrono::milliseconds(500))) {
@@ -110,7 +111,7 @@ class SharedCheck {
   }
 
  private:
-  // On rank 0: the end of the names of the files; empty: there is nothing to look for.
+  // On rank 0: returns the suffix of the file names; empty: there is nothing to check.
   std::string begin(std::span<const std::string> texts) {
     const auto differs = [&](const std::string& text) { return text.substr(1) != texts[0].substr(1); };
     const auto is_alone = [](const std::string& text) { return text[0] == '1'; };
@@ -127,7 +128,8 @@ class SharedCheck {
     return directory.path / (kProbe + token);
   }
 
-  // On the first rank of a host: for each directory empty, "missing", or why nothing can be written there.
+  // On the first rank of a host: returns for each directory "" (visible and writable), "missing", or why it
+  // cannot be written.
   std::string look(const std::string& token) const {
     const auto patience =
         std::min<std::chrono::milliseconds>(std::chrono::seconds(5), rendezvous_.timeout() / 4);
@@ -186,7 +188,7 @@ class SharedCheck {
                  run_.recipe.configuration);
   }
 
-  // The ranks with all other ranks of their hosts, where the names of hosts are known.
+  // Adds all other ranks of these ranks' hosts if host names are known.
   std::vector<int> with_hosts(const std::vector<int>& ranks) const {
     std::vector<int> out;
     for (int rank = 0; rank < rendezvous_.world_size(); ++rank) {
@@ -208,7 +210,7 @@ class SharedCheck {
   Rendezvous& rendezvous_;
   const RunSpec& run_;
   const std::vector<SharedDirectory> directories_;
-  Probes probes_;  // of rank 0
+  Probes probes_;  // used on rank 0
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// One number that all ranks take the maximum of.
+// Agreement to stop: a maximum over one number per rank.
 #include "lib/run/loop/stop.h"
 
 #include <ATen/ops/zeros.h>

@@ -1,4 +1,4 @@
-// Ending a run before its last step: how its ranks agree on one.
+// Agreement of all ranks to stop a run before its last step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,30 +10,30 @@
 
 namespace heddle {
 
-// In the place of a signal, above all signals. Rank 0 has read the gradient norms so far: one more that is
-// not finite is one too many, so it is asked again after the step.
+// Replaces a signal number, and exceeds all of them. Rank 0 knows the gradient norms so far, and one more
+// that is not finite would exceed max_skipped_updates, so ranks agree again after the step.
 inline constexpr int kMayEndSkipping = 900;
 // The next step's batch cannot be read.
 inline constexpr int kUnreadable = 950;
-// A save that went on beside the steps has failed.
+// An asynchronous save has failed.
 inline constexpr int kSavingFailed = 1000;
-// Too many updates in a row were skipped.
+// Too many consecutive updates were skipped.
 inline constexpr int kSkippedTooMany = 1001;
 
-// Whether any rank of the run was asked to end. With several ranks one number goes over all of them beside
-// each step (a maximum that starts with the step and is read at its end), so nobody waits for it; one rank
-// asks itself.
+// Finds out whether any rank was asked to stop. With several ranks, an all-reduce (maximum) of one number
+// starts with each step and is read at its end, so no rank waits for it. A single rank reads its own request.
 class StopAgreement {
  public:
   // A collective of all ranks.
   StopAgreement(Rendezvous& rendezvous, const StopRequest& request);
 
-  // Starts to ask, with what this rank knows now: the signal that it got, or `own` where that is more. A
+  // Starts the agreement with this rank's state: the maximum of the signal that it received and `own`. A
   // collective.
   void begin(int own = 0);
-  // The answer to begin(), the same on every rank: the largest of all of them, or 0. Throws Error{rank_lost}.
+  // Returns the result of begin(), equal on every rank: the maximum over all ranks, or 0. Throws
+  // Error{rank_lost}.
   int end();
-  // Both at once, where the ranks have waited for each other anyway.
+  // Combines begin() and end() for callers whose ranks are already synchronized.
   int now(int own = 0);
 
  private:

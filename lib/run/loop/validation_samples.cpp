@@ -1,4 +1,4 @@
-// Answers of the running model at validation.
+// Generates answers to prompts with the running model at validation.
 #include "lib/run/loop/validation_samples.h"
 
 #include <ATen/ops/zeros.h>
@@ -28,11 +28,11 @@ void check_tokens(const std::vector<Ids>& prompts, const RunSpec& run) {
       if (token >= vocabulary)
         throw Error(ErrorCode::input, run.recipe.samples.where,
                     "prompt " + std::to_string(i + 1) + " has the token " + std::to_string(token) +
-                        ", and the model has a vocabulary of " + std::to_string(vocabulary),
-                    "is the tokenizer the model's own?");
+                        ", but the model's vocabulary size is " + std::to_string(vocabulary),
+                    "check that the tokenizer belongs to the model");
 }
 
-// The tokens of the prompts, and those that end an answer, as a text for the other ranks.
+// Serializes the tokens of the prompts and the stop tokens for the other ranks.
 std::string tokens_of(const RunSpec& run) {
   const SamplesSection& section = run.recipe.samples;
   std::vector<Ids> prompts;
@@ -44,7 +44,7 @@ std::string tokens_of(const RunSpec& run) {
     }
   } else {
     Tokenizer tokenizer(run.samples_tokenizer);
-    const auto& files = run.model.origin.files;  // with the template that the data set names
+    const auto& files = run.model.origin.files;  // includes the chat template that the data set names
     const auto own = files.find(kChatTemplate);
     const std::string chat_template = own == files.end() ? "" : own->second;
     for (const std::string& prompt : section.prompts) {
@@ -55,7 +55,7 @@ std::string tokens_of(const RunSpec& run) {
       const std::vector<uint32_t> ids = tokenizer.encode({&prompt, 1}).at(0);
       prompts.emplace_back(ids.begin(), ids.end());
     }
-    ends = stop_tokens(files);  // as those of an export
+    ends = stop_tokens(files);  // as in an export
     if (ends.empty()) ends = stop_tokens(run.samples_tokenizer, &tokenizer);
   }
   check_tokens(prompts, run);
@@ -80,8 +80,8 @@ ValidationSamples::ValidationSamples(const RunSpec& run, engine::Model& model) :
   world_ = rendezvous.group("samples", all);
 }
 
-// Those of the last token. Ranks that split layers may split rows too, so their number is made a multiple;
-// what fills them comes after all tokens, and none sees it.
+// Returns the logits of the last token. Ranks that split layers may also split rows, so the number of tokens
+// is padded to a multiple. Padding follows all tokens, and causal attention hides it.
 at::Tensor ValidationSamples::logits(const Batch& given) {
   Batch batch = given;
   batch.step = next_step_;
@@ -111,7 +111,7 @@ std::vector<SampleRecord> ValidationSamples::answers(const StepInfo& info) {
   return records(info, all);
 }
 
-// The text of an answer is what it adds to the text of its prompt.
+// The answer's text is the suffix that it adds to the text of its prompt.
 std::vector<SampleRecord> ValidationSamples::records(const StepInfo& info,
                                                      const std::vector<Ids>& all) const {
   std::optional<Tokenizer> tokenizer;

@@ -14,16 +14,16 @@
 
 namespace heddle {
 
-// Every rank computes the same tokens: rank 0's logits decide. Each new token is a forward of all tokens
-// before it, as the stages of a run keep no keys and values.
+// Every rank computes the same tokens, from rank 0's logits. Each new token is a forward pass over all tokens
+// before it, because the stages of a run have no KV cache.
 class ValidationSamples {
  public:
-  // Rank 0 makes tokens of the prompts, with Python where they are not bytes; the others get them. A
-  // collective of every rank. Throws Error{input} for a prompt with a token outside the model's vocabulary,
-  // and what the tokenizer throws.
+  // Rank 0 tokenizes the prompts, with Python unless tokens are bytes, and sends them to the other ranks. A
+  // collective of every rank. Throws Error{input} if a prompt has a token outside the model's vocabulary, and
+  // the errors of the tokenizer.
   ValidationSamples(const RunSpec& run, engine::Model& model);
 
-  // On rank 0 a record of each prompt, elsewhere none. A collective of every rank, between two steps.
+  // Returns one record per prompt on rank 0, else none. A collective of every rank, called between two steps.
   std::vector<SampleRecord> answers(const StepInfo& info);
 
  private:
@@ -33,7 +33,7 @@ class ValidationSamples {
   const RunSpec& run_;
   engine::Model& model_;
   std::unique_ptr<Communicator> world_;        // null: one rank
-  std::vector<std::vector<int64_t>> prompts_;  // their tokens
+  std::vector<std::vector<int64_t>> prompts_;  // token ids of the prompts
   Sampling sampling_;
   int64_t next_step_ = 0;  // Batch::step of the answers
 };

@@ -1,4 +1,4 @@
-// Reading the name of a checkpoint.
+// Parses checkpoint names.
 #include "lib/run/model/checkpoint_name.h"
 
 #include <string>

@@ -1,4 +1,4 @@
-// The names of a run's checkpoints: epoch_E_step_S.
+// Names of checkpoints: epoch_E_step_S.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace heddle {
 
-// The last step of a checkpoint, by its name alone; empty: it has another name.
+// Returns the last step of a checkpoint from its name; empty if the name has another form.
 std::optional<int64_t> steps_of(const std::filesystem::path& checkpoint);
 
-// Whether a link leads to a checkpoint's name, or a regular file holds one and nothing else: LATEST and
-// LOWEST_VAL in either form.
+// Whether the entry is a link to a checkpoint name, or a regular file that contains only such a name: LATEST
+// and LOWEST_VAL in either form.
 bool is_checkpoint_pointer(const std::filesystem::path& entry);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// Finding a model.
+// Finds a model on disk.
 #include "lib/run/model/find_model.h"
 
 #include <optional>
@@ -34,8 +34,8 @@ std::optional<ModelPlace> sharded_at(const fs::path& directory) {
   return ModelPlace{ModelPlace::Kind::sharded, directory, notes, saved ? beside : fs::path()};
 }
 
-// Returns the directory of the base in its revision. A relative path is relative to the current directory, as
-// in PEFT, or to one in which the adapter lies. Another snapshot is no substitute for a revision.
+// Returns the directory of the base model in its revision. A relative path is relative to the current
+// directory, as in PEFT, or to a parent of the adapter. Another snapshot does not replace a revision.
 fs::path place_of_base(const AdapterConfig& config, const fs::path& file) {
   const fs::path named = config.base, place = hub_directory(named, HubKind::model, config.revision);
   std::error_code ignored;
@@ -46,8 +46,8 @@ fs::path place_of_base(const AdapterConfig& config, const fs::path& file) {
   if (config.revision.empty()) return place;
   throw Error(ErrorCode::input, file.string(),
               "base_model_name_or_path is " + config.base + " with the revision " + config.revision +
-                  ", which the hub's cache does not hold",
-              "bring it with `hf download " + config.base + " --revision " + config.revision + "`");
+                  ", which is not in the hub's cache",
+              "download it with `hf download " + config.base + " --revision " + config.revision + "`");
 }
 
 ModelPlace base_of_adapter(const fs::path& base, const fs::path& file) {
@@ -59,24 +59,24 @@ ModelPlace base_of_adapter(const fs::path& base, const fs::path& file) {
   }
 }
 
-// The base of an adapter that was trained on random weights is in the checkpoint beside it.
+// Finds the base of an adapter. If the base has random weights, it is in the checkpoint next to the adapter.
 ModelPlace model_of_adapter(const fs::path& directory) {
   const fs::path file = directory / kAdapterConfig;
   const AdapterConfig config = read_adapter_config(directory);
   const fs::path base = config.base.empty() ? fs::path() : place_of_base(config, file);
   if (is_there(base) && fs::equivalent(base, directory))
     throw Error(ErrorCode::input, file.string(), "base_model_name_or_path names the adapter itself",
-                "name the base model's directory there");
+                "set it to the base model's directory");
   std::optional<ModelPlace> place =
       base.empty() ? sharded_at(directory) : std::optional(base_of_adapter(base, file));
   if (!place)
-    throw Error(ErrorCode::input, file.string(), "names no base_model_name_or_path",
-                "name the base model's directory there");
+    throw Error(ErrorCode::input, file.string(), "has no base_model_name_or_path",
+                "set base_model_name_or_path to the base model's directory");
   place->adapters.push_back(directory);
   return *place;
 }
 
-// Of a directory and its files, without looking below.
+// Looks at a directory and its files, not at subdirectories.
 std::optional<ModelPlace> model_at(const fs::path& directory) {
   if (is_there(directory / kAdapterConfig)) return model_of_adapter(directory);
   if (auto sharded = sharded_at(directory)) return sharded;
@@ -98,7 +98,7 @@ std::optional<ModelPlace> model_of(const fs::path& checkpoint) {
   return std::nullopt;
 }
 
-// The checkpoint with the most steps that holds a model.
+// Returns the checkpoint with the most steps that contains a model.
 std::optional<ModelPlace> newest_in(const fs::path& root) {
   std::optional<ModelPlace> newest;
   int64_t most = -1;
@@ -119,7 +119,7 @@ std::optional<ModelPlace> newest_in(const fs::path& root) {
   std::string looked;
   for (const fs::path& place : places_of(path)) looked += (looked.empty() ? "" : ", ") + place.string();
   throw Error(ErrorCode::input, path.string(),
-              "holds no model: there is neither a config.json nor a " + std::string(checkpoint::kManifest) +
+              "contains no model: it has neither a config.json nor a " + std::string(checkpoint::kManifest) +
                   " with its " + checkpoint::kHfMetadata + " in " + looked + ", and no checkpoint of a run",
               "give a Hugging Face directory, the checkpoint_dir of a run, or a checkpoint in it");
 }
@@ -127,7 +127,7 @@ std::optional<ModelPlace> newest_in(const fs::path& root) {
 }  // namespace
 
 ModelPlace find_model(const fs::path& given) {
-  const fs::path name = given.has_filename() ? given : given.parent_path();  // "run/" is "run"
+  const fs::path name = given.has_filename() ? given : given.parent_path();  // "run/" becomes "run"
   const fs::path path = hub_directory(name, HubKind::model);
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
@@ -137,7 +137,7 @@ ModelPlace find_model(const fs::path& given) {
         "checkpoint in it";
     const std::string named = is_there(path) ? "" : hub_directory_hint(given, HubKind::model);
     if (!named.empty()) hint += "; " + named;
-    throw Error(ErrorCode::input, path.string(), is_there(path) ? "is not a directory" : "is not there",
+    throw Error(ErrorCode::input, path.string(), is_there(path) ? "is not a directory" : "does not exist",
                 hint);
   }
   if (auto found = model_of(path)) return *found;

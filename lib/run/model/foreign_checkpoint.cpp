@@ -1,4 +1,4 @@
-// Telling checkpoints of other programs apart.
+// Recognizes checkpoints of other programs.
 #include "lib/run/model/foreign_checkpoint.h"
 
 #include <fstream>
@@ -17,13 +17,13 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Kind {
-  const char* what;  // after the path: "is ..."
+  const char* what;  // text after the path: "is ..."
   const char* hint;
 };
 
 constexpr Kind kDcp{
     "a checkpoint of PyTorch's distributed checkpoint (.metadata, *.distcp): its index is a Python pickle, "
-    "which only Python reads",
+    "which only Python can read",
     "python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR model.pt; then load model.pt into "
     "the "
     "transformers model and save_pretrained() a Hugging Face directory"};
@@ -31,13 +31,13 @@ constexpr Kind kMegatronDist{
     "a checkpoint of Megatron-Core's dist_checkpointing (metadata.json with sharded_backend): its tensors "
     "have "
     "Megatron's names and fused layouts, and its state is pickled",
-    "Megatron Bridge makes a Hugging Face directory of it: AutoBridge.export_ckpt"};
+    "convert it to a Hugging Face directory with Megatron Bridge: AutoBridge.export_ckpt"};
 constexpr Kind kMegatronLegacy{
     "a checkpoint of Megatron-LM in its older format (mp_rank_*/model_optim_rng.pt): pickles for one split "
     "of "
-    "tensors and stages, which only Python reads",
-    "let Megatron-LM save it as torch_dist (--ckpt-convert-format torch_dist); then Megatron Bridge makes a "
-    "Hugging Face directory of it: AutoBridge.export_ckpt"};
+    "tensors and stages, which only Python can read",
+    "let Megatron-LM save it as torch_dist (--ckpt-convert-format torch_dist), then convert it to a "
+    "Hugging Face directory with Megatron Bridge: AutoBridge.export_ckpt"};
 constexpr Kind kDeepSpeed{
     "a checkpoint of DeepSpeed (mp_rank_*_model_states.pt, zero_to_fp32.py): pickles, which only Python "
     "reads",
@@ -49,20 +49,20 @@ constexpr Kind kPickle{
     "can "
     "run code",
     "with transformers: AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(OUT) writes safetensors"};
-constexpr Kind kGguf{"a GGUF file: its blocks are quantized for inference, and nothing is trained from them",
-                     "take the Hugging Face directory that it was made from; or transformers: "
+constexpr Kind kGguf{"a GGUF file: its blocks are quantized for inference and cannot be trained",
+                     "use the Hugging Face directory that it was made from, or convert it with transformers: "
                      "AutoModelForCausalLM.from_pretrained(DIR, gguf_file=FILE).save_pretrained(OUT)"};
 constexpr Kind kAdapter{
-    "a PEFT adapter (adapter_config.json): differences to a base model, and no checkpoint of a run",
-    "name it as a model: heddle generate and model.pretrained_model_name_or_path add it to its base, and "
-    "heddle convert writes the sum"};
+    "a PEFT adapter (adapter_config.json): differences to a base model, not a checkpoint of a run",
+    "use it as a model: heddle generate and model.pretrained_model_name_or_path add it to its base, and "
+    "heddle convert writes the merged model"};
 constexpr Kind kAutoModel{
     "a sharded model of PyTorch's Hugging Face storage, as NeMo AutoModel saves it: safetensors without a "
-    "manifest.json, so nothing says that they are whole",
-    "AutoModel's model/consolidate.sh makes model/consolidated of it, a Hugging Face directory"};
+    "manifest.json, so their completeness cannot be checked",
+    "run AutoModel's model/consolidate.sh, which writes the Hugging Face directory model/consolidated"};
 
-constexpr Kind kTokens{"a token file, as heddle data makes it: it holds no model",
-                       "name a Hugging Face directory, the checkpoint_dir of a run, or a checkpoint in it"};
+constexpr Kind kTokens{"a token file of heddle data, not a model",
+                       "give a Hugging Face directory, the checkpoint_dir of a run, or a checkpoint in it"};
 
 bool ends(const std::string& name, std::initializer_list<const char*> endings) {
   for (const char* ending : endings)
@@ -70,7 +70,7 @@ bool ends(const std::string& name, std::initializer_list<const char*> endings) {
   return false;
 }
 
-// The names in a directory.
+// The entries of a directory.
 class Listing {
  public:
   explicit Listing(const fs::path& directory) : directory_(directory) {
@@ -87,7 +87,7 @@ class Listing {
       if (name.starts_with(begin) && ends(name, endings)) return name;
     return "";
   }
-  // Of the directories named like that, one holds such a file.
+  // Whether a subdirectory whose name begins like this contains such a file.
   bool below(const std::string& begin, const char* file) const {
     std::error_code ignored;
     for (const std::string& name : names_)
@@ -108,7 +108,7 @@ bool says_sharded_backend(const fs::path& file) {
   return said && said->is_object() && said->contains("sharded_backend");
 }
 
-// PyTorch writes a ZIP archive, or the pickle itself in older versions.
+// Whether the file may be from torch.save(): a ZIP archive, or a bare pickle in older versions.
 bool may_be_pickle(const fs::path& file) {
   const std::string begin = beginning_of(file, 2);
   return begin.empty() || begin == "PK" || begin.front() == '\x80';
@@ -152,7 +152,7 @@ std::optional<Error> foreign_checkpoint(const fs::path& path) {
     const Kind* kind = kind_of_file(path);
     return kind == nullptr ? std::nullopt : std::optional(refusal(path, *kind));
   }
-  // As AutoModel and NeMo lay a checkpoint out: the model in a directory of its own.
+  // AutoModel and NeMo store the model in a subdirectory of the checkpoint.
   for (const fs::path& place : {path, path / "model", path / "weights"})
     if (const Kind* kind = kind_of(place)) return refusal(place, *kind);
   return std::nullopt;

@@ -1,4 +1,4 @@
-// Checkpoints of other programs, told apart by the files that they are made of: none of them is read.
+// Recognizes checkpoints of other programs by their files; heddle does not read them.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +9,9 @@
 
 namespace heddle {
 
-// What to throw where PATH (a directory, or a file) is a checkpoint of another program: Error{input} with its
-// kind, why it is not read, and the tool that makes a Hugging Face directory of it. Empty: nothing known.
+// Returns the error for PATH (a directory or a file) if it is a checkpoint of another program: Error{input}
+// with its format, why heddle does not read it, and the tool that converts it to a Hugging Face directory.
+// Empty: not recognized.
 HEDDLE_API std::optional<Error> foreign_checkpoint(const std::filesystem::path& path);
 
 }  // namespace heddle

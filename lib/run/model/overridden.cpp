@@ -1,4 +1,4 @@
-// Reads models with keys in place of their own; of a pretrained one with and without them, and compares.
+// Reads models with overridden keys, and compares pretrained models with and without them.
 #include "lib/run/model/overridden.h"
 
 #include <algorithm>
@@ -22,10 +22,10 @@ namespace {
 using Spec = std::shared_ptr<const ModelSpec>;
 using Shapes = std::map<std::string, std::vector<int64_t>>;
 
-constexpr const char* kText = "text_config";  // of a model of text and images
+constexpr const char* kText = "text_config";  // section of the text model in a multimodal model's keys
 
-// Entries of `keys`, those of `instead` in their place; but for one of these. Of a model of text and images
-// they are keys of the text.
+// Returns `keys` with the entries of `instead` replaced, except `but_for`. For a multimodal model, the
+// entries are keys of the text model.
 Node merged(const Node& keys, const Node& instead, const std::string& but_for = "") {
   if (const Node* text = keys.find(kText);
       text != nullptr && text->is_map() && instead.find(kText) == nullptr)
@@ -55,8 +55,8 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return "[" + out + "]";
 }
 
-// The first parameter that differs, in words; empty: none. What the changed model passes over in files may be
-// left out: multi-token prediction heads, with num_nextn_predict_layers 0.
+// Describes the first parameter that differs; empty: none. Tensors that the changed model ignores in the
+// files may be absent: multi-token prediction heads with num_nextn_predict_layers 0.
 std::string changed_parameter(const ModelSpec& plain, const ModelSpec& with_keys) {
   const Shapes own = shapes_of(plain), changed = shapes_of(with_keys);
   for (const auto& [name, shape] : own) {
@@ -66,14 +66,15 @@ std::string changed_parameter(const ModelSpec& plain, const ModelSpec& with_keys
       return name + " would be missing";
     }
     if (found->second != shape)
-      return name + " would have the shape " + shape_text(found->second) + ", and has " + shape_text(shape);
+      return name + " would have the shape " + shape_text(found->second) + ", but has the shape " +
+             shape_text(shape);
   }
   for (const auto& [name, shape] : changed)
     if (!own.contains(name)) return name + " would be added";
   return "";
 }
 
-// Why a key changes nothing; empty: it has an effect.
+// Returns why a key has no effect; empty: it has an effect.
 std::string why_idle(const Node& own, const Node& keys, const std::string& key, const ModelSpec& spec,
                      PluginRegistry& plugins) {
   const auto idle = spec.idle_keys();
@@ -82,20 +83,20 @@ std::string why_idle(const Node& own, const Node& keys, const std::string& key, 
     if (model_of(merged(own, keys, key), plugins)->config_json("float32") != spec.config_json("float32"))
       return "";
   } catch (const Error&) {
-    return "";  // the others are refused without it
+    return "";  // the other keys cannot be read without it
   }
-  return "the model is the same without it; no such key, a key that another one overrules, or the value that "
-         "it has already";
+  return "the model is the same without it; the key is unknown, overridden by another key, or has its "
+         "current value";
 }
 
-// Keys without which the rest gives the same model.
+// Returns the keys without which the model is the same, and adds a warning for each.
 std::set<std::string> warn_of_no_effect(const Node& own, const Node& keys, const ModelSpec& spec,
                                         PluginRegistry& plugins, std::vector<std::string>& warnings) {
   std::set<std::string> out;
   for (const auto& [key, value] : keys.entries()) {
     const std::string why = why_idle(own, keys, key, spec, plugins);
     if (why.empty()) continue;
-    warnings.push_back(value.where() + " changes nothing: " + why);
+    warnings.push_back(value.where() + " has no effect: " + why);
     out.insert(key);
   }
   return out;
@@ -105,13 +106,13 @@ bool has_map(const ModelSection& section) {
   return section.source == ModelSection::Source::config && section.config.is_map();
 }
 
-// Of the model that a section names.
+// Returns the config.json of the model that a section names.
 std::filesystem::path file_of(const ModelSection& section) {
   return section.source == ModelSection::Source::config ? config_file(section.config.as_text())
                                                         : find_model(section.directory).notes / "config.json";
 }
 
-// The model that the section describes, without weights.
+// Returns the model that the section describes, without weights.
 std::shared_ptr<const ModelSpec> described(const ModelSection& section, PluginRegistry& plugins) {
   std::vector<std::string> ignored;
   if (has_map(section)) return read_map(section, plugins, ignored);
@@ -119,7 +120,7 @@ std::shared_ptr<const ModelSpec> described(const ModelSection& section, PluginRe
                                    : read_with_keys(file_of(section), section.overrides.keys, plugins);
 }
 
-// The section with a key as if config.json had it, or in its place.
+// Returns the section with a key added to its config or replaced there.
 ModelSection with_key(ModelSection section, const std::string& key, const Node& value) {
   const bool inside = has_map(section);
   Node keys = inside ? section.config : section.overrides.keys;
@@ -128,30 +129,30 @@ ModelSection with_key(ModelSection section, const std::string& key, const Node& 
   return section;
 }
 
-// There the keys are a part of the model's signature.
+// Adds the keys to the config, which makes them a part of the model's signature.
 ModelSection with_mtp_keys(ModelSection section, PluginRegistry& plugins) {
   if (section.mtp_keys.is_null()) return section;
   const auto spec = described(section, plugins);
   if (!spec->signature().contains("num_nextn_predict_layers")) {
     if (section.mtp_heads.empty()) return section;
     throw Error(ErrorCode::not_built, section.mtp_heads,
-                "the family " + spec->facts().model_type + " has no multi-token prediction heads here",
-                "leave num_nextn_predict_layers out: the model then trains on the next token alone");
+                "the family " + spec->facts().model_type + " has no multi-token prediction heads in heddle",
+                "remove num_nextn_predict_layers to train on the next token only");
   }
   for (const auto& [key, value] : section.mtp_keys.entries())
     section = with_key(std::move(section), key, value);
   return section;
 }
 
-// A key of the model: the recipe's, else config.json's.
+// Returns a key of the model: the recipe's, or else that of config.json.
 std::optional<Node> key_of(const ModelSection& section, const Node& own, const std::string& key) {
   for (const Node* keys : {&section.overrides.keys, &section.backend, &own})
     if (const Node* found = keys->is_null() ? nullptr : keys->find(key); found != nullptr) return *found;
   return std::nullopt;
 }
 
-// Adds the keys of AutoModel's own module of the family to a section that names AutoModel's class. Not where
-// a key says otherwise, experts are dealt in turn, or the coefficient is 0.
+// Adds the defaults of AutoModel's own module of the family if the section names AutoModel's class. Adds
+// nothing if a key overrides them, experts are assigned round-robin, or the coefficient is 0.
 ModelSection with_automodel_routing(ModelSection section, PluginRegistry& plugins) {
   if (section.automodel.is_null()) return section;
   const Node own =
@@ -176,8 +177,8 @@ ModelSection with_automodel_routing(ModelSection section, PluginRegistry& plugin
   return section;
 }
 
-// AutoModel's Qwen3.5 trains the heads that config.json has, unless the recipe says num_nextn_predict_layers:
-// 0.
+// Warns that AutoModel's Qwen3.5 trains the heads of config.json unless the recipe has
+// num_nextn_predict_layers: 0.
 void warn_of_heads(const ModelSection& section, std::vector<std::string>& warnings) {
   if (section.automodel.is_null() || has_map(section)) return;
   if (!section.mtp_keys.is_null() && section.mtp_keys.find("num_nextn_predict_layers") != nullptr) return;
@@ -186,15 +187,15 @@ void warn_of_heads(const ModelSection& section, std::vector<std::string>& warnin
   if (!heads || heads->is_null() || heads->as_integer() == 0) return;
   warnings.push_back(
       section.where +
-      ": AutoModel trains the multi-token prediction heads of this model too (mtp_num_hidden_layers " +
+      ": AutoModel also trains the multi-token prediction heads of this model (mtp_num_hidden_layers " +
       heads->written() +
-      "), which are not built here: it trains on the next token alone, as with "
+      "), which heddle does not support: the model trains on the next token only, as with "
       "num_nextn_predict_layers: 0");
 }
 
 }  // namespace
 
-// Weights are dequantized when they are read.
+// Removes the keys of quantization, because weights are dequantized when they are read.
 Node dequantized_keys(const std::filesystem::path& config_json) {
   return checkpoint::without_quantization(checkpoint::read_config_json(config_json));
 }
@@ -204,25 +205,26 @@ Overridden read_overridden(const Node& own, const std::filesystem::path& config_
                            std::vector<std::string>& warnings) {
   const Node& keys = overrides.keys;
   if (const Node* type = keys.find("model_type"))
-    model::refuse(*type, "the type of a pretrained model is that of its config.json", "leave model_type out");
+    model::refuse(*type, "the type of a pretrained model is that of its config.json", "remove model_type");
   const Spec spec = model_of(merged(own, keys), plugins);
   Spec plain;
   try {
     plain = model_of(own, plugins);
   } catch (const Error& error) {
-    if (overrides.exported) return {spec, {}};  // the weights tell whether they fit
+    if (overrides.exported) return {spec, {}};  // the weights show whether they fit
     throw Error(ErrorCode::config, keys.where(),
                 config_json.string() +
-                    " cannot be read without these keys, and neither could what the run "
+                    " cannot be read without these keys, and neither could the model that the run "
                     "exports: " +
                     error.where() + ": " + error.message(),
-                "set model.export_config: true, which exports the keys too");
+                "set model.export_config: true to export the keys too");
   }
   if (const std::string changed = changed_parameter(*plain, *spec); !changed.empty())
-    throw Error(ErrorCode::config, keys.where(),
-                "the keys change the parameters of " + config_json.parent_path().string() + ": " + changed,
-                "leave out what changes shapes; a model of other shapes starts from random weights: config "
-                "without pretrained_model_name_or_path");
+    throw Error(
+        ErrorCode::config, keys.where(),
+        "the keys change the parameters of " + config_json.parent_path().string() + ": " + changed,
+        "remove the keys that change shapes. A model of other shapes starts from random weights: use config "
+        "without pretrained_model_name_or_path");
   return {spec, warn_of_no_effect(own, keys, *spec, plugins, warnings)};
 }
 
@@ -243,7 +245,7 @@ std::filesystem::path config_file(const std::filesystem::path& given) {
   if (std::filesystem::is_directory(place, ignored)) return find_model(place).notes / "config.json";
   if (!std::filesystem::exists(place, ignored))
     if (const std::string hint = hub_directory_hint(given, HubKind::model); !hint.empty())
-      throw Error(ErrorCode::input, given.string(), "is not there", hint);
+      throw Error(ErrorCode::input, given.string(), "does not exist", hint);
   return place;
 }
 
@@ -259,7 +261,7 @@ std::shared_ptr<const ModelSpec> read_map(const ModelSection& section, PluginReg
       spec->config_json("float32") != plain->config_json("float32"))
     return engine::read_model(keys, plugins);
   for (const auto& [key, value] : section.backend.entries())
-    warnings.push_back(value.where() + " changes nothing: the model has no router that it could change");
+    warnings.push_back(value.where() + " has no effect: the model has no router");
   return plain;
 }
 

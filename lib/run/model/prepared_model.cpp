@@ -1,4 +1,4 @@
-// A model with random weights, or of a directory.
+// A model with random weights or from a directory.
 #include "lib/run/model/prepared_model.h"
 
 #include <ATen/core/TensorBody.h>
@@ -31,7 +31,7 @@ at::ScalarType dtype_of(const std::string& word) {
   return word == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 
-// The tokens at the ends of texts, of which a model with random weights knows nothing.
+// Returns the end tokens of texts, which a model with random weights does not define.
 Node end_tokens(const ModelSection& section) {
   const Node own = section.config.is_map()
                        ? section.config
@@ -58,7 +58,8 @@ PreparedModel with_random_weights(const ModelSection& section, PluginRegistry& p
   return out;
 }
 
-// Quantized files are always dequantized, as in AutoModel where the key is not set.
+// Checks the key `dequantize_base_checkpoint`. Quantized files are always dequantized, as in AutoModel
+// without the key.
 void check_may_dequantize(const PreparedModel& model, const Node& recipe) {
   const Node* section = recipe.find("checkpoint");
   const Node* word = section == nullptr ? nullptr : section->find("dequantize_base_checkpoint");
@@ -66,11 +67,12 @@ void check_may_dequantize(const PreparedModel& model, const Node& recipe) {
   if (model.dequantized.empty()) return;
   throw Error(ErrorCode::config, word->where(),
               "the weights in " + model.place.weights.string() + " are in " + model.dequantized +
-                  ", and training in this form is not built",
-              "leave the key out, or set it to true: the weights are then dequantized when they are read");
+                  ", and training with quantized weights is not built",
+              "remove the key or set it to true, which dequantizes the weights when they are read");
 }
 
-// The source without the parameters that a transform added and the files lack: these begin with their Init.
+// Returns the source without parameters that a transform added and the files lack; their Init gives their
+// values.
 ParameterSource without_added(const PreparedModel& model, const Transformed& changes) {
   std::set<std::string> absent(changes.added.begin(), changes.added.end());
   for (const std::string& name : model.tensors) absent.erase(name);
@@ -87,7 +89,7 @@ void refuse_export(const ActiveTransform& transform, const Transformed& changes)
                                              "'), which have no place in the exported model"
                                        : "the exported model has no place for what " + transform.name +
                                              " adds: " + changes.no_files,
-              "set checkpoint.save_consolidated: false; checkpoints have them");
+              "set checkpoint.save_consolidated: false; checkpoints contain the parameters");
 }
 
 void refuse_packed_export(const PreparedModel& model) {
@@ -95,21 +97,21 @@ void refuse_packed_export(const PreparedModel& model) {
     for (const auto& [name, derived] : model.changes[i].derived)
       if (name == derived.from)
         throw Error(ErrorCode::config, model.transforms[i].run.where,
-                    "'" + name + "' is held in another form, which the exported model has no place for",
+                    "'" + name + "' is stored in a format that the exported model cannot contain",
                     "set checkpoint.save_consolidated: false");
 }
 
-// Two transforms at one seam are said with a section of the recipe.
+// Applies a transform. An error of two transforms at one seam gets the place of the section.
 Transformed apply(const ActiveTransform& one, Units& units) {
   try {
     return one.transform->apply(units, one.run);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::plugin_conflict) throw;
-    throw Error(error.code(), one.run.where, error.message(), "leave out one of the two sections");
+    throw Error(error.code(), one.run.where, error.message(), "remove one of the two sections");
   }
 }
 
-// Checkpoints without the model: what else was done to it would be lost.
+// Throws if checkpoints without the model would lose changes that other transforms make to it.
 void refuse_lost(const PreparedModel& model) {
   const auto without = std::find_if(model.changes.begin(), model.changes.end(),
                                     [](const Transformed& one) { return one.base_elsewhere; });
@@ -118,16 +120,15 @@ void refuse_lost(const PreparedModel& model) {
   for (size_t i = 0; i < model.changes.size(); ++i)
     if (model.changes[i].values && !model.changes[i].added_elsewhere)
       throw Error(ErrorCode::config, model.transforms[i].run.where,
-                  model.transforms[i].name + " changes the values of the model as they are read, and " +
-                      name +
-                      " saves what it adds alone: whoever reads the model later would have the old values",
-                  "export the changed model first, by a run without " + name);
+                  model.transforms[i].name + " changes the model's values when they are read, but " + name +
+                      " saves only its own parameters, so readers of the model would get the old values",
+                  "export the changed model first with a run without " + name);
   if (!model.exported_keys.empty())
     throw Error(ErrorCode::config, model.exported_keys,
                 "model.export_config: " + name +
-                    " saves what it adds alone, and no config.json that could have "
+                    " saves only its own parameters, without a config.json that could contain "
                     "these keys",
-                "write them into the config.json of the model, or leave export_config out");
+                "write the keys into the model's config.json, or remove export_config");
 }
 
 }  // namespace
@@ -175,7 +176,7 @@ const AddedFiles* PreparedModel::added_files() const {
   return nullptr;
 }
 
-// What is wrong with the directory itself is said with the place that names it.
+// Opens a model; an error of the directory itself gets the place that names the directory.
 PreparedModel open_named(const ModelSection& section, PluginRegistry& plugins,
                          std::vector<std::string>& warnings) {
   try {
@@ -186,7 +187,7 @@ PreparedModel open_named(const ModelSection& section, PluginRegistry& plugins,
   }
 }
 
-// The model of a section like `model`, without transforms.
+// Returns the model of a section like `model`, without transforms.
 PreparedModel model_of(const ModelSection& given, PluginRegistry& plugins,
                        std::vector<std::string>& warnings) {
   const ModelSection section = with_recipe_keys(given, plugins, warnings);
@@ -218,7 +219,7 @@ void open_other_model(ActiveTransform& transform, PluginRegistry& plugins,
   transform.run.other = std::make_shared<const OtherModel>(std::move(out));
 }
 
-// RUN/LATEST/model as the checkpoint that LATEST points to.
+// Replaces the pointer in RUN/LATEST/model by the checkpoint that it points to.
 std::filesystem::path without_pointers(const std::filesystem::path& path) {
   std::filesystem::path out;
   for (const std::filesystem::path& part : path) {
@@ -228,9 +229,9 @@ std::filesystem::path without_pointers(const std::filesystem::path& path) {
   return out;
 }
 
-// How files name the model: by the absolute path of its directory, but a run's directory, and a pointer in
-// it, by the checkpoint that was found, which stays the same where that run goes on. A name of the hub stays
-// as it is.
+// Returns the name of the model for files: the absolute path of its directory. For a run's directory or a
+// pointer in it, the checkpoint that was found, which stays the same when that run continues. A hub name is
+// unchanged.
 std::string base_name(const PreparedModel& model) {
   namespace fs = std::filesystem;
   const fs::path named = without_pointers(model.directory), weights = model.place.weights;
@@ -260,7 +261,7 @@ std::filesystem::path place_of(const ModelSection& section) {
   return section.config.is_map() ? "" : section.config.as_text();
 }
 
-// "3 of the tensors (a, b, c)", the first of them by name.
+// Returns "3 of the tensors (a, b, c)", sorted by name.
 std::string some_of(std::vector<std::string> names) {
   const std::string count = std::to_string(names.size());
   const bool more = names.size() > 5;
@@ -270,9 +271,10 @@ std::string some_of(std::vector<std::string> names) {
 
 void warn_of_unused(const PreparedModel& model, const Units& units, std::vector<std::string>& warnings) {
   if (!model.own_head.empty()) warnings.push_back(model.own_head);
-  // A sharded model has the parameters by their names, whatever tensors files of its family have.
+  // A sharded model has the parameters under their own names, which may differ from the tensors of its
+  // family's files.
   const ModelSpec* files = model.place.kind == ModelPlace::Kind::sharded ? nullptr : model.spec.get();
-  // Of what is held in another form the files have the first form.
+  // Parameters that are stored in another format have their original format in the files.
   const bool packed = !model.packed().empty();
   const Units plain = packed ? model.spec->make_units(at::TensorOptions().device(at::kMeta)) : Units{};
   std::vector<std::string> names = checkpoint::unused(model.tensors, packed ? plain : units, files), known;
@@ -282,16 +284,16 @@ void warn_of_unused(const PreparedModel& model, const Units& units, std::vector<
     return is_known;
   });
   if (!names.empty())
-    warnings.push_back(model.directory.string() + ": the model has no place for " + some_of(names) +
+    warnings.push_back(model.directory.string() + ": the model does not use " + some_of(names) +
                        "; they are not loaded and not saved");
   if (!known.empty())
-    warnings.push_back(model.directory.string() + ": " + some_of(known) + " belong to parts that " +
+    warnings.push_back(model.directory.string() + ": " + some_of(known) + " belong to modules that " +
                        model.spec->facts().model_type +
                        " is trained without; they are not loaded and not saved");
 }
 
 void check_weights(const PreparedModel& model, const Units& units) {
-  if (!model.source) return;  // on meta a source reads nothing
+  if (!model.source) return;  // a source on meta reads nothing
   const ParameterSource values = model.values(/*seed=*/0);
   for (const auto& unit : units)
     for (const ParameterSlot& slot : unit->parameters()) {
@@ -311,8 +313,8 @@ TransformedModel apply_transforms(PreparedModel model, bool exports, std::vector
     if (changes.values) model.source = changes.values(std::move(model.source));
     warnings.insert(warnings.end(), changes.warnings.begin(), changes.warnings.end());
     if (changes.base_elsewhere && model.directory.empty())
-      warnings.push_back(one.run.where + ": the model begins with random weights, which " + one.name +
-                         " freezes: name a model with model.pretrained_model_name_or_path");
+      warnings.push_back(one.run.where + ": the model starts with random weights, which " + one.name +
+                         " freezes: set model.pretrained_model_name_or_path");
   }
   model::each<Experts>(units, [&](const std::string&, Experts&) { model.has_experts = true; });
   refuse_lost(model);

@@ -1,4 +1,4 @@
-// The notes about a model's tokens.
+// Adds tokenizer files and the chat template to a model that is exported.
 #include "lib/run/model/tokenizer_files.h"
 
 #include <algorithm>
@@ -47,8 +47,8 @@ void add_byte_tokenizer(checkpoint::HfOrigin& model, const std::filesystem::path
   const auto& files = model.files;
   for (const char* own : {"tokenizer.json", "tokenizer.model"}) {
     if (!files.contains(own)) continue;
-    warnings.push_back("the dataset's tokens are bytes of text, and the model has a " + std::string(own) +
-                       ": heddle data --tokenizer " + directory.string() + " makes tokens of it");
+    warnings.push_back("the dataset's tokens are bytes of text, but the model has a " + std::string(own) +
+                       ": tokenize the text with heddle data --tokenizer " + directory.string());
     return;
   }
   model.files[kTokenizerNote] = kByteTokenizer;
@@ -64,8 +64,8 @@ void add_tokenizer(checkpoint::HfOrigin& origin, const std::filesystem::path& mo
     if (is_of_tokenizer(name)) own.emplace(name, bytes);
   if (made.empty() || made == own) return;
   if (!own.empty())
-    warnings.push_back("exports have the tokenizer of the data, " + directory.string() +
-                       ", in place of the model's own");
+    warnings.push_back("exports contain the tokenizer of the data, " + directory.string() +
+                       ", instead of the model's own");
   std::erase_if(origin.files, [](const auto& file) { return is_of_tokenizer(file.first); });
   origin.files.merge(made);
 }
@@ -76,14 +76,14 @@ void add_chat_template(checkpoint::HfOrigin& origin, const std::string& given, c
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(given, ignored))
       throw Error(ErrorCode::input, where,
-                  "chat_template is no template, and no file has this name: " + given);
+                  "chat_template is neither a template nor an existing file: " + given);
     checkpoint::refuse_large_note(given);
     std::ifstream in(given, std::ios::binary);
     text.assign(std::istreambuf_iterator<char>(in), {});
     if (const auto read = checkpoint::hf_json_if_valid(text); read && read->is_object()) {
       const auto key = read->find("chat_template");
       if (key == read->end() || !key->is_string())
-        throw Error(ErrorCode::input, given, "has no text under chat_template");
+        throw Error(ErrorCode::input, given, "has no string under the key chat_template");
       text = key->get<std::string>();
     }
   }

@@ -1,4 +1,4 @@
-// From sections to transforms, and what these refuse.
+// Makes transforms from their sections and checks what they do not support.
 #include "lib/run/model/transforms.h"
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@ const OfferedTransform* transform_of(const PluginSection& section) {
   return static_cast<const OfferedTransform*>(section.offered);
 }
 
-// What `box` follows from.
+// Returns the shard from which `box` is derived.
 Shard origin_of(const Shard& box, const Derived& derived) {
   Shard out;
   out.name = derived.from;
@@ -37,7 +37,7 @@ Shard origin_of(const Shard& box, const Derived& derived) {
   return out;
 }
 
-// The section that names its other model, as it is written; null: it has none.
+// Returns the section of the transform's other model, as given; null: none.
 Node other_of(const OfferedTransform& offered, const PluginSection& section) {
   if (offered.model_field.empty()) return {};
   if (offered.model_field == section.name) return section.given;
@@ -59,7 +59,8 @@ std::vector<ActiveTransform> make_transforms(const std::vector<PluginSection>& s
   std::vector<std::pair<int, ActiveTransform>> ordered;
   for (const PluginSection& section : sections) {
     const OfferedTransform* offered = transform_of(section);
-    if (offered == nullptr || !offered->make) continue;  // one that is not built is refused by its name
+    // a transform that is not built is reported elsewhere by its name
+    if (offered == nullptr || !offered->make) continue;
     ActiveTransform one;
     one.name = section.name;
     one.run.where = section.given.where();
@@ -87,10 +88,10 @@ void refuse_axes(const std::vector<PluginSection>& sections, const Setup& setup)
       const AxisInfo* axis = setup.axis_table.find(refusal.axis);
       if (axis == nullptr || setup.sizes.of(refusal.axis) == 1) continue;
       const Node* given = distributed == nullptr ? nullptr : distributed->find(axis->key);
-      throw Error(
-          ErrorCode::config, given == nullptr ? "distributed." + axis->key : given->where(), refusal.text,
-          "the section " + section.name + " refuses it: set " + (axis->key.empty() ? axis->name : axis->key) +
-              ": 1, or leave " + section.name + " out");
+      throw Error(ErrorCode::config, given == nullptr ? "distributed." + axis->key : given->where(),
+                  refusal.text,
+                  "the section " + section.name + " does not support it: set " +
+                      (axis->key.empty() ? axis->name : axis->key) + ": 1, or remove " + section.name);
     }
   }
 }

@@ -1,4 +1,4 @@
-// The transforms of a run: made from their sections, in the order in which they act.
+// The transforms of a run, made from their sections, in the order of application.
 #pragma once
 
 #include <cstdint>
@@ -20,28 +20,28 @@ struct ActiveTransform {
   std::string name;
   TransformRun run;
   std::shared_ptr<const ITransform> transform;
-  std::string setting;                         // for warnings when a run resumes with another
-  Node other;                                  // the section of its other model; null: it has none
-  std::optional<ModelPlace> other_place = {};  // the files of that model; empty: random weights, or none
+  std::string setting;                         // for warnings when a resumed run has another setting
+  Node other;                                  // section of the transform's other model; null: none
+  std::optional<ModelPlace> other_place = {};  // files of that model; empty: random weights, or no model
 };
 
-// The sections of the models of OfferedTransform::model_field.
+// Returns the sections of the models of OfferedTransform::model_field.
 std::vector<Node> other_models(const std::vector<PluginSection>& sections);
 
-// Of a setting, what gives the added parameters their meaning (ITransform::setting).
+// Returns the part of a setting that gives the added parameters their meaning (ITransform::setting).
 inline std::string_view meaning_of(std::string_view setting) {
   return setting.substr(0, setting.find(';'));
 }
 
-// Of the sections that turn on a transform.
+// Makes the transforms of the sections that turn one on.
 std::vector<ActiveTransform> make_transforms(const std::vector<PluginSection>& sections, uint64_t seed);
 
-// Throws Error{config} at the size of an axis that a transform refuses.
+// Throws Error{config} at the size of an axis that a transform does not support.
 void refuse_axes(const std::vector<PluginSection>& sections, const Setup& setup);
 
-// `base` with the parameters of Transformed::derived: each is computed from what `base` reads of another one,
-// or from that one's Init with the seed, in the CPU's memory and one at a time. Without such parameters it is
-// `base`.
+// Adds the parameters of Transformed::derived to `base`. Each is computed from the source parameter that
+// `base` reads, or from that parameter's Init with the seed, in CPU memory, one at a time. Without derived
+// parameters, returns `base`.
 ParameterSource with_derived(ParameterSource base, const std::vector<Transformed>& changes, uint64_t seed);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// Layouts of a world, and recipes that have them.
+// Enumerates the layouts of a world and writes them into recipes.
 #include "lib/run/plan/layout.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace heddle {
 namespace {
 
-constexpr int64_t kLongRow = 16384;  // tokens from which a row may be cut over ranks
+constexpr int64_t kLongRow = 16384;  // minimum row length in tokens for context parallelism
 constexpr int kMostVirtualStages = 8;
 
 std::vector<int> powers_up_to(int64_t most) {
@@ -51,7 +51,7 @@ class Enumeration {
     }
   }
 
-  // Whole copies, or one copy for several nodes.
+  // Returns the numbers of replicas to try: full replication, or one replica per several nodes.
   std::vector<int> replicas_of(int dp) const {
     std::vector<int> out = {1};
     if (!space_.has_replicas) return out;
@@ -69,7 +69,7 @@ class Enumeration {
         recomputations(layout);
         continue;
       }
-      if (own / rows < layout.pp) continue;  // more bubble than work
+      if (own / rows < layout.pp) continue;  // the bubble would exceed the work
       layout.schedule = "1f1b";
       layout.virtual_stages = 1;
       recomputations(layout);
@@ -127,10 +127,10 @@ std::string Layout::text() const {
   add("pp", pp);
   if (pp > 1)
     out += " (" + schedule +
-           (virtual_stages > 1 ? ", " + std::to_string(virtual_stages) + " stages a rank)" : ")");
+           (virtual_stages > 1 ? ", " + std::to_string(virtual_stages) + " stages per rank)" : ")");
   out += ", batch " + std::to_string(rows);
   if (recomputation != "none") out += ", recomputation " + recomputation;
-  if (!reshards) out += ", whole in a step";
+  if (!reshards) out += ", no reshard after forward";
   return out;
 }
 

@@ -1,4 +1,4 @@
-// The table of a plan, its JSON, and one layout explained.
+// Prints a plan as a table, as JSON, and one layout in detail.
 #include "lib/run/plan/plan_text.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::string time_text(double seconds) {
   return seconds < 1 ? formatted("%.3g ms", seconds * 1e3) : formatted("%.3g s", seconds);
 }
 
-// The parts of a step by name.
+// Returns the parts of a step by name.
 std::vector<std::pair<std::string, double>> parts_of(const StepTime& time) {
   std::vector<std::pair<std::string, double>> out = {
       {"computation", time.compute}, {"the host's launches", time.launches}, {"the bubble", time.bubble}};
@@ -34,7 +34,7 @@ std::vector<std::pair<std::string, double>> parts_of(const StepTime& time) {
   return out;
 }
 
-// What a slower layout loses most by, each in seconds of a step.
+// Returns the part of a step in which the layout loses most time against the best one.
 std::string loss_text(const StepTime& time, const StepTime& best) {
   const auto fastest = parts_of(best);
   std::pair<std::string, double> most;
@@ -47,7 +47,7 @@ std::string loss_text(const StepTime& time, const StepTime& best) {
   return most.first.empty() ? "" : "+" + time_text(most.second) + " " + most.first;
 }
 
-// The layout that fits and differs from this one in one field alone, the fastest of them.
+// Returns the fastest fitting layout that differs from this one in exactly one field.
 const PlannedLayout* neighbour(const FoundLayouts& found, const Layout& layout, std::string& change) {
   const auto own = layout.fields();
   for (const PlannedLayout& other : found.fitting) {
@@ -128,8 +128,8 @@ std::string too_large_text(const FoundLayouts& found) {
 std::string to_text(const FoundLayouts& found, size_t top) {
   std::string out = std::to_string(found.world) + " x " + found.device + ", " +
                     std::to_string(found.global_batch) + " samples of " + std::to_string(found.row_length) +
-                    " tokens a step";
-  if (found.memory > 0) out += ", tensors may take " + bytes_text(found.memory) + " of a device";
+                    " tokens per step";
+  if (found.memory > 0) out += ", memory for tensors: " + bytes_text(found.memory) + " per device";
   out += "\n";
   std::vector<Row> rows = {
       {"", "layout", "memory", "step", "tokens/s", "MFU", "limit", "behind the first by"}};
@@ -145,12 +145,12 @@ std::string to_text(const FoundLayouts& found, size_t top) {
   if (!found.too_large.empty()) out += "too large:\n" + too_large_text(found);
   out += std::to_string(found.layouts) + " layouts: " + std::to_string(found.fitting.size()) + " fit, " +
          std::to_string(found.too_large.size()) + " take too much memory, " + std::to_string(found.bounded) +
-         " would by their parameters and activations alone, ";
+         " do so by parameters and activations alone, ";
   int64_t refused = 0;
   for (const auto& [reason, count] : found.refused) refused += count;
   const auto tried = static_cast<int64_t>(found.fitting.size() + found.too_large.size());
   out += std::to_string(refused) + " are refused, " +
-         std::to_string(found.layouts - tried - found.bounded - refused) + " are slower by an estimate\n";
+         std::to_string(found.layouts - tried - found.bounded - refused) + " are estimated to be slower\n";
   size_t shown = 0;
   for (const auto& [reason, count] : found.refused)
     if (shown++ < kMostRefused) out += "  refused " + std::to_string(count) + ": " + reason + "\n";
@@ -187,9 +187,9 @@ std::string explained(const PlannedLayout& one) {
 
 std::string comment_of(const FoundLayouts& found, const PlannedLayout& one) {
   return "# " + one.layout.text() + " on " + std::to_string(found.world) + " x " + found.device +
-         ", as heddle plan predicts: " + time_text(one.cost.time.seconds) + " a step, " +
-         count_text(static_cast<int64_t>(one.tokens_per_second())) + " tokens a second, at most " +
-         bytes_text(one.cost.peak) + " of memory a rank\n";
+         ", as heddle plan predicts: " + time_text(one.cost.time.seconds) + " per step, " +
+         count_text(static_cast<int64_t>(one.tokens_per_second())) + " tokens per second, at most " +
+         bytes_text(one.cost.peak) + " of memory per rank\n";
 }
 
 }  // namespace heddle

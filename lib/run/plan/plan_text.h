@@ -1,4 +1,4 @@
-// Layouts for a person and for a script.
+// Prints planned layouts as text and as JSON.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace heddle {
 
-// A table of at most `top` layouts, fastest first, with what each loses to the first one; then layouts that
-// do not fit.
+// Returns a table of at most `top` layouts, fastest first, with the time that each loses against the first
+// one, then layouts that do not fit.
 std::string to_text(const FoundLayouts& found, size_t top);
-// One JSON object on one line.
+// Returns one JSON object on one line.
 std::string to_json(const FoundLayouts& found, size_t top);
-// One layout: its time and its memory by kind.
+// Returns one layout in detail: its time by part and its memory by kind.
 std::string explained(const PlannedLayout& layout);
-// The comment above a recipe that was written for a layout.
+// Returns the comment at the top of a recipe that is written for a layout.
 std::string comment_of(const FoundLayouts& found, const PlannedLayout& layout);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// Best-first search: a coarse estimate orders layouts, dry steps decide.
+// Best-first search of layouts: a coarse estimate orders them, dry steps decide.
 #include "lib/run/plan/search.h"
 
 #include <ATen/core/Tensor.h>
@@ -20,11 +20,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kEnough = 10;          // layouts of a table
-constexpr double kFarBehind = 1.25;     // times the slowest of them
-constexpr int64_t kRecordedPasses = 2;  // the first one, and one as all others
-// Bytes of a hidden number that a layer keeps at least, in numbers of the hidden size: without recomputation
-// the inputs of its products and of attention; with it the layer's input.
+constexpr size_t kEnough = 10;          // layouts per table
+constexpr double kFarBehind = 1.25;     // factor of the slowest layout in the table
+constexpr int64_t kRecordedPasses = 2;  // the first pass, and one that stands for all later ones
+// Minimum activations that a layer keeps per token, in multiples of the hidden size. Without recomputation:
+// inputs of linear layers and of attention. With full recomputation: the layer's input.
 constexpr double kKeptOfLayer = 8, kKeptOfRecomputed = 1;
 
 Preflight preflight_of(const Node& recipe, PluginRegistry& plugins, int world) {
@@ -33,9 +33,9 @@ Preflight preflight_of(const Node& recipe, PluginRegistry& plugins, int world) {
   return preflight(read_recipe(recipe, RecipeErrors::kept), plugins, world, Machine::another, preparation);
 }
 
-// What the estimate needs of the model.
+// Model figures for the estimate.
 struct ModelFigures {
-  double parameters = 0;  // numbers
+  double parameters = 0;  // number of elements
   double flops_per_token = 0;
   double hidden = 0;
   int64_t layers = 0, heads = 0, key_value_heads = 0, experts = 0;
@@ -69,22 +69,23 @@ class Search {
       : request_(request), plugins_(plugins), machine_(with_even_nodes(request.machine, request.world)) {}
 
   LayoutSpace space() {
-    // The recipe's own layout may not divide this world: one rank divides everything.
+    // One rank fits any world; the recipe's own layout may not divide this one.
     LayoutSpace out;
     out.recipe = request_.recipe;
     out.global_batch = 1;
     const Node plain = with_layout(out, Layout{own_strategy()});
     const Preflight checked = preflight_of(plain, plugins_, 1);
     if (!checked.model)
-      throw Error(ErrorCode::usage, "heddle plan", "the model is not known here",
-                  "give a model that is on this machine, or its keys in model.config");
+      throw Error(ErrorCode::usage, "heddle plan", "the model is not on this machine",
+                  "use a model on this machine, or set its keys in model.config");
     row_length_ = request_.row_length > 0                ? request_.row_length
                   : checked.dataset                      ? checked.dataset->length()
                   : checked.recipe.packed.rules.size > 0 ? checked.recipe.packed.rules.size
                   : checked.recipe.dataset               ? checked.recipe.dataset->sequence_length
                                                          : 0;
     if (row_length_ == 0)
-      throw Error(ErrorCode::usage, "heddle plan", "the length of the data's rows is not known here",
+      throw Error(ErrorCode::usage, "heddle plan",
+                  "the row length of the data is unknown, because the data is not on this machine",
                   "give --row-length, or prepare the data with heddle prepare");
     figures_ = figures_of(*checked.model, row_length_);
     dtype_ = product_dtype(checked.setup, checked.model->dtype);
@@ -130,7 +131,7 @@ class Search {
       throw Error(ErrorCode::usage, "heddle plan",
                   "no layout divides " + std::to_string(request_.world) + " ranks and " +
                       std::to_string(space.global_batch) + " samples a step" +
-                      (request_.fixed.empty() ? "" : " and keeps what --fix says"),
+                      (request_.fixed.empty() ? "" : " with the values of --fix"),
                   "change --world-size or step_scheduler.global_batch_size");
     while (!candidates.empty() &&
            std::chrono::duration<double>(Clock::now() - begin).count() < request_.seconds) {
@@ -156,12 +157,12 @@ class Search {
     const Node* const section = request_.recipe.find("distributed");
     const Node* const word = section == nullptr || !section->is_map() ? nullptr : section->find("strategy");
     if (word != nullptr && !word->is_null()) return word->as_text();
-    throw Error(ErrorCode::usage, "heddle plan", "the recipe names no strategy",
-                "set distributed.strategy, which is kept in every layout");
+    throw Error(ErrorCode::usage, "heddle plan", "the recipe sets no strategy",
+                "set distributed.strategy; all layouts use it");
   }
 
-  // Parameters, gradients and optimizer of a rank, on one and on two data-parallel ranks: what is whole on
-  // each, and what is divided.
+  // Measures parameters, gradients and optimizer state per rank on one and on two data-parallel ranks, to
+  // tell replicated bytes from sharded bytes.
   void measure_state(const Preflight& checked, const Node& plain) {
     std::vector<std::string> ignored;
     const auto sizes = [&](const Setup& setup) {
@@ -178,7 +179,7 @@ class Search {
     Layout layout;
     double seconds;  // estimated
   };
-  // Layouts that differ in the batch and in what is recomputed alone.
+  // Layouts with equal shapes differ only in batch and recomputation.
   using Shape = std::tuple<std::string, int, int, int, int, int>;
   static Shape shape_of(const Layout& layout) {
     return {layout.strategy, layout.dp_replicate, layout.tp, layout.cp, layout.pp, layout.ep};
@@ -195,7 +196,7 @@ class Search {
     return corrections_.empty() ? 1 : std::exp(logarithms / static_cast<double>(corrections_.size()));
   }
 
-  // Enough layouts fit, and none that is left is expected to come near them.
+  // Whether enough layouts fit and no remaining layout is expected to come near them.
   bool is_enough(double next, const FoundLayouts& out) const {
     if (out.fitting.size() < kEnough) return false;
     std::vector<double> seconds;
@@ -204,7 +205,7 @@ class Search {
     return next > kFarBehind * seconds[kEnough - 1];
   }
 
-  // A layout of the same shape that keeps no more did not fit, or was refused.
+  // Whether a layout of the same shape that keeps no more activations did not fit or was refused.
   bool is_hopeless(const Candidate& candidate, const FoundLayouts& out) const {
     const auto weight = [](const Layout& layout) {
       return layout.recomputation == "none" ? 2 : layout.recomputation == "selective" ? 1 : 0;
@@ -240,8 +241,8 @@ class Search {
     return static_cast<double>(layout.tp) * layout.pp;
   }
 
-  // Of the rank that holds the first stage: its parameters, gradients and optimizer, and what the
-  // microbatches alive on it keep.
+  // Lower bound of memory on the rank of the first stage: parameters, gradients, optimizer state, and the
+  // activations of its live microbatches.
   double least_memory(const Layout& layout) const {
     const int dp = request_.world / (layout.tp * layout.cp * layout.pp);
     const double split =
@@ -257,8 +258,8 @@ class Search {
     return held + activations;
   }
 
-  // Computation at the machine's efficiency, the bubble, and the bytes of each kind of parallelism. Only its
-  // order counts.
+  // Estimates computation at the machine's efficiency, the bubble, and the bytes of each kind of parallelism.
+  // Only the order of estimates matters.
   double estimate(const Layout& layout, const LayoutSpace& space) const {
     const int dp = request_.world / (layout.tp * layout.cp * layout.pp);
     const double tokens = static_cast<double>(space.global_batch) * static_cast<double>(row_length_);
@@ -270,7 +271,7 @@ class Search {
     const double own_tokens = tokens / dp / layout.cp, layers = static_cast<double>(figures_.layers);
     const double microbatches =
         static_cast<double>(space.global_batch) / dp / static_cast<double>(layout.rows);
-    // Small microbatches use the device less well.
+    // Small microbatches use the device less efficiently.
     seconds *= 1 + 400 / (static_cast<double>(layout.rows * row_length_) / layout.cp);
     const double link = std::max(machine_.node_bandwidth, 1.0),
                  network = std::max(machine_.network_bandwidth, 1.0);
@@ -285,7 +286,7 @@ class Search {
     const double beside =
         crosses ? std::min(link, network * std::max<double>(1, machine_.node_devices / layout.tp)) : link;
     const double gathers = space.has_reshard && layout.pp == 1 && layout.reshards ? 2 * microbatches + 1 : 2;
-    // Gathers run beside computation: what is longer counts.
+    // All-gathers overlap with computation; the longer of the two counts.
     if (dp > 1) seconds = std::max(seconds, own * 2 * gathers / beside) + 0.05 * own * 2 * gathers / beside;
     return seconds;
   }
@@ -295,7 +296,7 @@ class Search {
   const MachineFile machine_;
   int64_t row_length_ = 0;
   ModelFigures figures_;
-  double whole_ = 0, divided_ = 0;  // bytes, of measure_state()
+  double whole_ = 0, divided_ = 0;  // bytes, set by measure_state()
   c10::ScalarType dtype_ = c10::kBFloat16;
   std::map<Shape, double> corrections_;
 };

@@ -1,4 +1,4 @@
-// Searches layouts of a run: which fit a machine's memory, and how long a step takes.
+// Searches layouts of a run that fit a machine's memory, and predicts their step times.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@ struct PlanRequest {
   Node recipe;
   int world = 1;
   MachineFile machine;
-  double memory_share = 0.9;  // of the device's memory that tensors may take
-  int64_t row_length = 0;     // 0: of the recipe's data
-  double seconds = 20;        // after which no further dry step begins
+  double memory_share = 0.9;  // share of device memory for tensors
+  int64_t row_length = 0;     // 0: that of the recipe's data
+  double seconds = 20;        // no dry step starts after this time
   std::vector<std::pair<std::string, std::string>> fixed;
 };
 
 struct PlannedLayout {
   Layout layout;
   StepCost cost = {};
-  double mfu = 0;  // share of the peak; 0: not known
+  double mfu = 0;  // share of the peak; 0: unknown
   bool fits = false;
   double tokens_per_second() const { return cost.tokens / cost.time.seconds; }
 };
@@ -36,20 +36,20 @@ struct FoundLayouts {
   std::string device;
   int world = 1;
   int64_t row_length = 0, global_batch = 0;
-  double memory = 0;                       // bytes that tensors may take; 0: not known
+  double memory = 0;                       // bytes for tensors; 0: unknown
   std::vector<PlannedLayout> fitting;      // fastest first
   std::vector<PlannedLayout> too_large;    // least memory first
-  int64_t layouts = 0;                     // that divide the world, the batch and the layers
+  int64_t layouts = 0;                     // layouts that divide the world, the batch and the layers
   int64_t bounded = 0;                     // of these, too large by parameters and activations alone
-  std::map<std::string, int64_t> refused;  // by heddle's own checks, by their reason
+  std::map<std::string, int64_t> refused;  // refused by heddle's checks, by reason
 };
 
-// Takes dry steps of the layouts that a coarse estimate says are fastest, in its order, and corrects the
-// estimate of like layouts by what was found. Every layout that it returns has passed preflight. Throws Error
-// for a recipe whose model or length of rows is not known.
+// Runs dry steps of the layouts that a coarse estimate ranks fastest, in that order, and corrects the
+// estimate of similar layouts by the results. Every returned layout has passed preflight. Throws Error for a
+// recipe whose model or row length is unknown.
 FoundLayouts search_layouts(const PlanRequest& request, PluginRegistry& plugins);
 
-// The recipe of a layout that search_layouts() returned.
+// Returns the recipe of a layout that search_layouts() returned.
 Node recipe_of(const PlanRequest& request, PluginRegistry& plugins, const Layout& layout);
 
 }  // namespace heddle

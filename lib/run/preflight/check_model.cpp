@@ -1,4 +1,4 @@
-// Opens the model, lets its transforms act once, and asks the plan about its units.
+// Opens the model, applies its transforms once, and checks its units against the plan.
 #include "lib/run/preflight/check_model.h"
 
 #include <filesystem>
@@ -20,7 +20,7 @@ bool is_here(const std::filesystem::path& place) {
   return place.empty() || std::filesystem::exists(place, ignored);
 }
 
-// How a batch of `rows` goes through the stages; empty without a pipeline.
+// Returns how a batch of `rows` goes through the stages; empty without a pipeline.
 std::optional<RunPipeline> pipeline_of(const Units& units, const Plan& plan, const Setup& setup, int64_t rows,
                                        Findings& found) {
   if (plan.schedule == nullptr) return std::nullopt;
@@ -41,14 +41,14 @@ std::optional<RunPipeline> pipeline_of(const Units& units, const Plan& plan, con
 std::optional<PreparedModel> open_model(const Recipe& recipe, PluginRegistry& plugins, Findings& found) {
   const std::filesystem::path place = place_of(recipe.model);
   if (found.is_elsewhere() && !is_here(place)) {
-    found.warn_missing(place.string() + " is not there: the model is not checked");
+    found.warn_missing(place.string() + " does not exist: the model is not checked");
     return std::nullopt;
   }
   for (const Node& section : other_models(recipe.sections)) {
     RecipeNotes notes;
     const std::filesystem::path other = place_of(recipe::read_model(section, notes));
     if (!found.is_elsewhere() || is_here(other)) continue;
-    found.warn_missing(other.string() + " is not there: the models are not checked");
+    found.warn_missing(other.string() + " does not exist: the models are not checked");
     return std::nullopt;
   }
   return prepare_model(recipe, plugins, found.warnings);

@@ -1,4 +1,4 @@
-// The model of a run, opened and checked against its plan, before any rank starts.
+// Opens a run's model and checks it against the plan, before any rank starts.
 #pragma once
 
 #include <optional>
@@ -11,22 +11,23 @@
 
 namespace heddle {
 
-// Empty where another machine has the model or one of its teachers. Throws Error.
+// Returns the model; empty if the model or one of its teachers is on another machine. Throws Error.
 std::optional<PreparedModel> open_model(const Recipe& recipe, PluginRegistry& plugins, Findings& found);
 
-// What the units of a model say, on meta: each rank makes its own later.
+// Properties of a model's units on meta; each rank builds its own units later.
 struct CheckedModel {
-  PreparedModel model;                           // with what its transforms did
-  SavedBytes saved;                              // of one checkpoint
+  PreparedModel model;                           // after its transforms
+  SavedBytes saved;                              // bytes of one checkpoint
   CheckpointSection::Export exports;             // when the run exports the model
-  std::optional<checkpoint::Manifest> exported;  // of such an export
+  std::optional<checkpoint::Manifest> exported;  // manifest of such an export
   std::optional<RunPipeline> pipeline;
 };
-// Throws what the weights, the groups of the optimizer, the parallelizers and the schedule refuse.
+// Checks units with the weights, the parameter groups of the optimizer, the parallelizers and the schedule;
+// throws their errors.
 CheckedModel check_units(const PreparedModel& opened, const Recipe& recipe, const Setup& setup,
                          const Plan& plan, Findings& found);
 
-// Plans an export: what it refuses is refused before the first step. Throws Error.
+// Plans an export, so that its errors appear before the first step. Throws Error.
 void check_export(const CheckedModel& checked, const checkpoint::HfOrigin& origin,
                   const CheckpointSection& section);
 

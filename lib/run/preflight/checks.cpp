@@ -1,4 +1,4 @@
-// What a recipe's sections allow of the model and of each other.
+// Checks of a recipe's sections against the model and against each other.
 #include "lib/run/preflight/checks.h"
 
 #include <algorithm>
@@ -23,14 +23,14 @@
 namespace heddle {
 namespace {
 
-// "bytes of text", "tokens of the tokenizer llama (checksum 12ab)"; empty: not known.
+// Returns "bytes of text" or "tokens of the tokenizer llama (checksum 12ab)"; empty: unknown.
 std::string maker_text(const DataTokenizer& data) {
   if (data.holds_bytes) return "bytes of text";
   if (data.digest.empty()) return "";
   return "tokens of the tokenizer " + data.name + " (checksum " + data.digest + ")";
 }
 
-// tokenizer_content() of the tokenizer that made the tokens; empty: not known.
+// Returns tokenizer_content() of the tokenizer that made the tokens; empty: unknown.
 std::string content_of(const IDataset& data) {
   if (const auto* tokens = dynamic_cast<const TokenDataset*>(&data)) return tokens->tokenizer_content();
   const std::filesystem::path file = std::filesystem::path(data.tokenizer().name) / "tokenizer.json";
@@ -58,13 +58,13 @@ struct Found {
                                const std::string& example) {
   if (!found.named)
     throw Error(ErrorCode::config, where,
-                "no parameter's name holds a match of '" + text::excerpt(pattern) + "'",
-                "names are such as '" + example + "'");
+                "no parameter name contains a match of '" + text::excerpt(pattern) + "'",
+                "parameter names look like '" + example + "'");
   const std::string all = "all parameters that '" + text::excerpt(pattern) + "' matches ";
   if (!found.trained)
-    throw Error(ErrorCode::config, where, all + "are frozen", "freeze fewer, or leave the entry out");
+    throw Error(ErrorCode::config, where, all + "are frozen", "freeze fewer parameters, or remove the entry");
   throw Error(ErrorCode::config, where, all + "belong to the entries before it",
-              "the first entry that matches counts: put the narrower pattern first");
+              "the first entry that matches a parameter applies, so put the narrower pattern first");
 }
 
 std::string rate_text(double value) {
@@ -86,21 +86,22 @@ void check_length(const DatasetSection& section, const ModelFacts& model) {
 void refuse_none_left(const DatasetSection& section, int64_t samples) {
   throw Error(ErrorCode::config, section.where,
               "validation_dataloader.drop_last leaves none of its " + std::to_string(samples) +
-                  " samples: they do not fill a microbatch",
-              "give more samples, a smaller validation_dataloader.batch_size, or drop_last: false");
+                  " samples, because they do not fill a microbatch",
+              "use more samples, a smaller validation_dataloader.batch_size, or drop_last: false");
 }
 
 void check_samples(const SamplesSection& section, const Sizes& sizes) {
   if (section.prompts.empty()) return;
   const auto refuse = [&](const char* key, int size, const char* what) {
     if (size > 1)
-      throw Error(ErrorCode::not_built, section.where,
-                  std::string("validation_samples is not built for ") + what + " (" + key + " " +
-                      std::to_string(size) + ")",
-                  "leave it out, and ask a checkpoint: heddle generate RUN --prompt TEXT");
+      throw Error(
+          ErrorCode::not_built, section.where,
+          std::string("validation_samples is not built for ") + what + " (" + key + " " +
+              std::to_string(size) + ")",
+          "remove the section, and generate from a checkpoint with heddle generate RUN --prompt TEXT");
   };
   refuse("pp_size", sizes.pp, "the stages of a pipeline");
-  refuse("cp_size", sizes.cp, "sequences that are split over ranks");
+  refuse("cp_size", sizes.cp, "context parallelism");
 }
 
 std::filesystem::path samples_tokenizer(const SamplesSection& section, const DataTokenizer& data,
@@ -113,23 +114,23 @@ std::filesystem::path samples_tokenizer(const SamplesSection& section, const Dat
   if (holds_bytes && section.chat)
     throw Error(ErrorCode::config, section.where,
                 "the model is trained on bytes, which have no chat template",
-                "leave validation_samples.chat out");
+                "remove validation_samples.chat");
   if (holds_bytes) return {};
   if (is_there(data.name)) return data.name;
   if (is_there(model.place.notes)) return model.place.notes;
   throw Error(ErrorCode::config, section.where,
-              "neither the model nor the data set names a tokenizer.json, which the prompts need",
-              "leave validation_samples out, or train on bytes of text (heddle data TEXT --out FILE)");
+              "the prompts need a tokenizer.json, but neither the model nor the data set has one",
+              "remove validation_samples, or train on bytes of text (heddle data TEXT --out FILE)");
 }
 
 void check_byte_model(const DataTokenizer& data, const DatasetSection& section, const PreparedModel& model) {
   if (data.holds_bytes || data.digest.empty() || model.directory.empty() || !has_byte_tokenizer(model.place))
     return;
-  throw Error(
-      ErrorCode::config, section.where,
-      "the data set holds " + maker_text(data) + ", and the model at " + model.directory.string() +
-          " was trained on bytes of text",
-      "Make the data of bytes (heddle data TEXT --out FILE), or start from a model with this tokenizer.");
+  throw Error(ErrorCode::config, section.where,
+              "the data set holds " + maker_text(data) + ", and the model at " + model.directory.string() +
+                  " was trained on bytes of text",
+              "Make a token file of bytes with heddle data TEXT --out FILE, or start from a model with this "
+              "tokenizer.");
 }
 
 void check_one_tokenizer(const IDataset& training, const IDataset& validation,
@@ -138,7 +139,7 @@ void check_one_tokenizer(const IDataset& training, const IDataset& validation,
   if (ours.empty() || theirs.empty() || have_one_tokenizer(training, validation)) return;
   throw Error(ErrorCode::config, section.where,
               "the validation set holds " + ours + ", and the training set holds " + theirs,
-              "Make both with one tokenizer: heddle data TEXT --tokenizer DIR --out FILE.");
+              "Tokenize both with the same tokenizer: heddle data TEXT --tokenizer DIR --out FILE.");
 }
 
 bool overlaps(const ScheduleTable& table) {
@@ -153,7 +154,7 @@ void check_staging(const CheckpointSection& section) {
   throw Error(ErrorCode::config, section.staging_where,
               "staging_dir " + *section.staging_dir + " is on another file system than checkpoint_dir " +
                   section.directory + ", so a checkpoint cannot be renamed from the one to the other",
-              "name a directory beside checkpoint_dir, or leave checkpoint.staging_dir out");
+              "choose a directory next to checkpoint_dir, or remove checkpoint.staging_dir");
 }
 
 void check_groups(Units& units, const OptimizerSection& optimizer) {
@@ -187,8 +188,8 @@ void check_batch(const StepSection& steps, int64_t rows, int64_t packed) {
       "global_batch_size (" + std::to_string(steps.global_batch_size) +
           ") is larger than the data set: it has " +
           (packed > 0 ? count(rows, "pack") + " of " + count(packed, "sample") : count(rows, "sample")),
-      "make step_scheduler.global_batch_size at most " + std::to_string(rows) +
-          (packed > 0 ? ", packed_sequence.packed_sequence_size smaller" : "") + ", or give more data");
+      "set step_scheduler.global_batch_size to at most " + std::to_string(rows) +
+          (packed > 0 ? ", decrease packed_sequence.packed_sequence_size" : "") + ", or use more data");
 }
 
 std::string no_validation_text(const Recipe& recipe) {
@@ -198,23 +199,23 @@ std::string no_validation_text(const Recipe& recipe) {
          ") has no effect: there is no validation_dataset";
 }
 
-// "": there is a set, or nothing to choose from.
+// Warns if best_metric_key selects no validation set; "": a set is selected, or there is none to select.
 std::string no_best_text(const RunSpec& run) {
   if (run.recipe.checkpoint.best_set || run.validation.empty()) return "";
-  return "LOWEST_VAL is not kept: none of the validation sets is the default; set checkpoint.best_metric_key";
+  return "LOWEST_VAL is not updated because no validation set is the default; set checkpoint.best_metric_key";
 }
 
-// The last export may have failed, and no step is left that would bring the next.
+// The last export may have failed, and no step is left to export again.
 std::string no_export_text(const RunSpec& run) {
   const bool done = run.resume && run.resume->position.step >= run.scheduler.total_steps();
   if (!done || run.exports == CheckpointSection::Export::never) return "";
   const std::string checkpoint = run.resume->directory.string();
   std::error_code ignored;
   if (std::filesystem::exists(run.resume->directory / "model" / "consolidated", ignored)) return "";
-  return checkpoint + " has no model for transformers: heddle convert " + checkpoint + " MODEL makes it";
+  return checkpoint + " has no exported model; run heddle convert " + checkpoint + " MODEL to export it";
 }
 
-// A longer run stretches its schedule, and a changed optimizer.lr moves it: the next step may jump.
+// A longer run stretches its schedule, and a changed optimizer.lr shifts it, so the learning rate may jump.
 std::string another_rate_text(const RunSpec& run) {
   if (!run.resume || !run.resume->position.next_lr) return "";
   const Position& position = run.resume->position;
@@ -223,9 +224,9 @@ std::string another_rate_text(const RunSpec& run) {
   if (position.step >= total || std::abs(now - was) <= 1e-9 * std::max(std::abs(now), std::abs(was)))
     return "";
   const bool longer = run.recipe.lr_schedule && position.total_steps && *position.total_steps != total;
-  return "the learning rate of step " + std::to_string(position.step + 1) + " was to be " + rate_text(was) +
-         " in the run that saved " + run.resume->directory.filename().string() + ", and is " +
-         rate_text(now) + " now" +
+  return "the learning rate of step " + std::to_string(position.step + 1) + " changed from " +
+         rate_text(was) + " (run that saved " + run.resume->directory.filename().string() + ") to " +
+         rate_text(now) + " (this run)" +
          (longer ? ": that run had " + std::to_string(*position.total_steps) + " steps, this one has " +
                        std::to_string(total)
                  : "");
@@ -234,8 +235,9 @@ std::string another_rate_text(const RunSpec& run) {
 void require_data(const Node& configuration) {
   const Node* section = configuration.find("dataset");
   if (section != nullptr && !section->is_null()) return;
-  throw Error(ErrorCode::config, configuration.where(), "the section dataset is missing",
-              "dataset: {file_pattern: train.bin, seq_len: 256}; heddle data makes a token file from a text");
+  throw Error(
+      ErrorCode::config, configuration.where(), "the section dataset is missing",
+      "dataset: {file_pattern: train.bin, seq_len: 256}; make a token file from texts with heddle data");
 }
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// What the links of preflight find beside their values: errors and warnings.
+// Errors and warnings that the steps of preflight collect.
 #pragma once
 
 #include <algorithm>
@@ -12,18 +12,18 @@
 
 namespace heddle {
 
-// Where the run will be: for another machine, a model, data or a device that this one lacks is a
-// warning.
+// Machine that the run is meant for. If it is another one, a model, data or a device that this machine lacks
+// is a warning, not an error.
 enum class Machine { this_one, another };
 
 struct Findings {
-  Errors errors;  // thrown together, at the end of the chain
+  Errors errors;  // thrown together at the end of preflight
   std::vector<std::string> warnings;
   Machine machine = Machine::this_one;
 
   bool is_elsewhere() const { return machine == Machine::another; }
 
-  // The next value of the chain; empty where it cannot be made, and its error is kept.
+  // Returns the result of `work`; empty if it throws an Error, which is recorded.
   template <class Work>
   std::optional<std::invoke_result_t<Work>> attempt(const Work& work) {
     std::optional<std::invoke_result_t<Work>> out;
@@ -34,7 +34,7 @@ struct Findings {
   void warn(std::string text) {
     if (!text.empty()) warnings.push_back(std::move(text));
   }
-  // Of what another machine must have; once, also where several sections name it.
+  // Warns of a file that the other machine must have, once per text even if several sections name it.
   void warn_missing(const std::string& what) {
     const std::string text = "on this machine " + what;
     if (std::find(warnings.begin(), warnings.end(), text) == warnings.end()) warnings.push_back(text);

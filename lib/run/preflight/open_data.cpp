@@ -1,4 +1,4 @@
-// Opens data sets, and checks their rows against the model.
+// Opens data sets and checks their rows against the model.
 #include "lib/run/preflight/open_data.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace heddle {
 namespace {
 
-// With drop_long_samples: false.
+// Throws for samples longer than a pack, with drop_long_samples: false.
 void refuse_long(const Rows& rows, const PackedSection& packed) {
   if (packed.drop_long || rows.packing()->left_out == 0) return;
   const std::string numbers =
@@ -51,17 +51,17 @@ void refuse_longest(const Rows& rows, const DatasetSection& section, const Model
             positions_text(model),
         (section.texts ? "Cut the samples: " + section.section.path() + ".truncation: true, and " +
                              section.section.path() + ".seq_length: " + std::to_string(model.max_positions)
-                       : std::string("cut samples")) +
+                       : std::string("shorten the samples")) +
             or_more_positions(model));
   const Node* lengths = section.section.find("lengths");
   throw Error(ErrorCode::config, lengths != nullptr ? lengths->where() : section.where,
               "the longest sample has " + std::to_string(rows.longest()) + " inputs, more than the model's " +
                   positions_text(model),
-              "make packed_sequence.packed_sequence_size smaller, which leaves longer samples out" +
+              "decrease packed_sequence.packed_sequence_size, which discards longer samples" +
                   or_more_positions(model));
 }
 
-// A set that breaks its own rules.
+// Throws for a data set that violates its own declarations.
 void refuse_broken(const Rows& rows, const DatasetSection& section) {
   const auto refuse = [&](const std::string& what) {
     throw Error(ErrorCode::plugin_failed, section.where, "the data set '" + section.target + "' " + what,
@@ -75,12 +75,12 @@ void refuse_broken(const Rows& rows, const DatasetSection& section) {
            std::to_string(rows.length()));
 }
 
-// The set as a benchmark reads it: where it has the keys vocab_size and batch_size, they are the model's and
-// that of a microbatch.
+// Returns the section as a benchmark reads it: the keys vocab_size and batch_size, if present, are set to the
+// model's vocabulary and the microbatch size.
 DatasetSection for_benchmark(DatasetSection section, PluginRegistry& plugins, const DataFacts& facts) {
   if (section.sequence_length == 0)
     throw Error(ErrorCode::config, section.where, "seq_len is missing",
-                "a benchmark counts the operations of rows of one length");
+                "a benchmark counts the FLOPs of rows of equal length");
   const OfferedDataset* offered = find_dataset(plugins, section.target);
   const auto set = [&](const char* key, int64_t value) {
     const bool has = std::any_of(offered->fields.begin(), offered->fields.end(),
@@ -92,23 +92,24 @@ DatasetSection for_benchmark(DatasetSection section, PluginRegistry& plugins, co
   return section;
 }
 
-// A warning of a tokenizer that has more tokens than the model; "": it has not. Token files compare each file
-// with the model themselves.
+// Warns of a tokenizer with more tokens than the model; "": none. Token files check each file against the
+// model themselves.
 std::string larger_tokenizer_text(const Rows& rows, const DatasetSection& section, const ModelFacts& model) {
   const DataTokenizer made = rows.samples().tokenizer();
   if (section.target == kTokenFiles || made.vocabulary <= model.vocabulary) return "";
   return section.where + ": the tokenizer of the data, " + made.name + ", has a vocabulary of " +
-         std::to_string(made.vocabulary) + ", and the model one of " + std::to_string(model.vocabulary) +
-         ": a sample with a token beyond the model's is refused before the first step";
+         std::to_string(made.vocabulary) + ", larger than the model's vocabulary of " +
+         std::to_string(model.vocabulary) +
+         "; a token outside the model's vocabulary is an error before the first step";
 }
 
-// A warning of samples that are longer than a pack; "": there are none.
+// Warns of samples that are longer than a pack; "": none.
 std::string left_out_text(const Rows& rows) {
   const Packing* packing = rows.packing();
   if (packing == nullptr || packing->left_out == 0) return "";
   return std::to_string(packing->left_out) + " of " + std::to_string(rows.used_samples()) +
          " samples are longer than packed_sequence_size " + std::to_string(rows.length()) +
-         " and are left out; the longest has " + std::to_string(packing->longest) + " inputs";
+         " and are discarded; the longest has " + std::to_string(packing->longest) + " inputs";
 }
 
 int64_t samples_wanted(const StepSection& steps, bool validation) {
@@ -134,7 +135,7 @@ DataFacts facts_for(const DatasetSection& section, const PackedSection& packed, 
   return facts;
 }
 
-// On another machine a warning.
+// Throws for missing data; on another machine, warns.
 void refuse_missing(const MissingData& missing, Findings& found) {
   Errors errors;
   for (const MissingData::One& one : missing.all())
@@ -145,7 +146,7 @@ void refuse_missing(const MissingData& missing, Findings& found) {
   errors.raise();
 }
 
-// Looks for the files of a set with a wrong key, and for nothing else.
+// Checks only that the files of a data set with an invalid key exist.
 void look_for_files(const DatasetSection& section, Findings& found) {
   try {
     if (section.target == kTokenFiles) look_for_token_files(section.section);
@@ -154,7 +155,7 @@ void look_for_files(const DatasetSection& section, Findings& found) {
   }
 }
 
-// Empty on another machine where files are missing, and where a set is not prepared and is not to be.
+// Empty for missing files on another machine, and for a set that is not prepared and must not be.
 std::optional<Rows> open_rows(const DatasetSection& section, const PackedSection& packed,
                               const DataSource& run, Findings& found) {
   try {
@@ -177,7 +178,7 @@ std::optional<Rows> open_rows(const DatasetSection& section, const PackedSection
   return std::nullopt;
 }
 
-// Sets of texts have AutoModel's order, and some sets an order of their own.
+// Sets of texts use AutoModel's order, and some sets their own.
 Shuffle shuffle_of(const Recipe& recipe, const std::optional<Rows>& rows) {
   if (rows && rows->samples().sequential()) return Shuffle::off;
   return recipe.dataset->texts && recipe.shuffle == Shuffle::on ? Shuffle::torch : recipe.shuffle;
@@ -192,7 +193,7 @@ TrainingData open_training(const DataSource& run, Findings& found) {
     check_texts(recipe.checkpoint, *run.model->spec,
                 [&] { return TextSets(recipe, run.plugins, run.preparation).of_run(section); });
   if (run.model && recipe.packed.rules.size == 0)
-    check_length(section, run.model->spec->facts());  // of packs: each sample
+    check_length(section, run.model->spec->facts());  // for packs, per sample
   if (!section.whole) {
     look_for_files(section, found);
     return {std::nullopt, recipe.shuffle, false};
@@ -261,7 +262,7 @@ std::string positions_text(const ModelFacts& model) {
 }
 
 std::string or_more_positions(const ModelFacts& model) {
-  return model.positions_reason.empty() ? ", or the model's max_position_embeddings larger" : "";
+  return model.positions_reason.empty() ? ", or increase the model's max_position_embeddings" : "";
 }
 
 std::string untrained_end_text(const Rows& rows, const DatasetSection& section, std::vector<int64_t> stops) {
@@ -285,10 +286,10 @@ std::string untrained_end_text(const Rows& rows, const DatasetSection& section, 
     read += static_cast<int64_t>(length);
   }
   if (!has_labels) return "";
-  return section.where + ": no label of the " + (sample < rows.used_samples() ? "first " : "") +
+  return section.where + ": none of the labels of the " + (sample < rows.used_samples() ? "first " : "") +
          std::to_string(sample) + " samples is the end token " + std::to_string(stops.front()) +
-         ", so the model does not learn where an answer ends; set add_eos_token: true in dataset.tokenizer, "
-         "or a chat template that ends each answer with the end token";
+         ", so the model does not learn to end an answer; set add_eos_token: true in dataset.tokenizer, "
+         "or use a chat template that ends each answer with the end token";
 }
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// The data of a run, from its sections to rows, before any rank starts.
+// Opens the data of a run before any rank starts.
 #pragma once
 
 #include <cstdint>
@@ -16,45 +16,45 @@
 
 namespace heddle {
 
-// What data sets are opened with.
+// Arguments for opening data sets.
 struct DataSource {
-  const Recipe& recipe;  // with what plugins read of it
+  const Recipe& recipe;  // with the values that plugins read from it
   PluginRegistry& plugins;
-  PreparationOptions preparation;        // of sets of texts
-  const PreparedModel* model = nullptr;  // null: not known
+  PreparationOptions preparation;        // for sets of texts
+  const PreparedModel* model = nullptr;  // null: unknown
 };
 
 // The training set.
 struct TrainingData {
-  std::optional<Rows> rows;        // empty: keys are wrong, the files are not here, or are not prepared
-  Shuffle shuffle = Shuffle::off;  // as the recipe and the set have it together
-  bool is_whole = true;            // false: keys are wrong, and its files alone were looked for
+  std::optional<Rows> rows;        // empty: invalid keys, or files that are missing or not prepared
+  Shuffle shuffle = Shuffle::off;  // resolved from the recipe and the data set
+  bool is_whole = true;            // false: keys are invalid, so only the files were checked
 };
-// Opens the set, which prepares one of texts, packs its samples, and checks them. Throws Error.
+// Opens the training set: prepares texts, packs samples and checks them. Throws Error.
 TrainingData open_training(const DataSource& run, Findings& found);
 
-// The model that learns the tokens of this data: its exports have their tokenizer, chat template and end
-// tokens. Throws Error.
+// Returns the model with the tokenizer, chat template and end tokens of this data for its exports. Throws
+// Error.
 PreparedModel with_tokens_of(const TrainingData& data, PreparedModel model, const DataSource& run,
                              Findings& found);
 
-// A validation set; empty as for TrainingData::rows. `training`: null where it is not known. Throws Error.
+// Opens a validation set; empty as TrainingData::rows. `training`: null if unknown. Throws Error.
 std::optional<ValidationSet> open_validation(const DatasetSection& section, const Rows* training,
                                              const DataSource& run, Findings& found);
 
-// Throws Error{config} for packs that hold no sample or refuse one, for a sample that is longer than the
-// model's positions (model empty: not known); Error{plugin_failed} for a set that breaks its own rules.
+// Throws Error{config} for packs that contain no sample or exclude one, and for a sample longer than the
+// model's maximum positions (empty model: unknown). Throws Error{plugin_failed} for a set that violates its
+// own declarations.
 void check_rows(const Rows& rows, const DatasetSection& section, const PackedSection& packed,
                 const std::optional<ModelFacts>& model);
 
-// "1024 positions", with the model's reason if it has one; and the end of a hint, empty where no key of a
-// config.json raises the limit.
+// Returns "1024 positions", with the model's reason if there is one. or_more_positions() returns the end of a
+// hint; empty if no key of a config.json raises the limit.
 std::string positions_text(const ModelFacts& model);
 std::string or_more_positions(const ModelFacts& model);
 
-// A warning of texts whose labels have none of the tokens after which generation stops: the tokenizer's end
-// token and `stops`. It reads the first samples, up to a million tokens. "": a sample has one, or no token is
-// known.
+// Warns of texts whose labels contain no stop token: the tokenizer's end token or one of `stops`. Reads the
+// first samples, up to a million tokens. "": a sample has one, or no stop token is known.
 std::string untrained_end_text(const Rows& rows, const DatasetSection& section, std::vector<int64_t> stops);
 
 }  // namespace heddle

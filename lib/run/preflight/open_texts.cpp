@@ -1,4 +1,4 @@
-// The jobs of the sets of texts of a recipe.
+// Prepares the sets of texts of a recipe.
 #include "lib/run/preflight/open_texts.h"
 
 #include <algorithm>
@@ -36,13 +36,13 @@ std::string text_at(const Node& map, const char* key) {
   return value == nullptr || value->kind() != Node::Kind::text ? "" : value->as_text();
 }
 
-// A directory, or that of a file in it.
+// Returns `place` if it is a directory, else the directory of the file.
 fs::path directory_of(const fs::path& place) {
   std::error_code ignored;
   return fs::is_regular_file(place, ignored) ? place.parent_path() : place;
 }
 
-// Of a run, a checkpoint or an adapter: where its model's notes are.
+// Returns the directory with the tokenizer of the model of a run, a checkpoint or an adapter.
 fs::path with_tokenizer(const fs::path& place) {
   std::error_code ignored;
   if (fs::exists(place / "tokenizer.json", ignored)) return place;
@@ -59,15 +59,15 @@ fs::path tokenizer_place(const std::string& name, const std::string& where) {
   if (fs::is_directory(place, ignored)) return with_tokenizer(place);
   const std::string hint = hub_directory_hint(path, HubKind::model);
   throw MissingData(
-      {{where, "the tokenizer '" + name + "' is not there" + (hint.empty() ? "" : "; " + hint)}});
+      {{where, "the tokenizer '" + name + "' does not exist" + (hint.empty() ? "" : "; " + hint)}});
 }
 
 }  // namespace
 
 NotPrepared::NotPrepared(const std::string& where, const std::string& name, std::optional<int64_t> rows)
     : Error(ErrorCode::input, where,
-            name + " is not prepared yet: heddle train and heddle prepare do it; " +
-                (rows ? "of its rows the first " + std::to_string(*rows) + " are checked"
+            name + " is not prepared yet; run heddle prepare or heddle train; " +
+                (rows ? "only the first " + std::to_string(*rows) + " rows are checked"
                       : std::string("its samples are not checked"))) {}
 
 TextTokenizer TextSets::tokenizer() const {
@@ -95,7 +95,7 @@ std::vector<fs::path> TextSets::places() const {
   return out;
 }
 
-// Beside the library that offers the set.
+// Returns the path of the script, which lies next to the plugin's library.
 fs::path TextSets::script_of(const DatasetSection& section, const std::string& name) const {
   const OfferedDataset* offered = find_dataset(plugins_, section.target);
   for (const PluginInfo& plugin : plugins_.loaded())
@@ -105,8 +105,8 @@ fs::path TextSets::script_of(const DatasetSection& section, const std::string& n
         std::error_code ignored;
         if (fs::is_regular_file(script, ignored)) return script;
         throw Error(ErrorCode::plugin_failed, script.string(),
-                    "is not there: the plugin '" + plugin.name + "' names it as its script",
-                    "install the plugin again");
+                    "does not exist: the plugin '" + plugin.name + "' names it as its script",
+                    "reinstall the plugin");
       }
   throw Error(ErrorCode::internal, section.where, "no plugin offers '" + offered->name + "'");
 }
@@ -126,11 +126,11 @@ TextJob TextSets::job_of(const DatasetSection& section) const {
   job.source_keys = offered.texts->source_keys;
   for (const std::string& key : job.source_keys) {
     const Node* name = job.arguments.find(key);
-    const Node* written = section.section.find(key);  // has a place
+    const Node* written = section.section.find(key);  // has a place for messages
     if (name == nullptr || name->is_null()) continue;
     if (name->is_list() && name->size() == 0)
       throw Error(ErrorCode::config, written != nullptr ? written->where() : section.where,
-                  key + " names no file", "name a JSON or JSONL file, or a list of them");
+                  key + " names no file", "set it to a JSON or JSONL file, or a list of them");
     job.source = name->is_list() ? "a list of files" : name->as_text();
     job.files = find_texts({written != nullptr ? *written : *name, text_at(job.arguments, "split"),
                             text_at(job.arguments, "name"), text_at(job.arguments, "revision"),

@@ -1,4 +1,4 @@
-// From the section of a set of texts to its samples: prepared before ranks meet, or found.
+// Prepares or finds the samples of a set of texts, before ranks connect.
 #pragma once
 
 #include <filesystem>
@@ -15,26 +15,27 @@
 
 namespace heddle {
 
-// Thrown for a set that is not prepared, where it is not to be. `rows`: how many of its first ones were
-// converted without a fault; empty: none, as Python is not there.
+// Thrown for a set that is not prepared and must not be. `rows`: number of rows that were converted without
+// an error; empty: none, because Python is missing.
 class NotPrepared : public Error {
  public:
   NotPrepared(const std::string& where, const std::string& name, std::optional<int64_t> rows);
 };
 
-// What all sets of texts of a run share.
+// Shared state of all sets of texts of a run.
 class TextSets {
  public:
   TextSets(const Recipe& recipe, PluginRegistry& plugins, const PreparationOptions& preparation)
       : recipe_(recipe), plugins_(plugins), preparation_(preparation) {}
 
-  // Throws NotPrepared, MissingData for texts and tokenizers that are not there, and what the script refuses.
+  // Prepares the samples. Throws NotPrepared, MissingData for missing texts and tokenizers, and the script's
+  // errors.
   PreparedFile prepare(const DatasetSection& section) const;
   std::unique_ptr<IDataset> open(const DatasetSection& section, const DataFacts& facts) const;
-  // What is known of its texts before its samples are there. Throws as open(), but for what the script
-  // refuses.
+  // Returns what is known of the texts before their samples exist. Throws as open(), except for the script's
+  // errors.
   TextsOfRun of_run(const DatasetSection& section) const;
-  // The training set's; else the model's.
+  // Returns the tokenizer of the training set, or else of the model.
   TextTokenizer tokenizer() const;
 
  private:
@@ -48,8 +49,8 @@ class TextSets {
   const PreparationOptions& preparation_;
 };
 
-// Prepares every set of texts of a recipe; its model may be another machine's but for its tokenizer. Throws
-// Error, with those that the recipe has kept.
+// Prepares every set of texts of a recipe. Only the tokenizer of the recipe's model must be on this machine.
+// Throws Error, together with the errors that the recipe holds.
 std::vector<PreparedFile> prepare_texts(const Recipe& recipe, PluginRegistry& plugins,
                                         const PreparationOptions& preparation);
 

@@ -1,4 +1,4 @@
-// Looks up the key that an error names.
+// Finds the key that an error names in the configuration.
 #include "lib/run/preflight/place_of_key.h"
 
 #include <string_view>
@@ -6,7 +6,7 @@
 namespace heddle {
 namespace {
 
-// Null: the configuration has no such key.
+// Returns the key at a path; null: the configuration has no such key.
 const Node* key_at(const Node& configuration, std::string_view path) {
   const Node* at = &configuration;
   while (at != nullptr && !path.empty()) {
@@ -31,7 +31,7 @@ void throw_at_key(const Error& error, const Node& configuration) {
   else
     errors.add(with_line(error, configuration));
   errors.raise();
-  throw;  // not reached
+  throw;  // unreachable
 }
 
 }  // namespace heddle

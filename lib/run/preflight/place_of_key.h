@@ -1,4 +1,4 @@
-// Errors whose place is the path of a key get the line of that key.
+// Adds file and line to errors whose place is the path of a key.
 #pragma once
 
 #include "heddle/base/error.h"
@@ -6,11 +6,11 @@
 
 namespace heddle {
 
-// Throws the error again. One at "distributed.cp_size" is at "run.yaml:7 distributed.cp_size" where the
-// configuration has this key; plugins know the path of a key alone.
+// Rethrows the error. If the configuration has the key, the place becomes for example "run.yaml:7
+// distributed.cp_size" instead of "distributed.cp_size"; plugins know only the path of a key.
 [[noreturn]] void throw_at_key(const Error& error, const Node& configuration);
 
-// The same for what the work throws.
+// Calls `work` and passes its errors to throw_at_key().
 template <class Work>
 auto at_keys(const Node& configuration, const Work& work) {
   try {

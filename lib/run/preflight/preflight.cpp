@@ -1,5 +1,5 @@
-// Preflight as a chain of values: each link takes the links before it, and none is changed afterwards. Errors
-// and warnings are collected, and a link that lacks one before it is left out.
+// Preflight as a chain of immutable values, each computed from the earlier ones. Errors and warnings are
+// collected, and a value whose inputs are missing is skipped.
 #include "lib/run/preflight/preflight.h"
 
 #include <algorithm>
@@ -22,7 +22,8 @@
 namespace heddle {
 namespace {
 
-// The plugins that agree about the setup. Refuses what is not built; each rank makes a plan of its own.
+// Returns the plugins' plan for the setup. Throws for features that are not built. Each rank makes its own
+// plan.
 Plan plan_of(Setup setup, PluginRegistry& plugins, Findings& found) {
   if (!found.is_elsewhere()) return engine::choose(setup, plugins);
   try {
@@ -34,7 +35,7 @@ Plan plan_of(Setup setup, PluginRegistry& plugins, Findings& found) {
   return engine::choose(setup, plugins);
 }
 
-// Whether all that the units of the model are checked with is known.
+// Whether the recipe has all sections that checking the units needs.
 bool has_units(const Recipe& recipe) {
   const auto is_read = [&](const Node::Entry& section) { return recipe.is_read(section.first); };
   return recipe.optimizer.make && recipe.is_read("step_scheduler", "local_batch_size") &&
@@ -46,7 +47,7 @@ bool has_rates(const Recipe& recipe) {
          recipe.is_read("step_scheduler");
 }
 
-// The links. What is empty in them was refused, with its error kept, or is another machine's.
+// The values of the chain. A member is empty if its error was recorded or its files are on another machine.
 
 struct World {
   std::optional<Setup> setup;
@@ -57,14 +58,14 @@ struct World {
 struct KnownModel {
   std::optional<PreparedModel> opened;
   std::optional<CheckedModel> checked;
-  // As transforms have changed it, where that is known.
+  // Returns the model after its transforms if known, else as opened.
   const PreparedModel* model() const { return checked ? &checked->model : opened ? &*opened : nullptr; }
 };
 
 struct KnownData {
   std::optional<Rows> rows;
   Shuffle shuffle = Shuffle::off;
-  std::optional<PreparedModel> model;  // with the tokens that it learns
+  std::optional<PreparedModel> model;  // with the tokenizer of its data
   std::vector<ValidationSet> validation;
 };
 
@@ -74,7 +75,7 @@ struct KnownSteps {
   std::filesystem::path samples_tokenizer;
 };
 
-// Keys -> sizes and axes -> plugins that agree.
+// Computes mesh axes and the plan of the plugins.
 World see_world(const Recipe& recipe, PluginRegistry& plugins, int world_size, Findings& found) {
   const Node& keys = recipe.configuration;
   World out;
@@ -91,7 +92,7 @@ World see_world(const Recipe& recipe, PluginRegistry& plugins, int world_size, F
   return out;
 }
 
-// Keys -> a model -> its units, checked with the plan.
+// Opens the model and checks its units against the plan.
 KnownModel see_model(const Recipe& recipe, const World& world, PluginRegistry& plugins, Findings& found) {
   KnownModel out;
   if (!recipe.is_read("model")) return out;
@@ -104,8 +105,8 @@ KnownModel see_model(const Recipe& recipe, const World& world, PluginRegistry& p
   return out;
 }
 
-// Model -> rows that it can train on, and what its exports say of their tokens. A run that is refused in any
-// case prepares nothing.
+// Opens rows that fit the model, and sets the tokenizer of the model's exports. A run that is already refused
+// prepares nothing.
 KnownData see_data(const Recipe& recipe, const KnownModel& model, PluginRegistry& plugins,
                    const PreparationOptions& preparation, Findings& found) {
   DataSource source{recipe, plugins, preparation, model.model()};
@@ -140,13 +141,13 @@ std::filesystem::path find_samples_tokenizer(const Recipe& recipe, const Sizes& 
   check_samples(section, sizes);
   if (!recipe.steps.val_every_steps && !recipe.steps.validate_on_checkpoint)
     found.warn(section.where +
-               ": no validation comes in this run, so no prompt is answered; set "
+               " has no effect, because this run has no validation; set "
                "step_scheduler.val_every_steps");
   if (!data.model || !data.rows) return {};
   return samples_tokenizer(section, data.rows->samples().tokenizer(), *data.model);
 }
 
-// Sizes and rows -> steps, and their rates.
+// Computes the steps and their learning rates.
 KnownSteps see_steps(const Recipe& recipe, const World& world, const KnownData& data, Findings& found) {
   KnownSteps out;
   const StepSection& steps = recipe.steps;
@@ -172,12 +173,12 @@ KnownSteps see_steps(const Recipe& recipe, const World& world, const KnownData& 
 
 Preflight preflight(const Recipe& given, PluginRegistry& plugins, int world_size, Machine machine,
                     const PreparationOptions& preparation) {
-  Recipe recipe = with_plugins(given, plugins);  // heddle's keys -> all keys
+  Recipe recipe = with_plugins(given, plugins);  // adds the keys that plugins read
   Findings found{recipe.errors, {}, machine};
-  World world = see_world(recipe, plugins, world_size, found);            // keys -> axes, plugins that agree
-  KnownModel model = see_model(recipe, world, plugins, found);            // plan -> a model that it can cut
-  KnownData data = see_data(recipe, model, plugins, preparation, found);  // model -> rows that it can learn
-  KnownSteps steps = see_steps(recipe, world, data, found);               // rows -> steps and rates
+  World world = see_world(recipe, plugins, world_size, found);            // axes and plan
+  KnownModel model = see_model(recipe, world, plugins, found);            // model and units
+  KnownData data = see_data(recipe, model, plugins, preparation, found);  // rows
+  KnownSteps steps = see_steps(recipe, world, data, found);               // steps and learning rates
   found.errors.raise();
   Preflight out;
   out.recipe = std::move(recipe);
@@ -205,7 +206,7 @@ void warn(RunSpec& run, std::string text) {
   if (!text.empty()) run.setup.warnings.push_back(std::move(text));
 }
 
-// What is known without looking at checkpoints.
+// Returns the run without looking at checkpoints.
 RunSpec fresh_run(Preflight checked, const RunOptions& options) {
   RunSpec run{std::move(checked.recipe),     std::move(checked.setup),
               std::move(checked.pipeline),   std::move(*checked.model),
@@ -225,7 +226,7 @@ RunSpec fresh_run(Preflight checked, const RunOptions& options) {
   return run;
 }
 
-// The run from the checkpoint that it resumes from, where there is one.
+// Returns the run with the checkpoint that it resumes from, if any.
 RunSpec from_checkpoint(RunSpec run, std::chrono::milliseconds patience) {
   const CheckpointSection& section = run.recipe.checkpoint;
   if (section.enabled) refuse_where_a_run_saves(section.directory, patience);

@@ -1,4 +1,4 @@
-// Outputs of `heddle train`: each file that it replaces is recognised where it is written.
+// Outputs of `heddle train`. A file is replaced only if it is recognized as the same kind of file.
 #include "lib/run/preflight/preflight.h"
 
 #include <string>
@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kDirectoryKey = "checkpoint.checkpoint_dir";
-constexpr const char* kAnotherFile = "move it away, or name another file";
+constexpr const char* kAnotherFile = "move it away, or choose another file";
 
 class RunOutputs {
  public:
@@ -59,7 +59,7 @@ class RunOutputs {
     all_.push_back({path, where, kind, {}, Output::Form::directory});
   }
 
-  // What a plugin that takes metrics says that it will write.
+  // Adds the outputs that a metrics plugin declares.
   void add_metrics_of(const PluginSection& section) {
     if (section.kind != OfferedMetrics::kKind) return;
     const auto& offered = static_cast<const OfferedMetrics&>(*section.offered);
@@ -74,8 +74,8 @@ class RunOutputs {
     }
   }
 
-  // The metrics of a run that does not save take another name where a file is there; beside a sink that takes
-  // this name they would not.
+  // In a run without checkpoints, the metrics file gets another name if the file exists. That would not hold
+  // for a sink with the same name.
   void add_where_sinks_write(const fs::path& metrics) {
     for (const Output& output : all_)
       if (output.form == Output::Form::file && resolved(output.path) == resolved(metrics))
@@ -93,7 +93,7 @@ class RunOutputs {
     add(root / kRunLock, kDirectoryKey, "lock of a run", is_run_lock, Output::Form::file);
     add(root / kTokenNotes, kDirectoryKey, "notes of heddle on tokens", is_token_notes, Output::Form::file);
     for (const std::string name : {"LATEST", "LOWEST_VAL"}) {
-      std::error_code missing;  // find_checkpoint() says what a directory of that name is
+      std::error_code missing;  // find_checkpoint() reports a directory with that name
       const bool is_copy = fs::is_directory(fs::symlink_status(root / name, missing));
       for (const std::string& entry : {name, name + ".txt", "." + name + ".new", "." + name + ".txt.new"})
         if (entry != name || !is_copy)
@@ -133,7 +133,7 @@ std::vector<Input> inputs_of(const RunSpec& run) {
   return out;
 }
 
-// It would be taken for a checkpoint, or lie where one is to be.
+// Throws for a file that would be taken for a checkpoint or have the place of one.
 void refuse_name_of_checkpoint(const fs::path& file, const std::string& option,
                                const CheckpointSection& section) {
   if (file.empty() || !section.enabled) return;
@@ -144,10 +144,11 @@ void refuse_name_of_checkpoint(const fs::path& file, const std::string& option,
   for (const fs::path& place : {fs::path(section.directory), stages_of(section)})
     if (whole.parent_path() == resolved(place))
       throw Error(ErrorCode::usage, option, file.string() + " has the name of a checkpoint of the run",
-                  "name another file");
+                  "choose another file");
 }
 
-// heddle generate, convert and the next run would find the model in place of what the run has saved.
+// Throws because heddle generate, convert and the next run would find the model instead of the run's
+// checkpoints.
 void refuse_directory_of_model(const RunSpec& run) {
   const ModelSection& model = run.recipe.model;
   const std::string& directory = run.recipe.checkpoint.directory;
@@ -157,20 +158,21 @@ void refuse_directory_of_model(const RunSpec& run) {
     if (resolved(own) == resolved(directory))
       throw Error(
           ErrorCode::config, kDirectoryKey,
-          directory + " is the directory of the model that the run starts from, and would hold two models",
-          "give checkpoint.checkpoint_dir a directory of its own");
+          directory + " is the directory of the model that the run starts from and would contain two models",
+          "set checkpoint.checkpoint_dir to another directory");
 }
 
-// A model in Hugging Face's format is at the top of its directory, the checkpoints of a run are below theirs.
+// Throws if checkpoint_dir is a Hugging Face directory, whose model would be found before the checkpoints.
 void refuse_directory_of_another_model(const CheckpointSection& section) {
   std::error_code missing;
   if (!section.enabled) return;
   for (const char* name : {"config.json", "model.safetensors", "model.safetensors.index.json"})
     if (fs::exists(fs::path(section.directory) / name, missing))
-      throw Error(ErrorCode::config, kDirectoryKey,
-                  section.directory + " holds a model (" + name +
-                      "), which heddle generate, convert and train would take for what the run saves",
-                  "give checkpoint.checkpoint_dir a directory of its own");
+      throw Error(
+          ErrorCode::config, kDirectoryKey,
+          section.directory + " contains a model (" + name +
+              "), which heddle generate, convert and train would find instead of the run's checkpoints",
+          "set checkpoint.checkpoint_dir to another directory");
 }
 
 }  // namespace
@@ -178,7 +180,7 @@ void refuse_directory_of_another_model(const CheckpointSection& section) {
 void refuse_outputs(const RunSpec& run, const RunOptions& options) {
   if (run.recipe.benchmark && !options.metrics.empty())
     throw Error(ErrorCode::usage, "--metrics", "a benchmark writes no metrics",
-                "leave it out; benchmark.json_output_path names the file of its figures");
+                "remove it; benchmark.json_output_path sets the file of the results");
   const RunOutputs outputs(run, options);
   const bool is_named = !options.metrics.empty() || !options.trace.file.empty();
   refuse_outputs(outputs.all(), is_named ? inputs_of(run) : std::vector<Input>());

@@ -12,29 +12,29 @@
 
 namespace heddle {
 
-// Of BenchmarkingRecipeForNextTokenPrediction: how its steps are timed.
+// Settings of BenchmarkingRecipeForNextTokenPrediction: how steps are timed.
 struct BenchmarkSection {
-  int64_t warmup_steps = 0;           // the first ones, which no average has
-  std::optional<double> peak_tflops;  // of a rank; empty: by the device's name
-  std::string json;                   // the file of the figures; empty: none
-  std::string json_where;             // of its key, for messages
+  int64_t warmup_steps = 0;           // first steps, excluded from averages
+  std::optional<double> peak_tflops;  // per rank; empty: from the device's name
+  std::string json;                   // file of the results; empty: none
+  std::string json_where;             // place of its key, for messages
 };
 
-// What the share of the peak is compared with.
+// Peak that MFU is relative to.
 struct MfuSection {
-  std::optional<std::string> device;  // its name; empty: the device's own
-  std::optional<double> peak_tflops;  // of a rank; empty: by the name
+  std::optional<std::string> device;  // device name; empty: that of the device
+  std::optional<double> peak_tflops;  // per rank; empty: from the device name
 };
 
 namespace recipe {
 
-// Whether the recipe is AutoModel's benchmark.
+// Whether the recipe is AutoModel's benchmark recipe.
 bool is_benchmark(const Node& root);
 
 std::vector<FieldInfo> benchmark_fields();
 std::vector<FieldInfo> mfu_fields();
 
-// Of a benchmark recipe. Throws Error{config}.
+// Reads the section of a benchmark recipe. Throws Error{config}.
 BenchmarkSection read_benchmark(const Node& section, RecipeNotes& notes);
 MfuSection read_mfu(const Node& section);
 

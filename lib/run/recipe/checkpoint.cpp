@@ -1,4 +1,4 @@
-// Reads `checkpoint:`: every key of AutoModel's, of which saving, the export and resuming are built.
+// Reads `checkpoint:`, with all of AutoModel's keys.
 #include "heddle/base/text.h"
 #include "lib/data/section_keys.h"
 #include "lib/run/recipe/fields.h"
@@ -6,7 +6,7 @@
 
 namespace heddle {
 
-// A boolean, or a word.
+// A boolean or a word.
 template <>
 struct FieldType<CheckpointSection::Export> {
   using Export = CheckpointSection::Export;
@@ -65,30 +65,31 @@ struct CheckpointFields {
 
 void add_saving(ConfigSchema<CheckpointFields>& schema) {
   using W = CheckpointFields;
-  schema.field("enabled", &W::enabled, "Save checkpoints, and resume from them.")
+  schema.field("enabled", &W::enabled, "Save checkpoints and resume from them.")
       .field("checkpoint_dir", &W::checkpoint_dir, "Directory of models, checkpoints and metrics.",
              Check{"",
                    [](const Node& value) {
                      if (value.as_text().empty())
                        throw Error(ErrorCode::config, value.where(), "checkpoint_dir is empty");
                    }})
-      .field("model_save_format", &W::model_save_format, "File format; torch_save writes safetensors too.",
+      .field("model_save_format", &W::model_save_format, "File format. torch_save writes safetensors too.",
              Check{"safetensors or torch_save", check_format})
       .field("save_consolidated", &W::save_consolidated,
              "When to export the model in the Hugging Face format: false (never), final (at the end of the "
              "run) or "
              "every (at each checkpoint).")
       .field("is_async", &W::is_async, "Write a checkpoint in the background, from a copy in memory.")
-      .field("wait_for_staging", &W::wait_for_staging, "Ignored: a step always waits for that copy.")
+      .field("wait_for_staging", &W::wait_for_staging,
+             "Ignored: a step always waits for the copy of is_async.")
       .field("cpu_offload", &W::cpu_offload, "Ignored: each rank always copies its shards to the CPU.")
       .field("max_recent_checkpoints", &W::max_recent_checkpoints,
-             "Number of newest checkpoints to keep; null: all.",
+             "Number of newest checkpoints to keep. null keeps all.",
              at_least<int64_t>(1, "must be unset or a positive integer"))
       .field("consolidation_timeout_minutes", &W::consolidation_timeout_minutes,
              "Time limit of an export, in minutes.", Check{"above 0, at most 525600", check_timeout})
-      .field(
-          "single_rank_consolidation", &W::single_rank_consolidation,
-          "Rank 0 writes the whole export, a slice of a tensor at a time; false: each rank writes a share.")
+      .field("single_rank_consolidation", &W::single_rank_consolidation,
+             "Let rank 0 write the whole export, a slice of a tensor at a time. false: each rank writes a "
+             "share.")
       .field("staging_dir", &W::staging_dir,
              "Directory of unfinished checkpoints, on the file system of checkpoint_dir. Default: "
              "checkpoint_dir.")
@@ -96,14 +97,14 @@ void add_saving(ConfigSchema<CheckpointFields>& schema) {
              "Write the keys of transformers 4 to config.json too: torch_dtype, rope_theta, rope_scaling.")
       .field("diffusers_compatible", &W::diffusers_compatible,
              "Name the files of an export as diffusers does.")
-      .later("diffusers_compatible", "files are named as transformers has them")
+      .later("diffusers_compatible", "files have transformers' names")
       .field("best_metric_key", &W::best_metric_key, "Validation set whose loss decides LOWEST_VAL.");
 }
 
 void add_loading(ConfigSchema<CheckpointFields>& schema) {
   using W = CheckpointFields;
   schema.field("allow_legacy_pickle_restore", &W::allow_legacy_pickle_restore, "Read pickled checkpoints.")
-      .later("allow_legacy_pickle_restore", "checkpoints hold no pickles")
+      .later("allow_legacy_pickle_restore", "checkpoints contain no pickles")
       .field("restore_from", &W::restore_from,
              "Checkpoint to resume from: LATEST (the last one saved), LOWEST_VAL, a name or a path. Default: "
              "LATEST, if there is a checkpoint.")
@@ -121,7 +122,7 @@ void add_loading(ConfigSchema<CheckpointFields>& schema) {
              "Default: true.")
       .field("skip_task_head_prefixes_for_base_model", &W::skip_task_head_prefixes_for_base_model,
              "Prefixes of tensors to skip.")
-      .later("skip_task_head_prefixes_for_base_model", "base models are read whole")
+      .later("skip_task_head_prefixes_for_base_model", "base models are read completely")
       .field("original_model_root_dir", &W::original_model_root_dir, "Directory of base models.")
       .later("original_model_root_dir",
              "names and dtypes of an export are those of model.pretrained_model_name_or_path")
@@ -191,9 +192,9 @@ std::optional<std::string> best_set(const Node& section, const std::string& key,
   if (key == "default") return sets.size() == 1 ? std::optional(sets.front().name) : std::nullopt;
   const std::string nearest = text::nearest(key, names);
   throw Error(ErrorCode::config, where_of(section, "best_metric_key"),
-              "there is no validation set '" + text::excerpt(key) + "'; there " +
-                  (names.empty() ? "are none" : "are: " + text::join(names)),
-              nearest.empty() ? "name one of them; default is the section validation_dataset"
+              "no validation set is named '" + text::excerpt(key) + "'; the recipe " +
+                  (names.empty() ? "has none" : "has " + text::join(names)),
+              nearest.empty() ? "use one of these names; default is the section validation_dataset"
                               : "did you mean '" + nearest + "'?");
 }
 

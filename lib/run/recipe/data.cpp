@@ -27,7 +27,8 @@ const ConfigSchema<LoaderFields>& loader_schema() {
       ConfigSchema<W>()
           .field("_target_", &W::target, "Class of the loader; all give the same batches.",
                  ends_in({"ParallelAwareDataloader", "StatefulDataLoader", "DataLoader"}))
-          .field("shuffle", &W::shuffle, "Shuffle the samples in each epoch; false: the order of the files.")
+          .field("shuffle", &W::shuffle,
+                 "Shuffle the samples in each epoch. false keeps the order of the files.")
           .field("batch_size", &W::batch_size,
                  "Samples of a microbatch: the value of step_scheduler.local_batch_size, or null.",
                  positive("or null"))
@@ -40,11 +41,11 @@ const ConfigSchema<LoaderFields>& loader_schema() {
           .field("dataloader_type", &W::dataloader_type,
                  "Order of a MegatronPretraining data set: single, its own order.",
                  OneOf{{"single", "cyclic"}})
-          .field(
-              "collate_fn", &W::collate_fn,
-              "default_collater, default_collate, default_convert, packed_sequence_thd_collater or "
-              "neat_packed_collater, which say the same; or a map of its _target_ and "
-              "pad_seq_len_divisible: rows as long as the longest of their microbatch are rounded up to it.");
+          .field("collate_fn", &W::collate_fn,
+                 "Collate function: default_collater, default_collate, default_convert, "
+                 "packed_sequence_thd_collater or "
+                 "neat_packed_collater, which are equivalent, or a map of _target_ and "
+                 "pad_seq_len_divisible, the multiple to which microbatches of unequal length are padded.");
   return schema;
 }
 
@@ -54,18 +55,18 @@ struct Collater {
 };
 
 const ConfigSchema<Collater>& collater_schema() {
-  static const auto schema = ConfigSchema<Collater>()
-                                 .field("_target_", &Collater::target, "default_collater.")
-                                 .field("pad_seq_len_divisible", &Collater::pad_seq_len_divisible,
-                                        "Rows are padded to a multiple of this number of tokens.",
-                                        positive("or null", kLargestSize));
+  static const auto schema =
+      ConfigSchema<Collater>()
+          .field("_target_", &Collater::target, "Collate function: default_collater.")
+          .field("pad_seq_len_divisible", &Collater::pad_seq_len_divisible,
+                 "Multiple of tokens to which rows are padded.", positive("or null", kLargestSize));
   return schema;
 }
 
 const std::array<std::string, 5> kCollaters = {"default_collater", "default_collate", "default_convert",
                                                "packed_sequence_thd_collater", "neat_packed_collater"};
 
-// Of a collater: its name, or a map with it.
+// Returns pad_seq_len_divisible of a collate function, given by name or as a map.
 int64_t multiple_of(const Node& collater) {
   const Node* name = collater.is_map() ? collater.find("_target_") : &collater;
   if (name == nullptr)
@@ -75,28 +76,28 @@ int64_t multiple_of(const Node& collater) {
   return collater_schema().read(collater).pad_seq_len_divisible.value_or(1);
 }
 
-// Packs have a size of their own, and need samples.
+// Packs have their own length, and packing needs samples.
 int64_t row_length(const Node& section, std::optional<int64_t> seq_len, bool has_lengths,
                    const PackedSection& packed) {
   const int64_t size = packed.rules.size;
   if (size > 0 && !has_lengths)
     throw Error(
         ErrorCode::config, packed.where,
-        "packed_sequence_size is " + std::to_string(size) + ", and " + section.path() +
-            ".lengths is not set: only samples of unequal length are packed",
-        "leave packed_sequence out, as samples are cut from one row of tokens; or name the files with "
+        "packed_sequence_size is " + std::to_string(size) + ", but " + section.path() +
+            ".lengths is not set; only samples of unequal length can be packed",
+        "remove packed_sequence, because samples are cut from one sequence of tokens, or name the files with "
         "the samples' lengths: " +
             section.path() + ".lengths");
   if (!seq_len && size == 0) throw Error(ErrorCode::config, section.where(), "seq_len is missing");
   if (size > 0 && seq_len && *seq_len != size)
     throw Error(ErrorCode::config, where_of(section, "seq_len"),
-                "seq_len is " + std::to_string(*seq_len) + " and packed_sequence.packed_sequence_size is " +
-                    std::to_string(size) + ": a row has one length",
-                "leave " + section.path() + ".seq_len out; packs have packed_sequence_size tokens");
+                "seq_len is " + std::to_string(*seq_len) + ", but packed_sequence.packed_sequence_size is " +
+                    std::to_string(size) + "; rows have one length",
+                "remove " + section.path() + ".seq_len; packs have packed_sequence_size tokens");
   return size > 0 ? size : *seq_len;
 }
 
-// The last word of _target_.
+// Returns the last component of _target_.
 std::string target_of(const Node& section) {
   const Node* target = section.find("_target_");
   if (target == nullptr || target->is_null()) return kTokenFiles;
@@ -147,9 +148,9 @@ Loader read_dataloader(const Node& section, std::optional<int64_t> local_batch_s
     if (words.batch_size && local_batch_size && *words.batch_size != *local_batch_size)
       throw Error(ErrorCode::config, where_of(section, "batch_size"),
                   "batch_size is " + std::to_string(*words.batch_size) +
-                      ", and step_scheduler.local_batch_size " + std::to_string(*local_batch_size) +
-                      ": a microbatch has one size",
-                  "leave dataloader.batch_size out, or make both equal");
+                      ", but step_scheduler.local_batch_size is " + std::to_string(*local_batch_size) +
+                      "; a microbatch has one size",
+                  "remove dataloader.batch_size, or set both to the same value");
   });
   found.errors.raise();
   return {words.shuffle ? Shuffle::on : Shuffle::off, multiple, words.drop_last, words.batch_size,

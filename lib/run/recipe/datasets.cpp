@@ -1,4 +1,4 @@
-// Looks for the plugin of each data set.
+// Finds the plugin of each data set.
 #include "lib/run/recipe/datasets.h"
 
 #include <algorithm>
@@ -16,16 +16,16 @@ const ConfigSchema<TextKeys>& text_schema() {
   static const auto schema =
       ConfigSchema<K>()
           .field("tokenizer", &K::tokenizer,
-                 "The tokenizer: a map with pretrained_model_name_or_path, a directory or a name of the hub; "
-                 "default: the model's.")
-          .field("date", &K::date, "The date that a chat template sees, YYYY-MM-DD; default: today.")
+                 "Tokenizer: a map with pretrained_model_name_or_path, a directory or a hub name. "
+                 "Default: the model's.")
+          .field("date", &K::date, "Date that a chat template sees, YYYY-MM-DD. Default: today.")
           .field("apply_split", &K::apply_split,
-                 "Let split, its slices and shuffle_seed hold for local JSON files too, where NeMo AutoModel "
+                 "Apply split, its slices and shuffle_seed to local JSON files too, of which NeMo AutoModel "
                  "takes every row.");
   return schema;
 }
 
-// Takes the keys of all sets of texts out of the section; the others are the plugin's.
+// Moves the keys of all sets of texts out of the section; the other keys belong to the plugin.
 void take_text_keys(DatasetSection& section) {
   Node own = Node::map({}, section.section.mark(), section.section.path()), others = section.section;
   for (const FieldInfo& field : text_schema().fields())
@@ -37,7 +37,8 @@ void take_text_keys(DatasetSection& section) {
   section.section = others;
 }
 
-// limit_dataset_samples and num_samples_limit hold for every set: one that does not read them is cut here.
+// limit_dataset_samples and num_samples_limit apply to every data set: heddle limits a set that does not read
+// them.
 void take_limit(DatasetSection& section, const OfferedDataset& offered) {
   for (const char* key : {"limit_dataset_samples", "num_samples_limit"}) {
     const bool own = std::any_of(offered.fields.begin(), offered.fields.end(),
@@ -76,7 +77,7 @@ std::vector<FieldInfo> text_key_fields() {
 
 DatasetSection resolve_dataset(DatasetSection section, PluginRegistry& plugins,
                                std::vector<std::string>& not_built) {
-  if (section.target == token_files().name) return section;  // read with the recipe
+  if (section.target == token_files().name) return section;  // read together with the recipe
   const Node& target = *section.section.find("_target_");
   const OfferedDataset* offered = find_dataset(plugins, section.target);
   if (offered == nullptr) {
@@ -84,7 +85,7 @@ DatasetSection resolve_dataset(DatasetSection section, PluginRegistry& plugins,
     const std::string near = text::nearest(section.target, names);
     throw Error(ErrorCode::config, target.where(),
                 "unknown component " + target.written() + "; there is: " + text::join(names),
-                near.empty() ? "a data set of your own is a plugin; plugins: names its directory"
+                near.empty() ? "set plugins: to the directory of the plugin that has your data set"
                              : "did you mean '" + near + "'?");
   }
   section.section = section.section.without("_target_");

@@ -1,4 +1,4 @@
-// The data sets that a recipe can name: those of heddle and those of plugins.
+// Data sets that a recipe can name: heddle's own and those of plugins.
 #pragma once
 
 #include <string>
@@ -10,16 +10,16 @@
 
 namespace heddle {
 
-// The data set of this name: of heddle itself, or of a plugin. Null: there is none.
+// Returns the data set with this name, heddle's own or a plugin's. Null: none.
 const OfferedDataset* find_dataset(PluginRegistry& plugins, const std::string& name);
 
-// The section with its keys as the plugin that offers the set reads them, and the length of its rows where
-// they say it; token files are read with the recipe. `not_built` grows as in a Recipe. Throws Error{config}
+// Returns the section with its keys as the set's plugin reads them, and with the row length if the keys give
+// it; token files are read together with the recipe. `not_built` grows as in a Recipe. Throws Error{config}
 // for a set that nothing offers, and for its keys.
 DatasetSection resolve_dataset(DatasetSection section, PluginRegistry& plugins,
                                std::vector<std::string>& not_built);
 
-// The keys that every set of texts has beside its plugin's fields.
+// Returns the keys that every set of texts has in addition to its plugin's fields.
 std::vector<FieldInfo> text_key_fields();
 
 }  // namespace heddle

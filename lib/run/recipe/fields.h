@@ -1,5 +1,4 @@
-// The fields of the sections of a configuration, as their schemas know them: docs/reference/configuration.md
-// holds them.
+// Fields of the sections of a configuration, from their schemas, for docs/reference/configuration.md.
 #pragma once
 
 #include <string>
@@ -14,19 +13,19 @@ struct SectionFields {
   std::vector<FieldInfo> fields;
 };
 
-// Those that the trainer reads, in the order in which a person writes them.
+// Returns the sections that the trainer reads, in the usual order of a file.
 std::vector<SectionFields> section_fields();
 
 namespace recipe {
 
-// Each beside its reader.
+// Each function is defined next to the reader of its section.
 std::vector<FieldInfo> step_fields();
 std::vector<FieldInfo> model_fields();
 std::vector<FieldInfo> dataset_fields();
 std::vector<FieldInfo> packed_fields();
 std::vector<FieldInfo> dataloader_fields();
 std::vector<FieldInfo> optimizer_fields();
-std::vector<FieldInfo> group_fields();  // of an entry of optimizer.param_group_overrides
+std::vector<FieldInfo> group_fields();  // of entries of optimizer.param_group_overrides
 std::vector<FieldInfo> lr_fields();
 std::vector<FieldInfo> clipping_fields();
 std::vector<FieldInfo> loss_fields();

@@ -1,4 +1,4 @@
-// Reads `model:`: an HF directory, or a configuration with random weights.
+// Reads `model:`: a Hugging Face directory, or a config with random weights.
 #include <cctype>
 #include <string_view>
 
@@ -10,7 +10,7 @@
 
 namespace heddle {
 
-// The dtype in which parameters are stored; empty: null or auto.
+// Dtype in which parameters are stored; empty: null or auto.
 struct StorageDtype {
   std::string word;
 };
@@ -23,7 +23,7 @@ struct FieldType<StorageDtype> {
     const std::string word = FieldType<DTypeWord>::read(value).word;
     if (word.empty() || word == "float32" || word == "bfloat16") return {word};
     throw Error(ErrorCode::config, value.where(),
-                "parameters are stored in float32 or bfloat16, got " + value.written());
+                "the dtype of parameters must be float32 or bfloat16, got " + value.written());
   }
   static Node write(const StorageDtype& value) {
     return value.word.empty() ? Node() : Node::text(value.word);
@@ -37,7 +37,7 @@ namespace {
   throw Error(ErrorCode::config, where, what, hint);
 }
 
-// Accepts from_pretrained and from_config of AutoModel's classes for causal language models; classes for
+// Accepts from_pretrained and from_config of AutoModel's classes for causal language models. Classes for
 // other tasks have these functions too.
 void check_target(const Node& given) {
   ends_in({"from_pretrained", "from_config"}).run(given);
@@ -47,7 +47,7 @@ void check_target(const Node& given) {
   const std::string path = target.substr(0, dot == target.npos ? 0 : dot);
   const std::string name = path.substr(path.rfind('.') + 1);
   if (name.find("AutoModel") == name.npos || name.ends_with("ForCausalLM") || name == "AutoModel") return;
-  refuse(given.where(), "'" + text::excerpt(name) + "' is not built; there is: NeMoAutoModelForCausalLM");
+  refuse(given.where(), "'" + text::excerpt(name) + "' is not built; use NeMoAutoModelForCausalLM");
 }
 
 struct ModelFields {
@@ -65,15 +65,15 @@ const ConfigSchema<ModelFields>& model_schema() {
                  "pretrained_model_name_or_path is not.",
                  Check{"from_pretrained or from_config", check_target})
           .field("pretrained_model_name_or_path", &ModelFields::directory,
-                 "Hugging Face directory, checkpoint_dir of a run, or checkpoint.")
+                 "Model to start from: Hugging Face directory, checkpoint_dir of a run, or checkpoint.")
           .field("config", &ModelFields::config,
-                 "Without a path: keys of a config.json, or the path of one, for random weights; with "
+                 "Without a path: keys of a config.json, or its path, for random weights; with "
                  "pretrained_model_name_or_path among the keys, the keys replace those of that model. With a "
                  "path: keys that replace those of the model's config.json in this run.")
           .field("export_config", &ModelFields::export_config,
-                 "Export the model with the keys of config; false: with the config.json of the model.")
+                 "Export the model with the keys of config. false: with the model's own config.json.")
           .field("load_base_model", &ModelFields::load_base_model,
-                 "With from_config: read the weights of the model that config names.")
+                 "Read the weights of the model that config names, with from_config.")
           .field("dtype", &ModelFields::dtype,
                  "Dtype in which parameters are stored. Default: that of config.json, else float32; bfloat16 "
                  "for "
@@ -95,27 +95,28 @@ void read_pretrained(const Node& section, const ModelFields& words, ModelSection
   const bool has_config = !words.config.is_null();
   if (!words.directory && has_config)
     refuse(where_of(section, "config"),
-           "from_pretrained takes config beside pretrained_model_name_or_path only",
-           "name the model's directory, or take from_config for random weights");
+           "from_pretrained takes config only together with pretrained_model_name_or_path",
+           "set pretrained_model_name_or_path, or use from_config for random weights");
   if (!words.directory || words.directory->empty())
-    refuse(section.where(), "the model is missing: neither pretrained_model_name_or_path nor config is given",
-           "model: {config: {model_type: llama, hidden_size: 64, ...}} trains from scratch");
+    refuse(section.where(), "the model is missing: neither pretrained_model_name_or_path nor config is set",
+           "model: {config: {model_type: llama, hidden_size: 64, ...}} trains from random weights");
   model.source = ModelSection::Source::pretrained;
   model.directory = path_of(*words.directory);
   model.overrides = {words.config, words.export_config};
   if (words.export_config && !has_config)
     refuse(where_of(section, "export_config"),
-           "export_config is set, and there are no keys: config is not given",
-           "give the keys that this run changes, or leave export_config out");
+           "export_config is set, but config is not, so there are no keys to export",
+           "set config to the keys that this run changes, or remove export_config");
   if (has_config && (!words.config.is_map() || words.config.size() == 0))
-    refuse(where_of(section, "config"),
-           "beside pretrained_model_name_or_path expected a map of keys that replace those of its "
-           "config.json, got " +
-               words.config.written(),
-           "config: {output_router_logits: true}, or leave it out");
+    refuse(
+        where_of(section, "config"),
+        "together with pretrained_model_name_or_path, config must be a map of keys that replace those of its "
+        "config.json, got " +
+            words.config.written(),
+        "write for example config: {output_router_logits: true}, or remove config");
 }
 
-// "transformers.Qwen3MoeConfig" is of the type qwen3_moe; empty: it names no such class.
+// Returns the type of a config class: "transformers.Qwen3MoeConfig" gives qwen3_moe; empty: not such a class.
 std::string type_of_class(const std::string& target) {
   std::string name = target.substr(target.rfind('.') + 1);
   constexpr std::string_view kEnd = "Config";
@@ -130,7 +131,7 @@ std::string type_of_class(const std::string& target) {
   return out;
 }
 
-// A map of keys may name the model whose keys it replaces, or the class of the model's configuration.
+// Reads `config`: a map of keys may name the model whose keys it replaces, or the class of the configuration.
 void read_config(const Node& section, const ModelFields& words, ModelSection& model) {
   Node keys = words.config;
   if (keys.kind() == Node::Kind::text) {
@@ -139,7 +140,7 @@ void read_config(const Node& section, const ModelFields& words, ModelSection& mo
   }
   if (!keys.is_map())
     refuse(where_of(section, "config"),
-           "expected a map of HF's keys, or the path of a config.json, got " + keys.written());
+           "expected a map of Hugging Face keys or the path of a config.json, got " + keys.written());
   std::optional<Node> base;
   for (const char* name : {"name_or_path", "pretrained_model_name_or_path"}) {
     if (const Node* given = keys.find(name); given != nullptr && !given->is_null()) base = *given;
@@ -157,23 +158,24 @@ void read_config(const Node& section, const ModelFields& words, ModelSection& mo
 void read_from_config(const Node& section, const ModelFields& words, ModelSection& model) {
   if (words.directory)
     refuse(where_of(section, "pretrained_model_name_or_path"),
-           "from_config takes no pretrained_model_name_or_path", "config may be the path of a config.json");
+           "from_config takes no pretrained_model_name_or_path", "set config to the path of a config.json");
   if (words.export_config)
     refuse(where_of(section, "export_config"),
-           "export_config is for a config beside pretrained_model_name_or_path; a model of random weights is "
+           "export_config needs a config together with pretrained_model_name_or_path; a model with random "
+           "weights is "
            "always exported with its keys",
-           "leave export_config out");
+           "remove export_config");
   read_config(section, words, model);
   model.source = ModelSection::Source::config;
   if (!words.load_base_model) return;
   if (model.config.kind() != Node::Kind::text)
-    refuse(where_of(section, "load_base_model"), "load_base_model is set, and config names no model",
+    refuse(where_of(section, "load_base_model"), "load_base_model is set, but config names no model",
            "config: {pretrained_model_name_or_path: DIRECTORY}");
   model.source = ModelSection::Source::pretrained;
   model.directory = model.config.as_text();
 }
 
-// Keys that model.backend sets act as if config had them, which wins; a model without experts has no use for
+// Adds the keys of model.backend as if config had them; keys of config win. A model without experts ignores
 // them.
 void add_backend(const Node& backend, ModelSection& model, RecipeNotes& notes) {
   const std::vector<Node::Entry> more = keys_of_backend(backend, notes);

@@ -17,11 +17,11 @@ const ConfigSchema<ParameterGroup>& group_schema() {
   static const auto schema =
       ConfigSchema<ParameterGroup>()
           .field("pattern", &ParameterGroup::pattern,
-                 "Regular expression. The group has the parameters whose names contain a match.",
+                 "Regular expression that selects the parameters whose names contain a match.",
                  Check{"", [](const Node& value) { text::Pattern(value.as_text(), value.where()); }})
-          .field("lr_mult", &ParameterGroup::lr_mult, "Factor of their learning rate.",
+          .field("lr_mult", &ParameterGroup::lr_mult, "Factor of the learning rate for the group.",
                  at_least(0.0, "must be 0 or more"))
-          .field("wd_mult", &ParameterGroup::wd_mult, "Factor of their weight decay.",
+          .field("wd_mult", &ParameterGroup::wd_mult, "Factor of the weight decay for the group.",
                  at_least(0.0, "must be 0 or more"))
           .rule(
               [](const ParameterGroup& group) { return group.pattern.empty() ? "pattern is missing" : ""; });
@@ -31,7 +31,7 @@ const ConfigSchema<ParameterGroup>& group_schema() {
 template <>
 struct FieldType<ParameterGroup> : SectionField<ParameterGroup, &group_schema> {};
 
-// The errors of all groups together.
+// Reads all groups and reports their errors together.
 template <>
 struct FieldType<std::vector<ParameterGroup>> {
   static std::string type_name() { return "list of map"; }
@@ -85,9 +85,9 @@ const ConfigSchema<OptimizerFields>& optimizer_schema() {
   static const auto schema =
       ConfigSchema<W>()
           .field("_target_", &W::target,
-                 "Class of the optimizer, whose last word is its name. Default: AdamW.")
+                 "Class of the optimizer. The last component is its name. Default: AdamW.")
           .field("lr", &W::lr,
-                 "Learning rate; with an lr_scheduler the highest. Default: that of the optimizer.",
+                 "Learning rate, with an lr_scheduler the highest. Default: that of the optimizer.",
                  at_least(0.0, "must be 0 or more"))
           .field("weight_decay", &W::weight_decay,
                  "Weight decay of every parameter. Default: that of the optimizer.",
@@ -99,7 +99,7 @@ const ConfigSchema<OptimizerFields>& optimizer_schema() {
   return schema;
 }
 
-// The keys of every optimizer, or the others.
+// Returns the keys that all optimizers share (`common`), or the other keys.
 Node keys_of(const Node& section, bool common) {
   const auto& fields = optimizer_schema().fields();
   std::vector<Node::Entry> entries;
@@ -158,14 +158,14 @@ struct Loss {
 const ConfigSchema<Clipping>& clipping_schema() {
   static const auto schema =
       ConfigSchema<Clipping>()
-          .field("max_norm", &Clipping::max_norm, "Largest gradient norm; null: no clipping.",
+          .field("max_norm", &Clipping::max_norm, "Maximum gradient norm. null disables clipping.",
                  Check{"above 0",
                        [](const Node& value) {
                          if (!value.is_null() && !(value.as_real() > 0))
                            throw Error(ErrorCode::config, value.where(),
                                        "max_norm must be greater than 0, or null for no clipping");
                        }})
-          .field("norm_type", &Clipping::norm_type, "Order p of the norm; inf: the largest absolute value.");
+          .field("norm_type", &Clipping::norm_type, "Order p of the norm. inf: the largest absolute value.");
   return schema;
 }
 
@@ -173,16 +173,16 @@ const ConfigSchema<Loss>& loss_schema() {
   static const auto schema =
       ConfigSchema<Loss>()
           .field("_target_", &Loss::target,
-                 "Class of the loss. All compute the sum of token losses in float32.",
+                 "Class of the loss. All classes compute the sum of token losses in float32.",
                  ends_in({"MaskedCrossEntropy", "FusedLinearCrossEntropy", "TEParallelCrossEntropy",
                           "ChunkedCrossEntropy"}))
           .field("fp32_upcast", &Loss::fp32_upcast, "Ignored: the loss is always computed in float32.")
-          .field("ignore_index", &Loss::ignore_index, "Label of tokens without a loss.")
-          .later("ignore_index", "labels of -100 count nothing")
+          .field("ignore_index", &Loss::ignore_index, "Label of tokens that have no loss.")
+          .later("ignore_index", "only the label -100 is ignored")
           .field("reduction", &Loss::reduction, "Reduction over the label tokens.")
           .later("reduction", "the loss is the sum over the number of label tokens")
           .field("logit_softcapping", &Loss::logit_softcapping,
-                 "Soft cap of the logits; 0: that of the model.")
+                 "Soft cap of the logits. 0: that of the model.")
           .later("logit_softcapping", "the soft cap is that of the model")
           .field("chunk_len", &Loss::chunk_len, "Ignored: the kernel sets the size of its chunks.")
           .field("compile", &Loss::compile, "Ignored: the loss is one kernel.")
@@ -211,14 +211,14 @@ void read_loss(const Node& section, RecipeNotes& notes) {
   const Loss words = loss_schema().read(section);
   add_not_built(notes.not_built, "loss_fn", loss_schema(), words);
   if (!words.fp32_upcast)
-    notes.skipped.push_back({"loss_fn.fp32_upcast", "the loss is computed in float32 in any case"});
+    notes.skipped.push_back({"loss_fn.fp32_upcast", "the loss is always computed in float32"});
 }
 
 }  // namespace recipe
 
 namespace {
 
-// Returns the keys that this optimizer has. `errors` gets the other keys.
+// Returns the keys that this optimizer has. Adds an error for each other key.
 Node known_keys(const Node& own, const OfferedOptimizer& offered, Errors& errors) {
   std::vector<std::string> known, unknown;
   for (const auto& fields : {recipe::optimizer_fields(), offered.fields})
@@ -234,14 +234,15 @@ Node known_keys(const Node& own, const OfferedOptimizer& offered, Errors& errors
   return recipe::without_keys(own, unknown);
 }
 
-// What OfferedOptimizer::make gets: rates of some parameters as factors of the section's.
+// Returns the section for OfferedOptimizer::make, with learning rates of some parameters as factors of lr.
 Node with_rate_factors(Node own, const OfferedOptimizer& offered, double lr) {
   for (const std::string& key : offered.rate_keys) {
     const Node* rate = own.find(key);
     if (rate == nullptr || rate->is_null()) continue;
     if (lr == 0)
-      throw Error(ErrorCode::config, rate->where(), key + " is a rate beside an lr of 0",
-                  "give lr a number above 0; param_group_overrides with lr_mult 0 stops a parameter");
+      throw Error(
+          ErrorCode::config, rate->where(), key + " is a learning rate, but lr is 0",
+          "set lr to a number above 0; to freeze parameters, use param_group_overrides with lr_mult 0");
     own = own.with(key, Node::real(FieldType<double>::read(*rate) / lr));
   }
   return own;

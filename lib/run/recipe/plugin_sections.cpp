@@ -1,4 +1,4 @@
-// Looks for the plugin of each section that is not heddle's own.
+// Finds the plugin of each section that heddle does not read itself.
 #include "lib/run/recipe/plugin_sections.h"
 
 #include <algorithm>
@@ -14,11 +14,11 @@
 namespace heddle {
 namespace {
 
-// Kinds whose names are sections at the top of a recipe.
+// Offers whose names are top-level sections of a recipe.
 constexpr std::array<const char*, 2> kKinds = {OfferedTransform::kKind, OfferedMetrics::kKind};
 
-// `enable: false` turns a section off; a plugin may have a field of that name. `enable: true` is no key of a
-// section that is on by `enabled` alone.
+// `enable: false` turns a section off, unless its plugin has a field with that name. `enable: true` is not a
+// key of a section that only `enabled` turns on.
 bool is_off(const Node& section) {
   const Node* enable = section.find("enable");
   return enable != nullptr && !enable->is_null() && !enable->as_boolean();
@@ -39,7 +39,7 @@ bool given_in(const Node& root, const std::string& key) {
   return value != nullptr && !value->is_null();
 }
 
-// The section with the other keys that belong to it, as one map.
+// Returns the section and the other keys that belong to it as one map.
 Node with_its_keys(const OfferedTransform& offered, const Node& section, const Node& root) {
   std::vector<Node::Entry> entries{{offered.name, section}};
   for (const std::string& key : offered.keys)
@@ -47,12 +47,13 @@ Node with_its_keys(const OfferedTransform& offered, const Node& section, const N
   return Node::map(std::move(entries), section.mark(), section.path());
 }
 
-// A recipe of another name has no such section.
+// Throws if the section belongs to another recipe.
 void check_recipe(const OfferedTransform& offered, const Node& root) {
   const std::string name = recipe::name_of(root);
   if (offered.recipe.empty() || name.empty() || name == offered.recipe) return;
-  throw Error(ErrorCode::config, root.find("recipe")->where(), name + " does not read " + offered.name,
-              "write recipe: " + offered.recipe + ", or leave " + offered.name + " out");
+  throw Error(ErrorCode::config, root.find("recipe")->where(),
+              name + " does not support the section " + offered.name,
+              "set recipe: " + offered.recipe + ", or remove " + offered.name);
 }
 
 void read_section(PluginSection section, Recipe& recipe) {
@@ -60,8 +61,8 @@ void read_section(PluginSection section, Recipe& recipe) {
   for (const PluginSection& other : recipe.sections)
     if (other.offered == section.offered)
       throw Error(ErrorCode::config, section.given.where(),
-                  "'" + offered.name + "' is given twice, at " + other.given.where() + " too",
-                  "leave one of them out");
+                  "'" + offered.name + "' is given twice, also at " + other.given.where(),
+                  "remove one of them");
   const bool off = section.given.is_map() && !has_field(offered, "enable") && is_off(section.given);
   const bool may_be_off =
       section.given.is_map() && !has_field(offered, "enable") && (off || !has_field(offered, "enabled"));
@@ -101,13 +102,13 @@ Error unknown_section(const Node& root, const std::string& key, const Node& valu
                                       [&](const OtherSection& other) { return other.name == key; });
   return Error(ErrorCode::config, value.where(), "unknown key '" + text::excerpt(key) + "'",
                root.find("model_type") != nullptr
-                   ? "this is a model's config.json; a configuration names it: model: {config: PATH}"
+                   ? "this file is a model's config.json; name it in a configuration: model: {config: PATH}"
                : elsewhere != kOtherSections.end() ? std::string(elsewhere->hint)
-               : nearest.empty()                   ? "the sections are: " + text::join(names)
+               : nearest.empty()                   ? "available sections: " + text::join(names)
                                                    : "did you mean '" + nearest + "'?");
 }
 
-// Of the sections that are given: a plugin is opened when its section is.
+// Returns the extra keys of the sections that are given; a plugin is loaded when its section is given.
 std::vector<std::string> keys_of_sections(const Recipe& recipe, PluginRegistry& plugins) {
   std::vector<std::string> out;
   const std::vector<std::string> transforms = plugins.names(OfferedTransform::kKind);
@@ -120,7 +121,7 @@ std::vector<std::string> keys_of_sections(const Recipe& recipe, PluginRegistry& 
   return out;
 }
 
-// An unknown section is an error with the nearest name.
+// Reads the sections of plugins. An unknown section is an error that suggests the nearest name.
 Recipe with_plugin_sections(Recipe recipe, PluginRegistry& plugins) {
   Errors& errors = recipe.errors;
   std::vector<std::string> names = plugin_section_names(plugins);
@@ -130,8 +131,9 @@ Recipe with_plugin_sections(Recipe recipe, PluginRegistry& plugins) {
   for (const auto& [key, given] : recipe.others) {
     const bool is_read = errors.attempt([&, &name = key, &section = given] {
       const bool is_offered = std::find(names.begin(), names.end(), name) != names.end();
-      if (section.is_null() && (is_other_section(name) || is_offered)) return;  // as good as left out
-      if (std::find(keys.begin(), keys.end(), name) != keys.end()) return;      // read with its section
+      // the same as a missing section
+      if (section.is_null() && (is_other_section(name) || is_offered)) return;
+      if (std::find(keys.begin(), keys.end(), name) != keys.end()) return;  // read with its section
       for (const char* kind : kKinds)
         if (const OfferedSchema* offered = is_offered ? plugins.find(kind, name) : nullptr)
           return read_section({section, name, offered, kind}, recipe);

@@ -1,4 +1,4 @@
-// Where plugins are looked for: `plugins:` with names, files and directories, and HEDDLE_PLUGIN_PATH.
+// Search path of plugins: `plugins:` with names, files and directories, and HEDDLE_PLUGIN_PATH.
 #include <filesystem>
 #include <system_error>
 #include <vector>
@@ -12,8 +12,8 @@
 namespace heddle::recipe {
 namespace {
 
-// What looks like a path is relative to the file that names it; an override is relative to the working
-// directory.
+// Resolves a word that looks like a path: relative to the file that contains it, or for an override to the
+// working directory.
 std::filesystem::path resolved(const std::string& word, const Mark& mark) {
   const std::filesystem::path path(path_of(word));
   if (path.is_absolute() || mark.file.starts_with("--")) return path;
@@ -27,11 +27,12 @@ bool is_path(const std::string& word) {
 std::string existing(const std::filesystem::path& path, const Node& item) {
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored)) return path.string();
-  throw Error(ErrorCode::plugin_missing, item.where(),
-              "there is no such plugin file or directory: " + text::excerpt(path.string()),
-              std::string("give the path of a libheddle_*.so, or of a directory with some; a relative path "
-                          "starts at the ") +
-                  (item.mark().file.starts_with("--") ? "working directory" : "directory of this file"));
+  throw Error(
+      ErrorCode::plugin_missing, item.where(),
+      "the plugin file or directory does not exist: " + text::excerpt(path.string()),
+      std::string("give the path of a libheddle_*.so or of a directory that contains one; a relative path "
+                  "is relative to the ") +
+          (item.mark().file.starts_with("--") ? "working directory" : "directory of this file"));
 }
 
 }  // namespace
@@ -60,14 +61,13 @@ PluginsSection read_plugins(const Node& section) {
 
 namespace heddle {
 
-// The last place of the search path is the engine's own.
+// Warns of missing directories; the last place of the search path is the engine's own.
 void warn_of_plugin_path(const Log& log) {
   const std::vector<std::filesystem::path> places = plugin::search_path({});
   std::error_code ignored;
   for (size_t i = 0; i + 1 < places.size(); ++i)
     if (!std::filesystem::is_directory(places[i], ignored))
-      log.warning("plugins", "HEDDLE_PLUGIN_PATH names " + places[i].string() +
-                                 ", which is not a directory: no plugin is found there");
+      log.warning("plugins", "HEDDLE_PLUGIN_PATH names " + places[i].string() + ", which is not a directory");
 }
 
 PluginRegistry open_plugins(const Node& root, const Log& log) {

@@ -1,4 +1,4 @@
-// Puts the sections of a recipe together.
+// Reads a recipe section by section.
 #include "lib/run/recipe/recipe.h"
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 namespace heddle {
 namespace {
 
-// The sections that are not heddle's own. Of another file, such as a model's config.json, the first unknown
-// key is enough.
+// Returns the sections that heddle does not read itself. For another kind of file, such as a model's
+// config.json, only the first unknown key is reported.
 std::vector<Node::Entry> other_sections(const Node& root) {
   std::vector<Node::Entry> out;
   for (const auto& [key, value] : root.entries()) {
@@ -27,7 +27,7 @@ std::vector<Node::Entry> other_sections(const Node& root) {
   return out;
 }
 
-// The one that needs a teacher.
+// Recipe that needs the section teacher_model.
 constexpr const char* kDistillation = "KnowledgeDistillationRecipeForNextTokenPrediction";
 
 void check_name(const Node& root) {
@@ -38,8 +38,8 @@ void check_name(const Node& root) {
                 "teacher_model: {pretrained_model_name_or_path: DIRECTORY}");
 }
 
-// A validation set with samples of unequal length and no row length of its own is packed as the training
-// data.
+// Whether a validation set is packed like the training data: samples of unequal length, no row length of its
+// own.
 bool is_packed(const Node& section, const PackedSection& packed) {
   const auto given = [&](const char* key) {
     const Node* value = section.find(key);
@@ -48,7 +48,7 @@ bool is_packed(const Node& section, const PackedSection& packed) {
   return packed.rules.size > 0 && given("lengths") && !given("seq_len");
 }
 
-// Reads the sections one by one; what fails is noted and left out.
+// Reads the sections one by one. A section that fails is recorded and left at its defaults.
 class RecipeReader {
  public:
   RecipeReader(const Node& root, Errors& errors) : root_(root), errors_(errors) {}
@@ -88,7 +88,7 @@ class RecipeReader {
     if (!errors_.attempt(work)) recipe_.unread.push_back(section);
   }
 
-  // The same for a reader that notes what is wrong; the section is unread where a key is.
+  // Overload for a reader that records errors itself; the section counts as unread if one of its keys does.
   template <class Work>
   void each_key(const std::string& section, const Work& work) {
     SectionErrors found;
@@ -107,7 +107,7 @@ class RecipeReader {
       throw Error(ErrorCode::config, seed->where(), "seed must be 0 or more, got " + seed->written());
   }
 
-  // Token files are read as packed_sequence says.
+  // Reads the data sections; packed_sequence determines how token files are read.
   void read_data() {
     each_key("packed_sequence", [&](auto& found) {
       recipe_.packed = recipe::read_packed(of("packed_sequence"), not_built(), found);
@@ -131,7 +131,7 @@ class RecipeReader {
       recipe_.pad_multiple = loader.pad_multiple;
       if (loader.drop_last) recipe_.whole_samples = recipe_.steps.local_batch_size;
     });
-    if (given("validation_dataloader"))  // validation reads each set whole, in its order
+    if (given("validation_dataloader"))  // validation reads each set completely, in its own order
       each("validation_dataloader", [&] {
         const recipe::Loader loader = recipe::read_dataloader(of("validation_dataloader"), std::nullopt);
         check_type(of("validation_dataloader"), loader);
@@ -140,7 +140,7 @@ class RecipeReader {
       });
   }
 
-  // null: packed_sequence is not known.
+  // Returns null if packed_sequence could not be read.
   const PackedSection* if_read(const PackedSection& packed) const {
     return recipe_.is_read("packed_sequence") ? &packed : nullptr;
   }
@@ -150,16 +150,17 @@ class RecipeReader {
     if (recipe_.dataset->target != kMegatronBlend)
       throw Error(ErrorCode::config, recipe::where_of(section, "dataloader_type"),
                   "dataloader_type is only supported by Megatron dataset configs",
-                  "leave it out; shuffle says whether samples are mixed");
+                  "remove it, and set dataloader.shuffle instead");
     if (*loader.type == "cyclic")
       recipe_.not_built.push_back(
-          section.path() + ".dataloader_type: a blend's samples are trained on in the order of its index");
+          section.path() +
+          ".dataloader_type: samples of a blend are always trained on in the order of its index");
   }
 
-  // A benchmark makes max_steps equal steps, and does nothing else.
+  // A benchmark runs max_steps equal steps and nothing else.
   void read_benchmark() {
     if (!recipe::is_benchmark(root_)) {
-      if (given("benchmark")) notes_.skipped.push_back({"benchmark", "the benchmark recipe alone reads it"});
+      if (given("benchmark")) notes_.skipped.push_back({"benchmark", "only the benchmark recipe reads it"});
       return;
     }
     recipe_.benchmark = recipe::read_benchmark(of("benchmark"), notes_);
@@ -167,7 +168,7 @@ class RecipeReader {
       if (!section.is_null() && (key == "lr_scheduler" || key == "clip_grad_norm" || key == "checkpoint" ||
                                  key.starts_with("validation_")))
         notes_.skipped.push_back({key,
-                                  "a benchmark times steps: it has no schedule and no clipping, and "
+                                  "a benchmark only times steps: it has no schedule and no clipping, and "
                                   "neither validates nor saves"});
     recipe_.validation.clear();
     recipe_.samples = {};
@@ -179,13 +180,13 @@ class RecipeReader {
     recipe_.steps.val_every_steps.reset();
     if (recipe_.is_read("step_scheduler", "max_steps") && !recipe_.steps.max_steps)
       throw Error(ErrorCode::config, of("step_scheduler").where(), "max_steps is missing",
-                  "a benchmark makes step_scheduler.max_steps steps");
+                  "set step_scheduler.max_steps to the number of steps to time");
   }
 
   void read_validation(const std::string& key, const Node& section, SectionErrors& found) {
     if (key == "validation_dataset_default" && root_.find("validation_dataset") != nullptr)
-      throw Error(ErrorCode::config, section.where(), "validation_dataset is the set 'default' already",
-                  "give this one another name");
+      throw Error(ErrorCode::config, section.where(), "the name 'default' is that of validation_dataset",
+                  "rename this section");
     const bool packed = is_packed(section, recipe_.packed);
     const PackedSection rules = packed ? recipe_.packed_validation : PackedSection{};
     DatasetSection set = recipe::read_dataset(section, if_read(rules), recipe_.not_built, found);
@@ -201,7 +202,7 @@ class RecipeReader {
       std::tie(recipe_.max_norm, recipe_.norm_type) = recipe::read_clipping(*clipping);
   }
 
-  // best_metric_key names a validation set.
+  // Reads `checkpoint:` after the data sets, because best_metric_key names a validation set.
   void read_checkpoint(SectionErrors& found) {
     recipe_.checkpoint = recipe::read_checkpoint(of("checkpoint"), notes_, found);
     const auto is_data = [](const std::string& section) {

@@ -1,4 +1,4 @@
-// The names of a configuration's sections: for the reader of recipes and for the command line.
+// Names of a configuration's sections, for recipes and for the command line.
 #pragma once
 
 #include <algorithm>
@@ -27,19 +27,19 @@ inline constexpr std::array<std::string_view, 20> kSections = {"recipe",
                                                                "validation_samples",
                                                                "benchmark",
                                                                "mfu"};
-inline constexpr std::string_view kNamedValidation = "validation_dataset_";  // and a NAME
+inline constexpr std::string_view kNamedValidation = "validation_dataset_";  // followed by a name
 
-// Other sections of AutoModel's recipes, with what to do where no plugin offers them. Null is as good as left
-// out.
+// Other sections of AutoModel's recipes, with the hint if no plugin offers them. A null section counts as
+// missing.
 struct OtherSection {
   std::string_view name, hint;
 };
-inline constexpr std::string_view kNoPlugin = "no plugin offers this section: name its plugin under plugins";
+inline constexpr std::string_view kNoPlugin = "no plugin offers this section; name its plugin under plugins";
 inline constexpr std::string_view kOfTeacher = "it belongs to the section teacher_model, which is not given";
 inline constexpr std::array<OtherSection, 12> kOtherSections = {{
     {"wandb", kNoPlugin},
     {"mlflow", kNoPlugin},
-    {"comet", "leave it out: metrics go to training.jsonl"},
+    {"comet", "remove it; metrics go to training.jsonl"},
     {"freeze_config", kNoPlugin},
     {"embedding_row_repair", kNoPlugin},
     {"neftune", kNoPlugin},

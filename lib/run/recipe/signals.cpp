@@ -1,4 +1,4 @@
-// A table of signals: those that schedulers and people send, not those of faults and of run control.
+// Signals that schedulers and users send, without signals of faults and of job control.
 #include "lib/run/recipe/signals.h"
 
 #include <signal.h>
@@ -66,9 +66,9 @@ StopSignals FieldType<StopSignals>::read(const Node& value) {
   const auto number = signal_of(is_name ? value.as_text() : signal_name(value.as_integer()));
   if (!number)
     throw Error(ErrorCode::config, value.where(),
-                value.written() + " is not a signal that a run can save and end on; there are: " +
+                value.written() + " is not a signal that a run can save and stop on; available signals: " +
                     text::join(signal_names()),
-                "name one of them or give its number, or null for none");
+                "use the name or number of one of them, or null for none");
   out.numbers.push_back(*number);
   return out;
 }

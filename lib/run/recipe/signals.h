@@ -1,4 +1,4 @@
-// The signals that a run can be asked to end with, and their names.
+// Names and numbers of the signals that can stop a run.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,22 @@
 
 namespace heddle {
 
-// "SIGTERM", "term": the number; empty for what is no signal or cannot be asked for (SIGKILL, SIGSEGV, ...).
+// Returns the number of a signal such as "SIGTERM" or "term"; empty for an unknown signal and one that cannot
+// stop a run (SIGKILL, SIGSEGV, ...).
 std::optional<int> signal_of(std::string_view name);
 
-// "SIGTERM"; "signal 99" for one that is not among them.
+// Returns "SIGTERM", or "signal 99" for a number without a name.
 std::string signal_name(int64_t number);
 
-// The names of all that can be asked for.
+// Returns the names of all signals that can stop a run.
 std::vector<std::string> signal_names();
 
-// The signals that save a checkpoint and end a run.
+// Signals that save a checkpoint and stop a run.
 struct StopSignals {
   std::vector<int> numbers;  // empty: none
 };
 
-// A name, a number, a list of names and numbers, or null.
+// Reads a name, a number, a list of names and numbers, or null.
 template <>
 struct FieldType<StopSignals> {
   static std::string type_name();

@@ -1,4 +1,4 @@
-// The tables of what is skipped, with the reason of each.
+// Tables of skipped sections and keys, each with a reason.
 #include "lib/run/recipe/skipped_keys.h"
 
 #include <algorithm>
@@ -19,7 +19,8 @@ std::string text_of(const std::vector<SkippedKey>& skipped, bool with_reasons) {
   }
   std::vector<std::string> keys;
   for (const SkippedKey& one : skipped) keys.push_back(one.key);
-  return "skipped: " + text::join(keys) + "; they change no number here (heddle check --verbose says why)\n";
+  return "skipped: " + text::join(keys) +
+         "; they do not affect results (heddle check --verbose shows the reasons)\n";
 }
 
 namespace recipe {
@@ -30,38 +31,38 @@ struct Known {
 };
 
 constexpr std::array<Known, 6> kSkipped = {{
-    {"ci", "notes of AutoModel's test farm"},
-    {"skypilot", "jobs in a cloud are started by other tools"},
-    {"nvtx", "ranges for a profiler of CUDA; --trace shows what ranks do"},
-    {"prewarm", "no kernel needs a first call"},
-    {"compile", "layers are kernels already: there is no graph to compile"},
+    {"ci", "settings of AutoModel's CI"},
+    {"skypilot", "cloud jobs are started by other tools"},
+    {"nvtx", "NVTX ranges for CUDA profilers are not recorded; use --trace"},
+    {"prewarm", "no kernel needs a warmup"},
+    {"compile", "layers are fused kernels, so there is no graph to compile"},
     {"tool_call_eval", "generated tool calls are not scored"},
 }};
 
-// AutoModel's HEAD reads none of them.
+// AutoModel does not read these sections either.
 constexpr std::array<Known, 5> kUnread = {{
     {"tokenizer", "the tokenizer is that of the data set or of the model"},
     {"parallelizer", "its keys are those of distributed"},
     {"autopipeline", "its keys are those of distributed.pipeline"},
     {"distributed_config", "its keys are those of distributed"},
-    {"longalign", "samples are mixed as dataloader says"},
+    {"longalign", "samples are shuffled as dataloader says"},
 }};
 
 constexpr std::string_view kLogger = "comet";  // has no plugin
 
 constexpr std::array<Known, 9> kModelKeys = {{
-    {"trust_remote_code", "no code of a model's directory is run"},
+    {"trust_remote_code", "code in a model's directory is never executed"},
     {"attn_implementation", "attention has one kernel on each device"},
-    {"output_hidden_states", "the loss gets the hidden states in any case"},
+    {"output_hidden_states", "the loss always gets the hidden states"},
     {"force_hf", "there is one implementation of each family"},
     {"use_liger_kernel", "there is one kernel of each layer on each device"},
     {"use_sdpa_patching", "attention has one kernel on each device"},
     {"sdpa_method", "attention has one kernel on each device"},
     {"kda_mode", "there is one kernel of each layer on each device"},
-    {"use_cache", "nothing is generated while a model trains"},
+    {"use_cache", "training does not generate text"},
 }};
 
-// Keys of model.backend that choose a kernel, with the words that AutoModel takes; none: any value.
+// A key of model.backend that selects a kernel, and the values that AutoModel accepts; empty: any value.
 struct Kernel {
   std::string_view key;
   std::vector<std::string> words = {};
@@ -104,17 +105,16 @@ bool is_turned_off(const Node& section) {
   return false;
 }
 
-// AutoModel takes the seed from `seed` alone.
+// AutoModel reads the seed from the key `seed` only.
 void note_rng(const Node& root, const Node& rng, RecipeNotes& notes) {
-  notes.skipped.push_back({"rng", "the seed is that of seed, 42 without it"});
+  notes.skipped.push_back({"rng", "the seed is that of the key seed (default 42)"});
   const Node* given = rng.is_map() ? rng.find("seed") : nullptr;
   const Node* seed = root.find("seed");
   if (given == nullptr || given->kind() != Node::Kind::integer) return;
   const int64_t acting = seed != nullptr && seed->kind() == Node::Kind::integer ? seed->as_integer() : 42;
   if (given->as_integer() == acting) return;
-  notes.warnings.push_back(given->where() +
-                           " is not read, as AutoModel does not read it either: the seed is " +
-                           std::to_string(acting) + "; write seed: " + given->written());
+  notes.warnings.push_back(given->where() + " has no effect, in AutoModel neither: the seed is " +
+                           std::to_string(acting) + ". Set seed: " + given->written());
 }
 
 void check_kernel(const Kernel& kernel, const Node& value) {
@@ -131,10 +131,10 @@ Error unknown_backend_key(const std::string& key, const Node& value) {
   for (const Kernel& one : kernels()) names.emplace_back(one.key);
   const std::string nearest = text::nearest(key, names);
   return {ErrorCode::config, value.where(), "unknown key '" + text::excerpt(key) + "'",
-          nearest.empty() ? "keys are " + text::join(names) : "did you mean '" + nearest + "'?"};
+          nearest.empty() ? "the keys are " + text::join(names) : "did you mean '" + nearest + "'?"};
 }
 
-// A key of model.backend; `keys` gets those that act as keys of the model.
+// Reads a key of model.backend. Appends keys that act as keys of the model to `keys`.
 void add_backend_key(const Node::Entry& entry, std::vector<Node::Entry>& keys, RecipeNotes& notes) {
   const auto& [key, value] = entry;
   const auto not_built = [&, &name = key](const char* what) {
@@ -152,7 +152,7 @@ void add_backend_key(const Node::Entry& entry, std::vector<Node::Entry>& keys, R
     if (value.as_real() != 0) not_built("noise on the gate is");
   } else if (key == "gate_precision") {
     if (!value.is_null()) keys.emplace_back("router_dtype", value);
-  } else if (key != "te_fp8") {  // a section of its own
+  } else if (key != "te_fp8") {  // read as a section of its own
     throw unknown_backend_key(key, value);
   }
 }
@@ -171,8 +171,8 @@ bool skip(const Node& root, const std::string& name, const Node& section, Recipe
   }
   if (const Known* known = find(kUnread, name)) {
     notes.skipped.push_back({name, std::string(known->why)});
-    notes.warnings.push_back(
-        section.where() + " is not read, as AutoModel does not read it either: " + std::string(known->why));
+    notes.warnings.push_back(section.where() +
+                             " has no effect, in AutoModel neither: " + std::string(known->why));
     return true;
   }
   if (name == kLogger && is_turned_off(section)) {
@@ -211,7 +211,7 @@ Node without_python_keys(const Node& model, RecipeNotes& notes) {
     if (mtp_heads(model) != nullptr)
       rest = rest.without(key);
     else
-      take(key, "it acts where the model has multi-token prediction heads");
+      take(key, "it applies to models with multi-token prediction heads only");
   }
   return rest;
 }

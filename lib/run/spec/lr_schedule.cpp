@@ -1,4 +1,4 @@
-// The learning rate and the weight decay of each step.
+// Learning rate and weight decay per step.
 #include "lib/run/spec/lr_schedule.h"
 
 #include <algorithm>
@@ -68,8 +68,9 @@ void LrSchedule::check(const LrSection& section) const {
   require(warmup_ < decay_steps_,
           "lr_warmup_steps (" + std::to_string(warmup_) + ") must be below lr_decay_steps (" +
               std::to_string(decay_steps_) + ")" +
-              (section.lr_decay_steps ? "" : ", which is the length of the run where it is not given"),
-          "give fewer lr_warmup_steps or a longer run; --lr_scheduler none leaves the rate as it is");
+              (section.lr_decay_steps ? "" : ", by default the length of the run"),
+          "decrease lr_warmup_steps or make the run longer; --lr_scheduler none keeps the learning rate "
+          "constant");
   require(start_wd_ >= 0 && end_wd_ >= start_wd_, "end_wd (" + text_of(end_wd_) +
                                                       ") must not be below start_wd (" + text_of(start_wd_) +
                                                       "), nor start_wd below 0");

@@ -1,4 +1,4 @@
-// The learning rate and the weight decay of each step.
+// Learning rate and weight decay per step.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,16 @@
 
 namespace heddle {
 
-// A linear warmup, then cosine (Loshchilov and Hutter 2017), linear, constant, inverse square root, or WSD
-// (warmup, stable, decay: Hu et al. 2024), as Megatron's parameter scheduler has them. A pure function of the
+// Linear warmup, then cosine decay (Loshchilov and Hutter 2017), linear, constant, inverse square root, or
+// WSD (warmup, stable, decay: Hu et al. 2024), as in Megatron's parameter scheduler. A pure function of the
 // step.
 class LrSchedule {
  public:
-  // What the section leaves open: warmup a tenth of the run and at most 1000 steps, from a tenth of
-  // `optimizer.lr` to it, down to a hundredth of it at the last step. No section: constant. Throws
-  // Error{config}.
+  // Defaults: warmup over a tenth of the run, at most 1000 steps, from a tenth of `optimizer.lr`; decay to a
+  // hundredth of it at the last step. Without a section, the rate is constant. Throws Error{config}.
   LrSchedule(const std::optional<LrSection>& section, const engine::Rates& optimizer, int64_t total_steps);
 
-  double lr(int64_t step) const;  // of step 0, 1, ...
+  double lr(int64_t step) const;  // step counts from 0
   double weight_decay(int64_t step) const;
 
  private:

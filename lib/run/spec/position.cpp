@@ -1,4 +1,4 @@
-// Where a run stands between two steps, as JSON with a checksum of its own.
+// Writes and reads a run's position as JSON with a checksum.
 #include "lib/run/spec/position.h"
 
 #include <fstream>
@@ -23,7 +23,7 @@ constexpr int64_t kVersion = 1;
               "resume from another checkpoint, or copy this one again");
 }
 
-// Reads whole numbers only: the JSON library would take 1.5, true and 2^64.
+// Reads integers only: the JSON library would accept 1.5, true and 2^64.
 class Numbers {
  public:
   explicit Numbers(const std::filesystem::path& file) : file_(file) {}
@@ -34,7 +34,7 @@ class Numbers {
                           ? value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()}
                           : value.is_number_integer();
     if (!fits || value.get<int64_t>() < least)
-      refuse(file_, std::string("has no valid position of a run: ") + key + " is no number of " +
+      refuse(file_, std::string("contains no valid position of a run: ") + key + " is not an integer of " +
                         std::to_string(least) + " or more");
     return value.get<int64_t>();
   }
@@ -43,7 +43,7 @@ class Numbers {
   const std::filesystem::path& file_;
 };
 
-// Of a checkpoint of an older heddle: none.
+// Returns the texts under a key; empty for a checkpoint of an older heddle.
 std::map<std::string, std::string> texts_in(const PositionJson& in, const char* key) {
   std::map<std::string, std::string> out;
   const PositionJson found = in.value(key, PositionJson::object());
@@ -89,13 +89,13 @@ PositionJson parse(const std::filesystem::path& file) {
   refuse_irregular(file, ErrorCode::input);
   std::ifstream in(file, std::ios::binary);
   if (!in)
-    throw Error(ErrorCode::input, file.string(), "cannot be read: there is no checkpoint to resume from",
-                "name a checkpoint that this or another run of heddle train has saved");
+    throw Error(ErrorCode::input, file.string(), "cannot be read, so there is no checkpoint to resume from",
+                "use a checkpoint that heddle train has saved");
   std::ostringstream bytes;
   bytes << in.rdbuf();
   const bool readable = !text::nests_deeper(bytes.view(), text::kDeepest);
   PositionJson parsed = readable ? PositionJson::parse(bytes.view(), nullptr, false) : PositionJson();
-  if (!parsed.is_object()) refuse(file, "has no valid position of a run: it is cut or not JSON");
+  if (!parsed.is_object()) refuse(file, "contains no valid position of a run: it is truncated or not JSON");
   return parsed;
 }
 
@@ -130,7 +130,7 @@ Position read_position(const std::filesystem::path& file) {
   if (version.is_number_integer() && version != kVersion)
     throw Error(ErrorCode::input, file.string(),
                 "has version " + version.dump() + ", this heddle reads version " + std::to_string(kVersion),
-                "go on with the heddle that wrote it, or a newer one");
+                "resume with the version of heddle that wrote it, or a newer one");
   const PositionJson sum = parsed.value("checksum", PositionJson());
   parsed.erase("checksum");
   if (sum != checkpoint::checksum(parsed.dump()))
@@ -138,7 +138,7 @@ Position read_position(const std::filesystem::path& file) {
   try {
     return position_of(parsed, Numbers(file));
   } catch (const PositionJson::exception& error) {
-    refuse(file, "has no valid position of a run: " + text::excerpt(error.what(), 400));
+    refuse(file, "contains no valid position of a run: " + text::excerpt(error.what(), 400));
   }
 }
 

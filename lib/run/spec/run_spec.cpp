@@ -1,4 +1,4 @@
-// What a run's ranks must have alike.
+// Fingerprint of a run, which all ranks must share.
 #include "lib/run/spec/run_spec.h"
 
 #include <mutex>

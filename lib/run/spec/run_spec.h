@@ -1,4 +1,4 @@
-// All of a run that is known before its ranks start: keys checked, files opened.
+// Everything about a run that is known before its ranks start.
 #pragma once
 
 #include <filesystem>
@@ -30,16 +30,16 @@ struct ValidationSet {
   Rows dataset;
 };
 
-// A checkpoint that the run resumes from.
+// Checkpoint that a run resumes from.
 struct Resume {
   std::filesystem::path directory;
   Position position;
   Losses losses;
 };
 
-// A recipe on its world: what each rank is given. Made by preflight (prepare_run()) and by nothing else.
+// Specification of a run that every rank gets. Made by preflight only (prepare_run()).
 struct RunSpec {
-  // The order of the last epoch that was asked for: a stored one takes time to make.
+  // Cache of the order of the last requested epoch, because a stored order takes time to compute.
   struct LastOrder {
     std::mutex mutex;
     int64_t epoch = 0;
@@ -54,34 +54,35 @@ struct RunSpec {
   std::vector<ValidationSet> validation;
   StepScheduler scheduler;
   LrSchedule rates;
-  Shuffle shuffle = Shuffle::off;  // as the recipe and the data set have it together
-  // When the run exports its model for transformers.
+  Shuffle shuffle = Shuffle::off;  // resolved from the recipe and the data set
+  // When the run exports its model in the Hugging Face format.
   CheckpointSection::Export exports = CheckpointSection::Export::never;
   std::filesystem::path metrics = {};
-  std::optional<Resume> resume = std::nullopt;      // empty: from the first step
-  std::string latest = "";                          // what LATEST named when the beginning was looked for
-  std::optional<double> peak_flops = std::nullopt;  // of a rank, from the command line
-  std::set<int64_t> taken = {};                     // steps to come whose checkpoint's name is another one's
+  std::optional<Resume> resume = std::nullopt;  // empty: start at the first step
+  std::string latest = "";                      // target of LATEST when the start of the run was determined
+  std::optional<double> peak_flops = std::nullopt;  // per rank, from the command line
+  std::set<int64_t> taken = {};                     // future steps whose checkpoint name is taken
   TraceRequest trace = {};
-  std::filesystem::path samples_tokenizer = {};  // directory, of validation_samples; empty: tokens are bytes
-  SavedBytes saved = {};                         // of one checkpoint, and of one model for transformers
-  std::map<std::string, std::string> content = {}, settings = {};  // content_of() and settings_of()
-  std::map<std::string, ModelIdentity> bases = {};                 // identities_of() the model
-  // Digests of the files that every rank reads for itself, by their names in messages. Empty: the run has one
+  // tokenizer directory of validation_samples; empty: tokens are bytes
+  std::filesystem::path samples_tokenizer = {};
+  SavedBytes saved = {};  // bytes of one checkpoint and of one export
+  std::map<std::string, std::string> content = {}, settings = {};  // from content_of() and settings_of()
+  std::map<std::string, ModelIdentity> bases = {};                 // from identities_of()
+  // Digests of the files that every rank reads itself, by their names in messages. Empty: the run has one
   // rank.
   std::map<std::string, std::string> files = {};
-  std::optional<ModelSize> size = std::nullopt;  // of the rank that holds most; empty: not known
+  std::optional<ModelSize> size = std::nullopt;  // of the rank with the highest peak memory; empty: unknown
   std::shared_ptr<LastOrder> order = std::make_shared<LastOrder>();
 };
 
-// The order of the training rows in an epoch.
+// Returns the order of the training rows in an epoch.
 SampleOrder order_of(const RunSpec& run, int64_t epoch);
 
-// Where a run's metrics go unless --metrics says: training.jsonl in checkpoint_dir.
+// Returns the default of --metrics: training.jsonl in checkpoint_dir.
 std::filesystem::path default_metrics(const CheckpointSection& section);
 
-// What every rank must have alike: ranks with another file or other overrides are named before the first
-// step.
+// Returns the text that must be equal on all ranks, so that ranks with another file or other overrides are
+// reported before the first step.
 std::string fingerprint(const RunSpec& run);
 
 }  // namespace heddle

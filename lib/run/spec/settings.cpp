@@ -1,4 +1,4 @@
-// Data, tokenizer and settings as short texts.
+// Describes data, tokenizer and settings as short texts.
 #include "lib/run/spec/settings.h"
 
 #include <algorithm>
@@ -79,7 +79,7 @@ void add_schedule(const std::optional<LrSection>& section, Texts& out) {
   add("lr_wsd_decay_style", setting_text(section->lr_wsd_decay_style));
 }
 
-// Of the fields of `distributed:` those that change numbers, by their names: dtypes, and what a router does.
+// Whether a field of `distributed:` affects results: dtypes and router settings do.
 bool changes_numbers(std::string_view key) {
   constexpr std::array<std::string_view, 11> kWords = {"dtype", "precision", "fp32", "fp16", "bf16",   "fp8",
                                                        "drop_", "capacity",  "gate", "aux_", "balance"};
@@ -107,7 +107,7 @@ void add_model(const ModelSpec& spec, at::ScalarType dtype, const std::string& p
       out[path + ".config." + key] = checkpoint::write_hf_json(value, -1);
 }
 
-// The checksum of a prepared file is in its header, so a few of the samples are read as well.
+// The checksum of a prepared file covers its header, so some samples are read too.
 std::string samples_checksum(const IDataset& samples) {
   constexpr int64_t kSamples = 64;
   const int64_t size = samples.size(), count = std::min(size, kSamples);
@@ -138,7 +138,8 @@ void add_dataset(const std::string& section, const Rows& dataset, Texts& out) {
     out["tokenizer of " + section] = "checksum " + made.digest;
 }
 
-// Files are compared by names and sizes, and by the manifests, which have checksums of all tensors.
+// Checkpoint files are compared by name and size, and by the manifests, which contain checksums of all
+// tensors.
 std::string checkpoint_digest(const std::filesystem::path& directory) {
   namespace fs = std::filesystem;
   std::vector<std::string> lines;
@@ -154,7 +155,7 @@ std::string checkpoint_digest(const std::filesystem::path& directory) {
   return directory.filename().string() + ", checksum " + checkpoint::checksum(text::join(lines, "\n"));
 }
 
-// Of a key that one of two runs does not have: its value means the same as no value.
+// Whether a value of a key means the same as a missing key.
 bool means_nothing(const std::string& value) {
   constexpr std::array<std::string_view, 7> kDefaults = {"",         "null",       "false",      "[]",
                                                          "\"auto\"", "\"weight\"", "\"float32\""};
@@ -172,8 +173,8 @@ std::string in_short(const std::string& value) {
 std::vector<std::string> changed_settings(const std::string& name, const Texts& there, const Texts& here) {
   if (there.empty())
     return {name +
-            " was saved by an older heddle, without a digest of its data and settings: whether they are the "
-            "same is not known"};
+            " was saved by an older heddle without a digest of its data and settings, so they cannot be "
+            "compared"};
   std::map<std::string, std::pair<std::string, std::string>> both;
   for (const auto& [key, value] : there) both[key].first = value;
   for (const auto& [key, value] : here) both[key].second = value;

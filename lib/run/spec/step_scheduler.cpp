@@ -1,4 +1,4 @@
-// The order of a run: which step comes next, of which epoch, and whether it validates or saves.
+// Sequence of a run's steps, with their epochs, validations and checkpoints.
 #include "lib/run/spec/step_scheduler.h"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ StepScheduler::StepScheduler(const StepSection& section, int64_t data_ranks, std
   }
   const bool endless = !samples || !section.num_epochs || *section.num_epochs > kEndless / epoch_steps_;
   const int64_t all_epochs = endless ? kEndless : *section.num_epochs * epoch_steps_;
-  // Neither is given: ten epochs, the default that null stands for.
+  // num_epochs and max_steps are both null: ten epochs.
   const int64_t all = section.num_epochs || section.max_steps ? all_epochs : 10 * epoch_steps_;
   total_steps_ = std::min(all, section.max_steps.value_or(kEndless));
   checkpoint_every_ =
@@ -89,7 +89,8 @@ int64_t StepScheduler::saves_from(int64_t first) const {
     count += ends(epoch_steps_);
     last_counts = last_counts || total_steps_ % epoch_steps_ == 0;
     const int64_t factor = checkpoint_every_ / std::gcd(checkpoint_every_, epoch_steps_);
-    if (factor <= total_steps_ / epoch_steps_) count -= ends(factor * epoch_steps_);  // both at once
+    // counted by both schedules
+    if (factor <= total_steps_ / epoch_steps_) count -= ends(factor * epoch_steps_);
   }
   return count + (last_counts ? 0 : 1);
 }

@@ -1,4 +1,4 @@
-// The order of a run: which step comes next, of which epoch, and whether it validates or saves.
+// Sequence of a run's steps, with their epochs, validations and checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -12,37 +12,37 @@ namespace heddle {
 // One optimizer step.
 struct StepInfo {
   int64_t step = 0, epoch = 0;
-  int64_t begin = 0, end = 0;  // its samples, as places in the order of its epoch
+  int64_t begin = 0, end = 0;  // sample positions in the order of the epoch
   bool checkpoint = false, validate = false, last = false;
   bool operator==(const StepInfo&) const = default;
 };
 
-// Throws Error{config} when the global batch does not divide into microbatches over the data-parallel ranks.
+// Throws Error{config} if the global batch cannot be split into microbatches over the data-parallel ranks.
 void check_split(const StepSection& section, int64_t data_ranks);
 
-// Steps and epochs as AutoModel's StepScheduler counts them: the last step of an epoch trains on what is
-// left; a run ends at max_steps or at the end of the last epoch, whichever comes first.
+// Counts steps and epochs as AutoModel's StepScheduler: the last step of an epoch trains on the remaining
+// samples, and a run ends at max_steps or after the last epoch, whichever comes first.
 class StepScheduler {
  public:
-  // samples: of one epoch; empty: a stream without an end. Throws Error{config} when the global batch does
-  // not divide into microbatches, and when a stream has no max_steps.
+  // samples: number per epoch; empty: an endless stream. Throws Error{config} if the global batch cannot be
+  // split into microbatches, and for a stream without max_steps.
   StepScheduler(const StepSection& section, int64_t data_ranks, std::optional<int64_t> samples);
 
-  // The next step, or nothing at the end.
+  // Returns the next step, or nothing at the end.
   std::optional<StepInfo> next();
 
-  // The next step is this one, of the epoch that it falls into; the last at most.
+  // Makes `step` the next step, in the epoch that contains it; at most the last step.
   void go_on_from(int64_t step);
 
   StepInfo at(int64_t step) const;
-  StepInfo last() const { return at(total_steps_ - 1); }  // of a run that has steps
+  StepInfo last() const { return at(total_steps_ - 1); }  // of a run with at least one step
   // Whether a checkpoint is due before the last step.
   bool saves_before_the_end() const;
-  // How many of the steps from `first` on save a checkpoint.
+  // Returns the number of steps from `first` on that save a checkpoint.
   int64_t saves_from(int64_t first) const;
   int64_t total_steps() const { return total_steps_; }
   int64_t steps_per_epoch() const { return epoch_steps_; }
-  // Whether the run ends before max_steps, because epochs run out.
+  // Whether the epochs end before max_steps.
   bool short_of_max_steps() const { return section_.max_steps && *section_.max_steps > total_steps_; }
 
  private:

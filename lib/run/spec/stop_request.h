@@ -1,16 +1,16 @@
-// What the processes of a run on one machine share.
+// Request to stop a run, shared by its processes on one machine.
 #pragma once
 
 #include <atomic>
 
 namespace heddle {
 
-// Signals are written by whoever gets them and read by the ranks.
+// Written by the signal handlers and read by the ranks.
 struct StopRequest {
-  std::atomic<int> signal = 0;              // the number of the first; 0: go on
-  std::atomic<bool> from_terminal = false;  // a key of a terminal sent it, to its shell too
-  std::atomic<bool> stepping = false;   // the first step is near: there may be something to save from here
-  std::atomic<bool> open_line = false;  // the progress line stands on the terminal without its end
+  std::atomic<int> signal = 0;              // number of the first signal; 0: none
+  std::atomic<bool> from_terminal = false;  // sent by a key of the terminal, also to the shell
+  std::atomic<bool> stepping = false;       // the first step is near, so there may be something to save
+  std::atomic<bool> open_line = false;      // the progress line on the terminal is not terminated
 };
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// Means of what was recorded, and the simulator's answer to them.
+// Averages recorded actions and simulates the pipeline with them.
 #include "lib/run/trace/measured.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 using Ran = std::vector<RanAction>;
 
-constexpr double kLook = 10e-6;  // seconds: the cost of seeing that what is waited for is there
+constexpr double kLook = 10e-6;  // seconds: cost of polling for a result that is ready
 
 double seconds_of(RanAction::Time::duration span) {
   return std::chrono::duration<double>(span).count();
@@ -43,7 +43,7 @@ class Measuring {
   using Made = std::tuple<bool, int, int>;  // forward, stage, microbatch
   static bool is_forward(const RanAction& ran) { return ran.action.kind == Action::forward; }
 
-  // Calls for every action whose result another stage takes.
+  // Calls `call` for every action whose result another stage takes.
   template <class Call>
   void each(const Call& call) const {
     for (const Ran& rank : ranks_)
@@ -86,15 +86,15 @@ class Measuring {
     }
   }
 
-  // From the end of a computation to the moment that a rank which waited for its result goes on. Where it
-  // waited before the result was made, that is the transfer; else it may have come at any time, and the least
-  // of them is the nearest. An overlapped action may also have waited for its turn, which tells nothing.
+  // Sets transfer times: from the end of a computation until the rank that waited for its result continues.
+  // If that rank waited before the result was ready, the time is exact; else it is an upper bound, and the
+  // minimum is the best estimate. An overlapped action may also have waited for its turn, so it is skipped.
   void set_transfers() {
     std::map<Made, RanAction::Time> made;
     each([&](const RanAction& ran) {
       made[{is_forward(ran), ran.action.stage, microbatch_of(ran)}] = ran.end;
     });
-    std::map<int, std::vector<double>> sure, late;  // [the lower stage of the edge]
+    std::map<int, std::vector<double>> sure, late;  // [lower stage of the edge]
     each([&](const RanAction& ran) {
       const int from = ran.action.stage + (is_forward(ran) ? -1 : 1);
       const auto found = made.find({is_forward(ran), from, microbatch_of(ran)});
@@ -130,7 +130,7 @@ class Measuring {
 
   std::span<const Ran> ranks_;
   std::span<const int> rank_of_;
-  int a_call_ = 1;  // microbatches
+  int a_call_ = 1;  // microbatches per call
   MeasuredPipeline out_;
 };
 

@@ -1,4 +1,5 @@
-// Spans of the rank's own thread lie inside each other by their times; other threads have lanes of their own.
+// Converts recordings to trace events. Spans of the rank's main thread are nested by time; other threads have
+// lanes of their own.
 #include "lib/run/trace/rank_events.h"
 
 #include <map>
@@ -11,7 +12,7 @@ using schedule::ChromeTrace;
 using schedule::kActionLane;
 using std::to_string;
 
-constexpr int kFirstOperators = 1000;  // above the lanes of any rank's threads
+constexpr int kFirstOperators = 1000;  // greater than the lanes of any rank's threads
 
 bool passes_on(Action::Kind kind) {
   return schedule::computes(kind) && kind != Action::backward_weight;
@@ -101,7 +102,7 @@ class RankEvents {
   ChromeTrace trace_;
   const TraceTime time_;
   const std::span<const int> rank_of_;
-  const int process_, pipeline_;  // the rank; the first rank of its pipeline
+  const int process_, pipeline_;  // rank; first rank of its pipeline
   std::map<std::thread::id, int> lanes_;
   std::map<uint64_t, int> operator_lanes_;
   int64_t next_flight_ = 0;

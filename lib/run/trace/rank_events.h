@@ -1,4 +1,4 @@
-// What one rank recorded of some steps, as events of a trace.
+// Recordings of one rank as trace events.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace heddle {
 
-// An operator of LibTorch, as its profiler saw it.
+// An operator of LibTorch, as recorded by its profiler.
 struct RanOperator {
   std::string name;
   uint64_t thread = 0;
@@ -26,7 +26,7 @@ struct TracedStep {
   Recording recording;
 };
 
-// Microseconds of a trace: those of the steady clock after an origin.
+// Converts times of the steady clock to microseconds after an origin.
 class TraceTime {
  public:
   // origin: nanoseconds of this rank's clock.
@@ -43,14 +43,14 @@ struct RankRecord {
   std::vector<RanOperator> operators;
 };
 
-// The rank's process: its steps with their parts, actions with the waiting before them as spans of their own,
-// waits for collectives and transfers inside those, arrows from sends to what waits for them, and what is in
-// flight; operators in lanes of their own. rank_of_stage: as in Pipeline. Called by the thread that runs
+// Returns the events of the rank's process: steps with their parts, actions, waits before actions, waits for
+// collectives and transfers inside them, arrows from sends to the actions that wait for them, and operations
+// in flight; operators in lanes of their own. rank_of_stage: as in Pipeline. Called by the thread that runs
 // steps.
 std::string events_of_rank(const RankRecord& record, const DeviceMesh& mesh,
                            std::span<const int> rank_of_stage, TraceTime time);
 
-// "rank 3 (pp 1, dp_shard 0)": the axes of more than one place.
+// Returns "rank 3 (pp 1, dp_shard 0)", with the axes of size above 1.
 std::string rank_name(const DeviceMesh& mesh);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// What `heddle train --trace` asks for.
+// Options of `heddle train --trace`.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,10 @@
 namespace heddle {
 
 struct TraceRequest {
-  std::filesystem::path file;         // empty: no trace
-  int64_t first_step = 0, steps = 0;  // from 0; no steps: the second and the third of the run
-  bool operators = false;             // LibTorch's profiler beside it
+  std::filesystem::path file;  // empty: no trace
+  // first_step counts from 0; 0 steps: the second and the third step of the run
+  int64_t first_step = 0, steps = 0;
+  bool operators = false;  // record operators with LibTorch's profiler too
 };
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// Ranks send their events and their actions to rank 0, which simulates the pipeline with the measured times.
+// Gathers events and actions of all ranks on rank 0, which simulates the pipeline with the measured times.
 #include "lib/run/trace/run_trace.h"
 
 #include <unistd.h>
@@ -19,7 +19,8 @@
 namespace heddle {
 namespace {
 
-constexpr int64_t kUnasked = 2;  // steps, after the first: it learns shapes and touches memory
+// default number of steps, after the first one, which allocates memory and learns shapes
+constexpr int64_t kUnasked = 2;
 
 TraceRequest with_steps(TraceRequest request, int64_t first_step) {
   if (request.steps > 0) return request;
@@ -101,7 +102,7 @@ void RunTrace::write(const Stages& stages, const DeviceMesh& mesh) {
 }
 
 void OperatorProfile::start() {
-  // Without a GPU the profiler's library writes an error on each rank, as of nothing.
+  // Without a GPU, the profiler library would print an irrelevant error on each rank.
   setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);
   using torch::profiler::impl::ProfilerConfig;
   using torch::profiler::impl::ProfilerState;

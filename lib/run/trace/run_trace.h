@@ -1,4 +1,4 @@
-// The trace of a run: some steps of all ranks in one file.
+// Trace of some steps of all ranks of a run, in one file.
 #pragma once
 
 #include <chrono>
@@ -16,33 +16,34 @@
 
 namespace heddle {
 
-// One at a time in a process. It sees this thread and the threads of autograd.
+// Profiler of LibTorch's operators on this thread and the autograd threads. At most one per process.
 class OperatorProfile {
  public:
   void start();
-  // What ran since start(), in the order of its beginnings.
+  // Returns the operators since start(), sorted by start time.
   std::vector<RanOperator> stop();
 
  private:
-  std::chrono::nanoseconds system_ahead_{};  // of the steady clock
+  std::chrono::nanoseconds system_ahead_{};  // offset of the system clock to the steady clock
 };
 
-// Off, where the request has no file: then a step costs one test, and groups are those of the rendezvous.
+// Disabled if the request has no file: then a step costs one test, and groups are those of the rendezvous.
 class RunTrace {
  public:
   // schedule: for the summary.
   RunTrace(TraceRequest request, Rendezvous& rendezvous, int64_t first_step, std::string schedule);
 
-  // The rendezvous for what is to be traced; it lives as long as this.
+  // Returns the rendezvous to use for traced groups, valid as long as this object.
   Rendezvous& rendezvous();
 
-  // Around a step, on every rank. The end of the last traced step writes the file: a collective of all ranks;
-  // rank 0 writes, and prints where to and how idle the pipeline was. A file that cannot be written is a
-  // warning, as the run is worth more.
+  // Called around each step on every rank. After the last traced step, a collective of all ranks: rank 0
+  // writes the file and prints its path and the idle share of the pipeline. A file that cannot be written is
+  // a warning, so that the run continues.
   void begin(Step& step, int64_t at);
   void end(Step& step, int64_t at, const Stages& stages, const DeviceMesh& mesh);
 
-  // The end of the run, on every rank: writes what there is, where the run ended before the last traced step.
+  // Called at the end of the run on every rank: writes the recorded steps if the run ended before the last
+  // traced one.
   void finish(const Stages& stages, const DeviceMesh& mesh);
 
  private:

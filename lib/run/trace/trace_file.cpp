@@ -1,4 +1,4 @@
-// Parts are JSON; actions are rows of numbers.
+// Builds the trace file from the parts of the ranks: JSON events, and rows of numbers for actions.
 #include "lib/run/trace/trace_file.h"
 
 #include <unistd.h>
@@ -18,13 +18,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 using std::chrono::nanoseconds;
 
-constexpr int kSimulatedProcesses = 1'000'000;  // their ids, above those of all ranks
+constexpr int kSimulatedProcesses = 1'000'000;  // process ids above those of all ranks
 
 int64_t nanoseconds_of(RanAction::Time time) {
   return std::chrono::duration_cast<nanoseconds>(time.time_since_epoch()).count();
 }
 
-// Ranks with one text share a clock.
+// Returns the name of this machine's clock: ranks with equal names share a clock.
 std::string clock_name() {
   const std::string table = mesh::this_process().table;
   char host[256] = {};
@@ -84,8 +84,8 @@ Json costs_json(const std::vector<schedule::Costs>& costs) {
   return out;
 }
 
-// Adds the measured and the simulated numbers of one step. `free`: when the simulated ranks are done with the
-// step before, which may last longer than it did.
+// Adds the measured and the simulated times of one step. `free`: when the simulated ranks have finished the
+// previous step, which may take longer than the measured one.
 void add_step(Json& about, schedule::ChromeTrace& trace, std::string& summary, int64_t step,
               const std::vector<std::vector<RanAction>>& ranks, std::span<const int> rank_of_stage,
               double& free) {
@@ -110,7 +110,7 @@ void add_step(Json& about, schedule::ChromeTrace& trace, std::string& summary, i
              " in the simulation with the measured times";
 }
 
-// Of the ranks of a pipeline, one step each.
+// Whether all ranks of the pipeline recorded the same step at this index.
 bool same_step(const std::vector<RankPart>& parts, const std::vector<int>& pipeline, size_t at) {
   return std::all_of(pipeline.begin(), pipeline.end(), [&](int rank) {
     return at < parts[rank].steps.size() && parts[rank].steps[at].step == parts[pipeline[0]].steps[at].step;

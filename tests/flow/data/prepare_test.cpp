@@ -86,7 +86,8 @@ TEST_F(Prepare, IsTriedOnTheFirstRowsByCheck) {
   };
   const Outcome good = check(set());
   EXPECT_EQ(good.status, 0) << good.error;
-  EXPECT_THAT(good.error, HasSubstr("heddle prepare do it; of its rows the first 30 are checked\n"));
+  EXPECT_THAT(good.error,
+              HasSubstr("run heddle prepare or heddle train; only the first 30 rows are checked\n"));
   files_.write("rows.jsonl", "{\"context\": \"warp\", \"question\": \"weft\", \"answers\": \"shed\"}\n");
   EXPECT_THAT(check(set()).error,
               HasSubstr("rows.jsonl:1: `answers` must be {text: [...]}, as in rajpurkar/squad, "));
@@ -95,7 +96,7 @@ TEST_F(Prepare, IsTriedOnTheFirstRowsByCheck) {
   EXPECT_FALSE(fs::exists(files_.path("data")));
   EXPECT_EQ(check("{_target_: ChatDataset, path_or_dataset_id: []}").error,
             "error[config] --dataset dataset.path_or_dataset_id: path_or_dataset_id names no file\n"
-            "  hint: name a JSON or JSONL file, or a list of them\n");
+            "  hint: set it to a JSON or JSONL file, or a list of them\n");
 }
 
 }  // namespace

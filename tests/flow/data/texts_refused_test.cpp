@@ -20,14 +20,14 @@ TEST_F(Texts, RefuseOtherContentOnResume) {
   EXPECT_EQ(resumed.status, 2) << resumed.out;
   EXPECT_THAT(resumed.error,
               HasSubstr("error[config] checkpoint.restore_from: " + files_.path("run/") + "epoch_"));
-  EXPECT_THAT(resumed.error,
-              HasSubstr(" was trained on other texts than " + files_.path("rows.jsonl") + " holds now\n"));
+  EXPECT_THAT(resumed.error, HasSubstr(" was trained on texts that differ from those that " +
+                                       files_.path("rows.jsonl") + " holds now\n"));
   EXPECT_THAT(resumed.error, HasSubstr("checkpoint.accept_other_data"));
   EXPECT_THAT(resumed.error, Not(HasSubstr("prepar")));  // it is known before
   EXPECT_THAT(resumed.error, Not(HasSubstr("data order")));
   const Outcome accepted = run(words("run", {"--checkpoint.accept_other_data", "true"}));
   EXPECT_EQ(accepted.status, 0) << accepted.error;
-  EXPECT_THAT(accepted.error, HasSubstr(" was trained on other texts than "));
+  EXPECT_THAT(accepted.error, HasSubstr(" was trained on texts that differ from those that "));
 }
 
 TEST_F(Texts, RefuseAnotherTokenizerOnResume) {
@@ -38,7 +38,7 @@ TEST_F(Texts, RefuseAnotherTokenizerOnResume) {
   const Outcome resumed = run(words("run"));
   EXPECT_EQ(resumed.status, 2) << resumed.out;
   EXPECT_THAT(resumed.error,
-              HasSubstr(" was trained with another tokenizer\n  hint: go on with the same texts"));
+              HasSubstr(" was trained with another tokenizer\n  hint: resume with the same texts"));
   EXPECT_THAT(resumed.error, Not(HasSubstr("prepar")));
 }
 
@@ -46,7 +46,7 @@ TEST_F(Texts, CutInAnotherWayAreRefusedOnResuming) {
   trained("run", {"--step_scheduler.max_steps", "4"});
   const Outcome resumed = run(words("run", {}, ", seq_length: 6, truncation: true"));
   EXPECT_EQ(resumed.status, 2) << resumed.out;
-  EXPECT_THAT(resumed.error, HasSubstr(" was trained on other samples of the same texts ("));
+  EXPECT_THAT(resumed.error, HasSubstr(" was trained on different samples of the same texts ("));
 }
 
 TEST_F(Texts, RefuseAFileThatIsNotRegular) {
@@ -110,8 +110,8 @@ TEST_F(Texts, LongerThanTheModelsPositionsAreToldHowToBeCut) {
   const Outcome trained = run(words("run", {"--model.config.max_position_embeddings", "6"}));
   EXPECT_EQ(trained.status, 2) << trained.out;
   EXPECT_THAT(trained.error, HasSubstr(" tokens, more than the model's 6 positions\n  hint: Cut the samples: "
-                                       "dataset.truncation: true, and dataset.seq_length: 6, or the model's "
-                                       "max_position_embeddings larger\n"));
+                                       "dataset.truncation: true, and dataset.seq_length: 6, or increase the "
+                                       "model's max_position_embeddings\n"));
 }
 
 // The only way to take a recipe's tokenizer back on the command line.
@@ -129,7 +129,7 @@ TEST_F(Texts, UseTheModelsTokenizerByDefault) {
                                ", tokenizer: " + gone + "}",
                            "--model",
                            "{pretrained_model_name_or_path: " + files_.path("model") + "}"};
-    EXPECT_THAT(run(prepare).error, HasSubstr("the tokenizer 'gone/away' is not there")) << key;
+    EXPECT_THAT(run(prepare).error, HasSubstr("the tokenizer 'gone/away' does not exist")) << key;
     const Outcome done = run(plus(prepare, {key, "none"}));
     EXPECT_EQ(done.status, 0) << done.error;
   }

@@ -36,10 +36,10 @@ TEST_F(Texts, ArePreparedOnceAndThenNeedNoPython) {
 // The tokenizer of the fixture adds no end token, and questions have no template.
 TEST_F(Texts, WarnWhenNoEndTokenIsTrained) {
   const std::string line =
-      "dataset: no label of the 30 samples is the end token 1, so the model does not learn where an answer "
-      "ends; "
-      "set add_eos_token: true in dataset.tokenizer, or a chat template that ends each answer with the end "
-      "token";
+      "dataset: none of the labels of the 30 samples is the end token 1, so the model does not learn to end "
+      "an answer; "
+      "set add_eos_token: true in dataset.tokenizer, or use a chat template that ends each answer with the "
+      "end token";
   for (int start = 0; start < 2; ++start)
     EXPECT_THAT(run(words("run" + std::to_string(start))).error, HasSubstr(line));
   const std::string with_end =
@@ -66,17 +66,17 @@ TEST_F(Texts, AreSaidNotToBePreparedByCheck) {
   const Outcome before = run(check, "/nonexistent/python");
   EXPECT_EQ(before.status, 0) << before.error;
   EXPECT_THAT(before.error,
-              HasSubstr("make_squad_dataset is not prepared yet: heddle train and heddle prepare do it"));
+              HasSubstr("make_squad_dataset is not prepared yet; run heddle prepare or heddle train"));
   EXPECT_THAT(before.out, Not(HasSubstr("steps:")));
   EXPECT_FALSE(fs::exists(files_.path("data")));
   const Outcome made = run({"prepare", files_.path("run.yaml"), "--dataset", set()});
   EXPECT_EQ(made.status, 0) << made.error;
   EXPECT_THAT(made.out, HasSubstr(prepared().string() + ": 30 samples, "));
   EXPECT_THAT(run({"prepare", files_.path("run.yaml"), "--dataset", set()}).out,
-              HasSubstr(" tokens, there already\n"));
+              HasSubstr(" tokens, already prepared\n"));
   const Outcome after = run(check);
   EXPECT_EQ(after.status, 0) << after.error;
-  EXPECT_THAT(after.out, HasSubstr("steps: 4, 4 an epoch"));
+  EXPECT_THAT(after.out, HasSubstr("steps: 4, 4 per epoch"));
   EXPECT_THAT(run({"prepare", files_.path("run.yaml")}).out, HasSubstr("nothing to prepare"));
 }
 

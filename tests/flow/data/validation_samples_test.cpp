@@ -96,7 +96,8 @@ TEST(ValidationSamples, AreWarnedOfWithoutAValidation) {
       files, "run",
       {"--step_scheduler.val_every_steps", "none", "--step_scheduler.validate_on_checkpoint", "false"}));
   EXPECT_EQ(outcome.status, 0);
-  EXPECT_THAT(outcome.error, HasSubstr("no validation comes in this run, so no prompt is answered"));
+  EXPECT_THAT(outcome.error,
+              HasSubstr("validation_samples has no effect, because this run has no validation"));
 }
 
 class SampledTexts : public Texts {

@@ -168,8 +168,8 @@ TEST(PluginsCheck, SurvivesAPluginThatEndsItsProcess) {
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(
       outcome.out,
-      HasSubstr("FAIL  the registry accepts all that the plugin offers: the process ended (Aborted); throw "
-                "nothing from static initialisers"));
+      HasSubstr("FAIL  the registry accepts all that the plugin offers: the process ended (Aborted); do "
+                "not throw from static initializers"));
   EXPECT_THAT(outcome.error, HasSubstr("error[plugin_failed]"));
 }
 

@@ -121,7 +121,7 @@ TEST(PluginsCheckOnADevice, SaysWhichKindsComputeNothingThere) {
     EXPECT_THAT(outcome.out, HasSubstr("--    " + offer + ": its kits: not run: kits of the kind '" + kind +
                                        "' compute nothing on the device of the check; a check without "
                                        "--device runs them\n"));
-    EXPECT_THAT(outcome.out, ContainsRegex("checks passed, and nothing was trained of .*" + offer));
+    EXPECT_THAT(outcome.out, ContainsRegex("checks passed, but no kit trained with .*" + offer));
   };
   expect_untrained(built("mock"), "dataset", "MockIterableDataset");
   expect_untrained(built("tensorboard"), "metrics", "tensorboard");
@@ -139,14 +139,17 @@ TEST(PluginsCheckOnADevice, RefusesADeviceThatIsNotThere) {
   const Outcome unknown = heddle({"plugins", "check", gallery("plain"), "--device", "simulatd"});
   EXPECT_EQ(unknown.status, 2);
   EXPECT_EQ(unknown.error,
-            "error[usage] heddle plugins check --device: there is no device 'simulatd'\n"
-            "  hint: did you mean simulated? devices are cpu, cuda, simulated\n");
+            "error[usage] heddle plugins check --device: unknown device 'simulatd'\n"
+            "  hint: did you mean simulated? available devices: cpu, cuda, simulated\n");
   const Outcome none =
       heddle({"plugins", "check", gallery("plain"), "--device", "cuda"}, {"CUDA_VISIBLE_DEVICES="});
   EXPECT_EQ(none.status, 2) << none.out;
-  EXPECT_THAT(none.error, AllOf(HasSubstr("error[plugin_missing] heddle plugins check --device: no device is "
-                                          "available here"),
-                                HasSubstr("  hint: --device simulated needs no GPU\n")));
+  EXPECT_THAT(
+      none.error,
+      AllOf(
+          HasSubstr(
+              "error[plugin_missing] heddle plugins check --device: no device is available on this machine"),
+          HasSubstr("  hint: use --device simulated, which needs no GPU\n")));
 }
 
 TEST(PluginsCheckOnADevice, SaysInJsonWhereItTrained) {

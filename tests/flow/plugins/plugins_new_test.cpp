@@ -40,7 +40,7 @@ TEST_F(PluginsNew, WritesAStrategyWithItsName) {
   const Outcome outcome = heddle({"plugins", "new", at("my_plan")});
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_EQ(outcome.out, "wrote " + at("my_plan") + "/ from the template 'strategy'; " +
-                             at("my_plan/README.md") + " says how to build and check it\n");
+                             at("my_plan/README.md") + " explains how to build and check it\n");
   std::set<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(at("my_plan"))) {
     files.insert(entry.path().filename().string());
@@ -69,7 +69,7 @@ TEST_F(PluginsNew, RefusesNamesThatAreNoneAndDirectoriesThatAreThere) {
   EXPECT_EQ(spelt.status, 2);
   EXPECT_EQ(spelt.error,
             "error[usage] heddle plugins new: 'My-Plan' is not a name for a plugin\n"
-            "  hint: use small letters, digits and _, beginning with a letter: my_strategy\n");
+            "  hint: use lowercase letters, digits and _, starting with a letter: my_strategy\n");
   EXPECT_THAT(heddle({"plugins", "new", "single"}).error, HasSubstr("'single' is built into the engine"));
   EXPECT_EQ(
       heddle({"plugins", "new", at("config"), "--kind", "optimizer"}).error,
@@ -81,15 +81,14 @@ TEST_F(PluginsNew, RefusesNamesThatAreNoneAndDirectoriesThatAreThere) {
   std::filesystem::create_directory(at("mine"));
   const Outcome there = heddle({"plugins", "new", at("mine")});
   EXPECT_EQ(there.status, 2);
-  EXPECT_THAT(there.error, HasSubstr("'" + at("mine") + "' is there already\n  hint: choose another name"));
+  EXPECT_THAT(there.error, HasSubstr("'" + at("mine") + "' already exists\n  hint: choose another name"));
   const Outcome nowhere = heddle({"plugins", "new", at("no/such/mine")});
   EXPECT_EQ(nowhere.status, 2);
-  EXPECT_EQ(nowhere.error,
-            "error[usage] heddle plugins new: the directory of '" + at("no/such/mine") +
-                "' is not there\n  hint: give a name in a directory that is there and may be written\n");
+  EXPECT_EQ(nowhere.error, "error[usage] heddle plugins new: the directory of '" + at("no/such/mine") +
+                               "' is not there\n  hint: choose a name in an existing, writable directory\n");
   const Outcome odd = heddle({"plugins", "new", "mine", "--kind", "sofa"});
   EXPECT_EQ(odd.status, 2);
-  EXPECT_THAT(odd.error, HasSubstr("there is no template 'sofa' for --kind\n  hint: kinds are "));
+  EXPECT_THAT(odd.error, HasSubstr("unknown template 'sofa' for --kind\n  hint: available kinds: "));
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ TEST(PluginsCheck, NamesEachOfferThatWasNotTrained) {
     EXPECT_THAT(outcome.out, HasSubstr("--    " + offer +
                                        ": is trained: not run: its kits train on 2 ranks or more, and "
                                        "--ranks has 1 only\n"));
-    EXPECT_THAT(outcome.out, HasSubstr("checks passed, and nothing was trained of " + offer + ": every kit"));
+    EXPECT_THAT(outcome.out, HasSubstr("checks passed, but no kit trained with " + offer + ": every kit"));
   };
   expect_untrained(HEDDLE_BINARY_DIR "/plugins/libheddle_tensor.so", "parallelizer 'tensor'");
   expect_untrained(HEDDLE_BINARY_DIR "/plugins/libheddle_moe.so", "parallelizer 'moe'");
@@ -67,9 +67,8 @@ TEST(PluginsCheck, SaysThatNothingWasTrainedWithAStatusOfItsOwn) {
   EXPECT_THAT(outcome.out, HasSubstr("not run: its default keys are refused, and --fields may give others: "
                                      "hidden_size is no multiple of 4\n"));
   EXPECT_TRUE(
-      outcome.out.ends_with("checks passed, and nothing was trained of model 'faulty': every kit that "
-                            "computes with it was left out, for the reasons above, so it is not known "
-                            "whether it is right\n"))
+      outcome.out.ends_with("checks passed, but no kit trained with model 'faulty': every kit that uses it "
+                            "was skipped for the reasons above, so its correctness is unknown\n"))
       << outcome.out;
 }
 

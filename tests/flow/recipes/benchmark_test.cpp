@@ -93,7 +93,7 @@ TEST(Benchmark, WritesOverNoFileOfAnotherKind) {
   EXPECT_EQ(metrics.status, 2);
   EXPECT_EQ(metrics.error,
             "error[usage] --metrics: a benchmark writes no metrics\n"
-            "  hint: leave it out; benchmark.json_output_path names the file of its figures\n");
+            "  hint: remove it; benchmark.json_output_path sets the file of the results\n");
 }
 
 // As AutoModel's loader on one rank: what does not fill a microbatch is left out, on every topology; a last
@@ -127,7 +127,7 @@ TEST(Benchmark, IsIgnoredInAFinetuneRecipe) {
   const Outcome outcome =
       heddle({"check", files.path("run.yaml"), "--verbose", "--benchmark.warmup_steps", "3"});
   EXPECT_EQ(outcome.status, 0) << outcome.error;
-  EXPECT_THAT(outcome.out, HasSubstr("skipped: benchmark: the benchmark recipe alone reads it\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("skipped: benchmark: only the benchmark recipe reads it\n"));
 }
 
 }  // namespace

@@ -120,7 +120,7 @@ TEST(Staging, IsSweptOfWhatAnInterruptedRunHasLeft) {
   fs::create_directories(own / "epoch_9_step_999.incomplete/model");
   const Outcome second = train("2");
   EXPECT_THAT(second.error, HasSubstr("warning: removed " + (own / "epoch_9_step_999.incomplete").string() +
-                                      ", which an interrupted run has left\n"));
+                                      ", left by an interrupted run\n"));
   EXPECT_TRUE(fs::is_empty(own));
 }
 
@@ -134,7 +134,7 @@ TEST(Staging, IsRefusedOnAnotherFileSystem) {
       "checkpoint_dir " +
           files.path("run") +
           ", so a checkpoint cannot be renamed from the one to the other\n"
-          "  hint: name a directory beside checkpoint_dir, or leave checkpoint.staging_dir out\n");
+          "  hint: choose a directory next to checkpoint_dir, or remove checkpoint.staging_dir\n");
   EXPECT_FALSE(fs::exists(files.path("run")));
 }
 

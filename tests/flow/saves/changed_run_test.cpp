@@ -34,8 +34,8 @@ TEST(ResumeChecks, RefusesOtherDataOfEqualLengthUnlessAccepted) {
   const Outcome refused = train("4", {});
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.error, HasSubstr(" was saved with a different data order: the data set was "));
-  EXPECT_THAT(refused.error, HasSubstr("; --checkpoint.accept_other_data true goes on at the same step, in "
-                                       "the order of the new data\n"));
+  EXPECT_THAT(refused.error, HasSubstr(". --checkpoint.accept_other_data true resumes at the same step with "
+                                       "the new data in its own order\n"));
   const Outcome checked = heddle({"check", files.path("run.yaml"), "--checkpoint.checkpoint_dir",
                                   files.path("run"), "--dataset.file_pattern", files.path("moved.bin")});
   EXPECT_EQ(checked.status, 2);

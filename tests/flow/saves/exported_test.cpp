@@ -66,9 +66,9 @@ TEST(Exported, TooLateLeavesTheCheckpoint) {
     EXPECT_EQ(late.status, 1);
     EXPECT_EQ(late.error, "error[io] " + last +
                               "/model/consolidated: the export is not done after 1e-09 minutes\n"
-                              "  hint: the checkpoint is saved, without the export: heddle convert " +
+                              "  hint: the checkpoint is saved without the export. Run heddle convert " +
                               last +
-                              " MODEL makes it later; for the next one: raise "
+                              " MODEL to export the model. To avoid the error: raise "
                               "checkpoint.consolidation_timeout_minutes\n");
     EXPECT_EQ(fs::read_symlink(files.path(run + "/LATEST")), "epoch_0_step_1");
     EXPECT_FALSE(fs::exists(last + "/model/consolidated"));
@@ -110,7 +110,7 @@ TEST(Pretrained, WarnsOfTensorsWithoutAPlaceAndRefusesMissingOnes) {
   const Outcome fewer = layers("2");
   EXPECT_EQ(fewer.status, 0) << fewer.error;
   EXPECT_THAT(fewer.error, HasSubstr("warning: " + files.path("model") +
-                                     ": the model has no place for 16 of the tensors "
+                                     ": the model does not use 16 of the tensors "
                                      "(model.layers.2.input_layernorm.weight, "));
   EXPECT_THAT(fewer.error, HasSubstr(", ...); they are not loaded and not saved"));
   const Outcome more = layers("4");

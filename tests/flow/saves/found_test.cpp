@@ -35,8 +35,8 @@ TEST(DamagedCheckpoint, IsRefusedBeforeTheStepsUpToIt) {
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.error,
               HasSubstr(files.path("run/epoch_0_step_3") +
-                        " already exists and would be overwritten at step 4: "
-                        "the run begins with step 3\n  hint: remove it and those after it, or point "));
+                        " already exists and would be overwritten at step 4, because the run starts at step "
+                        "3\n  hint: remove this checkpoint and all later ones, or set "));
   EXPECT_EQ(steps_in(files), 4u);
 }
 
@@ -46,10 +46,11 @@ TEST(DamagedCheckpoint, IsNotOverwrittenWhenItIsTheOnlyOne) {
   fs::remove(files.path("run/epoch_0_step_1/optim/manifest.json"));
   const Outcome outcome = heddle(files.train("run", found_up_to("6")));
   EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.error,
-              StartsWith("error[input] checkpoint.restore_from: " + files.path("run/LATEST") +
-                         " names epoch_0_step_1, which is not a complete checkpoint, or cannot be read, and "
-                         "there is no other\n"));
+  EXPECT_THAT(
+      outcome.error,
+      StartsWith(
+          "error[input] checkpoint.restore_from: " + files.path("run/LATEST") +
+          " names epoch_0_step_1, which is incomplete or cannot be read, and no other checkpoint exists\n"));
   EXPECT_EQ(steps_in(files), 2u);
 }
 
@@ -62,8 +63,8 @@ TEST(CopiedPointer, IsRefusedAsNoSaveCouldTurnIt) {
   const Outcome outcome = heddle(files.train("run", found_up_to("6")));
   EXPECT_EQ(outcome.status, 2);
   EXPECT_EQ(outcome.error, "error[config] checkpoint.checkpoint_dir: " + latest +
-                               " is a directory, where a link to a checkpoint belongs\n"
-                               "  hint: it is a copy of what the link named: remove it\n");
+                               " is a directory, but must be a link to a checkpoint\n"
+                               "  hint: remove the directory, which is a copy of the link's target\n");
 }
 
 // The names of the steps up to 500 are taken; the run is asked to end among them.
@@ -123,7 +124,7 @@ TEST(ResumeChecks, CompareTheRotaryScaling) {
   const Outcome outcome = heddle(files.train(
       "run", plus(found_up_to("4"), {"--model.config.rope_scaling", "{rope_type: linear, factor: 4.0}"})));
   EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.error, HasSubstr("; it is of another model: rope_scaling was none, now linear 4\n"));
+  EXPECT_THAT(outcome.error, HasSubstr("; it holds another model: rope_scaling was none, now linear 4\n"));
 }
 
 // What the run begins from has the name of its checkpoint, whatever led there.

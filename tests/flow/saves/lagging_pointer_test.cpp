@@ -75,9 +75,10 @@ TEST(LaggingPointer, IsFollowedInABranchWithANote) {
     ASSERT_EQ(rest.status, 0) << rest.error;
     const std::string from = steps == "5" ? "epoch_0_step_2" : "epoch_0_step_4";
     EXPECT_THAT(rest.out, HasSubstr("resumes " + files.path("run/") + from));
-    EXPECT_THAT(rest.error, HasSubstr("warning: " + latest + " names " + from +
-                                      "; epoch_0_step_5 beside it has more steps: --checkpoint.restore_from "
-                                      "epoch_0_step_5 resumes from that one\n"));
+    EXPECT_THAT(rest.error,
+                HasSubstr("warning: " + latest + " names " + from +
+                          "; epoch_0_step_5 in the same directory has more steps; --checkpoint.restore_from "
+                          "epoch_0_step_5 resumes from it\n"));
   }
   const Outcome later = train({"--step_scheduler.max_steps", "7"});
   EXPECT_THAT(later.out, HasSubstr("resumes " + files.path("run/epoch_0_step_6")));
@@ -92,8 +93,7 @@ TEST(LaggingPointer, LosesNothingWhenItsTargetIsIncomplete) {
   };
   ASSERT_EQ(train("4").status, 0);
   const std::string latest = files.path("run/LATEST"),
-                    goes_on =
-                        "; resuming from epoch_0_step_3, the complete checkpoint with the most steps there\n";
+                    goes_on = ". Resuming from epoch_0_step_3, the complete checkpoint with the most steps\n";
   fs::remove(latest);
   EXPECT_THAT(train("4").error, HasSubstr("warning: " + latest + " names nothing" + goes_on));
   EXPECT_EQ(fs::read_symlink(latest), "epoch_0_step_3");

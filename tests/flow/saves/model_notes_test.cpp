@@ -142,12 +142,12 @@ TEST_F(ModelNotesOfTexts, AreShownAsTheRecipeHasThem) {
   EXPECT_EQ(none.status, 2);
   EXPECT_EQ(none.error, "error[usage] " + files_.path("run.yaml") +
                             ": has no data set of texts, so there are no samples to show\n"
-                            "  hint: name a recipe whose dataset is made of texts\n");
+                            "  hint: use a recipe whose dataset has texts\n");
   const Outcome file = run({"data", "show", prepared().string(), "--dataset.split", "train"});
   EXPECT_EQ(file.status, 2);
-  EXPECT_EQ(file.error, "error[usage] --dataset.split: overrides a value of a recipe, and " +
+  EXPECT_EQ(file.error, "error[usage] --dataset.split: overrides a value of a recipe, but " +
                             prepared().string() +
-                            " is a file of samples\n  hint: name the recipe: heddle data show RUN.yaml\n");
+                            " is a file of samples\n  hint: give the recipe: heddle data show RUN.yaml\n");
 }
 
 std::string model_line(const Outcome& outcome) {

@@ -55,7 +55,7 @@ TEST(ResumeOptimizer, AnotherOneIsAWarningOrRefused) {
   EXPECT_EQ(refused.status, 2) << refused.error;
   EXPECT_THAT(refused.error,
               HasSubstr("/epoch_0_step_1/optim: was saved by the optimizer AdamW and holds no '"));
-  EXPECT_THAT(refused.error, HasSubstr("hint: set optimizer._target_ to AdamW, or begin a new run: "));
+  EXPECT_THAT(refused.error, HasSubstr("hint: set optimizer._target_ to AdamW, or start a new run: "));
   const Outcome adam =
       heddle(files.train("run", up_to("4", "{_target_: torch.optim.Adam, lr: 0.003}", single)));
   EXPECT_EQ(adam.status, 0) << adam.error;
@@ -76,12 +76,11 @@ TEST(ResumeOptimizer, NamesAParameterThatDiffers) {
   ASSERT_EQ(heddle(files.train("run", up_to("2", adam, frozen))).status, 0);
   const Outcome refused = heddle(files.train("run", up_to("4", adam, single)));
   EXPECT_EQ(refused.status, 2) << refused.error;
-  EXPECT_THAT(
-      refused.error,
-      HasSubstr("/epoch_0_step_1/optim: holds no 'exp_avg.model.embed_tokens.weight': the run that "
-                "saved it did not train model.embed_tokens.weight, and this one does\n  hint: set what "
-                "chooses the parameters that train (sections such as peft and freeze_config) as it "
-                "was, or begin a new run: "));
+  EXPECT_THAT(refused.error,
+              HasSubstr("/epoch_0_step_1/optim: holds no 'exp_avg.model.embed_tokens.weight': the run that "
+                        "saved it did not train model.embed_tokens.weight, and this one does\n  hint: "
+                        "restore the settings that select the trained parameters (sections such as peft and "
+                        "freeze_config), or start a new run: "));
 }
 
 TEST(ResumeOptimizer, RefusesAPluginWithOtherStateNames) {
@@ -93,9 +92,8 @@ TEST(ResumeOptimizer, RefusesAPluginWithOtherStateNames) {
   EXPECT_EQ(refused.status, 2) << refused.error;
   EXPECT_THAT(refused.error,
               HasSubstr("/epoch_0_step_1/optim: holds no 'momentum.model.embed_tokens.weight': "
-                        "faulty saved other states of model.embed_tokens.weight than it asks "
-                        "for now\n  hint: resume with the version of the plugin that saved it, "
-                        "or begin a new run: "));
+                        "faulty saved different state of model.embed_tokens.weight than it needs now\n  "
+                        "hint: resume with the version of the plugin that saved it, or start a new run: "));
 }
 
 }  // namespace

@@ -146,13 +146,13 @@ TEST(ResumeFrom, RefusesWhatIsNotThereOrNotWhole) {
   };
   EXPECT_EQ(refusal("epoch_0_step_9"),
             "error[input] checkpoint.restore_from: neither " + files.path("run/epoch_0_step_9") +
-                " nor epoch_0_step_9 is there\n  hint: give the name of a directory in " + files.path("run") +
+                " nor epoch_0_step_9 exists\n  hint: give the name of a directory in " + files.path("run") +
                 ", a path, LATEST or LOWEST_VAL\n");
   fs::create_directories(files.path("run/epoch_0_step_9/model"));
   EXPECT_EQ(refusal("epoch_0_step_9"),
             "error[input] checkpoint.restore_from: " + files.path("run/epoch_0_step_9") +
                 " is not a complete checkpoint: it needs step_scheduler.json, model/manifest.json and "
-                "optim/manifest.json\n  hint: a directory with a model alone is a model to start from: "
+                "optim/manifest.json\n  hint: to start from a model without optimizer state, set "
                 "model.pretrained_model_name_or_path\n");
 }
 
@@ -195,7 +195,7 @@ TEST(ResumeChecks, RefusesAnotherOrderOfTheData) {
                 HasSubstr("error[config] checkpoint.restore_from: " + files.path("run/epoch_0_step_1") +
                           " was saved with a different data order: "))
         << key;
-    EXPECT_THAT(outcome.error, HasSubstr("hint: go on with the same data, or point")) << key;
+    EXPECT_THAT(outcome.error, HasSubstr("hint: resume with the same data, or set")) << key;
   }
 }
 
@@ -226,8 +226,8 @@ TEST(ResumeDone, RunsNothingMore) {
   const std::string last = files.path("run/epoch_0_step_1");
   fs::remove_all(last + "/model/consolidated");
   EXPECT_THAT(heddle(plus(files.train("run"), resumed_up_to("2"))).error,
-              HasSubstr("warning: " + last + " has no model for transformers: heddle convert " + last +
-                        " MODEL makes it\n"));
+              HasSubstr("warning: " + last + " has no exported model; run heddle convert " + last +
+                        " MODEL to export it\n"));
   EXPECT_THAT(column(files.path("run/training.jsonl"), "step"), ElementsAre(0, 1));
 }
 
@@ -254,8 +254,8 @@ TEST(Checkpoints, AreNotSavedOverAPublishedOne) {
   const Outcome outcome = heddle(plus(files.train("run", {"--nproc-per-node", "2"}), resumed_up_to("2")));
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.error, HasSubstr(files.path("run/epoch_0_step_1") +
-                                       " already exists and would be overwritten at step 2: "
-                                       "the run begins with step 1\n  hint: remove it"));
+                                       " already exists and would be overwritten at step 2, because the run "
+                                       "starts at step 1\n  hint: remove it"));
   EXPECT_FALSE(fs::exists(files.path("run/training.jsonl")));
 }
 

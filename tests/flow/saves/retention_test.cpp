@@ -80,13 +80,12 @@ TEST(Retention, FollowsTheSetThatIsNamed) {
   const Outcome unknown = train({"--checkpoint.best_metric_key", "cod"});
   EXPECT_EQ(unknown.status, 2);
   EXPECT_THAT(unknown.error,
-              HasSubstr("checkpoint.best_metric_key: there is no validation set 'cod'; there are: "
+              HasSubstr("checkpoint.best_metric_key: no validation set is named 'cod'; the recipe has "
                         "code, text\n  hint: did you mean 'code'?"));
   const Outcome none = train({});
   EXPECT_EQ(none.status, 0) << none.error;
-  EXPECT_THAT(none.error,
-              HasSubstr("warning: LOWEST_VAL is not kept: none of the validation sets is the default; "
-                        "set checkpoint.best_metric_key"));
+  EXPECT_THAT(none.error, HasSubstr("warning: LOWEST_VAL is not updated because no validation set is the "
+                                    "default; set checkpoint.best_metric_key"));
   EXPECT_FALSE(fs::exists(files.path("run/LOWEST_VAL")));
   fs::remove_all(files.path("run"));
   const Outcome code = train({"--checkpoint.best_metric_key", "code"});
@@ -103,8 +102,8 @@ TEST(Retention, TakesAwayWhatInterruptedRunsHaveLeft) {
   const Outcome outcome = heddle(plus(files.train("run", kTwo), {"--step_scheduler.max_steps", "1"}));
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   for (const char* name : {"epoch_3_step_98.removed", "epoch_3_step_99.incomplete"}) {
-    EXPECT_THAT(outcome.error, HasSubstr("warning: removed " + files.path("run/") + name +
-                                         ", which an interrupted run has left"));
+    EXPECT_THAT(outcome.error,
+                HasSubstr("warning: removed " + files.path("run/") + name + ", left by an interrupted run"));
     EXPECT_FALSE(fs::exists(files.path("run/") + name));
   }
 }
@@ -119,7 +118,8 @@ TEST(Retention, RefusesADirectoryWhereAnotherRunSaves) {
   EXPECT_THAT(second.error,
               HasSubstr("error[config] checkpoint.checkpoint_dir: another run saves in " + files.path("run") +
                         ": process " + std::to_string(first.pid()) + " on "));
-  EXPECT_THAT(second.error, HasSubstr("hint: end that run, or give this one a directory of its own"));
+  EXPECT_THAT(second.error,
+              HasSubstr("hint: stop that run, or set checkpoint.checkpoint_dir to another directory"));
   kill(first.pid(), SIGTERM);
   EXPECT_EQ(first.wait().status, 143);
 }

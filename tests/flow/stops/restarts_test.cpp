@@ -74,8 +74,9 @@ TEST(Restarts, EndWithTheLastStatusWhenThereAreNoMore) {
   const Outcome outcome = run.wait();
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.error, HasSubstr("rank 0 was killed by signal 9 (Killed)"));
-  EXPECT_THAT(outcome.error, HasSubstr("restart 1 of 1: all ranks are started again from the first step, as "
-                                       "nothing was saved yet\n"));
+  EXPECT_THAT(outcome.error,
+              HasSubstr("restart 1 of 1: all ranks are started again and start at the first step, "
+                        "because nothing was saved yet\n"));
 }
 
 TEST(Restarts, AreNotForRunsThatWereAskedToEnd) {
@@ -111,7 +112,7 @@ TEST(Restarts, AreTheLaunchersWhereThereIsOne) {
   EXPECT_EQ(outcome.status, 2);
   EXPECT_EQ(outcome.error,
             "error[usage] heddle train: --max-restarts is given, but torchrun starts the ranks\n"
-            "  hint: torchrun has --max-restarts itself; Slurm starts a job again with --requeue\n");
+            "  hint: use torchrun's own --max-restarts, or Slurm's --requeue\n");
 }
 
 // A worker of torchrun's agent.

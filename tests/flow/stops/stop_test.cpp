@@ -28,8 +28,9 @@ TEST(Stop, SavesOnAllRanksAtOneStepAndGoesOnBitForBit) {
   kill(run.pid(), SIGTERM);
   const Outcome outcome = run.wait();
   EXPECT_EQ(outcome.status, 143) << outcome.error;
-  EXPECT_EQ(outcome.error,
-            "SIGTERM: the run saves and ends after this step; a second signal ends it at once, unsaved\n");
+  EXPECT_EQ(
+      outcome.error,
+      "SIGTERM: the run saves and stops after this step; a second signal stops it at once without saving\n");
   const int64_t step = step_of(outcome.out);
   ASSERT_GT(step, 2) << outcome.out;
   EXPECT_EQ(column(files.path("run/training.jsonl"), "step").size(), static_cast<size_t>(step));
@@ -88,7 +89,7 @@ TEST(Stop, SaysThatNothingWasSavedWhereCheckpointsAreOff) {
   kill(run.pid(), SIGTERM);
   const Outcome outcome = run.wait();
   EXPECT_EQ(outcome.status, 143) << outcome.error;
-  EXPECT_THAT(outcome.out, HasSubstr(": nothing was saved, as checkpoint.enabled is false"));
+  EXPECT_THAT(outcome.out, HasSubstr(": no checkpoint was saved because checkpoint.enabled is false"));
 }
 
 TEST(Stop, IsBySignalsThatTheConfigurationNames) {
@@ -202,8 +203,8 @@ TEST(StopUnderALauncher, EndsAllRanksBeforeTheFirstStep) {
   const Outcome other = second.run().wait();
   EXPECT_EQ(other.status, 0) << other.error;
   EXPECT_THAT(outcome.out,
-              HasSubstr("stopped by SIGTERM before the first step: nothing new to save; the same "
-                        "command starts again"));
+              HasSubstr("stopped by SIGTERM before the first step: there is nothing to save; run "
+                        "the same command to start again"));
   EXPECT_EQ(column(files.path("run/training.jsonl"), "step").size(), 0u);
 }
 

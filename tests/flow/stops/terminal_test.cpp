@@ -66,7 +66,7 @@ TEST(Terminal, HasMessagesOnLinesOfTheirOwn) {
     terminal.press("\x03");
     const int status = terminal.wait();
     EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) << status << terminal.shown();
-    EXPECT_THAT(terminal.shown(), HasSubstr("\r\nSIGINT: the run saves and ends after this step"));
+    EXPECT_THAT(terminal.shown(), HasSubstr("\r\nSIGINT: the run saves and stops after this step"));
     EXPECT_THAT(terminal.shown(), HasSubstr("\r\nstopped by SIGINT after step "));
     EXPECT_EQ(checkpoints(files), 1u);
   }

@@ -64,7 +64,7 @@ TEST(Pages, HelpOfACommandIsWhatItsOwnHelpIs) {
   EXPECT_EQ(below.status, 2);
   EXPECT_EQ(
       below.error,
-      "error[usage] heddle plugins: 'lst' is not a command of it; there are: list, inspect, check, new\n"
+      "error[usage] heddle plugins: unknown command 'lst'; available commands: list, inspect, check, new\n"
       "  hint: did you mean 'list'?\n");
 }
 

@@ -106,7 +106,7 @@ TEST(Pretrained, NamesADirectoryThatIsNotThere) {
   const Folder folder;
   EXPECT_EQ(
       error_of(folder, [&] { open_pretrained(folder / "none", tests::built_plugins()); }),
-      "error[input] FOLDER/none: is not there\n"
+      "error[input] FOLDER/none: does not exist\n"
       "  hint: name a Hugging Face directory (config.json and safetensors), the checkpoint_dir of a run, or "
       "a checkpoint in it");
 }

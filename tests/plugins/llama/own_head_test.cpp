@@ -86,7 +86,7 @@ TEST_F(OwnHead, IsKeptWhenItsValuesAreNotThoseOfTheEmbedding) {
                   (model() / "config.json").string() +
                   " says tie_word_embeddings: true, but lm_head.weight and model.embed_tokens.weight have "
                   "different values in the files, and transformers 5 does not tie them. The head becomes a "
-                  "parameter of its own, and exports say tie_word_embeddings: false"));
+                  "separate parameter, and exports have tie_word_embeddings: false"));
 }
 
 TEST_F(OwnHead, IsTiedWhenItIsACopyOfTheEmbedding) {
@@ -163,7 +163,7 @@ TEST_F(OwnHead, LeavesTheBaseOfAnAdapterToADirectoryAboveIt) {
   checkpoint::write_text(adapter / kAdapterConfig,
                          R"({"r": 3, "lora_alpha": 2, "base_model_name_or_path": "elsewhere"})");
   EXPECT_THAT(thrown_by([&] { find_model(adapter); }),
-              HasSubstr("adapter_config.json: base_model_name_or_path: elsewhere is not there"));
+              HasSubstr("adapter_config.json: base_model_name_or_path: elsewhere does not exist"));
 }
 
 }  // namespace

@@ -164,12 +164,11 @@ TEST_F(AdapterKeys, AreRefusedByNameWithAHint) {
                 ": modules_to_save is [\"lm_head\"], but heddle reads A and B, not modules that were trained "
                 "whole\n  hint: merge the adapter with PEFT: PeftModel.from_pretrained(BASE, "
                 "ADAPTER).merge_and_unload().save_pretrained(DIR)");
-  EXPECT_EQ(
-      outcome(R"("rank_growth": {"q_proj": 2})"),
-      "error[not_built] " + place +
-          ": rank_growth is {\"q_proj\":2}, but PEFT 0.21 has no such key\n  hint: remove the key if it "
-          "changes nothing in the model, or merge the adapter with PEFT: "
-          "PeftModel.from_pretrained(BASE, ADAPTER).merge_and_unload().save_pretrained(DIR)");
+  EXPECT_EQ(outcome(R"("rank_growth": {"q_proj": 2})"),
+            "error[not_built] " + place +
+                ": rank_growth is {\"q_proj\":2}, but PEFT 0.21 has no such key\n  hint: remove the key if "
+                "it does not affect the model, or merge the adapter with PEFT: "
+                "PeftModel.from_pretrained(BASE, ADAPTER).merge_and_unload().save_pretrained(DIR)");
   EXPECT_EQ(outcome(R"("rank_growth": {})"), outcome(""));
 }
 
@@ -214,13 +213,13 @@ TEST_F(AdapterKeys, ChooseLayersAsPeftDoes) {
 
 TEST_F(AdapterKeys, SayTheRankOfTheTensors) {
   const std::string end =
-      "\n  hint: do the adapter and the base model of adapter_config.json belong together?";
+      "\n  hint: check that the adapter was trained for the base model named in adapter_config.json";
   EXPECT_THAT(outcome(R"("r": 4)"),
               HasSubstr(std::string("the adapter of '") + kExperts +
-                        "' has rank 3, but r and rank_pattern of adapter_config.json say 4" + end));
+                        "' has rank 3, but r and rank_pattern of adapter_config.json give 4" + end));
   EXPECT_THAT(outcome(R"("rank_pattern": {"q_proj": 8})"),
               HasSubstr(std::string("the adapter of '") + kQueries +
-                        "' has rank 3, but r and rank_pattern of adapter_config.json say 8" + end));
+                        "' has rank 3, but r and rank_pattern of adapter_config.json give 8" + end));
 }
 
 // AutoModel gives experts another rank than r, and target_modules other names than its tensors.
@@ -252,8 +251,8 @@ TEST(Adapter, NamesARevisionOfItsBaseThatIsNotInTheCache) {
       R"({"r": 2, "lora_alpha": 4, "base_model_name_or_path": "org/base", "revision": "v2"})");
   EXPECT_EQ(thrown_by([&] { (void)find_model(folder / "adapter"); }),
             "error[input] " + (folder / "adapter" / kAdapterConfig).string() +
-                ": base_model_name_or_path is org/base with the revision v2, which the hub's cache does not "
-                "hold\n  hint: bring it with `hf download org/base --revision v2`");
+                ": base_model_name_or_path is org/base with the revision v2, which is not in the hub's "
+                "cache\n  hint: download it with `hf download org/base --revision v2`");
 }
 
 }  // namespace

@@ -26,9 +26,8 @@ using ::testing::StartsWith;
 
 const Topology kAdapters = {"run", 1, "{strategy: single}", "peft: {dim: 2}\n"};
 constexpr const char* kAccept =
-    ", or begin anew in another checkpoint.checkpoint_dir; --checkpoint.accept_other_base true resumes with "
-    "the "
-    "new weights";
+    ", or start a new run in another checkpoint.checkpoint_dir. --checkpoint.accept_other_base true resumes "
+    "with the new weights";
 
 void copy_over(const fs::path& from, const fs::path& to) {
   fs::remove_all(to);
@@ -80,7 +79,7 @@ TEST_F(LoraBases, AreRefusedWhenTheirWeightsHaveChanged) {
                               "model in " +
                               (runs / "base/model").string() + " (" +
                               weights_of(runs / "run/epoch_0_step_3") + ") than the directory holds now ("));
-  EXPECT_TRUE(said.ends_with(std::string("\n  hint: bring the former files back") + kAccept)) << said;
+  EXPECT_TRUE(said.ends_with(std::string("\n  hint: restore the former files") + kAccept)) << said;
 }
 
 TEST_F(LoraBases, AreAcceptedWithAWarningWhereTheRecipeSaysSo) {
@@ -100,8 +99,8 @@ TEST_F(LoraBases, AreUnknownInAnOlderCheckpoint) {
   position.bases.clear();
   std::ofstream(file) << to_json(position);
   EXPECT_THAT(runs.warnings(kAdapters, "run", 8),
-              Contains("epoch_0_step_3 does not say which weights the base model had: whether they are those "
-                       "of " +
+              Contains("epoch_0_step_3 does not record which weights the base model had, so they cannot be "
+                       "compared with those of " +
                        (runs / "base/model").string() + " is not known"));
 }
 
@@ -134,13 +133,13 @@ TEST_F(LoraBases, RefuseAnotherQuantization) {
   };
   runs.train(packed(""), "packed", 4);
   const std::string start =
-      "epoch_0_step_3 was trained with its base model in the form 'quantization nf4, double "
+      "epoch_0_step_3 was trained with its base model in the format 'quantization nf4, double "
       "quantisation', and the run has it in ";
-  EXPECT_THAT(
-      runs.refusal(packed(", bnb_4bit_use_double_quant: false"), "packed", "LATEST"),
-      AllOf(HasSubstr(start + "the form 'quantization nf4' now\n  hint: set the section as it was, or"),
-            HasSubstr(kAccept)));
-  EXPECT_THAT(runs.refusal(kAdapters, "packed", "LATEST"), HasSubstr(start + "the form of its files now\n"));
+  EXPECT_THAT(runs.refusal(packed(", bnb_4bit_use_double_quant: false"), "packed", "LATEST"),
+              AllOf(HasSubstr(start + "the format 'quantization nf4' now\n  hint: restore the section, or"),
+                    HasSubstr(kAccept)));
+  EXPECT_THAT(runs.refusal(kAdapters, "packed", "LATEST"),
+              HasSubstr(start + "the format of its files now\n"));
   EXPECT_EQ(runs.refusal(packed(", bnb_4bit_quant_storage: float32"), "packed", "LATEST"), "");
 }
 
@@ -174,20 +173,19 @@ TEST(DistillBases, AreRefusedWhereTheTeacherHasOtherWeights) {
                                   HasSubstr(" was trained with other weights of the model of the section "
                                             "teacher_model in " +
                                             (runs / "teacher").string() + " ("),
-                                  HasSubstr("\n  hint: bring the former files back, or begin anew")));
+                                  HasSubstr("\n  hint: restore the former files, or start a new run")));
 }
 
 // Adapters of a base with random weights are in checkpoints beside it.
 TEST(LoraLost, ParametersOfACheckpointAreNotDropped) {
   WholeRuns runs;
   runs.train({"run", 1, "{strategy: single}", "peft: {target_modules: '*.q_proj', dim: 2}\n"}, "run", 4);
-  EXPECT_EQ(
-      runs.refusal({"run", 1, "{strategy: single}"}, "run", "LATEST"),
-      "error[config] checkpoint.restore_from: " + (runs / "run/epoch_0_step_3/model").string() +
-          " holds 'model.layers.0.self_attn.q_proj.lora_A.weight' and 5 more parameters, which the model "
-          "of this run does not have: what was trained would be lost\n  hint: set the sections that add "
-          "parameters, such as peft, as they were, or resume with the version of heddle that saved the "
-          "checkpoint, or begin anew in another checkpoint.checkpoint_dir");
+  EXPECT_EQ(runs.refusal({"run", 1, "{strategy: single}"}, "run", "LATEST"),
+            "error[config] checkpoint.restore_from: " + (runs / "run/epoch_0_step_3/model").string() +
+                " holds 'model.layers.0.self_attn.q_proj.lora_A.weight' and 5 more parameters, which this "
+                "run's model does not have, so the trained parameters would be lost\n  hint: restore the "
+                "sections that add parameters, such as peft, or resume with the version of heddle that saved "
+                "the checkpoint, or start a new run in another checkpoint.checkpoint_dir");
 }
 
 // Adds tensors to a checkpoint that is whole again afterwards.
@@ -219,10 +217,9 @@ TEST(LoraLost, AdaptersOfPartsOfJoinedLayersAreNotDropped) {
   EXPECT_EQ(runs.refusal(joined, "run", "LATEST"), "");
   add_to_checkpoint(saved, {{path + "up_proj.lora_A.weight", tensors.at(path + "gate_proj.lora_A.weight")}});
   fs::remove_all(runs / "run/epoch_1_step_7");
-  EXPECT_THAT(
-      runs.refusal(joined, "run", "run/epoch_0_step_3"),
-      HasSubstr(" holds 'model.layers.0.mlp.up_proj.lora_A.weight', which the model of this run does not "
-                "have: what was trained would be lost\n"));
+  EXPECT_THAT(runs.refusal(joined, "run", "run/epoch_0_step_3"),
+              HasSubstr(" holds 'model.layers.0.mlp.up_proj.lora_A.weight', which this run's model does not "
+                        "have, so the trained parameters would be lost\n"));
 }
 
 }  // namespace

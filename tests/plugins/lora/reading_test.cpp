@@ -115,23 +115,23 @@ TEST_F(LoraReading, AddsTheAdapterOfALayerThatLiesTransposed) {
                     .allclose(sum.narrow(0, 19, 4).narrow(1, 2, 5)));
   }
   EXPECT_THAT(refusal(keys, R"({"r": 3, "lora_alpha": 6})", layer("h.0.attn.c_attn", a, at::zeros({16, 3}))),
-              HasSubstr("has another shape than the base model's layer\n"));
+              HasSubstr("has a different shape than the base model's layer\n"));
 }
 
 TEST_F(LoraReading, RefusesWhatDoesNotFitTheBase) {
   const at::Tensor a = at::zeros({3, 8}), b = at::zeros({11, 3});
   const std::string config = R"({"r": 3, "lora_alpha": 6})", place = (folder_ / "adapter").string();
-  EXPECT_EQ(
-      refusal(kTied, config, layer("lm_head", a, b)),
-      "error[input] " + place +
-          "/adapter_model.safetensors: the adapter of 'lm_head' is no layer of its own in the base model: "
-          "it is absent, or tied to another one\n  hint: do the adapter and the base model of "
-          "adapter_config.json belong together?");
+  EXPECT_EQ(refusal(kTied, config, layer("lm_head", a, b)),
+            "error[input] " + place +
+                "/adapter_model.safetensors: the adapter of 'lm_head' names no separate layer of the base "
+                "model: the layer is absent, or tied to another one\n  hint: check that the adapter was "
+                "trained for the base model named in adapter_config.json");
   EXPECT_EQ(refusal(kPlain, config, layer("lm_head", a, b)), "no error");
   EXPECT_THAT(refusal(kPlain, config, layer("lm_head", a, at::zeros({12, 3}))),
-              HasSubstr("the adapter of 'lm_head' has another shape than the base model's layer\n"));
-  EXPECT_THAT(refusal(kPlain, config, layer("lm_head", a, at::zeros({11, 4}))),
-              HasSubstr("the adapter of 'lm_head' needs lora_A.weight [r, in] and lora_B.weight [out, r]\n"));
+              HasSubstr("the adapter of 'lm_head' has a different shape than the base model's layer\n"));
+  EXPECT_THAT(
+      refusal(kPlain, config, layer("lm_head", a, at::zeros({11, 4}))),
+      HasSubstr("the adapter of 'lm_head' must have lora_A.weight [r, in] and lora_B.weight [out, r]\n"));
 }
 
 TEST_F(LoraReading, NamesFormsThatAreNotRead) {
@@ -190,8 +190,8 @@ TEST(LoraCheckpoints, HaveNoPeftFilesForPartsOfJoinedLayers) {
                   "'model.layers.0.self_attn.q_proj' is a part of "
                   "'model.layers.0.self_attn.qkv_proj.weight' in the model's files, where PEFT makes "
                   "one adapter",
-                  "run.yaml:2 peft: the model begins with random weights, which peft freezes: name a "
-                  "model with model.pretrained_model_name_or_path"));
+                  "run.yaml:2 peft: the model begins with random weights, which peft freezes: set "
+                  "model.pretrained_model_name_or_path"));
   EXPECT_EQ(model.added_files(), nullptr);
   EXPECT_THAT(thrown_by([&] { (void)apply_transforms(model, true, warnings); }),
               ::testing::HasSubstr("run.yaml:2 peft: the exported model has no place for what peft adds: "
@@ -207,9 +207,9 @@ TEST(LoraCheckpoints, RefuseKeysThatExportsShouldHave) {
   recipe = with_plugin_sections(std::move(recipe), built_plugins());
   std::vector<std::string> warnings;
   PreparedModel model = prepare_model(recipe, built_plugins(), warnings);
-  EXPECT_THAT(
-      thrown_by([&] { (void)apply_transforms(model, true, warnings); }),
-      ::testing::HasSubstr("run.yaml:1 model.config: model.export_config: peft saves what it adds alone"));
+  EXPECT_THAT(thrown_by([&] { (void)apply_transforms(model, true, warnings); }),
+              ::testing::HasSubstr(
+                  "run.yaml:1 model.config: model.export_config: peft saves only its own parameters"));
 }
 
 TEST(LoraCheckpoints, AreNotConvertedForPartsOfJoinedLayers) {
@@ -222,8 +222,9 @@ TEST(LoraCheckpoints, AreNotConvertedForPartsOfJoinedLayers) {
   conversion.to = runs / "converted";
   conversion.model = read_saved_model(conversion.from, plugins);
   AloneRendezvous alone;
-  EXPECT_THAT(thrown_by([&] { (void)convert(conversion, alone); }),
-              ::testing::HasSubstr("holds no tensor 'model.embed_tokens.weight', so it is no whole model"));
+  EXPECT_THAT(
+      thrown_by([&] { (void)convert(conversion, alone); }),
+      ::testing::HasSubstr("holds no tensor 'model.embed_tokens.weight', so it is not a whole model"));
   EXPECT_FALSE(std::filesystem::exists(conversion.to));
 }
 

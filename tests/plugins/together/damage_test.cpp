@@ -145,9 +145,10 @@ TEST_F(Damage, IsReportedWhenTheModelIsOfAnotherCheckpoint) {
     fs::copy(runs_ / "rest/epoch_1_step_5/model", copy / "model", fs::copy_options::recursive);
   });
   EXPECT_THAT(
-      said, AllOf(::testing::Not(::testing::IsEmpty()),
-                  Each(AllOf(StartsWith("error[input] HERE/model/manifest.json"),
-                             HasSubstr("is of another checkpoint than the step_scheduler.json beside it")))));
+      said,
+      AllOf(::testing::Not(::testing::IsEmpty()),
+            Each(AllOf(StartsWith("error[input] HERE/model/manifest.json"),
+                       HasSubstr("belongs to another checkpoint than the step_scheduler.json next to it")))));
 }
 
 TEST_F(Damage, IsIgnoredInFilesForPeople) {
@@ -179,7 +180,7 @@ TEST_F(Damage, IsReportedWhenAnotherRunSavesMeanwhile) {
   std::vector<std::string> said;
   runs_.train(kTwo, "sound", kRunSteps, "", &said);
   const std::string saved = "error[config] checkpoint.checkpoint_dir: another run has saved in " +
-                            (runs_ / "sound").string() + " while this one was getting ready\n";
+                            (runs_ / "sound").string() + " while this run was starting\n";
   EXPECT_THAT(said, AllOf(SizeIs(2), Each(StartsWith(saved))));
 }
 

@@ -47,10 +47,10 @@ TEST(MultiTokenPredictionHeads, ActAsIfConfigJsonHadThem) {
 }
 
 TEST(MultiTokenPredictionHeads, AreRefusedWhereThereAreNone) {
-  EXPECT_EQ(tests::thrown_by([] { prepared(model_at("llama", ", num_nextn_predict_layers: 2")); }),
-            "error[not_built] run.yaml:1 model.num_nextn_predict_layers: the family llama has no multi-token "
-            "prediction heads here\n  hint: leave num_nextn_predict_layers out: the model then trains "
-            "on the next token alone");
+  EXPECT_EQ(
+      tests::thrown_by([] { prepared(model_at("llama", ", num_nextn_predict_layers: 2")); }),
+      "error[not_built] run.yaml:1 model.num_nextn_predict_layers: the family llama has no multi-token "
+      "prediction heads in heddle\n  hint: remove num_nextn_predict_layers to train on the next token only");
   prepared(model_at("llama", ", num_nextn_predict_layers: 0, mtp_loss_scaling_factor: 0.1"));
   EXPECT_THAT(
       tests::thrown_by([] { prepared(model_at("nemotron_h_latent", ", num_nextn_predict_layers: 2")); }),

@@ -38,9 +38,9 @@ TEST(Outputs, RefuseAModelDirectoryForCheckpoints) {
   for (const char* name : {"config.json", "model.safetensors"}) {
     const std::filesystem::path file = run.folder.write("run/" + std::string(name), "mine\n");
     EXPECT_EQ(run.refusal(),
-              "error[config] checkpoint.checkpoint_dir: FOLDER/run holds a model (" + std::string(name) +
-                  "), which heddle generate, convert and train would take for what the run saves\n"
-                  "  hint: give checkpoint.checkpoint_dir a directory of its own");
+              "error[config] checkpoint.checkpoint_dir: FOLDER/run contains a model (" + std::string(name) +
+                  "), which heddle generate, convert and train would find instead of the run's checkpoints\n"
+                  "  hint: set checkpoint.checkpoint_dir to another directory");
     EXPECT_EQ(run.refusal({}, ", enabled: false"), "no error");
     std::filesystem::remove(file);
   }

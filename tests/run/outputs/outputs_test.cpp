@@ -231,11 +231,10 @@ TEST(Outputs, RefuseTheModelsDirectoryForCheckpoints) {
   fs::create_directory_symlink("run", folder / "link");
   for (const char* name : {"run", "link", "link/", "./run/."}) {
     const std::string model = "{pretrained_model_name_or_path: " + (folder.path() / name).string() + "}";
-    EXPECT_EQ(
-        run.refusal({}, "", model),
-        "error[config] checkpoint.checkpoint_dir: FOLDER/run is the directory of the model that the run "
-        "starts "
-        "from, and would hold two models\n  hint: give checkpoint.checkpoint_dir a directory of its own");
+    EXPECT_EQ(run.refusal({}, "", model),
+              "error[config] checkpoint.checkpoint_dir: FOLDER/run is the directory of the model that the "
+              "run starts from and would contain two models\n  hint: set checkpoint.checkpoint_dir to "
+              "another directory");
     EXPECT_EQ(run.refusal({}, "/below", model), "no error");
     EXPECT_EQ(run.refusal({}, ", enabled: false", model), "no error");
   }

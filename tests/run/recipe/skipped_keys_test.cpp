@@ -38,8 +38,8 @@ TEST(SkippedSections, AreNamedEachOnce) {
               ElementsAre("benchmark", "ci", "compile", "nvtx", "prewarm", "skypilot"));
   const Recipe recipe = recipe_in("ci: 1\nnvtx: false\n" + kSomeModel);
   EXPECT_EQ(text_of(recipe.skipped, false),
-            "skipped: ci, nvtx; they change no number here (heddle check --verbose says why)\n");
-  EXPECT_THAT(text_of(recipe.skipped, true), HasSubstr("skipped: ci: notes of AutoModel's test farm\n"));
+            "skipped: ci, nvtx; they do not affect results (heddle check --verbose shows the reasons)\n");
+  EXPECT_THAT(text_of(recipe.skipped, true), HasSubstr("skipped: ci: settings of AutoModel's CI\n"));
   EXPECT_EQ(text_of({}, false), "");
 }
 

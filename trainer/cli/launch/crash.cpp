@@ -1,4 +1,4 @@
-// A handler of fatal signals that allocates nothing.
+// Handler of fatal signals that allocates no memory.
 #include "trainer/cli/launch/crash.h"
 
 #include <dlfcn.h>
@@ -30,7 +30,8 @@ constexpr unsigned kSecondsToSpeak = 5;
 
 std::atomic<int> rank_of_process = 0;
 std::atomic<bool> crashing = false;
-alignas(16) std::array<char, 1 << 16> handler_stack;  // a stack that has overflowed has no room
+// own stack, because the thread's stack may have overflowed
+alignas(16) std::array<char, 1 << 16> handler_stack;
 
 class CrashLine {
  public:
@@ -64,7 +65,7 @@ uintptr_t instruction_of(const ucontext_t& context) {
 #endif
 }
 
-// Libraries of heddle's own are named like plugins.
+// Whether a file is a plugin. heddle's own libraries have names of the same form.
 bool is_plugin(std::string_view file) {
   constexpr std::array<std::string_view, 4> kOwn = {"libheddle_base.so", "libheddle_run.so",
                                                     "libheddle_trainer.so", "libheddle_kits.so"};
@@ -72,7 +73,7 @@ bool is_plugin(std::string_view file) {
   return name.starts_with("libheddle_") && std::find(kOwn.begin(), kOwn.end(), name) == kOwn.end();
 }
 
-// The place of the first plugin among the frames, else the faulting instruction.
+// Returns the location of the first plugin frame, else of the faulting instruction.
 Dl_info blamed(uintptr_t& place) {
   std::array<void*, 64> frames{};
   const auto end = frames.begin() + ::backtrace(frames.data(), static_cast<int>(frames.size()));
@@ -80,7 +81,7 @@ Dl_info blamed(uintptr_t& place) {
   for (auto frame = frames.begin(); frame != end; ++frame) {
     const auto address = reinterpret_cast<uintptr_t>(*frame);
     if (::dladdr(*frame, &info) == 0 || !is_plugin(info.dli_fname)) continue;
-    if (address != place) place = address - 1;  // of the call, not behind it
+    if (address != place) place = address - 1;  // address of the call, not of the return
     return info;
   }
   if (::dladdr(reinterpret_cast<void*>(place), &info) == 0) info = {};
@@ -98,7 +99,7 @@ void say_crash(const char* signal, uintptr_t place) {
   const auto [plugin, doing] = running_plugin_call();
   if (!plugin.empty()) text.add("; in the plugin '").add(plugin).add("': ").add(doing);
   text.add("\n  hint: addr2line -Cfie ").add(file).add(" ").add(place, 16);
-  text.add(" names the function, and the line where it was built with -g\n");
+  text.add(" shows the function, and the line if it was built with -g\n");
   write_message(text.view());
 }
 
@@ -106,12 +107,12 @@ void crashed(int number, siginfo_t* info, void* context) {
   if (crashing.exchange(true))
     for (;;) ::pause();  // another thread ends the process
   ::signal(SIGALRM, SIG_DFL);
-  ::alarm(kSecondsToSpeak);  // a lock of the loader may be held
+  ::alarm(kSecondsToSpeak);  // the loader may hold a lock
   const auto fatal =
       std::find_if(kFatal.begin(), kFatal.end(), [&](const Fatal& one) { return one.number == number; });
   say_crash(fatal->name, instruction_of(*static_cast<const ucontext_t*>(context)));
   ::signal(number, SIG_DFL);
-  if (info->si_code <= 0) ::raise(number);  // sent; else the instruction faults again
+  if (info->si_code <= 0) ::raise(number);  // a signal that was sent; a fault repeats by itself
 }
 
 }  // namespace
@@ -119,7 +120,7 @@ void crashed(int number, siginfo_t* info, void* context) {
 void name_crashes(int rank) {
   rank_of_process = rank;
   void* frame = nullptr;
-  ::backtrace(&frame, 1);  // loads the unwinder, which the handler must not
+  ::backtrace(&frame, 1);  // loads the unwinder now, because the handler must not
   stack_t stack{};
   if (::sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_DISABLE) != 0) {
     stack = {};

@@ -1,12 +1,12 @@
-// What a rank writes when it crashes.
+// Crash reports of a rank.
 #pragma once
 
 namespace heddle::launch {
 
-// From now on a crash of this process (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) writes the rank, the file of
-// the first plugin among the frames (else that of the faulting instruction) with the place in it, and the
-// plugin's function that the thread ran, where it ran one. The signal then acts as by default: status and
-// core dump are those of the crash. Handlers that are there stay.
+// Installs crash handlers (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) that print the rank, the file and
+// location of the first plugin frame (else of the faulting instruction), and the plugin function that the
+// thread was running, if any. The signal then takes its default action, so status and core dump are
+// unchanged. Existing handlers stay.
 void name_crashes(int rank);
 
 }  // namespace heddle::launch

@@ -1,4 +1,4 @@
-// Forks ranks, passes signals on, and collects their statuses.
+// Forks ranks, forwards signals, and collects exit statuses.
 #include "trainer/cli/launch/launch.h"
 
 #include <arpa/inet.h>
@@ -29,7 +29,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// In memory that the launcher shares with the rank of this process: its body has returned.
+// Set when this rank's body has returned; shared with the launcher.
 std::atomic<bool>* returned = nullptr;
 
 std::string reason() {
@@ -40,8 +40,8 @@ std::string reason() {
   throw Error(ErrorCode::internal, "launch", what + ": " + reason());
 }
 
-// A socket listening on a free port of the loopback address. Rank 0 inherits it, so no other process can take
-// the port in between.
+// A socket that listens on a free port of the loopback address. Rank 0 inherits it, so no other process can
+// take the port meanwhile.
 struct Listener {
   int fd = -1, port = 0;
 
@@ -65,11 +65,11 @@ struct Listener {
   Listener& operator=(const Listener&) = delete;
 };
 
-// Signals that this process takes one by one while its ranks run.
+// Signals that this process receives synchronously while its ranks run.
 class Signals {
  public:
   explicit Signals(const std::vector<int>& stop) {
-    ::signal(SIGCHLD, SIG_DFL);  // an inherited "ignore" would take the ranks' statuses away
+    ::signal(SIGCHLD, SIG_DFL);  // an inherited SIG_IGN would discard the exit statuses of ranks
     sigemptyset(&taken_);
     sigemptyset(&stop_);
     for (const int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&taken_, number);
@@ -79,7 +79,7 @@ class Signals {
     }
     struct sigaction hangup {};
     ::sigaction(SIGHUP, nullptr, &hangup);
-    if (hangup.sa_handler != SIG_IGN) sigaddset(&taken_, SIGHUP);  // under nohup it stays ignored
+    if (hangup.sa_handler != SIG_IGN) sigaddset(&taken_, SIGHUP);  // nohup: SIGHUP stays ignored
     ::sigprocmask(SIG_BLOCK, &taken_, &before_);
   }
   ~Signals() { restore(); }
@@ -87,14 +87,14 @@ class Signals {
   Signals& operator=(const Signals&) = delete;
 
   void restore() const { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
-  // In a rank: its own thread takes those that ask for a save.
+  // Called in a rank, whose own thread takes the signals that request a save.
   void restore_all_but_stop() const {
     restore();
     ::sigprocmask(SIG_BLOCK, &stop_, nullptr);
   }
   bool is_stop(int number) const { return sigismember(&stop_, number) == 1; }
 
-  // The next signal, or 0 after `most`.
+  // Returns the next signal, or 0 after `most`.
   int next(std::chrono::milliseconds most, siginfo_t& info) const {
     const timespec wait{most.count() / 1000, most.count() % 1000 * 1000000};
     return std::max(0, ::sigtimedwait(&taken_, &info, &wait));
@@ -106,13 +106,13 @@ class Signals {
 
 [[noreturn]] void child(const RankPlace& place, const Body& body, pid_t parent, const Signals& signals) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(1);  // it died before the line above
+  if (::getppid() != parent) ::_exit(1);  // the parent died before prctl()
   signals.restore_all_but_stop();
   speak_as_rank();
   be_rank(place, body);
 }
 
-// The processes of one run, by rank.
+// The rank processes of a run.
 class Ranks {
  public:
   Ranks(Patience patience, Stop stop) : patience_(patience), stop_(std::move(stop)) {}
@@ -177,7 +177,7 @@ class Ranks {
       if (pids_[rank] > 0) list += (list.empty() ? "" : ", ") + std::to_string(rank);
     }
     kill_all(SIGKILL);
-    say(Error(ErrorCode::rank_lost, "launch", "rank " + list + " did not end by itself and was killed"));
+    say(Error(ErrorCode::rank_lost, "launch", "rank " + list + " did not exit by itself and was killed"));
   }
 
   void end_within(std::chrono::milliseconds time) {
@@ -187,7 +187,7 @@ class Ranks {
     deadline_ = deadline;
   }
 
-  // All ranks of this machine read the request; before their first step there is nothing to save.
+  // Stores the request for all ranks of this machine; before their first step there is nothing to save.
   void ask_to_stop(const siginfo_t& info) {
     const int number = info.si_signo;
     const bool another = repeats_.is_another();
@@ -211,17 +211,17 @@ class Ranks {
   void end_at_once() {
     kill_all(SIGKILL);
     status_ = 1;
-    say(Error(ErrorCode::rank_lost, "launch", "ended at once by a second signal: nothing more was saved"));
+    say(Error(ErrorCode::rank_lost, "launch", "stopped by a second signal; no checkpoint was written"));
   }
 
   void pass_on(const siginfo_t& info) {
     if (interrupted_) return kill_all(SIGKILL);
     interrupted_ = true;
     if (stop_.request != nullptr)
-      stop_.request->signal = info.si_signo;  // the sender of the signal knows why the ranks end
+      stop_.request->signal = info.si_signo;  // the sender knows why the ranks exit
     status_ = 1;
     say(Error(ErrorCode::rank_lost, "launch", "interrupted by a signal"));
-    // A terminal sends its signal to the whole process group, ranks included.
+    // A terminal sends its signal to the whole process group, including the ranks.
     if (info.si_code != SI_KERNEL) kill_all(SIGTERM);
     end_within(patience_.after_signal);
   }
@@ -241,27 +241,27 @@ class Ranks {
     status_ = worse(status_, status);
     if (left)
       say(Error(ErrorCode::rank_lost, "launch",
-                "rank " + std::to_string(rank) + " ended with status 0 before its work was done",
-                "a plugin or a library called _exit(): a plugin reports what is wrong by throwing "
-                "heddle::Error, and never ends the process"));
+                "rank " + std::to_string(rank) + " exited with status 0 before its work was done",
+                "a plugin or a library called _exit(); a plugin must report errors by throwing "
+                "heddle::Error and must not exit the process"));
     if (status != 1 && status != 2) return;
     if (WIFSIGNALED(state) && !interrupted_ && !killed_) {
       const int number = WTERMSIG(state);
       say(Error(ErrorCode::rank_lost, "launch",
                 "rank " + std::to_string(rank) + " was killed by signal " + std::to_string(number) + " (" +
                     strsignal(number) + ")",
-                number == SIGKILL ? "the system kills processes when memory runs out: see dmesg" : ""));
+                number == SIGKILL ? "the kernel kills processes when memory runs out; see dmesg" : ""));
     }
     end_within(patience_.after_failure);
   }
 
   const Patience patience_;
   const Stop stop_;
-  std::vector<pid_t> pids_;                // 0: ended
-  std::atomic<bool>* returned_ = nullptr;  // by rank
+  std::vector<pid_t> pids_;                // 0: exited
+  std::atomic<bool>* returned_ = nullptr;  // indexed by rank
   int status_ = 0;
   bool interrupted_ = false, killed_ = false, deadline_set_ = false;
-  bool early_ = false;  // nothing was lost: no rank had begun its first step
+  bool early_ = false;  // no rank had begun its first step, so nothing was lost
   Repeats repeats_;
   Clock::time_point deadline_;
 };
@@ -274,7 +274,7 @@ int run(int ranks, const Body& body, Patience patience, Stop stop) {
   processes.start(ranks, body, signals);
   const int status = processes.watch(signals);
   if (status == 1 || status == 2)
-    answer(Error(ErrorCode::rank_lost, "launch", "a rank was lost", "the cause is on standard error"));
+    answer(Error(ErrorCode::rank_lost, "launch", "a rank was lost", "see standard error for the cause"));
   return status;
 }
 
@@ -290,7 +290,7 @@ void be_rank(const RankPlace& place, const Body& body) {
     std::fflush(stdout);
     end(error);
   } catch (...) {
-    end(Error(ErrorCode::internal, "heddle", "something unknown was thrown"));
+    end(Error(ErrorCode::internal, "heddle", "an exception of unknown type was thrown"));
   }
 }
 

@@ -1,4 +1,4 @@
-// Blocks of errors on standard error, and the one answer in JSON.
+// Error blocks on standard error, and one JSON answer on standard output.
 #include "trainer/cli/launch/messages.h"
 
 #include <dlfcn.h>
@@ -23,20 +23,20 @@
 namespace heddle::launch {
 namespace {
 
-// In memory that the ranks share: whether one of them has answered. Null: JSON is not asked for.
+// Whether a rank has answered, in memory that the ranks share. Null: JSON is not requested.
 std::atomic<bool>* answered = nullptr;
 bool is_forked_rank = false;
-// In memory that the ranks share: hashes of the errors that they have printed, 0 where there is none yet.
+// Hashes of the errors that ranks have printed, in memory that the ranks share; 0: free.
 constexpr size_t kErrors = 16;
 std::atomic<size_t>* printed = nullptr;
-std::atomic<bool>* progress_line = nullptr;  // whether it is open
-std::atomic<pid_t> guarded = 0;              // the process that an ExitGuard watches over; 0: none
+std::atomic<bool>* progress_line = nullptr;  // whether the progress line is open
+std::atomic<pid_t> guarded = 0;              // process that an ExitGuard guards; 0: none
 
 void end_line() {
   if (progress_line != nullptr && progress_line->exchange(false)) write_all(STDOUT_FILENO, "\n");
 }
 
-// Whether this rank is the one that prints a block: the first that asks for it, or any after kErrors others.
+// Whether this rank prints a block: it is the first to ask, or kErrors other blocks were printed before.
 bool prints(std::string_view block) {
   if (!is_forked_rank) return true;
   const size_t hash = std::max<size_t>(std::hash<std::string_view>{}(block), 1);
@@ -53,7 +53,7 @@ const void* module_of(const void* address) {
   return ::dladdr(address, &info) != 0 ? info.dli_fbase : nullptr;
 }
 
-// The file whose code called exit(), by the frames of the call: this library's, then those of libc, then it.
+// Returns the file whose code called exit(): the first frame outside of this library and libc.
 std::string caller_of_exit() {
   std::array<void*, 32> frames{};
   const auto end = frames.begin() + ::backtrace(frames.data(), static_cast<int>(frames.size()));
@@ -69,17 +69,18 @@ void refuse_exit() {
   if (guarded != ::getpid()) return;
   const std::string caller = caller_of_exit();
   end(Error(ErrorCode::internal, caller.empty() ? "heddle" : caller,
-            "exit() was called before the command had ended" +
+            "exit() was called before the command was finished" +
                 std::string(caller.empty() ? ", by a plugin or a library" : ""),
-            "a plugin reports what is wrong by throwing heddle::Error, and never ends the process"));
+            "a plugin must report errors by throwing heddle::Error and must not exit the process"));
 }
 
 }  // namespace
 
 ExitGuard::ExitGuard() : before_(guarded.exchange(::getpid())) {
-  // Again for each guard: handlers run last first, and destructors of plugins may wait for other threads.
+  // Registered by each guard: handlers run in reverse order, and destructors of plugins may wait for other
+  // threads.
   if (std::atexit(refuse_exit) != 0 || std::at_quick_exit(refuse_exit) != 0)
-    throw Error(ErrorCode::internal, "memory", "there is none for a handler of exit()");
+    throw Error(ErrorCode::internal, "memory", "no memory for a handler of exit()");
 }
 
 ExitGuard::~ExitGuard() {
@@ -94,7 +95,7 @@ void end_before_messages(std::atomic<bool>& open_line) {
   progress_line = &open_line;
 }
 
-// On a terminal in one call: the rank that shows the progress may write between two.
+// Writes a message in one call, because on a terminal the rank that shows the progress may write in between.
 void write_message(std::string_view text) {
   if (::isatty(STDERR_FILENO) == 0) {
     end_line();
@@ -133,7 +134,7 @@ void answer(const Error& error) {
 
 void say(const Error& error) {
   const std::string block = std::string(error.what()) + "\n";
-  end_line();  // may wait for a reader: before another rank leaves the block to this one
+  end_line();  // may wait for a reader, so it comes before another rank leaves the block to this one
   if (prints(block)) write_all(STDERR_FILENO, block);
   if (!is_forked_rank || error.code() != ErrorCode::rank_lost) answer(error);
 }
@@ -152,7 +153,7 @@ void finish_output() {
 void end(const std::exception& error) {
   static std::atomic<bool> ending = false;
   if (ending.exchange(true)) {
-    for (;;) ::pause();  // another thread is printing its block and ends the process
+    for (;;) ::pause();  // another thread prints its block and exits the process
   }
   if (const auto* list = dynamic_cast<const ErrorList*>(&error)) {
     say(*list);

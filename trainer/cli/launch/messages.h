@@ -1,4 +1,4 @@
-// What a process of a run prints before it ends: blocks of errors, as JSON too where that was asked for.
+// Messages of the processes of a run: error blocks, also as JSON, and log lines.
 #pragma once
 
 #include <sys/types.h>
@@ -14,39 +14,39 @@ namespace heddle::launch {
 
 void write_all(int file, std::string_view text);
 
-// From now on messages of this process and of its ranks first end an open progress line.
+// Makes messages of this process and of its ranks terminate an open progress line first.
 void end_before_messages(std::atomic<bool>& open_line);
 
-// Text on standard error, on a line of its own; safe to call from a signal's handler.
+// Writes text to standard error, starting on a new line. Async-signal-safe.
 void write_message(std::string_view text);
 
-// Warnings and more of a rank, each a message.
+// Returns the log of a rank; each entry becomes a message.
 Log log_of(int rank);
 
-// This process is a rank of the local launcher: if it lost another rank, it leaves the JSON answer to that
-// one, or to the launcher.
+// Marks this process as a rank of the local launcher: if it lost another rank, it leaves the JSON answer to
+// that rank or to the launcher.
 void speak_as_rank();
 
-// Before ranks are started: an error that several of them meet is printed by the first. Throws
-// Error{internal} without memory to share.
+// Called before ranks start: an error that several ranks have is printed once, by the first. Throws
+// Error{internal} if shared memory cannot be allocated.
 void print_equal_errors_once();
 
-// The first answer of all processes of the run, where JSON is asked for.
+// Prints the first error of all processes of the run as JSON, if JSON is requested.
 void answer(const Error& error);
 
-// The block of an error on standard error, in one write, so that those of several ranks do not mix; and the
-// answer.
+// Prints the block of an error on standard error in one write, so that blocks of several ranks do not mix,
+// and answers.
 void say(const Error& error);
 
-// An exception as an Error: a failed allocation is Error{memory}, a foreign exception Error{internal}.
+// Converts an exception to an Error: a failed allocation gives Error{memory}, an unknown exception
+// Error{internal}.
 Error as_error(const std::exception& thrown);
 
-// Flushes standard output. Throws Error{io} when it could not be written: a command whose output is lost has
-// failed, though its work may be done.
+// Flushes standard output. Throws Error{io} if that fails: a command whose output is lost has failed.
 void finish_output();
 
-// While one lives, exit() and quick_exit() in this process end it with status 1 and an Error{internal} that
-// names the library that called: the work was not done. Processes that this one forks are not concerned.
+// During its lifetime, exit() and quick_exit() in this process give status 1 and an Error{internal} that
+// names the calling library, because the work is not done. Does not affect forked processes.
 class ExitGuard {
  public:
   ExitGuard();

@@ -1,4 +1,4 @@
-// One rank of a run: rendezvous the others, and parting from them.
+// Runs one rank: rendezvous with the others, and orderly shutdown.
 #include "trainer/cli/launch/ranks.h"
 
 #include <ATen/Parallel.h>
@@ -22,7 +22,7 @@
 namespace heddle::cli {
 namespace {
 
-// LibTorch's own log lines, with stack traces, are suppressed unless requested: heddle's errors contain the
+// Suppresses LibTorch's own log lines and stack traces unless requested; heddle's errors contain the
 // information.
 void quiet_libtorch() {
   if (std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) {
@@ -32,7 +32,7 @@ void quiet_libtorch() {
   }
 }
 
-// A run in this process ends with status 1 on signals that do not save, as one with many ranks does.
+// Makes a run in this process exit with status 1 on signals that do not save, like a run of several ranks.
 void end_on_signals(const std::vector<int>& saving) {
   for (const int number : {SIGINT, SIGTERM}) {
     if (std::count(saving.begin(), saving.end(), number) > 0) continue;
@@ -40,26 +40,26 @@ void end_on_signals(const std::vector<int>& saving) {
   }
 }
 
-// A launcher that loses one rank sends SIGTERM to the others at once. They take the time to find out and to
-// say which rank it was; end() by another thread is then the end.
+// Blocks SIGTERM: a launcher that loses one rank sends SIGTERM to the others at once. The other ranks first
+// find out and report which rank was lost; end() on another thread then exits.
 void outlive_sigterm() {
   static constexpr std::chrono::seconds kTimeToSpeak{4};
   sigset_t terminate;
   sigemptyset(&terminate);
   sigaddset(&terminate, SIGTERM);
-  ::pthread_sigmask(SIG_BLOCK, &terminate, nullptr);  // in the threads made from here on as well
+  ::pthread_sigmask(SIG_BLOCK, &terminate, nullptr);  // applies to threads created later too
   std::thread([terminate] {
     int number = 0;
     ::sigwait(&terminate, &number);
     std::this_thread::sleep_for(kTimeToSpeak);
-    launch::end(Error(ErrorCode::rank_lost, "launch", "this rank was ended by its launcher (SIGTERM)",
-                      "see what the launcher says, and the other ranks"));
+    launch::end(Error(ErrorCode::rank_lost, "launch", "this rank was stopped by its launcher (SIGTERM)",
+                      "see the output of the launcher and of the other ranks"));
   }).detach();
 }
 
-// Another rank was ended by a signal before its first step, and this one with it.
+// Exits this rank because a signal stopped another rank before its first step.
 [[noreturn]] void end_with_rank(int rank, int own_rank, int signal, const launch::Stop& stop) {
-  // A rank's own stop comes back to it; listen() has printed that line.
+  // A rank's own stop comes back to it, but listen() has printed that line.
   if (rank != own_rank)
     launch::write_message("rank " + std::to_string(rank) + " was " + stopped_before_the_first_step(signal) +
                           "\n");
@@ -71,7 +71,7 @@ int be_one(const RankPlace& place, GlooOptions options, const std::function<int(
   const launch::ExitGuard guard;
   launch::name_crashes(place.rank);
   quiet_libtorch();
-  // OMP_NUM_THREADS wins; else the ranks of a machine share its cores.
+  // OMP_NUM_THREADS takes precedence; else the ranks of a machine share its cores.
   if (std::getenv("OMP_NUM_THREADS") == nullptr)
     at::set_num_threads(threads_per_rank(place.local_world_size));
   options.log = launch::log_of(place.rank);
@@ -84,7 +84,7 @@ int be_one(const RankPlace& place, GlooOptions options, const std::function<int(
   } catch (const std::exception& thrown) {
     const Error error = launch::as_error(thrown);
     rendezvous->abandon(error.where() + ": " + error.message());
-    // Only rank 0 writes files: it prints the obstacle once.
+    // Only rank 0 writes files, so it reports the error once.
     if (error.code() == ErrorCode::io && place.rank != 0) return exit_status(error.code());
     throw error;
   }
@@ -92,7 +92,8 @@ int be_one(const RankPlace& place, GlooOptions options, const std::function<int(
 
 }  // namespace
 
-// A rank whose environment is wrong tells it where the others meet.
+// Returns the place of this rank. A rank with an invalid environment reports the error to the others through
+// their rendezvous.
 std::optional<RankPlace> place_of_this_rank() {
   try {
     return place_from_environment();
@@ -102,7 +103,7 @@ std::optional<RankPlace> place_of_this_rank() {
     place.port = port == nullptr ? 0 : std::atoi(port);
     const bool is_address = error.where() != "environment MASTER_ADDR";
     if (host == nullptr || place.port < 1 || place.port > 65535 || !is_address) throw;
-    // A rank 0 serves the others its error; of another rank the number may be what is wrong.
+    // Rank 0 serves its error to the others; another rank's number may itself be invalid.
     const char* rank = std::getenv("RANK");
     place.rank = rank != nullptr && std::string_view(rank) == "0" ? 0 : -1;
     place.world_size = 2, place.host = host;
@@ -119,12 +120,12 @@ RankPlan plan_ranks(std::optional<int> nproc_per_node, int max_restarts) {
   plan.restarts = max_restarts > 0;
   if (plan.local_ranks < 1) {
     throw Error(ErrorCode::usage, "--nproc-per-node",
-                "is " + std::to_string(plan.local_ranks) + "; 1 or more is needed");
+                "is " + std::to_string(plan.local_ranks) + "; it must be 1 or more");
   }
   plan.place = place_of_this_rank();
   plan.is_launched = plan.place || std::getenv("SLURM_JOB_ID") != nullptr;
-  if (plan.place && plan.place->world_size == 1) plan.place.reset();  // one rank needs no others
-  const bool has_wrong_options = nproc_per_node || plan.restarts;     // under a launcher
+  if (plan.place && plan.place->world_size == 1) plan.place.reset();  // a single rank has no peers
+  const bool has_wrong_options = nproc_per_node || plan.restarts;     // not allowed under a launcher
   if (plan.place) {
     if (!has_wrong_options) hold_signals();
     plan.meeting = std::make_shared<mesh::Meeting>(*plan.place);
@@ -133,13 +134,13 @@ RankPlan plan_ranks(std::optional<int> nproc_per_node, int max_restarts) {
     throw plan.meeting->refuse(Error(ErrorCode::usage, "--nproc-per-node",
                                      "is given, but " + plan.place->launcher + " has already started " +
                                          std::to_string(plan.place->world_size) + " ranks",
-                                     "leave --nproc-per-node out under a launcher"));
+                                     "remove --nproc-per-node under a launcher"));
   }
   if (plan.place && plan.restarts) {
     throw plan.meeting->refuse(
         Error(ErrorCode::usage, "heddle train",
               "--max-restarts is given, but " + plan.place->launcher + " starts the ranks",
-              "torchrun has --max-restarts itself; Slurm starts a job again with --requeue"));
+              "use torchrun's own --max-restarts, or Slurm's --requeue"));
   }
   return plan;
 }

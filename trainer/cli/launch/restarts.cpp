@@ -1,4 +1,4 @@
-// The state of a restart.
+// Restart counts and the checkpoint to resume from.
 #include "trainer/cli/launch/restarts.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The step that a checkpoint goes on with; -1 where there is none.
+// Returns the next step of a checkpoint; -1: no checkpoint.
 int64_t step_of(const fs::path& checkpoint) {
   std::error_code ignored;
   const fs::path file = checkpoint / kPositionFile;
@@ -49,7 +49,7 @@ std::string restart_line(int restart, int most, const RunSpec& run) {
   return "restart " + std::to_string(restart) + " of " + std::to_string(most) +
          ": all ranks are started again " +
          (run.resume ? "and resume from " + run.resume->directory.string()
-                     : std::string("from the first step, as nothing was saved yet"));
+                     : std::string("and start at the first step, because nothing was saved yet"));
 }
 
 }  // namespace heddle::cli

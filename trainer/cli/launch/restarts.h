@@ -1,4 +1,4 @@
-// Restarts of a run: how often, and from which checkpoint.
+// Restarts of a run: their number, and the checkpoint that each resumes from.
 #pragma once
 
 #include <string>
@@ -7,16 +7,16 @@
 
 namespace heddle::cli {
 
-// Whether a launcher says that it has started this run before: torchrun after a lost worker, Slurm after a
-// requeue.
+// Whether the launcher's environment says that it has started this run before: torchrun after a lost worker,
+// Slurm after a requeue.
 bool was_started_before();
 
-// A run that is started again resumes from what it has saved itself, also where its recipe names an older
-// checkpoint to begin with, which may be gone by then: the recipe with the name of the latest in
-// checkpoint.restore_from, as checkpoints of more steps may be of another run.
+// Returns the recipe with checkpoint.restore_from set to the latest checkpoint that the run itself has saved.
+// A restart must not resume from an older checkpoint that the recipe names, which may be gone, nor from one
+// with more steps, which may belong to another run.
 Recipe from_what_was_saved(Recipe recipe);
 
-// "restart 1 of 3: all ranks are started again and resume from checkpoints/epoch_0_step_9"
+// Returns "restart 1 of 3: all ranks are started again and resume from checkpoints/epoch_0_step_9".
 std::string restart_line(int restart, int most, const RunSpec& run);
 
 }  // namespace heddle::cli

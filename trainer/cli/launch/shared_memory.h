@@ -12,12 +12,12 @@
 
 namespace heddle::launch {
 
-// Zeros. Throws Error{internal} where there is none.
+// Returns zeroed memory. Throws Error{internal} if it cannot be allocated.
 inline void* shared_memory(size_t bytes) {
   void* const shared = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED)
     throw Error(ErrorCode::internal, "launch",
-                std::string("no memory that the ranks share: ") + std::strerror(errno));
+                std::string("cannot allocate shared memory: ") + std::strerror(errno));
   return shared;
 }
 

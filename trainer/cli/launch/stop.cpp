@@ -1,4 +1,4 @@
-// Exit statuses, and signals that come again.
+// Exit statuses and repeated signals.
 #include "trainer/cli/launch/stop.h"
 
 #include <signal.h>

@@ -1,4 +1,4 @@
-// Requests to end a run: the signals, and the exit statuses of runs and their ranks.
+// Requests to stop a run: the signals, and the exit statuses of runs and their ranks.
 #pragma once
 
 #include <chrono>
@@ -9,31 +9,32 @@
 
 namespace heddle::launch {
 
-// Signals that request a save and an end, and the shared memory of the request; none: every signal ends the
-// run.
+// Signals that request a save before the stop, and the shared memory of the request. Without signals, every
+// signal stops the run at once.
 struct Stop {
   std::vector<int> signals = {};
   StopRequest* request = nullptr;
-  std::vector<int> preemptions = {};  // those of them that a launcher or a scheduler sends
-  // Tells the other ranks of another launcher that a signal ends this one before its first step.
+  std::vector<int> preemptions = {};  // the signals that a launcher or a scheduler sends
+  // Reports to the other ranks of another launcher that a signal stops this rank before its first step.
   std::function<void(int signal)> tell = {};
 
-  // Of a run that this signal has ended with nothing lost: 0 for a preemption, 143 for SIGTERM, else 130.
+  // Returns the status of a run that this signal stopped without loss: 0 for a preemption, 143 for SIGTERM,
+  // else 130.
   int status_of(int signal) const;
 };
 
-// Of two ranks, the exit status that the run ends with. 2 wins over 1, as a rank that found what was asked to
-// be wrong makes others fail; a failure wins over a run that was asked to end.
+// Returns the worse of two ranks' exit statuses. 2 is worse than 1, because a rank with an invalid request
+// makes the others fail. A failure is worse than a requested stop.
 int worse(int one, int other);
 
-// The exit status of a rank; what it may not end with is a failure.
+// Returns the exit status of a rank; an unknown status counts as a failure.
 int known(int status);
 
-// Tells a second signal of a person from the echo of one: `timeout` and a terminal may send the same signal
-// to a process and to its group.
+// Distinguishes a user's second signal from an echo of the first: `timeout` and a terminal may send the same
+// signal to a process and to its group.
 class Repeats {
  public:
-  // Whether this one comes more than half a second after the first.
+  // Whether this signal comes more than half a second after the first.
   bool is_another();
 
  private:

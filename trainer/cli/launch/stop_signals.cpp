@@ -1,4 +1,4 @@
-// A thread that waits for signals, and its messages.
+// Thread that waits for signals, and its messages.
 #include "trainer/cli/launch/stop_signals.h"
 
 #include <pthread.h>
@@ -16,7 +16,7 @@
 namespace heddle::cli {
 namespace {
 
-// What a signal's handler prints and ends with, made before it is installed.
+// Message and status of a signal handler, made before it is installed.
 struct LastLine {
   std::string line;
   int status = 0;
@@ -41,7 +41,7 @@ sigset_t set_of(const std::vector<int>& signals) {
   return set;
 }
 
-// A rank's part of it.
+// Records the signal in the request.
 void note(const siginfo_t& info, StopRequest& request) {
   int none = 0;
   if (request.signal == 0) request.from_terminal = info.si_code == SI_KERNEL;
@@ -110,7 +110,7 @@ void end_on(const launch::Stop& stop) {
   for (const int number : stop.signals) ::sigaction(number, &action, nullptr);
 }
 
-// Safe to call from a signal's handler.
+// Async-signal-safe.
 void end_by_interrupt() {
   ::signal(SIGINT, SIG_DFL);
   sigset_t set;
@@ -133,10 +133,10 @@ void listen(const launch::Stop& stop, SignalRole taker) {
       if (taker != SignalRole::rank) continue;
       note(info, *stop.request);
       if (!stop.tell || stop.request->stepping) continue;
-      // First the line: this rank may read its own stop from the others' store and end by it.
+      // The line is printed first, because this rank may read its own stop from the others' store and exit.
       launch::write_all(STDOUT_FILENO, last_lines[info.si_signo].line);
       stop.tell(info.si_signo);
-      // The others end now. No step is lost: a run that comes to its first step has read the note.
+      // The other ranks exit now. No step is lost: a run that reaches its first step has read the record.
       end_by_signal(info.si_signo, &info);
     }
   }).detach();
@@ -144,12 +144,12 @@ void listen(const launch::Stop& stop, SignalRole taker) {
 
 std::string stopped_before_the_first_step(int signal) {
   return "stopped by " + signal_name(signal) +
-         " before the first step: nothing new to save; the same command starts again";
+         " before the first step: there is nothing to save; run the same command to start again";
 }
 
 std::string stop_heard(int signal) {
   return signal_name(signal) +
-         ": the run saves and ends after this step; a second signal ends it at once, unsaved";
+         ": the run saves and stops after this step; a second signal stops it at once without saving";
 }
 
 }  // namespace heddle::cli

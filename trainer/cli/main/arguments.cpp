@@ -22,7 +22,7 @@ constexpr const char* kOverrides =
     "--SECTION.KEY VALUE overrides one value of the configuration: --distributed.tp_size 2, --lr_scheduler "
     "none";
 
-// What the options write into; one of each command.
+// Structs that the options write into, one per command.
 struct Parsed {
   TrainCommand train;
   CheckCommand check;
@@ -41,15 +41,16 @@ struct Parsed {
 
 void add_train(CLI::App& app, Parsed& parsed) {
   CLI::App* command = app.add_subcommand("train", "Trains the model that a configuration describes");
-  command->add_option("CONFIG", parsed.train.config, "The YAML file")->required();
+  command->add_option("CONFIG", parsed.train.config, "YAML configuration file")->required();
   command
       ->add_option("--nproc-per-node", parsed.train.nproc_per_node,
-                   "Local ranks to start, when no launcher has set the rank (default 1)")
+                   "Number of local ranks to start without a launcher (default 1)")
       ->check(CLI::Range(1, 1024));
   command
-      ->add_option("--max-restarts", parsed.train.max_restarts,
-                   "Times to start all local ranks again when one is lost; they resume from the newest "
-                   "checkpoint (default 0)")
+      ->add_option(
+          "--max-restarts", parsed.train.max_restarts,
+          "Maximum number of restarts of all local ranks after a rank is lost; they resume from the newest "
+          "checkpoint (default 0)")
       ->check(CLI::Range(0, 1 << 24));
   command
       ->add_option("--metrics", parsed.train.metrics,
@@ -57,10 +58,10 @@ void add_train(CLI::App& app, Parsed& parsed) {
       ->option_text("FILE");
   command
       ->add_option("--peak-flops", parsed.train.peak_flops,
-                   "Operations a second of a rank's device at best, for MFU, such as 989e12 (default: of a "
-                   "table of GPUs; measured on a CPU)")
+                   "Peak FLOP/s per rank for MFU, such as 989e12 (default: from a "
+                   "table for GPUs; measured on a CPU)")
       ->check(CLI::Range(1.0, 1e30));
-  command->add_flag("--json", parsed.json, "An error is printed on standard output too, as JSON");
+  command->add_flag("--json", parsed.json, "Print errors on standard output too, as JSON");
   add_trace(*command, parsed.train);
   command->footer(kOverrides);
 }
@@ -71,109 +72,112 @@ void add_check(CLI::App& app, Parsed& parsed) {
   command->add_option("--world-size", parsed.check.world_sizes, "World sizes, separated by commas")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 24));
-  command->add_option("--only", parsed.only, "Read this section alone; the file may be any recipe")
+  command->add_option("--only", parsed.only, "Read only this section; the file may be any recipe")
       ->check(CLI::IsMember({"distributed"}));
-  command->add_flag(
-      "--elsewhere", parsed.check.elsewhere,
-      "The run is for another machine: a model, data or a device that this one lacks is a warning");
+  command->add_flag("--elsewhere", parsed.check.elsewhere,
+                    "Check for another machine: a model, data or device that is missing here is a warning");
   command
-      ->add_option(
-          "--cost", parsed.check.cost,
-          "Also takes a step without data and without memory, and prints what it costs on this device: "
-          "cpu, or a GPU such as H100, which need not be there: implies --elsewhere")
+      ->add_option("--cost", parsed.check.cost,
+                   "Also predict the cost of a step on this device: "
+                   "cpu, or a GPU such as H100, which may be on another machine; implies --elsewhere")
       ->check([](const std::string& device) { return device.empty() ? "expected the name of a device" : ""; })
       ->option_text("DEVICE");
   command
       ->add_option("--row-length", parsed.check.row_length,
-                   "Tokens of a row in that step (default: of the longest row of the data)")
+                   "Tokens per row in that step (default: of the longest row of the data)")
       ->needs("--cost")
       ->check(CLI::Range(1, 1 << 24));
-  command->add_flag("--json", parsed.json, "One JSON object a line for each file and world size");
-  command->add_flag("--verbose", parsed.check.verbose, "Say of each section and key that is skipped why");
+  command->add_flag("--json", parsed.json, "Print one JSON object per line for each file and world size");
+  command->add_flag("--verbose", parsed.check.verbose, "Print the reason for each skipped section and key");
   command->footer(kOverrides);
 }
 
 void add_plan(CLI::App& app, Parsed& parsed) {
   PlanCommand& to = parsed.plan;
   CLI::App* command = app.add_subcommand(
-      "plan", "Finds the layouts of a run that fit a machine, and predicts the time of their steps");
-  command->add_option("CONFIG", to.config, "The YAML file")->required();
-  command->add_option("--world-size", to.world_size, "Ranks of the run")
+      "plan", "Finds the layouts of a run that fit a machine, and predicts their step times");
+  command->add_option("CONFIG", to.config, "YAML configuration file")->required();
+  command->add_option("--world-size", to.world_size, "Number of ranks of the run")
       ->required()
       ->check(CLI::Range(1, 1 << 16));
   CLI::Option* device =
       command->add_option("--device", to.device, "Device of the machine, such as H100 (default H100)")
           ->option_text("NAME");
-  command->add_option("--machine", to.machine, "Machine file, in place of --device")
+  command->add_option("--machine", to.machine, "Machine file, instead of --device")
       ->excludes(device)
       ->option_text("FILE");
-  CLI::Option* nodes = command->add_option("--nodes", to.nodes, "Nodes (default: as the machine file says)")
-                           ->check(CLI::Range(1, 1 << 16));
-  command->add_option("--gpus-per-node", to.gpus_per_node, "Devices that fast links join")
+  CLI::Option* nodes =
+      command->add_option("--nodes", to.nodes, "Number of nodes (default: from the machine file)")
+          ->check(CLI::Range(1, 1 << 16));
+  command->add_option("--gpus-per-node", to.gpus_per_node, "Number of devices per node, joined by fast links")
       ->excludes(nodes)
       ->check(CLI::Range(1, 1 << 16));
   command
-      ->add_option("--network", to.network, "Bytes a second that a device sends to other nodes, such as 45e9")
+      ->add_option("--network", to.network,
+                   "Bytes per second that a device sends to other nodes, such as 45e9")
       ->check(CLI::Range(1.0, 1e15));
-  command->add_option("--memory", to.memory, "Share of a device's memory that tensors may take (default 0.9)")
+  command->add_option("--memory", to.memory, "Share of device memory for tensors (default 0.9)")
       ->check(CLI::Range(0.01, 1.0));
   command
-      ->add_option("--row-length", to.row_length, "Tokens of a row (default: of the longest row of the data)")
+      ->add_option("--row-length", to.row_length, "Tokens per row (default: of the longest row of the data)")
       ->check(CLI::Range(1, 1 << 24));
-  command->add_option("--seconds", to.seconds, "Seconds to search for (default 20)")
+  command->add_option("--seconds", to.seconds, "Time limit of the search in seconds (default 20)")
       ->check(CLI::Range(0.1, 1e6));
-  command->add_option("--top", to.top, "Layouts to print (default 10)")->check(CLI::Range(1, 10000));
-  command->add_option("--explain", to.explain, "Explain the layout of this row")->check(CLI::Range(1, 10000));
+  command->add_option("--top", to.top, "Number of layouts to print (default 10)")
+      ->check(CLI::Range(1, 10000));
+  command->add_option("--explain", to.explain, "Explain the layout in this row of the table")
+      ->check(CLI::Range(1, 10000));
   command->add_option("--fix", to.fixed, "Keep a value of the layout, such as tp_size=4")
       ->option_text("KEY=VALUE")
       ->allow_extra_args(false);
-  command->add_option("--write", to.write, "Write the recipe with the first layout")->option_text("FILE");
-  command->add_flag("--json", parsed.json, "One JSON object on one line");
+  command->add_option("--write", to.write, "Write the recipe with the fastest layout to a file")
+      ->option_text("FILE");
+  command->add_flag("--json", parsed.json, "Print one JSON object on one line");
   command->footer(kOverrides);
 }
 
 void add_prepare(CLI::App& app, PrepareCommand& to) {
   CLI::App* command = app.add_subcommand(
-      "prepare",
-      "Makes the prepared samples that a run needs of its texts, as train does before its first step");
-  command->add_option("CONFIG", to.config, "The YAML file")->required();
+      "prepare", "Prepares the samples of a run's texts, as train does before its first step");
+  command->add_option("CONFIG", to.config, "YAML configuration file")->required();
   command
       ->add_option(
           "--out", to.out,
-          "The directory to make the files in (default: HEDDLE_DATA, else data in checkpoint.checkpoint_dir)")
+          "Directory of the prepared files (default: HEDDLE_DATA, else data in checkpoint.checkpoint_dir)")
       ->option_text("DIR");
-  command->add_option("--jobs", to.jobs, "Threads (default: as many as cores)")->check(CLI::Range(1, 1024));
+  command->add_option("--jobs", to.jobs, "Number of threads (default: number of cores)")
+      ->check(CLI::Range(1, 1024));
   command->footer(kOverrides);
 }
 
 void add_convert(CLI::App& app, Parsed& parsed) {
   ConvertCommand& to = parsed.convert;
   CLI::App* command = app.add_subcommand(
-      "convert",
-      "Makes a Hugging Face directory of a saved checkpoint, or a sharded model of such a directory");
+      "convert", "Converts a checkpoint to a Hugging Face directory, or such a directory to a sharded model");
   command
       ->add_option(
           "SRC", to.source,
-          "A checkpoint directory (its LATEST), a checkpoint, its model/; or a Hugging Face directory")
+          "checkpoint_dir of a run (its LATEST), a checkpoint, its model/, or a Hugging Face directory")
       ->required();
-  command->add_option("DST", to.destination, "The directory to make: not there yet, or empty")->required();
+  command->add_option("DST", to.destination, "Directory to write, which must be absent or empty")->required();
   command
       ->add_option(
           "--dtype", to.dtype,
-          "Of the Hugging Face directory: float32, bfloat16 or float16 (default: the original's, else "
+          "Dtype of the Hugging Face directory: float32, bfloat16 or float16 (default: the original's, else "
           "as saved)")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}))
       ->option_text("DTYPE");
   command
-      ->add_option(
-          "--max-shard-size", to.max_shard_size,
-          "Of a file of the Hugging Face directory: 5GB, 800MiB (default: the original's files, else "
-          "5GiB)")
+      ->add_option("--max-shard-size", to.max_shard_size,
+                   "Maximum size of a file of the Hugging Face directory: 5GB, 800MiB (default: the "
+                   "original's files, else "
+                   "5GiB)")
       ->transform(CLI::Validator(read_size, ""))
       ->option_text("SIZE");
-  command->add_option("--config", to.config, "The YAML file of a run: its plugins are known too")
-      ->option_text("FILE");
-  command->add_option("--nproc-per-node", to.nproc_per_node, "Local ranks that share the work (default 1)")
+  command->add_option("--config", to.config, "YAML file of a run, to load its plugins")->option_text("FILE");
+  command
+      ->add_option("--nproc-per-node", to.nproc_per_node,
+                   "Number of local ranks that share the work (default 1)")
       ->check(CLI::Range(1, 1024));
 }
 
@@ -183,7 +187,7 @@ const CLI::App* find_command(const CLI::App& app, const std::string& name) {
   return nullptr;
 }
 
-// The words that may stand where the first unknown one stands: options, or the commands of a command.
+// Returns the candidates for the first unknown word: options, or the subcommands of a command.
 std::string nearest_word(const CLI::App& command, const std::vector<std::string>& words) {
   std::vector<std::string> known;
   for (const CLI::Option* option : command.get_options({}))
@@ -200,7 +204,7 @@ std::string nearest_word(const CLI::App& command, const std::vector<std::string>
   return "";
 }
 
-// CLI11 says of an option without its value "--memory: 1 required UINT missing".
+// Returns the message of CLI11, which says of an option without a value "--memory: 1 required UINT missing".
 std::string complaint(const CLI::ParseError& error) {
   const std::string said = error.what();
   const bool misses =
@@ -244,8 +248,8 @@ Command command_of(const CLI::App& app, Parsed parsed, std::vector<Override> ove
   return checked_schedule(std::move(parsed.schedule));
 }
 
-// All commands and their options. `heddle data` has files where a command may be, so `data show` is declared
-// instead of it.
+// Declares all commands and their options. `heddle data` takes files where a subcommand may stand, so `data
+// show` is declared instead of it.
 void declare(CLI::App& app, Parsed& parsed, bool is_show) {
   app.require_subcommand(1);
   app.set_version_flag("--version", version_text);

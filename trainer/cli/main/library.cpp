@@ -1,4 +1,4 @@
-// Opens libheddle_trainer, and so LibTorch, for the commands that need it.
+// Loads libheddle_trainer, and with it LibTorch, for the commands that need it.
 #include "trainer/cli/main/library.h"
 
 #include <dlfcn.h>
@@ -25,8 +25,8 @@ std::filesystem::path find_library() {
   const std::filesystem::path installed = here / ".." / "lib" / "libheddle_trainer.so";
   if (std::filesystem::exists(installed, ignored)) return installed;
   throw Error(ErrorCode::internal, beside.string(),
-              "the trainer's library is not beside the program nor in ../lib",
-              "build the target heddle_trainer, or install heddle again");
+              "the trainer's library is neither next to the program nor in ../lib",
+              "build the target heddle_trainer, or reinstall heddle");
 }
 
 }  // namespace
@@ -39,15 +39,17 @@ int run_in_library(const Command& command) {
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library)
     throw Error(ErrorCode::internal, file.string(), dlerror(),
-                "build heddle again against the LibTorch it finds");
+                "rebuild heddle with the LibTorch that it loads");
   const auto* stamp = static_cast<const char*>(dlsym(library, kCommandsStamp));
   if (stamp == nullptr || std::string_view(stamp) != HEDDLE_COMMANDS)
-    throw Error(ErrorCode::internal, file.string(),
-                std::string("the trainer's library is of another build than the program: its commands are ") +
-                    (stamp == nullptr ? "not said" : stamp) + ", and the program's " HEDDLE_COMMANDS,
-                "build both together (the target heddle_program), or install heddle again");
+    throw Error(
+        ErrorCode::internal, file.string(),
+        std::string(
+            "the trainer's library and the program are from different builds: the library's commands are ") +
+            (stamp == nullptr ? "unknown" : stamp) + ", and the program's " HEDDLE_COMMANDS,
+        "build both together (the target heddle_program), or reinstall heddle");
   auto* run = reinterpret_cast<RunCommand*>(dlsym(library, kRunCommand));
-  if (!run) throw Error(ErrorCode::internal, file.string(), dlerror(), "build heddle again");
+  if (!run) throw Error(ErrorCode::internal, file.string(), dlerror(), "rebuild heddle");
   return run(command);
 }
 

@@ -1,4 +1,4 @@
-// The `heddle` program: answers what it can without LibTorch, and turns every error into one block.
+// The `heddle` program: runs commands, those without LibTorch directly, and prints errors as blocks.
 #include <signal.h>
 #include <unistd.h>
 
@@ -19,20 +19,20 @@
 namespace heddle::cli {
 namespace {
 
-// Whether a launcher has started this process as one of its ranks.
+// Whether a launcher started this process as one of its ranks.
 bool is_rank() {
   for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"})
     if (std::getenv(name) != nullptr) return true;
   return false;
 }
 
-// A rank whose command line is wrong tells the other ranks of it.
+// Parses the command line. A rank with an invalid command line reports the error to the other ranks.
 std::variant<Answer, Command> parse_or_refuse(const std::vector<std::string>& words) {
   try {
     return parse(words);
   } catch (const Error& error) {
     const bool has_others = !words.empty() && (words[0] == "train" || words[0] == "convert");
-    // A batch script of Slurm without srun has no other ranks.
+    // In a Slurm batch script without srun there are no other ranks.
     const bool is_alone =
         std::getenv("SLURM_PROCID") != nullptr && std::getenv("SLURM_STEP_NUM_TASKS") == nullptr;
     if (!has_others || !is_rank() || is_alone) throw;
@@ -40,8 +40,8 @@ std::variant<Answer, Command> parse_or_refuse(const std::vector<std::string>& wo
   }
 }
 
-// A file with a syntax error is refused before LibTorch is loaded. A rank of a launcher tells the other ranks
-// of it, which needs LibTorch.
+// Reads the configuration before LibTorch is loaded, so that syntax errors appear at once. A rank of a
+// launcher skips this, because reporting an error to the other ranks needs LibTorch.
 void read_first(Command& command) {
   if (is_rank()) return;
   if (auto* train = std::get_if<TrainCommand>(&command)) train->configuration = config::read(train->config);
@@ -59,7 +59,7 @@ int run(const std::vector<std::string>& words) {
   }
   Command& command = std::get<Command>(parsed);
   read_first(command);
-  // The library has a function for each command: train() in trainer/cli/train.cpp.
+  // The library has one function per command, such as train() in trainer/cli/train.cpp.
   const auto* table = std::get_if<ScheduleCommand>(&command);
   const int status =
       table != nullptr && !table->csv.empty() ? show_schedule_file(*table) : run_in_library(command);
@@ -87,7 +87,7 @@ int run_or_report(const std::vector<std::string>& words) {
     const auto memory = out_of_memory(error);
     return report(memory ? *memory : Error(ErrorCode::internal, "heddle", error.what()), words);
   } catch (...) {
-    return report(Error(ErrorCode::internal, "heddle", "something unknown was thrown"), words);
+    return report(Error(ErrorCode::internal, "heddle", "an exception of unknown type was thrown"), words);
   }
 }
 
@@ -97,9 +97,10 @@ int run_or_report(const std::vector<std::string>& words) {
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   ::signal(SIGXFSZ,
-           SIG_IGN);  // a file beyond the size limit is an error of its write, not the end of the process
+           SIG_IGN);  // exceeding the file size limit gives a write error instead of killing the process
   const int status = heddle::cli::run_or_report(words);
-  // LibTorch's static destructors take a third of `heddle check`. Profilers of a run end in theirs.
+  // Skips static destructors, because LibTorch's take a third of `heddle check`; profilers of a run need
+  // theirs.
   if (!words.empty() && words[0] == "train") return status;
   std::cout.flush();
   std::cerr.flush();

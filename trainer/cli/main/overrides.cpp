@@ -1,4 +1,4 @@
-// Extracts the overrides of the configuration from the arguments of a command line.
+// Extracts configuration overrides from the arguments of a command line.
 #include <cctype>
 #include <string_view>
 #include <utility>
@@ -16,13 +16,13 @@ bool is_override(std::string_view word) {
   return key.find('.') != key.npos || is_section(key) || is_other_section(key);
 }
 
-// The next word is the value unless it is an option; "-1" is a number.
+// Whether the next word is the option's value and not an option; "-1" is a number.
 bool is_value(std::string_view word) {
   if (word.size() < 2 || word[0] != '-') return true;
   return std::isdigit(static_cast<unsigned char>(word[1])) || word[1] == '.';
 }
 
-// A section whose plugin is not known yet: "--mine {width: 8}", "--mine none".
+// Whether the word may be a section of a plugin that is not loaded yet: "--mine {width: 8}", "--mine none".
 bool is_section_of_plugin(const std::vector<std::string>& words, size_t at) {
   const std::string& word = words[at];
   if (word.size() < 3 || !word.starts_with("--")) return false;
@@ -34,7 +34,8 @@ bool is_section_of_plugin(const std::vector<std::string>& words, size_t at) {
   if (value.starts_with('{')) return true;
   const bool is_none = value == "none" || value == "None" || value == "null" || value == "~";
   const std::vector<std::string> own(kSections.begin(),
-                                     kSections.end());  // "--optimzer none" is none of these
+                                     // a misspelled section such as "--optimzer none" is not an option
+                                     kSections.end());
   return is_none && text::nearest(word.substr(2, equals == word.npos ? word.npos : equals - 2), own).empty();
 }
 

@@ -1,4 +1,4 @@
-// The options of `heddle plugins`, declared for CLI11.
+// CLI11 options of `heddle plugins`.
 #pragma once
 
 #include "trainer/cli/commands.h"

@@ -1,4 +1,4 @@
-// The options of `heddle schedule`, those for traces, and sizes in words.
+// CLI11 options of `heddle schedule` and of traces, and parsing of sizes.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,15 +8,15 @@
 
 namespace heddle::cli {
 
-// The options of `heddle train` for a trace.
+// Adds the trace options of `heddle train`.
 void add_trace(CLI::App& command, TrainCommand& to);
 
 void add_schedule(CLI::App& app, ScheduleCommand& to);
 
-// The values of the options, checked together. Throws Error{usage}.
+// Checks the options against each other and returns them. Throws Error{usage}.
 ScheduleCommand checked_schedule(ScheduleCommand asked);
 
-// "5GB" and "800MiB" become bytes; returns what is wrong with the word.
+// Replaces a size such as "5GB" or "800MiB" by its bytes; returns an error message for an invalid size.
 std::string read_size(std::string& word);
 
 }  // namespace heddle::cli

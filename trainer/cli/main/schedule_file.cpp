@@ -1,4 +1,4 @@
-// A table from a file, checked and printed.
+// Checks and prints a schedule table from a file.
 #include "trainer/cli/main/schedule_file.h"
 
 #include "heddle/schedule/schedule.h"

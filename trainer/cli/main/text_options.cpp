@@ -1,4 +1,4 @@
-// The options of the commands that take text: data and generate.
+// CLI11 options of the commands data and generate.
 #include "trainer/cli/main/text_options.h"
 
 #include <CLI/CLI.hpp>
@@ -11,7 +11,7 @@
 namespace heddle::cli {
 namespace {
 
-// Of each word, "1,2,3". An id that is empty, as in "1,,2", is refused.
+// Parses words such as "1,2,3". An empty id, as in "1,,2", is an error.
 std::vector<int64_t> token_ids(const std::vector<std::string>& words) {
   std::vector<int64_t> ids;
   for (const std::string& word : words)
@@ -21,7 +21,7 @@ std::vector<int64_t> token_ids(const std::vector<std::string>& words) {
       const auto [end, failure] = std::from_chars(id.data(), id.data() + id.size(), ids.emplace_back());
       if (id.empty() || failure != std::errc() || end != id.data() + id.size())
         throw CLI::ValidationError("--tokens", "expected whole numbers separated by commas, got '" + word +
-                                                   "'" + (id.empty() ? ", which has an empty one" : ""));
+                                                   "'" + (id.empty() ? ", which contains an empty id" : ""));
       from = comma + 1;
     }
   return ids;
@@ -30,47 +30,48 @@ std::vector<int64_t> token_ids(const std::vector<std::string>& words) {
 }  // namespace
 
 void add_data(CLI::App& app, DataCommand& to) {
-  CLI::App* command =
-      app.add_subcommand("data", "Makes a token file of texts: of a model's tokenizer, or of bytes");
-  command->add_option("TEXT", to.texts, "Text files (UTF-8), in this order; - is standard input")->required();
-  command->add_option("--out", to.out, "The token file to write")->required()->option_text("FILE");
-  command->add_flag("--force", to.force, "Replace FILE where it exists");
-  auto* tokenizer =
-      command
-          ->add_option("--tokenizer", to.tokenizer,
-                       "A model directory with its tokenizer.json; without it a token is a byte")
-          ->option_text("DIR");
-  auto* lines = command->add_flag("--lines", to.lines, "Each line is a document (default: each file)");
+  CLI::App* command = app.add_subcommand("data", "Tokenizes text files into a token file");
+  command->add_option("TEXT", to.texts, "Text files (UTF-8) in order; - is standard input")->required();
+  command->add_option("--out", to.out, "Token file to write")->required()->option_text("FILE");
+  command->add_flag("--force", to.force, "Replace FILE if it exists");
+  auto* tokenizer = command
+                        ->add_option("--tokenizer", to.tokenizer,
+                                     "Model directory with a tokenizer.json (default: tokens are bytes)")
+                        ->option_text("DIR");
+  auto* lines = command->add_flag("--lines", to.lines, "Treat each line as a document (default: each file)");
   auto* field = command
                     ->add_option("--field", to.field,
-                                 "Each line is a JSON object, and this field the document (*.jsonl: text)")
+                                 "Read JSON Lines, with the document in this field (*.jsonl: text)")
                     ->option_text("NAME");
   auto* end = command
                   ->add_option("--end-token", to.end_token,
-                               "The token after each document (default: the model's end token)")
+                               "Token after each document (default: the model's end token)")
                   ->option_text("TOKEN");
   for (CLI::Option* option : {lines, field, end}) option->needs(tokenizer);
   lines->excludes(field);
-  command->footer("heddle data show RUN.yaml shows what heddle prepare has made for a recipe, as text");
+  command->footer("heddle data show RUN.yaml prints the samples that heddle prepare has made for a recipe");
 }
 
 void add_show(CLI::App& app, ShowCommand& to) {
   CLI::App* command =
-      app.add_subcommand("data", "Texts and tokens")
-          ->add_subcommand("show", "Shows prepared samples as text: what is trained on, and counts");
-  command->add_option("FILE", to.files, "Recipes, whose own samples are shown, or files NAME.samples")
+      app.add_subcommand("data", "Tokenizes texts and shows prepared samples")
+          ->add_subcommand("show",
+                           "Prints prepared samples as text, with marks on trained tokens and counts");
+  command->add_option("FILE", to.files, "Recipes, whose samples are shown, or NAME.samples files")
       ->required();
-  command->add_option("--from", to.first, "The first sample to show, counted from 1")
+  command->add_option("--from", to.first, "First sample to show, counted from 1")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 48));
-  command->add_option("--samples", to.count, "How many to show")
+  command->add_option("--samples", to.count, "Number of samples to show")
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 24));
   command
       ->add_option("--tokenizer", to.tokenizer,
-                   "A directory with the tokenizer.json to use (default: the one that made the file)")
+                   "Directory of the tokenizer.json to use (default: the one that made the file)")
       ->option_text("DIR");
-  command->add_option("--color", to.colour, "auto, always or never; without colour [[...]] is trained on")
+  command
+      ->add_option("--color", to.colour,
+                   "Color output: auto, always or never; without color, trained tokens are in [[...]]")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->option_text("WHEN");
 }
@@ -81,7 +82,7 @@ void add_tokens(CLI::App& command, CLI::Option* prompt, GenerateCommand& to) {
   command
       .add_option_function<std::vector<std::string>>(
           "--tokens", [&to](const std::vector<std::string>& words) { to.tokens = token_ids(words); },
-          "Token ids to continue, separated by commas; ids are printed")
+          "Token ids to continue instead of a prompt, separated by commas; prints ids")
       ->type_name("INT")
       ->excludes(prompt);
 }
@@ -89,41 +90,39 @@ void add_tokens(CLI::App& command, CLI::Option* prompt, GenerateCommand& to) {
 }  // namespace
 
 void add_generate(CLI::App& app, GenerateCommand& to) {
-  CLI::App* command = app.add_subcommand("generate", "Continues a text with a trained model");
+  CLI::App* command = app.add_subcommand("generate", "Generates text with a trained model");
   command
       ->add_option("DIR", to.directory,
-                   "A Hugging Face directory, the checkpoint directory of a run, or a checkpoint in it")
+                   "Hugging Face directory, checkpoint_dir of a run, or a checkpoint in it")
       ->required();
-  command->add_option("--config", to.config, "The YAML file of a run: its plugins are known too")
-      ->option_text("FILE");
-  auto* prompt = command->add_option("--prompt", to.prompt, "The text to continue");
+  command->add_option("--config", to.config, "YAML file of a run, to load its plugins")->option_text("FILE");
+  auto* prompt = command->add_option("--prompt", to.prompt, "Text to continue");
   command
       ->add_flag(
           "--chat", to.chat,
-          "The prompt is a user's message: the tokenizer's chat template renders it, the answer is printed")
+          "Render the prompt as a user message with the tokenizer's chat template, and print the answer")
       ->needs(prompt);
   command
       ->add_option("--tokenizer", to.tokenizer,
-                   "A directory with the tokenizer.json to use (default: the model's own)")
+                   "Directory of the tokenizer.json to use (default: the model's own)")
       ->option_text("DIR");
   add_tokens(*command, prompt, to);
-  command
-      ->add_option("--max-new-tokens,--max-tokens", to.max_new_tokens,
-                   "How many tokens to add, where no end token comes before")
+  command->add_option("--max-new-tokens,--max-tokens", to.max_new_tokens, "Maximum number of new tokens")
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 24));
-  command->add_option("--temperature", to.temperature, "0: the likeliest token each time")
+  command
+      ->add_option("--temperature", to.temperature, "Sampling temperature; 0 selects the most likely token")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 100.0));
-  command->add_option("--top-k", to.top_k, "Choose among the k likeliest; 0: among all")
+  command->add_option("--top-k", to.top_k, "Sample from the k most likely tokens; 0: from all")
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 24));
   command
       ->add_option("--top-p", to.top_p,
-                   "Choose among the likeliest that together have this probability; 1: among all")
+                   "Sample from the most likely tokens whose probabilities sum to P; 1: from all")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
-  command->add_option("--seed", to.seed, "Seed of the choice")->capture_default_str();
+  command->add_option("--seed", to.seed, "Seed of sampling")->capture_default_str();
 }
 
 }  // namespace heddle::cli

@@ -1,4 +1,4 @@
-// The options of the commands that take text: data and generate.
+// CLI11 options of the commands data and generate.
 #pragma once
 
 #include <CLI/App.hpp>

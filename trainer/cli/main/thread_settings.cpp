@@ -1,4 +1,4 @@
-// OMP_WAIT_POLICY or GOMP_SPINCOUNT, from the ranks and the threads of this machine.
+// Sets OMP_WAIT_POLICY or GOMP_SPINCOUNT from the ranks and threads of this machine.
 #include "trainer/cli/main/thread_settings.h"
 
 #include <stdlib.h>
@@ -13,7 +13,8 @@ namespace heddle::cli {
 
 namespace {
 
-// A wrong environment is refused later, where the other ranks can be told.
+// Returns the ranks on this machine. An invalid environment is reported later, when the other ranks can be
+// informed.
 int ranks_here(const TrainCommand& train) {
   try {
     if (const auto place = place_from_environment()) return place->local_world_size;
@@ -29,7 +30,7 @@ void choose_waiting(const Command& command) {
   const auto* train = std::get_if<TrainCommand>(&command);
   const bool said = ::getenv("OMP_WAIT_POLICY") != nullptr || ::getenv("GOMP_SPINCOUNT") != nullptr;
   if (train == nullptr || said) return;
-  const char* threads = ::getenv("OMP_NUM_THREADS");  // without it the ranks share the cores
+  const char* threads = ::getenv("OMP_NUM_THREADS");  // without it, ranks share the cores
   const int ranks = ranks_here(*train);
   const Waiting waiting = waiting_of(threads == nullptr ? std::nullopt : std::optional(::atoi(threads)),
                                      ranks, threads_per_rank(1));

@@ -1,13 +1,13 @@
-// How the threads of a run wait for each other.
+// Waiting policy of OpenMP's threads.
 #pragma once
 
 #include "trainer/cli/commands.h"
 
 namespace heddle::cli {
 
-// Threads of OpenMP spin while they wait, and take the cores from threads that work: of other local ranks
-// (OMP_NUM_THREADS) or other processes. waiting_of() says how they wait instead, unless the environment does.
-// Call before LibTorch, and OpenMP with it, is loaded.
+// Sets how OpenMP's threads wait, according to waiting_of(), unless the environment sets it. By default they
+// spin and take cores from working threads of other local ranks (OMP_NUM_THREADS) or processes. Must be
+// called before LibTorch, and OpenMP with it, is loaded.
 void choose_waiting(const Command& command);
 
 }  // namespace heddle::cli

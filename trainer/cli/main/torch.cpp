@@ -1,4 +1,4 @@
-// HEDDLE_TORCH, and the directories in which the loader of this program looks for libraries.
+// Finds LibTorch: HEDDLE_TORCH, and the directories that the loader searches for this program.
 #include "trainer/cli/main/torch.h"
 
 #include <dlfcn.h>
@@ -19,14 +19,14 @@ namespace fs = std::filesystem;
 
 constexpr const char* kLibrary = "libtorch_cpu.so";
 constexpr const char* kHint =
-    "name the directory of an installed torch " HEDDLE_TORCH_VERSION " package, or unset it";
+    "set it to the directory of an installed torch " HEDDLE_TORCH_VERSION " package, or unset it";
 
 bool holds_torch(const fs::path& directory) {
   std::error_code ignored;
   return fs::exists(directory / kLibrary, ignored);
 }
 
-// "2.11.0+cpu", as the package beside the libraries says; empty where it says nothing.
+// Returns the version in the package next to the libraries, such as "2.11.0+cpu"; empty: unknown.
 std::string version_of(const fs::path& package) {
   std::ifstream in(package / "version.py");
   const std::string key = "__version__ = '";
@@ -35,7 +35,8 @@ std::string version_of(const fs::path& package) {
   return "";
 }
 
-// The loader's directories for this program, in its order. RPATH is that of every heddle library.
+// Returns the directories that the loader searches for this program, in order. All heddle libraries have the
+// same RPATH.
 std::vector<fs::path> search_path() {
   Dl_serinfo size{};
   void* self = ::dlopen(nullptr, RTLD_LAZY);
@@ -49,7 +50,7 @@ std::vector<fs::path> search_path() {
   return out;
 }
 
-// The directory of the libraries; empty: none.
+// Returns the directory of the libraries; empty: none.
 fs::path directory_in_use() {
   if (const fs::path package = torch_of_environment(); !package.empty()) return package / "lib";
   for (const fs::path& directory : search_path())
@@ -65,7 +66,7 @@ fs::path torch_of_environment() {
   const fs::path package = given;
   const std::string named = "'" + package.string() + "' ";
   if (!holds_torch(package / "lib"))
-    throw Error(ErrorCode::usage, "HEDDLE_TORCH", named + "holds no lib/" + kLibrary, kHint);
+    throw Error(ErrorCode::usage, "HEDDLE_TORCH", named + "contains no lib/" + kLibrary, kHint);
   std::string version = version_of(package);
   version = version.substr(0, version.find('+'));
   if (!version.empty() && version != HEDDLE_TORCH_VERSION)
@@ -85,7 +86,7 @@ void load_torch_of_environment() {
 std::string version_text() {
   std::string out = "heddle " HEDDLE_VERSION " (SDK " + std::to_string(HEDDLE_SDK_NUMBER) + ")\nLibTorch ";
   const fs::path directory = directory_in_use();
-  if (directory.empty()) return out + HEDDLE_TORCH_VERSION " is needed, and none was found";
+  if (directory.empty()) return out + HEDDLE_TORCH_VERSION " is required, but none was found";
   return out + version_of(directory.parent_path()) + " in " + directory.string();
 }
 

@@ -1,4 +1,4 @@
-// The LibTorch that commands use, found without loading it.
+// Finds the LibTorch that commands use, without loading it.
 #pragma once
 
 #include <filesystem>
@@ -6,16 +6,16 @@
 
 namespace heddle::cli {
 
-// The torch package that HEDDLE_TORCH names; empty where it is not set. Throws Error{usage} where it holds
-// no LibTorch, or another version than this program was built for.
+// Returns the torch package that HEDDLE_TORCH names; empty if it is not set. Throws Error{usage} if the
+// package contains no LibTorch, or another version than this program was built with.
 std::filesystem::path torch_of_environment();
 
-// Loads the LibTorch that HEDDLE_TORCH names, where it is set: libraries that need one by its name get it,
-// wherever they would look for it. Throws Error{usage}.
+// Loads the LibTorch that HEDDLE_TORCH names, if set. Libraries that need LibTorch by name then get this one.
+// Throws Error{usage}.
 void load_torch_of_environment();
 
-// "heddle 0.1.0 (SDK 3)", and on a second line LibTorch's version and directory: that of HEDDLE_TORCH, else
-// the first in the search path of the loader.
+// Returns "heddle 0.1.0 (SDK 3)", and on a second line LibTorch's version and directory: that of
+// HEDDLE_TORCH, else the first in the loader's search path.
 std::string version_text();
 
 }  // namespace heddle::cli

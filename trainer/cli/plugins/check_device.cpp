@@ -1,4 +1,4 @@
-// Devices are looked for on the search path of plugins.
+// Finds devices on the search path of plugins.
 #include "trainer/cli/plugins/check_device.h"
 
 #include <cstdlib>
@@ -17,10 +17,10 @@ constexpr const char* kWhere = "heddle plugins check --device";
 constexpr const char* kSimulated = "simulated";
 constexpr int kSimulatedRanks = 8;
 
-// In a directory of the search path, or in `simulated` beside one: a run takes the first device that it
-// finds, so it is no plugin of every run.
+// Looks in each directory of the search path and in its sibling `simulated`. The library is not next to the
+// plugins, because a run would use the first device that it finds.
 kits::KitDevice simulated() {
-  setenv("HEDDLE_SIMULATED", "late", /*replace=*/0);  // read by the library in the process of the kits
+  setenv("HEDDLE_SIMULATED", "late", /*replace=*/0);  // read by the library in the kits' process
   const std::string file = "libheddle_simulated.so";
   std::vector<std::string> looked;
   for (const fs::path& place : plugin::search_path({}))
@@ -32,7 +32,7 @@ kits::KitDevice simulated() {
               "build the target heddle_simulated, or add its directory to HEDDLE_PLUGIN_PATH");
 }
 
-// The first that is available, as a run without dist_env.backend takes it.
+// Returns the first available device, as a run without dist_env.backend does.
 kits::KitDevice cuda() {
   const std::vector<fs::path> search_path = plugin::search_path({});
   PluginRegistry registry(search_path);
@@ -44,9 +44,10 @@ kits::KitDevice cuda() {
       if (absent.empty()) return {offer.name, file.path, 1};
       why += (why.empty() ? "" : "; ") + offer.name + ": " + absent;
     }
-  throw Error(ErrorCode::plugin_missing, kWhere,
-              "no device is available here" + (why.empty() ? ": no plugin offers one" : " (" + why + ")"),
-              "--device simulated needs no GPU");
+  throw Error(
+      ErrorCode::plugin_missing, kWhere,
+      "no device is available on this machine" + (why.empty() ? ": no plugin offers one" : " (" + why + ")"),
+      "use --device simulated, which needs no GPU");
 }
 
 }  // namespace
@@ -57,8 +58,9 @@ std::optional<kits::KitDevice> device_of_check(const std::string& name) {
   if (name == "cuda") return cuda();
   const std::vector<std::string> names = {"cpu", "cuda", kSimulated};
   const std::string near = text::nearest(name, names);
-  throw Error(ErrorCode::usage, kWhere, "there is no device '" + name + "'",
-              (near.empty() ? "" : "did you mean " + near + "? ") + "devices are " + text::join(names));
+  throw Error(
+      ErrorCode::usage, kWhere, "unknown device '" + name + "'",
+      (near.empty() ? "" : "did you mean " + near + "? ") + "available devices: " + text::join(names));
 }
 
 }  // namespace heddle::cli

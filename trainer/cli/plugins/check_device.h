@@ -1,4 +1,4 @@
-// The device that `heddle plugins check --device NAME` computes on.
+// Device of `heddle plugins check --device NAME`.
 #pragma once
 
 #include <optional>
@@ -8,9 +8,9 @@
 
 namespace heddle::cli {
 
-// none: the CPU. "simulated" is a library beside the plugins, with eight devices in one process; "cuda" is
-// the first available device of a plugin, with one. Throws Error{usage} for another name, and
-// Error{plugin_missing} for a device that is not there.
+// Returns the device; empty: the CPU. "simulated" is a library near the plugins, with eight devices in one
+// process; "cuda" is the first available device of a plugin. Throws Error{usage} for another name, and
+// Error{plugin_missing} for a device that is not found.
 std::optional<kits::KitDevice> device_of_check(const std::string& name);
 
 }  // namespace heddle::cli

@@ -1,4 +1,4 @@
-// Frames are lines of backtrace_symbols_fd: "FILE(SYMBOL+0x1c) [0x7f...]".
+// Parses frames of backtrace_symbols_fd: "FILE(SYMBOL+0x1c) [0x7f...]".
 #include "trainer/cli/plugins/kept_errors.h"
 
 #include <cxxabi.h>
@@ -16,7 +16,7 @@
 namespace heddle::cli {
 namespace {
 
-// The name as C++ writes it; the same where it is no symbol of C++.
+// Demangles a symbol; returns it unchanged if it is not a C++ symbol.
 std::string readable(const std::string& symbol) {
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> out(
@@ -24,7 +24,7 @@ std::string readable(const std::string& symbol) {
   return status == 0 && out ? std::string(out.get()) : symbol;
 }
 
-// "/a/libx.so(_ZN1a1bEv+0x1c) [0x7f]" -> "libx.so(a::b()+0x1c)".
+// Converts "/a/libx.so(_ZN1a1bEv+0x1c) [0x7f]" to "libx.so(a::b()+0x1c)".
 std::string frame_text(const std::string& line) {
   const size_t open = line.find('('), plus = line.find('+', open), close = line.find(')', open);
   if (open == line.npos || close == line.npos || plus == line.npos || plus > close) return line;
@@ -61,7 +61,7 @@ std::string KeptErrors::text() const {
 std::string last_words(const std::string& text, const std::filesystem::path& plugin) {
   std::istringstream lines(text);
   std::string last, frame;
-  bool is_own = false;  // the frame is the plugin's
+  bool is_own = false;  // the frame is in the plugin
   for (std::string line; std::getline(lines, line);) {
     if (line.find(") [0x") == line.npos && line.find(")[0x") == line.npos) {
       last = line, frame.clear(), is_own = false;

@@ -1,4 +1,4 @@
-// What a process of kits writes to its standard error, kept for the report of how it ended.
+// Captures the standard error of the kits' process, for the report of a crash.
 #pragma once
 
 #include <filesystem>
@@ -6,7 +6,7 @@
 
 namespace heddle::cli {
 
-// A file in memory: the child's standard error from begin_child() on.
+// In-memory file that is the child's standard error from begin_child() on.
 class KeptErrors {
  public:
   KeptErrors();  // Throws Error{internal}.
@@ -21,8 +21,9 @@ class KeptErrors {
   int file_;
 };
 
-// The last line that is no frame, and of the frames below it the first one in the plugin's file (else the
-// first): "simulated CUDA: ...; the host was at libheddle_acme.so(acme::Layer::forward(at::Tensor)+0x1c)".
+// Returns the last line that is not a frame, and the first frame below it in the plugin's file (else the
+// first frame): "simulated CUDA: ...; the host was at
+// libheddle_acme.so(acme::Layer::forward(at::Tensor)+0x1c)".
 std::string last_words(const std::string& text, const std::filesystem::path& plugin);
 
 }  // namespace heddle::cli

@@ -1,4 +1,4 @@
-// Forks before any tensor work: neither LibTorch's threads nor Gloo's are there yet.
+// Runs the kits in a forked process. The fork comes before LibTorch or Gloo start threads.
 #include "trainer/cli/plugins/plugin_check.h"
 
 #include <dlfcn.h>
@@ -19,8 +19,8 @@ namespace {
 
 using Event = nlohmann::json;
 
-// A line for each event: the rule that begins, as a string, a check, as a list, or what is wrong with the
-// request, as a map; null: the last one.
+// Writes one line per event: the rule that starts (a string), a check (a list), an error of the request (a
+// map), or the end (null).
 void write_line(int pipe, const Event& event) {
   const std::string text = event.dump(-1, ' ', false, Event::error_handler_t::replace) + "\n";
   for (size_t at = 0; at < text.size();) {
@@ -36,11 +36,11 @@ kits::RunKits* open_kits() {
   void* run = library == nullptr ? nullptr : dlsym(library, kits::kRunKits);
   if (run == nullptr)
     throw Error(ErrorCode::internal, "libheddle_kits.so", dlerror(),
-                "build the target heddle_kits, or install heddle again");
+                "build the target heddle_kits, or reinstall heddle");
   return reinterpret_cast<kits::RunKits*>(run);
 }
 
-// The child's half: it never returns.
+// The child's part; never returns.
 [[noreturn]] void report_to(int pipe, const std::filesystem::path& file, kits::KitOptions options) {
   const auto write_check = [pipe](const kits::Check& check) {
     write_line(pipe,
@@ -63,7 +63,7 @@ kits::RunKits* open_kits() {
   _exit(0);
 }
 
-// The child's output, line by line.
+// Reads the child's output line by line.
 class KitListener {
  public:
   explicit KitListener(const kits::KitOptions& options) : options_(options) {}
@@ -80,20 +80,21 @@ class KitListener {
     }
   }
 
-  // The child ended in the middle of a kit. said: what a device wrote of it; may be empty.
+  // Records that the child exited during a kit. said: message of the device, may be empty.
   void ended(const std::string& how, const std::string& said) {
-    const bool first = report_.checks.size() < 3;  // the file was not opened before
+    const bool first = report_.checks.size() < 3;  // the file was not loaded yet
     add({begun_.empty() ? "the check itself ends" : begun_, false,
          "the process ended (" + how + ")" + (said.empty() ? "" : ": " + said) +
-             (first ? "; throw nothing from static initialisers, and register operators in the entry" : "")});
+             (first ? "; do not throw from static initializers, and register operators in the entry function"
+                    : "")});
   }
 
-  // Throws what is wrong with the request.
+  // Throws the error of the request, if any.
   kits::Report report() && {
     if (wrong_) throw Error(*wrong_);
     return std::move(report_);
   }
-  bool whole() const { return whole_; }  // the last kit has ended
+  bool whole() const { return whole_; }  // the last kit has finished
 
  private:
   void take(const Event& event) {

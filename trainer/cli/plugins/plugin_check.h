@@ -1,4 +1,4 @@
-// The conformance kits in a process of its own, so that a plugin that ends its process is a line in the
+// Runs the conformance kits in a separate process, so that a plugin that exits its process is a line in the
 // report.
 #pragma once
 
@@ -8,8 +8,9 @@
 
 namespace heddle::cli {
 
-// Opens the library of kits there, which no other command needs. `options.ended` is called here as the lines
-// come. Throws Error{plugin_missing} when there is no such file, and Error{config} for invalid fields.
+// Runs the kits on a plugin; the child loads the kits' library, which no other command needs. Calls
+// `options.ended` as lines arrive. Throws Error{plugin_missing} for a missing file, and Error{config} for
+// invalid fields.
 kits::Report check_apart(const std::filesystem::path& file, const kits::KitOptions& options);
 
 }  // namespace heddle::cli

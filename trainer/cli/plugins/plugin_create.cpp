@@ -1,4 +1,4 @@
-// Copies a template with its name replaced.
+// Copies a template and replaces its name.
 #include "trainer/cli/plugins/plugin_create.h"
 
 #include <algorithm>
@@ -20,22 +20,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The template of a kind.
+// Returns the template directory of a kind.
 fs::path template_of(const std::string& kind) {
   const std::vector<std::string> names = template_names();
   if (names.empty())
-    throw Error(ErrorCode::internal, template_directory().string(), "the templates of plugins are not there",
-                "install heddle again");
+    throw Error(ErrorCode::internal, template_directory().string(), "the templates of plugins are missing",
+                "reinstall heddle");
   if (std::find(names.begin(), names.end(), kind) == names.end())
-    throw Error(ErrorCode::usage, "heddle plugins new", "there is no template '" + kind + "' for --kind",
-                "kinds are " + text::join(names));
+    throw Error(ErrorCode::usage, "heddle plugins new", "unknown template '" + kind + "' for --kind",
+                "available kinds: " + text::join(names));
   return template_directory() / kind;
 }
 
 std::string text_of(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in) throw Error(ErrorCode::io, file.string(), "cannot be read", "install heddle again");
+  if (!in) throw Error(ErrorCode::io, file.string(), "cannot be read", "reinstall heddle");
   return text;
 }
 
@@ -46,7 +46,7 @@ bool has_class(const std::string& text, const std::string& name) {
   return false;
 }
 
-// Its own, or that of something on offer.
+// Whether the plugin, or one of its offers, has the name.
 bool has_name(const PluginFile& file, const std::string& name) {
   const auto is_same = [&](const std::string& other) { return text::lower(other) == name; };
   return is_same(file.name) ||
@@ -55,7 +55,7 @@ bool has_name(const PluginFile& file, const std::string& name) {
          });
 }
 
-// Letters of C++, small, as names in a manifest and of files are.
+// Checks that the name has only lowercase letters, digits and _, as in manifests and file names.
 void check_name(const fs::path& directory) {
   const std::string name = directory.filename().string();
   const auto fits = [](char c) {
@@ -65,7 +65,7 @@ void check_name(const fs::path& directory) {
   if (name.empty() || !std::islower(static_cast<unsigned char>(name[0])) ||
       !std::all_of(name.begin(), name.end(), fits))
     throw Error(ErrorCode::usage, "heddle plugins new", "'" + name + "' is not a name for a plugin",
-                "use small letters, digits and _, beginning with a letter: my_strategy");
+                "use lowercase letters, digits and _, starting with a letter: my_strategy");
   if (name == "single")
     throw Error(ErrorCode::usage, "heddle plugins new", "'single' is built into the engine",
                 "choose another name");
@@ -74,16 +74,16 @@ void check_name(const fs::path& directory) {
       throw Error(ErrorCode::usage, "heddle plugins new",
                   "'" + name + "' is a name of the plugin " + file.path.string(), "choose another name");
   if (fs::exists(fs::symlink_status(directory)))
-    throw Error(ErrorCode::usage, "heddle plugins new", "'" + directory.string() + "' is there already",
+    throw Error(ErrorCode::usage, "heddle plugins new", "'" + directory.string() + "' already exists",
                 "choose another name, or remove it");
   const fs::path parent = fs::absolute(directory).parent_path();
   if (!fs::is_directory(parent))
     throw Error(ErrorCode::usage, "heddle plugins new",
-                "the directory of '" + directory.string() + "' is not there",
-                "give a name in a directory that is there and may be written");
+                "the directory of '" + directory.string() + "' does not exist",
+                "choose a name in an existing, writable directory");
 }
 
-// "my_strategy" -> "MyStrategy".
+// Converts "my_strategy" to "MyStrategy".
 std::string class_name(const std::string& name) {
   std::string out;
   bool start = true;
@@ -100,13 +100,12 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
-// The template's plugin is called hello, its class Hello, and its namespace hello_plugin, so that every name
-// makes one.
+// Replaces the template's names: plugin hello, class Hello and namespace hello_plugin, so any name works.
 std::string renamed(const std::string& text, const std::string& name) {
   return replaced(replaced(text, "hello", name), "Hello", class_name(name));
 }
 
-// Against the other classes of the template.
+// Throws if the class name is that of another class of the template.
 void check_class(const fs::path& from, const std::string& name) {
   if (name == "hello") return;
   for (const auto& entry : fs::directory_iterator(from))
@@ -120,10 +119,10 @@ void check_class(const fs::path& from, const std::string& name) {
 void write(const fs::path& file, const std::string& text) {
   std::ofstream out(file, std::ios::binary);
   if (!(out << text) || !out.flush())
-    throw Error(ErrorCode::io, file.string(), "cannot be written", "look at the disk and the permissions");
+    throw Error(ErrorCode::io, file.string(), "cannot be written", "check the disk and the permissions");
 }
 
-// The files of the kind, and the CMakeLists.txt that all kinds share, with the kind's sources in it.
+// Copies the files of the kind, and the common CMakeLists.txt with the kind's sources.
 void copy_template(const fs::path& from, const fs::path& to, const std::string& name) {
   std::vector<std::string> sources;
   for (const auto& entry : fs::directory_iterator(from)) {
@@ -146,11 +145,11 @@ int create_plugin(const PluginsCommand& command) {
   check_class(from, name);
   std::error_code failure;
   if (!fs::create_directory(directory, failure))
-    throw Error(ErrorCode::io, directory.string(), "cannot be made: " + failure.message(),
-                "give a name in a directory that is there and may be written");
+    throw Error(ErrorCode::io, directory.string(), "cannot be created: " + failure.message(),
+                "choose a name in an existing, writable directory");
   copy_template(from, directory, name);
   std::cout << "wrote " << directory.string() << "/ from the template '" << command.kind << "'; "
-            << (directory / "README.md").string() << " says how to build and check it\n";
+            << (directory / "README.md").string() << " explains how to build and check it\n";
   return 0;
 }
 

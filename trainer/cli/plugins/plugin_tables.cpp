@@ -1,4 +1,4 @@
-// Tables of fields: columns as wide as their longest cell.
+// Tables of fields with aligned columns.
 #include "trainer/cli/plugins/plugin_tables.h"
 
 #include <algorithm>
@@ -12,8 +12,8 @@ namespace heddle::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Row = std::array<std::string, 5>;  // field, type, default, range, what it does
-constexpr size_t kWidest = 26;           // a longer default is on a line of its own
+using Row = std::array<std::string, 5>;  // field, type, default, range, help
+constexpr size_t kWidest = 26;           // a longer default gets its own line
 constexpr size_t kLine = 100;
 
 Row row_of(const FieldInfo& field) {
@@ -21,7 +21,7 @@ Row row_of(const FieldInfo& field) {
   return {field.key, field.type, field.default_value, field.range, field.help + later};
 }
 
-// The words of a text in lines, each after `indent` blanks.
+// Wraps text into lines that are indented by `indent` spaces.
 std::string wrapped(const std::string& text, size_t indent) {
   std::string out, line;
   std::istringstream words(text);
@@ -36,7 +36,7 @@ std::string wrapped(const std::string& text, size_t indent) {
   return line.empty() ? out : out + blanks + line + "\n";
 }
 
-// Columns end two blanks after their longest cell; the help of the field is below, indented.
+// Aligns the columns; the help of a field is below its row, indented.
 std::string aligned(const std::vector<Row>& rows) {
   std::array<size_t, 4> width{};
   for (const Row& row : rows)
@@ -67,7 +67,7 @@ std::string needs_of(const Needs& needs) {
   return out;
 }
 
-// Null: of another kind.
+// Returns null for an offer of another kind.
 const OfferedSection* section_of(const Offered& offered) {
   return offered.kind == OfferedSection::kKind ? static_cast<const OfferedSection*>(offered.schema) : nullptr;
 }
@@ -96,7 +96,7 @@ Json json_of(const Offered& offered) {
   return out;
 }
 
-// A cell of a Markdown table: bars would end it.
+// Escapes bars for a cell of a Markdown table.
 std::string cell(const std::string& text) {
   std::string out;
   for (const char c : text) out += c == '|' ? std::string("\\|") : std::string(1, c);

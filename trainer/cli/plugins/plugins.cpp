@@ -1,4 +1,5 @@
-// `heddle plugins`: the list from the manifests, the tables of one plugin, the conformance kits.
+// `heddle plugins`: lists plugins from their manifests, prints the fields of one, and runs the conformance
+// kits.
 #include "trainer/cli/run_commands.h"
 
 #include <algorithm>
@@ -50,7 +51,7 @@ int list(const PluginsCommand& command) {
   for (const std::filesystem::path& place : given)
     if (!std::filesystem::is_directory(place))
       throw Error(ErrorCode::usage, "heddle plugins list", "'" + place.string() + "' is not a directory",
-                  "give directories that hold libheddle_*.so files");
+                  "give directories that contain libheddle_*.so files");
   warn_of_plugin_path(Log::to_stderr(0));
   std::vector<std::filesystem::path> search_path;
   for (const std::filesystem::path& place : plugin::search_path(given)) {
@@ -83,7 +84,7 @@ int list(const PluginsCommand& command) {
   return 0;
 }
 
-// Whether one of its offers, "strategy NAME (ALIAS, ALIAS)", has the name.
+// Whether an offer "strategy NAME (ALIAS, ALIAS)" has the name.
 bool offers_name(const PluginInfo& info, const std::string& name) {
   for (const std::string& offer : info.offers) {
     std::istringstream words(offer);
@@ -95,7 +96,7 @@ bool offers_name(const PluginInfo& info, const std::string& name) {
   return false;
 }
 
-// A plugin's own name, or the name or an alias of anything it offers.
+// Loads a plugin by its own name, or by the name or an alias of an offer.
 PluginInfo load_by_any_name(PluginRegistry& registry, const std::string& name) {
   const bool is_file = name.find('/') != std::string::npos || name.ends_with(".so");
   const auto loaded_by = [&](std::string_view kind) {
@@ -107,11 +108,11 @@ PluginInfo load_by_any_name(PluginRegistry& registry, const std::string& name) {
   const size_t before = registry.loaded().size();
   const std::vector<std::string> kinds = PluginRegistry::kinds();
   const auto kind = std::find_if(kinds.begin(), kinds.end(), loaded_by);
-  if (kind == kinds.end()) return registry.load(name);  // the error names every place
+  if (kind == kinds.end()) return registry.load(name);  // throws an error that names every searched place
   (void)registry.find(*kind, name);
   const std::vector<PluginInfo> loaded = registry.loaded();
   if (loaded.size() > before) return loaded.at(before);
-  for (const PluginInfo& info : loaded)  // by `plugins:` of a run
+  for (const PluginInfo& info : loaded)  // loaded by `plugins:` of the run
     if (offers_name(info, name)) return info;
   return registry.load(name);
 }
@@ -133,9 +134,9 @@ int inspect(const PluginsCommand& command) {
   return 0;
 }
 
-constexpr int kUntrained = 3;  // beside 0 (right) and 2 (wrong): it is not known
+constexpr int kUntrained = 3;  // exit status besides 0 (passed) and 2 (failed): unknown
 
-// Of the checks that ran.
+// Counts of the checks that ran.
 struct Count {
   size_t ran = 0, failed = 0;
   void add(const kits::Report& report) {
@@ -150,15 +151,15 @@ struct Count {
   }
 };
 
-// The last line of a report.
+// Returns the last line of a report.
 std::string verdict_of(const kits::Report& report) {
   Count count;
   count.add(report);
   const std::vector<std::string> untrained = report.untrained();
   if (count.failed > 0 || untrained.empty()) return count.text();
-  return count.text() + ", and nothing was trained of " + text::join(untrained) +
-         ": every kit that computes with it was left out, for the reasons above, so it is not known whether "
-         "it is right";
+  return count.text() + ", but no kit trained with " + text::join(untrained) +
+         ": every kit that uses it was skipped for the reasons above, so its correctness is "
+         "unknown";
 }
 
 kits::KitOptions kit_options(const PluginsCommand& command) {
@@ -204,7 +205,7 @@ int check(const PluginsCommand& command) {
   std::cout.flush();
   if (all.failed == 0) return unknown ? kUntrained : 0;
   throw Error(ErrorCode::plugin_failed, broken, all.text(),
-              "the lines that begin with FAIL say what to change; docs/plugins/testing.md explains each kit");
+              "see the lines that begin with FAIL; docs/plugins/testing.md explains each kit");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The templates of `heddle plugins new`; no LibTorch.
+// Finds the templates of `heddle plugins new`, without LibTorch.
 #include "trainer/cli/plugins/templates.h"
 
 #include <algorithm>

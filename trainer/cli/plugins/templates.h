@@ -1,4 +1,4 @@
-// The templates of `heddle plugins new`; no LibTorch.
+// Templates of `heddle plugins new`, found without LibTorch.
 #pragma once
 
 #include <filesystem>
@@ -7,10 +7,10 @@
 
 namespace heddle::cli {
 
-// share/heddle/template, beside the program in a build and in ../share once it is installed.
+// Returns share/heddle/template: next to the program in a build, in ../share after an installation.
 std::filesystem::path template_directory();
 
-// The kinds of which there are templates, sorted: the folders in it. Empty where it is not there.
+// Returns the kinds of templates, sorted: the folders of the template directory. Empty if it does not exist.
 std::vector<std::string> template_names();
 
 }  // namespace heddle::cli

@@ -1,4 +1,4 @@
-// Finds the schedule by its name, plans its table, and prints it; or compares all.
+// `heddle schedule`: plans and prints the table of a schedule, or compares all schedules.
 #include "trainer/cli/run_commands.h"
 
 #include <algorithm>
@@ -12,16 +12,17 @@ namespace {
 
 using std::to_string;
 
-constexpr int64_t kMostCells = 1 << 22;  // of a table that is readable
+constexpr int64_t kMostCells = 1 << 22;  // maximum number of cells of a readable table
 
-// The stages of the whole pipeline: as asked, else one a rank, or two where the schedule takes several.
+// Returns the number of stages of the whole pipeline: as given, else one per rank, or two if the schedule
+// needs several.
 int stages_of(const ScheduleCommand& command, StagesPerRank takes) {
   if (command.stages == 0) return command.ranks * std::min(takes.most, std::max(takes.least, 2));
   const std::string given = "--stages " + to_string(command.stages);
   if (command.stages % command.ranks != 0)
     throw Error(ErrorCode::usage, "heddle schedule",
                 given + " is not a multiple of --ranks " + to_string(command.ranks),
-                "stages are those of the whole pipeline; every rank holds the same number");
+                "set --stages to a multiple of --ranks; it counts the stages of the whole pipeline");
   const int each = command.stages / command.ranks;
   if (each >= takes.least && each <= takes.most) return command.stages;
   const std::string most = takes.most == takes.least  ? ""
@@ -29,7 +30,7 @@ int stages_of(const ScheduleCommand& command, StagesPerRank takes) {
                                                       : " to " + to_string(takes.most);
   throw Error(ErrorCode::usage, "heddle schedule",
               "the schedule '" + command.name + "' takes " + to_string(takes.least) + most +
-                  (takes.most == 1 ? " stage on a rank, and " : " stages on a rank, and ") + given + " on " +
+                  (takes.most == 1 ? " stage per rank, but " : " stages per rank, but ") + given + " on " +
                   to_string(command.ranks) + " ranks are " + to_string(each));
 }
 
@@ -37,8 +38,8 @@ void refuse_large(int stages, int microbatches) {
   if (int64_t{stages} * microbatches > kMostCells)
     throw Error(ErrorCode::usage, "heddle schedule",
                 to_string(stages) + " stages and " + to_string(microbatches) +
-                    " microbatches are more than a table can show",
-                "ask for fewer");
+                    " microbatches do not fit into a readable table",
+                "use fewer stages or microbatches");
 }
 
 }  // namespace

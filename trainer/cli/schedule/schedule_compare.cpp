@@ -1,4 +1,5 @@
-// Each schedule with one and with two stages a rank, if supported: planned, checked, simulated, sorted.
+// Compares schedules: plans, checks, simulates and sorts each with one and with two stages per rank, if
+// supported.
 #include "trainer/cli/schedule/schedule_compare.h"
 
 #include <algorithm>
@@ -17,15 +18,15 @@ namespace heddle::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr int kMostEach = 2;  // stages a rank
+constexpr int kMostEach = 2;  // stages per rank
 
 struct Compared {
   std::string name;
   int each = 1;
-  double length = 0, idle = 0, peak = 0;  // peak: microbatches on all layers of a rank
+  double length = 0, idle = 0, peak = 0;  // peak: live microbatches on all layers of a rank
   int transfers = 0;                      // of all ranks
-  schedule::Drawing drawing;              // if pictures are requested
-  std::string refusal;                    // why it does not support the sizes; other members are then unset
+  schedule::Drawing drawing;              // set if SVG is requested
+  std::string refusal;                    // why the sizes are not supported; other members are then unset
 };
 
 void simulate_one(const IPipelineSchedule& made, const ScheduleCommand& command, const GivenTimes& times,
@@ -49,7 +50,7 @@ void simulate_one(const IPipelineSchedule& made, const ScheduleCommand& command,
 std::vector<Compared> compared_all(const ScheduleCommand& command, const GivenTimes& times,
                                    PluginRegistry& plugins) {
   std::vector<Compared> all;
-  std::set<const OfferedSchedule*> seen;  // names and aliases
+  std::set<const OfferedSchedule*> seen;  // visited schedules, because a schedule has several names
   for (const std::string& name : plugins.names("schedule")) {
     const OfferedSchedule* offered = plugins.schedule(name);
     if (offered == nullptr || !seen.insert(offered).second) continue;
@@ -100,8 +101,8 @@ void print_compared(const ScheduleCommand& command, const GivenTimes& times,
                     const std::vector<Compared>& all) {
   const schedule::Costs costs = costs_of_rank(times, command.ranks);
   std::cout << command.ranks << " ranks, " << command.microbatches
-            << " microbatches; on all layers of a rank "
-            << (command.times_from.empty() ? "" : "(mean, in ms, of " + command.times_from + ") ") << "F "
+            << " microbatches; times of all layers of a rank"
+            << (command.times_from.empty() ? "" : " (mean, in ms, of " + command.times_from + ")") << ": F "
             << compared_time(costs.forward) << ", I " << compared_time(costs.backward_input) << ", W "
             << compared_time(costs.backward_weight) << "; a transfer " << compared_time(costs.transfer)
             << "\n";
@@ -119,7 +120,7 @@ void print_compared(const ScheduleCommand& command, const GivenTimes& times,
   for (const Compared& one : all)
     if (!one.refusal.empty())
       std::cout << one.name << " (" << one.each * command.ranks << " stages): " << one.refusal << "\n";
-  std::cout << "peak: the most microbatches alive on a rank, each on all of its layers\n";
+  std::cout << "peak: maximum number of live microbatches on a rank, each on all of its layers\n";
 }
 
 void print_compared_json(const ScheduleCommand& command, const GivenTimes& times,

@@ -1,4 +1,4 @@
-// `heddle schedule --compare`: every schedule on offer for given sizes and times.
+// `heddle schedule --compare`: all available schedules for given sizes and times.
 #pragma once
 
 #include <functional>
@@ -10,10 +10,10 @@
 
 namespace heddle::cli {
 
-// Times and limit as asked, for stages that share the model evenly.
+// Returns the given times and limit for stages that share the model evenly.
 Measured measured_of(const ScheduleCommand& command, const GivenTimes& times, int stages);
 
-// The plan of a schedule: for the times, where the schedule is made for them.
+// Returns the plan of a schedule, for the given times if the schedule uses times.
 ScheduleTable plan_of(const IPipelineSchedule& schedule, const ScheduleCommand& command,
                       const GivenTimes& times, int stages);
 

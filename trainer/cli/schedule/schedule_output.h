@@ -1,4 +1,4 @@
-// Output of `heddle schedule`, for a plugin's schedule or a file.
+// Output of `heddle schedule`, for a schedule by name or from a file.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace heddle::cli {
 
-// What is written and read, before the schedule is made.
+// Checks the files to read and write before the schedule is planned.
 inline void refuse_outputs_of(const ScheduleCommand& command) {
   if (command.trace.empty()) return;
   std::vector<Input> inputs;
@@ -27,8 +27,8 @@ inline void refuse_outputs_of(const ScheduleCommand& command) {
   refuse_outputs(outputs, inputs);
 }
 
-// The table in the format asked for on standard output; the warning about the bubble on standard error.
-// costs: of each stage, for the trace that is asked for.
+// Prints the table in the requested format on standard output, and the warning about the bubble on standard
+// error. costs: per stage, for a trace.
 inline int print_schedule(schedule::Drawing drawing, const ScheduleCommand& command,
                           std::span<const schedule::Costs> costs) {
   const std::string warning =
@@ -39,7 +39,7 @@ inline int print_schedule(schedule::Drawing drawing, const ScheduleCommand& comm
   if (!command.trace.empty() && !(std::ofstream(command.trace, std::ios::binary)
                                   << schedule::to_chrome_trace(drawing, costs) << std::flush))
     throw Error(ErrorCode::io, "--trace", "the file " + command.trace + " cannot be written",
-                "its directory must exist, with the right to write");
+                "its directory must exist and be writable");
   switch (command.format) {
     case ScheduleCommand::Format::table:
       std::cout << schedule::to_table(drawing);

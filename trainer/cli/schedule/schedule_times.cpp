@@ -1,4 +1,4 @@
-// Measured times of stages are spread over the model's depth, and cut again for other stages.
+// Spreads measured times of stages over the depth of the model, and redistributes them over other stages.
 #include "trainer/cli/schedule/schedule_times.h"
 
 #include <algorithm>
@@ -19,10 +19,10 @@ constexpr const char* kTimesFrom = "--times-from";
 
 Error no_trace(const std::string& file, const std::string& why) {
   return Error(ErrorCode::input, kTimesFrom, file + " " + why,
-               "give the file of heddle train --trace, of a run with pp_size above 1");
+               "use the file of heddle train --trace from a run with pp_size above 1");
 }
 
-// Of a whole backward each part is half; a split one has no whole time.
+// Splits the time of a whole backward into halves; a split backward has no whole time.
 Costs completed(Costs costs) {
   if (costs.backward_input + costs.backward_weight == 0)
     costs.backward_input = costs.backward_weight = costs.backward / 2;
@@ -32,7 +32,7 @@ Costs completed(Costs costs) {
 
 std::vector<Costs> read_trace(const std::string& file) {
   std::error_code failed;
-  if (!std::filesystem::is_regular_file(file, failed)) throw no_trace(file, "is no regular file");
+  if (!std::filesystem::is_regular_file(file, failed)) throw no_trace(file, "is not a regular file");
   std::ifstream in(file);
   if (!in) throw no_trace(file, "cannot be read");
   const auto json = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
@@ -42,9 +42,9 @@ std::vector<Costs> read_trace(const std::string& file) {
       stages.push_back(completed({one.at("forward"), one.at("backward"), one.at("backward_input"),
                                   one.at("backward_weight"), one.at("transfer")}));
   } catch (const nlohmann::json::exception&) {
-    throw no_trace(file, "holds no measured times of a pipeline's stages");
+    throw no_trace(file, "contains no measured times of pipeline stages");
   }
-  if (stages.empty()) throw no_trace(file, "holds no measured times of a pipeline's stages");
+  if (stages.empty()) throw no_trace(file, "contains no measured times of pipeline stages");
   return stages;
 }
 
@@ -55,7 +55,7 @@ void add_part(Costs& to, const Costs& costs, double part) {
   to.backward_weight += part * costs.backward_weight;
 }
 
-// Each stage but the last has a transfer to the next.
+// Each stage but the last has a transfer to the next stage.
 double mean_transfer(const GivenTimes& times) {
   if (!times.measured) return times.stretches.front().transfer;
   double sum = 0;

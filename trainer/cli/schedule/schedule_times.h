@@ -1,4 +1,4 @@
-// The times that a schedule is compared and planned with: as given in words, or measured by a run.
+// Times for planning and comparing schedules, given on the command line or measured in a run.
 #pragma once
 
 #include <vector>
@@ -8,19 +8,19 @@
 
 namespace heddle::cli {
 
-// Costs of equal stretches of the model, from its first layer to its last: one stretch of all layers where
-// --times gave them, the stages of the run where a trace did (its last step; milliseconds). Throws
-// Error{input} where the file is no trace of a pipeline.
+// Costs of equal parts of the model, from the first layer to the last: one part with all layers for --times,
+// or the stages of the run for a trace (its last step, in milliseconds). times_of() throws Error{input} if
+// the file is not a trace of a pipeline.
 struct GivenTimes {
   std::vector<schedule::Costs> stretches;
   bool measured = false;
 };
 GivenTimes times_of(const ScheduleCommand& command);
 
-// The costs of each of `stages` stages: what their parts of the stretches take. A transfer is the mean one.
+// Returns the costs per stage, from the overlap of each stage with the parts. A transfer has the mean cost.
 std::vector<schedule::Costs> costs_of_stages(const GivenTimes& times, int stages);
 
-// The mean over the ranks of what all layers of a rank take.
+// Returns the cost of all layers of a rank, averaged over ranks.
 schedule::Costs costs_of_rank(const GivenTimes& times, int ranks);
 
 }  // namespace heddle::cli

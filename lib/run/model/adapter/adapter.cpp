@@ -1,4 +1,4 @@
-// Reads adapter_model.safetensors, and adds products of A and B to boxes of weights.
+// Reads adapter_model.safetensors and adds products of A and B to boxes of weights.
 #include "lib/run/model/adapter/adapter.h"
 
 #include <ATen/TensorOperators.h>
@@ -26,25 +26,25 @@ namespace fs = std::filesystem;
 
 const std::string kMagnitude = ".lora_magnitude_vector";
 
-// A parameter without parts is the tensor of its name.
+// A parameter that has no parts is stored as the tensor of its name.
 StoredParts parts_of(const ModelSpec& model, const std::string& name, std::span<const int64_t> shape) {
   StoredParts parts = model.stored(name, shape);
   return parts.empty() ? stored::whole(name, shape) : parts;
 }
 
-// transformers' Conv1D: the files have [in, out].
+// Whether the part is stored as [in, out], as by transformers' Conv1D.
 bool lies_transposed(const StoredPart& part) {
   return part.dims == std::vector<int64_t>{1, 0};
 }
 
-// A product of experts in the model: which adapter it has, and its sizes.
+// An expert weight of the model: its adapter and its sizes.
 struct ExpertProduct {
   std::string path;       // of the adapter in the file
-  std::string parameter;  // of transformers' module, as adapter_config.json names it
+  std::string parameter;  // parameter of transformers' module, as named in adapter_config.json
   int64_t experts = 0, out = 0, in = 0;
 };
 
-// Of transformers' module, in which the tensor of all experts lies.
+// Returns the path of transformers' module that contains the tensor of all experts.
 std::string path_in_files(const ModelSpec& model, const std::string& down, at::IntArrayRef shape) {
   const auto module_of = [](const std::string& name) { return name.substr(0, name.rfind('.')); };
   const StoredParts parts = model.stored(down, shape);
@@ -52,7 +52,8 @@ std::string path_in_files(const ModelSpec& model, const std::string& down, at::I
   return module_of(one ? parts.front().tensor : down);
 }
 
-// By the names of their parameters. Of two parameters that have adapters PEFT wraps gate_up_proj first.
+// Returns the expert weights by parameter name. If both parameters have adapters, PEFT wraps gate_up_proj
+// first.
 std::map<std::string, ExpertProduct> products_of(const ModelSpec& model, Units& units,
                                                  const AdapterConfig& config) {
   std::map<std::string, ExpertProduct> out;
@@ -80,7 +81,7 @@ std::map<std::string, ExpertProduct> products_of(const ModelSpec& model, Units& 
   return out;
 }
 
-// Layers by the path of their weight: "model.layers.0.self_attn.q_proj".
+// Adapted layers by the path of their weight: "model.layers.0.self_attn.q_proj".
 class Weights {
  public:
   explicit Weights(const fs::path& directory)
@@ -89,18 +90,18 @@ class Weights {
     for (const auto& [path, layer] : layers_)
       if (layer.a.empty() || layer.b.empty() || rank_of(layer) <= 0 ||
           file_.tensors().at(layer.b).shape[1] != rank_of(layer))
-        refuse(path, "needs lora_A.weight [r, in] and lora_B.weight [out, r]");
+        refuse(path, "must have lora_A.weight [r, in] and lora_B.weight [out, r]");
     for (const auto& [path, layer] : layers_)
       if (config_.by_rows ? layer.magnitude.empty() || file_.tensors().at(layer.magnitude).shape[0] !=
                                                            file_.tensors().at(layer.b).shape[0]
                           : !layer.magnitude.empty())
-        refuse(path, config_.by_rows ? "needs lora_magnitude_vector [out], as use_dora is set"
-                                     : "has a lora_magnitude_vector, and use_dora is not set");
+        refuse(path, config_.by_rows ? "must have lora_magnitude_vector [out] because use_dora is set"
+                                     : "has a lora_magnitude_vector, but use_dora is not set");
   }
 
   bool has(const std::string& path) const { return layers_.count(path) != 0; }
 
-  // Every layer must be a tensor of the model's files, of its shape, or a product of experts.
+  // Checks that each layer is a tensor of the model's files with the same shape, or a product of experts.
   void check_fits(const ModelSpec& model) {
     std::set<std::string> left;
     for (const auto& [path, layer] : layers_) left.insert(path);
@@ -112,7 +113,7 @@ class Weights {
       if (shape_of(product.path, &Layer::b)[0] != product.out ||
           shape_of(product.path, &Layer::a)[1] != product.in ||
           rank_of(layers_.at(product.path)) % product.experts != 0)
-        refuse(product.path, "has another shape than the base model's experts");
+        refuse(product.path, "has a different shape than the base model's experts");
       const int64_t rank = rank_of(layers_.at(product.path)) / product.experts;
       if (!config_.scales_rank_of_experts) check_named(product.path, product.parameter, rank);
     }
@@ -124,14 +125,15 @@ class Weights {
           left.erase(path);
           std::vector<int64_t> shape = {shape_of(path, &Layer::b)[0], shape_of(path, &Layer::a)[1]};
           if (lies_transposed(part)) std::swap(shape[0], shape[1]);
-          if (part.shape != shape) refuse(path, "has another shape than the base model's layer");
+          if (part.shape != shape) refuse(path, "has a different shape than the base model's layer");
           check_named(path, path, rank_of(layers_.at(path)));
         }
     if (!left.empty())
-      refuse(*left.begin(), "is no layer of its own in the base model: it is absent, or tied to another one");
+      refuse(*left.begin(),
+             "names no separate layer of the base model: the layer is absent, or tied to another one");
   }
 
-  // Adds to this box of the layer's weight [out, in]: rows and columns from `offset` on.
+  // Adds the adapter's product to a box of the layer's weight [out, in] that starts at `offset`.
   at::Tensor box(const std::string& path, const std::vector<int64_t>& offset,
                  const std::vector<int64_t>& size) const {
     const Layer& layer = layers_.at(path);
@@ -142,8 +144,8 @@ class Weights {
     return at::matmul(b, a) * config_.scale_at(path, rank);
   }
 
-  // Makes `piece`, these rows and all columns of the layer's weight, its sum with the adapter in rows of the
-  // trained lengths, in float32.
+  // Adds the adapter to `piece`, some rows and all columns of the layer's weight, and scales each row of the
+  // sum to its trained length, in float32 (DoRA).
   at::Tensor scaled(const std::string& path, const at::Tensor& piece, int64_t first_row) const {
     const at::Tensor lengths = at::empty({piece.size(0)}, at::kFloat);
     file_.read(layers_.at(path).magnitude, std::vector<int64_t>{first_row}, lengths);
@@ -152,7 +154,7 @@ class Weights {
   }
   bool scales_rows(const std::string& path) const { return !layers_.at(path).magnitude.empty(); }
 
-  // Adds to this box of a parameter of experts, [experts, out, in] or [experts, columns, width, in].
+  // Adds the adapter to a box of an expert parameter, [experts, out, in] or [experts, columns, width, in].
   void add_to_experts(const std::string& name, const std::vector<int64_t>& offset,
                       const at::Tensor& box) const {
     const auto found = products_.find(name);
@@ -169,20 +171,22 @@ class Weights {
       at::Tensor more = at::matmul(of_expert.select(2, offset[0] + i), a.narrow(0, i * rank, rank)) *
                         config_.scale_at(product.parameter, rank);
       if (box.dim() == 4) more = more.view({2, -1, in}).narrow(0, offset[1], box.size(1));
-      const int64_t dim = box.dim() - 3;  // of the rows
+      const int64_t dim = box.dim() - 3;  // the rows' dimension
       more = more.narrow(dim, offset[dim + 1], box.size(dim + 1));
       at::Tensor of_box = box.select(0, i);
       of_box.copy_(of_box.to(at::kFloat) + more.to(box.device()));
     }
   }
 
-  // The adapter of the layer with this tensor, whose name may begin otherwise; "": there is none.
+  // Returns the path of the adapter of the layer with this tensor, whose name may have another prefix; "":
+  // none.
   std::string layer_of(const ModelSpec& model, const std::string& tensor) const {
     constexpr std::string_view kWeight = ".weight";
     if (!tensor.ends_with(kWeight)) return "";
     const std::string path = tensor.substr(0, tensor.size() - kWeight.size());
     if (has(path)) return path;
-    const std::string end = tensor.substr(path.rfind('.') + 1);  // a tied head is no other name of its weight
+    // a tied head is not another name of its weight
+    const std::string end = tensor.substr(path.rfind('.') + 1);
     for (const std::string& other : model.other_names(tensor)) {
       const std::string elsewhere = other.substr(0, other.size() - kWeight.size());
       if (other.ends_with(end) && has(elsewhere)) return elsewhere;
@@ -192,20 +196,20 @@ class Weights {
 
  private:
   struct Layer {
-    std::string a, b, magnitude = {};  // keys; magnitude: of DoRA alone
+    std::string a, b, magnitude = {};  // keys; magnitude: DoRA only
   };
 
   static SafetensorsFile opened(const fs::path& file) {
     if (!fs::exists(file))
-      throw Error(ErrorCode::input, file.string(), "is not there",
-                  "adapter_model.bin is a pickle, which only Python reads: load it with peft and "
-                  "save_pretrained() writes safetensors");
+      throw Error(ErrorCode::input, file.string(), "does not exist",
+                  "adapter_model.bin is a pickle, which only Python can read; load it with peft and write "
+                  "safetensors with save_pretrained()");
     return SafetensorsFile(file);
   }
 
   void add(const std::string& key, const StoredTensor& tensor) {
-    if (key.find(".lora_velora_embed") != key.npos) return;  // of the backward pass alone
-    if (key.ends_with(".base_layer.weight")) return;  // peft saves that of an adapted head: the base's own
+    if (key.find(".lora_velora_embed") != key.npos) return;  // used in the backward pass only
+    if (key.ends_with(".base_layer.weight")) return;         // peft saves the base weight of an adapted head
     const std::string prefix = "base_model.model.";
     if (key.starts_with(prefix) && key.ends_with(kMagnitude) && tensor.shape.size() == 1)
       return (
@@ -219,14 +223,14 @@ class Weights {
     }
     throw Error(ErrorCode::not_built, path_.string(),
                 "holds the tensor " + text::quoted(key) +
-                    ", and only lora_A.weight, lora_B.weight and lora_magnitude_vector are read",
+                    ", but heddle reads only lora_A.weight, lora_B.weight and lora_magnitude_vector",
                 "merge it with peft: merge_and_unload().save_pretrained(DIR)");
   }
 
   std::vector<int64_t> shape_of(const std::string& path, std::string Layer::*slot) const {
     return file_.tensors().at(layers_.at(path).*slot).shape;
   }
-  // PEFT makes the layers that adapter_config.json names, and drops other tensors of the file.
+  // Throws for a layer that adapter_config.json does not name: PEFT would ignore its tensors.
   void check_named(const std::string& path, const std::string& key, int64_t rank) const {
     if (!config_.adapts(key))
       refuse(path,
@@ -234,13 +238,13 @@ class Weights {
              "layers_to_transform, target_parameters)");
     if (const int64_t named = config_.rank_at(key); named != rank)
       refuse(path, "has rank " + std::to_string(rank) +
-                       ", but r and rank_pattern of adapter_config.json say " + std::to_string(named));
+                       ", but r and rank_pattern of adapter_config.json give " + std::to_string(named));
   }
   int64_t rank_of(const Layer& layer) const { return file_.tensors().at(layer.a).shape[0]; }
 
   [[noreturn]] void refuse(const std::string& path, const std::string& what) const {
     throw Error(ErrorCode::input, path_.string(), "the adapter of '" + path + "' " + what,
-                "do the adapter and the base model of adapter_config.json belong together?");
+                "check that the adapter was trained for the base model named in adapter_config.json");
   }
 
   fs::path path_;
@@ -250,7 +254,8 @@ class Weights {
   std::map<std::string, ExpertProduct> products_;  // those with an adapter
 };
 
-// Lengths are of whole rows: a box of some columns reads the others too.
+// Applies the DoRA scale. A row's length needs the whole row, so a box of some columns reads the other
+// columns too.
 void scale_rows(const Weights& weights, const std::string& path, const ParameterSource& base,
                 const Shard& shard, int64_t first_row, const stored::Common& common) {
   Shard wide = shard;
@@ -262,7 +267,7 @@ void scale_rows(const Weights& weights, const std::string& path, const Parameter
   piece.copy_(scaled.narrow(1, common.in_parameter[1], common.parameter_size[1]));
 }
 
-// Adds the adapter of the layer at `path`, of whose weight `part` is a box.
+// Adds the adapter of the layer at `path` to `part`, a box of the layer's weight.
 void add(const Weights& weights, const std::string& path, const ParameterSource& base, const Shard& shard,
          const StoredPart& part) {
   const auto common = stored::within_parameter(part, shard.offset, shard.tensor.sizes());

@@ -1,4 +1,4 @@
-// An adapter as PEFT saves it (LoRA, Hu et al. 2021): differences to the linear layers of a base model.
+// Adapters in PEFT's file format (LoRA, Hu et al. 2021): updates of the linear layers of a base model.
 #pragma once
 
 #include <filesystem>
@@ -15,9 +15,9 @@ namespace heddle {
 
 inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 
-// The source of the base with the adapter in DIRECTORY added: W + s B A, computed in float32 and rounded
-// once; of DoRA in rows of the trained lengths. Throws Error{input} for a damaged adapter and for one that
-// does not fit the model.
+// Returns the source of the base with the adapter in DIRECTORY added: W + s B A, computed in float32 and
+// rounded once; with DoRA, each row is scaled to its trained length. Throws Error{input} for a damaged
+// adapter and for one that does not fit the model.
 ParameterSource with_adapter(ParameterSource base, const std::filesystem::path& directory,
                              std::shared_ptr<const ModelSpec> model);
 

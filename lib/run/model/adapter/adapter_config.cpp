@@ -14,14 +14,14 @@ namespace heddle {
 namespace {
 
 namespace fs = std::filesystem;
-using AdapterJson = nlohmann::ordered_json;  // the first pattern that matches counts
+using AdapterJson = nlohmann::ordered_json;  // ordered: the first pattern that matches wins
 
 constexpr const char* kMerge =
     "merge the adapter with PEFT: PeftModel.from_pretrained(BASE, ADAPTER).merge_and_unload()"
     ".save_pretrained(DIR)";
 
 constexpr std::array kAdapterKeys = {
-    AdapterKey{"alora_invocation_tokens", "an activated adapter acts on some tokens only"},
+    AdapterKey{"alora_invocation_tokens", "an activated adapter applies to some tokens only"},
     AdapterKey{"alpha_pattern", ""},
     AdapterKey{"arrow_config", "heddle does not route tokens between adapters"},
     AdapterKey{"auto_mapping", ""},
@@ -31,19 +31,19 @@ constexpr std::array kAdapterKeys = {
     AdapterKey{"ensure_weight_tying", "heddle does not tie adapters of two layers"},
     AdapterKey{"eva_config", ""},
     AdapterKey{"exclude_modules", ""},
-    AdapterKey{"fan_in_fan_out", ""},  // PEFT goes by the class of the layer, and heddle by the model's files
+    AdapterKey{"fan_in_fan_out", ""},  // PEFT decides by the class of the layer, heddle by the model's files
     AdapterKey{"inference_mode", ""},
     AdapterKey{"init_lora_weights", ""},
     AdapterKey{"kasa_config", "PEFT changes the base weights when it loads such an adapter"},
-    AdapterKey{"layer_replication", "the adapter belongs to a base whose layers are repeated"},
+    AdapterKey{"layer_replication", "the adapter belongs to a base with repeated layers"},
     AdapterKey{"layers_pattern", ""},
     AdapterKey{"layers_to_transform", ""},
     AdapterKey{"loftq_config", ""},
     AdapterKey{"lora_alpha", ""},
-    AdapterKey{"lora_bias", "heddle reads no bias of B"},
+    AdapterKey{"lora_bias", "heddle does not read a bias of B"},
     AdapterKey{"lora_dropout", ""},
     AdapterKey{"lora_ga_config", ""},
-    AdapterKey{"megatron_config", "the adapter belongs to layers of Megatron-LM"},
+    AdapterKey{"megatron_config", "the adapter belongs to Megatron-LM layers"},
     AdapterKey{"megatron_core", ""},
     AdapterKey{"modules_to_save", "heddle reads A and B, not modules that were trained whole"},
     AdapterKey{"monteclora_config", "heddle does not sample adapters"},
@@ -70,7 +70,7 @@ bool is_set(const AdapterJson& value) {
   return !(value.is_array() || value.is_object()) || !value.empty();
 }
 
-// The keys of one file, with errors that name file and key.
+// Reads the keys of one file; errors name file and key.
 class AdapterReader {
  public:
   explicit AdapterReader(const fs::path& file)
@@ -83,7 +83,7 @@ class AdapterReader {
       if (!is_set(value)) continue;
       if (known == kAdapterKeys.end())
         refuse(key, "PEFT 0.21 has no such key",
-               "remove the key if it changes nothing in the model, or " + std::string(kMerge));
+               "remove the key if it does not affect the model, or " + std::string(kMerge));
       if (!known->refusal.empty()) refuse(key, std::string(known->refusal));
     }
     if (const AdapterJson* type = find("peft_type"); type != nullptr && *type != "LORA")
@@ -143,7 +143,7 @@ class AdapterReader {
     return out;
   }
 
-  // The number of a layer is the first one after a name; layers_pattern says after which.
+  // The layer number is the first number after a name; layers_pattern names it.
   std::vector<text::Pattern> layer_lists() const {
     std::vector<text::Pattern> out;
     const AdapterJson* value = find("layers_pattern");
@@ -168,8 +168,8 @@ class AdapterReader {
 
   [[noreturn]] void refuse(const std::string& key, const std::string& why,
                            const std::string& hint = kMerge) const {
-    throw Error(ErrorCode::not_built, file_,
-                key + " is " + text::excerpt(json_.at(key).dump()) + ", but " + why, hint);
+    throw Error(ErrorCode::not_built, file_, key + " is " + text::excerpt(json_.at(key).dump()) + "; " + why,
+                hint);
   }
   [[noreturn]] void wrong(const std::string& key, const std::string& expected) const {
     throw Error(ErrorCode::input, file_,
@@ -182,7 +182,7 @@ class AdapterReader {
     if (value != nullptr && std::find(read.begin(), read.end(), *value) == read.end()) refuse(key, why);
   }
 
-  // Others than these first values make another base weight, W - B A, when PEFT loads the adapter.
+  // Other initializations make PEFT change the base weight to W - B A when it loads such an adapter.
   void check_first_values() const {
     constexpr const char* kKey = "init_lora_weights";
     const AdapterJson* value = find(kKey);
@@ -211,7 +211,7 @@ class AdapterReader {
     return out;
   }
 
-  // PEFT's are Python's: what ECMAScript does not have is refused, not passed over.
+  // PEFT's patterns are Python's; syntax that ECMAScript lacks is an error.
   text::Pattern pattern(const std::string& key, const std::string& expression) const {
     const std::string hint = "list the names of the modules, or " + std::string(kMerge);
     for (const char* end : {"\\A", "\\Z"})
@@ -228,7 +228,7 @@ class AdapterReader {
   AdapterJson json_;
 };
 
-// AutoModel saves its own fields beside PEFT's, and other names in target_modules than its tensors have.
+// AutoModel saves its own fields in addition to PEFT's, and its target_modules do not match its tensor names.
 void read_automodel_config(const fs::path& directory, AdapterConfig& out) {
   const fs::path file = directory / "automodel_peft_config.json";
   std::error_code ignored;
@@ -293,7 +293,7 @@ AdapterConfig read_adapter_config(const fs::path& directory) {
   out.by_root = in.flag("use_rslora");
   out.by_rows = in.flag("use_dora");
   out.targets = in.modules("target_modules");
-  // Every layer but the output layer, whose path alone has no dot.
+  // Every layer but the output layer, which is the only one without a dot in its path.
   if (in.is_all_linear()) out.targets.pattern.emplace(".*\\..*");
   out.excluded = in.modules("exclude_modules");
   out.layers = in.integers("layers_to_transform");

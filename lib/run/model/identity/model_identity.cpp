@@ -1,4 +1,4 @@
-// Digests of headers and of sampled bytes.
+// Digests of headers and of sampled bytes of tensors.
 #include "lib/run/model/identity/model_identity.h"
 
 #include <c10/core/ScalarType.h>
@@ -37,7 +37,8 @@ std::vector<std::pair<uint64_t, size_t>> stretches_of(uint64_t size, size_t coun
   return out;
 }
 
-// Adds tensors to an identity. The digest is one of lines, each with the checksum of a tensor's bytes.
+// Builds an identity from tensors. The digest is that of lines, one per tensor with the checksum of its
+// bytes.
 class IdentityBuilder {
  public:
   explicit IdentityBuilder(const fs::path& place) {
@@ -83,7 +84,7 @@ size_t stretches_for(size_t tensors) {
   return std::clamp<size_t>(kAllStretches / std::max<size_t>(tensors, 1), 1, kMostStretches);
 }
 
-// Asks the system to read all stretches at once: one after another they take a disk's latency each.
+// Starts reading all samples at once: sequential reads would each wait for the disk.
 void read_ahead(const fs::path& path, const SafetensorsFile& file, size_t stretches) {
   const int opened = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   uint64_t header = 0;  // little-endian
@@ -108,7 +109,7 @@ void add_hugging_face(const fs::path& directory, IdentityBuilder& out) {
     out.add(files.at(weights.file(name)), name, stretches_for(names.size()));
 }
 
-// Its checksums are of all bytes, and are compared wherever they are read.
+// Adds the checksums of the manifests, which cover all bytes and are verified whenever shards are read.
 void add_sharded(const ModelPlace& place, IdentityBuilder& out) {
   for (const fs::path& directory : {place.weights, place.optimizer})
     if (!directory.empty()) out.add(checkpoint::read_manifest(directory / checkpoint::kManifest));

@@ -1,4 +1,4 @@
-// Opens a model on the disk: a Hugging Face directory, a sharded one, or a base with adapters.
+// Opens a model on disk: a Hugging Face directory, a sharded model, or a base with adapters.
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -25,8 +25,8 @@
 namespace heddle {
 namespace {
 
-// Reads a model with a head of its own in place of the tied one that its config.json describes. `why`: for a
-// warning. `untied`: the keys that say so.
+// Replaces the tied head that config.json describes by a separate one. `why`: reason for the warning.
+// `untied`: keys of the untied model.
 void keep_own_head(PreparedModel& model, const std::string& why, const Node& untied) {
   Node keys = Node::map({});
   for (const char* key : {"tie_word_embeddings", "text_config"})
@@ -34,10 +34,10 @@ void keep_own_head(PreparedModel& model, const std::string& why, const Node& unt
   add_to_config(model.origin.files["config.json"], keys);
   model.own_head = (model.place.notes / "config.json").string() + " says tie_word_embeddings: true, but " +
                    why +
-                   ". The head becomes a parameter of its own, and exports say tie_word_embeddings: false";
+                   ". The head becomes a separate parameter, and exports have tie_word_embeddings: false";
 }
 
-// A model on the disk, part by part.
+// Opens a model on disk step by step.
 class Opener {
  public:
   Opener(const std::filesystem::path& path, PluginRegistry& plugins) : plugins_(plugins) {
@@ -76,12 +76,12 @@ class Opener {
  private:
   const ModelPlace& place() const { return out_.place; }
 
-  // Looks whether the head is another one than config.json says, in the files or by an adapter.
+  // Finds out whether the files or an adapter make the head differ from what config.json says.
   void see_head() {
     try {
       plain_ = out_.spec ? out_.spec : engine::read_model(own_, plugins_, UnknownKeys::passed_over);
     } catch (const Error&) {
-      return;  // read_overridden() says what is wrong with the keys
+      return;  // read_overridden() reports the error in the keys
     }
     if (weights_ || !place().adapters.empty()) tied_ = find_tied_head(own_, *plain_, plugins_);
     if (tied_.head.empty()) return;
@@ -101,12 +101,12 @@ class Opener {
   }
 
   void read_origin() {
-    // A head that is read from the embedding has no place in the files.
+    // A head that is copied from the embedding is not in the files.
     const auto in_files = head_is_copied_ ? plain_ : out_.spec;
     if (is_hugging_face_) {
       out_.origin = checkpoint::read_origin(place().weights, *weights_);
       for (const auto& [name, tensor] : out_.origin.tensors)
-        if (in_files_.differs || name != in_files_.head) out_.tensors.push_back(name);  // else it is a copy
+        if (in_files_.differs || name != in_files_.head) out_.tensors.push_back(name);  // otherwise a copy
       out_.source = checkpoint::hf_source(place().weights, weights_, in_files);
     } else {
       out_.origin = checkpoint::kept_origin(place().notes);
@@ -128,19 +128,19 @@ class Opener {
   PluginRegistry& plugins_;
   PreparedModel out_;
   bool is_hugging_face_ = false;
-  Node own_;                                // keys of config.json, or what the files make of them
-  std::shared_ptr<const ModelSpec> plain_;  // as config.json describes it; null: it cannot be read
+  Node own_;                                // keys of config.json, as corrected by the files
+  std::shared_ptr<const ModelSpec> plain_;  // the model of config.json; null: it cannot be read
   std::shared_ptr<const HfWeights> weights_;
-  std::optional<checkpoint::Quantization> form_;  // of the weights; empty: they are not quantized
+  std::optional<checkpoint::Quantization> form_;  // format of the weights; empty: not quantized
   TiedHead tied_;
   HeadInFiles in_files_;
-  bool head_is_copied_ = false;  // the files have the embedding alone
-  std::string why_;              // the head is another one; empty: it is tied, or config.json says so
+  bool head_is_copied_ = false;  // the files contain only the embedding
+  std::string why_;              // why the head is separate; empty: it is tied, or config.json says so
 };
 
 namespace fs = std::filesystem;
 
-// The configuration of the checkpoint that the model is in; empty: it is in none.
+// Returns the configuration of the checkpoint that contains the model; empty: none.
 fs::path saved_configuration(const fs::path& weights) {
   for (fs::path at = weights; at.has_relative_path(); at = at.parent_path()) {
     std::error_code ignored;
@@ -162,13 +162,13 @@ std::vector<std::string> plugins_in(const fs::path& file) {
 
 std::string hint_of(const ModelPlace& place) {
   const std::string option =
-      "--config RUN.yaml, with the file of the run, opens the plugins it names; HEDDLE_PLUGIN_PATH=DIR names "
+      "--config RUN.yaml opens the plugins that the run's file names; HEDDLE_PLUGIN_PATH=DIR sets "
       "their directory";
   const fs::path file = saved_configuration(place.weights);
   const std::vector<std::string> named = file.empty() ? std::vector<std::string>() : plugins_in(file);
   if (named.empty()) return option;
   return "the run that saved it had plugins: " + text::join(named) +
-         ", and code that a saved file names is not loaded unasked: " + option;
+         ", and heddle does not load code that a saved file names without being asked: " + option;
 }
 
 bool is_offered(const fs::path& config_json, PluginRegistry& plugins) {

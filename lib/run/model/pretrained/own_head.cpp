@@ -1,4 +1,4 @@
-// Finds a tied head by the names that the embedding has only if they are tied.
+// Finds a tied head: its names become names of the embedding only when the model ties them.
 #include "lib/run/model/pretrained/own_head.h"
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +21,7 @@ namespace heddle {
 namespace {
 
 constexpr const char *kTie = "tie_word_embeddings", *kTextKeys = "text_config";
-constexpr int64_t kMostElements = int64_t{1} << 22;  // compared at once
+constexpr int64_t kMostElements = int64_t{1} << 22;  // elements compared at a time
 
 bool ties_head(const ModelSpec& model) {
   const auto keys = checkpoint::hf_json_if_valid(model.config_json("float32"));
@@ -53,7 +53,7 @@ bool have_equal_values(const checkpoint::BaseWeights& weights, const std::string
   return true;
 }
 
-// The first of the names that the files have; empty: none.
+// Returns the first of the names that the files contain; empty: none.
 std::string first_in(const checkpoint::BaseWeights& weights, const std::vector<std::string>& names) {
   const auto found =
       std::find_if(names.begin(), names.end(), [&](const std::string& name) { return weights.has(name); });
@@ -67,8 +67,8 @@ std::set<std::string> parameters_of(const Units& units) {
   return out;
 }
 
-// Adds the names of the embedding and of the head in files: a head is an alternative name of the embedding
-// only if they are tied.
+// Collects the file names of the embedding and of the head: a head is an alternative name of the embedding
+// only if the two are tied.
 void add_names(TiedHead& out, const ModelSpec& tied, const Units& units) {
   for (const auto& unit : units)
     for (const ParameterSlot& slot : unit->parameters()) {
@@ -95,7 +95,7 @@ TiedHead find_tied_head(const Node& keys, const ModelSpec& tied, PluginRegistry&
   try {
     out.untied = engine::read_model(untied_keys(keys), plugins, UnknownKeys::passed_over);
   } catch (const Error&) {
-    return {};  // the family has no head of its own
+    return {};  // the family has no separate head
   }
   const Units units = tied.make_units(at::TensorOptions(at::kMeta));
   const std::set<std::string> before = parameters_of(units);

@@ -1,4 +1,4 @@
-// A head of its own in a model whose config.json ties the head to the embedding.
+// Models with a separate head although config.json ties the head to the embedding.
 #pragma once
 
 #include <filesystem>
@@ -14,30 +14,31 @@
 
 namespace heddle {
 
-// A head that config.json ties to the embedding, by the names of both.
+// A head that config.json ties to the embedding, and the names of both.
 struct TiedHead {
-  std::string head, embedding;                        // parameters; empty: the model ties no head
-  std::vector<std::string> heads, embeddings;         // tensors in files, the usual name first
-  std::shared_ptr<const ModelSpec> untied = nullptr;  // the same model with a head of its own
+  std::string head, embedding;                        // parameter names; empty: the model ties no head
+  std::vector<std::string> heads, embeddings;         // tensor names in files, the usual name first
+  std::shared_ptr<const ModelSpec> untied = nullptr;  // the same model with a separate head
 };
 
-// `keys`: those of `tied`.
+// Returns the tied head of a model. `keys`: the keys of `tied`.
 TiedHead find_tied_head(const Node& keys, const ModelSpec& tied, PluginRegistry& plugins);
 
-// The keys with tie_word_embeddings: false, for the model and for its text_config.
+// Returns the keys with tie_word_embeddings: false, for the model and for its text_config.
 Node untied_keys(const Node& keys);
 
-// The tensors of the head in the files of a model with a tied head.
+// The head's tensors in the files of a model with a tied head.
 struct HeadInFiles {
-  std::string head, embedding;  // empty: the files have only one of them
-  bool differs = false;         // in values or shape: transformers 5 then does not tie them
+  std::string head, embedding;  // empty: the files contain only one of the two
+  bool differs = false;         // in values or shape, so that transformers 5 does not tie them
 };
-// Reads the values of both. Throws Error{input} where they cannot be read.
+// Compares the values of head and embedding. Throws Error{input} if they cannot be read.
 HeadInFiles head_in_files(const TiedHead& tied, const checkpoint::BaseWeights& weights);
 
 // Whether the adapter in DIRECTORY changes the tied head. Throws Error{input} for damaged files.
 bool adapts_head(const TiedHead& tied, const std::filesystem::path& directory);
-// `base` reads the tied model. What is returned reads the untied one, whose head begins as the embedding.
+// Returns a source for the untied model, whose head starts as a copy of the embedding. `base` is for the tied
+// model.
 ParameterSource with_head_of_embedding(ParameterSource base, const TiedHead& tied);
 
 }  // namespace heddle

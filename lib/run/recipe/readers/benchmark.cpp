@@ -25,11 +25,11 @@ const ConfigSchema<BenchmarkFields>& benchmark_schema() {
   using W = BenchmarkFields;
   static const auto schema =
       ConfigSchema<W>()
-          .field("warmup_steps", &W::warmup_steps, "First steps, which the averages leave out.",
+          .field("warmup_steps", &W::warmup_steps, "Number of first steps to exclude from averages.",
                  at_least<int64_t>(0, "must be 0 or more"))
           .field("peak_tflops", &W::peak_tflops,
-                 "Peak TFLOP/s of a rank. Default: that of the section mfu, else that of the device.", kPeak)
-          .field("json_output_path", &W::json_output_path, "File to write the figures to; null: none.")
+                 "Peak TFLOP/s per rank. Default: that of the section mfu, else that of the device.", kPeak)
+          .field("json_output_path", &W::json_output_path, "JSON file to write the results to. null: none.")
           .field("nsys_start", &W::nsys_start, "Ignored: it controls another profiler. Use --trace.")
           .field("nsys_end", &W::nsys_end, "Ignored, as nsys_start.")
           .field("nsys_ranks", &W::nsys_ranks, "Ignored, as nsys_start.")
@@ -38,12 +38,11 @@ const ConfigSchema<BenchmarkFields>& benchmark_schema() {
 }
 
 const ConfigSchema<MfuSection>& mfu_schema() {
-  static const auto schema =
-      ConfigSchema<MfuSection>()
-          .field("device", &MfuSection::device,
-                 "Device name whose peak is looked up. Default: the device of the run.")
-          .field("peak_tflops", &MfuSection::peak_tflops,
-                 "Peak TFLOP/s of a rank. Default: that of the device name.", kPeak);
+  static const auto schema = ConfigSchema<MfuSection>()
+                                 .field("device", &MfuSection::device,
+                                        "Device name to look up the peak of. Default: the device of the run.")
+                                 .field("peak_tflops", &MfuSection::peak_tflops,
+                                        "Peak TFLOP/s per rank. Default: that of the device name.", kPeak);
   return schema;
 }
 
@@ -68,10 +67,9 @@ BenchmarkSection read_benchmark(const Node& section, RecipeNotes& notes) {
   const BenchmarkFields words = benchmark_schema().read(section);
   for (const char* key : {"nsys_start", "nsys_end", "nsys_ranks"})
     if (section.find(key) != nullptr)
-      notes.skipped.push_back(
-          {std::string("benchmark.") + key, "it steers another profiler; --trace shows what ranks do"});
+      notes.skipped.push_back({std::string("benchmark.") + key, "it controls another profiler; use --trace"});
   if (section.find("num_nodes") != nullptr)
-    notes.skipped.push_back({"benchmark.num_nodes", "the launcher says how many ranks there are"});
+    notes.skipped.push_back({"benchmark.num_nodes", "the launcher sets the number of ranks"});
   const auto& json = words.json_output_path;
   return {words.warmup_steps, words.peak_tflops, json ? path_of(*json) : "",
           where_of(section, "json_output_path")};

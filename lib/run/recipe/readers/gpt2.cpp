@@ -1,4 +1,4 @@
-// The arguments of build_gpt2_model as keys of the family gpt2.
+// Maps the arguments of build_gpt2_model to keys of the family gpt2.
 #include "lib/run/recipe/readers.h"
 
 #include <optional>
@@ -23,19 +23,19 @@ const ConfigSchema<Arguments>& gpt2_arguments() {
   const Range<int64_t> size{1, int64_t{1} << 28};
   static const auto schema =
       ConfigSchema<Arguments>()
-          .field("_target_", &Arguments::target, "build_gpt2_model.")
-          .field("vocab_size", &Arguments::vocab_size, "Tokens.", size)
-          .field("n_positions", &Arguments::n_positions, "Positions with a vector: the longest sequence.",
-                 size)
-          .field("n_ctx", &Arguments::n_ctx, "Replaces n_positions.", size)
-          .field("n_embd", &Arguments::n_embd, "Width of the hidden states.", size)
-          .field("n_layer", &Arguments::n_layer, "Decoder layers.", size)
-          .field("n_head", &Arguments::n_head, "Heads.", size)
-          .field("bos_token_id", &Arguments::bos_token_id, "Changes nothing.")
-          .field("eos_token_id", &Arguments::eos_token_id, "Changes nothing.")
-          .field("attn_implementation", &Arguments::attn_implementation, "Changes nothing.")
+          .field("_target_", &Arguments::target, "Function that builds the model: build_gpt2_model.")
+          .field("vocab_size", &Arguments::vocab_size, "Vocabulary size.", size)
+          .field("n_positions", &Arguments::n_positions,
+                 "Number of position embeddings: the maximum sequence length.", size)
+          .field("n_ctx", &Arguments::n_ctx, "Overrides n_positions.", size)
+          .field("n_embd", &Arguments::n_embd, "Hidden size.", size)
+          .field("n_layer", &Arguments::n_layer, "Number of decoder layers.", size)
+          .field("n_head", &Arguments::n_head, "Number of attention heads.", size)
+          .field("bos_token_id", &Arguments::bos_token_id, "Ignored.")
+          .field("eos_token_id", &Arguments::eos_token_id, "Ignored.")
+          .field("attn_implementation", &Arguments::attn_implementation, "Ignored.")
           .field("check_memory", &Arguments::check_memory,
-                 "Refuse a run that does not fit in this machine's memory; false: start it.");
+                 "Refuse a run that does not fit into this machine's memory. false starts it.");
   return schema;
 }
 

@@ -52,9 +52,9 @@ const ConfigSchema<LrScheduleFields>& lr_schedule_schema() {
                               "Change of the weight decay from start_wd to end_wd.",
                               OneOf{{"constant", "linear", "cosine"}})
           .field<std::optional<int64_t>>("wsd_decay_steps", &W::wsd_decay_steps,
-                                         "Steps of the decay at the end of the style WSD.", positive())
+                                         "Number of steps of the final decay of the style WSD.", positive())
           .field<std::optional<std::string>>("lr_wsd_decay_style", &W::lr_wsd_decay_style,
-                                             "Decay at the end of the style WSD.",
+                                             "Shape of the final decay of the style WSD.",
                                              OneOf{{"linear", "cosine", "exponential", "minus_sqrt"}})
           .field("use_checkpoint_opt_param_scheduler", &W::use_checkpoint,
                  "Ignored: a resumed run follows its configuration.")

@@ -19,21 +19,22 @@ const ConfigSchema<PackedFields>& packed_schema() {
   static const auto schema =
       ConfigSchema<W>()
           .field("packed_sequence_size", &W::packed_sequence_size,
-                 "Tokens of a pack; 0: samples are not packed.", Range<int64_t>{0, kLargestSize})
+                 "Number of tokens per pack. 0 disables packing.", Range<int64_t>{0, kLargestSize})
           .field("packing_strategy", &W::packing_strategy,
-                 "thd: next fit, in the order of the samples; neat: longest sample first, into the emptiest "
+                 "Packing algorithm. thd: next fit in the order of the samples. neat: longest sample first "
+                 "into the emptiest "
                  "pack.",
                  OneOf{{"thd", "neat"}})
-          .field("max_packs", &W::max_packs, "Maximum number of packs; null: all.", at_least<int64_t>(1))
+          .field("max_packs", &W::max_packs, "Maximum number of packs. null: all.", at_least<int64_t>(1))
           .field("drop_long_samples", &W::drop_long_samples,
-                 "Discard samples longer than a pack, with a warning; false: such a sample is an error.")
+                 "Discard samples longer than a pack, with a warning. false makes such a sample an error.")
           .field("split_across_pack", &W::split_across_pack,
-                 "Split a sample that does not fit over two packs.")
+                 "Split a sample that does not fit into two packs.")
           .later("split_across_pack",
                  "Packing config field(s) split_across_pack are no longer supported and have no effect")
           .field("prepacked", &W::prepacked, "The data set contains packs already.")
           .later("prepacked", "heddle packs samples itself, from their lengths")
-          .field("num_proc", &W::num_proc, "Ignored: packing needs the lengths of samples only.");
+          .field("num_proc", &W::num_proc, "Ignored: packing needs only the lengths of samples.");
   return schema;
 }
 

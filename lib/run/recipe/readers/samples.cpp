@@ -9,8 +9,8 @@ namespace {
 void check_prompts(const Node& prompts) {
   for (const Node& prompt : prompts.items())
     if (prompt.kind() != Node::Kind::text || prompt.as_text().empty())
-      throw Error(ErrorCode::config, prompt.where(),
-                  "expected a text that is not empty, got " + prompt.written(), "quote the prompt");
+      throw Error(ErrorCode::config, prompt.where(), "expected a non-empty text, got " + prompt.written(),
+                  "quote the prompt");
   if (prompts.size() == 0)
     throw Error(ErrorCode::config, prompts.where(), "expected a list of texts, got " + prompts.written(),
                 "prompts: [\"In the beginning\"]");
@@ -22,12 +22,12 @@ const ConfigSchema<SamplesSection>& samples_schema() {
       ConfigSchema<W>()
           .field("prompts", &W::prompts, "Texts that the model continues at every validation.",
                  Check{"", check_prompts})
-          .field("chat", &W::chat, "Render each prompt with the chat template, as a message of the user.")
-          .field("max_new_tokens", &W::max_new_tokens, "Maximum number of tokens of an answer.",
+          .field("chat", &W::chat, "Render each prompt with the chat template as a user message.")
+          .field("max_new_tokens", &W::max_new_tokens, "Maximum number of tokens per answer.",
                  Range<int64_t>{1, kLargestSize})
-          .field("temperature", &W::temperature, "Temperature of sampling; 0: the most likely token.",
+          .field("temperature", &W::temperature, "Sampling temperature. 0 selects the most likely token.",
                  at_least(0.0))
-          .field("top_k", &W::top_k, "Sample from the k most likely tokens; 0: from all tokens.",
+          .field("top_k", &W::top_k, "Sample from the k most likely tokens. 0: from all tokens.",
                  at_least<int64_t>(0))
           .field("top_p", &W::top_p, "Sample from the most likely tokens whose probabilities sum to top_p.",
                  Range<double>{0, 1})

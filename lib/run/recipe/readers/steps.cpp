@@ -10,23 +10,24 @@ const ConfigSchema<StepSection>& step_schema() {
   using S = StepSection;
   static const auto schema =
       ConfigSchema<S>()
-          .field("global_batch_size", &S::global_batch_size, "Samples of one optimizer step, over all ranks.",
+          .field("global_batch_size", &S::global_batch_size,
+                 "Number of samples per optimizer step, over all ranks.", positive("", kLargestSize))
+          .field("local_batch_size", &S::local_batch_size, "Number of samples per microbatch on one rank.",
                  positive("", kLargestSize))
-          .field("local_batch_size", &S::local_batch_size, "Samples of one microbatch on one rank.",
-                 positive("", kLargestSize))
-          .field("num_epochs", &S::num_epochs, "Passes over the data; null: as many as max_steps needs.",
+          .field("num_epochs", &S::num_epochs,
+                 "Number of passes over the data. null: as many as max_steps needs.",
                  positive("or None if max_steps is provided"))
-          .field("max_steps", &S::max_steps, "Maximum number of optimizer steps; null: all epochs.",
+          .field("max_steps", &S::max_steps, "Maximum number of optimizer steps. null: all epochs.",
                  positive())
-          .field("ckpt_every_steps", &S::ckpt_every_steps, "Steps between checkpoints; null: once an epoch.",
-                 positive())
+          .field("ckpt_every_steps", &S::ckpt_every_steps,
+                 "Number of steps between checkpoints. null: once per epoch.", positive())
           .field("save_checkpoint_every_epoch", &S::save_checkpoint_every_epoch,
                  "Save a checkpoint at the end of each epoch.")
           .field("validate_on_checkpoint", &S::validate_on_checkpoint, "Validate at each checkpoint too.")
           .field("val_every_steps", &S::val_every_steps,
-                 "Steps between validations; null: at checkpoints only.", positive("if not None"))
+                 "Number of steps between validations. null: at checkpoints only.", positive("if not None"))
           .field("log_remote_every_steps", &S::log_remote_every_steps,
-                 "Steps whose metrics are written together when training on a GPU. The host waits for the "
+                 "Number of steps whose metrics are written together on a GPU. The host waits for the "
                  "GPU only "
                  "then, and the reported time of a step is the mean.",
                  positive())
@@ -45,10 +46,10 @@ const ConfigSchema<StepSection>& step_schema() {
               "Maximum number of consecutive updates that are skipped because the loss or the gradient norm "
               "is not finite; the run then ends with status 1. null: no limit.",
               positive("if not None"))
-          .field(
-              "preemption_signal", &S::stop_signals,
-              "Signals that save a checkpoint and end the run: a name, a number, or a list of them; null: no "
-              "signal.")
+          .field("preemption_signal", &S::stop_signals,
+                 "Signals that save a checkpoint and stop the run: a name, a number, or a list of them. "
+                 "null: no "
+                 "signal.")
           .field("preemption_sender", &S::preemption_sender,
                  "Sender of these signals: scheduler (the run then ends with status 0) or person (143 for "
                  "SIGTERM, else 130). Default: scheduler if torchrun, Slurm or MPI started the run, else "

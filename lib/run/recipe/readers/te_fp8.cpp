@@ -1,4 +1,5 @@
-// Words that AutoModel leaves to its machine are those of a machine with a GPU.
+// Reads model.backend.te_fp8. Defaults that AutoModel derives from the machine are those of a machine with a
+// GPU.
 #include "lib/run/recipe/readers.h"
 
 #include <string>
@@ -22,7 +23,7 @@ std::string word_of(const Node& backend, const char* key, const char* without) {
   return value == nullptr ? without : value->as_text();
 }
 
-// AutoModel takes other experts where tokens are exchanged by torch.
+// Whether the dispatcher is torch, for which AutoModel chooses other experts.
 bool exchanges_by_torch(const Node& backend) {
   return word_of(backend, "dispatcher", "deepep") == "torch";
 }

@@ -1,4 +1,4 @@
-// Completion for bash: one function that finds the command, then offers its options, or values by their kind.
+// Bash completion: one function that finds the command and offers its options, or values by their kind.
 #include <sstream>
 
 #include "heddle/base/text.h"
@@ -7,7 +7,7 @@
 namespace heddle::cli {
 namespace {
 
-// Finds $command among the words before the one to complete. "--key=value" arrives as three words.
+// Finds $command in the words before the cursor. "--key=value" arrives as three words.
 constexpr const char* kBashHead = R"(_heddle() {
   local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command= kind= words= options= at
   for ((at = 1; at < COMP_CWORD; ++at)); do
@@ -56,7 +56,7 @@ std::string commands_below(const CommandTable& table) {
   return out.empty() ? out : out + ")\n";
 }
 
-// After an option with a value: what the value is.
+// Cases for the value of an option.
 void bash_values(std::ostream& out, const CommandTable& table, const CommandRow& command) {
   for (const OptionRow& option : command.options) {
     if (option.kind == ValueKind::none) continue;
@@ -70,7 +70,7 @@ void bash_values(std::ostream& out, const CommandTable& table, const CommandRow&
   }
 }
 
-// Elsewhere: the command's commands and values of its arguments, or its options after a dash.
+// Cases for other words: subcommands and values of arguments, or options after a dash.
 void bash_words(std::ostream& out, const CommandTable& table, const CommandRow& command) {
   std::vector<std::string> words = command.below, options;
   for (const OptionRow& option : command.options)
@@ -103,7 +103,7 @@ std::string bash_completion(const CommandTable& table) {
       << kBashHead << commands_below(table) << kBashAfterCommand;
   for (const CommandRow& command : table.commands) bash_values(out, table, command);
   for (auto command = table.commands.rbegin(); command != table.commands.rend(); ++command)
-    bash_words(out, table, *command);  // "plugins list" before "plugins"
+    bash_words(out, table, *command);  // "plugins list" must precede "plugins"
   std::vector<std::string> options;
   for (const OptionRow& option : table.options)
     options.insert(options.end(), option.names.begin(), option.names.end());

@@ -1,4 +1,4 @@
-// The commands and options of the program as rows, read out of their declarations for CLI11.
+// Builds the table of commands and options from their CLI11 declarations.
 #include "trainer/cli/main/pages/command_table.h"
 
 #include <CLI/CLI.hpp>
@@ -21,7 +21,7 @@ std::vector<std::string> split(std::string_view words, char at) {
   return out;
 }
 
-// The values that a check allows: CLI::IsMember describes itself as {a,b,c}.
+// Returns the values that a check allows; CLI::IsMember describes itself as {a,b,c}.
 std::vector<std::string> allowed_values(const CLI::Option& option) {
   if (option.get_option_text().find('|') != std::string::npos) return split(option.get_option_text(), '|');
   const std::string type = option.get_type_name();
@@ -42,7 +42,7 @@ ValueKind kind_of(std::string_view value) {
                               : ValueKind::text;
 }
 
-// "INT:INT in [1 - 1024]" is an INT.
+// Returns the value's name, for example INT for "INT:INT in [1 - 1024]".
 std::string value_name(const CLI::Option& option) {
   if (!option.get_option_text().empty()) return option.get_option_text();
   const std::string type = option.get_type_name();

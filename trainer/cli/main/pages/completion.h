@@ -1,4 +1,4 @@
-// Completion scripts of shells, made from the table of commands.
+// Completion scripts for shells, generated from the table of commands.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace heddle::cli {
 
-// Scripts to be sourced (bash), or to lie in a directory that the shell searches: as heddle for bash, _heddle
-// for zsh and heddle.fish for fish. They call nothing outside the shell.
+// Scripts to source (bash), or to install in a directory that the shell searches: as heddle for bash, _heddle
+// for zsh and heddle.fish for fish. They run no external programs.
 std::string bash_completion(const CommandTable& table);
 std::string zsh_completion(const CommandTable& table);
 std::string fish_completion(const CommandTable& table);
 
-// A word in single quotes, for a POSIX shell.
+// Quotes a word with single quotes for a POSIX shell.
 std::string quoted(const std::string& word);
 
 }  // namespace heddle::cli

@@ -1,4 +1,4 @@
-// Completion for fish: a line for each option, with the commands it belongs to.
+// Fish completion: one line per option with the condition on the command.
 #include <sstream>
 
 #include "heddle/base/text.h"
@@ -7,7 +7,7 @@
 namespace heddle::cli {
 namespace {
 
-// In single quotes; fish takes only \\ and \' in them.
+// Quotes with single quotes, in which fish interprets only \\ and \'.
 std::string fish_quoted(const std::string& words) {
   std::string out = "'";
   for (const char letter : words) {
@@ -17,7 +17,7 @@ std::string fish_quoted(const std::string& words) {
   return out + "'";
 }
 
-// The words before the cursor that are neither options nor the program, compared with those of a command.
+// Compares the words before the cursor, without options and the program, with those of a command.
 constexpr const char* kFishHead = R"(# fish completion of heddle, made by: heddle completion fish
 function __heddle_in
     set -l given (commandline -opc)[2..]

@@ -1,4 +1,4 @@
-// The manual page of the program: the commands from their table, then what all of them share.
+// Manual page of the program: the commands from their table, then common sections.
 #include "trainer/cli/main/pages/manual.h"
 
 #include <array>
@@ -19,22 +19,23 @@ constexpr std::array<ManualRow, 5> kStatus = {{
     {"0", "Done."},
     {"1", "The run failed."},
     {"2", "The request is wrong: usage, configuration, plugin or input file."},
-    {"130", "A run was ended with Ctrl-C, after it saved."},
-    {"143", "A run was ended with SIGTERM, after it saved."},
+    {"130", "A run was stopped with Ctrl-C after it saved."},
+    {"143", "A run was stopped with SIGTERM after it saved."},
 }};
 
 constexpr std::array<ManualRow, 11> kEnvironment = {{
-    {"HEDDLE_TORCH", "The directory of an installed torch 2.11.0 package whose LibTorch is used."},
+    {"HEDDLE_TORCH", "Directory of an installed torch 2.11.0 package whose LibTorch is used."},
     {"HEDDLE_PLUGIN_PATH",
-     "Directories to look for plugins in, separated by colons, before those beside the program."},
+     "Directories to search for plugins, separated by colons, before the directory next to the program."},
     {"HEDDLE_DATA",
-     "The directory where samples prepared from texts are looked for and made first (default: data in "
+     "Directory of samples prepared from texts (default: data in "
      "checkpoint.checkpoint_dir)."},
-    {"HEDDLE_PYTHON", "The Python that prepares texts (default: python3); it needs tokenizers and jinja2."},
+    {"HEDDLE_PYTHON",
+     "Python interpreter that prepares texts (default: python3); it needs tokenizers and jinja2."},
     {"HEDDLE_SIMULATED",
      "Order of the work on simulated GPUs: at_once, late, or the seed of a random order."},
     {"HEDDLE_SHARED_GPU", "1: ranks may share a GPU, for tests; bytes between them go through the host."},
-    {"HEDDLE_SHM", "0: the ranks of one machine talk over Gloo instead of shared memory."},
+    {"HEDDLE_SHM", "0: ranks of one machine communicate over Gloo instead of shared memory."},
     {"HEDDLE_CPU_CAPABILITY",
      "The widest instruction set that heddle's own CPU kernels use: default, avx2 or avx512 (default: the "
      "processor's)."},
@@ -43,19 +44,19 @@ constexpr std::array<ManualRow, 11> kEnvironment = {{
      "Default: "
      "heddle's kernel computes large products on AMD processors with AVX-512."},
     {"RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT",
-     "A launcher's words to a rank, as torchrun sets them; those of Slurm and Open MPI are read too."},
-    {"HF_HOME, HF_HUB_CACHE", "The Hugging Face cache in which names of the hub are looked for."},
+     "Environment of a rank, as torchrun sets it; the variables of Slurm and Open MPI are read too."},
+    {"HF_HOME, HF_HUB_CACHE", "Hugging Face cache that is searched for hub names."},
 }};
 
 constexpr std::array<ManualRow, 4> kFiles = {{
     {"training.jsonl, validation.jsonl",
-     "Metrics of a run, one JSON object a line, in checkpoint.checkpoint_dir."},
-    {"loss.svg", "A picture of the loss, beside them."},
+     "Metrics of a run, one JSON object per line, in checkpoint.checkpoint_dir."},
+    {"loss.svg", "Plot of the loss, next to the metrics."},
     {"config.yaml", "The resolved configuration, in each checkpoint."},
-    {"NAME.samples", "Samples that heddle prepare made of texts."},
+    {"NAME.samples", "Samples that heddle prepare made from texts."},
 }};
 
-// A text as roff shows it: dashes that can be copied, no control lines.
+// Escapes text for roff: dashes that can be copied, no control lines.
 std::string roff(std::string_view words) {
   std::string out;
   if (words.starts_with('.') || words.starts_with('\'')) out = "\\&";
@@ -138,13 +139,14 @@ std::string manual_page(const CommandTable& table) {
   for (const CommandRow& command : table.commands) manual_command(out, command);
   out << ".SH OVERRIDES\n"
       << bold("--") << italic("SECTION.KEY VALUE") << " or " << bold("--") << italic("SECTION.KEY=VALUE")
-      << " overrides one value of the configuration. The value is read as YAML, so quote what YAML takes as "
-      << "its own: " << roff("--peft.target_modules \"'*_proj'\"") << ". " << bold("none")
+      << " overrides one value of the configuration. The value is read as YAML, so quote characters that "
+         "YAML interprets, as in "
+      << roff("--peft.target_modules \"'*_proj'\"") << ". " << bold("none")
       << " is null. Sections: " << roff(text::join(override_words())) << " and those of plugins.\n";
   manual_rows(out, "EXIT STATUS", kStatus);
   manual_rows(out, "ENVIRONMENT", kEnvironment);
   manual_rows(out, "FILES", kFiles);
-  out << ".SH SEE ALSO\nThe documents in share/doc/heddle beside bin: README.md, docs/getting-started.md, "
+  out << ".SH SEE ALSO\nThe documents in share/doc/heddle next to bin: README.md, docs/getting-started.md, "
       << "docs/fine-tuning.md, docs/reference.\n";
   return out.str();
 }

@@ -1,4 +1,4 @@
-// The manual page of the program, made from the table of commands.
+// Manual page of the program, generated from the table of commands.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace heddle::cli {
 
-// heddle(1) as roff, for the macros of man(7).
+// Returns heddle(1) as roff for the man(7) macros.
 std::string manual_page(const CommandTable& table);
 
 }  // namespace heddle::cli

@@ -1,4 +1,4 @@
-// `heddle help` and `heddle completion`: texts made from the declarations of all commands.
+// `heddle help` and `heddle completion`: texts generated from the declarations of all commands.
 #include "trainer/cli/main/pages/pages.h"
 
 #include <CLI/CLI.hpp>
@@ -25,11 +25,11 @@ std::vector<std::string> names_below(const CLI::App& app) {
 Error unknown_below(const CLI::App& command, const std::string& name, const std::string& word) {
   const std::vector<std::string> names = names_below(command);
   if (names.empty())
-    return Error(ErrorCode::usage, name, "it has no command '" + text::excerpt(word) + "'",
+    return Error(ErrorCode::usage, name, "it has no subcommand '" + text::excerpt(word) + "'",
                  "run: heddle help" + name.substr(6));
   const std::string nearest = text::nearest(word, names);
   return Error(ErrorCode::usage, name,
-               "'" + text::excerpt(word) + "' is not a command of it; there are: " + text::join(names),
+               "unknown command '" + text::excerpt(word) + "'; available commands: " + text::join(names),
                nearest.empty() ? "run: heddle help" + name.substr(6) : "did you mean '" + nearest + "'?");
 }
 
@@ -47,7 +47,7 @@ std::string help_of(const std::vector<std::string>& command, const CLI::App& app
   return at->help(at == &app ? "" : prefix);
 }
 
-// `data show` stands after `data`, whose command it is.
+// Returns the table of all commands, with `data show` after `data`.
 CommandTable whole_table(const CLI::App& app, const CLI::App& with_show, const std::string& overrides) {
   CommandTable table = read_table(app, overrides);
   for (const CommandRow& show : read_table(with_show, overrides).commands) {
@@ -66,14 +66,13 @@ CommandTable whole_table(const CLI::App& app, const CLI::App& with_show, const s
 
 void add_pages(CLI::App& app, PagesAsked& to) {
   CLI::App* help = app.add_subcommand("help", "Prints the help of a command, or the manual page");
-  CLI::Option* command = help->add_option("COMMAND", to.command, "A command: train, or plugins inspect");
-  help->add_flag("--man", to.manual, "The manual page of the program, for man")->excludes(command);
-  CLI::App* completion =
-      app.add_subcommand("completion", "Prints the script that completes commands in a shell");
-  completion->add_option("SHELL", to.shell, "bash, zsh or fish")
+  CLI::Option* command = help->add_option("COMMAND", to.command, "Command, such as train or plugins inspect");
+  help->add_flag("--man", to.manual, "Print the manual page of the program, for man")->excludes(command);
+  CLI::App* completion = app.add_subcommand("completion", "Prints the completion script of a shell");
+  completion->add_option("SHELL", to.shell, "Shell: bash, zsh or fish")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  completion->footer("For the shell that runs: source <(heddle completion bash)");
+  completion->footer("To enable completion in the current shell: source <(heddle completion bash)");
   for (CLI::App* each : {help, completion}) each->callback([&to] { to.is_asked = true; });
 }
 
@@ -91,7 +90,7 @@ Error unknown_command(const CLI::App& app, const std::string& word) {
   std::vector<std::string> names = names_below(app);
   const std::string nearest = text::nearest(word, names);
   return Error(ErrorCode::usage, "heddle",
-               "unknown command '" + text::excerpt(word) + "'; there are: " + text::join(names),
+               "unknown command '" + text::excerpt(word) + "'; available commands: " + text::join(names),
                nearest.empty() ? "run: heddle --help" : "did you mean '" + nearest + "'?");
 }
 

@@ -1,4 +1,4 @@
-// `heddle help` and `heddle completion`: texts made from the declarations of all commands.
+// `heddle help` and `heddle completion`: texts generated from the declarations of all commands.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -11,19 +11,19 @@ namespace heddle::cli {
 
 struct PagesAsked {
   bool is_asked = false;
-  std::vector<std::string> command;  // heddle help COMMAND; empty: the program's own
+  std::vector<std::string> command;  // command of heddle help COMMAND; empty: the program itself
   bool manual = false;
-  std::string shell;  // heddle completion SHELL; empty: help is asked for
+  std::string shell;  // shell of heddle completion SHELL; empty: help is requested
 };
 
 void add_pages(CLI::App& app, PagesAsked& to);
 
-// The text asked for. `with_show` is the program with `data show` where `app` has `data`. A command whose
-// footer is `overrides` takes overrides. Throws Error{usage} for a command that is not there.
+// Returns the requested text. `with_show` declares `data show` where `app` declares `data`. A command whose
+// footer is `overrides` takes overrides. Throws Error{usage} for an unknown command.
 std::string page(const PagesAsked& asked, const CLI::App& app, const CLI::App& with_show,
                  const std::string& overrides);
 
-// "unknown command 'trian'", with the nearest one.
+// Returns the error "unknown command 'trian'", which suggests the nearest command.
 Error unknown_command(const CLI::App& app, const std::string& word);
 
 }  // namespace heddle::cli

@@ -1,4 +1,4 @@
-// Completion for zsh: a function for each command, which describes its options to _arguments.
+// Zsh completion: one function per command, which describes its options to _arguments.
 #include <sstream>
 
 #include "heddle/base/text.h"
@@ -7,7 +7,7 @@
 namespace heddle::cli {
 namespace {
 
-// _arguments takes brackets, colons and backslashes as its own unless a backslash is before them.
+// Escapes brackets, colons and backslashes, which _arguments interprets.
 std::string escaped(const std::string& words) {
   std::string out;
   for (const char letter : words) {
@@ -25,7 +25,7 @@ std::string function_of(const std::string& command) {
   return name;
 }
 
-// ":value:action" after an option or an argument.
+// Returns ":value:action" for the value of an option or argument.
 std::string zsh_value_of(const CommandTable& table, const OptionRow& option) {
   const std::string name = ":" + escaped(option.value) + ":";
   switch (option.kind) {
@@ -66,7 +66,7 @@ void zsh_arguments(std::ostream& out, const CommandTable& table, const CommandRo
         << quoted("*" + word + (word.ends_with(".") ? "-" : "=") + "[overrides a value of the file]:VALUE:");
 }
 
-// Goes on in the function of the command below whose name stands first; `options` are those before it.
+// Dispatches to the function of the subcommand in the first word; `options` are those before it.
 void zsh_choice(std::ostream& out, const CommandTable& table, const std::vector<OptionRow>& options,
                 const std::string& name) {
   out << "  local context state state_descr line curcontext=$curcontext\n  typeset -A opt_args\n"
@@ -90,7 +90,7 @@ void zsh_function(std::ostream& out, const CommandTable& table, const CommandRow
   if (command.arguments.empty() && !command.below.empty()) {
     zsh_choice(out, table, command.options, command.name);
   } else {
-    for (const std::string& below : command.below)  // a command where a first argument may be too
+    for (const std::string& below : command.below)  // a subcommand where the first argument may stand too
       out << "  if (( CURRENT > 2 )) && [[ $words[2] == " << below << " ]]; then\n"
           << "    shift words\n    (( CURRENT-- ))\n    " << function_of(command.name + " " + below)
           << "\n    return\n  fi\n";
