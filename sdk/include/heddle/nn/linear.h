@@ -120,9 +120,9 @@ namespace heddle::model {
 // of stride 1. One row times the weight of a linear layer uses another kernel (row_product_cpu.h), because
 // MKL's is not vectorized on AMD. Other products use at::mm. The selection depends only on the processor,
 // shapes and strides, so results are bitwise reproducible. Works for any device and dtype.
+//
 // Call below autograd. Nothing is recorded, and the version counters of `out` and `sum` may not change, so
 // these tensors must not be saved by autograd. They must not share memory with a or b.
-// are, so these must not be tensors that autograd has saved. They must not share memory with a or b.
 
 // Returns a b + plus, [m, n], for a [m, k] and b [k, n]. plus: undefined, one row [n], or [m, n].
 HEDDLE_API at::Tensor matrix_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& plus = {});

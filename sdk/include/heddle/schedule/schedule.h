@@ -16,15 +16,15 @@ namespace heddle {
 // An action of a rank. Letters are PyTorch's: 2F0 is the forward of stage 2 on microbatch 0.
 struct Action {
   enum Kind : uint8_t {
-    forward,           // B: gradients of the input and of the weights
-    backward,          // I: gradient of the input only
-    backward_input,    // W: gradients of the weights, after I
-    backward_weight,   // SEND_F: send this stage's output to the next stage
-    send_forward,      // RECV_F: receive this stage's input from the previous stage
-    receive_forward,   // SEND_B: send the gradient of this stage's input to the previous stage
-    send_backward,     // RECV_B: receive the gradient of this stage's output from the next stage
-    receive_backward,  // the last three kinds apply to a stage, with microbatch 0
-    unshard,           // the last three apply to a stage; their microbatch is 0
+    forward,           // F
+    backward,          // B: gradients of the input and of the weights
+    backward_input,    // I: gradient of the input only
+    backward_weight,   // W: gradients of the weights, after I
+    send_forward,      // SEND_F: send this stage's output to the next stage
+    receive_forward,   // RECV_F: receive this stage's input from the previous stage
+    send_backward,     // SEND_B: send the gradient of this stage's input to the previous stage
+    receive_backward,  // RECV_B: receive the gradient of this stage's output from the next stage
+    unshard,           // the last three kinds apply to a stage, with microbatch 0
     reshard,
     reduce_gradients
   } kind;
