@@ -34,7 +34,7 @@ struct RotaryKeys {
   Rotation rotation(int64_t head_dim) const { return {dim(head_dim), theta, scaling, false, of_whole_head}; }
 };
 
-// What read_rotary() needs to know about the model.
+// Facts about the model for read_rotary().
 struct RotaryUse {
   std::string model_type;
   int64_t head_dim = 0, max_positions = 0;
@@ -57,7 +57,7 @@ HEDDLE_API Node rotary_map(const RotaryKeys& rotary, bool partial);
 HEDDLE_API std::vector<Node::Entry> rotary_entries(const RotaryKeys& rotary, bool partial);
 HEDDLE_API std::vector<FieldInfo> rotary_table(const RotaryKeys& defaults, bool partial);
 
-// The same functions for families whose sliding layers have another rotary base (Gemma 3). `rotary` applies
+// Functions like these for families whose sliding layers have another rotary base (Gemma 3). `rotary` applies
 // to layers with full attention. The keys are rope_local_base_freq, or rope_parameters with one map per layer
 // type.
 HEDDLE_API void read_rotary_by_type(const Node& keys, RotaryKeys& rotary, RotaryKeys& sliding,

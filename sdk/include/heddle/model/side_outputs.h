@@ -25,8 +25,8 @@ enum class LossDivisor {
   one
 };
 enum class Combine { sum, mean, max };
-// Where a value is shown besides StepReport::side_values: in training.jsonl, also on the progress line, also
-// in the lines of validation sets.
+// Places that show a value besides StepReport::side_values: in training.jsonl, also on the progress line,
+// also in the lines of validation sets.
 enum class Shown { nowhere, file, file_and_line, validation_too };
 
 struct SideSpec {

@@ -52,9 +52,9 @@ HEDDLE_API void attend_blocked_backward_cpu(const BlockedInputs& in, const Block
                                             const at::Tensor& log_sums, const BlockedGradients& into,
                                             bool add = false);
 
-// The same two functions for any device. The CPU uses the blocked kernel. Other devices use flash attention
-// with cumulative lengths (Dao 2023) for bfloat16 and half with heads of up to 256 and no soft cap, and
-// matrix products otherwise. in.seen is on the CPU.
+// Versions of these functions for any device. The CPU uses the blocked kernel. Other devices use flash
+// attention with cumulative lengths (Dao 2023) for bfloat16 and half with heads of up to 256 and no soft cap,
+// and matrix products otherwise. in.seen is on the CPU.
 HEDDLE_API void attend_ranges(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& out,
                               const at::Tensor& log_sums, bool onto = false);
 HEDDLE_API void attend_ranges_backward(const BlockedInputs& in, const BlockedShape& shape,

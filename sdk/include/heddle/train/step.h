@@ -114,10 +114,10 @@ class HEDDLE_API Step {
   // through the pipeline schedule, which splits it into microbatches; without a pipeline each batch is one
   // microbatch. Gradients of several batches accumulate. Every rank of a pipeline gets the same batches.
   StepReport run(std::span<const Batch> batches, double lr, double weight_decay);
-  // With PipelineConfig::post_validation: waits for the gradient norm of all stages, undoes and repeats the
-  // last update if it was wrong, and fills its report. Call settle() after the last step, and before
-  // parameters or a report are read; run(), evaluate() and optimizer_state() call it themselves. A collective
-  // of every rank. Without post_validation it does nothing.
+  // Settles an update under PipelineConfig::post_validation: waits for the gradient norm of all stages,
+  // undoes and repeats the last update if it was wrong, and fills its report. Call settle() after the last
+  // step, and before parameters or a report are read; run(), evaluate() and optimizer_state() call it
+  // themselves. A collective of every rank. Without post_validation it does nothing.
   void settle();
   // Returns whether the last update awaits the next run() or settle(). Equal on every rank.
   bool unsettled() const;
