@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the functions and data that the engine's libraries export with sdk/abi/surface.txt.
 
-surface.py BUILD [--write]: without --write it ends with 1 and prints what differs; with it the list is written."""
+surface.py BUILD [--write]: prints the differences and exits with 1. With --write, writes the list instead."""
 import pathlib
 import re
 import subprocess
@@ -12,7 +12,7 @@ LIST = pathlib.Path(__file__).with_name("surface.txt")
 
 
 def exported(library):
-    """Strong definitions, demangled; weak ones (inline functions, type information) depend on the optimizer."""
+    """Returns strong definitions, demangled. Weak ones (inline functions, type information) depend on the optimizer."""
     out = subprocess.run(["nm", "-D", "-C", "--defined-only", library], check=True, capture_output=True, text=True)
     found = (re.match(r"[0-9a-f]+ [TDBR] (.*)", line) for line in out.stdout.splitlines())
     return sorted({match[1].replace("[abi:cxx11]", "") for match in found if match and "heddle" in match[1]})
@@ -30,7 +30,7 @@ def main():
     for name in sorted(now - known):
         print(f"newly exported: {name}")
     if known != now:
-        print(f"The exported symbols differ from {LIST}. Raise HEDDLE_SDK_NUMBER where a symbol of a public header went, "
+        print(f"The exported symbols differ from {LIST}. Raise HEDDLE_SDK_NUMBER if a symbol of a public header was removed, "
               f"then write the list again: {sys.argv[0]} {build} --write")
     return known != now
 

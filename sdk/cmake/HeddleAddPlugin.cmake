@@ -1,18 +1,18 @@
-# heddle_add_plugin(NAME SOURCES...): builds plugins/libheddle_NAME.so in the build tree with the flags that the
-# engine asks for, and installs it to lib/plugins. The target is heddle_plugin_NAME.
+# heddle_add_plugin(NAME SOURCES...): builds plugins/libheddle_NAME.so in the build tree with the engine's
+# flags, and installs it to lib/plugins. The target is heddle_plugin_NAME.
 function(heddle_add_plugin name)
   add_library(heddle_plugin_${name} SHARED ${ARGN})
   heddle_plugin_flags(heddle_plugin_${name})
   if(COMMAND heddle_unity)
-    heddle_unity(heddle_plugin_${name} 16)  # inside the engine's own tree: its files together
+    heddle_unity(heddle_plugin_${name} 16)  # inside the engine's own tree: a unity build
   endif()
   set_target_properties(heddle_plugin_${name} PROPERTIES
     OUTPUT_NAME heddle_${name} LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/plugins)
   install(TARGETS heddle_plugin_${name} LIBRARY DESTINATION lib/plugins)
 endfunction()
 
-# heddle_plugin_scripts(NAME SCRIPTS...): copies scripts of the plugin's data sets of texts beside its library, here and where
-# it is installed.
+# heddle_plugin_scripts(NAME SCRIPTS...): copies the scripts of the plugin's text data sets to the directory
+# of its library, in the build tree and in the installation.
 function(heddle_plugin_scripts name)
   foreach(script ${ARGN})
     get_filename_component(file ${script} NAME)
@@ -21,10 +21,11 @@ function(heddle_plugin_scripts name)
   endforeach()
 endfunction()
 
-# The sharding engine is an archive: a plugin that does not use it takes nothing of it.
-# Nothing leaves the library but what HEDDLE_PLUGIN marks; a symbol that nobody has is found now, not when the plugin is opened;
-# DT_RPATH, because RUNPATH does not reach what a library opens. No OpenMP: LibTorch brings its own, and
-# at::parallel_for uses it.
+# heddle_plugin_flags(TARGET): flags of a plugin. The sharding engine is a static archive, of which a plugin
+# links only what it uses. The library exports only what HEDDLE_PLUGIN marks. Undefined symbols are link
+# errors, so that they do not appear when the plugin is loaded. DT_RPATH is used because RUNPATH does not
+# apply to libraries that a library loads. OpenMP is not enabled: LibTorch brings its own, which
+# at::parallel_for uses.
 function(heddle_plugin_flags target)
   if(TARGET Heddle::heddle)
     target_link_libraries(${target} PRIVATE Heddle::sharding Heddle::heddle)

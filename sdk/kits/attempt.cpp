@@ -1,4 +1,4 @@
-// The text of a check for every kind of exception.
+// Runs a kit and converts every kind of exception to the text of a check.
 #include "attempt.h"
 
 #include <c10/util/Exception.h>
@@ -11,7 +11,7 @@ namespace heddle::kits {
 
 Attempts::Kit Attempts::without_device(const Kit& kit) const {
   if (watch_.device == nullptr) return kit;
-  return []() -> std::string { throw NotRun{"it computes on the CPU; a check without --device runs it"}; };
+  return []() -> std::string { throw NotRun{"it only runs on the CPU, in a check without --device"}; };
 }
 
 bool Attempts::run(const std::string& rule, const Kit& kit, bool trains) {

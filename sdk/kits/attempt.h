@@ -1,4 +1,4 @@
-// Runs one kit as one line of the report, whatever it throws.
+// Attempts, which run each kit as one line of the report and convert its exceptions to results.
 #pragma once
 
 #include <functional>
@@ -9,28 +9,28 @@
 
 namespace heddle::kits {
 
-// Thrown by a kit that does not apply: not a failure.
+// Thrown by a kit that does not apply. Not a failure.
 struct NotRun {
   std::string why;
-  std::string where = {};  // of the refusal: a key of the section
+  std::string where = {};  // place of the refusal, a key of the section
 };
 
-// Adds checks to the report of the thread's watch.
+// Adds checks to the report of this thread's Watch.
 class HEDDLE_API Attempts {
  public:
   using Kit = std::function<std::string()>;
   explicit Attempts(Watch& watch) : watch_(watch) {}
-  // The plugin, for what it throws without a name.
+  // Sets the plugin to which exceptions without a plugin's name are attributed.
   void names(const std::string& plugin) { watch_.plugin = plugin; }
-  // From now on checks are of this offer: "strategy 'acme'".
+  // Assigns the following checks to this offer: "strategy 'acme'".
   void begin_offer(const std::string& offer) { offer_ = offer, has_training_ = false; }
-  // Some kit of the offer computes with it, whether it could run or not.
+  // Returns whether a kit of the offer computes with it, whether the kit could run or not.
   bool has_training() const { return has_training_; }
-  // Runs one kit, which returns its observation. True unless it failed.
+  // Runs one kit, which returns its observation. Returns false if it failed.
   bool operator()(const std::string& rule, const Kit& kit) { return run(rule, kit, false); }
-  // The same for a kit that computes with what the plugin offers, on the device of the check or the CPU.
+  // Runs a kit that computes with the offer, on the device of the check or on the CPU.
   bool training(const std::string& rule, const Kit& kit) { return run(rule, kit, true); }
-  // The same two for kits that compute on the CPU alone: where the check has a device they are not run.
+  // Run kits that only support the CPU. If the check has a device, they are not run.
   bool on_cpu(const std::string& rule, const Kit& kit) { return run(rule, without_device(kit), false); }
   bool training_on_cpu(const std::string& rule, const Kit& kit) {
     return run(rule, without_device(kit), true);

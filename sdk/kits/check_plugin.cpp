@@ -1,4 +1,4 @@
-// The kits of all that a file offers, and of one strategy.
+// Runs the kits of everything that a file offers, and of one strategy.
 #include <algorithm>
 #include <memory>
 
@@ -13,14 +13,14 @@
 namespace heddle::kits {
 namespace {
 
-// The least value that a range's text names: "1 to 64", "at least 1".
+// Returns the smallest number in the text of a range: "1 to 64", "at least 1".
 std::string least_of(const std::string& range) {
   const size_t begin = range.find_first_of("0123456789");
   if (begin == range.npos) return "";
   return range.substr(begin, range.find_first_not_of("0123456789.", begin) - begin);
 }
 
-// `fields` with the values that the kits need, where the strategy takes them.
+// Returns `fields` with the values that the kits need, if the strategy accepts them.
 Node fields_for_kits(const OfferedStrategy& offered, Node fields) {
   std::vector<Node::Entry> entries = fields.entries();
   const auto add = [&](const std::string& key, const std::string& yaml) {
@@ -30,7 +30,7 @@ Node fields_for_kits(const OfferedStrategy& offered, Node fields) {
     try {
       if (!offered.resolve(Node::map(more)).not_built.empty()) return;
     } catch (const Error&) {
-      return;  // the strategy refuses this value: it keeps its default
+      return;  // the strategy refuses this value and keeps its default
     }
     entries = std::move(more);
   };
@@ -92,7 +92,7 @@ const KindKits kDevice(OfferedDevice::kKind,
                        },
                        {.takes_fields = false, .on_device = false});
 
-// What its maker calls it.
+// Starts the device and returns its product name or its index.
 std::string starts(const CheckDevice& device) {
   const std::unique_ptr<IDevice> one = device.make();
   const std::string place = one->start(0).str();
@@ -113,7 +113,7 @@ void run_kits(const std::filesystem::path& file, Watch& watch) {
           const auto& offers = manifest.offers;
           if (std::none_of(offers.begin(), offers.end(),
                            [](const auto& offer) { return KindKits::trains_on_device(offer.kind); }))
-            throw NotRun{"no kit of what this file offers computes on it"};
+            throw NotRun{"no kit of this file's offers uses a device"};
           return starts(*device);
         }))
       return;
@@ -124,7 +124,7 @@ void run_kits(const std::filesystem::path& file, Watch& watch) {
 }  // namespace
 
 Report check_plugin(const std::filesystem::path& file, const KitOptions& options) {
-  // First, because LibTorch settles on having no device when it is first used.
+  // Comes first, because LibTorch decides at its first use that there is no device.
   const auto device = options.device ? std::make_shared<const CheckDevice>(*options.device) : nullptr;
   return run_watched(options, [file, device] {
     Watch::current()->device = device;

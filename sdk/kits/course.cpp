@@ -1,4 +1,4 @@
-// The ranks of a course, what a strategy refuses, and the strategy `single`.
+// Runs the ranks of a course, and returns the refusals of a strategy and the strategy `single`.
 #include "course.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ void compare(const Outcome& got, const Outcome& want) {
       !std::all_of(want.norms.begin(), want.norms.end(), is_finite))
     found("a loss or a gradient norm of the strategy `single` is not finite, so nothing can be compared");
   const std::string lines = differences(got, want);
-  if (!lines.empty()) found("not as the strategy `single`: " + lines.substr(0, lines.find('\n')));
+  if (!lines.empty()) found("differs from the strategy `single`: " + lines.substr(0, lines.find('\n')));
 }
 
 bool has_axis(const Needs& needs, const std::string& axis) {
@@ -44,7 +44,7 @@ std::string refusal(const Subject& subject, const Course& course) {
     if (sizes.of(axis) > 1 && !has_axis(subject.needs, axis))
       return "its mesh has no axis " + std::string(axis);
   if (course.dp > 1 && !has_axis(subject.needs, "dp") && !has_axis(subject.needs, "dp_shard"))
-    return "its mesh has no axis of data parallelism";
+    return "its mesh has no data-parallel axis";
   if (course.checkpointing == ActivationCheckpointing::selective &&
       std::find(subject.needs.may_use.begin(), subject.needs.may_use.end(), kSelectiveCheckpointing) ==
           subject.needs.may_use.end())

@@ -1,4 +1,4 @@
-// A course: a training of the small model under one strategy, driven by core or by a host's loop.
+// Course, a training of the small model with one strategy, run by core or by a host's loop.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace heddle::kits {
 
-// The strategy of a course and its configuration.
+// The strategy of a course, and how to create it.
 struct Subject {
   std::string name;
   Needs needs;
@@ -25,38 +25,40 @@ struct Subject {
 
 struct Course {
   Shape shape = {};
-  int dp = 1, replicas = 1, tp = 1, pp = 1;  // dp: ranks of dp_shard, or of dp
-  // by_hand: a host's own loop, without unshard, reshard and reduce_gradients. The others: core's runner,
-  // with all forwards first, split backwards, or stages on several ranks.
+  int dp = 1, replicas = 1, tp = 1, pp = 1;  // dp: number of ranks of dp_shard, or of dp
+  // by_hand: a host's own loop without unshard(), reshard() and reduce_gradients(). The other values use
+  // core's runner: one microbatch after the other, all forwards first, split backwards, or stages on several
+  // ranks.
   enum class Drive { by_hand, one_by_one, forwards_first, split, pipeline } drive = Drive::one_by_one;
   ActivationCheckpointing checkpointing = ActivationCheckpointing::none;
-  // The plain update w -= g / 2 shows gradients; AdamW, by core's Step, norms and states.
+  // false: the update w -= g / 2, whose results show gradients. true: AdamW by core's Step, with norms and
+  // states.
   bool adamw = false;
   int64_t first_step = 0, steps = 4;
-  bool lists_all = false;  // every rank lists every parameter
-  bool evaluates = false;  // after each step, which changes nothing
+  bool lists_all = false;  // checks that every rank lists every parameter
+  bool evaluates = false;  // evaluates after each step, which must not affect the result
   bool unshards = false;   // calls hold_whole() after each step
-  bool reloads = false;  // without adamw, after each step: the first values are written, used, and taken back
-  bool restarts = false;          // with adamw and pp: every step begins with an update that is undone
+  bool reloads = false;    // without adamw: writes, uses and takes back the initial values after each step
+  bool restarts = false;   // with adamw and pp: every step begins with an update that is undone
   const Outcome* from = nullptr;  // with adamw: initial values and optimizer state
-  std::shared_ptr<const IPipelineSchedule> schedule = nullptr;  // of Drive::pipeline; null: the kit's own
-  const CheckDevice* device = nullptr;                          // where it trains; null: the CPU
-  bool values_differ = false;  // with foreign or valued: each data-parallel rank has other first values
+  std::shared_ptr<const IPipelineSchedule> schedule = nullptr;  // for Drive::pipeline; null: the kit's own
+  const CheckDevice* device = nullptr;                          // the device of the training; null: the CPU
+  bool values_differ = false;  // with foreign or valued: initial values differ between data-parallel ranks
   int world() const { return dp * replicas * tp * pp; }
 };
 
 bool has_axis(const Needs& needs, const std::string& axis);
 
-// Why the strategy's needs exclude this course; empty: they do not.
+// Returns why the strategy's needs exclude this course, or "".
 std::string refusal(const Subject& subject, const Course& course);
 
-// Trains. Throws Error{plugin_failed} for a violation of the interface or an exception of the stage.
+// Trains a course. Throws Error{plugin_failed} for a violation of the interface or an exception of the stage.
 Outcome train(const Subject& subject, const Course& course);
 
-// The strategy `single`.
+// Returns the strategy `single`.
 Subject single();
 
-// Throws Error{plugin_failed} with the first of the differences.
+// Throws Error{plugin_failed} with the first difference.
 void compare(const Outcome& got, const Outcome& want);
 
 }  // namespace heddle::kits

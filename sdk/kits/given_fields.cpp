@@ -1,4 +1,4 @@
-// A key belongs to each offer whose table has it.
+// Distributes the caller's fields: a key belongs to each offer whose table has it.
 #include "given_fields.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ bool has(const OfferedSchema& offered, const std::string& key) {
                      [&](const FieldInfo& field) { return field.key == key; });
 }
 
-// Those whose kits read fields.
+// Returns the offers whose kits read fields.
 std::vector<const OfferedSchema*> takers(const CheckedPlugin& plugin) {
   std::vector<const OfferedSchema*> out;
   for (const plugin::ManifestOffer& offer : plugin.manifest.offers)
@@ -29,7 +29,7 @@ bool one_has(const std::vector<const OfferedSchema*>& offers, const std::string&
   return std::any_of(offers.begin(), offers.end(), [&](const auto* offered) { return has(*offered, key); });
 }
 
-// Of all tables, and those that the engine reads for every set of texts.
+// Returns the keys of all tables, and the keys that the engine reads for every text data set.
 std::vector<std::string> known_keys(const std::vector<const OfferedSchema*>& offers) {
   std::vector<std::string> out;
   for (const OfferedSchema* offered : offers) {
@@ -65,14 +65,14 @@ void check_given_fields(const CheckedPlugin& plugin) {
   if (given.entries().empty()) return;
   const std::vector<std::string> known = known_keys(takers(plugin));
   if (known.empty())
-    throw Error(ErrorCode::config, kFieldsOption, "nothing that this file offers is checked with fields",
-                "leave the option out");
+    throw Error(ErrorCode::config, kFieldsOption, "no offer of this file is checked with fields",
+                "remove the option");
   for (const auto& [key, value] : given.entries()) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     const std::string near = text::nearest(key, known);
     throw Error(ErrorCode::config, kFieldsOption,
-                "unknown key '" + key + "': nothing that this file offers has it",
-                near.empty() ? "the keys are " + text::join(known) : "did you mean " + near + "?");
+                "unknown key '" + key + "': no offer of this file has this field",
+                near.empty() ? "available keys: " + text::join(known) : "did you mean " + near + "?");
   }
 }
 

@@ -1,4 +1,4 @@
-// The fields that the caller gives (KitOptions::fields), shared out among the offers of a file.
+// The fields of the caller (KitOptions::fields), distributed to the offers of a file.
 #pragma once
 
 #include <string_view>
@@ -8,14 +8,14 @@
 
 namespace heddle::kits {
 
-// The map of KitOptions::fields. Throws Error{config} at kFieldsOption where it is none.
+// Returns the map of KitOptions::fields. Throws Error{config} at kFieldsOption if it is not a map.
 Node given_fields(const KitOptions& options);
 
-// Without the keys that other offers of the file have, and this one has not. A key that no offer has stays,
-// so that the offer refuses it by name.
+// Returns the caller's fields without keys that only other offers of the file have. A key that no offer has
+// is kept, so that the offer refuses it by name.
 Node fields_of(const OfferedSchema& offered, const CheckedPlugin& plugin);
 
-// Throws Error{config} at the key of KitOptions::fields that no offer of the file has, with the nearest one.
+// Throws Error{config} with the nearest key at a key of KitOptions::fields that no offer of the file has.
 void check_given_fields(const CheckedPlugin& plugin);
 
 }  // namespace heddle::kits

@@ -1,4 +1,4 @@
-// The kits by kind.
+// Table of kits by kind.
 #include "kind_kits.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ struct Entry {
   KindRules rules;
 };
 
-// Complete before the library's first function runs.
+// Returns the table, which is complete before the first function of the library runs.
 std::map<std::string_view, Entry>& table() {
   static std::map<std::string_view, Entry> kits;
   return kits;
@@ -23,9 +23,9 @@ std::map<std::string_view, Entry>& table() {
 
 std::string why_untrained(const OfferedSchema& offered, const std::vector<int>& ranks) {
   if (!offered.not_built.empty()) return offered.not_built;
-  if (ranks.empty()) return "the check trains on no ranks";
+  if (ranks.empty()) return "the check has no ranks to train on";
   if (std::none_of(ranks.begin(), ranks.end(), [](int each) { return each > 1; }))
-    return "its kits train on 2 ranks or more, and --ranks has 1 only";
+    return "its kits need at least 2 ranks, but --ranks has only 1";
   return "no kit computes with it";
 }
 
@@ -45,7 +45,7 @@ void KindKits::run(std::string_view kind, const OfferedSchema& offered, const Ch
   if (plugin.options.device && !found->second.rules.on_device) {
     attempt.training(offer + ": its kits", [&]() -> std::string {
       throw NotRun{"kits of the kind '" + std::string(kind) +
-                   "' compute nothing on the device of the check; a check without --device runs them"};
+                   "' do not use a device; a check without --device runs them"};
     });
     return attempt.begin_offer("");
   }

@@ -43,20 +43,21 @@ std::string computes(IDevice& device) {
   const c10::Device place = device.start(0);
   AloneRendezvous host;
   const auto rendezvous = device.wrap(host);
-  if (rendezvous == nullptr) found("wrap() gives a null pointer");
+  if (rendezvous == nullptr) found("wrap() returns a null pointer");
   if (rendezvous->device() != place)
-    found("start() gives " + place.str() + ", and the rendezvous of wrap() is on " +
+    found("start() returns " + place.str() + ", but the rendezvous of wrap() is on " +
           rendezvous->device().str());
   const std::vector<int> ranks = {0};
   const auto group = rendezvous->group("dp", ranks);
   for (const at::Device where : {place, c10::Device(at::kCPU)}) {
     at::Tensor sum = at::full({5}, 3.0, at::TensorOptions().device(where));
     group->all_reduce(sum)->wait();
-    if (!sum.is_meta() && sum.sum().item<double>() != 15) found("all_reduce of one rank changes its numbers");
+    if (!sum.is_meta() && sum.sum().item<double>() != 15) found("all_reduce of one rank changes its tensor");
   }
   device.synchronize();
   const DeviceMemory memory = device.memory();
-  if (memory.current < 0 || memory.peak < memory.current) found("memory() gives a peak below what is held");
+  if (memory.current < 0 || memory.peak < memory.current)
+    found("memory() returns a peak below the current bytes");
   return place.str() + ", peak " + std::to_string(memory.peak) + " bytes";
 }
 
@@ -76,7 +77,7 @@ void run_schedule_kits(const OfferedSchedule& offered, const std::filesystem::pa
 void run_device_kits(const OfferedDevice& offered, Attempts& attempt) {
   const std::string thing = "device '" + offered.name + "': ";
   std::string missing;
-  attempt(thing + "absent(): why nothing can be computed on it here", [&] {
+  attempt(thing + "absent(): the reason why it is not available here", [&] {
     missing = offered.make()->absent();
     const std::string again = offered.make()->absent();
     if (missing != again) found("it says '" + missing + "', then '" + again + "'");

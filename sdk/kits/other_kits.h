@@ -8,10 +8,10 @@
 
 namespace heddle::kits {
 
-// Tables of many sizes, and a model trained on each number of ranks.
+// Checks tables of many sizes, and trains a model on each number of ranks.
 void run_schedule_kits(const OfferedSchedule& offered, const std::filesystem::path& file,
                        const std::vector<int>& ranks, Attempts& attempt);
-// Where the device is available.
+// Checks a device if it is available.
 void run_device_kits(const OfferedDevice& offered, Attempts& attempt);
 void run_plan_kits(const OfferedPlan& offered, Attempts& attempt);
 

@@ -1,4 +1,4 @@
-// Rules of files, schemas and needs.
+// Checks of files, schemas and needs.
 #include "plugin_kit.h"
 
 #include "heddle/base/text.h"
@@ -35,7 +35,7 @@ std::string same_needs(const OfferedStrategy& offered) {
   const Node defaults = offered.resolve(Node::map({})).values;
   const auto one = offered.make(defaults), two = offered.make(defaults);
   if (one->needs().axes != two->needs().axes || one->needs().axes != offered.needs.axes)
-    found("its needs change from one to the next");
+    found("needs() differs between two strategies with the same fields");
   return "mesh " + text::join(offered.needs.axes);
 }
 
@@ -82,7 +82,7 @@ bool run_needs_kits(const OfferedStrategy& offered, Attempts& attempt) {
   });
   if (!offered.make)
     return attempt(thing + "is built", [&]() -> std::string { throw NotRun{offered.not_built}; }), false;
-  attempt(thing + "needs() is a function of the fields", [&] { return same_needs(offered); });
+  attempt(thing + "needs() depends only on the fields", [&] { return same_needs(offered); });
   return true;
 }
 

@@ -1,4 +1,4 @@
-// The engine's checks of a plugin's file before it runs any of its code, and of all that the file offers.
+// Checks of a plugin's file before any of its code runs, and of everything that the file offers.
 #pragma once
 
 #include <filesystem>
@@ -9,14 +9,15 @@
 
 namespace heddle::kits {
 
-// The manifest, the ABI tag, and admission to the registry. False if nothing further can be checked.
+// Checks the manifest, the ABI tag, and admission to the registry. Returns false if nothing further can be
+// checked.
 bool run_file_kits(const std::filesystem::path& file, PluginRegistry& registry,
                    plugin::PluginManifest& manifest, Attempts& attempt);
 
-// The table of fields of one offered thing.
+// Checks the table of fields of one offer.
 void run_schema_kits(const std::string& kind, const OfferedSchema& offered, Attempts& attempt);
 
-// The strategy's needs. False if it cannot be made yet.
+// Checks the needs of a strategy. Returns false if the strategy is not built yet.
 bool run_needs_kits(const OfferedStrategy& offered, Attempts& attempt);
 
 }  // namespace heddle::kits

@@ -1,4 +1,4 @@
-// The checks of a rank between the steps.
+// The checks of a rank between steps.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 
@@ -21,7 +21,7 @@ void RankRun::check_list() {
   for (const std::string& name : want)
     if (std::find(got.begin(), got.end(), name) == got.end())
       found("'" + name + "' is not listed on rank " + std::to_string(rendezvous_.rank()) +
-            "; list an empty shard (numel 0) where the rank holds nothing of it");
+            "; list an empty shard (numel 0) if the rank has no part of it");
 }
 
 Named RankRun::values() {
@@ -41,18 +41,18 @@ void RankRun::write(const Named& values) {
 
 void RankRun::reload(const Named& first, double before) {
   const Named now = values();
-  (void)evaluate(0);  // gathers that the last update began read the shards until a forward waits for them
+  (void)evaluate(0);  // gathers of the last update read the shards until a forward waits for them
   write(first);
   const double again = evaluate(0);
   write(now);
   if (std::abs(again - before) > 1e-6 * std::abs(before))
     found(
-        "core wrote the first values into the owned shards and called parameters_changed(), and the "
-        "forward still has other ones: its loss differs by " +
+        "the forward does not use the initial values that core wrote to the owned shards before "
+        "parameters_changed(): its loss differs by " +
         written(std::abs(again - before) / std::abs(before)));
 }
 
-// The part of a parameter that LayerSplit left on this rank.
+// Returns the part of a parameter that LayerSplit left on this rank.
 at::Tensor RankRun::part_of(const at::Tensor& whole, const at::Tensor& held) const {
   if (course_.tp == 1 || held.sizes().equals(whole.sizes()) || whole.dim() == 0) return whole;
   const int64_t rows = whole.size(0), rank = mesh_.rank("tp"), first = rank * rows / course_.tp;
@@ -68,18 +68,19 @@ void RankRun::unshard(size_t index) {
   for (const WholeParameter& parameter : whole.parameters()) {
     const auto expected = want.find(parameter.name);
     if (expected == want.end())
-      found("hold_whole() names '" + parameter.name + "' twice, or no shard is called so");
+      found("hold_whole() returns '" + parameter.name + "' twice, or no shard has this name");
     const at::Tensor held = parameter.tensor.to(at::kCPU);
     const at::Tensor part = part_of(expected->second, held);
-    if (!held.sizes().equals(part.sizes())) found("hold_whole() gives a part of '" + parameter.name + "'");
+    if (!held.sizes().equals(part.sizes()))
+      found("hold_whole() returns only a part of '" + parameter.name + "'");
     if (part.numel() > 0 &&
         !((held - part).abs().max().item<double>() <= 1e-4 * part.abs().max().item<double>()))
-      found("hold_whole() gives other numbers of '" + parameter.name + "' than the owned shards have");
+      found("hold_whole() returns other values of '" + parameter.name + "' than the owned shards");
     want.erase(expected);
   }
-  if (!want.empty()) found("hold_whole() does not give '" + want.begin()->first + "'");
+  if (!want.empty()) found("hold_whole() does not return '" + want.begin()->first + "'");
   if (forward_by_hand(0) != plain)
-    found("a forward between hold_whole() and release_whole() gives another loss");
+    found("a forward between hold_whole() and release_whole() has another loss");
 }
 
 }  // namespace heddle::kits

@@ -16,7 +16,7 @@
 namespace heddle::kits {
 namespace {
 
-constexpr double kSmallNorm = 0.01;  // every step is clipped
+constexpr double kSmallNorm = 0.01;  // small enough that every step is clipped
 
 double label_tokens(int64_t step) {
   const Batch all = rows_of(step, 0, 1, true).front();
@@ -112,7 +112,7 @@ Stages RankRun::build(const Subject& subject) {
 std::vector<Batch> RankRun::batches(int64_t step) const {
   std::vector<Batch> out = rows_of(course_.first_step + step, mesh_.rank("dp"), mesh_.size("dp"),
                                    course_.drive >= Course::Drive::forwards_first);
-  if (course_.drive == Course::Drive::by_hand || course_.unshards)  // as a host's own loop moves them
+  if (course_.drive == Course::Drive::by_hand || course_.unshards)  // as a host's own loop does
     for (Batch& batch : out) batch = train::on_device(batch, mesh_.device());
   return out;
 }
@@ -151,7 +151,7 @@ void RankRun::plain_step(int64_t index) {
   for (const auto& stage : stages_) stage->finish_gradients();
   for (Shard* shard : stages_.shards()) take_gradient(*shard, shared_.results.gradients[index]);
   {
-    const at::NoGradGuard no_gradients;  // in place, as an optimizer scales them
+    const at::NoGradGuard no_gradients;  // in place, as an optimizer scales gradients
     for (Shard* shard : stages_.shards())
       if (shard->tensor.grad().defined()) shard->tensor.mutable_grad().mul_(0.5);
     for (Shard* shard : stages_.shards())
@@ -167,10 +167,10 @@ void RankRun::take_gradient(const Shard& shard, WholeTensors& into) {
   const at::Tensor& gradient = shard.tensor.grad();
   if (!gradient.defined()) return;
   const std::string name = "the gradient of '" + shard.name + "' ";
-  if (!shard.tensor.requires_grad()) found("'" + shard.name + "' requires no gradient, and has one");
+  if (!shard.tensor.requires_grad()) found("'" + shard.name + "' has a gradient but does not require one");
   if (!gradient.sizes().equals(shard.tensor.sizes())) found(name + "has other sizes than its shard");
   if (gradient.is_view())
-    found(name + "is a view of autograd, which zero_grad() cannot detach: give it as .detach()");
+    found(name + "is an autograd view, which zero_grad() cannot detach: set it to .detach()");
   into.add(mesh_, shard, gradient);
 }
 

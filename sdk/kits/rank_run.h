@@ -1,4 +1,4 @@
-// One rank of a course: its stages, the steps, and the checks between them.
+// RankRun, one rank of a course: its stages, the steps, and the checks between steps.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace heddle::kits {
 
-// The common results of the ranks of a course.
+// The combined results of all ranks of a course.
 struct Shared {
   explicit Shared(const Course& course) : held(static_cast<size_t>(course.steps)) {
     if (course.adamw) return;
@@ -24,7 +24,7 @@ struct Shared {
     results.common.losses.resize(static_cast<size_t>(course.steps));
   }
   Results results;
-  std::deque<WholeTensors> held;  // after each step, what Unsharded is compared with
+  std::deque<WholeTensors> held;  // per step, the whole parameters that Unsharded is compared with
 };
 
 class RankRun {
@@ -35,7 +35,7 @@ class RankRun {
  private:
   Stages build(const Subject& subject);
   std::vector<Batch> batches(int64_t step) const;
-  // A loss without gradients: of all rows, or the sum of this rank's.
+  // Returns a loss without gradients: of all rows, or the sum over this rank's rows.
   double evaluate(int64_t step);
   double forward_by_hand(int64_t step);
   double backward_by_hand(const std::vector<Batch>& mine, double scale);
@@ -44,11 +44,11 @@ class RankRun {
   void run_adamw();
   void run_plain();
 
-  void check_list();  // every name is there
-  Named values();     // of the shards, by their places: a name may come several times
+  void check_list();  // every name must be listed
+  Named values();     // of the shards by index, because names may repeat
   void write(const Named& values);
   void reload(const Named& first, double before);
-  // Every rank has all parameters, as the owned shards of all ranks make them.
+  // Checks that every rank gets all parameters, with the values of the owned shards of all ranks.
   void unshard(size_t index);
   at::Tensor part_of(const at::Tensor& whole, const at::Tensor& held) const;
   void after_step(int64_t index);
@@ -59,7 +59,7 @@ class RankRun {
   DeviceMesh mesh_;
   Stages stages_;
   Step* step_ = nullptr;                 // with adamw
-  std::optional<train::Runner> runner_;  // without
+  std::optional<train::Runner> runner_;  // without adamw
 };
 
 }  // namespace heddle::kits

@@ -1,4 +1,4 @@
-// Courses that a stage must train like `single` on one rank.
+// Trains courses with a strategy, and compares each with `single` on one rank.
 #include "strategy_kits.h"
 
 #include <ATen/ops/equal.h>
@@ -12,7 +12,7 @@ namespace {
 using Drive = Course::Drive;
 using Checkpointing = ActivationCheckpointing;
 
-// The results of the same steps on one rank, one microbatch after another.
+// Returns the results of the same steps on one rank with one microbatch after the other.
 Outcome oracle(const Course& course) {
   Course plain;
   plain.shape = course.shape;
@@ -23,7 +23,7 @@ Outcome oracle(const Course& course) {
   return train(single(), plain);
 }
 
-// Trains, compares, and reports the difference.
+// Trains, compares with `single`, and returns the difference as text.
 std::string same_as_single(const Subject& subject, const Course& course) {
   if (const std::string why = refusal(subject, course); !why.empty()) throw NotRun{why};
   const Outcome want = oracle(course), got = train(subject, course);
@@ -53,7 +53,7 @@ std::string same_bits_twice(const Subject& subject, Course course) {
   return "";
 }
 
-// Saves after three steps, and continues for three with other ranks.
+// Saves after three steps, and continues for three steps with another number of ranks.
 std::string resumes(const Subject& subject, Course course) {
   course.adamw = true;
   Course all = course;
@@ -85,7 +85,7 @@ struct Kit {
   std::function<std::string(const Subject&, const Course&)> run;
 };
 
-// A kit of courses that differ from the plain one in a few members.
+// Returns a kit of courses that differ from the plain course in a few members.
 template <class... Changes>
 std::function<std::string(const Subject&, const Course&)> trains(Changes... changes) {
   return [=](const Subject& subject, const Course& plain) {
@@ -103,28 +103,28 @@ std::function<std::string(const Subject&, const Course&)> trains(Changes... chan
 std::vector<Kit> kits_of_values() {
   return {
       {"owned(): this rank's shards; empty shards are listed too", lists_all},
-      {"parallelize(): parameters on meta get storage, and values from core, element by element once",
+      {"parallelize(): parameters on meta get storage, and core sets each element once",
        trains([](Course& c) { c.steps = 1; })},
       {"parallelize(): parameters with values are copied from; a foreign slot is changed in place",
        trains([](Course& c) { c.shape.foreign = true; },
               [](Course& c) { c.shape.foreign = c.shape.tied = c.shape.frozen = true; })},
-      {"parallelize(): parameters with values take those of the first data-parallel rank",
+      {"parallelize(): parameters with values get those of the first data-parallel rank",
        trains([](Course& c) { c.shape.foreign = c.shape.tied = c.shape.frozen = c.values_differ = true; },
               [](Course& c) { c.shape.valued = c.shape.tied = c.shape.frozen = c.values_differ = true; })},
       {"owned(): a tied parameter once",
        trains([](Course& c) { c.shape.tied = true; }, [](Course& c) { c.shape.tied = c.adamw = true; })},
-      {"owned(): one rank may own everything, and the others nothing",
+      {"owned(): one rank may own everything and the other ranks nothing",
        trains([](Course& c) { c.shape.one_number = true; },
               [](Course& c) { c.shape.one_number = c.adamw = true; })},
-      {"Shard::axes: the norm of a shard is summed over exactly these",
+      {"Shard::axes: the norm of a shard is summed over exactly these axes",
        trains([](Course& c) { c.adamw = true, c.steps = 6; })},
       {"parameters_changed(): called after core wrote to the owned shards: a checkpoint's values",
        trains([](Course& c) { c.reloads = true; })},
-      {"hold_whole(): parameters with what the data-parallel ranks hold of them together",
+      {"hold_whole(): whole parameters from the shards of all data-parallel ranks",
        trains([](Course& c) { c.unshards = c.shape.tied = true; },
               [](Course& c) { c.unshards = c.adamw = c.shape.frozen = true; })},
-      {"a checkpoint saved by these ranks is read by others", resumes},
-      {"two runs of one topology have the same bits", same_bits_twice},
+      {"a checkpoint can be read by another number of ranks", resumes},
+      {"two runs are bitwise equal", same_bits_twice},
   };
 }
 
@@ -143,10 +143,10 @@ std::vector<Kit> kits_of_gradients() {
        trains([](Course& c) { c.shape.width = 300, c.shape.layers = 5, c.steps = 2; })},
       {"forward(): several microbatches may be in flight",
        trains([](Course& c) { c.drive = Drive::forwards_first, c.shape.tied = true; })},
-      {"expect_last_backward(): where backwards are split it comes before the last drain",
+      {"expect_last_backward(): with split backwards it comes before the last drain",
        trains([](Course& c) { c.drive = Drive::split, c.shape.tied = true; },
               [](Course& c) { c.drive = Drive::split, c.shape.modules = c.adamw = true; })},
-      {"forward(): units may be computed again in the backward",
+      {"forward(): units may be recomputed in the backward",
        trains([](Course& c) { c.checkpointing = Checkpointing::full, c.shape.tied = true; },
               [](Course& c) { c.checkpointing = Checkpointing::full, c.shape.modules = true; })},
       {"Needs::may_use: selective_activation_checkpointing",
@@ -160,16 +160,16 @@ std::vector<Kit> kits_of_gradients() {
 
 std::vector<Kit> kits_of_topologies() {
   return {
-      {"beside tensor parallelism: a parameter is this rank's part",
+      {"with tensor parallelism: a parameter is this rank's part",
        trains([](Course& c) { c.tp = 2, c.adamw = true; },
               [](Course& c) { c.tp = 2, c.adamw = c.unshards = c.shape.tied = true; })},
-      {"beside pipeline parallelism: the units of one stage",
+      {"with pipeline parallelism: the units of one stage",
        trains([](Course& c) { c.pp = 2, c.drive = Drive::pipeline; },
               [](Course& c) { c.pp = 2, c.drive = Drive::split, c.adamw = c.evaluates = true; })},
       {"Needs::may_use: post_validation",
        trains([](Course& c) { c.pp = 2, c.drive = Drive::pipeline, c.adamw = c.restarts = true; },
               [](Course& c) { c.pp = 2, c.drive = Drive::split, c.adamw = c.restarts = true; })},
-      {"beside replicas: the axis dp_replicate",
+      {"with replicas: the axis dp_replicate",
        trains([](Course& c) { c.replicas = 2; }, [](Course& c) { c.replicas = 2, c.adamw = true; },
               [](Course& c) { c.replicas = 2, c.shape.foreign = c.values_differ = true; })},
   };

@@ -1,4 +1,4 @@
-// The kits of strategies, each named after the sentence of heddle/parallel/strategy.h that it checks.
+// The kits of strategies. Each is named after the sentence of heddle/parallel/strategy.h that it checks.
 #pragma once
 
 #include "attempt.h"
@@ -6,7 +6,7 @@
 
 namespace heddle::kits {
 
-// Every kit on `ranks` data-parallel ranks.
+// Runs every kit on `ranks` data-parallel ranks.
 void run_strategy_kits(const Subject& subject, int ranks, Attempts& attempt);
 
 }  // namespace heddle::kits

@@ -1,4 +1,4 @@
-// The caller waits for the kits or for the end of their time.
+// The caller waits for the end of the kits or of their time.
 #include "watch.h"
 
 #include <ATen/Parallel.h>
@@ -13,10 +13,12 @@ namespace {
 
 thread_local Watch* current_watch = nullptr;
 thread_local RankState* current_rank = nullptr;
-constexpr double kLongKit = 1.0 / 3;  // of the time limit: after a kit that failed so late no other is run
-constexpr double kLongCheck = 1.5;    // of the time limit: after a failure the check ends soon
+// Of the time limit: after a kit that failed after this time no other is run.
+constexpr double kLongKit = 1.0 / 3;
+// Of the time limit: after a failure the check ends once it has taken this time.
+constexpr double kLongCheck = 1.5;
 constexpr double kWholeCheck =
-    1.9;  // of the time limit: a kit that begins late gets less, but not below kLongKit
+    1.9;  // of the time limit: a kit that begins late gets less time, but at least kLongKit
 
 }  // namespace
 
@@ -52,9 +54,9 @@ void Watch::ended(const Check& check) {
 std::string Watch::exhausted() const {
   const std::lock_guard lock(mutex_);
   const double all = std::chrono::duration<double>(Clock::now() - first_).count();
-  if (slow_) return "a kit before it failed only after a long wait";
+  if (slow_) return "an earlier kit failed after a long wait";
   if (failed_ && all > kLongCheck * options.time_limit)
-    return "a kit before it failed, and the check has taken long enough";
+    return "an earlier kit failed, and the check has taken too long";
   return "";
 }
 
@@ -71,8 +73,8 @@ std::string Watch::where() const {
     const bool waits = state->waits > 0;
     std::string& out = waits ? waiting : busy;
     out += (out.empty() ? "" : "; ") + (rank < 0 ? "the check" : "rank " + std::to_string(rank)) +
-           (waits ? " waits for others in " : " is in ") +
-           (text.empty() ? "a backward, or in another function that the plugin handed to the engine" : text);
+           (waits ? " waits for other ranks in " : " is in ") +
+           (text.empty() ? "a backward, or in another function that the plugin passed to the engine" : text);
   }
   return busy + (busy.empty() || waiting.empty() ? "" : "; ") + waiting;
 }
@@ -89,7 +91,7 @@ void Watch::give_up() {
   given_up_ = true;
   Check check{rule_, false, "", true};
   const int64_t seconds = static_cast<int64_t>(limit());
-  // The thread of the kits waits for its ranks.
+  // Omits the thread of the kits, which only waits for its ranks.
   if (ranks_.size() > 1) ranks_.erase(-1);
   check.detail = "it did not end within " + std::to_string(seconds) + " s: " + where();
   report_.checks.push_back(check);
@@ -118,7 +120,7 @@ Report run_watched(const KitOptions& options, const std::function<void()>& kits)
   const auto failure = std::make_shared<std::exception_ptr>();
   std::thread runs([watch, kits, failure] {
     current_watch = watch.get();
-    at::set_num_threads(1);  // models of a kit are small, and threads that wait for work take the processors
+    at::set_num_threads(1);  // models of kits are small, and waiting threads would occupy the cores
     {
       const Watch::Rank itself(watch.get(), -1);
       try {

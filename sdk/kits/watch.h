@@ -1,4 +1,4 @@
-// The time limit of kits: a thread runs them, and its caller gives up a kit that does not end.
+// Watch, the time limit of kits: a thread runs them, and its caller gives up a kit that does not end.
 #pragma once
 
 #include <atomic>
@@ -17,38 +17,38 @@ namespace heddle::kits {
 
 class CheckDevice;
 
-// Thrown in the thread of kits that were given up, once it runs again. Not a std::exception, so that no kit
-// takes it for a fault.
+// Thrown in the abandoned thread of the kits once its kit returns. Not a std::exception, so that no kit
+// reports it as a fault.
 struct GivenUp {};
 
-// Where a rank is, for the watcher.
+// The position of a rank, for the watcher.
 struct RankState {
   RunningCall call;
-  std::atomic<int> waits = 0;  // collectives that it waits in: one, or none
+  std::atomic<int> waits = 0;  // number of collectives in which it waits, 0 or 1
 };
 
-// What the thread of kits and its caller share.
+// The state shared by the thread of the kits and its caller.
 class HEDDLE_API Watch {
  public:
   using Clock = std::chrono::steady_clock;
   explicit Watch(KitOptions options) : options(std::move(options)) {}
 
   const KitOptions options;
-  std::string plugin = {};                         // its name, once it is known
-  std::shared_ptr<const CheckDevice> device = {};  // of KitOptions::device; null: the CPU
+  std::string plugin = {};                         // name of the plugin, once known
+  std::shared_ptr<const CheckDevice> device = {};  // device of KitOptions::device; null: the CPU
   std::string the_plugin() const { return plugin.empty() ? "the plugin" : "the plugin '" + plugin + "'"; }
 
-  // A kit begins. Throws GivenUp.
+  // Called when a kit begins. Throws GivenUp.
   void begins(const std::string& rule);
-  // The kit's result, and how long it took.
+  // Called with the result of a kit. Measures its time.
   void ended(const Check& check);
-  // Why no further kit is worth its time; empty: none.
+  // Returns why no further kit is run, or "".
   std::string exhausted() const;
 
-  // That of this thread; null: nobody watches.
+  // Returns the Watch of this thread, or null.
   static Watch* current();
 
-  // One rank of a course, on the thread that runs it.
+  // A scope around one rank of a course, on the thread that runs it.
   class HEDDLE_API Rank {
    public:
     Rank(Watch* watch, int rank);
@@ -61,7 +61,7 @@ class HEDDLE_API Watch {
     int rank_;
     std::shared_ptr<RankState> state_;
   };
-  // The rank of this thread waits for others, as long as this lives.
+  // A scope in which the rank of this thread waits for other ranks.
   class HEDDLE_API Waiting {
    public:
     Waiting();
@@ -69,28 +69,28 @@ class HEDDLE_API Watch {
     Waiting(const Waiting&) = delete;
     Waiting& operator=(const Waiting&) = delete;
   };
-  // Half of the limit: how long ranks wait for each other in a collective.
+  // Returns the timeout of collectives: half of the time limit.
   std::chrono::milliseconds patience() const;
 
  private:
   friend Report run_watched(const KitOptions& options, const std::function<void()>& kits);
   friend class Rank;
-  double limit() const;       // seconds for the kit that runs
-  std::string where() const;  // of the ranks that have not ended, those that compute first
+  double limit() const;       // seconds for the running kit
+  std::string where() const;  // of the ranks that have not ended, computing ranks first
   void give_up();
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Report report_;
-  std::string rule_;  // of the kit that runs; empty: none
+  std::string rule_;  // rule of the running kit; empty: none
   Clock::time_point began_ = Clock::now(), first_ = Clock::now();
   std::map<int, std::shared_ptr<RankState>> ranks_;
   bool done_ = false, given_up_ = false, slow_ = false, failed_ = false;
 };
 
-// Runs `kits` in a thread of its own, whose Watch::current() is set. A kit that exceeds
-// KitOptions::time_limit is a failure that names the ranks and their functions, and the last check: the
-// thread is left to itself, and does nothing more once the kit ends.
+// Runs `kits` in a thread whose Watch::current() is set. A kit that exceeds KitOptions::time_limit fails with
+// the names of its ranks and their functions and is the last check. The thread is detached, and stops when
+// the kit returns.
 HEDDLE_API Report run_watched(const KitOptions& options, const std::function<void()>& kits);
 
 }  // namespace heddle::kits

@@ -49,7 +49,7 @@ cp -r "$source" model
 build "$outside/model" "$prefix"
 export HEDDLE_PLUGIN_PATH="$outside/build/plugins"
 "$heddle" plugins check build/plugins/libheddle_gpt2.so --fields "{resid_pdrop: 0.0, embd_pdrop: 0.0, attn_pdrop: 0.0}" | tee out
-expect "ok    model 'gpt2': stored(): every element of a parameter and of a tensor once" out
+expect "ok    model 'gpt2': stored(): every element of parameters and tensors exactly once" out
 "$heddle" plugins inspect gpt2 >out
 expect "n_embd" out
 

@@ -82,7 +82,7 @@ TEST(StrictCommunicator, NamesATransferThatIsChosenByItsTag) {
                          first->wait();
                          second->wait();
                        }),
-              HasSubstr("receive on cp with tag 7 meets the send with tag 6"));
+              HasSubstr("receive on cp with tag 7 is matched with the send with tag 6"));
 }
 
 TEST(StrictCommunicator, NamesWhatIsTouchedBeforeTheWait) {

@@ -1,4 +1,5 @@
-// All that a plugin needs: the interfaces, the schema, and HEDDLE_PLUGIN, which writes the entry point.
+// All headers that a plugin needs: the interfaces, the schema, and HEDDLE_PLUGIN, which writes the entry
+// point.
 #pragma once
 
 #include "heddle/base/error.h"

@@ -1,4 +1,4 @@
-// The kits of a data set: what it says of its samples, what it writes of them, and the batches of ranks.
+// The kits of a data set: its properties, the samples it writes, and the batches of ranks.
 #include <algorithm>
 #include <barrier>
 #include <chrono>
@@ -31,7 +31,7 @@ std::string sample_text(int64_t sample) {
   return "sample " + std::to_string(sample);
 }
 
-// fill: what the tokens and labels hold before.
+// Reads a sample into tokens and labels that contain `fill` before.
 ReadSample read(const IDataset& set, int64_t sample, int64_t fill = -7) {
   const auto length = static_cast<size_t>(set.length(sample));
   ReadSample out{std::vector(length, fill), std::vector(length, fill), {}};
@@ -39,7 +39,7 @@ ReadSample read(const IDataset& set, int64_t sample, int64_t fill = -7) {
   return out;
 }
 
-// The checks of one set with the fields given.
+// The checks of one data set with the given fields.
 class DatasetKits {
  public:
   DatasetKits(const OfferedDataset& offered, const CheckedPlugin& plugin)
@@ -54,7 +54,7 @@ class DatasetKits {
       set = make();
     } catch (const Error& error) {
       if (error.code() == ErrorCode::plugin_failed) throw;
-      throw NotRun{"it refuses these fields: " + error.message() + "; --fields gives others"};
+      throw NotRun{"it refuses these fields: " + error.message() + "; set other fields with --fields"};
     }
     if (set->size() < 1) found("size() is " + std::to_string(set->size()));
     const int64_t count = std::min(set->size(), kMostSamples);
@@ -73,15 +73,15 @@ class DatasetKits {
       const int64_t length = set_->length(sample);
       if (length < 1) found(sample_text(sample) + " has " + std::to_string(length) + " tokens");
       if (row > 0 && length > row)
-        found(sample_text(sample) + " has " + std::to_string(length) + " tokens, and row_length() is " +
+        found(sample_text(sample) + " has " + std::to_string(length) + " tokens, but row_length() is " +
               std::to_string(row));
       if (!set_->is_uneven() && length != row)
         found(sample_text(sample) + " has " + std::to_string(length) +
-              " tokens, and is_uneven() is false with rows of " + std::to_string(row));
+              " tokens, but is_uneven() is false with rows of " + std::to_string(row));
       longest = std::max(longest, length);
     }
     if (set_->longest() < longest)
-      found("longest() is " + std::to_string(set_->longest()) + ", and a sample has " +
+      found("longest() is " + std::to_string(set_->longest()) + ", but a sample has " +
             std::to_string(longest));
     return std::to_string(set_->size()) + " samples of at most " + std::to_string(set_->longest()) +
            " tokens";
@@ -90,7 +90,7 @@ class DatasetKits {
   std::string writes_everything() const {
     for (const int64_t sample : samples_)
       if (!(read(*set_, sample, -7) == read(*set_, sample, -8)))
-        found(sample_text(sample) + ": read() leaves tokens or labels as they were");
+        found(sample_text(sample) + ": read() does not write all tokens and labels");
     return std::to_string(samples_.size()) + " samples";
   }
 
@@ -99,9 +99,10 @@ class DatasetKits {
     if (again->size() != set_->size())
       found("size() is " + std::to_string(set_->size()) + ", then " + std::to_string(again->size()));
     for (const int64_t sample : samples_) compare(*again, sample, "a second set of the same section");
-    if (again->digest() != set_->digest()) found("digest() of two sets of one section differs");
+    if (again->digest() != set_->digest()) found("digest() differs between two sets of the same section");
     if (set_->digest().empty()) found("digest() is empty");
-    if (again->settings() != set_->settings()) found("settings() of two sets of one section differ");
+    if (again->settings() != set_->settings())
+      found("settings() differs between two sets of the same section");
     return set_->digest();
   }
 
@@ -118,7 +119,8 @@ class DatasetKits {
     std::vector<ReadSample> alone;
     for (const int64_t sample : samples_) alone.push_back(read(*set_, sample));
     constexpr size_t kThreads = 4;
-    constexpr std::chrono::milliseconds kTime{200};  // samples are read in less than a thread takes to start
+    // Reading all samples takes less time than starting a thread.
+    constexpr std::chrono::milliseconds kTime{200};
     std::vector<std::string> faults(kThreads);
     std::vector<std::thread> threads;
     std::barrier together(kThreads);
@@ -164,11 +166,11 @@ class DatasetKits {
         if (!set_->labels_follow() || j + 1 == one.tokens.size() || one.labels[j] == one.tokens[j + 1])
           continue;
         found(sample_text(sample) + ": label " + std::to_string(j) + " is " + std::to_string(one.labels[j]) +
-              ", and the next token " + std::to_string(one.tokens[j + 1]) +
-              ": it is neither that nor -100; labels_follow() false declares labels of another kind");
+              ", but the next token is " + std::to_string(one.tokens[j + 1]) +
+              "; a label must be the next token or -100, unless labels_follow() returns false");
       }
     }
-    if (counted == 0) found("no label of " + std::to_string(samples_.size()) + " samples counts");
+    if (counted == 0) found("every label of " + std::to_string(samples_.size()) + " samples is ignored");
     return std::to_string(counted) + " labels";
   }
 
@@ -176,7 +178,7 @@ class DatasetKits {
     for (const int64_t sample : samples_) {
       const ReadSample one = read(*set_, sample);
       if (!one.documents.empty() && !set_->has_documents())
-        found(sample_text(sample) + " begins documents, and has_documents() is false");
+        found(sample_text(sample) + " begins documents, but has_documents() is false");
       int32_t last = 0;
       for (const int32_t begin : one.documents) {
         if (begin <= last || begin >= static_cast<int32_t>(one.tokens.size()))
@@ -185,10 +187,10 @@ class DatasetKits {
         last = begin;
       }
     }
-    return set_->has_documents() ? "several documents in a sample" : "each sample is one";
+    return set_->has_documents() ? "several documents in a sample" : "each sample is one document";
   }
 
-  // Rows of one step, whatever ranks read them.
+  // Checks that a step has the same rows with any number of ranks.
   std::string batches(const std::vector<int>& ranks) {
     const heddle::Rows rows{std::shared_ptr<const IDataset>(make())};
     const int64_t step = 6 * kBatch, steps = std::min<int64_t>(3, std::max<int64_t>(1, rows.size() / step));
@@ -202,11 +204,11 @@ class DatasetKits {
             found("step " + std::to_string(i) + " has other samples on " + std::to_string(each) + " ranks");
       }
     }
-    return std::to_string(steps) + " steps of " + std::to_string(step) + " samples, begun anew at each";
+    return std::to_string(steps) + " steps of " + std::to_string(step) + " samples, each begun separately";
   }
 
  private:
-  // Of texts: prepared anew each time, with another number of threads.
+  // Creates the data set. A text data set is prepared again each time, with another number of threads.
   std::unique_ptr<IDataset> make() const {
     if (offered_.texts) return prepared_set(offered_, fields_, facts_, registry_, 1 + made_++ % 2);
     return offered_.make(fields_, facts_);
@@ -218,11 +220,11 @@ class DatasetKits {
 
   void inside(int64_t sample, const std::string& what, int64_t token) const {
     if (token < 0 || token >= kVocabulary)
-      found(sample_text(sample) + " has " + what + std::to_string(token) + ", and the vocabulary has " +
+      found(sample_text(sample) + " has " + what + std::to_string(token) + ", but the vocabulary has " +
             std::to_string(kVocabulary));
   }
 
-  // Tokens of the row that do not fill it.
+  // Returns the number of tokens in the row without padding.
   static int64_t text_of(const Batch& batch, int64_t row) {
     const int64_t length = batch.tokens.size(1);
     if (!batch.padding.defined()) return length;
@@ -230,7 +232,8 @@ class DatasetKits {
     return std::find(fills, fills + length, true) - fills;
   }
 
-  // Of readers that begin here, as a run does that resumes: tokens and labels of each row that has a sample.
+  // Returns tokens and labels of each row with a sample, from readers that begin at this step as in a resumed
+  // run.
   std::vector<std::vector<int64_t>> rows_of_step(const heddle::Rows& rows, const SampleOrder& order,
                                                  int64_t begin, int64_t end, int ranks) const {
     std::vector<std::vector<int64_t>> out;
@@ -256,10 +259,10 @@ class DatasetKits {
   const OfferedDataset& offered_;
   Node fields_;
   PluginRegistry& registry_;
-  mutable int made_ = 0;  // sets of texts
+  mutable int made_ = 0;  // text data sets prepared so far
   DataFacts facts_;
   std::unique_ptr<IDataset> set_;
-  std::vector<int64_t> samples_;  // those that are read
+  std::vector<int64_t> samples_;  // indices of the samples that are read
 };
 
 void check_dataset(const OfferedSchema& schema, const CheckedPlugin& plugin, Attempts& attempt) {
@@ -269,24 +272,24 @@ void check_dataset(const OfferedSchema& schema, const CheckedPlugin& plugin, Att
   const std::string thing = "dataset '" + offered.name + "': ";
   const auto run = [&](const std::string& rule, const auto& kit) {
     attempt.training(thing + rule, [&] {
-      if (!kits->is_made()) throw NotRun{"the set is not made"};
+      if (!kits->is_made()) throw NotRun{"the data set was not created"};
       return kit();
     });
   };
-  attempt(thing + "made from its section and the run's facts", [&] {
+  attempt(thing + "created from its section and the facts of the run", [&] {
     kits->begin();
     return kits->read_text();
   });
   run("length(), row_length(): every sample has tokens and fits its row", [&] { return kits->lengths(); });
   run("read(): writes every token and every label", [&] { return kits->writes_everything(); });
-  run("two sets of one section read the same, with one digest()",
+  run("two sets of the same section are equal, with the same digest()",
       [&] { return kits->reads_the_same_twice(); });
-  run("read(): a function of the index alone, in any order", [&] { return kits->reads_in_any_order(); });
+  run("read(): depends only on the index, in any order", [&] { return kits->reads_in_any_order(); });
   run("read(): from several threads at once", [&] { return kits->reads_from_threads(); });
-  run("read(): tokens and labels of the vocabulary", [&] { return kits->tokens(); });
+  run("read(): tokens and labels are in the vocabulary", [&] { return kits->tokens(); });
   run("read(): label j is token j + 1 of the sample or -100", [&] { return kits->labels(); });
-  run("begin_document(): ascending places inside the sample", [&] { return kits->documents(); });
-  run("ranks read the same samples in each step, also from a step in the middle",
+  run("begin_document(): ascending positions inside the sample", [&] { return kits->documents(); });
+  run("a step has the same samples on any number of ranks, also after resuming",
       [&] { return kits->batches(plugin.options.ranks); });
 }
 

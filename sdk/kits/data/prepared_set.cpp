@@ -1,4 +1,4 @@
-// Preparing in a directory that goes away; the file stays mapped.
+// Prepares texts in a temporary directory. The prepared file stays mapped after its deletion.
 #include "prepared_set.h"
 
 #include <stdlib.h>

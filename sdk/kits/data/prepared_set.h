@@ -1,4 +1,4 @@
-// A set of texts in the kits: prepared in a directory of its own each time.
+// Text data sets in the kits, prepared in a temporary directory each time.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace heddle::kits {
 
-// The set with these fields, which name its texts and its tokenizer. jobs: threads of the preparation. Throws
-// what the preparation throws.
+// Returns the data set with these fields, which name its texts and its tokenizer. jobs: threads of the
+// preparation. Throws the errors of the preparation.
 std::unique_ptr<IDataset> prepared_set(const OfferedDataset& offered, const Node& fields,
                                        const DataFacts& facts, PluginRegistry& registry, int jobs);
 

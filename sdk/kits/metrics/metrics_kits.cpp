@@ -1,4 +1,4 @@
-// The kits of metrics: a sink takes the records of a run, and what it writes is there when a process ends.
+// The kits of metrics: a sink takes the records of a run, and its files are complete when a process ends.
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A directory that is not there yet; what is there at the end is removed.
+// A directory that does not exist yet and is removed at the end.
 class Place {
  public:
   Place() : path_(fs::temp_directory_path() / ("heddle_kit_" + std::to_string(getpid()) + "_" + number())) {}
@@ -34,7 +34,7 @@ class Place {
     return {path_, done_steps, 8, {{"strategy", "single"}, {"world_size", "1"}}, "seed: 42\n"};
   }
   const fs::path& directory() const { return path_; }
-  // The bytes of each file.
+  // Returns the contents of each file.
   std::map<std::string, std::string> files() const {
     std::map<std::string, std::string> out;
     std::error_code ignored;
@@ -106,14 +106,14 @@ std::string writes_each(const OfferedMetrics& offered, const Node& values) {
     }
     if (now <= before)
       found("the record of step " + std::to_string(step) +
-            " is not in a file when record() returns: it is lost where the process is killed");
+            " is not in a file when record() returns: it is lost if the process is killed");
     before = now;
   }
   return std::to_string(before) + " bytes";
 }
 
-// Files that records have changed keep their bytes; what start() alone wrote may be another in the second
-// run.
+// Checks that files changed by records keep their bytes. A file that only start() wrote may differ in the
+// second run.
 std::string keeps_what_is_there(const OfferedMetrics& offered, const Node& values) {
   const Place place;
   std::map<std::string, std::string> notes, before;
@@ -133,12 +133,12 @@ std::string keeps_what_is_there(const OfferedMetrics& offered, const Node& value
   for (const auto& [name, bytes] : before) {
     const bool is_note = notes.count(name) != 0 && notes.at(name) == bytes;
     if (after.count(name) == 0 || (!is_note && !after.at(name).starts_with(bytes)))
-      found("'" + name + "' of the run before has other bytes, or is gone");
+      found("'" + name + "' of the previous run was changed or removed");
   }
   return std::to_string(before.size()) + " files before, " + std::to_string(after.size()) + " after";
 }
 
-// The output that names the file, or the directory around it; null: none.
+// Returns the output that names the file or a directory around it, or null.
 const MetricsOutput* output_of(const fs::path& file, const std::vector<MetricsOutput>& outputs) {
   const fs::path whole = fs::weakly_canonical(file);
   for (const MetricsOutput& output : outputs) {
@@ -150,7 +150,7 @@ const MetricsOutput* output_of(const fs::path& file, const std::vector<MetricsOu
   return nullptr;
 }
 
-// A run, and one that resumes it.
+// Checks the outputs of a run and of a run that resumes it.
 std::string names_its_files(const OfferedMetrics& offered, const Node& values) {
   const Place place;
   for (const int64_t done : {0, 4}) {
@@ -170,11 +170,11 @@ std::string names_its_files(const OfferedMetrics& offered, const Node& values) {
     const MetricsOutput* output = output_of(name, outputs);
     if (output == nullptr)
       found("it writes '" + shown +
-            "' in the run's directory, and OfferedMetrics::outputs does not name it: " +
-            "a person's file of that name would be changed");
+            "' in the run's directory, but OfferedMetrics::outputs does not list it: " +
+            "a user's file with this name would be overwritten");
     if (!output->directory && !bytes.empty() && !(output->is_own && output->is_own(name)))
-      found("MetricsOutput::is_own does not know '" + shown +
-            "', which it wrote itself: a run that resumes would be refused");
+      found("MetricsOutput::is_own returns false for '" + shown +
+            "', which the sink wrote: a resumed run would be refused");
   }
   return std::to_string(files.size()) + " files";
 }
@@ -192,11 +192,11 @@ void check_metrics(const OfferedSchema& schema, const CheckedPlugin& plugin, Att
                        std::string (*check)(const OfferedMetrics&, const Node&)) {
     attempt.training(thing + sentence, [&] { return check(offered, values); });
   };
-  kit("start(), record(), finish(): takes steps and validations, lists, and what is not finite",
+  kit("start(), record(), finish(): takes steps and validations, lists, and non-finite values",
       takes_records);
-  kit("record(): is in a file when it returns", writes_each);
-  kit("start(): a run that resumes keeps what is there", keeps_what_is_there);
-  kit("outputs: names each file that is written, and knows its own", names_its_files);
+  kit("record(): the record is in a file when it returns", writes_each);
+  kit("start(): a resumed run keeps existing records", keeps_what_is_there);
+  kit("outputs: lists each file that is written, and recognizes it", names_its_files);
 }
 
 const KindKits kMetrics(OfferedMetrics::kKind, check_metrics, {.on_device = false});

@@ -1,4 +1,4 @@
-// The engine's own way from a description to stages, and a loop over the units.
+// Builds the stages of a model with the engine, and runs its units one by one.
 #include "built_model.h"
 
 #include <ATen/TensorOperators.h>
@@ -27,7 +27,7 @@ Stages built(Units units, const DeviceMesh& mesh) {
   return parallel::build(std::move(units), plan, mesh, telling_values, 42);
 }
 
-// What the plugin throws, with the function.
+// Calls a function of the plugin, and rethrows its exceptions with the name of the function.
 template <class Call>
 auto in_words(const std::string& function, const Call& call) {
   const Watch* const watch = Watch::current();
@@ -82,7 +82,7 @@ BuiltModel::BuiltModel(const ModelSite& site, at::ScalarType dtype)
     sides_ = std::make_unique<SideOutputs>(layout, mesh_.device());
 }
 
-// Auxiliary losses are collected; they have a gradient where they count.
+// Collects auxiliary losses, which have a gradient if they are counted in the loss.
 Batch BuiltModel::collected(Batch batch) {
   if (sides_) {
     sides_->begin([share = auxiliary_](LossDivisor) { return share; });

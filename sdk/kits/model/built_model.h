@@ -1,4 +1,4 @@
-// A small model on one rank, whose units are run one by one.
+// A small model on one rank, whose units run one by one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,40 +16,40 @@
 
 namespace heddle::kits {
 
-// Values that make every parameter count: larger ones than those that training begins with, biases that are
-// not zero, weights of norms that differ. A function of the name and the place. False for slots that do not
-// train: these keep what Init says.
+// Writes values with which every parameter affects the result: larger than usual initial values, biases that
+// are not zero, and different norm weights. They depend only on the name and the position. Returns false for
+// slots that do not train, which keep the values of their Init.
 bool telling_values(const Shard& shard);
 
-// Rows for a model of this vocabulary and these positions.
+// Returns the shape of rows for a model with this vocabulary and these positions.
 Rows rows_for(const ModelSpec& spec);
 
-// A model and where it computes: on the device of the rendezvous.
+// A model, and the rendezvous of the rank that computes it on its device.
 struct ModelSite {
   const ModelSpec& spec;
   Rendezvous& rendezvous;  // of one rank
-  // The batch's tensors there, as a run has them.
+  // Moves the batch to the device as a run does.
   Batch here(const Batch& batch) const;
 };
 
 class BuiltModel {
  public:
-  // In float64 on the CPU, in float32 on a device, whose kernels have no more.
+  // Creates the model in float64 on the CPU, or in float32 on a device, whose kernels do not support float64.
   explicit BuiltModel(const ModelSite& site);
   BuiltModel(const ModelSite& site, at::ScalarType dtype);
 
-  // The last unit's output.
+  // Returns the output of the last unit.
   at::Tensor forward(const Batch& batch);
-  // The sum of the token losses, without gradients.
+  // Returns the sum of the token losses, without gradients.
   double main_loss(const Batch& batch);
-  // The gradients of that sum, by the parameters' names; undefined: none.
+  // Returns the gradients of that sum by parameter name; undefined if there is none.
   std::map<std::string, at::Tensor> gradients(const Batch& batch);
-  // From now on auxiliary losses are part of the loss, each divided by 1.
+  // Adds auxiliary losses, each with divisor 1, to the loss from now on.
   void count_auxiliary_losses() { auxiliary_ = 1; }
-  // The sums of metrics and auxiliary losses of the last batch.
+  // Returns the sums of metrics and auxiliary losses of the last batch.
   at::Tensor side_sums() const { return sides_ ? sides_->sums() : at::Tensor(); }
 
-  // Runs the units, each on inputs that are leaves.
+  // Runs the units, each with inputs that are leaves.
   using Visitor = std::function<void(Unit& unit, const Tensors& inputs, const Tensors& outputs)>;
   void each_unit(const Batch& batch, const Visitor& visitor);
 
@@ -59,11 +59,11 @@ class BuiltModel {
  private:
   Batch collected(Batch batch);
 
-  std::vector<Unit*> units_;  // those of the stage
+  std::vector<Unit*> units_;  // owned by the stage
   DeviceMesh mesh_;
   Stages stages_;
   std::unique_ptr<SideOutputs> sides_;
-  double auxiliary_ = 0;  // the share of auxiliary losses in the loss
+  double auxiliary_ = 0;  // factor of auxiliary losses in the loss
 };
 
 }  // namespace heddle::kits

@@ -1,4 +1,4 @@
-// Families by model_type, their small models, and the kits of the kind `model`.
+// Model families by model_type, their small models, and the kits of the kind `model`.
 #include "families.h"
 
 #include <algorithm>
@@ -59,7 +59,7 @@ Node Families::small_keys(const OfferedModel& offered, const std::string& type, 
 }
 
 Node Families::small_text(const OfferedModel& offered, const Node& given) const {
-  std::string why = "no family of the file is its text";
+  std::string why = "no family of the file can be its text_config";
   for (const OfferedModel* other : all_) {
     if (has_key(other->fields, kText)) continue;
     try {
@@ -74,7 +74,7 @@ Node Families::small_text(const OfferedModel& offered, const Node& given) const 
       why = error.message();
     }
   }
-  throw NotRun{"its text_config is refused, and --fields may give another: " + why};
+  throw NotRun{"its text_config is refused; set another one with --fields: " + why};
 }
 
 Node Families::given(const KitOptions& options) const {
@@ -96,7 +96,7 @@ void check_model(const OfferedSchema& schema, const CheckedPlugin& plugin, Attem
   const auto& offered = static_cast<const OfferedModel&>(schema);
   const Families families(plugin);
   const Node given = families.given(plugin.options);
-  std::vector<Node> readable;  // of the types whose keys are not refused
+  std::vector<Node> readable;  // of the types whose keys are accepted
   for (const std::string& type : types_of(offered)) {
     std::optional<Node> small;
     const auto keys = [&]() -> Node {
@@ -107,7 +107,7 @@ void check_model(const OfferedSchema& schema, const CheckedPlugin& plugin, Attem
     if (small) readable.push_back(*small);
   }
   attempt.on_cpu("model '" + offered.name + "': read(): each key changes the model", [&] {
-    if (readable.empty()) throw NotRun{"its default keys are refused, and --fields may give others"};
+    if (readable.empty()) throw NotRun{"its default keys are refused; set other keys with --fields"};
     return acts_on_each_key(families, offered, readable);
   });
 }

@@ -1,4 +1,4 @@
-// The families of models that a file offers.
+// The model families that a file offers.
 #pragma once
 
 #include <filesystem>
@@ -15,17 +15,17 @@ class Families {
   explicit Families(const CheckedPlugin& plugin);
 
   const std::filesystem::path& file() const { return file_; }
-  // The one that offers the model_type, written exactly so; null: none.
+  // Returns the family that offers exactly this model_type, or null.
   const OfferedModel* of(const std::string& model_type) const;
-  std::string list() const;  // of the model_types: "llama, qwen2"
-  // The keys of all, which may share some: a key may come several times.
+  std::string list() const;  // all model_types: "llama, qwen2"
+  // The keys of all families. A key that several families have is repeated.
   const std::vector<FieldInfo>& table() const { return table_; }
 
-  // A small model of the type: `given` and, for each size, the first small value that the family accepts. A
-  // family whose keys are a `text_config` gets that of the first other family of the file that it accepts.
-  // Throws NotRun if the family refuses what is left.
+  // Returns the keys of a small model of the type: `given`, and for each size the first small value that the
+  // family accepts. If the keys of the family are in a `text_config`, it gets those of the first other family
+  // of the file that it accepts. Throws NotRun if the family refuses the result.
   Node small_keys(const OfferedModel& offered, const std::string& type, const Node& given) const;
-  // The keys of KitOptions::fields that some family has.
+  // Returns the keys of KitOptions::fields that a family has.
   Node given(const KitOptions& options) const;
 
  private:
@@ -36,7 +36,8 @@ class Families {
   std::vector<FieldInfo> table_;
 };
 
-// What facts() and config_json() say of a model with these keys: their model_type, or that of its text.
+// Returns the model_type that facts() and config_json() of a model with these keys must have: its own, or
+// that of its text_config.
 std::string type_in_files(const Node& keys);
 
 }  // namespace heddle::kits

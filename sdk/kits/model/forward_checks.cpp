@@ -1,4 +1,4 @@
-// A forward is compared with itself under changes that must not matter.
+// Compares a forward with itself after changes that must not affect the result.
 #include "forward_checks.h"
 
 #include <ATen/TensorOperators.h>
@@ -24,7 +24,7 @@
 namespace heddle::kits {
 namespace {
 
-constexpr double kMost = 1e-5;  // of the loss: a model may compute parts in float32
+constexpr double kMost = 1e-5;  // relative to the loss, because a model may compute parts in float32
 
 void near(double got, double want, const std::string& what) {
   const double apart = std::abs(got - want) / std::max(std::abs(want), 1.0);
@@ -60,7 +60,7 @@ void check_logits(BuiltModel& model, const Batch& batch, const ModelSpec& spec) 
   const double loss = at::cross_entropy_loss(logits.reshape({tokens, width}).to(at::kDouble),
                                              batch.labels.flatten(), {}, at::Reduction::Sum, Batch::kIgnore)
                           .item<double>();
-  near(model.main_loss(batch), loss, "the loss is not the sum of the tokens' losses that the logits give");
+  near(model.main_loss(batch), loss, "the loss is not the sum of the token losses of the logits");
 }
 
 }  // namespace
@@ -73,28 +73,27 @@ std::string gives_the_sum_of_losses(const ModelSite& site) {
     const at::NoGradGuard no_gradients;
     out = model.forward(batch);
   }
-  if (out.numel() != 1)
-    found("with labels the last unit gives " + sizes_of(out) + ", where one number is due");
+  if (out.numel() != 1) found("with labels the last unit gives " + sizes_of(out) + " instead of one number");
   const double all = out.sum().item<double>();
   if (!std::isfinite(all)) found("the loss is " + std::to_string(all));
   double sum = 0;
   for (int64_t row = 0; row < batch.tokens.size(0); ++row) sum += model.main_loss(rows_from(batch, row, 1));
-  near(sum, all, "the loss of rows together is not the sum of that of each");
+  near(sum, all, "the loss of several rows is not the sum of their losses");
   Batch first = batch, second = batch;
   first.labels = batch.labels.clone(), second.labels = batch.labels.clone();
   const int64_t half = batch.labels.size(1) / 2;
   first.labels.narrow(1, 0, half).fill_(Batch::kIgnore);
   second.labels.narrow(1, half, batch.labels.size(1) - half).fill_(Batch::kIgnore);
   near(model.main_loss(first) + model.main_loss(second), all,
-       "a label that is ignored counts, or the loss is a mean");
+       "an ignored label counts, or the loss is a mean");
   first.labels = at::full_like(batch.labels, Batch::kIgnore);
-  near(model.main_loss(first), 0, "a batch without labels that count has a loss");
+  near(model.main_loss(first), 0, "a batch with only ignored labels has a loss");
   check_logits(model, batch, site.spec);
   BuiltModel narrow(site, at::kBFloat16);
   const at::NoGradGuard no_gradients;
   if (const at::ScalarType type = narrow.forward(batch).scalar_type(); type != at::kFloat)
-    found("a model in bfloat16 gives its loss in " + std::string(c10::toString(type)) +
-          ", and the sum of token losses is Float");
+    found("a model in bfloat16 returns its loss in " + std::string(c10::toString(type)) +
+          " instead of Float");
   return "";
 }
 
@@ -105,14 +104,14 @@ void same_gradients(const std::map<std::string, at::Tensor>& got,
   for (const auto& [name, gradient] : want) {
     const at::Tensor& again = got.at(name);
     if (gradient.defined() != again.defined())
-      found("the same batch again has no gradient of '" + name + "'");
+      found("the same batch again gives no gradient of '" + name + "'");
     if (gradient.defined() &&
         !((again - gradient).norm().item<double>() <= kMost * std::max(gradient.norm().item<double>(), 1e-6)))
       found("the same batch again, after others: the gradient of '" + name + "' differs");
   }
 }
 
-// Each tensor of the batch that the forward gets is what it was.
+// Checks that the forward did not modify any tensor of the batch.
 void check_unchanged(const Batch& batch, const std::vector<at::Tensor>& kept) {
   for (size_t i = 0; i < kBatchMembers.size(); ++i)
     if (kept[i].defined() && !at::equal(batch.*kBatchMembers[i].tensor, kept[i]))
@@ -128,7 +127,7 @@ std::vector<at::Tensor> copies_of(const Batch& batch) {
   return out;
 }
 
-// With all members; a model that refuses documents or padding says so elsewhere.
+// Runs the model with all members of a batch. Other kits report a model that refuses documents or padding.
 void leaves_the_batch(BuiltModel& model, const ModelSite& site, Batch batch) {
   const int64_t rows = batch.tokens.size(0), length = batch.tokens.size(1);
   batch.positions = at::arange(length, at::kLong).expand({rows, length}).contiguous();
@@ -165,12 +164,12 @@ std::string keeps_nothing(const ModelSite& site) {
   return "";
 }
 
-// The last tokens of each row fill it; what they are must not matter.
+// Sets padding at the end of each row, whose tokens must not affect the result.
 std::string leaves_padding_out(const ModelSite& site) {
   BuiltModel model(site);
   Batch batch = batch_of(site);
   const int64_t length = batch.tokens.size(1), fill = length / 4;
-  if (fill == 0) throw NotRun{"its sequences have few tokens"};
+  if (fill == 0) throw NotRun{"its sequences are too short for padding"};
   batch.padding = at::zeros_like(batch.tokens, at::kBool);
   batch.padding.narrow(1, length - fill, fill).fill_(true);
   batch.labels = batch.labels.masked_fill(batch.padding, Batch::kIgnore);
@@ -183,10 +182,10 @@ std::string leaves_padding_out(const ModelSite& site) {
   };
   const auto [loss, sums] = of(batch);
   const auto [again, same] = of(other);
-  near(again, loss, "with other tokens where a row is filled");
+  near(again, loss, "with other padding tokens");
   if (sums.defined() &&
       !((sums - same).abs().max().item<double>() <= kMost * std::max(sums.abs().max().item<double>(), 1.0)))
-    found("a metric or an auxiliary loss counts tokens that only fill a row (Batch::padding)");
+    found("a metric or an auxiliary loss counts padding tokens (Batch::padding)");
   return "";
 }
 
@@ -194,7 +193,7 @@ std::string separates_documents(const ModelSite& site) {
   BuiltModel model(site);
   const Batch rows = batch_of(site);
   const int64_t length = rows.tokens.size(1), cut = length / 2;
-  if (cut == 0) throw NotRun{"its sequences have one token"};
+  if (cut == 0) throw NotRun{"its sequences are too short for two documents"};
   Batch packed = rows_from(rows, 0, 1), head = packed, tail = packed;
   packed.documents =
       at::tensor(std::vector<int>{0, static_cast<int>(cut), static_cast<int>(length)}, at::kInt);
@@ -207,15 +206,15 @@ std::string separates_documents(const ModelSite& site) {
     together = model.main_loss(packed);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::plugin_failed || error.code() == ErrorCode::internal) throw;
-    throw NotRun{"it refuses documents: " + error.message()};
+    throw NotRun{"the model refuses documents: " + error.message()};
   }
   near(together, model.main_loss(head) + model.main_loss(tail),
-       "two documents in one row are not what they are in two rows");
+       "two documents in one row are not equal to two rows");
   Batch counted = rows_from(rows, 0, 2);
   counted.positions = at::arange(length, at::kLong).expand({2, length}).contiguous();
   counted = site.here(counted);
   near(model.main_loss(counted), model.main_loss(rows_from(rows, 0, 2)),
-       "positions 0, 1, 2, ... are not what absent positions mean");
+       "positions 0, 1, 2, ... are not equal to absent positions");
   return "";
 }
 

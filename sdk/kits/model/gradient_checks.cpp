@@ -1,4 +1,4 @@
-// Which leaves a unit's graph reaches, and finite differences along two directions of each parameter.
+// Checks which leaves the graph of a unit reaches, and gradients along two directions of each parameter.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
@@ -23,7 +23,7 @@ namespace {
 
 using GraphNode = torch::autograd::Node;
 
-// The leaves whose gradients a backward from `outputs` would fill.
+// Returns the leaves whose gradients a backward from `outputs` would accumulate.
 std::vector<at::Tensor> leaves_of(const Tensors& outputs) {
   std::vector<at::Tensor> leaves;
   std::set<GraphNode*> seen;
@@ -42,7 +42,7 @@ std::vector<at::Tensor> leaves_of(const Tensors& outputs) {
   return leaves;
 }
 
-// The unit that has the tensor among its slots; null: none.
+// Returns the unit that has the tensor among its slots, or null.
 const Unit* owner_of(const at::Tensor& tensor, const std::vector<Unit*>& units, std::string& name) {
   for (Unit* unit : units)
     for (const ParameterSlot& slot : unit->parameters())
@@ -53,7 +53,7 @@ const Unit* owner_of(const at::Tensor& tensor, const std::vector<Unit*>& units, 
   return nullptr;
 }
 
-// One unit's slots against the leaves that it reaches.
+// Compares the slots of one unit with the leaves that it reaches.
 void check_unit(Unit& unit, const std::vector<at::Tensor>& leaves, const std::vector<Unit*>& units) {
   std::map<std::string, bool> used;
   for (const ParameterSlot& slot : unit.parameters())
@@ -71,13 +71,13 @@ void check_unit(Unit& unit, const std::vector<at::Tensor>& leaves, const std::ve
     std::ostringstream sizes;
     sizes << leaf.sizes();
     found(it + "a tensor of " + sizes.str() +
-          " that requires a gradient and is no slot: register its module with add_child(), and it with "
-          "add_slot()");
+          " that requires a gradient and is not a slot: register its module with add_child(), or the "
+          "tensor with add_slot()");
   }
   for (const auto& [name, yes] : used)
     if (!yes)
       found("the unit '" + std::string(unit.name()) + "' lists '" + name +
-            "' and does not compute with it: a slot points to the tensor that the model computes with");
+            "' but does not compute with it: a slot must point to the tensor that the model computes with");
 }
 
 }  // namespace
@@ -100,7 +100,7 @@ namespace {
 
 constexpr double kWrong = 2e-3;
 
-// The derivative of the loss along `direction`, which has the length 1.
+// Returns the derivative of the loss along `direction`, which has length 1.
 double difference_along(BuiltModel& model, const Batch& batch, const at::Tensor& parameter,
                         const at::Tensor& direction, double step) {
   const auto move = [&](double by) {
@@ -115,7 +115,8 @@ double difference_along(BuiltModel& model, const Batch& batch, const at::Tensor&
   return (above - below) / (2 * step);
 }
 
-// At several steps: the largest suits parts that are computed in float32, the smallest curved losses.
+// Compares finite differences with several steps. Large steps suit parts in float32, small steps curved
+// losses.
 void check_direction(BuiltModel& model, const Batch& batch, const Shard& shard, const at::Tensor& gradient,
                      const at::Tensor& direction, double most) {
   const double want = gradient.defined() ? (gradient * direction).sum().item<double>() : 0;
@@ -126,11 +127,11 @@ void check_direction(BuiltModel& model, const Batch& batch, const Shard& shard, 
   }
   std::ostringstream text;
   text << "the gradient of '" << shard.name << "' along a direction is " << want
-       << ", and the loss changes by " << got;
+       << ", but the loss changes by " << got;
   found(text.str());
 }
 
-// The row of an embedding's padding token, which gets no gradient from the look-up; -1: none.
+// Returns the row of an embedding's padding token, which gets no gradient from the look-up, or -1.
 int64_t padding_row(BuiltModel& model, const at::Tensor& tensor) {
   int64_t row = -1;
   for (Unit* unit : model.units())
@@ -142,7 +143,7 @@ int64_t padding_row(BuiltModel& model, const at::Tensor& tensor) {
   return row;
 }
 
-// A direction of length 1 that leaves the row `padding` as it is.
+// Returns a direction of length 1 that is zero in the row `padding`.
 at::Tensor along(at::Tensor numbers, int64_t padding) {
   if (padding >= 0) numbers.select(0, padding).zero_();
   return numbers / numbers.norm();

@@ -1,5 +1,4 @@
-// Two models are compared by a digest: facts, signature, parameters, and the numbers of one forward and
-// backward.
+// Compares models by a digest of facts, signature, parameters, and the results of one forward and backward.
 #include "key_checks.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -22,7 +21,7 @@
 namespace heddle::kits {
 namespace {
 
-using Digest = std::map<std::string, std::string>;  // by what it tells of
+using Digest = std::map<std::string, std::string>;  // by the name of the property
 
 std::string exact(double number) {
   std::ostringstream out;
@@ -54,7 +53,7 @@ Digest digest_of(const ModelSpec& spec) {
   Batch batch = rows_of(1, 0, 1, true, rows_for(spec)).front();
   batch.draws = at::arange(batch.tokens.numel(), batch.tokens.options()).view(batch.tokens.sizes());
   digest["the loss"] = exact(model.main_loss(batch));
-  BuiltModel narrow({spec, alone}, at::kBFloat16);  // keys of dtypes act there
+  BuiltModel narrow({spec, alone}, at::kBFloat16);  // keys of dtypes affect it
   digest["the loss in bfloat16"] = exact(narrow.main_loss(batch));
   for (const auto& [name, gradient] : model.gradients(batch))
     digest["the gradient of '" + name + "'"] =
@@ -62,7 +61,7 @@ Digest digest_of(const ModelSpec& spec) {
   return digest;
 }
 
-// What differs first, "facts().dtype is '' and not 'float32'"; "": nothing.
+// Returns the first difference, "facts().dtype is '' and not 'float32'", or "".
 std::string difference(const Digest& got, const Digest& want) {
   for (const auto& [what, text] : want) {
     const auto here = got.find(what);
@@ -74,7 +73,7 @@ std::string difference(const Digest& got, const Digest& want) {
   return "";
 }
 
-// By the family of the model_type in the text, as a run reads a checkpoint.
+// Reads an exported model with the family of its model_type, as a run reads a checkpoint.
 std::unique_ptr<ModelSpec> read_back(const Families& families, const ModelSpec& spec,
                                      const std::string& dtype) {
   const std::string text = spec.config_json(dtype);
@@ -94,7 +93,7 @@ std::unique_ptr<ModelSpec> read_back(const Families& families, const ModelSpec& 
   return attempt([&] { return read_model(*family, keys); });
 }
 
-// of: "with scale: 2, ", before the fault.
+// of: "with scale: 2, ", the beginning of the fault.
 void check_read_back(const Families& families, const ModelSpec& spec, const Digest& first,
                      const std::string& of) {
   Digest want = first;
@@ -104,7 +103,7 @@ void check_read_back(const Families& families, const ModelSpec& spec, const Dige
     found(of + "after config_json() and read(), " + fault);
 }
 
-// A signature is no model: a key that only it holds has no effect.
+// Compares models without their signatures: a key that only changes the signature has no effect.
 bool same_model(const Digest& one, const Digest& other) {
   const auto without = [](Digest digest) {
     std::erase_if(digest, [](const auto& entry) { return entry.first.rfind("signature()", 0) == 0; });
@@ -115,7 +114,7 @@ bool same_model(const Digest& one, const Digest& other) {
 
 bool says_nothing_changes(const FieldInfo& field) {
   for (const char* words :
-       {"assed over", "changes nothing", "o effect", "older name", "nother name", "gnored"})
+       {"assed over", "changes nothing", "o effect", "lder name", "nother name", "lias of", "gnored"})
     if (field.help.find(words) != field.help.npos) return true;
   return false;
 }
@@ -130,7 +129,7 @@ Effect effect_of(const Families& families, const OfferedModel& offered, const No
     std::unique_ptr<ModelSpec> spec;
     try {
       spec = read_model(offered, keys.with(field.key, other));
-      if (spec->make_units(at::kMeta).size() > 12) continue;  // many layers: another value is as good
+      if (spec->make_units(at::kMeta).size() > 12) continue;  // many layers: another value serves as well
     } catch (const Error& error) {
       if (error.code() == ErrorCode::plugin_failed) throw;
       continue;
@@ -146,15 +145,15 @@ Effect effect_of(const Families& families, const OfferedModel& offered, const No
   return effect;
 }
 
-// A switch turned, or twice a size; null: the field is neither.
+// Returns the opposite of a switch or twice a size; null for other fields.
 Node turned_value(const FieldInfo& field, const Node& now) {
   if (field.type.starts_with("bool"))
     return Node::boolean(!(now.kind() == Node::Kind::boolean && now.as_boolean()));
   return now.kind() == Node::Kind::integer ? Node::integer(2 * now.as_integer()) : Node();
 }
 
-// A key may act only beside another: a coefficient of a loss that is off by default, the base of a rotation
-// that has one frequency in small heads.
+// Tests a key together with another one, because some keys only act if another key is set: the coefficient of
+// a loss that is off by default, or the base of a rotation with one frequency in small heads.
 Effect effect_beside_another(const Families& families, const OfferedModel& offered, const Node& keys,
                              const FieldInfo& field) {
   for (const FieldInfo& beside : offered.fields) {
@@ -165,15 +164,17 @@ Effect effect_beside_another(const Families& families, const OfferedModel& offer
       const Digest plain = digest_of(*read_model(offered, with));
       if (effect_of(families, offered, with, field, plain) == Effect::some) return Effect::some;
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::plugin_failed) throw;  // else the other value is refused here
+      if (error.code() == ErrorCode::plugin_failed) throw;  // otherwise the other value is refused here
     }
   }
   return Effect::none;
 }
 
-// The default of the table is what read() takes for an absent key.
+// Returns whether read() uses the default of the table for an absent key.
 bool has_the_default(const OfferedModel& offered, const Node& keys, const FieldInfo& field) {
-  if (keys.find(field.key) != nullptr || field.help.find("default is") != field.help.npos) return true;
+  if (keys.find(field.key) != nullptr || field.help.find("default is") != field.help.npos ||
+      field.help.find("default depends") != field.help.npos)
+    return true;
   const Node value = value_of(field, keys);
   const bool number = value.kind() == Node::Kind::integer || value.kind() == Node::Kind::real;
   if (!number && value.kind() != Node::Kind::boolean) return true;
@@ -182,16 +183,16 @@ bool has_the_default(const OfferedModel& offered, const Node& keys, const FieldI
     written = read_model(offered, keys.with(field.key, value))->config_json("float32");
   } catch (const Error& error) {
     if (error.code() == ErrorCode::plugin_failed) throw;
-    return true;  // it is one for other keys
+    return true;  // the default depends on other keys
   }
   return written == read_model(offered, keys)->config_json("float32");
 }
 
-// Types that share a table may have defaults of their own.
+// Checks the default of a key. Types that share a table may have different defaults.
 void check_default(const OfferedModel& offered, const std::vector<Node>& keys, const FieldInfo& field) {
   if (keys.size() > 1 || has_the_default(offered, keys[0], field)) return;
   found("the table gives '" + field.key + "' the default " + field.default_value +
-        ", and read() takes another value for an absent key");
+        ", but read() uses another value for an absent key");
 }
 
 }  // namespace
@@ -234,13 +235,14 @@ std::string acts_on_each_key(const Families& families, const OfferedModel& offer
       effect = std::max(effect, effect_of(families, offered, keys[i], field, plain[i]));
     if (effect == Effect::none && keys.size() == 1)
       effect = effect_beside_another(families, offered, keys[0], field);
-    const bool shared = keys.size() > 1;  // a table of several types has keys that act with others only
+    const bool shared = keys.size() > 1;  // in a table of several types, some keys only act together
     if (effect == Effect::none && !shared)
       found("the key '" + field.key +
-            "' changes nothing that the model computes; if that is meant, its help says so");
+            "' does not affect the model; if that is intended, say \"no effect\" or \"ignored\" in its help");
     ++(effect == Effect::some ? acting : fixed);
   }
-  return std::to_string(acting) + " keys act, " + std::to_string(fixed) + " do not by themselves";
+  return std::to_string(acting) + " keys affect the model, " + std::to_string(fixed) +
+         " do not by themselves";
 }
 
 std::string makes_the_same_twice(const OfferedModel& offered, const Node& keys) {
@@ -261,12 +263,11 @@ std::string makes_the_same_twice(const OfferedModel& offered, const Node& keys) 
     for (const ParameterSlot& slot : unit->parameters()) {
       const auto same = first.find(slot.name);
       if (same == first.end() || !at::equal(same->second, *slot.tensor))
-        found("'" + slot.name +
-              "' differs between two models that were drawn from the generator with one seed");
+        found("'" + slot.name + "' differs between two models that were drawn with the same seed");
       if (slot.tensor->numel() > 0 && slot.tensor->is_alias_of(same->second))
-        found("'" + slot.name + "' is one tensor in two models");
+        found("'" + slot.name + "' is the same tensor in two models");
       if (slot.tensor->is_cpu() && slot.tensor->ne(*slot.tensor).any().item<bool>())
-        found("'" + slot.name + "' has no number in it");
+        found("'" + slot.name + "' contains NaN");
     }
   return std::to_string(first.size()) + " parameters";
 }

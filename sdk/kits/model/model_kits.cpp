@@ -1,4 +1,4 @@
-// A family's models: names, files, config.json.
+// Kits for the models of a family: units, files, config.json, training.
 #include "model_kits.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 namespace heddle::kits {
 namespace {
 
-// Of one unit, beside those before it.
+// Checks each unit together with the units before it.
 class UnitRules {
  public:
   void check(Unit& unit) {
@@ -30,12 +30,12 @@ class UnitRules {
     const TensorPlan* plan = unit.tensor_plan();
     if (names_.size() > 1 && (plan == nullptr ? TensorPlan() : *plan) != plan_)
       found("the unit '" + std::string(unit.name()) +
-            "' has another tensor_plan() than the first, and it is that of the whole model");
+            "' has another tensor_plan() than the first unit; it must be the plan of the whole model");
     plan_ = plan == nullptr ? TensorPlan() : *plan;
     for (const ParameterSlot& slot : unit.parameters()) check(slot);
   }
   std::string text() const {
-    return std::to_string(slots_.size()) + " parameters of " + std::to_string(count_) + " numbers";
+    return std::to_string(slots_.size()) + " parameters with " + std::to_string(count_) + " elements";
   }
 
  private:
@@ -43,10 +43,9 @@ class UnitRules {
     if (slot.tensor == nullptr || !slot.tensor->defined())
       found("the slot '" + slot.name + "' has no tensor");
     if (slot.name.empty() || slot.name.back() == '.') found("a slot has the name '" + slot.name + "'");
-    if (!slot.tensor->is_meta()) found("'" + slot.name + "' is not on meta, where options said so");
+    if (!slot.tensor->is_meta()) found("'" + slot.name + "' is not on meta as requested");
     if (slot.tensor->is_floating_point() && slot.tensor->scalar_type() != at::kDouble)
-      found("'" + slot.name + "' is " + c10::toString(slot.tensor->scalar_type()) +
-            ", where options said Double");
+      found("'" + slot.name + "' is " + c10::toString(slot.tensor->scalar_type()) + " instead of Double");
     const auto [at, is_new] = slots_.emplace(slot.name, *slot.tensor);
     if (!is_new && at->second.sizes() != slot.tensor->sizes())
       found("'" + slot.name + "' is tied to a tensor of another shape");
@@ -64,17 +63,17 @@ class UnitRules {
 std::string has_units(const ModelSpec& spec, const std::string& model_type) {
   const ModelFacts facts = spec.facts();
   if (facts.model_type != model_type)
-    found("facts() says model_type '" + facts.model_type + "' of '" + model_type + "'");
+    found("facts().model_type is '" + facts.model_type + "' instead of '" + model_type + "'");
   if (facts.vocabulary < 1 || facts.max_positions < 1) found("facts() has no vocabulary or no positions");
   if (spec.signature().empty()) found("signature() is empty: every model would fit every checkpoint");
   const Units units = spec.make_units(at::TensorOptions(at::kMeta).dtype(at::kDouble));
-  if (units.size() < 2) found("it has one unit; a first and a last one at least can be cut into stages");
+  if (units.size() < 2) found("the model has one unit, but pipeline stages need at least two");
   UnitRules rules;
   for (const auto& unit : units) rules.check(*unit);
   return rules.text();
 }
 
-// `*` and `?` stand for characters of one segment.
+// Matches a path, where `*` and `?` stand for characters within a segment.
 bool matches(std::string_view pattern, std::string_view path) {
   if (pattern.empty()) return path.empty();
   if (pattern[0] == '*') {
@@ -92,7 +91,7 @@ std::string plans_its_modules(const ModelSpec& spec) {
   const Units units = spec.make_units(at::kMeta);
   std::set<std::string> paths;
   for (const auto& unit : units) {
-    if (unit->module() == nullptr) throw NotRun{"its units are those of another library"};
+    if (unit->module() == nullptr) throw NotRun{"its units have no modules"};
     const auto add = [&](const std::string& path, Module&) { paths.insert(path); };
     if (auto* known = dynamic_cast<ModuleUnit*>(unit.get()))
       known->visit(add);
@@ -119,23 +118,23 @@ std::string fills_files(const ModelSpec& spec) {
     }
   for (const std::string& tensor : tensors) {
     if (spec.passes_over(tensor))
-      found("passes_over('" + tensor + "') is true, and a parameter is stored there");
+      found("passes_over('" + tensor + "') is true, but a parameter is stored there");
     for (const std::string& other : spec.other_names(tensor))
       if (tensors.count(other) != 0 && other != tensor)
         found("other_names('" + tensor + "') has '" + other + "', where another parameter is stored");
   }
-  return layout.empty() ? "parameters are the tensors of their names"
-                        : std::to_string(layout.size()) + " tensors are made of parameters";
+  return layout.empty() ? "each parameter is the tensor of the same name"
+                        : std::to_string(layout.size()) + " tensors consist of parameters";
 }
 
 std::string counts_operations(const ModelSpec& spec) {
   const double one = spec.flops_per_token(1), more = spec.flops_per_token(2048);
   if (!std::isfinite(one) || one <= 0) found("flops_per_token(1) is " + std::to_string(one));
-  if (!(more >= one)) found("a longer sequence takes fewer operations a token");
+  if (!(more >= one)) found("a longer sequence takes fewer operations per token");
   return std::to_string(one) + " and " + std::to_string(more);
 }
 
-// Trainings of one model, each compared with `single` on one rank.
+// Trains one model in different ways, each compared with `single` on one rank.
 class Trainings {
  public:
   Trainings(std::shared_ptr<const ModelSpec> spec, const std::filesystem::path& file)
@@ -211,7 +210,7 @@ void run_trainings(const std::string& thing, const std::function<Trainings&()>& 
   });
 }
 
-// One check of the model on one rank; device: null for the CPU.
+// Runs one check of the model on one rank. device: null for the CPU.
 std::string check_on(const CheckDevice* device, const ModelSubject& model,
                      std::string (*check)(const ModelSite&)) {
   const auto spec = model.read();
@@ -220,33 +219,34 @@ std::string check_on(const CheckDevice* device, const ModelSubject& model,
   return out;
 }
 
-// False where a unit uses a parameter that it does not register: training could then read freed memory.
+// Returns false if a unit uses a parameter that it does not register, because training could then read freed
+// memory.
 bool run_description_kits(const std::string& thing, const ModelSubject& model, Attempts& attempt) {
   const OfferedModel& offered = model.offered;
   const auto kit = [&](const std::string& sentence, std::string (*check)(const ModelSite&)) {
     return attempt.training(thing + sentence, [&] { return check_on(check_device(), model, check); });
   };
-  attempt(thing + "make_units(): on meta, each name one shape",
+  attempt(thing + "make_units(): on meta, one shape per name",
           [&] { return has_units(*model.read(), type_in_files(model.keys())); });
-  attempt.on_cpu(thing + "make_units(): elsewhere values from the default generator",
+  attempt.on_cpu(thing + "make_units(): on other devices, values from the default generator",
                  [&] { return makes_the_same_twice(offered, model.keys()); });
   attempt(thing + "tensor_plan(): each pattern matches a module",
           [&] { return plans_its_modules(*model.read()); });
-  attempt(thing + "stored(): every element of a parameter and of a tensor once",
+  attempt(thing + "stored(): every element of parameters and tensors exactly once",
           [&] { return fills_files(*model.read()); });
   attempt(thing + "flops_per_token(): grows with the sequence",
           [&] { return counts_operations(*model.read()); });
   attempt(thing + "read(): an unknown key is refused in a YAML and not in a config.json",
           [&] { return refuses_unknown_keys(offered, model.keys()); });
-  attempt(thing + "signature(): each key that changes parameters changes it",
+  attempt(thing + "signature(): changes with each key that changes parameters",
           [&] { return changes_its_signature(model.families, offered, model.keys()); });
   const bool computes =
       kit("forward(): {sum of token losses} with labels, {logits} without", gives_the_sum_of_losses);
   kit("forward(): keeps nothing from one batch for the next", keeps_nothing);
-  kit("forward(): tokens that fill a row count nowhere", leaves_padding_out);
-  kit("forward(): documents of one row do not see each other", separates_documents);
+  kit("forward(): padding tokens are not counted", leaves_padding_out);
+  kit("forward(): documents in one row are independent", separates_documents);
   kit("facts(): the longest sequence and the last token", takes_its_longest_sequence);
-  // Trainings rely on it, also where the other kits of the CPU are not run.
+  // Trainings rely on this check, even if the other kits of the CPU are not run.
   const std::string complete = "parameters(): every child and tensor is registered, no unit uses another's";
   const bool registered =
       check_device() == nullptr

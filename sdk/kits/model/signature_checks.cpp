@@ -1,4 +1,4 @@
-// Which keys change the parameters of a model, and whether its signature tells.
+// Checks that keys that change the parameters of a model also change its signature.
 #include <map>
 #include <set>
 #include <sstream>
@@ -13,7 +13,7 @@ namespace {
 
 using Shapes = std::map<std::string, std::string>;  // by parameter
 
-constexpr size_t kMostUnits = 12;  // a larger model tells no more
+constexpr size_t kMostUnits = 12;  // larger models give no further information
 
 Shapes shapes_of(const Units& units) {
   Shapes out;
@@ -26,15 +26,15 @@ Shapes shapes_of(const Units& units) {
   return out;
 }
 
-// "'lm_head.weight' is [29, 14] and not [29, 16]"; "": nothing differs.
+// Returns the first difference, "'lm_head.weight' is [29, 14] and not [29, 16]", or "".
 std::string changed_parameter(const Shapes& got, const Shapes& want) {
   for (const auto& [name, sizes] : want) {
     const auto here = got.find(name);
-    if (here == got.end()) return "'" + name + "' is not there";
+    if (here == got.end()) return "'" + name + "' is missing";
     if (here->second != sizes) return "'" + name + "' is " + here->second + " and not " + sizes;
   }
   for (const auto& [name, sizes] : got)
-    if (want.count(name) == 0) return "'" + name + "' is there too";
+    if (want.count(name) == 0) return "'" + name + "' is added";
   return "";
 }
 
@@ -58,9 +58,9 @@ std::string changes_its_signature(const Families& families, const OfferedModel& 
         if (fault.empty() || spec->signature() != signature) continue;
       } catch (const Error& error) {
         if (error.code() == ErrorCode::plugin_failed) throw;
-        continue;  // the value is refused beside the others
+        continue;  // the value is refused together with the other keys
       }
-      found("the key '" + field.key + "' changes parameters and not the signature: with " + field.key + ": " +
+      found("the key '" + field.key + "' changes parameters but not the signature: with " + field.key + ": " +
             other.written() + " " + fault + ", so a run would resume from a checkpoint of another model");
     }
   }

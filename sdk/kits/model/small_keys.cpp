@@ -1,4 +1,4 @@
-// Sizes depend on each other, so each is tried again until none becomes smaller.
+// Reduces the sizes of a model. Sizes depend on each other, so each is tried again until none shrinks.
 #include "small_keys.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ bool has_word(const FieldInfo& field, const std::string& word) {
   return field.key.find(word) != field.key.npos;
 }
 
-// Small values for a size, the best first: an uneven one where the family allows it.
+// Returns small values for a size, the best first: an uneven one if the family allows it.
 std::vector<int64_t> sizes_for(const FieldInfo& field) {
   if (has_word(field, "token_id")) return {};
   if (has_word(field, "position") || has_word(field, "_ctx") || has_word(field, "seq")) return {32, 64};
@@ -37,7 +37,7 @@ Node value_of(const FieldInfo& field, const Node& keys) {
   try {
     return field.default_value.empty() ? Node() : config::read_text(field.default_value, "default");
   } catch (const Error&) {
-    return Node();  // a text that is no YAML
+    return Node();  // the text is not YAML
   }
 }
 
@@ -57,7 +57,8 @@ bool is_dropout(const FieldInfo& field) {
   return number && (has_word(field, "dropout") || has_word(field, "pdrop"));
 }
 
-// Keys that must be given: "resid_pdrop", default 0.1, range 0.0. Dropout, which few families have, is 0.
+// Sets keys that require a value: "resid_pdrop" with default 0.1 and range 0.0. Dropout, which few families
+// support, becomes 0.
 Node with_forced(const std::vector<FieldInfo>& tables, Node keys) {
   for (const FieldInfo& field : tables) {
     if (keys.find(field.key) != nullptr || field.range == field.default_value) continue;
@@ -73,8 +74,8 @@ Node with_forced(const std::vector<FieldInfo>& tables, Node keys) {
   return keys;
 }
 
-// Where one key must be given ("num_experts_per_tok is missing"): the first that makes the model readable,
-// with its default or a small size.
+// Sets one missing key ("num_experts_per_tok is missing"): the first key that makes the model readable, with
+// its default or a small size.
 Node with_missing(const OfferedModel& offered, const std::vector<FieldInfo>& tables, const Node& keys) {
   for (const FieldInfo& field : tables) {
     if (keys.find(field.key) != nullptr || field.type.rfind("int", 0) != 0) continue;
@@ -87,7 +88,7 @@ Node with_missing(const OfferedModel& offered, const std::vector<FieldInfo>& tab
   return keys;
 }
 
-// "silu, swish" as words.
+// Splits "silu, swish" into words.
 std::vector<std::string> words_of(const std::string& range) {
   std::vector<std::string> out(1);
   for (const char letter : range) {
@@ -115,7 +116,8 @@ bool shrinks(const OfferedModel& offered, const FieldInfo& field, Node& keys) {
   return false;
 }
 
-// Without a row of padding: it gets no gradient from the look-up, and finite differences see it.
+// Removes the padding token, whose embedding row gets no gradient from the look-up, unlike its finite
+// difference.
 Node without_padding(const OfferedModel& offered, const std::vector<FieldInfo>& tables, const Node& keys) {
   for (const FieldInfo& field : tables) {
     if (field.key != "pad_token_id" || keys.find(field.key) != nullptr) continue;
@@ -142,9 +144,9 @@ bool has_sharp_scores(const OfferedModel& offered, const Node& keys) {
   return found;
 }
 
-// A mixer that forgets fast gives rows that are nearly zero, and a norm of such rows makes rounding large:
-// 1e-7 in a weight becomes 5e-3 in a gradient. A larger eps keeps it small, and comparisons sharp; a larger
-// one still where a sharp softmax does the same.
+// Raises the eps of norms. A mixer with fast decay gives rows near zero, and a norm of such rows amplifies
+// rounding: 1e-7 in a weight becomes 5e-3 in a gradient. A larger eps keeps it small and comparisons sharp. A
+// sharp softmax has the same effect and needs an even larger eps.
 Node with_soft_norms(const OfferedModel& offered, const std::vector<FieldInfo>& tables, const Node& keys) {
   const bool sharp = has_sharp_scores(offered, keys);
   if (!sharp && !has_mixer(offered, keys)) return keys;
@@ -156,8 +158,8 @@ Node with_soft_norms(const OfferedModel& offered, const std::vector<FieldInfo>& 
   return keys;
 }
 
-// Scores of normalised heads that are not divided grow with the width of a head, and a sharp softmax makes
-// rounding large, as above.
+// Narrows heads. Undivided scores of normalized heads grow with the head width, and a sharp softmax amplifies
+// rounding, as above.
 Node with_soft_scores(const OfferedModel& offered, const std::vector<FieldInfo>& tables, Node keys) {
   if (!has_sharp_scores(offered, keys)) return keys;
   for (const FieldInfo& field : tables) {
@@ -182,7 +184,7 @@ Node small_keys(const OfferedModel& offered, const std::vector<FieldInfo>& table
     (void)read_model(offered, keys)->make_units(at::kMeta);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::plugin_failed) throw;
-    throw NotRun{"its default keys are refused, and --fields may give others: " + error.message()};
+    throw NotRun{"its default keys are refused; set other keys with --fields: " + error.message()};
   }
   for (int pass = 0; pass < kPasses; ++pass) {
     bool any = false;
@@ -207,7 +209,7 @@ std::vector<Node> other_values(const FieldInfo& field, const Node& now) {
   }
   if (type == "float" || type == "real" || type == "number") {
     const double value = now.is_null() ? 1.0 : now.as_real();
-    // The first has many digits, which must come back from config.json.
+    // The first value has many digits, which must survive config.json.
     for (const double other : {value * 1.234567, value * 2, value / 2, value + 1, 0.5, 0.01, 0.1234567})
       out.push_back(Node::real(other));
   }

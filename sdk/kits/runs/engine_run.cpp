@@ -1,4 +1,4 @@
-// One rank of a training, and the comparison of two.
+// Runs one rank of a training, and compares two trainings.
 #include "engine_run.h"
 
 #include <ATen/core/grad_mode.h>
@@ -20,11 +20,11 @@ Node configuration_of(const Training& training) {
   return config::read_text("distributed: {" + training.distributed + "}\ndist_env: {backend: gloo}", "kit");
 }
 
-// The plan of the section, and what a section cannot say.
+// Returns the plan of the section, with the settings of the training that a section does not have.
 Plan plan_of(const Setup& setup, PluginRegistry& plugins, const Training& training) {
   Plan plan = engine::choose(setup, plugins);
   if (training.device != nullptr)
-    plan.device = training.device->make();  // not started: for checks of the model
+    plan.device = training.device->make();  // not started; used by checks of the model
   if (training.checkpointing != ActivationCheckpointing::none)
     plan.activation_checkpointing = training.checkpointing;
   if (training.alone != nullptr)
@@ -43,7 +43,7 @@ AxisTable table_of(const Setup& setup, const Training& training) {
   return table;
 }
 
-// The views of a parallelizer on one rank, with axes of size 1.
+// Returns the views of a parallelizer on one rank, with axes of size 1.
 std::vector<View> views_of(const Setup& setup, const Training& training) {
   std::vector<View> views = setup.views;
   if (training.alone == nullptr) return views;
@@ -57,8 +57,8 @@ std::vector<View> views_of(const Setup& setup, const Training& training) {
   return views;
 }
 
-// A gradient as AdamW's first average has it, with a memory of none; the square's root softens the update, so
-// that a small difference of gradients stays one.
+// AdamW with betas of 0, so that its first moment is the gradient. The large eps softens the update, so that
+// small differences between gradients stay small.
 StepConfig plain_steps() {
   StepConfig config;
   config.optimizer.lr = kRate;
@@ -69,7 +69,7 @@ StepConfig plain_steps() {
   return config;
 }
 
-// Values that the units have already, as a host has them on its device; a tied one once.
+// Moves values that units already have to the device, as a host would; a tied parameter once.
 void move_values(Units& units, c10::Device device) {
   std::map<std::string, at::Tensor> moved;
   for (const auto& unit : units)

@@ -1,4 +1,4 @@
-// A training of a model through the engine's own flow: YAML, plugins that agree, a mesh of threads, steps.
+// A training of a model through the engine: YAML, plugins, a mesh of threads, steps.
 #pragma once
 
 #include <cstdint>
@@ -17,28 +17,28 @@ namespace heddle::kits {
 using Batches = std::function<std::vector<Batch>(int64_t step, int64_t rank, int64_t ranks)>;
 
 struct Training {
-  std::string distributed = "strategy: single";  // the section as YAML, without braces
+  std::string distributed = "strategy: single";  // the section as YAML without braces
   int ranks = 1;
   std::function<Units()> make_units = {};
-  Batches batches = {};                        // the microbatches of a data-parallel rank
-  ParameterSource values = {};                 // empty: from Init
-  const OfferedParallelizer* alone = nullptr;  // acts too, although its axis has one rank
-  bool split = false;    // all forwards, then split backwards; the batches hold several rows
+  Batches batches = {};                        // returns the microbatches of a data-parallel rank
+  ParameterSource values = {};                 // empty: values of Init
+  const OfferedParallelizer* alone = nullptr;  // acts although its axis has one rank
+  bool split = false;    // all forwards, then split backwards; batches have several rows
   bool several = false;  // all forwards before the first backward
   ActivationCheckpointing checkpointing = ActivationCheckpointing::none;
-  bool evaluates = false;               // after each step, which changes nothing
-  const CheckDevice* device = nullptr;  // where it trains; null: the CPU
+  bool evaluates = false;               // evaluates after each step, which must not affect the result
+  const CheckDevice* device = nullptr;  // the device of the training; null: the CPU
   int64_t steps = 3;
 };
 
-// Throws NotRun where a plugin is missing or the engine or a plugin refuses the section or the model; faults
-// of a plugin pass.
+// Throws NotRun if a plugin is missing, or if the engine or a plugin refuses the section or the model.
+// Rethrows faults of a plugin.
 void refuse_or_pass(PluginRegistry& plugins, const Training& training);
 
-// Trains. The outcome also has the gradients of each step.
+// Trains. The outcome includes the gradients of each step.
 Outcome train(PluginRegistry& plugins, const Training& training);
 
-// Both, compared; returns the difference.
+// Runs both trainings, compares them and returns the difference.
 std::string trains_equally(PluginRegistry& plugins, const Training& training, const Training& oracle);
 
 }  // namespace heddle::kits

@@ -1,4 +1,4 @@
-// Each call works on copies; the caller's tensors get the results in wait().
+// Runs each call on copies. The caller's tensors get the results in wait().
 #include "hostile.h"
 
 #include <ATen/ops/empty.h>
@@ -13,7 +13,8 @@
 namespace heddle::kits {
 namespace {
 
-// The tags of the inner communicator: tensors, their senders' tags, and both ways of a first meeting.
+// Tags of the inner communicator: tensors, the senders' tags, and both directions of a rendezvous of two
+// ranks.
 enum Channel { kTensors, kTags, kMeets, kAnswers };
 
 class LateCommunicator : public Communicator, public mesh::ConnectsAhead {
@@ -49,7 +50,7 @@ class LateCommunicator : public Communicator, public mesh::ConnectsAhead {
   std::unique_ptr<Work> broadcast(at::Tensor inout, int root) override {
     const at::Tensor late = copy_of(inout);
     auto work = inner_->broadcast(late, root);
-    const bool reads = root == rank();  // the root may read its tensor meanwhile, as an input
+    const bool reads = root == rank();  // the root may read its tensor meanwhile, like an input
     const CallTensors tensors = reads ? CallTensors{inout, late, {}, {}} : CallTensors{{}, {}, inout, late};
     return posted("broadcast", std::move(work), tensors);
   }
@@ -74,14 +75,16 @@ class LateCommunicator : public Communicator, public mesh::ConnectsAhead {
   }
 
  private:
-  // An input that the output overlaps is no longer the caller's to change.
+  // Returns the tensors of a call. If the output overlaps the input, the caller may change neither, so `in`
+  // is undefined.
   static CallTensors both(const at::Tensor& out, const at::Tensor& in) {
     const bool overlap = in.defined() && out.defined() && in.storage().is_alias_of(out.storage());
     CallTensors tensors{overlap ? at::Tensor() : in, {}, out, room_like(out)};
     if (!overlap) tensors.sent = copy_of(in);
     return tensors;
   }
-  // A gather in place only reads this rank's part, so the caller may read it too.
+  // Returns whether `in` is this rank's part of `out`. An in-place gather only reads it, so the caller may
+  // also read it.
   bool is_own_part(const at::Tensor& out, const at::Tensor& in) const {
     if (!in.defined() || !out.defined() || !in.is_contiguous() || !out.is_contiguous()) return false;
     return in.numel() > 0 && in.is_alias_of(out) && in.scalar_type() == out.scalar_type() &&
@@ -92,7 +95,7 @@ class LateCommunicator : public Communicator, public mesh::ConnectsAhead {
     return std::make_unique<LateWork>(std::move(work), tensors, std::move(tag),
                                       std::string(call) + " on " + name(), faults_);
   }
-  // The inner communicator refuses the others, with its own words.
+  // Returns whether the inner communicator accepts the call. It refuses other calls with its own message.
   bool is_allowed(int peer, int tag) const {
     return peer >= 0 && peer < size() && peer != rank() && tag >= 0;
   }
@@ -103,7 +106,7 @@ class LateCommunicator : public Communicator, public mesh::ConnectsAhead {
     return made;
   }
 
-  // Returns when both sides have come to their first transfer of this direction.
+  // Returns when both ranks have reached their first transfer in this direction.
   void meet(int source, int target) {
     if (!std::exchange(met_[{source, target}], true)) return meet_first(source, target);
   }
@@ -124,8 +127,8 @@ class LateCommunicator : public Communicator, public mesh::ConnectsAhead {
   }
 
   std::unique_ptr<Communicator> inner_;
-  const std::vector<int> ranks_;  // global
-  const std::string key_;         // the same on all ranks of the group, and another one in each group
+  const std::vector<int> ranks_;  // global ranks
+  const std::string key_;         // equal on all ranks of a group, different between groups
   std::shared_ptr<WorkFaults> faults_;
   std::map<std::pair<int, int>, bool> met_;  // by source and target
 };

@@ -1,5 +1,5 @@
-// Communicators that are as strict as a device's: what a collective writes is poisoned until its wait(), what
-// it reads may not change until then, the first transfer of a pair blocks, and tags choose nothing.
+// Communicators as strict as a device's: an output is poisoned until wait(), an input must not change until
+// wait(), the first transfer of a pair blocks, and tags do not match sends and receives.
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@
 
 namespace heddle::kits {
 
-// Of all ranks of a course.
+// The faults of all ranks of a course.
 class HEDDLE_API WorkFaults {
  public:
   void add(const std::string& fault);
@@ -31,7 +31,7 @@ class HEDDLE_API WorkFaults {
   Meetings meetings_;
 };
 
-// The same rendezvous, whose groups are strict. It outlives the groups.
+// A rendezvous with strict groups, which it outlives.
 class HEDDLE_API LateRendezvous : public WrappedRendezvous {
  public:
   LateRendezvous(Rendezvous& inner, std::shared_ptr<WorkFaults> faults)
@@ -45,7 +45,7 @@ class HEDDLE_API LateRendezvous : public WrappedRendezvous {
 
  private:
   std::shared_ptr<WorkFaults> faults_;
-  std::map<std::vector<int>, int> made_;  // groups of these ranks so far
+  std::map<std::vector<int>, int> made_;  // number of groups of these ranks so far
 };
 
 }  // namespace heddle::kits

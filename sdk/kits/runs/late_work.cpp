@@ -1,5 +1,5 @@
-// A device reads an input and writes an output at any moment between the call and wait(): bytes that changed
-// in between are a fault, whenever a transport of the CPU has really read them.
+// A device reads an input and writes an output at any time between the call and wait(). Bytes that change in
+// between are a fault, even if the CPU transport has already read them.
 #include "late_work.h"
 
 #include <ATen/ops/empty_like.h>
@@ -17,13 +17,13 @@
 namespace heddle::kits {
 namespace {
 
-constexpr unsigned char kInteger = 0x81, kFloat = 0xFF;  // a large negative number, NaN
+constexpr unsigned char kInteger = 0x81, kFloat = 0xFF;  // a large negative number; NaN
 
 bool has_bytes(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_cpu() && tensor.is_contiguous();
 }
 
-// Bools keep their values: no byte but 0 and 1 is one.
+// Returns whether the tensor can hold poison. A bool has only the bytes 0 and 1.
 bool can_be_poisoned(const at::Tensor& tensor) {
   return has_bytes(tensor) && tensor.scalar_type() != at::kBool;
 }
@@ -93,12 +93,12 @@ void LateWork::check_tag() {
   tag_.work->wait();
   const auto given = *tag_.number.const_data_ptr<int64_t>();
   if (tag_.receives && given != tag_.expected)
-    found(call_ + " with tag " + std::to_string(tag_.expected) + " meets the send with tag " +
+    found(call_ + " with tag " + std::to_string(tag_.expected) + " is matched with the send with tag " +
           std::to_string(given) +
-          " (heddle/mesh/communicator.h: a pair's transfers of one direction have one order)");
+          " (heddle/mesh/communicator.h: two ranks call their sends and receives in the same order)");
 }
 
-// But for the part that the call leaves as it is.
+// Returns whether the output is still poisoned, except for an in-place part that the call does not modify.
 bool LateWork::is_poisoned() const {
   const at::Tensor &out = tensors_.out, &in = tensors_.in;
   const auto* begin = static_cast<const unsigned char*>(out.const_data_ptr());

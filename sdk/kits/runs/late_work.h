@@ -1,4 +1,4 @@
-// The Work of a strict communicator: it holds copies, and compares the caller's tensors in wait().
+// LateWork, the Work of a strict communicator. It holds copies, and compares the caller's tensors in wait().
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,26 +11,26 @@
 
 namespace heddle::kits {
 
-// The data without autograd and without its version counter, as a transport writes them.
+// Returns the data without autograd and without version counter, as a transport writes it.
 inline at::Tensor bytes_of(const at::Tensor& tensor) {
   return tensor.variable_data();
 }
 
-// A copy, or room of the same shape. A tensor that the call's rules refuse is handed on as it is, so that
-// they see it.
+// Return a copy of the tensor, or an uninitialized tensor of its shape. A tensor that violates the rules of
+// the call is returned unchanged, so that the inner communicator reports it.
 at::Tensor copy_of(const at::Tensor& tensor);
 at::Tensor room_like(const at::Tensor& tensor);
 
-// The tensors of one call: those of the caller, and those that the inner communicator moves.
+// The tensors of one call: the caller's, and the copies that the inner communicator uses.
 struct CallTensors {
-  at::Tensor in, sent;    // undefined: none, or one that the output overlaps
-  at::Tensor out, late;   // undefined: none
-  bool in_place = false;  // `in` is the part of `out` that the call reads and leaves as it is
+  at::Tensor in, sent;    // undefined if there is no input, or if the output overlaps it
+  at::Tensor out, late;   // undefined if there is no output
+  bool in_place = false;  // `in` is a part of `out` that the call only reads
 };
 
-// The number that a receive expects, beside what its sender gave.
+// The tag that a receive expects, and the transfer of the sender's tag.
 struct Tag {
-  std::unique_ptr<Work> work;  // null: no transfer
+  std::unique_ptr<Work> work;  // null if no tag is transferred
   at::Tensor number;
   int expected = 0;
   bool receives = false;

@@ -1,4 +1,4 @@
-// A circle is found by the last rank that joins it, so no time has to pass.
+// The last rank to join a wait cycle reports the deadlock, so no timeout is needed.
 #include "meetings.h"
 
 #include "lib/testing/whole_tensors.h"
@@ -15,7 +15,7 @@ void Meetings::begin(const Meeting& meeting) {
   waiting_[meeting.self] = meeting;
   std::string circle;
   int rank = meeting.self;
-  for (size_t step = 0; step < waiting_.size(); ++step) {  // at most as long as a circle can be
+  for (size_t step = 0; step < waiting_.size(); ++step) {  // a cycle cannot be longer
     const auto at = waiting_.find(rank);
     if (at == waiting_.end()) return;
     circle +=
@@ -23,7 +23,8 @@ void Meetings::begin(const Meeting& meeting) {
     rank = at->second.peer;
     if (rank == meeting.self)
       found("a deadlock of first transfers: " + circle +
-            " (heddle/mesh/communicator.h: the first transfer of a pair may wait for the other side)");
+            " (heddle/mesh/communicator.h: the first transfer of a pair may block until the other rank calls "
+            "it)");
   }
 }
 

@@ -1,4 +1,4 @@
-// Ranks that wait for each other in the first transfer of a pair, and waits that cannot end.
+// Detection of deadlocks between ranks that wait for each other in the first transfer of a pair.
 #pragma once
 
 #include <map>
@@ -7,19 +7,19 @@
 
 namespace heddle::kits {
 
-// One wait: rank `self` for rank `peer`, both global. key: the group and direction, the same on both sides.
+// A wait of rank `self` for rank `peer`, both global. key: the group and the direction, equal on both ranks.
 // what: "receive from rank 1 on cp".
 struct Meeting {
   int self = 0, peer = 0;
   std::string key, what;
 };
 
-// Of all ranks of a course. NCCL makes the communicator of a pair in its first transfer, which blocks the
-// host until the other side makes the same call.
+// The waits of all ranks of a course. NCCL creates the communicator of a pair in its first transfer, which
+// blocks the host until the other rank makes the same call.
 class Meetings {
  public:
-  // The calling rank begins to wait, unless its peer waits for it already. Throws Error{plugin_failed} where
-  // ranks wait for each other in a circle, with what each of them does.
+  // Called when a rank begins to wait. If its peer already waits for it, both continue. Throws
+  // Error{plugin_failed} with the call of each rank if ranks wait for each other in a cycle.
   void begin(const Meeting& meeting);
 
  private:

@@ -1,4 +1,4 @@
-// The kits of optimizers: an update of small parameters, split over ranks and whole.
+// The kits of optimizers: updates of small parameters, sharded over ranks and whole.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -17,11 +17,11 @@
 namespace heddle::kits {
 namespace {
 
-// Where the optimizer of one rank is made.
+// The rendezvous and the factory of an optimizer on one rank.
 struct Alone {
   const Make& make;
   Rendezvous& rendezvous;
-  at::Tensor number(double value) const {  // as Step has it, of one element
+  at::Tensor number(double value) const {  // one element, as in Step
     return at::full({1}, value, at::TensorOptions(at::kFloat).device(rendezvous.device()));
   }
 };
@@ -37,13 +37,13 @@ struct AloneOptimizer {
 
 void expect_equal(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& want,
                   const std::string& what) {
-  if (got.size() != want.size()) found(what + ": there are other state tensors than before");
+  if (got.size() != want.size()) found(what + ": the set of state tensors differs");
   for (size_t i = 0; i < got.size(); ++i)
     if (!at::equal(got[i], want[i]))
       found(
           what +
           (i < kWholes.size() ? std::string(": the weight '") + kWholes[i].name + "'" : ": a state tensor") +
-          " has other bits");
+          " is not bitwise equal");
 }
 
 std::string continues(const Alone& alone) {
@@ -52,11 +52,11 @@ std::string continues(const Alone& alone) {
   for (int64_t step = 0; step < 3; ++step) first.rank.step(step);
   const std::vector<at::Tensor> from = first.rank.all(), to = second.rank.all();
   if (from.size() != to.size())
-    found("state() has other tensors after three updates than after start(): make all of them in start()");
+    found("state() has other tensors after three updates than after start(): create all of them in start()");
   for (size_t i = 0; i < from.size(); ++i) to[i].copy_(from[i]);
   for (int64_t step = 3; step < 6; ++step) second.rank.step(step);
   expect_equal(second.rank.all(), whole.rank.all(),
-               "three updates after weights and state() were copied, against six in a row");
+               "three updates after copying weights and state(), compared with six updates");
   return std::to_string(from.size() - kWholes.size()) + " tensors";
 }
 
@@ -79,13 +79,13 @@ std::string is_independent_of_the_split(const Make& make, int ranks) {
                  size = tensor.abs().max().item<double>();
     most = std::max(most, off / size);
     if (!(off <= 1e-5 * size))
-      found("after 4 updates '" + name + "' differs from one rank's by " + written(off / size) +
-            " of its largest number");
+      found("after 4 updates '" + name + "' differs from the result of one rank by " + written(off / size) +
+            " of its largest element");
   }
   return "weights differ by " + written(most);
 }
 
-// `skip` and `divisor` as an optimizer gets them that takes them, else as Step does for it.
+// Passes `skip` and `divisor` to an optimizer that takes them, or applies them as Step does.
 std::string skips(const Alone& alone) {
   AloneOptimizer one(alone);
   one.rank.step(0);
@@ -125,7 +125,7 @@ std::string leaves_alone(const Alone& alone) {
     add(after);
     for (const auto& [name, tensor] : before)
       if (!at::equal(after.at(name), tensor))
-        found("'" + std::string(whole.name) + "' has no gradient, and its " + name + " changes");
+        found("'" + std::string(whole.name) + "' has no gradient, but its " + name + " changes");
   }
   return "";
 }
@@ -140,7 +140,7 @@ std::string keeps_dtype(const Alone& alone) {
     const std::vector<at::Tensor> after = one.rank.all();
     for (size_t i = 0; i < kWholes.size(); ++i) {
       if (after[i].scalar_type() != at::kBFloat16 || !after[i].isfinite().all().item<bool>())
-        found(std::string("'") + kWholes[i].name + "' is no longer finite numbers of bfloat16");
+        found(std::string("'") + kWholes[i].name + "' is no longer finite or no longer in bfloat16");
       if (at::equal(after[i], before[i])) found(std::string("'") + kWholes[i].name + "' does not change");
     }
   }
@@ -157,7 +157,7 @@ std::string heeds_groups(const Alone& alone) {
     const std::string name = kWholes[i].name;
     const bool still = name == "layer.1.weight" || name == "layer.1.norm";
     if (at::equal(one.rank.all()[i], before[i]) != still)
-      found("'" + name + "' " + (still ? "has lr_mult 0, and changes" : "does not change"));
+      found("'" + name + "' " + (still ? "has lr_mult 0, but changes" : "does not change"));
   }
   return "";
 }
@@ -170,20 +170,20 @@ std::string takes_back(const Alone& alone) {
   one.rank.updater().keep(/*state=*/true, /*gradients=*/false);
   one.rank.step(1);
   one.rank.updater().undo();
-  expect_equal(one.rank.all(), never.rank.all(), "after an update was taken back");
+  expect_equal(one.rank.all(), never.rank.all(), "after an undone update");
   one.rank.step(2);
   never.rank.step(2);
-  expect_equal(one.rank.all(), never.rank.all(), "one update after another was taken back");
+  expect_equal(one.rank.all(), never.rank.all(), "after an undone update and another update");
   return "";
 }
 
 std::string starts_on_meta(const Alone& alone) {
   AloneOptimizer real(alone), dry(alone, at::TensorOptions(at::kFloat).device(at::kMeta));
   const std::vector<at::Tensor> want = real.rank.all(), got = dry.rank.all();
-  if (got.size() != want.size()) found("start() on meta makes other state");
+  if (got.size() != want.size()) found("start() on meta creates other state");
   for (size_t i = 0; i < got.size(); ++i)
     if (!got[i].is_meta() || got[i].sizes() != want[i].sizes() || got[i].dtype() != want[i].dtype())
-      found("a state tensor of meta weights is not on meta, or of other sizes or dtype");
+      found("a state tensor of meta weights is not on meta, or has another shape or dtype");
   return "";
 }
 
@@ -200,16 +200,16 @@ void check_optimizer(const OfferedSchema& offered, const CheckedPlugin& plugin, 
       return out;
     });
   };
-  kit("start(): state has the weights' device, meta in a dry world", starts_on_meta);
-  kit("state(): values copied into it continue a run with the same bits", continues);
-  kit("update(): a shard whose gradient is undefined stays as it is", leaves_alone);
-  kit("update(): nothing changes where skip is 1", skips);
+  kit("start(): state is on the device of the weights, meta in a dry world", starts_on_meta);
+  kit("state(): a run continues bitwise equally from copied values", continues);
+  kit("update(): a shard with an undefined gradient is unchanged", leaves_alone);
+  kit("update(): nothing changes if skip is 1", skips);
   kit("update(): gradients are divided by the divisor", divides);
   kit("update(): a weight keeps its dtype, with and without master copies", keeps_dtype);
   kit("start(): lr_mult of a group", heeds_groups);
-  kit("can_undo(): copies of weights and state() take an update back", takes_back);
+  kit("can_undo(): copies of weights and state() undo an update", takes_back);
   for (const int ranks : plugin.options.ranks)
-    if (ranks > 1 || check_device() != nullptr)  // one rank of a device is compared with the CPU's
+    if (ranks > 1 || check_device() != nullptr)  // one rank of a device is compared with the CPU
       attempt.training(thing + " on " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
                            ": update(): does not depend on the split",
                        [&] { return is_independent_of_the_split(make, ranks); });

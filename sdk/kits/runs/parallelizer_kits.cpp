@@ -1,4 +1,4 @@
-// Each kit is a training that differs from the plain one in one thing.
+// Kits of parallelizers. Each kit is a training that differs from the plain one in one property.
 #include "parallelizer_kits.h"
 
 #include <ATen/ops/equal.h>
@@ -16,7 +16,7 @@ const std::string kSharded = "strategy: fsdp2, mp_policy: {param_dtype: float32,
 
 using Checkpointing = ActivationCheckpointing;
 
-// What a kit trains.
+// The training of a kit.
 struct Case {
   LlamaShape shape;
   Rows rows = {kVocabulary, 8, kRows, false};
@@ -35,7 +35,7 @@ class AlongOneAxis {
       return trains_equally(plugins, split_run(one), whole_run(one));
     } catch (const NotRun& refused) {
       if (one.shape.experts) throw;
-      Case other = one;  // it may split experts alone
+      Case other = one;  // it may split only experts
       other.shape.experts = true;
       try {
         return trains_equally(plugins, split_run(other), whole_run(other));
@@ -68,18 +68,19 @@ class AlongOneAxis {
   }
 
  private:
-  // One without an axis acts where `distributed:` has its block.
+  // Returns whether it has an axis. A parallelizer without one acts if `distributed:` has its section.
   bool has_axis() const { return !axis_.key.empty(); }
   std::string block() const { return ", " + offered_.name + ": {}"; }
 
-  // The file first, so that its parallelizer is the one of the axis.
+  // Loads the file first, so that its parallelizer is the one of the axis.
   PluginRegistry registry() const {
     PluginRegistry plugins(plugin::search_path({}));
     plugins.load(file_.string());
     return plugins;
   }
 
-  // Ranks of tp have the same samples, so `single` trains them; any other axis is among data-parallel ranks.
+  // Returns the training along the axis. Ranks of tp have the same samples, so they train under `single`;
+  // other axes belong to data-parallel ranks.
   Training split_run(const Case& one) const {
     Training out = training_of(one);
     const bool alone = axis_.name == "tp" && !one.beside;
@@ -119,7 +120,7 @@ class AlongOneAxis {
   int ranks_;
 };
 
-// The axes that a run asks this parallelizer for, by their keys.
+// Returns the axes of this parallelizer that have a key.
 std::vector<AxisInfo> axes_of(const OfferedParallelizer& offered) {
   AxisTable table;
   table.add(offered.needs.new_axes, offered.needs.new_views, "the parallelizer '" + offered.name + "'");
@@ -139,19 +140,19 @@ AddKit kits_along(const AlongOneAxis& along, const std::string& thing, Attempts&
   };
 }
 
-// It changes batches, or adds losses and metrics, and splits nothing.
+// Runs the kits of a parallelizer that changes batches or adds losses and metrics, and splits nothing.
 void run_without_axis(const AlongOneAxis& along, const std::string& thing, Attempts& attempt) {
   const AddKit kit = kits_along(along, thing + "transform(), side_outputs(): ", attempt);
-  kit("batches, losses and metrics are those of one rank", [](Case& c) { c.several = true; });
+  kit("batches, losses and metrics are equal to one rank", [](Case& c) { c.several = true; });
   kit("an evaluation between two steps changes nothing", [](Case& c) { c.evaluates = true; });
   kit("rows of several documents", [](Case& c) { c.rows.packed = c.several = true; });
   kit("equal on every rank of a pipeline", [](Case& c) { c.pipeline = true; });
-  attempt.training(thing + "two runs have the same bits", [&] { return along.same_bits_twice(); });
+  attempt.training(thing + "two runs are bitwise equal", [&] { return along.same_bits_twice(); });
 }
 
 void run_along(const AlongOneAxis& along, const std::string& thing, Attempts& attempt) {
   const AddKit kit = kits_along(along, thing + "apply(): ", attempt);
-  attempt.training(thing + "transform(), side_outputs(): batches, losses and metrics are those of one rank",
+  attempt.training(thing + "transform(), side_outputs(): batches, losses and metrics are equal to one rank",
                    [&] {
                      if (!along.changes_batches())
                        throw NotRun{"it changes no batch and declares no loss or metric"};
@@ -159,11 +160,10 @@ void run_along(const AlongOneAxis& along, const std::string& thing, Attempts& at
                      one.several = true;
                      return along.trains(one);
                    });
-  kit("splits slots, sets seams, says what it split", [](Case&) {});
+  kit("splits slots, sets seams, returns what it split", [](Case&) {});
   kit("its seams support a split backward", [](Case& c) { c.split = true; });
-  kit("its seams may be computed again in the backward",
-      [](Case& c) { c.checkpointing = Checkpointing::full; });
-  kit("results of its seams may be kept in part",
+  kit("its seams may be recomputed in the backward", [](Case& c) { c.checkpointing = Checkpointing::full; });
+  kit("selective checkpointing may keep results of its seams",
       [](Case& c) { c.checkpointing = Checkpointing::selective; });
   kit("several microbatches may be in flight", [](Case& c) { c.several = true; });
   kit("parameters that have values keep them", [](Case& c) { c.shape.valued = true; });
@@ -171,10 +171,10 @@ void run_along(const AlongOneAxis& along, const std::string& thing, Attempts& at
   kit("a parameter that requires no gradient stays so", [](Case& c) { c.shape.frozen = true; });
   kit("an evaluation between two steps changes nothing", [](Case& c) { c.evaluates = true; });
   kit("rows of several documents", [](Case& c) { c.rows.packed = c.several = true; });
-  kit("sequences that the ranks do not divide", [](Case& c) { c.rows.sequence = 7; });
-  kit("beside other data-parallel ranks", [](Case& c) { c.beside = true; });
+  kit("sequence lengths that the ranks do not divide", [](Case& c) { c.rows.sequence = 7; });
+  kit("with other data-parallel ranks", [](Case& c) { c.beside = true; });
   kit("the units of one stage of a pipeline", [](Case& c) { c.pipeline = true; });
-  attempt.training(thing + "two runs have the same bits", [&] { return along.same_bits_twice(); });
+  attempt.training(thing + "two runs are bitwise equal", [&] { return along.same_bits_twice(); });
 }
 
 }  // namespace
@@ -186,7 +186,7 @@ void run_parallelizer_kits(const OfferedParallelizer& offered, const std::filesy
   if (offered.needs.axes.empty()) return run_without_axis({offered, file, {}, ranks}, thing + ": ", attempt);
   if (axes.empty())
     attempt.training(thing + ": needs() names an axis with a key",
-                     [&]() -> std::string { found("a run can ask for none of its axes"); });
+                     [&]() -> std::string { found("no run can set the size of one of its axes"); });
   for (const AxisInfo& axis : axes)
     run_along({offered, file, axis, ranks}, thing + (axes.size() == 1 ? "" : " of " + axis.name) + ": ",
               attempt);

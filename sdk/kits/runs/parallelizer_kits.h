@@ -1,4 +1,4 @@
-// The kits of parallelizers: along each axis that one declares, a Llama of small sizes trains like the whole.
+// The kits of parallelizers: along each axis of a parallelizer, a small Llama trains like the whole model.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 namespace heddle::kits {
 
-// With `ranks` ranks along the axis; `file` offers the parallelizer.
+// Runs the kits with `ranks` ranks along the axis. file: the file that offers the parallelizer.
 void run_parallelizer_kits(const OfferedParallelizer& offered, const std::filesystem::path& file, int ranks,
                            Attempts& attempt);
 

@@ -1,5 +1,5 @@
-// Small parameters split over ranks, with gradients that depend on their place alone, and an optimizer of
-// them.
+// Small parameters sharded over ranks, with gradients that depend only on the element's position, and an
+// optimizer of them.
 #pragma once
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -27,7 +27,8 @@ struct WholeShape {
   const char* name;
   std::vector<int64_t> shape;
 };
-// Matrices that are wide, tall and split unevenly, a stack, vectors; of the last one rank has nothing.
+// Wide and tall matrices that are split unevenly, a stack, and vectors, of which the last one leaves a rank
+// without elements.
 inline const std::vector<WholeShape> kWholes = {{"embed_tokens.weight", {11, 4}},
                                                 {"layer.0.weight", {7, 5}},
                                                 {"layer.1.weight", {3, 13}},
@@ -36,7 +37,7 @@ inline const std::vector<WholeShape> kWholes = {{"embed_tokens.weight", {11, 4}}
                                                 {"lm_head.weight", {11, 4}},
                                                 {"layer.2.bias", {1}}};
 
-// This rank's boxes, and an optimizer of them.
+// This rank's boxes and their optimizer.
 class RankOptimizer {
  public:
   RankOptimizer(const Make& make, const DeviceMesh& mesh, at::TensorOptions options, StepConfig config = {})
@@ -44,7 +45,7 @@ class RankOptimizer {
     const int64_t ranks = mesh.size("dp_shard"), rank = mesh.rank("dp_shard");
     for (const WholeShape& whole : kWholes) {
       Shard& shard = shards_.emplace_back();
-      const size_t dim = list_.size() % whole.shape.size();  // rows of one, columns of the next
+      const size_t dim = list_.size() % whole.shape.size();  // alternates the split dim
       const int64_t begin = rank * whole.shape[dim] / ranks, end = (rank + 1) * whole.shape[dim] / ranks;
       shard.name = whole.name;
       shard.shape = whole.shape;
@@ -61,7 +62,7 @@ class RankOptimizer {
     updater_.emplace(list_, mesh_, config, *optimizer_);
   }
 
-  // Gradients of step `step`; `without`: the parameter that has none.
+  // Sets the gradients of step `step`. without: the parameter that gets none.
   void give_gradients(int64_t step, double factor = 1, const std::string& without = "") {
     for (Shard* shard : list_) {
       if (shard->name == without) continue;
@@ -75,7 +76,7 @@ class RankOptimizer {
     updater_->update({kKitLr, kKitDecay, {}, {}});
   }
 
-  // Weights and state, in one order.
+  // Returns weights and state, always in the same order.
   std::vector<at::Tensor> all() {
     std::vector<at::Tensor> out;
     for (Shard* shard : list_) out.push_back(shard->tensor.detach());

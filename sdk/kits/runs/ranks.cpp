@@ -1,4 +1,4 @@
-// A device is made for each rank before the ranks begin, and destroyed when all have ended.
+// Creates a device for each rank before the ranks begin, and destroys it when all have ended.
 #include "ranks.h"
 
 #include <chrono>
@@ -15,7 +15,7 @@
 namespace heddle::kits {
 namespace {
 
-// A wait that ends with nothing found, because another rank failed, passes.
+// Waits for the device's work, and throws the fault that it finds. Rethrows errors of a lost rank.
 void end_work(IDevice& device, const std::string& told) {
   try {
     device.synchronize();
@@ -25,7 +25,7 @@ void end_work(IDevice& device, const std::string& told) {
   }
 }
 
-// What the device found, which explains more than the numbers that came of it.
+// Throws the fault that the device found, which explains more than wrong results.
 void throw_cause(IDevice& device, const std::string& told) {
   try {
     end_work(device, told);
@@ -34,7 +34,7 @@ void throw_cause(IDevice& device, const std::string& told) {
   }
 }
 
-// The rank's work on its device. What the device finds is a failure of the plugin.
+// Runs the rank's work on its device. A fault that the device finds is attributed to the plugin.
 void run_on(IDevice& device, const std::string& told, Rendezvous& host,
             const std::function<void(Rendezvous&)>& body) {
   device.start(host.local_rank());
@@ -43,7 +43,7 @@ void run_on(IDevice& device, const std::string& told, Rendezvous& host,
     body(*own);
     end_work(device, told);
   } catch (const std::exception& error) {
-    own->abandon(error.what());  // others wait on their devices, which no other thread interrupts
+    own->abandon(error.what());  // other ranks wait on their devices, which no other thread interrupts
     throw_cause(device, told);
     throw;
   }
@@ -77,8 +77,8 @@ void run_ranks(int ranks, const CheckDevice* device, const std::function<void(Re
   std::string told;
   if (device != nullptr) {
     if (ranks > device->ranks())
-      throw NotRun{"it needs " + std::to_string(ranks) + " ranks in one process, and the device '" +
-                   device->name() + "' has " + std::to_string(device->ranks())};
+      throw NotRun{"it needs " + std::to_string(ranks) + " ranks in one process, but the device '" +
+                   device->name() + "' supports " + std::to_string(device->ranks())};
     for (int rank = 0; rank < ranks; ++rank) devices.push_back(device->make());
     told = on_the_device(*device);
   }

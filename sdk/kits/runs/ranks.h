@@ -1,4 +1,4 @@
-// The ranks of a kit: threads with strict communicators on the CPU, or each with a device of the check.
+// The ranks of a kit: threads with strict communicators on the CPU, or with a device of the check each.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -15,10 +15,10 @@
 
 namespace heddle::kits {
 
-// The device of KitOptions::device, opened.
+// The loaded device of KitOptions::device.
 class CheckDevice {
  public:
-  // Throws Error{plugin_missing} for a file that offers none, and what loading it throws.
+  // Throws Error{plugin_missing} for a file without a device, and the errors of loading it.
   explicit CheckDevice(KitDevice device);
   std::unique_ptr<IDevice> make() const { return offered_->make(); }
   const std::string& name() const { return device_.name; }
@@ -30,18 +30,18 @@ class CheckDevice {
   const OfferedDevice* offered_ = nullptr;
 };
 
-// That of this thread's check; null: kits compute on the CPU.
+// Returns the device of this thread's check, or null for the CPU.
 const CheckDevice* check_device();
 
-// Runs `body` on ranks that are threads. device: null for the CPU, whose collectives deliver late. Throws
-// what the ranks throw, Error{plugin_failed} for tensors that are changed in flight and for what the device
-// finds once its work has ended, and NotRun where the device has fewer ranks.
+// Runs `body` on ranks that are threads. device: null for the CPU, whose collectives deliver late. Throws the
+// errors of the ranks, Error{plugin_failed} for tensors that are modified in flight and for faults that the
+// device finds, and NotRun if the device supports fewer ranks.
 void run_ranks(int ranks, const CheckDevice* device, const std::function<void(Rendezvous&)>& body);
 
-// The same for one rank on this thread.
+// Runs `body` on one rank on this thread.
 void run_alone(const CheckDevice* device, const std::function<void(Rendezvous&)>& body);
 
-// "on the device 'simulated', with the plugin 'acme': ".
+// Returns "on the device 'simulated', with the plugin 'acme': ".
 std::string on_the_device(const CheckDevice& device);
 
 }  // namespace heddle::kits

@@ -1,5 +1,5 @@
-// The kits of transforms: a small Llama is changed alike wherever it is made, and trains alike on every
-// topology.
+// The kits of transforms: a small Llama is transformed equally wherever it is created, and trains equally
+// with any parallelism.
 #include <ATen/ops/equal.h>
 
 #include <algorithm>
@@ -58,7 +58,7 @@ class TransformKits {
         values_(offered.resolve(fields).values),
         context_(context_of(offered)) {}
 
-  // Throws NotRun where the small model is refused; faults of a plugin pass.
+  // Transforms a small model. Throws NotRun if the transform refuses it. Rethrows faults of a plugin.
   Changed changed(bool valued) const {
     Changed out{small_llama({.valued = valued}), {}};
     try {
@@ -79,11 +79,11 @@ class TransformKits {
     const Changed one = changed(false), two = changed(valued);
     const std::string other = valued ? " with values" : " the second time";
     if (one.said.frozen != two.said.frozen || one.said.added != two.said.added)
-      found("it says something else" + other);
+      found("it returns something else" + other);
     const std::vector<std::string> a = listed(one.units), b = listed(two.units);
     for (size_t i = 0; i < std::max(a.size(), b.size()); ++i)
       if (i >= a.size() || i >= b.size() || a[i] != b[i])
-        found("the units differ" + other + ": " + (i < b.size() ? b[i] : "less") + ", and on meta " +
+        found("the units differ" + other + ": " + (i < b.size() ? b[i] : "less") + ", but on meta " +
               (i < a.size() ? a[i] : "less"));
     return std::to_string(a.size()) + " modules and parameters";
   }
@@ -112,11 +112,11 @@ class TransformKits {
     for (const auto& unit : mine.units)
       for (const ParameterSlot& slot : unit->parameters())
         if (added.count(slot.name) != 0 && slot.trainable() && !slot.tensor->grad().defined())
-          found("'" + slot.name + "' trains, and no gradient reaches it");
+          found("'" + slot.name + "' trains, but no gradient reaches it");
     return std::to_string(added.size()) + " parameters";
   }
 
-  // Against one rank under `single`. axis: along which the run is split.
+  // Compares a training with one rank under `single`. axis: along which the training is split.
   std::string trains(Training training, const std::string& axis = "") const {
     for (const Refusal& refusal : offered_.refuses)
       if (refusal.axis == axis) throw NotRun{refusal.text};
@@ -144,7 +144,7 @@ class TransformKits {
   }
 
  private:
-  // One for all calls, as in a run.
+  // Returns one object for all calls, as in a run.
   const ITransform& transform() const {
     std::call_once(once_, [this] { transform_ = offered_.make(values_); });
     return *transform_;
@@ -166,7 +166,7 @@ class TransformKits {
     return out;
   }
 
-  // Modules with their kinds, and parameters with shapes and whether they train.
+  // Lists modules with their kinds, and parameters with their shapes and whether they train.
   static std::vector<std::string> listed(const Units& units) {
     std::vector<std::string> out;
     for (const auto& unit : units) {
@@ -222,12 +222,12 @@ void check_transform(const OfferedSchema& schema, const CheckedPlugin& plugin, A
   const TransformKits kits(offered, plugin.file, fields_of(offered, plugin));
   attempt(thing + "apply(): freezes and adds what it says", [&] { return kits.says_what_it_did(); });
   attempt(thing + "apply(): the same for every call", [&] { return kits.is_the_same(false); });
-  attempt(thing + "apply(): units on meta and with values are changed alike",
+  attempt(thing + "apply(): transforms units on meta and with values equally",
           [&] { return kits.is_the_same(true); });
   attempt(thing + "apply(): changes no value of a parameter", [&] { return kits.keeps_values(); });
   attempt.training_on_cpu(thing + "Transformed::added: gradients reach what trains",
                           [&] { return kits.gradients_reach_what_it_adds(); });
-  attempt.training(thing + "Transformed::frozen: a run leaves these as they are",
+  attempt.training(thing + "Transformed::frozen: a run does not change these parameters",
                    [&] { return kits.keeps_frozen_values(); });
   run_trainings(kits, thing, attempt);
 }

@@ -1,11 +1,12 @@
-// A schedule for the kits: all forwards, then all backwards, whole or split.
+// PlainSchedule, a schedule for the kits: all forwards, then all backwards, whole or split.
 #pragma once
 
 #include "heddle/schedule/schedule.h"
 
 namespace heddle::kits {
 
-// One stage a rank. Split: the gradients of the input of every microbatch before any weight's.
+// A schedule with one stage per rank. Split: the input gradients of all microbatches come before any weight
+// gradient.
 class PlainSchedule : public IPipelineSchedule {
  public:
   explicit PlainSchedule(bool split) : split_(split) {}

@@ -1,4 +1,4 @@
-// The sizes in their order, and the checks of a table.
+// Generates sizes in order of their number of actions, and checks the table of each.
 #include "schedule_shapes.h"
 
 #include <algorithm>
@@ -14,13 +14,14 @@ namespace heddle::kits {
 namespace {
 
 constexpr size_t kShapes = 2048;
-constexpr int kMostRanks = 32, kMostMicrobatches = 64, kMostStages = 4;  // of a rank, beyond the least
+// KMostStages: of a rank, beyond the minimum.
+constexpr int kMostRanks = 32, kMostMicrobatches = 64, kMostStages = 4;
 constexpr std::chrono::seconds kPatience{20};
 
 struct TableShape {
   int ranks, each, microbatches;
 
-  // Fewest actions first, because a small table is easy to read.
+  // Sorts by the number of actions, because a small table is easy to read.
   auto order() const { return std::tuple(ranks * each * microbatches, ranks * each, ranks, microbatches); }
   std::string text() const {
     return std::to_string(ranks) + (ranks == 1 ? " rank, " : " ranks, ") + std::to_string(ranks * each) +
@@ -42,7 +43,7 @@ std::vector<TableShape> shapes_for(StagesPerRank takes) {
   return shapes;
 }
 
-// False: refused. A table that is wrong throws.
+// Returns false if the schedule refuses the size. Throws for a wrong table.
 bool plans(const IPipelineSchedule& made, const std::filesystem::path& file, const TableShape& shape) {
   const auto plan = [&] { return made.plan(shape.ranks, shape.ranks * shape.each, shape.microbatches); };
   const auto fails = [&](const std::string& what) { found(shape.text() + ": " + what); };
@@ -53,7 +54,7 @@ bool plans(const IPipelineSchedule& made, const std::filesystem::path& file, con
     if (error.code() != ErrorCode::plugin_failed) return false;
     fails(error.message() + (error.hint().empty() ? "" : "\n" + error.hint()));
   }
-  if (table != plan()) fails("plan() gives two tables");
+  if (table != plan()) fails("plan() returns two different tables");
   const auto placement = schedule::placement(made, shape.ranks, shape.ranks * shape.each, file.string());
   const ScheduleTable lowered = schedule::lower(table, placement);
   if (const auto fault = schedule::find_fault(lowered, placement, shape.microbatches))

@@ -1,4 +1,4 @@
-// Many sizes for one schedule: each plan is checked, lowered and checked again.
+// Checks a schedule for many sizes: each plan is checked, lowered and checked again.
 #pragma once
 
 #include <filesystem>
@@ -8,9 +8,9 @@
 
 namespace heddle::kits {
 
-// Tries 2,048 sizes, those with the fewest actions first, so that the first that fails is the smallest; a
-// schedule that takes long to plan is tried for 20 seconds. It may refuse sizes (with an Error of its own),
-// but not all of them. Returns what held; throws with the sizes, the fault and the table's rows.
+// Tries 2,048 sizes, those with the fewest actions first, so that the first failure is the smallest one.
+// Stops after 20 seconds for a slow schedule. The schedule may refuse sizes with its own Error, but not all
+// of them. Returns a summary. Throws with the sizes, the fault and the table's rows.
 std::string plans_tables(const IPipelineSchedule& made, const std::filesystem::path& file);
 
 }  // namespace heddle::kits

@@ -1,4 +1,4 @@
-// A data set: each sample counts upwards from a start of its own, and its labels are the tokens one further.
+// A data set: sample i counts upwards from token i, and the labels are the next tokens.
 #include "heddle/model/batch.h"
 #include "heddle/plugin/dataset.h"
 #include "heddle/plugin/entry_point.h"
@@ -6,20 +6,21 @@
 namespace hello_plugin {
 
 struct Config {
-  int64_t seq_len = 64;  // the initialisers are the defaults
+  int64_t seq_len = 64;  // the initializers are the defaults
   int64_t num_samples = 256;
 };
 
 heddle::ConfigSchema<Config> schema() {
   return heddle::ConfigSchema<Config>()
-      .field("seq_len", &Config::seq_len, "Tokens of a sample.", heddle::Range<int64_t>{2, 1 << 20})
-      .field("num_samples", &Config::num_samples, "Samples of an epoch.", heddle::at_least<int64_t>(1));
+      .field("seq_len", &Config::seq_len, "Number of tokens per sample.", heddle::Range<int64_t>{2, 1 << 20})
+      .field("num_samples", &Config::num_samples, "Number of samples per epoch.",
+             heddle::at_least<int64_t>(1));
 }
 
 class Hello : public heddle::IDataset {
  public:
-  // The keys have been checked; the section is for the places of further errors. A set that reads files opens
-  // them here, and throws heddle::MissingData where they are not there.
+  // The keys have been checked. section: for locations in further errors. A data set that reads files opens
+  // them here, and throws heddle::MissingData if they are missing.
   Hello(Config config, const heddle::Node& /*section*/, const heddle::DataFacts& facts)
       : config_(config), vocabulary_(facts.vocabulary > 0 ? facts.vocabulary : 256) {}
 
@@ -28,15 +29,15 @@ class Hello : public heddle::IDataset {
   int64_t row_length() const override { return config_.seq_len; }
   bool is_uneven() const override { return false; }
 
-  // A function of the index alone: any rank reads any sample, in any order, from several threads.
+  // Depends only on the index: any rank reads any sample, in any order and from several threads.
   void read(int64_t sample, const heddle::SampleTarget& to) const override {
     for (size_t i = 0; i < to.tokens.size(); ++i)
       to.tokens[i] = (sample + static_cast<int64_t>(i)) % vocabulary_;
     for (size_t i = 0; i + 1 < to.labels.size(); ++i) to.labels[i] = to.tokens[i + 1];
-    to.labels.back() = heddle::Batch::kIgnore;  // it has no next token
+    to.labels.back() = heddle::Batch::kIgnore;  // the last token has no next token
   }
 
-  // A checkpoint keeps it, and a run that resumes with other data is refused.
+  // A checkpoint stores the digest, and a run that resumes with different data is refused.
   std::string digest() const override {
     return "counting, " + std::to_string(config_.num_samples) + " samples of " +
            std::to_string(config_.seq_len) + " tokens below " + std::to_string(vocabulary_);

@@ -1,4 +1,4 @@
-// Metrics: the losses of a run as lines of a table with commas.
+// Metrics: writes the losses of a run to a CSV file.
 #include <fstream>
 #include <optional>
 #include <string>
@@ -15,7 +15,7 @@ struct Config {
 
 heddle::ConfigSchema<Config> schema() {
   return heddle::ConfigSchema<Config>().field("file", &Config::file,
-                                              "The table; null: hello.csv in checkpoint_dir.");
+                                              "CSV file. null: hello.csv in checkpoint_dir.");
 }
 
 constexpr const char* kHeader = "kind,set,step,epoch,loss";
@@ -24,7 +24,8 @@ std::filesystem::path file_of(const Config& config, const std::filesystem::path&
   return config.file ? std::filesystem::path(*config.file) : checkpoint_dir / "hello.csv";
 }
 
-// What the sink writes: a run is refused before its first step where another file has this name.
+// Returns the file that the sink writes. A run is refused before its first step if another file has this
+// name.
 std::vector<heddle::MetricsOutput> outputs_of(const heddle::Node& section,
                                               const std::filesystem::path& checkpoint_dir) {
   const auto is_own = [](const std::filesystem::path& file) {
@@ -39,7 +40,7 @@ class Hello : public heddle::IMetrics {
  public:
   explicit Hello(Config config) : config_(std::move(config)) {}
 
-  // A run that resumes goes on in its file.
+  // Appends to the file of a resumed run.
   void start(const heddle::MetricsRun& run) override {
     const std::filesystem::path file = file_of(config_, run.directory);
     if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
@@ -48,7 +49,7 @@ class Hello : public heddle::IMetrics {
     check(file);
   }
 
-  // Flushed: the line is there if the process is killed.
+  // Flushes each line, so that it is in the file if the process is killed.
   void record(const heddle::MetricsRecord& record) override {
     const bool trains = record.kind == heddle::MetricsRecord::Kind::training;
     out_ << (trains ? "training," : "validation,") << record.set << "," << record.step << "," << record.epoch
@@ -63,7 +64,7 @@ class Hello : public heddle::IMetrics {
   void check(const std::filesystem::path& file) const {
     if (!out_)
       throw heddle::Error(heddle::ErrorCode::io, file.string(), file.string() + " cannot be written",
-                          "choose another place with hello.file");
+                          "set hello.file to another path");
   }
 
   Config config_;

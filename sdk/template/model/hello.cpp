@@ -1,5 +1,5 @@
-// A family of models: a decoder in the manner of Gemma 2, described on heddle's model library. It reads the
-// config.json whose model_type is hello; every strategy, tensor and context parallelism, and pipelines can
+// A model family: a decoder in the style of Gemma 2, described with heddle's model library. It reads a
+// config.json whose model_type is hello. Every strategy, tensor and context parallelism, and pipelines can
 // train it.
 #include "heddle/decoder/family.h"
 #include "heddle/sdk.h"
@@ -8,7 +8,7 @@ namespace hello_plugin {
 
 namespace decoder = heddle::decoder;
 
-// The keys of config.json: those of most decoders with this family's defaults, and its own.
+// The keys of config.json: the common keys of decoders with this family's defaults, and a key of its own.
 struct Keys : decoder::CommonKeys {
   Keys() {
     vocab_size = 256, hidden_size = 64, intermediate_size = 128, num_hidden_layers = 2;
@@ -17,18 +17,18 @@ struct Keys : decoder::CommonKeys {
   double final_logit_softcapping = 30;
 };
 
-// Table, reader and writer of the keys in one.
+// Declares the keys, for the table, the reader and the writer.
 heddle::model::ModelKeys<Keys> keys() {
   auto keys = decoder::common_keys<Keys>();
   decoder::add_head_dim(keys);
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, "hello");
-  keys.field("final_logit_softcapping", &Keys::final_logit_softcapping, "Cap of the logits; 0: none.",
-             heddle::at_least(0.0));
+  keys.field("final_logit_softcapping", &Keys::final_logit_softcapping,
+             "Soft cap of the logits. 0 disables it.", heddle::at_least(0.0));
   return keys;
 }
 
-// The layers, all alike; heddle/decoder/description.h lists what can be described.
+// Returns the layers, which are all equal. heddle/decoder/description.h lists what can be described.
 decoder::Model model_of(const Keys& keys) {
   decoder::Norm norm = keys.norm();
   norm.kind = decoder::Norm::Kind::rms_plus_one;
@@ -40,7 +40,7 @@ decoder::Model model_of(const Keys& keys) {
   return model;
 }
 
-// model_type, transformers' class, keys, layers; tensors of files have the names of parameters.
+// model_type, class in transformers, keys, layers. Tensors in files have the names of parameters.
 const decoder::Description<Keys>& hello() {
   static const decoder::Description<Keys> kHello = {"hello", "HelloForCausalLM", keys(), model_of};
   return kHello;

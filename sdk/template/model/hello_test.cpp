@@ -1,4 +1,5 @@
-// The plugin's own test. It begins with the failure, so that a test that never loads anything cannot pass.
+// The plugin's own test. It first checks the failure without the plugin, so that a test that loads nothing
+// cannot pass.
 #include <iostream>
 
 #include "heddle/engine/engine.h"
@@ -17,7 +18,8 @@ heddle::Node keys(const std::string& more) {
   return heddle::config::read_text("{model_type: hello" + more + "}", "config.json");
 }
 
-// What is exported is read back as the same model; a misspelt key is refused, and the right one named.
+// Checks that an exported model is read back as the same model, and that the error for a misspelt key names
+// the right one.
 void keys_come_back() {
   heddle::PluginRegistry plugins({PLUGINS});
   const auto spec = heddle::engine::read_model(keys(", hidden_size: 32"), plugins);

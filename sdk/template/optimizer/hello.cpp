@@ -1,4 +1,4 @@
-// An optimizer: gradient descent with momentum (Polyak 1964), as torch.optim.SGD computes it.
+// An optimizer: stochastic gradient descent with momentum (Polyak 1964), as in torch.optim.SGD.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -8,10 +8,10 @@
 namespace hello_plugin {
 
 struct Config {
-  double momentum = 0.9;  // the initialiser is the default
+  double momentum = 0.9;  // the initializer is the default
 };
 
-// Every number of a shard is updated by itself, so nothing is sent: how parameters are split does not matter.
+// Updates each element independently, so nothing is sent, and the sharding of parameters does not matter.
 class Hello : public heddle::IOptimizer {
  public:
   explicit Hello(Config config) : config_(config) {}
@@ -20,7 +20,7 @@ class Hello : public heddle::IOptimizer {
     for (const heddle::TrainedShard& one : shards) trained_.push_back({one, at::zeros_like(one.weight)});
   }
 
-  // The names are those of the parts of checkpoints: momentum_buffer.PARAMETER.
+  // The names appear in checkpoints: momentum_buffer.PARAMETER.
   std::vector<heddle::OptimizerState> state() override {
     std::vector<heddle::OptimizerState> out;
     for (const Trained& one : trained_)
@@ -28,12 +28,12 @@ class Hello : public heddle::IOptimizer {
     return out;
   }
 
-  // The engine has divided the gradients, and does not call this for an update that is skipped.
+  // The engine has divided the gradients, and does not call update() if the update is skipped.
   void update(const heddle::OptimizerUpdate& by) override {
     const at::NoGradGuard no_gradients;
     for (const Trained& one : trained_) {
       const at::Tensor& gradient = one.of.shard->tensor.grad();
-      if (!gradient.defined()) continue;  // the parameter took no part in this step
+      if (!gradient.defined()) continue;  // no rank used the parameter in this step
       const at::Tensor& weight = one.of.weight;
       one.buffer.mul_(config_.momentum).add_(gradient.to(weight.scalar_type()));
       one.buffer.add_(weight, by.weight_decay * one.of.wd_mult);
@@ -57,8 +57,8 @@ class Hello : public heddle::IOptimizer {
 HEDDLE_PLUGIN("hello", "0.1.0", "optimizer hello") {
   plugin
       .make<heddle::OfferedOptimizer, hello_plugin::Hello>(
-          "hello", heddle::ConfigSchema<hello_plugin::Config>().field(
-                       "momentum", &hello_plugin::Config::momentum, "How much of the last update stays.",
-                       heddle::Range<double>{0, 1}))
-      .lr = 0.01;  // where the section gives none
+          "hello",
+          heddle::ConfigSchema<hello_plugin::Config>().field("momentum", &hello_plugin::Config::momentum,
+                                                             "Momentum factor.", heddle::Range<double>{0, 1}))
+      .lr = 0.01;  // used if the section does not set lr
 }

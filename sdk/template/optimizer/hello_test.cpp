@@ -1,4 +1,5 @@
-// The plugin's own test. It begins with the failure, so that a test that never loads anything cannot pass.
+// The plugin's own test. It first checks the failure without the plugin, so that a test that loads nothing
+// cannot pass.
 #include <iostream>
 
 #include "heddle/plugin/optimizer.h"

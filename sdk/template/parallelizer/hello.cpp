@@ -1,6 +1,6 @@
 // Tensor parallelism of the feed-forward layers (Megatron, Shoeybi et al. 2019): the ranks of the axis tp
-// share the rows of gate_proj and up_proj and the columns of down_proj; everything else stays whole on each
-// rank.
+// split the rows of gate_proj and up_proj and the columns of down_proj. All other parameters stay whole on
+// each rank.
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -25,7 +25,7 @@ heddle::Communicator& group_of(AutogradContext* context) {
   return *reinterpret_cast<heddle::Communicator*>(context->saved_data["group"].toInt());
 }
 
-// Every rank has the whole input; the gradients are added.
+// Every rank has the whole input, so the backward sums the gradients over ranks.
 struct Spread : torch::autograd::Function<Spread> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t group) {
     context->saved_data["group"] = group;
@@ -36,7 +36,7 @@ struct Spread : torch::autograd::Function<Spread> {
   }
 };
 
-// Every rank has a part of a sum; the gradient of the sum is that of each part.
+// Every rank has a term of a sum. The gradient of each term is the gradient of the sum.
 struct Sum : torch::autograd::Function<Sum> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t group) {
     context->saved_data["group"] = group;
@@ -65,8 +65,8 @@ class Hello : public heddle::IParallelizer {
     visit(units, [&](const std::string&, heddle::Linear&, bool) { any = true; });
     if (!any)
       throw heddle::Error(heddle::ErrorCode::config, "distributed.tp_size",
-                          "this model has no gate_proj, up_proj and down_proj to share",
-                          "use tp_size: 1, or another parallelizer");
+                          "this model has no gate_proj, up_proj and down_proj to split",
+                          "set tp_size: 1, or use another parallelizer");
   }
 
   std::vector<heddle::Placed> apply(heddle::Units& units, const heddle::DeviceMesh& mesh) override {
@@ -76,7 +76,7 @@ class Hello : public heddle::IParallelizer {
     visit(units, [&](const std::string& path, heddle::Linear& layer, bool columns) {
       for (heddle::ParameterSlot& slot : layer.slots()) {
         const int64_t dim = columns ? 1 : 0;
-        if (slot.tensor->dim() <= dim) continue;  // the bias of down_proj
+        if (slot.tensor->dim() <= dim) continue;  // down_proj's bias stays whole
         placed.push_back(cut(slot, path + "." + slot.name, dim, group));
       }
       if (columns)
@@ -88,7 +88,7 @@ class Hello : public heddle::IParallelizer {
   }
 
  private:
-  // Calls `call` with each split layer, and whether its columns are split.
+  // Calls `call` with each layer to split, and whether its columns are split.
   template <class Call>
   static void visit(heddle::Units& units, Call&& call) {
     heddle::model::each<heddle::Linear>(units, [&](const std::string& path, heddle::Linear& layer) {
@@ -97,7 +97,7 @@ class Hello : public heddle::IParallelizer {
     });
   }
 
-  // This rank's part along `dim`; parts need not be even.
+  // Points the slot to this rank's part along `dim`. Parts may be uneven.
   static heddle::Placed cut(heddle::ParameterSlot& slot, const std::string& name, int64_t dim,
                             heddle::Communicator& group) {
     const int64_t whole = slot.tensor->size(dim), begin = whole * group.rank() / group.size(),

@@ -1,12 +1,12 @@
-// A pipeline schedule: breadth first, with any number of stages on a rank. It knows no tensor and no
-// transfer.
+// A pipeline schedule: breadth first, with any number of stages per rank. A schedule does not deal with
+// tensors or transfers.
 #include "heddle/sdk.h"
 
 namespace hello_plugin {
 
 class Hello : public heddle::IPipelineSchedule {
  public:
-  // A row for each rank: the forward and the backward of each of its stages on every microbatch, once.
+  // Returns a row per rank: the forward and the backward of each of its stages on every microbatch, once.
   heddle::ScheduleTable plan(int ranks, int stages, int microbatches) const override {
     heddle::ScheduleTable table(ranks);
     for (int stage = 0; stage < stages; ++stage)

@@ -1,5 +1,5 @@
-// The parameters of a unit are adjacent in a flat buffer, of which each rank holds a part (ZeRO-3 of
-// Rajbhandari et al. 2020). heddle's sharding engine gathers, frees and reduces it.
+// Fully sharded data parallelism: the parameters of a unit are adjacent in a flat buffer, of which each rank
+// has a part (ZeRO-3, Rajbhandari et al. 2020). heddle's sharding engine gathers, frees and reduces it.
 #include "hello.h"
 
 #include <ATen/core/grad_mode.h>
@@ -21,7 +21,7 @@ namespace {
 using heddle::Shard;
 namespace sharding = heddle::sharding;
 
-// The parameters of a unit with one dtype that are all trainable or all frozen.
+// Parameters of a unit with the same dtype that are all trainable or all frozen.
 class Bucket final : public sharding::Bucket {
  public:
   Bucket(sharding::Slots slots, std::span<const heddle::Placed> placed, const sharding::Groups& groups)
@@ -73,7 +73,7 @@ class Bucket final : public sharding::Bucket {
   sharding::TransientStorage storage_;
 };
 
-// The shared data of one bucket.
+// Returns the properties that all parameters of a bucket share.
 auto kind_of(const heddle::ParameterSlot& slot) {
   return std::tuple(slot.tensor->scalar_type(), slot.trainable());
 }

@@ -1,5 +1,4 @@
-// Fully sharded data parallelism: each rank holds a part of every parameter, and gathers a unit while it
-// runs.
+// Fully sharded data parallelism: each rank has a part of every parameter, and gathers a unit while it runs.
 #pragma once
 
 #include "heddle/sdk.h"
@@ -10,7 +9,7 @@ struct Config {
   int64_t prefetch = 1;
 };
 
-// Stores its fields only: a strategy is made before there is a mesh.
+// Stores only its fields, because a strategy is created before there is a mesh.
 class Hello : public heddle::IStrategy {
  public:
   explicit Hello(Config config) : config_(config) {}

@@ -1,4 +1,5 @@
-// The plugin's own test. It begins with the failure, so that a test that never loads anything cannot pass.
+// The plugin's own test. It first checks the failure without the plugin, so that a test that loads nothing
+// cannot pass.
 #include <iostream>
 
 #include "heddle/engine/engine.h"
@@ -13,7 +14,7 @@ void expect(bool holds, const std::string& what) {
   failures += holds ? 0 : 1;
 }
 
-// Without the plugin's directory the name is unknown.
+// Checks that the name is unknown without the plugin's directory.
 void the_name_is_unknown_elsewhere() {
   heddle::PluginRegistry nowhere({});
   expect(nowhere.strategy("hello") == nullptr, "an empty registry has no strategy 'hello'");
@@ -26,7 +27,7 @@ void the_name_is_unknown_elsewhere() {
   }
 }
 
-// A misspelt key is refused, and the right one is named.
+// Checks that a misspelt key is refused, and that the error names the right one.
 void a_wrong_key_is_named() {
   heddle::PluginRegistry plugins({PLUGINS});
   const auto yaml = heddle::config::read_text("distributed: {strategy: hello, prefech: 2}", "wrong.yaml");

@@ -1,4 +1,5 @@
-// The stage of one rank: forward runs the units, gradients are summed in buckets after the last backward.
+// The stage of one rank: forward() runs the units, and finish_gradients() sums gradients in buckets after the
+// last backward.
 #include "hello.h"
 
 #include <ATen/ops/empty.h>
@@ -15,7 +16,7 @@ namespace {
 using heddle::Communicator;
 using heddle::Shard;
 
-// Parameters that are summed in one all-reduce, and the buffer for it.
+// Parameters whose gradients are summed in one all-reduce, and its buffer.
 struct Bucket {
   heddle::parallel::FlatBucket range;
   at::Tensor flat;
@@ -38,8 +39,8 @@ class HelloStage : public heddle::ParallelStage {
     return inputs;
   }
 
-  // The sum over the ranks. A parameter that no rank used keeps no gradient, so the optimizer leaves it
-  // alone.
+  // Sums the gradients over ranks. A parameter that no rank used keeps an undefined gradient, so the
+  // optimizer does not change it.
   void finish_gradients() override {
     float* used = used_.mutable_data_ptr<float>();
     for (size_t i = 0; i < owned_.size(); ++i) used[i] = owned_[i].tensor.grad().defined() ? 1.0F : 0.0F;
@@ -57,7 +58,7 @@ class HelloStage : public heddle::ParallelStage {
       sums[i]->wait();
       each(buckets_[i], [](const at::Tensor& parameter, at::Tensor part) {
         parameter.mutable_grad() =
-            part.detach();  // an optimizer detaches it in place, which is not allowed on a view
+            part.detach();  // an optimizer detaches the gradient in place, which autograd forbids for a view
       });
     }
     for (size_t i = 0; i < owned_.size(); ++i)
@@ -68,8 +69,8 @@ class HelloStage : public heddle::ParallelStage {
   std::span<Shard> owned() override { return owned_; }
 
  private:
-  // A tied parameter is owned once; one on meta gets storage, and its values from core; one with values takes
-  // those of rank 0.
+  // Adds a shard. A tied parameter is owned once. A parameter on meta gets storage, and its values from core
+  // later. A parameter with values gets those of rank 0.
   void own(heddle::ParameterSlot& slot, std::span<const heddle::Placed> placed,
            std::map<std::string, at::Tensor>& seen) {
     if (const auto tied = seen.find(slot.name); tied != seen.end()) {
@@ -95,7 +96,7 @@ class HelloStage : public heddle::ParallelStage {
           {range, at::empty({range.elements}, tensors[range.first].options().requires_grad(false))});
   }
 
-  // Calls `call` with each parameter of the bucket and its part of the flat tensor in its shape.
+  // Calls `call` with each parameter of the bucket and its part of the flat buffer, in the parameter's shape.
   template <class Call>
   void each(const Bucket& bucket, Call&& call) {
     int64_t at = 0;
@@ -111,7 +112,7 @@ class HelloStage : public heddle::ParallelStage {
   c10::Device device_;
   std::vector<Shard> owned_;
   std::vector<Bucket> buckets_;
-  at::Tensor used_;  // per parameter: 1 when a rank has a gradient
+  at::Tensor used_;  // per parameter, 1 if a rank has a gradient
 };
 
 }  // namespace

@@ -1,5 +1,4 @@
-// Data parallelism in its simplest form: every rank holds the whole model, and gradients are summed once a
-// step.
+// Simple data parallelism: every rank has the whole model, and gradients are summed once per step.
 #pragma once
 
 #include "heddle/sdk.h"
@@ -10,7 +9,7 @@ struct Config {
   int64_t bucket_mb = 25;
 };
 
-// Stores its fields only: a strategy is made before there is a mesh.
+// Stores only its fields, because a strategy is created before there is a mesh.
 class Hello : public heddle::IStrategy {
  public:
   explicit Hello(Config config) : config_(config) {}

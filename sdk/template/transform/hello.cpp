@@ -1,4 +1,4 @@
-// A transform: a trained gain on the output of each layer, beside frozen weights.
+// A transform: adds a trained gain to the output of each layer, and freezes the model's weights.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones.h>
 
@@ -21,11 +21,11 @@ struct Config {
 
 heddle::ConfigSchema<Config> schema() {
   return heddle::ConfigSchema<Config>().field("train_base", &Config::train_base,
-                                              "Train the weights of the model too.");
+                                              "Also train the weights of the model.");
 }
 
-// x * weight, row by row. The role of a norm: under sequence parallelism, whose ranks hold parts of the rows,
-// the gradient of its weight is summed as that of a norm's.
+// Computes x * weight per row. It has the role of a norm, so that under sequence parallelism, where ranks
+// have parts of the rows, the gradient of its weight is summed over ranks.
 class Gain : public Module {
  public:
   Gain(int64_t width, const at::TensorOptions& options) : weight(at::ones({width}, options)) {
@@ -43,7 +43,7 @@ class Gain : public Module {
   at::Tensor forward(at::Tensor x, const Batch&) override { return x * weight; }
 };
 
-// The embedding's weight tells the width of the hidden states, the dtype and the device.
+// Returns the embedding's weight, from which the gain takes the hidden size, the dtype and the device.
 const at::Tensor& embedding_of(const Units& units, const std::string& where) {
   const at::Tensor* found = nullptr;
   for (const auto& unit : units)
@@ -53,12 +53,12 @@ const at::Tensor& embedding_of(const Units& units, const std::string& where) {
           found = module.slots().front().tensor;
       });
   if (found == nullptr)
-    throw heddle::Error(heddle::ErrorCode::config, where, "the model has no embedding of heddle's own",
-                        "leave hello out");
+    throw heddle::Error(heddle::ErrorCode::config, where, "the model has no module with Role::embedding",
+                        "remove the section hello");
   return *found;
 }
 
-// The names of all parameters.
+// Returns the names of all parameters.
 std::set<std::string> names_of(const Units& units) {
   std::set<std::string> out;
   for (const auto& unit : units)
@@ -75,7 +75,7 @@ class Hello : public heddle::ITransform {
     if (!config_.train_base) out.frozen = freeze(units);
     const std::set<std::string> before = names_of(units);
     const at::Tensor& table = embedding_of(units, run.where);
-    for (size_t i = 1; i + 1 < units.size(); ++i)  // the layers: the first unit embeds, the last is the head
+    for (size_t i = 1; i + 1 < units.size(); ++i)  // the layers are between the embedding and the head
       if (Module* layer = units[i]->module()) add_gain(*layer, table.size(1), table.options());
     for (const std::string& name : names_of(units))
       if (before.count(name) == 0) out.added.push_back(name);
@@ -84,14 +84,15 @@ class Hello : public heddle::ITransform {
   }
 
  private:
-  // A child of the layer, so that checkpoints and plans see it; the seam that computes with it owns it.
+  // Adds the gain as a child of the layer, so that it is in checkpoints and plans. The seam that computes
+  // with it owns it.
   static void add_gain(Module& layer, int64_t width, const at::TensorOptions& options) {
     auto gain = std::make_shared<Gain>(width, options);
     heddle::transform::add_child(layer, "hello_gain", *gain);
     layer.output.add([gain](at::Tensor x, const Batch& batch) { return gain->call(std::move(x), batch); });
   }
 
-  // Every slot of a tied parameter; its name once.
+  // Freezes every slot, and returns the names of the parameters, each once.
   static std::vector<std::string> freeze(Units& units) {
     std::set<std::string> names;
     for (const auto& unit : units)

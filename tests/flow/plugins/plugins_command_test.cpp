@@ -86,7 +86,7 @@ TEST(PluginsCheck, PassesAGoodPluginOnTheRanksThatAreAskedFor) {
   EXPECT_THAT(
       outcome.out,
       HasSubstr("ok    strategy 'zero1' on 2 ranks: owned(): a tied parameter once: loss differs by "));
-  EXPECT_THAT(outcome.out, HasSubstr("--    strategy 'zero1' on 2 ranks: beside replicas: the axis "
+  EXPECT_THAT(outcome.out, HasSubstr("--    strategy 'zero1' on 2 ranks: with replicas: the axis "
                                      "dp_replicate: not run: its mesh has no axis dp_replicate\n"));
   EXPECT_THAT(outcome.out, Not(HasSubstr("FAIL")));
   EXPECT_THAT(outcome.out, Not(HasSubstr("on 3 ranks")));

@@ -20,7 +20,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const std::string kLeftToTheCpu = ": not run: it computes on the CPU; a check without --device runs it\n";
+const std::string kLeftToTheCpu = ": not run: it only runs on the CPU, in a check without --device\n";
 
 std::string gallery(const std::string& name) {
   return HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_" + name + ".so";
@@ -44,7 +44,7 @@ TEST(PluginsCheckOnADevice, TrainsAModelThereAndSaysWhatItLeavesToTheCpu) {
         "trains with tp_size: 2", "trains with pp_size: 2"})
     EXPECT_THAT(outcome.out, HasSubstr("ok    model 'faulty': " + std::string(way) + ": loss differs by "));
   EXPECT_THAT(outcome.out,
-              HasSubstr("ok    model 'faulty': forward(): documents of one row do not see each other\n"));
+              HasSubstr("ok    model 'faulty': forward(): documents in one row are independent\n"));
   EXPECT_THAT(outcome.out,
               HasSubstr("--    model 'faulty': config_json(): read() gives the same model" + kLeftToTheCpu));
   EXPECT_THAT(outcome.out,
@@ -117,10 +117,9 @@ TEST(PluginsCheckOnADevice, SaysWhichKindsComputeNothingThere) {
     EXPECT_EQ(outcome.status, 3) << outcome.out << outcome.error;
     EXPECT_THAT(outcome.out,
                 HasSubstr("--    models are trained on the device 'simulated': not run: no kit of "
-                          "what this file offers computes on it\n"));
+                          "this file's offers uses a device\n"));
     EXPECT_THAT(outcome.out, HasSubstr("--    " + offer + ": its kits: not run: kits of the kind '" + kind +
-                                       "' compute nothing on the device of the check; a check without "
-                                       "--device runs them\n"));
+                                       "' do not use a device; a check without --device runs them\n"));
     EXPECT_THAT(outcome.out, ContainsRegex("checks passed, but no kit trained with .*" + offer));
   };
   expect_untrained(built("mock"), "dataset", "MockIterableDataset");

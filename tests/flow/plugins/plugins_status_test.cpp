@@ -23,12 +23,11 @@ TEST(PluginsCheck, RefusesAMisspeltKeyOfAModel) {
       heddle({"plugins", "check", broken("faulty_model"), "--fields", "{hiden_size: 12}"});
   EXPECT_EQ(outcome.status, 2) << outcome.out;
   EXPECT_EQ(outcome.error,
-            "error[config] --fields: unknown key 'hiden_size': nothing that this file offers has it\n"
+            "error[config] --fields: unknown key 'hiden_size': no offer of this file has this field\n"
             "  hint: did you mean hidden_size?\n");
   const Outcome none = heddle({"plugins", "check", broken("drops"), "--fields", "{a: 1}"});
   EXPECT_EQ(none.status, 2) << none.out;
-  EXPECT_THAT(none.error,
-              HasSubstr("error[config] --fields: nothing that this file offers is checked with "));
+  EXPECT_THAT(none.error, HasSubstr("error[config] --fields: no offer of this file is checked with "));
 }
 
 // One rank splits nothing.
@@ -37,8 +36,8 @@ TEST(PluginsCheck, NamesEachOfferThatWasNotTrained) {
     const Outcome outcome = heddle({"plugins", "check", file, "--ranks", "1"});
     EXPECT_EQ(outcome.status, 3) << outcome.out << outcome.error;
     EXPECT_THAT(outcome.out, HasSubstr("--    " + offer +
-                                       ": is trained: not run: its kits train on 2 ranks or more, and "
-                                       "--ranks has 1 only\n"));
+                                       ": is trained: not run: its kits need at least 2 ranks, but "
+                                       "--ranks has only 1\n"));
     EXPECT_THAT(outcome.out, HasSubstr("checks passed, but no kit trained with " + offer + ": every kit"));
   };
   expect_untrained(HEDDLE_BINARY_DIR "/plugins/libheddle_tensor.so", "parallelizer 'tensor'");
@@ -64,7 +63,7 @@ TEST(PluginsCheck, SaysThatNothingWasTrainedWithAStatusOfItsOwn) {
   const Outcome outcome =
       heddle({"plugins", "check", broken("faulty_model"), "--fields", "{hidden_size: 13}"});
   EXPECT_EQ(outcome.status, 3) << outcome.out << outcome.error;
-  EXPECT_THAT(outcome.out, HasSubstr("not run: its default keys are refused, and --fields may give others: "
+  EXPECT_THAT(outcome.out, HasSubstr("not run: its default keys are refused; set other keys with --fields: "
                                      "hidden_size is no multiple of 4\n"));
   EXPECT_TRUE(
       outcome.out.ends_with("checks passed, but no kit trained with model 'faulty': every kit that uses it "

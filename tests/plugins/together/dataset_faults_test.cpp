@@ -6,9 +6,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr const char *kMade = "made from its section", *kLengths = "length(), row_length()",
-                     *kOrder = "a function of the index alone", *kTwice = "two sets of one section",
-                     *kVocabulary = "tokens and labels of the vocabulary",
+constexpr const char *kMade = "created from its section", *kLengths = "length(), row_length()",
+                     *kOrder = "depends only on the index", *kTwice = "two sets of the same section",
+                     *kVocabulary = "tokens and labels are in the vocabulary",
                      *kLabels = "label j is token j + 1", *kDocuments = "begin_document()";
 
 INSTANTIATE_TEST_SUITE_P(Datasets, RefusedFault,
@@ -19,15 +19,15 @@ INSTANTIATE_TEST_SUITE_P(Datasets, RefusedFault,
                               {"no_maker", "the registry accepts", "the dataset 'faulty' has no maker"},
                               {"empty", kMade, "size() is 0"},
                               {"no_length", kLengths, "sample 0 has 0 tokens"},
-                              {"long", kLengths, "sample 39 has 9 tokens, and row_length() is 8"},
+                              {"long", kLengths, "sample 39 has 9 tokens, but row_length() is 8"},
                               {"differs", kTwice, "sample 0 differs in a second set of the same section"},
-                              {"digest", kTwice, "digest() of two sets of one section differs"},
+                              {"digest", kTwice, "digest() differs between two sets of the same section"},
                               {"counts_reads", kOrder, "differs when samples are read in another order"},
                               {"shares", "from several threads", "differs when four threads read"},
                               {"outside", kVocabulary, "sample 0 has the token 131072"},
                               {"outside_label", kVocabulary, "sample 0 has the label 131072"},
-                              {"unshifted", kLabels, "sample 0: label 2 is 2, and the next token 3"},
-                              {"no_labels", kLabels, "no label of 40 samples counts"},
+                              {"unshifted", kLabels, "sample 0: label 2 is 2, but the next token is 3"},
+                              {"no_labels", kLabels, "every label of 40 samples is ignored"},
                               {"documents", kDocuments, "a document begins at 8"},
                               {"secret_documents", kDocuments, "has_documents() is false"}})),
                          name_of_fault);
@@ -43,7 +43,7 @@ TEST(DatasetKits, DoNotRunWhereFilesAreMissing) {
   EXPECT_TRUE(report.passed()) << report.text();
   EXPECT_THAT(report.untrained(), ::testing::ElementsAre("dataset 'faulty'"));
   EXPECT_THAT(report.text(),
-              HasSubstr("it refuses these fields: no file matches 'a'; --fields gives others"));
+              HasSubstr("it refuses these fields: no file matches 'a'; set other fields with --fields"));
 }
 
 TEST(DatasetKits, PassTheMockSets) {

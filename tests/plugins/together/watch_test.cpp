@@ -45,8 +45,8 @@ TEST(Watch, NamesTheRankThatLoopsBeforeThoseThatWaitForIt) {
   *end = true;
   ASSERT_EQ(report.checks.size(), 1u);
   EXPECT_EQ(report.checks.front().detail,
-            "it did not end within 1 s: rank 1 is in 'mine': backward(); rank 0 waits for others in 'mine': "
-            "forward()");
+            "it did not end within 1 s: rank 1 is in 'mine': backward(); rank 0 waits for other ranks in "
+            "'mine': forward()");
 }
 
 }  // namespace

@@ -6,7 +6,7 @@ namespace {
 
 constexpr const char* kSays = "freezes and adds what it says";
 constexpr const char* kUnnamed =
-    "it writes 'faulty.txt' in the run's directory, and OfferedMetrics::outputs does not name it";
+    "it writes 'faulty.txt' in the run's directory, but OfferedMetrics::outputs does not list it";
 
 INSTANTIATE_TEST_SUITE_P(
     Transforms, RefusedFault,
@@ -24,7 +24,7 @@ INSTANTIATE_TEST_SUITE_P(
          {"skips_meta", "on meta and with values", "with values"},
          {"changes_values", "changes no value", "it changed values of 'model."},
          {"forgets_its_weight", "gradients reach what trains",
-          "'faulty_scale.weight' trains, and no gradient reaches it"},
+          "'faulty_scale.weight' trains, but no gradient reaches it"},
          {"draws_at_random", "trains with a split backward", "differs"},
          {"seam_throws", "trains with tp_size: 2",
           "the plugin 'faulty_transform' 0.1.0 threw while it ran in its seam before 'lm_head': no table "
@@ -39,11 +39,11 @@ INSTANTIATE_TEST_SUITE_P(
                   {{"throws", "takes steps and validations",
                     "the plugin 'faulty_metrics' 0.1.0 threw while it took a record of metrics: no table"},
                    {"keeps_back", "is in a file when it returns", "the record of step 0 is not in a file"},
-                   {"overwrites", "keeps what is there", "has other bytes, or is gone"},
-                   {"names_no_file", "names each file that is written", kUnnamed},
-                   {"names_another_file", "names each file that is written", kUnnamed},
-                   {"knows_no_file", "names each file that is written",
-                    "MetricsOutput::is_own does not know 'faulty.txt', which it wrote itself"}},
+                   {"overwrites", "keeps existing records", "was changed or removed"},
+                   {"names_no_file", "lists each file that is written", kUnnamed},
+                   {"names_another_file", "lists each file that is written", kUnnamed},
+                   {"knows_no_file", "lists each file that is written",
+                    "MetricsOutput::is_own returns false for 'faulty.txt', which the sink wrote"}},
                   0)),
     name_of_fault);
 

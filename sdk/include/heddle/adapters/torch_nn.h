@@ -1,5 +1,5 @@
-// Units of torch::nn modules, for every strategy and the pipeline; the state of a torch::optim optimizer in
-// checkpoints.
+// Units from torch::nn modules, for every strategy and the pipeline, and the state of a torch::optim
+// optimizer in checkpoints.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -24,19 +24,19 @@
 
 namespace heddle::adapters {
 
-// A part of a foreign model that is gathered, run and released together: one layer or a few.
+// A part of a foreign model that is gathered, run and released together: one or a few layers.
 struct TorchPiece {
-  std::string name;                           // "layers.3"; the parameters' names begin with it
+  std::string name;                           // "layers.3", a prefix of the parameter names
   std::shared_ptr<torch::nn::Module> module;  // the module with its parameters
-  // See Unit::forward: the first piece reads the batch, the last one returns {sum of token losses} if there
-  // are labels. One call at a time; an overlapped one may be on another thread.
+  // See Unit::forward: the first piece reads the batch, and the last one returns {sum of token losses} if
+  // there are labels. Called by one thread at a time; an overlapped call may come from another thread.
   std::function<Tensors(Tensors inputs, const Batch& batch)> forward;
 };
 
 namespace detail {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
-using Names = std::map<c10::TensorImpl*, std::string>;  // one tensor in two places keeps its first name
+using Names = std::map<c10::TensorImpl*, std::string>;  // a tensor in two places keeps its first name
 
 class TorchUnit : public Unit, public UnitBuffers {
  public:
@@ -68,7 +68,7 @@ class TorchUnit : public Unit, public UnitBuffers {
   std::vector<at::Tensor> buffers_;
   Forward forward_;
   std::vector<std::string> names_;
-  std::vector<at::Tensor> tensors_;  // handles of the module's own tensors
+  std::vector<at::Tensor> tensors_;  // the module's own tensors
 };
 
 inline NamedTensors with_prefix(const torch::OrderedDict<std::string, at::Tensor>& tensors,
@@ -82,7 +82,7 @@ inline at::Tensor cast(at::Tensor tensor, std::optional<at::ScalarType> dtype) {
   return dtype && tensor.defined() && tensor.is_floating_point() ? tensor.to(*dtype) : tensor;
 }
 
-// Calls `call` with each tensor of a result: a tensor, a vector, pair or tuple of them.
+// Calls `call` with each tensor of a result, which is a tensor or a vector, pair or tuple of results.
 template <class Call>
 void each_tensor(at::Tensor& result, const Call& call) {
   call(result);
@@ -97,9 +97,9 @@ void each_tensor(Results& results, const Call& call) {
 
 }  // namespace detail
 
-// Units in the order of the pieces. The modules' tensors are changed in place (set_data): hold no copies of
-// their data. Every rank passes modules with the same values; buffers keep the module's values unless the
-// strategy sends rank 0's. Throws Error{input} for a parameter without values.
+// Returns units in the order of the pieces. The modules' tensors are modified in place (set_data), so do not
+// keep copies of their data. Every rank passes modules with equal values. Buffers keep the module's values
+// unless the strategy broadcasts rank 0's buffers. Throws Error{input} for a parameter without values.
 inline Units torch_units(std::vector<TorchPiece> pieces) {
   Units units;
   detail::Names names;
@@ -114,15 +114,16 @@ inline Units torch_units(std::vector<TorchPiece> pieces) {
   return units;
 }
 
-// A model with a forward of its own: units by name, and the root, which has all other parameters and runs the
-// units inside. The model's forward calls `x = model.run(layer, x)` in place of `x = layer->forward(x)`, in
-// any order, conditionally or repeatedly. A root module, such as an embedding, is called as usual. Every rank
-// runs the same number of forwards, but may skip units. For strategies whose stages return true in
-// can_host_forward(); pipelines, tensor parallelism and activation_checkpointing need pieces.
+// A model with its own forward. The first unit is the root, which has all parameters outside of the named
+// units and runs these units inside. The model's forward calls `x = model.run(layer, x)` instead of `x =
+// layer->forward(x)`, in any order, conditionally or repeatedly. A module of the root, such as an embedding,
+// is called as usual. Every rank runs the same number of forwards, but may skip units. Requires a strategy
+// whose stages can_host_forward(). Pipelines, tensor parallelism and activation_checkpointing need
+// torch_units() instead.
 class TorchModel {
  public:
-  // `units`: names of submodules such as "layers.0", none inside another one. Throws Error{input} for a name
-  // that the module does not have, and for nested or repeated names.
+  // units: names of submodules such as "layers.0", none inside another. Throws Error{input} for a name that
+  // the module does not have, and for nested or repeated names.
   TorchModel(std::shared_ptr<torch::nn::Module> module, std::vector<std::string> units)
       : module_(std::move(module)), names_(std::move(units)) {
     const auto modules = module_->named_modules("", /*include_self=*/false);
@@ -136,8 +137,8 @@ class TorchModel {
     }
   }
 
-  // The root, "model", and then the units in the order of their names, for ModelHost::make_units. Parameters
-  // have the names of the module. The module's tensors are changed in place, as by torch_units().
+  // Returns the root, "model", and then the units in the order of their names, for ModelHost::make_units.
+  // Parameters have the names of the module. The module's tensors are modified in place, as by torch_units().
   Units units() const {
     const auto inside = [&](const std::string& name) {
       return std::any_of(names_.begin(), names_.end(),
@@ -162,11 +163,11 @@ class TorchModel {
     return out;
   }
 
-  // Runs `call`, the module's own forward on one microbatch, on the stage that was built of units(). Whether
-  // gradients are enabled here holds for the whole forward. Returns what `call` returns: a tensor of any
-  // shape, or a vector, pair or tuple of them. An exception of `call` ends the forward on this rank. Throws
-  // Error{input} where the strategy has no forward that a host drives, and for a unit that breaks the order
-  // of the first forward.
+  // Runs `call`, the module's own forward of one microbatch, on the stage built from units(), and returns its
+  // result: a tensor of any shape, or a vector, pair or tuple of tensors. Gradients must be enabled or
+  // disabled for the whole forward. An exception of `call` ends the forward on this rank. Throws Error{input}
+  // if the strategy does not support forwards that a host drives, and for a unit that violates the order of
+  // the first forward.
   template <class Call>
   auto forward(ParallelStage& stage, const Batch& batch, Call&& call) {
     stage_ = &stage;
@@ -184,10 +185,10 @@ class TorchModel {
     }
   }
 
-  // Calls module->forward(arguments...) as a unit, whose parameters are whole meanwhile. Tensors among the
-  // arguments and the results get the dtypes of ParallelStage::unit_precision(). Before the first forward()
-  // it only calls the module, so the model also trains without heddle. Throws Error{input} for a module that
-  // is no unit.
+  // Calls module->forward(arguments...) as a unit with whole parameters. Tensors in arguments and results are
+  // cast to the dtypes of ParallelStage::unit_precision(). Before the first forward() it only calls the
+  // module, so that the model also trains without heddle. Throws Error{input} for a module that is not a
+  // unit.
   template <class Holder, class... Arguments>
   auto run(Holder&& module, Arguments&&... arguments) {
     const auto found = units_.find(&*module);
@@ -239,7 +240,7 @@ class TorchModel {
   std::optional<model::Autocast> autocast_;
 };
 
-// `module` with its units by name and its own forward.
+// Returns `module` with its units by name and its own forward.
 inline std::shared_ptr<TorchModel> torch_model(std::shared_ptr<torch::nn::Module> module,
                                                std::vector<std::string> units) {
   return std::make_shared<TorchModel>(std::move(module), std::move(units));

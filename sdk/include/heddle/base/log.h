@@ -1,4 +1,4 @@
-// The log of one engine: a sink that the host sets; no process-wide state.
+// Log of one engine. The host sets the sink, so there is no process-wide state.
 #pragma once
 
 #include <functional>
@@ -12,16 +12,16 @@ namespace heddle {
 
 enum class LogLevel { debug, info, warning, error };
 
-// Copies share one sink. Safe to call from several threads.
+// Copies share one sink. All functions may be called from several threads.
 class HEDDLE_API Log {
  public:
   using Sink = std::function<void(LogLevel, std::string_view room, std::string_view text)>;
 
-  Log();                    // drops everything
-  explicit Log(Sink sink);  // every line goes to the sink
+  Log();                    // discards every line
+  explicit Log(Sink sink);  // passes every line to the sink
 
-  // Lines on standard error, "[rank 3] [mesh] text" through spdlog: rank 0 shows information, every rank
-  // warnings and errors.
+  // Writes lines such as "[rank 3] [mesh] text" to standard error through spdlog. Rank 0 prints info, every
+  // rank prints warnings and errors.
   static Log to_stderr(int rank);
 
   void debug(std::string_view room, std::string_view text) const;

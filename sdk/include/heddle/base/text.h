@@ -1,4 +1,4 @@
-// String functions: the nearest word, joining, JSON strings, sizes.
+// String functions: nearest match, joining, JSON strings, sizes.
 #pragma once
 
 #include <cstdint>
@@ -11,27 +11,29 @@
 
 namespace heddle::text {
 
-// The candidate with the smallest edit distance (case ignored), or "" when none is close enough to be meant.
+// Returns the candidate with the smallest edit distance, ignoring case, or "" if no candidate is close
+// enough.
 HEDDLE_API std::string nearest(std::string_view word, std::span<const std::string> candidates);
 
-// "a, b, c" with the separator given.
+// Joins the words: "a, b, c".
 HEDDLE_API std::string join(std::span<const std::string> words, std::string_view separator = ", ");
 
-// The word in lower case (ASCII).
+// Returns the word in lower case (ASCII only).
 HEDDLE_API std::string lower(std::string_view word);
 
-// A JSON string with its quotes; control characters and quotes are escaped, invalid UTF-8 is replaced.
+// Returns the value as a JSON string with quotes. Escapes control characters and quotes, replaces invalid
+// UTF-8.
 HEDDLE_API std::string quoted(std::string_view value);
 
-// A value as a message quotes it: control characters escaped, and of more than `most` bytes the beginning and
-// the number of bytes, "aaaa... (2000000 bytes)".
+// Returns the value for a message: control characters are escaped, and a value of more than `most` bytes is
+// shortened to its beginning and its size, "aaaa... (2000000 bytes)".
 HEDDLE_API std::string excerpt(std::string_view value, size_t most = 200);
 
 }  // namespace heddle::text
 
 namespace heddle {
 
-// A size for a person, in the largest unit of which there is at least one: "512 B", "4.71 MiB", "6.00 EiB".
+// Returns a size for a person, in the largest unit that gives at least 1: "512 B", "4.71 MiB", "6.00 EiB".
 HEDDLE_API std::string bytes_text(double bytes);
 HEDDLE_API std::string bytes_text(int64_t bytes);
 

@@ -1,5 +1,5 @@
-// Files that a plugin writes: whole, or growing line by line. All throw Error{io} with the reason; `key` is
-// the field of the configuration that names another place ("wandb.save_dir"), for the hint.
+// Writes files of plugins: whole files, and logs that grow by lines. All functions throw Error{io} with the
+// reason. `key` is the configuration field that sets another path, such as "wandb.save_dir", for the hint.
 #pragma once
 
 #include <filesystem>
@@ -12,23 +12,23 @@
 
 namespace heddle::text_file {
 
-// number: of errno.
+// number: a value of errno.
 HEDDLE_API Error cannot_write(const std::filesystem::path& file, int number, const std::string& key);
 
-// To an open file; interrupted and partial writes go on.
+// Writes to an open file, and continues after interrupted and partial writes.
 HEDDLE_API void write_all(int descriptor, std::string_view text, const std::filesystem::path& file,
                           const std::string& key);
 
 HEDDLE_API void make_directory(const std::filesystem::path& directory, const std::string& key);
-// A whole file; one that is there is replaced.
+// Writes a whole file, replacing an existing one.
 HEDDLE_API void write(const std::filesystem::path& file, std::string_view text, const std::string& key);
-// A line in one write, so that a process that is killed leaves whole lines.
+// Appends a line in one write, so that a killed process leaves only complete lines.
 HEDDLE_API void append_line(const std::filesystem::path& file, const std::string& line,
                             const std::string& key);
-// Keeps the lines before the first that is not wanted, or that was cut.
+// Keeps the lines before the first line that is unwanted or incomplete, and deletes the rest.
 HEDDLE_API void keep_lines(const std::filesystem::path& file,
                            const std::function<bool(const std::string&)>& is_wanted, const std::string& key);
-// Empty where there is none.
+// Returns the first line, or "" if the file does not exist or is empty.
 HEDDLE_API std::string first_line(const std::filesystem::path& file);
 
 }  // namespace heddle::text_file

@@ -1,4 +1,4 @@
-// The manifest of a sharded directory: which file holds which box of which tensor.
+// The manifest of a sharded directory: which file has which box of which tensor.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -15,9 +15,9 @@
 
 namespace heddle::checkpoint {
 
-// Boxes of a whole tensor: do they fit, and the stretches of memory that one covers.
+// Boxes of a tensor.
 
-// Along dim d it holds [offset[d], offset[d] + size[d]).
+// The part of a tensor with indices [offset[d], offset[d] + size[d]) along each dim d.
 struct Box {
   std::vector<int64_t> offset, size;
   bool operator==(const Box&) const = default;
@@ -25,29 +25,29 @@ struct Box {
   HEDDLE_API int64_t numel() const;
 };
 
-// The box is inside a tensor of `shape` and has as many dims.
+// Returns whether the box is inside a tensor of `shape` and has as many dims.
 HEDDLE_API bool fits(const Box& box, std::span<const int64_t> shape);
 
-// No two boxes of one tensor overlap. Only boxes that planes separate one after the other are accepted, as
-// from any split of a tensor into parts of parts; others count as overlapping. In n log n for each kind of
+// Returns whether no two boxes of a tensor overlap. Accepts only boxes that can be separated by recursive
+// splits along planes, as any sharding produces; other boxes count as overlapping. Takes n log n per kind of
 // split.
 HEDDLE_API bool are_apart(std::span<const Box> boxes);
 
-// No size is negative, and the numbers of elements and bytes fit into 64 bits, also with dims of size 0 taken
-// as 1, as for strides.
+// Returns whether no size is negative, and the numbers of elements and bytes fit into 64 bits, counting dims
+// of size 0 as 1 as for strides.
 HEDDLE_API bool countable(std::span<const int64_t> shape);
 
 // Calls `visit(first, count)` for each contiguous range of a row-major tensor of `shape` that the box covers,
-// in order; adjacent ranges are merged.
+// in order. Adjacent ranges are merged.
 HEDDLE_API void for_each_run(const Box& box, std::span<const int64_t> shape,
                              const std::function<void(int64_t first, int64_t count)>& visit);
 
-// "[3, 4]".
+// Returns the sizes as text: "[3, 4]".
 HEDDLE_API std::string written(std::span<const int64_t> sizes);
 
 inline constexpr const char* kManifest = "manifest.json";
 
-// One box in a file. `sums` are the checksums of its bytes, one per Manifest::kStretch bytes.
+// A box in a file. sums: checksums of its bytes, one per Manifest::kStretch bytes.
 struct SavedBox {
   std::string file, key;
   Box box;
@@ -56,7 +56,7 @@ struct SavedBox {
 
 struct SavedTensor {
   c10::ScalarType dtype;
-  std::vector<int64_t> shape;  // of the whole
+  std::vector<int64_t> shape;  // of the whole tensor
   std::vector<SavedBox> boxes;
 };
 
@@ -64,13 +64,14 @@ struct Manifest {
   static constexpr int64_t kVersion = 1;
   static constexpr uint64_t kStretch = uint64_t{1} << 20;  // bytes
   std::map<std::string, SavedTensor> tensors;
-  std::string sum;  // its own checksum, once read: two manifests with one sum have the same bytes
+  std::string sum;  // checksum of the manifest once it is read; equal checksums mean equal bytes
 };
 
-// JSON with a checksum of its own.
+// Returns the manifest as JSON with its own checksum.
 HEDDLE_API std::string written(const Manifest& manifest);
 
-// Throws Error{input} naming the file: no manifest, JSON that is broken or changed, a newer version.
+// Reads a manifest. Throws Error{input} naming the file if it is missing, is damaged or modified, or has a
+// newer version.
 HEDDLE_API Manifest read_manifest(const std::filesystem::path& file);
 
 }  // namespace heddle::checkpoint

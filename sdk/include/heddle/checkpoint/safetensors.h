@@ -1,4 +1,4 @@
-// Reads safetensors files by mapping them; headers are checked.
+// Reads safetensors files through memory mapping, and checks their headers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,26 +19,26 @@ namespace heddle {
 struct StoredTensor {
   at::ScalarType dtype;
   std::vector<int64_t> shape;
-  uint64_t begin = 0, end = 0;  // bytes, from the end of the header
+  uint64_t begin = 0, end = 0;  // byte offsets from the end of the header
 };
 
-// One file. Throws Error{input} on a cut file, a bad header, overlapping or wrong offsets, Error{io} where
-// the disk fails.
+// A safetensors file. Throws Error{input} for a truncated file, a bad header, and overlapping or wrong
+// offsets, and Error{io} if the disk fails.
 class HEDDLE_API SafetensorsFile {
  public:
-  // `if_damaged` replaces the default hint for a damaged file.
+  // if_damaged: replaces the default hint for a damaged file.
   explicit SafetensorsFile(const std::filesystem::path& file, const std::string& if_damaged = "");
   ~SafetensorsFile();
   SafetensorsFile(SafetensorsFile&&) noexcept;
   const std::map<std::string, StoredTensor>& tensors() const;
   // Copies the box [offset, offset + out.sizes()) of a tensor into `out`, converting the dtype.
   void read(const std::string& name, std::span<const int64_t> offset, at::Tensor out) const;
-  // The bytes of an existing tensor in the mapped file; valid as long as this object.
+  // Returns the bytes of an existing tensor in the mapped file, valid as long as this object.
   std::string_view bytes(const std::string& name) const;
-  // Reads bytes of an existing tensor from its byte `from` on, without the mapping: a failing disk is an
+  // Reads bytes of an existing tensor from its byte `from` on, without the mapping. A failing disk gives
   // Error{io}, and long ranges are faster than page by page.
   void read_bytes(const std::string& name, uint64_t from, std::span<char> out) const;
-  // The texts of the header's __metadata__.
+  // Returns the entries of the header's __metadata__.
   const std::map<std::string, std::string>& metadata() const;
 
  private:
@@ -54,11 +54,11 @@ class HEDDLE_API HfWeights {
   const StoredTensor& at(const std::string& name) const;
   void read(const std::string& name, std::span<const int64_t> offset, at::Tensor out) const;
   std::vector<std::string> names() const;
-  // The bytes of an existing tensor, mapped as long as this object exists.
+  // Returns the bytes of an existing tensor in the mapped file, valid as long as this object.
   std::string_view bytes(const std::string& name) const;
-  // The name of the file that holds it.
+  // Returns the name of the file that contains the tensor.
   const std::string& file(const std::string& name) const;
-  // The text of the index; empty for a single file.
+  // Returns the text of the index file; empty for a single weights file.
   const std::string& index() const { return index_; }
 
  private:

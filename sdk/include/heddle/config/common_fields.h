@@ -1,4 +1,4 @@
-// Field types that several plugins share: mixed precision, the scope of checkpointing.
+// Field types that several plugins share: mixed precision, and the scope of activation checkpointing.
 #pragma once
 
 #include <span>
@@ -11,8 +11,8 @@
 
 namespace heddle {
 
-// PyTorch's MixedPrecisionPolicy. A dtype that is null means: no cast. A given map starts from null: what it
-// does not name is null, and inputs are not cast.
+// PyTorch's MixedPrecisionPolicy. A null dtype means no cast. In a map that is given, absent dtypes are null
+// and inputs are not cast.
 struct MixedPrecision {
   DTypeWord param_dtype, reduce_dtype, output_dtype;
   bool cast_forward_inputs = false;
@@ -26,11 +26,11 @@ struct HEDDLE_API FieldType<MixedPrecision> {
   static Node write(const MixedPrecision& value);
 };
 
-// The groups of layers that activation checkpointing wraps: {"all"}, or some of language, vision, audio and
-// multimodal. Written as a list, or as one string separated by `,` or `+`.
+// The layer groups that activation checkpointing wraps: {"all"}, or some of language, vision, audio and
+// multimodal. In YAML, a list or one string separated by `,` or `+`.
 struct CheckpointingScope {
   std::vector<std::string> groups = {"all"};
-  // For a text model both mean everything.
+  // In a text model "all" and "language" are equal.
   bool all_or_language() const {
     return groups.size() == 1 && (groups[0] == "all" || groups[0] == "language");
   }
@@ -43,17 +43,17 @@ struct HEDDLE_API FieldType<CheckpointingScope> {
   static Node write(const CheckpointingScope& value);
 };
 
-// The error about a dtype for autocast; empty: none.
+// Returns the error message for a dtype that autocast does not support, or "".
 HEDDLE_API std::string autocast_complaint(const DTypeWord& dtype);
 
 }  // namespace heddle
 
-// Names of code in a configuration.
+// Dotted names of code in a configuration.
 
 namespace heddle::config {
 
-// The known name at the end of a dotted one: "torch.optim.AdamW" and "optim.py:AdamW" are AdamW. Throws
-// Error{config} that lists the known names.
+// Returns the known name at the end of a dotted name: AdamW for "torch.optim.AdamW" and "optim.py:AdamW".
+// Throws Error{config}, which lists the known names.
 HEDDLE_API std::string component_of(const Node& dotted, std::span<const std::string> known);
 
 }  // namespace heddle::config

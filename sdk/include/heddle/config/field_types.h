@@ -1,4 +1,5 @@
-// The types that a field may have: bool, integers, reals, strings, dtypes, optionals, lists, and a raw Node.
+// FieldType of the types that a field may have: bool, integers, reals, strings, dtypes, optionals, lists,
+// Node.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +26,10 @@ HEDDLE_FIELD_TYPE(int64_t);
 HEDDLE_FIELD_TYPE(double);
 HEDDLE_FIELD_TYPE(std::string);
 HEDDLE_FIELD_TYPE(DTypeWord);
-HEDDLE_FIELD_TYPE(Node);  // taken as it stands
+HEDDLE_FIELD_TYPE(Node);  // the value as read
 #undef HEDDLE_FIELD_TYPE
 
-// null is "no value".
+// An optional reads null as no value.
 template <class T>
 struct FieldType<std::optional<T>> {
   static std::string type_name() { return FieldType<T>::type_name() + " or null"; }
@@ -56,7 +57,7 @@ struct FieldType<std::vector<T>> {
   }
 };
 
-// A struct with a schema of its own is a section inside a section:
+// The field type of a struct with its own schema, which is a nested section:
 //   template <> struct FieldType<Inner> : SectionField<Inner, &inner_schema> {};
 template <class Inner, auto schema>
 struct SectionField {
@@ -128,7 +129,7 @@ FieldValue ranged_value(Range<Bound> range) {
   return {FieldType<T>::type_name(), text, read, write_value<T>};
 }
 
-// The library has those of the common types; a source instantiates only those of its own types.
+// The library instantiates the common types, so a source file instantiates only its own.
 #define HEDDLE_FIELD_VALUE(keyword, ...)                             \
   keyword template HEDDLE_API FieldValue plain_value<__VA_ARGS__>(); \
   keyword template HEDDLE_API FieldValue checked_value<__VA_ARGS__>(Check)

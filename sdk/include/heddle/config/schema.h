@@ -1,4 +1,4 @@
-// Binds the keys of one YAML section to the fields of one struct; the struct's initialisers are the defaults.
+// Schema of a YAML section: binds its keys to the fields of a struct, whose initializers are the defaults.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@
 
 namespace heddle {
 
-// Both ends are allowed values. The error of a number below `low` is "expected ..., got X", or "KEY MESSAGE,
-// got X" where there is a message such as "must be greater than 0 or null".
+// An allowed range, with both ends included. The error for a value out of range is "expected ..., got X", or
+// "KEY MESSAGE, got X" with a message such as "must be greater than 0 or null".
 template <class T>
 struct Range {
   T low, high;
@@ -31,26 +31,28 @@ Range<T> at_least(T low, std::string message = "") {
   return {low, std::numeric_limits<T>::max(), std::move(message)};
 }
 
-// One of these words; case does not matter, and a hyphen is read as an underscore.
+// An allowed set of words. Case is ignored, and a hyphen is read as an underscore.
 struct OneOf {
   std::vector<std::string> words;
 };
 
-// A check of the written value before it is read; it throws Error{config}. `range` is for the table.
+// A check of the YAML value before it is read, which throws Error{config}. `range` describes it in the table
+// of fields.
 struct Check {
   std::string range;
   std::function<void(const Node&)> run;
 };
 
-// The errors of a section, and its keys without a usable value.
+// The errors of a section and the keys that have no usable value.
 class HEDDLE_API SectionErrors {
  public:
   Errors errors;
-  std::vector<std::string> unread;   // keys with a wrong value, and keys that an unknown key misspells
-  std::vector<std::string> unknown;  // keys that no field has
+  std::vector<std::string> unread;   // keys with an invalid value, and keys that an unknown key misspells
+  std::vector<std::string> unknown;  // keys without a field
 
   bool has(std::string_view unread_key) const;
-  // Runs a check of these keys unless one of them is unread. After an error all of them are unread.
+  // Runs a check that depends on these keys, unless one of them is unread. If it fails, all of them become
+  // unread.
   template <class Work>
   void check(std::initializer_list<const char*> keys, const Work& work) {
     for (const char* key : keys)
@@ -59,19 +61,20 @@ class HEDDLE_API SectionErrors {
   }
 };
 
-// A dtype by its name: "float32", "bfloat16", ...; empty means null.
+// A dtype name: "float32", "bfloat16", ... Empty for null.
 struct DTypeWord {
   std::string word;
   bool operator==(const DTypeWord&) const = default;
 };
 
-// What `heddle plugins inspect` prints of one field.
+// Description of one field, as `heddle plugins inspect` prints it.
 struct FieldInfo {
   std::string key, type, default_value, range, help;
-  std::string later;  // not empty: accepted and checked, but only the default is built; the reason
+  // The reason why only the default is built; empty if the feature is built. Other values are still checked.
+  std::string later;
 };
 
-// How a C++ type is read from a Node and written back. Specialise it for a type of your own:
+// Converts between a Node and a C++ type. Specialize it for your own types:
 //   static std::string type_name();
 //   static T read(const Node&);            // throws Error{config} at the node
 //   static Node write(const T&);
@@ -79,22 +82,24 @@ template <class T>
 struct FieldType;
 
 HEDDLE_API Error range_error(const Node& value, const std::string& range, const std::string& message = "");
-// The matching word of the list. Throws Error{config} with the nearest one.
+// Returns the word of the list that matches. Throws Error{config} with the nearest word.
 HEDDLE_API std::string word_of(const Node& value, const std::vector<std::string>& words);
 
 namespace config {
 
-// The map without its `_target_`, whose last component must be `name` if it is given. Throws Error{config}.
+// Returns the map without `_target_`. The last component of `_target_` must be `name`, unless `name` is
+// empty. Throws Error{config}.
 HEDDLE_API Node without_target(const Node& map, const std::string& name);
 
-// How the value of one field is checked, read and written, wherever it lies.
+// How to check, read and write the value of one field, independent of the struct.
 struct FieldValue {
   std::string type, range;
   std::function<void(const Node& from, void* to)> read;
   Node (*write)(const void* from);
 };
 
-// Those of a type T. They know no struct, so the library has them for the common types (field_types.h).
+// Values of a type T. They do not depend on a struct, so the library instantiates the common types
+// (field_types.h).
 template <class T>
 FieldValue plain_value();
 template <class T>
@@ -106,7 +111,7 @@ FieldValue ranged_value(Range<Bound> range);
 
 }  // namespace config
 
-// The part of a schema that is independent of the struct: fields by their offset in it, the table of fields,
+// The part of a schema that does not depend on the struct type: fields by offset, the table of fields,
 // errors.
 class HEDDLE_API SchemaTable {
  public:
@@ -115,7 +120,7 @@ class HEDDLE_API SchemaTable {
  protected:
   void add(std::string key, std::string help, size_t offset, config::FieldValue value,
            const void* default_value);
-  FieldInfo& of(const std::string& key);  // throws Error{internal} for a key that no field has
+  FieldInfo& of(const std::string& key);  // throws Error{internal} for an unknown key
   void read_to(void* out, const Node& section, SectionErrors& found) const;
   Node write_from(const void* value) const;
   std::vector<std::string> not_built_of(const void* value, const void* defaults) const;
@@ -130,23 +135,24 @@ class HEDDLE_API SchemaTable {
     config::FieldValue value;
   };
 
-  const Binding* binding(const std::string& key) const;  // null: no field has the key
+  const Binding* binding(const std::string& key) const;  // null if no field has the key
   bool is_built(const std::string& key, const void* value) const;
 
   std::vector<FieldInfo> fields_;
-  std::vector<Binding> bindings_;  // of the fields, in their order
+  std::vector<Binding> bindings_;  // parallel to fields_
 };
 
 template <class Struct>
 class ConfigSchema : public SchemaTable {
  public:
-  // The key reads into the slot; absent keys keep the struct's initialiser.
+  // Adds a field that stores the value of the key. If the key is absent, the initializer of the struct
+  // remains.
   template <class T>
   ConfigSchema& field(std::string key, T Struct::*slot, std::string help) {
     return bind(std::move(key), slot, std::move(help), config::plain_value<T>());
   }
 
-  // The same for a word, or a word or null, out of a list.
+  // Adds a field whose value is one of the words, or null if T is an optional.
   template <class T>
   ConfigSchema& field(std::string key, T Struct::*slot, std::string help, OneOf allowed) {
     return bind(std::move(key), slot, std::move(help), config::word_value<T>(std::move(allowed)));
@@ -157,13 +163,13 @@ class ConfigSchema : public SchemaTable {
     return bind(std::move(key), slot, std::move(help), config::checked_value<T>(std::move(check)));
   }
 
-  // The same with a range for the value (of an optional: of what it holds).
+  // Adds a field with a range. The range of an optional applies to its value.
   template <class T, class Bound>
   ConfigSchema& field(std::string key, T Struct::*slot, std::string help, Range<Bound> range) {
     return bind(std::move(key), slot, std::move(help), config::ranged_value<T, Bound>(std::move(range)));
   }
 
-  // A check over the whole struct, std::string(const Struct&); a non-empty message becomes an Error{config}
+  // Adds a check of the whole struct, std::string(const Struct&). A non-empty result becomes an Error{config}
   // at the section.
   template <class Complaint>
   ConfigSchema& rule(Complaint complaint) {
@@ -171,28 +177,31 @@ class ConfigSchema : public SchemaTable {
     return *this;
   }
 
-  // Sets fields that depend on others, or defaults for null, void(Struct&): runs after all fields are read,
-  // before the rules.
+  // Adds a function void(Struct&) that sets dependent fields or resolves null. Runs after all fields are read
+  // and before the rules.
   template <class Fill>
   ConfigSchema& then(Fill fill) {
     fills_.push_back([fill](void* value) { fill(*static_cast<Struct*>(value)); });
     return *this;
   }
 
-  // The field is read and checked, but a run accepts only its default until the feature is built.
+  // Marks a field whose feature is not built yet: any valid value is read, but a run accepts only the
+  // default.
   ConfigSchema& later(const std::string& key, std::string why) {
     of(key).later = std::move(why);
     return *this;
   }
 
-  // The same if more than the default is built: `built`, bool(const Struct&), tells whether this value is.
+  // Marks a field of which only some values are built: `built`, bool(const Struct&), returns whether the
+  // value is.
   template <class Built>
   ConfigSchema& later(const std::string& key, std::string why, Built built) {
     built_.emplace_back(key, [built](const void* value) -> bool { return built(of_struct(value)); });
     return later(key, std::move(why));
   }
 
-  // Throws Error{config} with file, line, key and the nearest key; an ErrorList where several keys are wrong.
+  // Reads a section. Throws Error{config} with file, line, key and the nearest key, or an ErrorList for
+  // several errors.
   Struct read(const Node& section) const {
     SectionErrors found;
     Struct out = read(section, found);
@@ -200,18 +209,18 @@ class ConfigSchema : public SchemaTable {
     return out;
   }
 
-  // Adds the errors to `found`; unread fields keep their initialisers. then() and the rules run where every
-  // key is read. Throws Error{config} for a section that is not a map.
+  // Reads a section and adds its errors to `found`. Unread fields keep their initializers. Functions of
+  // then() and rules run only if every key was read. Throws Error{config} if the section is not a map.
   Struct read(const Node& section, SectionErrors& found) const {
     Struct out{};
     read_to(&out, section, found);
     return out;
   }
 
-  // Every field with its value, in the order of the schema.
+  // Returns every field with its value, in the order of the schema.
   Node write(const Struct& value) const { return write_from(&value); }
 
-  // The keys marked later() whose value is not the default, as "key: why".
+  // Returns "key: why" for each key marked with later() whose value is not built.
   std::vector<std::string> not_built(const Struct& value) const { return not_built_of(&value, &defaults()); }
 
  private:

@@ -1,4 +1,4 @@
-// The validated run: every section resolved, immutable, printable, with a fingerprint.
+// The resolved and validated configuration of a run. It can be printed and has a fingerprint.
 #pragma once
 
 #include <string>
@@ -12,26 +12,27 @@ namespace heddle {
 
 enum class ActivationCheckpointing { none, full, selective };
 
-// The `distributed:` section and `dist_env:`, resolved against a world size. The same on every rank.
+// The sections `distributed:` and `dist_env:`, resolved for a world size. Equal on every rank.
 struct Setup {
-  Node configuration;    // as given, for the locations in errors
-  std::string strategy;  // the plugin's name for it, not an alias
+  Node configuration;    // as read, for the locations in errors
+  std::string strategy;  // the plugin's name for the strategy, not an alias
   Sizes sizes;
   std::vector<Axis> axes;   // the strategy's mesh, outermost first
-  std::vector<View> views;  // further views of it: for experts, for axes of plugins
-  AxisTable axis_table;     // the engine's axes and those of plugins
+  std::vector<View> views;  // further views of the mesh: for experts, for axes of plugins
+  AxisTable axis_table;     // the axes of the engine and of plugins
   Node strategy_config;     // every field of the strategy
   std::vector<std::pair<std::string, Node>>
-      sections;  // further sections by name, resolved or null: "pipeline", ...
-  // The parallelizers of the axes above 1, and those whose block acts at size 1, by name, in the order in
-  // which they act, with their fields.
+      sections;  // other sections by name, such as "pipeline", resolved or null
+  // Parallelizers by name with their fields, in the order in which they act: those of axes above 1, and those
+  // whose section also acts at size 1.
   std::vector<std::pair<std::string, Node>> parallelizers;
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
-  std::string backend;            // dist_env.backend, empty: chosen by the device
+  std::string backend;            // dist_env.backend; if empty, the device decides
   double timeout_minutes = 10;    // dist_env.timeout_minutes
   double heartbeat_seconds = 60;  // dist_env.heartbeat_seconds
   std::vector<std::string> warnings;
-  std::vector<std::string> not_built;  // "distributed.offload_policy: ..." set, valid, and not built yet
+  // Fields that are set and valid but not built yet: "distributed.offload_policy: ...".
+  std::vector<std::string> not_built;
 };
 
 }  // namespace heddle

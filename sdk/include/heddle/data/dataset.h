@@ -1,4 +1,4 @@
-// The interface of data sets: samples of tokens with labels, read by their index.
+// The interface of data sets: samples of tokens with labels, read by index.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +13,26 @@
 
 namespace heddle {
 
-// What the engine knows of the run when a data set is made.
+// Facts about the run that the engine passes to a data set.
 struct DataFacts {
-  int64_t vocabulary = 0;        // of the model; every token is below it. 0: not known
-  uint64_t seed = 42;            // of the run
-  int64_t local_batch_size = 1;  // rows of a microbatch
-  int64_t pack_size = 0;         // tokens of the rows that samples are packed into; 0: each sample is a row
-  // Samples that the run reads of it: global_batch_size for each step, for a validation set one batch for
-  // each validation. 0: not known.
+  int64_t vocabulary = 0;        // vocabulary size of the model, above every token id; 0 if unknown
+  uint64_t seed = 42;            // seed of the run
+  int64_t local_batch_size = 1;  // rows per microbatch
+  int64_t pack_size = 0;         // tokens per packed row; 0 if samples are not packed
+  // Samples that the run reads from the data set: global_batch_size per step, or, for a validation set, one
+  // batch per validation. 0 if unknown.
   int64_t samples_wanted = 0;
-  bool validation = false;                       // the set is one of validation_dataset*
-  std::filesystem::path model_directory;         // empty: the model starts from random values
-  std::string model_tokenizer;                   // the bytes of the model's tokenizer.json; empty: none
-  std::vector<std::string>* warnings = nullptr;  // printed with the run's; null: dropped
+  bool validation = false;                // whether the set is one of validation_dataset*
+  std::filesystem::path model_directory;  // empty if the model starts from random values
+  std::string model_tokenizer;            // contents of the model's tokenizer.json; empty if there is none
+  std::vector<std::string>* warnings = nullptr;  // printed with the run's warnings; null discards them
   void warn(std::string text) const {
     if (warnings != nullptr) warnings->push_back(std::move(text));
   }
 };
 
-// Thrown where files of a data set are not there: an error here, and a warning where a run for another
-// machine is checked (`heddle check --elsewhere`).
+// Thrown if files of a data set are missing. An error here, but a warning if a run for another machine is
+// checked (`heddle check --elsewhere`).
 class HEDDLE_API MissingData : public Error {
  public:
   struct One {
@@ -46,41 +46,42 @@ class HEDDLE_API MissingData : public Error {
   std::vector<One> all_;
 };
 
-// What a data set knows of the tokenizer of its tokens.
+// The tokenizer of a data set's tokens, as far as the data set knows it.
 struct DataTokenizer {
-  std::string name;          // of its directory or repository
-  std::string digest;        // a checksum of its files; empty: not known
-  int64_t vocabulary = 0;    // the largest id + 1; 0: not known
-  int64_t end_token = -1;    // after a document; -1: none, or not known
-  bool holds_bytes = false;  // a token is a byte of text
+  std::string name;          // name of the tokenizer's directory or repository
+  std::string digest;        // checksum of the tokenizer's files; empty if unknown
+  int64_t vocabulary = 0;    // the largest id + 1; 0 if unknown
+  int64_t end_token = -1;    // id of the token after a document; -1 if there is none or it is unknown
+  bool holds_bytes = false;  // whether each token is a byte of text
   bool is_known() const { return holds_bytes || vocabulary > 0 || !digest.empty(); }
 };
 
-// A file that a data set reads: no output of a run may replace it.
+// A file that a data set reads. No output of a run may overwrite it.
 struct DataInput {
   std::filesystem::path file;
   std::string what;  // "a token file of the run"
 };
 
-// What a check before the first step has found, kept from one start to the next, by a name of the set's
-// choice, such as the path of a file.
+// Results of checks before the first step, kept between starts. The data set chooses the keys, such as the
+// path of a file.
 struct DataNotes {
-  std::map<std::string, std::string> before;  // by earlier starts
-  std::map<std::string, std::string> now;     // to be kept
+  std::map<std::string, std::string> before;  // recorded by earlier starts
+  std::map<std::string, std::string> now;     // to be recorded
 };
 
-// Where a sample is written to.
+// The destination of a sample.
 class SampleTarget {
  public:
-  // documents: begins of documents in the whole batch are added, `first` is the place of the sample there.
+  // documents: receives the positions in the batch at which documents begin. first: the position of the
+  // sample in the batch.
   SampleTarget(std::span<int64_t> tokens, std::span<int64_t> labels, std::vector<int32_t>& documents,
                int64_t first)
       : tokens(tokens), labels(labels), documents_(documents), first_(first) {}
 
-  std::span<int64_t> tokens, labels;  // length(sample) each; labels: Batch::kIgnore (-100) counts nothing
+  std::span<int64_t> tokens, labels;  // length(sample) each; a label Batch::kIgnore (-100) has no loss
 
-  // A document begins at token `at` > 0 of the sample: attention does not cross it. Ascending. The first
-  // begins at token 0 without a word.
+  // Marks that a document begins at token `at` > 0 of the sample, so that attention does not cross it. Called
+  // in ascending order. The first document begins at token 0 and is not marked.
   void begin_document(int64_t at) const { documents_.push_back(static_cast<int32_t>(first_ + at)); }
 
  private:
@@ -88,42 +89,43 @@ class SampleTarget {
   int64_t first_;
 };
 
-// Samples, numbered from 0. Everything is a function of the section, the facts and the index alone, the same
-// on every rank; const functions may be called from several threads at once. The order of training is
-// heddle's own: a permutation of the indices by seed and epoch.
+// Samples numbered from 0. All results depend only on the section, the facts and the index, and are equal on
+// every rank. Several threads may call const functions at once. heddle shuffles the indices itself, by seed
+// and epoch.
 class HEDDLE_API IDataset {
  public:
   virtual ~IDataset();
 
-  virtual int64_t size() const = 0;  // samples; at least 1
-  // Tokens of one sample, at least 1. It has as many labels: label j is the token that the model is to give
-  // after tokens 0 to j.
+  virtual int64_t size() const = 0;  // number of samples, at least 1
+  // Returns the number of tokens of a sample, at least 1. A sample has as many labels: label j is the token
+  // that the model is to predict from tokens 0 to j.
   virtual int64_t length(int64_t sample) const = 0;
-  // Tokens of a row where samples are not packed; no sample is longer, and shorter ones are filled. 0: the
-  // rows of a microbatch are as long as the longest of them.
+  // Returns the length of unpacked rows. No sample is longer, and shorter samples are padded. 0: each
+  // microbatch is padded to its longest sample.
   virtual int64_t row_length() const = 0;
-  // Writes all tokens and all labels. Throws Error{input} for what cannot be read.
+  // Writes all tokens and labels. Throws Error{input} if the sample cannot be read.
   virtual void read(int64_t sample, const SampleTarget& to) const = 0;
-  // A checksum of the content, in words: a checkpoint keeps it, and a run that resumes with another one is
-  // refused. Names of files do not matter.
+  // Returns a checksum of the content as text, independent of file names. A checkpoint stores it, and
+  // resuming with a different digest is refused.
   virtual std::string digest() const = 0;
 
-  virtual int64_t longest() const;  // tokens of the longest sample; asks for each length
-  // Whether samples may differ in length; false: each has row_length() tokens.
+  virtual int64_t longest() const;  // tokens of the longest sample; calls length() for every sample
+  // Returns whether samples may differ in length. false: each sample has row_length() tokens.
   virtual bool is_uneven() const { return true; }
-  // Whether a sample may have several documents, or what fills a row must not be seen as its text.
+  // Returns whether a sample may have several documents, or whether padding must be masked from attention.
   virtual bool has_documents() const { return false; }
-  // Whether label j is token j + 1 wherever it counts. False: sets whose labels are something else.
+  // Returns whether label j is token j + 1 wherever the label is not kIgnore.
   virtual bool labels_follow() const { return true; }
-  // Whether samples are trained on in the order of their indices, whatever dataloader.shuffle says.
+  // Returns whether training reads samples in index order, whatever dataloader.shuffle says.
   virtual bool sequential() const { return false; }
-  virtual bool uses_seed() const { return false; }  // DataFacts::seed decides its samples
-  // What else decides the samples, by key, for checkpoints: "dataset.lengths" and the like.
+  virtual bool uses_seed() const { return false; }  // whether DataFacts::seed affects the samples
+  // Returns further settings that affect the samples, by key ("dataset.lengths"), for checkpoints.
   virtual std::map<std::string, std::string> settings() const { return {}; }
   virtual DataTokenizer tokenizer() const { return {}; }
   virtual std::vector<DataInput> inputs() const { return {}; }
-  // Called on one rank before the first step; may read everything once. False: whether every token is in the
-  // vocabulary is not known, and heddle reads all rows once to find the first that is not.
+  // Checks the data before the first step, on one rank. May read everything once. Returns false if it is
+  // unknown whether all tokens are in the vocabulary; heddle then reads all rows to find the first invalid
+  // token.
   virtual bool verify(DataNotes& notes) const;
 };
 

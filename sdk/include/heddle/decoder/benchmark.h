@@ -1,4 +1,4 @@
-// Operations of a benchmark's step by the formulas of NeMo AutoModel, for figures that compare with its own.
+// Floating-point operations of a benchmark step by NeMo AutoModel's formulas, for comparable figures.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace heddle {
 
-// The sizes of a config.json, with G samples of S tokens: `layers` of width h, a heads, g key heads, MLPs of
-// width f, V words.
+// Sizes from a config.json, with G samples of S tokens: `layers` of width h with a heads, g key-value heads
+// and MLPs of width f; vocabulary size V.
 struct HEDDLE_API BenchmarkSizes {
   BenchmarkSizes(const Node& config_json, int64_t samples, int64_t tokens);
 
@@ -18,7 +18,7 @@ struct HEDDLE_API BenchmarkSizes {
   double G, S, layers, h, a, g, f, V;
 
   double of(const char* key, double otherwise) const;
-  // How often the list of a key has the word; `otherwise` without a list.
+  // Returns how often the list at a key contains the word, or `otherwise` without a list.
   double count(const char* key, const char* word, double otherwise) const;
   double head() const { return of("head_dim", h / a); }
   double expert_width() const { return of("moe_intermediate_size", f); }
@@ -28,25 +28,26 @@ struct HEDDLE_API BenchmarkSizes {
   double gated(double width) const { return 6 * G * S * 3 * h * width; }
   // Attention with grouped heads, over the causal half of the scores.
   double grouped_attention() const { return 6 * G * S * h * (a * head()) * (2 * g / a + 1 + S / h + 1); }
-  // Pairs of queries and keys of a row where each token sees so many before it.
+  // Query-key pairs of a row with a sliding window.
   double pairs_within(double window) const { return window * (window + 1) / 2 + (S - window) * window; }
-  // Layers with experts: by mlp_layer_types, by moe_layer_freq, or all but first_k_dense_replace.
+  // Number of layers with experts: by mlp_layer_types, by moe_layer_freq, or all except
+  // first_k_dense_replace.
   double expert_layers() const;
 };
 
 namespace decoder {
 
-// Llama's formula. Heads are as wide as the hidden states.
+// Llama's formula, in which the heads have the hidden size as total width.
 HEDDLE_API double llama_benchmark(const BenchmarkSizes& sizes);
-// Attention with grouped heads, and a gated MLP or experts of moe_intermediate_size in every layer.
+// Attention with grouped heads, and in every layer a gated MLP or experts of moe_intermediate_size.
 HEDDLE_API double grouped_benchmark(const BenchmarkSizes& sizes);
-// Latent attention, with or without an indexer. So many layers have experts, each with so many shared
-// experts.
+// Latent attention, with or without an indexer. with_experts: number of layers with experts. shared: shared
+// experts in each of these layers.
 HEDDLE_API double latent_benchmark(const BenchmarkSizes& sizes, double shared, double with_experts);
-// The same with n_shared_experts in the layers with experts.
+// latent_benchmark() with n_shared_experts in the layers with experts.
 HEDDLE_API double latent_benchmark_of_keys(const BenchmarkSizes& sizes);
-// Models without a formula of their own: MLPs count as if they had no gate, and where a model has experts the
-// later half of the layers counts as having them.
+// The formula for models without their own: MLPs count as ungated, and in a model with experts the second
+// half of the layers counts as having them.
 HEDDLE_API double general_benchmark(const BenchmarkSizes& sizes);
 
 }  // namespace decoder

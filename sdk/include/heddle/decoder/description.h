@@ -1,4 +1,5 @@
-// A causal decoder described layer by layer, as values: what a family of models says of its models.
+// Description of a causal decoder, layer by layer, as plain values. A model family returns it for a
+// config.json.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +21,9 @@ namespace heddle::decoder {
 struct Norm {
   enum class Kind {
     rms,           // Zhang and Sennrich 2019
-    rms_plus_one,  // the same, times 1 + weight (Gemma)
-    rms_bare,      // the same, without a weight (Gemma 4)
-    layer          // with a mean (Ba et al. 2016)
+    rms_plus_one,  // RMS norm times 1 + weight (Gemma)
+    rms_bare,      // RMS norm without weight (Gemma 4)
+    layer          // layer norm with mean (Ba et al. 2016)
   } kind = Kind::rms;
   double eps = 1e-6;
   bool bias = false;  // of `layer`
@@ -31,246 +32,250 @@ struct Norm {
 
 using model::Activation;
 
-// The rotation of the first `dim` numbers of each head of queries and keys.
+// Rotary embedding of the first `dim` elements of each query and key head.
 struct Rotation {
-  int64_t dim = 0;  // 0: none
+  int64_t dim = 0;  // 0: no rotation
   double theta = 10000.0;
   RotaryScaling scaling = {};
-  bool interleaved = false;  // rotated pairs are neighbours; else number i and number i + dim / 2
-  // Pairs are number i and number i + head_dim / 2, with the wavelengths of a rotation of the whole head; the
-  // first dim / 2 of them are rotated (rope_type proportional, Gemma 4).
+  bool interleaved = false;  // pairs are neighbors; otherwise elements i and i + dim / 2
+  // Pairs are elements i and i + head_dim / 2, with the wavelengths of a whole-head rotation, and only the
+  // first dim / 2 pairs are rotated (rope_type proportional, Gemma 4).
   bool of_whole_head = false;
   bool operator==(const Rotation&) const = default;
 };
 
-// Rotated queries are multiplied by 1 + beta * log(1 + floor(position / length)) (Llama 4, Ministral 3).
+// Multiplies rotated queries by 1 + beta * log(1 + floor(position / length)) (Llama 4, Ministral 3).
 struct QueryScaling {
-  double beta = 0;  // 0: they are not
+  double beta = 0;  // 0: no scaling
   int64_t length = 1;
   bool operator==(const QueryScaling&) const = default;
 };
 
-// A product of the hidden states that multiplies the output of attention, after a function of it.
+// A gate of the attention output: a linear layer of the hidden states, then a function.
 struct OutputGate {
   enum class Width {
     none,
-    each_head,   // one number for all of a head (Step-3.5)
-    each_number  // of each head (Laguna)
+    each_head,   // one number per head (Step-3.5)
+    each_number  // one number per element of each head (Laguna)
   } width = Width::none;
   enum class Function { sigmoid, softplus } function = Function::sigmoid;
   bool operator==(const OutputGate&) const = default;
 };
 
-// Attention with grouped heads. Modules "self_attn": q_proj, k_proj, v_proj, o_proj, q_norm, k_norm, core and
-// g_proj, the gate; parameter sinks.
+// Attention with grouped heads. Module "self_attn" with q_proj, k_proj, v_proj, o_proj, q_norm, k_norm, core
+// and g_proj (the gate), and the parameter sinks.
 struct Attention {
   enum class HeadNorm { none, each_head, whole };  // whole: over all heads at once
   int64_t heads = 1, kv_heads = 1, head_dim = 1;
-  AttentionOptions options = {};  // window, scale, soft cap, dropout, another width of the heads of values
+  AttentionOptions options = {};  // window, scale, soft cap, dropout, head width of values
   Rotation rotation = {};
-  HeadNorm head_norm = HeadNorm::none;  // of queries and keys,
-  Norm norm = {};                       // of this kind
+  HeadNorm head_norm = HeadNorm::none;  // where queries and keys are normalized,
+  Norm norm = {};                       // with this norm
   bool qkv_bias = false, output_bias = false;
-  bool sinks = false;  // a learned score of each head in its softmax (GPT-OSS)
-  // Its output is multiplied by the sigmoid of a gate (Qwen3-Next): q_proj has for each head the rows of its
-  // query, then those of its gate.
+  bool sinks = false;  // a learned softmax score per head (GPT-OSS)
+  // The sigmoid of a gate multiplies the output (Qwen3-Next). q_proj has the query rows and then the gate
+  // rows of each head.
   bool output_gate = false;
-  OutputGate gate = {};    // with a product of its own
-  double value_scale = 1;  // values are multiplied by it (MiMo-V2)
-  // Values are the products of k_proj, before their norm and rotation, and there is no v_proj (Gemma 4).
+  OutputGate gate = {};    // a gate with its own linear layer
+  double value_scale = 1;  // factor of values (MiMo-V2)
+  // Values are the outputs of k_proj before norm and rotation, and there is no v_proj (Gemma 4).
   bool keys_are_values = false;
-  std::optional<Norm> value_norm = {};  // of each head of values; empty: none
-  // The layer has no k_proj and v_proj and sees the keys and values of this earlier layer, which has the same
-  // heads of them (Gemma 4); empty: its own.
+  std::optional<Norm> value_norm = {};  // of each value head; empty: no norm
+  // The earlier layer whose keys and values this layer uses instead of its own k_proj and v_proj; it has
+  // equal key-value heads (Gemma 4). Empty: its own.
   std::optional<int64_t> keys_of_layer = {};
   QueryScaling query_scaling = {};
-  double input_multiplier = 1, output_multiplier = 1;  // of the hidden states in and out (Falcon-H1)
+  // Factors of the input and output hidden states (Falcon-H1).
+  double input_multiplier = 1, output_multiplier = 1;
 };
 
-// The lightning indexer of DeepSeek Sparse Attention (DeepSeek-V3.2 2025): a query of latent attention sees
-// the top_k keys with the largest sums over heads of weight * relu(q k), of those that it would see without.
-// Its queries are products of the queries' latent, its keys and weights of the hidden states; the first
-// Latent::rotary numbers of a head are rotated by the angles of the latent attention. No gradient reaches it,
-// so its parameters do not train.
+// The lightning indexer of DeepSeek Sparse Attention (DeepSeek-V3.2 2025): a query of latent attention
+// attends to the top_k of its allowed keys, ranked by the sum over heads of weight * relu(q k). The indexer's
+// queries are linear in the query latent, its keys and weights in the hidden states. The first Latent::rotary
+// elements of a head are rotated by the angles of the latent attention. No gradient reaches the indexer, so
+// its parameters do not train.
 //
 // Module "self_attn.indexer": parameters wq_b.weight, wk.weight, k_norm.weight, k_norm.bias,
 // weights_proj.weight.
 struct Indexer {
   int64_t heads = 1, head_dim = 2;
   int64_t top_k = 1;
-  bool interleaved = false;  // rotated pairs are neighbours
-  double eps = 1e-6;         // of the keys' norm
-  // The layer has no indexer of its own and sees the keys that the layer before it chose (IndexShare,
+  bool interleaved = false;  // rotated pairs are neighbors
+  double eps = 1e-6;         // eps of the keys' norm
+  // Whether the layer has no indexer and uses the keys that the previous layer selected (IndexShare,
   // GLM-5.2).
   bool of_layer_before = false;
 };
 
-// Multi-head latent attention (DeepSeek-V2, Liu et al. 2024): keys and values are products of one small
-// latent of each token, and all heads share one rotated key.
+// Multi-head latent attention (DeepSeek-V2, Liu et al. 2024): keys and values are linear in a small latent
+// per token, and all heads share one rotated key.
 struct Latent {
   int64_t heads = 1;
-  int64_t rank = 1;               // of the latent of keys and values
-  int64_t query_rank = 0;         // of the queries' latent; 0: queries are one product
-  int64_t plain = 1, rotary = 2;  // numbers of a query's and a key's head without and with a position
-  int64_t value = 1;              // width of a head of values
-  double scale = 0;               // of the scores; 0: 1 / sqrt(plain + rotary)
-  bool bias = false;              // of q_a_proj, kv_a_proj_with_mqa and o_proj
-  double eps = 1e-6;              // of the latents' norms
-  bool interleaved = true;        // rotated pairs are neighbours
+  int64_t rank = 1;               // width of the key-value latent
+  int64_t query_rank = 0;         // width of the query latent; 0: queries are one linear layer
+  int64_t plain = 1, rotary = 2;  // head width of queries and keys without and with rotation
+  int64_t value = 1;              // head width of values
+  double scale = 0;               // scale of the scores; 0: 1 / sqrt(plain + rotary)
+  bool bias = false;              // biases of q_a_proj, kv_a_proj_with_mqa and o_proj
+  double eps = 1e-6;              // eps of the latents' norms
+  bool interleaved = true;        // rotated pairs are neighbors
   double theta = 10000.0;
   RotaryScaling scaling = {};
-  QueryScaling query_scaling = {};      // of whole heads of queries (Mistral 4)
-  std::optional<Indexer> indexer = {};  // needs a query_rank; empty: a query sees all keys before it
-  bool rotated = true;  // false: `rotary` numbers stay as they are, without a position (Kimi Linear)
-  // The output of the heads is multiplied by the sigmoid of the product g_proj of the hidden states (Kimi
-  // K3).
+  QueryScaling query_scaling = {};      // of whole query heads (Mistral 4)
+  std::optional<Indexer> indexer = {};  // needs a query_rank; empty: no indexer
+  bool rotated = true;                  // false: the `rotary` elements are not rotated (Kimi Linear)
+  // The sigmoid of the linear layer g_proj of the hidden states multiplies the output of the heads (Kimi K3).
   bool output_gate = false;
 };
 
-// Modules "mlp": gate_proj, up_proj, down_proj. Not gated: down(activation(up(x))).
+// An MLP. Module "mlp" with gate_proj, up_proj, down_proj. Without a gate: down(activation(up(x))).
 struct Mlp {
   int64_t width = 1;
   bool gated = true;
   Activation activation = Activation::silu;
   bool bias = false;
-  double limit = 0;           // of a gated one: see model::gated_within (Step-3.5); 0: none
-  bool limit_before = false;  // of the activation
-  double gate_multiplier = 1, output_multiplier = 1;  // of gate_proj(x) and of the output (Falcon-H1)
-  std::optional<model::Situ> situ = {};               // of a gated one, in place of `activation` (Kimi K3)
+  double limit = 0;           // of a gated MLP: see model::gated_within (Step-3.5); 0: no limit
+  bool limit_before = false;  // limits the gate before its activation
+  double gate_multiplier = 1, output_multiplier = 1;  // factors of gate_proj(x) and of the output (Falcon-H1)
+  std::optional<model::Situ> situ = {};               // of a gated MLP, instead of `activation` (Kimi K3)
 };
 
-// Experts behind a router, and experts of every token beside them. Modules "mlp": gate, experts,
-// shared_experts (with a gate of their own: shared_expert, shared_expert_gate), and with a latent
-// fc1_latent_proj and fc2_latent_proj, and latent_norm between the experts and the latter.
+// A mixture of experts with an optional shared expert. Module "mlp" with gate, experts and shared_experts; if
+// the shared expert has a gate, shared_expert and shared_expert_gate; with a latent, fc1_latent_proj,
+// fc2_latent_proj and latent_norm, which follows the experts.
 struct Mixture {
-  RouterConfig router;  // hidden, group, layer, place and layers are set by the library
-  int64_t width = 1;    // of an expert
+  RouterConfig router;  // the library sets hidden, group, layer, place and layers
+  int64_t width = 1;    // width of an expert
   model::ExpertActivation activation = {};
-  bool expert_bias = false;  // of both products of each expert
-  // The experts compute with products of so many numbers of the hidden states, and one product leads their
-  // sum back (Nemotron-3); 0: with the hidden states.
+  bool expert_bias = false;  // biases of both products of each expert
+  // Width of a latent on which the experts compute, with a linear layer before and after (Nemotron-3). 0:
+  // experts compute on the hidden states.
   int64_t latent = 0;
-  int64_t shared_width = 0;  // of the shared expert; 0: there is none
-  bool shared_gated = true;  // as Mlp::gated
+  int64_t shared_width = 0;  // width of the shared expert; 0: no shared expert
+  bool shared_gated = true;  // see Mlp::gated
   Activation shared_activation = Activation::silu;
-  double shared_limit = 0;  // as Mlp::limit
+  double shared_limit = 0;  // see Mlp::limit
   bool shared_limit_before = false;
-  bool shared_gate = false;                     // its output is multiplied by the sigmoid of a gate
-  std::optional<Norm> latent_norm = {};         // of the experts' sum in the latent; empty: none
-  std::optional<model::Situ> shared_situ = {};  // as Mlp::situ
+  bool shared_gate = false;              // the sigmoid of a gate multiplies the output of the shared expert
+  std::optional<Norm> latent_norm = {};  // norm of the experts' sum in the latent; empty: no norm
+  std::optional<model::Situ> shared_situ = {};  // see Mlp::situ
 };
 
-// Nothing in that place: the layer lacks the norm and the sum too.
+// A layer without a mixer or without a feed-forward part. It also has no norm and no residual sum for that
+// part.
 using Absent = std::monostate;
 
-// The norms of a layer, by their names in memory:
+// A decoder layer. The order sets its norms, by their names in memory:
 //   before        input_layernorm, post_attention_layernorm (Llama)
 //   after         post_attention_layernorm, post_feedforward_layernorm (OLMo-2)
 //   both          input_layernorm, post_attention_layernorm, pre_feedforward_layernorm,
 //                 post_feedforward_layernorm (Gemma 2)
-//   side_by_side  input_layernorm, of attention and MLP, which are both added to the input (Phi, Cohere)
+//   side_by_side  input_layernorm, shared by attention and MLP, which are both added to the input (Phi,
+//   Cohere)
 struct Layer {
   enum class Order { before, after, both, side_by_side };
   std::variant<Attention, Latent, std::shared_ptr<const MixerMaker>, Absent> mixer;
   std::variant<Mlp, Mixture, Absent> feed_forward;
   Norm norm = {};
   Order order = Order::before;
-  std::optional<Norm> norm_after = {};  // of Order::both, after mixer and MLP; empty: as norm (Muse Glimmer)
-  double residual_multiplier = 1;       // of what is added to the hidden states (Granite)
-  double residual_dropout = 0;          // of what is added, after its norm (Batch::draws)
-  // The layer's output is multiplied by the parameter layer_scalar [1], which does not train (Gemma 4).
+  // For Order::both, the norms after mixer and MLP; empty: `norm` (Muse Glimmer).
+  std::optional<Norm> norm_after = {};
+  double residual_multiplier = 1;  // factor of what is added to the residual (Granite)
+  double residual_dropout = 0;     // dropout of what is added to the residual, after its norm (Batch::draws)
+  // Multiplies the layer's output by the parameter layer_scalar [1], which does not train (Gemma 4).
   bool scalar = false;
-  // Experts beside the MLP of a layer with norms before and after (Gemma 4): module "moe". The router sees
-  // the layer's hidden states, the experts these after moe.pre_feedforward_layernorm_2. What they give is
-  // normalised by post_feedforward_layernorm_2, the MLP's output by post_feedforward_layernorm_1, and the sum
+  // Experts beside the MLP of a layer with Order::both (Gemma 4), module "moe". The router gets the layer's
+  // hidden states, the experts the same after moe.pre_feedforward_layernorm_2. post_feedforward_layernorm_2
+  // normalizes the output of the experts and post_feedforward_layernorm_1 the output of the MLP. Their sum
   // goes to post_feedforward_layernorm.
   std::optional<Mixture> experts_beside = {};
-  // Mixers of the same normalised input beside the first; their outputs are added to its output (Falcon-H1).
-  // No two of a layer have one name.
+  // Further mixers of the same normalized input, whose outputs are added to the first mixer's output
+  // (Falcon-H1). Mixers of a layer have different names.
   std::vector<std::shared_ptr<const MixerMaker>> beside = {};
 };
 
-// Heads that predict the tokens after the next one in training, so many and in turn (multi-token prediction,
-// DeepSeek-V3 and NeMo AutoModel). Each computes its layers from a product of the normalised hidden states of
-// the one before, first the model's after its last norm, and of the normalised embedding of the token that
-// was predicted last; then a norm and the model's own head. What lies beyond a document is not predicted.
+// Heads that predict further tokens in training (multi-token prediction, DeepSeek-V3 and NeMo AutoModel). The
+// input of each head is a linear layer of two normalized vectors: the hidden states of the previous head (for
+// the first head, of the model after its last norm) and the embedding of the last predicted token. The head's
+// layers, a norm and the model's own head follow. Tokens beyond the end of a document are not predicted.
 //
-// Modules of the last unit: "mtp.layers.N", those of a head after those of another, with the names of layers
-// and, the first, enorm, hnorm and eh_proj, the last, final_layernorm. The embedding is the model's, so a
-// pipeline cannot cut between them; context and sequence parallelism are refused by name.
+// Modules of the last unit: "mtp.layers.N", with the layers of all heads in order. They have the names of
+// decoder layers; in addition the first layer of a head has enorm, hnorm and eh_proj, and the last one
+// final_layernorm. The heads use the model's embedding, so a pipeline cannot separate the first and last
+// unit. Context and sequence parallelism are refused.
 struct MtpHeads {
-  int64_t tokens = 0;         // beside the next; 0: there are no such heads
-  std::vector<Layer> layers;  // of one head
-  bool repeated = false;      // all heads have the same layers
-  double loss_factor = 0.1;   // of the mean of the heads' losses, which is added to the loss
+  int64_t tokens = 0;         // number of tokens predicted besides the next one; 0: no such heads
+  std::vector<Layer> layers;  // layers of one head
+  bool repeated = false;      // all heads share the same layers
+  double loss_factor = 0.1;   // factor of the mean of the heads' losses, which is added to the loss
 };
 
-// Inputs of each layer besides the hidden states, made of each token and its embedding (per-layer embeddings,
-// Gemma 4): (norm(projection(embedding) / sqrt(Model::width)) + look_up(token) * sqrt(width)) / sqrt(2). A
-// layer adds norm(projection(activation(gate(x)) * inputs)) to its output x.
+// Inputs of each layer besides the hidden states, computed from each token and its embedding (per-layer
+// embeddings, Gemma 4): (norm(projection(embedding) / sqrt(Model::width)) + look_up(token) * sqrt(width)) /
+// sqrt(2). A layer adds norm(projection(activation(gate(x)) * inputs)) to its output x.
 //
-// Modules of the first unit "layer_inputs": embed_tokens_per_layer [vocabulary, layers * width],
-// per_layer_model_projection and per_layer_projection_norm; of a layer "layer_input": per_layer_input_gate,
-// per_layer_projection and post_per_layer_input_norm. Sequence parallelism refuses them by name.
+// Modules: in the first unit "layer_inputs" with embed_tokens_per_layer [vocabulary, layers * width],
+// per_layer_model_projection and per_layer_projection_norm; in a layer "layer_input" with
+// per_layer_input_gate, per_layer_projection and post_per_layer_input_norm. Sequence parallelism is refused.
 struct LayerInputs {
-  int64_t width = 0;  // of one layer; 0: there are none
+  int64_t width = 0;  // width per layer; 0: no layer inputs
   int64_t vocabulary = 1;
   Activation activation = Activation::gelu_tanh;
 };
 
-// Several residual streams of each token (manifold-constrained hyper-connections, Xie et al. 2026,
-// DeepSeek-V4). The embedding gives each stream the token's row. Mixer and MLP of a layer get a weighted sum
-// of the streams, and their output goes to the streams with weights of its own, while the streams are mixed
-// by a doubly stochastic matrix; all these weights follow from the token's streams. The head gets a weighted
-// sum.
+// Several residual streams per token (manifold-constrained hyper-connections, Xie et al. 2026, DeepSeek-V4).
+// Each stream starts with the token's embedding. The mixer and the MLP of a layer get a weighted sum of the
+// streams. Their output is added to the streams with further weights, after a doubly stochastic matrix has
+// mixed the streams. All weights depend on the token's streams. The head gets a weighted sum.
 //
-// Modules of a layer "attn_hc" and "ffn_hc": fn [(2 + streams) * streams, streams * width], base, scale [3];
-// of the last unit "model.hc_head": hc_fn [streams, streams * width], hc_base, hc_scale [1]. All are fp32
-// under any precision but fp64. What passes between units is [tokens, streams * width].
+// Modules: in a layer "attn_hc" and "ffn_hc" with fn [(2 + streams) * streams, streams * width], base, scale
+// [3]; in the last unit "model.hc_head" with hc_fn [streams, streams * width], hc_base, hc_scale [1]. All are
+// fp32 in any precision except fp64. Units pass [tokens, streams * width].
 struct HyperConnections {
   int64_t streams = 4;
-  int64_t iterations = 20;  // of Sinkhorn and Knopp; the first divides columns alone
+  int64_t iterations = 20;  // Sinkhorn-Knopp iterations; the first one normalizes columns only
   double eps = 1e-6;        // added to weights and to the sums that divide them
-  double norm_eps = 1e-6;   // of the norm over all streams of a token
+  double norm_eps = 1e-6;   // eps of the norm over all streams of a token
   bool operator==(const HyperConnections&) const = default;
 };
 
-// Residuals that are mixed over blocks of layers (attention residuals, Kimi K3). A block begins with the
-// layers 0, size, 2 size, ...: what comes to such a layer is kept for all later layers, and the sum of the
-// outputs of mixers and MLPs begins anew. Each mixer, each MLP and the head get a sum of what is kept and of
-// the sum since, in place of the sum alone: weights of a token are a softmax over these vectors v of
-// proj . norm(v), in fp32 (fp64 for fp64).
+// Residuals that are combined over blocks of layers (attention residuals, Kimi K3). Blocks begin at the
+// layers 0, size, 2 size, ... The input of such a layer is kept for all later layers, and the residual sum
+// starts again at zero. Each mixer, each MLP and the head get a weighted sum of the kept inputs and the
+// current residual sum. The weights of a token are a softmax over these vectors v of proj . norm(v), in fp32
+// (fp64 for fp64).
 //
-// Modules of a layer "attn_res" and "mlp_res", of the last unit "model.output_res": norm.weight [width] and
-// proj.weight [1, width]. attn_res of the first layer mixes nothing and does not train.
+// Modules "attn_res" and "mlp_res" of a layer and "model.output_res" of the last unit, with norm.weight
+// [width] and proj.weight [1, width]. attn_res of the first layer has only one vector to combine and does not
+// train.
 struct BlockResiduals {
-  int64_t size = 1;   // layers of a block
-  double eps = 1e-5;  // of the norm
+  int64_t size = 1;   // layers per block
+  double eps = 1e-5;  // eps of the norm
   bool operator==(const BlockResiduals&) const = default;
 };
 
-// Units "model.embed_tokens", "model.layers.N" and "lm_head" (the last norm, the head and the loss). Learned
-// positions are the parameter "model.embed_positions.weight" of the first.
+// A model, with the units "model.embed_tokens", "model.layers.N" and "lm_head" (the last norm, the head and
+// the loss). Learned positions are the parameter "model.embed_positions.weight" of the first unit.
 struct Model {
   int64_t vocabulary = 1, width = 1;
   std::vector<Layer> layers;
   Norm last_norm = {};
-  bool tied = false;  // the head computes with the embedding's weight
+  bool tied = false;  // the head uses the embedding's weight
   bool head_bias = false;
-  int64_t padding = -1;             // its row of the embedding gets no gradient from the look-up; -1: none
-  double embedding_multiplier = 1;  // rounded to the dtype of the hidden states, as transformers does
-  std::optional<Norm> embedding_norm = {};  // of the tokens' rows, after the multiplier; empty: none
-  double embedding_dropout = 0;             // of what the first layer gets (Batch::draws)
+  int64_t padding = -1;             // token whose embedding row gets no gradient from the look-up; -1: none
+  double embedding_multiplier = 1;  // rounded to the dtype of the hidden states, as in transformers
+  std::optional<Norm> embedding_norm = {};  // norm of the embeddings, after the multiplier; empty: no norm
+  double embedding_dropout = 0;             // dropout of the first layer's input (Batch::draws)
   double logits_multiplier = 1;
-  double logits_soft_cap = 0;  // logits become cap * tanh(logit / cap); 0: none
-  int64_t positions = 0;  // so many have a learned vector, which is added to the embedding (GPT-2); 0: none
-  bool normalised_head = false;  // the head computes with weight / |weight| of each row (Baichuan 2)
+  double logits_soft_cap = 0;  // logits become cap * tanh(logit / cap); 0: no cap
+  int64_t positions = 0;  // number of learned positions, which are added to the embedding (GPT-2); 0: none
+  bool normalised_head = false;  // the head normalizes each row of its weight, weight / |weight| (Baichuan 2)
   double init_std = 0.02;
-  double residual_std = 0;  // of o_proj and down_proj, as GPT-2 scales it by depth; 0: init_std
+  double residual_std = 0;  // std of o_proj and down_proj, which GPT-2 scales by depth; 0: init_std
   MtpHeads mtp = {};
   LayerInputs layer_inputs = {};
-  std::optional<HyperConnections> hyper_connections = {};  // empty: one stream
-  std::optional<BlockResiduals> block_residuals = {};      // empty: each layer gets the sum alone
+  std::optional<HyperConnections> hyper_connections = {};  // empty: one residual stream
+  std::optional<BlockResiduals> block_residuals = {};      // empty: ordinary residuals
 };
 
 }  // namespace heddle::decoder

@@ -1,5 +1,5 @@
-// Mixers, layers that mix tokens and are no attention: state space layers, delta nets. Those that are built,
-// and the interface for others.
+// Mixers, token-mixing layers other than attention: state-space layers and delta nets. Declares the interface
+// and the supported mixers.
 #pragma once
 
 #include <ATen/core/TensorBody.h>
@@ -17,145 +17,147 @@
 
 namespace heddle::decoder {
 
-// Hidden states [tokens, width] in and out, which a layer adds to its own.
+// A part of a layer that maps hidden states [tokens, width] to [tokens, width].
 class HEDDLE_API LayerPart : public Module {
  public:
   ~LayerPart() override;
-  // residual + call(x, batch).
+  // Returns residual + call(x, batch).
   virtual at::Tensor call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch);
 };
 
-// What a mixer knows of the tokens before, while a sequence is generated token by token.
+// The recurrent state of a mixer during token-by-token generation.
 class HEDDLE_API MixerState {
  public:
   virtual ~MixerState();
   virtual void clear() = 0;  // the next token begins a sequence
 };
 
-// A state space layer, a delta net, ... It respects Batch::documents: no token sees another document. Its
-// traits declare whether it is right where ranks hold parts of the tokens: by default it mixes tokens, and is
-// refused by name. One whose tokens meet in a SequenceCore alone (heddle/nn/sequence_core.h) is each_alone.
+// A state-space layer, a delta net, or similar. It must respect Batch::documents: tokens of different
+// documents do not interact. Its traits declare whether it supports ranks that have parts of the tokens; by
+// default such axes are refused. A mixer whose tokens interact only in a SequenceCore
+// (heddle/nn/sequence_core.h) is each_alone.
 class HEDDLE_API Mixer : public LayerPart {
  public:
   ~Mixer() override;
   ModuleTraits traits() const override { return {.tokens = TokenUse::mixes, .role = Role::mixer}; }
-  // For `heddle generate`: from now on forward() gets one sequence, first a stretch of it and then token by
-  // token, without gradients, and continues from the returned state, which lives as long as the mixer runs.
+  // Prepares the mixer for `heddle generate`: from now on forward() gets parts of one sequence, first the
+  // prompt and then single tokens, without gradients, and continues from the returned state, which lives as
+  // long as the mixer runs.
   virtual std::unique_ptr<MixerState> keep_state() = 0;
 };
 
-// A description of mixers, held by a Layer.
+// Describes and creates mixers. Held by a Layer.
 class HEDDLE_API MixerMaker {
  public:
   virtual ~MixerMaker();
-  virtual std::string name() const = 0;  // of the module in its layer: "mixer"
+  virtual std::string name() const = 0;  // name of the module in its layer: "mixer"
   virtual std::unique_ptr<Mixer> make(int64_t width, double init_std,
                                       const at::TensorOptions& options) const = 0;
-  // Multiplications of a token in the forward, of a sequence of that many.
+  // Returns the number of multiplications per token in the forward, for sequences of this length.
   virtual double multiplications(int64_t width, int64_t sequence) const = 0;
-  // Styles for the axis tp of the mixer's own modules, by their paths in it; those not named stay whole.
+  // Returns the tp styles of the mixer's modules, by their paths in it. Other modules stay whole.
   virtual TensorPlan tensor_plan() const;
 };
 
-// The gated delta net (Yang, Kautz and Hatamizadeh 2024) as Qwen3-Next and Qwen3.5 have it: a state of
-// constant size in place of keys and values.
+// Gated delta net (Yang, Kautz and Hatamizadeh 2024) as in Qwen3-Next and Qwen3.5: a recurrent state of
+// constant size replaces keys and values.
 //
-// Modules "linear_attn": in_proj_q, in_proj_k, in_proj_v, in_proj_z (the gate of the output), in_proj_b (the
-// rate), in_proj_a (the decay), norm and out_proj; parameters q_conv1d.weight, k_conv1d.weight and
-// v_conv1d.weight [channels, 1, taps], A_log and dt_bias [value_heads], which are fp32 under any precision
-// but fp64. Neighbouring heads of values share one of queries and keys.
+// Module "linear_attn" with in_proj_q, in_proj_k, in_proj_v, in_proj_z (output gate), in_proj_b (rate),
+// in_proj_a (decay), norm and out_proj. Parameters q_conv1d.weight, k_conv1d.weight and v_conv1d.weight
+// [channels, 1, taps], A_log and dt_bias [value_heads], which are fp32 in any precision except fp64.
+// Consecutive value heads share one query and key head.
 struct DeltaNet {
-  int64_t key_heads = 1, value_heads = 1;  // the first divides the second
-  int64_t key = 1, value = 1;              // widths of heads
-  int64_t taps = 4;                        // tokens that the convolution sees
-  double eps = 1e-6;                       // of the output's norm
+  int64_t key_heads = 1, value_heads = 1;  // key_heads divides value_heads
+  int64_t key = 1, value = 1;              // head widths of keys and values
+  int64_t taps = 4;                        // kernel size of the convolution
+  double eps = 1e-6;                       // eps of the output norm
 };
 
-// For Layer::mixer. Ranks of tp have parts of the heads where tp_size divides them, else all; under sequence
-// parallelism they gather the tokens between the projections. Ranks of cp have all tokens of some heads.
-// Throws Error{config} for heads that do not divide.
+// Returns the mixer for Layer::mixer. Ranks of tp have parts of the heads if tp_size divides them, else all
+// heads; with sequence parallelism they gather the tokens between the projections. Ranks of cp have all
+// tokens of some heads. Throws Error{config} for head counts that do not divide.
 HEDDLE_API std::shared_ptr<const MixerMaker> delta_net(const DeltaNet& form);
 
-// Kimi Delta Attention (Kimi Linear, Kimi Team 2025): a gated delta net in which each row of a state, a
-// channel of keys, has a decay of its own. The decay and the gate of the output are products of low rank, the
-// width of a head; the gate is a sigmoid behind the norm. Kimi K3 has the gate as one product, and a bound of
-// the decay.
+// Kimi Delta Attention (Kimi Linear, Kimi Team 2025): a gated delta net with a separate decay for each key
+// channel, a row of the state. The decay and the output gate are low-rank products whose rank is the head
+// width. The gate is a sigmoid after the norm. In Kimi K3 the gate is one product and the decay is bounded.
 //
-// Modules "linear_attn": q_proj, k_proj, v_proj, f_a_proj and f_b_proj (the decay), b_proj (the rate),
-// g_a_proj and g_b_proj or g_proj (the gate), o_norm and o_proj; parameters q_conv1d.weight, k_conv1d.weight
-// and v_conv1d.weight [channels, 1, taps], A_log [heads] and dt_bias [channels], which are fp32 under any
-// precision but fp64.
+// Module "linear_attn" with q_proj, k_proj, v_proj, f_a_proj and f_b_proj (decay), b_proj (rate), g_a_proj
+// and g_b_proj or g_proj (gate), o_norm and o_proj. Parameters q_conv1d.weight, k_conv1d.weight and
+// v_conv1d.weight [channels, 1, taps], A_log [heads] and dt_bias [channels], which are fp32 in any precision
+// except fp64.
 struct ChannelDelta {
-  int64_t heads = 1, width = 1;  // width: of a head of queries, of keys and of values
-  int64_t taps = 4;              // tokens that the convolution sees
-  double eps = 1e-5;             // of the output's norm
-  bool whole_gate = false;       // g_proj in place of g_a_proj and g_b_proj
-  // Below 0: the logarithm of the decay is lowest * sigmoid(exp(A_log) * (f + dt_bias)), and dt_bias begins
-  // with zeros. 0: it is -exp(A_log) * softplus(f + dt_bias).
+  int64_t heads = 1, width = 1;  // width: head width of queries, keys and values
+  int64_t taps = 4;              // kernel size of the convolution
+  double eps = 1e-5;             // eps of the output norm
+  bool whole_gate = false;       // g_proj instead of g_a_proj and g_b_proj
+  // If negative, the logarithm of the decay is lowest * sigmoid(exp(A_log) * (f + dt_bias)), and dt_bias is
+  // initialized with zeros. If 0, it is -exp(A_log) * softplus(f + dt_bias).
   double lowest = 0;
-  int64_t rates = 0;  // rows of A_log, of which those behind the heads count nothing; 0: as many as heads
+  int64_t rates = 0;  // rows of A_log, of which rows beyond the heads are unused; 0: one per head
 };
 
-// For Layer::mixer. It stays whole under tp_size; ranks of cp have all tokens of some heads.
+// Returns the mixer for Layer::mixer. It stays whole under tp. Ranks of cp have all tokens of some heads.
 HEDDLE_API std::shared_ptr<const MixerMaker> channel_delta(const ChannelDelta& form);
 
-// Mamba-2 (Dao and Gu 2024) as Nemotron-H and Falcon-H1 have it: a state of constant size that decays, of
-// each head.
+// Mamba-2 (Dao and Gu 2024) as in Nemotron-H and Falcon-H1: each head has a decaying state of constant size.
 //
-// Modules "mamba": in_proj_z (the gate), in_proj_x, in_proj_b (what is written), in_proj_c (what is read),
-// in_proj_dt (the step) and out_proj; parameters x_conv1d.weight, b_conv1d.weight and c_conv1d.weight
-// [channels, 1, taps], their biases, norm.weight [heads * width], and A_log, dt_bias and D [heads], which are
-// fp32 under any precision but fp64. Neighbouring heads of a group share what is written and read; the norm
-// goes over the heads of a group at once.
+// Module "mamba" with in_proj_z (gate), in_proj_x, in_proj_b (B, written to the state), in_proj_c (C, read
+// from the state), in_proj_dt (step) and out_proj. Parameters x_conv1d.weight, b_conv1d.weight and
+// c_conv1d.weight [channels, 1, taps], their biases, norm.weight [heads * width], and A_log, dt_bias and D
+// [heads], which are fp32 in any precision except fp64. Consecutive heads of a group share B and C, and the
+// norm is over all heads of a group.
 struct Mamba {
-  // Of the output y and the gate z: norm(y * silu(z)), norm(y) * silu(z), or y * silu(z) without norm.weight.
+  // How the gate z applies to the output y: norm(y * silu(z)), norm(y) * silu(z), or y * silu(z) without
+  // norm.weight.
   enum class Gate { before_norm, after_norm, without_norm };
-  int64_t heads = 1, groups = 1;               // the second divides the first
-  int64_t width = 1, state = 1;                // of a head: numbers, and rows of its state
-  int64_t taps = 4;                            // tokens that the convolution sees
-  bool bias = false, convolution_bias = true;  // bias: of what goes in
-  double eps = 1e-5;                           // of the norm
+  int64_t heads = 1, groups = 1;               // groups divides heads
+  int64_t width = 1, state = 1;                // head width, and rows of its state
+  int64_t taps = 4;                            // kernel size of the convolution
+  bool bias = false, convolution_bias = true;  // bias: of the input projections
+  double eps = 1e-5;                           // eps of the norm
   double shortest_step = 0, longest_step = std::numeric_limits<double>::infinity();
-  double output_std = 0;     // of out_proj's first values; 0: the model's init_std
-  bool output_bias = false;  // of out_proj
+  double output_std = 0;     // std of out_proj's initial values; 0: the model's init_std
+  bool output_bias = false;  // bias of out_proj
   Gate gate = Gate::before_norm;
-  bool drawn_steps = true;  // first values of dt_bias; false: 1
+  bool drawn_steps = true;  // whether initial values of dt_bias are drawn; false: 1
   // Factors of the input, of in_proj_z, in_proj_x, in_proj_b, in_proj_c and in_proj_dt, and of the output.
   double input_multiplier = 1, output_multiplier = 1;
   std::array<double, 5> part_multipliers = {1, 1, 1, 1, 1};
 };
 
-// For Layer::mixer, with the rules of delta_net() for parallelism, of heads and groups.
+// Returns the mixer for Layer::mixer. Parallelism of heads and groups is as in delta_net().
 HEDDLE_API std::shared_ptr<const MixerMaker> mamba(const Mamba& form);
 
-// Attention over a window of tokens and compressed entries (DeepSeek-V4 2026). One head of keys, which are
-// values, serves all heads of queries; the last numbers of a head are rotated, of the output back at the
-// query's position. An entry is a sum of the keys of `rate` tokens, gated number by number; a token sees the
-// entries that are complete with it, and its window. A score of each head takes part in the softmax without a
-// value.
+// Attention over a window of tokens and over compressed entries (DeepSeek-V4 2026). All query heads share one
+// head whose keys are also its values. The last elements of a head are rotated, and the output is rotated
+// back by the query's position. An entry is a sum of the keys of `rate` tokens, gated per element. A token
+// attends to its window and to the entries that end at or before it. A learned score per head takes part in
+// the softmax without a value.
 //
-// Modules "self_attn": q_a_proj, q_a_norm, q_b_proj, kv_proj, kv_norm, o_a_proj (weight [output_groups *
-// output_rank, heads * head_dim / output_groups], a product for each group of heads) and o_b_proj; parameter
-// sinks [heads]; "compressor", where there are entries: kv_proj, gate_proj, kv_norm, position_bias [rate,
-// width], and its indexer's kv_proj, gate_proj, position_bias, kv_norm, q_b_proj and scorer.weights_proj,
-// which do not train. sinks and position_bias are fp32 under any precision but fp64.
+// Module "self_attn" with q_a_proj, q_a_norm, q_b_proj, kv_proj, kv_norm, o_a_proj (weight [output_groups *
+// output_rank, heads * head_dim / output_groups], one product per group of heads) and o_b_proj, and the
+// parameter sinks [heads]. With entries, "compressor" has kv_proj, gate_proj, kv_norm, position_bias [rate,
+// width], and the indexer's kv_proj, gate_proj, position_bias, kv_norm, q_b_proj and scorer.weights_proj,
+// which do not train. sinks and position_bias are fp32 in any precision except fp64.
 struct CompressedAttention {
-  int64_t heads = 1, head_dim = 2, rotary = 2;  // rotary: the last so many numbers of a head
+  int64_t heads = 1, head_dim = 2, rotary = 2;  // rotary: number of rotated elements at the end of a head
   int64_t query_rank = 1;
-  int64_t output_groups = 1, output_rank = 1;  // the first divides the heads
-  int64_t window = 1;                          // tokens, with the query's own
+  int64_t output_groups = 1, output_rank = 1;  // output_groups divides heads
+  int64_t window = 1;                          // window size in tokens, including the current token
   double theta = 10000;
   RotaryScaling scaling = {};
-  double eps = 1e-6;        // of the norms
-  int64_t rate = 0;         // tokens of an entry; 0: there are none
-  bool overlapped = false;  // an entry has the tokens of the one before too, with numbers of their own
-  // A token sees the index_top_k entries with the largest scores of an indexer with heads of its own; 0: it
-  // sees all.
+  double eps = 1e-6;  // eps of the norms
+  int64_t rate = 0;   // tokens per entry; 0: no entries
+  // An entry also covers the tokens of the previous entry, with separate keys and gates.
+  bool overlapped = false;
+  // A token attends to the index_top_k entries with the largest scores of an indexer, which has its own
+  // heads. 0: to all entries.
   int64_t index_heads = 1, index_head_dim = 2, index_top_k = 0;
 };
 
-// For Layer::mixer. It stays whole under tp_size; ranks of cp have all tokens of some heads. Throws
-// Error{config} for sizes that do not fit each other.
+// Returns the mixer for Layer::mixer. It stays whole under tp. Ranks of cp have all tokens of some heads.
+// Throws Error{config} for sizes that do not fit each other.
 HEDDLE_API std::shared_ptr<const MixerMaker> compressed_attention(const CompressedAttention& form);
 
 }  // namespace heddle::decoder

@@ -10,37 +10,38 @@
 
 namespace heddle::decoder {
 
-// A family derives its keys from it beside CommonKeys, and sets its own defaults in the constructor.
+// The values of these keys. A family derives its struct from it and from CommonKeys, and sets its own
+// defaults in the constructor.
 struct HEDDLE_API MixtureKeys {
   int64_t experts = 1, experts_of_token = 1, expert_width = 1;
-  int64_t groups = 1, top_groups = 1;  // a token's experts are in the best top_groups groups
-  double routed_scale = 1;             // of the weights of a token's experts
-  bool normalised = true;              // these weights sum to 1, before they are scaled
+  int64_t groups = 1, top_groups = 1;  // the experts of a token are in its best top_groups groups
+  double routed_scale = 1;             // factor of the routing weights of the selected experts
+  bool normalised = true;  // normalize the weights of the selected experts to sum 1 before scaling
   bool output_router_logits = false, fake_balanced_gate = false;
   double router_aux_loss_coef = 0.001, router_z_loss_coef = 0, gate_bias_update_factor = 0;
   std::optional<std::string> router_aux_loss_type, router_dtype;
 
-  // The experts behind a router of softmax scores, without a shared expert. The auxiliary loss is that of
-  // router_aux_loss_type; without the key `model` where output_router_logits, else none.
+  // Returns experts with a softmax router and no shared expert. The auxiliary loss is router_aux_loss_type;
+  // without the key, Form::model if output_router_logits is set, else none.
   Mixture mixture() const;
-  // The same behind a router of sigmoid scores with a bias that chooses experts (DeepSeek-V3); a group is
-  // worth its best two.
+  // Returns experts with a sigmoid router and a correction bias for the selection (DeepSeek-V3). The score of
+  // a group is the sum of its best two.
   Mixture corrected_mixture() const;
 };
 
-// How a family names its keys of a mixture; null: it has no such key.
+// Names of the mixture keys in a family. null: the family does not have the key.
 struct MixtureForm {
   const char* experts = "num_experts";
   const char* experts_of_token = "num_experts_per_tok";
   const char* width = "moe_intermediate_size";
-  const char* groups = nullptr;      // n_group; the family has topk_group too
+  const char* groups = nullptr;      // n_group; the family then also has topk_group
   const char* scale = nullptr;       // routed_scaling_factor
   const char* normalised = nullptr;  // norm_topk_prob
-  int64_t fewest = 1;                // experts; 0: layers may have none
-  bool losses = true;                // the auxiliary loss, the z-loss and router_dtype
-  bool logits = false;               // output_router_logits asks for transformers' auxiliary loss
-  bool correction = false;           // gate_bias_update_factor moves the bias that chooses experts
-  bool in_fp32 = false;              // the router's product is in fp32 whatever router_dtype says
+  int64_t fewest = 1;                // minimum number of experts; 0: layers may have none
+  bool losses = true;   // whether the family has the keys of the auxiliary loss, the z-loss and router_dtype
+  bool logits = false;  // whether output_router_logits enables transformers' auxiliary loss
+  bool correction = false;  // whether gate_bias_update_factor updates the correction bias
+  bool in_fp32 = false;     // whether the router's product is in fp32 whatever router_dtype says
 };
 
 template <class Keys>
@@ -49,20 +50,21 @@ void add_router_losses(model::ModelKeys<Keys>& keys, const MixtureForm& form) {
   if (form.logits)
     keys.field("output_router_logits", &Own::output_router_logits, "Train with the auxiliary loss.");
   keys.field("router_aux_loss_type", &Own::router_aux_loss_type,
-             form.logits ? "Its form; null: model where output_router_logits, else none."
-                         : "Auxiliary loss; null: none.",
+             form.logits
+                 ? "Form of the auxiliary loss. null: model if output_router_logits is set, else no loss."
+                 : "Form of the auxiliary loss. null: no loss.",
              balance_words())
       .field("router_aux_loss_coef", &Own::router_aux_loss_coef,
-             "Its coefficient; without that loss it changes nothing.", at_least(0.0))
+             "Coefficient of the auxiliary loss. Ignored without that loss.", at_least(0.0))
       .field("router_z_loss_coef", &Own::router_z_loss_coef, "Coefficient of the router's z-loss.",
              at_least(0.0))
       .field("router_dtype", &Own::router_dtype,
-             form.in_fp32 ? "It changes nothing: the router's product is in fp32."
-                          : "Dtype of the router's product; null: the model's.",
+             form.in_fp32 ? "Ignored: the router's projection is in fp32."
+                          : "Dtype of the router's projection. null: the model's dtype.",
              OneOf{{"float32", "fp32"}});
 }
 
-// The keys of the router and of the experts. What their numbers exclude together is a rule of the family.
+// Declares the keys of the router and the experts. A family adds a rule for combinations that are invalid.
 template <class Keys>
 void add_mixture(model::ModelKeys<Keys>& keys, const MixtureForm& form = {}) {
   using Own = MixtureKeys;
@@ -70,23 +72,25 @@ void add_mixture(model::ModelKeys<Keys>& keys, const MixtureForm& form = {}) {
     if (key != nullptr) keys.field(key, slot, help, range);
   };
   add(form.experts, &Own::experts,
-      form.fewest == 0 ? "Experts of a layer; 0: no layer has experts." : "Experts of a layer.",
+      form.fewest == 0 ? "Number of experts per layer. 0: no layer has experts."
+                       : "Number of experts per layer.",
       Range<int64_t>{form.fewest, 65536});
-  add(form.experts_of_token, &Own::experts_of_token, "Experts of a token.", kSize);
+  add(form.experts_of_token, &Own::experts_of_token, "Number of experts per token.", kSize);
   add(form.width, &Own::expert_width, "Width of an expert.", kSize);
-  add(form.groups, &Own::groups, "Groups of experts.", kSize);
+  add(form.groups, &Own::groups, "Number of expert groups.", kSize);
   if (form.groups != nullptr)
-    keys.field("topk_group", &Own::top_groups, "A token's experts are in so many of the groups.", kSize);
-  add(form.scale, &Own::routed_scale, "Of the weights of a token's experts.", at_least(0.0));
+    keys.field("topk_group", &Own::top_groups,
+               "Number of groups from which the experts of a token are selected.", kSize);
+  add(form.scale, &Own::routed_scale, "Scale of the routing weights of the selected experts.", at_least(0.0));
   if (form.normalised != nullptr)
     keys.field(form.normalised, &Own::normalised,
-               "The weights of a token's experts sum to 1, before they are scaled.");
+               "Normalize the routing weights of the selected experts to sum 1 before scaling.");
   if (form.losses) add_router_losses(keys, form);
-  keys.field("fake_balanced_gate", &Own::fake_balanced_gate, "For benchmarks: experts in turn.");
+  keys.field("fake_balanced_gate", &Own::fake_balanced_gate,
+             "Assign tokens to experts in turn, for benchmarks.");
   if (form.correction)
     keys.field("gate_bias_update_factor", &Own::gate_bias_update_factor,
-               "After each step the bias that chooses experts moves by so much towards even loads; in the "
-               "step itself it changes nothing.",
+               "Amount by which the correction bias of each expert changes after a step to balance the load.",
                at_least(0.0));
 }
 

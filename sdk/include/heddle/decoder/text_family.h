@@ -1,4 +1,4 @@
-// The text of a model of text and images.
+// The text part of a multimodal model.
 #pragma once
 
 #include <memory>
@@ -12,14 +12,14 @@
 
 namespace heddle::decoder {
 
-// text_config, with the tie_word_embeddings of the whole model where that is given; without text_config the
-// keys themselves. Throws Error{config} for a text_config that is no map.
+// Returns text_config, with tie_word_embeddings of the whole model if it is set. Without text_config returns
+// the keys themselves. Throws Error{config} if text_config is not a map.
 HEDDLE_API Node text_keys(const Node& keys);
 HEDDLE_API std::vector<FieldInfo> text_table(std::span<const std::string> types);
 [[noreturn]] HEDDLE_API void refuse_text(const Node& keys, std::span<const std::string> types);
 
-// One of these families, by the model_type in `text_config`; the first where it is absent. Weights of other
-// parts are passed over (Files::ignored_module), and what is trained is exported as a model of text. For
+// One of several families, selected by model_type in `text_config`; the first family without the key. Weights
+// of other parts are ignored (Files::ignored_module), and the trained model is exported as a text model. For
 // Offer::model: plugin.model<TextFamily<a, b>>("name", TextFamily<a, b>::table()).
 template <auto... descriptions>
 class TextFamily : public IModelFamily {

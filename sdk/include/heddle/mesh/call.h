@@ -1,5 +1,4 @@
-// One collective as a rank asks for it, checked before anything is sent: the same rules for every
-// communicator.
+// A collective call of one rank, with the checks that every communicator makes before it sends data.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,64 +19,67 @@
 
 namespace heddle::mesh {
 
-// The errors of ranks that do not come: one wording for every communicator.
+// Errors for ranks that do not arrive, with the same text for every communicator.
 
-// "0-3, 6": ascending ranks, runs of three and more shortened.
+// Returns ascending ranks as text, with runs of three or more shortened: "0-3, 6".
 HEDDLE_API std::string list_ranks(std::span<const int> ranks);
 
-// "rank 3", "ranks 0-3, 6"; "ranks 0-1 on a and ranks 2-3 on b" if the ranks are on several machines.
+// Returns "rank 3" or "ranks 0-3, 6"; if the run uses several machines, "ranks 0-1 on a and ranks 2-3 on b".
 // host_name: see Rendezvous::host_name().
 HEDDLE_API std::string name_ranks(std::span<const int> ranks,
                                   const std::function<std::string(int rank)>& host_name);
 
-// how: "was killed or lost its machine", "failed: ...". waited: "all_gather on dp_shard", or empty for none.
-// host: the name of the machine of the rank, or empty.
+// Returns Error{rank_lost}. how: "was killed or lost its machine" or "failed: ...". waited: the collective
+// that was waiting, such as "all_gather on dp_shard", or empty. host: the rank's machine, or empty.
 HEDDLE_API Error rank_lost(int rank, const std::string& how, const std::string& waited,
                            const std::string& host = "");
 
-// A rank that did not come. why: "stopped by a signal, state T"; empty: not known, or its process runs.
+// A rank that did not reach a collective. why: "stopped by a signal, state T"; empty if unknown or if its
+// process is running.
 struct Absent {
   int rank = 0;
   std::string why = {};
-  std::string host = {};  // the name of its machine, or empty
+  std::string host = {};  // the rank's machine, or empty
 };
 
-// absent: empty when it is not known which.
+// Returns Error{timeout}. waited: the collective, such as "all_gather on dp_shard". absent: the missing
+// ranks; empty if unknown.
 HEDDLE_API Error timed_out(const std::string& waited, std::chrono::milliseconds elapsed,
                            std::span<const Absent> absent);
 
-// "1.5 s".
+// Returns the time as text: "1.5 s".
 HEDDLE_API std::string in_seconds(std::chrono::milliseconds time);
 
 enum class Operation { all_gather, reduce_scatter, all_reduce, all_to_all, broadcast, send, receive };
 
 HEDDLE_API const char* name_of(Operation operation);
 
-// `out` is written and `in` is read; the in-place collectives have both the same. A send has only `in`, a
-// receive only `out`.
+// The arguments of a collective. `in` is read and `out` is written; an in-place collective has the same
+// tensor in both. A send has only `in`, a receive only `out`.
 struct Call {
   Operation operation = Operation::all_reduce;
   at::Tensor out = {}, in = {};
-  std::vector<int64_t> out_rows = {}, in_rows = {};  // all_to_all
+  std::vector<int64_t> out_rows = {}, in_rows = {};  // rows per rank of an all_to_all
   Reduce reduce = Reduce::sum;
-  int peer = 0;  // the root of a broadcast, the other side of a send or receive
+  int peer = 0;  // the root of a broadcast, the other rank of a send or receive
   int tag = 0;
 
-  // "all_reduce (max) of 12 Float": must be equal on all ranks of a group.
+  // Describes the call, such as "all_reduce (max) of 12 Float". The text must be equal on all ranks of a
+  // group.
   HEDDLE_API std::string describe() const;
 };
 
-// Throws Error{internal} for tensors that do not match: contiguity, dtype, element and row counts, peer.
+// Throws Error{internal} for tensors that do not match in contiguity, dtype, elements, rows or peer.
 HEDDLE_API void check(const Call& call, int rank, int size, const std::string& axis);
 
-// Throws Error{internal} for a tensor that is not in the CPU's memory.
+// Throws Error{internal} for a tensor that is not in CPU memory.
 HEDDLE_API void check_cpu(const Call& call, const std::string& axis);
 
-// Performs a collective whose ranks are all in this address space: one call per rank, in rank order. Bytes
-// only: no autograd, no version counters.
+// Performs a collective whose ranks share this address space: one call per rank, in rank order. Copies bytes
+// without autograd and without version counters.
 HEDDLE_API void carry_out(std::span<const Call> calls);
 
-// Turns the interface's functions into checked calls to post().
+// A communicator that checks each call and passes it to post(). A base class for transports.
 class HEDDLE_API CheckedCommunicator : public Communicator {
  public:
   CheckedCommunicator(std::string name, int rank, int size)
@@ -106,7 +108,7 @@ class HEDDLE_API CheckedCommunicator : public Communicator {
   int rank_, size_;
 };
 
-// A collective that is already done.
+// The Work of a collective that is already complete.
 class HEDDLE_API DoneWork : public Work {
  public:
   ~DoneWork() override;
@@ -114,46 +116,46 @@ class HEDDLE_API DoneWork : public Work {
   bool done() const override { return true; }
 };
 
-// What a device may offer beside a Communicator.
+// Optional features of a communicator.
 
-// {source, target}: ranks of a group.
+// {source, target}, both ranks of the group.
 using TransferPair = std::pair<int, int>;
 
-// Optional, beside Communicator: a device whose ranks make a connection for each pair.
+// Optional base of a Communicator whose ranks open a connection per pair of ranks.
 class HEDDLE_API ConnectsAhead {
  public:
   virtual ~ConnectsAhead();
-  // See below. Throws Error{rank_lost | timeout}.
+  // Opens the connections; see mesh::connect(). Throws Error{rank_lost | timeout}.
   virtual void connect(std::span<const TransferPair> transfers) = 0;
 };
 
-// All ranks of the group call it, in one order with its collectives, with the same list, whoever is in it.
-// The connections are made now, in the order of the list, so that none of these transfers is a first one that
-// blocks. Others may follow. Does nothing for a communicator that connects nothing.
+// Opens the connections of the transfers in advance, in the order of the list, so that the first send of a
+// pair does not block. Called by all ranks of the group in the same order as its collectives, with the same
+// list, even by ranks without a transfer in it. Other pairs may follow in later calls. Does nothing for a
+// communicator without ConnectsAhead.
 HEDDLE_API void connect(Communicator& group, std::span<const TransferPair> transfers);
 
-// The tensors of Communicator::all_gather.
+// The tensors of one Communicator::all_gather().
 struct GatherInto {
   at::Tensor out, in;
 };
 
-// Optional, beside Communicator: where further all-gathers cost next to nothing once one is started (NCCL's
-// groups of calls).
+// Optional base of a Communicator that gathers several tensors in one launch (NCCL's group calls).
 class HEDDLE_API GathersEach {
  public:
   virtual ~GathersEach();
-  // As all_gather() of each, in this order; one Work for all of them. `gathers` is not empty.
+  // Starts an all_gather() for each element, in order, and returns one Work for all. `gathers` is not empty.
   virtual std::unique_ptr<Work> gather_each(std::span<const GatherInto> gathers) = 0;
 };
 
-// Whether the group is one of those; the same on all ranks.
+// Returns whether the communicator implements GathersEach. Equal on all ranks.
 HEDDLE_API bool gathers_each(const Communicator& group);
-// Throws Error{internal} where it is not.
+// Calls GathersEach::gather_each(). Throws Error{internal} if the communicator does not implement it.
 HEDDLE_API std::unique_ptr<Work> gather_each(Communicator& group, std::span<const GatherInto> gathers);
 
 }  // namespace heddle::mesh
 
-// A world of one rank: nothing is sent, every collective is a local copy.
+// A world of one rank. Every collective is a local copy.
 
 namespace heddle {
 

@@ -1,4 +1,4 @@
-// The dry world: any rank of a world of any size, alone. Nothing is sent; every collective is listed.
+// The dry world: runs one rank of a world of any size alone, and records collectives instead of sending them.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,19 @@
 
 namespace heddle {
 
-// One recorded collective. bytes: this rank's tensor (the whole one of an all_gather and a reduce_scatter,
-// else the input).
+// One recorded collective. bytes: the size of this rank's larger tensor for an all_gather or a
+// reduce_scatter, else of the input.
 struct DryEntry {
   mesh::Operation operation;
   int64_t bytes;
   std::string group;
   int group_size;
-  // Moments of this thread's ComputeRecorder, -1 without one: when it was called, and when its result was
-  // waited for. Two entries that differ in the following alone are equal.
+  // Time stamps of this thread's ComputeRecorder when the collective was posted and when its result was
+  // waited for, or -1 without a recorder. operator== ignores the members from here on.
   int64_t posted = -1, waited = -1;
   c10::ScalarType dtype = c10::ScalarType::Float;
-  int peer = 0;          // the root of a broadcast, the other side of a send or receive
-  bool on_host = false;  // its tensors are in the memory of the CPU
+  int peer = 0;          // the root of a broadcast, the other rank of a send or receive
+  bool on_host = false;  // whether its tensors are in CPU memory
 
   bool operator==(const DryEntry& other) const {
     return operation == other.operation && bytes == other.bytes && group == other.group &&
@@ -38,8 +38,8 @@ struct DryEntry {
 
 using DryLog = std::vector<DryEntry>;
 
-// Takes tensors of any device; its Works are done. What other ranks would write is zero in the CPU's memory,
-// so that nobody reads memory that was never written; sums and maxima keep what this rank gave.
+// A communicator that takes tensors of any device and completes at once. Data of other ranks is zero on the
+// CPU, so that no uninitialized memory is read. Sums and maxima return this rank's input.
 class HEDDLE_API DryCommunicator : public mesh::CheckedCommunicator {
  public:
   DryCommunicator(std::string name, int rank, int size, std::shared_ptr<DryLog> entries)
@@ -55,7 +55,7 @@ class HEDDLE_API DryCommunicator : public mesh::CheckedCommunicator {
 
 class HEDDLE_API DryRendezvous : public Rendezvous {
  public:
-  // local_world_size: the ranks of one machine, which holds consecutive ranks.
+  // local_world_size: ranks per machine; ranks of a machine are consecutive.
   DryRendezvous(int rank, int world_size, int local_world_size = 8, Log log = {});
   ~DryRendezvous() override;
   int rank() const override { return rank_; }
@@ -63,17 +63,18 @@ class HEDDLE_API DryRendezvous : public Rendezvous {
   int local_rank() const override { return rank_ % local_world_size_; }
   int local_world_size() const override { return local_world_size_; }
   const Log& log() const override { return log_; }
-  // The other ranks are assumed to give this rank's text.
+  // Assumes that all other ranks pass the same text as this rank.
   std::string hold_rendezvous(const std::string& key, const std::string& text, const Answer& answer) override;
   std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override;
 
-  const DryLog& entries() const { return *entries_; }  // of all groups, in the order of the calls
-  // The ranks of every group that was made, by its name.
+  const DryLog& entries() const { return *entries_; }  // collectives of all groups, in the order of the calls
+  // Returns the ranks of every created group, by group name.
   const std::map<std::string, std::vector<int>>& groups() const { return groups_; }
-  // Groups made from now on are mesh::GathersEach, as those of a GPU: one entry for each call.
+  // Makes groups created from now on implement mesh::GathersEach, as groups of a GPU do: one entry per call.
   void gather_as_a_gpu() { gathers_each_ = true; }
 
-  // What is called while it lives is left out of entries(), and what is computed out of a ComputeRecorder.
+  // A scope whose collectives are not added to entries(), and whose operators are not added to a
+  // ComputeRecorder.
   class HEDDLE_API Unlisted {
    public:
     explicit Unlisted(DryRendezvous& world) : entries_(world.entries_), kept_(entries_->size()) {}
@@ -95,9 +96,9 @@ class HEDDLE_API DryRendezvous : public Rendezvous {
   std::shared_ptr<DryLog> entries_ = std::make_shared<DryLog>();
 };
 
-// A dry world whose rank takes steps (Step) on meta tensors: parameters and activations take no memory and
-// have no values. parallel::build reads no values, and makes the pipeline's earlier stages as well: only they
-// tell the shapes of what this rank would receive. Batches may lie on the CPU.
+// A dry world whose rank runs steps (Step) on meta tensors, so parameters and activations take no memory and
+// have no values. parallel::build() reads no values. It also builds the earlier stages of a pipeline, because
+// they determine the shapes that this rank would receive. Batches may be on the CPU.
 class HEDDLE_API DryRank : public DryRendezvous {
  public:
   using DryRendezvous::DryRendezvous;
@@ -105,7 +106,7 @@ class HEDDLE_API DryRank : public DryRendezvous {
   c10::Device device() const override { return at::kMeta; }
 };
 
-// Null: the mesh is of a real world, or of a dry one that takes no steps.
+// Returns null if the mesh is of a real world, or of a dry world that is not a DryRank.
 HEDDLE_API DryRank* dry_rank(const DeviceMesh& mesh);
 
 }  // namespace heddle

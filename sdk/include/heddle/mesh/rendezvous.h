@@ -1,4 +1,4 @@
-// Where the ranks of a run meet: this rank's number, exchange of short texts, and creation of groups.
+// The rendezvous of the ranks of a run: rank numbers, exchange of short texts, creation of groups.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -18,13 +18,13 @@
 
 namespace heddle {
 
-// A collective that failed or timed out, as a communicator sees it.
+// A collective that failed or timed out, as its communicator reports it.
 struct Broken {
   std::string waited;        // "all_gather on dp_shard"
-  std::vector<int> members;  // the global ranks of its group
+  std::vector<int> members;  // global ranks of the group
   std::chrono::milliseconds elapsed{};
   enum class How { timed_out, failed } how = How::failed;
-  std::string said;  // the transport's message
+  std::string said;  // the message of the transport
 };
 
 class HEDDLE_API Rendezvous {
@@ -33,51 +33,54 @@ class HEDDLE_API Rendezvous {
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
   virtual int local_rank() const = 0;
-  virtual int local_world_size() const = 0;  // ranks on this machine
-  // The name of the machine of a rank, for messages. Empty if all ranks of the run are on one machine.
+  virtual int local_world_size() const = 0;  // number of ranks on this machine
+  // Returns the machine of a rank, for messages. Empty if all ranks of the run are on one machine.
   virtual std::string host_name(int rank) const { return ""; }
   virtual const Log& log() const = 0;
 
-  // Where this rank's parameters live. Groups move tensors of this device and of the CPU; both tensors of one
-  // call are on the same one.
+  // Returns the device of this rank's parameters. Groups move tensors of this device and of the CPU; both
+  // tensors of one call are on the same device.
   virtual c10::Device device() const { return at::kCPU; }
 
-  // Computed by rank 0 from the texts of all ranks, in rank order: one text for all ranks, or one for each.
+  // Computes on rank 0, from the texts of all ranks in rank order, one text for all ranks or one text per
+  // rank.
   using Answer = std::function<std::vector<std::string>(std::span<const std::string> texts)>;
-  // A rendezvous of all ranks: each gives a text, rank 0 answers, each gets its answer. A rank pays only for
-  // its own text and answer. `answer` is called on rank 0 only; what it throws is thrown on every rank. A
+  // Sends each rank's text to rank 0, which calls `answer`, and returns this rank's answer. Called by all
+  // ranks. A rank transfers only its own text and answer. An exception of `answer` is thrown on every rank.
   // `key` may be reused.
   std::string meet(const std::string& key, const std::string& text, const Answer& answer);
   // Returns when every rank has called it.
   void barrier(const std::string& key);
-  // Each rank gets the texts of all, in rank order. Costs the square of the world size: for few ranks.
+  // Returns the texts of all ranks, in rank order. The traffic grows with the square of the world size, so
+  // use it only for few ranks.
   std::vector<std::string> exchange(const std::string& key, const std::string& text);
 
-  // Collectives among `ranks` (global, ascending; this rank is one of them). Called by exactly those ranks,
-  // in one order. `name` is the axis, for messages.
+  // Creates the collectives among `ranks` (global, ascending, including this rank). Called by exactly these
+  // ranks, in the same order. `name` is the axis, for messages.
   virtual std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) = 0;
 
-  // Ends a healthy run; called by every rank. Missing heartbeats no longer count as a failure. Rank 0 waits
-  // for the others, because it serves the store.
+  // Ends a healthy run. Called by every rank. Missing heartbeats no longer count as a failure. Rank 0, which
+  // serves the store, waits for the other ranks.
   virtual void leave() {}
-  // This rank failed: the others get Error{rank_lost} with `why` at once.
+  // Reports that this rank failed: the other ranks get Error{rank_lost} with `why` at once.
   virtual void abandon(const std::string& why) {}
 
-  // For communicators of plugins: how long a collective may take; the error for one that broke, which
-  // determines the lost rank and may take some seconds; and a callback from another thread, repeated once a
-  // rank is lost, to release what blocks, until forget() of the same owner.
+  // Functions for communicators of plugins. timeout() is the time limit of a collective. verdict() returns
+  // the error for a broken collective; it determines the lost rank, which may take seconds. interrupt()
+  // registers a callback that releases blocked calls: once a rank is lost, another thread calls it repeatedly
+  // until forget() with the same owner.
   virtual std::chrono::milliseconds timeout() const { return std::chrono::minutes(10); }
   virtual Error verdict(const Broken& broken);
   virtual void interrupt(const void* owner, std::function<void()> release) {}
   virtual void forget(const void* owner) {}
 
-  // meet() for an `answer` that does not throw.
+  // Implements meet() for an `answer` that does not throw.
   virtual std::string hold_rendezvous(const std::string& key, const std::string& text,
                                       const Answer& answer) = 0;
 };
 
-// A rendezvous around another one, which outlives it: a device's, whose groups are its own. Everything but
-// group() is the inner one's.
+// A rendezvous that forwards to another one, which outlives it. The base of a device's rendezvous, which has
+// its own groups.
 class HEDDLE_API WrappedRendezvous : public Rendezvous {
  public:
   explicit WrappedRendezvous(Rendezvous& inner) : inner_(inner) {}

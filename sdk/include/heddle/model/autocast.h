@@ -1,4 +1,4 @@
-// Autocast for the layers of a model: products and attention in a lower dtype, everything else unchanged.
+// Autocast for the layers of a model: matrix products and attention run in a lower dtype.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,29 +11,32 @@
 namespace heddle::model {
 
 // PyTorch's autocast (Micikevicius et al. 2018) for layers that compute below its dispatch keys. Linear
-// layers (the head within the loss too) and attention cast their inputs and weights and return `dtype`;
-// norms, the loss, the rotary embedding and sums keep the dtype of their input and compute in fp32.
-// Parameters keep their dtype and get gradients of it. fp64 is never cast. A strategy owns one and makes a
-// Scope around its forward; it outlives the graphs.
+// layers (including the head within the loss) and attention cast their inputs and weights and return `dtype`.
+// Norms, the loss, the rotary embedding and sums keep the dtype of their input and compute in fp32.
+// Parameters keep their dtype and receive gradients in it. fp64 is never cast. A strategy owns an Autocast,
+// which outlives the autograd graphs, and opens a Scope around its forward.
 class HEDDLE_API Autocast {
  public:
-  // Casts of parameters: kept until parameters_changed(), or made for each use if whole parameters are freed.
+  // Caching of parameter casts: kept until parameters_changed(), or repeated for each use if whole parameters
+  // are freed.
   enum class Weights { kept, cast_each_time };
   Autocast(at::ScalarType dtype, Weights weights) : dtype_(dtype), weights_(weights) {}
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
 
-  // That of the innermost scope on this thread; null: none.
+  // Returns the Autocast of the innermost scope on this thread, or null.
   static Autocast* active();
 
   at::ScalarType dtype() const { return dtype_; }
-  // Below autograd, and in backwards too. Undefined stays undefined.
+  // Returns the input or the weight cast to the dtype, below autograd, in forward and backward. Undefined
+  // tensors stay undefined.
   at::Tensor value(const at::Tensor& x) const;
   at::Tensor weight(const at::Tensor& weight);
-  // Drops the kept casts.
+  // Discards the kept casts.
   void parameters_changed() { kept_.clear(); }
 
-  // Autocast until the end of the scope, also for ATen's operators (foreign units). Null: no effect.
+  // Enables autocast until the end of the scope, including for ATen operators (foreign units). null has no
+  // effect.
   class HEDDLE_API Scope {
    public:
     explicit Scope(Autocast* autocast);
@@ -52,7 +55,7 @@ class HEDDLE_API Autocast {
 
  private:
   struct Kept {
-    at::Tensor weight, cast;  // the weight too, so that no other tensor gets its address
+    at::Tensor weight, cast;  // holds the weight so that no other tensor gets its address
   };
   at::ScalarType dtype_;
   Weights weights_;

@@ -1,4 +1,4 @@
-// What the hand-written autograd nodes of the layers share: recording, and guards around the backward.
+// Support for the hand-written autograd nodes of layers: saved tensors, and dispatch guards.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -21,26 +21,26 @@
 
 namespace heddle::model {
 
-// A tensor that an autograd node keeps for its backward, or, within a region, the place of one that is
-// computed again.
+// Tensors that autograd nodes save for the backward.
 
-// Nodes of layers keep with it whatever their backward needs, always in the same order. Outside of a region
-// it holds the tensor; within one only an index, so that the tensor goes when the forward has used it.
+// A tensor that the node of a layer saves for its backward. A node saves its tensors in the same order each
+// time. Within a region it saves only an index, so that the tensor is freed after its last use in the
+// forward, and the backward recomputes it.
 class HEDDLE_API Saved {
  public:
-  // A value that is not an output of the node.
+  // Saves a value that is not an output of the node.
   void save(const at::Tensor& value) {
     if (Region* region = Region::active(); region != nullptr) [[unlikely]]
       return save_in(*region, value);
     keep(value);
   }
-  // The same for a parameter: a leaf is kept also within a region, because the model holds it anyway.
+  // Saves a parameter. A leaf is held even within a region, because the model holds it anyway.
   void save_weight(const at::Tensor& weight);
-  // One of the node's own outputs; called before it is returned.
+  // Saves an output of the node. Called before the output is returned.
   void save_output(const at::Tensor& output);
 
-  // The value, recomputed if necessary. Throws Error{internal} if the value was changed in place, or if the
-  // backward has already run.
+  // Returns the value, recomputed if necessary. Throws Error{internal} if the value was modified in place, or
+  // if the backward has already run.
   const at::Tensor& unpack();
   void reset();
 
@@ -56,21 +56,21 @@ class HEDDLE_API Saved {
   at::Tensor value_;
   c10::intrusive_ptr<Region> region_;
   uint32_t version_ = 0;
-  int32_t place_ = kHeld;  // or the index among the region's values
+  int32_t place_ = kHeld;  // kHeld, kGone, or the index among the region's values
 };
 
 using Gradients = torch::autograd::variable_list;
 
-// Operators of ATen in this scope are not recorded, and autocast does not touch them: layers choose dtypes
-// themselves (autocast.h).
+// A scope in which ATen operators are not recorded by autograd and not cast by autocast, because layers
+// choose dtypes themselves (autocast.h).
 class BelowAutograd {
  private:
   at::AutoDispatchBelowADInplaceOrView no_autograd_;
   c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::autocast_dispatch_keyset};
 };
 
-// A node that computes its gradients below autograd. One backward only, and no second derivatives. It keeps
-// tensors as Saved, so that activation checkpointing can leave them out.
+// A node that computes its gradients below autograd. Supports one backward and no second derivatives. Its
+// tensors are Saved, so that activation checkpointing can drop them.
 class HEDDLE_API LayerNode : public torch::autograd::Node {
  public:
   explicit LayerNode(const char* name) : name_(name) {}
@@ -78,7 +78,7 @@ class HEDDLE_API LayerNode : public torch::autograd::Node {
   std::string name() const override { return name_; }
 
  protected:
-  // One gradient per input of the forward, undefined where none is needed.
+  // Returns one gradient per input of the forward; undefined where none is needed.
   virtual Gradients backward(Gradients&& gradients) = 0;
   Gradients apply(Gradients&& gradients) final;
 
@@ -86,13 +86,12 @@ class HEDDLE_API LayerNode : public torch::autograd::Node {
   const char* name_;
 };
 
-// The edge for the gradient of `tensor`; no edge if it is undefined.
+// Returns the edge for the gradient of `tensor`, or no edge if the tensor is undefined.
 inline torch::autograd::Edge edge_to(const at::Tensor& tensor) {
   return tensor.defined() ? torch::autograd::impl::gradient_edge(tensor) : torch::autograd::Edge();
 }
 
-// Makes `node` the source of `output`, with edges to `inputs`; call it above the dispatch guard, after the
-// forward.
+// Creates a node with edges to `inputs`. Called after the forward, outside of BelowAutograd.
 template <class NodeType, class... Inputs>
 std::shared_ptr<NodeType> make_node(const Inputs&... inputs) {
   std::shared_ptr<NodeType> node(new NodeType(), torch::autograd::deleteNode);
@@ -100,8 +99,9 @@ std::shared_ptr<NodeType> make_node(const Inputs&... inputs) {
   return node;
 }
 
-// The forward of a layer with one output: compute() below autograd, then the output's history. Where an input
-// asks for a gradient, save(node) fills the node before; its edges go to the inputs, in their order.
+// Runs the forward of a layer with one output: compute() below autograd, then sets the history of the output.
+// If an input requires a gradient, save(node) fills the node first. Its edges lead to the inputs in their
+// order.
 template <class NodeType, class Save, class Compute, class... Inputs>
 at::Tensor forward_with(const Save& save, const Compute& compute, const Inputs&... inputs) {
   std::shared_ptr<NodeType> node;
@@ -118,11 +118,11 @@ at::Tensor forward_with(const Save& save, const Compute& compute, const Inputs&.
   return y;
 }
 
-// The output of a formula, by operators of ATen, of `values` and then of `weights`, parameters, as one node.
-// Its backward computes the formula again on the inputs that the node kept and differentiates it by autograd:
-// for operators that are too rare for a backward of their own. In the forward the formula is called below
-// autograd; in the backward it leaves out roundings between operators, which would round gradients too. cost,
-// where the formula makes only a shape on meta: records what the forward or the backward costs.
+// Runs a formula of ATen operators on `values` followed by `weights` (parameters) as one node, for operators
+// that are too rare for a backward of their own. The forward calls the formula below autograd. The backward
+// calls it again on the saved inputs and differentiates it with autograd; it must then skip the roundings
+// between operators, which would also round gradients. If the formula only creates a shape on meta, `cost`
+// records the cost of the forward or the backward.
 using RecomputedFormula = std::function<at::Tensor(std::span<const at::Tensor> inputs, bool backward)>;
 using RecomputedCost = std::function<void(std::span<const at::Tensor> inputs, bool backward)>;
 HEDDLE_API at::Tensor recomputed(const char* name, std::vector<at::Tensor> values,

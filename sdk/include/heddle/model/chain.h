@@ -1,5 +1,5 @@
-// Several plugins at one seam: functions around a computation, each calling the next, and at most one that
-// replaces it.
+// Chain, which lets several plugins wrap one computation. Each link calls the next, and at most one link
+// replaces the computation.
 #pragma once
 
 #include <algorithm>
@@ -16,15 +16,15 @@ namespace heddle {
 
 namespace model {
 
-// Throw Error{plugin_conflict}: two links that exclude each other, by their plugins' names.
+// Throw Error{plugin_conflict} for two links that exclude each other. first, second: their plugins.
 [[noreturn]] HEDDLE_API void refuse_two_in_place(const char* seam, const std::string& first,
                                                  const std::string& second);
 [[noreturn]] HEDDLE_API void refuse_same_order(const char* seam, const std::string& first,
                                                const std::string& second, int order);
-// Throws Error{input} for a link without a plugin's name or without a function.
+// Throws Error{input} for a link without a plugin name or without a function.
 HEDDLE_API void check_link(const char* seam, const std::string& plugin, bool has_function);
-// Called in a catch clause: throws Error{plugin_failed} with the link's plugin in place of what the link
-// threw, unless that says itself where and what.
+// Called in a catch clause: rethrows the exception of a link as Error{plugin_failed} with the link's plugin.
+// Keeps an Error that already has a place and a message.
 HEDDLE_API void blame_link(const std::string& plugin);
 
 }  // namespace model
@@ -32,13 +32,13 @@ HEDDLE_API void blame_link(const std::string& plugin);
 template <class Signature>
 class Chain;
 
-// The computation of a layer, as plugins change it. A link `around` gets the arguments and the rest of the
-// chain, which it calls once; the link of the lowest order is called first. A link `in_place` computes
-// instead of the layer and is innermost. Several layers may share a link.
+// The links of plugins around the computation of a layer. An `around` link gets the arguments and the rest of
+// the chain, which it calls once. The `around` link of the lowest order is called first. An `in_place` link
+// replaces the computation of the layer and is innermost. Several layers may share a link.
 template <class Result, class... Arguments>
 class Chain<Result(Arguments...)> {
  public:
-  // The rest of a chain after a link; valid during the call.
+  // The rest of a chain after a link. Valid during the call.
   class Next;
   using Around = std::function<Result(Arguments..., const Next& next)>;
   using InPlace = std::function<Result(Arguments...)>;
@@ -49,7 +49,7 @@ class Chain<Result(Arguments...)> {
         : plugin(std::move(plugin)), order(order), around(std::move(around)), in_place(std::move(in_place)) {}
     const std::string plugin;
     const int order;
-    const Around around;  // one of the two is set
+    const Around around;  // either around or in_place is set
     const InPlace in_place;
   };
   using LinkPointer = std::shared_ptr<const Link>;
@@ -61,13 +61,13 @@ class Chain<Result(Arguments...)> {
     return std::make_shared<const Link>(std::move(plugin), 0, Around(), std::move(call));
   }
 
-  // Looks at what each link returns and throws an Error with the name of its plugin. Arguments that links
+  // Checks the result of each link, and throws an Error with the name of its plugin. Arguments that links
   // take by value are moved from.
   using Check = void (*)(const std::string& plugin, const Result& result, const Arguments&... arguments);
   explicit Chain(const char* seam, Check check = nullptr) : seam_(seam), check_(check) {}
 
-  // Throws Error{plugin_conflict} for a second link in place, and for a second link around with the same
-  // order.
+  // Adds a link. Throws Error{plugin_conflict} for a second in_place link, and for a second around link with
+  // the same order.
   void add(LinkPointer link) {
     model::check_link(seam_, link ? link->plugin : "", link && (link->around || link->in_place));
     for (const LinkPointer& other : links_) {
@@ -83,10 +83,10 @@ class Chain<Result(Arguments...)> {
   }
 
   bool empty() const { return links_.empty(); }
-  // The same links: layers with one input can be computed together.
+  // Whether the links are the same. Layers with equal chains and one input can be computed together.
   bool operator==(const Chain& other) const { return links_ == other.links_; }
 
-  // Runs the links around `own`, the layer's own computation.
+  // Runs the links around `own`, the computation of the layer.
   template <class Own>
   Result call(Own&& own, Arguments... arguments) const {
     const auto run_own = [](void* context, Arguments... given) -> Result {
@@ -101,7 +101,7 @@ class Chain<Result(Arguments...)> {
  private:
   const char* seam_;
   Check check_;
-  std::vector<LinkPointer> links_;  // in call order
+  std::vector<LinkPointer> links_;  // in the order of the calls
 };
 
 template <class Result, class... Arguments>
@@ -122,7 +122,7 @@ class Chain<Result(Arguments...)>::Next {
     const LinkPointer *at, *end;
     void* context;
     Result (*own)(void*, Arguments...);
-    Check check;  // null: none
+    Check check;  // may be null
   };
   explicit Next(Rest rest) : rest_(rest) {}
   Result step(Arguments... arguments) const {
@@ -133,7 +133,7 @@ class Chain<Result(Arguments...)>::Next {
     rest_.check(link.plugin, result, arguments...);
     return result;
   }
-  // A link is not blamed for what the rest of the chain throws.
+  // Runs a link. An exception of the rest of the chain is not attributed to the link.
   Result run(const Link& link, Arguments... arguments) const {
     const Next rest(Rest{rest_.at + 1, rest_.end, rest_.context, rest_.own, rest_.check});
     try {

@@ -1,4 +1,4 @@
-// Reading the keys of a Hugging Face config.json, for families of models.
+// Reads the keys of a Hugging Face config.json for model families.
 #pragma once
 
 #include <cstdint>
@@ -22,32 +22,33 @@ namespace heddle::model {
 [[noreturn]] HEDDLE_API void refuse(const Node& node, const std::string& message,
                                     const std::string& hint = "");
 
-// The value of a key; null if it is absent or null.
+// Returns the value of a key, or null if it is absent or null.
 HEDDLE_API const Node* given(const Node& keys, std::string_view key);
-// The value of a key, or `otherwise` if it is absent or null.
+// Return the value of a key, or `otherwise` if it is absent or null.
 HEDDLE_API int64_t integer_or(const Node& keys, std::string_view key, int64_t otherwise);
 HEDDLE_API double real_or(const Node& keys, std::string_view key, double otherwise);
 HEDDLE_API bool boolean_or(const Node& keys, std::string_view key, bool otherwise);
 HEDDLE_API std::string text_or(const Node& keys, std::string_view key, const std::string& otherwise);
 
-// Larger than in any model; products of two such sizes, in bytes, fit into 64 bits.
+// Larger than in any real model. Products of two such sizes, in bytes, fit into 64 bits.
 inline constexpr int64_t kLargestSize = int64_t{1} << 28, kMostLayers = 100'000;
-// A size from 1 to `most`.
+// Returns a size in [1, most], or `otherwise`. Throws Error{config} out of this range.
 HEDDLE_API int64_t size_or(const Node& keys, std::string_view key, int64_t otherwise,
                            int64_t most = kLargestSize);
 
-// Refuses keys that are neither in the family's table nor without effect in any model (architectures,
-// use_cache, ...): in a YAML all of them, in a config.json those near a key of the table.
+// Throws Error{config} for keys that are not in the family's table, except keys without effect in any model
+// (architectures, use_cache, ...). A YAML may have no unknown key. In a config.json, only keys similar to a
+// key of the table are refused.
 HEDDLE_API void check_keys(const Node& keys, std::span<const FieldInfo> table, UnknownKeys unknown);
 
-// The text of a config.json with these values; dtype may be empty.
+// Returns the text of a config.json with these values. dtype may be empty.
 HEDDLE_API std::string write_config_json(const Node& values, const std::string& model_type,
                                          const std::string& architecture, const std::string& dtype);
 
-// The entries whose keys are in the table, without nulls that stand for an absent key.
+// Returns the entries whose keys are in the table, without nulls that stand for an absent key.
 HEDDLE_API Node keys_of_table(const Node& keys, std::span<const FieldInfo> table);
 
-// Several keys that are read together, and their entries in a config.json.
+// Keys that are read together, and their entries in a config.json.
 template <class Config>
 struct KeyGroup {
   std::vector<FieldInfo> table;
@@ -55,53 +56,53 @@ struct KeyGroup {
   std::function<std::vector<Node::Entry>(const Config& config)> write;
 };
 
-// A key that has one value here: transformers computes otherwise with any other.
+// A key of which only this value is supported. With any other value transformers computes differently.
 using OnlyValue = std::pair<std::string, Node>;
 
-// Throws Error{config} at the first of these keys that has another value; null is as absent.
+// Throws Error{config} at the first key that has another value. null counts as absent.
 HEDDLE_API void check_only(const Node& keys, std::span<const OnlyValue> only);
 
-// The keys of a signature: the entries but those that change no tensor and no number of a step (the longest
-// sequence, first values, dtypes, the row of the padding).
+// Returns the signature of a model: all entries except those that affect neither a tensor nor a result of a
+// step (the longest sequence, initial values, dtypes, the padding token).
 HEDDLE_API std::map<std::string, std::string> signature_of(const Node& values, const std::string& model_type);
 
-// The keys of a family of models, declared once: the table that Offer::model takes, the reader, the signature
-// and the text of the exported config.json. Each key is bound to a member of Config, whose initialiser is the
-// default.
+// The keys of a model family, declared once. They give the table for Offer::model, the reader, the signature
+// and the exported config.json. Each key is bound to a member of Config, whose initializer is the default.
 template <class Config>
 class ModelKeys {
  public:
-  // As ConfigSchema::field: a range, words or a check may follow the help. The member may be one of a base of
-  // Config.
+  // Adds a key like ConfigSchema::field: a range, words or a check may follow the help. The member may belong
+  // to a base of Config.
   template <class T, class Holder, class... More>
   ModelKeys& field(std::string key, T Holder::*slot, std::string help, More... more) {
     schema_.field(std::move(key), static_cast<T Config::*>(slot), std::move(help), std::move(more)...);
     return *this;
   }
-  // A check over the whole struct, std::string(const Config&); the message becomes an Error{config}.
+  // Adds a check of the whole struct, std::string(const Config&). A non-empty result becomes an
+  // Error{config}.
   template <class Complaint>
   ModelKeys& rule(Complaint complaint) {
     schema_.rule(std::move(complaint));
     return *this;
   }
-  // Sets fields that depend on others, void(Config&), before the rules.
+  // Adds a function void(Config&) that sets dependent fields before the rules.
   template <class Fill>
   ModelKeys& then(Fill fill) {
     schema_.then(std::move(fill));
     return *this;
   }
-  // Keys that are read together, after the fields and the rules.
+  // Adds keys that are read together, after the fields and the rules.
   ModelKeys& group(KeyGroup<Config> group) {
     groups_.push_back(std::move(group));
     return *this;
   }
-  // A key of which no other value is built; it is written too, unless it is null.
+  // Adds a key of which only this value is supported. It is written unless it is null.
   ModelKeys& only(std::string key, Node value, std::string help) {
     only_table_.push_back({key, "any", value.written(), value.written(), std::move(help), ""});
     only_.emplace_back(std::move(key), std::move(value));
     return *this;
   }
-  // A key of transformers' that changes nothing here; it is read over and not written.
+  // Adds a key of transformers that has no effect here. It is ignored and not written.
   ModelKeys& unused(std::string key, std::string help) {
     unused_.push_back({std::move(key), "any", "", "", std::move(help), ""});
     return *this;
@@ -114,7 +115,7 @@ class ModelKeys {
     for (const auto* more : {&only_table_, &unused_}) all.insert(all.end(), more->begin(), more->end());
     return all;
   }
-  // Throws Error{config} at the key; an ErrorList where several keys are wrong.
+  // Reads the keys. Throws Error{config} at the key, or an ErrorList for several errors.
   Config read(const Node& keys, UnknownKeys unknown) const {
     SectionErrors found;
     found.errors.attempt([&] { check_keys(keys, table(), unknown); });
@@ -125,12 +126,13 @@ class ModelKeys {
     found.errors.raise();
     return config;
   }
-  // For ModelSpec::config_json: every field, and what transformers needs besides.
+  // Returns the config.json for ModelSpec::config_json: every field, and the keys that transformers needs in
+  // addition.
   std::string config_json(const Config& config, const std::string& model_type,
                           const std::string& architecture, const std::string& dtype) const {
     return write_config_json(written(config), model_type, architecture, dtype);
   }
-  // For ModelSpec::signature.
+  // Returns the signature for ModelSpec::signature.
   std::map<std::string, std::string> signature(const Config& config, const std::string& model_type) const {
     return signature_of(written(config), model_type);
   }

@@ -1,4 +1,4 @@
-// A unit made of one Module: what the bundled models are made of.
+// ModuleUnit, a unit made of one Module. The bundled models consist of such units.
 #pragma once
 
 #include <functional>
@@ -13,65 +13,66 @@
 
 namespace heddle {
 
-// What the module of a unit is besides where tensors go from unit to unit beside the hidden states, with
-// gradients or without: a choice of keys, keys and values that later layers see. They follow the first tensor
-// of the units; an undefined one stands for none. Found by dynamic_cast when the unit is made.
+// An additional base of a unit's module that passes tensors to the next units besides the hidden states, with
+// or without gradients: selected keys, or keys and values that later layers attend to. They follow the hidden
+// states in the unit's inputs and outputs. An undefined tensor stands for none. Found by dynamic_cast when
+// the unit is created.
 class HEDDLE_API Carrier {
  public:
   virtual ~Carrier();
-  // Before the module's call: what the unit before gave.
+  // Called before the module's call with the tensors of the previous unit.
   virtual void take(Tensors carried) = 0;
-  // After the call: always as many, and their shapes follow from that of the batch. What only passes is the
-  // same tensor.
+  // Called after the module's call. Returns the same number of tensors each time, whose shapes depend only on
+  // the shape of the batch. A tensor that is only passed on is returned unchanged.
   virtual Tensors give() = 0;
 };
 
-// Hidden states between such units are [batch * sequence, width]: rows are tokens, so a linear layer is one
-// product and a gather along the tokens is a gather along dim 0.
+// A unit of one Module. Hidden states are [batch * sequence, width] with one token per row, so a linear layer
+// is one matrix product and an all-gather of tokens is along dim 0.
 class HEDDLE_API ModuleUnit : public Unit {
  public:
-  // `prefix` is put before the names of the module's slots: "layers.3", or empty.
+  // prefix: put before the names of the module's slots, such as "layers.3"; may be empty.
   ModuleUnit(std::string name, std::string prefix, std::unique_ptr<Module> module);
-  // The same unit with `under` and a dot before its name, its parameters' names and its modules' paths. Its
-  // tensor plan is left out, as its patterns do not have them.
+  // Moves a unit and puts `under` and a dot before its name, its parameter names and its module paths. The
+  // result has no tensor plan, whose patterns would not match these paths.
   ModuleUnit(ModuleUnit&& other, const std::string& under);
   ModuleUnit(ModuleUnit&&) = default;
   std::string_view name() const override { return name_; }
   std::vector<ParameterSlot> parameters() override;
   Module* module() override { return module_.get(); }
   const TensorPlan* tensor_plan() const override { return tensor_plan_.get(); }
-  // The first unit's module gets the batch's tokens; every other one the hidden states.
+  // Passes the batch's tokens to the module in the first unit, and the hidden states in other units.
   Tensors forward(Tensors inputs, const Batch& batch) override;
 
-  // The module and all below it with their full paths ("layers.3.mlp.up").
+  // Visits the module and its descendants with full paths ("layers.3.mlp.up").
   void visit(const std::function<void(const std::string& path, Module&)>& visitor);
-  // Ties the slot `name` of this unit to the parameter `same_as` of another unit; it is listed under that
-  // name.
+  // Ties the slot `name` of this unit to the parameter `same_as` of another unit. parameters() lists the slot
+  // under `same_as`.
   void tie(const std::string& name, const std::string& same_as);
   void set_tensor_plan(std::shared_ptr<const TensorPlan> plan) { tensor_plan_ = std::move(plan); }
 
  private:
   std::string name_, prefix_;
   std::unique_ptr<Module> module_;
-  Carrier* carrier_;  // the module; null: it is none
+  Carrier* carrier_;  // the module as a Carrier; null if it is not one
   std::shared_ptr<const TensorPlan> tensor_plan_;
   std::vector<std::pair<std::string, std::string>> ties_;
 };
 
 namespace model {
 
-// Visits the modules of all units with their full paths. A foreign model's units have none and are left out.
+// Visits the modules of all units with full paths. Skips units of foreign models, which have no module.
 HEDDLE_API void visit(const Units& units,
                       const std::function<void(const std::string& path, Module&)>& visitor);
 
-// The module as a T of the model library (Linear, Router, AttentionCore, ...), whose seams and chains a
-// plugin uses; null where it is none. A plugin asks traits() first where a role says enough.
+// Returns the module as a T of the model library (Linear, Router, AttentionCore, ...), whose seams and chains
+// a plugin may use, or null. A plugin uses traits() instead where a role is enough.
 template <class T>
 T* as(Module& module) {
   return dynamic_cast<T*>(&module);
 }
 
-// visitor(path, T&) for the modules of class T.
+// Calls visitor(path, T&) for every module of class T.
 template <class T, class Visitor>
 void each(const Units& units, const Visitor& visitor) {
   visit(units, [&](const std::string& path, Module& module) {

@@ -1,5 +1,5 @@
-// A part of a forward that keeps its inputs only: the values that its nodes save are recomputed in the
-// backward.
+// Region, a part of a forward that saves only its inputs. The backward recomputes the values that its nodes
+// need.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,23 +13,23 @@
 
 namespace heddle::model {
 
-// What selective checkpointing distinguishes: every second product is kept, the results of the others always.
+// Operators that selective checkpointing distinguishes. It keeps the result of every second matrix product
+// and of all other operators.
 enum class Operator { product, attention, collective };
 
-// One run of a unit's forward (activation checkpointing without a backward inside the backward). While it is
-// recorded, nodes get indices instead of keeping tensors (Saved). The first node that needs its value makes
-// the region run the forward again, which ends as soon as the last value is available. One thread at a time;
-// the nodes own it.
+// One forward of a unit under activation checkpointing, without a nested backward. During the forward, nodes
+// save indices instead of tensors (Saved). The first node that needs a value runs the forward again, which
+// ends as soon as the last value is available. Used by one thread at a time and owned by the nodes.
 class HEDDLE_API Region : public c10::intrusive_ptr_target {
  public:
   enum class Keeps { nothing, costly_results };
   explicit Region(Keeps keeps) : keeps_(keeps) {}
   ~Region() override;
 
-  // The region that is recorded or run again on this thread; null: none.
+  // Returns the region that this thread records or runs again, or null.
   static Region* active();
 
-  // Makes the region active until the end of the scope: the forward.
+  // A scope in which the region is active, around the forward.
   class HEDDLE_API Run {
    public:
     explicit Run(Region& region);
@@ -42,16 +42,17 @@ class HEDDLE_API Region : public c10::intrusive_ptr_target {
     Region* outer_;
   };
 
-  // For operators below autograd, in the order of the forward: a kept result; undefined if none was kept.
+  // Returns the kept result of an operator below autograd, in the order of the forward; undefined if it was
+  // not kept.
   at::Tensor take_result(Operator kind);
-  // Called with the result if take_result() returned none.
+  // Stores the result. Called if take_result() returned an undefined tensor.
   void give_result(Operator kind, const at::Tensor& result);
-  // Saved values are dropped now, so values for the backward alone need not be computed.
+  // Returns whether saved values are dropped, so that values used only in the backward need not be computed.
   bool drops_values() const { return state_ == State::recording; }
 
  protected:
-  // Runs the same forward with gradients enabled and all other state restored. It is left early by an
-  // exception that must not be caught. Called once.
+  // Runs the forward again with gradients enabled and all other state restored. Ends early by an exception
+  // that must not be caught. Called once.
   virtual void run_again() = 0;
 
  private:
@@ -63,12 +64,12 @@ class HEDDLE_API Region : public c10::intrusive_ptr_target {
   };
   struct Result {
     at::Tensor tensor;
-    int32_t values_before = 0;  // values before it
+    int32_t values_before = 0;  // number of values saved before it
   };
   bool keeps(Operator kind) const;
   static constexpr int32_t kNoPlace = -2;
-  // While recorded: an index for a value, which is dropped. While run again: takes the value of the next
-  // index, and ends the run with the last one.
+  // In the first forward, returns an index for a value and drops the value. In the second forward, stores the
+  // value at the next index, and ends the forward after the last one.
   int32_t add(const at::Tensor& value);
   Value take(int32_t place);
   void compute_values();
@@ -76,14 +77,14 @@ class HEDDLE_API Region : public c10::intrusive_ptr_target {
 
   Keeps keeps_;
   State state_ = State::recording;
-  int32_t count_ = 0;     // indices given
-  int32_t products_ = 0;  // seen so far
+  int32_t count_ = 0;     // number of indices
+  int32_t products_ = 0;  // number of products so far
   size_t next_result_ = 0;
   std::vector<Value> values_;
   std::vector<Result> results_;
 };
 
-// compute(), or its kept result in a region. Called below autograd.
+// Returns compute(), or its kept result in a region. Called below autograd.
 template <class Compute>
 at::Tensor once(Operator kind, Compute&& compute) {
   Region* region = Region::active();

@@ -1,5 +1,5 @@
-// How a parameter is stored in the tensors of checkpoint files if the tensor is not the parameter itself:
-// transposed, experts stacked or separate, one product for several layers.
+// How files store a parameter that is not a tensor of its own: transposed, with stacked or separate experts,
+// or fused with other parameters.
 #pragma once
 
 #include <cstdint>
@@ -12,57 +12,60 @@
 
 namespace heddle {
 
-// A box of a tensor in the files that equals a box of the parameter with its dims in another order.
+// A box of a tensor in files that equals a box of the parameter, up to the order of dims.
 struct StoredPart {
-  std::string tensor;           // its name in the files
-  std::vector<int64_t> shape;   // of that whole tensor
-  std::vector<int64_t> first;   // where the box begins in it
-  std::vector<int64_t> dims;    // for each of its dims: the parameter's dim; -1: one index
-  std::vector<int64_t> offset;  // where the box begins in the parameter
-  std::vector<int64_t> size;    // of the box along the parameter's dims; 1 along a dim that `dims` lacks
+  std::string tensor;          // name in the files
+  std::vector<int64_t> shape;  // of the whole tensor
+  std::vector<int64_t> first;  // offset of the box in the tensor
+  std::vector<int64_t> dims;   // for each dim of the tensor, the parameter's dim; -1 for a dim with one index
+  std::vector<int64_t> offset;  // offset of the box in the parameter
+  std::vector<int64_t> size;    // of the box along the parameter's dims; 1 along a dim that is not in `dims`
   bool operator==(const StoredPart&) const = default;
 };
 
-// Together they hold every element of the parameter once. Empty: the tensor of the parameter's name, as it
-// is.
+// The parts of a parameter, which hold each of its elements exactly once. Empty if the files store the
+// parameter unchanged under its name.
 using StoredParts = std::vector<StoredPart>;
 
 namespace stored {
 
-// The parameter is this whole tensor.
+// The parameter is the whole tensor.
 HEDDLE_API StoredParts whole(const std::string& tensor, std::span<const int64_t> shape);
-// The parameter of `shape` is the concatenation of these tensors along `dim`, with these sizes.
+// The parameter of `shape` is the concatenation of the tensors along `dim`, with these sizes.
 HEDDLE_API StoredParts concatenated(std::span<const std::string> tensors, std::span<const int64_t> sizes,
                                     std::span<const int64_t> shape, size_t dim);
-// The parameter of `shape` is these tensors, each without `dim`, at its indices 0, 1, 2, ...
+// The parameter of `shape` is the stack of the tensors along `dim`.
 HEDDLE_API StoredParts stacked(std::span<const std::string> tensors, std::span<const int64_t> shape,
                                size_t dim);
-// The parameter of `shape` is a slice of the tensor, from `first` on along `dim`, which has `whole` indices.
+// The parameter of `shape` is a slice of the tensor that begins at `first` along `dim`, where the tensor has
+// size `whole`.
 HEDDLE_API StoredParts slice(const std::string& tensor, std::span<const int64_t> shape, size_t dim,
                              int64_t first, int64_t whole);
-// The parameter of `shape` is the index `index` of `count` along `dim`, which the parameter lacks.
+// The parameter of `shape` is the element `index` of `count` along `dim`, a dim that the parameter does not
+// have.
 HEDDLE_API StoredParts element(const std::string& tensor, std::span<const int64_t> shape, size_t dim,
                                int64_t index, int64_t count);
-// The files hold their last two dims in the other order.
+// The files store the last two dims transposed.
 HEDDLE_API StoredParts transposed(StoredParts parts);
 
-// What is wrong with the parts of a parameter of `shape`: sizes that do not fit, missing or duplicate
-// elements; "": nothing.
+// Returns an error text for parts that do not fit a parameter of `shape` (wrong sizes, missing or duplicate
+// elements), or "".
 HEDDLE_API std::string fault(const StoredParts& parts, std::span<const int64_t> shape);
 
-// The same elements in both.
+// A box in the tensor of the files, and the same elements in the parameter.
 struct Common {
-  std::vector<int64_t> in_tensor, tensor_size;        // offset and size in the tensor of the files
-  std::vector<int64_t> in_parameter, parameter_size;  // and in the parameter
+  std::vector<int64_t> in_tensor, tensor_size;        // offset and size in the tensor
+  std::vector<int64_t> in_parameter, parameter_size;  // offset and size in the parameter
 };
-// The intersection of a part with a box of the parameter, or of the tensor; empty: none.
+// Return the intersection of a part with a box of the parameter, or with a box of the tensor; empty if they
+// are disjoint.
 HEDDLE_API std::optional<Common> within_parameter(const StoredPart& part, std::span<const int64_t> offset,
                                                   std::span<const int64_t> size);
 HEDDLE_API std::optional<Common> within_tensor(const StoredPart& part, std::span<const int64_t> offset,
                                                std::span<const int64_t> size);
-// The permutation of the tensor's dims that gives the parameter's, without dims of one index.
+// Returns the permutation from the tensor's dims to the parameter's dims, without dims of one index.
 HEDDLE_API std::vector<int64_t> permutation(const StoredPart& part);
-// The elements have the same order in both, so a box can be copied without a transpose.
+// Returns whether both have the same element order, so that a box can be copied without a transpose.
 HEDDLE_API bool in_order(const StoredPart& part);
 
 }  // namespace stored

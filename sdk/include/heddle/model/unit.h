@@ -1,4 +1,4 @@
-// A part of a model that is gathered, run and released together.
+// Unit, a part of a model that is gathered, run and released together.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,13 +15,13 @@
 
 namespace heddle {
 
-using Tensors = std::vector<at::Tensor>;  // what flows from unit to unit, with gradients
+using Tensors = std::vector<at::Tensor>;  // passed from unit to unit, with gradients
 
 class Module;
 
-// How the axis tp splits a model's layers by default: patterns of module paths, whose segments may contain
-// `*` and `?`, each with a style ("colwise", "rowwise_rep", ...; defined by the parallelizer of the axis). A
-// module that no pattern matches stays whole.
+// The default plan for splitting a model's layers along the axis tp. Maps patterns of module paths, in which
+// `*` and `?` match within a segment, to styles ("colwise", "rowwise_rep", ...) of the axis's parallelizer. A
+// module without a matching pattern stays whole.
 using TensorPlan = std::vector<std::pair<std::string, std::string>>;
 
 class HEDDLE_API Unit {
@@ -29,24 +29,25 @@ class HEDDLE_API Unit {
   virtual ~Unit();
   virtual std::string_view name() const = 0;  // "layers.3"
   virtual std::vector<ParameterSlot> parameters() = 0;
-  virtual Module* module() = 0;  // null: a foreign model; only strategies and the pipeline can act on it
-  // The first unit gets no tensors and reads the batch; the last one returns {sum of token losses} (fp32, one
-  // element) when the batch has labels, else {logits}.
+  // Null for a foreign model, on which only strategies and the pipeline can act.
+  virtual Module* module() = 0;
+  // Runs the unit. The first unit gets no tensors and reads the batch. The last unit returns {sum of token
+  // losses} (fp32, one element) if the batch has labels, else {logits}.
   virtual Tensors forward(Tensors inputs, const Batch& batch) = 0;
-  // Of the whole model, the same for each of its units; null: the model has none.
+  // Returns the plan of the whole model, equal for all units, or null.
   virtual const TensorPlan* tensor_plan() const { return nullptr; }
 };
 
 using Units = std::vector<std::unique_ptr<Unit>>;  // in execution order
 
-// Tensors of a unit that its forward changes and no gradient reaches.
+// Tensors of a unit that its forward modifies and that have no gradient.
 
-// What a unit is besides, if it has such tensors: running statistics of a foreign model's norms. Heddle's own
-// layers have none. Found by dynamic_cast.
+// An additional base of a unit with such tensors, for example the running statistics of a foreign model's
+// norms. Heddle's layers have none. Found by dynamic_cast.
 class HEDDLE_API UnitBuffers {
  public:
   virtual ~UnitBuffers();
-  // Handles of the unit's own tensors, always the same ones in the same order.
+  // Returns the unit's own tensors (not copies), the same ones in the same order each time.
   virtual std::vector<at::Tensor> buffers() = 0;
 };
 

@@ -1,5 +1,4 @@
-// Scaled dot-product attention over query, key and value, with grouped heads, documents, windows, soft caps,
-// sinks and dropout.
+// Scaled dot-product attention with grouped heads, documents, windows, soft caps, sinks and dropout.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,70 +11,71 @@
 
 namespace heddle {
 
-// What a family of models asks of its attention; equal in all its batches.
+// Options of attention that a model family sets, equal for all batches.
 struct AttentionOptions {
-  bool causal = true;     // a token sees itself and those before it; else all of its document
-  int64_t window = 0;     // a token sees tokens less than so many places away; 0: all
-  double scale = 0;       // of the scores; 0: 1 / sqrt(head_dim)
-  double soft_cap = 0;    // scores become cap * tanh(score / cap) (Gemma 2); 0: none
-  int64_t value_dim = 0;  // of the heads of values and outputs (multi-head latent attention); 0: head_dim
-  double dropout = 0;     // of the softmax's weights, where Batch::draws are given
+  bool causal = true;     // false: a token attends to all tokens of its document, also later ones
+  int64_t window = 0;     // sliding-window size in tokens, including the current token; 0: no window
+  double scale = 0;       // scale of the scores; 0: 1 / sqrt(head_dim)
+  double soft_cap = 0;    // scores become cap * tanh(score / cap) (Gemma 2); 0: no cap
+  int64_t value_dim = 0;  // head width of values and outputs (multi-head latent attention); 0: head_dim
+  double dropout = 0;     // dropout of the softmax weights; needs Batch::draws
   bool operator==(const AttentionOptions&) const = default;
 };
 
 namespace model {
 
-// Shapes of one attention, taken from its inputs and the batch, and what else all of them share.
+// Shapes and options of one attention call.
 struct Heads {
   int64_t batch = 0, sequence = 0, head_dim = 0;
   AttentionOptions options = {};
-  // [heads]: a learned score of each head that takes part in its softmax and brings no value (gpt-oss). Gets
-  // a gradient. Undefined: none.
+  // [heads]: a learned score per head that takes part in the softmax without a value (gpt-oss). Has a
+  // gradient. Undefined: no sinks.
   at::Tensor sinks = {};
-  // int32 [batch * sequence, any]: the keys that a query sees, by their rows in k; one may stand several
-  // times. Each is a key that the options and the documents let it see. Undefined: it sees all of these.
+  // int32 [batch * sequence, any]: the keys that each query attends to, as rows of k. May contain duplicates.
+  // The options and documents must allow each key. Undefined: all allowed keys.
   at::Tensor chosen = {};
-  // A key of each token, int64 [batch * sequence], and what tells this attention from others of the model:
-  // weights are dropped (AttentionOptions::dropout). Undefined: they are not.
+  // int64 [batch * sequence]: a random key per token, and a salt that identifies this attention within the
+  // model, for AttentionOptions::dropout. Undefined: no dropout.
   at::Tensor draws = {};
   uint64_t salt = 0;
 
   int64_t value_dim() const { return options.value_dim > 0 ? options.value_dim : head_dim; }
-  double scale() const;  // of the options, or its default
+  double scale() const;  // the scale of the options, or its default
 };
 
-// q [batch * sequence, heads * head_dim], k [batch * sequence, kv_heads * head_dim], v [batch * sequence,
-// kv_heads * value_dim]; the number of heads is a multiple of kv_heads. A token sees those of its own
-// document (Batch::documents; absent: each row is one) that the options let it see. Returns [batch *
-// sequence, heads * value_dim]. On the CPU it is the blocked kernel (attention_layout.h); on a GPU cuDNN's or
-// flash attention for whole rows in 16 bits, and what attend_ranges() takes for the rest. Over chosen keys
-// and with dropout it is products by blocks of queries on every device, with the scores of all keys up to a
-// query.
+// Computes attention. q [batch * sequence, heads * head_dim], k [batch * sequence, kv_heads * head_dim], v
+// [batch * sequence, kv_heads * value_dim]; heads is a multiple of kv_heads. Returns [batch * sequence, heads
+// * value_dim]. A token attends to the tokens of its own document (Batch::documents; absent: each row is one)
+// that the options allow. The CPU uses the blocked kernel (attention_layout.h). A GPU uses cuDNN or flash
+// attention for whole rows in 16 bits, and attend_ranges() otherwise. With `chosen` or with dropout, every
+// device uses matrix products by blocks of queries, with the scores of all keys up to the query.
 HEDDLE_API at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const Heads& heads, const at::Tensor& documents = {});
 
 }  // namespace model
 
-// Of the whole model, before any axis splits it; 0: not known.
+// Head counts of the whole model, before tensor parallelism splits it. 0: unknown.
 struct HeadCounts {
-  int64_t queries = 0, keys = 0;  // keys: of keys and of values
+  int64_t queries = 0, keys = 0;  // keys: heads of keys and of values
 };
 
-// The seam of context parallelism: the links of `instead` compute around attend(), or in its place.
+// The attention of one layer, the seam of context parallelism: links of `instead` wrap or replace attend().
 class HEDDLE_API AttentionCore : public Module {
  public:
   using Instead = Chain<at::Tensor(at::Tensor q, at::Tensor k, at::Tensor v, const model::Heads& heads,
                                    const Batch& batch)>;
 
-  // counts: for checks before the first step; salt: draw_salt() of its name in the model, for dropout.
+  // counts: for checks before the first step. salt: draw_salt() of the module's name in the model, for
+  // dropout.
   explicit AttentionCore(int64_t head_dim, const AttentionOptions& options = {}, HeadCounts counts = {},
                          uint64_t salt = 0)
       : head_dim_(head_dim), options_(options), counts_(counts), salt_(salt) {}
   std::string_view kind() const override { return "attention_core"; }
-  // Dropout is refused where ranks have parts of the heads or of the tokens.
+  // Dropout is refused if ranks have parts of the heads or of the tokens.
   ModuleTraits traits() const override;
 
-  // The batch gives the number of rows, the sequence length and the documents. sinks, chosen: as in Heads.
+  // Computes attention with the rows, the sequence length and the documents of the batch. sinks, chosen: see
+  // Heads.
   at::Tensor attend(at::Tensor q, at::Tensor k, at::Tensor v, const Batch& batch,
                     const at::Tensor& sinks = {}, const at::Tensor& chosen = {});
 
@@ -85,7 +85,7 @@ class HEDDLE_API AttentionCore : public Module {
   const HeadCounts& counts() const { return counts_; }
 
  protected:
-  at::Tensor forward(at::Tensor x, const Batch& batch) override;  // refused: attend() takes three tensors
+  at::Tensor forward(at::Tensor x, const Batch& batch) override;  // throws; use attend()
 
  private:
   int64_t head_dim_;

@@ -1,5 +1,4 @@
-// Layouts of attention's tensors, and what autocast makes of its inputs: for attend() and for plugins that
-// compute in its place.
+// Tensor layouts, casts and kernels of attention, for attend() and for plugins that replace it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,50 +10,51 @@
 
 namespace heddle::model {
 
-// Attention on the CPU by blocks of keys: no matrix of scores, and no work for keys that no query of a tile
-// sees (Dao et al. 2022; Dao 2023).
+// Blocked attention on the CPU. It does not materialize the score matrix, and skips keys that no query of a
+// tile attends to (Dao et al. 2022; Dao 2023).
 
-// Tensors have a row per token, the rows of a batch laid end to end; heads lie side by side in a row, and
-// groups of heads share one of keys and values. One dtype of all: float, bfloat16 or half (sums in float), or
-// double; rows may lie apart.
+// Shape of a blocked attention. Tensors have one row per token of the concatenated rows of a batch, with
+// heads side by side. Groups of query heads share one head of keys and values. All tensors have the same
+// dtype: float, bfloat16 or half (accumulated in float), or double. Rows may be strided.
 struct BlockedShape {
-  int64_t head_dim = 0, value_dim = 0;  // of queries and keys; of values and outputs
+  int64_t head_dim = 0, value_dim = 0;  // head_dim: of queries and keys; value_dim: of values and outputs
   double scale = 1;
-  double soft_cap = 0;  // scores become cap * tanh(score / cap) (Gemma 2); 0: none
+  double soft_cap = 0;  // scores become cap * tanh(score / cap) (Gemma 2); 0: no cap
 };
 
 struct BlockedInputs {
   at::Tensor q;     // [queries, heads * head_dim]
   at::Tensor k, v;  // [keys, kv_heads * head_dim], [keys, kv_heads * value_dim]
-  at::Tensor seen;  // int32 [queries, 2]: query i sees keys [seen[i][0], seen[i][1])
+  at::Tensor seen;  // int32 [queries, 2]: query i attends to keys in [seen[i][0], seen[i][1])
 };
 
-// Whether the kernel reads it: a matrix on the CPU of one of these dtypes, elements of a row side by side.
+// Returns whether the kernel accepts the tensor: a matrix on the CPU with one of these dtypes and contiguous
+// rows.
 HEDDLE_API bool has_attention_kernel(const at::Tensor& x);
 
-// Writes out [queries, heads * value_dim] and log_sums [heads, queries], the logarithms of the sums of
-// e^score; a query that sees nothing gets 0 and -inf. out is of the inputs' dtype or of log_sums', which is
-// float, or double for double. `onto`: out (of log_sums' dtype) and log_sums hold the result of other keys,
-// and these are joined to it (Liu, Zaharia and Abbeel 2023). Below autograd. Throws Error{internal} for
-// inputs that it does not read.
+// Writes out [queries, heads * value_dim] and log_sums [heads, queries], the logsumexp of the scores. A query
+// without keys gets 0 and -Inf. out has the dtype of the inputs or of log_sums, which is float (double for
+// double). onto: out (in the dtype of log_sums) and log_sums hold the result for other keys, with which the
+// result is merged (Liu, Zaharia and Abbeel 2023). Below autograd. Throws Error{internal} for inputs that it
+// does not support.
 HEDDLE_API void attend_blocked_cpu(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& out,
                                    const at::Tensor& log_sums, bool onto = false);
 
 struct BlockedGradients {
-  at::Tensor q, k, v;  // of the inputs' shapes
+  at::Tensor q, k, v;  // the shapes of the inputs
 };
 
-// The gradients through these keys, from the whole output and log-sums. `add`: they are added to what the
-// tensors hold, of log_sums' dtype; else written, in that or the inputs' dtype. d_out is of the inputs'
-// dtype.
+// Computes the gradients through these keys from the complete output and log_sums. add: adds them to the
+// tensors, which have the dtype of log_sums. Otherwise writes them in that dtype or in the dtype of the
+// inputs. d_out has the dtype of the inputs.
 HEDDLE_API void attend_blocked_backward_cpu(const BlockedInputs& in, const BlockedShape& shape,
                                             const at::Tensor& d_out, const at::Tensor& out,
                                             const at::Tensor& log_sums, const BlockedGradients& into,
                                             bool add = false);
 
-// The same two on any device: the blocked kernel on the CPU; elsewhere flash attention with cumulative
-// lengths (Dao 2023) for bfloat16 and half, heads of up to 256 and no soft cap, and products for the rest.
-// in.seen is on the CPU.
+// Versions of these functions for any device. The CPU uses the blocked kernel. Other devices use flash
+// attention with cumulative lengths (Dao 2023) for bfloat16 and half with heads of up to 256 and no soft cap,
+// and matrix products otherwise. in.seen is on the CPU.
 HEDDLE_API void attend_ranges(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& out,
                               const at::Tensor& log_sums, bool onto = false);
 HEDDLE_API void attend_ranges_backward(const BlockedInputs& in, const BlockedShape& shape,
@@ -64,31 +64,32 @@ HEDDLE_API void attend_ranges_backward(const BlockedInputs& in, const BlockedSha
 
 enum class Pass : int8_t { forward, backward };
 
-// Says what a pass of attention costs (heddle/ops/compute_log.h), where q, k and v are on meta: of the keys
-// in in.seen, or without it of whole rows.
+// Records the cost of an attention pass (heddle/ops/compute_log.h) with q, k and v on meta. Counts the keys
+// in in.seen, or whole rows if it is undefined.
 HEDDLE_API void record_attention(const BlockedInputs& in, const Heads& heads, Pass pass);
 
-// [batch * sequence, heads * dim] as [batch, heads, sequence, dim], a view. `dim`: head_dim or value_dim().
+// Returns [batch * sequence, heads * dim] as a view [batch, heads, sequence, dim]. dim: head_dim or
+// value_dim().
 HEDDLE_API at::Tensor by_head(const at::Tensor& x, const Heads& heads, int64_t dim);
 
-// The way back, into a tensor of `shape`.
+// The inverse of by_head(), into a tensor of `shape`.
 HEDDLE_API at::Tensor by_token(const at::Tensor& x, at::IntArrayRef shape);
 
-// x in the dtype of the active autocast, else x. Below autograd.
+// Returns x in the dtype of the active autocast, or x without autocast. Below autograd.
 HEDDLE_API at::Tensor under_autocast(const at::Tensor& x);
 
-// What the kernel of the CPU is told.
+// Returns the arguments of the CPU kernel.
 HEDDLE_API BlockedShape blocked_shape(const Heads& heads);
 
-// The keys that each token of the whole batch sees: int32 [batch * sequence, 2], begin and end, on the host.
-// documents: as in Batch; absent: each row is one.
+// Returns the keys that each token of the batch attends to: int32 [batch * sequence, 2], begin and end, on
+// the host. documents: see Batch::documents.
 HEDDLE_API at::Tensor visible_keys(const Heads& heads, const at::Tensor& documents);
 
-// The sinks join a result over all keys: out [tokens, heads * value_dim] and log_sums [heads, tokens] are
-// changed in place.
+// Adds the sinks to a result over all keys. Modifies out [tokens, heads * value_dim] and log_sums [heads,
+// tokens] in place.
 HEDDLE_API void add_sinks(const at::Tensor& sinks, const at::Tensor& out, const at::Tensor& log_sums);
 
-// The gradient of the sinks from the final output and log-sums.
+// Returns the gradient of the sinks, from the final output and log_sums.
 HEDDLE_API at::Tensor sink_gradient(const at::Tensor& sinks, const at::Tensor& d_out, const at::Tensor& out,
                                     const at::Tensor& log_sums);
 

@@ -1,4 +1,4 @@
-// The token embedding: a row of the weight per token.
+// The token embedding.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,24 +13,25 @@ namespace heddle {
 
 namespace model {
 
-// tokens int64, any shape; weight [vocabulary, width]. Returns [number of tokens, width]. The row `padding`
-// gets no gradient from the look-up (-1: no such row). On the CPU a token outside the vocabulary throws
-// Error{input}.
+// Returns the row of weight [vocabulary, width] for each token, [number of tokens, width]. tokens: int64 of
+// any shape. padding: the row that gets no gradient; -1: none. On the CPU a token outside the vocabulary
+// throws Error{input}.
 HEDDLE_API at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, int64_t padding);
 
-// The rows [first, first + weight.size(0)) of a table of `whole` rows that is split among ranks.
+// The rows [first, first + weight.size(0)) of a table of `whole` rows that is sharded over ranks.
 struct RowRange {
   int64_t first = 0, whole = 0;
 };
 
-// The same with a weight that holds only these rows: other tokens of the vocabulary give zeros and no
-// gradient, so the sum over the ranks is the whole look-up (vocabulary parallelism, Shoeybi et al. 2019).
+// Looks up tokens in a weight that has only these rows. Other tokens give zeros and no gradient, so the sum
+// over ranks is the embedding (vocabulary parallelism, Shoeybi et al. 2019).
 HEDDLE_API at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, int64_t padding,
                                 const RowRange& rows);
 
 }  // namespace model
 
-// Slot "weight" [vocabulary, width]. Rows are multiplied by `multiplier`, rounded to their dtype (Gemma).
+// Token embedding with the slot "weight" [vocabulary, width]. `multiplier` multiplies the rows and is rounded
+// to their dtype (Gemma).
 class HEDDLE_API Embedding : public Module {
  public:
   Embedding(int64_t vocabulary, int64_t width, int64_t padding, const Init& init,
@@ -38,10 +39,10 @@ class HEDDLE_API Embedding : public Module {
   std::string_view kind() const override { return "embedding"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone, .role = Role::embedding}; }
 
-  int64_t padding() const { return padding_; }  // the row without a gradient; -1: none
+  int64_t padding() const { return padding_; }  // the row without gradient; -1: none
 
   at::Tensor weight;
-  // Set by a parallelizer that splits the vocabulary: which rows `weight` holds.
+  // The rows in `weight`. Set by a parallelizer that splits the vocabulary.
   std::optional<model::RowRange> rows;
 
  protected:

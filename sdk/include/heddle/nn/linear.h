@@ -1,4 +1,5 @@
-// A linear layer, y = x W^T + b: the module that parallelizers split, and its one autograd node.
+// Linear layer, y = x W^T + b: the module, its autograd node, and the seam of tensor parallelism and
+// adapters.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,59 +21,61 @@ class WeightGradients;
 
 namespace model {
 
-// At most a few tensors, without an allocation.
+// A few tensors, stored without an allocation.
 using FewTensors = c10::SmallVector<at::Tensor, 3>;
 
-// x [..., in], weight [out, in], bias [out] or undefined; returns [..., out]. The backward is two products;
-// the one for the weight is left in `later` if that defers (Batch::weight_gradients; may be null).
+// Returns x W^T + b, [..., out]. x [..., in], weight [out, in], bias [out] or undefined. The backward has two
+// matrix products. If `later` (Batch::weight_gradients; may be null) defers, it receives the weight gradient.
 HEDDLE_API at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                              WeightGradients* later = nullptr);
 
-// residual + linear(x): the product itself adds the residual.
+// Returns residual + linear(x); the matrix product accumulates into the residual.
 HEDDLE_API at::Tensor linear_onto(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight,
                                   const at::Tensor& bias, WeightGradients* later = nullptr);
 
-// The layout of the outputs of several layers: each contiguous; or, if the weights are adjacent in one
-// storage, as columns of one matrix, which one product computes.
+// The memory layout of the outputs of several layers. apart: each is contiguous. columns: if the weights are
+// adjacent in one storage, one product computes all outputs as columns of one matrix.
 enum class Outputs { apart, columns };
 
-// The outputs of all layers for x, as one node with one sum of dX; their seams are not used.
+// Returns the outputs of all layers for x, as one node with one sum of dX. Ignores the seams of the layers.
 HEDDLE_API FewTensors products(std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch,
                                Outputs outputs = Outputs::apart);
 
 struct LinearGradients {
-  at::Tensor weight, rows;  // [out, in], [rows, in], in memory of their own; undefined: not wanted
+  at::Tensor weight, rows;  // [out, in] and [rows, in], each with its own storage; undefined if not wanted
 };
 enum class LinearWanted { weight, rows, both };
 
-// The products of one call of layers with one input, for links of Linear::instead that multiply other numbers
-// than these: rounded to eight bits, packed in four. One object serves the forward of a call and its
-// backward, so that what is made of the input is made once for all layers. Below autograd, on any device and
-// meta, in any dtype. Rows and weights come in the dtype of an active autocast, integers as they are.
+// The products of one call of layers with the same input. Links of Linear::instead derive from it to compute
+// in another precision, such as fp8 or packed 4-bit weights. One object serves the forward and the backward
+// of a call, so that it can convert the input once for all layers. Below autograd, on any device including
+// meta, in any dtype. Rows and weights arrive in the autocast dtype; integer weights are unchanged.
 class HEDDLE_API LinearProducts {
  public:
   virtual ~LinearProducts();
-  // Of layer `index` of the call: rows [rows, in], weight [out, in] (or as it is packed), bias [out] or
-  // undefined; returns [rows, out].
+  // Returns the output of layer `index`, [rows, out]. rows [rows, in], weight [out, in] (or packed), bias
+  // [out] or undefined.
   virtual at::Tensor forward(size_t index, const at::Tensor& rows, const at::Tensor& weight,
                              const at::Tensor& bias) = 0;
-  // After the forward of all layers: drops what the backward does not need.
+  // Called after the forward of all layers, to free data that the backward does not need.
   virtual void end_forward() {}
-  // dy [rows, out]. rows are undefined if they were not kept. The gradient of the bias is the sum of dy.
+  // Returns the gradients for dy [rows, out]. rows are undefined if they were not saved. The bias gradient is
+  // the sum of dy.
   virtual LinearGradients backward(size_t index, const at::Tensor& dy, const at::Tensor& rows,
                                    const at::Tensor& weight, LinearWanted wanted) = 0;
-  // Rows are kept for gradients of weights; true: also if no weight trains.
+  // Returns whether rows are saved even if no weight trains.
   virtual bool keeps_rows() const { return false; }
 };
 
-// The outputs of all layers for x [..., in], in the dtype of x or of autocast, as one node with one sum of
-// dX.
+// Returns the outputs of all layers for x [..., in], in the dtype of x or of autocast, as one node with one
+// sum of dX.
 HEDDLE_API FewTensors products_by(std::unique_ptr<LinearProducts> how, std::span<Linear* const> layers,
                                   const at::Tensor& x);
 
 }  // namespace model
 
-// Slots "weight" [out, in] and, if asked for, "bias" [out], named as in Hugging Face checkpoints.
+// Linear layer with the slots "weight" [out, in] and optionally "bias" [out], named as in Hugging Face
+// checkpoints.
 class HEDDLE_API Linear : public Module {
  public:
   enum class Bias { none, zeros };
@@ -82,17 +85,16 @@ class HEDDLE_API Linear : public Module {
 
   at::Tensor weight, bias;
 
-  // The seam of tensor parallelism and of adapters: links compute around model::products or in its place,
-  // between the seams input and output. Layers that share their links and get one input are computed by one
-  // call, so that the input is gathered once for all of them. A link in place adds the bias itself: a sum
-  // over ranks comes before the bias.
+  // The seam of tensor parallelism and adapters: links wrap or replace model::products, between the seams
+  // input and output. Layers with the same links and the same input are computed by one call, so the input is
+  // gathered only once. An in_place link adds the bias itself, after its sum over ranks.
   using Instead =
       Chain<model::FewTensors(std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch)>;
   Instead instead{"Linear::instead"};
-  // No link and no seam.
+  // Returns whether there are no links and no seams.
   bool plain() const { return instead.empty() && input.empty() && output.empty(); }
 
-  // residual + call(x, batch), as one node if there are no seams.
+  // Returns residual + call(x, batch), as one node if there are no seams.
   at::Tensor call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch);
 
  protected:
@@ -101,27 +103,28 @@ class HEDDLE_API Linear : public Module {
 
 namespace model {
 
-// What each layer's call(x, batch) returns. Layers without input seams that share the links of `instead` (or
-// have none) are computed together, with one sum of dX.
+// Returns call(x, batch) of each layer. Layers without input seams and with the same links of `instead` are
+// computed together, with one sum of dX.
 HEDDLE_API FewTensors call_each(std::initializer_list<Linear*> layers, const at::Tensor& x,
                                 const Batch& batch, Outputs outputs = Outputs::apart);
 
 }  // namespace model
 }  // namespace heddle
 
-// Matrix products by what is fastest on this processor.
+// Matrix products with the fastest kernel for this processor.
 
 namespace heddle::model {
 
-// Float32 products of 2^22 multiplications and more go to packed products of heddle
-// (grouped_product_cpu.h) on AMD processors with AVX-512, which MKL does not use there, if each matrix has a
-// stride of 1; one row times a linear layer's weight goes to another kernel (row_product_cpu.h), because
-// MKL's is not vectorized on AMD; all others are at::mm. The choice depends on the processor, shapes and
-// strides alone, so that a run repeats its bits. On any device, of any dtype.
-// For use below autograd: nothing is recorded, and the version counters of `out` and `sum` may stay as they
-// are, so these must not be tensors that autograd has saved. They must not share memory with a or b.
+// Selects the kernel of fp32 products. Products of at least 2^22 multiplications use heddle's packed kernel
+// (grouped_product_cpu.h) on AMD processors with AVX-512, where MKL does not use it, if each matrix has a dim
+// of stride 1. One row times the weight of a linear layer uses another kernel (row_product_cpu.h), because
+// MKL's is not vectorized on AMD. Other products use at::mm. The selection depends only on the processor,
+// shapes and strides, so results are bitwise reproducible. Works for any device and dtype.
+//
+// Call below autograd. Nothing is recorded, and the version counters of `out` and `sum` may not change, so
+// these tensors must not be saved by autograd. They must not share memory with a or b.
 
-// a b + plus: [m, k] and [k, n] to [m, n]. plus: undefined, one row [n], or [m, n].
+// Returns a b + plus, [m, n], for a [m, k] and b [k, n]. plus: undefined, one row [n], or [m, n].
 HEDDLE_API at::Tensor matrix_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& plus = {});
 
 // out = a b + plus.

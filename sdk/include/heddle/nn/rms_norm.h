@@ -1,5 +1,5 @@
-// Norms: root mean square (Zhang and Sennrich 2019), with the rounding of Hugging Face's LlamaRMSNorm, and
-// layer normalisation (Ba et al. 2016).
+// RMS norm (Zhang and Sennrich 2019) with the rounding of Hugging Face's LlamaRMSNorm, and layer norm (Ba et
+// al. 2016).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,19 +11,19 @@ namespace heddle {
 
 namespace model {
 
-// weight * (x / sqrt(mean(x^2) + eps)) over the last dim: normalised in fp32 (fp64 for fp64), rounded to x's
-// dtype, then multiplied by the weight. x [..., width] may hold several heads of `weight` side by side: every
-// weight.numel() consecutive numbers are one row. Returns x's shape.
+// Returns weight * (x / sqrt(mean(x^2) + eps)) over the last dim, in the shape of x. Normalizes in fp32 (fp64
+// for fp64), rounds to the dtype of x, then multiplies by the weight. x [..., width] may have several heads
+// side by side: each weight.numel() consecutive elements are normalized together.
 HEDDLE_API at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
-// (1 + weight) * (x / sqrt(mean(x^2) + eps)), all of it in fp32 and then rounded to x's dtype, as Hugging
-// Face's GemmaRMSNorm does.
+// Returns (1 + weight) * (x / sqrt(mean(x^2) + eps)), computed in fp32 and rounded once to the dtype of x,
+// like Hugging Face's GemmaRMSNorm.
 HEDDLE_API at::Tensor rms_norm_plus_one(const at::Tensor& x, const at::Tensor& weight, double eps);
 
 }  // namespace model
 
-// Slot "weight" [width], initialised with ones; of a norm that multiplies by 1 + weight with zeros; of one
-// that multiplies by nothing there is no slot.
+// RMS norm with the slot "weight" [width], initialized to ones, or to zeros for Scale::one_plus_weight.
+// Scale::none has no slot.
 class HEDDLE_API RmsNorm : public Module {
  public:
   enum class Scale { weight, one_plus_weight, none };
@@ -31,7 +31,8 @@ class HEDDLE_API RmsNorm : public Module {
   std::string_view kind() const override { return "rms_norm"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone, .role = Role::norm}; }
 
-  at::Tensor weight;  // of Scale::none ones, made at the first call for the dtype and device of what comes
+  // For Scale::none, ones created in the first call with the dtype and device of its input.
+  at::Tensor weight;
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override;
@@ -46,14 +47,15 @@ class HEDDLE_API RmsNorm : public Module {
 
 namespace model {
 
-// weight * (x - mean) / sqrt(variance + eps) + bias over the last dim, computed in fp32 (fp64 for fp64) and
-// rounded to x's dtype. x [..., width]; bias: undefined or [width].
+// Returns weight * (x - mean) / sqrt(variance + eps) + bias over the last dim, computed in fp32 (fp64 for
+// fp64) and rounded to the dtype of x. x [..., width]; bias: undefined or [width].
 HEDDLE_API at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                                  double eps);
 
 }  // namespace model
 
-// Slots "weight" [width], initialised with ones, and, if asked for, "bias" [width], with zeros.
+// Layer norm with the slots "weight" [width], initialized to ones, and optionally "bias" [width], initialized
+// to zeros.
 class HEDDLE_API LayerNorm : public Module {
  public:
   LayerNorm(int64_t width, double eps, bool with_bias, const at::TensorOptions& options);

@@ -1,5 +1,5 @@
-// What layers compute from all tokens of their rows and is no attention: the recurrence of a mixer, between
-// its projections, and the keys of an indexer.
+// Seams for layers other than attention that combine tokens of a row: the recurrence of a mixer, and the keys
+// of an indexer.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,52 +18,55 @@ namespace heddle {
 
 namespace model {
 
-// Heads [first_head, first_head + heads) of each of the groups [first_group, first_group + groups), which are
-// neighbours. A range of several groups has all of their heads.
+// Heads [first_head, first_head + heads) of each of the groups [first_group, first_group + groups). Groups
+// are consecutive heads. A range of several groups has all of their heads.
 struct HeadRange {
-  int64_t groups = 1, heads = 1;  // heads: of each group
+  int64_t groups = 1, heads = 1;  // heads: per group
   int64_t first_group = 0, first_head = 0;
   bool operator==(const HeadRange&) const = default;
 };
 
-// Inputs of a sequence core, of all tokens of a batch and of some heads.
+// Inputs of a sequence core: all tokens of a batch, some of the heads.
 struct SequenceInputs {
-  FewTensors of_heads;   // each [tokens, groups * heads * any]
-  FewTensors of_groups;  // each [tokens, groups * any]: what the heads of a group share
+  FewTensors of_heads;   // [tokens, groups * heads * any] each
+  FewTensors of_groups;  // [tokens, groups * any] each: shared by the heads of a group
 };
 
-// A parameter with as many rows for each head of `all` (for each group): the rows of a range of them.
+// Return the rows that belong to `range` of a parameter whose rows are divided evenly among the heads (or the
+// groups) of `all`.
 HEDDLE_API at::Tensor rows_of_heads(const at::Tensor& parameter, const HeadRange& all,
                                     const HeadRange& range);
 HEDDLE_API at::Tensor rows_of_groups(const at::Tensor& parameter, const HeadRange& all,
                                      const HeadRange& range);
 
-// Of all tokens of the rows; without a gradient.
+// The result of gathering rows over ranks. No gradient.
 struct GatheredRows {
-  at::Tensor values;  // [tokens of whole rows, any]: whole_sequence_of(batch) of each row
-  // int64 [tokens], on the host: the places in `values` of the tokens that the batch has. Undefined: they are
-  // all of them, in their order.
+  at::Tensor values;  // [tokens of whole rows, any], whole_sequence_of(batch) tokens per row
+  // int64 [tokens], on the host: the indices in `values` of this rank's tokens. Undefined: this rank has all
+  // tokens, in order.
   at::Tensor places;
 };
 
 }  // namespace model
 
-// Of the whole model, before any axis splits it.
+// Head counts of the whole model, before tensor parallelism splits it.
 struct SequenceCounts {
-  int64_t groups = 1, heads = 1;  // heads: of all groups
-  bool split = true;              // ranks of tp have parts of them, where tp_size divides the groups
+  int64_t groups = 1, heads = 1;  // heads: over all groups
+  bool split = true;              // whether ranks of tp have parts of the groups if tp_size divides them
 };
 
-// What a mixer computes from whole rows, head by head: the seam of context parallelism, whose links compute
-// around it. Each rank of cp then has the rows of all ranks and a range of the heads, so that parameters of
-// heads get their gradients on the ranks that compute these. What is of single tokens (gates, norms of the
-// output) belongs behind the core. A child of its mixer, whose own forward computes each token alone.
+// The part of a mixer that needs whole rows and computes each head separately, the seam of context
+// parallelism. Links send tokens so that each rank of cp has the rows of all ranks for a range of the heads;
+// parameters of heads then get their gradients on the ranks that have these heads. Computations on single
+// tokens (gates, output norms) belong after the core. A child of its mixer, whose own forward computes each
+// token alone.
 class HEDDLE_API SequenceCore : public Module {
  public:
   // Returns [tokens, groups * heads * any].
   using Instead =
       Chain<at::Tensor(model::SequenceInputs in, const model::HeadRange& range, const Batch& batch)>;
-  // The rows of `in` are whole: whole_sequence_of(batch) tokens each, with the batch's documents.
+  // Computes a range of heads. The rows of `in` are whole, with whole_sequence_of(batch) tokens and the
+  // batch's documents.
   using Own = std::function<at::Tensor(const model::SequenceInputs& in, const model::HeadRange& range)>;
 
   // counts: for checks before the first step.
@@ -72,7 +75,8 @@ class HEDDLE_API SequenceCore : public Module {
   std::string_view kind() const override { return "sequence_core"; }
   ModuleTraits traits() const override;
 
-  // in: of all heads of this rank, `all`, which begins with 0; own: computes any range of them.
+  // Runs the links around `own`. in: all heads of this rank. all: their range, which begins at 0. own:
+  // computes any range of these heads.
   at::Tensor compute(model::SequenceInputs in, const model::HeadRange& all, const Batch& batch,
                      const Own& own);
 
@@ -80,15 +84,14 @@ class HEDDLE_API SequenceCore : public Module {
   const SequenceCounts& counts() const { return counts_; }
 
  protected:
-  at::Tensor forward(at::Tensor x, const Batch& batch) override;  // refused: compute() takes several tensors
+  at::Tensor forward(at::Tensor x, const Batch& batch) override;  // throws; use compute()
 
  private:
   SequenceCounts counts_;
 };
 
-// What a layer needs of all tokens of its rows and what gets no gradient, such as the keys of an indexer: the
-// seam of context parallelism, whose link in place gathers the rows of all ranks. A child of the layer, which
-// has a rule for the axis cp then.
+// A gather of values over whole rows without gradient, such as the keys of an indexer. The seam of context
+// parallelism: an in_place link gathers the rows of all ranks. A child of a layer that supports the axis cp.
 class HEDDLE_API RowGather : public Module {
  public:
   using Instead = Chain<model::GatheredRows(at::Tensor own, const Batch& batch)>;
@@ -96,13 +99,13 @@ class HEDDLE_API RowGather : public Module {
   std::string_view kind() const override { return "row_gather"; }
   ModuleTraits traits() const override;
 
-  // own [tokens, any]. Nothing is recorded by autograd.
+  // Gathers own [tokens, any]. Not recorded by autograd.
   model::GatheredRows gather(at::Tensor own, const Batch& batch);
 
   Instead instead{"RowGather::instead"};
 
  protected:
-  at::Tensor forward(at::Tensor x, const Batch& batch) override;  // refused: gather() returns two tensors
+  at::Tensor forward(at::Tensor x, const Batch& batch) override;  // throws; use gather()
 };
 
 }  // namespace heddle

@@ -1,5 +1,5 @@
-// What a step computes and allocates, recorded on meta tensors: operators with their costs, allocations with
-// their lifetimes.
+// Records operators with their costs, and allocations with their lifetimes, of code that runs on meta
+// tensors.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -15,23 +15,24 @@
 namespace heddle {
 
 struct OperatorCost {
-  double operations = 0;         // multiplications and additions; of other operators one an element
+  double operations = 0;         // multiplications and additions; for elementwise operators, one per element
   double read = 0, written = 0;  // bytes
 };
 
-// Shape of a product of matrices, [m, k] times [k, n], `batch` times. Of attention: `batch` heads of all rows
-// with m queries and n keys of k numbers each. Of a grouped product: `batch` groups of m rows on average.
+// The shape of a matrix product: `batch` products of [m, k] times [k, n]. For attention: `batch` heads over
+// all rows, m queries and n keys of size k. For a grouped product: `batch` groups of m rows on average.
 struct ProductShape {
   int64_t batch = 1, m = 0, n = 0, k = 0;
-  c10::ScalarType dtype = c10::ScalarType::Float;  // of the factors
+  c10::ScalarType dtype = c10::ScalarType::Float;  // of the inputs
   bool operator==(const ProductShape&) const = default;
 };
 
-// Calls, allocations and releases are numbered from 0 in the order in which they happened: a moment.
+// One recorded operator. Calls, allocations and releases share one numbering from 0 in the order of events,
+// called moments.
 struct OperatorCall {
-  const char* name = "";  // "aten::mm", "heddle::attention"; lives as long as the process
+  const char* name = "";  // "aten::mm", "heddle::attention"; a string of static lifetime
   OperatorCost cost;
-  // Of a product of matrices, or attention: computed at the peak of the device's matrix units.
+  // Set for matrix products and attention, which run on the device's matrix units.
   std::optional<ProductShape> product;
   int64_t moment = 0;
 };
@@ -43,25 +44,26 @@ struct Allocation {
 };
 
 struct HEDDLE_API ComputeLog {
-  std::vector<OperatorCall> calls;  // views and empty tensors are left out
+  std::vector<OperatorCall> calls;  // without views and empty tensors
   std::vector<Allocation> allocations;
 
-  OperatorCost total(int64_t from = 0) const;  // of the calls from a moment on
-  int64_t alive(int64_t moment) const;         // bytes at a moment
-  int64_t peak(int64_t from = 0) const;        // the most bytes at any moment from one on
+  OperatorCost total(int64_t from = 0) const;  // sum over the calls from this moment on
+  int64_t alive(int64_t moment) const;         // bytes allocated at this moment
+  int64_t peak(int64_t from = 0) const;        // maximum number of bytes allocated from this moment on
 };
 
-// Records what this thread does with meta tensors while it lives, one at a time. Operators of LibTorch are
-// recorded by their calls and shapes: one that calls others is the sum of these. Operators that compute with
-// a kernel of their own, and make only shapes on meta, say their cost by record_operator().
+// Records the operators and allocations of this thread on meta tensors during its lifetime. A thread has at
+// most one recorder. LibTorch operators are recorded with their shapes; a composite operator is recorded as
+// the operators that it calls. Operators with their own kernels, which only create shapes on meta, report
+// their cost with record_operator().
 class HEDDLE_API ComputeRecorder {
  public:
-  ComputeRecorder();  // throws Error{internal} where this thread has one
+  ComputeRecorder();  // throws Error{internal} if this thread has a recorder
   ~ComputeRecorder();
   ComputeRecorder(const ComputeRecorder&) = delete;
   ComputeRecorder& operator=(const ComputeRecorder&) = delete;
 
-  int64_t moment() const;  // of what comes next
+  int64_t moment() const;  // the number of the next event
   ComputeLog log() const;
 
   struct State;
@@ -70,8 +72,8 @@ class HEDDLE_API ComputeRecorder {
   std::shared_ptr<State> state_;
 };
 
-// While it lives, this thread's recorder records neither operators nor allocations. What was allocated before
-// and is freed now counts as freed.
+// A scope in which this thread's recorder records neither operators nor allocations. Releases of earlier
+// allocations are still recorded.
 class HEDDLE_API ComputePause {
  public:
   ComputePause();
@@ -83,11 +85,11 @@ class HEDDLE_API ComputePause {
   bool was_;
 };
 
-// An operator that made only shapes. Nothing happens where this thread records nothing.
+// Records an operator that only created shapes. Does nothing if this thread has no recorder.
 HEDDLE_API void record_operator(const char* name, const OperatorCost& cost,
                                 const std::optional<ProductShape>& product = {});
 HEDDLE_API bool records_operators();
-// A moment of its own for an event that this thread's recorder does not see; -1 where it records nothing.
+// Returns a moment for an event that this thread's recorder does not see, or -1 without a recorder.
 HEDDLE_API int64_t record_moment();
 
 }  // namespace heddle

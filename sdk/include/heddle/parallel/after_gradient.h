@@ -1,4 +1,4 @@
-// A hook for strategies, called after a leaf got a gradient.
+// AfterGradient, an autograd hook that calls a function after a leaf has its gradient.
 #pragma once
 
 #include <torch/csrc/autograd/function_hook.h>
@@ -8,9 +8,10 @@
 
 namespace heddle {
 
-// Added to a leaf's accumulator with add_post_hook. Keep the accumulator alive: autograd holds it only
-// weakly. Called once per backward for each leaf with a gradient; in a split backward that may be when the
-// queue is drained, and for a recomputed foreign unit in a nested backward.
+// A hook to add to a leaf's gradient accumulator with add_post_hook. Keep the accumulator alive, because
+// autograd holds it only weakly. The hook is called once per backward for each leaf with a gradient. In a
+// split backward the call may come when the queue is drained, and for a recomputed foreign unit it comes in a
+// nested backward.
 class AfterGradient : public torch::autograd::FunctionPostHook {
  public:
   explicit AfterGradient(std::function<void()> call) : call_(std::move(call)) {}

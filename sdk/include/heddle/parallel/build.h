@@ -1,5 +1,5 @@
-// From units to this rank's stages: the split, parallelizers, the strategy, then the values of the
-// parameters.
+// Builds this rank's stages from units: splits the model into stages, applies parallelizers and the strategy,
+// and fills the parameters.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,23 @@ namespace heddle {
 
 namespace parallel {
 
-// How a model is cut for a pipeline.
+// The split of a model into pipeline stages.
 struct StageMap {
   std::vector<int> stage_of_unit;  // ascending
   std::vector<int> rank_of_stage;  // positions on the axis pp
 };
 
-// Throws Error{config} if the pipeline's fields do not fit the model.
+// Assigns units to stages. Throws Error{config} if the pipeline's fields do not fit the model.
 HEDDLE_API StageMap map_stages(const Units& units, const Plan& plan, int ranks);
 
-// Units of stages on other ranks are dropped. Of a parameter that several stages use (tied embeddings) each
-// stage has a copy; finish_gradients() of a rank's last stage sums their gradients. Parameters on meta are
-// filled from `source`, or, if it is empty or returns false, from their Init with `seed`.
+// Builds the stages of this rank and drops the units of other ranks. Each stage that uses a tied parameter
+// (tied embeddings) has a copy of it; finish_gradients() of a rank's last stage sums the gradients of the
+// copies. Parameters on meta are filled from `source`, or from their Init with `seed` if the source is empty
+// or returns false.
 HEDDLE_API Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const ParameterSource& source,
                         uint64_t seed);
 
-// Fills a shard from its Init: a function of (seed, name, global index) and nothing else.
+// Fills a shard from its Init, depending only on (seed, name, global index).
 HEDDLE_API void initialise(const Shard& shard, uint64_t seed);
 
 }  // namespace parallel

@@ -1,4 +1,4 @@
-// What a plugin declares before any tensor exists; core checks it as data.
+// Needs, the requirements that a plugin declares before any tensor exists and that core checks.
 #pragma once
 
 #include <functional>
@@ -10,20 +10,19 @@
 namespace heddle {
 
 struct Needs {
-  std::vector<std::string> axes;  // a strategy's mesh, outermost first; a parallelizer's own axis
-  // Those of `axes` that are in the mesh only if their size is above 1.
+  std::vector<std::string> axes;  // for a strategy its mesh, outermost first; for a parallelizer its own axis
+  // The members of `axes` that are in the mesh only if their size is above 1.
   std::vector<std::string> axes_when_used;
-  std::vector<std::string>
-      may_use;  // features of core that it supports: "selective_activation_checkpointing", ...
-  std::vector<Refusal> refuses;  // in the order in which they are checked
-  // Further checks of the sizes; a non-empty text refuses the run. May be empty.
+  std::vector<std::string> may_use;  // supported features of core: "selective_activation_checkpointing", ...
+  std::vector<Refusal> refuses;      // in the order in which they are checked
+  // A further check of the sizes. A non-empty text refuses the run. May be empty.
   std::function<std::string(const Sizes&)> sizes_rule;
 
-  // A parallelizer's: axes that the engine does not have, and their views.
+  // For a parallelizer: axes that the engine does not have, and their views.
   std::vector<AxisInfo> new_axes = {};
   std::vector<ViewInfo> new_views = {};
-  // A parallelizer's: axes whose parallelizers act before this one. Otherwise parallelizers act in the order
-  // of the table of axes.
+  // For a parallelizer: axes whose parallelizers act before this one. Otherwise parallelizers act in the
+  // order of the table of axes.
   std::vector<std::string> after = {};
 };
 

@@ -1,4 +1,4 @@
-// The interface of an optimizer: the shards that it trains, its state as boxes of parameters, an update.
+// IOptimizer, the interface of an optimizer: trained shards, optimizer state as boxes of parameters, update.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,68 +15,71 @@
 
 namespace heddle {
 
-// A shard that requires a gradient. One of no elements is listed too: its rank takes part in collectives
-// along Shard::axes.
+// A shard that requires a gradient. Shards without elements are included, because their rank takes part in
+// collectives along Shard::axes.
 struct HEDDLE_API TrainedShard {
-  const Shard* shard = nullptr;  // its tensor.grad() is the gradient; undefined where no rank has one
-  // What an update changes: the shard's own tensor, or the fp32 copy that Step stores in the shard
-  // afterwards.
+  const Shard* shard = nullptr;  // its tensor.grad() is the gradient; undefined if no rank has one
+  // The tensor that an update modifies: the shard's tensor, or an fp32 copy that Step then casts into the
+  // shard.
   at::Tensor weight;
-  double lr_mult = 1, wd_mult = 1;  // of its group (ParameterGroup)
+  double lr_mult = 1, wd_mult = 1;  // of its ParameterGroup
   bool has_master() const { return !weight.is_alias_of(shard->tensor); }
 };
 
-// One tensor of an optimizer's state: a part NAME.PARAMETER of checkpoints.
+// One tensor of the optimizer state, stored in checkpoints as NAME.PARAMETER.
 struct StateTensor {
-  std::string name;   // "exp_avg": no dot, and not "master", which Step adds
-  at::Tensor tensor;  // the optimizer's own storage: what is written into it is used by the next update
-  // The box that it covers of a whole tensor of `shape`, as a Shard does. Both empty: a number that every
-  // rank with a part of the parameter has alike.
+  std::string name;   // "exp_avg"; without a dot, and not "master", which Step adds
+  at::Tensor tensor;  // the optimizer's own storage; values written to it are used by the next update
+  // The box of the tensor in a whole tensor of `shape`, as in Shard. Both are empty for a scalar that is
+  // equal on every rank with a part of the parameter.
   std::vector<int64_t> shape, offset;
 };
 
 struct HEDDLE_API OptimizerState {
   const Shard* shard = nullptr;
   std::vector<StateTensor> tensors;
-  // Throws Error{internal} for a name that is not there.
+  // Returns the tensor with this name. Throws Error{internal} if there is none.
   const at::Tensor& at(std::string_view name) const;
   bool has(std::string_view name) const;
 };
 
-// A tensor of the shard's sizes that covers the same box.
+// Returns a state tensor with the sizes and the box of the shard.
 HEDDLE_API StateTensor box_state(const Shard& shard, std::string name, at::Tensor tensor);
-// A number, the same on every rank with a part of the parameter: a tensor of no dims.
+// Returns a scalar that is equal on every rank with a part of the parameter: a tensor without dims.
 HEDDLE_API StateTensor number_state(std::string name, at::Tensor tensor);
 
 struct OptimizerUpdate {
   double lr = 0, weight_decay = 0;
-  at::Tensor divisor;  // fp32 [1]: gradients are divided by it; undefined: by 1
-  at::Tensor skip;     // fp32 [1]: 1 where nothing changes, else 0; undefined: 0
+  at::Tensor divisor;  // fp32 [1]: divide gradients by it; undefined: 1
+  at::Tensor skip;     // fp32 [1]: 1 to skip the update, else 0; undefined: 0
 };
 
-// An optimizer: a plugin's, or a host's own. Step reduces, clips and resets gradients, keeps master copies
-// and checks for numbers that are not finite. An update depends on what the whole parameter and its gradient
-// are, not on how they are split.
+// An optimizer of a plugin or of a host. Step reduces, clips and resets gradients, keeps master copies and
+// checks for non-finite values. The result of an update must depend only on the whole parameter and its
+// gradient, not on how they are sharded.
 class HEDDLE_API IOptimizer {
  public:
   virtual ~IOptimizer();
-  // Once, before the first update: takes the shards and makes the state, on the weights' devices (meta in a
-  // dry world). The mesh lives as long as this. By default it takes none, and refuses master copies and
-  // groups, which need it: Error{config}.
+  // Takes the shards and creates the state on the devices of the weights (meta in a dry world). Called once,
+  // before the first update. The mesh outlives the optimizer. The default ignores the shards and throws
+  // Error{config} for master copies and parameter groups.
   virtual void start(std::span<const TrainedShard> shards, const DeviceMesh& mesh);
-  // All that an update reads and changes besides weights. Values copied into these tensors continue a run
-  // with the same bits. By default none: checkpoints hold nothing of this optimizer.
+  // Returns everything that an update reads and modifies besides the weights. A run that resumes by copying
+  // values into these tensors gets bitwise equal results. The default returns nothing, so checkpoints contain
+  // no state of this optimizer.
   virtual std::vector<OptimizerState> state();
-  // Changes the weights by the gradients. A shard whose gradient is undefined stays as it is. A gradient may
-  // have another dtype than the weight. The same on every rank: lr, weight_decay, skip.
+  // Updates the weights. A shard with an undefined gradient is unchanged. A gradient may have a different
+  // dtype than its weight. lr, weight_decay and skip are equal on every rank.
   virtual void update(const OptimizerUpdate& update) = 0;
-  // False: Step divides the gradients, reads `skip` and leaves the update out where it is 1, which waits for
-  // the device; both are undefined in update(). True: update() does what they say, and nothing waits.
+  // Returns whether update() applies OptimizerUpdate::divisor and skip itself, so that nothing waits for the
+  // device. If false, Step divides the gradients and reads `skip`, which waits for the device, and both are
+  // undefined in update().
   virtual bool takes_divisor_and_skip() const { return false; }
-  // Whether Step may take an update back by copies of weights and state() (PipelineConfig::post_validation):
-  // state() is complete, and update() does not communicate.
+  // Returns whether Step may undo an update by copies of the weights and state()
+  // (PipelineConfig::post_validation). This requires that state() is complete and that update() does not
+  // communicate.
   virtual bool can_undo() const { return false; }
-  // Of the plugin's offer, for messages; the registry sets it. Empty: a host's.
+  // Returns the plugin's name for messages, which the registry sets. Empty for a host's optimizer.
   virtual std::string name() const { return ""; }
 };
 

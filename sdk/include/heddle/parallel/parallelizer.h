@@ -1,5 +1,5 @@
-// The interface of a parallelizer: splits units along one axis (tensor, context, expert), and may change
-// batches.
+// IParallelizer, the interface of a parallelizer: splits units along one axis (tensor, context, expert), and
+// may transform batches.
 #pragma once
 
 #include <optional>
@@ -15,38 +15,39 @@
 
 namespace heddle {
 
-// Lives as long as the run's stages. One whose needs name no axis acts in runs whose `distributed:` has a
-// block of its name, which holds its fields: for plugins that only change batches.
+// A parallelizer, which lives as long as the stages of the run. A parallelizer whose needs name no axis is
+// for plugins that only transform batches. It acts if `distributed:` has a section of its name, which
+// contains its fields.
 class HEDDLE_API IParallelizer {
  public:
   virtual ~IParallelizer();
   virtual Needs needs() const = 0;
-  // For messages; core wraps it with the plugin's name.
+  // Returns the name for messages. Core wraps the parallelizer with the plugin's name.
   virtual std::string name() const;
-  // Throws Error for a model that cannot be split, with the model's sizes; called before there is a mesh, on
-  // the whole model. The default checks nothing.
+  // Throws Error for a model that it cannot split with these sizes. Called with the whole model, before there
+  // is a mesh. The default does nothing.
   virtual void check(Units& units, const Sizes& sizes);
-  // Throws Error for a device that it does not act on; called before there is a mesh. on_cpu: parameters live
-  // on the CPU. The default takes any.
+  // Throws Error for a device that it does not support. Called before there is a mesh. on_cpu: whether
+  // parameters are on the CPU. The default accepts any device.
   virtual void check_device(bool on_cpu) const;
-  // Splits slots, sets seams; returns what it split. Runs before the strategy, on parameters that may be on
-  // meta.
+  // Splits slots and sets seams, and returns the split parameters. Called before the strategy; parameters may
+  // be on meta.
   virtual std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) = 0;
 
-  // The order of transform() among those of the run's parallelizers, the lowest first: about 0 for changes of
-  // tokens and labels, 100 for positions and documents, 200 for a cut along the sequence. Two of one order
-  // are refused by name. Empty (the default): no transform.
+  // Returns the order of transform() among the parallelizers of the run, lowest first: about 0 to change
+  // tokens and labels, 100 to change positions and documents, 200 to split the sequence. Equal orders are
+  // refused. Empty (the default) means that there is no transform.
   virtual std::optional<int> transform_order() const;
-  // Changes a batch of training or evaluation before it is cut into microbatches and copied to the device:
-  // once per batch, equally on every rank of a pipeline. The label tokens that the loss is divided by are
-  // counted before. The number of rows stays; tensors are replaced, not changed in place; tokens stay in the
-  // vocabulary. Metrics may be added.
+  // Transforms a batch of training or evaluation before it is split into microbatches and copied to the
+  // device. Called once per batch, with the same result on every rank of a pipeline. Label tokens for the
+  // loss are counted before. The number of rows must not change, tensors must be replaced instead of modified
+  // in place, and tokens must stay in the vocabulary. Metrics may be added.
   virtual void transform(Batch& batch, const DeviceMesh& mesh);
 
-  // Auxiliary losses and metrics that its links, seams and transform() add; the same on every rank, known
-  // before apply().
+  // Returns the auxiliary losses and metrics that its links, seams and transform() add. Equal on every rank,
+  // and known before apply().
   virtual std::vector<SideOutput*> side_outputs();
-  // After the optimizer's update of every step, on every rank: for buffers of its own.
+  // Called after the optimizer update of every step, on every rank, to update buffers.
   virtual void after_update(const Updated& updated, const DeviceMesh& mesh);
 };
 

@@ -1,4 +1,5 @@
-// The plugins of one run, made and checked. They hold their configuration only, until there is a mesh.
+// Plan, the plugins of one run after creation and checks. They have only their configuration until there is a
+// mesh.
 #pragma once
 
 #include <memory>
@@ -15,14 +16,13 @@ namespace heddle {
 
 struct Plan {
   std::unique_ptr<IStrategy> strategy;
-  std::string strategy_name, strategy_file;  // for messages; empty file: the engine's own
-  std::vector<std::shared_ptr<IParallelizer>>
-      parallelizers;                                  // in the order in which they act, before the strategy
-  std::vector<std::string> parallelizer_names;        // for messages; may be empty
-  std::shared_ptr<const IPipelineSchedule> schedule;  // null: no pipeline
-  PipelineConfig pipeline;                            // used if there is a schedule
+  std::string strategy_name, strategy_file;  // for messages; an empty file stands for the engine itself
+  std::vector<std::shared_ptr<IParallelizer>> parallelizers;  // in the order in which they act
+  std::vector<std::string> parallelizer_names;                // for messages; may be empty
+  std::shared_ptr<const IPipelineSchedule> schedule;          // null without a pipeline
+  PipelineConfig pipeline;                                    // used only with a schedule
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
-  std::unique_ptr<IDevice> device;  // null: the CPU
+  std::unique_ptr<IDevice> device;  // null for the CPU
 };
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// This rank's part of one parameter: what the optimizer, the norm, initialisation and files see.
+// Shard, this rank's part of a parameter, as the optimizer, the norm, initialization and checkpoints use it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,8 +15,9 @@
 
 namespace heddle {
 
-// What a parallelizer did to a parameter on a mesh axis: split it along tensor dim `dim` (uneven splits
-// allowed), or left it whole with gradients that are this rank's part of a sum over the axis.
+// The effect of a parallelizer on a parameter along a mesh axis. split: the parameter is split along tensor
+// dim `dim`, possibly unevenly. partial_gradient: the parameter is whole, and its gradient is this rank's
+// term of a sum over the axis.
 struct Placed {
   enum class Kind { split, partial_gradient };
   std::string parameter, axis;
@@ -25,45 +26,47 @@ struct Placed {
   Kind kind = Kind::split;
 };
 
-// A box of the whole parameter: along dim d it holds [offset[d], offset[d] + tensor.size(d)).
+// A box of a parameter: [offset[d], offset[d] + tensor.size(d)) along each dim d.
 struct Shard {
   std::string name;
-  at::Tensor tensor;  // updated by the optimizer where it requires_grad; its grad() is the step's, final
+  // Updated by the optimizer if it requires_grad; grad() is the final gradient of the step.
+  at::Tensor tensor;
   std::vector<int64_t> shape;   // of the whole parameter
-  std::vector<int64_t> offset;  // of this box in it
-  // Mesh axes that split it: its norm is summed over exactly these. They are in one view of the mesh.
+  std::vector<int64_t> offset;  // of this box in the whole parameter
+  // Mesh axes that split the parameter. The norm is summed over exactly these axes. All are in one view of
+  // the mesh.
   std::vector<std::string> axes;
   Init init;
-  // Mesh axes over which its gradient is summed once a step, after the strategy's own sums: core does it in
-  // finish_gradients() of the built stage. They are in the same view.
+  // Mesh axes over which core sums the gradient once per step, in finish_gradients() of the built stage after
+  // the strategy's own sums. They are in the same view.
   std::vector<std::string> partial;
-  // An earlier stage of the pipeline holds the parameter too: it is counted there, in norms, sizes and files.
-  // Set by parallel::build.
+  // Whether an earlier pipeline stage also has the parameter, so that norms, sizes and files count it there.
+  // Set by parallel::build().
   bool tied_to_earlier = false;
 };
 
-// Writes the values of one shard (its box of the whole parameter) into shard.tensor; false if it does not
-// have the parameter. Reads only that box of the file.
+// Writes the values of a shard, its box of the whole parameter, to shard.tensor. Returns false if the source
+// does not have the parameter. Reads only this box of a file.
 using ParameterSource = std::function<bool(const Shard& shard)>;
 
-// The shard of a slot's whole tensor: the part of the parameter that the parallelizers left. `tensor` is not
-// set. Throws Error{config} if two of them split one dim.
+// Returns the shard of a slot's whole tensor, the part of the parameter that the parallelizers left. `tensor`
+// is undefined. Throws Error{config} if two parallelizers split the same dim.
 HEDDLE_API Shard whole_shard(const ParameterSlot& slot, std::span<const Placed> placed);
 
 }  // namespace heddle
 
-// Frees and reallocates the storage of parameters, on any device.
+// Storage of parameters: resizing and flat allocation, on any device.
 
 namespace heddle::parallel {
 
-// Gives the storage of `alias` and all its views `bytes` uninitialised bytes; 0 frees it. Sizes and strides
-// stay, as in FSDP2: views read the new bytes once they are filled. The memory comes from the device's
-// allocator, so on a device it is freed and allocated in the order of the current stream.
+// Resizes the storage of `alias` and its views to `bytes` uninitialized bytes; 0 frees it. Sizes and strides
+// are unchanged, so views are valid again once the storage is filled, as in FSDP2. The memory comes from the
+// device's allocator, which frees and allocates in the order of the current stream.
 HEDDLE_API void resize_storage(const at::Tensor& alias, size_t bytes);
 
-// Gives slots on meta uninitialised storage on `device`: those of one dtype are adjacent in one buffer, each
-// aligned to 64 bytes of 4-byte elements, so that layers of one input can be computed as one. Other slots are
-// not changed.
+// Allocates uninitialized storage on `device` for slots on meta. Slots of equal dtype are adjacent in one
+// buffer, each aligned to 64 bytes of 4-byte elements, so that layers with one input can be computed
+// together. Other slots are unchanged.
 HEDDLE_API void lay_flat(std::span<ParameterSlot* const> slots, c10::Device device);
 
 }  // namespace heddle::parallel

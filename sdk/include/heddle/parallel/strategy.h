@@ -1,4 +1,4 @@
-// The interface of a data-parallel strategy: where parameters, gradients and optimizer state live.
+// The interface of a data-parallel strategy, which owns parameters, gradients and optimizer state.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,96 +20,100 @@
 
 namespace heddle {
 
-// A parameter as the model computes with it. Under tensor parallelism it is this rank's part.
+// A parameter as the model computes with it. With tensor parallelism it is this rank's part.
 struct WholeParameter {
   std::string name;
   at::Tensor tensor;  // valid until release_whole()
 };
 
-// The dtypes in which a host runs a unit. Empty: tensors keep their dtypes.
+// Dtypes in which a host runs a unit. Empty: no cast.
 struct UnitPrecision {
-  std::optional<at::ScalarType> inputs;  // floating-point inputs are cast to it
+  std::optional<at::ScalarType> inputs;  // dtype to which floating-point inputs are cast
   std::optional<at::ScalarType>
-      outputs;  // floating-point results are cast to it, except a loss of one element
+      outputs;  // dtype to which floating-point results are cast, except a loss of one element
 };
 
-// The units of one pipeline stage as one rank sees them. Owns shards, buckets and streams; starts no autograd
-// of its own. Called from one thread. The first four functions are what every strategy needs. The others have
-// defaults that are correct for a stage with whole parameters that reduces in finish_gradients().
+// The units of one pipeline stage on one rank. Owns shards, buckets and streams, and starts no autograd
+// itself. Called from one thread. Every strategy implements the first four functions. The defaults of the
+// other functions are correct for a stage with whole parameters that reduces in finish_gradients().
 class HEDDLE_API ParallelStage {
  public:
   virtual ~ParallelStage();
-  // Runs the stage's units on one microbatch. A stage of a built model refuses it (Error{input}) where the
-  // pipeline has several stages and no schedule runs: heddle::Step runs it.
+  // Runs the units of the stage on one microbatch. In a pipeline of several stages a built stage throws
+  // Error{input} unless a schedule runs (heddle::Step runs it).
   virtual Tensors forward(Tensors inputs, const Batch& batch) = 0;
-  // Returns when the gradient of every owned shard is final: the sum over the data-parallel ranks and all
-  // microbatches of the step, in shard.tensor.grad(); undefined where no rank had one. A strategy that
-  // averages while it reduces multiplies here by the number that it divided by. The optimizer scales
-  // and detaches the gradient in place (not allowed on an autograd view: detach() it), and then resets it to
-  // undefined. Of a built model, core adds the sums over Shard::partial here: a host's own loop gets what
-  // Step gets. A strategy leaves those to core.
+  // Completes the gradient of every owned shard: the sum over data-parallel ranks and all microbatches of the
+  // step, in shard.tensor.grad(), or undefined if no rank has one. A strategy whose reductions average
+  // multiplies by the divisor here. The optimizer scales and detaches the gradient in place, so it must not
+  // be an autograd view (detach() it), and then resets it to undefined. In a built model, core then adds the
+  // sums over Shard::partial, which a strategy leaves to core; so a host's own loop gets the same gradients
+  // as Step.
   virtual void finish_gradients() = 0;
-  // This rank's shards, in execution order; a tied parameter once. Empty shards (numel 0) are listed too.
-  // A parameter that is cut in the middle of a row is listed as several boxes, each a shard of that name.
+  // Returns this rank's shards in execution order, including empty shards (numel 0), with a tied parameter
+  // once. A parameter that is split within a row has several boxes, each a shard with the same name.
   virtual std::span<Shard> owned() = 0;
-  // Called after core wrote to the owned shards: their first values, a checkpoint's, or an update.
+  // Called after core wrote to the owned shards: initial values, a checkpoint, or an update.
   virtual void parameters_changed() = 0;
 
-  // Hints from the schedule, for stages that gather parameters. forward() works without them.
+  // Hints of the schedule for stages that gather parameters. forward() must work without them.
   virtual void unshard();  // a forward of this stage comes soon
-  virtual void reshard();  // none comes soon: free whole parameters
+  virtual void reshard();  // no forward comes soon: free whole parameters
 
-  // Hints from the runner of the backwards, for stages that reduce while a backward runs. finish_gradients()
-  // gives the same numbers without them.
-  // The next backward of this stage is the step's last one: it completes the gradients, and reductions may
-  // start. Where backwards are split (Batch::weight_gradients) it comes before the last drain of a queue.
+  // Hints of the runner of backwards for stages that reduce during the backward. finish_gradients() must give
+  // the same result without them.
+  // The next backward of this stage is the last one of the step and completes the gradients, so reductions
+  // may start. With split backwards (Batch::weight_gradients) it is called before the last drain of a queue.
   virtual void expect_last_backward();
-  // Every gradient of this step is complete: starts the remaining reductions and returns at once.
+  // All gradients of this step are complete. Starts the remaining reductions without waiting.
   virtual void reduce_gradients();
 
-  // Whether restart_step() works. A strategy whose Needs::may_use has "post_validation" returns true.
+  // Returns whether restart_step() works. Must be true for a strategy whose Needs::may_use has
+  // "post_validation".
   virtual bool can_restart() const;
-  // The step under way begins anew: its forwards so far get no backward, and their graphs are gone. No
-  // backward of the step has run. parameters_changed() may follow. Throws Error{internal} unless
-  // can_restart().
+  // Restarts the current step: no backward has run, and the forwards so far get none, because their graphs
+  // are freed. parameters_changed() may follow. Throws Error{internal} unless can_restart().
   virtual void restart_step();
 
-  // Gathers whole parameters until release_whole(): for sampling and for reading them between two steps. Only
-  // forwards without gradients may run meanwhile. Called by all ranks of the strategy's axes. The default
-  // returns the owned shards: a stage whose shards are parts of parameters overrides both functions.
+  // Gathers whole parameters until release_whole(), for generation and for reading parameters between two
+  // steps. Meanwhile only forwards without gradients may run. Called by all ranks of the strategy's axes. The
+  // default returns the owned shards; a stage whose shards are parts of parameters overrides both functions.
   virtual std::vector<WholeParameter> hold_whole();
   virtual void release_whole();  // neither communicates nor throws
 
-  // Forwards that a host drives: a model with a forward of its own runs the units in its own order and says
-  // where each begins and ends. Units are numbered as in parallelize(); their Unit::forward is not called.
-  // forward() and these functions are not mixed in one stage.
-  // Whether the functions below work. False: begin_forward() throws Error{input}.
+  // Forwards that a host drives: a model with its own forward runs the units in its own order and reports
+  // their beginning and end. Units are indexed as in parallelize(), and their Unit::forward() is not called.
+  // A stage uses either forward() or these functions.
+  // Returns whether the functions below work. If false, begin_forward() throws Error{input}.
   virtual bool can_host_forward() const;
-  // A forward of one microbatch begins. Whether gradients are enabled here holds for the whole forward.
+  // Begins the forward of one microbatch. Gradients must be enabled or disabled for the whole forward.
   virtual void begin_forward(const Batch& batch);
-  // The unit is about to run: its parameters are whole from here on. Units may be nested, as a root with
-  // others inside. Also called, outside of a forward, for a unit that a backward recomputes.
+  // Makes the parameters of a unit whole before the unit runs. Units may be nested, such as a root that
+  // contains the others. Also called outside of a forward, for a unit that a backward recomputes.
   virtual void before(size_t unit);
-  // The unit has run. `outputs`: every tensor of its result that requires a gradient, of any shape.
+  // Called after the unit has run. outputs: all tensors of its result that require a gradient, of any shape.
   virtual void after(size_t unit, const Tensors& outputs);
   virtual void end_forward();
-  // The host's forward threw: frees what was gathered and ends the forward. Communicates with no rank.
+  // Called after the host's forward threw: frees gathered parameters and ends the forward without
+  // communication.
   virtual void abandon_forward() noexcept;
-  // The dtypes in which the host runs a unit, and the dtype of autocast for the whole forward; empty: none.
+  // Return the dtypes in which the host runs a unit, and the autocast dtype for the whole forward; empty:
+  // none.
   virtual UnitPrecision unit_precision(size_t unit) const;
   virtual std::optional<at::ScalarType> autocast() const;
 };
 
-// Constructed from its configuration alone (no tensor, no group), and used once the mesh exists.
+// A strategy is constructed from its configuration, without tensors or groups, and used once the mesh exists.
 class HEDDLE_API IStrategy {
  public:
   virtual ~IStrategy();
   virtual Needs needs() const = 0;
-  // Takes ownership of the units. Parameters on meta get storage here and values from core later; the values
-  // of others are copied, those of the first data-parallel rank where ranks hold different ones.
+  // Builds a stage and takes ownership of the units. Parameters on meta get storage here and values from core
+  // later. Other parameters are copied; if ranks have different values, those of the first data-parallel rank
+  // are used.
   virtual std::unique_ptr<ParallelStage> parallelize(Units units, const DeviceMesh& mesh,
                                                      std::span<const Placed> placed) = 0;
-  // The plugin that failures of the stages are attributed to. The engine overrides it; a plugin does not.
+  // Returns the plugin to which failures of the stages are attributed. Overridden by the engine, not by
+  // plugins.
   virtual Author author() const;
 };
 

@@ -1,5 +1,5 @@
-// The ABI tag: all properties that must be equal for a plugin and the engine to share C++ objects, as one
-// text.
+// HEDDLE_ABI_TAG, a text with all properties that must be equal in a plugin and the engine for sharing C++
+// objects.
 #pragma once
 
 #include <torch/headeronly/version.h>
@@ -11,8 +11,8 @@
 #define HEDDLE_TEXT_OF_(x) #x
 #define HEDDLE_TEXT_OF(x) HEDDLE_TEXT_OF_(x)
 
-// The ABI of the standard library. Compilers and releases that share it may be mixed: a plugin that needs a
-// newer library than the engine's machine has is refused by the dynamic linker.
+// The ABI of the standard library. Compilers and releases with the same ABI may be mixed. The dynamic linker
+// refuses a plugin that needs a newer library than the machine has.
 #if defined(_LIBCPP_ABI_VERSION)
 #define HEDDLE_ABI_LIBRARY "libc++-" HEDDLE_TEXT_OF(_LIBCPP_ABI_VERSION)
 #elif _GLIBCXX_USE_CXX11_ABI
@@ -27,7 +27,7 @@
 #define HEDDLE_ABI_PLATFORM "linux-aarch64"
 #endif
 
-// The debug mode of the standard library changes the layout of containers; NDEBUG does not.
+// The debug mode of the standard library changes the layout of containers. NDEBUG does not.
 #if defined(_GLIBCXX_DEBUG)
 #define HEDDLE_ABI_DEBUG "debug"
 #else

@@ -1,4 +1,4 @@
-// The kind `dataset`: how a plugin offers a data set.
+// OfferedDataset, the plugin kind `dataset`.
 #pragma once
 
 #include <functional>
@@ -13,26 +13,29 @@
 
 namespace heddle {
 
-// A set of texts: rows that a script turns into tokens once, in a Python process before the first step.
-// heddle keeps the samples in a file and reads them from there; docs/plugins/dataset.md describes the script.
+// Texts that a script tokenizes once, in a Python process before the first step. heddle caches the samples in
+// a file and reads them from there. docs/plugins/dataset.md describes the script.
 struct TextSource {
   std::string script;  // "squad.py", in the directory of the plugin's library
-  // Fields with a file, a directory, a name of the hub, or a list of files; the first that is set. The fields
-  // `split`, `name` and `revision`, where there are, choose in it. Empty: the script makes its rows itself.
+  // Fields that name a file, a directory, a repository of the hub, or a list of files; the first field that
+  // is set is used. The fields `split`, `name` and `revision`, if they exist, select within it. Empty: the
+  // script creates its rows itself.
   std::vector<std::string> source_keys;
-  // Those of them whose local JSON files are read whole whatever `split` says, as NeMo AutoModel does.
+  // The source_keys whose local JSON files are read completely whatever `split` says, as in NeMo AutoModel.
   std::vector<std::string> whole_keys = {};
 };
 
-// Its name and aliases are last words of `dataset._target_`. The fields are the other keys of the section.
+// A data set. Its name and aliases match the last component of `dataset._target_`. The fields are the other
+// keys of the section.
 struct OfferedDataset : OfferedSchema {
   static constexpr const char* kKind = "dataset";
-  std::string length_key;  // the field with the tokens of a row, known before files are opened; empty: none
+  // Field with the row length in tokens, read before files are opened; empty: no such field.
+  std::string length_key;
   std::function<std::unique_ptr<IDataset>(const Node& section, const DataFacts& facts)> make;
-  std::optional<TextSource> texts;  // `make` is not called then
+  std::optional<TextSource> texts;  // if set, `make` is not called
 };
 
-// The name, the fields and how they are read, of any kind of set.
+// Returns an offer with the name, the fields and their reader. For data sets of any kind.
 template <class Config>
 OfferedDataset described_dataset(std::string name, const ConfigSchema<Config>& schema) {
   OfferedDataset offered;
@@ -45,8 +48,8 @@ OfferedDataset described_dataset(std::string name, const ConfigSchema<Config>& s
   return offered;
 }
 
-// A data set that is constructed as Dataset(Config, const Node& section, const DataFacts&); the section is
-// for the places of errors. plugin.add(offered_dataset<Mine>("MyDataset", schema())).
+// Returns an offer of a class that is constructed as Dataset(Config, const Node& section, const DataFacts&).
+// section: for locations in errors. Usage: plugin.add(offered_dataset<Mine>("MyDataset", schema())).
 template <class Dataset, class Config>
 OfferedDataset offered_dataset(std::string name, ConfigSchema<Config> schema, std::string length_key = "") {
   OfferedDataset offered = described_dataset(std::move(name), schema);
@@ -57,19 +60,20 @@ OfferedDataset offered_dataset(std::string name, ConfigSchema<Config> schema, st
   return offered;
 }
 
-// Adds the fields that tools.prompt_and_answer(), tools.chat() and tools.fill() of a script read, for a
-// Config with members of these names.
+// Adds the fields that tools.prompt_and_answer(), tools.chat() and tools.fill() of a script read. Config has
+// members with these names.
 template <class Config>
 ConfigSchema<Config> with_row_fields(ConfigSchema<Config> schema) {
   return schema
-      .field("seq_length", &Config::seq_length, "Tokens of a row, for truncation and padding.",
+      .field("seq_length", &Config::seq_length, "Row length in tokens, for truncation and padding.",
              at_least<int64_t>(1))
-      .field("truncation", &Config::truncation, "true or longest_first cuts rows at seq_length.")
+      .field("truncation", &Config::truncation,
+             "Truncation of rows to seq_length. true and longest_first enable it.")
       .field("padding", &Config::padding,
-             "max_length: rows count as seq_length tokens in a pack. Others: no effect.");
+             "max_length counts each row as seq_length tokens in a pack. Other values have no effect.");
 }
 
-// A data set of texts; the schema's fields are the script's arguments.
+// Returns an offer of tokenized texts. The fields of the schema are the arguments of the script.
 template <class Config>
 OfferedDataset offered_texts(std::string name, const ConfigSchema<Config>& schema, TextSource texts) {
   OfferedDataset offered = described_dataset(std::move(name), schema);

@@ -1,16 +1,16 @@
-// HEDDLE_PLUGIN: writes a plugin's manifest into a section of its file, and begins the definition of its
-// entry function.
+// HEDDLE_PLUGIN, which writes a plugin's manifest into a section of its library and begins the entry
+// function.
 #pragma once
 
 #include "heddle/base/export.h"
 #include "heddle/plugin/abi.h"
 #include "heddle/plugin/offer.h"
 
-// Names of the section, its symbol and the entry function; the registry looks for these.
+// The manifest's section and the entry function, as the registry looks them up.
 #define HEDDLE_MANIFEST_SECTION "heddle_manifest"
 #define HEDDLE_ENTRY_NAME "heddle_plugin_offer"
 
-// "offer <text>\n" for each text.
+// Expands to "offer <text>\n" for each text.
 #define HEDDLE_OFFER_PARENS ()
 #define HEDDLE_OFFER_SCAN1(...) __VA_ARGS__
 #define HEDDLE_OFFER_SCAN2(...) HEDDLE_OFFER_SCAN1(HEDDLE_OFFER_SCAN1(HEDDLE_OFFER_SCAN1(__VA_ARGS__)))
@@ -27,9 +27,10 @@
 
 // HEDDLE_PLUGIN("name", "1.2.0") { plugin.strategy<Mine>("name", schema()); }
 // HEDDLE_PLUGIN("name", "1.2.0", "strategy name other-name", "section extra") { ... }
-// Once per library. Further texts are "kind name alias...", one for each thing offered, whose kind is
-// OfferedSchema's kKind; without any the plugin offers "strategy <name>". They are read before the file is
-// opened, and the offer must contain exactly these. The body gets `heddle::Offer& plugin`; it may throw.
+// Used once per library. Each further text "kind name alias..." declares an offer, where kind is
+// OfferedSchema's kKind. Without further texts the plugin offers "strategy <name>". The registry reads the
+// manifest before it opens the library, and the offer must contain exactly these entries. The body gets
+// `heddle::Offer& plugin` and may throw.
 #define HEDDLE_PLUGIN(name, version, ...)                                                       \
   extern "C" {                                                                                  \
   extern HEDDLE_API const char heddle_plugin_manifest[];                                        \

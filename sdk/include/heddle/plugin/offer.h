@@ -1,5 +1,5 @@
-// What a plugin offers: strategies, parallelizers, schedules, sections, devices, plans and models. A kind of
-// plugin is a struct with the word of its kind.
+// The offers of a plugin: strategies, parallelizers, schedules, sections, devices, plans and models. Each
+// plugin kind is a struct with the kind's name.
 #pragma once
 
 #include <functional>
@@ -20,27 +20,26 @@
 
 namespace heddle {
 
-// A section read by its schema, independent of the struct.
+// A section read by its schema, without the struct type.
 struct Resolved {
-  Node values;                         // every field, with its default or given value
-  std::vector<std::string> not_built;  // "key: why" for each later() field that is not at its default
+  Node values;                         // every field, with its given value or default
+  std::vector<std::string> not_built;  // "key: why" for each later() field that is not built
 };
 
-// Common to everything offered; the base of each kind.
+// The common members of every offer, the base of each kind.
 struct HEDDLE_API OfferedSchema {
   virtual ~OfferedSchema();
   OfferedSchema() = default;
   OfferedSchema(const OfferedSchema&) = default;
   OfferedSchema& operator=(const OfferedSchema&) = default;
-  // What it needs of a run; null: a kind without needs.
+  // Returns the requirements on a run, or null for a kind without requirements.
   virtual const Needs* stated_needs() const { return nullptr; }
 
   std::string name;
-  std::vector<std::string> aliases;  // other names in the YAML
+  std::vector<std::string> aliases;  // further names in YAML
   std::vector<FieldInfo> fields;     // for `heddle plugins inspect`
   std::function<Resolved(const Node& section)> resolve;
-  std::string
-      not_built;  // not empty: the fields are read, but the execution is not built; says what is missing
+  std::string not_built;  // if not empty: fields are read, but this feature is not built
 };
 
 struct OfferedStrategy : OfferedSchema {
@@ -54,9 +53,9 @@ struct OfferedParallelizer : OfferedSchema {
   static constexpr const char* kKind = "parallelizer";
   const Needs* stated_needs() const override { return &needs; }
   Needs needs;
-  std::string plan_key;  // the field in which the name of an offered plan is allowed; empty: none
-  // Fields that the strategy has too and that act only where an axis has more than one rank: one that is
-  // given without that is a warning; one that is given where another parallelizer, which lacks it, splits the
+  std::string plan_key;  // the field that may name an offered plan; empty: none
+  // Fields that the strategy also has and that only act if an axis has more than one rank. Setting such a
+  // field without that is a warning. Setting it while another parallelizer, which lacks the field, splits the
   // axis is an error.
   std::vector<std::string> axis_fields = {};
   std::function<std::unique_ptr<IParallelizer>(const Node& section)> make;
@@ -67,56 +66,57 @@ struct OfferedSchedule : OfferedSchema {
   std::function<std::unique_ptr<IPipelineSchedule>()> make;
 };
 
-// A block under `distributed:` that acts if a degree of parallelism is above 1 ("pipeline" with pp_size). At
-// size 1 it is read and checked too, with a warning that it has no effect.
+// A section of `distributed:` that acts if a degree of parallelism is above 1, such as "pipeline" with
+// pp_size. At size 1 it is still read and checked, with a warning that it has no effect.
 struct OfferedSection : OfferedSchema {
   static constexpr const char* kKind = "section";
-  std::string size_key;      // "pp_size"
-  std::string absent_error;  // not empty: the error for a size above 1 without the block ({n} is the size)
-  std::string idle_warning;  // the warning at size 1 ({n} is the size); empty: the engine's own words
-  // What acts at size 1 too: from the block's fields to the same with those at their default that do not, or
-  // null where none is left. The parallelizer of the axis is then made with these. Empty: nothing acts.
+  std::string size_key;  // "pp_size"
+  // If not empty: the error for a size above 1 without the section ({n} is the size).
+  std::string absent_error;
+  std::string idle_warning;  // the warning at size 1 ({n} is the size); empty: the engine's text
+  // Returns the fields that act even at size 1, with the other fields at their defaults, or null if no field
+  // does. The parallelizer of the axis is then created with these fields. Empty: no field acts at size 1.
   std::function<Node(const Node& resolved)> at_size_one;
-  // Fields of the block that set the strategy's field of the same name: where that is null, and, if the
-  // block's own default is null, wherever the block gives a value.
+  // Fields that set the strategy's field of the same name if that is null. A field whose own default is null
+  // sets it whenever the section gives a value.
   std::vector<std::string> strategy_fields;
-  // Sets fields that depend on the strategy's resolved fields; may add warnings. May be empty.
+  // Sets fields that depend on the strategy's resolved fields, and may add warnings. May be empty.
   std::function<Node(Node section, const Node& strategy_config, std::vector<std::string>& warnings)> derive;
-  // For the section of "pp_size": its resolved fields as core's PipelineConfig. Empty for every other
-  // section.
+  // Converts the resolved fields of the section of "pp_size" to core's PipelineConfig. Empty for other
+  // sections.
   std::function<PipelineConfig(const Node& resolved)> pipeline;
 };
 
-// A device and its communication. Its names are values of dist_env.backend; if that is not set, the first
+// A device and its communication. Its names are values of dist_env.backend. Without that key the first
 // available device is used.
 struct OfferedDevice : OfferedSchema {
   static constexpr const char* kKind = "device";
   std::function<std::unique_ptr<IDevice>()> make;
 };
 
-// A named map for the field OfferedParallelizer::plan_key: patterns of module paths and their styles.
-// `resolve` ignores its argument and returns the map; the fields are its entries.
+// A named plan for the field OfferedParallelizer::plan_key: patterns of module paths with styles. `resolve`
+// ignores its argument and returns the plan. The fields are its entries.
 struct OfferedPlan : OfferedSchema {
   static constexpr const char* kKind = "plan";
 };
 
-// A family of models. Its name and aliases are the values of model_type in a config.json; the fields are the
-// other keys that it reads, with their defaults; `resolve` is empty.
+// A model family. Its name and aliases are values of model_type in a config.json. The fields are the other
+// keys that it reads, with defaults. `resolve` is empty.
 struct OfferedModel : OfferedSchema {
   static constexpr const char* kKind = "model";
   std::function<std::unique_ptr<IModelFamily>()> make;
 };
 
-// One thing on offer.
+// One entry of an offer.
 struct OfferedThing {
   std::string kind;                       // "strategy"
-  std::shared_ptr<OfferedSchema> schema;  // of the type that has this kind
+  std::shared_ptr<OfferedSchema> schema;  // of the type for this kind
 };
 
-// Filled by the plugin's entry function; the registry admits all of it or none.
+// The offer that the plugin's entry function fills. The registry admits all entries or none.
 class HEDDLE_API Offer {
  public:
-  // The strategy is constructed as Strategy(Config). Its Needs are read from one with the defaults.
+  // Offers a strategy that is constructed as Strategy(Config). Its Needs are those of Strategy(Config{}).
   template <class Strategy, class Config>
   OfferedStrategy& strategy(std::string name, ConfigSchema<Config> schema) {
     OfferedStrategy offered;
@@ -168,7 +168,7 @@ class HEDDLE_API Offer {
     offered.name = std::move(name);
     std::vector<Node::Entry> entries;
     for (const auto& [pattern, style] : styles) {
-      offered.fields.push_back({pattern, "style", style, "", "What becomes of these modules.", ""});
+      offered.fields.push_back({pattern, "style", style, "", "Style of these modules.", ""});
       entries.emplace_back(pattern, Node::text(style));
     }
     offered.resolve = [map = Node::map(std::move(entries))](const Node&) { return Resolved{map, {}}; };
@@ -189,7 +189,7 @@ class HEDDLE_API Offer {
     return model<Family>(std::move(model_type), keys.table());
   }
 
-  // Of a kind that is made from a section and whose header is not included here: Thing(Config).
+  // Offers a class with the constructor Thing(Config), for kinds whose header is not included here:
   // offer.make<OfferedMetrics, Mine>("mine", schema()).
   template <class Offered, class Thing, class Config>
   Offered& make(std::string name, const ConfigSchema<Config>& schema) {
@@ -199,7 +199,7 @@ class HEDDLE_API Offer {
     return add(std::move(offered));
   }
 
-  // Of any kind.
+  // Adds an offer of any kind.
   template <class Offered>
   Offered& add(Offered offered) {
     auto schema = std::make_shared<Offered>(std::move(offered));

@@ -1,4 +1,4 @@
-// The kind of plugins `optimizer`: what `optimizer._target_` of a configuration names.
+// OfferedOptimizer, the plugin kind `optimizer`.
 #pragma once
 
 #include <functional>
@@ -9,19 +9,20 @@
 
 namespace heddle {
 
-// plugin.make<OfferedOptimizer, Mine>("Mine", schema()) in the plugin's body and "optimizer Mine" in its
-// manifest. The name is the last word of _target_. The schema has the keys of the section besides the common
-// ones, whose values OptimizerUpdate and TrainedShard have.
+// An optimizer, whose name is the last component of `optimizer._target_`. Offered with
+// plugin.make<OfferedOptimizer, Mine>("Mine", schema()) and "optimizer Mine" in the manifest. The schema has
+// the keys of the section except kCommonKeys, whose values are in OptimizerUpdate and TrainedShard.
 struct OfferedOptimizer : OfferedSchema {
   static constexpr const char* kKind = "optimizer";
   static constexpr const char* kCommonKeys[] = {"_target_", "lr", "weight_decay", "master_weights",
                                                 "param_group_overrides"};
-  double lr = 1e-4, weight_decay = 0.0;  // where the section gives none
-  std::string master_weights_key;        // a key that asks for fp32 copies where it is not null; empty: none
-  // Keys of learning rates of some parameters: `make` gets each divided by the section's lr, a factor of
-  // OptimizerUpdate::lr, so that an lr_scheduler multiplies it too. One beside an lr of 0 is refused.
+  double lr = 1e-4, weight_decay = 0.0;  // used if the section does not set them
+  std::string master_weights_key;        // a key that enables fp32 copies if it is not null; empty: none
+  // Keys for the learning rates of some parameters. `make` gets each value divided by the section's lr, as a
+  // factor of OptimizerUpdate::lr, so that an lr_scheduler also applies to it. An lr of 0 with such a key is
+  // refused.
   std::vector<std::string> rate_keys;
-  std::vector<std::string> no_effect;  // keys that change no number: resumed runs may differ in them
+  std::vector<std::string> no_effect;  // keys that do not affect results, in which resumed runs may differ
   std::function<std::unique_ptr<IOptimizer>(const Node& section)> make;
 };
 

@@ -1,5 +1,5 @@
-// What changes a model before anything else sees it: frozen parameters, adapters, replaced layers. The plugin
-// kind `transform`; after torchtitan's ModelConverter.
+// ITransform, which modifies a model before anything else uses it: frozen parameters, adapters, replaced
+// layers. The plugin kind `transform`, after torchtitan's ModelConverter.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,130 +24,133 @@
 
 namespace heddle {
 
-// A model beside that of the run.
+// A model besides the model of the run.
 struct OtherModel {
   std::shared_ptr<const ModelSpec> spec;
-  ParameterSource source;             // by the names of its units; empty: random weights
-  at::ScalarType dtype = at::kFloat;  // in which it is stored
-  std::string name;                   // its directory, as the recipe names it; empty: random weights
+  ParameterSource source;             // by the parameter names of its units; empty: random weights
+  at::ScalarType dtype = at::kFloat;  // dtype of the stored weights
+  std::string name;                   // its directory in the recipe; empty: random weights
 };
 
-// What a transform is told of the run.
+// Facts about the run that a transform gets.
 struct TransformRun {
-  std::string where;                // of its section, for errors: "run.yaml:3 freeze_config"
-  uint64_t seed = 0;                // of the run
-  std::string model = {};           // its model, as the recipe names it; empty: random weights
-  const ModelSpec* spec = nullptr;  // how files store parameters; null: as they are
-  // That of OfferedTransform::model_field; null: it has none, or its files are not on this machine.
+  std::string where;                // the section, for errors: "run.yaml:3 freeze_config"
+  uint64_t seed = 0;                // seed of the run
+  std::string model = {};           // the model in the recipe; empty: random weights
+  const ModelSpec* spec = nullptr;  // how files store parameters; null: unchanged
+  // The model of OfferedTransform::model_field; null without that field, or if its files are not on this
+  // machine.
   std::shared_ptr<const OtherModel> other = nullptr;
 };
 
-// How a file has a parameter: its dims in another order, then in another shape; or as boxes of a tensor of
-// which other parameters are the rest.
+// How a file stores an added parameter: with dims permuted and then reshaped, or as boxes of a tensor that
+// also contains other parameters.
 struct AddedTensor {
-  std::string name;            // in the file, after the prefix
-  std::vector<int64_t> dims;   // the parameter's, in their order there
-  std::vector<int64_t> shape;  // of the tensor
-  StoredParts within = {};     // boxes of the tensor, in place of `dims`; empty: the parameter is all of it
+  std::string name;            // name in the file, after the prefix
+  std::vector<int64_t> dims;   // the parameter's dims, in the order of the file
+  std::vector<int64_t> shape;  // of the tensor in the file
+  StoredParts within = {};     // boxes of the tensor, instead of `dims`; empty: the whole tensor
 };
 
-// Files of what was added, in a format of their own: an adapter as PEFT reads it.
+// Files of the added parameters in their own format, such as a PEFT adapter.
 struct AddedFiles {
-  std::string weights;                        // "adapter_model.safetensors": each added parameter as a tensor
-  std::string prefix;                         // before its name there
-  std::map<std::string, AddedTensor> stored;  // by parameter; without an entry it is there as it is
+  std::string weights;  // "adapter_model.safetensors": one tensor per added parameter
+  std::string prefix;   // prefix of the tensor names
+  // By parameter; without an entry the parameter is stored unchanged.
+  std::map<std::string, AddedTensor> stored;
   std::vector<std::pair<std::string, std::string>> texts;  // further files: name and content
 };
 
-// First values that are computed from a parameter of the model as it is read: row norms, packed codes. Each
-// rank computes its own boxes of them, so they do not depend on the topology.
+// Initial values that are computed from a parameter of the model as it is read, such as row norms or packed
+// codes. Each rank computes only its own boxes, so the values do not depend on the parallelism.
 struct Derived {
-  std::string from;            // the parameter that is read
-  std::vector<int64_t> shape;  // its shape, dtype and Init, as the model has it without transforms
+  std::string from;            // the parameter to read
+  std::vector<int64_t> shape;  // shape, dtype and Init of that parameter in the model without transforms
   at::ScalarType dtype = at::kFloat;
   Init init = {};
-  bool by_rows = false;  // `fill` needs only the rows of it that the box has; else all of it
-  // Writes box.tensor, which is on any device; `from`: in the CPU's memory. Called from several threads.
+  bool by_rows = false;  // whether `fill` needs only the rows of that parameter that the box covers
+  // Writes box.tensor, on any device. from: in CPU memory. May be called from several threads.
   std::function<void(const Shard& box, const at::Tensor& from)> fill;
 };
 
-// What a transform did. The engine compares it with the units and refuses a transform that did something
-// else, so that checkpoints, exports and the header of the run can rely on it.
+// The effects of a transform. The engine compares them with the units and refuses a transform with other
+// effects, so that checkpoints, exports and the run's header can rely on them.
 struct Transformed {
-  std::vector<std::string> frozen;  // names of parameters that trained before and do not now
-  std::vector<std::string> added;   // names of parameters that were not there; values come from their Init
-  // The exported model holds the added parameters as tensors of their names. False: a run that adds
-  // parameters and exports its model is refused.
+  std::vector<std::string> frozen;  // parameters that trained before and no longer do
+  std::vector<std::string> added;   // new parameters, whose values come from their Init
+  // Whether an exported model contains the added parameters as tensors of their names. If false, a run that
+  // adds parameters and exports its model is refused.
   bool exports_added = false;
-  // By parameter. Of one that was there before, whose own values are then read: it may have another shape and
-  // dtype, and does not train.
+  // Derived initial values by parameter. If the parameter existed before, its own values are read; it may
+  // have a different shape and dtype, and does not train.
   std::map<std::string, Derived> derived = {};
-  // Checkpoints leave out what is frozen; a run that resumes reads it from the files of its model. Of a model
-  // with random weights everything is saved.
+  // Whether checkpoints omit frozen parameters, which a resumed run reads from the files of its model. A
+  // model with random weights is saved completely.
   bool base_elsewhere = false;
-  // Checkpoints and exports leave out what was added: each run gets its values from `values`, or from Init.
+  // Whether checkpoints and exports omit added parameters, whose values each run gets from `values` or Init.
   bool added_elsewhere = false;
-  // From the source of the model's values to one that it is read from instead; the source is empty where the
-  // model begins with random weights. Called once for each run; what it returns is called on every rank for
-  // each shard, from several threads. Reads the same values for every box, on meta none.
+  // Returns a source that replaces the source of the model's values; the argument is empty if the model
+  // starts from random weights. Called once per run. The result is called on every rank for each shard, from
+  // several threads. It must return the same values for every box, and reads no values on meta.
   std::function<ParameterSource(ParameterSource source)> values = {};
-  // Each checkpoint has these in model/, and no model for transformers is written.
+  // Files that each checkpoint has in model/, instead of a model for transformers.
   std::optional<AddedFiles> files = {};
-  std::string no_files = {};  // why there are none, where the transform makes them otherwise
+  std::string no_files = {};  // why there are no files, for a transform that usually has them
   std::vector<std::string> warnings = {};
   std::string note;  // for the header of the run; may be empty
-  // A section that turns the transform off.
+  // Returns true for a section that disables the transform.
   bool is_nothing() const {
     return frozen.empty() && added.empty() && derived.empty() && !values && !files && note.empty();
   }
 };
 
-// One of a run. May be called from several threads.
+// A transform of a run. Several threads may call its functions.
 class HEDDLE_API ITransform {
  public:
   virtual ~ITransform();
 
-  // Changes the units: called for each set of units that is made, on meta or with values, on every rank, for
-  // dry steps and for sizes. Modules may be replaced, get children (add_child), links and seams; parameters
-  // keep their names, shapes and dtypes (but those in `derived`), and none is removed. The same for every
-  // call. Throws Error{config} at run.where for what does not fit the model.
+  // Transforms the units. Called for each set of units, on meta or with values, on every rank, also for dry
+  // steps and to compute sizes, always with the same effects. It may replace modules and add children
+  // (add_child), links and seams. Parameters keep their names, shapes and dtypes, except those in `derived`,
+  // and none is removed. Throws Error{config} at run.where for a section that does not fit the model.
   virtual Transformed apply(Units& units, const TransformRun& run) const = 0;
 
-  // What changes the run's numbers, in short: a run that resumes with another text warns with both. Where
-  // checkpoints hold what was added alone (base_elsewhere), it is refused, unless the text differs after a
-  // ';' only. Empty: the fields of the section.
+  // Returns a short text of everything that affects results. A resumed run with a different text warns with
+  // both texts. If checkpoints contain only added parameters (base_elsewhere), it is refused, unless the
+  // texts differ only after a ';'. Empty: the fields of the section.
   virtual std::string setting() const { return ""; }
 };
 
-// Its name is the section at the top of a recipe that turns it on. plugin.make<OfferedTransform,
-// Mine>("mine", schema()) offers Mine(Config).
+// A transform, whose name is the top-level section that enables it. plugin.make<OfferedTransform,
+// Mine>("mine", schema()) offers a class with the constructor Mine(Config).
 struct OfferedTransform : OfferedSchema {
   static constexpr const char* kKind = "transform";
-  int order = 0;                 // those of lower order act first; of one order by their names
+  int order = 0;                 // transforms of lower order act first, and by name within one order
   std::vector<Refusal> refuses;  // axes along which it cannot act, in the order in which they are checked
-  // Further keys at the top of a recipe that belong to it. Its section is then a map: the value of its name,
-  // and those of these keys where they are given.
+  // Further top-level keys of a recipe that belong to the transform. Its section is then a map of the value
+  // under its name and the values of these keys that are set.
   std::vector<std::string> keys = {};
-  // The field of the section that names another model, as the section `model` does: TransformRun::other.
+  // The field of the section that describes another model, like the section `model`: TransformRun::other.
   std::string model_field = {};
-  // The value of `recipe:` that has this section; a recipe of another name is refused. Empty: any has it.
+  // The value of `recipe:` that this section requires; other recipes are refused. Empty: any recipe.
   std::string recipe = {};
   std::function<std::unique_ptr<ITransform>(const Node& section)> make;
 };
 
 namespace transform {
 
-// Makes `child` a child of `parent` under this name, after those it has: its parameters are then in
-// checkpoints, its path in tensor plans. `child` must live as long as `parent`: a link or a seam of the
-// parent that computes with it owns it.
+// Appends `child` to the children of `parent` under this name, so that its parameters are in checkpoints and
+// its path in tensor plans. `child` must live as long as `parent`: a link or seam of the parent that uses it
+// owns it.
 HEDDLE_API void add_child(Module& parent, std::string name, Module& child);
 
-// The names of the parameters that hold a match of the regular expression (ECMAScript), in the order of the
-// units, each once. Throws Error{config} at `where` if there are none.
+// Returns the names of the parameters that contain a match of the regular expression (ECMAScript), in the
+// order of the units, each once. Throws Error{config} at `where` if there are none.
 HEDDLE_API std::vector<std::string> parameters_matching(const Units& units, const std::string& expression,
                                                         const std::string& where);
 
-// For Check of a schema: the value is a list of regular expressions. Throws Error{config} at the wrong one.
+// Checks that the value is a list of regular expressions, for Check of a schema. Throws Error{config} at an
+// invalid one.
 HEDDLE_API void check_expressions(const Node& value);
 
 }  // namespace transform

@@ -1,4 +1,4 @@
-// The simulator of a schedule: when each action runs for given costs, idle shares, microbatches alive.
+// Simulation of a schedule: when each action runs for given costs, idle shares, and microbatches alive.
 #pragma once
 
 #include <limits>
@@ -10,16 +10,17 @@
 
 namespace heddle::schedule {
 
-// Of one stage, in any unit of time; `transfer` is between it and the next stage. Transfers run beside
-// computation: only the action that needs the data waits.
+// The costs of one stage, in any unit of time. transfer: between this stage and the next. Transfers run in
+// parallel with computation, so only an action that needs the data waits.
 struct Costs {
   double forward = 1, backward = 2, backward_input = 1, backward_weight = 1, transfer = 0;
 };
 
-// The costs of one of `each` equal stages of a rank, from the costs of all its layers; transfers unchanged.
+// Returns the costs of one of `each` equal stages of a rank, given the costs of all its layers. Does not
+// change `transfer`.
 HEDDLE_API Costs share_of(const Costs& rank, int each);
 
-// The cost of an action; transfers and unshard, reshard and reduce cost nothing.
+// Returns the cost of an action. Transfers, unshard, reshard and reduce cost nothing.
 HEDDLE_API double cost_of(const Action& action, const Costs& costs);
 
 struct TimeSpan {
@@ -28,77 +29,77 @@ struct TimeSpan {
 
 struct Simulation {
   std::vector<std::vector<TimeSpan>> times;  // of each action, [rank][step] like the table
-  double length = 0;                         // from the first start to the last end of all ranks
-  std::vector<double> idle;                  // [rank]: the share of `length` in which it computes nothing
-  std::vector<int> peak;  // [rank]: the most microbatches alive at once (from F to B, or to W), over its
-                          // stages
+  double length = 0;                         // from the first start to the last end over all ranks
+  std::vector<double> idle;  // [rank]: fraction of `length` in which the rank does not compute
+  // [rank]: maximum number of microbatches alive (from F to B, or to W), over its stages.
+  std::vector<int> peak;
 };
 
-// Simulates a checked compute table or lowered table. Throws Error{internal} for a table that cannot run.
+// Simulates a valid compute table or lowered table. Throws Error{internal} for a table that cannot run.
 HEDDLE_API Simulation simulate(const ScheduleTable& table, std::span<const int> rank_of_stage,
                                const Costs& costs = {});
-// The same with the costs of each stage, [stage].
+// Simulates with the costs of each stage, [stage].
 HEDDLE_API Simulation simulate(const ScheduleTable& table, std::span<const int> rank_of_stage,
                                std::span<const Costs> costs);
 
-// The peaks alone, which need no times.
+// Returns only the peaks, which do not need times.
 HEDDLE_API std::vector<int> peak_alive(const ScheduleTable& table);
 
 }  // namespace heddle::schedule
 
-// A schedule that is planned for measured times and a memory limit.
+// Schedules that plan for measured times and a memory limit.
 
 namespace heddle {
 
-// The input of such a plan.
+// The input of such a schedule.
 struct Measured {
   std::vector<schedule::Costs> stages;  // [stage]
-  // The most microbatches that a rank may keep alive, counted over all of the rank's stages: two microbatches
+  // Maximum number of microbatches alive per rank, as a fraction of all stages of the rank: two microbatches
   // on one of its two stages count as one.
   double limit = std::numeric_limits<double>::infinity();
 };
 
-// Offered like any other schedule; its plan() is for equal times and no limit.
+// A schedule that plans for times. Offered like any other schedule; its plan() assumes equal times and no
+// limit.
 class HEDDLE_API ITimedSchedule : public IPipelineSchedule {
  public:
   ~ITimedSchedule() override;
-  // Throws Error{config} if no order keeps the limit.
+  // Returns the table for these times. Throws Error{config} if no order keeps the limit.
   virtual ScheduleTable plan_for(int ranks, int stages, int microbatches, const Measured& measured) const = 0;
-  // False in a wrapper of a schedule without times; its plan_for() is then its plan().
+  // Returns false in a wrapper of a schedule without times, whose plan_for() is its plan().
   virtual bool plans_for_times() const { return true; }
 };
 
 namespace schedule {
 
-// The schedule, planned for the times and the limit of `config` in place of equal times; unchanged if neither
-// is set. Throws Error{config} for a schedule that does not plan for times; its plan() throws it if there are
-// neither one nor as many rows as stages.
+// Wraps a schedule so that it plans for the times and the limit of `config`; returns it unchanged if neither
+// is set. Throws Error{config} for a schedule that does not plan for times. plan() of the result throws
+// Error{config} unless `times` has one row or one row per stage.
 HEDDLE_API std::unique_ptr<IPipelineSchedule> with_times(std::unique_ptr<IPipelineSchedule> made,
                                                          const PipelineConfig& config);
 
 }  // namespace schedule
 }  // namespace heddle
 
-// From a table of compute actions to the full table that a runner executes: transfers, gathering, reductions.
+// Lowering a table of compute actions to the table that a runner executes: transfers, gathering, reductions.
 
 namespace heddle::schedule {
 
-// Adds to a compute table:
-// - each send right after its computation and, at that moment, its receive at the end of the peer's row: one
-// global order of transfers, so that blocking transfers cannot deadlock; none between two stages of a rank.
-// The order is by turns, as in PyTorch's lowering; if a receive would then be posted after its data is sent,
-// it is by simulated time with the default costs, so that no transfer starts late;
-// - UNSHARD before a stage is used and RESHARD when it leaves the three stages used next;
+// Lowers a compute table. rank_of_stage: [stage] -> rank. Throws Error{input}, naming rank, step and action,
+// if no rank can continue. Adds:
+// - each send directly after its computation, and at that moment its receive at the end of the peer's row.
+// The order of transfers is thus global, so that blocking transfers cannot deadlock. Stages of the same rank
+// need no transfer. The order is by turns, as in PyTorch's lowering. If a receive would then be posted after
+// its data is sent, the order is by simulated time with the default costs, so that no transfer starts late;
+// - UNSHARD before a stage is used, and RESHARD when it is not one of the next three stages that are used;
 // - REDUCE_GRAD after the last B or W of a stage.
-// rank_of_stage: [stage] -> rank. Throws Error{input}, naming rank, step and action, when no rank can
-// continue.
 HEDDLE_API ScheduleTable lower(const ScheduleTable& compute, std::span<const int> rank_of_stage);
 
-// Forwards alone, for evaluation: any placement and number of microbatches; each goes through the stages in
-// turn.
+// Returns a table of forwards only, for evaluation, with any placement and number of microbatches. Each
+// microbatch passes the stages in order.
 HEDDLE_API ScheduleTable forward_wave(std::span<const int> rank_of_stage, int ranks, int microbatches);
 
-// The warning of a run with fewer microbatches than stages, whose bubble is large; "": there are enough.
+// Returns the warning for fewer microbatches than stages, which causes a large bubble, or "".
 HEDDLE_API std::string bubble_warning(int microbatches, int stages);
 
 }  // namespace heddle::schedule

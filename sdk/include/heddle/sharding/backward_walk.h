@@ -1,4 +1,5 @@
-// Tracks the backward of a stage, for strategies that gather before each unit and reduce after it.
+// BackwardWalk, which tracks the backward of a stage, for strategies that gather before each unit and reduce
+// after it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,71 +18,74 @@ struct Node;
 
 namespace heddle {
 
-// A stage's units are numbered in the order of the forward, and its trainable parameters are in buckets whose
-// gradients are reduced together. The walk watches the units' outputs and the parameters' gradients and tells
-// the strategy what comes next, for whole and split backwards (WeightGradients) and recomputed units (FSDP of
-// PyTorch and Megatron-Core find the same points with hooks of their own).
+// Watches the outputs of units and the gradients of parameters, and tells the strategy what comes next. Works
+// for whole and split backwards (WeightGradients) and for recomputed units. Units are numbered in forward
+// order. Trainable parameters are in buckets whose gradients are reduced together. (PyTorch's FSDP and
+// Megatron-Core find the same events with their own hooks.)
 class BackwardWalk {
  public:
-  // The strategy's callbacks, in the thread of the backward.
+  // Callbacks of the strategy, in the thread of the backward.
   class Stops {
    public:
     virtual ~Stops() = default;
-    // A backward begins: before anything else of it.
+    // Called first in a backward.
     virtual void began() {}
-    // A gradient of an output of a unit that this backward has passed has arrived. True: the backward covers
-    // several forwards, and the walk begins again at the last unit.
+    // Called when a gradient arrives for an output of a unit that this backward has already passed. Returning
+    // true means that the backward covers several forwards, and restarts the walk at the last unit.
     virtual bool reached_again(size_t unit) { return false; }
-    // Once per backward for every unit that has one, from the last to the first, on every rank, also if this
-    // rank has no gradient for the unit: collectives started here match those of the other ranks. The
-    // backward of the units above is done, so parameters that only they use can be freed.
+    // Called once per backward for every unit with a backward, from the last to the first, on every rank,
+    // even if this rank has no gradient for the unit, so that collectives started here match between ranks.
+    // The backward of later units is done, so parameters that only they use can be freed.
     virtual void approach(size_t unit) = 0;
-    // A gradient of the unit's output has arrived: its own backward is next and needs its parameters.
+    // Called when a gradient of the unit's output has arrived, before the unit's backward needs its
+    // parameters.
     virtual void enter(size_t unit) = 0;
-    // Every parameter of the bucket has its gradient of this backward. The unit may still read them, for the
-    // gradient of its input.
+    // Called when every parameter of the bucket has its gradient of this backward. The unit may still read
+    // the parameters to compute the gradient of its input.
     virtual void complete(size_t bucket) = 0;
-    // The backward is done. `queue` holds the deferred gradients if it was split, else it is null.
+    // Called when the backward is done. queue: the deferred gradients of a split backward, else null.
     virtual void ended(WeightGradients* queue) = 0;
-    // A queue is about to be drained and has gradients for this bucket.
+    // Called before a queue with gradients for this bucket is drained.
     virtual void awaits(size_t bucket) {}
-    // It is drained.
+    // Called after the queue was drained.
     virtual void drained() = 0;
   };
 
-  // `stops` and this outlive the graphs of the forwards that were watched.
+  // `stops` and the walk outlive the graphs of the watched forwards.
   BackwardWalk(Stops& stops, size_t units);
   ~BackwardWalk();
   BackwardWalk(const BackwardWalk&) = delete;
   BackwardWalk& operator=(const BackwardWalk&) = delete;
 
-  // Before the first forward, for each trainable parameter. `units`: how many use it. With several its
-  // gradient may come in parts if units are recomputed, so its bucket is not complete before the end.
+  // Adds a trainable parameter before the first forward. units: number of units that use it. If there are
+  // several and units are recomputed, its gradient may arrive in parts, so its bucket is complete only at the
+  // end.
   void add(const at::Tensor& leaf, size_t bucket, int units = 1);
 
-  // The parameters of the bucket are used by several units: it is not complete before the end.
+  // Marks a bucket whose parameters several units use, so that it is complete only at the end.
   void share(size_t bucket) { buckets_[bucket].shared = true; }
 
-  // After the forward of each unit. Returns whether a backward will come; without gradients it does nothing.
+  // Called after the forward of each unit. Returns whether a backward will come. Does nothing without
+  // gradients.
   bool watch(size_t unit, const Tensors& outputs, WeightGradients* queue);
 
-  // For forwards that a host drives, where the order of units is found in the first one.
-  // Only adds the hooks of watch(). Returns whether an output requires a gradient.
+  // Functions for forwards that a host drives, where the first forward determines the order of units.
+  // Adds only the hooks of watch(). Returns whether an output requires a gradient.
   bool hook(size_t unit, const Tensors& outputs, WeightGradients* queue);
-  // Gradients of these outputs begin the backward and reach no unit.
+  // Hooks outputs whose gradients begin the backward and belong to no unit.
   void hook_start(const Tensors& outputs);
-  // The running backward begins, unless it has. Throws where no backward runs.
+  // Begins the walk of the running backward, unless it has begun. Throws if no backward runs.
   void begin();
-  // Whether a backward of the unit comes, in place of what watch() finds.
+  // Sets whether a backward of the unit comes, instead of watch().
   void expect(size_t unit, bool backward);
-  // places[i]: the number that the unit i of the hooks so far has from now on, of `units`.
+  // Renumbers the units. places[i]: the new index, among `units`, of the unit with index i in previous hooks.
   void renumber(std::vector<size_t> places, size_t units);
 
-  bool running() const { return running_; }  // it began and has not ended, also after an exception
-  bool split() const { return split_; }      // the current or last one
+  bool running() const { return running_; }  // a backward has begun and not ended, also after an exception
+  bool split() const { return split_; }      // whether the current or last backward is split
   bool draining() const { return draining_; }
   bool has_backward(size_t unit) const { return has_backward_[unit] != 0; }
-  size_t unreached() const { return unreached_; }  // in a backward: units from here on are reached
+  size_t unreached() const { return unreached_; }  // in a backward: units from this index on are reached
 
  private:
   struct Reached;
@@ -99,13 +103,14 @@ class BackwardWalk {
   void forget_arrivals();
 
   Stops& stops_;
-  std::vector<char> has_backward_;  // of each unit, by its last forward
-  std::vector<size_t> places_;      // of hooks before renumber(); empty: none came
+  std::vector<char> has_backward_;  // of each unit, in its last forward
+  std::vector<size_t> places_;      // new indices for hooks before renumber(); empty: no hooks
   std::vector<Bucket> buckets_;
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  // autograd itself holds them weakly
+  // Autograd holds accumulators only weakly.
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
   std::unordered_map<const torch::autograd::Node*, size_t> bucket_of_;
   bool running_ = false, split_ = false, draining_ = false;
-  size_t unreached_ = 0;  // in a backward: units below this one
+  size_t unreached_ = 0;  // in a backward: units below this index are not reached
 };
 
 }  // namespace heddle

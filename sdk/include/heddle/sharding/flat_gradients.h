@@ -1,5 +1,5 @@
-// The gradients of a flat bucket: packed into one buffer and reduce-scattered. For layouts in which each rank
-// holds an equal part of a buffer, with plain gradients.
+// The gradients of a flat bucket, packed into one buffer and reduce-scattered. For layouts in which each rank
+// has an equal part of a buffer, and gradients without special dtypes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,11 +13,11 @@
 
 namespace heddle::sharding {
 
-// Gradients are summed in the parameters' dtype; microbatches accumulate on the leaves.
+// Sums gradients in the dtype of the parameters. Microbatches accumulate in the leaves.
 class FlatGradients final : public Gradients {
  public:
-  // Parameter i is at [begins[i], begins[i] + numel) of the bucket; all are trainable. `held` is this
-  // rank's part, flat; the parameters' shards are views of it.
+  // Parameter i is at [begins[i], begins[i] + numel) of the bucket; all are trainable. held: this rank's
+  // part, flat; the shards of the parameters are views of it.
   FlatGradients(std::vector<Parameter> parameters, std::vector<int64_t> begins, const at::Tensor& held,
                 const Groups& groups);
 
@@ -32,8 +32,8 @@ class FlatGradients final : public Gradients {
  private:
   std::vector<Parameter> parameters_;
   std::vector<int64_t> begins_;
-  std::vector<std::vector<at::Tensor>> boxes_;  // of the parameters' shards, in the sum
-  at::Tensor sum_;                              // [part], over ranks and microbatches
+  std::vector<std::vector<at::Tensor>> boxes_;  // of the parameters' shards, as views of sum_
+  at::Tensor sum_;                              // [part], summed over ranks and microbatches
   at::Tensor packed_, arrived_;                 // in flight
   std::vector<char> had_;
   Groups groups_;

@@ -1,5 +1,5 @@
-// The sharding engine: one rank's stage that gathers parameters before their use, frees them after it, and
-// sums gradients during the backward (ZeRO, Rajbhandari et al. 2020; FSDP of PyTorch and of Megatron-Core).
+// The sharding engine: a stage that gathers parameters before use, frees them afterwards, and reduces
+// gradients during the backward (ZeRO, Rajbhandari et al. 2020; FSDP of PyTorch and Megatron-Core).
 #pragma once
 
 #include <cstddef>
@@ -22,40 +22,41 @@ class UsedParameters;
 
 inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max() / 2;
 
-// Gathers ahead of the running unit: at most this many units, and elements not gathered yet. 0 of either:
-// none.
+// Limits of prefetching: the number of units ahead of the running unit, and the elements of their gathers. 0
+// in either disables prefetching.
 struct Lookahead {
   int64_t units = 1, elements = kUnlimited;
 };
 
-// The choices of a strategy. The same on every rank.
+// The choices of a strategy, equal on every rank.
 struct Policy {
   Lookahead forward, backward;
-  bool reduce_each_microbatch = false;  // else once a step
-  bool reduce_behind_backward = true;   // else at the end of a backward
-  // Limits of reductions in flight: buckets, and elements; one bucket is always allowed.
+  bool reduce_each_microbatch = false;  // false: once per step
+  bool reduce_behind_backward = true;   // during the backward; false: at its end
+  // Upper bounds on reductions in flight, in buckets and in elements. One bucket is always allowed.
   size_t buckets_in_flight = 2;
   int64_t elements_in_flight = kUnlimited;
-  // One small collective per step determines which parameters had a gradient on any rank (Gradients::place).
+  // Whether one small collective per step determines which parameters had a gradient on any rank
+  // (Gradients::place).
   bool agree_on_used = true;
   enum class AfterUpdate { nothing, first_unit, all_units };
   AfterUpdate gather_after_update = AfterUpdate::nothing;
-  bool wait_after_update = false;  // for the gathers that parameters_changed() started
+  bool wait_after_update = false;  // for gathers started in parameters_changed()
 };
 
-// Use it directly, or derive from it to run units in another way. Correct for whole and split backwards,
-// recomputed units, foreign units, tied parameters (gathered for each use, freed at the end of the backward),
-// parameters that some ranks do not use, evaluation, and several microbatches. Errors carry the model's
-// strategy in `where`.
+// The stage of a sharded strategy. Use it directly, or derive from it to run units differently. Supports
+// whole and split backwards, recomputed units, foreign units, tied parameters (gathered for each use, freed
+// at the end of the backward), parameters that some ranks do not use, evaluation, and several microbatches.
+// Errors have the model's strategy in `where`.
 class ShardedStage : public ParallelStage, protected BackwardWalk::Stops {
  public:
   ShardedStage(Model model, const Policy& policy, const DeviceMesh& mesh, const Groups& groups);
   ~ShardedStage() override;  // waits for pending work, because a Work must not be dropped
 
   Tensors forward(Tensors inputs, const Batch& batch) override;
-  // Ranks find the order of a host's units in the first forward, with one small collective for each unit.
-  // Later forwards follow it: a unit that this rank skips is gathered here too, and its gradient counts as
-  // zero. Throws Error{input} for a unit that breaks the order.
+  // Forwards that a host drives. The first forward determines the order of units, with one small collective
+  // per unit. Later forwards follow this order: a unit that this rank skips is still gathered here, and its
+  // gradient counts as zero. Throws Error{input} for a unit that violates the order.
   bool can_host_forward() const override { return true; }
   void begin_forward(const Batch& batch) override;
   void before(size_t unit) override;
@@ -77,7 +78,7 @@ class ShardedStage : public ParallelStage, protected BackwardWalk::Stops {
  protected:
   // Runs one unit, whose parameters are whole.
   virtual Tensors run(size_t unit, Tensors inputs, const Batch& batch);
-  // Every gradient of a microbatch is complete.
+  // Called when all gradients of a microbatch are complete.
   virtual void microbatch_complete() {}
 
   const Model& model() const { return model_; }
@@ -109,12 +110,12 @@ class ShardedStage : public ParallelStage, protected BackwardWalk::Stops {
   void gather_behind(size_t unit);
   void release_after_forward(size_t unit, size_t reached, bool backward_comes);
   bool may_free(const Bucket& bucket) const { return last_backward_ || !bucket.stays_; }
-  void reduce_behind(Gradients& gradients);  // if they are reduced during the backward
-  void end_microbatch();                     // all its gradients are there
+  void reduce_behind(Gradients& gradients);  // if reductions run during the backward
+  void end_microbatch();                     // all its gradients are complete
   void open_forward(const Batch& batch);
   void open_gradients(const Turn& turn);
 
-  // Of forwards that a host drives.
+  // For forwards that a host drives.
   HostForward& host_of(size_t unit) const;
   std::string quoted(size_t unit) const;
   bool recomputes() const;
@@ -134,20 +135,20 @@ class ShardedStage : public ParallelStage, protected BackwardWalk::Stops {
   void settle_order();
   void arrange_turns();
 
-  DeviceMesh mesh_;  // keeps the groups
+  DeviceMesh mesh_;  // keeps the groups alive
   Groups groups_;
   Model model_;
   Policy policy_;
   std::unique_ptr<Reducer> reducer_;
-  std::unique_ptr<UsedParameters> used_parameters_;  // null: buckets know themselves
+  std::unique_ptr<UsedParameters> used_parameters_;  // null: buckets track this themselves
   std::vector<Gradients*> trained_;                  // the model's order before a host's forward
-  BackwardWalk walk_;                                // its buckets: those of `trained_`
+  BackwardWalk walk_;                                // its bucket indices are those of `trained_`
   std::unique_ptr<HostForward> host_;                // null: forward() runs the units
-  size_t sharded_ = 0;                               // buckets in that state
-  size_t passed_;                                    // in a backward: units from here on are freed
-  WeightGradients* queue_ = nullptr;                 // of the forward under way
+  size_t sharded_ = 0;                               // buckets in State::sharded
+  size_t passed_;                                    // in a backward: units from this index on are freed
+  WeightGradients* queue_ = nullptr;                 // of the current forward
   bool between_steps_ = true, last_backward_ = false, flushed_ = false;
-  bool last_ended_ = false;  // the backward that was announced as the last of the step
+  bool last_ended_ = false;  // the last backward of the step has ended
   bool held_ = false;        // whole until release_whole()
 };
 

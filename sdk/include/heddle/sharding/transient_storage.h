@@ -1,4 +1,5 @@
-// Storage that is allocated only while a tensor is unsharded: the allocator's, or one of two fixed buffers.
+// Storage that is allocated only while a tensor is unsharded, by the allocator or in one of two fixed
+// buffers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +14,7 @@ class DoubleBuffer {
  public:
   DoubleBuffer(size_t bytes, c10::Device device);
   size_t bytes() const { return bytes_; }
-  // The index of a free buffer, or -1.
+  // Returns the index of a free buffer, or -1.
   int acquire();
   void release(int index) { busy_[index] = false; }
   const at::Tensor& buffer(int index) const { return buffers_[index]; }
@@ -24,20 +25,20 @@ class DoubleBuffer {
   std::array<bool, 2> busy_ = {};
 };
 
-// The storage of one tensor and its views. Views are made once and stay valid after each acquire().
+// The storage of one tensor and its views. Views are created once and are valid after each acquire().
 class TransientStorage {
  public:
   TransientStorage() = default;
-  explicit TransientStorage(at::Tensor tensor);  // whose memory is allocated now
+  explicit TransientStorage(at::Tensor tensor);  // the tensor's memory is allocated
   const at::Tensor& tensor() const { return tensor_; }
   size_t bytes() const { return bytes_; }
 
   void use(DoubleBuffer* double_buffer) {
     double_buffer_ = double_buffer;
-  }                              // before the first acquire(); bytes() fit into it
-  void keep() { kept_ = true; }  // once acquired, the memory stays
+  }                              // called before the first acquire(); bytes() must fit
+  void keep() { kept_ = true; }  // keeps the memory once acquired
 
-  void acquire();  // uninitialised memory
+  void acquire();  // the memory is uninitialized
   void release();
   bool taken() const { return taken_; }
 

@@ -1,5 +1,5 @@
-// The conformance kits: run by `heddle plugins check` on a plugin's file, and by a plugin's own tests.
-// A program that calls them links Heddle::kits.
+// The conformance kits, which `heddle plugins check` runs on a plugin's file and a plugin's tests call. A
+// program that calls them links Heddle::kits.
 #pragma once
 
 #include <algorithm>
@@ -14,17 +14,17 @@
 
 namespace heddle::kits {
 
-// One rule and its result.
+// A rule and its result.
 struct Check {
   std::string rule;  // "strategy 'acme' on 2 ranks: owned(): a tied parameter once"
   bool passed = false;
-  std::string detail;   // the observation, or the fault
-  bool ran = true;      // false: it does not apply to this plugin or cannot run here; `detail` is the reason
-  bool trains = false;  // it computes with what the plugin offers, on some ranks
-  // What it checks: "strategy 'acme'", of a model with the model_type. Empty: the file.
+  std::string detail;   // the observation or the fault
+  bool ran = true;      // false: it does not apply to this plugin or cannot run here; `detail` has the reason
+  bool trains = false;  // whether it computes with the offer on some ranks
+  // The offer under test: "strategy 'acme'", or a model with its model_type. Empty: the file.
   std::string offer = {};
 
-  // A line: "ok    RULE: DETAIL", "FAIL  ..." or "--    RULE: not run: DETAIL".
+  // Returns a line: "ok    RULE: DETAIL", "FAIL  ..." or "--    RULE: not run: DETAIL".
   std::string text() const {
     const std::string word = !ran ? "--    " : passed ? "ok    " : "FAIL  ";
     return word + rule + (detail.empty() ? "" : (ran ? ": " : ": not run: ") + detail) + "\n";
@@ -34,14 +34,14 @@ struct Check {
 struct Report {
   std::vector<Check> checks;
 
-  // Every check that ran passed, and there is at least one.
+  // Returns whether there are checks and all of them passed.
   bool passed() const {
     for (const Check& check : checks)
       if (!check.passed) return false;
     return !checks.empty();
   }
-  // The offers with which no kit computed: it is not known whether they are right. Each offer of a kind that
-  // trains has a kit that `trains`, run or not.
+  // Returns the offers with which no check computed, so that their correctness is unknown. Each offer of a
+  // kind that trains has a check that `trains`, whether it ran or not.
   std::vector<std::string> untrained() const {
     std::vector<std::string> out;
     for (const Check& check : checks) {
@@ -53,51 +53,51 @@ struct Report {
     }
     return out;
   }
-  std::string text() const {  // a line for each check
+  std::string text() const {  // one line per check
     std::string out;
     for (const Check& check : checks) out += check.text();
     return out;
   }
 };
 
-inline constexpr const char* kFieldsOption = "--fields";  // where KitOptions::fields are wrong
+inline constexpr const char* kFieldsOption = "--fields";  // place of errors in KitOptions::fields
 
-// A device on which the kits train, beside the CPU.
+// A device on which the kits train, besides the CPU.
 struct KitDevice {
   std::string name;            // for messages: "simulated"
-  std::filesystem::path file;  // the plugin that offers it
-  int ranks = 1;               // how many threads of a process may each have one
+  std::filesystem::path file;  // library of the plugin that offers it
+  int ranks = 1;               // maximum number of threads of a process that may each have one
 };
 
 struct KitOptions {
-  // Data-parallel ranks on which strategies and parallelizers train; empty: nothing is trained.
+  // Data-parallel sizes with which strategies and parallelizers train; empty: no training.
   std::vector<int> ranks = {1, 2, 3};
-  // YAML of a map, "{bucket_mb: 1}": fields of what the plugin offers in place of their defaults; each offer
-  // gets those that it has. The kits compare in float32: unless given, they set `mp_policy` of a strategy to
-  // it, and fields with "bucket" in their name to the least value of their range.
+  // YAML map of fields that override defaults, "{bucket_mb: 1}". Each offer gets the fields that it has. The
+  // kits compare in float32: unless set here, they set `mp_policy` of a strategy to float32, and fields with
+  // "bucket" in their name to the minimum of their range.
   std::string fields = "{}";
   std::function<void(const std::string& rule)> begins = {};  // called before each check
   std::function<void(const Check& check)> ended = {};        // called after each check
-  // Where models are trained, to be compared with the CPU's numbers; none: on the CPU. Kits that compute on
-  // the CPU alone are then not run, and say so. Nothing of LibTorch is used before.
+  // The device on which models are trained, for comparison with results on the CPU. Empty: the CPU. With a
+  // device, kits that only support the CPU are not run and report that. LibTorch is not used before.
   std::optional<KitDevice> device = {};
-  // Seconds that one kit may take. A kit that takes longer has failed and is the last one; the threads of its
-  // ranks stay behind.
+  // Time limit of one kit in seconds. A kit that exceeds it fails and is the last one; the threads of its
+  // ranks keep running.
   double time_limit = 60;
 };
 
-// Runs every kit for all that the file offers, in this process, with ranks as threads. A plugin that ends
-// the process ends it here too; `heddle plugins check` runs this in a process of its own. Throws
-// Error{config} at kFieldsOption for `fields` that are no map, and for a key that no offer has.
+// Runs every kit for all offers of the file, in this process, with ranks as threads. A plugin that ends the
+// process ends it here too; `heddle plugins check` uses a separate process. Throws Error{config} at
+// kFieldsOption if `fields` is not a map, or has a key that no offer has.
 HEDDLE_API Report check_plugin(const std::filesystem::path& file, const KitOptions& options = {});
 
-// The kits of one strategy, with a section `distributed:` as YAML: "strategy: acme, bucket_mb: 1". Throws
-// Error{plugin_missing | config}.
+// Runs the kits of one strategy, configured by a section `distributed:` as YAML: "strategy: acme, bucket_mb:
+// 1". Throws Error{plugin_missing | config}.
 HEDDLE_API Report check_strategy(const std::string& section, PluginRegistry& plugins,
                                  const std::vector<int>& ranks);
 
-// What `heddle plugins check` calls by its name, in the library that it opens: adds check_plugin() to
-// `report`.
+// Name and type of the function that `heddle plugins check` calls in the library of the kits. It adds the
+// result of check_plugin() to `report`.
 inline constexpr const char* kRunKits = "heddle_run_kits";
 using RunKits = void(const std::filesystem::path& file, const KitOptions& options, Report& report);
 

@@ -1,4 +1,5 @@
-// Who this process is among the ranks of a run, as the launcher's environment says; no LibTorch.
+// The rank of this process and the address of the store, from the launcher's environment. Independent of
+// LibTorch.
 #pragma once
 
 #include <functional>
@@ -12,25 +13,25 @@ namespace heddle {
 struct RankPlace {
   int rank = 0, world_size = 1;
   int local_rank = 0, local_world_size = 1;  // among the ranks of this machine
-  std::string host = "127.0.0.1";            // address of the store, served by rank 0 ...
+  std::string host = "127.0.0.1";            // address of the store, which rank 0 serves ...
   int port = 0;
-  int listen_fd = -1;         // ... on this socket, bound and listening, when rank 0 was given one
-  bool store_served = false;  // ... or that the launcher serves itself (torchrun's agent)
-  std::string session;        // distinguishes the attempts of a restarted run in one store
+  int listen_fd = -1;         // ... on this bound and listening socket, if rank 0 has one
+  bool store_served = false;  // ... unless the launcher serves it (torchrun's agent)
+  std::string session;        // separates the attempts of a restarted run in one store
   std::string launcher;       // "torchrun", "slurm", "openmpi", "heddle"; for messages
 };
 
-// Looks a variable up; null when it is not set.
+// Returns the value of an environment variable, or null if it is not set.
 using Environment = std::function<const char*(const char* name)>;
 
-// The place given by torchrun (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT),
-// OpenMPI (OMPI_COMM_WORLD_*) or Slurm (SLURM_PROCID, ...) tried in this order; empty if none is set.
-// MASTER_ADDR and MASTER_PORT take precedence under every launcher. Throws Error{usage} naming a variable
-// that is missing or is not a number in its range.
+// Returns the place given by torchrun (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
+// MASTER_PORT), OpenMPI (OMPI_COMM_WORLD_*) or Slurm (SLURM_PROCID, ...), tried in this order, or empty if
+// none is set. MASTER_ADDR and MASTER_PORT take precedence with every launcher. Throws Error{usage} naming a
+// variable that is missing, not a number, or out of range.
 HEDDLE_API std::optional<RankPlace> place_from_environment(const Environment& environment);
-HEDDLE_API std::optional<RankPlace> place_from_environment();  // of this process
+HEDDLE_API std::optional<RankPlace> place_from_environment();  // uses the environment of this process
 
-// The cores that this process may use, divided by the ranks of this machine; at least 1.
+// Returns the number of cores available to this process, divided by the ranks of this machine, at least 1.
 HEDDLE_API int threads_per_rank(int local_world_size);
 
 }  // namespace heddle

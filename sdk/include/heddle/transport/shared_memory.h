@@ -8,11 +8,12 @@
 
 namespace heddle::mesh {
 
-// As at::empty, for long-lived tensors that are gathered, scattered or reduced repeatedly: flat shards,
-// gradient buffers, buckets. If the group's ranks share memory, the others read such a tensor (and any view
-// of it) in place instead of a copy; results have the same bits. Otherwise, on a device, without free memory
-// and for few bytes it is an ordinary tensor. Not a collective: each rank may call it or not. Its storage
-// cannot be resized. Work::wait() on such a tensor returns once the others have read it.
+// Like at::empty, for long-lived tensors that are repeatedly gathered, scattered or reduced: flat shards,
+// gradient buffers, buckets. If the group's ranks share memory, other ranks read such a tensor and its views
+// in place instead of copying; results are bitwise equal. Returns an ordinary tensor on a device, for few
+// bytes, without free memory, or if the ranks do not share memory. Not a collective: each rank may decide
+// whether to call it. The storage cannot be resized. Work::wait() returns once the other ranks have read the
+// tensor.
 HEDDLE_API at::Tensor shared_empty(const Communicator& group, at::IntArrayRef sizes,
                                    const at::TensorOptions& options);
 

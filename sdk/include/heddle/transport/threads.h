@@ -1,4 +1,4 @@
-// Ranks as threads of one process: for tests, and for hosts that want several ranks in one address space.
+// Ranks as threads of one process, for tests and for hosts that want several ranks in one address space.
 #pragma once
 
 #include <chrono>
@@ -15,8 +15,8 @@ namespace mesh {
 struct ThreadWorld;
 }
 
-// A world whose ranks meet in memory. A collective is performed by the rank that arrives last, so the order
-// in which ranks wait for several collectives does not matter. Ranks that call different collectives get
+// A world whose ranks are threads. The rank that arrives last performs a collective, so the order in which
+// ranks wait for several collectives does not matter. Ranks that call different collectives get
 // Error{internal} with both calls.
 class HEDDLE_API ThreadWorld {
  public:
@@ -26,14 +26,14 @@ class HEDDLE_API ThreadWorld {
   ThreadWorld(const ThreadWorld&) = delete;
   ThreadWorld& operator=(const ThreadWorld&) = delete;
 
-  Rendezvous& rank(int rank);  // used by that rank's thread only; lives as long as the world
+  Rendezvous& rank(int rank);  // used only by that rank's thread; lives as long as the world
 
-  // Runs body on one thread per rank, each with one intra-op thread, and joins them. If a rank throws, or
-  // ends while others wait for it, the others get Error{rank_lost} naming it. Rethrows the first error that
-  // is not such a rank_lost.
+  // Runs `body` on one thread per rank, each with one intra-op thread, and joins the threads. If a rank
+  // throws, or returns while others wait for it, the other ranks get Error{rank_lost} naming it. Rethrows the
+  // first error that is not such a rank_lost.
   void run(const std::function<void(Rendezvous&)>& body);
 
-  // The same in a new world.
+  // Creates a world of `size` ranks and calls run(body).
   static void run(int size, const std::function<void(Rendezvous&)>& body);
 
  private:
