@@ -92,11 +92,10 @@ std::string said_of_mixing(size_t which, int cp, int tp) {
 TEST(ContextMixerHeads, AreRefusedWhereRanksAreMore) {
   EXPECT_EQ(said_of_mixing(0, 6, 1), "no error");
   EXPECT_EQ(said_of_mixing(0, 3, 2), "no error");
-  EXPECT_EQ(
-      said_of_mixing(0, 4, 2),
-      "error[config] distributed.cp_size: a mixer's heads, and those of attention over chosen keys, are "
-      "dealt to the ranks of cp: a rank of tp has 3, cp_size is 4\n"
-      "  hint: choose a cp_size of at most the number of heads");
+  EXPECT_EQ(said_of_mixing(0, 4, 2),
+            "error[config] distributed.cp_size: the ranks of cp split the heads of mixers and of attention "
+            "over selected keys: a rank of tp has 3, cp_size is 4\n"
+            "  hint: choose a cp_size of at most the number of heads");
   EXPECT_EQ(said_of_mixing(0, 6, 3), "no error");  // tp_size does not divide the groups: all ranks have all
   EXPECT_EQ(said_of_mixing(4, 5, 5), "no error");  // stays whole
   EXPECT_THAT(said_of_mixing(4, 6, 1), ::testing::HasSubstr("a rank of tp has 5, cp_size is 6"));

@@ -52,8 +52,8 @@ TEST(Context, TrainsInBfloat16AsOneRankDoes) {
 
 TEST(Context, RefusesHeadsThatDoNotDivide) {
   EXPECT_EQ(error_of([] { train(on(four_heads(), "fsdp2 cp3(ulysses)")); }),
-            "error[config] distributed.context.method: method ulysses needs a number of heads, of "
-            "queries and of keys, that cp_size divides: a rank has 8, cp_size is 3\n"
+            "error[config] distributed.context.method: method ulysses needs numbers of query heads and "
+            "key-value heads that cp_size divides: a rank has 8, cp_size is 3\n"
             "  hint: set method: allgather or ring, or a cp_size that divides the heads");
 }
 

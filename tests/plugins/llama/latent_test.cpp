@@ -74,11 +74,10 @@ TEST(SparseLatent, RefusesMoreRanksThanHeads) {
     });
   };
   EXPECT_EQ(said("ring", 8), "no error");
-  EXPECT_EQ(
-      said("ring", 9),
-      "error[config] distributed.cp_size: a mixer's heads, and those of attention over chosen keys, are "
-      "dealt to the ranks of cp: a rank of tp has 8, cp_size is 9\n"
-      "  hint: choose a cp_size of at most the number of heads");
+  EXPECT_EQ(said("ring", 9),
+            "error[config] distributed.cp_size: the ranks of cp split the heads of mixers and of attention "
+            "over selected keys: a rank of tp has 8, cp_size is 9\n"
+            "  hint: choose a cp_size of at most the number of heads");
 }
 
 }  // namespace
