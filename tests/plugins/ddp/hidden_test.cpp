@@ -63,8 +63,9 @@ TEST(DdpHidden, SumsAGradientOfANestedBackwardOnce) {
 
 TEST(DdpHidden, SeveralGradientsInOneBackwardAreAnErrorThatNamesTheParameterAndTheWayOut) {
   EXPECT_EQ(error_of_ddp("{bucket_cap_mb: 0}", 2),
-            "error[input] ddp: the parameter 'hidden' got a gradient twice in one backward: a unit runs a "
-            "backward inside it\n  hint: set static_graph: true, which learns how often gradients come");
+            "error[input] ddp: the parameter 'hidden' got a gradient twice in one backward, because a unit "
+            "runs a nested backward\n  hint: set static_graph: true, which counts the gradients of each "
+            "parameter in the first step");
 }
 
 TEST(DdpHidden, KeepsTheStaticGraphOfTheFirstStep) {
@@ -74,10 +75,9 @@ TEST(DdpHidden, KeepsTheStaticGraphOfTheFirstStep) {
 }
 
 TEST(DdpHidden, RefusesAGradientOutsideTheGraphWithFindUnusedParameters) {
-  EXPECT_EQ(
-      error_of_ddp("{find_unused_parameters: true}", 1),
-      "error[input] ddp: the parameter 'hidden' got a gradient though the graph of the outputs does not "
-      "lead to it\n  hint: set find_unused_parameters: false");
+  EXPECT_EQ(error_of_ddp("{find_unused_parameters: true}", 1),
+            "error[input] ddp: the parameter 'hidden' got a gradient although it is not in the autograd "
+            "graph of the outputs\n  hint: set find_unused_parameters: false");
 }
 
 }  // namespace

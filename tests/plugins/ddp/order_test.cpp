@@ -116,10 +116,10 @@ std::string error_when_use_changes(const std::vector<int>& first, const std::vec
 
 TEST(DdpOrder, NamesTheParameterWhenAStaticGraphChanges) {
   EXPECT_EQ(error_when_use_changes({0, 1}, {1, 0}), "no error");
-  EXPECT_EQ(
-      error_when_use_changes({0, 1, 2}, {0, 2}),
-      "error[input] ddp: static_graph: the parameter 'p2' had a gradient in the first step, and has none "
-      "now\n  hint: set static_graph: false, which takes every step as it comes");
+  EXPECT_EQ(error_when_use_changes({0, 1, 2}, {0, 2}),
+            "error[input] ddp: static_graph is true, but the parameter 'p2' had a gradient in the first "
+            "step, and has none "
+            "now\n  hint: set static_graph: false, which takes every step as it comes");
   EXPECT_EQ(
       error_when_use_changes({0, 2}, {0, 1, 2}),
       "error[input] ddp: the parameter 'p2' got a gradient more often than in the first step\n  hint: set "
