@@ -52,7 +52,7 @@ Transformed said(const Counts& found, const std::string& name, Recipe recipe, co
   if (found.others > 0)
     out.warnings.push_back(where + ": " + counted(found.others, "layer has", "layers have") +
                            " sizes that are not multiples of " + std::to_string(multiple_of(recipe)) +
-                           "and will not use fp8");
+                           " and will not use fp8");
   if (recipe != Recipe::current || found.mixtures > 0)
     out.warnings.push_back(where + ": " + (recipe == Recipe::current ? "experts' " : "") +
                            "operands are rounded to fp8, but multiplied in the dtype of the run: losses "

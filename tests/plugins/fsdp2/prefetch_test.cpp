@@ -158,8 +158,7 @@ TEST(Fsdp2Prefetch, HoldsNoMoreUnitsThanTheDepthsSay) {
 
 TEST(Fsdp2Prefetch, SaysOnceThatDepthsAreReadByNobody) {
   const std::vector<std::string> want = {
-      "the prefetch depths have no effect while enable_fsdp2_prefetch is false: one unit is gathered "
-      "ahead"};
+      "the prefetch depths have no effect because enable_fsdp2_prefetch is false: one unit is prefetched"};
   EXPECT_EQ(train(toy("fsdp2", shards(2), kFloat + "fsdp2_forward_prefetch_depth: 3")).warnings, want);
   EXPECT_TRUE(train(toy("fsdp2", shards(2), depths(3, 2))).warnings.empty());
 }

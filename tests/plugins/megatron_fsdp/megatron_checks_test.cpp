@@ -99,10 +99,9 @@ TEST(Megatron, RefusesAMeshWhoseAxesItWouldNotUse) {
 }
 
 TEST(Megatron, RefusesADtypeThatHoldsNoGradients) {
-  EXPECT_EQ(
-      error_of([] { gradients(megatron(2, fsdp("optim", "megatron_fsdp_main_grads_dtype: int32"))); }),
-      "error[config] distributed.megatron_fsdp_main_grads_dtype: 'int32' is not a dtype that parameters and "
-      "gradients can have\n  hint: use float32, bfloat16, float16 or float64");
+  EXPECT_EQ(error_of([] { gradients(megatron(2, fsdp("optim", "megatron_fsdp_main_grads_dtype: int32"))); }),
+            "error[config] distributed.megatron_fsdp_main_grads_dtype: 'int32' is not a dtype of parameters "
+            "and gradients\n  hint: use float32, bfloat16, float16 or float64");
 }
 
 }  // namespace

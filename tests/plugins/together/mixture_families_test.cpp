@@ -179,7 +179,7 @@ const RefusedConfig kRefusals[] = {
     {"kimi_one_list", "kimi_linear", "num_hidden_layers: 2, linear_attn_config: {kda_layers: [1]}",
      "linear_attn_config has kda_layers and not full_attn_layers"},
     {"kimi_tied", "kimi_linear", "num_hidden_layers: 2, tie_word_embeddings: true",
-     "tie_word_embeddings is true, and transformers' KimiLinearForCausalLM has a head of its own"},
+     "tie_word_embeddings is true, but transformers' KimiLinearForCausalLM has a separate head"},
     {"kimi_groups", "kimi_linear", "num_hidden_layers: 2, num_expert_group: 3",
      "num_experts 256 do not divide into num_expert_group 3 groups"},
     {"kimi_topk_group", "kimi_linear", "num_hidden_layers: 2, num_expert_group: 2, topk_group: 3",
