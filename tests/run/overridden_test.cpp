@@ -170,7 +170,7 @@ TEST_F(Overridden, WarnsOfAKeyThatOtherKeysDisable) {
   EXPECT_THAT(
       warnings_,
       ElementsAre("run.yaml:3 model.config.router_aux_loss_coef changes nothing: no auxiliary loss is "
-                  "computed; router_aux_loss_type: layer, sequence, global or model chooses one"));
+                  "computed; set router_aux_loss_type to layer, sequence, global or model"));
   EXPECT_THAT(model.idle_keys, ElementsAre("router_aux_loss_coef"));
   open("config: {router_aux_loss_coef: 0.5, router_aux_loss_type: layer}");
   EXPECT_THAT(warnings_, IsEmpty());
@@ -182,7 +182,7 @@ TEST_F(Overridden, ExportsKeysThatTheFilesNeed) {
       refusal("config: {attention_dropout: 0.0}"),
       HasSubstr("run.yaml:3 model.config: FOLDER/model/config.json cannot be read without these keys, "
                 "and neither could what the run exports: FOLDER/model/config.json attention_dropout: "
-                "dropout of attention is not built, got 0.1\n  hint: set model.export_config: true"));
+                "attention dropout is not built, got 0.1\n  hint: set model.export_config: true"));
   const PreparedModel model = open("config: {attention_dropout: 0.0}\n  export_config: true");
   EXPECT_EQ(nlohmann::json::parse(model.origin.files.at("config.json"))["attention_dropout"], 0.0);
 }
