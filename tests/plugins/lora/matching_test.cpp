@@ -97,10 +97,9 @@ TEST(LoraMatching, ScalesTheRankOfExpertsByTopK) {
                           "n_activated_experts=2 gives rank 0\n  hint: Increase dim to at least "
                           "n_activated_experts."));
   Units units = units_of(kMoe);
-  EXPECT_THAT(
-      adapt(units, "{target_modules: '*', dim: 5, moe_rank_scaling: true}").warnings,
-      ElementsAre("run.yaml:2 peft.moe_rank_scaling: dim 5 is no multiple of the 2 experts of a token: "
-                  "adapters of experts have the rank 2"));
+  EXPECT_THAT(adapt(units, "{target_modules: '*', dim: 5, moe_rank_scaling: true}").warnings,
+              ElementsAre("run.yaml:2 peft.moe_rank_scaling: dim 5 is not a multiple of the 2 experts per "
+                          "token: adapters of experts have rank 2"));
 }
 
 TEST(LoraSection, TakesTheTargetOfRecipes) {

@@ -187,15 +187,15 @@ TEST(LoraCheckpoints, HaveNoPeftFilesForPartsOfJoinedLayers) {
       warnings,
       ElementsAre("run.yaml:2 peft: checkpoints have no adapter_model.safetensors, and heddle generate and "
                   "heddle convert cannot read them: "
-                  "'model.layers.0.self_attn.q_proj' is a part of "
-                  "'model.layers.0.self_attn.qkv_proj.weight' in the model's files, where PEFT makes "
-                  "one adapter",
+                  "'model.layers.0.self_attn.q_proj' is part of "
+                  "'model.layers.0.self_attn.qkv_proj.weight' in the model's files, for which PEFT has a "
+                  "single adapter",
                   "run.yaml:2 peft: the model begins with random weights, which peft freezes: name a "
                   "model with model.pretrained_model_name_or_path"));
   EXPECT_EQ(model.added_files(), nullptr);
   EXPECT_THAT(thrown_by([&] { (void)apply_transforms(model, true, warnings); }),
               ::testing::HasSubstr("run.yaml:2 peft: the exported model has no place for what peft adds: "
-                                   "'model.layers.0.self_attn.q_proj' is a part of"));
+                                   "'model.layers.0.self_attn.q_proj' is part of"));
 }
 
 // Checkpoints have no config.json of the model.

@@ -145,7 +145,7 @@ const RefusedConfig kRefusals[] = {
      "num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 4, head_dim: 12",
      "layers that slide have twice num_key_value_heads, 8, which does not divide num_attention_heads 4"},
     {"mimo_experts", "mimo_v2_flash", kMimo + "n_routed_experts: 4, num_experts_per_tok: 3, n_group: 2",
-     "n_group 2 and topk_group 1 do not fit 4 experts of which a token takes 3"},
+     "n_group 2 and topk_group 1 do not fit 4 experts with num_experts_per_tok 3"},
     {"mimo_names", "mimo_v2_flash",
      kMimo + "hybrid_layer_pattern: [1, 0], layer_types: [full_attention, sliding_attention]",
      "hybrid_layer_pattern and layer_types differ for layer 0: give one of them"},
@@ -164,7 +164,7 @@ const RefusedConfig kRefusals[] = {
     {"mistral4_part", "mistral4",
      "num_hidden_layers: 1, num_attention_heads: 4, num_key_value_heads: null, rope_parameters: {rope_type: "
      "default, partial_rotary_factor: 0.25}",
-     "qk_rope_head_dim of qk_nope_head_dim + qk_rope_head_dim numbers are rotated"},
+     "expected qk_rope_head_dim / (qk_nope_head_dim + qk_rope_head_dim)"},
     {"mistral4_odd", "mistral4",
      "num_hidden_layers: 1, num_attention_heads: 4, num_key_value_heads: null, qk_rope_head_dim: 3",
      "the rotary embedding needs an even qk_rope_head_dim, got 3"},
