@@ -39,7 +39,7 @@ void check_models(const TransformRun& run, std::vector<std::string>& warnings) {
            "choose a teacher with the student's tokenizer");
   if (teacher.max_positions < student.max_positions)
     warnings.push_back(run.where + ": the teacher supports sequences of at most " +
-                       std::to_string(teacher.max_positions) + " tokens, and the student for " +
+                       std::to_string(teacher.max_positions) + " tokens, but the student supports " +
                        std::to_string(student.max_positions));
 }
 

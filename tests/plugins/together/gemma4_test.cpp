@@ -102,7 +102,7 @@ TEST(MuseGlimmer, RefusesTheOlderFormOfItsKeys) {
   const Node keys = config::read_text("{model_type: muse_glimmer, num_hidden_layers: 2}", "config.json");
   EXPECT_THAT(
       tests::thrown_by([&] { engine::read_model(keys, tests::built_plugins(), UnknownKeys::passed_over); }),
-      HasSubstr("text_config is missing: the older form of the keys, without it, is not built"));
+      HasSubstr("text_config is missing: the older spelling without it is not built"));
 }
 
 struct Gemma4Refusal {
@@ -182,9 +182,9 @@ TEST_P(MuseRefusals, SayWhy) {
 INSTANTIATE_TEST_SUITE_P(
     Of, MuseRefusals,
     ::testing::Values(std::pair("layer_rope_theta: [0]",
-                                "expected a list with a number for each of 2 layers"),
+                                "expected a list with one number for each of 2 layers"),
                       std::pair("layer_rope_theta: [0, 500]",
-                                "a layer is rotated by rope_theta, 10000.0, or with 0 not at all, got 500")));
+                                "expected rope_theta 10000.0, or 0 for no rotation, got 500")));
 
 }  // namespace
 }  // namespace heddle
