@@ -195,7 +195,7 @@ const RefusedConfig kRefusals[] = {
      "block_configs: the key 'mamba' is not built"},
     {"nas_part", "nemotron-nas",
      "num_hidden_layers: 1, num_attention_heads: 4, block_configs: [{attention: {no_op: true}}]",
-     "a block has a map 'ffn', and this one has none"},
+     "a block needs a map 'ffn', but this one has none"},
     {"nas_mult", "nemotron-nas",
      "num_hidden_layers: 1, num_attention_heads: 4, block_configs: [{attention: {no_op: true}, ffn: "
      "{ffn_mult: -1.0}}]",
