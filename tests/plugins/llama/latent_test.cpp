@@ -40,7 +40,8 @@ TEST(Latent, StaysWholeUnderTensorParallelism) {
   for (const char* name : {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"})
     plan += ", model.layers.*.self_attn." + std::string(name) + ": colwise";
   const std::string error = error_of([&] { train(on(deepseek(), "single tp2(" + plan + "})")); });
-  EXPECT_NE(error.find("goes over numbers that the plan splits among ranks"), std::string::npos) << error;
+  EXPECT_NE(error.find("normalizes over elements that the plan splits among ranks"), std::string::npos)
+      << error;
   EXPECT_NE(error.find("leave 'model.layers.0.self_attn' whole"), std::string::npos) << error;
 }
 

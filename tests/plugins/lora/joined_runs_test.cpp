@@ -78,8 +78,8 @@ TEST_F(LoraJoinedRuns, RefuseAPlanThatSplitsTheInputsOfAPart) {
                             attention + "k_proj: rowwise, " + attention + "v_proj: colwise, " + attention +
                             "o_proj: rowwise}}",
                         2)),
-      HasSubstr("'model.layers.0.self_attn.k_proj' gets split hidden states, and the linear layer below "
-                "it, 'model.layers.0.self_attn.k_proj.lora_B', gets its input from a layer beside it"));
+      HasSubstr("'model.layers.0.self_attn.k_proj' gets split hidden states, but its child linear layer "
+                "'model.layers.0.self_attn.k_proj.lora_B' gets its input from a sibling layer"));
 }
 
 // Mixers whose products of one input are one layer in files, or two (Qwen3-Next: in turn for each head).
