@@ -54,10 +54,10 @@ void DdpStage::take_parameters(std::span<const Placed> placed) {
         shared_.insert(first.unsafeGetTensorImpl());
         if (slot.tensor->is_same(first)) continue;
         if (slot.foreign)
-          throw Error(ErrorCode::input, "ddp",
-                      "parameter '" + slot.name +
-                          "' has two slots with two tensors, which cannot be tied in place",
-                      "let both modules hold one tensor, or give the slots two names");
+          throw Error(
+              ErrorCode::input, "ddp",
+              "parameter '" + slot.name + "' has two slots with two tensors, which cannot be tied in place",
+              "let both modules hold one tensor, or give the slots two names");
         slot.point(first);
         continue;
       }

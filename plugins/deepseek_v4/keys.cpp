@@ -22,8 +22,8 @@ std::optional<Words> words_of(const Node& keys, const char* key, const Words& kn
   Words out;
   for (const Node& word : list->items()) {
     if (std::find(known.begin(), known.end(), word.as_text()) == known.end())
-      refuse(word, "a layer of type " + word.written() + " is not built; known: " + known[0] +
-                       ", " + known[1] + (known.size() > 2 ? ", " + known[2] : ""));
+      refuse(word, "a layer of type " + word.written() + " is not built; known: " + known[0] + ", " +
+                       known[1] + (known.size() > 2 ? ", " + known[2] : ""));
     if (std::ssize(out) < layers) out.push_back(word.as_text());
   }
   if (std::ssize(out) < layers)
