@@ -136,11 +136,10 @@ void add_sharding_fields(ConfigSchema<Fsdp2Config>& schema) {
              at_least<int64_t>(0))
       .field("fsdp2_forward_prefetch_depth", &C::fsdp2_forward_prefetch_depth,
              "Number of units to prefetch in the forward pass. 0 disables prefetching.", at_least<int64_t>(0))
-      .field(
-          "multimodal", &C::multimodal,
-          "Where units live whose parameters are all frozen, frozen_sharding: root (whole from their first "
-          "use to the end of the step), per_layer (as every unit), replicate (whole on every rank). "
-          "vision.frame_sharding.");
+      .field("multimodal", &C::multimodal,
+             "Settings of multimodal models. frozen_sharding: placement of units whose parameters are all "
+             "frozen. root: whole from their first use to the end of the step. per_layer: like every other "
+             "unit. replicate: whole on every rank. vision.frame_sharding: split of frames among ranks.");
 }
 
 }  // namespace

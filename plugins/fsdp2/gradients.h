@@ -14,10 +14,11 @@
 
 namespace heddle::fsdp2 {
 
-// With several ranks, a rank's part of the reduce buffer holds its chunks of all trainable parameters, then
-// one flag per parameter: the number of ranks that had a gradient. A parameter that no rank used gets no
-// gradient, as on one rank. With one rank, or if every rank holds whole parameters, autograd adds into the
-// sum itself (Megatron's main_grad). Sums of whole parameters are reduced over the ranks once per step.
+// Gradients of several ranks: a rank's part of the reduce buffer holds its chunks of all trainable
+// parameters, then one flag per parameter, the number of ranks that had a gradient. A parameter that no rank
+// used gets no gradient, as on one rank. Gradients of one rank, or of ranks with whole parameters: autograd
+// adds into the sum itself (Megatron's main_grad). Sums of whole parameters are reduced over the ranks once
+// per step.
 class Gradients : public sharding::Gradients {
  public:
   Gradients(Group& group, const Place& place);

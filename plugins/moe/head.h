@@ -9,8 +9,8 @@ namespace heddle::moe {
 // Checks the whole model. Throws Error{config} for settings that are impossible with a tied head.
 void check_head(const Units& units, const Block& block);
 
-// With lm_head_precision: pins the head's weight to float32 and casts its input. Does nothing if the head is
-// on another pipeline stage.
+// Pins the head's weight to float32 and casts its input, if lm_head_precision is set. Does nothing if the
+// head is on another pipeline stage.
 void set_head_precision(const Units& units, const Block& block);
 
 }  // namespace heddle::moe

@@ -25,7 +25,7 @@ class ExpertParallel : public IParallelizer {
   // Splits the parameters of all experts by their first dim over ep and by their width over etp, and installs
   // the dispatcher. If both sizes are 1, only installs the capacity.
   std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override;
-  // With a capacity: the number of dropped choices, and their fraction of all choices.
+  // Counts the choices that exceed the capacity: their number, and their fraction of all choices.
   std::vector<SideOutput*> side_outputs() override;
 
  private:

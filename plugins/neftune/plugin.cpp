@@ -53,7 +53,8 @@ class Noise : public Module {
   }
 
  private:
-  // With a split vocabulary, only the rank that has a token's row adds noise to it.
+  // Returns the mask of tokens whose row is on another rank. Only the rank that has a token's row adds noise
+  // to it.
   at::Tensor elsewhere(const Batch& batch) const {
     const at::Tensor row = batch.tokens.reshape({-1}) - embedding_.rows->first;
     return row.lt(0).bitwise_or_(row.ge(embedding_.weight.size(0)));

@@ -37,7 +37,7 @@ Seam::Transform embedded(const Border& border);
 TokenLoss::Instead::LinkPointer split_loss(const Border& border, const Part& part, int64_t whole,
                                            double soft_cap);
 
-// The same split, for links that compute the loss themselves.
+// Split of the head, for links that compute the loss themselves.
 TokenLoss::Split split_of(const Border& border, const Part& part, int64_t whole);
 
 // Loss for a head that computes more than the product with its weight, from its logits of `part`.

@@ -51,7 +51,7 @@ ConfigSchema<Config> schema() {
              "Id of the run, with which the name of its directory ends. null: eight random letters.",
              Check{"letters, digits, - and _", check_id})
       .field("resume", &Config::resume,
-             "What a run does that resumes from a checkpoint. never creates a new directory, and must "
+             "Behavior of a run that resumes from a checkpoint. never creates a new directory, and must "
              "refuses the run if its directory is missing. null and all other values continue in the "
              "existing directory.",
              OneOf{{"allow", "auto", "must", "never"}})
