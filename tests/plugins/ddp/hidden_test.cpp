@@ -1,4 +1,4 @@
-// Units whose backward runs a backward of its own, which ddp's count of gradients cannot see.
+// Units with a nested backward, which ddp's count of expected gradients does not include.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -11,7 +11,7 @@
 namespace heddle::tests {
 namespace {
 
-// x * w.sum() of a weight that the graph does not lead to: its gradient comes in a nested backward.
+// x * w.sum() with a weight outside the graph, whose gradient comes in a nested backward.
 struct Hidden : public torch::autograd::Function<Hidden> {
   static at::Tensor forward(torch::autograd::AutogradContext* saved, const at::Tensor& x,
                             const std::shared_ptr<at::Tensor>& weight) {
@@ -29,7 +29,7 @@ struct Hidden : public torch::autograd::Function<Hidden> {
   }
 };
 
-// One step in which the layer uses its weight `uses` times.
+// Runs one step in which the layer uses its weight `uses` times.
 Training hiding(const std::string& strategy, const std::string& section, int uses) {
   Training run = toy(strategy, strategy == "ddp" ? std::vector<Axis>{{"dp", 2}} : std::vector<Axis>{});
   run.section = section;

@@ -1,4 +1,4 @@
-// What fsdp2 refuses, with the text; and what all refuse alike.
+// Refusals of fsdp2 with their messages, and refusals that all strategies share.
 #include <gtest/gtest.h>
 
 #include "plugins/toy_training.h"
@@ -6,7 +6,7 @@
 namespace heddle::tests {
 namespace {
 
-// On several ranks every rank holds it whole, as CLIP's logit_scale.
+// Every rank holds it whole, like CLIP's logit_scale.
 TEST(Fsdp2, KeepsAParameterWithoutDimsWhole) {
   const auto with_scalar = [](Training run) {
     run.make_units = [](int) {

@@ -1,4 +1,5 @@
-// Latent attention, and routers whose correction bias moves. Strategies and topologies: moe/models_test.cpp.
+// Latent attention, and routers with an updated correction bias. Strategies and topologies:
+// moe/models_test.cpp.
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
@@ -51,7 +52,7 @@ TEST(SparseLatent, EqualsOneRank) {
                    "fsdp2 dp2 ep2 pp2([1f1b|zb1p])[| full]", "single pp3(gpipe)"});
 }
 
-// The heads are dealt, also where cp_size does not divide them.
+// Heads are split, also if cp_size does not divide them.
 TEST(SparseLatent, EqualsOneRankUnderContextParallelism) {
   expect_equal_on(sparse_deepseek(),
                   {"fsdp2 cp2([allgather|ring|ulysses|ring_ulysses])", "fsdp2 cp3([allgather|ring])",

@@ -1,4 +1,4 @@
-// Layers that the patterns of a recipe name, compared with NeMo AutoModel's ModuleMatcher.
+// Selection of layers by the patterns of a recipe, compared with NeMo AutoModel's ModuleMatcher.
 #include <gmock/gmock.h>
 
 #include "heddle/base/error.h"
@@ -29,7 +29,7 @@ const std::string kLatent =
     "num_experts_per_tok: 2, n_shared_experts: 1, moe_intermediate_size: 6, first_k_dense_replace: 1, "
     "max_position_embeddings: 16}";
 
-// The last words, and "lm_head".
+// Returns the last parts of the paths, and "lm_head".
 std::string short_names(const std::vector<std::string>& paths) {
   std::vector<std::string> out;
   for (const std::string& path : paths) {
@@ -65,7 +65,7 @@ TEST(LoraMatching, TakesTheLayersOfEachFormOfTheRecipes) {
       {kLlama, "{target_modules: lm_head}", "lm_head"},
       {kLlama, "{target_modules: '*.self_attn.(q|k)_proj'}", "q, k"},
       {kLlama, "{target_modules: '*.[qv]_proj'}", "q, v"},
-      // A dot is any character, and `.*` a group of any number of them.
+      // A dot matches any character, and `.*` any number of them.
       {kLlama, "{target_modules: 'model.layers.*q_proj'}", "q"},
       {kLlama, "{target_modules: 'modelXlayers*q_proj|*k_proj'}", "k"},
       {kMoe, "{target_modules: '*_proj'}", "q, k, v, o"},

@@ -1,4 +1,4 @@
-// What megatron_fsdp and megatron say of gradients that are not finite, and of words that do not fit.
+// Messages of megatron_fsdp and megatron about non-finite gradients and invalid settings.
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// The gradient of the embedding is multiplied on one rank, from the `from`-th backward on.
+// Multiplies the gradient of the embedding on one rank, from the `from`-th backward on.
 Training spoiled(Training run, int where, double factor, int from = 0) {
   run.make_units = [=](int rank) {
     Units units = toy_units({});
@@ -72,7 +72,7 @@ TEST(MegatronFsdp, WarnsOfParametersThatStayWhole) {
   run.steps = 3;
   EXPECT_EQ(train(run).warnings,
             std::vector<std::string>{"zero_dp_strategy is 1, not 3: every rank holds whole parameters"});
-  run.section = zero(3);  // check_for_nan_in_grad is true by default: no warning
+  run.section = zero(3);  // check_for_nan_in_grad is true by default, which causes no warning
   EXPECT_TRUE(train(run).warnings.empty());
 }
 
