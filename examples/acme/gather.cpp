@@ -1,4 +1,4 @@
-// An all-gather and its node, whose backward is the sum.
+// All-gather of rows, and its autograd node, whose backward is a sum.
 #include "gather.h"
 
 #include <ATen/ops/cat.h>
@@ -16,7 +16,7 @@ namespace {
 
 namespace model = heddle::model;
 
-// Every rank gives as many rows as the first.
+// Pads the rows of every rank to the number of the largest rank.
 at::Tensor gathered(const at::Tensor& part, int64_t rows, heddle::Communicator& ranks) {
   const Rows mine = rows_of(rows, ranks.size(), ranks.rank());
   std::vector<int64_t> sizes = part.sizes().vec();

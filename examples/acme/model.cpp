@@ -1,4 +1,4 @@
-// The units, with an auxiliary loss and a metric of each layer.
+// Units of the model. Each layer has an auxiliary loss and a metric.
 #include "model.h"
 
 #include <ATen/TensorOperators.h>
@@ -29,7 +29,7 @@ struct Shape {
   int64_t vocab_size, hidden_size, intermediate_size, num_hidden_layers, max_position_embeddings;
 };
 
-// The metric is of the labelled tokens alone, as the loss is: padding changes neither.
+// The metric covers only tokens with a label, like the loss, so padding changes neither.
 class Layer : public Module {
  public:
   Layer(const Shape& shape, const at::TensorOptions& options)
@@ -53,7 +53,7 @@ class Layer : public Module {
   }
 
  private:
-  // Small activations (Merity et al. 2017), as a mean over the tokens with a label.
+  // Penalty of large activations (Merity et al. 2017): a mean over the tokens with a label.
   at::Tensor regularised(const at::Tensor& y, const at::Tensor& inside, const Batch& batch) const {
     const at::Tensor counts = batch.labels.reshape({-1}).ne(Batch::kIgnore).to(inside.scalar_type());
     largest_.add((inside.detach().abs().amax(-1) * counts).max(), batch);
@@ -145,12 +145,12 @@ int64_t layers_of(const heddle::Node& given) {
 
 std::vector<heddle::FieldInfo> keys() {
   return {
-      {"vocab_size", "int", "256", "1..2^28", "Tokens.", ""},
-      {"hidden_size", "int", "64", "1..2^28", "Width of the hidden states.", ""},
-      {"intermediate_size", "int", "128", "1..2^28", "Width inside a layer.", ""},
-      {"num_hidden_layers", "int", "2", "0..100000", "Layers.", ""},
-      {"max_position_embeddings", "int", "1024", "1..2^28", "Longest sequence.", ""},
-      {"dtype", "str", "null", "", "Of the stored weights.", ""},
+      {"vocab_size", "int", "256", "1..2^28", "Vocabulary size.", ""},
+      {"hidden_size", "int", "64", "1..2^28", "Hidden size.", ""},
+      {"intermediate_size", "int", "128", "1..2^28", "Inner width of a layer.", ""},
+      {"num_hidden_layers", "int", "2", "0..100000", "Number of layers.", ""},
+      {"max_position_embeddings", "int", "1024", "1..2^28", "Maximum sequence length.", ""},
+      {"dtype", "str", "null", "", "Dtype of the stored weights.", ""},
   };
 }
 

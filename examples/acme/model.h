@@ -1,4 +1,4 @@
-// A small family of models: each token predicts the next one through feed-forward layers.
+// A small model family: each token predicts the next one through feed-forward layers.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace acme {
 
-// The table that `heddle plugins inspect acme` prints.
+// Returns the table that `heddle plugins inspect acme` prints.
 std::vector<heddle::FieldInfo> keys();
 
 class Family : public heddle::IModelFamily {

@@ -1,4 +1,4 @@
-// The split of the weights, and the change of batches.
+// Split of the weights, and padding of batches.
 #include "parallelizer.h"
 
 #include <ATen/ops/constant_pad_nd.h>
@@ -21,7 +21,7 @@ bool is_split(const std::string& name) {
   return name.ends_with("up_proj.weight") || name.ends_with("down_proj.weight");
 }
 
-// The unit's layers whose weights are split, by the names of these.
+// Returns the layers of the unit whose weights are split, with the slots of their weights.
 std::vector<std::pair<heddle::ParameterSlot, heddle::Linear*>> layers_of(heddle::Unit& unit) {
   std::vector<std::pair<heddle::ParameterSlot, heddle::Linear*>> out;
   if (unit.module() == nullptr) return out;
@@ -45,8 +45,8 @@ heddle::Linear::Instead::LinkPointer gathered_product(int64_t rows, heddle::Comm
   });
 }
 
-// Begins of documents once each row of `length` tokens is followed by `more`, which are a document of their
-// own.
+// Returns the document offsets after each row of `length` tokens is padded with `more` tokens, which are a
+// separate document.
 at::Tensor padded_documents(const at::Tensor& documents, int64_t length, int64_t more) {
   std::vector<int> out;
   for (int64_t i = 0; i < documents.numel(); ++i) {

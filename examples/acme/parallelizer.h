@@ -1,4 +1,4 @@
-// A parallelizer with an axis of its own, in a view of its own.
+// A parallelizer with its own axis, in its own view of the mesh.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,8 @@ namespace acme {
 
 struct Config {};
 
-// `acme` takes its ranks from those of data parallelism. Each rank of it keeps a part of the rows of the
-// feed-forward weights; they are gathered for each product, as the ranks have different samples.
+// The axis `acme` uses ranks of data parallelism. Each of its ranks keeps a part of the rows of the
+// feed-forward weights. They are gathered for each product, because the ranks have different samples.
 class Acme : public heddle::IParallelizer {
  public:
   explicit Acme(Config) {}
@@ -20,7 +20,7 @@ class Acme : public heddle::IParallelizer {
   void check(heddle::Units& units, const heddle::Sizes& sizes) override;
   std::vector<heddle::Placed> apply(heddle::Units& units, const heddle::DeviceMesh& mesh) override;
 
-  // Pads sequences to a multiple of eight tokens. What is added has no label, so it changes no loss.
+  // Pads sequences to a multiple of eight tokens. Padding has no label, so it does not change the loss.
   std::optional<int> transform_order() const override { return 100; }
   void transform(heddle::Batch& batch, const heddle::DeviceMesh& mesh) override;
   std::vector<heddle::SideOutput*> side_outputs() override { return {&padded_}; }

@@ -1,5 +1,5 @@
-// Everything that a plugin may do to a run, in one plugin: a model with an auxiliary loss and a metric, and a
-// parallelizer with an axis of its own, which also changes batches.
+// A plugin with all kinds of offers: a model with an auxiliary loss and a metric, and a parallelizer with its
+// own axis, which also changes batches.
 //   distributed: {strategy: fsdp2, acme_size: 2}
 //   plugins: [build/plugins/libheddle_acme.so]
 #include "heddle/sdk.h"

@@ -1,6 +1,5 @@
-// A host's own training loop on the stages that engine::model builds: under any strategy and parallelizer the
-// gradients, and so the losses, are those of heddle::Step. A pipeline needs Step itself, which runs the
-// schedule.
+// A host's own training loop on the stages that engine::model builds. Gradients and losses equal those of
+// heddle::Step under any strategy and parallelizer. A pipeline needs Step, which runs the schedule.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -21,13 +20,13 @@
 namespace embed {
 
 struct Report {
-  double loss = 0;  // of the global batch: the sum of its token losses / its label tokens
+  double loss = 0;  // of the global batch: sum of token losses / number of label tokens
   double norm = 0;  // of the gradients, before clipping
-  // The update was left out, as the loss or the norm is not finite: it would spoil every parameter.
+  // The update was skipped because the loss or the norm is not finite.
   bool skipped() const { return !std::isfinite(loss) || !std::isfinite(norm); }
 };
 
-// Runs the stage on a microbatch and returns the sum of its token losses, of one element.
+// Runs the stage on a microbatch and returns the sum of its token losses, one element.
 using Forward = std::function<at::Tensor(heddle::ParallelStage& stage, const heddle::Batch& batch)>;
 
 inline at::Tensor run_units(heddle::ParallelStage& stage, const heddle::Batch& batch) {
@@ -36,7 +35,8 @@ inline at::Tensor run_units(heddle::ParallelStage& stage, const heddle::Batch& b
 
 class Loop {
  public:
-  // max_norm: gradients are clipped to it; 0: they are not. `forward`: of a model that runs its units itself.
+  // max_norm: maximum norm of gradient clipping; 0: no clipping. `forward`: for a model that runs its own
+  // units.
   Loop(heddle::Stages& stages, const heddle::DeviceMesh& mesh, double max_norm, Forward forward = run_units)
       : stages_(stages),
         mesh_(mesh),
@@ -47,11 +47,11 @@ class Loop {
     if (layout && !layout->empty()) sides_.emplace(layout, mesh.device());
   }
 
-  // One step over this rank's microbatches, of which every rank has the same number. `update` changes the
-  // owned shards by their gradients and resets these to undefined; it is not called where the report is
-  // skipped(). A step without labels has a loss and gradients of 0.
+  // Runs one step over this rank's microbatches. All ranks have the same number of microbatches. `update`
+  // updates the owned shards from their gradients and resets the gradients to undefined. It is not called if
+  // the report is skipped(). In a step without labels, the loss and the gradients are 0.
   Report step(std::vector<heddle::Batch> batches, const std::function<void()>& update) {
-    // Labels and microbatches of all ranks with other samples, before parallelizers cut the batches.
+    // Counts labels and microbatches of all data-parallel ranks, before parallelizers split the batches.
     double labels = 0;
     for (const heddle::Batch& batch : batches)
       labels += at::ne(batch.labels, heddle::Batch::kIgnore).sum().item<double>();
@@ -63,13 +63,13 @@ class Loop {
     double loss = 0;
     for (size_t i = 0; i < batches.size(); ++i) {
       if (sides_) batches[i].side_outputs = &*sides_;
-      stages_.transform(batches[i], mesh_);                       // context parallelism cuts sequences here
+      stages_.transform(batches[i], mesh_);                       // context parallelism splits sequences here
       if (i + 1 == batches.size()) stage.expect_last_backward();  // reductions may start
       const at::Tensor mine = forward_(stage, batches[i]) / labels;
       mine.backward();
       loss += mine.item<double>();
     }
-    stage.finish_gradients();  // of the loss of all ranks, in shard.tensor.grad()
+    stage.finish_gradients();  // gradients of the global loss, in shard.tensor.grad()
 
     Report report{sum(loss, "dp_cp"), 0};
     const at::Tensor norm = norm_.measure();

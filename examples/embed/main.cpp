@@ -1,7 +1,7 @@
-// Embeds the engine: a torch::nn model and a training loop of its own, made parallel by a strategy from a
-// YAML. Usage: embed STRATEGY RANKS [own]. Trains alone first, then on RANKS threads, and compares the
-// losses; the checkpoint saved half-way is resumed on one rank. With `own` the model's own forward runs the
-// units, and every second step skips the middle layer.
+// Embeds the engine in a program with its own torch::nn model and training loop. A strategy from YAML makes
+// the model parallel. Usage: embed STRATEGY RANKS [own]. Trains alone first, then on RANKS threads, and
+// compares the losses. The checkpoint saved half-way is resumed on one rank. With `own` the model's own
+// forward runs the units, and every second step skips the middle layer.
 #include <torch/torch.h>
 
 #include <cerrno>
@@ -49,7 +49,7 @@ struct NetImpl : nn::Module {
 };
 TORCH_MODULE(Net);
 
-// Draws equal values on every rank: torch's generator is one for the process, so threads take turns.
+// Returns equal values on every rank. Threads take turns, because torch has one generator per process.
 Net make_net() {
   static std::mutex turn;
   const std::lock_guard lock(turn);
@@ -57,14 +57,14 @@ Net make_net() {
   return Net();
 }
 
-// In float32 whatever the logits are: fsdp2 computes in bfloat16 by default, of 8 bits.
+// Computes the loss in float32, whatever the dtype of the logits: fsdp2 computes in bfloat16 by default.
 torch::Tensor loss_sum(const torch::Tensor& logits, const torch::Tensor& labels) {
   namespace F = nn::functional;
   return F::cross_entropy(logits.flatten(0, 1).to(torch::kFloat), labels.flatten(),
                           F::CrossEntropyFuncOptions().reduction(torch::kSum));
 }
 
-// Step s of a synthetic language in which each token determines the next.
+// Batch of step `step` of a synthetic language in which each token determines the next.
 heddle::Batch batch_of(int step) {
   const torch::Tensor start = torch::arange(kBatch).unsqueeze(1) * 7 + step * 3;
   const torch::Tensor sequence = (start + torch::arange(kSequence + 1) * 5) % kVocabulary;
@@ -78,7 +78,7 @@ torch::optim::AdamWOptions rates() {
   return torch::optim::AdamWOptions(1e-2).weight_decay(0.1);
 }
 
-// The layers as units; the embedding and the head are of the root.
+// The layers are units; the embedding and the head belong to the root.
 heddle::adapters::TorchModel model_of(const Net& net) {
   std::vector<std::string> units;
   for (int64_t i = 0; i < kLayers; ++i) units.push_back("layers." + std::to_string(i));
@@ -106,7 +106,7 @@ std::vector<double> train_alone(bool own) {
   return losses;
 }
 
-// The model as pieces that are gathered, run and released one after another.
+// Splits the model into pieces that are gathered, run and released one after another.
 heddle::Units units_of(const Net& net) {
   using heddle::Batch;
   using heddle::Tensors;
@@ -130,14 +130,14 @@ heddle::Units units_of(const Net& net) {
 namespace fs = std::filesystem;
 using heddle::checkpoint::Part;
 
-// This rank's boxes of a checkpoint: its shards, and AdamW's state of each.
+// Returns this rank's boxes of a checkpoint: its shards, and AdamW's state of each shard.
 std::vector<Part> parts_of(heddle::Stages& stages, torch::optim::AdamW& optimizer) {
   std::vector<Part> parts = heddle::checkpoint::model_parts(stages);
   for (Part& part : heddle::adapters::adamw_parts(stages, optimizer)) parts.push_back(std::move(part));
   return parts;
 }
 
-// All ranks together: every value is written once, and the directory appears when it is complete.
+// Called by all ranks together. Every value is written once, and the directory appears when it is complete.
 void save(const fs::path& to, std::span<const Part> parts, heddle::Rendezvous& rendezvous) {
   namespace checkpoint = heddle::checkpoint;
   checkpoint::on_first(rendezvous, "stage", [&] { checkpoint::open_stage(to); });
@@ -145,7 +145,7 @@ void save(const fs::path& to, std::span<const Part> parts, heddle::Rendezvous& r
   checkpoint::on_first(rendezvous, "publish", [&] { checkpoint::publish(to); });
 }
 
-// Any ranks and any strategy: each reads its own boxes.
+// Supports any number of ranks and any strategy: each rank reads its own boxes.
 void load(const fs::path& from, heddle::Stages& stages, torch::optim::AdamW& optimizer) {
   heddle::checkpoint::ShardedReader reader(from);
   for (const Part& part : heddle::checkpoint::model_parts(stages)) reader.read(part);
@@ -153,8 +153,8 @@ void load(const fs::path& from, heddle::Stages& stages, torch::optim::AdamW& opt
   for (const auto& stage : stages) stage->parameters_changed();
 }
 
-// One rank: the engine's second entry point, and the host's own loop. Begins at step `first`, from a
-// checkpoint if that is not 0; else saves one half-way.
+// Trains on one rank with the engine's second entry point and the host's own loop. Begins at step `first`,
+// from a checkpoint unless that is 0. If it is 0, saves a checkpoint half-way.
 std::vector<double> train(const std::string& distributed, heddle::Rendezvous& rendezvous,
                           const fs::path& checkpoint, int first, bool own) {
   const auto yaml =
@@ -199,7 +199,7 @@ std::vector<double> train(const std::string& distributed, heddle::Rendezvous& re
   return losses;
 }
 
-// The losses of rank 0.
+// Returns the losses of rank 0.
 std::vector<double> train_on(int ranks, const std::string& distributed, const fs::path& checkpoint, int first,
                              bool own) {
   std::vector<double> out;
@@ -210,13 +210,13 @@ std::vector<double> train_on(int ranks, const std::string& distributed, const fs
   return out;
 }
 
-// A directory for the checkpoint, gone at the end, also after an error.
+// A directory for the checkpoint, deleted at the end, also after an error.
 class Room {
  public:
   Room() {
     std::string place = (fs::temp_directory_path() / "embed_XXXXXX").string();
     if (mkdtemp(place.data()) == nullptr)
-      throw std::runtime_error(place + ": cannot be made: " + std::strerror(errno));
+      throw std::runtime_error(place + ": cannot be created: " + std::strerror(errno));
     path_ = place;
   }
   ~Room() {
@@ -236,7 +236,7 @@ int compare(const std::string& distributed, int ranks, const fs::path& checkpoin
   const std::vector<double> together = train_on(ranks, distributed, checkpoint, 0, own);
   const std::vector<double> later = train_on(1, "strategy: single", checkpoint, kSteps / 2, own);
   double worst = 0;
-  std::printf("step  torch::nn alone  {%s} on %d  gone on on 1\n", distributed.c_str(), ranks);
+  std::printf("step  torch::nn alone  {%s} on %d  resumed on 1\n", distributed.c_str(), ranks);
   for (int step = 0; step < kSteps; ++step) {
     const bool gone_on = step >= kSteps / 2;
     std::printf("%4d  %15.9f  %.9f", step, alone[step], together[step]);
@@ -247,7 +247,7 @@ int compare(const std::string& distributed, int ranks, const fs::path& checkpoin
   std::printf("largest difference: %.1e relative\n", worst);
   if (worst > 1e-5)
     std::printf("(without mp_policy: {param_dtype: float32, ...} fsdp2 computes in bfloat16)\n");
-  // Sums of float32 gradients have another order on other ranks and processors.
+  // The order of float32 sums differs between numbers of ranks and processors.
   return worst <= 1e-5 && alone.back() < 0.8 * alone.front() ? 0 : 1;
 }
 

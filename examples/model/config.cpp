@@ -1,4 +1,4 @@
-// From keys to the shape and back.
+// Conversion of config.json to the configuration and back.
 #include "config.h"
 
 #include <iomanip>
@@ -10,7 +10,7 @@ namespace {
 using heddle::Node;
 namespace model = heddle::model;
 
-// transformers' default is a dropout of 0.1.
+// transformers' default dropout is 0.1.
 void refuse_dropout(const Node& keys) {
   for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"})
     if (model::real_or(keys, key, 0.1) != 0.0) {
@@ -28,7 +28,7 @@ void refuse_variants(const Node& keys) {
       act != nullptr && act->as_text() != "gelu_new")
     model::refuse(*act, "the activation " + act->written() + " is not built; known: gelu_new");
   if (!model::boolean_or(keys, "scale_attn_weights", true))
-    model::refuse(*keys.find("scale_attn_weights"), "attention without its scale is not built");
+    model::refuse(*keys.find("scale_attn_weights"), "attention without scaled scores is not built");
   for (const char* key :
        {"scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention"})
     if (model::boolean_or(keys, key, false))
@@ -40,31 +40,31 @@ void refuse_variants(const Node& keys) {
 
 std::vector<heddle::FieldInfo> keys() {
   return {
-      {"vocab_size", "int", "50257", "1..2^28", "Tokens.", ""},
-      {"n_positions", "int", "1024", "1..2^28", "Longest sequence.", ""},
-      {"n_embd", "int", "768", "n_head divides it", "Width of the hidden states.", ""},
-      {"n_layer", "int", "12", "1..100000", "Layers.", ""},
-      {"n_head", "int", "12", "1..2^28", "Heads.", ""},
-      {"n_inner", "int or null", "null", "1..2^28", "Width of the MLP; null: 4 n_embd.", ""},
-      {"n_ctx", "int", "1024", "", "An older name of n_positions, which changes nothing.", ""},
-      {"layer_norm_epsilon", "float", "1e-05", "above 0", "Added under the root of each norm.", ""},
+      {"vocab_size", "int", "50257", "1..2^28", "Vocabulary size.", ""},
+      {"n_positions", "int", "1024", "1..2^28", "Maximum sequence length.", ""},
+      {"n_embd", "int", "768", "n_head divides it", "Hidden size.", ""},
+      {"n_layer", "int", "12", "1..100000", "Number of layers.", ""},
+      {"n_head", "int", "12", "1..2^28", "Number of attention heads.", ""},
+      {"n_inner", "int or null", "null", "1..2^28", "Width of the MLP. null: 4 * n_embd.", ""},
+      {"n_ctx", "int", "1024", "", "Ignored: an older name of n_positions.", ""},
+      {"layer_norm_epsilon", "float", "1e-05", "above 0", "Epsilon added to the variance in each norm.", ""},
       {"initializer_range", "float", "0.02", "0 or more", "Standard deviation of random weights.", ""},
-      {"tie_word_embeddings", "bool", "true", "", "The head computes with the embedding's weight.", ""},
-      {"activation_function", "str", "gelu_new", "gelu_new", "Activation of the MLP.", ""},
-      {"resid_pdrop", "float", "0.1", "0.0", "Dropout; must be given as 0.0.", ""},
-      {"embd_pdrop", "float", "0.1", "0.0", "Dropout; must be given as 0.0.", ""},
-      {"attn_pdrop", "float", "0.1", "0.0", "Dropout; must be given as 0.0.", ""},
-      {"scale_attn_weights", "bool", "true", "true", "Scale of attention.", ""},
-      {"scale_attn_by_inverse_layer_idx", "bool", "false", "false", "Refused when true.", ""},
-      {"reorder_and_upcast_attn", "bool", "false", "false", "Refused when true.", ""},
-      {"summary_type", "str", "", "", "Of other tasks; passed over, as summary_* are.", ""},
-      {"summary_use_proj", "bool", "true", "", "Passed over.", ""},
-      {"summary_activation", "str", "", "", "Passed over.", ""},
-      {"summary_first_dropout", "float", "0.1", "", "Passed over.", ""},
-      {"summary_proj_to_labels", "bool", "true", "", "Passed over.", ""},
-      {"pad_token_id", "int or null", "null", "", "Passed over: GPT-2's embedding has no padding row.", ""},
-      {"dtype", "str", "null", "", "Of the stored weights.", ""},
-      {"torch_dtype", "str", "null", "", "The older name of dtype.", ""},
+      {"tie_word_embeddings", "bool", "true", "", "Share the embedding's weight with the head.", ""},
+      {"activation_function", "str", "gelu_new", "gelu_new", "Activation function of the MLP.", ""},
+      {"resid_pdrop", "float", "0.1", "0.0", "Dropout. Must be set to 0.0.", ""},
+      {"embd_pdrop", "float", "0.1", "0.0", "Dropout. Must be set to 0.0.", ""},
+      {"attn_pdrop", "float", "0.1", "0.0", "Dropout. Must be set to 0.0.", ""},
+      {"scale_attn_weights", "bool", "true", "true", "Scale the attention scores.", ""},
+      {"scale_attn_by_inverse_layer_idx", "bool", "false", "false", "true is not supported.", ""},
+      {"reorder_and_upcast_attn", "bool", "false", "false", "true is not supported.", ""},
+      {"summary_type", "str", "", "", "Ignored, like all summary_* keys: used by other tasks.", ""},
+      {"summary_use_proj", "bool", "true", "", "Ignored.", ""},
+      {"summary_activation", "str", "", "", "Ignored.", ""},
+      {"summary_first_dropout", "float", "0.1", "", "Ignored.", ""},
+      {"summary_proj_to_labels", "bool", "true", "", "Ignored.", ""},
+      {"pad_token_id", "int or null", "null", "", "Ignored: GPT-2's embedding has no padding row.", ""},
+      {"dtype", "str", "null", "", "Dtype of the stored weights.", ""},
+      {"torch_dtype", "str", "null", "", "Older name of dtype.", ""},
   };
 }
 

@@ -1,4 +1,4 @@
-// The shape of a GPT-2: the keys of its config.json that change results.
+// Configuration of GPT-2: the keys of its config.json that affect results.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,13 @@ struct Config {
   std::string dtype;  // of the stored weights; empty: not in config.json
 };
 
-// The table that `heddle plugins inspect gpt2` prints.
+// Returns the table that `heddle plugins inspect gpt2` prints.
 std::vector<heddle::FieldInfo> keys();
 
 // Throws Error{config} at the key.
 Config read(const heddle::Node& keys, heddle::UnknownKeys unknown);
 
-// A config.json that transformers reads back to the same model.
+// Returns a config.json from which transformers reads the same model.
 std::string to_json(const Config& config, const std::string& dtype);
 
 }  // namespace gpt2

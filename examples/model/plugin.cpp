@@ -1,4 +1,4 @@
-// GPT-2 as a family of models, and the plugin's entry point.
+// The model family GPT-2, and the plugin's entry point.
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "transformer.";
 
-// Conv1D: the files have these weights as [in, out].
+// Files store the weights of Conv1D layers as [in, out].
 bool is_conv(const std::string& parameter) {
   for (const char* ending : {".c_attn.weight", ".c_proj.weight", ".c_fc.weight"})
     if (parameter.ends_with(ending)) return true;
@@ -43,7 +43,8 @@ class Spec : public heddle::ModelSpec {
   }
   std::string config_json(const std::string& dtype) const override { return to_json(config_, dtype); }
 
-  // Six for each weight of a product, and attention over the half of the positions that masking leaves.
+  // Six operations per weight of a product, and attention over half of the positions, because of the causal
+  // mask.
   double flops_per_token(int64_t sequence) const override {
     const auto width = static_cast<double>(config_.n_embd);
     const double layer = 4 * width * width + 2 * width * static_cast<double>(config_.n_inner) +
@@ -56,7 +57,7 @@ class Spec : public heddle::ModelSpec {
     if (!is_conv(parameter)) return {};
     return heddle::stored::transposed(heddle::stored::whole(parameter, shape));
   }
-  // Files of before 2023 have no prefix; a tied head may be saved as the head.
+  // Files older than 2023 have no prefix. A tied head may be stored under the head's name.
   std::vector<std::string> other_names(const std::string& tensor) const override {
     std::vector<std::string> others;
     if (tensor.starts_with(kPrefix)) others.push_back(tensor.substr(kPrefix.size()));
@@ -64,7 +65,7 @@ class Spec : public heddle::ModelSpec {
       others.emplace_back("lm_head.weight");
     return others;
   }
-  // Masks, which old files have besides the weights.
+  // Old files contain masks in addition to the weights.
   bool passes_over(const std::string& tensor) const override {
     return tensor.ends_with(".attn.bias") || tensor.ends_with(".attn.masked_bias");
   }

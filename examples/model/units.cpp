@@ -1,4 +1,4 @@
-// Modules of GPT-2: heddle's layers, and two that heddle does not have.
+// Modules of GPT-2: heddle's layers, and two layers that heddle does not have.
 #include "units.h"
 
 #include <ATen/TensorOperators.h>
@@ -27,8 +27,8 @@ using heddle::Linear;
 using heddle::Module;
 using heddle::ModuleUnit;
 
-// Initialisation of a layer; smaller for layers whose output is added to the hidden states (section 2.3 of
-// the paper).
+// Initialization of a layer. Layers whose output is added to the hidden states get smaller values (section
+// 2.3 of the paper).
 Init normal(const Config& config, bool onto_residual = false) {
   const double std = config.initializer_range;
   return {Init::Kind::normal,
@@ -58,8 +58,8 @@ class LayerNorm : public Module {
   double epsilon_;
 };
 
-// Queries, keys and values of all heads in one product. It is no projection for plans: splitting its rows
-// would give one rank the queries and another the values, so it stays whole.
+// Queries, keys and values of all heads in one projection. Plans cannot split it: splitting its rows would
+// give one rank the queries and another the values, so it stays whole.
 class FusedLinear : public Linear {
  public:
   using Linear::Linear;
@@ -143,7 +143,7 @@ class Layer : public Module {
   Mlp mlp_;
 };
 
-// The sum of a token embedding and a position embedding.
+// Sum of a token embedding and a position embedding.
 class Embeddings : public Module {
  public:
   Embeddings(const Config& config, const at::TensorOptions& options)
@@ -158,7 +158,7 @@ class Embeddings : public Module {
 
  protected:
   at::Tensor forward(at::Tensor tokens, const Batch& batch) override {
-    // A look-up for each token, of both tables: under sequence parallelism each rank gets its own.
+    // Looks up both tables per token, because with sequence parallelism each rank has its own tokens.
     const at::Tensor positions = heddle::positions_of(batch).expand_as(tokens);
     return wte_.call(tokens, batch) + wpe_.call(positions, batch);
   }
@@ -167,7 +167,7 @@ class Embeddings : public Module {
   Embedding wte_, wpe_;
 };
 
-// The last norm, the head, and the loss if there are labels.
+// Final norm, head, and the loss if there are labels.
 class Head : public Module {
  public:
   Head(const Config& config, const at::TensorOptions& options)

@@ -6,8 +6,9 @@
 
 namespace gpt2 {
 
-// Units "transformer.embeddings", "transformer.h.N", and "lm_head" (the last norm, the head and the loss),
-// parameters named as in Hugging Face checkpoints. Tied: two slots named "transformer.wte.weight".
+// Creates the units "transformer.embeddings", "transformer.h.N", and "lm_head" (the final norm, the head and
+// the loss). Parameters are named as in Hugging Face checkpoints. If tied, two slots are named
+// "transformer.wte.weight".
 heddle::Units make_units(const Config& config, const at::TensorOptions& options);
 
 }  // namespace gpt2

@@ -1,4 +1,4 @@
-// A custom schedule: several stages a rank, each with all its microbatches before the next
+// A custom schedule with several stages per rank, each of which runs all microbatches before the next stage
 // (arXiv:2211.05953).
 #include "heddle/sdk.h"
 

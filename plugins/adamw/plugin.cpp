@@ -1,4 +1,5 @@
-// AdamW and Adam: the keys of torch.optim's classes around the engine's fused kernels.
+// AdamW, Adam, FusedAdam and FlashAdamW: the configurations of torch.optim, Transformer Engine and flashoptim
+// for the engine's fused kernels.
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,11 +18,11 @@ struct Fields {
   double eps = 1e-8;
   std::optional<bool> fused, foreach;
   bool amsgrad = false, maximize = false, capturable = false, differentiable = false;
-  bool decoupled_weight_decay = false;  // a key of Adam alone
-  // Of FusedAdam alone.
+  bool decoupled_weight_decay = false;  // a key of Adam only
+  // Keys of FusedAdam only.
   bool adam_w_mode = true, bias_correction = true, store_param_remainders = false;
   std::string exp_avg_dtype = "float32", exp_avg_sq_dtype = "float32";
-  std::optional<int64_t> master_weight_bits = 24;  // of FlashAdamW alone
+  std::optional<int64_t> master_weight_bits = 24;  // a key of FlashAdamW only
 };
 
 void check_betas(const Node& value) {
@@ -29,7 +30,7 @@ void check_betas(const Node& value) {
   if (betas.size() != 2) throw Error(ErrorCode::config, value.where(), "betas must be two numbers");
   for (const double beta : betas)
     if (!(beta >= 0 && beta < 1))
-      throw Error(ErrorCode::config, value.where(), "betas must be from 0 to below 1");
+      throw Error(ErrorCode::config, value.where(), "betas must be at least 0 and below 1");
 }
 
 void check_bits(const Node& value) {
@@ -41,53 +42,54 @@ void check_bits(const Node& value) {
 ConfigSchema<Fields> schema() {
   using F = Fields;
   return ConfigSchema<F>()
-      .field("betas", &F::betas, "Decay of the two moments.",
+      .field("betas", &F::betas, "Decay rates of the first and the second moment.",
              Check{"two numbers from 0 to below 1", check_betas})
-      .field("eps", &F::eps, "Added to the root of the second moment.", at_least(0.0))
-      .field("fused", &F::fused, "The kernel is always the fused one.")
-      .field("foreach", &F::foreach, "The kernel is always the fused one.")
-      .field("amsgrad", &F::amsgrad, "The largest second moment so far.")
-      .later("amsgrad", "the fused kernel runs without it")
-      .field("maximize", &F::maximize, "Go up instead of down.")
-      .later("maximize", "losses are made small")
-      .field("capturable", &F::capturable, "For CUDA graphs.")
-      .later("capturable", "CUDA graphs come later")
-      .field("differentiable", &F::differentiable, "Gradients through the update.")
+      .field("eps", &F::eps, "Term added to the square root of the second moment.", at_least(0.0))
+      .field("fused", &F::fused, "Ignored: the fused kernel always runs.")
+      .field("foreach", &F::foreach, "Ignored: the fused kernel always runs.")
+      .field("amsgrad", &F::amsgrad, "Divide by the largest second moment so far (AMSGrad).")
+      .later("amsgrad", "the fused kernel has no AMSGrad")
+      .field("maximize", &F::maximize, "Maximize the objective instead of minimizing it.")
+      .later("maximize", "heddle minimizes the loss")
+      .field("capturable", &F::capturable, "Capture the step in a CUDA graph.")
+      .later("capturable", "CUDA graphs are not built yet")
+      .field("differentiable", &F::differentiable, "Record the update for autograd.")
       .later("differentiable", "the update is in place");
 }
 
-// torch.float32 and float32.
+// Accepts torch.float32 and float32.
 bool is_float32(const std::string& word) {
   return word == "float32" || word == "torch.float32";
 }
 
-// Of Transformer Engine.
+// Keys of Transformer Engine's FusedAdam.
 ConfigSchema<Fields> fused_adam_schema() {
   using F = Fields;
   return schema()
-      .field("adam_w_mode", &F::adam_w_mode, "Decoupled decay, as AdamW's; false: Adam's.")
-      .field("bias_correction", &F::bias_correction, "Of the two moments.")
-      .later("bias_correction", "the moments are always corrected")
+      .field("adam_w_mode", &F::adam_w_mode,
+             "Decoupled weight decay, as in AdamW. false: weight decay is added to the gradient, as in Adam.")
+      .field("bias_correction", &F::bias_correction, "Correct the bias of the two moments.")
+      .later("bias_correction", "the bias of the moments is always corrected")
       .field("store_param_remainders", &F::store_param_remainders,
-             "The lower bits of a float32 copy beside the bfloat16 parameter: the numbers are those of "
-             "master_weights.")
-      .field("exp_avg_dtype", &F::exp_avg_dtype, "Of the first moment.")
-      .later("exp_avg_dtype", "moments have the dtype of the weights that are updated",
+             "Keep the lower 16 bits of a float32 copy beside each bfloat16 parameter. Results equal those "
+             "of master_weights.")
+      .field("exp_avg_dtype", &F::exp_avg_dtype, "Dtype of the first moment.")
+      .later("exp_avg_dtype", "moments have the dtype of the weights that the optimizer updates",
              [](const F& given) { return is_float32(given.exp_avg_dtype); })
-      .field("exp_avg_sq_dtype", &F::exp_avg_sq_dtype, "Of the second moment.")
-      .later("exp_avg_sq_dtype", "moments have the dtype of the weights that are updated",
+      .field("exp_avg_sq_dtype", &F::exp_avg_sq_dtype, "Dtype of the second moment.")
+      .later("exp_avg_sq_dtype", "moments have the dtype of the weights that the optimizer updates",
              [](const F& given) { return is_float32(given.exp_avg_sq_dtype); });
 }
 
-// Of flashoptim.
+// Keys of flashoptim's FlashAdamW.
 ConfigSchema<Fields> flash_schema() {
   return schema().field("master_weight_bits", &Fields::master_weight_bits,
-                        "Bits of the copies of parameters stored in bfloat16; kept as float32, as "
-                        "master_weights does; null: no copies.",
+                        "Bits of the master weights of bfloat16 parameters. heddle stores them as float32, "
+                        "as master_weights does. null: no master weights.",
                         Check{"24, 32 or null", check_bits});
 }
 
-// The engine's optimizer with a plugin's configuration.
+// An optimizer of the engine with the configuration of this plugin.
 class Fused : public IOptimizer {
  public:
   Fused(const Fields& fields, bool decoupled) {
@@ -134,8 +136,9 @@ HEDDLE_PLUGIN("adamw", "0.1.0", "optimizer AdamW", "optimizer Adam", "optimizer 
   using namespace heddle::adamw;
   offer(plugin.make<heddle::OfferedOptimizer, AdamW>("AdamW", schema()), 0.01);
   offer(plugin.make<heddle::OfferedOptimizer, Adam>(
-            "Adam", schema().field("decoupled_weight_decay", &Fields::decoupled_weight_decay,
-                                   "Decay is not added to the gradient, as in AdamW.")),
+            "Adam",
+            schema().field("decoupled_weight_decay", &Fields::decoupled_weight_decay,
+                           "Decoupled weight decay, as in AdamW, instead of adding it to the gradient.")),
         0.0);
   offer(plugin.make<heddle::OfferedOptimizer, FusedAdam>("FusedAdam", fused_adam_schema()), 0.0);
   auto& flash = plugin.make<heddle::OfferedOptimizer, AdamW>("FlashAdamW", flash_schema());

@@ -1,4 +1,4 @@
-"""Samples of traces of agents that call tools, as AutoModel's make_agent_chat_dataset makes them."""
+"""Samples from traces of agents that call tools, as AutoModel's make_agent_chat_dataset makes them."""
 
 import json
 
@@ -18,7 +18,7 @@ def filled(value):
 
 
 def reasoning(turn):
-    """The turn's trace of thought as one more entry of a message."""
+    """Returns the reasoning of a turn as an extra entry of its message."""
     found = turn.get("reasoning_content")
     return {"reasoning_content": found if isinstance(found, str) else str(found)} if found else {}
 
@@ -40,7 +40,7 @@ def from_sharegpt(turns):
 
 
 class Converter:
-    """Messages of a row in OpenAI's form. Calls in a row are one message; answers take the calls' ids in order."""
+    """Converts a row to OpenAI's messages. Consecutive calls form one message, and responses get the ids of the calls in order."""
 
     def __init__(self, row_id):
         self.prefix = "call" if row_id is None else f"call_{row_id}"
@@ -165,7 +165,7 @@ def conversation(row, arguments):
 
 
 def shortened(chat, messages, tools, longest):
-    """The newest exchanges that fit, behind the system messages; an exchange begins with a user message."""
+    """Returns the system messages and the newest exchanges that fit. An exchange begins with a user message."""
     systems = next((i for i, message in enumerate(messages) if message["role"] != "system"), len(messages))
     starts = [i for i in range(systems, len(messages)) if messages[i]["role"] == "user"]
     if not starts or chat.length(messages, tools) <= longest:
@@ -211,8 +211,8 @@ def plan(arguments, tools):
                 if arguments.get("drop_overlong"):
                     sample = tools.drop("longer than seq_length")
                 else:
-                    tools.note(f"are longer than seq_length {longest} and {'cut to it' if cut else 'taken whole'}: "
-                               "AutoModel's filter_overlong drops none; dataset.drop_overlong: true drops them")
+                    tools.note(f"are longer than seq_length {longest} and {'cut to it' if cut else 'kept whole'}: "
+                               "as in AutoModel, filter_overlong discards none; set dataset.drop_overlong: true to discard them")
             out[i] = sample
         for _ in range(len(rows) - len(kept)):
             tools.drop("no assistant message")

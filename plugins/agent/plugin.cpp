@@ -1,4 +1,4 @@
-// make_agent_chat_dataset and make_xlam_dataset: conversations with calls of tools.
+// make_agent_chat_dataset and make_xlam_dataset: conversations with tool calls.
 #include "heddle/plugin/dataset.h"
 #include "heddle/plugin/entry_point.h"
 
@@ -20,30 +20,30 @@ ConfigSchema<AgentConfig> agent_schema() {
   using C = AgentConfig;
   return with_row_fields(
       ConfigSchema<C>()
-          .field("dataset_name", &C::dataset_name, "A name of the hub or a directory; this or path.")
-          .field("path", &C::path, "A JSON or JSONL file, or a list of them.")
-          .field("revision", &C::revision, "Of the data set of the hub; null: main.")
-          .field("split", &C::split, "train, or slices: train[:1000].")
+          .field("dataset_name", &C::dataset_name,
+                 "Hub name of the data set, or a directory. Set either dataset_name or path.")
+          .field("path", &C::path, "A JSON or JSONL file, or a list of files.")
+          .field("revision", &C::revision, "Revision of the hub data set. null: main.")
+          .field("split", &C::split, "Split to use: train, or a slice such as train[:1000].")
           .field("limit_dataset_samples", &C::limit_dataset_samples,
-                 "The first rows alone; a split with a slice of its own has precedence.",
+                 "Number of rows to use, from the first. A slice in split overrides it.",
                  at_least<int64_t>(1))
           .field("chat_template", &C::chat_template,
-                 "A Jinja template, or a file with one; null: the tokenizer's.")
-          .field("filter_no_assistant", &C::filter_no_assistant, "Rows without an answer are left out.")
+                 "Chat template: Jinja text, or a file that contains it. null: the tokenizer's template.")
+          .field("filter_no_assistant", &C::filter_no_assistant, "Discard rows without an assistant message.")
           .field("filter_overlong", &C::filter_overlong,
-                 "Counts rows longer than seq_length; leaves none out, as NeMo AutoModel does.")
-          .field("drop_overlong", &C::drop_overlong,
-                 "With filter_overlong: rows that are too long are left out.")
+                 "Count rows longer than seq_length. Like NeMo AutoModel, this discards no row.")
+          .field("drop_overlong", &C::drop_overlong, "Discard the rows that filter_overlong counts.")
           .field("trim_incomplete_last_turn", &C::trim_incomplete_last_turn,
-                 "A row ends with its last answer.")
+                 "Discard the messages after the last assistant message.")
           .field("truncate_history", &C::truncate_history,
-                 "The oldest exchanges of a row are left out until it fits into seq_length.")
+                 "Discard the oldest exchanges of a row until it fits seq_length.")
           .field("mask_reasoning_content", &C::mask_reasoning_content,
-                 "Reasoning is read and not trained on.")
+                 "Keep reasoning in the input but mask its labels.")
           .field("train_on_last_turn_only", &C::train_on_last_turn_only,
-                 "Only the last answer is trained on.")
+                 "Train only on the last assistant message.")
           .field("drop_history_reasoning_content", &C::drop_history_reasoning_content,
-                 "Only the last answer keeps its reasoning."));
+                 "Keep reasoning only in the last assistant message."));
 }
 
 struct XlamConfig {
@@ -58,12 +58,12 @@ ConfigSchema<XlamConfig> xlam_schema() {
   using C = XlamConfig;
   return with_row_fields(
       ConfigSchema<C>()
-          .field("dataset_name", &C::dataset_name, "A name of the hub, a directory or a file.")
-          .field("split", &C::split, "train, or slices: train[:1000].")
+          .field("dataset_name", &C::dataset_name, "Hub name of the data set, a directory or a file.")
+          .field("split", &C::split, "Split to use: train, or a slice such as train[:1000].")
           .field("limit_dataset_samples", &C::limit_dataset_samples,
-                 "The first rows alone; a split with a slice of its own has precedence.",
+                 "Number of rows to use, from the first. A slice in split overrides it.",
                  at_least<int64_t>(1))
-          .field("fp8", &C::fp8, "No effect, as in NeMo AutoModel."));
+          .field("fp8", &C::fp8, "Ignored, as in NeMo AutoModel."));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""Samples of xLAM's rows: a query, tools, and the calls that answer it, as AutoModel's make_xlam_dataset makes them."""
+"""Samples from xLAM rows (a query, tools, and the calls that answer the query), as AutoModel's make_xlam_dataset makes them."""
 
 import json
 
@@ -8,15 +8,15 @@ TYPES = {"str": "string", "string": "string", "int": "integer", "integer": "inte
 
 
 def parsed(row, column):
-    """The list of objects in a column, which may be a text of JSON."""
+    """Returns the list of objects in a column. The column may hold the list as JSON text."""
     value = json.loads(row[column]) if isinstance(row[column], str) else row[column]
     if value and not (isinstance(value, list) and all(isinstance(item, dict) for item in value)):
-        raise ValueError(f"`{column}` must be a list of objects, or a text of one, got {type(value).__name__}")
+        raise ValueError(f"`{column}` must be a list of objects, or JSON text of one, got {type(value).__name__}")
     return value or []
 
 
 def schema(tool):
-    """OpenAI's form of a tool. The order of the keys decides the tokens."""
+    """Returns a tool in OpenAI's format. The order of its keys affects the tokens."""
     properties, required, parameters = {}, [], tool.get("parameters") or {}
     if not isinstance(parameters, dict):
         raise ValueError(f"`parameters` of a tool must be an object, got {type(parameters).__name__}")
@@ -49,7 +49,7 @@ def conversation(row, warn):
     tools, calls = parsed(row, "tools"), parsed(row, "answers")
     for kind, things in (("tool", tools), ("call", calls)):
         if not all(thing.get("name") for thing in things):
-            warn(f"rows have a {kind} without a name: it is left out")
+            warn(f"rows have a {kind} without a name, which is discarded")
     made = [call(given, index, row.get("id")) for index, given in enumerate(calls) if given.get("name")]
     return [{"role": "user", "content": row["query"]}, {"role": "assistant", "content": "", "tool_calls": made}], [
         schema(tool) for tool in tools if tool.get("name")]

@@ -1,4 +1,4 @@
-"""Samples of conversations in OpenAI's or ShareGPT's form, as AutoModel's ChatDataset makes them."""
+"""Samples from conversations in OpenAI's or ShareGPT's format, as AutoModel's ChatDataset makes them."""
 
 import json
 
@@ -28,13 +28,13 @@ def content(value):
         texts = [part["text"] for part in value if isinstance(part, dict) and "text" in part]
         wrong = next((text for text in texts if not isinstance(text, str)), "")
         if wrong != "":
-            raise ValueError(f"the text of a part of a message's content is {type(wrong).__name__}, not a text")
+            raise ValueError(f"the text of a message's content part is {type(wrong).__name__}, not a string")
         return " ".join(texts)
     return "" if value is None else str(value)
 
 
 def word(call, key, otherwise, where):
-    """A text of a tool call that may be absent."""
+    """Returns an optional string of a tool call."""
     value = call.get(key)
     if value is None or value == "":
         return otherwise

@@ -1,4 +1,4 @@
-// ChatDataset: conversations, rendered by a chat template.
+// ChatDataset: conversations that a chat template renders.
 #include "heddle/plugin/dataset.h"
 #include "heddle/plugin/entry_point.h"
 
@@ -18,21 +18,25 @@ ConfigSchema<ChatConfig> chat_schema() {
   return with_row_fields(
       ConfigSchema<C>()
           .field("path_or_dataset_id", &C::path_or_dataset_id,
-                 "A JSON or JSONL file, a list of them, a directory or a name of the hub; required.")
-          .field("split", &C::split,
-                 "Of a data set of the hub: train, or slices: train[:1000]. Needed there.")
-          .field("name", &C::name, "The configuration of a data set of the hub that has several.")
+                 "A JSON or JSONL file, a list of files, a directory or a hub name. Required.")
+          .field(
+              "split", &C::split,
+              "Split of a hub data set: train, or a slice such as train[:1000]. Required for a hub data set.")
+          .field("name", &C::name, "Configuration of a hub data set that has several.")
           .field("chat_template", &C::chat_template,
-                 "A Jinja template, or a file with one; null: the tokenizer's.")
-          .field("shuffle_seed", &C::shuffle_seed, "Mixes the rows before slices are taken.")
+                 "Chat template: Jinja text, or a file that contains it. null: the tokenizer's template.")
+          .field("shuffle_seed", &C::shuffle_seed,
+                 "Seed that shuffles the rows before slices are taken. null: no shuffle.")
           .field("mask_reasoning_content", &C::mask_reasoning_content,
-                 "Reasoning is read and not trained on.")
-          .field("mask_history", &C::mask_history, "Only the last answer of a conversation is trained on.")
+                 "Keep reasoning in the input but mask its labels.")
+          .field("mask_history", &C::mask_history,
+                 "Train only on the last assistant message of a conversation.")
           .field("skip_invalid_samples", &C::skip_invalid_samples,
-                 "Leaves out rows that are wrong, whatever the reason, with a warning for each reason.")
-          .field("unshifted", &C::unshifted, "Labels beside their own tokens.")
-          .later("unshifted", "labels are those of the next tokens")
-          .field("start_of_turn_token", &C::start_of_turn_token, "No effect, as in NeMo AutoModel."));
+                 "Discard invalid rows with one warning per reason, instead of failing.")
+          .field("unshifted", &C::unshifted,
+                 "Do not shift labels: each label is the token at its own position.")
+          .later("unshifted", "labels are always the next tokens")
+          .field("start_of_turn_token", &C::start_of_turn_token, "Ignored, as in NeMo AutoModel."));
 }
 
 }  // namespace

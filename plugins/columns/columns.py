@@ -1,8 +1,8 @@
-"""Samples of rows whose columns the recipe names, as AutoModel's ColumnMappedTextInstructionDataset makes them."""
+"""Samples from rows whose columns the recipe maps, as AutoModel's ColumnMappedTextInstructionDataset makes them."""
 
 
 def checked(mapping):
-    """Which of context and question there are."""
+    """Checks a column_mapping."""
     if not isinstance(mapping, dict):
         raise ValueError("Expected column_mapping to be a dictionary")
     if "answer" not in mapping:
@@ -32,13 +32,13 @@ def plan(arguments, tools):
         found = {name: row[column] for name, column in mapping.items() if column in row}
         for name in ("context", "question"):
             if not isinstance(found.get(name, ""), (str, type(None))):
-                raise ValueError(f"{name} is {type(found[name]).__name__}, not a text")
+                raise ValueError(f"{name} is {type(found[name]).__name__}, not a string")
         if len(found) < 2:
             raise ValueError(f"has none of the columns {', '.join(sorted(set(mapping.values()) - set(row)))} of "
                              f"column_mapping; its columns: {', '.join(row)}")
         for name, column in mapping.items():
             if column not in row:
-                tools.note(f"have no column {column!r}, which column_mapping names as the {name}: they go without")
+                tools.note(f"have no column {column!r}, which column_mapping names as the {name}: their {name} is empty")
         return found.get("context"), found.get("question"), tools.text(found, "answer")
 
     def pair(row):

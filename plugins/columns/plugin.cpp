@@ -1,4 +1,4 @@
-// ColumnMappedTextInstructionDataset: rows whose columns are a context, a question and an answer.
+// ColumnMappedTextInstructionDataset: rows with columns for a context, a question and an answer.
 #include "heddle/plugin/dataset.h"
 #include "heddle/plugin/entry_point.h"
 
@@ -19,19 +19,22 @@ ConfigSchema<ColumnsConfig> columns_schema() {
   return with_row_fields(
       ConfigSchema<C>()
           .field("path_or_dataset_id", &C::path_or_dataset_id,
-                 "A JSON or JSONL file, a list of them, a directory or a name of the hub; required.")
+                 "A JSON or JSONL file, a list of files, a directory or a hub name. Required.")
           .field("column_mapping", &C::column_mapping,
-                 "{context, question, answer}: the columns; answer, and one or two of the others.")
-          .field("split", &C::split, "Of a data set of the hub: train, or slices: train[:1000].")
-          .field("name", &C::name, "The configuration of a data set of the hub that has several.")
-          .field("limit_dataset_samples", &C::limit_dataset_samples, "The first rows alone.",
+                 "Columns of the context, the question and the answer: {context, question, answer}. answer "
+                 "is required, with context, question or both.")
+          .field("split", &C::split, "Split of a hub data set: train, or a slice such as train[:1000].")
+          .field("name", &C::name, "Configuration of a hub data set that has several.")
+          .field("limit_dataset_samples", &C::limit_dataset_samples, "Number of rows to use, from the first.",
                  at_least<int64_t>(1))
-          .field("answer_only_loss_mask", &C::answer_only_loss_mask, "false: the prompt is trained on too.")
-          .field("exact_answer_mask", &C::exact_answer_mask,
-                 "The answer begins where its characters do; false: as NeMo AutoModel counts.")
+          .field("answer_only_loss_mask", &C::answer_only_loss_mask,
+                 "Mask the labels of the prompt. false: train on the prompt too.")
+          .field(
+              "exact_answer_mask", &C::exact_answer_mask,
+              "Locate the first answer token by its characters. false: count tokens as NeMo AutoModel does.")
           .field("use_hf_chat_template", &C::use_hf_chat_template,
-                 "Context, question and answer are the system, the user and the assistant of the tokenizer's "
-                 "chat template."));
+                 "Render context, question and answer as the system, user and assistant messages of the "
+                 "tokenizer's chat template."));
 }
 
 }  // namespace

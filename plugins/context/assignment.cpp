@@ -1,4 +1,4 @@
-// Chunks from both ends, or blocks of tokens, the costliest first, to the rank with the least work.
+// Assignment of tokens to the ranks of cp: chunks from both ends of a document, or blocks by decreasing work.
 #include "assignment.h"
 
 #include <algorithm>
@@ -27,15 +27,15 @@ Assignment from_both_ends(std::span<const int32_t> documents, int32_t ranks) {
 
 struct Block {
   Stretch tokens;
-  int32_t position;  // of its first token within the document
+  int32_t position;  // of the first token, within the document
 };
 
-// The work of `count` tokens from `position` on: each sees itself and those before it.
+// Number of keys that `count` tokens from `position` on see under a causal mask.
 int64_t work(int64_t position, int64_t count) {
   return count * position + count * (count + 1) / 2;
 }
 
-// Blocks of all documents, those with the most work a token first.
+// Splits all documents into blocks, in decreasing order of work per token.
 std::vector<Block> blocks_of(std::span<const int32_t> documents, int32_t size) {
   std::vector<Block> out;
   for (size_t i = 0; i + 1 < documents.size(); ++i)
@@ -46,7 +46,7 @@ std::vector<Block> blocks_of(std::span<const int32_t> documents, int32_t size) {
   return out;
 }
 
-// Least work first among the ranks that have room; a block that does not fit is split.
+// Gives each block to the rank with the least work that has room. A block that does not fit is split.
 Assignment by_work(std::span<const int32_t> documents, int32_t ranks) {
   constexpr int32_t kLargest = 128, kBlocksEach = 32;
   const int32_t each = documents.back() / ranks;
@@ -68,7 +68,7 @@ Assignment by_work(std::span<const int32_t> documents, int32_t ranks) {
   return out;
 }
 
-// In order, neighbours of one document as one.
+// Sorts the stretches and merges adjacent ones of a document.
 void tidy(std::vector<Stretch>& stretches, std::span<const int32_t> documents) {
   std::sort(stretches.begin(), stretches.end(),
             [](const Stretch& a, const Stretch& b) { return a.begin < b.begin; });

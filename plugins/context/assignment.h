@@ -1,4 +1,4 @@
-// Which tokens of a row each rank of the axis cp holds. Integers only.
+// Assignment of the tokens of a row to the ranks of cp. Integers only.
 #pragma once
 
 #include <cstdint>
@@ -8,30 +8,30 @@
 namespace heddle::context {
 
 enum class Cut {
-  // With a causal mask ranks have equal work: of 2 * ranks chunks of each document a rank has the r-th and
-  // the
-  // r-th from the end where the documents divide, else blocks of tokens that add up to equal work.
+  // Gives ranks equal work under a causal mask. Each document is cut into 2 * ranks chunks, and rank r holds
+  // chunk r from the start and chunk r from the end. If a document does not divide, blocks of tokens with
+  // equal work are used.
   balanced,
-  contiguous  // rank r has the r-th of `ranks` chunks of the row
+  contiguous  // rank r holds the r-th of `ranks` equal chunks of the row
 };
 
-// Tokens [begin, end) of a row, all of one document under Cut::balanced.
+// Tokens [begin, end) of a row. Under Cut::balanced they belong to one document.
 struct Stretch {
   int32_t begin, end;
   bool operator==(const Stretch&) const = default;
 };
 
-// [rank]: its stretches, ascending. All ranks have equally many tokens.
+// Ascending stretches of each rank: [rank]. All ranks have equally many tokens.
 using Assignment = std::vector<std::vector<Stretch>>;
 
-// documents: where each document of the row begins, and the row's length, which `ranks` divide (a row of one
-// document: 2 * ranks). The same on every rank.
+// Assigns a row to ranks; every rank computes the same result. documents: where each document of the row
+// begins, then the row's length. `ranks` divides the length, and 2 * ranks that of a row of one document.
 Assignment assign(std::span<const int32_t> documents, int ranks, Cut cut);
 
-// The number of keys that tokens of these stretches see under a causal mask.
+// Number of keys that the tokens of these stretches see under a causal mask.
 int64_t work_of(std::span<const Stretch> stretches, std::span<const int32_t> documents);
 
-// Where the document of `token` begins in `documents`: its index.
+// Index in `documents` of the document that contains `token`.
 size_t document_at(std::span<const int32_t> documents, int32_t token);
 
 }  // namespace heddle::context

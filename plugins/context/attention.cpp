@@ -1,4 +1,5 @@
-// The node keeps this rank's tensors only: the backward fetches the others' again.
+// Autograd node of context-parallel attention. It saves only this rank's tensors, and the backward fetches
+// those of other ranks again.
 #include "attention.h"
 
 #include <ATen/ops/stack.h>
@@ -18,8 +19,8 @@ using model::Saved;
 struct ContextAttentionNode final : model::LayerNode {
   ContextAttentionNode() : LayerNode("ContextAttentionBackward") {}
   Saved q, k, v, sinks, out, log_sums;
-  std::array<at::ScalarType, 3> dtypes{};  // of q, k and v before autocast
-  Local local;                             // without the sinks
+  std::array<at::ScalarType, 3> dtypes{};  // dtypes of q, k and v before autocast
+  Local local;                             // without sinks
   const Exchange* exchange = nullptr;
 
   model::Gradients backward(model::Gradients&& gradients) override {

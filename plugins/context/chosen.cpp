@@ -1,4 +1,4 @@
-// An all-gather of keys and of choices, and the exchange of mixers for the heads.
+// Attention over selected keys: an all-gather of keys and selections, and the head exchange of mixers.
 #include <ATen/ops/empty.h>
 
 #include <vector>

@@ -13,8 +13,8 @@ struct Method {
   std::string method = "allgather";
   std::optional<int64_t> ulysses_size;
 
-  // Ranks of cp that deal heads to each other, neighbours in the axis; the others form rings. Any number
-  // above 0 until check_units() has seen that it divides cp.
+  // Number of neighboring ranks that split heads among each other. Ranks in equal positions of those groups
+  // form rings. Above 0, but not a divisor of cp before check_units() has checked it.
   int64_t ulysses_ranks(int cp) const {
     if (method == "ulysses") return cp;
     return method == "ring_ulysses" ? ulysses_size.value_or(kUlyssesSize) : 1;
@@ -25,16 +25,17 @@ struct Method {
 inline ConfigSchema<Method> method_schema() {
   return ConfigSchema<Method>()
       .field("method", &Method::method,
-             "How tokens see those of other ranks: keys and values are gathered, travel round, heads are "
-             "dealt, or both.",
+             "How a rank attends to the tokens of other ranks. allgather gathers keys and values, ring "
+             "passes them from rank to rank, ulysses splits heads by an all-to-all, and ring_ulysses "
+             "combines the last two.",
              OneOf{std::vector<std::string>{"allgather", "ring", "ulysses", "ring_ulysses"}})
       .field("ulysses_size", &Method::ulysses_size,
-             "Of ring_ulysses: ranks among which heads are dealt; a divisor of cp_size. null: 2.",
+             "Number of ranks that split heads under ring_ulysses. It must divide cp_size. null: 2.",
              at_least<int64_t>(1))
       .rule([](const Method& words) {
         return !words.ulysses_size || words.method == "ring_ulysses"
                    ? ""
-                   : "ulysses_size is of the method ring_ulysses; the method is " + words.method;
+                   : "ulysses_size needs method: ring_ulysses, but the method is " + words.method;
       });
 }
 
@@ -52,7 +53,7 @@ struct FieldType<context::Method> : SectionField<context::Method, &context::meth
 namespace context {
 
 inline ConfigSchema<Config> schema() {
-  return ConfigSchema<Config>().field("context", &Config::context, "The block of context parallelism.");
+  return ConfigSchema<Config>().field("context", &Config::context, "Settings of context parallelism.");
 }
 
 }  // namespace context

@@ -1,4 +1,4 @@
-// A collective in flight while something else is computed.
+// A collective in flight while the rank computes.
 #pragma once
 
 #include <memory>
@@ -8,21 +8,21 @@
 
 namespace heddle::context {
 
-// Waits also where an exception passes: a Work may not be dropped. The peers have started the same collective
-// before they compute, so the wait ends.
+// Waits for a Work when the scope ends, also by an exception, because a Work must not be dropped. The wait
+// ends: the peers post the same collective before they compute.
 class Flight {
  public:
   Flight() = default;
   explicit Flight(std::unique_ptr<Work> work) : work_(std::move(work)) {}
   Flight(Flight&&) = default;
   Flight& operator=(Flight&& other) {
-    std::swap(work_, other.work_);  // a Work of this one ends with `other`
+    std::swap(work_, other.work_);  // `other` then waits for the previous Work
     return *this;
   }
   ~Flight() {
     try {
       wait();
-    } catch (...) {  // a rank is lost, and the exception that passes says more
+    } catch (...) {  // a rank is lost; the exception in flight says more
     }
   }
   void wait() {

@@ -1,4 +1,5 @@
-// allgather: keys and values of all ranks are gathered; their gradients are reduce-scattered (Llama 3, 2024).
+// The method allgather: gathers keys and values of all ranks and reduce-scatters their gradients (Llama 3,
+// 2024).
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 

@@ -1,4 +1,4 @@
-// One all-to-all each way, and the other way in the backward.
+// Exchange of tokens for heads: one all-to-all in each direction, reversed in the backward.
 #include "heads.h"
 
 #include <ATen/ops/empty_like.h>
@@ -10,10 +10,10 @@
 namespace heddle::context {
 namespace {
 
-// `heads`: of this rank's tokens.
+// `heads` describes this rank's tokens.
 using Move = at::Tensor (*)(const at::Tensor& x, const model::Heads& heads, Communicator& ranks);
 
-// in [ranks, ...]: the part for each rank; returns the part from each.
+// All-to-all of in [ranks, ...]: in[r] goes to rank r, and out[r] comes from rank r.
 at::Tensor swapped(const at::Tensor& in, Communicator& ranks) {
   at::Tensor out = at::empty_like(in);
   const std::vector<int64_t> one_each(static_cast<size_t>(ranks.size()), 1);

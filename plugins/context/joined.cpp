@@ -1,4 +1,4 @@
-// Each part is attend_ranges(), onto the parts before it.
+// Accumulation of attention with attend_ranges(), one rank's keys at a time.
 #include "joined.h"
 
 #include <ATen/ops/cat.h>

@@ -1,4 +1,5 @@
-// One all-to-all each way, of the columns of all inputs at once, and the other way in the backward.
+// Exchange of the inputs of mixers: one all-to-all of the columns of all inputs in each direction, reversed
+// in the backward.
 #include "mixers.h"
 
 #include <ATen/ops/empty.h>
@@ -21,10 +22,10 @@ struct Columns {
   int64_t begin, count;
 };
 
-// The columns of some tensors that each rank computes: [rank].
+// Columns of some tensors that each rank computes: [rank].
 class Deal {
  public:
-  // widths, dtypes: of the tensors with all columns.
+  // widths, dtypes: those of the tensors with all columns.
   Deal(std::vector<int64_t> widths, std::vector<at::ScalarType> dtypes,
        std::vector<std::vector<Columns>> columns, std::shared_ptr<const WholeRows> rows)
       : widths_(std::move(widths)),
@@ -35,7 +36,7 @@ class Deal {
     for (const at::ScalarType dtype : dtypes_) wide_ = c10::promoteTypes(wide_, dtype);
   }
 
-  // From all columns of this rank's tokens to this rank's columns of whole rows.
+  // Exchanges all columns of this rank's tokens for this rank's columns of whole rows.
   at::Tensor whole(at::TensorList in) const {
     const int64_t tokens = in[0].size(0);
     const std::vector<int64_t> sent_each = sizes(tokens);
@@ -56,7 +57,7 @@ class Deal {
     return rows_at(received.view({-1, mine}), rows_->order.whole);
   }
 
-  // The way back. Columns that several ranks have are summed.
+  // Inverse of whole(). Sums columns that several ranks computed.
   std::vector<at::Tensor> own(const at::Tensor& whole) const {
     const at::Tensor sent = rows_at(whole, rows_->order.parts);
     const int64_t tokens = sent.size(0) / rows_->ranks->size();
@@ -66,7 +67,7 @@ class Deal {
     std::vector<at::Tensor> out;
     for (size_t i = 0; i < widths_.size(); ++i)
       out.push_back(at::empty({tokens, widths_[i]}, sent.options().dtype(dtypes_[i])));
-    std::vector<int64_t> written(out.size());  // columns, from the first
+    std::vector<int64_t> written(out.size());  // columns written so far
     int64_t at = 0;
     for (const std::vector<Columns>& of_rank : columns_) {
       const at::Tensor part = received.narrow(0, at, tokens * width(of_rank)).view({tokens, width(of_rank)});
@@ -83,7 +84,7 @@ class Deal {
     return out;
   }
 
-  // Tensors of this rank's columns, from one that has them side by side.
+  // Splits `whole`, which holds this rank's columns of all tensors side by side.
   std::vector<at::Tensor> apart(const at::Tensor& whole) const {
     std::vector<int64_t> widths;
     for (const Columns& one : columns_[rank()]) widths.push_back(one.count);
@@ -104,7 +105,7 @@ class Deal {
     for (const int64_t size : sizes) out += size;
     return out;
   }
-  // Numbers of each rank's columns of this rank's tokens, and the other way round.
+  // Elements of each rank's columns for `tokens` tokens.
   std::vector<int64_t> sizes(int64_t tokens) const {
     std::vector<int64_t> out;
     for (const std::vector<Columns>& of_rank : columns_) out.push_back(tokens * width(of_rank));
@@ -157,8 +158,7 @@ std::vector<model::HeadRange> deal_heads(const model::HeadRange& all, int ranks)
   if (all.groups * all.heads < ranks)
     throw Error(
         ErrorCode::config, "distributed.cp_size",
-        "a mixer's heads, and those of attention over chosen keys, are dealt to the ranks of cp: a rank "
-        "of tp has " +
+        "the ranks of cp split the heads of mixers and of attention over selected keys: a rank of tp has " +
             std::to_string(all.groups * all.heads) + ", cp_size is " + std::to_string(ranks),
         "choose a cp_size of at most the number of heads");
   std::vector<model::HeadRange> out;

@@ -1,4 +1,4 @@
-// The groups of ranks, the cut of the batch, and the link in the attention cores.
+// Process groups of context parallelism, split of the batch, and hooks in the attention cores.
 #include "parallelizer.h"
 
 #include <string>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kAxis = "cp";
 
-// Of the counts that a router's balance loss is made of: its ranks hold other tokens of the same rows.
+// Sums the counts of a router's balance loss. The ranks of cp hold different tokens of the same rows.
 at::Tensor sum_of_ranks(const at::Tensor& counts, Communicator& ranks) {
   const model::BelowAutograd below;
   at::Tensor sum = counts.clone();
@@ -37,8 +37,8 @@ void ContextParallel::check(Units& units, const Sizes& sizes) {
   check_units(units, config_.context, cp_, sizes.tp);
 }
 
-// Ranks that deal heads to each other are neighbours; every such group has a part of the sequence, and the
-// ranks with the same place in their groups form a ring.
+// Neighboring ranks form an Ulysses group, which splits heads. Each group holds a part of the sequence, and
+// ranks in equal positions of their groups form a ring.
 void ContextParallel::meet(const DeviceMesh& mesh) {
   const int cp = mesh.size(kAxis), rank = mesh.rank(kAxis);
   const int ulysses_size = static_cast<int>(config_.context.ulysses_ranks(cp));
@@ -59,7 +59,7 @@ void ContextParallel::meet(const DeviceMesh& mesh) {
   ring_ = own_groups_[1].get();
 }
 
-// Attention over chosen keys deals its heads to all ranks, whatever the method.
+// Attention over selected keys splits its heads among all ranks, whatever the method.
 AttentionCore::Instead::LinkPointer ContextParallel::link(Communicator& all) {
   if (ring_ == nullptr) {
     const auto around = [this, &all](at::Tensor q, at::Tensor k, at::Tensor v, const model::Heads& heads,
@@ -106,7 +106,7 @@ ContextParallel::Dealt ContextParallel::deal(const at::Tensor& q, const at::Tens
   return out;
 }
 
-// Layers of one microbatch share it.
+// Cached, because all layers of a microbatch use it.
 std::shared_ptr<const Rows> ContextParallel::rows(const Batch& batch) {
   const RowsKey key{batch.documents, batch.tokens.size(0), whole_sequence_of(batch)};
   if (rows_ == nullptr || !key.documents.is_same(rows_key_.documents) || key.rows != rows_key_.rows ||
@@ -118,11 +118,12 @@ std::shared_ptr<const Rows> ContextParallel::rows(const Batch& batch) {
   return rows_;
 }
 
-// Layers of one microbatch share it too.
+// Cached like rows().
 std::shared_ptr<const WholeRows> ContextParallel::whole_rows(const Batch& batch, Communicator& ranks) {
   const int64_t tokens = batch.tokens.numel();
   if (tokens * ranks.size() != batch.tokens.size(0) * whole_sequence_of(batch))
-    throw Error(ErrorCode::internal, "context", "the batch has no parts of rows", "let transform() cut it");
+    throw Error(ErrorCode::internal, "context", "the rows of the batch are not split",
+                "call transform() first");
   const std::shared_ptr<const Rows> rows = this->rows(batch);
   if (whole_rows_ != nullptr) return whole_rows_;
   const RowOrder order = rows->order(place_.pieces);
@@ -155,9 +156,10 @@ std::vector<Placed> ContextParallel::apply(Units& units, const DeviceMesh& mesh)
   });
   model::each<Router>(units, [&](const std::string&, Router& router) {
     if (router.config().jitter != 0)
-      throw Error(ErrorCode::not_built, "distributed.cp_size",
-                  "a router's jitter is not built under context parallelism: it follows from whole rows",
-                  "set router_jitter_noise: 0, or cp_size: 1");
+      throw Error(
+          ErrorCode::not_built, "distributed.cp_size",
+          "router jitter is not built under context parallelism, because its noise is drawn for whole rows",
+          "set router_jitter_noise: 0, or cp_size: 1");
     router.total.add(counted);
   });
   add_links(units, ranks);

@@ -1,4 +1,4 @@
-// Context parallelism: the ranks of cp hold parts of each sequence.
+// Context parallelism: each rank of cp holds a part of each sequence.
 #pragma once
 
 #include <array>
@@ -22,14 +22,14 @@ class ContextParallel : public IParallelizer {
   explicit ContextParallel(Config config) : config_(std::move(config)) {}
   Needs needs() const override;
   void check(Units& units, const Sizes& sizes) override;
-  // Replaces the computation of every AttentionCore, and surrounds that of every SequenceCore; splits no
+  // Replaces the computation of every AttentionCore and wraps that of every SequenceCore. Splits no
   // parameter.
   std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override;
   std::optional<int> transform_order() const override { return 200; }
   void transform(Batch& batch, const DeviceMesh& mesh) override;
 
  private:
-  // All tokens of the ranks that deal, and some of their heads.
+  // All tokens of an Ulysses group, for some of their heads.
   struct Dealt {
     at::Tensor q, k, v;
     model::Heads heads;
@@ -43,22 +43,22 @@ class ContextParallel : public IParallelizer {
   std::shared_ptr<const Rows> rows(const Batch& batch);
   std::shared_ptr<const WholeRows> whole_rows(const Batch& batch, Communicator& ranks);
 
-  // What kept rows were made for; the tensor too, so that no other gets its address.
+  // Key of the cached rows. It holds the tensor, so that no other tensor gets its address.
   struct RowsKey {
     at::Tensor documents;
     int64_t rows = 0, length = 0;
   };
 
   const Config config_;
-  int cp_ = 0;  // 0: not known yet
+  int cp_ = 0;  // 0: not set yet
   Place place_;
-  std::array<std::unique_ptr<Communicator>, 2> own_groups_;  // of ring_ulysses
-  Communicator* ulysses_group_ = nullptr;                    // null: heads stay
-  Communicator* ring_ = nullptr;                             // null: no keys come from other ranks
+  std::array<std::unique_ptr<Communicator>, 2> own_groups_;  // groups of ring_ulysses
+  Communicator* ulysses_group_ = nullptr;                    // null: heads are not split
+  Communicator* ring_ = nullptr;                             // null: all keys are on this rank
   RowsKey rows_key_;
   std::shared_ptr<const Rows> rows_;
-  std::shared_ptr<const WholeRows> whole_rows_;  // of rows_; null: not asked for yet
-  std::unique_ptr<Exchange> exchange_;           // where there is a ring
+  std::shared_ptr<const WholeRows> whole_rows_;  // built from rows_ on first use
+  std::unique_ptr<Exchange> exchange_;           // null without a ring
 };
 
 }  // namespace heddle::context

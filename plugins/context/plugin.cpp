@@ -1,4 +1,4 @@
-// The entry point of context parallelism.
+// Entry point of the plugin context.
 #include "config.h"
 #include "heddle/sdk.h"
 #include "parallelizer.h"

@@ -1,5 +1,5 @@
-// ring: keys and values travel from rank to rank while products run (Liu, Zaharia and Abbeel 2023). No rank
-// holds more than two parts of them.
+// The method ring: keys and values go from rank to rank while products run (Liu, Zaharia and Abbeel 2023). A
+// rank holds at most two parts of them.
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
@@ -32,7 +32,7 @@ class Ring final : public Exchange {
     }
   }
 
-  // The gradient of a part travels one step behind it, and one step further: home.
+  // The gradient of a part follows the part one step later, and takes one last step to the owner of the part.
   at::Tensor backward(const AttentionGradient& gradient, const at::Tensor& own) const override {
     at::Tensor here = own;
     Turn sums;
@@ -48,8 +48,8 @@ class Ring final : public Exchange {
   }
 
  private:
-  // One tensor to the next rank, and one of the same shape from the rank before. The first transfer of a pair
-  // may wait for its other side, so neighbours may not all begin with the same half: even ranks send first.
+  // Sends one tensor to the next rank and receives one of the same shape from the previous rank. Even ranks
+  // send first: a transfer may block until its peer joins, so neighbors must not both begin by sending.
   struct Turn {
     at::Tensor coming;
     Flight received, sent;
@@ -69,7 +69,7 @@ class Ring final : public Exchange {
     if (rank % 2 != 0) send();
     return turn;
   }
-  // The rank whose part is here at a step.
+  // Rank whose part is on this rank at `step`.
   int owner(int step) const { return (ranks_.rank() + ranks_.size() - step) % ranks_.size(); }
 
   Communicator& ranks_;

@@ -1,4 +1,4 @@
-// Columns by assignment, and ranges of keys from it.
+// Splits of batches, and ranges of visible keys, from an assignment.
 #include "sequence.h"
 
 #include <ATen/ops/arange.h>
@@ -13,7 +13,7 @@
 namespace heddle::context {
 namespace {
 
-// Counts tokens of ascending stretches below x, for x that never falls.
+// Counts the tokens of ascending stretches below x, for x that never decreases.
 class Below {
  public:
   explicit Below(const std::vector<Stretch>& stretches) : next_(stretches.begin()), end_(stretches.end()) {}
@@ -27,18 +27,19 @@ class Below {
   int64_t before_ = 0;
 };
 
-// The documents of padded rows.
+// Documents of rows after padding.
 at::Tensor padded_documents(const Batch& batch, int64_t length) {
   const int64_t rows = batch.tokens.size(0), before = batch.tokens.size(1), more = length - before;
-  if (more == 0) return batch.documents.clone();  // a host may fill its tensor again
+  if (more == 0) return batch.documents.clone();  // a copy: a host may refill its tensor
   const at::Tensor host = batch.documents.to(at::kCPU).contiguous();
   const int32_t* const offsets = host.const_data_ptr<int32_t>();
   std::vector<int32_t> out;
   for (int64_t i = 0; i < host.numel(); ++i) {
-    const int64_t row = std::min(offsets[i] / before, rows - 1);  // the last offset ends the last row
+    const int64_t row =
+        std::min(offsets[i] / before, rows - 1);  // the last offset is the end of the last row
     if (offsets[i] > 0 && offsets[i] % before == 0)
       out.push_back(
-          static_cast<int32_t>(offsets[i] + (offsets[i] / before - 1) * more));  // its padding begins
+          static_cast<int32_t>(offsets[i] + (offsets[i] / before - 1) * more));  // the row's padding begins
     if (i + 1 < host.numel()) out.push_back(static_cast<int32_t>(offsets[i] + row * more));
   }
   out.push_back(static_cast<int32_t>(rows * length));
@@ -110,7 +111,7 @@ RowOrder Rows::order(int pieces) const {
   int64_t* const parts = out.parts.mutable_data_ptr<int64_t>();
   for (int64_t rank = 0; rank < ranks; ++rank)
     for (int64_t index = 0; index < count_; ++index) {
-      int64_t column = 0;  // among those of the rank's pieces
+      int64_t column = 0;  // index among the columns of the rank's pieces
       for (const Stretch& one : row(index).assignment[static_cast<size_t>(rank)])
         for (int64_t token = one.begin; token < one.end; ++token, ++column) {
           const int64_t place = rank * pieces + column / piece;

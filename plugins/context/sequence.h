@@ -1,4 +1,4 @@
-// The part of a batch that a rank of the axis cp holds, and which keys of other ranks its tokens see.
+// The part of a batch that a rank of cp holds, and the keys of other ranks that its tokens see.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,30 +16,32 @@ namespace heddle::context {
 struct Place {
   int rank = 0, ranks = 1;
   Cut cut = Cut::balanced;
-  // The part of a rank is split once more, into neighbouring pieces (ring_ulysses).
+  // A rank's part is split again into neighboring pieces under ring_ulysses.
   int piece = 0, pieces = 1;
-  bool pads_apart = false;  // padding is a document of its own: some attention is not causal
+  bool pads_apart = false;  // padding is a separate document, because some attention is not causal
 };
 
-// Places of tokens, int64: those of all ranks' own tokens, one rank after another, in the order of the rows,
-// and the inverse.
+// Positions of tokens (int64): the tokens of all ranks, one rank after another, in the order of the rows, and
+// the inverse.
 struct RowOrder {
   at::Tensor whole, parts;
 };
 
-// The rows of a batch before the cut: their documents and who holds which of their tokens.
+// Rows of a batch before the split: their documents and their assignment to ranks.
 class Rows {
  public:
-  // documents: as in Batch, of rows of `length` tokens; absent: each row is one.
+  // documents: as in Batch, for rows of `length` tokens. Undefined: each row is one document.
   Rows(int64_t rows, int64_t length, const at::Tensor& documents, int ranks, Cut cut);
 
-  // x [rows, at most length]: the columns of a place, `padding` where x is shorter. A new tensor.
+  // Selects the columns of `place` from x [rows, at most length]. Columns past the end of x are `padding`.
+  // Returns a new tensor.
   at::Tensor columns(const at::Tensor& x, int64_t padding, const Place& place) const;
 
-  // Which of the tokens of `other` each token of `rank` sees, rows laid end to end: int32 [rows * own, 2].
+  // Range of the tokens of rank `other` that each token of `rank` sees, with rows concatenated: int32 [rows *
+  // own, 2].
   at::Tensor visible_keys(int rank, int other, const AttentionOptions& options) const;
 
-  // Of the tokens of all places, on the host; pieces: as in Place.
+  // Order of the tokens of all places, on the host. pieces: as in Place.
   RowOrder order(int pieces) const;
 
  private:
@@ -50,18 +52,18 @@ class Rows {
   const Row& row(int64_t index) const { return rows_[rows_.size() == 1 ? 0 : static_cast<size_t>(index)]; }
 
   int64_t count_, length_, own_;
-  std::vector<Row> rows_;  // one for all where there are no documents
+  std::vector<Row> rows_;  // one for all rows if there are no documents
 };
 
-// The length that rows of `length` tokens are padded to on the right.
+// Length after rows of `length` tokens are padded on the right.
 int64_t padded_length(const Batch& batch, const Place& place);
 
-// Tokens, labels, positions, padding and draws of a batch, cut; positions are made where there are none. Rows
-// are padded with tokens 0 without a label, a document of their own where there are documents. Those stay the
-// whole rows'.
+// Splits tokens, labels, positions, padding and draws of a batch. Creates positions if there are none. Pads
+// rows with token 0 without labels, as a separate document if there are documents. Documents stay those of
+// whole rows.
 void cut(Batch& batch, const Place& place);
 
-// The rows that a cut batch is a part of.
+// Rows of which a split batch is a part.
 Rows rows_of(const Batch& batch, const Place& place);
 
 }  // namespace heddle::context

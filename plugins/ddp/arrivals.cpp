@@ -1,4 +1,4 @@
-// Counting, a number for each parameter.
+// Counts expected and received gradients per parameter.
 #include "arrivals.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ void Arrivals::reached_only(const std::vector<bool>& reached) {
     if (!reached[i]) owed_[i] = 0;
 }
 
-// A leaf gets the sum of a queue at once.
+// A leaf gets the sum of its queued gradients in one addition.
 void Arrivals::draining(const std::vector<bool>& awaited) {
   from_queue_ = true;
   for (int i = 0; i < size(); ++i) owed_[i] = awaited[i] ? 1 : 0;
@@ -45,9 +45,10 @@ void Arrivals::refuse(int parameter) const {
     throw Error(ErrorCode::input, "ddp", what + "more often than in the first step",
                 "set static_graph: false");
   if (came_[parameter] > 1)
-    throw Error(ErrorCode::input, "ddp", what + "twice in one backward: a unit runs a backward inside it",
-                "set static_graph: true, which learns how often gradients come");
-  throw Error(ErrorCode::input, "ddp", what + "though the graph of the outputs does not lead to it",
+    throw Error(ErrorCode::input, "ddp",
+                what + "twice in one backward, because a unit runs a nested backward",
+                "set static_graph: true, which counts the gradients of each parameter in the first step");
+  throw Error(ErrorCode::input, "ddp", what + "although it is not in the autograd graph of the outputs",
               "set find_unused_parameters: false");
 }
 
@@ -58,7 +59,7 @@ void Arrivals::learn() {
 std::vector<int64_t> Arrivals::order() const {
   std::vector<int64_t> order;
   std::vector<bool> listed(names_.size());
-  for (size_t i = sequence_.size(); i-- > 0;) {  // a gradient is there with its last part
+  for (size_t i = sequence_.size(); i-- > 0;) {  // a gradient is complete when its last part arrives
     if (listed[sequence_[i]]) continue;
     listed[sequence_[i]] = true;
     order.push_back(sequence_[i]);

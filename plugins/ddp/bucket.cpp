@@ -1,4 +1,4 @@
-// Fills a bucket and sums it; the sums stay in place.
+// Bucket of gradients: filling, reduction, and assignment of the sums to the leaves.
 #include "bucket.h"
 
 #include <ATen/core/grad_mode.h>
@@ -20,7 +20,7 @@ Bucket::Bucket(std::vector<int> members, std::vector<at::Tensor> leaves, const C
   flags_ = buffer_.narrow(0, elements, flags);
   int64_t at = 0;
   for (at::Tensor& leaf : leaves) {
-    // A version counter of its own tells whether autograd added to this view.
+    // The view has a version counter of its own, which tells whether autograd added to it.
     at::Tensor view = buffer_.narrow(0, at, leaf.numel()).view(leaf.sizes()).variable_data();
     at += leaf.numel();
     entries_.push_back({std::move(leaf), std::move(view)});
@@ -62,7 +62,7 @@ void Bucket::launch(Communicator& ranks) {
   work_ = ranks.all_reduce(buffer_);
 }
 
-// A flag is read only where this rank had no gradient itself, so a step in which all are used never waits.
+// Reads a flag only if this rank had no gradient, so a step that uses every parameter never waits.
 void Bucket::finish() {
   work_->wait();
   work_.reset();

@@ -1,4 +1,4 @@
-// Gradients of several parameters in one flat buffer that is summed over the ranks in one call.
+// Gradients of several parameters in one flat buffer that one all-reduce sums.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,28 +11,28 @@
 
 namespace heddle::ddp {
 
-// After the gradients the buffer holds one flag for each parameter: how many ranks had a gradient. So a
-// parameter that no rank used stays without one.
+// After the gradients the buffer holds one flag per parameter: the number of ranks that had a gradient. A
+// parameter that no rank used gets no gradient.
 class Bucket {
  public:
-  // `members`: the numbers of the parameters, as many as leaves; `ranks` sum them.
+  // `members`: numbers of the parameters, one per leaf. `ranks`: group that sums the gradients.
   Bucket(std::vector<int> members, std::vector<at::Tensor> leaves, const Communicator& ranks);
 
   const std::vector<int>& members() const { return members_; }
-  // Whether this rank had a gradient at the step's launch.
+  // Returns whether this rank had a gradient when the reduction of the step was launched.
   bool had(int index) const { return entries_[index].had; }
 
-  void begin();       // a step begins without gradients
-  void begin_here();  // a step begins, and autograd adds straight into the buffer
+  void begin();       // starts a step without gradients
+  void begin_here();  // starts a step in which autograd adds into the buffer
   void launch(Communicator& ranks);
-  void finish();  // the sums become the leaves' gradients
+  void finish();  // assigns the sums to the leaves' gradients
 
   int owed = 0;  // gradients still expected in the last backward of the step
 
  private:
   struct Entry {
     at::Tensor leaf, view;
-    uint32_t version = 0;  // of the view when the step began
+    uint32_t version = 0;  // of the view at the start of the step
     bool had = false;      // this rank had a gradient
   };
   void pack(Entry& entry);
@@ -43,8 +43,8 @@ class Bucket {
   std::unique_ptr<Work> work_;
 };
 
-// Assigns leaves to buckets, in this order of their numbers; each dtype has its own. A bucket is closed when
-// it has reached its size, and buckets come in the order in which they were closed. Returns their members.
+// Assigns leaves to buckets of one dtype, in the order of the numbers in `order`. A bucket is closed when it
+// reaches its size. Returns the members of each bucket, in the order in which buckets were closed.
 std::vector<std::vector<int>> deal(const std::vector<at::Tensor>& leaves, const std::vector<int64_t>& order,
                                    int64_t first_bytes, int64_t bytes);
 

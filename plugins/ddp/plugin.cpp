@@ -1,4 +1,4 @@
-// The entry point of ddp.
+// Entry point of the plugin ddp.
 #include "heddle/sdk.h"
 #include "strategy.h"
 

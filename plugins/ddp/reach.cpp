@@ -1,4 +1,4 @@
-// A walk along the edges.
+// Traversal of an autograd graph.
 #include "reach.h"
 
 #include <unordered_set>

@@ -1,4 +1,4 @@
-// Which parameters a graph leads to.
+// Parameters that an autograd graph reaches.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
@@ -10,9 +10,9 @@
 
 namespace heddle::ddp {
 
-// True for every accumulator of `places` that the graph below `roots` reaches; its value is its index in the
-// result. All are true if the graph has a unit that is recomputed in a nested backward, because its graph
-// does not show what it uses. Visits the whole graph.
+// Returns true for every accumulator of `places` that the graph from `roots` reaches. places maps an
+// accumulator to its index in the result. All are true if the graph contains a unit that is recomputed in a
+// nested backward, because its graph does not show which parameters it uses. Traverses the whole graph.
 std::vector<bool> reach(std::span<const std::weak_ptr<torch::autograd::Node>> roots,
                         const std::unordered_map<const torch::autograd::Node*, int>& places);
 

@@ -1,4 +1,4 @@
-// Counts expected gradients per bucket; the one change of order.
+// Reducer of DDP: expected gradients per bucket, and the reassignment of buckets after the first step.
 #include "reducer.h"
 
 #include <ATen/core/grad_mode.h>
@@ -114,13 +114,13 @@ void Reducer::finish() {
   first_step_ = last_ = begun_ = false;
 }
 
-// Collectives must come in one order everywhere, and gradients may come in another on each rank.
+// Collectives must have one order on all ranks, but gradients may arrive in a different order on each.
 void Reducer::agree_on_order() {
   at::NoGradGuard no_gradients;
   const at::Tensor order = at::empty({arrivals_.size()}, at::kLong);
   const std::vector<int64_t> mine = arrivals_.order();
   std::copy(mine.begin(), mine.end(), order.mutable_data_ptr<int64_t>());
-  ranks_.broadcast(order, 0)->wait();  // between hosts: it is read here
+  ranks_.broadcast(order, 0)->wait();  // the host reads it: waits for the device
   const int64_t* first = order.const_data_ptr<int64_t>();
   new_order_.assign(first, first + order.numel());
 }
@@ -137,7 +137,7 @@ void Reducer::compare_use() {
   for (size_t i = 0; i < used.size(); ++i)
     if (used[i] != used_[i])
       throw Error(ErrorCode::input, "ddp",
-                  "static_graph: the parameter '" + leaves_[i].name + "' had " +
+                  "static_graph is true, but the parameter '" + leaves_[i].name + "' had " +
                       (used[i] ? "no gradient in the first step, and has one now"
                                : "a gradient in the first step, and has none now"),
                   "set static_graph: false, which takes every step as it comes");

@@ -1,4 +1,4 @@
-// The buckets of a stage: filled as gradients come, launched in one order on every rank.
+// Buckets of a stage, filled as gradients arrive and launched in the same order on every rank.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
@@ -19,38 +19,37 @@
 namespace heddle::ddp {
 
 struct Options {
-  int64_t first_bucket_bytes = 1 << 20;  // small, so that the first sum starts early
+  int64_t first_bucket_bytes = 1 << 20;  // small, so that the first reduction starts early
   int64_t bucket_bytes = 25 << 20;
-  // Autograd adds into the buckets: no gradients beside them, one more pass to clear.
+  // Autograd adds into the buckets. This saves a copy of the gradients and costs one pass to clear them.
   bool add_into_buckets = false;
-  bool find_unused = false;   // by a walk over the graph of each step
-  bool static_graph = false;  // learnt from the first step: what is used, and how often
+  bool find_unused = false;   // traverse the graph of each step
+  bool static_graph = false;  // the first step determines used parameters and numbers of gradients
 };
 
 struct Leaf {
   std::string name;
   at::Tensor tensor;
-  bool in_parts = false;  // a parameter of several units
+  bool in_parts = false;  // several units share the parameter
 };
 
-// After PyTorch's Reducer (Li et al. 2020). Where the order of gradients is the same in every step (always,
-// or unless find_unused), buckets are assigned again after the first one, in the order in which rank 0's
-// came.
+// Modeled on PyTorch's Reducer (Li et al. 2020). If gradients arrive in the same order in every step (always,
+// or unless find_unused is set), buckets are reassigned after the first step, in rank 0's order of arrival.
 class Reducer {
  public:
-  // Leaves in the reverse of execution order.
+  // Leaves in reverse execution order.
   Reducer(std::vector<Leaf> leaves, Communicator& ranks, const Options& options);
 
   void begin_step();
   void expect_last() { last_ = true; }
   // Called by hooks on these outputs when a backward begins.
   void begin_backward(std::span<const std::weak_ptr<torch::autograd::Node>> roots);
-  // The weight gradients of these leaves come now, all others are complete.
+  // The deferred weight gradients of these leaves come now. All other gradients are complete.
   void begin_drain(const WeightGradients::Accumulators& leaves);
-  // The last backward has ended: launches the remaining buckets, so that collectives agree on all ranks.
+  // Ends the last backward. Launches the remaining buckets, so that all ranks call the same collectives.
   void end_backward();
   void launch_rest();
-  // Throws Error{input} if the graph is not static, after the ranks have agreed.
+  // Throws Error{input} on all ranks if static_graph is set and the graph changed.
   void finish();
 
  private:
@@ -68,9 +67,9 @@ class Reducer {
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  // autograd holds them only weakly
   std::unordered_map<const torch::autograd::Node*, int> places_;
   std::vector<Bucket*> bucket_of_;                // [parameter]
-  std::vector<std::unique_ptr<Bucket>> buckets_;  // in the order of their launch
-  std::vector<int64_t> new_order_;                // agreed after the first step, used by the second
-  std::vector<bool> used_;                        // in the first step, on this rank
+  std::vector<std::unique_ptr<Bucket>> buckets_;  // in launch order
+  std::vector<int64_t> new_order_;                // agreed after the first step, applied in the second
+  std::vector<bool> used_;                        // parameters used in the first step on this rank
   bool last_ = false, begun_ = false, first_step_ = true;
   size_t launched_ = 0;
 };

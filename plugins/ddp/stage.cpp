@@ -1,4 +1,4 @@
-// What a stage holds, and the hooks that tell its reducer where the backward is.
+// Stage of DDP: parameters, buffers, and the hooks that tell the reducer where the backward is.
 #include "stage.h"
 
 #include <ATen/core/grad_mode.h>
@@ -36,7 +36,7 @@ Communicator* DdpStage::ranks_of(const Reduction& reduction) const {
   return mesh_.size(reduction.all) > 1 ? &mesh_.group(reduction.all) : nullptr;
 }
 
-// Tied slots share one tensor; tensors on meta get storage.
+// Tied slots share one tensor. Tensors on meta get storage.
 void DdpStage::take_parameters(std::span<const Placed> placed) {
   std::map<std::string, at::Tensor> seen;
   for (auto& unit : units_) {
@@ -74,7 +74,8 @@ void DdpStage::take_buffers() {
       for (const at::Tensor& buffer : with_buffers->buffers()) buffers_.push_back(buffer.detach());
 }
 
-// Core fills parameters on meta alike on every rank; the values that others have may differ between ranks.
+// Broadcasts rank 0's values of parameters that already have values. Core initializes parameters on meta
+// identically on every rank.
 void DdpStage::make_replicas_equal() {
   const at::NoGradGuard no_gradients;
   for (const auto& [tensor, ranks] : std::exchange(valued_, {})) {
@@ -86,7 +87,7 @@ void DdpStage::make_replicas_equal() {
   for (const at::Tensor& buffer : buffers_) ranks_->broadcast(buffer, 0)->wait();
 }
 
-// Those that are summed over the same ranks.
+// Returns the leaves that are summed over the ranks of `reduction`.
 std::vector<Leaf> DdpStage::leaves(const Reduction& reduction) const {
   std::vector<Leaf> leaves;
   for (auto shard = shards_.rbegin(); shard != shards_.rend(); ++shard)
@@ -101,7 +102,7 @@ void DdpStage::begin_step() {
   for (const at::Tensor& tensor : unsummed_) tensor.mutable_grad().reset();
 }
 
-// Once for each step and once for the evaluation after it: between two forwards of one step replicas may
+// Runs once per step and once for the evaluation after it. Between two forwards of a step replicas may
 // differ, as under PyTorch's no_sync.
 void DdpStage::send_buffers() {
   buffers_differ_ = at::GradMode::is_enabled();
@@ -132,16 +133,16 @@ void DdpStage::begin_forward(const Batch& batch) {
   in_backward_ = false;  // also after a backward that threw
 }
 
-// A unit that a backward recomputes may be the first one that this backward comes to. Hooks on its outputs
-// would run in a nested backward, whose end comes too early.
+// Registers no hook on the outputs of a unit that a backward recomputes: such a hook would run in a nested
+// backward, which ends too early.
 void DdpStage::before(size_t /*unit*/) {
   if (!in_forward_ && torch::autograd::get_current_graph_task_id() < 0)
     throw Error(ErrorCode::input, "ddp", "a unit runs outside of a forward", "call begin_forward() first");
   if (!in_forward_ && !reducers_.empty() && roots_) begin_backward(*roots_, nullptr);
 }
 
-// Hooks on outputs detect the end of the last backward: hooks on leaves may run in a nested backward, whose
-// end comes too early.
+// Hooks on outputs detect the end of the last backward. Hooks on leaves may run in a nested backward, which
+// ends too early.
 void DdpStage::after(size_t /*unit*/, const Tensors& outputs) {
   if (!in_forward_ || reducers_.empty()) return;
   for (const at::Tensor& output : outputs) {
@@ -183,7 +184,7 @@ void DdpStage::expect_last_backward() {
 }
 
 void DdpStage::reduce_gradients() {
-  if (between_steps_) begin_step();  // no microbatch at all: every gradient is missing
+  if (between_steps_) begin_step();  // no microbatch ran, so every gradient is missing
   for (const auto& reducer : reducers_) reducer->launch_rest();
 }
 

@@ -1,4 +1,5 @@
-// One rank's units with whole parameters; gradients are summed over the ranks during the last backward.
+// Stage of one rank with whole parameters, whose gradients are summed over the ranks during the last
+// backward.
 #pragma once
 
 #include <memory>
@@ -14,12 +15,12 @@
 
 namespace heddle::ddp {
 
-// When rank 0's buffers go to the other ranks.
+// Whether rank 0 broadcasts its buffers.
 enum class Buffers { stay, from_rank_0 };
 
 class DdpStage : public ParallelStage {
  public:
-  // `autocast`: the dtype of the forward's products; empty: no autocast.
+  // `autocast`: autocast dtype of the forward. Empty: no autocast.
   DdpStage(Units units, std::span<const Placed> placed, const DeviceMesh& mesh, const Options& options,
            Buffers buffers, std::optional<at::ScalarType> autocast);
 
@@ -44,7 +45,7 @@ class DdpStage : public ParallelStage {
   void take_buffers();
   void make_replicas_equal();
   std::vector<Leaf> leaves(const Reduction& reduction) const;
-  Communicator* ranks_of(const Reduction& reduction) const;  // null: one rank
+  Communicator* ranks_of(const Reduction& reduction) const;  // null if there is one rank
   void begin_step();
   void send_buffers();
   void begin_backward(std::span<const std::weak_ptr<torch::autograd::Node>> roots, WeightGradients* queue);
@@ -53,18 +54,18 @@ class DdpStage : public ParallelStage {
   Units units_;
   DeviceMesh mesh_;
   Reductions reductions_;
-  Communicator* ranks_ = nullptr;  // of dense parameters; null: one rank
+  Communicator* ranks_ = nullptr;  // group of dense parameters; null if there is one rank
   Buffers send_;
   std::optional<model::Autocast> autocast_;
   std::vector<Shard> shards_;
-  std::vector<std::pair<at::Tensor, Communicator*>> valued_;  // parameters that have values already
+  std::vector<std::pair<at::Tensor, Communicator*>> valued_;  // parameters that already have values
   std::vector<at::Tensor> buffers_;
-  std::vector<at::Tensor> unsummed_;                // trainable parameters of one rank each
-  std::set<const void*> shared_;                    // parameters of several units
-  std::vector<std::unique_ptr<Reducer>> reducers_;  // one for each set of axes with several ranks
+  std::vector<at::Tensor> unsummed_;                // trainable parameters that one rank holds
+  std::set<const void*> shared_;                    // parameters that several units share
+  std::vector<std::unique_ptr<Reducer>> reducers_;  // one per set of axes with several ranks
   using Roots = std::vector<std::weak_ptr<torch::autograd::Node>>;
-  std::shared_ptr<Roots> roots_;      // the nodes of the forward's outputs
-  WeightGradients* queue_ = nullptr;  // of the forward under way
+  std::shared_ptr<Roots> roots_;      // autograd nodes of the forward's outputs
+  WeightGradients* queue_ = nullptr;  // queue of the current forward
   bool between_steps_ = true, buffers_differ_ = false, in_forward_ = false, in_backward_ = false;
 };
 

@@ -1,4 +1,4 @@
-// The needs of ddp, and its stage.
+// Requirements of DDP, and creation of its stage.
 #include "strategy.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ Needs Ddp::needs() const {
 
 std::unique_ptr<ParallelStage> Ddp::parallelize(Units units, const DeviceMesh& mesh,
                                                 std::span<const Placed> placed) {
-  constexpr double kMiB = 1 << 20, kLargestBucket = 1 << 30;  // a bucket holds everything long before that
+  constexpr double kMiB = 1 << 20, kLargestBucket = 1 << 30;  // larger than any bucket
   Options options;
   if (config_.bucket_cap_mb)
     options.first_bucket_bytes = options.bucket_bytes =

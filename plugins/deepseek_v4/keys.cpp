@@ -1,4 +1,4 @@
-// Keys that are read together: the types of layers, rates, and the rotary embeddings.
+// Keys of DeepSeek-V4 that are read together: layer types, compression rates and rotary embeddings.
 #include "keys.h"
 
 #include <algorithm>
@@ -14,11 +14,11 @@ using Words = std::vector<std::string>;
 
 constexpr const char* kPart = "partial_rotary_factor";
 
-// A list of words, of which the first `layers` count.
+// Reads a list of words and checks its first `layers` words.
 std::optional<Words> words_of(const Node& keys, const char* key, const Words& known, int64_t layers) {
   const Node* list = given(keys, key);
   if (list == nullptr) return std::nullopt;
-  if (!list->is_list()) refuse(*list, "expected a list with a word for each layer, got " + list->written());
+  if (!list->is_list()) refuse(*list, "expected a list with one word per layer, got " + list->written());
   Words out;
   for (const Node& word : list->items()) {
     if (std::find(known.begin(), known.end(), word.as_text()) == known.end())
@@ -27,16 +27,16 @@ std::optional<Words> words_of(const Node& keys, const char* key, const Words& kn
     if (std::ssize(out) < layers) out.push_back(word.as_text());
   }
   if (std::ssize(out) < layers)
-    refuse(*list, "expected " + std::to_string(layers) + " words, one for each layer, got " +
-                      std::to_string(out.size()));
+    refuse(*list,
+           "expected " + std::to_string(layers) + " words, one per layer, got " + std::to_string(out.size()));
   return out;
 }
 
-// The files' spelling: tokens of an entry, 0 without.
+// Reads compress_ratios, the spelling of published files: tokens per compressed entry, 0 without compression.
 std::optional<Words> types_of_ratios(const Node& keys, int64_t layers) {
   const Node* list = given(keys, "compress_ratios");
   if (list == nullptr || (list->is_list() && list->size() == 0)) return std::nullopt;
-  if (!list->is_list()) refuse(*list, "expected a list with a number for each layer, got " + list->written());
+  if (!list->is_list()) refuse(*list, "expected a list with one number per layer, got " + list->written());
   Words out;
   for (const Node& ratio : list->items()) {
     if (std::ssize(out) == layers) break;
@@ -46,12 +46,12 @@ std::optional<Words> types_of_ratios(const Node& keys, int64_t layers) {
     out.emplace_back(value == 0 ? kSliding : value == 4 ? kSparse : kHeavy);
   }
   if (std::ssize(out) < layers)
-    refuse(*list, "expected " + std::to_string(layers) + " numbers, one for each layer, got " +
+    refuse(*list, "expected " + std::to_string(layers) + " numbers, one per layer, got " +
                       std::to_string(out.size()));
   return out;
 }
 
-// Two layers of the heavy type, then both in turn.
+// Returns two heavily compressed layers, then sparse and heavily compressed layers in turn.
 Words default_types(int64_t layers) {
   Words out;
   for (int64_t i = 0; i < layers; ++i) out.emplace_back(i < 2 || i % 2 == 0 ? kHeavy : kSparse);
@@ -100,7 +100,8 @@ std::vector<Node::Entry> write_layers(const Keys& keys) {
           {"compress_rates", std::move(rates)}};
 }
 
-// The part of a head that is rotated, by its own key or that of the older files; empty: neither is given.
+// Reads the rotated part of a head from its own key or from the key of older files. Empty: neither key is
+// set.
 std::optional<Node> part_of(const Node& keys, const Keys& out) {
   if (const Node* part = given(keys, kPart)) return *part;
   const Node* width = given(keys, "qk_rope_head_dim");
@@ -112,7 +113,7 @@ std::optional<Node> part_of(const Node& keys, const Keys& out) {
   return Node::real(static_cast<double>(numbers) / static_cast<double>(head));
 }
 
-// The keys of one rotary embedding as the library reads them.
+// Returns the keys of one rotary embedding in the form that the library reads.
 Node one_of(const Node& keys, const Node& parameters, double theta, const std::optional<Node>& part) {
   Node out = keys.without("rope_scaling").with("rope_theta", Node::real(theta));
   return (part ? out.with(kPart, *part) : out).with("rope_parameters", parameters);
@@ -124,7 +125,7 @@ bool scales_by_yarn(const Node& parameters) {
   return type == "yarn";
 }
 
-// Heads of an indexer are rotated as those of queries are.
+// The heads of an indexer are rotated like those of queries.
 void check_index_heads(const Node& keys, const Keys& out) {
   const std::vector<std::string>& types = *out.layer_types;
   const int64_t rotated = out.rotary.dim(out.head_width());
@@ -132,7 +133,7 @@ void check_index_heads(const Node& keys, const Keys& out) {
   const Node* width = given(keys, "index_head_dim");
   refuse(width == nullptr ? keys : *width, "index_head_dim " + std::to_string(out.index_head_dim) +
                                                " is less than the " + std::to_string(rotated) +
-                                               " numbers of a head that are rotated");
+                                               " rotated elements of a head");
 }
 
 void read_rotary(const Node& keys, Keys& out) {
@@ -160,7 +161,7 @@ void read_rotary(const Node& keys, Keys& out) {
   for (const decoder::RotaryKeys* one : {&out.rotary, &out.compressed_rotary})
     decoder::check_rotary(keys, *one, use.head_dim);
   if (out.rotary.part != out.compressed_rotary.part)
-    refuse(*compress, "expected the partial_rotary_factor of main, which both rotary embeddings have");
+    refuse(*compress, "expected the partial_rotary_factor of main, because both rotary embeddings share it");
   check_index_heads(keys, out);
 }
 
@@ -176,8 +177,8 @@ std::vector<Node::Entry> write_rotary(const Keys& keys) {
 void check_other_name(const Node& keys, const char* name, const std::string& acts, int64_t value) {
   const Node* other = given(keys, name);
   if (other != nullptr && other->as_integer() != value)
-    refuse(*other, "expected " + std::to_string(value) + ", the value of " + acts +
-                       ", of which it is another name, got " + other->written());
+    refuse(*other, "expected " + std::to_string(value) + ", the value of its alias " + acts + ", got " +
+                       other->written());
 }
 
 }  // namespace
@@ -199,12 +200,12 @@ void fill(Keys& keys) {
 std::string complaint(const Keys& keys) {
   if (keys.num_key_value_heads.value_or(1) != 1)
     return "num_key_value_heads is " + std::to_string(*keys.num_key_value_heads) +
-           ", and all heads share one of keys";
+           ", but all query heads share one key head";
   if (keys.num_attention_heads > model::kLargestSize / keys.head_width())
     return "num_attention_heads " + std::to_string(keys.num_attention_heads) +
-           " of this width are more than " + std::to_string(model::kLargestSize);
+           " of this width is more than " + std::to_string(model::kLargestSize);
   if (keys.num_attention_heads % keys.o_groups != 0)
-    return "o_groups " + std::to_string(keys.o_groups) + " do not divide num_attention_heads " +
+    return "o_groups " + std::to_string(keys.o_groups) + " does not divide num_attention_heads " +
            std::to_string(keys.num_attention_heads);
   if (keys.experts_of_token > keys.experts)
     return "num_experts_per_tok " + std::to_string(keys.experts_of_token) +
@@ -216,30 +217,34 @@ model::KeyGroup<Keys> layer_keys() {
   model::KeyGroup<Keys> out;
   out.table = {
       {"layer_types", "list of words or null", "null", "",
-       "sliding_attention, compressed_sparse_attention or heavily_compressed_attention for each layer; null: "
-       "by "
-       "compress_ratios, else two heavy ones, then heavy and sparse in turn. More words than layers are cut.",
+       "Type of each layer: sliding_attention, compressed_sparse_attention or heavily_compressed_attention. "
+       "null: derived from compress_ratios, else two heavily compressed layers, then sparse and heavily "
+       "compressed layers in turn. Words beyond the number of layers are ignored.",
        ""},
       {"compress_ratios", "list of integers or null", "null", "0, 4 or 128",
-       "The files' spelling of layer_types: tokens of an entry.", ""},
+       "Spelling of layer_types in published files: tokens per compressed entry of each layer.", ""},
       {"compress_rates", "map or null", "null", "",
-       "Tokens of an entry by the type of the layer; null: 4 in sparse layers, 128 in heavy ones.", ""},
-      {"compress_rate_csa", "integer or null", "null", "", "The older spelling, of sparse layers.", ""},
-      {"compress_rate_hca", "integer or null", "null", "", "The older spelling, of heavy layers.", ""},
+       "Tokens per compressed entry for each layer type. null: 4 in sparse layers, 128 in heavily compressed "
+       "layers.",
+       ""},
+      {"compress_rate_csa", "integer or null", "null", "",
+       "Older spelling of compress_rates for sparse layers.", ""},
+      {"compress_rate_hca", "integer or null", "null", "",
+       "Older spelling of compress_rates for heavily compressed layers.", ""},
       {"mlp_layer_types", "list of words or null", "null", "",
-       "hash_moe or moe for each layer; null: by num_hash_layers.", ""},
+       "MLP type of each layer: hash_moe or moe. null: derived from num_hash_layers.", ""},
       {"num_hash_layers", "integer", "3", "at least 0",
-       "So many layers, the first, have experts by a table of tokens.", ""}};
+       "Number of layers, from the first, whose experts are looked up by token id.", ""}};
   out.read = read_layers;
   out.write = write_layers;
   return out;
 }
 
-// In transformers the other name acts where both are given.
+// In transformers the alias takes precedence if both keys are set.
 model::KeyGroup<Keys> other_names() {
   model::KeyGroup<Keys> out;
   out.table = {{"num_local_experts", "integer or null", "null", "",
-                "Another name of n_routed_experts, which it must equal.", ""}};
+                "Alias of n_routed_experts, which it must equal.", ""}};
   out.read = [](const Node& keys, Keys& read) {
     check_other_name(keys, "num_local_experts", "n_routed_experts", read.experts);
     check_other_name(keys, "intermediate_size", "moe_intermediate_size", *read.moe_intermediate_size);
@@ -252,14 +257,17 @@ model::KeyGroup<Keys> rotary_keys() {
   model::KeyGroup<Keys> out;
   out.table = decoder::rotary_table(Keys().rotary, /*partial=*/true);
   out.table[0].help =
-      "Base of the wavelengths in layers without entries; it changes nothing where all have them.";
-  out.table[1].help = "Scaling in layers with entries. Of yarn attention_factor is 1 where it is not given.";
-  out.table[2].help = "The newer spelling: the same, or the maps main and compress with all of each.";
-  out.table[4].help = "Part of each head that is rotated, its last numbers.";
+      "Base of the rotary wavelengths in sliding-window layers. It has no effect if all layers are "
+      "compressed.";
+  out.table[1].help = "Rotary scaling in compressed layers. The default attention_factor of yarn is 1.";
+  out.table[2].help =
+      "Newer spelling of rope_theta and rope_scaling: one map, or the maps main and compress.";
+  out.table[4].help = "Fraction of each head that is rotated, at its end.";
   out.table.push_back({"compress_rope_theta", "number", "160000.0", "above 0",
-                       "Base of the wavelengths in layers with entries.", ""});
-  out.table.push_back({"qk_rope_head_dim", "integer or null", "null", "",
-                       "The files' spelling of partial_rotary_factor: numbers of a head.", ""});
+                       "Base of the rotary wavelengths in compressed layers.", ""});
+  out.table.push_back(
+      {"qk_rope_head_dim", "integer or null", "null", "",
+       "Spelling of partial_rotary_factor in published files: number of rotated elements per head.", ""});
   out.read = read_rotary;
   out.write = write_rotary;
   return out;

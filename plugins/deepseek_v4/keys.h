@@ -1,4 +1,4 @@
-// The keys of config.json of DeepSeek-V4, and the layers that follow from them.
+// Keys of the config.json of DeepSeek-V4, and the model description built from them.
 #pragma once
 
 #include <cstdint>
@@ -28,22 +28,22 @@ struct Keys : decoder::CommonKeys, decoder::MixtureKeys {
   std::string scoring_func = "sqrtsoftplus";
   double swiglu_limit = 10;
 
-  // Of each layer, after the groups below.
+  // One entry per layer, once the groups below were read.
   std::optional<std::vector<std::string>> layer_types, mlp_layer_types;
   int64_t sparse_rate = 4, heavy_rate = 128;  // compress_rates
-  // `rotary` is of layers without entries.
+  // `rotary` belongs to layers without compressed entries.
   decoder::RotaryKeys compressed_rotary;
 };
 
 void fill(Keys& keys);
-// What is impossible; empty: nothing.
+// Describes why the keys are invalid; empty if they are valid.
 std::string complaint(const Keys& keys);
 
-// layer_types and mlp_layer_types in all spellings, and the rates.
+// Reads layer_types and mlp_layer_types in all spellings, and the compression rates.
 model::KeyGroup<Keys> layer_keys();
-// Keys with two names, which must agree.
+// Reads keys with aliases, which must agree.
 model::KeyGroup<Keys> other_names();
-// rope_parameters in both spellings.
+// Reads rope_parameters in both spellings.
 model::KeyGroup<Keys> rotary_keys();
 
 decoder::Model model_of(const Keys& keys);

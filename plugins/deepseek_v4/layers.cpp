@@ -1,4 +1,4 @@
-// From the keys to the layers.
+// Description of the layers of DeepSeek-V4.
 #include <map>
 #include <string>
 
@@ -8,7 +8,7 @@
 namespace heddle::deepseek_v4 {
 namespace {
 
-// Layers of one type share a description.
+// Layers of one type share a mixer description.
 class Mixers {
  public:
   explicit Mixers(const Keys& keys) : keys_(keys) {}

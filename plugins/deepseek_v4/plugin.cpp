@@ -6,22 +6,27 @@ namespace heddle::deepseek_v4 {
 namespace {
 
 void add_attention_keys(model::ModelKeys<Keys>& keys) {
-  keys.field("q_lora_rank", &Keys::q_lora_rank, "Width of the queries' latent.", decoder::kSize)
-      .field("o_groups", &Keys::o_groups, "Groups of heads with an output product of their own.",
+  keys.field("q_lora_rank", &Keys::q_lora_rank, "Rank of the low-rank query projection.", decoder::kSize)
+      .field("o_groups", &Keys::o_groups, "Number of head groups, each with an output projection.",
              decoder::kSize)
-      .field("o_lora_rank", &Keys::o_lora_rank, "Width of each of these products.", decoder::kSize)
-      .field("sliding_window", &Keys::sliding_window, "Tokens that a token sees, itself included.",
+      .field("o_lora_rank", &Keys::o_lora_rank, "Rank of each group's output projection.", decoder::kSize)
+      .field("sliding_window", &Keys::sliding_window,
+             "Sliding-window size in tokens, including the current token.", decoder::kSize)
+      .field("index_n_heads", &Keys::index_n_heads, "Number of indexer heads in sparse layers.",
              decoder::kSize)
-      .field("index_n_heads", &Keys::index_n_heads, "Heads of the indexer of sparse layers.", decoder::kSize)
-      .field("index_head_dim", &Keys::index_head_dim, "Width of its heads.", decoder::kSize)
-      .field("index_topk", &Keys::index_topk, "Entries that a token of a sparse layer sees.", decoder::kSize)
-      .field("hc_mult", &Keys::hc_mult, "Residual streams of a token.", Range<int64_t>{1, 64})
+      .field("index_head_dim", &Keys::index_head_dim, "Width of an indexer head.", decoder::kSize)
+      .field("index_topk", &Keys::index_topk,
+             "Number of compressed entries that a token of a sparse layer attends to.", decoder::kSize)
+      .field("hc_mult", &Keys::hc_mult, "Number of residual streams (hyper-connections).",
+             Range<int64_t>{1, 64})
       .field("hc_sinkhorn_iters", &Keys::hc_sinkhorn_iters,
-             "Times that columns of the streams' matrix are made to sum to 1.", Range<int64_t>{1, 1000})
-      .field("hc_eps", &Keys::hc_eps, "Added to the streams' weights and the sums that divide them.",
+             "Number of Sinkhorn iterations on the matrix that mixes the residual streams.",
+             Range<int64_t>{1, 1000})
+      .field("hc_eps", &Keys::hc_eps,
+             "Epsilon added to the weights of the residual streams and to their normalizing sums.",
              at_least(0.0))
-      .only("attention_bias", Node::boolean(false), "transformers has no biases.")
-      .only("attention_dropout", Node::real(0), "Dropout is refused.");
+      .only("attention_bias", Node::boolean(false), "Not supported by transformers.")
+      .only("attention_dropout", Node::real(0), "Attention dropout is not supported.");
 }
 
 void add_expert_keys(model::ModelKeys<Keys>& keys) {
@@ -31,43 +36,47 @@ void add_expert_keys(model::ModelKeys<Keys>& keys) {
                               .scale = "routed_scaling_factor",
                               .losses = false});
   keys.field("moe_intermediate_size", &Keys::moe_intermediate_size,
-             "Width of an expert, and of that of every token; null: intermediate_size.", decoder::kSize)
+             "Width of the routed experts and of the shared expert. null: intermediate_size.", decoder::kSize)
       .field("num_experts_per_tok", &Keys::experts_of_token,
-             "Experts of a token; from 2 on, as the weight of a single one is always 1 in transformers.",
+             "Number of experts per token. At least 2, because transformers fixes the weight of a single "
+             "expert at 1.",
              Range<int64_t>{2, 65536})
-      .field("scoring_func", &Keys::scoring_func, "Scores of the router.", OneOf{{"sqrtsoftplus", "sigmoid"}})
+      .field("scoring_func", &Keys::scoring_func, "Function that converts router logits to scores.",
+             OneOf{{"sqrtsoftplus", "sigmoid"}})
       .field("swiglu_limit", &Keys::swiglu_limit,
-             "Gates of all experts are at most this, what they multiply is within both sides of it.",
+             "Limit of the SwiGLU inputs in all experts: gate values are clamped from above, up values on "
+             "both sides.",
              at_least(1e-6))
       .then(fill)
       .rule(complaint)
-      .only("hidden_act", Node::text("silu"), "Activation of the experts.")
-      .only("mlp_bias", Node::boolean(false), "Biases are refused.")
-      .only("n_shared_experts", Node::integer(1), "transformers has one.")
-      .only("norm_topk_prob", Node::boolean(true), "The weights of a token's experts always sum to 1.")
-      .only("output_router_logits", Node::boolean(false), "The auxiliary loss is not built.")
-      .only("router_jitter_noise", Node::real(0), "transformers does not read it.")
-      .unused("router_aux_loss_coef", "It acts with output_router_logits alone.");
+      .only("hidden_act", Node::text("silu"), "Activation function of the experts.")
+      .only("mlp_bias", Node::boolean(false), "Expert biases are not supported.")
+      .only("n_shared_experts", Node::integer(1), "transformers has one shared expert.")
+      .only("norm_topk_prob", Node::boolean(true), "The routing weights of a token always sum to 1.")
+      .only("output_router_logits", Node::boolean(false), "The auxiliary loss of transformers is not built.")
+      .only("router_jitter_noise", Node::real(0), "Not read by transformers.")
+      .unused("router_aux_loss_coef", "Only used with output_router_logits.");
 }
 
 model::ModelKeys<Keys> keys() {
-  auto keys =
-      decoder::common_keys<Keys>({.mlp = "Another name of moe_intermediate_size.", .one_key_head = true});
+  auto keys = decoder::common_keys<Keys>({.mlp = "Alias of moe_intermediate_size.", .one_key_head = true});
   decoder::add_head_dim(keys);
   decoder::add_rms_norm(keys);
   add_attention_keys(keys);
   add_expert_keys(keys);
   keys.group(other_names()).group(layer_keys()).group(rotary_keys());
-  keys.unused("num_nextn_predict_layers", "Multi-token prediction heads of the files are not trained.")
-      .unused("topk_method", "There are no groups of experts.")
-      .unused("expert_dtype", "Of the files; experts compute as the rest.")
-      .unused("pretraining_tp", "It changes no number.");
+  keys.unused("num_nextn_predict_layers",
+              "Multi-token prediction layers in checkpoint files are not trained.")
+      .unused("topk_method", "Experts have no groups.")
+      .unused("expert_dtype",
+              "Dtype of experts in published files. Experts compute in the dtype of the model.")
+      .unused("pretraining_tp", "No effect on results.");
   return keys;
 }
 
 using Renamed = std::pair<const char*, const char*>;
 
-// As published; the longer names first.
+// Names in published files. Longer names come first.
 constexpr Renamed kRenamed[] = {
     {"self_attn.compressor.indexer.kv_proj", "attn.indexer.compressor.wkv"},
     {"self_attn.compressor.indexer.gate_proj", "attn.indexer.compressor.wgate"},
@@ -107,7 +116,7 @@ constexpr Renamed kRenamed[] = {
     {"model.norm", "norm"},
     {"lm_head", "head"}};
 
-// transformers writes some names otherwise, with the prefix of its base model.
+// transformers writes some names differently, with the prefix of its base model.
 decoder::Files files_of(const Keys& keys) {
   decoder::ExpertFiles experts;
   experts.layer = "ffn";

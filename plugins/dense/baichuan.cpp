@@ -1,4 +1,4 @@
-// Baichuan 2 7B: Llama with one tensor for q, k and v, and a head that computes with rows of length one.
+// Baichuan 2 7B: Llama with one tensor for q, k and v, and a head whose weight rows are normalized.
 #include "families.h"
 #include "heddle/decoder/family.h"
 
@@ -10,14 +10,14 @@ struct BaichuanKeys : decoder::CommonKeys {
   std::string hidden_act = "silu";
 };
 
-// Models without max_position_embeddings (13B) add biases of distance to their scores.
+// Refuses models without max_position_embeddings (13B), which add distance biases (ALiBi) to their scores.
 void refuse_distances(const Node& keys) {
   if (model::given(keys, "max_position_embeddings") != nullptr) return;
   if (const Node* length = model::given(keys, "model_max_length"))
     model::refuse(*length,
-                  "a Baichuan model without max_position_embeddings has attention biases by distance (13B), "
-                  "which are not built",
-                  "take a 7B model");
+                  "a Baichuan model without max_position_embeddings (13B) has attention biases by distance "
+                  "(ALiBi), which are not built",
+                  "use a 7B model");
 }
 
 model::ModelKeys<BaichuanKeys> baichuan_keys() {
@@ -25,20 +25,21 @@ model::ModelKeys<BaichuanKeys> baichuan_keys() {
   decoder::add_rms_norm(keys);
   model::KeyGroup<BaichuanKeys> distances;
   distances.table = {{"model_max_length", "integer or null", "null", "",
-                      "Passed over beside max_position_embeddings; alone it is refused (13B).", ""}};
+                      "Ignored if max_position_embeddings is set, else refused (13B).", ""}};
   distances.read = [](const Node& given, BaichuanKeys& out) {
     refuse_distances(given);
     decoder::check_rotary(given, out.rotary, out.head_width());
   };
   distances.write = [](const BaichuanKeys&) { return std::vector<Node::Entry>(); };
-  keys.field("hidden_act", &BaichuanKeys::hidden_act, "Activation of the MLP.", decoder::activation_words())
+  keys.field("hidden_act", &BaichuanKeys::hidden_act, "Activation function of the MLP.",
+             decoder::activation_words())
       .rule([](const BaichuanKeys& given) {
         if (given.head_width() % 2 == 0) return std::string();
-        return "the rotary embedding needs heads of an even width, got " + std::to_string(given.head_width());
+        return "the rotary embedding needs an even head width, got " + std::to_string(given.head_width());
       })
       .group(std::move(distances))
-      .only("num_key_value_heads", Node(), "Heads are not grouped.")
-      .only("z_loss_weight", Node::integer(0), "A loss of the largest logits is refused.");
+      .only("num_key_value_heads", Node(), "Key-value heads are not grouped.")
+      .only("z_loss_weight", Node::integer(0), "The z-loss is not supported.");
   return keys;
 }
 
@@ -58,7 +59,7 @@ const decoder::Description<BaichuanKeys>& baichuan() {
   return kBaichuan;
 }
 
-// The table says of num_key_value_heads once that it takes no value, not also what it is in other families.
+// Removes the duplicate num_key_value_heads: the family accepts no value for it.
 std::vector<FieldInfo> table() {
   std::vector<FieldInfo> out = baichuan().keys.table();
   std::erase_if(out, [](const FieldInfo& field) {

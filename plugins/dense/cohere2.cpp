@@ -1,5 +1,5 @@
-// Command R7B: attention and MLP side by side after a layer norm without bias, layers that slide and rotate
-// in neighbouring pairs, and layers that see all and do not rotate.
+// Command R7B (Cohere2): attention and MLP in parallel after a layer norm without bias. Sliding-window layers
+// rotate neighboring pairs, and full-attention layers do not rotate.
 #include "families.h"
 #include "heddle/decoder/family.h"
 
@@ -35,20 +35,21 @@ model::ModelKeys<Cohere2Keys> cohere2_keys() {
   auto keys = decoder::common_keys<Cohere2Keys>();
   decoder::add_rotary(keys, "cohere2");
   decoder::add_dropout(keys);
-  keys.field("layer_norm_eps", &decoder::CommonKeys::rms_norm_eps, "Added under the root of each norm.",
-             at_least(1e-38))
-      .field("hidden_act", &Cohere2Keys::hidden_act, "Activation of the MLP.", decoder::activation_words())
-      .field("attention_bias", &Cohere2Keys::attention_bias, "Biases of q, k, v and o.")
-      .field("logit_scale", &Cohere2Keys::logit_scale, "Logits are multiplied by it.",
+  keys.field("layer_norm_eps", &decoder::CommonKeys::rms_norm_eps,
+             "Epsilon added to the variance in each norm.", at_least(1e-38))
+      .field("hidden_act", &Cohere2Keys::hidden_act, "Activation function of the MLP.",
+             decoder::activation_words())
+      .field("attention_bias", &Cohere2Keys::attention_bias, "Whether q, k, v and o have biases.")
+      .field("logit_scale", &Cohere2Keys::logit_scale, "Factor that multiplies the logits.",
              Check{"above 0", check_logit_scale})
       .field("sliding_window", &Cohere2Keys::sliding_window,
-             "In layers that slide, a token sees itself and those less than so many before it; one as long "
-             "as the sequence changes nothing.",
+             "Size of the window of sliding_attention layers in tokens, including the current token.",
              decoder::kSize)
       .field("layer_types", &Cohere2Keys::layer_types,
-             "full_attention or sliding_attention for each layer; null: by sliding_window_pattern.")
+             "Type of each layer: full_attention or sliding_attention. null: derived from "
+             "sliding_window_pattern.")
       .field("sliding_window_pattern", &Cohere2Keys::sliding_window_pattern,
-             "Every so many-th layer has full attention; null: 4.", decoder::kSize)
+             "Every Nth layer uses full attention. null: 4.", decoder::kSize)
       .rule([](const Cohere2Keys& given) {
         return decoder::complaint_of_layer_types(given.layer_types, given.num_hidden_layers);
       });

@@ -1,4 +1,4 @@
-// ERNIE 4.5: Llama with an interleaved rotary embedding and heads of any width.
+// ERNIE 4.5: Llama with an interleaved rotary embedding and an independent head width.
 #include "families.h"
 #include "heddle/decoder/family.h"
 
@@ -20,8 +20,9 @@ model::ModelKeys<ErnieKeys> ernie_keys() {
   decoder::add_head_dim(keys);
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, "ernie4_5");
-  keys.field("hidden_act", &ErnieKeys::hidden_act, "Activation of the MLP.", decoder::activation_words())
-      .field("use_bias", &ErnieKeys::use_bias, "Biases of attention and MLP.");
+  keys.field("hidden_act", &ErnieKeys::hidden_act, "Activation function of the MLP.",
+             decoder::activation_words())
+      .field("use_bias", &ErnieKeys::use_bias, "Whether attention and MLP have biases.");
   return keys;
 }
 

@@ -1,5 +1,5 @@
-// GLM-4: half of each head is rotated, in neighbouring pairs; gate and up are one tensor. The type glm4 has
-// norms after attention and MLP too.
+// GLM-4: half of each head is rotated, in neighboring pairs, and gate and up share one tensor. The type glm4
+// also has norms after attention and MLP.
 #include "families.h"
 #include "heddle/decoder/benchmark.h"
 #include "heddle/decoder/family.h"
@@ -23,8 +23,9 @@ model::ModelKeys<GlmKeys> glm_keys(const std::string& model_type) {
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, model_type, {.partial = true});
   decoder::add_dropout(keys);
-  keys.field("hidden_act", &GlmKeys::hidden_act, "Activation of the MLP.", decoder::activation_words())
-      .field("attention_bias", &GlmKeys::attention_bias, "Biases of q, k and v.");
+  keys.field("hidden_act", &GlmKeys::hidden_act, "Activation function of the MLP.",
+             decoder::activation_words())
+      .field("attention_bias", &GlmKeys::attention_bias, "Whether q, k and v have biases.");
   return keys;
 }
 
@@ -53,7 +54,7 @@ const decoder::Description<GlmKeys>& glm() {
   return kGlm;
 }
 
-// In its files post_attention_layernorm is the norm before the MLP, as in Llama.
+// In files of glm4, as of Llama, post_attention_layernorm is the norm before the MLP.
 const decoder::Description<GlmKeys>& glm4() {
   static const decoder::Description<GlmKeys> kGlm4 = {
       "glm4",

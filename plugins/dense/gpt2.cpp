@@ -1,4 +1,5 @@
-// GPT-2: learned positions, layer norms and products with biases, a plain MLP; files hold weights transposed.
+// GPT-2: learned positions, layer norms and linear layers with biases, a plain MLP. Files hold weights
+// transposed.
 #include <cmath>
 
 #include "families.h"
@@ -21,49 +22,49 @@ struct Gpt2Keys : decoder::CommonKeys {
 
 void add_sizes(model::ModelKeys<Gpt2Keys>& keys) {
   using Common = decoder::CommonKeys;
-  keys.field("vocab_size", &Common::vocab_size, "Tokens.", decoder::kSize)
+  keys.field("vocab_size", &Common::vocab_size, "Vocabulary size.", decoder::kSize)
       .field("n_positions", &Common::max_position_embeddings,
-             "Positions with a vector: the longest sequence.", decoder::kSize)
-      .field("n_embd", &Common::hidden_size, "Width of the hidden states.", decoder::kSize)
-      .field("n_layer", &Common::num_hidden_layers, "Decoder layers.", Range<int64_t>{1, model::kMostLayers})
+             "Number of learned positions, which is the maximum sequence length.", decoder::kSize)
+      .field("n_embd", &Common::hidden_size, "Hidden size.", decoder::kSize)
+      .field("n_layer", &Common::num_hidden_layers, "Number of decoder layers.",
+             Range<int64_t>{1, model::kMostLayers})
       .field("n_head", &Common::num_attention_heads, "Heads.", decoder::kSize)
-      .field("n_inner", &Gpt2Keys::n_inner, "Width of the MLP; null: 4 n_embd.", decoder::kSize)
+      .field("n_inner", &Gpt2Keys::n_inner, "Width of the MLP. null: 4 * n_embd.", decoder::kSize)
       .field("initializer_range", &Common::initializer_range, "Standard deviation of random weights.",
              at_least(0.0))
       .field("tie_word_embeddings", &Common::tie_word_embeddings,
-             "The head computes with the embedding's weight.")
-      .field("dtype", &Common::dtype, "Of the stored weights.")
-      .field("torch_dtype", &Common::torch_dtype, "The older name of dtype.");
+             "Share the embedding's weight with the head.")
+      .field("dtype", &Common::dtype, "Dtype of the stored weights.")
+      .field("torch_dtype", &Common::torch_dtype, "Older name of dtype.");
 }
 
 model::ModelKeys<Gpt2Keys> gpt2_keys() {
   model::ModelKeys<Gpt2Keys> keys;
   add_sizes(keys);
-  keys.field("layer_norm_epsilon", &decoder::CommonKeys::rms_norm_eps, "Added under the root of each norm.",
-             at_least(1e-38))
-      .field("activation_function", &Gpt2Keys::activation_function, "Activation of the MLP.",
+  keys.field("layer_norm_epsilon", &decoder::CommonKeys::rms_norm_eps,
+             "Epsilon added to the variance in each norm.", at_least(1e-38))
+      .field("activation_function", &Gpt2Keys::activation_function, "Activation function of the MLP.",
              decoder::activation_words())
       .field("scale_residual_init", &Gpt2Keys::scale_residual_init,
-             "Random weights of attention's output and of the MLP's are divided by the root of 2 n_layer.")
+             "Divide the random initial weights of the output projections of attention and MLP by sqrt(2 * "
+             "n_layer).")
       .rule([](const Gpt2Keys& given) {
         if (given.hidden_size % given.num_attention_heads == 0) return std::string();
         return "n_embd " + std::to_string(given.hidden_size) + " is not a multiple of n_head " +
                std::to_string(given.num_attention_heads);
       });
   decoder::add_dropout(keys, {"attn_pdrop", "resid_pdrop", "embd_pdrop"});
-  keys.only("scale_attn_weights", Node::boolean(true), "Scores without their scale are refused.");
+  keys.only("scale_attn_weights", Node::boolean(true), "Attention without scaled scores is not supported.");
   for (const char* key :
        {"scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention"})
-    keys.only(key, Node::boolean(false), "Refused when true.");
+    keys.only(key, Node::boolean(false), "true is not supported.");
   for (const char* key : {"summary_type", "summary_use_proj", "summary_activation", "summary_first_dropout",
                           "summary_proj_to_labels"})
-    keys.unused(key, "Of other tasks.");
-  keys.unused(
-          "n_ctx",
-          "In older files beside n_positions, which is read, also where n_ctx is alone; it changes nothing.")
-      .unused("pad_token_id", "No row is the padding's.");
+    keys.unused(key, "Used by other tasks only.");
+  keys.unused("n_ctx", "Only n_positions is read. Older files contain n_ctx too.")
+      .unused("pad_token_id", "The embedding has no padding row.");
   return keys.only("quantization_config", Node(),
-                   "Refused; files in fp8 or mxfp4 are dequantized when they are read.");
+                   "Refused. Files in fp8 or mxfp4 are dequantized when they are read.");
 }
 
 decoder::Model gpt2_model(const Gpt2Keys& keys) {
@@ -98,7 +99,7 @@ decoder::Files gpt2_files() {
       .renamed("model.embed_positions", "transformer.wpe")
       .renamed("model.norm", "transformer.ln_f")
       .renamed("model.layers", "transformer.h")
-      .otherwise("transformer.", "")  // files of before 2023
+      .otherwise("transformer.", "")  // files older than 2023
       .ignored(".attn.bias")          // masks
       .ignored(".attn.masked_bias");
 }

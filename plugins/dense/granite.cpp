@@ -16,14 +16,16 @@ model::ModelKeys<GraniteKeys> granite_keys() {
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, "granite");
   decoder::add_dropout(keys);
-  keys.field("hidden_act", &GraniteKeys::hidden_act, "Activation of the MLP.", decoder::activation_words())
-      .field("attention_bias", &GraniteKeys::attention_bias, "Biases of q, k, v and o.")
-      .field("mlp_bias", &GraniteKeys::mlp_bias, "Biases of the MLP.")
-      .field("embedding_multiplier", &GraniteKeys::embedding_multiplier, "Of the embeddings.")
-      .field("logits_scaling", &GraniteKeys::logits_scaling, "Logits are divided by it.", at_least(1e-30))
-      .field("residual_multiplier", &GraniteKeys::residual_multiplier, "Of what attention and MLP add.")
+  keys.field("hidden_act", &GraniteKeys::hidden_act, "Activation function of the MLP.",
+             decoder::activation_words())
+      .field("attention_bias", &GraniteKeys::attention_bias, "Whether q, k, v and o have biases.")
+      .field("mlp_bias", &GraniteKeys::mlp_bias, "Whether the MLP has biases.")
+      .field("embedding_multiplier", &GraniteKeys::embedding_multiplier, "Factor of the embeddings.")
+      .field("logits_scaling", &GraniteKeys::logits_scaling, "Divisor of the logits.", at_least(1e-30))
+      .field("residual_multiplier", &GraniteKeys::residual_multiplier,
+             "Factor of the outputs of attention and MLP before the residual addition.")
       .field("attention_multiplier", &GraniteKeys::attention_multiplier,
-             "Of the scores, in place of the root of a head's width.", at_least(1e-30));
+             "Factor of the attention scores, in place of 1 / sqrt(head_dim).", at_least(1e-30));
   return keys;
 }
 

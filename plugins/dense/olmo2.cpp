@@ -16,8 +16,9 @@ model::ModelKeys<Olmo2Keys> olmo2_keys() {
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, "olmo2");
   decoder::add_dropout(keys);
-  keys.field("hidden_act", &Olmo2Keys::hidden_act, "Activation of the MLP.", decoder::activation_words())
-      .field("attention_bias", &Olmo2Keys::attention_bias, "Biases of q, k, v and o.");
+  keys.field("hidden_act", &Olmo2Keys::hidden_act, "Activation function of the MLP.",
+             decoder::activation_words())
+      .field("attention_bias", &Olmo2Keys::attention_bias, "Whether q, k, v and o have biases.");
   return keys;
 }
 

@@ -1,5 +1,5 @@
-// Phi 1, 1.5 and 2: attention and MLP side by side after one layer norm, biases everywhere, a part of each
-// head rotated, a plain MLP.
+// Phi 1, 1.5 and 2: attention and MLP in parallel after one layer norm, biases in all layers, partial
+// rotation, a plain MLP.
 #include "families.h"
 #include "heddle/decoder/family.h"
 
@@ -17,10 +17,11 @@ struct PhiKeys : decoder::CommonKeys {
 model::ModelKeys<PhiKeys> phi_keys() {
   auto keys = decoder::common_keys<PhiKeys>();
   decoder::add_rotary(keys, "phi", {.partial = true});
-  keys.field("layer_norm_eps", &decoder::CommonKeys::rms_norm_eps, "Added under the root of each norm.",
-             at_least(1e-38))
-      .field("hidden_act", &PhiKeys::hidden_act, "Activation of the MLP.", decoder::activation_words())
-      .only("qk_layernorm", Node::boolean(false), "Norms of queries and keys are refused.");
+  keys.field("layer_norm_eps", &decoder::CommonKeys::rms_norm_eps,
+             "Epsilon added to the variance in each norm.", at_least(1e-38))
+      .field("hidden_act", &PhiKeys::hidden_act, "Activation function of the MLP.",
+             decoder::activation_words())
+      .only("qk_layernorm", Node::boolean(false), "Norms of queries and keys are not supported.");
   decoder::add_dropout(keys, {.residual = "resid_pdrop", .embedding = "embd_pdrop"});
   return keys;
 }

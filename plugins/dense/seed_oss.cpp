@@ -1,4 +1,4 @@
-// Seed-OSS: Llama with biases of q, k and v, and heads of any width.
+// Seed-OSS: Llama with biases of q, k and v, and an independent head width.
 #include "families.h"
 #include "heddle/decoder/family.h"
 
@@ -20,10 +20,11 @@ model::ModelKeys<SeedOssKeys> seed_oss_keys() {
   decoder::add_head_dim(keys);
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, "seed_oss");
-  keys.field("hidden_act", &SeedOssKeys::hidden_act, "Activation of the MLP.", decoder::activation_words())
-      .field("attention_bias", &SeedOssKeys::attention_bias, "Biases of q, k and v.")
-      .field("attention_out_bias", &SeedOssKeys::attention_out_bias, "Bias of o.")
-      .field("mlp_bias", &SeedOssKeys::mlp_bias, "Biases of the MLP.");
+  keys.field("hidden_act", &SeedOssKeys::hidden_act, "Activation function of the MLP.",
+             decoder::activation_words())
+      .field("attention_bias", &SeedOssKeys::attention_bias, "Whether q, k and v have biases.")
+      .field("attention_out_bias", &SeedOssKeys::attention_out_bias, "Whether o has a bias.")
+      .field("mlp_bias", &SeedOssKeys::mlp_bias, "Whether the MLP has biases.");
   decoder::add_dropout(keys, {.residual = "residual_dropout"});
   return keys;
 }

@@ -1,4 +1,5 @@
-// StarCoder 2: layer norms and products with biases, a plain MLP, a window of all layers.
+// StarCoder 2: layer norms and linear layers with biases, a plain MLP, and sliding-window attention in all
+// layers.
 #include "families.h"
 #include "heddle/decoder/family.h"
 
@@ -19,10 +20,11 @@ struct Starcoder2Keys : decoder::CommonKeys {
 model::ModelKeys<Starcoder2Keys> starcoder2_keys() {
   auto keys = decoder::common_keys<Starcoder2Keys>();
   decoder::add_rotary(keys, "starcoder2");
-  keys.field("norm_epsilon", &decoder::CommonKeys::rms_norm_eps, "Added under the root of each norm.",
-             at_least(1e-38))
-      .field("hidden_act", &Starcoder2Keys::hidden_act, "Activation of the MLP.", decoder::activation_words())
-      .field("use_bias", &Starcoder2Keys::use_bias, "Biases of attention and MLP.")
+  keys.field("norm_epsilon", &decoder::CommonKeys::rms_norm_eps,
+             "Epsilon added to the variance in each norm.", at_least(1e-38))
+      .field("hidden_act", &Starcoder2Keys::hidden_act, "Activation function of the MLP.",
+             decoder::activation_words())
+      .field("use_bias", &Starcoder2Keys::use_bias, "Whether attention and MLP have biases.")
       .field("sliding_window", &Starcoder2Keys::sliding_window,
              "A token sees itself and those less than so many before it; one as long as the sequence changes "
              "nothing.",

@@ -1,4 +1,4 @@
-// Reads the keys; what AutoModel's KDLoss takes and heddle does not is refused here.
+// Reader of a distillation recipe. Refuses values of AutoModel's KDLoss that heddle does not support.
 #include "config.h"
 
 #include <cmath>
@@ -21,27 +21,32 @@ void check_temperature(const Node& value) {
 void check_ignored(const Node& value) {
   if (value.as_integer() != Batch::kIgnore)
     throw Error(ErrorCode::config, value.where(),
-                "labels without a loss are " + std::to_string(Batch::kIgnore) + ", got " + value.written(),
+                "ignore_index must be " + std::to_string(Batch::kIgnore) + ", got " + value.written(),
                 "leave ignore_index out");
 }
 
 void check_group(const Node& value) {
   if (!value.is_null())
-    throw Error(ErrorCode::config, value.where(), "the ranks of a split vocabulary are those of tp_size",
-                "leave tp_group out");
+    throw Error(ErrorCode::config, value.where(),
+                "tp_group must be null, because tp_size determines the ranks of a split vocabulary",
+                "remove tp_group");
 }
 
 const ConfigSchema<KdLoss>& loss_schema() {
   static const auto schema =
       ConfigSchema<KdLoss>()
-          .field("ignore_index", &KdLoss::ignore_index, "The label of a token without a loss.",
+          .field("ignore_index", &KdLoss::ignore_index, "Label of tokens without a loss.",
                  Check{"-100", check_ignored})
-          .field("temperature", &KdLoss::temperature, "Logits of both models are divided by it.",
+          .field("temperature", &KdLoss::temperature, "Divisor of the logits of both models.",
                  Check{"above 0", check_temperature})
-          .field("fp32_upcast", &KdLoss::fp32_upcast, "Taken: the loss is computed in float32 in any case.")
+          .field("fp32_upcast", &KdLoss::fp32_upcast, "Ignored: the loss is always computed in float32.")
           .field("chunk_size", &KdLoss::chunk_size,
-                 "Tokens whose logits exist at once; 0: as many as fit in a block.", at_least<int64_t>(0))
-          .field("tp_group", &KdLoss::tp_group, "Null: it follows from tp_size.", Check{"null", check_group});
+                 "Number of tokens whose logits are computed at once. 0: as many as fit in a block of 16 MiB "
+                 "(CPU) or 256 MiB (device).",
+                 at_least<int64_t>(0))
+          .field("tp_group", &KdLoss::tp_group,
+                 "Ignored at null, its only value: tp_size determines the ranks.",
+                 Check{"null", check_group});
   return schema;
 }
 
@@ -50,20 +55,22 @@ const ConfigSchema<KdLoss>& loss_schema() {
 ConfigSchema<Config> schema() {
   return ConfigSchema<Config>()
       .field("teacher_model", &Config::teacher_model,
-             "The teacher, as the section model names one: frozen, on the ranks of the student.")
+             "Teacher model, with the fields of the section model. It is frozen and runs on the student's "
+             "ranks.")
       .field("kd_ratio", &Config::kd_ratio,
-             "The loss is (1 - kd_ratio) times the cross entropy and kd_ratio times that of the teacher.",
+             "Weight of the distillation loss. The loss is (1 - kd_ratio) * cross entropy + kd_ratio * "
+             "distillation loss.",
              Check{"from 0 to 1", check_ratio})
       .field("kd_loss_fn", &Config::kd_loss_fn,
-             "Fields of KDLoss: temperature, chunk_size; ignore_index -100, fp32_upcast, tp_group null.")
+             "Settings of the distillation loss: temperature and chunk_size. ignore_index (-100), "
+             "fp32_upcast and tp_group (null) are accepted.")
       .field("offload_teacher_model", &Config::offload_teacher_model,
-             "Keep the teacher in the host's memory between its forwards.")
-      .later("offload_teacher_model",
-             "the teacher's parameters stay on the device; fsdp2 splits them over ranks")
+             "Keep the teacher in host memory between forwards.")
+      .later("offload_teacher_model", "the teacher's parameters stay on the device (fsdp2 shards them)")
       .field("separate_meshes", &Config::separate_meshes,
-             "Taken: the teacher runs on the student's ranks, with the same numbers.")
+             "Ignored: the teacher always runs on the student's ranks. Results are the same.")
       .field("teacher_distributed", &Config::teacher_distributed,
-             "Taken: the teacher is distributed as the student is.");
+             "Ignored: the teacher is distributed like the student.");
 }
 
 }  // namespace heddle::distill

@@ -1,4 +1,4 @@
-// The keys of a recipe that distils: the teacher and the loss.
+// Configuration of distillation: the teacher and the loss.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace heddle::distill {
 
-// NeMo AutoModel's KDLoss.
+// Fields of NeMo AutoModel's KDLoss.
 struct KdLoss {
   int64_t ignore_index = Batch::kIgnore;
   double temperature = 1;

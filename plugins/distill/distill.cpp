@@ -1,4 +1,5 @@
-// Checks that both models fit together, makes the teacher's units and joins the heads.
+// Transform of distillation: checks that the models fit together, creates the teacher's units and joins the
+// heads.
 #include "distill.h"
 
 #include <algorithm>
@@ -24,38 +25,38 @@ ModuleUnit& known(Unit& unit, const TransformRun& run, const std::string& whose)
   auto* out = dynamic_cast<ModuleUnit*>(&unit);
   if (out == nullptr)
     refuse(run, "the " + whose + "'s unit '" + std::string(unit.name()) + "' is a foreign model",
-           "distil models that are made of heddle's modules");
+           "use a model that is built from heddle's modules");
   return *out;
 }
 
 void check_models(const TransformRun& run, std::vector<std::string>& warnings) {
-  if (run.spec == nullptr) return;  // units of an embedder
+  if (run.spec == nullptr) return;  // units of an embedder have no spec
   const ModelFacts teacher = run.other->spec->facts(), student = run.spec->facts();
   if (teacher.vocabulary != student.vocabulary)
     refuse(run,
-           "the teacher has a vocabulary of " + std::to_string(teacher.vocabulary) + ", and the student of " +
-               std::to_string(student.vocabulary),
+           "the teacher has a vocabulary of " + std::to_string(teacher.vocabulary) +
+               ", but the student has " + std::to_string(student.vocabulary),
            "choose a teacher with the student's tokenizer");
   if (teacher.max_positions < student.max_positions)
-    warnings.push_back(run.where + ": the teacher is made for sequences of " +
-                       std::to_string(teacher.max_positions) + " tokens, and the student for " +
+    warnings.push_back(run.where + ": the teacher supports sequences of at most " +
+                       std::to_string(teacher.max_positions) + " tokens, but the student supports " +
                        std::to_string(student.max_positions));
 }
 
-// Routers count and balance what they see, and a teacher's would do so beside the student's.
+// Refuses a teacher with experts: its routers would add their counts and balance losses to the student's.
 void check_dense(Units& units, const TransformRun& run) {
   for (const auto& unit : units)
     known(*unit, run, "teacher").visit([&](const std::string& path, Module& module) {
       const Role role = module.traits().role;
       if (role == Role::router || role == Role::experts)
-        throw Error(ErrorCode::not_built, run.where, "the teacher has experts ('" + path + "')",
+        throw Error(ErrorCode::not_built, run.where, "a teacher with experts is not built ('" + path + "')",
                     "choose a teacher without experts");
     });
 }
 
 Units teacher_units(const Units& student, const TransformRun& run, std::vector<std::string>& warnings) {
   if (run.other == nullptr)
-    refuse(run, "the teacher is missing", "teacher_model: {pretrained_model_name_or_path: DIRECTORY}");
+    refuse(run, "the teacher is missing", "set teacher_model: {pretrained_model_name_or_path: DIRECTORY}");
   check_models(run, warnings);
   const std::vector<ParameterSlot> slots = student.front()->parameters();
   Units teacher = run.other->spec->make_units(
@@ -66,14 +67,14 @@ Units teacher_units(const Units& student, const TransformRun& run, std::vector<s
   return teacher;
 }
 
-// The teacher's last unit becomes a child of the student's last module, under its own names.
+// Makes the teacher's last unit a child of the student's last module, under its own names.
 std::shared_ptr<TeacherHead> join_heads(ModuleUnit& student, std::unique_ptr<ModuleUnit> teacher,
                                         const Config& config, const TransformRun& run) {
   const model::LossHead own = model::loss_head_of(*student.module()),
                         other = model::loss_head_of(*teacher->module());
   if (own.module == nullptr || other.module != teacher->module() || own.module != student.module())
     refuse(run, "one of the models does not end in a linear layer beside a token loss",
-           "distil models whose last layer is a head of heddle's");
+           "use models whose last layer is a head from heddle's modules");
   const std::vector<ParameterSlot> plain = teacher->module()->parameters(kTeacher),
                                    named = teacher->parameters();
   for (size_t i = 0; i < plain.size(); ++i)
@@ -89,7 +90,7 @@ std::shared_ptr<TeacherHead> join_heads(ModuleUnit& student, std::unique_ptr<Mod
   return head;
 }
 
-// Both plans, so that parallelizers split both models.
+// Merges both plans, so that parallelizers split both models.
 std::shared_ptr<const TensorPlan> joined_plan(const TensorPlan* student, const TensorPlan* teacher) {
   auto plan = std::make_shared<TensorPlan>();
   if (student != nullptr) *plan = *student;
@@ -99,7 +100,7 @@ std::shared_ptr<const TensorPlan> joined_plan(const TensorPlan* student, const T
   return plan;
 }
 
-// The teacher's units, then the student's.
+// Returns the teacher's units, then the student's.
 Units joined(Units student, Units teacher, const Config& config, const TransformRun& run) {
   const auto plan = joined_plan(student.front()->tensor_plan(), teacher.front()->tensor_plan());
   auto last = std::make_unique<ModuleUnit>(std::move(known(*teacher.back(), run, "teacher")));
@@ -119,7 +120,7 @@ Units joined(Units student, Units teacher, const Config& config, const Transform
   return out;
 }
 
-// The teacher's values from its own files, by its own names.
+// Reads the teacher's values from its own files, by its own names.
 ParameterSource both(ParameterSource student, ParameterSource teacher) {
   return [student = std::move(student), teacher = std::move(teacher)](const Shard& shard) {
     const std::string prefix = std::string(kTeacher) + ".";
@@ -153,20 +154,20 @@ Transformed Distill::apply(Units& units, const TransformRun& run) const {
   out.values = [source = run.other->source](ParameterSource student) {
     return both(std::move(student), source);
   };
-  const std::string name = run.other->name.empty() ? "of random weights" : run.other->name;
+  const std::string name = run.other->name.empty() ? "with random weights" : run.other->name;
   out.note = name + ", " + std::to_string(parameters) +
              " frozen parameters; loss = " + number(1 - config_.kd_ratio) + " ce_loss + " +
              number(config_.kd_ratio) + " kd_loss, temperature " + number(config_.kd_loss_fn.temperature);
   if (config_.separate_meshes)
-    out.warnings.push_back(run.where +
-                           ": separate_meshes has no effect: the teacher runs on the student's ranks, and "
-                           "the numbers are the same");
+    out.warnings.push_back(
+        run.where +
+        ": separate_meshes has no effect: the teacher runs on the student's ranks, and results are the same");
   if (!config_.kd_loss_fn.fp32_upcast)
     out.warnings.push_back(run.where + ": fp32_upcast: false has no effect: the loss is computed in float32");
   return out;
 }
 
-// Where the teacher's files are changes no number.
+// The teacher's path is not part of the setting, because it does not affect results.
 std::string Distill::setting() const {
   return "kd_ratio " + number(config_.kd_ratio) + ", temperature " + number(config_.kd_loss_fn.temperature) +
          ", teacher " + config::to_json(config_.teacher_model);

@@ -1,4 +1,4 @@
-// The transform: puts the teacher's units before the student's.
+// Transform of distillation: inserts the teacher's units before the student's.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The loss of a block, its gradient, and their node.
+// Distillation loss of a block of tokens, its gradient, and the autograd node of both.
 #include "loss.h"
 
 #include <ATen/TensorOperators.h>
@@ -28,7 +28,7 @@ using model::Gradients;
 
 struct DistilledLossNode final : model::LayerNode {
   DistilledLossNode() : LayerNode("DistilledLossBackward") {}
-  model::Saved first, second;  // gradients of the inputs: hidden and weight, or logits alone
+  model::Saved first, second;  // gradients of hidden and weight, or of the logits
 
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor& scale = gradients[0];
@@ -36,7 +36,7 @@ struct DistilledLossNode final : model::LayerNode {
     if (task_should_compute_output(0)) out[0] = scaled(first.unpack(), scale);
     if (num_outputs() > 1 && task_should_compute_output(1)) out[1] = scaled(second.unpack(), scale);
     out.resize(num_outputs());
-    release_variables();  // scaled in place: good for one backward
+    release_variables();  // scaled in place, so a second backward is impossible
     return out;
   }
   static at::Tensor scaled(at::Tensor x, const at::Tensor& by) { return x.mul_(by); }
@@ -46,14 +46,16 @@ struct DistilledLossNode final : model::LayerNode {
   }
 };
 
-// As in lib/nn: 16 MiB of fp32 on the CPU, 256 MiB on a device; a block has four arrays of it.
+// Returns the rows of a block, as in lib/nn: 16 MiB of fp32 on the CPU, 256 MiB on a device. A block has four
+// such arrays.
 int64_t rows_of_block(const at::Tensor& rows, int64_t vocabulary, int64_t chunk) {
   if (chunk > 0) return chunk;
   const int64_t numbers = rows.is_cpu() ? int64_t{1} << 22 : int64_t{1} << 26;
   return std::max<int64_t>(32, numbers / std::max<int64_t>(1, vocabulary));
 }
 
-// Of a block: wide [rows, 1], 1 where the label counts; its column here, or 0; wide, 1 if it is here.
+// Labels of a block: 1 where the label counts (wide [rows, 1]), the label's column on this rank or 0, and 1
+// if the column is on this rank (wide).
 struct Labels {
   at::Tensor counted, index, here;
   Labels block(int64_t row, int64_t rows) const {
@@ -69,7 +71,7 @@ Labels read_labels(const at::Tensor& labels, const model::VocabularyPart* part, 
   return {counts.to(dtype), local * here, here.to(dtype)};
 }
 
-// Log-probabilities of a block: of the student, of both at the temperature, and the label's.
+// Log-probabilities of a block: of the student, of both models at the temperature, and of the labels.
 struct Logs {
   at::Tensor student, student_soft, teacher_soft, label;
 };
@@ -83,13 +85,14 @@ Logs logs_of(const at::Tensor& student, const at::Tensor& teacher, const Labels&
   return out;
 }
 
-// log of the sum of exponentials from the ranks' largest numbers and their sums below these, [ranks, rows].
+// Returns the log of the sum of exponentials, given each rank's maxima and its sums relative to them: [ranks,
+// rows].
 at::Tensor joined(const at::Tensor& peaks, const at::Tensor& sums) {
   const at::Tensor peak = peaks.amax(0);
   return (sums * (peaks - peak).exp_()).sum(0).log_().add_(peak).unsqueeze(1);
 }
 
-// Every rank adds the same numbers in the same order, so all get the same bits.
+// All ranks add the same numbers in the same order, so all get the same bits.
 Logs logs_of(const at::Tensor& student, const at::Tensor& teacher, const Labels& labels, double temperature,
              Communicator& ranks) {
   const at::Tensor soft = student / temperature, of_teacher = teacher / temperature;
@@ -108,7 +111,7 @@ Logs logs_of(const at::Tensor& student, const at::Tensor& teacher, const Labels&
           of(6).sum(0).unsqueeze(1) - log_z};
 }
 
-// A soft cap of logits; `slope` is undefined without one.
+// Logits after a soft cap. `slope` is undefined without a cap.
 struct Capped {
   at::Tensor logits, slope;
 };
@@ -137,7 +140,7 @@ class Blocks {
     kd_ = at::zeros_like(ce_);
   }
 
-  // Gradients: of hidden and weight, or of logits, where they are wanted.
+  // Computes the requested gradients: of hidden and weight, or of the logits.
   void run(bool of_first, bool of_second) {
     const bool from_logits = student_.logits.defined();
     if (of_first) first = at::empty_like(from_logits ? student_.logits : student_.hidden);
@@ -180,7 +183,7 @@ class Blocks {
                           ? logs_of(student.logits, teacher, labels, temperature)
                           : logs_of(student.logits, teacher, labels, temperature, *options_.part->ranks);
     const at::Tensor target = logs.teacher_soft.exp();
-    // A token that the teacher excludes counts nothing: 0 log 0 is 0.
+    // A token to which the teacher gives probability 0 adds nothing: 0 log 0 is 0.
     const at::Tensor apart = (logs.teacher_soft - logs.student_soft).masked_fill_(target.eq(0), 0);
     kd_.add_(((target * apart).sum(1, true) * labels.counted).sum());
     if (ratio < 1) ce_.sub_((logs.label * labels.counted).sum());
@@ -195,7 +198,7 @@ class Blocks {
     return gradient.to(logits.scalar_type());
   }
 
-  // Several blocks of 16-bit numbers are summed wide.
+  // Accumulates in the wide dtype if there are several blocks of 16-bit values.
   void add_product(const at::Tensor& d_logits, const at::Tensor& hidden) {
     const at::Tensor by = d_logits.t();
     if (!second.defined()) return void(second = model::matrix_product(by, hidden));
@@ -203,7 +206,7 @@ class Blocks {
     second = second.to(wide_).add_(model::matrix_product(by, hidden));
   }
 
-  // The divergence of each rank's columns; the cross entropy is whole on each.
+  // Sums the divergence of each rank's columns. The cross entropy is already complete on every rank.
   void sum_over_ranks(Communicator& ranks) {
     at::Tensor all = at::empty({ranks.size()}, kd_.options());
     ranks.all_gather(all, kd_)->wait();

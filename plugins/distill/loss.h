@@ -1,4 +1,4 @@
-// Cross entropy and the divergence from a teacher, by blocks of tokens (Hinton et al. 2015).
+// Cross entropy and divergence from a teacher, computed in blocks of tokens (Hinton et al. 2015).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,30 +9,31 @@
 
 namespace heddle::distill {
 
-// What a head gives to a loss: hidden [tokens, width] and the head's weight [vocabulary, width], or logits
-// [tokens, vocabulary] where it computes more than their product. Of a split vocabulary its rows or columns.
+// Input of the loss: hidden [tokens, width] and the head's weight [vocabulary, width]. If the head computes
+// more than their product: logits [tokens, vocabulary]. For a split vocabulary, the rank's rows or columns.
 struct HeadInput {
   at::Tensor hidden, weight, logits;
-  double soft_cap = 0;  // of the logits, as in TokenLoss
+  double soft_cap = 0;  // soft cap of the logits, as in TokenLoss
   int64_t columns() const { return logits.defined() ? logits.size(1) : weight.size(0); }
 };
 
 struct LossOptions {
   double ratio = 0.5, temperature = 1;
-  int64_t chunk = 0;                            // tokens of a block; 0: as many as fit
-  const model::VocabularyPart* part = nullptr;  // null: the vocabulary is whole
+  int64_t chunk = 0;                            // tokens per block; 0: as many as fit
+  const model::VocabularyPart* part = nullptr;  // null: the vocabulary is not split
 };
 
-// Sums over the tokens with a label, fp32 [1] (fp64 for fp64).
+// Losses summed over the tokens with a label, fp32 [1] (fp64 for fp64 inputs).
 struct Distilled {
   at::Tensor loss;  // (1 - ratio) ce + ratio kd, with a gradient for the student's tensors
-  at::Tensor ce;    // of the labels; 0 for ratio 1, where it is not computed
+  at::Tensor ce;    // cross entropy of the labels; 0 for ratio 1, which skips it
   at::Tensor kd;    // T^2 KL(softmax(teacher / T) || softmax(student / T))
 };
 
-// labels int64, as many as tokens (Batch::kIgnore: no loss). Logits exist for one block of tokens, and in
-// fp32 for no more; gradients are computed with the losses of a block, and scaled in the backward. Over a
-// split vocabulary the ranks exchange seven numbers a token, and every rank gets the same bits.
+// Computes the loss block by block, so that the logits of only one block exist at a time. Gradients are
+// computed together with the losses and scaled in the backward. labels: int64, one per token (Batch::kIgnore:
+// no loss). Over a split vocabulary the ranks exchange seven numbers per token, and all ranks get the same
+// bits.
 Distilled distilled_loss(const HeadInput& student, const HeadInput& teacher, const at::Tensor& labels,
                          const LossOptions& options);
 

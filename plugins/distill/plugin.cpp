@@ -1,4 +1,4 @@
-// distill: the sections of a recipe that trains a student on a teacher's logits.
+// distill: trains a student on the logits of a teacher.
 #include "config.h"
 #include "distill.h"
 #include "heddle/plugin/transform.h"
@@ -7,7 +7,7 @@
 HEDDLE_PLUGIN("distill", "0.1.0", "transform teacher_model") {
   using namespace heddle::distill;
   auto& offered = plugin.make<heddle::OfferedTransform, Distill>("teacher_model", schema());
-  offered.order = 1000;  // after all others: adapters, noise and fp8 are the student's
+  offered.order = 1000;  // after all others: adapters, noise and fp8 apply to the student
   offered.keys = {"kd_ratio", "kd_loss_fn", "offload_teacher_model", "separate_meshes",
                   "teacher_distributed"};
   offered.model_field = "teacher_model";

@@ -1,4 +1,4 @@
-// What flows through the units, and the loss at their end.
+// Units and heads of the teacher and the student, and the distillation loss at their end.
 #include "teacher.h"
 
 #include <ATen/core/grad_mode.h>
@@ -12,7 +12,7 @@
 namespace heddle::distill {
 namespace {
 
-// As the teacher sees it: nothing of it counts or is random.
+// The batch for the teacher: without counts and random numbers.
 Batch quiet(const Batch& batch) {
   Batch out = batch;
   out.draws = at::Tensor();
@@ -21,7 +21,7 @@ Batch quiet(const Batch& batch) {
   return out;
 }
 
-// Hidden states and the weight, or logits where the head computes more than their product.
+// Returns hidden states and the head's weight, or the logits if the head computes more than their product.
 HeadInput input_of(const at::Tensor& hidden, Linear& head, const Batch& batch, const TokenLoss& loss) {
   HeadInput out{{}, {}, {}, loss.soft_cap()};
   if (loss.split && head.children().empty()) {
@@ -110,9 +110,9 @@ at::Tensor TeacherHead::loss(const at::Tensor& x, Linear& head, const Batch& bat
   if (student.columns() != teacher.columns())
     throw Error(ErrorCode::config, "distributed.tp_plan",
                 "the student's head has " + std::to_string(student.columns()) +
-                    " rows of the vocabulary on this rank and the teacher's " +
+                    " vocabulary rows on this rank, but the teacher's head has " +
                     std::to_string(teacher.columns()),
-                "give both heads one style, that of the teacher under the paths that begin with teacher.");
+                "give both heads the same style in the plan; the teacher's paths begin with teacher.");
   LossOptions options{ratio_, words_.temperature, words_.chunk_size};
   if (of.split) options.part = &of.split->part;
   const Distilled sums = distilled_loss(student, teacher, batch.labels, options);

@@ -1,5 +1,5 @@
-// The teacher inside the student's row of units: its units run first, and its hidden states pass through the
-// student's units to the last one, whose loss compares both heads.
+// The teacher inside the student's sequence of units. Its units run first, and its hidden states pass through
+// the student's units to the last unit, whose loss compares both heads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,34 +15,36 @@
 
 namespace heddle::distill {
 
-inline constexpr const char* kTeacher = "teacher";  // before the names of its units and parameters
+inline constexpr const char* kTeacher =
+    "teacher";  // prefix of the names of the teacher's units and parameters
 
-// A unit of the teacher, before those of the student: no gradients, no side outputs, no random numbers.
+// Unit of the teacher, which runs before the student's units: no gradients, no side outputs, no random
+// numbers.
 class TeacherUnit : public ModuleUnit {
  public:
   explicit TeacherUnit(ModuleUnit&& unit) : ModuleUnit(std::move(unit), kTeacher) {}
   Tensors forward(Tensors inputs, const Batch& batch) override;
 };
 
-// A unit of the student: {x, teacher's hidden states} to the same of the next unit.
+// Unit of the student. Maps {x, teacher's hidden states} to {next x, teacher's hidden states}.
 class StudentUnit : public ModuleUnit {
  public:
   explicit StudentUnit(ModuleUnit&& unit) : ModuleUnit(std::move(unit)) {}
   Tensors forward(Tensors inputs, const Batch& batch) override;
 };
 
-// The teacher's head as a child of the student's: the parameters of both are gathered together. Has the
-// children of the head that it owns.
+// Teacher's head as a child of the student's head, so that the parameters of both are gathered together. It
+// has the children of the head that it owns.
 class TeacherHead : public Module {
  public:
   TeacherHead(std::unique_ptr<ModuleUnit> unit, const model::LossHead& head, const Config& config);
   std::string_view kind() const override { return "teacher_head"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone, .role = Role::head}; }
 
-  // The sum of the losses of the student's hidden states, in place of its TokenLoss.
+  // Returns the summed loss of the student's hidden states. It replaces the student's TokenLoss.
   at::Tensor loss(const at::Tensor& hidden, Linear& head, const Batch& batch, const TokenLoss& of);
 
-  at::Tensor hidden;  // of the teacher, for the microbatch whose loss comes next
+  at::Tensor hidden;  // the teacher's, for the microbatch whose loss comes next
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override;
@@ -52,11 +54,11 @@ class TeacherHead : public Module {
   model::LossHead head_;
   double ratio_;
   KdLoss words_;
-  HeadInput found_;  // by the link at the teacher's loss
+  HeadInput found_;  // set by the hook in the teacher's loss
   AuxiliaryLoss ce_, kd_;
 };
 
-// The last unit of the student: takes {x, teacher's hidden states}.
+// Last unit of the student. Takes {x, teacher's hidden states}.
 class LastUnit : public ModuleUnit {
  public:
   LastUnit(ModuleUnit&& unit, std::shared_ptr<TeacherHead> teacher)

@@ -1,4 +1,4 @@
-// Keys, and from them the layers: attention and Mamba-2 beside each other, then an MLP.
+// Keys of Falcon-H1, and the description of its layers: attention and Mamba-2 in parallel, then an MLP.
 #include "keys.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 decoder::Attention attention_of(const Keys& keys) {
   decoder::Attention out = keys.attention();
   out.qkv_bias = out.output_bias = keys.attention_bias;
-  // Keys that are multiplied before they are rotated multiply the scores.
+  // A factor of the keys before the rotation equals a factor of the scores.
   out.options.scale = keys.key_multiplier / std::sqrt(static_cast<double>(out.head_dim));
   out.input_multiplier = keys.attention_in_multiplier;
   out.output_multiplier = keys.attention_out_multiplier;
@@ -49,13 +49,11 @@ void read_head_width(const Node& given, Keys& keys) {
   if (keys.mamba_d_head * keys.mamba_n_heads == keys.inner() && keys.mamba_d_head > 0) return;
   const std::string heads = std::to_string(keys.mamba_n_heads) + " heads (mamba_n_heads)";
   model::refuse(width == nullptr ? given : *width,
-                "mamba_d_head: " + heads + " of width " + std::to_string(keys.mamba_d_head) +
-                    " are not the " + std::to_string(keys.inner()) + " numbers of Mamba-2",
-                "mamba_d_ssm, or mamba_expand * hidden_size, is mamba_n_heads * mamba_d_head");
+                "mamba_d_head: " + heads + " of width " + std::to_string(keys.mamba_d_head) + " are not " +
+                    std::to_string(keys.inner()) + " elements (mamba_d_ssm, or mamba_expand * hidden_size)",
+                "set mamba_n_heads and mamba_d_head so that their product is mamba_d_ssm");
 }
-
 }  // namespace
-
 Keys::Keys() {
   vocab_size = 128000, intermediate_size = 14336, num_key_value_heads = 8, pad_token_id = 0;
   max_position_embeddings = 8192, rms_norm_eps = 1e-5;
@@ -79,8 +77,8 @@ std::string complaint_of_multipliers(const Keys& keys) {
 
 model::KeyGroup<Keys> head_width() {
   model::KeyGroup<Keys> out;
-  out.table = {{"mamba_d_head", "integer or auto", "auto", "",
-                "mamba_d_ssm / mamba_n_heads, or auto; it changes nothing.", ""}};
+  out.table = {
+      {"mamba_d_head", "integer or auto", "auto", "", "Must be mamba_d_ssm / mamba_n_heads, or auto.", ""}};
   out.read = read_head_width;
   out.write = [](const Keys& of) -> std::vector<Node::Entry> {
     return {{"mamba_d_head", Node::integer(of.mamba_d_head)}};

@@ -1,4 +1,4 @@
-// The keys of config.json of Falcon-H1, and the layers that follow from them.
+// Keys of the config.json of Falcon-H1, and the model description built from them.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +24,19 @@ struct Keys : decoder::CommonKeys {
   double embedding_multiplier = 1, lm_head_multiplier = 1;
   double key_multiplier = 1, attention_in_multiplier = 1, attention_out_multiplier = 1;
   double ssm_in_multiplier = 1, ssm_out_multiplier = 1;
-  std::optional<std::vector<double>> ssm_multipliers;  // of z, x, b, c and dt
-  std::optional<std::vector<double>> mlp_multipliers;  // of gate_proj(x) and of the output
+  std::optional<std::vector<double>> ssm_multipliers;  // factors of z, x, b, c and dt
+  std::optional<std::vector<double>> mlp_multipliers;  // factors of gate_proj(x) and of the output
 
   int64_t inner() const { return mamba_d_ssm.value_or(mamba_expand * hidden_size); }
 };
 
-// Multipliers that are not given.
+// Sets multipliers that are not given to 1.
 void fill(Keys& keys);
-// What is impossible; empty: nothing.
+// Describes why the keys are invalid; empty if they are valid.
 std::string complaint_of_mamba(const Keys& keys);
 std::string complaint_of_multipliers(const Keys& keys);
 
-// mamba_d_head: a number, or auto.
+// Reads mamba_d_head: a number, or auto.
 model::KeyGroup<Keys> head_width();
 
 decoder::Model model_of(const Keys& keys);

@@ -1,4 +1,4 @@
-// Falcon-H1: attention and Mamba-2 beside each other in every layer, with multipliers.
+// Falcon-H1: attention and Mamba-2 in parallel in every layer, with multipliers.
 #include "heddle/sdk.h"
 #include "keys.h"
 
@@ -7,21 +7,23 @@ namespace {
 
 void add_mamba_keys(model::ModelKeys<Keys>& keys) {
   keys.field("mamba_d_ssm", &Keys::mamba_d_ssm,
-             "Numbers of Mamba-2, all heads together; null: mamba_expand * hidden_size.", decoder::kSize)
-      .field("mamba_expand", &Keys::mamba_expand, "Where mamba_d_ssm is null; else it changes nothing.",
+             "Inner size of Mamba-2, all heads together. null: mamba_expand * hidden_size.", decoder::kSize)
+      .field("mamba_expand", &Keys::mamba_expand,
+             "Inner size of Mamba-2 as a multiple of hidden_size. Used if mamba_d_ssm is null.",
              Range<int64_t>{1, 1024})
-      .field("mamba_n_heads", &Keys::mamba_n_heads, "Heads of Mamba-2.", decoder::kSize)
-      .field("mamba_n_groups", &Keys::mamba_n_groups, "Heads of a group share what is written and read.",
-             decoder::kSize)
-      .field("mamba_d_state", &Keys::mamba_d_state, "Rows of a head's state.", decoder::kSize)
-      .field("mamba_d_conv", &Keys::mamba_d_conv, "Tokens that the convolution sees.",
+      .field("mamba_n_heads", &Keys::mamba_n_heads, "Number of Mamba-2 heads.", decoder::kSize)
+      .field("mamba_n_groups", &Keys::mamba_n_groups,
+             "Number of head groups. The heads of a group share B and C.", decoder::kSize)
+      .field("mamba_d_state", &Keys::mamba_d_state, "State size of a head.", decoder::kSize)
+      .field("mamba_d_conv", &Keys::mamba_d_conv, "Kernel size of the convolution in tokens.",
              Range<int64_t>{1, 1024})
-      .field("mamba_conv_bias", &Keys::mamba_conv_bias, "Biases of the convolution.")
-      .field("mamba_proj_bias", &Keys::mamba_proj_bias, "Bias of in_proj.")
-      .field("projectors_bias", &Keys::projectors_bias, "Bias of out_proj.")
-      .field("mamba_rms_norm", &Keys::mamba_rms_norm, "The output has a norm over the heads of a group.")
+      .field("mamba_conv_bias", &Keys::mamba_conv_bias, "Whether the convolution has a bias.")
+      .field("mamba_proj_bias", &Keys::mamba_proj_bias, "Whether in_proj has a bias.")
+      .field("projectors_bias", &Keys::projectors_bias, "Whether out_proj has a bias.")
+      .field("mamba_rms_norm", &Keys::mamba_rms_norm,
+             "Apply an RMS norm over the heads of a group to the output.")
       .field("mamba_norm_before_gate", &Keys::mamba_norm_before_gate,
-             "The norm is before the gate; without a norm it changes nothing.")
+             "Apply the norm before the gate. No effect without mamba_rms_norm.")
       .then(fill)
       .rule(complaint_of_mamba)
       .group(head_width())
@@ -29,17 +31,17 @@ void add_mamba_keys(model::ModelKeys<Keys>& keys) {
 }
 
 void add_multipliers(model::ModelKeys<Keys>& keys) {
-  keys.field("embedding_multiplier", &Keys::embedding_multiplier, "Of the embedding.")
-      .field("lm_head_multiplier", &Keys::lm_head_multiplier, "Of the logits.")
-      .field("key_multiplier", &Keys::key_multiplier, "Of attention's keys.", at_least(1e-38))
-      .field("attention_in_multiplier", &Keys::attention_in_multiplier, "Of attention's input,")
-      .field("attention_out_multiplier", &Keys::attention_out_multiplier, "and of its output.")
-      .field("ssm_in_multiplier", &Keys::ssm_in_multiplier, "Of Mamba-2's input,")
-      .field("ssm_out_multiplier", &Keys::ssm_out_multiplier, "and of its output.")
-      .field(
-          "ssm_multipliers", &Keys::ssm_multipliers,
-          "Of five parts of in_proj: the gate, the input, what is written, what is read, the step; null: 1.")
-      .field("mlp_multipliers", &Keys::mlp_multipliers, "Of gate_proj(x), and of the MLP's output; null: 1.")
+  keys.field("embedding_multiplier", &Keys::embedding_multiplier, "Factor of the embeddings.")
+      .field("lm_head_multiplier", &Keys::lm_head_multiplier, "Factor of the logits.")
+      .field("key_multiplier", &Keys::key_multiplier, "Factor of the attention keys.", at_least(1e-38))
+      .field("attention_in_multiplier", &Keys::attention_in_multiplier, "Factor of attention's input.")
+      .field("attention_out_multiplier", &Keys::attention_out_multiplier, "Factor of attention's output.")
+      .field("ssm_in_multiplier", &Keys::ssm_in_multiplier, "Factor of Mamba-2's input.")
+      .field("ssm_out_multiplier", &Keys::ssm_out_multiplier, "Factor of Mamba-2's output.")
+      .field("ssm_multipliers", &Keys::ssm_multipliers,
+             "Factors of the five parts of in_proj: gate, input, B, C and time step. null: 1.")
+      .field("mlp_multipliers", &Keys::mlp_multipliers,
+             "Factors of gate_proj(x) and of the MLP's output. null: 1.")
       .rule(complaint_of_multipliers);
 }
 
@@ -48,17 +50,17 @@ model::ModelKeys<Keys> keys() {
   decoder::add_head_dim(keys, /*written=*/true);
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, "falcon_h1");
-  keys.field("attention_bias", &Keys::attention_bias, "Biases of q, k, v and o.")
-      .field("mlp_bias", &Keys::mlp_bias, "Biases of the MLP.");
+  keys.field("attention_bias", &Keys::attention_bias, "Whether q, k, v and o have biases.")
+      .field("mlp_bias", &Keys::mlp_bias, "Whether the MLP has biases.");
   add_mamba_keys(keys);
   add_multipliers(keys);
-  keys.only("hidden_act", Node::text("silu"), "Activation of MLPs and convolutions.")
-      .only("attention_dropout", Node::real(0), "Dropout is refused.");
+  keys.only("hidden_act", Node::text("silu"), "Activation function of the MLPs and convolutions.")
+      .only("attention_dropout", Node::real(0), "Attention dropout is not supported.");
   for (const char* key : {"mamba_chunk_size", "num_logits_to_keep", "mamba_use_mlp", "use_mamba_kernels"})
-    keys.unused(key, "It changes no number.");
+    keys.unused(key, "No effect on results.");
   for (const char* key : {"time_step_min", "time_step_max", "time_step_floor"})
-    keys.unused(key, "time_step_limit acts.");
-  keys.unused("mlp_expansion_factor", "intermediate_size acts.")
+    keys.unused(key, "Only time_step_limit is used.");
+  keys.unused("mlp_expansion_factor", "Only intermediate_size is used.")
       .unused("attn_layer_indices", "Every layer has attention.");
   return keys;
 }

@@ -1,4 +1,4 @@
-// fp8: the products of linear layers in eight bits.
+// fp8: linear layers with products in fp8.
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,22 +23,22 @@ struct Config {
 
 ConfigSchema<Config> schema() {
   return ConfigSchema<Config>()
-      .field("enabled", &Config::enabled, "False: the section changes nothing.")
+      .field("enabled", &Config::enabled, "Enable fp8. false: the section has no effect.")
       .field("recipe_name", &Config::recipe_name,
-             "Scales: one for each tensor, or for each row; null: tensorwise.",
+             "Granularity of the scales: one per tensor or one per row. null: tensorwise.",
              OneOf{{"tensorwise", "rowwise", "rowwise_with_gw_hp"}})
       .later("recipe_name", "only tensorwise scaling is built",
              [](const Config& given) { return given.recipe_name.value_or("tensorwise") == "tensorwise"; })
       .field("enable_fsdp_float8_all_gather", &Config::fsdp_all_gather,
-             "Weights travel in fp8 in AutoModel; no effect: they are gathered in the strategy's dtype.")
+             "Ignored: weights are gathered in the strategy's dtype. AutoModel gathers them in fp8.")
       .field("precompute_float8_dynamic_scale_for_fsdp", &Config::precompute_scale,
-             "When AutoModel finds the scales of weights; no effect: the numbers are the same.")
+             "Ignored: results are the same. In AutoModel it sets when the scales of weights are computed.")
       .field("force_recompute_fp8_weight_in_bwd", &Config::force_recompute,
-             "Weights are rounded again in the backward; no effect: they always are.")
+             "Ignored: the backward always rounds weights again.")
       .field("filter_fqns", &Config::filter_fqns,
-             "Parts of module paths: layers whose path holds one of them stay as they are.")
+             "Substrings of module paths. Layers whose path contains one of them are not converted.")
       .field("emulate", &Config::emulate,
-             "Products of numbers that are rounded to fp8, in float32, on any device.");
+             "Round operands to fp8 and multiply them in float32, on any device.");
 }
 
 class Fp8 : public ITransform {
@@ -58,9 +58,9 @@ class Fp8 : public ITransform {
     });
     if (layers == 0)
       throw Error(ErrorCode::config, run.where,
-                  "no linear layer is left for products in fp8: their sizes must be multiples of 16, and "
-                  "filter_fqns names none of them",
-                  "leave fp8 out, or set fp8.enabled: false");
+                  "no linear layer qualifies for products in fp8: sizes must be multiples of 16, and "
+                  "filter_fqns must not match",
+                  "remove fp8, or set fp8.enabled: false");
     Transformed out;
     out.note = "products in fp8 in " + std::to_string(layers) + (layers == 1 ? " layer" : " layers");
     return out;
@@ -81,7 +81,7 @@ class Fp8 : public ITransform {
 
 HEDDLE_PLUGIN("fp8", "0.2.0", "transform fp8", "transform te_fp8") {
   using namespace heddle::fp8;
-  const char* const split = "products in fp8 of layers that are split among ranks are not built yet";
+  const char* const split = "fp8 for linear layers that tensor parallelism splits is not built yet";
   plugin.make<heddle::OfferedTransform, Fp8>("fp8", schema()).refuses = {{"tp", split}};
   plugin.make<heddle::OfferedTransform, TeFp8>("te_fp8", te_schema()).refuses = {{"tp", split}};
 }

@@ -1,4 +1,4 @@
-// Products of numbers that are rounded to fp8. Inputs and weights are rounded again in the backward.
+// Products of operands that are rounded to fp8. The backward rounds inputs and weights again.
 #include "products.h"
 
 #include <ATen/TensorOperators.h>
@@ -21,15 +21,15 @@ namespace heddle::fp8 {
 namespace {
 
 constexpr double kSmallest = 1e-12;
-constexpr int64_t kSizes = 16;  // of the hardware's products
+constexpr int64_t kSizes = 16;  // the hardware multiplies blocks of this size
 
 struct Rounded {
   at::Tensor value;    // in fp8
-  at::Tensor inverse;  // float32, one number: of the scale
-  at::Tensor across;   // the value transposed, side by side; undefined: not made
+  at::Tensor inverse;  // inverse of the scale, float32, one element
+  at::Tensor across;   // the value transposed, contiguous; undefined: not created
 };
 
-// Which of the two layouts the products need.
+// Layouts that the products need.
 enum class Layouts { rows, both };
 
 Rounded rounded(const at::Tensor& x, at::ScalarType type, Layouts layouts) {
@@ -45,7 +45,7 @@ Rounded rounded(const at::Tensor& x, at::ScalarType type, Layouts layouts) {
   return {at::clamp(x.to(at::kFloat) * narrow, -most, most).to(type), narrow.reciprocal(), {}};
 }
 
-// The inner dim of a product must be a multiple of 16: zeros change nothing.
+// Pads the inner dim of a product to a multiple of 16 with zeros, which do not affect the result.
 at::Tensor padded(const at::Tensor& x, int64_t dim) {
   const int64_t missing = (kSizes - x.size(dim) % kSizes) % kSizes;
   if (missing == 0) return x;
@@ -54,7 +54,7 @@ at::Tensor padded(const at::Tensor& x, int64_t dim) {
       .view(x.scalar_type());
 }
 
-// LibTorch has no _scaled_mm for meta.
+// LibTorch has no _scaled_mm for meta tensors.
 at::Tensor product_on_meta(const at::Tensor& a, const at::Tensor& b, at::ScalarType dtype) {
   at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options().dtype(dtype));
   record_operator("aten::_scaled_mm",
@@ -64,7 +64,7 @@ at::Tensor product_on_meta(const at::Tensor& a, const at::Tensor& b, at::ScalarT
   return out;
 }
 
-// a [m, k] times b [k, n]. On the CPU _scaled_mm needs a processor with AVX-512, so it is not used there.
+// Multiplies a [m, k] and b [k, n]. Not used on the CPU, where _scaled_mm needs AVX-512.
 at::Tensor product(const Rounded& a, const Rounded& b, at::ScalarType dtype, bool emulate) {
   if (emulate || a.value.is_cpu()) {
     const auto whole = [](const Rounded& x) { return x.value.to(at::kFloat) * x.inverse; };
@@ -110,10 +110,10 @@ class Fp8Products final : public model::LinearProducts {
 
  private:
   bool emulate_;
-  Rounded rows_;  // made once for the layers of a forward, and again for those of its backward
+  Rounded rows_;  // shared by the layers of a forward, and recomputed for those of its backward
 };
 
-// A layer is one expert.
+// Uses ExpertProducts for a linear layer, as for one expert.
 class OfOneExpert final : public model::LinearProducts {
  public:
   explicit OfOneExpert(std::shared_ptr<const model::ExpertProducts> products)

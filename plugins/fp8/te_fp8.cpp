@@ -1,4 +1,4 @@
-// Chooses the layers; te_products.cpp computes.
+// Transform te_fp8: selects the layers whose products te_products.cpp computes.
 #include "te_fp8.h"
 
 #include <array>
@@ -21,16 +21,16 @@ constexpr std::array<std::pair<const char*, Recipe>, 3> kRecipes = {
 Recipe recipe_of(const std::string& name) {
   for (const auto& [word, recipe] : kRecipes)
     if (name == word) return recipe;
-  throw Error(ErrorCode::internal, "te_fp8.recipe", "'" + name + "' is none");
+  throw Error(ErrorCode::internal, "te_fp8.recipe", "'" + name + "' is not a recipe");
 }
 
-// Transformer Engine refuses layers of other sizes.
+// Returns the multiple of which layer sizes must be. Transformer Engine refuses other sizes.
 int64_t multiple_of(Recipe recipe) {
   return recipe == Recipe::mxfp8 ? 32 : 16;
 }
 
 struct Counts {
-  int64_t layers = 0, mixtures = 0, others = 0;  // others: of sizes that do not fit
+  int64_t layers = 0, mixtures = 0, others = 0;  // others: layers whose sizes do not fit
 
   bool takes(int64_t rows, int64_t columns, Recipe recipe, int64_t& counter) {
     const bool fits = rows % multiple_of(recipe) == 0 && columns % multiple_of(recipe) == 0;
@@ -51,12 +51,12 @@ Transformed said(const Counts& found, const std::string& name, Recipe recipe, co
                           : "");
   if (found.others > 0)
     out.warnings.push_back(where + ": " + counted(found.others, "layer has", "layers have") +
-                           " sizes that are no multiples of " + std::to_string(multiple_of(recipe)) +
-                           ": computed without fp8");
+                           " sizes that are not multiples of " + std::to_string(multiple_of(recipe)) +
+                           " and will not use fp8");
   if (recipe != Recipe::current || found.mixtures > 0)
     out.warnings.push_back(where + ": " + (recipe == Recipe::current ? "experts' " : "") +
-                           "numbers are rounded to fp8 and multiplied in the dtype of the run: losses are "
-                           "those of the recipe, the speed is that of the dtype");
+                           "operands are rounded to fp8, but multiplied in the dtype of the run: losses "
+                           "match the recipe, speed matches the dtype");
   return out;
 }
 
@@ -65,19 +65,20 @@ Transformed said(const Counts& found, const std::string& name, Recipe recipe, co
 ConfigSchema<TeConfig> te_schema() {
   return ConfigSchema<TeConfig>()
       .field("recipe", &TeConfig::recipe,
-             "Scales: one for each tensor, for each block of 128 numbers, or for each 32 numbers.",
+             "Granularity of the scales: one per tensor (current), per block of 128 elements (block) or per "
+             "32 elements (mxfp8).",
              OneOf{{"current", "block", "mxfp8"}})
-      .field("linear", &TeConfig::linear, "Linear layers take part; model.backend.linear: te.")
-      .field("experts", &TeConfig::experts, "Experts take part; model.backend.experts: te.")
+      .field("linear", &TeConfig::linear, "Convert linear layers. Set by model.backend.linear: te.")
+      .field("experts", &TeConfig::experts, "Convert experts. Set by model.backend.experts: te.")
       .field("emulate", &TeConfig::emulate,
-             "With current, products of numbers that are rounded to fp8, in float32, on any device.");
+             "For the recipe current: round operands to fp8 and multiply them in float32, on any device.");
 }
 
 Transformed TeFp8::apply(Units& units, const TransformRun& run) const {
   const Recipe recipe = recipe_of(config_.recipe);
   if (config_.emulate && recipe != Recipe::current)
-    throw Error(ErrorCode::config, run.where + ".emulate", "emulate is for the recipe current",
-                "leave it out: " + config_.recipe + " runs on any device");
+    throw Error(ErrorCode::config, run.where + ".emulate", "emulate needs recipe: current",
+                "remove emulate: " + config_.recipe + " runs on any device");
   const auto products = te_products(recipe);
   const How how{config_.emulate, recipe == Recipe::current ? nullptr : products};
   const auto link =
@@ -96,10 +97,10 @@ Transformed TeFp8::apply(Units& units, const TransformRun& run) const {
   });
   if (found.layers + found.mixtures == 0)
     throw Error(ErrorCode::config, run.where,
-                "the model has no linear layer and no experts for products in fp8: their sizes must be "
-                "multiples of " +
+                "the model has no linear layer and no experts that qualify for products in fp8: sizes must "
+                "be multiples of " +
                     std::to_string(multiple_of(recipe)),
-                "leave te_fp8 out");
+                "remove te_fp8");
   return said(found, config_.recipe, recipe, run.where);
 }
 

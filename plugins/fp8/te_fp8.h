@@ -1,5 +1,5 @@
-// The section te_fp8: linear layers and experts with products in fp8 as recipes of Transformer Engine scale
-// them.
+// The section te_fp8: linear layers and experts with products in fp8, scaled by the recipes of Transformer
+// Engine.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// Facts of the scales: transformer_engine/common/recipe. A block lies along the sum of its product, so that
-// the products of a layer round one tensor in more than one way, each time from its own numbers.
+// Products with the scaling of transformer_engine/common/recipe. A block lies along the inner dim of its
+// product, so the products of a layer round one tensor in more than one way, each time from the original
+// values.
 #include "te_products.h"
 
 #include <ATen/TensorOperators.h>
@@ -23,7 +24,7 @@ namespace {
 using Begins = std::span<const int64_t>;
 
 constexpr double kE4m3 = 448, kE5m2 = 57344;
-constexpr double kLeast = 0x1p-110;  // of the numbers whose scale a float32 holds
+constexpr double kLeast = 0x1p-110;  // smallest maximum whose scale fits float32
 constexpr int64_t kExponentBits = 0x7f800000;
 
 int64_t up_to(int64_t number, int64_t multiple) {
@@ -34,7 +35,7 @@ at::Tensor on_device_of(const std::vector<int64_t>& numbers, const at::Tensor& x
   return at::tensor(numbers, at::kLong).to(x.device());
 }
 
-// x [rows, columns].
+// x: [rows, columns].
 at::Tensor rounded_matrix(const at::Tensor& x, int64_t height, int64_t width) {
   const int64_t rows = up_to(x.size(0), height), columns = up_to(x.size(1), width);
   const at::Tensor whole =
@@ -50,7 +51,7 @@ at::Tensor rounded_matrix(const at::Tensor& x, int64_t height, int64_t width) {
       .contiguous();
 }
 
-// Blocks of `height` rows that do not cross from one expert to the next.
+// Rounds blocks of `height` rows that do not cross from one expert to the next.
 at::Tensor rounded_along_rows(const at::Tensor& x, Begins begins, int64_t height) {
   if (begins.size() == 2) return rounded_in_blocks(x, height, 1);
   if (x.is_meta()) return x;
@@ -87,11 +88,11 @@ class BlockProducts final : public model::ExpertProducts {
 };
 
 struct Scaled {
-  at::Tensor value;    // of fp8, in the dtype of the product
+  at::Tensor value;    // fp8 values, in the dtype of the product
   at::Tensor inverse;  // float32 [experts]
 };
 
-// scale: one number, or [rows, 1].
+// scale: one element, or [rows, 1].
 at::Tensor scaled(const at::Tensor& x, const at::Tensor& scale, bool gradient) {
   const double largest = gradient ? kE5m2 : kE4m3;
   return at::clamp(x.to(at::kFloat) * scale, -largest, largest)
@@ -103,7 +104,7 @@ at::Tensor scale_of(const at::Tensor& most, bool gradient) {
   return (gradient ? kE5m2 : kE4m3) / most.to(at::kFloat).clamp_min(kLeast);
 }
 
-// weights [experts, out, in], one after the other.
+// weights: [experts, out, in], concatenated.
 Scaled scaled_weights(const at::Tensor& weights) {
   const at::Tensor scale = scale_of(at::amax(at::abs(weights), {1, 2}), false);
   const at::Tensor out = at::empty(weights.sizes(), weights.options());
@@ -159,7 +160,7 @@ class CurrentProducts final : public model::ExpertProducts {
 at::Tensor rounded_in_blocks(const at::Tensor& x, int64_t height, int64_t width) {
   if (x.is_meta() || x.numel() == 0) return x;
   if (x.dim() == 2) return rounded_matrix(x, height, width);
-  // One after the other: what is float32 in between has the size of one.
+  // One expert at a time: float32 temporaries then have the size of one expert.
   const at::Tensor out = at::empty(x.sizes(), x.options());
   for (int64_t i = 0; i < x.size(0); ++i)
     out.select(0, i).copy_(rounded_in_blocks(x.select(0, i), height, width));

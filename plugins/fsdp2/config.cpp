@@ -1,4 +1,4 @@
-// The table of fsdp2's fields: keys, types, checks, and fields that are not built.
+// Schema of fsdp2: keys, types, checks, and keys that are not built.
 #include "config.h"
 
 namespace heddle {
@@ -6,10 +6,9 @@ namespace fsdp2 {
 namespace {
 
 ConfigSchema<Offload> offload_schema() {
-  return ConfigSchema<Offload>().field(
-      "pin_memory", &Offload::pin_memory,
-      "Page-locked host memory, which a GPU copies from and to without a stop; "
-      "says nothing on the CPU.");
+  return ConfigSchema<Offload>().field("pin_memory", &Offload::pin_memory,
+                                       "Use page-locked host memory, so that copies from and to a GPU are "
+                                       "asynchronous. No effect on the CPU.");
 }
 
 void check_mesh_dims(const Node& value) {
@@ -33,15 +32,15 @@ void check_tp_plan(const Node& value) {
 
 ConfigSchema<FrameSharding> frame_sharding_schema() {
   return ConfigSchema<FrameSharding>()
-      .field("enabled", &FrameSharding::enabled, "Share frames among the ranks.")
-      .field("mesh_dims", &FrameSharding::mesh_dims, "Axes that share them.",
+      .field("enabled", &FrameSharding::enabled, "Split frames among the ranks.")
+      .field("mesh_dims", &FrameSharding::mesh_dims, "Mesh axes that split frames.",
              Check{"[\"cp\"]", check_mesh_dims})
-      .field("min_tokens", &FrameSharding::min_tokens, "Fewer visual tokens stay whole.",
+      .field("min_tokens", &FrameSharding::min_tokens, "Minimum number of visual tokens to split.",
              at_least<int64_t>(0))
-      .field("min_frames", &FrameSharding::min_frames, "This many frames are shared in any case.",
+      .field("min_frames", &FrameSharding::min_frames, "Number of frames from which frames are always split.",
              at_least<int64_t>(0))
       .field("min_local_patch_rows", &FrameSharding::min_local_patch_rows,
-             "Smaller local parts are padded to this many rows.", at_least<int64_t>(0))
+             "Number of rows to which smaller local parts are padded.", at_least<int64_t>(0))
       .field("cost_alpha", &FrameSharding::cost_alpha, "Linear term of a frame's cost.",
              Check{"\"auto\", null, or at least 0", check_cost_alpha});
 }
@@ -71,14 +70,15 @@ namespace fsdp2 {
 namespace {
 
 ConfigSchema<Vision> vision_schema() {
-  return ConfigSchema<Vision>().field("frame_sharding", &Vision::frame_sharding, "How frames are shared.");
+  return ConfigSchema<Vision>().field("frame_sharding", &Vision::frame_sharding,
+                                      "Settings of frame sharding.");
 }
 
 ConfigSchema<Multimodal> multimodal_schema() {
   return ConfigSchema<Multimodal>()
       .field("frozen_sharding", &Multimodal::frozen_sharding,
-             "Where units whose parameters are all frozen live.", OneOf{{"root", "per_layer", "replicate"}})
-      .field("vision", &Multimodal::vision, "The vision tower.");
+             "Placement of units whose parameters are all frozen.", OneOf{{"root", "per_layer", "replicate"}})
+      .field("vision", &Multimodal::vision, "Settings of the vision tower.");
 }
 
 void mark_what_comes_later(ConfigSchema<Fsdp2Config>& schema) {
@@ -86,60 +86,60 @@ void mark_what_comes_later(ConfigSchema<Fsdp2Config>& schema) {
       .later(
           "activation_checkpointing_scope", "models with vision or audio towers are not built yet",
           [](const Fsdp2Config& config) { return config.activation_checkpointing_scope.all_or_language(); })
-      .later("multimodal", "there are no models with vision towers, so no frames to share",
-             [](const Fsdp2Config& config) {
-               const FrameSharding given = config.multimodal.vision.frame_sharding;
-               return frame_sharding_schema().write(given) == frame_sharding_schema().write({});
-             });
+      .later("multimodal", "models with vision towers are not built yet", [](const Fsdp2Config& config) {
+        const FrameSharding given = config.multimodal.vision.frame_sharding;
+        return frame_sharding_schema().write(given) == frame_sharding_schema().write({});
+      });
 }
 
 void add_parallel_fields(ConfigSchema<Fsdp2Config>& schema) {
   using C = Fsdp2Config;
   schema
       .field("sequence_parallel", &C::sequence_parallel,
-             "Split the sequence between tensor-parallel regions.")
-      .field("tp_plan", &C::tp_plan, "An own plan of tensor parallelism: a map, or a name.",
+             "Split the sequence outside of tensor-parallel regions.")
+      .field("tp_plan", &C::tp_plan,
+             "Plan of tensor parallelism: a map, or the name of a plan. null: the model's plan.",
              Check{"map, word or null", check_tp_plan})
-      .field("patch_is_packed_sequence", &C::patch_is_packed_sequence,
-             "A promise that no sequence is packed. None is, and no layer asks: nothing changes.")
+      .field("patch_is_packed_sequence", &C::patch_is_packed_sequence, "Ignored: no layer depends on it.")
       .field("mp_policy", &C::mp_policy,
-             "Dtypes of compute, sums and outputs: param_dtype, reduce_dtype, output_dtype, "
-             "cast_forward_inputs. "
-             "Null is the default; a map starts from null and false.")
+             "Mixed precision: {param_dtype, reduce_dtype, output_dtype, cast_forward_inputs}, the dtypes of "
+             "compute, gradient reduction and outputs. null: the default. Keys missing from a map are null "
+             "and false.")
       .field("offload_policy", &C::offload_policy,
-             "Keep shards, gradients and optimizer state in host memory and update them there: "
-             "{pin_memory: true}. Null: where the model computes.")
+             "Keep shards, gradients and optimizer state in host memory, and update parameters there: "
+             "{pin_memory: true}. null: on the model's device.")
       .field("autocast_dtype", &C::autocast_dtype,
-             "Run forward under autocast: products and attention in bfloat16 or float16.")
+             "Dtype of autocast in the forward: linear layers and attention run in bfloat16 or float16. "
+             "null: no autocast.")
       .field("activation_checkpointing", &C::activation_checkpointing,
-             "Stands for the key of the section, which is read apart; stays false here.")
+             "Ignored here: set distributed.activation_checkpointing.")
       .field("activation_checkpointing_scope", &C::activation_checkpointing_scope,
-             "Groups of layers that are checkpointed: all, or some of language, vision, audio, multimodal.");
+             "Groups of layers to checkpoint: all, or a list of language, vision, audio and multimodal.");
 }
 
 void add_sharding_fields(ConfigSchema<Fsdp2Config>& schema) {
   using C = Fsdp2Config;
   schema
       .field("defer_fsdp_grad_sync", &C::defer_fsdp_grad_sync,
-             "Reduce gradients once a step instead of once a microbatch.")
+             "Reduce gradients once per step instead of once per microbatch.")
       .field("reshard_after_forward", &C::reshard_after_forward,
-             "Free whole parameters after forward. Null: all units but the last; none in a pipeline.")
+             "Free whole parameters after the forward. null: for all units but the last, and for none in a "
+             "pipeline.")
       .field("enable_async_tensor_parallel", &C::enable_async_tensor_parallel,
              "Overlap tensor-parallel communication with compute.")
-      .field("enable_compile", &C::enable_compile,
-             "Layers are kernels already: there is no graph to compile.")
+      .field("enable_compile", &C::enable_compile, "Ignored: heddle has no graph to compile.")
       .field("enable_fsdp2_prefetch", &C::enable_fsdp2_prefetch,
-             "Gather as many units ahead as the two depths say, where units are freed after forward and "
-             "there is no pipeline; else one.")
+             "Prefetch units to the depths below. It applies if units are freed after the forward and there "
+             "is no pipeline. Otherwise one unit is prefetched.")
       .field("fsdp2_backward_prefetch_depth", &C::fsdp2_backward_prefetch_depth,
-             "Units gathered ahead in backward; 0: none.", at_least<int64_t>(0))
+             "Number of units to prefetch in the backward pass. 0 disables prefetching.",
+             at_least<int64_t>(0))
       .field("fsdp2_forward_prefetch_depth", &C::fsdp2_forward_prefetch_depth,
-             "Units gathered ahead in forward; 0: none.", at_least<int64_t>(0))
-      .field(
-          "multimodal", &C::multimodal,
-          "Where units live whose parameters are all frozen, frozen_sharding: root (whole from their first "
-          "use to the end of the step), per_layer (as every unit), replicate (whole on every rank). "
-          "vision.frame_sharding.");
+             "Number of units to prefetch in the forward pass. 0 disables prefetching.", at_least<int64_t>(0))
+      .field("multimodal", &C::multimodal,
+             "Settings of multimodal models. frozen_sharding: placement of units whose parameters are all "
+             "frozen. root: whole from their first use to the end of the step. per_layer: like every other "
+             "unit. replicate: whole on every rank. vision.frame_sharding: split of frames among ranks.");
 }
 
 }  // namespace

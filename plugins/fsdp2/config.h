@@ -13,12 +13,12 @@ namespace heddle::fsdp2 {
 
 using MpPolicy = MixedPrecision;
 
-// Shards, gradients and optimizer state in host memory.
+// Offload of shards, gradients and optimizer state to host memory.
 struct Offload {
   bool pin_memory = true;
 };
 
-// Shares a vision tower's frames among the ranks of context parallelism.
+// Split of a vision tower's frames among the ranks of context parallelism.
 struct FrameSharding {
   bool enabled = false;
   std::vector<std::string> mesh_dims = {"cp"};

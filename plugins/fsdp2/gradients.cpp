@@ -1,4 +1,4 @@
-// Packs by rows, with zeros for missing gradients; places the sums.
+// Packing of gradients into reduce buffers by rows, and placement of the sums.
 #include "gradients.h"
 
 #include <ATen/core/grad_mode.h>
@@ -14,7 +14,7 @@
 namespace heddle::fsdp2 {
 namespace {
 
-// A parameter that the model computes in a wider dtype is not summed in a narrower one.
+// A parameter that the model computes in a wider dtype is not reduced in a narrower one.
 at::ScalarType reduce_dtype_of(const Group& group, const Place& place) {
   const at::ScalarType compute = group.compute_dtype(), policy = place.reduce.value_or(compute);
   return group.pinned() ? c10::promoteTypes(policy, compute) : policy;
@@ -35,13 +35,13 @@ Gradients::Gradients(Group& group, const Place& place)
   for (Parameter& parameter : group.rows())
     if (parameter.trainable) columns_.push_back({&parameter, line.add(parameter.chunk_elements()), {}, {}});
   elements_ = line.elements();
-  // The parts of all ranks begin at multiples of 16 bytes: NCCL moves other parts in packs of 4 bytes.
+  // Parts begin at multiples of 16 bytes, because NCCL moves unaligned parts in packs of 4 bytes.
   part_ = ranks_ > 1 || whole_ ? aligned(elements_ + static_cast<int64_t>(columns_.size())) : elements_;
   direct_ = group.same() && dtype_ == group.storage_dtype() && !whole_;
   if (direct_) return;
 
   sum_ = at::empty({part_}, at::TensorOptions().device(group.device()).dtype(dtype_));
-  if (!sum_.is_meta()) sum_.zero_();  // the gaps between the gradients
+  if (!sum_.is_meta()) sum_.zero_();  // clears the gaps between gradients
   std::memcpy(one_.data(), at::ones({1}, at::TensorOptions().dtype(dtype_)).const_data_ptr(), element_);
   moves_ = group.home() != group.device();
   if (dtype_ != group.storage_dtype() || moves_) {
@@ -90,7 +90,7 @@ void Gradients::keep() {
 }
 
 std::unique_ptr<Work> Gradients::reduce() {
-  if (ranks_ == 1) return nullptr;  // autograd has added it
+  if (ranks_ == 1) return nullptr;  // autograd already added the gradient
   const size_t turn = buffers_->take_turn();
   at::Tensor& input = inputs_[turn];
   if (!input.defined()) input = buffers_->input(turn, sum_, part_);
@@ -129,7 +129,7 @@ void Gradients::pack(const at::Tensor& buffer) {
   }
 }
 
-// Flags are written each time: the next group overwrites them with gradients.
+// Writes the flags each time, because the next group overwrites them with gradients.
 void Gradients::pack_columns(char* buffer) {
   char* flags = buffer + elements_ * element_;
   for (const Column& column : columns_) {
@@ -146,8 +146,8 @@ void Gradients::pack_columns(char* buffer) {
   }
 }
 
-// Row chunks of the gradient go to the parts of the ranks that own them. Padding is not written, because it
-// is not read.
+// Copies row chunks of the gradient to the parts of the ranks that own them. Padding is never read, so it is
+// not written.
 void Gradients::pack_column(const Column& column, char* buffer, const at::Tensor& gradient) const {
   const Parameter& parameter = *column.parameter;
   const size_t chunk = parameter.chunk_elements() * element_;
@@ -169,7 +169,7 @@ void Gradients::pack_column(const Column& column, char* buffer, const at::Tensor
   }
 }
 
-// As PyTorch's FSDP2: rows are filled up to whole chunks, and the kernel casts bfloat16 to float.
+// Packs like PyTorch's FSDP2: rows are padded to whole chunks, and the kernel casts bfloat16 to float.
 bool Gradients::pack_at_once(const at::Tensor& buffer) {
   const at::Tensor first = columns_.front().parameter->leaf.grad();
   if (!first.defined()) return false;
@@ -227,7 +227,7 @@ void Gradients::pack_column_on_device(const Column& column, const at::Tensor& bu
         .copy_(rows.narrow(0, full * parameter.chunk, rest));
 }
 
-// Reads the flag only where this rank had no gradient itself, so a step in which all are used never waits.
+// Reads a flag only if this rank had no gradient, so a step that uses every parameter never waits.
 bool Gradients::used(const Column& column, int64_t index) const {
   if (ranks_ == 1 && !whole_) return column.had_here();
   return column.had || (whole_ && column.had_here()) ||

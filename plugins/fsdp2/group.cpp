@@ -1,4 +1,4 @@
-// Sharding at the start, then gather, copy out and free.
+// Parameter groups: sharding at the start, then gather, copy-out and free.
 #include "gradients.h"
 
 #include <ATen/core/grad_mode.h>
@@ -23,7 +23,7 @@ bool offloads(const Place& place, c10::Device device) {
   return place.shards != Place::Shards::on_device && !device.is_cpu();
 }
 
-// Where shards of parameters on `device` lie.
+// Options of the shards of parameters on `device`.
 at::TensorOptions options_of_shards(const Place& place, c10::Device device) {
   if (!offloads(place, device)) return at::TensorOptions().device(device);
   return at::TensorOptions().device(at::kCPU).pinned_memory(place.shards == Place::Shards::in_pinned_memory);
@@ -57,7 +57,7 @@ Group::Group(std::vector<ParameterSlot> slots, std::span<const Placed> placed, c
   if (trainable_ > 0) set_gradients(std::make_unique<Gradients>(*this, place));
 }
 
-// The leaves are the shards.
+// Uses the shards as leaves.
 void Group::keep_whole(std::vector<ParameterSlot>& slots, const Place& place) {
   std::vector<ParameterSlot*> all;
   for (ParameterSlot& slot : slots) {
@@ -70,7 +70,7 @@ void Group::keep_whole(std::vector<ParameterSlot>& slots, const Place& place) {
     parameters_[i].leaf = parameters_[i].shard.tensor = *slots[i].tensor;
 }
 
-// Measures one parameter: its place in the flat part, and the box of the whole that this rank holds.
+// Computes a parameter's offset in the flat part, and the box of the whole parameter that this rank holds.
 void Group::add(ParameterSlot& slot, std::span<const Placed> placed, const Place& place, Line& line) {
   Parameter parameter;
   parameter.shard = whole_shard(slot, placed);
@@ -93,15 +93,15 @@ at::Tensor Group::leaf_of(const Parameter& parameter, at::IntArrayRef sizes) con
       .variable_data();
 }
 
-// Builds the flat part with a shard of each parameter, and the whole storage with a leaf of each.
+// Allocates the flat part with a shard of each parameter, and the whole storage with a leaf of each.
 void Group::lay_out(std::vector<ParameterSlot>& slots, const Place& place, int64_t part) {
   const c10::Device device = home_of(*slots.front().tensor, place);
   Line line;
   for (Parameter& parameter : parameters_) parameter.place = line.add(ranks_ * parameter.chunk_elements());
   const auto like = options_of_shards(place, device).dtype(storage_dtype_);
-  // The others read it in place if the ranks share memory.
+  // If ranks share memory, other ranks read the part in place.
   flat_ = sharded() ? mesh::shared_empty(*groups_.gather, {part}, like) : at::empty({part}, like);
-  if (!flat_.is_meta()) flat_.zero_();  // the gaps between the shards
+  if (!flat_.is_meta()) flat_.zero_();  // clears the gaps between shards
   whole_ = at::empty({line.elements()}, at::TensorOptions().dtype(compute_dtype_).device(device));
   whole_bytes_ = whole_.nbytes();
   cast_ = compute_dtype_ != storage_dtype_ || flat_.device() != device;
@@ -125,7 +125,7 @@ void Group::lay_out(std::vector<ParameterSlot>& slots, const Place& place, int64
   if (sharded()) parallel::resize_storage(whole_, 0);
 }
 
-// In the storage of the whole parameters a parameter's parts are adjacent, in rank order.
+// The parts of a parameter are adjacent in the whole storage, in rank order.
 void Group::lay_gathers() {
   for (const Parameter& parameter : parameters_) {
     const int64_t chunk = parameter.chunk_elements();
@@ -155,7 +155,7 @@ const Group::Arrival& Group::arrival_in(const at::Tensor& buffer) {
   return arrivals_.emplace_back(Arrival{storage, all, cast_ ? all.narrow(0, rank_ * part, part) : flat_});
 }
 
-// A single parameter is gathered in place: its parts are adjacent in rank order.
+// Gathers a single parameter in place, because its parts are adjacent in rank order.
 std::unique_ptr<Work> Group::gather() {
   if (same_ || (sharded() && whole_bytes_ == 0)) return nullptr;
   if (!sharded()) {
@@ -190,7 +190,7 @@ void Group::free() {
   memory_->free(whole_);
 }
 
-// From the parts of the ranks to the parameters, each contiguous.
+// Copies the ranks' parts to the parameters, each of them contiguous.
 void Group::copy_out() {
   const int64_t part = flat_.numel();
   if (!whole_.is_cpu()) {

@@ -1,4 +1,4 @@
-// How rows are split over ranks, where parameters are in a flat buffer, and how long a unit stays whole.
+// Split of rows over ranks, layout of a flat buffer, and the reshard and prefetch policies.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace heddle::fsdp2 {
 
-// The rows of one rank. Every rank holds ceil(rows / ranks) of them; the last ranks fewer, or none.
+// Rows of one rank: ceil(rows / ranks), or fewer or none on the last ranks.
 struct Rows {
   int64_t begin = 0, count = 0;
   bool operator==(const Rows&) const = default;
@@ -26,13 +26,13 @@ inline Rows rows_of(int64_t rows, int ranks, int rank) {
   return {begin, std::min(chunk, rows - begin)};
 }
 
-constexpr int64_t kAlign = 16;  // elements: 64 bytes of 4-byte ones
+constexpr int64_t kAlign = 16;  // in elements: 64 bytes for 4-byte elements
 
 inline int64_t aligned(int64_t elements) {
   return (elements + kAlign - 1) / kAlign * kAlign;
 }
 
-// Places parts one after another, each aligned; add() returns the offset.
+// Places parts consecutively with alignment. add() returns the offset of a part.
 class Line {
  public:
   int64_t add(int64_t elements) {
@@ -46,8 +46,8 @@ class Line {
   int64_t end_ = 0;
 };
 
-// A given value is used. By default every unit is freed except the last one, whose backward comes next; under
-// a pipeline none is, because it has many microbatches.
+// Returns the reshard policy of each unit. Default: every unit is freed except the last, whose backward comes
+// next. In a pipeline no unit is freed, because it has many microbatches.
 inline std::vector<sharding::Reshard> reshards(size_t units, std::optional<bool> after_forward,
                                                int pipeline_ranks) {
   using sharding::Reshard;
@@ -60,18 +60,18 @@ inline std::vector<sharding::Reshard> reshards(size_t units, std::optional<bool>
   return out;
 }
 
-// The placement of units whose parameters are all frozen. root: sharded, and whole from their first use to
-// the end of the step. per_layer: as every other unit. replicate: whole on every rank.
+// Placement of units whose parameters are all frozen. root: sharded, and whole from their first use to the
+// end of the step. per_layer: like every other unit. replicate: whole on every rank.
 enum class Frozen { root, per_layer, replicate };
 
-// How many units are gathered ahead of the one that runs.
+// Number of units to prefetch.
 struct Ahead {
   int64_t forward = 1, backward = 1;
   bool operator==(const Ahead&) const = default;
 };
 
-// A given depth applies only if units are gathered again for every microbatch: not if they stay whole, and
-// not in a pipeline. Otherwise, and by default, it is one unit.
+// Returns the prefetch depth. `asked` applies only if every microbatch gathers units again: not in a
+// pipeline, and not if units stay whole. Otherwise and by default the depth is one unit.
 inline Ahead ahead(std::optional<Ahead> asked, std::optional<bool> reshard_after_forward,
                    int pipeline_ranks) {
   return asked && reshard_after_forward != false && pipeline_ranks == 1 ? *asked : Ahead();

@@ -1,4 +1,4 @@
-// The stage of one data-parallel rank: whole parameters, with mixed precision if configured.
+// Stage of one data-parallel rank: whole parameters, with mixed precision if configured.
 #include <ATen/core/grad_mode.h>
 
 #include <utility>
@@ -56,7 +56,7 @@ class LocalStage : public ParallelStage {
  private:
   void refresh() {
     const at::NoGradGuard no_gradients;
-    for (const auto& group : model_.buckets) group->gather();  // copies
+    for (const auto& group : model_.buckets) group->gather();  // copies the values
     stale_ = false;
   }
   void begin_step() {

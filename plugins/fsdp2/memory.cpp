@@ -1,4 +1,4 @@
-// Staging buffers, and storages that are reused.
+// Allocation of staging buffers, and reuse of freed storages.
 #include "memory.h"
 
 #include <ATen/ops/empty.h>

@@ -1,4 +1,4 @@
-// Memory shared by groups: staging buffers of gathers, and storage for whole parameters.
+// Memory that groups share: staging buffers of gathers, and storage for whole parameters.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,17 +9,17 @@
 
 namespace heddle::fsdp2 {
 
-// Of one stage. As many buffers as there are gathers in flight, each as large as the largest group. On the
-// CPU the last storages that were freed are kept, because new pages cost more than the copy into them; a
-// device's allocator keeps them itself.
+// Memory of one stage. It has one staging buffer per gather in flight, each as large as the largest group. On
+// the CPU the most recently freed storages are kept, because new pages cost more than the copy into them. On
+// a device the allocator keeps freed storages.
 class Memory {
  public:
-  // Called by every group once, before the first allocation.
+  // Registers a group's size. Every group calls it once before the first allocation.
   void expect(at::ScalarType dtype, int64_t elements);
   at::Tensor take(at::ScalarType dtype, c10::Device device);
   void give(at::Tensor buffer) { buffers_.push_back(std::move(buffer)); }
 
-  // Gives the storage of `alias` and all its views `bytes` uninitialised bytes, or frees it.
+  // Gives the storage of `alias` and all its views `bytes` uninitialized bytes, or frees it.
   void fill(const at::Tensor& alias, size_t bytes);
   void free(const at::Tensor& alias);
 
@@ -31,7 +31,7 @@ class Memory {
   };
   std::vector<std::pair<at::ScalarType, int64_t>> largest_;
   std::vector<at::Tensor> buffers_;
-  std::vector<Kept> kept_;  // the oldest first
+  std::vector<Kept> kept_;  // oldest first
 };
 
 }  // namespace heddle::fsdp2

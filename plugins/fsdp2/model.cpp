@@ -1,4 +1,4 @@
-// Turns units into groups; placement of frozen units.
+// Assignment of a unit's parameters to groups, and placement of frozen units.
 #include "model.h"
 
 #include <algorithm>
@@ -19,16 +19,16 @@ bool all_frozen(const Slots& slots) {
          std::none_of(slots.begin(), slots.end(), [](const ParameterSlot& slot) { return slot.trainable(); });
 }
 
-// Small values of a layer that no gradient reaches, in a dtype that the layer chose (the correction bias of a
-// router): a gather of their own would cost more than their memory. And parameters without dims, which
-// nothing splits (CLIP's logit_scale).
+// Returns true for small frozen values in a dtype that the layer chose (the correction bias of a router): a
+// separate gather would cost more than their memory. Also for parameters without dims, which cannot be split
+// (CLIP's logit_scale).
 bool stays_whole(const Slots& part) {
   if (part.front().tensor->dim() == 0) return true;
   const auto small = [](const ParameterSlot& slot) { return slot.tensor->dim() == 1; };
   return part.front().compute.has_value() && all_frozen(part) && std::all_of(part.begin(), part.end(), small);
 }
 
-// By dtypes and reductions, in order of appearance.
+// Splits slots by dtypes and reductions, in order of appearance.
 std::vector<Slots> by_kind(Slots slots, const Places& places) {
   std::vector<Slots> parts;
   for (ParameterSlot& slot : slots) {
@@ -57,7 +57,7 @@ sharding::Model make_model(Units units, std::span<const Placed> placed, const Pl
       groups.push_back(std::make_unique<Group>(std::move(part), placed, where));
     }
   }
-  // The gradients of the parameters that a unit uses last come first.
+  // Gradients arrive in reverse order of use.
   std::reverse(groups.begin(), groups.end());
   return sharding::Model(std::move(units), std::move(groups), std::move(reshard), "fsdp2");
 }

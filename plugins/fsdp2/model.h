@@ -1,4 +1,4 @@
-// The groups of a stage's parameters.
+// Creation of a stage's parameter groups.
 #pragma once
 
 #include <functional>
@@ -13,10 +13,12 @@
 
 namespace heddle::fsdp2 {
 
-// Over which ranks a parameter is sharded, by its name. The layouts outlive the construction of the model.
+// Maps a parameter's name to the layout of the ranks that shard it. The layouts outlive the construction of
+// the model.
 using Places = std::function<const Place&(const std::string& parameter)>;
 
-// A group for each pair of dtypes (of storage, of compute) and each reduction of a unit's own parameters.
+// Creates a group for each combination of storage dtype, compute dtype and reduction of a unit's own
+// parameters.
 sharding::Model make_model(Units units, std::span<const Placed> placed, const Places& places,
                            std::vector<sharding::Reshard> reshard, Frozen frozen);
 
@@ -24,10 +26,11 @@ inline Group& group_of(sharding::Bucket& bucket) {
   return static_cast<Group&>(bucket);
 }
 
-// For each unit: the model chose the dtype of every parameter, so its inputs and outputs are not cast.
+// Returns, per unit, whether the model chose the dtype of every parameter. Inputs and outputs of such units
+// are not cast.
 std::vector<char> pinned_units(const sharding::Model& model);
 
-// Returns when gradients have arrived in host memory.
+// Waits until gradients have arrived in host memory.
 void wait_for_moved_gradients(const sharding::Model& model);
 
 }  // namespace heddle::fsdp2

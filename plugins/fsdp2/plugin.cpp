@@ -1,4 +1,4 @@
-// The entry point of fsdp2.
+// Entry point of the plugin fsdp2.
 #include "heddle/sdk.h"
 #include "strategy.h"
 

@@ -1,4 +1,4 @@
-// Makes the two buffers of a dtype, and returns views of them.
+// Allocation of the two buffers per dtype, and views of them.
 #include "reduce_buffers.h"
 
 #include <ATen/ops/empty.h>

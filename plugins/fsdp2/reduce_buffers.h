@@ -1,4 +1,4 @@
-// The buffers that gradients are packed into to be summed: two in turn, each as large as the largest group.
+// Buffers that gradients are packed into for reduction: two in turn, each as large as the largest group.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,26 +14,27 @@
 
 namespace heddle::fsdp2 {
 
-// Of the parameters of one stage that are summed over the same ranks. Reductions are finished in the order in
+// Buffers of the parameters of a stage that are summed over the same ranks. Reductions finish in the order in
 // which they start, with at most two in flight.
 class ReduceBuffers {
  public:
   explicit ReduceBuffers(std::shared_ptr<Communicator> ranks) : ranks_(std::move(ranks)) {}
-  // Called by every group once, before the first reduction: its number of elements per rank; `like` gives
-  // dtype and device.
+  // Registers a group's number of elements per rank. Every group calls it once before the first reduction.
+  // `like` gives dtype and device.
   void expect(const at::Tensor& like, int64_t part);
 
-  size_t take_turn() { return turn_ = 1 - turn_; }  // 0 or 1: which of the two
+  size_t take_turn() { return turn_ = 1 - turn_; }  // index of the buffer to use next
   Communicator& ranks() const { return *ranks_; }
-  // The start of a buffer: of all ranks' parts, which they read in place if they share memory; of one part.
+  // Start of the input buffer, which holds the parts of all ranks. Ranks that share memory read their parts
+  // in place.
   at::Tensor input(size_t turn, const at::Tensor& like, int64_t part);
   at::Tensor output(size_t turn, const at::Tensor& like, int64_t part);
 
  private:
-  struct Line {  // of one dtype and device
+  struct Line {  // buffers of one dtype and device
     at::Tensor like;
     int64_t largest = 0;
-    std::array<at::Tensor, 2> inputs, outputs;  // made when used
+    std::array<at::Tensor, 2> inputs, outputs;  // allocated on first use
   };
   Line& line_of(const at::Tensor& like);
 

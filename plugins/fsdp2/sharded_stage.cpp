@@ -1,4 +1,4 @@
-// The stage of a rank that shares its parameters with others.
+// Stage of a rank that shards its parameters with other ranks.
 #include <utility>
 
 #include "stage.h"
@@ -11,7 +11,7 @@ sharding::Policy policy_of(const Options& options) {
   policy.forward.units = options.ahead.forward;
   policy.backward.units = options.ahead.backward;
   policy.reduce_each_microbatch = !options.defer_reduction;
-  policy.agree_on_used = false;  // the reduce buffers carry a count for each parameter
+  policy.agree_on_used = false;  // the reduce buffers carry a count per parameter
   return policy;
 }
 
@@ -48,7 +48,7 @@ class ShardedStage final : public sharding::ShardedStage {
 
   Precision precision_;
   std::vector<char> pinned_;
-  std::optional<model::Autocast> autocast_;  // casts for each use: whole parameters are freed
+  std::optional<model::Autocast> autocast_;  // casts at each use, because whole parameters are freed
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Running one unit in mixed precision.
+// Execution of one unit in mixed precision.
 #include "stage.h"
 
 #include <utility>

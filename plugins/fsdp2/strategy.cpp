@@ -1,4 +1,4 @@
-// The needs of fsdp2, and the choice between its two stages.
+// Requirements of fsdp2, and the choice between its two stages.
 #include "strategy.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace heddle::fsdp2 {
 namespace {
 
-// Checked in this order (the mesh of AutoModel's FSDP2).
+// Checks sizes in the order of AutoModel's FSDP2 mesh.
 std::string check_sizes(const Sizes& sizes) {
   const auto number = [](int64_t value) { return std::to_string(value); };
   if (sizes.dp_replicate >= sizes.dp && sizes.dp_replicate != 1)
@@ -20,7 +20,7 @@ std::string check_sizes(const Sizes& sizes) {
            " must be less than dp_size=" + number(sizes.dp) + " since DDP usecase is not supported by FSDP2";
   int64_t non_pp = 0;
   if (__builtin_mul_overflow(int64_t{sizes.dp} * sizes.cp, sizes.tp, &non_pp))
-    return "";  // refused with the world size
+    return "";  // the world-size check refuses it
   if (non_pp % sizes.ep != 0)
     return "non_pp_size=" + number(non_pp) + " must be a multiple of ep_size=" + number(sizes.ep);
   return "";
@@ -33,7 +33,7 @@ std::optional<at::ScalarType> dtype_of(const DTypeWord& dtype) {
   if (dtype.word == "float16") return at::kHalf;
   if (dtype.word == "float64") return at::kDouble;
   throw Error(ErrorCode::config, "distributed.mp_policy",
-              "'" + dtype.word + "' is not a dtype that parameters and gradients can have",
+              "'" + dtype.word + "' is not a dtype of parameters and gradients",
               "use float32, bfloat16, float16 or float64");
 }
 
@@ -59,16 +59,16 @@ Frozen frozen_of(const Config& config) {
   return word == "replicate" ? Frozen::replicate : word == "per_layer" ? Frozen::per_layer : Frozen::root;
 }
 
-// In a dry world nothing lies anywhere.
+// A dry world has no memory to place shards in.
 Place::Shards shards_of(const Config& config, const DeviceMesh& mesh) {
   if (!config.offload_policy || dry_rank(mesh) != nullptr) return Place::Shards::on_device;
   return config.offload_policy->pin_memory ? Place::Shards::in_pinned_memory : Place::Shards::in_host_memory;
 }
 
-// One for each distinct reduction, the dense one first.
+// Returns one place per distinct reduction, that of dense parameters first.
 std::vector<Place> places_over(const Reductions& reductions, const DeviceMesh& mesh,
                                const Precision& precision, Place::Shards shards) {
-  Place place;  // what is common to all
+  Place place;  // fields common to all places
   place.compute = precision.parameters;
   place.reduce = precision.reduce;
   place.shards = shards;
@@ -89,17 +89,17 @@ const Place& place_of(const std::string& parameter, const Reduction& reduction,
   if (found->groups.shards == 1 && found->groups.replicas > 1)
     throw Error(ErrorCode::mesh, "fsdp2",
                 "the gradient of '" + parameter + "' is summed over " + reduction.copies +
-                    " alone, and fsdp2 sums over copies only what is split into shards",
+                    " only, but fsdp2 sums over copies only gradients of sharded parameters",
                 "use the strategy ddp");
   return *found;
 }
 
-// A host may have a mesh of its own; gradients that are not summed would be wrong without an error.
+// A host may bring its own mesh. Gradients that are not summed would give wrong results without an error.
 void check_mesh(const DeviceMesh& mesh) {
   const int dp = mesh.size("dp"), replicas = mesh.size("dp_replicate"), shards = mesh.size("dp_shard");
   if (dp != replicas * shards)
     throw Error(ErrorCode::mesh, "fsdp2",
-                "this mesh has an axis dp of " + std::to_string(dp) + " ranks, which fsdp2 does not use",
+                "this mesh has an axis dp of " + std::to_string(dp) + " ranks, which fsdp2 does not support",
                 "name the axes pp, dp_replicate, dp_shard, cp, tp");
   if (replicas > 1 && mesh.size("dp_shard_cp") == 1)
     throw Error(ErrorCode::mesh, "fsdp2",
@@ -108,15 +108,15 @@ void check_mesh(const DeviceMesh& mesh) {
                 "use the strategy ddp");
 }
 
-// AutoModel ignores such depths silently; here there is a warning.
+// AutoModel ignores these depths silently. heddle warns.
 void warn(const Config& config, const DeviceMesh& mesh) {
   const Config fresh;
   const bool depths = config.fsdp2_forward_prefetch_depth != fresh.fsdp2_forward_prefetch_depth ||
                       config.fsdp2_backward_prefetch_depth != fresh.fsdp2_backward_prefetch_depth;
   if (!depths || config.enable_fsdp2_prefetch || mesh.rendezvous().rank() != 0) return;
-  mesh.log().warning("fsdp2",
-                     "the prefetch depths have no effect while enable_fsdp2_prefetch is false: one unit is "
-                     "gathered ahead");
+  mesh.log().warning(
+      "fsdp2",
+      "the prefetch depths have no effect because enable_fsdp2_prefetch is false: one unit is prefetched");
 }
 
 }  // namespace

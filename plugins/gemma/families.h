@@ -1,4 +1,4 @@
-// The families of this plugin that have files of their own.
+// Model families of this plugin that have their own files.
 #pragma once
 
 #include "heddle/plugin/offer.h"

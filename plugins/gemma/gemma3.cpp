@@ -1,4 +1,4 @@
-// Gemma 3: as Gemma 2, with norms of queries and keys, one layer in six that sees all, and two rotary bases.
+// Gemma 3: Gemma 2 with norms of queries and keys, full attention in every sixth layer, and two rotary bases.
 #include "families.h"
 
 #include <cmath>
@@ -29,17 +29,17 @@ struct Gemma3Keys : decoder::CommonKeys {
 };
 
 void add_attention(model::ModelKeys<Gemma3Keys>& keys) {
-  keys.field("attention_bias", &Gemma3Keys::attention_bias, "Biases of q, k, v and o.")
-      .field("query_pre_attn_scalar", &Gemma3Keys::query_pre_attn_scalar, "Scores are divided by its root.",
-             decoder::kSize)
+  keys.field("attention_bias", &Gemma3Keys::attention_bias, "Whether q, k, v and o have biases.")
+      .field("query_pre_attn_scalar", &Gemma3Keys::query_pre_attn_scalar,
+             "Attention scores are divided by the square root of this number.", decoder::kSize)
       .field("sliding_window", &Gemma3Keys::sliding_window,
-             "In layers that slide, a token sees itself and those less than so many before it; one as long "
-             "as the sequence changes nothing.",
+             "Size of the window of sliding_attention layers in tokens, including the current token.",
              decoder::kSize)
       .field("sliding_window_pattern", &Gemma3Keys::sliding_window_pattern,
-             "Every so many-th layer has full attention; null: 6.", decoder::kSize)
+             "Every Nth layer uses full attention. null: 6.", decoder::kSize)
       .field("layer_types", &Gemma3Keys::layer_types,
-             "full_attention or sliding_attention for each layer; null: by sliding_window_pattern.")
+             "Type of each layer: full_attention or sliding_attention. null: derived from "
+             "sliding_window_pattern.")
       .rule([](const Gemma3Keys& given) {
         return decoder::complaint_of_layer_types(given.layer_types, given.num_hidden_layers);
       });
@@ -52,14 +52,15 @@ model::ModelKeys<Gemma3Keys> keys_of_gemma3() {
   decoder::add_rotary_by_type(keys, "gemma3_text");
   decoder::add_dropout(keys);
   add_attention(keys);
-  keys.field("hidden_activation", &Gemma3Keys::hidden_activation, "Activation of the MLP.",
+  keys.field("hidden_activation", &Gemma3Keys::hidden_activation, "Activation function of the MLP.",
              decoder::activation_words())
       .field("final_logit_softcapping", &Gemma3Keys::final_logit_softcapping,
-             "Logits become cap * tanh(logit / cap); null: they stay.", at_least(1e-30))
-      .only("attn_logit_softcapping", Node(), "A cap of scores is refused: transformers' Gemma 3 has none.")
+             "Soft cap of the logits: cap * tanh(logit / cap). null: no cap.", at_least(1e-30))
+      .only("attn_logit_softcapping", Node(),
+            "A soft cap of attention scores is refused, because transformers' Gemma 3 has none.")
       .only("use_bidirectional_attention", Node::boolean(false), "Only causal attention is built.")
-      .unused("hidden_act", "hidden_activation is read.")
-      .unused("_sliding_window_pattern", "layer_types has it.");
+      .unused("hidden_act", "hidden_activation is used instead.")
+      .unused("_sliding_window_pattern", "layer_types is used instead.");
   return keys;
 }
 
@@ -86,7 +87,7 @@ decoder::Model gemma3_model(const Gemma3Keys& keys) {
   return model;
 }
 
-// As a part of a model with images the text has a prefix, of two ages.
+// The text model inside a model with images has a prefix, in an older and a newer spelling.
 const decoder::Description<Gemma3Keys>& gemma3_text() {
   static const decoder::Description<Gemma3Keys> kGemma3 = {
       "gemma3_text", "Gemma3ForCausalLM", keys_of_gemma3(), gemma3_model,

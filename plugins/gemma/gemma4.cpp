@@ -1,4 +1,5 @@
-// Gemma 4: as Gemma 3, with other heads in layers that see all, values that are keys, and norms of values.
+// Gemma 4: Gemma 3 with a different head width in full-attention layers, values that equal keys, and norms of
+// values.
 #include <cmath>
 
 #include "families.h"
@@ -24,7 +25,7 @@ decoder::Attention attention_of(const Gemma4Keys& keys, int64_t layer) {
   return out;
 }
 
-// The rule is a softmax over all experts; the weights of those chosen are divided by their sum.
+// Router: softmax over all experts, then the weights of the selected experts are divided by their sum.
 decoder::Mixture experts_of(const Gemma4Keys& keys) {
   decoder::Mixture out;
   out.router.experts = *keys.num_experts;
@@ -54,8 +55,8 @@ decoder::Model gemma4_model(const Gemma4Keys& keys) {
   return model;
 }
 
-// As a part of a model with images and sounds the text has a prefix. Published files have tensors of keys and
-// values of layers that share them.
+// The text model inside a model with images and audio has a prefix. Published files contain key and value
+// tensors for layers that share keys and values, too.
 decoder::Files files_of_text(const Gemma4Keys& keys) {
   decoder::Files files;
   files.otherwise("model.", "model.language_model.").otherwise("model.", "language_model.model.");

@@ -1,4 +1,4 @@
-// Keys of Gemma 4: widths of heads and rotary embeddings for each type of layer.
+// Keys of Gemma 4: head widths and rotary embeddings per layer type.
 #include "gemma4_keys.h"
 
 #include <utility>
@@ -17,26 +17,27 @@ std::string complaint_of_layers(const Gemma4Keys& keys) {
       !out.empty())
     return out;
   if (keys.layer_types && keys.layer_types->back() != kFullAttention)
-    return "layer_types: the last layer has full_attention, got '" + keys.layer_types->back() +
-           "', which transformers changes";
+    return "layer_types: the last layer must be full_attention, got '" + keys.layer_types->back() +
+           "', which transformers replaces";
   return "";
 }
 
 std::string complaint_of_sharing(const Gemma4Keys& keys) {
   const std::string shared = "num_kv_shared_layers " + std::to_string(keys.num_kv_shared_layers);
   if (keys.num_kv_shared_layers >= keys.num_hidden_layers)
-    return shared + ": none of " + std::to_string(keys.num_hidden_layers) + " layers has keys of its own";
+    return shared + ": all " + std::to_string(keys.num_hidden_layers) +
+           " layers would share keys and none would have its own";
   for (int64_t i = 0; i < keys.num_hidden_layers; ++i)
     if (keys.shares(i) && !keys.source_of(i))
-      return shared + ": layer " + std::to_string(i) + " has no layer of its type before it with own keys";
+      return shared + ": layer " + std::to_string(i) + " has no earlier layer of its type with its own keys";
   return "";
 }
 
 std::string complaint_of_inputs(const Gemma4Keys& keys) {
   if (keys.hidden_size_per_layer_input == 0 || keys.vocab_size_per_layer_input >= keys.vocab_size) return "";
   return "vocab_size_per_layer_input " + std::to_string(keys.vocab_size_per_layer_input) +
-         ": later tokens of the vocabulary of " + std::to_string(keys.vocab_size) +
-         " have no inputs of layers";
+         " is less than vocab_size " + std::to_string(keys.vocab_size) +
+         ", so some tokens have no per-layer inputs";
 }
 
 std::string complaint_of_experts(const Gemma4Keys& keys) {
@@ -55,25 +56,25 @@ std::string complaint_of_heads(const Gemma4Keys& keys) {
   const int64_t heads = keys.num_attention_heads, of_keys = keys.heads_of_keys(false);
   if (heads % of_keys != 0)
     return "num_attention_heads " + std::to_string(heads) + " is not a multiple of the " +
-           std::to_string(of_keys) + " heads of keys in layers with full attention";
+           std::to_string(of_keys) + " key heads of full-attention layers";
   if (heads > model::kLargestSize / keys.global_head_dim)
     return "num_attention_heads " + std::to_string(heads) + " of global_head_dim " +
            std::to_string(keys.global_head_dim) + " are more than " + std::to_string(model::kLargestSize);
   return "";
 }
 
-// A layer of per_layer_config.
+// Head widths of one layer in per_layer_config.
 struct Widths {
   int64_t head_dim = 0, of_keys = 0;
   bool operator==(const Widths&) const = default;
 };
 
 Widths widths_of(const Node& layer, Widths out) {
-  if (!layer.is_map()) model::refuse(layer, "expected a map of keys of this layer, got " + layer.written());
+  if (!layer.is_map()) model::refuse(layer, "expected a map of this layer's keys, got " + layer.written());
   for (const auto& [key, value] : layer.entries()) {
     if (key != "head_dim" && key != "num_key_value_heads")
-      model::refuse(value, "the key " + key + " of one layer is not built",
-                    "give head_dim and num_key_value_heads");
+      model::refuse(value, "the key " + key + " of a single layer is not built",
+                    "set head_dim and num_key_value_heads only");
     (key == "head_dim" ? out.head_dim : out.of_keys) = model::size_or(layer, key, 1);
   }
   return out;
@@ -87,7 +88,7 @@ const Node* find_layer(const Node& layers, int64_t index) {
   return nullptr;
 }
 
-// transformers' spelling of the widths of layers with full attention, layer by layer.
+// Reads transformers' spelling of the widths of full-attention layers, one layer at a time.
 void read_layers(const Node& keys, Gemma4Keys& out) {
   const Node* layers = model::given(keys, kLayers);
   if (layers == nullptr) return;
@@ -101,23 +102,23 @@ void read_layers(const Node& keys, Gemma4Keys& out) {
     const Widths own = layer == nullptr ? base : widths_of(*layer, base);
     if (out.slides(i) ? own != base : global && *global != own)
       model::refuse(layer == nullptr ? *layers : *layer,
-                    "layer " + std::to_string(i) + " has other widths than the layers of its type",
-                    "layers with full attention have one head_dim and one num_key_value_heads");
+                    "layer " + std::to_string(i) + " has different widths than other layers of its type",
+                    "set the same head_dim and num_key_value_heads for all full-attention layers");
     if (!out.slides(i)) global = own;
   }
-  if (found != layers->size()) model::refuse(*layers, "a key is no layer of the model");
+  if (found != layers->size()) model::refuse(*layers, "a key is not the number of a layer");
   out.global_head_dim = global->head_dim;
   if (out.attention_k_eq_v)
     out.num_global_key_value_heads = global->of_keys;
   else if (global->of_keys != base.of_keys)
-    model::refuse(*layers, "num_key_value_heads of single layers needs attention_k_eq_v: true");
+    model::refuse(*layers, "num_key_value_heads of a single layer needs attention_k_eq_v: true");
 }
 
 model::KeyGroup<Gemma4Keys> layers_group() {
   model::KeyGroup<Gemma4Keys> out;
   out.table = {{kLayers, "map or null", "null", "",
-                "transformers' spelling of global_head_dim and num_global_key_value_heads: head_dim and "
-                "num_key_value_heads of the layers with full attention, by their numbers.",
+                "transformers' spelling of global_head_dim and num_global_key_value_heads: a map from the "
+                "number of each full-attention layer to its head_dim and num_key_value_heads.",
                 ""}};
   out.read = [](const Node& given, Gemma4Keys& keys) {
     read_layers(given, keys);
@@ -134,8 +135,7 @@ void read_rotary(const Node& keys, Gemma4Keys& out) {
   if (all != nullptr)
     for (const auto& [type, value] : all->entries())
       if (type != kFullAttention && type != kSlidingAttention)
-        model::refuse(value,
-                      "expected a map for full_attention and one for sliding_attention, got the key " + type);
+        model::refuse(value, "expected the keys full_attention and sliding_attention, got the key " + type);
   for (const char* type : {kFullAttention, kSlidingAttention}) {
     const bool slides = type == kSlidingAttention;
     decoder::RotaryKeys& rotary = slides ? out.sliding_rotary : out.rotary;
@@ -152,8 +152,9 @@ void read_rotary(const Node& keys, Gemma4Keys& out) {
 model::KeyGroup<Gemma4Keys> rotary_group() {
   model::KeyGroup<Gemma4Keys> out;
   out.table = {{kRotary, "map or null", "null", "types default, linear, llama3, yarn, proportional",
-                "full_attention and sliding_attention, each a map with rope_type and rope_theta; the type "
-                "proportional rotates partial_rotary_factor of the pairs of a head, the first ones.",
+                "Rotary embeddings per layer type: full_attention and sliding_attention, each a map with "
+                "rope_type and rope_theta. The type proportional rotates the first partial_rotary_factor of "
+                "the pairs of a head.",
                 ""}};
   out.read = read_rotary;
   out.write = [](const Gemma4Keys& keys) -> std::vector<Node::Entry> {
@@ -163,7 +164,7 @@ model::KeyGroup<Gemma4Keys> rotary_group() {
   return out;
 }
 
-// A group of a base's keys, for keys derived from it.
+// Adapts a group of a base's keys to derived keys.
 template <class Keys>
 model::KeyGroup<Keys> as(model::KeyGroup<Gemma4Keys> group) {
   return {std::move(group.table), std::move(group.read), std::move(group.write)};
@@ -171,30 +172,29 @@ model::KeyGroup<Keys> as(model::KeyGroup<Gemma4Keys> group) {
 
 template <class Keys>
 void add_attention(model::ModelKeys<Keys>& keys) {
-  keys.field("attention_bias", &Gemma4Keys::attention_bias, "Biases of q, k, v and o.")
+  keys.field("attention_bias", &Gemma4Keys::attention_bias, "Whether q, k, v and o have biases.")
       .field("attention_k_eq_v", &Gemma4Keys::attention_k_eq_v,
-             "In layers with full attention values are the products that keys are made of.")
-      .field("global_head_dim", &Gemma4Keys::global_head_dim,
-             "Width of a head in layers with full attention.", decoder::kSize)
+             "In full-attention layers, use the key projections as values.")
+      .field("global_head_dim", &Gemma4Keys::global_head_dim, "Head width of full-attention layers.",
+             decoder::kSize)
       .field("num_global_key_value_heads", &Gemma4Keys::num_global_key_value_heads,
-             "Heads of keys in layers with full attention; null: num_key_value_heads. Without "
-             "attention_k_eq_v it "
-             "changes nothing.",
+             "Number of key heads in full-attention layers. null: num_key_value_heads. No effect without "
+             "attention_k_eq_v.",
              decoder::kSize)
       .field("sliding_window", &Gemma4Keys::sliding_window,
-             "In layers that slide, a token sees itself and those less than so many before it; one as long "
-             "as the sequence changes nothing.",
+             "Size of the window of sliding_attention layers in tokens, including the current token.",
              decoder::kSize)
       .field("layer_types", &Gemma4Keys::layer_types,
-             "full_attention or sliding_attention for each layer, of which the last is full_attention; null: "
-             "every sixth and the last are.")
+             "Type of each layer: full_attention or sliding_attention. The last layer must be "
+             "full_attention. null: full attention in every sixth layer and the last.")
       .field("use_bidirectional_attention", &Gemma4Keys::use_bidirectional_attention,
-             "Of tokens of images, which are not built: vision changes nothing.", OneOf{{"vision"}})
+             "Bidirectional attention among image tokens, which are not built. vision has no effect.",
+             OneOf{{"vision"}})
       .field("num_kv_shared_layers", &Gemma4Keys::num_kv_shared_layers,
-             "So many last layers see the keys and values of the last layer of their type before them.",
+             "Number of last layers that reuse the keys and values of the last earlier layer of their type.",
              at_least<int64_t>(0))
       .field("use_double_wide_mlp", &Gemma4Keys::use_double_wide_mlp,
-             "The MLPs of layers that share keys are twice as wide; without such layers it changes nothing.")
+             "Double the MLP width in layers that reuse keys.")
       .rule(complaint_of_layers)
       .rule(complaint_of_sharing);
   keys.group(as<Keys>(layers_group())).group(as<Keys>(rotary_group()));
@@ -207,13 +207,13 @@ model::ModelKeys<Keys> common() {
   decoder::add_rms_norm(keys);
   decoder::add_dropout(keys);
   add_attention(keys);
-  keys.field("hidden_activation", &Gemma4Keys::hidden_activation, "Activation of the MLP.",
+  keys.field("hidden_activation", &Gemma4Keys::hidden_activation, "Activation function of the MLP.",
              decoder::activation_words())
       .field("final_logit_softcapping", &Gemma4Keys::final_logit_softcapping,
-             "Logits become cap * tanh(logit / cap); null: they stay.", at_least(1e-30))
-      .only("rope_theta", Node(), "rope_parameters has it.")
-      .only("rope_scaling", Node(), "rope_parameters has it.")
-      .unused("hidden_act", "hidden_activation is read.");
+             "Soft cap of the logits: cap * tanh(logit / cap). null: no cap.", at_least(1e-30))
+      .only("rope_theta", Node(), "Set rope_parameters instead.")
+      .only("rope_scaling", Node(), "Set rope_parameters instead.")
+      .unused("hidden_act", "hidden_activation is used instead.");
   return keys;
 }
 
@@ -264,17 +264,17 @@ std::optional<model::ExpertActivation::Kind> expert_activation(const std::string
 model::ModelKeys<Gemma4Keys> gemma4_keys() {
   auto keys = common<Gemma4Keys>();
   keys.field("hidden_size_per_layer_input", &Gemma4Keys::hidden_size_per_layer_input,
-             "Width of the inputs of each layer (E2B, E4B); 0: there are none.", at_least<int64_t>(0))
+             "Width of the per-layer inputs (E2B, E4B). 0: none.", at_least<int64_t>(0))
       .field("enable_moe_block", &Gemma4Keys::enable_moe_block,
-             "Experts beside the MLP of each layer (26B-A4B).")
+             "Add experts in parallel to the MLP of each layer (26B-A4B).")
       .field("num_experts", &Gemma4Keys::num_experts,
-             "Experts of a layer; without enable_moe_block it changes nothing.", Range<int64_t>{1, 65536})
+             "Number of experts per layer. No effect without enable_moe_block.", Range<int64_t>{1, 65536})
       .field("top_k_experts", &Gemma4Keys::top_k_experts,
-             "Experts of a token; without enable_moe_block it changes nothing.", decoder::kSize)
+             "Number of experts per token. No effect without enable_moe_block.", decoder::kSize)
       .field("moe_intermediate_size", &Gemma4Keys::moe_intermediate_size,
-             "Width of an expert; without enable_moe_block it changes nothing.", decoder::kSize)
+             "Width of an expert. No effect without enable_moe_block.", decoder::kSize)
       .field("vocab_size_per_layer_input", &Gemma4Keys::vocab_size_per_layer_input,
-             "Tokens that have inputs of each layer, at least vocab_size.", decoder::kSize)
+             "Vocabulary size of the per-layer inputs, at least vocab_size.", decoder::kSize)
       .rule(complaint_of_inputs)
       .rule(complaint_of_experts);
   return keys;

@@ -1,4 +1,4 @@
-// The keys of Gemma 4's text.
+// Keys of Gemma 4's text model.
 #pragma once
 
 #include <cstdint>
@@ -28,18 +28,18 @@ struct Gemma4Keys : decoder::CommonKeys {
 
   bool slides(int64_t layer) const;
   bool shares(int64_t layer) const { return layer >= num_hidden_layers - num_kv_shared_layers; }
-  // The last layer of the same type with keys of its own; empty: there is none.
+  // Index of the last layer before `layer` of the same type with its own keys. Empty: none.
   std::optional<int64_t> source_of(int64_t layer) const;
   int64_t heads_of_keys(bool slides) const;
   int64_t head_width_of(bool slides) const { return slides ? head_width() : global_head_dim; }
 };
 
-// The 12B model: no experts, no inputs of each layer.
+// Keys of the 12B model, which has no experts and no per-layer inputs.
 struct Gemma4UnifiedKeys : Gemma4Keys {
   Gemma4UnifiedKeys();
 };
 
-// Of experts; empty: none is built for this activation.
+// Returns the activation of the experts. Empty: not built.
 std::optional<model::ExpertActivation::Kind> expert_activation(const std::string& word);
 
 model::ModelKeys<Gemma4Keys> gemma4_keys();

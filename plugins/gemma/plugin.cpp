@@ -1,5 +1,5 @@
-// Gemma and Gemma 2: norms that multiply by 1 + weight, and scaled embeddings; Gemma 2 has soft caps, norms
-// before and after, and windows in every second layer.
+// Gemma and Gemma 2: norms that multiply by 1 + weight, and scaled embeddings. Gemma 2 adds soft caps, norms
+// before and after attention and MLP, and a sliding window in every second layer.
 #include <cmath>
 
 #include "families.h"
@@ -9,7 +9,7 @@
 namespace heddle::gemma {
 namespace {
 
-// Of both; the defaults are those of Gemma.
+// Keys of both models, with the defaults of Gemma.
 struct GemmaKeys : decoder::CommonKeys {
   GemmaKeys() {
     vocab_size = 256000, hidden_size = 3072, intermediate_size = 24576;
@@ -43,9 +43,9 @@ model::ModelKeys<Keys> common(const std::string& model_type, const std::string& 
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, model_type);
   decoder::add_dropout(keys);
-  keys.field("attention_bias", &GemmaKeys::attention_bias, "Biases of q, k, v and o.")
+  keys.field("attention_bias", &GemmaKeys::attention_bias, "Whether q, k, v and o have biases.")
       .field(activation, &GemmaKeys::activation,
-             "Activation of the MLP; both words mean the tanh form, so the key changes nothing.",
+             "Activation function of the MLP. Both values select the tanh approximation of GELU.",
              OneOf{{"gelu_pytorch_tanh", "gelu"}})
       .only("use_bidirectional_attention", Node(), "Only causal attention is built.");
   return keys;
@@ -53,32 +53,32 @@ model::ModelKeys<Keys> common(const std::string& model_type, const std::string& 
 
 model::ModelKeys<GemmaKeys> keys_of_gemma() {
   auto keys = common<GemmaKeys>("gemma", "hidden_act");
-  keys.unused("hidden_activation", "hidden_act is read.");
+  keys.unused("hidden_activation", "hidden_act is used instead.");
   return keys;
 }
 
 model::ModelKeys<Gemma2Keys> keys_of_gemma2() {
   auto keys = common<Gemma2Keys>("gemma2", "hidden_activation");
-  keys.field("query_pre_attn_scalar", &Gemma2Keys::query_pre_attn_scalar, "Scores are divided by its root.",
-             decoder::kSize)
+  keys.field("query_pre_attn_scalar", &Gemma2Keys::query_pre_attn_scalar,
+             "Attention scores are divided by the square root of this number.", decoder::kSize)
       .field("sliding_window", &Gemma2Keys::sliding_window,
-             "In layers that slide, a token sees itself and those less than so many before it; one "
-             "as long as the sequence changes nothing.",
+             "Size of the window of sliding_attention layers in tokens, including the current token.",
              decoder::kSize)
       .field("layer_types", &Gemma2Keys::layer_types,
-             "full_attention or sliding_attention for each layer; null: in turn, the first slides.")
+             "Type of each layer: full_attention or sliding_attention. null: they alternate, beginning with "
+             "sliding_attention.")
       .field("attn_logit_softcapping", &Gemma2Keys::attn_logit_softcapping,
-             "Scores become cap * tanh(score / cap); null: they stay.", at_least(1e-30))
-      .field("final_logit_softcapping", &Gemma2Keys::final_logit_softcapping, "The same of the logits.",
-             at_least(1e-30))
-      .unused("hidden_act", "hidden_activation is read.")
+             "Soft cap of the attention scores: cap * tanh(score / cap). null: no cap.", at_least(1e-30))
+      .field("final_logit_softcapping", &Gemma2Keys::final_logit_softcapping,
+             "Soft cap of the logits, with the same formula.", at_least(1e-30))
+      .unused("hidden_act", "hidden_activation is used instead.")
       .rule([](const Gemma2Keys& given) {
         return decoder::complaint_of_layer_types(given.layer_types, given.num_hidden_layers);
       });
   return keys;
 }
 
-// Without layers.
+// Returns the model without its layers.
 decoder::Model model_of(const GemmaKeys& keys) {
   decoder::Model model = keys.model();
   model.last_norm.kind = decoder::Norm::Kind::rms_plus_one;

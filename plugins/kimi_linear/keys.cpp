@@ -1,4 +1,5 @@
-// Keys, and from them the layers: delta attention or latent attention, and an MLP or experts.
+// Keys of Kimi Linear, and the description of its layers: delta attention or latent attention, and an MLP or
+// experts.
 #include "keys.h"
 
 #include <algorithm>
@@ -40,17 +41,17 @@ namespace {
 
 constexpr const char* kLinearAttention = "linear_attention";
 
-// The layers that a list of linear_attn_config names become of this type.
+// Gives the layers in a list of linear_attn_config this type.
 void name_layers(const Node& list, const char* type, std::vector<std::string>& types) {
   if (!list.is_list())
-    model::refuse(list, "expected a list of layers, counted from 1, got " + list.written());
+    model::refuse(list, "expected a list of layer numbers, counted from 1, got " + list.written());
   for (const Node& layer : list.items()) {
     const int64_t number = layer.as_integer(), count = static_cast<int64_t>(types.size());
     if (number < 1 || number > count)
       model::refuse(layer,
-                    "layers are counted from 1 to " + std::to_string(count) + ", got " + layer.written());
+                    "expected a layer from 1 to " + std::to_string(count) + ", got " + layer.written());
     std::string& own = types[static_cast<size_t>(number - 1)];
-    if (!own.empty()) model::refuse(layer, "the layer " + layer.written() + " is named twice");
+    if (!own.empty()) model::refuse(layer, "layer " + layer.written() + " is listed twice");
     own = type;
   }
 }
@@ -64,7 +65,7 @@ void check_linear_keys(const Node& config, std::span<const std::string> known) {
     const std::string near = text::nearest(key, known);
     errors.add(Error(ErrorCode::config, value.where(),
                      "linear_attn_config has no key '" + text::excerpt(key) + "'",
-                     near.empty() ? "its keys are " + text::join(known) : "did you mean '" + near + "'?"));
+                     near.empty() ? "supported keys: " + text::join(known) : "did you mean '" + near + "'?"));
   }
   errors.raise();
 }
@@ -82,16 +83,16 @@ void read_layers(const Node& config, Keys& keys) {
   if (full == nullptr || linear == nullptr)
     model::refuse(config,
                   std::string("linear_attn_config has ") +
-                      (full == nullptr ? "kda_layers" : "full_attn_layers") + " and not " +
+                      (full == nullptr ? "kda_layers" : "full_attn_layers") + " but not " +
                       (full == nullptr ? "full_attn_layers" : "kda_layers"),
-                  "give both lists, or layer_types");
+                  "set both lists, or layer_types");
   std::vector<std::string> types(static_cast<size_t>(keys.num_hidden_layers));
   name_layers(*full, decoder::kFullAttention, types);
   name_layers(*linear, kLinearAttention, types);
   const auto none = std::find(types.begin(), types.end(), "");
   if (none != types.end())
-    model::refuse(config, "linear_attn_config names the layer " + std::to_string(none - types.begin() + 1) +
-                              " in neither full_attn_layers nor kda_layers");
+    model::refuse(config, "layer " + std::to_string(none - types.begin() + 1) +
+                              " is in neither full_attn_layers nor kda_layers");
   keys.layer_types = std::move(types);
 }
 
@@ -190,7 +191,7 @@ void fill(Keys& keys) {
 
 std::string complaint_of_attention(const Keys& keys) {
   if (keys.tie_word_embeddings)
-    return "tie_word_embeddings is true, and transformers' KimiLinearForCausalLM has a head of its own";
+    return "tie_word_embeddings is true, but transformers' KimiLinearForCausalLM has a separate head";
   return complaint_of_sizes(keys);
 }
 
@@ -214,7 +215,7 @@ std::string complaint_of_experts(const Keys& keys) {
   if (keys.experts < 1 || keys.experts_of_token < 1 || keys.experts_of_token > keys.experts)
     return "num_experts " + std::to_string(keys.experts) + " and num_experts_per_token " +
            std::to_string(keys.experts_of_token) +
-           ": expected at least 1, and no more of a token than there are";
+           ": expected at least 1 expert, and at most num_experts per token";
   if (keys.num_shared_experts < 0 || keys.num_shared_experts > model::kLargestSize / keys.expert_width)
     return "num_shared_experts is " + std::to_string(keys.num_shared_experts);
   if (keys.groups < 1 || keys.experts % keys.groups != 0)
@@ -230,8 +231,8 @@ model::KeyGroup<Keys> linear_attention() {
   model::KeyGroup<Keys> out;
   out.table = {
       {"linear_attn_config", "map or null", "null", "",
-       "head_dim, num_heads and short_conv_kernel_size of delta attention, which win over the keys "
-       "linear_...; kda_layers and full_attn_layers name layers, from 1 on, where layer_types does not.",
+       "Settings of delta attention: head_dim, num_heads and short_conv_kernel_size override the keys "
+       "linear_*. kda_layers and full_attn_layers list layers, counted from 1, if layer_types is not set.",
        ""}};
   out.read = read_linear_attention;
   out.write = write_linear_attention;
@@ -242,11 +243,10 @@ model::KeyGroup<Keys> other_names() {
   model::KeyGroup<Keys> out;
   for (const OtherName& one : kOtherNames)
     out.table.push_back(
-        {one.other, "integer", "", "", "Another name of " + std::string(one.file) + ", transformers'.", ""});
+        {one.other, "integer", "", "", "Alias of " + std::string(one.file) + " in transformers.", ""});
+  out.table.push_back({"norm_topk_prob", "bool", "", "", "Alias of moe_renormalize in transformers.", ""});
   out.table.push_back(
-      {"norm_topk_prob", "bool", "", "", "Another name of moe_renormalize, transformers'.", ""});
-  out.table.push_back(
-      {"model_max_length", "integer", "", "", "The files' name of max_position_embeddings.", ""});
+      {"model_max_length", "integer", "", "", "Name of max_position_embeddings in published files.", ""});
   out.read = read_other_names;
   out.write = [](const Keys&) { return std::vector<Node::Entry>(); };
   return out;

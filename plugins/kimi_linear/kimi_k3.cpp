@@ -1,4 +1,4 @@
-// Kimi K3: keys and files of its text, which is found in models of text and images too.
+// Kimi K3: keys and files of its text model, also inside a model of text and images.
 #include "kimi_k3.h"
 
 #include <algorithm>
@@ -12,42 +12,43 @@ namespace {
 constexpr const char* kArchitecture = "KimiK3ForCausalLM";
 
 void add_numbers(model::ModelKeys<K3Keys>& keys) {
-  keys.field("hidden_act", &K3Keys::hidden_act, "Activation of MLPs and experts.", OneOf{{"situ"}})
+  keys.field("hidden_act", &K3Keys::hidden_act, "Activation function of MLPs and experts.", OneOf{{"situ"}})
       .field("activation_situ_beta", &K3Keys::activation_situ_beta,
-             "The gate is bounded by it: beta tanh(gate / beta) sigmoid(gate); null or 0: 1.")
+             "Bound of the gate: beta * tanh(gate / beta) * sigmoid(gate). null or 0: 1.")
       .field("activation_situ_linear_beta", &K3Keys::activation_situ_linear_beta,
-             "What the gate multiplies is bounded by it in the same way; null: it is not.")
-      .field(
-          "attn_res_block_size", &K3Keys::attn_res_block_size,
-          "Layers of a block of residuals; each mixer, MLP and the head get a weighted sum of the inputs of "
-          "all blocks and of the own one's sum. null: a layer gets the sum alone.",
-          Range<int64_t>{1, model::kMostLayers})
+             "Bound of the values that the gate multiplies: beta * tanh(value / beta). null: no bound.")
+      .field("attn_res_block_size", &K3Keys::attn_res_block_size,
+             "Number of layers per residual block. The input of each mixer, each MLP and the head is a "
+             "weighted sum of all block inputs and the current block's residual. null: plain residuals.",
+             Range<int64_t>{1, model::kMostLayers})
       .field("mla_use_output_gate", &K3Keys::mla_use_output_gate,
-             "The output of latent attention is multiplied by the sigmoid of a product.")
+             "Multiply the output of latent attention by a sigmoid gate.")
       .field("moe_layer_freq", &K3Keys::moe_layer_freq,
-             "Of the layers behind first_k_dense_replace those whose number from 0 it divides have experts.",
+             "From layer first_k_dense_replace on, layers whose index (from 0) is a multiple of it have "
+             "experts.",
              Range<int64_t>{1, model::kMostLayers})
       .field("routed_expert_hidden_size", &K3Keys::routed_expert_hidden_size,
-             "Width of the latent in which experts compute.", decoder::kSize)
-      .field("latent_moe_use_norm", &K3Keys::latent_moe_use_norm, "The experts' sum is normalised there.")
-      .field("moe_router_activation_func", &K3Keys::moe_router_activation_func, "Scores of the router.",
-             OneOf{{"sigmoid", "softmax"}});
+             "Width of the latent space in which experts compute.", decoder::kSize)
+      .field("latent_moe_use_norm", &K3Keys::latent_moe_use_norm,
+             "Normalize the sum of the experts in the latent space.")
+      .field("moe_router_activation_func", &K3Keys::moe_router_activation_func,
+             "Function that converts router logits to scores.", OneOf{{"sigmoid", "softmax"}});
 }
 
 void add_refused(model::ModelKeys<K3Keys>& keys) {
-  keys.only("attention_dropout", Node::real(0), "Dropout is refused.")
-      .only("mla_use_nope", Node::boolean(true), "Latent attention with positions is refused.")
-      .only("kda_use_qk_l2norm_in_kernel", Node::boolean(true),
-            "Queries and keys are divided by their lengths.")
-      .only("topk_method", Node::text("noaux_tc"), "A bias chooses experts.")
-      .only("num_nextn_predict_layers", Node::integer(0), "Multi-token prediction heads are not built here.");
+  keys.only("attention_dropout", Node::real(0), "Attention dropout is not supported.")
+      .only("mla_use_nope", Node::boolean(true), "Latent attention with rotation is not supported.")
+      .only("kda_use_qk_l2norm_in_kernel", Node::boolean(true), "Queries and keys are always L2-normalized.")
+      .only("topk_method", Node::text("noaux_tc"), "A correction bias selects experts.")
+      .only("num_nextn_predict_layers", Node::integer(0),
+            "Multi-token prediction layers are not built for this model.");
   for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters"})
     keys.unused(key, "Attention has no rotation.");
   for (const char* key : {"kda_mode", "kda_unpad_inputs", "kda_use_fused_gate"})
-    keys.unused(key, "It changes no number.");
-  keys.unused("head_dim", "The sizes of heads are those above.")
-      .unused("use_grouped_topk", "num_expert_group acts.")
-      .unused("model_max_length", "max_position_embeddings is read.");
+    keys.unused(key, "No effect on results.");
+  keys.unused("head_dim", "Head sizes are set by the keys above.")
+      .unused("use_grouped_topk", "Only num_expert_group is used.")
+      .unused("model_max_length", "max_position_embeddings is used instead.");
 }
 
 model::ModelKeys<K3Keys> keys_of_k3() {
@@ -62,7 +63,7 @@ model::ModelKeys<K3Keys> keys_of_k3() {
   return keys;
 }
 
-// As published, in the files of the whole model.
+// Names in the published files of the whole model.
 decoder::Files files() {
   decoder::ExpertFiles experts;
   experts.layer = "block_sparse_moe";
@@ -99,11 +100,12 @@ const std::vector<std::string>& text_types() {
   return kTypes;
 }
 
-// text_config, and the keys in it that Kimi Linear has not, or with another default or meaning.
+// Returns text_config, then the keys of text_config that Kimi Linear does not have or gives another default
+// or meaning.
 std::vector<FieldInfo> table_of_whole(const std::vector<FieldInfo>& of_kimi_linear) {
   std::vector<FieldInfo> out = decoder::text_table(text_types());
   for (FieldInfo& field : out)
-    if (field.key == "tie_word_embeddings") field.help = "True is refused, so it changes nothing.";
+    if (field.key == "tie_word_embeddings") field.help = "true is refused.";
   for (FieldInfo& field : kimi_k3_text().keys.table()) {
     if (field.key == "tie_word_embeddings") continue;
     const auto same = [&](const FieldInfo& other) {
@@ -111,13 +113,13 @@ std::vector<FieldInfo> table_of_whole(const std::vector<FieldInfo>& of_kimi_line
              other.range == field.range && other.help == field.help;
     };
     if (std::any_of(of_kimi_linear.begin(), of_kimi_linear.end(), same)) continue;
-    field.help = "In text_config, of no effect beside it: " + field.help;
+    field.help = "Only read in text_config: " + field.help;
     out.push_back(std::move(field));
   }
   return out;
 }
 
-// The keys of the text are in text_config, or beside it.
+// Reads the keys of the text model from text_config, or from the top level without text_config.
 class KimiK3 : public IModelFamily {
  public:
   std::unique_ptr<ModelSpec> read(const Node& keys, UnknownKeys unknown) const override {

@@ -1,4 +1,4 @@
-// From the keys of Kimi K3's text to its layers.
+// Keys of Kimi K3's text model, and the description of its layers.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -12,7 +12,7 @@ namespace {
 
 model::Situ situ_of(const K3Keys& keys) {
   const double beta = keys.activation_situ_beta.value_or(0);
-  return {beta == 0 ? 1.0 : beta, keys.activation_situ_linear_beta.value_or(0)};  // as NeMo AutoModel
+  return {beta == 0 ? 1.0 : beta, keys.activation_situ_linear_beta.value_or(0)};  // as in NeMo AutoModel
 }
 
 decoder::Latent gated_latent_of(const K3Keys& keys) {
@@ -33,7 +33,7 @@ decoder::Mixture latent_mixture_of(const K3Keys& keys) {
   return out;
 }
 
-// Files have A_log in whole 128s, with zeros behind the heads.
+// Files pad A_log with zeros to a multiple of 128.
 decoder::ChannelDelta delta_of(const K3Keys& keys) {
   decoder::ChannelDelta out{keys.linear_num_heads, keys.linear_head_dim, keys.linear_conv_kernel_dim,
                             keys.rms_norm_eps};
@@ -43,7 +43,7 @@ decoder::ChannelDelta delta_of(const K3Keys& keys) {
   return out;
 }
 
-// Every fourth layer has full attention, and the last one.
+// Returns full attention in every fourth layer and in the last.
 std::vector<std::string> default_layers(int64_t count) {
   std::vector<std::string> out;
   for (int64_t layer = 1; layer <= count; ++layer)
@@ -56,7 +56,7 @@ void read_bound(const Node& config, K3Keys& keys) {
   const Node* bound = model::given(config, "gate_lower_bound");
   if (bound != nullptr && keys.gate_lower_bound >= 0)
     model::refuse(*bound, "gate_lower_bound: expected a number below 0, got " + bound->written(),
-                  "leave it out, or null: decays then have no bound");
+                  "set it below 0, or remove it for decays without a bound");
 }
 
 void read_attention(const Node& given, K3Keys& keys) {
@@ -76,12 +76,12 @@ void read_attention(const Node& given, K3Keys& keys) {
   read_layers(*config, keys);
   if (!keys.layer_types)
     model::refuse(*config, "linear_attn_config has neither full_attn_layers nor kda_layers",
-                  "give both lists, or leave linear_attn_config out");
+                  "set both lists, or remove linear_attn_config");
   keys.use_full_rank_gate = model::boolean_or(*config, "use_full_rank_gate", false);
   read_bound(*config, keys);
 }
 
-// Their null asks NeMo AutoModel for a model that it does not build; of the shared experts it is 0.
+// Refuses null for keys without which NeMo AutoModel builds no model. null shared experts mean 0.
 void read_nulls(const Node& given, K3Keys& keys) {
   constexpr std::array<const char*, 7> kNeeded = {
       "num_experts",  "moe_intermediate_size", "routed_expert_hidden_size",
@@ -89,12 +89,12 @@ void read_nulls(const Node& given, K3Keys& keys) {
       "v_head_dim"};
   for (const char* key : kNeeded)
     if (const Node* node = given.find(key); node != nullptr && node->is_null())
-      model::refuse(*node, std::string(key) + ": null is not built, as in NeMo AutoModel", "give a size");
+      model::refuse(*node, std::string(key) + ": null is not built, as in NeMo AutoModel", "set a size");
   const Node* shared = given.find("num_shared_experts");
   if (shared != nullptr && shared->is_null()) keys.num_shared_experts = 0;
 }
 
-// The default takes all experts where there are fewer.
+// The default number of experts per token is at most the number of experts.
 void check_experts(const Node& given, K3Keys& keys) {
   if (model::given(given, "num_experts_per_token") == nullptr)
     keys.experts_of_token = std::min(keys.experts_of_token, keys.experts);
@@ -129,21 +129,21 @@ void fill_k3(K3Keys& keys) {
 }
 
 std::string complaint_of_k3(const K3Keys& keys) {
-  if (keys.tie_word_embeddings) return "tie_word_embeddings is true, and Kimi K3 has a head of its own";
-  if (keys.activation_situ_beta.value_or(0) < 0) return "activation_situ_beta is below 0";
+  if (keys.tie_word_embeddings) return "tie_word_embeddings is true, but Kimi K3 has a separate head";
+  if (keys.activation_situ_beta.value_or(0) < 0) return "activation_situ_beta must be at least 0";
   if (keys.activation_situ_linear_beta.value_or(1) <= 0)
-    return "activation_situ_linear_beta is not above 0; null: there is no bound";
+    return "activation_situ_linear_beta must be above 0, or null for no bound";
   return complaint_of_sizes(keys);
 }
 
 model::KeyGroup<K3Keys> k3_attention() {
   model::KeyGroup<K3Keys> out;
   out.table = {{"linear_attn_config", "map or null", "null", "",
-                "Of delta attention: head_dim, num_heads and short_conv_kernel_size, which win over the keys "
-                "linear_...; kda_layers and full_attn_layers name all layers, from 1 on; use_full_rank_gate "
-                "(absent: false): the gate of the output is one product; gate_lower_bound (absent: none): of "
-                "the logarithms of decays. null: a gate of a full rank, the bound -5, full attention in the "
-                "layers 4, 8, ... and the last.",
+                "Settings of delta attention. head_dim, num_heads and short_conv_kernel_size override the "
+                "keys linear_*. kda_layers and full_attn_layers list all layers, counted from 1. "
+                "use_full_rank_gate (default false) makes the output gate a single projection. "
+                "gate_lower_bound (default none) bounds the logarithms of decays. If linear_attn_config is "
+                "null: a full-rank gate, the bound -5, and full attention in layers 4, 8, ... and the last.",
                 ""}};
   out.read = [](const Node& given, K3Keys& keys) {
     read_attention(given, keys);

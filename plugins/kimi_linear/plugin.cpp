@@ -1,4 +1,4 @@
-// Kimi Linear: Kimi Delta Attention, latent attention without positions, and experts.
+// Kimi Linear: Kimi Delta Attention, latent attention without rotation, and experts.
 #include "heddle/sdk.h"
 #include "kimi_k3.h"
 
@@ -7,28 +7,28 @@ namespace {
 
 void add_attention_keys(model::ModelKeys<Keys>& keys) {
   add_latent_keys(keys);
-  keys.field("attention_bias", &Keys::attention_bias, "Biases of q_a, kv_a and o.");
+  keys.field("attention_bias", &Keys::attention_bias, "Whether q_a, kv_a and o have biases.");
   add_delta_keys(keys);
   keys.field("layer_types", &Keys::layer_types,
-             "linear_attention or full_attention for each layer; null: by linear_attn_config, else "
-             "full_attention "
-             "in the layers 4, 8, ..., counted from 0.")
+             "Type of each layer: linear_attention or full_attention. null: derived from linear_attn_config, "
+             "else full attention in layers 4, 8, ..., counted from 0.")
       .rule(complaint_of_attention)
-      .only("hidden_act", Node::text("silu"), "Activation of MLPs, experts and convolutions.")
-      .only("attention_dropout", Node::real(0), "Dropout is refused.")
-      .only("mla_use_nope", Node::boolean(true), "Latent attention with positions is refused.")
-      .only("kda_use_qk_l2norm_in_kernel", Node::boolean(true),
-            "Queries and keys are divided by their lengths.");
+      .only("hidden_act", Node::text("silu"), "Activation function of MLPs, experts and convolutions.")
+      .only("attention_dropout", Node::real(0), "Attention dropout is not supported.")
+      .only("mla_use_nope", Node::boolean(true), "Latent attention with rotation is not supported.")
+      .only("kda_use_qk_l2norm_in_kernel", Node::boolean(true), "Queries and keys are always L2-normalized.");
 }
 
 void add_expert_keys(model::ModelKeys<Keys>& keys) {
   keys.field("mlp_layer_types", &Keys::mlp_layer_types,
-             "dense or sparse for each layer; null: by first_k_dense_replace.");
+             "MLP type of each layer: dense or sparse (experts). null: derived from first_k_dense_replace.");
   add_mixture_keys(keys);
   keys.then(fill)
-      .only("moe_router_activation_func", Node::text("sigmoid"), "Scores of the router.")
-      .only("moe_layer_freq", Node::integer(1), "transformers does not read it.")
-      .only("num_nextn_predict_layers", Node::integer(0), "Multi-token prediction heads are not built here.");
+      .only("moe_router_activation_func", Node::text("sigmoid"),
+            "Function that converts router logits to scores.")
+      .only("moe_layer_freq", Node::integer(1), "Not read by transformers.")
+      .only("num_nextn_predict_layers", Node::integer(0),
+            "Multi-token prediction layers are not built for this model.");
 }
 
 model::ModelKeys<Keys> keys() {
@@ -40,16 +40,16 @@ model::ModelKeys<Keys> keys() {
   for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters"})
     keys.unused(key, "Attention has no rotation.");
   for (const char* key : {"kda_mode", "kda_unpad_inputs", "kda_use_fused_gate"})
-    keys.unused(key, "It changes no number.");
-  keys.unused("head_dim", "The sizes of heads are those above.")
-      .unused("qk_head_dim", "The sum of the two.")
-      .unused("use_grouped_topk", "num_expert_group acts.")
-      .unused("router_dtype", "The router's product is fp32.")
+    keys.unused(key, "No effect on results.");
+  keys.unused("head_dim", "Head sizes are set by the keys above.")
+      .unused("qk_head_dim", "The sum of qk_nope_head_dim and qk_rope_head_dim.")
+      .unused("use_grouped_topk", "Only num_expert_group is used.")
+      .unused("router_dtype", "The router always computes in fp32.")
       .unused("output_router_logits", "There is no auxiliary loss, as in transformers.");
   return keys;
 }
 
-// As published. transformers writes MLPs of dense layers under the name of the experts.
+// Names in published files. transformers writes the MLPs of dense layers under the name of the experts.
 decoder::Files files_of(const Keys& keys) {
   decoder::ExpertFiles experts;
   experts.layer = "block_sparse_moe";
@@ -72,14 +72,15 @@ const decoder::Description<Keys>& kimi_linear() {
   return kKimi;
 }
 
-// The text of Kimi K3 has the model_type of Kimi Linear, and another architecture.
+// The text model of Kimi K3 has the model_type of Kimi Linear but a different architecture.
 class ByArchitecture : public IModelFamily {
  public:
   std::unique_ptr<ModelSpec> read(const Node& keys, UnknownKeys unknown) const override {
     if (is_kimi_k3(keys)) return read_kimi_k3(keys, unknown);
     if (const Node* act = model::given(keys, "hidden_act"); act != nullptr && *act == Node::text("situ"))
-      model::refuse(*act, "hidden_act 'situ' is of Kimi K3, which architectures does not name",
-                    "write model_type: kimi_k3, or architectures: [KimiK3ForCausalLM]");
+      model::refuse(
+          *act, "hidden_act 'situ' belongs to Kimi K3, but architectures does not contain KimiK3ForCausalLM",
+          "set model_type: kimi_k3, or architectures: [KimiK3ForCausalLM]");
     return decoder::Family<kimi_linear>().read(keys, unknown);
   }
 };

@@ -1,4 +1,4 @@
-// The fields of a shape, layer by layer.
+// Conversion of a configuration to layer descriptions.
 #include "describe.h"
 
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace heddle::llama {
 namespace {
 
-// yarn's correction of the temperature for all of a head, squared because queries and keys have it.
+// yarn's temperature correction for a whole head. It is squared because queries and keys both have it.
 double latent_scale(const ModelConfig& config) {
   const RotaryScaling& scaling = config.rope_scaling;
   const double key = static_cast<double>(config.latent.plain + config.latent.rotary);

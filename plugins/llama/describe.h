@@ -1,4 +1,4 @@
-// From a model's shape to the description of its layers.
+// Layer descriptions of a configuration.
 #pragma once
 
 #include "config/model_config.h"
@@ -9,10 +9,10 @@ namespace heddle::llama {
 
 decoder::Model describe(const ModelConfig& config);
 
-// Where its parameters lie in the files of a Hugging Face directory.
+// Returns where the parameters are in the files of a Hugging Face directory.
 decoder::Files files_of(const ModelConfig& config);
 
-// Units of that description.
+// Creates the units of that description.
 Units make_units(const ModelConfig& config, const at::TensorOptions& options);
 
 }  // namespace heddle::llama

@@ -1,4 +1,4 @@
-// What a trainer asks of the family's models.
+// Facts and signatures of the family's models.
 #include "family.h"
 
 #include <cstdio>
@@ -37,7 +37,7 @@ std::string text_of(const RotaryScaling& scaling) {
   return "";
 }
 
-// The window, and the layers that have it.
+// Returns the window size and the layers that have it.
 std::string text_of_windows(const ModelConfig& config) {
   std::string layers;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
@@ -45,7 +45,7 @@ std::string text_of_windows(const ModelConfig& config) {
   return layers.empty() ? "" : std::to_string(config.sliding_window) + " in layers " + layers;
 }
 
-// What shapes do not tell of the choice of experts and of their activation.
+// Describes the expert selection and activation, which do not follow from shapes.
 std::string text_of_router(const Mixture& mixture) {
   const auto part = [](const char* name, double value) {
     return std::string(", ") + name + " " + number(value);
@@ -62,7 +62,7 @@ std::string text_of_router(const Mixture& mixture) {
 
 using Signature = std::map<std::string, std::string>;
 
-// What a model of the type has where the keys are absent; head_dim is 0 where it follows from the width.
+// Returns the configuration of a type without keys. head_dim is 0 if it follows from the hidden size.
 ModelConfig defaults_of(const std::string& model_type) {
   ModelConfig out;
   out.head_dim = 0;
@@ -70,8 +70,8 @@ ModelConfig defaults_of(const std::string& model_type) {
   return out;
 }
 
-// A value that is not the type's default, so that a model of the defaults has the signature that checkpoints
-// of older versions recorded.
+// Adds a value that differs from the type's default. Models with default values keep the signature that
+// checkpoints of older versions recorded.
 void add_other(Signature& out, const char* key, int64_t value, int64_t otherwise) {
   if (value != otherwise) out[key] = std::to_string(value);
 }
@@ -79,7 +79,7 @@ void add_other(Signature& out, const char* key, bool value, bool otherwise) {
   if (value != otherwise) out[key] = value ? "true" : "false";
 }
 
-// Layers that share a choice have no parameters of an indexer.
+// Layers that reuse a selection have no indexer parameters.
 void add_indexer(const Indexer& indexer, const Indexer& usual, Signature& out) {
   add_other(out, "index_topk", indexer.top_k, usual.top_k);
   add_other(out, "index_n_heads", indexer.heads, usual.heads);
@@ -109,12 +109,12 @@ void add_attention(const ModelConfig& config, const ModelConfig& plain, Signatur
   add_indexer(latent.indexer, usual.indexer, out);
 }
 
-// Layers with experts, the shared one, the bias that chooses.
+// Adds the layers with experts, the shared expert and the correction bias.
 void add_experts(const ModelConfig& config, const ModelConfig& plain, Signature& out) {
   const Mixture &mixture = config.mixture, &usual = plain.mixture;
   if (mixture.shared_gate)
     add_other(out, "shared_expert_intermediate_size", mixture.shared_width, usual.shared_width);
-  else  // a type's default is their number
+  else  // types differ in the default number
     add_other(out, "n_shared_experts", mixture.shared_width / mixture.width, usual.shared_width);
   add_other(out, "correction_bias", mixture.correction, usual.correction);
   std::string dense, usually;
@@ -125,7 +125,7 @@ void add_experts(const ModelConfig& config, const ModelConfig& plain, Signature&
   if (dense != usually) out["layers_without_experts"] = dense.empty() ? "none" : dense;
 }
 
-// The keys of AutoModel's signature, and others that change parameters.
+// Returns the keys of AutoModel's signature, and other keys that affect parameters.
 Signature signature_of(const ModelConfig& config) {
   Signature out = {{"model_type", config.model_type},
                    {"hidden_size", std::to_string(config.hidden_size)},
@@ -164,7 +164,7 @@ std::unique_ptr<ModelSpec> Llama::read(const Node& keys, UnknownKeys unknown) co
   if (config.mixture.experts > 0 && config.mixture.balance.form == model::BalanceLoss::Form::none)
     for (const char* key : {"router_aux_loss_coef", "aux_loss_alpha"})
       out.idle[key] =
-          "no auxiliary loss is computed; router_aux_loss_type: layer, sequence, global or model chooses one";
+          "no auxiliary loss is computed; set router_aux_loss_type to layer, sequence, global or model";
   out.config_json = [config](const std::string& dtype) {
     ModelConfig stored = config;
     stored.dtype = dtype;

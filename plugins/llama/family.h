@@ -1,4 +1,4 @@
-// The family as a plugin offers it.
+// Model family that the plugin offers.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace heddle::llama {
 
-// Every model_type of the groups (config/model_type.h).
+// Offers every model_type of the groups (config/model_type.h).
 class Llama : public IModelFamily {
  public:
   std::unique_ptr<ModelSpec> read(const Node& keys, UnknownKeys unknown) const override;

@@ -1,4 +1,4 @@
-// The entry point: causal decoders with rotary positions, and their plan for tensor parallelism.
+// Entry point: causal decoders with rotary embeddings, and their tensor-parallel plan.
 #include "config/model_type.h"
 #include "describe.h"
 #include "family.h"

@@ -1,4 +1,4 @@
-// The link of adapted layers.
+// Adapters of linear layers: creation, forward pass and scaling.
 #include "adapters.h"
 
 #include <ATen/TensorOperators.h>
@@ -12,10 +12,10 @@
 namespace heddle::lora {
 namespace {
 
-constexpr int kOrder = 100;  // inside of links that change what a layer is given
+constexpr int kOrder = 100;  // inside of links that change a layer's input
 constexpr double kRoot2 = 1.4142135623730951;
 
-// A normal draw as a uniform one within `std`.
+// Converts a normal draw to a uniform one within `std`.
 double uniform(const InitElement& element) {
   return element.std * std::erf(element.normal / kRoot2);
 }
@@ -38,7 +38,7 @@ at::TensorOptions options_of(const Linear& layer, const Shape& shape) {
   return shape.dtype ? options.dtype(*shape.dtype) : options;
 }
 
-// Under autocast linear layers cast their inputs themselves.
+// Does not cast under autocast, where linear layers cast their inputs themselves.
 at::Tensor cast_to(const at::Tensor& x, at::ScalarType dtype) {
   return model::Autocast::active() != nullptr || x.scalar_type() == dtype ? x : x.to(dtype);
 }
@@ -92,7 +92,7 @@ void Adapters::link(std::shared_ptr<const Adapters> adapters) {
   for (const auto& adapter : adapters->adapters_) adapter->layer.instead.add(link);
 }
 
-// Parts that share A follow each other, so that A x is computed once for all that are called together.
+// Layers that share A are adjacent, so A x is computed once for all layers of one call.
 model::FewTensors Adapters::outputs(std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch,
                                     const Next& next) const {
   model::FewTensors out = next(layers, x, batch);
@@ -109,7 +109,8 @@ model::FewTensors Adapters::outputs(std::span<Linear* const> layers, const at::T
   return out;
 }
 
-// The scale stands between A and B: it is cheapest there, and a sum over ranks of B's outputs stays a sum.
+// The scale applies between A and B. It is cheapest there, and the sum of B's outputs over ranks remains a
+// sum.
 Adapters::Entered Adapters::enter(Inner& inner, const at::Tensor& x, const Batch& batch) const {
   Entered in{inner.dropout && batch.draws.defined() ? inner.dropout->call(x, batch) : x, {}};
   in.low = inner.down.call(cast_to(in.x, inner.down.weight.scalar_type()), batch) * shape_.scale;
@@ -129,8 +130,8 @@ at::Tensor Adapters::added(Adapter& adapter, const at::Tensor& onto, const at::T
   return onto + adapter.dropout->call(adapter.up.call(low, batch), batch).to(onto.scalar_type());
 }
 
-// The bias is outside of the scaling. Dropout of the input: what scaling adds is of the dropped input, the
-// layer's own output is not.
+// The bias is not scaled. With input dropout, the scaling applies to the dropped input, and the layer's own
+// output has no dropout.
 at::Tensor Adapters::scaled(Adapter& adapter, const at::Tensor& base, const Entered& in, const Batch& batch,
                             const Next& next) const {
   Linear& layer = adapter.layer;

@@ -1,4 +1,4 @@
-// The fields of peft, with AutoModel's defaults and its words for what excludes each other.
+// Schema of peft, with AutoModel's defaults and its messages about fields that exclude each other.
 #include "config.h"
 
 #include <array>
@@ -47,33 +47,35 @@ std::string exclusive(const Config& config) {
 ConfigSchema<Config> schema() {
   const Check patterns{"", check_patterns};
   return ConfigSchema<Config>()
-      .field("_target_", &Config::target, "AutoModel's class: its last word is PeftConfig.",
+      .field("_target_", &Config::target, "Class of AutoModel. Its last part must be PeftConfig.",
              Check{"PeftConfig", check_target})
       .field("target_modules", &Config::target_modules,
-             "Patterns of the paths of modules that get an adapter: `*` is any characters, dots too; the "
-             "rest is a regular expression of the whole path. Nothing in this field and the next two: "
-             "`*_proj`.",
+             "Patterns of the paths of modules that get an adapter: a regular expression of the whole path, "
+             "in which `*` matches any characters, dots too. Default if this field and the next two are "
+             "unset: `*_proj`.",
              patterns)
       .field("exclude_modules", &Config::exclude_modules,
-             "Patterns: every linear layer but these gets an adapter.", patterns)
-      .field("match_all_linear", &Config::match_all_linear, "Every linear layer, the head too.")
-      .field("dim", &Config::dim, "The rank r of A [r, in] and B [out, r].", at_least<int64_t>(1))
-      .field("alpha", &Config::alpha, "An adapter's output is multiplied by alpha / dim.",
+             "Patterns of module paths: every linear layer except these gets an adapter.", patterns)
+      .field("match_all_linear", &Config::match_all_linear,
+             "Add adapters to every linear layer, including the head.")
+      .field("dim", &Config::dim, "Rank r of A [r, in] and B [out, r].", at_least<int64_t>(1))
+      .field("alpha", &Config::alpha,
+             "Numerator of the scale: an adapter's output is multiplied by alpha / dim.",
              at_least<int64_t>(1))
-      .field("dropout", &Config::dropout, "The share of numbers that are set to zero while training.",
+      .field("dropout", &Config::dropout, "Dropout probability of the adapters in training.",
              Range<double>{0, 1})
       .field("dropout_position", &Config::dropout_position,
-             "Where: in the adapter's input (pre) or in its output (post).", OneOf{{"pre", "post"}})
+             "Whether dropout applies to the adapter's input (pre) or output (post).", OneOf{{"pre", "post"}})
       .field("lora_A_init", &Config::a_init,
-             "First values of A: `xavier` is normal with the deviation sqrt(2 / (in + dim)); any other word "
-             "uniform within 1 / sqrt(in). B begins with zeros.")
-      .field("lora_dtype", &Config::dtype, "The dtype of A and B; null: the layer's.")
-      .field("use_dora", &Config::use_dora, "A trained magnitude for each row of W + BA.")
-      .field("use_triton", &Config::use_triton, "Chooses a kernel in AutoModel; no effect.")
+             "Initial values of A. `xavier`: normal with standard deviation sqrt(2 / (in + dim)). Any other "
+             "word: uniform in +-1 / sqrt(in). B is initialized with zeros.")
+      .field("lora_dtype", &Config::dtype, "Dtype of A and B. null: the dtype of the layer.")
+      .field("use_dora", &Config::use_dora, "Train a magnitude for each row of W + BA (DoRA).")
+      .field("use_triton", &Config::use_triton, "Ignored: selects a kernel in AutoModel.")
       .field("use_memory_efficient_lora", &Config::use_memory_efficient_lora,
-             "Chooses a kernel in AutoModel; no effect.")
+             "Ignored: selects a kernel in AutoModel.")
       .field("moe_rank_scaling", &Config::moe_rank_scaling,
-             "Adapters of experts get the rank dim // experts a token; no other adapter changes.")
+             "Use rank dim // (experts per token) for the adapters of experts.")
       .rule(exclusive);
 }
 

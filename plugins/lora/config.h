@@ -10,7 +10,7 @@
 
 namespace heddle::lora {
 
-// Patterns of module paths: one word, or a list of them; null: none.
+// Patterns of module paths: one word or a list of words. null: none.
 struct Patterns {
   std::vector<std::string> words = {};
   bool empty() const { return words.empty(); }

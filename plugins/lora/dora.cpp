@@ -1,4 +1,4 @@
-// The node of the scaling, and lengths of rows in blocks.
+// Autograd node of DoRA's row scaling, and row lengths computed in blocks.
 #include "dora.h"
 
 #include <ATen/TensorOperators.h>
@@ -15,7 +15,7 @@
 namespace heddle::lora {
 namespace {
 
-constexpr int64_t kBlock = 1 << 22;  // numbers of W + s B A that exist at once
+constexpr int64_t kBlock = 1 << 22;  // elements of W + s B A computed at once
 
 at::ScalarType wide(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;

@@ -1,4 +1,4 @@
-// Ranks, first values and names of the adapters of experts.
+// Ranks, initial values and names of the adapters of experts.
 #include "experts.h"
 
 #include <cmath>
@@ -9,7 +9,7 @@
 namespace heddle::lora {
 namespace {
 
-// Of torch's fans of a tensor [experts, in, rank].
+// Uses the fans that torch computes for a tensor [experts, in, rank].
 Init first_values(const Config& config, int64_t experts, int64_t in, int64_t rank) {
   const auto fan_in = static_cast<double>(in * rank), fan_out = static_cast<double>(experts * rank);
   if (config.a_init == "xavier") return {Init::Kind::normal, std::sqrt(2 / (fan_in + fan_out))};
@@ -26,7 +26,7 @@ int64_t rank_of(const FoundExperts& found, const Config& config, const std::stri
               "Increase dim to at least n_activated_experts.");
 }
 
-// Where one tensor of the files has a product of all experts, it lies in transformers' module.
+// If one tensor of the files holds a projection of all experts, its path is that of transformers' module.
 std::string path_in_files(const ModelSpec* spec, const FoundExperts& found) {
   if (spec == nullptr) return found.path;
   std::string name;
@@ -47,9 +47,8 @@ std::vector<AdaptedExperts> adapt_experts(const std::vector<FoundExperts>& found
     const int64_t rank = rank_of(one, config, where);
     if (config.moe_rank_scaling && config.dim % one.choices != 0 && adapted.empty())
       out.warnings.push_back(where + ".moe_rank_scaling: dim " + std::to_string(config.dim) +
-                             " is no multiple of the " + std::to_string(one.choices) +
-                             " experts of a token: adapters of experts have the rank " +
-                             std::to_string(rank));
+                             " is not a multiple of the " + std::to_string(one.choices) +
+                             " experts per token: adapters of experts have rank " + std::to_string(rank));
     one.experts->adapt({rank, static_cast<double>(config.alpha) / static_cast<double>(rank),
                         [&](int64_t in) { return first_values(config, shape.experts, in, rank); }});
     adapted.push_back({one.path, path_in_files(spec, one), shape.experts, rank, shape.hidden, shape.width,
@@ -60,7 +59,7 @@ std::vector<AdaptedExperts> adapt_experts(const std::vector<FoundExperts>& found
   return adapted;
 }
 
-// PEFT wraps gate_up_proj first: its adapter is that of the base layer of the other wrapper.
+// PEFT wraps gate_up_proj first, so its adapter belongs to the base layer of the other wrapper.
 void add_stored(const AdaptedExperts& experts, std::map<std::string, AddedTensor>& stored) {
   const auto add = [&](const std::string& slot, const std::string& wrapper, int64_t in, int64_t out) {
     const int64_t all = experts.count * experts.rank;

@@ -10,20 +10,20 @@
 
 namespace heddle::lora {
 
-// Adapted experts: their path, and the sizes of their adapters.
+// Experts with adapters: their path, and the sizes of the adapters.
 struct AdaptedExperts {
-  std::string path, in_files;  // in_files: of transformers' module
+  std::string path, in_files;  // in_files: the path of transformers' module
   int64_t count = 0, rank = 0;
-  int64_t hidden = 0, width = 0, rows = 0;  // rows: of the first product
+  int64_t hidden = 0, width = 0, rows = 0;  // rows: of the first projection
 };
 
-// spec: as TransformRun has it. Gives them adapters; the names of the parameters are added to `out`, with
-// what there is to warn of. Throws Error{config} at `where` for moe_rank_scaling with a rank of 0.
+// Adds adapters to the experts. The names of the parameters and warnings are added to `out`. spec: as in
+// TransformRun. Throws Error{config} at `where` if moe_rank_scaling results in rank 0.
 std::vector<AdaptedExperts> adapt_experts(const std::vector<FoundExperts>& found, const Config& config,
                                           const ModelSpec* spec, const std::string& where, Transformed& out);
 
-// Their tensors as PEFT has them for the parameters of transformers' experts (target_parameters): A [experts
-// * rank, in], B [out, rank * experts], in which the experts alternate.
+// Adds the adapters' tensors in PEFT's layout for the parameters of transformers' experts
+// (target_parameters): A [experts * rank, in], and B [out, rank * experts], in which the experts alternate.
 void add_stored(const AdaptedExperts& experts, std::map<std::string, AddedTensor>& stored);
 
 }  // namespace heddle::lora

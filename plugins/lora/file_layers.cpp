@@ -1,4 +1,4 @@
-// From the boxes of a weight in files to the layer and its rows.
+// Mapping of a weight's boxes in files to a layer of the files and its rows.
 #include "file_layers.h"
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 namespace heddle::lora {
 namespace {
 
-// Files may begin otherwise than modules do: Nemotron-H's with "backbone.", and transformers' class with
-// "model.", as in memory.
+// Paths in files may have another prefix than module paths: "backbone." in Nemotron-H's files, "model." in
+// transformers' class and in memory.
 std::string as_module(const ModelSpec& spec, const std::string& tensor, const std::string& path) {
   const std::string begin = path.substr(0, path.find('.') + 1);
   if (tensor.starts_with(begin)) return tensor;
@@ -31,7 +31,7 @@ FileLayer file_layer(const ModelSpec* spec, const std::string& path, const Linea
     const auto row_dim = std::find(part.dims.begin(), part.dims.end(), 0) - part.dims.begin();
     const bool is_matrix = part.dims.size() == 2 && row_dim < 2 && part.tensor.ends_with(kWeight) &&
                            part.tensor == parts.front().tensor;
-    if (!is_matrix) return own;  // several tensors: no layer of linear algebra has them
+    if (!is_matrix) return own;  // several tensors: not a single linear layer
     out.outputs = part.shape[row_dim];
     out.is_transposed = row_dim == 1;
     out.rows.push_back({part.offset[0], part.size[0], part.first[row_dim]});

@@ -1,4 +1,4 @@
-// Layers as the files of a model have them, in which several linear layers may be one.
+// Layers as the files of a model contain them, where one layer may hold several linear layers.
 #pragma once
 
 #include <cstdint>
@@ -15,26 +15,26 @@ struct Rows {
   int64_t begin = 0, count = 0, first = 0;
 };
 
-// The layer of the files that has a linear layer's weight: as it is, with another name, as [in, out], or with
-// the weights of other layers. That is the layer that AutoModel and PEFT see.
+// Layer of the files that contains a linear layer's weight: unchanged, renamed, transposed to [in, out], or
+// joined with the weights of other layers. AutoModel and PEFT see this layer.
 struct FileLayer {
-  std::string path;        // of transformers' module
-  int64_t outputs = 0;     // of all of it
+  std::string path;        // path of transformers' module
+  int64_t outputs = 0;     // of the whole layer
   std::vector<Rows> rows;  // of the linear layer, in order
   bool is_transposed = false;
 
-  // The linear layer with so many outputs is all of it.
+  // Returns whether a linear layer with `count` outputs is the whole layer.
   bool is_whole(int64_t count) const { return outputs == count && rows.size() == 1; }
 };
 
-// Of the linear layer at `path`; spec null: files have layers as they are.
+// Returns the file layer of the linear layer at `path`. spec null: the files contain the layers unchanged.
 FileLayer file_layer(const ModelSpec* spec, const std::string& path, const Linear& layer);
 
-// "a.b." of "a.b.c".
+// Returns "a.b." for "a.b.c".
 std::string block_of(const std::string& path);
 
-// Where a parameter with a row for each output is in the tensor of all of them, [outputs, columns], or
-// [outputs] where columns is 0.
+// Returns where a parameter with one row per output is in the tensor of the whole layer: [outputs, columns],
+// or [outputs] if columns is 0.
 StoredParts rows_within(const FileLayer& layer, const std::string& tensor, int64_t columns);
 
 }  // namespace heddle::lora

@@ -1,4 +1,4 @@
-// The texts beside the tensors of adapters.
+// JSON files that accompany the tensors of adapters.
 #include "files.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ std::string text_of(std::vector<Node::Entry> entries) {
   return config::to_json(Node::map(std::move(entries))) + "\n";
 }
 
-// Full paths: PEFT would look for a shorter name in every module.
+// Writes full paths, because PEFT would match a shorter name in every module.
 std::string adapter_config(const Config& config, const std::vector<Adapted>& layers,
                            const std::vector<AdaptedExperts>& experts, const TransformRun& run) {
   std::vector<std::string> paths, parameters;
@@ -48,17 +48,17 @@ std::string automodel_config(const Config& config) {
   return text_of(std::move(rest));
 }
 
-// Why PEFT has no such adapter; "": it has.
+// Returns why PEFT cannot represent an adapter, or "" if it can.
 std::string reason_against(const Adapted& one, bool beside_experts) {
   int64_t outputs = 0;
   for (const Adapted::Part& part : one.parts) outputs += part.outputs;
   const std::string& first = one.parts.front().path;
   if (outputs != one.layer.outputs)
-    return "'" + first + "' is a part of '" + one.layer.path +
-           ".weight' in the model's files, where PEFT makes one adapter";
+    return "'" + first + "' is part of '" + one.layer.path +
+           ".weight' in the model's files, for which PEFT has a single adapter";
   if (beside_experts && block_of(first) != block_of(one.layer.path))
     return "'" + first + "' is '" + one.layer.path +
-           "' in the model's files, and the names that PEFT gives the experts of such a model are not known";
+           "' in the model's files, and PEFT's names of the experts of such a model are not known";
   return "";
 }
 

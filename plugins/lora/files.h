@@ -1,4 +1,4 @@
-// Adapters as PEFT reads them.
+// Adapter files in PEFT's format.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,7 @@
 
 namespace heddle::lora {
 
-// An adapter: the layer of the files, the width of its input, and the layers that are adapted; the first has
-// A.
+// An adapter: the layer of the files, its input width, and the adapted layers. The first of them has A.
 struct Adapted {
   struct Part {
     std::string path;
@@ -26,14 +25,14 @@ struct Adapted {
   std::vector<Part> parts;
 };
 
-// adapter_model.safetensors, adapter_config.json and automodel_peft_config.json. Empty: PEFT has no such
-// adapters; `why` then says which: of a part of a layer of the files alone, or of experts beside layers whose
-// block has another name there.
+// Returns adapter_model.safetensors, adapter_config.json and automodel_peft_config.json. Returns empty if
+// PEFT cannot represent the adapters, and the reason in `why`: an adapter of only a part of a file layer, or
+// adapters of experts beside layers whose block has another name in files.
 std::optional<AddedFiles> peft_files(const Config& config, const std::vector<Adapted>& layers,
                                      const std::vector<AdaptedExperts>& experts, const TransformRun& run,
                                      std::string& why);
 
-// Of the layers of a mixture, the first that PEFT 0.21 takes for an expert of an older form; empty: none.
+// Returns the first layer of a mixture that PEFT 0.21 mistakes for an expert of an older format. Empty: none.
 std::string taken_for_experts(const std::vector<Adapted>& layers);
 
 }  // namespace heddle::lora

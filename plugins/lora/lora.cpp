@@ -1,4 +1,4 @@
-// Finds the layers, freezes the parameters, adds the adapters.
+// The transform peft: finds the layers, freezes the parameters and adds the adapters.
 #include "lora.h"
 
 #include <map>
@@ -26,7 +26,7 @@ std::vector<std::string> freeze(Units& units) {
 
 using Names = std::map<const at::Tensor*, std::string>;
 
-// A tied head has the weight of the embedding.
+// Returns the parameters' names. A tied head has the name of the embedding's weight.
 Names names_of(Units& units) {
   Names names;
   for (const auto& unit : units)
@@ -45,10 +45,9 @@ void warn_of_tied(const Blocks& blocks, const Names& names, const std::string& w
     for (const Adapting& parts : block)
       for (const Found& part : parts)
         if (const std::string weight = name_of_weight(part, names); weight != part.path + ".weight")
-          out.warnings.push_back(
-              where + ": '" + part.path + "' is tied to '" + weight +
-              "', so no model can hold both merged: heddle generate and heddle convert refuse "
-              "its adapter; name it in exclude_modules");
+          out.warnings.push_back(where + ": '" + part.path + "' is tied to '" + weight +
+                                 "', so its adapter cannot be merged: heddle generate and heddle convert "
+                                 "refuse it; add it to exclude_modules");
 }
 
 void add_magnitude(const Found& found, const Names& names, Transformed& out) {
@@ -100,8 +99,8 @@ Shape shape_of(const Config& config, const std::string& where) {
   if (word == "float16") out.dtype = at::kHalf;
   if (word == "float32") out.dtype = at::kFloat;
   if (!word.empty() && !out.dtype)
-    throw Error(ErrorCode::config, where + ".lora_dtype",
-                "'" + word + "' is not a dtype that adapters can have", "use float32, bfloat16 or float16");
+    throw Error(ErrorCode::config, where + ".lora_dtype", "'" + word + "' is not a dtype of adapters",
+                "use float32, bfloat16 or float16");
   return out;
 }
 
@@ -109,11 +108,11 @@ void refuse_of_experts(const Config& config, const FoundExperts& found, const st
   if (config.use_dora)
     throw Error(ErrorCode::config, where + ".use_dora",
                 "DoRA is not supported for MoE expert modules in Automodel yet.",
-                "give target_modules that do not match '" + found.path + "'");
+                "set target_modules that do not match '" + found.path + "'");
   if (!config.dtype.word.empty())
     throw Error(ErrorCode::not_built, where + ".lora_dtype",
                 "adapters of experts have the dtype of the experts ('" + found.path + "')",
-                "leave lora_dtype out, or give target_modules that do not match experts");
+                "remove lora_dtype, or set target_modules that do not match experts");
 }
 
 }  // namespace
@@ -134,8 +133,8 @@ Transformed Lora::apply(Units& units, const TransformRun& run) const {
   warn_of_tied(search.blocks, names, run.where, out);
   if (search.has_experts)
     if (const std::string path = taken_for_experts(adapted); !path.empty())
-      out.warnings.push_back(run.where + ": PEFT 0.21 reads these adapters wrongly, as it takes '" + path +
-                             "' for an expert; heddle reads them, and heddle convert merges them");
+      out.warnings.push_back(run.where + ": PEFT 0.21 reads these adapters incorrectly, because it takes '" +
+                             path + "' for an expert; heddle reads them, and heddle convert merges them");
   out.note = note_of(config_, adapted.size(), experts);
   out.base_elsewhere = true;
   if (matcher.is_default())

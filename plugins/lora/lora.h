@@ -1,4 +1,4 @@
-// peft: freezes a model and gives its linear layers adapters.
+// Transform that freezes a model and adds adapters to its linear layers.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace heddle::lora {
 class Lora : public ITransform {
  public:
   explicit Lora(Config config) : config_(std::move(config)) {}
-  // Throws Error{config}: no layer matches, or experts get the rank 0.
+  // Throws Error{config} if no layer matches, or if the adapters of experts would have rank 0.
   Transformed apply(Units& units, const TransformRun& run) const override;
   std::string setting() const override;
 

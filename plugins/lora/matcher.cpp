@@ -1,4 +1,4 @@
-// From AutoModel's patterns to regular expressions.
+// Conversion of AutoModel's patterns to regular expressions.
 #include "matcher.h"
 
 #include <algorithm>
@@ -27,10 +27,10 @@ std::string expression_of(const std::string& pattern) {
 std::regex compiled(const std::string& pattern, const std::string& where) try {
   return std::regex(expression_of(pattern));
 } catch (const std::regex_error&) {
-  throw Error(ErrorCode::config, where, "not a pattern of module paths: '" + text::excerpt(pattern) + "'",
-              "`*` is any characters, the rest a regular expression of the whole path: '*_proj'");
+  throw Error(
+      ErrorCode::config, where, "'" + text::excerpt(pattern) + "' is not a pattern of module paths",
+      "write a regular expression of the whole path, in which `*` matches any characters, such as '*_proj'");
 }
-
 std::vector<Pattern> patterns_of(const Patterns& given, const std::string& where) {
   std::vector<Pattern> out;
   for (const std::string& word : given.words) out.emplace_back(word, where);

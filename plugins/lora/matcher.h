@@ -1,4 +1,4 @@
-// Which modules get an adapter: the rules of NeMo AutoModel's ModuleMatcher.
+// Selection of modules for adapters by the rules of NeMo AutoModel's ModuleMatcher.
 #pragma once
 
 #include <functional>
@@ -10,11 +10,11 @@
 
 namespace heddle::lora {
 
-// `*` that follows no dot is any characters, and so is `.*`; the rest is a regular expression (ECMAScript)
-// of the whole path. The text of the pattern itself matches too.
+// Pattern of module paths. `*` that does not follow a dot matches any characters, as `.*` does. The rest is a
+// regular expression (ECMAScript) of the whole path. The literal text of the pattern matches too.
 class Pattern {
  public:
-  // Throws Error{config} at `where` for what is no regular expression.
+  // Throws Error{config} at `where` if `text` is not a regular expression.
   Pattern(std::string text, const std::string& where);
   const std::string& text() const { return text_; }
   bool matches(const std::string& path) const { return path == text_ || std::regex_match(path, regex_); }
@@ -28,11 +28,11 @@ class Matcher {
  public:
   Matcher(const Config& config, const std::string& where);
 
-  // Of a linear layer; `matches`: whether a pattern is of it.
+  // Returns whether a linear layer gets an adapter. `matches`: whether a pattern matches the layer.
   bool takes_linear(const std::function<bool(const Pattern&)>& matches) const;
-  // Of experts, which target_modules alone name.
+  // Returns whether experts get adapters. Only target_modules can select experts.
   bool takes_experts(const std::string& path) const;
-  // No field says what to adapt.
+  // Returns whether no field selects modules.
   bool is_default() const { return is_default_; }
   const std::vector<Pattern>& targets() const { return targets_; }
   const std::vector<Pattern>& excluded() const { return excluded_; }

@@ -1,4 +1,4 @@
-// Walks the modules of a model and asks the matcher.
+// Traversal of a model's modules, with a matcher.
 #include "search.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ void Search::look_at(Units& units) {
       throw Error(ErrorCode::config, where_,
                   "the unit '" + std::string(unit->name()) +
                       "' is a foreign model, whose layers cannot be given adapters",
-                  "make it of heddle's modules, or leave peft out");
+                  "build it from heddle's modules, or remove peft");
     known->visit([&](const std::string& path, Module& module) { look_at(path, module); });
   }
   find_names();
@@ -48,8 +48,8 @@ void Search::look_at(const std::string& path, Module& module) {
   if (of_experts != nullptr && matcher_.takes_experts(path)) experts.push_back({path, of_experts, 1});
 }
 
-// AutoModel's model has the layers of the files, so a pattern is of their names. Where it matches none, it is
-// of heddle's own.
+// Patterns match the names in files, because AutoModel's model has the layers of the files. A pattern that
+// matches none of them is matched with heddle's own names.
 void Search::find_names() {
   for (const auto* patterns : {&matcher_.targets(), &matcher_.excluded()})
     for (const Pattern& pattern : *patterns)
@@ -63,7 +63,7 @@ bool Search::matches(const Pattern& pattern, const Found& layer) const {
 }
 
 void Search::choose() {
-  std::map<std::string, Adapting> chosen;  // by the path in files
+  std::map<std::string, Adapting> chosen;  // by path in files
   std::map<std::string, size_t> parts;     // of all layers
   std::vector<const Found*> in_order;
   for (const Found& layer : linears_) {
@@ -96,20 +96,21 @@ std::vector<std::string> Search::warnings() const {
 std::string Search::matched(const Pattern& pattern) const {
   const auto other = others_.find(pattern.text());
   if (other == others_.end()) return "matches no module";
-  return "matches '" + other->second + "', which is no linear layer";
+  return "matches '" + other->second + "', which is not a linear layer";
 }
 
 void Search::refuse_nothing() const {
-  std::string what = "no linear layer is left to get an adapter";
+  std::string what = "the patterns match no linear layer, so no adapter would be created";
   if (!matcher_.targets().empty()) {
     const Pattern& first = matcher_.targets().front();
-    what = "no linear layer gets an adapter: '" + text::excerpt(first.text()) + "' of target_modules " +
+    what = "no linear layer would get an adapter: '" + text::excerpt(first.text()) + "' of target_modules " +
            matched(first);
   }
   std::vector<std::string> some;
   for (size_t i = 0; i < std::min<size_t>(linears_.size(), 3); ++i) some.push_back(linears_[i].in_files.path);
   throw Error(ErrorCode::config, where_, what,
-              "a pattern is the whole path, and `*` is any characters: '*_proj'; layers are such as " +
+              "write patterns of the whole path, in which `*` matches any characters, such as '*_proj'; the "
+              "model has layers such as " +
                   text::join(some));
 }
 

@@ -1,4 +1,4 @@
-// The layers and experts of a model that get adapters.
+// Search for the layers and experts of a model that get adapters.
 #pragma once
 
 #include <cstdint>
@@ -20,31 +20,32 @@ struct Found {
   Linear* layer;
   FileLayer in_files;
 };
-// Layers that get one adapter: one, or all parts of a layer of the files in the order of their rows.
+// Layers that get one adapter: a single layer, or all parts of a file layer in the order of their rows.
 using Adapting = std::vector<Found>;
-// Layers with one parent are computed together where they get one input.
+// Layers by parent. Layers with one parent and one input are computed together.
 using Blocks = std::map<std::string, std::vector<Adapting>>;
 
 struct FoundExperts {
   std::string path;
   Experts* experts;
-  int64_t choices;  // experts a token
+  int64_t choices;  // experts per token
 };
 
 class Search {
  public:
-  // `where`: of the section, for errors; spec: of the model's files, or null. All must outlive it.
+  // `where`: the section, for errors. spec: the model's files, or null. All arguments must outlive the
+  // object.
   Search(const Matcher& matcher, const std::string& where, const ModelSpec* spec)
       : matcher_(matcher), where_(where), spec_(spec) {}
 
-  // Throws Error{config}: nothing matches, or a unit is a foreign model.
+  // Throws Error{config} if nothing matches, or if a unit is a foreign model.
   void look_at(Units& units);
-  // The patterns that match nothing.
+  // Returns warnings about patterns that match nothing.
   std::vector<std::string> warnings() const;
 
   Blocks blocks;
   std::vector<FoundExperts> experts;
-  bool has_experts = false;  // the model, whether they are adapted or not
+  bool has_experts = false;  // whether the model has experts, with or without adapters
 
  private:
   void look_at(const std::string& path, Module& module);
@@ -59,8 +60,8 @@ class Search {
   const ModelSpec* spec_;
   std::vector<Found> linears_;
   std::set<std::string> names_in_files_;              // patterns that match a layer of the files
-  std::map<std::string, int64_t> choices_;            // of routers, by their parent
-  std::map<std::string, std::string> used_, others_;  // by pattern, the first module that it matches
+  std::map<std::string, int64_t> choices_;            // experts per token of routers, by parent
+  std::map<std::string, std::string> used_, others_;  // the first module that each pattern matches
 };
 
 }  // namespace heddle::lora

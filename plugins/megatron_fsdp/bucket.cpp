@@ -1,4 +1,4 @@
-// Lays out parameters, and gathers split ones.
+// Layout of parameters in a bucket, and gathers of split parameters.
 #include "gradients.h"
 
 #include <ATen/core/grad_mode.h>
@@ -15,7 +15,7 @@
 namespace heddle::megatron_fsdp {
 namespace {
 
-// Frozen parameters have no state that could be split.
+// Frozen parameters are split only if parameters are, because they have no other state.
 Split split_of(const Options& options, const sharding::Groups& ranks, bool trainable) {
   if (!trainable && !options.split.parameters) return {};
   Split split = options.split;
@@ -93,7 +93,7 @@ std::vector<sharding::Parameter> Bucket::parameters() const {
   return out;
 }
 
-// Existing values are copied into the leaves: those of the first rank.
+// Copies existing values into the leaves, from the first rank.
 void Bucket::fill(std::vector<ParameterSlot>& slots, const sharding::Groups& ranks) {
   for (size_t i = 0; i < slots.size(); ++i) {
     at::Tensor leaf = view_of(whole_, members_[i].range.begin, members_[i].sizes);
@@ -125,7 +125,7 @@ bool Bucket::changed() {
   return split_.optimizer || !main_.is_alias_of(whole_);
 }
 
-// The replicas hold parts of this rank's part.
+// Each replica holds a part of this rank's part.
 void Bucket::gather_inner_part() {
   if (!std::exchange(stale_, false)) return;
   const Range mine{held_.begin - part_.begin, held_.end - part_.begin};

@@ -15,32 +15,32 @@
 
 namespace heddle::megatron_fsdp {
 
-// Memory of a bucket, which the shards' ranks read in place if they share memory. It cannot be resized.
+// Allocates a bucket's memory. The shards' ranks read it in place if they share memory. It cannot be resized.
 at::Tensor empty_for(const sharding::Groups& ranks, int64_t elements, const at::TensorOptions& options);
 
 struct Member {  // one parameter
   std::string name;
   std::vector<int64_t> sizes;
-  at::Tensor leaf;                     // the tensor of the model: a view of the whole bucket
+  at::Tensor leaf;                     // tensor of the model: a view of the whole bucket
   Range range;                         // in the bucket
-  size_t first_shard = 0, shards = 0;  // its boxes among the bucket's
+  size_t first_shard = 0, shards = 0;  // index range in the bucket's boxes
 };
 
-// The layout of the members. `whole` is a piece of a larger buffer, or undefined.
+// Layout of the members. `whole` is a piece of a larger buffer, or undefined.
 struct BucketPlace {
   std::vector<int64_t> offsets;
   int64_t elements = 0;
   at::Tensor whole;
 };
 
-// The whole bucket in the parameters' dtype, and this rank's main part: what the optimizer updates. They
-// share memory if the dtypes agree and the whole stays allocated.
-struct Shared;  // common to all gradients of a stage
+// The whole bucket in the parameters' dtype, and this rank's main part, which the optimizer updates. They
+// share memory if the dtypes agree and the whole bucket stays allocated.
+struct Shared;  // state shared by all gradients of a stage
 
 class Bucket : public sharding::Bucket {
  public:
-  // `gradients`: a piece of a larger buffer for them, or undefined. Points the slots at leaves. Tensors on
-  // meta get uninitialised memory; the values of others are copied, an embedder's from the first rank.
+  // Points the slots at leaves. Tensors on meta get uninitialized memory. Values of other tensors are copied;
+  // an embedder's come from the first rank. `gradients`: a piece of a larger buffer, or undefined.
   Bucket(std::vector<ParameterSlot> slots, std::span<const Placed> placed, BucketPlace place,
          const Options& options, const sharding::Groups& ranks, std::shared_ptr<Shared> shared,
          at::Tensor gradients);
@@ -51,7 +51,7 @@ class Bucket : public sharding::Bucket {
   const sharding::Groups& ranks() const { return ranks_; }
   int64_t elements() const override { return elements_; }
   Range part() const { return part_; }  // of this rank in the shard group
-  Range held() const { return held_; }  // by this rank's optimizer
+  Range held() const { return held_; }  // held by this rank's optimizer
   bool trainable() const { return trainable_; }
   at::ScalarType dtype() const { return whole_.scalar_type(); }
   const at::Tensor& whole() const { return whole_; }
@@ -79,14 +79,14 @@ class Bucket : public sharding::Bucket {
   std::vector<Member> members_;
   std::vector<Shard> shards_;
   at::Tensor whole_, main_;
-  at::Tensor inner_;                    // split over replicas too: this rank's part in the shard group
-  sharding::TransientStorage storage_;  // the whole, if parameters are split
+  at::Tensor inner_;                    // if replicas split it too: this rank's part in the shard group
+  sharding::TransientStorage storage_;  // storage of the whole bucket, if parameters are split
 };
 
-// The compute dtype: a parameter's own dtype, or the one it is pinned to.
+// Returns the compute dtype: the dtype that the model pinned, or the parameter's own dtype.
 at::ScalarType dtype_of(const ParameterSlot& slot);
 
-// The dtype of main parameters: never narrower than the parameters.
+// Returns the dtype of main parameters, which is never narrower than the parameters' dtype.
 at::ScalarType main_dtype_of(at::ScalarType parameters, std::optional<at::ScalarType> asked);
 
 }  // namespace heddle::megatron_fsdp

@@ -1,4 +1,4 @@
-// NaN, Inf and unusually large gradients.
+// Detection of NaN, Inf and unusually large gradients.
 #include "checks.h"
 
 #include <ATen/core/grad_mode.h>
@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kSamples = 100;
 constexpr double kTimesTheLargest = 10;
 
-// What is wrong with a gradient: "NaN", "Inf", or nothing.
+// Returns "NaN" or "Inf" if the gradient is not finite, else "".
 std::string fault_of(const at::Tensor& gradient) {
   if (!gradient.defined() || gradient.is_meta() || at::isfinite(gradient).all().item<bool>()) return "";
   return at::isnan(gradient).any().item<bool>() ? "NaN" : "Inf";
@@ -50,14 +50,14 @@ void Checks::look_at(const Gradients& gradients) {
     throw Error(ErrorCode::input, name_,
                 "bucket " + std::to_string(gradients.number) + " on rank " + std::to_string(rank_) +
                     " has gradients that are not finite: " + faulty_members(gradients),
-                "look at the batch and the learning rate; check_for_nan_in_grad: false trains on regardless");
+                "check the batch and the learning rate, or set check_for_nan_in_grad: false to continue");
   if (!large_ || !std::isfinite(norm)) return;
   if (samples_ < kSamples) {
     ++samples_;
     largest_ = std::max(largest_, norm);
   } else if (norm > kTimesTheLargest * largest_) {
     log_.warning(name_, "the gradients of bucket " + std::to_string(gradients.number) + " have the norm " +
-                            std::to_string(norm) + ", and the first " + std::to_string(kSamples) +
+                            std::to_string(norm) + ", but the first " + std::to_string(kSamples) +
                             " had at most " + std::to_string(largest_) + "; its first parameter is " +
                             gradients.name(0));
   }
@@ -69,7 +69,7 @@ void Checks::look_at_parameters(const Gradients& gradients, int64_t microbatch) 
     throw Error(ErrorCode::input, name_,
                 "the gradient of a parameter is not finite on rank " + std::to_string(rank_) +
                     " after microbatch " + std::to_string(microbatch) + ": " + names,
-                "look at that microbatch's samples; report_nan_in_param_grad: false trains on regardless");
+                "check the samples of that microbatch, or set report_nan_in_param_grad: false to continue");
 }
 
 }  // namespace heddle::megatron_fsdp

@@ -1,4 +1,4 @@
-// Checks of gradients before they are summed, while their parameters are known.
+// Checks of gradients before reduction, while the parameter of each gradient is known.
 #pragma once
 
 #include <memory>
@@ -12,17 +12,17 @@ namespace heddle::megatron_fsdp {
 
 class Gradients;
 
-// Each check reads a number back from the device, and so waits for it: it is made only if configured.
+// Each check reads a number back from the device and waits for it, so it runs only if configured.
 class Checks {
  public:
-  // `rank`: of the world.
+  // `rank`: rank in the world.
   Checks(const Options& options, int rank, Log log);
 
-  // Of a bucket about to be reduced. Throws Error{input} for NaN and Inf if configured, and warns of
-  // a norm ten times the largest of the first hundred.
+  // Checks a bucket before its reduction. Throws Error{input} for NaN and Inf if configured. Warns of a norm
+  // above ten times the largest norm of the first hundred buckets.
   void look_at(const Gradients& gradients);
 
-  // Of each parameter's gradient, at the end of a microbatch's backward. Throws Error{input}.
+  // Checks each parameter's gradient at the end of a microbatch's backward. Throws Error{input}.
   void look_at_parameters(const Gradients& gradients, int64_t microbatch) const;
 
   bool parameters() const { return parameters_; }

@@ -1,4 +1,4 @@
-// The table of megatron_fsdp's fields.
+// Schema of megatron_fsdp.
 #include "config.h"
 
 namespace heddle::megatron_fsdp {
@@ -7,35 +7,41 @@ namespace {
 void add_numeric_fields(ConfigSchema<Config>& schema) {
   schema
       .field("megatron_fsdp_unit_modules", &Config::megatron_fsdp_unit_modules,
-             "Classes whose modules are units; null: the model's blocks.")
+             "Classes whose modules are sharding units. null: the model's blocks.")
       .field("zero_dp_strategy", &Config::zero_dp_strategy,
-             "What is split: 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters.",
+             "ZeRO stage. 0: nothing is split. 1: optimizer state. 2: optimizer state and gradients. 3: "
+             "optimizer state, gradients and parameters.",
              Range<int64_t>{0, 3})
       .field("init_fsdp_with_meta_device", &Config::init_fsdp_with_meta_device,
-             "Units come from meta and are never whole; this holds in any case.")
-      .field("grad_reduce_in_fp32", &Config::grad_reduce_in_fp32, "Gradients are kept and summed in float32.")
+             "Ignored: units are always created on meta and never materialized whole.")
+      .field("grad_reduce_in_fp32", &Config::grad_reduce_in_fp32,
+             "Accumulate and reduce gradients in float32.")
       .field("preserve_fp32_weights", &Config::preserve_fp32_weights,
-             "The optimizer updates float32 weights; false: the model's own dtype.")
+             "Keep float32 main weights for the optimizer. false: it updates weights in the model's dtype.")
       .field("check_for_nan_in_grad", &Config::check_for_nan_in_grad,
-             "Without effect; report_nan_in_param_grad looks at gradients.")
+             "Ignored: set report_nan_in_param_grad to check gradients.")
       .field("report_nan_in_param_grad", &Config::report_nan_in_param_grad,
-             "Stop at NaN and Inf in the gradient of a parameter, after each microbatch; slow.")
+             "Check the gradient of each parameter for NaN and Inf after each microbatch, and stop the run. "
+             "Slow.")
       .field("calculate_per_token_loss", &Config::calculate_per_token_loss,
-             "Gradients are summed over ranks and not averaged.");
+             "Sum gradients over ranks instead of averaging them.");
 }
 
 void add_communication_fields(ConfigSchema<Config>& schema) {
-  schema.field("overlap_grad_reduce", &Config::overlap_grad_reduce, "Reduce gradients behind backward.")
-      .field("overlap_param_gather", &Config::overlap_param_gather, "Gather the next unit behind compute.")
+  schema
+      .field("overlap_grad_reduce", &Config::overlap_grad_reduce,
+             "Overlap gradient reduction with the backward.")
+      .field("overlap_param_gather", &Config::overlap_param_gather,
+             "Overlap the gather of the next unit with compute.")
       .field("average_in_collective", &Config::average_in_collective,
-             "The collective averages; else gradients are scaled before it.")
-      .field("disable_bucketing", &Config::disable_bucketing, "One bucket for each parameter.")
+             "Average gradients in the collective. false: scale gradients before it.")
+      .field("disable_bucketing", &Config::disable_bucketing, "Use one bucket per parameter.")
       .field("keep_fp8_transpose_cache", &Config::keep_fp8_transpose_cache, "Keep transposed fp8 weights.")
       .field("nccl_ub", &Config::nccl_ub, "Register buffers with NCCL.")
       .field("fsdp_double_buffer", &Config::fsdp_double_buffer,
-             "Two buffers in turn for units that are alike.")
+             "Share two alternating buffers among units of equal size.")
       .field("activation_checkpointing", &Config::activation_checkpointing,
-             "Stands for the key of the section, which is read apart; stays false here.");
+             "Ignored here: set distributed.activation_checkpointing.");
 }
 
 }  // namespace
@@ -47,8 +53,8 @@ ConfigSchema<Config> schema() {
   schema
       .rule([](const Config& c) {
         return c.average_in_collective && c.calculate_per_token_loss
-                   ? "calculate_per_token_loss sums gradients, and average_in_collective averages them; give "
-                     "one of them"
+                   ? "calculate_per_token_loss sums gradients, but average_in_collective averages them; set "
+                     "only one of them"
                    : "";
       })
       .rule([](const Config& c) {
@@ -56,9 +62,8 @@ ConfigSchema<Config> schema() {
                    ? "init_fsdp_with_meta_device needs zero_dp_strategy 1, 2 or 3: with 0 every unit is whole"
                    : "";
       })
-      .later("keep_fp8_transpose_cache",
-             "needs a GPU with fp8 units and fp8 layers, which heddle does not have")
-      .later("nccl_ub", "needs GPUs whose NCCL buffers are registered, which heddle does not do yet");
+      .later("keep_fp8_transpose_cache", "needs fp8 layers, which heddle does not have")
+      .later("nccl_ub", "registration of NCCL buffers is not built yet");
   return schema;
 }
 

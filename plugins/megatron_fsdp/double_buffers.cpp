@@ -1,4 +1,4 @@
-// Which units share two buffers: the largest set of equal units, or all.
+// Assignment of units to two shared buffers: the largest set of equal units, or all units.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -18,7 +18,8 @@ std::vector<size_t> sizes_of(const Storages& storages) {
   return sizes;
 }
 
-// The sizes of the buffers: of most units, or the largest k-th ones.
+// Returns the sizes of the buffers: those of the most frequent unit size, or for each k the largest k-th
+// storage.
 std::vector<size_t> buffer_sizes(std::vector<Storages>& units, Buffering buffering) {
   std::vector<size_t> buffers;
   if (buffering == Buffering::two_for_all_units) {

@@ -1,4 +1,4 @@
-// Views for autograd, sums, and their placement.
+// Gradient views for autograd, reductions, and placement of the sums.
 #include "gradients.h"
 
 #include <ATen/core/grad_mode.h>
@@ -71,7 +71,7 @@ void Gradients::begin_step() {
   open();
 }
 
-// The buffer starts from zeros, once a step or once a backward.
+// Clears the buffer, once per step or once per backward.
 void Gradients::open() {
   if (std::exchange(open_, true)) return;
   at::NoGradGuard no_gradients;
@@ -116,7 +116,7 @@ std::unique_ptr<Work> Gradients::reduce() {
   return std::move(inner_.work);
 }
 
-// If gradients are split, those of microbatches accumulate in this rank's part.
+// If gradients are split, the gradients of microbatches accumulate in this rank's part.
 void Gradients::reduced() {
   const at::Tensor own = shared_->sums.own(inner_, bucket_->part());
   inner_ = {};

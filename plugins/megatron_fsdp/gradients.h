@@ -1,4 +1,4 @@
-// The gradients of one bucket: autograd adds into a flat buffer, sums are placed in this rank's part of it.
+// Gradients of one bucket: autograd adds into a flat buffer, and sums are placed in this rank's part of it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,12 +20,13 @@ struct Shared {
   bool overlap;  // reductions overlap the backward
 };
 
-// Leaves' gradients are views of the whole buffer (Megatron's main_grad), so nothing is copied into it. If
-// gradients are split, the whole exists from a unit's backward until it is reduced, and sums of microbatches
-// accumulate in this rank's part; else the whole stays, and is reduced once a step.
+// Gradients of leaves are views of the whole buffer (Megatron's main_grad), so nothing is copied into it. If
+// gradients are split, the whole buffer exists from a unit's backward until its reduction, and the sums of
+// microbatches accumulate in this rank's part. Otherwise the whole buffer stays allocated and is reduced once
+// per step.
 class Gradients : public sharding::Gradients {
  public:
-  // `home`: a piece of a larger buffer for the whole, or undefined.
+  // `home`: a piece of a larger buffer for the whole bucket, or undefined.
   Gradients(Bucket& bucket, const Options& options, std::shared_ptr<Shared> shared, at::Tensor home);
 
   Bucket& bucket() const { return *bucket_; }
@@ -43,35 +44,35 @@ class Gradients : public sharding::Gradients {
   std::unique_ptr<Work> reduce_replicas() override;
   void replicas_reduced() override;
   bool had(size_t index) const override { return entries_[index].had; }
-  // The shards' gradients become the sums, which averages are multiplied back to; of an unused parameter they
-  // become undefined.
+  // Sets the shards' gradients to the sums. Averages are multiplied by divisor(). The gradient of an unused
+  // parameter becomes undefined.
   void place(std::span<const char> used) override;
 
   const sharding::Groups* groups() const override { return &bucket_->ranks(); }
 
   int members() const { return static_cast<int>(entries_.size()); }
   const std::string& name(int index) const { return entries_[index].member->name; }
-  // The gradient that autograd adds into, of one member; undefined if there is none now.
+  // Gradient of one member that autograd adds into. Undefined if there is none yet.
   at::Tensor gradient(int index) const { return entries_[index].member->leaf.grad(); }
 
-  int64_t number = 0;  // of the bucket, in messages
+  int64_t number = 0;  // number of the bucket, for messages
 
  private:
   struct Entry {
     Member* member;
-    at::Tensor adds;   // what autograd adds into
-    at::Tensor piece;  // of the whole; another tensor if autograd accumulates in float32
+    at::Tensor adds;   // tensor that autograd adds into
+    at::Tensor piece;  // of the whole; a different tensor if autograd accumulates in float32
     uint32_t version = 0;
-    bool had = false;               // in this step
+    bool had = false;               // had a gradient in this step
     std::vector<at::Tensor> final;  // of each shard
   };
   void attach();
   void detach();
-  // Adds a gradient that came before the buffer existed, or that autograd left elsewhere.
+  // Adds a gradient that came before the buffer existed, or that autograd stored elsewhere.
   static void take(Entry& entry);
-  // Everything that came is in the buffer; records which parameters had a gradient.
+  // Moves all gradients into the buffer, and records which parameters had one.
   void collect();
-  // The part summed over the replicas.
+  // Returns the part summed over the replicas.
   at::Tensor summed() const {
     return split() ? sum_ : whole_.narrow(0, bucket_->part().begin, bucket_->part().size());
   }
@@ -80,18 +81,17 @@ class Gradients : public sharding::Gradients {
   std::shared_ptr<Shared> shared_;
   Sums::Inner inner_;
   Sums::Outer outer_;
-  at::Tensor whole_, sum_;  // sum: this rank's part, where gradients are split
-  at::Tensor held_;         // what this rank's optimizer gets
+  at::Tensor whole_, sum_;  // sum_: this rank's part, if gradients are split
+  at::Tensor held_;         // gradients of this rank's optimizer
   sharding::TransientStorage storage_;
   bool open_ = false, summed_ = false, cast_ = false;
   std::vector<Entry> entries_;
 };
 
-// Of a bucket's gradients, whose parameters have the dtype `parameters`.
+// Returns the dtype of a bucket's gradients. `parameters`: dtype of its parameters.
 at::ScalarType gradient_dtype(at::ScalarType parameters, const Options& options);
 
-// Whether fnmatch finds that the name matches the pattern of *, ?, [seq] and [!seq]; "all" matches every
-// name.
+// Returns whether the name matches a pattern of fnmatch: *, ?, [seq] and [!seq]. "all" matches every name.
 bool matches(const std::string& pattern, const std::string& name);
 
 }  // namespace heddle::megatron_fsdp

@@ -1,4 +1,4 @@
-// The table of megatron's fields, and the rules between them.
+// Schema of megatron, and the rules between its fields.
 #include "megatron_config.h"
 
 namespace heddle::megatron_fsdp {
@@ -9,97 +9,108 @@ using C = MegatronConfig;
 void add_buffer_fields(ConfigSchema<C>& schema) {
   schema
       .field("use_distributed_optimizer", &C::use_distributed_optimizer,
-             "Split the optimizer's state over the ranks (ZeRO-1).")
+             "Split the optimizer state over the ranks (ZeRO-1).")
       .field("num_distributed_optimizer_instances", &C::num_distributed_optimizer_instances,
-             "Copies of the split state; dp_replicate_size must say the same.", at_least<int64_t>(1))
-      .field("grad_reduce_in_fp32", &C::grad_reduce_in_fp32, "Gradients are kept and summed in float32.")
+             "Number of copies of the split optimizer state. Must equal dp_replicate_size.",
+             at_least<int64_t>(1))
+      .field("grad_reduce_in_fp32", &C::grad_reduce_in_fp32, "Accumulate and reduce gradients in float32.")
       .field("bucket_size", &C::bucket_size,
-             "Elements of a bucket; null: the larger of 40 million and 1 million for each rank.",
+             "Number of elements per bucket. null: the larger of 40 million and 1 million * ranks.",
              at_least<int64_t>(1))
-      .field("num_buckets", &C::num_buckets, "Buckets to make, in place of bucket_size.",
-             at_least<int64_t>(1))
+      .field("num_buckets", &C::num_buckets, "Number of buckets. Replaces bucket_size.", at_least<int64_t>(1))
       .field("pad_buckets_for_high_nccl_busbw", &C::pad_buckets_for_high_nccl_busbw,
-             "Buckets end at multiples of 65536.")
-      .field("param_name_patterns_for_fp32_local_accumulation",
-             &C::param_name_patterns_for_fp32_local_accumulation,
-             "Parameters whose gradients add up in float32 before they are sent; fnmatch, or all.");
+             "Pad buckets to multiples of 65536 elements.")
+      .field(
+          "param_name_patterns_for_fp32_local_accumulation",
+          &C::param_name_patterns_for_fp32_local_accumulation,
+          "Parameters whose gradients accumulate in float32 before they are sent: fnmatch patterns, or all.");
 }
 
 void add_reduction_fields(ConfigSchema<C>& schema) {
-  schema.field("overlap_grad_reduce", &C::overlap_grad_reduce, "Reduce gradients behind backward.")
-      .field("overlap_param_gather", &C::overlap_param_gather, "Gather parameters behind forward.")
+  schema
+      .field("overlap_grad_reduce", &C::overlap_grad_reduce, "Overlap gradient reduction with the backward.")
+      .field("overlap_param_gather", &C::overlap_param_gather, "Overlap parameter gathers with the forward.")
       .field("align_param_gather", &C::align_param_gather,
-             "Start all gathers right after the update, on every stage of a pipeline at once.")
+             "Start all gathers immediately after the update, on all pipeline stages at the same time.")
       .field("average_in_collective", &C::average_in_collective,
-             "The collective averages; else gradients are divided before it.")
-      .field("gradient_reduce_div_fusion", &C::gradient_reduce_div_fusion,
-             "The collective divides gradients that are not bfloat16; false: a pass of its own.")
+             "Average gradients in the collective. false: divide gradients before it.")
+      .field(
+          "gradient_reduce_div_fusion", &C::gradient_reduce_div_fusion,
+          "Let the collective divide gradients that are not bfloat16. false: divide them in a separate pass.")
       .field("calculate_per_token_loss", &C::calculate_per_token_loss,
-             "Gradients are summed over ranks and not averaged.")
+             "Sum gradients over ranks instead of averaging them.")
       .field("reduce_scatter_with_fp32_accumulation", &C::reduce_scatter_with_fp32_accumulation,
-             "Send gradients as they are, and sum them in float32 in rank order.")
+             "Send gradients in their own dtype and sum them in float32, in rank order.")
       .field("delay_wgrad_compute", &C::delay_wgrad_compute,
-             "Gradients of weights are computed after all gradients of inputs.")
+             "Compute the gradients of weights after those of inputs.")
       .field("check_for_nan_in_grad", &C::check_for_nan_in_grad,
-             "Stop at NaN and Inf in a bucket before it is summed.")
+             "Check each bucket for NaN and Inf before its reduction, and stop the run.")
       .field("check_for_large_grads", &C::check_for_large_grads,
-             "Warn of a bucket with ten times the largest norm of the first hundred.");
+             "Warn of a bucket whose norm exceeds ten times the largest norm of the first hundred buckets.");
 }
 
 void add_sharding_fields(ConfigSchema<C>& schema) {
   schema
       .field("use_megatron_fsdp", &C::use_megatron_fsdp,
-             "Buckets by unit, split as the sharding strategies say.")
-      .field("use_custom_fsdp", &C::use_custom_fsdp, "The old name of use_megatron_fsdp; refused.")
-      .field("megatron_fsdp_version", &C::megatron_fsdp_version, "Both versions run the same here.",
+             "Use Megatron-FSDP: one bucket per unit, split by the two sharding strategies below.")
+      .field("use_custom_fsdp", &C::use_custom_fsdp, "Former name of use_megatron_fsdp. Refused.")
+      .field("megatron_fsdp_version", &C::megatron_fsdp_version,
+             "Version of Megatron-FSDP. No effect: both versions are computed in the same way.",
              Range<int64_t>{1, 2})
       .field("data_parallel_sharding_strategy", &C::data_parallel_sharding_strategy,
-             "What is split: nothing, the optimizer, gradients as well, parameters as well.",
+             "State to split: no_shard (nothing), optim (optimizer state), optim_grads (and gradients), "
+             "optim_grads_params (and parameters).",
              OneOf{{"no_shard", "optim", "optim_grads", "optim_grads_params"}})
       .field("outer_dp_sharding_strategy", &C::outer_dp_sharding_strategy,
-             "What is split over dp_replicate as well.", OneOf{{"no_shard", "optim"}})
+             "State to split over dp_replicate too: no_shard (nothing) or optim (optimizer state).",
+             OneOf{{"no_shard", "optim"}})
       .field("suggested_communication_unit_size", &C::suggested_communication_unit_size,
-             "Elements in flight; gathers get half of it. Null: two of the largest units.",
+             "Maximum number of elements in flight in reductions. Gathers get half of it. null: two of the "
+             "largest units.",
              at_least<int64_t>(1));
 }
 
 void add_fsdp_fields(ConfigSchema<C>& schema) {
-  schema.field("fsdp_double_buffer", &C::fsdp_double_buffer, "Two buffers in turn for units that are alike.")
+  schema
+      .field("fsdp_double_buffer", &C::fsdp_double_buffer,
+             "Share two alternating buffers among units of equal size.")
       .field("fsdp_db_use_persist_buf_on_alloc_fail", &C::fsdp_db_use_persist_buf_on_alloc_fail,
-             "A buffer of its own for a unit that fits neither of the two.")
+             "Give a separate buffer to a unit that fits neither of the two.")
       .field("megatron_fsdp_max_pool_double_buffer", &C::megatron_fsdp_max_pool_double_buffer,
-             "Two buffers in turn, as large as the largest unit; sets fsdp_double_buffer.")
+             "Share two alternating buffers of the size of the largest unit among all units. Sets "
+             "fsdp_double_buffer.")
       .field("fsdp_all_gather_in_start_param_sync", &C::fsdp_all_gather_in_start_param_sync,
-             "Start the first gather right after the update.")
+             "Start the first gather immediately after the update.")
       .field("megatron_fsdp_main_params_dtype", &C::megatron_fsdp_main_params_dtype,
-             "Of what the optimizer updates; null: the parameters' own.")
+             "Dtype of the main parameters, which the optimizer updates. null: the dtype of the parameters.")
       .field("megatron_fsdp_main_grads_dtype", &C::megatron_fsdp_main_grads_dtype,
-             "Of gradients as they add up; null: the parameters'.")
+             "Dtype in which gradients accumulate. null: the dtype of the parameters.")
       .field("megatron_fsdp_grad_comm_dtype", &C::megatron_fsdp_grad_comm_dtype,
-             "Of gradients as they are sent; null: as they add up.")
-      .field("megatron_fsdp_use_decoupled_grad", &C::megatron_fsdp_use_decoupled_grad,
-             "The optimizer gets gradients in their own dtype; false: in that of the main parameters.")
+             "Dtype in which gradients are sent. null: the accumulation dtype.")
+      .field(
+          "megatron_fsdp_use_decoupled_grad", &C::megatron_fsdp_use_decoupled_grad,
+          "Pass gradients to the optimizer in their own dtype. false: in the dtype of the main parameters.")
       .field("megatron_fsdp_cuda_graph_mode", &C::megatron_fsdp_cuda_graph_mode,
-             "Keep gradients for captured graphs.")
+             "Keep gradients allocated for CUDA graphs.")
       .field("megatron_fsdp_enable_fine_grained_param_gather",
-             &C::megatron_fsdp_enable_fine_grained_param_gather, "Gather a module at a time.");
+             &C::megatron_fsdp_enable_fine_grained_param_gather, "Gather one module at a time.");
 }
 
 void add_hardware_fields(ConfigSchema<C>& schema) {
   schema.field("fp8_param_gather", &C::fp8_param_gather, "Keep and gather parameters in fp8.")
       .field("fp4_param_gather", &C::fp4_param_gather, "Keep and gather parameters in fp4.")
       .field("reuse_grad_buf_for_mxfp8_param_ag", &C::reuse_grad_buf_for_mxfp8_param_ag,
-             "Gather MXFP8 parameters through the gradients' buffer.")
+             "Gather MXFP8 parameters through the gradient buffer.")
       .field("keep_fp8_transpose_cache", &C::keep_fp8_transpose_cache, "Keep transposed fp8 weights.")
       .field("nccl_ub", &C::nccl_ub, "Register buffers with NCCL.")
       .field("disable_symmetric_registration", &C::disable_symmetric_registration,
-             "Register NCCL's buffers in the old way.")
+             "Disable symmetric registration of NCCL buffers.")
       .field("fsdp_manual_registration", &C::fsdp_manual_registration,
-             "Register NCCL's buffers once, after the first step.");
-  const std::string fp8 = "needs a GPU with fp8 units and fp8 layers, which heddle does not have",
-                    fp4 = "needs a GPU with fp4 units and fp4 layers, which heddle does not have",
-                    buffers = "needs GPUs whose NCCL buffers are registered, which heddle does not do yet",
-                    graphs = "needs a GPU whose steps are captured as graphs, which heddle does not do yet";
+             "Register NCCL buffers once, after the first step.");
+  const std::string fp8 = "needs fp8 layers, which heddle does not have",
+                    fp4 = "needs fp4 layers, which heddle does not have",
+                    buffers = "registration of NCCL buffers is not built yet",
+                    graphs = "CUDA graphs are not built yet";
   schema.later("fp8_param_gather", fp8)
       .later("fp4_param_gather", fp4)
       .later("reuse_grad_buf_for_mxfp8_param_ag", fp8)
@@ -132,18 +143,19 @@ bool splits_outside(const C& c) {
   return c.outer_dp_sharding_strategy != "no_shard";
 }
 
-// Megatron's own rules (__post_init__ and the arguments); each names both keys.
+// Megatron's own rules (__post_init__ and the arguments). Each message names both keys.
 constexpr Rule kBufferRules[] = {
     {[](const C& c) { return c.use_custom_fsdp; }, "use_custom_fsdp is now called use_megatron_fsdp"},
     {[](const C& c) { return c.num_buckets && c.bucket_size; },
-     "num_buckets and bucket_size are two ways to say the same; give one of them"},
+     "num_buckets and bucket_size exclude each other; set only one of them"},
     {[](const C& c) { return c.reuse_grad_buf_for_mxfp8_param_ag && !c.fp8_param_gather; },
      "reuse_grad_buf_for_mxfp8_param_ag needs fp8_param_gather: true"},
     {[](const C& c) { return patterns(c) && c.grad_reduce_in_fp32; },
      "param_name_patterns_for_fp32_local_accumulation and grad_reduce_in_fp32: true exclude each other: "
      "gradients are in float32 already"},
     {[](const C& c) { return c.calculate_per_token_loss && c.average_in_collective; },
-     "calculate_per_token_loss sums gradients, and average_in_collective averages them; give one of them"},
+     "calculate_per_token_loss sums gradients, but average_in_collective averages them; set only one of "
+     "them"},
     {[](const C& c) { return c.overlap_param_gather && !gathers(c); },
      "overlap_param_gather needs use_distributed_optimizer or use_megatron_fsdp: nothing is gathered "
      "without"},
@@ -152,8 +164,8 @@ constexpr Rule kBufferRules[] = {
     {[](const C& c) { return c.align_param_gather && !c.overlap_param_gather; },
      "align_param_gather needs overlap_param_gather: true"},
     {[](const C& c) { return sums_itself(c) && c.grad_reduce_in_fp32; },
-     "reduce_scatter_with_fp32_accumulation and grad_reduce_in_fp32: true exclude each other: sums are in "
-     "float32 already"},
+     "reduce_scatter_with_fp32_accumulation and grad_reduce_in_fp32: true exclude each other: gradients are "
+     "summed in float32 already"},
     {[](const C& c) { return sums_itself(c) && !gathers(c); },
      "reduce_scatter_with_fp32_accumulation needs use_distributed_optimizer: sums are not scattered without"},
     {[](const C& c) { return sums_itself(c) && c.num_distributed_optimizer_instances > 1; },
@@ -169,11 +181,11 @@ constexpr Rule kFsdpRules[] = {
     {[](const C& c) { return c.fsdp_db_use_persist_buf_on_alloc_fail && !c.fsdp_double_buffer; },
      "fsdp_db_use_persist_buf_on_alloc_fail needs fsdp_double_buffer: true"},
     {[](const C& c) { return c.use_megatron_fsdp && (c.bucket_size || c.num_buckets); },
-     "bucket_size and num_buckets are of flat buffers, and use_megatron_fsdp makes a bucket of each unit"},
+     "bucket_size and num_buckets apply to flat buffers, but use_megatron_fsdp makes one bucket per unit"},
     {[](const C& c) { return c.use_megatron_fsdp && c.pad_buckets_for_high_nccl_busbw; },
-     "pad_buckets_for_high_nccl_busbw is of flat buffers, and use_megatron_fsdp keeps rows whole"},
+     "pad_buckets_for_high_nccl_busbw applies to flat buffers, but use_megatron_fsdp keeps rows whole"},
     {[](const C& c) { return c.use_megatron_fsdp && patterns(c); },
-     "param_name_patterns_for_fp32_local_accumulation is of flat buffers; with use_megatron_fsdp say "
+     "param_name_patterns_for_fp32_local_accumulation applies to flat buffers; with use_megatron_fsdp set "
      "megatron_fsdp_main_grads_dtype: float32"}};
 
 constexpr Rule kOnlyWithFsdp[] = {

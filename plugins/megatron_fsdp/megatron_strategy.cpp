@@ -1,4 +1,4 @@
-// Megatron-Core's fields as options, and its groups of ranks.
+// Conversion of Megatron-Core's fields to options, and the groups of ranks.
 #include <algorithm>
 #include <string>
 
@@ -15,11 +15,11 @@ std::optional<at::ScalarType> dtype_of_key(const DTypeWord& dtype, const char* k
   if (dtype.word == "float16") return at::kHalf;
   if (dtype.word == "float64") return at::kDouble;
   throw Error(ErrorCode::config, std::string("distributed.") + key,
-              "'" + dtype.word + "' is not a dtype that parameters and gradients can have",
+              "'" + dtype.word + "' is not a dtype of parameters and gradients",
               "use float32, bfloat16, float16 or float64");
 }
 
-// One bucket without overlap, and on later stages of a pipeline: their backwards end in a bubble.
+// Uses one bucket without overlap, and on later pipeline stages, whose backwards end in a bubble.
 void set_buckets(const MegatronConfig& config, const DeviceMesh& mesh, int shards, Options& options) {
   constexpr int64_t kLeast = 40'000'000, kForEachRank = 1'000'000;
   options.by_unit = false;
@@ -76,25 +76,25 @@ Options options_of(const MegatronConfig& config, const DeviceMesh& mesh, int sha
   return options;
 }
 
-// A host may have a mesh of its own; gradients that are not summed would be wrong without an error.
+// A host may bring its own mesh. Gradients that are not summed would give wrong results without an error.
 void check_mesh(const DeviceMesh& mesh, const MegatronConfig& config) {
   const int dp = mesh.size("dp"), replicas = mesh.size("dp_replicate"), shards = mesh.size("dp_shard");
   if (dp != replicas * shards)
-    throw Error(ErrorCode::mesh, "megatron",
-                "this mesh has an axis dp of " + std::to_string(dp) + " ranks, which megatron does not use",
-                "name the axes pp, dp_replicate, dp_shard, cp, tp");
+    throw Error(
+        ErrorCode::mesh, "megatron",
+        "this mesh has an axis dp of " + std::to_string(dp) + " ranks, which megatron does not support",
+        "name the axes pp, dp_replicate, dp_shard, cp, tp");
   const int64_t instances = config.num_distributed_optimizer_instances;
   if (instances > 1 && instances != replicas)
     throw Error(ErrorCode::mesh, "megatron",
                 "num_distributed_optimizer_instances is " + std::to_string(instances) +
-                    ", and dp_replicate_size is " + std::to_string(replicas),
-                "an instance is a replica of this mesh: set dp_replicate_size: " + std::to_string(instances));
+                    ", but dp_replicate_size is " + std::to_string(replicas),
+                "set dp_replicate_size: " + std::to_string(instances));
   if (config.outer_dp_sharding_strategy == "optim" && mesh.size("dp_shard_cp") == 1)
-    throw Error(
-        ErrorCode::mesh, "megatron",
-        "outer_dp_sharding_strategy: optim splits what data_parallel_sharding_strategy has split, and "
-        "dp_replicate_size leaves one rank to split it over",
-        "choose a smaller dp_replicate_size");
+    throw Error(ErrorCode::mesh, "megatron",
+                "outer_dp_sharding_strategy: optim needs several ranks in dp_shard, but dp_replicate_size "
+                "leaves only one",
+                "set a smaller dp_replicate_size");
 }
 
 }  // namespace

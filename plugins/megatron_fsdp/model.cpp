@@ -1,4 +1,4 @@
-// From units to buckets: a unit's own, or Megatron's flat buffers over the whole stage.
+// Assignment of parameters to buckets: per unit, or Megatron's flat buffers over the whole stage.
 #include "model.h"
 
 #include <ATen/ops/empty.h>
@@ -31,7 +31,8 @@ std::string kind_of(Unit& unit) {
   return unit.module() == nullptr ? "" : std::string(unit.module()->kind());
 }
 
-// By default: units whose kind is a layer or a block, or all if there are none. An embedder's units count.
+// Returns true for units whose kind is a layer or a block, and for units without a kind (an embedder's).
+// Default if no classes are set.
 bool is_block(const std::string& kind) {
   return kind.empty() || kind.ends_with("layer") || kind.ends_with("block");
 }
@@ -62,9 +63,9 @@ std::vector<sharding::Reshard> find_units(const Units& units, const Options& opt
       }
     if (!found)
       throw Error(ErrorCode::config, "distributed.megatron_fsdp_unit_modules",
-                  text::quoted(name) + " names none of the model's units, which are of the kinds " +
+                  text::quoted(name) + " matches none of the model's units, whose kinds are " +
                       (kinds.empty() ? "(none: an embedder's units have no kind)" : text::join(kinds, ", ")),
-                  "name one of these, or leave the key out");
+                  "set one of these kinds, or remove the key");
   }
   return out;
 }
@@ -74,7 +75,8 @@ namespace {
 using Buckets = std::vector<std::unique_ptr<sharding::Bucket>>;
 using sharding::Slots;
 
-// The axes whose ranks hold parts of different sizes of a parameter. All ranks of an axis find the same.
+// Returns the axes whose ranks hold parts of different sizes of a parameter. All ranks of an axis compute the
+// same result.
 std::vector<std::string> uneven_axes(const ParameterSlot& slot, const Place& place) {
   std::vector<std::string> axes;
   for (const Placed& one : place.placed)
@@ -84,9 +86,9 @@ std::vector<std::string> uneven_axes(const ParameterSlot& slot, const Place& pla
   return axes;
 }
 
-// Parameters of one dtype and one reduction, trainable or frozen, in order of appearance. Ranks with the same
-// copy of a parameter must cut it at the same places, so their buckets have one layout: parts of uneven sizes
-// are in buckets of their own. Partial gradients are separate as well.
+// Groups parameters by dtype, reduction and trainability, in order of appearance. Ranks with the same copy of
+// a parameter must split it at the same places, so their buckets need the same layout. Parts of uneven sizes
+// and partial gradients therefore get separate buckets.
 std::vector<Slots> by_kind(const Slots& slots, const Place& place, bool one_each) {
   using Axes = std::vector<std::string>;
   using Kind = std::tuple<at::ScalarType, bool, Axes, Axes, const Ranks*>;
@@ -112,7 +114,7 @@ void add_bucket(Slots slots, BucketPlace where, const Place& place, at::Tensor g
                                          ranks.groups, ranks.shared, std::move(gradients)));
 }
 
-// Stacked matrices may be cut between the rows of each.
+// Stacked matrices may be split between the rows of each matrix.
 int64_t elements_of_row(const at::Tensor& tensor) {
   int64_t rows = 1;
   for (int64_t dim = 0; dim < std::max<int64_t>(tensor.dim() - 1, std::min<int64_t>(tensor.dim(), 1)); ++dim)
@@ -135,8 +137,8 @@ void add_unit_buckets(const Units& units, const Place& place, Buckets& out) {
     }
 }
 
-// One allocation for all parameters of a dtype and one for their gradients. A parameter of several units has
-// a bucket of its own, because its gradient is complete only when the backward ends.
+// Allocates one buffer for all parameters of a dtype and one for their gradients. A parameter of several
+// units gets a separate bucket, because its gradient is complete only when the backward ends.
 void add_flat_buffer(const Slots& slots, const std::map<std::string, int>& users, const Place& place,
                      Buckets& out) {
   const Options& options = place.options;

@@ -1,4 +1,4 @@
-// The entry point of megatron_fsdp: two strategies from one body.
+// Entry point of the plugin megatron_fsdp, which offers two strategies with one implementation.
 #include "heddle/sdk.h"
 #include "strategy.h"
 

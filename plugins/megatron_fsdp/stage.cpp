@@ -1,4 +1,5 @@
-// Megatron's options as a policy of the engine; deferred weight gradients, and checks of gradients.
+// Conversion of Megatron's options to a policy of the sharding engine, deferred weight gradients, and
+// gradient checks.
 #include "stage.h"
 
 #include <ATen/core/grad_mode.h>
@@ -11,7 +12,7 @@ namespace {
 
 using sharding::Policy;
 
-// By default two of the largest units may be in flight if their buffers are freed after the reduction; other
+// By default two of the largest units may be in flight if buffers are freed after the reduction. Other
 // buffers stay allocated anyway.
 int64_t reduce_limit(const Options& options, const sharding::Model& model) {
   if (options.elements_in_flight) return *options.elements_in_flight;
@@ -41,14 +42,14 @@ Policy policy_of(const Options& options, const sharding::Model& model) {
   return policy;
 }
 
-// Nothing is split over one rank, so that its gradients are reduced once a step and not once a microbatch.
+// Disables splits over one rank, so that gradients are reduced once per step instead of once per microbatch.
 Options fitting(Options options, const std::vector<sharding::Groups>& all) {
   if (std::all_of(all.begin(), all.end(), [](const auto& groups) { return groups.shards == 1; }))
     options.split = {};
   return options;
 }
 
-// One for each distinct reduction, the dense one first.
+// Returns one group per distinct reduction, that of dense parameters first.
 std::vector<sharding::Groups> groups_of(const Reductions& reductions, const DeviceMesh& mesh) {
   std::vector<sharding::Groups> out;
   for (const Reduction& reduction : reductions.distinct())
@@ -113,7 +114,7 @@ Tensors Stage::forward(Tensors inputs, const Batch& batch) {
   return ShardedStage::forward(std::move(inputs), mine);
 }
 
-// The first free queue, set to defer.
+// Returns the first free queue, set to defer.
 WeightGradients* Stage::own_queue() {
   if (idle_queues_.empty()) idle_queues_.push_back(&queues_.emplace_back());
   WeightGradients* queue = idle_queues_.back();

@@ -1,4 +1,4 @@
-// One rank's units under Megatron's data parallelism: the sharding engine over flat buckets.
+// Stage of Megatron's data parallelism: the sharding engine over flat buckets.
 #pragma once
 
 #include <deque>
@@ -12,7 +12,8 @@
 
 namespace heddle::megatron_fsdp {
 
-// One implementation for all options: what is never split stays whole, and is gathered only after an update.
+// One implementation for all options. Parameters that are not split stay whole, and are gathered only after
+// an update.
 class Stage final : public sharding::ShardedStage {
  public:
   Stage(Units units, std::span<const Placed> placed, const Options& options, const DeviceMesh& mesh);
@@ -31,7 +32,7 @@ class Stage final : public sharding::ShardedStage {
   std::shared_ptr<Shared> shared_;
   std::deque<sharding::DoubleBuffer> double_buffers_;
   bool weights_last_;
-  std::deque<WeightGradients> queues_;  // of weights_last
+  std::deque<WeightGradients> queues_;  // for weights_last
   std::vector<WeightGradients*> idle_queues_;
   int64_t microbatch_ = 0;
 };

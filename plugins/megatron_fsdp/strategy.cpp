@@ -1,4 +1,4 @@
-// AutoModel's fields, and their ranks.
+// Conversion of AutoModel's fields to options, and the groups of ranks.
 #include "strategy.h"
 
 #include "stage.h"
@@ -28,7 +28,7 @@ void warn(const Config& config, const DeviceMesh& mesh) {
   if (mesh.rendezvous().rank() != 0) return;
   if (config.zero_dp_strategy != 3)
     mesh.log().warning("megatron_fsdp", "zero_dp_strategy is " + std::to_string(config.zero_dp_strategy) +
-                                            " and not 3: parameters are whole on every rank");
+                                            " , not 3: every rank holds whole parameters");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Megatron's data parallelism with two sets of fields, after Megatron-FSDP and Megatron-Core's
+// Megatron's data parallelism with two sets of fields, modeled on Megatron-FSDP and on Megatron-Core's
 // DistributedDataParallel.
 #pragma once
 
@@ -12,14 +12,14 @@
 
 namespace heddle::megatron_fsdp {
 
-// NeMo AutoModel's fields: zero_dp_strategy selects what is split over the ranks of dp (with context
-// parallelism: dp and cp together).
+// Strategy with NeMo AutoModel's fields. zero_dp_strategy selects the state that the ranks of dp split (dp
+// and cp together with context parallelism).
 class MegatronFsdp : public IStrategy {
  public:
   explicit MegatronFsdp(Config config) : config_(std::move(config)) {}
   Needs needs() const override;
-  // Throws Error{config} for unit classes that the model does not have, Error{input} for a foreign parameter
-  // that cannot be tied.
+  // Throws Error{config} for unit classes that the model does not have, and Error{input} for a parameter of a
+  // foreign unit that cannot be tied.
   std::unique_ptr<ParallelStage> parallelize(Units units, const DeviceMesh& mesh,
                                              std::span<const Placed> placed) override;
 
@@ -27,13 +27,14 @@ class MegatronFsdp : public IStrategy {
   Config config_;
 };
 
-// Megatron-Core's fields (DistributedDataParallelConfig). dp_shard (with cp) is one instance of the
-// distributed optimizer, dp_replicate counts the instances.
+// Strategy with Megatron-Core's fields (DistributedDataParallelConfig). dp_shard (with cp) is one instance of
+// the distributed optimizer, and dp_replicate counts the instances.
 class Megatron : public IStrategy {
  public:
   explicit Megatron(MegatronConfig config) : config_(std::move(config)) {}
   Needs needs() const override;
-  // Throws Error{mesh} for axes that it would not use, and for instances that are not those of the mesh.
+  // Throws Error{mesh} for axes that it does not support, and if the number of instances is not that of the
+  // mesh.
   std::unique_ptr<ParallelStage> parallelize(Units units, const DeviceMesh& mesh,
                                              std::span<const Placed> placed) override;
 

@@ -1,4 +1,4 @@
-// Scaling, the sum in float32, and the second sum over replicas.
+// Scaling of gradients, the sum in float32, and the second sum over replicas.
 #include "sums.h"
 
 #include <ATen/ops/empty.h>
@@ -15,14 +15,15 @@ bool Sums::averages(at::ScalarType gradients) const {
          options_.wire.value_or(gradients) != at::kBFloat16;
 }
 
-// A collective divides by its own ranks, which are fewer for experts (Megatron-Core's expert scaling factor).
+// A collective divides by the size of its own group, which is smaller for experts (Megatron-Core's expert
+// scaling factor).
 double Sums::factor(at::ScalarType gradients) const {
   if (averages(gradients)) return static_cast<double>(groups_.ranks()) / divisor_;
   return options_.averaging == Averaging::before_the_sum ? 1.0 / divisor_ : 1.0;
 }
 
-// In the dtype of the wire; divided here unless the collective does it. The whole buffer is divided in place,
-// once per launch, with new gradients each time.
+// Casts to the wire dtype, and divides unless the collective does. The whole buffer is divided in place, once
+// per launch, with new gradients each time.
 at::Tensor Sums::to_wire(const at::Tensor& tensor, double factor) const {
   at::Tensor wire = tensor;
   if (options_.wire && *options_.wire != tensor.scalar_type()) {
@@ -54,7 +55,7 @@ Sums::Inner Sums::start(const at::Tensor& whole, Range part, Split split) const 
   return one;
 }
 
-// After an all-to-all the ranks' parts are in rank order, and are summed in it.
+// After an all-to-all the parts of the ranks are in rank order, and are summed in that order.
 at::Tensor Sums::own(Inner& one, Range part) const {
   const at::Tensor own = one.wire.narrow(0, part.begin, part.size());
   if (!one.received.defined()) return own;

@@ -1,4 +1,4 @@
-// How a bucket's gradients are summed over the ranks: dtypes on the wire, division, collectives.
+// Reduction of a bucket's gradients over the ranks: wire dtypes, division, collectives.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,28 +12,29 @@
 
 namespace heddle::megatron_fsdp {
 
-// Common to all buckets with one reduction.
+// Reduction settings that all buckets with one reduction share.
 class Sums {
  public:
-  // `divisor`: of an average, the same for all parameters: the ranks that the dense ones are summed over.
+  // `divisor`: divisor of averages for all parameters, which is the number of ranks that dense parameters are
+  // summed over.
   Sums(const Options& options, const sharding::Groups& groups, int divisor)
       : options_(options), groups_(groups), divisor_(divisor) {}
 
   bool has_replicas() const { return groups_.across != nullptr; }
-  // What an average is multiplied by to become the sum; 1 without averaging.
+  // Returns the factor that converts an average to the sum. 1 without averaging.
   int divisor() const { return options_.averaging == Averaging::none ? 1 : divisor_; }
 
-  // A sum over the ranks that split.
+  // Sum over the ranks of the shard group.
   struct Inner {
-    at::Tensor wire, received;  // received: of an all-to-all
+    at::Tensor wire, received;  // received: from an all-to-all
     std::unique_ptr<Work> work;
   };
   // `whole`: the gradients, of which this rank keeps `part` if `split` is set.
   Inner start(const at::Tensor& whole, Range part, Split split) const;
-  // This rank's part, when the work is done.
+  // Returns this rank's part after the work is done.
   at::Tensor own(Inner& inner, Range part) const;
 
-  struct Outer {  // a sum over replicas
+  struct Outer {  // sum over replicas
     at::Tensor wire;
     std::unique_ptr<Work> work;
   };
@@ -43,7 +44,7 @@ class Sums {
  private:
   at::Tensor to_wire(const at::Tensor& tensor, double factor) const;
   bool averages(at::ScalarType gradients) const;  // in the collective
-  double factor(at::ScalarType gradients) const;  // before it
+  double factor(at::ScalarType gradients) const;  // before the collective
 
   Options options_;
   sharding::Groups groups_;

@@ -1,11 +1,11 @@
-// Where the tensors of these families are in files.
+// Places of the tensors of these families in files.
 #pragma once
 
 #include "heddle/decoder/family.h"
 
 namespace heddle::mistral {
 
-// As a part of a model with images the text has a prefix, of two ages.
+// The text model inside a model with images has a prefix, in an older and a newer spelling.
 inline decoder::Files files_of_text() {
   return decoder::Files()
       .otherwise("model.", "language_model.model.")

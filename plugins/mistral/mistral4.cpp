@@ -1,4 +1,4 @@
-// The keys and the layers of Mistral 4.
+// Keys and layer descriptions of Mistral 4.
 #include "mistral4.h"
 
 #include <string>
@@ -23,7 +23,7 @@ std::string complaint(const Mistral4Keys& keys) {
   if (keys.experts % keys.groups != 0 || keys.top_groups > keys.groups ||
       keys.experts_of_token > each * keys.top_groups || (keys.groups > 1 && each < 2))
     return "n_group " + std::to_string(keys.groups) + " and topk_group " + std::to_string(keys.top_groups) +
-           " do not fit n_routed_experts " + std::to_string(keys.experts) + " of which a token takes " +
+           " do not fit n_routed_experts " + std::to_string(keys.experts) + " with num_experts_per_tok " +
            std::to_string(keys.experts_of_token);
   return "";
 }
@@ -33,7 +33,7 @@ double part_of(const Mistral4Keys& keys) {
   return rotary / (rotary + static_cast<double>(keys.qk_nope_head_dim));
 }
 
-// The part of a head that is rotated follows from its widths.
+// Reads partial_rotary_factor, which must follow from the head widths.
 void read_rotary_part(const Node& given, Mistral4Keys& keys) {
   Node plain = given.without(kPart);
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
@@ -41,7 +41,7 @@ void read_rotary_part(const Node& given, Mistral4Keys& keys) {
     if (map == nullptr) continue;
     const Node* part = map->is_map() ? model::given(*map, kPart) : nullptr;
     if (part != nullptr && part->as_real() != part_of(keys))
-      model::refuse(*part, "qk_rope_head_dim of qk_nope_head_dim + qk_rope_head_dim numbers are rotated, " +
+      model::refuse(*part, "expected qk_rope_head_dim / (qk_nope_head_dim + qk_rope_head_dim), " +
                                std::to_string(part_of(keys)) + ", got " + part->written());
     if (part != nullptr) plain = plain.with(key, map->without(kPart));
   }
@@ -65,20 +65,20 @@ void add_attention(model::ModelKeys<Mistral4Keys>& keys) {
   using Keys = Mistral4Keys;
   decoder::add_rms_norm(keys);
   keys.field("q_lora_rank", &Keys::q_lora_rank,
-             "Width of the queries' latent; null: queries are one product.", decoder::kSize)
-      .field("kv_lora_rank", &Keys::kv_lora_rank, "Width of the latent of keys and values.", decoder::kSize)
+             "Rank of the low-rank query projection. null: a single full-rank projection.", decoder::kSize)
+      .field("kv_lora_rank", &Keys::kv_lora_rank, "Rank of the latent of keys and values.", decoder::kSize)
       .field("qk_nope_head_dim", &Keys::qk_nope_head_dim,
-             "Numbers of a query's and a key's head without a position.", decoder::kSize)
+             "Width of the unrotated part of a query or key head.", decoder::kSize)
       .field("qk_rope_head_dim", &Keys::qk_rope_head_dim,
-             "Numbers with a position; all heads share those of keys.", decoder::kSize)
-      .field("v_head_dim", &Keys::v_head_dim, "Width of a head of values.", decoder::kSize)
-      .field("rope_interleave", &Keys::rope_interleave, "Rotated pairs are neighbours; else halves.")
-      .field("attention_bias", &Keys::attention_bias, "Biases of q_a, kv_a and o.")
+             "Width of the rotated part of a head. All heads share that part of keys.", decoder::kSize)
+      .field("v_head_dim", &Keys::v_head_dim, "Width of a value head.", decoder::kSize)
+      .field("rope_interleave", &Keys::rope_interleave, "Rotate neighboring pairs. false: rotate halves.")
+      .field("attention_bias", &Keys::attention_bias, "Whether q_a, kv_a and o have biases.")
       .group(rotary())
-      .only("attention_dropout", Node::real(0), "Dropout is refused.")
-      .unused("head_dim", "The widths above act.")
+      .only("attention_dropout", Node::real(0), "Attention dropout is not supported.")
+      .unused("head_dim", "Head widths are set by the keys above.")
       .unused("qk_head_dim", "The sum of qk_nope_head_dim and qk_rope_head_dim.")
-      .unused("pretraining_tp", "It changes no number.");
+      .unused("pretraining_tp", "No effect on results.");
 }
 
 void add_experts(model::ModelKeys<Mistral4Keys>& keys) {
@@ -88,17 +88,18 @@ void add_experts(model::ModelKeys<Mistral4Keys>& keys) {
                               .scale = "routed_scaling_factor",
                               .normalised = "norm_topk_prob"});
   keys.field("n_shared_experts", &Keys::n_shared_experts,
-             "Experts of every token, as one of so many times the width.", Range<int64_t>{1, 65536})
-      .field("first_k_dense_replace", &Keys::first_k_dense_replace, "Layers before this one have no experts.",
-             Range<int64_t>{0, model::kMostLayers})
+             "Number of shared experts, computed as one expert of that multiple of the width.",
+             Range<int64_t>{1, 65536})
+      .field("first_k_dense_replace", &Keys::first_k_dense_replace,
+             "Number of layers, from the first, without experts.", Range<int64_t>{0, model::kMostLayers})
       .rule(complaint)
-      .only("hidden_act", Node::text("silu"), "Activation of MLPs and experts.")
+      .only("hidden_act", Node::text("silu"), "Activation function of MLPs and experts.")
       .unused("output_router_logits", "No auxiliary loss is computed, as in transformers.");
 }
 
 model::ModelKeys<Mistral4Keys> keys_of_mistral4() {
   auto keys = decoder::common_keys<Mistral4Keys>(
-      {.mlp = "Width of the MLP; where first_k_dense_replace is 0 it changes nothing.", .latent = true});
+      {.mlp = "Width of the MLP. No effect if first_k_dense_replace is 0.", .latent = true});
   add_attention(keys);
   add_experts(keys);
   keys.then([](Mistral4Keys& given) { given.head_dim = given.qk_nope_head_dim + given.qk_rope_head_dim; });
@@ -135,7 +136,7 @@ decoder::Model model_of(const Mistral4Keys& keys) {
   return model;
 }
 
-// One tensor for all experts and each product.
+// One tensor holds a projection of all experts.
 decoder::Files files_of_mistral4() {
   decoder::ExpertFiles experts;
   experts.stacked = true, experts.transposed = false;
@@ -151,7 +152,7 @@ Mistral4Keys::Mistral4Keys() {
   rotary = {.theta = 10000, .query_beta = 0.1};
   rotary.scaling.kind = RotaryScaling::Kind::yarn;
   rotary.scaling.factor = 128, rotary.scaling.original_positions = 8192;
-  rotary.scaling.attention_factor = 1;  // mscale_all_dim would change the scores in transformers
+  rotary.scaling.attention_factor = 1;  // transformers applies mscale_all_dim to scores
 }
 
 const decoder::Description<Mistral4Keys>& mistral4() {

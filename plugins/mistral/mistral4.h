@@ -1,4 +1,4 @@
-// Mistral 4: latent attention whose queries grow with their position, and experts behind a softmax router.
+// Mistral 4: latent attention with queries that are scaled by position, and experts with a softmax router.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// Mistral: Llama with a window of all layers and heads of any width; Ministral 3: the same with queries that
-// grow with their position; Mistral 4; Mistral 3: the text of the models with images.
+// Mistral: Llama with a sliding window in all layers and an independent head width. Ministral 3: Mistral with
+// queries that are scaled by position. Mistral 3: the text models of models with images. Mistral 4.
 #include "files.h"
 #include "heddle/decoder/text_family.h"
 #include "heddle/sdk.h"
@@ -38,11 +38,9 @@ model::ModelKeys<Own> keys_of(const std::string& model_type, decoder::RotaryForm
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, model_type, rotary);
   decoder::add_dropout(keys);
-  keys.field("hidden_act", &Keys::hidden_act, "Activation of the MLP.", decoder::activation_words())
+  keys.field("hidden_act", &Keys::hidden_act, "Activation function of the MLP.", decoder::activation_words())
       .field("sliding_window", &Keys::sliding_window,
-             "A token sees itself and those less than so many before it; null: all; one as long as the "
-             "sequence changes nothing.",
-             decoder::kSize);
+             "Sliding-window size in tokens, including the current token. null: no window.", decoder::kSize);
   return keys;
 }
 

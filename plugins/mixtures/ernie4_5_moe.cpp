@@ -1,4 +1,4 @@
-// ERNIE 4.5 with experts: interleaved rotary embedding, a softmax router in fp32 with a bias that chooses.
+// ERNIE 4.5 with experts: interleaved rotary embedding, and a softmax router in fp32 with a correction bias.
 #include "families.h"
 #include "keys.h"
 
@@ -21,17 +21,19 @@ struct ErnieKeys : Keys {
 void add_expert_keys(model::ModelKeys<ErnieKeys>& keys) {
   add_experts(keys, {.experts = "moe_num_experts", .experts_of_token = "moe_k", .in_fp32 = true});
   keys.field("moe_num_shared_experts", &ErnieKeys::shared_experts,
-             "Experts of every token, as one of so many times the width; 0: none.", Range<int64_t>{0, 65536})
-      .field("moe_layer_start_index", &ErnieKeys::first, "The first layer with experts.",
+             "Number of shared experts, computed as one expert of that multiple of the width. 0: none.",
+             Range<int64_t>{0, 65536})
+      .field("moe_layer_start_index", &ErnieKeys::first, "First layer with experts.",
              Range<int64_t>{0, model::kMostLayers})
-      .field("moe_layer_end_index", &ErnieKeys::last, "The last one; -1: the model's.",
+      .field("moe_layer_end_index", &ErnieKeys::last,
+             "Last layer with experts. -1: the last layer of the model.",
              Range<int64_t>{-1, model::kMostLayers})
-      .field("moe_layer_interval", &ErnieKeys::interval, "Every so many-th of these layers has experts.",
+      .field("moe_layer_interval", &ErnieKeys::interval, "Every Nth layer in this range has experts.",
              decoder::kSize)
-      .only("moe_norm_min", Node::real(1e-12), "The weights are divided by their sum.")
+      .only("moe_norm_min", Node::real(1e-12), "Routing weights are divided by their sum.")
       .field("output_router_logits", &Keys::output_router_logits,
-             "transformers' auxiliary loss; refused without router_aux_loss_type, because it counts experts "
-             "that the router does not choose.")
+             "Train with the auxiliary loss. Requires router_aux_loss_type, because transformers' loss "
+             "counts experts that the router does not select.")
       .rule(complaint_of_loss);
 }
 
@@ -41,10 +43,11 @@ model::ModelKeys<ErnieKeys> ernie_keys() {
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, "ernie4_5_moe");
   add_expert_keys(keys);
-  keys.only("use_bias", Node::boolean(false), "Biases are refused: the head would have one too.")
-      .unused("num_nextn_predict_layers", "Layers of multi-token prediction are neither built nor read.");
+  keys.only("use_bias", Node::boolean(false),
+            "Biases are not supported, because the head would have a bias too.")
+      .unused("num_nextn_predict_layers", "Multi-token prediction layers are neither built nor read.");
   for (const char* key : {"moe_capacity", "moe_gate", "moe_use_aux_free"})
-    keys.unused(key, "transformers does not read it.");
+    keys.unused(key, "Not read by transformers.");
   return keys;
 }
 

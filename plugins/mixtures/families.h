@@ -1,4 +1,4 @@
-// The families of this plugin, each in a file of its own.
+// Model families of this plugin, each in its own file.
 #pragma once
 
 #include "heddle/plugin/offer.h"

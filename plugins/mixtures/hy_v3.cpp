@@ -1,4 +1,4 @@
-// Hunyuan 3 (Hy3-preview, Hy-MT2): norms of each head, a router of sigmoids in fp32, a shared expert.
+// Hunyuan 3 (Hy3-preview, Hy-MT2): norms of each head, a sigmoid router in fp32, a shared expert.
 #include "families.h"
 #include "keys.h"
 
@@ -16,7 +16,7 @@ struct HyKeys : Keys {
   std::optional<int64_t> expert_hidden_dim, first_k_dense_replace;
 };
 
-// NeMo AutoModel reads the number of dense layers, transformers a word for each.
+// NeMo AutoModel reads the number of dense layers, transformers reads the type of each layer.
 void fill_hy(HyKeys& keys) {
   const int64_t dense = keys.first_k_dense_replace.value_or(1);
   if (!keys.mlp_layer_types)
@@ -26,25 +26,25 @@ void fill_hy(HyKeys& keys) {
 std::string complaint_of_hy(const HyKeys& keys) {
   if (keys.expert_hidden_dim && *keys.expert_hidden_dim != keys.expert_width)
     return "expert_hidden_dim " + std::to_string(*keys.expert_hidden_dim) + " and moe_intermediate_size " +
-           std::to_string(keys.expert_width) + " are two names of one width: give one of them";
+           std::to_string(keys.expert_width) + " are two names of one width but differ: set only one of them";
   if (!keys.first_k_dense_replace) return "";
   for (int64_t layer = 0; layer < keys.num_hidden_layers; ++layer)
     if (keys.sparse(layer) != (layer >= *keys.first_k_dense_replace))
       return "mlp_layer_types and first_k_dense_replace " + std::to_string(*keys.first_k_dense_replace) +
-             " name other layers with experts: give one of them";
+             " disagree on the layers with experts: set only one of them";
   return "";
 }
 
 void add_fixed(model::ModelKeys<HyKeys>& keys) {
   for (const char* key : {"qk_norm", "route_norm", "moe_router_use_sigmoid", "moe_router_enable_expert_bias"})
-    keys.only(key, Node::boolean(true), "Models without it are refused: transformers has none here.");
-  keys.only("mlp_bias", Node::boolean(false), "Biases of MLPs are refused.")
-      .only("attention_dropout", Node::real(0), "Dropout is refused.")
+    keys.only(key, Node::boolean(true), "false is not supported by transformers.");
+  keys.only("mlp_bias", Node::boolean(false), "MLP biases are not supported.")
+      .only("attention_dropout", Node::real(0), "Attention dropout is not supported.")
       .unused("output_router_logits", "No auxiliary loss is computed, as in transformers.")
-      .unused("enable_moe_fp32_combine", "The sum of two numbers is rounded once in any case.")
-      .unused("enable_attention_fp32_softmax", "The softmax of scores is fp32.")
-      .unused("enable_lm_head_fp32", "distributed.moe.lm_head_precision: float32 acts.")
-      .unused("num_nextn_predict_layers", "Layers of multi-token prediction are neither built nor read.");
+      .unused("enable_moe_fp32_combine", "No effect: the sum of two values is rounded once either way.")
+      .unused("enable_attention_fp32_softmax", "The softmax of attention is always computed in fp32.")
+      .unused("enable_lm_head_fp32", "Set distributed.moe.lm_head_precision: float32 instead.")
+      .unused("num_nextn_predict_layers", "Multi-token prediction layers are neither built nor read.");
 }
 
 model::ModelKeys<HyKeys> hy_keys() {
@@ -52,13 +52,14 @@ model::ModelKeys<HyKeys> hy_keys() {
   decoder::add_head_dim(keys);
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, "hy_v3");
-  keys.field("attention_bias", &Keys::attention_bias, "Biases of q, k, v and o.")
-      .field("expert_hidden_dim", &HyKeys::expert_hidden_dim, "Another name of moe_intermediate_size.",
+  keys.field("attention_bias", &Keys::attention_bias, "Whether q, k, v and o have biases.")
+      .field("expert_hidden_dim", &HyKeys::expert_hidden_dim, "Alias of moe_intermediate_size.",
              decoder::kSize)
       .field("num_shared_experts", &HyKeys::num_shared_experts,
-             "Experts of every token, as one of so many times the width.", decoder::kSize)
+             "Number of shared experts, computed as one expert of that multiple of the width.",
+             decoder::kSize)
       .field("first_k_dense_replace", &HyKeys::first_k_dense_replace,
-             "Layers before this one have no experts; null: by mlp_layer_types, else 1.",
+             "Number of layers, from the first, without experts. null: derived from mlp_layer_types, else 1.",
              Range<int64_t>{0, model::kMostLayers});
   add_layer_words(keys, false);
   add_experts(keys, {.scale = "router_scaling_factor", .in_fp32 = true});
@@ -82,7 +83,7 @@ decoder::Model model_of(const HyKeys& keys) {
   return model;
 }
 
-// Layers after the last are those of multi-token prediction.
+// Layers beyond the last are multi-token prediction layers.
 decoder::Files files(const HyKeys& keys) {
   decoder::Files files;
   files.experts({.router = "router.gate", .correction = "expert_bias"})

@@ -1,4 +1,4 @@
-// From the keys to layers, and the rotary embeddings of layer types.
+// Conversion of the common keys to layer descriptions, and rotary embeddings per layer type.
 #include "keys.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace {
 using decoder::kFullAttention;
 using decoder::kSlidingAttention;
 
-// Layers of this type in the model.
+// Returns whether the model has layers of this type.
 bool has_layers(const Keys& keys, const char* type) {
   for (int64_t layer = 0; layer < keys.num_hidden_layers; ++layer)
     if (keys.slides(layer) == (type == std::string(kSlidingAttention))) return true;
@@ -21,8 +21,8 @@ bool has_layers(const Keys& keys, const char* type) {
 
 std::string complaint_of_experts(const Keys& keys) {
   if (keys.experts_of_token <= keys.experts) return "";
-  return std::to_string(keys.experts_of_token) + " experts of a token are more than the " +
-         std::to_string(keys.experts) + " of a layer";
+  return std::to_string(keys.experts_of_token) + " experts per token are more than the " +
+         std::to_string(keys.experts) + " experts of a layer";
 }
 
 std::string complaint_of_layers(const Keys& keys) {
@@ -40,8 +40,8 @@ std::string complaint_of_layers(const Keys& keys) {
 
 std::string complaint_of_loss(const Keys& keys) {
   if (!keys.output_router_logits || keys.router_aux_loss_type) return "";
-  return "output_router_logits: true asks for transformers' auxiliary loss, which counts experts that this "
-         "router does not choose: name a loss, router_aux_loss_type: layer, or set output_router_logits: "
+  return "output_router_logits: true selects transformers' auxiliary loss, which counts experts that this "
+         "router does not select: set router_aux_loss_type: layer, or output_router_logits: "
          "false";
 }
 
@@ -72,7 +72,7 @@ void read_rotary_of_types(const Node& keys, Keys& out, const std::string& model_
       const Node* map = model::given(*all, type);
       if (map == nullptr || !map->is_map())
         model::refuse(*all, "expected a map for " + std::string(type) + ", got " + all->written(),
-                      "give full_attention and sliding_attention, each a map with rope_type and rope_theta");
+                      "set full_attention and sliding_attention, each a map with rope_type and rope_theta");
       own = inner.with("rope_parameters", *map);
       *rotary = {.part = part};
     }

@@ -1,4 +1,4 @@
-// What the keys of these mixtures of experts have in common, and the layers that follow from them.
+// Keys that these mixtures of experts share, and the layer descriptions built from them.
 #pragma once
 
 #include <optional>
@@ -13,9 +13,9 @@ inline constexpr const char *kDense = "dense", *kSparse = "sparse";
 
 struct Keys : decoder::CommonKeys, decoder::MixtureKeys {
   bool attention_bias = false;
-  // A word for each layer: full_attention or sliding_attention, dense or sparse.
+  // One word per layer: full_attention or sliding_attention, and dense or sparse.
   std::optional<std::vector<std::string>> layer_types, mlp_layer_types;
-  decoder::RotaryKeys sliding_rotary;  // of layers that slide, where they have their own
+  decoder::RotaryKeys sliding_rotary;  // of sliding_attention layers, if they have their own
 
   bool slides(int64_t layer) const {
     return layer_types && (*layer_types)[static_cast<size_t>(layer)] == decoder::kSlidingAttention;
@@ -25,16 +25,16 @@ struct Keys : decoder::CommonKeys, decoder::MixtureKeys {
   }
 };
 
-// What is impossible; empty: nothing.
+// Describes why the keys are invalid; empty if they are valid.
 std::string complaint_of_experts(const Keys& keys);
 std::string complaint_of_layers(const Keys& keys);
-// Where transformers' auxiliary loss would count experts that the router does not choose.
+// Refuses transformers' auxiliary loss if it would count experts that the router does not select.
 std::string complaint_of_loss(const Keys& keys);
 
-// Heads with a norm of each, in layers that slide with sliding_rotary and this window.
+// Returns attention with a norm per head. sliding_attention layers use sliding_rotary and this window.
 decoder::Attention attention_of(const Keys& keys, int64_t layer, int64_t window);
 
-// Words for layers that has_experts(layer) names.
+// Returns the words for layers with and without experts, by has_experts(layer).
 template <class Sparse>
 std::vector<std::string> words_of(int64_t layers, Sparse has_experts) {
   std::vector<std::string> out;
@@ -42,30 +42,31 @@ std::vector<std::string> words_of(int64_t layers, Sparse has_experts) {
   return out;
 }
 
-// rope_parameters with a map for each word of layer_types, in `keys`, for those that a layer has; `part` of
-// heads are rotated where a map does not say. Throws Error{config} at the key.
+// Reads rope_parameters from `keys`, which has one map per layer type that occurs. `part`: fraction of a head
+// that is rotated, unless the map sets it. Throws Error{config} at the key.
 void read_rotary_of_types(const Node& keys, Keys& out, const std::string& model_type, double part);
 Node rotary_of_types(const Keys& keys);
 FieldInfo rotary_of_types_info();
 
-// Tensors of layers after the last, which are of multi-token prediction, belong to no parameter.
+// Ignores tensors of layers beyond the last, which are multi-token prediction layers.
 void ignore_further_layers(const Keys& keys, decoder::Files& files);
 
-// layer_types and mlp_layer_types.
+// Adds layer_types and mlp_layer_types.
 template <class Own>
 void add_layer_words(model::ModelKeys<Own>& keys, bool slides = true) {
   if (slides)
-    keys.field("layer_types", &Keys::layer_types, "full_attention or sliding_attention for each layer.");
-  keys.field("mlp_layer_types", &Keys::mlp_layer_types, "dense or sparse (experts) for each layer.")
+    keys.field("layer_types", &Keys::layer_types, "Type of each layer: full_attention or sliding_attention.");
+  keys.field("mlp_layer_types", &Keys::mlp_layer_types, "MLP type of each layer: dense or sparse (experts).")
       .rule(complaint_of_layers);
 }
 
-// The keys of the router and the experts, by these names.
+// Adds the keys of the router and the experts, by the names in `form`.
 template <class Own>
 void add_experts(model::ModelKeys<Own>& keys, decoder::MixtureForm form) {
   form.correction = true;
   decoder::add_mixture(keys, form);
-  keys.rule(complaint_of_experts).only("hidden_act", Node::text("silu"), "Activation of MLPs and experts.");
+  keys.rule(complaint_of_experts)
+      .only("hidden_act", Node::text("silu"), "Activation function of MLPs and experts.");
 }
 
 }  // namespace heddle::mixtures

@@ -1,4 +1,4 @@
-// Laguna: heads, windows and rotary embeddings by layer, a softplus gate of the output, sigmoid routing.
+// Laguna: heads, windows and rotary embeddings per layer, a softplus output gate, sigmoid routing.
 #include <algorithm>
 
 #include "families.h"
@@ -26,7 +26,7 @@ struct LagunaKeys : Keys {
   }
 };
 
-// NeMo AutoModel reads the dense layers by number too.
+// NeMo AutoModel also reads the numbers of the dense layers.
 void fill_laguna(LagunaKeys& keys) {
   if (keys.mlp_layer_types) return;
   const std::vector<int64_t> dense = keys.mlp_only_layers.value_or(std::vector<int64_t>{0});
@@ -38,8 +38,8 @@ void fill_laguna(LagunaKeys& keys) {
 std::string complaint_of_laguna(const LagunaKeys& keys) {
   for (const int64_t layer : keys.mlp_only_layers.value_or(std::vector<int64_t>{}))
     if (layer < 0 || layer >= keys.num_hidden_layers || keys.sparse(layer))
-      return "mlp_only_layers names the layer " + std::to_string(layer) +
-             ", which mlp_layer_types does not call dense";
+      return "mlp_only_layers contains layer " + std::to_string(layer) +
+             ", which is not dense in mlp_layer_types";
   if (!keys.num_attention_heads_per_layer) return "";
   if (static_cast<int64_t>(keys.num_attention_heads_per_layer->size()) != keys.num_hidden_layers)
     return "num_attention_heads_per_layer has " + std::to_string(keys.num_attention_heads_per_layer->size()) +
@@ -52,12 +52,12 @@ std::string complaint_of_laguna(const LagunaKeys& keys) {
   return "";
 }
 
-// true means one number for all of a head, as in transformers.
+// true means one gate per head, as in transformers.
 model::KeyGroup<LagunaKeys> gating() {
   model::KeyGroup<LagunaKeys> out;
   out.table = {{"gating", "bool or str", "true", "true, per-head, per-element",
-                "The softplus gate of attention's output: one for all of a head (true, per-head), or for "
-                "each number.",
+                "Granularity of attention's softplus output gate: one gate per head (true, per-head), or one "
+                "per element (per-element).",
                 ""}};
   out.read = [](const Node& given, LagunaKeys& keys) {
     const Node* gate = model::given(given, "gating");
@@ -86,18 +86,19 @@ model::KeyGroup<LagunaKeys> laguna_rotary() {
 
 void add_expert_keys(model::ModelKeys<LagunaKeys>& keys) {
   add_experts(keys, {.scale = "moe_routed_scaling_factor"});
-  keys.field("shared_expert_intermediate_size", &LagunaKeys::shared_width,
-             "Width of the expert of every token.", decoder::kSize)
+  keys.field("shared_expert_intermediate_size", &LagunaKeys::shared_width, "Width of the shared expert.",
+             decoder::kSize)
       .field("mlp_only_layers", &LagunaKeys::mlp_only_layers,
-             "Where mlp_layer_types is absent: the dense layers; null: the first.")
+             "Layers without experts, if mlp_layer_types is absent. null: the first layer.")
       .field("output_router_logits", &Keys::output_router_logits,
-             "transformers' auxiliary loss; refused without router_aux_loss_type, because it counts experts "
-             "that the router does not choose.")
+             "Train with the auxiliary loss. Requires router_aux_loss_type, because transformers' loss "
+             "counts experts that the router does not select.")
       .rule(complaint_of_loss)
-      .only("norm_topk_prob", Node::boolean(true), "The weights always sum to one number.")
-      .only("decoder_sparse_step", Node::integer(1), "mlp_layer_types says which layers have experts.")
-      .only("moe_router_logit_softcapping", Node::real(0), "Soft caps of the router are refused.")
-      .only("moe_apply_router_weight_on_input", Node::boolean(false), "Weights multiply what experts give.");
+      .only("norm_topk_prob", Node::boolean(true), "Routing weights are always normalized.")
+      .only("decoder_sparse_step", Node::integer(1), "mlp_layer_types sets the layers with experts.")
+      .only("moe_router_logit_softcapping", Node::real(0), "Soft caps of router logits are not supported.")
+      .only("moe_apply_router_weight_on_input", Node::boolean(false),
+            "Routing weights multiply the experts' outputs.");
 }
 
 model::ModelKeys<LagunaKeys> laguna_keys() {
@@ -105,23 +106,22 @@ model::ModelKeys<LagunaKeys> laguna_keys() {
   decoder::add_head_dim(keys);
   decoder::add_rms_norm(keys);
   keys.group(laguna_rotary()).group(gating());
-  keys.field("attention_bias", &Keys::attention_bias, "Biases of q, k, v and o.")
+  keys.field("attention_bias", &Keys::attention_bias, "Whether q, k, v and o have biases.")
       .field("num_attention_heads_per_layer", &LagunaKeys::num_attention_heads_per_layer,
-             "Heads of queries of each layer; null: num_attention_heads.")
+             "Number of query heads of each layer. null: num_attention_heads.")
       .field("sliding_window", &LagunaKeys::sliding_window,
-             "In layers that slide, a token sees itself and those less than so many before it; without such "
-             "layers it changes nothing.",
+             "Size of the window of sliding_attention layers in tokens, including the current token.",
              decoder::kSize);
   add_layer_words(keys);
   add_expert_keys(keys);
   keys.then(fill_laguna).rule(complaint_of_laguna);
-  keys.only("attention_dropout", Node::real(0), "Dropout is refused.")
-      .only("qkv_bias", Node::boolean(false), "transformers reads attention_bias.")
-      .only("gating_types", Node(), "Gates by layer are refused: transformers has one for all.")
-      .only("swa_attention_sink_enabled", Node::boolean(false),
-            "Sinks are refused: transformers has none here.")
-      .only("swa_rope_parameters", Node(), "rope_parameters has a map for sliding_attention.")
-      .only("rope_scaling", Node(), "rope_parameters has it.");
+  keys.only("attention_dropout", Node::real(0), "Attention dropout is not supported.")
+      .only("qkv_bias", Node::boolean(false), "transformers reads attention_bias instead.")
+      .only("gating_types", Node(),
+            "Gates per layer are not supported, because transformers has one type for all layers.")
+      .only("swa_attention_sink_enabled", Node::boolean(false), "Sinks are not supported by transformers.")
+      .only("swa_rope_parameters", Node(), "Set the map sliding_attention of rope_parameters instead.")
+      .only("rope_scaling", Node(), "Set rope_parameters instead.");
   return keys;
 }
 

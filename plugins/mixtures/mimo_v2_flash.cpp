@@ -1,11 +1,12 @@
-// MiMo-V2-Flash: values of another width than keys, windows with sinks and twice the heads of keys.
+// MiMo-V2-Flash: values with another width than keys; sliding-window layers with sinks and twice the key
+// heads.
 #include "families.h"
 #include "keys.h"
 
 namespace heddle::mixtures {
 namespace {
 
-constexpr double kPart = 0.334;  // of a head is rotated
+constexpr double kPart = 0.334;  // default fraction of a head that is rotated
 
 struct MimoKeys : Keys {
   MimoKeys() {
@@ -17,7 +18,7 @@ struct MimoKeys : Keys {
   int64_t v_head_dim = 128, sliding_window = 129;
   std::optional<double> attention_value_scale = 0.707, layernorm_epsilon, routed_scaling_factor;
   std::optional<int64_t> sliding_window_size;
-  // The published names: 1 for layers that slide, and for those with experts.
+  // Names in published files: 1 for sliding_attention layers, and for layers with experts.
   std::optional<std::vector<int64_t>> hybrid_layer_pattern, moe_layer_freq;
   std::optional<int64_t> swa_num_attention_heads, swa_num_key_value_heads, swa_head_dim, swa_v_head_dim;
 
@@ -27,7 +28,7 @@ struct MimoKeys : Keys {
 using Words = std::optional<std::vector<std::string>>;
 using Numbers = std::optional<std::vector<int64_t>>;
 
-// From numbers to words where these are absent, then from words to numbers where those are.
+// Fills absent words from numbers, and absent numbers from words.
 void fill_words(Words& words, Numbers& numbers, const char* zero, const char* one) {
   if (!words) {
     words.emplace();
@@ -65,12 +66,12 @@ void fill_mimo(MimoKeys& keys) {
 std::string complaint_of_names(const char* numbers, const Numbers& given, const char* words, const Words& of,
                                const char* one) {
   if (given->size() != of->size())
-    return std::string(numbers) + " has " + std::to_string(given->size()) + " numbers and " + words + " " +
+    return std::string(numbers) + " has " + std::to_string(given->size()) + " numbers, but " + words + " " +
            std::to_string(of->size()) + " words";
   for (size_t i = 0; i < given->size(); ++i)
     if (((*given)[i] != 0) != ((*of)[i] == one))
       return std::string(numbers) + " and " + words + " differ for layer " + std::to_string(i) +
-             ": give one of them";
+             ": set only one of them";
   return "";
 }
 
@@ -82,12 +83,14 @@ std::string complaint_of_heads(const MimoKeys& keys) {
       {"swa_v_head_dim", {keys.swa_v_head_dim, keys.v_head_dim}}};
   for (const auto& [key, values] : kSliding)
     if (values.first && *values.first != values.second)
-      return std::string(key) + ": transformers has " + std::to_string(values.second) +
-             " here (layers that slide have twice the heads of keys, and all else alike), got " +
+      return std::string(key) + " must be " + std::to_string(values.second) +
+             " in transformers (sliding_attention layers have twice the key heads, and otherwise equal "
+             "sizes), got " +
              std::to_string(*values.first);
   if (keys.num_attention_heads % (2 * keys.key_heads()) != 0)
-    return "layers that slide have twice num_key_value_heads, " + std::to_string(2 * keys.key_heads()) +
-           ", which does not divide num_attention_heads " + std::to_string(keys.num_attention_heads);
+    return "sliding_attention layers have twice num_key_value_heads, " +
+           std::to_string(2 * keys.key_heads()) + ", which does not divide num_attention_heads " +
+           std::to_string(keys.num_attention_heads);
   return "";
 }
 
@@ -96,7 +99,7 @@ std::string complaint_of_mimo(const MimoKeys& keys) {
   if (keys.experts % keys.groups != 0 || keys.top_groups > keys.groups ||
       keys.experts_of_token > each * keys.top_groups || (keys.groups > 1 && each < 2))
     return "n_group " + std::to_string(keys.groups) + " and topk_group " + std::to_string(keys.top_groups) +
-           " do not fit " + std::to_string(keys.experts) + " experts of which a token takes " +
+           " do not fit " + std::to_string(keys.experts) + " experts with num_experts_per_tok " +
            std::to_string(keys.experts_of_token);
   if (std::string names = complaint_of_names("hybrid_layer_pattern", keys.hybrid_layer_pattern, "layer_types",
                                              keys.layer_types, decoder::kSlidingAttention);
@@ -120,13 +123,14 @@ void read_rotary(const Node& given, MimoKeys& keys) {
 
 model::KeyGroup<MimoKeys> mimo_rotary() {
   model::KeyGroup<MimoKeys> out;
-  const std::string where = " Where rope_parameters is absent.";
-  out.table = {
-      rotary_of_types_info(),
-      {"rope_theta", "number", "5000000.0", "above 0", "The base in layers with full attention." + where, ""},
-      {"swa_rope_theta", "number", "10000.0", "above 0", "The base in layers that slide." + where, ""},
-      {"partial_rotary_factor", "number", "0.334", "above 0, to 1.0",
-       "Part of each head that is rotated, its first numbers." + where, ""}};
+  const std::string where = " Used if rope_parameters is absent.";
+  out.table = {rotary_of_types_info(),
+               {"rope_theta", "number", "5000000.0", "above 0",
+                "Base of the rotary wavelengths in full_attention layers." + where, ""},
+               {"swa_rope_theta", "number", "10000.0", "above 0",
+                "Base of the rotary wavelengths in sliding_attention layers." + where, ""},
+               {"partial_rotary_factor", "number", "0.334", "above 0, to 1.0",
+                "Fraction of each head that is rotated, from its start." + where, ""}};
   out.read = read_rotary;
   out.write = [](const MimoKeys& keys) -> std::vector<Node::Entry> {
     std::vector<Node::Entry> entries = {{"rope_parameters", rotary_of_types(keys)}};
@@ -141,32 +145,31 @@ model::KeyGroup<MimoKeys> mimo_rotary() {
 
 void add_attention(model::ModelKeys<MimoKeys>& keys) {
   decoder::add_head_dim(keys);
-  keys.field("v_head_dim", &MimoKeys::v_head_dim, "Width of a head of values.", decoder::kSize)
-      .field("attention_bias", &Keys::attention_bias, "Biases of q, k and v.")
-      .field("attention_value_scale", &MimoKeys::attention_value_scale,
-             "Values are multiplied by it; null: they are not.")
+  keys.field("v_head_dim", &MimoKeys::v_head_dim, "Width of a value head.", decoder::kSize)
+      .field("attention_bias", &Keys::attention_bias, "Whether q, k and v have biases.")
+      .field("attention_value_scale", &MimoKeys::attention_value_scale, "Factor of the values. null: 1.")
       .field("sliding_window", &MimoKeys::sliding_window,
-             "In layers that slide, a token sees itself and those less than so many before it.",
+             "Size of the window of sliding_attention layers in tokens, including the current token.",
              decoder::kSize)
       .field("sliding_window_size", &MimoKeys::sliding_window_size,
-             "One less, in the published spelling; it wins.", Range<int64_t>{0, model::kLargestSize - 1})
+             "Published spelling of sliding_window, minus 1. It takes precedence.",
+             Range<int64_t>{0, model::kLargestSize - 1})
       .field("hybrid_layer_pattern", &MimoKeys::hybrid_layer_pattern,
-             "layer_types as numbers, 1 for layers that slide; null of both: the first layer and every sixth "
-             "have full attention.")
-      .field("swa_num_attention_heads", &MimoKeys::swa_num_attention_heads,
-             "Only num_attention_heads: it changes nothing.", decoder::kSize)
-      .field("swa_num_key_value_heads", &MimoKeys::swa_num_key_value_heads,
-             "Only twice num_key_value_heads: it changes nothing.", decoder::kSize)
-      .field("swa_head_dim", &MimoKeys::swa_head_dim, "Only head_dim: it changes nothing.", decoder::kSize)
-      .field("swa_v_head_dim", &MimoKeys::swa_v_head_dim, "Only v_head_dim: it changes nothing.",
+             "layer_types as numbers: 1 for sliding_attention. If both are null, the first layer and every "
+             "sixth have full attention.")
+      .field("swa_num_attention_heads", &MimoKeys::swa_num_attention_heads, "Must equal num_attention_heads.",
              decoder::kSize)
+      .field("swa_num_key_value_heads", &MimoKeys::swa_num_key_value_heads,
+             "Must be twice num_key_value_heads.", decoder::kSize)
+      .field("swa_head_dim", &MimoKeys::swa_head_dim, "Must equal head_dim.", decoder::kSize)
+      .field("swa_v_head_dim", &MimoKeys::swa_v_head_dim, "Must equal v_head_dim.", decoder::kSize)
       .rule(complaint_of_heads)
-      .only("add_swa_attention_sink_bias", Node::boolean(true), "Layers that slide have sinks.")
-      .only("add_full_attention_sink_bias", Node::boolean(false), "Others have none.")
-      .only("attention_dropout", Node::real(0), "Dropout is refused.")
-      .only("rope_scaling", Node(), "rope_parameters has it.")
-      .unused("hybrid_block_size", "hybrid_layer_pattern has it.")
-      .unused("attention_chunk_size", "transformers does not read it.");
+      .only("add_swa_attention_sink_bias", Node::boolean(true), "sliding_attention layers have sinks.")
+      .only("add_full_attention_sink_bias", Node::boolean(false), "full_attention layers have no sinks.")
+      .only("attention_dropout", Node::real(0), "Attention dropout is not supported.")
+      .only("rope_scaling", Node(), "Set rope_parameters instead.")
+      .unused("hybrid_block_size", "hybrid_layer_pattern is used instead.")
+      .unused("attention_chunk_size", "Not read by transformers.");
 }
 
 void add_expert_keys(model::ModelKeys<MimoKeys>& keys) {
@@ -174,12 +177,13 @@ void add_expert_keys(model::ModelKeys<MimoKeys>& keys) {
       keys,
       {.experts = "n_routed_experts", .groups = "n_group", .normalised = "norm_topk_prob", .in_fp32 = true});
   keys.field("routed_scaling_factor", &MimoKeys::routed_scaling_factor,
-             "Of the weights of a token's experts; null: 1.", at_least(0.0))
+             "Scale of the routing weights of the selected experts. null: 1.", at_least(0.0))
       .field("moe_layer_freq", &MimoKeys::moe_layer_freq,
-             "mlp_layer_types as numbers, 1 for layers with experts; null of both: all but the first.")
-      .only("scoring_func", Node::text("sigmoid"), "Scores of the router.")
-      .only("topk_method", Node::text("noaux_tc"), "A bias chooses experts.")
-      .only("n_shared_experts", Node(), "Shared experts are refused: transformers has none here.")
+             "mlp_layer_types as numbers: 1 for layers with experts. If both are null, all layers but the "
+             "first have experts.")
+      .only("scoring_func", Node::text("sigmoid"), "Function that converts router logits to scores.")
+      .only("topk_method", Node::text("noaux_tc"), "A correction bias selects experts.")
+      .only("n_shared_experts", Node(), "Shared experts are not supported by transformers.")
       .unused("output_router_logits", "No auxiliary loss is computed, as in transformers.");
 }
 
@@ -187,7 +191,7 @@ model::ModelKeys<MimoKeys> mimo_keys() {
   auto keys = decoder::common_keys<MimoKeys>();
   decoder::add_rms_norm(keys);
   keys.field("layernorm_epsilon", &MimoKeys::layernorm_epsilon,
-             "The published name of rms_norm_eps; it wins.", at_least(1e-38))
+             "Name of rms_norm_eps in published files. It takes precedence.", at_least(1e-38))
       .group(mimo_rotary());
   add_attention(keys);
   add_layer_words(keys);

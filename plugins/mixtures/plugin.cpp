@@ -1,4 +1,4 @@
-// Mixtures of experts whose routers have a bias that chooses.
+// Mixtures of experts whose routers have a correction bias.
 #include "families.h"
 #include "heddle/sdk.h"
 

@@ -1,4 +1,4 @@
-// Step-3.5: heads, windows and rotary embeddings by layer, a gate of each head, clamped gates by layer.
+// Step-3.5: heads, windows and rotary embeddings per layer, a gate per head, clamped gates per layer.
 #include <cmath>
 
 #include "families.h"
@@ -15,55 +15,57 @@ double limit_of(const Limits& limits, int64_t layer) {
 void add_attention(model::ModelKeys<StepKeys>& keys) {
   decoder::add_head_dim(keys);
   decoder::add_rms_norm(keys);
-  keys.field("num_attention_groups", &StepKeys::num_attention_groups, "Heads of keys and values; null: 8.",
+  keys.field("num_attention_groups", &StepKeys::num_attention_groups, "Number of key-value heads. null: 8.",
              decoder::kSize)
       .field("num_sliding_attention_heads", &StepKeys::num_sliding_attention_heads,
-             "Heads of queries in layers that slide; null: by attention_other_setting, else "
-             "num_attention_heads; without such layers it changes nothing.",
+             "Number of query heads in sliding_attention layers. null: derived from attention_other_setting, "
+             "else num_attention_heads.",
              decoder::kSize)
       .field("sliding_window", &StepKeys::sliding_window,
-             "In layers that slide, a token sees itself and those less than so many before it; null: all; "
-             "without "
-             "such layers it changes nothing.",
+             "Size of the window of sliding_attention layers in tokens, including the current token. null: "
+             "no window.",
              decoder::kSize)
-      .field("attention_bias", &Keys::attention_bias, "Biases of q, k, v and o.")
+      .field("attention_bias", &Keys::attention_bias, "Whether q, k, v and o have biases.")
       .field("query_pre_attn_scalar", &StepKeys::query_pre_attn_scalar,
-             "Scores are divided by its root; null: head_dim.", at_least(1e-30))
-      .field("use_rope_layers", &StepKeys::use_rope_layers, "Only true for each layer, or none.")
-      .field("yarn_only_types", &StepKeys::yarn_only_types, "Only [full_attention].")
-      .only("use_head_wise_attn_gate", Node::boolean(true), "Attention without a gate is refused.")
-      .only("gating", Node::boolean(true), "A gate of each head, in transformers' spelling.")
-      .only("use_qk_norm", Node::boolean(true), "Queries and keys have norms.")
+             "Attention scores are divided by the square root of this number. null: head_dim.",
+             at_least(1e-30))
+      .field("use_rope_layers", &StepKeys::use_rope_layers,
+             "Layers with rotation. Only true for each layer, or an empty list, is supported.")
+      .field("yarn_only_types", &StepKeys::yarn_only_types,
+             "Layer types that rope_scaling applies to. Only [full_attention] is supported.")
+      .only("use_head_wise_attn_gate", Node::boolean(true), "Attention without a gate is not supported.")
+      .only("gating", Node::boolean(true), "transformers' spelling of use_head_wise_attn_gate.")
+      .only("use_qk_norm", Node::boolean(true), "Queries and keys always have norms.")
       .only("zero_centered", Node::boolean(true), "Norms multiply by 1 + weight.")
-      .only("sink", Node::boolean(false), "Sinks are refused.")
-      .only("att_impl_type", Node::text("GQA"), "Heads of keys are grouped.")
+      .only("sink", Node::boolean(false), "Sinks are not supported.")
+      .only("att_impl_type", Node::text("GQA"), "Attention uses grouped key-value heads.")
       .only("use_bidirectional_attention", Node::boolean(false), "Only causal attention is built.")
-      .only("attention_dropout", Node::real(0), "Dropout is refused.");
+      .only("attention_dropout", Node::real(0), "Attention dropout is not supported.");
 }
 
 void add_expert_keys(model::ModelKeys<StepKeys>& keys) {
   add_experts(keys, {.experts = nullptr, .experts_of_token = nullptr, .scale = "moe_router_scaling_factor"});
   const Range<int64_t> experts{1, 65536};
-  keys.field("moe_num_experts", &StepKeys::moe_num_experts,
-             "Experts of a layer; null: 288; without such layers it changes nothing.", experts)
-      .field("n_routed_experts", &StepKeys::n_routed_experts, "Another name of it.", experts)
-      .field("num_local_experts", &StepKeys::num_local_experts, "Another name of it.", experts)
-      .field("moe_top_k", &StepKeys::moe_top_k,
-             "Experts of a token; null: 8; without such layers it changes nothing.", decoder::kSize)
-      .field("num_experts_per_tok", &StepKeys::num_experts_per_tok, "Another name of it.", decoder::kSize)
-      .field("share_expert_dim", &StepKeys::share_expert_dim,
-             "Width of the expert of every token; null: 1280.", decoder::kSize)
-      .field("share_expert_dims", &StepKeys::share_expert_dims, "Another name of it.", decoder::kSize)
-      .field("need_fp32_gate", &StepKeys::need_fp32_gate, "The router's product in fp32.")
+  keys.field("moe_num_experts", &StepKeys::moe_num_experts, "Number of experts per layer. null: 288.",
+             experts)
+      .field("n_routed_experts", &StepKeys::n_routed_experts, "Alias of moe_num_experts.", experts)
+      .field("num_local_experts", &StepKeys::num_local_experts, "Alias of moe_num_experts.", experts)
+      .field("moe_top_k", &StepKeys::moe_top_k, "Number of experts per token. null: 8.", decoder::kSize)
+      .field("num_experts_per_tok", &StepKeys::num_experts_per_tok, "Alias of moe_top_k.", decoder::kSize)
+      .field("share_expert_dim", &StepKeys::share_expert_dim, "Width of the shared expert. null: 1280.",
+             decoder::kSize)
+      .field("share_expert_dims", &StepKeys::share_expert_dims, "Alias of share_expert_dim.", decoder::kSize)
+      .field("need_fp32_gate", &StepKeys::need_fp32_gate, "Compute the router's projection in fp32.")
       .field("swiglu_limits", &StepKeys::swiglu_limits,
-             "For each layer: silu(gate) of experts is at most so much, and up within both signs of it; null "
-             "or 0: no bound.")
-      .field("swiglu_limits_shared", &StepKeys::swiglu_limits_shared, "The same of shared experts and MLPs.")
-      .only("use_moe", Node::boolean(true), "Models without experts are refused.")
-      .only("use_moe_router_bias", Node::boolean(true), "A bias chooses experts.")
-      .only("moe_router_activation", Node::text("sigmoid"), "Scores of the router.")
-      .only("norm_expert_weight", Node::boolean(true), "The weights of a token's experts sum to 1.")
-      .only("mlp_bias", Node::boolean(false), "Biases of MLPs are refused.");
+             "Limit of the SwiGLU inputs of the experts, per layer: silu(gate) is clamped from above, up on "
+             "both sides. null or 0: no limit.")
+      .field("swiglu_limits_shared", &StepKeys::swiglu_limits_shared,
+             "Limit of the SwiGLU inputs of shared experts and MLPs, per layer.")
+      .only("use_moe", Node::boolean(true), "Models without experts are not supported.")
+      .only("use_moe_router_bias", Node::boolean(true), "A correction bias selects experts.")
+      .only("moe_router_activation", Node::text("sigmoid"), "Function that converts router logits to scores.")
+      .only("norm_expert_weight", Node::boolean(true), "Routing weights of a token sum to 1.")
+      .only("mlp_bias", Node::boolean(false), "MLP biases are not supported.");
 }
 
 model::ModelKeys<StepKeys> step_keys() {
@@ -73,15 +75,15 @@ model::ModelKeys<StepKeys> step_keys() {
   add_expert_keys(keys);
   keys.then(fill_step).rule(complaint_of_step).group(published_layers()).group(rotary_of_layers());
   keys.field("num_mtp_layers", &StepKeys::num_mtp_layers,
-             "Layers of multi-token prediction, which are neither built nor read: it changes nothing but the "
-             "figures of a benchmark recipe, which count them as NeMo AutoModel's.",
+             "Number of multi-token prediction layers, which are neither built nor read. It only affects the "
+             "figures of a benchmark recipe, which count them as in NeMo AutoModel.",
              Range<int64_t>{0, 64});
   for (const char* key : {"mtp_layer_types", "mtp_mlp_layer_types"})
-    keys.unused(key, "Layers of multi-token prediction are neither built nor read.");
+    keys.unused(key, "Multi-token prediction layers are neither built nor read.");
   for (const char* key : {"moe_every_n_layer", "moe_layer_offset"})
-    keys.unused(key, "moe_layers_enum or mlp_layer_types acts.");
-  keys.unused("per_layer_config", "num_sliding_attention_heads has it.")
-      .unused("max_seq_len", "max_position_embeddings has it.")
+    keys.unused(key, "moe_layers_enum or mlp_layer_types is used instead.");
+  keys.unused("per_layer_config", "num_sliding_attention_heads is used instead.")
+      .unused("max_seq_len", "max_position_embeddings is used instead.")
       .unused("output_router_logits", "No auxiliary loss is computed, as in transformers.");
   return keys;
 }
@@ -130,8 +132,8 @@ decoder::Files files(const StepKeys& keys) {
   return files;
 }
 
-// Heads and windows by layer, experts in the layers that are named; prediction heads count with full
-// attention and experts.
+// Counts heads and windows per layer, and experts in the listed layers. Multi-token prediction layers count
+// with full attention and experts.
 double benchmark(const BenchmarkSizes& m) {
   const Node* other = model::given(m.keys, "attention_other_setting");
   const Node* others = other == nullptr ? nullptr : model::given(*other, "num_attention_heads");

@@ -1,4 +1,4 @@
-// Reading and writing what layers have of their own.
+// Reader and writer of the keys of Step-3.5 that differ per layer.
 #include "step3p5_keys.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ using decoder::kFullAttention;
 using decoder::kSlidingAttention;
 using Slots = std::initializer_list<std::optional<int64_t>*>;
 
-// Every slot without a value gets that of the first that has one.
+// Gives slots without a value the value of the first slot that has one.
 int64_t shared(Slots slots, int64_t otherwise) {
   for (const std::optional<int64_t>* slot : slots)
     if (*slot) {
@@ -25,7 +25,7 @@ int64_t shared(Slots slots, int64_t otherwise) {
   return otherwise;
 }
 
-// Entries after the last layer are of multi-token prediction.
+// Drops entries beyond the last layer, which belong to multi-token prediction layers.
 template <class T>
 void cut(std::optional<std::vector<T>>& list, int64_t layers) {
   if (list && static_cast<int64_t>(list->size()) > layers) list->resize(static_cast<size_t>(layers));
@@ -44,7 +44,7 @@ std::string complaint_of_limits(const char* key, const Limits& limits, int64_t l
   return complaint_of_size(key, limits->size(), layers);
 }
 
-// The layers of a text "3,4,5", a list or one number.
+// Reads layers from a text "3,4,5", a list or a number.
 std::set<int64_t> layers_of(const Node& given) {
   std::set<int64_t> out;
   if (given.kind() == Node::Kind::integer) return {given.as_integer()};
@@ -57,11 +57,11 @@ std::set<int64_t> layers_of(const Node& given) {
     if (letter >= '0' && letter <= '9') {
       digits += letter;
     } else if (letter == ',') {
-      if (digits.size() > 9) model::refuse(given, "expected numbers of layers, got " + given.written());
+      if (digits.size() > 9) model::refuse(given, "expected layer numbers, got " + given.written());
       if (!digits.empty()) out.insert(std::stoll(digits));
       digits.clear();
     } else if (letter != ' ') {
-      model::refuse(given, "expected numbers of layers with commas, got " + given.written());
+      model::refuse(given, "expected layer numbers separated by commas, got " + given.written());
     }
   }
   return out;
@@ -77,7 +77,7 @@ void read_experts(const Node& given, StepKeys& keys) {
   });
 }
 
-// Of layers that slide.
+// Reads the settings of sliding_attention layers.
 void read_other_setting(const Node& given, StepKeys& keys) {
   const Node* setting = model::given(given, "attention_other_setting");
   if (setting == nullptr) return;
@@ -85,14 +85,14 @@ void read_other_setting(const Node& given, StepKeys& keys) {
   const int64_t heads = model::size_or(*setting, "num_attention_heads", keys.num_attention_heads);
   if (keys.num_sliding_attention_heads && *keys.num_sliding_attention_heads != heads)
     model::refuse(*setting, "num_attention_heads " + std::to_string(heads) +
-                                " of layers that slide, and num_sliding_attention_heads " +
+                                " of attention_other_setting differs from num_sliding_attention_heads " +
                                 std::to_string(*keys.num_sliding_attention_heads));
   const std::pair<const char*, int64_t> kAlike[] = {{"num_attention_groups", *keys.num_attention_groups},
                                                     {"head_dim", keys.head_width()},
                                                     {"true_head_dim", keys.head_width()}};
   for (const auto& [key, value] : kAlike)
     if (model::size_or(*setting, key, value) != value)
-      model::refuse(*setting, std::string(key) + " of layers that slide must be that of the others, " +
+      model::refuse(*setting, std::string(key) + " of attention_other_setting must be " +
                                   std::to_string(value) + ": transformers has one for all");
   keys.num_sliding_attention_heads = heads;
 }
@@ -102,11 +102,12 @@ void settle_sliding_heads(const Node& given, StepKeys& keys) {
   keys.num_sliding_attention_heads = heads;
   const int64_t groups = *keys.num_attention_groups;
   if (heads % groups != 0 || heads > model::kLargestSize / keys.head_width())
-    model::refuse(given, "layers that slide have " + std::to_string(heads) +
-                             " heads, no multiple of num_attention_groups " + std::to_string(groups));
+    model::refuse(given, "sliding_attention layers have " + std::to_string(heads) +
+                             " heads, which is not a multiple of num_attention_groups " +
+                             std::to_string(groups));
 }
 
-// The number of all layers of a type, of one or a list of numbers; `otherwise` where none is given.
+// Reads the value of all layers of a type from a number or a list. `otherwise` if none is given.
 double number_of(const Node* numbers, const StepKeys& keys, const char* type, double otherwise) {
   if (numbers == nullptr) return otherwise;
   if (!numbers->is_list()) return numbers->as_real();
@@ -118,7 +119,7 @@ double number_of(const Node* numbers, const StepKeys& keys, const char* type, do
     const double one = numbers->items()[static_cast<size_t>(layer)].as_real();
     if (out && *out != one)
       model::refuse(*numbers, std::string("layers of type ") + type +
-                                  " that rotate differently are not built, as in transformers: " +
+                                  " with different rotations are not built, as in transformers: " +
                                   std::to_string(*out) + " and " + std::to_string(one));
     out = one;
   }
@@ -151,7 +152,7 @@ void read_rotary_of_layers(const Node& given, StepKeys& keys) {
   }
 }
 
-// A number for each layer.
+// Returns a list with one value per layer.
 template <class Of>
 Node list_of(const StepKeys& keys, Of of) {
   std::vector<Node> out;
@@ -210,21 +211,24 @@ std::string complaint_of_step(const StepKeys& keys) {
     return *a != *b;
   };
   if (differ(keys.num_attention_groups, keys.num_key_value_heads))
-    return "num_attention_groups and num_key_value_heads are two names of one number: give one of them";
+    return "num_attention_groups and num_key_value_heads are two names of one number but differ: set only "
+           "one of them";
   if (differ(keys.moe_num_experts, keys.n_routed_experts) ||
       differ(keys.moe_num_experts, keys.num_local_experts))
-    return "moe_num_experts, n_routed_experts and num_local_experts are names of one number: give one of "
+    return "moe_num_experts, n_routed_experts and num_local_experts are names of one number but differ: set "
+           "only one of "
            "them";
   if (differ(keys.moe_top_k, keys.num_experts_per_tok))
-    return "moe_top_k and num_experts_per_tok are two names of one number: give one of them";
+    return "moe_top_k and num_experts_per_tok are two names of one number but differ: set only one of them";
   if (differ(keys.share_expert_dim, keys.share_expert_dims))
-    return "share_expert_dim and share_expert_dims are two names of one number: give one of them";
+    return "share_expert_dim and share_expert_dims are two names of one number but differ: set only one of "
+           "them";
   if (keys.use_rope_layers && std::find(keys.use_rope_layers->begin(), keys.use_rope_layers->end(), false) !=
                                   keys.use_rope_layers->end())
-    return "use_rope_layers: layers without a rotation are refused, as transformers rotates in all";
+    return "use_rope_layers: layers without rotation are not supported by transformers";
   const std::vector<std::string> full = {kFullAttention};
   if (keys.yarn_only_types && *keys.yarn_only_types != full)
-    return "yarn_only_types: rope_scaling acts in layers with full_attention alone, as in transformers";
+    return "yarn_only_types: rope_scaling applies only to full_attention layers, as in transformers";
   const int64_t layers = keys.num_hidden_layers;
   std::string limits = complaint_of_limits("swiglu_limits", keys.swiglu_limits, layers);
   return limits.empty() ? complaint_of_limits("swiglu_limits_shared", keys.swiglu_limits_shared, layers)
@@ -233,13 +237,15 @@ std::string complaint_of_step(const StepKeys& keys) {
 
 model::KeyGroup<StepKeys> published_layers() {
   model::KeyGroup<StepKeys> out;
-  out.table = {{"moe_layers_enum", "str, list or int", "null", "layers",
-                "Where mlp_layer_types is absent: layers with experts, \"3,4,5\"; null: all from 3 on.", ""},
-               {"attention_other_setting", "map or null", "null", "",
-                "Of layers that slide: num_attention_heads; num_attention_groups and head_dim are those of "
-                "the others.",
-                ""},
-               {"num_nextn_predict_layers", "int", "0", "", "Another name of num_mtp_layers.", ""}};
+  out.table = {
+      {"moe_layers_enum", "str, list or int", "null", "layers",
+       "Layers with experts, such as \"3,4,5\", if mlp_layer_types is absent. null: all layers from 3 on.",
+       ""},
+      {"attention_other_setting", "map or null", "null", "",
+       "Settings of sliding_attention layers: num_attention_heads. num_attention_groups and head_dim must "
+       "equal those of full_attention layers.",
+       ""},
+      {"num_nextn_predict_layers", "int", "0", "", "Alias of num_mtp_layers.", ""}};
   out.read = [](const Node& given, StepKeys& keys) {
     keys.num_mtp_layers = model::integer_or(given, "num_nextn_predict_layers", keys.num_mtp_layers);
     read_experts(given, keys);
@@ -252,13 +258,14 @@ model::KeyGroup<StepKeys> published_layers() {
 
 model::KeyGroup<StepKeys> rotary_of_layers() {
   model::KeyGroup<StepKeys> out;
-  out.table = {rotary_of_types_info(),
-               {"rope_theta", "number or list", "10000.0", "above 0",
-                "Where rope_parameters is absent: the base, for each layer or all.", ""},
-               {"partial_rotary_factors", "list or null", "null", "above 0, to 1.0",
-                "The part of each head that is rotated, for each layer; null: all.", ""},
-               {"rope_scaling", "map or null", "null", "types default, linear, llama3, yarn",
-                "Of layers with full attention: rope_type and its factors.", ""}};
+  out.table = {
+      rotary_of_types_info(),
+      {"rope_theta", "number or list", "10000.0", "above 0",
+       "Base of the rotary wavelengths, for each layer or for all, if rope_parameters is absent.", ""},
+      {"partial_rotary_factors", "list or null", "null", "above 0, to 1.0",
+       "Fraction of each head that is rotated, per layer. null: 1.", ""},
+      {"rope_scaling", "map or null", "null", "types default, linear, llama3, yarn",
+       "Scaling of the rotary embedding in full_attention layers: rope_type and its parameters.", ""}};
   out.read = read_rotary_of_layers;
   out.write = rotary_entries_of_layers;
   return out;

@@ -1,4 +1,4 @@
-// AutoModel's keys of MLflow, and what a tracking URI means where nothing is sent.
+// Schema of MLflow's section with AutoModel's keys, and interpretation of tracking URIs.
 #include "config.h"
 
 #include <algorithm>
@@ -15,13 +15,13 @@ std::string text_of(const Node& value) {
 void check_tags(const Node& tags) {
   if (tags.is_null()) return;
   if (!tags.is_map())
-    throw Error(ErrorCode::config, tags.where(), "expected a map of texts, got " + tags.written());
+    throw Error(ErrorCode::config, tags.where(), "expected a map of strings, got " + tags.written());
   for (const auto& [key, value] : tags.entries()) {
     if (value.is_map() || value.is_list())
-      throw Error(ErrorCode::config, value.where(), "expected a text, got " + value.written());
+      throw Error(ErrorCode::config, value.where(), "expected a string, got " + value.written());
     if (!is_key(key))
       throw Error(ErrorCode::config, value.where(),
-                  "'" + text::excerpt(key) + "' is no name that MLflow takes",
+                  "'" + text::excerpt(key) + "' is not a valid name in MLflow",
                   "use letters, digits, spaces and _-.:/");
   }
 }
@@ -35,7 +35,7 @@ void check_depth(const Node& depth) {
   if (!depth.is_null() && depth.as_integer() < 0) throw range_error(depth, "at least 0");
 }
 
-// "%20" of a URI is a space.
+// Decodes percent escapes: "%20" is a space.
 std::string decoded(const std::string& path) {
   std::string out;
   for (size_t i = 0; i < path.size(); ++i) {
@@ -60,24 +60,23 @@ Texts Config::given_tags() const {
 ConfigSchema<Config> schema() {
   return ConfigSchema<Config>()
       .field("experiment_name", &Config::experiment_name,
-             "The experiment, found by its name in the store, else made.", Check{"not empty", check_name})
-      .field(
-          "run_name", &Config::run_name,
-          "The run's name; empty or null: the last part of checkpoint_dir. A run that resumes keeps its own.")
+             "Name of the experiment. It is created if the store has none of this name.",
+             Check{"not empty", check_name})
+      .field("run_name", &Config::run_name,
+             "Name of the run. Empty or null: the last part of checkpoint_dir. A resumed run keeps its name.")
       .field("tracking_uri", &Config::tracking_uri,
-             "The directory of the store, as a path or a file URI; null: mlruns in checkpoint_dir. A server "
-             "or a database: that directory too, with a warning that nothing is sent.")
-      .field(
-          "artifact_location", &Config::artifact_location,
-          "Where a new experiment has its artifacts, as a path or a file URI; null: in the store. Elsewhere: "
-          "in the store too, with a warning.")
-      .field("tags", &Config::tags, "A map of texts, which become tags of the run.",
+             "Directory of the store, as a path or a file URI. null: mlruns in checkpoint_dir. For the URI "
+             "of a server or a database nothing is sent: the default directory is used, with a warning.")
+      .field("artifact_location", &Config::artifact_location,
+             "Directory of the artifacts of a new experiment, as a path or a file URI. null: in the store. "
+             "For any other URI: in the store, with a warning.")
+      .field("tags", &Config::tags, "Tags of the run, a map of strings.",
              Check{"map of texts or null", check_tags})
       .field("resume", &Config::resume,
-             "A run that resumes from a checkpoint continues its MLflow run; false: it begins another.")
-      .field("description", &Config::description, "The description that MLflow shows.")
+             "Continue the MLflow run when training resumes from a checkpoint. false: create a new run.")
+      .field("description", &Config::description, "Description of the run in MLflow.")
       .field("flatten_depth", &Config::flatten_depth,
-             "The levels below a section whose keys become parameters of their own; null: all.",
+             "Number of levels below a section whose keys become separate parameters. null: all.",
              Check{"at least 0", check_depth});
 }
 

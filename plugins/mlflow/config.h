@@ -23,12 +23,12 @@ struct Config {
 
 ConfigSchema<Config> schema();
 
-// The path of a file URI or of a plain path; empty: it names something else, a server or a database.
+// Returns the path of a file URI or a plain path. Empty for other URIs (a server or a database).
 std::optional<std::filesystem::path> local_path(const std::string& uri);
-// "https": what is before "://", or before ":" as in "databricks:profile".
+// Returns the scheme of a URI: the part before "://", or before ":" as in "databricks:profile".
 std::string scheme_of(const std::string& uri);
 
-// The directory of the store.
+// Returns the directory of the store.
 std::filesystem::path store_of(const Config& config, const std::filesystem::path& checkpoint_dir);
 
 }  // namespace heddle::mlflow

@@ -1,4 +1,4 @@
-// Writes the meta.yaml files and the directories around them.
+// Writer of the meta.yaml files and directories of the store.
 #include "file_store.h"
 
 #include <pwd.h>
@@ -28,7 +28,7 @@ int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
 }
 
-// A file that another program wrote may hold anything.
+// Returns empty for a file without valid YAML, because other programs may have written it.
 std::optional<Node> read_meta(const fs::path& directory) {
   try {
     const Node meta = config::read((directory / kMeta).string());
@@ -43,7 +43,7 @@ std::string text_in(const Node& meta, const std::string& key) {
   return value != nullptr && value->kind() == Node::Kind::text ? value->as_text() : "";
 }
 
-// A text in YAML is quoted as in JSON: 12345 would be a number.
+// Quotes a string as in JSON. Without quotes YAML would read 12345 as a number.
 std::string text(const std::string& value) {
   return heddle::text::quoted(value);
 }
@@ -75,7 +75,8 @@ std::vector<fs::path> directories_in(const fs::path& place) {
   return out;
 }
 
-// 18 digits from the name (FNV-1a), so that two runs that start at once make one experiment.
+// Returns 18 digits derived from the name (FNV-1a), so that two runs that start at the same time create one
+// experiment.
 std::string experiment_id(const std::string& name) {
   if (name == "Default") return "0";
   uint64_t sum = 14695981039346656037u;
@@ -100,7 +101,7 @@ fs::path experiment_in(const fs::path& store, const NewRun& run) {
         meta && text_in(*meta, "name") == run.experiment && text_in(*meta, "lifecycle_stage") == "active")
       return directory;
   if (directories_in(store).empty() && run.experiment != "Default")
-    make_experiment(store / "0", "Default", store / "0");  // as MLflow makes it in a new store
+    make_experiment(store / "0", "Default", store / "0");  // MLflow creates it in every new store
   const fs::path directory = store / experiment_id(run.experiment);
   make_experiment(directory, run.experiment, run.artifacts.value_or(directory));
   return directory;
@@ -118,7 +119,7 @@ std::string user_name() {
   return user != nullptr ? user->pw_name : std::to_string(getuid());
 }
 
-// A number as Python's float() reads it.
+// Formats a number so that Python's float() reads it.
 std::string number(double value) {
   if (std::isnan(value)) return "nan";
   std::array<char, 40> text;
@@ -188,11 +189,11 @@ void StoredRun::keep_before(int64_t step) const {
     if (entry.is_regular_file(none)) files.push_back(entry.path());
   for (const fs::path& file : files) {
     mlflow::keep_before(file, step);
-    if (fs::file_size(file, none) == 0) fs::remove(file, none);  // MLflow reads no metric without a figure
+    if (fs::file_size(file, none) == 0) fs::remove(file, none);  // MLflow cannot read an empty metric file
   }
 }
 
-// Line by line: other programs may have added keys.
+// Edits single lines, because other programs may have added keys.
 void StoredRun::set_status(RunStatus status) const {
   std::ifstream in(directory_ / kMeta);
   std::string out;

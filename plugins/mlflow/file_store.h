@@ -1,4 +1,4 @@
-// MLflow's file store: directories of experiments and runs, with a file for each parameter, tag and metric
+// MLflow's file store: directories of experiments and runs, with one file per parameter, tag and metric
 // (mlflow/store/tracking/file_store.py).
 #pragma once
 
@@ -15,16 +15,16 @@ enum class RunStatus { running = 1, finished = 3, failed = 4, killed = 5 };
 
 struct NewRun {
   std::string experiment, name;
-  std::optional<std::filesystem::path> artifacts;  // of an experiment that is not there yet
+  std::optional<std::filesystem::path> artifacts;  // for an experiment that does not exist yet
   Texts params, tags;
 };
 
 // A run in a store. Throws Error{io}.
 class StoredRun {
  public:
-  // Makes the run, and the experiment where there is none of that name.
+  // Creates the run, and its experiment if the store has none of that name.
   static StoredRun create(const std::filesystem::path& store, const NewRun& run);
-  // Goes on in a run; empty: the store has none of that id.
+  // Opens an existing run. Empty if the store has no run with that id.
   static std::optional<StoredRun> find(const std::filesystem::path& store, const std::string& id);
 
   std::string id() const { return directory_.filename().string(); }
@@ -32,11 +32,11 @@ class StoredRun {
 
   void set_tags(const Texts& tags) const;
   void add(const std::string& metric, double time, double value, int64_t step) const;
-  // Takes away the figures of this step and later ones.
+  // Removes metrics of this step and later steps.
   void keep_before(int64_t step) const;
-  // The end's time is now, or none while the run goes on.
+  // Sets the status. The end time is set to now, or removed while the run is running.
   void set_status(RunStatus status) const;
-  // A file among the artifacts; left out where these are not on this machine's disk.
+  // Writes a file to the artifacts. Skipped if they are not on a local disk.
   void add_artifact(const std::string& name, const std::string& text) const;
 
  private:
@@ -44,7 +44,7 @@ class StoredRun {
   std::filesystem::path directory_;
 };
 
-// Whether the text is the id of a run: 32 digits and letters a to f.
+// Returns whether the text is a run id: 32 hexadecimal digits in lower case.
 bool is_run_id(const std::string& text);
 
 }  // namespace heddle::mlflow

@@ -1,4 +1,4 @@
-// The store's files: those of heddle/base/text_file.h, with the key that names another store.
+// Files of the store, written with heddle/base/text_file.h. Errors name the key that selects another store.
 #include "files.h"
 
 #include <charconv>

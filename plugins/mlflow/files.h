@@ -1,4 +1,4 @@
-// Files of the store: small texts, and files of figures that grow line by line. All throw Error{io}.
+// Files of the store: small texts, and metric files that grow line by line. All functions throw Error{io}.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 namespace heddle::mlflow {
 
 void make_directory(const std::filesystem::path& directory);
-// A whole file with its directories.
+// Writes a whole file and creates its directories.
 void write_file(const std::filesystem::path& file, const std::string& text);
-// The same, renamed into its place, so that a reader finds no half.
+// Writes a new file and renames it to `file`, so that a reader never sees a partial file.
 void replace_file(const std::filesystem::path& file, const std::string& text);
-// A line in one write, so that a process that is killed leaves whole lines.
+// Appends a line in one write, so that a killed process leaves whole lines.
 void append_line(const std::filesystem::path& file, const std::string& line);
-// Takes away the lines "time value step" of this step and later ones, and one that was cut.
+// Removes the lines "time value step" of this step and later steps, and an incomplete last line.
 void keep_before(const std::filesystem::path& file, int64_t step);
 
 }  // namespace heddle::mlflow

@@ -1,4 +1,4 @@
-// Flattens the configuration.
+// Flattening of the configuration to parameters.
 #include "params.h"
 
 #include <algorithm>
@@ -19,7 +19,8 @@ std::string value_of(const Node& value) {
   std::string out = value.kind() == Node::Kind::text ? value.as_text() : config::to_json(value);
   if (out.size() <= kLongestValue) return out;
   size_t size = kLongestValue;
-  while (size > 0 && (static_cast<unsigned char>(out[size]) & 0xC0) == 0x80) --size;  // inside a character
+  while (size > 0 && (static_cast<unsigned char>(out[size]) & 0xC0) == 0x80)
+    --size;  // inside a UTF-8 character
   return out.substr(0, size);
 }
 
@@ -44,19 +45,19 @@ std::string key_of(const std::string& text) {
 
 Texts params_of(const Node& configuration, std::optional<int64_t> depth) {
   Texts out;
-  const std::function<void(const Node&, const std::string&, int64_t)> add = [&](const Node& map,
-                                                                                const std::string& prefix,
-                                                                                int64_t level) {
-    for (const auto& [key, value] : map.entries()) {
-      if (value.is_map() && value.size() > 0 && (!depth || level < *depth)) {
-        add(value, prefix + key + ".", level + 1);
-        continue;
-      }
-      std::string whole = prefix + key;
-      std::replace(whole.begin(), whole.end(), '/', '_');  // "a" and "a/b" would be a file and a directory
-      out.emplace_back(key_of(whole), value_of(value));
-    }
-  };
+  const std::function<void(const Node&, const std::string&, int64_t)> add =
+      [&](const Node& map, const std::string& prefix, int64_t level) {
+        for (const auto& [key, value] : map.entries()) {
+          if (value.is_map() && value.size() > 0 && (!depth || level < *depth)) {
+            add(value, prefix + key + ".", level + 1);
+            continue;
+          }
+          std::string whole = prefix + key;
+          std::replace(whole.begin(), whole.end(), '/',
+                       '_');  // "a" and "a/b" would need a file and a directory of one name
+          out.emplace_back(key_of(whole), value_of(value));
+        }
+      };
   add(configuration, "", 0);
   return out;
 }

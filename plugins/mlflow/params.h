@@ -1,4 +1,4 @@
-// Names and values as MLflow takes them.
+// Names and values in the form that MLflow accepts.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,17 @@
 
 namespace heddle::mlflow {
 
-using Texts = std::vector<std::pair<std::string, std::string>>;  // by key
+using Texts = std::vector<std::pair<std::string, std::string>>;  // sorted by key
 
-// Whether MLflow takes the text as a key: letters, digits, ` _-.:/`, and no path that leads elsewhere.
+// Returns whether MLflow accepts the text as a key: letters, digits, ` _-.:/`, and no path outside of the
+// store.
 bool is_key(const std::string& text);
-// The text as a key: what MLflow does not take becomes `_`. A key is a path in the store.
+// Converts a text to a key by replacing characters that MLflow does not accept with `_`. A key is a path in
+// the store.
 std::string key_of(const std::string& text);
 
-// The configuration as parameters: maps down to `depth` levels below the first have keys with dots, all else
-// is one text; null: all levels.
+// Flattens the configuration to parameters. Keys of maps are joined with dots down to `depth` levels below
+// the first, and deeper values become one text. null: all levels.
 Texts params_of(const Node& configuration, std::optional<int64_t> depth);
 
 }  // namespace heddle::mlflow

@@ -1,4 +1,4 @@
-// mlflow: the records of a run in MLflow's file store; nothing is sent.
+// mlflow: records a run in MLflow's file store. Nothing is sent.
 #include <ctime>
 
 #include "config.h"
@@ -13,7 +13,7 @@ namespace heddle::mlflow {
 namespace {
 
 constexpr const char* kRunId =
-    "mlflow_run_id";  // in checkpoint_dir, for a run that resumes; AutoModel's name
+    "mlflow_run_id";  // in checkpoint_dir, for resumed runs; the name is AutoModel's
 
 std::string date_now() {
   const std::time_t now = std::time(nullptr);
@@ -24,8 +24,9 @@ std::string date_now() {
   return text;
 }
 
-// "loss"; of a validation "val_loss"; of a named set "val_NAME/val_loss". What training has too gets a
-// prefix: "val_lr", "val_NAME/lr". Of a list "moe/load/0" and so on.
+// Returns the metric's name: "loss" in training, "val_loss" in validation, "val_NAME/val_loss" for a named
+// set. Fields that training has too get a prefix in validation: "val_lr", "val_NAME/lr". Elements of a list
+// are "moe/load/0" and so on.
 std::string name_of(const MetricsRecord& record, const MetricsField& field, size_t at) {
   const std::string name = field.name + (field.values.size() == 1 ? "" : "/" + std::to_string(at));
   if (record.kind == MetricsRecord::Kind::training) return name;
@@ -37,7 +38,7 @@ class MLflow : public IMetrics {
  public:
   explicit MLflow(Config config) : config_(std::move(config)) {}
 
-  // An exception ends the run.
+  // Runs also when an exception ends the run.
   ~MLflow() override {
     if (run_ && !ended_) end(RunStatus::failed);
   }
@@ -61,7 +62,7 @@ class MLflow : public IMetrics {
   }
 
   void record(const MetricsRecord& record) override {
-    ended_ = true;  // a store that cannot be written gets no status either
+    ended_ = true;  // skips the status if the store cannot be written
     for (const MetricsField& field : record.fields)
       for (size_t i = 0; i < field.values.size(); ++i)
         run_->add(name_of(record, field, i), record.time, field.values[i], record.step);
@@ -69,7 +70,7 @@ class MLflow : public IMetrics {
     steps_ = std::max(steps_, record.step + 1);
   }
 
-  // A run that a signal ends has steps to go.
+  // A run that a signal ended has not reached its last step.
   void finish() override {
     ended_ = true;
     run_->set_status(steps_ < total_steps_ ? RunStatus::killed : RunStatus::finished);

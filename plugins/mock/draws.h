@@ -1,12 +1,12 @@
-// Random numbers as a function of a seed and places: a counter-based generator, so that any sample is drawn
-// alone, on any rank, in any order.
+// Random numbers as a function of a seed and a position: a counter-based generator, so that any rank can draw
+// any sample in any order.
 #pragma once
 
 #include <cstdint>
 
 namespace heddle::mock {
 
-// The finaliser of SplitMix64 (Steele, Lea and Flood 2014).
+// The finalizer of SplitMix64 (Steele, Lea and Flood 2014).
 inline uint64_t mixed(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -14,12 +14,12 @@ inline uint64_t mixed(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// The draws of one sample.
+// Random draws of one sample.
 class Draws {
  public:
   Draws(uint64_t seed, int64_t sample) : key_(mixed(mixed(seed) ^ static_cast<uint64_t>(sample))) {}
   uint64_t bits(int64_t place) const { return mixed(key_ ^ mixed(static_cast<uint64_t>(place))); }
-  // Uniform in [0, count), count below 2^32: the upper half of a product (Lemire 2019), whose bias is below
+  // Uniform in [0, count), for count below 2^32: the upper half of a product (Lemire 2019). Its bias is below
   // count / 2^64.
   int64_t below(int64_t place, int64_t count) const {
     return static_cast<int64_t>(

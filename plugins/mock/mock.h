@@ -10,11 +10,11 @@
 
 namespace heddle::mock {
 
-inline constexpr int64_t kMost = (int64_t{1} << 31) - 1;  // of any number of tokens or samples
+inline constexpr int64_t kMost = (int64_t{1} << 31) - 1;  // limit of token and sample counts
 
-// Rows of uniform tokens, for benchmarks.
+// Samples of uniform tokens, for benchmarks.
 struct UniformConfig {
-  std::optional<int64_t> vocab_size;  // null: the model's
+  std::optional<int64_t> vocab_size;  // null: the model's vocabulary size
   int64_t seq_len = 1024, num_samples = 1000000;
   std::optional<int64_t> batch_size;  // null: local_batch_size
 };
@@ -59,7 +59,7 @@ class Sentences : public IDataset {
 
  private:
   SentencesConfig config_;
-  std::vector<int64_t> lengths_;  // with the end token
+  std::vector<int64_t> lengths_;  // including the end token
 };
 
 }  // namespace heddle::mock

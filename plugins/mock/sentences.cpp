@@ -10,9 +10,9 @@ namespace heddle::mock {
 namespace {
 
 constexpr int64_t kEnd = 1, kFirstWord = 2;
-constexpr int64_t kLengthDraw = -2;  // places of the two draws that make a length; words have those from 0
+constexpr int64_t kLengthDraw = -2;  // positions of the two draws of a length; words use positions from 0
 
-// Of a normal distribution, by Box and Muller.
+// Draws from a normal distribution (Box and Muller).
 double normal(const Draws& draws) {
   return std::sqrt(-2 * std::log(draws.unit(kLengthDraw))) *
          std::cos(2 * std::numbers::pi * draws.unit(kLengthDraw + 1));
@@ -23,23 +23,23 @@ double normal(const Draws& draws) {
 ConfigSchema<SentencesConfig> sentences_schema() {
   using C = SentencesConfig;
   return ConfigSchema<C>()
-      .field("num_sentences", &C::num_sentences, "Samples.", Range<int64_t>{1, kMost})
-      .field("mean_len", &C::mean_len, "The mean of the number of words.")
-      .field("std_len", &C::std_len, "Its standard deviation.")
-      .field("vocab_size", &C::vocab_size, "Words are drawn from 2 to it, less one; 1 ends a sentence.",
+      .field("num_sentences", &C::num_sentences, "Number of samples.", Range<int64_t>{1, kMost})
+      .field("mean_len", &C::mean_len, "Mean number of words per sentence.")
+      .field("std_len", &C::std_len, "Standard deviation of the number of words.")
+      .field("vocab_size", &C::vocab_size, "Words are drawn from [2, vocab_size). Token 1 ends a sentence.",
              Range<int64_t>{3, kMost})
-      .field("max_sentence_len", &C::max_sentence_len, "The most words of a sentence.",
+      .field("max_sentence_len", &C::max_sentence_len, "Maximum number of words per sentence.",
              Range<int64_t>{1, kMost - 1})
-      .field("seed", &C::seed, "Of the draws; the run's seed changes nothing.");
+      .field("seed", &C::seed, "Seed of this data set; independent of the run's seed.");
 }
 
 Sentences::Sentences(SentencesConfig config, const Node& section, const DataFacts& facts) : config_(config) {
   if (facts.vocabulary > 0 && config.vocab_size > facts.vocabulary) {
     const Node* given = section.find("vocab_size");
     throw Error(ErrorCode::config, given != nullptr ? given->where() : section.where(),
-                "vocab_size is " + std::to_string(config.vocab_size) + ", and the model's vocabulary has " +
+                "vocab_size is " + std::to_string(config.vocab_size) + ", but the model's vocabulary has " +
                     std::to_string(facts.vocabulary) + " tokens",
-                "make dataset.vocab_size at most " + std::to_string(facts.vocabulary));
+                "set dataset.vocab_size to at most " + std::to_string(facts.vocabulary));
   }
   const auto most = static_cast<double>(config.max_sentence_len);
   for (int64_t i = 0; i < config.num_sentences; ++i) {

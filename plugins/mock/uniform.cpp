@@ -1,4 +1,4 @@
-// MockIterableDataset: rows of uniform tokens, each label the token after it.
+// MockIterableDataset: samples of uniform tokens, in which each label is the next token.
 #include <algorithm>
 
 #include "draws.h"
@@ -8,7 +8,7 @@
 namespace heddle::mock {
 namespace {
 
-constexpr int64_t kDefaultVocabulary = 1024;  // where the model is not known
+constexpr int64_t kDefaultVocabulary = 1024;  // if the model is not known
 
 std::string where_of(const Node& section, const char* key) {
   const Node* value = section.find(key);
@@ -20,12 +20,13 @@ std::string where_of(const Node& section, const char* key) {
 ConfigSchema<UniformConfig> uniform_schema() {
   using C = UniformConfig;
   return ConfigSchema<C>()
-      .field("vocab_size", &C::vocab_size, "Tokens are drawn from 0 to it, less one; null: the model's.",
+      .field("vocab_size", &C::vocab_size,
+             "Tokens are drawn from [0, vocab_size). null: the model's vocabulary size.",
              Range<int64_t>{1, kMost})
-      .field("seq_len", &C::seq_len, "Tokens of a sample.", Range<int64_t>{1, kMost})
-      .field("num_samples", &C::num_samples, "Samples of an epoch.", Range<int64_t>{1, kMost})
+      .field("seq_len", &C::seq_len, "Number of tokens per sample.", Range<int64_t>{1, kMost})
+      .field("num_samples", &C::num_samples, "Number of samples per epoch.", Range<int64_t>{1, kMost})
       .field("batch_size", &C::batch_size,
-             "Rows of a microbatch: step_scheduler.local_batch_size, or null, which says the same.",
+             "Number of rows per microbatch. Must be null or step_scheduler.local_batch_size.",
              Range<int64_t>{1, kMost});
 }
 
@@ -35,14 +36,14 @@ Uniform::Uniform(UniformConfig config, const Node& section, const DataFacts& fac
       seed_(facts.seed) {
   if (facts.vocabulary > 0 && vocabulary_ > facts.vocabulary)
     throw Error(ErrorCode::config, where_of(section, "vocab_size"),
-                "vocab_size is " + std::to_string(vocabulary_) + ", and the model's vocabulary has " +
+                "vocab_size is " + std::to_string(vocabulary_) + ", but the model's vocabulary has " +
                     std::to_string(facts.vocabulary) + " tokens",
-                "leave dataset.vocab_size out: the model's is used");
+                "remove dataset.vocab_size to use the model's");
   if (config.batch_size && *config.batch_size != facts.local_batch_size)
     throw Error(ErrorCode::config, where_of(section, "batch_size"),
-                "batch_size is " + std::to_string(*config.batch_size) + ", and a microbatch has " +
+                "batch_size is " + std::to_string(*config.batch_size) + ", but a microbatch has " +
                     std::to_string(facts.local_batch_size) + " rows (step_scheduler.local_batch_size)",
-                "leave dataset.batch_size out, or make both equal");
+                "remove dataset.batch_size, or set both to the same number");
 }
 
 void Uniform::read(int64_t sample, const SampleTarget& to) const {

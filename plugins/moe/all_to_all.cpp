@@ -1,4 +1,4 @@
-// The dispatcher `alltoall`: rows sorted by expert travel to its rank, and the same way back.
+// The dispatcher `alltoall`: rows sorted by expert go to the ranks of their experts, and return the same way.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -23,7 +23,7 @@ at::Tensor start_trip(const at::Tensor& rows, const std::vector<int64_t>& out_ro
   return out;
 }
 
-// Edges: tokens, weights. To the rows that come, and their weights.
+// Sends rows and weights to the experts' ranks. Edges: tokens, weights.
 struct SendNode final : model::LayerNode {
   SendNode() : LayerNode("SendTokensBackward") {}
   std::shared_ptr<const TokenExchange> exchange;
@@ -44,7 +44,7 @@ struct SendNode final : model::LayerNode {
   }
 
  private:
-  // An undefined gradient counts as zeros: the other ranks wait for it.
+  // An undefined gradient counts as zeros, because the other ranks wait for it.
   at::Tensor start_back(at::Tensor gradient, int64_t columns, const at::TensorOptions& options,
                         Flights& flights) const {
     if (!gradient.defined()) gradient = at::zeros({exchange->coming(), columns}, options);
@@ -52,7 +52,7 @@ struct SendNode final : model::LayerNode {
   }
 };
 
-// The experts' outputs back to their tokens.
+// Returns the experts' outputs to the ranks of their tokens.
 struct ReturnNode final : model::LayerNode {
   ReturnNode() : LayerNode("ReturnOutputsBackward") {}
   std::shared_ptr<const TokenExchange> exchange;

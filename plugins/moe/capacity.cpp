@@ -1,4 +1,5 @@
-// Slots in the order of preference, sorted by expert; those at place `most` and beyond go.
+// Expert capacity: choices in order of preference, sorted by expert, of which each expert keeps the first
+// `most`.
 #include "capacity.h"
 
 #include <ATen/TensorOperators.h>
@@ -30,7 +31,7 @@ model::Routing within_capacity(const model::Routing& routing, int64_t experts, i
   at::Tensor preferred = at::arange(flat.numel(), flat.options());
   if (keeps == Keeps::largest_weights)
     preferred = std::get<1>(at::sort(routing.weights.reshape({-1}), /*stable=*/true, 0, /*descending=*/true));
-  // Within each expert in this order.
+  // Keeps this order within each expert.
   const auto [sorted, order] = at::sort(at::index_select(flat, 0, preferred), /*stable=*/true, 0, false);
   const at::Tensor first = at::searchsorted(sorted, sorted);
   const at::Tensor place = at::arange(flat.numel(), flat.options()) - first;

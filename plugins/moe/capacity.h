@@ -1,4 +1,4 @@
-// A limit on the tokens that an expert takes.
+// Limit of the number of tokens per expert.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,15 +9,15 @@
 
 namespace heddle::moe {
 
-// Which tokens an expert keeps that is chosen more often than it has room.
+// Tokens that an expert keeps when more tokens select it than its capacity.
 enum class Keeps { largest_weights, first };
 
-// ceil(tokens * top_k / experts * factor) (Megatron-Core), and at least 1.
+// Returns ceil(tokens * top_k / experts * factor) (Megatron-Core), and at least 1.
 int64_t capacity_of(int64_t tokens, int64_t top_k, int64_t experts, double factor);
 
-// The routing without the choices that find no room: each expert keeps `most` tokens, those of the largest
-// weight or the first, the earlier one of equal ones. A dropped choice is -1; weights stay as they are, so
-// those of a token no longer sum to 1. On the host, or where the routing is.
+// Returns the routing without choices beyond the capacity. Each expert keeps `most` tokens: those with the
+// largest weights (the earlier token of equal weights), or the first. A dropped choice is -1. Weights are not
+// renormalized, so those of a token may sum to less than 1. Works on the host or on the routing's device.
 model::Routing within_capacity(const model::Routing& routing, int64_t experts, int64_t most, Keeps keeps);
 
 }  // namespace heddle::moe

@@ -10,7 +10,7 @@
 
 namespace heddle::moe {
 
-// The fields and defaults of NeMo AutoModel's MoEParallelizerConfig, and those of ours.
+// Fields and defaults of NeMo AutoModel's MoEParallelizerConfig, and heddle's own fields.
 struct Block {
   bool ignore_router_for_ac = true;
   bool reshard_after_forward = false;
@@ -24,7 +24,7 @@ struct Block {
   bool pad_to_capacity = false;
 };
 
-// Throws Error{config}: only float32 changes anything.
+// Throws Error{config} for dtypes other than float32.
 inline std::string head_complaint(const DTypeWord& dtype) {
   if (dtype.word.empty() || dtype.word == "float32") return "";
   return "lm_head_precision must be float32 or null, got " + dtype.word;
@@ -33,23 +33,23 @@ inline std::string head_complaint(const DTypeWord& dtype) {
 inline void add_own_fields(ConfigSchema<Block>& schema) {
   schema
       .field("dispatcher", &Block::dispatcher,
-             "How tokens reach their experts: allgather, alltoall, or auto, which takes allgather where a "
-             "token chooses as many experts as ep has ranks, or more.",
+             "Token dispatcher: allgather, alltoall, or auto. auto uses allgather if the number of experts "
+             "per token is at least ep_size, else alltoall.",
              OneOf{std::vector<std::string>{"auto", "allgather", "alltoall"}})
       .field("capacity_factor", &Block::capacity_factor,
-             "An expert takes at most ceil(tokens * top-k / experts * factor) tokens of a rank; the others "
-             "are dropped. Null: all.",
+             "Capacity of an expert: at most ceil(tokens * top-k / experts * factor) tokens of a rank. "
+             "Further tokens are dropped. null: no limit.",
              at_least(0.0))
       .field("drop_by", &Block::drop_by,
-             "Which tokens an expert above its capacity keeps: those of the largest weight, or the first.",
+             "Tokens that an expert above its capacity keeps: those with the largest weights (weight), or "
+             "the first (position).",
              OneOf{std::vector<std::string>{"weight", "position"}})
       .field("pad_to_capacity", &Block::pad_to_capacity,
-             "alltoall: each rank sends exactly the capacity to every expert, so no counts are exchanged.");
+             "Pad the tokens for each expert to the capacity, so that alltoall exchanges no counts.");
 }
 
 inline std::string capacity_complaint(const Block& block) {
-  if (block.capacity_factor && *block.capacity_factor <= 0)
-    return "capacity_factor must be above 0: an expert with no room takes no token";
+  if (block.capacity_factor && *block.capacity_factor <= 0) return "capacity_factor must be above 0";
   if (block.pad_to_capacity && !block.capacity_factor) return "pad_to_capacity: true needs a capacity_factor";
   if (block.pad_to_capacity && block.dispatcher == "allgather")
     return "pad_to_capacity: true needs the dispatcher alltoall: allgather sends every token once";
@@ -60,21 +60,24 @@ inline ConfigSchema<Block> block_schema() {
   ConfigSchema<Block> schema;
   schema
       .field("ignore_router_for_ac", &Block::ignore_router_for_ac,
-             "No effect: a router that is computed again chooses the same experts, bit for bit.")
+             "Ignored: a recomputed router selects the same experts, bit for bit.")
       .field("reshard_after_forward", &Block::reshard_after_forward,
-             "Free whole parameters after forward; the strategy's own reshard_after_forward wins.")
-      .field("lm_head_precision", &Block::lm_head_precision, "float32: the head computes in float32.")
+             "Free whole parameters after the forward. The strategy's own reshard_after_forward takes "
+             "precedence.")
+      .field("lm_head_precision", &Block::lm_head_precision,
+             "Dtype of the head. float32: the head computes in float32. null: as the model.")
       .field("wrap_outer_model", &Block::wrap_outer_model,
-             "The head and the embedding may be one parameter. Units are wrapped one by one either way.")
+             "Allow the head and the embedding to share a parameter. Each unit is wrapped separately either "
+             "way.")
       .field("mp_policy", &Block::mp_policy,
-             "Mixed precision in place of the strategy's; null: the strategy's.");
+             "Mixed precision. Overrides the strategy's mp_policy. null: the strategy's.");
   add_own_fields(schema);
   schema.rule([](const Block& block) { return head_complaint(block.lm_head_precision); });
   schema.rule(capacity_complaint);
   return schema;
 }
 
-// At ep_size 1 a capacity acts, and nothing else.
+// At ep_size 1 only the capacity applies.
 inline Node at_size_one(const Node& given) {
   if (given.find("capacity_factor")->is_null()) return Node();
   Node acts = block_schema().write(Block());
@@ -82,7 +85,7 @@ inline Node at_size_one(const Node& given) {
   return acts;
 }
 
-// What the parallelizer reads: its block, and fields of the strategy, to know whether it has them.
+// The parallelizer's block, and fields of the strategy, to find out whether the strategy has them.
 struct Config {
   Block moe;
   Node reshard_after_forward = Node::text(kAbsent), mp_policy = Node::text(kAbsent);
@@ -104,9 +107,9 @@ namespace moe {
 
 inline ConfigSchema<Config> schema() {
   return ConfigSchema<Config>()
-      .field("moe", &Config::moe, "The block of expert parallelism.")
-      .field("reshard_after_forward", &Config::reshard_after_forward, "Whether the strategy has the field.")
-      .field("mp_policy", &Config::mp_policy, "Whether the strategy has the field.");
+      .field("moe", &Config::moe, "Settings of expert parallelism.")
+      .field("reshard_after_forward", &Config::reshard_after_forward, "Set if the strategy has the field.")
+      .field("mp_policy", &Config::mp_policy, "Set if the strategy has the field.");
 }
 
 }  // namespace moe

@@ -1,4 +1,4 @@
-// Collectives in flight while something else is computed.
+// Collectives in flight while the rank computes.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace heddle::moe {
 
-// Waits for what was started, also where an exception passes: a Work may not be dropped.
+// Waits for all started Works when the scope ends, also by an exception, because a Work must not be dropped.
 class Flights {
  public:
   Flights() = default;
@@ -18,7 +18,7 @@ class Flights {
   ~Flights() {
     try {
       wait();
-    } catch (...) {  // a rank is lost, and the exception that passes says more
+    } catch (...) {  // a rank is lost; the exception in flight says more
     }
   }
   void add(std::unique_ptr<Work> work) { works_.push_back(std::move(work)); }

@@ -1,4 +1,4 @@
-// The dispatcher `allgather`: rows are padded to the largest rank's, without an expert.
+// The dispatcher `allgather`. Rows are padded to the number of the largest rank; padding has no expert.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -18,7 +18,7 @@ namespace {
 using model::Operator;
 
 struct Rows {
-  int64_t own = 0, most = 0;  // of this rank, and of the rank that has the most
+  int64_t own = 0, most = 0;  // rows of this rank, and of the rank that has the most
 };
 
 Rows count_rows(const at::Tensor& x, Communicator& ranks) {
@@ -50,7 +50,7 @@ at::Tensor start_gather(const at::Tensor& own, const Rows& rows, double filling,
   });
 }
 
-// The sum over the ranks of the gradient of all rows; an undefined one counts as zeros.
+// Sums the gradient of all rows over the ranks. An undefined gradient counts as zeros.
 at::Tensor start_scatter(at::Tensor all, const Rows& rows, int64_t width, const at::TensorOptions& options,
                          Communicator& ranks, Flights& flights) {
   if (!all.defined()) all = at::full({ranks.size() * rows.most, width}, 0, options);
@@ -59,7 +59,7 @@ at::Tensor start_scatter(at::Tensor all, const Rows& rows, int64_t width, const 
   return sum;
 }
 
-// Edges: tokens, weights. Their rows to all ranks' rows.
+// Gathers tokens and weights of all ranks. Edges: tokens, weights.
 struct GatherNode final : model::LayerNode {
   GatherNode() : LayerNode("GatherTokensBackward") {}
   Rows rows;
@@ -80,7 +80,7 @@ struct GatherNode final : model::LayerNode {
   }
 };
 
-// The sum of all ranks' outputs to this rank's rows of it.
+// Sums the outputs of all ranks and returns this rank's rows.
 struct ScatterNode final : model::LayerNode {
   ScatterNode() : LayerNode("ScatterOutputsBackward") {}
   Rows rows;
@@ -152,7 +152,8 @@ class Gathered final : public Dispatcher {
     return node;
   }
 
-  // Counted from this rank's first expert; -1 for those of other ranks. On meta its share of the choices.
+  // Returns expert indices relative to this rank's first expert, or -1 for experts of other ranks. On meta,
+  // this rank's share of the choices.
   at::Tensor own_experts(const at::Tensor& all, int64_t held) const {
     if (all.is_meta()) return all.narrow(1, 0, std::max<int64_t>(1, all.size(1) / ranks_.size()));
     const at::Tensor counted = all - ranks_.rank() * held;

@@ -1,4 +1,4 @@
-// The head in float32, and what it may not be then.
+// Precision of the head, and checks of its tie to the embedding.
 #include "head.h"
 
 #include <map>
@@ -35,18 +35,18 @@ void check_head(const Units& units, const Block& block) {
   if (head.linear == nullptr) {
     if (!wants_float(block)) return;
     throw Error(ErrorCode::config, "distributed.moe.lm_head_precision",
-                "the model has no linear layer beside a token loss", "leave lm_head_precision out");
+                "the model has no head, a linear layer beside a token loss", "remove lm_head_precision");
   }
   if (!is_tied(units, *head.linear)) return;
   if (!block.wrap_outer_model)
     throw Error(ErrorCode::config, "distributed.moe.wrap_outer_model",
-                "the head is tied to the embedding across the boundary of the outer model, and with "
-                "wrap_outer_model: false no unit holds both",
+                "the head is tied to the embedding, but with wrap_outer_model: false no unit holds both",
                 "set wrap_outer_model: true");
   if (wants_float(block))
     throw Error(ErrorCode::config, "distributed.moe.lm_head_precision",
-                "the head is tied to the embedding, which computes in the dtype of the other layers",
-                "leave lm_head_precision out, or untie them: tie_word_embeddings: false");
+                "lm_head_precision is set, but the head is tied to the embedding, which computes in the "
+                "model's dtype",
+                "remove lm_head_precision, or untie them: tie_word_embeddings: false");
 }
 
 void set_head_precision(const Units& units, const Block& block) {
@@ -59,12 +59,12 @@ void set_head_precision(const Units& units, const Block& block) {
   const auto widened = [linear](at::Tensor x) {
     if (model::Autocast::active() != nullptr)
       throw Error(ErrorCode::config, "distributed.moe.lm_head_precision",
-                  "autocast_dtype computes the head in its dtype",
-                  "use mp_policy in place of autocast_dtype, or leave lm_head_precision out");
+                  "lm_head_precision is float32, but autocast computes the head in autocast_dtype",
+                  "set mp_policy instead of autocast_dtype, or remove lm_head_precision");
     if (linear->weight.scalar_type() != at::kFloat)
       throw Error(ErrorCode::config, "distributed.moe.lm_head_precision",
-                  "the strategy keeps the head's weight in another dtype than float32",
-                  "use fsdp2 or megatron, which compute each parameter in a dtype of its own, or train in "
+                  "lm_head_precision is float32, but the strategy keeps the head's weight in another dtype",
+                  "use fsdp2 or megatron, which support a compute dtype per parameter, or train in "
                   "float32");
     return x.to(at::kFloat);
   };

@@ -1,4 +1,4 @@
-// The fields of the block that concern the head: its precision, and its tie to the embedding.
+// Settings of the head: its precision, and its tie to the embedding.
 #pragma once
 
 #include "config.h"
@@ -6,11 +6,11 @@
 
 namespace heddle::moe {
 
-// Throws Error{config} for fields that a head tied to the embedding cannot have. Of the whole model.
+// Checks the whole model. Throws Error{config} for settings that are impossible with a tied head.
 void check_head(const Units& units, const Block& block);
 
-// With lm_head_precision: pins the head's weight to float32 and casts what comes to it. Nothing where the
-// head is on another rank of the pipeline.
+// Pins the head's weight to float32 and casts its input, if lm_head_precision is set. Does nothing if the
+// head is on another pipeline stage.
 void set_head_precision(const Units& units, const Block& block);
 
 }  // namespace heddle::moe

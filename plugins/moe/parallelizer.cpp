@@ -1,4 +1,4 @@
-// Splitting the stacked parameters, and the link around each layer's experts.
+// Split of the stacked expert parameters, and the dispatcher in each layer's experts.
 #include "parallelizer.h"
 
 #include <ATen/TensorOperators.h>
@@ -20,9 +20,9 @@ namespace heddle::moe {
 namespace {
 
 constexpr const char* kAxis = "ep";
-constexpr const char* kParts = "etp";  // its ranks hold parts of the width of the same experts
+constexpr const char* kParts = "etp";  // its ranks split the width of the same experts
 
-// An expert's width, as Megatron-Core's expert_tensor_parallel_size.
+// Axis that splits an expert's width, like Megatron-Core's expert_tensor_parallel_size.
 AxisInfo parts_axis() {
   AxisInfo axis;
   axis.name = kParts;
@@ -42,7 +42,7 @@ int parts_in(const Sizes& sizes) {
   return 1;
 }
 
-// The box of a parameter that a rank holds.
+// Box of a parameter that a rank holds.
 class Cut {
  public:
   explicit Cut(const ParameterSlot& slot) : slot_(slot), part_(slot.tensor->detach()) {}
@@ -54,7 +54,7 @@ class Cut {
   void partial(const char* axis) {
     placed.push_back({slot_.name, axis, 0, 0, 0, Placed::Kind::partial_gradient});
   }
-  // On meta only a shape is left; else a copy, so that the whole is freed.
+  // On meta only the shape is needed. Otherwise returns a copy, so that the whole parameter is freed.
   at::Tensor part() const {
     const at::NoGradGuard no_gradients;
     return part_.clone(at::MemoryFormat::Contiguous);
@@ -78,8 +78,8 @@ Needs ExpertParallel::needs() const {
 void ExpertParallel::check_fields() const {
   const auto refuse = [](const std::string& key) {
     throw Error(ErrorCode::config, "distributed.moe." + key,
-                "the strategy has no field " + key + " that the block could change",
-                "leave it out of the block, or use strategy: fsdp2");
+                "the strategy has no field " + key + " to override",
+                "remove it from the block moe, or set strategy: fsdp2");
   };
   if (config_.moe.reshard_after_forward && is_absent(config_.reshard_after_forward))
     refuse("reshard_after_forward");
@@ -98,22 +98,23 @@ void ExpertParallel::check(Units& units, const Sizes& sizes) {
       throw Error(ErrorCode::mesh, "distributed.ep_size",
                   "the number of experts (" + std::to_string(count) + " in '" + path +
                       "') must be divisible by ep_size (" + std::to_string(sizes.ep) + ")",
-                  "choose an ep_size that divides " + std::to_string(count));
+                  "set ep_size to a divisor of " + std::to_string(count));
     const int64_t width = experts.shape().width;
     if (width % parts != 0)
       throw Error(ErrorCode::mesh, "distributed.etp_size",
                   "the width of an expert (" + std::to_string(width) + " in '" + path +
                       "') must be divisible by etp_size (" + std::to_string(parts) + ")",
-                  "choose an etp_size that divides " + std::to_string(width));
+                  "set etp_size to a divisor of " + std::to_string(width));
   });
   if (!any && alone)
-    throw Error(ErrorCode::config, "distributed.moe.capacity_factor", "the model has no experts",
-                "leave the block moe out, or train a model with experts");
+    throw Error(ErrorCode::config, "distributed.moe.capacity_factor",
+                "capacity_factor is set, but the model has no experts",
+                "remove the block moe, or train a model with experts");
   if (!any) {
     const std::string key = sizes.ep > 1 ? "ep_size" : "etp_size";
     throw Error(
         ErrorCode::config, "distributed." + key,
-        key + " is " + std::to_string(sizes.ep > 1 ? sizes.ep : parts) + ", and the model has no experts",
+        key + " is " + std::to_string(sizes.ep > 1 ? sizes.ep : parts) + ", but the model has no experts",
         "set " + key + ": 1, or train a model with experts");
   }
   if (alone) return;
@@ -127,7 +128,7 @@ const Dispatcher& ExpertParallel::dispatcher(int64_t choices, int ranks) const {
   return gathers ? *gathered_ : *all_to_all_;
 }
 
-// The choices that find room, and how much each expert has (0: no limit).
+// Returns the choices within the capacity, and the capacity per expert (0: no limit).
 ExpertParallel::Limited ExpertParallel::limited(const model::Routing& chosen, const Experts& experts,
                                                 const Batch& batch) const {
   if (!config_.moe.capacity_factor) return {chosen, 0};
@@ -171,7 +172,7 @@ Experts::Instead::LinkPointer ExpertParallel::link(const DeviceMesh& mesh) {
   return Experts::Instead::around("moe", 0, around);
 }
 
-// Whatever tokens have come to the ranks of etp, all of them need all of these.
+// Gathers tokens within etp: every rank of etp needs all tokens that its group received.
 Experts::Instead::LinkPointer ExpertParallel::link_of_parts() {
   return Experts::Instead::around(
       "moe", 1,
@@ -194,14 +195,12 @@ void ExpertParallel::tell_capacity(const DeviceMesh& mesh) const {
   if (!config_.moe.capacity_factor || mesh.rank("world") != 0) return;
   std::ostringstream factor;
   factor << *config_.moe.capacity_factor;
-  mesh.log().info("moe",
-                  "capacity_factor " + factor.str() +
-                      ": an expert takes at most ceil(tokens * top-k / experts * " + factor.str() +
-                      ") tokens of a rank and microbatch; the choices above are dropped, and counted in " +
-                      dropped_.spec().name + " and " + dropped_fraction_.spec().name);
-}
-
-// Nothing is split.
+  mesh.log().info(
+      "moe", "capacity_factor " + factor.str() + ": an expert gets at most ceil(tokens * top-k / experts * " +
+                 factor.str() +
+                 ") tokens of a rank and microbatch. Further tokens are dropped, and counted in " +
+                 dropped_.spec().name + " and " + dropped_fraction_.spec().name);
+}  // Applies the capacity without splitting parameters.
 std::vector<Placed> ExpertParallel::limit_alone(Units& units, const DeviceMesh& mesh) {
   if (!config_.moe.capacity_factor) return {};
   const auto own = link(mesh);

@@ -1,4 +1,5 @@
-// Expert parallelism: the ranks of ep hold different experts, and tokens travel to them.
+// Expert parallelism: the ranks of ep hold different experts, and tokens are sent to the ranks of their
+// experts.
 #pragma once
 
 #include <memory>
@@ -18,13 +19,13 @@ class ExpertParallel : public IParallelizer {
  public:
   explicit ExpertParallel(Config config) : config_(std::move(config)) {}
   Needs needs() const override;
-  // Throws Error{mesh} for experts that ep_size does not divide and widths that etp_size does not divide,
-  // Error{config} for a model without experts and for fields of the block that the strategy cannot follow.
+  // Throws Error{mesh} if ep_size does not divide the number of experts or etp_size their width, and
+  // Error{config} for a model without experts and for fields of the block that the strategy does not support.
   void check(Units& units, const Sizes& sizes) override;
-  // Splits the parameters of all experts along their first dim over ep, and along their width over etp; links
-  // the dispatcher. With both sizes 1 links the capacity alone.
+  // Splits the parameters of all experts by their first dim over ep and by their width over etp, and installs
+  // the dispatcher. If both sizes are 1, only installs the capacity.
   std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override;
-  // With a capacity: how many choices were dropped, and the fraction of all choices.
+  // Counts the choices that exceed the capacity: their number, and their fraction of all choices.
   std::vector<SideOutput*> side_outputs() override;
 
  private:
@@ -37,14 +38,15 @@ class ExpertParallel : public IParallelizer {
   void tell_capacity(const DeviceMesh& mesh) const;
   struct Limited {
     model::Routing routing;
-    int64_t most;  // choices of an expert; 0: no limit
+    int64_t most;  // choices per expert; 0: no limit
   };
   Limited limited(const model::Routing& chosen, const Experts& experts, const Batch& batch) const;
 
   const Config config_;
   std::unique_ptr<Dispatcher> gathered_, all_to_all_;  // over ep
-  std::unique_ptr<Dispatcher> joined_;                 // over etp, within these; null: experts are whole
-  // Of all layers.
+  std::unique_ptr<Dispatcher>
+      joined_;  // over etp, for the tokens of gathered_ or all_to_all_; null: experts are whole
+  // Metrics over all layers.
   Metric dropped_{"moe/dropped_choices", Combine::sum, {"dp_cp"}, 1, Shown::file};
   Metric dropped_fraction_{"moe/dropped_fraction", Combine::mean};
 };

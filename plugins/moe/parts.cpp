@@ -1,4 +1,4 @@
-// A slice and a gather, each the other's backward.
+// Slice and gather of token rows; each is the backward of the other.
 #include "parts.h"
 
 #include <ATen/ops/empty.h>

@@ -1,4 +1,4 @@
-// Tokens that the ranks of tp all hold: each brings a part of them to the experts.
+// Split of tokens that all ranks of tp hold: each rank sends a part of them to the experts.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,13 +9,14 @@
 
 namespace heddle::moe {
 
-// This rank's rows of x [rows, ...] and weights [rows, k]: ceil(rows / ranks) of them, the last ranks fewer.
-// Backward: a gather, so that every rank has the gradient of all rows.
+// Returns this rank's rows of x [rows, ...] and weights [rows, k]: ceil(rows / ranks) rows, fewer on the last
+// ranks. The backward gathers, so that every rank has the gradient of all rows.
 std::pair<at::Tensor, at::Tensor> own_part(const at::Tensor& x, const at::Tensor& weights,
                                            Communicator& ranks);
-at::Tensor own_part(const at::Tensor& plain, Communicator& ranks);  // without a gradient
+at::Tensor own_part(const at::Tensor& plain, Communicator& ranks);  // not recorded by autograd
 
-// The rows of all ranks, `rows` of them. Backward: this rank's rows; the gradient is the same on every rank.
+// Gathers the rows of all ranks, `rows` in total. The backward returns this rank's rows; the gradient is
+// equal on all ranks.
 at::Tensor whole_of_parts(const at::Tensor& part, int64_t rows, Communicator& ranks);
 
 }  // namespace heddle::moe

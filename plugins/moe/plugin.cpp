@@ -1,4 +1,4 @@
-// The entry point of expert parallelism.
+// Entry point of the plugin moe.
 #include "config.h"
 #include "heddle/sdk.h"
 #include "parallelizer.h"

@@ -1,4 +1,4 @@
-// Sorting by expert, with or without empty rows, and the exchange of counts.
+// Sorting of rows by expert, with or without padding to the capacity, and the exchange of counts.
 #include "token_exchange.h"
 
 #include <ATen/TensorOperators.h>
@@ -22,7 +22,7 @@ namespace {
 
 using model::ExpertRows;
 
-// Every expert has `room` rows: its choices in the order of the tokens, then empty ones. Nothing is read on
+// Gives each expert `room` rows: its choices in the order of the tokens, then empty rows. Reads nothing on
 // the host.
 ExpertRows sorted_into_room(const at::Tensor& chosen, int64_t experts, int64_t room) {
   const at::Tensor flat = chosen.reshape({-1});
@@ -33,7 +33,7 @@ ExpertRows sorted_into_room(const at::Tensor& chosen, int64_t experts, int64_t r
   const at::Tensor place = at::arange(slots, flat.options()) - at::searchsorted(sorted, sorted);
   const at::Tensor row = at::where(sorted < 0, -1, sorted * room + place);
   out.rows = at::empty_like(flat).index_copy_(0, order, row);
-  // What has no expert goes behind the last row.
+  // Choices without an expert go behind the last row.
   const at::Tensor target = at::where(row < 0, experts * room, row);
   out.slots = at::full({experts * room + 1}, slots, flat.options()).index_copy_(0, target, order);
   out.slots = out.slots.narrow(0, 0, experts * room);
@@ -45,7 +45,7 @@ at::Tensor with_zeros(const at::Tensor& x) {
   return at::cat({x, at::zeros({1, x.size(1)}, x.options().requires_grad(false))});
 }
 
-// How many rows come, by rank and expert.
+// Returns the number of received rows by rank and expert.
 at::Tensor exchange_counts(const ExpertRows& sorted, int64_t held, Communicator& ranks) {
   const at::Tensor own = at::empty({ranks.size(), held}, at::kLong), got = at::empty_like(own);
   int64_t* const count = own.mutable_data_ptr<int64_t>();
@@ -61,7 +61,7 @@ at::Tensor exchange_room(int64_t room, int64_t held, Communicator& ranks) {
   return all.unsqueeze(1).expand({ranks.size(), held}).contiguous();
 }
 
-// On meta every rank is taken to send what this one would send itself.
+// On meta, assumes that every rank sends as many rows as this rank.
 at::Tensor taken_for_granted(const ExpertRows& sorted, int64_t held, Communicator& ranks) {
   const at::Tensor got = at::empty({ranks.size(), held}, at::kLong);
   int64_t* count = got.mutable_data_ptr<int64_t>();

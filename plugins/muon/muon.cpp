@@ -1,4 +1,4 @@
-// Which parameters are matrices, rounds of whole matrices, and their updates.
+// Muon: selection of the matrices, exchange of whole matrices in rounds, and updates.
 #include "muon.h"
 
 #include <ATen/TensorOperators.h>
@@ -23,8 +23,9 @@ bool is_embedding(const std::string& name) {
   return holds(name, "embed") || holds(name, "wte") || holds(name, "wpe");
 }
 
-// Those that AdamW updates, with the rates of dion's groups: no decay of embeddings and of the head, whose
-// rate is divided by the root of its inputs.
+// Returns true for parameters that AdamW updates, and sets their learning rates as dion's groups do: no
+// weight decay for embeddings and the head, and the head's rate is divided by the square root of its input
+// size.
 bool is_scalar(TrainedShard& one, const Config& config) {
   const Shard& shard = *one.shard;
   const bool head = holds(shard.name, "lm_head") && !is_embedding(shard.name),
@@ -47,7 +48,7 @@ double lr_of_shape(const std::optional<std::string>& rule, const std::vector<int
   return *rule == "rms_norm" ? 0.2 * std::sqrt(std::max(out, in)) : std::sqrt(out / in);
 }
 
-// The box of a shard in the whole matrix: a view.
+// Returns the view of a shard's box in the whole matrix.
 at::Tensor box_in(const at::Tensor& whole, const Shard& shard) {
   return whole.narrow(0, shard.offset[0], shard.tensor.size(0))
       .narrow(1, shard.offset[1], shard.tensor.size(1));
@@ -120,8 +121,9 @@ void Muon::update(const OptimizerUpdate& update) {
   }
 }
 
-// Momentum takes the gradient in; undefined where there is none. Replicas compute this and apply() each for
-// themselves: products are operations of their own, since some processors fuse them with sums.
+// Updates the momentum with the gradient and returns the direction. Undefined without a gradient. Replicas
+// compute direction() and apply() separately and need the same bits, so products and sums are separate
+// operations: some processors fuse them.
 at::Tensor Muon::direction(const Box& box) const {
   const at::Tensor& gradient = box.of.shard->tensor.grad();
   if (!gradient.defined()) return {};
@@ -130,8 +132,8 @@ at::Tensor Muon::direction(const Box& box) const {
   return config_.nesterov ? own + box.momentum * config_.mu : box.momentum;
 }
 
-// Each rank gives its boxes of the round's matrices, gets one whole, and gives its update. A box without a
-// gradient is zero everywhere, as is then the matrix.
+// Runs one round: each rank sends its boxes of the round's matrices, receives one whole matrix, and returns
+// its update. A box without a gradient is zero, and then so is the whole matrix.
 void Muon::update_round(Family& family, size_t first, const OptimizerUpdate& update) const {
   const int64_t ranks = family.ranks == nullptr ? 1 : family.ranks->size();
   const size_t last = std::min(family.matrices.size(), first + static_cast<size_t>(ranks));

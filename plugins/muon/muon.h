@@ -1,4 +1,4 @@
-// Muon: momentum made orthogonal for matrices (Jordan et al. 2024), AdamW for the rest.
+// Muon (Jordan et al. 2024): orthogonalized momentum for matrices, AdamW for all other parameters.
 #pragma once
 
 #include <memory>
@@ -20,13 +20,13 @@ struct Config {
   std::string scalar_opt = "adamw";
   std::optional<std::vector<double>> scalar_betas;
   std::optional<double> scalar_eps;
-  std::optional<double> scalar_lr, embed_lr, lm_head_lr;  // factors of the rate of matrices
+  std::optional<double> scalar_lr, embed_lr, lm_head_lr;  // factors of the learning rate of matrices
   bool flatten = false, use_triton = false;
 };
 ConfigSchema<Config> schema();
 
-// A matrix is whole where its update is computed, however its shards are split: the ranks along the axes that
-// split it take turns, each computes one of a round.
+// The update of a matrix needs the whole matrix, however its shards are split. The ranks along the axes that
+// split it take turns: in each round, each rank computes the update of one matrix.
 class Muon : public IOptimizer {
  public:
   explicit Muon(const Config& config);
@@ -42,11 +42,11 @@ class Muon : public IOptimizer {
   };
   struct Matrix {  // its boxes on this rank
     std::vector<Box> boxes;
-    double lr_mult = 1;  // of its shape
+    double lr_mult = 1;  // factor that follows from its shape
   };
-  // Matrices that the same ranks split, of one dtype and device, in one order on every rank.
+  // Matrices of one dtype and device that the same ranks split, in the same order on every rank.
   struct Family {
-    Communicator* ranks = nullptr;  // null: each rank has whole matrices
+    Communicator* ranks = nullptr;  // null: each rank holds whole matrices
     std::vector<std::string> axes;
     std::vector<Matrix> matrices;
   };

@@ -1,4 +1,4 @@
-// Products of the smaller side. Replicas compute them each for themselves: every operation here has the same
+// Newton-Schulz iteration with products of the smaller side. Replicas compute it separately and need the same
 // bits on every processor, so no operator that fuses a product with a sum is used.
 #include "newton_schulz.h"
 

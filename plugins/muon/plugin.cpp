@@ -1,4 +1,4 @@
-// The entry point of muon, and its fields.
+// Entry point of the plugin muon, and its schema.
 #include <algorithm>
 
 #include "heddle/sdk.h"
@@ -20,29 +20,33 @@ void check_betas(const Node& value) {
 
 ConfigSchema<Config> schema() {
   return ConfigSchema<Config>()
-      .field("mu", &Config::mu, "How much of a matrix's momentum stays.", Range<double>{0, 1})
-      .field("betas", &Config::betas, "Decay of AdamW's two moments, for what is no matrix.",
+      .field("mu", &Config::mu, "Decay rate of a matrix's momentum.", Range<double>{0, 1})
+      .field("betas", &Config::betas,
+             "Decay rates of AdamW's two moments, for parameters that are not matrices.",
              Check{"two numbers from 0 to below 1", check_betas})
       .field("epsilon", &Config::epsilon,
-             "Added to a matrix's norm, and to the root of AdamW's second moment.", at_least(0.0))
-      .field("nesterov", &Config::nesterov, "The gradient counts twice, as Nesterov's momentum has it.")
+             "Term added to a matrix's norm, and to the square root of AdamW's second moment.", at_least(0.0))
+      .field("nesterov", &Config::nesterov, "Use Nesterov momentum.")
       .field("adjust_lr", &Config::adjust_lr,
-             "Factor of a matrix's rate. spectral_norm: sqrt(rows / columns); rms_norm: 0.2 sqrt(max(rows, "
-             "columns)); null: 1.",
+             "Factor of a matrix's learning rate. spectral_norm: sqrt(rows / columns); rms_norm: 0.2 "
+             "sqrt(max(rows, columns)); null: 1.",
              OneOf{{"spectral_norm", "rms_norm"}})
-      .field("scalar_betas", &Config::scalar_betas, "In place of betas; null: betas.",
+      .field("scalar_betas", &Config::scalar_betas,
+             "Decay rates of AdamW's moments. Overrides betas. null: betas.",
              Check{"two numbers from 0 to below 1", check_betas})
-      .field("scalar_eps", &Config::scalar_eps, "In place of epsilon, for AdamW; null: epsilon.",
+      .field("scalar_eps", &Config::scalar_eps, "Epsilon of AdamW. Overrides epsilon. null: epsilon.",
              at_least(0.0))
-      .field("use_triton", &Config::use_triton, "The kernel is heddle's.")
-      .field("scalar_opt", &Config::scalar_opt, "What updates the rest.", OneOf{{"adamw", "lion"}})
-      .later("scalar_opt", "Lion is not there")
-      .field("scalar_lr", &Config::scalar_lr, "Learning rate of what is no matrix; null: lr.", at_least(0.0))
-      .field("embed_lr", &Config::embed_lr, "Learning rate of embeddings; null: scalar_lr, else lr.",
+      .field("use_triton", &Config::use_triton, "Ignored: heddle has its own kernel.")
+      .field("scalar_opt", &Config::scalar_opt, "Optimizer of the other parameters.",
+             OneOf{{"adamw", "lion"}})
+      .later("scalar_opt", "Lion is not built yet")
+      .field("scalar_lr", &Config::scalar_lr, "Learning rate of parameters that are not matrices. null: lr.",
              at_least(0.0))
-      .field("lm_head_lr", &Config::lm_head_lr, "Learning rate of the head; null: lr / sqrt(columns).",
+      .field("embed_lr", &Config::embed_lr, "Learning rate of embeddings. null: scalar_lr, else lr.",
              at_least(0.0))
-      .field("flatten", &Config::flatten, "Parameters of three and more dims as matrices.")
+      .field("lm_head_lr", &Config::lm_head_lr, "Learning rate of the head. null: lr / sqrt(columns).",
+             at_least(0.0))
+      .field("flatten", &Config::flatten, "Treat parameters of three and more dims as matrices.")
       .later("flatten", "AdamW updates parameters of three and more dims");
 }
 

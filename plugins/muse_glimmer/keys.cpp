@@ -1,4 +1,4 @@
-// Keys of Muse Glimmer: windows and rotations by layer, scales of queries and logits.
+// Keys of Muse Glimmer: windows and rotations per layer, scales of queries and logits.
 #include "keys.h"
 
 #include <utility>
@@ -15,19 +15,20 @@ std::string complaint(const Keys& keys) {
   return decoder::complaint_of_layer_types(keys.layer_types, keys.num_hidden_layers);
 }
 
-// Read after the rotary embedding, whose base all layers that are rotated have.
+// Reads rope_theta of each layer. Call it after the rotary embedding is read: all rotated layers share its
+// base.
 void read_theta(const Node& given, Keys& keys) {
   const Node* list = model::given(given, kTheta);
   if (list == nullptr) return;
   if (!list->is_list() || static_cast<int64_t>(list->size()) != keys.num_hidden_layers)
-    model::refuse(*list, "expected a list with a number for each of " +
+    model::refuse(*list, "expected a list with one number for each of " +
                              std::to_string(keys.num_hidden_layers) + " layers, got " + list->written());
   keys.layer_rope_theta.emplace();
   for (const Node& one : list->items()) {
     const double theta = one.as_real();
     if (theta != 0 && theta != keys.rotary.theta)
-      model::refuse(one, "a layer is rotated by rope_theta, " + Node::real(keys.rotary.theta).written() +
-                             ", or with 0 not at all, got " + one.written());
+      model::refuse(one, "expected rope_theta " + Node::real(keys.rotary.theta).written() +
+                             ", or 0 for no rotation, got " + one.written());
     keys.layer_rope_theta->push_back(theta);
   }
 }
@@ -35,8 +36,8 @@ void read_theta(const Node& given, Keys& keys) {
 model::KeyGroup<Keys> theta_group() {
   model::KeyGroup<Keys> out;
   out.table = {{kTheta, "list of number or null", "null", "0 or rope_theta",
-                "Of each layer; 0: its queries and keys are not rotated. null: those of every fourth layer, "
-                "counted from the last, are not.",
+                "Rotary base of each layer. 0: no rotation. null: every fourth layer, counted from the last, "
+                "has no rotation.",
                 ""}};
   out.read = read_theta;
   out.write = [](const Keys& keys) -> std::vector<Node::Entry> {
@@ -71,24 +72,25 @@ model::ModelKeys<Keys> keys_of_text() {
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, "muse_glimmer_text");
   decoder::add_dropout(keys);
-  keys.field("attention_bias", &Keys::attention_bias, "Biases of q, k, v and o.")
-      .field("hidden_activation", &Keys::hidden_activation, "Activation of the MLP.",
+  keys.field("attention_bias", &Keys::attention_bias, "Whether q, k, v and o have biases.")
+      .field("hidden_activation", &Keys::hidden_activation, "Activation function of the MLP.",
              decoder::activation_words())
       .field("sliding_window", &Keys::sliding_window,
-             "In layers that slide, a token sees itself and those less than so many before it; one as long "
-             "as the sequence changes nothing.",
+             "Size of the window of sliding_attention layers in tokens, including the current token.",
              decoder::kSize)
       .field("layer_types", &Keys::layer_types,
-             "full_attention or sliding_attention for each layer; null: every fourth layer, counted from the "
-             "last, is full_attention.")
-      .field("qk_scale_factor", &Keys::qk_scale_factor, "Of queries, after their norm.", at_least(1e-30))
+             "Type of each layer: full_attention or sliding_attention. null: every fourth layer, counted "
+             "from the last, uses full attention.")
+      .field("qk_scale_factor", &Keys::qk_scale_factor, "Factor of the queries, after their norm.",
+             at_least(1e-30))
       .field("post_norm_eps", &Keys::post_norm_eps,
-             "Added under the root of the norms after attention and MLP.", at_least(1e-38))
-      .field("output_multiplier", &Keys::output_multiplier, "Of the logits, before the cap.", at_least(1e-30))
+             "Epsilon added to the variance in the norms after attention and MLP.", at_least(1e-38))
+      .field("output_multiplier", &Keys::output_multiplier, "Factor of the logits, before the soft cap.",
+             at_least(1e-30))
       .field("final_logit_softcapping", &Keys::final_logit_softcapping,
-             "Logits become cap * tanh(logit / cap).", at_least(1e-30))
+             "Soft cap of the logits: cap * tanh(logit / cap).", at_least(1e-30))
       .rule(complaint)
-      .unused("hidden_act", "hidden_activation is read.");
+      .unused("hidden_act", "hidden_activation is used instead.");
   keys.group(theta_group());
   return keys;
 }

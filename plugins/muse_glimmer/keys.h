@@ -1,4 +1,4 @@
-// The keys of Muse Glimmer's text.
+// Keys of Muse Glimmer's text model.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Keys : decoder::CommonKeys {
   double post_norm_eps = 1e-8;
   std::optional<std::vector<double>> layer_rope_theta;
 
-  // Every fourth layer, counted from the last.
+  // Returns true for every fourth layer, counted from the last.
   bool is_fourth(int64_t layer) const { return (num_hidden_layers - 1 - layer) % 4 == 0; }
   bool slides(int64_t layer) const;
   bool rotates(int64_t layer) const;

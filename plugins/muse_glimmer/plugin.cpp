@@ -1,5 +1,5 @@
-// The text of Muse Glimmer: norms of queries and keys without a weight, a gate of attention's output, and an
-// embedding that is normalised.
+// Text model of Muse Glimmer: norms of queries and keys without a weight, a gate of attention's output, and a
+// normalized embedding.
 #include <array>
 #include <cmath>
 #include <utility>
@@ -43,7 +43,7 @@ decoder::Model model_of(const Keys& keys) {
   return model;
 }
 
-// The text is a part of the model with images, which is the only one that transformers generates with.
+// Names in files of the model with images, the only model that transformers can generate with.
 decoder::Files files() {
   decoder::Files out;
   for (const std::string part : {"embed_tokens", "layers", "norm"})
@@ -58,7 +58,7 @@ const model::ModelKeys<Keys>& text() {
   return kKeys;
 }
 
-// The keys of the text in those of the whole model.
+// Writes the keys of the text model into those of the whole model.
 std::string config_json(const Keys& keys, const Node& vision, const std::string& dtype) {
   const std::string of_text = text().config_json(keys, kTextType, "", dtype);
   std::vector<Node::Entry> out = {{kText, config::read_text(of_text, "config.json")},
@@ -82,20 +82,22 @@ class MuseGlimmer : public IModelFamily {
  public:
   static std::vector<FieldInfo> table() {
     std::vector<FieldInfo> out = decoder::text_table(std::array<std::string, 1>{kTextType});
-    out.push_back({kVision, "map or null", "null", "",
-                   "Of images, which are not built: it is written into exports as it is.", ""});
+    out.push_back(
+        {kVision, "map or null", "null", "",
+         "Configuration of the vision model, which is not built. It is copied to exports unchanged.", ""});
     return out;
   }
   std::unique_ptr<ModelSpec> read(const Node& keys, UnknownKeys unknown) const override {
     if (unknown == UnknownKeys::refused) model::check_keys(keys, table(), unknown);
     if (model::given(keys, kText) == nullptr)
-      model::refuse(keys, "text_config is missing: the older form of the keys, without it, is not built");
+      model::refuse(keys, "text_config is missing: the older spelling without it is not built");
     const Node* vision = model::given(keys, kVision);
     return spec_of(text().read(decoder::text_keys(keys), unknown), vision == nullptr ? Node() : *vision);
   }
 };
 
-// The keys of the text alone, for recipes. What is exported is the whole model, and read back here too.
+// Reads the keys of the text model alone, for recipes. Exports contain the whole model, and are read here
+// too.
 class MuseGlimmerText : public MuseGlimmer {
  public:
   std::unique_ptr<ModelSpec> read(const Node& keys, UnknownKeys unknown) const override {

@@ -1,4 +1,4 @@
-// Opens the CUDA library when a GPU is needed.
+// Opening of the CUDA library when a GPU is needed.
 #include "device.h"
 
 #include <dlfcn.h>
@@ -13,11 +13,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Never closed: hooks and autograd nodes outlive any handle. mode: RTLD_GLOBAL for LibTorch's own.
+// Opens a library that is never closed, because hooks and autograd nodes outlive any handle. mode:
+// RTLD_GLOBAL for LibTorch's libraries.
 void* open(const fs::path& library, int mode, const std::string& hint) {
   void* handle = dlopen(library.c_str(), RTLD_NOW | mode);
   if (handle == nullptr)
-    throw Error(ErrorCode::plugin_failed, library.string(), std::string("does not open: ") + dlerror(), hint);
+    throw Error(ErrorCode::plugin_failed, library.string(), std::string("cannot be opened: ") + dlerror(),
+                hint);
   return handle;
 }
 
@@ -35,14 +37,14 @@ std::string Device::absent() const {
 
 c10::Device Device::start(int local_rank) {
   set_environment();
-  // libtorch_cuda first: it loads libnccl and the other libraries by its own paths.
+  // libtorch_cuda is first, because it finds libnccl and other libraries by its own paths.
   open(fs::path(look().torch_directory) / "libtorch_cuda.so", RTLD_GLOBAL,
-       "install torch 2.11.0 with the nvidia packages it asks for, or write dist_env.backend: gloo");
-  void* library = open(own_directory() / "heddle_nccl_cuda.so", RTLD_LOCAL, "build the plugin nccl again");
+       "install torch 2.11.0 with its nvidia packages, or set dist_env.backend: gloo");
+  void* library = open(own_directory() / "heddle_nccl_cuda.so", RTLD_LOCAL, "rebuild the plugin nccl");
   auto* make = reinterpret_cast<MakeCudaDevice*>(dlsym(library, kMakeCudaDevice));
   if (make == nullptr)
     throw Error(ErrorCode::plugin_failed, (own_directory() / "heddle_nccl_cuda.so").string(), dlerror(),
-                "build the plugin nccl again");
+                "rebuild the plugin nccl");
   cuda_.reset(make());
   return cuda_->start(local_rank);
 }

@@ -1,4 +1,4 @@
-// The device `nccl`, which does not depend on CUDA, and how it opens the library that does.
+// The device `nccl`, which does not depend on CUDA, and opens the library that does.
 #pragma once
 
 #include <memory>
@@ -7,12 +7,12 @@
 
 namespace heddle::nccl {
 
-// Finds out whether a GPU is available, and opens LibTorch's CUDA libraries and heddle_nccl_cuda.so (in the
-// plugin's directory) in start(): a machine without a GPU loads none of them.
+// Detects GPUs. start() opens LibTorch's CUDA libraries and heddle_nccl_cuda.so (in the plugin's directory),
+// so a machine without a GPU loads none of them.
 class Device : public IDevice {
  public:
   std::string absent() const override;
-  // Throws Error{plugin_failed} when a library does not open, Error{mesh} when this rank has no GPU.
+  // Throws Error{plugin_failed} if a library cannot be opened, and Error{mesh} if this rank has no GPU.
   c10::Device start(int local_rank) override;
   std::unique_ptr<Rendezvous> wrap(Rendezvous& host) override;
   DeviceMemory memory() const override;
@@ -22,10 +22,10 @@ class Device : public IDevice {
  private:
   IDevice& cuda() const;
 
-  std::unique_ptr<IDevice> cuda_;  // from start() on
+  std::unique_ptr<IDevice> cuda_;  // set by start()
 };
 
-// The one exported function of heddle_nccl_cuda.so: makes the device that uses CUDA.
+// The one exported function of heddle_nccl_cuda.so, which creates the device that uses CUDA.
 using MakeCudaDevice = IDevice*();
 inline constexpr const char* kMakeCudaDevice = "heddle_nccl_make_cuda_device";
 

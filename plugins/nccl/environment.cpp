@@ -1,4 +1,4 @@
-// Fills in the environment, and overrides nothing.
+// Defaults of environment variables. Variables that are set are not changed.
 #include "environment.h"
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// The entry point of nccl.
+// Entry point of the plugin nccl.
 #include "device.h"
 
 HEDDLE_PLUGIN("nccl", "0.1.0", "device nccl") {

@@ -1,4 +1,4 @@
-// Looks up the environment, the driver's libraries, device files and LibTorch's directory.
+// Detection of GPUs by the environment, the driver's libraries, device files and LibTorch's directory.
 #include "presence.h"
 
 #include <c10/core/Allocator.h>
@@ -20,7 +20,7 @@ bool opens(const char* library) {
   return handle != nullptr;
 }
 
-// By NVML; empty if it fails.
+// Counts GPUs with NVML. Empty if NVML fails.
 std::optional<int> counted_by_nvml() {
   void* library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) return std::nullopt;
@@ -37,7 +37,7 @@ std::optional<int> counted_by_nvml() {
   return gpus;
 }
 
-// /dev/nvidia0, /dev/nvidia1, ...
+// Counts /dev/nvidia0, /dev/nvidia1, ...
 int counted_by_files() {
   int gpus = 0;
   std::error_code ignored;

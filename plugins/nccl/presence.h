@@ -1,4 +1,4 @@
-// Whether a GPU can be used here, from what was looked up, without initialising CUDA.
+// Whether a GPU can be used, derived from what look() found without initializing CUDA.
 #pragma once
 
 #include <optional>
@@ -8,25 +8,27 @@ namespace heddle::nccl {
 
 struct Probe {
   std::optional<std::string> visible;  // CUDA_VISIBLE_DEVICES, if set
-  bool driver = false;                 // the driver's library opens
-  int gpus = 0;                        // that the driver counts
-  std::string torch_directory;         // the libraries of LibTorch
-  bool torch_has_cuda = false;         // libtorch_cuda.so is among them
+  bool driver = false;                 // the driver's library can be opened
+  int gpus = 0;                        // GPUs that the driver counts
+  std::string torch_directory;         // directory of LibTorch's libraries
+  bool torch_has_cuda = false;         // it contains libtorch_cuda.so
 };
 
-// Empty: a GPU can be used. Else the first thing that is missing.
+// Returns what is missing first. Empty if a GPU can be used.
 inline std::string why_absent(const Probe& probe) {
-  if (!probe.driver) return "there is no NVIDIA driver (neither libnvidia-ml.so.1 nor libcuda.so.1 opens)";
-  if (probe.gpus == 0) return "there is an NVIDIA driver, and no GPU";
+  if (!probe.driver)
+    return "there is no NVIDIA driver (neither libnvidia-ml.so.1 nor libcuda.so.1 can be opened)";
+  if (probe.gpus == 0) return "there is an NVIDIA driver, but no GPU";
   if (probe.visible && (probe.visible->empty() || probe.visible->front() == '-'))
     return "CUDA_VISIBLE_DEVICES is '" + *probe.visible + "', which hides every GPU";
   if (!probe.torch_has_cuda)
-    return "the LibTorch in '" + probe.torch_directory + "' has no libtorch_cuda.so: it is built for the CPU";
+    return "the LibTorch in '" + probe.torch_directory +
+           "' has no libtorch_cuda.so, so it is a build for the CPU";
   return "";
 }
 
-// Looks it up: counts GPUs with NVML, which starts no driver in this process and so allows a later fork;
-// without NVML, by the device files.
+// Fills a Probe. Counts GPUs with NVML, which starts no driver in this process and so allows a later fork, or
+// by device files if there is no NVML.
 Probe look();
 
 }  // namespace heddle::nccl

@@ -1,4 +1,4 @@
-// neftune: noise on the token embeddings while training (NEFTune, Jain et al. 2023).
+// neftune: noise on the token embeddings in training (NEFTune, Jain et al. 2023).
 #include <ATen/TensorOperators.h>
 
 #include <cmath>
@@ -29,12 +29,12 @@ void check_alpha(const Node& value) {
 ConfigSchema<Config> schema() {
   return ConfigSchema<Config>().field(
       "noise_alpha", &Config::noise_alpha,
-      "Noise is uniform within alpha / sqrt(row length * hidden_size); 0: there is none.",
+      "Scale of the noise, which is uniform in +-noise_alpha / sqrt(row length * hidden_size). 0: no noise.",
       Check{"at least 0", check_alpha});
 }
 
-// A child of the embedding without parameters: it is the run that must make Batch::draws. Each operation is
-// rounded to the embeddings' dtype, as AutoModel's are.
+// Child of the embedding without parameters. It tells the run to create Batch::draws. Each operation rounds
+// to the embeddings' dtype, as in AutoModel.
 class Noise : public Module {
  public:
   Noise(const Embedding& embedding, double alpha)
@@ -53,7 +53,8 @@ class Noise : public Module {
   }
 
  private:
-  // Of a vocabulary that is split, the rank that has a token's row adds its noise.
+  // Returns the mask of tokens whose row is on another rank. Only the rank that has a token's row adds noise
+  // to it.
   at::Tensor elsewhere(const Batch& batch) const {
     const at::Tensor row = batch.tokens.reshape({-1}) - embedding_.rows->first;
     return row.lt(0).bitwise_or_(row.ge(embedding_.weight.size(0)));
@@ -80,7 +81,7 @@ class Neftune : public ITransform {
     Embedding* embedding = embedding_of(units);
     if (embedding == nullptr)
       throw Error(ErrorCode::config, run.where, "the model has no token embedding to add noise to",
-                  "leave neftune out");
+                  "remove neftune");
     if (config_.noise_alpha == 0) return {};
     const auto noise = std::make_shared<Noise>(*embedding, config_.noise_alpha);
     transform::add_child(*embedding, "neftune", *noise);
@@ -102,7 +103,7 @@ class Neftune : public ITransform {
 HEDDLE_PLUGIN("neftune", "0.1.0", "transform neftune") {
   using namespace heddle::neftune;
   auto& offered = plugin.make<heddle::OfferedTransform, Neftune>("neftune", schema());
-  // AutoModel takes a number in place of the section.
+  // AutoModel also accepts a number instead of a section.
   offered.resolve = [resolve = offered.resolve](const heddle::Node& section) {
     return resolve(section.is_map() ? section : heddle::Node::map({{"noise_alpha", section}}));
   };

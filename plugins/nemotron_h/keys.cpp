@@ -1,4 +1,4 @@
-// Keys, and from them the layers: each has one part, which its pattern names.
+// Keys of Nemotron-H, and the description of its layers, each with the one part that its pattern names.
 #include "keys.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace heddle::nemotron_h {
 namespace {
 
-// Sign and words of a layer, in both spellings of transformers.
+// Letter and words of a layer type, in both spellings of transformers.
 struct Part {
   char sign;
   const char *word, *older;
@@ -38,9 +38,11 @@ bool is_known(char sign) {
 }
 
 std::string complaint_of(const std::string& key, const std::string& words, const std::string& pattern) {
-  if (pattern.empty()) return key + " names no layer";
+  if (pattern.empty()) return key + " contains no layer";
   if (std::all_of(pattern.begin(), pattern.end(), is_known)) return "";
-  return key + " '" + pattern + "': layers are M (Mamba-2), * (attention), - (an MLP) and E (experts); in " +
+  return key + " '" + pattern +
+         "' contains an unknown layer; supported: M (Mamba-2), * (attention), - (an MLP) and E (experts), or "
+         "in " +
          words + " linear_attention or mamba, full_attention or attention, mlp and moe";
 }
 
@@ -82,8 +84,8 @@ std::vector<decoder::Layer> layers_of(const Keys& keys, const std::string& patte
   return out;
 }
 
-// The layers that the key names, a sign each: heads count as wide as the hidden states, MLPs as if they had a
-// gate.
+// Counts the layers in the key, one letter per layer. Heads count as wide as the hidden states, MLPs as if
+// they had a gate.
 double benchmark_of_layers(const BenchmarkSizes& m, const char* key) {
   const std::string pattern = model::text_or(m.keys, key, "");
   const auto count = [&](char sign) {
@@ -129,14 +131,14 @@ void fill_patterns(Keys& keys) {
 }
 
 std::string complaint_of_patterns(const Keys& keys) {
-  if (keys.tie_word_embeddings) return "tie_word_embeddings: true is refused, as in transformers";
+  if (keys.tie_word_embeddings) return "tie_word_embeddings: true is not supported, as in transformers";
   const std::string& pattern = *keys.hybrid_override_pattern;
   if (std::string complaint = complaint_of("hybrid_override_pattern", "layers_block_type", pattern);
       !complaint.empty())
     return complaint;
   if (keys.num_hidden_layers > static_cast<int64_t>(pattern.size()))
     return "num_hidden_layers is " + std::to_string(keys.num_hidden_layers) +
-           ", and hybrid_override_pattern names " + std::to_string(pattern.size()) + " layers";
+           ", but hybrid_override_pattern has " + std::to_string(pattern.size()) + " layers";
   return complaint_of("mtp_hybrid_override_pattern", "mtp_layers_block_type",
                       *keys.mtp_hybrid_override_pattern);
 }

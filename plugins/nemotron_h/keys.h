@@ -1,4 +1,4 @@
-// The keys of config.json of Nemotron-H, and the layers that follow from them.
+// Keys of the config.json of Nemotron-H, and the model description built from them.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace heddle::nemotron_h {
 struct Keys : decoder::CommonKeys, decoder::MixtureKeys {
   Keys();
 
-  // Of the layers, and of those of a multi-token prediction head: M Mamba-2, * attention, - an MLP, E
-  // experts.
+  // Letters of the layers, and of the layers of a multi-token prediction head: M Mamba-2, * attention, - an
+  // MLP, E experts.
   std::optional<std::string> hybrid_override_pattern, mtp_hybrid_override_pattern;
   std::optional<std::vector<std::string>> layers_block_type, mtp_layers_block_type;
   int64_t num_nextn_predict_layers = 0;
@@ -31,9 +31,9 @@ struct Keys : decoder::CommonKeys, decoder::MixtureKeys {
   std::optional<int64_t> moe_latent_size;
 };
 
-// Patterns from lists of words, and the number of layers from the pattern.
+// Derives patterns from lists of words, and the number of layers from the pattern.
 void fill_patterns(Keys& keys);
-// What is impossible; empty: nothing.
+// Describes why the keys are invalid; empty if they are valid.
 std::string complaint_of_patterns(const Keys& keys);
 std::string complaint_of_experts(const Keys& keys);
 

@@ -1,4 +1,4 @@
-// Nemotron-H and Nemotron-3: Mamba-2, attention without positions, MLPs and experts, one of them in a layer.
+// Nemotron-H and Nemotron-3: each layer is Mamba-2, attention without rotation, an MLP or experts.
 #include "heddle/sdk.h"
 #include "keys.h"
 
@@ -7,50 +7,55 @@ namespace {
 
 void add_layer_keys(model::ModelKeys<Keys>& keys) {
   keys.field("hybrid_override_pattern", &Keys::hybrid_override_pattern,
-             "A sign for each layer: M Mamba-2, * attention, - an MLP, E experts; null: by "
-             "layers_block_type, else ME*-.")
+             "One letter per layer: M (Mamba-2), * (attention), - (an MLP) or E (experts). null: derived "
+             "from layers_block_type, else ME*-.")
       .field("layers_block_type", &Keys::layers_block_type,
-             "The same as words: linear_attention, full_attention, mlp, moe.")
+             "hybrid_override_pattern as a list of words: linear_attention, full_attention, mlp or moe.")
       .field("num_nextn_predict_layers", &Keys::num_nextn_predict_layers,
-             "Multi-token prediction heads, which train with the model; 0: none.", Range<int64_t>{0, 64})
+             "Number of multi-token prediction heads, which train with the model. 0: none.",
+             Range<int64_t>{0, 64})
       .field("mtp_hybrid_override_pattern", &Keys::mtp_hybrid_override_pattern,
-             "The layers of such a head; null: by mtp_layers_block_type, else *E.")
-      .field("mtp_layers_block_type", &Keys::mtp_layers_block_type, "The same as words.")
+             "Layers of a multi-token prediction head, one letter per layer. null: derived from "
+             "mtp_layers_block_type, else *E.")
+      .field("mtp_layers_block_type", &Keys::mtp_layers_block_type,
+             "mtp_hybrid_override_pattern as a list of words.")
       .field("mtp_use_repeated_layer", &Keys::mtp_use_repeated_layer,
-             "All heads share their layers; with one head it changes nothing.")
+             "Share the layers among all multi-token prediction heads.")
       .field("mtp_loss_scaling_factor", &Keys::mtp_loss_scaling_factor,
-             "Of the mean of the heads' losses; without heads it changes nothing.", at_least(0.0))
-      .field("layer_norm_epsilon", &decoder::CommonKeys::rms_norm_eps, "Added under the root of each norm.",
-             at_least(1e-38))
-      .field("mlp_bias", &Keys::mlp_bias, "Biases of MLPs; refused in models with experts.")
+             "Weight of the mean loss of the multi-token prediction heads.", at_least(0.0))
+      .field("layer_norm_epsilon", &decoder::CommonKeys::rms_norm_eps,
+             "Epsilon added to the variance in each norm.", at_least(1e-38))
+      .field("mlp_bias", &Keys::mlp_bias, "Whether MLPs have biases. Not supported in models with experts.")
       .field("rescale_prenorm_residual", &Keys::rescale_prenorm_residual,
-             "First values of what is added to the hidden states are divided by the root of the layers.")
+             "Divide the initial values of the layers' output projections by the square root of the number "
+             "of layers.")
       .then(fill_patterns)
       .rule(complaint_of_patterns)
-      .only("mlp_hidden_act", Node::text("relu2"), "Of MLPs and experts.")
-      .only("hidden_dropout", Node::real(0), "Dropout is refused.")
-      .only("attention_dropout", Node::real(0), "Dropout is refused.")
-      .only("attention_bias", Node::boolean(false),
-            "Biases of attention are refused: transformers has none here.")
+      .only("mlp_hidden_act", Node::text("relu2"), "Activation function of MLPs and experts.")
+      .only("hidden_dropout", Node::real(0), "Dropout is not supported.")
+      .only("attention_dropout", Node::real(0), "Attention dropout is not supported.")
+      .only("attention_bias", Node::boolean(false), "Attention biases are not supported by transformers.")
       .only("residual_in_fp32", Node::boolean(false), "Hidden states have the model's dtype.")
-      .only("sliding_window", Node(), "Windows are refused: transformers has none here.");
+      .only("sliding_window", Node(), "Sliding windows are not supported by transformers.");
 }
 
 void add_mamba_keys(model::ModelKeys<Keys>& keys) {
-  keys.field("mamba_num_heads", &Keys::mamba_num_heads, "Heads of Mamba-2.", decoder::kSize)
-      .field("mamba_head_dim", &Keys::mamba_head_dim, "Width of a head.", decoder::kSize)
-      .field("ssm_state_size", &Keys::ssm_state_size, "Rows of a head's state.", decoder::kSize)
-      .field("n_groups", &Keys::n_groups, "Heads of a group share what is written and read.", decoder::kSize)
-      .field("conv_kernel", &Keys::conv_kernel, "Tokens that the convolution sees.", Range<int64_t>{1, 1024})
-      .field("use_bias", &Keys::use_bias, "Biases of in_proj and out_proj.")
-      .field("use_conv_bias", &Keys::use_conv_bias, "Biases of the convolution.")
+  keys.field("mamba_num_heads", &Keys::mamba_num_heads, "Number of Mamba-2 heads.", decoder::kSize)
+      .field("mamba_head_dim", &Keys::mamba_head_dim, "Head width of Mamba-2.", decoder::kSize)
+      .field("ssm_state_size", &Keys::ssm_state_size, "State size of a head.", decoder::kSize)
+      .field("n_groups", &Keys::n_groups, "Number of head groups. The heads of a group share B and C.",
+             decoder::kSize)
+      .field("conv_kernel", &Keys::conv_kernel, "Kernel size of the convolution in tokens.",
+             Range<int64_t>{1, 1024})
+      .field("use_bias", &Keys::use_bias, "Whether in_proj and out_proj have biases.")
+      .field("use_conv_bias", &Keys::use_conv_bias, "Whether the convolution has a bias.")
       .group(decoder::step_limit<Keys>())
-      .only("mamba_hidden_act", Node::text("silu"), "Activation of the convolution.")
-      .only("mamba_proj_bias", Node::boolean(false), "transformers reads use_bias alone.")
-      .only("mamba_ssm_cache_dtype", Node::text("float32"), "States are fp32.")
-      .only("time_step_min", Node::real(0.001), "First values are drawn for this alone.")
-      .only("time_step_max", Node::real(0.1), "First values are drawn for this alone.")
-      .only("time_step_floor", Node::real(0.0001), "First values are drawn for this alone.");
+      .only("mamba_hidden_act", Node::text("silu"), "Activation function of the convolution.")
+      .only("mamba_proj_bias", Node::boolean(false), "transformers reads use_bias instead.")
+      .only("mamba_ssm_cache_dtype", Node::text("float32"), "States are always fp32.")
+      .only("time_step_min", Node::real(0.001), "Affects only the initial values.")
+      .only("time_step_max", Node::real(0.1), "Affects only the initial values.")
+      .only("time_step_floor", Node::real(0.0001), "Affects only the initial values.");
 }
 
 void add_expert_keys(model::ModelKeys<Keys>& keys) {
@@ -60,9 +65,10 @@ void add_expert_keys(model::ModelKeys<Keys>& keys) {
                               .normalised = "norm_topk_prob",
                               .losses = false});
   keys.field("moe_shared_expert_intermediate_size", &Keys::moe_shared_expert_intermediate_size,
-             "Width of the expert of every token.", decoder::kSize)
+             "Width of the shared expert.", decoder::kSize)
       .field("moe_latent_size", &Keys::moe_latent_size,
-             "Experts compute with a product of so many numbers; null: with hidden states.", decoder::kSize)
+             "Width of the latent space in which experts compute. null: they compute on the hidden states.",
+             decoder::kSize)
       .rule(complaint_of_experts)
       .only("output_router_logits", Node::boolean(false), "There is no auxiliary loss, as in transformers.");
 }
@@ -72,10 +78,10 @@ void add_unused(model::ModelKeys<Keys>& keys) {
     keys.unused(key, "Attention has no rotation.");
   for (const char* key :
        {"chunk_size", "use_mamba_kernels", "num_logits_to_keep", "moe_shared_expert_overlap"})
-    keys.unused(key, "It changes no number.");
-  keys.unused("norm_eps", "layer_norm_epsilon acts.")
-      .unused("expand", "mamba_num_heads and mamba_head_dim act.")
-      .unused("n_shared_experts", "moe_shared_expert_intermediate_size acts.");
+    keys.unused(key, "No effect on results.");
+  keys.unused("norm_eps", "layer_norm_epsilon is used instead.")
+      .unused("expand", "mamba_num_heads and mamba_head_dim are used instead.")
+      .unused("n_shared_experts", "moe_shared_expert_intermediate_size is used instead.");
 }
 
 model::ModelKeys<Keys> keys() {
@@ -88,7 +94,7 @@ model::ModelKeys<Keys> keys() {
   return keys;
 }
 
-// Layers have one norm and one mixer in files, whatever it is.
+// In files every layer has one norm and one mixer, whatever the type of the layer.
 decoder::Files files_of(const Keys& keys) {
   const std::string in = "mamba.in_proj_";
   decoder::Files files;

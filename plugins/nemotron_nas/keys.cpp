@@ -1,4 +1,4 @@
-// block_configs, and from them the layers.
+// Reader of block_configs, and the description of the layers.
 #include "keys.h"
 
 #include <algorithm>
@@ -19,13 +19,13 @@ const std::vector<std::string> kOfAttention = {
     "sparsify",         "unshifted_sink", "window_length",   "use_prefill_window_in_sink_attention"};
 const std::vector<std::string> kOfFfn = {"ffn_mult", "no_op", "replace_with_linear", "sparsify"};
 
-// A part that is null is absent.
+// A part that is null counts as absent.
 void refuse_unknown(const Node& map, const std::vector<std::string>& known) {
   decoder::refuse_misspelt(map, known);
   for (const auto& [key, value] : map.entries())
     if (!value.is_null() && std::find(known.begin(), known.end(), key) == known.end())
       model::refuse(value, "block_configs: the key '" + key + "' is not built",
-                    "known: " + text::join(known));
+                    "supported keys: " + text::join(known));
 }
 
 const Node& part_of(const Node& block, const char* key, const std::vector<std::string>& known) {
@@ -34,22 +34,23 @@ const Node& part_of(const Node& block, const char* key, const std::vector<std::s
   refuse_unknown(block, kParts);
   const Node* part = model::given(block, key);
   if (part == nullptr || !part->is_map())
-    model::refuse(block, std::string("block_configs: a block has a map '") + key + "', and this one has none",
-                  std::string("give it as ") + key + ": {no_op: true} where the layer has none");
+    model::refuse(block,
+                  std::string("block_configs: a block needs a map '") + key + "', but this one has none",
+                  std::string("set ") + key + ": {no_op: true} if the layer has none");
   refuse_unknown(*part, known);
   return *part;
 }
 
-// What changes a layer, and is not built.
+// Refuses keys that change a layer and are not built.
 void refuse_others(const Node& part) {
   for (const char* key : {"replace_with_linear", "unshifted_sink", "use_prefill_window_in_sink_attention"})
     if (model::boolean_or(part, key, false))
       model::refuse(*part.find(key), std::string("block_configs: ") + key + " is not built",
-                    "there are attention or no_op, and an MLP or no_op");
+                    "use attention or no_op, and an MLP or no_op");
   for (const char* key : {"sparsify", "window_length", "num_sink_tokens"})
     if (const Node* given = model::given(part, key); given != nullptr)
       model::refuse(*given, std::string("block_configs: ") + key + " is not built, got " + given->written(),
-                    "there are attention over all tokens and dense MLPs");
+                    "use attention over all tokens and dense MLPs");
 }
 
 Block read_block(const Node& node, const Keys& keys) {
@@ -77,10 +78,11 @@ Block read_block(const Node& node, const Keys& keys) {
 
 void read_blocks(const Node& given, Keys& keys) {
   const Node* blocks = model::given(given, "block_configs");
-  if (blocks == nullptr) model::refuse(given, "block_configs is missing", "it has a map for each layer");
+  if (blocks == nullptr)
+    model::refuse(given, "block_configs is missing", "set block_configs to a list with one map per layer");
   if (!blocks->is_list() || static_cast<int64_t>(blocks->size()) != keys.num_hidden_layers)
     model::refuse(*blocks, "block_configs: expected a list of " + std::to_string(keys.num_hidden_layers) +
-                               " maps, one for each layer, got " +
+                               " maps, one per layer, got " +
                                (blocks->is_list() ? std::to_string(blocks->size()) : blocks->written()));
   for (const Node& block : blocks->items()) keys.blocks.push_back(read_block(block, keys));
 }
@@ -117,9 +119,8 @@ int64_t mlp_width(double ffn_mult, int64_t hidden_size) {
 model::KeyGroup<Keys> block_configs() {
   model::KeyGroup<Keys> out;
   out.table = {{"block_configs", "list of maps", "", "",
-                "Required, a map for each layer: attention (no_op, or n_heads_in_group heads of queries for "
-                "one of keys; absent: as "
-                "num_key_value_heads says) and ffn (no_op, or ffn_mult).",
+                "One map per layer: attention (no_op, or n_heads_in_group query heads per key head; absent: "
+                "derived from num_key_value_heads) and ffn (no_op, or ffn_mult). Required.",
                 ""}};
   out.read = read_blocks;
   out.write = [](const Keys& of) -> std::vector<Node::Entry> {

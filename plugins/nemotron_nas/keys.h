@@ -1,4 +1,4 @@
-// The keys of config.json of nemotron-nas, and the layers that follow from them.
+// Keys of the config.json of nemotron-nas, and the model description built from them.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace heddle::nemotron_nas {
 
-// One entry of block_configs.
+// An entry of block_configs.
 struct Block {
-  int64_t heads_in_group = 0;  // heads of queries for one of keys; 0: no attention
+  int64_t heads_in_group = 0;  // query heads per key head; 0: no attention
   double ffn_mult = 0;         // 0: no MLP
 };
 
@@ -21,10 +21,10 @@ struct Keys : decoder::CommonKeys {
   std::vector<Block> blocks;
 };
 
-// 2 / 3 of ffn_mult * hidden_size, in whole numbers, and up to the next multiple of 256.
+// Returns 2 / 3 of ffn_mult * hidden_size as an integer, rounded up to a multiple of 256.
 int64_t mlp_width(double ffn_mult, int64_t hidden_size);
 
-// block_configs: a map for each layer.
+// Reads block_configs: one map per layer.
 model::KeyGroup<Keys> block_configs();
 
 decoder::Model model_of(const Keys& keys);

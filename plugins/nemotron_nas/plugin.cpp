@@ -1,4 +1,4 @@
-// nemotron-nas (DeciLM): Llama's layers, of which each has its own groups of heads and MLP, or lacks them.
+// nemotron-nas (DeciLM): Llama's layers, each with its own head groups and MLP width, or without them.
 #include "heddle/sdk.h"
 #include "keys.h"
 
@@ -10,11 +10,11 @@ model::ModelKeys<Keys> keys() {
   decoder::add_head_dim(keys);
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, "nemotron-nas");
-  keys.field("attention_bias", &Keys::attention_bias, "Biases of q, k, v and o.")
-      .field("mlp_bias", &Keys::mlp_bias, "Biases of MLPs.")
+  keys.field("attention_bias", &Keys::attention_bias, "Whether q, k, v and o have biases.")
+      .field("mlp_bias", &Keys::mlp_bias, "Whether MLPs have biases.")
       .group(block_configs())
-      .only("hidden_act", Node::text("silu"), "Activation of MLPs.")
-      .only("attention_dropout", Node::real(0), "Dropout is refused.");
+      .only("hidden_act", Node::text("silu"), "Activation function of the MLPs.")
+      .only("attention_dropout", Node::real(0), "Attention dropout is not supported.");
   return keys;
 }
 

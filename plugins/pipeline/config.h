@@ -1,4 +1,4 @@
-// The fields of the block `pipeline:`.
+// The fields of the section `pipeline:`.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace heddle::pipeline {
 
-// The fields and defaults of NeMo AutoModel's PipelineConfig; times and limit of `auto` are heddle's own.
+// Fields and defaults of NeMo AutoModel's PipelineConfig. Times and limit of `auto` are heddle's own.
 struct Config {
   std::optional<std::string> pp_schedule = "1f1b";
   std::optional<std::string> pp_schedule_csv;
@@ -37,12 +37,12 @@ struct Config {
 
 ConfigSchema<Config> schema();
 
-// Sets dtype (between stages) from the strategy's mixed precision; another given dtype is kept, with a
+// Sets the dtype between stages from the strategy's mixed precision. A different given dtype is kept, with a
 // warning.
 Node derive(Node section, const Node& strategy_config, std::vector<std::string>& warnings);
 
-// The block as core's PipelineConfig. Throws Error{config} when neither a schedule nor a table is given, or a
-// schedule without an order of its own and no table.
+// Converts the section to core's PipelineConfig. Throws Error{config} if neither a schedule nor a table is
+// given, or for a schedule class without its own order and without a table.
 PipelineConfig pipeline_config(const Node& resolved);
 
 }  // namespace heddle::pipeline

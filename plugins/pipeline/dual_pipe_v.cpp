@@ -1,5 +1,5 @@
-// DualPipeV: in a V, the forward of a microbatch on one stage of a rank beside the backward of another one on
-// its other stage. The order is that of PyTorch's ScheduleDualPipeV.
+// DualPipeV: stages in a V, where the forward of a microbatch on one stage of a rank overlaps the backward of
+// another microbatch on its other stage. The order is that of PyTorch's ScheduleDualPipeV.
 #include "v_row.h"
 
 namespace heddle::pipeline {
@@ -26,10 +26,10 @@ void fill_pair(VRow& row, int rank, int after) {
   }
 }
 
-// The remaining `turns` forwards are of one stage.
+// The remaining `turns` forwards belong to one stage.
 void steady_pair(VRow& row, int turns, int after) {
   for (int i = 0; i < turns; ++i) {
-    if (i == 0 && after == 0) {  // apart on the last rank: the fill is shorter by that
+    if (i == 0 && after == 0) {  // not paired on the last rank, whose warmup is shorter
       row.forward(going);
       row.backward(coming);
     } else {
@@ -44,7 +44,7 @@ void drain_pair(VRow& row, int rank, int after) {
     row.backward(coming);
     forward_beside_backward(row, coming, going);
   }
-  // From the middle of these on weight gradients are deferred, and computed when the rank would be idle.
+  // From the middle of these actions on, weight gradients are deferred to idle times of the rank.
   const int middle = 2 * ((rank + 1) / 2) + (rank % 2 == 0 ? 1 : 0);
   const auto backward = [&](VRow::Side side, int at) { at >= middle ? row.input(side) : row.backward(side); };
   for (int at = 0; at < 2 * (rank + 1); ++at) backward(at % 2 == 0 ? coming : going, at);
@@ -64,7 +64,7 @@ ScheduleTable dual_pipe_v(const Sizes& sizes) {
                 "DualPipeV requires at least as many microbatches as stages, but got " +
                     std::to_string(sizes.microbatches) + " microbatches and " + std::to_string(sizes.stages) +
                     " stages.",
-                "use smaller microbatches or fewer ranks, or the schedule zbvzerobubble");
+                "use smaller microbatches or fewer ranks, or set pp_schedule: zbvzerobubble");
   ScheduleTable table;
   for (int rank = 0; rank < sizes.ranks; ++rank) {
     const int after = sizes.ranks - 1 - rank;

@@ -1,4 +1,4 @@
-// Fill and drain: forwards in order, then backwards in the same order, as PyTorch's ScheduleGPipe runs them.
+// GPipe: all forwards in order, then all backwards in the same order, as in PyTorch's ScheduleGPipe.
 #include "schedules.h"
 
 namespace heddle::pipeline {

@@ -1,6 +1,6 @@
-// Microbatches in rounds through all stages of a rank, a forward and a backward in turns; with whole
-// backwards, or with the weights' part deferred to fill waits. The orders are those of PyTorch's
-// ScheduleInterleaved1F1B and ScheduleInterleavedZeroBubble.
+// Interleaved schedules: microbatches go in rounds through all stages of a rank, alternating forwards and
+// backwards. Weight gradients are part of the backward, or deferred to idle times. The orders are those of
+// PyTorch's ScheduleInterleaved1F1B and ScheduleInterleavedZeroBubble.
 #include <algorithm>
 #include <string>
 
@@ -10,18 +10,18 @@
 namespace heddle::pipeline {
 namespace {
 
-// Microbatches in a round: as many as ranks, or some more if the ranks do not divide them.
+// Returns the microbatches per round: the number of ranks, or more if it does not divide the microbatches.
 int round_of(const Sizes& sizes, const std::string& name) {
   const int rounds = std::max(1, sizes.microbatches / sizes.ranks);
   if (sizes.microbatches % rounds == 0) return sizes.microbatches / rounds;
   throw Error(ErrorCode::config, "schedule " + name,
               name + " requires the number of microbatches to be a multiple of the number of rounds (" +
                   std::to_string(rounds) + "), but got " + std::to_string(sizes.microbatches) + ".",
-              "there are as many rounds as the ranks (" + std::to_string(sizes.ranks) +
-                  ") go into the microbatches; use a multiple of the ranks");
+              "the number of rounds is the number of microbatches divided by the number of ranks (" +
+                  std::to_string(sizes.ranks) + "), rounded down; use a multiple of the number of ranks");
 }
 
-// The work of one rank in the order of rounds: the k-th forward, and the k-th backward.
+// Actions of one rank in the order of rounds: the k-th forward, and the k-th backward.
 struct Rounds {
   const Sizes& sizes;
   int rank, round;
@@ -34,7 +34,7 @@ struct Rounds {
     const int local = sizes.each() - 1 - k / round % sizes.each();
     return {kind, local * sizes.ranks + rank, microbatch(k)};
   }
-  // Forwards ahead of the first backward: one `step` more for each rank that comes after this one.
+  // Number of forwards before the first backward: `step` more for each rank after this one.
   int ahead(int step) const {
     const int all = sizes.microbatches * sizes.each();
     return std::min(all, (sizes.each() - 1) * round + step * (sizes.ranks - 1 - rank));
@@ -65,7 +65,8 @@ ScheduleTable interleaved_zero_bubble(const Sizes& sizes) {
   ScheduleTable table(sizes.ranks);
   for (int rank = 0; rank < sizes.ranks; ++rank) {
     const Rounds work{sizes, rank, round};
-    const int ahead = work.ahead(1), late = std::min(rank, all);  // weights wait for `late` inputs
+    const int ahead = work.ahead(1),
+              late = std::min(rank, all);  // weight gradients are deferred by `late` input gradients
     for (int k = 0; k < ahead; ++k) table[rank].push_back(work.forward(k));
     for (int k = 0; k < all; ++k) {
       if (k + ahead < all) table[rank].push_back(work.forward(k + ahead));

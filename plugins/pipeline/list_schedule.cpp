@@ -1,4 +1,4 @@
-// An event walk over the ranks: each chooses its next action when it is idle and when data arrives.
+// Event simulation of the ranks: a rank chooses its next action when it is idle and when data arrives.
 #include "list_schedule.h"
 
 #include <algorithm>
@@ -11,11 +11,12 @@ namespace heddle::pipeline {
 namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
-constexpr size_t kWindow = 20;  // how far down its row a rank looks
+constexpr size_t kWindow = 20;  // number of actions in its row that a rank considers
 constexpr double kTimeSlack = 1e-9;
 
 struct Rank {
-  std::deque<Action> order, weights;  // to be done; input gradients whose weights wait
+  std::deque<Action> order,
+      weights;  // remaining actions; input gradients whose weight gradients are deferred
   std::vector<Action> row;
   double free = 0, memory = 0;
 };
@@ -49,13 +50,13 @@ class ListScheduler {
   }
 
  private:
-  using Event = std::pair<double, int>;  // a time, and the rank that may have something to do then
+  using Event = std::pair<double, int>;  // a time, and the rank that may have an action to start then
 
   double& end_of(bool forward, int stage, int microbatch) {
     return ends_[forward ? 0 : 1][static_cast<size_t>(stage) * rules_.microbatches + microbatch];
   }
 
-  // When the input of an action is at its rank; kUnknown: not sent yet.
+  // Returns when the input of an action arrives at its rank. kUnknown: not sent yet.
   double arrival(const Action& action) {
     const bool forward = action.kind == Action::forward;
     const int from = action.stage + (forward ? -1 : 1);
@@ -71,7 +72,7 @@ class ListScheduler {
            rank.memory + reserved + rules_.memory[action.stage] <= rules_.limit + kTimeSlack;
   }
 
-  // The index in the row of an action that may start now, or -1.
+  // Returns the index in the row of an action that may start now, or -1.
   int startable(Rank& rank, double time) {
     const size_t window = std::min(kWindow, rank.order.size());
     if (window == 0) return -1;
@@ -80,7 +81,7 @@ class ListScheduler {
       for (size_t at = 1; at < window; ++at)
         if (rank.order[at].kind != Action::forward && ready(rank.order[at], time))
           return static_cast<int>(at);
-    double reserved = 0;  // for the overtaken forwards
+    double reserved = 0;  // memory of the overtaken forwards
     if (rules_.forwards_overtake)
       for (size_t at = 0; at < window; ++at) {
         const Action& action = rank.order[at];
@@ -100,7 +101,7 @@ class ListScheduler {
     if (rank.weights.empty()) return;
     const Action weight = rank.weights.front();
     if (!rank.order.empty() && fits(rank, rank.order[0])) {
-      const double wait = arrival(rank.order[0]) - time;  // an event wakes the rank when it ends
+      const double wait = arrival(rank.order[0]) - time;  // an event wakes the rank at its end
       if (wait < rules_.patience * rules_.costs[weight.stage].backward_weight) return;
     }
     rank.weights.pop_front();

@@ -1,5 +1,5 @@
-// List scheduling: rows of forwards and input gradients in a preferred order become a table for given times
-// and memory.
+// List scheduling: converts preferred orders of forwards and input gradients to a table, for given times and
+// memory.
 #pragma once
 
 #include <span>
@@ -15,17 +15,17 @@ using schedule::Costs;
 struct ListRules {
   std::span<const int> rank_of_stage;
   int microbatches = 1;
-  std::vector<Costs> costs;    // [stage]; transfer: between this stage and the next one
-  std::vector<double> memory;  // [stage]: of one microbatch from its forward to its weights' gradients
-  double limit = 0;            // of the memory of a rank
-  // What may run before the first action of its row if that one cannot.
+  std::vector<Costs> costs;    // [stage]; transfer: from this stage to the next
+  std::vector<double> memory;  // [stage]: per microbatch, from its forward to its weight gradients
+  double limit = 0;            // memory limit of a rank
+  // Kinds of actions that may run before the first action of a row while that action cannot start.
   bool backwards_overtake = true, forwards_overtake = false;
-  double patience = 0;  // a rank waits for data up to this share of a W before it computes a W instead
+  double patience = 0;  // a rank waits for data up to this fraction of a W before it runs a W instead
 };
 
-// `order`: [rank], each F and I (or B, taken as I) of the rank's stages once. Every rank takes the first
-// action of its row as soon as its input is there and its memory allows; weights' gradients (W) fill the
-// waits, the oldest first, and free memory. Returns F, I and W; an empty table when the memory is too small
+// `order`: [rank], each F and I (or B, which counts as I) of the rank's stages once. Every rank runs the
+// first action of its row as soon as its input has arrived and its memory suffices. Weight gradients (W) fill
+// idle times, oldest first, and free memory. Returns F, I and W, or an empty table if the memory is too small
 // for this order.
 ScheduleTable list_schedule(const ScheduleTable& order, const ListRules& rules);
 

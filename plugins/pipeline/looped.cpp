@@ -1,5 +1,5 @@
-// Fill and drain with several stages a rank: breadth first (all microbatches of a stage before the next
-// stage) or depth first (rounds of as many microbatches as there are ranks go through all stages).
+// Looped schedules with several stages per rank. Breadth first: all microbatches of a stage before the next
+// stage. Depth first: rounds of as many microbatches as ranks go through all stages.
 #include <algorithm>
 
 #include "schedules.h"
@@ -7,7 +7,7 @@
 namespace heddle::pipeline {
 namespace {
 
-// Rounds of `round` microbatches, each through all stages of the rank; backwards in the reverse order.
+// Runs rounds of `round` microbatches, each through all stages of the rank. Backwards run in reverse order.
 ScheduleTable in_rounds(const Sizes& sizes, int round) {
   ScheduleTable table(sizes.ranks);
   for (int rank = 0; rank < sizes.ranks; ++rank) {

@@ -1,4 +1,4 @@
-// The entry point of pipeline parallelism: the block `pipeline:` and its schedules.
+// Entry point of the plugin pipeline: the section `pipeline:` and its schedules.
 #include "config.h"
 #include "heddle/sdk.h"
 #include "schedules.h"

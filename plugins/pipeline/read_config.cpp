@@ -1,4 +1,4 @@
-// From the fields of the block to core's PipelineConfig.
+// Conversion of the section to core's PipelineConfig.
 #include "config.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
@@ -7,14 +7,14 @@ namespace heddle::pipeline {
 
 namespace {
 
-// Two names of the recipes are classes without an order of their own: their table comes from a file.
+// Refuses two class names of recipes that have no order without a table from a file.
 void refuse_class_without_table(const Config& config, const std::string& where) {
   if (config.pp_schedule_csv) return;
   for (const char* name : {"PipelineScheduleSingle", "PipelineScheduleMulti"})
     if (text::lower(*config.pp_schedule) == text::lower(name))
       throw Error(ErrorCode::config, where,
-                  std::string("pp_schedule: '") + name + "' has no order of its own",
-                  "set pp_schedule_csv to the path of a table, or name a schedule such as 1f1b");
+                  std::string("pp_schedule: '") + name + "' has no order without a table",
+                  "set pp_schedule_csv to the path of a table, or pp_schedule to a schedule such as 1f1b");
 }
 
 }  // namespace

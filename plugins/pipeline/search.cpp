@@ -1,5 +1,5 @@
-// Starts from the named schedules and their list schedules for the given times; then the best order is
-// changed slightly, scheduled again, and kept if it is not longer.
+// Search for the shortest schedule. It starts from the named schedules and their list schedules for the given
+// times. Then it changes the best order slightly, schedules it again, and keeps it if it is not longer.
 #include "search.h"
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace heddle::pipeline {
 namespace {
 
 constexpr double kSameLength = 1e-9;
-constexpr int64_t kWork = 1'000'000;  // actions that the local search schedules: a part of a second
-constexpr int64_t kTries = 20'000;    // at most; a small table has few orders
+constexpr int64_t kWork = 1'000'000;  // actions that the local search schedules: a fraction of a second
+constexpr int64_t kTries = 20'000;    // upper bound; a small table has few orders
 
 std::string limit_text(double number) {
   char text[32];
@@ -26,7 +26,7 @@ std::string limit_text(double number) {
 
 struct Found {
   ScheduleTable table;
-  double length = 0, peak = 0;  // microbatches on all stages of a rank
+  double length = 0, peak = 0;  // peak: microbatches on all stages of a rank
 
   bool better_than(const Found& other) const {
     if (length < other.length - kSameLength) return true;
@@ -50,9 +50,9 @@ class Search {
     if (!best_)
       throw Error(ErrorCode::config, "schedule auto",
                   "no order of " + std::to_string(sizes_.stages) + " stages on " +
-                      std::to_string(sizes_.ranks) + " ranks keeps the limit of " +
+                      std::to_string(sizes_.ranks) + " ranks stays within the limit of " +
                       limit_text(measured_.limit) + " microbatches",
-                  "raise the limit to 1 or more, or take fewer stages a rank");
+                  "raise the limit to at least 1, or use fewer stages per rank");
     improve();
     join_backwards();
     return std::move(best_->table);
@@ -70,7 +70,7 @@ class Search {
     try {
       table = plan(sizes_);
     } catch (const Error&) {
-      return;  // not for these sizes
+      return;  // the schedule does not support these sizes
     }
     keep(table);
     for (const bool forwards : {false, true})
@@ -81,7 +81,7 @@ class Search {
       }
   }
 
-  // Forwards and input gradients alone.
+  // Returns forwards and input gradients only.
   static ScheduleTable order_of(ScheduleTable table) {
     for (auto& row : table)
       std::erase_if(row, [](const Action& action) { return action.kind == Action::backward_weight; });
@@ -95,7 +95,7 @@ class Search {
     return true;
   }
 
-  // Whether the table is the best so far.
+  // Keeps the table if it is the best so far, and returns whether it is.
   bool keep(const ScheduleTable& table) {
     Found found{table, 0, 0};
     for (const int peak : schedule::peak_alive(table))
@@ -126,7 +126,7 @@ class Search {
     }
   }
 
-  // Adjacent I and W become B, if that is not longer.
+  // Merges adjacent I and W into B, if the schedule does not get longer.
   void join_backwards() {
     ScheduleTable joined;
     for (const auto& row : best_->table) {

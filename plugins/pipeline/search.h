@@ -1,12 +1,12 @@
-// The schedule "auto": a search for the shortest table for given times within a limit of memory.
+// The schedule "auto": a search for the shortest table for given times and memory limit.
 #pragma once
 
 #include "heddle/schedule/simulate.h"
 
 namespace heddle::pipeline {
 
-// One stage a rank, two in a V, or more in a loop. Deterministic: the same sizes and times give the same
-// table. Never longer than a named schedule of the same placement that keeps the limit.
+// Searches with one stage per rank, two in a V, or more in a loop. Deterministic: equal sizes and times give
+// the same table. The result is never longer than a named schedule of the same placement within the limit.
 class Auto : public ITimedSchedule {
  public:
   ScheduleTable plan(int ranks, int stages, int microbatches) const override;

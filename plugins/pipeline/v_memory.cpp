@@ -1,5 +1,5 @@
-// V-Half and V-Min: in a V, forwards and backwards come at distances that keep the life of a microbatch short
-// and even over the ranks, so that a rank needs about half, or a third, of the memory of 1f1b.
+// V-Half and V-Min: stages in a V, with forwards and backwards at distances that keep the lifetime of a
+// microbatch short and equal on all ranks. A rank needs about half, or a third, of the memory of 1F1B.
 #include <algorithm>
 
 #include "list_schedule.h"
@@ -8,11 +8,12 @@
 namespace heddle::pipeline {
 namespace {
 
-// When one microbatch is on a rank, in times of F = I = W of a stage; the next one comes six later. Steps are
-// from rank to rank: away from the first stage, back to it, and the same for the backward.
+// Times of one microbatch on a rank, in units of F = I = W of a stage. The next microbatch comes six units
+// later. Steps go from rank to rank: away from the first stage, back to it, and the same for the backward.
 struct Block {
   int away, back, backward_away, backward_back;
-  int turn = 0, begin = 0, backward_turn = 0;  // waits at the last rank, before the backward, and in its turn
+  int turn = 0, begin = 0,
+      backward_turn = 0;  // waits at the last rank, before the backward, and at the backward's turn
 
   std::vector<std::pair<int, Action>> of(int rank, const Sizes& sizes) const {
     const int hops = sizes.ranks - 1, coming = sizes.stages - 1 - rank;

@@ -1,4 +1,4 @@
-// A row of a schedule in a V while it is written: the next microbatch of each kind of work on both stages.
+// Builder of a row of a V schedule, which tracks the next microbatch of each kind of action on both stages.
 #pragma once
 
 #include <array>
@@ -21,18 +21,19 @@ inline void refuse_other_than_two(const Sizes& sizes, const std::string& name) {
 
 class VRow {
  public:
-  enum Side { going, coming };  // the stages `rank` and 2 * ranks - 1 - rank
+  enum Side { going, coming };  // stages `rank` and 2 * ranks - 1 - rank
 
   VRow(const Sizes& sizes, int rank) : stage_{rank, sizes.stages - 1 - rank} {}
 
   void forward(Side side) { row_.push_back({Action::forward, stage_[side], forwards_[side]++}); }
-  // Whole, or of the input alone; then its weights wait in a queue.
+  // Adds a whole backward, or only its input gradients. Then the weight gradients wait in a queue.
   void backward(Side side) { row_.push_back({Action::backward, stage_[side], backwards_[side]++}); }
   void input(Side side) {
     row_.push_back({Action::backward_input, stage_[side], backwards_[side]++});
     waiting_.push_back({Action::backward_weight, row_.back().stage, row_.back().microbatch});
   }
-  // Deferred weights: the oldest, the oldest of one stage, or none.
+  // Adds deferred weight gradients: the oldest, or the oldest of one stage. Adds nothing if none are
+  // deferred.
   void weight() {
     if (waiting_.empty()) return;
     row_.push_back(waiting_.front());

@@ -1,4 +1,4 @@
-// ZB-V: two stages a rank in a V, the weights' gradients in the waits of the fill and of the drain. The order
+// ZB-V: two stages per rank in a V, with weight gradients in the idle times of warmup and cooldown. The order
 // is that of PyTorch's ScheduleZBVZeroBubble.
 #include <algorithm>
 
@@ -41,7 +41,7 @@ void drain_v(VRow& row, int ranks, int rank) {
 
 ScheduleTable zbv_zero_bubble(const Sizes& sizes) {
   refuse_other_than_two(sizes, "ZBV");
-  // The order for as many microbatches as fill the pipeline; missing ones are skipped.
+  // Uses the order for enough microbatches to fill the pipeline, and skips microbatches that do not exist.
   const int full = std::max(2 * sizes.ranks - 1, sizes.microbatches);
   ScheduleTable table;
   for (int rank = 0; rank < sizes.ranks; ++rank) {

@@ -1,5 +1,5 @@
-// One stage a rank, a backward in two parts: the input's is sent on at once, the weights' is deferred as long
-// as the memory allows, and fills idle time.
+// Zero bubble with one stage per rank. The backward has two parts: input gradients are sent immediately, and
+// weight gradients are deferred as long as memory allows, to fill idle times.
 #include <algorithm>
 
 #include "schedules.h"
@@ -7,7 +7,7 @@
 namespace heddle::pipeline {
 namespace {
 
-// `ahead` forwards before the first backward, and `late` deferred weights from then on.
+// Runs `ahead` forwards before the first backward, and defers `late` weight gradients from then on.
 std::vector<Action> row_of(int rank, int microbatches, int ahead, int late) {
   std::vector<Action> row;
   int forwards = 0, weights = 0;
@@ -23,7 +23,7 @@ std::vector<Action> row_of(int rank, int microbatches, int ahead, int late) {
 
 }  // namespace
 
-// ZB-H1: with the memory of 1f1b, a third of its wait where F, I and W take the same time.
+// ZB-H1: the memory of 1F1B, and a third of its bubble if F, I and W take the same time.
 ScheduleTable zb1p(const Sizes& sizes) {
   ScheduleTable table;
   for (int rank = 0; rank < sizes.ranks; ++rank)
@@ -31,7 +31,7 @@ ScheduleTable zb1p(const Sizes& sizes) {
   return table;
 }
 
-// ZB-H2: with twice the memory no rank waits between its first action and its last.
+// ZB-H2: with twice the memory of 1F1B, no rank is idle between its first and last action.
 ScheduleTable zb2p(const Sizes& sizes) {
   ScheduleTable table;
   for (int rank = 0; rank < sizes.ranks; ++rank)

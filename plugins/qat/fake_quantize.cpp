@@ -1,4 +1,4 @@
-// Fake quantization by LibTorch's operators, on any device and on meta.
+// Fake quantization with LibTorch's operators, on any device and on meta.
 #include "fake_quantize.h"
 
 #include <ATen/TensorOperators.h>
@@ -14,14 +14,14 @@
 namespace heddle::qat {
 namespace {
 
-// The least scale of a symmetric group: the dtype's least normal number; bfloat16 has float32's.
+// Smallest scale of a symmetric group: the smallest normal number of the dtype, for bfloat16 that of float32.
 double least_scale(at::ScalarType dtype) {
   return dtype == at::kHalf ? 0x1p-14 : static_cast<double>(std::numeric_limits<float>::min());
 }
 constexpr double kLeastTokenScale = std::numeric_limits<float>::epsilon();
 constexpr double kLeastRangeScale = 1e-6;
 
-// Integers of x in groups, as numbers of x and the scales' dtype.
+// Integers of x in groups, stored in the dtypes of x and of the scales.
 struct Integers {
   at::Tensor clamped, outside;
 };
@@ -30,7 +30,7 @@ Integers in_range(const at::Tensor& integers, double least, double most) {
   return {at::clamp(integers, least, most), integers.lt(least).bitwise_or_(integers.gt(most))};
 }
 
-// (integer - zero) * scale, each rounded to the input's dtype as torchao does.
+// Computes (integer - zero) * scale. Each operation rounds to the input's dtype, as in torchao.
 FakeQuantized symmetric_groups(const at::Tensor& groups, at::ScalarType scales) {
   const at::ScalarType dtype = groups.scalar_type();
   const at::Tensor most =
@@ -44,7 +44,7 @@ FakeQuantized symmetric_groups(const at::Tensor& groups, at::ScalarType scales) 
   return out;
 }
 
-// tinygemm's form: the zero point is a number, that of the integer 8.
+// The format of tinygemm: the zero point is a floating-point number, the value of the integer 8.
 FakeQuantized ranged_groups(const at::Tensor& groups, at::ScalarType scales) {
   const at::ScalarType dtype = groups.scalar_type();
   const at::Tensor least = at::amin(groups, -1, true);

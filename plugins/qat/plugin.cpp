@@ -1,4 +1,4 @@
-// qat: linear layers train with the rounding that quantization will bring.
+// qat: trains linear layers with the rounding of a later quantization.
 #include <memory>
 #include <string>
 #include <utility>
@@ -26,10 +26,10 @@ void refuse_adapters(const std::string& path, const Linear& layer, const std::st
   if (layer.children().empty()) return;
   throw Error(ErrorCode::config, where,
               "QAT with PEFT is not currently supported: '" + path + "' has an adapter",
-              "leave out one of the two sections");
+              "remove one of the two sections");
 }
 
-// Whether the quantizer changes the layer. Throws Error{config} where torchao fails.
+// Returns whether the quantizer changes the layer. Throws Error{config} if torchao would fail.
 bool takes(const std::string& path, const Linear& layer, const Quantizer& quantizer,
            const std::string& where) {
   const int64_t in = layer.weight.size(1);
@@ -39,9 +39,9 @@ bool takes(const std::string& path, const Linear& layer, const Quantizer& quanti
   const int64_t unit = in % quantizer.groupsize != 0 ? quantizer.groupsize : quantizer.tile();
   throw Error(ErrorCode::config, where,
               "'" + path + "' has " + std::to_string(in) + " inputs, which " + std::to_string(unit) +
-                  " does not divide, and padding is not built in torchao either",
-              quantizer.rounds_inputs() ? "leave padding_allowed out: the layer then stays as it is"
-                                        : "choose another groupsize or inner_k_tiles");
+                  " does not divide, and padding is not implemented in torchao",
+              quantizer.rounds_inputs() ? "remove padding_allowed to leave the layer unquantized"
+                                        : "set another groupsize or inner_k_tiles");
 }
 
 struct Found {
@@ -55,8 +55,8 @@ std::string note_of(const How& how, const Found& found) {
   out += std::to_string(how.weights.group) + ", in " + std::to_string(found.layers) +
          (found.layers == 1 ? " linear layer" : " linear layers");
   if (how.first_step > 0) out += ", after " + std::to_string(how.first_step) + " steps";
-  if (found.others > 0) out += "; " + std::to_string(found.others) + " others stay as they are";
-  return found.experts ? out + "; experts stay as they are" : out;
+  if (found.others > 0) out += "; " + std::to_string(found.others) + " others are not quantized";
+  return found.experts ? out + "; experts are not quantized" : out;
 }
 
 class Qat : public ITransform {
@@ -93,20 +93,20 @@ class Qat : public ITransform {
     Transformed out;
     if (!config_.enabled && config_.chosen() != nullptr)
       out.warnings.push_back(where +
-                             ": enabled is not given, and its default is false: nothing is rounded; write "
-                             "enabled: true, or leave the section out");
+                             ": enabled is not set and its default is false, so nothing is quantized; set "
+                             "enabled: true, or remove the section");
     return out;
   }
 
   void check(const Found& found, const std::string& where) const {
     if (found.layers == 0)
-      throw Error(
-          ErrorCode::config, where,
-          "groupsize " + std::to_string(config_.chosen()->groupsize) + " fits no linear layer of the model",
-          "choose a groupsize that divides the layers' inputs, or set enabled: false");
+      throw Error(ErrorCode::config, where,
+                  "groupsize " + std::to_string(config_.chosen()->groupsize) +
+                      " does not divide the input size of any linear layer",
+                  "set a groupsize that divides the layers' input sizes, or enabled: false");
     if (!found.any_trains)
-      throw Error(ErrorCode::config, where, "no weight of a linear layer trains beside it",
-                  "QAT with PEFT is not currently supported: leave out one of the two sections");
+      throw Error(ErrorCode::config, where, "no weight of a linear layer is trained",
+                  "QAT with PEFT is not currently supported: remove one of the two sections");
   }
 
   Config config_;
@@ -118,7 +118,7 @@ class Qat : public ITransform {
 HEDDLE_PLUGIN("qat", "0.1.0", "transform qat") {
   using namespace heddle::qat;
   auto& offered = plugin.make<heddle::OfferedTransform, Qat>("qat", schema());
-  offered.order = 200;  // after peft: adapters are seen
+  offered.order = 200;  // after peft, so that adapters are found
   offered.refuses = {
-      {"tp", "a part of a layer that is split among ranks has no whole row of inputs to find its scale"}};
+      {"tp", "a layer that tensor parallelism splits has no whole rows of inputs to compute scales from"}};
 }

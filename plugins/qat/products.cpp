@@ -1,4 +1,4 @@
-// Products of inputs and weights that are rounded to integers and back.
+// Products of inputs and weights with fake quantization.
 #include "products.h"
 
 #include <memory>
@@ -30,11 +30,11 @@ class FakeQuantizedProducts final : public model::LinearProducts {
     if (how_.tokens) out.rows = through(input_of(rows), out.rows);
     return out;
   }
-  // The gradient of a rounded input depends on the input.
+  // The gradient of a quantized input depends on the input.
   bool keeps_rows() const override { return how_.tokens; }
 
  private:
-  // The rows as the products take them, rounded once for all layers.
+  // Inputs of the products, quantized once for all layers.
   const FakeQuantized& input_of(const at::Tensor& rows) {
     if (!input_.value.defined())
       input_ = how_.tokens ? rounded_tokens(rows) : FakeQuantized{rows, {}, {}, {}};

@@ -1,4 +1,4 @@
-// Linear layers whose inputs and weights are rounded as they will be after quantization.
+// Linear layers with fake quantization of inputs and weights.
 #pragma once
 
 #include <optional>
@@ -9,13 +9,13 @@
 namespace heddle::qat {
 
 struct How {
-  bool tokens = true;  // inputs are rounded too
+  bool tokens = true;  // quantize inputs too
   WeightForm weights;
-  int64_t first_step = 0;  // before it layers compute as they are
+  int64_t first_step = 0;  // layers are not quantized before this step
 };
 
-// The outputs of the layers for one input, as one node. It keeps the input and the weights as they came and
-// rounds them again in the backward. Gradients are those of the rounded numbers, as through() passes them on.
+// Returns the outputs of the layers for one input, as one node. It saves the original input and weights, and
+// quantizes them again in the backward. Gradients pass as through() defines.
 model::FewTensors linears(std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch,
                           const How& how);
 

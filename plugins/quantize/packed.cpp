@@ -1,4 +1,4 @@
-// Codes of blocks, and back, on the CPU.
+// Packing and unpacking of 4-bit codes on the CPU.
 #include "packed.h"
 
 #include <ATen/Dispatch.h>
@@ -36,7 +36,7 @@ const std::array<float, 16> kCodes = {-1.0F,
 namespace {
 
 constexpr int64_t kCodeBytes = kBlock / 2;
-constexpr int64_t kGrain = 256;  // blocks of one task
+constexpr int64_t kGrain = 256;  // blocks per task
 
 uint8_t nearest(float value) {
   static const std::array<float, 15> bounds = bounds_of(kCodes);
@@ -45,8 +45,9 @@ uint8_t nearest(float value) {
   return code;
 }
 
-// `count` numbers of one block; returns their scale. A part of a block is divided, a whole one multiplied by
-// the inverse, as in bitsandbytes. NaN: a number is inf or nan.
+// Packs `count` values of one block and returns their scale. As in bitsandbytes, values of a partial block
+// are divided by the scale, and those of a whole block are multiplied by its inverse. Returns NaN if a value
+// is inf or nan.
 float pack_block(const float* numbers, int64_t count, uint8_t* out) {
   float most = 0, zero = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -141,8 +142,8 @@ at::Tensor pack(const at::Tensor& weight, const Form& form) {
                                  bytes + block * kCodeBytes);
   });
   if (std::any_of(scales.begin(), scales.end(), [](float scale) { return std::isnan(scale); }))
-    throw Error(ErrorCode::input, "quantization", "a weight that is quantised holds inf or nan",
-                "give a model whose parameters are finite");
+    throw Error(ErrorCode::input, "quantization", "a weight to quantize contains inf or nan",
+                "use a model whose parameters are finite");
   if (!scales.empty()) write_scales(scales, form, bytes);
   write_tables(form, bytes);
   return out;

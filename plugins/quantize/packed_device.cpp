@@ -1,4 +1,4 @@
-// Unpacks by LibTorch's operators, on any device.
+// Unpacking with LibTorch's operators, on any device.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/bitwise_and.h>
 #include <ATen/ops/bitwise_right_shift.h>
@@ -11,7 +11,7 @@
 namespace heddle::quantize {
 namespace {
 
-// float32 numbers that lie in the bytes.
+// Reads float32 values from the bytes.
 at::Tensor floats_in(const at::Tensor& bytes, int64_t at, size_t count) {
   return bytes.narrow(0, at, static_cast<int64_t>(count * sizeof(float))).clone().view(at::kFloat);
 }

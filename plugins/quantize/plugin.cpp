@@ -1,4 +1,4 @@
-// quantization: frozen weights of linear layers in 4 bits.
+// quantization: stores frozen weights of linear layers in 4 bits.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
@@ -25,17 +25,19 @@ struct Config {
 
 ConfigSchema<Config> schema() {
   return ConfigSchema<Config>()
-      .field("load_in_4bit", &Config::load_in_4bit, "False: the section changes nothing.")
-      .field("load_in_8bit", &Config::load_in_8bit, "Weights in 8 bits with columns of outliers (LLM.int8).")
+      .field("load_in_4bit", &Config::load_in_4bit,
+             "Store weights in 4 bits. false: the section has no effect.")
+      .field("load_in_8bit", &Config::load_in_8bit,
+             "Store weights in 8 bits with outlier columns (LLM.int8).")
       .later("load_in_8bit", "weights in 8 bits are not built yet")
-      .field("bnb_4bit_quant_type", &Config::type, "The 16 values of a code.", OneOf{{"nf4", "fp4"}})
-      .later("bnb_4bit_quant_type", "only the values of nf4 are built")
+      .field("bnb_4bit_quant_type", &Config::type, "Code of the 4-bit values.", OneOf{{"nf4", "fp4"}})
+      .later("bnb_4bit_quant_type", "only nf4 is built")
       .field("bnb_4bit_use_double_quant", &Config::double_quant,
-             "Scales of blocks are in 8 bits too; false: in float32.")
+             "Store the scales of blocks in 8 bits. false: in float32.")
       .field("bnb_4bit_compute_dtype", &Config::compute,
-             "The dtype of the products; null: bfloat16. Outputs have the dtype of the inputs.")
+             "Dtype of the products. null: bfloat16. Outputs have the dtype of the inputs.")
       .field("bnb_4bit_quant_storage", &Config::storage,
-             "The dtype that AutoModel gives the packed bytes; no effect: they are bytes.");
+             "Ignored: packed weights are stored as bytes. In AutoModel it sets their dtype.");
 }
 
 at::ScalarType dtype_of(const std::string& word, const std::string& where) {
@@ -52,13 +54,13 @@ struct Found {
   Linear* layer;
 };
 
-// Linear layers but the head and adapters, which are children of layers. Routers are no linear layers.
+// Finds the linear layers, except heads and adapters (children of layers). Routers are not linear layers.
 struct Search {
   std::vector<Found> layers;
   bool experts = false;
-  std::set<const Module*> kept = {};  // the children of heads, and of linear layers: adapters
+  std::set<const Module*> kept = {};  // children of heads, and adapters
 
-  // A foreign model has no layers of heddle's.
+  // A foreign model has none of heddle's layers.
   explicit Search(const Units& units) {
     model::visit(units, [&](const std::string& path, Module& module) {
       const Role role = module.traits().role;
@@ -73,7 +75,8 @@ struct Search {
 
 void refuse_unfit(const Found& found, const std::string& where) {
   if (found.layer->weight.requires_grad())
-    throw Error(ErrorCode::config, where, "'" + found.path + ".weight' trains, and a weight in 4 bits cannot",
+    throw Error(ErrorCode::config, where,
+                "'" + found.path + ".weight' is trainable, but a weight in 4 bits cannot be trained",
                 "add the section peft, which freezes the model and trains adapters");
   for (const auto& [name, child] : found.layer->children())
     if (name == "lora_magnitude_vector")
@@ -82,7 +85,7 @@ void refuse_unfit(const Found& found, const std::string& where) {
                   "set peft.use_dora: false");
 }
 
-// The weight becomes bytes of the same name, which are packed from what is read.
+// Replaces the weight by bytes of the same name, which are packed when the weight is read.
 Form pack_weight(const Found& found, bool double_quant, Transformed& out) {
   Linear& layer = *found.layer;
   const Form form{layer.weight.size(0), layer.weight.size(1), layer.weight.scalar_type(), double_quant};
@@ -115,7 +118,7 @@ class Quantize : public ITransform {
     const Search search(units);
     if (search.layers.empty())
       throw Error(ErrorCode::config, run.where, "the model has no linear layer beside its head",
-                  "leave quantization out, or set load_in_4bit: false");
+                  "remove quantization, or set load_in_4bit: false");
     Transformed out;
     auto packed = std::make_shared<Packed>();
     packed->compute = dtype_of(config_.compute.word, run.where);
@@ -139,7 +142,7 @@ class Quantize : public ITransform {
     return out;
   }
 
-  // What packs them decides what the adapters mean.
+  // Includes the format and the compute dtype, because adapters are trained relative to them.
   std::string setting() const override {
     if (!config_.load_in_4bit) return "off";
     return config_.type + (config_.double_quant ? ", double quantisation" : "") + "; computed in " +
@@ -156,6 +159,6 @@ class Quantize : public ITransform {
 HEDDLE_PLUGIN("quantize", "0.1.0", "transform quantization") {
   using namespace heddle::quantize;
   auto& offered = plugin.make<heddle::OfferedTransform, Quantize>("quantization", schema());
-  offered.order = 200;  // after peft: what trains is known
-  offered.refuses = {{"tp", "weights in 4 bits that are split among ranks are not built yet"}};
+  offered.order = 200;  // after peft, so that trainable parameters are known
+  offered.refuses = {{"tp", "4-bit weights of layers that tensor parallelism splits are not built yet"}};
 }

@@ -29,7 +29,7 @@ class PackedProducts final : public model::LinearProducts {
  private:
   c10::SmallVector<Form, 3> forms_;
   at::ScalarType compute_;
-  at::Tensor rows_;  // in the dtype of the products, for all layers
+  at::Tensor rows_;  // in the dtype of the products, shared by all layers
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The dynamic code: seven decades, of which each has twice as many values as the one below it.
+// The dynamic code: seven decades, each with twice as many values as the previous one.
 #include "scales.h"
 
 #include <algorithm>
@@ -7,7 +7,8 @@
 namespace heddle::quantize {
 namespace {
 
-// Number `at` of `count` from 0.1 to 1 at equal distances, counted from the nearer end and rounded once.
+// Returns value `at` of `count` equally spaced values from 0.1 to 1, computed from the nearer end and rounded
+// once.
 float between(int at, int count) {
   const float first = 0.1F, step = (1.0F - first) / static_cast<float>(count - 1);
   if (at < count / 2) return static_cast<float>(first + static_cast<double>(step) * at);
@@ -66,7 +67,7 @@ PackedScales pack_scales(const std::vector<float>& scales) {
   return out;
 }
 
-// The product is rounded before the sum: no compiler may join them.
+// The product is rounded before the sum, so compilers must not fuse them.
 void unpack_scales(const uint8_t* codes, const float* groups, float mean, std::vector<float>& scales) {
   const std::array<float, 256>& code = dynamic_code();
   for (size_t i = 0; i < scales.size(); ++i) {

@@ -1,4 +1,4 @@
-// Scales of blocks in 8 bits: the dynamic code of Dettmers (2016), blocks of 256.
+// Scales of blocks in 8 bits: the dynamic code of Dettmers (2016), in blocks of 256.
 #pragma once
 
 #include <array>
@@ -8,13 +8,12 @@
 
 namespace heddle::quantize {
 
-constexpr int64_t kGroup = 256;  // scales with one scale of their own
+constexpr int64_t kGroup = 256;  // scales that share a second-level scale
 
-// The 256 values of the signed dynamic code, ascending.
+// The 256 values of the signed dynamic code, in ascending order.
 const std::array<float, 256>& dynamic_code();
 
-// Between the neighbours of ascending values: the nearest value to x is that of as many bounds as are below
-// x.
+// Midpoints of ascending values: the number of midpoints below x is the index of the value nearest to x.
 template <size_t N>
 std::array<float, N - 1> bounds_of(const std::array<float, N>& values) {
   std::array<float, N - 1> out{};

@@ -1,4 +1,5 @@
-// Keys, and from them the layers: a delta net or attention with a gate, and an MLP or experts.
+// Keys of Qwen3-Next, and the description of its layers: a delta net or attention with a gate, and an MLP or
+// experts.
 #include "keys.h"
 
 #include <algorithm>
@@ -39,7 +40,7 @@ double delta_net(const BenchmarkSizes& m) {
 
 }  // namespace
 
-// Every layer counts as having experts where any has.
+// Counts every layer as having experts if any layer has experts.
 double benchmark(const BenchmarkSizes& m) {
   const double attending = m.count("layer_types", decoder::kFullAttention,
                                    std::floor(m.layers / m.of("full_attention_interval", 4)));
@@ -90,7 +91,7 @@ std::string complaint_of_experts(const Keys& keys) {
            std::to_string(keys.experts);
   for (const int64_t layer : keys.mlp_only_layers.value_or(std::vector<int64_t>{}))
     if (layer < 0 || layer >= keys.num_hidden_layers)
-      return "mlp_only_layers: the model has the layers 0 to " + std::to_string(keys.num_hidden_layers - 1) +
+      return "mlp_only_layers: expected layers from 0 to " + std::to_string(keys.num_hidden_layers - 1) +
              ", got " + std::to_string(layer);
   return "";
 }

@@ -1,4 +1,4 @@
-// Qwen3-Next and the text of Qwen3.5: delta nets, and in every fourth layer attention with a gate.
+// Qwen3-Next and the text models of Qwen3.5: delta nets, and attention with a gate in every fourth layer.
 #include "heddle/decoder/text_family.h"
 #include "heddle/sdk.h"
 #include "keys.h"
@@ -36,16 +36,16 @@ model::ModelKeys<Own> keys_of(const std::string& model_type, const decoder::Comm
 model::ModelKeys<NextKeys> next_keys() {
   auto keys = keys_of<NextKeys>("qwen3_next");
   add_expert_keys(keys, true);
-  keys.only("use_sliding_window", Node::boolean(false), "Windows are refused: transformers has none here.");
+  keys.only("use_sliding_window", Node::boolean(false), "Sliding windows are not supported by transformers.");
   return keys;
 }
 
 template <class Own>
 void add_unused(model::ModelKeys<Own>& keys) {
-  keys.only("attn_output_gate", Node::boolean(true), "Attention without a gate is refused.")
-      .only("mamba_ssm_dtype", Node::text("float32"), "The states of delta nets are fp32.")
-      .unused("mtp_num_hidden_layers", "Layers of multi-token prediction are neither built nor read.")
-      .unused("mtp_use_dedicated_embeddings", "Layers of multi-token prediction are neither built nor read.");
+  keys.only("attn_output_gate", Node::boolean(true), "Attention without a gate is not supported.")
+      .only("mamba_ssm_dtype", Node::text("float32"), "The states of delta nets are always fp32.")
+      .unused("mtp_num_hidden_layers", "Multi-token prediction layers are neither built nor read.")
+      .unused("mtp_use_dedicated_embeddings", "Multi-token prediction layers are neither built nor read.");
 }
 
 model::ModelKeys<Qwen35Keys> qwen35_keys() {
@@ -63,14 +63,14 @@ model::ModelKeys<Qwen35MoeKeys> qwen35_moe_keys() {
   return keys;
 }
 
-// A convolution of queries, keys and values together.
+// Files hold one convolution of queries, keys and values.
 decoder::Files files() {
   return decoder::Files()
       .joined("linear_attn.conv1d", {"linear_attn.q_conv1d", "linear_attn.k_conv1d", "linear_attn.v_conv1d"})
       .ignored_module("mtp");
 }
 
-// One product of all but the gates, and one of these, with a run for each head of keys.
+// Files hold one projection of q, k, v and z and one of the gates b and a, each grouped by key head.
 decoder::Files next_files(const NextKeys& keys) {
   const std::string in = "linear_attn.in_proj_";
   return files()
@@ -78,7 +78,7 @@ decoder::Files next_files(const NextKeys& keys) {
       .in_turn(in + "ba", {in + "b", in + "a"}, keys.linear_num_key_heads);
 }
 
-// As a part of a model with images the text has a prefix.
+// The text model inside a model with images has a prefix.
 decoder::Files qwen35_files() {
   const std::string in = "linear_attn.in_proj_";
   return files()

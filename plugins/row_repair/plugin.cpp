@@ -19,27 +19,29 @@ void check_norm(const Node& value) {
     throw Error(
         ErrorCode::config, value.where(),
         "embedding_row_repair.min_norm must be finite and non-negative, got " + config::to_json(value),
-        "1.0e-6 is the default");
+        "set it to 1.0e-6, the default");
 }
 
 void check_rows(const Node& value) {
   if (value.as_integer() <= 0)
     throw Error(ErrorCode::config, value.where(),
                 "embedding_row_repair.max_rows must be positive, got " + config::to_json(value),
-                "256 is the default");
+                "set it to 256, the default");
 }
 
 ConfigSchema<Config> schema() {
   return ConfigSchema<Config>()
-      .field("enabled", &Config::enabled, "False: nothing is repaired.")
+      .field("enabled", &Config::enabled, "Enable the repair. false: the section has no effect.")
       .field("min_norm", &Config::min_norm,
-             "Rows of the token embedding whose norm is at most this, or not finite, are replaced.",
+             "Maximum norm of rows of the token embedding that are replaced. Rows with a non-finite norm are "
+             "replaced too.",
              Check{"finite, at least 0", check_norm})
-      .field("max_rows", &Config::max_rows, "More such rows are an error: the files may be broken.",
+      .field("max_rows", &Config::max_rows,
+             "Maximum number of damaged rows. More are an error, because the files may be broken.",
              Check{"at least 1", check_rows});
 }
 
-// The token embedding, and the head's linear layer. Names are empty where the model has none.
+// Returns the token embedding and the head's linear layer. Names are empty if the model has none.
 Embeddings embeddings_of(const Units& units) {
   Embeddings out;
   const Linear* const head = model::loss_head_of(units).linear;
@@ -69,13 +71,12 @@ class RowRepair : public ITransform {
     if (embeddings.input.empty() || embeddings.output.empty())
       throw Error(ErrorCode::config, run.where,
                   "the model has no token embedding, or no linear layer beside its loss, to repair rows from",
-                  "leave embedding_row_repair out");
+                  "remove embedding_row_repair");
     embeddings.where = run.where;
     Transformed out;
     if (run.model.empty()) {
-      out.warnings.push_back(run.where +
-                             " changes nothing: the model begins with random weights, which have no "
-                             "damaged rows");
+      out.warnings.push_back(
+          run.where + " has no effect: the model begins with random weights, which have no damaged rows");
       return out;
     }
     out.values = [embeddings, config = config_](ParameterSource source) {
@@ -97,6 +98,6 @@ class RowRepair : public ITransform {
 HEDDLE_PLUGIN("row_repair", "0.1.0", "transform embedding_row_repair") {
   using namespace heddle::row_repair;
   auto& offered = plugin.make<heddle::OfferedTransform, RowRepair>("embedding_row_repair", schema());
-  offered.order = -100;  // before what adds parameters beside the embedding
+  offered.order = -100;  // before transforms that add parameters to the embedding
   offered.refuses = {{"pp", "embedding_row_repair is not currently supported with pipeline parallelism"}};
 }

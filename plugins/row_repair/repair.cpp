@@ -1,4 +1,4 @@
-// Measures rows in blocks, and writes replacements over the boxes that hold damaged ones.
+// Measurement of rows in blocks, and replacement of damaged rows in the boxes that are read.
 #include "repair.h"
 
 #include <ATen/TensorOperators.h>
@@ -51,11 +51,11 @@ class Repair {
     block.tensor = at::empty({count, embeddings_.shape[1]}, embeddings_.dtype);
     if (!source_(block))
       throw Error(ErrorCode::input, embeddings_.where, "the model's files have no '" + parameter + "'",
-                  "leave embedding_row_repair out");
+                  "remove embedding_row_repair");
     return block.tensor;
   }
 
-  // fp64 [count].
+  // Returns the squared norms of the rows, fp64 [count].
   static at::Tensor squares_of(const at::Tensor& rows) {
     return rows.to(at::kFloat).square().to(at::kDouble).sum(1);
   }
@@ -89,14 +89,14 @@ class Repair {
     if (damaged == all)
       throw Error(
           ErrorCode::input, embeddings_.where,
-          "no row of '" + embeddings_.input + "' is above min_norm: there is no norm to repair rows to",
-          "look at the model's files, or lower min_norm");
+          "no row of '" + embeddings_.input + "' is above min_norm, so there is no norm to scale rows to",
+          "check the model's files, or lower min_norm");
     if (damaged > config_.max_rows)
       throw Error(ErrorCode::input, embeddings_.where,
                   std::to_string(damaged) + " rows of '" + embeddings_.input +
-                      "' are damaged, and max_rows is " + std::to_string(config_.max_rows) +
-                      ": the files may be of another model, or broken",
-                  "look at the model's files; raise max_rows only where so many rows are expected");
+                      "' are damaged, but max_rows is " + std::to_string(config_.max_rows) +
+                      ": the files may belong to another model, or be broken",
+                  "check the model's files; raise max_rows only if this many damaged rows are expected");
   }
 
   Rows scaled_outputs(const std::vector<int64_t>& damaged, double target) const {
@@ -116,7 +116,7 @@ class Repair {
       throw Error(ErrorCode::input, embeddings_.where,
                   "the output rows of the damaged input rows " + text::join(unusable) + " are damaged too" +
                       (embeddings_.input == embeddings_.output ? ": the head is tied to the embedding" : ""),
-                  "leave embedding_row_repair out, or mend the model's files");
+                  "remove embedding_row_repair, or repair the model's files");
     return out;
   }
 

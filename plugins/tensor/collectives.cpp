@@ -1,4 +1,4 @@
-// Gathers and sums of rows and columns; only uneven parts are copied into padded memory.
+// Gathers and sums of rows and columns. Only uneven parts are copied to padded memory.
 #include "collectives.h"
 
 #include <ATen/ops/cat.h>

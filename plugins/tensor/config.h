@@ -1,4 +1,4 @@
-// The fields of the parallelizer `tensor`: fields of the strategy's section.
+// Fields of the parallelizer `tensor`, which are fields of the strategy's section.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace heddle::tensor {
 
-// The tensor-parallel fields of NeMo AutoModel's strategies.
+// Tensor-parallel fields of NeMo AutoModel's strategies.
 struct TensorConfig {
   Node tp_plan;
   bool sequence_parallel = false;
@@ -18,21 +18,20 @@ using Config = TensorConfig;
 inline void check_plan(const Node& value) {
   if (value.is_null() || value.is_map()) return;
   throw Error(ErrorCode::config, value.where(), "expected a map or null, got " + value.written(),
-              "the engine replaces the name of a plan by its map");
+              "set a map; the engine replaces the name of a plan by its map");
 }
 
 inline ConfigSchema<TensorConfig> schema() {
   using C = TensorConfig;
   return ConfigSchema<C>()
-      .field(
-          "tp_plan", &C::tp_plan,
-          "Styles of modules by path; null: the plan of the architecture. The name of a plan that a plugin "
-          "offers stands for its map.",
-          Check{"map or null", check_plan})
+      .field("tp_plan", &C::tp_plan,
+             "Styles of modules by path: a map, or the name of a plan that a plugin offers. null: the plan "
+             "of the architecture.",
+             Check{"map or null", check_plan})
       .field("sequence_parallel", &C::sequence_parallel,
-             "Split the token rows among the ranks between the split layers.")
+             "Split the token rows among the ranks of tp outside of split layers.")
       .field("enable_async_tensor_parallel", &C::enable_async_tensor_parallel,
-             "Move parts of a tensor behind the products with other parts.")
+             "Overlap the communication of a part of a tensor with the products of other parts.")
       .rule([](const C& config) -> std::string {
         if (!config.enable_async_tensor_parallel || config.sequence_parallel) return "";
         return "enable_async_tensor_parallel=True requires sequence_parallel=True";

@@ -1,4 +1,4 @@
-// Split layers are the whole layers' own products between two regions.
+// Computation of split layers: the products of whole layers between two regions.
 #include "layers.h"
 
 #include <ATen/TensorOperators.h>
@@ -29,7 +29,7 @@ at::Tensor product_of(const Linear& layer, const at::Tensor& x, const Batch& bat
   return model::linear(x, layer.weight, {}, batch.weight_gradients);
 }
 
-// Overlapped products do not cast, so autocast takes the plain ones.
+// Overlapped products do not cast, so autocast uses plain products.
 bool overlaps(const Border& border) {
   return border.overlapped && model::Autocast::active() == nullptr;
 }

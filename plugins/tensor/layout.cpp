@@ -1,4 +1,4 @@
-// Sorts modules by role; the rules about incompatible styles and their messages.
+// Classification of modules by role, and rules about incompatible styles with their messages.
 #include "layout.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ class Maker {
   }
 
  private:
-  // Parents stand before their children. A mixture sees all tokens, whatever of it is split.
+  // Parents precede their children. A mixture of experts gets all tokens, whatever parts of it are split.
   void gather(size_t at) {
     Site& site = layout_.sites[at];
     site.all_tokens = site.parent != Site::kNone && layout_.sites[site.parent].all_tokens;
@@ -46,7 +46,7 @@ class Maker {
     layout_.gathered.push_back(at);
   }
 
-  // Attention or a mixer whose layers the plan leaves out.
+  // Returns true for attention or a mixer whose layers the plan does not split.
   bool stays_whole(const Site& site) const {
     if (role_of(site) != Role::mixer && children(site, Role::attention_core).empty()) return false;
     const std::vector<size_t> linears = children(site, Role::projection);
@@ -55,8 +55,8 @@ class Maker {
 
   void check_gathered(const Site& site) const {
     if (is(site, Style::sequence_parallel))
-      refuse(site, "the style 'sequence_parallel' does not fit '" + site.path + "', which sees all tokens",
-             "leave it out of the plan");
+      refuse(site, "the style 'sequence_parallel' does not fit '" + site.path + "', which needs all tokens",
+             "remove it from the plan");
   }
 
   std::vector<size_t> children(const Site& site, Role role) const {
@@ -81,14 +81,14 @@ class Maker {
     if (losses.empty()) return add_block(at, linears);
     if (linears.size() != 1)
       refuse(layout_.sites[at], "'" + layout_.sites[at].path + "' has several linear layers beside one loss",
-             "leave it out of the plan");
+             "remove it from the plan");
     const Site& head = layout_.sites[linears[0]];
     if (is(head, Style::rowwise))
-      refuse(head, "'" + head.path + "' gets whole hidden states, and 'rowwise' takes split ones",
-             "use colwise, or rowwise_rep");
+      refuse(head, "'" + head.path + "' gets whole hidden states, but 'rowwise' needs split ones",
+             "use colwise or rowwise_rep");
     if (head.style && model::as<Linear>(*head.module)->bias.defined())
-      refuse(head, "'" + head.path + "' has a bias, which a loss over a split vocabulary does not know",
-             "leave it out of the plan");
+      refuse(head, "'" + head.path + "' has a bias, which a loss over a split vocabulary does not support",
+             "remove it from the plan");
     layout_.heads.push_back({linears[0], losses[0]});
   }
 
@@ -97,17 +97,17 @@ class Maker {
     if (linears.size() > 2)
       refuse(layer,
              "the linear layer '" + layer.path + "' has " + std::to_string(linears.size()) +
-                 " linear layers below it, and tensor parallelism knows two, one after the other",
+                 " child linear layers, but tensor parallelism supports only two, one after the other",
              "set tp_size: 1");
     for (const size_t linear : linears)
       if (const Site& site = layout_.sites[linear]; site.style)
-        refuse(site, "'" + site.path + "' is split as the layer above it, and takes no style of its own",
-               "leave it out of the plan");
+        refuse(site, "'" + site.path + "' is split like its parent layer, and cannot have its own style",
+               "remove it from the plan");
     if (linears.size() == 2) return (void)layout_.low_ranks.push_back({at, linears[0], linears[1]});
     if (is(layer, Style::rowwise))
       refuse(layer,
-             "'" + layer.path + "' gets split hidden states, and the linear layer below it, '" +
-                 layout_.sites[linears[0]].path + "', gets its input from a layer beside it",
+             "'" + layer.path + "' gets split hidden states, but its child linear layer '" +
+                 layout_.sites[linears[0]].path + "' gets its input from a sibling layer",
              "set tp_size: 1");
     layout_.low_ranks.push_back({at, std::nullopt, linears[0]});
   }
@@ -130,7 +130,7 @@ class Maker {
     return nullptr;
   }
 
-  // Modules see rows of tokens that the ranks share, but for the cores between the layers of a block.
+  // Modules compute on token rows that the ranks split, except for cores between the layers of a block.
   void check_tokens(const Site& site) const {
     const bool is_core =
         role_of(site) == Role::attention_core || model::as<SequenceCore>(*site.module) != nullptr;
@@ -141,21 +141,21 @@ class Maker {
                           "set sequence_parallel: false");
   }
 
-  // A module that mixes tokens is refused for that, whether it is known or not.
+  // Refuses modules that mix tokens, whether they are declared or not.
   void check_sequence(const Site& site) const {
     if (site.module->traits().tokens == TokenUse::mixes) check_tokens(site);
     check_known(site, !children(site, Role::projection).empty(), is_inside_block(site));
     check_tokens(site);
   }
 
-  // What one layer leaves split the next one takes split.
+  // If a layer's outputs stay split, the next layer must take split inputs.
   void check_pairs(const std::vector<size_t>& linears, const Site& split) const {
     if (const Site* whole = find(linears, false))
       refuse(split,
              "the plan gives '" + split.path + "' the style '" + word_of(*split.style) + "', but '" +
                  whole->path + "' beside it is " +
                  (whole->style ? "'" + word_of(*whole->style) + "'" : "not split"),
-             "layers that meet inside a block are all colwise or rowwise, or none of them is");
+             "give colwise or rowwise to all layers inside a block, or to none");
     const auto any = [&](Style style) {
       return std::any_of(linears.begin(), linears.end(),
                          [&](size_t linear) { return is(layout_.sites[linear], style); });
@@ -167,8 +167,8 @@ class Maker {
            "use colwise_rep or rowwise_rep for a single layer");
   }
 
-  // Numbers of heads, as the core has them or else of the layers that feed it: keys and values have the
-  // fewest and queries the most.
+  // Returns head counts, from the core or else from the layers that feed it: keys and values have the fewest
+  // heads, queries the most.
   void check_heads(const Site& attention) const {
     for (const auto& [key, number] : attention.module->traits().heads) check_divides(key, number);
     if (role_of(attention) != Role::attention) return;
@@ -196,20 +196,20 @@ class Maker {
     throw Error(ErrorCode::mesh, "distributed.tp_size",
                 name + " (" + std::to_string(number) + ") must be divisible by TP size (" +
                     std::to_string(ranks_) + ")",
-                "choose a tp_size that divides the heads, or a tp_plan that leaves attention whole");
+                "set a tp_size that divides the heads, or a tp_plan that leaves attention whole");
   }
 
-  // Inside a split attention or mixer a norm may only go over single heads.
+  // Inside a split attention or mixer a norm must apply to single heads.
   void check_norm(const Block& block, const Site& norm) const {
     const bool heads = block.inside == Inside::split;
     if (is(norm, Style::sequence_parallel) || (is(norm, Style::replicated_with_grad_allreduce) && !heads))
       refuse(norm,
-             "the style '" + word_of(*norm.style) + "' does not fit '" + norm.path + "', which sees " +
+             "the style '" + word_of(*norm.style) + "' does not fit '" + norm.path + "', which gets " +
                  (heads ? "parts of heads, not of the tokens" : "whole hidden states"),
-             "leave it out of the plan: what its gradient needs follows from the layers around it");
+             "remove it from the plan; its gradient follows from the layers around it");
     const Site& site = layout_.sites[block.site];
     if (heads && role_of(site) != Role::attention && role_of(site) != Role::mixer)
-      refuse(norm, "'" + norm.path + "' goes over numbers that the plan splits among ranks",
+      refuse(norm, "'" + norm.path + "' normalizes over elements that the plan splits among ranks",
              "leave '" + site.path + "' whole");
   }
 

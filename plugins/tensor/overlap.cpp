@@ -1,4 +1,5 @@
-// Rows are broadcast rank by rank and multiplied as they come; sums are taken piece by piece.
+// Overlapped products: rows are broadcast rank by rank and multiplied as they arrive, and sums are reduced in
+// pieces.
 #include "overlap.h"
 
 #include <ATen/TensorOperators.h>
@@ -21,13 +22,13 @@ namespace {
 using model::Saved;
 using torch::autograd::Edge;
 
-constexpr int64_t kPieces = 4;  // of a rank's rows in a sum
+constexpr int64_t kPieces = 4;  // pieces of a rank's rows in a sum
 
 at::Tensor empty_rows(int64_t rows, int64_t width, const at::Tensor& like) {
   return at::empty({rows, width}, like.options().requires_grad(false));
 }
 
-// Gathers all rows; `use` is called for each rank's rows as soon as they arrive.
+// Gathers all rows. Calls `use` for each rank's rows as soon as they arrive.
 at::Tensor gather_behind(const at::Tensor& own, int64_t total, Communicator& ranks,
                          const std::function<void(const Part& rows, const at::Tensor& values)>& use) {
   at::Tensor all = empty_rows(total, own.size(1), own);
@@ -54,7 +55,7 @@ at::Tensor gather_behind(const at::Tensor& own, int64_t total, Communicator& ran
   return all;
 }
 
-// A sum over ranks of which each gets its rows, in flight.
+// A reduction in flight, of which each rank gets its rows.
 class Scatter {
  public:
   // `make` writes the rows [begin, begin + out.size(0)) of this rank's summand.
@@ -93,7 +94,7 @@ Edge edge_to(const at::Tensor& tensor) {
   return tensor.defined() ? torch::autograd::impl::gradient_edge(tensor) : Edge();
 }
 
-// Defers the work to the queue if this backward is split and the parameters are leaves.
+// Adds the work to the queue if this backward is split and the parameters are leaves.
 bool put_off(WeightGradients* later, const Edge& weight, const Edge& bias, const at::Tensor& dy,
              const at::Tensor& x) {
   if (later == nullptr || !later->defers()) return false;

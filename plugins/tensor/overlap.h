@@ -1,4 +1,4 @@
-// Products overlapped with a gather or a sum over ranks, in both directions.
+// Products overlapped with a gather or a sum over ranks, in forward and backward.
 #pragma once
 
 #include <span>
@@ -8,14 +8,15 @@
 
 namespace heddle::tensor {
 
-// x: this rank's token rows. Each layer's product with all rows, as one node: every rank's rows are sent
-// separately and multiplied as they arrive, the own ones first. Backward: dX is made and summed piece by
-// piece, the sums overlapping the next piece and dW (after PyTorch's asynchronous tensor parallelism).
+// Multiplies the weights of `layers` with all token rows, as one node. x: this rank's token rows. The rows of
+// each rank are sent separately and multiplied as they arrive, beginning with this rank's own. In the
+// backward, dX is computed and summed in pieces, and the sums overlap the next piece and dW (modeled on
+// PyTorch's asynchronous tensor parallelism).
 model::FewTensors gathered_products(std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch,
                                     Communicator& ranks);
 
-// x: all token rows of this rank's columns. This rank's rows of the sum over ranks of x W^T, without bias.
-// The mirror of the above.
+// Returns this rank's rows of the sum over ranks of x W^T, without bias. x: all token rows, with this rank's
+// columns. The mirror image of gathered_products().
 at::Tensor scattered_product(const Linear& layer, const at::Tensor& x, const Batch& batch,
                              Communicator& ranks);
 

@@ -1,4 +1,4 @@
-// Applies a layout: splits slots and sets seams.
+// Application of a layout: splits slots and installs seams.
 #include "parallelizer.h"
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace {
 Layout read_layout(Units& units, const Config& config, int ranks, Extent extent) {
   Sites sites = find_sites(units);
   const Rules rules = choose_rules(units, config.tp_plan);
-  // The model's own plan may name modules that a rank's stage lacks; a plan of the YAML may not name unknown
-  // ones.
+  // The model's own plan may contain modules that are not on this rank's stage. A plan in the YAML must not
+  // contain unknown modules.
   const bool own = !config.tp_plan.is_map();
   give_styles(sites, rules, own ? Extent::stage : extent);
   if (own) leave_whole(sites, ranks);
@@ -48,7 +48,7 @@ class Applier {
   }
 
  private:
-  // Of split layers, between hidden states of this rank's token rows or of all tokens.
+  // Products of split layers, between hidden states of this rank's token rows or of all tokens.
   struct Products {
     Product inward, outward;
   };
@@ -96,7 +96,7 @@ class Applier {
     if (on_rows(block.site)) gather(*layout_.sites[block.site].module);
   }
 
-  // An attention's own parameters have one number for each head (sinks), those of a mixer a run of each.
+  // An attention's own parameters have one element per head (sinks), those of a mixer several per head.
   void split_own(Module& module) {
     const Role role = module.traits().role;
     if (role != Role::attention && role != Role::mixer) return;
@@ -115,7 +115,7 @@ class Applier {
     layer.instead.add(products(at).outward);
   }
 
-  // A layer between whole hidden states.
+  // Splits a layer between whole hidden states.
   void whole_linear(size_t at) {
     Linear& layer = linear(at);
     const std::optional<Style> style = layout_.sites[at].style;
@@ -151,8 +151,9 @@ class Applier {
     layer.instead.add(outward_of_whole_);
   }
 
-  // Only numbers of the rank's width are sent: the second layer is split as a colwise layer's outputs, and
-  // the first as a rowwise layer's inputs; the other stays whole, and on token rows its gradient is a part.
+  // Splits a pair so that only low-rank values are communicated. The second layer is split like a colwise
+  // layer's outputs, the first like a rowwise layer's inputs. The other layer of the pair stays whole, and on
+  // token rows its gradient is partial.
   void low_rank(const LowRank& pair) {
     Linear& second = linear(pair.second);
     const std::optional<Style> style = layout_.sites[pair.layer].style;
@@ -181,8 +182,8 @@ class Applier {
   Product inward_of_whole_, outward_of_whole_;
 };
 
-// All ranks hold the same tokens, and their logits may differ in the last bit (products round otherwise at
-// other alignments): the first rank's choice of experts is that of all.
+// Uses the first rank's expert selection on all ranks. They have the same tokens, but their logits may differ
+// in the last bit, because products round differently at other alignments.
 void link_routers(const Units& units, Communicator& ranks) {
   const auto first = Router::Agree::around("tensor", 0, [&ranks](at::Tensor experts, const auto& next) {
     return model::once(model::Operator::collective, [&] {

@@ -1,4 +1,4 @@
-// Tensor and sequence parallelism as a parallelizer of the axis tp.
+// Tensor and sequence parallelism, as a parallelizer of the axis tp.
 #pragma once
 
 #include <utility>
@@ -9,13 +9,13 @@
 
 namespace heddle::tensor {
 
-// Splits linear layers, the vocabulary and the loss by a plan (Shoeybi et al. 2019); with sequence
-// parallelism hidden states between them are token rows (Korthikanti et al. 2022).
+// Splits linear layers, the vocabulary and the loss by a plan (Shoeybi et al. 2019). With sequence
+// parallelism, hidden states between split layers are token rows (Korthikanti et al. 2022).
 class Tensor : public IParallelizer {
  public:
   explicit Tensor(Config config) : config_(std::move(config)) {}
   Needs needs() const override;
-  // Throws Error{config | mesh | input}: plans that do not match, heads that do not divide.
+  // Throws Error{config | mesh | input} for plans that do not match and heads that do not divide.
   void check(Units& units, const Sizes& sizes) override;
   std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override;
 

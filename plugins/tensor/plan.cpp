@@ -1,4 +1,4 @@
-// Styles by name, patterns segment by segment, and the model's own plan.
+// Parsing of styles, matching of patterns by segment, and the model's own plan.
 #include "plan.h"
 
 #include <array>
@@ -28,11 +28,12 @@ Style read_style(const Node& value) {
   }
   const std::string written = value.kind() == Node::Kind::text ? value.as_text() : value.written();
   const std::string near = text::nearest(written, words);
-  throw Error(ErrorCode::config, value.where(), "Unknown parallel style: " + written,
-              (near.empty() ? "" : "did you mean '" + near + "'? ") + "there are " + text::join(words));
+  throw Error(
+      ErrorCode::config, value.where(), "Unknown parallel style: " + written,
+      (near.empty() ? "" : "did you mean '" + near + "'? ") + "supported styles: " + text::join(words));
 }
 
-// One segment, with `*` and `?`.
+// Matches one segment with `*` and `?`.
 bool fits(std::string_view pattern, std::string_view segment) {
   if (pattern.empty()) return segment.empty();
   if (pattern.front() == '*')

@@ -1,4 +1,4 @@
-// The entry point of tensor parallelism.
+// Entry point of the plugin tensor.
 #include "heddle/sdk.h"
 #include "parallelizer.h"
 

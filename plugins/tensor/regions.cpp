@@ -1,4 +1,4 @@
-// Each region has one communication forward and one backward.
+// Regions with one communication in the forward and one in the backward.
 #include "regions.h"
 
 #include <ATen/ops/alias.h>
@@ -11,7 +11,7 @@
 namespace heddle::tensor {
 namespace {
 
-// The communication of a region; `total` is the size of the whole dim.
+// Communication of a region. `total` is the size of the whole dim.
 using Move = at::Tensor (*)(at::Tensor tensor, int64_t total, Communicator& ranks);
 
 at::Tensor keep(at::Tensor tensor, int64_t, Communicator&) {

@@ -1,4 +1,4 @@
-// The borders between replicated and split computation, as autograd nodes.
+// Borders between replicated and split computation, as autograd nodes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,26 +7,28 @@
 
 namespace heddle::tensor {
 
-// The gradient of a gathered tensor on each rank: a part of a sum if the ranks compute different things from
-// it, or the whole if they compute the same.
+// The gradient of a gathered tensor on each rank: a part of a sum if the ranks compute different values from
+// it, or the whole gradient if they compute the same.
 enum class Gradient { part, whole };
 
-// Tensors are [tokens, width]; `total` is the size of the whole dim. After Megatron's regions (Shoeybi et al.
-// 2019, Korthikanti et al. 2022); each is one node, and writes in place if nothing else reads.
+// Tensors are [tokens, width]; `total` is the size of the whole dim. Modeled on Megatron's regions (Shoeybi
+// et al. 2019, Korthikanti et al. 2022). Each region is one node, and writes in place if nothing else reads
+// its input.
 
-// The same tensor; its gradient is summed over the ranks.
+// Returns x. Backward: sums the gradient over the ranks.
 at::Tensor share(at::Tensor x, Communicator& ranks);
-// The sum over the ranks; its gradient goes to each.
+// Sums over the ranks. Backward: passes the gradient to every rank.
 at::Tensor sum(at::Tensor part, Communicator& ranks);
-// This rank's rows to all rows. Backward: this rank's rows of the gradient, summed first if it is a part.
+// Gathers all rows from this rank's rows. Backward: this rank's rows of the gradient, which is summed first
+// if it is a part.
 at::Tensor gather_rows(at::Tensor own, int64_t total, Communicator& ranks, Gradient gradient);
-// The sum over the ranks, of which each gets its rows. Backward: a gather.
+// Sums over the ranks and returns this rank's rows. Backward: a gather.
 at::Tensor sum_to_rows(at::Tensor part, Communicator& ranks);
-// All rows to this rank's; every rank has the same. Backward: a gather.
+// Returns this rank's rows of a tensor that all ranks hold. Backward: a gather.
 at::Tensor slice_rows(at::Tensor whole, Communicator& ranks);
-// This rank's columns to all columns, with which every rank computes the same. Backward: a slice.
+// Gathers all columns from this rank's columns. All ranks compute the same with them. Backward: a slice.
 at::Tensor gather_columns(at::Tensor own, int64_t total, Communicator& ranks);
-// All columns to this rank's; every rank has the same. Backward: a gather.
+// Returns this rank's columns of a tensor that all ranks hold. Backward: a gather.
 at::Tensor slice_columns(at::Tensor whole, Communicator& ranks);
 
 }  // namespace heddle::tensor

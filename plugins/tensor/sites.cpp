@@ -1,4 +1,4 @@
-// The walk over units, the matching of rules with paths, and what each module may have.
+// Traversal of units, matching of rules with module paths, and the styles that each role allows.
 #include "sites.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ std::string prefix_of(ModuleUnit& unit) {
   return prefix.value_or("");
 }
 
-// "layers.3.mlp" as "layers.*.mlp".
+// Converts "layers.3.mlp" to "layers.*.mlp".
 std::string general(const std::string& path) {
   std::string out, segment;
   const auto close = [&] {
@@ -54,11 +54,12 @@ std::string general(const std::string& path) {
     if (site.module->children().empty() && !site.module->slots().empty()) paths.insert(general(site.path));
   const std::vector<std::string> all(paths.begin(), paths.end());
   const std::string near = text::nearest(rule.pattern, all);
-  throw Error(ErrorCode::config, rule.where, "no module matches the pattern '" + rule.pattern + "'",
-              (near.empty() ? "" : "did you mean '" + near + "'? ") + "the model has " + text::join(all));
+  throw Error(
+      ErrorCode::config, rule.where, "no module matches the pattern '" + rule.pattern + "'",
+      (near.empty() ? "" : "did you mean '" + near + "'? ") + "the model's paths are " + text::join(all));
 }
 
-// Styles allowed for a module of this role; messages propose the first.
+// Returns the styles allowed for a role. Messages propose the first.
 std::vector<Style> styles_of(Role role) {
   switch (role) {
     case Role::projection:
@@ -87,7 +88,7 @@ Sites find_sites(Units& units) {
       throw Error(ErrorCode::input, "tensor",
                   "the unit '" + std::string(unit->name()) +
                       "' is a foreign model without seams, which tensor parallelism cannot split",
-                  "make it of heddle's modules, or train it with tp_size 1");
+                  "build it from heddle's modules, or set tp_size: 1");
     add(sites, prefix_of(*known), *unit->module(), Site::kNone);
   }
   return sites;
@@ -103,7 +104,7 @@ void give_styles(Sites& sites, const Rules& rules, Extent extent) {
         throw Error(ErrorCode::config, rule.where,
                     "two styles for '" + site.path + "': " + word_of(*site.style) + " (" + site.where +
                         ") and " + word_of(rule.style) + " (the pattern '" + rule.pattern + "')",
-                    "let one pattern match it");
+                    "change the patterns so that only one matches");
       site.style = rule.style;
       site.where = rule.where;
     }
@@ -126,10 +127,9 @@ Rules choose_rules(const Units& units, const Node& tp_plan) {
   Rules own = rules_of(units);
   if (!own.empty()) return own;
   throw Error(ErrorCode::config, "distributed.tp_plan",
-              "No tensor-parallel plan is registered for this model: its family brings none",
-              "give one, a style for each path, such as\n"
-              "    tp_plan: {layers.*.mlp.up: colwise,\n"
-              "              layers.*.mlp.down: rowwise}");
+              "No tensor-parallel plan is registered for this model: its model family has none",
+              "set tp_plan to a map from paths to styles, such as\n    tp_plan: {layers.*.mlp.up: colwise,\n "
+              "             layers.*.mlp.down: rowwise}");
 }
 
 void refuse(const Site& site, const std::string& what, const std::string& hint) {
@@ -150,11 +150,11 @@ void check_style(const Site& site, bool sequence_parallel) {
     refuse(
         site,
         "the style '" + word_of(*site.style) + "' does not fit '" + site.path + "', a module of kind " + kind,
-        "it takes " + text::join(words, " or "));
+        "use " + text::join(words, " or "));
   }
   if (is(site, Style::sequence_parallel) && !sequence_parallel)
     refuse(site, "the style 'sequence_parallel' of '" + site.path + "' needs sequence_parallel: true",
-           "set distributed.sequence_parallel, or leave norms out of the plan");
+           "set distributed.sequence_parallel: true, or remove norms from the plan");
 }
 
 bool is_mixture(const Sites& sites, const Site& site) {
@@ -178,8 +178,8 @@ void check_known(const Site& site, bool has_layers, bool in_block) {
     return;
   throw Error(ErrorCode::config, "distributed.sequence_parallel",
               "'" + site.path + "' (" + std::string(site.module->kind()) + ") " +
-                  (has_own_rows(site) ? "has parameters of its own beside linear layers"
-                                      : "does not declare what it does with a part of the tokens"),
+                  (has_own_rows(site) ? "has parameters outside of linear layers"
+                                      : "does not declare how it handles a part of the tokens"),
               "set sequence_parallel: false for this model");
 }
 

@@ -1,4 +1,4 @@
-// Slots are found by the address of the tensor that the model computes with.
+// Split of parameters. Slots are found by the address of the tensor that the model computes with.
 #include "splitter.h"
 
 #include <ATen/core/grad_mode.h>
@@ -9,7 +9,7 @@
 namespace heddle::tensor {
 namespace {
 
-// On meta only a shape; else a copy, so that the whole is freed.
+// On meta returns only a shape. Otherwise returns a copy, so that the whole tensor is freed.
 at::Tensor piece(const at::Tensor& whole, int64_t dim, const Part& part) {
   at::NoGradGuard no_gradients;
   return whole.detach().narrow(dim, part.begin, part.count).clone(at::MemoryFormat::Contiguous);
@@ -31,18 +31,19 @@ Part Splitter::split(at::Tensor& tensor, int64_t dim) {
   ParameterSlot& slot = slot_of(tensor);
   if (const auto cut = cuts_.find(slot.name); cut != cuts_.end()) {
     if (cut->second.dim != dim)
-      throw Error(ErrorCode::config, "distributed.tp_plan",
-                  "the tied parameter '" + slot.name + "' is split in two ways",
-                  "split the vocabulary of the embedding and of the head alike: rowwise_rep and colwise");
+      throw Error(
+          ErrorCode::config, "distributed.tp_plan",
+          "the tied parameter '" + slot.name + "' is split in two ways",
+          "split the vocabulary of the embedding and of the head in the same way: rowwise_rep and colwise");
     slot.point(cut->second.part);
     return cut->second.place;
   }
   const int64_t whole = tensor.size(dim);
   if (whole < ranks_)
     throw Error(ErrorCode::input, "tensor",
-                "the parameter '" + slot.name + "' has " + std::to_string(whole) + " indices along dim " +
+                "the parameter '" + slot.name + "' has " + std::to_string(whole) + " elements along dim " +
                     std::to_string(dim) + ", fewer than the " + std::to_string(ranks_) + " ranks of tp",
-                "choose a smaller tp_size, or leave it out of the plan");
+                "set a smaller tp_size, or remove it from the plan");
   const Part part = part_of(whole, ranks_, rank_);
   const at::Tensor leaf = slot.point(piece(tensor, dim, part));
   cuts_.emplace(slot.name, Cut{leaf, dim, whole, part});
@@ -63,7 +64,7 @@ std::vector<Placed> Splitter::finish() {
     const auto cut = cuts_.find(slot.name);
     if (cut == cuts_.end() || slot.tensor->is_same(cut->second.part)) continue;
     throw Error(ErrorCode::config, "distributed.tp_plan",
-                "the parameter '" + slot.name + "' is tied, and the plan splits only one of its places",
+                "the parameter '" + slot.name + "' is tied, but the plan splits only one of its places",
                 "give the embedding the style rowwise_rep and the head the style colwise");
   }
   return std::move(placed_);

@@ -1,4 +1,4 @@
-// Cuts parameters: points slots at this rank's part, and records it for the strategy.
+// Splits parameters: points slots at this rank's part, and records the part for the strategy.
 #pragma once
 
 #include <map>
@@ -13,16 +13,16 @@ namespace heddle::tensor {
 
 class Splitter {
  public:
-  // `units` whole; a tied parameter is cut once, and all its slots get the same part.
+  // `units`: not split yet. A tied parameter is split once, and all its slots get the same part.
   Splitter(Units& units, const DeviceMesh& mesh);
 
-  // Keeps this rank's part of a slot's tensor along dim. Throws Error{input} when there is less than one
-  // index for each rank, or when a tied parameter is cut in two ways.
+  // Keeps this rank's part of a slot's tensor along dim. Throws Error{input} if there are fewer elements than
+  // ranks, or if a tied parameter is split in two ways.
   Part split(at::Tensor& slot, int64_t dim);
-  // The gradient is this rank's part of a sum.
+  // Marks the gradient as this rank's part of a sum.
   void sum_gradient(at::Tensor& slot);
 
-  // What was done. Throws Error{config} for a tied parameter of which some slot was left whole.
+  // Returns the recorded parts. Throws Error{config} for a tied parameter of which some slot is not split.
   std::vector<Placed> finish();
 
  private:

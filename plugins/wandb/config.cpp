@@ -1,4 +1,4 @@
-// The keys of wandb.init that mean something on this machine's disk.
+// Schema of the keys of wandb.init that have an effect without a server.
 #include "config.h"
 
 #include <algorithm>
@@ -33,28 +33,31 @@ bool is_id(const std::string& text) {
 
 ConfigSchema<Config> schema() {
   return ConfigSchema<Config>()
-      .field("project", &Config::project, "The project, as a note in run.json.")
-      .field("entity", &Config::entity, "The team, as a note in run.json.")
+      .field("project", &Config::project, "Name of the project, stored in run.json.")
+      .field("entity", &Config::entity, "Name of the team, stored in run.json.")
       .field("name", &Config::name,
-             "The run's name, as a note in run.json; empty or null: the last two parts of the model's name.")
-      .field("group", &Config::group, "The group of runs, as a note in run.json.")
-      .field("job_type", &Config::job_type, "The kind of run, as a note in run.json.")
-      .field("tags", &Config::tags, "Words of the run, as a note in run.json.")
-      .field("notes", &Config::notes, "A text on the run, as a note in run.json.")
-      .field("save_dir", &Config::save_dir, "Where the directory wandb is made; null: in checkpoint_dir.")
-      .field("dir", &Config::dir, "The name of save_dir in wandb.init.")
+             "Name of the run, stored in run.json. Empty or null: the last two parts of the model's name.")
+      .field("group", &Config::group, "Group of runs, stored in run.json.")
+      .field("job_type", &Config::job_type, "Type of the run, stored in run.json.")
+      .field("tags", &Config::tags, "Tags of the run, stored in run.json.")
+      .field("notes", &Config::notes, "Notes on the run, stored in run.json.")
+      .field("save_dir", &Config::save_dir,
+             "Directory in which the directory wandb is created. null: checkpoint_dir.")
+      .field("dir", &Config::dir, "Name of save_dir in wandb.init.")
       .field("mode", &Config::mode,
-             "disabled: nothing is written; all others: JSON lines, and nothing is sent.",
+             "Mode of wandb. disabled writes nothing. All other modes write JSON lines and send nothing.",
              OneOf{{"online", "offline", "shared", "disabled"}})
-      .field("id", &Config::id, "The run's id, the end of its directory's name; null: eight random letters.",
+      .field("id", &Config::id,
+             "Id of the run, with which the name of its directory ends. null: eight random letters.",
              Check{"letters, digits, - and _", check_id})
       .field("resume", &Config::resume,
-             "Where the run resumes from a checkpoint: never begins another directory; must refuses a run "
-             "whose directory is missing; null and the others go on in the directory that is there.",
+             "Behavior of a run that resumes from a checkpoint. never creates a new directory, and must "
+             "refuses the run if its directory is missing. null and all other values continue in the "
+             "existing directory.",
              OneOf{{"allow", "auto", "must", "never"}})
       .rule([](const Config& config) {
         const bool both = config.dir && config.save_dir && *config.dir != *config.save_dir;
-        return std::string(both ? "dir and save_dir name two places: leave one of them out" : "");
+        return std::string(both ? "dir and save_dir differ: set only one of them" : "");
       });
 }
 

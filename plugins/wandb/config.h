@@ -1,4 +1,4 @@
-// The section `wandb`: keys of AutoModel that act without a server.
+// The section `wandb`: keys of AutoModel that have an effect without a server.
 #pragma once
 
 #include <filesystem>
@@ -22,14 +22,15 @@ struct Config {
 
 ConfigSchema<Config> schema();
 
-// Where the directories of runs are.
+// Returns the directory that contains the runs.
 std::filesystem::path runs_of(const Config& config, const std::filesystem::path& checkpoint_dir);
 
-// The name that W&B would show: that of the section, else AutoModel's, from the model, else the directory's.
+// Returns the name that W&B would show: the section's name, else AutoModel's name from the model, else the
+// directory's.
 std::string name_of(const Config& config, const Node& configuration,
                     const std::filesystem::path& checkpoint_dir);
 
-// Whether a text may be the id of a run, and so a part of a directory's name.
+// Returns whether a text is a valid run id, which is part of a directory's name.
 bool is_id(const std::string& text);
 
 }  // namespace heddle::wandb

@@ -1,4 +1,4 @@
-// wandb: the records of a run as JSON lines beside W&B's offline runs; nothing is sent.
+// wandb: records a run as JSON lines beside W&B's offline runs. Nothing is sent.
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -15,7 +15,7 @@
 namespace heddle::wandb {
 namespace {
 
-constexpr const char* kRunId = "wandb_run_id";  // in checkpoint_dir, for a run that resumes
+constexpr const char* kRunId = "wandb_run_id";  // in checkpoint_dir, for resumed runs
 
 std::string random_id() {
   static constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyz0123456789";
@@ -35,13 +35,13 @@ std::string date_now() {
 }
 
 std::string number(double value) {
-  if (!std::isfinite(value)) return "null";  // JSON has no other word
+  if (!std::isfinite(value)) return "null";  // JSON has no NaN and Inf
   std::array<char, 40> text;
   return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
 }
 
-// AutoModel's names: those of the line; of a validation "val_loss"; of a named set "val_NAME/val_loss". What
-// training has too gets a prefix: "val_lr", "val_NAME/lr".
+// Returns AutoModel's name of a field: unchanged in training, "val_loss" in validation, "val_NAME/val_loss"
+// for a named set. Fields that training has too get a prefix in validation: "val_lr", "val_NAME/lr".
 std::string key_of(const MetricsRecord& record, const std::string& field) {
   if (record.kind == MetricsRecord::Kind::training) return field;
   if (record.set.empty()) return "val_" + field;
@@ -77,14 +77,15 @@ class Wandb : public IMetrics {
     const std::filesystem::path there = resumes && is_id(id) ? find_run(runs, id) : "";
     if (there.empty() && resumes && config_.resume == "must")
       throw Error(ErrorCode::config, "wandb.resume",
-                  "must, and " + runs.string() + " has no run " + (is_id(id) ? id : "that this one resumes"),
-                  "set wandb.resume: allow, or name the run with wandb.id");
+                  "resume is must, but " + runs.string() + " has no run " +
+                      (is_id(id) ? id : "that this one resumes"),
+                  "set wandb.resume: allow, or set wandb.id to an existing run");
     const Node configuration = config::read_text(run.configuration, "configuration");
     if (there.empty())
       begin(run, configuration, runs, is_id(id) ? id : random_id());
     else
       resume(run, configuration, there);
-    Log::to_stderr(0).warning("wandb", "nothing is sent to W&B: the figures are JSON lines in " +
+    Log::to_stderr(0).warning("wandb", "nothing is sent to W&B: metrics are JSON lines in " +
                                            (directory_->path() / kHistory).string());
   }
 

@@ -1,4 +1,4 @@
-// Files of one run: written whole, or line by line.
+// Files of a run, written whole or line by line.
 #include "run_directory.h"
 
 #include <charconv>

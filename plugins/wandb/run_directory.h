@@ -1,4 +1,4 @@
-// The directory of one run beside those that W&B writes offline, with JSON in place of W&B's binary log.
+// Directory of a run beside those that W&B writes offline, with JSON instead of W&B's binary log.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@ namespace heddle::wandb {
 
 constexpr const char* kHistory = "history.jsonl";
 
-// The directory of the run with this id, the newest of several; empty: there is none.
+// Returns the newest directory of the run with this id. Empty if there is none.
 std::filesystem::path find_run(const std::filesystem::path& runs, const std::string& id);
 
-// All throw Error{io}.
+// All members throw Error{io}.
 class RunDirectory {
  public:
-  // Makes it where it is not there.
+  // Creates the directory if it does not exist.
   explicit RunDirectory(std::filesystem::path path);
   const std::filesystem::path& path() const { return path_; }
 
-  // A whole file; one that is there is replaced.
+  // Writes a whole file. An existing file is replaced.
   void write(const std::string& name, const std::string& text) const;
-  // A line of the history in one write, so that a process that is killed leaves whole lines.
+  // Appends a line to the history in one write, so that a killed process leaves whole lines.
   void append(const std::string& line) const;
-  // Takes away the lines of this step and later ones, and one that was cut.
+  // Removes the lines of this step and later steps, and an incomplete last line.
   void keep_before(int64_t step) const;
 
  private:

@@ -1,4 +1,4 @@
-// Rows of weights over the ranks of acme: gathered in the forward, gradients summed over acme in the
+// Rows of weights over the ranks of acme: gathered in the forward, with gradients summed over acme in the
 // backward.
 #include "plugins/acme.h"
 
@@ -16,7 +16,7 @@ struct Rows {
   int64_t begin, count, most;
 };
 
-// The first ranks hold one more.
+// The first ranks hold one row more.
 Rows rows_of(int64_t rows, int ranks, int rank) {
   const int64_t each = rows / ranks, more = rows % ranks;
   return {rank * each + std::min<int64_t>(rank, more), each + (rank < more), each + (more > 0)};
@@ -72,7 +72,7 @@ class AcmeSplit : public IParallelizer {
     Communicator& ranks = mesh.group("acme");
     for (auto& unit : units) {
       auto& toy = static_cast<ToyUnit&>(*unit);
-      if (toy.own.size() < 2) continue;  // no layer
+      if (toy.own.size() < 2) continue;  // not a layer
       ParameterSlot slot = toy.parameters().front();
       const int64_t whole = slot.tensor->size(0);
       const Rows mine = rows_of(whole, ranks.size(), ranks.rank());
@@ -107,7 +107,7 @@ Training over_acme(Training run, int acme, Acme how) {
   int ranks = 1;
   for (const Axis& axis : run.axes) ranks *= axis.size;
   run.table = acme_table();
-  if (acme == 1) return run;  // the engine asks a parallelizer only for an axis above 1
+  if (acme == 1) return run;  // the engine calls a parallelizer only for an axis above 1
   run.views = {{"acme", {"dp", "cp"}, {{"acme_shard", ranks / acme}, {"acme", acme}}}};
   run.own_parallelizers = {[how] { return make_acme(how); }};
   return run;

@@ -1,5 +1,5 @@
-// A parallelizer with an axis of its own, `acme`, in a view of its own: it splits the weights of toy layers
-// by rows and gathers them for each forward.
+// A parallelizer with its own axis `acme` in its own view. It splits the weights of toy layers by rows and
+// gathers them for each forward.
 #pragma once
 
 #include <memory>
@@ -9,16 +9,16 @@
 
 namespace heddle::tests {
 
-// How the toy parallelizer breaks a rule.
+// Rules that the toy parallelizer breaks.
 struct Acme {
-  std::string axis = "acme";   // what it writes into Placed::axis
-  bool also_dp_shard = false;  // it says that it splits dim 1 along dp_shard as well
+  std::string axis = "acme";   // the value of Placed::axis
+  bool also_dp_shard = false;  // reports a split of dim 1 along dp_shard too
 };
 std::unique_ptr<IParallelizer> make_acme(Acme acme = {});
 
 AxisTable acme_table();
 
-// `run` with the weights of its toy layers split over `acme` of its data-parallel ranks.
+// Returns `run` with the weights of its toy layers split over `acme` of its data-parallel ranks.
 Training over_acme(Training run, int acme, Acme how = {});
 
 }  // namespace heddle::tests

@@ -12,14 +12,14 @@
 
 namespace heddle::tests {
 
-// The step of so many backwards in which `value` is added to the gradient behind a unit, or to its output.
+// The number of the backward in which `value` is added to the gradient at a unit's output, or to the output.
 struct BadStep {
   int step = 0, backwards_a_step = 1;
   double value = 0;
   bool is_loss = false;
 };
 
-// Counts backwards, because forwards may be taken back.
+// Counts backwards, because forwards may run again.
 class BadBackward : public ModuleUnit {
  public:
   BadBackward(Unit& unit, const BadStep& bad)
@@ -40,7 +40,7 @@ class BadBackward : public ModuleUnit {
   int backwards_ = 0;
 };
 
-// On `rank`, or on all ranks where it is below 0. unit: the last one where there are fewer.
+// Applies to `rank`, or to all ranks if it is negative. unit: at most the last one.
 inline Training with_bad_step(Training run, int rank, size_t unit, const BadStep& bad) {
   run.make_units = [=, model = run.model](int of) {
     Units units = make_units(model, at::TensorOptions().dtype(at::kFloat).device(at::kMeta));

@@ -1,4 +1,4 @@
-// Runs one step of a stage in an order that a test writes down: forwards, whole and split backwards.
+// Runs one step of a stage in a given order of forwards and whole or split backwards.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -15,8 +15,9 @@
 
 namespace heddle::tests {
 
-// "F0 F1 I0 B1 W0": forward, whole backward, and backward of inputs, then of weights, each with its
-// microbatch. Ends with what follows the last backward of a stage; finish_gradients is left to the caller.
+// order: such as "F0 F1 I0 B1 W0": forward, whole backward, backward of inputs and then of weights, each with
+// its microbatch. Ends with the calls that follow the last backward of a stage. The caller calls
+// finish_gradients.
 inline void run_by_hand(ParallelStage& stage, std::span<const Batch> microbatches, const std::string& order) {
   std::deque<WeightGradients> queues(microbatches.size());
   std::vector<at::Tensor> losses(microbatches.size());

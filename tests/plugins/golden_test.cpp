@@ -46,7 +46,7 @@ struct Golden {
   std::vector<double> loss, norm, auxiliary;
 };
 
-// The training of a golden case, with the weights of its files.
+// Returns the training of a golden case, with the weights of its files.
 tests::Training training_of(const Golden& golden, at::ScalarType dtype = at::kFloat) {
   const std::shared_ptr<const ModelSpec> model =
       engine::read_model(golden.directory / "config.json", tests::built_plugins());
@@ -72,8 +72,8 @@ StepConfig adamw() {
   return config;
 }
 
-// The steps that are compared. After eight steps the last bits of products, which differ by processor, have
-// grown beyond the tolerance in these models.
+// Number of steps to compare. After eight steps the last bits of products, which differ between processors,
+// exceed the tolerance in these models.
 int64_t compared_steps(const std::string& name) {
   return name == "kimi_linear" ? 8 : kGoldenSteps;
 }
@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(
 // A family on two ranks.
 class GoldenOnRanks : public ::testing::TestWithParam<std::string> {};
 
-// "ep": each rank has rows and experts of its own. "experts": all ranks have the same rows.
+// "ep": each rank has its own rows and experts. "experts": all ranks have the same rows.
 const std::map<std::string, std::string> kSplits = {
     {"fsdp2", "fsdp2 dp2"},           {"tp", "single tp2"},      {"sequence", "single tp2(sequence)"},
     {"pp", "single pp2(1f1b) rows1"}, {"ep", "fsdp2 dp2 ep2"},   {"experts", "fsdp2 tp2(sequence) ep2"},
@@ -220,7 +220,7 @@ INSTANTIATE_TEST_SUITE_P(Transformers, GoldenOnRanks, ::testing::ValuesIn(famili
                            return name;
                          });
 
-// In the files gate and up are one dim.
+// Files store gate and up as one dim.
 void expect_near(const at::Tensor& given, const SafetensorsFile& file, const std::string& name,
                  double tolerance) {
   const at::Tensor ours = given.dim() == 4 ? given.flatten(1, 2) : given;

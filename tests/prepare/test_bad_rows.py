@@ -197,17 +197,17 @@ class Words(Prepared):
         return self.refused(kind, "bytes", [row], **changes).what
 
     def test_of_values_that_are_no_texts(self):
-        for value, what in ((7, "context is int, not a text"), ({}, "context is dict, not a text")):
+        for value, what in ((7, "context is int, not a string"), ({}, "context is dict, not a string")):
             self.assertEqual(self.what("columns", {"ctx": value, "ask": "q", "say": "a"}), what)
         part = {"messages": [{"role": "user", "content": [{"type": "text", "text": None}]}, {"role": "assistant", "content": "x"}]}
-        self.assertEqual(self.what("chat", part, **CHATML), "the text of a part of a message's content is NoneType, not a text")
+        self.assertEqual(self.what("chat", part, **CHATML), "the text of a part of a message's content is NoneType, not a string")
         self.assertEqual(self.what("chat", {"messages": ["x"]}, **CHATML), "Each message must be a dict, got str")
         self.assertIn("an item of `messages` must be an object, got str", self.what("agent", {"messages": ["x"]}, **CHATML))
         self.assertIn("a turn of `conversations` must be an object, got str",
                       self.what("agent", {"conversations": ["x"]}, **CHATML))
         row = {"query": "q", "tools": "7", "answers": "[]"}
         self.assertEqual(self.refused("xlam", "bytes_plain", [row], local=False, template=cases.CHATML).what,
-                         "`tools` must be a list of objects, or a text of one, got int")
+                         "`tools` must be a list of objects, or JSON text of one, got int")
 
     def test_null_calls_are_none(self):
         calls = {"messages": [{"role": "user", "content": "who", "tool_calls": None},

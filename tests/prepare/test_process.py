@@ -69,7 +69,7 @@ class Process(Prepared):
         import preparation
         with mock.patch.object(preparation, "SECONDS", 0):
             self.prepare("columns", "bytes", given)
-        what = "rows have no column 'ctx', which column_mapping names as the context: they go without"
+        what = "rows have no column 'ctx', which column_mapping names as the context: their context is empty"
         told = [message.get("note", message.get("rows")) for message in self.messages]
         self.assertEqual(told.count(what), 1)
         self.assertLess(told.index(what), told.index(2000))

@@ -75,7 +75,7 @@ class Words(Prepared):
     def test_a_mapped_column_that_no_row_has(self):
         self.prepare("columns", "bytes", [{"q": "how", "a": "so"}] * 3,
                      column_mapping={"context": "passge", "question": "q", "answer": "a"})
-        self.assertIn("3 rows have no column 'passge', which column_mapping names as the context: they go without",
+        self.assertIn("3 rows have no column 'passge', which column_mapping names as the context: their context is empty",
                       self.warnings())
 
 

@@ -1,4 +1,4 @@
-// Work beside the rank's own thread: its errors come over, its copies stand still, its texts arrive.
+// Background work of a rank: errors, copies of tensors, and exchange of texts.
 #include "lib/run/checkpointing/background.h"
 
 #include <ATen/ATen.h>
@@ -13,7 +13,7 @@
 namespace heddle {
 namespace {
 
-TEST(Background, CarriesAnErrorOverOnce) {
+TEST(Background, ReportsAnErrorOnce) {
   Background background;
   background.start([] { throw std::runtime_error("disk"); });
   while (!background.has_failed()) std::this_thread::yield();
@@ -22,7 +22,7 @@ TEST(Background, CarriesAnErrorOverOnce) {
   EXPECT_NO_THROW(background.wait());
 }
 
-TEST(Background, DoesOnePieceAfterTheOther) {
+TEST(Background, RunsTasksInOrder) {
   Background background;
   std::string done;
   for (const char* piece : {"a", "b", "c"}) background.start([&, piece] { done += piece; });
@@ -33,7 +33,7 @@ TEST(Background, DoesOnePieceAfterTheOther) {
   EXPECT_EQ(done, "abc");
 }
 
-TEST(Copies, StandStillAndKeepTheirMemory) {
+TEST(Copies, KeepTheirValuesAndMemory) {
   Copies copies;
   std::vector<checkpoint::Part> parts{{"a", at::arange(6).view({2, 3}).t(), {3, 2}, {0, 0}},
                                       {"b", at::full({}, 2.0, at::kBFloat16), {}, {}}};
@@ -47,8 +47,8 @@ TEST(Copies, StandStillAndKeepTheirMemory) {
   EXPECT_EQ(second[1].tensor.item<double>(), 2.0);
 }
 
-// Each rank's two threads exchange their own keys, in orders that differ from rank to rank.
-TEST(Background, ExchangesTextsBesideTheRanksOwnThread) {
+// Each rank's two threads exchange their own keys, in an order that differs between ranks.
+TEST(Background, ExchangesTextsConcurrentlyWithTheRanksThread) {
   ThreadWorld::run(3, [](Rendezvous& rendezvous) {
     const std::vector<std::string> all{"0", "1", "2"};
     const auto talk = [&](const std::string& key) {

@@ -1,4 +1,4 @@
-// Every key of checkpoint: about models that are read and exported.
+// Keys of the section checkpoint that concern models: which ones act, and which ones are ignored.
 #include <gmock/gmock.h>
 
 #include "lib/run/recipe/readers.h"

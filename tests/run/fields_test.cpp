@@ -1,4 +1,4 @@
-// Tables of sections in docs/reference/configuration.md.
+// Tables of fields in docs/reference/configuration.md.
 #include "lib/run/recipe/fields.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Checkpoints of other programs are refused with what they are.
+// Refusals of checkpoints that other programs wrote.
 #include "lib/run/model/foreign_checkpoint.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ using tests::Folder;
 
 struct Foreign {
   std::vector<std::string> names;  // of files under foreign/
-  std::string text, what, hint;    // text: in each file
+  std::string text, what, hint;    // text: contents of each file
 };
 
 const std::vector<Foreign> kKinds = {
@@ -70,7 +70,7 @@ const std::vector<Foreign> kKinds = {
      "",
      "foreign/model: is a sharded model of PyTorch's Hugging Face storage, as NeMo AutoModel saves it",
      "run AutoModel's model/consolidate.sh"}};
-TEST(ForeignCheckpoints, AreRefusedWithWhatTheyAre) {
+TEST(ForeignCheckpoints, AreRefusedByFormat) {
   for (const Foreign& kind : kKinds) {
     const Folder folder;
     for (const std::string& name : kind.names) {
@@ -84,7 +84,7 @@ TEST(ForeignCheckpoints, AreRefusedWithWhatTheyAre) {
   }
 }
 
-TEST(ForeignCheckpoints, AreKnownAsFilesToo) {
+TEST(ForeignCheckpoints, AreRecognizedAsSingleFiles) {
   const Folder folder;
   folder.write("model.gguf", "GGUF");
   folder.write("model.pt", "");
@@ -111,7 +111,7 @@ TEST(ForeignCheckpoints, AreKnownAsFilesToo) {
   EXPECT_FALSE(foreign_checkpoint(folder / "nothing"));
 }
 
-TEST(FindModel, NamesWhereItLooked) {
+TEST(FindModel, NamesTheDirectoriesThatItSearched) {
   const Folder folder;
   EXPECT_EQ(
       error_of(folder, [&] { find_model(folder / ""); }),

@@ -1,4 +1,5 @@
-// Generation: greedy, sampled, with and without a cache, past the longest sequence, and repeatable.
+// Generation: greedy and sampled, with and without a cache, beyond the maximum sequence length, and
+// repeatable.
 #include "lib/run/generate/generate.h"
 
 #include <ATen/ATen.h>
@@ -23,7 +24,7 @@ using tests::error_of;
 using tests::Folder;
 using Tokens = std::vector<int64_t>;
 
-// Likes the token after the last one, and the one after that a little less.
+// Gives the highest logit to the token after the last one, and a slightly lower logit to the next.
 at::Tensor counting_logits(const Batch& batch) {
   at::Tensor logits = at::full({1, batch.tokens.size(1), 8}, -20.0);
   const int64_t last = batch.tokens[0][-1].item<int64_t>();
@@ -32,7 +33,7 @@ at::Tensor counting_logits(const Batch& batch) {
   return logits;
 }
 
-TEST(Generate, TakesTheLikeliestTokenAtTemperatureZero) {
+TEST(Generate, PicksTheMostLikelyTokenAtTemperatureZero) {
   EXPECT_EQ(generate(counting_logits, {5}, 4, {.temperature = 0}, 1), (Tokens{5, 6, 7, 0, 1}));
   EXPECT_EQ(generate(counting_logits, {5}, 3, {.temperature = 1, .top_k = 1}, 1), (Tokens{5, 6, 7, 0}));
 }
@@ -43,7 +44,7 @@ TEST(Generate, GivesTheSameTokensForTheSameSeedOnly) {
   EXPECT_NE(first, generate(counting_logits, {0}, 40, {}, 8));
 }
 
-TEST(Generate, SamplesAmongTheKLikeliest) {
+TEST(Generate, SamplesFromTheTopK) {
   const auto flat = [](const Batch& batch) {
     return at::arange(8, at::kFloat).mul(1e-3).expand({1, batch.tokens.size(1), 8});
   };
@@ -51,7 +52,7 @@ TEST(Generate, SamplesAmongTheKLikeliest) {
   EXPECT_EQ(std::set<int64_t>(tokens.begin() + 1, tokens.end()), (std::set<int64_t>{5, 6, 7}));
 }
 
-TEST(Generate, SamplesAmongTheLikeliestOfAProbability) {
+TEST(Generate, SamplesFromTheTopP) {
   const auto falling = [](const Batch& batch) {  // 0.5, 0.25, 0.125, ...
     return at::arange(8, at::kFloat).mul(-std::log(2.0)).expand({1, batch.tokens.size(1), 8});
   };
@@ -66,7 +67,7 @@ TEST(Generate, SamplesAmongTheLikeliestOfAProbability) {
   EXPECT_EQ(chosen(0.0, 0), (std::set<int64_t>{0}));
 }
 
-TEST(Generate, EndsWithAStopTokenAndTellsEachNewOne) {
+TEST(Generate, StopsAtAStopTokenAndReportsEachToken) {
   Tokens told;
   const Sampling sampling{.temperature = 0, .stop = {3, 7}};
   const Tokens all =
@@ -75,7 +76,7 @@ TEST(Generate, EndsWithAStopTokenAndTellsEachNewOne) {
   EXPECT_EQ(told, (Tokens{6, 7}));
 }
 
-TEST(Generate, ShowsTheModelTheLastTokensOnly) {
+TEST(Generate, KeepsTheLastTokensBeyondTheMaximumLength) {
   int64_t longest = 0;
   const auto watched = [&](const Batch& batch) {
     longest = std::max(longest, batch.tokens.size(1));
@@ -115,13 +116,13 @@ ModelConfig small(const std::string& type) {
   mixture.experts = 4, mixture.top_k = 2, mixture.width = 10, mixture.shared_width = 10;
   mixture.shared_gate = false, mixture.correction = true, mixture.first_sparse = 1;
   mixture.score = model::RouterRule::Score::sigmoid;
-  if (type == "glm_moe_dsa")  // fewer keys than the prompt and the tokens after it
+  if (type == "glm_moe_dsa")  // fewer keys than there are tokens in the end
     config.latent.indexer = {5, 17, 10, true, {false, true, false}};
   return config;
 }
 
-// Sampling is compared in fp64: a number that is drawn between two tokens falls to either by rounding.
-TEST(Generate, GivesTheSameTokensWithACacheUpToTheLongestAndPastIt) {
+// Sampling is compared in fp64, because rounding may move a draw between two tokens.
+TEST(Generate, GivesTheSameTokensWithACacheUpToTheMaximumLengthAndBeyond) {
   for (const std::string type : {"llama", "qwen2", "qwen3", "deepseek_v3", "gpt_oss", "glm_moe_dsa"})
     for (const Tokens& prompt : {Tokens{5}, Tokens{1, 60, 2, 7, 7, 30}, Tokens(60, 9)})
       for (const double temperature : {0.0, 1.0}) {
@@ -141,12 +142,12 @@ TEST(Generate, GivesTheSameTokensWithACacheUpToTheLongestAndPastIt) {
         const Tokens want = generate(logits_of(plain), prompt, 120, sampling, 5);
         EXPECT_EQ(generate(counted, prompt, 120, sampling, 5, &cache), want);
         EXPECT_GT(std::set<int64_t>(want.begin(), want.end()).size(), temperature == 0 ? 1u : 20u);
-        // The prompt, one row a token, and a third of a window each time that it is full.
+        // Rows: the prompt, one row per token, and a third of a window each time that the cache is full.
         EXPECT_LE(rows, 60 + 120 + 4 * 16);
       }
 }
 
-// A module with an attention core alone.
+// A module with only an attention core.
 class CoreAlone : public Module {
  public:
   explicit CoreAlone(const AttentionOptions& options) : core(6, options) { add_child("core", core); }
@@ -174,7 +175,8 @@ struct CachedCore {
   std::unique_ptr<KvCache> cache;
 };
 
-// Four heads of 6 over two of keys; nine tokens, the first five at once.
+// Attention with four query heads and two key heads of width 6, over nine tokens, of which five are the
+// prompt.
 void expect_cached_attention(const AttentionOptions& options, bool with_sinks, at::ScalarType dtype) {
   at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -192,7 +194,7 @@ void expect_cached_attention(const AttentionOptions& options, bool with_sinks, a
   EXPECT_TRUE(at::allclose(at::cat(rows), want, off, off));
 }
 
-TEST(Generate, CachesEveryAttentionOfTheLibrary) {
+TEST(Generate, CachesEveryAttentionVariant) {
   for (const int64_t window : {0, 3, 20})
     for (const double soft_cap : {0.0, 1.5})
       for (const int64_t value_dim : {0, 4})
@@ -208,7 +210,7 @@ TEST(Generate, CachesEveryAttentionOfTheLibrary) {
           }
 }
 
-TEST(Generate, RefusesAttentionThatIsNotCausalBeforeAnyText) {
+TEST(Generate, RefusesNonCausalAttentionBeforeAnyOutput) {
   AttentionOptions options;
   options.causal = false;
   const Folder folder;
@@ -218,7 +220,7 @@ TEST(Generate, RefusesAttentionThatIsNotCausalBeforeAnyText) {
             "outputs of earlier tokens\n  hint: generate with a causal language model");
 }
 
-TEST(Generate, KeepsNoKeysForModulesThatMixTokensThemselves) {
+TEST(Generate, DoesNotCacheModulesThatMixTokens) {
   Units llama = make_units(small("llama"), at::kFloat);
   EXPECT_EQ(KvCache::why_none(llama), "");
   CachedCore undeclared({});
@@ -226,7 +228,7 @@ TEST(Generate, KeepsNoKeysForModulesThatMixTokensThemselves) {
             "'' (core_alone) does not say whether it computes each token alone");
 }
 
-TEST(Generate, RefusesWhatACacheCannotHold) {
+TEST(Generate, RefusesModulesThatCannotBeCached) {
   const Folder folder;
   Units units = make_units(small("llama"), at::kFloat);
   KvCache cache(units);
@@ -253,7 +255,7 @@ TEST(Generate, RunsAChainOfUnits) {
   for (const int64_t token : tokens) EXPECT_TRUE(token >= 0 && token < 11);
 }
 
-TEST(Generate, RefusesWhatMakesNoSense) {
+TEST(Generate, RefusesInvalidArguments) {
   const Folder folder;
   const auto refusal = [&](Tokens prompt, int64_t count, Sampling sampling) {
     return error_of(folder, [&] { generate(counting_logits, prompt, count, sampling, 1); });

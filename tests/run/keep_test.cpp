@@ -1,4 +1,4 @@
-// Which checkpoints stay, and what the pointers name.
+// Retention of checkpoints, and targets of the pointers.
 #include "lib/run/checkpointing/keep.h"
 
 #include "lib/run/loop/clean_up.h"
@@ -30,7 +30,7 @@ std::string name_of(int64_t step) {
   return "epoch_0_step_" + std::to_string(step);
 }
 
-// What makes a directory a complete checkpoint, with its losses.
+// Creates a complete checkpoint directory with its losses.
 fs::path publish(const Folder& folder, int64_t step, const Losses& losses = {}) {
   const std::string name = name_of(step);
   for (const char* part : {"model", "optim"}) {
@@ -61,7 +61,7 @@ struct Root {
   std::string lowest() const { return checkpoint::pointed(folder / "LOWEST_VAL"); }
 };
 
-TEST(Keep, LeavesAllWhereNothingIsSaid) {
+TEST(Keep, KeepsAllCheckpointsByDefault) {
   Root root;
   for (int step = 0; step < 5; ++step) root.save(step);
   EXPECT_EQ(checkpoints_in(root.folder.path()).size(), 5u);
@@ -69,7 +69,7 @@ TEST(Keep, LeavesAllWhereNothingIsSaid) {
   EXPECT_EQ(root.lowest(), "");
 }
 
-TEST(Keep, LeavesTheNewestAndWhatThePointersName) {
+TEST(Keep, KeepsTheNewestAndThoseThatPointersName) {
   Root root;
   root.section.max_recent = 2;
   root.section.best_set = "";
@@ -82,8 +82,8 @@ TEST(Keep, LeavesTheNewestAndWhatThePointersName) {
   EXPECT_EQ(names_in(root.folder), (KeptNames{"LATEST", "LOWEST_VAL", "epoch_0_step_4", "epoch_0_step_5"}));
 }
 
-// A run that went back: the newest by their steps are not the newest by time.
-TEST(Keep, LeavesWhatLatestNamesAmongOthersOfLaterSteps) {
+// In a run that was resumed from an earlier step, the highest steps are not the newest checkpoints.
+TEST(Keep, KeepsTheTargetOfLatestAmongLaterSteps) {
   Root root;
   root.section.max_recent = 1;
   publish(root.folder, 7);
@@ -92,11 +92,11 @@ TEST(Keep, LeavesWhatLatestNamesAmongOthersOfLaterSteps) {
   EXPECT_EQ(names_in(root.folder), (KeptNames{"LATEST", "epoch_0_step_5", "epoch_0_step_9"}));
 }
 
-TEST(Keep, CountsAndTouchesNoIncompleteDirectory) {
+TEST(Keep, IgnoresIncompleteDirectories) {
   Root root;
   root.section.max_recent = 1;
   fs::create_directories(root.folder / "epoch_0_step_8.incomplete/model");
-  fs::create_directories(root.folder / "epoch_0_step_9/model");  // a model alone
+  fs::create_directories(root.folder / "epoch_0_step_9/model");  // only a model
   fs::create_directories(root.folder / "mine");
   root.save(1);
   root.save(2);
@@ -104,17 +104,17 @@ TEST(Keep, CountsAndTouchesNoIncompleteDirectory) {
             (KeptNames{"LATEST", "epoch_0_step_2", "epoch_0_step_8.incomplete", "epoch_0_step_9", "mine"}));
 }
 
-TEST(Keep, TakesADirectorysNameBeforeItsFiles) {
+TEST(Keep, RenamesADirectoryBeforeRemovingItsFiles) {
   Root root;
   root.section.max_recent = 1;
   root.save(1);
-  // A removal that was interrupted: the name is gone, files are left.
+  // Simulates an interrupted removal: the directory is renamed, but its files remain.
   fs::rename(root.folder / "epoch_0_step_1", root.folder / "epoch_0_step_1.removed");
   EXPECT_TRUE(checkpoints_in(root.folder.path()).empty());
   EXPECT_THAT(sweep(root.folder.path()), ElementsAre("epoch_0_step_1.removed"));
 }
 
-// Root may remove everything, so the test is nobody for a while.
+// Switches to the user nobody, because root may remove everything.
 class AsNobody {
  public:
   AsNobody() { EXPECT_EQ(::seteuid(user_ == 0 ? 65534 : user_), 0); }
@@ -124,7 +124,7 @@ class AsNobody {
   const uid_t user_ = ::geteuid();
 };
 
-TEST(Keep, WarnsOfWhatItCannotRemove) {
+TEST(Keep, WarnsOfDirectoriesThatItCannotRemove) {
   Root root;
   root.section.max_recent = 1;
   root.save(1);
@@ -141,7 +141,7 @@ TEST(Keep, WarnsOfWhatItCannotRemove) {
   EXPECT_EQ(said[0], (root.folder / "epoch_0_step_1").string() +
                          " exceeds max_recent_checkpoints and cannot be removed: Permission denied");
   EXPECT_EQ(root.latest(), "epoch_0_step_2");
-  EXPECT_EQ(checkpoints_in(root.folder.path()).size(), 1u);  // its name is gone all the same
+  EXPECT_EQ(checkpoints_in(root.folder.path()).size(), 1u);  // it is no longer a checkpoint all the same
   fs::permissions(root.folder / "epoch_0_step_1.removed/model", fs::perms::owner_all);
 }
 
@@ -155,14 +155,14 @@ TEST(Best, IsTheLowestFiniteLossOfItsSet) {
   root.save(3, {{"text", 1.0}, {"code", 5.0}});
   EXPECT_EQ(root.lowest(), "epoch_0_step_3");
   root.save(4, {{"text", 0.5}, {"code", 5.0}});
-  EXPECT_EQ(root.lowest(), "epoch_0_step_3");  // as low is not lower
+  EXPECT_EQ(root.lowest(), "epoch_0_step_3");  // an equal loss does not replace it
   root.save(5, {{"code", -std::numeric_limits<double>::infinity()}});
   EXPECT_EQ(root.lowest(), "epoch_0_step_3");
   root.save(6, {{"text", 9.0}, {"code", 4.5}});
   EXPECT_EQ(root.lowest(), "epoch_0_step_6");
 }
 
-TEST(Best, IsComparedWithWhatThePointersTargetHasWritten) {
+TEST(Best, IsComparedWithTheLossesInThePointersTarget) {
   Root root;
   root.section.best_set = "";
   publish(root.folder, 1, {1.0, {{"", 2.0}}});
@@ -174,7 +174,7 @@ TEST(Best, IsComparedWithWhatThePointersTargetHasWritten) {
   EXPECT_EQ(root.lowest(), "epoch_0_step_3");
 }
 
-TEST(Losses, AreReadAsTheyWereWritten) {
+TEST(Losses, RoundTrip) {
   const Folder folder;
   const auto read = [&](const Losses& losses, const std::string& set) {
     return validation_loss(folder.write("losses.json", to_json(losses)), set);
@@ -190,11 +190,11 @@ TEST(Losses, AreReadAsTheyWereWritten) {
   EXPECT_EQ(validation_loss(folder / "none", ""), std::nullopt);
 }
 
-TEST(Pointers, AreTextsWhereThereCanBeNoLinks) {
+TEST(Pointers, AreTextFilesWithoutLinkSupport) {
   const Folder folder;
   checkpoint::point(folder / "LATEST", "epoch_0_step_1");
   folder.write("x", "");
-  fs::create_directories(folder / ".LATEST.new/in_the_way");  // as if links could not be made
+  fs::create_directories(folder / ".LATEST.new/in_the_way");  // simulates a file system without links
   checkpoint::point(folder / "LATEST", "epoch_0_step_2");
   EXPECT_FALSE(fs::is_symlink(folder / "LATEST"));
   EXPECT_EQ(checkpoint::pointed(folder / "LATEST"), "epoch_0_step_2");
@@ -204,7 +204,7 @@ TEST(Pointers, AreTextsWhereThereCanBeNoLinks) {
   EXPECT_EQ(line, "epoch_0_step_2");
 }
 
-TEST(Pointers, AreThoseThatWereAnnouncedWhereTheRunEndsOnceItIsPublished) {
+TEST(Pointers, AreCompletedFromTheAnnouncementAfterPublication) {
   Root root;
   root.section.best_set = "";
   root.save(1, {{"", 3.0}});
@@ -216,8 +216,8 @@ TEST(Pointers, AreThoseThatWereAnnouncedWhereTheRunEndsOnceItIsPublished) {
   EXPECT_EQ(root.lowest(), "epoch_0_step_2");
 }
 
-// It was never published, and another run comes to another loss there.
-TEST(Pointers, ForgetWhatWasAnnouncedInVain) {
+// The checkpoint was never published, and another run reaches a different loss at its step.
+TEST(Pointers, DropAnAnnouncementOfAnUnpublishedCheckpoint) {
   Root root;
   root.section.best_set = "";
   root.save(1, {{"", 3.0}});
@@ -228,8 +228,8 @@ TEST(Pointers, ForgetWhatWasAnnouncedInVain) {
   EXPECT_EQ(root.lowest(), "epoch_0_step_1");
 }
 
-// A run that ended before the link was turned: what it names goes, and the link must not hang in the air.
-TEST(Pointers, AreTurnedBeforeWhatTheyNamedGoes) {
+// A run ended before the link was updated. The link must not point at the checkpoint that is removed.
+TEST(Pointers, AreUpdatedBeforeTheirTargetIsRemoved) {
   Root root;
   root.section.max_recent = 1;
   root.section.best_set = "";
@@ -241,7 +241,7 @@ TEST(Pointers, AreTurnedBeforeWhatTheyNamedGoes) {
   EXPECT_EQ(names_in(root.folder), (KeptNames{"LATEST", "LOWEST_VAL", "epoch_0_step_2", "epoch_0_step_3"}));
 }
 
-TEST(Sweep, TakesWhatInterruptedRunsHaveLeftAndNothingElse) {
+TEST(Sweep, RemovesOnlyLeftoversOfInterruptedRuns) {
   const Folder folder;
   publish(folder, 1);
   for (const char* name : {"training.jsonl.tmp.17", "validation_code.jsonl.tmp.17", "loss.svg.tmp.17",

@@ -1,4 +1,4 @@
-// Which files a data set is made of, and what is said of its patterns.
+// Files of a data set, and messages about its patterns.
 #include "lib/run/preflight/open_data.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ class DataFiles : public ::testing::Test {
     folder_.write("lengths", "50\n50\n");
   }
 
-  // What `heddle train` and `heddle check` say of such a section, on this machine or another.
+  // Returns what `heddle train` or `heddle check` reports for a section, on this machine or another.
   std::string refusal(const std::string& dataset, Machine machine = Machine::this_one) {
     std::string yaml =
         "step_scheduler: {global_batch_size: 1, max_steps: 1}\n"
@@ -48,7 +48,7 @@ class DataFiles : public ::testing::Test {
   std::vector<std::string> warnings_;
 };
 
-TEST_F(DataFiles, ExistForEachEntryOfAList) {
+TEST_F(DataFiles, AreFoundForEachEntryOfAList) {
   EXPECT_THAT(refusal("{file_pattern: [AT/train.bin, AT/nofile.bin], seq_len: 8}"),
               HasSubstr("error[input] run.yaml:4 dataset.file_pattern: no file matches 'FOLDER/nofile.bin'\n"
                         "  hint: paths are relative to "));
@@ -87,7 +87,7 @@ TEST_F(DataFiles, AreReportedWhenEmpty) {
               HasSubstr("error[input] FOLDER/empty: is empty: it has the length of no sample\n"));
 }
 
-// The samples as they are prepared: a question without labels, an answer with them.
+// Prepared samples: a question without labels and an answer with labels.
 std::string untrained_end_of(const std::vector<TestSample>& samples, std::vector<int64_t> stops) {
   const Folder folder;
   write_samples(folder / "texts.samples", samples);
@@ -112,10 +112,10 @@ TEST(UntrainedEnd, IsNotWarnedOfWhenALabelIsOneOrNoEndTokenIsKnown) {
   EXPECT_EQ(untrained_end_of(samples, {8, 4}), "");
   EXPECT_EQ(untrained_end_of(samples, {}), "");
   EXPECT_EQ(untrained_end_of({{{1, 2, 3}, {}}}, {7}),
-            "");  // samples without labels have a warning of their own
+            "");  // samples without labels have another warning
 }
 
-// Reads the first million tokens of a large set.
+// Only the first million tokens of a large set are read.
 TEST(UntrainedEnd, ReadsTheFirstSamplesOfALargeSet) {
   std::vector<TestSample> samples(40, {std::vector<uint16_t>(60000, 5), {{1, 60000}}});
   samples.back().tokens.back() = 7;

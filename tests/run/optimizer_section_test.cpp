@@ -1,4 +1,4 @@
-// `optimizer:` as a recipe and the optimizer's plugin read it together.
+// The section `optimizer:`, which the recipe and the optimizer's plugin read together.
 #include <gtest/gtest.h>
 
 #include "lib/run/recipe/recipe.h"
@@ -41,7 +41,7 @@ TEST(OptimizerSection, HasTheDefaultsOfTheOptimizerThatItNames) {
   }
 }
 
-TEST(OptimizerSection, HandsRatesOfSomeParametersAsFactorsOfItsOwn) {
+TEST(OptimizerSection, ConvertsSeparateLearningRatesToFactors) {
   const Read muon = read_section("{_target_: dion.Muon, lr: 5e-4, scalar_lr: 1.0e-4, embed_lr: 1e-4}");
   EXPECT_TRUE(muon.not_built.empty());
   EXPECT_EQ(config::to_json(*muon.section.fields.find("scalar_lr")), "0.0001");

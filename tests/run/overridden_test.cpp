@@ -1,4 +1,4 @@
-// A pretrained model with keys in place of those of its config.json.
+// A pretrained model with keys that override its config.json.
 #include "lib/run/model/overridden.h"
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ class Overridden : public ::testing::Test {
     fs::copy(HEDDLE_SOURCE_DIR "/tests/golden/" + golden, folder_ / "model");
   }
 
-  // A key of the model's config.json, which is then another.
+  // Changes a key of the model's config.json.
   void set(const std::string& key, const nlohmann::ordered_json& value) const {
     std::ifstream in(folder_ / "model/config.json");
     auto config = nlohmann::ordered_json::parse(in);
@@ -40,7 +40,7 @@ class Overridden : public ::testing::Test {
     folder_.write("model/config.json", config.dump());
   }
 
-  // `more`: of the section, beside the path.
+  // `more`: further keys of the section besides the path.
   PreparedModel open(const std::string& more) {
     const Recipe recipe = read_recipe(config::read_text(
         "model:\n  pretrained_model_name_or_path: " + (folder_ / "model").string() + "\n  " + more + "\n",
@@ -48,7 +48,7 @@ class Overridden : public ::testing::Test {
     warnings_.clear();
     return open_pretrained(recipe.model.directory, plugins_, recipe.model.overrides, warnings_);
   }
-  // The keys beside config.json's of a recipe that names AutoModel's class; `golden`: the model.
+  // Keys that a recipe with AutoModel's class changes in config.json. `golden`: the model.
   std::string of_automodel(const std::string& golden, const std::string& more = "") {
     use(golden);
     const Recipe recipe = read_recipe(
@@ -73,7 +73,7 @@ class Overridden : public ::testing::Test {
   std::vector<std::string> warnings_;
 };
 
-TEST_F(Overridden, KeysHoldForTheRunAndAreExportedWhereThatIsAsked) {
+TEST_F(Overridden, KeysApplyToTheRunAndAreExportedOnRequest) {
   const std::string keys = "config: {router_aux_loss_coef: 0.5, max_position_embeddings: 512}";
   EXPECT_EQ(effective("")["router_aux_loss_coef"], 0.05);
   EXPECT_EQ(effective(keys)["router_aux_loss_coef"], 0.5);
@@ -95,7 +95,8 @@ TEST_F(Overridden, ReplacesAMapByAMap) {
   EXPECT_EQ(rope["rope_parameters"]["rope_theta"], 7.0);
 }
 
-// nemo_automodel/components/models/TYPE/model.py; its other modules have neither, nor has transformers.
+// Defaults of nemo_automodel/components/models/TYPE/model.py, which transformers and its other modules do not
+// have.
 TEST_F(Overridden, TakesTheRoutersOfAnAutoModelRecipe) {
   const std::string loss = R"({"router_aux_loss_type": "layer"})";
   for (const char* with_loss :
@@ -117,7 +118,7 @@ TEST_F(Overridden, TakesTheRoutersOfAnAutoModelRecipe) {
             R"({"fake_balanced_gate": true})");
 }
 
-TEST_F(Overridden, HeadsThatAutoModelTrainsAreAWarning) {
+TEST_F(Overridden, WarnsOfHeadsThatAutoModelTrains) {
   use("qwen3_5_tied");
   set("mtp_num_hidden_layers", 1);
   const auto warned = [&](const std::string& more) {
@@ -137,8 +138,8 @@ TEST_F(Overridden, HeadsThatAutoModelTrainsAreAWarning) {
   EXPECT_THAT(warned("  num_nextn_predict_layers: 0\n"), IsEmpty());
 }
 
-// Keys of a model of text and images are those of its text.
-TEST_F(Overridden, KeysReachTheTextOfAModelOfTextAndImages) {
+// Keys of a model of text and images apply to its text model.
+TEST_F(Overridden, KeysApplyToTheTextModelOfAMultimodalModel) {
   use("qwen3_5_moe");
   std::ifstream in(folder_ / "model/config.json");
   const nlohmann::ordered_json whole = {{"model_type", "qwen3_5_moe"},
@@ -152,7 +153,7 @@ TEST_F(Overridden, KeysReachTheTextOfAModelOfTextAndImages) {
   EXPECT_EQ(exported["text_config"]["router_aux_loss_coef"], 0.5);
 }
 
-TEST_F(Overridden, MultiTokenPredictionHeadsMayBeLeftOut) {
+TEST_F(Overridden, CanDropMultiTokenPredictionHeads) {
   use("nemotron_h_mtp");
   const auto parameters = [&](const std::string& more) {
     size_t count = 0;
@@ -162,13 +163,13 @@ TEST_F(Overridden, MultiTokenPredictionHeadsMayBeLeftOut) {
   EXPECT_LT(parameters("config: {num_nextn_predict_layers: 0}"), parameters(""));
 }
 
-// A coefficient acts where a loss is computed.
+// A coefficient has an effect only if a loss is computed.
 TEST_F(Overridden, WarnsOfAKeyThatOtherKeysDisable) {
   set("output_router_logits", false);
   const PreparedModel model = open("config: {router_aux_loss_coef: 0.5, max_position_embeddings: 512}");
   EXPECT_THAT(warnings_,
               ElementsAre("run.yaml:3 model.config.router_aux_loss_coef has no effect: no auxiliary loss is "
-                          "computed; router_aux_loss_type: layer, sequence, global or model chooses one"));
+                          "computed; set router_aux_loss_type to layer, sequence, global or model"));
   EXPECT_THAT(model.idle_keys, ElementsAre("router_aux_loss_coef"));
   open("config: {router_aux_loss_coef: 0.5, router_aux_loss_type: layer}");
   EXPECT_THAT(warnings_, IsEmpty());
@@ -178,9 +179,10 @@ TEST_F(Overridden, ExportsKeysThatTheFilesNeed) {
   set("attention_dropout", 0.1);
   EXPECT_THAT(
       refusal("config: {attention_dropout: 0.0}"),
-      HasSubstr("run.yaml:3 model.config: FOLDER/model/config.json cannot be read without these keys, and "
-                "neither could the model that the run exports: FOLDER/model/config.json attention_dropout: "
-                "dropout of attention is not built, got 0.1\n  hint: set model.export_config: true"));
+      HasSubstr(
+          "run.yaml:3 model.config: FOLDER/model/config.json cannot be read without these keys, "
+          "and neither could the model that the run exports: FOLDER/model/config.json attention_dropout: "
+          "attention dropout is not built, got 0.1\n  hint: set model.export_config: true"));
   const PreparedModel model = open("config: {attention_dropout: 0.0}\n  export_config: true");
   EXPECT_EQ(nlohmann::json::parse(model.origin.files.at("config.json"))["attention_dropout"], 0.0);
 }

@@ -1,4 +1,4 @@
-// What preflight asks of a data set of a plugin, and says of one that is wrong.
+// Checks of a plugin's data set before a run.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -44,11 +44,11 @@ TEST_F(PluginDataset, GivesItsRowsToTheRun) {
   EXPECT_EQ(checked("none", ", seq_len: 12").dataset->length(), 12);
 }
 
-TEST_F(PluginDataset, MayHaveAnOrderOfItsOwn) {
+TEST_F(PluginDataset, CanDefineItsOrder) {
   EXPECT_EQ(checked("sequential").shuffle, Shuffle::off);
 }
 
-// Tokens that are in no sample do no harm: gemma-3's tokenizer has one more than its models.
+// Tokens that no sample contains are allowed: gemma-3's tokenizer has one token more than its models.
 TEST_F(PluginDataset, WarnsOfALargerTokenizer) {
   EXPECT_THAT(checked("large_tokenizer").setup.warnings,
               ElementsAre("run.yaml:4 dataset: the tokenizer of the data, words, has a vocabulary of 257, "
@@ -66,7 +66,7 @@ TEST_F(PluginDataset, NamesThePluginWhenItBreaksARule) {
   EXPECT_THAT(refusal("long"), HasSubstr("the data set 'faulty' has a sample of 9 tokens, and rows of 8"));
 }
 
-TEST_F(PluginDataset, WhoseFilesAreMissingIsAWarningForAnotherMachine) {
+TEST_F(PluginDataset, WarnsOfMissingFilesForAnotherMachine) {
   EXPECT_THAT(refusal("no_file"), HasSubstr("error[input] run.yaml:4 dataset: no file matches 'a'\n"));
   const Preflight run = checked("no_file", "", Machine::another);
   EXPECT_FALSE(run.dataset.has_value());

@@ -1,4 +1,4 @@
-// The sections of a recipe that plugins would read, where there are none.
+// Plugin sections of a recipe when no plugin is loaded.
 #pragma once
 
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace heddle::tests {
 
-// Throws as preflight does.
+// Throws what preflight throws.
 inline Recipe with_plugin_sections(Recipe recipe) {
   PluginRegistry none({});
   recipe = heddle::with_plugin_sections(std::move(recipe), none);

@@ -1,4 +1,4 @@
-// The longest sequence of a model, with the reason that its family gives.
+// Maximum sequence length of a model, with the reason that its family gives.
 #include <gtest/gtest.h>
 
 #include "lib/run/preflight/open_data.h"
@@ -6,7 +6,7 @@
 namespace heddle {
 namespace {
 
-TEST(Positions, AreToldWithTheModelsReason) {
+TEST(Positions, AreReportedWithTheModelsReason) {
   ModelFacts facts{"mine", 100, 1024, ""};
   EXPECT_EQ(positions_text(facts), "1024 positions");
   EXPECT_EQ(or_more_positions(facts), ", or increase the model's max_position_embeddings");

@@ -1,4 +1,4 @@
-// Values of a recipe that may be written in several ways.
+// Values of a recipe that have several spellings.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -13,7 +13,7 @@ Recipe read_of(const std::string& yaml) {
   return read_recipe(config::read_text("model: {config: {model_type: llama}}\n" + yaml, "run.yaml"));
 }
 
-TEST(RecipeForms, TakesANumberAsTheLargestNorm) {
+TEST(RecipeForms, AcceptsANumberAsTheMaximumNorm) {
   EXPECT_EQ(read_of("clip_grad_norm: 0.5\n").max_norm, 0.5);
   EXPECT_EQ(read_of("clip_grad_norm: 2\n").max_norm, 2.0);
   EXPECT_EQ(read_of("clip_grad_norm: 2\n").norm_type, 2.0);

@@ -1,4 +1,4 @@
-// The sections of a recipe: defaults, and the promised example.
+// Sections of a recipe: defaults, and the promised example.
 #include "lib/run/recipe/recipe.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ TEST(Recipe, HasTheDefaultsOfTheRecipes) {
   EXPECT_EQ(recipe.steps.ckpt_every_steps, 100);
   EXPECT_EQ(recipe.steps.val_every_steps, std::nullopt);
   EXPECT_EQ(recipe.optimizer.name, "AdamW");
-  EXPECT_FALSE(recipe.optimizer.lr || recipe.optimizer.weight_decay);  // the optimizer's own
+  EXPECT_FALSE(recipe.optimizer.lr || recipe.optimizer.weight_decay);  // the optimizer's own default
   EXPECT_EQ(recipe.max_norm, 1.0);
   EXPECT_FALSE(recipe.lr_schedule.has_value());
   EXPECT_TRUE(recipe.checkpoint.enabled);
@@ -89,7 +89,7 @@ plugins: [acme.fsdp3]
   EXPECT_THAT(recipe.not_built, ElementsAre());
 }
 
-TEST(Recipe, TakesNullAsNoClipping) {
+TEST(Recipe, DisablesClippingForNull) {
   EXPECT_EQ(read_recipe("clip_grad_norm: null\n").max_norm, std::nullopt);
   EXPECT_EQ(read_recipe("clip_grad_norm: {max_norm: none}\n").max_norm, std::nullopt);
   EXPECT_EQ(read_recipe("clip_grad_norm: {}\n").max_norm, 1.0);

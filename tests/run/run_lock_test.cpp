@@ -1,4 +1,4 @@
-// One run at a time in a directory of checkpoints.
+// Lock of a checkpoint directory, which only one run at a time may hold.
 #include "lib/run/checkpointing/run_lock.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 
 TEST(RunLock, IsHeldByOneRunAtATime) {
   const Folder folder;
-  refuse_where_a_run_saves(folder / "run");  // there is no such directory
+  refuse_where_a_run_saves(folder / "run");  // the directory does not exist
   {
     const RunLock first(folder / "run");
     EXPECT_TRUE(first.is_held());
@@ -28,7 +28,7 @@ TEST(RunLock, IsHeldByOneRunAtATime) {
         "error[config] checkpoint.checkpoint_dir: another run saves in FOLDER/run: process " +
         std::to_string(::getpid()) + " on ";
     EXPECT_THAT(error_of(folder, [&] { RunLock second(folder / "run"); }), HasSubstr(held));
-    for (int time = 0; time < 2; ++time)  // to ask changes nothing
+    for (int time = 0; time < 2; ++time)  // a check does not change the lock
       EXPECT_THAT(error_of(folder, [&] { refuse_where_a_run_saves(folder / "run", 30ms); }), HasSubstr(held));
   }
   refuse_where_a_run_saves(folder / "run");
@@ -47,7 +47,7 @@ TEST(RunLock, WaitsForARunThatIsEnding) {
   EXPECT_TRUE(RunLock(folder / "run").is_held());
 }
 
-TEST(RunLock, IsNotHeldWhereItsFileCannotBeMade) {
+TEST(RunLock, IsNotHeldIfItsFileCannotBeCreated) {
   const Folder folder;
   folder.write("file", "");
   EXPECT_FALSE(RunLock(folder / "file/run").is_held());

@@ -1,4 +1,4 @@
-// How many checkpoints a run has before it: the count against the steps themselves.
+// Number of checkpoints that a run will save, compared with its steps.
 #include <gtest/gtest.h>
 
 #include "lib/run/spec/step_scheduler.h"
@@ -13,7 +13,7 @@ int64_t counted(StepScheduler scheduler, int64_t first) {
   return count;
 }
 
-TEST(StepScheduler, CountsTheCheckpointsToCome) {
+TEST(StepScheduler, CountsRemainingCheckpoints) {
   for (const int64_t every : {1, 2, 3, 4, 6, 40})
     for (const int64_t total : {1, 11, 12, 13})
       for (const bool each_epoch : {true, false})

@@ -36,7 +36,7 @@ TEST(LrSchedule, IsConstantWithoutASection) {
   }
 }
 
-TEST(LrSchedule, WarmsUpLinearlyAndFallsAsItsStyleSays) {
+TEST(LrSchedule, WarmsUpLinearlyAndDecaysByStyle) {
   struct Row {
     const char* style;
     int64_t warmup, decay, step;
@@ -61,7 +61,7 @@ TEST(LrSchedule, WarmsUpLinearlyAndFallsAsItsStyleSays) {
         << row.style << " " << row.step;
 }
 
-TEST(LrSchedule, HoldsAndThenFallsAtTheEndUnderWsd) {
+TEST(LrSchedule, HoldsAndThenDecaysForWsd) {
   LrSection section = section_of("WSD", 0, 100);
   section.wsd_decay_steps = 20;
   section.lr_wsd_decay_style = "linear";
@@ -75,7 +75,7 @@ TEST(LrSchedule, HoldsAndThenFallsAtTheEndUnderWsd) {
   EXPECT_NEAR(LrSchedule(section, {}, 100).lr(85), 0.55, kNear);
 }
 
-TEST(LrSchedule, FillsWhatIsLeftOpenFromTheRun) {
+TEST(LrSchedule, DerivesDefaultsFromTheRun) {
   LrSection section;
   const LrSchedule schedule(section, {.lr = 1.0, .weight_decay = 0.0}, 200);  // a warmup of 20 steps
   EXPECT_NEAR(schedule.lr(0), 0.1, kNear);
@@ -118,7 +118,7 @@ std::vector<int64_t> checkpoints_of(StepScheduler scheduler) {
   return out;
 }
 
-TEST(StepScheduler, TrainsOnWhatIsLeftOfAnEpoch) {
+TEST(StepScheduler, TrainsOnTheRemainderOfAnEpoch) {
   const auto moments = all_of(StepScheduler(steps_of(2, 1), 1, 5));
   ASSERT_EQ(moments.size(), 3u);
   EXPECT_EQ(moments[0].end - moments[0].begin, 2);
@@ -164,7 +164,7 @@ TEST(StepScheduler, EndsOnceWhenEpochsRunOutBeforeMaxSteps) {
   EXPECT_EQ(last, 1);
 }
 
-TEST(StepScheduler, KnowsItsLastStepAhead) {
+TEST(StepScheduler, PredictsItsLastStep) {
   StepSection section = steps_of(2, 1);
   section.num_epochs = 3;
   const StepScheduler scheduler(section, 1, 7);
@@ -174,20 +174,20 @@ TEST(StepScheduler, KnowsItsLastStepAhead) {
   EXPECT_FALSE(StepScheduler(section, 1, 7).saves_before_the_end());
 }
 
-TEST(StepScheduler, CountsMoreEpochsThanANumberHoldsAsEndless) {
+TEST(StepScheduler, TreatsOverflowingEpochsAsEndless) {
   StepSection section = steps_of(2, 1);
-  section.num_epochs = std::numeric_limits<int64_t>::max() / 3;  // of four steps each
+  section.num_epochs = std::numeric_limits<int64_t>::max() / 3;  // epochs of four steps
   EXPECT_EQ(StepScheduler(section, 1, 7).total_steps(), std::numeric_limits<int64_t>::max());
   section.max_steps = 9;
   EXPECT_EQ(StepScheduler(section, 1, 7).total_steps(), 9);
 }
 
-TEST(StepScheduler, GoesOnWhereARunStopped) {
+TEST(StepScheduler, ResumesAtTheNextStep) {
   StepSection section = steps_of(2, 1);
   section.num_epochs = 3;
   section.val_every_steps = 2;
   std::vector<StepInfo> whole = all_of(StepScheduler(section, 1, 7));
-  StepScheduler resumed(section, 1, 7);  // as a checkpoint of step 5 resumes it
+  StepScheduler resumed(section, 1, 7);  // resumes from a checkpoint of step 5
   resumed.go_on_from(5);
   section.start_step = 5;
   section.start_epoch = 1;
@@ -196,7 +196,7 @@ TEST(StepScheduler, GoesOnWhereARunStopped) {
   EXPECT_EQ(all_of(std::move(resumed)), whole);
 }
 
-TEST(StepScheduler, SavesOnceAnEpochWhenNotTold) {
+TEST(StepScheduler, SavesOncePerEpochByDefault) {
   StepSection section = steps_of(1, 1);
   section.ckpt_every_steps = std::nullopt;
   section.save_checkpoint_every_epoch = false;
@@ -216,7 +216,7 @@ TEST(StepScheduler, ValidatesEveryFewStepsAndAtCheckpoints) {
   EXPECT_FALSE(all_of(StepScheduler(section, 1, 5)).back().validate);
 }
 
-TEST(StepScheduler, TakesAsManyEpochsAsMaxStepsWhenTheyAreNull) {
+TEST(StepScheduler, DerivesEpochsFromMaxStepsForNull) {
   StepSection section = steps_of(1, 1);
   section.num_epochs = std::nullopt;
   section.max_steps = 7;

@@ -1,4 +1,4 @@
-// Settings that differ from a checkpoint's, and a batch that is larger than the data.
+// Settings that differ from a checkpoint's, and a global batch that is larger than the data.
 #include "lib/run/spec/settings.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ TEST(CheckBatch, RefusesAGlobalBatchLargerThanTheData) {
             "most 5, decrease packed_sequence.packed_sequence_size, or use more data");
 }
 
-TEST(ChangedSettings, AreOneLineEachWithBothValues) {
+TEST(ChangedSettings, AreOneLinePerSettingWithBothValues) {
   EXPECT_THAT(changed_settings("epoch_0_step_3", {{"a", "1"}},
                                {{"a", "1"}, {"distributed.b", "null"}, {"distributed.c", "[]"}}),
               IsEmpty());

@@ -1,4 +1,4 @@
-// The warning of a disk that is too small for a run's checkpoints.
+// Warning of a disk that is too small for a run's checkpoints.
 #include "lib/run/checkpointing/disk_space.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr SpaceNeed kSmall = {2, 3000, 6000, 5000};
 
-TEST(SpaceText, HasTheUnitThatShowsTheSizes) {
+TEST(SpaceText, PicksASuitableUnit) {
   CheckpointSection section;
   section.directory = "run";
   EXPECT_EQ(
@@ -22,7 +22,7 @@ TEST(SpaceText, HasTheUnitThatShowsTheSizes) {
                                "disk has 4.66 GiB: "));
 }
 
-TEST(SpaceText, AdvisesWhatIsNotSetYet) {
+TEST(SpaceText, SuggestsOptionsThatAreNotSet) {
   CheckpointSection section;
   bool exports = true;
   const auto advice = [&] {

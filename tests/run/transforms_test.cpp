@@ -1,4 +1,4 @@
-// The order of transforms, and the axes that they refuse.
+// Order of transforms, and axes that they refuse.
 #include "lib/run/model/transforms.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ class TransformsOfARun : public ::testing::Test {
   std::vector<PluginSection> sections_;
 };
 
-TEST_F(TransformsOfARun, ActInTheirOrderThenByName) {
+TEST_F(TransformsOfARun, ApplyByOrderThenName) {
   add("zebra", -1);
   add("b");
   add("a");
@@ -43,7 +43,7 @@ TEST_F(TransformsOfARun, ActInTheirOrderThenByName) {
   EXPECT_THAT(names, ElementsAre("first", "zebra", "a", "b"));
 }
 
-TEST_F(TransformsOfARun, AreComparedByTheirSettingOrTheirFields) {
+TEST_F(TransformsOfARun, AreComparedBySettingOrFields) {
   add("a", 0, "rank of eight");
   add("b");
   const auto made = make_transforms(sections_, 7);
@@ -52,7 +52,7 @@ TEST_F(TransformsOfARun, AreComparedByTheirSettingOrTheirFields) {
   EXPECT_EQ(made[1].run.seed, 7u);
 }
 
-TEST_F(TransformsOfARun, RefuseAxesAtTheirSize) {
+TEST_F(TransformsOfARun, RefuseAxesAboveSizeOne) {
   add("mine").refuses = {{"cp", "mine does not support context parallelism"},
                          {"tp", "nor tensor parallelism"}};
   heddle::Setup setup;

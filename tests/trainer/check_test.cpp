@@ -1,4 +1,4 @@
-// `heddle check`: one answer for each file and number of ranks.
+// `heddle check`: one result per file and number of ranks.
 #include "heddle/config/node.h"
 #include "trainer/checked.h"
 
@@ -19,7 +19,7 @@ std::vector<std::string> lines(const std::string& text) {
   return out;
 }
 
-TEST_F(CheckCommand, PrintsOneLineForEachPairInOrder) {
+TEST_F(CheckCommand, PrintsOneLinePerFileAndWorldSize) {
   const std::string one = file("one.yaml", "distributed: {tp_size: 2}\n");
   const std::string two = file("two.yaml", "distributed: {strategy: nobody}\n");
   cli::CheckCommand command;
@@ -43,7 +43,7 @@ TEST_F(CheckCommand, PrintsOneLineForEachPairInOrder) {
   EXPECT_THAT(err_, HasSubstr("error[mesh] " + one + ":1 distributed.tp_size: world_size (3)"));
 }
 
-TEST_F(CheckCommand, AcceptsAndSaysSo) {
+TEST_F(CheckCommand, ReportsAnAcceptedRun) {
   cli::CheckCommand command;
   command.configs = {file("run.yaml", "distributed: {strategy: ddp}\n")};
   command.world_sizes = {2};
@@ -51,7 +51,7 @@ TEST_F(CheckCommand, AcceptsAndSaysSo) {
   EXPECT_THAT(out_, HasSubstr("run.yaml on 2 ranks\nstrategy: ddp\nworld size: 2\nmesh: dp 2\n"));
 }
 
-TEST_F(CheckCommand, TakesTheWorldFromTheEnvironmentElseOne) {
+TEST_F(CheckCommand, ReadsTheWorldSizeFromTheEnvironmentElseOne) {
   cli::CheckCommand command;
   command.configs = {file("run.yaml", "distributed: {}\n")};
   command.json = true;
@@ -76,7 +76,7 @@ TEST_F(CheckCommand, AppliesOverrides) {
   EXPECT_THAT(out_, HasSubstr("\"shape\": [2, 1, 4]"));
 }
 
-TEST_F(CheckCommand, ElsewhereSizesARunWithoutItsData) {
+TEST_F(CheckCommand, SizesARunWithoutItsDataForElsewhere) {
   cli::CheckCommand command;
   command.elsewhere = command.json = true;
   command.configs = {
@@ -98,7 +98,7 @@ TEST_F(CheckCommand, ElsewhereSizesARunWithoutItsData) {
 }
 
 // ep 2 x pp 2: each rank has one of the two layers, and half of its experts.
-TEST_F(CheckCommand, CountsTheExpertsOfARankAndWhatATokenMeets) {
+TEST_F(CheckCommand, CountsExpertsPerRankAndActiveParametersPerToken) {
   cli::CheckCommand command;
   command.elsewhere = command.json = true;
   command.configs = {file(

@@ -1,4 +1,4 @@
-// `heddle check` in this process.
+// Runs `heddle check` in this process.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ class Checked : public ::testing::Test {
     return folder_.write(name, text).string();
   }
 
-  // Runs the command; keeps what it printed. -1 where it throws, which is in error_.
+  // Runs the command and stores its output. Returns -1 if it throws; the error is in error_.
   int run(const cli::CheckCommand& command) {
     ::testing::internal::CaptureStdout();
     ::testing::internal::CaptureStderr();

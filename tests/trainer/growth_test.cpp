@@ -1,4 +1,4 @@
-// Processor time of `heddle check` by the size of what a person gives: keys, list items, tables.
+// Processor time of `heddle check` by input size: keys, list items, tables.
 #include <ctime>
 
 #include "tests/main/with_all.h"
@@ -11,7 +11,7 @@ HEDDLE_WITH_ALL("Sizes/Growth*");
 
 constexpr int kMany = 100'000, kFew = kMany / 8;
 
-// `count` lines: the text before the number, the number, the text behind it.
+// Returns `count` lines: `before`, the number of the line, `after`.
 std::string numbered_lines(int count, const std::string& before, const std::string& after) {
   std::string out;
   for (int i = 0; i < count; ++i) out += before + std::to_string(i) + after + "\n";
@@ -20,7 +20,7 @@ std::string numbered_lines(int count, const std::string& before, const std::stri
 
 struct GrowthCase {
   const char* name;
-  std::string head, before, after;  // the sections before the lines, and the two parts of a line
+  std::string head, before, after;  // head: sections before the lines; before and after: parts of a line
   int divisor = 1;                  // of the number of lines
 };
 
@@ -84,7 +84,7 @@ class Growth : public Checked, public ::testing::WithParamInterface<GrowthCase> 
   }
 };
 
-// Eight times the lines take about nine times as long with n log n, and 64 times with n squared.
+// With eight times the lines, n log n takes about nine times as long, and n squared 64 times.
 TEST_P(Growth, IsNearlyLinearInTheLinesOfARecipe) {
   (void)seconds_of_check(1);  // opens the plugins
   const double few = seconds_of_check(kFew), many = seconds_of_check(kMany);

@@ -1,4 +1,4 @@
-// The local launcher: statuses, signals, and nobody left behind.
+// The local launcher: exit statuses, signals, and cleanup of processes.
 #include "trainer/cli/launch/launch.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ const KnownPlain kPlaces("places", [](const RankPlace& place) {
   return 0;
 });
 
-TEST(Launch, GivesEveryRankItsPlace) {
+TEST(Launch, SetsTheRankVariables) {
   const auto run = run_ranks("places", 3);
   EXPECT_EQ(run.status, 0);
   EXPECT_EQ(run.said.at(0), "0/3 0/3 heddle serves");
@@ -45,7 +45,7 @@ TEST(Launch, ReturnsTheStatusOfTheFailedRank) {
   EXPECT_EQ(run_ranks("status_odd", 3).status, 1);
 }
 
-// Rank 1 fails first because rank 0 does, which finds that its input is wrong.
+// Rank 1 fails first, but because of rank 0, which finds invalid input.
 const KnownPlain kBoth("one_then_two", [](const RankPlace& place) {
   if (place.rank == 0) ::usleep(300000);
   return place.rank == 0 ? 2 : 1;
@@ -128,7 +128,7 @@ TEST_P(Signals, EndEveryRankWithStatusOne) {
 
 INSTANTIATE_TEST_SUITE_P(Both, Signals, ::testing::Values(SIGINT, SIGTERM));
 
-TEST(Launch, RanksThatAreDeafToASignalAreKilled) {
+TEST(Launch, KillsRanksThatIgnoreASignal) {
   const auto run = run_ranks("deaf", 2, {.signal = SIGINT});
   EXPECT_EQ(run.status, 1);
   EXPECT_FALSE(run.left_behind);
@@ -140,7 +140,7 @@ TEST(Launch, EndsTheRanksWhenTheLauncherIsKilled) {
   EXPECT_FALSE(run.left_behind);
 }
 
-TEST(Launch, RanksThatDoNotEndAfterAFailureAreKilledAndNamed) {
+TEST(Launch, KillsAndNamesRanksThatDoNotEndAfterAFailure) {
   const auto run = run_ranks("one_fails", 3, {.patience = std::chrono::milliseconds(500)});
   EXPECT_EQ(run.status, 1);
   EXPECT_FALSE(run.left_behind);

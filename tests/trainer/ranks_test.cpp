@@ -1,4 +1,4 @@
-// Ranks of a command: who starts them, and what they say when their launcher ends them.
+// Ranks of a command: who starts them, and their messages when their launcher ends them.
 #include "trainer/cli/launch/ranks.h"
 #include "trainer/cli/launch/stop_signals.h"
 
@@ -39,12 +39,12 @@ TEST(RankPlan, ReadsTheNumberOfRanksFromTheCommandLine) {
             "error[usage] --nproc-per-node: is 0; it must be 1 or more");
 }
 
-TEST(RankPlan, DoesNotStartALaunchersWorldAgain) {
+TEST(RankPlan, DoesNotStartRanksUnderALauncher) {
   const Variable rank("RANK", "0"), address("MASTER_ADDR", "localhost"), port("MASTER_PORT", "4000");
   {
     const Variable world("WORLD_SIZE", "4");
     EXPECT_EQ(cli::plan_ranks(std::nullopt).world_size(), 4);
-    cli::release_signals({});  // a rank of several holds them until it listens
+    cli::release_signals({});  // a rank of several holds signals until it listens
     EXPECT_THAT(tests::thrown_by([&] { cli::plan_ranks(2); }),
                 HasSubstr("is given, but torchrun has already started 4 ranks"));
   }
@@ -53,7 +53,7 @@ TEST(RankPlan, DoesNotStartALaunchersWorldAgain) {
   EXPECT_EQ(cli::plan_ranks(std::nullopt).world_size(), 1);
 }
 
-// The variables of torchrun for a rank of our own launcher, at a port that the parent's number picks.
+// Sets torchrun's variables for a rank of our launcher. The parent's process id determines the port.
 void set_variables(const RankPlace& place) {
   ::setenv("RANK", std::to_string(place.rank).c_str(), 1);
   ::setenv("WORLD_SIZE", std::to_string(place.world_size).c_str(), 1);
@@ -61,7 +61,7 @@ void set_variables(const RankPlace& place) {
   ::setenv("MASTER_PORT", std::to_string(20000 + ::getppid() % 12000).c_str(), 1);
 }
 
-// As under torchrun: rank 1 dies, and the launcher's SIGTERM reaches the others before they know.
+// As under torchrun: rank 1 dies, and the launcher's SIGTERM reaches the other ranks before they notice.
 const KnownPlain kUnderTorchrun("under_torchrun", [](const RankPlace& place) {
   set_variables(place);
   return cli::run_ranks(cli::plan_ranks(std::nullopt), std::chrono::seconds(30), [](Rendezvous& rendezvous) {
@@ -94,7 +94,7 @@ const KnownPlain kTerminated("terminated", [](const RankPlace& place) {
                         });
 });
 
-TEST(Ranks, EndOnTheirLaunchersSignalWhenNobodyIsLost) {
+TEST(Ranks, EndOnTheirLaunchersSignalWhenNoRankIsLost) {
   const auto run = run_ranks("terminated", 2);
   EXPECT_EQ(run.status, 1);
   EXPECT_FALSE(run.left_behind);

@@ -1,4 +1,4 @@
-// Signals that ask a run to save: what the local launcher and a rank do about them.
+// Signals that ask a run to save: behavior of the local launcher and of a rank.
 #include "trainer/cli/launch/stop_signals.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ launch::Stop on_term(bool stepping) {
   for (;;) ::pause();
 }
 
-// What the ranks of a launcher within a rank do; they signal that launcher.
+// The ranks of a launcher inside a rank. They signal that launcher.
 int asks_once(const RankPlace& place) {
   if (place.rank == 0) ::kill(::getppid(), SIGTERM);
   wait_for_ever();
@@ -39,7 +39,7 @@ int asks_again(const RankPlace& place) {
   wait_for_ever();
 }
 
-// What the rank tells the test of that launcher's end.
+// Tells the test how that launcher ended.
 int tell(const RankPlace& place, int status) {
   tests::say(place.rank, "status " + std::to_string(status));
   return status;
@@ -49,7 +49,7 @@ const KnownPlain kEarly("stop_early", [](const RankPlace& place) {
   return tell(place, launch::run(2, asks_once, {}, on_term(false)));
 });
 
-TEST(StopSignals, EndTheRanksAtOnceBeforeTheirFirstStep) {
+TEST(StopSignals, EndTheRanksImmediatelyBeforeTheFirstStep) {
   const auto run = run_ranks("stop_early", 1);
   EXPECT_EQ(run.status, 143);
   EXPECT_EQ(run.said.at(0), "status 143");
@@ -57,7 +57,7 @@ TEST(StopSignals, EndTheRanksAtOnceBeforeTheirFirstStep) {
   EXPECT_FALSE(run.left_behind);
 }
 
-// One has failed and was collected when the signal comes; a second request carries its process.
+// One rank failed and was collected before the signal. A second request carries its process.
 const KnownPlain kStopFailed("stop_failed", [](const RankPlace& place) {
   StopRequest& note = cli::shared_stop_request();
   const auto fails = [&](const RankPlace& inner) -> int {
@@ -86,7 +86,7 @@ const KnownPlain kSaves("stop_saves", [](const RankPlace& place) {
   return tell(place, launch::run(2, saves, {}, stop));
 });
 
-TEST(StopSignals, AreToldToAllRanksWhichTakeTheirTime) {
+TEST(StopSignals, AreForwardedToAllRanksWithoutATimeout) {
   const auto run = run_ranks("stop_saves", 1);
   EXPECT_EQ(run.said.at(0), "status 0");
   EXPECT_EQ(
@@ -98,7 +98,7 @@ const KnownPlain kTwice("stop_twice", [](const RankPlace& place) {
   return tell(place, launch::run(2, asks_again, {}, on_term(true)));
 });
 
-TEST(StopSignals, EndTheRanksAtOnceWhenTheyComeAgain) {
+TEST(StopSignals, EndTheRanksImmediatelyWhenRepeated) {
   const auto run = run_ranks("stop_twice", 1);
   EXPECT_EQ(run.status, 1);
   EXPECT_EQ(run.said.at(0), "status 1");
@@ -107,7 +107,7 @@ TEST(StopSignals, EndTheRanksAtOnceWhenTheyComeAgain) {
   EXPECT_FALSE(run.left_behind);
 }
 
-TEST(StopSignals, AreThoseOfTheConfigurationAndThoseOfATerminal) {
+TEST(StopSignals, AreThoseOfTheConfigurationAndTheTerminal) {
   ::signal(SIGHUP, SIG_DFL);  // nohup ignores it
   EXPECT_EQ(cli::stop_signals({}), std::vector<int>{});
   EXPECT_EQ(cli::stop_signals({SIGUSR1}), (std::vector<int>{SIGUSR1, SIGINT, SIGHUP}));
@@ -116,7 +116,7 @@ TEST(StopSignals, AreThoseOfTheConfigurationAndThoseOfATerminal) {
   ::signal(SIGHUP, SIG_DFL);
 }
 
-TEST(StopSignals, ArePreemptionsWhereALauncherOrTheConfigurationSaysSo) {
+TEST(StopSignals, ArePreemptionsByLauncherOrConfiguration) {
   StepSection steps;
   steps.stop_signals.numbers = {SIGTERM, SIGUSR1};
   EXPECT_EQ(cli::preemptions(steps, false), std::vector<int>{SIGUSR1});  // no person sends it
@@ -135,13 +135,13 @@ TEST(StopSignals, HaveTheirStatuses) {
   EXPECT_EQ(stop.status_of(SIGUSR1), 0);
 }
 
-TEST(StopAgreement, GivesEveryRankWhatAnyWasAsked) {
+TEST(StopAgreement, SharesTheSignalOfAnyRank) {
   ThreadWorld::run(3, [](Rendezvous& rendezvous) {
     StopRequest request;
     StopAgreement stop(rendezvous, request);
     EXPECT_EQ(stop.now(), 0);
     stop.begin();
-    if (rendezvous.rank() == 1) request.signal = SIGTERM;  // it asked before: this is for the next time
+    if (rendezvous.rank() == 1) request.signal = SIGTERM;  // sent before: takes effect in the next call
     EXPECT_EQ(stop.end(), 0);
     if (rendezvous.rank() == 2) request.signal = SIGINT;
     stop.begin();

@@ -1,4 +1,4 @@
-// The keys of config.json that all types of the family read.
+// Keys of config.json that all types of the family read.
 #pragma once
 
 #include <vector>
@@ -9,14 +9,14 @@
 
 namespace heddle::llama {
 
-// Every key whose value changes results, with transformers' default for Llama.
+// Keys that affect results, with transformers' default for Llama.
 const std::vector<FieldInfo>& common_keys();
 
-// Throws Error{config} for a value of these keys that transformers would compute otherwise.
+// Throws Error{config} for a value that transformers would compute differently.
 void check_refused_keys(const Node& keys);
 
-// Of types whose configuration transformers refuses where the heads do not divide hidden_size, whatever
-// head_dim is. Throws Error{config}.
+// Checks that the heads divide hidden_size, for types for which transformers requires it whatever head_dim
+// is. Throws Error{config}.
 void check_heads_divide(const Node& keys, const ModelConfig& config);
 
 }  // namespace heddle::llama

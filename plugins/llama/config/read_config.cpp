@@ -1,4 +1,4 @@
-// Reading a model's shape from Hugging Face's keys.
+// Reader of a model's configuration from Hugging Face's keys.
 #include <string>
 
 #include "heddle/decoder/family.h"
@@ -29,7 +29,7 @@ ModelConfig defaults_of(const ModelType& type) {
   return config;
 }
 
-// The type's default if it divides the heads of queries, else as many as those.
+// Returns the type's default if it divides the number of query heads, else that number.
 int64_t default_key_heads(const ModelConfig& config) {
   const int64_t heads = config.num_key_value_heads;
   return heads > 0 && config.num_attention_heads % heads == 0 ? heads : config.num_attention_heads;
@@ -49,7 +49,7 @@ void read_heads(const Node& keys, ModelConfig& config) {
     refuse(keys,
            "hidden_size " + std::to_string(config.hidden_size) +
                " is not a multiple of num_attention_heads " + std::to_string(config.num_attention_heads),
-           "give head_dim");
+           "set head_dim");
   if (!fixed)
     config.head_dim = model::size_or(keys, "head_dim", config.hidden_size / config.num_attention_heads);
   if (config.num_attention_heads * config.head_dim > model::kLargestSize)
@@ -73,7 +73,7 @@ void read_padding(const Node& keys, ModelConfig& config) {
     refuse(*padding, "expected a token of the vocabulary of " + std::to_string(config.vocab_size) + ", got " +
                          std::to_string(id));
   config.pad_token_id =
-      id < 0 ? id + config.vocab_size : id;  // counted from the end, as torch.nn.Embedding does
+      id < 0 ? id + config.vocab_size : id;  // a negative id counts from the end, as in torch.nn.Embedding
 }
 
 void read_rotary(const Node& keys, const ModelType& type, ModelConfig& config) {
@@ -89,10 +89,10 @@ void check_size(const Node& keys, const ModelConfig& config) {
   const Mixture& mixture = config.mixture;
   if (mixture.experts > 0 && config.hidden_size > kMostElements / (mixture.experts * mixture.width))
     refuse(keys, std::to_string(mixture.experts) + " experts of width " + std::to_string(mixture.width) +
-                     " have more weights than can be counted");
+                     " have too many weights");
 }
 
-// Each without the others.
+// Reads values that do not depend on each other.
 void read_values(const Node& keys, ModelConfig& config, Errors& errors) {
   const auto size = [&](const char* key, int64_t& to, int64_t most = model::kLargestSize) {
     errors.attempt([&] { to = model::size_or(keys, key, to, most); });
@@ -125,7 +125,7 @@ ModelConfig read_model_config(const Node& keys, UnknownKeys unknown) {
   errors.attempt([&] { model::check_keys(keys, keys_of(type.name), unknown); });
   errors.attempt([&] { check_refused_keys(keys); });
   read_values(keys, config, errors);
-  errors.raise();  // what follows depends on these
+  errors.raise();  // later checks depend on these values
   errors.attempt([&] { read_padding(keys, config); });
   if (errors.attempt([&] { read_heads(keys, config); })) {
     errors.attempt([&] { read_rotary(keys, type, config); });

@@ -1,4 +1,4 @@
-// The keys of routers and experts.
+// Reader of the keys of routers and experts.
 #include "read_mixture.h"
 
 #include <algorithm>
@@ -19,24 +19,27 @@ bool Mixture::sparse(int64_t layer) const {
 void add_expert_keys(std::vector<Key>& keys, const std::string& first_default,
                      const std::vector<std::string>& names) {
   const std::string& first = names.front();
-  keys.push_back(
-      {{first, "int", first_default, "1..65536", "Experts of a layer. The default is the type's.", ""}});
+  keys.push_back({{first, "int", first_default, "1..65536",
+                   "Number of experts per layer. The default depends on the type.", ""}});
   for (size_t i = 1; i < names.size(); ++i)
-    keys.push_back({{names[i], "int or null", "null", "1..65536", "Another name of " + first + ".", ""}});
+    keys.push_back({{names[i], "int or null", "null", "1..65536", "Alias of " + first + ".", ""}});
 }
 
 void add_balance_keys(std::vector<Key>& keys) {
   const std::vector<FieldInfo> table = {
-      {"num_experts_per_tok", "int", "2", "1..the experts", "Experts of a token. The default is the type's.",
-       ""},
+      {"num_experts_per_tok", "int", "2", "1..the experts",
+       "Number of experts per token. The default depends on the type.", ""},
       {"output_router_logits", "bool", "false", "", "Train with the auxiliary loss.", ""},
-      {"router_aux_loss_coef", "float", "0.001", "0 or more", "Its coefficient. OLMoE: 0.01.", ""},
+      {"router_aux_loss_coef", "float", "0.001", "0 or more",
+       "Coefficient of the auxiliary loss. OLMoE: 0.01.", ""},
       {"router_aux_loss_type", "str or null", "null", "none, layer, sequence, global, model",
-       "Its form; null: model where output_router_logits, else none.", ""},
+       "Form of the auxiliary loss. null: model if output_router_logits, else none.", ""},
       {"router_z_loss_coef", "float", "0.0", "0 or more", "Coefficient of the router's z-loss.", ""},
       {"router_dtype", "str or null", "null", "float32",
-       "Dtype of the router's product; null: the model's; DeepSeek, GLM and Ling: always float32.", ""},
-      {"fake_balanced_gate", "bool", "false", "", "For benchmarks: experts in turn.", ""}};
+       "Dtype of the router's projection. null: the model's dtype. DeepSeek, GLM and Ling always use "
+       "float32.",
+       ""},
+      {"fake_balanced_gate", "bool", "false", "", "Assign tokens to experts in turn, for benchmarks.", ""}};
   for (const FieldInfo& info : table) keys.push_back({info});
 }
 
@@ -51,7 +54,7 @@ void read_dense_layers(const Node& layers, ModelConfig& config) {
   for (const Node& layer : layers.items()) {
     const int64_t index = layer.as_integer();
     if (index < 0 || index >= config.num_hidden_layers)
-      model::refuse(layer, "the model has the layers 0 to " + std::to_string(config.num_hidden_layers - 1) +
+      model::refuse(layer, "expected a layer from 0 to " + std::to_string(config.num_hidden_layers - 1) +
                                ", got " + std::to_string(index));
     config.mixture.dense_layers.push_back(index);
   }
@@ -127,7 +130,7 @@ void read_experts(const Node& keys, ModelConfig& config) {
       model::refuse(*node,
                     "two names of the number of experts differ: " + std::to_string(mixture.experts) +
                         " and " + std::to_string(count),
-                    "give one of them");
+                    "set only one of them");
     first = node;
     mixture.experts = count;
   }
@@ -180,9 +183,9 @@ void read_groups(const Node& keys, Mixture& mixture, const std::string& experts)
                       std::to_string(each * mixture.top_groups) + " experts of topk_group " +
                       std::to_string(mixture.top_groups) + " groups with " + std::to_string(each) + " each");
   if (mixture.groups > 1 && mixture.group_best > each)
-    model::refuse(at("n_group"), "a group is worth its best " + std::to_string(mixture.group_best) +
-                                     " experts, and n_group " + std::to_string(mixture.groups) +
-                                     " leaves it " + std::to_string(each));
+    model::refuse(at("n_group"), "a group is scored by its best " + std::to_string(mixture.group_best) +
+                                     " experts, but with n_group " + std::to_string(mixture.groups) +
+                                     " a group has only " + std::to_string(each));
 }
 
 void read_balance(const Node& keys, Mixture& mixture) {

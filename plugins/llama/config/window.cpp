@@ -1,4 +1,4 @@
-// Which layers have a sliding window.
+// Sliding-window layers.
 #include "window.h"
 
 #include <algorithm>
@@ -9,13 +9,13 @@
 namespace heddle::llama {
 namespace {
 
-constexpr int64_t kWindow = 4096;  // of Qwen
+constexpr int64_t kWindow = 4096;  // default of Qwen
 constexpr const char *kFull = "full_attention", *kSliding = "sliding_attention";
 
-// Where layer_types is no list with a word for each layer.
+// Refuses a layer_types that is not a list of one word per layer.
 [[noreturn]] void refuse_layer_types(const Node& types, int64_t layers) {
   model::refuse(types, "expected a list of " + std::to_string(layers) + " words, " + kFull + " or " +
-                           kSliding + ", one for each layer, got " + types.written() +
+                           kSliding + ", one per layer, got " + types.written() +
                            (types.is_list() ? " of " + std::to_string(types.size()) : ""));
 }
 
@@ -40,17 +40,16 @@ bool any_slides(const ModelConfig& config) {
 
 void add_window_keys(std::vector<Key>& keys, const std::string& types) {
   keys.push_back({{"sliding_window", "int or null", "4096", "1..2^28",
-                   "A token sees itself and those less than so many before it.", ""},
+                   "Sliding-window size in tokens, including the current token.", ""},
                   types});
-  keys.push_back({{"use_sliding_window", "bool", "false", "", "Whether sliding_window acts.", ""}, types});
-  keys.push_back(
-      {{"max_window_layers", "int", "28", "",
-        "Layers before this one have no window; of qwen2_moe, every second layer before it has one; of "
-        "qwen3_moe no effect, as all layers have it.",
-        ""},
-       types});
+  keys.push_back({{"use_sliding_window", "bool", "false", "", "Enable the sliding window.", ""}, types});
+  keys.push_back({{"max_window_layers", "int", "28", "",
+                   "First layer with a sliding window. qwen2_moe: every second layer before this one has the "
+                   "window. qwen3_moe: no effect, because all layers have it.",
+                   ""},
+                  types});
   keys.push_back({{"layer_types", "list or null", "null", "full_attention, sliding_attention",
-                   "Of each layer, in place of max_window_layers.", ""},
+                   "Attention type of each layer. It overrides max_window_layers.", ""},
                   types});
 }
 
@@ -73,7 +72,7 @@ void read_window_of_all(const Node& keys, ModelConfig& config) {
 
 void read_windows(const Node& keys, ModelConfig& config, int64_t window, Slides slides) {
   const Node* given = keys.find("sliding_window");
-  if (given != nullptr)  // Qwen2-MoE's configuration has 0 for none
+  if (given != nullptr)  // Qwen2-MoE's configuration uses 0 for no window
     window = given->is_null() || given->as_integer() == 0 ? 0 : model::size_or(keys, "sliding_window", 0);
   if (const Node* types = model::given(keys, "layer_types"))
     read_types_of_layers(*types, config);

@@ -1,4 +1,4 @@
-// Writing a model's shape as a Hugging Face config.json.
+// Writer of a model's configuration as a Hugging Face config.json.
 #include <nlohmann/json.hpp>
 
 #include "heddle/decoder/family.h"
@@ -17,7 +17,8 @@ ordered_json rope_of(const ModelConfig& config, bool partial) {
 
 }  // namespace
 
-// Both spellings of the rotary embedding: transformers before 5 reads rope_theta and rope_scaling.
+// Writes both spellings of the rotary embedding, because transformers before 5 reads rope_theta and
+// rope_scaling.
 std::string to_config_json(const ModelConfig& config) {
   const ModelType& type = type_of(config.model_type);
   const ordered_json rope = rope_of(config, type.partial_rotary);

@@ -1,4 +1,4 @@
-// Ling 2.0 (BailingMoeV2): one tensor for q, k and v in files, rotated halves of heads, a router of sigmoids.
+// Ling 2.0 (BailingMoeV2): one tensor for q, k and v in files, partial rotation, a sigmoid router.
 #include <array>
 #include <nlohmann/json.hpp>
 
@@ -20,7 +20,7 @@ void set_bailing_moe(ModelConfig& config) {
   mixture.router_in_fp32 = true;
   mixture.experts = 256, mixture.top_k = 8, mixture.width = 512, mixture.first_sparse = 1;
   mixture.groups = 8, mixture.top_groups = 4;
-  mixture.shared_width = 1;  // experts, until their width is known
+  mixture.shared_width = 1;  // in experts, until their width is known
 }
 
 void expect_real(const Node& keys, const char* key, double only) {
@@ -30,7 +30,7 @@ void expect_real(const Node& keys, const char* key, double only) {
                              ", got " + node->written());
 }
 
-// Ling 1 has the same model_type, and another router.
+// Refuses Ling 1, which has the same model_type but a different router.
 void check_architecture(const Node& keys) {
   const Node* names = model::given(keys, "architectures");
   if (names == nullptr || !names->is_list()) return;
@@ -50,7 +50,7 @@ void read_bailing_moe(const Node& keys, ModelConfig& config) {
   expect_real(keys, "embedding_dropout", 0);
   expect_real(keys, "output_dropout", 0);
   if (!model::boolean_or(keys, "norm_topk_prob", true))
-    model::refuse(*keys.find("norm_topk_prob"), "the router of bailing_moe always normalises its weights",
+    model::refuse(*keys.find("norm_topk_prob"), "the router of bailing_moe always normalizes its weights",
                   "set norm_topk_prob: true");
   mixture.correction = model::boolean_or(keys, "moe_router_enable_expert_bias", true);
   read_experts(keys, config);
@@ -62,9 +62,10 @@ void read_bailing_moe(const Node& keys, ModelConfig& config) {
   read_groups(keys, mixture, "num_experts");
   read_sigmoid_router(keys, mixture);
   if (!mixture.correction && mixture.correction_rate != 0)
-    model::refuse(*keys.find("gate_bias_update_factor"),
-                  "moe_router_enable_expert_bias: false leaves no bias that it could move",
-                  "leave one of the two out");
+    model::refuse(
+        *keys.find("gate_bias_update_factor"),
+        "gate_bias_update_factor needs a correction bias, but moe_router_enable_expert_bias is false",
+        "remove one of the two keys");
 }
 
 void write_bailing_moe(const ModelConfig& config, nlohmann::ordered_json& out) {
@@ -104,14 +105,15 @@ decoder::Files bailing_files() {
 
 void add_bailing_moe_keys(std::vector<Key>& keys) {
   const std::array<FieldInfo, 7> table = {
-      {{"use_qkv_bias", "bool", "false", "", "Biases of q, k and v.", ""},
-       {"use_bias", "bool", "false", "", "Bias of o.", ""},
+      {{"use_qkv_bias", "bool", "false", "", "Whether q, k and v have biases.", ""},
+       {"use_bias", "bool", "false", "", "Whether o has a bias.", ""},
        {"num_shared_experts", "int or null", "1", "0..65536",
-        "Experts of every token, as one of so many times the width.", ""},
-       {"score_function", "str", "sigmoid", "sigmoid", "Scores of the router.", ""},
-       {"moe_router_enable_expert_bias", "bool", "true", "", "Whether a bias chooses experts.", ""},
-       {"embedding_dropout", "float", "0.0", "0.0", "Dropout is refused.", ""},
-       {"output_dropout", "float", "0.0", "0.0", "Dropout is refused.", ""}}};
+        "Number of shared experts, computed as one expert of that multiple of the width.", ""},
+       {"score_function", "str", "sigmoid", "sigmoid", "Function that converts router logits to scores.", ""},
+       {"moe_router_enable_expert_bias", "bool", "true", "",
+        "Add a correction bias to the scores that select experts.", ""},
+       {"embedding_dropout", "float", "0.0", "0.0", "Only 0.0 is supported.", ""},
+       {"output_dropout", "float", "0.0", "0.0", "Only 0.0 is supported.", ""}}};
   for (const FieldInfo& info : table) keys.push_back({info, "bailing_moe"});
 }
 

@@ -1,5 +1,5 @@
-// DeepSeek-V2, DeepSeek-V3, Kimi-K2 and GLM-4.7-Flash: latent attention, and experts behind a router with
-// groups and a correction bias.
+// DeepSeek-V2, DeepSeek-V3, Kimi-K2 and GLM-4.7-Flash: latent attention, and experts selected by groups with
+// a correction bias.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -52,7 +52,7 @@ void read_attention(const Node& keys, ModelConfig& config) {
     if (const Node* scaling = given(keys, key); scaling != nullptr && scaling->is_map())
       if (const Node* all = given(*scaling, "mscale_all_dim");
           all != nullptr && config.rope_scaling.kind != RotaryScaling::Kind::yarn)
-        refuse(*all, "mscale_all_dim is built for rope type yarn only", "leave the key out");
+        refuse(*all, "mscale_all_dim is built for rope type yarn only", "remove the key");
   if (latent.rotary % 2 != 0)
     refuse(keys, "the rotary embedding needs an even qk_rope_head_dim, got " + std::to_string(latent.rotary));
   if (config.num_attention_heads > model::kLargestSize / (latent.plain + latent.rotary + latent.value))
@@ -60,7 +60,7 @@ void read_attention(const Node& keys, ModelConfig& config) {
                      " of these widths are more than " + std::to_string(model::kLargestSize));
   if (config.num_key_value_heads != config.num_attention_heads)
     refuse(*keys.find("num_key_value_heads"),
-           "latent attention has as many heads of keys as of queries, " +
+           "num_key_value_heads must equal num_attention_heads in latent attention, " +
                std::to_string(config.num_attention_heads) + ", got " +
                std::to_string(config.num_key_value_heads),
            "set num_key_value_heads: null");
@@ -74,8 +74,8 @@ void read_layer_types(const Node& keys, ModelConfig& config) {
   if (types != nullptr) read_type_list(*types, config);
   const Node* first = given(keys, "first_k_dense_replace");
   if (first != nullptr && types == nullptr && first->as_integer() != mixture.first_sparse)
-    refuse(*first, "transformers reads mlp_layer_types here, got " + first->written(),
-           "give mlp_layer_types: a word, dense or sparse, for each layer");
+    refuse(*first, "transformers ignores first_k_dense_replace for this type, got " + first->written(),
+           "set mlp_layer_types, with dense or sparse for each layer");
   check_layers(keys, config, "mlp_layer_types");
 }
 
@@ -99,7 +99,7 @@ void read_deepseek_v2(const Node& keys, ModelConfig& config) {
   read_attention(keys, config);
   expect_text(keys, "scoring_func", "softmax", config.model_type);
   if (model::boolean_or(keys, "norm_topk_prob", false))
-    refuse(*keys.find("norm_topk_prob"), "transformers does not normalise the weights of deepseek_v2",
+    refuse(*keys.find("norm_topk_prob"), "transformers does not normalize the routing weights of deepseek_v2",
            "set norm_topk_prob: false");
   read_routing(keys, config);
   const std::string method = text_or(keys, "topk_method", "greedy");
@@ -164,7 +164,8 @@ void write_glm4_moe_lite(const ModelConfig& config, nlohmann::ordered_json& out)
   write_type_list(config, out);
 }
 
-// One shared expert, whatever n_shared_experts says; a number in moe_layer_freq counts from the first layer.
+// Counts one shared expert, whatever n_shared_experts is. A number in moe_layer_freq counts from the first
+// layer.
 double deepseek_v3_benchmark(const BenchmarkSizes& m) {
   const double frequency = m.of("moe_layer_freq", 0);
   if (frequency < 1) return decoder::latent_benchmark(m, 1, m.expert_layers());
@@ -255,7 +256,7 @@ void read_type_list(const Node& types, ModelConfig& config) {
   Mixture& mixture = config.mixture;
   if (!types.is_list() || static_cast<int64_t>(types.size()) != config.num_hidden_layers)
     refuse(types, "expected a list of " + std::to_string(config.num_hidden_layers) +
-                      " words, dense or sparse, one for each layer, got " +
+                      " words, dense or sparse, one per layer, got " +
                       (types.is_list() ? std::to_string(types.size()) : types.written()));
   mixture.first_sparse = 0;
   int64_t layer = 0;

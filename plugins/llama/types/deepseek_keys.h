@@ -1,4 +1,4 @@
-// The keys of the models with latent attention.
+// Keys of the models with latent attention.
 #pragma once
 
 #include <vector>

@@ -38,7 +38,7 @@ void read_llama(const Node& keys, ModelConfig& config) {
   check_heads_divide(keys, config);
   if (config.initializer_range > 1)
     model::refuse(*keys.find("initializer_range"),
-                  "transformers takes an initializer_range from 0 to 1, got " +
+                  "transformers requires an initializer_range from 0 to 1, got " +
                       keys.find("initializer_range")->written());
 }
 
@@ -65,8 +65,8 @@ void write_qwen3(const ModelConfig& config, nlohmann::ordered_json& out) {
 
 std::vector<Key> dense_keys() {
   std::vector<Key> keys = {
-      {{"attention_bias", "bool", "false", "", "Biases of q, k, v and o.", ""}, "llama qwen3"},
-      {{"mlp_bias", "bool", "false", "", "Biases of the MLP.", ""}, "llama"}};
+      {{"attention_bias", "bool", "false", "", "Whether q, k, v and o have biases.", ""}, "llama qwen3"},
+      {{"mlp_bias", "bool", "false", "", "Whether the MLP has biases.", ""}, "llama"}};
   add_window_keys(keys, "qwen2 qwen3");
   return keys;
 }

@@ -1,4 +1,4 @@
-// GLM-4.5: rotated halves of heads, dense layers first, shared experts, a router of sigmoids.
+// GLM-4.5: partial rotation, dense layers first, shared experts, a sigmoid router.
 #include <nlohmann/json.hpp>
 
 #include "../config/read_mixture.h"
@@ -39,7 +39,7 @@ void set_glm4_moe(ModelConfig& config) {
   set_sigmoid_router(mixture);
   mixture.router_in_fp32 = true;
   mixture.experts = 128, mixture.top_k = 8, mixture.width = 1408, mixture.first_sparse = 1;
-  mixture.shared_width = 1;  // experts, until their width is known
+  mixture.shared_width = 1;  // in experts, until their width is known
 }
 
 void read_glm4_moe(const Node& keys, ModelConfig& config) {
@@ -73,7 +73,7 @@ void write_glm4_moe(const ModelConfig& config, nlohmann::ordered_json& out) {
   write_sigmoid_router(mixture, out);
 }
 
-// Dense layers first, shared experts in the others.
+// Counts dense layers first, and shared experts in the other layers.
 double glm4_moe_benchmark(const BenchmarkSizes& m) {
   const double dense = m.of("first_k_dense_replace", 0), shared = m.of("n_shared_experts", 0);
   return m.layers * m.grouped_attention() + dense * m.gated(m.f) +
@@ -84,31 +84,33 @@ constexpr const char *kGlm = "glm4_moe", *kBoth = "glm4_moe bailing_moe";
 
 std::vector<Key> keys_of_sigmoid() {
   std::vector<Key> keys = {
-      {{"attention_bias", "bool", "false", "", "Biases of q, k and v.", ""}, kGlm},
-      {{"use_qk_norm", "bool", "false", "", "Norms of each head of queries and keys. Ling: true.", ""},
+      {{"attention_bias", "bool", "false", "", "Whether q, k and v have biases.", ""}, kGlm},
+      {{"use_qk_norm", "bool", "false", "", "Normalize each head of queries and keys. Ling: true.", ""},
        kBoth},
       {{"moe_intermediate_size", "int", "1408", "1..2^28", "Width of an expert. Ling: 512.", ""}, kBoth},
       {{"n_shared_experts", "int or null", "1", "0..65536",
-        "Experts of every token, as one of so many times the width.", ""},
+        "Number of shared experts, computed as one expert of that multiple of the width.", ""},
        kGlm},
-      {{"routed_scaling_factor", "float", "1.0", "", "Multiplies the weights of a token's experts.", ""},
+      {{"routed_scaling_factor", "float", "1.0", "", "Scale of the routing weights of the selected experts.",
+        ""},
        kBoth},
       {{"norm_topk_prob", "bool", "true", "",
-        "The weights sum to 1, before they are scaled. Ling: only true.", ""},
+        "Normalize the routing weights to sum to 1 before scaling. Ling: only true.", ""},
        kBoth},
-      {{"first_k_dense_replace", "int", "1", "0..100000", "Layers before this one have no experts.", ""},
+      {{"first_k_dense_replace", "int", "1", "0..100000",
+        "Number of layers, from the first, without experts.", ""},
        kBoth},
-      {{"n_group", "int or null", "1", "divides the experts", "Groups of experts. Ling: 8.", ""}, kBoth},
+      {{"n_group", "int or null", "1", "divides the experts", "Number of expert groups. Ling: 8.", ""},
+       kBoth},
       {{"topk_group", "int or null", "1", "1..n_group",
-        "A token's experts are in so many of the groups. Ling: 4.", ""},
+        "Number of groups from which the experts of a token are selected. Ling: 4.", ""},
        kBoth},
       {{"gate_bias_update_factor", "float", "0.0", "0 or more",
-        "After each step the bias that chooses experts moves by so much towards even loads; 0: it stays.",
-        ""}},
+        "Change of each expert's correction bias after a step, towards balanced loads. 0: no change.", ""}},
       {{"num_nextn_predict_layers", "int", "1", "",
-        "No effect: layers of multi-token prediction are not trained, and their tensors are not read.", ""},
+        "Ignored: multi-token prediction layers are not trained, and their tensors are not read.", ""},
        kBoth},
-      {{"num_mtp_layers", "int", "1", "", "The newer name of num_nextn_predict_layers.", ""}, kGlm}};
+      {{"num_mtp_layers", "int", "1", "", "Newer name of num_nextn_predict_layers.", ""}, kGlm}};
   add_expert_keys(keys, "128", {"n_routed_experts", "num_experts", "num_local_experts"});
   add_minimax_m2_keys(keys);
   add_bailing_moe_keys(keys);

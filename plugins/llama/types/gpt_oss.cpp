@@ -1,4 +1,4 @@
-// GPT-OSS: sinks and windows in attention, biases everywhere, experts with a clamped activation.
+// GPT-OSS: attention with sinks and sliding windows, biases in all layers, experts with a clamped activation.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -58,7 +58,7 @@ void write_gpt_oss(const ModelConfig& config, nlohmann::ordered_json& out) {
   write_balance(mixture, out);
 }
 
-// Every other layer counts a window of 128, whatever sliding_window says.
+// Counts a window of 128 in every other layer, whatever sliding_window is.
 double gpt_oss_benchmark(const BenchmarkSizes& m) {
   const double d = m.head(), whole = m.S * (m.S + 1) / 2, near = m.pairs_within(128);
   const double linear =
@@ -70,17 +70,17 @@ double gpt_oss_benchmark(const BenchmarkSizes& m) {
 
 std::vector<Key> keys_of_gpt_oss() {
   std::vector<Key> keys = {
-      {{"attention_bias", "bool", "true", "", "Biases of q, k, v and o.", ""}},
+      {{"attention_bias", "bool", "true", "", "Whether q, k, v and o have biases.", ""}},
       {{"sliding_window", "int or null", "128", "1..2^28",
-        "A token sees itself and those less than so many before it, in the layers of layer_types.", ""}},
+        "Size of the window of sliding_attention layers in tokens, including the current token.", ""}},
       {{"layer_types", "list or null", "null", "full_attention, sliding_attention",
-        "Of each layer; null: in turn, the first with the window.", ""}},
+        "Attention type of each layer. null: they alternate, beginning with sliding_attention.", ""}},
       {{"swiglu_alpha", "float", "1.702", "above 0", "Factor in the sigmoid of the experts' gate.", ""}},
       {{"swiglu_limit", "float", "7.0", "above 0",
-        "Bound of the experts' gate from above, and of up on both sides.", ""}},
-      {{"experts_per_token", "int", "4", "", "No effect: num_experts_per_tok.", ""}},
-      {{"initial_context_length", "int", "4096", "",
-        "No effect: original_max_position_embeddings of the rotary embedding.", ""}}};
+        "Limit of the SwiGLU inputs: gate values are clamped from above, up values on both sides.", ""}},
+      {{"experts_per_token", "int", "4", "", "Ignored: num_experts_per_tok is used.", ""}},
+      {{"initial_context_length", "int", "4096", "", "Ignored: original_max_position_embeddings is used.",
+        ""}}};
   add_expert_keys(keys, "128", {"num_local_experts", "num_experts"});
   add_balance_keys(keys);
   return keys;

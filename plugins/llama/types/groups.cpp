@@ -1,4 +1,4 @@
-// All groups, and what is looked up in them.
+// List of all groups, and look-up of their types and keys.
 #include <algorithm>
 #include <array>
 
@@ -25,10 +25,10 @@ Place place_of(std::string_view model_type) {
     for (const ModelType& type : group->types)
       if (type.name == model_type) return {group, &type};
   throw Error(ErrorCode::internal, "plugin llama",
-              "model_type '" + std::string(model_type) + "' is in no group");
+              "model_type '" + std::string(model_type) + "' is not in any group");
 }
 
-// The words of `types`, with ", " between them.
+// Returns the words of `types` separated by ", ".
 std::string list_of(const std::string& types) {
   std::string out;
   for (const char letter : types) out += letter == ' ' ? std::string(", ") : std::string(1, letter);
@@ -65,7 +65,7 @@ std::vector<FieldInfo> table_of(const ModelGroup& group) {
   if (&group == groups().front()) out = common_keys();
   for (const Key& key : group.keys) {
     out.push_back(key.info);
-    if (!key.types.empty()) out.back().help += " Of " + list_of(key.types) + ".";
+    if (!key.types.empty()) out.back().help += " Only for " + list_of(key.types) + ".";
   }
   return out;
 }

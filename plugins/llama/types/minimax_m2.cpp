@@ -1,4 +1,4 @@
-// MiniMax-M2: norms over all heads of queries and keys, rotated parts of heads, a router of sigmoids.
+// MiniMax-M2: norms over all heads of queries and of keys, partial rotation, a sigmoid router.
 #include <nlohmann/json.hpp>
 
 #include "../config/read_mixture.h"
@@ -18,7 +18,7 @@ void set_minimax_m2(ModelConfig& config) {
   config.mixture.experts = 256, config.mixture.top_k = 8;
 }
 
-// In place of partial_rotary_factor, which wins.
+// Reads rotary_dim. partial_rotary_factor overrides it.
 void read_rotary_dim(const Node& keys, ModelConfig& config) {
   const Node* dim = model::given(keys, "rotary_dim");
   const Node* parameters = model::given(keys, "rope_parameters");
@@ -39,8 +39,8 @@ void read_minimax_m2(const Node& keys, ModelConfig& config) {
   if (model::boolean_or(keys, "output_router_logits", false) &&
       model::given(keys, "router_aux_loss_type") == nullptr)
     model::refuse(*keys.find("output_router_logits"),
-                  "transformers' auxiliary loss of minimax_m2 counts experts that its router does not choose",
-                  "set output_router_logits: false, or name a loss: router_aux_loss_type: layer");
+                  "transformers' auxiliary loss of minimax_m2 counts experts that its router does not select",
+                  "set output_router_logits: false, or router_aux_loss_type: layer");
   read_experts(keys, config);
   config.mixture.width = config.intermediate_size;
   read_sigmoid_router(keys, config.mixture);
@@ -62,10 +62,13 @@ double minimax_m2_benchmark(const BenchmarkSizes& m) {
 void add_minimax_m2_keys(std::vector<Key>& keys) {
   constexpr const char* kMiniMax = "minimax_m2";
   keys.push_back({{"rotary_dim", "int or null", "null", "even, at most head_dim",
-                   "Numbers of each head that are rotated, in place of partial_rotary_factor.", ""},
+                   "Number of rotated elements per head. partial_rotary_factor overrides it.", ""},
                   kMiniMax});
-  keys.push_back({{"scoring_func", "str", "sigmoid", "sigmoid", "Scores of the router.", ""}, kMiniMax});
-  keys.push_back({{"router_jitter_noise", "float", "0.0", "0.0", "Router jitter is refused.", ""}, kMiniMax});
+  keys.push_back(
+      {{"scoring_func", "str", "sigmoid", "sigmoid", "Function that converts router logits to scores.", ""},
+       kMiniMax});
+  keys.push_back(
+      {{"router_jitter_noise", "float", "0.0", "0.0", "Router jitter is not supported.", ""}, kMiniMax});
 }
 
 ModelType minimax_m2_type() {

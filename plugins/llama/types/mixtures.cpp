@@ -50,8 +50,8 @@ void read_mixtral(const Node& keys, ModelConfig& config) {
   read_window_of_all(keys, config);
   config.mixture.jitter = model::real_or(keys, "router_jitter_noise", 0);
   if (!(config.mixture.jitter >= 0 && config.mixture.jitter < 1))
-    model::refuse(*keys.find("router_jitter_noise"),
-                  "expected a number from 0 to below 1, got " + keys.find("router_jitter_noise")->written());
+    model::refuse(*keys.find("router_jitter_noise"), "expected a number of at least 0 and below 1, got " +
+                                                         keys.find("router_jitter_noise")->written());
   read_experts(keys, config);
   config.mixture.width = config.intermediate_size;
   read_balance(keys, config.mixture);
@@ -63,10 +63,10 @@ void read_olmoe(const Node& keys, ModelConfig& config) {
                   "set clip_qkv: null");
   if (config.head_dim * config.num_attention_heads != config.hidden_size)
     model::refuse(*keys.find("head_dim"),
-                  "the heads of olmoe are hidden_size / num_attention_heads wide (" +
+                  "head_dim of olmoe must be hidden_size / num_attention_heads (" +
                       std::to_string(config.hidden_size / config.num_attention_heads) + "), got " +
-                      std::to_string(config.head_dim) + ": transformers reads no other",
-                  "leave head_dim out");
+                      std::to_string(config.head_dim) + ", because transformers does not read head_dim",
+                  "remove head_dim");
   config.qkv_bias = config.output_bias = boolean_or(keys, "attention_bias", false);
   read_experts(keys, config);
   config.mixture.width = config.intermediate_size;
@@ -82,7 +82,7 @@ void read_qwen_moe(const Node& keys, ModelConfig& config) {
   read_balance(keys, config.mixture);
 }
 
-// In every second layer before max_window_layers.
+// Windows in every second layer before max_window_layers.
 bool slides_in_turn(int64_t layer, const Node& keys) {
   return layer % 2 == 0 && layer < model::integer_or(keys, "max_window_layers", 28);
 }
@@ -95,7 +95,7 @@ void read_qwen2_moe(const Node& keys, ModelConfig& config) {
   read_qwen_moe(keys, config);
 }
 
-// Its window is one of all layers.
+// The window applies to all layers.
 void read_qwen3_moe(const Node& keys, ModelConfig& config) {
   read_used_windows(keys, config, [](int64_t, const Node&) { return true; });
   config.qkv_bias = config.output_bias = boolean_or(keys, "attention_bias", false);
@@ -147,22 +147,25 @@ double mixtral_benchmark(const BenchmarkSizes& m) {
 std::vector<Key> keys_of_mixtures() {
   std::vector<Key> keys = {
       {{"moe_intermediate_size", "int", "768", "1..2^28",
-        "Width of an expert; in the other types it is intermediate_size. Qwen2-MoE: 1408.", ""},
+        "Width of an expert. Qwen2-MoE: 1408. Other types use intermediate_size.", ""},
        kQwen},
       {{"shared_expert_intermediate_size", "int", "5632", "1..2^28", "Width of the shared expert.", ""},
        "qwen2_moe"},
-      {{"norm_topk_prob", "bool", "false", "", "The weights of a token's experts sum to 1.", ""},
+      {{"norm_topk_prob", "bool", "false", "", "Normalize the routing weights of a token to sum to 1.", ""},
        "olmoe qwen2_moe qwen3_moe"},
-      {{"decoder_sparse_step", "int", "1", "1..2^28", "Every so many-th layer has experts.", ""}, kQwen},
+      {{"decoder_sparse_step", "int", "1", "1..2^28", "Every Nth layer has experts.", ""}, kQwen},
       {{"mlp_only_layers", "list or null", "null", "layers", "Layers without experts.", ""}, kQwen},
-      {{"attention_bias", "bool", "false", "", "Biases of q, k, v and o.", ""}, "olmoe qwen3_moe"},
-      {{"qkv_bias", "bool", "true", "", "Biases of q, k and v.", ""}, "qwen2_moe"},
-      {{"clip_qkv", "float or null", "null", "null", "Clamping of q, k and v is refused.", ""}, "olmoe"},
+      {{"attention_bias", "bool", "false", "", "Whether q, k, v and o have biases.", ""}, "olmoe qwen3_moe"},
+      {{"qkv_bias", "bool", "true", "", "Whether q, k and v have biases.", ""}, "qwen2_moe"},
+      {{"clip_qkv", "float or null", "null", "null", "Clamping of q, k and v is not supported.", ""},
+       "olmoe"},
       {{"router_jitter_noise", "float", "0.0", "0 to below 1",
-        "In training the input of router and experts is multiplied by factors within 1 +- so much.", ""},
+        "Range of the router jitter: in training the inputs of router and experts are multiplied by factors "
+        "in [1 - value, 1 + value].",
+        ""},
        "mixtral"},
       {{"sliding_window", "int or null", "null", "1..2^28",
-        "A token sees itself and those less than so many before it.", ""},
+        "Sliding-window size in tokens, including the current token.", ""},
        "mixtral"}};
   add_window_keys(keys, kQwen);
   add_expert_keys(keys, "8", {"num_experts", "num_local_experts"});

@@ -1,4 +1,4 @@
-// Types whose router takes sigmoids, with a bias that chooses: a type a file, one group.
+// Types with a sigmoid router and a correction bias: one group, one file per type.
 #pragma once
 
 #include <vector>
@@ -11,14 +11,14 @@ ModelType glm4_moe_type();
 ModelType minimax_m2_type();
 ModelType bailing_moe_type();
 
-// Each adds the keys that it alone has.
+// Each function adds the keys that only its type has.
 void add_minimax_m2_keys(std::vector<Key>& keys);
 void add_bailing_moe_keys(std::vector<Key>& keys);
 
-// A router of sigmoids with a correction bias whose weights sum to 1.
+// Sets a sigmoid router with a correction bias and normalized weights.
 void set_sigmoid_router(Mixture& mixture);
-// gate_bias_update_factor, and the losses, which transformers does not have for these types: off where
-// router_aux_loss_type does not name one.
+// Reads gate_bias_update_factor and the losses. transformers has no losses for these types, so they are off
+// unless router_aux_loss_type is set.
 void read_sigmoid_router(const Node& keys, Mixture& mixture);
 void write_sigmoid_router(const Mixture& mixture, nlohmann::ordered_json& out);
 

@@ -1,4 +1,4 @@
-// DeepSeek-V3.2 and GLM-5: latent attention over the keys that an indexer chooses.
+// DeepSeek-V3.2 and GLM-5: latent attention over keys that an indexer selects.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -54,23 +54,23 @@ void read_indexer(const Node& keys, ModelConfig& config) {
                      std::to_string(model::kLargestSize));
   if (indexer.head_dim < config.latent.rotary)
     refuse(keys, "qk_rope_head_dim " + std::to_string(config.latent.rotary) +
-                     " numbers of an indexer's head are rotated, and index_head_dim " +
+                     " elements of an indexer head are rotated, but index_head_dim " +
                      std::to_string(indexer.head_dim) + " is less");
   if (config.latent.query_rank == 0)
-    refuse(keys, "the indexer's queries are products of the queries' latent, and there is none",
-           "give q_lora_rank, a number above 0");
+    refuse(keys, "q_lora_rank is missing, but the indexer needs the low-rank queries",
+           "set q_lora_rank to a number above 0");
 }
 
 void read_sparse(const Node& keys, ModelConfig& config) {
   read_corrected(keys, config);
   if (!config.latent.interleaved)
-    refuse(*keys.find("rope_interleave"), "transformers rotates neighbours in " + config.model_type,
+    refuse(*keys.find("rope_interleave"), "transformers rotates neighboring pairs in " + config.model_type,
            "set rope_interleave: true");
   read_layers(keys, config);
   read_indexer(keys, config);
 }
 
-// A word of indexer_types, or a letter of a pattern.
+// Parses a word of indexer_types, or a letter of a pattern.
 bool is_shared(const Node& at, const std::string& word) {
   if (word == "full" || word == "F") return false;
   if (word == "shared" || word == "S") return true;
@@ -87,7 +87,8 @@ std::vector<bool> of_words(const Node& node) {
   return out;
 }
 
-// Layer i has an indexer of its own where index_topk_freq divides i - index_skip_topk_offset + 1, and before.
+// Layer i has its own indexer if index_topk_freq divides i - index_skip_topk_offset + 1, or if that is
+// negative.
 std::vector<bool> by_frequency(const Node& keys, int64_t layers) {
   const int64_t every = std::max<int64_t>(count_or(keys, "index_topk_freq", 1, model::kMostLayers), 1);
   const int64_t offset = count_or(keys, "index_skip_topk_offset", 2, model::kMostLayers);
@@ -100,16 +101,16 @@ void read_shared(const Node& keys, ModelConfig& config) {
   const Node *types = given(keys, "indexer_types"), *pattern = given(keys, "index_topk_pattern");
   const Node* words = types != nullptr ? types : pattern;
   if (types != nullptr && pattern != nullptr && of_words(*types) != of_words(*pattern))
-    refuse(*pattern, "indexer_types names other layers that share a choice", "give one of the two keys");
+    refuse(*pattern, "indexer_types and index_topk_pattern differ", "set only one of the two keys");
   std::vector<bool> shared =
       words != nullptr ? of_words(*words) : by_frequency(keys, config.num_hidden_layers);
   const Node& at = words != nullptr ? *words : keys;
   if (static_cast<int64_t>(shared.size()) != config.num_hidden_layers)
-    refuse(at, "expected full or shared for each of the " + std::to_string(config.num_hidden_layers) +
+    refuse(at, "expected full or shared for each of " + std::to_string(config.num_hidden_layers) +
                    " layers, got " + std::to_string(shared.size()));
   if (shared.front())
-    refuse(at, "the first layer has no layer before it whose choice it could share",
-           "begin with full, or give an index_skip_topk_offset above 0");
+    refuse(at, "the first layer has no previous layer whose selection it could reuse",
+           "begin with full, or set index_skip_topk_offset above 0");
   if (std::find(shared.begin(), shared.end(), true) == shared.end()) shared.clear();
   config.latent.indexer.shared = std::move(shared);
 }
@@ -163,25 +164,26 @@ std::vector<ModelType> sparse_latent_types() {
 void add_indexer_keys(std::vector<Key>& keys) {
   constexpr const char* kBoth = "deepseek_v32 glm_moe_dsa";
   const std::vector<Key> own = {
-      {{"index_topk", "int", "2048", "1..2^28", "Keys that a query sees.", ""}, kBoth},
-      {{"index_n_heads", "int", "64", "1..2^28", "Heads of the indexer. GLM-5: 32.", ""}, kBoth},
-      {{"index_head_dim", "int", "128", "qk_rope_head_dim..2^28", "Width of a head of the indexer.", ""},
-       kBoth},
+      {{"index_topk", "int", "2048", "1..2^28", "Number of keys that a query attends to.", ""}, kBoth},
+      {{"index_n_heads", "int", "64", "1..2^28", "Number of indexer heads. GLM-5: 32.", ""}, kBoth},
+      {{"index_head_dim", "int", "128", "qk_rope_head_dim..2^28", "Width of an indexer head.", ""}, kBoth},
       {{"indexer_rope_interleave", "bool", "false", "",
-        "Rotated pairs of the indexer are neighbours; else halves. GLM-5: true.", ""},
+        "Rotate neighboring pairs in the indexer. false: rotate halves. GLM-5: true.", ""},
        kBoth},
       {{"indexer_types", "list or null", "null", "full, shared",
-        "Of each layer: an indexer of its own, or the choice of the layer before.", ""},
+        "Indexer of each layer: full has its own, shared reuses the selection of the previous layer.", ""},
        kGlm5},
-      {{"index_topk_pattern", "str, list or null", "null", "F, S", "indexer_types in letters.", ""}, kGlm5},
+      {{"index_topk_pattern", "str, list or null", "null", "F, S", "indexer_types as letters.", ""}, kGlm5},
       {{"index_topk_freq", "int or null", "1", "0..100000",
-        "Without the two: one of so many layers has an indexer of its own.", ""},
+        "Every Nth layer has its own indexer. Used without indexer_types and index_topk_pattern.", ""},
        kGlm5},
       {{"index_skip_topk_offset", "int or null", "2", "1..100000",
-        "index_topk_freq counts from the layer before this one; the layers to it have indexers.", ""},
+        "Number of first layers that all have their own indexers. index_topk_freq counts from the last of "
+        "them.",
+        ""},
        kGlm5},
       {{"index_share_for_mtp_iteration", "bool", "false", "",
-        "No effect: layers of multi-token prediction are neither built nor read.", ""},
+        "Ignored: multi-token prediction layers are neither built nor read.", ""},
        kGlm5}};
   keys.insert(keys.end(), own.begin(), own.end());
 }

@@ -29,7 +29,7 @@ int64_t pad_bucket_end(int64_t element, int ranks, Padding padding) {
 BufferLayout lay_out_buffer(std::span<const BufferItem> items, const BufferRules& rules) {
   BufferLayout out;
   out.items.resize(items.size());
-  int64_t begin = 0, at = 0;  // of the open bucket, and the end of what lies in it
+  int64_t begin = 0, at = 0;  // begin of the open bucket, and end of its items
   bool open = false;
   const auto close = [&] {
     if (!open) return;

@@ -1,4 +1,5 @@
-// Rows that stay whole: large items in order, gaps filled by heads of others and by small items.
+// Layout that keeps rows whole: large items in order, gaps filled with heads of other items and with small
+// items.
 #include <algorithm>
 #include <numeric>
 #include <optional>
@@ -47,7 +48,7 @@ class Rows {
     return at + items_[item].elements;
   }
 
-  // From the end of the placed items to the next chunk.
+  // Fills the gap from the end of the placed items to the next chunk.
   void fill_gap() {
     int64_t gap_end = up(end_, chunk_);
     int64_t filled = end_;
@@ -70,7 +71,7 @@ class Rows {
     }
   }
 
-  // The large item whose part beyond whole chunks fills most of the gap.
+  // Returns the large item whose remainder beyond whole chunks fills most of the gap.
   std::optional<size_t> best_head(int64_t room) const {
     std::optional<size_t> best;
     int64_t most = 0;

@@ -1,4 +1,4 @@
-// Errors of CUDA as heddle::Error.
+// Conversion of CUDA errors to heddle::Error.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace heddle::nccl {
 
-// Throws Error{internal} with CUDA's message. doing: "record an event".
+// Throws Error{internal} with CUDA's message. doing: completes "CUDA could not ...", such as "record an
+// event".
 inline void check(cudaError_t result, const std::string& doing) {
   if (result == cudaSuccess) return;
   throw Error(ErrorCode::internal, "nccl",

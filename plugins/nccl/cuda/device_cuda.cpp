@@ -1,4 +1,4 @@
-// The device itself: which GPU, its memory, and a rendezvous whose groups move its tensors.
+// The CUDA device: selection of the GPU, its memory, and a rendezvous whose groups exchange its tensors.
 #include <ATen/Context.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -13,22 +13,22 @@
 namespace heddle::nccl {
 namespace {
 
-// If a launcher shows each rank only one GPU, its number is 0.
+// Returns whether a launcher made only one GPU visible to each rank. Its index is then 0.
 bool one_gpu_is_shown() {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   return visible != nullptr && *visible != 0 && std::string(visible).find(',') == std::string::npos;
 }
 
-// Attention and heddle's kernels need it.
+// Refuses GPUs that attention and heddle's kernels do not support.
 void refuse_old_gpu(int device) {
   cudaDeviceProp properties{};
-  check(cudaGetDeviceProperties(&properties, device), "tell its architecture");
+  check(cudaGetDeviceProperties(&properties, device), "get its architecture");
   if (properties.major >= 8) return;
   throw Error(ErrorCode::not_built, "nccl",
               std::string(static_cast<const char*>(properties.name)) + " has compute capability " +
                   std::to_string(properties.major) + "." + std::to_string(properties.minor) +
-                  "; 8.0 or more (Ampere) is needed",
-              "use a newer GPU, or write dist_env.backend: gloo");
+                  ", but heddle needs at least 8.0 (Ampere)",
+              "use a newer GPU, or set dist_env.backend: gloo");
 }
 
 class CudaDevice : public IDevice {
@@ -43,13 +43,13 @@ class CudaDevice : public IDevice {
                                                          : -1;
     if (chosen < 0)
       throw Error(ErrorCode::mesh, "nccl",
-                  "local rank " + std::to_string(local_rank) + " has no GPU: this machine shows " +
-                      std::to_string(gpus),
-                  "start at most one rank for each GPU, or write dist_env.backend: gloo");
+                  "local rank " + std::to_string(local_rank) +
+                      " has no GPU, because the number of visible GPUs is " + std::to_string(gpus),
+                  "start at most one rank per GPU, or set dist_env.backend: gloo");
     if (!at::globalContext().hasCUDA())
       throw Error(ErrorCode::internal, "nccl",
-                  "LibTorch was used before the device was started, and has settled on having none",
-                  "let nothing compute before the engine starts the device");
+                  "LibTorch was used before the device was started, and found no GPU then",
+                  "start the device before any computation");
     device_ = chosen;
     c10::cuda::set_device(static_cast<c10::DeviceIndex>(chosen));
     at::globalContext().lazyInitDevice(at::kCUDA);
@@ -74,11 +74,11 @@ class CudaDevice : public IDevice {
 
   std::string name() const override {
     cudaDeviceProp properties{};
-    check(cudaGetDeviceProperties(&properties, device_), "tell its name");
+    check(cudaGetDeviceProperties(&properties, device_), "get its name");
     return static_cast<const char*>(properties.name);
   }
 
-  // Aborted collectives end as well, with nothing in their tensors.
+  // Aborted collectives end too, and leave their outputs undefined.
   void synchronize() override {
     check(cudaDeviceSynchronize(), "finish its work");
     if (fault_) fault_->rethrow();

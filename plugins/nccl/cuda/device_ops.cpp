@@ -1,4 +1,4 @@
-// heddle's kernels as the layers call them: which dtypes and layouts they take, and grids.
+// Launches of heddle's kernels for the layers: supported dtypes and layouts, and grid sizes.
 #include "cuda/device_ops.h"
 
 #include <ATen/ops/_grouped_mm.h>
@@ -19,11 +19,11 @@
 namespace heddle::nccl {
 namespace {
 
-constexpr int64_t kMostShared = 48 * 1024;  // bytes, without asking for more
-constexpr int64_t kMostBlocks = 4096;       // of kernels that loop over their elements
-constexpr int64_t kNormBlocks = 264;        // two for each multiprocessor of a large GPU
+constexpr int64_t kMostShared = 48 * 1024;  // bytes available without opt-in
+constexpr int64_t kMostBlocks = 4096;       // of kernels that loop over elements
+constexpr int64_t kNormBlocks = 264;        // two per multiprocessor of a large GPU
 
-// A kernel for float and bfloat16, by 16 bytes and by single numbers.
+// A kernel for float and bfloat16, in a version for 16 bytes at a time and one for single elements.
 class Kernel {
  public:
   explicit Kernel(const std::string& name) {
@@ -45,12 +45,12 @@ cudaStream_t stream() {
   return c10::cuda::getCurrentCUDAStream().stream();
 }
 
-// On the device that launches; undefined: not there.
+// Returns whether x is on the current device. False for undefined tensors.
 bool is_here(const at::Tensor& x) {
   return !x.defined() || (x.is_cuda() && x.get_device() == c10::cuda::current_device());
 }
 
-// All of one dtype that there are kernels for.
+// Returns whether all tensors share one dtype that has kernels.
 bool is_taken(std::initializer_list<const at::Tensor*> tensors) {
   const at::ScalarType dtype = (*tensors.begin())->scalar_type();
   return (dtype == at::kFloat || dtype == at::kBFloat16) &&
@@ -59,14 +59,14 @@ bool is_taken(std::initializer_list<const at::Tensor*> tensors) {
          });
 }
 
-// Numbers of that type side by side.
+// Returns whether all tensors are contiguous and have this dtype.
 bool are_plain(at::ScalarType dtype, std::initializer_list<const at::Tensor*> tensors) {
   return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor* x) {
     return is_here(*x) && x->is_contiguous() && x->scalar_type() == dtype;
   });
 }
 
-// Rows of numbers side by side, which may lie apart.
+// Returns whether rows are contiguous. There may be gaps between rows.
 bool has_rows(const at::Tensor& x) {
   return x.dim() == 2 && (x.stride(1) == 1 || x.size(1) == 1) && x.size(0) > 0 && x.size(1) > 0;
 }
@@ -75,7 +75,7 @@ int64_t pack_size(const at::Tensor& x) {
   return 16 / x.element_size();
 }
 
-// Every row of `width` numbers begins at 16 bytes and ends there.
+// Returns whether every row of `width` elements begins and ends at a multiple of 16 bytes.
 bool is_wide(const at::Tensor& x, int64_t row_stride, int64_t width) {
   return reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0 && row_stride % pack_size(x) == 0 &&
          width % pack_size(x) == 0;
@@ -156,7 +156,7 @@ bool swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Ten
   return true;
 }
 
-// Launches `kernel` with the form of an activation, by 16 bytes where `wide`: 8 rows a block.
+// Launches `kernel` with the parameters of an activation, 8 rows per block, 16 bytes at a time if `wide`.
 template <class... Pointers>
 void launch_gated(const Kernel& kernel, const model::ExpertActivation& how, const at::Tensor& y, bool wide,
                   Pointers... pointers) {
@@ -171,7 +171,7 @@ void launch_gated(const Kernel& kernel, const model::ExpertActivation& how, cons
          how.interleaved && how.kind != Kind::relu2 ? 1 : 0);
 }
 
-// All contiguous, of one dtype that there are kernels for, and the weights of the rows in float.
+// Returns whether all tensors are contiguous and share one dtype that has kernels, and the weights are float.
 bool takes_experts(const at::Tensor& weights, std::initializer_list<const at::Tensor*> tensors) {
   return is_taken(tensors) && are_plain(at::kFloat, {&weights}) &&
          std::all_of(tensors.begin(), tensors.end(),
@@ -219,7 +219,8 @@ bool rotate(const at::Tensor& x, const model::RotaryAngles& angles, double direc
                                                        KernelLibrary::get().find("rotate_interleaved_bf16")};
   const model::HeadPart& part = angles.part;
   const int64_t half = angles.cos.size(1), head = part.head_dim > 0 ? part.head_dim : 2 * half;
-  const bool is_apart = x.size(0) <= 1 || x.stride(0) >= x.size(1);  // what is written in place
+  const bool is_apart =
+      x.size(0) <= 1 || x.stride(0) >= x.size(1);  // rows do not overlap, because the kernel writes in place
   if (!is_taken({&x}) || !has_rows(x) || !is_apart || !are_plain(at::kFloat, {&angles.cos, &angles.sin}) ||
       angles.cos.size(0) != x.size(0) || x.size(1) % head != 0)
     return false;
@@ -276,7 +277,7 @@ bool round_fp8(const at::Tensor& x, const at::Tensor& value, const at::Tensor& a
   return true;
 }
 
-// What LibTorch's grouped product asks of a matrix: rows or columns side by side, at multiples of 16 bytes.
+// Checks the requirements of LibTorch's grouped product: contiguous rows or columns, aligned to 16 bytes.
 bool is_aligned(const at::Tensor& x) {
   const int64_t rows = x.stride(-2), columns = x.stride(-1);
   const bool is_dense = (columns == 1 && rows % 8 == 0) || (rows == 1 && columns % 8 == 0);
@@ -284,7 +285,7 @@ bool is_aligned(const at::Tensor& x) {
          reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
 }
 
-// The ends of groups, copied while the host goes on.
+// Returns the ends of groups, copied asynchronously.
 at::Tensor ends_of(std::span<const int64_t> begins, const at::Tensor& like) {
   const auto count = static_cast<int64_t>(begins.size()) - 1;
   const at::Tensor host = at::empty({count}, at::TensorOptions(at::kInt).pinned_memory(true));

@@ -3,7 +3,7 @@
 
 namespace heddle::nccl {
 
-// For the current device.
+// Registers the kernels for the current device.
 void offer_device_ops();
 
 }  // namespace heddle::nccl

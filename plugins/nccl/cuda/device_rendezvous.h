@@ -1,4 +1,4 @@
-// The rendezvous of ranks on GPUs.
+// Rendezvous of ranks on GPUs.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace heddle::nccl {
 
-// The host's rendezvous, with groups of GPUs.
+// The host's rendezvous, with groups for GPU tensors.
 class DeviceRendezvous : public WrappedRendezvous {
  public:
   DeviceRendezvous(Rendezvous& host, int device)
@@ -24,7 +24,7 @@ class DeviceRendezvous : public WrappedRendezvous {
   c10::Device device() const override { return {at::kCUDA, static_cast<c10::DeviceIndex>(device_)}; }
   std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override {
     if (ranks.size() == 1) return std::make_unique<AloneCommunicator>(name);
-    if (name == "host") return inner().group(name, ranks);  // Step counts microbatches with it
+    if (name == "host") return inner().group(name, ranks);  // Step counts microbatches with this group
     const auto place = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin());
     if (shares_gpus())
       return std::make_unique<StagedGroup>(name, place, static_cast<int>(ranks.size()),

@@ -1,4 +1,4 @@
-// Events without times.
+// CUDA events without timing.
 #include "cuda/events.h"
 
 #include "cuda/check.h"
@@ -6,11 +6,11 @@
 namespace heddle::nccl {
 
 Event::Event() {
-  check(functions().event_create(&event_), "make an event");
+  check(functions().event_create(&event_), "create an event");
 }
 
 Event::~Event() {
-  functions().event_destroy(event_);  // an error here was an error before
+  functions().event_destroy(event_);  // an error here was reported before
 }
 
 void Event::record(cudaStream_t stream) {
@@ -24,7 +24,7 @@ void Event::block(cudaStream_t stream) const {
 bool Event::passed() const {
   const cudaError_t state = functions().event_query(event_);
   if (state == cudaErrorNotReady)
-    functions().last_error();  // not an error: cleared so that later calls do not see it
+    functions().last_error();  // clears cudaErrorNotReady, which is not an error
   return state != cudaErrorNotReady;
 }
 

@@ -8,7 +8,7 @@
 
 namespace heddle::nccl {
 
-// One cudaEvent, without times: recording and waiting cost no host synchronisation.
+// A cudaEvent without timing. Recording and waiting do not synchronize the host.
 class Event {
  public:
   Event();
@@ -17,15 +17,15 @@ class Event {
   Event& operator=(const Event&) = delete;
 
   void record(cudaStream_t stream);
-  // Work enqueued on `stream` from now on runs after the record.
+  // Makes later work on `stream` run after the record.
   void block(cudaStream_t stream) const;
-  bool passed() const;  // the record has been reached; true too after an error of the device
+  bool passed() const;  // whether the record was reached; also true after a device error
 
  private:
   cudaEvent_t event_ = nullptr;
 };
 
-// Events without other owners are reused, so a step creates none.
+// Reuses events without other owners, so that a step creates none.
 class Events {
  public:
   std::shared_ptr<Event> take();

@@ -1,4 +1,4 @@
-// The table of a GPU.
+// Table of functions for a real GPU.
 #include "cuda/functions.h"
 
 #include <c10/cuda/CUDAFunctions.h>

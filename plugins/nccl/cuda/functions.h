@@ -1,5 +1,5 @@
-// The functions that groups call of CUDA's runtime, of LibTorch's streams and of NCCL, as a table: tests link
-// another one, which computes on simulated GPUs.
+// Table of the functions of the CUDA runtime, LibTorch's streams and NCCL that groups call. Tests link a
+// different table, which computes on simulated GPUs.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,13 +8,13 @@
 namespace heddle::nccl {
 
 struct Functions {
-  // LibTorch's. exchange_device returns the device that was current. pool_stream: a stream of high priority,
-  // another one each time, for kPoolStreams times.
+  // LibTorch's functions. exchange_device returns the previous device. pool_stream returns a high-priority
+  // stream, a different one in each of kPoolStreams calls.
   int (*exchange_device)(int device);
   cudaStream_t (*current_stream)(int device);
   cudaStream_t (*pool_stream)(int device);
 
-  // CUDA's runtime. event_create makes events without times.
+  // Functions of the CUDA runtime. event_create creates events without timing.
   cudaError_t (*event_create)(cudaEvent_t* event);
   cudaError_t (*event_destroy)(cudaEvent_t event);
   cudaError_t (*event_record)(cudaEvent_t event, cudaStream_t stream);
@@ -23,12 +23,12 @@ struct Functions {
   cudaError_t (*last_error)();
   const char* (*cuda_message)(cudaError_t error);
 
-  // NCCL's.
+  // Functions of NCCL.
   decltype(&ncclGetUniqueId) unique_id;
   decltype(&ncclCommInitRank) init_rank;
   decltype(&ncclCommGetAsyncError) async_error;
   decltype(&ncclCommAbort) abort;    // frees the communicator
-  decltype(&ncclCommRevoke) revoke;  // ends its calls, and frees nothing
+  decltype(&ncclCommRevoke) revoke;  // ends its calls without freeing it
   decltype(&ncclGroupStart) group_start;
   decltype(&ncclGroupEnd) group_end;
   decltype(&ncclAllGather) all_gather;
@@ -40,13 +40,13 @@ struct Functions {
   const char* (*nccl_message)(ncclResult_t result);
 };
 
-// Streams that LibTorch's pool holds apart for one device and priority.
+// Number of streams in LibTorch's pool for one device and priority.
 constexpr int kPoolStreams = 32;
 
-// Defined once in a program: in functions.cpp, or by a test.
+// Defined once per program, in functions.cpp or by a test.
 const Functions& functions();
 
-// The device is the current one in its scope.
+// Makes the device current in its scope.
 class OnDevice {
  public:
   explicit OnDevice(int device) : before_(functions().exchange_device(device)) {}

@@ -1,4 +1,4 @@
-// Calls to NCCL, one case for each operation.
+// Calls of NCCL for each operation.
 #include "cuda/group.h"
 
 #include <ATen/ops/empty.h>
@@ -13,13 +13,13 @@
 namespace heddle::nccl {
 namespace {
 
-constexpr int kIdTag = (1 << 29) - 1;  // of the message that carries a communicator's id between two ranks
+constexpr int kIdTag = (1 << 29) - 1;  // tag of the message with a communicator's id between two ranks
 
 bool reduces(mesh::Operation operation) {
   return operation == mesh::Operation::all_reduce || operation == mesh::Operation::reduce_scatter;
 }
 
-// A bool is moved as a byte; as on the CPU bools cannot be summed.
+// A bool is sent as a byte. As on the CPU, bools cannot be summed.
 ncclDataType_t type_of(const mesh::Call& call, const std::string& axis) {
   const at::ScalarType type = (call.in.defined() ? call.in : call.out).scalar_type();
   switch (type) {
@@ -44,18 +44,18 @@ ncclDataType_t type_of(const mesh::Call& call, const std::string& axis) {
       [[fallthrough]];
     default:
       throw Error(ErrorCode::internal, "nccl",
-                  std::string(mesh::name_of(call.operation)) + " on " + axis + ": NCCL does not take " +
+                  std::string(mesh::name_of(call.operation)) + " on " + axis + ": NCCL does not support " +
                       c10::toString(type));
   }
 }
 
-// Started work: its tensors live until the current stream is told to wait for it.
+// Started work. It keeps its tensors until the current stream waits for it.
 class DeviceWork : public Work {
  public:
   DeviceWork(std::vector<mesh::Call> calls, int device, std::shared_ptr<Event> done,
              std::shared_ptr<Fault> fault)
       : calls_(std::move(calls)), device_(device), done_(std::move(done)), fault_(std::move(fault)) {}
-  // Work dropped on an error still makes the stream wait, so that its memory is not reused too early.
+  // If work is dropped on an error, the stream still waits, so that memory is not reused too early.
   ~DeviceWork() override {
     if (done_ == nullptr) return;
     try {
@@ -81,7 +81,7 @@ class DeviceWork : public Work {
 void give(ncclResult_t result, const char* call) {
   if (result == ncclSuccess) return;
   throw Error(ErrorCode::internal, "nccl", std::string(call) + ": " + functions().nccl_message(result),
-              "NCCL_DEBUG=WARN lets NCCL say more");
+              "set NCCL_DEBUG=WARN for details from NCCL");
 }
 
 int64_t row_of(const at::Tensor& tensor) {
@@ -129,7 +129,7 @@ bool is_direct(const mesh::Call& call) {
   return call.operation == mesh::Operation::send || call.operation == mesh::Operation::receive;
 }
 
-// The same on every rank.
+// The result is the same on every rank.
 bool is_empty(const mesh::Call& call) {
   if (call.operation == mesh::Operation::all_to_all) return false;
   return (!call.in.defined() || call.in.numel() == 0) && (!call.out.defined() || call.out.numel() == 0);
@@ -173,7 +173,7 @@ Group::~Group() {
     if (communicator) watchdog_->remove(communicator.get());
 }
 
-// In the order of the list, which is that of the other ranks, so none waits for one that waits for it.
+// Connects in the order of the list. All ranks have the same list, so there is no wait cycle.
 void Group::connect(std::span<const mesh::TransferPair> transfers) {
   for (const auto& [source, target] : transfers)
     if (source != target && (source == rank() || target == rank())) direct_communicator(source, target);
@@ -194,7 +194,7 @@ void Group::check_place(const mesh::Call& call) const {
     if (tensor.defined() && tensor.device() != c10::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device_)))
       throw Error(ErrorCode::internal, "nccl",
                   std::string(mesh::name_of(call.operation)) + " on " + name() + ": a tensor is on " +
-                      tensor.device().str() + ", this rank's device is cuda:" + std::to_string(device_));
+                      tensor.device().str() + ", but this rank's device is cuda:" + std::to_string(device_));
 }
 
 std::unique_ptr<Work> Group::gather_each(std::span<const mesh::GatherInto> gathers) {

@@ -1,4 +1,4 @@
-// The group of an axis on GPUs: NCCL for their tensors, the host's group for the CPU's.
+// Group of an axis on GPUs: NCCL for GPU tensors, the host's group for CPU tensors.
 #pragma once
 
 #include <map>
@@ -14,20 +14,21 @@
 
 namespace heddle::nccl {
 
-// Collectives use one communicator. A send and its receive use one for their direction between their two
-// ranks, so that opposite transfers never wait for each other (Megatron's own pairs; core's schedules give
-// every pair one order of transfers). The communicator of collectives is made with the group, those of pairs
-// by connect(), else in their first transfer: by all of their ranks, in an order that they share. Sums follow
-// NCCL's algorithm, in the dtype of the tensors: not in rank order, but reproducible on the same machines.
+// Collectives use one communicator. A send and its receive use one communicator per pair of ranks and
+// direction, so that opposite transfers never wait for each other (as Megatron's pairs do; core's schedules
+// give every pair one order of transfers). The communicator of collectives is created with the group, those
+// of pairs by connect() or in their first transfer. All their ranks create them in the same order. Sums
+// follow NCCL's algorithm in the dtype of the tensors: not in rank order, but reproducible on the same
+// machines.
 class Group : public mesh::CheckedCommunicator, public mesh::ConnectsAhead, public mesh::GathersEach {
  public:
-  // ranks: global. host: the same group on the CPU; it carries the ids of NCCL communicators. Waits for the
-  // other ranks. Throws Error{mesh | timeout | rank_lost}.
+  // ranks: global ranks. host: the same group on the CPU, which carries the ids of NCCL communicators. Waits
+  // for the other ranks. Throws Error{mesh | timeout | rank_lost}.
   Group(std::string name, int rank, std::vector<int> ranks, std::unique_ptr<Communicator> host, int device,
         std::shared_ptr<Watchdog> watchdog);
   ~Group() override;
   void connect(std::span<const mesh::TransferPair> transfers) override;
-  // In one group of NCCL's calls: one launch.
+  // Runs all gathers in one NCCL group call: one launch.
   std::unique_ptr<Work> gather_each(std::span<const mesh::GatherInto> gathers) override;
 
  protected:

@@ -1,4 +1,4 @@
-// One case for each operation.
+// Dispatch of a call by operation.
 #include "cuda/host_call.h"
 
 #include "heddle/base/error.h"

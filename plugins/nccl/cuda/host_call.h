@@ -1,4 +1,4 @@
-// A checked call of a device's group, made on a group of the CPU.
+// Execution of a device group's checked call on a CPU group.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace heddle::nccl {
 
-// The call's tensors are on the CPU.
+// The tensors of the call are on the CPU.
 std::unique_ptr<Work> call_on_host(Communicator& host, const mesh::Call& call);
 
 }  // namespace heddle::nccl

@@ -1,11 +1,11 @@
-// Machine code for the GPU's architecture, else PTX that the driver compiles.
+// Loading of machine code for the GPU's architecture, else of PTX that the driver compiles.
 #include "cuda/kernel_library.h"
 
 #include <string_view>
 
 #include "cuda/check.h"
 
-// Of kernels/images.S.
+// Defined in kernels/images.S.
 extern "C" {
 extern const char heddle_kernels_sm_80[], heddle_kernels_sm_90[], heddle_kernels_sm_100[],
     heddle_kernels_ptx[];
@@ -14,7 +14,7 @@ extern const char heddle_kernels_sm_80[], heddle_kernels_sm_90[], heddle_kernels
 namespace heddle::nccl {
 namespace {
 
-// Of one GPU: its code runs on later minor versions of the same major one.
+// Returns the image for a major version. Machine code runs on later minor versions of the same major version.
 const char* image_for(int major) {
   if (major == 8) return &heddle_kernels_sm_80[0];
   if (major == 9) return &heddle_kernels_sm_90[0];
@@ -31,12 +31,12 @@ const KernelLibrary& KernelLibrary::get() {
 
 const KernelLibrary& KernelLibrary::load() {
   int device = 0, major = 0;
-  check(cudaGetDevice(&device), "tell the device");
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "tell its architecture");
+  check(cudaGetDevice(&device), "get the current device");
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "get its architecture");
   cudaLibrary_t library = nullptr;
   check(cudaLibraryLoadData(&library, image_for(major), nullptr, nullptr, 0, nullptr, nullptr, 0),
         "load heddle's kernels");
-  return *new KernelLibrary(library);  // for the life of the process
+  return *new KernelLibrary(library);  // never freed
 }
 
 cudaKernel_t KernelLibrary::find(const std::string& name) const {

@@ -1,4 +1,4 @@
-// The kernels of cuda/kernels, embedded for several architectures, loaded for the GPU of this process.
+// The kernels of cuda/kernels, embedded for several architectures and loaded for the GPU of this process.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,10 +11,10 @@ namespace heddle::nccl {
 
 class KernelLibrary {
  public:
-  // Of the current device, whose compute capability is 8.0 or more.
+  // Returns the kernels of the current device, whose compute capability is at least 8.0.
   static const KernelLibrary& get();
 
-  // Throws Error{internal} if there is none of the name.
+  // Throws Error{internal} if there is no kernel of this name.
   cudaKernel_t find(const std::string& name) const;
 
  private:
@@ -23,7 +23,7 @@ class KernelLibrary {
   cudaLibrary_t library_;
 };
 
-constexpr int kThreads = 256;  // of every block, as in kernels/device.h
+constexpr int kThreads = 256;  // threads per block, as in kernels/device.h
 
 void launch_kernel(cudaKernel_t kernel, int64_t blocks, size_t shared, cudaStream_t stream, void** arguments);
 

@@ -1,5 +1,5 @@
-// A blocking NCCL communicator: its calls cost no thread of NCCL. The initialisation, which waits for other
-// ranks, runs in a thread of its own, and the watchdog aborts a call that waits too long.
+// A blocking NCCL communicator, for which NCCL needs no extra thread. Initialization waits for other ranks in
+// a separate thread, and the watchdog aborts a call that waits too long.
 #include "cuda/nccl_communicator.h"
 
 #include <algorithm>
@@ -16,18 +16,18 @@ constexpr std::chrono::milliseconds kLetGo{500}, kPause{1};
 
 [[noreturn]] void fail(const std::string& doing, const std::string& said) {
   throw Error(ErrorCode::rank_lost, "nccl", doing + " failed: " + said,
-              "NCCL_DEBUG=WARN lets NCCL say more; see the other ranks too");
+              "set NCCL_DEBUG=WARN for details from NCCL, and check the other ranks");
 }
 
 std::chrono::milliseconds since(Clock::time_point start) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
 }
 
-// An initialisation, which waits for the other ranks in a thread of its own.
+// Initialization of a communicator, which waits for the other ranks in a separate thread.
 struct Joining {
   std::mutex mutex;
   std::condition_variable changed;
-  bool ended = false, is_cancelled = false;  // cancelled: join() aborts the communicator when it exists
+  bool ended = false, is_cancelled = false;  // is_cancelled: join() aborts the communicator once it exists
   ncclResult_t result = ncclSuccess;
   ncclComm_t comm = nullptr;
 };
@@ -44,7 +44,7 @@ void join(const std::shared_ptr<Joining>& joining, const ncclUniqueId& id, const
   joining->changed.notify_all();
 }
 
-// Throws where the others do not come; the thread then ends when NCCL lets it.
+// Throws if the other ranks do not join in time. The thread then ends when NCCL returns.
 ncclComm_t joined(const ncclUniqueId& id, const NcclOptions& options, const Fault& fault) {
   const std::string doing = "rendezvous the other ranks";
   const auto joining = std::make_shared<Joining>();
@@ -91,7 +91,7 @@ NcclCommunicator::~NcclCommunicator() {
 
 ncclComm_t NcclCommunicator::begin(mesh::Operation operation) {
   const std::lock_guard lock(mutex_);
-  if (comm_ == nullptr) fail(mesh::name_of(operation), "the communicator was given up");
+  if (comm_ == nullptr) fail(mesh::name_of(operation), "the communicator was aborted");
   calling_ = Calling{operation, Clock::now()};
   return comm_;
 }
@@ -153,8 +153,8 @@ std::optional<Trouble> NcclCommunicator::look() {
   return std::nullopt;
 }
 
-// A call that goes on ends by itself. One that waits for a rank is ended by revoking the communicator: an
-// abort would free what the call still reads.
+// A running call ends by itself. A call that waits for a rank is ended by revoking the communicator, because
+// an abort would free memory that the call still reads.
 void NcclCommunicator::abort() {
   std::unique_lock lock(mutex_);
   const ncclComm_t comm = std::exchange(comm_, nullptr);

@@ -1,4 +1,4 @@
-// One NCCL communicator with a stream of its own: posted calls run there in order, after the compute.
+// An NCCL communicator with its own stream. Posted calls run on the stream in order, after earlier compute.
 #pragma once
 
 #include <c10/util/FunctionRef.h>
@@ -22,12 +22,12 @@ namespace heddle::nccl {
 
 using Clock = std::chrono::steady_clock;
 
-// The fault of the process: set once, by the first to find it; every later call throws it.
+// The fault of the process. The first thread that finds a fault sets it, and every later call throws it.
 class Fault {
  public:
   void set(const Error& error);
   bool is_set() const { return set_; }
-  void rethrow() const;  // returns when there is none
+  void rethrow() const;  // returns if there is no fault
 
  private:
   std::atomic<bool> set_ = false;
@@ -35,18 +35,18 @@ class Fault {
   std::optional<Error> error_;
 };
 
-// An operation that was enqueued and has not ended, for the watchdog.
+// An enqueued operation that has not ended, for the watchdog.
 struct InFlight {
   std::shared_ptr<Event> done;
   mesh::Operation operation;
   Clock::time_point since;
 };
 
-// A communicator's fault, as found by the watchdog.
+// A communicator's fault, found by the watchdog.
 struct Trouble {
   mesh::Operation operation;
   std::chrono::milliseconds elapsed{};
-  bool late = false;  // longer than the timeout; else NCCL itself failed
+  bool late = false;  // exceeded the timeout; false: NCCL itself failed
   std::string said;
 };
 
@@ -58,27 +58,27 @@ struct NcclOptions {
 
 class NcclCommunicator {
  public:
-  // Joins the other ranks of `id`; they do the same. Waits for them, at most the timeout or until `fault` is
-  // set. Throws Error{timeout | rank_lost}.
+  // Joins the other ranks of `id`. Waits for them until the timeout, or until `fault` is set. Throws
+  // Error{timeout | rank_lost}.
   NcclCommunicator(const ncclUniqueId& id, NcclOptions options, std::shared_ptr<Fault> fault);
   // Waits briefly for calls in flight, then aborts without the other ranks.
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  // Enqueues `calls` (NCCL calls between one group's start and end) after the work on the current stream, and
-  // returns with the event of their end: at once, but for the first calls, in which NCCL may connect ranks.
+  // Enqueues `calls` (NCCL calls of one NCCL group) after the work on the current stream, and returns the
+  // event of their end. Does not block, except that NCCL may connect ranks in the first calls.
   using Calls = c10::function_ref<void(ncclComm_t, cudaStream_t)>;
   std::shared_ptr<Event> post(mesh::Operation operation, Calls calls);
 
   // For the watchdog's thread: forgets operations that have ended. Empty: no fault.
   std::optional<Trouble> look();
-  // Ends calls in flight on the device, and one that the host is stuck in. Any thread may call it. The
-  // communicator is freed when the host is out of that call.
+  // Ends calls in flight on the device, and a call that the host is blocked in. Any thread may call it. The
+  // communicator is freed when the host has left that call.
   void abort();
 
  private:
-  // The communicator for a call that begins. Throws where it was given up.
+  // Returns the communicator for a call that begins. Throws after an abort.
   ncclComm_t begin(mesh::Operation operation);
   void end();
   void enqueue(mesh::Operation operation, Calls calls);
@@ -88,9 +88,9 @@ class NcclCommunicator {
   const cudaStream_t stream_;
   Event ready_;
   Events events_;
-  std::mutex mutex_;  // of what follows; never held in a call that may block
+  std::mutex mutex_;  // guards the members below; never held in a call that may block
   std::condition_variable changed_;
-  ncclComm_t comm_ = nullptr;  // null once aborted
+  ncclComm_t comm_ = nullptr;  // null after an abort
   ncclComm_t left_ = nullptr;  // aborted while the host is in a call, whose end() frees it; else null
   struct Calling {
     mesh::Operation operation;

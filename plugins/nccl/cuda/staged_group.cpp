@@ -39,7 +39,7 @@ class StagedWork : public Work {
 
  private:
   std::unique_ptr<Work> inner_;
-  mesh::Call on_host_;  // its tensors live until then
+  mesh::Call on_host_;  // keeps its tensors until the end
   at::Tensor out_;
   Delay delay_;
 };

@@ -1,5 +1,5 @@
-// Ranks that share one GPU, for tests: NCCL refuses two ranks of one device, so bytes go through page-locked
-// memory and the host's group. Everything else of a rank is as on a GPU of its own.
+// Ranks that share one GPU, for tests. NCCL refuses two ranks on one device, so data goes through page-locked
+// memory and the host's group. All other behavior is that of ranks with separate GPUs.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace heddle::nccl {
 
-// HEDDLE_SHARED_GPU=1: ranks may share a GPU; late: with delays before and after each collective, and
-// outputs that are NaN until they arrive, so that whoever does not wait gets other numbers.
+// HEDDLE_SHARED_GPU=1: ranks may share a GPU. late: adds delays before and after each collective, and outputs
+// are NaN until they arrive, so that a missing wait changes results.
 bool shares_gpus();
 
 class StagedGroup : public mesh::CheckedCommunicator {
@@ -20,13 +20,14 @@ class StagedGroup : public mesh::CheckedCommunicator {
   StagedGroup(std::string name, int rank, int size, std::unique_ptr<Communicator> host);
 
  protected:
-  // The host waits for what was queued before, as the bytes are read then; the result arrives in wait().
+  // The host waits for work queued before the call, because the data is read at once. The result arrives in
+  // wait().
   std::unique_ptr<Work> post(mesh::Call call) override;
 
  private:
   const std::unique_ptr<Communicator> host_;
   const bool late_;
-  std::minstd_rand draw_;  // of delays
+  std::minstd_rand draw_;  // for delays
 };
 
 }  // namespace heddle::nccl

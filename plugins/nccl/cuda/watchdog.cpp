@@ -1,4 +1,4 @@
-// Polls every 100 ms, off the path of a step.
+// Watchdog thread that polls every 100 ms, separate from the steps.
 #include "cuda/watchdog.h"
 
 #include <string>
@@ -38,7 +38,7 @@ void Watchdog::check_room(const std::string& group) {
   throw Error(ErrorCode::mesh, "nccl",
               "axis " + group + ": this rank would have " + std::to_string(communicators_.size() + 1) +
                   " NCCL communicators; LibTorch has " + std::to_string(kPoolStreams) +
-                  " streams for them, and two that share one can wait for each other for ever",
+                  " streams for them, and two communicators on one stream can deadlock",
               "use fewer axes, or a pipeline without pp_post_validation");
 }
 
@@ -68,7 +68,7 @@ bool Watchdog::ends_within(std::chrono::milliseconds time) {
   return changed_.wait_for(lock, time, [this] { return stop_; });
 }
 
-// Throws what it finds.
+// Throws the fault that it finds.
 void Watchdog::look() {
   Watched watched;
   std::optional<Trouble> trouble;
@@ -90,7 +90,7 @@ Error Watchdog::error_of(const Trouble& trouble, const Watched& watched) {
   const std::string waited = std::string(mesh::name_of(trouble.operation)) + " on " + watched.group;
   if (!trouble.late)
     return host_.verdict({waited, watched.members, trouble.elapsed, Broken::How::failed, trouble.said});
-  // Every host waits for its device then, so heartbeats cannot tell which rank is late.
+  // While a GPU waits, its host waits too, so heartbeats cannot tell which rank is late.
   const Error error = mesh::timed_out(waited, trouble.elapsed, {});
   host_.abandon(error.message());
   return error;

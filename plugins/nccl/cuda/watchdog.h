@@ -1,4 +1,4 @@
-// The watchdog of a process's NCCL communicators: one thread finds failed and late collectives, and lost
+// Watchdog of a process's NCCL communicators: one thread that finds failed and late collectives, and lost
 // ranks.
 #pragma once
 
@@ -16,9 +16,9 @@
 
 namespace heddle::nccl {
 
-// NCCL's kernels wait for a dead rank for ever, and so does the host. A finding becomes the fault that every
-// later call throws; then the communicators are aborted, which frees the device and the host. The host's
-// rendezvous determines the lost rank. A program that exits on a lost rank has 3 s to do so first.
+// NCCL's kernels and the host wait forever for a dead rank. The watchdog records a fault, which every later
+// call throws, and then aborts the communicators, which frees the device and the host. The host's rendezvous
+// determines the lost rank. A program that exits on a lost rank has 3 s to do so first.
 class Watchdog {
  public:
   Watchdog(Rendezvous& host, int device);
@@ -29,7 +29,7 @@ class Watchdog {
   const std::shared_ptr<Fault>& fault() const { return fault_; }
   std::chrono::milliseconds timeout() const { return host_.timeout(); }
 
-  // Throws Error{mesh} where one more communicator would share a stream. group: for messages.
+  // Throws Error{mesh} if one more communicator would share a stream. group: name for messages.
   void check_room(const std::string& group);
   // members: global ranks.
   void add(NcclCommunicator* communicator, std::string group, std::vector<int> members);
@@ -49,11 +49,11 @@ class Watchdog {
   Rendezvous& host_;
   const int device_;
   const std::shared_ptr<Fault> fault_ = std::make_shared<Fault>();
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::map<NcclCommunicator*, Watched> communicators_;
   bool stop_ = false;
-  std::optional<Clock::time_point> lost_;  // when the host first reported a lost rank
+  std::optional<Clock::time_point> lost_;  // time at which the host first reported a lost rank
   std::thread thread_;
 };
 

@@ -113,9 +113,9 @@ TEST(AutoSchedule, KeepsASmallMemoryAndRefusesWhatIsTooSmall) {
   const Sizes sizes{4, 8, 8};
   EXPECT_GT(found(sizes, alike(sizes, kEven, 2)), 0);
   EXPECT_EQ(tests::thrown_by([&] { Auto().plan_for(4, 8, 8, alike(sizes, kEven, 0.5)); }),
-            "error[config] schedule auto: no order of 8 stages on 4 ranks keeps the limit of 0.5 "
+            "error[config] schedule auto: no order of 8 stages on 4 ranks stays within the limit of 0.5 "
             "microbatches\n"
-            "  hint: raise the limit to 1 or more, or take fewer stages a rank");
+            "  hint: raise the limit to at least 1, or use fewer stages per rank");
 }
 
 TEST(AutoSchedule, TakesSixteenRanksAndSixtyFourMicrobatches) {

@@ -109,15 +109,15 @@ TEST(PyTorchsSchedules, SayWhatTheyNeed) {
       }),
       "error[config] schedule Interleaved 1F1B: Interleaved 1F1B requires the number of microbatches to "
       "be a multiple of the number of rounds (2), but got 9.\n"
-      "  hint: there are as many rounds as the ranks (4) go into the microbatches; use a multiple of "
-      "the ranks");
+      "  hint: the number of rounds is the number of microbatches divided by the number of ranks (4), "
+      "rounded down; use a multiple of the number of ranks");
   EXPECT_EQ(tests::thrown_by([] {
               interleaved_zero_bubble({2, 4, 5});
             }),
             "error[config] schedule Zero bubble: Zero bubble requires the number of microbatches to be a "
             "multiple of the number of rounds (2), but got 5.\n"
-            "  hint: there are as many rounds as the ranks (2) go into the microbatches; use a multiple of "
-            "the ranks");
+            "  hint: the number of rounds is the number of microbatches divided by the number of ranks (2), "
+            "rounded down; use a multiple of the number of ranks");
   EXPECT_EQ(tests::thrown_by([] {
               zbv_zero_bubble({4, 12, 9});
             }),
@@ -128,7 +128,7 @@ TEST(PyTorchsSchedules, SayWhatTheyNeed) {
             }),
             "error[config] schedule DualPipeV: DualPipeV requires at least as many microbatches as stages, "
             "but got 7 microbatches and 8 stages.\n"
-            "  hint: use smaller microbatches or fewer ranks, or the schedule zbvzerobubble");
+            "  hint: use smaller microbatches or fewer ranks, or set pp_schedule: zbvzerobubble");
 }
 
 }  // namespace

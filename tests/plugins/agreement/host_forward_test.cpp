@@ -1,4 +1,4 @@
-// Models whose own forward runs the units: under every strategy gradients are those of plain autograd.
+// Models whose own forward runs the units: gradients equal plain autograd under every strategy.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
@@ -34,8 +34,8 @@ at::Tensor wave(std::vector<int64_t> sizes, double start) {
 }
 
 struct Shape {
-  bool frozen_b = false;  // the unit b does not train
-  bool tied = false;      // d has the weight of a
+  bool frozen_b = false;  // the unit b is frozen
+  bool tied = false;      // d shares the weight of a
   bool scalar = false;    // the root has a parameter without dims
 };
 
@@ -61,7 +61,7 @@ Units host_units(const Shape& shape) {
   return units;
 }
 
-// Without a stage it is the model in plain autograd.
+// A model of the host. Without a stage it runs in plain autograd.
 class HostModel {
  public:
   HostModel(std::vector<ToyUnit*> units, ParallelStage* stage, int rank)
@@ -84,7 +84,7 @@ class HostModel {
     if (stage_ != nullptr) stage_->after(unit, y.requires_grad() ? Tensors{y} : Tensors{});
   }
 
-  // The root around `body`; returns the loss. Each microbatch has other numbers on each rank.
+  // Runs the root around `body` and returns the loss. Microbatches differ between ranks.
   using Body = std::function<at::Tensor(HostModel&, at::Tensor)>;
   at::Tensor forward(const Body& body) {
     if (stage_ != nullptr) stage_->begin_forward(Batch());
@@ -120,7 +120,7 @@ std::vector<ToyUnit*> pointers(const Units& units) {
   return out;
 }
 
-using Script = std::function<void(HostModel&)>;  // the forwards and backwards of a step
+using Script = std::function<void(HostModel&)>;  // forwards and backwards of a step
 using Gradients = std::map<std::string, at::Tensor>;
 
 Gradients plain(const Script& script, const Shape& shape, int ranks) {
@@ -136,7 +136,7 @@ Gradients plain(const Script& script, const Shape& shape, int ranks) {
   return out;
 }
 
-// One step after another, with the same parameters.
+// Runs steps in sequence with the same parameters.
 std::vector<Gradients> hosted(Training run, const std::vector<Script>& steps, const Shape& shape) {
   std::vector<kits::WholeTensors> gathered(steps.size());
   std::vector<std::vector<ToyUnit*>> seen(8);
@@ -229,7 +229,7 @@ TEST(HostForward, LeavesAUnitOut) {
   expect_plain({one(without_b), one(in_order), one(without_b)});
 }
 
-// Another unit on each rank, also in the first forward.
+// Each rank skips another unit, also in the first forward.
 TEST(HostForward, LeavesAUnitOutOnOneRank) {
   const auto some = [](HostModel& model, at::Tensor x) {
     if (model.rank() == 0) x = model.run(kA, x);
@@ -349,14 +349,14 @@ TEST(HostForward, KeepsAParameterWithoutDims) {
                {"megatron_fsdp", "megatron_fsdp_zero2"});
 }
 
-// Checkpointing as torch.utils.checkpoint does it in its reentrant form: the forward runs without gradients,
-// and the backward runs it again and a backward of it.
+// Reentrant checkpointing as in torch.utils.checkpoint: the forward runs without gradients, and the backward
+// runs it again, with a nested backward.
 struct Reentrant : torch::autograd::Function<Reentrant> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, HostModel* model,
                             HostModel::Body body) {
     context->save_for_backward({x});
     context->saved_data["model"] = reinterpret_cast<int64_t>(model);
-    context->saved_data["body"] = reinterpret_cast<int64_t>(new HostModel::Body(body));  // of a test's length
+    context->saved_data["body"] = reinterpret_cast<int64_t>(new HostModel::Body(body));  // outlives the node
     const at::NoGradGuard no_gradients;
     return body(*model, x.detach());
   }
@@ -391,7 +391,7 @@ TEST(HostForward, RecomputesUnitsInANestedBackward) {
   expect_plain({one(several), one(several)});
 }
 
-// The other form: the backward of a node runs the forward again for what it saved.
+// Non-reentrant checkpointing: the backward of a node runs the forward again to get its saved tensors.
 struct ForSaved : torch::autograd::Function<ForSaved> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
                             const at::Tensor& weight, HostModel* model, int64_t unit) {
@@ -425,7 +425,7 @@ TEST(HostForward, RecomputesUnitsForSavedTensors) {
   expect_plain({one(body), one(body)});
 }
 
-// What each rank says.
+// Returns the error of each rank.
 std::vector<std::string> refusals(Training run, const Script& script, const Shape& shape = {}) {
   std::vector<std::string> out(2);
   std::vector<std::vector<ToyUnit*>> seen(2);

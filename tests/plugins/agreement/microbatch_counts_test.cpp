@@ -1,4 +1,4 @@
-// Ranks that are given different numbers of microbatches: each says which rank has how many, and none waits.
+// Ranks with different numbers of microbatches: every rank reports all counts, and no rank blocks.
 #include <gmock/gmock.h>
 
 #include <map>
@@ -24,7 +24,7 @@ constexpr const char* kEqualCountsHint =
     "\n  hint: Give each rank the same number of batches, of the same number of rows, in each step: what "
     "next_batches() of the host or the data set of a plugin returns depends on the rank.";
 
-// Returns the error of each rank in a step in which `rank` is given only the first `count` of its batches.
+// Returns the error of each rank in a step in which `rank` gets only the first `count` of its batches.
 std::vector<std::string> errors_of(Training run, int rank, size_t count, bool evaluates = false) {
   run.on_device = [](Rendezvous& inner) { return std::make_unique<NamedHosts>(inner, 2); };
   std::map<int, std::string> errors;

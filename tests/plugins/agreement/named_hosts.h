@@ -1,4 +1,4 @@
-// Ranks that are threads and stand for ranks of hosts with names.
+// Threads as ranks of named hosts.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace heddle::tests {
 
-// The ranks of a world on hosts "host0", "host1" and so on, each with as many ranks.
+// Distributes the ranks of a world evenly over hosts "host0", "host1" and so on.
 class NamedHosts : public WrappedRendezvous {
  public:
   NamedHosts(Rendezvous& inner, int ranks_per_host) : WrappedRendezvous(inner), each_(ranks_per_host) {}

@@ -1,4 +1,4 @@
-// Runs whose ranks read different files under the same paths: they are refused before the first step.
+// Runs whose ranks read different files at the same paths are refused before the first step.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -30,7 +30,7 @@ constexpr const char* kSameFilesHint =
     "\n  hint: Copy the same files to each host, or keep them on a disk that all hosts share.";
 constexpr const char* kDifferent = "error[mesh] mesh: the ranks read different files: ";
 
-// Returns the errors of two ranks on two hosts that read the files of `yaml`; `change` alters them for the
+// Returns the errors of two ranks on two hosts that read the files of `yaml`. `change` modifies them for the
 // second rank.
 std::vector<std::string> errors_on_two_hosts(const std::string& yaml, const std::function<void()>& change) {
   const Node configuration = config::read_text(yaml, "run.yaml");
@@ -67,7 +67,7 @@ void change_last_bytes(const fs::path& file) {
   out.seekp(-4, std::ios::end).write("\0\0\0\1", 4);
 }
 
-// Two saved models, of which `model` is a copy of the first.
+// Two saved models. `model` is a copy of the first one.
 class RunFiles : public ::testing::Test {
  protected:
   RunFiles() {

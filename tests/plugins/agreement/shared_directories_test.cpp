@@ -1,4 +1,5 @@
-// Directories that ranks of several hosts do not share: found before the first step, with the hosts' names.
+// Directories that the hosts of a run do not share are detected before the first step, with the names of the
+// hosts.
 #include "lib/run/loop/shared_directories.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +27,7 @@ constexpr const char* kSharedDiskHint =
     "without a shared disk, export a directory of one host to the others over NFS, or set "
     "checkpoint.enabled: false to train without checkpoints.";
 
-// Two hosts of two ranks, of which each has a directory of its own for the same path.
+// Two hosts of two ranks. Each host has its own directory at the same path.
 class SharedDirectories : public ::testing::Test {
  protected:
   // directories: checkpoint_dir of each host.
@@ -49,7 +50,7 @@ class SharedDirectories : public ::testing::Test {
       specs.back().recipe.checkpoint.directory =
           (runs / directories[static_cast<size_t>(rank / ranks_per_host)]).string();
     }
-    ThreadWorld world(ranks, std::chrono::seconds(6));  // a file is looked for as long as a quarter of it
+    ThreadWorld world(ranks, std::chrono::seconds(6));  // a file is awaited for a quarter of the timeout
     world.run([&](Rendezvous& inner) {
       NamedHosts rendezvous(inner, ranks_per_host);
       const auto rank = static_cast<size_t>(inner.rank());

@@ -1,4 +1,4 @@
-// Random compositions of everything that can be combined, each a recipe that is a function of its seed.
+// Random compositions of all features that can be combined. Each is a recipe that is a function of a seed.
 #pragma once
 
 #include <cstdint>
@@ -6,20 +6,21 @@
 
 namespace heddle::tests {
 
-// The sections of a recipe: those that decide the numbers, and the section `distributed:` that must not
-// change them.
+// Sections of a recipe: those that determine the results, and the section `distributed:`, which must not
+// affect them.
 struct Composition {
   uint64_t seed = 0;
   int ranks = 1, ranks_before = 1;
-  std::string numbers;  // model, optimizer, batches, packing, freezing; without the paths of data and files
-  std::string distributed;  // strategy, sizes of axes, blocks
-  std::string before;  // the section `distributed:` of the first three steps, which the run resumes; "": none
+  std::string numbers;      // model, optimizer, batches, packing, freezing; without paths of data and files
+  std::string distributed;  // strategy, sizes of axes, sections of parallelizers
+  std::string
+      before;  // section `distributed:` of the first three steps, from which the run resumes; "": none
   bool packed = false;  // trains on packed documents
-  bool chats = false;   // trains on conversations; `packed`: on packs of them
+  bool chats = false;   // trains on conversations; with `packed`, on packed conversations
   bool experts = false;
-  int rows = 1;                // of a microbatch as it is computed: products in fp8 have a scale for each
+  int rows = 1;                // per computed microbatch; fp8 has a scale for each
   bool low_precision = false;  // computes in bfloat16 or fp8: compared loosely
-  bool fp8 = false;            // a bit that is rounded the other way changes all steps after it
+  bool fp8 = false;            // a bit that is rounded differently changes all later steps
 };
 
 Composition draw_composition(uint64_t seed);

@@ -1,6 +1,6 @@
-// Random compositions equal `single`: losses, gradient norms and parameters after five steps; or they are
-// refused with a reason. HEDDLE_COMPOSITIONS=300 tries the seeds 1 to 300 in place of the first 20, 1001-1600
-// those from 1001 to 1600; HEDDLE_COMPOSITION=117 tries one seed.
+// Random compositions equal `single` in losses, gradient norms and parameters after five steps, or are
+// refused with a reason. HEDDLE_COMPOSITIONS=300 runs the seeds 1 to 300 instead of the first 20, 1001-1600
+// those from 1001 to 1600. HEDDLE_COMPOSITION=117 runs one seed.
 #include <ATen/ops/abs.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/sub.h>
@@ -26,14 +26,14 @@ namespace {
 HEDDLE_WITH_ALL("Compositions.*");
 
 constexpr int kInCi = 20;
-constexpr std::string_view kFiveSteps = "max_steps: 5";  // of every drawn recipe
+constexpr std::string_view kFiveSteps = "max_steps: 5";  // in every drawn recipe
 
 constexpr const char* kChatTemplate =
     "{% for m in messages %}{{ m['role'] }} {% if m['role'] == 'assistant' %}{% generation %}{{ m['content'] "
     "}} </s> "
     "{% endgeneration %}{% else %}{{ m['content'] }} </s> {% endif %}{% endfor %}";
 
-// Samples of three to twelve tokens, the same tokens as samples of eleven, and conversations in words of a
+// Samples of three to twelve tokens, the same tokens as samples of eleven, and conversations of words for a
 // tokenizer.
 class CompositionFiles {
  public:
@@ -130,7 +130,7 @@ void expect_equal(const TrainedRun& got, const TrainedRun& want, const Compositi
   }
 }
 
-// How a composition ended.
+// Result of a composition.
 enum class Verdict { equal, refused };
 
 Verdict try_composition(const CompositionFiles& files, const Composition& drawn) {
@@ -146,7 +146,7 @@ Verdict try_composition(const CompositionFiles& files, const Composition& drawn)
   }
   if (refusals.empty()) train_recipe(recipe, drawn.ranks, &refusals);
   if (!refusals.empty()) {
-    // Refused as a whole, before a step, with a place and a reason.
+    // Refused before a step, with a place and a reason.
     EXPECT_TRUE(!drawn.before.empty() || !std::filesystem::exists(files.directory(run) / "training.jsonl"))
         << refusals.front();
     EXPECT_TRUE(refusals.front().starts_with("error[config]") ||

@@ -1,4 +1,4 @@
-// Random choices that are the same with every standard library.
+// Random choices that are equal with every standard library.
 #pragma once
 
 #include <cstdint>
@@ -25,17 +25,17 @@ class Draw {
   }
 
  private:
-  std::mt19937_64 numbers_;  // its sequence is fixed by the standard
+  std::mt19937_64 numbers_;  // the standard fixes its sequence
 };
 
-// Models with sizes that divide by little; `experts`: mixtures.
+// Models with sizes that have small divisors; `experts`: mixtures.
 struct DrawnModel {
   std::string config;  // keys of a config.json, in braces
   bool experts = false;
   bool tied = false;
   int layers = 0, vocabulary = 0;
 };
-// `by_sixteen`: sizes that products in fp8 take.
+// `by_sixteen`: sizes that fp8 products support.
 DrawnModel draw_model(Draw& draw, bool by_sixteen);
 
 }  // namespace heddle::tests

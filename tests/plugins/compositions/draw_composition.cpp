@@ -1,4 +1,4 @@
-// Sizes of axes, a strategy with its fields, and blocks of parallelizers, for at most eight ranks.
+// Sizes of axes, a strategy with its fields, and sections of parallelizers, for at most eight ranks.
 #include <numeric>
 
 #include "plugins/compositions/composition.h"
@@ -7,7 +7,7 @@
 namespace heddle::tests {
 namespace {
 
-// Nine in ten draws follow the rules that are known of every strategy; the tenth may be refused.
+// Nine of ten draws follow the known rules of every strategy. The tenth may be refused.
 struct Rules {
   std::string strategy;
   bool strict = true;
@@ -68,7 +68,7 @@ struct Pipeline {
 
 Pipeline draw_pipeline(Draw& draw, int ranks, int layers, bool undo) {
   if (ranks == 1) return {};
-  const bool one_stage = layers < 2 * ranks;  // the model has no two stages for each rank
+  const bool one_stage = layers < 2 * ranks;  // too few layers for two stages per rank
   const std::string schedule =
       one_stage ? draw.of({"gpipe", "1f1b", "zb1p", "zb2p"})
                 : draw.of({"gpipe", "1f1b", "zb1p", "zb2p", "loopedbfs", "dfs", "interleaved1f1b",
@@ -146,7 +146,7 @@ std::string more_sections(Draw& draw, const DrawnModel& model, const Degrees& de
   return out;
 }
 
-// A step is `local` samples on each data-parallel rank, once or twice.
+// A step has `local` samples per data-parallel rank, once or twice.
 std::string batches(Draw& draw, const Degrees& degrees, int local) {
   const int64_t samples = int64_t{local} * degrees.dp * draw.of({1, 2});
   return "step_scheduler: {global_batch_size: " + std::to_string(samples) +

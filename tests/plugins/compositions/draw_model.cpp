@@ -4,7 +4,7 @@
 namespace heddle::tests {
 namespace {
 
-// The keys that one type of mixture needs besides those that all share.
+// Keys that one type of mixture needs in addition to the common keys.
 struct Mixture {
   const char* model_type;
   const char* keys;

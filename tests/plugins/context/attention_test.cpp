@@ -1,5 +1,5 @@
 // Attention split over ranks by every method equals that of one rank: documents, windows, soft caps, sinks,
-// full attention and values of another width.
+// full attention, and values with another width.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
@@ -28,7 +28,7 @@ constexpr int64_t kHeads = 4, kRows = 2, kLength = 45, kHeadDim = 6;
 struct AttentionCase {
   std::string name;
   AttentionOptions options;
-  std::vector<int> documents;  // empty: none
+  std::vector<int> documents;  // empty: no documents
   bool sinks = false;
 };
 
@@ -55,7 +55,7 @@ class OneCore : public Module {
   at::Tensor forward(at::Tensor x, const Batch&) override { return x; }
 };
 
-// q, k, v and the gradient of the output; and the gradients of q, k, v and the sinks with the output.
+// Inputs q, k, v and the gradient of the output, or the output and the gradients of q, k, v and the sinks.
 struct Numbers {
   std::vector<at::Tensor> rows;
   at::Tensor sinks;
@@ -84,12 +84,13 @@ Numbers results_of(AttentionCore& core, const Numbers& in, const Batch& batch) {
 Batch batch_of(const AttentionCase& one) {
   Batch batch;
   const int64_t length = one.name == "documents that divide" ? 40 : kLength;
-  batch.tokens = at::arange(1, kRows * length + 1).view({kRows, length});  // a token is its place, from 1
+  batch.tokens =
+      at::arange(1, kRows * length + 1).view({kRows, length});  // each token is its position, from 1
   if (!one.documents.empty()) batch.documents = at::tensor(one.documents, at::kInt);
   return batch;
 }
 
-// This rank's rows of the whole, zeros where it has padding.
+// Returns this rank's rows, with zeros for padding.
 Numbers part_of(const Numbers& whole, const at::Tensor& places) {
   Numbers out{{}, whole.sinks};
   for (const at::Tensor& rows : whole.rows)
@@ -137,7 +138,7 @@ TEST(ContextAttention, EqualsOneRankUnderEveryMask) {
       }
 }
 
-// Outputs and gradients of this rank's tokens, and whether each is in the first document.
+// Outputs and gradients of this rank's tokens, and whether each token is in the first document.
 struct Part {
   Numbers numbers;
   at::Tensor places;

@@ -12,7 +12,7 @@ namespace {
 
 const std::string kNone = "no error";
 
-// Adds the token before, and declares what it is told.
+// Adds the previous token, and declares the given traits.
 class TokenShift : public Module {
  public:
   explicit TokenShift(ModuleTraits traits) : traits_(std::move(traits)) {}

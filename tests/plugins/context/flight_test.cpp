@@ -1,4 +1,4 @@
-// What is in flight where an exception passes.
+// Collectives in flight when an exception is thrown.
 #include "plugins/context/flight.h"
 
 #include <gtest/gtest.h>

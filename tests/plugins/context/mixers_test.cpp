@@ -1,5 +1,5 @@
-// Mixers with a state of each head under context parallelism: equal to one rank with every method, beside
-// every other axis, and in packed documents.
+// Mixers with a state per head under context parallelism equal one rank, with every method, with every other
+// axis, and in packed documents.
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ const std::string kEachMethod = "([allgather|ring|ulysses|ring_ulysses])";
 
 class ContextMixers : public ::testing::TestWithParam<MixingModel> {};
 
-// The averages of the first step are the gradients, clipped.
+// The first moments of the first step are the clipped gradients.
 TEST_P(ContextMixers, HaveTheGradientsOfOneRank) {
   const auto compare = [](const Outcome& got, const Outcome& want) {
     ASSERT_EQ(got.averages.size(), want.averages.size());
@@ -61,7 +61,7 @@ TEST_P(ContextMixers, EqualOneRankInPackedDocuments) {
 TEST_P(ContextMixers, TrainInBfloat16AsOneRankDoes) {
   const std::string half = "fsdp2(" + kBfloat16 + ")";
   Training one = mixing(GetParam());
-  one.steps = 1;  // normalised keys make rounding large in later ones
+  one.steps = 1;  // normalized keys amplify rounding in later steps
   expect_equal_on(on(one, half), {half + " dp2", half + " cp[2|3](allgather)"}, expect_rounded_alike);
 }
 
@@ -92,12 +92,12 @@ std::string said_of_mixing(size_t which, int cp, int tp) {
 TEST(ContextMixerHeads, AreRefusedWhereRanksAreMore) {
   EXPECT_EQ(said_of_mixing(0, 6, 1), "no error");
   EXPECT_EQ(said_of_mixing(0, 3, 2), "no error");
-  EXPECT_EQ(
-      said_of_mixing(0, 4, 2),
-      "error[config] distributed.cp_size: a mixer's heads, and those of attention over chosen keys, are "
-      "dealt to the ranks of cp: a rank of tp has 3, cp_size is 4\n"
-      "  hint: choose a cp_size of at most the number of heads");
-  EXPECT_EQ(said_of_mixing(0, 6, 3), "no error");  // tp_size does not divide the groups: all ranks have all
+  EXPECT_EQ(said_of_mixing(0, 4, 2),
+            "error[config] distributed.cp_size: the ranks of cp split the heads of mixers and of attention "
+            "over selected keys: a rank of tp has 3, cp_size is 4\n"
+            "  hint: choose a cp_size of at most the number of heads");
+  EXPECT_EQ(said_of_mixing(0, 6, 3),
+            "no error");  // tp_size does not divide the groups, so all ranks have all groups
   EXPECT_EQ(said_of_mixing(4, 5, 5), "no error");  // stays whole
   EXPECT_THAT(said_of_mixing(4, 6, 1), ::testing::HasSubstr("a rank of tp has 5, cp_size is 6"));
 }

@@ -1,4 +1,4 @@
-// Which tokens each rank of cp holds.
+// Assignment of tokens to the ranks of cp.
 #include "plugins/context/sequence.h"
 
 #include <ATen/ops/arange.h>
@@ -29,7 +29,7 @@ TEST(ContextSequence, IsDealtFromBothEnds) {
   EXPECT_EQ(own_tokens(seven, {}, {1, 2, Cut::balanced}), (Tokens{3, 4, 5, 6}));
   EXPECT_EQ(own_tokens(seven, {}, {2, 4, Cut::balanced}), (Tokens{3, 6}));
   EXPECT_EQ(own_tokens(seven, {}, {1, 2, Cut::contiguous}), (Tokens{5, 6, 7, 0}));
-  // Each document by itself, where 2 * ranks divide all.
+  // If 2 * ranks divides all documents, each document is split separately.
   const Tokens twelve = {1, 2, 3, 4, 11, 12, 13, 14, 15, 16, 17, 18};
   EXPECT_EQ(own_tokens(twelve, {0, 4, 12}, {0, 2, Cut::balanced}), (Tokens{1, 4, 11, 12, 17, 18}));
   EXPECT_EQ(own_tokens(twelve, {0, 4, 12}, {1, 2, Cut::balanced}), (Tokens{2, 3, 13, 14, 15, 16}));
@@ -45,7 +45,7 @@ TEST(ContextSequence, PaddingIsADocumentAndPositionsRestart) {
   EXPECT_TRUE(at::equal(batch.positions, at::tensor({1, 2, 3, 0, 4, 0, 1, 0}, at::kLong).view({2, 4})));
 }
 
-// Documents of all lengths, one that is longer than all others, and whole rows.
+// Documents of all lengths, one that is longer than all others together, and whole rows.
 TEST(ContextSequence, RanksHaveEqualWorkAndEveryTokenOnce) {
   const std::vector<std::vector<int32_t>> rows = {
       {0, 4096},

@@ -1,5 +1,5 @@
-// Context parallelism: equal to one rank by every method, beside every strategy, tensor parallelism and
-// pipelines. Sequences of seven tokens: no number of ranks divides them.
+// Training under context parallelism equals one rank by every method, with every strategy, tensor parallelism
+// and pipelines. No number of ranks divides the sequences of seven tokens.
 #include <gtest/gtest.h>
 
 #include "plugins/toy_training.h"
@@ -36,7 +36,7 @@ TEST(Context, EqualsOneRankOnTwoDimensions) {
   expect_equal_on(one, {"fsdp2 cp8(ring_ulysses[|, ulysses_size: 4])"});
 }
 
-// The labels of all but the first tokens are left out: the last parts have none.
+// Only the first tokens have labels, so the last parts have none.
 TEST(Context, EqualsOneRankWherePartsHaveNoLabel) {
   Training one = four_heads();
   one.change_batch = [](Batch& batch, int) {
@@ -52,8 +52,8 @@ TEST(Context, TrainsInBfloat16AsOneRankDoes) {
 
 TEST(Context, RefusesHeadsThatDoNotDivide) {
   EXPECT_EQ(error_of([] { train(on(four_heads(), "fsdp2 cp3(ulysses)")); }),
-            "error[config] distributed.context.method: method ulysses needs a number of heads, of "
-            "queries and of keys, that cp_size divides: a rank has 8, cp_size is 3\n"
+            "error[config] distributed.context.method: method ulysses needs numbers of query heads and "
+            "key-value heads that cp_size divides: a rank has 8, cp_size is 3\n"
             "  hint: set method: allgather or ring, or a cp_size that divides the heads");
 }
 
@@ -74,7 +74,7 @@ TEST(PackedDocuments, TrainAsTheSameDocumentsAlone) {
 TEST(PackedDocuments, EqualOneRankUnderContextParallelism) {
   expect_equal_on(packed(), {"fsdp2 cp[2|4]" + kMethod, "fsdp2 cp2" + kMethod + " tp2(sequence)"});
   Training deep = packed("llama", 5);
-  deep.microbatches = 2;  // of as many rows as a call has, which are packed alike
+  deep.microbatches = 2;  // all microbatches of a call have the same number of packed rows
   expect_equal_on(deep, {"fsdp2 cp2([allgather|ring]) pp2(1f1b) calls2 full"});
 }
 

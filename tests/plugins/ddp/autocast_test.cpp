@@ -1,4 +1,4 @@
-// Training under ddp's autocast: products in bfloat16, everything that is kept in fp32.
+// Training under ddp's autocast: products in bfloat16, parameters and state in fp32.
 #include <gtest/gtest.h>
 
 #include "plugins/pipelines.h"

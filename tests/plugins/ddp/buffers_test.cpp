@@ -10,7 +10,7 @@
 namespace heddle::tests {
 namespace {
 
-// A layer whose module counts what this rank saw, from a start that differs by rank.
+// A layer whose module counts the forwards of this rank, from a start value that differs between ranks.
 class Counting : public torch::nn::Module {
  public:
   explicit Counting(int rank) {
@@ -20,7 +20,7 @@ class Counting : public torch::nn::Module {
   at::Tensor weight, seen;
 };
 
-// What each rank's buffer held when each forward began.
+// Returns the value of each rank's buffer at the start of each forward.
 std::vector<std::vector<double>> seen_under(const std::string& section, int steps, int microbatches) {
   std::vector<std::vector<double>> held(2);
   Training run = toy("ddp", {{"dp", 2}});

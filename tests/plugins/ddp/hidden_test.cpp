@@ -1,4 +1,4 @@
-// Units whose backward runs a backward of its own, which ddp's count of gradients cannot see.
+// Units with a nested backward, which ddp's count of expected gradients does not include.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -11,7 +11,7 @@
 namespace heddle::tests {
 namespace {
 
-// x * w.sum() of a weight that the graph does not lead to: its gradient comes in a nested backward.
+// x * w.sum() with a weight outside the graph, whose gradient comes in a nested backward.
 struct Hidden : public torch::autograd::Function<Hidden> {
   static at::Tensor forward(torch::autograd::AutogradContext* saved, const at::Tensor& x,
                             const std::shared_ptr<at::Tensor>& weight) {
@@ -29,7 +29,7 @@ struct Hidden : public torch::autograd::Function<Hidden> {
   }
 };
 
-// One step in which the layer uses its weight `uses` times.
+// Runs one step in which the layer uses its weight `uses` times.
 Training hiding(const std::string& strategy, const std::string& section, int uses) {
   Training run = toy(strategy, strategy == "ddp" ? std::vector<Axis>{{"dp", 2}} : std::vector<Axis>{});
   run.section = section;
@@ -63,8 +63,9 @@ TEST(DdpHidden, SumsAGradientOfANestedBackwardOnce) {
 
 TEST(DdpHidden, SeveralGradientsInOneBackwardAreAnErrorThatNamesTheParameterAndTheWayOut) {
   EXPECT_EQ(error_of_ddp("{bucket_cap_mb: 0}", 2),
-            "error[input] ddp: the parameter 'hidden' got a gradient twice in one backward: a unit runs a "
-            "backward inside it\n  hint: set static_graph: true, which learns how often gradients come");
+            "error[input] ddp: the parameter 'hidden' got a gradient twice in one backward, because a unit "
+            "runs a nested backward\n  hint: set static_graph: true, which counts the gradients of each "
+            "parameter in the first step");
 }
 
 TEST(DdpHidden, KeepsTheStaticGraphOfTheFirstStep) {
@@ -74,10 +75,9 @@ TEST(DdpHidden, KeepsTheStaticGraphOfTheFirstStep) {
 }
 
 TEST(DdpHidden, RefusesAGradientOutsideTheGraphWithFindUnusedParameters) {
-  EXPECT_EQ(
-      error_of_ddp("{find_unused_parameters: true}", 1),
-      "error[input] ddp: the parameter 'hidden' got a gradient though the graph of the outputs does not "
-      "lead to it\n  hint: set find_unused_parameters: false");
+  EXPECT_EQ(error_of_ddp("{find_unused_parameters: true}", 1),
+            "error[input] ddp: the parameter 'hidden' got a gradient although it is not in the autograd "
+            "graph of the outputs\n  hint: set find_unused_parameters: false");
 }
 
 }  // namespace

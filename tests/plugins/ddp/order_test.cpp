@@ -1,4 +1,4 @@
-// ddp's buckets follow the order in which gradients come, and its promises about the graph are kept or
+// The order of ddp's buckets follows the arrival of gradients, and settings about the graph are applied and
 // checked.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -15,7 +15,7 @@ Training over(int ranks, const std::string& section, const Toy& shape = {}) {
   return run;
 }
 
-// The layers' parameters are used in the order that the rank is given, not in the one they are listed in.
+// Uses the layers' parameters in the given order, which differs from the order of the list.
 Units in_order(const std::vector<int>& order) {
   Toy shape{.layers = 1};
   Units units = toy_units(shape);
@@ -33,7 +33,7 @@ Units in_order(const std::vector<int>& order) {
   return units;
 }
 
-// The sums of the layer's parameters, by their sizes, in the order in which one rank launched them.
+// Returns the reductions of the layer's parameters, by size, in the order in which one rank launched them.
 std::vector<std::string> sums_of_layer(const std::vector<std::string>& events) {
   std::vector<std::string> out;
   for (const std::string& event : events)
@@ -51,8 +51,8 @@ TEST(DdpOrder, BucketsFollowTheOrderOfGradientsOfRank0FromTheSecondStepOn) {
     return in_order(rank == 0 ? std::vector{2, 0, 3, 1} : std::vector{0, 1, 2, 3});
   };
   train(run);
-  const std::vector<std::string> want = {"6", "5", "2", "1",   // the reverse of execution order
-                                         "2", "6", "1", "5"};  // the reverse of rank 0's use
+  const std::vector<std::string> want = {"6", "5", "2", "1",   // reverse execution order
+                                         "2", "6", "1", "5"};  // reverse order of use on rank 0
   EXPECT_EQ(sums_of_layer(events[0]), want);
   EXPECT_EQ(sums_of_layer(events[1]), want);
 }
@@ -80,7 +80,7 @@ TEST(DdpOrder, EqualsSingleWithEveryPromiseAboutTheGraph) {
         for (Training* one : {&single, &run}) {
           one->steps = 4;
           one->microbatches = one == &run ? 3 : 1;
-          use_extra_where(*one, std::vector<double>(12, 0.0));  // the layers' `extra` is used by nobody
+          use_extra_where(*one, std::vector<double>(12, 0.0));  // no rank uses the layers' `extra`
         }
         run.checkpointing = mode;
         expect_close(train(run), train(single));
@@ -97,7 +97,7 @@ TEST(DdpOrder, FindsWhatOneRankDoesNotUseAndSumsTheOthers) {
   expect_close(train(run), train(single));
 }
 
-// The first step uses the parameters of the layer that `first` lists, the later ones those of `later`.
+// The first step uses the layer's parameters in `first`, and later steps those in `later`.
 std::string error_when_use_changes(const std::vector<int>& first, const std::vector<int>& later) {
   Training run = over(2, "{static_graph: true}");
   run.steps = 3;
@@ -116,10 +116,10 @@ std::string error_when_use_changes(const std::vector<int>& first, const std::vec
 
 TEST(DdpOrder, NamesTheParameterWhenAStaticGraphChanges) {
   EXPECT_EQ(error_when_use_changes({0, 1}, {1, 0}), "no error");
-  EXPECT_EQ(
-      error_when_use_changes({0, 1, 2}, {0, 2}),
-      "error[input] ddp: static_graph: the parameter 'p2' had a gradient in the first step, and has none "
-      "now\n  hint: set static_graph: false, which takes every step as it comes");
+  EXPECT_EQ(error_when_use_changes({0, 1, 2}, {0, 2}),
+            "error[input] ddp: static_graph is true, but the parameter 'p2' had a gradient in the first "
+            "step, and has none "
+            "now\n  hint: set static_graph: false, which takes every step as it comes");
   EXPECT_EQ(
       error_when_use_changes({0, 2}, {0, 1, 2}),
       "error[input] ddp: the parameter 'p2' got a gradient more often than in the first step\n  hint: set "

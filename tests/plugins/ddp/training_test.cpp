@@ -1,4 +1,4 @@
-// ddp trains to the numbers of `single`, in buckets, and refuses what it cannot do.
+// Training with ddp equals `single`, reduces in buckets, and refuses axes that it does not support.
 #include <gtest/gtest.h>
 
 #include "plugins/toy_training.h"
@@ -36,14 +36,14 @@ TEST(Ddp, SumsGradientsOnceAStep) {
   run.steps = 1;
   run.events = &events;
   train(run);
-  std::erase(events[0], "all_reduce dp 4");  // the counts of tokens and microbatches
+  std::erase(events[0], "all_reduce dp 4");  // counts of tokens and microbatches
   std::erase(events[0], "all_reduce dp 1");  // the loss
   EXPECT_EQ(count(events[0], "all_reduce"), 1);
 }
 
 TEST(Ddp, MakesManyBucketsInReverseOrderWhenTheyAreSmall) {
   std::vector<std::vector<std::string>> events;
-  Training run = replicas(2, "bucket_cap_mb: 0");  // each parameter alone
+  Training run = replicas(2, "bucket_cap_mb: 0");  // one bucket per parameter
   run.steps = 1;
   run.events = &events;
   const Outcome out = train(run);

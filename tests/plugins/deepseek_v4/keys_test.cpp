@@ -1,4 +1,4 @@
-// DeepSeek-V4: the spellings of its keys, and names of tensors in files.
+// DeepSeek-V4: spellings of its keys, and names of tensors in files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ std::shared_ptr<const ModelSpec> v4_of(const std::string& keys) {
   return engine::read_model(all, tests::built_plugins(), UnknownKeys::refused);
 }
 
-// As published, and as transformers writes it.
+// The published spelling, and that of transformers.
 TEST(DeepseekV4, ReadsBothSpellings) {
   const auto published = v4_of(
       "compress_ratios: [0, 4, 128, 4], num_hash_layers: 1, rope_scaling: {type: yarn, factor: 16, "
@@ -76,7 +76,7 @@ TEST(DeepseekV4, NamesTensorsAsPublished) {
   EXPECT_TRUE(model->passes_over("mtp.0.attn.wq_a.weight"));
 }
 
-// Without a sparse layer there is no indexer.
+// There is no indexer without a sparse layer.
 TEST(DeepseekV4, TakesAnyWidthOfAnIndexerThatIsNotThere) {
   EXPECT_NO_THROW(v4_of("index_head_dim: 2, compress_ratios: [0, 128, 0]"));
 }

@@ -1,4 +1,4 @@
-// Hyper-connections and routers with a table train as on one rank, on every topology.
+// Hyper-connections and routers with a token table train as on one rank, on every topology.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -21,10 +21,10 @@ decoder::Mixture hashed_experts() {
   return out;
 }
 
-// An MLP, experts by table, experts by score; a layer for each of four stages.
+// An MLP, experts by table, experts by score: one layer per stage of four.
 Training in_streams() {
   Training run = four_heads("llama", 3);
-  // The first layer mixes equal streams: gradients of their matrix are rounding alone.
+  // The first layer mixes equal streams, so gradients of their matrix are only rounding errors.
   run.make_optimizer = [] {
     AdamWConfig config;
     config.eps = 1e-3;

@@ -1,4 +1,4 @@
-// Dropout of models: the same numbers on every topology, none outside of training.
+// Dropout of models: equal on every topology, and off outside of training.
 #include <gmock/gmock.h>
 
 #include "plugins/whole_runs.h"
@@ -36,7 +36,7 @@ TEST(ModelDropout, RepeatsItsNumbersWhereARunResumes) {
   expect_resumes(runs, {"run", 1, "{strategy: single}"});
 }
 
-// Where ranks have parts of the tokens, of the heads, or of the hidden states.
+// Ranks hold parts of the tokens, of the heads, or of the hidden states.
 TEST(ModelDropout, IsRefusedWhereRanksHaveParts) {
   const auto refusal = [](const std::string& keys, const std::string& axis) {
     WholeRuns runs;

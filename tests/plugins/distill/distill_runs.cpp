@@ -1,4 +1,4 @@
-// Files and recipes of these runs.
+// Files and recipes of the distillation runs.
 #include "plugins/distill/distill_runs.h"
 
 #include <fstream>

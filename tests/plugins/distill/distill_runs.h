@@ -1,4 +1,4 @@
-// Runs that distil the golden model llama from llama_tied, on the samples of tests/golden/distill.
+// Runs that distil llama_tied into the golden model llama, on the samples of tests/golden/distill.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,7 @@ namespace heddle::tests {
 
 inline const std::filesystem::path kGolden = std::filesystem::path(HEDDLE_SOURCE_DIR) / "tests/golden";
 
-// Lines of a metrics file.
+// Reads the lines of a metrics file.
 std::vector<nlohmann::json> lines_of(const std::filesystem::path& file);
 
 class DistillRuns {
@@ -22,9 +22,9 @@ class DistillRuns {
   std::filesystem::path operator/(const std::string& name) const { return place_ / name; }
 
   const nlohmann::json& golden() const { return golden_; }
-  // The keys of distillation, for a case of the golden file.
+  // Returns the keys of distillation for a case of the golden file.
   std::string keys(const std::string& name, const std::string& of_loss = "") const;
-  // Four samples a step, one or two a microbatch; validates after the last step.
+  // Trains with four samples per step, one or two per microbatch, and validates after the last step.
   void train(const Topology& topology, const std::string& run, int steps = 5,
              std::vector<std::string>* refusals = nullptr) const;
 

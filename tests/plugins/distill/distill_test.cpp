@@ -1,5 +1,5 @@
-// Distillation: the curves of transformers' models (tests/golden/make_distill.py) on every topology, what
-// checkpoints and exports hold, and what is refused.
+// Distillation: curves of transformers' models (tests/golden/make_distill.py) on every topology, contents of
+// checkpoints and exports, and refusals.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -30,7 +30,7 @@ void expect_golden(const DistillRuns& runs, const std::string& run, const std::s
     expect_near(lines[step], "grad_norm", golden["grad_norm"][step], 2e-4);
   }
   const auto validation = lines_of(runs / (run + "/validation.jsonl"));
-  ASSERT_THAT(validation, SizeIs(3)) << run;  // at the steps of checkpoints too
+  ASSERT_THAT(validation, SizeIs(3)) << run;  // also at the steps of checkpoints
   EXPECT_EQ(validation.back().at("step"), 4) << run;
   expect_near(validation.back(), "loss", golden["validation"]["loss"], 2e-5);
   expect_near(validation.back(), "kd_loss", golden["validation"]["kd_loss"], 2e-5);
@@ -62,7 +62,7 @@ TEST(Distillation, GivesOneCurveOnEveryTopology) {
   }
 }
 
-// The first and the last stage have a copy of the teacher's embedding.
+// The first and the last stage each have a copy of the teacher's embedding.
 TEST(Distillation, PassesATiedTeacherThroughPipelines) {
   const DistillRuns runs;
   for (const std::string schedule : {"gpipe", "interleaved1f1b"}) {
@@ -118,7 +118,7 @@ TEST(Distillation, GivesTheSameByBlocksOfAnySize) {
   }
 }
 
-// A head with an adapter gives logits; of random weights, on one rank and on two.
+// A head with an adapter passes logits to the loss. Models with random weights, on one rank and on two.
 TEST(Distillation, TrainsAnAdapterOfTheHead) {
   DistillRuns runs;
   runs.checkpoint = "save_consolidated: false";

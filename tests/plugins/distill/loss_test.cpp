@@ -1,4 +1,4 @@
-// The loss by blocks against plain operators with autograd: soft caps, logits, tokens without labels.
+// The block-wise loss equals plain operators with autograd: soft caps, logits, tokens without labels.
 #include "plugins/distill/loss.h"
 
 #include <ATen/ATen.h>
@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"all", 1, 1.5, 5, 0, 0, false}, Case{"none", 0, 3, 5, 0, 0, false}),
     [](const auto& info) { return info.param.name; });
 
-// Columns that the teacher excludes count nothing, and a batch without labels gives zeros.
+// Tokens that the teacher excludes add nothing, and a batch without labels gives zeros.
 TEST(LossOfATeacher, TakesWhatIsExcludedAndWhatHasNoLabel) {
   at::manual_seed(3);
   const at::Tensor hidden = at::randn({4, 5}).set_requires_grad(true), weight = at::randn({7, 5});

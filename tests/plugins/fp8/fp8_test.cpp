@@ -1,4 +1,4 @@
-// Products in fp8 against numbers that are rounded to fp8 by hand, and whole runs with them.
+// Products in fp8 equal products of operands rounded by the test, and whole runs train with them.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/abs.h>
 #include <ATen/ops/matmul.h>
@@ -14,7 +14,7 @@
 namespace heddle::tests {
 namespace {
 
-// One layer, called with rows.
+// One layer that is called with rows.
 class OneLayer : public Module {
  public:
   OneLayer() : layer(48, 32, Linear::Bias::zeros, {}, at::kCPU) { add_child("proj", layer); }
@@ -87,7 +87,7 @@ TEST(Fp8, TrainsAlikeOnShardsAndStages) {
     const Told other = runs.train({"run", 2, distributed, section}, "other", 4);
     EXPECT_NEAR(other.losses[0], one.losses[0], 2e-5);
     EXPECT_NEAR(other.norms[0], one.norms[0], 2e-4 * one.norms[0]);
-    // A number at the border of two of fp8 falls to either side.
+    // A value between two fp8 values may be rounded either way.
     for (size_t i = 1; i < one.losses.size(); ++i) EXPECT_NEAR(other.losses[i], one.losses[i], 2e-3);
   }
 }

@@ -1,5 +1,5 @@
-// Products in fp8 as Transformer Engine's recipes scale them, against numbers rounded one by one, and whole
-// runs.
+// Products in fp8 with the scaling of Transformer Engine's recipes equal operands rounded one by one, and
+// whole runs train with them.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/abs.h>
 #include <ATen/ops/exp2.h>
@@ -22,9 +22,9 @@ namespace {
 
 using fp8::Recipe;
 
-constexpr std::array<int64_t, 5> kBegins = {0, 37, 37, 180, 200};  // an expert without rows
+constexpr std::array<int64_t, 5> kBegins = {0, 37, 37, 180, 200};  // one expert has no rows
 
-// Exponents differ from number to number, so that small ones are lost where a scale is shared.
+// Exponents vary between elements, so that a shared scale loses small elements.
 at::Tensor of_wide_range(at::IntArrayRef sizes) {
   return at::randn(sizes) * at::exp2(-at::randint(0, 20, sizes).to(at::kFloat));
 }
@@ -37,7 +37,7 @@ float nearest_e4m3(double value) {
                             (value < 0 ? -1 : 1));
 }
 
-// x [rows, columns] in blocks, with loops over numbers.
+// Rounds x [rows, columns] in blocks, with loops over elements.
 at::Tensor by_numbers(const at::Tensor& x, int64_t height, int64_t width) {
   at::Tensor out = x.clone().contiguous();
   auto of = out.accessor<float, 2>();
@@ -53,7 +53,7 @@ at::Tensor by_numbers(const at::Tensor& x, int64_t height, int64_t width) {
   return out;
 }
 
-// One scale, not a power of two.
+// Rounds with one scale that is not a power of two.
 at::Tensor by_tensor(const at::Tensor& x, at::ScalarType type = at::kFloat8_e4m3fn) {
   if (x.numel() == 0) return x;
   const double largest = type == at::kFloat8_e5m2 ? 57344 : 448,
@@ -159,7 +159,7 @@ TEST(TeFp8, MixturesTrainAlikeOnShardsAndWithExpertsApart) {
       const bool by_group =
           recipe == std::string("current") && distributed.find("ep_size") != std::string::npos;
       const Told other = runs.train({"run", 2, distributed, te_section(recipe)}, "other", 4);
-      // One scale for all tokens of an expert: with ep_size they are those of both ranks.
+      // The tokens of an expert share one scale. With ep_size they come from both ranks.
       EXPECT_NEAR(other.losses[0], one.losses[0], by_group ? 2e-3 : 2e-5);
       EXPECT_NEAR(other.norms[0], one.norms[0], (by_group ? 2e-2 : 2e-4) * one.norms[0]);
     }

@@ -20,7 +20,7 @@ using ::testing::IsEmpty;
 
 Recipe read_freeze(const std::string& yaml) {
   PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
-  static std::deque<PluginRegistry> opened;  // transforms are made by what the registry holds
+  static std::deque<PluginRegistry> opened;  // transforms use objects of the registry
   Recipe recipe = read_recipe(config::read_text("model: {config: {model_type: llama}}\n" + yaml, "run.yaml"));
   recipe = with_plugin_sections(std::move(recipe), opened.emplace_back(std::move(plugins)));
   recipe.errors.raise();
@@ -45,7 +45,7 @@ Units llama(bool tied = false) {
   return make_units(model, at::TensorOptions(at::kMeta).dtype(at::kFloat));
 }
 
-// Names of what trains, or of what does not; a tied one as often as it is used.
+// Returns the names of trainable or of frozen parameters. A tied parameter appears once per use.
 std::vector<std::string> names(Units& units, bool trainable) {
   std::vector<std::string> out;
   for (const auto& unit : units)
@@ -68,7 +68,7 @@ TEST(Freeze, FreezesATiedEmbeddingInBothPlaces) {
   EXPECT_THAT(names(units, false), ElementsAre("model.embed_tokens.weight", "model.embed_tokens.weight"));
 }
 
-// A module says by its traits what it is. Its kind is a name of its family.
+// An embedding whose role is set by its traits. Its kind is a name of its family.
 class Table : public Embedding {
  public:
   Table() : Embedding(11, 8, -1, {}, at::kMeta) {}

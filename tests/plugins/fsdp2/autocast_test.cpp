@@ -1,4 +1,4 @@
-// Training under fsdp2's autocast gives the numbers of ddp's, whatever is freed and gathered.
+// Training under fsdp2's autocast equals ddp's, whatever is freed and gathered.
 #include <gtest/gtest.h>
 
 #include "plugins/toy_training.h"
@@ -15,7 +15,7 @@ Training under_autocast(const std::string& strategy, std::vector<Axis> axes, con
   return run;
 }
 
-// Over many steps the last bit of a sum becomes one of bfloat16, so several ranks are compared over a few.
+// Over many steps a last-bit difference of a sum grows to one of bfloat16, so several ranks run few steps.
 TEST(Fsdp2Autocast, EqualsDdpUnderAutocast) {
   for (const int microbatches : {1, 3}) {
     Training ddp = under_autocast("ddp", {{"dp", 1}});

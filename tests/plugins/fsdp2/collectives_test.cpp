@@ -17,8 +17,8 @@ TEST(Fsdp2, ReducesOnceAStepOrOnceAMicrobatchAsAsked) {
   }
 }
 
-// The embedding and the head are units of their own: 10 rows of 6 over 2 ranks, and a count of gradients
-// each, filled up to a multiple of 16.
+// The embedding and the head are separate units: 10 rows of 6 over 2 ranks, and a gradient count each, padded
+// to a multiple of 16.
 TEST(Fsdp2, ReducesNoMoreThanOneTableAtATime) {
   Events sums = events_of(toy("fsdp2", shards(2)));
   std::erase_if(sums, [](const std::string& event) { return !event.starts_with("reduce_scatter"); });
@@ -39,7 +39,7 @@ TEST(Fsdp2, SumsPartsThatBeginAtMultiplesOf64Bytes) {
   }
 }
 
-// What ranks do in one step: collectives and the units' forwards, in order.
+// Returns the collectives and forwards of the units of one step, in order.
 Events story(const std::string& more, const Toy& shape = {}) {
   return story_of(toy("fsdp2", shards(2), more), shape);
 }
@@ -62,19 +62,19 @@ TEST(Fsdp2, GathersATiedTableAgainForTheHead) {
   EXPECT_EQ(count(story("", tied), "reduce_scatter"), 4);
 }
 
-// A gather of several parameters takes a buffer beside them.
+// A gather of several parameters uses a buffer in addition to the parameters.
 TEST(Fsdp2, AnnouncesNoMoreGathersThanItsForwardHasInFlight) {
   on_toy_ranks(toy("fsdp2", shards(2), "reshard_after_forward: false"), [](const ToyRank& rank) {
     rank.events.clear();
     rank.stages[0]->unshard();
-    EXPECT_EQ(count(rank.events, "all_gather"), 3);  // embed, layer0, and the head of one parameter
+    EXPECT_EQ(count(rank.events, "all_gather"), 3);  // embed, layer0, and the head with one parameter
     rank.stages[0]->forward({}, toy_batch());
     EXPECT_EQ(count(rank.events, "all_gather"), 5);
     rank.stages[0]->reshard();
   });
 }
 
-// Bytes of whole parameters on each rank after the forward, and after the backward.
+// Checks the bytes of whole parameters on each rank after the forward, and after the backward.
 void expect_bytes(const std::string& more, const std::vector<bool>& after_forward) {
   on_toy_ranks(toy("fsdp2", shards(2), more), [&](const ToyRank& rank) {
     for (ToyUnit* unit : rank.units) EXPECT_EQ(unit->bytes(), 0u) << unit->name();
@@ -94,7 +94,7 @@ TEST(Fsdp2, FreesWholeParametersAfterForwardAndAfterBackward) {
   expect_bytes("reshard_after_forward: false", {true, true, true, true, true});
 }
 
-// When the gradient of layer0's input is there, everything above is gone, frozen parameters among it or not.
+// When the gradient of layer0's input arrives, all later units are freed, with or without frozen parameters.
 TEST(Fsdp2, FreesWhatTheBackwardHasPassed) {
   Training run = toy("fsdp2", shards(2));
   run.frozen = {"layer2.bias"};

@@ -1,4 +1,4 @@
-// Parameters that do not train: no gradient, no optimizer state, no reduction, wherever they live.
+// Frozen parameters have no gradient, no optimizer state and no reduction, wherever they are placed.
 #include <gtest/gtest.h>
 
 #include "plugins/toy_training.h"
@@ -16,7 +16,7 @@ std::string sharding(const std::string& place) {
 const std::vector<std::string> kNames = {"embed.weight", "layer1.weight", "layer1.bias", "layer1.scale",
                                          "layer1.extra"};
 
-// As LoRA does: every large matrix is frozen, small parameters beside them train.
+// As with LoRA, every large matrix is frozen, and small parameters are trained.
 const std::vector<std::string> kMix = {"embed.weight", "layer0.weight", "layer1.weight", "layer2.weight",
                                        "head.weight"};
 
@@ -53,7 +53,7 @@ TEST(Fsdp2Frozen, EqualsSingleInMixedPrecisionWhereverFrozenUnitsLive) {
   }
 }
 
-// The collectives of one step of two microbatches on two ranks.
+// Returns the collectives of one step of two microbatches on two ranks.
 Events collectives(const std::string& section, const std::vector<std::string>& frozen) {
   Training run = toy("fsdp2", shards(2), section);
   run.microbatches = 2;
@@ -65,7 +65,7 @@ TEST(Fsdp2Frozen, ReducesNothingThatDoesNotTrain) {
   EXPECT_EQ(count(collectives("", {}), "reduce_scatter"), 5);
   for (const std::string& place : kPlaces)
     EXPECT_EQ(count(collectives(sharding(place), kNames), "reduce_scatter"), 3) << place;
-  // Of a layer's 36 + 6 + 1 + 6 elements, bias, scale and extra are left, and a flag each.
+  // Of a layer's 36 + 6 + 1 + 6 elements, bias, scale and extra are reduced, with a flag each.
   const Events mix = collectives("", kMix);
   EXPECT_EQ(count(mix, "reduce_scatter"), 3);
   const Events all = collectives("", {});
@@ -79,8 +79,8 @@ TEST(Fsdp2Frozen, ReducesNothingThatDoesNotTrain) {
   EXPECT_LT(largest(mix), largest(all));
 }
 
-// Two microbatches of forward and backward, five units. The embedding has no backward, layer1 has one; the
-// head stays whole from its forward on.
+// Two microbatches of forward and backward over five units. The embedding has no backward, layer1 has one,
+// and the head stays whole after its forward.
 TEST(Fsdp2Frozen, GathersFrozenUnitsOnceAStepAtEachUseOrNever) {
   const int trained = 2 * (2 + 2 + 1);  // layer0, layer2, head
   EXPECT_EQ(count(collectives(sharding("root"), kNames), "all_gather"), trained + 2);

@@ -1,4 +1,4 @@
-// Missing gradients on uneven shards, and replicas of a foreign model. What every strategy does alike:
+// Missing gradients on uneven shards, and replicas of a foreign model. Behavior that all strategies share:
 // together/every_strategy_test.cpp.
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 namespace heddle::tests {
 namespace {
 
-// Rows that divide by nothing, ranks with empty shards, gradients that some ranks do not have, several
-// microbatches and replicas; every step is clipped.
+// Row counts that no rank count divides, ranks with empty shards, gradients that some ranks do not have,
+// several microbatches and replicas. Every step is clipped.
 TEST(Fsdp2, ClipsUnevenShardsWithMissingGradientsOverMicrobatches) {
   for (const auto& [ranks, replicas, microbatches] :
        {std::tuple{2, 1, 3}, std::tuple{3, 1, 1}, std::tuple{4, 1, 3}, std::tuple{2, 2, 1},

@@ -1,4 +1,4 @@
-// Parameters with a compute dtype of their own, and shards in host memory.
+// Parameters with their own compute dtype, and shards in host memory.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace heddle::tests {
 namespace {
 
-// A unit of two parameters that notes what it computes with; "pinned" has the dtype its model asks for.
+// A unit of two parameters that records its compute dtypes. "pinned" has the dtype that its model sets.
 class PinnedUnit : public ToyUnit {
  public:
   using ToyUnit::ToyUnit;
@@ -69,7 +69,8 @@ Dtypes dtypes_of(const std::string& policy, at::ScalarType storage, std::optiona
 TEST(Fsdp2ComputeDtype, FollowsThePolicyUnlessTheModelAsksForAnother) {
   for (const int ranks : {1, 2, 4}) {
     SCOPED_TRACE(ranks);
-    // Stored in fp32 under a lower policy: the policy's dtype, the shards are the master weights.
+    // Stored in fp32 with a lower dtype in the policy: computes in the policy's dtype, and the shards are the
+    // main weights.
     Dtypes got = dtypes_of("{param_dtype: bfloat16, reduce_dtype: float32}", at::kFloat, {}, ranks);
     EXPECT_EQ(got.plain, at::kBFloat16);
     EXPECT_EQ(got.pinned, at::kBFloat16);
@@ -77,7 +78,7 @@ TEST(Fsdp2ComputeDtype, FollowsThePolicyUnlessTheModelAsksForAnother) {
     got = dtypes_of("{param_dtype: float32}", at::kFloat, {}, ranks);
     EXPECT_EQ(got.plain, at::kFloat);
     EXPECT_EQ(got.pinned, at::kFloat);
-    // The model's request wins, and does not touch its neighbour in the same unit.
+    // The model's dtype takes precedence, and does not affect the other parameter of the unit.
     got = dtypes_of("{param_dtype: bfloat16, reduce_dtype: float32}", at::kFloat, at::kFloat, ranks);
     EXPECT_EQ(got.plain, at::kBFloat16);
     EXPECT_EQ(got.pinned, at::kFloat);
@@ -86,7 +87,7 @@ TEST(Fsdp2ComputeDtype, FollowsThePolicyUnlessTheModelAsksForAnother) {
     EXPECT_EQ(got.plain, at::kBFloat16);
     EXPECT_EQ(got.pinned, at::kFloat);
     EXPECT_EQ(got.shard, at::kBFloat16);  // stored as before
-    // Without a policy: the storage dtype.
+    // The storage dtype, if there is no policy.
     got = dtypes_of("{}", at::kBFloat16, {}, ranks);
     EXPECT_EQ(got.plain, at::kBFloat16);
   }
@@ -102,7 +103,7 @@ TEST(Fsdp2ComputeDtype, GathersAndReducesTheTwoDtypesOfAUnitApart) {
   EXPECT_EQ(count(events, "reduce_scatter"), 2);
 }
 
-// Inputs in fp32 reach a unit whose parameters are all pinned to it, and its output is not cast.
+// Inputs in fp32 reach a unit whose parameters are all pinned to fp32, and its output is not cast.
 TEST(Fsdp2ComputeDtype, LeavesInputsAndOutputsOfAPinnedUnitAsTheyAre) {
   const auto dtypes = [](std::optional<at::ScalarType> pin, int ranks) {
     std::pair<at::ScalarType, at::ScalarType> out;
@@ -135,7 +136,7 @@ TEST(Fsdp2ComputeDtype, LeavesInputsAndOutputsOfAPinnedUnitAsTheyAre) {
   }
 }
 
-// One gradient of 1 and one of 2^-9: their sum is 1 in bfloat16 and 1 + 2^-9 in fp32.
+// Gradients 1 and 2^-9: their sum is 1 in bfloat16 and 1 + 2^-9 in fp32.
 TEST(Fsdp2ComputeDtype, SumsWhatIsPinnedToFp32InFp32) {
   const auto gradient = [](std::optional<at::ScalarType> pin) {
     double out = 0;
@@ -156,7 +157,7 @@ TEST(Fsdp2ComputeDtype, SumsWhatIsPinnedToFp32InFp32) {
   EXPECT_EQ(gradient(at::kFloat), 1.0 + 0x1.0p-9);
 }
 
-// Where the model computes on the CPU the shards are in host memory already: the same bits.
+// On the CPU the shards are in host memory already, so the bits are equal.
 TEST(Fsdp2Offload, GivesTheSameBitsOnTheCpu) {
   for (const char* policy :
        {"{param_dtype: float32, reduce_dtype: float32}", "{param_dtype: bfloat16, reduce_dtype: float32}"})

@@ -1,4 +1,4 @@
-// The rule for pipelines: units stay whole over the microbatches of a step, unless asked otherwise.
+// In pipelines units stay whole over the microbatches of a step, unless configured otherwise.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 namespace heddle::tests {
 namespace {
 
-// Gathers of each rank of two stages by two shards, 3 microbatches a call, in a number of steps without
-// validation.
+// Returns the number of gathers per rank: two stages, two shards, 3 microbatches per call, `steps` steps
+// without validation.
 std::vector<int> gathers(const std::string& section, int steps) {
   std::vector<Events> events;
   Training run = on(single_model(), "fsdp2(" + section + ") dp2 pp2(1f1b) rows2");
@@ -22,8 +22,8 @@ std::vector<int> gathers(const std::string& section, int steps) {
   return out;
 }
 
-// AutoModel's documents say so; its code looks for the axis in a mesh that never has it, and gathers for
-// every microbatch. Here: embedding, five layers and head are cut into two stages.
+// AutoModel documents one gather per step. Its code looks for the axis in a mesh that never has it, and
+// gathers for every microbatch. Here embedding, five layers and head are split into two stages.
 TEST(Fsdp2Pipeline, GathersAUnitOnceAStepHoweverManyMicrobatches) {
   const std::vector<int> one = gathers("", 1), two = gathers("", 2);
   EXPECT_EQ(one[0] + one[2], 7);  // the two stages of one shard
@@ -34,11 +34,11 @@ TEST(Fsdp2Pipeline, GathersAUnitOnceAStepHoweverManyMicrobatches) {
 
 TEST(Fsdp2Pipeline, GathersForEveryMicrobatchWhereAsked) {
   const std::vector<int> kept = gathers("", 1), freed = gathers("reshard_after_forward: true", 1);
-  // Every forward and every backward of each microbatch.
+  // One gather per forward and backward of each microbatch.
   for (size_t rank = 0; rank < kept.size(); ++rank) EXPECT_GE(freed[rank], 3 * kept[rank]);
 }
 
-// Events of two ranks of stages by two shards; each rank has four stages of one unit.
+// Returns the events of two ranks of stages by two shards. Each rank has four stages of one unit.
 std::vector<Events> events_of_four_stages() {
   std::vector<Events> events;
   Training run = on(toy("single", {}), "fsdp2 dp2 pp2(loopedbfs) rows2");
@@ -59,7 +59,7 @@ TEST(Fsdp2Pipeline, GathersAStageWhileTheOneBeforeItRuns) {
       if (event.starts_with("all_gather dp_shard")) ++gathers;
       if (!event.starts_with("forward ") || std::count(seen.begin(), seen.end(), event) > 0) continue;
       seen.push_back(event);
-      // Three of the rank's stages are whole or on their way: this one and the two after it.
+      // Three of the rank's stages are whole or being gathered: this one and the next two.
       EXPECT_EQ(gathers, std::min<int>(static_cast<int>(seen.size()) + 2, 4))
           << "rank " << rank << " " << event;
     }
@@ -67,8 +67,8 @@ TEST(Fsdp2Pipeline, GathersAStageWhileTheOneBeforeItRuns) {
   }
 }
 
-// Two ranks of two stages with three or four units each, all gathers of a rank up to each stage's first
-// forward.
+// Returns the gathers of a rank before each stage's first forward, for two ranks of two stages with three or
+// four units each.
 std::vector<std::vector<int>> gathers_before_stages(const std::string& section) {
   std::vector<Events> events;
   Training run = on(toy("single", {}), "fsdp2(" + section + ") dp2 pp2(interleaved1f1b) rows2");
@@ -94,8 +94,8 @@ std::vector<std::vector<int>> gathers_before_stages(const std::string& section) 
   return out;
 }
 
-// Gathers on the CPU take memory beside the parameters, so the first unit of a stage and one ahead of it are
-// gathered when the schedule announces the stage, whether units stay for the step or are freed after their
+// On the CPU gathers need memory in addition to the parameters. When the schedule announces a stage, its
+// first unit and the next one are gathered, whether units stay whole for the step or are freed after the
 // forward.
 TEST(Fsdp2Pipeline, GathersTheUnitsOfAStageAheadWithinItsMemory) {
   const std::vector<std::vector<int>> kept = gathers_before_stages("");

@@ -1,4 +1,4 @@
-// Mixed precision against the same arithmetic written out by hand.
+// Mixed precision equals the same arithmetic written in the test.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
@@ -12,7 +12,7 @@
 namespace heddle::tests {
 namespace {
 
-// One rank: bf16 copies of fp32 parameters are computed with, and bf16 gradients are added up in fp32.
+// One rank: computes with bf16 copies of fp32 parameters, and accumulates bf16 gradients in fp32.
 class ByHand : public ParallelStage {
  public:
   explicit ByHand(Units units) : units_(std::move(units)) {
@@ -114,7 +114,7 @@ struct PolicyDtypes {
   at::ScalarType input, parameter, shard;
 };
 
-// A unit with one parameter that checks what it gets.
+// A unit with one parameter that checks the dtypes of its inputs.
 Units checking_unit(const PolicyDtypes& want) {
   const auto body = [want](ToyUnit& unit, Tensors inputs, const Batch& batch) {
     EXPECT_EQ(inputs[0].scalar_type(), want.input);

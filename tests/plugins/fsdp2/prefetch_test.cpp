@@ -1,4 +1,4 @@
-// Which units are whole or on their way at each moment, and in which order they are gathered.
+// Units that are whole or being gathered at each moment, and the order of gathers.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/sum.h>
@@ -14,7 +14,8 @@ using fsdp2::Ahead;
 
 constexpr int kToyUnits = 4;
 
-// Units "0" to "3" of one parameter each, of 2, 4, 6 and 8 elements: the size of a gather says whose it is.
+// Units "0" to "3" with one parameter of 2, 4, 6 and 8 elements each, so the size of a gather identifies its
+// unit.
 Units numbered_units() {
   Units units;
   for (int i = 0; i < kToyUnits; ++i) {
@@ -32,13 +33,13 @@ Units numbered_units() {
   return units;
 }
 
-// A forward and a backward on two ranks.
+// Runs a forward and a backward on two ranks.
 void step_of(const std::string& section, bool recorded, const std::function<void(const ToyRank&)>& before,
              const std::function<void(const ToyRank&)>& after) {
   Training run = toy("fsdp2", shards(2), section);
   run.make_units = [](int) { return numbered_units(); };
   on_toy_ranks(run, [&](const ToyRank& rank) {
-    rank.events.clear();  // first values
+    rank.events.clear();  // initial values
     for (ToyUnit* unit : rank.units) unit->events = recorded ? &rank.events : nullptr;
     before(rank);
     ParallelStage& stage = *rank.stages[0];
@@ -49,7 +50,7 @@ void step_of(const std::string& section, bool recorded, const std::function<void
   });
 }
 
-// One forward and backward on rank 0: "gather 1", "forward 0", "backward 3", and so on.
+// Returns the events of one forward and backward on rank 0: "gather 1", "forward 0", "backward 3", and so on.
 Events prefetch_story(const std::string& section) {
   Events all;
   step_of(
@@ -102,7 +103,7 @@ TEST(Fsdp2Prefetch, GathersOneUnitAheadWhereItIsNotAskedFor) {
   EXPECT_EQ(prefetch_story("reshard_after_forward: true\nfsdp2_forward_prefetch_depth: 3"), implicit);
 }
 
-// The last unit stays whole, so its backward gathers nothing but what is ahead of it.
+// The last unit stays whole, so its backward only gathers units ahead of it.
 TEST(Fsdp2Prefetch, CountsTheUnitsAheadFromOneThatStayedWhole) {
   EXPECT_EQ(
       prefetch_story(depths(1, 1)),
@@ -123,7 +124,8 @@ TEST(Fsdp2Prefetch, IsOneUnitWhereUnitsStayWholeAndInAPipeline) {
                     "forward 3", "backward 3", "backward 2", "backward 1", "backward 0"}));
 }
 
-// Units whose storage is there: when each runs forward, and when the gradient of its input has come.
+// Returns the units whose storage is allocated: when each runs forward, and when the gradient of its input
+// arrives.
 std::vector<std::string> units_there(const std::string& section) {
   std::vector<std::string> mine[2];
   const auto look = [&](const ToyRank& rank) {
@@ -143,7 +145,8 @@ std::vector<std::string> units_there(const std::string& section) {
   return mine[0];
 }
 
-// By then unit i - 1 is whole, those ahead of it are whole or on their way, and those above are gone.
+// At that time unit i - 1 is whole, the units ahead of it are whole or being gathered, and later units are
+// freed.
 TEST(Fsdp2Prefetch, HoldsNoMoreUnitsThanTheDepthsSay) {
   using Seen = std::vector<std::string>;
   EXPECT_EQ(units_there("reshard_after_forward: true\n" + depths(1, 2)),
@@ -158,8 +161,7 @@ TEST(Fsdp2Prefetch, HoldsNoMoreUnitsThanTheDepthsSay) {
 
 TEST(Fsdp2Prefetch, SaysOnceThatDepthsAreReadByNobody) {
   const std::vector<std::string> want = {
-      "the prefetch depths have no effect while enable_fsdp2_prefetch is false: one unit is gathered "
-      "ahead"};
+      "the prefetch depths have no effect because enable_fsdp2_prefetch is false: one unit is prefetched"};
   EXPECT_EQ(train(toy("fsdp2", shards(2), kFloat + "fsdp2_forward_prefetch_depth: 3")).warnings, want);
   EXPECT_TRUE(train(toy("fsdp2", shards(2), depths(3, 2))).warnings.empty());
 }

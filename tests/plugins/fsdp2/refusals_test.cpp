@@ -1,4 +1,4 @@
-// What fsdp2 refuses, with the text; and what all refuse alike.
+// Refusals of fsdp2 with their messages, and refusals that all strategies share.
 #include <gtest/gtest.h>
 
 #include "plugins/toy_training.h"
@@ -6,7 +6,7 @@
 namespace heddle::tests {
 namespace {
 
-// On several ranks every rank holds it whole, as CLIP's logit_scale.
+// Every rank holds it whole, like CLIP's logit_scale.
 TEST(Fsdp2, KeepsAParameterWithoutDimsWhole) {
   const auto with_scalar = [](Training run) {
     run.make_units = [](int) {
@@ -38,17 +38,16 @@ TEST(Fsdp2, RefusesForeignTensorsThatCannotBeTiedAsDdpAndMegatronFsdpDo) {
 }
 
 TEST(Fsdp2, RefusesADtypeThatHoldsNoGradients) {
-  EXPECT_EQ(
-      error_of([] { gradients(toy("fsdp2", shards(1), "mp_policy: {param_dtype: int32}")); }),
-      "error[config] distributed.mp_policy: 'int32' is not a dtype that parameters and gradients can have\n"
-      "  hint: use float32, bfloat16, float16 or float64");
+  EXPECT_EQ(error_of([] { gradients(toy("fsdp2", shards(1), "mp_policy: {param_dtype: int32}")); }),
+            "error[config] distributed.mp_policy: 'int32' is not a dtype of parameters and gradients\n"
+            "  hint: use float32, bfloat16, float16 or float64");
 }
 
 TEST(Fsdp2, RefusesAMeshWhoseAxesItWouldNotUse) {
   EXPECT_EQ(error_of([] {
               gradients(toy("fsdp2", {{"dp", 2}}));
             }),
-            "error[mesh] fsdp2: this mesh has an axis dp of 2 ranks, which fsdp2 does not use\n"
+            "error[mesh] fsdp2: this mesh has an axis dp of 2 ranks, which fsdp2 does not support\n"
             "  hint: name the axes pp, dp_replicate, dp_shard, cp, tp");
   EXPECT_EQ(
       error_of([] { gradients(toy("fsdp2", shards(1, 2))); }),

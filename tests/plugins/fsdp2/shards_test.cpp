@@ -1,4 +1,4 @@
-// How fsdp2 splits rows, how long units stay whole, and that gradients agree however they are split.
+// Split of rows in fsdp2, reshard policies, and gradients that are equal however they are split.
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ TEST(Fsdp2Reshard, FreesEveryUnitButTheLastUnlessAsked) {
   EXPECT_EQ(fsdp2::reshards(2, true, 4), std::vector<Reshard>(2, Reshard::after_forward));
 }
 
-// Ten rows and one row: over twelve ranks most parts are empty, and the last ranks own nothing at all.
+// Ten rows and one row: over twelve ranks most parts are empty, and the last ranks own nothing.
 TEST(Fsdp2, TrainsTenRowsAndOneRowOverUpToTwelveRanks) {
   const Outcome want = train(toy("single", {}));
   for (const int ranks : {2, 3, 4, 6, 12}) expect_close(train(toy("fsdp2", shards(ranks))), want);
@@ -63,7 +63,7 @@ TEST(Fsdp2, OwnsEveryRowOnceAndSaysWhichAxisSplitsIt) {
   EXPECT_EQ(rows["layer2.bias"], 6);
 }
 
-// A parallelizer gave this rank rows 6 to 11 of 12; dp_shard and cp split those again.
+// A parallelizer gave this rank rows 6 to 11 of 12. dp_shard and cp split them again.
 TEST(Fsdp2, SplitsWhatAParallelizerLeft) {
   ThreadWorld::run(4, [&](Rendezvous& rendezvous) {
     const std::vector<Axis> axes = {{"dp_shard", 2}, {"cp", 2}, {"tp", 1}};

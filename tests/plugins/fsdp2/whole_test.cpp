@@ -1,4 +1,4 @@
-// Whole parameters for a scope: no gather inside, freed at its end, however it ends.
+// Whole parameters for a scope: no gathers inside, freed at its end, however it ends.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
@@ -47,7 +47,7 @@ TEST(Fsdp2Whole, GathersOnceForAScopeOfForwards) {
         for (int i = 0; i < 3; ++i) {
           seen.stages.front()->unshard();
           EXPECT_TRUE(at::equal(logits(seen.stages), want));
-          seen.stages.front()->reshard();  // what a schedule asks for at the end of a call
+          seen.stages.front()->reshard();  // a schedule calls it at the end of a call
         }
         EXPECT_EQ(count(seen.events, "all_gather"), 0);
         for (ToyUnit* unit : seen.units) EXPECT_GT(unit->bytes(), 0u);
@@ -106,7 +106,7 @@ TEST(Fsdp2Whole, IsGivenBackWhenAnExceptionEndsTheScope) {
       } catch (const Error& error) {
         EXPECT_NE(error.message().find("a unit fails"), std::string::npos);
         seen.units[3]->before = nullptr;
-        logits(seen.stages);  // the scope still holds them
+        logits(seen.stages);  // the scope still holds the parameters
         throw std::logic_error("the host gives up");
       }
     } catch (const std::logic_error&) {
@@ -139,7 +139,7 @@ TEST(Fsdp2Whole, RefusesAScopeInTheScopeAndAnUpdateInIt) {
               kFsdp2Threw +
                   "parameters_changed(): parameters changed while they are held whole\n"
                   "  hint: end the scope Unsharded before the optimizer steps");
-    logits(seen.stages);  // and still whole
+    logits(seen.stages);  // still whole
   });
 }
 
@@ -157,7 +157,7 @@ TEST(Fsdp2Whole, RefusesAForwardAfterABackwardThatThrew) {
   });
 }
 
-// The second rank leaves before the gather is over: the first one gets the error and holds nothing.
+// The second rank leaves during the gather. The first rank gets the error and holds nothing.
 TEST(Fsdp2Whole, HoldsNothingWhenAGatherFails) {
   bool freed = false;
   std::string error;
@@ -174,7 +174,7 @@ TEST(Fsdp2Whole, HoldsNothingWhenAGatherFails) {
   EXPECT_TRUE(freed);
 }
 
-// Every token is a whole forward, and none of them gathers anything.
+// Each token needs a whole forward, and none of them gathers.
 TEST(Fsdp2Whole, SamplesTheTokensOfOneRankWithOneGatherAUnit) {
   Training run;
   run.model = odd_llama();

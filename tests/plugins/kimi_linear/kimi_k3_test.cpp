@@ -1,4 +1,4 @@
-// Kimi K3: where its text is found, its default layers, and names of tensors in files.
+// Kimi K3: location of its text model, default layers, and names of tensors in files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ std::vector<std::string> layers_with(const ModelSpec& model, const std::string& 
   return out;
 }
 
-// The keys of the text alone, in text_config, and as Kimi Linear with K3's architecture.
+// Keys of the text model alone, in text_config, and as Kimi Linear with K3's architecture.
 TEST(KimiK3, IsOneModelInEveryPlace) {
   const auto flat = k3_of("model_type: kimi_k3, " + kK3Two + "}");
   const auto within = k3_of("model_type: kimi_k3, text_config: {model_type: kimi_linear, " + kK3Two + "}}");
@@ -55,7 +55,7 @@ TEST(KimiK3, LaysOutLayersByDefault) {
   EXPECT_EQ(layers_with(*model, ".mlp.latent_norm.weight"),
             (std::vector<std::string>{"model.layers.2", "model.layers.4"}));
   EXPECT_EQ(layers_with(*model, ".linear_attn.g_proj.weight").size(), 4u);
-  // An absent use_full_rank_gate is false where linear_attn_config is given.
+  // If linear_attn_config is set, use_full_rank_gate defaults to false.
   EXPECT_EQ(
       layers_with(*k3_of("model_type: kimi_k3, " + kK3Two + "}"), ".linear_attn.g_a_proj.weight").size(), 1u);
 }
@@ -85,7 +85,7 @@ TEST(KimiK3, NamesTensorsAsPublished) {
   EXPECT_TRUE(model->passes_over("mm_projector.proj.0.weight"));
 }
 
-// Keys that Kimi Linear has with another meaning are listed too.
+// Keys that have another meaning in Kimi Linear are listed too.
 TEST(KimiK3, ListsItsOwnKeys) {
   std::map<std::string, std::string> help;
   for (const FieldInfo& field : tests::built_plugins().model("kimi_k3")->fields) help[field.key] = field.help;

@@ -1,4 +1,4 @@
-// Model configurations: what Hugging Face's keys mean.
+// Model configurations read from Hugging Face's keys.
 #include <gmock/gmock.h>
 
 #include "checkpoint/folder.h"

@@ -1,4 +1,4 @@
-// The family of Llama as a trainer sees it, found by model_type.
+// Llama's family as a trainer uses it, found by model_type.
 #include <gmock/gmock.h>
 
 #include "heddle/engine/engine.h"
@@ -38,20 +38,20 @@ TEST(Family, SignsWithTheKeysOfAutoModel) {
                   Key("rope_theta"), Key("tie_word_embeddings"), Key("vocab_size")));
 }
 
-// S L h^2 (12 + 12 g/a + 18 f/h + 6 S/h + 6 V/(L h)) a sequence.
+// S L h^2 (12 + 12 g/a + 18 f/h + 6 S/h + 6 V/(L h)) per sequence.
 TEST(Family, CountsOperationsAsAutoModelDoes) {
   constexpr double h = 36, a = 6, g = 3, f = 50, layers = 3, vocabulary = 67, s = 20;
   const double formula =
       layers * h * h * (12 + 12 * g / a + 18 * f / h + 6 * s / h + 6 * vocabulary / (layers * h));
   EXPECT_NEAR(read("model_type: llama, " + kSizes)->flops_per_token(20), formula, 1e-6 * formula);
-  // A head of another width: q = a d / h.
+  // A head with another width: q = a d / h.
   constexpr double q = 6.0 * 10 / 36;
   const double wide =
       6 * layers * h * h * q * (2 * g / a + 1 + s / h + 1) + 6 * layers * h * 3 * f + 6 * h * vocabulary;
   EXPECT_NEAR(read("model_type: qwen3, head_dim: 10, " + kSizes)->flops_per_token(20), wide, 1e-6 * wide);
 }
 
-// The experts that a token meets, the router, and Qwen2's shared expert with its gate.
+// Counts the experts of a token, the router, and Qwen2's shared expert with its gate.
 TEST(Family, CountsTheExpertsOfATokenOnly) {
   const std::string experts = ", num_experts: 7, num_experts_per_tok: 2, moe_intermediate_size: 5, " + kSizes;
   const double dense = read("model_type: qwen2, " + kSizes)->flops_per_token(20);
@@ -63,7 +63,7 @@ TEST(Family, CountsTheExpertsOfATokenOnly) {
               dense - 2 * mlp / 3 + 6 * 2 * 36 * (7 + 3 * 2 * 5), 1);
 }
 
-// Six for each weight of a product, and three for each element of q k^T and of its product with v.
+// Six operations per weight of a product, and three per element of q k^T and of its product with v.
 TEST(Family, CountsLatentAttentionByItsProducts) {
   const std::string latent =
       "model_type: deepseek_v3, num_key_value_heads: 6, kv_lora_rank: 8, qk_nope_head_dim: 4, "
@@ -94,7 +94,7 @@ TEST(Family, StoresExpertsApart) {
             "model.layers.0.mlp.experts.1.down_proj.weight");
 }
 
-// Rounded, a correction bias would choose other experts: its steps are smaller than those of bfloat16.
+// A rounded correction bias would select other experts: its steps are smaller than those of bfloat16.
 TEST(Family, ExportsACorrectionBiasInItsOwnDtype) {
   const auto model = read(
       "model_type: deepseek_v3, kv_lora_rank: 8, qk_nope_head_dim: 4, qk_rope_head_dim: 2, v_head_dim: 5, "
@@ -122,7 +122,7 @@ TEST(Family, KnowsTheOtherNameOfATiedHeadOnly) {
               IsEmpty());
 }
 
-// Only the plugin of the family that is asked for is opened.
+// Opens only the plugin of the requested family.
 TEST(Family, OpensItsOwnPluginAlone) {
   PluginRegistry plugins({std::filesystem::path(HEDDLE_BINARY_DIR) / "plugins"});
   (void)engine::read_model(config::read_text("{model_type: qwen3}", "run.yaml"), plugins);

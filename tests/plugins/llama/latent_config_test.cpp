@@ -1,4 +1,4 @@
-// config.json of models with latent attention: transformers' defaults, and what is written back.
+// config.json of models with latent attention: transformers' defaults, and round trips.
 #include <gtest/gtest.h>
 
 #include "checkpoint/folder.h"
@@ -16,7 +16,7 @@ ModelConfig latent_config(const std::string& json) {
   return read_model_config(folder / "config.json");
 }
 
-// As Moonlight's file has them.
+// Keys of Moonlight's file.
 const char* const kMoonlight = R"({"model_type":"deepseek_v3","architectures":["DeepseekV3ForCausalLM"],
     "hidden_size":2048,"num_hidden_layers":27,"num_attention_heads":16,"num_key_value_heads":16,
     "q_lora_rank":null,"kv_lora_rank":512,"n_routed_experts":64,"n_shared_experts":2,"num_experts_per_tok":6,

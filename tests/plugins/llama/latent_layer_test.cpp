@@ -1,4 +1,5 @@
-// Queries, keys and values of latent attention: what stays as it is, and gradients of one of them.
+// Queries, keys and values of latent attention: inputs that stay unchanged, and gradients through one of
+// them.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

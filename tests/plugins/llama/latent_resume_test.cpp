@@ -1,4 +1,4 @@
-// A correction bias is saved and resumes from any topology to any other.
+// A correction bias is saved, and resumes from any topology on any other.
 #include <gtest/gtest.h>
 
 #include "plugins/whole_runs.h"

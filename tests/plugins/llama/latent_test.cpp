@@ -1,4 +1,5 @@
-// Latent attention, and routers whose correction bias moves. Strategies and topologies: moe/models_test.cpp.
+// Latent attention, and routers with an updated correction bias. Strategies and topologies:
+// moe/models_test.cpp.
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +41,8 @@ TEST(Latent, StaysWholeUnderTensorParallelism) {
   for (const char* name : {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"})
     plan += ", model.layers.*.self_attn." + std::string(name) + ": colwise";
   const std::string error = error_of([&] { train(on(deepseek(), "single tp2(" + plan + "})")); });
-  EXPECT_NE(error.find("goes over numbers that the plan splits among ranks"), std::string::npos) << error;
+  EXPECT_NE(error.find("normalizes over elements that the plan splits among ranks"), std::string::npos)
+      << error;
   EXPECT_NE(error.find("leave 'model.layers.0.self_attn' whole"), std::string::npos) << error;
 }
 
@@ -50,7 +52,7 @@ TEST(SparseLatent, EqualsOneRank) {
                    "fsdp2 dp2 ep2 pp2([1f1b|zb1p])[| full]", "single pp3(gpipe)"});
 }
 
-// The heads are dealt, also where cp_size does not divide them.
+// Heads are split, also if cp_size does not divide them.
 TEST(SparseLatent, EqualsOneRankUnderContextParallelism) {
   expect_equal_on(sparse_deepseek(),
                   {"fsdp2 cp2([allgather|ring|ulysses|ring_ulysses])", "fsdp2 cp3([allgather|ring])",
@@ -74,11 +76,10 @@ TEST(SparseLatent, RefusesMoreRanksThanHeads) {
     });
   };
   EXPECT_EQ(said("ring", 8), "no error");
-  EXPECT_EQ(
-      said("ring", 9),
-      "error[config] distributed.cp_size: a mixer's heads, and those of attention over chosen keys, are "
-      "dealt to the ranks of cp: a rank of tp has 8, cp_size is 9\n"
-      "  hint: choose a cp_size of at most the number of heads");
+  EXPECT_EQ(said("ring", 9),
+            "error[config] distributed.cp_size: the ranks of cp split the heads of mixers and of attention "
+            "over selected keys: a rank of tp has 8, cp_size is 9\n"
+            "  hint: choose a cp_size of at most the number of heads");
 }
 
 }  // namespace

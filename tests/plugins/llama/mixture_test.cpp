@@ -1,5 +1,5 @@
-// Models with experts train under every strategy and topology as on one rank; experts are parameters like
-// others.
+// Models with experts train under every strategy and topology as on one rank. Experts are ordinary
+// parameters.
 #include <gmock/gmock.h>
 
 #include "plugins/toy_training.h"
@@ -10,8 +10,8 @@ namespace {
 using ::testing::HasSubstr;
 using Form = model::BalanceLoss::Form;
 
-// Five experts of width 9, three for each token; layer 1 is dense. Microbatches of three sequences, because
-// an auxiliary loss is one of a microbatch.
+// Five experts of width 9, three per token; layer 1 is dense. Microbatches have three sequences, because an
+// auxiliary loss is computed per microbatch.
 Training mixture(const std::string& type = "qwen3_moe", Form form = Form::layer) {
   Training run = four_heads(type, 3);
   run.model.qk_norm = type == "qwen3_moe";
@@ -53,7 +53,7 @@ TEST(Mixture, EqualsOneRankInPipelines) {
   expect_equal_on(deep, {"single pp2([1f1b|interleavedzerobubble])[| full]"});
 }
 
-// Mixtures gather their tokens: losses, counts of tokens and norms are those of all.
+// Mixtures gather their tokens, so losses, token counts and norms cover all tokens.
 TEST(Mixture, EqualsOneRankWithSplitTokenRows) {
   for (const Form form : {Form::layer, Form::sequence, Form::model})
     expect_equal_on(mixture("qwen2_moe", form),

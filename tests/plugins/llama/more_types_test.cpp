@@ -1,4 +1,4 @@
-// GPT-OSS, GLM-4.5, MiniMax-M2 and Ling: configurations and sliding windows; files of every family come back
+// GPT-OSS, GLM-4.5, MiniMax-M2 and Ling: configurations and sliding windows. Files of every family round-trip
 // byte for byte.
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ ModelConfig typed_config(const std::string& json) {
   return read_model_config(folder / "config.json");
 }
 
-// As the published file has them, without quantization_config.
+// The published file, without quantization_config.
 const char* const kGptOss20b = R"({"architectures":["GptOssForCausalLM"],"attention_bias":true,
     "attention_dropout":0.0,"experts_per_token":4,"head_dim":64,"hidden_act":"silu","hidden_size":2880,
     "initial_context_length":4096,"intermediate_size":2880,"max_position_embeddings":131072,
@@ -108,7 +108,7 @@ std::string bytes_in(const std::filesystem::path& file) {
   return std::string(std::istreambuf_iterator<char>(std::ifstream(file, std::ios::binary).rdbuf()), {});
 }
 
-// Through a sharded model of one to three ranks. Headers, indices and config.json too are those that
+// Through a sharded model of one to three ranks. Headers, indices and config.json also equal those that
 // transformers wrote.
 TEST(Files, RoundTripByteForByteForEveryFamily) {
   int models = 0;

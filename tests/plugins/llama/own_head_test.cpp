@@ -1,4 +1,4 @@
-// A head of its own beside tie_word_embeddings: true: in the files, and by an adapter.
+// A separate head despite tie_word_embeddings: true, in files and by an adapter.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -75,7 +75,7 @@ class OwnHead : public ::testing::Test {
 
 TEST_F(OwnHead, IsKeptWhenItsValuesAreNotThoseOfTheEmbedding) {
   at::Tensor head = embedding().clone();
-  head[-1][-1] += 1;  // the last of its values
+  head[-1][-1] += 1;  // the last value
   add(kHead, head);
   const PreparedModel opened = open_pretrained(model(), built_plugins());
   EXPECT_TRUE(value(opened, kHead).equal(head));

@@ -1,5 +1,5 @@
-// config.json of models with sparse latent attention: transformers' defaults, published keys, and what is
-// written back.
+// config.json of models with sparse latent attention: transformers' defaults, published keys, and round
+// trips.
 #include <gtest/gtest.h>
 
 #include "checkpoint/folder.h"
@@ -51,7 +51,7 @@ TEST(SparseConfig, KnowsLayersThatShareAChoice) {
   EXPECT_EQ(shared_of(R"("index_topk_freq":1)"), Shared{});
 }
 
-// The keys of GLM-5.2 that DeepSeek-V3 does not have; head_dim is that of queries.
+// Keys of GLM-5.2 that DeepSeek-V3 does not have. head_dim belongs to queries.
 TEST(SparseConfig, ReadsPublishedKeys) {
   const ModelConfig config = sparse_config(
       R"({"model_type":"glm_moe_dsa","num_hidden_layers":4,"head_dim":192,"qk_head_dim":256,"moe_layer_freq":1,
@@ -77,7 +77,7 @@ TEST(SparseConfig, IsWrittenSoThatItReadsBackEqual) {
     ModelConfig read = sparse_config(json), back = sparse_config(to_config_json(read));
     for (int64_t layer = 0; layer < read.num_hidden_layers; ++layer)
       EXPECT_EQ(read.mixture.sparse(layer), back.mixture.sparse(layer)) << layer;
-    // Dense layers are a list in what is written.
+    // Dense layers are written as a list.
     for (ModelConfig* one : {&read, &back}) one->mixture.first_sparse = 0, one->mixture.dense_layers = {};
     EXPECT_EQ(read, back) << json;
   }

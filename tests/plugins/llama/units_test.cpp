@@ -1,4 +1,4 @@
-// The bundled models as units: names, ties, shapes, and a forward without values.
+// The bundled models as units: names, ties, shapes, and a forward on meta.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

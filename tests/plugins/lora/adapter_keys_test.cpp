@@ -1,5 +1,5 @@
-// Keys of adapter_config.json: the table of plugins/lora/README.md says what each does, and PEFT has no
-// other.
+// Keys of adapter_config.json: the table of plugins/lora/README.md describes the effect of each, and lists
+// all keys of PEFT.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -32,7 +32,7 @@ struct KeyRow {
   std::string key, example, effect;
 };
 
-// The cells between bars; backticks are dropped.
+// Splits a table row into cells. Backticks are dropped.
 std::vector<KeyRow> rows_of_readme() {
   std::ifstream in(kSource + "/plugins/lora/README.md");
   std::vector<KeyRow> out;
@@ -52,7 +52,7 @@ std::vector<KeyRow> rows_of_readme() {
   return out;
 }
 
-// An adapter of one linear layer and of one product of experts.
+// An adapter of one linear layer and of one projection of experts.
 class AdapterKeys : public ::testing::Test {
  protected:
   static constexpr const char* kQueries = "model.layers.0.self_attn.q_proj";
@@ -75,7 +75,7 @@ class AdapterKeys : public ::testing::Test {
     return folder_ / "adapter";
   }
 
-  // Describes the model with these keys beside the usual ones: its base and its weights, or the error.
+  // Returns the model with these keys in addition to the usual ones (its base and its weights), or the error.
   std::string outcome(const std::string& members) const {
     nlohmann::json keys = {{"peft_type", "LORA"},
                            {"r", 3},
@@ -222,7 +222,8 @@ TEST_F(AdapterKeys, SayTheRankOfTheTensors) {
                         "' has rank 3, but r and rank_pattern of adapter_config.json give 8" + end));
 }
 
-// AutoModel gives experts another rank than r, and target_modules other names than its tensors.
+// AutoModel uses another rank than r for experts, and other names in target_modules than those of its
+// tensors.
 TEST_F(AdapterKeys, DoNotChooseLayersInADirectoryOfAutoModel) {
   checkpoint::write_text(write({}) / "automodel_peft_config.json", R"({"moe_rank_scaling": true})");
   EXPECT_EQ(outcome(R"("target_modules": ["k_proj"], "r": 6, "rank_pattern": {"q_proj": 3})"), outcome(""));

@@ -1,5 +1,5 @@
-// Runs that resume: with the base model, the teacher and the parameters of the run that saved the checkpoint,
-// or not at all.
+// Resumed runs use the base model, the teacher and the parameters of the run that saved the checkpoint, or
+// are refused.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -104,7 +104,7 @@ TEST_F(LoraBases, AreUnknownInAnOlderCheckpoint) {
                        (runs / "base/model").string() + " is not known"));
 }
 
-// RUN/LATEST names another checkpoint once that run goes on.
+// RUN/LATEST points to another checkpoint once that run continues.
 TEST_F(LoraBases, NamedByAPointerAreTheCheckpointThatItPointedTo) {
   runs.pretrained = "";
   runs.train({"moving", 1, "{strategy: single}"}, "moving", 4);
@@ -176,7 +176,7 @@ TEST(DistillBases, AreRefusedWhereTheTeacherHasOtherWeights) {
                                   HasSubstr("\n  hint: restore the former files, or start a new run")));
 }
 
-// Adapters of a base with random weights are in checkpoints beside it.
+// Adapters of a base with random weights are saved together with the base.
 TEST(LoraLost, ParametersOfACheckpointAreNotDropped) {
   WholeRuns runs;
   runs.train({"run", 1, "{strategy: single}", "peft: {target_modules: '*.q_proj', dim: 2}\n"}, "run", 4);
@@ -188,7 +188,7 @@ TEST(LoraLost, ParametersOfACheckpointAreNotDropped) {
                 "the checkpoint, or start a new run in another checkpoint.checkpoint_dir");
 }
 
-// Adds tensors to a checkpoint that is whole again afterwards.
+// Adds tensors to a checkpoint, and keeps the checkpoint complete.
 void add_to_checkpoint(const fs::path& checkpoint, const std::map<std::string, at::Tensor>& added) {
   auto tensors = tensors_of(checkpoint / "model");
   tensors.insert(added.begin(), added.end());
@@ -202,7 +202,7 @@ void add_to_checkpoint(const fs::path& checkpoint, const std::map<std::string, a
   std::ofstream(checkpoint / kPositionFile) << to_json(position);
 }
 
-// An older heddle gave each part of a joined layer an A of its own under the same section.
+// An older heddle gave each part of a joined layer its own A under the same section.
 TEST(LoraLost, AdaptersOfPartsOfJoinedLayersAreNotDropped) {
   WholeRuns runs;
   runs.pretrained = HEDDLE_SOURCE_DIR "/tests/golden/phi3";

@@ -1,4 +1,4 @@
-// DoRA: steps and files equal peft's (tests/golden/make_dora.py), runs are alike on every topology.
+// DoRA: steps and files equal peft's (tests/golden/make_dora.py), and runs are equal on every topology.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -39,8 +39,8 @@ class OneScaled : public Module {
 
 using Leaves = std::map<std::string, at::Tensor>;
 
-// Dropout of everything (p = 1) leaves the layer as it is where it is of the input, and the scaled product of
-// the layer where it is of the output.
+// Full dropout (p = 1) of the input leaves the layer unchanged. Full dropout of the output leaves the scaled
+// product of the layer.
 at::Tensor dora_by_hand(const at::Tensor& x, Leaves& of, const std::string& dropped) {
   const at::Tensor low = at::linear(x, of["a_proj.lora_A.weight"]) * 3.5,
                    own = at::linear(x, of["a_proj.weight"]);
@@ -85,7 +85,7 @@ TEST(Dora, IsTheFormulaWithDetachedLengthsAndEitherDropout) {
   }
 }
 
-// What peft saved is read; boxes of some columns have the lengths of whole rows.
+// Reads what peft saved. Boxes of some columns use the lengths of whole rows.
 TEST(Dora, AdaptersOfPeftAreMergedAsPeftMergesThem) {
   const ParameterSource source = kDoraGolden.merged();
   const SafetensorsFile merged = kDoraGolden.file("merged.safetensors");
@@ -131,7 +131,7 @@ TEST_F(DoraRuns, BeginWithTheBaseAndItsRows) {
              saved = tensors_of(runs / "run/epoch_0_step_0/model");
   const std::string layer = "model.layers.1.mlp.up_proj";
   const at::Tensor want = at::linalg_vector_norm(base.at(layer + ".weight"), 2, at::IntArrayRef{1});
-  // One step of the warm-up has changed it a little.
+  // One step of the warmup changed it slightly.
   EXPECT_TRUE(saved.at(layer + ".lora_magnitude_vector.weight").allclose(want, 0, 0.02));
   EXPECT_TRUE(std::filesystem::exists(runs / "run/epoch_0_step_0/model/adapter_model.safetensors"));
 }
@@ -157,7 +157,7 @@ TEST_F(DoraRuns, ResumeBitForBit) {
   expect_resumes(runs, dora(kFsdp2InFp32 + "}", 2));
 }
 
-// Adapters in another dtype than their layers: they, their gradients and files have it.
+// Adapters in another dtype than their layers: the adapters, their gradients and files have this dtype.
 TEST_F(DoraRuns, AdaptersHaveTheDtypeOfTheField) {
   const auto of = [](const std::string& dtype, const std::string& distributed, int ranks) {
     return Topology{"run", ranks, distributed, "peft: {dim: 3, lora_dtype: " + dtype + "}\n"};

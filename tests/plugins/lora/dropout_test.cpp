@@ -1,4 +1,4 @@
-// Dropout of adapters and noise on embeddings: the same numbers on every topology, none outside of training.
+// Dropout of adapters and noise on embeddings: equal on every topology, and off outside of training.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
@@ -47,7 +47,7 @@ TEST(LoraDropout, RepeatsItsNumbersWhereARunResumes) {
   WholeRuns runs;
   const Topology topology{"run", 1, "{strategy: single}", kRandom};
   expect_resumes(runs, topology);
-  // Another share changes numbers, not the meaning of what was saved.
+  // Another dropout probability does not invalidate the saved state.
   runs.train(topology, "other", 4);
   EXPECT_EQ(runs.refusal(
                 {"run", 1, "{strategy: single}", "peft: {dim: 3, dropout: 0.1}\nneftune: {noise_alpha: 9}\n"},

@@ -1,4 +1,4 @@
-// Adapters of experts: alike on every topology, and the files of PEFT read back as W + s B A.
+// Adapters of experts: equal on every topology, and files of PEFT are read as W + s B A.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/einsum.h>
 #include <ATen/ops/empty_like.h>

@@ -1,5 +1,5 @@
-// Whole runs with adapters of layers that files join: alike on every topology, resumed, saved as PEFT reads
-// them.
+// Whole runs with adapters of layers that files join: equal on every topology, resumed, and saved in PEFT's
+// format.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/matmul.h>
 #include <gmock/gmock.h>
@@ -60,7 +60,7 @@ TEST_F(LoraJoinedRuns, AreAlikeOnEveryTopology) {
        {4, kFsdp2InFp32 + ", activation_checkpointing: full, " + tensor + ", " + two_stages("zb1p") + "}"}});
 }
 
-// One mask for the input of all parts; lengths of the parts' rows.
+// One mask for the input of all parts, and the row lengths of the parts.
 TEST_F(LoraJoinedRuns, TrainDropoutAndMagnitudesAlike) {
   const Places topologies = {{2, kFsdp2InFp32 + ", activation_checkpointing: full}"},
                              {2, "{strategy: single, " + two_stages("zb1p") + "}"}};
@@ -69,7 +69,7 @@ TEST_F(LoraJoinedRuns, TrainDropoutAndMagnitudesAlike) {
   expect_alike("{dim: 3, use_dora: true, dropout: 0.2, dropout_position: pre}", topologies);
 }
 
-// A is beside the layer that is split by its inputs, whose adapter would need a part of it.
+// A belongs to the layer that is split by its inputs, and would have to be split too.
 TEST_F(LoraJoinedRuns, RefuseAPlanThatSplitsTheInputsOfAPart) {
   const std::string attention = "model.layers.*.self_attn.";
   EXPECT_THAT(
@@ -78,11 +78,11 @@ TEST_F(LoraJoinedRuns, RefuseAPlanThatSplitsTheInputsOfAPart) {
                             attention + "k_proj: rowwise, " + attention + "v_proj: colwise, " + attention +
                             "o_proj: rowwise}}",
                         2)),
-      HasSubstr("'model.layers.0.self_attn.k_proj' gets split hidden states, and the linear layer below "
-                "it, 'model.layers.0.self_attn.k_proj.lora_B', gets its input from a layer beside it"));
+      HasSubstr("'model.layers.0.self_attn.k_proj' gets split hidden states, but its child linear layer "
+                "'model.layers.0.self_attn.k_proj.lora_B' gets its input from a sibling layer"));
 }
 
-// Mixers whose products of one input are one layer in files, or two (Qwen3-Next: in turn for each head).
+// Mixers whose projections of one input are one layer in files, or two (Qwen3-Next: interleaved by head).
 TEST_F(LoraJoinedRuns, TrainMixersAlike) {
   const std::string section = "{target_modules: '*.in_proj.*', dim: 3}";
   Places topologies = {{2, kFsdp2InFp32 + "}"}, {2, "{strategy: single, tp_size: 2}"}};
@@ -105,7 +105,7 @@ TEST_F(LoraJoinedRuns, ResumeBitForBitAndOnOtherRanks) {
                  {with("{dim: 3}", "{strategy: single, tp_size: 2}", 2)});
 }
 
-// Files have the joined layer's names; read back, each part of the weight has its rows of s B A.
+// Files have the joined layer's names. When read, each part of the weight gets its rows of s B A.
 TEST_F(LoraJoinedRuns, SaveWhatPeftReadsAndHeddleMerges) {
   runs.train(with("{dim: 3, alpha: 6}", kFsdp2InFp32 + "}", 2), "run", 4);
   const auto directory = runs / "run/epoch_0_step_3/model";

@@ -1,4 +1,4 @@
-// Adapters of layers that files join: one A for all parts, as PEFT has it (tests/golden/make_joined.py).
+// Adapters of layers that files join: all parts share one A, as in PEFT (tests/golden/make_joined.py).
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 
 const PeftGolden kJoinedGolden = {"phi3", "joined"};
 
-// Of q, k and v, or of gate and up, in PEFT's adapter: the same A, and rows of B.
+// Compares q, k and v, or gate and up, with PEFT's adapter: the same A, and rows of B.
 void expect_trained_as_peft(Stages& stages) {
   const SafetensorsFile peft = kJoinedGolden.file("adapter/adapter_model.safetensors");
   std::map<std::string, at::Tensor> ours;
@@ -32,7 +32,7 @@ void expect_trained_as_peft(Stages& stages) {
       "self_attn.qkv_proj.lora_B");
   equal(of("mlp.gate_proj.lora_A"), "mlp.gate_up_proj.lora_A");
   equal(at::cat({of("mlp.gate_proj.lora_B"), of("mlp.up_proj.lora_B")}), "mlp.gate_up_proj.lora_B");
-  EXPECT_EQ(ours.size(), 2U * (4 + 7));  // A of four layers in files, B of seven in memory
+  EXPECT_EQ(ours.size(), 2U * (4 + 7));  // A of four file layers, B of seven linear layers
 }
 
 TEST(LoraOfJoinedLayers, FiveStepsEqualPeft) {
@@ -67,7 +67,8 @@ TEST(LoraMatching, IsByTheNamesOfFiles) {
   const std::string phi3 = "{model_type: phi3, " + kOneLayer;
   EXPECT_EQ(names_of(adapted(phi3, "{target_modules: '*_proj'}")), "gate_proj down_proj q_proj o_proj");
   EXPECT_EQ(names_of(adapted(phi3, "{target_modules: ['*.qkv_proj']}")), "q_proj");
-  EXPECT_EQ(names_of(adapted(phi3, "{target_modules: ['*.v_proj']}")), "q_proj");  // a dot is any character
+  EXPECT_EQ(names_of(adapted(phi3, "{target_modules: ['*.v_proj']}")),
+            "q_proj");  // a dot matches any character
   EXPECT_EQ(names_of(adapted(phi3, "{target_modules: '*.mlp.(gate_up|down)_proj'}")), "gate_proj down_proj");
   EXPECT_EQ(names_of(adapted(phi3, "{match_all_linear: true}")), "lm_head gate_proj down_proj q_proj o_proj");
   EXPECT_EQ(names_of(adapted(phi3, "{exclude_modules: ['*.qkv_proj', '*lm_head']}")),
@@ -84,7 +85,7 @@ TEST(LoraMatching, IsByTheNamesOfFiles) {
   EXPECT_EQ(names_of(adapted(baichuan, "{}")), "gate_proj up_proj down_proj o_proj");
 }
 
-// Patterns of no name in files are of heddle's own: all parts are the layer of the files, some are not.
+// Patterns that match no name in files are matched with heddle's names: all parts must be selected together.
 TEST(LoraMatching, FallsBackToTheNamesOfParts) {
   const std::string phi3 = "{model_type: phi3, " + kOneLayer;
   EXPECT_EQ(names_of(adapted(phi3, "{target_modules: '*.self_attn.(q|k|v)_proj'}")), "q_proj");

@@ -1,4 +1,4 @@
-// Layers that the patterns of a recipe name, compared with NeMo AutoModel's ModuleMatcher.
+// Selection of layers by the patterns of a recipe, compared with NeMo AutoModel's ModuleMatcher.
 #include <gmock/gmock.h>
 
 #include "heddle/base/error.h"
@@ -29,7 +29,7 @@ const std::string kLatent =
     "num_experts_per_tok: 2, n_shared_experts: 1, moe_intermediate_size: 6, first_k_dense_replace: 1, "
     "max_position_embeddings: 16}";
 
-// The last words, and "lm_head".
+// Returns the last parts of the paths, and "lm_head".
 std::string short_names(const std::vector<std::string>& paths) {
   std::vector<std::string> out;
   for (const std::string& path : paths) {
@@ -65,7 +65,7 @@ TEST(LoraMatching, TakesTheLayersOfEachFormOfTheRecipes) {
       {kLlama, "{target_modules: lm_head}", "lm_head"},
       {kLlama, "{target_modules: '*.self_attn.(q|k)_proj'}", "q, k"},
       {kLlama, "{target_modules: '*.[qv]_proj'}", "q, v"},
-      // A dot is any character, and `.*` a group of any number of them.
+      // A dot matches any character, and `.*` any number of them.
       {kLlama, "{target_modules: 'model.layers.*q_proj'}", "q"},
       {kLlama, "{target_modules: 'modelXlayers*q_proj|*k_proj'}", "k"},
       {kMoe, "{target_modules: '*_proj'}", "q, k, v, o"},
@@ -97,10 +97,9 @@ TEST(LoraMatching, ScalesTheRankOfExpertsByTopK) {
                           "n_activated_experts=2 gives rank 0\n  hint: Increase dim to at least "
                           "n_activated_experts."));
   Units units = units_of(kMoe);
-  EXPECT_THAT(
-      adapt(units, "{target_modules: '*', dim: 5, moe_rank_scaling: true}").warnings,
-      ElementsAre("run.yaml:2 peft.moe_rank_scaling: dim 5 is no multiple of the 2 experts of a token: "
-                  "adapters of experts have the rank 2"));
+  EXPECT_THAT(adapt(units, "{target_modules: '*', dim: 5, moe_rank_scaling: true}").warnings,
+              ElementsAre("run.yaml:2 peft.moe_rank_scaling: dim 5 is not a multiple of the 2 experts per "
+                          "token: adapters of experts have rank 2"));
 }
 
 TEST(LoraSection, TakesTheTargetOfRecipes) {

@@ -1,4 +1,4 @@
-// The base and the files of PEFT, and steps on the rows that it was trained on.
+// PEFT's base and files, and steps on the rows that PEFT trained on.
 #include "plugins/lora/peft_golden.h"
 
 #include <ATen/ops/empty.h>

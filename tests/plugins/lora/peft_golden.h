@@ -12,7 +12,7 @@
 
 namespace heddle::tests {
 
-// A box of a parameter, on ones; without an offset all of it.
+// Reads a box of a parameter into ones. Without an offset, reads the whole parameter.
 at::Tensor box_of(const ParameterSource& source, const std::string& name, std::vector<int64_t> shape,
                   std::vector<int64_t> offset = {}, const std::vector<int64_t>& size = {});
 
@@ -23,9 +23,9 @@ struct PeftGolden {
 
   SafetensorsFile file(const std::string& name) const;
   std::shared_ptr<const ModelSpec> spec() const;
-  // The base with the adapters that PEFT saved.
+  // Returns the base merged with the adapters that PEFT saved.
   ParameterSource merged() const;
-  // Trains the section's adapters from PEFT's first A: losses and norms are PEFT's.
+  // Trains the section's adapters from PEFT's initial A. Losses and norms equal PEFT's.
   void expect_steps(const std::string& section, const std::function<void(Stages&)>& after = {}) const;
 
  private:

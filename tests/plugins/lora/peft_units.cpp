@@ -1,4 +1,4 @@
-// Reads sections by the plugin's schema.
+// Reads sections with the plugin's schema.
 #include "plugins/lora/peft_units.h"
 
 #include <ATen/core/TensorBody.h>

@@ -1,4 +1,4 @@
-// A section peft, and units that it has changed.
+// The section peft, and units to which it was applied.
 #pragma once
 
 #include <memory>
@@ -12,17 +12,18 @@
 
 namespace heddle::tests {
 
-// The recipe "peft: SECTION" with its plugins' sections read. Throws what is wrong with it.
+// Reads the recipe "peft: SECTION" with the sections of plugins. Throws the error of an invalid section.
 Recipe read_peft(const std::string& section);
 
-// A model from the keys of its config.json, and its units on meta.
+// Creates a model from the keys of its config.json, and its units on meta.
 std::shared_ptr<const ModelSpec> spec_of_keys(const std::string& keys);
 Units units_of(const std::string& keys);
 
-// Applies the section's transforms; spec: of the files of the units' model, or null.
+// Applies the section's transforms. spec: the files of the units' model, or null.
 Transformed adapt(Units& units, const std::string& section, const ModelSpec* spec = nullptr);
 
-// The paths that get an A, of the model with these keys and its files; or the error, alone.
+// Returns the paths that get an A, for the model with these keys and its files. If that fails, only the
+// error.
 std::vector<std::string> adapted(const std::string& keys, const std::string& section);
 
 }  // namespace heddle::tests

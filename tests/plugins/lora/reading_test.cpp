@@ -1,4 +1,4 @@
-// Adapters on disk as models: added to their base, in whatever boxes and names, or refused.
+// Adapters on disk as models: merged into their base for any boxes and names, or refused.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
@@ -87,7 +87,7 @@ TEST_F(LoraReading, AddsAnAdapterToBoxesOfALayer) {
       box_of(by_root, up + ".weight", {12, 8}).allclose(1 + at::matmul(b, a) * (6.0 / std::sqrt(3.0))));
 }
 
-// Files of this family hold queries, keys and values as one tensor, of which PEFT adapts the whole.
+// Files of this family hold queries, keys and values as one tensor, which PEFT adapts as a whole.
 TEST_F(LoraReading, AddsTheAdapterOfAJoinedLayerToItsParts) {
   const at::Tensor a = at::randn({3, 8}), b = at::randn({16, 3}), sum = 1 + at::matmul(b, a) * 2;
   const std::string attention = "model.layers.0.self_attn.";
@@ -99,7 +99,7 @@ TEST_F(LoraReading, AddsTheAdapterOfAJoinedLayerToItsParts) {
   EXPECT_TRUE(box_of(source, attention + "v_proj.weight", {4, 8}).allclose(sum.narrow(0, 12, 4)));
 }
 
-// Files of GPT-2 hold weights as [in, out], and PEFT says so; an adapter's A and B are as elsewhere.
+// Files of GPT-2 hold weights as [in, out], which PEFT records. A and B of an adapter are as usual.
 TEST_F(LoraReading, AddsTheAdapterOfALayerThatLiesTransposed) {
   const std::string keys =
       "{model_type: gpt2, vocab_size: 11, n_embd: 8, n_layer: 1, n_head: 2, n_positions: 16, resid_pdrop: 0, "
@@ -147,7 +147,7 @@ TEST_F(LoraReading, NamesFormsThatAreNotRead) {
   EXPECT_THROW(with_adapter(kOnes, folder_ / "adapter", spec_of(kPlain)), Error);
 }
 
-// What a run saves is a model: the base that it names, with the adapter.
+// A checkpoint of adapters is a model: the base that it names, with the adapter.
 TEST(LoraCheckpoints, AreReadAsTheirBaseWithTheAdapter) {
   WholeRuns runs;
   runs.train({"base", 1, "{strategy: single}"}, "base", 1);
@@ -178,7 +178,7 @@ PreparedModel prepared_with(const std::string& peft, std::vector<std::string>& w
   return prepare_model(recipe, built_plugins(), warnings);
 }
 
-// PEFT makes one adapter of a joined layer; one of some of its parts has no place in a file or an export.
+// PEFT has one adapter per joined layer. An adapter of some of its parts fits neither a file nor an export.
 TEST(LoraCheckpoints, HaveNoPeftFilesForPartsOfJoinedLayers) {
   std::vector<std::string> warnings;
   PreparedModel model = prepared_with("{target_modules: '*q_proj'}", warnings);
@@ -187,18 +187,18 @@ TEST(LoraCheckpoints, HaveNoPeftFilesForPartsOfJoinedLayers) {
       warnings,
       ElementsAre("run.yaml:2 peft: checkpoints have no adapter_model.safetensors, and heddle generate and "
                   "heddle convert cannot read them: "
-                  "'model.layers.0.self_attn.q_proj' is a part of "
-                  "'model.layers.0.self_attn.qkv_proj.weight' in the model's files, where PEFT makes "
-                  "one adapter",
+                  "'model.layers.0.self_attn.q_proj' is part of "
+                  "'model.layers.0.self_attn.qkv_proj.weight' in the model's files, for which PEFT has a "
+                  "single adapter",
                   "run.yaml:2 peft: the model begins with random weights, which peft freezes: set "
                   "model.pretrained_model_name_or_path"));
   EXPECT_EQ(model.added_files(), nullptr);
   EXPECT_THAT(thrown_by([&] { (void)apply_transforms(model, true, warnings); }),
               ::testing::HasSubstr("run.yaml:2 peft: the exported model has no place for what peft adds: "
-                                   "'model.layers.0.self_attn.q_proj' is a part of"));
+                                   "'model.layers.0.self_attn.q_proj' is part of"));
 }
 
-// Checkpoints have no config.json of the model.
+// Checkpoints contain no config.json of the model.
 TEST(LoraCheckpoints, RefuseKeysThatExportsShouldHave) {
   Recipe recipe = read_recipe(config::read_text(
       "model: {pretrained_model_name_or_path: " HEDDLE_SOURCE_DIR
@@ -240,7 +240,7 @@ TEST(LoraCheckpoints, HavePeftFilesForJoinedLayers) {
               ElementsAre(layer + "B.weight", layer + "A.weight", layer + "B.weight", layer + "B.weight"));
 }
 
-// Files join the weights of the base; what is added is read by no rule.
+// Files join the weights of the base, but no rule applies to added parameters.
 TEST(LoraCheckpoints, TrainJoinedLayersOnAPretrainedBase) {
   WholeRuns runs;
   runs.pretrained = HEDDLE_SOURCE_DIR "/tests/golden/phi3";

@@ -1,4 +1,4 @@
-// Whole runs with adapters: alike on every topology, the base untouched, checkpoints of adapters alone.
+// Whole runs with adapters: equal on every topology, an unchanged base, and checkpoints with only adapters.
 #include <ATen/ops/empty_like.h>
 #include <gmock/gmock.h>
 
@@ -61,7 +61,7 @@ TEST_F(LoraRuns, BeginWithTheLossOfTheBaseAndTrainAdaptersAlone) {
     EXPECT_GT(tensor.abs().min().item<double>(), 0) << name;
 }
 
-// Of a model with random weights nothing can be left out.
+// A model with random weights must be saved completely.
 TEST_F(LoraRuns, KeepABaseWithoutFilesInCheckpointsAsItWas) {
   runs.pretrained = "";
   runs.train(peft("{}", kFsdp2InFp32 + "}", 2), "random", 5);
@@ -70,7 +70,7 @@ TEST_F(LoraRuns, KeepABaseWithoutFilesInCheckpointsAsItWas) {
   for (const auto& [name, tensor] : first) EXPECT_EQ(tensor.equal(last.at(name)), !is_adapter(name)) << name;
 }
 
-// The run that the directory holds may go on.
+// The run in the directory may continue.
 TEST_F(LoraRuns, NameTheCheckpointThatTheirBaseIs) {
   runs.pretrained = "base";
   runs.train(peft("{target_modules: ['*.q_proj']}"), "run", 1);
@@ -78,7 +78,7 @@ TEST_F(LoraRuns, NameTheCheckpointThatTheirBaseIs) {
   EXPECT_EQ(nlohmann::json::parse(text)["base_model_name_or_path"], (runs / "base/epoch_0_step_1").string());
 }
 
-// As in PEFT the embedding does not see it.
+// As in PEFT, the embedding is not affected.
 TEST_F(LoraRuns, AdaptTheHeadAloneWhenItIsTied) {
   runs.pretrained = "";
   runs.model.insert(runs.model.size() - 1, ", tie_word_embeddings: true");

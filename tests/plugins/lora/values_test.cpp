@@ -1,4 +1,4 @@
-// What adapters compute and begin with.
+// Values and initial values of adapters.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
@@ -17,7 +17,7 @@
 namespace heddle::tests {
 namespace {
 
-// Two linear layers of one input, computed by one call.
+// Two linear layers with one input, computed by one call.
 class TwoLayers : public Module {
  public:
   TwoLayers() : a_(6, 5, Linear::Bias::zeros, {}, at::kCPU), b_(6, 4, Linear::Bias::none, {}, at::kCPU) {
@@ -93,7 +93,7 @@ TEST(LoraValues, EqualTheBaseWhenBIsZero) {
   EXPECT_TRUE(want.equal(got));
 }
 
-// The first values of A of one layer of 4000 inputs, from the seed.
+// Returns the initial values of A of a layer with 4000 inputs, from the seed.
 at::Tensor first_a(const std::string& init, uint64_t seed, int64_t first_row = 0, int64_t rows = 16) {
   class Wide : public Module {
    public:

@@ -1,4 +1,4 @@
-// The order and the number of Megatron's collectives, and the memory of whole parameters.
+// The order and number of Megatron's collectives, and the memory of whole parameters.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace heddle::tests {
 namespace {
 
-constexpr int kBuckets = 5;  // of the toy, a bucket each
+constexpr int kBuckets = 5;  // one per unit of the toy model
 
 int dp_count(const Events& events, const std::string& call) {
   return count(events, call + " dp ") + count(events, call + " dp_shard ");
@@ -29,12 +29,12 @@ TEST(MegatronFsdp, GathersAndReducesAsOftenAsItsStrategySays) {
       const Events events = events_of(run);
       EXPECT_EQ(dp_count(events, "all_gather"), want[strategy].gathers);
       EXPECT_EQ(dp_count(events, "reduce_scatter"), want[strategy].scatters);
-      // The sums of strategy 0, and one small one: which parameters were used.
+      // The reductions of strategy 0, and a small one for the parameters in use.
       EXPECT_EQ(dp_count(events, "all_reduce"), strategy == 0 ? kBuckets + 1 : 1);
     }
 }
 
-// Three layers, an embedding and a head; a unit is gathered for each forward and each backward.
+// Three layers, an embedding and a head. A unit is gathered for each forward and each backward.
 TEST(MegatronFsdp, FreesTheUnitsThatAreNamedAndKeepsTheRestToTheEndOfTheStep) {
   const auto gathers = [](const std::string& units) {
     Training run = mfsdp(2, zero(3, units));

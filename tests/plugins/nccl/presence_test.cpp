@@ -26,16 +26,16 @@ TEST(NcclPresence, NamesEveryMissingPart) {
   Probe probe = complete();
   probe.torch_has_cuda = false;
   EXPECT_EQ(why_absent(probe),
-            "the LibTorch in '/torch/lib' has no libtorch_cuda.so: it is built for the CPU");
+            "the LibTorch in '/torch/lib' has no libtorch_cuda.so, so it is a build for the CPU");
   probe.visible = "";
   EXPECT_EQ(why_absent(probe), "CUDA_VISIBLE_DEVICES is '', which hides every GPU");
   probe.visible = "-1";
   EXPECT_EQ(why_absent(probe), "CUDA_VISIBLE_DEVICES is '-1', which hides every GPU");
   probe.gpus = 0;
-  EXPECT_EQ(why_absent(probe), "there is an NVIDIA driver, and no GPU");
+  EXPECT_EQ(why_absent(probe), "there is an NVIDIA driver, but no GPU");
   probe.driver = false;
   EXPECT_EQ(why_absent(probe),
-            "there is no NVIDIA driver (neither libnvidia-ml.so.1 nor libcuda.so.1 opens)");
+            "there is no NVIDIA driver (neither libnvidia-ml.so.1 nor libcuda.so.1 can be opened)");
 }
 
 }  // namespace

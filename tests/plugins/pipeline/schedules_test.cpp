@@ -146,10 +146,11 @@ TEST(PipelineConfig, NeedAScheduleOrATable) {
 
 TEST(PipelineConfig, RequiresATableForAClassWithoutAnOrder) {
   for (const std::string name : {"PipelineScheduleSingle", "PipelineScheduleMulti"}) {
-    EXPECT_EQ(tests::thrown_by([&] { words("{pp_schedule: " + name + "}"); }),
-              "error[config] distributed.pipeline: pp_schedule: '" + name +
-                  "' has no order of its own\n"
-                  "  hint: set pp_schedule_csv to the path of a table, or name a schedule such as 1f1b");
+    EXPECT_EQ(
+        tests::thrown_by([&] { words("{pp_schedule: " + name + "}"); }),
+        "error[config] distributed.pipeline: pp_schedule: '" + name +
+            "' has no order without a table\n"
+            "  hint: set pp_schedule_csv to the path of a table, or pp_schedule to a schedule such as 1f1b");
     EXPECT_EQ(words("{pp_schedule: " + name + ", pp_schedule_csv: mine.csv}").table, "mine.csv");
   }
 }
@@ -160,9 +161,8 @@ TEST(PipelineConfig, ListsWhatIsNotBuilt) {
     return section->resolve(config::read_text(block + "\n", "run.yaml")).not_built;
   };
   EXPECT_THAT(not_built("{}"), testing::IsEmpty());
-  EXPECT_THAT(
-      not_built("{loss_fn: nemo_automodel.components.loss.te_parallel_ce.TEParallelCrossEntropy}"),
-      testing::ElementsAre("loss_fn: the loss of a pipeline is the recipe's loss_fn; leave this null"));
+  EXPECT_THAT(not_built("{loss_fn: nemo_automodel.components.loss.te_parallel_ce.TEParallelCrossEntropy}"),
+              testing::ElementsAre("loss_fn: a pipeline uses the recipe's loss_fn"));
   EXPECT_THAT(not_built("{loss_fn: nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy}"),
               testing::IsEmpty());
   EXPECT_EQ(

@@ -117,8 +117,8 @@ TEST_F(RowRepair, GivesTheSameRowsOnEveryTopology) {
 TEST_F(RowRepair, RefusesMoreDamageThanIsExpected) {
   EXPECT_THAT(
       refusal("{min_norm: 1.0e-4, max_rows: 3}"),
-      HasSubstr("embedding_row_repair: 4 rows of 'model.embed_tokens.weight' are damaged, and max_rows is "
-                "3: the files may be of another model, or broken"));
+      HasSubstr("embedding_row_repair: 4 rows of 'model.embed_tokens.weight' are damaged, but max_rows is "
+                "3: the files may belong to another model, or be broken"));
   EXPECT_THAT(refusal("{min_norm: 1000}"),
               HasSubstr("no row of 'model.embed_tokens.weight' is above min_norm"));
 }

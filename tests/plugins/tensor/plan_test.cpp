@@ -139,7 +139,7 @@ TEST(TensorPlan, RefusesToSplitTheTokensOfANormInAMixture) {
                   ->check(units, tp(2));
             }),
             "error[config] test.yaml:1 tp_plan.mlp.norm: the style 'sequence_parallel' does not fit "
-            "'mlp.norm', which sees all tokens\n  hint: leave it out of the plan");
+            "'mlp.norm', which needs all tokens\n  hint: remove it from the plan");
 }
 
 TEST(TensorPlan, RefusesSequenceParallelismForModulesThatMixTokens) {
@@ -161,9 +161,9 @@ TEST(TensorPlan, RefusesSequenceParallelismForModulesThatMixTokens) {
   // Attention that stays whole sees all tokens.
   EXPECT_EQ(said_of_tokens({.tokens = TokenUse::mixes}, "true", Beside::core), "no error");
   EXPECT_THAT(said_of_odd(odd, TokenUse::each_alone),
-              HasSubstr("'odd' (odd) has parameters of its own beside linear layers"));
+              HasSubstr("'odd' (odd) has parameters outside of linear layers"));
   EXPECT_THAT(said_of_odd(odd),
-              HasSubstr("'odd' (odd) does not declare what it does with a part of the tokens"));
+              HasSubstr("'odd' (odd) does not declare how it handles a part of the tokens"));
   EXPECT_THAT(said_of_odd(odd, TokenUse::mixes),
               HasSubstr("distributed.sequence_parallel: 'odd' (odd) computes a token from other tokens"));
 }

@@ -102,7 +102,7 @@ TEST(MuseGlimmer, RefusesTheOlderFormOfItsKeys) {
   const Node keys = config::read_text("{model_type: muse_glimmer, num_hidden_layers: 2}", "config.json");
   EXPECT_THAT(
       tests::thrown_by([&] { engine::read_model(keys, tests::built_plugins(), UnknownKeys::passed_over); }),
-      HasSubstr("text_config is missing: the older form of the keys, without it, is not built"));
+      HasSubstr("text_config is missing: the older spelling without it is not built"));
 }
 
 struct Gemma4Refusal {
@@ -121,25 +121,27 @@ const Gemma4Refusal kGemma4Refusals[] = {
     {"bidirectional", kGemma, kThree + "use_bidirectional_attention: all", "use_bidirectional_attention"},
     {"last", kGemma,
      "num_hidden_layers: 2, hidden_size_per_layer_input: 0, layer_types: [full_attention, sliding_attention]",
-     "layer_types: the last layer has full_attention, got 'sliding_attention', which transformers changes"},
+     "layer_types: the last layer must be full_attention, got 'sliding_attention', which transformers "
+     "replaces"},
     {"heads", kGemma, kThree + "attention_k_eq_v: true, num_global_key_value_heads: 3",
-     "num_attention_heads 4 is not a multiple of the 3 heads of keys in layers with full attention"},
+     "num_attention_heads 4 is not a multiple of the 3 key heads of full-attention layers"},
     {"widths", kGemma, kThree + "per_layer_config: {'1': {head_dim: 8}, '2': {head_dim: 6}}",
-     "layer 2 has other widths than the layers of its type"},
+     "layer 2 has different widths than other layers of its type"},
     {"sliding", kGemma, kThree + "per_layer_config: {'0': {head_dim: 8}}",
-     "layer 0 has other widths than the layers of its type"},
-    {"layer", kGemma, kThree + "per_layer_config: {'7': {head_dim: 8}}", "a key is no layer of the model"},
+     "layer 0 has different widths than other layers of its type"},
+    {"layer", kGemma, kThree + "per_layer_config: {'7': {head_dim: 8}}",
+     "a key is not the number of a layer"},
     {"other", kGemma, kThree + "per_layer_config: {'1': {sliding_window: 8}}",
-     "the key sliding_window of one layer is not built"},
+     "the key sliding_window of a single layer is not built"},
     {"ungated", kGemma,
      kThree + "per_layer_config: {'1': {num_key_value_heads: 1}, '2': {num_key_value_heads: 1}}",
-     "num_key_value_heads of single layers needs attention_k_eq_v: true"},
+     "num_key_value_heads of a single layer needs attention_k_eq_v: true"},
     {"all_shared", kGemma, kThree + "num_kv_shared_layers: 3",
-     "num_kv_shared_layers 3: none of 3 layers has keys of its own"},
+     "num_kv_shared_layers 3: all 3 layers would share keys and none would have its own"},
     {"no_source", kGemma, kThree + "num_kv_shared_layers: 2",
-     "num_kv_shared_layers 2: layer 1 has no layer of its type before it with own keys"},
+     "num_kv_shared_layers 2: layer 1 has no earlier layer of its type with its own keys"},
     {"inputs", kGemma, "num_hidden_layers: 1, hidden_size_per_layer_input: 4, vocab_size_per_layer_input: 31",
-     "vocab_size_per_layer_input 31: later tokens of the vocabulary of 32 have no inputs of layers"},
+     "vocab_size_per_layer_input 31 is less than vocab_size 32, so some tokens have no per-layer inputs"},
     {"experts", kGemma, kThree + "enable_moe_block: true, num_experts: 4",
      "enable_moe_block: true needs num_experts, top_k_experts and moe_intermediate_size"},
     {"top_k", kGemma,
@@ -155,7 +157,7 @@ const Gemma4Refusal kGemma4Refusals[] = {
      kThree + "rope_parameters: {full_attention: {rope_type: proportional, partial_rotary_factor: 1.5}}",
      "expected a number from 0 to 1, got 1.5"},
     {"rope_flat", kGemma, kThree + "rope_parameters: {rope_type: default, rope_theta: 100}",
-     "expected a map for full_attention and one for sliding_attention, got the key rope_type"},
+     "expected the keys full_attention and sliding_attention, got the key rope_type"},
     {"rope_theta", kGemma, kThree + "rope_theta: 100", "only rope_theta: null is built, got 100"},
     {"unified_experts", "gemma4_unified_text", "num_hidden_layers: 2, enable_moe_block: true",
      "unknown key 'enable_moe_block'"}};
@@ -180,9 +182,9 @@ TEST_P(MuseRefusals, SayWhy) {
 INSTANTIATE_TEST_SUITE_P(
     Of, MuseRefusals,
     ::testing::Values(std::pair("layer_rope_theta: [0]",
-                                "expected a list with a number for each of 2 layers"),
+                                "expected a list with one number for each of 2 layers"),
                       std::pair("layer_rope_theta: [0, 500]",
-                                "a layer is rotated by rope_theta, 10000.0, or with 0 not at all, got 500")));
+                                "expected rope_theta 10000.0, or 0 for no rotation, got 500")));
 
 }  // namespace
 }  // namespace heddle

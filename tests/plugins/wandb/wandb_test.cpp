@@ -55,7 +55,7 @@ TEST(Wandb, LinesSayWhatTheMetricsFilesSay) {
   const std::string said = testing::internal::GetCapturedStderr();
   const auto made = wandb_runs_in(runs / "run");
   ASSERT_THAT(made, SizeIs(1));
-  EXPECT_THAT(said, HasSubstr("[wandb] warning: nothing is sent to W&B: the figures are JSON lines in " +
+  EXPECT_THAT(said, HasSubstr("[wandb] warning: nothing is sent to W&B: metrics are JSON lines in " +
                               (made[0] / "history.jsonl").string() + "\n"));
   const auto lines = lines_in(made[0] / "history.jsonl");
   ASSERT_THAT(lines, SizeIs(6));
@@ -103,7 +103,8 @@ TEST(Wandb, FindsARunByTheIdOfARecipe) {
   std::vector<std::string> refusals;
   runs.train(wandb_run("id: p-1, resume: must, " + place), "run", 6, "LATEST", &refusals);
   ASSERT_THAT(refusals, SizeIs(1));
-  EXPECT_THAT(refusals[0], HasSubstr("must, and " + (runs / "logs/wandb").string() + " has no run p-1"));
+  EXPECT_THAT(refusals[0],
+              HasSubstr("resume is must, but " + (runs / "logs/wandb").string() + " has no run p-1"));
 }
 
 TEST(Wandb, WritesNothingWhereItIsOff) {

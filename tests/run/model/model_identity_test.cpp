@@ -1,4 +1,4 @@
-// The identity of a model's files: the same values have one, whatever the files; other values another.
+// Identity of a model's files: equal for equal values in any files, different for different values.
 #include "lib/run/model/identity/model_identity.h"
 
 #include <ATen/ops/arange.h>
@@ -34,7 +34,7 @@ class ModelIdentities : public ::testing::Test {
   Folder folder_;
 };
 
-TEST_F(ModelIdentities, AreEqualForCopiesInOtherFiles) {
+TEST_F(ModelIdentities, AreEqualForEqualValuesInOtherFiles) {
   const ModelPlace one = write("one", some_tensors());
   const NamedTensors tensors = some_tensors();
   std::filesystem::create_directories(folder_ / "two");
@@ -51,8 +51,8 @@ TEST_F(ModelIdentities, AreEqualForCopiesInOtherFiles) {
   EXPECT_EQ(first.digest.size(), 16U);
 }
 
-// Each tensor is sampled: halves that change places, and a value anywhere in a short one, are seen.
-TEST_F(ModelIdentities, DifferWhereOneTensorDoes) {
+// Samples of a tensor detect swapped halves, and a changed value anywhere in a short tensor.
+TEST_F(ModelIdentities, DifferIfOneTensorDiffers) {
   const ModelIdentity base = identity_of(write("base", some_tensors()));
   const auto differs = [&](const std::string& what, const NamedTensors& tensors) {
     EXPECT_FALSE(are_alike(identity_of(write("other", tensors)), base)) << what;
@@ -79,7 +79,7 @@ TEST_F(ModelIdentities, DifferWhereOneTensorDoes) {
   differs("a tensor that is missing", fewer);
 }
 
-// More than 4096 tensors share the bytes that are read, and each is read.
+// More than 4096 tensors share the number of bytes to read, and every tensor is read.
 TEST_F(ModelIdentities, SampleEachOfManyTensors) {
   NamedTensors many;
   for (int i = 0; i < 6000; ++i)
@@ -92,7 +92,7 @@ TEST_F(ModelIdentities, SampleEachOfManyTensors) {
   }
 }
 
-TEST_F(ModelIdentities, ContainTheAdaptersOfTheModel) {
+TEST_F(ModelIdentities, IncludeAdapters) {
   const auto with = [&](const std::string& name, const std::string& config, float value) {
     ModelPlace place = write("base", some_tensors());
     std::filesystem::create_directories(folder_ / name);

@@ -1,4 +1,4 @@
-// Whether a checkpoint is of the model of a run, by their signatures.
+// Detection of checkpoints of another model by signature.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -9,8 +9,8 @@
 namespace heddle {
 namespace {
 
-// A later version may add a key to the signature of a family.
-TEST(ChangedModel, IsNotOneWhoseSignatureLacksAKeyWhereTheConfigurationIsTheSame) {
+// A later version may add a key to a family's signature.
+TEST(ChangedModel, IgnoresASignatureWithoutANewKeyIfTheConfigurationIsEqual) {
   const tests::OutputRun files;
   const RunSpec run = files.prepared();
   Position there;

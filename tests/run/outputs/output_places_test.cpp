@@ -1,4 +1,4 @@
-// Where outputs of a run may not lie: in a FIFO, beside a model.
+// Refused places of outputs: FIFOs and model directories.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using tests::OutputRun;
 
-// Nothing may ever read it, and a run would wait.
+// A FIFO may never be read, and the run would wait.
 TEST(Outputs, RefuseAFifoAndTakeAnOpenPipe) {
   const OutputRun run;
   ASSERT_EQ(::mkfifo((run.folder / "fifo").c_str(), 0600), 0);

@@ -26,7 +26,7 @@ class OutputRun {
     std::filesystem::create_directory(folder / "run");
   }
 
-  // What `heddle train` and `heddle check` say before any rank starts. checkpoint: goes on behind
+  // Returns what `heddle train` and `heddle check` report before any rank starts. checkpoint: more keys after
   // checkpoint_dir.
   std::string refusal(const RunOptions& named = {}, const std::string& checkpoint = "",
                       const std::string& model = kOutputModel) const {

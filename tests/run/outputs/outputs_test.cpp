@@ -1,4 +1,4 @@
-// Outputs of a run, and of `heddle data`: nothing of a person's is replaced.
+// Outputs of a run and of `heddle data`: files that heddle did not write are never replaced.
 #include "lib/run/preflight/preflight.h"
 
 #include <gmock/gmock.h>
@@ -43,7 +43,7 @@ const std::vector<std::string> kBeside = {
     "LATEST",         "LATEST.txt",       ".LATEST.new",        ".LATEST.txt.new", "LOWEST_VAL",
     "LOWEST_VAL.txt", ".LOWEST_VAL.new",  ".LOWEST_VAL.txt.new"};
 
-TEST(Outputs, RefuseToReplaceAPersonsFileBesideCheckpoints) {
+TEST(Outputs, RefuseToReplaceAUsersFileInTheCheckpointDirectory) {
   const OutputRun run;
   std::vector<std::string> names = kBeside;
   names.insert(names.end(), {"epoch_0_step_1.incomplete", "epoch_7_step_99.removed"});
@@ -64,8 +64,8 @@ TEST(Outputs, RefuseToReplaceAPersonsFileBesideCheckpoints) {
   EXPECT_EQ(run.refusal(), "no error");
 }
 
-// Written as a run writes them.
-TEST(Outputs, FilesOfAnEarlierRunAreReplaced) {
+// Writes the files as a run does.
+TEST(Outputs, ReplaceFilesOfAnEarlierRun) {
   const OutputRun run;
   const Folder& folder = run.folder;
   folder.write("run/training.jsonl", to_json(TrainingRecord{}, "now") + "\n");
@@ -132,7 +132,7 @@ TEST(Outputs, RefuseAFileOfTheRun) {
     EXPECT_THAT(run.refusal({"", file}),
                 StartsWith("error[usage] --trace: FOLDER/run/" + name +
                            " is used for two outputs: the trace of heddle, and the "));
-    if (name == "training.jsonl") continue;  // that is where metrics go
+    if (name == "training.jsonl") continue;  // metrics go to this file
     EXPECT_THAT(run.refusal({file, ""}), StartsWith("error[usage] --metrics: FOLDER/run/" + name +
                                                     " is used for two outputs: the metrics, and the "));
   }
@@ -166,7 +166,7 @@ TEST(Outputs, RefuseAMissingDirectory) {
       run.refusal({"", run.folder / "text.txt/trace"}),
       HasSubstr("the directory of FOLDER/text.txt/trace is a file\n  hint: name a file in a directory"));
   fs::remove(run.folder / "run");
-  EXPECT_EQ(run.refusal({run.folder / "run/m.jsonl", ""}), "no error");  // the run makes it
+  EXPECT_EQ(run.refusal({run.folder / "run/m.jsonl", ""}), "no error");  // the run creates the directory
 }
 
 TEST(Outputs, RefuseAFileInPlaceOfADirectory) {
@@ -186,7 +186,7 @@ TEST(Outputs, RefuseAFileInPlaceOfADirectory) {
   EXPECT_EQ(text_in(run.folder / "run"), kMine);
 }
 
-TEST(Outputs, LeaveAPersonsFilesAloneForData) {
+TEST(Outputs, DoNotReplaceAUsersFileByData) {
   const Folder folder;
   const std::vector<Input> inputs = {{folder.write("text.txt", kMine), "the text 'text.txt'"}};
   const auto refusal = [&](const char* out, bool force = true) {
@@ -220,7 +220,7 @@ TEST(Outputs, LeaveAPersonsFilesAloneForData) {
     EXPECT_EQ(refusal("own.bin"), "no error");
     killed.finish();
     fs::copy_file(folder / "own.bin", folder / "done.bin.part", fs::copy_options::overwrite_existing);
-    EXPECT_EQ(refusal("done.bin"), "no error");  // ended before its renaming
+    EXPECT_EQ(refusal("done.bin"), "no error");  // its name shows that the writing ended before the rename
   }
 }
 

@@ -1,4 +1,4 @@
-// Refusals at the path of a key have the line of that key.
+// Line numbers of errors at the path of a key.
 #include "lib/run/preflight/place_of_key.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ std::string placed(const std::string& where) {
       [&] { at_keys(file, [&] { throw Error(ErrorCode::mesh, where, "wrong", "mend it"); }); });
 }
 
-TEST(PlaceOfKey, IsItsLineWhereTheFileHasIt) {
+TEST(PlaceOfKey, IsTheLineOfTheKey) {
   EXPECT_EQ(placed("distributed.cp_size"),
             "error[mesh] run.yaml:3 distributed.cp_size: wrong\n  hint: mend it");
   EXPECT_EQ(placed("distributed.moe.capacity_factor"),

@@ -1,4 +1,5 @@
-// Sections and keys of AutoModel's recipes that change nothing here, and those that name what is not built.
+// Sections and keys of AutoModel's recipes that have no effect in heddle, and keys that select what is not
+// built.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -43,12 +44,12 @@ TEST(SkippedSections, AreNamedEachOnce) {
   EXPECT_EQ(text_of({}, false), "");
 }
 
-TEST(SkippedSections, AreNotThoseThatChangeNumbers) {
+TEST(SkippedSections, ExcludeSectionsThatAffectResults) {
   EXPECT_THAT(refusal_in("wandb: {project: x}\n" + kSomeModel), HasSubstr("unknown key 'wandb'"));
   EXPECT_THAT(skipped_in("comet: {enable: false, project_name: x}\n" + kSomeModel), ElementsAre("comet"));
 }
 
-TEST(SkippedKeys, ChooseImplementationsOfAModel) {
+TEST(SkippedKeys, SelectImplementationsOfAModel) {
   EXPECT_THAT(
       skipped_in("model: {config: {model_type: llama}, trust_remote_code: true, attn_implementation: sdpa, "
                  "output_hidden_states: true, force_hf: true, mtp_loss_scaling_factor: 0.1, "
@@ -60,7 +61,7 @@ TEST(SkippedKeys, ChooseImplementationsOfAModel) {
   EXPECT_THAT(asked.not_built, IsEmpty());
 }
 
-TEST(SkippedKeys, ActWhenTheyChangeNumbersOfABackend) {
+TEST(SkippedKeys, ApplyIfTheyAffectResults) {
   const auto with = [](const std::string& keys) {
     return "model: {config: {model_type: mixtral}, backend: {" + keys + "}}\n";
   };
@@ -75,7 +76,7 @@ TEST(SkippedKeys, ActWhenTheyChangeNumbersOfABackend) {
               ::testing::NotNull());
 }
 
-TEST(ModelOfARecipe, GivesProductsInFp8AsASection) {
+TEST(ModelOfARecipe, ReturnsFp8AsASection) {
   const auto section = [](const std::string& backend) {
     const Recipe recipe = read_recipe(config::read_text(
         "model: {config: {model_type: mixtral}, backend: {" + backend + "}}\n", "run.yaml"));
@@ -91,7 +92,7 @@ TEST(ModelOfARecipe, GivesProductsInFp8AsASection) {
             R"({"linear": true, "experts": false})");
 }
 
-TEST(ModelOfARecipe, NamesAModelWhoseKeysOthersReplace) {
+TEST(ModelOfARecipe, NamesTheModelWhoseKeysAreOverridden) {
   const Recipe recipe = recipe_in(
       "model:\n  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_config\n  config:\n    _target_: "
       "transformers.AutoConfig.from_pretrained\n    pretrained_model_name_or_path: org/Model\n    "
@@ -112,7 +113,7 @@ TEST(ModelOfARecipe, NamesAModelWhoseKeysOthersReplace) {
       R"({"hidden_size": 8, "model_type": "qwen3_moe"})");
 }
 
-TEST(LossOfARecipe, HasFourNamesAndOneFormula) {
+TEST(LossOfARecipe, HasFourNames) {
   for (const char* name :
        {"MaskedCrossEntropy", "FusedLinearCrossEntropy", "TEParallelCrossEntropy", "ChunkedCrossEntropy"})
     EXPECT_EQ(refusal_in(std::string("loss_fn: {_target_: a.") + name + "}\n" + kSomeModel), "") << name;

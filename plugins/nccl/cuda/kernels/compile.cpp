@@ -1,5 +1,5 @@
-// Runs where heddle is built: compiles kernels.cu by NVRTC, without a GPU, and writes an image for each
-// architecture and PTX for later ones.
+// Build tool that compiles kernels.cu with NVRTC, without a GPU, and writes an image per architecture and PTX
+// for later architectures.
 //   compile_kernels SOURCE INCLUDE_DIRECTORY OUT_DIRECTORY
 #include <nvrtc.h>
 
@@ -36,10 +36,10 @@ std::string log_of(nvrtcProgram program) {
   check(nvrtcGetProgramLogSize(program, &size), "nvrtcGetProgramLogSize");
   std::string log(size, ' ');
   check(nvrtcGetProgramLog(program, log.data()), "nvrtcGetProgramLog");
-  return log.c_str();  // it ends with a 0
+  return log.c_str();  // drops the terminating 0
 }
 
-// A kernel that spills registers is a fault of its source.
+// Spilled registers are an error of the kernel's source.
 void refuse_spills(const std::string& log) {
   static const std::regex spill("([1-9][0-9]*) bytes spill");
   if (std::regex_search(log, spill)) fail("a kernel spills registers:\n" + log);
@@ -73,7 +73,7 @@ void compile(const std::string& source, const std::string& include, const std::s
 }  // namespace
 
 int main(int count, char** words) {
-  if (count != 4) fail("give SOURCE, INCLUDE_DIRECTORY and OUT_DIRECTORY");
+  if (count != 4) fail("usage: compile_kernels SOURCE INCLUDE_DIRECTORY OUT_DIRECTORY");
   const std::string source = read(words[1]);
   for (const char* target : {"sm_80", "sm_90", "sm_100", "compute_80"})
     compile(source, words[2], target, words[3]);

@@ -1,6 +1,6 @@
-// What the kernels are written in: numbers, vectors of them, and sums over a block. The source is compiled by
-// NVRTC for GPUs; tests compile it with the C++ compiler and give these macros, threads and barriers
-// themselves (HEDDLE_EMULATE).
+// Building blocks of the kernels: number types, vectors, and sums over a block. NVRTC compiles the source for
+// GPUs. Tests compile it with the C++ compiler and define these macros, threads and barriers themselves
+// (HEDDLE_EMULATE).
 #pragma once
 
 #ifndef HEDDLE_EMULATE
@@ -14,7 +14,7 @@
 typedef unsigned int u32;
 typedef long long i64;
 
-// bfloat16: the upper half of a float, rounded to the nearest even.
+// bfloat16: the upper half of a float, rounded to nearest even.
 struct Bf16 {
   unsigned short bits;
 };
@@ -56,7 +56,7 @@ HEDDLE_DEVICE void narrow(float x, Bf16& to) {
       static_cast<unsigned short>(is_nan ? 0x7fc0u : (in.bits + 0x7fffu + ((in.bits >> 16) & 1u)) >> 16);
 }
 
-// 16 bytes of numbers, read and written at once.
+// 16 bytes of elements, read and written at once.
 template <class T>
 struct alignas(16) Vector {
   static constexpr int kSize = 16 / sizeof(T);
@@ -79,12 +79,12 @@ HEDDLE_DEVICE void store(T* to, const Pack& pack) {
 }
 
 constexpr int kWarp = 32;
-constexpr int kThreads = 256;  // of every block
+constexpr int kThreads = 256;  // threads per block
 
-// The sum of all threads' x, for each of them. `shared`: kThreads / kWarp floats.
+// Returns the sum of x over all threads to each thread. `shared`: kThreads / kWarp floats.
 HEDDLE_DEVICE float block_sum(float x, float* shared) {
   for (int apart = kWarp / 2; apart > 0; apart /= 2) x += __shfl_xor_sync(0xffffffffu, x, apart);
-  __syncthreads();  // what was shared before has been read
+  __syncthreads();  // earlier reads of `shared` are done
   if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = x;
   __syncthreads();
   float sum = 0;

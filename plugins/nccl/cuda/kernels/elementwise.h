@@ -1,9 +1,9 @@
-// The gated unit, and the rotation of queries and keys in place.
+// Gated unit, and in-place rotation of queries and keys.
 #pragma once
 
 #include "device.h"
 
-// y = silu(gate) * up; rows of gate and up lie `stride` numbers apart, those of y side by side.
+// y = silu(gate) * up. Rows of gate and up are `stride` elements apart; y is contiguous.
 template <class T, class Pack>
 HEDDLE_DEVICE void swiglu(const T* gate, const T* up, T* y, i64 rows, int width, i64 gate_stride,
                           i64 up_stride) {
@@ -22,7 +22,7 @@ HEDDLE_DEVICE void swiglu(const T* gate, const T* up, T* y, i64 rows, int width,
   }
 }
 
-// d_both: [rows, 2 * width], the gradient of gate and that of up side by side.
+// d_both: [rows, 2 * width], the gradients of gate and up side by side.
 template <class T, class Pack>
 HEDDLE_DEVICE void swiglu_backward(const T* dy, const T* gate, const T* up, T* d_both, i64 rows, int width,
                                    i64 dy_stride, i64 gate_stride, i64 up_stride) {
@@ -56,9 +56,9 @@ HEDDLE_DEVICE void scale(T* x, const float* factor, i64 count) {
   }
 }
 
-// x: heads of head_dim numbers in rows that lie `stride` apart; the numbers [first, first + 2 * half) of each
-// head are turned by the angles of their token (cos and sin [tokens, half]), the pair (i, half + i) or,
-// interleaved, (2i, 2i + 1).
+// Rotates x in place: heads of head_dim elements, in rows that are `stride` elements apart. The elements
+// [first, first + 2 * half) of each head are rotated by the angles of their token (cos and sin [tokens,
+// half]), in pairs (i, half + i) or, if interleaved, (2i, 2i + 1).
 template <class T, class Pack>
 HEDDLE_DEVICE void rotate(T* x, const float* cos, const float* sin, i64 tokens, int heads, i64 stride,
                           int head_dim, int first, int half, float direction) {

@@ -1,4 +1,4 @@
-// The activation between the two products of an expert, and the sum of each token's rows.
+// Activation between the two products of an expert, and the sum of each token's rows.
 #pragma once
 
 #include "device.h"
@@ -6,20 +6,20 @@
 // Kinds in the order of heddle::model::ExpertActivation::Kind.
 enum GateKind { kSwiglu, kLimitedSwiglu, kClampedSwiglu, kGeglu, kGegluTanh, kRelu2, kSitu };
 
-// factor and limit: those of the kind (SiTU: beta and bound); kSwiglu ignores all but the kind. interleaved:
-// columns of gate and up alternate, else the gate's columns come before the up's.
+// factor and limit: parameters of the kind (SiTU: beta and bound); kSwiglu ignores them. interleaved: columns
+// of gate and up alternate. Otherwise the gate's columns come first.
 struct Gate {
   int kind;
   float factor, limit, shift;
   int interleaved;
 };
 
-// y and its derivatives by the gate and by the up.
+// y and its derivatives with respect to gate and up.
 struct Gated {
   float y, by_gate, by_up;
 };
 
-// Keeps what is no number.
+// Clamps x, and keeps NaN.
 HEDDLE_DEVICE float between(float x, float low, float high) {
   return x > high ? high : x < low ? low : x;
 }
@@ -122,7 +122,7 @@ HEDDLE_DEVICE void store_gate(const Gate& form, T* row, int width, int column, c
   store(row + 2 * column + kSize, second);
 }
 
-// The rows of a warp: its first one, and the distance to its next one.
+// The rows of a warp: the first row, and the distance to the next row.
 struct WarpRows {
   i64 first, step;
 };
@@ -132,8 +132,8 @@ HEDDLE_DEVICE WarpRows warp_rows() {
   return {static_cast<i64>(blockIdx.x) * kWarps + threadIdx.x / kWarp, static_cast<i64>(gridDim.x) * kWarps};
 }
 
-// y [rows, width] = activation(hidden) * weights of the rows. hidden [rows, 2 * width]; kRelu2: [rows,
-// width].
+// y [rows, width] = activation(hidden) * weights of the rows. hidden: [rows, 2 * width], or [rows, width] for
+// kRelu2.
 template <class T, class Pack>
 HEDDLE_DEVICE void expert_activation(const T* hidden, const float* weights, T* y, i64 rows, int width,
                                      const Gate& form) {
@@ -150,7 +150,7 @@ HEDDLE_DEVICE void expert_activation(const T* hidden, const float* weights, T* y
     }
 }
 
-// d_hidden and d_weights, and y again.
+// Computes d_hidden and d_weights, and y again.
 template <class T, class Pack>
 HEDDLE_DEVICE void expert_activation_backward(const T* dy, const T* hidden, const float* weights, T* d_hidden,
                                               float* d_weights, T* y, i64 rows, int width, const Gate& form) {
@@ -179,7 +179,7 @@ HEDDLE_DEVICE void expert_activation_backward(const T* dy, const T* hidden, cons
   }
 }
 
-// out [tokens, width]: the sum of the rows at places [tokens, k], in their order; -1: none.
+// out [tokens, width]: the sum of the rows `places` [tokens, k] in order; -1: no row.
 template <class T, class Pack>
 HEDDLE_DEVICE void combine_rows(const T* rows, const i64* places, T* out, i64 tokens, int k, int width) {
   const i64 packs = width / Pack::kSize, all = tokens * packs;

@@ -1,5 +1,5 @@
-// RMSNorm and its gradients, a block a row (Zhang and Sennrich 2019). The factor of a normalised number is
-// its weight, or one more (Gemma).
+// RMSNorm and its gradients, one block per row (Zhang and Sennrich 2019). The factor of a normalized element
+// is its weight, or 1 + weight (Gemma).
 #pragma once
 
 #include "device.h"
@@ -25,8 +25,8 @@ HEDDLE_DEVICE void rms_norm(const T* x, const T* weight, T* y, float* roots, int
   }
 }
 
-// A block takes every gridDim-th row; `sums` [gridDim, width] gets its part of the weight's gradient.
-// weight_sums: a float a column, in dynamic shared memory. dx or sums may be null.
+// A block computes every gridDim-th row, and writes its part of the weight's gradient to `sums` [gridDim,
+// width]. weight_sums: one float per column, in dynamic shared memory. dx or sums may be null.
 template <class T, class Pack>
 HEDDLE_DEVICE void rms_norm_backward(const T* dy, const T* x, const T* weight, const float* roots, T* dx,
                                      float* sums, int rows, int width, float plus, float* weight_sums) {

@@ -1,18 +1,18 @@
-// Rounding to 8-bit floats with one scale for a tensor (Micikevicius et al. 2022): the largest number first,
-// then numbers times the scale, in rows and, if that is wanted, transposed.
+// Rounding to 8-bit floats with one scale per tensor (Micikevicius et al. 2022): finds the largest value,
+// then scales and rounds, in rows and optionally transposed.
 #pragma once
 
 #include "device.h"
 
-// To the nearest, ties to even: kMantissa bits of fraction, exponents from -kBias + 1 on. |x| is at most the
-// largest number of the format, or x is none.
+// Rounds to nearest even: kMantissa bits of fraction, exponents from -kBias + 1. |x| is at most the largest
+// value of the format, or x is NaN.
 template <int kMantissa, int kBias>
 HEDDLE_DEVICE unsigned char to_fp8(float x) {
   Bits in;
   in.value = x;
   const u32 sign = in.bits >> 31 << 7, size = in.bits & 0x7fffffffu;
   if (size > 0x7f800000u) return 0x7f;
-  if (size < static_cast<u32>(128 - kBias) << 23) {  // a multiple of the smallest number
+  if (size < static_cast<u32>(128 - kBias) << 23) {  // subnormal: a multiple of the smallest value
     Bits steps;
     steps.bits = static_cast<u32>(127 + kBias - 1 + kMantissa) << 23;
     in.bits = size;
@@ -24,7 +24,7 @@ HEDDLE_DEVICE unsigned char to_fp8(float x) {
                                     ((rounded >> kDropped) - (static_cast<u32>(127 - kBias) << kMantissa)));
 }
 
-// A block's largest |x| of those that it takes.
+// Returns the largest |x| of the elements of a block.
 template <class T, class Pack>
 HEDDLE_DEVICE void largest(const T* x, float* most, i64 count) {
   HEDDLE_SHARED float shared[kThreads / kWarp];
@@ -38,8 +38,9 @@ HEDDLE_DEVICE void largest(const T* x, float* most, i64 count) {
   if (threadIdx.x == 0) most[blockIdx.x] = all;
 }
 
-constexpr int kTile = 64;            // rows and columns of x that a block takes
-constexpr int kTileRow = kTile + 4;  // bytes between rows of its copy, so that a column lies in several banks
+constexpr int kTile = 64;  // rows and columns of x per block
+constexpr int kTileRow =
+    kTile + 4;  // bytes between rows of the tile; padded, so that a column spans several banks
 
 template <int kSize>
 struct alignas(kSize) Bytes {
@@ -52,7 +53,7 @@ HEDDLE_DEVICE unsigned char rounded(float x, float scale, float limit, int e5m2)
   return e5m2 != 0 ? to_fp8<2, 15>(kept) : to_fp8<3, 7>(kept);
 }
 
-// Columns of the tile as rows of `across`, kSize numbers at a time.
+// Writes columns of the tile as rows of `across`, kSize elements at a time.
 template <int kSize>
 HEDDLE_DEVICE void write_across(const unsigned char* tile, unsigned char* across, i64 rows, i64 columns,
                                 i64 first_row, i64 first_column) {
@@ -67,8 +68,8 @@ HEDDLE_DEVICE void write_across(const unsigned char* tile, unsigned char* across
   }
 }
 
-// x [rows, columns]; most: `parts` numbers of largest(). Writes value [rows, columns], across [columns, rows]
-// unless it is null, and the inverse of the scale. e5m2: of 5 bits of exponent, else e4m3.
+// x: [rows, columns]. most: `parts` results of largest(). Writes value [rows, columns], across [columns,
+// rows] unless it is null, and the inverse of the scale. e5m2: 5 exponent bits, else e4m3.
 template <class T, class Pack>
 HEDDLE_DEVICE void round_fp8(const T* x, const float* most, int parts, unsigned char* value,
                              unsigned char* across, float* inverse, i64 rows, i64 columns, int e5m2) {
