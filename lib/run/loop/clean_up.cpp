@@ -44,7 +44,7 @@ void clean_up(const std::filesystem::path& root, const std::filesystem::path& st
   if (!std::filesystem::is_directory(root, unknown)) return;  // the first write there reports the reason
   if (!is_locked) {
     std::cerr << "warning: " << root.string()
-              << "  cannot be locked; make sure that no other run saves there\n";
+              << " cannot be locked; make sure that no other run saves there\n";
     return;
   }
   for (const auto& place : std::set{root, stages})
