@@ -3,16 +3,47 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <memory>
 #include <numeric>
+#include <span>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
+#include "heddle/model/autograd_node.h"
 #include "heddle/parallel/after_gradient.h"
-#include "reach.h"
 
 namespace heddle::ddp {
 namespace {
+
+using torch::autograd::Node;
+
+// Returns true for every accumulator of `places` that the graph from `roots` reaches. places maps an
+// accumulator to its index in the result. All are true if the graph contains a unit that is recomputed in a
+// nested backward, because its graph does not show which parameters it uses. Traverses the whole graph.
+std::vector<bool> reach(std::span<const std::weak_ptr<Node>> roots,
+                        const std::unordered_map<const Node*, int>& places) {
+  std::vector<bool> reached(places.size());
+  std::unordered_set<const Node*> seen;
+  std::vector<const Node*> open;
+  const auto visit = [&](const Node* node) {
+    if (node != nullptr && seen.insert(node).second) open.push_back(node);
+  };
+  for (const std::weak_ptr<Node>& root : roots) visit(root.lock().get());
+  while (!open.empty()) {
+    const Node* node = open.back();
+    open.pop_back();
+    if (const auto place = places.find(node); place != places.end()) reached[place->second] = true;
+    if (dynamic_cast<const model::LayerNode*>(node) == nullptr && node->name() == "RecomputeBackward")
+      return std::vector<bool>(places.size(), true);
+    for (const torch::autograd::Edge& edge : node->next_edges()) visit(edge.function.get());
+  }
+  return reached;
+}
 
 Arrivals arrivals_of(const std::vector<Leaf>& leaves) {
   std::vector<std::string> names;

@@ -2,6 +2,7 @@
 #include "muon.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -9,11 +10,34 @@
 #include <algorithm>
 #include <cmath>
 
+#include "heddle/train/replicated.h"
 #include "heddle/train/step.h"
-#include "newton_schulz.h"
 
 namespace heddle::muon {
 namespace {
+
+struct Coefficients {
+  double a, b, c;
+};
+constexpr Coefficients kSteps[] = {{4.0848, -6.8946, 2.9270},
+                                   {3.9505, -6.3029, 2.6377},
+                                   {3.7418, -5.5913, 2.3037},
+                                   {2.8769, -3.1427, 1.2046},
+                                   {2.8366, -3.0525, 1.2012}};
+
+// Runs five steps of a Newton-Schulz iteration with the coefficients of dion (Jordan et al. 2024), in the
+// dtype of `matrix`. Deterministic: equal inputs give equal bits.
+at::Tensor newton_schulz(const at::Tensor& matrix, double epsilon) {
+  const bool tall = matrix.size(0) > matrix.size(1);
+  at::Tensor x = tall ? matrix.t() : matrix;
+  x = x / (train::replicated_norm(x) + epsilon);
+  for (const auto& [a, b, c] : kSteps) {
+    const at::Tensor product = train::replicated_product(x, x.t());
+    const at::Tensor polynomial = product * b + train::replicated_product(product, product) * c;
+    x = x * a + train::replicated_product(polynomial, x);
+  }
+  return tall ? x.t() : x;
+}
 
 bool holds(const std::string& name, const char* word) {
   return name.find(word) != std::string::npos;

@@ -5,17 +5,57 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "heddle/base/text.h"
 #include "heddle/model/module_unit.h"
+#include "heddle/nn/linear.h"
 #include "heddle/plugin/transform.h"
 #include "heddle/sdk.h"
-#include "products.h"
+#include "packed.h"
 
 namespace heddle::quantize {
 namespace {
+
+// Layers with packed weights, and their formats.
+struct Packed {
+  std::unordered_map<const Linear*, Form> forms;
+  at::ScalarType compute = at::kBFloat16;  // dtype of x and of the weight in products
+};
+
+class PackedProducts final : public model::LinearProducts {
+ public:
+  PackedProducts(std::span<Linear* const> layers, const Packed& packed) : compute_(packed.compute) {
+    for (const Linear* layer : layers) forms_.push_back(packed.forms.at(layer));
+  }
+
+  at::Tensor forward(size_t index, const at::Tensor& rows, const at::Tensor& weight,
+                     const at::Tensor& bias) override {
+    if (!rows_.defined()) rows_ = rows.to(compute_);
+    return model::matrix_product(rows_, unpack(weight, forms_[index], compute_).t(),
+                                 bias.defined() ? bias.to(compute_) : bias);
+  }
+  void end_forward() override { rows_.reset(); }
+
+  model::LinearGradients backward(size_t index, const at::Tensor& dy, const at::Tensor&,
+                                  const at::Tensor& weight, model::LinearWanted) override {
+    return {{}, model::matrix_product(dy.to(compute_), unpack(weight, forms_[index], compute_))};
+  }
+
+ private:
+  c10::SmallVector<Form, 3> forms_;
+  at::ScalarType compute_;
+  at::Tensor rows_;  // in the dtype of the products, shared by all layers
+};
+
+// Returns the outputs of the layers for one input, in its dtype, as one node. A weight is unpacked for each
+// product and freed after it, in the forward and again in the backward. Weights get no gradient, but biases
+// may.
+model::FewTensors linears(std::span<Linear* const> layers, const at::Tensor& x, const Packed& packed) {
+  return model::products_by(std::make_unique<PackedProducts>(layers, packed), layers, x);
+}
 
 struct Config {
   bool load_in_4bit = false, load_in_8bit = false, double_quant = true;

@@ -48,7 +48,7 @@ MUTATIONS = [
              "      if (elapsed >= options_.timeout)", "      if (elapsed >= 30 * options_.timeout)",
              "ranks wait too long for one that never comes to an exchange of texts",
              "core Sizes/Gloo*:Gloo*:Rendezvous*:StoreRendezvous*", (CORE,)),
-    Mutation("config-ignored-key", "plugins/fsdp2/strategy.cpp",
+    Mutation("config-ignored-key", "plugins/fsdp2/plugin.cpp",
              "  options.defer_reduction = config.defer_fsdp_grad_sync;\n", "",
              "defer_fsdp_grad_sync is read and does nothing", "plugin Fsdp2*", plugin("fsdp2")),
     Mutation("launch-tasks-per-node", "lib/transport/launch/rank_place.cpp",

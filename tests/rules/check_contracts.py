@@ -49,7 +49,7 @@ BRANCHES = {
         "plugins/row_repair/repair.cpp", "plugins/ddp/bucket.cpp", "plugins/ddp/stage.cpp", "plugins/fp8/products.cpp", "plugins/fp8/te_products.cpp", "plugins/fsdp2/gradients.cpp",
         "plugins/megatron_fsdp/bucket.cpp", "plugins/megatron_fsdp/checks.cpp", "plugins/megatron_fsdp/model.cpp",
         "plugins/moe/all_to_all.cpp", "plugins/moe/capacity.cpp", "plugins/moe/gathered.cpp",
-        "plugins/moe/parallelizer.cpp", "plugins/moe/token_exchange.cpp"),
+        "plugins/moe/plugin.cpp", "plugins/moe/token_exchange.cpp"),
     "memory of the host and of a device is kept, sent and freed in different ways": (
         "lib/nn/device_ops.cpp", "lib/train/optimizer/on_device.cpp", "plugins/fsdp2/group.cpp", "plugins/fsdp2/memory.cpp",
         "plugins/nccl/cuda/device_ops.cpp", "plugins/nccl/cuda/group.cpp", "plugins/nccl/cuda/staged_group.cpp"),
