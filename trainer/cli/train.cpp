@@ -1,23 +1,71 @@
 // `heddle train`: checks the run, starts its ranks, trains.
-#include "trainer/cli/run_commands.h"
-
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <optional>
+#include <string>
+#include <system_error>
 
 #include "heddle/base/error.h"
+#include "heddle/checkpoint/sharded.h"
 #include "lib/run/loop/run.h"
 #include "lib/run/preflight/preflight.h"
+#include "lib/run/spec/run_spec.h"
 #include "trainer/cli/configuration.h"
 #include "trainer/cli/launch/launch.h"
 #include "trainer/cli/launch/messages.h"
 #include "trainer/cli/launch/ranks.h"
-#include "trainer/cli/launch/restarts.h"
 #include "trainer/cli/launch/stop_signals.h"
+#include "trainer/cli/run_commands.h"
 
 namespace heddle::cli {
 namespace {
+
+namespace fs = std::filesystem;
+
+// Returns the next step of a checkpoint; -1: no checkpoint.
+int64_t step_of(const fs::path& checkpoint) {
+  std::error_code ignored;
+  const fs::path file = checkpoint / kPositionFile;
+  return fs::exists(file, ignored) ? read_position(file).step : -1;
+}
+
+// Whether the launcher's environment says that it has started this run before: torchrun after a lost worker,
+// Slurm after a requeue.
+bool was_started_before() {
+  for (const char* name : {"TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"}) {
+    const char* count = std::getenv(name);
+    if (count != nullptr && std::atoi(count) > 0) return true;
+  }
+  return false;
+}
+
+// Returns the recipe with checkpoint.restore_from set to the latest checkpoint that the run itself has saved.
+// A restart must not resume from an older checkpoint that the recipe names, which may be gone, nor from one
+// with more steps, which may belong to another run.
+Recipe from_what_was_saved(Recipe recipe) {
+  CheckpointSection& section = recipe.checkpoint;
+  if (!section.enabled || !section.restore_from || *section.restore_from == "LATEST") return recipe;
+  const fs::path root = section.directory;
+  std::string named = *section.restore_from;
+  if (named == "LOWEST_VAL") named = checkpoint::pointed(root / named);
+  const std::string latest = checkpoint::pointed(root / "LATEST");
+  if (latest.empty() || step_of(root / latest) <= std::max(step_of(root / named), step_of(named)))
+    return recipe;
+  section.restore_from = latest;
+  recipe.configuration = config::with_override(recipe.configuration, "checkpoint.restore_from", latest);
+  return recipe;
+}
+
+// Returns "restart 1 of 3: all ranks are started again and resume from checkpoints/epoch_0_step_9".
+std::string restart_line(int restart, int most, const RunSpec& run) {
+  return "restart " + std::to_string(restart) + " of " + std::to_string(most) +
+         ": all ranks are started again " +
+         (run.resume ? "and resume from " + run.resume->directory.string()
+                     : std::string("and start at the first step, because nothing was saved yet"));
+}
 
 // Signals take effect from here on.
 launch::Stop stop_of(const StepSection& steps, const RankPlan& plan) {

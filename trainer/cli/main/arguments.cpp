@@ -9,10 +9,8 @@
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "lib/run/recipe/section_names.h"
+#include "trainer/cli/main/command_arguments.h"
 #include "trainer/cli/main/pages/pages.h"
-#include "trainer/cli/main/plugin_arguments.h"
-#include "trainer/cli/main/schedule_arguments.h"
-#include "trainer/cli/main/text_options.h"
 #include "trainer/cli/main/torch.h"
 
 namespace heddle::cli {

@@ -2,20 +2,48 @@
 #include "trainer/cli/main/library.h"
 
 #include <dlfcn.h>
-
+#include <stdlib.h>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
 
 #include "commands_stamp.h"
 #include "heddle/base/error.h"
+#include "heddle/transport/rank_place.h"
+#include "lib/cost/shared_cores.h"
+#include "trainer/cli/commands.h"
 #include "trainer/cli/main/memory_settings.h"
-#include "trainer/cli/main/thread_settings.h"
 #include "trainer/cli/main/torch.h"
 
 namespace heddle::cli {
 namespace {
+
+// Returns the ranks on this machine. An invalid environment is reported later, when the other ranks can be
+// informed.
+int ranks_here(const TrainCommand& train) {
+  try {
+    if (const auto place = place_from_environment()) return place->local_world_size;
+  } catch (const Error&) {
+    return 1;
+  }
+  return train.nproc_per_node.value_or(1);
+}
+
+// Sets how OpenMP's threads wait, according to waiting_of(), unless the environment sets it. By default they
+// spin and take cores from working threads of other local ranks (OMP_NUM_THREADS) or processes. Must be
+// called before LibTorch, and OpenMP with it, is loaded.
+void choose_waiting(const Command& command) {
+  const auto* train = std::get_if<TrainCommand>(&command);
+  const bool said = ::getenv("OMP_WAIT_POLICY") != nullptr || ::getenv("GOMP_SPINCOUNT") != nullptr;
+  if (train == nullptr || said) return;
+  const char* threads = ::getenv("OMP_NUM_THREADS");  // without it, ranks share the cores
+  const int ranks = ranks_here(*train);
+  const Waiting waiting = waiting_of(threads == nullptr ? std::nullopt : std::optional(::atoi(threads)),
+                                     ranks, threads_per_rank(1));
+  ::setenv(waiting.variable, waiting.value, /*overwrite=*/0);
+}
 
 std::filesystem::path find_library() {
   std::error_code ignored;

@@ -1,18 +1,26 @@
 // Runs the kits in a forked process. The fork comes before LibTorch or Gloo start threads.
 #include "trainer/cli/plugins/plugin_check.h"
 
+#include <cxxabi.h>
 #include <dlfcn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <utility>
+#include <vector>
 
-#include "trainer/cli/plugins/kept_errors.h"
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+#include "heddle/plugin/registry.h"
 
 namespace heddle::cli {
 namespace {
@@ -150,6 +158,121 @@ kits::Report check_apart(const std::filesystem::path& file, const kits::KitOptio
                                        : "exit with status " + std::to_string(WEXITSTATUS(status)),
                    last_words(said, file));
   return std::move(listener).report();
+}
+
+namespace {
+
+// Demangles a symbol; returns it unchanged if it is not a C++ symbol.
+std::string readable(const std::string& symbol) {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> out(
+      abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), std::free);
+  return status == 0 && out ? std::string(out.get()) : symbol;
+}
+
+// Converts "/a/libx.so(_ZN1a1bEv+0x1c) [0x7f]" to "libx.so(a::b()+0x1c)".
+std::string frame_text(const std::string& line) {
+  const size_t open = line.find('('), plus = line.find('+', open), close = line.find(')', open);
+  if (open == line.npos || close == line.npos || plus == line.npos || plus > close) return line;
+  const std::string file = std::filesystem::path(line.substr(0, open)).filename().string();
+  return file + "(" + readable(line.substr(open + 1, plus - open - 1)) + line.substr(plus, close - plus + 1);
+}
+
+}  // namespace
+
+KeptErrors::KeptErrors() : file_(memfd_create("heddle plugins check", MFD_CLOEXEC)) {
+  if (file_ < 0) throw Error(ErrorCode::internal, "heddle plugins check", std::strerror(errno));
+}
+
+KeptErrors::~KeptErrors() {
+  close(file_);
+}
+
+void KeptErrors::begin_child() const {
+  dup2(file_, STDERR_FILENO);
+}
+
+std::string KeptErrors::text() const {
+  std::string out;
+  char bytes[4096];
+  for (ssize_t count = 0;
+       (count = pread(file_, bytes, sizeof(bytes), static_cast<off_t>(out.size()))) != 0;) {
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) break;
+    out.append(bytes, static_cast<size_t>(count));
+  }
+  return out;
+}
+
+std::string last_words(const std::string& text, const std::filesystem::path& plugin) {
+  std::istringstream lines(text);
+  std::string last, frame;
+  bool is_own = false;  // the frame is in the plugin
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(") [0x") == line.npos && line.find(")[0x") == line.npos) {
+      last = line, frame.clear(), is_own = false;
+      continue;
+    }
+    const bool own = line.find("/" + plugin.filename().string() + "(") != line.npos;
+    if (frame.empty() || (own && !is_own)) frame = line;
+    is_own = is_own || own;
+  }
+  if (!last.empty() && last.back() == ':') last.pop_back();
+  return last + (frame.empty() ? "" : " " + frame_text(frame));
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kWhere = "heddle plugins check --device";
+constexpr const char* kSimulated = "simulated";
+constexpr int kSimulatedRanks = 8;
+
+// Looks in each directory of the search path and in its sibling `simulated`. The library is not next to the
+// plugins, because a run would use the first device that it finds.
+kits::KitDevice simulated() {
+  setenv("HEDDLE_SIMULATED", "late", /*replace=*/0);  // read by the library in the kits' process
+  const std::string file = "libheddle_simulated.so";
+  std::vector<std::string> looked;
+  for (const fs::path& place : plugin::search_path({}))
+    for (const fs::path& folder : {place, place.parent_path() / kSimulated}) {
+      if (fs::is_regular_file(folder / file)) return {kSimulated, folder / file, kSimulatedRanks};
+      looked.push_back(folder.string());
+    }
+  throw Error(ErrorCode::plugin_missing, kWhere, file + " is not in " + text::join(looked),
+              "build the target heddle_simulated, or add its directory to HEDDLE_PLUGIN_PATH");
+}
+
+// Returns the first available device, as a run without dist_env.backend does.
+kits::KitDevice cuda() {
+  const std::vector<fs::path> search_path = plugin::search_path({});
+  PluginRegistry registry(search_path);
+  std::string why;
+  for (const PluginFile& file : plugin::files_in(search_path))
+    for (const PluginFile::Offer& offer : file.offers) {
+      if (offer.kind != OfferedDevice::kKind || offer.name == kSimulated || !file.fault.empty()) continue;
+      const std::string absent = registry.device(offer.name)->make()->absent();
+      if (absent.empty()) return {offer.name, file.path, 1};
+      why += (why.empty() ? "" : "; ") + offer.name + ": " + absent;
+    }
+  throw Error(
+      ErrorCode::plugin_missing, kWhere,
+      "no device is available on this machine" + (why.empty() ? ": no plugin offers one" : " (" + why + ")"),
+      "use --device simulated, which needs no GPU");
+}
+
+}  // namespace
+
+std::optional<kits::KitDevice> device_of_check(const std::string& name) {
+  if (name.empty() || name == "cpu") return std::nullopt;
+  if (name == kSimulated) return simulated();
+  if (name == "cuda") return cuda();
+  const std::vector<std::string> names = {"cpu", "cuda", kSimulated};
+  const std::string near = text::nearest(name, names);
+  throw Error(
+      ErrorCode::usage, kWhere, "unknown device '" + name + "'",
+      (near.empty() ? "" : "did you mean " + near + "? ") + "available devices: " + text::join(names));
 }
 
 }  // namespace heddle::cli

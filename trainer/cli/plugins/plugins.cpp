@@ -12,7 +12,6 @@
 #include "heddle/plugin/registry.h"
 #include "lib/run/recipe/recipe.h"
 #include "trainer/cli/configuration.h"
-#include "trainer/cli/plugins/check_device.h"
 #include "trainer/cli/plugins/plugin_check.h"
 #include "trainer/cli/plugins/plugin_create.h"
 #include "trainer/cli/plugins/plugin_tables.h"

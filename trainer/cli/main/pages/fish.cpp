@@ -2,7 +2,7 @@
 #include <sstream>
 
 #include "heddle/base/text.h"
-#include "trainer/cli/main/pages/completion.h"
+#include "trainer/cli/main/pages/pages.h"
 
 namespace heddle::cli {
 namespace {

@@ -6,8 +6,21 @@
 #include <vector>
 
 #include "heddle/base/error.h"
+#include "trainer/cli/main/pages/command_table.h"
 
 namespace heddle::cli {
+
+// Returns heddle(1) as roff for the man(7) macros.
+std::string manual_page(const CommandTable& table);
+
+// Scripts to source (bash), or to install in a directory that the shell searches: as heddle for bash, _heddle
+// for zsh and heddle.fish for fish. They run no external programs.
+std::string bash_completion(const CommandTable& table);
+std::string zsh_completion(const CommandTable& table);
+std::string fish_completion(const CommandTable& table);
+
+// Quotes a word with single quotes for a POSIX shell.
+std::string quoted(const std::string& word);
 
 struct PagesAsked {
   bool is_asked = false;

@@ -1,6 +1,7 @@
-// CLI11 options of `heddle schedule` and of traces, and parsing of sizes.
+// CLI11 options of `heddle plugins`.
 #pragma once
 
+#include <CLI/App.hpp>
 #include <CLI/CLI.hpp>
 #include <string>
 
@@ -18,5 +19,20 @@ ScheduleCommand checked_schedule(ScheduleCommand asked);
 
 // Replaces a size such as "5GB" or "800MiB" by its bytes; returns an error message for an invalid size.
 std::string read_size(std::string& word);
+
+void add_data(CLI::App& app, DataCommand& to);
+void add_show(CLI::App& app, ShowCommand& to);
+void add_generate(CLI::App& app, GenerateCommand& to);
+
+}  // namespace heddle::cli
+
+namespace CLI {
+class App;
+}
+
+namespace heddle::cli {
+
+// Adds the command and its subcommands, which write into `to` and `json`.
+void add_plugins(CLI::App& app, PluginsCommand& to, bool& json);
 
 }  // namespace heddle::cli
