@@ -11,7 +11,7 @@ SENTENCES = 3
 # Folders whose comments and strings keep the rule.
 COVERED = ("bench", "core", "lib/checkpoint", "lib/drawing", "lib/nn", "lib/ops", "lib/sharding", "lib/simulated",
            "lib/testing", "lib/train", "lib/transport", "plugins/freeze", "plugins/hellaswag", "plugins/phi3",
-           "plugins/squad", "plugins/tensorboard")
+           "plugins/squad", "plugins/tensorboard", "python", "sdk")
 DROPS_ITS_SUBJECT = r"(?:Of|With|As|Those|Which|What|Where|Both|It|The same)\b"
 COMMENT_LINE = re.compile(r"\s*//+!?<? ?(.*)$")
 COMMENT_BEHIND_CODE = re.compile(r"[;{},)] +// (.*)$")
