@@ -1,4 +1,5 @@
-// Building the stage, the begin and the end of a backward, the norm and checkpoints.
+// Builds the stage of a hosted model, handles the begin and the end of a backward, and computes the norm and
+// checkpoints.
 #include "hosted.h"
 
 #include <ATen/core/grad_mode.h>
@@ -25,7 +26,7 @@ class HostUnit final : public Unit, public UnitBuffers {
   explicit HostUnit(GivenUnit given) : given_(std::move(given)) {}
   std::string_view name() const override { return given_.name; }
   Module* module() override { return nullptr; }
-  // Parameters on meta get other tensors; all others are changed in place.
+  // Returns the parameters. Those on meta get new tensors; the others are modified in place.
   std::vector<ParameterSlot> parameters() override {
     std::vector<ParameterSlot> out;
     for (auto& [name, tensor] : given_.parameters) out.push_back({name, &tensor, {}, !tensor.is_meta()});
@@ -34,14 +35,14 @@ class HostUnit final : public Unit, public UnitBuffers {
   std::vector<at::Tensor> buffers() override { return given_.buffers; }
   Tensors forward(Tensors, const Batch&) override {
     throw Error(ErrorCode::internal, "heddle.fully_shard",
-                "the unit '" + given_.name + "' is run by Python alone");
+                "the unit '" + given_.name + "' can only be run by Python");
   }
 
  private:
   GivenUnit given_;
 };
 
-// Axes that split heddle's own layers, or the batch in front of them.
+// Throws for axes that split heddle's own layers or the batch.
 void check_sizes(const Setup& setup) {
   const std::pair<const char*, int> sizes[] = {{"pp_size", setup.sizes.pp},
                                                {"tp_size", setup.sizes.tp},
@@ -51,11 +52,11 @@ void check_sizes(const Setup& setup) {
     if (size > 1)
       throw Error(ErrorCode::not_built, std::string("distributed.") + key,
                   std::string(key) + " is " + std::to_string(size) +
-                      ", and a model of PyTorch has no layers that heddle splits",
+                      ", but heddle cannot split the layers of a PyTorch model",
                   "set it to 1, or train a recipe with heddle.train");
 }
 
-// Rank 0 writes it.
+// Called on rank 0.
 void write_file(const std::filesystem::path& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file << text;
@@ -102,7 +103,7 @@ void write_checkpoint(World& world, const std::string& directory, const NamedTen
               states.empty() ? nullptr : &optimizer, files);
 }
 
-// Called before the node that made an output of a unit runs.
+// A hook that is called before the node of a unit's output runs.
 class Hosted::Began final : public torch::autograd::FunctionPreHook {
  public:
   explicit Began(std::shared_ptr<Hosted> hosted) : hosted_(std::move(hosted)) {}
@@ -112,7 +113,7 @@ class Hosted::Began final : public torch::autograd::FunctionPreHook {
   }
 
  private:
-  std::shared_ptr<Hosted> hosted_;  // the stage outlives the graph
+  std::shared_ptr<Hosted> hosted_;  // keeps the stage alive as long as the graph
 };
 
 Hosted::Hosted(Given given)
@@ -133,7 +134,7 @@ Hosted::Hosted(Given given)
   Setup setup = engine::validate(configuration, world_->plugins(), world_->rendezvous().world_size());
   check_sizes(setup);
   checkpoints_ = setup.activation_checkpointing != ActivationCheckpointing::none;
-  setup.activation_checkpointing = ActivationCheckpointing::none;  // Python's, of the model
+  setup.activation_checkpointing = ActivationCheckpointing::none;  // the model's Python code does it
   model_ = std::make_unique<engine::Model>(engine::model(std::move(setup), world_->plugins(), host));
   if (!stage().can_host_forward())
     throw Error(
@@ -160,14 +161,14 @@ at::Tensor Hosted::parameter(const std::string& name) const {
   return *parameters_.at(name);
 }
 
-// A backward that threw has left its flag.
+// Begins a forward. Resets the flag of a backward that threw.
 void Hosted::begin(bool training) {
   in_backward_ = false;
   if (training) reduced_ = false;
   stage().begin_forward(Batch());
 }
 
-// This hook comes before those of the stage.
+// Adds hooks to the outputs of a unit before the stage adds its own.
 void Hosted::after(size_t unit, const Tensors& outputs) {
   const torch::autograd::Node* watched = nullptr;
   if (at::GradMode::is_enabled() && !in_backward_)
@@ -190,7 +191,7 @@ void Hosted::abandon() noexcept {
   stage().abandon_forward();
 }
 
-// Whether the backward under way adds to gradients of parameters: autograd.grad() does not.
+// Returns whether the current backward accumulates gradients of parameters, which autograd.grad() does not.
 bool Hosted::accumulates() const {
   const auto* chosen = torch::autograd::get_current_graph_task_exec_info();
   if (chosen == nullptr || chosen->empty()) return true;
@@ -200,19 +201,20 @@ bool Hosted::accumulates() const {
   });
 }
 
-// The stage's own callback was queued by a hook that comes after this one, and runs before the second here.
+// Begins a backward. Queues a callback that queues end_backward(), so that it runs after the stage's own
+// callback.
 void Hosted::begin_backward() {
   if (in_backward_) return;
   const bool accumulates = this->accumulates();
   if (at::GradMode::is_enabled() && frees_)
     throw Error(ErrorCode::not_built, "heddle.fully_shard",
-                "a backward with create_graph=True needs parameters again that the strategy '" +
+                "a backward with create_graph=True needs parameters that the strategy '" +
                     model_->setup.strategy + "' has freed",
                 "choose a strategy with whole parameters, such as ddp");
   if (accumulates && reduced_)
     throw Error(ErrorCode::usage, "heddle.fully_shard",
-                "this is a further backward after the one that has reduced the gradients of its step",
-                "run all backwards of a step but the last within model.no_sync()");
+                "an earlier backward has already reduced the gradients of this step",
+                "run all backwards of a step except the last within model.no_sync()");
   in_backward_ = true;
   reduces_ = accumulates && synchronizes_;
   if (reduces_) stage().expect_last_backward();
@@ -224,7 +226,7 @@ void Hosted::begin_backward() {
 void Hosted::end_backward() {
   in_backward_ = false;
   if (reduces_) {
-    reduced_ = model_->setup.strategy != "single";  // which has nothing to reduce
+    reduced_ = model_->setup.strategy != "single";  // "single" does not reduce
     stage().finish_gradients();
     std::vector<at::Tensor> gradients;
     for (const Shard* shard : shards_)

@@ -1,4 +1,4 @@
-// A PyTorch model whose forward Python drives and whose parameters a strategy of heddle holds.
+// Hosted, a PyTorch model whose forward Python drives and whose parameters a heddle strategy owns.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,29 +24,30 @@ struct Node;
 
 namespace heddle::python {
 
-using Files = std::vector<std::pair<std::string, std::string>>;  // names and texts
+using Files = std::vector<std::pair<std::string, std::string>>;  // name and text
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-// A module that is gathered, run and released together, with the parameters that no earlier unit names.
+// A module that is gathered, run and released together, with the parameters that no earlier unit has.
 struct GivenUnit {
   std::string name;
-  std::vector<std::pair<std::string, at::Tensor>> parameters;  // by full name; tied ones have one name
+  std::vector<std::pair<std::string, at::Tensor>> parameters;  // by full name; a tied parameter has one name
   std::vector<at::Tensor> buffers;
 };
 
-// Called by the thread that trains, without the GIL. The graphs of its forwards hold it.
+// A model with its strategy. The training thread calls it without the GIL. The graphs of its forwards keep it
+// alive.
 class Hosted : public std::enable_shared_from_this<Hosted> {
  public:
   struct Given {
     std::shared_ptr<World> world;
-    std::string configuration, origin;  // as of read_configuration()
+    std::string configuration, origin;  // see read_configuration()
     std::vector<GivenUnit> units;
-    ParameterSource source;  // of parameters on meta
+    ParameterSource source;  // for parameters on meta
     std::function<void(bool synchronized)> backward_ended;
-    bool averages = true;  // gradients are means over the data-parallel ranks; else sums
+    bool averages = true;  // gradients are means over the data-parallel ranks, otherwise sums
   };
   explicit Hosted(Given given);
-  // Once the interpreter has ended the stages are leaked.
+  // After the end of the interpreter, the stages are leaked.
   ~Hosted();
 
   World& world() { return *world_; }
@@ -56,10 +57,10 @@ class Hosted : public std::enable_shared_from_this<Hosted> {
   const std::string& strategy() const { return model_->setup.strategy; }
   const std::vector<std::string>& warnings() const { return model_->setup.warnings; }
   std::optional<at::ScalarType> autocast() { return stage().autocast(); }
-  // The dtypes of a unit's inputs and results; empty: they stay.
+  // Returns the dtypes to which a unit's inputs and results are cast; empty: no cast.
   std::pair<std::optional<at::ScalarType>, std::optional<at::ScalarType>> precision(size_t unit);
 
-  // The tensor that modules compute with, of a parameter that was on meta.
+  // Returns the tensor that modules use for a parameter that was on meta.
   at::Tensor parameter(const std::string& name) const;
 
   bool checkpoints() const { return checkpoints_; }  // distributed.activation_checkpointing
@@ -69,17 +70,17 @@ class Hosted : public std::enable_shared_from_this<Hosted> {
   void after(size_t unit, const Tensors& outputs);
   void end();
   void abandon() noexcept;
-  // Whether backwards reduce: no for the microbatches of a step but the last.
+  // Sets whether backwards reduce gradients: false for all microbatches of a step except the last.
   void synchronize(bool wanted) { synchronizes_ = wanted; }
 
   at::Tensor norm(double type);  // fp64 [1]; a collective of every rank
   void parameters_changed() { stage().parameters_changed(); }
 
-  // A tensor of an optimizer: index of its shard, prefix of its name, and the tensor, a box like the shard or
-  // without dims.
+  // A tensor of the optimizer state: index of its shard, prefix of its name, and the tensor, which has the
+  // box of the shard or no dims.
   using State = std::tuple<size_t, std::string, at::Tensor>;
-  // DIRECTORY/model and, with states, DIRECTORY/optim; `files` (name, text) are written by rank 0. The
-  // directory appears when it is complete. A collective of every rank.
+  // Writes DIRECTORY/model and, with states, DIRECTORY/optim. Rank 0 writes `files` (name, text). The
+  // directory appears once it is complete. A collective of every rank.
   void save(const std::string& directory, const std::vector<State>& states, const Files& files);
   void load(const std::string& directory, const std::vector<State>& states);
 
@@ -100,21 +101,21 @@ class Hosted : public std::enable_shared_from_this<Hosted> {
   std::map<std::string, at::Tensor*> parameters_;
   std::function<void(bool)> backward_ended_;
   std::map<double, train::GradientNorm> norms_;
-  double average_ = 1;                                                // factor of the sums
+  double average_ = 1;                                                // factor of gradients after their sum
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  // of trainable parameters
   bool checkpoints_ = false;
-  bool frees_ = false;        // modules compute with tensors other than the shards
-  bool synchronizes_ = true;  // wanted of the next backward
+  bool frees_ = false;        // modules use tensors other than the shards
+  bool synchronizes_ = true;  // applies to the next backward
   bool in_backward_ = false, reduces_ = false;
-  bool reduced_ = false;  // the last step is over, and no forward has begun another
+  bool reduced_ = false;  // the last step is complete, and no forward has begun the next one
   int64_t saves_ = 0;
 };
 
-// The sections that the engine reads, of a YAML text, or of the file `origin` where the text is empty.
+// Reads the sections that the engine uses from a YAML text, or from the file `origin` if the text is empty.
 Node read_configuration(const std::string& text, const std::string& origin);
 
-// Writes DIRECTORY/model and DIRECTORY/optim; the directory appears when it is complete. `states`: null where
-// no rank has any. A collective of every rank; `key` is used once in a run.
+// Writes DIRECTORY/model and DIRECTORY/optim. The directory appears once it is complete. states: null if no
+// rank has any. key: used only once in a run. A collective of every rank.
 void write_parts(Rendezvous& rendezvous, const std::string& key, const std::filesystem::path& to,
                  const std::vector<checkpoint::Part>& model, const std::vector<checkpoint::Part>* states,
                  const Files& files);

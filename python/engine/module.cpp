@@ -1,4 +1,5 @@
-// The Python module heddle._engine: the GIL, exceptions and objects between the package and the engine.
+// The Python module heddle._engine, which converts objects and exceptions between Python and the engine and
+// manages the GIL.
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -19,7 +20,7 @@ namespace py = pybind11;
 namespace heddle::python {
 namespace {
 
-// A Python object that C++ code holds: dropped with the GIL, and leaked once the interpreter has ended.
+// A Python object held by C++ code. It is released with the GIL, or leaked after the end of the interpreter.
 class Held {
  public:
   explicit Held(py::object object)
@@ -34,7 +35,7 @@ class Held {
   std::shared_ptr<py::object> object_;
 };
 
-// heddle.Error with its parts; KeyboardInterrupt where Ctrl-C has ended a wait.
+// Raises heddle.Error with all its parts, or KeyboardInterrupt if Ctrl-C has ended a wait.
 void set_error(const Error& error) {
   if (PyErr_CheckSignals() != 0) return;
   const py::object type = py::module_::import("heddle.errors").attr("Error");
@@ -51,7 +52,7 @@ void set_error(const Error& error) {
   PyErr_SetObject(type.ptr(), raised.ptr());
 }
 
-// In a hook of a backward: autograd passes on torch's own holder of a Python exception as the exception.
+// Throws from a hook of a backward. autograd passes on torch's own holder of a Python exception unchanged.
 [[noreturn]] void throw_through_autograd(py::error_already_set& error) {
   const py::gil_scoped_acquire gil;
   error.restore();
@@ -80,7 +81,8 @@ ParameterSource source_of(const py::object& read) {
   };
 }
 
-// Every tensor that requires a gradient in tensors, lists, tuples, dicts and the attributes of a data class.
+// Collects every tensor that requires a gradient in tensors, lists, tuples, dicts and attributes of
+// dataclasses.
 void collect(const py::handle& value, Tensors& out, int depth = 0) {
   if (THPVariable_Check(value.ptr())) {
     const at::Tensor& tensor = THPVariable_Unpack(value.ptr());
@@ -97,7 +99,7 @@ void collect(const py::handle& value, Tensors& out, int depth = 0) {
   }
 }
 
-// A unit of a tuple (name, [(parameter's name, tensor)], buffers).
+// Converts a tuple (name, [(parameter name, tensor)], buffers) to a unit.
 GivenUnit unit_of(const py::handle& given) {
   const auto parts = py::reinterpret_borrow<py::tuple>(given);
   return {parts[0].cast<std::string>(), parts[1].cast<std::vector<std::pair<std::string, at::Tensor>>>(),
@@ -231,7 +233,7 @@ void define_pipelined(py::module_& module) {
 
 PYBIND11_MODULE(_engine, module) {
   module.attr("version") = HEDDLE_VERSION;
-  // Only heddle's own errors: torch translates its own.
+  // Translates only heddle's errors, because torch translates its own.
   py::register_local_exception_translator([](std::exception_ptr thrown) {
     try {
       if (thrown) std::rethrow_exception(thrown);

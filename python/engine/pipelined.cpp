@@ -1,4 +1,4 @@
-// Units that call Python, and a step of the pipeline.
+// Units that call Python, and the steps of a pipeline.
 #include "pipelined.h"
 
 #include <utility>

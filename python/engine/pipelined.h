@@ -1,4 +1,5 @@
-// A row of PyTorch modules in a pipeline: heddle::Step runs the schedule and updates with AdamW.
+// Pipelined, a sequence of PyTorch modules in a pipeline: heddle::Step runs the schedule and updates with
+// AdamW.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,29 +20,30 @@ namespace heddle::python {
 
 struct GivenPiece {
   GivenUnit unit;
-  // The first piece reads the batch, the last one returns the sum of its token losses. Called with the GIL
-  // released.
+  // Runs the piece. The first piece reads the batch, and the last one returns the sum of its token losses.
+  // Called without the GIL.
   std::function<Tensors(Tensors inputs, const Batch& batch)> forward;
 };
 
-// Called by the thread that trains, without the GIL.
+// A pipeline. The training thread calls it without the GIL.
 class Pipelined {
  public:
   Pipelined(std::shared_ptr<World> world, const std::string& configuration, const std::string& origin,
             std::vector<GivenPiece> pieces, const StepConfig& config);
-  // Once the interpreter has ended the stages are leaked.
+  // After the end of the interpreter, the stages are leaked.
   ~Pipelined();
 
-  // One step over this rank's batches: the loss per label token of all ranks, and the norm of the gradients.
+  // Takes a step with this rank's batches. Returns the loss per label token over all ranks, and the gradient
+  // norm.
   std::pair<double, double> step(const std::vector<Batch>& batches, double lr, double weight_decay);
   double evaluate(const std::vector<Batch>& batches);
-  // As of Hosted, with the state of AdamW.
+  // Save and load a checkpoint like Hosted, with the state of AdamW.
   void save(const std::string& directory, const Files& files);
   void load(const std::string& directory);
 
  private:
   template <class Work>
-  auto with_faults(Work&& work);  // what a piece threw comes out as itself
+  auto with_faults(Work&& work);  // rethrows the original exception of a piece
 
   std::shared_ptr<World> world_;
   std::shared_ptr<std::exception_ptr> fault_ = std::make_shared<std::exception_ptr>();

@@ -1,4 +1,4 @@
-// Joining the ranks, and the thread that turns Ctrl-C into the end of a wait.
+// Joins the ranks, and runs the thread that ends waits on Ctrl-C.
 #include "world.h"
 
 #include <poll.h>
@@ -16,7 +16,7 @@ namespace {
 
 std::atomic<bool> ended = false;
 
-// Set by the main thread once it runs Python code again.
+// Incremented by the main thread when it runs Python code.
 std::atomic<int> runs_python = 0;
 
 int note_python(void*) {
@@ -24,7 +24,8 @@ int note_python(void*) {
   return 0;
 }
 
-constexpr auto kPatience = std::chrono::milliseconds(100);  // the main thread reaches Python code within it
+// Time within which the main thread reaches Python code.
+constexpr auto kPatience = std::chrono::milliseconds(100);
 
 }  // namespace
 

@@ -1,4 +1,5 @@
-// The ranks of a Python process: joined once, left at the interpreter's end, interrupted by Ctrl-C.
+// World, the ranks of a Python process: joined once, left at the end of the interpreter, interrupted by
+// Ctrl-C.
 #pragma once
 
 #include <Python.h>
@@ -15,7 +16,7 @@
 
 namespace heddle::python {
 
-// Whether Python objects may still be touched. False once the interpreter ends: what C++ holds is then
+// Returns whether Python objects may be used. False once the interpreter ends; objects held by C++ are then
 // leaked.
 bool interpreter_lives();
 void interpreter_ends();
@@ -24,10 +25,10 @@ class World {
  public:
   struct Options {
     double timeout_seconds = 600;
-    std::vector<std::string> plugins;  // directories, before HEDDLE_PLUGIN_PATH
+    std::vector<std::string> plugins;  // directories searched before HEDDLE_PLUGIN_PATH
     std::function<void(int level, std::string room, std::string text)> log;
   };
-  // Meets the ranks that the launcher's environment names; without a launcher a world of one rank. Throws
+  // Joins the ranks given by the launcher's environment, or a world of one rank without a launcher. Throws
   // Error.
   explicit World(const Options& options);
   ~World();
@@ -48,8 +49,8 @@ class World {
   void leave() { rendezvous_->leave(); }
   const std::string& launcher() const { return launcher_; }
 
-  // Listens to the descriptor of signal.set_wakeup_fd(): where SIGINT comes while the main thread waits in
-  // C++ code, this rank abandons the run, and the wait throws.
+  // Listens to the descriptor of signal.set_wakeup_fd(). If SIGINT arrives while the main thread waits in C++
+  // code, this rank abandons the run, and the wait throws.
   void listen(int descriptor);
   bool interrupted() const { return interrupted_; }
 

@@ -1,8 +1,8 @@
 """heddle: trains large language models in parallel.
 
 ``heddle.check`` and ``heddle.train`` run recipes with the `heddle` program. ``heddle.init``, ``heddle.fully_shard`` and
-the functions below them put heddle's strategies into a PyTorch trainer: the model, the loop and the optimizer stay
-yours. See docs/embedding-in-python.md.
+the functions below them apply heddle's strategies in a PyTorch trainer, which keeps its own model, loop and optimizer.
+See docs/embedding-in-python.md.
 """
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from .world import World, init
 
 __version__ = "0.1.0"
-prefix = str(pathlib.Path(__file__).resolve().parent)  # for CMake: -DCMAKE_PREFIX_PATH; lib/plugins, share/heddle
+prefix = str(pathlib.Path(__file__).resolve().parent)  # for -DCMAKE_PREFIX_PATH; contains lib/plugins and share/heddle
 
-# What needs torch is imported when it is first used, so that checking a recipe takes no seconds.
+# Names that need torch are imported on first use, so that checking a recipe does not import torch.
 _LAZY: dict[str, str] = {
     **dict.fromkeys(("World", "init"), "world"),
     **dict.fromkeys(("Shard", "Sharded", "fully_shard", "sharded"), "sharding"),

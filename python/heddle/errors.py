@@ -1,4 +1,4 @@
-"""The error that every function of heddle raises: what is wrong, where, and what to do about it."""
+"""heddle.Error, the exception of all functions of heddle, with a place, a message and a hint."""
 from __future__ import annotations
 
 import json
@@ -7,7 +7,7 @@ from typing import Any, Mapping, Sequence
 
 
 class Error(Exception):
-    """A fault that heddle found.
+    """An error that heddle reports.
 
     Attributes:
         code: ``"config"``, ``"input"``, ``"usage"``, ``"not_built"``, ``"mesh"``, ``"plugin_missing"``,
@@ -15,8 +15,8 @@ class Error(Exception):
             ``"memory"``, ``"internal"`` or ``"diverged"``.
         where: the file with its line and the key, a parameter's name, or a part of heddle.
         message: the value given and what is allowed.
-        hint: what to do about it, or ``""``.
-        all: every error that was found together with this one, this one first.
+        hint: the next action, or ``""``.
+        all: all errors that were found together, beginning with this one.
     """
 
     def __init__(self, code: str, where: str, message: str, hint: str = "") -> None:
@@ -28,13 +28,13 @@ class Error(Exception):
         self.all: Sequence[Error] = (self,)
 
     def __str__(self) -> str:
-        """The block of text that the program prints: ``error[CODE] WHERE: MESSAGE`` and a line for the hint."""
+        """Returns the text that the program prints: ``error[CODE] WHERE: MESSAGE`` and a line with the hint."""
         return "\n".join(f"error[{e.code}] {e.where}: {e.message}" + (f"\n  hint: {e.hint}" if e.hint else "")
                          for e in self.all)
 
 
 def error_from_json(record: Mapping[str, Any]) -> Error:
-    """Returns the error of ``{"error": {...}, "errors": [...]}``, which the program prints under ``--json``."""
+    """Returns the error of ``{"error": {...}, "errors": [...]}``, which the program prints with ``--json``."""
     listed = record.get("errors") or [record["error"]]
     errors = [Error(one["code"], one["where"], one["what"], one.get("hint", "")) for one in listed]
     errors[0].all = tuple(errors)
@@ -42,7 +42,7 @@ def error_from_json(record: Mapping[str, Any]) -> Error:
 
 
 def error_in_output(output: str) -> Error | None:
-    """Returns the error of the first line of JSON that holds one, or None."""
+    """Returns the error of the first line that is a JSON object with an error, or None."""
     for line in output.splitlines():
         if not line.startswith('{"') or '"error"' not in line:
             continue
@@ -59,6 +59,6 @@ _BLOCK = re.compile(r"error\[(?P<code>\w+)\] (?P<where>.*?): (?P<message>.*?)(?:
 
 
 def error_in_text(text: str) -> Error | None:
-    """Returns the error of a block `error[CODE] WHERE: MESSAGE` with or without a line for the hint, or None."""
+    """Returns the error of a block `error[CODE] WHERE: MESSAGE` with or without a hint line, or None."""
     found = _BLOCK.fullmatch(text.rstrip("\n"))
     return None if found is None else Error(found["code"], found["where"], found["message"], found["hint"] or "")

@@ -1,4 +1,4 @@
-"""Values of a model on meta from the safetensors of a Hugging Face directory: each rank reads its own boxes."""
+"""Loads a model on meta from the safetensors of a Hugging Face directory. Each rank reads only its own boxes."""
 from __future__ import annotations
 
 import json
@@ -14,10 +14,10 @@ _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 
 
 class Weights:
-    """The tensors of a directory by name; slices of them are read when they are asked for.
+    """The tensors of a directory by name. Slices are read on demand.
 
     Attributes:
-        bytes_read: what this rank has read of the files.
+        bytes_read: the number of bytes that this rank has read.
     """
 
     def __init__(self, directory: str) -> None:
@@ -37,7 +37,8 @@ class Weights:
         if name not in self._open:
             path = os.path.join(self._directory, name)
             if not os.path.exists(path):
-                raise Error("input", path, "there is no such file", f"a directory holds {_SINGLE}, or {_INDEX} and its files")
+                raise Error("input", path, "the file does not exist",
+                            f"use a directory with {_SINGLE}, or with {_INDEX} and its files")
             self._open[name] = safe_open(path, framework="pt")
         return self._open[name]
 
@@ -48,21 +49,21 @@ class Weights:
         """Returns the box of a tensor, in the dtype of the file."""
         part = self._file(self._file_of[name]).get_slice(name)
         if list(part.get_shape()) != shape:
-            raise Error("input", f"{self._directory} {name}", f"the file has the shape {part.get_shape()}, and the model "
-                        f"{shape}", "the model and the directory must be of one configuration")
+            raise Error("input", f"{self._directory} {name}", f"the file has the shape {part.get_shape()}, but the model "
+                        f"has {shape}", "use the directory of this model's configuration")
         box = part[tuple(slice(o, o + n) for o, n in zip(offset, sizes))] if shape else part[...]
         self.bytes_read += box.numel() * box.element_size()
         return box
 
 
 def source_of(model: nn.Module, directory: str | None) -> Callable[..., bool]:
-    """Returns the function that fills shards of parameters on meta. Buffers of the model must have values."""
+    """Returns a function that fills shards of parameters on meta. Buffers of the model must have values."""
     if directory is None:
         raise Error("usage", type(model).__name__, "the model has parameters on meta, which have no values",
-                    "let from_pretrained_dir name the directory of its safetensors, or build the model on a device")
+                    "set from_pretrained_dir to the directory of its safetensors, or build the model on a device")
     weights = Weights(os.fspath(directory))
     model.__dict__["_heddle_weights"] = weights
-    names: dict[str, list[str]] = {}  # a tied parameter may be in the files under any of its names
+    names: dict[str, list[str]] = {}  # files may have a tied parameter under any of its names
     first = {id(parameter): name for name, parameter in model.named_parameters()}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(first[id(parameter)], []).append(name)
@@ -80,6 +81,6 @@ def source_of(model: nn.Module, directory: str | None) -> Callable[..., bool]:
                         tensor.copy_(weights.read(stored, offset, list(tensor.shape), shape))
                     return True
         raise Error("input", os.fspath(directory), f"the files have no tensor '{name}'",
-                    "the model and the directory must be of one configuration")
+                    "use the directory of this model's configuration")
 
     return read

@@ -1,4 +1,4 @@
-"""Checkpoints of PyTorch's DCP and of NeMo AutoModel become checkpoints of heddle."""
+"""Converts checkpoints of PyTorch's DCP and of NeMo AutoModel to checkpoints of heddle."""
 from __future__ import annotations
 
 import json
@@ -18,7 +18,7 @@ _COUNTERS = re.compile(r"^(?:.*\.)?(step|global_step|epoch)$")
 
 
 def _read(reader: Any, keys: list[str]) -> dict[str, Any]:
-    """Values of a DCP checkpoint: tensors whole, other values as they were saved."""
+    """Returns values of a DCP checkpoint: whole tensors, and other values unchanged."""
     import torch.distributed.checkpoint as dcp
 
     known = reader.read_metadata().state_dict_metadata
@@ -43,7 +43,7 @@ def _safetensors(directory: str) -> Any:
 
 
 def _split(reader: Any) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """The keys of a DCP checkpoint: of parameters by their names, of the optimizer's state by `KEY.NAME`, of counters."""
+    """Returns the keys of a DCP checkpoint: of parameters by name, of optimizer state by `KEY.NAME`, and of counters."""
     known = reader.read_metadata().state_dict_metadata
     states = {f"{found['key']}.{found['name']}": key for key in known if (found := _OPTIMIZER.match(key))}
     names = {key.split(".", 1)[1] for key in states}
@@ -62,12 +62,12 @@ def _split(reader: Any) -> tuple[dict[str, str], dict[str, str], list[str]]:
 
 
 def _nested(keys: list[str], first: str) -> bool:
-    """Whether every tensor is below one entry of the saved dict, so that its name is not of the model."""
+    """Returns whether every tensor is below one entry of the saved dict, whose name is not part of the model's names."""
     return all(key.startswith(first + ".") for key in keys) and any(key.startswith(f"{first}.{first}.") for key in keys)
 
 
 def _automodel(directory: str) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], dict[str, Any]]:
-    """AutoModel's layout: safetensors in model/, DCP in optim/; the folder's name has epoch and step."""
+    """Reads AutoModel's layout: safetensors in model/, DCP in optim/, and epoch and step in the folder's name."""
     reader = _safetensors(os.path.join(directory, "model"))
     keys = [key for key, about in reader.read_metadata().state_dict_metadata.items() if hasattr(about, "size")]
     model = _read(reader, keys)
@@ -95,23 +95,23 @@ def _plain_dcp(directory: str) -> tuple[dict[str, torch.Tensor], dict[str, torch
 
 
 def import_checkpoint(directory: str | os.PathLike[str], out: str | os.PathLike[str]) -> dict[str, Any]:
-    """Makes a checkpoint that `heddle.load` reads out of one of PyTorch's DCP, with the names of the model's parameters
-    (``get_state_dict``, or ``model.state_dict()``), or of NeMo AutoModel's (``model/*.safetensors``, ``optim/`` in DCP).
+    """Converts a checkpoint to one that `heddle.load` reads. The source is a DCP checkpoint of PyTorch with the model's
+    parameter names (``get_state_dict`` or ``model.state_dict()``), or a checkpoint of NeMo AutoModel
+    (``model/*.safetensors``, ``optim/`` in DCP).
 
-    Run it on one rank; it holds the whole model and the optimizer's state in host memory. The state of a data loader, of
-    schedulers and of random numbers is left out. Import only checkpoints whose origin you trust: DCP's metadata is a
-    pickle.
+    Run it on one rank. It keeps the whole model and the optimizer state in host memory. The state of data loaders,
+    schedulers and random generators is skipped. Import only checkpoints that you trust: DCP's metadata is a pickle.
 
     Args:
-        directory: of the checkpoint.
-        out: the directory to make. One that exists is refused.
+        directory: the checkpoint to read.
+        out: the directory to create. It must not exist.
 
     Returns:
-        ``parameters`` and ``states`` (numbers of tensors), and ``step`` and ``epoch`` where the checkpoint tells them,
-        which `heddle.load` returns too.
+        ``parameters`` and ``states`` (numbers of tensors), and ``step`` and ``epoch`` if the checkpoint has them, which
+        `heddle.load` also returns.
 
     Raises:
-        heddle.Error: ``"input"`` where the directory holds neither.
+        heddle.Error: ``"input"`` if the directory is not such a checkpoint.
     """
     path = os.path.abspath(os.fspath(directory))
     if os.path.exists(os.path.join(path, ".metadata")):
@@ -119,16 +119,16 @@ def import_checkpoint(directory: str | os.PathLike[str], out: str | os.PathLike[
     elif os.path.isdir(os.path.join(path, "model")):
         model, states, extra = _automodel(path)
     else:
-        raise Error("input", path, "this directory holds no .metadata of DCP and no model/ of AutoModel",
-                    "name the directory of one checkpoint")
+        raise Error("input", path, "the directory has neither a .metadata of DCP nor a model/ of AutoModel",
+                    "use the directory of one checkpoint")
     if not model:
-        raise Error("input", path, "the checkpoint has no tensor of a model", "save the model's state_dict() with it")
+        raise Error("input", path, "the checkpoint has no model tensors", "save the model's state_dict() in it")
     for name in [each for each in states if each.startswith("step.")]:
         states[name] = states[name].reshape(()).float()
     world = init()
     if world.size != 1:
-        raise Error("usage", "heddle.import_checkpoint", f"it was called on a run of {world.size} ranks",
-                    "import on one rank, then load on all")
+        raise Error("usage", "heddle.import_checkpoint", f"it was called in a run of {world.size} ranks",
+                    "import on one rank, then load on all ranks")
     files = [("python.json", json.dumps({"version": 1, "extra": extra, "groups": []}))]
     world._extension.write_checkpoint(world.native, os.path.abspath(os.fspath(out)), list(model.items()),
                                       list(states.items()), files)

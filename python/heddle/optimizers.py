@@ -1,4 +1,4 @@
-"""Optimizers over shards: the engine is told of each step, and the norm of gradients is that of the whole model."""
+"""Optimizers over shards: reports each step to the engine, and computes gradient norms over the whole model."""
 from __future__ import annotations
 
 import weakref
@@ -16,7 +16,7 @@ _installed = False
 
 
 def watch(sharded: Any) -> None:
-    """From here on optimizers tell this model of their steps."""
+    """Reports steps of optimizers to this model from now on."""
     global _installed
     _watched.add(sharded)
     _models_of.clear()
@@ -38,7 +38,7 @@ def watch(sharded: Any) -> None:
 
 
 def _translate_backward() -> None:
-    """Errors of the engine's hooks leave a backward as heddle.Error: autograd makes a RuntimeError of each."""
+    """Makes a backward raise errors of the engine's hooks as heddle.Error. autograd converts them to RuntimeError."""
     import torch.autograd
 
     run = torch.autograd._engine_run_backward
@@ -56,7 +56,7 @@ def _translate_backward() -> None:
 
 
 def _models(optimizer: Any) -> list[Any]:
-    """The models whose shards an optimizer has."""
+    """Returns the models whose shards an optimizer updates."""
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
     known = _models_of.get(optimizer)
     if known is not None and known[0] == len(parameters):
@@ -65,7 +65,8 @@ def _models(optimizer: Any) -> list[Any]:
     for each in parameters:
         if type(each) is Released:
             raise Error("usage", each._heddle_name, "the optimizer has a parameter of a model under heddle.fully_shard, of "
-                        "which this rank updates a shard", "make the optimizer after fully_shard, from model.parameters()")
+                        "which this rank updates only a shard",
+                        "create the optimizer after fully_shard, from model.parameters()")
     models = [one for one in _watched if any(id(shard.tensor) in ids for shard in one.shards)]
     _models_of[optimizer] = (len(parameters), models)
     return models
@@ -82,7 +83,7 @@ def _after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
 
 def _norm_of(original: Any, gradients: list[Any], norm_type: float, error_if_nonfinite: bool,
              foreach: bool | None) -> torch.Tensor:
-    """torch.nn.utils.get_total_norm over shards: of the whole model, and not of this rank's shards alone."""
+    """Computes torch.nn.utils.get_total_norm for shards: over the whole model instead of this rank's shards."""
     ids = {id(each) for each in gradients}
     models = []
     for one in _watched:
@@ -92,7 +93,7 @@ def _norm_of(original: Any, gradients: list[Any], norm_type: float, error_if_non
             continue
         if among != len(own) or among != len(gradients):
             raise Error("usage", "clip_grad_norm_", f"these are {among} of the {len(own)} gradients of a model under "
-                        "heddle.fully_shard" + (" and others beside them" if among != len(gradients) else ""),
+                        "heddle.fully_shard" + (" and other gradients" if among != len(gradients) else ""),
                         "clip all parameters of the model together: heddle.clip_grad_norm_(model, max_norm)")
         models.append(one)
     if not models:
@@ -104,17 +105,16 @@ def _norm_of(original: Any, gradients: list[Any], norm_type: float, error_if_non
 
 
 def total_norm_of(sharded: Any, norm_type: float) -> torch.Tensor:
-    """The norm of all gradients of a model, without dims, in the dtype of its first gradient. A collective."""
+    """Returns the norm of all gradients of a model, 0-dim, in the dtype of its first gradient. A collective."""
     like = next((s.tensor.grad for s in sharded.shards if s.tensor.grad is not None), None)
     norm = sharded.native.norm(float(norm_type))[0]
     return norm if like is None else norm.to(torch.promote_types(like.dtype, torch.float32))
 
 
 def clip_grad_norm_(model: Any, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-    """Divides the gradients of a model so that their norm is at most `max_norm`. A collective of every rank.
+    """Scales the gradients of a model so that their norm is at most `max_norm`. A collective of every rank.
 
-    Returns the norm before, over the whole model, a tensor without dims. One that is not finite changes nothing useful:
-    skip that update.
+    Returns the norm before scaling, over the whole model, as a 0-dim tensor. If it is not finite, skip the update.
     """
     from .sharding import sharded
 
@@ -129,7 +129,7 @@ def clip_grad_norm_(model: Any, max_norm: float, norm_type: float = 2.0) -> torc
 
 
 def parameters_changed(model: Any) -> None:
-    """Tells the engine that the shards have new values. Steps of `torch.optim` optimizers tell it themselves."""
+    """Reports new values of the shards to the engine. Steps of `torch.optim` optimizers are reported automatically."""
     from .sharding import sharded
 
     sharded(model).native.parameters_changed()

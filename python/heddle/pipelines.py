@@ -1,4 +1,4 @@
-"""A row of modules in a pipeline of ranks: heddle.pipeline()."""
+"""heddle.pipeline(), which trains a sequence of modules in a pipeline of ranks."""
 from __future__ import annotations
 
 import json
@@ -16,7 +16,7 @@ Piece = tuple[str, nn.Module, Callable[[list[torch.Tensor], Any], Sequence[torch
 
 
 class Pipeline:
-    """Made by `heddle.pipeline`. Each rank has stages of the row; the others' modules are not touched."""
+    """A pipeline, created by `heddle.pipeline`. Each rank has some stages, and does not touch modules of other ranks."""
 
     def __init__(self, native: Any, batch: Callable[[], Any]) -> None:
         self._native, self._batch = native, batch
@@ -34,22 +34,22 @@ class Pipeline:
         """Takes one step of AdamW. A collective of every rank.
 
         Args:
-            batches: one mapping, or several that accumulate, with ``tokens`` and ``labels`` (int64 [batch, sequence]; -100
-                has no loss), and ``positions``, ``documents``, ``padding``, ``extra`` where the pieces read them. All ranks
-                of a pipeline get the same batches. The schedule cuts a batch into microbatches of rows.
+            batches: one mapping, or several whose gradients accumulate, with ``tokens`` and ``labels`` (int64 [batch,
+                sequence]; -100 has no loss), and ``positions``, ``documents``, ``padding``, ``extra`` if the pieces read
+                them. All ranks of a pipeline get the same batches. The schedule splits a batch into microbatches by rows.
 
         Returns:
-            The loss, the sum of the token losses of all ranks by the number of their labels, and the norm of the gradients
-            before clipping.
+            The loss, which is the sum of the token losses divided by the number of labels over all ranks, and the gradient
+            norm before clipping.
         """
         return self._native.step(self._made(batches), lr, weight_decay)
 
     def evaluate(self, batches: Any) -> float:
-        """Returns the same loss without gradients. A collective of every rank."""
+        """Returns the loss without computing gradients. A collective of every rank."""
         return self._native.evaluate(self._made(batches))
 
     def save(self, directory: str | os.PathLike[str], extra: Mapping[str, Any] | None = None) -> None:
-        """Saves a checkpoint as `heddle.save` does, with the state of AdamW."""
+        """Saves a checkpoint like `heddle.save`, with the state of AdamW."""
         files = [("python.json", json.dumps({"version": 1, "extra": dict(extra or {}), "groups": []}))]
         self._native.save(os.path.abspath(os.fspath(directory)), files)
 
@@ -63,23 +63,23 @@ class Pipeline:
 
 def pipeline(pieces: Sequence[Piece], *, config: Any = None, max_norm: float | None = 1.0,
              betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, **fields: Any) -> Pipeline:
-    """Builds a pipeline out of a row of pieces. A collective of every rank.
+    """Builds a pipeline from a sequence of pieces. A collective of every rank.
 
     Args:
-        pieces: a name, a module and a function each. ``function(inputs, batch)`` gets the tensors that the piece before
-            returned (the first one an empty list), and returns a list of tensors; the last one returns the sum of its token
-            losses, one element. ``batch`` has ``tokens``, ``labels`` and more, of one microbatch. Names of parameters are
-            NAME.PARAMETER. A module in two pieces is tied.
-        config: the path of a recipe, or a mapping, whose ``distributed:`` section is used.
-        max_norm: gradients are clipped to it; None: they are not.
-        fields: those of ``distributed:``, such as ``strategy="fsdp2", pp_size=2, pipeline={"pp_schedule": "1f1b",
+        pieces: tuples of a name, a module and a function. ``function(inputs, batch)`` gets the tensors that the previous
+            piece returned (the first piece gets an empty list), and returns a list of tensors. The last piece returns the
+            sum of its token losses, one element. ``batch`` has ``tokens``, ``labels`` and more, of one microbatch.
+            Parameter names are NAME.PARAMETER. A module in two pieces is tied.
+        config: the path of a recipe or a mapping, whose ``distributed:`` section is used.
+        max_norm: maximum gradient norm for clipping. None disables clipping.
+        fields: fields of ``distributed:``, such as ``strategy="fsdp2", pp_size=2, pipeline={"pp_schedule": "1f1b",
             "pp_microbatch_size": 1}``.
 
     Raises:
-        heddle.Error: a field, a strategy or a cut that is refused, with its place.
+        heddle.Error: for a field, a strategy or a split that is refused, with its place.
     """
     if not pieces:
-        raise Error("usage", "pieces", "the row is empty", "give a name, a module and a function for each piece")
+        raise Error("usage", "pieces", "the list is empty", "pass a name, a module and a function for each piece")
     world = init()
     row = nn.ModuleList(module for _, module, _ in pieces)
     configuration, origin = configuration_of(row, config, fields)

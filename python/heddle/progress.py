@@ -1,11 +1,11 @@
-"""What a person sees of a run in a terminal or a notebook: a progress bar, and a plot of the loss."""
+"""Progress of a run in a terminal or a notebook: a progress bar, and a plot of the loss."""
 from __future__ import annotations
 
 import sys
 import time
 from typing import Any
 
-_PLOT_SECONDS = 1.0  # between two drawings
+_PLOT_SECONDS = 1.0  # between two updates of the plot
 _WIDTH, _HEIGHT = 640, 200  # of the plot, in pixels
 
 
@@ -15,7 +15,7 @@ def _in_notebook() -> bool:
 
 
 def plot(losses: list[float]) -> str:
-    """Returns a picture (SVG) of the loss of each step. Steps without a finite loss are gaps."""
+    """Returns an SVG plot of the loss per step. Steps without a finite loss are skipped."""
     finite = [(i, loss) for i, loss in enumerate(losses) if loss is not None and abs(loss) < float("inf")]
     if not finite:
         return ""
@@ -30,10 +30,10 @@ def plot(losses: list[float]) -> str:
 
 
 class Progress:
-    """A bar of tqdm, where that is installed, and in a notebook a plot of the loss below it.
+    """A progress bar of tqdm if it is installed, and in a notebook a plot of the loss below it.
 
     Args:
-        wanted: None: where standard error is a terminal, or in a notebook.
+        wanted: whether to show it. None: if standard error is a terminal, or in a notebook.
     """
 
     def __init__(self, wanted: bool | None) -> None:
@@ -86,7 +86,7 @@ class Progress:
 
 
 class _Line:
-    """One line that is written over, where tqdm is not installed."""
+    """A progress line that is overwritten, used if tqdm is not installed."""
 
     def __init__(self) -> None:
         self._steps, self._told = 0, ""

@@ -19,13 +19,13 @@ from .errors import Error, error_from_json, error_in_output
 from .progress import Progress
 
 Recipe = Union[str, "os.PathLike[str]", Mapping[str, Any]]
-_POLL_SECONDS = 0.1  # between two reads of the metrics file
-_KEPT_BYTES = 1 << 20  # of the program's standard error
+_POLL_SECONDS = 0.1  # between reads of the metrics file
+_KEPT_BYTES = 1 << 20  # kept of the program's output
 
 
 def program() -> str:
-    """Returns the path of the `heddle` program: ``HEDDLE_PROGRAM``, else that of this package, else that of the source
-    tree that holds this package, else the one on PATH. Raises `heddle.Error` (``"usage"``) where there is none."""
+    """Returns the path of the `heddle` program: ``HEDDLE_PROGRAM``, else the program of this package, else of the source
+    tree that contains this package, else on PATH. Raises `heddle.Error` (``"usage"``) if there is none."""
     package = pathlib.Path(__file__).resolve().parent
     for place in (os.environ.get("HEDDLE_PROGRAM"), package / "bin/heddle", package.parents[1] / "bin/heddle",
                   package.parents[1] / "build/heddle",
@@ -33,12 +33,12 @@ def program() -> str:
         if place and os.access(place, os.X_OK):
             return str(place)
     raise Error("usage", "heddle", "the program `heddle` was not found in this package or on PATH",
-                "install the wheel of heddle, or let HEDDLE_PROGRAM name the program")
+                "install the wheel of heddle, or set HEDDLE_PROGRAM to the path of the program")
 
 
 def environment() -> dict[str, str]:
-    """Returns the environment of the program: LibTorch and Python are those of this interpreter unless variables name
-    others. torch is not imported."""
+    """Returns the environment of the program, which uses this interpreter's LibTorch and Python unless variables set
+    others. Does not import torch."""
     import importlib.util
 
     variables = dict(os.environ)
@@ -52,7 +52,7 @@ def environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def _file_of(recipe: Recipe) -> Iterator[str]:
-    """The path of a recipe; a mapping is written into a file for the length of the scope."""
+    """Yields the path of a recipe. A mapping is written to a file that exists within the scope."""
     if not isinstance(recipe, Mapping):
         yield os.fspath(recipe)
         return
@@ -64,13 +64,13 @@ def _file_of(recipe: Recipe) -> Iterator[str]:
 
 
 def _written(value: Any) -> Any:
-    """Writes values of a recipe that JSON lacks: paths, and dtypes of torch."""
+    """Converts values of a recipe that JSON does not support: paths and torch dtypes."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if type(value).__module__ == "torch":
         return str(value).replace("torch.", "")
     raise Error("config", "recipe", f"a value of type {type(value).__name__} cannot be written as YAML",
-                "use numbers, texts, lists, mappings and None")
+                "use numbers, strings, lists, mappings and None")
 
 
 def _overrides(values: Mapping[str, Any] | None) -> list[str]:
@@ -80,21 +80,21 @@ def _overrides(values: Mapping[str, Any] | None) -> list[str]:
 
 def check(recipe: Recipe, world_size: int | Sequence[int] = 1, *, overrides: Mapping[str, Any] | None = None,
           elsewhere: bool = False) -> Any:
-    """Validates a recipe as `heddle check` does, without starting a rank or making a tensor.
+    """Validates a recipe like `heddle check`, without starting ranks or creating tensors.
 
     Args:
-        recipe: the path of a YAML file, or a mapping with its sections. Relative paths in it are relative to the
-            working directory.
+        recipe: the path of a YAML file, or a mapping with its sections. Relative paths are relative to the working
+            directory.
         world_size: the number of ranks, or several numbers.
         overrides: values by key, such as ``{"distributed.tp_size": 2}``.
-        elsewhere: the run is for another machine, so a model, data or a device that this one lacks is a warning.
+        elsewhere: whether the run is for another machine. A missing model, data set or device is then only a warning.
 
     Returns:
-        What the recipe resolves to: a dict with ``mesh``, ``sizes``, ``strategy_config``, ``parameters`` (elements),
-        ``bytes_per_rank``, ``steps``, ``warnings`` and more. For several world sizes a list of them.
+        The resolved recipe: a dict with ``mesh``, ``sizes``, ``strategy_config``, ``parameters`` (elements),
+        ``bytes_per_rank``, ``steps``, ``warnings`` and more. For several world sizes, a list of dicts.
 
     Raises:
-        heddle.Error: what is wrong first; ``.all`` has every error that was found.
+        heddle.Error: the first error; ``.all`` has all errors.
     """
     several = not isinstance(world_size, int)
     sizes = list(world_size) if not isinstance(world_size, int) else [world_size]
@@ -114,11 +114,11 @@ def check(recipe: Recipe, world_size: int | Sequence[int] = 1, *, overrides: Map
 
 @dataclasses.dataclass
 class Trained:
-    """A run that has ended.
+    """The result of a run.
 
     Attributes:
-        metrics: one dict a step, the lines of ``training.jsonl``: ``step``, ``loss``, ``grad_norm``, ``lr``, ``tps``
-            (tokens a second), ``mem`` (GiB), ``step_time`` (seconds) and more.
+        metrics: one dict per step, the lines of ``training.jsonl``: ``step``, ``loss``, ``grad_norm``, ``lr``, ``tps``
+            (tokens per second), ``mem`` (GiB), ``step_time`` (seconds) and more.
         output: the last MiB of the program's standard output: the header of the run and its progress.
     """
 
@@ -132,7 +132,7 @@ class Trained:
 
 
 class _Lines:
-    """The complete lines that are appended to a file that may not exist yet."""
+    """Reads the complete lines that are appended to a file, which may not exist yet."""
 
     def __init__(self, path: str) -> None:
         self._path, self._rest, self._at = path, b"", 0
@@ -150,7 +150,7 @@ class _Lines:
 
 
 class _Drain:
-    """Reads a pipe of the child to its end, so that the child never blocks. Keeps the last bytes."""
+    """Reads a pipe of the child until its end, so that the child never blocks. Keeps the last bytes."""
 
     def __init__(self, pipe: Any, echo: Any = None) -> None:
         self._pipe, self._echo, self._kept = pipe, echo, b""
@@ -173,21 +173,21 @@ class _Drain:
 def train(recipe: Recipe, *, ranks: int | None = None, on_step: Callable[[dict[str, Any]], Any] | None = None,
           overrides: Mapping[str, Any] | None = None, metrics: str | os.PathLike[str] | None = None,
           progress: bool | None = None, log: bool = False) -> Trained:
-    """Trains a recipe with the `heddle` program in a child process, and returns when the run has ended.
+    """Trains a recipe with the `heddle` program in a child process, and returns when the run ends.
 
     Args:
-        recipe: the path of a YAML file, or a mapping with its sections. Relative paths in it are relative to the
-            working directory.
-        ranks: local ranks to start. Default: 1.
-        on_step: called in this thread with the line of ``training.jsonl`` of each step, as a dict. An exception stops
-            the run as Ctrl-C does, and is raised once the run has saved and ended.
+        recipe: the path of a YAML file, or a mapping with its sections. Relative paths are relative to the working
+            directory.
+        ranks: number of local ranks to start. Default: 1.
+        on_step: called in this thread after each step with its line of ``training.jsonl`` as a dict. An exception stops
+            the run like Ctrl-C, and is raised once the run has saved and ended.
         overrides: values by key, such as ``{"optimizer.lr": 3e-4}``.
         metrics: the file for ``training.jsonl``. Default: a temporary one; its lines are in the result.
-        progress: a progress bar, with a loss plot in a notebook. Default: where a person looks on.
+        progress: whether to show a progress bar, with a loss plot in a notebook. Default: in a terminal or a notebook.
         log: whether to copy the program's messages to standard output.
 
-    A KeyboardInterrupt is sent to the run as SIGINT: it saves a checkpoint and ends, then the exception goes on. A
-    second one ends the ranks at once.
+    A KeyboardInterrupt is sent to the run as SIGINT: the run saves a checkpoint and ends, then the exception is raised.
+    A second one kills the ranks at once.
 
     Raises:
         heddle.Error: the error of the run, with its code, place and hint.
@@ -196,7 +196,7 @@ def train(recipe: Recipe, *, ranks: int | None = None, on_step: Callable[[dict[s
         file = os.fspath(metrics) if metrics is not None else os.path.join(place, "training.jsonl")
         command = [program(), "train", path, "--json", "--metrics", file,
                    *(["--nproc-per-node", str(ranks)] if ranks is not None else []), *_overrides(overrides)]
-        # A session of its own: Ctrl-C in a terminal reaches this process alone, which sends it on once.
+        # A separate session, so that Ctrl-C in a terminal reaches only this process, which forwards it once.
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
                                  env=environment(), start_new_session=True)
         out, err = _Drain(child.stdout, sys.stdout if log else None), _Drain(child.stderr, sys.stderr if log else None)
@@ -214,7 +214,7 @@ def train(recipe: Recipe, *, ranks: int | None = None, on_step: Callable[[dict[s
 
 def _follow(child: subprocess.Popen[bytes], file: _Lines, lines: list[dict[str, Any]],
             on_step: Callable[[dict[str, Any]], Any] | None, bar: Progress) -> BaseException | None:
-    """Reports steps until the child has ended. Returns the exception that has stopped it, or None."""
+    """Reports steps until the child has ended. Returns the exception that stopped it, or None."""
     stopped: BaseException | None = None
     while True:
         try:
@@ -229,7 +229,7 @@ def _follow(child: subprocess.Popen[bytes], file: _Lines, lines: list[dict[str, 
             time.sleep(_POLL_SECONDS)
         except BaseException as error:  # also KeyboardInterrupt
             if stopped is not None and not isinstance(error, KeyboardInterrupt):
-                continue  # the first one is raised
+                continue  # the first exception is raised
             if stopped is None:
                 stopped = error
                 child.send_signal(signal.SIGINT)
@@ -239,17 +239,17 @@ def _follow(child: subprocess.Popen[bytes], file: _Lines, lines: list[dict[str, 
 
 
 def _failure(status: int, errors: str) -> Error:
-    """The error of a program that printed none as JSON."""
+    """Returns the error of a program that printed no error as JSON."""
     last = [line for line in errors.splitlines() if line.strip()][-3:]
     if status < 0:
-        said = f"the program was ended by {signal.Signals(-status).name}"
+        said = f"the program was killed by {signal.Signals(-status).name}"
     else:
-        said = f"the program ended with status {status}"
+        said = f"the program exited with status {status}"
     return Error("internal", "heddle", said + (": " + " | ".join(last) if last else ""),
                  "run the same command in a terminal to see its messages")
 
 
 def main() -> None:
-    """Becomes the program, with the arguments of this process. The command `heddle` of the wheel."""
+    """Replaces this process by the program with the same arguments. The command `heddle` of the wheel."""
     path = program()
     os.execve(path, [path, *sys.argv[1:]], environment())

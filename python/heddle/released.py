@@ -1,4 +1,4 @@
-"""Parameters between their uses: their storage is freed, so reading values raises an error instead of crashing."""
+"""Released parameters, whose storage is freed between uses. Reading their values raises an error."""
 from __future__ import annotations
 
 from typing import Any, NoReturn
@@ -24,14 +24,13 @@ _NO_GRADIENT = _Tensor.grad.__set__
 _TRAINS = {_Tensor.requires_grad_, _Tensor.requires_grad.__set__}
 
 
-switched: set[int] = set()  # ids of parameters whose requires_grad was set, to be checked before the next training forward
+switched: set[int] = set()  # ids of parameters whose requires_grad was set; checked before the next training forward
 
 
 class Released(torch.nn.Parameter):
-    """The class of a parameter whose values this rank does not have now: only a shard of them, which
-    ``model.parameters()`` of the whole model gives. Shape, dtype and device can be read; whatever reads values raises
-    `heddle.Error` with the parameter's name. The parameter is whole again inside of a forward of its module and within
-    `heddle.unsharded`."""
+    """A parameter whose whole values this rank does not have at the moment. ``model.parameters()`` of the model returns
+    this rank's shard. Shape, dtype and device can be read; reading values raises `heddle.Error` with the parameter's
+    name. The parameter is whole in a forward of its module and within `heddle.unsharded`."""
 
     _heddle_name: str
 
@@ -44,7 +43,7 @@ class Released(torch.nn.Parameter):
                 return func(*args, **(kwargs or {}))
         given = [each for each in _flat(args, kwargs) if isinstance(each, Released)]
         with torch._C.DisableTorchFunctionSubclass():
-            # An autograd function that Python wrote reads the parameters of its unit, which is whole for its backward.
+            # A Python autograd function may read the parameters of its unit, which is whole in its backward.
             if torch._C._current_graph_task_id() != -1 and all(each.untyped_storage().nbytes() > 0 for each in given):
                 return func(*args, **(kwargs or {}))
         _refuse(given[0] if given else None, _name(func))
@@ -60,7 +59,7 @@ class Released(torch.nn.Parameter):
 
 
 def _name(func: Any) -> str:
-    """The name of a function or a property."""
+    """Returns the name of a function or a property."""
     name = getattr(func, "__name__", str(func))
     return getattr(func.__self__, "__name__", name) if name in ("__get__", "__set__") else name
 
@@ -75,6 +74,6 @@ def _flat(args: Any, kwargs: Any) -> Any:
 
 def _refuse(parameter: Any, function: str) -> NoReturn:
     name = getattr(parameter, "_heddle_name", "?")
-    raise Error("usage", name, f"'{function}' reads values of the parameter '{name}', of which this rank holds "
-                "a shard", "use the shards of model.parameters(), read it within heddle.unsharded(model), save with "
+    raise Error("usage", name, f"'{function}' reads values of the parameter '{name}', of which this rank only "
+                "has a shard", "use the shards of model.parameters(), read it within heddle.unsharded(model), save with "
                 "heddle.save or heddle.save_pretrained, and run a module through the whole model's forward")

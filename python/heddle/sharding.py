@@ -1,4 +1,4 @@
-"""heddle.fully_shard: a strategy of heddle under a PyTorch model, in place."""
+"""heddle.fully_shard(), which applies a strategy of heddle to a PyTorch model in place."""
 from __future__ import annotations
 
 import contextlib
@@ -21,11 +21,11 @@ _disable = torch._dynamo.disable if hasattr(torch, "_dynamo") else torch.compile
 
 
 class Sharded:
-    """The strategy under one model. `heddle.fully_shard` makes it; the functions of heddle find it by the model.
+    """The strategy of a model. `heddle.fully_shard` creates it, and functions of heddle find it by the model.
 
     Attributes:
         strategy: the strategy's name.
-        shards: this rank's parts of the parameters, `Shard` each, in execution order.
+        shards: this rank's parts of the parameters, a list of `Shard` in execution order.
     """
 
     def __init__(self, model: nn.Module, world: World, configuration: str, origin: str, units: list[Unit],
@@ -33,13 +33,13 @@ class Sharded:
         self._model = weakref.ref(model)
         self.world = world
         self.units = units
-        self._owners = _owners(model)  # of each parameter's name: modules and the keys there
+        self._owners = _owners(model)  # modules and keys by parameter name
         given = [(unit.name or "root", list(unit.parameters.items()), unit.buffers) for unit in units]
         ended = weakref.WeakMethod(self._backward_ended)
 
         def backward_ended(synchronized: bool) -> None:
             call = ended()
-            if call is not None:  # the graph has not outlived the model
+            if call is not None:  # the model still exists
                 call(synchronized)
 
         self.native = world._extension.Hosted(world.native, configuration, origin, given, source,
@@ -49,9 +49,9 @@ class Sharded:
         self._trains = {name: each.requires_grad for unit in units for name, each in unit.parameters.items()}
         self.names = {id(each): name for unit in units for name, each in unit.parameters.items()}
         self.shards = [Shard(*each) for each in self.native.shards()]
-        self._earlier: list[tuple[torch.Tensor, torch.Tensor]] = []  # shards and their gradients before this step
-        self._running = False  # a forward of the model
-        self._held = False  # parameters are whole for a scope
+        self._earlier: list[tuple[torch.Tensor, torch.Tensor]] = []  # shards and their earlier gradients
+        self._running = False  # in a forward of the model
+        self._held = False  # parameters are whole within a scope
         self._precision = [self.native.precision(index) for index in range(len(units))]
         self._autocast = self.native.autocast()
         self._release_all()
@@ -60,7 +60,7 @@ class Sharded:
     # -- parameters
 
     def _take_parameters(self) -> None:
-        """Puts the tensors of parameters that were on meta into their modules, and finds those that are freed."""
+        """Sets the new tensors of parameters that were on meta, and finds the parameters that are freed."""
         ids = {id(shard[1]) for shard in self.native.shards()}
         for unit in self.units:
             for name, parameter in list(unit.parameters.items()):
@@ -76,8 +76,8 @@ class Sharded:
                 uses.setdefault(id(each), []).append(index)
         self._sharing = [sorted({other for each in parameters for other in uses[id(each)]} - {index})
                          for index, parameters in enumerate(self._freed)]
-        self._stack: list[int] = []  # units that run, the innermost last
-        self._around = [index == 0 for index in range(len(self.units))]  # units that run others inside
+        self._stack: list[int] = []  # running units, innermost last
+        self._around = [index == 0 for index in range(len(self.units))]  # units that run other units inside
 
     def _replace(self, name: str, tensor: torch.Tensor) -> nn.Parameter:
         if not isinstance(tensor, nn.Parameter):
@@ -113,18 +113,18 @@ class Sharded:
     def _after(self, index: int, result: Any) -> None:
         self.native.after(index, result)
         self._stack.pop()
-        # A unit around others stays whole to the end of the backward, which may compute parts of it again.
+        # A unit that contains others stays whole until the end of the backward, which may recompute parts of it.
         if self._held or index in self._stack or (self._around[index] and torch.is_grad_enabled()):
             return
         for parameter in self._freed[index]:
             parameter.__class__ = Released
-        for other in self._sharing[index]:  # a unit that is whole uses its parameters too
+        for other in self._sharing[index]:  # another unit that is whole uses them too
             if other in self._stack or self._around[other]:
                 for parameter in self._freed[other]:
                     parameter.__class__ = nn.Parameter
 
     def forward(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Runs the model's own call between the begin and the end of a forward."""
+        """Runs the model's own call as a forward of the engine."""
         if self._running:  # the model calls itself
             return call(*args, **kwargs)
         self._begin()
@@ -160,12 +160,12 @@ class Sharded:
         self.native.begin(torch.is_grad_enabled())
 
     def _check_switched(self) -> None:
-        """Adapters freeze and thaw parameters around a forward; a change that stays is refused."""
+        """Checks that requires_grad is as in fully_shard. Adapters may change it temporarily around a forward."""
         for unit in self.units:
             for name, parameter in unit.parameters.items():
                 if id(parameter) in switched and parameter.requires_grad != self._trains[name]:
-                    raise Error("usage", name, f"requires_grad is {parameter.requires_grad}, and it was "
-                                f"{self._trains[name]} at heddle.fully_shard", "freeze parameters before fully_shard")
+                    raise Error("usage", name, f"requires_grad is {parameter.requires_grad}, but it was "
+                                f"{self._trains[name]} in heddle.fully_shard", "freeze parameters before fully_shard")
         switched.clear()
 
     @_disable
@@ -181,7 +181,7 @@ class Sharded:
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[dict[str, torch.Tensor]]:
-        """Every parameter whole, by name, for the length of a scope."""
+        """Yields every whole parameter by name, within a scope."""
         self.world.check_process()
         whole = self.native.hold_whole()
         self._held = True
@@ -198,7 +198,7 @@ class Sharded:
     # -- gradients
 
     def _set_gradients_aside(self) -> None:
-        """A backward that follows adds to gradients that the optimizer has not reset."""
+        """Sets aside gradients that the optimizer has not reset, to which the next backward adds."""
         if not self._reduced:
             return
         for shard in self.shards:
@@ -236,22 +236,24 @@ class Sharded:
         return model
 
     def __deepcopy__(self, memo: Any) -> Any:
-        raise Error("usage", "copy.deepcopy", "a model under heddle.fully_shard cannot be copied: each rank has a shard",
-                    "copy it before fully_shard, or build a second one and heddle.load it")
+        raise Error("usage", "copy.deepcopy",
+                    "a model under heddle.fully_shard cannot be copied, because each rank has only a shard",
+                    "copy it before fully_shard, or build a second model and load it with heddle.load")
 
     def __reduce__(self) -> Any:
-        raise Error("usage", "pickle", "a model under heddle.fully_shard cannot be pickled: each rank has a shard",
+        raise Error("usage", "pickle",
+                    "a model under heddle.fully_shard cannot be pickled, because each rank has only a shard",
                     "use heddle.save or heddle.save_pretrained")
 
 
 class Shard:
-    """This rank's part of one parameter: a box of the whole.
+    """This rank's part of a parameter: a box of the whole parameter.
 
     Attributes:
-        name: of the parameter in the model.
-        tensor: what the optimizer updates; ``.grad`` holds its gradient after a backward.
-        shape: of the whole parameter.
-        offset: of the box in it.
+        name: the parameter's name in the model.
+        tensor: the tensor that the optimizer updates; ``.grad`` is its gradient after a backward.
+        shape: shape of the whole parameter.
+        offset: offset of the box in the whole parameter.
         axes: names of the mesh axes that split the parameter.
     """
 
@@ -281,7 +283,7 @@ def _hooks_of(sharded: "weakref.ref[Sharded]", index: int) -> tuple[Callable[...
 
 
 def _cast(values: Any, dtype: torch.dtype) -> Any:
-    """Floating-point tensors in another dtype, except a loss of one element."""
+    """Casts floating-point tensors, except a loss of one element."""
     def cast(value: Any) -> Any:
         if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() != 1:
             return value.to(dtype)
@@ -300,7 +302,7 @@ def _owners(model: nn.Module) -> dict[str, list[tuple[nn.Module, str]]]:
 
 
 class _ShardedModel:
-    """What the class of a model gets under fully_shard."""
+    """Methods that fully_shard adds to the class of a model."""
 
     _heddle: Sharded
 
@@ -309,7 +311,7 @@ class _ShardedModel:
 
     def named_parameters(self, prefix: str = "", recurse: bool = True,
                          remove_duplicate: bool = True) -> Iterator[tuple[str, nn.Parameter]]:
-        """This rank's shards under the parameters' names. A parameter of several boxes comes several times."""
+        """Yields this rank's shards with the parameters' names. A parameter with several boxes is repeated."""
         dot = prefix + "." if prefix else ""
         for shard in self._heddle.shards:
             if recurse or "." not in shard.name:
@@ -320,11 +322,11 @@ class _ShardedModel:
             yield parameter
 
     def no_sync(self) -> Any:
-        """Within it backwards reduce nothing: for all microbatches of a step but the last."""
+        """Disables gradient reduction within a scope, for all microbatches of a step except the last."""
         return self._heddle.no_sync()
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """The model's own `generate` on whole parameters, to other lengths on each rank. A collective of every rank."""
+        """Calls the model's `generate` with whole parameters. Lengths may differ between ranks. A collective."""
         call = super().generate  # type: ignore[misc]
         if self._heddle._held:
             return call(*args, **kwargs)
@@ -337,26 +339,26 @@ class _ShardedModel:
                 made = fn(shard.tensor)
             if made.dtype != shard.tensor.dtype or made.device != shard.tensor.device:
                 raise Error("usage", shard.name, f"a model under heddle.fully_shard stays {shard.tensor.dtype} on "
-                            f"{shard.tensor.device}, and this call makes it {made.dtype} on {made.device}",
-                            "convert and move the model before fully_shard; mp_policy computes in another dtype")
+                            f"{shard.tensor.device}, but this call would make it {made.dtype} on {made.device}",
+                            "convert and move the model before fully_shard, or set mp_policy to compute in another dtype")
             break
         return self
 
     def requires_grad_(self, requires_grad: bool = True) -> Any:
         if any(shard.tensor.requires_grad != requires_grad for shard in self._heddle.shards):
-            raise Error("usage", "requires_grad_", "which parameters train is fixed under heddle.fully_shard",
+            raise Error("usage", "requires_grad_", "requires_grad cannot be changed under heddle.fully_shard",
                         "freeze parameters before fully_shard")
         return self
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         if any(self._heddle._freed):
-            raise Error("usage", "state_dict", "each rank holds shards of the parameters",
+            raise Error("usage", "state_dict", "each rank only has shards of the parameters",
                         "use heddle.save, heddle.save_pretrained, or heddle.full_state_dict")
         return super().state_dict(*args, **kwargs)  # type: ignore[misc]
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         if any(self._heddle._freed):
-            raise Error("usage", "load_state_dict", "each rank holds shards of the parameters",
+            raise Error("usage", "load_state_dict", "each rank only has shards of the parameters",
                         "use heddle.load, or load the values before fully_shard")
         loaded = super().load_state_dict(*args, **kwargs)  # type: ignore[misc]
         self._heddle.native.parameters_changed()
@@ -364,7 +366,7 @@ class _ShardedModel:
 
 
 def sharded(model: Any) -> Sharded:
-    """Returns the strategy under a model. Raises heddle.Error for a model without one."""
+    """Returns the strategy of a model. Raises heddle.Error for a model without one."""
     found = getattr(model, "__dict__", {}).get("_heddle")
     if found is None:
         inner = getattr(model, "module", None) or getattr(model, "_orig_mod", None)
@@ -376,10 +378,10 @@ def sharded(model: Any) -> Sharded:
 
 
 def configuration_of(model: nn.Module, config: Any, fields: Mapping[str, Any]) -> tuple[str, str]:
-    """The YAML of `distributed:` and `dist_env:` and a name for messages; of a file an empty text and its path."""
+    """Returns the YAML of `distributed:` and `dist_env:` with a name for messages, or "" with the path of a file."""
     if config is not None and fields:
-        raise Error("usage", "heddle.fully_shard", f"config= is given, and so is {', '.join(fields)}=",
-                    "give the fields in the file, or as keywords")
+        raise Error("usage", "heddle.fully_shard", f"config= and {', '.join(fields)}= are both given",
+                    "pass the fields either in the file or as keywords")
     if isinstance(config, (str, os.PathLike)):
         return "", os.fspath(config)
     devices = {parameter.device.type for parameter in model.parameters()} - {"meta"}
@@ -393,34 +395,34 @@ def configuration_of(model: nn.Module, config: Any, fields: Mapping[str, Any]) -
 
 def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, root: Units = (), gradients: str = "average",
                 from_pretrained_dir: str | None = None, **fields: Any) -> nn.Module:
-    """Puts a strategy of heddle under a model, in place. A collective of every rank.
+    """Applies a strategy of heddle to a model in place. A collective of every rank.
 
     Args:
-        model: on the device of the run, with the same values on every rank (those of rank 0 are used), or on meta.
-        config: the path of a recipe, or a mapping, whose ``distributed:`` section is used.
-        units: modules that are gathered, run and released together: modules, classes, class names, paths, patterns of
-            paths, or a function of path and module. Default: the layers that transformers must not split
-            (``_no_split_modules``), embeddings and linear layers outside of them; without such layers the members of
+        model: a model on the device of the run (rank 0's values are used), or on meta.
+        config: the path of a recipe or a mapping, whose ``distributed:`` section is used.
+        units: modules that are each gathered, run and released together: a list of modules, classes, class names, paths
+            or path patterns, or a function of path and module. Default: the layers in transformers'
+            ``_no_split_modules``, and embeddings and linear layers outside of them. Without such layers, the members of
             every ``ModuleList`` and ``Sequential``.
-        root: modules that are no units, in the same forms: those whose parameters the model's own forward reads, as a
-            fused loss reads the weight of the head. The root is whole to the end of the backward.
-        gradients: ``"average"`` over the data-parallel ranks, as under DDP and FSDP2, or ``"sum"``.
-        from_pretrained_dir: for a model on meta, the Hugging Face directory with its safetensors. Each rank reads its
-            shards alone.
-        fields: those of ``distributed:``, such as ``strategy="fsdp2"``, ``mp_policy={"param_dtype": "float32"}``.
+        root: modules that are not units, in the same forms: modules whose parameters the model's own forward reads, such
+            as the head whose weight a fused loss reads. The root is whole until the end of the backward.
+        gradients: ``"average"`` over the data-parallel ranks, as in DDP and FSDP2, or ``"sum"``.
+        from_pretrained_dir: for a model on meta, the Hugging Face directory with its safetensors. Each rank reads only
+            its shards.
+        fields: fields of ``distributed:``, such as ``strategy="fsdp2"``, ``mp_policy={"param_dtype": "float32"}``.
 
     Returns:
         The same model. Its ``parameters()`` are this rank's shards, plain tensors for any optimizer. Its modules keep
-        their own parameters, whole while they run and ``heddle.Released`` between.
+        their own parameters, which are whole while the modules run, and ``heddle.Released`` in between.
 
     Raises:
-        heddle.Error: a field or a strategy that is refused, with its place.
+        heddle.Error: for a field or a strategy that is refused, with its place.
     """
     if gradients not in ("average", "sum"):
         raise Error("usage", "gradients", f"{gradients!r} is unknown", "use 'average' or 'sum'")
     if "_heddle" in model.__dict__:
-        raise Error("usage", type(model).__name__, "this model is under heddle.fully_shard already",
-                    "call fully_shard once for a model")
+        raise Error("usage", type(model).__name__, "this model is already under heddle.fully_shard",
+                    "call fully_shard once per model")
     ranks = init()
     configuration, origin = configuration_of(model, config, fields)
     found = find_units(model, units, root)
@@ -433,7 +435,8 @@ def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, ro
     if one.native.checkpoints():
         if not hasattr(model, "gradient_checkpointing_enable"):
             raise Error("not_built", "distributed.activation_checkpointing", f"{type(model).__name__} has no "
-                        "gradient_checkpointing_enable()", "call torch.utils.checkpoint in its forward, and leave the field out")
+                        "gradient_checkpointing_enable()",
+                        "call torch.utils.checkpoint in its forward, and remove the field")
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.__dict__["_heddle"] = one
     own = type(model)

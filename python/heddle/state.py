@@ -16,8 +16,8 @@ _EXTRA = "python.json"
 
 
 def _states(one: Sharded, optimizer: Any, make: bool) -> list[tuple[int, str, torch.Tensor]]:
-    """The tensors of an optimizer's state: index of the shard, prefix of the name, tensor. `make`: of parameters
-    without state yet too, as the optimizer will make them."""
+    """Returns the tensors of an optimizer's state: index of the shard, prefix of the name, tensor. `make`: first creates
+    the state of parameters without state, as the optimizer would."""
     if optimizer is None:
         return []
     if make:
@@ -36,12 +36,12 @@ def _states(one: Sharded, optimizer: Any, make: bool) -> list[tuple[int, str, to
 
 def _check_state(tensor: torch.Tensor, key: str, value: torch.Tensor) -> None:
     if value.dim() > 0 and value.shape != tensor.shape:
-        raise Error("not_built", f"optimizer state '{key}'", f"it has the shape {tuple(value.shape)}, and its shard "
-                    f"{tuple(tensor.shape)}", "only states without dims, or of the parameter's shape, can be saved")
+        raise Error("not_built", f"optimizer state '{key}'", f"it has the shape {tuple(value.shape)}, but its shard has "
+                    f"{tuple(tensor.shape)}", "use an optimizer whose state is 0-dim or has the shape of the parameter")
 
 
 def _make_states(optimizer: Any) -> None:
-    """Lets an optimizer make its state, by a step with gradients of zero and rates of zero that changes nothing."""
+    """Makes an optimizer create its state by a step with zero gradients and learning rates, and restores the values."""
     parameters = [each for group in optimizer.param_groups for each in group["params"] if each.requires_grad]
     if all(each in optimizer.state for each in parameters if each.numel() > 0):
         return
@@ -64,13 +64,13 @@ def _make_states(optimizer: Any) -> None:
 
 def save(directory: str | os.PathLike[str], model: nn.Module, optimizer: torch.optim.Optimizer | None = None,
          extra: Mapping[str, Any] | None = None) -> None:
-    """Saves a checkpoint that any strategy and number of ranks loads. A collective of every rank.
+    """Saves a checkpoint that any strategy and number of ranks can load. A collective of every rank.
 
     Args:
-        directory: made by this call; it appears when it is complete. One that exists is refused.
-        model: under `heddle.fully_shard`.
-        optimizer: whose state is saved beside the model.
-        extra: what the trainer needs to go on, such as ``{"step": 7}``; written as JSON.
+        directory: the directory to create. It must not exist, and appears once it is complete.
+        model: a model under `heddle.fully_shard`.
+        optimizer: an optimizer whose state is saved with the model.
+        extra: data that the trainer needs to resume, such as ``{"step": 7}``, written as JSON.
 
     Raises:
         heddle.Error: ``"io"``, on every rank.
@@ -81,7 +81,7 @@ def save(directory: str | os.PathLike[str], model: nn.Module, optimizer: torch.o
 
 
 def _groups(optimizer: Any) -> list[dict[str, Any]]:
-    """The settings of the groups of parameters, those that JSON can hold."""
+    """Returns the settings of the parameter groups that JSON supports."""
     if optimizer is None:
         return []
     plain = (int, float, str, bool, type(None), list, tuple)
@@ -91,13 +91,13 @@ def _groups(optimizer: Any) -> list[dict[str, Any]]:
 
 def load(directory: str | os.PathLike[str], model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> dict[str, Any]:
     """Loads a checkpoint of `heddle.save`, or of a run of the `heddle` program, into the model and the optimizer.
-    A collective of every rank; the strategy and the number of ranks may differ from those that saved.
+    A collective of every rank. The strategy and the number of ranks may differ from those of the saved run.
 
     Returns:
-        What `heddle.save` was given as `extra`.
+        The `extra` of `heddle.save`.
 
     Raises:
-        heddle.Error: ``"input"`` names the file, or the parameter that the checkpoint lacks.
+        heddle.Error: ``"input"``, naming the file, or the parameter that the checkpoint does not have.
     """
     one = sharded(model)
     path = os.path.abspath(os.fspath(directory))
@@ -105,7 +105,7 @@ def load(directory: str | os.PathLike[str], model: nn.Module, optimizer: torch.o
     try:
         with open(os.path.join(path, _EXTRA), encoding="utf-8") as file:
             saved = json.load(file)
-    except FileNotFoundError:  # of the program
+    except FileNotFoundError:  # a checkpoint of the program
         return {}
     if optimizer is not None:
         for group, values in zip(optimizer.param_groups, saved["groups"]):
@@ -115,16 +115,16 @@ def load(directory: str | os.PathLike[str], model: nn.Module, optimizer: torch.o
 
 @contextlib.contextmanager
 def unsharded(model: nn.Module) -> Iterator[nn.Module]:
-    """Whole parameters on every rank for the length of a scope: for `generate`, whose lengths may differ between ranks,
-    and for reading values. Forwards in it take no gradients. A collective of every rank at its begin."""
+    """A scope with whole parameters on every rank, for `generate`, whose lengths may differ between ranks, and for
+    reading values. Forwards within it compute no gradients. Entering it is a collective of every rank."""
     one = sharded(model)
     with torch.no_grad(), one.whole():
         yield model
 
 
 def full_state_dict(model: nn.Module, *, rank0_only: bool = True, device: str | torch.device = "cpu") -> dict[str, torch.Tensor]:
-    """Returns copies of all parameters and persistent buffers under their usual names, tied ones under each of their
-    names. A collective of every rank; with `rank0_only` other ranks get an empty dict."""
+    """Returns copies of all parameters and persistent buffers by name, with a tied parameter under each of its names. A
+    collective of every rank. With `rank0_only`, other ranks get an empty dict."""
     one = sharded(model)
     out: dict[str, torch.Tensor] = {}
     with one.whole() as whole:
@@ -142,10 +142,10 @@ def full_state_dict(model: nn.Module, *, rank0_only: bool = True, device: str | 
 
 
 def save_pretrained(model: Any, directory: str | os.PathLike[str], **options: Any) -> None:
-    """Writes a model of transformers as its own `save_pretrained` does, from rank 0. A collective of every rank.
+    """Writes a model of transformers with its own `save_pretrained` on rank 0. A collective of every rank.
 
     Args:
-        options: those of ``PreTrainedModel.save_pretrained``, such as ``max_shard_size``.
+        options: arguments of ``PreTrainedModel.save_pretrained``, such as ``max_shard_size``.
     """
     one = sharded(model)
     inner = one.model()
@@ -154,7 +154,7 @@ def save_pretrained(model: Any, directory: str | os.PathLike[str], **options: An
     if one.world.rank == 0:
         try:
             inner.save_pretrained(directory, state_dict=state, **options)  # type: ignore[operator]
-        except Exception as error:  # the other ranks are told of it
+        except Exception as error:  # reported to the other ranks
             failed = f"{type(error).__name__}: {error}"
     told = one.world.native.exchange(one.world.key("save_pretrained"), failed)[0]
     if told:

@@ -1,4 +1,4 @@
-"""Trainers of transformers, TRL and accelerate on heddle."""
+"""Support for trainers of transformers, TRL and accelerate."""
 from __future__ import annotations
 
 import os
@@ -15,13 +15,13 @@ _SCHEDULER = "scheduler.pt"
 
 
 def prepare(accelerator: Any, model: Any, **options: Any) -> Any:
-    """Puts heddle under a model for a loop of `accelerate`: its ``prepare()`` then leaves the model as it is, and its
-    ``backward``, ``no_sync``, ``accumulate``, ``clip_grad_norm_`` and ``unwrap_model`` work. Called before the optimizer
-    is made.
+    """Applies heddle to a model for a loop of `accelerate`, whose ``prepare()`` then does not change the model, and whose
+    ``backward``, ``no_sync``, ``accumulate``, ``clip_grad_norm_`` and ``unwrap_model`` work. Call it before the optimizer
+    is created.
 
     Args:
-        options: those of `heddle.fully_shard`. Under mixed precision of the accelerator the forward runs under autocast of
-            that dtype, as accelerate's own wrapper does.
+        options: arguments of `heddle.fully_shard`. With mixed precision of the accelerator the forward runs under autocast
+            of that dtype, as in accelerate's own wrapper.
     """
     if accelerator.native_amp and "config" not in options and options.get("strategy", "fsdp2") in ("fsdp2", "ddp"):
         options.setdefault("autocast_dtype", {"bf16": "bfloat16", "fp16": "float16"}.get(accelerator.mixed_precision))
@@ -31,7 +31,7 @@ def prepare(accelerator: Any, model: Any, **options: Any) -> Any:
 
 
 class HfTrainer:
-    """A mixin over `transformers.Trainer` and whatever subclasses it: the model trains under a strategy of heddle.
+    """A mixin for `transformers.Trainer` and its subclasses, which trains the model with a strategy of heddle.
 
         class Trainer(heddle.HfTrainer, transformers.Trainer): ...
         Trainer(model, arguments, heddle={"strategy": "fsdp2"}, train_dataset=data).train()
@@ -39,8 +39,8 @@ class HfTrainer:
     Args:
         heddle: the arguments of `heddle.fully_shard`, as a mapping. Default: ``{"strategy": "fsdp2"}`` in float32.
 
-    Checkpoints of the trainer hold ``heddle/`` (any strategy and number of ranks resumes from it) beside the model in
-    the format of transformers.
+    Checkpoints of the trainer contain ``heddle/``, from which any strategy and number of ranks can resume, and the model
+    in the format of transformers.
     """
 
     def __init__(self, *args: Any, heddle: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
@@ -48,13 +48,13 @@ class HfTrainer:
         super().__init__(*args, **kwargs)
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
-        """Puts the strategy under the model before the optimizer is made."""
+        """Applies the strategy to the model before the optimizer is created."""
         if "_heddle" not in self.model.__dict__:
             prepare(self.accelerator, self.model, **{"root": self._root(), **self._heddle_options})
         return super().create_optimizer(*args, **kwargs)  # type: ignore[misc]
 
     def _root(self) -> list[Any]:
-        """The head, where a trainer of TRL reads its weight from outside of its forward (fused losses)."""
+        """Returns the head if a trainer of TRL reads its weight outside of its forward (fused losses)."""
         if not any(base.__module__.startswith("trl.") for base in type(self).__mro__):
             return []
         head = self.model.get_output_embeddings() if hasattr(self.model, "get_output_embeddings") else None
@@ -78,7 +78,7 @@ class HfTrainer:
             torch.save(self.lr_scheduler.state_dict(), os.path.join(output_dir, _SCHEDULER))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        """Values come with the optimizer's state, once the model is sharded."""
+        """Does nothing: the parameters are loaded with the optimizer state, once the model is sharded."""
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None:
@@ -92,7 +92,7 @@ def _default() -> dict[str, Any]:
 
 
 def _inner(optimizer: Any) -> Any:
-    """The optimizer of torch within accelerate's."""
+    """Returns the torch optimizer inside accelerate's wrapper."""
     return getattr(optimizer, "optimizer", optimizer)
 
 

@@ -1,4 +1,4 @@
-"""Which modules of a model are units: gathered, run and released together."""
+"""Finds the units of a model: modules that are gathered, run and released together."""
 from __future__ import annotations
 
 import dataclasses
@@ -15,11 +15,11 @@ Units = Union[None, Callable[[str, nn.Module], bool], Sequence[Union[str, nn.Mod
 
 @dataclasses.dataclass
 class Unit:
-    """A module with the parameters that are gathered for it.
+    """A module and the parameters that are gathered for it.
 
     Attributes:
         name: the module's path; "" for the root.
-        parameters: by their first name in the model; a tied one is in each unit that uses it.
+        parameters: by their first name in the model. A tied parameter is in each unit that uses it.
     """
 
     name: str
@@ -33,7 +33,7 @@ def _matches(wanted: str, name: str, module: nn.Module) -> bool:
 
 
 def _chosen(model: nn.Module, units: Units) -> list[tuple[str, nn.Module]]:
-    """The modules that a person names: modules, classes, class names, paths, patterns of paths, or a function."""
+    """Returns the modules that the user selects by modules, classes, class names, paths, path patterns, or a function."""
     named = [(name, module) for name, module in model.named_modules() if module is not model]
     if callable(units) and not isinstance(units, (list, tuple)):
         return [(name, module) for name, module in named if units(name, module)]
@@ -47,13 +47,13 @@ def _chosen(model: nn.Module, units: Units) -> list[tuple[str, nn.Module]]:
             hits = [each for each in named if _matches(wanted, *each)]
         if not hits:
             raise Error("usage", "units", f"no module of {type(model).__name__} is {wanted!r}",
-                        "name modules, their classes, their paths or patterns such as 'model.layers.*'")
+                        "use modules, their classes, their paths or patterns such as 'model.layers.*'")
         found.update((id(module), (name, module)) for name, module in hits)
     return [each for each in named if id(each[1]) in found]
 
 
 def _layers(model: nn.Module) -> set[str]:
-    """The class names that transformers must not split, of the model and of models in it."""
+    """Returns the class names in `_no_split_modules` of the model and its submodels."""
     names: set[str] = set()
     for module in model.modules():
         names.update(getattr(module, "_no_split_modules", None) or ())
@@ -61,7 +61,7 @@ def _layers(model: nn.Module) -> set[str]:
 
 
 def _default(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The layers of transformers' models, else the modules of lists; then embeddings and linear layers outside."""
+    """Returns the layers of a transformers model, else the modules of lists, and embeddings and linear layers outside."""
     layers = _layers(model)
     out: list[tuple[str, nn.Module]] = []
 
@@ -96,9 +96,8 @@ def _own(modules: Iterable[nn.Module]) -> Iterator[nn.Parameter]:
 
 
 def find_units(model: nn.Module, units: Units = None, root: Units = ()) -> list[Unit]:
-    """Returns the units of a model in the order of its modules, the root first. A parameter is of the innermost unit
-    around the module that has it, so a unit's modules are those that are in no unit inside of it. `root`: modules that
-    are no units."""
+    """Returns the units of a model in the order of its modules, beginning with the root. A parameter belongs to the
+    innermost unit that contains its module. `root`: modules that are not units."""
     chosen = _default(model) if units is None else _chosen(model, units)
     rooted = {id(module) for _, module in _chosen(model, root)}
     chosen = [each for each in chosen if id(each[1]) not in rooted]
@@ -106,7 +105,7 @@ def find_units(model: nn.Module, units: Units = None, root: Units = ()) -> list[
     inside = {id(module) for _, module in chosen}
 
     def reach(module: nn.Module, seen: set[int]) -> Iterator[nn.Module]:
-        """The module and those below it that no unit inside of it has."""
+        """Yields the module and its descendants outside of inner units."""
         if id(module) in seen:
             return
         seen.add(id(module))

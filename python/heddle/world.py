@@ -1,4 +1,4 @@
-"""The ranks of this process: heddle.init(), and what happens at its end."""
+"""heddle.init(), which joins the ranks of the run, and leaving them at exit."""
 from __future__ import annotations
 
 import atexit
@@ -18,11 +18,11 @@ _ended = False  # the process has left its ranks
 
 
 def _engine() -> Any:
-    """The extension, loaded after torch, so that both use one LibTorch."""
+    """Returns the extension, loaded after torch, so that both use the same LibTorch."""
     import torch
 
     if torch.__version__.split("+")[0] != _TORCH:
-        raise Error("usage", "torch", f"torch {torch.__version__} is installed, and heddle was built for {_TORCH}",
+        raise Error("usage", "torch", f"torch {torch.__version__} is installed, but heddle was built for {_TORCH}",
                     f"pip install torch=={_TORCH}")
     try:
         from . import _engine as extension
@@ -40,9 +40,9 @@ class World:
     """The ranks of a run, from heddle.init().
 
     Attributes:
-        rank, size: this rank among all.
-        local_rank, local_size: this rank among those of this machine.
-        launcher: what has started the ranks ("torchrun", "slurm", "openmpi"), or "" for one rank.
+        rank, size: this rank, and the number of ranks.
+        local_rank, local_size: this rank on this machine, and the number of ranks on it.
+        launcher: the launcher of the ranks ("torchrun", "slurm", "openmpi"), or "" without one.
     """
 
     def __init__(self, timeout: float, plugins: Sequence[str]) -> None:
@@ -64,18 +64,18 @@ class World:
         return f"<heddle.World: rank {self.rank} of {self.size}>"
 
     def key(self, work: str) -> str:
-        """Returns a name for a meeting of all ranks, which call this in one order."""
+        """Returns a key for a rendezvous of all ranks, which call this in the same order."""
         self._keys += 1
         return f"python {work} {self._keys}"
 
     def check_process(self) -> None:
-        """Raises heddle.Error in a forked child, which has none of the engine's threads."""
+        """Raises heddle.Error in a forked child, which does not have the engine's threads."""
         if os.getpid() != self._pid:
             raise Error("usage", "heddle", "a forked process cannot use the engine of its parent",
                         "call heddle in the process that called heddle.init(), or start workers with 'spawn'")
 
     def listen(self) -> None:
-        """Lets Ctrl-C end a wait for other ranks. A wakeup descriptor that is set already stays."""
+        """Makes Ctrl-C end a wait for other ranks. Keeps a wakeup descriptor that is already set."""
         try:
             old = signal.set_wakeup_fd(-1)
         except ValueError:  # this is not the main thread
@@ -106,18 +106,18 @@ class World:
 
 
 def init(*, timeout: float = 600.0, plugins: Sequence[str] = ()) -> World:
-    """Meets the other ranks of the run: those of torchrun, Slurm or MPI; without a launcher this is one rank.
+    """Joins the other ranks of the run, started by torchrun, Slurm or MPI. Without a launcher the run has one rank.
 
-    A second call returns the same ranks. At the end of the process the ranks are left; a process that ends with an
-    exception tells the others, whose next wait raises ``heddle.Error`` with the code ``"rank_lost"``.
+    A second call returns the same object. The process leaves the run at exit. If it exits with an exception, the next
+    wait of other ranks raises ``heddle.Error`` with the code ``"rank_lost"``.
 
     Args:
-        timeout: seconds that a rank waits for others in one collective.
+        timeout: timeout of a collective in seconds.
         plugins: directories of plugins, searched before HEDDLE_PLUGIN_PATH and heddle's own.
 
     Raises:
-        heddle.Error: ``"timeout"`` names the ranks that did not come; ``"usage"`` a faulty environment, or a torch
-            that heddle was not built for.
+        heddle.Error: ``"timeout"``, naming the missing ranks, or ``"usage"`` for an invalid environment or a torch
+            version for which heddle was not built.
     """
     global _world
     if _world is None:

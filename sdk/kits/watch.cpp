@@ -13,12 +13,12 @@ namespace {
 
 thread_local Watch* current_watch = nullptr;
 thread_local RankState* current_rank = nullptr;
-// Of the time limit: after a kit that failed after this time no other is run.
+// Fraction of the time limit: after a kit that failed later than this, no further kit is run.
 constexpr double kLongKit = 1.0 / 3;
-// Of the time limit: after a failure the check ends once it has taken this time.
+// Multiple of the time limit: after a failure the check ends once it has taken this long.
 constexpr double kLongCheck = 1.5;
-constexpr double kWholeCheck =
-    1.9;  // of the time limit: a kit that begins late gets less time, but at least kLongKit
+// Multiple of the time limit: a kit that begins late gets only the rest of this time, but at least kLongKit.
+constexpr double kWholeCheck = 1.9;
 
 }  // namespace
 

@@ -72,8 +72,8 @@ class HEDDLE_API IOptimizer {
   // dtype than its weight. lr, weight_decay and skip are equal on every rank.
   virtual void update(const OptimizerUpdate& update) = 0;
   // Returns whether update() applies OptimizerUpdate::divisor and skip itself, so that nothing waits for the
-  // device. If false, Step divides the gradients and reads `skip`, which waits for the device, and both are
-  // undefined in update().
+  // device. If false, Step divides the gradients, reads `skip`, which waits for the device, and skips the
+  // update itself. Both are then undefined in update().
   virtual bool takes_divisor_and_skip() const { return false; }
   // Returns whether Step may undo an update by copies of the weights and state()
   // (PipelineConfig::post_validation). This requires that state() is complete and that update() does not

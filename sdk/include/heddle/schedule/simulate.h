@@ -54,7 +54,7 @@ namespace heddle {
 // The input of such a schedule.
 struct Measured {
   std::vector<schedule::Costs> stages;  // [stage]
-  // Maximum number of microbatches alive per rank, as a fraction of all stages of the rank: two microbatches
+  // Maximum number of microbatches alive per rank, averaged over the stages of the rank: two microbatches
   // on one of its two stages count as one.
   double limit = std::numeric_limits<double>::infinity();
 };
