@@ -27,7 +27,7 @@ struct StepTime {
 // the shortest.
 StepTime step_time(const RankTime& rank, int64_t dry_passes, int64_t passes);
 
-// With a pipeline: `ranks` has the recorded time of each rank, with fewer microbatches; `table` is the
+// For a pipeline: `ranks` has the recorded time of each rank, with fewer microbatches; `table` is the
 // schedule of all microbatches of a pass. Each action takes its minimum recorded time; the excess, and the
 // work after the schedule, count once.
 struct PipelineTimes {
