@@ -1,4 +1,4 @@
-// Rings and trees over the links within a node and between nodes, after NCCL's own model of their times
+// Times of rings and trees over the links within and between nodes, after NCCL's own model
 // (src/graph/tuning.cc).
 #include "lib/cost/collective_time.h"
 
@@ -10,8 +10,8 @@
 namespace heddle {
 namespace {
 
-// A protocol's share of the bandwidth and of the latency of a step, after NCCL: words with flags, lines of
-// 128 bytes with flags, chunks.
+// Shares of bandwidth and step latency of NCCL's protocols: LL (words with flags), LL128 (lines of 128 bytes
+// with flags) and Simple (chunks).
 struct Protocol {
   double bandwidth, base, step, network_step;
 };
@@ -19,15 +19,15 @@ constexpr std::array kRings = {Protocol{0.3, 0.79, 0.18, 0.19}, Protocol{0.92, 1
                                Protocol{1, 1, 1, 1}};
 constexpr std::array kTrees = {Protocol{0.27, 0.81, 0.18, 0.36}, Protocol{0.83, 1.67, 0.37, 0.61},
                                Protocol{0.9, 1, 1.18, 1}};
-constexpr double kPairwise = 0.8;  // share of the bandwidth that all-to-all and transfers of pairs reach
-constexpr double kPeer = 0.5e-6;   // of an all-to-all for each peer
+constexpr double kPairwise = 0.8;  // share of the bandwidth in all-to-all and pairwise transfers
+constexpr double kPeer = 0.5e-6;   // seconds per peer of an all-to-all
 
 struct Links {
   const GroupPlace& place;
   const MachineFile& machine;
 
   bool crosses() const { return place.nodes > 1; }
-  // Of a rank in a ring: every rank of a node brings its share of the network.
+  // Bandwidth of a rank in a ring, with the node's network shared by its ranks.
   double bandwidth() const {
     return crosses() ? std::min(machine.node_bandwidth, place.on_node * machine.network_bandwidth)
                      : machine.node_bandwidth;

@@ -8,17 +8,17 @@
 
 namespace heddle {
 
-// Where the ranks of a group lie. Nodes hold consecutive ranks.
+// Placement of a group's ranks on nodes. Nodes hold consecutive ranks.
 struct GroupPlace {
   int ranks = 1;
   int nodes = 1;
-  int on_node = 1;  // the most ranks of the group on one node
+  int on_node = 1;  // maximum number of the group's ranks on one node
 };
 GroupPlace place_of_ranks(std::span<const int> ranks, const MachineFile& machine);
 
-// Seconds of a collective when nothing else uses its links: rings, or trees for an all-reduce where these are
-// faster, in the best of NCCL's three protocols. Groups that divide a node's ranks run at once and share its
-// network evenly.
+// Returns the seconds of a collective that uses its links alone: rings, or trees for a faster all-reduce,
+// with the best of NCCL's three protocols. Groups that partition a node's ranks run concurrently and share
+// its network evenly.
 double collective_seconds(const DryEntry& entry, const GroupPlace& place, const MachineFile& machine);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// Files of machines: keys, ranges, and the directory where they are installed.
+// Reads machine files and finds the directory in which they are installed.
 #include "lib/cost/machine.h"
 
 #include <dlfcn.h>
@@ -61,7 +61,7 @@ ConfigSchema<MachineFile> schema() {
              amount);
 }
 
-// Beside the library in a build, and in ../share once it is installed.
+// Returns the directory: next to the library in a build, in ../share after an installation.
 fs::path directory() {
   Dl_info info{};
   dladdr(reinterpret_cast<const void*>(&machine_names), &info);
@@ -86,7 +86,7 @@ const std::map<std::string, MachineFile>& machines() {
   return all;
 }
 
-// Lower case, without spaces and hyphens: "RTX A6000" and "rtx-a6000" are one.
+// Normalizes a name to lowercase without spaces and hyphens, so that "RTX A6000" equals "rtx-a6000".
 std::string plain(const std::string& name) {
   std::string out;
   for (const char letter : text::lower(name))

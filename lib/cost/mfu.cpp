@@ -1,4 +1,4 @@
-// Peaks of GPUs, and the measured peak of a CPU.
+// Peaks of GPUs from machine files, and the measured peak of a CPU.
 #include "lib/cost/mfu.h"
 
 #include <ATen/Parallel.h>
@@ -19,7 +19,7 @@
 namespace heddle {
 namespace {
 
-// Of all threads of this rank; threads beyond the cores add nothing.
+// FLOP/s of all threads of this rank; threads beyond the number of cores add nothing.
 double fastest_on_cpu() {
   const double single = model::product_rate_cpu(at::kFloat);
   const double fastest =

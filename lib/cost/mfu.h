@@ -1,5 +1,4 @@
-// How much of its device's peak a run uses: model FLOP/s per rank, and their share of the peak (MFU, after
-// Chowdhery et al. 2022).
+// Model FLOP/s per rank, and their share of the peak (MFU, after Chowdhery et al. 2022).
 #pragma once
 
 #include <c10/core/Device.h>
@@ -14,24 +13,23 @@
 
 namespace heddle {
 
-// Operations a second of one rank's products at best.
+// Peak FLOP/s of one rank.
 struct PeakFlops {
-  double flops = 0;    // 0: not known
+  double flops = 0;    // 0: unknown
   std::string source;  // "given", "H100 in 16 bits", "measured"
 };
 
-// What products are computed in: mixed precision's dtype where the strategy has one, else the storage's.
+// Returns the dtype of products: mixed precision's dtype if the strategy has one, else the storage dtype.
 at::ScalarType product_dtype(const Setup& setup, at::ScalarType stored);
 
-// Of --peak-flops where it is given; else of a table of GPUs, by the device's name; on the CPU that of one
-// thread, measured by its processor time (product_rate_cpu), times the threads: in bfloat16 where the
-// processor has such products (at least twice float32's), else in float32. `device` is the name of a GPU,
-// empty on the CPU.
+// Returns the peak: `given` (--peak-flops) if set; else from the machine files by device name; on the CPU the
+// measured rate of one thread in processor time (product_rate_cpu) times the number of threads. The CPU's
+// rate is that of bfloat16 if the processor has such instructions (at least twice float32's rate), else of
+// float32. `device`: name of a GPU, empty on the CPU.
 PeakFlops peak_flops(std::optional<double> given, c10::DeviceType type, const std::string& device,
                      at::ScalarType dtype);
 
-// Operations a second of a rank, in 1e12, and their share of the peak in percent; empty: the peak is not
-// known.
+// TFLOP/s of a rank, and the share of the peak in percent; empty: the peak is unknown.
 struct FlopRate {
   double tflops = 0;
   std::optional<double> mfu;
@@ -39,14 +37,14 @@ struct FlopRate {
 
 class ModelFlops {
  public:
-  ModelFlops() = default;  // nothing is known
-  // Operations of one token, forward and backward.
+  ModelFlops() = default;  // everything unknown
+  // per_token: FLOPs of one token, forward and backward.
   ModelFlops(double per_token, int ranks, PeakFlops peak);
 
-  // The rate of a step of all ranks; empty where operations are not known. A share above 100 % says that the
-  // peak is wrong, as it was measured beside other work: mfu is then empty.
+  // Returns the rate of a step over all ranks; empty if FLOPs are unknown. `mfu` is empty if it would exceed
+  // 100 %, because then the peak was measured while other work ran.
   std::optional<FlopRate> rate(int64_t tokens, double seconds) const;
-  // "12.3 GFLOP a token; peak of a rank 989 TFLOP/s (H100 in 16 bits)"; "" where nothing is known.
+  // Returns "12.3 GFLOP a token; peak of a rank 989 TFLOP/s (H100 in 16 bits)"; "" if everything is unknown.
   std::string text() const;
 
  private:
@@ -55,18 +53,18 @@ class ModelFlops {
   PeakFlops peak_;
 };
 
-// Of parameters that are frozen no gradients are computed, which are a third of the operations.
+// Returns the share of FLOPs that remains: frozen parameters need no gradients, which are a third of the
+// FLOPs.
 double trained_share(int64_t parameters, int64_t frozen);
 
-// Floating-point operations of forward and backward over `samples` rows of `tokens` tokens, by the formula
-// that AutoModel chooses for the model_type (ModelFacts::benchmark), in Hugging Face's keys of `config_json`.
-// Its figures are compared with others of its benchmarks; ModelSpec::flops_per_token counts what the model
-// computes.
+// Returns the FLOPs of forward and backward over `samples` rows of `tokens` tokens by AutoModel's formula for
+// the model_type (ModelFacts::benchmark), with the Hugging Face keys of `config_json`. For comparison with
+// AutoModel's benchmarks; ModelSpec::flops_per_token counts what the model computes.
 double automodel_flops(const ModelFacts& facts, const std::string& config_json, int64_t samples,
                        int64_t tokens);
 
-// AutoModel's mfu: `tflop` operations of a step in 1e12, in percent of what `ranks` peaks give in `seconds`.
-// 0 where the peak or the time is 0.
+// Returns AutoModel's MFU in percent: `tflop` per step, divided by the product of `ranks`, the peak and
+// `seconds`. 0 if the peak or the time is 0.
 double automodel_mfu(double tflop, int ranks, double seconds, double peak_tflops);
 
 }  // namespace heddle

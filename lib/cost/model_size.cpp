@@ -24,7 +24,7 @@ int64_t bytes_of(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.numel() * tensor.element_size());
 }
 
-// Bytes of storage, each once, however many tensors look into it.
+// Sums the bytes of storages, each counted once even if several tensors share it.
 class Storages {
  public:
   int64_t add(const at::Tensor& tensor) {
@@ -64,7 +64,8 @@ ExpertSize experts_of(const std::vector<ExpertLayer>& layers, const Stages& stag
     ++size.layers;
     size.experts += layer.experts;
     size.inactive += layer.parameters / layer.experts * (layer.experts - layer.top_k);
-    if (stages.whole()->sizes.count(layer.parameter) == 0) continue;  // of another rank's stage, and gone
+    // belongs to another rank's stage, and was freed
+    if (stages.whole()->sizes.count(layer.parameter) == 0) continue;
     ++size.held_layers;
     size.held += layer.module->held();
     size.parts = layer.module->parts();
@@ -103,7 +104,7 @@ WholeModel whole_model(const Units& units, const std::map<std::string, int64_t>&
 
 namespace {
 
-// Of the boxes; a number for each shard is nothing beside them.
+// Bytes of the boxes; scalars per shard are negligible.
 int64_t bytes_of(const OptimizerState& state) {
   int64_t bytes = 0;
   for (const StateTensor& one : state.tensors)
@@ -113,7 +114,7 @@ int64_t bytes_of(const OptimizerState& state) {
 
 struct KeptState {
   int64_t bytes = 0;
-  bool master = false;  // it has an fp32 copy
+  bool master = false;  // has a float32 copy
 };
 
 std::map<const Shard*, KeptState> by_shard(std::span<const OptimizerState> states) {
@@ -132,7 +133,7 @@ ModelSize size_of(const WholeModel& model, Stages& stages, std::span<const Optim
   size.experts = experts_of(model.expert_layers, stages);
   const auto kept = by_shard(states);
   Storages storages;
-  std::map<std::string, int64_t> shards;  // bytes of those that train
+  std::map<std::string, int64_t> shards;  // bytes of trained shards
   for (const Shard* shard : stages.shards()) {
     add(size.held, storages.add(shard->tensor));
     if (!shard->tensor.requires_grad()) continue;
@@ -141,7 +142,7 @@ ModelSize size_of(const WholeModel& model, Stages& stages, std::span<const Optim
     const bool is_short = shard->tensor.element_size() == 2 && shard->tensor.numel() > 0;
     size.rounded = size.rounded || (!master && is_short);
     add(size.optimizer, of_state);
-    // What undoes an update: weights, the state and, to clip after all, the gradient.
+    // Copies that undo an update: weights, state and, for late clipping, the gradient.
     if (!stages.pipeline().config.post_validation) continue;
     add(size.optimizer, of_state);
     if (!master) add(size.optimizer, bytes_of(shard->tensor));
@@ -149,7 +150,8 @@ ModelSize size_of(const WholeModel& model, Stages& stages, std::span<const Optim
   }
   std::set<std::string> seen;
   for (size_t i = 0; i < model.slots.size(); ++i) {
-    if (stages.whole()->units.count(model.units[i]) == 0) continue;  // of another rank's stage, and gone
+    // belongs to another rank's stage, and was freed
+    if (stages.whole()->units.count(model.units[i]) == 0) continue;
     int64_t gathered = 0;
     for (const ParameterSlot& slot : model.slots[i]) {
       const at::Tensor& leaf = *slot.tensor;

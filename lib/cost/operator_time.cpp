@@ -1,4 +1,4 @@
-// Products by tiles and waves; attention by tiles of queries; other operators by the bytes they move.
+// Times of products by tiles and waves, of attention by tiles of queries, and of other operators by bytes.
 #include "lib/cost/operator_time.h"
 
 #include <algorithm>
@@ -9,31 +9,31 @@
 namespace heddle {
 namespace {
 
-// A tile of a product on one multiprocessor, and the share of its speed that small tiles reach.
+// Tile of a product on one multiprocessor, and the share of the peak that it reaches.
 struct Tile {
   double rows, columns, speed;
 };
 constexpr std::array kTiles = {Tile{256, 128, 1},   Tile{128, 256, 1},   Tile{128, 128, 0.97},
                                Tile{128, 64, 0.85}, Tile{64, 128, 0.85}, Tile{64, 64, 0.7}};
 
-constexpr double kQueries = 128;        // of a tile of attention
-constexpr int64_t kLeastInner = 512;    // steps along the inner dim that a part of a split product takes
-constexpr int64_t kMostParts = 16;      // of a split product
-constexpr double kPartialSumBytes = 4;  // of a number of a part's result
+constexpr double kQueries = 128;        // per tile of attention
+constexpr int64_t kLeastInner = 512;    // minimum steps along the inner dim per part of a split product
+constexpr int64_t kMostParts = 16;      // maximum parts of a split product
+constexpr double kPartialSumBytes = 4;  // bytes per element of a partial result
 
 double moving(const OperatorCall& call, const MachineFile& machine) {
   const double bandwidth = machine.memory_bandwidth * machine.memory_efficiency;
   return bandwidth > 0 ? (call.cost.read + call.cost.written) / bandwidth : 0;
 }
 
-// Of a last wave that leaves multiprocessors idle half is lost: kernels divide work more finely, and clocks
-// rise.
+// Number of waves. A partial last wave costs half of its idle share, because kernels split work more finely
+// and clocks rise.
 double waves(double tiles, const MachineFile& machine) {
   const double exact = tiles / static_cast<double>(machine.multiprocessors);
   return (std::max(1.0, exact) + std::ceil(exact)) / 2;
 }
 
-// The best of several tiles, with the inner dim in one part or in several whose results are summed.
+// Returns the time with the best tile, with the inner dim in one part or split into parts that are summed.
 double multiplying(const ProductShape& shape, const MachineFile& machine) {
   const double rate = machine.peak(shape.dtype) * machine.efficiency(shape.dtype) /
                       static_cast<double>(machine.multiprocessors);
@@ -58,7 +58,8 @@ double multiplying(const ProductShape& shape, const MachineFile& machine) {
   return best;
 }
 
-// Heads of other sizes than 128 use the matrix units less well. Tiles on the diagonal are computed whole.
+// Head sizes other than 128 use the matrix units less efficiently. Tiles on the diagonal are computed
+// completely.
 double attending(const OperatorCall& call, const MachineFile& machine, bool backward) {
   const ProductShape& shape = *call.product;
   const double size = shape.k < 128 ? 0.85 : shape.k > 128 ? 0.9 : 1;

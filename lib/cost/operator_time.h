@@ -6,8 +6,9 @@
 
 namespace heddle {
 
-// Seconds of a recorded operator without its launch: of a product by tiles and waves on the multiprocessors,
-// of attention by tiles of queries, of all others by bytes. 0: the machine has no figures for it.
+// Returns the seconds of a recorded operator without its launch: products by tiles and waves on the
+// multiprocessors, attention by tiles of queries, other operators by bytes. 0: the machine file lacks the
+// speeds.
 double operator_seconds(const OperatorCall& call, const MachineFile& machine);
 
 }  // namespace heddle

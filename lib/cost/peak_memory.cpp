@@ -1,4 +1,4 @@
-// The kernel's high-water mark of the resident set, less the pages of mapped files.
+// Peak resident set of the kernel, minus pages of mapped files.
 #include "lib/cost/peak_memory.h"
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 namespace heddle {
 namespace {
 
-// "VmHWM:   151352 kB", in KiB; 0 where it is not there.
+// Returns the KiB in a line such as "VmHWM:   151352 kB"; 0 if there is no such line.
 double kib_of(std::string_view status, std::string_view key) {
   const size_t at = status.find(key);
   return at == status.npos ? 0 : std::strtod(status.data() + at + key.size(), nullptr);
@@ -20,7 +20,8 @@ double kib_of(std::string_view status, std::string_view key) {
 }  // namespace
 
 PeakMemory::PeakMemory() : status_(::open("/proc/self/status", O_RDONLY | O_CLOEXEC)) {
-  // 5 sets the mark back to what is resident now. Where that is not allowed it counts from the start.
+  // 5 resets the peak to the current resident set. If that is not permitted, the peak counts from the
+  // process's start.
   const int mark = ::open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
   if (mark < 0) return;
   [[maybe_unused]] const ssize_t written = ::write(mark, "5", 1);

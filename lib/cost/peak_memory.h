@@ -1,12 +1,11 @@
-// How much memory a run takes on the host.
+// Peak host memory of a run.
 #pragma once
 
 namespace heddle {
 
-// The most memory that this process has held since the object was made: what it has allocated and what it
-// shares with other ranks. Mapped files (code, token files, weights) do not count, nor does what a launcher
-// held before it started this program, as getrusage() would have it; so the figure is the same under every
-// launcher.
+// Peak memory of this process since the object's construction: allocated memory and memory shared with other
+// ranks. Excludes mapped files (code, token files, weights) and the memory of a launcher before it started
+// this program, which getrusage() would include, so the value does not depend on the launcher.
 class PeakMemory {
  public:
   PeakMemory();
@@ -17,7 +16,7 @@ class PeakMemory {
   double gib() const;
 
  private:
-  int status_;  // /proc/self/status, kept open: it is read after each step
+  int status_;  // /proc/self/status, kept open because it is read after each step
 };
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// The words about threads and dtypes of a processor.
+// Messages about threads and dtypes of the processor.
 #include "lib/cost/processor.h"
 
 #if defined(__aarch64__)

@@ -1,4 +1,4 @@
-// The engine's own flow in a dry world for each stage of the pipeline, and the sizes of what its rank holds.
+// Runs the engine in a dry world for each pipeline stage, and measures the sizes on the stage's rank.
 #include "lib/cost/rank_size.h"
 
 #include <cstdlib>
@@ -11,10 +11,10 @@
 namespace heddle {
 namespace {
 
-// Above this the world alone would take hundreds of megabytes to lay out.
+// Larger worlds would need hundreds of megabytes for their layout alone.
 constexpr int kLargestDryWorld = 1 << 16;
 
-// The run's device may be none of this machine's.
+// The run's device may not be on this machine.
 RankSizes sizes_on_ranks(const StepPlan& plan, PluginRegistry& plugins) {
   Setup setup = plan.setup;
   setup.backend = "gloo";
@@ -36,7 +36,7 @@ RankSizes sizes_on_ranks(const StepPlan& plan, PluginRegistry& plugins) {
   return out;
 }
 
-// The ranks between two neighbours on the axis pp.
+// Returns the rank distance of neighbours on the axis pp.
 int stride_of_pp(const Setup& setup) {
   int stride = setup.sizes.world;
   for (const Axis& axis : setup.axes) {
@@ -46,7 +46,7 @@ int stride_of_pp(const Setup& setup) {
   return 0;
 }
 
-// The machine's, or what the control group of this process may have where that is less; 0: not known.
+// Returns the memory of the machine, or the limit of this process's control group if smaller; 0: unknown.
 double memory_here() {
   double bytes = 0;
   std::ifstream info("/proc/meminfo");

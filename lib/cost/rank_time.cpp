@@ -64,7 +64,7 @@ class Replay {
   }
 
  private:
-  // In the order of their moments.
+  // Sorted by time.
   std::vector<std::pair<int64_t, Event>> events() const {
     std::vector<std::pair<int64_t, Event>> out;
     const auto add = [&](int64_t moment, Event::Kind kind, size_t place) {
@@ -103,7 +103,7 @@ class Replay {
   void post(size_t place) {
     const DryEntry& entry = step_.step[place];
     host_ += machine_.launch_seconds;
-    if (entry.operation == Operation::receive) return;  // the sender's time is the transfer's
+    if (entry.operation == Operation::receive) return;  // counted at the sender
     const GroupPlace& at = places_[entry.group];
     const double seconds = collective_seconds(entry, at, machine_);
     double begin = std::max(host_, device_);
@@ -142,10 +142,10 @@ class Replay {
   const MachineFile& machine_;
   const bool with_timeline_;
   std::map<std::string, GroupPlace> places_;
-  std::map<std::string, double> streams_;  // when each is free
-  std::array<double, 2> links_{};          // within the node, between nodes: when they are free
-  std::vector<double> ends_, begins_;      // of collectives; of actions
-  std::map<std::string, double> waited_;   // in the action that runs
+  std::map<std::string, double> streams_;  // times at which streams become free
+  std::array<double, 2> links_{};      // times at which the links become free: within the node, between nodes
+  std::vector<double> ends_, begins_;  // end times of collectives; start times of actions
+  std::map<std::string, double> waited_;  // waits in the current action
   double host_ = 0, device_ = 0, communicating_until_ = 0;
   RankTime out_;
 };

@@ -1,4 +1,4 @@
-// The time of one rank's step: its work and its collectives on the streams of a device.
+// Time of one rank's step: its operators and collectives on the streams of a device.
 #pragma once
 
 #include <cstdint>
@@ -11,39 +11,40 @@
 
 namespace heddle {
 
-// Something that took time on a stream.
+// A busy interval of a stream.
 struct Busy {
   std::string stream;  // "compute", or the name of a group
   std::string name;
   double begin = 0, end = 0;
 };
 
-// One action of the pipeline's schedule, or the whole of a microbatch without one.
+// An action of the pipeline schedule; without a pipeline, a whole microbatch.
 struct TimedAction {
   Action action{};
   int call = 0;
   double begin = 0, end = 0;
-  std::map<std::string, double> waits;  // of these, by group
+  std::map<std::string, double> waits;  // waits for collectives, by group
   double seconds() const { return end - begin; }
 };
 
-// Other ranks are assumed to be at the same place of their step, and what a stage receives to be there.
+// Assumes that the other ranks are at the same point of their step, and that received tensors have arrived.
 struct RankTime {
-  double seconds = 0;         // of all that was recorded
-  double after_schedule = 0;  // of these, after the last action: sums of gradients, the norm, the update
-  double compute = 0;         // of operators
-  double launches = 0;        // the device waited for the host
-  std::map<std::string, double> waits;    // by group: the device waited for a collective
-  std::map<std::string, double> traffic;  // by group: its collectives, beside work or not
+  double seconds = 0;  // of everything recorded
+  // part of `seconds` after the last action: gradient reductions, the norm, the update
+  double after_schedule = 0;
+  double compute = 0;                     // of operators
+  double launches = 0;                    // time in which the device waited for the host
+  std::map<std::string, double> waits;    // by group: time in which the device waited for a collective
+  std::map<std::string, double> traffic;  // by group: duration of its collectives, overlapped or not
   std::map<std::string, double> by_operator;
   std::vector<TimedAction> actions;
-  double transfer = 0;         // the longest send to another stage
-  std::vector<Busy> timeline;  // empty unless it was asked for
+  double transfer = 0;         // longest send to another stage
+  std::vector<Busy> timeline;  // filled if requested
 };
 
-// Replays the record of a dry step: operators run one after another on one stream; a collective starts when
-// what came before it on that stream is done, its group's stream is free and its links are free, and holds
-// the first stream from where its result is waited for.
+// Replays the record of a dry step. Operators run one after another on one stream. A collective starts when
+// the earlier operators of that stream are done and its group's stream and links are free; the first stream
+// waits for it where its result is used.
 RankTime rank_time(const engine::DryStep& step, const MachineFile& machine, bool with_timeline = false);
 
 }  // namespace heddle

@@ -1,12 +1,12 @@
-// How the threads of a machine's ranks wait for each other.
+// Waiting policy of the threads of a machine's ranks.
 #pragma once
 
 #include <optional>
 
 namespace heddle {
 
-// Threads that wait for each other by spinning then take the cores from those that work. A thread alone waits
-// for none.
+// Whether threads share cores, so that a spinning thread would take a core from a working one. A single
+// thread does not wait.
 inline bool share_cores(int threads, int local_ranks, int cores) {
   return threads > 1 && static_cast<long>(threads) * local_ranks > cores;
 }
@@ -17,9 +17,9 @@ struct Waiting {
   const char* value;
 };
 
-// Threads that share cores do not spin. Others spin for a short time (lib/cost/DECISIONS.md has figures):
-// they wait longer only where other processes have their cores, and a thread that spins on takes these cores
-// from the ones it waits for. threads: empty where the ranks share the cores.
+// Threads that share cores do not spin. Other threads spin for a short time (figures in
+// lib/cost/DECISIONS.md): they wait longer only if other processes use their cores, and spinning would take
+// cores from the threads they wait for. threads: empty if the ranks share the cores.
 inline Waiting waiting_of(std::optional<int> threads, int local_ranks, int cores) {
   if (threads && share_cores(*threads, local_ranks, cores)) return {"OMP_WAIT_POLICY", "passive"};
   return {"GOMP_SPINCOUNT", "5000"};

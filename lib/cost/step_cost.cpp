@@ -1,4 +1,4 @@
-// Dry steps of each kind of stage; sums over what they recorded; their text.
+// Runs dry steps of each kind of stage, sums their records, and prints them.
 #include "lib/cost/step_cost.h"
 
 #include <ATen/ops/empty.h>
@@ -43,10 +43,10 @@ std::vector<GroupTraffic> traffic_of(const DryLog& log) {
   return out;
 }
 
-// The schedule of a run's pipeline.
+// Schedule of a run's pipeline.
 struct Schedule {
   std::vector<int> rank_of_stage, stage_of_unit;
-  std::shared_ptr<const IPipelineSchedule> plans;  // null: there is no pipeline
+  std::shared_ptr<const IPipelineSchedule> plans;  // null: no pipeline
 
   ScheduleTable table(int ranks, int64_t microbatches) const {
     return plans->plan(ranks, static_cast<int>(rank_of_stage.size()), static_cast<int>(microbatches));
@@ -54,15 +54,15 @@ struct Schedule {
 };
 
 Schedule schedule_of(Setup setup, const Units& units, PluginRegistry& plugins) {
-  setup.backend = "gloo";  // the run's device may be none of this machine's
+  setup.backend = "gloo";  // the run's device may not be on this machine
   const Plan plan = engine::choose(setup, plugins);
   if (plan.schedule == nullptr) return {};
   parallel::StageMap map = parallel::map_stages(units, plan, setup.sizes.pp);
   return {std::move(map.rank_of_stage), std::move(map.stage_of_unit), plan.schedule};
 }
 
-// For each rank of the pipeline the first one whose stages have as many units of the same sizes: their steps
-// differ in microbatches alive alone, of which the first has most.
+// Returns for each rank of the pipeline the first rank whose stages have units of the same number and sizes.
+// Their steps differ only in live microbatches, of which the first rank has the most.
 std::vector<int> like_ranks(const Schedule& schedule, const Units& units, int ranks) {
   std::map<std::vector<std::vector<int64_t>>, int> first;
   std::vector<int> out;
@@ -78,7 +78,7 @@ std::vector<int> like_ranks(const Schedule& schedule, const Units& units, int ra
         sizes.back().push_back(numbers);
       }
     }
-    // The ends of the pipeline send and receive less.
+    // The first and the last rank send and receive less.
     sizes.push_back({rank == 0 ? 1 : rank == ranks - 1 ? 2 : 0});
     out.push_back(first.try_emplace(std::move(sizes), rank).first->second);
   }
@@ -116,7 +116,7 @@ class Estimate {
       StepCost cost = of_rank(rank, times[rank]);
       if (cost.peak >= most.peak) most = std::move(cost);
     }
-    std::vector<RankTime> of_ranks;  // whose stages have numbers of their own
+    std::vector<RankTime> of_ranks;  // with the stages' own numbers
     for (int rank = 0; rank < ranks; ++rank)
       of_ranks.push_back(renumbered(times.at(like[rank]), schedule, like[rank], rank));
     std::vector<const RankTime*> pointers;
@@ -128,7 +128,7 @@ class Estimate {
   }
 
  private:
-  // The same actions on the stages of a like rank.
+  // Returns the time with the actions renumbered to the stages of a similar rank.
   static RankTime renumbered(RankTime time, const Schedule& schedule, int from, int to) {
     std::vector<int> own, other;
     for (size_t stage = 0; stage < schedule.rank_of_stage.size(); ++stage) {
@@ -140,7 +140,7 @@ class Estimate {
     return time;
   }
 
-  // The fewest, in whole rounds of the pipeline, that keep as many alive as all.
+  // Returns the smallest number of whole pipeline rounds with as many live microbatches as all of them.
   int64_t recorded_microbatches(const Schedule& schedule, int64_t all) const {
     const int ranks = plan_.setup.sizes.pp;
     if (recorded_.all_microbatches) return all;
@@ -156,7 +156,7 @@ class Estimate {
     batch.tokens = at::empty({rows_, row_length_}, options);
     batch.labels = at::empty({rows_, row_length_}, options);
     if (draws) batch.draws = at::empty({rows_, row_length_}, options);
-    batch.step = std::numeric_limits<int64_t>::max();  // what begins with a later step counts
+    batch.step = std::numeric_limits<int64_t>::max();  // work that starts at a later step is included
     return std::vector<Batch>(static_cast<size_t>(count), batch);
   }
 
@@ -212,7 +212,7 @@ class Estimate {
   const int64_t row_length_;
   const MachineFile machine_;
   const Recorded recorded_;
-  int64_t rows_ = 1;  // of a recorded batch
+  int64_t rows_ = 1;  // rows per recorded batch
   int64_t dry_passes_ = 1;
   std::vector<Batch> batches_;
 };

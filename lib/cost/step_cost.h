@@ -1,4 +1,4 @@
-// What a step of a run takes of a device that need not be there: memory, operations, bytes sent, time.
+// Predicted memory, operations, traffic and time of a step on a device that may be elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -14,42 +14,42 @@ namespace heddle {
 
 // Collectives of one group of ranks in a step.
 struct GroupTraffic {
-  std::string group;  // the axis
+  std::string group;  // mesh axis
   int ranks = 1;
   int64_t calls = 0;
   double bytes = 0;
 };
 
-// Of the rank of the pipeline stage that holds most memory; `time` is of the whole step.
+// Cost of the rank whose pipeline stage has the highest memory; `time` is of the whole step.
 struct StepCost {
   std::string device;        // "H100", or "cpu"
-  double device_memory = 0;  // bytes; 0: not known
+  double device_memory = 0;  // bytes; 0: unknown
   int stage = 0, stages = 1;
   int64_t row_length = 0;
-  int64_t passes = 0;                // of a step through the model; without a pipeline a pass is a microbatch
+  int64_t passes = 0;  // passes through the model per step; without a pipeline, a pass is a microbatch
   int64_t microbatches_of_pass = 1;  // in a pipeline
-  double peak = 0;                   // bytes at most in a step, of tensors
-  double before = 0;    // of these, held before it begins: parameters, the optimizer's state, buffers
-  double products = 0;  // operations of products of matrices and of attention
-  double moved = 0;     // bytes that all operators read and write
-  // The sum over operators of the longer of computing and moving, at the device's peaks; 0: not known.
+  double peak = 0;                   // peak bytes of tensors in a step
+  double before = 0;                 // bytes held before the step: parameters, optimizer state, buffers
+  double products = 0;               // FLOPs of matrix products and attention
+  double moved = 0;                  // bytes that all operators read and write
+  // Sum over operators of the longer of computing and moving bytes at the device's peaks; 0: unknown.
   double seconds = 0;
   std::vector<GroupTraffic> traffic;
   StepTime time;
-  double tokens = 0;  // of a step, on all ranks
+  double tokens = 0;  // per step, on all ranks
 
   bool fits() const { return device_memory == 0 || peak <= device_memory; }
 };
 
-// How much of a step is recorded. The rest of its time is taken from the passes and microbatches that were;
-// operations and traffic are then of these alone.
+// Amount of a step to record. Times of the rest are extrapolated; operations and traffic cover the recorded
+// part only.
 struct Recorded {
   int64_t passes = std::numeric_limits<int64_t>::max();
-  bool all_microbatches = true;  // false: as many as keep as many alive as all would
+  bool all_microbatches = true;  // false: the smallest number with as many live microbatches as all of them
 };
 
-// One step of a rank of each kind of pipeline stage on meta tensors (engine::dry_step), with rows of
-// `row_length` tokens. Throws what the step throws.
+// Runs one step of a rank of each kind of pipeline stage on meta tensors (engine::dry_step), with rows of
+// `row_length` tokens. Throws the errors of the step.
 StepCost step_cost(const StepPlan& plan, PluginRegistry& plugins, int64_t row_length,
                    const MachineFile& machine, const Recorded& recorded = {});
 

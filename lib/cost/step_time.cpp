@@ -1,4 +1,4 @@
-// From the times of ranks to the time of a step.
+// Computes the time of a step from the times of ranks.
 #include "lib/cost/step_time.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace heddle {
 namespace {
 
-// The actions of one kind on one stage: the shortest one, and how much longer the others took together.
+// Actions of one kind on one stage: the shortest time, and the total excess of the others.
 struct Actions {
   TimedAction shortest;
   double excess = 0;
@@ -54,7 +54,7 @@ std::string StepTime::limit() const {
   std::vector<std::pair<double, std::string>> parts = {{bubble, "bubble"}, {launches, "host"}};
   for (const auto& [group, one] : waits) parts.emplace_back(one, group);
   const auto most = std::max_element(parts.begin(), parts.end());
-  // Computation has to be done: another part limits a step where it takes a fifth of it.
+  // Computation is unavoidable, so another part is the limit from a fifth of the step on.
   return most->first > seconds / 5 ? most->second : "compute";
 }
 

@@ -1,4 +1,4 @@
-// The time of a whole step: of one rank, or of the pipeline's ranks under their schedule.
+// Time of a whole step, from one rank or from the pipeline's ranks and their schedule.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,23 @@ namespace heddle {
 
 struct StepTime {
   double seconds = 0;
-  // Parts of `seconds`, of the rank that is busy longest.
+  // Parts of `seconds` on the busiest rank.
   double compute = 0;
   double launches = 0;  // the device waits for the host
-  double bubble = 0;    // of the pipeline
-  // The device waits for collectives, by group; "update": what follows the schedule of a pipeline.
+  double bubble = 0;    // pipeline bubble
+  // Waits of the device for collectives, by group; "update": work after the pipeline schedule.
   std::map<std::string, double> waits;
-  // What a person would change first: "compute", "host", "bubble", or the name of a group.
+  // The part to optimize first: "compute", "host", "bubble", or the name of a group.
   std::string limit() const;
 };
 
-// Without a pipeline: `dry_passes` microbatches of `passes` were recorded; each of the others takes what the
-// shortest one took.
+// Without a pipeline: `dry_passes` of `passes` microbatches were recorded; each other one takes the time of
+// the shortest.
 StepTime step_time(const RankTime& rank, int64_t dry_passes, int64_t passes);
 
-// A pipeline: `ranks` holds the time of each of its ranks, recorded with fewer microbatches; `table` is the
-// schedule of all microbatches of a pass. An action takes the least time that it took on a microbatch; what
-// it took beyond that, and what follows the schedule, comes once.
+// For a pipeline: `ranks` has the recorded time of each rank, with fewer microbatches; `table` is the
+// schedule of all microbatches of a pass. Each action takes its minimum recorded time; the excess, and the
+// work after the schedule, count once.
 struct PipelineTimes {
   std::span<const RankTime* const> ranks;
   const ScheduleTable& table;

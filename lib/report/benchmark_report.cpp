@@ -1,4 +1,4 @@
-// Lines and file of a benchmark.
+// Prints a benchmark's results and writes them as JSON.
 #include "lib/report/benchmark_report.h"
 
 #include <cstdarg>
@@ -29,7 +29,8 @@ __attribute__((format(printf, 1, 2))) std::string line(const char* format, ...) 
 }
 
 std::string share(const std::optional<double>& mfu) {
-  return mfu ? line("%f%%", *mfu) : "not known, as the device's peak is not: benchmark.peak_tflops gives it";
+  return mfu ? line("%f%%", *mfu)
+             : "unknown, because the device's peak is unknown; set benchmark.peak_tflops";
 }
 
 std::string spread(const std::string& name, const Spread& times) {

@@ -1,4 +1,4 @@
-// The words of the header.
+// Formats the header of a run.
 #include "lib/report/header.h"
 
 #include <ATen/Parallel.h>
@@ -24,8 +24,8 @@ std::string strategy_text(const Setup& setup) {
   return axes.empty() ? out : out + " (" + axes + ")";
 }
 
-// What transforms take out of training, and what they say of themselves: an embedding that is frozen unasked
-// is easily forgotten.
+// Describes frozen parameters and the notes of transforms: frozen embeddings, for example, are easily
+// overlooked.
 std::string transforms_text(const RunHeader& header, const ModelSize& size) {
   std::string frozen, out;
   bool freezes = false;
@@ -43,7 +43,7 @@ std::string transforms_text(const RunHeader& header, const ModelSize& size) {
 std::string batch_text(const RunHeader& header) {
   const auto& [global, local, row_length, is_ragged] = header.batch;
   const int64_t ranks = header.setup.sizes.dp, rounds = global / (local * ranks);
-  return std::to_string(global) + " samples a step = " + std::to_string(ranks) + " data-parallel x " +
+  return std::to_string(global) + " samples per step = " + std::to_string(ranks) + " data-parallel x " +
          std::to_string(rounds) +
          (header.pipeline ? (rounds == 1 ? " pass x " : " passes x ")
                           : (rounds == 1 ? " microbatch x " : " microbatches x ")) +
@@ -62,23 +62,23 @@ std::string pipeline_text(const RunHeader& header) {
 }
 
 std::string steps_text(const RunHeader::Steps& steps) {
-  std::string out = std::to_string(steps.total) + " steps, " + std::to_string(steps.per_epoch) + " an epoch";
+  std::string out = std::to_string(steps.total) + " steps, " + std::to_string(steps.per_epoch) + " per epoch";
   if (steps.max_steps && *steps.max_steps > steps.total)
-    out += "; fewer than max_steps " + std::to_string(*steps.max_steps) + ", as num_epochs is " +
+    out += "; fewer than max_steps " + std::to_string(*steps.max_steps) + ", because num_epochs is " +
            std::to_string(*steps.num_epochs);
   return out;
 }
 
-// Where checkpoints and models go.
+// Describes when and where checkpoints and models are saved.
 std::string saves_text(const RunHeader& header) {
-  if (header.saves == RunHeader::Saves::benchmark) return "nothing, as it is a benchmark";
-  if (header.saves == RunHeader::Saves::nothing) return "nothing, as checkpoint.enabled is false";
+  if (header.saves == RunHeader::Saves::benchmark) return "nothing, because this run is a benchmark";
+  if (header.saves == RunHeader::Saves::nothing) return "nothing, because checkpoint.enabled is false";
   return std::string(header.saves == RunHeader::Saves::on_the_way
-                         ? "checkpoints on the way and at the end, in "
+                         ? "checkpoints during and at the end of the run, in "
                          : "a checkpoint at the end, in ") +
          header.last_checkpoint.string() + " (its name counts steps from 0)" +
-         (header.exports == RunHeader::Exports::every   ? "; each with the model for transformers"
-          : header.exports == RunHeader::Exports::final ? "; the last with the model for transformers"
+         (header.exports == RunHeader::Exports::every   ? "; each with an exported model"
+          : header.exports == RunHeader::Exports::final ? "; the last with an exported model"
                                                         : "");
 }
 
@@ -86,31 +86,29 @@ std::string resume_text(const RunHeader& header) {
   if (header.resumes.empty()) return "";
   const int64_t done = header.done_steps, all = header.steps.total;
   return "  resumes " + header.resumes.string() +
-         (done < all ? ": goes on with step " + std::to_string(done + 1) + " of " + std::to_string(all)
+         (done < all ? ": continues with step " + std::to_string(done + 1) + " of " + std::to_string(all)
                      : ": all " + std::to_string(all) + " steps are done") +
          "\n";
 }
 
-// The keys of a pretrained model that this run sets otherwise.
+// Describes the overrides of a pretrained model's config.json.
 std::string overrides_text(const RunHeader::Overrides& overrides) {
   std::string keys;
   for (const auto& [key, value] : overrides.keys)
     keys += (keys.empty() ? "" : ", ") + key + " " + text::excerpt(value, 80);
   if (keys.empty()) return "";
   return "  config  " + keys + " for this run" +
-         (overrides.are_exported ? ", and in what it exports"
-                                 : "; what it exports has the model's own config.json") +
-         "\n";
+         (overrides.are_exported ? ", also in exports" : "; exports have the model's own config.json") + "\n";
 }
 
-// A quantized base is trained in another form than that of its files.
+// Describes the origin of the weights. A quantized base is trained in another dtype than that of its files.
 std::string origin_text(const RunHeader& header) {
   if (header.directory.empty()) return ", random weights";
   return ", from " + header.directory.string() +
          (header.dequantized.empty() ? "" : ", dequantized from " + header.dequantized);
 }
 
-// The dtype in which the model is stored, and that of its products where that is another.
+// Describes the storage dtype, and the dtype of products if it differs.
 std::string dtypes_text(const RunHeader& header) {
   const auto word = [](at::ScalarType dtype) {
     return dtype == at::kFloat ? "float32" : dtype == at::kHalf ? "float16" : "bfloat16";
@@ -139,7 +137,7 @@ std::vector<std::string> header_warnings(const RunHeader& header, std::vector<st
       known.push_back(std::move(slow));
   if (size.rounded)
     known.push_back(
-        "parameters are stored in bfloat16 without master weights: small updates round to nothing; set "
+        "parameters are stored in bfloat16 without master weights, so small updates are rounded away; set "
         "optimizer.master_weights, or model.dtype float32");
   return known;
 }
@@ -150,17 +148,17 @@ std::string RunHeader::text(const ModelSize& size) const {
          dtypes_text(*this) + origin_text(*this) + "\n";
   out += overrides_text(overrides);
   if (!routers.empty())
-    out += "  routers " + routers + ", as in AutoModel's own modules; model.config has the last word\n";
+    out += "  routers " + routers + ", as in AutoModel's own modules; model.config overrides it\n";
   if (size.experts.layers > 0) out += "  experts " + experts_text(size) + "\n";
   out += transforms_text(*this, size);
   out += "  data    " + data + "\n";
   out += "  batch   " + batch_text(*this) + "\n";
   out += pipeline_text(*this);
   out += "  run     " + steps_text(steps) + "\n";
-  out += "  memory  a rank: parameters " + bytes_text(size.held) + ", gradients " +
+  out += "  memory  per rank: parameters " + bytes_text(size.held) + ", gradients " +
          bytes_text(size.gradients) + ", optimizer " + bytes_text(size.optimizer) +
          (size.largest_unit > 0 ? ", largest unit " + bytes_text(size.largest_unit) : "") +
-         "; activations come on top\n";
+         ", plus activations\n";
   if (!skipped.empty()) out += "  " + skipped;
   return out + "  saves   " + saves_text(*this) + "\n" + resume_text(*this);
 }

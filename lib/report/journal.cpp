@@ -1,4 +1,4 @@
-// What rank 0 keeps and shows of a run.
+// Records and displays a run's progress on rank 0.
 #include "lib/report/journal.h"
 
 #include <unistd.h>
@@ -95,7 +95,7 @@ void Journal::write(const Trained& step) {
   record.grad_norm = report.grad_norm.item<double>();
   record.lr = step.lr;
   record.skipped = report.skipped();
-  if (std::isnan(record.grad_norm)) record.grad_norm = NAN;  // a sign would be printed
+  if (std::isnan(record.grad_norm)) record.grad_norm = NAN;  // avoids printing a sign
   record.mem = step.peak_memory;
   record.num_tokens_per_step = step.tokens;
   record.num_label_tokens = report.label_tokens;
@@ -125,7 +125,7 @@ void Journal::warn(const TrainingRecord& record) {
          (by_loss ? "the loss is " + number_text(record.loss)
                   : "the gradient norm is " + number_text(record.grad_norm)) +
          "; " + std::to_string(skipped_.in_a_row()) + " in a row" +
-         (most ? ", the run ends at " + std::to_string(*most) : ""));
+         (most ? ", the run stops at " + std::to_string(*most) : ""));
   }
 }
 
@@ -170,7 +170,7 @@ void Journal::finish() {
     writer.write(svg.data(), svg.size());
     writer.finish();
     curve_ = file.string();
-  } catch (const Error& error) {  // the run is done, and all that matters is saved
+  } catch (const Error& error) {  // the run is done and everything important is saved
     warn(std::string("no loss curve: ") + error.what());
   }
 }

@@ -1,5 +1,4 @@
-// What rank 0 keeps and shows of a run: metrics files, the plugins that take metrics, the progress line, the
-// picture of the loss.
+// Records of a run on rank 0: metrics files, metrics plugins, the progress line, and the loss plot.
 #pragma once
 
 #include <atomic>
@@ -21,12 +20,12 @@
 
 namespace heddle {
 
-// Parts of a loss over the groups of a validation set: side outputs that are shown in validations too.
+// Averages parts of a loss over a validation set: side outputs that are shown in validations too.
 class LossParts {
  public:
-  // A group's values, which are means over its label tokens. Waits for the device where there are any.
+  // Adds a group's values, which are means over its label tokens. Waits for the device if there are values.
   void add(const StepReport& report);
-  // Means over all label tokens, in the order of the model.
+  // Returns the means over all label tokens, in the order of the model.
   std::vector<SideRecord> means() const;
 
  private:
@@ -35,11 +34,11 @@ class LossParts {
   int64_t tokens_ = 0;
 };
 
-// What a journal knows of its run.
+// Properties of the run.
 struct JournalOf {
   MetricsOwner owner;
   std::vector<SinkSection> sinks;
-  MetricsRun told;  // to the sinks
+  MetricsRun told;  // values for the sinks
   int64_t total_steps = 0;
   int ranks = 1;
   std::optional<int64_t> max_skipped_updates;
@@ -48,31 +47,31 @@ struct JournalOf {
 
 class Journal {
  public:
-  // Opens the metrics files, as take_metrics_files() says, and starts the plugins. `open_line`: as in a
-  // Screen. Throws Error{io}, and what a plugin throws.
+  // Opens the metrics files as take_metrics_files() does, and starts the plugins. `open_line`: as in a
+  // Screen. Throws Error{io} and the plugins' errors.
   Journal(JournalOf run, std::atomic<bool>& open_line);
 
   struct Trained {
     int64_t step = 0, epoch = 0;
-    int64_t tokens = 0;             // that do not fill rows
+    int64_t tokens = 0;             // without padding
     std::optional<double> padding;  // as in a TrainingRecord
     StepReport report;
     double lr = 0, seconds = 0, peak_memory = 0;
   };
-  // A line of metrics, flushed, and the progress. Throws Error{io} when the disk is full. Where the report is
-  // not `known` yet, the next call writes the line, or log().
+  // Writes a line of metrics, flushed, and shows the progress. Throws Error{io} if the disk is full. If the
+  // report is not `known` yet, the next call of trained() or log() writes the line.
   void trained(Trained step, bool known);
-  // Keeps a step whose report is still on the device, for trained() or log() to write: the host does not
-  // wait.
+  // Keeps a step whose report is still on the device, for trained() or log() to write, so that the host does
+  // not wait.
   void keep(Trained step) { unlogged_.push_back(std::move(step)); }
-  // seconds: what the kept steps took together, where the time of none is known by itself; 0: as given.
+  // Writes the kept steps. seconds: their total time if their own times are unknown; 0: use their own times.
   void log(double seconds = 0);
   int64_t unlogged() const { return static_cast<int64_t>(unlogged_.size()); }  // steps
-  // How far a validation is, from 0 samples on.
+  // Shows the progress of a validation, starting at 0 samples.
   void validating(const std::string& set, int64_t done, int64_t samples) {
     progress_.validating(set, done, samples);
   }
-  // One set's loss over all its label tokens, and its parts.
+  // The loss of one set over all its label tokens, and its parts.
   struct Validated {
     std::string set;
     double loss = 0;
@@ -81,19 +80,19 @@ class Journal {
     std::vector<SideRecord> parts = {};
   };
   void validated(int64_t step, int64_t epoch, const Validated& one);
-  // A line of samples.jsonl, and one of the screen.
+  // Writes a line of samples.jsonl and prints one.
   void sampled(const SampleRecord& one);
-  // A line for a checkpoint that is complete: the screen counts steps from 1, its name and the metrics from
-  // 0.
+  // Prints a line for a published checkpoint. Printed steps count from 1, those of its name and the metrics
+  // from 0.
   void saved(int64_t step, const std::filesystem::path& directory);
   void note(const std::string& text) { progress_.note(text); }
-  // On standard error, with the progress line ended before it.
+  // Prints a warning on standard error, after terminating the progress line.
   void warn(const std::string& text);
   const SkippedUpdates& skipped() const { return skipped_; }
-  // Writes the picture of the loss, where anything is saved, and ends the progress line.
+  // Writes the loss plot if the run saves, and terminates the progress line.
   void finish();
   const MetricsFiles& files() const { return files_; }
-  const std::string& curve() const { return curve_; }  // its path; empty: none
+  const std::string& curve() const { return curve_; }  // path of the plot; empty: none
 
  private:
   void write(const Trained& step);
@@ -103,7 +102,7 @@ class Journal {
   MetricsFiles files_;
   LinesFile metrics_;
   std::map<std::string, LinesFile> validation_;  // by set
-  std::optional<LinesFile> samples_;             // of validation_samples; empty: there are none
+  std::optional<LinesFile> samples_;             // for validation_samples; empty: none
   Progress progress_;
   Sinks sinks_;
   SkippedUpdates skipped_;

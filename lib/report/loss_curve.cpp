@@ -1,4 +1,4 @@
-// The loss of a run as a picture, an SVG written by hand.
+// Draws the loss of a run as an SVG.
 #include "lib/report/loss_curve.h"
 
 #include <algorithm>
@@ -15,10 +15,11 @@ namespace {
 
 constexpr double kWidth = 960, kHeight = 540;
 constexpr double kLeft = 72, kRight = 28, kBottom = 58;
-constexpr double kLegend = 41.5, kRow = 20, kLetter = 7.2;  // the first line, its height, a letter of 13 px
+// first line, line height, width of a letter of 13 px
+constexpr double kLegend = 41.5, kRow = 20, kLetter = 7.2;
 constexpr size_t kMostPoints = 1200;
 constexpr const char *kBlue = "#2563eb", *kRed = "#dc2626";
-// Of validation sets, in turn.
+// Colors of validation sets, used cyclically.
 constexpr std::array<const char*, 6> kSets = {"#ea580c", "#16a34a", "#9333ea",
                                               "#0891b2", "#a16207", "#db2777"};
 
@@ -28,7 +29,7 @@ std::string number(double value, const char* format = "%.1f") {
   return text;
 }
 
-// From steps and losses to places on the picture.
+// Maps steps and losses to coordinates.
 struct Frame {
   double steps = 1, low = 0, high = 1, tick = 0.2, step_tick = 1, top = 56;
   double x(double step) const { return kLeft + step / steps * (kWidth - kLeft - kRight); }
@@ -37,7 +38,7 @@ struct Frame {
   }
 };
 
-// 1, 2 or 5 times a power of ten, so that about `count` ticks fill the range.
+// Returns 1, 2 or 5 times a power of ten, so that about `count` ticks fill the range.
 double nice_tick(double range, double count) {
   const double rough = range / count;
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
@@ -57,7 +58,7 @@ std::vector<CurvePoint> drawn_points(const std::vector<CurvePoint>& points) {
   return out;
 }
 
-// `points`: all that are drawn.
+// `points`: all points to draw.
 Frame frame_of(const std::vector<CurvePoint>& points) {
   Frame frame;
   double low = points.front().loss, high = low;
@@ -109,7 +110,7 @@ std::string axes(const Frame& frame) {
   return out;
 }
 
-// One polyline for each stretch of losses that are drawn.
+// One polyline per stretch of points without gaps.
 std::string polylines(const Frame& frame, const std::vector<CurvePoint>& points,
                       const std::string& attributes) {
   std::string out, stretch;
@@ -137,8 +138,8 @@ std::string polylines(const Frame& frame, const std::vector<CurvePoint>& points,
   return out;
 }
 
-// An exponential mean over about a fiftieth of the run; over less where the run begins, so that it does not
-// lag. One that is not drawn does not count.
+// Returns an exponential mean over about a fiftieth of the run, over less at the start so that it does not
+// lag. Ignores points that are not drawn.
 std::vector<CurvePoint> running_mean(const std::vector<CurvePoint>& points) {
   const double longest = std::max(2.0, static_cast<double>(points.size()) / 50.0);
   std::vector<CurvePoint> out = points;
@@ -152,7 +153,7 @@ std::vector<CurvePoint> running_mean(const std::vector<CurvePoint>& points) {
   return out;
 }
 
-// Marks on the axis; those less than a pixel apart are one.
+// Marks of skipped steps on the axis; marks less than a pixel apart are merged.
 std::string skipped_marks(const Frame& frame, const std::vector<CurvePoint>& points) {
   std::string out;
   double begin = -1, end = -1;
@@ -172,7 +173,7 @@ std::string skipped_marks(const Frame& frame, const std::vector<CurvePoint>& poi
   return out;
 }
 
-// Entries from left to right, in as many rows as they take.
+// Entries from left to right, in as many rows as needed.
 class Legend {
  public:
   void add(const std::string& colour, const std::string& text) {

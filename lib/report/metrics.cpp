@@ -1,4 +1,4 @@
-// What one step measured, and the files of JSON lines that keep it.
+// Metrics of steps, and the JSON Lines files that store them.
 #include "lib/report/metrics.h"
 
 #include <fcntl.h>
@@ -21,11 +21,11 @@ using Json = nlohmann::ordered_json;
 
 Error cannot_write(const std::filesystem::path& file, int number) {
   return Error(ErrorCode::io, file.string(), std::string("cannot be written: ") + std::strerror(number),
-               number == ENOSPC ? "make room on the disk, or choose another place with --metrics"
-                                : "choose another place with --metrics or checkpoint.checkpoint_dir");
+               number == ENOSPC ? "free disk space, or choose another file with --metrics"
+                                : "choose another file with --metrics, or another checkpoint.checkpoint_dir");
 }
 
-// How every line begins.
+// First fields of every line.
 template <class Record>
 Json line_of(const Record& record, const std::string& timestamp) {
   return {{"step", record.step}, {"epoch", record.epoch}, {"timestamp", timestamp}};
@@ -62,7 +62,7 @@ std::string to_json(const ValidationRecord& record, const std::string& timestamp
   return line.dump();
 }
 
-// Tokens of a model that is not trained may make no text: what is no UTF-8 is replaced.
+// An untrained model may generate invalid UTF-8, which is replaced.
 std::string to_json(const SampleRecord& record, const std::string& timestamp) {
   Json line = line_of(record, timestamp);
   line["prompt"] = record.prompt;

@@ -1,4 +1,4 @@
-// Which files a run writes its metrics to: continued, renamed, or new.
+// Chooses the metrics files of a run: continued, renamed, or new.
 #include "lib/report/metrics_files.h"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 using MetricsPaths = std::vector<fs::path>;
 
-// training.jsonl -> training.2.jsonl; 0: the name itself.
+// Returns training.2.jsonl for training.jsonl and 2; 0: the name itself.
 fs::path numbered_name(const fs::path& file, int number) {
   if (number == 0) return file;
   return file.parent_path() /
@@ -38,7 +38,7 @@ MetricsPaths numbered_name(const MetricsPaths& files, int number) {
   return out;
 }
 
-// The numbers under which any of the files is there.
+// Returns the numbers under which any of the files exists.
 std::set<int> numbers_taken(const MetricsPaths& files) {
   std::set<int> out;
   for (const fs::path& file : files) {
@@ -61,10 +61,10 @@ std::set<int> numbers_taken(const MetricsPaths& files) {
 
 Error cannot_take(const fs::path& file, const char* what, int number) {
   return Error(ErrorCode::io, file.string(), std::string("cannot be ") + what + ": " + std::strerror(number),
-               "choose another place with --metrics or checkpoint.checkpoint_dir");
+               "choose another file with --metrics, or another checkpoint.checkpoint_dir");
 }
 
-// Makes the file; false: it is there already, as another process may have made it just now.
+// Creates the file; returns false if it exists, for example because another process has just created it.
 bool claim_file(const fs::path& file) {
   if (file.has_parent_path()) checkpoint::make_directories(file.parent_path());
   const int descriptor = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -79,16 +79,16 @@ void rename_file(const fs::path& from, const fs::path& to) {
   if (failed) throw cannot_take(from, ("renamed to " + to.string()).c_str(), failed.value());
 }
 
-// Gives the files of another run a number, and returns it. A process that still writes to one goes on doing
-// so under the new name.
+// Renames the files of another run to the next free number, and returns it. A process that still writes to
+// one continues under the new name.
 int set_aside(const MetricsPaths& files) {
   const std::set<int> taken = numbers_taken(files);
   int number = taken.empty() ? 1 : *taken.rbegin() + 1;
   std::error_code none;
   for (const fs::path& file : files) {
     const fs::file_status status = fs::symlink_status(file, none);
-    if (!fs::exists(status) || fs::is_directory(status)) continue;  // a directory is no run's file
-    while (!claim_file(numbered_name(file, number))) ++number;      // the new name is this process's own
+    if (!fs::exists(status) || fs::is_directory(status)) continue;  // a directory is not a metrics file
+    while (!claim_file(numbered_name(file, number))) ++number;      // claims the new name for this process
     rename_file(file, numbered_name(file, number));
   }
   return number;
@@ -96,19 +96,19 @@ int set_aside(const MetricsPaths& files) {
 
 // MetricsPaths that belong to one run.
 struct MetricsGroup {
-  MetricsPaths files;  // the first that is there decides whose they are
-  bool owns;           // the names are this run's, so other runs' files give way
+  MetricsPaths files;  // the first existing file determines the run
+  bool owns;           // the names belong to this run, so other runs' files are renamed
   std::function<bool(const MetricsPaths&)> is_continued;
 };
 
-// The group's files under the number that this run writes to.
+// Returns the group's files under the number that this run writes to.
 MetricsPaths take_group(const MetricsGroup& group, std::vector<std::string>& notes) {
   const std::set<int> numbers = numbers_taken(group.files);
   const auto mine = std::find_if(numbers.begin(), numbers.end(), [&](int number) {
     return group.is_continued(numbered_name(group.files, number));
   });
   if (mine != numbers.end() && *mine == 0) return group.files;
-  const std::string name = group.files.front().string(), other = " is of another run";
+  const std::string name = group.files.front().string(), other = " belongs to another run";
   if (!group.owns) {
     int number = numbers.empty() ? 0 : *numbers.rbegin() + 1;
     while (!claim_file(numbered_name(group.files.front(), number))) ++number;
@@ -128,7 +128,7 @@ MetricsPaths take_group(const MetricsGroup& group, std::vector<std::string>& not
   return group.files;
 }
 
-// Whether a file has the step with that loss. Losses are written so that they are read as the same number.
+// Whether a file has the step with that loss. Losses are written with round-trip precision.
 bool has_step(const fs::path& file, int64_t step, double loss) {
   const std::optional<double> there = loss_at(file, step);
   return there && (*there == loss || (std::isnan(*there) && !std::isfinite(loss)));
@@ -144,7 +144,7 @@ fs::path validation_file(const MetricsOwner& run, const std::string& set) {
   return run.directory / (set.empty() ? "validation.jsonl" : "validation_" + set + ".jsonl");
 }
 
-// The files in checkpoint_dir beside training.jsonl.
+// Returns the files in checkpoint_dir next to training.jsonl.
 MetricsPaths files_beside(const MetricsOwner& run) {
   MetricsPaths files = validation_files(run);
   if (run.saves) files.push_back(run.directory / kLossCurve);
@@ -155,7 +155,7 @@ bool continues_training(const MetricsOwner& run, const MetricsPaths& files) {
   return run.resumed && has_step(files.front(), run.resumed->step - 1, run.resumed->training);
 }
 
-// For validation files without a training.jsonl beside them, as --metrics names another.
+// For validation files without a training.jsonl next to them, because --metrics names another file.
 bool continues_validation(const MetricsOwner& run, const MetricsPaths& files) {
   std::error_code none;
   if (!run.resumed || !fs::equivalent(run.resumed->checkpoint.parent_path(), run.directory, none))
@@ -167,12 +167,12 @@ bool continues_validation(const MetricsOwner& run, const MetricsPaths& files) {
   return files == files_beside(run);
 }
 
-// The lines of the steps before this run's; a validation that is owed is made again.
+// Returns the lines of the steps before this run's; an owed validation is repeated.
 std::vector<CurvePoint> kept_points(const MetricsOwner& run, const fs::path& file, bool is_owed = false) {
   return run.resumed ? keep_before(file, run.resumed->step - (is_owed ? 1 : 0)) : std::vector<CurvePoint>();
 }
 
-// A line of metrics; nothing where it is something else, or cut.
+// Parses a line of metrics; empty for other or truncated lines.
 std::optional<CurvePoint> read_metrics_line(const std::string& line) {
   const nlohmann::json parsed = nlohmann::json::parse(line, nullptr, false);
   if (!parsed.is_object() || !parsed.contains("step") || !parsed["step"].is_number_integer())

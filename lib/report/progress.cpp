@@ -1,4 +1,4 @@
-// The line that shows how a run is going.
+// Progress line of a run.
 #include "lib/report/progress.h"
 
 #include <sys/ioctl.h>
@@ -38,7 +38,7 @@ std::string count_text(double value) {
   return text;
 }
 
-// "0.052 TFLOP/s (61.3% MFU)", of a rank; "" where the model does not say its operations.
+// Returns "0.052 TFLOP/s (61.3% MFU)" per rank; "" if the model's FLOPs are unknown.
 std::string speed_text(const TrainingRecord& record) {
   if (!record.tflops) return "";
   char text[64];
@@ -51,7 +51,7 @@ std::string speed_text(const TrainingRecord& record) {
   return out;
 }
 
-// "8.1k tok/s (12% padding)": of tokens that are none.
+// Returns "8.1k tok/s (12% padding)".
 std::string tokens_text(const TrainingRecord& record) {
   std::string out = count_text(record.tps) + " tok/s";
   if (!record.padding) return out;
@@ -89,7 +89,7 @@ std::string progress_line(const TrainingRecord& record, int64_t total_steps, dou
   for (const SideRecord& side : record.sides)
     if (side.on_line && side.values.size() == 1)
       fields.push_back(side.name + formatted(" %.4g", side.values[0]));
-  std::vector<size_t> by_weight;  // the fields that matter least come first
+  std::vector<size_t> by_weight;  // least important fields first
   for (size_t i = fields.size(); i > own; --i) by_weight.push_back(i - 1);
   by_weight.insert(by_weight.end(), {6, 5, 2, 3, 4, 7, 1});
   std::string line = joined(fields);
@@ -114,7 +114,7 @@ void Progress::show(const TrainingRecord& record) {
   const double one = shown_ > 1 ? seconds_ / static_cast<double>(shown_ - 1) : record.step_time;
   const double left = one * static_cast<double>(total_steps_ - record.step - 1);
   if (screen_.columns) {
-    // A line as wide as the terminal wraps on some.
+    // Some terminals wrap a line that is as wide as the terminal.
     const std::string line = progress_line(record, total_steps_, left, screen_.columns() - 1);
     screen_.out << '\r' << line << "\033[K" << std::flush;
     screen_.open_line = true;

@@ -1,4 +1,4 @@
-// Records for plugins, and what becomes of a plugin that fails.
+// Sends records to metrics plugins and closes those that fail.
 #include "lib/report/sinks.h"
 
 #include <chrono>
@@ -59,7 +59,7 @@ void Sinks::each(const std::function<void(IMetrics&)>& call) {
       call(*sink.metrics);
     } catch (const Error& error) {
       sink.metrics.reset();
-      warn_(sink.name + " gets no more metrics, and the run goes on: " + error.message());
+      warn_(sink.name + " gets no more metrics, but the run continues: " + error.message());
     }
   }
 }

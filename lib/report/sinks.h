@@ -1,4 +1,4 @@
-// The plugins that take the records of a run.
+// Metrics plugins that receive the records of a run.
 #pragma once
 
 #include <functional>
@@ -11,22 +11,23 @@
 
 namespace heddle {
 
-// The numbers of a line under their names in the file, in its order; numbers that are not finite too.
+// Returns the numbers of a line under their names in the file, in the same order, including those that are
+// not finite.
 MetricsRecord to_record(const TrainingRecord& record);
 MetricsRecord to_record(const ValidationRecord& record, const std::string& set);
 
-// A section of a recipe that a plugin of metrics offers.
+// A section of a recipe that a metrics plugin offers.
 struct SinkSection {
   std::string name;
   const OfferedMetrics* offered = nullptr;
-  Node values;  // every field
+  Node values;  // all fields
 };
 
 class Sinks {
  public:
   using Warn = std::function<void(const std::string&)>;
-  // Starts those of the sections. Throws what a plugin throws. `warn` gets what they throw later, once each:
-  // the sink is closed then, and the run goes on.
+  // Starts the plugins of the sections and throws their errors. An error that a plugin throws later is passed
+  // to `warn`, its sink is closed, and the run continues.
   Sinks(const std::vector<SinkSection>& sections, const MetricsRun& run, Warn warn);
   void record(const MetricsRecord& record);
   void finish();
@@ -34,7 +35,7 @@ class Sinks {
  private:
   struct Sink {
     std::string name;
-    std::unique_ptr<IMetrics> metrics;  // null: it has failed
+    std::unique_ptr<IMetrics> metrics;  // null: failed
   };
   void each(const std::function<void(IMetrics&)>& call);
 

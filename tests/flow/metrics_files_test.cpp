@@ -52,8 +52,9 @@ TEST(MetricsFiles, AreKeptByARunWithoutCheckpoints) {
     const Outcome tried = heddle(files.train("run", plus(plus(validates, kUnsaved), steps_up_to("2"))));
     EXPECT_EQ(tried.status, 0) << tried.error;
     const std::string own = files.path("run/training." + std::string(number) + ".jsonl");
-    EXPECT_THAT(tried.out + tried.error, HasSubstr("warning: " + files.path("run/training.jsonl") +
-                                                   " is of another run: the metrics go to " + own + "\n"));
+    EXPECT_THAT(tried.out + tried.error,
+                HasSubstr("warning: " + files.path("run/training.jsonl") +
+                          " belongs to another run: the metrics go to " + own + "\n"));
     EXPECT_THAT(tried.out, HasSubstr("  metrics     " + own + "\n"));
     EXPECT_THAT(column(own, "step"), ElementsAre(0, 1));
     EXPECT_THAT(column(files.path("run/validation." + std::string(number) + ".jsonl"), "step"),
@@ -90,8 +91,8 @@ TEST(MetricsFiles, AreTwoForTwoModelsInOneDirectory) {
   const Outcome other = heddle(files.train("run", plus(wider, steps_up_to("2"))));
   ASSERT_EQ(other.status, 0) << other.error;
   EXPECT_THAT(other.out + other.error,
-              HasSubstr("warning: " + files.path("run/training.jsonl") + " is of another run: renamed to " +
-                        files.path("run/training.1.jsonl") + "\n"));
+              HasSubstr("warning: " + files.path("run/training.jsonl") +
+                        " belongs to another run: renamed to " + files.path("run/training.1.jsonl") + "\n"));
   EXPECT_THAT(column(files.path("run/training.jsonl"), "step"), ElementsAre(0, 1));
   EXPECT_THAT(column(files.path("run/training.1.jsonl"), "step"), ElementsAre(0, 1, 2, 3));
   EXPECT_TRUE(fs::exists(files.path("run/loss.1.svg")));

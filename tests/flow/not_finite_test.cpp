@@ -56,7 +56,7 @@ TEST(NotFinite, EndsTheRunAfterTenSkippedUpdatesAndRemovesNoGoodCheckpoint) {
                 "steps; resume from it with --checkpoint.restore_from epoch_0_step_3\n"));
   EXPECT_THAT(outcome.error,
               HasSubstr("warning: step 6: update skipped: the gradient norm is nan; 1 in a row, "
-                        "the run ends at 10\n"));
+                        "the run stops at 10\n"));
   EXPECT_EQ(saved_tensors(good), before);
   const std::string lines = read_text(files.path("run/training.jsonl"));
   EXPECT_EQ(times_found(lines, "\"skipped\":false"), 5u);

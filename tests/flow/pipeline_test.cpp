@@ -140,7 +140,7 @@ TEST(PipelineRun, SaysItsStagesAndPasses) {
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("single on 2 ranks (pp 2)"));
   EXPECT_THAT(outcome.out,
-              HasSubstr("8 samples a step = 1 data-parallel x 4 passes x 2 samples; 128 tokens"));
+              HasSubstr("8 samples per step = 1 data-parallel x 4 passes x 2 samples; 128 tokens"));
   EXPECT_THAT(outcome.out,
               HasSubstr("  stages  2 on 2 ranks, schedule 1f1b; a pass is 2 microbatches of 1 sample\n"));
 }

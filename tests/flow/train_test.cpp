@@ -38,7 +38,7 @@ TEST(Train, WritesMetricsTheLossCurveAndTheModel) {
   EXPECT_THAT(outcome.out, HasSubstr("metrics     " + metrics));
   EXPECT_THAT(outcome.out, HasSubstr("loss curve  " + files.path("run/loss.svg")));
   EXPECT_THAT(outcome.out,
-              HasSubstr("8 samples a step = 1 data-parallel x 4 microbatches x 2 samples; 128 tokens"));
+              HasSubstr("8 samples per step = 1 data-parallel x 4 microbatches x 2 samples; 128 tokens"));
 }
 
 TEST(Train, ThreadsOfRanksThatShareCoresWaitPassively) {
@@ -166,11 +166,11 @@ TEST(Train, SaysWhatItSaves) {
   const TrainingFiles files;
   const std::string last = files.path("run/epoch_0_step_11");
   EXPECT_THAT(heddle(files.train("run", {"--step_scheduler.ckpt_every_steps", "5"})).out,
-              HasSubstr("saves   checkpoints on the way and at the end, in " + last +
-                        " (its name counts steps from 0); the last with the model for transformers\n"));
+              HasSubstr("saves   checkpoints during and at the end of the run, in " + last +
+                        " (its name counts steps from 0); the last with an exported model\n"));
   for (const auto& [word, text] :
-       {std::pair{"final", "; the last with the model for transformers\n"},
-        std::pair{"every", "; each with the model for transformers\n"}, std::pair{"false", "\n"}}) {
+       {std::pair{"final", "; the last with an exported model\n"},
+        std::pair{"every", "; each with an exported model\n"}, std::pair{"false", "\n"}}) {
     std::filesystem::remove_all(files.path("run"));
     const Outcome outcome = heddle(files.train("run", {"--checkpoint.save_consolidated", word}));
     EXPECT_EQ(outcome.status, 0) << outcome.error;

@@ -68,7 +68,8 @@ TEST_F(SinksOfARun, AreClosedWithOneWarningWhereARecordFails) {
   add("mine", "step 5");
   run();
   EXPECT_THAT(lines_, ElementsAre("start 4", "step 4", "step 5"));
-  EXPECT_THAT(warnings_, ElementsAre("mine gets no more metrics, and the run goes on: the plugin 'x' threw"));
+  EXPECT_THAT(warnings_,
+              ElementsAre("mine gets no more metrics, but the run continues: the plugin 'x' threw"));
 }
 
 TEST_F(SinksOfARun, ContinueWhenOneFails) {

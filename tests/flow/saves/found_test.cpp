@@ -96,7 +96,7 @@ TEST(Branch, ResumesFromItsBeginningWhenStartedAgain) {
     return kill(ranks[0], SIGKILL) == 0;
   };
   ASSERT_TRUE(eventually(lost));
-  const std::string resumes = files.path("run/epoch_0_step_1") + ": goes on with step 3 of ";
+  const std::string resumes = files.path("run/epoch_0_step_1") + ": continues with step 3 of ";
   ASSERT_TRUE(eventually([&] {
     const std::string said = run.output();
     return said.find(resumes) != said.rfind(resumes);  // a second time

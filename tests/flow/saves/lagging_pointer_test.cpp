@@ -29,7 +29,7 @@ TEST(LaggingPointer, NamesWhatItWasAboutToName) {
   const Outcome rest = train("3");  // else it would start fresh, and fail where the first checkpoint stands
   EXPECT_EQ(rest.status, 0) << rest.error;
   EXPECT_THAT(rest.out,
-              HasSubstr("resumes " + files.path("run/epoch_0_step_1") + ": goes on with step 3 of 3"));
+              HasSubstr("resumes " + files.path("run/epoch_0_step_1") + ": continues with step 3 of 3"));
   EXPECT_EQ(fs::read_symlink(files.path("run/LATEST")), "epoch_0_step_2");
 }
 
@@ -54,7 +54,7 @@ TEST(LaggingPointer, ResumesFromTheRunsOwnSaveOnRestart) {
   const Outcome again = train(up_to("5"), {"TORCHELASTIC_RESTART_COUNT=1"});
   EXPECT_EQ(again.status, 0) << again.error;
   EXPECT_THAT(again.out,
-              HasSubstr("resumes " + files.path("run/epoch_0_step_2") + ": goes on with step 4 of 5"));
+              HasSubstr("resumes " + files.path("run/epoch_0_step_2") + ": continues with step 4 of 5"));
 }
 
 // What LATEST names has fewer steps than what the run left that this one has branched off from.

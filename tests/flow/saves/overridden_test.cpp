@@ -38,9 +38,10 @@ TEST(Overridden, KeysAreInTheHeaderAndNotInTheExport) {
   const std::string keys = "{router_aux_loss_coef: 0.5}";
   const Outcome first = run_overridden(files, "run", keys, "2");
   ASSERT_EQ(first.status, 0) << first.error;
-  EXPECT_THAT(first.out,
-              HasSubstr("\n  config  router_aux_loss_coef 0.5 for this run; what it exports has the "
-                        "model's own config.json\n"));
+  EXPECT_THAT(
+      first.out,
+      HasSubstr(
+          "\n  config  router_aux_loss_coef 0.5 for this run; exports have the model's own config.json\n"));
   const std::string exported = files.path("run/epoch_0_step_1/model/consolidated/config.json");
   EXPECT_EQ(read_text(exported), read_text(kModel + "/config.json"));
 
@@ -54,7 +55,7 @@ TEST(Overridden, KeysAreInTheHeaderAndNotInTheExport) {
                         "epoch_0_step_2, and is 0.25 now"));
 
   const Outcome asked = run_overridden(files, "asked", keys, "2", {"--model.export_config", "true"});
-  EXPECT_THAT(asked.out, HasSubstr("router_aux_loss_coef 0.5 for this run, and in what it exports\n"));
+  EXPECT_THAT(asked.out, HasSubstr("router_aux_loss_coef 0.5 for this run, also in exports\n"));
   // rope_parameters has a base of its own, so this one changes nothing, and the header does not have it.
   const Outcome idle = run_overridden(files, "idle", "{rope_theta: 5.0, router_aux_loss_coef: 0.5}", "1");
   EXPECT_THAT(idle.error, HasSubstr("model.config.rope_theta changes nothing"));

@@ -63,7 +63,7 @@ TEST_P(Resume, GivesTheBitsOfARunThatNeverStopped) {
   const Outcome rest = heddle(plus(files.train("cut", topology.words), resumed_up_to("8")));
   ASSERT_EQ(rest.status, 0) << rest.error;
   EXPECT_THAT(rest.out,
-              HasSubstr("resumes " + files.path("cut/epoch_0_step_3") + ": goes on with step 5 of 8"));
+              HasSubstr("resumes " + files.path("cut/epoch_0_step_3") + ": continues with step 5 of 8"));
   EXPECT_EQ(column(files.path("whole/training.jsonl"), "step").size(), 8u);
   EXPECT_EQ(without_clock(files.path("cut/training.jsonl")),
             without_clock(files.path("whole/training.jsonl")));

@@ -41,7 +41,7 @@ void expect_goes_on(const TrainingFiles& files, const Words& words, int64_t step
                     "1000000"};
   const Outcome rest = heddle(plus(files.train("run", words), to));
   ASSERT_EQ(rest.status, 0) << rest.error;
-  EXPECT_THAT(rest.out, ::testing::HasSubstr("goes on with step " + std::to_string(steps + 1) + " of "));
+  EXPECT_THAT(rest.out, ::testing::HasSubstr("continues with step " + std::to_string(steps + 1) + " of "));
   const Outcome whole = heddle(plus(files.train("whole", words), to));
   ASSERT_EQ(whole.status, 0) << whole.error;
   EXPECT_EQ(without_clock(files.path("run/training.jsonl")),

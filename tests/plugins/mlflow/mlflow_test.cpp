@@ -188,7 +188,7 @@ TEST(MLflow, WarnsOnceWhenTheDiskIsFull) {
   const Told told = runs.train(mlflow_run(""), "run", 7, "LATEST");
   std::cerr.rdbuf(before);
   EXPECT_THAT(told.steps, SizeIs(7));
-  EXPECT_THAT(said.str(), HasSubstr("warning: mlflow gets no more metrics, and the run goes on: "));
+  EXPECT_THAT(said.str(), HasSubstr("warning: mlflow gets no more metrics, but the run continues: "));
   EXPECT_THAT(said.str(), HasSubstr("loss cannot be written: No space left on device"));
 }
 

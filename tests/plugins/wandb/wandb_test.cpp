@@ -146,7 +146,7 @@ TEST(Wandb, WarnsOnceWhenTheDiskIsFull) {
   const Told told = runs.train(wandb_run("id: full"), "run", 7, "LATEST");
   std::cerr.rdbuf(before);
   EXPECT_THAT(told.steps, SizeIs(7));
-  EXPECT_THAT(said.str(), HasSubstr("warning: wandb gets no more metrics, and the run goes on: "));
+  EXPECT_THAT(said.str(), HasSubstr("warning: wandb gets no more metrics, but the run continues: "));
   EXPECT_THAT(said.str(), HasSubstr("cannot be written: No space left on device"));
 }
 
