@@ -20,7 +20,7 @@ inline std::vector<Axis> mfsdp_axes(int dp, int tp = 1) {
   return {{"dp", dp}, {"cp", 1}, {"tp", tp}};
 }
 
-// AutoModel's words on the odd Llama.
+// AutoModel's fields on the odd Llama.
 inline Training mfsdp(int dp, const std::string& section) {
   Training run = llama_alone();
   run.strategy = "megatron_fsdp";
@@ -29,7 +29,7 @@ inline Training mfsdp(int dp, const std::string& section) {
   return run;
 }
 
-// Megatron-Core's words on the odd Llama.
+// Megatron-Core's fields on the odd Llama.
 inline Training megatron(int shards_each, const std::string& section, int replicas = 1) {
   Training run = llama_alone();
   run.strategy = "megatron";
@@ -38,7 +38,7 @@ inline Training megatron(int shards_each, const std::string& section, int replic
   return run;
 }
 
-// The toy units under the words of `like`.
+// The toy units with the fields of `like`.
 inline Training toy_like(Training like, Toy shape = {}) {
   Training run = toy(like.strategy, like.axes, "", shape);
   run.section = like.section;
@@ -55,7 +55,7 @@ inline std::string fsdp(const std::string& strategy, const std::string& more = "
 
 inline const std::vector<std::string> kShardings = {"no_shard", "optim", "optim_grads", "optim_grads_params"};
 
-// Flat buffers of several buckets, cut in the middle of rows.
+// Flat buffers of several buckets that are split inside rows.
 inline const std::string kFlat =
     "use_distributed_optimizer: true\noverlap_grad_reduce: true\nbucket_size: 1000\n";
 

@@ -1,4 +1,4 @@
-// Row by row: each starts from a pair that is still missing and takes what covers most.
+// Greedy construction: each row starts from a missing pair and adds values that cover the most missing pairs.
 #include "plugins/pairwise.h"
 
 #include <array>
@@ -34,7 +34,7 @@ std::vector<Pair> pairs_with(const Choice& choice, int setting) {
   return pairs;
 }
 
-// Gives the setting the legal value that covers most missing pairs; false: no value is legal.
+// Sets the legal value that covers the most missing pairs. Returns false if no value is legal.
 bool choose(Choice& choice, int setting, int count, const std::set<Pair>& missing, const Legal& legal) {
   int best = kOpen, most = -1;
   for (int value = 0; value < count; ++value) {

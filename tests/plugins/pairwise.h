@@ -1,4 +1,4 @@
-// Few combinations of many settings, in which every two values of two settings meet.
+// Small sets of combinations in which every two values of two settings occur together.
 #pragma once
 
 #include <functional>
@@ -6,13 +6,13 @@
 
 namespace heddle::tests {
 
-// One value of each setting; kOpen: not chosen yet.
+// One value per setting. kOpen: not set yet.
 using Choice = std::vector<int>;
 constexpr int kOpen = -1;
 
-// A covering array of strength two (the greedy way of Cohen et al. 1997), the same on every call. counts: how
-// many values each setting has. legal: whether a choice can be completed; asked with open settings too. Pairs
-// that no legal choice holds are left out.
+// Returns a covering array of strength two (the greedy method of Cohen et al. 1997), equal in every call.
+// counts: number of values of each setting. legal: whether a choice can be completed; also called with open
+// settings. Pairs that no legal choice contains are skipped.
 std::vector<Choice> pairwise(const std::vector<int>& counts, const std::function<bool(const Choice&)>& legal);
 
 }  // namespace heddle::tests

@@ -1,4 +1,4 @@
-// Runs of a small model through pipelines, the same model on one rank, and schedules of the tests' own.
+// Runs of a small model through pipelines, the same model on one rank, and schedules for tests.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace heddle::tests {
 
-// Five layers, and sizes that divide by nothing.
+// Five layers, with sizes that have no common divisors.
 Training single_model();
 
 // The schedules of the plugin `pipeline`, for INSTANTIATE_TEST_SUITE_P.
@@ -30,18 +30,18 @@ inline constexpr const char* kEverySchedule[] = {"gpipe",
                                                  "auto"};
 inline constexpr auto name_of_schedule = [](const auto& info) { return "S" + std::string(info.param); };
 
-// What it trains to on one rank.
+// Returns the outcome of single_model() on one rank.
 const Outcome& alone();
 
-// The same on `ranks` stages, by a schedule from build/plugins; "": the caller gives one.
+// Returns single_model() on `ranks` stages, with a schedule from build/plugins. "": the caller sets one.
 Training pipeline(const std::string& schedule, int ranks, int microbatch_rows, int calls = 1);
 
 std::unique_ptr<IPipelineSchedule> make_schedule(const std::string& name);
 
 enum class Placement { loop, v };
 
-// Stages of a rank, forwards in the order of the model and backwards in the reverse order; all microbatches
-// at each (breadth first).
+// Several stages per rank, forwards in the order of the model and backwards in reverse. Each stage runs all
+// microbatches before the next (breadth first).
 class BreadthFirst : public IPipelineSchedule {
  public:
   BreadthFirst(int stages_of_a_rank, Placement placement) : each_(stages_of_a_rank), placement_(placement) {}
@@ -54,8 +54,8 @@ class BreadthFirst : public IPipelineSchedule {
   Placement placement_;
 };
 
-// One stage a rank, one forward and one backward in turn; the backward of the input is sent on before the
-// weights' gradients, which a rank computes `lag` microbatches later (after ZB-H1 of Qi et al. 2024).
+// One stage per rank, alternating forwards and backwards. Input gradients are sent immediately, and weight
+// gradients are computed `lag` microbatches later (modeled on ZB-H1 of Qi et al. 2024).
 class LateWeights : public IPipelineSchedule {
  public:
   explicit LateWeights(int lag) : lag_(lag) {}

@@ -1,4 +1,4 @@
-// A parallelizer that changes nothing but adds to a layer of the model: an auxiliary loss and metrics.
+// A parallelizer that adds an auxiliary loss and metrics to a layer of the model, and changes nothing else.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -18,12 +18,12 @@ namespace heddle::tests {
 
 struct ProbeOptions {
   std::string unit = "model.layers.1";
-  double weight = 50;  // hidden states begin small
+  double weight = 50;  // hidden states are small at first
   LossDivisor divisor = LossDivisor::label_tokens;
   std::vector<std::string> axes = {"dp_cp"};  // with sequence parallelism also tp
 };
 
-// At the output of one unit, hidden states [tokens, width].
+// Attached to the output of one unit, hidden states [tokens, width].
 class Probe : public IParallelizer {
  public:
   explicit Probe(ProbeOptions options)
@@ -59,7 +59,7 @@ class Probe : public IParallelizer {
     mean_.add(squares.detach().mean(), batch, rows);
     peak_.add(x.detach().abs().max(), batch);
     tokens_.add(at::full({1}, rows), batch);
-    // As a router counts the tokens of each expert: the same on every rank of tp, so it counts once.
+    // Like a router's token counts, the value is equal on every rank of tp, so it counts once.
     const at::Tensor kind = batch.tokens.flatten().remainder(3);
     ids_.add(at::stack({kind.eq(0).sum(), kind.eq(1).sum(), kind.eq(2).sum()}), batch);
     const at::Tensor of_tokens = squares.mean(1);

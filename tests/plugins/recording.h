@@ -1,4 +1,4 @@
-// A rendezvous that writes down every collective before passing it on.
+// A rendezvous that records every collective before it passes the call on.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ namespace heddle::tests {
 
 using Events = std::vector<std::string>;
 
-// Lines such as "all_gather dp_shard 1024": the call, the group, the elements of the larger tensor; none of
-// transfers.
+// Records lines such as "all_gather dp_shard 1024": the call, the group, and the elements of the larger
+// tensor. Transfers are not recorded.
 class RecordingCommunicator : public mesh::WrappedCommunicator {
  public:
   RecordingCommunicator(std::unique_ptr<Communicator> inner, Events* events)

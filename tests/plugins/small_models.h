@@ -1,4 +1,4 @@
-// The models of the tests of parallelism: heads that four ranks can share, and nothing else that divides.
+// Models for tests of parallelism: heads that four ranks can split, and other sizes that they cannot.
 #pragma once
 
 #include <ostream>
@@ -11,7 +11,7 @@
 
 namespace heddle::tests {
 
-// 53 words, 23 columns, 21 rows a microbatch.
+// 53 tokens in the vocabulary, width 23, 21 token rows per microbatch.
 inline Training four_heads(const std::string& model_type = "llama", int layers = 2) {
   Training run;
   run.model.model_type = model_type;
@@ -28,8 +28,7 @@ inline Training four_heads(const std::string& model_type = "llama", int layers =
   return run;
 }
 
-// Eight experts that a token chooses two of, in two layers, with a balance loss; four microbatches of 21
-// tokens.
+// Eight experts, two per token, in two layers, with a balance loss; four microbatches of 21 tokens.
 inline Training eight_experts(const std::string& model_type = "qwen3_moe", int64_t top_k = 2) {
   Training run = four_heads(model_type);
   run.model.qk_norm = model_type == "qwen3_moe";
@@ -41,8 +40,8 @@ inline Training eight_experts(const std::string& model_type = "qwen3_moe", int64
   return run;
 }
 
-// Latent attention, a router with groups and a correction bias that moves: a dense layer, then two with eight
-// experts in four groups of which a token chooses two.
+// Latent attention, and a router with groups and an updated correction bias. One dense layer, then two with
+// eight experts in four groups, of which a token uses two.
 inline Training deepseek() {
   Training run = four_heads("deepseek_v3", 3);
   run.model.num_key_value_heads = 8;
@@ -60,7 +59,7 @@ inline Training deepseek() {
   return run;
 }
 
-// The same over three chosen keys, which two layers share.
+// deepseek() with attention over three selected keys; two layers share a selection.
 inline Training sparse_deepseek() {
   Training run = deepseek();
   run.model.model_type = "glm_moe_dsa";
@@ -68,7 +67,8 @@ inline Training sparse_deepseek() {
   return run;
 }
 
-// Sinks, windows in turn, yarn, biases everywhere, a clamped activation; eight experts, three a token.
+// Sinks, windows in every other layer, yarn, biases in all layers, a clamped activation; eight experts, three
+// per token.
 inline Training gpt_oss() {
   Training run = four_heads("gpt_oss", 3);
   run.model.qkv_bias = run.model.output_bias = run.model.sinks = true;
@@ -86,7 +86,7 @@ inline Training gpt_oss() {
   return run;
 }
 
-// A router of sigmoids whose correction bias moves; half of each head is rotated.
+// A sigmoid router with an updated correction bias, and partial rotation.
 inline Training sigmoid_model(const std::string& model_type) {
   Training run = four_heads(model_type, 3);
   run.model.head_dim = 8;
@@ -94,7 +94,7 @@ inline Training sigmoid_model(const std::string& model_type) {
   run.model.qk_norm = model_type != "glm4_moe";
   run.model.qk_norm_of_whole = model_type == "minimax_m2";
   if (model_type != "bailing_moe")
-    run.model.initializer_range = 0.1;  // scores far enough apart that rounding does not change a choice
+    run.model.initializer_range = 0.1;  // separates scores enough that rounding does not change the selection
   llama::Mixture& mixture = run.model.mixture;
   mixture.experts = 8, mixture.top_k = 3, mixture.width = 5;
   mixture.score = model::RouterRule::Score::sigmoid;
@@ -107,7 +107,7 @@ inline Training sigmoid_model(const std::string& model_type) {
   return run;
 }
 
-// Sequences of four tokens, so that context parallelism pads none.
+// Sequences of four tokens, which context parallelism does not pad.
 inline Training of_four_tokens(Training run) {
   run.change_batch = [](Batch& batch, int) {
     batch.tokens = batch.tokens.narrow(1, 3, 4).contiguous();
@@ -116,7 +116,7 @@ inline Training of_four_tokens(Training run) {
   return run;
 }
 
-// Layers that begin with a mixer; a layer of attention is between.
+// The first and last layers have a mixer, and an attention layer is between them.
 struct MixingModel {
   const char* name;
   std::string keys;
@@ -128,7 +128,7 @@ inline std::ostream& operator<<(std::ostream& out, const MixingModel& model) {
 inline const std::string kMixingAttention =
     "num_attention_heads: 4, num_key_value_heads: 4, initializer_range: 0.15, ";
 
-// Groups: 2 of 3 heads, 4 of one head, 1 of 6 heads, 2 of 3 heads whose norm goes over a group, 5 heads.
+// Groups: 2 of 3 heads, 4 of one head, 1 of 6 heads, 2 of 3 heads with a norm over the group, 5 heads.
 inline const MixingModel kMixing[] = {
     {"delta_net",
      "model_type: qwen3_5_text, " + kMixingAttention +
@@ -167,7 +167,8 @@ inline const MixingModel kMixing[] = {
 inline Training mixing(const MixingModel& model) {
   Training run = four_heads();
   run.steps = 3;
-  // Elements whose gradients are rounding alone move little: normalised keys follow them far else.
+  // Elements with only rounding errors as gradients get small updates; otherwise normalized keys would
+  // diverge.
   run.make_optimizer = [] {
     AdamWConfig config;
     config.eps = 1e-3;

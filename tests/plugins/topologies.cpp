@@ -1,4 +1,4 @@
-// The words of a topology and what they ask of a training.
+// Parses the words of a topology and applies them to a training.
 #include "plugins/topologies.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ struct Word {
 };
 using Words = std::map<std::string, Word>;
 
-// Words apart, but for spaces inside of parentheses.
+// Splits a line at spaces outside of parentheses.
 std::vector<std::string> split(const std::string& line) {
   std::vector<std::string> out(1);
   int depth = 0;
@@ -47,7 +47,7 @@ Words words_of(const std::vector<std::string>& texts) {
   return out;
 }
 
-// Takes the word out; without it, `number`.
+// Removes and returns the word of this name, or a word with `number` if it is missing.
 Word take(Words& words, const std::string& name, int number = 1) {
   const auto found = words.find(name);
   if (found == words.end()) return {number, ""};
@@ -67,7 +67,7 @@ void set_strategy(Training& run, const std::string& text) {
 
 void set_pipeline(Training& run, const std::string& schedule, int rows) {
   run.pipeline.microbatch_size = rows;
-  run.pipeline.overlap = true;  // where the schedule overlaps actions
+  run.pipeline.overlap = true;  // if the schedule overlaps actions
   if (!schedule.empty()) run.make_schedule = [schedule] { return make_schedule(schedule); };
 }
 
@@ -78,7 +78,7 @@ void add_tensor(Training& run, const Word& word) {
   run.parallelizers.emplace_back("tensor", found != known.end() ? found->second : "{" + word.fields + "}");
 }
 
-// With the view that the engine makes of ep_size and etp_size, over `ranks`.
+// Adds the view that the engine creates for ep_size and etp_size, over `ranks`.
 void add_experts(Training& run, const Word& experts, int parts, int ranks) {
   const bool way = experts.fields == "alltoall" || experts.fields == "allgather";
   View view{"expert", {"dp", "cp", "tp"}, {{"ep_shard", ranks / (experts.number * std::max(parts, 1))}}};

@@ -1,4 +1,4 @@
-// A training on other ranks, said in a line, and its comparison with one rank.
+// A training on other ranks, described by one line, and its comparison with one rank.
 #pragma once
 
 #include <functional>
@@ -34,22 +34,22 @@ inline std::vector<Axis> shards(int ranks, int replicas = 1) {
 //   full, selective  activation checkpointing
 Training on(Training run, const std::string& line);
 
-// All lines of one in which "[a|b]" stands for either.
+// Returns all lines that result from alternatives "[a|b]".
 std::vector<std::string> alternatives(const std::string& line);
 
 using Comparison = std::function<void(const Outcome& got, const Outcome& want)>;
 
-// The run on each of the lines, with their alternatives, equals the run as it is.
+// Checks that the run on each of the lines, with their alternatives, equals the run as it is.
 void expect_equal_on(
     const Training& one, const std::vector<std::string>& lines,
     const Comparison& compare = [](const Outcome& got, const Outcome& want) {
-      expect_close(got, want);  // one of several functions of that name
+      expect_close(got, want);  // overloaded name
     });
 
-// Losses agree to 1e-2 and norms to 5e-2: the same numbers, rounded to bfloat16 in another order.
+// Losses agree to 1e-2 and norms to 5e-2: equal computations with bfloat16 rounding in another order.
 void expect_rounded_alike(const Outcome& got, const Outcome& want);
 
-// Two runs give the same bits.
+// Checks that two runs give equal bits.
 void expect_same_bits_twice(const Training& run);
 
 }  // namespace heddle::tests

@@ -1,4 +1,4 @@
-// Toy runs and what tests ask of them.
+// Toy runs and helpers for their tests.
 #include "plugins/toy_training.h"
 
 #include <ATen/ops/allclose.h>

@@ -1,4 +1,4 @@
-// Numbers of a small generator, dealt to ranks and batches.
+// Values of a small generator, split among ranks and batches.
 #include "plugins/training_data.h"
 
 #include <ATen/ops/empty.h>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kLength = 7;
 
-// Tokens and labels of one step; some sequences have few labels, one has none.
+// Tokens and labels of one step. Some sequences have few labels, and one has none.
 Batch data_of(int step, int64_t sequences, int64_t vocabulary) {
   Batch batch;
   batch.tokens = at::empty({sequences, kLength}, at::kLong);
@@ -23,7 +23,7 @@ Batch data_of(int step, int64_t sequences, int64_t vocabulary) {
       const int64_t token = draw() % vocabulary;
       batch.tokens[row][at] = token;
       const bool ignored = row == 5 || at < row % 4;
-      const int64_t next = (token * 3 + 1) % vocabulary;  // can be learned
+      const int64_t next = (token * 3 + 1) % vocabulary;  // a rule that can be learned
       batch.labels[row][at] = ignored ? Batch::kIgnore : next;
     }
   return batch;

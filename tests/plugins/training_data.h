@@ -7,12 +7,12 @@
 
 namespace heddle::tests {
 
-// This rank's batches of a step. Some sequences have few labels, one has none.
+// Returns this rank's batches of a step. Some sequences have few labels, and one has none.
 std::vector<Batch> deal(const Training& run, int step, const DeviceMesh& mesh);
 
-// Each row is packed otherwise; some rows are one document. For Training::change_batch.
+// Packs each row differently; some rows are one document. For Training::change_batch.
 void pack(Batch& batch, int slice);
-// The documents of pack(), each in a row of its own.
+// Puts each document of pack() in its own row.
 void unpack(Batch& batch, int slice);
 
 }  // namespace heddle::tests

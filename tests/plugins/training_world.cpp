@@ -21,8 +21,8 @@ void freeze(Units& units, const std::vector<std::string>& names) {
         slot.tensor->set_requires_grad(false);
 }
 
-// Under strategies with flat buffers beside tp a parameter that all ranks of tp hold may lie at another
-// alignment on each, and LibTorch's products round by it.
+// With flat buffers and tp, a parameter that all ranks of tp hold may have a different alignment on each
+// rank, and LibTorch's products round accordingly.
 double norm_between_ranks(const Training& run) {
   return run.strategy.starts_with("megatron") ? 1e-10 : 0;
 }
@@ -76,7 +76,7 @@ Stages build(const Training& run, const DeviceMesh& mesh) {
   if (run.make_schedule) plan.schedule = run.make_schedule();
   plan.pipeline = run.pipeline;
   Stages stages = parallel::build(std::move(units), plan, mesh, run.values, 7);
-  if (run.events != nullptr)  // the check of the shards is no part of a step
+  if (run.events != nullptr)  // the check of the shards is not part of a step
     std::erase_if((*run.events)[mesh.rank("world")],
                   [](const std::string& event) { return event.rfind("all_reduce ", 0) == 0; });
   return stages;
@@ -133,7 +133,7 @@ std::map<std::string, at::Tensor> gradients(const Training& run) {
 }
 
 void expect_close(const Outcome& got, const Outcome& want) {
-  ASSERT_LT(want.losses.back(), want.losses.front());  // it learns, so the numbers mean something
+  ASSERT_LT(want.losses.back(), want.losses.front());  // it learns, so the comparison is meaningful
   EXPECT_EQ(kits::differences(got, want), "");
 }
 

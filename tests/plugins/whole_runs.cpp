@@ -1,4 +1,4 @@
-// The files of a run, its ranks, and what its metrics say.
+// Files of a run, its ranks, and its metrics.
 #include "plugins/whole_runs.h"
 
 #include <ATen/core/Tensor.h>
@@ -27,7 +27,7 @@ seed: 7
 lr_scheduler: {lr_decay_style: cosine, lr_warmup_steps: 3, lr_decay_steps: 20}
 )";
 
-// Keeps the words of a run from the tests' output.
+// Suppresses a run's output.
 class Quiet {
  public:
   Quiet() : before_(std::cout.rdbuf(words_.rdbuf())) {}
@@ -44,7 +44,7 @@ WholeRuns::WholeRuns() {
   std::vector<uint16_t> tokens;
   for (uint32_t i = 0, state = 12345; i < 41 * 7 + 3; ++i) {
     state = state * 1664525u + 1013904223u;
-    // Every other token can be learned from the one before.
+    // Every other token is predictable from the previous one.
     tokens.push_back(i % 2 == 1 ? (tokens.back() * 3 + 1) % 53 : (state >> 16) % 53);
   }
   write_token_file(place_ / "train.bin", {20240520, 1, static_cast<int32_t>(tokens.size())}, tokens);

@@ -87,7 +87,7 @@ TEST(Megatron, ScattersSumsForTheDistributedOptimizerAndNotWithoutIt) {
 TEST(Megatron, MakesOneBucketWhereNothingOverlapsAndAsManyAsAskedOtherwise) {
   const std::string optimizer = "use_distributed_optimizer: true\n";
   EXPECT_EQ(count(events_of(toy_like(megatron(2, optimizer + "bucket_size: 60"))), "reduce_scatter"), 1);
-  // 267 elements; a bucket is closed when it has 89. The last sum says which parameters were used.
+  // 267 elements; a bucket is closed at 89. The last reduction counts the parameters in use.
   const Events three = events_of(toy_like(megatron(2, "overlap_grad_reduce: true\nnum_buckets: 3")));
   EXPECT_EQ(three, (Events{"all_reduce dp_shard 109", "all_reduce dp_shard 98", "all_reduce dp_shard 60",
                            "all_reduce dp_shard 14"}));
@@ -115,7 +115,7 @@ TEST(Megatron, GathersEachBucketOnceAfterAnUpdate) {
   }
 }
 
-// Collectives and the units' forwards, in order.
+// Returns collectives and forwards of the units, in order.
 Events story(const Training& run) {
   Events out = story_of(run);
   std::erase_if(out, [](const std::string& event) { return event.starts_with("all_reduce"); });
@@ -140,7 +140,7 @@ TEST(MegatronFsdp, GathersNothingAheadAndReducesAtTheEndWhereAsked) {
                     kReduce,          kReduce,         kReduce,          kReduce,          kReduce}));
 }
 
-// Defect of Megatron: a floor of a billion elements under the size that was asked for.
+// Megatron has a defect here: a minimum of a billion elements overrides the configured size.
 TEST(Megatron, HonoursABudgetOfElementsInFlight) {
   const std::string more =
       "overlap_grad_reduce: true\noverlap_param_gather: true\n"
@@ -172,11 +172,11 @@ TEST(Megatron, StartsTheFirstGatherRightAfterTheUpdateUnlessAskedNotTo) {
 }
 
 struct CommunicationBytes {
-  size_t most_units = 0;     // that were whole at once
-  std::vector<size_t> rest;  // of each unit, after forward and after backward
+  size_t most_units = 0;     // largest number of whole units at a time
+  std::vector<size_t> rest;  // per unit, after forward and after backward
 };
 
-// One microbatch on two ranks.
+// Runs one microbatch on two ranks.
 CommunicationBytes bytes_of(Training run, ActivationCheckpointing checkpointing = {}) {
   CommunicationBytes out;
   run.checkpointing = checkpointing;
@@ -203,7 +203,7 @@ TEST(MegatronFsdp, LeavesEveryUnitRestingAfterForwardAndAfterBackward) {
   for (const auto checkpointing : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
     const CommunicationBytes bytes = bytes_of(toy_like(mfsdp(2, zero(3))), checkpointing);
     EXPECT_EQ(bytes.rest, std::vector<size_t>(2 * kBuckets, 0));
-    EXPECT_LE(bytes.most_units, 2u);  // this unit, and the one gathered ahead
+    EXPECT_LE(bytes.most_units, 2u);  // this unit and the prefetched one
   }
 }
 
@@ -212,7 +212,7 @@ TEST(MegatronFsdp, KeepsEveryUnitWholeWhereParametersAreNotSplit) {
     for (const size_t bytes : bytes_of(toy_like(mfsdp(2, zero(strategy)))).rest) EXPECT_GT(bytes, 0u);
 }
 
-// The layers are alike; embedding and head are too, but fewer.
+// The layers have equal sizes. Embedding and head have equal sizes too, but are fewer.
 TEST(Megatron, GivesAnOutlierABufferOfItsOwnUnderADoubleBufferWhereAsked) {
   const std::string two = "fsdp_double_buffer: true\n";
   EXPECT_EQ(bytes_of(toy_like(megatron(2, fsdp("optim_grads_params", two)))).rest,
@@ -221,7 +221,7 @@ TEST(Megatron, GivesAnOutlierABufferOfItsOwnUnderADoubleBufferWhereAsked) {
       toy_like(megatron(2, fsdp("optim_grads_params", two + "fsdp_db_use_persist_buf_on_alloc_fail: true")));
   uneven.make_units = [](int) {
     Units units = toy_units({});
-    at::Tensor& weight = toy_at(units, 0).own[0].tensor;  // twice the words
+    at::Tensor& weight = toy_at(units, 0).own[0].tensor;  // twice the vocabulary
     weight = at::empty({20, 6}, weight.options()).set_requires_grad(true);
     return units;
   };

@@ -1,4 +1,4 @@
-// Megatron's layouts: padding, buckets, rows that stay whole, shard maps and boxes.
+// Megatron's layouts: padding, buckets, whole rows, shard maps and boxes.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -64,7 +64,7 @@ TEST(MegatronLayout, GivesASharedEmbeddingABucketOfItsOwnWhereverItStands) {
   }
 }
 
-// The same rule told in another way: a bucket takes items until it is full.
+// A second implementation of the rule: a bucket takes items until it is full.
 TEST(MegatronLayout, DealsTenLayersToBucketsOfManySizes) {
   for (const bool bias : {false, true})
     for (const int64_t size : {0, 9000, 9025, 9050, 18000, 18050, 20000}) {
@@ -116,7 +116,7 @@ TEST(MegatronRows, PutTheHeadOfALargeParameterAtTheEndOfAGap) {
     }
 }
 
-// Every item once, none over another, no row in two parts: for many shapes.
+// For many shapes: every item is placed once, items do not overlap, and no row is split.
 TEST(MegatronRows, NeverCutARow) {
   uint32_t state = 7;
   const auto draw = [&](int64_t most) { return 1 + ((state = state * 1664525u + 1013904223u) >> 8) % most; };

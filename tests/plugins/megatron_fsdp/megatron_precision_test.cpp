@@ -1,4 +1,4 @@
-// In which dtypes Megatron's ranks compute and sum, and in how many bytes.
+// Compute and reduction dtypes of Megatron's ranks, and their memory.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <c10/core/Allocator.h>
@@ -11,7 +11,7 @@
 namespace heddle::tests {
 namespace {
 
-// Bytes on the CPU that this thread took and did not give back.
+// Counts the CPU bytes that this thread allocated and did not free.
 class Allocated : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override { now += size; }
@@ -30,7 +30,7 @@ ModelConfig even_llama() {
   return model;
 }
 
-// Bytes between two steps, of the first rank.
+// Returns the bytes that the first rank holds between two steps.
 int64_t measured(const Training& run, at::ScalarType dtype) {
   int64_t out = 0;
   int size = 1;
@@ -47,18 +47,20 @@ int64_t measured(const Training& run, at::ScalarType dtype) {
                                     plan, mesh, {}, 7);
     Step step(stages, mesh, StepConfig{});
     for (int i = 0; i < 2; ++i) step.run(std::span(&batch, 1), 1e-3, 0);
-    mesh.rendezvous().barrier("measured");  // no rank allocates what another one has just freed lent for
+    mesh.rendezvous().barrier(
+        "measured");  // no rank reuses memory that another rank freed during the measurement
     if (mesh.rank("world") == 0) out = allocated->now;
   });
   return out;
 }
 
 struct Bytes {
-  double parameters, main, gradients;  // of one element; main: 0 where the parameters are the main ones
+  double parameters, main, gradients;  // bytes per element; main: 0 if the parameters are the main parameters
   double state() const { return 2 * (main > 0 ? main : parameters); }
 };
 
-// Megatron's formula with d ranks: what strategy n splits is divided by d, the rest is whole on each.
+// Megatron's formula with d ranks: state that strategy n splits is divided by d, and other state is whole on
+// each.
 double predicted(double elements, int strategy, int d, const Bytes& bytes) {
   const double by_one = 1.0 / (strategy >= 1 ? d : 1), by_two = 1.0 / (strategy >= 2 ? d : 1),
                by_three = 1.0 / (strategy >= 3 ? d : 1);
@@ -88,8 +90,7 @@ TEST(MegatronFsdp, TakesTheBytesThatTheFormulaSays) {
     }
 }
 
-// bfloat16 parameters with float32 main ones are fsdp2's float32 parameters that are computed with in
-// bfloat16.
+// bfloat16 parameters with float32 main parameters equal fsdp2's float32 parameters with bfloat16 compute.
 TEST(MegatronFsdp, KeepsMainParametersAndSumsInFloat32WhereAsked) {
   const Outcome want =
       train(toy("fsdp2", shards(1), "mp_policy: {param_dtype: bfloat16, reduce_dtype: float32}"));
@@ -120,7 +121,7 @@ TEST(Megatron, HasMainParametersAndGradientsInTheDtypesItIsTold) {
   const auto dtype = [&](const std::string& more) {
     return dtype_of_gradients(toy_like(megatron(1, fsdp("optim", more)), low));
   };
-  EXPECT_EQ(dtype(""), at::kFloat);  // cast to the main parameters'
+  EXPECT_EQ(dtype(""), at::kFloat);  // cast to the dtype of the main parameters
   EXPECT_EQ(dtype("megatron_fsdp_use_decoupled_grad: true"), at::kBFloat16);
   EXPECT_EQ(dtype("megatron_fsdp_main_params_dtype: null"), at::kBFloat16);
   EXPECT_EQ(dtype("megatron_fsdp_use_decoupled_grad: true\nmegatron_fsdp_main_grads_dtype: float32"),
@@ -146,7 +147,7 @@ TEST(Megatron, SumsBfloat16InFloat32AndRoundsOnceWhereItSumsItself) {
                     low_gradients(more, 4, 1)));
 }
 
-// Powers of two: dividing before the sum loses no bit.
+// With powers of two, a division before the sum loses no bit.
 TEST(Megatron, DividesBeforeOrInTheCollectiveToTheSameBitsForPowersOfTwo) {
   for (const int ranks : {2, 4})
     EXPECT_TRUE(equal(low_gradients(kFlat + "average_in_collective: true", ranks, 1),

@@ -1,4 +1,4 @@
-// What Megatron's ranks own, and what becomes of its gradients.
+// Shards that Megatron's ranks own, and their gradients.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
@@ -54,7 +54,7 @@ TEST(Megatron, KeepsDtypesInBuffersOfTheirOwn) {
     return units;
   };
   on_ranks(run, [](Stages& stages, const DeviceMesh&) {
-    std::map<const void*, std::pair<at::ScalarType, int64_t>> buffers;  // with the least offset
+    std::map<const void*, std::pair<at::ScalarType, int64_t>> buffers;  // with the smallest offset
     for (const Shard* shard : stages.shards()) {
       auto& [dtype, least] = buffers
                                  .try_emplace(shard->tensor.storage().unsafeGetStorageImpl(),
@@ -115,7 +115,7 @@ TEST(MegatronFsdp, GivesShardsTheirGradientsWhenTheStepIsFinishedAndNotBefore) {
     });
 }
 
-// Megatron's own form loses all but the last microbatch or lets sums decay here.
+// Megatron's own implementation loses all but the last microbatch here, or scales sums repeatedly.
 TEST(Megatron, AddsMicrobatchesUpWhereAGroupHasOneRankAndGradientsAreScaled) {
   const auto want = gradients(toy_like(megatron(1, "calculate_per_token_loss: true")));
   for (const std::string& strategy : kShardings)

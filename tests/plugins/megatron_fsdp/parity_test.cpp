@@ -1,5 +1,5 @@
-// What megatron_fsdp and megatron train to beside the settings of together/pairwise_test.cpp and the tests of
-// together/every_strategy_test.cpp.
+// Training results of megatron_fsdp and megatron beyond the settings of together/pairwise_test.cpp and the
+// tests of together/every_strategy_test.cpp.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
@@ -10,8 +10,8 @@
 namespace heddle::tests {
 namespace {
 
-// Two ranks add two numbers, in whatever collective. Where gradients are split, microbatches add up after the
-// sum over ranks and not before it.
+// Two ranks add two values, with any collective. If gradients are split, microbatches accumulate after the
+// sum over ranks, not before.
 TEST(MegatronFsdp, GivesGradientsOfTheSameBitsWhateverIsSplit) {
   for (const int microbatches : {1, 3}) {
     const auto gradients_of = [&](int strategy) {
@@ -70,7 +70,7 @@ TEST(Megatron, EqualsSingleWhereReplicasSplitTheOptimizer) {
     }
 }
 
-// By hand, on one stage: inputs of two microbatches, then the weights of both.
+// On one stage: input gradients of two microbatches, then the weight gradients of both.
 TEST(Megatron, TakesWeightGradientsInAnyOrder) {
   for (const std::string& section :
        {std::string("calculate_per_token_loss: true"), kFlat + "calculate_per_token_loss: true",
@@ -87,8 +87,8 @@ TEST(Megatron, TakesWeightGradientsInAnyOrder) {
     }
 }
 
-// Values passed beside the outputs of units: the gradients of "embed" are announced by no output, and that of
-// layer0's `extra` comes before its unit's output is reached.
+// Values that bypass the outputs of units: no output announces the gradients of "embed", and the gradient of
+// layer0's `extra` arrives before its unit's output is reached.
 TEST(MegatronFsdp, TakesGradientsThatComeBeforeTheirBuffers) {
   const auto make = [](int) {
     Units units = toy_units({});

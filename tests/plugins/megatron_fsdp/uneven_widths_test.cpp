@@ -1,5 +1,5 @@
-// What is saved where tp_size does not divide a width equals what `single` saves: copies of whole parameters
-// are cut at the same places on all ranks of tp.
+// Checkpoints equal those of `single` if tp_size does not divide a width: copies of whole parameters are
+// split at the same places on all ranks of tp.
 #include <ATen/ops/allclose.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The plugin mlflow: its store, read back file by file, says what training.jsonl says.
+// The plugin mlflow: its store, read file by file, has the contents of training.jsonl.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ std::string read(const fs::path& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// The keys of a meta.yaml, whose values are JSON where they are quoted.
+// Reads the keys of a meta.yaml. Quoted values are JSON.
 std::map<std::string, std::string> meta_in(const fs::path& directory) {
   std::map<std::string, std::string> out;
   std::ifstream in(directory / "meta.yaml");
@@ -53,7 +53,7 @@ std::vector<int64_t> steps_of(const fs::path& metric) {
   return out;
 }
 
-// Directories of runs, of all experiments of a store.
+// Returns the run directories of all experiments of a store.
 std::vector<fs::path> stored_runs_in(const fs::path& store) {
   std::vector<fs::path> out;
   std::error_code none;
@@ -139,7 +139,7 @@ TEST(MLflow, ContinuesItsRunOnResume) {
   const auto first = stored_runs_in(runs / "run/mlruns");
   ASSERT_THAT(first, SizeIs(1));
   EXPECT_EQ(read(runs / "run/mlflow_run_id"), first[0].filename().string() + "\n");
-  std::ofstream(first[0] / "metrics/loss", std::ios::app) << "17000";  // killed while it wrote
+  std::ofstream(first[0] / "metrics/loss", std::ios::app) << "17000";  // killed while writing
   runs.train(mlflow_run(""), "run", 8, "run/epoch_0_step_3");
   EXPECT_EQ(stored_runs_in(runs / "run/mlruns"), first);
   EXPECT_THAT(steps_of(first[0] / "metrics/loss"), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));

@@ -1,4 +1,4 @@
-// The dispatchers by themselves: routings that no router gives, ranks without tokens, limits of room.
+// Dispatchers alone: routings that no router returns, ranks without tokens, and capacity limits.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
@@ -23,9 +23,9 @@ constexpr int64_t kExperts = 8, kHidden = 6;
 const Experts::Shape kShape{kExperts, kHidden, 5, {}, true};
 const Experts::Names kDispatchNames{"gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"};
 
-// What a rank gives and gets.
+// Inputs and outputs of a rank.
 struct MicrobatchState {
-  at::Tensor x, chosen, weights;  // of its tokens
+  at::Tensor x, chosen, weights;  // of the rank's tokens
   at::Tensor y, dx, d_weights, d_gate_up, d_down, d_gate_up_bias, d_down_bias;
 };
 
@@ -39,7 +39,7 @@ void set(at::Tensor& parameter, const at::Tensor& value) {
   parameter = value.detach().clone().requires_grad_(true);
 }
 
-// The experts [begin, begin + count) of the same eight.
+// Fills the experts [begin, begin + count) of the same eight experts.
 void fill_experts(Experts& experts, int64_t begin, int64_t count) {
   at::Tensor gate_up = at::empty({kExperts, 10, kHidden}), down = at::empty({kExperts, kHidden, 5});
   fill(gate_up, 1);
@@ -79,7 +79,7 @@ using Make = std::unique_ptr<moe::Dispatcher> (*)(Communicator& ranks);
 const std::vector<std::pair<const char*, Make>> kMakers = {{"allgather", moe::make_gathered},
                                                            {"alltoall", moe::make_all_to_all}};
 
-// Every rank's microbatch, and the one rank that has all tokens and all experts.
+// Compares every rank's microbatch with one rank that has all tokens and all experts.
 void expect_as_alone(std::vector<MicrobatchState> ranks, Make make, int64_t room = 0) {
   const int count = static_cast<int>(ranks.size());
   const int64_t held = kExperts / count;
@@ -122,11 +122,12 @@ void expect_as_alone(std::vector<MicrobatchState> ranks, Make make, int64_t room
 TEST(Dispatch, EqualsOneRankWhateverTheRouting) {
   for (const auto& [name, make] : kMakers) {
     SCOPED_TRACE(name);
-    expect_as_alone({of({0, 7, 3, 2, 5, 1}, 2, 1), of({6, 4, 0, 1}, 2, 2)}, make);  // ragged
-    expect_as_alone({of({5, 5, 5}, 1, 1), of({5}, 1, 2)}, make);                    // one for all
-    expect_as_alone({of({0, 1, 2}, 1, 1), of({}, 1, 2), of({3}, 1, 3), of({7, 7}, 1, 4)}, make);  // no token
-    expect_as_alone({of({}, 2, 1), of({}, 2, 2)}, make);                    // none at all
-    expect_as_alone({of({0, -1, -1, -1}, 2, 1), of({-1, 3}, 2, 2)}, make);  // dropped
+    expect_as_alone({of({0, 7, 3, 2, 5, 1}, 2, 1), of({6, 4, 0, 1}, 2, 2)}, make);  // different lengths
+    expect_as_alone({of({5, 5, 5}, 1, 1), of({5}, 1, 2)}, make);  // one expert for all tokens
+    expect_as_alone({of({0, 1, 2}, 1, 1), of({}, 1, 2), of({3}, 1, 3), of({7, 7}, 1, 4)},
+                    make);                                                  // ranks without tokens
+    expect_as_alone({of({}, 2, 1), of({}, 2, 2)}, make);                    // no tokens at all
+    expect_as_alone({of({0, -1, -1, -1}, 2, 1), of({-1, 3}, 2, 2)}, make);  // dropped choices
     expect_as_alone({of({0, 1, 2, 3, 4, 5, 6, 7}, 8, 1), of({7, 6, 5, 4, 3, 2, 1, 0}, 8, 2)}, make);
   }
 }

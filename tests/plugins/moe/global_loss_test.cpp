@@ -1,5 +1,5 @@
-// The auxiliary loss over all ranks and the microbatches so far is the same on every topology that sees the
-// same samples in a microbatch.
+// The auxiliary loss over all ranks and previous microbatches is equal on all topologies with the same
+// samples per microbatch.
 #include <gtest/gtest.h>
 
 #include "plugins/moe/runs.h"
@@ -10,7 +10,7 @@ namespace {
 
 HEDDLE_WITH_ALL("GlobalBalanceLoss.EqualsOneRankOver*");
 
-constexpr double kWeight = 0.5;  // heavy, so that a wrong loss shows
+constexpr double kWeight = 0.5;  // large, so that a wrong loss is visible
 
 Training balanced(const std::string& model_type, int microbatches) {
   Training run = eight_experts(model_type);
@@ -19,7 +19,7 @@ Training balanced(const std::string& model_type, int microbatches) {
   return run;
 }
 
-// Of all losses of a step, those of the router too.
+// Compares all losses of a step, including the router's.
 void expect_same_losses(const Outcome& got, const Outcome& want) {
   expect_close(got, want);
   const std::vector<double>&own = got.sides.at("moe/aux_loss"), &whole = want.sides.at("moe/aux_loss");
@@ -34,14 +34,14 @@ TEST(GlobalBalanceLoss, DiffersFromThatOfSingleMicrobatches) {
   EXPECT_GT(std::abs(global.norms[0] - layer.norms[0]), 1e-4);
 }
 
-// The first microbatch of a step has no other before it, in every step.
+// The first microbatch of a step has no previous one, in every step.
 TEST(GlobalBalanceLoss, EqualsTheLayersLossForOneMicrobatch) {
   Training other = balanced("mixtral", 1);
   other.model.mixture.balance.form = model::BalanceLoss::Form::layer;
   expect_same_losses(train(balanced("mixtral", 1)), train(other));
 }
 
-// As many microbatches on each rank as alone, of fewer rows.
+// As many microbatches per rank as on one rank, with fewer rows.
 TEST(GlobalBalanceLoss, EqualsOneRankOverDataExpertsAndTensors) {
   expect_equal_on(balanced("mixtral", 2),
                   {"[fsdp2|ddp|megatron_fsdp] [dp2|dp2 ep2|tp2 ep2|dp2 tp2 ep4] calls2"}, expect_same_losses);
@@ -57,7 +57,7 @@ TEST(GlobalBalanceLoss, EqualsOneRankWithActivationCheckpointing) {
   expect_equal_on(balanced("qwen2_moe", 2), {"fsdp2 dp2 ep2 calls2 [full|selective]"}, expect_same_losses);
 }
 
-// The loss still reaches what is before the router, and its counts begin anew with each step.
+// The loss still reaches the layers before the router, and its counts start from zero in each step.
 TEST(GlobalBalanceLoss, EqualsOneRankWithFrozenRouters) {
   const auto frozen = [](int microbatches) {
     Training run = balanced("qwen3_moe", microbatches);

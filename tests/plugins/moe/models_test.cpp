@@ -1,5 +1,5 @@
-// GPT-OSS, GLM-4.5, MiniMax-M2, Ling and DeepSeek-V3 train to the numbers of one rank under every strategy,
-// expert and tensor parallelism, and in pipelines.
+// GPT-OSS, GLM-4.5, MiniMax-M2, Ling and DeepSeek-V3 train as on one rank under every strategy, expert and
+// tensor parallelism, and in pipelines.
 #include <gtest/gtest.h>
 
 #include "plugins/moe/runs.h"
@@ -37,7 +37,7 @@ TEST_P(MoeModel, EqualsOneRankWithEmptyRows) {
   expect_equal_on(run(), {"fsdp2 dp2 ep2" + kEmptyRows}, expect_close_without_drops);
 }
 
-// Norms of single heads make more of the rounding of a sum over tp than experts do: they stay out.
+// Excludes norms of single heads, which amplify the rounding of sums over tp more than experts do.
 TEST_P(MoeModel, EqualsOneRankBesideTensorParallelism) {
   Training one = run();
   one.model.qk_norm = one.model.qk_norm_of_whole;

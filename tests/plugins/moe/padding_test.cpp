@@ -1,5 +1,5 @@
-// Padding is no text: rows that are wider, and rows and microbatches of padding alone, change no number of a
-// mixture, on any topology.
+// Padding has no effect on a mixture: wider rows, and rows and microbatches of only padding, give equal
+// results on any topology.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
@@ -16,7 +16,7 @@ namespace {
 
 using Form = model::BalanceLoss::Form;
 
-// Every loss, and a bias that moves.
+// Uses every loss, and a correction bias that is updated.
 Training routed(Form form = Form::layer) {
   Training run = sigmoid_model("glm4_moe");
   run.model.mixture.balance = {form, 0.1};
@@ -24,7 +24,7 @@ Training routed(Form form = Form::layer) {
   return run;
 }
 
-// Five columns and a row of padding more.
+// Adds five columns and a row of padding.
 void widen(Batch& batch) {
   const int64_t rows = batch.tokens.size(0), length = batch.tokens.size(1);
   const auto wide = [&](const at::Tensor& x, int64_t value) {
@@ -37,7 +37,7 @@ void widen(Batch& batch) {
   batch.labels = wide(batch.labels, Batch::kIgnore);
 }
 
-// The slices 1 and 3 have less text; slice 2 has none.
+// Slices 1 and 3 have less text, and slice 2 has none.
 void pad_some(Batch& batch, int slice) {
   batch.padding = at::zeros(batch.tokens.sizes(), at::kBool);
   if (slice == 2) batch.padding.fill_(true);
@@ -86,8 +86,8 @@ TEST(Padding, LeavesTheLossesOfMicrobatchesWithText) {
   Training fewer = some;  // the same without that microbatch
   fewer.sequences = 9, fewer.microbatches = 3;
   fewer.change_batch = nullptr;
-  // Rows 0 to 5 are the same; the losses of their routers alone cannot be compared, so all rows are made
-  // equal.
+  // Rows 0 to 5 are equal. The losses of their routers alone cannot be compared, so all rows are set to equal
+  // values.
   const auto same_rows = [](Batch& batch, int) {
     batch.tokens = batch.tokens.narrow(0, 0, 1).mul(0).add(3).expand({3, -1}).contiguous();
     batch.labels = batch.tokens.clone();
@@ -111,7 +111,7 @@ TEST(Capacity, HoldsOnOneRankAsOnTwo) {
   expect_close(two, want);
   EXPECT_GT(want.sides.at("moe/dropped_choices")[0], 0);
   EXPECT_EQ(two.sides.at("moe/dropped_choices"), want.sides.at("moe/dropped_choices"));
-  const double choices = 2 * 3 * 84;  // layers, choices of a token, tokens of a step
+  const double choices = 2 * 3 * 84;  // layers, choices per token, tokens per step
   EXPECT_NEAR(want.sides.at("moe/dropped_fraction")[0], want.sides.at("moe/dropped_choices")[0] / choices,
               1e-9);
 }
@@ -122,7 +122,7 @@ TEST(FakeBalancedGate, IsAFunctionOfThePlaceInTheSample) {
   expect_equal_on(one, {"fsdp2 cp2(allgather)"});
 }
 
-// The copies of a token on the ranks of tp, whose routers differ here by much.
+// The ranks of tp hold copies of a token, and their routers differ a lot here.
 TEST(Router, TakesTheFirstRanksChoiceForCopies) {
   const Training run = four_heads("qwen3_moe");
   ModelConfig config = run.model;
@@ -150,7 +150,7 @@ TEST(Router, TakesTheFirstRanksChoiceForCopies) {
       });
   });
   EXPECT_TRUE(at::equal(experts[0], experts[1]));
-  EXPECT_FALSE(at::allclose(weights[0], weights[1]));  // each rank's own, of these experts
+  EXPECT_FALSE(at::allclose(weights[0], weights[1]));  // each rank's own weights, for the shared experts
 }
 
 }  // namespace

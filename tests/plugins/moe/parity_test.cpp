@@ -1,5 +1,5 @@
-// Expert parallelism trains to the numbers of one rank: by every dispatcher, under every strategy, beside
-// tensor parallelism and pipelines.
+// Expert parallelism trains as on one rank: with every dispatcher, under every strategy, with tensor
+// parallelism and pipelines.
 #include <gtest/gtest.h>
 
 #include "plugins/moe/runs.h"
@@ -33,9 +33,9 @@ TEST(ExpertParallel, EqualsOneRankByEveryWayToShardAndToAverage) {
        "fsdp2(defer_fsdp_grad_sync: false)" + more});
 }
 
-// Norms of single heads (Qwen3's) make more of the rounding of a sum over tp than experts do: they stay out.
-// In flat buffers a shared expert of nine columns puts the parameters behind it at other alignments on each
-// rank of tp, where products round otherwise.
+// Excludes norms of single heads (Qwen3's), which amplify the rounding of sums over tp more than experts do.
+// In flat buffers a shared expert of nine columns changes the alignment of later parameters between ranks of
+// tp, and products round differently.
 TEST(ExpertParallel, EqualsOneRankBesideTensorParallelism) {
   const std::string more = " [dp1 ep2|dp2 ep2|dp2 ep4]" + kWays + " tp2";
   expect_equal_on(eight_experts("mixtral"), {"[fsdp2|ddp|megatron_fsdp]" + more});
@@ -69,7 +69,7 @@ TEST(ExpertParallel, EqualsOneRankWithOneAndWithAllExperts) {
     expect_equal_on(eight_experts("qwen3_moe", top_k), {"fsdp2 dp4 ep[2|4]" + kWays});
 }
 
-// Microbatches of different lengths on the ranks at the same time.
+// Ranks have microbatches of different lengths at the same time.
 TEST(ExpertParallel, EqualsOneRankWithRaggedBatches) {
   Training one = eight_experts();
   one.change_batch = [](Batch& batch, int slice) {

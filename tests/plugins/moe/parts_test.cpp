@@ -1,5 +1,5 @@
-// Expert tensor parallelism trains to the numbers of one rank: alone, beside expert and tensor parallelism,
-// under every strategy and in pipelines.
+// Expert tensor parallelism trains as on one rank: alone, with expert and tensor parallelism, under every
+// strategy and in pipelines.
 #include <gtest/gtest.h>
 
 #include "plugins/moe/runs.h"
@@ -10,7 +10,7 @@ namespace {
 
 HEDDLE_WITH_ALL("ExpertTensorParallel.*");
 
-// Experts of columns that two ranks can share.
+// Experts with a width that two ranks can split.
 Training of_width(Training run, int64_t width = 6) {
   run.model.mixture.width = width;
   return run;
@@ -28,7 +28,7 @@ TEST(ExpertTensorParallel, EqualsOneRankBesideTensorParallelism) {
                    "[fsdp2|ddp] tp2 dp2 ep1" + kWays + " etp4"});
 }
 
-// Columns of gate and up in turn, biases of both products, empty rows.
+// Interleaved columns of gate and up, biases of both projections, empty rows.
 TEST(ExpertTensorParallel, EqualsOneRankWithBiases) {
   expect_equal_on(of_width(gpt_oss()), {"[fsdp2|ddp|megatron_fsdp] [dp2 ep1|dp4 ep1|dp4 ep2] etp2"});
   expect_equal_on(of_width(gpt_oss()), {"fsdp2 dp4 ep2" + kEmptyRows + " etp2"}, expect_close_without_drops);

@@ -1,5 +1,5 @@
-// Checkpoints of experts move between any ep, ep_shard and strategy, and what a block changes in a strategy
-// trains to the same numbers.
+// Checkpoints of experts resume on any ep, ep_shard and strategy, and settings that the section moe overrides
+// give equal results.
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ const std::vector<Topology>& expert_topologies() {
 constexpr int kMoeSteps = 8, kStop = 4;
 const std::string kMoeStoppedAt = "/epoch_0_step_3", kEnd = "/epoch_1_step_7";
 
-// Experts of six columns, so that two ranks can share them.
+// Experts of width six, so that two ranks can split them.
 const std::vector<Topology>& topologies_with_parts() {
   static const std::vector<Topology> all{
       {"single", 1, "{strategy: single}"},
@@ -69,7 +69,7 @@ TEST(ResumeExperts, GoOnBesideExpertTensorParallelism) {
   expect_resumes_among(EvenMixtures(), topologies_with_parts(), topologies_with_parts());
 }
 
-// Steps that change nothing write what was read.
+// A step that changes nothing writes the bits that were read.
 TEST(ResumeExperts, MovesTheBitsOfParts) {
   EvenMixtures runs;
   runs.train(topologies_with_parts()[0], "from", kStop);

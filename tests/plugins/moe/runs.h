@@ -1,4 +1,4 @@
-// What tests of experts share.
+// Helpers that tests of experts share.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,10 +11,10 @@ namespace heddle::tests {
 
 inline const std::string kWays = "([allgather|alltoall])";
 
-// Room for all choices, so that nothing is dropped and the rest is empty rows.
+// Capacity for all choices: nothing is dropped, and the rest are empty rows.
 inline const std::string kEmptyRows = "(dispatcher: alltoall, capacity_factor: 8.0, pad_to_capacity: true)";
 
-// The same numbers, and no dropped choices, which one rank without a capacity does not measure.
+// Compares outcomes without dropped choices, which one rank without a capacity does not report.
 inline void expect_close_without_drops(Outcome got, const Outcome& want) {
   for (const char* name : {"moe/dropped_choices", "moe/dropped_fraction"}) {
     EXPECT_TRUE(got.sides.contains(name)) << name;

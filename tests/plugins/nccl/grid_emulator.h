@@ -1,5 +1,4 @@
-// Runs the GPU's kernels on the CPU: the threads of a block are fibers that take turns from barrier to
-// barrier.
+// Runs the GPU's kernels on the CPU. The threads of a block are fibers that switch at barriers.
 #pragma once
 
 #include <ucontext.h>
@@ -28,13 +27,13 @@ constexpr size_t kStack = 64 * 1024;
 
 class Grid {
  public:
-  // Every thread's work, for each block in turn.
+  // Runs every thread of each block, one block after another.
   static void run(unsigned blocks, const std::function<void()>& kernel) {
     Grid& grid = get();
     gridDim.x = blocks;
     for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) grid.run_block(kernel);
   }
-  // To the other threads, which run up to their next barrier.
+  // Switches to the other threads, which run up to their next barrier.
   static void barrier() {
     Grid& grid = get();
     swapcontext(&grid.threads_[grid.current_].place, &grid.scheduler_);

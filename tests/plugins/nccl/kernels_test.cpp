@@ -1,5 +1,5 @@
-// The GPU's kernels, run by an emulator of a grid, against float64: both dtypes, by 16 bytes and by single
-// numbers.
+// GPU kernels, run by a grid emulator, compared with float64: both dtypes, 16 bytes at a time and single
+// elements.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kOfFloat = 2e-6, kOfBf16 = 8e-3;
 
-// What a test knows of a kernel's variant.
+// Variant of a kernel under test.
 struct KernelVariant {
   bool narrow, wide;
   std::string name() const {
@@ -24,7 +24,7 @@ struct KernelVariant {
   }
   at::ScalarType dtype() const { return narrow ? at::kBFloat16 : at::kFloat; }
   double tolerance() const { return narrow ? kOfBf16 : kOfFloat; }
-  // Numbers of a row: by 16 bytes they are whole packs.
+  // Width of a row. With 16 bytes at a time it is a multiple of a pack.
   int64_t width(int64_t about) const { return wide ? about / 8 * 8 : about; }
 };
 
@@ -99,7 +99,7 @@ TEST_P(Kernels, Swiglu) {
   }
 }
 
-// Rows of several blocks, against the layer's formula in float64.
+// Rows of several blocks, compared with the layer's formula in float64.
 TEST_P(Kernels, ActivateExpertsByEveryKind) {
   using Kind = model::ExpertActivation::Kind;
   for (const Kind kind : {Kind::swiglu, Kind::limited_swiglu, Kind::clamped_swiglu, Kind::geglu,
@@ -215,7 +215,7 @@ TEST_P(Kernels, TokenLoss) {
     }
 }
 
-// The bits of LibTorch's own rounding of the scaled numbers.
+// Equals the bits of LibTorch's own rounding of the scaled values.
 TEST_P(Kernels, RoundFp8) {
   for (const at::ScalarType type : {at::kFloat8_e4m3fn, at::kFloat8_e5m2})
     for (const int64_t rows : {5, 70, 72}) {
@@ -240,7 +240,7 @@ TEST_P(Kernels, RoundFp8) {
     }
 }
 
-// A row whose logits are no numbers has a loss that is none, and spoils no other row.
+// A row with NaN logits has a NaN loss, and does not affect other rows.
 TEST_P(Kernels, TokenLossOfRowsThatAreNotFinite) {
   const at::Tensor logits = random({3, 16}), losses = at::empty({3}), counted = at::ones({3, 1});
   logits[1][4] = std::nan("");
@@ -252,7 +252,7 @@ TEST_P(Kernels, TokenLossOfRowsThatAreNotFinite) {
   EXPECT_TRUE(losses[0].isfinite().item<bool>() && losses[2].isfinite().item<bool>());
 }
 
-// A label that is not in the vocabulary is found in the loss, and no foreign memory is read.
+// A label outside the vocabulary shows in the loss, and no memory outside the row is read.
 TEST_P(Kernels, TokenLossOfALabelOutsideTheVocabulary) {
   const at::Tensor logits = random({3, 16}), losses = at::empty({3}), counted = at::ones({3, 1});
   const at::Tensor labels = at::tensor({3, 16, -5}, at::kLong).view({3, 1});

@@ -1,4 +1,4 @@
-// What the plugin nccl says is missing, in the order in which a person would look.
+// Missing requirements that the plugin nccl reports, in the order in which a person would check them.
 #include <gtest/gtest.h>
 
 #include "plugins/nccl/presence.h"

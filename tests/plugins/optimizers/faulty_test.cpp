@@ -1,5 +1,5 @@
-// The kits of optimizers refuse each fault of tests/bad_plugins/faults/optimizer.cpp by the sentence that it
-// breaks.
+// The kits of optimizers refuse each fault of tests/bad_plugins/faults/optimizer.cpp with the rule that it
+// violates.
 #include "plugins/together/kit_faults.h"
 
 namespace heddle::tests {

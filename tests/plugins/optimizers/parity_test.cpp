@@ -1,4 +1,4 @@
-// Every optimizer under every split against one rank, and Muon against its formula in fp64.
+// Every optimizer under every split equals one rank, and Muon equals its formula in fp64.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
@@ -36,7 +36,7 @@ TEST_P(Optimizers, EqualSingleUnderEverySplit) {
 INSTANTIATE_TEST_SUITE_P(Of, Optimizers, ::testing::Values("AdamW", "Adam", "Muon"),
                          [](const auto& info) { return info.param; });
 
-// The iteration of dion in fp64, of the whole matrix.
+// The iteration of dion in fp64, for the whole matrix.
 at::Tensor orthogonal(at::Tensor x) {
   const bool tall = x.size(0) > x.size(1);
   if (tall) x = x.t();
@@ -84,7 +84,7 @@ TEST(Muon, FollowsItsFormulaInDouble) {
         weight = weight * (1 - 0.1 * 0.2) - 0.1 * factor * orthogonal(direction);
         EXPECT_LT((one.shard.tensor - weight).abs().max().item<double>(), 1e-4) << nesterov << tall << step;
       }
-      // Singular values near 1, so that the formula is no accident.
+      // Checks that singular values are near 1, so that the formula is meaningful.
       const at::Tensor once = orthogonal(momentum);
       EXPECT_NEAR(once.norm().item<double>(), 2.0, 0.3);
     }
@@ -107,7 +107,7 @@ TEST(Muon, LeavesEmbeddingsTheHeadVectorsAndStacksToAdamW) {
   EXPECT_NEAR(moved("Muon", "lm_head.weight", 0.5), 2.0 - 0.1 / 2, 1e-6);  // lr / sqrt(4)
 }
 
-// Factors of the rate, as OfferedOptimizer::rate_keys are handed to the plugin.
+// Factors of the learning rate, as OfferedOptimizer::rate_keys passes them to the plugin.
 TEST(Muon, HasRatesOfItsOwnForEmbeddingsTheHeadAndTheRest) {
   const auto moved_by = [](const std::string& fields, const std::string& name) {
     OneParameter one(name, at::full(name == "norm" ? at::IntArrayRef{4} : at::IntArrayRef{4, 4}, 2.0));
@@ -116,7 +116,9 @@ TEST(Muon, HasRatesOfItsOwnForEmbeddingsTheHeadAndTheRest) {
     muon->start(trained, one.mesh);
     one.shard.tensor.mutable_grad() = at::full(one.shard.shape, 1.0);
     muon->update({0.1, 0, {}, {}});
-    return 2 - one.shard.tensor.detach().flatten()[0].item<double>();  // AdamW's first step is its rate
+    return 2 - one.shard.tensor.detach()
+                   .flatten()[0]
+                   .item<double>();  // AdamW's first step equals its learning rate
   };
   const std::string both = "{scalar_lr: 0.5, embed_lr: 0.25, lm_head_lr: 2.0}", scalar = "{scalar_lr: 0.5}";
   EXPECT_NEAR(moved_by(both, "norm"), 0.05, 1e-6);

@@ -1,4 +1,4 @@
-// A real run of every schedule, each action of equal length, is as idle as the simulator says.
+// Measured idle times of every schedule, with actions of equal length, equal those of the simulator.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ namespace {
 
 HEDDLE_WITH_ALL("Of/MeasuredIdle*");
 
-// Of a unit's F, I and W each; long beside the host's work.
+// Time of a unit's F, I and W each; long compared with the host's work.
 #ifdef __SANITIZE_ADDRESS__
 constexpr auto kNap = std::chrono::milliseconds(20);
 #else
@@ -39,7 +39,7 @@ void nap(int times) {
   std::this_thread::sleep_for(times * kNap);
 }
 
-// Adds its weight; sleeping instead of computing, so that two cores serve any number of ranks.
+// Adds its weight. Sleeps instead of computing, so that two cores are enough for any number of ranks.
 struct Napping : torch::autograd::Function<Napping> {
   using Context = torch::autograd::AutogradContext;
   static at::Tensor forward(Context* context, const at::Tensor& input, const at::Tensor& weight,
@@ -66,7 +66,7 @@ struct Napping : torch::autograd::Function<Napping> {
   }
 };
 
-// Two units on each rank: one stage of two, or two stages of one.
+// Two units per rank: one stage of two, or two stages of one.
 Training napping(const std::string& name, int ranks) {
   Training run;
   run.axes = {{"pp", ranks}, {"tp", 1}};
@@ -92,7 +92,7 @@ Training napping(const std::string& name, int ranks) {
   return run;
 }
 
-// The step that was disturbed the least, of those after the first.
+// Returns the shortest step after the first, which was disturbed the least.
 MeasuredPipeline shortest_step(const Training& run, int ranks) {
   std::vector<std::vector<Recording>> recordings(ranks, std::vector<Recording>(kNapSteps));
   std::vector<int> rank_of_stage;
@@ -123,8 +123,8 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-// The largest difference of a rank's measured idle share from the simulated one, with equal times and with
-// the measured ones.
+// Returns the largest difference between a rank's measured and simulated idle share, for equal and for
+// measured times.
 double farthest(const MeasuredPipeline& got, const schedule::Simulation& want) {
   double most = got.idle.empty() ? 1 : 0;
   for (size_t rank = 0; rank < got.idle.size(); ++rank)
@@ -145,14 +145,14 @@ TEST_P(MeasuredIdle, IsThatOfTheSimulator) {
     const ScheduleTable table = schedule->plan(ranks, stages, kNaps);
     const auto placed = schedule::placement(*schedule, ranks, stages, "test");
     const schedule::Simulation want = schedule::simulate(table, placed);
-    // A machine that is busy with something else wakes sleepers late: idle times are compared on a quiet one.
+    // A busy machine wakes sleeping threads late, so idle times are compared only on a quiet machine.
     MeasuredPipeline got = shortest_step(run, ranks);
     const int chances = machine_is_quiet() ? kChances : 1;
     for (int chance = 1; chance < chances && farthest(got, want) > kIdleTolerance; ++chance)
       got = shortest_step(run, ranks);
     std::printf("| %s | %d | %.1f %% | %.1f %% | %.1f %% |\n", GetParam(), ranks, 100 * mean(want.idle),
                 100 * got.mean_idle(), 100 * got.mean_simulated_idle());
-    EXPECT_EQ(got.table, table);  // what ran is what was planned
+    EXPECT_EQ(got.table, table);  // the executed table is the planned one
     EXPECT_EQ(got.idle.size(), static_cast<size_t>(ranks));
     if (machine_is_quiet()) {
       EXPECT_LE(farthest(got, want), kIdleTolerance);
@@ -160,7 +160,7 @@ TEST_P(MeasuredIdle, IsThatOfTheSimulator) {
   }
 }
 
-// Milliseconds of a step of zb2p, the mean of those after the first.
+// Returns the mean time of a step of zb2p in milliseconds, without the first step.
 double step_of_zb2p(int ranks, bool early) {
   Training run = napping("zb2p", ranks);
   run.pipeline.post_validation = early;
@@ -185,8 +185,8 @@ double step_of_zb2p(int ranks, bool early) {
   return mean;
 }
 
-// A step takes 3 M actions of a rank, not 3 M + R - 1. With 4 ranks at least a quarter of the difference must
-// show; with 2 it is too near to what the clock tells, and is only printed.
+// A step takes 3 M actions of a rank instead of 3 M + R - 1. With 4 ranks at least a quarter of the
+// difference must be visible. With 2 the difference is close to the clock's resolution, and is only printed.
 TEST(MeasuredPostValidation, SavesTheWaitAtTheEndOfAStep) {
   if (!machine_is_quiet()) GTEST_SKIP() << "compares times: HEDDLE_TEST_QUIET=1 on a quiet machine";
   for (const int ranks : {2, 4}) {

@@ -1,4 +1,4 @@
-// Actions that a schedule overlaps: the same bits, one order of collectives on every rank, and less time.
+// Actions that a schedule overlaps: equal bits, one order of collectives on all ranks, and a shorter step.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -20,7 +20,8 @@ namespace {
 
 using EventsOfRanks = std::vector<std::vector<std::string>>;
 
-// Experts on two ranks and two stages of two, so that both the dispatcher and the shards wait for ranks.
+// Experts on two ranks and two stages of two, so that both the dispatcher and the shards wait for other
+// ranks.
 Training overlapped(bool overlaps, EventsOfRanks& events) {
   Training run = eight_experts("qwen2_moe");
   run.model.num_hidden_layers = 5;
@@ -53,8 +54,8 @@ TEST(Overlapped, RunsHaveTheSameBitsAndOneOrderOfCollectives) {
   }
 }
 
-constexpr auto kWorkTime = std::chrono::milliseconds(4);    // of a unit, in its forward and in its backward
-constexpr auto kTravelTime = std::chrono::milliseconds(4);  // of its exchange
+constexpr auto kWorkTime = std::chrono::milliseconds(4);    // per unit, in its forward and in its backward
+constexpr auto kTravelTime = std::chrono::milliseconds(4);  // per exchange of a unit
 constexpr int kOverlapSteps = 4, kRows = 12;
 
 // A work that takes time, as over a network.
@@ -89,7 +90,7 @@ void work_and_exchange(Communicator& ranks) {
   ranks.all_reduce(at::zeros({1}))->wait();
 }
 
-// Adds its weight; sleeps instead of computing, and exchanges over tp.
+// Adds its weight. Sleeps instead of computing, and exchanges over tp.
 struct Exchanging : torch::autograd::Function<Exchanging> {
   static at::Tensor forward(torch::autograd::AutogradContext* saved, const at::Tensor& input,
                             const at::Tensor& weight, int64_t ranks) {
@@ -118,7 +119,7 @@ struct Shortest {
   std::vector<RanAction> actions;
 };
 
-// On rank 0 of two ranks of two stages.
+// Measures rank 0 of two ranks of two stages.
 Shortest step_of_dualpipev(bool overlaps) {
   Shortest least;
   ThreadWorld world(2, std::chrono::minutes(2));
@@ -152,7 +153,7 @@ Shortest step_of_dualpipev(bool overlaps) {
   return least;
 }
 
-// A unit works for 4 ms and waits for 4 ms: a forward lets the backward work while it waits.
+// A unit works for 4 ms and waits for 4 ms. While a forward waits, the backward works.
 TEST(Overlapped, ComputesOneActionWhileTheOtherWaits) {
   const Shortest apart = step_of_dualpipev(false), together = step_of_dualpipev(true);
   std::printf("| dualpipev | %.1f ms | %.1f ms | %.2f |\n", apart.milliseconds, together.milliseconds,

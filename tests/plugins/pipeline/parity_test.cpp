@@ -1,4 +1,4 @@
-// A pipeline trains to the numbers of `single`: any number of microbatches, calls, ranks and stages.
+// A pipeline trains like `single` with any number of microbatches, calls, ranks and stages.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ TEST(Pipeline, EqualsSingleWithFrozenParametersAndAFrozenFirstStage) {
           "self_attn.k_proj.bias", "self_attn.v_proj.bias", "self_attn.o_proj.weight", "mlp.gate_proj.weight",
           "mlp.up_proj.weight", "mlp.down_proj.weight"})
       want.frozen.push_back(std::string(unit) + name);
-  expect_equal_on(want, {"single pp4(1f1b)"});  // the first of four stages holds two layers
+  expect_equal_on(want, {"single pp4(1f1b)"});  // the first of four stages has two layers
 }
 
 TEST(Pipeline, TakesUnitsOfAForeignModel) {
@@ -86,7 +86,7 @@ TEST(Pipeline, GivesTheSameBitsWithAPoolOfReceiveBuffers) {
 }
 
 TEST(Pipeline, EqualsSingleWhenTheSequenceLengthChangesBetweenCallsAndSteps) {
-  // The lengths of the batches of a step differ; a pipeline and one rank cut the same sequences.
+  // The batches of a step differ in length. A pipeline and one rank split the same sequences.
   Training want = single_model();
   want.microbatches = 2;
   want.change_batch = [](Batch& batch, int slice) {
@@ -104,7 +104,7 @@ TEST(Pipeline, SendsActivationsInTheDtypeThatIsAskedFor) {
   const Outcome rounded = train(run);
   EXPECT_NE(rounded.losses.front(), alone().losses.front());
   EXPECT_NEAR(rounded.losses.front(), alone().losses.front(), 2e-2 * alone().losses.front());
-  run.pipeline.dtype = "float64";  // wider than the activations: nothing is lost
+  run.pipeline.dtype = "float64";  // wider than the activations: no loss of precision
   run.steps = 12;
   expect_close(train(run), alone());
 }
@@ -139,7 +139,7 @@ TEST(Pipeline, WarnsOfTheBubbleOnce) {
   EXPECT_TRUE(train(pipeline("1f1b", 2, 3)).warnings.empty());
 }
 
-// Microbatches of three sequences on every topology, because a balance loss is a mean over one.
+// Three sequences per microbatch on every topology, because a balance loss is a mean over a microbatch.
 class ExpertsInASchedule : public ::testing::TestWithParam<const char*> {};
 
 INSTANTIATE_TEST_SUITE_P(Of, ExpertsInASchedule, ::testing::ValuesIn(kEverySchedule), name_of_schedule);

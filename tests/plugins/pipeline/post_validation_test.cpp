@@ -1,5 +1,5 @@
-// Updates before the norm of all stages is known: the bits of a run that waits, whatever is clipped, skipped
-// and undone.
+// Updates before the norm of all stages is known give the bits of a run that waits, whatever is clipped,
+// skipped and rolled back.
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ Training in_time(Training run, bool early) {
   return run;
 }
 
-// A limit that clips about half of the steps.
+// Returns a limit that clips about half of the steps.
 double middle_norm() {
   static const double norm = [] {
     Training run = late("", {});
@@ -109,11 +109,12 @@ TEST(PostValidation, EqualsSingleWithTensorParallelismAccumulationAndRecomputati
     }
 }
 
-// The rank that has the bad gradient is the first to know, or the last: then the others have updated.
+// The rank with the bad gradient is the first to finish, or the last. In that case the other ranks have
+// already updated.
 TEST(PostValidation, UndoesAnUpdateThatIsToBeSkipped) {
   for (const double value :
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
-    for (const size_t unit : {0, 6, 99}) {  // 99: the loss of the last one
+    for (const size_t unit : {0, 6, 99}) {  // 99: the loss of the last unit
       SCOPED_TRACE(std::to_string(value) + " behind unit " + std::to_string(unit));
       const auto bad = [&](const Training& run, int a_step) {
         return with_bad_step(run, -1, unit, {kLateBad, a_step, value, unit == 99});
@@ -132,8 +133,8 @@ TEST(PostValidation, UndoesAnUpdateThatIsToBeSkipped) {
     }
 }
 
-// The last rank ends its second step only after the first rank has begun its third one. In the first step it
-// cannot: the first transfer of a pair blocks both (tests/strict_ranks.h).
+// The last rank ends its second step only after the first rank began its third step. This is impossible in
+// the first step, where the first transfer of a pair blocks both ranks (tests/strict_ranks.h).
 struct LateRank {
   std::promise<void> begun;
   std::shared_future<void> seen = begun.get_future().share();
@@ -192,7 +193,7 @@ TEST(PostValidation, LetsARankBeginTheNextStepBeforeTheLastRankHasEndedThisOne) 
   }
 }
 
-// A stage that cannot begin a step anew.
+// A stage that cannot restart a step.
 class GoesOn : public ParallelStage {
  public:
   explicit GoesOn(std::unique_ptr<ParallelStage> stage) : stage_(std::move(stage)) {}

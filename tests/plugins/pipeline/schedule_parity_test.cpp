@@ -1,4 +1,4 @@
-// Every schedule of the plugin `pipeline` trains to the numbers of `single`, under every strategy.
+// Every schedule of the plugin `pipeline` trains like `single`, under every strategy.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ Training uneven_qwen(int layers) {
 
 class EverySchedule : public ::testing::TestWithParam<const char*> {
  protected:
-  // The twelve sequences of a step, one in a microbatch.
+  // The twelve sequences of a step, one per microbatch.
   static std::string stages(int ranks) {
     return " pp" + std::to_string(ranks) + "(" + GetParam() + ") rows1";
   }
@@ -48,7 +48,7 @@ TEST_P(EverySchedule, EqualsSingleOnTwoAndFourRanks) {
   }
 }
 
-// The last: two calls of six microbatches.
+// The last topology has two calls of six microbatches.
 TEST_P(EverySchedule, EqualsSingleUnderEveryDataParallelStrategy) {
   expect_equal_on(
       uneven_layers(5),
@@ -67,12 +67,12 @@ TEST_P(EverySchedule, EqualsSingleBesideTensorParallelismWithRecomputedUnits) {
   expect_equal_on(uneven_qwen(5), {"fsdp2 dp2 tp2(sequence)" + stages(2) + "[| full| selective]"});
 }
 
-// Llama with shards and with replicas of them; Qwen3 with tensor parallelism, two calls a step and recomputed
-// units.
+// Llama with shards and with replicas of them. Qwen3 with tensor parallelism, two calls per step and
+// recomputed units.
 TEST_P(EverySchedule, EqualsSingleOnTwoAndFourRanksBesideEveryOtherAxis) {
   for (const auto& [ranks, layers] : {std::pair{2, 5}, {4, 9}}) {
     Training llama = uneven_layers(layers), qwen = uneven_qwen(layers);
-    llama.sequences = qwen.sequences = 32;  // eight microbatches a call at least
+    llama.sequences = qwen.sequences = 32;  // at least eight microbatches per call
     expect_equal_on(llama, {"fsdp2 [dp2|dp4 replicas2]" + stages(ranks)});
     expect_equal_on(qwen, {"fsdp2 dp2 tp2(sequence)" + stages(ranks) + " calls2 full"});
   }

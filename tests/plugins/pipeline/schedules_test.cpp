@@ -1,4 +1,5 @@
-// gpipe and 1f1b against what PyTorch's loops run, and a plugin's schedule that core refuses.
+// gpipe and 1f1b equal the execution order of PyTorch's loops, and core refuses an invalid schedule of a
+// plugin.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -81,7 +82,7 @@ TEST(Schedules, TakeTwoOrMoreStagesWhenLooped) {
 }
 
 TEST(Schedules, AreCheckedWhenAPluginPlans) {
-  // Two stages a rank are not what gpipe plans for: the stages 2 and 3 are missing.
+  // gpipe does not plan for two stages per rank: the stages 2 and 3 are missing.
   EXPECT_THAT(
       tests::thrown_by([] { tests::make_schedule("gpipe")->plan(2, 4, 2); }),
       testing::AllOf(testing::HasSubstr("error[plugin_failed] "),
@@ -93,13 +94,13 @@ TEST(Schedules, TakeAnyNumberOfStagesInTheExample) {
   const auto looped = with_example.schedule("looped")->make();
   EXPECT_EQ(looped->stages_per_rank().most, kAnyNumber);
   for (const int each : {1, 2, 3}) {
-    const ScheduleTable table = looped->plan(4, 4 * each, 5);  // checked by the registry's wrapper
+    const ScheduleTable table = looped->plan(4, 4 * each, 5);  // the registry's wrapper checks it
     EXPECT_EQ(table.size(), 4u);
     EXPECT_THAT(schedule::peak_alive(table), testing::Each(5 * each));
   }
 }
 
-// ---- the words of the block
+// ---- fields of the section
 
 PipelineConfig words(const std::string& block) {
   const OfferedSection* section = tests::built_plugins().section("pipeline");

@@ -1,5 +1,4 @@
-// Split backwards and recomputed units split_under every strategy: the bits of whole backwards of plain
-// units.
+// Split backwards and recomputed units under every strategy give the bits of whole backwards of plain units.
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
@@ -15,7 +14,7 @@ namespace {
 HEDDLE_WITH_ALL("SplitBackward.GivesTheBits*");
 
 constexpr const char* kWhole = "F0 B0 F1 B1 F2 B2";
-// One by one; all inputs before all weights; microbatches in flight; whole and split ones mixed.
+// Sequential, all inputs before all weights, several microbatches in flight, and whole and split ones mixed.
 constexpr const char* kSplit[] = {"F0 I0 W0 F1 I1 W1 F2 I2 W2", "F0 F1 F2 I0 I1 I2 W0 W1 W2",
                                   "F0 F1 I0 I1 W0 F2 I2 W1 W2", "F0 F1 B0 I1 F2 W1 B2"};
 
@@ -51,7 +50,7 @@ Training split_under(const std::string& strategy, const std::string& section, in
   return run;
 }
 
-// Two microbatches where three ranks share the twelve sequences.
+// Adapts an order to two microbatches, if three ranks split the twelve sequences.
 std::string for_two(std::string order) {
   for (const char* gone : {"F2", "I2", "W2", "B2"})
     if (const size_t at = order.find(gone); at != order.npos) order.erase(at > 0 ? at - 1 : 0, 3);
@@ -61,7 +60,7 @@ std::string for_two(std::string order) {
 constexpr ActivationCheckpointing kCheckpointing[] = {
     ActivationCheckpointing::none, ActivationCheckpointing::full, ActivationCheckpointing::selective};
 
-// `again`: how far recomputed units may be off; nothing where gradients are summed in the same order.
+// `again`: tolerance for recomputed units; 0 if gradients are summed in the same order.
 void expect_split_and_recomputed_are_whole(Training run, double again = 0) {
   const auto in_order = [&](const std::string& order) {
     run.order = run.microbatches == 2 ? for_two(order) : order;
@@ -147,7 +146,7 @@ TEST(SplitBackward, ReducesOnceAStepOrOnceAMicrobatchAsAsked) {
   }
 }
 
-// All reductions have started before the queue tells its end.
+// All reductions have started before the queue reports its end.
 TEST(SplitBackward, ReducesWhileTheLastQueueIsDrained) {
   for (const std::string strategy : {"ddp", "fsdp2"}) {
     Training run = split_under(strategy, strategy == "ddp" ? "bucket_cap_mb: 0.002" : kFloat, 2);
@@ -200,8 +199,8 @@ TEST(SplitBackward, TrainsFrozenAndForeignAndMissingParametersAsAWholeOne) {
   }
 }
 
-// A weight that two recomputed layers share: its hook is called once in each of their backwards, and the sum
-// over microbatches has another order.
+// Two recomputed layers share a weight. Its hook is called once in each of their backwards, and the sum over
+// microbatches has another order.
 TEST(SplitBackward, WaitsForEveryPartOfAParameterOfSeveralUnits) {
   for (const char* strategy : {"single", "ddp", "fsdp2"}) {
     SCOPED_TRACE(strategy);
@@ -219,7 +218,8 @@ TEST(SplitBackward, WaitsForEveryPartOfAParameterOfSeveralUnits) {
   }
 }
 
-// When the gradient of layer0's input is there, everything above is gone, though its weights' gradients wait.
+// When the gradient of layer0's input arrives, all later units are freed, although weight gradients are
+// deferred.
 TEST(SplitBackward, FreesWhatTheBackwardOfInputsHasPassed) {
   on_toy_ranks(toy("fsdp2", shards(2)), [](const ToyRank& rank) {
     std::vector<size_t> bytes;

@@ -1,4 +1,4 @@
-// A parameter that the first and the last stage use trains as on one rank, and its copies stay equal.
+// A parameter that the first and the last stage share trains as on one rank, and its copies stay equal.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -63,7 +63,7 @@ TEST_P(TiedOnEverySchedule, TrainAsOneRank) {
                   {"single" + stages, "megatron(use_distributed_optimizer: true) dp3" + stages});
 }
 
-// The parameters of all ranks, by rank and place in owned().
+// Returns the parameters of all ranks, by rank and position in owned().
 std::map<std::string, at::Tensor> whole_copies(const Training& run) {
   std::mutex lock;
   std::map<std::string, at::Tensor> copies;  // by name and stage
@@ -85,7 +85,7 @@ std::map<std::string, at::Tensor> whole_copies(const Training& run) {
   return copies;
 }
 
-// Rounding to the bit decides: copies that differ a little would part further with each step.
+// Compares bits: copies that differ slightly would diverge further with each step.
 TEST(TiedStages, HoldEqualCopiesAfterUpdates) {
   for (const char* line :
        {"single pp2(1f1b) rows1", "fsdp2 dp2 pp2(1f1b) rows1", "megatron dp2 pp2(1f1b) rows1",
@@ -102,7 +102,7 @@ TEST(TiedStages, HoldEqualCopiesAfterUpdates) {
   }
 }
 
-// Units with values begin with those of the first stage, whatever make_units() drew on the ranks.
+// Units with values start with those of the first stage, whatever make_units() returned on each rank.
 TEST(TiedStages, BeginWithTheValuesOfTheFirst) {
   Toy model{.meta = false, .tied = true};
   model.layers = 4;

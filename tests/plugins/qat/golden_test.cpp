@@ -1,4 +1,4 @@
-// Twelve steps of models that torchao has changed (tests/golden/make_qat.py), on one rank and on two.
+// Twelve steps of models that torchao converted (tests/golden/make_qat.py), on one rank and on two.
 #include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 
@@ -41,7 +41,7 @@ struct QatGolden {
     return run;
   }
 
-  // The rows of one rank.
+  // Returns the rows of one rank.
   Batch batch(int64_t step, const DeviceMesh& mesh) const {
     const int64_t rows = json["batch"], sequence = json["sequence"], mine = rows / mesh.size("dp");
     const at::Tensor all =
@@ -71,14 +71,14 @@ struct QatGolden {
   }
 };
 
-// Inputs of 15 numbers stay as they are, and fake quantization begins with the third step.
+// Layers with 15 inputs are not quantized, and fake quantization begins with the third step.
 TEST(QatGolden, InputsAndWeightsEqualTorchao) {
   const QatGolden golden("inputs_int8");
   for (const std::string topology : {"single", "fsdp2 dp2", "single pp2(1f1b) rows1"})
     golden.expect_on(topology, "quantizer_type: int8_dynact_int4weight, groupsize: 6");
 }
 
-// With a head that is the embedding.
+// The head shares the embedding's weight.
 TEST(QatGolden, WeightsEqualTorchao) {
   const QatGolden golden("weights_int4");
   for (const std::string topology : {"single", "fsdp2 dp2"})

@@ -1,4 +1,4 @@
-// Rounded numbers and their gradients are those of torchao (tests/golden/make_qat.py), and of plain
+// Quantized values and their gradients equal torchao's (tests/golden/make_qat.py), and those of plain
 // operators.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/amax.h>
@@ -55,7 +55,7 @@ TEST(FakeQuantization, EqualsTorchaoBitForBit) {
   }
 }
 
-// The largest number of a group is 7.5 scales: 8 after rounding, which is clamped to 7, or -8, which is not.
+// The largest value of a group is 7.5 scales. It rounds to 8, which is clamped to 7, or to -8, which is not.
 TEST(FakeQuantization, ClampedNumbersHaveNoGradient) {
   const at::Tensor weight = at::arange(8, at::kFloat).view({1, 8}).clamp_max(6);
   weight[0][3] = 7.5;
@@ -97,7 +97,7 @@ at::Tensor weight_by_hand(const at::Tensor& weight, const std::string& type, int
   return ((at::clamp(straight_round((x - begin) / by), 0, 15) - 8) * by + zero).view(weight.sizes());
 }
 
-// From step 1 on.
+// Applies qat from step 1 on.
 void apply_qat(Units& units, const std::string& type, int64_t group) {
   static PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
   const auto* offered = plugins.find<OfferedTransform>("qat");
@@ -113,7 +113,7 @@ void expect_by_plain_operators(const at::Tensor& got, const at::Tensor& want) {
   EXPECT_LT((got.detach() - want.detach()).abs().max().item<double>(), 1e-11 * most);
 }
 
-// The weight of a, its bias where it has one, and the weight of b.
+// The weight of a, its bias if it has one, and the weight of b.
 at::Tensor pair_by_hand(const at::Tensor& x, const std::vector<at::Tensor>& parameters,
                         const std::function<at::Tensor(const at::Tensor&)>& rounded) {
   const at::Tensor bias = parameters.size() == 3 ? parameters[1] : at::Tensor();

@@ -1,4 +1,4 @@
-// Whole runs with fake quantization: every topology, and the step at which it begins.
+// Whole runs with fake quantization on every topology, and the step at which it begins.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -12,14 +12,14 @@
 namespace heddle::tests {
 namespace {
 
-// Inputs of 14 and 24 numbers are divided, those of 23 are not.
+// 2 divides inputs of 14 and 24, but not of 23.
 std::string qat_section(int after, const std::string& more = "groupsize: 2") {
   return "qat: {enabled: true, fake_quant_after_n_steps: " + std::to_string(after) + ", qat_config: {" +
          more + "}}\n";
 }
 
-// A model that trains with fake quantization, in float64: in float32 numbers lie at the border of two
-// integers, and fall to either side with the last bit of a sum, which topologies add in another order.
+// A model that trains with fake quantization in float64. In float32 some values lie at the border of two
+// integers, where the last bit of a sum decides, and topologies sum in different orders.
 Training in_double(Training run, const std::string& section) {
   const auto* offered = built_plugins().find<OfferedTransform>("qat");
   const std::shared_ptr<const ITransform> transform =
@@ -59,7 +59,7 @@ TEST(QatRuns, LinearLayersOfMixturesAreAlikeWithSplitExperts) {
       {kFsdp2InDouble + "dp2 ep2"});
 }
 
-// Until it begins, a run has the numbers of one without it, and other ones after.
+// Before quantization begins, a run equals one without it. Afterwards it differs.
 TEST(QatRuns, BeginWithTheStepOfTheField) {
   WholeRuns runs;
   const Told plain = runs.train({"plain", 1, "{strategy: single}"}, "plain", 5);
@@ -75,7 +75,7 @@ TEST(QatRuns, BeginWithTheStepOfTheField) {
   EXPECT_EQ(null.losses, runs.train({"now", 1, "{strategy: single}", qat_section(0)}, "now", 2).losses);
 }
 
-// The checkpoint after four steps is before, at and after the step at which it begins.
+// The checkpoint after four steps is before, at or after the step at which quantization begins.
 TEST(QatRuns, ResumeBitForBitAcrossTheStepAtWhichTheyBegin) {
   for (const int after : {2, 4, 6}) {
     SCOPED_TRACE(after);
@@ -85,7 +85,7 @@ TEST(QatRuns, ResumeBitForBitAcrossTheStepAtWhichTheyBegin) {
   }
 }
 
-// Checkpoints have the weights as they train, with no further tensor.
+// Checkpoints contain the trained weights, without further tensors.
 TEST(QatRuns, SaveWeightsThatAreNotRounded) {
   WholeRuns runs;
   runs.train({"run", 1, "{strategy: single}", qat_section(0)}, "run", 4);
@@ -119,7 +119,7 @@ std::string validating(const WholeRuns& runs, const std::string& run) {
          "checkpoint: {save_consolidated: false, checkpoint_dir: " + (runs / run).string() + "}\n";
 }
 
-// A validation is of the model as the next step computes it.
+// A validation uses the model as the next step computes it.
 TEST(QatRuns, ValidateAsTheNextStepComputes) {
   WholeRuns runs;
   train_recipe(validating(runs, "run"), 1);

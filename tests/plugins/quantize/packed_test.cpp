@@ -1,4 +1,4 @@
-// Weights in 4 bits have the numbers of bitsandbytes (tests/golden/make_nf4.py), by loops and by operators.
+// Weights in 4 bits equal bitsandbytes' values (tests/golden/make_nf4.py), by loops and by operators.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randn.h>
@@ -48,7 +48,7 @@ TEST(Nf4, EqualsBitsandbytesBitForBit) {
     }
 }
 
-// Products may be in another dtype than the weight was read in: the numbers are rounded to both.
+// Products may have another dtype than the stored weight, so values are rounded to both.
 TEST(Nf4, AreRoundedToTheDtypeOfTheWeightFirst) {
   const at::Tensor weight = nf4_tensor("halves.weight");
   const Form form = nf4_form(weight, true);

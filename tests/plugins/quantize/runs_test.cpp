@@ -26,7 +26,7 @@ Topology qlora(const std::string& distributed = "{strategy: single}", int ranks 
   return {"run", ranks, distributed, "peft: " + peft + "\n" + quantization};
 }
 
-// The weights of linear layers but the head.
+// Returns true for weights of linear layers except the head.
 bool is_quantized(const std::string& name) {
   return name.ends_with("_proj.weight");
 }
@@ -40,7 +40,7 @@ class QuantizedRuns : public ::testing::Test {
     runs.pretrained = "base/epoch_0_step_1";
   }
 
-  // A copy of the base whose weights were packed and unpacked.
+  // Writes a copy of the base whose weights were packed and unpacked.
   void write_rounded(const std::string& name) const {
     const auto from = runs / "base/epoch_0_step_1/model", to = runs / name;
     std::filesystem::create_directories(to);
@@ -88,7 +88,7 @@ TEST_F(QuantizedRuns, SaveAdaptersAloneAndResumeBitForBit) {
   EXPECT_TRUE(std::filesystem::exists(runs / "straight/epoch_0_step_3/model/adapter_model.safetensors"));
 }
 
-// Of a model with random weights the bytes are saved, on any topology the same.
+// For a model with random weights the packed bytes are saved, equal on every topology.
 TEST_F(QuantizedRuns, KeepRandomWeightsInCheckpoints) {
   runs.pretrained = "";
   runs.train(qlora(), "one", 2);
@@ -108,7 +108,7 @@ TEST_F(QuantizedRuns, ComputeInTheDtypeOfTheField) {
   EXPECT_NEAR(narrow.losses[0], wide.losses[0], 2e-2 * wide.losses[0]);
 }
 
-// Three projections of one layer of the files, whose parts have other sizes than their bytes.
+// Three projections of one file layer, whose parts have other sizes than their bytes.
 TEST(Quantization, TakesModelsWhoseFilesJoinLayers) {
   WholeRuns runs;
   runs.pretrained = HEDDLE_SOURCE_DIR "/tests/golden/phi3";

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 const std::string kInput = "model.embed_tokens.weight", kOutput = "lm_head.weight";
 
-// The golden model `name`, changed.
+// Writes a changed copy of the golden model `name`.
 void write_model(const std::string& name, const fs::path& directory,
                  const std::function<void(std::map<std::string, at::Tensor>&)>& change) {
   const fs::path golden = fs::path(HEDDLE_SOURCE_DIR) / "tests/golden" / name;
@@ -39,7 +39,7 @@ void write_model(const std::string& name, const fs::path& directory,
   writer.finish();
 }
 
-// Rows 3, 60 and 63 are near zero, 17 is not finite.
+// Rows 3, 60 and 63 are nearly zero, and row 17 is not finite.
 void damage(std::map<std::string, at::Tensor>& tensors) {
   at::Tensor& input = tensors.at(kInput);
   input[3].zero_();
@@ -77,7 +77,7 @@ class RowRepair : public ::testing::Test {
   ScratchDirectory place_;
 };
 
-// After one step of nearly nothing, which leaves float32 weights as they are.
+// One step with almost no learning rate leaves float32 weights unchanged.
 TEST_F(RowRepair, GivesTheSameRowsOnEveryTopology) {
   std::map<std::string, at::Tensor> wanted;
   write_model("llama", place_ / "other", [&](auto& tensors) {
@@ -131,12 +131,12 @@ TEST_F(RowRepair, RefusesRowsThatHaveNoOther) {
   });
   EXPECT_THAT(refusal("{}"), HasSubstr("the output rows of the damaged input rows 60 are damaged too\n"));
   fs::remove_all(place_ / "model");
-  // Row 5 is that of padding.
+  // Row 5 is the padding row.
   write_model("llama_tied", place_ / "model", [](auto& tensors) { tensors.at(kInput)[3].zero_(); });
   EXPECT_THAT(refusal("{}"), HasSubstr("rows 3, 5 are damaged too: the head is tied to the embedding"));
 }
 
-// Off, the rows stay as they are, and a run does not begin with what is not finite.
+// When disabled, rows are not changed, and a run does not start with non-finite values.
 TEST_F(RowRepair, IsOffWithEnabledFalse) {
   EXPECT_THAT(refusal("{enabled: false}"), HasSubstr("model.embed_tokens.weight"));
   EXPECT_EQ(refusal("{}"), "");

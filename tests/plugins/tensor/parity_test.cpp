@@ -1,5 +1,5 @@
-// Tensor parallelism trains to the numbers of one rank, whatever is split, beside every strategy; in
-// evaluation and generation, and how often it talks.
+// Tensor parallelism trains as on one rank, whatever is split, with every strategy. Evaluation, generation,
+// and the number of collectives.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
@@ -73,7 +73,7 @@ TEST(TensorWithDdp, EqualsOneRank) {
   expect_equal_on(four_heads("qwen3"), {"ddp dp2 tp2([|sequence])"});
 }
 
-// A model that draws its values on the CPU without a seed has others on each rank.
+// A model that draws its values on the CPU without a seed has different values on each rank.
 TEST(Tensor, TrainsTheValuesOfTheFirstRankWhateverTheOthersDrew) {
   Training run = four_heads("qwen3");
   run.make_units = [model = run.model](int rank) {
@@ -87,7 +87,7 @@ TEST(Tensor, TrainsTheValuesOfTheFirstRankWhateverTheOthersDrew) {
   expect_equal_on(run, {"single tp2", "fsdp2 dp2 tp2"});
 }
 
-// Norms on token rows are left out: their parts are summed by the step, which is not run here.
+// Excludes norms on token rows: the step sums their parts, and no step runs here.
 TEST(TensorWithSplitBackward, GivesTheBitsOfAWholeBackward) {
   for (const std::string& line : alternatives("single tp2" + kTensorFields)) {
     Training run = on(four_heads("qwen2"), line);
@@ -130,7 +130,7 @@ Continued continued(const Training& run, int size) {
   return out;
 }
 
-// One token is fewer rows than ranks.
+// A single token is fewer rows than ranks.
 TEST(Tensor, GeneratesTheTokensOfOneRank) {
   Training run = four_heads();
   run.axes = {{"pp", 1}};
@@ -145,9 +145,9 @@ TEST(Tensor, GeneratesTheTokensOfOneRank) {
     }
 }
 
-// Of two layers: attention and MLP each enter and leave once; then the embedding, the head, and one block of
-// the loss. Once a step: the gradients of the norms of heads, the gradient norm, and the counts of tokens and
-// microbatches.
+// Counts for two layers: attention and MLP each enter and leave once; then the embedding, the head, and one
+// block of the loss. Once per step: the gradients of the norms of heads, the gradient norm, and the counts of
+// tokens and microbatches.
 TEST(Tensor, TalksTwiceALayerEachWay) {
   std::vector<std::vector<std::string>> events;
   Training run = on(four_heads("qwen3"), "single tp2");

@@ -1,4 +1,4 @@
-// Plans of tensor parallelism: what they split, and the messages about what they cannot.
+// Plans of tensor parallelism: parameters that they split, and messages about invalid plans.
 #include <ATen/ops/empty.h>
 #include <gmock/gmock.h>
 
@@ -31,20 +31,20 @@ TEST(TensorPlan, TrainsAsOneRankWhateverItSplits) {
   const std::string
       layers = "model.layers.*.",
       plans[] = {
-          // the MLP alone
+          // Only the MLP.
           layers + "mlp.gate_proj: colwise, " + layers + "mlp.up_proj: colwise, " + layers +
               "mlp.down_proj: rowwise",
-          // layers that stand alone among whole ones
+          // Single layers between whole layers.
           layers + "self_attn.q_proj: colwise_rep, " + layers + "self_attn.o_proj: rowwise_rep, " + layers +
               "mlp.down_proj: rowwise_rep, \"model.layers.?.mlp.up_proj\": colwise_rep",
-          // the vocabulary alone
+          // Only the vocabulary.
           "model.embed_tokens: rowwise_rep, lm_head: colwise_rep",
-          // the head along its inputs
+          // The head by its inputs.
           "lm_head: rowwise_rep, model.layers.0.self_attn.q_proj: replicated",
-          // one layer, where the pattern says so
+          // One layer, selected by the pattern.
           "model.layers.1.self_attn.*_proj: colwise_rep, model.layers.0.mlp.gate_proj: colwise, "
           "model.layers.0.mlp.up_proj: colwise, model.layers.0.mlp.down_proj: rowwise",
-          // a map of the Hugging Face plan
+          // A plan of Hugging Face.
           "model.embed_tokens: rowwise_rep, model.layers.*.self_attn.q_proj: colwise, "
           "model.layers.*.self_attn.k_proj: colwise, model.layers.*.self_attn.v_proj: colwise, "
           "model.layers.*.self_attn.q_norm: replicated_with_grad_allreduce, "
@@ -55,7 +55,7 @@ TEST(TensorPlan, TrainsAsOneRankWhateverItSplits) {
     expect_equal_on(run, {"single tp2(" + plan(entries) + ", sequence_parallel: [false|true])"});
 }
 
-// A block whose own forward is declared, or not: with a linear layer, and beside it attention or a parameter.
+// A block with a declared or undeclared forward: a linear layer, and beside it attention or a parameter.
 class Declared : public Module {
  public:
   enum class Beside { nothing, core, scale };
@@ -108,7 +108,7 @@ TEST(TensorPlan, RefusesAForeignModel) {
               HasSubstr("is a foreign model without seams, which tensor parallelism cannot split"));
 }
 
-// A router, and a norm beside it.
+// A router with a norm beside it.
 class NormedMixture : public Module {
  public:
   NormedMixture() {
@@ -158,7 +158,7 @@ TEST(TensorPlan, RefusesSequenceParallelismForModulesThatMixTokens) {
   EXPECT_EQ(said_of_tokens({.tokens = TokenUse::mixes, .token_axes = {"tp"}}), "no error");
   EXPECT_EQ(said_of_tokens({.tokens = TokenUse::each_alone}), "no error");
   EXPECT_EQ(said_of_tokens({.tokens = TokenUse::mixes}, "false"), "no error");
-  // Attention that stays whole sees all tokens.
+  // Attention that is not split gets all tokens.
   EXPECT_EQ(said_of_tokens({.tokens = TokenUse::mixes}, "true", Beside::core), "no error");
   EXPECT_THAT(said_of_odd(odd, TokenUse::each_alone),
               HasSubstr("'odd' (odd) has parameters outside of linear layers"));

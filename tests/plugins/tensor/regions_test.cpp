@@ -1,4 +1,4 @@
-// The regions move and sum what they say, forward and backward, also where sizes do not divide.
+// Communication and sums of the regions, in forward and backward, also for sizes that do not divide.
 #include "plugins/tensor/regions.h"
 
 #include <ATen/TensorOperators.h>
@@ -50,7 +50,7 @@ TEST(TensorParts, GiveWholeChunksOfRowsToTheFirstRanks) {
   EXPECT_EQ(tensor::rows_of(1, 4, 3), (Part{1, 0}));
 }
 
-// Megatron's golden numbers: the sum of the ranks 0 to 3 is 6.
+// Megatron's golden values: the sum of the ranks 0 to 3 is 6.
 TEST(TensorRegions, SumTheGradientOfASharedTensor) {
   on_ranks(4, [](Communicator& ranks, double rank) {
     at::Tensor x = numbers(3, 5).requires_grad_();
@@ -65,7 +65,7 @@ TEST(TensorRegions, PassTheGradientOfASum) {
     at::Tensor x = at::full({3, 5}, rank).requires_grad_();
     const at::Tensor y = tensor::sum(x, ranks);
     EXPECT_TRUE(at::equal(y, at::full({3, 5}, 6.0)));
-    EXPECT_TRUE(at::equal(x, at::full({3, 5}, rank)));  // somebody holds it, so it is not written
+    EXPECT_TRUE(at::equal(x, at::full({3, 5}, rank)));  // still referenced, so it is not overwritten
     EXPECT_TRUE(at::equal(gradient_of(x, y, numbers(3, 5)), numbers(3, 5)));
   });
 }
@@ -121,7 +121,7 @@ TEST(TensorRegions, SlicesAndGathersOfRowsAndColumnsAreEachOthersBackward) {
   });
 }
 
-// Megatron's golden numbers: logits 0 to 7, four times over on each of four ranks.
+// Megatron's golden values: logits 0 to 7, four times on each of four ranks.
 TEST(SplitTokenLoss, EqualsMegatronsNumbers) {
   on_ranks(4, [](Communicator& ranks, double) {
     const at::Tensor hidden = at::ones({1, 1}), weight = at::arange(8, at::kFloat).repeat(4).view({32, 1});
@@ -133,7 +133,7 @@ TEST(SplitTokenLoss, EqualsMegatronsNumbers) {
   });
 }
 
-// 3 * 2^22 numbers: several blocks of rows on every rank.
+// 3 * 2^22 elements: several blocks of rows on every rank.
 TEST(SplitTokenLoss, EqualsTheWholeLossWithItsGradientsOverSeveralBlocks) {
   const int64_t tokens = 70, words = (1 << 17) + 3;
   const at::Tensor hidden = (numbers(tokens, 2) * 0.37).sin().to(at::kDouble);

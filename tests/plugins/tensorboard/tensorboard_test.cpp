@@ -1,4 +1,4 @@
-// The plugin tensorboard: its event files, read back byte by byte, say what training.jsonl says.
+// The plugin tensorboard: its event files, read byte by byte, have the contents of training.jsonl.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// CRC32C bit by bit: a second computation.
+// CRC32C bit by bit, as an independent implementation.
 uint32_t crc32c(const std::string& bytes) {
   uint32_t sum = ~0u;
   for (const char byte : bytes) {
@@ -33,7 +33,7 @@ uint32_t masked(const std::string& bytes) {
   return (sum >> 15 | sum << 17) + 0xA282EAD8u;
 }
 
-// Protocol Buffers' wire format, of the fields that are there.
+// Protocol Buffers' wire format, with the fields that occur.
 class Message {
  public:
   explicit Message(const std::string& bytes) : bytes_(bytes) {
@@ -139,7 +139,7 @@ std::vector<std::filesystem::path> event_files(const std::filesystem::path& dire
   return out;
 }
 
-// The lines of a metrics file as the scalars of event files, with the tags of `prefix`.
+// Returns the lines of a metrics file as scalars of event files, with the tags of `prefix`.
 std::map<int64_t, std::map<std::string, float>> lines_of(const std::filesystem::path& file,
                                                          const std::string& prefix) {
   std::map<int64_t, std::map<std::string, float>> out;
@@ -161,7 +161,7 @@ Topology board_run(const std::string& sections, const std::string& distributed =
 }
 
 TEST(TensorBoard, ChecksumsAreThoseOfTheStandard) {
-  EXPECT_EQ(crc32c("123456789"), 0xE3069283u);  // of RFC 3720
+  EXPECT_EQ(crc32c("123456789"), 0xE3069283u);  // from RFC 3720
 }
 
 TEST(TensorBoard, EventFilesSayWhatTheMetricsFilesSay) {

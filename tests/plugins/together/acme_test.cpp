@@ -1,4 +1,4 @@
-// An axis that a plugin brings, under every strategy that reduces by parameter: equal to `single`.
+// An axis of a plugin equals `single`, under every strategy that reduces by parameter.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ HEDDLE_WITH_ALL("Acme.TrainsAsSingle*");
 
 using ::testing::HasSubstr;
 
-// Replicas are data-parallel ranks as well: acme folds them too.
+// Replicas are data-parallel ranks too, so acme can use them.
 TEST(Acme, TrainsAsSingleUnderEveryStrategy) {
   const Outcome want = train(toy("single", {}));
   const std::pair<const char*, int> cases[] = {
@@ -30,7 +30,7 @@ TEST(Acme, TrainsAsSingleUnderEveryStrategy) {
       {"megatron_fsdp(zero_dp_strategy: [0|1|2|3]) dp6", 3}};
   for (const auto& [lines, acme] : cases)
     for (const std::string& line : alternatives(lines))
-      for (const int microbatches : {1, 12}) {  // of all ranks together, where these are fewer
+      for (const int microbatches : {1, 12}) {  // of all ranks together, if they are fewer
         SCOPED_TRACE(line + ", acme " + std::to_string(acme));
         Training one = toy("single", {});
         one.microbatches = microbatches;
@@ -38,7 +38,7 @@ TEST(Acme, TrainsAsSingleUnderEveryStrategy) {
       }
 }
 
-// Every rank has the same numbers, bit by bit (train() compares them), and a clipped norm acts.
+// Every rank has equal bits, which train() checks, and clipping uses the norm.
 TEST(Acme, NormsCountEveryPartOnce) {
   Training alone = toy("single", {});
   alone.max_norm = 1e-2;

@@ -1,4 +1,5 @@
-// Parallelizers that change batches: equal numbers in every topology, labels counted before, misuse refused.
+// Parallelizers that change batches: equal results in every topology, labels counted before, and misuse
+// refused.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
@@ -55,7 +56,7 @@ TEST(BatchTransforms, ActInTheirOrderOnEveryBatchOfTrainingAndValidation) {
     batch.tokens = ((batch.tokens + 1).remainder(50) * 2).remainder(50);
   };
   const Outcome want = train(by_hand);
-  for (const bool swapped : {false, true}) {  // the order of the plan does not count
+  for (const bool swapped : {false, true}) {  // the order in the plan does not matter
     Training run = single_model();
     run.own_parallelizers = {changer("one", 10, next_token), changer("two", 20, twice_the_token)};
     if (swapped) std::swap(run.own_parallelizers[0], run.own_parallelizers[1]);
@@ -94,7 +95,7 @@ TEST(BatchTransforms, EqualOneRankInEveryTopology) {
   expect_close(train(with(pipeline("1f1b", 2, 3, 2))), want);
 }
 
-// A cut along the sequence, without attention: seven tokens on two ranks of cp.
+// A split along the sequence, without attention: seven tokens on two ranks of cp.
 TEST(BatchTransforms, CutTheSequenceOverAnAxis) {
   const auto cut = [](Batch& batch, const DeviceMesh& mesh) {
     const int64_t length = batch.tokens.size(1), half = (length + 1) / 2;
@@ -109,7 +110,8 @@ TEST(BatchTransforms, CutTheSequenceOverAnAxis) {
   run.microbatches = 2;
   run.own_parallelizers = {changer("context", 200, cut)};
   const Outcome got = train(run);
-  EXPECT_EQ(got.sides.at("changer/seen")[0], 84);  // each batch before the cut, so ranks of cp have the same
+  EXPECT_EQ(got.sides.at("changer/seen")[0],
+            84);  // each batch before the split, so ranks of cp have the same batch
   Outcome want = train(toy("single", {}));
   want.sides = got.sides;
   expect_close(got, want);

@@ -1,4 +1,4 @@
-// Checkpoints that were damaged: every rank says what is wrong, or the numbers are those of a sound one.
+// Damaged checkpoints: every rank reports the error, or the results equal those of an intact checkpoint.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ void put(const fs::path& file, const std::string& bytes) {
   std::ofstream(file, std::ios::binary) << bytes;
 }
 
-// A checkpoint of two ranks, and copies of it to be damaged.
+// A checkpoint of two ranks, and copies of it to damage.
 class Damage : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -44,7 +44,8 @@ class Damage : public ::testing::Test {
     want_ = runs_.train(kTwo, "rest", kRunSteps, "sound" + kStopped);
   }
 
-  // Where `damage` puts an end to it: what each rank says. Empty: it went on with the numbers of a sound one.
+  // Returns the error of each rank after `damage`. Empty: the run continued with the results of an intact
+  // checkpoint.
   std::vector<std::string> refusals(const Topology& topology,
                                     const std::function<void(const fs::path&)>& damage) {
     fs::remove_all(runs_ / "copy");
@@ -63,7 +64,7 @@ class Damage : public ::testing::Test {
     return said;
   }
 
-  // All that a run reads.
+  // Returns all files that a run reads.
   std::vector<std::string> files() const {
     std::vector<std::string> out{"step_scheduler.json"};
     for (const char* part : {"model", "optim"})
@@ -87,7 +88,7 @@ TEST_F(Damage, IsReportedByEveryRankWithTheFileForAnyByte) {
       changed[at] = static_cast<char>(changed[at] ^ 4);
       SCOPED_TRACE(file + ", byte " + std::to_string(at));
       const auto said = refusals(kTwo, [&](const fs::path& copy) { put(copy / file, changed); });
-      if (said.empty()) continue;  // a byte that means nothing
+      if (said.empty()) continue;  // a byte without meaning
       EXPECT_THAT(said, Each(AllOf(StartsWith("error[input] HERE/" + file), HasSubstr("\n  hint: "))));
       EXPECT_EQ(std::set<std::string>(said.begin(), said.end()).size(), 1u);
     }
@@ -101,7 +102,7 @@ TEST_F(Damage, IsReportedByEveryRankWhenAFileIsCut) {
       const std::string sound = bytes_of(runs_ / ("sound" + kStopped) / file);
       for (const std::string& cut : {sound.substr(0, left), sound.substr(0, sound.size() - 1)}) {
         const auto said = refusals(kTwo, [&](const fs::path& copy) { put(copy / file, cut); });
-        if (said.empty() && cut.size() + 1 == sound.size()) continue;  // the last line's end
+        if (said.empty() && cut.size() + 1 == sound.size()) continue;  // the end of the last line
         EXPECT_THAT(said,
                     AllOf(::testing::Not(::testing::IsEmpty()),
                           Each(AllOf(StartsWith("error[input] HERE/" + file), HasSubstr("\n  hint: ")))));
@@ -114,7 +115,7 @@ TEST_F(Damage, IsReportedByEveryRankWhenAFileIsMissing) {
     SCOPED_TRACE(file);
     const auto said = refusals(kTwo, [&](const fs::path& copy) { fs::remove(copy / file); });
     const bool shard = file.find("shard") != std::string::npos;
-    ASSERT_THAT(said, SizeIs(shard ? 2 : 1));  // without the others no rank is started
+    ASSERT_THAT(said, SizeIs(shard ? 2 : 1));  // without the other file no rank is started
     EXPECT_THAT(said, Each(HasSubstr(shard ? "error[input] HERE/" + file +
                                                  ": cannot be read: No such file or directory"
                                            : "HERE is not a complete checkpoint")));

@@ -1,4 +1,5 @@
-// The kits of data sets refuse each fault by the sentence that it breaks, and pass the sets of the build.
+// The kits of data sets refuse each fault with the rule that it violates, and pass the data sets of the
+// build.
 #include "plugins/together/kit_faults.h"
 
 namespace heddle::tests {

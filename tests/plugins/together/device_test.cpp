@@ -1,5 +1,4 @@
-// A step on a device whose tensors cannot be read: whatever reads one back, or mixes it with the CPU's,
-// throws.
+// Steps on a device whose tensors cannot be read: reading a tensor back or mixing it with CPU tensors throws.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <gmock/gmock.h>
@@ -17,8 +16,8 @@ namespace {
 
 using OptionalTensor = const std::optional<at::Tensor>&;
 
-// What the kernel of a GPU asks of its lists: one device, one dtype, counters and divisor there. (Lists of
-// the CPU have the CPU's kernel.)
+// Requirements of a GPU kernel for its lists: one device, one dtype, and counters and divisor on the device.
+// (Lists on the CPU use the CPU's kernel.)
 void fused_adamw_of_a_device(at::TensorList weights, at::TensorList gradients, at::TensorList averages,
                              at::TensorList squares, at::TensorList, at::TensorList steps, double, double,
                              double, double, double, bool, bool, OptionalTensor divisor, OptionalTensor) {
@@ -33,7 +32,7 @@ void fused_adamw_of_a_device(at::TensorList weights, at::TensorList gradients, a
 
 thread_local int copied_to_host = 0;  // tensors of more than one element
 
-// From the device come ones.
+// Copies from the device return ones.
 at::Tensor& copy_of_a_device(at::Tensor& to, const at::Tensor&, bool) {
   if (to.is_meta()) return to;
   copied_to_host += to.numel() > 1;
@@ -45,8 +44,8 @@ TORCH_LIBRARY_IMPL(aten, Meta, library) {
   library.impl("_fused_adamw_", &fused_adamw_of_a_device);
 }
 
-// Checks where the tensors of every collective lie; the numbers of label tokens go over the host, and so do
-// the order of ddp's buckets, once, and megatron's flags of what had a gradient.
+// Checks the device of the tensors of every collective. Numbers of label tokens go over the host, and so do
+// the order of ddp's buckets, once, and megatron's flags of gradients.
 class CheckingCommunicator : public mesh::CheckedCommunicator {
  public:
   using CheckedCommunicator::CheckedCommunicator;
@@ -74,10 +73,10 @@ class CheckingCommunicator : public mesh::CheckedCommunicator {
 
  private:
   bool order_unknown_ = true;
-  bool shards_unchecked_ = true;  // the check of the owned shards, once, while the model is built
+  bool shards_unchecked_ = true;  // checks the owned shards once, while the model is built
 };
 
-// The first of `size` ranks, whose parameters live on the device.
+// The first of `size` ranks, whose parameters are on the device.
 class DeviceRendezvous : public DryRendezvous {
  public:
   using DryRendezvous::DryRendezvous;
@@ -94,7 +93,7 @@ Batch host_batch() {
   return batch;
 }
 
-// Three steps with two microbatches each, and one without gradients. `tensor`: the fields of tensor
+// Runs three steps with two microbatches each, and one without gradients. `tensor`: the fields of tensor
 // parallelism; empty: none.
 void train_on_device(const std::string& strategy, const std::string& section, std::vector<Axis> axes,
                      int ranks, at::ScalarType dtype, const std::string& tensor = "") {
@@ -163,7 +162,7 @@ TEST(Device, StepOfTensorParallelLayersReadsNothingBack) {
     train_on_device("ddp", "{}", {{"dp", 2}, {"tp", 2}}, 4, at::kFloat, tensor);
 }
 
-// Shards, gradients and the optimizer are the host's; sums over ranks and the norm stay on the device.
+// Shards, gradients and the optimizer are on the host. Sums over ranks and the norm stay on the device.
 TEST(Device, OffloadedStepCopiesEachGroupOnceAndUpdatesOnTheHost) {
   for (const auto& [replicate, shard] : {std::pair{1, 1}, std::pair{1, 3}, std::pair{2, 2}})
     for (const char* policy : {"{param_dtype: float32, reduce_dtype: float32}",

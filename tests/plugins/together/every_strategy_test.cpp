@@ -1,4 +1,4 @@
-// What every strategy does alike: missing gradients, foreign models, and the same bits.
+// Behavior that all strategies share: missing gradients, foreign models, and equal bits.
 #include <gtest/gtest.h>
 
 #include "plugins/toy_training.h"
@@ -43,7 +43,8 @@ class EveryStrategy : public ::testing::TestWithParam<NamedStrategy> {
     return tests::on(toy("single", {}, "", shape), GetParam().second + (" dp" + std::to_string(ranks)));
   }
 
-  // As one rank with the slices of all as its microbatches. used: as use_extra_where takes it.
+  // Compares with one rank that has the slices of all ranks as microbatches. used: as use_extra_where() takes
+  // it.
   static void expect_single(int ranks, const std::vector<double>& used, const Toy& shape = {}) {
     SCOPED_TRACE(::testing::PrintToString(used));
     Training whole = toy("single", {}, "", shape), run = on(ranks, shape);
@@ -57,8 +58,7 @@ class EveryStrategy : public ::testing::TestWithParam<NamedStrategy> {
 };
 
 TEST_P(EveryStrategy, CountsAParameterUnusedOnOneRankAsZeroThere) {
-  Toy deep;  // more layers than reductions may be in flight: no rank waits for one that the other has not
-             // begun
+  Toy deep;  // more layers than reductions in flight, so no rank waits for one that another has not started
   deep.layers = 9;
   for (const Toy& shape : {Toy(), deep}) {
     expect_single(2, {1, 0}, shape);
@@ -66,7 +66,7 @@ TEST_P(EveryStrategy, CountsAParameterUnusedOnOneRankAsZeroThere) {
   }
 }
 
-// Layers enough for reductions of one rank to wait for the other, which waits for nothing itself.
+// Enough layers that reductions of one rank wait for the other rank, which waits for nothing.
 TEST_P(EveryStrategy, StaysInStepWhereTheBackwardOfOneRankEndsEarly) {
   Toy deep{.layers = 9};
   expect_single(2, {1, -1}, deep);
@@ -101,7 +101,7 @@ TEST_P(EveryStrategy, TrainsAForeignModelInPlaceFromTheValuesOfRankZero) {
   }
 }
 
-// In the toy no layers are joined to one product because of where their weights lie.
+// The toy has no layers whose adjacent weights are joined to one product.
 TEST_P(EveryStrategy, GivesTheBitsOfSingleOnOneRankAndTheSameTwiceOnThree) {
   expect_bit_equal(train(on(1)), train(toy("single", {})));
   Training run = on(3);

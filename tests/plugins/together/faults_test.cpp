@@ -1,5 +1,5 @@
-// The kits refuse each fault of tests/bad_plugins/faults by the sentence that it breaks, and pass the plugins
-// without a fault. CI tries those that say so.
+// The kits refuse each fault of tests/bad_plugins/faults with the rule that it violates, and pass the plugins
+// without faults. CI runs the faults that are marked for it.
 #include "plugins/together/kit_faults.h"
 #include "tests/main/with_all.h"
 
@@ -208,7 +208,7 @@ TEST(FaultyPlugins, MayDeclareAnAuxiliaryLoss) {
   EXPECT_TRUE(report.passed()) << report.text();
 }
 
-// A run that resumes warns of each key of config_json() that differs.
+// A resumed run warns of each key of config_json() that differs.
 TEST(FaultyPlugins, MayLeaveOutOfTheSignatureWhatChangesNoParameter) {
   const Report report = faulty("model", "signature_lacks_a_factor");
   EXPECT_TRUE(report.passed()) << report.text();

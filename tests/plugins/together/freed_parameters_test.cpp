@@ -1,4 +1,4 @@
-// When gathered parameters are freed in a backward: not while its unit still reads them, and alike on all
+// Time at which the backward frees gathered parameters: not while the unit still reads them, and equal on all
 // ranks.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
@@ -14,11 +14,10 @@ std::vector<Training> all_sharded(Toy shape = {}) {
           toy_like(mfsdp(2, zero(3)), shape), toy_like(megatron(2, fsdp("optim_grads_params")), shape)};
 }
 
-// y = x + x w' + x' w, where a prime takes no part in the backward: w has its gradient before that of x, for
-// which it is read.
+// y = x + x w' + x' w, where primes are detached: the gradient of w arrives before that of x, which needs w.
 Tensors detached_use(ToyUnit& unit, Tensors inputs, const Batch&) {
   const at::Tensor &x = inputs[0], &w = unit.own[0].tensor;
-  const at::Tensor first = x + x * w.detach();  // so the last in the backward
+  const at::Tensor first = x + x * w.detach();  // the last operation of the backward
   return {first + x.detach() * w};
 }
 
@@ -51,8 +50,8 @@ TEST(FreedParameters, AreThereForTheGradientOfTheInput) {
     }
 }
 
-// The head is tied to the embedding, whose unit holds a frozen parameter as well. Where the backward of one
-// rank ends at the head, both ranks gather the table as often.
+// The head is tied to the embedding, whose unit also has a frozen parameter. If the backward of one rank ends
+// at the head, both ranks gather the table equally often.
 TEST(FreedParameters, AreGatheredAlikeWhenABackwardEndsEarly) {
   Toy tied{.tied = true};
   const auto make_units = [tied](int) {

@@ -1,4 +1,4 @@
-// Gemma 4 and Muse Glimmer: the spellings of their keys, names of tensors in files, and what is refused.
+// Gemma 4 and Muse Glimmer: spellings of their keys, names of tensors in files, and refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ const std::string kThree =
     "num_hidden_layers: 3, hidden_size_per_layer_input: 0, layer_types: [sliding_attention, full_attention, "
     "full_attention], ";
 
-// Keys of the whole model, and those that transformers writes for each layer.
+// Keys of the whole model, and keys that transformers writes per layer.
 TEST(Gemma4, ReadsWidthsInBothSpellings) {
   const auto published =
       gemma4_of(kThree + "attention_k_eq_v: true, global_head_dim: 8, num_global_key_value_heads: 1");
@@ -38,11 +38,11 @@ TEST(Gemma4, ReadsWidthsInBothSpellings) {
       "{num_key_value_heads: 1, head_dim: 8}}");
   EXPECT_EQ(published->signature(), by_layer->signature());
   EXPECT_EQ(published->signature().at("global_head_dim"), "8");
-  // A layer that is not named has the widths of all.
+  // A layer without an entry has the common widths.
   EXPECT_EQ(gemma4_of(kThree + "per_layer_config: {}")->signature().at("global_head_dim"), "4");
 }
 
-// The last layer sees all, whatever the number of layers is.
+// The last layer uses full attention, whatever the number of layers.
 TEST(Gemma4, LaysOutLayersByDefault) {
   const auto names = [](const ModelSpec& model) {
     std::string sizes;

@@ -1,4 +1,4 @@
-// Defects that other systems had with norms, clipping and accumulated gradients, one case for each.
+// Defects that other systems had in norms, clipping and accumulated gradients, one test for each.
 #include <gtest/gtest.h>
 
 #include "plugins/topologies.h"
@@ -14,14 +14,14 @@ Training plain(int microbatches) {
   return run;
 }
 
-// A reduction that scales what is accumulated in place scales it again with each microbatch. With replicas,
-// gradients of microbatches that are not the last must neither be lost nor reduced twice.
+// A reduction that scales accumulated gradients in place would scale them again with each microbatch. With
+// replicas, gradients of earlier microbatches must neither be lost nor reduced twice.
 TEST(GradientDefects, AccumulatedGradientsAreScaledAndReducedOnce) {
   expect_equal_on(plain(1), {"ddp(gradient_as_bucket_view: [false|true]) dp1 calls4",
                              "fsdp2(defer_fsdp_grad_sync: [false|true]) [dp1 calls4|dp4 replicas2 calls3]"});
 }
 
-// A reduce dtype other than the gradients' must not add what has been added already.
+// With a reduce dtype that differs from the gradients' dtype, gradients must not be added twice.
 TEST(GradientDefects, AddsEachMicrobatchOnceInAnotherReduceDtypeOnOneRank) {
   for (const std::string& half : alternatives("fsdp2(" + kBfloat16 + ", defer_fsdp_grad_sync: [false|true])"))
     expect_equal_on(on(plain(1), half), {half + " calls4"}, [](const Outcome& often, const Outcome& once) {
@@ -30,15 +30,15 @@ TEST(GradientDefects, AddsEachMicrobatchOnceInAnotherReduceDtypeOnOneRank) {
     });
 }
 
-// Each parameter alone, so that none can hide in the sum of the others: split ones, and whole ones of which
-// every rank of tp has the gradient.
+// Checks each parameter separately, so that errors cannot cancel: split parameters, and whole ones whose
+// gradient every rank of tp has.
 TEST(GradientDefects, CountsEveryParameterOnceInTheNormUnderTensorParallelism) {
   std::vector<std::string> names;
   Training first = four_heads("qwen2");
   first.steps = 1;
   for (const auto& [name, parameter] : train(first).parameters) names.push_back(name);
   for (const std::string& name : names) {
-    if (name.find("layers.1.") != std::string::npos) continue;  // as layers.0
+    if (name.find("layers.1.") != std::string::npos) continue;  // equal to layers.0
     SCOPED_TRACE(name);
     Training one = four_heads("qwen2");
     one.steps = 1;
@@ -51,11 +51,11 @@ TEST(GradientDefects, CountsEveryParameterOnceInTheNormUnderTensorParallelism) {
   }
 }
 
-// The mean of means weighs a label of a short microbatch more.
+// A mean of means would give labels of a short microbatch a larger weight.
 TEST(GradientDefects, LabelsWeighTheSameInEveryMicrobatchAndOnEveryRank) {
   const auto labels_in_few = [](Batch& batch, int) {
     const at::Tensor rows = batch.labels.narrow(0, 0, batch.labels.size(0) / 2);
-    rows.fill_(Batch::kIgnore);  // half of what a rank has, so the halves differ with the topology
+    rows.fill_(Batch::kIgnore);  // half of a rank's labels, so the halves depend on the topology
   };
   for (const int microbatches : {1, 3}) {
     Training split = on(plain(1), "ddp dp2 calls" + std::to_string(microbatches));

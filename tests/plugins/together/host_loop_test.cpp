@@ -1,5 +1,5 @@
-// A host's own loop (examples/embed/loop.h) trains as Step does, and Step with a host's optimizer as with its
-// own.
+// A host's own loop (examples/embed/loop.h) trains like Step, and Step with a host's optimizer like Step with
+// its own.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full_like.h>
 #include <gmock/gmock.h>
@@ -121,7 +121,7 @@ TEST(HostLoop, TrainsAsStepDoesUnderEveryParallelizer) {
   }
 }
 
-// Two ranks, of which one shard becomes inf: no other number changes, and the next step has no old gradients.
+// One shard on two ranks becomes inf: no other value changes, and the next step has no old gradients.
 TEST(HostLoop, SkipsAnUpdateThatIsNotFinite) {
   const Training run = on(small(), "ddp dp2 calls2");
   on_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {

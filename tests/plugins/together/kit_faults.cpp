@@ -1,4 +1,4 @@
-// The test of every fault: the kit of the sentence refuses it with the detail.
+// The test of every fault: the kit with the violated rule refuses the plugin with the detail.
 #include "plugins/together/kit_faults.h"
 
 namespace heddle::tests {

@@ -1,5 +1,4 @@
-// The conformance kits on the plugins of the build, on the templates and examples, and on plugins that are
-// wrong.
+// Conformance kits on the plugins of the build, on templates and examples, and on faulty plugins.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -86,15 +85,15 @@ TEST(StrategyPage, HoldsTheWalkOfTheExample) {
       << "put the lines between [walk] into docs/plugins/strategy.md";
 }
 
-// Before the first step, by the parameter and the file.
+// Refused before the first step, with the parameter and the file.
 TEST(StrategyKits, RefuseAStrategyThatOwnsATiedParameterTwice) {
   const std::string file = HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_owns_twice.so";
   EXPECT_THAT(check_plugin(file, {.ranks = {2}}).text(),
               HasSubstr("the strategy 'owns_twice' breaks a rule of ParallelStage::owned(): the shards of "));
 }
 
-// It sums a gradient when its hook is called in the last backward. That may come before a drain, and more
-// than once for a weight of two units.
+// The strategy sums a gradient when its hook is called in the last backward. That may be before a drain, and
+// more than once for a weight of two units.
 TEST(StrategyKits, RefuseAStrategyThatTakesTheFirstCallOfAHookForTheWholeGradient) {
   const Report report = check_plugin(bad("hasty"), {.ranks = {2}});
   EXPECT_FALSE(kit(report, "before the last drain").passed);
@@ -138,7 +137,7 @@ TEST(ScheduleKits, RefuseAScheduleThatLosesABackward) {
 }
 
 TEST(ParallelizerKits, RefuseOneThatDoesNothingAndSaysSo) {
-  // It splits nothing, which is right in its numbers: every rank computes the whole.
+  // It splits nothing, which gives correct results: every rank computes the whole model.
   const Report report = check_plugin(bad("splits_tp"), {.ranks = {2}});
   EXPECT_TRUE(kit(report, "returns what it split").passed) << report.text();
 }

@@ -1,4 +1,4 @@
-// Families of mixtures with a bias that chooses: both spellings of their keys, and what is refused.
+// Families of mixtures with a correction bias: both spellings of their keys, and refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ const std::string kStep =
 const std::string kMimo =
     "num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, head_dim: 12, ";
 
-// Published names, with entries of a further layer, and transformers'.
+// Published names with entries of an additional layer, and transformers' names.
 TEST(MixtureFamilies, ReadStepInBothSpellings) {
   const std::string types = "layer_types: [full_attention, sliding_attention";
   const auto published = signature_of(
@@ -67,8 +67,8 @@ TEST(MixtureFamilies, ReadMimoInBothSpellings) {
                                  "sliding_attention: {rope_theta: 100, partial_rotary_factor: 0.5}}"));
 }
 
-// config.json of random weights, as transformers reads it: no null for a width, and no temperature of scores
-// that is not computed here.
+// config.json of a model with random weights in the form that transformers reads: no null widths, and no
+// score temperature that is not computed here.
 TEST(ConfigOfRandomWeights, HasWhatTransformersReads) {
   const std::string heads = "num_hidden_layers: 1, num_attention_heads: 4, ";
   for (const char* type : {"falcon_h1", "ernie4_5_moe"})

@@ -1,4 +1,4 @@
-// The memory line of a run: what a rank really holds under each strategy.
+// Memory line of a run: bytes that a rank holds under each strategy.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -10,7 +10,7 @@
 namespace heddle::tests {
 namespace {
 
-// The mean over the ranks, in parts of the model's own bytes.
+// Means over the ranks, relative to the bytes of the model.
 struct Parts {
   double held = 0, gradients = 0, optimizer = 0, largest_unit = 0;
 };
@@ -45,8 +45,7 @@ Training without_shards() {
   return run;
 }
 
-// Parts lie on boundaries of some bytes. Units that are gathered ahead and paddings of a small model add to
-// what is held.
+// Parts are aligned. Prefetched units and padding of a small model add to the held bytes.
 void expect_parts(const Parts& got, double held, double gradients, double optimizer, double more = 0.3) {
   EXPECT_GE(got.held, held - 0.01);
   EXPECT_LE(got.held, held + more);

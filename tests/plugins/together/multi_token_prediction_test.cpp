@@ -1,5 +1,4 @@
-// Multi-token prediction heads, as recipes ask for them: keys beside the model's config, and what
-// cannot be read.
+// Multi-token prediction heads of recipes: keys beside the model's config, and keys that cannot be read.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

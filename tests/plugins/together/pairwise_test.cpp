@@ -1,4 +1,4 @@
-// Every two settings of a strategy together train to the numbers of one rank.
+// Every pair of settings of a strategy trains as on one rank.
 #include "plugins/pairwise.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(Pairwise, CoversEveryLegalPair) {
   EXPECT_LT(rows.size(), 20u);  // of 144
 }
 
-// A setting: its name, and what each of its values does to a training.
+// A setting: its name, and the change that each of its values makes to a training.
 struct Value {
   std::string label;
   std::function<void(Training&)> apply;
@@ -41,7 +41,7 @@ struct Setting {
 };
 using Settings = std::vector<Setting>;
 
-// A field of the strategy: each value is a piece of its section; "" leaves the default.
+// A field of the strategy. Each value is a piece of its section; "" keeps the default.
 Setting field(const std::string& name, const std::vector<std::string>& pieces) {
   Setting setting{name, {}};
   for (const std::string& piece : pieces)
@@ -65,7 +65,7 @@ Value on_mesh(const std::vector<Axis>& axes, const std::string& schedule) {
           }};
 }
 
-// stages: of one more mesh, on which backwards are split, or a rank has several stages.
+// stages: of another mesh, on which backwards are split, or a rank has several stages.
 Setting topology(const std::vector<std::vector<Axis>>& meshes, const std::vector<Axis>& stages = {}) {
   Setting setting{"mesh", {}};
   for (const std::vector<Axis>& axes : meshes) setting.values.push_back(on_mesh(axes, "1f1b"));
@@ -74,7 +74,7 @@ Setting topology(const std::vector<std::vector<Axis>>& meshes, const std::vector
   return setting;
 }
 
-// What every strategy meets: a word of the model, of the step, and of the units.
+// Settings that every strategy is combined with: of the model, of the step, and of the units.
 Settings common() {
   return {
       {"accumulation",
@@ -118,13 +118,13 @@ int size_of(const Training& run, const std::string& axis) {
   return 1;
 }
 
-// The twelve sequences of a step are dealt to ranks and microbatches.
+// Ranks and microbatches split the twelve sequences of a step.
 bool fits(const Training& run) {
   const int ranks = size_of(run, "dp") * size_of(run, "dp_replicate") * size_of(run, "dp_shard");
   return 12 % (ranks * run.microbatches) == 0;
 }
 
-// One rank with the same model, tied and frozen alike.
+// Returns the outcome of one rank with the same model, tied and frozen in the same way.
 const Outcome& wanted(const Training& run) {
   static std::map<std::pair<bool, size_t>, Outcome> known;
   const auto key = std::make_pair(run.model.tie_word_embeddings, run.frozen.size());

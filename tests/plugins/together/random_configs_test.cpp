@@ -1,5 +1,5 @@
-// Random configurations of every family: what is accepted is trained for a step, exported, read back, and
-// gives equal logits. HEDDLE_RANDOM_CONFIGS=30 tries so many of each; by default a few.
+// Random configurations of every family: an accepted model is trained for a step, exported, read back, and
+// gives equal logits. HEDDLE_RANDOM_CONFIGS=30 tries 30 of each family.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -24,9 +24,9 @@
 namespace heddle::tests {
 namespace {
 
-constexpr int kFewConfigs = 2, kMostTries = 1000;  // for each that is accepted
+constexpr int kFewConfigs = 2, kMostTries = 1000;  // per accepted configuration
 
-// Sizes that are drawn where the type has the key, so that models are small.
+// Draws small sizes for keys of the type.
 std::string small_size(const std::string& key, Draw& draw) {
   const auto of = [&](std::initializer_list<int> values) { return std::to_string(draw.of(values)); };
   if (key == "vocab_size") return of({31, 48});
@@ -40,7 +40,7 @@ std::string small_size(const std::string& key, Draw& draw) {
   if (key == "index_topk" || key == "index_n_heads") return of({2, 3, 5});
   if (key == "index_head_dim") return of({8, 10, 12});
   if (key == "max_position_embeddings" || key == "n_positions") return "64";
-  if (key.ends_with("dropout") || key.ends_with("pdrop")) return "0.0";  // tests/plugins/dense
+  if (key.ends_with("dropout") || key.ends_with("pdrop")) return "0.0";  // see tests/plugins/dense
   if (key == "linear_head_dim" || key == "linear_num_heads") return of({2, 3});
   if (key == "rope_theta") return of({1, 100, 10000});
   if (key == "n_group") return of({1, 2});
@@ -50,7 +50,7 @@ std::string small_size(const std::string& key, Draw& draw) {
   return "";
 }
 
-// Of the other keys; empty: left out.
+// Draws values of all other keys. Empty: the key is absent.
 std::string any_value(const FieldInfo& field, Draw& draw) {
   if (!draw.one_in(3)) return "";
   if (field.type.starts_with("bool")) return draw.one_in(2) ? "true" : "false";
@@ -60,7 +60,7 @@ std::string any_value(const FieldInfo& field, Draw& draw) {
   return "";
 }
 
-// Keys that must say what another one says.
+// Returns true for keys that must equal another key.
 bool repeats(const std::string& key) {
   for (const char* name : {"expert_hidden_dim", "moe_num_experts", "moe_top_k", "share_expert_dims",
                            "num_attention_groups", "layernorm_epsilon"})
@@ -70,11 +70,11 @@ bool repeats(const std::string& key) {
 
 std::string draw_config(const std::vector<FieldInfo>& fields, const std::string& type, Draw& draw) {
   std::string out = "{model_type: " + type + ", initializer_range: 0.2";
-  bool counted = false;  // several keys name the number of experts
+  bool counted = false;  // several keys are names of the number of experts
   for (const FieldInfo& field : fields) {
     if (field.key == "model_type" || field.key == "initializer_range") continue;
     if (repeats(field.key)) continue;
-    if (field.range == "null") continue;  // of ModelKeys::only with null: every value is refused
+    if (field.range == "null") continue;  // ModelKeys::only with null: every value is refused
     const bool count =
         field.key == "num_experts" || field.key == "n_routed_experts" || field.key == "num_local_experts";
     if (count && std::exchange(counted, true)) continue;
@@ -142,7 +142,7 @@ void expect_read_back(const std::shared_ptr<const ModelSpec>& model, PluginRegis
 
 constexpr const char* kKimiK3 = "kimi_linear, architectures: [KimiK3ForCausalLM]";
 
-// The keys that it shares with Kimi Linear, and its own.
+// Returns the keys that it shares with Kimi Linear, and its own.
 std::vector<FieldInfo> keys_of_k3(std::vector<FieldInfo> fields, const std::vector<FieldInfo>& own) {
   std::erase_if(fields, [](const FieldInfo& field) {
     for (const char* key : {"attention_bias", "num_local_experts", "num_experts_per_tok", "n_shared_experts",
@@ -157,7 +157,7 @@ std::vector<FieldInfo> keys_of_k3(std::vector<FieldInfo> fields, const std::vect
   return fields;
 }
 
-// A table of the plugin llama has the keys of several types.
+// A table of the plugin llama contains the keys of several types.
 std::vector<FieldInfo> keys_of(PluginRegistry& plugins, const std::string& type) {
   if (type == kKimiK3)
     return keys_of_k3(plugins.model("kimi_linear")->fields, plugins.model("kimi_k3")->fields);
@@ -174,7 +174,7 @@ TEST_P(RandomConfigs, RoundTripWhenAccepted) {
   const int count = more != nullptr ? std::stoi(more) : kFewConfigs;
   const std::vector<FieldInfo> fields = keys_of(plugins, GetParam());
   const auto is_text = [](const FieldInfo& field) { return field.key == "text_config"; };
-  if (std::any_of(fields.begin(), fields.end(), is_text)) return;  // the text's own family is drawn
+  if (std::any_of(fields.begin(), fields.end(), is_text)) return;  // the family of the text model is drawn
   int accepted = 0;
   std::string refusal;
   for (int seed = 1; accepted < count && seed <= count * kMostTries; ++seed) {
@@ -197,8 +197,8 @@ TEST_P(RandomConfigs, RoundTripWhenAccepted) {
   EXPECT_EQ(accepted, count) << "the last refusal: " << refusal;
 }
 
-// Every model_type that a plugin offers, but one whose keys another one's table completes and one that needs
-// a list of maps.
+// Returns every model_type that a plugin offers, except one whose keys another table completes, and one that
+// needs a list of maps.
 std::vector<std::string> families() {
   const PluginRegistry plugins({std::filesystem::path(HEDDLE_BINARY_DIR) / "plugins"});
   std::vector<std::string> out = plugins.names("model");

@@ -1,5 +1,4 @@
-// Stopping on one topology and going on with every other: the numbers are those of one rank that never
-// stopped.
+// A run that stops on one topology and resumes on any other equals one rank that never stopped.
 #include <gtest/gtest.h>
 
 #include "plugins/whole_runs.h"
@@ -23,7 +22,7 @@ const std::vector<Topology>& topologies() {
   return all;
 }
 
-// Also left and entered: Megatron-Core's words.
+// Topologies with Megatron-Core's fields, to resume from and on.
 const std::vector<Topology>& megatron_topologies() {
   static const std::vector<Topology> all{
       {"distributed_optimizer", 2,
@@ -67,7 +66,7 @@ TEST_P(ResumeSame, GivesTheBitsOfARunThatNeverStopped) {
 INSTANTIATE_TEST_SUITE_P(On, ResumeSame, ::testing::ValuesIn(all_topologies()),
                          [](const auto& info) { return info.param.name; });
 
-// Each stage reads its copy of the tied embedding, and one of them writes it.
+// Each stage reads its copy of the tied embedding, and one stage writes it.
 TEST(ResumeTied, IsLeftAndEnteredByStages) {
   WholeRuns runs;
   runs.model = runs.model.substr(0, runs.model.size() - 1) + ", tie_word_embeddings: true}";

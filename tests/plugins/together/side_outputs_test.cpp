@@ -1,4 +1,4 @@
-// Auxiliary losses and metrics on a middle layer: every topology trains and reports as one rank does.
+// Auxiliary losses and metrics on a middle layer: every topology trains and reports like one rank.
 #include <gtest/gtest.h>
 
 #include "plugins/megatron_runs.h"
@@ -23,7 +23,7 @@ TEST(SideOutputs, ReportAnAuxiliaryLossThatChangesTheTraining) {
   none.weight = 0;
   const Outcome plain = train(probed(llama_alone(), none)), &with = probed_llama();
   ASSERT_EQ(with.sides.at("probe/loss").size(), 12u);
-  EXPECT_EQ(with.losses[0], plain.losses[0]);  // the main loss is reported alone
+  EXPECT_EQ(with.losses[0], plain.losses[0]);  // the main loss is reported separately
   EXPECT_GT(std::abs(with.norms[0] / plain.norms[0] - 1), 0.01);
   EXPECT_GT(std::abs(with.losses[5] - plain.losses[5]), 1e-4);
   EXPECT_LT(with.sides.at("probe/mean").back(), 0.9 * plain.sides.at("probe/mean").back());
@@ -55,7 +55,7 @@ TEST(SideOutputs, EqualOneRankUnderTensorParallelism) {
                   {"[single tp4|fsdp2 dp2 tp2]([sequence|overlapped])"});
 }
 
-// The layer is on the first, the second or the only rank; it is never that of the main loss.
+// The layer is on the first, the second or the only rank, but never on the rank of the main loss.
 TEST(SideOutputs, EqualOneRankInPipelines) {
   const Outcome want = train(probed(single_model()));
   const std::vector<std::function<std::unique_ptr<IPipelineSchedule>()>> schedules = {
@@ -83,7 +83,7 @@ TEST(SideOutputs, EqualOneRankInThreeDimensions) {
   }
 }
 
-// A mean over each microbatch; microbatches are the same four in each topology.
+// A mean over each microbatch. All topologies have the same four microbatches.
 TEST(SideOutputs, EqualOneRankWhenDividedByMicrobatches) {
   ProbeOptions options;
   options.divisor = LossDivisor::microbatches;
@@ -92,8 +92,8 @@ TEST(SideOutputs, EqualOneRankWhenDividedByMicrobatches) {
   expect_equal_on(probed(run, options), {"ddp dp2", "single pp2(1f1b)", "megatron dp2"});
 }
 
-// With side outputs one sum over the world takes the place of those over data and stages, and one more
-// collective finds the maxima; without them everything is as it was.
+// With side outputs one sum over the world replaces those over data and stages, and one more collective
+// computes the maxima. Without side outputs nothing changes.
 TEST(SideOutputs, AddAtMostOneCollectiveToAStep) {
   const auto collectives = [](bool with, int steps) {
     Training run = on(single_model(), "ddp dp2 pp2(1f1b)");
@@ -126,7 +126,7 @@ TEST(SideOutputs, ParallelizersHearOfEachUpdateWithTheReducedValues) {
       EXPECT_EQ(each->updates, 3);
       EXPECT_EQ(each->skipped, 0);
       EXPECT_EQ(each->last.sum().item<double>(), 84);  // of all ranks
-      EXPECT_EQ(each.use_count(), 1);                  // it went with the stages
+      EXPECT_EQ(each.use_count(), 1);                  // destroyed with the stages
     }
   }
 }

@@ -1,5 +1,4 @@
-// One rank gets a gradient that is not finite: every rank skips that update, under every strategy and
-// topology.
+// If one rank has a non-finite gradient, every rank skips the update, under every strategy and topology.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -13,7 +12,7 @@ namespace {
 constexpr int kBadStep = 2;
 constexpr double kNoClipping = 1e300;
 
-// The run with a bad gradient behind `unit` on `rank`, whose stage has it.
+// Returns the run with a bad gradient at the output of `unit` on `rank`, whose stage contains the unit.
 Training with_bad_gradient(Training run, int rank, size_t unit, double value) {
   int data_ranks = 1;
   for (const Axis& axis : run.axes)
@@ -74,7 +73,7 @@ TEST(SkippedUpdates, AreTheSameUnderEveryStrategyWhicheverRankHasTheBadGradient)
   }
 }
 
-// The last norm's weight is whole on both ranks of tp, and each computes its gradient alone.
+// The last norm's weight is whole on both ranks of tp, and each rank computes its gradient separately.
 TEST(SkippedUpdates, SkipOnEveryRankWhenOneRankHasABadGradient) {
   for (const size_t unit : {0, 3}) {
     SCOPED_TRACE(unit);

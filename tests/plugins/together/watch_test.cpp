@@ -1,4 +1,4 @@
-// What a kit says that does not end: who computes, and who waits for it.
+// Messages of a kit that does not end: the rank that computes, and the ranks that wait for it.
 #include <gtest/gtest.h>
 
 #include <atomic>

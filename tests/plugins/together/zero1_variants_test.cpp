@@ -1,5 +1,5 @@
-// The conformance kits on a correct ZeRO-1 and on its broken variants (tests/bad_plugins/zero1): each is
-// refused by the kit whose sentence it breaks.
+// Conformance kits on a correct ZeRO-1 and on its broken variants (tests/bad_plugins/zero1). The kit whose
+// rule a variant violates refuses it.
 #include "plugins/together/kit_faults.h"
 #include "tests/main/with_all.h"
 
@@ -17,7 +17,7 @@ TEST(Zero1, PassesEveryKitOnRanksThatDoNotDivideTheSizes) {
   const Report report = bad_plugin_report("zero1_none", kit_options({1, 2, 3}));
   EXPECT_TRUE(report.passed()) << report.text();
   EXPECT_GT(report.checks.size(), 60u);
-  for (const Check& check : report.checks) {  // what it does not promise
+  for (const Check& check : report.checks) {  // rules that it does not promise
     const bool promised = check.rule.find("may_use") == std::string::npos &&
                           check.rule.find("dp_replicate") == std::string::npos;
     EXPECT_EQ(check.ran, promised) << check.text();

@@ -1,4 +1,4 @@
-// The kits refuse each fault of a transform and of metrics by the sentence that it breaks.
+// The kits refuse each fault of a transform and of metrics with the rule that it violates.
 #include "plugins/together/kit_faults.h"
 
 namespace heddle::tests {

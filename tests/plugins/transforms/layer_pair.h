@@ -1,4 +1,4 @@
-// Two linear layers of one input, which are computed together.
+// Two linear layers with one input, computed together.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -10,7 +10,7 @@
 
 namespace heddle::tests {
 
-// x [tokens, in] to the sum of squares and cubes of the outputs: gradients of both layers differ.
+// Maps x [tokens, in] to the sum of squares and cubes of the outputs, so that gradients of the layers differ.
 class LayerPair : public Module {
  public:
   LayerPair(int64_t in, Linear::Bias bias, const at::TensorOptions& options)

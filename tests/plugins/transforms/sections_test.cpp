@@ -1,4 +1,4 @@
-// Sections at the top of a recipe that plugins read: errors with lines, checkpoints, exports, topologies.
+// Top-level sections that plugins read: errors with lines, checkpoints, exports, topologies.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones_like.h>
 #include <gmock/gmock.h>
@@ -36,8 +36,8 @@ TEST(Transforms, WhoseParametersTheExportHoldsAreThere) {
   EXPECT_THAT(weights.names(), ::testing::Contains("model.norm.weight"));
 }
 
-// A run that begins with the weights of a checkpoint has what a transform added there; with those of a model
-// without them it begins with their Init.
+// A run that starts from a checkpoint's weights has the parameters that a transform added there. With the
+// weights of a model without them, it initializes them.
 TEST(Transforms, FindWhatTheyAddedInTheFilesOfAModel) {
   const WholeRuns runs;
   runs.train(run_with(kHello + "{}"), "with", 4);
@@ -69,7 +69,8 @@ TEST(Transforms, FindWhatTheyAddedInTheFilesOfAModel) {
   }
 }
 
-// A gain that is a child of a layer is sharded, cut for a pipeline and summed like the layer's own weights.
+// A gain that is a child of a layer is sharded, split for a pipeline and reduced like the layer's own
+// weights.
 TEST(Transforms, TrainAlikeOnEveryTopologyWhenTheyAddChildren) {
   expect_alike_on(WholeRuns(), kHello + "{train_base: true}\n",
                   {{2, kFsdp2InFp32 + "}"},

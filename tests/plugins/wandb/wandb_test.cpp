@@ -1,4 +1,4 @@
-// The plugin wandb: its lines say what training.jsonl says, in one directory of a run that resumes.
+// The plugin wandb: its lines have the contents of training.jsonl, in one directory per resumed run.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -81,7 +81,7 @@ TEST(Wandb, ContinuesInItsDirectoryOnResume) {
   runs.train(topology, "run", 6);
   const auto first = wandb_runs_in(runs / "logs");
   ASSERT_THAT(first, SizeIs(1));
-  std::ofstream(first[0] / "history.jsonl", std::ios::app) << "{\"_step\":6,\"lo";  // killed while it wrote
+  std::ofstream(first[0] / "history.jsonl", std::ios::app) << "{\"_step\":6,\"lo";  // killed while writing
   runs.train(topology, "run", 8, "run/epoch_0_step_3");
   EXPECT_EQ(wandb_runs_in(runs / "logs"), first);
   EXPECT_THAT(steps_in(first[0]), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
