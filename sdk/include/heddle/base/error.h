@@ -13,6 +13,7 @@
 
 namespace heddle {
 
+// The kind of an error.
 enum class ErrorCode {
   usage,            // the command line is wrong
   config,           // a YAML file or an override is wrong
@@ -42,6 +43,7 @@ struct Author {
   std::filesystem::path file;
 };
 
+// The exception that all functions of heddle throw.
 class HEDDLE_API Error : public std::exception {
  public:
   // where: "run.yaml:14 distributed.prefetch", the path of a file, or a module such as "mesh". message: the

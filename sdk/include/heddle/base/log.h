@@ -10,6 +10,7 @@
 
 namespace heddle {
 
+// Severity of a line.
 enum class LogLevel { debug, info, warning, error };
 
 // Copies share one sink. All functions may be called from several threads.

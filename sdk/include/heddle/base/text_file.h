@@ -19,6 +19,7 @@ HEDDLE_API Error cannot_write(const std::filesystem::path& file, int number, con
 HEDDLE_API void write_all(int descriptor, std::string_view text, const std::filesystem::path& file,
                           const std::string& key);
 
+// Creates a directory and its missing parents.
 HEDDLE_API void make_directory(const std::filesystem::path& directory, const std::string& key);
 // Writes a whole file, replacing an existing one.
 HEDDLE_API void write(const std::filesystem::path& file, std::string_view text, const std::string& key);

@@ -45,6 +45,7 @@ HEDDLE_API void for_each_run(const Box& box, std::span<const int64_t> shape,
 // Returns the sizes as text: "[3, 4]".
 HEDDLE_API std::string written(std::span<const int64_t> sizes);
 
+// File name of the manifest in its directory.
 inline constexpr const char* kManifest = "manifest.json";
 
 // A box in a file. sums: checksums of its bytes, one per Manifest::kStretch bytes.
@@ -54,12 +55,14 @@ struct SavedBox {
   std::vector<std::string> sums;
 };
 
+// A saved tensor and its boxes.
 struct SavedTensor {
   c10::ScalarType dtype;
   std::vector<int64_t> shape;  // of the whole tensor
   std::vector<SavedBox> boxes;
 };
 
+// The saved tensors of a directory, by name.
 struct Manifest {
   static constexpr int64_t kVersion = 1;
   static constexpr uint64_t kStretch = uint64_t{1} << 20;  // bytes

@@ -16,6 +16,7 @@
 
 namespace heddle {
 
+// An entry of the header of a safetensors file.
 struct StoredTensor {
   at::ScalarType dtype;
   std::vector<int64_t> shape;

@@ -61,6 +61,7 @@ struct WriteShare {
 // Returns the name of a box in its file: the tensor's name, with the suffix "#1" for its second box.
 std::string key_of(const std::string& tensor, int again);
 
+// The boxes that the ranks write.
 struct WritePlan {
   std::map<std::string, SavedTensor> tensors;  // without boxes
   std::vector<PlannedBox> boxes;               // in the order of the files
@@ -76,6 +77,7 @@ HEDDLE_API WritePlan plan_writing(std::span<const std::string> ranks);
 
 // Returns the message with the shares of each rank, in the order of its file. Takes about 10 bytes per box.
 HEDDLE_API std::vector<std::string> shares(const WritePlan& plan, int world_size);
+// Parses the message of shares().
 HEDDLE_API std::vector<WriteShare> read_shares(const std::string& told);
 
 // Writes one kind of state repeatedly during a run. Ranks agree once on who writes which box; this holds as

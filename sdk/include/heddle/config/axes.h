@@ -10,6 +10,7 @@
 
 namespace heddle {
 
+// An axis of a mesh.
 struct Axis {
   std::string name;
   int size = 1;
@@ -49,6 +50,7 @@ struct Refusal {
   std::string text;  // the message: "acme does not support tensor parallelism"
 };
 
+// The difference between the ranks of an axis.
 enum class AxisKind {
   stages,  // its ranks hold different layers
   copies,  // its ranks hold different samples and whole parameters (the replicas of hybrid sharding)
@@ -57,6 +59,7 @@ enum class AxisKind {
   joined,  // flattens several axes and has no size of its own
 };
 
+// A row of the table: an axis and its configuration.
 struct AxisInfo {
   std::string name;  // "tp"
   AxisKind kind = AxisKind::model;
@@ -71,6 +74,7 @@ struct AxisInfo {
   int factor = 0;  // above 0 if the axis divides the world besides data parallelism: its order in messages
 };
 
+// A row of the table: a view of the mesh.
 struct ViewInfo {
   std::string name;               // "expert"
   std::vector<std::string> over;  // see View::over

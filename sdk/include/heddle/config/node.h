@@ -14,6 +14,7 @@
 
 namespace heddle {
 
+// The position of a value in its file.
 struct Mark {
   std::string file;  // "run.yaml"; "--distributed.tp_size" for an override; "" for a default
   int line = 0;      // from 1; 0 if there is no line

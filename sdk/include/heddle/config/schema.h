@@ -81,6 +81,7 @@ struct FieldInfo {
 template <class T>
 struct FieldType;
 
+// Returns the error of a value out of `range`; see Range::message.
 HEDDLE_API Error range_error(const Node& value, const std::string& range, const std::string& message = "");
 // Returns the word of the list that matches. Throws Error{config} with the nearest word.
 HEDDLE_API std::string word_of(const Node& value, const std::vector<std::string>& words);
@@ -142,6 +143,7 @@ class HEDDLE_API SchemaTable {
   std::vector<Binding> bindings_;  // parallel to fields_
 };
 
+// The schema of a section that is read into a Struct.
 template <class Struct>
 class ConfigSchema : public SchemaTable {
  public:

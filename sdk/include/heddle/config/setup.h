@@ -10,6 +10,7 @@
 
 namespace heddle {
 
+// Activation checkpointing of units: none, all of a unit, or all except costly results.
 enum class ActivationCheckpointing { none, full, selective };
 
 // The sections `distributed:` and `dist_env:`, resolved for a world size. Equal on every rank.

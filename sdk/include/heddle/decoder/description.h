@@ -18,6 +18,7 @@
 
 namespace heddle::decoder {
 
+// A norm layer.
 struct Norm {
   enum class Kind {
     rms,           // Zhang and Sennrich 2019

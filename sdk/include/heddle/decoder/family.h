@@ -97,6 +97,7 @@ struct HEDDLE_API CommonKeys {
   Model model(Layer each) const;  // with num_hidden_layers copies of the layer
 };
 
+// The range of sizes in config.json.
 inline constexpr Range<int64_t> kSize{1, model::kLargestSize};
 
 // How a family uses the common keys.

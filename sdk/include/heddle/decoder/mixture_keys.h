@@ -44,6 +44,7 @@ struct MixtureForm {
   bool in_fp32 = false;     // whether the router's product is in fp32 whatever router_dtype says
 };
 
+// Declares the keys of the router's losses. Called by add_mixture().
 template <class Keys>
 void add_router_losses(model::ModelKeys<Keys>& keys, const MixtureForm& form) {
   using Own = MixtureKeys;

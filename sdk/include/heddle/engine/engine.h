@@ -71,6 +71,7 @@ struct Model {
   DeviceMesh mesh;
   Stages stages;
 };
+// The host's arguments of model().
 struct ModelHost {
   Rendezvous& rendezvous;
   std::function<Units(const Setup&)> make_units;
@@ -102,6 +103,7 @@ HEDDLE_API std::vector<checkpoint::Part> optimizer_parts(Step& step);
 struct Rates {
   double lr, weight_decay;
 };
+// The host's arguments of run().
 struct RunHost : ModelHost {
   StepConfig step = {};
   int64_t first_step = 0, steps = 0;  // runs steps in [first_step, steps)
@@ -113,6 +115,7 @@ struct RunHost : ModelHost {
   // ends the run.
   std::function<bool(int64_t step, const StepReport& report, Step& trained, Model& model)> after_step = {};
 };
+// Trains until all steps are done or after_step() returns false.
 HEDDLE_API void run(const Node& configuration, PluginRegistry& plugins, RunHost& host);
 
 // Reading models from a config.json.
@@ -130,6 +133,7 @@ HEDDLE_API std::shared_ptr<const ModelSpec> read_model(const std::filesystem::pa
 // Predicting a step: runs one rank of a world of any size alone and without memory for tensors, and records
 // what the rank would send, compute and allocate.
 
+// The host's arguments of dry_step().
 struct DryHost {
   int rank = 0, world_size = 1;
   std::function<Units(const Setup&)> make_units = {};  // with parameters on meta
@@ -143,6 +147,7 @@ struct DryHost {
   bool kernels = false;
 };
 
+// The prediction of dry_step().
 struct DryStep {
   DryLog start;            // collectives of building the model, in the order of the calls
   DryLog step;             // collectives of one step

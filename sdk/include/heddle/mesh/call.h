@@ -52,6 +52,7 @@ HEDDLE_API std::string in_seconds(std::chrono::milliseconds time);
 
 enum class Operation { all_gather, reduce_scatter, all_reduce, all_to_all, broadcast, send, receive };
 
+// Returns the name of the operation, such as "all_reduce".
 HEDDLE_API const char* name_of(Operation operation);
 
 // The arguments of a collective. `in` is read and `out` is written; an in-place collective has the same
@@ -169,6 +170,7 @@ class HEDDLE_API AloneCommunicator : public mesh::CheckedCommunicator {
   std::unique_ptr<Work> post(mesh::Call call) override;
 };
 
+// The rendezvous of a world of one rank.
 class HEDDLE_API AloneRendezvous : public Rendezvous {
  public:
   explicit AloneRendezvous(Log log = {}) : log_(std::move(log)) {}

@@ -53,6 +53,7 @@ class HEDDLE_API DryCommunicator : public mesh::CheckedCommunicator {
   std::shared_ptr<DryLog> entries_;
 };
 
+// The rendezvous of a dry world.
 class HEDDLE_API DryRendezvous : public Rendezvous {
  public:
   // local_world_size: ranks per machine; ranks of a machine are consecutive.

@@ -27,6 +27,7 @@ struct Broken {
   std::string said;  // the message of the transport
 };
 
+// The ranks of a run, as one of them sees it.
 class HEDDLE_API Rendezvous {
  public:
   virtual ~Rendezvous();

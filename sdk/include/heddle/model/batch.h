@@ -58,6 +58,7 @@ enum class RowCut {
   documents  // the documents of the microbatch's rows, with offsets from its first token
 };
 
+// A tensor of a batch.
 struct BatchMember {
   const char* name;
   at::Tensor Batch::*tensor;

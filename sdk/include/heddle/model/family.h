@@ -77,6 +77,7 @@ class HEDDLE_API ModelSpec {
 // similar to a known key is an error (config.json).
 enum class UnknownKeys { refused, passed_over };
 
+// Creates models from the config.json of a family.
 class HEDDLE_API IModelFamily {
  public:
   virtual ~IModelFamily();

@@ -24,11 +24,13 @@ enum class LossDivisor {
   microbatches,
   one
 };
+// How to combine the values of microbatches and ranks.
 enum class Combine { sum, mean, max };
 // Places that show a value besides StepReport::side_values: in training.jsonl, also on the progress line,
 // also in the lines of validation sets.
 enum class Shown { nowhere, file, file_and_line, validation_too };
 
+// The properties of a loss or metric.
 struct SideSpec {
   // "router/load": a group, a slash, then letters, digits, `_`, `-` and `.`. Or a term of the loss:
   // "soft_loss".
@@ -61,6 +63,7 @@ class HEDDLE_API SideOutput {
   int place_ = -1;  // index in the layout of the run
 };
 
+// A loss that is added to the main loss, such as a load-balancing loss.
 class HEDDLE_API AuxiliaryLoss : public SideOutput {
  public:
   explicit AuxiliaryLoss(std::string name, LossDivisor divisor = LossDivisor::label_tokens,
@@ -74,6 +77,7 @@ class HEDDLE_API AuxiliaryLoss : public SideOutput {
   at::Tensor add(const at::Tensor& x, const at::Tensor& loss, const Batch& batch) const;
 };
 
+// A value that is reported, without gradient.
 class HEDDLE_API Metric : public SideOutput {
  public:
   Metric(std::string name, Combine combine, std::vector<std::string> axes = {"dp_cp"}, int64_t size = 1,

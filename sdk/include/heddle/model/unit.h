@@ -24,6 +24,7 @@ class Module;
 // module without a matching pattern stays whole.
 using TensorPlan = std::vector<std::pair<std::string, std::string>>;
 
+// One or a few layers of a model.
 class HEDDLE_API Unit {
  public:
   virtual ~Unit();

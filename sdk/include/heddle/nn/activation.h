@@ -7,6 +7,7 @@
 
 namespace heddle::model {
 
+// Activation functions. relu2 is relu(x)^2.
 enum class Activation { silu, gelu, gelu_tanh, relu, relu2 };
 
 // Returns silu(gate) * up, the gated unit of Llama's MLP (Shazeer 2020). gate, up and the result have the
@@ -21,6 +22,7 @@ HEDDLE_API at::Tensor gated(Activation activation, const at::Tensor& gate, const
 HEDDLE_API at::Tensor gated_within(double limit, Activation activation, const at::Tensor& gate,
                                    const at::Tensor& up, bool before = false);
 
+// Returns activation(x), in the shape and dtype of x.
 HEDDLE_API at::Tensor activated(Activation activation, const at::Tensor& x);
 
 // SiTU (Kimi K3), a gated unit with soft bounds: beta tanh(gate / beta) sigmoid(gate) * bound tanh(up /

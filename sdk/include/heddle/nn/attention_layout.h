@@ -22,6 +22,7 @@ struct BlockedShape {
   double soft_cap = 0;  // scores become cap * tanh(score / cap) (Gemma 2); 0: no cap
 };
 
+// Inputs of a blocked attention.
 struct BlockedInputs {
   at::Tensor q;     // [queries, heads * head_dim]
   at::Tensor k, v;  // [keys, kv_heads * head_dim], [keys, kv_heads * value_dim]
@@ -40,6 +41,7 @@ HEDDLE_API bool has_attention_kernel(const at::Tensor& x);
 HEDDLE_API void attend_blocked_cpu(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& out,
                                    const at::Tensor& log_sums, bool onto = false);
 
+// Gradients of q, k and v.
 struct BlockedGradients {
   at::Tensor q, k, v;  // the shapes of the inputs
 };

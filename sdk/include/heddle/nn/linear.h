@@ -41,6 +41,7 @@ enum class Outputs { apart, columns };
 HEDDLE_API FewTensors products(std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch,
                                Outputs outputs = Outputs::apart);
 
+// Gradients of one linear layer.
 struct LinearGradients {
   at::Tensor weight, rows;  // [out, in] and [rows, in], each with its own storage; undefined if not wanted
 };

@@ -40,6 +40,7 @@ class Meanwhile {
 
 // Selecting experts and weights from router logits, as one autograd node.
 
+// The rule that selects experts from scores.
 struct RouterRule {
   enum class Score {
     softmax,             // softmax over all experts, then top-k
@@ -56,6 +57,7 @@ struct RouterRule {
   bool operator==(const RouterRule&) const = default;
 };
 
+// The result of score_experts().
 struct Scored {
   at::Tensor experts;  // int64 [tokens, k], best first
   at::Tensor weights;  // [tokens, k]
@@ -89,6 +91,7 @@ HEDDLE_API at::Tensor jittered(const at::Tensor& x, double noise, int64_t layer,
 
 // Auxiliary losses that balance the load of experts.
 
+// A load-balancing loss and its coefficient.
 struct BalanceLoss {
   // T tokens with k choices each; n_e of them selected expert e of E, whose mean score over the tokens is
   // p_e.
@@ -145,6 +148,7 @@ namespace heddle {
 
 class Communicator;
 
+// Sizes and settings of a router.
 struct RouterConfig {
   int64_t hidden = 0, experts = 0;
   model::RouterRule rule;

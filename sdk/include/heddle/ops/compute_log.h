@@ -14,6 +14,7 @@
 
 namespace heddle {
 
+// The cost of an operator.
 struct OperatorCost {
   double operations = 0;         // multiplications and additions; for elementwise operators, one per element
   double read = 0, written = 0;  // bytes
@@ -37,12 +38,14 @@ struct OperatorCall {
   int64_t moment = 0;
 };
 
+// An allocation and the moments of its begin and end.
 struct Allocation {
   static constexpr int64_t kAlive = -1;
   int64_t bytes = 0;
   int64_t begin = 0, end = kAlive;  // moments
 };
 
+// The recorded operators and allocations of a thread.
 struct HEDDLE_API ComputeLog {
   std::vector<OperatorCall> calls;  // without views and empty tensors
   std::vector<Allocation> allocations;
@@ -88,6 +91,7 @@ class HEDDLE_API ComputePause {
 // Records an operator that only created shapes. Does nothing if this thread has no recorder.
 HEDDLE_API void record_operator(const char* name, const OperatorCost& cost,
                                 const std::optional<ProductShape>& product = {});
+// Returns whether this thread has a recorder that is not paused.
 HEDDLE_API bool records_operators();
 // Returns a moment for an event that this thread's recorder does not see, or -1 without a recorder.
 HEDDLE_API int64_t record_moment();

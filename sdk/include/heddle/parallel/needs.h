@@ -9,6 +9,7 @@
 
 namespace heddle {
 
+// The requirements of a strategy or a parallelizer.
 struct Needs {
   std::vector<std::string> axes;  // for a strategy its mesh, outermost first; for a parallelizer its own axis
   // The members of `axes` that are in the mesh only if their size is above 1.

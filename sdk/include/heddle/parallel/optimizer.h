@@ -35,6 +35,7 @@ struct StateTensor {
   std::vector<int64_t> shape, offset;
 };
 
+// The optimizer state of one shard.
 struct HEDDLE_API OptimizerState {
   const Shard* shard = nullptr;
   std::vector<StateTensor> tensors;
@@ -48,6 +49,7 @@ HEDDLE_API StateTensor box_state(const Shard& shard, std::string name, at::Tenso
 // Returns a scalar that is equal on every rank with a part of the parameter: a tensor without dims.
 HEDDLE_API StateTensor number_state(std::string name, at::Tensor tensor);
 
+// The settings of one update.
 struct OptimizerUpdate {
   double lr = 0, weight_decay = 0;
   at::Tensor divisor;  // fp32 [1]: divide gradients by it; undefined: 1

@@ -14,6 +14,7 @@
 
 namespace heddle {
 
+// The strategy, parallelizers, schedule and device of a run.
 struct Plan {
   std::unique_ptr<IStrategy> strategy;
   std::string strategy_name, strategy_file;  // for messages; an empty file stands for the engine itself

@@ -23,6 +23,7 @@ struct MetricsRun {
   std::string configuration;                               // the whole recipe with overrides, as YAML
 };
 
+// A field of a record.
 struct MetricsField {
   std::string name;            // as in training.jsonl: "loss", "moe/load"
   std::vector<double> values;  // one number or a list

@@ -42,6 +42,7 @@ struct HEDDLE_API OfferedSchema {
   std::string not_built;  // if not empty: fields are read, but this feature is not built
 };
 
+// A data-parallel strategy. Its fields are keys of `distributed:`.
 struct OfferedStrategy : OfferedSchema {
   static constexpr const char* kKind = "strategy";
   const Needs* stated_needs() const override { return &needs; }
@@ -49,6 +50,7 @@ struct OfferedStrategy : OfferedSchema {
   std::function<std::unique_ptr<IStrategy>(const Node& section)> make;
 };
 
+// A parallelizer for an axis, or for batches.
 struct OfferedParallelizer : OfferedSchema {
   static constexpr const char* kKind = "parallelizer";
   const Needs* stated_needs() const override { return &needs; }
@@ -61,6 +63,7 @@ struct OfferedParallelizer : OfferedSchema {
   std::function<std::unique_ptr<IParallelizer>(const Node& section)> make;
 };
 
+// A pipeline schedule. It has no fields.
 struct OfferedSchedule : OfferedSchema {
   static constexpr const char* kKind = "schedule";
   std::function<std::unique_ptr<IPipelineSchedule>()> make;
@@ -128,6 +131,7 @@ class HEDDLE_API Offer {
     return add(std::move(offered));
   }
 
+  // Offers a parallelizer that is constructed as Parallelizer(Config).
   template <class Parallelizer, class Config>
   OfferedParallelizer& parallelizer(std::string name, ConfigSchema<Config> schema) {
     OfferedParallelizer offered;
@@ -139,6 +143,7 @@ class HEDDLE_API Offer {
     return add(std::move(offered));
   }
 
+  // Offers a default-constructed schedule.
   template <class Schedule>
   OfferedSchedule& schedule(std::string name) {
     OfferedSchedule offered;
@@ -147,6 +152,7 @@ class HEDDLE_API Offer {
     return add(std::move(offered));
   }
 
+  // Offers a section of `distributed:` that acts if `size_key` is above 1.
   template <class Config>
   OfferedSection& section(std::string name, std::string size_key, ConfigSchema<Config> schema) {
     OfferedSection offered;
@@ -155,6 +161,7 @@ class HEDDLE_API Offer {
     return add(std::move(offered));
   }
 
+  // Offers a default-constructed device.
   template <class Device>
   OfferedDevice& device(std::string name) {
     OfferedDevice offered;
@@ -163,6 +170,7 @@ class HEDDLE_API Offer {
     return add(std::move(offered));
   }
 
+  // Offers a plan: pairs of a pattern of module paths and a style.
   OfferedPlan& plan(std::string name, const std::vector<std::pair<std::string, std::string>>& styles) {
     OfferedPlan offered;
     offered.name = std::move(name);
@@ -175,6 +183,7 @@ class HEDDLE_API Offer {
     return add(std::move(offered));
   }
 
+  // Offers a default-constructed model family. keys: the keys that it reads.
   template <class Family>
   OfferedModel& model(std::string model_type, std::vector<FieldInfo> keys) {
     OfferedModel offered;

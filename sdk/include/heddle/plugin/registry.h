@@ -16,6 +16,7 @@
 
 namespace heddle {
 
+// A loaded plugin.
 struct PluginInfo {
   std::string name, version;
   std::filesystem::path path;       // empty for plugins built into the engine

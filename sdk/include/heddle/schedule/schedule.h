@@ -39,6 +39,7 @@ using ScheduleTable = std::vector<std::vector<Action>>;  // [rank][step], withou
 struct StagesPerRank {
   int least = 1, most = 1;
 };
+// No upper bound in StagesPerRank::most.
 inline constexpr int kAnyNumber = std::numeric_limits<int>::max();
 
 // A pipeline schedule: a pure function from sizes to an order of actions. Core adds transfers, checks,
@@ -102,6 +103,7 @@ enum class StageRounding { refuse, up, down };
 // Scaling of the gradients of a step's microbatches, besides the loss's division by label tokens.
 enum class GradientScale { none, by_microbatches };
 
+// Settings of the pipeline.
 struct PipelineConfig {
   std::string where = "distributed.pipeline";  // the section, for errors
   std::string schedule;                        // as given, in any case; empty if a table is given

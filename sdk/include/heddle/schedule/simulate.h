@@ -23,10 +23,12 @@ HEDDLE_API Costs share_of(const Costs& rank, int each);
 // Returns the cost of an action. Transfers, unshard, reshard and reduce cost nothing.
 HEDDLE_API double cost_of(const Action& action, const Costs& costs);
 
+// Start and end of an action.
 struct TimeSpan {
   double start = 0, end = 0;
 };
 
+// The result of simulate().
 struct Simulation {
   std::vector<std::vector<TimeSpan>> times;  // of each action, [rank][step] like the table
   double length = 0;                         // from the first start to the last end over all ranks

@@ -24,6 +24,7 @@ std::vector<Slots> new_slots(const Units& units);
 // Returns how many units use each parameter.
 std::map<std::string, int> users_of(const Units& units);
 
+// The units of a stage, their buckets, and the turns of a forward.
 struct Model {
   Model() = default;
   // Every parameter of the units is in one bucket. All slots of a parameter get its leaf. reshard: one

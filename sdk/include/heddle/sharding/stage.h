@@ -20,6 +20,7 @@ namespace heddle::sharding {
 
 class UsedParameters;
 
+// No limit, for Lookahead and Policy.
 inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max() / 2;
 
 // Limits of prefetching: the number of units ahead of the running unit, and the elements of their gathers. 0

@@ -31,6 +31,7 @@ struct Check {
   }
 };
 
+// The checks of a plugin.
 struct Report {
   std::vector<Check> checks;
 
@@ -69,6 +70,7 @@ struct KitDevice {
   int ranks = 1;               // maximum number of threads of a process that may each have one
 };
 
+// Options of check_plugin().
 struct KitOptions {
   // Data-parallel sizes with which strategies and parallelizers train; empty: no training.
   std::vector<int> ranks = {1, 2, 3};

@@ -49,6 +49,7 @@ struct RanPhase {
   int64_t last_moment = -1;  // see RanAction::last_moment
 };
 
+// The recorded actions and phases of steps.
 struct Recording {
   std::vector<RanAction> actions;
   std::vector<RanPhase> phases;
@@ -71,6 +72,7 @@ struct ParameterGroup {
   double lr_mult = 1.0, wd_mult = 1.0;
 };
 
+// Settings of a Step.
 struct StepConfig {
   AdamWConfig optimizer;                 // used by a Step without an IOptimizer
   std::optional<double> max_norm = 1.0;  // empty disables clipping
@@ -97,6 +99,7 @@ struct HEDDLE_API StepReport {
   bool skipped() const;
 };
 
+// Takes optimizer steps with the stages of one rank.
 class HEDDLE_API Step {
  public:
   // Creates a step that updates with AdamW.

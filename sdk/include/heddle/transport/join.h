@@ -16,6 +16,7 @@
 
 namespace heddle {
 
+// Options of mesh::join().
 struct GlooOptions {
   // Timeout of a collective and of joining (dist_env.timeout_minutes).
   std::chrono::milliseconds timeout = std::chrono::minutes(10);

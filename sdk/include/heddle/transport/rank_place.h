@@ -10,6 +10,7 @@
 
 namespace heddle {
 
+// A rank of a run and how it joins the other ranks.
 struct RankPlace {
   int rank = 0, world_size = 1;
   int local_rank = 0, local_world_size = 1;  // among the ranks of this machine
