@@ -1,8 +1,8 @@
-# The few parts of CUDA that plugins/nccl is compiled against: headers and libraries of the runtime, of NCCL and of
-# NVRTC; no nvcc. HEDDLE_CUDA (a variable or the environment) names a toolkit; else /usr/local/cuda, else the nvidia
-# packages beside torch. Sets CUDAPARTS_FOUND, makes the target heddle_cuda_parts, and prints one line: the directories, or
-# what is missing.
-set(HEDDLE_CUDA "$ENV{HEDDLE_CUDA}" CACHE PATH "Directory of a CUDA toolkit with NCCL (holds include/ and lib/ or lib64/)")
+# Finds the parts of CUDA that plugins/nccl is compiled with: headers and libraries of the runtime, of NCCL
+# and of NVRTC, without nvcc. Searches HEDDLE_CUDA (a variable or the environment), else /usr/local/cuda, else
+# the nvidia packages next to torch. Sets CUDAPARTS_FOUND, defines the target heddle_cuda_parts, and prints
+# the directories or the missing parts.
+set(HEDDLE_CUDA "$ENV{HEDDLE_CUDA}" CACHE PATH "Directory of a CUDA toolkit with NCCL (contains include/ and lib/ or lib64/)")
 set(cudaparts_places /usr/local/cuda ${HEDDLE_TORCH}/../nvidia/cu13 ${HEDDLE_TORCH}/../nvidia/nccl)
 if(HEDDLE_CUDA)
   set(cudaparts_places ${HEDDLE_CUDA})
@@ -28,7 +28,7 @@ foreach(library libcudart.so.13 libnccl.so.2)
   endif()
   unset(found)
 endforeach()
-# Compiles the kernels where heddle is built; nothing links it.
+# Compiles the kernels with the build of heddle; no target links them.
 find_file(CUDAPARTS_NVRTC NAMES libnvrtc.so.13 PATHS ${cudaparts_places} PATH_SUFFIXES lib lib64 NO_DEFAULT_PATH NO_CACHE)
 if(NOT CUDAPARTS_NVRTC)
   list(APPEND cudaparts_missing libnvrtc.so.13)
@@ -41,7 +41,7 @@ endif()
 if(cudaparts_missing)
   set(CUDAPARTS_FOUND FALSE)
   string(REPLACE ";" ", " cudaparts_missing "${cudaparts_missing}")
-  message(STATUS "plugins/nccl is not built: no ${cudaparts_missing} (HEDDLE_CUDA names a CUDA toolkit with NCCL)")
+  message(STATUS "plugins/nccl is not built: no ${cudaparts_missing} (set HEDDLE_CUDA to a CUDA toolkit with NCCL)")
 else()
   set(CUDAPARTS_FOUND TRUE)
   list(REMOVE_DUPLICATES CUDAPARTS_INCLUDE_DIRS)

@@ -4,7 +4,7 @@
 if(TARGET TorchWheel::torch)
   return()
 endif()
-set(HEDDLE_TORCH "$ENV{HEDDLE_TORCH}" CACHE PATH "Directory of the installed torch package (holds include/ and lib/)")
+set(HEDDLE_TORCH "$ENV{HEDDLE_TORCH}" CACHE PATH "Directory of the installed torch package (contains include/ and lib/)")
 if(NOT HEDDLE_TORCH)
   if(DEFINED ENV{XDG_CACHE_HOME})
     set(HEDDLE_TORCH "$ENV{XDG_CACHE_HOME}/heddle/torch-2.11.0/torch")
@@ -14,18 +14,18 @@ if(NOT HEDDLE_TORCH)
 endif()
 if(NOT EXISTS ${HEDDLE_TORCH}/lib/libtorch_cpu.so)
   message(FATAL_ERROR "No LibTorch in '${HEDDLE_TORCH}'. Set HEDDLE_TORCH to the directory `torch` of an installed "
-                      "torch 2.11.0 package (pip install torch==2.11.0); in heddle's sources scripts/setup fetches it.")
+                      "torch 2.11.0 package (pip install torch==2.11.0); in heddle's source tree, scripts/setup downloads it.")
 endif()
 file(STRINGS ${HEDDLE_TORCH}/include/torch/headeronly/version.h version_lines REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
 string(REGEX REPLACE ".*MAJOR ([0-9]+).*MINOR ([0-9]+).*PATCH ([0-9]+).*" "\\1.\\2.\\3" TORCHWHEEL_VERSION "${version_lines}")
 if(NOT TORCHWHEEL_VERSION VERSION_EQUAL 2.11.0)
-  message(FATAL_ERROR "LibTorch 2.11.0 is needed; '${HEDDLE_TORCH}' holds ${TORCHWHEEL_VERSION}.")
+  message(FATAL_ERROR "LibTorch 2.11.0 is needed; '${HEDDLE_TORCH}' contains ${TORCHWHEEL_VERSION}.")
 endif()
-# For the ABI tag: the CUDA that this torch was built for.
+# CUDA version of this torch, for the ABI tag.
 set(TORCHWHEEL_LIBRARY_DIR ${HEDDLE_TORCH}/lib)
 
 add_library(TorchWheel::torch INTERFACE IMPORTED)
-# -idirafter: the wheel carries a newer fmt than the system's spdlog was built with.
+# -idirafter, because the wheel contains a newer fmt than the one that the system's spdlog was built with.
 target_compile_options(TorchWheel::torch INTERFACE
   "SHELL:-idirafter ${HEDDLE_TORCH}/include" "SHELL:-idirafter ${HEDDLE_TORCH}/include/torch/csrc/api/include")
 target_compile_definitions(TorchWheel::torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO USE_RPC)

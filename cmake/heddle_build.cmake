@@ -1,4 +1,4 @@
-# Flags that every target shares, and heddle_add_plugin() as the tree itself uses it.
+# Flags of all targets, and heddle_add_plugin() for plugins in this tree.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -15,7 +15,7 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 
 find_program(HEDDLE_CCACHE ccache)
 if(HEDDLE_CCACHE)
-  # Paths are made relative, so that two clones share what they compile.
+  # Relative paths, so that two clones share compiler cache entries.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
       CCACHE_SLOPPINESS=pch_defines,time_macros ${HEDDLE_CCACHE})
 endif()
@@ -24,12 +24,12 @@ if(HEDDLE_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
-# Warnings, the sanitizer of the preset, and where libraries are looked for at run time (RPATH, which plugins
-# opened with dlopen inherit).
+# Sets warnings, the sanitizer of the preset, and RPATH, which plugins opened with dlopen inherit.
 function(heddle_target target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-unused-parameter)
   target_compile_definitions(${target} PRIVATE AT_PER_OPERATOR_HEADERS)  # LibTorch's headers include few operators
-  # No garbage collection in the compiler below 1.5 GB: it would go through LibTorch's precompiled headers again and again.
+  # Disables the compiler's garbage collection below 1.5 GB, which would traverse LibTorch's precompiled
+  # headers repeatedly.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=1500000>)
   if(HEDDLE_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${HEDDLE_SANITIZE} -fno-omit-frame-pointer)
@@ -40,15 +40,15 @@ function(heddle_target target)
     BUILD_RPATH "$ORIGIN;$ORIGIN/..;${TORCHWHEEL_LIBRARY_DIR}" INSTALL_RPATH "$ORIGIN;$ORIGIN/../lib;$ORIGIN/..;${TORCHWHEEL_LIBRARY_DIR}")
 endfunction()
 
-# For what is not on the path of a step (the trainer, tests): lighter optimization, so that it compiles faster.
+# For targets outside the path of a step (the trainer, tests): lighter optimization, which compiles faster.
 function(heddle_cold target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()
 
-# Compiles the target's sources together, in equal parts of at most `size` files (CMake's unity build): each
-# command compiles the templates of LibTorch's headers, precompiled or not. Sources with compile options of their own stay alone.
-# Sources that include the header of JSON come first, so that it is compiled in few of the parts. OFF compiles each source by
-# itself, so that compile_commands.json names it (the preset `editor`).
+# Compiles the target's sources in equal groups of at most `size` files (CMake's unity build), because each
+# command instantiates the templates of LibTorch's headers, precompiled or not. Sources with their own compile
+# options are compiled separately. Sources that include the JSON header come first, so that few groups compile
+# it. OFF compiles each source separately, so that compile_commands.json lists it (the preset `editor`).
 option(HEDDLE_UNITY "Compile the sources of a target together" ON)
 function(heddle_unity target size)
   if(NOT HEDDLE_UNITY)
@@ -77,12 +77,12 @@ function(heddle_unity target size)
     set_property(SOURCE ${source} DIRECTORY ${home} PROPERTY UNITY_GROUP ${part})
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  # A source that is included looks like a header, where a class must not use an anonymous namespace.
+  # An included source counts as a header, in which a class must not use an anonymous namespace.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endfunction()
 
-# LibTorch's headers, precompiled once for libraries and once for programs (with those of tests). OFF shows an include
-# that is missing.
+# Precompiles LibTorch's headers once for libraries and once for programs (with those of tests). OFF reveals a
+# missing include.
 option(HEDDLE_PRECOMPILE "Precompile LibTorch's headers" ON)
 function(heddle_precompiled_headers)
   if(NOT HEDDLE_PRECOMPILE)
@@ -104,7 +104,8 @@ function(heddle_precompiled_headers)
   target_compile_options(heddle_program_headers PRIVATE -fPIE)
 endfunction()
 
-# The target's sources begin with the precompiled headers. Sources with compile options of their own cannot.
+# Makes the target's sources start with the precompiled headers. Sources with their own compile options cannot
+# use them.
 function(heddle_precompile target)
   if(NOT HEDDLE_PRECOMPILE)
     return()
@@ -127,7 +128,7 @@ endfunction()
 
 include(${CMAKE_SOURCE_DIR}/sdk/cmake/HeddleAddPlugin.cmake)
 
-# Names sources of a plugin that tests compile by themselves, beside the plugin; WITHOUT_LIBTORCH: pure functions.
+# Names sources of a plugin that tests compile separately; WITHOUT_LIBTORCH: pure functions.
 function(heddle_tested_parts)
   cmake_parse_arguments(arg "WITHOUT_LIBTORCH" "" "" ${ARGN})
   set(name heddle_tested_parts)

@@ -29,7 +29,7 @@ def fail(text):
 
 
 class Index:
-    """Test programs, their sources and the tests of ctest, as tests/CMakeLists.txt writes them to tests/index.txt."""
+    """Test programs with their sources, and the tests of ctest, from the tests/index.txt that tests/CMakeLists.txt writes."""
 
     def __init__(self, text):
         self.environment = {}  # of each program
@@ -51,7 +51,7 @@ class Index:
 
 
 def records_beside(path):
-    """[(pattern of GoogleTest's instances, file name and title)] of the records that `X_test.cpp` reads: X/*.test."""
+    """Returns [(pattern of GoogleTest's instances, file name and title)] of the records that `X_test.cpp` reads: X/*.test."""
     found = []
     for file in sorted((path.parent / path.stem.removesuffix("_test")).glob("*.test")):
         for title in TITLE.findall(file.read_text()):
@@ -60,7 +60,7 @@ def records_beside(path):
 
 
 def cases_of(sources, tests):
-    """[(suite, pattern of GoogleTest, file below `tests`)] of every case in the sources of one program. The file of a
+    """Returns [(suite, pattern of GoogleTest, file below `tests`)] of every case in the sources of one program. The file of a
     record is followed by its title."""
     cases, instances = [], {}
     for path in sources:
@@ -87,7 +87,7 @@ def cases_of(sources, tests):
 
 
 def parameters_of(name, sources, tests):
-    """[(suite, pattern of GoogleTest, file below `tests`)] of parameterized suites whose file has a string that begins with
+    """Returns [(suite, pattern of GoogleTest, file below `tests`)] of parameterized suites whose file has a string that begins with
     the name: the parameters of a case are often such strings."""
     found = []
     for path in sources:
@@ -100,7 +100,7 @@ def parameters_of(name, sources, tests):
 
 
 def shorten(chosen, every):
-    """Replaces the patterns of a suite by `Suite.*` where all its cases are chosen."""
+    """Replaces the patterns of a suite by `Suite.*` if all its cases are selected."""
     count, total = (collections.Counter(case[0] for case in cases) for cases in (chosen, every))
     patterns = []
     for suite in count:
@@ -112,12 +112,12 @@ def shorten(chosen, every):
 
 
 def path_form(name):
-    """The name without ./ and tests/ in front and / behind, as files of tests are compared with it."""
+    """Returns the name without a leading ./ or tests/ and a trailing /, for comparison with test files."""
     return name.removeprefix("./").removeprefix("tests/").rstrip("/")
 
 
 def nearest(name, known):
-    """At most three known names that are like the name; those that contain it in other letters come first."""
+    """Returns at most three known names that are similar to the name, first those that contain it in another case."""
     by_lower = {each.lower(): each for each in sorted(known)}
     lower = path_form(name).lower()
     inside = sorted((each for each in by_lower if lower in each), key=len)
@@ -126,7 +126,7 @@ def nearest(name, known):
 
 
 def select(names, index, tests):
-    """({program: [pattern]}, [test of ctest]) that the names choose. Raises LookupError for a name that chooses nothing."""
+    """Returns ({program: [pattern]}, [test of ctest]) that the names select. Raises LookupError for a name without match."""
     cases = {program: cases_of(sources, tests) for program, sources in index.sources.items()}
     chosen = {program: set() for program in cases}
     ctest = set()
@@ -155,19 +155,19 @@ def select(names, index, tests):
 
 
 def targets_of(programs, ctest, index):
-    """Targets that are built before the chosen tests run."""
+    """Returns the targets to build before the selected tests run."""
     return list(dict.fromkeys([*programs, *(target for test in ctest for target in index.needs[test])]))
 
 
 class Preset:
-    """The build folder of a preset of CMakePresets.json and the environment of its tests."""
+    """Build folder of a preset of CMakePresets.json, and the environment of its tests."""
 
     def __init__(self, name):
         presets = json.loads((ROOT / "CMakePresets.json").read_text())
         folders = {each["name"]: each["binaryDir"] for each in presets["configurePresets"]}
         environments = {each["name"]: each.get("environment", {}) for each in presets["testPresets"]}
         if name not in environments:
-            fail(f"HEDDLE_PRESET is '{name}', and the presets of tests are {', '.join(environments)}.")
+            fail(f"HEDDLE_PRESET is '{name}', but the presets of tests are {', '.join(environments)}.")
         self.name = name
         self.build = pathlib.Path(folders[name].replace("${sourceDir}", str(ROOT)))
         self.environment = environments[name]
@@ -185,7 +185,7 @@ class Preset:
                 and (store / "python-packages-1/tokenizers").is_dir())
 
     def index(self):
-        """Configures where that is needed, and reads the index."""
+        """Configures the build if needed, and reads the index."""
         if not self.is_ready():
             run(["bash", ROOT / "scripts/setup"])
             run(["cmake", "--preset", self.name, "-Wno-dev"])
@@ -212,7 +212,7 @@ def run_program(program, patterns, preset, index, arguments):
     status = subprocess.run(command, cwd=preset.build / "tests", env=environment).returncode
     count = json.loads(report.read_text())["tests"] if report.is_file() else 0
     if status < 0:
-        print(f"test: {program} was ended by signal {-status}")
+        print(f"test: {program} was killed by signal {-status}")
     elif count == 0:
         print(f"test: {program} ran no case")
     return count, status == 0 and count > 0

@@ -17,7 +17,7 @@ Batches::Batches(const Rows& rows, BatchSplit split, int64_t vocabulary)
 
 namespace {
 
-// `row`: of the first row in the step.
+// `row`: index of the first row in the step.
 at::Tensor draws_of(uint64_t seed, int64_t step, int64_t row, const at::Tensor& tokens) {
   const at::Tensor out = at::empty_like(tokens);
   int64_t* to = out.mutable_data_ptr<int64_t>();
@@ -26,7 +26,7 @@ at::Tensor draws_of(uint64_t seed, int64_t step, int64_t row, const at::Tensor& 
   return out;
 }
 
-// The rows' length of the microbatch whose first sample is at `place`.
+// Returns the row length of the microbatch whose first sample is at `place`.
 int64_t length_of(const Rows& rows, int64_t local_batch, const SampleOrder& order, int64_t place,
                   int64_t end) {
   int64_t longest = 0;
@@ -68,11 +68,11 @@ std::span<const Batch> Batches::read(const SampleOrder& order, int64_t begin, in
   return {batches_.data(), count};
 }
 
-// To the longest of its rows: the first elements of the memory that has room for every length.
+// Shortens the batch to its longest row: a view of the beginning of memory that fits the maximum length.
 void Batches::cut(Batch& batch, const Batch& whole, const SampleOrder& order, int64_t place,
                   int64_t end) const {
   const int64_t length = std::min(length_of(rows_, split_.local_batch, order, place, end),
-                                  whole.tokens.size(1));  // read() refuses more
+                                  whole.tokens.size(1));  // read() throws for longer samples
   const auto part = [&](const at::Tensor& x) {
     return x.view({-1}).narrow(0, 0, split_.local_batch * length).view({split_.local_batch, length});
   };

@@ -1,4 +1,4 @@
-// Reading documents.
+// Reads documents from text files.
 #include "lib/data/document_reader.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   throw Error(ErrorCode::input, where, what, hint);
 }
 
-// `first` is the number of the text's first line.
+// `first`: number of the text's first line.
 void check_utf8(std::string_view text, const std::string& name, int64_t first) {
   const size_t at = valid_utf8(text);
   if (at == text.size()) return;
@@ -38,24 +38,24 @@ void check_utf8(std::string_view text, const std::string& name, int64_t first) {
   std::snprintf(byte.data(), byte.size(), "0x%02x", static_cast<unsigned char>(text[at]));
   refuse_text(name + ":" + std::to_string(first + std::count(before.begin(), before.end(), '\n')),
               "byte " + std::to_string(at - begin + 1) + " of the line, " + byte.data() + ", is not UTF-8",
-              "convert the file, for example: iconv -f LATIN1 -t UTF-8 FILE");
+              "convert the file to UTF-8, for example: iconv -f LATIN1 -t UTF-8 FILE");
 }
 
-// The position and the reason of nlohmann's message, which begins with an identifier in brackets.
+// Returns position and reason of nlohmann's message, without the identifier in brackets.
 std::string reason_of(const json::exception& error) {
   const std::string_view what = error.what();
   const size_t end = what.find("] ");
   return text::excerpt(end == what.npos ? what : what.substr(end + 2), 400);
 }
 
-// How many bytes the character at `bytes` has; 0: there is none. `left` of them are there.
+// Returns the number of bytes of the character at `bytes`, of which `left` are available; 0: invalid.
 size_t character(const unsigned char* bytes, size_t left) {
   const unsigned char first = bytes[0];
   if (first < 0x80) return 1;
   const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
   if (first < 0xc2 || first > 0xf4 || left < length) return 0;
-  unsigned char low = 0x80, high = 0xbf;  // of the second byte
-  if (first == 0xe0) low = 0xa0;          // shorter forms exist
+  unsigned char low = 0x80, high = 0xbf;  // range of the second byte
+  if (first == 0xe0) low = 0xa0;          // overlong encodings
   if (first == 0xed) high = 0x9f;         // surrogates
   if (first == 0xf0) low = 0x90;
   if (first == 0xf4) high = 0x8f;  // beyond U+10FFFF
@@ -95,7 +95,7 @@ void DocumentReader::read_whole(std::string& document) {
   std::array<char, 1 << 16> part;
   while (in_->read(part.data(), part.size()), in_->gcount() > 0)
     document.append(part.data(), static_cast<size_t>(in_->gcount()));
-  if (in_->bad()) refuse_text(name_, "cannot be read to its end");
+  if (in_->bad()) refuse_text(name_, "cannot be read completely");
   bytes_ += static_cast<int64_t>(document.size());
   if (document.starts_with(kByteOrderMark)) document.erase(0, kByteOrderMark.size());
   check_utf8(document, name_, 1);
@@ -108,7 +108,7 @@ std::string DocumentReader::text_of(const std::string& line) const {
     value = json::parse(line);
   } catch (const json::exception& error) {
     refuse_text(where(), "the line is not JSON: " + reason_of(error),
-                "each line is to be one JSON object; for plain text leave --field out");
+                "each line must be one JSON object; for plain text remove --field");
   }
   if (!value.is_object())
     refuse_text(where(), std::string("expected a JSON object, got ") + value.type_name());
@@ -116,12 +116,13 @@ std::string DocumentReader::text_of(const std::string& line) const {
   if (found == value.end()) {
     std::vector<std::string> names;
     for (const auto& item : value.items()) names.push_back(item.key());
-    refuse_text(where(),
-                "there is no field '" + field_ + "'; there are: " + text::excerpt(text::join(names), 1000),
-                "name the field that holds the text: --field NAME");
+    refuse_text(
+        where(),
+        "there is no field '" + field_ + "'; the fields are: " + text::excerpt(text::join(names), 1000),
+        "set --field NAME to the field that contains the text");
   }
   if (!found->is_string())
-    refuse_text(where(), "the field '" + field_ + "' is to hold text, and holds " + found->type_name());
+    refuse_text(where(), "the field '" + field_ + "' must contain text, but contains " + found->type_name());
   return found->get<std::string>();
 }
 
@@ -132,7 +133,7 @@ bool DocumentReader::read(std::string& document) {
     return true;
   }
   if (!std::getline(*in_, document)) {
-    if (in_->bad()) refuse_text(name_, "cannot be read to its end");
+    if (in_->bad()) refuse_text(name_, "cannot be read completely");
     in_ = nullptr;
     return false;
   }

@@ -1,4 +1,4 @@
-// Documents of text files, one after another: a file, a line, or a field of a JSON line.
+// Reads the documents of text files: a document is a file, a line, or a field of a JSON line.
 #pragma once
 
 #include <cstddef>
@@ -16,20 +16,21 @@ namespace heddle {
 
 struct DocumentForm {
   bool lines = false;      // each line is a document
-  std::string field = {};  // each line is a JSON object, and this field of it the document; empty: see below
+  std::string field = {};  // each line is a JSON object with the document in this field; empty: see below
 };
 
-// Files named *.jsonl are read as JSON lines with the field "text" where the form names none. Memory: one
-// document. Empty documents and empty lines are passed over.
+// Reads files named *.jsonl as JSON Lines with the field "text" if no field is given. Needs memory for one
+// document. Skips empty documents and empty lines.
 class HEDDLE_API DocumentReader {
  public:
   // "-" is standard input.
   DocumentReader(std::vector<std::string> files, DocumentForm form);
 
-  // The next document, UTF-8; false at the end. Throws Error{input}, with FILE:LINE, for a file that cannot
-  // be read, bytes that are not UTF-8, lines that are not JSON and fields that are missing or hold no text.
+  // Reads the next document as UTF-8; returns false at the end. Throws Error{input} with FILE:LINE for a file
+  // that cannot be read, bytes that are not UTF-8, lines that are not JSON, and fields that are missing or
+  // not text.
   bool next(std::string& document);
-  int64_t bytes() const { return bytes_; }  // read so far
+  int64_t bytes() const { return bytes_; }  // bytes read so far
 
  private:
   bool open();
@@ -44,10 +45,10 @@ class HEDDLE_API DocumentReader {
   std::ifstream file_;
   std::istream* in_ = nullptr;
   std::string name_, field_;
-  int64_t line_ = 0, bytes_ = 0;  // the last line read, from 1
+  int64_t line_ = 0, bytes_ = 0;  // number of the last line read, from 1
 };
 
-// The place of the first byte that begins no character of UTF-8 (RFC 3629), or text.size() where all do.
+// Returns the position of the first byte that is not valid UTF-8 (RFC 3629), or text.size() if all are valid.
 HEDDLE_API size_t valid_utf8(std::string_view text);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// Names of the hub on this machine.
+// Finds names of the Hugging Face hub on this machine.
 #include "lib/data/hub_directory.h"
 
 #include <cstdlib>
@@ -28,7 +28,7 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// ORG/NAME
+// Whether the name has the form ORG/NAME.
 bool may_be_on_hub(const std::string& name) {
   static const text::Pattern kName("[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*");
   return !kName.match(name).empty();
@@ -48,11 +48,11 @@ fs::path cached(const std::string& name, HubKind what) {
 
 [[noreturn]] void refuse_snapshot(const fs::path& place, const std::string& what, const std::string& name) {
   throw Error(ErrorCode::input, place.string(), what,
-              "`hf download " + name + "` brings it anew, or a line `" + name + " PATH` of the file that " +
-                  kPlaces + " names tells of another place");
+              "run `hf download " + name + "` to download it again, or add a line `" + name +
+                  " PATH` to the file that " + kPlaces + " names");
 }
 
-// The commit that the revision names, or that it is. Without refs/main: the only snapshot.
+// Returns the snapshot of the revision, a name or a commit. Without refs/main, the only snapshot.
 fs::path snapshot_in(const fs::path& cached, const std::string& revision, const std::string& name) {
   const std::string reference = revision.empty() ? "main" : revision;
   std::ifstream named(cached / "refs" / reference);
@@ -97,7 +97,8 @@ fs::path listed(const std::string& name) {
     if (key != name || !found.empty()) continue;
     std::error_code ignored;
     if (!fs::exists(path, ignored))
-      throw Error(ErrorCode::input, where, text::excerpt(path) + " is not there: the place of " + name,
+      throw Error(ErrorCode::input, where,
+                  text::excerpt(path) + " does not exist; it is the place of " + name,
                   "correct the line, or remove it");
     found = path;
   }
@@ -118,10 +119,9 @@ fs::path hub_directory(const fs::path& name, HubKind what, const std::string& re
 std::string hub_directory_hint(const fs::path& name, HubKind what) {
   if (!may_be_on_hub(name.string())) return "";
   const std::string kind = what == HubKind::model ? "" : " --repo-type dataset";
-  return "heddle downloads nothing: `hf download " + name.string() + kind +
-         "` brings it to the hub's cache, where it is looked for (" + cached(name.string(), what).string() +
-         "); a line `" + name.string() + " PATH` of the file that " + kPlaces +
-         " names tells of another place";
+  return "heddle downloads nothing: run `hf download " + name.string() + kind +
+         "` to download it to the hub's cache (" + cached(name.string(), what).string() +
+         "), or add a line `" + name.string() + " PATH` to the file that " + kPlaces + " names";
 }
 
 }  // namespace heddle

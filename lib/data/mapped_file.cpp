@@ -1,4 +1,4 @@
-// A file mapped for reading.
+// A read-only memory-mapped file.
 #include "lib/data/mapped_file.h"
 
 #include <fcntl.h>

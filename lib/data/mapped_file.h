@@ -1,4 +1,4 @@
-// A file mapped for reading.
+// A read-only memory-mapped file.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace heddle {
 
-// Throws Error{input} when the file cannot be opened. An empty file has no bytes.
+// Throws Error{input} if the file cannot be opened. An empty file has no bytes.
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& file);

@@ -1,4 +1,4 @@
-// Comparing outputs with inputs, with each other and with what is there.
+// Checks outputs against inputs, other outputs, and existing files.
 #include "lib/data/outputs.h"
 
 #include <sys/stat.h>
@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostLinks = 40;  // as Linux follows
+constexpr int kMostLinks = 40;  // as in Linux
 
 [[noreturn]] void refuse_output(const Output& output, const std::string& what, const std::string& hint) {
   const bool is_usage = output.is_named() || output.where.starts_with("heddle ");
@@ -24,11 +24,11 @@ constexpr int kMostLinks = 40;  // as Linux follows
 
 std::string way_out(const Output& output) {
   if (!output.hint.empty()) return output.hint;
-  return output.is_named() ? "name a file that is not there"
+  return output.is_named() ? "choose a file that does not exist"
                            : "move it away, or give " + output.where + " another directory";
 }
 
-// What no file system takes, before a message quotes it.
+// Throws for a name that no file system accepts, before a message quotes it.
 void refuse_long_name(const Output& output) {
   constexpr size_t kLongestPath = 4095, kLongestName = 255;
   const std::string whole = output.path.string();
@@ -37,12 +37,11 @@ void refuse_long_name(const Output& output) {
       refuse_output(output,
                     "a name has at most " + std::to_string(kLongestName) + " bytes and a path " +
                         std::to_string(kLongestPath) + ", got '" + text::excerpt(whole) + "'",
-                    "give a shorter one");
+                    "choose a shorter path");
 }
 
-// Returns a text that all names of a file share: its device and number, or the path of a file that does not
-// exist.
-// "" for a device, where nothing is kept.
+// Returns a text that all names of a file share: device and inode, or the path of a file that does not exist.
+// "" for a device, which stores nothing.
 std::string identity(const fs::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return resolved(path).string();
@@ -59,10 +58,10 @@ void refuse_inputs(std::span<const Output> outputs, std::span<const Input> input
     if (const auto found = files.find(identity(output.path)); output.is_named() && found != files.end())
       refuse_output(output,
                     output.path.string() + " is " + found->second->what + " itself, which would be lost",
-                    "name another file");
+                    "choose another file");
 }
 
-// Several outputs may share a directory, and names of checkpoints lead to one.
+// Whether two outputs must differ. Several outputs may share a directory, and checkpoint names link to one.
 bool may_not_meet(const Output& a, const Output& b) {
   if (a.is_named() || b.is_named()) return true;
   const auto is = [&](Output::Form form) { return int{a.form == form} + int{b.form == form}; };
@@ -79,10 +78,11 @@ void refuse_pairs(std::span<const Output> outputs) {
       const bool names_earlier = earlier->is_named() && !later.is_named();
       const Output& named = names_earlier ? *earlier : later;
       const Output& other = names_earlier ? later : *earlier;
-      refuse_output(named,
-                    named.path.string() + " is used for two outputs: the " + named.kind + ", and the " +
-                        other.kind + " of " + other.where,
-                    named.form == Output::Form::directory ? "name another directory" : "name another file");
+      refuse_output(
+          named,
+          named.path.string() + " is used for two outputs: the " + named.kind + ", and the " + other.kind +
+              " of " + other.where,
+          named.form == Output::Form::directory ? "choose another directory" : "choose another file");
     }
     files[file].push_back(&later);
   }
@@ -96,8 +96,8 @@ void refuse_missing_parent(const Output& output, std::span<const Output> outputs
     if (other.form == Output::Form::directory && resolved(other.path) == parent) return;
   const bool is_file = fs::exists(parent, missing);
   refuse_output(output,
-                "the directory of " + output.path.string() + (is_file ? " is a file" : " is not there"),
-                is_file ? "name a file in a directory" : "make it first: mkdir -p " + parent.string());
+                "the directory of " + output.path.string() + (is_file ? " is a file" : " does not exist"),
+                is_file ? "choose a file in a directory" : "create it first: mkdir -p " + parent.string());
 }
 
 void refuse_file_in_the_way(const Output& output) {
@@ -105,12 +105,12 @@ void refuse_file_in_the_way(const Output& output) {
   fs::path at = resolved(output.path);
   while (!fs::exists(at, missing) && at != at.parent_path()) at = at.parent_path();
   if (fs::is_directory(at, missing)) return;
-  refuse_output(output, at.string() + " is there and is not a directory",
-                "name a directory, or one that is not there yet");
+  refuse_output(output, at.string() + " exists and is not a directory",
+                "choose a directory, or a path that does not exist");
 }
 
-// A device, or a pipe that is open already: /dev/null, /dev/stdout, a shell's >(command). A FIFO in a
-// directory may have no reader, and would be waited for.
+// Whether the path is a device or an open pipe: /dev/null, /dev/stdout, a shell's >(command). Opening a FIFO
+// in a directory would wait for a reader.
 bool is_stream(const fs::path& path, const fs::file_status& status) {
   const std::string whole = resolved(path).string();
   return fs::is_character_file(status) ||
@@ -132,8 +132,8 @@ void refuse_another_kind(const Output& output) {
     refuse_output(output, output.path.string() + " is a directory", way_out(output));
   const bool is_irregular = !is_file && output.form != Output::Form::entry;
   refuse_output(output,
-                output.path.string() + " is there and " +
-                    (is_irregular ? "is not a regular file" : "holds no " + output.kind),
+                output.path.string() + " exists and " +
+                    (is_irregular ? "is not a regular file" : "contains no " + output.kind),
                 way_out(output));
 }
 

@@ -1,4 +1,4 @@
-// What a command is going to write, checked before it begins.
+// Checks the outputs of a command before it starts.
 #pragma once
 
 #include <filesystem>
@@ -14,20 +14,20 @@ namespace heddle {
 // A file or a directory that a command will write.
 struct Output {
   enum class Form {
-    stream,     // a file that is written in place: a device or an open pipe is written to as it is
+    stream,     // a file written in place; a device or an open pipe is allowed
     file,       // a regular file
-    entry,      // whatever is_own() knows: a link, a directory
-    directory,  // made where it is missing
+    entry,      // anything that is_own() recognizes: a link, a directory
+    directory,  // created if missing
   };
   std::filesystem::path path;
-  std::string where;  // the option or the field that names it: "--trace", "checkpoint.checkpoint_dir"
-  std::string kind;   // what it will hold, for messages: "metrics", "loss curve"
-  // Whether what is at the path is of this kind, written by heddle. An empty regular file always is.
+  std::string where;  // option or field that names it: "--trace", "checkpoint.checkpoint_dir"
+  std::string kind;   // kind of contents, for messages: "metrics", "loss curve"
+  // Whether the existing entry is of this kind, written by heddle. An empty regular file always is.
   std::function<bool(const std::filesystem::path&)> is_own;
   Form form = Form::stream;
-  std::string hint = "";  // where something else is there; empty: a general one
+  std::string hint = "";  // hint if the path is taken; empty: a general hint
 
-  // By an option of the command line; an override of a field may name a directory.
+  // Whether a command-line option names the output; an override of a field may name a directory.
   bool is_named() const { return form != Form::directory && where.starts_with("--"); }
 };
 
@@ -37,13 +37,13 @@ struct Input {
   std::string what;  // "the configuration"
 };
 
-// Throws Error{usage} (an option, a command) or Error{config} (a field), links resolved, where an output that
-// an option names is an input or another output, or its directory is missing and no output; where a directory
-// cannot be made because a file has its name; and where an output is there and holds something else than its
-// kind. Outputs named by options come first.
+// Resolves links and throws Error{usage} (an option, a command) or Error{config} (a field) in these cases. An
+// output of an option is an input or another output, or its directory is missing and not an output. A
+// directory cannot be created because a file has its name. An output exists with other contents than its
+// kind. Outputs of options are checked first.
 void refuse_outputs(std::span<const Output> outputs, std::span<const Input> inputs);
 
-// Where a path leads, with links resolved; the last part need not be there.
+// Resolves the links of a path, whose last component may not exist.
 std::filesystem::path resolved(const std::filesystem::path& path);
 
 }  // namespace heddle

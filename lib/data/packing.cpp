@@ -1,4 +1,4 @@
-// Next fit, and the emptiest pack from a heap.
+// Next-fit packing, and packing into the emptiest pack with a heap.
 #include "lib/data/packing.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ Packs emptiest_first(std::span<const int64_t> lengths, const PackRules& rules) {
   std::iota(order.begin(), order.end(), int64_t{0});
   const auto length = [&](int64_t sample) { return lengths[static_cast<size_t>(sample)]; };
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return length(a) > length(b); });
-  using Filled = std::pair<int64_t, size_t>;  // tokens, and the pack
+  using Filled = std::pair<int64_t, size_t>;  // tokens and pack
   std::priority_queue<Filled, std::vector<Filled>, std::greater<>> emptiest;
   std::vector<std::vector<int64_t>> packs;
   for (const int64_t sample : order) {

@@ -1,4 +1,4 @@
-// Packers of the recipes: which samples share a row, from their lengths alone.
+// Sample packing algorithms of the recipes, which use only sample lengths.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 namespace heddle {
 
 enum class Packer {
-  thd,  // in the order of the samples: one that does not fit closes the pack (next fit)
-  neat  // the longest first, each into the emptiest pack if it fits there, else into a new one
+  thd,  // next fit in the order of the samples: a sample that does not fit closes the pack
+  neat  // longest sample first, into the emptiest pack if it fits, else into a new one
 };
 
 struct PackRules {
   Packer packer = Packer::thd;
-  int64_t size = 0;  // tokens of a pack
+  int64_t size = 0;  // tokens per pack
   std::optional<int64_t> max_packs;
 };
 
-// Packs of samples, numbered from 0; each has one at least.
+// Packs of samples, numbered from 0. Each pack has at least one sample.
 class Packs {
  public:
   int64_t size() const { return static_cast<int64_t>(first_.size()) - 1; }
@@ -34,8 +34,8 @@ class Packs {
   std::vector<int64_t> samples_, first_ = {0};
 };
 
-// NeMo AutoModel's packers (packed_sequence.py, neat_packing.py). Samples longer than a pack are left out;
-// all others are in one pack each, up to max_packs.
+// NeMo AutoModel's packers (packed_sequence.py, neat_packing.py). Discards samples longer than a pack; all
+// others are in exactly one pack, up to max_packs.
 Packs pack(std::span<const int64_t> lengths, const PackRules& rules);
 
 }  // namespace heddle

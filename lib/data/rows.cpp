@@ -1,4 +1,4 @@
-// Packing by lengths alone, and reading a row.
+// Packs samples by length and reads rows.
 #include "lib/data/rows.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ Packing packing_of(const IDataset& samples, int64_t count, const PackRules& rule
   return out;
 }
 
-// Token files have said so already, with file and place.
+// Token files have already reported such tokens, with file and position.
 void check_vocabulary(std::span<const int64_t> tokens, int64_t sample, int64_t vocabulary) {
   int64_t least = 0, most = 0;
   for (const int64_t token : tokens) {
@@ -47,7 +47,7 @@ void check_vocabulary(std::span<const int64_t> tokens, int64_t sample, int64_t v
               "check that the data was tokenized with this model's tokenizer");
 }
 
-// A plugin may leave what it was given.
+// Checks the labels, because a plugin may not write all of them.
 void check_labels(std::span<const int64_t> labels, int64_t sample, int64_t vocabulary) {
   const auto wrong = std::find_if(labels.begin(), labels.end(), [&](int64_t label) {
     return (label < 0 || label >= vocabulary) && label != Batch::kIgnore;
@@ -57,7 +57,7 @@ void check_labels(std::span<const int64_t> labels, int64_t sample, int64_t vocab
               "sample " + std::to_string(sample) + " has the label " + std::to_string(*wrong) +
                   "; a label is one of the " + std::to_string(vocabulary) +
                   " tokens of the model's vocabulary, or " + std::to_string(Batch::kIgnore) + " for no loss",
-              "does read() of the data set write every label?");
+              "check that read() of the data set writes every label");
 }
 
 }  // namespace
@@ -113,14 +113,14 @@ int64_t Rows::read(int64_t row, int64_t vocabulary, const RowTarget& to) const {
   return column;
 }
 
-// Gives the tokens of the sample, which stands at `column` of the row.
+// Reads the sample to `column` of the row and returns the number of its tokens.
 int64_t Rows::read_sample(int64_t sample, int64_t vocabulary, const RowTarget& to, int64_t column) const {
   const int64_t length = samples_->length(sample), room = static_cast<int64_t>(to.tokens.size()) - column;
   if (length < 0 || length > room)
     throw Error(ErrorCode::plugin_failed, "dataset",
                 "sample " + std::to_string(sample) + " has " + std::to_string(length) +
                     " tokens, and its row has room for " + std::to_string(room),
-                "a data set says the lengths of its samples and rows: row_length(), longest()");
+                "check row_length() and longest() of the data set");
   const auto begin = static_cast<size_t>(column), count = static_cast<size_t>(length);
   const auto tokens = to.tokens.subspan(begin, count), labels = to.labels.subspan(begin, count);
   to.documents.push_back(static_cast<int32_t>(to.first + column));

@@ -1,4 +1,4 @@
-// The order of the samples as a small Feistel network.
+// Order of the samples, computed with a Feistel network.
 #include "lib/data/sample_order.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -8,7 +8,7 @@
 namespace heddle {
 namespace {
 
-// The finaliser of SplitMix64 (Steele, Lea and Flood 2014).
+// The finalizer of SplitMix64 (Steele, Lea and Flood 2014).
 uint64_t mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;

@@ -1,4 +1,4 @@
-// The order of the samples: a permutation that is a function of the seed and the epoch alone.
+// Order of the samples: a permutation that depends only on the seed and the epoch.
 #pragma once
 
 #include <array>
@@ -11,17 +11,17 @@ namespace heddle {
 // torch: the permutation of PyTorch's sampler, which NeMo AutoModel uses.
 enum class Shuffle { off, on, torch };
 
-// torch.randperm(size) of a CPU generator with this seed.
+// Returns torch.randperm(size) of a CPU generator with this seed.
 std::vector<int64_t> torch_permutation(int64_t size, uint64_t seed);
 
-// A counter-based permutation of [0, size): a Feistel network over the next power of four, walked until it
-// lands inside (Black and Rogaway 2002). Any place is found at once, and nothing is stored. Shuffle::torch
-// stores its permutation, 8 bytes a sample.
+// A counter-based permutation of [0, size): a Feistel network over the next power of four with cycle walking
+// (Black and Rogaway 2002). Each position is computed directly and nothing is stored. Shuffle::torch stores
+// its permutation, 8 bytes per sample.
 class SampleOrder {
  public:
   SampleOrder(int64_t size, Shuffle shuffle, uint64_t seed, int64_t epoch);
   int64_t size() const { return size_; }
-  // The sample at position `place` in [0, size).
+  // Returns the sample at position `place` in [0, size).
   int64_t operator[](int64_t place) const;
 
  private:
@@ -31,7 +31,7 @@ class SampleOrder {
   Shuffle shuffle_;
   int half_bits_ = 0;
   std::array<uint64_t, 6> keys_{};
-  std::shared_ptr<const std::vector<int64_t>> stored_;  // of Shuffle::torch
+  std::shared_ptr<const std::vector<int64_t>> stored_;  // for Shuffle::torch
 };
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// Reads `_target_` by its last word, and small checks that several sections share.
+// Checks of keys that several sections share.
 #include "lib/data/section_keys.h"
 
 #include <algorithm>

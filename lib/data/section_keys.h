@@ -1,4 +1,4 @@
-// Reads `_target_` by its last word, and small checks that several sections share.
+// Checks of keys that several sections share.
 #pragma once
 
 #include <limits>
@@ -12,29 +12,29 @@
 
 namespace heddle::recipe {
 
-// Checks that `_target_` is null or ends in a known name ("torch.optim.AdamW" and "optim.py:AdamW" end in
-// AdamW).
+// Returns a check that `_target_` is null or ends in a known name ("torch.optim.AdamW" and "optim.py:AdamW"
+// end in AdamW).
 Check ends_in(std::vector<std::string> known);
 
-// The place of a key, or of the section when the key is not given.
+// Returns the place of a key, or of the section if the key is not given.
 std::string where_of(const Node& section, const std::string& key);
 
-// The largest number of samples or tokens: the product of two such numbers, in bytes, fits into 64 bits.
+// Maximum number of samples or tokens: the product of two such numbers in bytes fits into 64 bits.
 inline constexpr int64_t kLargestSize = (int64_t{1} << 31) - 1;
-// From 1 to `most`; the error of a smaller number is "KEY must be greater than 0 CONDITION, got X".
+// Range from 1 to `most`. The error of a smaller number is "KEY must be greater than 0 CONDITION, got X".
 Range<int64_t> positive(const std::string& condition = "",
                         int64_t most = std::numeric_limits<int64_t>::max());
 
 // Returns the map without these keys.
 Node without_keys(const Node& map, std::span<const std::string> keys);
 
-// The section without the keys that are unread or unknown.
+// Returns the section without the keys that are unread or unknown.
 Node right_keys(const Node& section, const SectionErrors& found);
 
-// A path as it is written in a configuration: "~" and "~/x" are in the home directory.
+// Expands "~" and "~/x" in a path of a configuration.
 std::string path_of(const std::string& word);
 
-// A section of the root that is absent or null reads as an empty map, with the place of the root.
+// Returns a section of the root; an absent or null section gives an empty map with the place of the root.
 Node section_of(const Node& root, const std::string& key);
 
 }  // namespace heddle::recipe

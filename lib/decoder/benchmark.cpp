@@ -1,4 +1,4 @@
-// The formulas that several families share.
+// FLOP formulas that several families share.
 #include "heddle/decoder/benchmark.h"
 
 #include <algorithm>
@@ -42,8 +42,8 @@ double BenchmarkSizes::expert_layers() const {
 namespace decoder {
 namespace {
 
-// Its projections for each token, and the causal half of its scores; with an indexer the scores of index_topk
-// keys, however many there are, and those of the indexer for all pairs.
+// Projections per token, and the causal half of the scores. With an indexer: the scores of index_topk keys,
+// whatever the length, and the indexer's scores of all pairs.
 double latent_attention(const BenchmarkSizes& m) {
   const double nope = m.of("qk_nope_head_dim", 0), rope = m.of("qk_rope_head_dim", 0),
                v = m.of("v_head_dim", 0), kv = m.of("kv_lora_rank", 0), q = m.of("q_lora_rank", 0);

@@ -1,4 +1,4 @@
-// Look-ups, their sum, and what is dropped of it.
+// Embedding look-ups, their sum, and dropout.
 #include "lib/decoder/embedding.h"
 
 #include <ATen/TensorOperators.h>
@@ -53,7 +53,8 @@ Tensors InputEmbedding::give() {
   return {std::exchange(given_, {})};
 }
 
-// The look-up would call a position a token. A device is not read.
+// Checks positions, because the look-up would report an invalid position as a token. Skips devices, which
+// would have to be read.
 void InputEmbedding::check_positions(const at::Tensor& positions) const {
   if (!positions.is_cpu() || positions.numel() == 0) return;
   const auto last = positions.max().item<int64_t>();

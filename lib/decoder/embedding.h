@@ -1,4 +1,4 @@
-// The beginning of a decoder with learned positions, dropout, inputs of its layers or several streams.
+// Input embedding of a decoder with learned positions, dropout, per-layer inputs or several streams.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,11 +14,11 @@
 
 namespace heddle::decoder {
 
-// A token's row, with learned positions plus its position's row, of which numbers are dropped. Children
-// "embed_tokens" and, where the model has them, "embed_norm", "embed_positions", "embed_dropout" and
-// "layer_inputs". Takes tokens [batch, sequence], returns hidden states [tokens, width], with
-// hyper-connections the same ones for each stream, and carries the inputs of the layers. Throws Error{input}
-// for a position that has no row.
+// Sum of the token's embedding and, with learned positions, the position's embedding, with dropout. Children
+// "embed_tokens" and, if the model has them, "embed_norm", "embed_positions", "embed_dropout" and
+// "layer_inputs". Takes tokens [batch, sequence] and returns hidden states [tokens, width], repeated for each
+// stream of hyper-connections. Carries the per-layer inputs. Throws Error{input} for a position without
+// embedding.
 class InputEmbedding : public Module, public Carrier {
  public:
   InputEmbedding(std::unique_ptr<Embedding> tokens, const Model& model, const at::TensorOptions& options);
@@ -37,8 +37,8 @@ class InputEmbedding : public Module, public Carrier {
   std::unique_ptr<Embedding> tokens_, positions_;
   std::unique_ptr<Module> norm_;
   std::unique_ptr<Dropout> dropout_;
-  std::unique_ptr<AllLayerInputs> layer_inputs_;  // null: layers have none
-  at::Tensor given_;                              // of the layers, until they are given
+  std::unique_ptr<AllLayerInputs> layer_inputs_;  // null: no per-layer inputs
+  at::Tensor given_;                              // per-layer inputs until give()
 };
 
 }  // namespace heddle::decoder

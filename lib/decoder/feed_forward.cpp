@@ -1,4 +1,4 @@
-// The MLP with Hugging Face's names.
+// MLP with Hugging Face's parameter names.
 #include "lib/decoder/feed_forward.h"
 
 #include <ATen/TensorOperators.h>
@@ -38,7 +38,7 @@ at::Tensor FeedForward::call_onto(const at::Tensor& residual, at::Tensor x, cons
 
 at::Tensor FeedForward::inside(const at::Tensor& x, const Batch& batch) {
   if (!gate_proj_) return model::activated(activation_, up_proj_.call(x, batch));
-  // A factor makes a new gate, and up alone would keep the memory of both alive.
+  // The factor allocates a new gate, and a view up would keep the memory of both alive.
   const auto outputs = gate_factor_ == 1 ? model::Outputs::columns : model::Outputs::apart;
   const model::FewTensors both = model::call_each({gate_proj_.get(), &up_proj_}, x, batch, outputs);
   const at::Tensor gate = times(both[0], gate_factor_);

@@ -1,4 +1,4 @@
-// The MLP of a layer, gated or plain, and the experts in its place.
+// MLP of a layer, gated or plain, and the experts that replace it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,18 +25,18 @@ class FeedForward : public LayerPart {
   at::Tensor forward(at::Tensor x, const Batch& batch) override;
 
  private:
-  at::Tensor inside(const at::Tensor& x, const Batch& batch);  // all but down_proj
+  at::Tensor inside(const at::Tensor& x, const Batch& batch);  // everything but down_proj
 
   Activation activation_;
-  double limit_;  // 0: none
+  double limit_;  // 0: no limit
   bool limit_before_;
-  std::optional<model::Situ> situ_;    // in place of activation_
-  double gate_factor_, out_;           // of gate_proj(x), and of the output
-  std::unique_ptr<Linear> gate_proj_;  // null: not gated
+  std::optional<model::Situ> situ_;    // replaces activation_
+  double gate_factor_, out_;           // factors of gate_proj(x) and of the output
+  std::unique_ptr<Linear> gate_proj_;  // null: no gate
   Linear up_proj_, down_proj_;
 };
 
-// The router's hidden, layer, place and layers are set already.
+// The router's hidden size, layer, place and number of layers are already set.
 std::unique_ptr<MoeLayer> make_mixture(const Mixture& form, int64_t width, double init_std,
                                        const at::TensorOptions& options);
 

@@ -1,4 +1,4 @@
-// Rules of names and layouts in files.
+// Rules for tensor names and layouts in checkpoint files.
 #include "heddle/decoder/files.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace heddle::decoder {
 namespace {
 
-// Where whole segments of a path equal `name`; npos: nowhere.
+// Returns the position at which whole path segments equal `name`; npos: none.
 size_t place_of(const std::string& path, const std::string& name) {
   for (size_t at = path.find(name); at != std::string::npos; at = path.find(name, at + 1)) {
     const size_t end = at + name.size();
@@ -22,7 +22,7 @@ std::string replaced(const std::string& path, size_t at, const std::string& name
   return path.substr(0, at) + by + path.substr(at + name.size());
 }
 
-// The matrix of one expert in a parameter of matrices for each expert, or for gate and up of each.
+// Returns one expert's matrix in a parameter with a matrix per expert, or with gate and up per expert.
 StoredPart part_of(std::string tensor, std::span<const int64_t> shape, int64_t expert, int64_t which) {
   const int64_t rows = shape[shape.size() - 2], columns = shape.back();
   if (shape.size() == 3)
@@ -30,7 +30,7 @@ StoredPart part_of(std::string tensor, std::span<const int64_t> shape, int64_t e
   return {std::move(tensor), {rows, columns}, {0, 0}, {2, 3}, {expert, which, 0, 0}, {1, 1, rows, columns}};
 }
 
-// Matrices of gate and up of all experts [experts, 2, width, hidden] in a tensor [experts, 2 width, hidden].
+// Maps gate and up of all experts [experts, 2, width, hidden] to a tensor [experts, 2 width, hidden].
 StoredParts halves(const std::string& tensor, std::span<const int64_t> shape) {
   StoredParts out;
   for (int64_t which = 0; which < 2; ++which)
@@ -43,7 +43,7 @@ StoredParts halves(const std::string& tensor, std::span<const int64_t> shape) {
   return out;
 }
 
-// One tensor of all experts for each product.
+// Maps to one tensor of all experts per projection.
 StoredParts apart(const ExpertFiles& files, const std::string& layer, std::span<const int64_t> shape) {
   if (shape.size() == 3) return stored::whole(layer + "." + files.down + ".weight", shape);
   StoredParts out;
@@ -57,7 +57,7 @@ StoredParts apart(const ExpertFiles& files, const std::string& layer, std::span<
   return out;
 }
 
-// Of a router. Empty: no parameter of one.
+// Returns the parts of a router's parameter; empty: not a router's parameter.
 StoredParts of_router(const ExpertFiles& files, const std::string& parameter,
                       std::span<const int64_t> shape) {
   const std::pair<std::string_view, std::string> kParts[] = {
@@ -74,8 +74,9 @@ StoredParts of_router(const ExpertFiles& files, const std::string& parameter,
   return {};
 }
 
-// Files have a tensor for each expert and product ("mlp.experts.3.up_proj.weight"; Mixtral:
-// "block_sparse_moe.experts.3.w3.weight"), memory one for all. Empty: no parameter of experts or routers.
+// Files have a tensor per expert and projection ("mlp.experts.3.up_proj.weight"; Mixtral:
+// "block_sparse_moe.experts.3.w3.weight"), memory has one for all experts. Empty: not a parameter of experts
+// or routers.
 StoredParts of_experts(const ExpertFiles& files, const std::string& parameter,
                        std::span<const int64_t> shape) {
   const std::string kGateUp = "." + files.memory + ".experts.gate_up_proj",
@@ -105,7 +106,7 @@ StoredParts of_experts(const ExpertFiles& files, const std::string& parameter,
   return parts;
 }
 
-// A slice of a joined tensor as one run of rows for each group.
+// Splits a slice of a joined tensor into one run of rows per group.
 StoredParts runs(StoredParts slice, int64_t groups) {
   if (groups == 1) return slice;
   StoredParts out;

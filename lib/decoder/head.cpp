@@ -1,4 +1,4 @@
-// The head: whole logits never exist if only the loss is needed and no seam uses them.
+// Head of a decoder. Full logits are computed only if more than the loss is needed or a seam uses them.
 #include "lib/decoder/head.h"
 
 #include <ATen/TensorOperators.h>
@@ -12,14 +12,14 @@
 namespace heddle::decoder {
 namespace {
 
-// As torch.nn.functional.normalize.
+// Normalizes rows like torch.nn.functional.normalize.
 at::Tensor rows_of_length_one(const at::Tensor& weight) {
   const at::Tensor norm = at::linalg_vector_norm(weight, 2, {1}, true);
-  // The same numbers as norm.clamp_min(), whose backward LibTorch has not for meta.
+  // Equal to norm.clamp_min(), whose backward LibTorch lacks on meta.
   return weight / (norm + (norm.clamp_min(1e-12) - norm).detach());
 }
 
-// While it lives, a module computes with another tensor.
+// Replaces a module's tensor for the lifetime of this object.
 class Instead {
  public:
   Instead(at::Tensor& place, at::Tensor tensor)

@@ -1,4 +1,4 @@
-// What the keys of most families say of the model, and what is impossible.
+// Reads the config.json keys that most families share, and checks them.
 #include <algorithm>
 #include <array>
 

@@ -1,4 +1,4 @@
-// The layer, with Hugging Face's names.
+// Decoder layer with Hugging Face's parameter names.
 #include "lib/decoder/layer.h"
 
 #include <ATen/TensorOperators.h>
@@ -42,7 +42,7 @@ Names norms_of_feed_forward(Order order) {
   return {};
 }
 
-// Edges: x. The scalar does not train.
+// Edge: x. The scalar does not train.
 struct ScalarNode final : model::LayerNode {
   ScalarNode() : LayerNode("LayerScalarBackward") {}
   model::Saved scalar;
@@ -135,7 +135,7 @@ void DecoderLayer::make_step(Step& step, const Layer& form, Names norms, int64_t
 at::Tensor DecoderLayer::onto(const at::Tensor& residual, Step& step, at::Tensor x, const Batch& batch) {
   const bool adds_itself = step.part != nullptr && !step.after && !step.dropout && multiplier_ == 1;
   if (!adds_itself) return residual + output(residual, step, std::move(x), batch);
-  const at::Tensor same = step.beside.empty() ? at::Tensor() : x;  // else the first part alone holds it
+  const at::Tensor same = step.beside.empty() ? at::Tensor() : x;  // otherwise only the first part needs it
   at::Tensor y = step.part->call_onto(residual, std::move(x), batch);
   for (LayerPart* part : step.beside) y = part->call_onto(y, same, batch);
   return y;

@@ -1,4 +1,4 @@
-// One layer of a decoder: mixers of tokens and an MLP or experts, with norms in the order of its description.
+// Decoder layer: token mixers and an MLP or experts, with norms as its description orders them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,25 +19,26 @@
 
 namespace heddle::decoder {
 
-// Hidden states [tokens, width] in and out, of a model with hyper-connections [tokens, streams * width].
-// Children "self_attn" (or the mixer's name), the mixers beside it, "mlp" and "moe", the norms that Layer
-// lists, with dropout "mixer_dropout" and "mlp_dropout", with hyper-connections "attn_hc" and "ffn_hc", with
-// blocks of residuals "attn_res" and "mlp_res", and "layer_input"; slot layer_scalar [1] where the
-// description has it. Carries what later layers need (carried.h).
+// Takes and returns hidden states [tokens, width], with hyper-connections [tokens, streams * width]. Children
+// "self_attn" (or the mixer's name), further mixers, "mlp" and "moe", the norms that Layer lists, with
+// dropout "mixer_dropout" and "mlp_dropout", with hyper-connections "attn_hc" and "ffn_hc", with block
+// residuals "attn_res" and "mlp_res", and "layer_input"; slot layer_scalar [1] if the description has it.
+// Carries the tensors that later layers need (carried.h).
 class DecoderLayer : public Module, public Carrier {
  public:
   struct Parts {
-    std::unique_ptr<LayerPart> mixer;  // null: absent, as below
+    std::unique_ptr<LayerPart> mixer;  // null here and below: absent
     std::string mixer_name = "self_attn";
-    std::vector<std::pair<std::string, std::unique_ptr<LayerPart>>> beside = {};  // with their names
+    // parallel mixers with their names
+    std::vector<std::pair<std::string, std::unique_ptr<LayerPart>>> beside = {};
     std::unique_ptr<Module> feed_forward;  // a FeedForward, or a MoeLayer
-    std::unique_ptr<Module> experts;       // beside it: a MoeLayer, which takes the residual
+    std::unique_ptr<Module> experts;       // parallel to feed_forward: a MoeLayer that takes the residual
     std::string experts_name = {};
-    std::unique_ptr<LayerInput> input;                 // null: the layer has no inputs of its own
-    std::unique_ptr<HyperConnection> attn_hc, ffn_hc;  // null: the model has one stream
-    std::unique_ptr<BlockResidual> attn_res, mlp_res;  // null: the model has one sum
-    bool begins_block = false;                         // with blocks: one begins here
-    std::string layer;  // "model.layers.3": tells its dropout from that of others
+    std::unique_ptr<LayerInput> input;                 // null: no per-layer input
+    std::unique_ptr<HyperConnection> attn_hc, ffn_hc;  // null: one stream
+    std::unique_ptr<BlockResidual> attn_res, mlp_res;  // null: no block residuals
+    bool begins_block = false;                         // with block residuals: a block starts here
+    std::string layer;                                 // "model.layers.3": distinguishes the layer's dropout
     Carried carried;
   };
   DecoderLayer(const Layer& form, int64_t width, Parts parts, const at::TensorOptions& options);
@@ -50,17 +51,17 @@ class DecoderLayer : public Module, public Carrier {
   at::Tensor forward(at::Tensor x, const Batch& batch) override;
 
  private:
-  // A part with the norms before and after it; null: none.
+  // A part with the norms before and after it; null: absent.
   struct Step {
     Module* module = nullptr;
-    LayerPart* part = nullptr;  // the module, where it adds itself to the residual
+    LayerPart* part = nullptr;  // the module, if it adds itself to the residual
     std::vector<LayerPart*> beside;
-    Module* experts = nullptr;  // beside the module, with the residual for input
+    Module* experts = nullptr;  // parallel to the module, with the residual as input
     std::unique_ptr<Module> before, after, after_module, after_experts;
-    std::unique_ptr<Dropout> dropout;  // null: nothing is dropped
+    std::unique_ptr<Dropout> dropout;  // null: no dropout
     HyperConnection* streams = nullptr;
   };
-  // norms: the names of those before and after; null: none.
+  // norms: names of the norms before and after; null: none.
   void make_step(Step& step, const Layer& form, std::array<const char*, 2> norms, int64_t width,
                  const at::TensorOptions& options);
   void add_dropout(double p);
@@ -69,14 +70,14 @@ class DecoderLayer : public Module, public Carrier {
   at::Tensor parts(at::Tensor x, const Batch& batch);  // mixer and MLP
   at::Tensor run(Step& step, at::Tensor x, const Batch& batch);
   at::Tensor onto(const at::Tensor& residual, Step& step, at::Tensor x, const Batch& batch);
-  // What is added to the residual: of what the norm before the part gives.
+  // Returns the part's output, which is added to the residual; x is the output of the norm before the part.
   at::Tensor output(const at::Tensor& residual, Step& step, at::Tensor x, const Batch& batch);
   at::Tensor run_in_streams(Step& step, const at::Tensor& x, const Batch& batch);
   at::Tensor run_in_blocks(const at::Tensor& x, const Batch& batch);  // mixer and MLP
 
   double multiplier_;
   bool side_by_side_;
-  at::Tensor scalar_;  // undefined: none
+  at::Tensor scalar_;  // undefined: no scalar
   Parts parts_;
   Step mixer_, feed_forward_;
 };

@@ -1,4 +1,4 @@
-// Out-of-line destructors that anchor the vtables, and the defaults.
+// Destructors that anchor the vtables, and default implementations.
 #include "heddle/decoder/description.h"
 
 #include <ATen/TensorOperators.h>

@@ -1,4 +1,4 @@
-// From the description of a norm to its module.
+// Makes norm modules from their description.
 #include "lib/decoder/norm.h"
 
 #include "heddle/nn/rms_norm.h"

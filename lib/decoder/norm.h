@@ -1,4 +1,4 @@
-// What the modules of a decoder are made with: norms by their description, biases, first values, factors.
+// Helpers for building decoder modules: norms, biases, initial values, factors.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -18,9 +18,9 @@ inline Linear::Bias bias_if(bool wanted) {
   return wanted ? Linear::Bias::zeros : Linear::Bias::none;
 }
 
-// Standard deviations of random weights.
+// Standard deviations of random initial weights.
 struct FirstValues {
-  double std = 0.02, residual = 0.02;  // residual: of products that are added to the hidden states
+  double std = 0.02, residual = 0.02;  // residual: of projections that are added to the hidden states
 };
 
 inline Init normal(double std) {

@@ -1,4 +1,4 @@
-// Multiplications of a token in each part of a layer.
+// Multiplications per token in each part of a layer.
 #include "lib/decoder/units.h"
 
 #include <iterator>
@@ -13,13 +13,13 @@ double real(int64_t value) {
   return static_cast<double>(value);
 }
 
-// Tokens that one sees, the mean over a sequence.
+// Mean number of tokens that a token sees in a sequence.
 double seen(const AttentionOptions& options, int64_t sequence) {
   const double length = real(sequence), window = real(options.window);
   return window == 0 || window >= length ? length / 2 : window - window * window / (2 * length);
 }
 
-// The weights of the streams, their sum, and where they are mixed, of mixer and MLP; the first of the head.
+// Hyper-connections of mixer and MLP: computing the weights, the sum of the streams, and mixing them.
 double of_streams(const Model& model) {
   if (!model.hyper_connections) return 0;
   const double n = real(model.hyper_connections->streams), layers = real(std::ssize(model.layers));
@@ -27,7 +27,7 @@ double of_streams(const Model& model) {
   return real(model.width) * (layers * 2 * of_part + n * n + n);
 }
 
-// Of each sum over blocks two of each number: the scores, and the sum.
+// Each sum over blocks takes two multiplications per element: for the scores and for the sum.
 double of_blocks(const Model& model) {
   if (!model.block_residuals) return 0;
   const int64_t layers = std::ssize(model.layers), size = model.block_residuals->size;
@@ -39,8 +39,8 @@ double of_blocks(const Model& model) {
   return 2 * real(model.width) * (values + real((layers - 1) / size + 2));
 }
 
-// Weights of the products, and a multiplication for each element of q k^T that is seen and of its product
-// with v.
+// Counts weights of projections, and one multiplication per visible element of q k^T and of its product with
+// v.
 struct Counter {
   double width;
   int64_t sequence;
@@ -64,12 +64,12 @@ struct Counter {
     const double queries = form.query_rank > 0 ? query_rank * (width + heads * key) : width * heads * key;
     const double keys = width * (rank + rotary) + rank * heads * (plain + value);
     AttentionOptions options;
-    if (form.indexer) options.window = form.indexer->top_k;  // so many of the keys before a query
+    if (form.indexer) options.window = form.indexer->top_k;  // number of earlier keys that a query attends to
     const double gate = form.output_gate ? heads * value * width : 0;
     return queries + keys + gate + heads * value * width + heads * (key + value) * seen(options, sequence) +
            choice(form);
   }
-  // A third: there is no backward. Nothing where a query sees all keys before it.
+  // A third, because there is no backward. Zero if a query sees all earlier keys.
   double choice(const Latent& form) const {
     if (!form.indexer || form.indexer->of_layer_before || sequence <= form.indexer->top_k) return 0;
     const double heads = real(form.indexer->heads), dim = real(form.indexer->head_dim);
@@ -106,7 +106,7 @@ double operations_per_token(const Model& model, int64_t sequence) {
   };
   const double logits = real(model.width) * real(model.vocabulary);
   const double mtp = of(model.mtp.layers) + 2 * real(model.width) * real(model.width) + logits;
-  // Of each layer: its part of the first product, and two of its own.
+  // Per layer: its part of the first projection, and two projections of its own.
   const double inputs =
       3 * real(model.width) * real(model.layer_inputs.width) * static_cast<double>(model.layers.size());
   return 6 * (of(model.layers) + inputs + of_streams(model) + of_blocks(model) + logits +

@@ -1,4 +1,4 @@
-// The plan for tensor parallelism: NeMo AutoModel's default for Llama, the head split with its loss.
+// Tensor parallel plan: NeMo AutoModel's default for Llama, with the head split together with its loss.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -19,10 +19,10 @@ Splitting attention_of(const Layer& layer) {
   return attention->head_norm == Attention::HeadNorm::whole ? Splitting::whole : Splitting::split;
 }
 
-// A style of these layers' modules: one pattern where no other layer has a module of that name.
+// Adds the style of a module in some layers, as one pattern if no other layer has a module with the name.
 class Writer {
  public:
-  // The layers' modules are "<place>.N".
+  // The layers' modules are named "<place>.N".
   Writer(std::string place, const std::vector<Layer>& layers, TensorPlan& plan)
       : place_(std::move(place)), layers_(layers), plan_(plan) {}
   const std::vector<Layer>& layers() const { return layers_; }
@@ -83,7 +83,7 @@ void add_mixers(Writer& writer) {
   }
 }
 
-// Mixers last, attention and MLPs first.
+// Attention and MLPs first, then other mixers.
 void add_layers(Writer writer) {
   const auto attends = [](const Layer& layer) { return attention_of(layer) != Splitting::none; };
   const auto splits = [](const Layer& layer) { return attention_of(layer) == Splitting::split; };

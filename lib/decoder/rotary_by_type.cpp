@@ -1,4 +1,4 @@
-// Rotary embeddings of their own for layers that slide and layers that do not.
+// Separate rotary embeddings of layers with sliding-window and with full attention.
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,13 +13,13 @@ constexpr const char* kScaling = "rope_scaling";
 constexpr const char* kTheta = "rope_theta";
 constexpr const char* kLocalTheta = "rope_local_base_freq";
 
-// Keys that transformers writes beside the two maps, and that say nothing.
+// Keys that transformers writes next to the two maps and that have no effect.
 bool says_nothing(const std::string& key, const Node& value) {
   return value.is_null() ||
          (key == "rope_type" && value.kind() == Node::Kind::text && value.as_text() == "default");
 }
 
-// The map of one word of layer_types in rope_parameters; null: none.
+// Returns the map for one layer type in rope_parameters; null: none.
 const Node* parameters_of(const Node& keys, const char* type) {
   const Node* all = model::given(keys, kParameters);
   if (all == nullptr) return nullptr;
@@ -65,10 +65,9 @@ std::vector<FieldInfo> rotary_table_by_type(const RotaryKeys& rotary, const Rota
   std::vector<FieldInfo> out = rotary_table(rotary, false);
   out[0].help = "Base of the rotary embedding's wavelengths in layers with full attention.";
   out[1].help = "Scaling of that rotary embedding: rope_type and its factors.";
-  out[2].help =
-      "The newer spelling: full_attention and sliding_attention, each a map with rope_type and rope_theta.";
+  out[2].help = "Newer form: full_attention and sliding_attention, each a map with rope_type and rope_theta.";
   out.push_back({kLocalTheta, "number", Node::real(sliding.theta).written(), "above 0",
-                 "The base in layers that slide.", ""});
+                 "Base of the rotary embedding's wavelengths in layers with sliding-window attention.", ""});
   return out;
 }
 

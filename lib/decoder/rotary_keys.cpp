@@ -1,4 +1,4 @@
-// The rotary embedding of a Hugging Face configuration: read, written, and its table.
+// Rotary embedding of a Hugging Face configuration: reads and writes its keys.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using model::real_or;
 using model::refuse;
 using model::text_or;
 
-// partial_rotary_factor of the keys or of the rotary parameters.
+// Reads partial_rotary_factor from the keys or the rotary parameters.
 void read_part(const Node& keys, RotaryKeys& rotary, const RotaryUse& use) {
   const Node* part = model::given(keys, "partial_rotary_factor");
   if (part == nullptr) return;
@@ -61,7 +61,7 @@ void read_llama3(const Node& keys, const Node& parameters, RotaryKeys& rotary, c
   scaling.original_positions = original_positions(keys, parameters, use);
 }
 
-// transformers takes a 0 of these for an absent key.
+// transformers treats a 0 of these keys as absent.
 double positive_or(const Node& parameters, std::string_view key, double otherwise) {
   const double value = real_or(parameters, key, 0);
   if (value == 0) return otherwise;
@@ -82,7 +82,7 @@ void read_yarn(const Node& keys, const Node& parameters, RotaryKeys& rotary, con
   scaling.original_positions = original_positions(keys, parameters, use);
 }
 
-// The part counts pairs, so any head of an even width allows it.
+// The part counts pairs, so any head with an even width allows it.
 void read_proportional(const Node& parameters, RotaryKeys& rotary) {
   rotary.of_whole_head = true;
   rotary.part = real_or(parameters, "partial_rotary_factor", 1);
@@ -95,7 +95,7 @@ void read_proportional(const Node& parameters, RotaryKeys& rotary) {
   rotary.scaling.factor = positive(parameters, "factor");
 }
 
-// Of transformers' rope types, those that are not built among them.
+// Keys of transformers' rope types, including types that are not built.
 const std::vector<std::string>& known_parameters() {
   static const std::vector<std::string> kKnown = {"rope_type",
                                                   "type",
@@ -151,7 +151,7 @@ void read_parameters(const Node& keys, const Node& parameters, RotaryKeys& rotar
   }
 }
 
-// The family's own partial_rotary_factor, of heads that it does not fit.
+// Checks the family's default partial_rotary_factor against the head.
 void check_default_part(const Node& keys, const RotaryKeys& rotary, const RotaryUse& use) {
   const int64_t dim = rotary.of_whole_head ? use.head_dim : rotary.dim(use.head_dim);
   if (dim >= 2 && dim % 2 == 0) return;
@@ -263,14 +263,14 @@ std::vector<FieldInfo> rotary_table(const RotaryKeys& defaults, bool partial) {
       {"rope_scaling", "map or null", "null", types,
        "Scaling of the rotary embedding: rope_type and its factors.", ""},
       {"rope_parameters", "map or null", "null", types,
-       "The newer spelling of rope_scaling, with rope_theta in it.", ""},
+       "Newer form of rope_scaling, which includes rope_theta.", ""},
       {"original_max_position_embeddings", "integer or null", "null", "",
-       "Of rope types llama3 and yarn: positions that the model was first trained on; beside other types it "
-       "changes nothing.",
+       "Number of positions of the original training, for the rope types llama3 and yarn. Other types "
+       "ignore it.",
        ""}};
   if (partial)
     out.push_back({"partial_rotary_factor", "number", Node::real(defaults.part).written(), "above 0, to 1.0",
-                   "Part of each head that is rotated, its first numbers.", ""});
+                   "Share of each head to rotate, from its first element on.", ""});
   return out;
 }
 

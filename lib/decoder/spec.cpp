@@ -1,4 +1,4 @@
-// What a trainer asks of a model, from its description.
+// ModelSpec of a decoder, from its description.
 #include <mutex>
 #include <optional>
 #include <string>
@@ -30,7 +30,7 @@ class Spec : public ModelSpec {
   StoredParts stored(const std::string& parameter, std::span<const int64_t> shape) const override {
     return read_.files.parts(parameter, shape, [this](const std::string& other) { return rows_of(other); });
   }
-  // A tied head is the embedding; files may have either.
+  // A tied head is the embedding; files may contain either name.
   std::vector<std::string> other_names(const std::string& tensor) const override {
     std::vector<std::string> out = read_.files.other_names(tensor);
     if (!read_.model.tied || tensor != read_.files.in_files(kEmbedding)) return out;
@@ -43,7 +43,7 @@ class Spec : public ModelSpec {
   std::map<std::string, std::string> idle_keys() const override { return read_.idle; }
 
  private:
-  // Of all parameters, made at the first question.
+  // Number of rows of all parameters, computed on first use.
   std::optional<int64_t> rows_of(const std::string& parameter) const {
     std::call_once(once_, [this] {
       for (const auto& unit : make_units(at::TensorOptions(at::kMeta)))

@@ -1,4 +1,4 @@
-// The key time_step_limit: two numbers, the second of which may be infinite.
+// The key time_step_limit: two numbers, of which the second may be infinite.
 #include "heddle/decoder/family.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ FieldInfo step_limit_info() {
           "list of 2 numbers",
           "[0.0, .inf]",
           "at least 0",
-          "Steps of Mamba-2 are cut to this range.",
+          "Range to which the steps of Mamba-2 are clamped.",
           ""};
 }
 

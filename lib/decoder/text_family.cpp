@@ -1,4 +1,4 @@
-// The keys of the text in those of a model of text and images.
+// Text keys of a multimodal model's configuration.
 #include "heddle/decoder/text_family.h"
 
 #include "heddle/base/text.h"
@@ -20,9 +20,9 @@ Node text_keys(const Node& keys) {
 }
 
 std::vector<FieldInfo> text_table(std::span<const std::string> types) {
-  return {
-      {kText, "map", "", "", "Keys of the text, whose model_type is " + text::join(types, " or ") + ".", ""},
-      {kTied, "bool or null", "null", "", "Replaces the same key of text_config.", ""}};
+  return {{kText, "map", "", "",
+           "Keys of the text model, whose model_type is " + text::join(types, " or ") + ".", ""},
+          {kTied, "bool or null", "null", "", "Overrides tie_word_embeddings of text_config.", ""}};
 }
 
 void refuse_text(const Node& keys, std::span<const std::string> types) {

@@ -1,4 +1,4 @@
-// The units of a decoder, and what its layers share.
+// Builds the units of a decoder, and the tables that its layers share.
 #include "lib/decoder/units.h"
 
 #include <ATen/core/Tensor.h>
@@ -24,7 +24,7 @@
 namespace heddle::decoder {
 namespace {
 
-// Tables of angles, each for all layers with the same rotation.
+// Tables of angles, one per distinct rotation.
 class Rotaries {
  public:
   std::shared_ptr<Rotary> of(int64_t head_dim, const Rotation& rotation) {
@@ -44,7 +44,7 @@ class Rotaries {
     return std::make_shared<Rotary>(model::rotary_frequencies(rotation.dim, rotation.theta, rotation.scaling),
                                     model::rotary_factor(rotation.scaling), part);
   }
-  // A frequency of 0 leaves its pair as it is.
+  // A frequency of 0 does not rotate its pair.
   static at::Tensor first_of_head(int64_t head_dim, const Rotation& rotation) {
     at::Tensor all = model::rotary_frequencies(head_dim, rotation.theta, rotation.scaling).clone();
     all.narrow(0, rotation.dim / 2, (head_dim - rotation.dim) / 2).zero_();
@@ -58,7 +58,7 @@ class Rotaries {
   std::vector<Made> made_;
 };
 
-// Null: the layer has none.
+// Returns null if the layer has no mixture of experts.
 const Mixture* mixture_of(const Layer& layer) {
   return layer.experts_beside ? &*layer.experts_beside : std::get_if<Mixture>(&layer.feed_forward);
 }
@@ -145,7 +145,7 @@ class Maker {
   }
 
  private:
-  // Layers of prediction heads follow those of the model, and carry nothing.
+  // Layers of prediction heads are numbered after those of the model, and carry no tensors.
   DecoderLayer::Parts parts_of(const Layer& form, int64_t index) {
     DecoderLayer::Parts parts;
     parts.layer = "model.layers." + std::to_string(index);
@@ -238,10 +238,10 @@ class Maker {
   std::shared_ptr<QueryFactors> queries_;
   int64_t sparse_ = 0, place_ = 0;
   std::optional<double> coefficient_;
-  std::shared_ptr<model::LayerBalance> balance_;  // null: no loss goes over all layers
+  std::shared_ptr<model::LayerBalance> balance_;  // null: no loss over all layers
 };
 
-// `weight` becomes the embedding's.
+// Stores the embedding's weight in `weight`.
 std::unique_ptr<ModuleUnit> embedding_unit(const Model& model, const at::TensorOptions& options,
                                            at::Tensor& weight) {
   const std::string name = "model.embed_tokens";

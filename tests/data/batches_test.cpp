@@ -93,10 +93,9 @@ TEST(TokenDataset, PutsFilesOneAfterTheOther) {
 
 TEST(TokenDataset, RefusesFilesWithoutOneSample) {
   ScratchDirectory scratch;
-  EXPECT_THAT(
-      tests::thrown_by([&] { counting(scratch, {3}, 3); }),
-      ::testing::AllOf(HasSubstr("error[input]"),
-                       HasSubstr("the longest file holds 3 tokens; one sample of seq_len 3 needs 4")));
+  EXPECT_THAT(tests::thrown_by([&] { counting(scratch, {3}, 3); }),
+              ::testing::AllOf(HasSubstr("error[input]"),
+                               HasSubstr("the longest file has 3 tokens; one sample of seq_len 3 needs 4")));
 }
 
 TEST(TokenDataset, RefusesTokensOutsideTheVocabulary) {

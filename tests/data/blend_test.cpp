@@ -163,13 +163,13 @@ TEST_F(BlendSetTest, IsRefusedWithItsLine) {
     return tests::thrown_by([&] { opened(keys, wanted); });
   };
   EXPECT_THAT(refusal("paths: " + name("c")),
-              HasSubstr("run.yaml:1 paths: the file '" + name("c") + ".bin' is not there"));
+              HasSubstr("run.yaml:1 paths: the file '" + name("c") + ".bin' does not exist"));
   EXPECT_THAT(refusal("paths: '" + name("x*") + "'"), HasSubstr("no file .bin or .idx matches"));
   EXPECT_THAT(refusal("paths: [30, " + name("a") + ", 70, " + name("b") + "]", 0),
               HasSubstr("Using client-specified weights requires client-specified size"));
   EXPECT_THAT(refusal("paths: [30, " + name("a") + ", " + name("b") + "]"),
               HasSubstr("run.yaml:1 paths[2]: expected a weight above 0 and a name after it"));
-  EXPECT_THAT(refusal("paths: {test: " + name("a") + "}"), HasSubstr("there are no paths for train"));
+  EXPECT_THAT(refusal("paths: {test: " + name("a") + "}"), HasSubstr("paths has no entry for train"));
   EXPECT_THAT(refusal(""), HasSubstr("paths is missing"));
   std::filesystem::resize_file(directory_ / "a.idx", 40);
   EXPECT_THAT(refusal("paths: " + name("a")), HasSubstr("the index is cut"));

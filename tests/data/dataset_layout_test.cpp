@@ -95,17 +95,16 @@ TEST_F(DatasetLayoutRefusal, NamesTheFormatThatMostFilesHave) {
   add("a.csv");
   add("b.csv");
   add("c.jsonl");
-  EXPECT_THAT(
-      refusal(),
-      HasSubstr("run.yaml:3 dataset.path: most files of the split train are .csv files; heddle reads "
-                ".json, .jsonl, .ndjson, .parquet, .geoparquet, .gpq and .arrow\n  hint: Name the data "
-                "files themselves: one file, or a list of files."));
+  EXPECT_THAT(refusal(),
+              HasSubstr("run.yaml:3 dataset.path: most files of the split train are .csv files; heddle reads "
+                        ".json, .jsonl, .ndjson, .parquet, .geoparquet, .gpq and .arrow\n  hint: List the "
+                        "data files instead: one file, or a list of files."));
 }
 
 TEST_F(DatasetLayoutRefusal, NamesSplitsOfTwoFormatsAndFilesOfAnother) {
   add("train.jsonl");
   add("test.parquet");
-  EXPECT_THAT(refusal(), HasSubstr("the split train has JSON files, and the split test has Parquet files"));
+  EXPECT_THAT(refusal(), HasSubstr("the split train has JSON files, but the split test has Parquet files"));
   fs::remove(directory_ / "test.parquet");
   add("train-2.jsonl.gz");
   EXPECT_THAT(refusal(),
@@ -123,19 +122,20 @@ TEST_F(DatasetLayoutRefusal, NamesTheSplitWithoutDataFiles) {
   EXPECT_THAT(refusal("b"), HasSubstr("no file matches the patterns of the split train"));
   add("README.md", "---\nconfigs:\n- config_name: a\n  data_files: no.jsonl\n---\n");
   EXPECT_THAT(refusal(),
-              HasSubstr("run.yaml:3 dataset.path: the data set's card names no.jsonl for the split "
-                        "train, and no such data file is there"));
+              HasSubstr("run.yaml:3 dataset.path: the data set's card lists no.jsonl for the split "
+                        "train, but no such data file exists"));
 }
 
 TEST_F(DatasetLayoutRefusal, NamesTheLoadingScript) {
   const fs::path named = directory_ / "mine";
   put(named / "mine.py", "");
   put(named / "a.jsonl", "{}");
-  EXPECT_THAT(tests::thrown_by([&] {
-                read_layout({named, Node::text(named.string())});
-              }),
-              HasSubstr("the data set has a loading script, mine.py, which heddle does not run\n  hint: Name "
-                        "another revision (revision: refs/convert/parquet), or the data files themselves."));
+  EXPECT_THAT(
+      tests::thrown_by([&] {
+        read_layout({named, Node::text(named.string())});
+      }),
+      HasSubstr("the data set has a loading script, mine.py, which heddle does not run\n  hint: Use another "
+                "revision (revision: refs/convert/parquet), or list the data files instead."));
 }
 
 TEST_F(DatasetLayoutRefusal, NamesWhatIsWrongWithTheCard) {
@@ -155,30 +155,29 @@ TEST_F(DatasetLayoutRefusal, NamesWhatIsWrongWithTheCard) {
       "with each split once, where NAME has letters, digits, _ and dots" +
           hint);
   expect(begin + "data_files: train.jsonl\n  field: rows\n---\n",
-         "configs[0].field: the configuration sets field, which heddle does not apply\n  hint: Name the data "
-         "files themselves in the recipe.");
+         "configs[0].field: the configuration sets field, which heddle does not apply\n  hint: List the data "
+         "files in the recipe.");
   expect("---\nconfigs:\n- data_files: train.jsonl\n---\n", "this configuration has no config_name" + hint);
   expect("---\nconfigs: x\n---\n", "configs is 'x'; it takes a list of configurations" + hint);
   expect("---\nconfigs: [\n---\n", "YAML syntax: ");
-  expect(
-      "---\nconfigs:\n- {config_name: a, default: true}\n- {config_name: b, default: true}\n---\n",
-      "README.md:2 configs: the configurations a and b are both the default\n  hint: Mark one of them in the "
-      "card.");
+  expect("---\nconfigs:\n- {config_name: a, default: true}\n- {config_name: b, default: true}\n---\n",
+         "README.md:2 configs: the configurations a and b are both the default\n  hint: Mark only one of "
+         "them as the default in the card.");
   expect(begin + "data_files: /etc/*.json\n---\n",
-         "'/etc/*.json': this pattern names files outside the data set\n  hint: Write a path inside the data "
+         "'/etc/*.json': this pattern matches files outside the data set\n  hint: Use a path inside the data "
          "set's directory.");
-  expect(begin + "data_files: x/../../*.json\n---\n", "names files outside the data set");
+  expect(begin + "data_files: x/../../*.json\n---\n", "matches files outside the data set");
   expect(begin + "data_files: 'x/**.json'\n---\n",
-         "'x/**.json': '**' is only a piece of the part '**.json'\n  hint: Write '**' between slashes: "
-         "data/**/*.parquet.");
+         "'x/**.json': '**' is only a part of the path component '**.json'\n  hint: Use '**' as a whole "
+         "component: data/**/*.parquet.");
 }
 
 TEST_F(DatasetLayoutRefusal, NamesTheSplitsOfTheCardThatFilesDoNotHave) {
   add("train.jsonl");
   add("README.md", "---\ndataset_info: {splits: [{name: train, num_examples: 3}, {name: more}]}\n---\n");
   EXPECT_THAT(refusal(),
-              HasSubstr("dataset_info of the card lists the splits more, train, and the files have the "
-                        "splits train\n  hint: Correct the card, or name the data files themselves."));
+              HasSubstr("dataset_info of the card lists the splits more, train, but the files have the "
+                        "splits train\n  hint: Correct the card, or list the data files instead."));
   EXPECT_THAT(refusal("", false), IsEmpty());
   add("README.md", "---\ndataset_info: {splits: [{name: train, num_examples: 3}]}\n---\n");
   EXPECT_EQ(read_layout({directory_ / "", Node::text("x"), ""})[0].rows, 3);
@@ -190,24 +189,22 @@ TEST_F(DatasetLayoutRefusal, NamesNoKeyForTheConfigurationThatTheDataSetDoesNotH
       "---\nconfigs:\n- {config_name: a, data_files: a.jsonl}\n- {config_name: b, data_files: a.jsonl}\n"
       "---\n");
   const LayoutQuery query{directory_ / "", Node::text("x"), "", true, false};
-  EXPECT_THAT(
-      tests::thrown_by([&] { read_layout(query); }),
-      HasSubstr("the data set has the configurations a, b, and none is the default\n  hint: Name the data "
-                "files themselves: one file, or a list of files."));
+  EXPECT_THAT(tests::thrown_by([&] { read_layout(query); }),
+              HasSubstr("the data set has the configurations a, b, but none is the default\n  hint: List the "
+                        "data files instead: one file, or a list of files."));
 }
 
 TEST_F(DatasetLayoutRefusal, NamesASplitThatIsNoWord) {
   add("data/a-b-00000-of-00001.jsonl");
-  EXPECT_THAT(refusal(),
-              HasSubstr("the file data/a-b-00000-of-00001.jsonl names the split 'a-b'; names of splits "
-                        "have letters, digits, _ and dots"));
+  EXPECT_THAT(refusal(), HasSubstr("the file data/a-b-00000-of-00001.jsonl names the split 'a-b'; split "
+                                   "names consist of letters, digits, _ and dots"));
 }
 
 TEST_F(DatasetLayoutRefusal, IsAbsentForAnotherConfigurationsFilesOfTheHubsCache) {
   add("en/a.jsonl");
   add("README.md",
       "---\nconfigs:\n- {config_name: de, data_dir: de}\n- {config_name: en, data_dir: en}\n---\n");
-  EXPECT_THAT(refusal("en"), HasSubstr("de holds no data files (.json, "));
+  EXPECT_THAT(refusal("en"), HasSubstr("de contains no data files (.json, "));
   EXPECT_THAT(refusal("en", false), IsEmpty());
 }
 

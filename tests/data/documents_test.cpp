@@ -78,7 +78,7 @@ TEST_F(Documents, CountTheBytesRead) {
 }
 
 TEST_F(Documents, NameTheLineThatIsNotUtf8) {
-  const std::string hint = "\n  hint: convert the file, for example: iconv -f LATIN1 -t UTF-8 FILE";
+  const std::string hint = "\n  hint: convert the file to UTF-8, for example: iconv -f LATIN1 -t UTF-8 FILE";
   EXPECT_EQ(refusal({file("a", "one\ntwo\ncaf\xe9 au lait\n")}),
             "error[input] a:3: byte 4 of the line, 0xe9, is not UTF-8" + hint);
   EXPECT_EQ(refusal({file("a", "one\nt\xffo")}, {.lines = true}),
@@ -93,14 +93,14 @@ TEST_F(Documents, NameTheLineThatIsNoJson) {
             "error[input] a.jsonl:2: the line is not JSON: parse error at line 1, column 10: syntax error "
             "while parsing "
             "value - unexpected '}'; expected '[', '{', or a literal\n"
-            "  hint: each line is to be one JSON object; for plain text leave --field out");
+            "  hint: each line must be one JSON object; for plain text remove --field");
   EXPECT_EQ(refusal({file("a.jsonl", good + "[1]\n")}),
             "error[input] a.jsonl:2: expected a JSON object, got array");
   EXPECT_EQ(refusal({file("a.jsonl", good + "\n{\"text\": 7}\n")}),
-            "error[input] a.jsonl:3: the field 'text' is to hold text, and holds number");
+            "error[input] a.jsonl:3: the field 'text' must contain text, but contains number");
   EXPECT_EQ(refusal({file("a", "{\"id\": 1, \"body\": \"b\"}")}, {.field = "text"}),
-            "error[input] a:1: there is no field 'text'; there are: body, id\n"
-            "  hint: name the field that holds the text: --field NAME");
+            "error[input] a:1: there is no field 'text'; the fields are: body, id\n"
+            "  hint: set --field NAME to the field that contains the text");
   EXPECT_EQ(refusal({file("a.jsonl", std::string(100000, '['))}),
             "error[input] a.jsonl:1: brackets nest too deep");
 }

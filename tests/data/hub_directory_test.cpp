@@ -79,7 +79,7 @@ TEST(HubDirectory, IsThatOfTheFileOfPlaces) {
   EXPECT_EQ(hub_directory("org/Model", HubKind::model), model);
   EXPECT_EQ(tests::thrown_by([] { hub_directory("a/b", HubKind::model); }),
             "error[input] " + file.string() +
-                ":1: /x is not there: the place of a/b\n  hint: correct the line, or remove it");
+                ":1: /x does not exist; it is the place of a/b\n  hint: correct the line, or remove it");
   folder.write("places", "org/Model " + model.string() + "\nmodel\n");
   EXPECT_EQ(tests::thrown_by([] { hub_directory("org/Model", HubKind::model); }),
             "error[input] " + file.string() + ":2: 'model' has no path\n  hint: a line is NAME PATH");
@@ -92,11 +92,10 @@ TEST(HubDirectory, IsSaidToBeLackingWithTheCommandThatBringsIt) {
   const Folder folder;
   const EnvironmentVariable cache("HF_HUB_CACHE", folder.path().string());
   EXPECT_EQ(hub_directory_hint("org/text", HubKind::dataset),
-            "heddle downloads nothing: `hf download org/text --repo-type dataset` brings it to the hub's "
-            "cache, where "
-            "it is looked for (" +
+            "heddle downloads nothing: run `hf download org/text --repo-type dataset` to download it to the "
+            "hub's cache (" +
                 (folder / "datasets--org--text").string() +
-                "); a line `org/text PATH` of the file that HEDDLE_PLACES names tells of another place");
+                "), or add a line `org/text PATH` to the file that HEDDLE_PLACES names");
   EXPECT_EQ(hub_directory_hint("models/of/mine", HubKind::model), "");
 }
 

@@ -114,13 +114,14 @@ Batch first_batch(const Rows& dataset, int64_t rows) {
 
 TEST_F(Samples, HaveLengthsInAFileThatIsNotEmpty) {
   EXPECT_EQ(error_of_lengths(""),
-            "error[input] lengths: is empty: it has the length of no sample\n"
-            "  hint: each line holds the number of tokens of one sample, the next one in the token file");
-  EXPECT_EQ(error_of_lengths(std::string(2'000'000, 'x')),
-            "error[input] lengths:1: a sample's length is a whole number from 2 to 2147483648, got '" +
-                std::string(200, 'x') +
-                "... (2000000 bytes)'\n"
-                "  hint: each line holds the number of tokens of one sample, the next one in the token file");
+            "error[input] lengths: is empty: it contains no sample length\n"
+            "  hint: write on each line the number of tokens of one sample, in the order of the token file");
+  EXPECT_EQ(
+      error_of_lengths(std::string(2'000'000, 'x')),
+      "error[input] lengths:1: a sample's length must be an integer from 2 to 2147483648, got '" +
+          std::string(200, 'x') +
+          "... (2000000 bytes)'\n"
+          "  hint: write on each line the number of tokens of one sample, in the order of the token file");
 }
 
 TEST_F(Samples, ArePackedWithTheirOwnLabels) {
@@ -206,10 +207,10 @@ TEST_F(Samples, AreReadFromLinesOfLengths) {
   EXPECT_EQ(error_of_lengths("4\n6\n"), "");
   EXPECT_EQ(error_of_lengths("4\r\n6"), "");
   const std::string hint =
-      "\n  hint: each line holds the number of tokens of one sample, the next one in the token file";
+      "\n  hint: write on each line the number of tokens of one sample, in the order of the token file";
   EXPECT_EQ(
       error_of_lengths("4\nsix\n"),
-      "error[input] lengths:2: a sample's length is a whole number from 2 to 2147483648, got 'six'" + hint);
+      "error[input] lengths:2: a sample's length must be an integer from 2 to 2147483648, got 'six'" + hint);
   for (const char* wrong : {"1", "-4", "", "4 6", "99999999999999999999"})
     EXPECT_NE(error_of_lengths("4\n" + std::string(wrong) + "\n").find("got '" + std::string(wrong) + "'"),
               std::string::npos);

@@ -109,21 +109,20 @@ TEST_F(PreparedSamples, AreRefusedOnlyForATokenBeyondTheVocabulary) {
   EXPECT_EQ(refusal(31, again), "");
   EXPECT_EQ(again.now, notes.now);
   EXPECT_EQ(refusal(30, again), "error[input] " + file_.string() +
-                                    ": sample 3 has the token 30, and the model has a vocabulary of 30\n"
-                                    "  hint: make the tokens with the model's own tokenizer");
+                                    ": sample 3 has the token 30, but the model's vocabulary size is 30\n"
+                                    "  hint: tokenize the texts with the model's own tokenizer");
   EXPECT_THAT(refusal(14, notes), HasSubstr("sample 1 has the token 14"));  // which is a label alone
 }
 
 TEST_F(PreparedSamples, NameTheEmbeddingWhenTheModelsOwnTokenizerIsLarger) {
   write_samples(file_, kSamples);
   DataNotes notes;
-  EXPECT_EQ(
-      tests::thrown_by([&] { open_samples(file_, {}, 0, 30, true)->verify(notes); }),
-      "error[input] " + file_.string() +
-          ": sample 3 has the token 30, and the model has a vocabulary of 30\n"
-          "  hint: the model's own tokenizer has 100 tokens, more than its embedding has rows: resize the "
-          "embedding (resize_token_embeddings() of transformers) and save the model again, or leave rows "
-          "with this token out");
+  EXPECT_EQ(tests::thrown_by([&] { open_samples(file_, {}, 0, 30, true)->verify(notes); }),
+            "error[input] " + file_.string() +
+                ": sample 3 has the token 30, but the model's vocabulary size is 30\n"
+                "  hint: the model's own tokenizer has 100 tokens, more than its embedding has rows. Resize "
+                "the embedding (resize_token_embeddings() of transformers) and save the model again, or "
+                "remove rows with this token");
 }
 
 TEST_F(PreparedSamples, AreFilledWithATokenOfTheModel) {
@@ -166,13 +165,13 @@ TEST_F(PreparedSamples, AreNamedWhenUnfinishedOrOfAnotherVersion) {
   whole[8] = 2;
   replace(whole);
   EXPECT_THAT(tests::thrown_by([&] { open_samples(file_, {}, 0); }),
-              HasSubstr("is of version 2; this heddle reads version 1"));
+              HasSubstr("has version 2; this heddle reads version 1"));
 }
 
 TEST_F(PreparedSamples, AreNotSealedWithATokenOutsideTheVocabulary) {
   write_unsealed(file_, {{{10, 100}, {}}});
   EXPECT_THAT(tests::thrown_by([&] { seal_samples(file_); }),
-              HasSubstr("has the token 100, and its vocabulary 100 tokens"));
+              HasSubstr("has the token 100, but its vocabulary has 100 tokens"));
   write_unsealed(file_, {{{10, 11}, {{1, 3}}}});
   EXPECT_THAT(tests::thrown_by([&] { seal_samples(file_); }),
               HasSubstr("a run of sample 0 is not inside it"));

@@ -75,10 +75,8 @@ TEST_F(TextFilesTest, AreThoseOfTheReadme) {
   add("two/x.jsonl");
   EXPECT_EQ(found("train", "one"), "train: one/p.jsonl one/q.jsonl");
   EXPECT_EQ(found("train", "two"), "train: two/x.jsonl");
-  EXPECT_THAT(
-      refusal("train"),
-      HasSubstr("run.yaml:3 dataset.path: the data set has the configurations one, two, and none is the "
-                "default\n  hint: Choose one: name: one"));
+  EXPECT_THAT(refusal("train"), HasSubstr("run.yaml:3 dataset.path: the data set has the configurations one, "
+                                          "two, but none is the default\n  hint: Choose one: name: one"));
   EXPECT_THAT(
       refusal("train", "twos"),
       HasSubstr("the data set has no configuration 'twos'; its configurations: one, two\n  hint: Choose "
@@ -109,7 +107,7 @@ TEST_F(TextFilesTest, NameMissingFiles) {
       tests::thrown_by([&] {
         find_texts({list, "", "", ""});
       }),
-      HasSubstr("run.yaml:4 dataset.path.0: '" + (directory_ / "no.jsonl").string() + "' is not there"));
+      HasSubstr("run.yaml:4 dataset.path.0: '" + (directory_ / "no.jsonl").string() + "' does not exist"));
   EXPECT_THAT(tests::thrown_by([&] {
                 find_texts({Node::text("no-one/nothing"), "train", "", ""});
               }),

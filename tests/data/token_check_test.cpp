@@ -56,12 +56,12 @@ TEST(TokenCheck, RefusesAnEndOfDocumentsOutsideTheVocabularyOrTheData) {
   };
   const std::string begin = "error[config] run.yaml:5 dataset.reset_attention_at: the token ",
                     hint =
-                        "\n  hint: give the id of the token that ends a document, as heddle data prints it, "
-                        "or leave the key out";
+                        "\n  hint: set the id of the token that ends a document, as heddle data prints it, "
+                        "or remove the key";
   EXPECT_EQ(with_end(9), "");
   EXPECT_EQ(with_end(10), begin + "10 is not in the model's vocabulary of 10" + hint);
   EXPECT_EQ(with_end(0), begin + "0 occurs nowhere in " + (scratch / "t*.bin").string() +
-                             ", so attention would never begin anew" + hint);
+                             ", so no document would end" + hint);
 }
 
 // More than one block, and one bad token at each of several places.

@@ -100,7 +100,7 @@ TEST(TokenFile, RefusesAMegatronIndexThatTheBinDoesNotFill) {
   write_megatron(scratch / "mega", 12);
   std::filesystem::resize_file(scratch / "mega.bin", 16);
   EXPECT_THAT(file_refusal(scratch / "mega.bin"),
-              HasSubstr("the index says 5 tokens of 4 bytes; the .bin beside it has 16 bytes"));
+              HasSubstr("the index says 5 tokens of 4 bytes; the .bin next to it has 16 bytes"));
 }
 
 TEST(TokenFile, RefusesAWrongMagic) {
@@ -133,7 +133,7 @@ TEST(TokenFile, RefusesAFileCutInItsHeader) {
   write_token_file<uint16_t>(scratch / "a.bin", {20240520, 1, 100}, {});
   std::filesystem::resize_file(scratch / "a.bin", 500);
   EXPECT_THAT(file_refusal(scratch / "a.bin"),
-              HasSubstr("the file is cut: it has 500 bytes, and its header alone has 1024"));
+              HasSubstr("the file is cut: it has 500 bytes, but its header alone has 1024"));
 }
 
 TEST(TokenFile, RefusesBytesThatAreLeftOver) {

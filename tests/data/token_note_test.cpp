@@ -130,13 +130,14 @@ TEST_F(NotedFiles, HaveOneTokenizerPerSet) {
   EXPECT_EQ(refusal({"bytes.bin", "plain.bin"}), "");
   EXPECT_EQ(refusal({"plain.bin", "a.bin", "c.bin"}),
             "error[config] run.yaml:4 dataset.file_pattern: the files have different tokenizers: " +
-                (scratch_ / "a.bin").string() + " holds tokens of the tokenizer words (checksum 01), and " +
-                (scratch_ / "c.bin").string() + " holds tokens of the tokenizer others (checksum 03)\n" +
-                "  hint: make all of them with one tokenizer: heddle data --tokenizer");
-  EXPECT_THAT(
-      refusal({"a.bin", "bytes.bin"}),
-      HasSubstr((scratch_ / "a.bin").string() + " holds tokens of the tokenizer words (checksum 01), and " +
-                (scratch_ / "bytes.bin").string() + " holds bytes of text"));
+                (scratch_ / "a.bin").string() +
+                " contains tokens of the tokenizer words (checksum 01), and " +
+                (scratch_ / "c.bin").string() + " contains tokens of the tokenizer others (checksum 03)\n" +
+                "  hint: make all files with one tokenizer: heddle data --tokenizer");
+  EXPECT_THAT(refusal({"a.bin", "bytes.bin"}),
+              HasSubstr((scratch_ / "a.bin").string() +
+                        " contains tokens of the tokenizer words (checksum 01), and " +
+                        (scratch_ / "bytes.bin").string() + " contains bytes of text"));
 }
 
 TEST_F(NotedFiles, HaveTheTrainingTokenizerForAValidationSet) {
@@ -153,13 +154,14 @@ TEST_F(NotedFiles, HaveTheTrainingTokenizerForAValidationSet) {
   EXPECT_EQ(refusal("a.bin", "b.bin"), "");
   EXPECT_EQ(
       refusal("a.bin", "c.bin"),
-      "error[config] run.yaml:9 validation_dataset: the validation set holds tokens of the tokenizer others "
-      "(checksum 03), and the training set holds tokens of the tokenizer words (checksum 01)\n  hint: "
+      "error[config] run.yaml:9 validation_dataset: the validation set contains tokens of the tokenizer "
+      "others "
+      "(checksum 03), but the training set contains tokens of the tokenizer words (checksum 01)\n  hint: "
       "Tokenize both with the same tokenizer: heddle data TEXT --tokenizer DIR --out FILE.");
-  EXPECT_THAT(refusal("bytes.bin", "a.bin"), HasSubstr("tokens of the tokenizer words (checksum 01), and the "
-                                                       "training set holds bytes of text"));
+  EXPECT_THAT(refusal("bytes.bin", "a.bin"), HasSubstr("tokens of the tokenizer words (checksum 01), but the "
+                                                       "training set contains bytes of text"));
   EXPECT_THAT(refusal("a.bin", "bytes.bin"),
-              HasSubstr("the validation set holds bytes of text, and the training set"));
+              HasSubstr("the validation set contains bytes of text, but the training set"));
 }
 
 TEST(ByteModel, RefusesTokensOfATokenizer) {
@@ -177,7 +179,8 @@ TEST(ByteModel, RefusesTokensOfATokenizer) {
   std::ofstream(scratch / kTokenizerNote) << R"({"type": "bytes"})";
   EXPECT_EQ(
       refusal(words),
-      "error[config] run.yaml:4 dataset: the data set holds tokens of the tokenizer words (checksum 01), and "
+      "error[config] run.yaml:4 dataset: the data set contains tokens of the tokenizer words (checksum 01), "
+      "and "
       "the model at bytes-model was trained on bytes of text\n  hint: Make a token file of bytes with heddle "
       "data TEXT --out FILE, or start from a model with this tokenizer.");
   DataTokenizer bytes;
@@ -202,13 +205,13 @@ TEST(SameTokenizer, IsAskedByBytesAndThenByContent) {
   EXPECT_EQ(refusal(own), "");
   EXPECT_EQ(refusal(R"({ "padding": {"length": 8}, "model": {"vocab": {"a": 0}} })"), "");
   const std::string said = refusal(R"({"model": {"vocab": {"b": 0}}})");
-  EXPECT_THAT(said, HasSubstr("error[config] run.yaml:3 dataset.file_pattern: " + file.string() +
-                              " was made with another tokenizer than the model's: that of words (vocabulary "
-                              "of 300, end token 2, checksum 0123), and the model's tokenizer.json has "
-                              "checksum "));
-  EXPECT_THAT(said, HasSubstr("hint: make the tokens again with heddle data --tokenizer of this model; or "
-                              "remove " +
-                              file.string() + ".tokens.json if they are its tokens nevertheless"));
+  EXPECT_THAT(said,
+              HasSubstr("error[config] run.yaml:3 dataset.file_pattern: " + file.string() +
+                        " was made with another tokenizer than the model's: that of words (vocabulary "
+                        "of 300, end token 2, checksum 0123), but the model's tokenizer.json has checksum "));
+  EXPECT_THAT(said,
+              HasSubstr("hint: make the tokens again with heddle data --tokenizer of this model, or remove " +
+                        file.string() + ".tokens.json if the tokens are nevertheless the model's"));
 }
 
 }  // namespace

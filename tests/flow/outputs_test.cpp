@@ -116,8 +116,8 @@ TEST_F(Outputs, RefuseToReplaceFilesForASinkOfAPlugin) {
     const Outcome outcome = train(name);
     EXPECT_EQ(outcome.status, 2) << name << outcome.error;
     EXPECT_THAT(outcome.error,
-                HasSubstr(at(name) + " is there and holds no table of hello\n  hint: move it away, or "
-                                     "name another file\n"));
+                HasSubstr(at(name) + " exists and contains no table of hello\n  hint: move it away, or "
+                                     "choose another file\n"));
     EXPECT_EQ(read_text(at(name)), before) << name;
   }
   const Outcome metrics = train("out/training.jsonl");

@@ -162,7 +162,7 @@ TEST(TokenOutput, LeavesDevicesAlone) {
   const TrainingFiles files;
   files.write("text.txt", "In the beginning");
   expect_refusal(heddle({"data", files.path("text.txt"), "--out", "/dev/full"}), 2,
-                 "error[usage] --out: /dev/full is there and is not a regular file");
+                 "error[usage] --out: /dev/full exists and is not a regular file");
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
 }
 

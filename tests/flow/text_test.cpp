@@ -41,10 +41,10 @@ TEST(Data, ReplacesAFileOnlyWhenItIsTold) {
   const TrainingFiles files;
   files.write("out.bin", "mine");
   const Words words = {"data", files.path("text.txt"), "--out", files.path("out.bin")};
-  expect_usage_refusal(heddle(words),
-                       "error[usage] " + files.path("out.bin") +
-                           ": exists already\n  hint: give --force to replace it, or name another "
-                           "file: --out FILE\n");
+  expect_usage_refusal(
+      heddle(words),
+      "error[usage] " + files.path("out.bin") +
+          ": exists already\n  hint: use --force to replace it, or choose another file: --out FILE\n");
   EXPECT_EQ(read_text(files.path("out.bin")), "mine");
   EXPECT_EQ(heddle(plus(words, {"--force"})).status, 0);
   EXPECT_EQ(read_text(files.path("out.bin")), read_text(files.path("train.bin")));
@@ -55,8 +55,8 @@ TEST(Data, RefusesANameThatAMegatronIndexHas) {
   files.write("out.idx", "");
   expect_usage_refusal(heddle({"data", files.path("text.txt"), "--out", files.path("out.bin"), "--force"}),
                        "error[usage] " + files.path("out.bin") + ": '" + files.path("out.idx") +
-                           "' beside it makes readers take it for a file of Megatron's format\n"
-                           "  hint: name another file: --out FILE\n");
+                           "' next to it makes readers take it for a file of Megatron's format\n"
+                           "  hint: choose another file: --out FILE\n");
 }
 
 TEST(Data, SaysWhatItMadeOfATokenizer) {
@@ -102,7 +102,7 @@ TEST(Data, SaysWhatPythonLacks) {
   expect_usage_refusal(
       heddle(words, {"HEDDLE_PYTHON=/no/python"}),
       "error[input] /no/python: cannot be started: No such file or directory\n"
-      "  hint: install Python 3.9 or later with the package tokenizers, or let HEDDLE_PYTHON name one\n");
+      "  hint: install Python 3.9 or later with the package tokenizers, or set HEDDLE_PYTHON to one\n");
   const auto python = [&](const std::string& script) {
     files.write("python", "#!/bin/sh\n" + script + "\n");
     chmod(files.path("python").c_str(), 0755);
@@ -111,20 +111,20 @@ TEST(Data, SaysWhatPythonLacks) {
   const Outcome bare = python("exec python3 -I -S \"$@\"");
   EXPECT_EQ(bare.status, 2);
   EXPECT_THAT(bare.error, StartsWith("error[input] " + files.path("python") + ": Python 3."));
-  EXPECT_THAT(bare.error, HasSubstr(" has no package tokenizers: No module named 'tokenizers'\n"
-                                    "  hint: python3 -m pip install tokenizers; or let HEDDLE_PYTHON name a "
-                                    "Python that has it\n"));
+  EXPECT_THAT(
+      bare.error,
+      HasSubstr(" has no package tokenizers: No module named 'tokenizers'\n"
+                "  hint: python3 -m pip install tokenizers; or set HEDDLE_PYTHON to a Python that has it\n"));
   const Outcome ended = python("exit 3");
   EXPECT_EQ(ended.status, 1);
   EXPECT_EQ(ended.error,
             "error[internal] " + files.path("python") +
-                ": the tokenizer's process ended with status 3\n  hint: its own message is above\n");
+                ": the tokenizer's process exited with status 3\n  hint: see its message above\n");
   const Outcome killed = python("kill -9 $$");
   EXPECT_EQ(killed.status, 1);
-  EXPECT_EQ(killed.error,
-            "error[internal] " + files.path("python") +
-                ": the tokenizer's process was ended by signal 9\n  hint: out of memory? Give smaller "
-                "documents: --lines, or JSONL\n");
+  EXPECT_EQ(killed.error, "error[internal] " + files.path("python") +
+                              ": the tokenizer's process was killed by signal 9\n  hint: if memory ran out, "
+                              "use smaller documents: --lines, or JSONL\n");
 }
 
 TEST(Data, SaysWhatTheTokenizerLacks) {
@@ -134,23 +134,22 @@ TEST(Data, SaysWhatTheTokenizerLacks) {
         {"data", files.path("text.txt"), "--tokenizer", files.path("words"), "--out", files.path("out.bin")},
         more));
   };
-  expect_usage_refusal(
-      refusal(), "error[input] " + files.path("words") +
-                     ": is not a directory\n  hint: name the directory of a Hugging Face model with its "
-                     "tokenizer.json\n");
+  expect_usage_refusal(refusal(), "error[input] " + files.path("words") +
+                                      ": is not a directory\n  hint: use the directory of a Hugging Face "
+                                      "model with its tokenizer.json\n");
   fs::create_directory(files.path("words"));
   expect_usage_refusal(refusal(), "error[input] " + files.path("words") +
-                                      ": holds no tokenizer.json\n  hint: transformers writes one: "
+                                      ": contains no tokenizer.json\n  hint: write one with transformers: "
                                       "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)\n");
   files.write("words/tokenizer.json", "{");
   EXPECT_THAT(refusal().error, StartsWith("error[input] " + files.path("words/tokenizer.json") +
                                           ": the library tokenizers fails: "));
   files.write("words/tokenizer.json", kWordTokenizer);
-  const std::string hint = "\n  hint: name the token between documents: --end-token TOKEN\n";
+  const std::string hint = "\n  hint: set the token between documents with --end-token TOKEN\n";
   expect_usage_refusal(refusal(),
                        "error[input] " + files.path("words") +
-                           ": its end token is not known: tokenizer_config.json, special_tokens_map.json, "
-                           "generation_config.json and config.json name none of the vocabulary" +
+                           ": its end token is unknown: tokenizer_config.json, special_tokens_map.json, "
+                           "generation_config.json and config.json name no token of the vocabulary" +
                            hint);
   expect_usage_refusal(
       refusal({"--end-token", "<eos>"}),

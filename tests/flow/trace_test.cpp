@@ -198,7 +198,7 @@ TEST(Trace, ReplacesATraceAndNothingElse) {
   };
   EXPECT_EQ(refusal(plus(schedule, {files.path("mine.json")})),
             "error[usage] --trace: " + files.path("mine.json") +
-                " is there and holds no trace of heddle\n  hint: name a file that is not there\n");
+                " exists and contains no trace of heddle\n  hint: choose a file that does not exist\n");
   EXPECT_THAT(refusal({"schedule", "--csv", table, "--trace", table}),
               HasSubstr(table + " is the table of --csv itself, which would be lost"));
   EXPECT_THAT(refusal(plus(schedule, {trace, "--times-from", trace})),

@@ -78,13 +78,13 @@ TEST_F(DataFiles, AreReportedWhenEmpty) {
   folder_.write("empty.bin", "");
   folder_.write("empty", "");
   EXPECT_EQ(refusal("{file_pattern: AT/empty.bin, seq_len: 8}"),
-            "error[input] FOLDER/empty.bin: is empty: it holds no token\n"
-            "  hint: heddle data makes a token file from a text");
+            "error[input] FOLDER/empty.bin: is empty: it contains no token\n"
+            "  hint: make a token file from texts with heddle data");
   EXPECT_THAT(refusal("{file_pattern: AT/train.bin, lengths: AT/empty, seq_len: 64}"),
-              HasSubstr("error[input] FOLDER/empty: is empty: it has the length of no sample\n"));
+              HasSubstr("error[input] FOLDER/empty: is empty: it contains no sample length\n"));
   write_token_file<uint16_t>(folder_ / "none.bin", {20240520, 1, 0}, {});
   EXPECT_THAT(refusal("{file_pattern: AT/none.bin, lengths: AT/empty, seq_len: 64}"),
-              HasSubstr("error[input] FOLDER/empty: is empty: it has the length of no sample\n"));
+              HasSubstr("error[input] FOLDER/empty: is empty: it contains no sample length\n"));
 }
 
 // Prepared samples: a question without labels and an answer with labels.

@@ -1,4 +1,4 @@
-// Reads the section of a blend: which files, which of their documents, how many samples.
+// Reads the section of a blend: files, split and numbers of samples.
 #include "lib/data/blend/blend_set.h"
 
 #include <glob.h>
@@ -35,29 +35,34 @@ const ConfigSchema<BlendSection>& blend_schema() {
   static const auto schema =
       ConfigSchema<C>()
           .field("paths", &C::paths,
-                 "NAME of NAME.bin and NAME.idx, a pattern, a list of them or of weights and names in turn, "
+                 "Token files: NAME of NAME.bin and NAME.idx, a pattern, a list of these, a list that "
+                 "alternates weights and names, "
                  "a map of "
-                 "these by train, validation and test, or a JSON file with any of it; required.")
-          .field("seq_length", &C::seq_length, "Tokens of a row.", some)
+                 "these for train, validation and test, or a JSON file with one of these. Required.")
+          .field("seq_length", &C::seq_length, "Number of tokens per row.", some)
           .field("split", &C::split,
-                 "The parts of the documents for train, validation and test; null: all are of each.")
+                 "Shares of the documents for train, validation and test. null: all documents are in each.")
           .field("splits_to_build", &C::splits_to_build,
-                 "Which of them this set is; null: train, and validation for a validation set.",
+                 "Split to use: train, validation or test. Default: train for the training set, validation "
+                 "for a validation set.",
                  OneOf{{"train", "validation", "test"}})
-          .field("seed", &C::seed, "Mixes the documents and the samples; the run's seed changes nothing.",
+          .field("seed", &C::seed, "Seed of shuffling documents and samples; independent of the run's seed.",
                  Range<int64_t>{0, (int64_t{1} << 32) - 1})
-          .field("num_train_samples", &C::num_train_samples, "Null: max_steps * global_batch_size.", some)
+          .field("num_train_samples", &C::num_train_samples,
+                 "Number of training samples. Default: max_steps * global_batch_size.", some)
           .field("num_val_samples", &C::num_val_samples,
-                 "Null: (max_steps / val_every_steps) * global_batch_size.", some)
-          .field("num_test_samples", &C::num_test_samples, "The same for a set of the part test.", some)
-          .field("create_attention_mask", &C::create_attention_mask, "Masks that are given with the rows.")
+                 "Number of validation samples. Default: (max_steps / val_every_steps) * global_batch_size.",
+                 some)
+          .field("num_test_samples", &C::num_test_samples,
+                 "Number of test samples. Default: as num_val_samples.", some)
+          .field("create_attention_mask", &C::create_attention_mask, "Add attention masks to the rows.")
           .later("create_attention_mask", "attention is causal over the whole row without a mask")
-          .field("tokenizer", &C::tokenizer, "No effect: the files hold tokens.")
+          .field("tokenizer", &C::tokenizer, "Ignored: the files contain tokens.")
           .field("trainer_limit_val_batches", &C::trainer_limit_val_batches,
-                 "No effect, as in NeMo AutoModel: num_val_samples says how many.")
+                 "Ignored, as in NeMo AutoModel: set num_val_samples.")
           .field("index_mapping_dir", &C::index_mapping_dir,
-                 "No effect: the index takes less time to make than to read.")
-          .field("mmap_bin_files", &C::mmap_bin_files, "No effect: files are always mapped.");
+                 "Ignored: building the index is faster than reading it.")
+          .field("mmap_bin_files", &C::mmap_bin_files, "Ignored: files are always memory-mapped.");
   return schema;
 }
 
@@ -69,7 +74,7 @@ std::string without_ending(const std::string& name) {
   return ends_with(name, ".bin") || ends_with(name, ".idx") ? name.substr(0, name.size() - 4) : name;
 }
 
-// From the section to the files of one part.
+// Reads the section and finds the files of one split.
 class BlendReader {
  public:
   BlendReader(const Node& section, const DataFacts& facts)
@@ -94,7 +99,7 @@ class BlendReader {
   }
 
  private:
-  // A text of three numbers is a list of them in a recipe.
+  // A text of three numbers becomes a list in a recipe.
   std::string split() const {
     if (words_.split.is_null()) return "";
     if (!words_.split.is_list()) return words_.split.as_text();
@@ -137,18 +142,18 @@ class BlendReader {
                                                : std::vector<std::string>{"test"};
     for (const std::string& word : words)
       if (const Node* own = map.find(word); own != nullptr && !own->is_null()) return add(*own, false);
-    throw Error(ErrorCode::config, map.where(), "there are no paths for " + words.front(),
-                "keys are train, validation and test");
+    throw Error(ErrorCode::config, map.where(), "paths has no entry for " + words.front(),
+                "the keys are train, validation and test");
   }
 
   void add_json(const std::string& file, const Node& paths) {
     std::ifstream in(file);
     if (!in) {
-      missing_.push_back({paths.where(), "the file '" + file + "' is not there"});
+      missing_.push_back({paths.where(), "the file '" + file + "' does not exist"});
       return;
     }
     const std::string text{std::istreambuf_iterator<char>(in), {}};
-    add(config::read_text(text, file), true);  // JSON is YAML
+    add(config::read_text(text, file), true);  // JSON is a subset of YAML
   }
 
   static std::optional<double> weight_of(const Node& item) {
@@ -159,7 +164,7 @@ class BlendReader {
     return *end == '\0' && end != item.as_text().c_str() ? std::optional(value) : std::nullopt;
   }
 
-  // Names, or a weight before each.
+  // Adds names, or pairs of a weight and a name.
   void add_list(const Node& list) {
     const auto& items = list.items();
     const bool weighted = !items.empty() && weight_of(items.front()).has_value();
@@ -194,7 +199,7 @@ class BlendReader {
       std::error_code ignored;
       for (const char* ending : {".bin", ".idx"})
         if (!fs::is_regular_file(one + ending, ignored))
-          missing_.push_back({where, "the file '" + one + ending + "' is not there"});
+          missing_.push_back({where, "the file '" + one + ending + "' does not exist"});
       files_.push_back({one, weight});
     }
   }

@@ -1,4 +1,4 @@
-// Rows of documents that are laid end to end.
+// Rows cut from concatenated documents.
 #include "lib/data/blend/blend_set.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::vector<int64_t> places_of(std::span<const int64_t> lengths) {
   return out;
 }
 
-// The samples of one file's part of a split.
+// Samples of one file's part of a split.
 class FilePart {
  public:
   FilePart(const BlendFile& file, const BlendConfig& config, std::optional<int64_t> samples)
@@ -40,7 +40,7 @@ class FilePart {
       throw Error(ErrorCode::config, config.split_where,
                   "the split '" + config.split + "' gives this set none of the " + std::to_string(count) +
                       " documents of " + file_.path().string(),
-                  "give it a larger part");
+                  "give this set a larger share");
     places_ = places_of(lengths);
     const std::span<const int64_t> own = std::span(lengths).subspan(
         static_cast<size_t>(range.begin), static_cast<size_t>(range.end - range.begin));
@@ -48,7 +48,7 @@ class FilePart {
     if (index_.shuffle.empty())
       throw Error(ErrorCode::input, file_.path().string(),
                   "its documents have too few tokens for one row of seq_length " + std::to_string(sequence_),
-                  "make seq_length smaller, or give more data");
+                  "decrease seq_length, or use more data");
     std::vector<int64_t> laid;
     for (const int64_t document : index_.documents) laid.push_back(lengths[static_cast<size_t>(document)]);
     begins_ = places_of(laid);
@@ -57,7 +57,7 @@ class FilePart {
   int64_t size() const { return static_cast<int64_t>(index_.shuffle.size()); }
   const TokenFile& file() const { return file_; }
 
-  // `sequence` tokens, from the first of the sample or the one after it.
+  // Reads `sequence` tokens, starting at the first token of the sample or at the second.
   void read(int64_t sample, int64_t skipped_first, int64_t vocabulary, std::span<int64_t> out) const {
     int64_t at = index_.shuffle[static_cast<size_t>(sample)] * sequence_ + skipped_first;
     auto document = std::upper_bound(begins_.begin(), begins_.end(), at) - begins_.begin() - 1;
@@ -80,9 +80,9 @@ class FilePart {
  private:
   TokenFile file_;
   int64_t sequence_;
-  std::vector<int64_t> places_;  // of each document in the file
+  std::vector<int64_t> places_;  // positions of the documents in the file
   SampleIndex index_;
-  std::vector<int64_t> begins_;  // of the documents laid end to end
+  std::vector<int64_t> begins_;  // starts of the documents in the concatenation
 };
 
 class BlendSet : public IDataset {
@@ -93,7 +93,7 @@ class BlendSet : public IDataset {
     if (weighted && !config.samples)
       throw Error(ErrorCode::config, config.split_where,
                   "Using client-specified weights requires client-specified size",
-                  "give step_scheduler.max_steps, or a number of samples");
+                  "set step_scheduler.max_steps, or a number of samples");
     double sum = 0;
     for (const BlendFile& file : config.files) sum += file.weight;
     std::vector<double> weights;
@@ -117,7 +117,7 @@ class BlendSet : public IDataset {
   int64_t length(int64_t) const override { return sequence_; }
   int64_t row_length() const override { return sequence_; }
   bool is_uneven() const override { return false; }
-  bool sequential() const override { return true; }  // mixed already
+  bool sequential() const override { return true; }  // shuffled already
 
   void read(int64_t sample, const SampleTarget& to) const override {
     const auto at = static_cast<size_t>(sample);
@@ -171,8 +171,8 @@ class BlendSet : public IDataset {
 
   int64_t sequence_, vocabulary_, size_ = 0;
   std::vector<std::unique_ptr<FilePart>> parts_;
-  std::vector<int32_t> which_;   // of each sample; empty: there is one file
-  std::vector<int64_t> number_;  // of each sample in its file
+  std::vector<int32_t> which_;   // file of each sample; empty: a single file
+  std::vector<int64_t> number_;  // index of each sample in its file
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Epochs, shuffles by NumPy's generator, and blends.
+// Builds epochs, shuffles with NumPy's generator, and blends.
 #include "lib/data/blend/sample_index.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace heddle::megatron {
 namespace {
 
-// numpy.random.RandomState(seed).shuffle (legacy): Fisher and Yates, with numbers drawn under a mask.
+// numpy.random.RandomState(seed).shuffle (legacy): Fisher-Yates with masked rejection sampling.
 class NumpyShuffle {
  public:
   explicit NumpyShuffle(uint32_t seed) : random_(seed) {}
@@ -63,7 +63,7 @@ std::vector<DocumentRange> split_documents(const std::string& split, int64_t doc
   const double sum = std::accumulate(parts.begin(), parts.end(), 0.0);
   if (!(sum > 0))
     throw Error(ErrorCode::config, where, "no part of the split '" + split + "' is above 0",
-                "three numbers for train, validation and test: split: '900,50,50'");
+                "give three numbers for train, validation and test: split: '900,50,50'");
   std::vector<DocumentRange> out;
   double done = 0;
   int64_t begin = 0;
@@ -83,7 +83,7 @@ SampleIndex index_samples(std::span<const int64_t> lengths, int64_t first, int64
   if (tokens <= 0) return out;
   const int64_t asked = wanted ? *wanted * sequence + 1 : 1;
   const int64_t epochs = std::max<int64_t>(1, (asked + tokens - 1) / tokens);
-  // The last epoch is mixed alone where little of it is needed.
+  // The last epoch is shuffled separately if few of its samples are needed.
   const int64_t before = epochs > 1 ? ((epochs - 1) * tokens - 1) / sequence : 0;
   const int64_t an_epoch = (tokens - 1) / sequence;
   const bool separate =

@@ -1,4 +1,4 @@
-// Reading and checking a file of prepared samples.
+// Reads and checks a file of prepared samples.
 #include "lib/data/samples/sample_file.h"
 
 #include <fcntl.h>
@@ -35,7 +35,7 @@ std::array<SampleHeader::Section, 5> sections_of(const SampleHeader& header) {
           header.description};
 }
 
-// The index and the runs lie one after another.
+// The index and the runs are contiguous.
 std::string_view indices_in(std::string_view file, const SampleHeader& header) {
   return file.substr(header.sample_index.offset,
                      header.run_section.offset + header.run_section.bytes - header.sample_index.offset);
@@ -54,21 +54,22 @@ int64_t largest_in(std::string_view file, const SampleHeader& header) {
                                  : most(values_in<uint32_t>(file, header.token_section));
 }
 
-// One file while it is checked.
+// Checks one file.
 class SampleCheck {
  public:
   SampleCheck(const std::filesystem::path& path, std::string_view file) : path_(path), file_(file) {}
 
-  // kSealed: as it is to be used; else as the preparation writes it.
+  // is_sealed: a finished file; else as the preparation writes it.
   SampleHeader header(bool is_sealed) const {
     SampleHeader header;
-    if (file_.size() < sizeof(header)) refuse("is cut: it has " + std::to_string(file_.size()) + " bytes");
+    if (file_.size() < sizeof(header))
+      refuse("is truncated: it has " + std::to_string(file_.size()) + " bytes");
     std::memcpy(&header, file_.data(), sizeof(header));
     if (std::string_view(header.magic, 8) != kSampleMagic)
       throw Error(ErrorCode::input, path_.string(), "is not a file of prepared samples",
-                  "heddle prepare makes such files, NAME.samples");
+                  "use a file NAME.samples of heddle prepare");
     if (header.version != kSampleVersion)
-      refuse("is of version " + std::to_string(header.version) + "; this heddle reads version " +
+      refuse("has version " + std::to_string(header.version) + "; this heddle reads version " +
              std::to_string(kSampleVersion));
     if (is_sealed && header.header_checksum == 0) refuse("is not finished");
     if (is_sealed && checksum_of(file_.substr(0, kSigned)) != header.header_checksum)
@@ -89,12 +90,13 @@ class SampleCheck {
   void check_tokens(const SampleHeader& header) const {
     const int64_t largest = largest_in(file_, header);
     if (largest >= header.vocabulary)
-      refuse("has the token " + std::to_string(largest) + ", and its vocabulary " +
+      refuse("has the token " + std::to_string(largest) + ", but its vocabulary has " +
              std::to_string(header.vocabulary) + " tokens");
   }
 
   [[noreturn]] void refuse(const std::string& what) const {
-    throw Error(ErrorCode::input, path_.string(), what, "remove it: heddle prepare makes it again");
+    throw Error(ErrorCode::input, path_.string(), what,
+                "remove the file, and run heddle prepare to make it again");
   }
 
  private:
@@ -110,14 +112,14 @@ class SampleCheck {
       refuse("is damaged: the sizes in its header do not agree");
   }
 
-  // Each section begins at the next multiple of 64, and nothing stands between them.
+  // Each section starts at the next multiple of 64, without other bytes in between.
   void check_layout(const SampleHeader& header) const {
     uint64_t end = sizeof(SampleHeader);
     for (const auto& section : sections_of(header)) {
       const uint64_t begin = (end + kAlignment - 1) / kAlignment * kAlignment;
       if (section.offset != begin || section.bytes > file_.size() || begin > file_.size() - section.bytes)
-        refuse("is cut or damaged: it has " + std::to_string(file_.size()) +
-               " bytes, and its header tells of others");
+        refuse("is truncated or damaged: it has " + std::to_string(file_.size()) +
+               " bytes, which its header contradicts");
       const std::string_view between = file_.substr(end, begin - end);
       if (between.find_first_not_of('\0') != std::string_view::npos)
         refuse("is damaged: there are bytes between its sections");

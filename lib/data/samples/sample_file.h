@@ -1,5 +1,4 @@
-// The file of prepared samples, NAME.samples: tokens of samples one after another, and which of them are
-// trained on.
+// File of prepared samples, NAME.samples: tokens of all samples, and the runs of trained tokens.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +12,8 @@
 
 namespace heddle {
 
-// Little endian; docs/reference/data.md has the table. Sections lie at multiples of 64 bytes, with zeros
-// between them.
+// Header, little endian; docs/reference/data.md has the table. Sections start at multiples of 64 bytes,
+// padded with zeros.
 struct SampleHeader {
   struct Section {
     uint64_t offset = 0, bytes = 0;
@@ -29,21 +28,21 @@ struct SampleHeader {
 };
 static_assert(sizeof(SampleHeader) == 192);
 
-// A run of tokens that are trained on, counted from the first of its sample.
+// A run of trained tokens, as positions in its sample.
 struct TokenRun {
   uint32_t begin = 0, end = 0;
 };
 
-// A whole file, mapped. A sample is the row before the shift: its tokens, and runs of those that the model is
-// to give.
+// A memory-mapped file. A sample is the row before shifting: its tokens, and runs of the tokens that are
+// labels.
 class SampleFile {
  public:
-  static constexpr uint32_t kLastIsInput = 1;      // the last token of a sample is an input too
-  static constexpr uint32_t kRowsDropped = 2;      // rows were left out or replaced
+  static constexpr uint32_t kLastIsInput = 1;      // the last token of a sample is also an input
+  static constexpr uint32_t kRowsDropped = 2;      // rows were discarded or replaced
   static constexpr uint32_t kLabelsAreInputs = 4;  // label j is token j
 
-  // Checks sizes, indices, runs and the checksums of all but the tokens. Throws Error{input} for a file that
-  // is cut, changed, unfinished or of another version.
+  // Checks sizes, indices, runs and all checksums but that of the tokens. Throws Error{input} for a file that
+  // is truncated, changed, unfinished or of another version.
   explicit SampleFile(const std::filesystem::path& file);
 
   const std::filesystem::path& path() const { return path_; }
@@ -52,12 +51,12 @@ class SampleFile {
   bool has(uint32_t flag) const { return (header_.flags & flag) != 0; }
   std::string description() const;  // JSON
   int64_t size() const { return static_cast<int64_t>(header_.samples); }
-  int64_t tokens_of(int64_t sample) const;  // before the shift
+  int64_t tokens_of(int64_t sample) const;  // before shifting
   std::span<const TokenRun> runs_of(int64_t sample) const;
-  // Tokens of a sample from the one at `first`, as many as `tokens` holds.
+  // Reads tokens of a sample from `first` on, as many as `tokens` holds.
   void read(int64_t sample, std::span<int64_t> tokens, int64_t first = 0) const;
-  int64_t largest_token() const;  // reads all of them; -1: there is none
-  void verify_tokens() const;     // reads all of them; throws Error{input} where the checksum differs
+  int64_t largest_token() const;  // reads all tokens; -1: there are none
+  void verify_tokens() const;     // reads all tokens; throws Error{input} if the checksum differs
 
  private:
   std::filesystem::path path_;
@@ -67,11 +66,11 @@ class SampleFile {
   std::span<const TokenRun> runs_;
 };
 
-// Completes a file whose four checksums are 0, as the preparation writes it. Throws Error{internal} where it
-// is not one, Error{io}.
+// Completes a file whose four checksums are 0, as the preparation writes it. Throws Error{internal} for
+// another file, and Error{io}.
 void seal_samples(const std::filesystem::path& file);
 
-// Whether a file begins as one of samples.
+// Whether a file begins like a file of samples.
 bool is_sample_file(const std::filesystem::path& file);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// Samples of a file, with the labels that its runs say.
+// Data set of a sample file, with labels from its runs.
 #include "lib/data/samples/sample_set.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class SampleSet : public IDataset {
         cut_(file_.has(SampleFile::kLastIsInput) || file_.has(SampleFile::kLabelsAreInputs) ? 0 : 1) {
     if (file_.size() == 0)
       throw Error(ErrorCode::input, file.string(), "has no samples",
-                  "the data set gave no row: look at its split and its filters");
+                  "check the split and the filters of the data set");
     inputs_.push_back({file, kPreparedInput});
   }
 
@@ -67,7 +67,7 @@ class SampleSet : public IDataset {
 
   std::vector<DataInput> inputs() const override { return inputs_; }
 
-  // Once for each file, by its time of change.
+  // Verifies a file once; the result is cached until its modification time changes.
   bool verify(DataNotes& notes) const override {
     const std::string key = std::filesystem::absolute(file_.path()).string();
     const std::string state =
@@ -75,7 +75,7 @@ class SampleSet : public IDataset {
     const auto before = notes.before.find(key);
     if (before == notes.before.end() || before->second != state) file_.verify_tokens();
     notes.now[key] = state;
-    // A tokenizer may have more tokens than the model, as long as none of them is in a sample.
+    // A tokenizer may have more tokens than the model if no sample contains one of them.
     if (vocabulary_ > 0 && file_.header().vocabulary > vocabulary_) verify_vocabulary(key, state, notes);
     return true;
   }
@@ -101,13 +101,13 @@ class SampleSet : public IDataset {
       if (beyond == tokens.end()) continue;
       throw Error(ErrorCode::input, file_.path().string(),
                   "sample " + std::to_string(sample + 1) + " has the token " + std::to_string(*beyond) +
-                      ", and the model has a vocabulary of " + std::to_string(vocabulary_),
+                      ", but the model's vocabulary size is " + std::to_string(vocabulary_),
                   has_own_tokenizer_
                       ? "the model's own tokenizer has " + std::to_string(file_.header().vocabulary) +
-                            " tokens, more than its embedding has rows: resize the embedding "
-                            "(resize_token_embeddings() of transformers) and save the model again, or leave "
-                            "rows with this token out"
-                      : "make the tokens with the model's own tokenizer");
+                            " tokens, more than its embedding has rows. Resize the embedding "
+                            "(resize_token_embeddings() of transformers) and save the model again, or remove "
+                            "rows with this token"
+                      : "tokenize the texts with the model's own tokenizer");
     }
     throw Error(ErrorCode::internal, file_.path().string(), "its largest token is in no sample");
   }
@@ -118,7 +118,7 @@ class SampleSet : public IDataset {
   std::vector<DataInput> inputs_;
   SampleDescription description_;
   bool has_own_tokenizer_;
-  int64_t filled_, vocabulary_, pad_, cut_;  // cut_: the last tokens of a sample that are labels only
+  int64_t filled_, vocabulary_, pad_, cut_;  // cut_: number of last tokens of a sample that are labels only
 };
 
 }  // namespace
@@ -131,8 +131,8 @@ std::unique_ptr<IDataset> open_samples(const std::filesystem::path& file, std::v
 SampleDescription read_description(const SampleFile& file) {
   const auto json = nlohmann::json::parse(file.description(), nullptr, false);
   if (!json.is_object())
-    throw Error(ErrorCode::input, file.path().string(), "its description is no JSON object",
-                "remove it: heddle prepare makes it again");
+    throw Error(ErrorCode::input, file.path().string(), "its description is not a JSON object",
+                "remove the file, and run heddle prepare to make it again");
   const auto text = [&](const char* key) {
     const auto at = json.find(key);
     return at != json.end() && at->is_string() ? at->get<std::string>() : std::string();

@@ -1,4 +1,4 @@
-// The data set of a file of prepared samples.
+// Data set of a file of prepared samples.
 #pragma once
 
 #include <memory>
@@ -10,26 +10,28 @@
 
 namespace heddle {
 
-// inputs: what the samples were made of; no output of the run may replace it.
-// pack_size: as DataFacts; samples that their set fills to one length (HellaSwag) take this length in a pack.
-// vocabulary: of the model; 0: not known. verify() then throws Error{input} naming the first token beyond it.
+// inputs: files that the samples were made from, which no output of the run may replace.
+// pack_size: as in DataFacts; samples that their set pads to one length (HellaSwag) get this length in a
+// pack.
+// vocabulary: the model's vocabulary size; 0: unknown. verify() throws Error{input} for the first token
+// beyond it.
 // has_own_tokenizer: the samples were made with the model's own tokenizer, for the hint.
-// Throws Error{input} for a file that does not open or has no samples.
+// Throws Error{input} for a file that cannot be opened or has no samples.
 std::unique_ptr<IDataset> open_samples(const std::filesystem::path& file, std::vector<DataInput> inputs,
                                        int64_t pack_size, int64_t vocabulary = 0,
                                        bool has_own_tokenizer = false);
 
-inline constexpr const char* kTextsSetting = "dataset.texts";                 // of a set's settings()
+inline constexpr const char* kTextsSetting = "dataset.texts";                 // key in the set's settings()
 inline constexpr const char* kTextsInput = "a file of texts of the run";      // DataInput::what
 inline constexpr const char* kPreparedInput = "prepared samples of the run";  // DataInput::what
 
-// What a file's description says.
+// Description in a sample file.
 struct SampleDescription {
   std::string name;       // of the data set
   std::string tokenizer;  // the directory of the tokenizer
   std::string tokenizer_digest;
-  std::string texts;   // a checksum of the files that it was made of; empty: not known
-  int64_t filled = 0;  // the length to which the set fills all rows; 0: it does not
+  std::string texts;   // checksum of the source files; empty: unknown
+  int64_t filled = 0;  // length to which the set pads all rows; 0: it does not
 };
 SampleDescription read_description(const SampleFile& file);
 

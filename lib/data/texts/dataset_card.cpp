@@ -1,4 +1,4 @@
-// Front matter to configurations.
+// Parses the front matter of dataset cards into configurations.
 #include "lib/data/texts/dataset_card.h"
 
 #include <algorithm>
@@ -19,8 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kLargestCard = 16u << 20;  // bytes
-constexpr const char* kNameFiles = "Correct the card, or name the data files themselves in the recipe.";
-// Keys that change what datasets reads of the files.
+constexpr const char* kNameFiles = "Correct the card, or list the data files in the recipe.";
+// Keys that change what the library datasets reads from the files.
 constexpr std::string_view kChangesRows =
     " field encoding encoding_errors features columns filters on_bad_files ";
 
@@ -34,8 +34,8 @@ std::string content_of_card(const fs::path& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// The text without carriage returns between lines that are `---`, the first of which begins the file but for
-// space, behind as many empty lines as come before it; empty: there is none.
+// Returns the text without carriage returns between two `---` lines, the first of which starts the file
+// except for whitespace, preceded by as many empty lines as come before it; empty: none.
 std::string front_matter(const std::string& content) {
   std::string text;
   for (size_t at = 0; at < content.size(); ++at) {
@@ -127,7 +127,7 @@ DatasetConfig read_config(const Node& given) {
     if (!value.is_null() && kChangesRows.find(" " + key + " ") != kChangesRows.npos)
       throw Error(ErrorCode::input, value.where(),
                   "the configuration sets " + key + ", which heddle does not apply",
-                  "Name the data files themselves in the recipe.");
+                  "List the data files in the recipe.");
   DatasetConfig out{text_in(given, "config_name", ""), text_in(given, "data_dir", ""), std::nullopt, false};
   const Node* is_default = given.find("default");
   out.is_default = is_default != nullptr && is_true(*is_default);
@@ -148,7 +148,7 @@ RowCounts row_counts(const Node& info) {
   return out;
 }
 
-// `dataset_info`, which may be one map or a list of them, by configuration.
+// Reads `dataset_info`, a map or a list of maps, by configuration.
 std::map<std::string, RowCounts> read_infos(const Node* infos) {
   std::map<std::string, RowCounts> out;
   if (infos == nullptr) return out;
@@ -157,7 +157,7 @@ std::map<std::string, RowCounts> read_infos(const Node* infos) {
   return out;
 }
 
-// The configurations of a card. One that is given twice is the later one, in the place of the first.
+// Reads the configurations of a card. A repeated one replaces the first, at the position of the first.
 std::vector<DatasetConfig> read_configs(const Node* given) {
   std::vector<DatasetConfig> out;
   if (given == nullptr || !is_true(*given)) return out;
@@ -204,7 +204,7 @@ DatasetCard read_card(const fs::path& directory) {
       throw Error(
           ErrorCode::input, configs->where(),
           "the configurations " + *out.default_config + " and " + config.name + " are both the default",
-          "Mark one of them in the card.");
+          "Mark only one of them as the default in the card.");
     out.default_config = config.name;
   }
   if (!out.default_config && out.rows.size() == 1) out.default_config = out.rows.begin()->first;

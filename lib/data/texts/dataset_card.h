@@ -1,4 +1,4 @@
-// What README.md and .huggingface.yaml of a data set say of its configurations.
+// Configurations of a data set, from README.md and .huggingface.yaml.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,30 @@
 
 namespace heddle {
 
-// Patterns of the files of each split, in their order.
+// File patterns of each split, in order.
 using SplitPatterns = std::vector<std::pair<std::string, std::vector<std::string>>>;
 
 struct DatasetConfig {
   std::string name;
-  std::string data_dir;                // patterns begin there; empty: at the data set's directory
-  std::optional<SplitPatterns> files;  // empty: names of files and directories say the splits
-  bool is_default = false;             // marked as the one that is used where none is asked for
+  std::string data_dir;  // directory to which patterns are relative; empty: the data set's directory
+  std::optional<SplitPatterns> files;  // empty: splits follow from file and directory names
+  bool is_default = false;             // marked as the default configuration
 };
 
-using RowCounts = std::map<std::string, std::optional<int64_t>>;  // rows of each split; empty: not said
+using RowCounts = std::map<std::string, std::optional<int64_t>>;  // number of rows per split; empty: unknown
 
 struct DatasetCard {
   std::vector<DatasetConfig> configs;         // empty: the data set has no configurations
-  std::optional<std::string> default_config;  // used where none is asked for
-  std::map<std::string, RowCounts> rows;      // of dataset_info, by configuration
+  std::optional<std::string> default_config;  // used if none is requested
+  std::map<std::string, RowCounts> rows;      // from dataset_info, by configuration
 };
 
-// Reads the front matter of README.md, and .huggingface.yaml, whose keys win. Throws Error{input} where the
-// library datasets refuses the card, and for keys of a configuration that change what is read of its files.
+// Reads the front matter of README.md, and .huggingface.yaml, whose keys take precedence. Throws Error{input}
+// if the library datasets refuses the card, and for keys of a configuration that change what is read from its
+// files.
 DatasetCard read_card(const std::filesystem::path& directory);
 
-// Whether datasets takes the word for a split's name: letters, digits and _, in parts with dots between.
+// Whether datasets accepts the word as a split name: letters, digits and _, in parts separated by dots.
 bool is_split_name(const std::string& name);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// Configurations, splits by names, and formats.
+// Finds the configurations, splits and file formats of a data set.
 #include "lib/data/texts/dataset_layout.h"
 
 #include <algorithm>
@@ -22,13 +22,13 @@ namespace heddle {
 namespace {
 
 namespace fs = std::filesystem;
-using Names = std::vector<std::string>;  // of files, relative to the data set's directory
+using Names = std::vector<std::string>;  // relative to the data set's directory
 using SplitNames = std::vector<std::pair<std::string, Names>>;
 
 constexpr const char* kNumbers =
-    "-[0-9][0-9][0-9][0-9][0-9]-of-[0-9][0-9][0-9][0-9][0-9]*.*";  // push_to_hub's
-constexpr const char* kNameTheFiles = "Name the data files themselves: one file, or a list of files.";
-// Words that datasets takes for a split in names of files and directories.
+    "-[0-9][0-9][0-9][0-9][0-9]-of-[0-9][0-9][0-9][0-9][0-9]*.*";  // names of push_to_hub
+constexpr const char* kNameTheFiles = "List the data files instead: one file, or a list of files.";
+// Words that datasets takes for a split in file and directory names.
 struct SplitWords {
   const char* split;
   std::array<std::string_view, 4> words;
@@ -42,7 +42,7 @@ constexpr std::array<const char*, 4> kInDirectories = {"**/W/**", "**/WS*/**", "
 constexpr std::array<const char*, 2> kInFiles = {"**/WS*", "**/*SWS*"};
 constexpr const char* kSeparators = "[-._ 0-9]";
 
-// A pattern in which W stands for a word and S for a separator.
+// Replaces W by a word and S by a separator in a pattern.
 std::string spelled(std::string_view pattern, std::string_view word) {
   std::string out;
   for (const char letter : pattern)
@@ -62,7 +62,7 @@ SplitPatterns patterns_of_words(const std::array<const char*, N>& patterns) {
   return out;
 }
 
-// "train" of "train-00000-of-00002.parquet"; empty: nothing stands before the numbers.
+// Returns "train" for "train-00000-of-00002.parquet"; empty: no text before the numbers.
 std::string numbered_split(std::string_view name) {
   for (size_t dash = name.rfind('-'); dash != name.npos && dash > 0; dash = name.rfind('-', dash - 1))
     if (matches_part(name.substr(dash), kNumbers)) return std::string(name.substr(0, dash));
@@ -97,20 +97,20 @@ class LayoutReader {
   }
   [[noreturn]] void refuse_empty(const fs::path& directory) const {
     throw MissingData(
-        {{query_.name.where(), directory.string() + " holds no data files (" + kReadEndings + ")"}});
+        {{query_.name.where(), directory.string() + " contains no data files (" + kReadEndings + ")"}});
   }
 
   void refuse_script() const {
-    const fs::path name = fs::path(query_.name.as_text()) / "";  // its parent ends in no slash
+    const fs::path name = fs::path(query_.name.as_text()) / "";  // so that its parent has no trailing slash
     const fs::path script = query_.directory / (name.parent_path().filename().string() + ".py");
     std::error_code ignored;
     if (fs::is_regular_file(script, ignored))
       refuse(
           "the data set has a loading script, " + script.filename().string() + ", which heddle does not run",
-          "Name another revision (revision: refs/convert/parquet), or the data files themselves.");
+          "Use another revision (revision: refs/convert/parquet), or list the data files instead.");
   }
 
-  // A card that lists splits lists those that its files have.
+  // Checks that the splits listed by the card are those of the files.
   void check_splits(const RowCounts& counts, const SplitNames& found) const {
     std::set<std::string> listed, there;
     for (const auto& [split, rows] : counts) listed.insert(split);
@@ -120,8 +120,8 @@ class LayoutReader {
       return text::join(std::vector<std::string>(names.begin(), names.end()));
     };
     refuse("dataset_info of the card lists the splits " + joined(listed) +
-               ", and the files have the splits " + joined(there),
-           "Correct the card, or name the data files themselves.");
+               ", but the files have the splits " + joined(there),
+           "Correct the card, or list the data files instead.");
   }
 
   SplitNames without_card(const DatasetCard& card) {
@@ -158,7 +158,7 @@ class LayoutReader {
     Names names;
     for (const DatasetConfig& config : card.configs) names.push_back(config.name);
     if (query_.config.empty() && !card.default_config)
-      refuse("the data set has the configurations " + text::join(names) + ", and none is the default",
+      refuse("the data set has the configurations " + text::join(names) + ", but none is the default",
              how_to_choose(names.front()));
     const std::string& name = query_.config.empty() ? *card.default_config : query_.config;
     const auto at = std::find(names.begin(), names.end(), name);
@@ -175,8 +175,8 @@ class LayoutReader {
     return query_.takes_config ? "Choose one: name: " + name : kNameTheFiles;
   }
 
-  // Files of each split, relative to the data set's directory. A pattern without wildcards must have its
-  // file.
+  // Returns the files of each split, relative to the data set's directory. The file of a pattern without
+  // wildcards must exist.
   SplitNames resolve(const std::string& directory, const SplitPatterns& patterns) {
     SplitNames out;
     for (const auto& [split, of_split] : patterns) {
@@ -186,8 +186,8 @@ class LayoutReader {
         std::erase_if(files, [](const std::string& file) { return !is_data_file(file); });
         if (files.empty() && !has_wildcards(pattern))
           throw MissingData(
-              {{query_.name.where(), "the data set's card names " + pattern + " for the split " + split +
-                                         ", and no such data file is there"}});
+              {{query_.name.where(), "the data set's card lists " + pattern + " for the split " + split +
+                                         ", but no such data file exists"}});
         out.back().second.insert(out.back().second.end(), files.begin(), files.end());
       }
     }
@@ -209,8 +209,8 @@ class LayoutReader {
     return found->second;
   }
 
-  // Names of push_to_hub say the splits, else names of directories, else names of files; else all files are
-  // the split train.
+  // Finds splits by names of push_to_hub, else by directory names, else by file names; else all files are the
+  // split train.
   SplitPatterns find_patterns(const std::string& directory) {
     if (SplitPatterns numbered = patterns_by_numbers(directory); !numbered.empty()) return numbered;
     using Patterns = SplitPatterns::value_type;
@@ -237,7 +237,7 @@ class LayoutReader {
       const std::string split = numbered_split(fs::path(file).filename().string());
       if (!is_split_name(split))
         refuse("the file " + file + " names the split '" + split +
-                   "'; names of splits have letters, digits, _ and dots",
+                   "'; split names consist of letters, digits, _ and dots",
                kNameTheFiles);
       splits.insert(split);
     }
@@ -251,7 +251,7 @@ class LayoutReader {
     return out;
   }
 
-  // The format that all splits have.
+  // Returns the common format of all splits.
   FileKind kind_of(const SplitNames& found) const {
     FileKind kind = FileKind::none;
     for (const auto& [split, names] : found) {
@@ -265,7 +265,7 @@ class LayoutReader {
                    kReadEndings,
                kNameTheFiles);
       if (kind != FileKind::none && inferred.kind != kind)
-        refuse("the split " + found.front().first + " has " + kind_name(kind) + " files, and the split " +
+        refuse("the split " + found.front().first + " has " + kind_name(kind) + " files, but the split " +
                    split + " has " + kind_name(inferred.kind) + " files",
                kNameTheFiles);
       kind = inferred.kind;

@@ -1,4 +1,4 @@
-// The files of each split of a data set's directory, as the library datasets finds them.
+// Files of each split in a data set's directory, as the library datasets finds them.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,24 @@
 
 namespace heddle {
 
-// A split with its files in the order of its rows. A file that two patterns match is in it twice.
+// A split with its files in row order. A file that two patterns match is listed twice.
 struct SplitFiles {
   std::string split;
   std::vector<std::filesystem::path> files;
-  std::optional<int64_t> rows;  // as the card says; empty: it does not
+  std::optional<int64_t> rows;  // from the card; empty: unknown
 };
 
 struct LayoutQuery {
   std::filesystem::path directory;
-  Node name;                 // of the data set, as the recipe names it
-  std::string config = {};   // empty: the default, or the only one
-  bool is_whole = true;      // false: files of configurations that are not asked for may be missing
+  Node name;                 // name of the data set, as in the recipe
+  std::string config = {};   // configuration; empty: the default, or the only one
+  bool is_whole = true;      // false: files of other configurations may be missing
   bool takes_config = true;  // whether the recipe's data set has a key for the configuration
 };
 
-// Reads the card of the directory, or the names of its files and directories: see docs/reference/data.md.
-// Splits are in the order of the library. Throws MissingData where the directory has no data files,
-// Error{input} where datasets refuses it, and where heddle does not read the format.
+// Reads the card of the directory, or the names of its files and directories (see docs/reference/data.md).
+// Splits are in the order of the library. Throws MissingData if the directory has no data files, and
+// Error{input} if datasets refuses it or heddle does not read the format.
 std::vector<SplitFiles> read_layout(const LayoutQuery& query);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// The table of endings.
+// Tables of file extensions.
 #include "lib/data/texts/file_kinds.h"
 
 #include <algorithm>
@@ -21,12 +21,12 @@ constexpr std::array<std::pair<std::string_view, FileKind>, 7> kRead = {{{"json"
                                                                          {"geoparquet", FileKind::parquet},
                                                                          {"gpq", FileKind::parquet},
                                                                          {"arrow", FileKind::arrow}}};
-// Endings of datasets 5.2 that heddle does not read.
+// Extensions of datasets 5.2 that heddle does not read.
 constexpr std::string_view kOthers =
     "csv tsv txt conll conllu tar xml hdf5 h5 eval toml md lance tsfile vortex fa fasta fna ffn faa frn afa "
     "gb "
     "gbk genbank fq fastq cif mmcif zip";
-// Endings of pictures, sounds, films and meshes, which datasets also knows in upper case.
+// Extensions of images, audio, video and meshes, which datasets also accepts in upper case.
 constexpr std::string_view kMedia =
     "pdb ent blp bmp dib bufr cur pcx dcx dds ps eps fit fits fli flc ftc ftu gbr gif grib png apng jp2 j2k "
     "jpc "
@@ -37,14 +37,14 @@ constexpr std::string_view kMedia =
     "sd2 sds ircam voc w64 wav nist wavex wve xi mp3 opus 3gp 3g2 asf flv m4v webm f4v wmv wma ogm mxf nut "
     "mpeg "
     "avi mp4 mov mkv glb gltf ply stl pdf nii";
-// Files beside Lance tables: data files whose ending says no format.
+// Extensions of files next to Lance tables: data files without a format.
 constexpr std::string_view kBesideLance = "txn manifest idx";
 constexpr std::string_view kCompressed = "gz zst bz2 xz lz4";
 constexpr std::array<std::string_view, 6> kMetadata = {"instruction.md",   "latest_version_hint.json",
                                                        "metadata.csv",     "metadata.jsonl",
                                                        "metadata.parquet", "task.toml"};
 constexpr std::array<std::string_view, 7> kFavorites = {"csv",    "json",  "jsonl",  "arrow",
-                                                        "vortex", "lance", "parquet"};  // the last wins
+                                                        "vortex", "lance", "parquet"};  // the last match wins
 
 bool has_word(std::string_view words, std::string_view word) {
   if (word.empty() || word.find(' ') != word.npos) return false;
@@ -55,7 +55,7 @@ bool has_word(std::string_view words, std::string_view word) {
   return false;
 }
 
-// The format of a known ending in lower case, else none.
+// Returns the format of a known lowercase extension, else none.
 FileKind kind_of_ending(std::string_view ending) {
   for (const auto& [name, kind] : kRead)
     if (name == ending) return kind;
@@ -66,7 +66,7 @@ std::string_view name_of(std::string_view path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// The text behind each dot of the name.
+// Returns the text after each dot of the name.
 std::vector<std::string_view> endings_of(std::string_view path) {
   std::vector<std::string_view> out;
   std::string_view name = name_of(path);
@@ -130,7 +130,7 @@ InferredKind infer_kind(std::span<const std::string> files) {
 bool has_ending_of(FileKind kind, std::string_view path) {
   for (size_t dot = path.find('.'); dot != path.npos; dot = path.find('.', dot + 1)) {
     const std::string_view rest = path.substr(dot + 1);
-    const auto is_ended_by = [&](std::string_view ending) {  // by ".ENDING" or ".ENDING.more"
+    const auto is_ended_by = [&](std::string_view ending) {  // ".ENDING" or ".ENDING.more"
       return rest.starts_with(ending) && (rest.size() == ending.size() ||
                                           (rest[ending.size()] == '.' && rest.size() > ending.size() + 1));
     };

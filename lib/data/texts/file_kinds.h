@@ -1,4 +1,4 @@
-// The formats of data files by their endings, and the format of a split, as the library datasets infers it.
+// Formats of data files by extension, and the format of a split, as the library datasets infers it.
 #pragma once
 
 #include <span>
@@ -10,27 +10,28 @@ namespace heddle {
 // `other`: a format that datasets reads and heddle does not.
 enum class FileKind { none, json, parquet, arrow, other };
 
-// The endings that heddle reads, for messages.
+// Extensions that heddle reads, for messages.
 inline constexpr const char* kReadEndings = ".json, .jsonl, .ndjson, .parquet, .geoparquet, .gpq and .arrow";
 
-// "JSON", "Parquet", "Arrow", "other".
+// Returns "JSON", "Parquet", "Arrow" or "other".
 std::string kind_name(FileKind kind);
 
-// Whether datasets takes the file for data: one of the endings in its name ("a.jsonl.gz") is known.
+// Whether datasets takes the file for data: one of the extensions in its name ("a.jsonl.gz") is known.
 bool is_data_file(std::string_view path);
 
 struct InferredKind {
   FileKind kind = FileKind::none;
-  std::string ending;  // ".png"; empty: no file has a known ending
+  std::string ending;  // ".png"; empty: no file has a known extension
 };
-// The format of the ending that most files have; of endings that are as frequent .parquet, .arrow, .jsonl and
-// .json come first. Files that describe others (metadata.jsonl) count last.
+// Returns the format of the most frequent extension. Ties are resolved in the order .parquet, .arrow, .jsonl,
+// .json. Files that describe other files (metadata.jsonl) have the lowest priority.
 InferredKind infer_kind(std::span<const std::string> files);
 
-// Whether the path has an ending of this format, or one of .zip, that datasets opens.
+// Whether the path has an extension of this format, or .zip, which datasets opens.
 bool has_ending_of(FileKind kind, std::string_view path);
 
-// The format in which heddle reads the file, by its last ending: JSON for an unknown one ("a.jsonl.old").
+// Returns the format in which heddle reads the file, from its last extension; JSON for an unknown one
+// ("a.jsonl.old").
 FileKind kind_of_file(std::string_view path);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// Lists directories and matches patterns part by part.
+// Lists directories and matches glob patterns component by component.
 #include "lib/data/texts/file_patterns.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using Parts = std::vector<std::string_view>;
 
-// Files that describe a data set and hold no rows.
+// Files that describe a data set and contain no rows.
 constexpr std::array<std::string_view, 6> kNoteNames = {"README.md",         "config.json",
                                                         "dataset_info.json", "dataset_infos.json",
                                                         "dummy_data.zip",    "dataset_dict.json"};
@@ -31,14 +31,14 @@ Parts split_path(std::string_view path) {
   return out;
 }
 
-// Bytes of the UTF-8 character that begins at `at`.
+// Returns the number of bytes of the UTF-8 character at `at`.
 size_t width_at(std::string_view text, size_t at) {
   size_t end = at + 1;
   while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
   return end - at;
 }
 
-// The place of the ']' that closes the set opened at `at`, or npos: then '[' stands for itself.
+// Returns the position of the ']' that closes the set opened at `at`, or npos: then '[' is literal.
 size_t closing(std::string_view pattern, size_t at) {
   size_t end = at + 1;
   if (end < pattern.size() && pattern[end] == '!') ++end;
@@ -64,8 +64,7 @@ bool is_in_set(std::string_view character, std::string_view set) {
   return found != is_negated;
 }
 
-// Matches `name` from `at` with one item of the pattern; returns the bytes of both that are used up, or
-// zeros.
+// Matches `name` at `at` with one item of the pattern. Returns the consumed bytes of both, or zeros.
 std::pair<size_t, size_t> match_item(std::string_view name, size_t at, std::string_view pattern,
                                      size_t item) {
   if (at >= name.size() || item >= pattern.size()) return {0, 0};
@@ -79,12 +78,12 @@ std::pair<size_t, size_t> match_item(std::string_view name, size_t at, std::stri
   return name[at] == pattern[item] ? std::pair<size_t, size_t>{1, 1} : std::pair<size_t, size_t>{0, 0};
 }
 
-// Wildcards with one place to return to: the last `*` may always take the rest.
+// Backtracks to the last `*` only, which may always match the rest.
 bool matches_parts(const Parts& path, const Parts& pattern) {
   size_t at = 0, item = 0, star = pattern.size(), taken = 0;
   while (at < path.size()) {
     const bool is_star = item < pattern.size() && pattern[item] == "**";
-    if (is_star && item + 1 == pattern.size()) return true;  // at least this part is left
+    if (is_star && item + 1 == pattern.size()) return true;  // at least this component is left
     if (is_star) {
       star = item++;
       taken = at;
@@ -100,14 +99,14 @@ bool matches_parts(const Parts& path, const Parts& pattern) {
   return item == pattern.size();
 }
 
-// Parts that begin with `.`, other than `.` and `..`.
+// Number of components that begin with `.`, other than `.` and `..`.
 std::ptrdiff_t hidden_parts(const Parts& parts) {
   return std::count_if(parts.begin(), parts.end(), [](std::string_view part) {
     return part.starts_with('.') && part.find_first_not_of('.') != part.npos;
   });
 }
 
-// Directories that begin with `__`.
+// Number of directories that begin with `__`.
 std::ptrdiff_t special_parts(const Parts& parts) {
   return parts.empty() ? 0 : std::count_if(parts.begin(), parts.end() - 1, [](std::string_view part) {
     return part.starts_with("__");
@@ -115,9 +114,9 @@ std::ptrdiff_t special_parts(const Parts& parts) {
 }
 
 struct Pattern {
-  std::string place;  // the directory that it begins at, with a slash behind it; empty: the root of the tree
-  Parts parts;        // what follows, with wildcards from its first part on; empty: none
-  size_t depth = 0;   // of the files that may match, below the place
+  std::string place;  // directory prefix with a trailing slash; empty: the root of the tree
+  Parts parts;        // components from the first wildcard on; empty: none
+  size_t depth = 0;   // depth of possible matches below the directory
 };
 
 Pattern parse_pattern(std::string_view text) {
@@ -126,7 +125,7 @@ Pattern parse_pattern(std::string_view text) {
   };
   const fs::path normal = fs::path(text).lexically_normal();
   if (text.starts_with('/') || text.find("://") != text.npos || (!normal.empty() && *normal.begin() == ".."))
-    refuse("this pattern names files outside the data set", "Write a path inside the data set's directory.");
+    refuse("this pattern matches files outside the data set", "Use a path inside the data set's directory.");
   Pattern out;
   while (has_wildcards(text)) {
     const size_t slash = text.find('/');
@@ -139,8 +138,8 @@ Pattern parse_pattern(std::string_view text) {
   for (const std::string_view part : out.parts) {
     if (part.find("**") == part.npos) continue;
     if (part != "**")
-      refuse("'**' is only a piece of the part '" + std::string(part) + "'",
-             "Write '**' between slashes: data/**/*.parquet.");
+      refuse("'**' is only a part of the path component '" + std::string(part) + "'",
+             "Use '**' as a whole component: data/**/*.parquet.");
     out.depth = kAnyDepth;
   }
   return out;
@@ -210,7 +209,7 @@ std::vector<std::string> FileTree::matching(const std::string& pattern) {
   const Listing& all = listing(parsed.place, parsed.depth);
   const auto hidden = hidden_parts(parsed.parts), special = special_parts(parsed.parts);
   const std::string_view own = parsed.parts.back();
-  // Files with another beginning than the pattern's are passed over at once.
+  // Skips files whose beginning differs from the pattern's.
   const std::string_view first = parsed.parts.front(), begin = first.substr(0, first.find_first_of("*?["));
   std::vector<std::string> out;
   for (auto at = std::lower_bound(all.files.begin(), all.files.end(), begin); at != all.files.end(); ++at) {

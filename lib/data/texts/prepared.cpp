@@ -1,4 +1,4 @@
-// A lock, a Python process, and a rename.
+// Prepares samples with a file lock, a Python process, and a rename.
 #include "lib/data/texts/prepared.h"
 
 #include <fcntl.h>
@@ -30,18 +30,18 @@ constexpr std::chrono::seconds kReportInterval{10};
 constexpr const char* kScript = "prepare/heddle_prepare.py";
 constexpr const char* kNotes = ".sources.json";
 
-// A lock on a file, which ends with the process.
+// A lock on a file, released when the process exits.
 class FileLock {
  public:
   explicit FileLock(const fs::path& file) : file_(open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
     if (file_ < 0)
-      throw Error(ErrorCode::io, file.string(), std::string("cannot be made: ") + std::strerror(errno),
-                  "prepared samples are kept there; HEDDLE_DATA names another directory");
+      throw Error(ErrorCode::io, file.string(), std::string("cannot be created: ") + std::strerror(errno),
+                  "prepared samples are stored there; set HEDDLE_DATA to another directory");
   }
   ~FileLock() { close(file_); }
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
-  // A file system without locks gives it to everybody: then each makes a file of its own, and the last stays.
+  // On a file system without locks every process gets it: each writes its own file, and the last rename wins.
   bool is_taken() const { return flock(file_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; }
 
  private:
@@ -76,16 +76,16 @@ Error error_of(const TextJob& job, const json& error) {
   if (kind == "package")
     return Error(ErrorCode::input, job.where, PythonProcess::python() + " has no package " + what,
                  hint.empty()
-                     ? "pip install tokenizers jinja2 pyarrow; or HEDDLE_PYTHON names another Python; "
-                       "or heddle prepare on another machine, and HEDDLE_DATA"
+                     ? "pip install tokenizers jinja2 pyarrow; or set HEDDLE_PYTHON to another Python; "
+                       "or run heddle prepare on another machine and set HEDDLE_DATA"
                      : hint);
   if (kind == "plugin")
     return Error(ErrorCode::plugin_failed, place, what,
-                 "is the row as it should be? Then tell the plugin's author");
+                 "check the row; if it is correct, report the error to the plugin's author");
   return Error(kind == "config" ? ErrorCode::config : ErrorCode::input, place, what, hint);
 }
 
-// Throws the error, with those of further rows.
+// Throws the error together with those of later rows.
 [[noreturn]] void refuse(const TextJob& job, const json& error) {
   Errors errors;
   errors.add(error_of(job, error));
@@ -100,7 +100,7 @@ class Preparation {
               const fs::path& file)
       : job_(job), options_(options), key_(std::move(key)), texts_(std::move(texts)), file_(file) {}
 
-  // False: another process has made it meanwhile.
+  // Returns false if another process has prepared the file meanwhile.
   bool make() {
     const FileLock lock(fs::path(file_.string() + ".lock"));
     for (Clock::time_point said = Clock::now(); !lock.is_taken();) {
@@ -152,7 +152,7 @@ class Preparation {
 
   std::string subject() const { return job_.source.empty() ? job_.name : job_.name + " of " + job_.source; }
 
-  // Null: the preparation goes on.
+  // Returns null if the preparation continues.
   json taken(const json& words) {
     if (words.contains("error")) refuse(job_, words["error"]);
     if (words.contains("warning")) warnings.push_back(job_.where + ": " + text_at(words, "warning"));
@@ -182,7 +182,7 @@ class Preparation {
   const std::string key_, texts_;
   const fs::path& file_;
   Clock::time_point begin_, said_;
-  int64_t rows_ = 0, of_ = 0;  // of 0: not known
+  int64_t rows_ = 0, of_ = 0;  // of_ 0: unknown
 };
 
 }  // namespace
@@ -193,8 +193,8 @@ std::optional<PreparedFile> find_or_prepare(const TextJob& job, const Preparatio
   const fs::path& own = places.front();
   const bool is_there = fs::is_directory(own, failed);
   if (options.make && !is_there && !fs::create_directories(own, failed) && failed)
-    throw Error(ErrorCode::io, own.string(), "cannot be made: " + failed.message(),
-                "prepared samples are kept there; HEDDLE_DATA names another directory");
+    throw Error(ErrorCode::io, own.string(), "cannot be created: " + failed.message(),
+                "prepared samples are stored there; set HEDDLE_DATA to another directory");
   const std::string key = key_of(job, is_there || options.make ? own / kNotes : fs::path());
   const std::string name = job.name + "-" + key + ".samples";
   for (const fs::path& place : places)
@@ -217,10 +217,10 @@ std::optional<int64_t> probe_texts(const TextJob& job) {
   try {
     python.emplace(kScript, "-");
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::input) return std::nullopt;  // it cannot be started
+    if (error.code() == ErrorCode::input) return std::nullopt;  // Python cannot be started
     throw;
   }
-  json words = message_of(job, "", "", "probe", 1);  // nothing is written
+  json words = message_of(job, "", "", "probe", 1);  // writes nothing
   words["probe"] = true;
   python->send(std::move(words));
   while (true) {

@@ -1,4 +1,4 @@
-// Files of prepared samples: found, or made once for all processes that want them.
+// Files of prepared samples: found, or prepared once for all processes.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 
 namespace heddle {
 
-// What becomes of data sets of texts that are not prepared yet.
+// Handling of sets of texts that are not prepared yet.
 struct PreparationOptions {
-  bool make = true;                 // false: a set that is not prepared is only said to be so
-  std::filesystem::path directory;  // of prepared files, and no other; empty: HEDDLE_DATA, and the run's own
-  int jobs = 0;                     // threads of the preparation; 0: as many as cores
-  std::function<void(const std::string& line)> say;  // how far it is; empty: nothing is said
+  bool make = true;                 // false: only report that a set is not prepared
+  std::filesystem::path directory;  // the only directory to use; empty: HEDDLE_DATA and the run's own
+  int jobs = 0;                     // threads; 0: number of cores
+  std::function<void(const std::string& line)> say;  // receives progress lines; empty: none
 };
 
 struct PreparedFile {
@@ -27,17 +27,17 @@ struct PreparedFile {
   std::vector<std::string> warnings;
 };
 
-// Looks for the file of the job in `places`, and makes it in the first of them where options.make is set. Of
-// several processes one makes it, the others wait for it; where that one dies, another one begins anew.
-// Empty: it is not there. Throws Error{input | config} for what the script refuses, Error{io}.
+// Returns the file of the job from one of `places`. If it is missing and options.make is set, prepares it in
+// the first place: one process prepares it while the others wait; if that process dies, another one starts
+// over. Empty: the file does not exist. Throws Error{input | config} for errors of the script, and Error{io}.
 std::optional<PreparedFile> find_or_prepare(const TextJob& job, const PreparationOptions& options,
                                             std::span<const std::filesystem::path> places);
 
-// texts_checksum() of a job, remembered where find_or_prepare() remembers it.
+// Returns texts_checksum() of a job, cached where find_or_prepare() caches it.
 std::string texts_checksum(const TextJob& job, std::span<const std::filesystem::path> places);
 
-// Converts the first rows of the job and keeps nothing. How many they were; empty: Python or one of its
-// packages is not there. Throws what find_or_prepare would throw for these rows.
+// Converts the first rows of the job without keeping them, and returns their number; empty: Python or one of
+// its packages is missing. Throws the errors of find_or_prepare() for these rows.
 std::optional<int64_t> probe_texts(const TextJob& job);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// Finds the files of texts: files that are named, and those of the splits of a data set.
+// Finds the files of texts: named files, and those of the splits of a data set.
 #include "lib/data/texts/text_files.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ bool is_json(const fs::path& file) {
   return ending == ".json" || ending == ".jsonl";
 }
 
-// A FIFO or a device, which is there and is no file.
+// Throws for a FIFO or a device, which exists but is not a file.
 void refuse_irregular_text(const fs::path& file, const Node& named) {
   try {
     refuse_irregular(file, ErrorCode::input);
@@ -45,7 +45,7 @@ class TextFinder {
     if (!fs::is_directory(place, ignored)) {
       refuse_irregular_text(place, query_.name);
       const std::string hint = hub_directory_hint(name, HubKind::dataset);
-      throw MissingData({{query_.name.where(), "'" + name.string() + "' is not there" +
+      throw MissingData({{query_.name.where(), "'" + name.string() + "' does not exist" +
                                                    (hint.empty() ? std::string() : "; " + hint)}});
     }
     return of_directory(place, place == name);
@@ -67,7 +67,7 @@ class TextFinder {
       std::error_code ignored;
       refuse_irregular_text(file, one);
       if (!fs::is_regular_file(file, ignored))
-        missing.push_back({one.where(), "'" + file.string() + "' is not there, or no file"});
+        missing.push_back({one.where(), "'" + file.string() + "' does not exist or is not a file"});
       out.of_split[""].push_back(file);
     }
     if (!missing.empty()) throw MissingData(missing);
@@ -75,7 +75,7 @@ class TextFinder {
     return out;
   }
 
-  // A data set of the hub's cache may lack files of configurations that were not downloaded.
+  // A data set in the hub's cache may lack files of configurations that were not downloaded.
   TextFiles of_directory(const fs::path& directory, bool is_whole) const {
     TextFiles out;
     std::vector<SplitFiles> all =

@@ -1,4 +1,4 @@
-// The key of a job, and its message.
+// Computes the key and the message of a preparation job.
 #include "lib/data/texts/text_job.h"
 
 #include <algorithm>
@@ -21,13 +21,13 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kFormat = 1;  // of keys and samples; a change makes all files anew
-constexpr const char* kMoreTemplates = "additional_chat_templates";  // a directory beside them
+constexpr int kFormat = 1;  // version of keys and samples; a change makes all files anew
+constexpr const char* kMoreTemplates = "additional_chat_templates";  // directory next to the tokenizer files
 constexpr std::array<const char*, 6> kFilesOfTokenizer = {"tokenizer.json",          "tokenizer_config.json",
                                                           "special_tokens_map.json", "added_tokens.json",
                                                           "chat_template.jinja",     "config.json"};
 
-// Of a small file: a tokenizer's, a template, a script.
+// Reads a small file: a tokenizer file, a template, a script.
 std::string content_of(const fs::path& file) {
   checkpoint::refuse_large_note(file);
   std::ifstream in(file, std::ios::binary);
@@ -39,7 +39,7 @@ bool is_file(const fs::path& file) {
   return fs::is_regular_file(file, ignored);
 }
 
-// Checksums of files, remembered by size and time of change.
+// Checksums of files, cached by size and modification time.
 class FileChecksums {
  public:
   explicit FileChecksums(fs::path notes) : notes_(std::move(notes)) {
@@ -55,7 +55,7 @@ class FileChecksums {
       notes_.clear();  // not written by heddle
   }
 
-  // Remembering is a matter of time alone: a directory that cannot be written is no error.
+  // The cache only saves time, so a directory that is not writable is not an error.
   ~FileChecksums() {
     if (!is_changed_ || notes_.empty()) return;
     const fs::path fresh = notes_.string() + ".new";
@@ -89,7 +89,7 @@ json arguments_of(const TextJob& job) {
   return json::parse(config::to_json(job.arguments));
 }
 
-// Templates and scripts are small files whose content is in the key.
+// Templates and scripts are small files whose contents are part of the key.
 struct KeyTexts {
   json checksums = json::object();
   bool asks_for_date = false;

@@ -1,4 +1,4 @@
-// What a preparation is asked for: texts, a script and a tokenizer.
+// Preparation job: texts, a script and a tokenizer.
 #pragma once
 
 #include <filesystem>
@@ -12,42 +12,42 @@
 
 namespace heddle {
 
-// The tokenizer of a data set, as the recipe names it.
+// Tokenizer of a data set, as given in the recipe.
 struct TextTokenizer {
   std::filesystem::path directory;  // empty: none
-  bool is_nemo = true;              // NeMoAutoTokenizer; false: transformers' AutoTokenizer
-  Node arguments = Node::map({});   // its other keys
+  bool is_nemo = true;              // NeMoAutoTokenizer; false: AutoTokenizer of transformers
+  Node arguments = Node::map({});   // other keys of the section
 };
 
 struct TextJob {
-  std::string name;              // of the data set: "make_squad_dataset"
+  std::string name;              // name of the data set: "make_squad_dataset"
   std::filesystem::path script;  // the format module
-  Node arguments;                // of the script, with their defaults
+  Node arguments;                // arguments of the script with defaults
   TextTokenizer tokenizer;
-  std::vector<std::string> source_keys;  // arguments that name texts: which is set counts, not its value
-  std::string source;                    // as it is written; empty: none
+  std::vector<std::string> source_keys;  // arguments that name texts; their values are not part of the key
+  std::string source;                    // as given; empty: none
   TextFiles files;
-  bool apply_split = false;  // of local JSON files too
-  std::string date;          // what a template's strftime_now sees: "2026-11-24"
-  bool is_dated = false;     // the date was given
-  std::string where;         // the section, for messages
-  Node section;              // as it is written
+  bool apply_split = false;  // apply the split to local JSON files too
+  std::string date;          // result of a template's strftime_now: "2026-11-24"
+  bool is_dated = false;     // the date is given in the recipe
+  std::string where;         // place of the section, for messages
+  Node section;              // as given
 };
 
-// What the samples are a function of, in words: arguments, and checksums of the files. Two jobs with one key
-// make one file. notes: a file that remembers checksums of large files; empty: none is remembered.
+// Returns a text with everything that determines the samples: arguments and checksums of files. Jobs with
+// equal keys share a file. notes: file that caches checksums of large files; empty: no cache.
 std::string key_of(const TextJob& job, const std::filesystem::path& notes);
 
-// A checksum of the content of the files of texts alone.
+// Returns a checksum of the contents of the text files alone.
 std::string texts_checksum(const TextJob& job, const std::filesystem::path& notes);
-// Of the tokenizer's tokenizer.json; "": there is no tokenizer.
+// Returns a checksum of tokenizer.json; "": no tokenizer.
 std::string tokenizer_checksum(const TextTokenizer& tokenizer);
 
-// The message that the script gets; see heddle_prepare.py. texts: texts_checksum().
+// Returns the message for the script; see heddle_prepare.py. texts: texts_checksum().
 nlohmann::json message_of(const TextJob& job, const std::string& key, const std::string& texts,
                           const std::filesystem::path& out, int jobs);
 
-// Files that no output of the run may replace.
+// Returns the files that no output of the run may replace.
 std::vector<DataInput> inputs_of(const TextJob& job);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// Looking for the end token.
+// Finds end tokens in a model's files.
 #include "lib/data/tokenizer/end_tokens.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using nlohmann::ordered_json;
 
 constexpr const char *kConfig = "config.json", *kGeneration = "generation_config.json";
 
-// Reads a file by its name as an object; empty where there is no such file.
+// Reads a file by name as a JSON object; empty if it does not exist.
 using ReadNote = std::function<ordered_json(const char* name)>;
 
 ReadNote notes_in(const std::filesystem::path& directory) {
@@ -57,7 +57,7 @@ std::vector<int64_t> configured_ids(const ReadNote& read) {
   return ids.empty() ? ids_in(read(kConfig)) : ids;
 }
 
-// The text of eos_token, which may be an object with its properties; empty: not named.
+// Returns the text of eos_token, which may be an object; empty: not set.
 std::string named_token(const ReadNote& read) {
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
     ordered_json token = read(name).value("eos_token", ordered_json());
@@ -71,7 +71,7 @@ bool is_number(const std::string& digits) {
   return !digits.empty() && digits.size() < 10 && digits.find_first_not_of("0123456789") == digits.npos;
 }
 
-// The tokens of a tokenizer.json and of added_tokens_decoder beside it.
+// Tokens of a tokenizer.json and of added_tokens_decoder.
 class Vocabulary {
  public:
   explicit Vocabulary(const ReadNote& read) {
@@ -91,7 +91,7 @@ class Vocabulary {
     const auto found = ids_.find(token);
     return found == ids_.end() ? std::nullopt : std::optional(found->second);
   }
-  // Empty: no token has the id.
+  // Returns an empty text if no token has the id.
   std::string token_of(int64_t id) const {
     const auto found = tokens_.find(id);
     return found == tokens_.end() ? "" : found->second;
@@ -103,7 +103,7 @@ class Vocabulary {
     ids_[token.get<std::string>()] = id;
     tokens_[id] = token.get<std::string>();
   }
-  // A map of ids, or a list of tokens with their scores.
+  // Adds a map of ids, or a list of tokens with scores.
   void add_words(const ordered_json& words) {
     if (words.is_object())
       for (const auto& [token, id] : words.items())
@@ -180,15 +180,15 @@ int64_t separator(const std::filesystem::path& model, const std::string& named, 
     throw Error(ErrorCode::input, tokenizer.file().string(),
                 "has no token '" + text::excerpt(token) + "'" +
                     (named.empty() ? ", which the model's files name as its end" : ""),
-                "name the token between documents: --end-token TOKEN");
+                "set the token between documents with --end-token TOKEN");
   }
   for (const int64_t id : configured_ids(notes_in(model)))
     if (id >= 0 && id < tokenizer.vocabulary()) return id;
   throw Error(
       ErrorCode::input, model.string(),
-      "its end token is not known: tokenizer_config.json, special_tokens_map.json, generation_config.json "
-      "and config.json name none of the vocabulary",
-      "name the token between documents: --end-token TOKEN");
+      "its end token is unknown: tokenizer_config.json, special_tokens_map.json, generation_config.json "
+      "and config.json name no token of the vocabulary",
+      "set the token between documents with --end-token TOKEN");
 }
 
 }  // namespace heddle

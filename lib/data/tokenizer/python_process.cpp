@@ -1,4 +1,4 @@
-// Starting Python, and messages over its socket.
+// Starts Python and exchanges messages over a socket.
 #include "lib/data/tokenizer/python_process.h"
 
 #include <dlfcn.h>
@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 
 constexpr int kSocketOfTheScript = 3;
 
-// Beside this library in the build, beside its directory where it is installed.
+// Returns the path of a script: next to this library in a build, next to its directory in an installation.
 fs::path find_script(const std::string& name) {
   Dl_info info{};
   dladdr(reinterpret_cast<const void*>(&PythonProcess::python), &info);
@@ -38,10 +38,10 @@ fs::path find_script(const std::string& name) {
   const fs::path installed = library.parent_path().parent_path() / "share" / "heddle" / name;
   for (const fs::path& file : {here, installed})
     if (fs::exists(file, ignored)) return file;
-  throw Error(ErrorCode::internal, installed.string(), "is not there", "build or install heddle again");
+  throw Error(ErrorCode::internal, installed.string(), "does not exist", "rebuild or reinstall heddle");
 }
 
-// Returns 0, or the error that posix_spawnp() found.
+// Returns 0, or the error of posix_spawnp().
 int start(const std::string& python, std::array<char*, 5> words, int socket, pid_t& process) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -62,7 +62,7 @@ std::string PythonProcess::python() {
 PythonProcess::PythonProcess(const std::string& script, const std::string& argument) {
   std::array<int, 2> ends{-1, -1};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    throw Error(ErrorCode::internal, script, std::string("no socket for it: ") + std::strerror(errno));
+    throw Error(ErrorCode::internal, script, std::string("cannot create a socket: ") + std::strerror(errno));
   socket_ = ends[0];
   std::string name = python(), file = find_script(script).string(), given = argument,
               number = std::to_string(kSocketOfTheScript);
@@ -72,7 +72,7 @@ PythonProcess::PythonProcess(const std::string& script, const std::string& argum
   if (failed == 0) return;
   close(socket_);
   throw Error(ErrorCode::input, name, std::string("cannot be started: ") + std::strerror(failed),
-              "install Python 3.9 or later with the package tokenizers, or let HEDDLE_PYTHON name one");
+              "install Python 3.9 or later with the package tokenizers, or set HEDDLE_PYTHON to one");
 }
 
 PythonProcess::~PythonProcess() {
@@ -87,11 +87,11 @@ void PythonProcess::fail() {
   while (ended > 0 && waitpid(ended, &status, 0) < 0 && errno == EINTR) continue;
   const bool killed = WIFSIGNALED(status);
   throw Error(ErrorCode::internal, python(),
-              killed ? "the tokenizer's process was ended by signal " + std::to_string(WTERMSIG(status))
-                     : "the tokenizer's process ended with status " + std::to_string(WEXITSTATUS(status)),
+              killed ? "the tokenizer's process was killed by signal " + std::to_string(WTERMSIG(status))
+                     : "the tokenizer's process exited with status " + std::to_string(WEXITSTATUS(status)),
               killed && WTERMSIG(status) == SIGKILL
-                  ? "out of memory? Give smaller documents: --lines, or JSONL"
-                  : "its own message is above");
+                  ? "if memory ran out, use smaller documents: --lines, or JSONL"
+                  : "see its message above");
 }
 
 void PythonProcess::write(std::string_view bytes) {
@@ -128,7 +128,7 @@ bool PythonProcess::has_message(std::chrono::nanoseconds patience) const {
   if (buffer_.find('\n') != std::string::npos) return true;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(patience).count();
   pollfd waited{socket_, POLLIN, 0};
-  return poll(&waited, 1, static_cast<int>(std::max<int64_t>(left, 0))) != 0;  // an error shows on reading
+  return poll(&waited, 1, static_cast<int>(std::max<int64_t>(left, 0))) != 0;  // an error shows when reading
 }
 
 Message PythonProcess::receive() {

@@ -1,4 +1,4 @@
-// A Python script of heddle in a process of its own, asked over a socket.
+// Runs a Python script of heddle in a separate process, with messages over a socket.
 #pragma once
 
 #include <sys/types.h>
@@ -11,30 +11,30 @@
 
 namespace heddle {
 
-// A message: an object, and bytes that belong to it.
+// A message: a JSON object and a payload of bytes.
 struct Message {
   nlohmann::json words;
   std::string payload;
 };
 
-// The Python is $HEDDLE_PYTHON, else python3. One request at a time; the process ends with this object.
+// Uses $HEDDLE_PYTHON, else python3. Handles one request at a time; the process exits with this object.
 class PythonProcess {
  public:
-  // SCRIPT lies in share/heddle of the build or of the installed tree; it gets ARGUMENT and the number of its
-  // socket. Throws Error{input} when Python cannot be started, Error{internal} when the script is not there.
+  // SCRIPT is in share/heddle of the build or the installation; it receives ARGUMENT and the number of its
+  // socket. Throws Error{input} if Python cannot be started, Error{internal} if the script does not exist.
   PythonProcess(const std::string& script, const std::string& argument);
   ~PythonProcess();
   PythonProcess(const PythonProcess&) = delete;
   PythonProcess& operator=(const PythonProcess&) = delete;
 
-  // Both throw Error{internal} when the process has ended, and say how it ended.
+  // send() and receive() throw Error{internal} if the process has exited, and say how it exited.
   void send(nlohmann::json words, std::string_view payload = {});
   Message receive();
 
-  // Whether a message begins to arrive within `patience`; the end of the process counts as one.
+  // Whether a message starts to arrive within `patience`; an exit of the process counts as a message.
   bool has_message(std::chrono::nanoseconds patience) const;
 
-  static std::string python();  // as it is called
+  static std::string python();  // command of the interpreter
 
  private:
   [[noreturn]] void fail();
@@ -43,7 +43,7 @@ class PythonProcess {
 
   pid_t process_ = -1;
   int socket_ = -1;
-  std::string buffer_;  // read, and not taken yet
+  std::string buffer_;  // received bytes that are not consumed yet
 };
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// Requests to the process that runs the library.
+// Sends requests to the process that runs the library tokenizers.
 #include "lib/data/tokenizer/tokenizer.h"
 
 #include <cstring>
@@ -20,16 +20,17 @@ std::filesystem::path tokenizer_json(const std::filesystem::path& directory) {
     checkpoint::refuse_large_note(directory / read);
   if (std::filesystem::is_regular_file(file, ignored)) return file;
   const bool there = std::filesystem::is_directory(directory, ignored);
-  throw Error(ErrorCode::input, directory.string(), there ? "holds no tokenizer.json" : "is not a directory",
-              there ? "transformers writes one: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"
-                    : "name the directory of a Hugging Face model with its tokenizer.json");
+  throw Error(ErrorCode::input, directory.string(),
+              there ? "contains no tokenizer.json" : "is not a directory",
+              there ? "write one with transformers: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"
+                    : "use the directory of a Hugging Face model with its tokenizer.json");
 }
 
 Error missing_package(const json& words) {
   return Error(
       ErrorCode::input, PythonProcess::python(),
       "Python " + words.value("python", "") + " has no package tokenizers: " + words.value("missing", ""),
-      "python3 -m pip install tokenizers; or let HEDDLE_PYTHON name a Python that has it");
+      "python3 -m pip install tokenizers; or set HEDDLE_PYTHON to a Python that has it");
 }
 
 }  // namespace
@@ -92,8 +93,8 @@ std::vector<int64_t> Tokenizer::chat(const std::string& message, const std::stri
   if (answered.words.contains("refused"))
     throw Error(
         ErrorCode::input, file_.string(), answered.words.at("refused").get<std::string>(),
-        "a chat template is a key of tokenizer_config.json, or chat_template.jinja beside it; without "
-        "--chat the prompt is continued as it stands");
+        "add a chat template: a key of tokenizer_config.json, or chat_template.jinja next to it. Without "
+        "--chat, the prompt is continued unchanged");
   std::vector<uint32_t> ids(answered.payload.size() / sizeof(uint32_t));
   if (!ids.empty()) std::memcpy(ids.data(), answered.payload.data(), answered.payload.size());
   return {ids.begin(), ids.end()};

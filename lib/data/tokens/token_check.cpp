@@ -1,4 +1,4 @@
-// The checks of data sets, the range of tokens in each file, and the notes that record it.
+// Checks data sets, and caches the token range of each file in notes.
 #include "lib/data/tokens/token_check.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using Notes = nlohmann::ordered_json;
 
-// The state of a file when it was read: if any of it differs, the file is read again.
+// State of a file when it was read: if it changed, the file is read again.
 Notes scan_state_of(const TokenFile& file) {
   return {{"bytes", file.bytes()},
           {"modified", file.modified()},
@@ -38,7 +38,7 @@ std::optional<TokenRange> noted(const Notes& known, const Notes& state) {
   return TokenRange{least.get<int64_t>(), most.get<int64_t>()};
 }
 
-// One note of the file: the JSON of a token file's range, or any text of another set.
+// A note: the JSON of a token file's range, or any text of another data set.
 Notes json_of(const std::string& text) {
   Notes parsed = Notes::parse(text, nullptr, false);
   return parsed.is_object() && parsed.contains("file") ? parsed : Notes{{"note", text}};

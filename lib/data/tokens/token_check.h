@@ -1,4 +1,4 @@
-// Checks of the data's tokens against the vocabulary before the first step.
+// Checks the data's tokens against the vocabulary before the first step.
 #pragma once
 
 #include <filesystem>
@@ -9,21 +9,20 @@
 
 namespace heddle {
 
-// Asks each data set to verify itself, and reads all rows of those that do not know. What the sets have found
-// is kept in the file `notes` (empty: nowhere), so that the next start does not look for it again. Throws
-// Error{input} naming the first token that a row has and the vocabulary does not; Error{io} where the notes
-// cannot be written.
+// Lets each data set verify itself, and reads all rows of those that cannot. Results are cached in the file
+// `notes` (empty: no cache) for the next start. Throws Error{input} that names the first token outside the
+// vocabulary, and Error{io} if the notes cannot be written.
 void check_tokens(std::span<const Rows* const> datasets, int64_t vocabulary,
                   const std::filesystem::path& notes);
 
-// The range of the file's checked tokens (TokenFile::range()): the one that the notes have for this size and
-// time of change; else the file is read, and the range noted.
+// Returns the range of the file's checked tokens (TokenFile::range()): from the notes for this size and
+// modification time; else reads the file and notes the range.
 TokenRange noted_range(const TokenFile& file, DataNotes& notes);
 
 bool in_vocabulary(TokenRange range, int64_t vocabulary);
 
-inline constexpr const char* kTokenNotes = ".tokens.json";  // their name in checkpoint_dir
-// Whether a file holds such notes.
+inline constexpr const char* kTokenNotes = ".tokens.json";  // file name in checkpoint_dir
+// Whether a file contains such notes.
 bool is_token_notes(const std::filesystem::path& file);
 
 }  // namespace heddle

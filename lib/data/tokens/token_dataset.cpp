@@ -1,4 +1,4 @@
-// Finding and reading a sample.
+// Finds and reads samples of token files.
 #include "lib/data/tokens/token_dataset.h"
 
 #include <glob.h>
@@ -31,8 +31,8 @@ int64_t length_of(const std::string& line, const std::filesystem::path& file, si
     return value;
   throw Error(
       ErrorCode::input, file.string() + ":" + std::to_string(number),
-      "a sample's length is a whole number from 2 to 2147483648, got '" + text::excerpt(line_text) + "'",
-      "each line holds the number of tokens of one sample, the next one in the token file");
+      "a sample's length must be an integer from 2 to 2147483648, got '" + text::excerpt(line_text) + "'",
+      "write on each line the number of tokens of one sample, in the order of the token file");
 }
 
 }  // namespace
@@ -68,9 +68,9 @@ TokenDataset::TokenDataset(std::vector<TokenFile> files, int64_t sequence_length
   first_.push_back(samples);
   if (samples == 0)
     throw Error(ErrorCode::input, files_.empty() ? "dataset" : files_.front().path().string(),
-                "the longest file holds " + std::to_string(longest) + " tokens; one sample of seq_len " +
+                "the longest file has " + std::to_string(longest) + " tokens; one sample of seq_len " +
                     std::to_string(sequence_length) + " needs " + std::to_string(sequence_length + 1),
-                "give more text, or a smaller dataset.seq_len");
+                "use more text, or a smaller dataset.seq_len");
 }
 
 TokenDataset::TokenDataset(std::vector<TokenFile> files, const std::vector<std::vector<int64_t>>& lengths,
@@ -153,7 +153,7 @@ TokenDataset::Sample TokenDataset::at(int64_t sample) const {
   return {file, (sample - first_[file]) * sequence_length_, sequence_length_};
 }
 
-// The token that ends a document is its last.
+// The token that ends a document belongs to it.
 void TokenDataset::read(int64_t number, const SampleTarget& to) const {
   const Sample sample = at(number);
   const TokenFile& file = files_[sample.file];
@@ -171,8 +171,8 @@ void TokenDataset::read(int64_t number, const SampleTarget& to) const {
   check(to.labels.back(), to.tokens.size());
 }
 
-// A token outside the vocabulary may be in no sample: tokens at the end of a file that fill no row are not
-// read.
+// A token outside the vocabulary may be in no sample, because tokens at the end of a file that do not fill a
+// row are not read.
 bool TokenDataset::verify(DataNotes& notes) const {
   return std::all_of(files_.begin(), files_.end(), [&](const TokenFile& file) {
     if (file.size() == 0 || in_vocabulary(range_of(file.type()), vocabulary_)) return true;
@@ -186,16 +186,16 @@ std::vector<int64_t> read_lengths(const std::filesystem::path& lengths, const To
   if (!in) throw Error(ErrorCode::input, lengths.string(), "cannot be read");
   std::vector<int64_t> out;
   for (std::string line; std::getline(in, line);) out.push_back(length_of(line, lengths, out.size() + 1));
-  if (in.bad()) throw Error(ErrorCode::input, lengths.string(), "cannot be read to its end");
+  if (in.bad()) throw Error(ErrorCode::input, lengths.string(), "cannot be read completely");
   if (out.empty())
-    throw Error(ErrorCode::input, lengths.string(), "is empty: it has the length of no sample",
-                "each line holds the number of tokens of one sample, the next one in the token file");
+    throw Error(ErrorCode::input, lengths.string(), "is empty: it contains no sample length",
+                "write on each line the number of tokens of one sample, in the order of the token file");
   const int64_t sum = std::accumulate(out.begin(), out.end(), int64_t{0});
   if (sum != tokens.size())
     throw Error(ErrorCode::input, lengths.string(),
                 "the lengths of " + std::to_string(out.size()) + " samples add up to " + std::to_string(sum) +
-                    " tokens, and " + tokens.path().string() + " has " + std::to_string(tokens.size()),
-                "each line holds the number of tokens of one sample, the next one in the token file");
+                    " tokens, but " + tokens.path().string() + " has " + std::to_string(tokens.size()),
+                "write on each line the number of tokens of one sample, in the order of the token file");
   return out;
 }
 

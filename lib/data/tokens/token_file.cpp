@@ -1,4 +1,4 @@
-// One file of tokens, mapped and its header checked.
+// A memory-mapped token file with a checked header.
 #include "lib/data/tokens/token_file.h"
 
 #include <fcntl.h>
@@ -19,11 +19,11 @@
 namespace heddle {
 namespace {
 
-// A check of tokens reads at most this many blocks of a file.
+// Maximum number of blocks of a file that a check of tokens reads.
 constexpr int64_t kMostBlocks = 1024, kBlockBytes = int64_t{1} << 16;
 static_assert(kMostBlocks * kBlockBytes == TokenFile::kMostChecked);
 
-// Reads blocks of a file. A block of the mapping would map all of the large pages that it lies in.
+// Reads blocks of a file with read(), because a mapping would fault in whole large pages.
 class BlockReader {
  public:
   explicit BlockReader(const std::filesystem::path& file)

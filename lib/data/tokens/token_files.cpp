@@ -1,4 +1,4 @@
-// Reads the keys of token files, opens them, and the lengths of samples beside them.
+// Reads the keys of token files, and opens the files and their sample lengths.
 #include "lib/data/tokens/token_files.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace heddle {
 namespace {
 
-const std::array<std::string_view, 4> kPrefixes = {"", "numpy.", "np.", "torch."};  // of a dtype
+const std::array<std::string_view, 4> kPrefixes = {"", "numpy.", "np.", "torch."};  // prefixes of a dtype
 const std::map<std::string, TokenType> kTypes = {{"uint8", TokenType::uint8},   {"int8", TokenType::int8},
                                                  {"uint16", TokenType::uint16}, {"int16", TokenType::int16},
                                                  {"uint32", TokenType::uint32}, {"int32", TokenType::int32},
@@ -30,13 +30,13 @@ struct FieldType<TokenType> {
   static std::string type_name() { return "dtype"; }
   static TokenType read(const Node& value) {
     const std::string& word = value.as_text();
-    const size_t begin = word.rfind('.') + 1;  // "numpy.uint16" is uint16
+    const size_t begin = word.rfind('.') + 1;  // "numpy.uint16" becomes uint16
     const auto found = kTypes.find(word.substr(begin));
     const bool known =
         std::find(kPrefixes.begin(), kPrefixes.end(), word.substr(0, begin)) != kPrefixes.end();
     if (!known || found == kTypes.end())
       throw Error(ErrorCode::config, value.where(),
-                  "tokens are integers of 8 to 64 bits, got '" + text::excerpt(word) + "'");
+                  "tokens must be integers of 8 to 64 bits, got '" + text::excerpt(word) + "'");
     return found->second;
   }
   static Node write(const TokenType& value) {
@@ -63,35 +63,35 @@ struct DataFields {
 const ConfigSchema<DataFields>& schema() {
   static const auto schema =
       ConfigSchema<DataFields>()
-          .field("_target_", &DataFields::target, "NanogptDataset.")
-          .field("file_pattern", &DataFields::file_pattern, "Token files, as a shell reads it, or a list.")
+          .field("_target_", &DataFields::target, "Class of the data set: NanogptDataset.")
+          .field("file_pattern", &DataFields::file_pattern,
+                 "Token files: a shell pattern, or a list of patterns.")
           .field("seq_len", &DataFields::seq_len,
-                 "Tokens of one sample; with lengths, tokens of a row, which holds one sample.",
+                 "Number of tokens per sample; with lengths, per row, which contains one sample.",
                  positive("", kLargestSize))
           .field("lengths", &DataFields::lengths,
-                 "Files with the lengths of samples, as file_pattern: one for each token file; null: samples "
-                 "are cut from one row of tokens.")
+                 "Files with the sample lengths, one per token file, as file_pattern. null: samples "
+                 "are cut from the sequence of tokens.")
           .field("shuffle_files", &DataFields::shuffle_files, "Shuffle the order of the files.")
           .field("align_to_bos", &DataFields::align_to_bos, "Start each sample at a bos_token.")
           .later("align_to_bos", "samples are cut one after the other")
-          .field("bos_token", &DataFields::bos_token, "The token that begins a document, for align_to_bos.")
+          .field("bos_token", &DataFields::bos_token, "Token that begins a document, for align_to_bos.")
           .field("dtype", &DataFields::dtype, "Token dtype of files without a header.")
           .field("reset_attention_at", &DataFields::reset_attention_at,
-                 "The token that ends a document: attention does not cross it, and positions begin again "
-                 "after it; null: a sample is one document.",
+                 "Token that ends a document: attention does not cross it, and positions restart "
+                 "after it. null: a sample is one document.",
                  at_least<int64_t>(0))
           .field("limit_dataset_samples", &DataFields::limit_dataset_samples,
-                 "Number of samples to use, from the beginning of the files, before shuffling and packing; "
+                 "Number of samples to use, from the start of the files, before shuffling and packing. "
                  "null: all samples.",
                  positive("or null"));
   return schema;
 }
 
-// A word or a list of words.
+// Returns the words of a word or a list of words.
 std::vector<std::string> words_of(const Node& value) {
   if (value.is_list() && value.size() == 0)
-    throw Error(ErrorCode::config, value.where(), "the list is empty",
-                "name a file, or a pattern as a shell reads it");
+    throw Error(ErrorCode::config, value.where(), "the list is empty", "give a file or a shell pattern");
   return value.is_list() ? FieldType<std::vector<std::string>>::read(value)
                          : std::vector<std::string>{value.as_text()};
 }
@@ -100,7 +100,7 @@ std::vector<std::string> patterns_of(const Node& section) {
   const Node* pattern = section.find("file_pattern");
   if (pattern == nullptr || pattern->is_null())
     throw Error(ErrorCode::config, section.where(), "file_pattern is missing",
-                "file_pattern: data/train*.bin; heddle data makes a token file from a text");
+                "file_pattern: data/train*.bin; make a token file from texts with heddle data");
   return words_of(*pattern);
 }
 
@@ -139,7 +139,7 @@ namespace {
 
 using recipe::where_of;
 
-// The first `most` samples of all files.
+// Keeps the first `most` samples of all files.
 void keep_first(std::vector<std::vector<int64_t>>& lengths, int64_t most) {
   for (std::vector<int64_t>& of_file : lengths) {
     of_file.resize(std::min(of_file.size(), static_cast<size_t>(most)));
@@ -153,11 +153,11 @@ void look_for(const std::vector<std::string>& patterns, const std::string& where
     missing.push_back({where, "no file matches '" + text::excerpt(pattern) + "'"});
 }
 
-// What made the tokens of a file, in words; empty: not known.
+// Describes the tokenizer of a file; empty: unknown.
 std::string maker_of(const TokenFile& file) {
-  if (file.holds_bytes()) return "holds bytes of text";
+  if (file.holds_bytes()) return "contains bytes of text";
   const std::optional<TokenNote>& note = file.tokenizer();
-  return note ? "holds tokens of the tokenizer " + note->name + " (checksum " + note->digest + ")" : "";
+  return note ? "contains tokens of the tokenizer " + note->name + " (checksum " + note->digest + ")" : "";
 }
 
 bool have_same_tokenizer(const TokenFile& one, const TokenFile& other) {
@@ -166,7 +166,8 @@ bool have_same_tokenizer(const TokenFile& one, const TokenFile& other) {
          one.tokenizer()->content == other.tokenizer()->content;
 }
 
-// A token has one meaning in all files. A file whose tokenizer is not known is taken.
+// Throws for files with different tokenizers, because a token must have one meaning. Files with an unknown
+// tokenizer are accepted.
 void refuse_several_tokenizers(const std::vector<TokenFile>& files, const std::string& where) {
   const TokenFile* first = nullptr;
   for (const TokenFile& file : files) {
@@ -175,12 +176,12 @@ void refuse_several_tokenizers(const std::vector<TokenFile>& files, const std::s
     if (have_same_tokenizer(*first, file)) continue;
     throw Error(ErrorCode::config, where,
                 "the files have different tokenizers: " + first->path().string() + " " + maker_of(*first) +
-                    ", and " + file.path().string() + " " + maker_of(file),
-                "make all of them with one tokenizer: heddle data --tokenizer");
+                    ", but " + file.path().string() + " " + maker_of(file),
+                "make all files with one tokenizer: heddle data --tokenizer");
   }
 }
 
-// One data set from its section to its samples.
+// Opens a data set of token files from its section.
 class TokenFilesOpener {
  public:
   TokenFilesOpener(const Node& section, const DataFacts& facts)
@@ -217,7 +218,7 @@ class TokenFilesOpener {
       throw Error(ErrorCode::config, where_of(section_, "lengths"),
                   "there are " + std::to_string(paths.size()) + " token files and " +
                       std::to_string(of_lengths.size()) + " files of lengths",
-                  "each token file has a file of lengths; both are sorted by name");
+                  "give one file of lengths per token file; both lists are sorted by name");
     note_inputs(paths, of_lengths);
     const SampleOrder order(static_cast<int64_t>(paths.size()), words_.shuffle_files, facts_.seed, 0);
     std::vector<TokenFile> files;
@@ -250,7 +251,7 @@ class TokenFilesOpener {
       inputs_.push_back({file, "a file of lengths of the run"});
   }
 
-  // By bytes, and then by what the JSON says. Nothing where either tokenizer is not known.
+  // Compares tokenizers by bytes, then by JSON contents. Does nothing if either tokenizer is unknown.
   void check_tokenizer(const TokenFile& file) const {
     const std::optional<TokenNote>& note = file.tokenizer();
     if (!note || facts_.model_tokenizer.empty()) return;
@@ -260,12 +261,12 @@ class TokenFilesOpener {
                 file.path().string() + " was made with another tokenizer than the model's: that of " +
                     note->name + " (vocabulary of " + std::to_string(note->vocabulary) + ", end token " +
                     std::to_string(note->end_token) + ", checksum " + note->digest +
-                    "), and the model's tokenizer.json has checksum " + digest,
-                "make the tokens again with heddle data --tokenizer of this model; or remove " +
-                    note_beside(file.path()).string() + " if they are its tokens nevertheless");
+                    "), but the model's tokenizer.json has checksum " + digest,
+                "make the tokens again with heddle data --tokenizer of this model, or remove " +
+                    note_beside(file.path()).string() + " if the tokens are nevertheless the model's");
   }
 
-  // Names the part of the files that has_token() reads, where it does not read them whole.
+  // Names the part of the files that has_token() reads, if it does not read them completely.
   static std::string checked_part(const TokenDataset& dataset) {
     const auto files = dataset.files();
     const bool is_whole = std::all_of(files.begin(), files.end(), [](const TokenFile& file) {
@@ -274,21 +275,21 @@ class TokenFilesOpener {
     return is_whole ? "" : "the " + bytes_text(TokenFile::kMostChecked) + " that were read of each file of ";
   }
 
-  // No token would end a document, and attention would never begin anew.
+  // Throws if the end token never occurs, so that no document would end.
   void refuse_foreign_end(const TokenDataset& dataset) const {
     const std::optional<int64_t> end = dataset.document_end();
     const bool is_foreign = end && facts_.vocabulary > 0 && *end >= facts_.vocabulary;
     if (!end || (!is_foreign && dataset.has_token(*end))) return;
     const std::string token = "the token " + std::to_string(*end);
-    throw Error(
-        ErrorCode::config, where_of(section_, "reset_attention_at"),
-        is_foreign ? token + " is not in the model's vocabulary of " + std::to_string(facts_.vocabulary)
-                   : token + " occurs nowhere in " + checked_part(dataset) + text::join(words_.patterns) +
-                         ", so attention would never begin anew",
-        "give the id of the token that ends a document, as heddle data prints it, or leave the key out");
+    throw Error(ErrorCode::config, where_of(section_, "reset_attention_at"),
+                is_foreign
+                    ? token + " is not in the model's vocabulary of " + std::to_string(facts_.vocabulary)
+                    : token + " occurs nowhere in " + checked_part(dataset) + text::join(words_.patterns) +
+                          ", so no document would end",
+                "set the id of the token that ends a document, as heddle data prints it, or remove the key");
   }
 
-  // Of packs the packer leaves them out, or refuses them.
+  // Throws for samples longer than a row. With packing, the packer discards or refuses them.
   void refuse_long(const TokenDataset& dataset) const {
     const int64_t row = dataset.row_length(), longest = dataset.longest();
     if (facts_.pack_size > 0 || longest <= row) return;
@@ -299,7 +300,7 @@ class TokenFilesOpener {
                 std::to_string(count) + " of " + std::to_string(dataset.size()) +
                     " samples are longer than a row of seq_len " + std::to_string(row) +
                     "; the longest has " + std::to_string(longest) + " inputs",
-                "make seq_len " + std::to_string(longest));
+                "set seq_len to " + std::to_string(longest));
   }
 
   const Node& section_;

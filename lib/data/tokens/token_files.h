@@ -1,4 +1,4 @@
-// The data set of token files: its keys, and the offer of it, which is like that of a plugin.
+// Data set of token files: its keys, and its offer, which is like that of a plugin.
 #pragma once
 
 #include <optional>
@@ -17,31 +17,30 @@ inline constexpr const char* kTokenFiles = "NanogptDataset";  // the data set of
 inline constexpr const char* kMegatronBlend = "MegatronPretraining";
 
 struct TokenFilesSection {
-  std::vector<std::string> patterns;  // each as a shell reads it
-  std::vector<std::string> lengths;   // of files with the lengths of samples; empty: samples of one length
-  std::optional<int64_t> sequence_length;  // of a row
+  std::vector<std::string> patterns;       // shell patterns
+  std::vector<std::string> lengths;        // files with sample lengths; empty: samples of equal length
+  std::optional<int64_t> sequence_length;  // tokens per row
   Shuffle shuffle_files = Shuffle::off;
-  std::optional<TokenType> bare;        // the type of files without a header
-  std::optional<int64_t> document_end;  // the token after which attention begins anew
-  std::optional<int64_t> most_samples;  // the first so many of the files; empty: all
+  std::optional<TokenType> bare;        // token type of files without a header
+  std::optional<int64_t> document_end;  // token that ends a document; attention does not cross it
+  std::optional<int64_t> most_samples;  // maximum number of samples; empty: all
   std::vector<std::string> not_built;   // "align_to_bos: why"
 };
 
 namespace recipe {
 
-// What is wrong is in `found`, and left out of what is returned.
+// Records errors in `found`; keys with errors keep their defaults in the result.
 TokenFilesSection read_token_files(const Node& section, SectionErrors& found);
-// Throws Error{config} at the keys that are wrong.
+// Throws Error{config} at the invalid keys.
 TokenFilesSection read_token_files(const Node& section);
 std::vector<FieldInfo> token_file_fields();
 
 }  // namespace recipe
 
-// Token files of nanoGPT, AutoModel and Megatron, with or without lengths of samples.
+// Returns the offer of token files of nanoGPT, AutoModel and Megatron, with or without sample lengths.
 const OfferedDataset& token_files();
 
-// Throws MissingData where a pattern of file_pattern or lengths matches no file. Other keys are not looked
-// at.
+// Throws MissingData if a pattern of file_pattern or lengths matches no file. Ignores other keys.
 void look_for_token_files(const Node& section);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// Checks the headers of nanoGPT's, AutoModel's and bare token files.
+// Checks the headers of nanoGPT's, AutoModel's and raw token files, and Megatron's index.
 #include "lib/data/tokens/token_header.h"
 
 #include <algorithm>
@@ -18,14 +18,14 @@ namespace {
   throw Error(ErrorCode::input, file.string(), what, hint);
 }
 
-// The tokens must fill the file exactly.
+// Checks that the tokens fill the file exactly.
 TokenHeader checked(const std::filesystem::path& file, TokenHeader header, size_t bytes) {
   const size_t wanted = header.offset + static_cast<size_t>(header.tokens) * width_of(header.type);
   const std::string said = "the header says " + std::to_string(header.tokens) + " tokens of " +
                            std::to_string(width_of(header.type)) + " bytes, so " + std::to_string(wanted) +
                            " bytes in all; the file has " + std::to_string(bytes);
-  if (bytes < wanted) refuse_file(file, "the file is cut: " + said, "copy or make the file again");
-  if (bytes > wanted) refuse_file(file, "bytes are left over: " + said, "copy or make the file again");
+  if (bytes < wanted) refuse_file(file, "the file is truncated: " + said, "copy or make the file again");
+  if (bytes > wanted) refuse_file(file, "the file has extra bytes: " + said, "copy or make the file again");
   return header;
 }
 
@@ -35,11 +35,11 @@ TokenHeader bare_header(const std::filesystem::path& file, size_t bytes, TokenTy
     refuse_file(file,
                 "the file has " + std::to_string(bytes) + " bytes, which is not a multiple of the " +
                     std::to_string(width) + " bytes of a token",
-                "is dataset.dtype the type that the file was written with?");
+                "check that dataset.dtype is the type of the file's tokens");
   return {type, 0, static_cast<int64_t>(bytes / width)};
 }
 
-// Magic, version, tokens, bytes per token, our mark.
+// Magic, version, number of tokens, bytes per token, heddle's mark.
 using HeaderBegin = std::array<int32_t, 5>;
 
 HeaderBegin header_begin(const std::filesystem::path& file) {
@@ -53,12 +53,12 @@ bool has_known_magic(int32_t first) {
   return first == kNanogptMagic || first == kAutomodelMagic;
 }
 
-constexpr char kMagic[] = "MMIDIDX\0";  // nine bytes with the final zero
+constexpr char kMagic[] = "MMIDIDX\0";  // nine bytes with the terminating zero
 const std::map<int, TokenType> kIndexTypes = {{1, TokenType::uint8}, {2, TokenType::int8},
                                               {3, TokenType::int16}, {4, TokenType::int32},
                                               {5, TokenType::int64}, {8, TokenType::uint16}};
 
-// Takes values off the front of the file and notices its end.
+// Consumes values from the front of the file and detects its end.
 class Reader {
  public:
   Reader(const std::filesystem::path& file, std::span<const std::byte> bytes) : file_(file), bytes_(bytes) {}
@@ -66,8 +66,8 @@ class Reader {
   std::span<const std::byte> take(size_t count) {
     if (count > bytes_.size())
       throw Error(ErrorCode::input, file_.string(),
-                  "the index is cut: " + std::to_string(count) + " more bytes should follow, there are " +
-                      std::to_string(bytes_.size()),
+                  "the index is truncated: " + std::to_string(count) +
+                      " more bytes should follow, there are " + std::to_string(bytes_.size()),
                   "copy or make it again");
     const auto taken = bytes_.first(count);
     bytes_ = bytes_.subspan(count);
@@ -102,7 +102,7 @@ bool is_token_file(const std::filesystem::path& file) {
   return has_known_magic(header_begin(file)[0]);
 }
 
-// Its number of tokens is written last.
+// Whether the file is unfinished: the number of tokens is written last.
 bool is_unfinished_token_file(const std::filesystem::path& file) {
   const HeaderBegin words = header_begin(file);
   const bool is_marked = words[4] == kBytesMark || words[4] == kTokensMark;
@@ -129,7 +129,7 @@ size_t width_of(TokenType type) {
 TokenHeader read_token_header(const std::filesystem::path& file, std::span<const std::byte> bytes,
                               std::optional<TokenType> bare) {
   if (bytes.empty())
-    refuse_file(file, "is empty: it holds no token", "heddle data makes a token file from a text");
+    refuse_file(file, "is empty: it contains no token", "make a token file from texts with heddle data");
   HeaderBegin words{};
   std::memcpy(words.data(), bytes.data(), std::min(bytes.size(), sizeof(words)));
   const bool known = has_known_magic(words[0]);
@@ -139,12 +139,12 @@ TokenHeader read_token_header(const std::filesystem::path& file, std::span<const
                 "not a token file: it begins with the number " + std::to_string(words[0]) + ", not with " +
                     std::to_string(kNanogptMagic) + " (nanoGPT) or " + std::to_string(kAutomodelMagic) +
                     " (AutoModel)",
-                "for a file of integers without a header give dataset.dtype, for a text use: heddle data");
+                "for a file of integers without a header set dataset.dtype; for a text use heddle data");
   const size_t header_bytes = kHeaderWords * sizeof(int32_t);
   if (bytes.size() < header_bytes)
     refuse_file(file,
-                "the file is cut: it has " + std::to_string(bytes.size()) +
-                    " bytes, and its header alone has " + std::to_string(header_bytes),
+                "the file is truncated: it has " + std::to_string(bytes.size()) +
+                    " bytes, but its header alone has " + std::to_string(header_bytes),
                 "copy or make the file again");
   if (words[1] != 1)
     refuse_file(file, "version " + std::to_string(words[1]) + " of the format; 1 is known", "");
@@ -175,7 +175,7 @@ TokenHeader read_megatron_index(const std::filesystem::path& index, size_t bytes
   const auto sequences = reader.value<uint64_t>();
   reader.value<uint64_t>();  // the number of documents
   if (sequences > file.bytes().size())
-    refuse_index(index, "the index is cut: it says " + std::to_string(sequences) + " sequences");
+    refuse_index(index, "the index is truncated: it declares " + std::to_string(sequences) + " sequences");
   const auto all = reader.take(sequences * sizeof(int32_t));
   const auto places = reader.take(sequences * sizeof(int64_t));
   for (size_t i = 0; i < sequences; ++i) {
@@ -187,7 +187,7 @@ TokenHeader read_megatron_index(const std::filesystem::path& index, size_t bytes
   }
   if (static_cast<size_t>(header.tokens) * width != bytes)
     refuse_index(index, "the index says " + std::to_string(header.tokens) + " tokens of " +
-                            std::to_string(width) + " bytes; the .bin beside it has " +
+                            std::to_string(width) + " bytes; the .bin next to it has " +
                             std::to_string(bytes) + " bytes");
   return header;
 }

@@ -1,4 +1,4 @@
-// A small JSON object with a mark of its own.
+// Reads and writes tokenizer notes: JSON objects with heddle's mark.
 #include "lib/data/tokens/token_note.h"
 
 #include <fstream>
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kWriter = "heddle data";
 
-// An object that heddle wrote; else null.
+// Returns an object that heddle wrote; else null.
 nlohmann::json read_json_note(const fs::path& note) {
   std::error_code ignored;
   if (!fs::is_regular_file(note, ignored) || fs::file_size(note, ignored) > 1 << 16) return {};

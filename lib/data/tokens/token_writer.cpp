@@ -1,4 +1,4 @@
-// Writing token files.
+// Writes token files.
 #include "lib/data/tokens/token_writer.h"
 
 #include <array>
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 Error cannot_write(const fs::path& file) {
   return Error(ErrorCode::io, file.string(), std::string("cannot be written: ") + std::strerror(errno),
-               "is there room, and is the directory writable?");
+               "check the free disk space and the permissions of the directory");
 }
 
 fs::path partial_of(const fs::path& out) {
@@ -36,7 +36,7 @@ void check_target(const fs::path& out, std::span<const Input> inputs, bool force
   std::error_code ignored;
   const fs::path target = fs::is_regular_file(out, ignored) ? fs::canonical(out, ignored) : out;
   const auto any = [](const fs::path&) { return true; };
-  const std::string hint = "move it away, or name another file: --out FILE";
+  const std::string hint = "move it away, or choose another file: --out FILE";
   std::vector<Output> outputs = {{out, "--out", "token file", any, Output::Form::file, hint},
                                  {partial_of(target), "--out", "unfinished token file",
                                   is_unfinished_token_file, Output::Form::file, hint}};
@@ -48,11 +48,11 @@ void check_target(const fs::path& out, std::span<const Input> inputs, bool force
   index.replace_extension(".idx");
   if (fs::exists(index, ignored))
     throw Error(ErrorCode::usage, out.string(),
-                "'" + index.string() + "' beside it makes readers take it for a file of Megatron's format",
-                "name another file: --out FILE");
+                "'" + index.string() + "' next to it makes readers take it for a file of Megatron's format",
+                "choose another file: --out FILE");
   if (!force && fs::is_regular_file(out, ignored))
-    throw Error(ErrorCode::usage, out.string(), "exists already",
-                "give --force to replace it, or name another file: --out FILE");
+    throw Error(ErrorCode::usage, out.string(), "already exists",
+                "use --force to replace it, or choose another file: --out FILE");
 }
 
 TokenWriter::TokenWriter(const fs::path& out, int width, Content content)
@@ -82,7 +82,7 @@ void TokenWriter::write(std::span<const uint32_t> tokens) {
   if (count_ > std::numeric_limits<int32_t>::max())
     throw Error(ErrorCode::input, out_.string(),
                 "the texts give more than the 2147483647 tokens that the header counts",
-                "make several files; dataset.file_pattern takes them together");
+                "make several files; dataset.file_pattern can name all of them");
   std::vector<uint16_t> narrow;
   if (width_ == 2) narrow.assign(tokens.begin(), tokens.end());
   const void* from = width_ == 2 ? static_cast<const void*>(narrow.data()) : tokens.data();

@@ -1,4 +1,4 @@
-// A token file that appears under its name when it is whole.
+// Writes a token file that appears under its name when it is complete.
 #pragma once
 
 #include <cstdint>
@@ -12,27 +12,26 @@
 
 namespace heddle {
 
-// Before anything is read or written. Throws Error{usage} when OUT or OUT.part is one of the inputs, also
-// through a link (`force` does not change that), when OUT is there and `force` is not given or is no regular
-// file, when OUT.part is there and no TokenWriter has left it, when a note of the tokenizer will be written
-// and OUT.tokens.json is none, when OUT has no directory, and when a Megatron index beside it would make
-// readers take it for that format.
+// Called before anything is read or written. Throws Error{usage} in these cases. OUT or OUT.part is an input,
+// also through a link and with `force`. OUT exists without `force`, or is not a regular file. OUT.part exists
+// and no TokenWriter left it. A tokenizer note will be written and OUT.tokens.json is another file. OUT has
+// no directory. A Megatron index next to OUT would make readers take it for that format.
 HEDDLE_API void check_target(const std::filesystem::path& out, std::span<const Input> inputs, bool force,
                              bool has_note = false);
 
-// Written beside the target (NAME.part) and renamed, so that a failed write leaves the old file. Tokens of 2
-// bytes have nanoGPT's header, tokens of 4 AutoModel's. Throws Error{io}.
+// Writes NAME.part and renames it, so that a failed write keeps the old file. Tokens of 2 bytes get nanoGPT's
+// header, tokens of 4 bytes AutoModel's. Throws Error{io}.
 class HEDDLE_API TokenWriter {
  public:
-  enum class Content { tokens, bytes };  // bytes: the header says that a token is a byte of text
+  enum class Content { tokens, bytes };  // bytes: the header says that tokens are bytes of text
   TokenWriter(const std::filesystem::path& out, int width, Content content);
-  ~TokenWriter();  // without finish(): the partial file is removed
+  ~TokenWriter();  // removes the partial file unless finish() was called
   TokenWriter(const TokenWriter&) = delete;
   TokenWriter& operator=(const TokenWriter&) = delete;
 
-  // Each below 2^(8 * width). Throws Error{input} where the header cannot count them.
+  // Writes tokens below 2^(8 * width). Throws Error{input} if the header cannot count them.
   void write(std::span<const uint32_t> tokens);
-  int64_t size() const { return count_; }  // in tokens
+  int64_t size() const { return count_; }  // number of tokens
   void finish();
 
  private:

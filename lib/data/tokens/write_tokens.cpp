@@ -1,4 +1,4 @@
-// Token files of texts.
+// Tokenizes texts into token files.
 #include "lib/data/tokens/write_tokens.h"
 
 #include <array>
@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kBatchBytes = 4 << 20;  // of text that the tokenizer gets at once
+constexpr size_t kBatchBytes = 4 << 20;  // bytes of text per request to the tokenizer
 
 void append(std::istream& in, TokenWriter& out) {
   std::array<char, 1 << 16> bytes;
@@ -43,7 +43,7 @@ std::string bytes_of(const fs::path& file) {
   throw Error(ErrorCode::input, texts.empty() ? "heddle data" : texts.front(), "the text is empty");
 }
 
-// Documents of about kBatchBytes; empty at the end.
+// Returns documents of about kBatchBytes; empty at the end.
 std::vector<std::string> next_batch(DocumentReader& reader) {
   std::vector<std::string> batch;
   size_t bytes = 0;

@@ -1,4 +1,4 @@
-// Attention with Hugging Face's names.
+// Attention module with Hugging Face's parameter names.
 #include "lib/decoder/attention/attention.h"
 
 #include <ATen/TensorOperators.h>
@@ -102,7 +102,7 @@ at::Tensor SelfAttention::call_onto(const at::Tensor& residual, at::Tensor x, co
 }
 
 model::FewTensors SelfAttention::products(const at::Tensor& x, const Batch& batch) {
-  // Norms of q and k make new tensors, and v alone would keep the memory of all three alive.
+  // The norms of q and k allocate new tensors, and a view v would keep the memory of all three alive.
   const auto outputs = q_norm_ ? model::Outputs::apart : model::Outputs::columns;
   const auto call = [&](std::initializer_list<Linear*> layers) {
     return model::call_each(layers, x, batch, outputs);

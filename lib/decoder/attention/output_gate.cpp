@@ -1,4 +1,4 @@
-// The nodes. The sigmoid is computed again in the backward.
+// Autograd nodes of output gates. The backward recomputes the sigmoid.
 #include "lib/decoder/attention/output_gate.h"
 
 #include <ATen/TensorOperators.h>
@@ -19,7 +19,7 @@ namespace {
 using model::BelowAutograd;
 using model::Gradients;
 
-// Edge: both.
+// Edge: `both`.
 struct SplitGateNode final : model::LayerNode {
   SplitGateNode() : LayerNode("SplitGateBackward") {}
   int64_t tokens = 0, heads = 0, width = 0;
@@ -38,12 +38,12 @@ at::Tensor opened(Function function, const at::Tensor& gate) {
   return function == Function::sigmoid ? at::sigmoid(gate) : at::softplus(gate);
 }
 
-// As [tokens, gates, numbers of a gate].
+// Returns y as [tokens, gates, elements per gate].
 at::Tensor by_gate(const at::Tensor& y, const at::Tensor& gate) {
   return y.unflatten(1, {gate.size(1), -1});
 }
 
-// Edges: y, the gate.
+// Edges: y, gate.
 struct OutputGateNode final : model::LayerNode {
   OutputGateNode() : LayerNode("OutputGateBackward") {}
   model::Saved y, gate;

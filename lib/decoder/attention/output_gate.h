@@ -11,12 +11,12 @@
 
 namespace heddle::decoder {
 
-// both [tokens, heads * 2 * width]: of each head the query, then the gate. Returns the queries and the gates,
-// each a new tensor [tokens, heads * width].
+// Splits both [tokens, heads * 2 * width], which has the query and then the gate of each head. Returns
+// queries and gates as new tensors [tokens, heads * width].
 HEDDLE_API std::pair<at::Tensor, at::Tensor> split_gate(const at::Tensor& both, int64_t width);
 
-// y [tokens, heads * width] times a function of the gate [tokens, heads * width], or [tokens, heads] with one
-// number for all of a head; one node, which keeps both.
+// Multiplies y [tokens, heads * width] by a function of the gate [tokens, heads * width], or [tokens, heads]
+// for one value per head. One autograd node, which keeps both inputs.
 HEDDLE_API at::Tensor gated_output(const at::Tensor& y, const at::Tensor& gate,
                                    OutputGate::Function function = OutputGate::Function::sigmoid);
 

@@ -1,4 +1,4 @@
-// The sum of values by a softmax over their scores.
+// Weighted sum of values by a softmax over their scores.
 #include "lib/decoder/blocks/block_mix.h"
 
 #include <ATen/TensorOperators.h>

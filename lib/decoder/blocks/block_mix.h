@@ -1,4 +1,4 @@
-// The weighted sum of the residuals of blocks of layers (attention residuals, Kimi K3) as one autograd node.
+// Weighted sum of block residuals (attention residuals, Kimi K3) as one autograd node.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,10 +9,10 @@
 
 namespace heddle::decoder {
 
-// values: at least one tensor [tokens, width] of one dtype; norm [width], proj [1, width]. Returns
-// sum_j p_j v_j [tokens, width] in the dtype of the values, where p is for each token the softmax over j of
-// proj . (norm * v_j / sqrt(mean(v_j^2) + eps)). In fp32 (fp64 for fp64), rounded once. The node keeps the
-// values.
+// values: at least one tensor [tokens, width], all of one dtype; norm [width], proj [1, width]. Returns sum_j
+// p_j v_j [tokens, width] in the dtype of the values, where p is, per token, the softmax over j of proj .
+// (norm * v_j / sqrt(mean(v_j^2) + eps)). Computed in fp32 (fp64 for fp64) and rounded once. The node keeps
+// the values.
 HEDDLE_API at::Tensor block_mix(std::span<const at::Tensor> values, const at::Tensor& norm,
                                 const at::Tensor& proj, double eps);
 

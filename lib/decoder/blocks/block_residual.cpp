@@ -1,4 +1,4 @@
-// Slots of a sum over blocks, and what models with blocks may not have.
+// Module of a sum over blocks, and checks of models with block residuals.
 #include "lib/decoder/blocks/block_residual.h"
 
 #include <string>

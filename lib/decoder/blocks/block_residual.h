@@ -1,4 +1,4 @@
-// The parameters of a sum over blocks of layers, and what a layer does with the blocks.
+// Parameters of a sum over blocks of layers, and the blocks that a layer sees.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,18 +18,18 @@ class BlockResidual : public Module {
   std::string_view kind() const override { return "block_residual"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
 
-  // x [tokens, width], and as many of each block; the weighted sum of all of them.
+  // Returns the weighted sum of x [tokens, width] and all blocks, which have the same shape.
   at::Tensor of(const at::Tensor& x, const std::vector<at::Tensor>& blocks, const Batch& batch);
 
  protected:
-  at::Tensor forward(at::Tensor x, const Batch& batch) override;  // refused: of() takes the blocks
+  at::Tensor forward(at::Tensor x, const Batch& batch) override;  // throws: use of(), which takes the blocks
 
  private:
   double eps_;
   at::Tensor norm_, proj_;
 };
 
-// Throws Error{config} where a model with blocks of residuals has what is built for one sum.
+// Throws Error{config} if a model with block residuals has a feature that is built for one residual only.
 void check_blocks(const Model& model);
 
 }  // namespace heddle::decoder

@@ -1,4 +1,5 @@
-// Which tensors go between layers follows from the description; those that a layer does not make pass it.
+// Determines the tensors between layers from the description; tensors that a layer does not make pass
+// through.
 #include "lib/decoder/carried/carried.h"
 
 #include <algorithm>
@@ -10,7 +11,7 @@ namespace {
 
 using Kind = CarriedTensor::Kind;
 
-// The layer whose keys this one takes; empty: it has its own.
+// Returns the layer whose keys this layer uses; empty: its own.
 std::optional<int64_t> source_of(const Layer& layer) {
   const auto* attention = std::get_if<Attention>(&layer.mixer);
   return attention == nullptr ? std::nullopt : attention->keys_of_layer;
@@ -69,7 +70,7 @@ Carried::Carried(const Model& model, int64_t layer)
 void Carried::take(Tensors carried) {
   held_ = std::move(carried);
   held_.resize(in_.size());
-  blocks.clear();  // a forward that computes again may end before give()
+  blocks.clear();  // a recomputed forward may stop before give()
   for (size_t i = 0; i < in_.size(); ++i) {
     const CarriedTensor& one = in_[i];
     if (one.kind == Kind::block) {
@@ -91,7 +92,7 @@ void Carried::take(Tensors carried) {
   }
 }
 
-// What passes stays the same tensor: the node that made it then runs in its own unit's backward.
+// A tensor that passes through stays the same tensor, so that its node runs in its own unit's backward.
 at::Tensor Carried::leaving(const CarriedTensor& one) {
   if (one.kind == Kind::chosen_keys) return std::exchange(chosen->keys, {});
   if (one.kind == Kind::layer_inputs) return std::exchange(later_inputs_, {});

@@ -1,4 +1,4 @@
-// Look-ups and products of the inputs of each layer.
+// Embedding look-ups and projections of per-layer inputs.
 #include "lib/decoder/carried/layer_input.h"
 
 #include <ATen/TensorOperators.h>

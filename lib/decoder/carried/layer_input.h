@@ -1,4 +1,4 @@
-// Inputs of each layer besides the hidden states (per-layer embeddings, Gemma 3n and 4).
+// Per-layer inputs besides the hidden states (per-layer embeddings, Gemma 3n and 4).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,28 +13,28 @@
 
 namespace heddle::decoder {
 
-// Those of all layers, made at the beginning: of the tokens, by a look-up, and of their hidden states, by a
-// product and a norm. Children as LayerInputs lists them.
+// Computes the inputs of all layers at the start: an embedding look-up of the tokens, and a projection and
+// norm of their hidden states. Children as listed in LayerInputs.
 class HEDDLE_API AllLayerInputs : public Module {
  public:
   AllLayerInputs(const Model& model, const at::TensorOptions& options);
   std::string_view kind() const override { return "layer_inputs"; }
-  // The look-up gives rows of all tokens where ranks hold parts of the hidden states.
+  // The look-up returns rows of all tokens even if ranks hold parts of the hidden states.
   ModuleTraits traits() const override { return {.tokens = TokenUse::mixes, .token_axes = {"cp"}}; }
   // tokens [batch, sequence], hidden [tokens, width]; returns [tokens, layers * LayerInputs::width].
   at::Tensor of(const at::Tensor& tokens, const at::Tensor& hidden, const Batch& batch);
 
  protected:
-  at::Tensor forward(at::Tensor x, const Batch& batch) override;  // refused: of() takes two tensors
+  at::Tensor forward(at::Tensor x, const Batch& batch) override;  // throws: use of(), which takes two tensors
 
  private:
-  double scale_;  // of the product
+  double scale_;  // factor of the projection
   Embedding embed_tokens_per_layer_;
   Linear per_layer_model_projection_;
   RmsNorm per_layer_projection_norm_;
 };
 
-// What one layer does with its own. Children as LayerInputs lists them.
+// Applies one layer's own input. Children as listed in LayerInputs.
 class LayerInput : public Module {
  public:
   LayerInput(const Model& model, const Norm& norm, const at::TensorOptions& options);
@@ -45,7 +45,8 @@ class LayerInput : public Module {
   at::Tensor onto(const at::Tensor& x, const at::Tensor& inputs, const Batch& batch);
 
  protected:
-  at::Tensor forward(at::Tensor x, const Batch& batch) override;  // refused: onto() takes two tensors
+  // throws: use onto(), which takes two tensors
+  at::Tensor forward(at::Tensor x, const Batch& batch) override;
 
  private:
   Activation activation_;

@@ -1,4 +1,4 @@
-// A batch of products, one for each block.
+// Batched product with one matrix per block.
 #include "lib/decoder/compressed/block_product.h"
 
 #include <ATen/ops/bmm.h>
@@ -12,7 +12,7 @@ namespace {
 
 using model::Gradients;
 
-// [tokens, blocks * columns] as [blocks, tokens, columns].
+// Returns [tokens, blocks * columns] as [blocks, tokens, columns].
 at::Tensor by_block(const at::Tensor& x, int64_t blocks) {
   return x.reshape({x.size(0), blocks, -1}).transpose(0, 1);
 }
@@ -21,7 +21,7 @@ at::Tensor by_token(const at::Tensor& x) {
   return x.transpose(0, 1).reshape({x.size(1), -1});
 }
 
-// Edges: x, weight. Both are kept as they are multiplied.
+// Edges: x, weight. Both are kept in the dtype of the product.
 struct BlockProductNode final : model::LayerNode {
   BlockProductNode() : LayerNode("BlockProductBackward") {}
   model::Saved x, weight;

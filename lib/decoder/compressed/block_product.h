@@ -1,4 +1,4 @@
-// A linear layer with a block-diagonal weight.
+// Linear layer with a block-diagonal weight.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,9 +10,9 @@
 
 namespace heddle::decoder {
 
-// x [tokens, blocks * in], weight [blocks * out, in]: block b of the result is that of x times rows b * out
-// and so on of the weight, [tokens, blocks * out]. In the dtype of the active autocast, else of x. Edges: x,
-// weight.
+// x [tokens, blocks * in], weight [blocks * out, in]. Block b of the result [tokens, blocks * out] is block b
+// of x times rows [b * out, (b + 1) * out) of the weight. Computed in the dtype of the active autocast, else
+// of x. Edges: x, weight.
 HEDDLE_API at::Tensor block_product(const at::Tensor& x, const at::Tensor& weight, int64_t blocks);
 
 // Slot "weight" [blocks * out, in].

@@ -1,4 +1,4 @@
-// Projections of each token, and the attention of whole rows between them.
+// Projections per token, and attention over whole rows between them.
 #include "lib/decoder/compressed/compressed_attention.h"
 
 #include <ATen/TensorOperators.h>
@@ -26,17 +26,17 @@ model::RotaryAngles turned_back(const model::RotaryAngles& angles) {
 
 }  // namespace
 
-// Of one sequence: the rows of all tokens so far.
+// Cached rows of one sequence.
 class CompressedMixer::KeptRows final : public MixerState {
  public:
   void clear() override { *this = KeptRows(); }
-  // Of whole rows, with those of new tokens.
+  // Appends new rows to the cached rows, and returns all of them.
   static void add(at::Tensor& kept, at::Tensor& rows) {
     kept = kept.defined() ? at::cat({kept, rows}) : rows;
     rows = kept;
   }
 
-  int64_t tokens = 0;  // with those of this forward
+  int64_t tokens = 0;  // including those of this forward
   at::Tensor kv, entry_kv, entry_gate, index;
 };
 
@@ -147,7 +147,7 @@ std::shared_ptr<const EntryTable> CompressedMixer::table_of(const Batch& batch, 
   return tables_.of_last(batch.tokens.size(1), kept_->tokens, like.device());
 }
 
-// The positions are those of the entries' first tokens.
+// Returns the angles at the positions of the entries' first tokens.
 const model::RotaryAngles& CompressedMixer::angles_of_entries(const EntryTable& table,
                                                               const at::Tensor& like) {
   Batch entries;

@@ -18,7 +18,7 @@
 
 namespace heddle::decoder {
 
-// What entries are made of, and what chooses them. Children and slots as CompressedAttention lists them.
+// Computes entries from tokens. Children and slots as listed in CompressedAttention.
 class EntryCompressor : public Module {
  public:
   EntryCompressor(const CompressedAttention& form, int64_t width, double init_std,
@@ -26,15 +26,16 @@ class EntryCompressor : public Module {
   std::string_view kind() const override { return "entry_compressor"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
 
-  // [tokens, width of an entry], twice where entries overlap: each token alone.
+  // Returns [tokens, entry width], or twice that for overlapping entries, token by token.
   model::FewTensors rows(const at::Tensor& x, const Batch& batch);
-  // From those of whole rows to rotated entries.
+  // Computes rotated entries from the projections of whole rows.
   at::Tensor entries(const at::Tensor& kv, const at::Tensor& gate, const model::RotaryAngles& angles,
                      const std::shared_ptr<const EntryTable>& table, const Batch& batch);
   EntryIndexer* indexer() { return indexer_.get(); }  // null: a query sees all entries
 
  protected:
-  at::Tensor forward(at::Tensor x, const Batch& batch) override;  // refused: rows() gives two tensors
+  // throws: use rows(), which returns two tensors
+  at::Tensor forward(at::Tensor x, const Batch& batch) override;
 
  private:
   bool overlapped_;
@@ -59,11 +60,11 @@ class CompressedMixer : public Mixer {
  private:
   class KeptRows;
 
-  at::Tensor heads(const at::Tensor& x, const Batch& batch);  // all but o_b_proj
-  // The indexer's choice, of whole rows.
+  at::Tensor heads(const at::Tensor& x, const Batch& batch);  // everything but o_b_proj
+  // Returns the indexer's choice for whole rows.
   at::Tensor chosen(const at::Tensor& x, const at::Tensor& of_queries,
                     const std::shared_ptr<const EntryTable>& table, const Batch& batch);
-  // Of whole rows and a range of the heads.
+  // Returns the attention of a range of heads over whole rows.
   at::Tensor attended(const model::SequenceInputs& in, const model::HeadRange& range,
                       const at::Tensor& chosen, const std::shared_ptr<const EntryTable>& table,
                       const Batch& batch);
@@ -75,11 +76,11 @@ class CompressedMixer : public Mixer {
   RmsNorm q_a_norm_, q_b_norm_, kv_norm_;
   BlockLinear o_a_proj_;
   at::Tensor sinks_;
-  std::unique_ptr<EntryCompressor> compressor_;  // null: there are no entries
+  std::unique_ptr<EntryCompressor> compressor_;  // null: no entries
   Rotary rotary_, rotary_of_entries_;
   EntryTables tables_;
   SequenceCore core_;
-  KeptRows* kept_ = nullptr;  // null: each forward begins anew
+  KeptRows* kept_ = nullptr;  // null: no state is kept between forwards
 };
 
 }  // namespace heddle::decoder

@@ -1,4 +1,4 @@
-// The description of a compressed attention, and what does not fit.
+// Builds a compressed attention from its description, and checks it.
 #include <algorithm>
 #include <string>
 
@@ -35,14 +35,14 @@ class CompressedMaker : public MixerMaker {
     const double window = number_of(std::min(form_.window, sequence));
     return window - window * window / (2 * number_of(sequence));
   }
-  // The mean over a sequence.
+  // Mean number of entries that a token sees in a sequence.
   double entries(int64_t sequence) const {
     if (form_.rate == 0) return 0;
     const double most = number_of(sequence / form_.rate), chosen = number_of(form_.index_top_k);
     if (chosen == 0 || chosen >= most) return most / 2;
     return chosen - chosen * chosen / (2 * most);
   }
-  // Projections; of the indexer a third, for it has no backward.
+  // Projections; the indexer counts a third, because it has no backward.
   double of_entries(int64_t width, int64_t sequence) const {
     if (form_.rate == 0) return 0;
     const double parts = form_.overlapped ? 2 : 1;

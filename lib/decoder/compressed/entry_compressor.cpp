@@ -1,4 +1,4 @@
-// The compressor: two projections of each token, a sum over those of an entry, a norm, a rotation.
+// Entry compressor: two projections per token, a weighted sum per entry, a norm, and a rotation.
 #include <utility>
 
 #include "core/model/parameter.h"

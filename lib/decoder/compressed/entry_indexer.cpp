@@ -1,4 +1,4 @@
-// Entries with keys of their own, and scores of all heads together.
+// Entry indexer: keys of entries, and scores summed over heads.
 #include "lib/decoder/compressed/entry_indexer.h"
 
 #include <ATen/core/grad_mode.h>

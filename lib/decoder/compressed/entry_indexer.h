@@ -1,4 +1,4 @@
-// The indexer of a compressed attention: chooses the entries that a query sees.
+// Indexer of a compressed attention, which chooses the entries that a query sees.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@
 
 namespace heddle::decoder {
 
-// Slots as CompressedAttention lists them. A choice has no gradient, so they do not train.
+// Slots as listed in CompressedAttention. A choice has no gradient, so they do not train.
 class EntryIndexer : public Module {
  public:
   EntryIndexer(const CompressedAttention& form, int64_t width, double init_std,
@@ -21,11 +21,11 @@ class EntryIndexer : public Module {
   std::string_view kind() const override { return "entry_indexer"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
 
-  // What the entries are made of, [tokens, 4 * index_head_dim]: each token alone.
+  // Returns the inputs of entries, [tokens, 4 * index_head_dim], token by token.
   at::Tensor rows(const at::Tensor& x) const;
-  // x, of_queries (the queries' latent after its norm), angles: of the queries. rows: of whole rows, with the
-  // places of the queries in them. of_entries: angles of the entries. WindowInputs::chosen of the queries;
-  // undefined where none sees more than index_top_k.
+  // Returns WindowInputs::chosen for the queries; undefined if no query sees more than index_top_k entries. x
+  // and of_queries (the queries' latent after its norm) belong to the queries, as do `angles`. rows:
+  // projections of whole rows, and the positions of the queries in them. of_entries: angles of the entries.
   at::Tensor choose(const at::Tensor& x, const at::Tensor& of_queries, const model::RotaryAngles& angles,
                     const model::GatheredRows& rows, const std::shared_ptr<const EntryTable>& table,
                     const model::RotaryAngles& of_entries) const;
@@ -33,7 +33,8 @@ class EntryIndexer : public Module {
   RowGather& core() { return core_; }
 
  protected:
-  at::Tensor forward(at::Tensor x, const Batch& batch) override;  // refused: choose() takes several tensors
+  // throws: use choose(), which takes several tensors
+  at::Tensor forward(at::Tensor x, const Batch& batch) override;
 
  private:
   void add(const std::string& name, at::Tensor& slot, at::IntArrayRef sizes, const Init& init,

@@ -1,4 +1,4 @@
-// Documents are the queries whose ranges begin alike.
+// Builds entry tables. Queries whose ranges start at the same token belong to one document.
 #include "lib/decoder/compressed/entry_table.h"
 
 #include <ATen/ops/empty.h>
@@ -13,11 +13,11 @@
 namespace heddle::decoder {
 namespace {
 
-// The entries of the documents, in their order.
+// Writes the entries of the documents in order.
 class EntryWriter {
  public:
   explicit EntryWriter(int64_t rate) : rate_(rate) {}
-  // Returns the document's first entry.
+  // Returns the index of the document's first entry.
   int64_t add(int64_t begin, int64_t end) {
     const auto first_entry = static_cast<int64_t>(first_.size());
     const int64_t entries = rate_ == 0 ? 0 : (end - begin) / rate_;

@@ -1,4 +1,4 @@
-// Rows of tokens by entries, and a softmax over the tokens of each.
+// Gathers rows of tokens by entry and applies a softmax over the tokens of each entry.
 #include "lib/decoder/compressed/pooled_entries.h"
 
 #include <ATen/TensorOperators.h>
@@ -28,7 +28,7 @@ class Pool {
     if (overlap) before_ = (own_ - table.rate).clamp_min_(0);
   }
 
-  // Wide, [entries, width of an entry].
+  // Returns the sums in the accumulation dtype, [entries, entry width].
   at::Tensor sums(const at::Tensor& kv, const at::Tensor& gate, const at::Tensor& bias) const {
     at::Tensor scores = by_entry(gate, own_, first_column()) + part_of_bias(bias, first_column());
     at::Tensor values = by_entry(kv, own_, first_column());

@@ -1,4 +1,4 @@
-// Two attentions over ranges of keys that join their results.
+// Joins the attentions over two ranges of keys.
 #include "lib/decoder/compressed/window_attention.h"
 
 #include <ATen/TensorOperators.h>
@@ -40,7 +40,7 @@ bool has_entries(const WindowInputs& in) {
   return in.entries.defined() && in.entries.size(0) > 0;
 }
 
-// Scores of tokens and entries, which are multiplied twice: of a device that runs it, without documents.
+// Records the products with the scores of tokens and entries, as a device computes them without documents.
 void record_window(const WindowInputs& in, const EntryTable& table, bool backward) {
   if (!records_operators()) return;
   const auto queries = static_cast<double>(in.q.size(0)), width = static_cast<double>(in.q.size(1));
@@ -78,7 +78,7 @@ struct WindowAttentionNode final : model::LayerNode {
   model::Saved q, kv, entries, sinks, chosen, out, log_sums;
   std::shared_ptr<const EntryTable> table;
   int64_t head_dim = 0;
-  std::array<at::ScalarType, 3> dtypes{};  // as q, kv and entries were given
+  std::array<at::ScalarType, 3> dtypes{};  // input dtypes of q, kv and entries
 
   Gradients backward(Gradients&& gradients) override {
     WindowInputs in{q.unpack(), kv.unpack(), entries.unpack(), sinks.unpack(), {}};
@@ -101,7 +101,8 @@ struct WindowAttentionNode final : model::LayerNode {
     all[3] = model::sink_gradient(in.sinks, d_out, result, sums);
     return all;
   }
-  // Adds to that of q; returns that of the keys, which are values, in the dtype of sums.
+  // Adds to the gradient of q. Returns the gradient of the keys, which are also values, in the accumulation
+  // dtype.
   at::Tensor through(const WindowInputs& in, const at::Tensor& keys, const at::Tensor& d_out,
                      const at::Tensor& result, const at::Tensor& sums, const at::Tensor& d_q, bool tokens) {
     const model::BlockedShape shape = shape_of(head_dim);
@@ -139,7 +140,7 @@ WindowResult forward_of(const WindowInputs& in, int64_t head_dim, const EntryTab
   return all;
 }
 
-// In the dtype of autocast, elements of a row side by side. Below autograd.
+// Converts to the dtype of autocast with contiguous rows, below autograd.
 at::Tensor readable(const at::Tensor& x) {
   const at::Tensor cast = model::under_autocast(x);
   if (!cast.defined()) return cast;

@@ -1,4 +1,4 @@
-// Products with decays of channels, and from their gradients those of the inputs.
+// Delta rule with per-channel decays: products with decays, and the gradients of the inputs.
 #include "lib/decoder/delta_net/channel_chunks.h"
 
 #include <ATen/TensorOperators.h>

@@ -1,4 +1,4 @@
-// The delta rule with a decay of each channel of keys (Kimi Delta Attention) by chunks.
+// Delta rule with a decay per key channel (Kimi Delta Attention) by chunks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,7 +7,7 @@
 
 namespace heddle::decoder {
 
-// As delta_forward() and delta_backward(), of inputs whose decay has channels.
+// Like delta_forward() and delta_backward(), for inputs with per-channel decays.
 DeltaResult channel_forward(const DeltaChunks& in, const at::Tensor& first);
 DeltaGradients channel_backward(const DeltaChunks& in, const at::Tensor& d_out);
 

@@ -1,4 +1,4 @@
-// The mixer and its maker.
+// The channel delta mixer and its maker.
 #include "lib/decoder/delta_net/channel_delta.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace heddle::decoder {
 namespace {
 
-// log of a number that is uniform in [1, 16).
+// Returns the logarithm of a number that is uniform in [1, 16).
 double log_of_rate(const InitElement& element) {
   return std::log(1 + uniform_of(element) * 15);
 }
@@ -107,7 +107,7 @@ class ChannelDeltaMaker : public MixerMaker {
                               const at::TensorOptions& options) const override {
     return std::make_unique<ChannelDeltaMixer>(form_, width, init_std, options);
   }
-  // Of the state four of each number, as in a delta net with one decay of a head.
+  // Four per element of the state, as in a delta net with one decay per head.
   double multiplications(int64_t width, int64_t) const override {
     const auto of_width = static_cast<double>(width), head = static_cast<double>(form_.width);
     const double all = static_cast<double>(form_.heads) * head;

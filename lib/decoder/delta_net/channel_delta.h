@@ -1,4 +1,4 @@
-// The delta net with a decay of each channel (Kimi Delta Attention) as a module.
+// Delta net with a decay per channel (Kimi Delta Attention), as a module.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,14 +25,14 @@ class ChannelDeltaMixer : public RecurrentMixer {
   Linear& last_projection() override { return o_proj_; }
 
  private:
-  // Of whole rows and a range of the heads.
+  // Mixes whole rows for a range of the heads.
   at::Tensor mixed(const model::SequenceInputs& in, const model::HeadRange& range, const Batch& batch);
   void add_parameters(const at::TensorOptions& options);
 
   ChannelDelta form_;
   Linear q_proj_, k_proj_, v_proj_, f_a_proj_, f_b_proj_, b_proj_;
-  Linear g_proj_;                     // g_proj, or g_a_proj where the gate is of low rank
-  std::unique_ptr<Linear> g_b_proj_;  // null: g_proj is the whole gate
+  Linear g_proj_;                     // g_proj, or g_a_proj of a low-rank gate
+  std::unique_ptr<Linear> g_b_proj_;  // null: g_proj is the full gate
   Linear o_proj_;
   at::Tensor q_conv_, k_conv_, v_conv_, a_log_, dt_bias_;
   GatedNorm o_norm_;

@@ -1,4 +1,4 @@
-// The two forms of decay: of a token, and of each channel of keys.
+// Delta rule with a decay per token, or per key channel.
 #include "lib/decoder/delta_net/delta_chunks.h"
 
 #include <ATen/TensorOperators.h>

@@ -1,4 +1,4 @@
-// The mixer, its state and its maker.
+// The gated delta net mixer, its state and its maker.
 #include "lib/decoder/delta_net/delta_net.h"
 
 #include <ATen/TensorOperators.h>
@@ -16,7 +16,7 @@
 namespace heddle::decoder {
 namespace {
 
-// log of a number that is uniform in [0.01, 16), as transformers draws it.
+// Returns the logarithm of a number that is uniform in [0.01, 16), as transformers initializes it.
 double log_of_uniform(const InitElement& element) {
   return std::log(0.01 + uniform_of(element) * (16 - 0.01));
 }
@@ -65,7 +65,7 @@ ModuleTraits DeltaNetMixer::traits() const {
 at::Tensor DeltaNetMixer::heads(const at::Tensor& x, const Batch& batch) {
   model::FewTensors in = model::call_each({&q_proj_, &k_proj_, &v_proj_, &z_proj_, &b_proj_, &a_proj_}, x,
                                           batch, model::Outputs::columns);
-  const int64_t parts = form_.value_heads / a_log_.size(0);  // ranks that share the heads
+  const int64_t parts = form_.value_heads / a_log_.size(0);  // number of ranks that share the heads
   const model::HeadRange all{form_.key_heads / parts, form_.value_heads / form_.key_heads};
   const at::Tensor y = core_.compute({{in[2], in[5], in[4]}, {in[0], in[1]}}, all, batch,
                                      [&](const model::SequenceInputs& whole, const model::HeadRange& range) {
@@ -100,7 +100,7 @@ class DeltaNetMaker : public MixerMaker {
                               const at::TensorOptions& options) const override {
     return std::make_unique<DeltaNetMixer>(form_, width, init_std, options);
   }
-  // Of the state four of each number: decay, what it holds for a key, what is written, what is read.
+  // Four per element of the state: decay, read for a key, write, read for a query.
   double multiplications(int64_t width, int64_t) const override {
     const double keys = static_cast<double>(form_.key_heads * form_.key);
     const double values = static_cast<double>(form_.value_heads * form_.value);

@@ -1,4 +1,4 @@
-// The gated delta net as a module.
+// Gated delta net as a module.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +23,7 @@ class DeltaNetMixer : public RecurrentMixer {
   Linear& last_projection() override { return out_proj_; }
 
  private:
-  // Of whole rows and a range of this rank's heads.
+  // Mixes whole rows for a range of this rank's heads.
   at::Tensor mixed(const model::SequenceInputs& in, const model::HeadRange& all,
                    const model::HeadRange& range, const Batch& batch);
 

@@ -1,4 +1,4 @@
-// From rows of tokens to chunks of heads and back, and the gates.
+// Converts rows of tokens to chunks of heads and back, and computes the gates.
 #include "lib/decoder/delta_net/delta_rule.h"
 
 #include <ATen/TensorOperators.h>
@@ -25,7 +25,7 @@ using model::BelowAutograd;
 using model::Gradients;
 using model::wide_of;
 
-// x divided by its length, and 1 / the length.
+// x divided by its norm, and the inverse norm.
 struct Unit {
   at::Tensor x, root;
 };
@@ -40,12 +40,12 @@ at::Tensor unit_backward(const at::Tensor& d, const Unit& of) {
   return (d - of.x * (d * of.x).sum(-1, true)) * of.root;
 }
 
-// The rule's inputs of all tokens.
+// Inputs of the rule for all tokens.
 struct Made {
   DeltaChunks chunks;
   Unit q, k;         // chunks.q is q.x * scale
-  at::Tensor open;   // [tokens, value_heads, decays]: a + bias, wide
-  at::Tensor rate;   // [value_heads, 1]: exp(a_log), wide
+  at::Tensor open;   // [tokens, value_heads, decays]: a + bias, in the accumulation dtype
+  at::Tensor rate;   // [value_heads, 1]: exp(a_log), in the accumulation dtype
   at::Tensor decay;  // [tokens, value_heads, decays]
   at::Tensor beta;   // [tokens, value_heads]
 };
@@ -76,7 +76,7 @@ Made make(const DeltaInputs& in, const DeltaHeads& heads, const RowChunks& chunk
   return out;
 }
 
-// From the gradient of the decays to those of made.open and, times the rate, of the rate of each of them.
+// Returns the gradients of made.open and, times the rate, of each decay's rate, from those of the decays.
 std::pair<at::Tensor, at::Tensor> through_gate(const at::Tensor& d_decay, const Made& made,
                                                const DeltaHeads& heads) {
   if (heads.lowest == 0) return {d_decay * at::sigmoid(made.open) * -made.rate, d_decay * made.decay};
@@ -89,7 +89,7 @@ void record_rule(const char* name, const DeltaInputs& in, const DeltaHeads& head
                     4 * static_cast<double>(heads.value_heads * heads.value * heads.key), backward);
 }
 
-// Edges: q, k, v, a, b, a_log, the bias.
+// Edges: q, k, v, a, b, a_log, bias.
 struct DeltaRuleNode final : model::LayerNode {
   DeltaRuleNode() : LayerNode("DeltaRuleBackward") {}
   model::Saved q, k, v, a, b, a_log, bias;

@@ -1,4 +1,4 @@
-// Products of all chunks at once, and two in turn for each chunk.
+// Products of all chunks at once, and two sequential products per chunk.
 #include "lib/decoder/delta_net/delta_states.h"
 
 #include <ATen/TensorOperators.h>
@@ -12,25 +12,25 @@
 namespace heddle::decoder {
 namespace {
 
-// [B, G, R, N, C, d] to [M * N, C, d].
+// Reshapes [B, G, R, N, C, d] to [M * N, C, d].
 at::Tensor chunks(const at::Tensor& x) {
   return x.flatten(0, 3);
 }
 
-// The solution X of (1 + A) X = right, or of its transpose, where A is the strict lower part of the system
-// with the rates. right [M * N, C, ...].
+// Returns the solution X of (1 + A) X = right, or of the transposed system, where A is the strictly lower
+// part of the system times the rates. right [M * N, C, ...].
 at::Tensor solved(const DeltaProducts& of, const DeltaChunks& in, const at::Tensor& right, bool transposed) {
   const at::Tensor lower = (of.system * in.beta.unsqueeze(-1)).flatten(0, 3);
   return at::linalg_solve_triangular(transposed ? lower.transpose(-1, -2) : lower, right,
                                      /*upper=*/transposed, /*left=*/true, /*unitriangular=*/true);
 }
 
-// Chunk n of [M * N, ...].
+// Returns chunk n of [M * N, ...].
 at::Tensor chunk(const at::Tensor& all, int64_t count, int64_t n) {
   return all.unflatten(0, {-1, count}).select(1, n);
 }
 
-// The states at the beginning of each chunk, and what tokens write.
+// States at the start of each chunk, and the values that tokens write.
 struct Scanned {
   at::Tensor states;      // [M, N, key, value]
   at::Tensor new_values;  // [M, N, C, value]
@@ -58,8 +58,8 @@ Scanned scan(const DeltaChunks& in, const DeltaProducts& made, const at::Tensor&
   return out;
 }
 
-// The gradients of what tokens write before the triangular system, [M * N, C, value], and of the states
-// after each chunk, [M, N, key, value].
+// Gradients of the values that tokens write, before the triangular system, [M * N, C, value], and of the
+// states after each chunk, [M, N, key, value].
 struct ThroughStates {
   at::Tensor right, states;
 };

@@ -1,4 +1,4 @@
-// Scores by products of LibTorch, and a choice that does not depend on how equal scores are sorted.
+// Scores by LibTorch products, and a top-k choice that does not depend on how ties are sorted.
 #include "lib/decoder/latent/choose_keys.h"
 
 #include <ATen/TensorOperators.h>
@@ -32,7 +32,7 @@ using model::QueryBlock;
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
-// [count, keys]; -inf where a query does not see a key.
+// Returns [count, keys]; -inf for keys that a query does not see.
 at::Tensor scores_of(const KeyScores& in, const at::Tensor& seen, const QueryBlock& block) {
   const int64_t heads = in.weights.size(1), dim = in.k.size(1);
   const double scale = 1 / std::sqrt(static_cast<double>(dim));
@@ -43,7 +43,7 @@ at::Tensor scores_of(const KeyScores& in, const at::Tensor& seen, const QueryBlo
   return at::bmm(weights, each).squeeze(1).masked_fill_(model::outside(seen, block), kNever);
 }
 
-// bool [count, keys]: the keys above the k-th score, and of those that equal it the first ones.
+// Returns bool [count, keys]: the keys above the k-th score, and the first of those that equal it.
 at::Tensor chosen_of(const at::Tensor& scores, const at::Tensor& threshold, int64_t k) {
   const at::Tensor above = scores.gt(threshold);
   const at::Tensor equal = scores.eq(threshold).logical_and_(scores.ne(kNever));
@@ -51,9 +51,9 @@ at::Tensor chosen_of(const at::Tensor& scores, const at::Tensor& threshold, int6
   return equal.logical_and_(at::cumsum(equal, 1).le(room)).logical_or_(above);
 }
 
-// Writes the places of the chosen keys, in their order; the last columns keep what they have.
+// Writes the positions of the chosen keys in order; remaining columns are unchanged.
 void write_places(const at::Tensor& chosen, int64_t begin, const at::Tensor& to) {
-  const int64_t columns = to.size(1) - 1;  // the last one takes those that are not chosen
+  const int64_t columns = to.size(1) - 1;  // the last column receives keys that are not chosen
   const at::Tensor column = at::where(chosen, at::cumsum(chosen, 1).sub_(1), columns);
   const at::Tensor place = at::arange(begin, begin + chosen.size(1), to.options());
   to.scatter_(1, column, place.expand_as(chosen));
@@ -68,14 +68,14 @@ at::Tensor choose(const at::Tensor& scores, int64_t begin, int64_t top_k) {
   return out.narrow(1, 0, top_k);
 }
 
-// In the dtype of scores.
+// Converts to the accumulation dtype.
 KeyScores widened(const KeyScores& in) {
   const at::ScalarType wide = model::wide_of(in.q.scalar_type());
   const double factor = 1 / std::sqrt(static_cast<double>(in.weights.size(1)));
   return {in.q.to(wide), in.k.to(wide), in.weights.to(wide) * factor};
 }
 
-// Of a device that runs it; documents are not known on meta.
+// Records the operation as a device runs it; documents are unknown on meta.
 void record_choice(const KeyScores& in, int64_t sequence) {
   const auto tokens = static_cast<double>(in.q.size(0)), keys = static_cast<double>(sequence) / 2;
   const auto bytes = [](const at::Tensor& x) {

@@ -1,14 +1,14 @@
-// The choice of keys of one layer, between the layer, its attention and the next layer.
+// Choice of keys of one layer, shared by the layer, its attention and the next layer.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace heddle::decoder {
 
-// While the layer runs. Undefined: a query sees all keys before it.
+// Valid while the layer runs. Undefined: a query sees all earlier keys.
 struct ChosenKeys {
   at::Tensor keys;        // Heads::chosen
-  bool for_next = false;  // the next layer sees the same keys
+  bool for_next = false;  // the next layer uses the same choice
 };
 
 }  // namespace heddle::decoder

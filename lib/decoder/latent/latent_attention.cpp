@@ -1,4 +1,4 @@
-// Latent attention, with Hugging Face's names.
+// Latent attention with Hugging Face's parameter names.
 #include "lib/decoder/latent/latent_attention.h"
 
 #include <ATen/TensorOperators.h>

@@ -1,5 +1,5 @@
-// Multi-head latent attention (DeepSeek-V2, Liu et al. 2024): keys and values are products of one small
-// latent of each token, and all heads share one rotated key.
+// Multi-head latent attention (DeepSeek-V2, Liu et al. 2024): keys and values are projections of a small
+// latent per token, and all heads share one rotated key.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,9 +17,8 @@
 namespace heddle::decoder {
 
 // Children as in Hugging Face's files: q_a_proj, q_a_layernorm and q_b_proj (or q_proj), kv_a_proj_with_mqa,
-// kv_a_layernorm, kv_b_proj, o_proj; and core, g_proj where the output has a gate, and indexer where the
-// layer has one of its own. The rotary embedding is of form.rotary elements. chosen: null where every query
-// sees all keys before it.
+// kv_a_layernorm, kv_b_proj, o_proj; also core, g_proj if the output has a gate, and indexer if the layer has
+// its own. The rotary embedding has form.rotary elements. chosen: null if every query sees all earlier keys.
 class LatentAttention : public LayerPart {
  public:
   LatentAttention(const Latent& form, int64_t width, double init_std, Tables tables,
@@ -32,8 +31,8 @@ class LatentAttention : public LayerPart {
   at::Tensor forward(at::Tensor x, const Batch& batch) override;
 
  private:
-  at::Tensor heads(const at::Tensor& x, const Batch& batch);  // all but o_proj
-  // The keys that queries see, after the indexer. of_queries: as LightningIndexer::choose.
+  at::Tensor heads(const at::Tensor& x, const Batch& batch);  // everything but o_proj
+  // Returns the keys that queries see, from the indexer. of_queries: as in LightningIndexer::choose.
   at::Tensor chosen(const at::Tensor& x, const at::Tensor& of_queries, const Batch& batch);
 
   LatentShape shape_;
@@ -41,7 +40,7 @@ class LatentAttention : public LayerPart {
   std::shared_ptr<ChosenKeys> chosen_;
   std::unique_ptr<LightningIndexer> indexer_;
   std::unique_ptr<Linear> q_proj_, q_a_proj_, q_b_proj_;
-  std::unique_ptr<Linear> g_proj_;  // null: the output has no gate
+  std::unique_ptr<Linear> g_proj_;  // null: no output gate
   std::unique_ptr<RmsNorm> q_a_layernorm_;
   Linear kv_a_proj_, kv_b_proj_, o_proj_;
   RmsNorm kv_a_layernorm_;

@@ -1,4 +1,4 @@
-// The nodes. Saved: the angles.
+// Autograd nodes that assemble the heads of latent attention. They save the angles.
 #include "lib/decoder/latent/latent_heads.h"
 
 #include <ATen/TensorOperators.h>
@@ -33,7 +33,7 @@ at::Tensor turned(const at::Tensor& x, const RotaryAngles& angles, bool interlea
   return out.to(x.scalar_type());
 }
 
-// Queries with the rotary part of each head rotated; a new tensor.
+// Returns the queries with the rotary part of each head rotated, as a new tensor.
 at::Tensor turned_queries(const at::Tensor& q, const RotaryAngles& angles, const LatentShape& shape,
                           double direction) {
   if (has_latent_kernel(q)) {
@@ -108,7 +108,7 @@ struct LatentHeadsNode final : model::LayerNode {
   }
 };
 
-// Edge: both.
+// Edge: `both`.
 struct SplitLatentNode final : model::LayerNode {
   SplitLatentNode() : LayerNode("SplitLatentBackward") {}
   std::vector<int64_t> widths;

@@ -1,4 +1,4 @@
-// From the products of latent attention to queries, keys and values, as two autograd nodes.
+// Converts the projections of latent attention to queries, keys and values, with two autograd nodes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,12 +11,12 @@
 
 namespace heddle::decoder {
 
-// Heads of latent attention. A query and a key have `plain` elements without positions, then `rotary` ones.
+// Heads of latent attention. Queries and keys have `plain` elements without positions, then `rotary` ones.
 struct LatentShape {
   int64_t heads = 0;
   int64_t plain = 0, rotary = 0;  // qk_nope_head_dim, qk_rope_head_dim
   int64_t value = 0;              // v_head_dim
-  bool interleaved = true;        // rotated pairs are neighbours; else halves, as in Llama
+  bool interleaved = true;        // rotated pairs are adjacent; else halves, as in Llama
   int64_t key() const { return plain + rotary; }
 };
 
@@ -25,13 +25,14 @@ struct LatentHeads {
   at::Tensor v;     // [tokens, heads * value]
 };
 
-// [tokens, rank + rotary] to a contiguous [tokens, rank] and a view of the last columns [tokens, rotary].
+// Splits [tokens, rank + rotary] into a contiguous [tokens, rank] and a view of the last columns [tokens,
+// rotary].
 HEDDLE_API std::pair<at::Tensor, at::Tensor> split_latent(at::Tensor both, int64_t rotary);
 
-// q [tokens, heads * (plain + rotary)] not rotated yet: rotated in place where no other tensor shares its
-// memory. of_latent [tokens, heads * (plain + value)]: of each head the key's plain part, then the value.
-// shared_key [tokens, rotary]: the last part of every head's key. One pass over the memory of k and v; the
-// gradient of shared_key is summed over the heads in fp32. Undefined angles: nothing is rotated.
+// q [tokens, heads * (plain + rotary)] is not rotated yet; it is rotated in place if no other tensor shares
+// its memory. of_latent [tokens, heads * (plain + value)]: per head the plain part of the key, then the
+// value. shared_key [tokens, rotary]: last part of every head's key. One pass over the memory of k and v; the
+// gradient of shared_key is summed over heads in fp32. Undefined angles: no rotation.
 HEDDLE_API LatentHeads assemble_heads(at::Tensor q, const at::Tensor& of_latent, const at::Tensor& shared_key,
                                       const model::RotaryAngles& angles, const LatentShape& shape);
 

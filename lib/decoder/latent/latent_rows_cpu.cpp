@@ -1,4 +1,4 @@
-// Loops over tokens, split over the threads.
+// Loops over tokens, split over threads.
 #include "lib/decoder/latent/latent_rows_cpu.h"
 
 #include <ATen/Parallel.h>
@@ -34,7 +34,7 @@ void over_tokens(const at::Tensor& rows, const Body& body) {
   });
 }
 
-// The pairs of one head and the angles of its token; without angles a copy.
+// Rotates the pairs of one head by the angles of its token; without angles, copies them.
 struct Turn {
   const float *cos = nullptr, *sin = nullptr;
   int64_t width, half, step, apart;  // pair i: elements step * i and step * i + apart
@@ -51,7 +51,7 @@ struct Turn {
     sin = angles.sin.const_data_ptr<float>() + token * half;
   }
 
-  // from and to may be the same.
+  // `from` and `to` may be equal.
   template <class From, class To>
   void operator()(const From* from, To* to) const {
     using W = Sum<To>;

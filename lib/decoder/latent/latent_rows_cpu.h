@@ -1,4 +1,4 @@
-// The rows of latent attention on the CPU: heads are put together, and gradients taken apart.
+// CPU kernels of latent attention: assemble heads, and split gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,12 +8,12 @@
 
 namespace heddle::decoder {
 
-// On the CPU, a matrix of float, double or bfloat16 whose rows have no gaps inside.
+// Whether the tensor is a CPU matrix of float, double or bfloat16 with contiguous rows.
 bool has_latent_kernel(const at::Tensor& rows);
 
-// Undefined angles: nothing is rotated.
+// Undefined angles in the following functions: no rotation.
 
-// Rotates the rotary part of each head of q in place; direction -1: back.
+// Rotates the rotary part of each head of q in place; direction -1 rotates back.
 void rotate_heads_cpu(const at::Tensor& q, const model::RotaryAngles& angles, const LatentShape& shape,
                       double direction);
 

@@ -1,4 +1,4 @@
-// Projections, a norm of keys, a rotation; then the choice.
+// Lightning indexer: projections, a norm of the keys, a rotation, then the choice.
 #include "lib/decoder/latent/lightning_indexer.h"
 
 #include <ATen/core/grad_mode.h>
@@ -16,11 +16,11 @@
 
 namespace heddle::decoder {
 
-// Of one sequence.
+// Cached keys of one sequence.
 class LightningIndexer::KeptKeys final : public MixerState {
  public:
   void clear() override { keys_.reset(); }
-  // The keys of all tokens, with those of new ones.
+  // Appends new keys and returns the keys of all tokens.
   at::Tensor with(const at::Tensor& more) {
     keys_ = keys_.defined() ? at::cat({keys_, more}) : more;
     return keys_;

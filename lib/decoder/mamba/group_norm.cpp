@@ -1,4 +1,4 @@
-// The norm of each group after a gate.
+// Group norm after a gate.
 #include "lib/decoder/mamba/group_norm.h"
 
 #include <ATen/TensorOperators.h>
@@ -13,7 +13,7 @@ namespace {
 
 using model::wide_of;
 
-// [tokens, groups, group], wide.
+// Returns [tokens, groups, group] in the accumulation dtype.
 at::Tensor by_groups(const at::Tensor& x, int64_t group) {
   return x.reshape({x.size(0), -1, group}).to(wide_of(x.scalar_type()));
 }

@@ -1,4 +1,4 @@
-// The norm of groups of heads after a gate (Mamba-2 as Nemotron-H has it).
+// Norm of groups of heads after a gate (Mamba-2 in Nemotron-H).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,9 +9,10 @@
 
 namespace heddle::decoder {
 
-// weight * normalised(x * silu(gate)): x, gate [tokens, width], weight [width]. Each run of `group` numbers,
-// which divides the width, is normalised by its root mean square, in fp32 (fp64 for fp64), and rounded to x's
-// dtype before it is multiplied by the weight, as transformers does. One node, which keeps x and the gate.
+// weight * normalized(x * silu(gate)): x, gate [tokens, width], weight [width]. Each group of `group`
+// elements, which divides the width, is divided by its root mean square in fp32 (fp64 for fp64) and rounded
+// to x's dtype before the multiplication by the weight, as in transformers. One autograd node, which keeps x
+// and the gate.
 HEDDLE_API at::Tensor gated_group_norm(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& weight,
                                        int64_t group, double eps);
 

@@ -1,4 +1,4 @@
-// The mixer, its state and its maker.
+// The Mamba-2 mixer, its state and its maker.
 #include "lib/decoder/mamba/mamba.h"
 
 #include <ATen/TensorOperators.h>
@@ -19,12 +19,12 @@
 namespace heddle::decoder {
 namespace {
 
-// Head h decays with h + 1 at first.
+// Initial decay of head h: h + 1.
 double log_of_place(const InitElement& element) {
   return std::log(1.0 + static_cast<double>(element.index[0]));
 }
 
-// Uniform between -std and std.
+// Uniform in [-std, std).
 double within(const InitElement& element) {
   return (2 * uniform_of(element) - 1) * element.std;
 }
@@ -88,7 +88,7 @@ at::Tensor MambaMixer::heads(const at::Tensor& x, const Batch& batch) {
   model::FewTensors in = model::call_each({&z_proj_, &x_proj_, &b_proj_, &c_proj_, &dt_proj_},
                                           times(x, form_.input_multiplier), batch, model::Outputs::columns);
   for (size_t i = 0; i < in.size(); ++i) in[i] = times(in[i], form_.part_multipliers[i]);
-  const int64_t parts = form_.heads / a_log_.size(0);  // ranks that share the heads
+  const int64_t parts = form_.heads / a_log_.size(0);  // number of ranks that share the heads
   const model::HeadRange all{form_.groups / parts, form_.heads / form_.groups};
   const at::Tensor y = core_.compute({{in[1], in[4]}, {in[2], in[3]}}, all, batch,
                                      [&](const model::SequenceInputs& whole, const model::HeadRange& range) {
@@ -142,7 +142,7 @@ class MambaMaker : public MixerMaker {
                               const at::TensorOptions& options) const override {
     return std::make_unique<MambaMixer>(form_, width, init_std, options);
   }
-  // Of the state three of each number: decay, what is written, what is read.
+  // Three per element of the state: decay, write, read.
   double multiplications(int64_t width, int64_t) const override {
     const double inner = number(form_.heads * form_.width), shared = number(2 * form_.groups * form_.state);
     return number(width) * (3 * inner + shared + number(form_.heads)) +

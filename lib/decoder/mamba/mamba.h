@@ -23,12 +23,12 @@ class MambaMixer : public RecurrentMixer {
   Linear& last_projection() override { return out_proj_; }
 
  private:
-  // A convolution of x, b or c.
+  // Convolution of x, b or c.
   struct Convolution {
-    at::Tensor weight, bias;  // bias undefined: none
+    at::Tensor weight, bias;  // bias undefined: no bias
   };
   void add_own(const at::TensorOptions& options);
-  // Of whole rows and a range of this rank's heads.
+  // Mixes whole rows for a range of this rank's heads.
   at::Tensor mixed(const model::SequenceInputs& in, const model::HeadRange& all,
                    const model::HeadRange& range, const Batch& batch);
   at::Tensor gated(const at::Tensor& y, const at::Tensor& gate) const;
@@ -38,7 +38,7 @@ class MambaMixer : public RecurrentMixer {
   Mamba form_;
   Linear z_proj_, x_proj_, b_proj_, c_proj_, dt_proj_, out_proj_;
   Convolution x_conv_, b_conv_, c_conv_;
-  at::Tensor a_log_, dt_bias_, direct_, norm_;  // norm_ undefined: none
+  at::Tensor a_log_, dt_bias_, direct_, norm_;  // norm_ undefined: no norm
   SequenceCore core_;
 };
 

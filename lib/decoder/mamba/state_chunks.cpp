@@ -1,4 +1,4 @@
-// Products of all chunks at once, and a sum in turn for each chunk.
+// Products of all chunks at once, and one sequential sum per chunk.
 #include "lib/decoder/mamba/state_chunks.h"
 
 #include <ATen/TensorOperators.h>
@@ -12,7 +12,7 @@
 namespace heddle::decoder {
 namespace {
 
-// What both passes begin with. M: B * G * R.
+// Common start of forward and backward. M: B * G * R.
 struct StatePrepared {
   ChunkDecays decays;
   at::Tensor scores;       // [B, G, R, N, C, C]
@@ -38,7 +38,7 @@ StatePrepared prepare_states(const StateChunks& in) {
   return out;
 }
 
-// The states before each chunk, [M * N, state, width], and after the last, [M, state, width].
+// States before each chunk, [M * N, state, width], and after the last chunk, [M, state, width].
 struct StatesScanned {
   at::Tensor states, last;
 };
@@ -56,7 +56,7 @@ StatesScanned scan_states(const StatePrepared& made, const at::Tensor& first) {
   return {states.flatten(0, 1), state};
 }
 
-// The gradients of the states after each chunk, [M * N, state, width].
+// Returns the gradients of the states after each chunk, [M * N, state, width].
 at::Tensor through_later(const StatePrepared& made, const at::Tensor& d_out) {
   const at::Tensor& carry = made.decays.carry;
   const at::Tensor read =

@@ -1,10 +1,10 @@
-// The state space rule of Mamba-2 (Dao and Gu 2024) by chunks of tokens, on plain tensors, below autograd. Of
-// one head, with a state S [state, width], a decay g <= 0 and a step of each token t:
+// State space rule of Mamba-2 (Dao and Gu 2024) by chunks of tokens, on plain tensors, below autograd. For
+// one head with a state S [state, width], a decay g <= 0 and a step per token t:
 //
 //   S = exp(g) S + step b v^T;  out = S^T c
 //
-// Within a chunk this is a product of masked scores, as in attention, so that only a sum of states waits for
-// the chunk before.
+// Within a chunk this is a product of masked scores, as in attention, so only a sum of states depends on the
+// previous chunk.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,18 +24,18 @@ struct StateChunks {
 
 struct StateResult {
   at::Tensor out;   // [B, G, R, N, C, width]
-  at::Tensor last;  // [B * G * R, state, width]: the state after the last token
+  at::Tensor last;  // [B * G * R, state, width]: state after the last token
 };
 
-// first: the state before the first token, as `last`; undefined: zeros.
+// first: state before the first token, in the shape of `last`; undefined: zeros.
 HEDDLE_API StateResult state_forward(const StateChunks& in, const at::Tensor& first = {});
 
 struct StateGradients {
-  at::Tensor c, b, v, decay, step;  // of the inputs' shapes
+  at::Tensor c, b, v, decay, step;  // in the shapes of the inputs
 };
 
-// From the gradient of `out`, for a state of zeros before the first token; the state after the last has no
-// gradient. Computes the states again.
+// Computes the gradients from that of `out`, for a zero state before the first token; the state after the
+// last token has no gradient. Recomputes the states.
 HEDDLE_API StateGradients state_backward(const StateChunks& in, const at::Tensor& d_out);
 
 }  // namespace heddle::decoder

@@ -1,4 +1,4 @@
-// From rows of tokens to chunks of heads and back, and the steps.
+// Converts rows of tokens to chunks of heads and back, and computes the steps.
 #include "lib/decoder/mamba/state_scan.h"
 
 #include <ATen/TensorOperators.h>
@@ -29,11 +29,11 @@ RowChunks scan_chunks_of(const ScanHeads& heads, const TokenRows& tokens) {
   return {heads.groups, heads.heads / heads.groups, tokens, kScanChunk};
 }
 
-// The rule's inputs of all tokens, wide.
+// Inputs of the rule for all tokens, in the accumulation dtype.
 struct ScanMade {
   StateChunks chunks;
   at::Tensor open;  // [tokens, heads]: dt + bias
-  at::Tensor step;  // [tokens, heads]: softplus of it, cut
+  at::Tensor step;  // [tokens, heads]: clamped softplus of `open`
   at::Tensor rate;  // [heads]: -exp(a_log)
 };
 
@@ -50,7 +50,7 @@ ScanMade make_scan(const ScanInputs& in, const ScanHeads& heads, const RowChunks
   return out;
 }
 
-// x [tokens, heads * width] by heads, wide.
+// Returns x [tokens, heads * width] by heads, in the accumulation dtype.
 at::Tensor scan_by_heads(const at::Tensor& x, const ScanHeads& heads) {
   return x.reshape({-1, heads.heads, heads.width}).to(wide_of(x.scalar_type()));
 }
@@ -60,7 +60,7 @@ void record_scan(const char* name, const ScanInputs& in, const ScanHeads& heads,
                     3 * static_cast<double>(heads.heads * heads.width * heads.state), backward);
 }
 
-// Edges: x, b, c, dt, a_log, the bias, direct.
+// Edges: x, b, c, dt, a_log, bias, direct.
 struct StateScanNode final : model::LayerNode {
   StateScanNode() : LayerNode("StateScanBackward") {}
   model::Saved x, b, c, dt, a_log, bias, direct;

@@ -1,4 +1,4 @@
-// The layers, the shifted tokens and labels, and the sum of the losses.
+// Multi-token prediction: layers, shifted tokens and labels, and the sum of the losses.
 #include "lib/decoder/mtp/multi_token_prediction.h"
 
 #include <ATen/TensorOperators.h>

@@ -1,5 +1,5 @@
-// Heads that predict tokens after the next one: layers behind the model's last norm, with a loss of their
-// own.
+// Multi-token prediction heads: layers after the model's last norm that predict later tokens, with their own
+// loss.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,16 +17,16 @@
 
 namespace heddle::decoder {
 
-// A layer with what a head has besides: at its beginning a norm of the embedding, one of the hidden states
-// and their product, at its end a norm.
+// A layer of a head. The first layer has a norm of the embedding, a norm of the hidden states and a
+// projection of both; the last layer has a final norm.
 class MtpLayer : public DecoderLayer {
  public:
   struct Place {
-    bool first = false, last = false;  // of a head
+    bool first = false, last = false;  // position in the head
   };
   MtpLayer(const Layer& form, const Model& model, Parts parts, Place place, const at::TensorOptions& options);
   std::string_view kind() const override { return "mtp_layer"; }
-  // Of the first: hidden and embedded [tokens, width].
+  // Returns the input of the first layer: hidden and embedded [tokens, width].
   at::Tensor entered(const at::Tensor& hidden, const at::Tensor& embedded, const Batch& batch);
 
  protected:
@@ -45,16 +45,18 @@ class MultiTokenPrediction : public Module {
   MultiTokenPrediction(const Model& model, MtpLayers layers, const at::TensorOptions& options);
   std::string_view kind() const override { return "multi_token_prediction"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::mixes}; }
-  // Computes with the model's embedding.
+  // Makes the heads use the model's embedding.
   void share(const at::Tensor& weight) { embedding_.weight = weight; }
 
-  // hidden [tokens, width] and a batch whose labels are those of another token to the sum of its losses.
+  // Maps hidden [tokens, width] and a batch with shifted labels to the sum of its losses.
   using LossOf = std::function<at::Tensor(const at::Tensor& hidden, const Batch& batch)>;
-  // What is added to the sum of the token losses: of the hidden states after the last norm, one number.
+  // Returns the scalar that is added to the sum of the token losses; `hidden` are the states after the last
+  // norm.
   at::Tensor loss(at::Tensor hidden, const Batch& batch, const LossOf& loss_of);
 
  protected:
-  at::Tensor forward(at::Tensor x, const Batch& batch) override;  // refused: loss() takes the head too
+  // throws: use loss(), which takes the head too
+  at::Tensor forward(at::Tensor x, const Batch& batch) override;
 
  private:
   at::Tensor head(int64_t place, at::Tensor hidden, const at::Tensor& tokens, const Batch& batch);
@@ -64,11 +66,11 @@ class MultiTokenPrediction : public Module {
   MtpLayers layers_;
 };
 
-// tokens, or labels with Batch::kIgnore as `beyond`, int64 [rows, sequence]: those so many places later, and
-// `beyond` where the row ends before.
+// Returns tokens, or labels with Batch::kIgnore as `beyond`, int64 [rows, sequence], shifted by `places`;
+// `beyond` after the end of a row.
 HEDDLE_API at::Tensor later_tokens(const at::Tensor& tokens, int64_t places, int64_t beyond);
 
-// The batch's labels so many places later; where the row or the document ends before, Batch::kIgnore.
+// Returns the batch's labels shifted by `places`; Batch::kIgnore after the end of the row or the document.
 HEDDLE_API at::Tensor later_labels(const Batch& batch, int64_t places);
 
 }  // namespace heddle::decoder

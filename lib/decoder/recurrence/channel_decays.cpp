@@ -1,4 +1,4 @@
-// Sums of logarithms along tokens, and pairs of halves of chunks.
+// Cumulative sums of log decays over tokens, and products of pairs of half chunks.
 #include "lib/decoder/recurrence/channel_decays.h"
 
 #include <ATen/TensorOperators.h>
@@ -13,7 +13,7 @@
 namespace heddle::decoder {
 namespace {
 
-// Along the tokens, dim -2: of a token and those before it, or behind it; of those alone.
+// Sums over the tokens, dim -2: of a token and the earlier ones, of the later ones, or of the earlier ones.
 at::Tensor through(const at::Tensor& x) {
   return at::cumsum(x, -2);
 }
@@ -35,11 +35,11 @@ at::Tensor masked_channels(const at::Tensor& decay, const at::Tensor& mask) {
 class Halves {
  public:
   explicit Halves(int64_t half) : half_(half) {}
-  // [.., C, key] to the first or the second ones, a view [.., C / (2 half), half, key].
+  // Returns the first or the second halves of [.., C, key], as a view [.., C / (2 half), half, key].
   at::Tensor first(const at::Tensor& x) const { return x.unflatten(-2, {-1, 2, half_}).select(-3, 0); }
   at::Tensor second(const at::Tensor& x) const { return x.unflatten(-2, {-1, 2, half_}).select(-3, 1); }
-  // Of pairs [.., C, C]: rows of second halves by columns of their first ones, a view
-  // [.., C / (2 half), half, half].
+  // Returns the rows of second halves and the columns of their first halves of [.., C, C], as a view [.., C /
+  // (2 half), half, half].
   at::Tensor pairs(const at::Tensor& x) const {
     const at::Tensor columns = x.unflatten(-1, {-1, 2, half_}).select(-2, 0);
     return columns.unflatten(-3, {-1, 2, half_}).select(-4, 1).diagonal(0, -4, -2).movedim(-1, -3);
@@ -49,10 +49,10 @@ class Halves {
   int64_t half_;
 };
 
-// What both passes have of one size of halves: decays to the border and from it on, and the factors.
+// Values of one size of halves that both passes use: decays up to and from the border, and the factors.
 struct Level {
-  at::Tensor to_border, from_border;  // exp of sums, of first and of second halves
-  at::Tensor q, k, right;             // of second halves, twice, and of first ones
+  at::Tensor to_border, from_border;  // exp of sums over first and second halves
+  at::Tensor q, k, right;             // q and k of second halves, right of first halves
   Level(const Halves& halves, const at::Tensor& all_q, const at::Tensor& all_k, const at::Tensor& decay)
       : to_border(behind(halves.first(decay)).exp_()),
         from_border(through(halves.second(decay)).exp_()),

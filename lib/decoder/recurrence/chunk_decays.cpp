@@ -1,4 +1,4 @@
-// Sums of logarithms within chunks, and their gradients.
+// Sums of log decays within chunks, and their gradients.
 #include "lib/decoder/recurrence/chunk_decays.h"
 
 #include <ATen/TensorOperators.h>
@@ -23,7 +23,7 @@ at::Tensor pair_decays(const at::Tensor& sums, const at::Tensor& same) {
   return (sums.unsqueeze(-1) - sums.unsqueeze(-2)).masked_fill_(hidden, none).exp_();
 }
 
-// Sums along the last dim of what is before each place, and of it and what is behind.
+// Exclusive sums over earlier positions of the last dim, and inclusive sums over later ones.
 at::Tensor sums_before(const at::Tensor& x) {
   return at::constant_pad_nd(at::cumsum(x.narrow(-1, 0, x.size(-1) - 1), -1), {1, 0});
 }

@@ -1,4 +1,4 @@
-// The document of a token is the number of documents that end before it.
+// Numbers documents: a token's document is the number of documents that end before it.
 #include "lib/decoder/recurrence/document_marks.h"
 
 #include <ATen/TensorOperators.h>
@@ -14,7 +14,7 @@ namespace heddle::decoder {
 DocumentMarks marks_of(const at::Tensor& documents, int64_t rows, int64_t sequence,
                        const at::TensorOptions& like) {
   const at::TensorOptions whole = like.dtype(at::kLong).requires_grad(false);
-  if (whole.device().is_meta()) {  // LibTorch's bucketize() takes no meta tensors
+  if (whole.device().is_meta()) {  // bucketize() does not support meta tensors
     const at::Tensor shape = at::empty({rows, sequence}, whole);
     return {shape, shape};
   }

@@ -1,5 +1,4 @@
-// Where documents begin, as tensors: for layers whose tokens see those before them in other ways than
-// attention.
+// Document numbers and positions of tokens as tensors, for layers that mix tokens without attention.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,11 +9,11 @@ namespace heddle::decoder {
 
 // int64 [rows, sequence] on the device of the tokens.
 struct DocumentMarks {
-  at::Tensor document;  // which one a token is in, counted over the whole batch
-  at::Tensor place;     // of the token in it, from 0
+  at::Tensor document;  // document of a token, counted over the whole batch
+  at::Tensor place;     // position of the token in its document, from 0
 };
 
-// documents: as in Batch, of rows * sequence tokens. Nothing is read on the host.
+// documents: as in Batch, for rows * sequence tokens. Reads nothing back to the host.
 DocumentMarks marks_of(const at::Tensor& documents, int64_t rows, int64_t sequence,
                        const at::TensorOptions& like);
 

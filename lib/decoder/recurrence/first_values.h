@@ -1,4 +1,4 @@
-// First values of gates and convolutions, as transformers draws them.
+// Initial values of gates and convolutions, as in transformers.
 #pragma once
 
 #include <cmath>
@@ -7,18 +7,19 @@
 
 namespace heddle::decoder {
 
-// In [0, 1).
+// Uniform in [0, 1).
 inline double uniform_of(const InitElement& element) {
   return 0.5 * std::erfc(-element.normal / std::sqrt(2.0));
 }
 
-// The inverse of softplus of a step that is uniform in its logarithm in [0.001, 0.1), as Mamba draws it.
+// Inverse softplus of a step that is log-uniform in [0.001, 0.1), as in Mamba.
 inline double open_of_step(const InitElement& element) {
   const double step = 0.001 * std::pow(100.0, uniform_of(element));
   return step + std::log(-std::expm1(-step));
 }
 
-// Uniform between -1 and 1 over the root of the taps, as PyTorch begins a convolution of single channels.
+// Uniform in [-1, 1) divided by the root of the number of taps, as PyTorch initializes a depthwise
+// convolution.
 inline double tap_of(const InitElement& element) {
   return (2 * uniform_of(element) - 1) / std::sqrt(static_cast<double>(element.shape.back()));
 }

@@ -1,4 +1,4 @@
-// The norm of each group, times a function of a gate.
+// Group norm times a function of a gate.
 #include "lib/decoder/recurrence/gated_norm.h"
 
 #include <ATen/TensorOperators.h>
@@ -19,7 +19,7 @@ namespace {
 
 using model::wide_of;
 
-// All [heads, groups of a head, group].
+// All are [heads, groups per head, group].
 struct Groups {
   int64_t groups, group;
   Groups(const at::Tensor& weight, const GatedNormForm& form)

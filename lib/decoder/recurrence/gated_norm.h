@@ -1,5 +1,5 @@
-// The norm of heads with a gate behind it: weight * normalised * silu(gate) (Qwen3-Next, Falcon-H1), or with
-// a sigmoid (Kimi Linear).
+// Head norm followed by a gate: weight * normalized * silu(gate) (Qwen3-Next, Falcon-H1), or with a sigmoid
+// (Kimi Linear).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,17 +13,17 @@ namespace heddle::decoder {
 
 struct GatedNormForm {
   double eps = 1e-6;
-  int64_t group = 0;     // numbers that are normalised together, a divisor of the weights; 0: all of them
-  bool sigmoid = false;  // of the gate; else silu
-  bool rounded = true;   // normalised numbers are rounded to x's dtype before the weight; else at the end
+  int64_t group = 0;     // elements that are normalized together, a divisor of the weights; 0: all
+  bool sigmoid = false;  // sigmoid of the gate; else silu
+  bool rounded = true;   // round normalized values to x's dtype before the weight; else at the end
 };
 
-// x, gate [tokens, heads * width], weight [width]: each group is normalised by its root mean square, in fp32
-// (fp64 for fp64), and heads share the weights. One node, which keeps x and the gate.
+// x, gate [tokens, heads * width], weight [width]. Each group is divided by its root mean square in fp32
+// (fp64 for fp64), and heads share the weights. One autograd node, which keeps x and the gate.
 HEDDLE_API at::Tensor gated_norm(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& weight,
                                  const GatedNormForm& form);
 
-// Slot "weight" [width], initialised with ones.
+// Slot "weight" [width], initialized with ones.
 class GatedNorm : public Module {
  public:
   GatedNorm(int64_t width, const GatedNormForm& form, const at::TensorOptions& options);
@@ -34,7 +34,8 @@ class GatedNorm : public Module {
   at::Tensor weight;
 
  protected:
-  at::Tensor forward(at::Tensor x, const Batch& batch) override;  // refused: apply() takes two tensors
+  // throws: use apply(), which takes two tensors
+  at::Tensor forward(at::Tensor x, const Batch& batch) override;
 
  private:
   GatedNormForm form_;

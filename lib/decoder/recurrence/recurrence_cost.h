@@ -1,4 +1,4 @@
-// What a recurrence over tokens costs: for meta tensors, where nothing is computed.
+// Cost of a recurrence over tokens, for meta tensors on which nothing is computed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,8 +9,8 @@
 
 namespace heddle::decoder {
 
-// multiplications: of a token in one pass, counted for the recurrence itself; chunks take more. A backward
-// computes the forward again and two products for each of its own.
+// multiplications: per token in one pass of the recurrence itself; chunks take more. The backward recomputes
+// the forward and takes two products for each of its products.
 inline void record_recurrence(const char* name, std::initializer_list<const at::Tensor*> inputs,
                               const at::Tensor& out, double multiplications, bool backward) {
   if (!records_operators()) return;

@@ -1,4 +1,4 @@
-// The state's life, and the calls around the heads.
+// State handling of recurrent mixers, and the calls around the heads.
 #include "lib/decoder/recurrence/recurrent_mixer.h"
 
 #include <ATen/TensorOperators.h>

@@ -1,5 +1,5 @@
-// What mixers with short convolutions and a state of each head share: the state, kept for generation, and the
-// projection behind the heads.
+// Base of mixers with short convolutions and a state per head: the state kept for generation, and the output
+// projection.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,13 +15,13 @@
 
 namespace heddle::decoder {
 
-// What a mixer knows of the tokens before; undefined: no token yet.
+// State after the earlier tokens; undefined: no tokens yet.
 class RecurrentState : public MixerState {
  public:
   void clear() override;
 
-  std::array<at::Tensor, 3> inputs;  // of each convolution, [taps - 1, channels]
-  at::Tensor heads;                  // the mixer's own form
+  std::array<at::Tensor, 3> inputs;  // last inputs of each convolution, [taps - 1, channels]
+  at::Tensor heads;                  // in the mixer's own layout
 };
 
 class RecurrentMixer : public Mixer {
@@ -31,14 +31,14 @@ class RecurrentMixer : public Mixer {
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override;
-  // All but the last projection; x and the result [tokens, channels].
+  // Computes everything but the output projection; x and the result are [tokens, channels].
   virtual at::Tensor heads(const at::Tensor& x, const Batch& batch) = 0;
   virtual Linear& last_projection() = 0;
 
-  // Whole rows, as a sequence core gets them. Throws Error{internal} where a state is kept and the batch is
-  // not one sequence.
+  // Returns whole rows as a sequence core gets them. Throws Error{internal} if a state is kept and the batch
+  // is not a single sequence.
   TokenRows rows_of(const Batch& batch, const std::string& mixer) const;
-  // Convolution number `which`, continued where a state is kept. bias undefined: none.
+  // Applies convolution number `which`, continued from the kept state if any. bias undefined: none.
   at::Tensor convolved(size_t which, const at::Tensor& x, const at::Tensor& weight, const TokenRows& tokens,
                        const at::Tensor& bias = {});
   at::Tensor* state_of_heads() { return state_ == nullptr ? nullptr : &state_->heads; }
@@ -48,7 +48,7 @@ class RecurrentMixer : public Mixer {
   double output_multiplier_ = 1;
 
  private:
-  RecurrentState* state_ = nullptr;  // null: each forward begins anew
+  RecurrentState* state_ = nullptr;  // null: no state is kept between forwards
 };
 
 }  // namespace heddle::decoder

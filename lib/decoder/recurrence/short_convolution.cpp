@@ -1,4 +1,4 @@
-// The node: a sum of shifted rows. The sum is computed again in the backward.
+// Autograd node of the convolution: a sum of shifted rows, which the backward recomputes.
 #include "lib/decoder/recurrence/short_convolution.h"
 
 #include <ATen/TensorOperators.h>
@@ -24,7 +24,7 @@ using model::BelowAutograd;
 using model::Gradients;
 using model::wide_of;
 
-// In wide arithmetic, by rows.
+// Shifted rows in the accumulation dtype.
 class Shifts {
  public:
   Shifts(const at::Tensor& x, const at::Tensor& weight, const TokenRows& tokens, const at::Tensor& bias)
@@ -42,7 +42,7 @@ class Shifts {
     if (bias_.defined()) out.add_(bias_);
     return out;
   }
-  // d: of the sum.
+  // d: gradient of the sum.
   at::Tensor gradient_of_rows(const at::Tensor& d) const {
     at::Tensor out = d * tap(0);
     for (int64_t back = 1; back < reach(); ++back) {
@@ -51,7 +51,7 @@ class Shifts {
     }
     return out;
   }
-  // [channels, 1, taps].
+  // Returns [channels, 1, taps].
   at::Tensor gradient_of_weight(const at::Tensor& d) const {
     std::vector<at::Tensor> of_taps(static_cast<size_t>(taps_.size(0)));
     for (int64_t back = 0; back < taps_.size(0); ++back) {
@@ -67,10 +67,10 @@ class Shifts {
 
  private:
   int64_t length() const { return rows_.size(1); }
-  // Taps that reach a token of the row.
+  // Number of taps that reach a token of the row.
   int64_t reach() const { return std::min(taps_.size(0), length()); }
   at::Tensor tap(int64_t back) const { return taps_[taps_.size(0) - 1 - back]; }
-  // 1 where the token so many places before is in the same document.
+  // Returns 1 if the token `back` positions earlier is in the same document.
   at::Tensor seen(int64_t back) const {
     return at::ge(place_.narrow(1, back, length() - back), back).to(wide_).unsqueeze(2);
   }
@@ -83,11 +83,11 @@ class Shifts {
   at::ScalarType wide_;
   at::Tensor rows_;   // [rows, sequence, channels]
   at::Tensor taps_;   // [taps, channels]
-  at::Tensor bias_;   // [channels]; undefined: none
+  at::Tensor bias_;   // [channels]; undefined: no bias
   at::Tensor place_;  // undefined: each row is one document
 };
 
-// Edges: x, the weight, the bias.
+// Edges: x, weight, bias.
 struct ShortConvolutionNode final : model::LayerNode {
   ShortConvolutionNode() : LayerNode("ShortConvolutionBackward") {}
   model::Saved x, weight, bias;

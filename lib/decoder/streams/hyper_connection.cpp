@@ -1,4 +1,4 @@
-// From the streams to the input of a module, and from its output to the streams.
+// Collapses streams to the input of a module, and expands its output to the streams.
 #include "lib/decoder/streams/hyper_connection.h"
 
 #include <ATen/TensorOperators.h>
@@ -17,7 +17,7 @@ at::Tensor by_stream(const at::Tensor& x, int64_t n) {
   return x.reshape({x.size(0), n, -1});
 }
 
-// Edges: x, the weights.
+// Edges: x, weights.
 struct HyperCollapsedNode final : model::LayerNode {
   HyperCollapsedNode() : LayerNode("HyperCollapsedBackward") {}
   model::Saved x, weights;
@@ -36,7 +36,7 @@ struct HyperCollapsedNode final : model::LayerNode {
   }
 };
 
-// post [tokens, n, 1] and the matrix [tokens, from, to], in the dtype of the streams.
+// Returns post [tokens, n, 1] and the matrix [tokens, from, to], in the dtype of the streams.
 at::Tensor post_of(const at::Tensor& weights, int64_t n, at::ScalarType dtype) {
   return weights.narrow(1, n, n).to(dtype).unsqueeze(2);
 }
@@ -45,7 +45,7 @@ at::Tensor matrix_of(const at::Tensor& weights, int64_t n, at::ScalarType dtype)
   return weights.narrow(1, 2 * n, n * n).to(dtype).reshape({-1, n, n});
 }
 
-// Edges: x, y, the weights.
+// Edges: x, y, weights.
 struct HyperExpandedNode final : model::LayerNode {
   HyperExpandedNode() : LayerNode("HyperExpandedBackward") {}
   model::Saved x, y, weights;

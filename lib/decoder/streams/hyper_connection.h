@@ -1,4 +1,4 @@
-// Hyper-connections: several residual streams of each token, mixed by weights that follow from the token.
+// Hyper-connections: several residual streams per token, mixed by token-dependent weights.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,20 +10,21 @@
 
 namespace heddle::decoder {
 
-// The weights of each token, [tokens, weights], fp32 (fp64 for fp64), from x [tokens, streams * width], which
-// is normalised over its last dim. With n streams:
-//   n of them          pre: sigmoid + eps. The last ones of a model
-//   n * (2 + n)        pre, post: 2 * sigmoid, and the matrix [n from, n to] of a softmax over `to`, which is
+// Returns the weights per token, [tokens, weights], fp32 (fp64 for fp64), from x [tokens, streams * width]
+// normalized over its last dim. With n streams:
+//   n weights          pre: sigmoid + eps. Used at the end of a model
+//   n * (2 + n)        pre, post: 2 * sigmoid, and the matrix [n from, n to], a softmax over `to` that is
 //                      made doubly stochastic
 // mix [weights, streams * width], base [weights], scale [1], or [3] for pre, post and the matrix. One
-// autograd node with edges to all four; it computes the weights again in the backward.
+// autograd node with edges to all four; the backward recomputes the weights.
 HEDDLE_API at::Tensor hyper_weights(const at::Tensor& x, const at::Tensor& mix, const at::Tensor& base,
                                     const at::Tensor& scale, const HyperConnections& form);
 
-// sum over streams of pre * x: [tokens, width], in the dtype of x. Edges: x, the weights.
+// Returns the sum over streams of pre * x: [tokens, width], in the dtype of x. Edges: x, weights.
 HEDDLE_API at::Tensor hyper_collapsed(const at::Tensor& x, const at::Tensor& weights, int64_t streams);
 
-// Stream k is post[k] * y + sum over j of matrix[j, k] * x[j]: as x. y [tokens, width]. Edges: x, y, weights.
+// Returns stream k as post[k] * y + sum over j of matrix[j, k] * x[j], in the shape of x. y [tokens, width].
+// Edges: x, y, weights.
 HEDDLE_API at::Tensor hyper_expanded(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weights,
                                      int64_t streams);
 

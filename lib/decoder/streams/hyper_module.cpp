@@ -1,4 +1,4 @@
-// The parameters of hyper-connections, and a module between the streams.
+// Parameters of hyper-connections, and the module that wraps a part of a layer.
 #include "lib/decoder/streams/hyper_module.h"
 
 #include <utility>

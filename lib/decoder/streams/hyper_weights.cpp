@@ -1,4 +1,4 @@
-// The weights of hyper-connections.
+// Weights of hyper-connections.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/matmul.h>
@@ -13,7 +13,7 @@
 namespace heddle::decoder {
 namespace {
 
-// Divides columns, then rows and columns in turn, by their sums (Sinkhorn and Knopp).
+// Divides columns, then alternately rows and columns, by their sums (Sinkhorn and Knopp).
 at::Tensor doubly_stochastic(at::Tensor matrix, const HyperConnections& form) {
   matrix = matrix / (matrix.sum(1, true) + form.eps);
   for (int64_t i = 1; i < form.iterations; ++i)
@@ -21,7 +21,7 @@ at::Tensor doubly_stochastic(at::Tensor matrix, const HyperConnections& form) {
   return matrix;
 }
 
-// All wide.
+// All tensors are in the accumulation dtype.
 at::Tensor weights_of(const at::Tensor& x, const at::Tensor& mix, const at::Tensor& base,
                       const at::Tensor& scale, const HyperConnections& form) {
   const int64_t n = form.streams;

@@ -127,7 +127,7 @@ void check_byte_model(const DataTokenizer& data, const DatasetSection& section, 
   if (data.holds_bytes || data.digest.empty() || model.directory.empty() || !has_byte_tokenizer(model.place))
     return;
   throw Error(ErrorCode::config, section.where,
-              "the data set holds " + maker_text(data) + ", and the model at " + model.directory.string() +
+              "the data set contains " + maker_text(data) + ", and the model at " + model.directory.string() +
                   " was trained on bytes of text",
               "Make a token file of bytes with heddle data TEXT --out FILE, or start from a model with this "
               "tokenizer.");
@@ -138,7 +138,7 @@ void check_one_tokenizer(const IDataset& training, const IDataset& validation,
   const std::string ours = maker_text(validation.tokenizer()), theirs = maker_text(training.tokenizer());
   if (ours.empty() || theirs.empty() || have_one_tokenizer(training, validation)) return;
   throw Error(ErrorCode::config, section.where,
-              "the validation set holds " + ours + ", and the training set holds " + theirs,
+              "the validation set contains " + ours + ", but the training set contains " + theirs,
               "Tokenize both with the same tokenizer: heddle data TEXT --tokenizer DIR --out FILE.");
 }
 

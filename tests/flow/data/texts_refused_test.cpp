@@ -101,9 +101,8 @@ TEST_F(Texts, RefuseAnotherTokenizerForValidation) {
       words("run", {"--validation_dataset", "{file_pattern: " + files_.path("train.bin") + ", seq_len: 8}",
                     "--step_scheduler.val_every_steps", "4"}));
   EXPECT_EQ(trained.status, 2) << trained.out;
-  EXPECT_THAT(trained.error,
-              HasSubstr("the validation set holds bytes of text, and the training set holds tokens "
-                        "of the tokenizer "));
+  EXPECT_THAT(trained.error, HasSubstr("the validation set contains bytes of text, but the training set "
+                                       "contains tokens of the tokenizer "));
 }
 
 TEST_F(Texts, LongerThanTheModelsPositionsAreToldHowToBeCut) {

@@ -210,7 +210,7 @@ TEST_F(Texts, RefuseADamagedFile) {
   const Outcome outcome = run(words("run"));
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.error, HasSubstr(file.string() + ": is cut or damaged"));
-  EXPECT_THAT(outcome.error, HasSubstr("hint: remove it: heddle prepare makes it again"));
+  EXPECT_THAT(outcome.error, HasSubstr("hint: remove the file, and run heddle prepare to make it again"));
 }
 
 TEST_F(Texts, AreReadByTheTokenizerOfARunThatIsTrainedOn) {
@@ -260,9 +260,10 @@ TEST_F(Texts, AreRefusedByTheirOwnLine) {
                                                          "{_target_: x.make_squad_dataset, dataset_name: "
                                                          "someone/missing, tokenizer: " +
                                                              files_.path("words") + "}"}));
-  EXPECT_THAT(missing.error,
-              HasSubstr("dataset.dataset_name: 'someone/missing' is not there; heddle downloads nothing: "
-                        "`hf download someone/missing --repo-type dataset`"));
+  EXPECT_THAT(
+      missing.error,
+      HasSubstr("dataset.dataset_name: 'someone/missing' does not exist; heddle downloads nothing: run "
+                "`hf download someone/missing --repo-type dataset`"));
 }
 
 }  // namespace

@@ -84,8 +84,9 @@ TEST_F(PluginsNew, RefusesNamesThatAreNoneAndDirectoriesThatAreThere) {
   EXPECT_THAT(there.error, HasSubstr("'" + at("mine") + "' already exists\n  hint: choose another name"));
   const Outcome nowhere = heddle({"plugins", "new", at("no/such/mine")});
   EXPECT_EQ(nowhere.status, 2);
-  EXPECT_EQ(nowhere.error, "error[usage] heddle plugins new: the directory of '" + at("no/such/mine") +
-                               "' is not there\n  hint: choose a name in an existing, writable directory\n");
+  EXPECT_EQ(nowhere.error,
+            "error[usage] heddle plugins new: the directory of '" + at("no/such/mine") +
+                "' does not exist\n  hint: choose a name in an existing, writable directory\n");
   const Outcome odd = heddle({"plugins", "new", "mine", "--kind", "sofa"});
   EXPECT_EQ(odd.status, 2);
   EXPECT_THAT(odd.error, HasSubstr("unknown template 'sofa' for --kind\n  hint: available kinds: "));

@@ -82,7 +82,7 @@ TEST(Benchmark, WritesOverNoFileOfAnotherKind) {
     const Outcome outcome = heddle(files.train({"--benchmark.json_output_path", files.path(other)}));
     EXPECT_EQ(outcome.status, 2);
     EXPECT_THAT(outcome.error, HasSubstr("benchmark.json_output_path: " + files.path(other) +
-                                         " is there and holds no figures of a benchmark"));
+                                         " exists and contains no figures of a benchmark"));
   }
   EXPECT_EQ(read_text(files.path("benchmark.yaml")), recipe);
   const Outcome pair = heddle(files.train(

@@ -59,7 +59,7 @@ TEST(Pages, HelpOfACommandIsWhatItsOwnHelpIs) {
     EXPECT_EQ(help.out, heddle(plus(command, {"--help"})).out);
   }
   EXPECT_THAT(heddle({"help", "trian"}).error,
-              HasSubstr("error[usage] heddle: unknown command 'trian'; there are: train, check, "));
+              HasSubstr("error[usage] heddle: unknown command 'trian'; available commands: train, check, "));
   const Outcome below = heddle({"help", "plugins", "lst"});
   EXPECT_EQ(below.status, 2);
   EXPECT_EQ(

@@ -174,7 +174,7 @@ TEST(MLflow, IsRefusedWhereAnotherFileHoldsItsId) {
   fs::create_directories(runs / "run");
   std::ofstream(runs / "run/mlflow_run_id") << "my own notes";
   EXPECT_THAT(runs.refusal(mlflow_run(""), "run"),
-              HasSubstr("mlflow_run_id is there and holds no id of an MLflow run"));
+              HasSubstr("mlflow_run_id exists and contains no id of an MLflow run"));
 }
 
 TEST(MLflow, WarnsOnceWhenTheDiskIsFull) {

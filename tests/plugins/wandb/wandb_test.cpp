@@ -132,7 +132,7 @@ TEST(Wandb, IsRefusedWhereAnotherFileHoldsItsId) {
   fs::create_directories(runs / "run");
   std::ofstream(runs / "run/wandb_run_id") << "my own notes";
   EXPECT_THAT(runs.refusal(wandb_run(""), "run"),
-              HasSubstr("wandb_run_id is there and holds no id of a W&B run"));
+              HasSubstr("wandb_run_id exists and contains no id of a W&B run"));
 }
 
 TEST(Wandb, WarnsOnceWhenTheDiskIsFull) {

@@ -18,11 +18,10 @@ using tests::OutputRun;
 TEST(Outputs, RefuseAFifoAndTakeAnOpenPipe) {
   const OutputRun run;
   ASSERT_EQ(::mkfifo((run.folder / "fifo").c_str(), 0600), 0);
-  EXPECT_EQ(
-      run.refusal({"", run.folder / "fifo"}),
-      "error[usage] --trace: FOLDER/fifo is there and is not a regular file\n  hint: name a file that is "
-      "not there");
-  EXPECT_THAT(run.refusal({run.folder / "fifo", ""}), HasSubstr("FOLDER/fifo is there and is not a regular"));
+  EXPECT_EQ(run.refusal({"", run.folder / "fifo"}),
+            "error[usage] --trace: FOLDER/fifo exists and is not a regular file\n  hint: choose a file "
+            "that does not exist");
+  EXPECT_THAT(run.refusal({run.folder / "fifo", ""}), HasSubstr("FOLDER/fifo exists and is not a regular"));
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
   EXPECT_EQ(run.refusal({"/dev/fd/" + std::to_string(ends[1]), ""}), "no error");
@@ -30,7 +29,7 @@ TEST(Outputs, RefuseAFifoAndTakeAnOpenPipe) {
   ::close(ends[1]);
   run.folder.write("run/keep", "");
   ASSERT_EQ(::mkfifo((run.folder / "run/training.jsonl").c_str(), 0600), 0);
-  EXPECT_THAT(run.refusal(), HasSubstr("FOLDER/run/training.jsonl is there and is not a regular file"));
+  EXPECT_THAT(run.refusal(), HasSubstr("FOLDER/run/training.jsonl exists and is not a regular file"));
 }
 
 TEST(Outputs, RefuseAModelDirectoryForCheckpoints) {

@@ -51,7 +51,7 @@ TEST(Outputs, RefuseToReplaceAUsersFileInTheCheckpointDirectory) {
     const fs::path file = run.folder.write("run/" + name, kMine);
     const std::string refusal = run.refusal();
     EXPECT_THAT(refusal, StartsWith("error[config] checkpoint.checkpoint_dir: FOLDER/run/" + name +
-                                    " is there and holds no "));
+                                    " exists and contains no "));
     EXPECT_THAT(refusal,
                 HasSubstr("\n  hint: move it away, or give checkpoint.checkpoint_dir another directory"));
     EXPECT_EQ(text_in(file), kMine);
@@ -99,16 +99,15 @@ TEST(Outputs, RefuseToReplaceAFileOfAnotherKind) {
     const std::string before = text_in(file), name = "FOLDER/" + file.filename().string();
     EXPECT_EQ(run.refusal({file, ""}),
               "error[usage] --metrics: " + name +
-                  " is there and holds no metrics\n  hint: name a file that is not there");
+                  " exists and contains no metrics\n  hint: choose a file that does not exist");
     EXPECT_EQ(run.refusal({"", file}),
               "error[usage] --trace: " + name +
-                  " is there and holds no trace of heddle\n  hint: name a file that is "
-                  "not there");
+                  " exists and contains no trace of heddle\n  hint: choose a file that does not exist");
     EXPECT_EQ(text_in(file), before);
   }
   fs::create_symlink(notes, run.folder / "link");
   EXPECT_THAT(run.refusal({"", run.folder / "link"}),
-              HasSubstr("FOLDER/link is there and holds no trace of heddle"));
+              HasSubstr("FOLDER/link exists and contains no trace of heddle"));
   fs::create_directory(run.folder / "directory");
   EXPECT_THAT(run.refusal({"", run.folder / "directory"}), HasSubstr("FOLDER/directory is a directory"));
 }
@@ -139,7 +138,7 @@ TEST(Outputs, RefuseAFileOfTheRun) {
   for (const char* name : {"epoch_0_step_3", "epoch_0_step_3.incomplete"})
     EXPECT_EQ(run.refusal({"", run.folder / ("run/" + std::string(name))}),
               "error[usage] --trace: FOLDER/run/" + std::string(name) +
-                  " has the name of a checkpoint of the run\n  hint: name another file");
+                  " has the name of a checkpoint of the run\n  hint: choose another file");
   EXPECT_THAT(
       run.refusal({run.folder / "run", ""}),
       HasSubstr("FOLDER/run is used for two outputs: the metrics, and the directory of checkpoints of "
@@ -151,7 +150,7 @@ TEST(Outputs, RefuseInputsAsOutputs) {
   run.refusal();  // writes run.yaml
   EXPECT_EQ(run.refusal({"", run.folder / "run.yaml"}),
             "error[usage] --trace: FOLDER/run.yaml is the configuration itself, which would be lost\n"
-            "  hint: name another file");
+            "  hint: choose another file");
   EXPECT_THAT(run.refusal({run.folder / "train.bin", ""}),
               HasSubstr("FOLDER/train.bin is a token file of the run itself, which would be lost"));
 }
@@ -159,12 +158,12 @@ TEST(Outputs, RefuseInputsAsOutputs) {
 TEST(Outputs, RefuseAMissingDirectory) {
   const OutputRun run;
   EXPECT_EQ(run.refusal({run.folder / "no/m.jsonl", ""}),
-            "error[usage] --metrics: the directory of FOLDER/no/m.jsonl is not there\n"
-            "  hint: make it first: mkdir -p FOLDER/no");
+            "error[usage] --metrics: the directory of FOLDER/no/m.jsonl does not exist\n"
+            "  hint: create it first: mkdir -p FOLDER/no");
   EXPECT_FALSE(fs::exists(run.folder / "no"));
   EXPECT_THAT(
       run.refusal({"", run.folder / "text.txt/trace"}),
-      HasSubstr("the directory of FOLDER/text.txt/trace is a file\n  hint: name a file in a directory"));
+      HasSubstr("the directory of FOLDER/text.txt/trace is a file\n  hint: choose a file in a directory"));
   fs::remove(run.folder / "run");
   EXPECT_EQ(run.refusal({run.folder / "run/m.jsonl", ""}), "no error");  // the run creates the directory
 }
@@ -175,14 +174,14 @@ TEST(Outputs, RefuseAFileInPlaceOfADirectory) {
   const std::string file = (run.folder / "file").string();
   EXPECT_EQ(
       run.refusal({}, ", staging_dir: " + file),
-      "error[config] FOLDER/run.yaml:6 checkpoint.staging_dir: FOLDER/file is there and is not a directory\n"
-      "  hint: name a directory, or one that is not there yet");
+      "error[config] FOLDER/run.yaml:6 checkpoint.staging_dir: FOLDER/file exists and is not a directory\n"
+      "  hint: choose a directory, or a path that does not exist");
   fs::remove(run.folder / "run");
   run.folder.write("run", kMine);
   for (const char* below : {"", "/below"})
     EXPECT_EQ(run.refusal({}, below),
-              "error[config] checkpoint.checkpoint_dir: FOLDER/run is there and is not a directory\n"
-              "  hint: name a directory, or one that is not there yet");
+              "error[config] checkpoint.checkpoint_dir: FOLDER/run exists and is not a directory\n"
+              "  hint: choose a directory, or a path that does not exist");
   EXPECT_EQ(text_in(run.folder / "run"), kMine);
 }
 
@@ -195,8 +194,8 @@ TEST(Outputs, DoNotReplaceAUsersFileByData) {
   folder.write("x.bin.part", kMine);
   for (const bool force : {true, false})
     EXPECT_EQ(refusal("x.bin", force),
-              "error[usage] --out: FOLDER/x.bin.part is there and holds no unfinished token file\n"
-              "  hint: move it away, or name another file: --out FILE");
+              "error[usage] --out: FOLDER/x.bin.part exists and contains no unfinished token file\n"
+              "  hint: move it away, or choose another file: --out FILE");
   EXPECT_EQ(text_in(folder / "x.bin.part"), kMine);
   fs::create_symlink(folder / "text.txt", folder / "link.txt");
   fs::create_hard_link(folder / "text.txt", folder / "hard.txt");
@@ -208,8 +207,8 @@ TEST(Outputs, DoNotReplaceAUsersFileByData) {
     for (const bool force : {true, false})
       EXPECT_EQ(refusal(out, force), "error[usage] --out: FOLDER/" + std::string(lost) +
                                          " is the text 'text.txt' itself, which would be lost\n"
-                                         "  hint: name another file");
-  EXPECT_THAT(refusal("no/x.bin"), HasSubstr("the directory of FOLDER/no/x.bin is not there"));
+                                         "  hint: choose another file");
+  EXPECT_THAT(refusal("no/x.bin"), HasSubstr("the directory of FOLDER/no/x.bin does not exist"));
   fs::create_directory(folder / "directory");
   EXPECT_THAT(refusal("directory"), HasSubstr("FOLDER/directory is a directory"));
   folder.write("there.bin", kMine);
