@@ -1,4 +1,4 @@
-// Values of the environment variables that choose among CPU kernels.
+// Environment variables that select CPU kernels.
 #include "core/base/cpu_settings.h"
 
 #include <gmock/gmock.h>

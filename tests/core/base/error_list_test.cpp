@@ -1,4 +1,4 @@
-// Errors of checks that do not need each other: their order, their number, and how they are printed.
+// Errors of independent checks: their order, their number, and their printed form.
 #include "heddle/base/error.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Errors as people and scripts see them, and the small work on words.
+// Printed form of errors for people and scripts, and small text functions.
 #include "heddle/base/error.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ TEST(Text, ShortensAnExcerptToOneLine) {
   EXPECT_EQ(text::excerpt("a\nb\tc\r\x1b[31m\x7f"), "a\\nb\\tc\\r\\x1b[31m\\x7f");
   EXPECT_EQ(text::excerpt(std::string(200, 'a')), std::string(200, 'a'));
   EXPECT_EQ(text::excerpt(std::string(201, 'a')), std::string(200, 'a') + "... (201 bytes)");
-  EXPECT_EQ(text::excerpt("ab\u00e9cd", 3), "ab... (6 bytes)");  // no half of a character
+  EXPECT_EQ(text::excerpt("ab\u00e9cd", 3), "ab... (6 bytes)");  // no partial character
   EXPECT_EQ(text::excerpt(std::string(9, '\x80'), 3), "... (9 bytes)");
 }
 

@@ -1,4 +1,4 @@
-// How deep JSON nests.
+// Nesting depth of JSON.
 #include "core/base/nesting.h"
 
 #include <gtest/gtest.h>

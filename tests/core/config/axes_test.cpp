@@ -1,4 +1,4 @@
-// The table of axes, and what parallelizers may add to it.
+// The table of axes, and additions by parallelizers.
 #include "heddle/config/axes.h"
 
 #include <gmock/gmock.h>
@@ -42,7 +42,7 @@ TEST(AxisTable, HoldsTheEnginesAxesInTheOrderOfPrinting) {
 
 TEST(AxisTable, TakesAnAxisInAViewOfItsOwn) {
   AxisTable table;
-  for (int again = 0; again < 2; ++again)  // two plugins may mean the same axis
+  for (int again = 0; again < 2; ++again)  // two plugins may use the same axis
     table.add(std::vector{axis("acme", "acme")}, std::vector{kAcme}, "the parallelizer 'x'");
   EXPECT_EQ(table.names().size(), AxisTable::standard().names().size() + 2);
   ASSERT_NE(table.find("acme_shard"), nullptr);

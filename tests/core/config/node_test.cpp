@@ -1,4 +1,4 @@
-// The tree of values: what a node says of itself.
+// Values of the configuration tree: location, kind, equality.
 #include <gtest/gtest.h>
 
 #include "heddle/base/error.h"

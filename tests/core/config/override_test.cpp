@@ -1,4 +1,4 @@
-// Values of the command line laid over the file's.
+// Command-line values that override values of the file.
 #include <gtest/gtest.h>
 
 #include "heddle/config/node.h"

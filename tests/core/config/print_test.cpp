@@ -1,4 +1,4 @@
-// What is printed reads back.
+// Printed YAML and JSON reads back as the same value.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 

@@ -1,4 +1,4 @@
-// Reading YAML: structure, merges, and the traps that are closed.
+// Reading YAML: structure, merges, and refused pitfalls.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 

@@ -1,4 +1,4 @@
-// What a scalar means: YAML 1.1, then a Python literal. The rows were compared with PyYAML 6.0 and CPython.
+// Meaning of scalars: YAML 1.1, then a Python literal. The rows were compared with PyYAML 6.0 and CPython.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -223,7 +223,7 @@ TEST_F(Environment, RefusesAVariableThatIsNotSet) {
             "error[config] f:2 a.b: the environment variable 'HEDDLE_TEST_NOBODY' is not set (needed by "
             "'${HEDDLE_TEST_NOBODY}')\n  hint: set it, or write a default: ${HEDDLE_TEST_NOBODY,default}");
   EXPECT_NE(thrown_by([] { config::read_text("a: $HEDDLE_TEST_SEVEN.x\n", "f"); }),
-            "");  // dots join the name
+            "");  // dots are part of the name
 }
 
 TEST_F(Environment, SaysHowADefaultIsWritten) {

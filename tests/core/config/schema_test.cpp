@@ -1,4 +1,4 @@
-// Sections bound to structs: types, ranges, defaults, unknown keys, what comes later.
+// Sections bound to structs: types, ranges, defaults, unknown keys, and fields that are not built.
 #include "heddle/config/schema.h"
 
 #include <gtest/gtest.h>
@@ -110,7 +110,7 @@ TEST(Schema, LaterFieldsAreNamedOnlyWhenTheyAreNotAtTheirDefault) {
   EXPECT_EQ(schema().not_built(read("{share: 0.25}")), std::vector<std::string>{"share: comes later"});
 }
 
-// Its message has the place of the first key that it names and that is given.
+// The message has the place of the first key that it names and that is set.
 TEST(Schema, GivesARuleTheWholeSection) {
   const auto ruled =
       schema().rule([](const Options& o) { return o.on && o.count == 0 ? "on needs a count" : ""; });
@@ -128,7 +128,7 @@ TEST(Schema, ReportsEveryRuleBesideAnUnknownKey) {
   EXPECT_EQ(said("{count: 0}"),
             "error[config] f:1 s.count: a count is needed\nerror[config] f:1 s: it is on");
   EXPECT_NE(said("{count: 0, zzzzzzzz: 1}").find("error[config] f:1 s: it is on"), std::string::npos);
-  EXPECT_EQ(said("{coun: 1, on: true}").find("it is on"), std::string::npos);  // count was meant
+  EXPECT_EQ(said("{coun: 1, on: true}").find("it is on"), std::string::npos);  // a misspelling of count
   EXPECT_EQ(said("{count: many}").find("it is on"), std::string::npos);
 }
 

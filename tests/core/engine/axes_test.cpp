@@ -1,4 +1,4 @@
-// Axes that plugins bring: their keys, sizes and views, and the order of parallelizers.
+// Axes of plugins: their keys, sizes and views, and the order of parallelizers.
 #include <gmock/gmock.h>
 
 #include "heddle/transport/threads.h"

@@ -1,5 +1,4 @@
-// Which device a run computes on: the word of dist_env.backend, what is there, and what is said when it is
-// not.
+// Device of a run: the value of dist_env.backend, the available devices, and messages about missing ones.
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

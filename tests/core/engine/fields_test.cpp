@@ -1,4 +1,4 @@
-// The fields of every strategy and block, as recipes give them.
+// Fields of every strategy and section, as in recipes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The sections of the recipes' guide, as they stand there, and the lines that scripts read.
+// Sections of the recipes' guide, and the lines that scripts read.
 #include <gtest/gtest.h>
 
 #include "tests/core/engine/setups.h"
@@ -67,7 +67,7 @@ TEST(Guide, ReferenceSectionIsReadWhole) {
       "false\n";
   const heddle::Setup setup = setup_of(section, 4);
   EXPECT_EQ(setup.sizes.dp_shard, 4);
-  EXPECT_EQ(setup.warnings.size(), 2u);  // the blocks at pp_size 1 and ep_size 1
+  EXPECT_EQ(setup.warnings.size(), 2u);  // the sections at pp_size 1 and ep_size 1
   EXPECT_TRUE(setup.not_built.empty());
 }
 

@@ -1,4 +1,4 @@
-// Parallelizers are chosen by their axis, with the strategy's fields and plans by name.
+// Selection of parallelizers by axis, with the strategy's fields and named plans.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The fields of the one parallelizer, as JSON.
+// Returns the fields of the only parallelizer as JSON.
 std::string fields(const std::string& section, int world = 4) {
   const Setup setup = setup_of(section, world);
   if (setup.parallelizers.size() != 1) return std::to_string(setup.parallelizers.size()) + " parallelizers";
@@ -46,7 +46,7 @@ TEST(Parallelizers, PreferANamedFile) {
   setup("{tp_size: 2, sequence_parallel: false, tp_plan: null}");
 }
 
-// Two places with a plugin each, and one with both.
+// Two directories with a plugin each, and one with both.
 TEST(Parallelizers, PreferTheFirstPlaceAndRefuseTwoOfOnePlace) {
   namespace fs = std::filesystem;
   std::string made = (fs::temp_directory_path() / "heddle_axis_XXXXXX").string();

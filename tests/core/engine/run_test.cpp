@@ -30,7 +30,7 @@ engine::ModelHost host_of(Rendezvous& rendezvous) {
   return {rendezvous, [](const Setup&) { return kits::small_model({}); }, {}, 42, ""};
 }
 
-// A host whose rate falls with each step. It notes what it is asked for and told.
+// A host whose learning rate decreases with each step. It records its calls.
 struct Loop {
   AloneRendezvous rendezvous;
   PluginRegistry plugins{std::vector<std::filesystem::path>{}};
@@ -105,7 +105,7 @@ TEST(Run, GoesFromTheFirstStepToTheLast) {
   EXPECT_EQ(loop.ended, loop.begun);
 }
 
-// A unit of the small model that notes the step of each batch.
+// A unit of the small model that records the step of each batch.
 class StepUnit : public Unit {
  public:
   StepUnit(std::unique_ptr<Unit> inner, std::vector<int64_t>& seen) : inner_(std::move(inner)), seen_(seen) {}
@@ -154,7 +154,7 @@ TEST(Run, EndsWhereTheHostSaysSo) {
   EXPECT_THAT(loop.begun, ElementsAre(0, 1, 2));
 }
 
-// What a rank does at the end of a run, in order.
+// Actions of a rank at the end of a run, in order.
 using Deeds = std::vector<std::string>;
 
 struct Clock : IDevice {
@@ -206,7 +206,7 @@ struct Listening : PlainUnit, AfterUpdate {
   void after_update(const Updated&, const DeviceMesh&) override {}
 };
 
-// Four units on two ranks, one a stage.
+// Four units on two ranks, one per stage.
 std::string model_refusal(const std::string& fields, std::unique_ptr<Unit> second) {
   const std::string block = "{pp_schedule: interleaved1f1b, " + fields + "}";
   auto setup = setup_of("{strategy: single, pp_size: 2, pipeline: " + block + "}", 2);

@@ -1,4 +1,4 @@
-// `distributed:` sections validated with the plugins of the build.
+// Sections `distributed:` validated with the plugins of the build.
 #pragma once
 
 #include <string>
@@ -15,18 +15,18 @@ inline Setup setup_of(const std::string& section, int world) {
                           world);
 }
 
-// With blocks of size 1 unread, as by `heddle check --only distributed`.
+// Ignores sections of parallelizers at size 1, as `heddle check --only distributed` does.
 inline Setup dropped(const std::string& section, int world = 8) {
   return engine::validate(config::read_text("distributed: " + section + "\n", "run.yaml"), built_plugins(),
                           world, engine::IdleBlocks::dropped);
 }
 
-// The setup as `heddle check --json` prints it.
+// Returns the setup as `heddle check --json` prints it.
 inline Node json_of(const std::string& section, int world) {
   return config::read_text(engine::to_json(setup_of(section, world)), "json");
 }
 
-// One value of it by dots: "strategy_config.mp_policy".
+// Returns one of its values, by a path with dots: "strategy_config.mp_policy".
 inline std::string printed(const std::string& section, int world, const std::string& path) {
   Node at = json_of(section, world);
   for (size_t from = 0; from <= path.size();) {
@@ -39,12 +39,12 @@ inline std::string printed(const std::string& section, int world, const std::str
   return config::to_json(at);
 }
 
-// What refuses the section; "" when nothing does.
+// Returns the error of the section, or "" if it is accepted.
 inline std::string refusal(const std::string& section, int world = 8) {
   return thrown_by([&] { setup_of(section, world); });
 }
 
-// Only the sentence: without "error[code] where: " and without the hint.
+// Returns only the sentence, without "error[code] where: " and without the hint.
 inline std::string sentence(const std::string& section, int world = 8) {
   try {
     setup_of(section, world);

@@ -1,4 +1,4 @@
-// Sizes against a world of ranks: inference, and the mesh of each strategy.
+// Sizes of axes for a world size: inference, and the mesh of each strategy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ TEST(MeshSizes, AreDerivedForExperts) {
   EXPECT_EQ(printed("{ep_size: 4}", 8, "sizes.ep_shard"), "2");
   EXPECT_EQ(printed("{ep_size: 8}", 8, "sizes.ep_shard"), "1");
   EXPECT_EQ(printed("{ep_size: 4, pp_size: 2, pipeline: {}}", 8, "sizes.ep_shard"), "1");
-  EXPECT_EQ(printed("{ep_size: 4, tp_size: 2}", 8, "sizes.ep_shard"), "2");  // tensor ranks count too
+  EXPECT_EQ(printed("{ep_size: 4, tp_size: 2}", 8, "sizes.ep_shard"), "2");  // tensor ranks are included
 }
 
 TEST(MeshSizes, AxesThatStandOnlyWhenUsedShareTheWorldThen) {

@@ -1,4 +1,4 @@
-// The keys of `distributed:` that core reads: strategy, sizes, activation checkpointing, dist_env.
+// Keys of `distributed:` that core reads: strategy, sizes, activation checkpointing, dist_env.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The dry world: any size, a list of what would have been sent, zeros in place of what would have arrived.
+// The dry world: any size, a list of the calls that would be sent, and zeros as received data.
 #include "heddle/mesh/dry.h"
 
 #include <ATen/ops/empty.h>

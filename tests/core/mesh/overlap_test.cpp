@@ -1,4 +1,4 @@
-// Two parts that take turns where they wait, whatever the time.
+// Two parts that switch where they wait, independent of timing.
 #include "core/mesh/overlap.h"
 
 #include <ATen/Parallel.h>
@@ -24,7 +24,7 @@ struct NoWork : Work {
   void wait() override {}
 };
 
-// Does `count` things and waits after each but the last.
+// Performs `count` actions and waits after each except the last.
 auto worker(Overlap& overlap, Deeds& deeds, const std::string& name, int count) {
   return [&overlap, &deeds, name, count] {
     NoWork work;
@@ -88,7 +88,7 @@ TEST(Overlap, DoesNotSwitchInsideAHold) {
   EXPECT_THAT(deeds, ElementsAre("a1", "a2", "a3", "b1", "b2"));
 }
 
-// Fails at its second thing.
+// Fails at its second action.
 auto failing(Overlap& overlap, Deeds& deeds, const std::string& name) {
   return [&overlap, &deeds, name] {
     worker(overlap, deeds, name, 1)();

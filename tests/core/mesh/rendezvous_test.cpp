@@ -1,4 +1,5 @@
-// Rendezvous: rank 0 answers, one text for all or one for each, and what it throws is thrown on every rank.
+// Rendezvous: rank 0 answers with one text for all or one per rank, and its exceptions are thrown on every
+// rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -53,7 +54,7 @@ TEST(Rendezvous, AnswersOnOneRankAndInADryWorld) {
   EXPECT_EQ(dry.exchange("key", "a").size(), 4096u);
 }
 
-// Every rank's side in turn, with texts longer than a piece, and with empty ones.
+// Each rank's side in turn, with texts longer than a piece, and with empty texts.
 TEST(StoreRendezvous, CarriesTextsAndAnswersAndLeavesNothing) {
   constexpr int kRanks = 5;
   const auto store = c10::make_intrusive<c10d::HashStore>();

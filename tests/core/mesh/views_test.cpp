@@ -1,4 +1,4 @@
-// Several views of one mesh against a slow oracle, names in all of them, and what a parameter's axes may be.
+// Views of one mesh compared with a slow oracle, names in all views, and valid axes of a parameter.
 #include "core/mesh/views.h"
 
 #include <gmock/gmock.h>
@@ -27,11 +27,11 @@ struct ViewShape {
   }
 };
 
-// Coordinates by name of every rank, by counting.
+// Returns the coordinates of every rank by name, by counting.
 std::vector<std::map<std::string, int>> coordinates(const ViewShape& shape, int ep) {
   std::vector<std::map<std::string, int>> out;
   for (int pp = 0; pp < shape.pp; ++pp) {
-    int within = 0;  // its place in the stage
+    int within = 0;  // its position in the stage
     for (int replicate = 0; replicate < shape.replicate; ++replicate)
       for (int shard = 0; shard < shape.shard; ++shard)
         for (int cp = 0; cp < shape.cp; ++cp)
@@ -47,7 +47,7 @@ std::vector<std::map<std::string, int>> coordinates(const ViewShape& shape, int 
   return out;
 }
 
-// Ranks that agree with `rank` in all coordinates of the view but those named.
+// Returns the ranks that agree with `rank` in all coordinates of the view except the named ones.
 std::vector<int> oracle(const std::vector<std::map<std::string, int>>& all,
                         const std::vector<std::string>& view, const std::vector<std::string>& free,
                         int rank) {
@@ -105,7 +105,7 @@ TEST(Views, AreWhatCountingGivesForManySizes) {
   EXPECT_GT(compared, 30);
 }
 
-// A strategy with an own axis dp, whose experts leave the tensor ranks alone.
+// A strategy with its own axis dp, whose experts do not use the tensor ranks.
 TEST(Views, FoldTheAxesThatTheMeshHas) {
   const std::vector<Axis> axes = {{"dp", 6}, {"tp", 2}};
   const View acme{"acme", {"dp", "cp"}, {{"acme_shard", 2}, {"acme", 3}}};
@@ -151,7 +151,7 @@ TEST(Views, SayWhatIsWrongWithTheAxesOfAParameter) {
 TEST(Views, KnowAnAxisWithoutAView) {
   const Views dense(ViewShape{1, 1, 4, 1, 1}.axes(), 4, {}, AxisTable());
   EXPECT_FALSE(dense.has("ep"));
-  EXPECT_TRUE(dense.find("ep").axes.empty());  // asking for its size is allowed: this rank alone
+  EXPECT_TRUE(dense.find("ep").axes.empty());  // its size may be read: this rank alone
   EXPECT_EQ(dense.fault_of(std::vector<std::string>{"ep"}),
             "the axis 'ep' is in no view of this mesh, which is (pp=1, dp_replicate=1, dp_shard=4, cp=1, "
             "tp=1)");

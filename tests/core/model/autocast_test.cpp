@@ -1,11 +1,11 @@
-// Layers under autocast: the dtypes and the numbers of ATen's operators under its own autocast.
+// Layers under autocast have the dtypes and results of ATen's operators under ATen's autocast.
 #include "heddle/model/autocast.h"
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 
-#include "core/model/aten_autocast.h"  // declares some of <ATen/autocast_mode.h>: another type is an error here
+#include "core/model/aten_autocast.h"  // clashes with <ATen/autocast_mode.h> if types differ
 #include "core/parallel/recompute_units.h"
 #include "heddle/nn/attention_core.h"
 #include "heddle/nn/rms_norm.h"
@@ -133,7 +133,7 @@ TEST(Autocast, CastsAWeightOnceUntilParametersChange) {
   EXPECT_FALSE(kept.weight(w).is_same(first));
 }
 
-// The gradients of a model under autocast.
+// Returns the gradients of a model under autocast.
 Gradients gradients_under(ActivationCheckpointing mode, bool split) {
   Units units = tests::built_model(small_model(), mode);
   Autocast autocast(at::kBFloat16, Autocast::Weights::kept);

@@ -1,4 +1,4 @@
-// Several plugins at one seam: their order, what they share, and what is refused.
+// Several plugins at one seam: their order, shared objects, and refusals.
 #include "heddle/model/chain.h"
 
 #include <ATen/TensorOperators.h>
@@ -35,7 +35,7 @@ TEST(Chain, LinksCallOneAnotherInTheirOrderAndTheOwnComputationLast) {
   EXPECT_EQ(chain.call(own, "x"), "a(b(c(own x>a>b>c)))");
   chain.add(Text::in_place("d", [](std::string given) { return "d " + given; }));
   EXPECT_EQ(chain.call(own, "x"), "a(b(c(d x>a>b>c)))");
-  chain.add(wraps("z", 25));  // also behind a link in place that was there first
+  chain.add(wraps("z", 25));  // also after a link that was there first
   EXPECT_EQ(chain.call(own, "x"), "a(b(z(c(d x>a>b>z>c))))");
 }
 
@@ -91,11 +91,11 @@ TEST(Chain, LayersThatShareTheirLinksAreComputedByOneCall) {
   model::FewTensors two = model::call_each({&of.a, &of.b}, of.x, {});
   EXPECT_EQ(calls, 1);
   EXPECT_TRUE(at::allclose(two[0], plain[0] * 2));
-  two = model::call_each({&of.a, &of.c}, of.x, {});  // not the same links: one by one
+  two = model::call_each({&of.a, &of.c}, of.x, {});  // different links: one call each
   EXPECT_EQ(calls, 2);
   EXPECT_TRUE(at::allclose(two[0], plain[0] * 2));
   EXPECT_TRUE(at::allclose(two[1], plain[2]));
-  for (Linear* layer : {&of.a, &of.b}) layer->instead.add(doubling(20, &calls));  // a link each
+  for (Linear* layer : {&of.a, &of.b}) layer->instead.add(doubling(20, &calls));  // separate links
   EXPECT_FALSE(of.a.instead == of.b.instead);
   const at::Tensor onto = of.a.call_onto(at::rand({6, 4}).zero_(), of.x, {});
   EXPECT_TRUE(at::allclose(onto, plain[0] * 4));

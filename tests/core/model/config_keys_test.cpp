@@ -1,4 +1,4 @@
-// The keys of a family declared once: table, reader and the text of config.json.
+// Keys of a family, declared once: table, reader and the text of config.json.
 #include "heddle/model/config_keys.h"
 
 #include <gmock/gmock.h>
@@ -55,7 +55,7 @@ TEST(ModelKeys, AreTableReaderAndWriterInOne) {
   const Keys some =
       read("{model_type: mine, hidden_size: 32, n_head: null, eps: 2, summary_type: x, use_cache: true}");
   EXPECT_EQ(some.hidden_size, 32);
-  EXPECT_EQ(some.heads, 4);  // null is an absent key
+  EXPECT_EQ(some.heads, 4);  // null counts as absent
   EXPECT_EQ(some.inner, 128);
   EXPECT_EQ(some.eps, 2.0);
   const std::string text = keys().config_json(some, "mine", "MineForCausalLM", "bfloat16");

@@ -1,5 +1,5 @@
-// Schedules that are searched: one search, one table on all ranks, also where ranks would find different
-// ones.
+// Schedules found by a search: one search and one table for all ranks, even if ranks would find different
+// tables.
 #include "core/parallel/agreed_schedule.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Each search finds another order of the forwards. The backwards of four microbatches follow.
+// Each search returns another order of the forwards. The backwards of four microbatches follow.
 class Wavering : public ITimedSchedule {
  public:
   explicit Wavering(std::atomic<int>& searches) : searches_(searches) {}
@@ -44,7 +44,7 @@ class Wavering : public ITimedSchedule {
 
 constexpr int kPlanners = 3;
 
-// What `plan` does on each rank: its error, or "" and the table.
+// Result of `plan` on each rank: its error, or "" and the table.
 struct Outcome {
   std::string error;
   ScheduleTable table;

@@ -1,4 +1,4 @@
-// The stage that core puts around a strategy's: who failed, and forwards that it refuses.
+// The stage that core wraps around a strategy's: attribution of failures, and refused forwards.
 #include <ATen/ops/empty.h>
 #include <gmock/gmock.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Whole parameters; throws in the function of this name.
+// Whole parameters. Throws in the function of this name.
 class FailingStage : public ParallelStage {
  public:
   FailingStage(Units units, std::string fails, bool hosts)

@@ -1,4 +1,4 @@
-// Stretches of flattened parameters as boxes and shards, and the neighbours that share a buffer.
+// Ranges of flattened parameters as boxes and shards, and neighbors that share a buffer.
 #include "heddle/parallel/flat.h"
 
 #include <ATen/ops/arange.h>
@@ -30,7 +30,7 @@ TEST(FlatRanges, BoxesOfThreeDimsHoldTheirElementsInOrder) {
         const int64_t count = box.size[0] * box.size[1] * box.size[2];
         const int64_t last = (box.offset[0] + box.size[0] - 1) * 20 + (box.offset[1] + box.size[1] - 1) * 5 +
                              box.offset[2] + box.size[2] - 1;
-        ASSERT_EQ(last, at + count - 1);  // its elements follow each other
+        ASSERT_EQ(last, at + count - 1);  // its elements are consecutive
         at += count;
       }
       ASSERT_EQ(at, end);
@@ -41,7 +41,7 @@ TEST(FlatRanges, AreShardsThatShareTheBuffer) {
   Shard whole;
   whole.name = "w";
   whole.shape = {4, 10};
-  whole.offset = {0, 5};  // a parallelizer left columns 5 to 10
+  whole.offset = {0, 5};  // a parallelizer kept columns 5 to 10
   const std::vector<int64_t> sizes = {4, 5};
   at::Tensor held = at::arange(4, at::kFloat);
   const std::vector<Shard> shards = shards_of_range(whole, sizes, 8, 12, held, true);

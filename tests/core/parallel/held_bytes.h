@@ -1,4 +1,4 @@
-// What a call takes on the CPU and does not give back, in bytes.
+// Bytes that a call allocates on the CPU and does not free.
 #pragma once
 
 #include <c10/core/Allocator.h>

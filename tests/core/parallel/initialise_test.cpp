@@ -1,4 +1,4 @@
-// First values: the same bits however a parameter is cut, plausible moments, one stream a name and seed.
+// Initial values: equal bits however a parameter is split, plausible moments, one stream per name and seed.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
@@ -112,7 +112,7 @@ TEST(Initialise, PassesTheWholeIndexAndADrawToAFunction) {
   EXPECT_THROW(filled(none, 7), Error);
 }
 
-// What building says of a table of places below 3 with these values.
+// Returns the error of building with a table of places below 3 with these values.
 std::string building_with(const std::vector<int64_t>& values) {
   Init places = Init::by([](const InitElement&) { return 0.0; });
   places.below = 3;

@@ -1,4 +1,4 @@
-// What core asks of the shards that a strategy owns, before the first step: every parameter once, in boxes.
+// Checks of the shards that a strategy owns, before the first step: every parameter once, in boxes.
 #include <ATen/ops/empty.h>
 #include <gmock/gmock.h>
 
@@ -21,7 +21,7 @@ namespace {
 using Shards = std::vector<Shard>;
 using Change = std::function<void(Shards&, const DeviceMesh&)>;
 
-// Owns every parameter by rows over `dp_shard`, and then what `change` makes of it.
+// Owns every parameter by rows over `dp_shard`, after the changes of `change`.
 class OwnsRows : public ParallelStage {
  public:
   OwnsRows(Units units, const DeviceMesh& mesh, const Change& change) : units_(std::move(units)) {
@@ -79,7 +79,7 @@ Stages build_with(const Change& change, Rendezvous& rendezvous, int replicas, in
   return parallel::build(tied_model(), plan, mesh::build(axes, rendezvous, ""), {}, 42);
 }
 
-// What every rank is told; fails where they differ.
+// Returns the error of every rank. Fails if errors differ.
 std::string building(const Change& change, int replicas = 2, int shards = 3) {
   std::mutex one_at_a_time;
   std::vector<std::string> told;
@@ -121,7 +121,7 @@ TEST(OwnedShards, MayBeOwnedWholeByOneRankAlone) {
   EXPECT_EQ(building(change), "");
 }
 
-// The small model has a tied parameter, layer.0.weight of 7 times 7 elements.
+// The small model has a tied parameter, layer.0.weight with 7 * 7 elements.
 TEST(OwnedShards, AreNotOwnedTwice) {
   EXPECT_EQ(building([](Shards& owned, const DeviceMesh&) { owned.push_back(owned[1]); }),
             kBreaks +
@@ -141,7 +141,7 @@ TEST(OwnedShards, AreNotMissingOnOneRank) {
                 kOnce);
 }
 
-// The second rank of three holds the rows of the first.
+// The second of three ranks holds the rows of the first.
 TEST(OwnedShards, LeaveNoGaps) {
   const Change change = [](Shards& owned, const DeviceMesh& mesh) {
     if (mesh.rank("dp_shard") == 1) owned[1].offset[0] = 0;
@@ -153,7 +153,7 @@ TEST(OwnedShards, LeaveNoGaps) {
                 kOnce);
 }
 
-// What one replica holds twice does not make up for what the other lacks.
+// Elements that one replica holds twice do not replace elements that another replica lacks.
 TEST(OwnedShards, AreWholeInEachCopy) {
   const Change change = [](Shards& owned, const DeviceMesh& mesh) {
     if (mesh.rank("dp_replicate") == 0)
@@ -184,7 +184,7 @@ TEST(OwnedShards, NameTheAxesThatSplitThem) {
                 kOnce);
 }
 
-// One rank's fault is told by all of them.
+// All ranks report a fault of one rank.
 TEST(OwnedShards, AreBoxesOfTheirParameters) {
   const auto on_rank_3 = [](const std::function<void(Shard&)>& change) {
     return building([change](Shards& owned, const DeviceMesh& mesh) {
@@ -216,7 +216,7 @@ TEST(OwnedShards, AreBoxesOfTheirParameters) {
               ::testing::StartsWith(owns + ", and of its axes: "));
 }
 
-// Without the interface the shards are taken as they are.
+// Without the interface, the shards are not checked.
 TEST(HeldWhole, IsRefusedWhereItGivesParts) {
   const auto holding = [](int shards) {
     std::string told;
@@ -235,7 +235,7 @@ TEST(HeldWhole, IsRefusedWhereItGivesParts) {
             "returns the owned shards");
 }
 
-// A rank of a dry world is alone, and what the others own cannot be known.
+// A rank of a dry world is alone, and does not know what other ranks own.
 TEST(OwnedShards, AreNotCheckedInADryWorld) {
   DryRendezvous rendezvous(1, 6);
   build_with([](Shards&, const DeviceMesh&) {}, rendezvous, 2, 3);

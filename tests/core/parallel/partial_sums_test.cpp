@@ -1,4 +1,4 @@
-// Gradients that are parts of a sum are added once, whatever ranks have one.
+// Partial gradients are added once, whichever ranks have one.
 #include "core/parallel/built/built_stage.h"
 
 #include <ATen/ops/equal.h>
@@ -30,7 +30,7 @@ TEST(PartialSums, AddWhatTheAxisSplitsAndNothingElse) {
     shards.push_back(shard({2, 2}, {}));
     shards.push_back(shard({5}, {"tp", "dp"}));
     shards.push_back(shard({1}, {"tp"}));         // only rank 0 of tp has a gradient
-    shards.push_back(shard({4}, {"tp"}));         // nobody has one
+    shards.push_back(shard({4}, {"tp"}));         // no rank has one
     shards.push_back(shard({4}, {"tp"}, false));  // frozen
     for (const size_t at : {0, 1, 2})
       shards[at].tensor.mutable_grad() = at::full(shards[at].tensor.sizes(), rank + 1);

@@ -1,5 +1,5 @@
-// Units of our own layers are computed again without a backward inside the backward, no further than needed,
-// and selectively.
+// Recomputed units of heddle's layers need no nested backward, are recomputed only as far as needed, and
+// selectively.
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/function.h>
@@ -20,7 +20,7 @@ namespace {
 
 using namespace heddle::tests;
 
-// Calls of operators on this thread while it lives.
+// Counts calls of operators on this thread during its lifetime.
 class Calls {
  public:
   Calls() {
@@ -92,7 +92,7 @@ TEST(RecomputeRegion, EndsBeforeTheLastProductOfALayerAndKeepsCostlyResultsWhenS
   const Cost selective = cost_of_backward(small_model(), Mode::selective);
   EXPECT_EQ(plain.attention_cores, 0);
   EXPECT_EQ(full.products - plain.products,
-            3 * 6);  // q, k, v, o, gate, up: all but down, in each of 3 layers
+            3 * 6);  // q, k, v, o, gate, up (all but down) in each of 3 layers
   EXPECT_EQ(full.attention_cores, 3);
   EXPECT_EQ(selective.products - plain.products, 3 * 3);  // k, o, up
   EXPECT_EQ(selective.attention_cores, 0);
@@ -169,7 +169,7 @@ TEST(RecomputeRegion, FreesWhatAModuleOfForeignOperatorsKeeps) {
   }
   auto unit = row(3, Mode::full, tanh);
   const at::Tensor x = at::ones({64, 8}).set_requires_grad(true);
-  for (int run = 0; run < 2; ++run) {  // the first one finds out
+  for (int run = 0; run < 2; ++run) {  // the first run finds out
     at::Tensor y;
     EXPECT_LE(held_while([&] { y = unit->forward({x}, {})[0]; }).now, 64 * 8 * 4 + 64);
   }

@@ -1,4 +1,4 @@
-// A unit that is computed again in the backward gives the same bits, and holds less in between.
+// A unit that is recomputed in the backward gives equal bits, and holds less memory in between.
 #include "core/parallel/recompute.h"
 
 #include <ATen/ATen.h>
@@ -32,7 +32,7 @@ ModelConfig shape_of(const std::string& architecture) {
   return shape;
 }
 
-// The units of a model with fixed values, recomputed or not.
+// Returns the units of a model with fixed values, recomputed or not.
 Units model(const ModelConfig& shape, bool again) {
   return built_model(shape, again ? Mode::full : Mode::none);
 }
@@ -80,7 +80,7 @@ TEST(Recompute, GivesTheBitsOfThePlainModelWithFrozenParameters) {
     units[1]->parameters()[0].tensor->set_requires_grad(false);
     const Unit *first = units.front().get(), *last = units.back().get(), *layer = units[2].get();
     if (again) parallel::recompute(units, first, last, Mode::full);
-    EXPECT_EQ(units[2].get(), layer);  // nothing in it trains
+    EXPECT_EQ(units[2].get(), layer);  // it has no trainable parameter
     loss_of(units, tokens()).backward();
     results[again] = gradients_of(units);
   }
@@ -141,7 +141,7 @@ TEST(Recompute, DrawsTheSameRandomNumbersAndLeavesTheGeneratorAsThePlainUnitDoes
   expect_equal(results[1], results[0]);
 }
 
-// Outputs: a result, the input itself, a view of the input, and whole numbers.
+// Outputs: a result, the input itself, a view of the input, and integers.
 std::unique_ptr<Unit> passes_on() {
   return unit_of("passes_on", at::full({2, 3}, 0.5).set_requires_grad(true),
                  [](const at::Tensor& weight, const Tensors& in, const Batch&) {
@@ -193,7 +193,7 @@ TEST(Recompute, RefusesASecondDerivative) {
 }
 
 struct Held {
-  int64_t between, peak;  // between forward and backward; at most
+  int64_t between, peak;  // between forward and backward; maximum
 };
 
 Held held_by(const ModelConfig& shape, bool again) {
@@ -201,7 +201,7 @@ Held held_by(const ModelConfig& shape, bool again) {
   const Batch batch = tokens();
   at::Tensor loss;
   const int64_t between = held_while([&] { loss = loss_of(units, batch); }).now;
-  // The parameters' gradients are the same in both cases.
+  // The parameters' gradients are equal in both cases.
   return {between, between + held_while([&] { loss.backward(); }).peak};
 }
 
@@ -214,7 +214,7 @@ TEST(Recompute, HoldsTheInputsOfLayersOnly) {
   deeper.num_hidden_layers = 9;
   const int64_t one_layer = held_by(deeper, true).between - again.between;
   EXPECT_GE(one_layer, input);
-  EXPECT_LE(one_layer, input + 128);  // and what the allocator adds
+  EXPECT_LE(one_layer, input + 128);  // the rest is overhead of the allocator
   EXPECT_LT(again.between, plain.between - 7 * layers * input);
   EXPECT_LT(again.peak, plain.peak - 6 * layers * input);
 }

@@ -1,4 +1,4 @@
-// Units to compute again in tests: a small model, and rows of linear layers.
+// Units to recompute in tests: a small model, and chains of linear layers.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -76,7 +76,7 @@ inline void expect_equal(const Gradients& got, const Gradients& want) {
   }
 }
 
-// A row of linear layers with a gate between.
+// A chain of linear layers with a gate in between.
 class Row : public Module {
  public:
   Row(int layers, int64_t width) {

@@ -1,4 +1,4 @@
-// Over which ranks gradients are summed: of dense parameters, of experts, of axes that plugins bring.
+// Ranks over which gradients are summed: of dense parameters, of experts, of axes of plugins.
 #include "heddle/parallel/reduction.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ Placed along(const std::string& axis, Placed::Kind kind = Placed::Kind::split) {
   return out;
 }
 
-// The reduction of w.
+// Returns the reduction of w.
 std::string of(const std::vector<Axis>& axes, const std::vector<Placed>& placed = {},
                const std::vector<View>& views = {}) {
   int world = 1;
@@ -66,7 +66,7 @@ TEST(Reductions, UseTheAxesBesideEpForExperts) {
   EXPECT_EQ(of(five_axes(1, 2, 3, 1, 2), {}, {kExperts}), "all dp, copies dp_replicate, shards dp_shard");
 }
 
-// A view that leaves the context ranks alone, and one that leaves the data-parallel ranks alone.
+// A view without the context ranks, and a view without the data-parallel ranks.
 TEST(Reductions, JoinTheDataAxesThatAViewKeeps) {
   AxisTable table;
   AxisInfo acme;

@@ -1,4 +1,4 @@
-// Each plugin of the gallery is refused with the message that a person should see.
+// Each plugin of the gallery is refused with the expected message.
 #include "core/plugin/manifest.h"
 #include "gallery.h"
 #include "heddle/base/version.h"
@@ -16,7 +16,7 @@ using heddle::ErrorCode;
 using heddle::PluginRegistry;
 using ::testing::HasSubstr;
 
-// Loads one file into a fresh registry, and gives the error.
+// Loads one file into a new registry, and returns the error.
 Error plugin_refusal(const std::string& plugin) {
   return error_of([&] { PluginRegistry({}).load(file(plugin).string()); });
 }
@@ -163,7 +163,7 @@ TEST(BadPlugin, IsNamedWhenItThrowsInItsConstructor) {
   EXPECT_EQ(error.code(), kFailed);
   EXPECT_EQ(error.message(),
             "the plugin 'late' 0.1.0 threw while it made the strategy 'late': prefetch table");
-  // What the schema says of the YAML stays as it is.
+  // The message of the schema about the YAML is unchanged.
   EXPECT_EQ(error_of([&] { late->resolve(section(9)); }).code(), ErrorCode::config);
 }
 

@@ -1,4 +1,4 @@
-// The gallery of plugins for tests: their files, folders made of them, and the error that a call throws.
+// The gallery of plugins for tests: their files, folders with copies, and errors of calls.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ inline fs::path file(const std::string& name) {
   return fs::path(HEDDLE_BINARY_DIR) / "tests/bad_plugins" / ("libheddle_" + name + ".so");
 }
 
-// A folder with copies of some plugins, gone after the test.
+// A folder with copies of some plugins, deleted after the test.
 class Place {
  public:
   explicit Place(const std::vector<std::string>& plugins = {}) {
@@ -40,7 +40,7 @@ class Place {
     fs::copy_file(from, path_ / as);
     return path_ / as;
   }
-  // The first `bytes` bytes of a file.
+  // Adds the first `bytes` bytes of a file.
   fs::path add_cut(const fs::path& from, const std::string& as, uintmax_t bytes) const {
     const fs::path copy = add(from, as);
     fs::resize_file(copy, bytes);
@@ -51,7 +51,7 @@ class Place {
   fs::path path_;
 };
 
-// The error of a call; fails the test when nothing is thrown.
+// Returns the error of a call. Fails the test if nothing is thrown.
 inline heddle::Error error_of(const std::function<void()>& call) {
   try {
     call();

@@ -1,4 +1,4 @@
-// The text of the manifest, and what is in the file of a plugin.
+// The text of the manifest, and the contents of a plugin's file.
 #include "core/plugin/manifest.h"
 
 #include "gallery.h"
@@ -71,7 +71,7 @@ TEST(PluginManifest, DoesNotCrashTheReaderWithAnyByteChanged) {
       }
     }
   }
-  EXPECT_EQ(refusals, 64u * 3u);  // it has no manifest, whatever its header says
+  EXPECT_EQ(refusals, 64u * 3u);  // it has no manifest, whatever its header contains
 }
 
 }  // namespace

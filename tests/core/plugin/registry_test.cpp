@@ -1,4 +1,4 @@
-// The registry: where it looks, what it answers to, and that it takes all of an offer or nothing.
+// The registry: search path, names and aliases, and offers that are loaded completely or not at all.
 #include "heddle/plugin/registry.h"
 
 #include <cstdlib>
@@ -97,7 +97,7 @@ TEST(Registry, SaysThatAPluginFileIsNotThere) {
   EXPECT_EQ(error.message(), "there is no such plugin file");
 }
 
-// The new file is never opened: it would end the process.
+// The new file is never opened, because it would end the process.
 TEST(Registry, RefusesAFileThatWasReplacedAfterItWasRead) {
   const Place place({"plain"});
   PluginRegistry plugins({place.path()});

@@ -1,4 +1,4 @@
-// The schedule auto: never longer than a named one, and much shorter where times are uneven.
+// The schedule auto: never longer than a named one, and much shorter for uneven times.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ double peak_of(const ScheduleTable& table, int each) {
   return double(*std::max_element(peaks.begin(), peaks.end())) / each;
 }
 
-// The shortest named schedule that takes the sizes and keeps the limit.
+// Returns the length of the shortest named schedule that supports the sizes within the limit.
 double best_named(const Sizes& sizes, const Measured& measured) {
   std::vector<std::unique_ptr<IPipelineSchedule>> all;
   if (sizes.each() == 1) {
@@ -58,7 +58,7 @@ double best_named(const Sizes& sizes, const Measured& measured) {
   return best;
 }
 
-// The length of what auto finds, after checking it.
+// Returns the length of auto's schedule after checking it.
 double found(const Sizes& sizes, const Measured& measured) {
   const Auto automatic;
   const ScheduleTable table = automatic.plan_for(sizes.ranks, sizes.stages, sizes.microbatches, measured);
@@ -86,10 +86,10 @@ TEST(AutoSchedule, IsNeverLongerThanANamedOne) {
         }
 }
 
-// Three cases where it is at least a tenth shorter. The figures: auto, and the best named table.
+// Three cases where it is at least a tenth shorter. The numbers: auto, and the best named table.
 TEST(AutoSchedule, IsATenthShorterWhereTimesAreUneven) {
   const Sizes four{4, 4, 16};
-  Measured slow = alike(four, {1, 2, 1, 1, 1}, 6);  // every link is slow, and memory for six
+  Measured slow = alike(four, {1, 2, 1, 1, 1}, 6);  // every link is slow, and memory for six microbatches
   EXPECT_LE(found(four, slow), 57);
   EXPECT_EQ(best_named(four, slow), 71);
   Measured middle = alike(four, kEven, 4);  // one slow link, between two machines
@@ -97,7 +97,7 @@ TEST(AutoSchedule, IsATenthShorterWhereTimesAreUneven) {
   EXPECT_LE(found(four, middle), 79);
   EXPECT_EQ(best_named(four, middle), 109);
   const Sizes eight{8, 8, 16};
-  Measured heavy = alike(eight, kEven, 8);  // a heavy head, and the slow link
+  Measured heavy = alike(eight, kEven, 8);  // a large head, and the slow link
   heavy.stages[7] = {1.25, 2.5, 1.25, 1.25, 0};
   heavy.stages[3].transfer = 4;
   EXPECT_LE(found(eight, heavy), 0.9 * best_named(eight, heavy));

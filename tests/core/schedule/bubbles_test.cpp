@@ -1,4 +1,4 @@
-// What zb1p, zb2p, vhalf and vmin promise: length and memory where F, I and W take the same time.
+// Properties of zb1p, zb2p, vhalf and vmin: length and memory if F, I and W take the same time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,8 @@ namespace {
 constexpr schedule::Costs kEqual{1, 2, 1, 1, 0};
 
 struct Ran {
-  double length = 0, span = 0;  // of the whole; the longest from a rank's first start to its last end
+  double length = 0,
+         span = 0;  // of the whole schedule; span: the longest from a rank's first start to its last end
   int peak = 0;
 };
 
@@ -51,7 +52,7 @@ TEST(ZeroBubble, Zb2pNeverWaitsBetweenTheFirstActionAndTheLast) {
     }
 }
 
-// Peaks are of stages that are half a rank: 1f1b keeps 2 * ranks of them.
+// Peaks count stages, two per rank: 1f1b keeps 2 * ranks of them.
 TEST(ControllableMemory, VHalfTakesAboutHalfTheMemory) {
   const std::vector<std::array<int, 3>> rows = {{2, 1, 4}, {4, 5, 6}, {8, 17, 10}};
   for (const auto& [ranks, over, peak] : rows)

@@ -1,4 +1,4 @@
-// What the checker accepts, what it refuses, and in which words.
+// Tables that the checker accepts and refuses, with its messages.
 #include "core/schedule/check.h"
 
 #include <gmock/gmock.h>
@@ -142,7 +142,8 @@ TEST(ScheduleCheck, NamesCrossedTransfers) {
 }
 
 TEST(ScheduleCheck, NamesADeadlockOfComputations) {
-  // Rank 0 wants the backward of microbatch 0 before it gives microbatch 1; rank 1 wants microbatch 1 first.
+  // Rank 0 waits for the backward of microbatch 0 before it sends microbatch 1; rank 1 waits for microbatch 1
+  // first.
   const ScheduleTable table = {
       {{Action::forward, 0, 0}, {Action::backward, 0, 0}, {Action::forward, 0, 1}, {Action::backward, 0, 1}},
       {{Action::forward, 1, 0}, {Action::forward, 1, 1}, {Action::backward, 1, 0}, {Action::backward, 1, 1}}};
@@ -157,7 +158,7 @@ TEST(ScheduleCheck, NamesADeadlockOfComputations) {
 }
 
 TEST(ScheduleCheck, NamesADeadlockOfTransfersInARing) {
-  // Three ranks, each pair of them in one order, and yet all three wait in a ring.
+  // Three ranks: each pair has one order of transfers, but all three wait in a cycle.
   const tests::Planned planned = tests::by_stages("loop", {0, 1, 2, 0, 1, 2}, 3, 1);
   ScheduleTable table = lower(planned.table, planned.rank_of_stage);
   for (auto& row : table)

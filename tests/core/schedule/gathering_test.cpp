@@ -1,4 +1,4 @@
-// Where lowering asks for the parameters of a stage, and where it lets them go.
+// Places where lowering gathers and frees the parameters of a stage.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,12 +20,12 @@ TEST(Gathering, AsksForAStageWhileAnotherRunsAndHoldsThree) {
     const auto placed = placement(*schedule, kGatherRanks, stages, "test");
     const ScheduleTable table = lower(schedule->plan(kGatherRanks, stages, kGatherMicrobatches), placed);
     for (const auto& row : table) {
-      std::set<int> whole, hidden;  // hidden: an action of another stage ran since it was asked for
+      std::set<int> whole, hidden;  // hidden: an action of another stage ran since the gather
       bool began = false;
       for (const Action& action : row) {
         if (action.kind == Action::unshard) {
           EXPECT_TRUE(whole.insert(action.stage).second);
-          if (!began) hidden.insert(action.stage);  // nothing runs yet that could hide it
+          if (!began) hidden.insert(action.stage);  // no earlier action could hide it
         }
         if (action.kind == Action::reshard) {
           EXPECT_EQ(whole.erase(action.stage), 1u);
@@ -35,7 +35,7 @@ TEST(Gathering, AsksForAStageWhileAnotherRunsAndHoldsThree) {
         if (!computes(action.kind)) continue;
         began = true;
         EXPECT_EQ(whole.count(action.stage), 1u) << name_of(action);
-        // At its first action a stage was asked for before an action of another stage ran.
+        // Before its first action a stage was gathered while another stage ran.
         if (hidden.insert(action.stage).second) ADD_FAILURE() << name_of(action) << " waits for its gather";
         for (const int stage : whole)
           if (stage != action.stage) hidden.insert(stage);

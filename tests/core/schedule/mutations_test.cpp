@@ -1,4 +1,4 @@
-// Valid tables with one thing broken at random: each is refused.
+// Valid tables with one random fault: each is refused.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
@@ -19,7 +19,7 @@ tests::Planned any_planned() {
   return all[*rc::gen::inRange<size_t>(0, all.size())];
 }
 
-// A place in a table, evenly over its actions.
+// Returns a random position in a table, uniform over its actions.
 std::pair<int, int> any_place(const ScheduleTable& table) {
   const int rank = *rc::gen::inRange(0, static_cast<int>(table.size()));
   return {rank, *rc::gen::inRange(0, static_cast<int>(table[rank].size()))};

@@ -1,5 +1,5 @@
-// The schedules of the plugin `pipeline` that PyTorch 2.11 has too, against the tables that its constructors
-// make.
+// Schedules of the plugin `pipeline` that PyTorch 2.11 has too, compared with the tables that its
+// constructors create.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -15,7 +15,7 @@
 namespace heddle::pipeline {
 namespace {
 
-// The rows as PyTorch writes them, an overlapped pair as one cell.
+// Returns the rows in PyTorch's format, with an overlapped pair as one cell.
 std::string text_of(const ScheduleTable& table) {
   std::string text;
   for (const auto& row : table) {
@@ -47,7 +47,7 @@ struct Compared {
   int same = 0, refused = 0;
 };
 
-// A line of several.txt: what this plan gives for 1 to 32 microbatches.
+// Compares a line of several.txt: this plan for 1 to 32 microbatches.
 void compare(const IPipelineSchedule& schedule, const std::string& name, std::istringstream& line,
              Compared& compared) {
   int ranks = 0, each = 0;

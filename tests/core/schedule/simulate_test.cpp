@@ -1,4 +1,4 @@
-// The simulator's times, idle shares and peaks against figures worked out by hand.
+// The simulator's times, idle shares and peaks, compared with values computed by hand.
 #include "heddle/schedule/simulate.h"
 
 #include <gmock/gmock.h>
@@ -50,13 +50,13 @@ TEST(ScheduleSimulate, OverlappedActionsStartAndGiveTheirResultsTogether) {
   const std::vector<int> placement = {0, 1};
   EXPECT_EQ(tests::fault_of(table, placement, 2), "");
   const Simulation run = simulate(table, placement);
-  EXPECT_EQ(run.times[0][1].start, 4);  // the backward's input comes then
+  EXPECT_EQ(run.times[0][1].start, 4);  // the backward's input arrives then
   EXPECT_EQ(run.times[0][2].end, 7);
   EXPECT_EQ(run.times[1][2].start, 7);
   EXPECT_EQ(run.length, 12);
   table[0][1].overlaps_next = false;
   EXPECT_EQ(simulate(table, placement).length, 9);
-  // Here the pair waits for what its own forward is needed for.
+  // Here the pair waits for the result of its own forward.
   table[0][1].overlaps_next = true;
   std::swap(table[1][1], table[1][2]);
   EXPECT_EQ(tests::fault_of(table, placement, 2),
@@ -69,7 +69,7 @@ TEST(ScheduleSimulate, FillsTheBubbleByASplitBackward) {
   const tests::Planned split = tests::early_backward(4, 8, tests::Backward::weights_last);
   EXPECT_LT(simulate(split.table, split.rank_of_stage).length,
             simulate(whole.table, whole.rank_of_stage).length);
-  EXPECT_THAT(schedule::peak_alive(split.table), ElementsAre(8, 8, 8, 8));  // until W, all stay
+  EXPECT_THAT(schedule::peak_alive(split.table), ElementsAre(8, 8, 8, 8));  // all stay until W
 }
 
 TEST(ScheduleSimulate, TransfersDelayWhoNeedsThemAndNobodyElse) {

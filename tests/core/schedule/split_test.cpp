@@ -1,4 +1,5 @@
-// How many stages, which layers, which units: by layers, by rounding, by names, with the texts of refusals.
+// Number of stages, assignment of layers and units: by layers, by rounding, by names, with messages of
+// refusals.
 #include "core/schedule/split.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Tables in files: what PyTorch writes is read, lowered as PyTorch lowers it, and written the same.
+// Table files: PyTorch's files are read, lowered as PyTorch lowers them, and written unchanged.
 #include "heddle/schedule/schedule.h"
 
 #include <gmock/gmock.h>
@@ -34,7 +34,7 @@ class Written : public ::testing::Test {
   std::string path_ = testing::TempDir() + "heddle_table_" +
                       testing::UnitTest::GetInstance()->current_test_info()->name() + ".csv";
   void write(const std::string& text) { std::ofstream(path_) << text; }
-  // What refuses a file with this text, without the path.
+  // Returns the error of a file with this text, without the path.
   std::string refusal(const std::string& text) {
     write(text);
     std::string block = thrown_by([&] { read_table(path_, "run.yaml:3 distributed.pipeline"); });
@@ -67,7 +67,7 @@ TEST_F(TableFile, LowersAsPyTorch) {
   }
 }
 
-// PyTorch posts receives of these after their data is sent; the same actions, in another order.
+// PyTorch posts these receives after their data is sent: the same actions in another order.
 TEST_F(TableFile, LowersWithoutLateTransfers) {
   for (const char* name : {"interleaved", "dual_pipe_v"}) {
     const auto compute = read_table(golden(std::string(name) + ".csv"), "test");

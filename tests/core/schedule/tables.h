@@ -1,4 +1,4 @@
-// Schedules written for the tests: one stage a rank, several in a loop, two in a V, split backward.
+// Schedules for tests: one stage per rank, several in a loop, two in a V, split backward.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,8 @@ inline Planned fill_and_drain(int ranks, int microbatches) {
   return out;
 }
 
-// Backward as soon as there is one, whole or in two parts; the weights' part comes right after, or at the
-// end.
+// Runs each backward as soon as possible, whole or in two parts. Weight gradients follow immediately, or at
+// the end.
 enum class Backward { whole, split, weights_last };
 
 inline Planned early_backward(int ranks, int microbatches, Backward how) {
@@ -50,7 +50,7 @@ inline Planned early_backward(int ranks, int microbatches, Backward how) {
   return out;
 }
 
-// Every forward of a stage before the next stage's, backwards in reverse: any placement.
+// All forwards of a stage before the next stage's, and backwards in reverse: any placement.
 inline Planned by_stages(const std::string& name, std::vector<int> rank_of_stage, int ranks,
                          int microbatches) {
   Planned out{name, std::move(rank_of_stage), microbatches, ScheduleTable(ranks)};
@@ -64,7 +64,7 @@ inline Planned by_stages(const std::string& name, std::vector<int> rank_of_stage
   return out;
 }
 
-// Some of each kind for these sizes.
+// Returns schedules of each kind for these sizes.
 inline std::vector<Planned> every_kind(int ranks, int microbatches) {
   std::vector<Planned> all = {fill_and_drain(ranks, microbatches)};
   for (const auto how : {Backward::whole, Backward::split, Backward::weights_last})
@@ -76,7 +76,7 @@ inline std::vector<Planned> every_kind(int ranks, int microbatches) {
   return all;
 }
 
-// "rank 1, step 2: 1F0: text", or "" for a table without fault.
+// Returns "rank 1, step 2: 1F0: text", or "" for a valid table.
 inline std::string fault_of(const ScheduleTable& table, const std::vector<int>& rank_of_stage,
                             int microbatches, schedule::Purpose purpose = schedule::Purpose::training) {
   const auto fault = schedule::find_fault(table, rank_of_stage, microbatches, purpose);
@@ -85,7 +85,7 @@ inline std::string fault_of(const ScheduleTable& table, const std::vector<int>& 
          fault->action + ": " + fault->text;
 }
 
-// Receives that their rank posts after the data is made, because it still computes.
+// Counts receives that a rank posts after the data is produced, because it still computes.
 inline int late_receives(const ScheduleTable& table, const std::vector<int>& rank_of_stage) {
   const schedule::Simulation run = schedule::simulate(table, rank_of_stage);
   int late = 0;
@@ -99,7 +99,7 @@ inline int late_receives(const ScheduleTable& table, const std::vector<int>& ran
   return late;
 }
 
-// Every row as words: "0F0 0B0".
+// Returns every row as words: "0F0 0B0".
 inline std::vector<std::string> rows_of(const ScheduleTable& table) {
   std::vector<std::string> rows;
   for (const auto& row : table) {

@@ -1,4 +1,4 @@
-// A schedule that is planned for the times and the limit of a pipeline's words.
+// A schedule that is planned for the times and the memory limit of the section pipeline.
 #include <gtest/gtest.h>
 
 #include "heddle/base/error.h"
@@ -27,7 +27,7 @@ TEST(TimedFields, GiveTheTableOfTheirTimes) {
   EXPECT_EQ(timed->plan(3, 3, 8), plain.plan_for(3, 3, 8, {uneven, 2}));
   EXPECT_NE(timed->plan(3, 3, 8), plain.plan(3, 3, 8));
   EXPECT_EQ(timed->rank_of(2, 3, 3), 2);
-  // One row is of all layers of a rank.
+  // One row applies to all layers of a rank.
   const auto shared = with_times(std::make_unique<pipeline::Auto>(), timed_fields({{2, 4, 2, 1}}));
   EXPECT_EQ(shared->plan(2, 4, 6),
             plain.plan_for(2, 4, 6, {std::vector<Costs>(4, Costs{1, 3, 2, 1, 1}), Measured().limit}));

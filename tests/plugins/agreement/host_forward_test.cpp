@@ -216,7 +216,7 @@ TEST(HostForward, RunsUnitsInTheOrderOfTheModel) {
   expect_plain({one(in_order), one(in_order)});
 }
 
-TEST(HostForward, FindsAnOrderThatIsNotThatOfTheList) {
+TEST(HostForward, FindsAnOrderThatDiffersFromTheList) {
   const auto reversed = [](HostModel& model, at::Tensor x) {
     for (const size_t unit : {kD, kC, kA, kB}) x = model.run(unit, x);
     return x;
@@ -224,13 +224,13 @@ TEST(HostForward, FindsAnOrderThatIsNotThatOfTheList) {
   expect_plain({one(reversed), one(reversed), one(reversed)});
 }
 
-TEST(HostForward, LeavesAUnitOut) {
+TEST(HostForward, SkipsAUnit) {
   expect_plain({one(in_order), one(without_b), one(in_order)});
   expect_plain({one(without_b), one(in_order), one(without_b)});
 }
 
 // Each rank skips another unit, also in the first forward.
-TEST(HostForward, LeavesAUnitOutOnOneRank) {
+TEST(HostForward, SkipsAUnitOnOneRank) {
   const auto some = [](HostModel& model, at::Tensor x) {
     if (model.rank() == 0) x = model.run(kA, x);
     x = model.run(kB, x);
@@ -246,7 +246,7 @@ TEST(HostForward, LeavesAUnitOutOnOneRank) {
   expect_plain({one(in_order), one(some), one(others)});
 }
 
-TEST(HostForward, RunsAUnitAroundOthersThatARankLeavesOut) {
+TEST(HostForward, RunsAUnitAroundUnitsThatARankSkips) {
   const auto nested = [](HostModel& model, at::Tensor x) {
     model.before(kA);
     at::Tensor y = at::linear(x, model.weight(kA));
@@ -295,7 +295,7 @@ TEST(HostForward, AccumulatesMicrobatches) {
   expect_plain({three, three});
 }
 
-TEST(HostForward, RunsForwardsThatAreBackedOneAfterAnother) {
+TEST(HostForward, RunsForwardsWithSequentialBackwards) {
   const auto script = [](HostModel& model) {
     const at::Tensor first = model.forward(in_order), second = model.forward(in_order);
     model.backward(first, false);
@@ -442,7 +442,7 @@ std::vector<std::string> refusals(Training run, const Script& script, const Shap
   return out;
 }
 
-TEST(HostForward, NamesBothUnitsWhereTheOrderBreaks) {
+TEST(HostForward, NamesBothUnitsWhenTheOrderChanges) {
   const auto script = [](HostModel& model) {
     model.backward(model.forward(in_order), false);
     model.forward([](HostModel& m, at::Tensor x) { return m.run(kA, m.run(kC, x)); });
@@ -453,7 +453,7 @@ TEST(HostForward, NamesBothUnitsWhereTheOrderBreaks) {
   }
 }
 
-TEST(HostForward, GoesOnAfterAForwardThatThrew) {
+TEST(HostForward, ContinuesAfterAForwardThatThrew) {
   const auto script = [](HostModel& model) {
     EXPECT_THROW(model.forward([](HostModel& m, at::Tensor x) -> at::Tensor {
       m.before(kA);
@@ -505,7 +505,7 @@ TEST(HostForward, RefusesABackwardAfterTheLastOne) {
   }
 }
 
-TEST(HostForward, TellsTheHostItsDtypes) {
+TEST(HostForward, ReportsDtypesToTheHost) {
   Training run = toy("fsdp2", shards(2),
                      "mp_policy: {param_dtype: bfloat16, reduce_dtype: float32, output_dtype: float32, "
                      "cast_forward_inputs: true}\nautocast_dtype: float16\n");

@@ -105,7 +105,7 @@ TEST(MicrobatchCounts, NameARankWithoutAnyMicrobatch) {
   }
 }
 
-TEST(MicrobatchCounts, MayChangeFromStepToStep) {
+TEST(MicrobatchCounts, CanChangeBetweenSteps) {
   Training run = on(single_model(), "fsdp2 dp2 calls3");
   on_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
     Step step(stages, mesh, {});

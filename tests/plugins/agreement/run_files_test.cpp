@@ -90,7 +90,7 @@ class RunFiles : public ::testing::Test {
   WholeRuns runs;
 };
 
-TEST_F(RunFiles, AreRefusedWhereOneHostHasOtherWeights) {
+TEST_F(RunFiles, AreRefusedIfOneHostHasOtherWeights) {
   fs::copy(runs / "train.bin", runs / "validation.bin");
   for (const std::string more : {"", "peft: {dim: 2}\n"}) {
     replace_directory(runs / "first/epoch_0_step_0", runs / "model");
@@ -105,7 +105,7 @@ TEST_F(RunFiles, AreRefusedWhereOneHostHasOtherWeights) {
   }
 }
 
-TEST_F(RunFiles, AreRefusedWhereOneHostHasOtherDataForValidation) {
+TEST_F(RunFiles, AreRefusedIfOneHostHasOtherValidationData) {
   fs::copy(runs / "train.bin", runs / "validation.bin");
   const std::vector<std::string> errors = errors_on_two_hosts(yaml(), [&] {
     std::vector<uint16_t> tokens(30 * 7 + 1, 3);
@@ -116,7 +116,7 @@ TEST_F(RunFiles, AreRefusedWhereOneHostHasOtherDataForValidation) {
                     HasSubstr("30 rows, "), HasSubstr(" on rank 1 on host1)"), HasSubstr(kSameFilesHint)));
 }
 
-TEST_F(RunFiles, AreRefusedWhereOneHostDoesNotHaveTheCheckpoint) {
+TEST_F(RunFiles, AreRefusedIfOneHostLacksTheCheckpoint) {
   fs::copy(runs / "train.bin", runs / "validation.bin");
   const std::string recipe = yaml("", "save_consolidated: false, checkpoint_dir: " + (runs / "run").string());
   train_recipe(recipe, 2);
@@ -130,7 +130,7 @@ TEST_F(RunFiles, AreRefusedWhereOneHostDoesNotHaveTheCheckpoint) {
             HasSubstr(" on rank 0 on host0; not found on rank 1 on host1)"), HasSubstr(kSameFilesHint)));
 }
 
-TEST_F(RunFiles, AreRefusedWhereOneHostHasAnotherCheckpointOfTheSameName) {
+TEST_F(RunFiles, AreRefusedIfOneHostHasAnotherCheckpointOfTheSameName) {
   fs::copy(runs / "train.bin", runs / "validation.bin");
   const auto recipe = [&](const std::string& run) {
     return yaml("", "save_consolidated: false, checkpoint_dir: " + (runs / run).string());
@@ -164,7 +164,7 @@ TEST_F(RunFiles, AreReadOncePerStartAndNotComparedOnOneRank) {
   EXPECT_TRUE(files(2).contains("weights of the model"));
 }
 
-TEST_F(RunFiles, AreRefusedWhereOneHostHasAnotherTeacherTokenizerOrTemplate) {
+TEST_F(RunFiles, AreRefusedIfOneHostHasAnotherTeacherTokenizerOrTemplate) {
   fs::copy(runs / "train.bin", runs / "validation.bin");
   const auto make = [&] {
     replace_directory(kGolden / "llama", runs / "model");
@@ -190,7 +190,7 @@ TEST_F(RunFiles, AreRefusedWhereOneHostHasAnotherTeacherTokenizerOrTemplate) {
   }
 }
 
-TEST_F(RunFiles, AreRefusedWhereOneHostHasAnotherAdapterOrBase) {
+TEST_F(RunFiles, AreRefusedIfOneHostHasAnotherAdapterOrBase) {
   fs::copy(runs / "train.bin", runs / "validation.bin");
   runs.pretrained = "model";
   runs.train({"adapter", 1, "{strategy: single}", "peft: {dim: 2}\n"}, "adapted", 4);

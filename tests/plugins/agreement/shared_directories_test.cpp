@@ -70,13 +70,13 @@ class SharedDirectories : public ::testing::Test {
   WholeRuns runs;
 };
 
-TEST_F(SharedDirectories, AreAcceptedWhereAllHostsSeeTheFileOfRank0) {
+TEST_F(SharedDirectories, AreAcceptedIfAllHostsSeeTheFileOfRank0) {
   EXPECT_EQ(errors_of({"run", "run"}), std::vector<std::string>(4));
   EXPECT_TRUE(fs::is_directory(runs / "run"));
   EXPECT_TRUE(files("run").empty());
 }
 
-TEST_F(SharedDirectories, AreRefusedOnEveryRankWhereAHostHasItsOwn) {
+TEST_F(SharedDirectories, AreRefusedOnEveryRankIfAHostHasItsOwn) {
   const std::string error =
       "error[config] run.yaml:6 checkpoint.checkpoint_dir: checkpoint_dir " + (runs / "run").string() +
       " is not one directory on all hosts: the file that rank 0 on host0 wrote there is not visible to ranks "
@@ -87,12 +87,12 @@ TEST_F(SharedDirectories, AreRefusedOnEveryRankWhereAHostHasItsOwn) {
   EXPECT_FALSE(fs::exists(runs / "own"));
 }
 
-TEST_F(SharedDirectories, AreRefusedWhereSeveralHostsHaveTheirOwn) {
+TEST_F(SharedDirectories, AreRefusedIfSeveralHostsHaveTheirOwn) {
   for (const std::string& error : errors_of({"run", "a", "run", "b"}, 1))
     EXPECT_THAT(error, ::testing::HasSubstr("is not visible to rank 1 on host1 and rank 3 on host3\n"));
 }
 
-TEST_F(SharedDirectories, AreRefusedWhereAHostCannotWriteThere) {
+TEST_F(SharedDirectories, AreRefusedIfAHostCannotWrite) {
   fs::create_directory(runs / "run");
   std::ofstream(runs / "file");
   const std::vector<std::string> errors = errors_of({"run", "file/below"});
@@ -108,7 +108,7 @@ TEST_F(SharedDirectories, AreRefusedWhereAHostCannotWriteThere) {
   EXPECT_TRUE(files("run").empty());
 }
 
-TEST_F(SharedDirectories, AreNotLookedForOnOneHostOrByRanksOfAnotherConfiguration) {
+TEST_F(SharedDirectories, AreNotCheckedOnOneHostOrWithAnotherConfiguration) {
   EXPECT_EQ(errors_of({"run"}, 4), std::vector<std::string>(4));
   EXPECT_EQ(errors_of({"run", "own"}, 2, ", enabled: false"), std::vector<std::string>(4));
   EXPECT_EQ(errors_of({"run", "own"}, 2, "", /*other_seed_on=*/3), std::vector<std::string>(4));

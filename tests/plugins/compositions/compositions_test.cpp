@@ -169,7 +169,7 @@ Verdict try_composition(const CompositionFiles& files, const Composition& drawn)
   return Verdict::equal;
 }
 
-TEST(Compositions, RandomOnesEqualSingleOrAreRefusedWithTheReason) {
+TEST(Compositions, EqualSingleOrAreRefusedWithAReason) {
   const CompositionFiles files;
   if (const char* one = std::getenv("HEDDLE_COMPOSITION")) {
     try_composition(files, draw_composition(std::stoull(one)));

@@ -18,7 +18,7 @@ struct CountedWork : Work {
   bool lost_;
 };
 
-TEST(ContextFlight, IsWaitedForOnceAlsoWhereAnExceptionPasses) {
+TEST(ContextFlight, IsWaitedForOnceAfterAnException) {
   int waits = 0;
   {
     context::Flight flight(std::make_unique<CountedWork>(waits));

@@ -41,7 +41,7 @@ TEST_P(ContextMixers, EqualOneRankByEveryMethod) {
                   {"fsdp2 dp2", "fsdp2 cp2" + kEachMethod, "fsdp2 cp[3|4]([allgather|ring])"});
 }
 
-TEST_P(ContextMixers, EqualOneRankBesideOtherAxes) {
+TEST_P(ContextMixers, EqualOneRankWithOtherAxes) {
   expect_equal_on(mixing(GetParam()),
                   {"[megatron|megatron_fsdp] dp2 cp2(allgather)", "fsdp2 dp4 replicas2 cp2(ring)",
                    "fsdp2 cp2[(allgather)|(ulysses)] tp2()", "fsdp2 cp3(ring) [full|selective]"});
@@ -58,7 +58,7 @@ TEST_P(ContextMixers, EqualOneRankInPackedDocuments) {
                   {"fsdp2 dp2", "fsdp2 cp2" + kEachMethod, "fsdp2 cp3(ring)", "fsdp2 cp2(allgather) full"});
 }
 
-TEST_P(ContextMixers, TrainInBfloat16AsOneRankDoes) {
+TEST_P(ContextMixers, TrainInBfloat16LikeOneRank) {
   const std::string half = "fsdp2(" + kBfloat16 + ")";
   Training one = mixing(GetParam());
   one.steps = 1;  // normalized keys amplify rounding in later steps
@@ -69,11 +69,11 @@ INSTANTIATE_TEST_SUITE_P(Models, ContextMixers, ::testing::ValuesIn(kMixing),
                          [](const auto& info) { return info.param.name; });
 
 // Two groups of three heads over five ranks: two and three ranks share a group. Six heads of one group.
-TEST(ContextMixerHeads, AreDealtWhereTheyDoNotDivide) {
+TEST(ContextMixerHeads, AreSplitUnevenly) {
   for (const size_t which : {0, 2}) expect_equal_on(mixing(kMixing[which]), {"fsdp2 cp[5|6](ring)"});
 }
 
-TEST(ContextMixerHeads, AreThoseOfARankOfTpUnderSequenceParallelism) {
+TEST(ContextMixerHeads, AreThoseOfATensorParallelRank) {
   for (const size_t which : {0, 2, 3})
     expect_equal_on(mixing(kMixing[which]),
                     {"fsdp2(reshard_after_forward: true) cp2(allgather) tp2(sequence)[| full]"});
@@ -89,7 +89,7 @@ std::string said_of_mixing(size_t which, int cp, int tp) {
   });
 }
 
-TEST(ContextMixerHeads, AreRefusedWhereRanksAreMore) {
+TEST(ContextMixerHeads, AreRefusedIfThereAreMoreRanks) {
   EXPECT_EQ(said_of_mixing(0, 6, 1), "no error");
   EXPECT_EQ(said_of_mixing(0, 3, 2), "no error");
   EXPECT_EQ(said_of_mixing(0, 4, 2),

@@ -21,7 +21,7 @@ std::vector<int64_t> own_tokens(std::vector<int64_t> tokens, std::vector<int> do
   return {own, own + batch.tokens.numel()};
 }
 
-TEST(ContextSequence, IsDealtFromBothEnds) {
+TEST(ContextSequence, IsSplitFromBothEnds) {
   using context::Cut;
   using Tokens = std::vector<int64_t>;
   const Tokens seven = {1, 2, 3, 4, 5, 6, 7};
@@ -35,7 +35,7 @@ TEST(ContextSequence, IsDealtFromBothEnds) {
   EXPECT_EQ(own_tokens(twelve, {0, 4, 12}, {1, 2, Cut::balanced}), (Tokens{2, 3, 13, 14, 15, 16}));
 }
 
-TEST(ContextSequence, PaddingIsADocumentAndPositionsRestart) {
+TEST(ContextSequence, PadsWithADocumentAndRestartsPositions) {
   Batch batch;
   batch.tokens = at::arange(1, 15).view({2, 7});
   batch.documents = at::tensor({0, 3, 7, 12, 14}, at::kInt);
@@ -46,7 +46,7 @@ TEST(ContextSequence, PaddingIsADocumentAndPositionsRestart) {
 }
 
 // Documents of all lengths, one that is longer than all others together, and whole rows.
-TEST(ContextSequence, RanksHaveEqualWorkAndEveryTokenOnce) {
+TEST(ContextSequence, GivesRanksEqualWorkAndEveryTokenOnce) {
   const std::vector<std::vector<int32_t>> rows = {
       {0, 4096},
       {0, 1000, 1003, 1777, 4000, 4096},

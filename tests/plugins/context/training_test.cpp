@@ -9,7 +9,7 @@
 namespace heddle::tests {
 namespace {
 
-HEDDLE_WITH_ALL("Context.*BesideEveryOtherAxis:Context.*UnderFsdp2:PackedDocuments.*");
+HEDDLE_WITH_ALL("Context.*WithEveryOtherAxis:Context.*UnderFsdp2:PackedDocuments.*");
 
 const std::string kMethod = "([allgather|ring|ulysses|ring_ulysses])";
 
@@ -18,7 +18,7 @@ TEST(Context, EqualsOneRankUnderFsdp2) {
     expect_equal_on(four_heads(model), {"fsdp2 cp[2|4]" + kMethod});
 }
 
-TEST(Context, EqualsOneRankBesideEveryOtherAxis) {
+TEST(Context, EqualsOneRankWithEveryOtherAxis) {
   expect_equal_on(four_heads(),
                   {"fsdp2 cp3([allgather|ring])", "fsdp2 dp4 replicas2 cp2" + kMethod,
                    "[megatron|megatron_fsdp] dp2 cp2" + kMethod, "fsdp2 cp2" + kMethod + " tp2(sequence)",
@@ -37,7 +37,7 @@ TEST(Context, EqualsOneRankOnTwoDimensions) {
 }
 
 // Only the first tokens have labels, so the last parts have none.
-TEST(Context, EqualsOneRankWherePartsHaveNoLabel) {
+TEST(Context, EqualsOneRankIfPartsHaveNoLabels) {
   Training one = four_heads();
   one.change_batch = [](Batch& batch, int) {
     batch.labels.narrow(1, 2, batch.labels.size(1) - 2).fill_(Batch::kIgnore);
@@ -45,7 +45,7 @@ TEST(Context, EqualsOneRankWherePartsHaveNoLabel) {
   expect_equal_on(one, {"fsdp2 cp4" + kMethod});
 }
 
-TEST(Context, TrainsInBfloat16AsOneRankDoes) {
+TEST(Context, TrainsInBfloat16LikeOneRank) {
   const std::string half = "fsdp2(" + kBfloat16 + ")";
   expect_equal_on(on(four_heads(), half), {half + " cp2" + kMethod}, expect_rounded_alike);
 }
@@ -63,7 +63,7 @@ Training packed(const std::string& model = "llama", int layers = 2) {
   return run;
 }
 
-TEST(PackedDocuments, TrainAsTheSameDocumentsAlone) {
+TEST(PackedDocuments, TrainLikeSeparateDocuments) {
   for (const char* model : {"llama", "qwen3"}) {
     Training alone = four_heads(model);
     alone.change_batch = unpack;

@@ -19,7 +19,7 @@ Training autocast(std::vector<Axis> axes, const std::string& more = "") {
   return run;
 }
 
-TEST(DdpAutocast, TrainsFp32ParametersWithProductsInBfloat16OnAnyNumberOfRanks) {
+TEST(DdpAutocast, TrainsFp32ParametersWithBfloat16Products) {
   const Outcome one = train(autocast({{"dp", 1}}));
   Training plain = autocast({{"dp", 1}});
   plain.section = "{}";
@@ -54,7 +54,7 @@ TEST(DdpAutocast, GivesTheSameBitsUnderActivationCheckpointing) {
   }
 }
 
-TEST(DdpAutocast, RefusesADtypeThatIsNoLowerOne) {
+TEST(DdpAutocast, RefusesADtypeThatIsNotLower) {
   EXPECT_EQ(error_of([] { make_strategy("ddp", "{autocast_dtype: float32}"); }),
             "error[config] test.yaml:1 autocast_dtype: autocast_dtype must be bfloat16, float16 or null, got "
             "float32");

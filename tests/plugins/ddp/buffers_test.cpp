@@ -46,13 +46,13 @@ std::vector<std::vector<double>> seen_under(const std::string& section, int step
   return held;
 }
 
-TEST(DdpBuffers, StartAsRank0sAndThenStayWithTheirRank) {
+TEST(DdpBuffers, StartWithRank0sValuesAndThenStayLocal) {
   const auto held = seen_under("{}", 2, 2);
   EXPECT_EQ(held[0], (std::vector<double>{0, 1, 2, 3}));
   EXPECT_EQ(held[1], (std::vector<double>{0, 2, 4, 6}));
 }
 
-TEST(DdpBuffers, AreSentByRank0BeforeEachStepAndBeforeAnEvaluation) {
+TEST(DdpBuffers, AreBroadcastBeforeEachStepAndEvaluation) {
   const auto held = seen_under("{broadcast_buffers: true}", 3, 2);  // an evaluation follows the third step
   EXPECT_EQ(held[0], (std::vector<double>{0, 1, 2, 3, 4, 5, 6, 7}));
   EXPECT_EQ(held[1], (std::vector<double>{0, 2, 2, 4, 4, 6, 6, 8}));

@@ -61,7 +61,7 @@ TEST(DdpHidden, SumsAGradientOfANestedBackwardOnce) {
     expect_close(train(hiding("ddp", section, 1)), train(hiding("single", "{}", 1)));
 }
 
-TEST(DdpHidden, SeveralGradientsInOneBackwardAreAnErrorThatNamesTheParameterAndTheWayOut) {
+TEST(DdpHidden, RefusesSeveralGradientsInOneBackwardWithAHint) {
   EXPECT_EQ(error_of_ddp("{bucket_cap_mb: 0}", 2),
             "error[input] ddp: the parameter 'hidden' got a gradient twice in one backward, because a unit "
             "runs a nested backward\n  hint: set static_graph: true, which counts the gradients of each "

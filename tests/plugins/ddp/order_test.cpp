@@ -42,7 +42,7 @@ std::vector<std::string> sums_of_layer(const std::vector<std::string>& events) {
   return out;
 }
 
-TEST(DdpOrder, BucketsFollowTheOrderOfGradientsOfRank0FromTheSecondStepOn) {
+TEST(DdpOrder, FollowsTheGradientsOfRank0FromTheSecondStep) {
   std::vector<std::vector<std::string>> events;
   Training run = over(2, "bucket_cap_mb: 0");
   run.steps = 2;
@@ -57,7 +57,7 @@ TEST(DdpOrder, BucketsFollowTheOrderOfGradientsOfRank0FromTheSecondStepOn) {
   EXPECT_EQ(sums_of_layer(events[1]), want);
 }
 
-TEST(DdpOrder, StaysAsItIsWhereUnusedParametersAreLookedFor) {
+TEST(DdpOrder, DoesNotChangeWithFindUnusedParameters) {
   std::vector<std::vector<std::string>> events;
   Training run = over(2, "{bucket_cap_mb: 0, find_unused_parameters: true}");
   run.steps = 2;
@@ -67,7 +67,7 @@ TEST(DdpOrder, StaysAsItIsWhereUnusedParametersAreLookedFor) {
   EXPECT_EQ(sums_of_layer(events[0]), (std::vector<std::string>{"6", "5", "2", "1", "6", "5", "2", "1"}));
 }
 
-TEST(DdpOrder, EqualsSingleWithEveryPromiseAboutTheGraph) {
+TEST(DdpOrder, EqualsSingleWithEveryGraphSetting) {
   for (const bool tied : {false, true})
     for (const char* section :
          {"{}", "{find_unused_parameters: true}", "{static_graph: true}", "{bucket_cap_mb: 0.0001}",
@@ -87,7 +87,7 @@ TEST(DdpOrder, EqualsSingleWithEveryPromiseAboutTheGraph) {
       }
 }
 
-TEST(DdpOrder, FindsWhatOneRankDoesNotUseAndSumsTheOthers) {
+TEST(DdpOrder, FindsUnusedParametersOfOneRankAndSumsTheRest) {
   Training single = toy("single", {}), run = over(2, "{find_unused_parameters: true, bucket_cap_mb: 0.0001}");
   for (Training* one : {&single, &run}) {
     one->steps = 3;

@@ -29,7 +29,7 @@ TEST(Ddp, EqualsSingleOnOneTwoAndFourRanks) {
     }
 }
 
-TEST(Ddp, SumsGradientsOnceAStep) {
+TEST(Ddp, SumsGradientsOncePerStep) {
   std::vector<std::vector<std::string>> events;
   Training run = replicas(2);
   run.microbatches = 3;
@@ -57,7 +57,7 @@ TEST(Ddp, MakesManyBucketsInReverseOrderWhenTheyAreSmall) {
   EXPECT_EQ(count(events[0], "all_reduce"), count(events[1], "all_reduce"));
 }
 
-TEST(Ddp, RefusesTheAxesItCannotSumOver) {
+TEST(Ddp, RefusesUnsupportedAxes) {
   const Needs needs = make_strategy("ddp", "{}")->needs();
   EXPECT_EQ(needs.axes, (std::vector<std::string>{"pp", "dp", "tp"}));
   EXPECT_EQ(needs.axes_when_used, (std::vector<std::string>{"pp", "tp"}));

@@ -41,7 +41,7 @@ TEST(DeepseekV4, ReadsBothSpellings) {
   EXPECT_EQ(published->signature(), written->signature());
 }
 
-TEST(DeepseekV4, WritesWhatItReads) {
+TEST(DeepseekV4, RoundTripsItsKeys) {
   const auto model = v4_of("compress_rates: {compressed_sparse_attention: 2}, compress_rate_hca: 6");
   const Node config = config::read_text(model->config_json("float32"), "config.json");
   EXPECT_EQ(config.find("compress_rates")->find("heavily_compressed_attention")->as_integer(), 6);
@@ -77,7 +77,7 @@ TEST(DeepseekV4, NamesTensorsAsPublished) {
 }
 
 // There is no indexer without a sparse layer.
-TEST(DeepseekV4, TakesAnyWidthOfAnIndexerThatIsNotThere) {
+TEST(DeepseekV4, AcceptsAnyIndexerWidthWithoutAnIndexer) {
   EXPECT_NO_THROW(v4_of("index_head_dim: 2, compress_ratios: [0, 128, 0]"));
 }
 

@@ -9,7 +9,7 @@
 namespace heddle::tests {
 namespace {
 
-HEDDLE_WITH_ALL("Streams.TrainAsOnOneRank");
+HEDDLE_WITH_ALL("Streams.EqualOneRank");
 
 decoder::Mixture hashed_experts() {
   decoder::Mixture out;
@@ -47,7 +47,7 @@ Training in_streams() {
   return run;
 }
 
-TEST(Streams, TrainAsOnOneRank) {
+TEST(Streams, EqualOneRank) {
   expect_equal_on(in_streams(),
                   {"ddp dp2", "fsdp2 dp[2|3]", "fsdp2(reshard_after_forward: true) dp4 replicas2 full",
                    "megatron(use_distributed_optimizer: [true|false], bucket_size: 50) dp2",

@@ -30,14 +30,14 @@ TEST(ModelDropout, IsTheSameOnEveryTopology) {
   EXPECT_NE(read_metrics(runs / "alone/training.jsonl").losses, none.losses);
 }
 
-TEST(ModelDropout, RepeatsItsNumbersWhereARunResumes) {
+TEST(ModelDropout, RepeatsItsDrawsAfterResuming) {
   WholeRuns runs;
   runs.model = model_of("model_type: phi, resid_pdrop: 0.2, embd_pdrop: 0.1, attention_dropout: 0.3");
   expect_resumes(runs, {"run", 1, "{strategy: single}"});
 }
 
 // Ranks hold parts of the tokens, of the heads, or of the hidden states.
-TEST(ModelDropout, IsRefusedWhereRanksHaveParts) {
+TEST(ModelDropout, IsRefusedIfRanksHoldParts) {
   const auto refusal = [](const std::string& keys, const std::string& axis) {
     WholeRuns runs;
     runs.model = model_of(keys);

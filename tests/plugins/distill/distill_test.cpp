@@ -36,7 +36,7 @@ void expect_golden(const DistillRuns& runs, const std::string& run, const std::s
   expect_near(validation.back(), "kd_loss", golden["validation"]["kd_loss"], 2e-5);
 }
 
-TEST(Distillation, GivesTheCurvesOfTransformers) {
+TEST(Distillation, EqualsTheCurvesOfTransformers) {
   const DistillRuns runs;
   for (const std::string name : {"half", "warm", "all", "none"}) {
     runs.train({"one", 1, "{strategy: single}", runs.keys(name)}, name);
@@ -107,7 +107,7 @@ TEST(Distillation, PassesThroughPipelines) {
   }
 }
 
-TEST(Distillation, GivesTheSameByBlocksOfAnySize) {
+TEST(Distillation, IsIndependentOfTheBlockSize) {
   const DistillRuns runs;
   for (const std::string size : {"1", "5"}) {
     runs.train({"one", 1, "{strategy: single}", runs.keys("warm", ", chunk_size: " + size)}, "one" + size);
@@ -135,7 +135,7 @@ TEST(Distillation, TrainsAnAdapterOfTheHead) {
     EXPECT_THAT(name, HasSubstr("lora_"));
 }
 
-TEST(Distillation, KeepsATeacherInItsOwnDtype) {
+TEST(Distillation, KeepsTheTeachersDtype) {
   const DistillRuns runs;
   const std::string keys =
       "teacher_model: {pretrained_model_name_or_path: " + (kGolden / "llama_tied").string() +
@@ -153,7 +153,7 @@ TEST(Distillation, KeepsATeacherInItsOwnDtype) {
   for (size_t i = 0; i < 5; ++i) EXPECT_NEAR(two.losses[i], one.losses[i], 2e-5 * one.losses[i]);
 }
 
-TEST(Distillation, SavesAndExportsTheStudentAlone) {
+TEST(Distillation, SavesAndExportsOnlyTheStudent) {
   DistillRuns runs;
   runs.checkpoint = "save_consolidated: final";
   const Topology topology = {"fsdp2", 2, "{strategy: fsdp2, " + kFp32Policy + "}", runs.keys("half")};

@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 // Tokens that the teacher excludes add nothing, and a batch without labels gives zeros.
-TEST(LossOfATeacher, TakesWhatIsExcludedAndWhatHasNoLabel) {
+TEST(LossOfATeacher, HandlesExcludedTokensAndMissingLabels) {
   at::manual_seed(3);
   const at::Tensor hidden = at::randn({4, 5}).set_requires_grad(true), weight = at::randn({7, 5});
   const at::Tensor logits = at::randn({4, 7});

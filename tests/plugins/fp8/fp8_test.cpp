@@ -49,7 +49,7 @@ void expect_rounded(const at::Tensor& got, const at::Tensor& want) {
   EXPECT_LT((got.to(at::kDouble) - want).abs().max().item<double>(), 2e-6 * want.abs().max().item<double>());
 }
 
-TEST(Fp8, MultipliesRoundedNumbersForwardAndBackward) {
+TEST(Fp8, MultipliesRoundedOperandsInForwardAndBackward) {
   for (const std::string section : {"{enabled: true}", "{enabled: true, emulate: true}"}) {
     SCOPED_TRACE(section);
     OneLayer* module = nullptr;
@@ -71,7 +71,7 @@ TEST(Fp8, MultipliesRoundedNumbersForwardAndBackward) {
   }
 }
 
-TEST(Fp8, TrainsAlikeOnShardsAndStages) {
+TEST(Fp8, TrainsEquallyOnShardsAndStages) {
   WholeRuns runs;
   runs.model =
       "{model_type: llama, vocab_size: 53, hidden_size: 16, intermediate_size: 32, num_hidden_layers: 2, "

@@ -98,7 +98,7 @@ void expect_products(const at::Tensor& got, const at::Tensor& want) {
 
 class TeProducts : public ::testing::TestWithParam<Recipe> {};
 
-TEST_P(TeProducts, RoundBothOperandsAlongTheirSum) {
+TEST_P(TeProducts, RoundBothOperandsAlongTheInnerDim) {
   at::manual_seed(3);
   const auto [x, weights, dy] = operands();
   const Rounds round = rounds_of(GetParam());
@@ -117,7 +117,7 @@ TEST_P(TeProducts, RoundBothOperandsAlongTheirSum) {
   }
 }
 
-TEST_P(TeProducts, KeepZerosAndTinyNumbersFinite) {
+TEST_P(TeProducts, KeepZerosAndTinyValuesFinite) {
   const auto products = fp8::te_products(GetParam());
   const at::Tensor x = at::zeros({64, 64}), weights = at::zeros({1, 32, 64});
   x[0].fill_(1e-38);
@@ -144,7 +144,7 @@ constexpr const char* kMixture =
     "num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, head_dim: 16, num_experts: 4, "
     "num_experts_per_tok: 2, max_position_embeddings: 16}";
 
-TEST(TeFp8, MixturesTrainAlikeOnShardsAndWithExpertsApart) {
+TEST(TeFp8, TrainsMixturesEquallyOnShardsAndExpertRanks) {
   WholeRuns runs;
   runs.model = kMixture;
   const std::string float32 = "mp_policy: {param_dtype: float32, reduce_dtype: float32}";

@@ -54,7 +54,7 @@ std::vector<std::string> names(Units& units, bool trainable) {
   return out;
 }
 
-TEST(Freeze, FreezesNothingWithoutTheSectionAndEmbeddingsWithIt) {
+TEST(Freeze, FreezesEmbeddingsByDefaultOnlyWithTheSection) {
   EXPECT_THAT(read_freeze("").sections, IsEmpty());
   EXPECT_THAT(read_freeze("freeze_config: null").sections, IsEmpty());
   Units units = llama();
@@ -91,7 +91,7 @@ class Output : public Module {
   TokenLoss loss_;
 };
 
-TEST(Freeze, TellsModulesByTheirRoles) {
+TEST(Freeze, SelectsModulesByRole) {
   for (const bool language_model : {false, true}) {
     Units units;
     units.push_back(std::make_unique<ModuleUnit>("first", "first", std::make_unique<Table>()));
@@ -102,13 +102,13 @@ TEST(Freeze, TellsModulesByTheirRoles) {
   }
 }
 
-TEST(Freeze, LeavesTheHeadOfAFrozenLanguageModel) {
+TEST(Freeze, KeepsTheHeadOfAFrozenLanguageModelTrainable) {
   Units units = llama();
   freeze(units, read_freeze("freeze_config: {freeze_language_model: true, freeze_embeddings: false}"));
   EXPECT_THAT(names(units, true), ElementsAre("lm_head.weight"));
 }
 
-TEST(Freeze, FreezesWhatPatternsMatch) {
+TEST(Freeze, FreezesParametersThatPatternsMatch) {
   Units units = llama();
   freeze(
       units,
@@ -121,7 +121,7 @@ TEST(Freeze, FreezesWhatPatternsMatch) {
                           "model.layers.1.mlp.down_proj.weight", "model.norm.weight"));
 }
 
-TEST(Freeze, NamesTheTowersThatAreNotThere) {
+TEST(Freeze, NamesMissingTowers) {
   EXPECT_THAT(read_freeze("freeze_config: {freeze_vision_tower: true, freeze_audio_tower: true}").not_built,
               ElementsAre("freeze_config.freeze_vision_tower: there are no models with a vision tower",
                           "freeze_config.freeze_audio_tower: there are no models with an audio tower"));

@@ -40,7 +40,7 @@ TEST(Fsdp2Autocast, EqualsDdpUnderAutocast) {
   }
 }
 
-TEST(Fsdp2Autocast, ComputesInALowerDtypeAndKeepsParameters) {
+TEST(Fsdp2Autocast, ComputesInALowerDtypeAndKeepsParameterDtypes) {
   Training plain = under_autocast("fsdp2", shards(2));
   plain.section = kFloat;
   const Outcome fp32 = train(plain), lower = train(under_autocast("fsdp2", shards(2)));
@@ -59,7 +59,7 @@ TEST(Fsdp2Autocast, GivesTheSameBitsUnderActivationCheckpointing) {
   }
 }
 
-TEST(Fsdp2Autocast, RefusesADtypeThatIsNoLowerOne) {
+TEST(Fsdp2Autocast, RefusesADtypeThatIsNotLower) {
   EXPECT_EQ(error_of([] { make_strategy("fsdp2", "autocast_dtype: float32"); }),
             "error[config] test.yaml:1 autocast_dtype: autocast_dtype must be bfloat16, float16 or null, got "
             "float32");

@@ -6,7 +6,7 @@
 namespace heddle::tests {
 namespace {
 
-TEST(Fsdp2, ReducesOnceAStepOrOnceAMicrobatchAsAsked) {
+TEST(Fsdp2, ReducesOncePerStepOrMicrobatchAsConfigured) {
   for (const bool defer : {true, false}) {
     Training run =
         toy("fsdp2", shards(2, 2), std::string("defer_fsdp_grad_sync: ") + (defer ? "true" : "false"));
@@ -19,7 +19,7 @@ TEST(Fsdp2, ReducesOnceAStepOrOnceAMicrobatchAsAsked) {
 
 // The embedding and the head are separate units: 10 rows of 6 over 2 ranks, and a gradient count each, padded
 // to a multiple of 16.
-TEST(Fsdp2, ReducesNoMoreThanOneTableAtATime) {
+TEST(Fsdp2, ReducesOneTableAtATime) {
   Events sums = events_of(toy("fsdp2", shards(2)));
   std::erase_if(sums, [](const std::string& event) { return !event.starts_with("reduce_scatter"); });
   ASSERT_EQ(sums.size(), 5u);
@@ -27,7 +27,7 @@ TEST(Fsdp2, ReducesNoMoreThanOneTableAtATime) {
   EXPECT_EQ(sums.back(), "reduce_scatter dp_shard 64");
 }
 
-TEST(Fsdp2, SumsPartsThatBeginAtMultiplesOf64Bytes) {
+TEST(Fsdp2, AlignsReducedPartsTo64Bytes) {
   for (const int ranks : {2, 3, 4}) {
     int sums = 0;
     for (const std::string& event : events_of(toy("fsdp2", shards(ranks)))) {
@@ -51,7 +51,7 @@ TEST(Fsdp2, GathersTheNextUnitBeforeThisOneRuns) {
                                gather, reduce, gather, reduce, gather, reduce, reduce}));
 }
 
-TEST(Fsdp2, GathersOnceAStepWhenNothingIsResharded) {
+TEST(Fsdp2, GathersOncePerStepWithoutResharding) {
   EXPECT_EQ(count(story("reshard_after_forward: false"), "all_gather"), 5);
   EXPECT_EQ(count(story("reshard_after_forward: true"), "all_gather"), 10);
 }
@@ -63,7 +63,7 @@ TEST(Fsdp2, GathersATiedTableAgainForTheHead) {
 }
 
 // A gather of several parameters uses a buffer in addition to the parameters.
-TEST(Fsdp2, AnnouncesNoMoreGathersThanItsForwardHasInFlight) {
+TEST(Fsdp2, AnnouncesAtMostTheGathersThatItsForwardHasInFlight) {
   on_toy_ranks(toy("fsdp2", shards(2), "reshard_after_forward: false"), [](const ToyRank& rank) {
     rank.events.clear();
     rank.stages[0]->unshard();
@@ -95,7 +95,7 @@ TEST(Fsdp2, FreesWholeParametersAfterForwardAndAfterBackward) {
 }
 
 // When the gradient of layer0's input arrives, all later units are freed, with or without frozen parameters.
-TEST(Fsdp2, FreesWhatTheBackwardHasPassed) {
+TEST(Fsdp2, FreesUnitsThatTheBackwardHasPassed) {
   Training run = toy("fsdp2", shards(2));
   run.frozen = {"layer2.bias"};
   on_toy_ranks(run, [](const ToyRank& rank) {

@@ -39,7 +39,7 @@ TEST(Fsdp2Frozen, EqualsSingleOnOneRankUnevenRanksAndReplicas) {
     }
 }
 
-TEST(Fsdp2Frozen, EqualsSingleInMixedPrecisionWhereverFrozenUnitsLive) {
+TEST(Fsdp2Frozen, EqualsSingleInMixedPrecisionForEveryPlacement) {
   const std::string policy = "mp_policy: {param_dtype: bfloat16, reduce_dtype: float32}\n";
   Training whole = toy("fsdp2", shards(1), policy);
   whole.frozen = kNames;
@@ -61,7 +61,7 @@ Events collectives(const std::string& section, const std::vector<std::string>& f
   return events_of(run);
 }
 
-TEST(Fsdp2Frozen, ReducesNothingThatDoesNotTrain) {
+TEST(Fsdp2Frozen, DoesNotReduceFrozenParameters) {
   EXPECT_EQ(count(collectives("", {}), "reduce_scatter"), 5);
   for (const std::string& place : kPlaces)
     EXPECT_EQ(count(collectives(sharding(place), kNames), "reduce_scatter"), 3) << place;
@@ -81,14 +81,14 @@ TEST(Fsdp2Frozen, ReducesNothingThatDoesNotTrain) {
 
 // Two microbatches of forward and backward over five units. The embedding has no backward, layer1 has one,
 // and the head stays whole after its forward.
-TEST(Fsdp2Frozen, GathersFrozenUnitsOnceAStepAtEachUseOrNever) {
+TEST(Fsdp2Frozen, GathersFrozenUnitsByPlacement) {
   const int trained = 2 * (2 + 2 + 1);  // layer0, layer2, head
   EXPECT_EQ(count(collectives(sharding("root"), kNames), "all_gather"), trained + 2);
   EXPECT_EQ(count(collectives(sharding("per_layer"), kNames), "all_gather"), trained + 2 * (1 + 2));
   EXPECT_EQ(count(collectives(sharding("replicate"), kNames), "all_gather"), trained);
 }
 
-TEST(Fsdp2Frozen, KeepsNoGradientAndShardsWhatItSays) {
+TEST(Fsdp2Frozen, KeepsNoGradientsAndShardsByPlacement) {
   for (const std::string& place : kPlaces) {
     Training run = toy("fsdp2", shards(2), sharding(place));
     run.frozen = kNames;

@@ -66,7 +66,7 @@ Dtypes dtypes_of(const std::string& policy, at::ScalarType storage, std::optiona
   return out;
 }
 
-TEST(Fsdp2ComputeDtype, FollowsThePolicyUnlessTheModelAsksForAnother) {
+TEST(Fsdp2ComputeDtype, FollowsThePolicyUnlessTheModelSetsAnother) {
   for (const int ranks : {1, 2, 4}) {
     SCOPED_TRACE(ranks);
     // Stored in fp32 with a lower dtype in the policy: computes in the policy's dtype, and the shards are the
@@ -93,7 +93,7 @@ TEST(Fsdp2ComputeDtype, FollowsThePolicyUnlessTheModelAsksForAnother) {
   }
 }
 
-TEST(Fsdp2ComputeDtype, GathersAndReducesTheTwoDtypesOfAUnitApart) {
+TEST(Fsdp2ComputeDtype, GathersAndReducesTwoDtypesOfAUnitSeparately) {
   Events events;
   dtypes_of("{param_dtype: bfloat16}", at::kFloat, {}, 2, &events);
   EXPECT_EQ(count(events, "all_gather"), 1);
@@ -104,7 +104,7 @@ TEST(Fsdp2ComputeDtype, GathersAndReducesTheTwoDtypesOfAUnitApart) {
 }
 
 // Inputs in fp32 reach a unit whose parameters are all pinned to fp32, and its output is not cast.
-TEST(Fsdp2ComputeDtype, LeavesInputsAndOutputsOfAPinnedUnitAsTheyAre) {
+TEST(Fsdp2ComputeDtype, DoesNotCastInputsAndOutputsOfAPinnedUnit) {
   const auto dtypes = [](std::optional<at::ScalarType> pin, int ranks) {
     std::pair<at::ScalarType, at::ScalarType> out;
     ThreadWorld::run(ranks, [&](Rendezvous& rendezvous) {
@@ -137,7 +137,7 @@ TEST(Fsdp2ComputeDtype, LeavesInputsAndOutputsOfAPinnedUnitAsTheyAre) {
 }
 
 // Gradients 1 and 2^-9: their sum is 1 in bfloat16 and 1 + 2^-9 in fp32.
-TEST(Fsdp2ComputeDtype, SumsWhatIsPinnedToFp32InFp32) {
+TEST(Fsdp2ComputeDtype, ReducesPinnedFp32ParametersInFp32) {
   const auto gradient = [](std::optional<at::ScalarType> pin) {
     double out = 0;
     ThreadWorld::run(2, [&](Rendezvous& rendezvous) {

@@ -24,7 +24,7 @@ std::vector<int> gathers(const std::string& section, int steps) {
 
 // AutoModel documents one gather per step. Its code looks for the axis in a mesh that never has it, and
 // gathers for every microbatch. Here embedding, five layers and head are split into two stages.
-TEST(Fsdp2Pipeline, GathersAUnitOnceAStepHoweverManyMicrobatches) {
+TEST(Fsdp2Pipeline, GathersAUnitOncePerStepForAnyNumberOfMicrobatches) {
   const std::vector<int> one = gathers("", 1), two = gathers("", 2);
   EXPECT_EQ(one[0] + one[2], 7);  // the two stages of one shard
   for (size_t rank = 0; rank < one.size(); ++rank) EXPECT_EQ(two[rank], 2 * one[rank]);
@@ -32,7 +32,7 @@ TEST(Fsdp2Pipeline, GathersAUnitOnceAStepHoweverManyMicrobatches) {
   EXPECT_EQ(gathers("enable_fsdp2_prefetch: true", 1), one);
 }
 
-TEST(Fsdp2Pipeline, GathersForEveryMicrobatchWhereAsked) {
+TEST(Fsdp2Pipeline, GathersForEveryMicrobatchIfConfigured) {
   const std::vector<int> kept = gathers("", 1), freed = gathers("reshard_after_forward: true", 1);
   // One gather per forward and backward of each microbatch.
   for (size_t rank = 0; rank < kept.size(); ++rank) EXPECT_GE(freed[rank], 3 * kept[rank]);
@@ -50,7 +50,7 @@ std::vector<Events> events_of_four_stages() {
   return events;
 }
 
-TEST(Fsdp2Pipeline, GathersAStageWhileTheOneBeforeItRuns) {
+TEST(Fsdp2Pipeline, GathersAStageWhileThePreviousOneRuns) {
   const std::vector<Events> all = events_of_four_stages();
   for (size_t rank = 0; rank < all.size(); ++rank) {
     std::vector<std::string> seen;
@@ -97,7 +97,7 @@ std::vector<std::vector<int>> gathers_before_stages(const std::string& section) 
 // On the CPU gathers need memory in addition to the parameters. When the schedule announces a stage, its
 // first unit and the next one are gathered, whether units stay whole for the step or are freed after the
 // forward.
-TEST(Fsdp2Pipeline, GathersTheUnitsOfAStageAheadWithinItsMemory) {
+TEST(Fsdp2Pipeline, PrefetchesTheUnitsOfAStageWithinItsMemory) {
   const std::vector<std::vector<int>> kept = gathers_before_stages("");
   ASSERT_EQ(kept.size(), 4u);
   for (size_t rank = 0; rank < kept.size(); ++rank) {

@@ -83,13 +83,13 @@ Training mixed(int ranks, int microbatches, const std::string& more = "", int re
   return run;
 }
 
-TEST(Fsdp2Precision, EqualsTheHandMadeArithmeticBitForBitOnOneRank) {
+TEST(Fsdp2Precision, EqualsManualArithmeticBitForBitOnOneRank) {
   expect_bit_equal(train(mixed(1, 1)), train(reference(1)));
   expect_bit_equal(train(mixed(1, 3)), train(reference(3)));
 }
 
 // Two ranks compute with half of the sequences each, as two microbatches do.
-TEST(Fsdp2Precision, EqualsTheHandMadeArithmeticOnSeveralRanks) {
+TEST(Fsdp2Precision, EqualsManualArithmeticOnSeveralRanks) {
   const Outcome want = train(reference(2));
   for (const char* reshard : {"null", "true", "false"})
     expect_close(train(mixed(2, 1, std::string("reshard_after_forward: ") + reshard)), want);
@@ -144,7 +144,7 @@ void expect_dtypes(const std::string& policy, int ranks, const PolicyDtypes& wan
   });
 }
 
-TEST(Fsdp2Precision, CastsInputsAndOutputsWhereAskedAndKeepsTheStorageDtype) {
+TEST(Fsdp2Precision, CastsInputsAndOutputsAsConfigured) {
   for (const int ranks : {1, 2}) {
     expect_dtypes("{param_dtype: bfloat16, output_dtype: float16, cast_forward_inputs: true}", ranks,
                   {at::kBFloat16, at::kBFloat16, at::kFloat});
@@ -155,7 +155,7 @@ TEST(Fsdp2Precision, CastsInputsAndOutputsWhereAskedAndKeepsTheStorageDtype) {
   }
 }
 
-TEST(Fsdp2Precision, LeavesTheLossInFullPrecision) {
+TEST(Fsdp2Precision, KeepsTheLossInFullPrecision) {
   ThreadWorld::run(1, [&](Rendezvous& rendezvous) {
     const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp_shard", 1}}, rendezvous, "test: world");
     auto stage = make_strategy("fsdp2", "mp_policy: {param_dtype: bfloat16, output_dtype: bfloat16}")

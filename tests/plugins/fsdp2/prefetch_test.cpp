@@ -70,7 +70,7 @@ std::string depths(int forward, int backward) {
          "\nfsdp2_backward_prefetch_depth: " + std::to_string(backward) + "\n";
 }
 
-TEST(Fsdp2Prefetch, GathersOneUnitAheadAndTwoUnitsBackByTheDefaultDepths) {
+TEST(Fsdp2Prefetch, UsesTheDefaultDepths) {
   EXPECT_EQ(prefetch_story("reshard_after_forward: true\nenable_fsdp2_prefetch: true"),
             (Events{"gather 0", "gather 1", "forward 0", "gather 2", "forward 1", "gather 3", "forward 2",
                     "forward 3",  //
@@ -78,7 +78,7 @@ TEST(Fsdp2Prefetch, GathersOneUnitAheadAndTwoUnitsBackByTheDefaultDepths) {
                     "backward 0"}));
 }
 
-TEST(Fsdp2Prefetch, GathersAsManyUnitsAheadAsTheDepthsSay) {
+TEST(Fsdp2Prefetch, PrefetchesToTheConfiguredDepths) {
   EXPECT_EQ(prefetch_story("reshard_after_forward: true\n" + depths(2, 3)),
             (Events{"gather 0", "gather 1", "gather 2", "forward 0", "gather 3", "forward 1", "forward 2",
                     "forward 3",  //
@@ -86,7 +86,7 @@ TEST(Fsdp2Prefetch, GathersAsManyUnitsAheadAsTheDepthsSay) {
                     "backward 0"}));
 }
 
-TEST(Fsdp2Prefetch, GathersNothingAheadAtDepthZero) {
+TEST(Fsdp2Prefetch, PrefetchesNothingAtDepthZero) {
   EXPECT_EQ(prefetch_story("reshard_after_forward: true\n" + depths(0, 0)),
             (Events{"gather 0", "forward 0", "gather 1", "forward 1", "gather 2", "forward 2", "gather 3",
                     "forward 3",  //
@@ -94,7 +94,7 @@ TEST(Fsdp2Prefetch, GathersNothingAheadAtDepthZero) {
                     "backward 0"}));
 }
 
-TEST(Fsdp2Prefetch, GathersOneUnitAheadWhereItIsNotAskedFor) {
+TEST(Fsdp2Prefetch, PrefetchesOneUnitWhenDisabled) {
   const Events implicit = {"gather 0",   "gather 1", "forward 0",  "gather 2",
                            "forward 1",  "gather 3", "forward 2",  "forward 3",  //
                            "gather 3",   "gather 2", "backward 3", "gather 1",
@@ -104,7 +104,7 @@ TEST(Fsdp2Prefetch, GathersOneUnitAheadWhereItIsNotAskedFor) {
 }
 
 // The last unit stays whole, so its backward only gathers units ahead of it.
-TEST(Fsdp2Prefetch, CountsTheUnitsAheadFromOneThatStayedWhole) {
+TEST(Fsdp2Prefetch, CountsTheDepthFromAUnitThatStayedWhole) {
   EXPECT_EQ(
       prefetch_story(depths(1, 1)),
       (Events{"gather 0", "gather 1", "forward 0", "gather 2", "forward 1", "gather 3", "forward 2",
@@ -112,7 +112,7 @@ TEST(Fsdp2Prefetch, CountsTheUnitsAheadFromOneThatStayedWhole) {
               "gather 2", "backward 3", "gather 1", "backward 2", "gather 0", "backward 1", "backward 0"}));
 }
 
-TEST(Fsdp2Prefetch, IsOneUnitWhereUnitsStayWholeAndInAPipeline) {
+TEST(Fsdp2Prefetch, IsOneUnitIfUnitsStayWholeAndInAPipeline) {
   EXPECT_EQ(fsdp2::ahead(Ahead{3, 2}, std::nullopt, 1), (Ahead{3, 2}));
   EXPECT_EQ(fsdp2::ahead(Ahead{3, 2}, true, 1), (Ahead{3, 2}));
   EXPECT_EQ(fsdp2::ahead(Ahead{3, 2}, false, 1), (Ahead{1, 1}));
@@ -147,7 +147,7 @@ std::vector<std::string> units_there(const std::string& section) {
 
 // At that time unit i - 1 is whole, the units ahead of it are whole or being gathered, and later units are
 // freed.
-TEST(Fsdp2Prefetch, HoldsNoMoreUnitsThanTheDepthsSay) {
+TEST(Fsdp2Prefetch, HoldsAtMostTheUnitsThatTheDepthsAllow) {
   using Seen = std::vector<std::string>;
   EXPECT_EQ(units_there("reshard_after_forward: true\n" + depths(1, 2)),
             (Seen{"01", "12", "23", "3", "012", "01", "0"}));
@@ -159,7 +159,7 @@ TEST(Fsdp2Prefetch, HoldsNoMoreUnitsThanTheDepthsSay) {
             (Seen{"01", "012", "0123", "0123", "012", "01", "0"}));
 }
 
-TEST(Fsdp2Prefetch, SaysOnceThatDepthsAreReadByNobody) {
+TEST(Fsdp2Prefetch, WarnsOnceOfIgnoredDepths) {
   const std::vector<std::string> want = {
       "the prefetch depths have no effect because enable_fsdp2_prefetch is false: one unit is prefetched"};
   EXPECT_EQ(train(toy("fsdp2", shards(2), kFloat + "fsdp2_forward_prefetch_depth: 3")).warnings, want);

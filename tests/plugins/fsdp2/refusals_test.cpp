@@ -23,7 +23,7 @@ TEST(Fsdp2, KeepsAParameterWithoutDimsWhole) {
       expect_same(gradients(with_scalar(toy("fsdp2", shards(2, replicas), fields))), want);
 }
 
-TEST(Fsdp2, RefusesForeignTensorsThatCannotBeTiedAsDdpAndMegatronFsdpDo) {
+TEST(Fsdp2, RefusesForeignTensorsThatCannotBeTied) {
   Training foreign = toy("single", {});
   foreign.make_units = [](int) {
     Units units = toy_units({.meta = false, .foreign = true});
@@ -37,13 +37,13 @@ TEST(Fsdp2, RefusesForeignTensorsThatCannotBeTiedAsDdpAndMegatronFsdpDo) {
                   "  hint: let both modules hold one tensor, or give the slots two names");
 }
 
-TEST(Fsdp2, RefusesADtypeThatHoldsNoGradients) {
+TEST(Fsdp2, RefusesAnIntegerDtype) {
   EXPECT_EQ(error_of([] { gradients(toy("fsdp2", shards(1), "mp_policy: {param_dtype: int32}")); }),
             "error[config] distributed.mp_policy: 'int32' is not a dtype of parameters and gradients\n"
             "  hint: use float32, bfloat16, float16 or float64");
 }
 
-TEST(Fsdp2, RefusesAMeshWhoseAxesItWouldNotUse) {
+TEST(Fsdp2, RefusesAMeshWithUnsupportedAxes) {
   EXPECT_EQ(error_of([] {
               gradients(toy("fsdp2", {{"dp", 2}}));
             }),

@@ -13,7 +13,7 @@ namespace {
 using fsdp2::Rows;
 using sharding::Reshard;
 
-TEST(Fsdp2Rows, AreChunksWhoseLastOnesMayBeEmpty) {
+TEST(Fsdp2Rows, AreChunksOfWhichTheLastMayBeEmpty) {
   EXPECT_EQ(fsdp2::rows_of(10, 4, 0), (Rows{0, 3}));
   EXPECT_EQ(fsdp2::rows_of(10, 4, 3), (Rows{9, 1}));
   EXPECT_EQ(fsdp2::rows_of(5, 4, 2), (Rows{4, 1}));
@@ -22,7 +22,7 @@ TEST(Fsdp2Rows, AreChunksWhoseLastOnesMayBeEmpty) {
   EXPECT_EQ(fsdp2::rows_of(0, 4, 0), (Rows{0, 0}));
 }
 
-TEST(Fsdp2Reshard, FreesEveryUnitButTheLastUnlessAsked) {
+TEST(Fsdp2Reshard, FreesEveryUnitButTheLastByDefault) {
   EXPECT_EQ(fsdp2::reshards(3, std::nullopt, 1),
             (std::vector<Reshard>{Reshard::after_forward, Reshard::after_forward, Reshard::after_backward}));
   EXPECT_EQ(fsdp2::reshards(1, std::nullopt, 1), std::vector<Reshard>{Reshard::after_backward});
@@ -39,7 +39,7 @@ TEST(Fsdp2, TrainsTenRowsAndOneRowOverUpToTwelveRanks) {
   for (const int ranks : {2, 3, 4, 6, 12}) expect_close(train(toy("fsdp2", shards(ranks))), want);
 }
 
-TEST(Fsdp2, OwnsEveryRowOnceAndSaysWhichAxisSplitsIt) {
+TEST(Fsdp2, OwnsEveryRowOnceAndRecordsItsAxis) {
   std::mutex lock;
   std::map<std::string, int64_t> rows;
   Events boxes;
@@ -64,7 +64,7 @@ TEST(Fsdp2, OwnsEveryRowOnceAndSaysWhichAxisSplitsIt) {
 }
 
 // A parallelizer gave this rank rows 6 to 11 of 12. dp_shard and cp split them again.
-TEST(Fsdp2, SplitsWhatAParallelizerLeft) {
+TEST(Fsdp2, SplitsThePartOfAParallelizer) {
   ThreadWorld::run(4, [&](Rendezvous& rendezvous) {
     const std::vector<Axis> axes = {{"dp_shard", 2}, {"cp", 2}, {"tp", 1}};
     const DeviceMesh mesh = mesh::build(axes, rendezvous, "test: world");
@@ -78,7 +78,7 @@ TEST(Fsdp2, SplitsWhatAParallelizerLeft) {
   });
 }
 
-TEST(Fsdp2, TakesAParameterWithoutRows) {
+TEST(Fsdp2, AcceptsAParameterWithoutRows) {
   Training run = toy("fsdp2", shards(2));
   run.make_units = [](int) {
     Units units = toy_units({});

@@ -57,7 +57,7 @@ TEST(Fsdp2Whole, GathersOnceForAScopeOfForwards) {
     });
 }
 
-TEST(Fsdp2Whole, GivesEveryParameterOnceWithItsValues) {
+TEST(Fsdp2Whole, ReturnsEveryParameterOnceWithItsValues) {
   for (const int ranks : {1, 2, 3, 4})
     in_world(ranks, "", [](const ToyRank& seen) {
       Unsharded whole(seen.stages);
@@ -84,7 +84,7 @@ struct Failing : torch::autograd::FunctionPostHook {
   }
 };
 
-TEST(Fsdp2Whole, GivesParametersInTheDtypeOfTheModel) {
+TEST(Fsdp2Whole, ReturnsParametersInTheDtypeOfTheModel) {
   for (const int ranks : {1, 2})
     in_world(ranks, "mp_policy: {param_dtype: bfloat16}", [](const ToyRank& seen) {
       Unsharded whole(seen.stages);
@@ -95,7 +95,7 @@ TEST(Fsdp2Whole, GivesParametersInTheDtypeOfTheModel) {
     });
 }
 
-TEST(Fsdp2Whole, IsGivenBackWhenAnExceptionEndsTheScope) {
+TEST(Fsdp2Whole, IsReleasedWhenAnExceptionEndsTheScope) {
   in_world(2, "", [](const ToyRank& seen) {
     try {
       Unsharded outer(seen.stages);
@@ -128,7 +128,7 @@ TEST(Fsdp2Whole, RefusesAForwardWithGradientsInTheScope) {
 const std::string kFsdp2Threw = "error[plugin_failed] " HEDDLE_BINARY_DIR
                                 "/plugins/libheddle_fsdp2.so: the plugin 'fsdp2' 0.1.0 threw while it ran ";
 
-TEST(Fsdp2Whole, RefusesAScopeInTheScopeAndAnUpdateInIt) {
+TEST(Fsdp2Whole, RefusesANestedScopeAndAnUpdateInTheScope) {
   in_world(2, "", [](const ToyRank& seen) {
     Unsharded whole(seen.stages);
     EXPECT_EQ(error_of([&] { Unsharded inner(seen.stages); }),
@@ -175,7 +175,7 @@ TEST(Fsdp2Whole, HoldsNothingWhenAGatherFails) {
 }
 
 // Each token needs a whole forward, and none of them gathers.
-TEST(Fsdp2Whole, SamplesTheTokensOfOneRankWithOneGatherAUnit) {
+TEST(Fsdp2Whole, SamplesTheTokensOfOneRankWithOneGatherPerUnit) {
   Training run;
   run.model = odd_llama();
   run.section = kFloat;
@@ -203,7 +203,7 @@ TEST(Fsdp2Whole, SamplesTheTokensOfOneRankWithOneGatherAUnit) {
   for (const int ranks : {1, 2, 3}) EXPECT_EQ(sample("fsdp2", ranks), want) << ranks;
 }
 
-TEST(Fsdp2Whole, TrainingGoesOnWithTheSameNumbers) {
+TEST(Fsdp2Whole, DoesNotAffectTraining) {
   const auto steps = [](bool looks) {
     std::vector<double> losses;
     in_world(2, "", [&](const ToyRank& seen) {

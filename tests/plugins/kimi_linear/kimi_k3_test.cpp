@@ -37,7 +37,7 @@ std::vector<std::string> layers_with(const ModelSpec& model, const std::string& 
 }
 
 // Keys of the text model alone, in text_config, and as Kimi Linear with K3's architecture.
-TEST(KimiK3, IsOneModelInEveryPlace) {
+TEST(KimiK3, IsReadFromEveryPlace) {
   const auto flat = k3_of("model_type: kimi_k3, " + kK3Two + "}");
   const auto within = k3_of("model_type: kimi_k3, text_config: {model_type: kimi_linear, " + kK3Two + "}}");
   const auto text = k3_of("model_type: kimi_linear, architectures: [KimiK3ForCausalLM], " + kK3Two + "}");

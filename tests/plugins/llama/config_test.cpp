@@ -25,7 +25,7 @@ std::string with(const std::string& keys) {
   return R"({"model_type":"llama","hidden_size":64,"num_attention_heads":4,)" + keys + "}";
 }
 
-TEST(ModelConfig, TakesTransformersDefaults) {
+TEST(ModelConfig, HasTransformersDefaults) {
   const ModelConfig llama = read_config(R"({"model_type":"llama"})");
   EXPECT_EQ(llama.head_dim, 128);
   EXPECT_EQ(llama.num_key_value_heads, 32);
@@ -56,13 +56,13 @@ TEST(ModelConfig, CountsANegativePaddingFromTheEnd) {
   EXPECT_EQ(read_config(with(R"("vocab_size":100,"pad_token_id":null)")).pad_token_id, -1);
 }
 
-TEST(ModelConfig, PassesOverWhatChangesNoNumber) {
+TEST(ModelConfig, IgnoresKeysWithoutEffect) {
   const ModelConfig plain = read_config(with(R"("vocab_size":9)"));
   EXPECT_EQ(plain, read_config(with(R"("vocab_size":9,"architectures":["LlamaForCausalLM"],"use_cache":true,
       "transformers_version":"4.40.0","sliding_window":4096,"use_sliding_window":false,"zzz_of_another_tool":1)")));
 }
 
-TEST(ModelConfig, IsWrittenSoThatItReadsBackEqual) {
+TEST(ModelConfig, RoundTrips) {
   for (
       const std::string& json :
       {with(R"("vocab_size":9,"attention_bias":true,"mlp_bias":true,"pad_token_id":3,"dtype":"bfloat16")"),
@@ -102,7 +102,7 @@ TEST(ModelConfig, RoundTripsExpertsWithTransformersDefaults) {
     EXPECT_EQ(read_config(json), read_config(to_config_json(read_config(json)))) << json;
 }
 
-TEST(Pretrained, NamesADirectoryThatIsNotThere) {
+TEST(Pretrained, NamesAMissingDirectory) {
   const Folder folder;
   EXPECT_EQ(
       error_of(folder, [&] { open_pretrained(folder / "none", tests::built_plugins()); }),
@@ -111,7 +111,7 @@ TEST(Pretrained, NamesADirectoryThatIsNotThere) {
       "a checkpoint in it");
 }
 
-TEST(ModelType, IsSuggestedForASlipOfAFamily) {
+TEST(ModelType, IsSuggestedForAMisspelling) {
   const auto refusal = [](const std::string& type) {
     const Folder folder;
     const Node yaml = config::read_text("model_type: " + type, "run.yaml");

@@ -20,7 +20,7 @@ const std::string kSizes =
     "vocab_size: 67, hidden_size: 36, intermediate_size: 50, num_hidden_layers: 3, num_attention_heads: 6, "
     "num_key_value_heads: 3, max_position_embeddings: 40, dtype: bfloat16";
 
-TEST(Family, TellsItsFacts) {
+TEST(Family, ReportsItsFacts) {
   for (const std::string type : {"llama", "qwen2", "qwen3"}) {
     const ModelFacts facts = read("model_type: " + type + ", " + kSizes)->facts();
     EXPECT_EQ(facts.model_type, type);
@@ -30,7 +30,7 @@ TEST(Family, TellsItsFacts) {
   }
 }
 
-TEST(Family, SignsWithTheKeysOfAutoModel) {
+TEST(Family, HasTheSignatureOfAutoModel) {
   EXPECT_THAT(
       read("model_type: llama, " + kSizes)->signature(),
       ElementsAre(Key("hidden_size"), Key("intermediate_size"), Key("model_type"), Key("num_attention_heads"),
@@ -39,7 +39,7 @@ TEST(Family, SignsWithTheKeysOfAutoModel) {
 }
 
 // S L h^2 (12 + 12 g/a + 18 f/h + 6 S/h + 6 V/(L h)) per sequence.
-TEST(Family, CountsOperationsAsAutoModelDoes) {
+TEST(Family, CountsOperationsLikeAutoModel) {
   constexpr double h = 36, a = 6, g = 3, f = 50, layers = 3, vocabulary = 67, s = 20;
   const double formula =
       layers * h * h * (12 + 12 * g / a + 18 * f / h + 6 * s / h + 6 * vocabulary / (layers * h));
@@ -52,7 +52,7 @@ TEST(Family, CountsOperationsAsAutoModelDoes) {
 }
 
 // Counts the experts of a token, the router, and Qwen2's shared expert with its gate.
-TEST(Family, CountsTheExpertsOfATokenOnly) {
+TEST(Family, CountsOnlyTheExpertsOfAToken) {
   const std::string experts = ", num_experts: 7, num_experts_per_tok: 2, moe_intermediate_size: 5, " + kSizes;
   const double dense = read("model_type: qwen2, " + kSizes)->flops_per_token(20);
   const double mlp = 6 * 3 * 36 * 3 * 50;
@@ -80,7 +80,7 @@ TEST(Family, CountsLatentAttentionByItsProducts) {
               3 * (6 * (36 * 6 * 6 + keys + out) + 3 * scores) + others, 1);
 }
 
-TEST(Family, StoresExpertsApart) {
+TEST(Family, StoresExpertsSeparately) {
   const std::vector<int64_t> shape = {2, 2, 3, 4}, of_down = {2, 6, 4};
   const StoredParts parts = read("model_type: mixtral, num_local_experts: 2, " + kSizes)
                                 ->stored("model.layers.1.mlp.experts.gate_up_proj", shape);
@@ -113,7 +113,7 @@ TEST(Family, ExportsACorrectionBiasInItsOwnDtype) {
   EXPECT_THAT(wide, ElementsAre("model.layers.1.mlp.gate.e_score_correction_bias"));
 }
 
-TEST(Family, KnowsTheOtherNameOfATiedHeadOnly) {
+TEST(Family, KnowsTheAliasOfATiedHeadOnly) {
   EXPECT_THAT(read("model_type: llama, tie_word_embeddings: true, " + kSizes)
                   ->other_names("model.embed_tokens.weight"),
               ElementsAre("lm_head.weight"));
@@ -123,7 +123,7 @@ TEST(Family, KnowsTheOtherNameOfATiedHeadOnly) {
 }
 
 // Opens only the plugin of the requested family.
-TEST(Family, OpensItsOwnPluginAlone) {
+TEST(Family, OpensOnlyItsPlugin) {
   PluginRegistry plugins({std::filesystem::path(HEDDLE_BINARY_DIR) / "plugins"});
   (void)engine::read_model(config::read_text("{model_type: qwen3}", "run.yaml"), plugins);
   std::vector<std::string> names;

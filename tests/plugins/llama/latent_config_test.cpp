@@ -57,7 +57,7 @@ TEST(LatentConfig, ReadsAPublishedFile) {
   EXPECT_EQ(config.mixture.balance.coefficient, 0.002);
 }
 
-TEST(LatentConfig, IsWrittenSoThatItReadsBackEqual) {
+TEST(LatentConfig, RoundTrips) {
   for (
       const char* json :
       {kMoonlight,

@@ -21,14 +21,14 @@ model::RotaryAngles some_angles() {
   return {turns.cos(), turns.sin()};
 }
 
-TEST(LatentHeads, LeaveAQueryThatOthersHoldAsItIs) {
+TEST(LatentHeads, DoNotModifyASharedQuery) {
   const at::Tensor q = at::randn({kTokens, 27}), held = q.clone();
   decoder::assemble_heads(q, at::randn({kTokens, 36}), at::randn({kTokens, 4}), some_angles(),
                           shape_of(true));
   EXPECT_TRUE(at::equal(q, held));
 }
 
-TEST(LatentHeads, HaveGradientsWhereOnlyOneOfThemIsUsed) {
+TEST(LatentHeads, HaveGradientsIfOnlyOneIsUsed) {
   const at::Tensor q = at::randn({kTokens, 27}).requires_grad_(),
                    both = at::randn({kTokens, 36}).requires_grad_(),
                    key = at::randn({kTokens, 4}).requires_grad_();

@@ -22,7 +22,7 @@ struct LatentRuns : WholeRuns {
   }
 };
 
-TEST(LatentResume, GoesOnWithTheNumbersOfOneRank) {
+TEST(LatentResume, EqualsOneRank) {
   const std::vector<Topology> all = {{"single", 1, "{strategy: single}"},
                                      {"ep2", 2, "{strategy: fsdp2, ep_size: 2, " + kFp32Policy + "}"},
                                      {"zero1", 2, "{strategy: megatron_fsdp, zero_dp_strategy: 1}"},

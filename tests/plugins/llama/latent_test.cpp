@@ -29,14 +29,14 @@ TEST(Latent, LearnsAndMovesItsCorrectionBiasByTheLoads) {
   for (int64_t e = 0; e < 8; ++e) EXPECT_NEAR(got[e].item<double>(), bias[e], 1e-6) << e;
 }
 
-TEST(Latent, KeepsItsCorrectionBiasWithoutARate) {
+TEST(Latent, KeepsItsCorrectionBiasAtRateZero) {
   Training still = deepseek();
   still.model.mixture.correction_rate = 0;
   still.steps = 3;
   EXPECT_EQ(train(still).parameters.at(kBias).abs().sum().item<double>(), 0);
 }
 
-TEST(Latent, StaysWholeUnderTensorParallelism) {
+TEST(Latent, IsNotSplitByTensorParallelism) {
   std::string plan = "tp_plan: {model.layers.*.self_attn.o_proj: rowwise";
   for (const char* name : {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"})
     plan += ", model.layers.*.self_attn." + std::string(name) + ": colwise";

@@ -26,7 +26,7 @@ Training mixture(const std::string& type = "qwen3_moe", Form form = Form::layer)
   return run;
 }
 
-TEST(Mixture, LearnsWithItsLossesAndReportsThem) {
+TEST(Mixture, LearnsAndReportsItsLosses) {
   const Outcome outcome = train(mixture());
   EXPECT_LT(outcome.losses.back(), 0.9 * outcome.losses.front());
   const std::vector<double>& load = outcome.sides.at("moe/load_0");
@@ -42,7 +42,7 @@ TEST(Mixture, EqualsOneRankUnderEveryStrategyAndTensorParallelismOfItsAttention)
     expect_equal_on(mixture(type), {"[ddp|fsdp2|megatron] dp[2|4]", "single tp2([|sequence|overlapped])"});
 }
 
-TEST(Mixture, EqualsOneRankWhereUnitsAreComputedAgain) {
+TEST(Mixture, EqualsOneRankWithRecomputedUnits) {
   for (const Form form : {Form::layer, Form::sequence, Form::model})
     expect_equal_on(mixture("qwen2_moe", form), {"[single|fsdp2 dp2] [full|selective]"});
 }

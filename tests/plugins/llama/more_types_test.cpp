@@ -57,7 +57,7 @@ TEST(MoreTypes, HaveTransformersDefaults) {
   EXPECT_EQ(ling.pad_token_id, 156892);
 }
 
-TEST(MoreTypes, AreWrittenSoThatTheyReadBackEqual) {
+TEST(MoreTypes, RoundTrip) {
   for (
       const char* json :
       {kGptOss20b,

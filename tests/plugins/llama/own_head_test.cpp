@@ -73,7 +73,7 @@ class OwnHead : public ::testing::Test {
   std::vector<std::pair<std::string, at::Tensor>> tensors_;
 };
 
-TEST_F(OwnHead, IsKeptWhenItsValuesAreNotThoseOfTheEmbedding) {
+TEST_F(OwnHead, IsKeptIfItDiffersFromTheEmbedding) {
   at::Tensor head = embedding().clone();
   head[-1][-1] += 1;  // the last value
   add(kHead, head);
@@ -89,7 +89,7 @@ TEST_F(OwnHead, IsKeptWhenItsValuesAreNotThoseOfTheEmbedding) {
                   "separate parameter, and exports have tie_word_embeddings: false"));
 }
 
-TEST_F(OwnHead, IsTiedWhenItIsACopyOfTheEmbedding) {
+TEST_F(OwnHead, IsTiedIfItEqualsTheEmbedding) {
   add(kHead, embedding().clone());
   const PreparedModel opened = open_pretrained(model(), built_plugins());
   EXPECT_FALSE(value(opened, kHead).defined());
@@ -97,7 +97,7 @@ TEST_F(OwnHead, IsTiedWhenItIsACopyOfTheEmbedding) {
   EXPECT_THAT(warnings_of(opened), IsEmpty());
 }
 
-TEST_F(OwnHead, IsKeptBesideOverriddenKeys) {
+TEST_F(OwnHead, IsKeptWithOverriddenKeys) {
   add(kHead, embedding() + 1);
   ConfigOverrides overrides;
   std::vector<std::string> warnings;
@@ -108,7 +108,7 @@ TEST_F(OwnHead, IsKeptBesideOverriddenKeys) {
   EXPECT_THAT(opened.idle_keys, Not(Contains("rms_norm_eps")));
 }
 
-TEST_F(OwnHead, IsReadAloneWhenTheFilesLackTheEmbedding) {
+TEST_F(OwnHead, IsReadIfTheFilesLackTheEmbedding) {
   const at::Tensor only = embedding();
   for (auto& [name, tensor] : tensors_)
     if (name == kEmbedding) name = kHead;
@@ -119,7 +119,7 @@ TEST_F(OwnHead, IsReadAloneWhenTheFilesLackTheEmbedding) {
   EXPECT_THAT(warnings_of(opened), IsEmpty());
 }
 
-TEST_F(OwnHead, BeginsAsTheEmbeddingWhenAnAdapterChangesTheHeadAlone) {
+TEST_F(OwnHead, StartsAsTheEmbeddingIfAnAdapterChangesOnlyTheHead) {
   const int64_t rows = embedding().size(0), columns = embedding().size(1);
   const at::Tensor a = at::randn({2, columns}), b = at::randn({rows, 2});
   const fs::path adapter = folder_ / "adapter";
@@ -154,7 +154,7 @@ TEST_F(OwnHead, IsTheBaseOfAnAdapter) {
       value(open_pretrained(adapter, built_plugins()), kHead).allclose(embedding() + 1 + at::matmul(b, a)));
 }
 
-TEST_F(OwnHead, LeavesTheBaseOfAnAdapterToADirectoryAboveIt) {
+TEST_F(OwnHead, UsesTheBaseOfAnAdapterInAParentDirectory) {
   const fs::path adapter = folder_ / "runs/last/model";
   fs::create_directories(adapter);
   checkpoint::write_text(adapter / kAdapterConfig,

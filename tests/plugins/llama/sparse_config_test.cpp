@@ -38,7 +38,7 @@ TEST(SparseConfig, HasTransformersDefaults) {
   }
 }
 
-TEST(SparseConfig, KnowsLayersThatShareAChoice) {
+TEST(SparseConfig, ReadsLayersThatShareASelection) {
   EXPECT_EQ(shared_of(R"("index_topk_freq":4,"index_skip_topk_offset":3)"),
             (Shared{false, false, false, true, true, true, false}));
   EXPECT_EQ(shared_of(R"("index_topk_freq":2)"), (Shared{false, false, true, false, true, false, true}));
@@ -66,7 +66,7 @@ TEST(SparseConfig, ReadsPublishedKeys) {
   EXPECT_EQ(config.latent.indexer.shared, (Shared{false, false, false, true}));
 }
 
-TEST(SparseConfig, IsWrittenSoThatItReadsBackEqual) {
+TEST(SparseConfig, RoundTrips) {
   for (
       const char* json :
       {R"({"model_type":"deepseek_v32","index_topk":7,"index_n_heads":3,"index_head_dim":70,

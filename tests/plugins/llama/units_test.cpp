@@ -53,14 +53,14 @@ TEST(Units, ShareATiedTensorUnderOneName) {
   EXPECT_TRUE(units[3]->parameters()[1].tensor->is_same(*units[0]->parameters()[0].tensor));
 }
 
-TEST(Units, ComputeWithTheTensorASlotPointsAt) {
+TEST(Units, UseTheTensorOfTheirSlots) {
   Units units = make_units(tiny(), at::kFloat);
   const Batch batch = batch_on(at::kCPU);
   units[0]->parameters()[0].point(at::full({11, 10}, 0.5));
   EXPECT_TRUE(at::equal(units[0]->forward({}, batch)[0], at::full({10, 10}, 0.5)));
 }
 
-TEST(Units, GiveTheLossWithLabelsAndLogitsWithout) {
+TEST(Units, ReturnTheLossWithLabelsElseLogits) {
   Units units = make_units(tiny(), at::kFloat);
   Batch batch = batch_on(at::kCPU);
   const at::Tensor loss = logits_of(units)(batch);
@@ -95,7 +95,7 @@ TEST(Units, CountPositionsFromZeroUnlessTheBatchGivesThem) {
   EXPECT_EQ(logits_of(units)(batch).item<float>(), counted) << "positions changed in place";
 }
 
-TEST(Units, ShowEveryModuleUnderItsPath) {
+TEST(Units, ListEveryModuleByPath) {
   const Units units = make_units(tiny(), at::kMeta);
   std::set<std::string> paths;
   for (const auto& unit : units)

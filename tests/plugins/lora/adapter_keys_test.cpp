@@ -108,7 +108,7 @@ class AdapterKeys : public ::testing::Test {
       "config.json");
 };
 
-TEST_F(AdapterKeys, DoWhatTheTableOfTheReadmeSays) {
+TEST_F(AdapterKeys, MatchTheTableOfTheReadme) {
   const std::string plain = outcome("");
   ASSERT_THAT(plain, StartsWith("base "));
   for (const KeyRow& row : rows_of_readme()) {
@@ -124,7 +124,7 @@ TEST_F(AdapterKeys, DoWhatTheTableOfTheReadmeSays) {
   }
 }
 
-TEST_F(AdapterKeys, AreThoseOfPeftInTheTableAndInTheReader) {
+TEST_F(AdapterKeys, AreCompleteInTheTableAndTheReader) {
   const auto golden =
       nlohmann::json::parse(std::ifstream(kSource + "/tests/golden/peft/keys.json")).at("keys");
   std::set<std::string> of_peft, of_table, of_reader;
@@ -191,7 +191,7 @@ TEST_F(AdapterKeys, AreRefusedWithTheirExpectedValues) {
               HasSubstr("but heddle does not read \\Z in a regular expression\n  hint: list the names"));
 }
 
-TEST_F(AdapterKeys, ChooseLayersAsPeftDoes) {
+TEST_F(AdapterKeys, SelectLayersLikePeft) {
   const std::string plain = outcome("");
   for (
       const char* members :
@@ -211,7 +211,7 @@ TEST_F(AdapterKeys, ChooseLayersAsPeftDoes) {
     EXPECT_THAT(outcome(members), HasSubstr(refusal)) << members;
 }
 
-TEST_F(AdapterKeys, SayTheRankOfTheTensors) {
+TEST_F(AdapterKeys, MustMatchTheRankOfTheTensors) {
   const std::string end =
       "\n  hint: check that the adapter was trained for the base model named in adapter_config.json";
   EXPECT_THAT(outcome(R"("r": 4)"),
@@ -224,7 +224,7 @@ TEST_F(AdapterKeys, SayTheRankOfTheTensors) {
 
 // AutoModel uses another rank than r for experts, and other names in target_modules than those of its
 // tensors.
-TEST_F(AdapterKeys, DoNotChooseLayersInADirectoryOfAutoModel) {
+TEST_F(AdapterKeys, DoNotSelectLayersInADirectoryOfAutoModel) {
   checkpoint::write_text(write({}) / "automodel_peft_config.json", R"({"moe_rank_scaling": true})");
   EXPECT_EQ(outcome(R"("target_modules": ["k_proj"], "r": 6, "rank_pattern": {"q_proj": 3})"), outcome(""));
   EXPECT_THAT(outcome(R"("r": 6)"), HasSubstr("q_proj' has rank 3, but r and"));
@@ -234,7 +234,7 @@ TEST_F(AdapterKeys, DoNotChooseLayersInADirectoryOfAutoModel) {
 }
 
 // PEFT's adapter with patterns of ranks and of alphas, merged by PEFT.
-TEST(Adapter, MergesAsPeftWithPatternsOfRanksAndAlphas) {
+TEST(Adapter, MergesLikePeftWithPatternsOfRanksAndAlphas) {
   const PeftGolden golden = {"llama_odd", "peft"};
   const ParameterSource source = golden.merged();
   const SafetensorsFile merged = golden.file("merged.safetensors");
@@ -244,7 +244,7 @@ TEST(Adapter, MergesAsPeftWithPatternsOfRanksAndAlphas) {
   }
 }
 
-TEST(Adapter, NamesARevisionOfItsBaseThatIsNotInTheCache) {
+TEST(Adapter, NamesAMissingRevisionOfItsBase) {
   const ScratchDirectory folder;
   std::filesystem::create_directories(folder / "adapter");
   checkpoint::write_text(

@@ -53,7 +53,7 @@ class LoraBases : public ::testing::Test {
   WholeRuns runs;
 };
 
-TEST_F(LoraBases, MayBeACopyInAnotherDirectory) {
+TEST_F(LoraBases, CanBeACopyInAnotherDirectory) {
   const Told straight = runs.train(kAdapters, "straight", 8);
   fs::rename(runs / "base", runs / "moved");
   runs.pretrained = "moved";
@@ -82,7 +82,7 @@ TEST_F(LoraBases, AreRefusedWhenTheirWeightsHaveChanged) {
   EXPECT_TRUE(said.ends_with(std::string("\n  hint: restore the former files") + kAccept)) << said;
 }
 
-TEST_F(LoraBases, AreAcceptedWithAWarningWhereTheRecipeSaysSo) {
+TEST_F(LoraBases, AreAcceptedWithAWarningIfTheRecipeAllowsIt) {
   const Told straight = runs.train(kAdapters, "straight", 8);
   copy_over(runs / "second/epoch_0_step_1", runs / "base");
   runs.checkpoint = ", accept_other_base: true";
@@ -105,7 +105,7 @@ TEST_F(LoraBases, AreUnknownInAnOlderCheckpoint) {
 }
 
 // RUN/LATEST points to another checkpoint once that run continues.
-TEST_F(LoraBases, NamedByAPointerAreTheCheckpointThatItPointedTo) {
+TEST_F(LoraBases, ResolveAPointerAtTheFirstStart) {
   runs.pretrained = "";
   runs.train({"moving", 1, "{strategy: single}"}, "moving", 4);
   runs.pretrained = "moving/LATEST/model";
@@ -143,7 +143,7 @@ TEST_F(LoraBases, RefuseAnotherQuantization) {
   EXPECT_EQ(runs.refusal(packed(", bnb_4bit_quant_storage: float32"), "packed", "LATEST"), "");
 }
 
-TEST_F(LoraBases, AreNotReadWhenEverythingTrains) {
+TEST_F(LoraBases, AreNotReadIfAllParametersTrain) {
   runs.train({"full", 1, "{strategy: single}"}, "full", 4);
   EXPECT_TRUE(read_position(runs / "full/epoch_0_step_3" / kPositionFile).bases.empty());
   fs::remove_all(runs / "base");
@@ -151,7 +151,7 @@ TEST_F(LoraBases, AreNotReadWhenEverythingTrains) {
   EXPECT_EQ(runs.refusal({"full", 1, "{strategy: single}"}, "full", "LATEST"), "");
 }
 
-TEST(DistillBases, AreRefusedWhereTheTeacherHasOtherWeights) {
+TEST(DistillBases, AreRefusedIfTheTeacherHasOtherWeights) {
   DistillRuns runs;
   runs.checkpoint = "save_consolidated: false";
   copy_over(kGolden / "llama_tied", runs / "teacher");

@@ -23,7 +23,7 @@ HEDDLE_WITH_ALL("DoraRuns.*");
 
 const PeftGolden kDoraGolden = {"llama_odd", "dora"};
 
-TEST(Dora, FiveStepsEqualPeft) {
+TEST(Dora, EqualsPeftForFiveSteps) {
   kDoraGolden.expect_steps("{target_modules: '*_proj', dim: 3, alpha: 6, use_dora: true}");
 }
 
@@ -53,7 +53,7 @@ at::Tensor dora_by_hand(const at::Tensor& x, Leaves& of, const std::string& drop
   return both * factor + of["a_proj.bias"];
 }
 
-TEST(Dora, IsTheFormulaWithDetachedLengthsAndEitherDropout) {
+TEST(Dora, EqualsTheFormulaWithDetachedLengthsAndDropout) {
   for (const std::string dropped : {"", "pre", "post"}) {
     SCOPED_TRACE(dropped);
     Units units;
@@ -86,7 +86,7 @@ TEST(Dora, IsTheFormulaWithDetachedLengthsAndEitherDropout) {
 }
 
 // Reads what peft saved. Boxes of some columns use the lengths of whole rows.
-TEST(Dora, AdaptersOfPeftAreMergedAsPeftMergesThem) {
+TEST(Dora, MergesPeftsAdaptersLikePeft) {
   const ParameterSource source = kDoraGolden.merged();
   const SafetensorsFile merged = kDoraGolden.file("merged.safetensors");
   for (const auto& [name, stored] : merged.tensors()) {
@@ -112,7 +112,7 @@ class DoraRuns : public ::testing::Test {
   WholeRuns runs;
 };
 
-TEST_F(DoraRuns, AreAlikeOnEveryTopology) {
+TEST_F(DoraRuns, AreEqualOnEveryTopology) {
   for (const std::string fields :
        {"dim: 3, match_all_linear: true", "dim: 2, dropout: 0.3, dropout_position: pre",
         "dim: 2, dropout: 0.3, dropout_position: post"})
@@ -123,7 +123,7 @@ TEST_F(DoraRuns, AreAlikeOnEveryTopology) {
                      {2, kFsdp2InFp32 + ", activation_checkpointing: full, " + two_stages("zb1p") + "}"}});
 }
 
-TEST_F(DoraRuns, BeginWithTheBaseAndItsRows) {
+TEST_F(DoraRuns, StartWithTheBaseAndItsRowLengths) {
   const Told full = runs.train({"full", 1, "{strategy: single}"}, "full", 1);
   const Told begun = runs.train(dora(), "run", 1);
   EXPECT_NEAR(begun.losses[0], full.losses[0], 2e-6 * full.losses[0]);
@@ -136,7 +136,7 @@ TEST_F(DoraRuns, BeginWithTheBaseAndItsRows) {
   EXPECT_TRUE(std::filesystem::exists(runs / "run/epoch_0_step_0/model/adapter_model.safetensors"));
 }
 
-TEST_F(DoraRuns, SaveWhatPeftReadsAndHeddleMerges) {
+TEST_F(DoraRuns, SaveAdaptersThatPeftReadsAndHeddleMerges) {
   const Topology shards = dora(kFsdp2InFp32 + "}", 2, "dim: 2, alpha: 6");
   runs.train(shards, "run", 4);
   const auto directory = runs / "run/epoch_0_step_3/model";

@@ -43,7 +43,7 @@ TEST(LoraDropout, IsTheSameOnEveryTopology) {
   expect_alike_on(runs, "peft: {dim: 3, dropout: 0.4}\n", {{2, kFsdp2InFp32 + ", cp_size: 2}"}});
 }
 
-TEST(LoraDropout, RepeatsItsNumbersWhereARunResumes) {
+TEST(LoraDropout, RepeatsItsDrawsAfterResuming) {
   WholeRuns runs;
   const Topology topology{"run", 1, "{strategy: single}", kRandom};
   expect_resumes(runs, topology);

@@ -27,7 +27,7 @@ class LoraOfExperts : public ::testing::Test {
   WholeRuns runs;
 };
 
-TEST_F(LoraOfExperts, AreAlikeOnEveryTopology) {
+TEST_F(LoraOfExperts, AreEqualOnEveryTopology) {
   expect_alike_on(runs, section,
                   {{2, kFsdp2InFp32 + ", ep_size: 2}"},
                    {2, "{strategy: single, activation_checkpointing: full, " + two_stages("zb1p") + "}"}});
@@ -64,7 +64,7 @@ TEST_F(LoraOfExperts, AreReadFromTheirFilesIntoAnyBox) {
   EXPECT_EQ(products, 2);
 }
 
-TEST_F(LoraOfExperts, AreRefusedWhereExpertsAreSplitAmongRanks) {
+TEST_F(LoraOfExperts, AreRefusedIfExpertsAreSplitAmongRanks) {
   EXPECT_THAT(runs.refusal({"run", 2, kFsdp2InFp32 + ", ep_size: 1, etp_size: 2}", section}),
               ::testing::HasSubstr("adapters of experts that are split among ranks are not built yet"));
 }

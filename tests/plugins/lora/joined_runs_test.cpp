@@ -17,7 +17,7 @@
 namespace heddle::tests {
 namespace {
 
-HEDDLE_WITH_ALL("LoraJoinedRuns.*Alike");
+HEDDLE_WITH_ALL("LoraJoinedRuns.Train*");
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
@@ -43,7 +43,7 @@ class LoraJoinedRuns : public ::testing::Test {
   WholeRuns runs;
 };
 
-TEST_F(LoraJoinedRuns, AreAlikeOnEveryTopology) {
+TEST_F(LoraJoinedRuns, AreEqualOnEveryTopology) {
   const std::string tensor = "tp_size: 2, sequence_parallel: true";
   expect_alike(
       "{match_all_linear: true, dim: 5}",
@@ -61,7 +61,7 @@ TEST_F(LoraJoinedRuns, AreAlikeOnEveryTopology) {
 }
 
 // One mask for the input of all parts, and the row lengths of the parts.
-TEST_F(LoraJoinedRuns, TrainDropoutAndMagnitudesAlike) {
+TEST_F(LoraJoinedRuns, TrainDropoutAndMagnitudesEquallyOnEveryTopology) {
   const Places topologies = {{2, kFsdp2InFp32 + ", activation_checkpointing: full}"},
                              {2, "{strategy: single, " + two_stages("zb1p") + "}"}};
   expect_alike("{dim: 3, dropout: 0.3, dropout_position: pre}", topologies);
@@ -83,7 +83,7 @@ TEST_F(LoraJoinedRuns, RefuseAPlanThatSplitsTheInputsOfAPart) {
 }
 
 // Mixers whose projections of one input are one layer in files, or two (Qwen3-Next: interleaved by head).
-TEST_F(LoraJoinedRuns, TrainMixersAlike) {
+TEST_F(LoraJoinedRuns, TrainMixersEquallyOnEveryTopology) {
   const std::string section = "{target_modules: '*.in_proj.*', dim: 3}";
   Places topologies = {{2, kFsdp2InFp32 + "}"}, {2, "{strategy: single, tp_size: 2}"}};
   runs.pretrained = std::string(HEDDLE_SOURCE_DIR) + "/tests/golden/qwen3_next";
@@ -95,7 +95,7 @@ TEST_F(LoraJoinedRuns, TrainMixersAlike) {
   expect_alike(section, topologies);
 }
 
-TEST_F(LoraJoinedRuns, TrainFourBitBasesAlike) {
+TEST_F(LoraJoinedRuns, TrainFourBitBasesEquallyOnEveryTopology) {
   expect_alike("{dim: 3}\nquantization: {load_in_4bit: true, bnb_4bit_compute_dtype: float32}",
                {{2, kFsdp2InFp32 + "}"}, {2, "{strategy: single, " + two_stages("zb1p") + "}"}});
 }
@@ -106,7 +106,7 @@ TEST_F(LoraJoinedRuns, ResumeBitForBitAndOnOtherRanks) {
 }
 
 // Files have the joined layer's names. When read, each part of the weight gets its rows of s B A.
-TEST_F(LoraJoinedRuns, SaveWhatPeftReadsAndHeddleMerges) {
+TEST_F(LoraJoinedRuns, SaveAdaptersThatPeftReadsAndHeddleMerges) {
   runs.train(with("{dim: 3, alpha: 6}", kFsdp2InFp32 + "}", 2), "run", 4);
   const auto directory = runs / "run/epoch_0_step_3/model";
   const auto saved = tensors_of(directory), base = tensors_of(runs / "base/epoch_0_step_1/model");

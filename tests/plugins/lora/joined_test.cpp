@@ -35,11 +35,11 @@ void expect_trained_as_peft(Stages& stages) {
   EXPECT_EQ(ours.size(), 2U * (4 + 7));  // A of four file layers, B of seven linear layers
 }
 
-TEST(LoraOfJoinedLayers, FiveStepsEqualPeft) {
+TEST(LoraOfJoinedLayers, EqualsPeftForFiveSteps) {
   kJoinedGolden.expect_steps("{target_modules: '*_proj', dim: 3, alpha: 6}", expect_trained_as_peft);
 }
 
-TEST(LoraOfJoinedLayers, AdaptersOfPeftAreMergedAsPeftMergesThem) {
+TEST(LoraOfJoinedLayers, MergesPeftsAdaptersLikePeft) {
   const ParameterSource source = kJoinedGolden.merged();
   const SafetensorsFile merged = kJoinedGolden.file("merged.safetensors");
   const std::string attention = "model.layers.0.self_attn.", mlp = "model.layers.1.mlp.";
@@ -63,7 +63,7 @@ const std::string kOneLayer =
     "num_key_value_heads: 2, max_position_embeddings: 16, pad_token_id: 0}";
 
 // AutoModel's model has the layers of the files. The first part has A.
-TEST(LoraMatching, IsByTheNamesOfFiles) {
+TEST(LoraMatching, UsesTheNamesOfFiles) {
   const std::string phi3 = "{model_type: phi3, " + kOneLayer;
   EXPECT_EQ(names_of(adapted(phi3, "{target_modules: '*_proj'}")), "gate_proj down_proj q_proj o_proj");
   EXPECT_EQ(names_of(adapted(phi3, "{target_modules: ['*.qkv_proj']}")), "q_proj");

@@ -44,7 +44,7 @@ struct Wanted {
   std::string model, section, layers;
 };
 
-TEST(LoraMatching, TakesTheLayersOfEachFormOfTheRecipes) {
+TEST(LoraMatching, SelectsTheLayersOfEveryFormInRecipes) {
   const std::string projections = "gate, up, down, q, k, v, o", all = "lm_head, " + projections;
   const std::string latent = "gate, up, down, q_a, q_b, kv_b, o, gate, up, down, q_a, q_b, kv_b, o";
   const std::string latent_all =
@@ -78,7 +78,7 @@ TEST(LoraMatching, TakesTheLayersOfEachFormOfTheRecipes) {
     EXPECT_EQ(short_names(adapted(form.model, form.section)), form.layers) << form.section;
 }
 
-TEST(LoraMatching, MatchesExpertsByTargetModulesAlone) {
+TEST(LoraMatching, MatchesExpertsOnlyByTargetModules) {
   const std::string path = "model.layers.0.mlp.experts.";
   Units units = units_of(kMoe);
   EXPECT_THAT(adapt(units, "{target_modules: ['*.mlp.experts']}").added,
@@ -102,7 +102,7 @@ TEST(LoraMatching, ScalesTheRankOfExpertsByTopK) {
                           "token: adapters of experts have rank 2"));
 }
 
-TEST(LoraSection, TakesTheTargetOfRecipes) {
+TEST(LoraSection, AcceptsTheTargetOfRecipes) {
   EXPECT_EQ(short_names(adapted(kLlama,
                                 "{_target_: nemo_automodel.components._peft.lora.PeftConfig, "
                                 "target_modules: lm_head, use_triton: True}")),

@@ -100,7 +100,7 @@ TEST_F(LoraReading, AddsTheAdapterOfAJoinedLayerToItsParts) {
 }
 
 // Files of GPT-2 hold weights as [in, out], which PEFT records. A and B of an adapter are as usual.
-TEST_F(LoraReading, AddsTheAdapterOfALayerThatLiesTransposed) {
+TEST_F(LoraReading, AddsTheAdapterOfATransposedLayer) {
   const std::string keys =
       "{model_type: gpt2, vocab_size: 11, n_embd: 8, n_layer: 1, n_head: 2, n_positions: 16, resid_pdrop: 0, "
       "embd_pdrop: 0, attn_pdrop: 0}";
@@ -118,7 +118,7 @@ TEST_F(LoraReading, AddsTheAdapterOfALayerThatLiesTransposed) {
               HasSubstr("has a different shape than the base model's layer\n"));
 }
 
-TEST_F(LoraReading, RefusesWhatDoesNotFitTheBase) {
+TEST_F(LoraReading, RefusesAdaptersThatDoNotFitTheBase) {
   const at::Tensor a = at::zeros({3, 8}), b = at::zeros({11, 3});
   const std::string config = R"({"r": 3, "lora_alpha": 6})", place = (folder_ / "adapter").string();
   EXPECT_EQ(refusal(kTied, config, layer("lm_head", a, b)),
@@ -134,7 +134,7 @@ TEST_F(LoraReading, RefusesWhatDoesNotFitTheBase) {
       HasSubstr("the adapter of 'lm_head' must have lora_A.weight [r, in] and lora_B.weight [out, r]\n"));
 }
 
-TEST_F(LoraReading, NamesFormsThatAreNotRead) {
+TEST_F(LoraReading, NamesUnsupportedForms) {
   const AdapterTensors fits = layer("lm_head", at::zeros({3, 8}), at::zeros({11, 3}));
   EXPECT_THAT(refusal(kPlain, R"({"peft_type": "IA3", "r": 3, "lora_alpha": 6})", fits),
               HasSubstr(R"(peft_type is "IA3", but heddle reads LORA)"));
@@ -148,7 +148,7 @@ TEST_F(LoraReading, NamesFormsThatAreNotRead) {
 }
 
 // A checkpoint of adapters is a model: the base that it names, with the adapter.
-TEST(LoraCheckpoints, AreReadAsTheirBaseWithTheAdapter) {
+TEST(LoraCheckpoints, AreReadAsTheBaseWithTheAdapter) {
   WholeRuns runs;
   runs.train({"base", 1, "{strategy: single}"}, "base", 1);
   runs.pretrained = "base/epoch_0_step_0";
@@ -199,7 +199,7 @@ TEST(LoraCheckpoints, HaveNoPeftFilesForPartsOfJoinedLayers) {
 }
 
 // Checkpoints contain no config.json of the model.
-TEST(LoraCheckpoints, RefuseKeysThatExportsShouldHave) {
+TEST(LoraCheckpoints, RefuseKeysForExports) {
   Recipe recipe = read_recipe(config::read_text(
       "model: {pretrained_model_name_or_path: " HEDDLE_SOURCE_DIR
       "/tests/golden/phi3, config: {rope_theta: 5.0}, export_config: true}\npeft: {dim: 2}\n",

@@ -34,7 +34,7 @@ class LoraRuns : public ::testing::Test {
   WholeRuns runs;
 };
 
-TEST_F(LoraRuns, AreAlikeOnEveryTopology) {
+TEST_F(LoraRuns, AreEqualOnEveryTopology) {
   const std::string tensor = ", tp_size: 2, sequence_parallel: true";
   expect_alike_on(
       runs, "peft: {match_all_linear: true, dim: 5}\n",
@@ -50,7 +50,7 @@ TEST_F(LoraRuns, AreAlikeOnEveryTopology) {
        {4, kFsdp2InFp32 + ", tp_size: 2, " + two_stages("1f1b") + ", activation_checkpointing: full}"}});
 }
 
-TEST_F(LoraRuns, BeginWithTheLossOfTheBaseAndTrainAdaptersAlone) {
+TEST_F(LoraRuns, StartWithTheLossOfTheBaseAndTrainOnlyAdapters) {
   const Told full = runs.train({"full", 1, "{strategy: single}"}, "full", 1);
   const Told adapters = runs.train(peft("{}"), "adapters", 5);
   EXPECT_EQ(adapters.losses.front(), full.losses.front());
@@ -62,7 +62,7 @@ TEST_F(LoraRuns, BeginWithTheLossOfTheBaseAndTrainAdaptersAlone) {
 }
 
 // A model with random weights must be saved completely.
-TEST_F(LoraRuns, KeepABaseWithoutFilesInCheckpointsAsItWas) {
+TEST_F(LoraRuns, SaveAnUnchangedBaseWithoutFiles) {
   runs.pretrained = "";
   runs.train(peft("{}", kFsdp2InFp32 + "}", 2), "random", 5);
   const auto first = model_of("random", "epoch_0_step_3"), last = model_of("random", "epoch_1_step_4");
@@ -71,7 +71,7 @@ TEST_F(LoraRuns, KeepABaseWithoutFilesInCheckpointsAsItWas) {
 }
 
 // The run in the directory may continue.
-TEST_F(LoraRuns, NameTheCheckpointThatTheirBaseIs) {
+TEST_F(LoraRuns, NameTheCheckpointOfTheirBase) {
   runs.pretrained = "base";
   runs.train(peft("{target_modules: ['*.q_proj']}"), "run", 1);
   std::ifstream text(runs / "run/epoch_0_step_0/model/adapter_config.json");
@@ -79,7 +79,7 @@ TEST_F(LoraRuns, NameTheCheckpointThatTheirBaseIs) {
 }
 
 // As in PEFT, the embedding is not affected.
-TEST_F(LoraRuns, AdaptTheHeadAloneWhenItIsTied) {
+TEST_F(LoraRuns, AdaptOnlyTheHeadIfItIsTied) {
   runs.pretrained = "";
   runs.model.insert(runs.model.size() - 1, ", tie_word_embeddings: true");
   runs.train({"base", 1, "{strategy: single}"}, "tied", 1);
@@ -107,7 +107,7 @@ TEST_F(LoraRuns, RefuseToResumeWithOtherAdapters) {
   }
 }
 
-TEST_F(LoraRuns, WriteAnAdapterAsPeftReadsIt) {
+TEST_F(LoraRuns, WriteAnAdapterThatPeftReads) {
   runs.train(peft("{target_modules: ['*.q_proj', lm_head], dim: 3, alpha: 6}",
                   kFsdp2InFp32 + ", " + two_stages("1f1b") + "}", 2),
              "run", 4);

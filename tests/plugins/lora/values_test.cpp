@@ -53,7 +53,7 @@ at::Tensor copy_of(const at::Tensor& tensor) {
   return tensor.detach().clone().set_requires_grad(true);
 }
 
-TEST(LoraValues, AreThoseOfTheFormulaWithGradientsOfAdaptersAndInput) {
+TEST(LoraValues, EqualTheFormulaWithItsGradients) {
   Units units = two_layers();
   (void)adapt(units, "{dim: 2, alpha: 7}");
   auto values = parameters_of(units);

@@ -29,7 +29,7 @@ Training spoiled(Training run, int where, double factor, int from = 0) {
   return run;
 }
 
-TEST(MegatronFsdp, NamesTheParameterWhoseGradientIsNotFiniteWithItsRankAndMicrobatch) {
+TEST(MegatronFsdp, NamesTheParameterRankAndMicrobatchOfANonFiniteGradient) {
   for (int strategy = 0; strategy <= 3; ++strategy) {
     Training run = toy_like(mfsdp(2, zero(strategy, "report_nan_in_param_grad: true")));
     run.microbatches = 3;
@@ -41,7 +41,7 @@ TEST(MegatronFsdp, NamesTheParameterWhoseGradientIsNotFiniteWithItsRankAndMicrob
   }
 }
 
-TEST(Megatron, NamesTheBucketTheParametersAndTheRankOfGradientsThatAreNotFinite) {
+TEST(Megatron, NamesTheBucketParametersAndRankOfNonFiniteGradients) {
   Training run =
       toy_like(megatron(2,
                         "use_distributed_optimizer: true\noverlap_grad_reduce: true\nbucket_size: 60\n"
@@ -52,12 +52,12 @@ TEST(Megatron, NamesTheBucketTheParametersAndTheRankOfGradientsThatAreNotFinite)
       "  hint: check the batch and the learning rate, or set check_for_nan_in_grad: false to continue");
 }
 
-TEST(Megatron, TrainsOnWithNaNWhereNobodyAskedToLook) {
+TEST(Megatron, ContinuesWithNaNWithoutChecks) {
   Training run = toy_like(megatron(2, "{}"));
   EXPECT_EQ(error_of([&] { gradients(spoiled(run, 0, std::nan(""))); }), "no error");
 }
 
-TEST(Megatron, WarnsOfGradientsTenTimesTheLargestOfTheFirstHundred) {
+TEST(Megatron, WarnsOfLargeGradients) {
   Training run = toy_like(megatron(2, "check_for_large_grads: true"));
   run.steps = 104;
   EXPECT_THAT(train(run).warnings, Not(Contains(HasSubstr("the gradients of bucket"))));
@@ -76,7 +76,7 @@ TEST(MegatronFsdp, WarnsOfParametersThatStayWhole) {
   EXPECT_TRUE(train(run).warnings.empty());
 }
 
-TEST(Megatron, RefusesAMeshWhoseAxesItWouldNotUse) {
+TEST(Megatron, RefusesAMeshWithUnsupportedAxes) {
   EXPECT_EQ(error_of([] {
               Training run = megatron(2, "{}");
               run.axes = {{"dp", 2}};
@@ -98,7 +98,7 @@ TEST(Megatron, RefusesAMeshWhoseAxesItWouldNotUse) {
             "  hint: set a smaller dp_replicate_size");
 }
 
-TEST(Megatron, RefusesADtypeThatHoldsNoGradients) {
+TEST(Megatron, RefusesAnIntegerDtype) {
   EXPECT_EQ(error_of([] { gradients(megatron(2, fsdp("optim", "megatron_fsdp_main_grads_dtype: int32"))); }),
             "error[config] distributed.megatron_fsdp_main_grads_dtype: 'int32' is not a dtype of parameters "
             "and gradients\n  hint: use float32, bfloat16, float16 or float64");

@@ -18,7 +18,7 @@ struct Counts {
   int gathers, scatters;
 };
 
-TEST(MegatronFsdp, GathersAndReducesAsOftenAsItsStrategySays) {
+TEST(MegatronFsdp, GathersAndReducesAsOftenAsItsStrategyRequires) {
   const Counts want[] = {
       {0, 0}, {kBuckets, kBuckets}, {kBuckets, 2 * kBuckets}, {4 * kBuckets, 2 * kBuckets}};
   for (int strategy = 0; strategy <= 3; ++strategy)
@@ -35,7 +35,7 @@ TEST(MegatronFsdp, GathersAndReducesAsOftenAsItsStrategySays) {
 }
 
 // Three layers, an embedding and a head. A unit is gathered for each forward and each backward.
-TEST(MegatronFsdp, FreesTheUnitsThatAreNamedAndKeepsTheRestToTheEndOfTheStep) {
+TEST(MegatronFsdp, FreesTheConfiguredUnitsAndKeepsOthersUntilTheEndOfTheStep) {
   const auto gathers = [](const std::string& units) {
     Training run = mfsdp(2, zero(3, units));
     run.microbatches = 2;
@@ -56,7 +56,7 @@ TEST(MegatronFsdp, CallsNoCollectiveOnOneRank) {
     EXPECT_EQ(events_of(toy_like(megatron(1, section))), Events()) << section;
 }
 
-TEST(Megatron, ReducesOverReplicasOnceAStepUnderHybridSharding) {
+TEST(Megatron, ReducesOverReplicasOncePerStepUnderHybridSharding) {
   Training run = toy_like(megatron(2, fsdp("optim_grads_params"), 2));
   run.microbatches = 3;
   const Events events = events_of(run);
@@ -64,7 +64,7 @@ TEST(Megatron, ReducesOverReplicasOnceAStepUnderHybridSharding) {
   EXPECT_EQ(count(events, "reduce_scatter dp_shard"), 3 * kBuckets);
 }
 
-TEST(Megatron, ScattersOverReplicasWhereTheOptimizerIsSplitOverThemToo) {
+TEST(Megatron, ScattersOverReplicasIfTheySplitTheOptimizer) {
   Training run = toy_like(megatron(2, fsdp("optim_grads_params", "outer_dp_sharding_strategy: optim"), 2));
   run.microbatches = 3;
   const Events events = events_of(run);
@@ -73,7 +73,7 @@ TEST(Megatron, ScattersOverReplicasWhereTheOptimizerIsSplitOverThemToo) {
   EXPECT_EQ(count(events, "all_gather dp_replicate"), kBuckets);
 }
 
-TEST(Megatron, ScattersSumsForTheDistributedOptimizerAndNotWithoutIt) {
+TEST(Megatron, ScattersSumsOnlyForTheDistributedOptimizer) {
   const std::string buckets = "overlap_grad_reduce: true\nbucket_size: 60\n";
   const Events split = events_of(toy_like(megatron(2, "use_distributed_optimizer: true\n" + buckets)));
   EXPECT_GT(count(split, "reduce_scatter"), 1);
@@ -84,7 +84,7 @@ TEST(Megatron, ScattersSumsForTheDistributedOptimizerAndNotWithoutIt) {
   EXPECT_GT(count(whole, "all_reduce"), 2);
 }
 
-TEST(Megatron, MakesOneBucketWhereNothingOverlapsAndAsManyAsAskedOtherwise) {
+TEST(Megatron, UsesOneBucketWithoutOverlapElseTheConfiguredNumber) {
   const std::string optimizer = "use_distributed_optimizer: true\n";
   EXPECT_EQ(count(events_of(toy_like(megatron(2, optimizer + "bucket_size: 60"))), "reduce_scatter"), 1);
   // 267 elements; a bucket is closed at 89. The last reduction counts the parameters in use.
@@ -95,7 +95,7 @@ TEST(Megatron, MakesOneBucketWhereNothingOverlapsAndAsManyAsAskedOtherwise) {
   EXPECT_EQ(count(wide, "reduce_scatter dp_shard 65536"), 1);
 }
 
-TEST(Megatron, SendsToAllAndSumsItselfInFloat32WhereAsked) {
+TEST(Megatron, UsesAnAllToAllAndSumsInFloat32IfConfigured) {
   const Events events = events_of(
       toy_like(megatron(2, "use_distributed_optimizer: true\nreduce_scatter_with_fp32_accumulation: true")));
   EXPECT_EQ(count(events, "all_to_all"), 1);
@@ -124,7 +124,7 @@ Events story(const Training& run) {
 
 const std::string kGather = "all_gather", kReduce = "reduce_scatter";
 
-TEST(MegatronFsdp, GathersTheNextUnitBeforeThisOneRunsAndReducesBehindTheBackward) {
+TEST(MegatronFsdp, OverlapsGathersAndReductions) {
   EXPECT_EQ(story(toy_like(mfsdp(2, zero(3)))),
             (Events{kGather, kGather,          "forward embed", kGather,          "forward layer0",
                     kGather, "forward layer1", kGather,         "forward layer2", "forward head",
@@ -132,7 +132,7 @@ TEST(MegatronFsdp, GathersTheNextUnitBeforeThisOneRunsAndReducesBehindTheBackwar
                     kGather, kReduce,          kGather,         kReduce,          kReduce}));
 }
 
-TEST(MegatronFsdp, GathersNothingAheadAndReducesAtTheEndWhereAsked) {
+TEST(MegatronFsdp, DoesNotOverlapIfConfigured) {
   EXPECT_EQ(story(toy_like(mfsdp(2, zero(3, "overlap_param_gather: false\noverlap_grad_reduce: false")))),
             (Events{kGather,          "forward embed", kGather,          "forward layer0", kGather,
                     "forward layer1", kGather,         "forward layer2", kGather,          "forward head",
@@ -141,7 +141,7 @@ TEST(MegatronFsdp, GathersNothingAheadAndReducesAtTheEndWhereAsked) {
 }
 
 // Megatron has a defect here: a minimum of a billion elements overrides the configured size.
-TEST(Megatron, HonoursABudgetOfElementsInFlight) {
+TEST(Megatron, RespectsTheLimitOfElementsInFlight) {
   const std::string more =
       "overlap_grad_reduce: true\noverlap_param_gather: true\n"
       "fsdp_all_gather_in_start_param_sync: false\nsuggested_communication_unit_size: ";
@@ -157,7 +157,7 @@ TEST(Megatron, HonoursABudgetOfElementsInFlight) {
   EXPECT_EQ(ahead("1000000"), 4);
 }
 
-TEST(Megatron, StartsTheFirstGatherRightAfterTheUpdateUnlessAskedNotTo) {
+TEST(Megatron, StartsTheFirstGatherAfterTheUpdateByDefault) {
   const auto first_of_two = [](const std::string& more) {
     Training run = toy_like(megatron(
         2, fsdp("optim_grads_params", "overlap_grad_reduce: true\noverlap_param_gather: true\n" + more)));
@@ -199,7 +199,7 @@ CommunicationBytes bytes_of(Training run, ActivationCheckpointing checkpointing 
   return out;
 }
 
-TEST(MegatronFsdp, LeavesEveryUnitRestingAfterForwardAndAfterBackward) {
+TEST(MegatronFsdp, FreesEveryUnitAfterForwardAndBackward) {
   for (const auto checkpointing : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
     const CommunicationBytes bytes = bytes_of(toy_like(mfsdp(2, zero(3))), checkpointing);
     EXPECT_EQ(bytes.rest, std::vector<size_t>(2 * kBuckets, 0));
@@ -207,13 +207,13 @@ TEST(MegatronFsdp, LeavesEveryUnitRestingAfterForwardAndAfterBackward) {
   }
 }
 
-TEST(MegatronFsdp, KeepsEveryUnitWholeWhereParametersAreNotSplit) {
+TEST(MegatronFsdp, KeepsEveryUnitWholeIfParametersAreNotSplit) {
   for (int strategy = 0; strategy <= 2; ++strategy)
     for (const size_t bytes : bytes_of(toy_like(mfsdp(2, zero(strategy)))).rest) EXPECT_GT(bytes, 0u);
 }
 
 // The layers have equal sizes. Embedding and head have equal sizes too, but are fewer.
-TEST(Megatron, GivesAnOutlierABufferOfItsOwnUnderADoubleBufferWhereAsked) {
+TEST(Megatron, GivesAnOutlierASeparateBufferIfConfigured) {
   const std::string two = "fsdp_double_buffer: true\n";
   EXPECT_EQ(bytes_of(toy_like(megatron(2, fsdp("optim_grads_params", two)))).rest,
             std::vector<size_t>(2 * kBuckets, 0));

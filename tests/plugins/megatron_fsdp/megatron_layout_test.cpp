@@ -21,7 +21,7 @@ TEST(MegatronLayout, StartsParametersAtMultiplesOf64) {
   for (const auto& [element, padded] : rows) EXPECT_EQ(pad_parameter_start(element), padded) << element;
 }
 
-TEST(MegatronLayout, EndsBucketsWhereRanksAndBusesDivide) {
+TEST(MegatronLayout, PadsBucketsForRanksAndBusBandwidth) {
   EXPECT_EQ(pad_bucket_end(1, 4, Padding::narrow), 128);
   EXPECT_EQ(pad_bucket_end(1, 4, Padding::wide), 65536);
   EXPECT_EQ(pad_bucket_end(1, 3, Padding::narrow), 384);
@@ -29,7 +29,7 @@ TEST(MegatronLayout, EndsBucketsWhereRanksAndBusesDivide) {
   EXPECT_EQ(pad_bucket_end(1, 3, Padding::none), 1);
 }
 
-TEST(MegatronLayout, LaysParametersOutFromTheLastToTheFirst) {
+TEST(MegatronLayout, PlacesParametersFromTheLastToTheFirst) {
   const BufferLayout layout = buffer({100 * 100, 50 * 50}, {});
   EXPECT_EQ(layout.items[1].range, (megatron_fsdp::Range{0, 2500}));
   EXPECT_EQ(layout.items[0].range, (megatron_fsdp::Range{2500, 12500}));
@@ -53,7 +53,7 @@ TEST(MegatronLayout, PadsForTheDistributedOptimizerAndKeepsWhatIsUnpadded) {
   EXPECT_EQ(layout.elements, layout.buckets.back().end);
 }
 
-TEST(MegatronLayout, GivesASharedEmbeddingABucketOfItsOwnWhereverItStands) {
+TEST(MegatronLayout, GivesASharedEmbeddingASeparateBucket) {
   for (size_t shared = 0; shared < 4; ++shared) {
     std::vector<BufferItem> items(4, BufferItem{10});
     items[shared].alone = true;
@@ -65,7 +65,7 @@ TEST(MegatronLayout, GivesASharedEmbeddingABucketOfItsOwnWhereverItStands) {
 }
 
 // A second implementation of the rule: a bucket takes items until it is full.
-TEST(MegatronLayout, DealsTenLayersToBucketsOfManySizes) {
+TEST(MegatronLayout, AssignsTenLayersToBucketsOfManySizes) {
   for (const bool bias : {false, true})
     for (const int64_t size : {0, 9000, 9025, 9050, 18000, 18050, 20000}) {
       std::vector<int64_t> elements;
@@ -100,7 +100,7 @@ TEST(MegatronRows, FillTheGapBehindALargeParameter) {
   EXPECT_EQ(two.elements, 24);
 }
 
-TEST(MegatronRows, PutTheHeadOfALargeParameterAtTheEndOfAGap) {
+TEST(MegatronRows, PlaceTheHeadOfALargeParameterAtTheEndOfAGap) {
   const std::vector<std::pair<int64_t, int64_t>> shapes = {{2, 6}, {4, 4}, {4, 4}, {1, 2}, {1, 6}};
   const RowLayout layout = rows(shapes, 5);
   EXPECT_EQ(layout.offsets, (std::vector<int64_t>{0, 12, 32, 28, 48}));
@@ -117,7 +117,7 @@ TEST(MegatronRows, PutTheHeadOfALargeParameterAtTheEndOfAGap) {
 }
 
 // For many shapes: every item is placed once, items do not overlap, and no row is split.
-TEST(MegatronRows, NeverCutARow) {
+TEST(MegatronRows, NeverSplitARow) {
   uint32_t state = 7;
   const auto draw = [&](int64_t most) { return 1 + ((state = state * 1664525u + 1013904223u) >> 8) % most; };
   for (int round = 0; round < 300; ++round) {
@@ -142,7 +142,7 @@ TEST(MegatronRows, NeverCutARow) {
   }
 }
 
-TEST(MegatronShards, AreKnownInFourCoordinates) {
+TEST(MegatronShards, AreMappedInFourCoordinateSystems) {
   const ShardMap map = map_shard({100, 300}, {64, 320}, 2, 1);
   EXPECT_EQ(map, (ShardMap{{192, 300}, {128, 236}, {0, 108}, {92, 200}}));
   EXPECT_EQ(map_shard({100, 150}, {64, 320}, 2, 1), ShardMap{});

@@ -68,7 +68,7 @@ double predicted(double elements, int strategy, int d, const Bytes& bytes) {
   return elements * (kept * by_three + (bytes.main + bytes.state()) * by_one + bytes.gradients * by_two);
 }
 
-TEST(MegatronFsdp, TakesTheBytesThatTheFormulaSays) {
+TEST(MegatronFsdp, UsesTheMemoryOfTheFormula) {
   const ModelConfig model = even_llama();
   const double elements = 2 * 512 * 64 + 4 * (4 * 64 * 64 + 3 * 64 * 192 + 2 * 64) + 64;
   for (const int ranks : {2, 4})
@@ -91,7 +91,7 @@ TEST(MegatronFsdp, TakesTheBytesThatTheFormulaSays) {
 }
 
 // bfloat16 parameters with float32 main parameters equal fsdp2's float32 parameters with bfloat16 compute.
-TEST(MegatronFsdp, KeepsMainParametersAndSumsInFloat32WhereAsked) {
+TEST(MegatronFsdp, KeepsMainParametersAndSumsInFloat32IfConfigured) {
   const Outcome want =
       train(toy("fsdp2", shards(1), "mp_policy: {param_dtype: bfloat16, reduce_dtype: float32}"));
   Toy low{.dtype = at::kBFloat16};
@@ -116,7 +116,7 @@ at::ScalarType dtype_of_gradients(const Training& run) {
   return dtype;
 }
 
-TEST(Megatron, HasMainParametersAndGradientsInTheDtypesItIsTold) {
+TEST(Megatron, UsesTheConfiguredDtypesOfMainParametersAndGradients) {
   Toy low{.dtype = at::kBFloat16};
   const auto dtype = [&](const std::string& more) {
     return dtype_of_gradients(toy_like(megatron(1, fsdp("optim", more)), low));
@@ -141,7 +141,7 @@ bool equal(const std::map<std::string, at::Tensor>& a, const std::map<std::strin
   return a.size() == b.size();
 }
 
-TEST(Megatron, SumsBfloat16InFloat32AndRoundsOnceWhereItSumsItself) {
+TEST(Megatron, SumsBfloat16InFloat32AndRoundsOnce) {
   const std::string more = kFlat + "calculate_per_token_loss: true\n";
   EXPECT_TRUE(equal(low_gradients(more + "reduce_scatter_with_fp32_accumulation: true", 4, 1),
                     low_gradients(more, 4, 1)));
@@ -154,7 +154,7 @@ TEST(Megatron, DividesBeforeOrInTheCollectiveToTheSameBitsForPowersOfTwo) {
                       low_gradients(kFlat + "gradient_reduce_div_fusion: false", ranks, 1)));
 }
 
-TEST(Megatron, AddsMicrobatchesUpInFloat32ForTheParametersThatThePatternsName) {
+TEST(Megatron, AccumulatesMatchingParametersInFloat32) {
   const auto apart = [](const std::map<std::string, at::Tensor>& got,
                         const std::map<std::string, at::Tensor>& want,
                         const std::string& name) { return !at::equal(got.at(name), want.at(name)); };

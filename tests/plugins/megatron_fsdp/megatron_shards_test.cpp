@@ -15,7 +15,7 @@
 namespace heddle::tests {
 namespace {
 
-TEST(Megatron, OwnsEveryElementOnceInEachInstanceCutInTheMiddleOfRows) {
+TEST(Megatron, OwnsEveryElementOncePerInstance) {
   for (const int instances : {1, 2}) {
     std::mutex lock;
     std::map<std::string, int64_t> held;
@@ -34,7 +34,7 @@ TEST(Megatron, OwnsEveryElementOnceInEachInstanceCutInTheMiddleOfRows) {
   }
 }
 
-TEST(MegatronFsdp, NeverCutsARow) {
+TEST(MegatronFsdp, NeverSplitsARow) {
   on_ranks(mfsdp(3, zero(3)), [&](Stages& stages, const DeviceMesh&) {
     for (const Shard* shard : stages.shards()) {
       if (shard->shape.size() != 2) continue;
@@ -43,7 +43,7 @@ TEST(MegatronFsdp, NeverCutsARow) {
   });
 }
 
-TEST(Megatron, KeepsDtypesInBuffersOfTheirOwn) {
+TEST(Megatron, KeepsDtypesInSeparateBuffers) {
   Training run = toy_like(megatron(2, "{}"));
   run.make_units = [](int) {
     Units units = toy_units({});
@@ -68,7 +68,7 @@ TEST(Megatron, KeepsDtypesInBuffersOfTheirOwn) {
   });
 }
 
-TEST(Megatron, GathersCutShardsToWholeParametersForFilesAndForReading) {
+TEST(Megatron, GathersSplitShardsToWholeParameters) {
   std::map<std::string, at::Tensor> want;
   on_ranks(megatron(1, "{}"), [&](Stages& stages, const DeviceMesh&) {
     for (const Shard* shard : stages.shards()) want[shard->name] = shard->tensor.detach().clone();
@@ -100,7 +100,7 @@ TEST(Megatron, GathersCutShardsToWholeParametersForFilesAndForReading) {
   }
 }
 
-TEST(MegatronFsdp, GivesShardsTheirGradientsWhenTheStepIsFinishedAndNotBefore) {
+TEST(MegatronFsdp, SetsGradientsOfShardsOnlyAtTheEndOfTheStep) {
   for (int strategy = 0; strategy <= 3; ++strategy)
     on_ranks(toy_like(mfsdp(2, zero(strategy))), [](Stages& stages, const DeviceMesh&) {
       Batch batch;
@@ -116,7 +116,7 @@ TEST(MegatronFsdp, GivesShardsTheirGradientsWhenTheStepIsFinishedAndNotBefore) {
 }
 
 // Megatron's own implementation loses all but the last microbatch here, or scales sums repeatedly.
-TEST(Megatron, AddsMicrobatchesUpWhereAGroupHasOneRankAndGradientsAreScaled) {
+TEST(Megatron, AccumulatesScaledGradientsInAGroupOfOneRank) {
   const auto want = gradients(toy_like(megatron(1, "calculate_per_token_loss: true")));
   for (const std::string& strategy : kShardings)
     for (const int replicas : {1, 2})
@@ -136,7 +136,7 @@ TEST(Megatron, AddsMicrobatchesUpWhereAGroupHasOneRankAndGradientsAreScaled) {
       }
 }
 
-TEST(Megatron, GivesEveryReplicaEveryElementOfTheSum) {
+TEST(Megatron, GivesEveryReplicaTheWholeSum) {
   std::mutex lock;
   std::map<std::string, at::Tensor> first;
   on_ranks(toy_like(megatron(2, "overlap_grad_reduce: true\nbucket_size: 60", 2)),

@@ -12,7 +12,7 @@ namespace {
 
 // Two ranks add two values, with any collective. If gradients are split, microbatches accumulate after the
 // sum over ranks, not before.
-TEST(MegatronFsdp, GivesGradientsOfTheSameBitsWhateverIsSplit) {
+TEST(MegatronFsdp, GivesTheSameGradientBitsForEverySplit) {
   for (const int microbatches : {1, 3}) {
     const auto gradients_of = [&](int strategy) {
       Training run = mfsdp(2, zero(strategy));
@@ -53,7 +53,7 @@ TEST(MegatronFsdp, TrainsParametersOfTwoDtypesAndWithoutDims) {
 }
 
 // Fields that need replicas.
-TEST(Megatron, EqualsSingleWhereReplicasSplitTheOptimizer) {
+TEST(Megatron, EqualsSingleIfReplicasSplitTheOptimizer) {
   Training whole = llama_alone();
   whole.steps = 6;
   const Outcome want = train(whole);
@@ -71,7 +71,7 @@ TEST(Megatron, EqualsSingleWhereReplicasSplitTheOptimizer) {
 }
 
 // On one stage: input gradients of two microbatches, then the weight gradients of both.
-TEST(Megatron, TakesWeightGradientsInAnyOrder) {
+TEST(Megatron, AcceptsWeightGradientsInAnyOrder) {
   for (const std::string& section :
        {std::string("calculate_per_token_loss: true"), kFlat + "calculate_per_token_loss: true",
         fsdp("optim_grads_params", "overlap_grad_reduce: true\ncalculate_per_token_loss: true")})
@@ -89,7 +89,7 @@ TEST(Megatron, TakesWeightGradientsInAnyOrder) {
 
 // Values that bypass the outputs of units: no output announces the gradients of "embed", and the gradient of
 // layer0's `extra` arrives before its unit's output is reached.
-TEST(MegatronFsdp, TakesGradientsThatComeBeforeTheirBuffers) {
+TEST(MegatronFsdp, AcceptsGradientsThatArriveBeforeTheirBuffers) {
   const auto make = [](int) {
     Units units = toy_units({});
     const auto rows = std::make_shared<at::Tensor>(), row = std::make_shared<at::Tensor>();

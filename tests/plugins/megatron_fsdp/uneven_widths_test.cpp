@@ -9,7 +9,7 @@
 namespace heddle::tests {
 namespace {
 
-HEDDLE_WITH_ALL("MegatronFsdp.SavesWhat*");
+HEDDLE_WITH_ALL("MegatronFsdp.SavesTheSameAsSingle*");
 
 constexpr int kUnevenSteps = 2;
 const std::string kUnevenSaved = "/epoch_0_step_1";
@@ -42,7 +42,7 @@ void expect_saves_what_single_saves(WholeRuns& runs, const std::vector<Topology>
   }
 }
 
-TEST(MegatronFsdp, SavesWhatSingleSavesWhereTpDividesNoWidth) {
+TEST(MegatronFsdp, SavesTheSameAsSingleWithUnevenWidths) {
   const std::vector<Topology> topologies{
       {"zero3", 4, "{strategy: megatron_fsdp, tp_size: 2}"},
       {"zero1", 4, "{strategy: megatron_fsdp, tp_size: 2, zero_dp_strategy: 1}"},
@@ -61,7 +61,7 @@ TEST(MegatronFsdp, SavesWhatSingleSavesWhereTpDividesNoWidth) {
     }
 }
 
-TEST(MegatronFsdp, SavesWhatSingleSavesOnThreeRanksOfTp) {
+TEST(MegatronFsdp, SavesTheSameAsSingleOnThreeRanksOfTp) {
   WholeRuns runs;
   runs.model = llama_of_width(25, 3, 3, 21);
   expect_saves_what_single_saves(

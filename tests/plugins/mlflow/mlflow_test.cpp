@@ -67,7 +67,7 @@ Topology mlflow_run(const std::string& fields, const std::string& more = "") {
   return {"run", 1, "{strategy: single}", "mlflow: {" + fields + "}" + more};
 }
 
-TEST(MLflow, StoreSaysWhatTheMetricsFilesSay) {
+TEST(MLflow, StoresTheContentsOfTheMetricsFiles) {
   const WholeRuns runs;
   const std::string set = "{file_pattern: " + (runs / "train.bin").string() + ", seq_len: 7}";
   runs.train({"run", 2, "{strategy: fsdp2}",
@@ -96,7 +96,7 @@ TEST(MLflow, StoreSaysWhatTheMetricsFilesSay) {
             points_of(made[0] / "metrics/lr")[3].value);
 }
 
-TEST(MLflow, ExperimentAndRunAreDescribed) {
+TEST(MLflow, DescribesExperimentAndRun) {
   const WholeRuns runs;
   const std::string store = (runs / "a store").string();
   runs.train(mlflow_run("experiment_name: 'a: \"b\"', run_name: '1e5: x', tracking_uri: 'file://" + store +
@@ -151,7 +151,7 @@ TEST(MLflow, ContinuesItsRunOnResume) {
   EXPECT_THAT(steps_of(first[0] / "metrics/loss"), SizeIs(8));
 }
 
-TEST(MLflow, WarnsThatAServerGetsNothing) {
+TEST(MLflow, WarnsThatNothingIsSentToAServer) {
   const WholeRuns runs;
   testing::internal::CaptureStderr();
   runs.train(mlflow_run("tracking_uri: 'https://me:secret@host.example', artifact_location: 's3://bucket/x'"),
@@ -169,7 +169,7 @@ TEST(MLflow, WarnsThatAServerGetsNothing) {
   EXPECT_TRUE(fs::exists(made[0] / "artifacts/config.yaml"));
 }
 
-TEST(MLflow, IsRefusedWhereAnotherFileHoldsItsId) {
+TEST(MLflow, IsRefusedIfAnotherFileHasTheNameOfItsId) {
   const WholeRuns runs;
   fs::create_directories(runs / "run");
   std::ofstream(runs / "run/mlflow_run_id") << "my own notes";

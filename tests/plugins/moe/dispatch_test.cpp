@@ -119,7 +119,7 @@ void expect_as_alone(std::vector<MicrobatchState> ranks, Make make, int64_t room
   EXPECT_TRUE(at::allclose(at::cat(down_bias), alone.d_down_bias, 1e-5, 1e-5));
 }
 
-TEST(Dispatch, EqualsOneRankWhateverTheRouting) {
+TEST(Dispatch, EqualsOneRankForEveryRouting) {
   for (const auto& [name, make] : kMakers) {
     SCOPED_TRACE(name);
     expect_as_alone({of({0, 7, 3, 2, 5, 1}, 2, 1), of({6, 4, 0, 1}, 2, 2)}, make);  // different lengths
@@ -132,7 +132,7 @@ TEST(Dispatch, EqualsOneRankWhateverTheRouting) {
   }
 }
 
-TEST(Dispatch, PadsToTheRoomOfEachRank) {
+TEST(Dispatch, PadsToTheCapacityOfEachRank) {
   expect_as_alone({of({0, 7, 3, 2, 5, 1}, 2, 1), of({6, 4, 0, 1}, 2, 2)}, moe::make_all_to_all, 3);
   expect_as_alone({of({0, -1, -1, -1}, 2, 1), of({-1, 3}, 2, 2)}, moe::make_all_to_all, 1);
   expect_as_alone({of({5, 5, 5}, 1, 1), of({}, 1, 2)}, moe::make_all_to_all, 4);

@@ -27,7 +27,7 @@ void expect_same_losses(const Outcome& got, const Outcome& want) {
   for (size_t i = 0; i < own.size(); ++i) EXPECT_NEAR(own[i], whole[i], 1e-6 * std::abs(whole[i])) << i;
 }
 
-TEST(GlobalBalanceLoss, DiffersFromThatOfSingleMicrobatches) {
+TEST(GlobalBalanceLoss, DiffersFromTheLossOfSingleMicrobatches) {
   Training other = balanced("mixtral", 2);
   other.model.mixture.balance.form = model::BalanceLoss::Form::layer;
   const Outcome global = train(balanced("mixtral", 2)), layer = train(other);
@@ -70,7 +70,7 @@ TEST(GlobalBalanceLoss, EqualsOneRankWithFrozenRouters) {
   expect_same_losses(train(frozen(1)), train(other));
 }
 
-TEST(GlobalBalanceLoss, EqualsOneRankBesideContextParallelism) {
+TEST(GlobalBalanceLoss, EqualsOneRankWithContextParallelism) {
   expect_equal_on(of_four_tokens(balanced("qwen3_moe", 2)), {"fsdp2 cp2(allgather) [dp1|dp2] ep2 calls2"},
                   expect_same_losses);
 }

@@ -38,7 +38,7 @@ TEST_P(MoeModel, EqualsOneRankWithEmptyRows) {
 }
 
 // Excludes norms of single heads, which amplify the rounding of sums over tp more than experts do.
-TEST_P(MoeModel, EqualsOneRankBesideTensorParallelism) {
+TEST_P(MoeModel, EqualsOneRankWithTensorParallelism) {
   Training one = run();
   one.model.qk_norm = one.model.qk_norm_of_whole;
   expect_equal_on(one, {"single tp2", "fsdp2 dp2 tp2 ep2", "ddp tp2 ep2(alltoall)"});
@@ -48,7 +48,7 @@ TEST_P(MoeModel, EqualsOneRankInPipelines) {
   expect_equal_on(run(), {"fsdp2 dp2 ep2 pp2([1f1b|zb1p])[| full]"});
 }
 
-TEST_P(MoeModel, EqualsOneRankBesideContextParallelism) {
+TEST_P(MoeModel, EqualsOneRankWithContextParallelism) {
   expect_equal_on(of_four_tokens(run()),
                   {"fsdp2 cp2([allgather|ring|ulysses]) ep2", "fsdp2 cp4(ring_ulysses) ep2"});
 }

@@ -47,7 +47,7 @@ void pad_some(Batch& batch, int slice) {
   batch.tokens.masked_fill_(batch.padding, 0);
 }
 
-TEST(Padding, CountsNowhereInWiderRows) {
+TEST(Padding, HasNoEffectInWiderRows) {
   for (const Form form : {Form::layer, Form::sequence, Form::global, Form::model}) {
     SCOPED_TRACE(static_cast<int>(form));
     const Outcome want = train(routed(form));
@@ -59,7 +59,7 @@ TEST(Padding, CountsNowhereInWiderRows) {
   }
 }
 
-TEST(Padding, TakesNoCapacity) {
+TEST(Padding, UsesNoCapacity) {
   for (const char* drop_by : {"weight", "position"}) {
     const std::string block = std::string("capacity_factor: 1.0, drop_by: ") + drop_by;
     Training narrow = on(routed(), "ddp dp2 ep2(" + block + ")"), wide = narrow;
@@ -76,7 +76,7 @@ TEST(Padding, EqualsOneRankOnEveryTopology) {
   expect_equal_on(one, {"ddp dp4", "ddp dp2 ep2" + kWays, "fsdp2 cp3(allgather)", "fsdp2 pp2(1f1b) calls4"});
 }
 
-TEST(Padding, LeavesTheLossesOfMicrobatchesWithText) {
+TEST(Padding, DoesNotAffectMicrobatchesWithText) {
   Training some = routed();
   some.change_batch = [](Batch& batch, int slice) {
     if (slice != 2) return;
@@ -101,7 +101,7 @@ TEST(Padding, LeavesTheLossesOfMicrobatchesWithText) {
   expect_close(train(some), train(fewer));
 }
 
-TEST(Capacity, HoldsOnOneRankAsOnTwo) {
+TEST(Capacity, AppliesOnOneRankAsOnTwo) {
   const std::string block = "capacity_factor: 0.5";
   Training alone = routed();
   alone.parallelizers.emplace_back("moe", "moe: {" + block + "}");
@@ -116,14 +116,14 @@ TEST(Capacity, HoldsOnOneRankAsOnTwo) {
               1e-9);
 }
 
-TEST(FakeBalancedGate, IsAFunctionOfThePlaceInTheSample) {
+TEST(FakeBalancedGate, DependsOnThePositionInTheSample) {
   Training one = routed();
   one.model.mixture.in_turn = true;
   expect_equal_on(one, {"fsdp2 cp2(allgather)"});
 }
 
 // The ranks of tp hold copies of a token, and their routers differ a lot here.
-TEST(Router, TakesTheFirstRanksChoiceForCopies) {
+TEST(Router, UsesTheFirstRanksSelectionForCopies) {
   const Training run = four_heads("qwen3_moe");
   ModelConfig config = run.model;
   config.mixture.experts = 8, config.mixture.top_k = 2, config.mixture.width = 5;

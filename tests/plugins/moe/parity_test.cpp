@@ -9,7 +9,7 @@ namespace heddle::tests {
 namespace {
 
 HEDDLE_WITH_ALL(
-    "ExpertParallel.*BesideTensorParallelism:ExpertParallel.*InPipelines:ExpertParallel.*"
+    "ExpertParallel.*WithTensorParallelism:ExpertParallel.*InPipelines:ExpertParallel.*"
     "ActivationCheckpointing");
 
 TEST(ExpertParallel, EqualsOneRankUnderFsdp2) {
@@ -23,7 +23,7 @@ TEST(ExpertParallel, EqualsOneRankUnderEveryStrategy) {
                                     "fsdp2 dp4 replicas2 ep[2|4]" + kWays});
 }
 
-TEST(ExpertParallel, EqualsOneRankByEveryWayToShardAndToAverage) {
+TEST(ExpertParallel, EqualsOneRankForEveryShardingAndAveraging) {
   const std::string more = " dp4 ep[2|4]";
   expect_equal_on(
       eight_experts(),
@@ -36,7 +36,7 @@ TEST(ExpertParallel, EqualsOneRankByEveryWayToShardAndToAverage) {
 // Excludes norms of single heads (Qwen3's), which amplify the rounding of sums over tp more than experts do.
 // In flat buffers a shared expert of nine columns changes the alignment of later parameters between ranks of
 // tp, and products round differently.
-TEST(ExpertParallel, EqualsOneRankBesideTensorParallelism) {
+TEST(ExpertParallel, EqualsOneRankWithTensorParallelism) {
   const std::string more = " [dp1 ep2|dp2 ep2|dp2 ep4]" + kWays + " tp2";
   expect_equal_on(eight_experts("mixtral"), {"[fsdp2|ddp|megatron_fsdp]" + more});
   Training shared = eight_experts("qwen2_moe");
@@ -80,12 +80,12 @@ TEST(ExpertParallel, EqualsOneRankWithRaggedBatches) {
   expect_equal_on(one, {"fsdp2 dp4 ep[2|4]" + kWays});
 }
 
-TEST(ExpertParallel, EqualsOneRankBesideContextParallelism) {
+TEST(ExpertParallel, EqualsOneRankWithContextParallelism) {
   expect_equal_on(of_four_tokens(eight_experts()),
                   {"fsdp2 [dp1 ep2|dp2 ep2|dp2 ep4]" + kWays + " cp2(allgather)"});
 }
 
-TEST(ExpertParallel, TrainsInBfloat16AsOneRankDoes) {
+TEST(ExpertParallel, TrainsInBfloat16LikeOneRank) {
   const std::string half = "fsdp2(" + kBfloat16 + ")";
   expect_equal_on(on(eight_experts("qwen2_moe"), half),
                   {half + " dp2 ep2(dispatcher: [allgather|alltoall], lm_head_precision: [null|float32])"},

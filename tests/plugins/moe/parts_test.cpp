@@ -22,7 +22,7 @@ TEST(ExpertTensorParallel, EqualsOneRankUnderEveryStrategy) {
                    "ep2(allgather)|dp4 ep2(alltoall)] etp2"});
 }
 
-TEST(ExpertTensorParallel, EqualsOneRankBesideTensorParallelism) {
+TEST(ExpertTensorParallel, EqualsOneRankWithTensorParallelism) {
   expect_equal_on(of_width(eight_experts("mixtral"), 8),
                   {"[fsdp2|ddp] tp2 [dp1 ep1|dp2 ep1|dp2 ep2]" + kWays + " etp2",
                    "[fsdp2|ddp] tp2 dp2 ep1" + kWays + " etp4"});

@@ -54,7 +54,7 @@ struct Mixtures : WholeRuns {
   }
 };
 
-TEST(ResumeExperts, GoOnWithTheNumbersOfOneRank) {
+TEST(ResumeExperts, EqualOneRank) {
   expect_resumes_among(Mixtures(), expert_topologies(), expert_topologies());
 }
 
@@ -65,12 +65,12 @@ struct EvenMixtures : Mixtures {
   }
 };
 
-TEST(ResumeExperts, GoOnBesideExpertTensorParallelism) {
+TEST(ResumeExperts, EqualOneRankWithExpertTensorParallelism) {
   expect_resumes_among(EvenMixtures(), topologies_with_parts(), topologies_with_parts());
 }
 
 // A step that changes nothing writes the bits that were read.
-TEST(ResumeExperts, MovesTheBitsOfParts) {
+TEST(ResumeExperts, KeepTheBitsOfParts) {
   EvenMixtures runs;
   runs.train(topologies_with_parts()[0], "from", kStop);
   runs.lr = "0.0";
@@ -83,7 +83,7 @@ TEST(ResumeExperts, MovesTheBitsOfParts) {
   }
 }
 
-TEST(ResumeExperts, GivesTheBitsOfARunThatNeverStopped) {
+TEST(ResumeExperts, EqualTheBitsOfARunThatNeverStopped) {
   for (const size_t which : {size_t{1}, size_t{3}}) expect_resumes(Mixtures(), expert_topologies()[which]);
 }
 

@@ -100,7 +100,7 @@ TEST_P(Kernels, Swiglu) {
 }
 
 // Rows of several blocks, compared with the layer's formula in float64.
-TEST_P(Kernels, ActivateExpertsByEveryKind) {
+TEST_P(Kernels, ActivateExpertsWithEveryKind) {
   using Kind = model::ExpertActivation::Kind;
   for (const Kind kind : {Kind::swiglu, Kind::limited_swiglu, Kind::clamped_swiglu, Kind::geglu,
                           Kind::geglu_tanh, Kind::relu2, Kind::situ})
@@ -130,7 +130,7 @@ TEST_P(Kernels, ActivateExpertsByEveryKind) {
       }
 }
 
-TEST_P(Kernels, ActivateExpertsKeepsWhatIsNoNumber) {
+TEST_P(Kernels, ActivateExpertsKeepNaN) {
   const int64_t width = GetParam().width(16);
   const at::Tensor hidden = random({3, 2 * width}), weights = at::ones({3}),
                    y = at::empty_like(random({3, width}));
@@ -143,7 +143,7 @@ TEST_P(Kernels, ActivateExpertsKeepsWhatIsNoNumber) {
   }
 }
 
-TEST_P(Kernels, CombineRowsOfTokensThatLackSome) {
+TEST_P(Kernels, CombineRowsOfTokensWithMissingRows) {
   for (const int64_t about : {9, 700}) {
     const int64_t tokens = 6, k = 3, width = GetParam().width(about);
     const at::Tensor rows = random({11, width}), out = at::empty_like(random({tokens, width}));
@@ -157,7 +157,7 @@ TEST_P(Kernels, CombineRowsOfTokensThatLackSome) {
   }
 }
 
-TEST_P(Kernels, RotateHeadsInRowsThatLieApart) {
+TEST_P(Kernels, RotateHeadsInStridedRows) {
   const int64_t tokens = 6, heads = 3, half = GetParam().width(11), head = 2 * half + 8, first = 8;
   const at::Tensor rows = random({tokens, heads * head + 16}), turns = at::randn({tokens, half});
   const at::Tensor x = rows.narrow(1, 16, heads * head), before = rows.clone();
@@ -175,7 +175,7 @@ TEST_P(Kernels, RotateHeadsInRowsThatLieApart) {
   expect_near(rows, before, "and back");
 }
 
-TEST_P(Kernels, RotateNeighbours) {
+TEST_P(Kernels, RotateNeighboringPairs) {
   const int64_t tokens = 5, heads = 2, half = 7, head = 20, first = 3;
   const at::Tensor x = random({tokens, heads * head}), before = x.clone(), turns = at::randn({tokens, half});
   const at::Tensor cos = turns.cos(), sin = turns.sin();

@@ -65,7 +65,7 @@ struct OneParameter {
   TrainedShard trained() const { return {&shard, shard.tensor.detach()}; }
 };
 
-TEST(Muon, FollowsItsFormulaInDouble) {
+TEST(Muon, EqualsItsFormulaInDouble) {
   for (const bool nesterov : {false, true})
     for (const bool tall : {false, true}) {
       const std::vector<int64_t> shape = tall ? std::vector<int64_t>{9, 4} : std::vector<int64_t>{4, 9};
@@ -90,7 +90,7 @@ TEST(Muon, FollowsItsFormulaInDouble) {
     }
 }
 
-TEST(Muon, LeavesEmbeddingsTheHeadVectorsAndStacksToAdamW) {
+TEST(Muon, UsesAdamWForEmbeddingsTheHeadVectorsAndStacks) {
   const auto moved = [](const std::string& optimizer, const std::string& name, double decay) {
     OneParameter one(name,
                      at::full(name == "norm" ? std::vector<int64_t>{4} : std::vector<int64_t>{4, 4}, 2.0));
@@ -108,7 +108,7 @@ TEST(Muon, LeavesEmbeddingsTheHeadVectorsAndStacksToAdamW) {
 }
 
 // Factors of the learning rate, as OfferedOptimizer::rate_keys passes them to the plugin.
-TEST(Muon, HasRatesOfItsOwnForEmbeddingsTheHeadAndTheRest) {
+TEST(Muon, HasSeparateLearningRates) {
   const auto moved_by = [](const std::string& fields, const std::string& name) {
     OneParameter one(name, at::full(name == "norm" ? at::IntArrayRef{4} : at::IntArrayRef{4, 4}, 2.0));
     const auto muon = make_optimizer("Muon", fields);

@@ -136,7 +136,7 @@ double farthest(const MeasuredPipeline& got, const schedule::Simulation& want) {
 class MeasuredIdle : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Of, MeasuredIdle, ::testing::ValuesIn(kEverySchedule), name_of_schedule);
 
-TEST_P(MeasuredIdle, IsThatOfTheSimulator) {
+TEST_P(MeasuredIdle, EqualsTheSimulator) {
   for (const int ranks : {2, 4}) {
     SCOPED_TRACE(std::to_string(ranks) + " ranks");
     const Training run = napping(GetParam(), ranks);
@@ -187,7 +187,7 @@ double step_of_zb2p(int ranks, bool early) {
 
 // A step takes 3 M actions of a rank instead of 3 M + R - 1. With 4 ranks at least a quarter of the
 // difference must be visible. With 2 the difference is close to the clock's resolution, and is only printed.
-TEST(MeasuredPostValidation, SavesTheWaitAtTheEndOfAStep) {
+TEST(MeasuredPostValidation, RemovesTheWaitAtTheEndOfAStep) {
   if (!machine_is_quiet()) GTEST_SKIP() << "compares times: HEDDLE_TEST_QUIET=1 on a quiet machine";
   for (const int ranks : {2, 4}) {
     const double saved = (ranks - 1.0) / (3 * kNaps + ranks - 1);

@@ -33,7 +33,7 @@ Training overlapped(bool overlaps, EventsOfRanks& events) {
   return run;
 }
 
-TEST(Overlapped, RunsHaveTheSameBitsAndOneOrderOfCollectives) {
+TEST(Overlapped, GivesTheSameBitsAndOneOrderOfCollectives) {
   for (const auto mode : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
     EventsOfRanks apart, together;
     Training run = overlapped(false, apart);

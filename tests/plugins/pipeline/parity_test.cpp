@@ -18,7 +18,7 @@ TEST(Pipeline, EqualsSingleWithAnyNumberOfMicrobatchesAndCalls) {
                                    "single pp2([gpipe|1f1b]) rows2 calls[2|3]"});
 }
 
-TEST(Pipeline, EqualsSingleWithTwoStagesOnARankInALoopAndInAV) {
+TEST(Pipeline, EqualsSingleWithTwoStagesPerRank) {
   for (const Placement placement : {Placement::loop, Placement::v})
     for (const std::string& line : alternatives("single pp[1|2] rows[6 calls2|3]")) {
       SCOPED_TRACE(line);
@@ -28,7 +28,7 @@ TEST(Pipeline, EqualsSingleWithTwoStagesOnARankInALoopAndInAV) {
     }
 }
 
-TEST(Pipeline, EqualsSingleWithWeightGradientsThatComeLater) {
+TEST(Pipeline, EqualsSingleWithDeferredWeightGradients) {
   for (const int lag : {0, 1, 12})
     for (const std::string& line : alternatives("single pp[2|4] rows2 calls[1|2]")) {
       SCOPED_TRACE(line + ", lag " + std::to_string(lag));
@@ -51,7 +51,7 @@ TEST(Pipeline, EqualsSingleWithFrozenParametersAndAFrozenFirstStage) {
   expect_equal_on(want, {"single pp4(1f1b)"});  // the first of four stages has two layers
 }
 
-TEST(Pipeline, TakesUnitsOfAForeignModel) {
+TEST(Pipeline, AcceptsUnitsOfAForeignModel) {
   Toy model;
   model.meta = false;
   model.foreign = true;
@@ -59,7 +59,7 @@ TEST(Pipeline, TakesUnitsOfAForeignModel) {
   expect_equal_on(toy("single", {}, "", model), {"single pp2(1f1b)"});
 }
 
-TEST(Pipeline, RefusesABatchThatItCannotCut) {
+TEST(Pipeline, RefusesABatchThatItCannotSplit) {
   EXPECT_EQ(error_of([&] { train(pipeline("gpipe", 2, 5)); }),
             "error[config] distributed.pipeline.pp_microbatch_size: local_batch_size must be divisible by "
             "microbatch_size: 12 and 5\n"
@@ -97,7 +97,7 @@ TEST(Pipeline, EqualsSingleWhenTheSequenceLengthChangesBetweenCallsAndSteps) {
   expect_equal_on(want, {"single pp2(1f1b) rows2 calls2"});
 }
 
-TEST(Pipeline, SendsActivationsInTheDtypeThatIsAskedFor) {
+TEST(Pipeline, SendsActivationsInTheConfiguredDtype) {
   Training run = pipeline("1f1b", 2, 3);
   run.pipeline.dtype = "bfloat16";
   run.steps = 2;
@@ -109,7 +109,7 @@ TEST(Pipeline, SendsActivationsInTheDtypeThatIsAskedFor) {
   expect_close(train(run), alone());
 }
 
-TEST(Pipeline, DividesGradientsByTheMicrobatchesOfACallWhenAsked) {
+TEST(Pipeline, DividesGradientsByTheMicrobatchesOfACallIfConfigured) {
   Training run = pipeline("gpipe", 2, 3);
   run.pipeline.gradients = GradientScale::by_microbatches;
   run.steps = 1;
@@ -118,7 +118,7 @@ TEST(Pipeline, DividesGradientsByTheMicrobatchesOfACallWhenAsked) {
   EXPECT_NEAR(scaled.norms[0], alone().norms[0] / 4, 2e-4 * alone().norms[0]);
 }
 
-TEST(Pipeline, KeepsAsManyMicrobatchesAliveAsItsScheduleSays) {
+TEST(Pipeline, KeepsAsManyMicrobatchesInFlightAsItsSchedule) {
   for (const char* schedule : {"gpipe", "1f1b"})
     for (const int rows : {4, 1}) {
       Training run = pipeline(schedule, 4, rows);

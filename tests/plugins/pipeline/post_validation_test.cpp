@@ -75,7 +75,7 @@ void expect_the_same_bits(Training run) {
   }
 }
 
-TEST(PostValidation, GivesTheBitsOfAnUpdateThatWaits) {
+TEST(PostValidation, EqualsTheBitsOfAnUpdateThatWaits) {
   for (const int ranks : {2, 3, 4})
     for (const char* schedule : {"zb2p", "1f1b", "gpipe"}) {
       SCOPED_TRACE(std::to_string(ranks) + " ranks, " + schedule);
@@ -83,7 +83,7 @@ TEST(PostValidation, GivesTheBitsOfAnUpdateThatWaits) {
     }
 }
 
-TEST(PostValidation, EqualsSingleWithSeveralStagesOnARank) {
+TEST(PostValidation, EqualsSingleWithSeveralStagesPerRank) {
   for (const char* schedule : {"interleaved1f1b", "interleavedzerobubble", "zbvzerobubble", "dualpipev"}) {
     SCOPED_TRACE(schedule);
     expect_the_same_bits(late(schedule, {{"pp", 2}, {"tp", 1}}));
@@ -111,7 +111,7 @@ TEST(PostValidation, EqualsSingleWithTensorParallelismAccumulationAndRecomputati
 
 // The rank with the bad gradient is the first to finish, or the last. In that case the other ranks have
 // already updated.
-TEST(PostValidation, UndoesAnUpdateThatIsToBeSkipped) {
+TEST(PostValidation, RollsBackAnUpdateThatIsSkipped) {
   for (const double value :
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
     for (const size_t unit : {0, 6, 99}) {  // 99: the loss of the last unit
@@ -181,7 +181,7 @@ class WithALateRank : public IStrategy {
   LateRank& delayed_;
 };
 
-TEST(PostValidation, LetsARankBeginTheNextStepBeforeTheLastRankHasEndedThisOne) {
+TEST(PostValidation, LetsARankBeginTheNextStepEarly) {
   for (const bool early : {true, false}) {
     LateRank delayed;
     delayed.patience = early ? std::chrono::seconds(60) : std::chrono::milliseconds(300);
@@ -220,7 +220,7 @@ class WithoutRestart : public IStrategy {
   std::unique_ptr<IStrategy> single_ = make_strategy("single", "{}");
 };
 
-TEST(PostValidation, NeedsStagesThatBeginAStepAnew) {
+TEST(PostValidation, NeedsStagesThatCanRestartAStep) {
   Training run = in_time(late("zb2p", {{"pp", 2}, {"tp", 1}}), true);
   run.make_strategy = [] { return std::make_unique<WithoutRestart>(); };
   EXPECT_THAT(error_of([&] { train(run); }), ::testing::HasSubstr("cannot begin anew"));

@@ -63,13 +63,13 @@ TEST_P(EverySchedule, EqualsSingleUnderEveryDataParallelStrategy) {
        "single" + stages(2) + " calls2"});
 }
 
-TEST_P(EverySchedule, EqualsSingleBesideTensorParallelismWithRecomputedUnits) {
+TEST_P(EverySchedule, EqualsSingleWithTensorParallelismAndRecomputedUnits) {
   expect_equal_on(uneven_qwen(5), {"fsdp2 dp2 tp2(sequence)" + stages(2) + "[| full| selective]"});
 }
 
 // Llama with shards and with replicas of them. Qwen3 with tensor parallelism, two calls per step and
 // recomputed units.
-TEST_P(EverySchedule, EqualsSingleOnTwoAndFourRanksBesideEveryOtherAxis) {
+TEST_P(EverySchedule, EqualsSingleOnTwoAndFourRanksWithEveryOtherAxis) {
   for (const auto& [ranks, layers] : {std::pair{2, 5}, {4, 9}}) {
     Training llama = uneven_layers(layers), qwen = uneven_qwen(layers);
     llama.sequences = qwen.sequences = 32;  // at least eight microbatches per call

@@ -28,7 +28,7 @@ std::string hash_of(const ScheduleTable& table) {
   return out;
 }
 
-TEST(Schedules, AreWhatPyTorchsLoopsRunActionByAction) {
+TEST(Schedules, EqualPyTorchsLoops) {
   std::ifstream golden(HEDDLE_SOURCE_DIR "/tests/golden/schedules/tables.txt");
   std::string name, compute, lowered;
   int ranks = 0, microbatches = 0, compared = 0;
@@ -46,7 +46,7 @@ TEST(Schedules, AreWhatPyTorchsLoopsRunActionByAction) {
   EXPECT_EQ(compared, 2 * 16 * 64);
 }
 
-TEST(Schedules, The1F1BPeakIsTheSmallerOfMicrobatchesAndRanksBelow) {
+TEST(Schedules, BoundThePeakOf1F1B) {
   const auto one_forward_one_backward = tests::make_schedule("1F1B");
   const auto gpipe = tests::make_schedule("GPipe");
   for (int ranks = 1; ranks <= 16; ++ranks)
@@ -58,14 +58,14 @@ TEST(Schedules, The1F1BPeakIsTheSmallerOfMicrobatchesAndRanksBelow) {
     }
 }
 
-TEST(Schedules, TakeOneStageARank) {
+TEST(Schedules, SupportOneStagePerRank) {
   for (const char* name : {"gpipe", "1f1b", "zb1p", "zb2p", "single"}) {
     EXPECT_EQ(tests::make_schedule(name)->stages_per_rank().least, 1) << name;
     EXPECT_EQ(tests::make_schedule(name)->stages_per_rank().most, 1) << name;
   }
 }
 
-TEST(Schedules, TakeTwoOrMoreStagesWhenLooped) {
+TEST(Schedules, SupportSeveralStagesPerRankIfLooped) {
   for (const char* name : {"LoopedBFS", "looped_bfs", "dfs", "Interleaved1F1B", "interleaved_1f1b",
                            "InterleavedZeroBubble", "zero_bubble"}) {
     EXPECT_EQ(tests::make_schedule(name)->stages_per_rank().least, 2) << name;
@@ -89,7 +89,7 @@ TEST(Schedules, AreCheckedWhenAPluginPlans) {
                      testing::HasSubstr("libheddle_pipeline.so: rank 0, step 4: 2F0: it is missing")));
 }
 
-TEST(Schedules, TakeAnyNumberOfStagesInTheExample) {
+TEST(Schedules, SupportAnyNumberOfStagesInTheExample) {
   PluginRegistry with_example({std::filesystem::path(HEDDLE_BINARY_DIR) / "tests/examples"});
   const auto looped = with_example.schedule("looped")->make();
   EXPECT_EQ(looped->stages_per_rank().most, kAnyNumber);
@@ -107,7 +107,7 @@ PipelineConfig words(const std::string& block) {
   return section->pipeline(section->resolve(config::read_text(block + "\n", "run.yaml")).values);
 }
 
-TEST(PipelineConfig, SayWhatTheBlockAsks) {
+TEST(PipelineConfig, IsReadFromTheSection) {
   const PipelineConfig defaults = words("{}");
   EXPECT_EQ(defaults.schedule, "1f1b");
   EXPECT_EQ(defaults.table, "");
@@ -138,7 +138,7 @@ TEST(PipelineConfig, PrefersATableToAName) {
   EXPECT_EQ(with_table.schedule, "");
 }
 
-TEST(PipelineConfig, NeedAScheduleOrATable) {
+TEST(PipelineConfig, NeedsAScheduleOrATable) {
   EXPECT_EQ(tests::thrown_by([] { words("{pp_schedule: null}"); }),
             "error[config] distributed.pipeline: Either pipeline_parallel_schedule or "
             "pipeline_parallel_schedule_csv must be provided\n"
@@ -156,7 +156,7 @@ TEST(PipelineConfig, RequiresATableForAClassWithoutAnOrder) {
   }
 }
 
-TEST(PipelineConfig, ListsWhatIsNotBuilt) {
+TEST(PipelineConfig, ListsFieldsThatAreNotBuilt) {
   const OfferedSection* section = tests::built_plugins().section("pipeline");
   const auto not_built = [&](const std::string& block) {
     return section->resolve(config::read_text(block + "\n", "run.yaml")).not_built;

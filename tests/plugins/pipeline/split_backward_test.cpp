@@ -11,7 +11,7 @@
 namespace heddle::tests {
 namespace {
 
-HEDDLE_WITH_ALL("SplitBackward.GivesTheBits*");
+HEDDLE_WITH_ALL("SplitBackward.EqualsTheBits*");
 
 constexpr const char* kWhole = "F0 B0 F1 B1 F2 B2";
 // Sequential, all inputs before all weights, several microbatches in flight, and whole and split ones mixed.
@@ -82,7 +82,7 @@ void expect_split_and_recomputed_are_whole(Training run, double again = 0) {
   }
 }
 
-TEST(SplitBackward, GivesTheBitsOfAWholeOneForEveryArchitectureUnderSingle) {
+TEST(SplitBackward, EqualsTheBitsOfAWholeOneForEveryArchitecture) {
   for (const char* architecture : {"llama", "llama with biases", "qwen2", "qwen3"}) {
     SCOPED_TRACE(architecture);
     Training run = split_under("single", "{}", 1);
@@ -91,7 +91,7 @@ TEST(SplitBackward, GivesTheBitsOfAWholeOneForEveryArchitectureUnderSingle) {
   }
 }
 
-TEST(SplitBackward, GivesTheBitsOfAWholeOneUnderDdpAndFsdp2) {
+TEST(SplitBackward, EqualsTheBitsOfAWholeOneUnderDdpAndFsdp2) {
   for (const std::string& line : alternatives(
            "[ddp([|gradient_as_bucket_view: true|bucket_cap_mb: 0.001])|fsdp2(reshard_after_forward: "
            "[null|true|false])] dp[1 calls3|2 calls3|3 calls2]")) {
@@ -102,7 +102,7 @@ TEST(SplitBackward, GivesTheBitsOfAWholeOneUnderDdpAndFsdp2) {
   }
 }
 
-TEST(SplitBackward, GivesTheBitsOfAWholeOneInMixedPrecisionAndUnderHybridSharding) {
+TEST(SplitBackward, EqualsTheBitsOfAWholeOneInMixedPrecisionAndUnderHybridSharding) {
   for (const std::string& line :
        {"fsdp2(" + kBfloat16 + ") dp1 calls3", "fsdp2(" + kBfloat16 + ") dp2 calls3",
         std::string("fsdp2 dp4 replicas2 calls3")}) {
@@ -133,7 +133,7 @@ TEST(SplitBackward, AgreesWithSingleWhenEachMicrobatchIsReduced) {
       }
 }
 
-TEST(SplitBackward, ReducesOnceAStepOrOnceAMicrobatchAsAsked) {
+TEST(SplitBackward, ReducesOncePerStepOrMicrobatchAsConfigured) {
   std::vector<Events> events;
   for (const bool defer : {true, false}) {
     Training run = split_under("fsdp2", kFloat + "defer_fsdp_grad_sync: " + (defer ? "true" : "false"), 2);
@@ -177,7 +177,7 @@ TEST(SplitBackward, ReducesWhileTheLastQueueIsDrained) {
   }
 }
 
-TEST(SplitBackward, TrainsFrozenAndForeignAndMissingParametersAsAWholeOne) {
+TEST(SplitBackward, TrainsFrozenForeignAndMissingParametersLikeAWholeOne) {
   Training frozen = split_under("fsdp2", kFloat, 2);
   frozen.model = shape_of("llama with biases");
   frozen.frozen = {"model.embed_tokens.weight", "model.layers.0.mlp.up_proj.weight",
@@ -220,7 +220,7 @@ TEST(SplitBackward, WaitsForEveryPartOfAParameterOfSeveralUnits) {
 
 // When the gradient of layer0's input arrives, all later units are freed, although weight gradients are
 // deferred.
-TEST(SplitBackward, FreesWhatTheBackwardOfInputsHasPassed) {
+TEST(SplitBackward, FreesUnitsThatTheBackwardOfInputsHasPassed) {
   on_toy_ranks(toy("fsdp2", shards(2)), [](const ToyRank& rank) {
     std::vector<size_t> bytes;
     rank.units[1]->before = [&](const Tensors& inputs) {

@@ -32,11 +32,11 @@ Training tied_heads() {
   return run;
 }
 
-TEST(TiedStages, TrainAsOneRank) {
+TEST(TiedStages, EqualOneRank) {
   expect_equal_on(tied_model(), {"single pp[2|4](1f1b) rows[3|1]", "single pp2(zb1p) rows1 calls2"});
 }
 
-TEST(TiedStages, TrainAsOneRankUnderEveryStrategy) {
+TEST(TiedStages, EqualOneRankUnderEveryStrategy) {
   expect_equal_on(tied_model(),
                   {"ddp(bucket_cap_mb: 0.001) dp2 pp2(1f1b) rows1", "fsdp2 dp3 pp2(1f1b) rows1",
                    "fsdp2 dp4 replicas2 pp2(1f1b) rows1",
@@ -46,7 +46,7 @@ TEST(TiedStages, TrainAsOneRankUnderEveryStrategy) {
                    "dp3 pp2(1f1b) rows1"});
 }
 
-TEST(TiedStages, TrainAsOneRankUnderEveryAxis) {
+TEST(TiedStages, EqualOneRankUnderEveryAxis) {
   expect_equal_on(tied_heads(),
                   {"single tp2[|(sequence)] pp2(1f1b) rows1", "fsdp2 dp2 tp2 pp2(zb1p) rows1 full",
                    "fsdp2 cp2(allgather) pp2(1f1b) rows1", "megatron tp2 dp2 pp2(1f1b) rows1"});
@@ -57,7 +57,7 @@ class TiedOnEverySchedule : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Of, TiedOnEverySchedule, ::testing::ValuesIn(kEverySchedule), name_of_schedule);
 
 // In a V the first and the last stage are on one rank, which then has two copies.
-TEST_P(TiedOnEverySchedule, TrainAsOneRank) {
+TEST_P(TiedOnEverySchedule, EqualsOneRank) {
   const std::string stages = " pp2(" + std::string(GetParam()) + ") rows1";
   expect_equal_on(tied_model(),
                   {"single" + stages, "megatron(use_distributed_optimizer: true) dp3" + stages});
@@ -103,7 +103,7 @@ TEST(TiedStages, HoldEqualCopiesAfterUpdates) {
 }
 
 // Units with values start with those of the first stage, whatever make_units() returned on each rank.
-TEST(TiedStages, BeginWithTheValuesOfTheFirst) {
+TEST(TiedStages, StartWithTheValuesOfTheFirst) {
   Toy model{.meta = false, .tied = true};
   model.layers = 4;
   Training one = toy("single", {}, "", model);

@@ -72,14 +72,14 @@ struct QatGolden {
 };
 
 // Layers with 15 inputs are not quantized, and fake quantization begins with the third step.
-TEST(QatGolden, InputsAndWeightsEqualTorchao) {
+TEST(QatGolden, EqualsTorchaoForInputsAndWeights) {
   const QatGolden golden("inputs_int8");
   for (const std::string topology : {"single", "fsdp2 dp2", "single pp2(1f1b) rows1"})
     golden.expect_on(topology, "quantizer_type: int8_dynact_int4weight, groupsize: 6");
 }
 
 // The head shares the embedding's weight.
-TEST(QatGolden, WeightsEqualTorchao) {
+TEST(QatGolden, EqualsTorchaoForWeights) {
   const QatGolden golden("weights_int4");
   for (const std::string topology : {"single", "fsdp2 dp2"})
     golden.expect_on(topology, "quantizer_type: int4_weight_only, groupsize: 32, inner_k_tiles: 2");

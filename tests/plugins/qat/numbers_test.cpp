@@ -56,7 +56,7 @@ TEST(FakeQuantization, EqualsTorchaoBitForBit) {
 }
 
 // The largest value of a group is 7.5 scales. It rounds to 8, which is clamped to 7, or to -8, which is not.
-TEST(FakeQuantization, ClampedNumbersHaveNoGradient) {
+TEST(FakeQuantization, GivesClampedValuesNoGradient) {
   const at::Tensor weight = at::arange(8, at::kFloat).view({1, 8}).clamp_max(6);
   weight[0][3] = 7.5;
   const WeightForm form{true, 8, at::kFloat};
@@ -152,7 +152,7 @@ void expect_gradients_by_hand(const std::string& type, int64_t group, Linear::Bi
   for (size_t i = 0; i < mine.size(); ++i) expect_by_plain_operators(mine[i].grad(), by_hand[i].grad());
 }
 
-TEST(FakeQuantization, GradientsAreThoseOfPlainOperators) {
+TEST(FakeQuantization, HasTheGradientsOfPlainOperators) {
   expect_gradients_by_hand("int8_dynact_int4weight", 12, Linear::Bias::zeros);
   expect_gradients_by_hand("int4_weight_only", 32, Linear::Bias::none);
 }

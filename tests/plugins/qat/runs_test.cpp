@@ -35,7 +35,7 @@ Training in_double(Training run, const std::string& section) {
 
 const std::string kFsdp2InDouble = "fsdp2(mp_policy: {param_dtype: float64, reduce_dtype: float64}) ";
 
-TEST(QatRuns, AreAlikeOnEveryTopology) {
+TEST(QatRuns, AreEqualOnEveryTopology) {
   expect_equal_on(
       in_double(four_heads("qwen2", 3),
                 "{enabled: true, fake_quant_after_n_steps: 2, qat_config: {groupsize: 2}}"),
@@ -43,7 +43,7 @@ TEST(QatRuns, AreAlikeOnEveryTopology) {
        "megatron dp2", kFsdp2InDouble + "pp2(1f1b) rows1", kFsdp2InDouble + "full pp2(zb1p) rows1"});
 }
 
-TEST(QatRuns, WeightsAloneAreAlikeOnEveryTopology) {
+TEST(QatRuns, EqualOnEveryTopologyForWeightsOnly) {
   Training run = four_heads();
   run.model.hidden_size = 32, run.model.intermediate_size = 64;
   run.model.num_attention_heads = run.model.num_key_value_heads = 4, run.model.head_dim = 8;
@@ -53,14 +53,14 @@ TEST(QatRuns, WeightsAloneAreAlikeOnEveryTopology) {
                   {kFsdp2InDouble + "dp2", "single pp2(1f1b) rows1"});
 }
 
-TEST(QatRuns, LinearLayersOfMixturesAreAlikeWithSplitExperts) {
+TEST(QatRuns, EqualOnEveryTopologyForMixtures) {
   expect_equal_on(
       in_double(eight_experts(), "{enabled: true, fake_quant_after_n_steps: 1, qat_config: {groupsize: 2}}"),
       {kFsdp2InDouble + "dp2 ep2"});
 }
 
 // Before quantization begins, a run equals one without it. Afterwards it differs.
-TEST(QatRuns, BeginWithTheStepOfTheField) {
+TEST(QatRuns, QuantizeFromTheConfiguredStep) {
   WholeRuns runs;
   const Told plain = runs.train({"plain", 1, "{strategy: single}"}, "plain", 5);
   const Told later = runs.train({"later", 1, "{strategy: single}", qat_section(3)}, "later", 5);
@@ -76,7 +76,7 @@ TEST(QatRuns, BeginWithTheStepOfTheField) {
 }
 
 // The checkpoint after four steps is before, at or after the step at which quantization begins.
-TEST(QatRuns, ResumeBitForBitAcrossTheStepAtWhichTheyBegin) {
+TEST(QatRuns, ResumeBitForBitAcrossTheFirstQuantizedStep) {
   for (const int after : {2, 4, 6}) {
     SCOPED_TRACE(after);
     WholeRuns runs;
@@ -86,7 +86,7 @@ TEST(QatRuns, ResumeBitForBitAcrossTheStepAtWhichTheyBegin) {
 }
 
 // Checkpoints contain the trained weights, without further tensors.
-TEST(QatRuns, SaveWeightsThatAreNotRounded) {
+TEST(QatRuns, SaveUnquantizedWeights) {
   WholeRuns runs;
   runs.train({"run", 1, "{strategy: single}", qat_section(0)}, "run", 4);
   runs.train({"plain", 1, "{strategy: single}"}, "plain", 4);
@@ -96,7 +96,7 @@ TEST(QatRuns, SaveWeightsThatAreNotRounded) {
   EXPECT_EQ(with.begin()->first, without.begin()->first);
 }
 
-TEST(QatRuns, ComputeInBfloat16WhereThePolicySaysSo) {
+TEST(QatRuns, ComputeInBfloat16UnderThePolicy) {
   WholeRuns runs;
   const std::string policy = "{strategy: fsdp2, mp_policy: {param_dtype: bfloat16, reduce_dtype: float32}}";
   const Told wide = runs.train({"wide", 2, kFsdp2InFp32 + "}", qat_section(1)}, "wide", 3),
@@ -120,7 +120,7 @@ std::string validating(const WholeRuns& runs, const std::string& run) {
 }
 
 // A validation uses the model as the next step computes it.
-TEST(QatRuns, ValidateAsTheNextStepComputes) {
+TEST(QatRuns, ValidateWithTheModelOfTheNextStep) {
   WholeRuns runs;
   train_recipe(validating(runs, "run"), 1);
   std::vector<double> losses;

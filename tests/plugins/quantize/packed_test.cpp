@@ -49,7 +49,7 @@ TEST(Nf4, EqualsBitsandbytesBitForBit) {
 }
 
 // Products may have another dtype than the stored weight, so values are rounded to both.
-TEST(Nf4, AreRoundedToTheDtypeOfTheWeightFirst) {
+TEST(Nf4, RoundsToTheDtypeOfTheWeightFirst) {
   const at::Tensor weight = nf4_tensor("halves.weight");
   const Form form = nf4_form(weight, true);
   const at::Tensor bytes = quantize::pack(weight, form), want = nf4_tensor("halves.double");
@@ -57,7 +57,7 @@ TEST(Nf4, AreRoundedToTheDtypeOfTheWeightFirst) {
   EXPECT_TRUE(quantize::unpack_by_operators(bytes, form, at::kFloat).equal(want.to(at::kFloat)));
 }
 
-TEST(Nf4, TakesAtMost14PercentOfFloat32) {
+TEST(Nf4, UsesAtMost14PercentOfFloat32) {
   const Form form{2048, 1000, at::kFloat, true};
   EXPECT_LE(static_cast<double>(form.rows() * quantize::kRow),
             0.14 * 4 * static_cast<double>(form.numbers()));
@@ -69,7 +69,7 @@ TEST(Nf4, TakesAtMost14PercentOfFloat32) {
   EXPECT_GT(error.std().item<double>(), 0.05 * 0.02);
 }
 
-TEST(Nf4, RefusesNumbersThatAreNotFinite) {
+TEST(Nf4, RefusesNonFiniteValues) {
   for (const double bad : {static_cast<double>(INFINITY), std::nan("")}) {
     const at::Tensor weight = at::zeros({3, 70});
     weight.select(0, 2).narrow(0, 69, 1).fill_(bad);

@@ -71,7 +71,7 @@ TEST_F(QuantizedRuns, EqualAdaptersOnTheRoundedWeights) {
   expect_alike(packed, runs.train({"run", 1, "{strategy: single}", "peft: {dim: 3}\n"}, "whole", 5));
 }
 
-TEST_F(QuantizedRuns, AreAlikeOnEveryTopology) {
+TEST_F(QuantizedRuns, AreEqualOnEveryTopology) {
   expect_alike_on(runs, "peft: {dim: 3, match_all_linear: true}\n" + kQuantized,  // the head too
                   {{2, "{strategy: ddp}"},
                    {2, kFsdp2InFp32 + "}"},
@@ -81,7 +81,7 @@ TEST_F(QuantizedRuns, AreAlikeOnEveryTopology) {
                    {2, kFsdp2InFp32 + ", activation_checkpointing: full, " + two_stages("zb1p") + "}"}});
 }
 
-TEST_F(QuantizedRuns, SaveAdaptersAloneAndResumeBitForBit) {
+TEST_F(QuantizedRuns, SaveOnlyAdaptersAndResumeBitForBit) {
   expect_resumes(runs, qlora(kFsdp2InFp32 + "}", 2), {qlora()});
   for (const auto& [name, tensor] : tensors_of(runs / "straight/epoch_0_step_3/model"))
     EXPECT_NE(name.find(".lora_"), name.npos) << name;
@@ -89,7 +89,7 @@ TEST_F(QuantizedRuns, SaveAdaptersAloneAndResumeBitForBit) {
 }
 
 // For a model with random weights the packed bytes are saved, equal on every topology.
-TEST_F(QuantizedRuns, KeepRandomWeightsInCheckpoints) {
+TEST_F(QuantizedRuns, SaveRandomWeights) {
   runs.pretrained = "";
   runs.train(qlora(), "one", 2);
   runs.train(qlora(kFsdp2InFp32 + "}", 2), "two", 2);
@@ -100,7 +100,7 @@ TEST_F(QuantizedRuns, KeepRandomWeightsInCheckpoints) {
   EXPECT_TRUE(one.at(name).equal(two.at(name)));
 }
 
-TEST_F(QuantizedRuns, ComputeInTheDtypeOfTheField) {
+TEST_F(QuantizedRuns, ComputeInTheConfiguredDtype) {
   const std::string bfloat16 = "quantization: {load_in_4bit: true, bnb_4bit_use_double_quant: false}\n";
   const Told wide = runs.train(qlora(), "wide", 2),
              narrow = runs.train(qlora("{strategy: single}", 1, "{dim: 3}", bfloat16), "narrow", 2);
@@ -109,7 +109,7 @@ TEST_F(QuantizedRuns, ComputeInTheDtypeOfTheField) {
 }
 
 // Three projections of one file layer, whose parts have other sizes than their bytes.
-TEST(Quantization, TakesModelsWhoseFilesJoinLayers) {
+TEST(Quantization, SupportsModelsWhoseFilesJoinLayers) {
   WholeRuns runs;
   runs.pretrained = HEDDLE_SOURCE_DIR "/tests/golden/phi3";
   const Told one = runs.train(qlora(), "one", 3);
@@ -117,7 +117,7 @@ TEST(Quantization, TakesModelsWhoseFilesJoinLayers) {
   EXPECT_NE(one.losses, runs.train(qlora("{strategy: single}", 1, "{dim: 3}", ""), "plain", 3).losses);
 }
 
-TEST(Quantization, SaysWhatItDidAndLeavesTheHeadAndExperts) {
+TEST(Quantization, ReportsItsLayersAndSkipsTheHeadAndExperts) {
   Units units = units_of(
       "{model_type: qwen3_moe, vocab_size: 53, hidden_size: 64, intermediate_size: 32, num_hidden_layers: 1, "
       "num_attention_heads: 4, num_key_value_heads: 4, head_dim: 16, moe_intermediate_size: 32, "

@@ -114,7 +114,7 @@ TEST_F(RowRepair, GivesTheSameRowsOnEveryTopology) {
   }
 }
 
-TEST_F(RowRepair, RefusesMoreDamageThanIsExpected) {
+TEST_F(RowRepair, RefusesMoreDamagedRowsThanMaxRows) {
   EXPECT_THAT(
       refusal("{min_norm: 1.0e-4, max_rows: 3}"),
       HasSubstr("embedding_row_repair: 4 rows of 'model.embed_tokens.weight' are damaged, but max_rows is "
@@ -123,7 +123,7 @@ TEST_F(RowRepair, RefusesMoreDamageThanIsExpected) {
               HasSubstr("no row of 'model.embed_tokens.weight' is above min_norm"));
 }
 
-TEST_F(RowRepair, RefusesRowsThatHaveNoOther) {
+TEST_F(RowRepair, RefusesRowsWithDamagedOutputRows) {
   fs::remove_all(place_ / "model");
   write_model("llama", place_ / "model", [](auto& tensors) {
     damage(tensors);

@@ -39,7 +39,7 @@ TEST(Tensor, EqualsOneRankWithBiasesOfEveryLayerAndAPaddingRow) {
   expect_equal_on(run, {"single tp[2|4]" + kTensorFields});
 }
 
-TEST(Tensor, EqualsOneRankOnThreeRanksThatGetFewerHeads) {
+TEST(Tensor, EqualsOneRankWithUnevenHeads) {
   Training run = four_heads("qwen3");
   run.model.num_attention_heads = 6;
   run.model.num_key_value_heads = 3;
@@ -64,7 +64,7 @@ TEST(TensorWithFsdp2, EqualsOneRank) {
                   {"fsdp2 dp2 tp2" + kTensorFields, "fsdp2 dp4 replicas2 tp2(sequence)"});
 }
 
-TEST(TensorWithFsdp2, TrainsInBfloat16AsOneRankDoes) {
+TEST(TensorWithFsdp2, TrainsInBfloat16LikeOneRank) {
   const std::string half = "fsdp2(" + kBfloat16 + ")";
   expect_equal_on(on(four_heads("qwen3"), half), {half + " dp2 tp2(sequence)"}, expect_rounded_alike);
 }
@@ -74,7 +74,7 @@ TEST(TensorWithDdp, EqualsOneRank) {
 }
 
 // A model that draws its values on the CPU without a seed has different values on each rank.
-TEST(Tensor, TrainsTheValuesOfTheFirstRankWhateverTheOthersDrew) {
+TEST(Tensor, TrainsTheValuesOfTheFirstRank) {
   Training run = four_heads("qwen3");
   run.make_units = [model = run.model](int rank) {
     Units units = make_units(model, at::TensorOptions().dtype(at::kFloat).device(at::kCPU));
@@ -88,7 +88,7 @@ TEST(Tensor, TrainsTheValuesOfTheFirstRankWhateverTheOthersDrew) {
 }
 
 // Excludes norms on token rows: the step sums their parts, and no step runs here.
-TEST(TensorWithSplitBackward, GivesTheBitsOfAWholeBackward) {
+TEST(TensorWithSplitBackward, EqualsTheBitsOfAWholeBackward) {
   for (const std::string& line : alternatives("single tp2" + kTensorFields)) {
     Training run = on(four_heads("qwen2"), line);
     run.microbatches = 3;
@@ -148,7 +148,7 @@ TEST(Tensor, GeneratesTheTokensOfOneRank) {
 // Counts for two layers: attention and MLP each enter and leave once; then the embedding, the head, and one
 // block of the loss. Once per step: the gradients of the norms of heads, the gradient norm, and the counts of
 // tokens and microbatches.
-TEST(Tensor, TalksTwiceALayerEachWay) {
+TEST(Tensor, CommunicatesTwicePerLayerInEachDirection) {
   std::vector<std::vector<std::string>> events;
   Training run = on(four_heads("qwen3"), "single tp2");
   run.microbatches = run.steps = 1;

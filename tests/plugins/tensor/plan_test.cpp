@@ -24,7 +24,7 @@ std::string plan(const std::string& entries) {
   return "tp_plan: {" + entries + "}";
 }
 
-TEST(TensorPlan, TrainsAsOneRankWhateverItSplits) {
+TEST(TensorPlan, EqualsOneRankForEverySplit) {
   Training run = four_heads("qwen3");
   run.model.mlp_bias = run.model.output_bias = true;
   run.steps = 6;
@@ -94,7 +94,7 @@ std::string said_of_odd(const std::string& fields, TokenUse tokens = TokenUse::u
                  fields);
 }
 
-TEST(TensorPlan, AsksForAPlanWhereTheArchitectureHasNone) {
+TEST(TensorPlan, AsksForAPlanIfTheArchitectureHasNone) {
   EXPECT_THAT(said_of_odd("{}"), AllOf(HasSubstr("No tensor-parallel plan is registered for this model"),
                                        HasSubstr("tp_plan: {layers.*.mlp.up: colwise,\n")));
   EXPECT_EQ(said_of_odd(plan("odd.mix: colwise_rep")), "no error");

@@ -36,14 +36,14 @@ at::Tensor gradient_of(const at::Tensor& leaf, const at::Tensor& y, const at::Te
   return leaf.grad();
 }
 
-TEST(TensorParts, GiveOneMoreToTheFirstRanks) {
+TEST(TensorParts, GiveTheFirstRanksOneMore) {
   EXPECT_EQ(tensor::part_of(10, 4, 0), (Part{0, 3}));
   EXPECT_EQ(tensor::part_of(10, 4, 1), (Part{3, 3}));
   EXPECT_EQ(tensor::part_of(10, 4, 2), (Part{6, 2}));
   EXPECT_EQ(tensor::part_of(10, 4, 3), (Part{8, 2}));
 }
 
-TEST(TensorParts, GiveWholeChunksOfRowsToTheFirstRanks) {
+TEST(TensorParts, GiveTheFirstRanksWholeChunksOfRows) {
   EXPECT_EQ(tensor::rows_of(21, 4, 2), (Part{12, 6}));
   EXPECT_EQ(tensor::rows_of(21, 4, 3), (Part{18, 3}));
   EXPECT_EQ(tensor::rows_of(1, 4, 0), (Part{0, 1}));
@@ -70,7 +70,7 @@ TEST(TensorRegions, PassTheGradientOfASum) {
   });
 }
 
-TEST(TensorRegions, GatheredRowsSumAPartialGradientAndSliceAWholeOne) {
+TEST(TensorRegions, SumOrSliceTheGradientOfGatheredRows) {
   for (const int64_t rows : {8, 9, 3, 1})
     for (const auto kind : {tensor::Gradient::part, tensor::Gradient::whole}) {
       SCOPED_TRACE(rows);
@@ -86,7 +86,7 @@ TEST(TensorRegions, GatheredRowsSumAPartialGradientAndSliceAWholeOne) {
     }
 }
 
-TEST(TensorRegions, RowsOfASumGatherTheirGradient) {
+TEST(TensorRegions, GatherTheGradientOfRowsOfASum) {
   for (const int64_t rows : {8, 9, 3, 1}) {
     SCOPED_TRACE(rows);
     on_ranks(4, [&](Communicator& ranks, double rank) {
@@ -100,7 +100,7 @@ TEST(TensorRegions, RowsOfASumGatherTheirGradient) {
   }
 }
 
-TEST(TensorRegions, SlicesAndGathersOfRowsAndColumnsAreEachOthersBackward) {
+TEST(TensorRegions, SliceAndGatherInEachOthersBackward) {
   on_ranks(3, [](Communicator& ranks, double) {
     const at::Tensor all = numbers(7, 8);
     const Part rows = tensor::rows_of(7, 3, ranks.rank()), columns = tensor::part_of(8, 3, ranks.rank());
@@ -122,7 +122,7 @@ TEST(TensorRegions, SlicesAndGathersOfRowsAndColumnsAreEachOthersBackward) {
 }
 
 // Megatron's golden values: logits 0 to 7, four times on each of four ranks.
-TEST(SplitTokenLoss, EqualsMegatronsNumbers) {
+TEST(SplitTokenLoss, EqualsMegatronsGoldenValues) {
   on_ranks(4, [](Communicator& ranks, double) {
     const at::Tensor hidden = at::ones({1, 1}), weight = at::arange(8, at::kFloat).repeat(4).view({32, 1});
     for (int64_t target = 0; target < 128; target += 11) {

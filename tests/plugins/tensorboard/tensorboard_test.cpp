@@ -160,11 +160,11 @@ Topology board_run(const std::string& sections, const std::string& distributed =
   return {"run", ranks, distributed, sections};
 }
 
-TEST(TensorBoard, ChecksumsAreThoseOfTheStandard) {
+TEST(TensorBoard, ComputesTheStandardsChecksum) {
   EXPECT_EQ(crc32c("123456789"), 0xE3069283u);  // from RFC 3720
 }
 
-TEST(TensorBoard, EventFilesSayWhatTheMetricsFilesSay) {
+TEST(TensorBoard, WritesTheContentsOfTheMetricsFiles) {
   const WholeRuns runs;
   const std::string data = (runs / "train.bin").string();
   runs.train(board_run("tensorboard: {}\nvalidation_dataset_held: {file_pattern: " + data +
@@ -185,7 +185,7 @@ TEST(TensorBoard, EventFilesSayWhatTheMetricsFilesSay) {
   EXPECT_EQ(events[5].scalars, lines_of(runs / "run/validation_held.jsonl", "validation_held/").at(3));
 }
 
-TEST(TensorBoard, BeginsANewFileOnResume) {
+TEST(TensorBoard, StartsANewFileOnResume) {
   const WholeRuns runs;
   const std::string dir = (runs / "board").string();
   const Topology topology = board_run("tensorboard: {dir: " + dir + "}");

@@ -9,12 +9,12 @@
 namespace heddle::tests {
 namespace {
 
-HEDDLE_WITH_ALL("Acme.TrainsAsSingle*");
+HEDDLE_WITH_ALL("Acme.EqualsSingle*");
 
 using ::testing::HasSubstr;
 
 // Replicas are data-parallel ranks too, so acme can use them.
-TEST(Acme, TrainsAsSingleUnderEveryStrategy) {
+TEST(Acme, EqualsSingleUnderEveryStrategy) {
   const Outcome want = train(toy("single", {}));
   const std::pair<const char*, int> cases[] = {
       {"[ddp|fsdp2] dp1", 1},
@@ -39,7 +39,7 @@ TEST(Acme, TrainsAsSingleUnderEveryStrategy) {
 }
 
 // Every rank has equal bits, which train() checks, and clipping uses the norm.
-TEST(Acme, NormsCountEveryPartOnce) {
+TEST(Acme, CountsEveryPartOnceInTheNorm) {
   Training alone = toy("single", {});
   alone.max_norm = 1e-2;
   const Outcome clipped = train(alone);
@@ -51,7 +51,7 @@ std::string misuse(const std::string& line, Acme how) {
   return error_of([&] { train(over_acme(on(toy("single", {}), line), 2, how)); });
 }
 
-TEST(Acme, RefusesAnAxisInNoView) {
+TEST(Acme, RefusesAnAxisWithoutAView) {
   EXPECT_THAT(
       misuse("fsdp2 dp4", {"ep"}),
       HasSubstr("places the parameter 'layer0.weight': the axis 'ep' is in no "
@@ -61,7 +61,7 @@ TEST(Acme, RefusesAnAxisInNoView) {
   EXPECT_THAT(misuse("ddp dp4", {"cp"}), HasSubstr("the axis 'cp' is in no view"));
 }
 
-TEST(Acme, AxesOfTwoViewsAreRefusedByName) {
+TEST(Acme, RefusesAxesOfTwoViewsByName) {
   EXPECT_THAT(misuse("fsdp2 dp4", {"acme", true}),
               HasSubstr("places the parameter 'layer0.weight': the axes acme, dp_shard "
                         "are in no common view of this mesh"));

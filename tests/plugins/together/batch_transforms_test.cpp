@@ -50,7 +50,7 @@ void no_label_of_even_tokens(Batch& batch, const DeviceMesh&) {
   batch.labels = batch.labels.masked_fill(batch.tokens.remainder(2).eq(0), Batch::kIgnore);
 }
 
-TEST(BatchTransforms, ActInTheirOrderOnEveryBatchOfTrainingAndValidation) {
+TEST(BatchTransforms, ApplyInOrderToEveryBatch) {
   Training by_hand = single_model();
   by_hand.change_batch = [](Batch& batch, int) {
     batch.tokens = ((batch.tokens + 1).remainder(50) * 2).remainder(50);
@@ -64,7 +64,7 @@ TEST(BatchTransforms, ActInTheirOrderOnEveryBatchOfTrainingAndValidation) {
   }
 }
 
-TEST(BatchTransforms, LabelsAreCountedBefore) {
+TEST(BatchTransforms, ApplyAfterLabelsAreCounted) {
   Training before = single_model(), after = single_model();
   before.steps = after.steps = 1;
   int64_t kept = 0, all = 0;
@@ -96,7 +96,7 @@ TEST(BatchTransforms, EqualOneRankInEveryTopology) {
 }
 
 // A split along the sequence, without attention: seven tokens on two ranks of cp.
-TEST(BatchTransforms, CutTheSequenceOverAnAxis) {
+TEST(BatchTransforms, SplitTheSequenceOverAnAxis) {
   const auto cut = [](Batch& batch, const DeviceMesh& mesh) {
     const int64_t length = batch.tokens.size(1), half = (length + 1) / 2;
     const int64_t first = mesh.rank("cp") == 0 ? 0 : half,
@@ -117,7 +117,7 @@ TEST(BatchTransforms, CutTheSequenceOverAnAxis) {
   expect_close(got, want);
 }
 
-TEST(BatchTransforms, MisuseIsRefusedByName) {
+TEST(BatchTransforms, RefuseMisuseByName) {
   const auto refusal = [](std::vector<std::function<std::shared_ptr<IParallelizer>()>> changers) {
     Training run = single_model();
     run.own_parallelizers = std::move(changers);

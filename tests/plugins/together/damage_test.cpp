@@ -78,7 +78,7 @@ class Damage : public ::testing::Test {
   Told want_;
 };
 
-TEST_F(Damage, IsReportedByEveryRankWithTheFileForAnyByte) {
+TEST_F(Damage, IsReportedByEveryRankForAnyByte) {
   ASSERT_THAT(files(), SizeIs(7));
   for (const std::string& file : files()) {
     const std::string sound = bytes_of(runs_ / ("sound" + kStopped) / file);
@@ -95,7 +95,7 @@ TEST_F(Damage, IsReportedByEveryRankWithTheFileForAnyByte) {
   }
 }
 
-TEST_F(Damage, IsReportedByEveryRankWhenAFileIsCut) {
+TEST_F(Damage, IsReportedByEveryRankIfAFileIsTruncated) {
   for (const std::string& file : files())
     for (const size_t left : {0, 7, 100}) {
       SCOPED_TRACE(file + ", " + std::to_string(left) + " bytes");
@@ -110,7 +110,7 @@ TEST_F(Damage, IsReportedByEveryRankWhenAFileIsCut) {
     }
 }
 
-TEST_F(Damage, IsReportedByEveryRankWhenAFileIsMissing) {
+TEST_F(Damage, IsReportedByEveryRankIfAFileIsMissing) {
   for (const std::string& file : files()) {
     SCOPED_TRACE(file);
     const auto said = refusals(kTwo, [&](const fs::path& copy) { fs::remove(copy / file); });
@@ -140,7 +140,7 @@ TEST_F(Damage, IsReportedInFilesOfAnotherRank) {
   }
 }
 
-TEST_F(Damage, IsReportedWhenTheModelIsOfAnotherCheckpoint) {
+TEST_F(Damage, IsReportedIfTheModelBelongsToAnotherCheckpoint) {
   const auto said = refusals(kTwo, [&](const fs::path& copy) {
     fs::remove_all(copy / "model");
     fs::copy(runs_ / "rest/epoch_1_step_5/model", copy / "model", fs::copy_options::recursive);
@@ -159,7 +159,7 @@ TEST_F(Damage, IsIgnoredInFilesForPeople) {
   }
 }
 
-TEST_F(Damage, LeavesTheCheckpointBeforeItToGoOnFrom) {
+TEST_F(Damage, LeavesThePreviousCheckpointUsable) {
   runs_.train(kTwo, "sound", kRunSteps);
   std::string file = "sound/epoch_1_step_5/optim/shard-00002-optim-00001-of-00001.safetensors";
   std::string bytes = bytes_of(runs_ / file);
@@ -172,7 +172,7 @@ TEST_F(Damage, LeavesTheCheckpointBeforeItToGoOnFrom) {
   EXPECT_EQ(again.losses, want_.losses);
 }
 
-TEST_F(Damage, IsReportedWhenAnotherRunSavesMeanwhile) {
+TEST_F(Damage, IsReportedIfAnotherRunSavesConcurrently) {
   runs_.meanwhile = [&] {
     fs::remove(runs_ / "sound/LATEST");
     fs::create_directory_symlink("epoch_1_step_5", runs_ / "sound/LATEST");

@@ -39,7 +39,7 @@ TEST(DatasetKits, PassASetWithoutAFault) {
   EXPECT_TRUE(report.untrained().empty());
 }
 
-TEST(DatasetKits, DoNotRunWhereFilesAreMissing) {
+TEST(DatasetKits, DoNotRunIfFilesAreMissing) {
   const kits::Report report = fault_report("dataset", "no_file");
   EXPECT_TRUE(report.passed()) << report.text();
   EXPECT_THAT(report.untrained(), ::testing::ElementsAre("dataset 'faulty'"));

@@ -146,7 +146,7 @@ TEST(Device, StepOfFsdp2ReadsNothingBack) {
   train_on_device("fsdp2", "{reshard_after_forward: false}", axes(1, 2), 2, at::kFloat);
 }
 
-TEST(Device, StepOfMegatronsStrategiesReadsNothingBack) {
+TEST(Device, StepOfMegatronStrategiesReadsNothingBack) {
   for (const char* split : {"{zero_dp_strategy: 0}", "{zero_dp_strategy: 1}", "{zero_dp_strategy: 2}",
                             "{zero_dp_strategy: 3}", "{zero_dp_strategy: 3, fsdp_double_buffer: true}"})
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16})

@@ -67,14 +67,14 @@ TEST_P(EveryStrategy, CountsAParameterUnusedOnOneRankAsZeroThere) {
 }
 
 // Enough layers that reductions of one rank wait for the other rank, which waits for nothing.
-TEST_P(EveryStrategy, StaysInStepWhereTheBackwardOfOneRankEndsEarly) {
+TEST_P(EveryStrategy, DoesNotDeadlockIfTheBackwardOfOneRankEndsEarly) {
   Toy deep{.layers = 9};
   expect_single(2, {1, -1}, deep);
   expect_single(2, {-1, 1}, deep);
   expect_single(2, {1, -1, -1, 1}, deep);
 }
 
-TEST_P(EveryStrategy, LeavesAParameterThatNoRankUsedWithoutAGradient) {
+TEST_P(EveryStrategy, GivesAParameterThatNoRankUsedNoGradient) {
   for (const int ranks : {1, 2}) {
     Training whole = toy("single", {}), run = on(ranks);
     use_extra_where(whole, {0});
@@ -102,7 +102,7 @@ TEST_P(EveryStrategy, TrainsAForeignModelInPlaceFromTheValuesOfRankZero) {
 }
 
 // The toy has no layers whose adjacent weights are joined to one product.
-TEST_P(EveryStrategy, GivesTheBitsOfSingleOnOneRankAndTheSameTwiceOnThree) {
+TEST_P(EveryStrategy, EqualsTheBitsOfSingleOnOneRankAndRepeatsOnThree) {
   expect_bit_equal(train(on(1)), train(toy("single", {})));
   Training run = on(3);
   run.microbatches = 2;

@@ -203,18 +203,18 @@ TEST(FaultyPlugins, PassWithoutAFault) {
   }
 }
 
-TEST(FaultyPlugins, MayDeclareAnAuxiliaryLoss) {
+TEST(FaultyPlugins, CanDeclareAnAuxiliaryLoss) {
   const Report report = faulty("model", "auxiliary_loss");
   EXPECT_TRUE(report.passed()) << report.text();
 }
 
 // A resumed run warns of each key of config_json() that differs.
-TEST(FaultyPlugins, MayLeaveOutOfTheSignatureWhatChangesNoParameter) {
+TEST(FaultyPlugins, CanOmitKeysWithoutParametersFromTheSignature) {
   const Report report = faulty("model", "signature_lacks_a_factor");
   EXPECT_TRUE(report.passed()) << report.text();
 }
 
-TEST(FaultyPlugins, AreNotPassedWhenNothingTrainsThem) {
+TEST(FaultyPlugins, DoNotPassIfNothingTrainsThem) {
   kits::KitOptions options = kit_options({2});
   options.fields = "{hidden_size: 13}";
   const Report report = bad_plugin_report("faulty_model", options);
@@ -222,7 +222,7 @@ TEST(FaultyPlugins, AreNotPassedWhenNothingTrainsThem) {
   EXPECT_THAT(report.untrained(), ElementsAre("model 'faulty'"));
 }
 
-TEST(FaultyPlugins, AreEndedByTheTimeLimitWhenTheyLoop) {
+TEST(FaultyPlugins, AreEndedByTheTimeLimitIfTheyLoop) {
   const Report report = faulty("parallelizer", "seam_loops", 3);
   EXPECT_FALSE(report.passed());
   EXPECT_THAT(report.checks.back().detail, HasSubstr("it did not end within 3 s: rank 1 is in "

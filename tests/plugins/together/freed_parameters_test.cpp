@@ -35,7 +35,7 @@ Units units_with_detached_use(bool foreign) {
   return units;
 }
 
-TEST(FreedParameters, AreThereForTheGradientOfTheInput) {
+TEST(FreedParameters, AreKeptForTheGradientOfTheInput) {
   for (const bool foreign : {true, false})
     for (const auto checkpointing : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
       Training alone = toy("single", {});
@@ -52,7 +52,7 @@ TEST(FreedParameters, AreThereForTheGradientOfTheInput) {
 
 // The head is tied to the embedding, whose unit also has a frozen parameter. If the backward of one rank ends
 // at the head, both ranks gather the table equally often.
-TEST(FreedParameters, AreGatheredAlikeWhenABackwardEndsEarly) {
+TEST(FreedParameters, AreGatheredEquallyIfABackwardEndsEarly) {
   Toy tied{.tied = true};
   const auto make_units = [tied](int) {
     Units units = toy_units(tied);

@@ -98,7 +98,7 @@ TEST(MuseGlimmer, WritesTheWholeModelsKeys) {
       "model.language_model.layers.0.self_attn.gate_proj.weight");
 }
 
-TEST(MuseGlimmer, RefusesTheOlderFormOfItsKeys) {
+TEST(MuseGlimmer, RefusesTheOlderSpellingOfItsKeys) {
   const Node keys = config::read_text("{model_type: muse_glimmer, num_hidden_layers: 2}", "config.json");
   EXPECT_THAT(
       tests::thrown_by([&] { engine::read_model(keys, tests::built_plugins(), UnknownKeys::passed_over); }),

@@ -16,7 +16,7 @@ Training plain(int microbatches) {
 
 // A reduction that scales accumulated gradients in place would scale them again with each microbatch. With
 // replicas, gradients of earlier microbatches must neither be lost nor reduced twice.
-TEST(GradientDefects, AccumulatedGradientsAreScaledAndReducedOnce) {
+TEST(GradientDefects, ScalesAndReducesAccumulatedGradientsOnce) {
   expect_equal_on(plain(1), {"ddp(gradient_as_bucket_view: [false|true]) dp1 calls4",
                              "fsdp2(defer_fsdp_grad_sync: [false|true]) [dp1 calls4|dp4 replicas2 calls3]"});
 }
@@ -52,7 +52,7 @@ TEST(GradientDefects, CountsEveryParameterOnceInTheNormUnderTensorParallelism) {
 }
 
 // A mean of means would give labels of a short microbatch a larger weight.
-TEST(GradientDefects, LabelsWeighTheSameInEveryMicrobatchAndOnEveryRank) {
+TEST(GradientDefects, WeightsLabelsEquallyInEveryMicrobatchAndOnEveryRank) {
   const auto labels_in_few = [](Batch& batch, int) {
     const at::Tensor rows = batch.labels.narrow(0, 0, batch.labels.size(0) / 2);
     rows.fill_(Batch::kIgnore);  // half of a rank's labels, so the halves depend on the topology

@@ -109,7 +109,7 @@ Training small(const std::string& model = "qwen3") {
   return run;
 }
 
-TEST(HostLoop, TrainsAsStepDoesUnderEveryParallelizer) {
+TEST(HostLoop, TrainsLikeStepUnderEveryParallelizer) {
   const HostRun alone = by_step(small());
   for (const std::string& line : alternatives("[single|single tp2|single tp2(sequence)|ddp dp2 "
                                               "tp2(sequence)|fsdp2 dp2 tp2(sequence)|fsdp2 cp2(ring)]")) {
@@ -173,7 +173,7 @@ TEST(HostLoop, IsRefusedOnAPipeline) {
   });
 }
 
-TEST(HostLoop, RefusesAnOptimizerThatCannotUndo) {
+TEST(HostLoop, RefusesAnOptimizerThatCannotRollBack) {
   Training run = pipeline("1f1b", 2, 3);
   run.pipeline.post_validation = true;
   run.pipeline.where = "distributed.pipeline";

@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Examples, TemplateKits,
                                            "template_dataset", "overlapped", "looped", "balance", "acme"),
                          [](const auto& info) { return info.param; });
 
-TEST(StrategyPage, HoldsTheWalkOfTheExample) {
+TEST(StrategyPage, ContainsTheCodeOfTheExample) {
   const auto text = [](const std::string& path) {
     std::ostringstream out;
     out << std::ifstream(HEDDLE_SOURCE_DIR "/" + path).rdbuf();
@@ -94,7 +94,7 @@ TEST(StrategyKits, RefuseAStrategyThatOwnsATiedParameterTwice) {
 
 // The strategy sums a gradient when its hook is called in the last backward. That may be before a drain, and
 // more than once for a weight of two units.
-TEST(StrategyKits, RefuseAStrategyThatTakesTheFirstCallOfAHookForTheWholeGradient) {
+TEST(StrategyKits, RefuseAStrategyThatReducesAtTheFirstHookCall) {
   const Report report = check_plugin(bad("hasty"), {.ranks = {2}});
   EXPECT_FALSE(kit(report, "before the last drain").passed);
   EXPECT_FALSE(kit(report, "recomputed in the backward").passed);
@@ -108,14 +108,14 @@ TEST(StrategyKits, RefuseAStrategyThatForgetsToSumGradients) {
   EXPECT_EQ(check.rule, "strategy 'forgets' on 2 ranks: finish_gradients(): " + sum + " of the step");
 }
 
-TEST(StrategyKits, SayWhyAStrategyDoesNotRun) {
+TEST(StrategyKits, ReportWhyAStrategyDoesNotRun) {
   const Report report = check_plugin(bad("late"), {.ranks = {2}});
   EXPECT_FALSE(report.passed());
   EXPECT_THAT(report.text(),
               HasSubstr("the plugin 'late' 0.1.0 threw while it parallelized the model: no workspace"));
 }
 
-TEST(StrategyKits, NameTheStrategyThatIsNotThere) {
+TEST(StrategyKits, NameAMissingStrategy) {
   PluginRegistry plugins({});
   try {
     check_strategy("strategy: nowhere", plugins, {1});
@@ -136,7 +136,7 @@ TEST(ScheduleKits, RefuseAScheduleThatLosesABackward) {
       "rank 0: 0F0 0F1 0F2 0F3 0B0 0B1 0B2 [0B3?]");
 }
 
-TEST(ParallelizerKits, RefuseOneThatDoesNothingAndSaysSo) {
+TEST(ParallelizerKits, ReportAParallelizerThatSplitsNothing) {
   // It splits nothing, which gives correct results: every rank computes the whole model.
   const Report report = check_plugin(bad("splits_tp"), {.ranks = {2}});
   EXPECT_TRUE(kit(report, "returns what it split").passed) << report.text();
@@ -154,7 +154,7 @@ TEST(ParallelizerKits, PassOneThatOnlyChangesBatches) {
   EXPECT_TRUE(kit(report, "batches, losses and metrics are equal to one rank").ran) << report.text();
 }
 
-TEST(DeviceKits, RunWhereTheDeviceIsAndSayWhereItIsNot) {
+TEST(DeviceKits, RunOnTheDeviceElseReportItsAbsence) {
   const Report report = check_plugin(bad("devices"));
   EXPECT_TRUE(report.passed()) << report.text();
   EXPECT_THAT(report.text(),
@@ -163,7 +163,7 @@ TEST(DeviceKits, RunWhereTheDeviceIsAndSayWhereItIsNot) {
   EXPECT_THAT(report.text(), HasSubstr("ok    device 'paper': start(), wrap()"));
 }
 
-TEST(FileKits, PassWhatTheRegistryAcceptsAndNameTheRuleThatIsBroken) {
+TEST(FileKits, PassWhatTheRegistryAcceptsAndNameTheViolatedRule) {
   EXPECT_TRUE(check_plugin(bad("plain"), {.ranks = {}}).passed());
   const Report report = check_plugin(bad("other_torch"));
   EXPECT_FALSE(report.passed());
@@ -172,7 +172,7 @@ TEST(FileKits, PassWhatTheRegistryAcceptsAndNameTheRuleThatIsBroken) {
   EXPECT_THAT(report.text(), HasSubstr("FAIL  the ABI tag is this engine's: the plugin 'other_torch' 0.1.0"));
 }
 
-TEST(Engine, WorksTwiceInOneProcessAtTheSameTime) {
+TEST(Engine, RunsTwiceConcurrentlyInOneProcess) {
   Report one, two;
   std::thread other([&] {
     PluginRegistry plugins = built();

@@ -69,7 +69,7 @@ TEST(MixtureFamilies, ReadMimoInBothSpellings) {
 
 // config.json of a model with random weights in the form that transformers reads: no null widths, and no
 // score temperature that is not computed here.
-TEST(ConfigOfRandomWeights, HasWhatTransformersReads) {
+TEST(ConfigOfRandomWeights, IsReadByTransformers) {
   const std::string heads = "num_hidden_layers: 1, num_attention_heads: 4, ";
   for (const char* type : {"falcon_h1", "ernie4_5_moe"})
     EXPECT_THAT(model_of(type, heads + "num_key_value_heads: 2")->config_json("float32"),

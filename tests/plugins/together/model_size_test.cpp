@@ -53,7 +53,7 @@ void expect_parts(const Parts& got, double held, double gradients, double optimi
   EXPECT_NEAR(got.optimizer, optimizer, 0.2);
 }
 
-TEST(ModelSize, CountsWhatStaysWhole) {
+TEST(ModelSize, CountsWholeState) {
   expect_parts(measured_parts(without_shards()), 1, 1, 2);
   Training undone = without_shards();
   undone.axes = {{"pp", 2}, {"tp", 1}};
@@ -67,7 +67,7 @@ TEST(ModelSize, CountsWhatStaysWhole) {
   EXPECT_EQ(parts.largest_unit, 0);
 }
 
-TEST(ModelSize, CountsWholeParametersAndGradientsWhereTheOptimizerAloneIsSplit) {
+TEST(ModelSize, CountsWholeParametersAndGradientsIfOnlyTheOptimizerIsSplit) {
   expect_parts(measured_parts(megatron(2, "use_distributed_optimizer: true")), 1, 1, 1);
 }
 
@@ -81,7 +81,7 @@ TEST(ModelSize, CountsShardsAndTheLargestUnitThatIsGathered) {
   }
 }
 
-TEST(ModelSize, CountsNoGradientsOfWhatDoesNotTrain) {
+TEST(ModelSize, CountsNoGradientsOfFrozenParameters) {
   Training run = without_shards();
   run.frozen = {"model.embed_tokens.weight", "lm_head.weight"};
   const Parts parts = measured_parts(run), all = measured_parts(without_shards());

@@ -31,7 +31,7 @@ std::map<std::string, std::string> signature_of(const std::string& yaml) {
   return prepared(yaml).spec->signature();
 }
 
-TEST(MultiTokenPredictionHeads, ActAsIfConfigJsonHadThem) {
+TEST(MultiTokenPredictionHeads, ApplyLikeKeysOfConfigJson) {
   EXPECT_EQ(signature_of(model_at("nemotron_h_mtp_repeated", "")).at("num_nextn_predict_layers"), "3");
   const auto changed = signature_of(
       model_at("nemotron_h_mtp_repeated",
@@ -45,7 +45,7 @@ TEST(MultiTokenPredictionHeads, ActAsIfConfigJsonHadThem) {
   EXPECT_EQ(random.at("num_nextn_predict_layers"), "1");
 }
 
-TEST(MultiTokenPredictionHeads, AreRefusedWhereThereAreNone) {
+TEST(MultiTokenPredictionHeads, AreRefusedIfTheModelHasNone) {
   EXPECT_EQ(
       tests::thrown_by([] { prepared(model_at("llama", ", num_nextn_predict_layers: 2")); }),
       "error[not_built] run.yaml:1 model.num_nextn_predict_layers: the family llama has no multi-token "

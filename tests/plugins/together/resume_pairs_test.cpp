@@ -45,21 +45,21 @@ std::vector<Topology> all_topologies() {
 
 class ResumePairs : public ::testing::TestWithParam<Topology> {};
 
-TEST_P(ResumePairs, GoOnWithTheNumbersOfOneRank) {
+TEST_P(ResumePairs, EqualOneRank) {
   expect_resumes_among(WholeRuns(), {GetParam()}, topologies());
 }
 
 INSTANTIATE_TEST_SUITE_P(From, ResumePairs, ::testing::ValuesIn(topologies()),
                          [](const auto& info) { return info.param.name; });
 
-TEST(ResumeMegatron, IsLeftAndEnteredInEverySharding) {
+TEST(ResumeMegatron, ResumesFromAndOnEverySharding) {
   expect_resumes_among(WholeRuns(), {topologies()[3]}, megatron_topologies());
   expect_resumes_among(WholeRuns(), megatron_topologies(), {topologies()[5]});
 }
 
 class ResumeSame : public ::testing::TestWithParam<Topology> {};
 
-TEST_P(ResumeSame, GivesTheBitsOfARunThatNeverStopped) {
+TEST_P(ResumeSame, EqualsTheBitsOfARunThatNeverStopped) {
   expect_resumes(WholeRuns(), GetParam());
 }
 
@@ -67,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(On, ResumeSame, ::testing::ValuesIn(all_topologies()),
                          [](const auto& info) { return info.param.name; });
 
 // Each stage reads its copy of the tied embedding, and one stage writes it.
-TEST(ResumeTied, IsLeftAndEnteredByStages) {
+TEST(ResumeTied, ResumesFromAndOnStages) {
   WholeRuns runs;
   runs.model = runs.model.substr(0, runs.model.size() - 1) + ", tie_word_embeddings: true}";
   const std::vector<Topology> stages{

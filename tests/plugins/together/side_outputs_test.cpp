@@ -110,7 +110,7 @@ TEST(SideOutputs, AddAtMostOneCollectiveToAStep) {
   EXPECT_GT(plain, 0);
 }
 
-TEST(SideOutputs, ParallelizersHearOfEachUpdateWithTheReducedValues) {
+TEST(SideOutputs, ReportReducedValuesToParallelizersAtEachUpdate) {
   for (const int ranks : {1, 2}) {
     std::vector<std::shared_ptr<Probe>> probes;
     std::mutex mutex;
@@ -131,7 +131,7 @@ TEST(SideOutputs, ParallelizersHearOfEachUpdateWithTheReducedValues) {
   }
 }
 
-TEST(SideOutputs, MisuseIsRefusedByName) {
+TEST(SideOutputs, RefuseMisuseByName) {
   ProbeOptions options;
   options.axes = {"acme"};
   EXPECT_NE(error_of([&] { train(probed(llama_alone(), options)); }).find("side output 'probe/loss'"),

@@ -53,7 +53,7 @@ void expect_one_skipped(const Outcome& outcome) {
   for (int step = 0; step < 6; ++step) EXPECT_EQ(outcome.norms[step] == -1, step == kBadStep) << step;
 }
 
-TEST(SkippedUpdates, AreTheSameUnderEveryStrategyWhicheverRankHasTheBadGradient) {
+TEST(SkippedUpdates, AreEqualUnderEveryStrategyForEveryRank) {
   using Case = std::pair<double, double>;
   for (const auto& [value, max_norm] :
        std::vector<Case>{{std::numeric_limits<double>::infinity(), 1.0},
@@ -74,7 +74,7 @@ TEST(SkippedUpdates, AreTheSameUnderEveryStrategyWhicheverRankHasTheBadGradient)
 }
 
 // The last norm's weight is whole on both ranks of tp, and each rank computes its gradient separately.
-TEST(SkippedUpdates, SkipOnEveryRankWhenOneRankHasABadGradient) {
+TEST(SkippedUpdates, AreSkippedOnEveryRankIfOneRankHasABadGradient) {
   for (const size_t unit : {0, 3}) {
     SCOPED_TRACE(unit);
     const double nan = std::numeric_limits<double>::quiet_NaN();
@@ -85,7 +85,7 @@ TEST(SkippedUpdates, SkipOnEveryRankWhenOneRankHasABadGradient) {
   }
 }
 
-TEST(SkippedUpdates, ChangeNoBitOfWhatFollows) {
+TEST(SkippedUpdates, DoNotAffectLaterSteps) {
   const Training run = skipping("fsdp2 dp3");
   const Outcome once = train(with_bad_gradient(run, 0, 1, std::numeric_limits<double>::infinity()));
   expect_bit_equal(train(with_bad_gradient(run, 2, 0, std::numeric_limits<double>::quiet_NaN())), once);

@@ -11,7 +11,7 @@ namespace {
 HEDDLE_WITH_ALL("ThreeD.*");
 
 // Compute in bfloat16, sums in float32. Rounding depends only on how sums are split over tp.
-TEST(ThreeD, ComputesInBfloat16AsWithoutStagesAndShards) {
+TEST(ThreeD, ComputesInBfloat16LikeTensorParallelismAlone) {
   const std::string half = "fsdp2(" + kBfloat16 + ")";
   for (const std::string tp : {" tp1", " tp2"}) {
     SCOPED_TRACE(tp);

@@ -15,7 +15,7 @@ using namespace kits;
 
 namespace {
 
-TEST(Watch, NamesTheRankThatLoopsBeforeThoseThatWaitForIt) {
+TEST(Watch, NamesTheRankThatLoopsBeforeWaitingRanks) {
   const auto end = std::make_shared<std::atomic<bool>>(false);
   const auto until_the_end = [end] {
     while (!*end) std::this_thread::yield();

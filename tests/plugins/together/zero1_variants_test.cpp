@@ -9,11 +9,11 @@ using kits::Check;
 using kits::Report;
 namespace {
 
-HEDDLE_WITH_ALL("Variants/RefusedFault*:Zero1.Passes*:Zero1.*WhenItLoops");
+HEDDLE_WITH_ALL("Variants/RefusedFault*:Zero1.Passes*:Zero1.*IfItLoops");
 
 using ::testing::HasSubstr;
 
-TEST(Zero1, PassesEveryKitOnRanksThatDoNotDivideTheSizes) {
+TEST(Zero1, PassesEveryKitWithUnevenSizes) {
   const Report report = bad_plugin_report("zero1_none", kit_options({1, 2, 3}));
   EXPECT_TRUE(report.passed()) << report.text();
   EXPECT_GT(report.checks.size(), 60u);
@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
           "a backward threw: no room for a gradient; it ran hooks of the strategy 'zero1'"}})),
     name_of_fault);
 
-TEST(Zero1, IsEndedByTheTimeLimitWhenItLoops) {
+TEST(Zero1, IsEndedByTheTimeLimitIfItLoops) {
   const Report report = bad_plugin_report("zero1_loops_in_finish", kit_options({2}, 3));
   EXPECT_FALSE(report.passed());
   EXPECT_THAT(
@@ -104,7 +104,7 @@ TEST(Zero1, IsEndedByTheTimeLimitWhenItLoops) {
 }
 
 // Ranks wait for each other in a collective for half of the time limit.
-TEST(Zero1, IsRefusedWhenItSkipsACollectiveInASecondStep) {
+TEST(Zero1, IsRefusedIfItSkipsACollectiveInTheSecondStep) {
   const Report report = bad_plugin_report("zero1_skips_second_reduce", kit_options({2}, 6));
   EXPECT_FALSE(report.passed()) << report.text();
 }

@@ -21,7 +21,7 @@ Topology run_with(const std::string& sections, const std::string& distributed = 
   return {"run", ranks, distributed, sections};
 }
 
-TEST(Transforms, WhoseParametersTheExportHoldsAreThere) {
+TEST(Transforms, AreFoundIfTheExportHoldsTheirParameters) {
   const WholeRuns runs;
   train_recipe("model: {config: " + runs.model +
                    "}\nplugins: [" HEDDLE_BINARY_DIR
@@ -38,7 +38,7 @@ TEST(Transforms, WhoseParametersTheExportHoldsAreThere) {
 
 // A run that starts from a checkpoint's weights has the parameters that a transform added there. With the
 // weights of a model without them, it initializes them.
-TEST(Transforms, FindWhatTheyAddedInTheFilesOfAModel) {
+TEST(Transforms, FindTheirParametersInTheFilesOfAModel) {
   const WholeRuns runs;
   runs.train(run_with(kHello + "{}"), "with", 4);
   runs.train(run_with(""), "without", 1);
@@ -71,7 +71,7 @@ TEST(Transforms, FindWhatTheyAddedInTheFilesOfAModel) {
 
 // A gain that is a child of a layer is sharded, split for a pipeline and reduced like the layer's own
 // weights.
-TEST(Transforms, TrainAlikeOnEveryTopologyWhenTheyAddChildren) {
+TEST(Transforms, TrainEquallyOnEveryTopologyWithAddedChildren) {
   expect_alike_on(WholeRuns(), kHello + "{train_base: true}\n",
                   {{2, kFsdp2InFp32 + "}"},
                    {2, "{strategy: single, tp_size: 2}"},
@@ -79,7 +79,7 @@ TEST(Transforms, TrainAlikeOnEveryTopologyWhenTheyAddChildren) {
                    {2, "{strategy: single, " + two_stages("1f1b") + "}"}});
 }
 
-TEST(Transforms, FreezeTheBaseAndKeepWhatTheyAddInCheckpoints) {
+TEST(Transforms, FreezeTheBaseAndSaveOnlyTheirParameters) {
   const WholeRuns runs;
   const Topology topology = run_with(kHello + "{}", "{strategy: fsdp2}", 2);
   expect_resumes(runs, topology);

@@ -44,7 +44,7 @@ std::vector<int64_t> steps_in(const fs::path& run) {
   return out;
 }
 
-TEST(Wandb, LinesSayWhatTheMetricsFilesSay) {
+TEST(Wandb, WritesTheContentsOfTheMetricsFiles) {
   const WholeRuns runs;
   const std::string set = "{file_pattern: " + (runs / "train.bin").string() + ", seq_len: 7}";
   testing::internal::CaptureStderr();
@@ -92,7 +92,7 @@ TEST(Wandb, ContinuesInItsDirectoryOnResume) {
   EXPECT_THAT(steps_in(both[0] == first[0] ? both[1] : both[0]), ElementsAre(8));
 }
 
-TEST(Wandb, FindsARunByTheIdOfARecipe) {
+TEST(Wandb, FindsARunByTheConfiguredId) {
   const WholeRuns runs;
   const std::string place = "save_dir: " + (runs / "logs").string();
   runs.train(wandb_run("id: warp-1, " + place), "run", 4);
@@ -107,7 +107,7 @@ TEST(Wandb, FindsARunByTheIdOfARecipe) {
               HasSubstr("resume is must, but " + (runs / "logs/wandb").string() + " has no run p-1"));
 }
 
-TEST(Wandb, WritesNothingWhereItIsOff) {
+TEST(Wandb, WritesNothingIfDisabled) {
   for (const char* fields : {"mode: disabled", "enable: false, project: <your_project>, mode: online"}) {
     const WholeRuns runs;
     runs.train(wandb_run(fields), "run", 1);
@@ -127,7 +127,7 @@ TEST(Wandb, TakesItsNameFromTheModel) {
   EXPECT_EQ(lines_in(made[0] / "run.json").at(0)["name"], parent + "_base");
 }
 
-TEST(Wandb, IsRefusedWhereAnotherFileHoldsItsId) {
+TEST(Wandb, IsRefusedIfAnotherFileHasTheNameOfItsId) {
   const WholeRuns runs;
   fs::create_directories(runs / "run");
   std::ofstream(runs / "run/wandb_run_id") << "my own notes";
