@@ -92,7 +92,7 @@ TEST_F(ExamplesOfEachKind, RunWithTheFirstPage) {
   EXPECT_THAT(page, HasSubstr("model   llama, 381.60 K parameters, float32, random weights\n"));
   // The figures of the first page are those of the results.
   const std::string results = read_text(HEDDLE_SOURCE_DIR "/bench/RESULTS.md");
-  const size_t figures = page.find("## Figures"), end = page.find("## What works");
+  const size_t figures = page.find("## Benchmarks"), end = page.find("## What works");
   std::istringstream cells(page.substr(figures, end - figures));
   int found = 0;
   for (std::string cell; std::getline(cells, cell, '|');) {
