@@ -39,7 +39,7 @@ std::string lower(std::string_view word) {
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
   const std::string wanted = lower(word);
   std::string best;
-  size_t best_distance = std::max<size_t>(2, wanted.size() / 3) + 1;
+  size_t best_distance = (wanted.size() < 5 ? 1 : std::max<size_t>(2, wanted.size() / 3)) + 1;
   std::vector<size_t> row;
   for (const std::string& candidate : candidates) {
     const size_t distance = edit_distance(wanted, lower(candidate), best_distance, row);

@@ -77,10 +77,11 @@ std::string rate_text(double value) {
 
 void check_length(const DatasetSection& section, const ModelFacts& model) {
   if (section.sequence_length <= model.max_positions) return;
-  throw Error(ErrorCode::config, section.length_where,
-              "seq_len " + std::to_string(section.sequence_length) + " is longer than the model's " +
-                  positions_text(model),
-              "make " + section.section.path() + ".seq_len smaller" + or_more_positions(model));
+  throw Error(
+      ErrorCode::config, section.length_where,
+      section.length_key + " " + std::to_string(section.sequence_length) + " is longer than the model's " +
+          positions_text(model),
+      "make " + section.section.path() + "." + section.length_key + " smaller" + or_more_positions(model));
 }
 
 void refuse_none_left(const DatasetSection& section, int64_t samples) {

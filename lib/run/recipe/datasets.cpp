@@ -96,6 +96,7 @@ DatasetSection resolve_dataset(DatasetSection section, PluginRegistry& plugins,
   const Node* length = offered->length_key.empty() ? nullptr : read.values.find(offered->length_key);
   if (length == nullptr || length->is_null()) return section;
   section.sequence_length = length->as_integer();
+  section.length_key = offered->length_key;
   const Node* given = section.section.find(offered->length_key);
   section.length_where = given != nullptr ? given->where() : section.where;
   return section;

@@ -88,6 +88,7 @@ struct DatasetSection {
   std::optional<TextKeys> texts = std::nullopt;  // set by resolve_dataset() for a set of texts
   std::optional<int64_t> most_samples;  // maximum number of samples, for a set without such a key of its own
   std::string where, length_where;      // places of the set and of its row length, for messages
+  std::string length_key = "seq_len";   // key of the row length
 };
 
 // Keys that all optimizers share, and the section of the plugin.
