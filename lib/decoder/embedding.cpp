@@ -60,9 +60,9 @@ void InputEmbedding::check_positions(const at::Tensor& positions) const {
   const auto last = positions.max().item<int64_t>();
   if (last < positions_count_) return;
   throw Error(ErrorCode::input, "embedding",
-              "position " + std::to_string(last) + " has no vector: the model has " +
+              "position " + std::to_string(last) + " has no embedding: the model has " +
                   std::to_string(positions_count_) + " positions",
-              "give shorter sequences, or a model with more positions");
+              "use shorter sequences, or a model with more positions");
 }
 
 }  // namespace heddle::decoder

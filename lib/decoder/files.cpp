@@ -123,8 +123,8 @@ StoredParts runs(StoredParts slice, int64_t groups) {
 int64_t rows_of_part(const Files::Rows& rows, const std::string& parameter) {
   if (const auto count = rows(parameter)) return *count;
   throw Error(ErrorCode::internal, "model",
-              "a rule of its files joins '" + parameter + "', which is no parameter of the model",
-              "Files::joined takes modules that all have the parameter");
+              "a rule in Files::joined joins '" + parameter + "', which is not a parameter of the model",
+              "list only modules in Files::joined that have the parameter");
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ std::string CommonKeys::complaint() const {
            " are more than " + std::to_string(model::kLargestSize);
   const int64_t padding = pad_token_id.value_or(0);
   if (padding >= vocab_size || padding < -vocab_size)
-    return "pad_token_id " + std::to_string(padding) + " is no token of the vocabulary of " +
+    return "pad_token_id " + std::to_string(padding) + " is outside the vocabulary of size " +
            std::to_string(vocab_size);
   return "";
 }
@@ -50,8 +50,7 @@ void refuse_misspelt(const Node& map, std::span<const std::string> known) {
   for (const auto& [key, value] : map.entries()) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     const std::string meant = text::nearest(key, known);
-    if (!meant.empty())
-      model::refuse(value, "there is no key '" + key + "' here", "did you mean '" + meant + "'?");
+    if (!meant.empty()) model::refuse(value, "unknown key '" + key + "'", "did you mean '" + meant + "'?");
   }
 }
 

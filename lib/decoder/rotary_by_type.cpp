@@ -28,7 +28,7 @@ const Node* parameters_of(const Node& keys, const char* type) {
     if (key != kFullAttention && key != kSlidingAttention && !says_nothing(key, value))
       model::refuse(value,
                     "expected a map for full_attention and one for sliding_attention, got the key " + key,
-                    "give rope_theta and rope_local_base_freq, or the two maps");
+                    "set rope_theta and rope_local_base_freq, or the two maps");
   return model::given(*all, type);
 }
 

@@ -26,12 +26,15 @@ void read_part(const Node& keys, RotaryKeys& rotary, const RotaryUse& use) {
   rotary.part = part->as_real();
   if (rotary.part == 1.0) return;
   if (!use.partial)
-    refuse(*part, "a model of type " + use.model_type + " rotates whole heads, got " + part->written(),
-           "leave the key out");
+    refuse(*part,
+           "a model of type " + use.model_type +
+               " rotates whole heads, so it does not take a partial factor, got " + part->written(),
+           "remove the key");
   const int64_t dim = rotary.dim(use.head_dim);
   if (!(rotary.part > 0 && rotary.part < 1) || dim < 2 || dim % 2 != 0)
-    refuse(*part, "of heads of " + std::to_string(use.head_dim) +
-                      " an even number must be rotated, from 2 on, got " + part->written());
+    refuse(*part, "a head of " + std::to_string(use.head_dim) +
+                      " elements needs an even number of rotated elements, at least 2, got " +
+                      part->written());
 }
 
 double positive(const Node& parameters, std::string_view key) {
@@ -127,7 +130,7 @@ void read_parameters(const Node& keys, const Node& parameters, RotaryKeys& rotar
   if (!parameters.is_map()) refuse(parameters, "expected a map with rope_type, got " + parameters.written());
   refuse_misspelt(parameters, known_parameters());
   for (const auto& [key, value] : parameters.entries())
-    if (value.is_map()) refuse(value, "rotary parameters of their own per layer type are not built");
+    if (value.is_map()) refuse(value, "separate rotary parameters per layer type are not built");
   const std::string type = text_or(parameters, "rope_type", text_or(parameters, "type", "default"));
   if (type != "proportional") read_part(parameters, rotary, use);
   rotary.theta = real_or(parameters, "rope_theta", rotary.theta);
@@ -162,9 +165,10 @@ void check_default_part(const Node& keys, const RotaryKeys& rotary, const Rotary
   std::string factor = std::to_string(rotary.part);
   factor.erase(factor.find_last_not_of('0') + 1);
   refuse(at,
-         "of heads of " + std::to_string(use.head_dim) + " an even number must be rotated, from 2 on, and " +
-             use.model_type + " rotates " + factor + " of them by default",
-         "give partial_rotary_factor, or another head_dim");
+         "a head of " + std::to_string(use.head_dim) +
+             " elements needs an even number of rotated elements, at least 2, but " + use.model_type +
+             " rotates " + factor + " of them by default",
+         "set partial_rotary_factor, or another head_dim");
 }
 
 }  // namespace

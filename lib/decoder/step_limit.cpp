@@ -12,13 +12,13 @@ void read_step_limit(const Node& keys, double& shortest, double& longest) {
   const bool is_pair = limit->is_list() && limit->items().size() == 2;
   if (is_pair) shortest = limit->items()[0].as_real(), longest = limit->items()[1].as_real();
   if (!is_pair || !(shortest >= 0 && shortest <= longest))
-    model::refuse(
-        *limit,
-        is_pair ? "time_step_limit: expected the shortest step, from 0 on, and one that is no shorter, got " +
-                      limit->items()[0].written() + " and " + limit->items()[1].written()
-                : "time_step_limit: expected a list of two numbers, the shortest and the longest "
-                  "step, got " +
-                      limit->written());
+    model::refuse(*limit,
+                  is_pair ? "time_step_limit: expected the shortest step, at least 0, and the longest step, "
+                            "not below it, got " +
+                                limit->items()[0].written() + " and " + limit->items()[1].written()
+                          : "time_step_limit: expected a list of two numbers, the shortest and the longest "
+                            "step, got " +
+                                limit->written());
 }
 
 std::vector<Node::Entry> step_limit_entry(double shortest, double longest) {

@@ -71,7 +71,7 @@ void check_indexers(const Model& model) {
   for (const Layer& layer : model.mtp.layers)
     if (indexer_of(layer) != nullptr)
       refuse_indexer(model.layers.size(), "is in a multi-token prediction head, where none is built",
-                     "give the layers of the heads a latent attention without an indexer");
+                     "use a latent attention without an indexer in the layers of the heads");
   for (size_t i = 0; i < model.layers.size(); ++i) {
     const Indexer* one = indexer_of(model.layers[i]);
     if (one == nullptr) continue;
@@ -80,17 +80,17 @@ void check_indexers(const Model& model) {
       refuse_indexer(i, "needs a latent of queries", "give q_lora_rank, a number above 0");
     if (one->head_dim < latent.rotary)
       refuse_indexer(i,
-                     "has heads of " + std::to_string(one->head_dim) + " numbers, of which " +
+                     "has heads of " + std::to_string(one->head_dim) + " elements, of which " +
                          std::to_string(latent.rotary) + " are rotated",
-                     "give index_head_dim, at least qk_rope_head_dim");
+                     "set index_head_dim to at least qk_rope_head_dim");
     if (one->of_layer_before && (i == 0 || indexer_of(model.layers[i - 1]) == nullptr))
-      refuse_indexer(i, "is that of the layer before, which has none", "begin indexer_types with full");
+      refuse_indexer(i, "is shared with the previous layer, which has none", "start indexer_types with full");
   }
 }
 
 [[noreturn]] void refuse_shared(size_t layer, const std::string& what) {
-  throw Error(ErrorCode::config, "model", "layer " + std::to_string(layer) + " sees keys of " + what,
-              "give Attention::keys_of_layer an earlier layer with keys of its own and the same heads");
+  throw Error(ErrorCode::config, "model", "layer " + std::to_string(layer) + " uses keys of " + what,
+              "set Attention::keys_of_layer to an earlier layer with its own keys and the same heads");
 }
 
 void check_shared_keys(const Model& model) {
@@ -99,7 +99,7 @@ void check_shared_keys(const Model& model) {
     if (form == nullptr || !form->keys_of_layer) continue;
     const int64_t source = *form->keys_of_layer;
     if (source < 0 || source >= static_cast<int64_t>(i))
-      refuse_shared(i, "layer " + std::to_string(source) + ", which is not before it");
+      refuse_shared(i, "layer " + std::to_string(source) + ", which is not an earlier layer");
     const auto* other = std::get_if<Attention>(&model.layers[static_cast<size_t>(source)].mixer);
     if (other == nullptr || other->keys_of_layer || other->kv_heads != form->kv_heads ||
         other->head_dim != form->head_dim || other->options.value_dim != form->options.value_dim)
@@ -189,8 +189,9 @@ class Maker {
     for (const auto& other : parts.beside) taken = taken || other.first == name;
     if (parts.mixer == nullptr || taken)
       throw Error(ErrorCode::config, "model",
-                  "the mixer '" + name + "' is beside " + (taken ? "another of that name" : "no other"),
-                  "Layer::mixer is the first mixer, and no two of a layer have one name");
+                  "the mixer '" + name + "' is parallel to " +
+                      (taken ? "another mixer with this name" : "no first mixer"),
+                  "set Layer::mixer to the first mixer, and use distinct names in a layer");
     parts.beside.emplace_back(std::move(name), maker.make(model_.width, model_.init_std, options_));
   }
 
@@ -210,9 +211,10 @@ class Maker {
   }
   void add_experts(const Layer& form, int64_t index, DecoderLayer::Parts& parts) {
     if (form.order != Layer::Order::both || !std::holds_alternative<Mlp>(form.feed_forward))
-      throw Error(ErrorCode::config, "model",
-                  "layer " + std::to_string(index) + " has experts beside no MLP with norms before and after",
-                  "Layer::experts_beside needs an Mlp and Layer::Order::both");
+      throw Error(
+          ErrorCode::config, "model",
+          "layer " + std::to_string(index) + " has parallel experts, but no MLP with norms before and after",
+          "use Layer::experts_beside with an Mlp and Layer::Order::both");
     auto experts = mixture(*form.experts_beside, index);
     experts->add_norm("pre_feedforward_layernorm_2", make_norm(form.norm, model_.width, options_));
     parts.experts = std::move(experts);

@@ -172,7 +172,7 @@ TEST_F(BlendSetTest, IsRefusedWithItsLine) {
   EXPECT_THAT(refusal("paths: {test: " + name("a") + "}"), HasSubstr("paths has no entry for train"));
   EXPECT_THAT(refusal(""), HasSubstr("paths is missing"));
   std::filesystem::resize_file(directory_ / "a.idx", 40);
-  EXPECT_THAT(refusal("paths: " + name("a")), HasSubstr("the index is cut"));
+  EXPECT_THAT(refusal("paths: " + name("a")), HasSubstr("the index is truncated"));
 }
 
 TEST(BlendFields, EqualTheTableOfTheReference) {

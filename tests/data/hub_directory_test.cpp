@@ -42,8 +42,8 @@ TEST(HubDirectory, IsNoSnapshotThatNobodyChose) {
   put(folder, "models--org--Model/snapshots/b/config.json", "{}");
   EXPECT_THAT(
       tests::thrown_by([] { hub_directory("org/Model", HubKind::model); }),
-      HasSubstr("holds several snapshots, and no refs/main that names one of them\n  hint: `hf download "
-                "org/Model` brings it anew"));
+      HasSubstr("holds several snapshots, and no refs/main that names one of them\n  hint: run `hf download "
+                "org/Model` to download it again"));
   std::filesystem::create_directories(folder / "models--org--Empty/snapshots/a");
   EXPECT_THAT(tests::thrown_by([] { hub_directory("org/Empty", HubKind::model); }),
               HasSubstr("snapshots/a: is an empty snapshot\n"));
@@ -58,8 +58,8 @@ TEST(HubDirectory, IsNoOtherSnapshotThanThatOfTheReference) {
   const std::string place = "error[input] " + (folder / "models--org--Model").string();
   EXPECT_THAT(
       tests::thrown_by([] { hub_directory("org/Model", HubKind::model); }),
-      HasSubstr(place + ": holds no snapshot abc, which refs/main names\n  hint: `hf download org/Model` "
-                        "brings it anew"));
+      HasSubstr(place + ": holds no snapshot abc, which refs/main names\n  hint: run `hf download org/Model` "
+                        "to download it again"));
   EXPECT_THAT(tests::thrown_by([] { hub_directory("org/Model", HubKind::model, "v2"); }),
               HasSubstr(place + ": holds no snapshot def, which refs/v2 names\n"));
   EXPECT_EQ(hub_directory("org/Model", HubKind::model, "old"), folder / "models--org--Model/snapshots/old");

@@ -215,7 +215,7 @@ TEST_F(Samples, AreReadFromLinesOfLengths) {
     EXPECT_NE(error_of_lengths("4\n" + std::string(wrong) + "\n").find("got '" + std::string(wrong) + "'"),
               std::string::npos);
   EXPECT_EQ(error_of_lengths("4\n5\n"),
-            "error[input] lengths: the lengths of 2 samples add up to 9 tokens, and ten.bin has 10" + hint);
+            "error[input] lengths: the lengths of 2 samples add up to 9 tokens, but ten.bin has 10" + hint);
 }
 
 }  // namespace

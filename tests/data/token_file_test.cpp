@@ -92,7 +92,7 @@ TEST(TokenFile, RefusesACutMegatronIndex) {
   ScratchDirectory scratch;
   write_megatron(scratch / "mega", 12);
   std::filesystem::resize_file(scratch / "mega.idx", 30);
-  EXPECT_THAT(file_refusal(scratch / "mega.bin"), HasSubstr("the index is cut"));
+  EXPECT_THAT(file_refusal(scratch / "mega.bin"), HasSubstr("the index is truncated"));
 }
 
 TEST(TokenFile, RefusesAMegatronIndexThatTheBinDoesNotFill) {
@@ -122,10 +122,9 @@ TEST(TokenFile, RefusesAWrongVersion) {
 TEST(TokenFile, RefusesAFileCutInItsTokens) {
   ScratchDirectory scratch;
   write_token_file<uint16_t>(scratch / "a.bin", {20240520, 1, 100}, {7, 8});
-  EXPECT_THAT(
-      file_refusal(scratch / "a.bin"),
-      HasSubstr(
-          "the file is cut: the header says 100 tokens of 2 bytes, so 1224 bytes in all; the file has 1028"));
+  EXPECT_THAT(file_refusal(scratch / "a.bin"),
+              HasSubstr("the file is truncated: the header says 100 tokens of 2 bytes, so 1224 bytes in all; "
+                        "the file has 1028"));
 }
 
 TEST(TokenFile, RefusesAFileCutInItsHeader) {
@@ -133,13 +132,13 @@ TEST(TokenFile, RefusesAFileCutInItsHeader) {
   write_token_file<uint16_t>(scratch / "a.bin", {20240520, 1, 100}, {});
   std::filesystem::resize_file(scratch / "a.bin", 500);
   EXPECT_THAT(file_refusal(scratch / "a.bin"),
-              HasSubstr("the file is cut: it has 500 bytes, but its header alone has 1024"));
+              HasSubstr("the file is truncated: it has 500 bytes, but its header alone has 1024"));
 }
 
 TEST(TokenFile, RefusesBytesThatAreLeftOver) {
   ScratchDirectory scratch;
   write_token_file<uint16_t>(scratch / "a.bin", {20240520, 1, 1}, {7, 8});
-  EXPECT_THAT(file_refusal(scratch / "a.bin"), HasSubstr("bytes are left over"));
+  EXPECT_THAT(file_refusal(scratch / "a.bin"), HasSubstr("the file has extra bytes"));
 }
 
 TEST(TokenFile, RefusesThreeBytesAToken) {

@@ -149,11 +149,11 @@ TEST(Beside, RefusesTwoOfOneNameAndNoFirst) {
   decoder::Layer two = two_mixers(small_mamba());
   two.beside.push_back(decoder::mamba(small_mamba()));
   EXPECT_THAT(thrown_by([&] { beside_units(one_layer(two)); }),
-              HasSubstr("the mixer 'mamba' is beside another of that name"));
+              HasSubstr("the mixer 'mamba' is parallel to another mixer with this name"));
   decoder::Layer alone = two_mixers(small_mamba());
   alone.mixer = Absent();
   EXPECT_THAT(thrown_by([&] { beside_units(one_layer(alone)); }),
-              HasSubstr("the mixer 'mamba' is beside no other"));
+              HasSubstr("the mixer 'mamba' is parallel to no first mixer"));
 }
 
 }  // namespace

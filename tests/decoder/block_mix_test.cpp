@@ -60,22 +60,20 @@ TEST(BlockResiduals, RefuseWhatIsBuiltForOneSum) {
   };
   decoder::Model model = block_model(2, 0);
   EXPECT_EQ(made(model),
-            "error[config] model: a model with residuals of blocks has blocks of 0 layers\n"
-            "  hint: give BlockResiduals::size, at least 1");
+            "error[config] model: a model with block residuals has blocks of 0 layers\n"
+            "  hint: set BlockResiduals::size to at least 1");
   model = block_model(2, 1);
   model.layers[1].order = decoder::Layer::Order::after;
-  EXPECT_EQ(
-      made(model),
-      "error[config] model: a model with residuals of blocks has in layer 1 no mixer, no MLP or another "
-      "order of norms than before\n"
-      "  hint: give each layer both parts and Layer::Order::before");
+  EXPECT_EQ(made(model),
+            "error[config] model: a model with block residuals has layer 1 without mixer, without MLP or "
+            "with an order of norms other than before\n"
+            "  hint: give each layer a mixer, an MLP and Layer::Order::before");
   model = block_model(2, 1);
   model.hyper_connections.emplace();
-  EXPECT_EQ(
-      made(model),
-      "error[config] model: a model with residuals of blocks has several streams, multi-token prediction "
-      "heads or inputs of its layers, which are built for one sum\n"
-      "  hint: leave out Model::hyper_connections, mtp and layer_inputs");
+  EXPECT_EQ(made(model),
+            "error[config] model: a model with block residuals has several streams, multi-token prediction "
+            "heads or per-layer inputs, which are built for one sum\n"
+            "  hint: remove Model::hyper_connections, mtp and layer_inputs");
 }
 
 }  // namespace

@@ -262,12 +262,12 @@ TEST(CompressedAttentions, RefuseSizesThatDoNotFit) {
     return thrown_by([&] { decoder::compressed_attention(form); });
   };
   EXPECT_THAT(refusal([](auto& form) { form.rotary = 3; }),
-              HasSubstr("rotates 3 of the 6 numbers of a head"));
+              HasSubstr("rotates 3 of the 6 elements of a head"));
   EXPECT_THAT(refusal([](auto& form) { form.index_head_dim = 2; }),
-              HasSubstr("rotates 4 of the 2 numbers of an indexer's head"));
+              HasSubstr("rotates 4 of the 2 elements of an indexer's head"));
   EXPECT_THAT(refusal([](auto& form) { form.output_groups = 3; }),
-              HasSubstr("has 4 heads in 3 groups, which must divide them"));
-  EXPECT_THAT(refusal([](auto& form) { form.rate = 0; }), HasSubstr("has an indexer and no entries"));
+              HasSubstr("has 4 heads in 3 groups, which do not divide them"));
+  EXPECT_THAT(refusal([](auto& form) { form.rate = 0; }), HasSubstr("has an indexer but no entries"));
 }
 
 }  // namespace

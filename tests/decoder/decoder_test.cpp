@@ -80,8 +80,8 @@ TEST(LearnedPositions, RefuseOneWithoutAVector) {
   Batch batch;
   batch.tokens = at::zeros({1, model.positions + 1}, at::kLong);
   EXPECT_EQ(thrown_by([&] { units.front()->forward({batch.tokens}, batch); }),
-            "error[input] embedding: position 11 has no vector: the model has 11 positions\n"
-            "  hint: give shorter sequences, or a model with more positions");
+            "error[input] embedding: position 11 has no embedding: the model has 11 positions\n"
+            "  hint: use shorter sequences, or a model with more positions");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DecoderForms, ::testing::ValuesIn(decoder_forms()),

@@ -59,7 +59,7 @@ TEST(DeltaNet, RefusesHeadsThatDoNotDivide) {
   EXPECT_THAT(thrown_by([] {
                 decoder::delta_net({4, 6, 5, 3});
               }),
-              ::testing::HasSubstr("a gated delta net has 6 heads of values for 4 of keys"));
+              ::testing::HasSubstr("a gated delta net has 6 value heads for 4 key heads"));
 }
 
 TEST(DeltaNet, BeginsWithGatesOfTransformers) {

@@ -103,8 +103,8 @@ TEST(ExpertsBeside, NeedAnMlpWithNormsBeforeAndAfter) {
   decoder::Model model = beside_model();
   model.layers[0].order = Layer::Order::before;
   EXPECT_EQ(thrown_by([&] { decoder::make_spec({.model = model})->make_units(at::kMeta); }),
-            "error[config] model: layer 0 has experts beside no MLP with norms before and after\n"
-            "  hint: Layer::experts_beside needs an Mlp and Layer::Order::both");
+            "error[config] model: layer 0 has parallel experts, but no MLP with norms before and after\n"
+            "  hint: use Layer::experts_beside with an Mlp and Layer::Order::both");
 }
 
 decoder::Model sharing_model(int64_t source) {
@@ -168,19 +168,19 @@ TEST(CarriedTensors, RefuseKeysOfALayerThatHasNone) {
     return thrown_by([&] { decoder::make_spec({.model = model})->make_units(at::kMeta); });
   };
   const std::string hint =
-      "\n  hint: give Attention::keys_of_layer an earlier layer with keys of its own and the same heads";
+      "\n  hint: set Attention::keys_of_layer to an earlier layer with its own keys and the same heads";
   EXPECT_EQ(refusal(sharing_model(2)),
-            "error[config] model: layer 2 sees keys of layer 2, which is not before it" + hint);
+            "error[config] model: layer 2 uses keys of layer 2, which is not an earlier layer" + hint);
   decoder::Model model = sharing_model(1);
   std::get<Attention>(model.layers[1].mixer).kv_heads = 4;
   EXPECT_EQ(refusal(model),
-            "error[config] model: layer 2 sees keys of layer 1, which has no such keys" + hint);
+            "error[config] model: layer 2 uses keys of layer 1, which has no such keys" + hint);
   model = sharing_model(0);
   model.mtp.tokens = 1;
   model.mtp.layers = {model.layers[2]};
   EXPECT_EQ(
       refusal(model),
-      "error[config] model: layer 4 sees keys of another layer in a multi-token prediction head" + hint);
+      "error[config] model: layer 4 uses keys of another layer in a multi-token prediction head" + hint);
 }
 
 }  // namespace

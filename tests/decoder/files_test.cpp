@@ -137,10 +137,9 @@ TEST(DecoderFiles, RefuseToJoinWhatTheModelLacks) {
   decoder::Files files;
   files.joined("mlp.all", {"mlp.gate_proj", "mlp.third_proj"});
   const auto read = [&] { stored_of(files, "mlp.gate_proj.weight", std::vector<int64_t>{5, 6}); };
-  EXPECT_THAT(
-      tests::thrown_by(read),
-      ::testing::HasSubstr("a rule of its files joins 'model.layers.1.mlp.third_proj.weight', which is "
-                           "no parameter of the model"));
+  EXPECT_THAT(tests::thrown_by(read),
+              ::testing::HasSubstr("a rule in Files::joined joins 'model.layers.1.mlp.third_proj.weight', "
+                                   "which is not a parameter of the model"));
 }
 
 TEST(DecoderPlan, NamesLayersOneByOneWhereTheyDiffer) {

@@ -25,9 +25,9 @@ TEST(HyperConnection, RefusesWhatIsBuiltForOneStream) {
   EXPECT_THAT(refusal([](auto& model) { model.hyper_connections->streams = 0; }),
               HasSubstr("a model with hyper-connections has 0 streams and 20 iterations"));
   EXPECT_THAT(refusal([](auto& model) { model.layer_inputs.width = 4; }),
-              HasSubstr("inputs of its layers, which are built for one stream"));
+              HasSubstr("per-layer inputs, which are built for one stream"));
   EXPECT_THAT(refusal([](auto& model) { model.layers[1].order = decoder::Layer::Order::side_by_side; }),
-              HasSubstr("beside each other in layer 1"));
+              HasSubstr("parallel MLP and experts, in layer 1"));
 }
 
 }  // namespace

@@ -169,8 +169,8 @@ TEST(SparseLatent, CarriesTheChoiceToTheLayersThatShareIt) {
 TEST(SparseLatent, RefusesIndexersThatCannotBe) {
   const auto refusal = [](decoder::Model model) { return thrown_by([&] { sparse_units(model); }); };
   EXPECT_EQ(refusal(sparse_model(3, {true})),
-            "error[config] model: the indexer of layer 0 is that of the layer before, which has none\n"
-            "  hint: begin indexer_types with full");
+            "error[config] model: the indexer of layer 0 is shared with the previous layer, which has none\n"
+            "  hint: start indexer_types with full");
   decoder::Model model = sparse_model(3, {false, true});
   std::get<decoder::Latent>(model.layers[1].mixer).query_rank = 0;
   EXPECT_EQ(refusal(model),
@@ -179,8 +179,8 @@ TEST(SparseLatent, RefusesIndexersThatCannotBe) {
   model = sparse_model(3, {false});
   std::get<decoder::Latent>(model.layers[0].mixer).indexer->head_dim = 3;
   EXPECT_EQ(refusal(model),
-            "error[config] model: the indexer of layer 0 has heads of 3 numbers, of which 4 are rotated\n"
-            "  hint: give index_head_dim, at least qk_rope_head_dim");
+            "error[config] model: the indexer of layer 0 has heads of 3 elements, of which 4 are rotated\n"
+            "  hint: set index_head_dim to at least qk_rope_head_dim");
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ TEST(Data, ReplacesAFileOnlyWhenItIsTold) {
   expect_usage_refusal(
       heddle(words),
       "error[usage] " + files.path("out.bin") +
-          ": exists already\n  hint: use --force to replace it, or choose another file: --out FILE\n");
+          ": already exists\n  hint: use --force to replace it, or choose another file: --out FILE\n");
   EXPECT_EQ(read_text(files.path("out.bin")), "mine");
   EXPECT_EQ(heddle(plus(words, {"--force"})).status, 0);
   EXPECT_EQ(read_text(files.path("out.bin")), read_text(files.path("train.bin")));

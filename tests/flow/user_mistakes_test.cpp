@@ -229,7 +229,7 @@ TEST(Builds, AreRefusedWhenProgramAndLibraryDiffer) {
   EXPECT_EQ(mixed.status, 1);
   EXPECT_THAT(mixed.error, HasSubstr("error[internal] " + library +
                                      ": the trainer's library and the program are from different builds: the "
-                                     "library's commands are not said, and the program's "));
+                                     "library's commands are unknown, and the program's "));
   EXPECT_THAT(mixed.error,
               HasSubstr("hint: build both together (the target heddle_program), or reinstall heddle"));
 }

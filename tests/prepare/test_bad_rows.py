@@ -248,7 +248,7 @@ class Counted(Prepared):
                 self.run_job(job)
             self.assertEqual([caught.exception.what, caught.exception.where, caught.exception.hint],
                              ["has 3 rows with the other files of its split, and the data set's card says 4",
-                              self.path("rows.jsonl"), "Correct num_examples in the card, or name the data files themselves."])
+                              self.path("rows.jsonl"), "Correct num_examples in the card, or list the data files instead."])
 
 
 class AllSplits(Prepared):

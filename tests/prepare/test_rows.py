@@ -56,7 +56,7 @@ class Columns(Prepared):
         self.assertEqual(samples, [whole[i] for i in (4, 5, 0, 1)])
 
     def test_a_limit_above_the_rows(self):
-        self.assertIn("asks for 3 rows, and there are 2",
+        self.assertIn("asks for 3 rows, but there are 2",
                       self.refused("columns", "bytes", self.ROWS, limit_dataset_samples=3).what)
 
 

@@ -1,4 +1,4 @@
-"""Token ids of texts and texts of token ids, by Hugging Face's tokenizers. heddle starts it and asks.
+"""Encodes and decodes texts with Hugging Face's tokenizers. heddle starts this script and sends requests.
 
 Arguments: a tokenizer.json, and the number of a socket. A message is a line of JSON, then as many bytes as its "bytes"
 says. The first message goes to heddle; after it each request has one answer. It ends when the socket is closed.
@@ -12,10 +12,10 @@ import signal
 import socket
 import sys
 
-PIECE = 1 << 16  # characters of a long text that are encoded at once
+PIECE = 1 << 16  # characters per piece of a long text
 OVERLAP = 1 << 11  # on either side, so that a piece's tokens near a join are those of the whole text
-AGREE = 16  # tokens in a row that two pieces must share where they are joined
-GROUP = 32  # pieces in memory
+AGREE = 16  # consecutive tokens that two pieces must share at a join
+GROUP = 32  # pieces in memory at a time
 
 
 class Server:
@@ -23,11 +23,11 @@ class Server:
         import tokenizers
 
         self.channel, self.file = channel, file
-        self.ids, self.begin, self.read = [], 0, 0  # of steps: all, what the last text began with, and what it ended with
+        self.ids, self.begin, self.read = [], 0, 0  # of step(): all ids, and the window that was decoded
         self.tokenizer = tokenizers.Tokenizer.from_file(file)
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
-        # What the post-processor puts around every text.
+        # Tokens that the post-processor adds to every text.
         plain, framed = (self.tokenizer.encode("a", add_special_tokens=special).ids for special in (False, True))
         before = next(at for at in range(len(framed) + 1) if framed[at:at + len(plain)] == plain)
         self.before, self.after = framed[:before], framed[before + len(plain):]
@@ -58,7 +58,7 @@ class Server:
         return [(begin + a, begin + b, token) for (a, b), token in zip(encoding.offsets, encoding.ids)]
 
     def long(self, text):
-        """The ids of a long text, from pieces that overlap: on all cores, in little memory."""
+        """Returns the ids of a long text from overlapping pieces, with all cores and little memory."""
         ids, left, joined = array.array("I"), [], 0
         starts = range(0, len(text), PIECE)
         for group in range(0, len(starts), GROUP):
@@ -68,7 +68,7 @@ class Server:
             for place, start, piece, encoding in zip(places, starts[group:], pieces, encoded):
                 right = self.spans(text, place, encoding)
                 join = agreement(left, right, start) if start else (0, 0)
-                if join is None:  # the same text to the left, so the same tokens
+                if join is None:  # equal text to the left gives equal tokens
                     begin, end = joined, place + len(piece)
                     right = self.spans(text, begin, self.tokenizer.encode(text[begin:end], add_special_tokens=False))
                     join = agreement(left, right, left[0][0]) if left else None
@@ -89,7 +89,7 @@ class Server:
         self.send({}, self.tokenizer.decode(list(ids), skip_special_tokens=request["skip"]).encode())
 
     def chat(self, request, payload):
-        """The ids of a conversation, rendered by the tokenizer's chat template, up to where the next answer begins."""
+        """Returns the ids of a conversation rendered by the chat template, up to the start of the next answer."""
         sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "prepare"))
         from chat_template import ChatTemplate
         from faults import Fault
@@ -106,7 +106,7 @@ class Server:
         self.send({}, array.array("I", self.tokenizer.encode(text, add_special_tokens=False).ids).tobytes())
 
     def step(self, request, payload):
-        """The text that this id completes; empty while a character is cut. The ids before it give it its spaces."""
+        """Returns the text that this id completes; empty while a character is incomplete."""
         self.ids.append(request["id"])
         known = self.tokenizer.decode(self.ids[self.begin:self.read])
         text = self.tokenizer.decode(self.ids[self.begin:])
@@ -117,7 +117,7 @@ class Server:
 
 
 def agreement(left, right, at):
-    """Where both lists of (begin, end, id) go on alike from character `at`: an index of each, or None."""
+    """Returns an index into each list of (begin, end, id) from which both agree after character `at`, or None."""
     first = {}
     for index, span in enumerate(right):
         first.setdefault(span[0], index)
@@ -149,13 +149,13 @@ def serve(file, channel):
             {"encode": server.encode, "id": server.id, "decode": server.decode, "chat": server.chat,
              "step": server.step}[request["do"]](request, payload)
         except OSError:
-            return  # heddle has ended
+            return  # heddle has exited
         except BaseException as error:
             answer({"error": f"{type(error).__name__}: {error}"})
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # heddle ends, and with it the socket
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # heddle exits and closes the socket
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     with socket.socket(fileno=int(sys.argv[2])) as connection:
         serve(sys.argv[1], connection.makefile("rwb"))

@@ -28,29 +28,30 @@ at::Tensor BlockResidual::of(const at::Tensor& x, const std::vector<at::Tensor>&
 }
 
 at::Tensor BlockResidual::forward(at::Tensor, const Batch&) {
-  throw Error(ErrorCode::internal, "model", "a sum over blocks takes several tensors",
-              "call of(), not call()");
+  throw Error(ErrorCode::internal, "model", "a sum over blocks takes several tensors, but call() was used",
+              "use of()");
 }
 
 void check_blocks(const Model& model) {
   if (!model.block_residuals) return;
   const auto refuse = [](const std::string& what, const std::string& hint) {
-    throw Error(ErrorCode::config, "model", "a model with residuals of blocks " + what, hint);
+    throw Error(ErrorCode::config, "model", "a model with block residuals " + what, hint);
   };
   if (model.block_residuals->size < 1)
     refuse("has blocks of " + std::to_string(model.block_residuals->size) + " layers",
-           "give BlockResiduals::size, at least 1");
+           "set BlockResiduals::size to at least 1");
   if (model.hyper_connections || model.mtp.tokens > 0 || model.layer_inputs.width > 0)
     refuse(
-        "has several streams, multi-token prediction heads or inputs of its layers, which are built for one "
+        "has several streams, multi-token prediction heads or per-layer inputs, which are built for one "
         "sum",
-        "leave out Model::hyper_connections, mtp and layer_inputs");
+        "remove Model::hyper_connections, mtp and layer_inputs");
   for (size_t i = 0; i < model.layers.size(); ++i) {
     const Layer& layer = model.layers[i];
     if (layer.order != Layer::Order::before || std::holds_alternative<Absent>(layer.mixer) ||
         std::holds_alternative<Absent>(layer.feed_forward))
-      refuse("has in layer " + std::to_string(i) + " no mixer, no MLP or another order of norms than before",
-             "give each layer both parts and Layer::Order::before");
+      refuse("has layer " + std::to_string(i) +
+                 " without mixer, without MLP or with an order of norms other than before",
+             "give each layer a mixer, an MLP and Layer::Order::before");
   }
 }
 

@@ -18,7 +18,8 @@ int64_t width_of_all(const Model& model) {
 }
 
 [[noreturn]] void refuse_call() {
-  throw Error(ErrorCode::internal, "model", "inputs of layers take two tensors", "call of() or onto()");
+  throw Error(ErrorCode::internal, "model", "per-layer inputs take two tensors, but call() was used",
+              "use of() or onto()");
 }
 
 }  // namespace

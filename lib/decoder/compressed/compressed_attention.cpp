@@ -143,7 +143,7 @@ std::shared_ptr<const EntryTable> CompressedMixer::table_of(const Batch& batch, 
   if (kept_ == nullptr) return tables_.of(batch, like);
   if (batch.tokens.size(0) != 1 || batch.documents.defined())
     throw Error(ErrorCode::internal, "generate", "a compressed attention keeps the rows of one sequence",
-                "give batches of one row without documents");
+                "use batches of one row without documents");
   return tables_.of_last(batch.tokens.size(1), kept_->tokens, like.device());
 }
 

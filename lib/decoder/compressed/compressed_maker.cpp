@@ -64,8 +64,8 @@ class CompressedMaker : public MixerMaker {
 
 void check_rotary(int64_t rotary, int64_t head_dim, const std::string& of) {
   if (rotary >= 2 && rotary % 2 == 0 && rotary <= head_dim) return;
-  refuse("rotates " + std::to_string(rotary) + " of the " + std::to_string(head_dim) + " numbers of " + of,
-         "give an even number from 2 to the width of the head");
+  refuse("rotates " + std::to_string(rotary) + " of the " + std::to_string(head_dim) + " elements of " + of,
+         "use an even number from 2 to the head size");
 }
 
 }  // namespace
@@ -75,10 +75,10 @@ std::shared_ptr<const MixerMaker> compressed_attention(const CompressedAttention
   if (form.index_top_k > 0) check_rotary(form.rotary, form.index_head_dim, "an indexer's head");
   if (form.output_groups < 1 || form.heads % form.output_groups != 0)
     refuse("has " + std::to_string(form.heads) + " heads in " + std::to_string(form.output_groups) +
-               " groups, which must divide them",
+               " groups, which do not divide them",
            "choose a number of groups that divides the heads");
   if (form.index_top_k > 0 && form.rate == 0)
-    refuse("has an indexer and no entries", "give a rate, or no index_top_k");
+    refuse("has an indexer but no entries", "set a rate, or remove index_top_k");
   return std::make_shared<CompressedMaker>(form);
 }
 

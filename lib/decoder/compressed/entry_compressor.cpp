@@ -47,7 +47,8 @@ at::Tensor EntryCompressor::entries(const at::Tensor& kv, const at::Tensor& gate
 }
 
 at::Tensor EntryCompressor::forward(at::Tensor, const Batch&) {
-  throw Error(ErrorCode::internal, "model", "a compressor gives two tensors", "call rows(), not call()");
+  throw Error(ErrorCode::internal, "model", "a compressor returns two tensors, but call() was used",
+              "use rows()");
 }
 
 }  // namespace heddle::decoder

@@ -74,8 +74,8 @@ at::Tensor EntryIndexer::choose(const at::Tensor& x, const at::Tensor& of_querie
 }
 
 at::Tensor EntryIndexer::forward(at::Tensor, const Batch&) {
-  throw Error(ErrorCode::internal, "model", "an indexer of entries takes several tensors",
-              "call choose(), not call()");
+  throw Error(ErrorCode::internal, "model",
+              "an indexer of entries takes several tensors, but call() was used", "use choose()");
 }
 
 }  // namespace heddle::decoder

@@ -124,9 +124,9 @@ class DeltaNetMaker : public MixerMaker {
 std::shared_ptr<const MixerMaker> delta_net(const DeltaNet& form) {
   if (form.key_heads < 1 || form.value_heads % form.key_heads != 0)
     throw Error(ErrorCode::config, "model",
-                "a gated delta net has " + std::to_string(form.value_heads) + " heads of values for " +
-                    std::to_string(form.key_heads) + " of keys, which must divide them",
-                "choose linear_num_value_heads as a multiple of linear_num_key_heads");
+                "a gated delta net has " + std::to_string(form.value_heads) + " value heads for " +
+                    std::to_string(form.key_heads) + " key heads, which do not divide them",
+                "set linear_num_value_heads to a multiple of linear_num_key_heads");
   return std::make_shared<DeltaNetMaker>(form);
 }
 

@@ -80,8 +80,8 @@ std::unique_ptr<MixerState> LightningIndexer::keep_state() {
 }
 
 at::Tensor LightningIndexer::forward(at::Tensor, const Batch&) {
-  throw Error(ErrorCode::internal, "model", "a lightning indexer takes two tensors",
-              "call choose(), not call()");
+  throw Error(ErrorCode::internal, "model", "a lightning indexer takes two tensors, but call() was used",
+              "use choose()");
 }
 
 }  // namespace heddle::decoder

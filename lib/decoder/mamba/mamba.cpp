@@ -163,8 +163,8 @@ std::shared_ptr<const MixerMaker> mamba(const Mamba& form) {
   if (form.groups < 1 || form.heads % form.groups != 0)
     throw Error(ErrorCode::config, "model",
                 "Mamba-2 has " + std::to_string(form.heads) + " heads for " + std::to_string(form.groups) +
-                    " groups, which must divide them",
-                "choose mamba_num_heads as a multiple of n_groups");
+                    " groups, which do not divide them",
+                "set mamba_num_heads to a multiple of n_groups");
   return std::make_shared<MambaMaker>(form);
 }
 

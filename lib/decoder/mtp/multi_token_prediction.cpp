@@ -75,8 +75,8 @@ at::Tensor MultiTokenPrediction::loss(at::Tensor hidden, const Batch& batch, con
 }
 
 at::Tensor MultiTokenPrediction::forward(at::Tensor, const Batch&) {
-  throw Error(ErrorCode::internal, "model", "multi-token prediction heads give a loss",
-              "call loss(), not call()");
+  throw Error(ErrorCode::internal, "model", "multi-token prediction heads return a loss, but call() was used",
+              "use loss()");
 }
 
 at::Tensor later_tokens(const at::Tensor& tokens, int64_t places, int64_t beyond) {

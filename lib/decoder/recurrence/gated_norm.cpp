@@ -63,8 +63,8 @@ at::Tensor GatedNorm::apply(const at::Tensor& x, const at::Tensor& gate, const B
 }
 
 at::Tensor GatedNorm::forward(at::Tensor, const Batch&) {
-  throw Error(ErrorCode::internal, "model", "a norm with a gate takes two tensors",
-              "call apply(), not call()");
+  throw Error(ErrorCode::internal, "model", "a gated norm takes two tensors, but call() was used",
+              "use apply()");
 }
 
 }  // namespace heddle::decoder

@@ -35,7 +35,7 @@ TokenRows RecurrentMixer::rows_of(const Batch& batch, const std::string& mixer) 
   const TokenRows tokens{batch.tokens.size(0), whole_sequence_of(batch), batch.documents};
   if (state_ != nullptr && (tokens.rows != 1 || tokens.documents.defined()))
     throw Error(ErrorCode::internal, "generate", mixer + " keeps the state of one sequence",
-                "give batches of one row without documents");
+                "use batches of one row without documents");
   return tokens;
 }
 

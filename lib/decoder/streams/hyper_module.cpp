@@ -57,14 +57,14 @@ void check_streams(const Model& model) {
   if (form.streams < 1 || form.iterations < 1)
     refuse("has " + std::to_string(form.streams) + " streams and " + std::to_string(form.iterations) +
                " iterations",
-           "give at least 1 of both");
+           "use at least 1 stream and 1 iteration");
   if (model.mtp.tokens > 0 || model.layer_inputs.width > 0)
-    refuse("has multi-token prediction heads or inputs of its layers, which are built for one stream",
-           "leave out Model::mtp and Model::layer_inputs");
+    refuse("has multi-token prediction heads or per-layer inputs, which are built for one stream",
+           "remove Model::mtp and Model::layer_inputs");
   for (size_t i = 0; i < model.layers.size(); ++i)
     if (model.layers[i].order == Layer::Order::side_by_side || model.layers[i].experts_beside)
-      refuse("has mixer and MLP, or MLP and experts, beside each other in layer " + std::to_string(i),
-             "give Layer::Order::before, after or both, and no Layer::experts_beside");
+      refuse("has a parallel mixer and MLP, or parallel MLP and experts, in layer " + std::to_string(i),
+             "use Layer::Order::before, after or both, without Layer::experts_beside");
 }
 
 }  // namespace heddle::decoder

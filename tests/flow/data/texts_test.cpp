@@ -209,7 +209,7 @@ TEST_F(Texts, RefuseADamagedFile) {
   fs::resize_file(file, fs::file_size(file) - 3);
   const Outcome outcome = run(words("run"));
   EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.error, HasSubstr(file.string() + ": is cut or damaged"));
+  EXPECT_THAT(outcome.error, HasSubstr(file.string() + ": is truncated or damaged"));
   EXPECT_THAT(outcome.error, HasSubstr("hint: remove the file, and run heddle prepare to make it again"));
 }
 

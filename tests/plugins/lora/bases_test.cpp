@@ -101,7 +101,7 @@ TEST_F(LoraBases, AreUnknownInAnOlderCheckpoint) {
   EXPECT_THAT(runs.warnings(kAdapters, "run", 8),
               Contains("epoch_0_step_3 does not record which weights the base model had, so they cannot be "
                        "compared with those of " +
-                       (runs / "base/model").string() + " is not known"));
+                       (runs / "base/model").string()));
 }
 
 // RUN/LATEST points to another checkpoint once that run continues.

@@ -190,7 +190,7 @@ TEST(LoraCheckpoints, HaveNoPeftFilesForPartsOfJoinedLayers) {
                   "'model.layers.0.self_attn.q_proj' is part of "
                   "'model.layers.0.self_attn.qkv_proj.weight' in the model's files, for which PEFT has a "
                   "single adapter",
-                  "run.yaml:2 peft: the model begins with random weights, which peft freezes: set "
+                  "run.yaml:2 peft: the model starts with random weights, which peft freezes: set "
                   "model.pretrained_model_name_or_path"));
   EXPECT_EQ(model.added_files(), nullptr);
   EXPECT_THAT(thrown_by([&] { (void)apply_transforms(model, true, warnings); }),

@@ -174,7 +174,7 @@ const RefusedConfig kRefusals[] = {
      "3",
      "n_group 3 and topk_group 1 do not fit n_routed_experts 4"},
     {"rope_misspelt", "hy_v3", kSmall + "rope_parameters: {rope_type: default, rope_thetaa: 5}",
-     "there is no key 'rope_thetaa' here\n  hint: did you mean 'rope_theta'?"},
+     "unknown key 'rope_thetaa'\n  hint: did you mean 'rope_theta'?"},
     {"kimi_misspelt", "kimi_linear", "num_hidden_layers: 2, linear_attn_config: {headdim: 8}",
      "linear_attn_config has no key 'headdim'\n  hint: did you mean 'head_dim'?"},
     {"kimi_one_list", "kimi_linear", "num_hidden_layers: 2, linear_attn_config: {kda_layers: [1]}",
@@ -188,7 +188,7 @@ const RefusedConfig kRefusals[] = {
     {"nas_misspelt", "nemotron-nas",
      "num_hidden_layers: 1, num_attention_heads: 4, block_configs: [{attention: {n_head_in_group: 4}, ffn: "
      "{ffn_mult: 1.0}}]",
-     "there is no key 'n_head_in_group' here\n  hint: did you mean 'n_heads_in_group'?"},
+     "unknown key 'n_head_in_group'\n  hint: did you mean 'n_heads_in_group'?"},
     {"nas_unknown", "nemotron-nas",
      "num_hidden_layers: 1, num_attention_heads: 4, block_configs: [{attention: {no_op: true}, ffn: "
      "{ffn_mult: 1.0}, mamba: {x: 1}}]",

@@ -212,7 +212,7 @@ TEST(Outputs, DoNotReplaceAUsersFileByData) {
   fs::create_directory(folder / "directory");
   EXPECT_THAT(refusal("directory"), HasSubstr("FOLDER/directory is a directory"));
   folder.write("there.bin", kMine);
-  EXPECT_THAT(refusal("there.bin", false), HasSubstr("FOLDER/there.bin: exists already"));
+  EXPECT_THAT(refusal("there.bin", false), HasSubstr("FOLDER/there.bin: already exists"));
   for (const auto content : {TokenWriter::Content::bytes, TokenWriter::Content::tokens}) {
     TokenWriter killed(folder / "own.bin", 2, content);
     killed.write(std::vector<uint32_t>(1 << 16, 1));

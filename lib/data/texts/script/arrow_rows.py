@@ -1,4 +1,4 @@
-"""Rows of Parquet and Arrow files, by pyarrow."""
+"""Reads rows of Parquet and Arrow files with pyarrow."""
 
 from faults import Fault, package
 
@@ -11,7 +11,7 @@ def library():
         import pyarrow.parquet
     except ImportError as error:
         raise package(error, "Parquet and Arrow files are read with it") from None
-    pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # gives back what is let go
+    pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # returns freed memory to the system
     pyarrow.set_io_thread_count(1)
     return pyarrow
 
@@ -42,7 +42,7 @@ class Parquet:
 
 
 class Arrow:
-    """The stream that `datasets` writes, or the file with a footer."""
+    """Opens the stream format that `datasets` writes, or the file format with a footer."""
 
     def __init__(self, file, columns):
         self.file, self.pyarrow, self.asked = file, library(), columns
@@ -77,7 +77,7 @@ def opened(pyarrow, file, function):
 
 
 def chosen(file, names, columns):
-    """Those of `columns` that there are; None: all."""
+    """Returns the existing columns among `columns`; None: all."""
     found = None if columns is None else [name for name in columns if name in names]
     if found == []:
         raise Fault(f"has none of the columns {', '.join(columns)}", file, f"its columns: {', '.join(names)}")
@@ -85,7 +85,7 @@ def chosen(file, names, columns):
 
 
 def cut(pyarrow, file, batches, at, begin, end):
-    """The rows [begin, end) of batches whose first row is row `at`, at most BATCH at once."""
+    """Yields the rows [begin, end) of batches that start at row `at`, at most BATCH at a time."""
     batches = iter(batches)
     while at < end:
         batch = opened(pyarrow, file, lambda: next(batches, None))

@@ -1,9 +1,9 @@
-"""Rows that are wrong: the first of them are told together, or all are left out and counted."""
+"""Invalid rows: the first ones are reported together, or all are skipped and counted."""
 
 import time
 
-MOST = 20  # rows that are told, and reasons that are counted apart
-SECONDS = 30  # how long rows are read behind the first wrong one
+MOST = 20  # reported rows, and reasons with their own count
+SECONDS = 30  # time limit for reading rows after the first invalid one
 OTHERS = "other reasons"
 
 
@@ -13,7 +13,7 @@ class BadRows:
         self.lines, self.reasons = {}, {}  # lines that are not JSON by file; [rows, place of the first] by reason
 
     def take(self, fault, file=None):
-        """Keeps the fault of a row, or of a line of `file` that is not JSON. Returns why the row is left out."""
+        """Records the fault of a row, or of a line of `file` that is not JSON. Returns why the row is skipped."""
         if not self.skip:
             self.first = self.first if self.faults else time.monotonic()
             self.faults.append(fault)
@@ -28,7 +28,7 @@ class BadRows:
         return reason
 
     def tell(self, last=None):
-        """Raises the faults that are kept, with `last` behind them."""
+        """Raises the recorded faults, followed by `last`."""
         faults = self.faults + ([] if last is None else [last])
         if faults:
             faults[0].more = faults[1:]

@@ -1,4 +1,4 @@
-"""From conversations to samples, as AutoModel's format_chat_template makes them."""
+"""Converts conversations to samples like AutoModel's format_chat_template."""
 
 import re
 
@@ -18,7 +18,7 @@ TOOLS = re.compile(r"\btools\b")
 
 
 class Chat:
-    """last_turn: "before" or "after" the reasoning is taken out, only the last run stays; None: all stay."""
+    """last_turn: keep only the last run, chosen "before" or "after" reasoning is masked; None: keep all."""
 
     def __init__(self, tokenizer, template, limit=None, answer_only=True, mask_reasoning=False, last_turn=None,
                  warn=None, tell=None):
@@ -38,7 +38,7 @@ class Chat:
             return self.template.render(without_system(messages, systems[0].get("content", "")), tools)
 
     def encode(self, texts, limit, offsets=False):
-        """Encodings of `texts`; a fault names the text, as a conversation has several."""
+        """Returns encodings of `texts`; a fault names the text, because a conversation has several."""
         try:
             return self.tokenizer.encode(texts, special=False, limit=limit, offsets=offsets)
         except Fault as fault:
@@ -73,11 +73,11 @@ class Chat:
         return fault
 
     def length(self, messages, tools):
-        """Tokens of a conversation that is not cut."""
+        """Returns the tokens of a conversation without truncation."""
         return len(self.encode([self.render(messages, tools)[0]], None)[0].ids)
 
     def plan(self, messages, tools):
-        """What must be rendered for a conversation: the whole, and the beginnings that its mask needs."""
+        """Returns the renderings of a conversation: the whole text, and the prefixes that its mask needs."""
         text, blocks = self.render(messages, tools)
         planned = Planned(messages, tools, text, blocks)
         reasons = [index for index, message in enumerate(messages)
@@ -98,7 +98,7 @@ class Chat:
         return planned
 
     def warn_of_dropped(self, messages, tools):
-        """What a conversation has and its template never names."""
+        """Warns of parts of a conversation that its template never uses."""
         named = self.template.text_of(tools)
         if any(message.get("tool_calls") for message in messages) and "tool_calls" not in named:
             self.warn("messages have `tool_calls`, and the chat template does not name them: the calls are not in the "
@@ -107,7 +107,7 @@ class Chat:
             self.warn("rows have `tools`, and the chat template does not name them: they are not in the samples")
 
     def finish(self, group, made):
-        """Appends the samples of `group` to `made`; self.lengths: their tokens before they were cut."""
+        """Appends the samples of `group` to `made`; self.lengths: their tokens before truncation."""
         texts = [text for planned in group for text in planned.texts]
         at, first = 0, len(made)
         try:
@@ -156,7 +156,7 @@ class Chat:
         return mask
 
     def take_reasoning_out(self, planned, ids, mask):
-        """Zeros where the text would be another without an assistant message's reasoning_content."""
+        """Returns zeros where the text depends on an assistant message's reasoning_content."""
         whole, offset = ids, 0
         if self.limit is not None:
             whole = self.encode(planned.texts[:1], None)[0].ids
@@ -187,7 +187,7 @@ class Planned:
 
 
 def generated(encoding, blocks, size):
-    """Ones for the tokens of the generation blocks; one that begins behind the cut ends the list."""
+    """Returns ones for the tokens of the generation blocks, up to the first block after the truncation."""
     mask = bytearray(size)
     for begin, end in blocks:
         if end < 1:
@@ -201,14 +201,14 @@ def generated(encoding, blocks, size):
 
 
 def keep_last(mask):
-    """Leaves the last run of ones."""
+    """Keeps only the last run of ones."""
     before = mask.rfind(0, 0, mask.rfind(1) + 1)
     if before > 0:
         mask[:before] = bytes(before)
 
 
 def difference(whole, other):
-    """[begin, end) of `whole` between what both lists begin and end with."""
+    """Returns [begin, end) of `whole` between the common prefix and suffix of both lists."""
     most = min(len(whole), len(other))
     begin = next((i for i in range(most) if whole[i] != other[i]), most)
     behind = next((i for i in range(most - begin) if whole[-1 - i] != other[-1 - i]), most - begin)
@@ -216,7 +216,7 @@ def difference(whole, other):
 
 
 def without_system(messages, text):
-    """The system's text put before the first user's."""
+    """Prepends the system message to the first user message."""
     rest = [message for message in messages if message.get("role") != "system"]
     for index, message in enumerate(rest):
         if message.get("role") == "user":

@@ -10,12 +10,12 @@ from faults import Fault, package
 from tokenizer_files import read_text
 
 GENERATION = re.compile(r"\{%-?\s+generation\s+-?%\}")
-REPEATED = 16 << 20  # characters or items that * may make
-BITS = 1 << 16  # of a number that * or ** may make
+REPEATED = 16 << 20  # maximum characters or items of a repetition by *
+BITS = 1 << 16  # maximum bits of a product or power
 
 
 def resolved(text):
-    """The template that a recipe's `chat_template` names: itself, or the text of a file, or a key of a JSON file."""
+    """Returns the template that a recipe's `chat_template` names: the text itself, a file, or a key of a JSON file."""
     if text is None or "{%" in text or "{{" in text:
         return text
     if len(text) > 4096 or not os.path.exists(text):
@@ -37,7 +37,7 @@ def environment(date):
         raise package(error, "chat templates are rendered with it") from None
 
     class Generation(jinja2.ext.Extension):
-        """{% generation %} ... {% endgeneration %}: notes which characters are the assistant's."""
+        """{% generation %} ... {% endgeneration %}: records the characters of the assistant."""
 
         tags = {"generation"}
 
@@ -67,7 +67,7 @@ def environment(date):
 
 
 def check(operator, left, right):
-    """Products and powers that no conversation needs."""
+    """Limits products and powers to sizes that conversations need."""
     if isinstance(left, int) and isinstance(right, int):
         bits = left.bit_length() * right if operator == "**" else left.bit_length() + right.bit_length()
         if bits > BITS:
@@ -88,7 +88,7 @@ def raise_exception(message):
 
 
 class ChatTemplate:
-    """One or several templates (by name) and the special tokens that they see."""
+    """One or several templates (by name), and the special tokens that they use."""
 
     def __init__(self, templates, special, date):
         self.environment, self.special = environment(date), special
@@ -99,7 +99,7 @@ class ChatTemplate:
         self.compiled = {}
 
     def name_of(self, tools):
-        """The template of a conversation with these tools."""
+        """Returns the template for a conversation with these tools."""
         return "tool_use" if tools is not None and "tool_use" in self.named else "default"
 
     def text_of(self, tools):
@@ -115,7 +115,7 @@ class ChatTemplate:
         return self.compiled[name]
 
     def bounded(self, function):
-        """function() with what may go wrong in a template as a Fault."""
+        """Calls function() and converts the errors of a template to a Fault."""
         import jinja2
         try:
             return limits.bounded(function, "the chat template")
@@ -131,7 +131,7 @@ class ChatTemplate:
             raise Fault(f"the chat template fails: {type(error).__name__}: {error}") from None
 
     def render(self, messages, tools=None, asks=False):
-        """The text of a conversation, and the [begin, end) of its generation blocks; asks: for the next answer."""
+        """Returns a conversation as text, and [begin, end) of its generation blocks; asks: add the prompt."""
         if not messages:
             raise Fault("a conversation without messages cannot be rendered (the first message is the assistant's?)")
         if tools is not None and not all(isinstance(tool, dict) for tool in tools):
@@ -151,7 +151,7 @@ class ChatTemplate:
 
 
 class TemplateFault(Fault):
-    """An error that the template itself raised, or of its language."""
+    """An error that the template raised, or a syntax error."""
 
     def __init__(self, error):
         line = getattr(error, "lineno", None)

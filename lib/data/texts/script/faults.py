@@ -1,4 +1,4 @@
-"""What goes wrong while data are prepared, in the words that heddle prints."""
+"""Errors of data preparation, with the messages that heddle prints."""
 
 import os
 
@@ -11,11 +11,11 @@ class Fault(Exception):
     def __init__(self, what, where="", hint="", kind="input"):
         super().__init__(what)
         self.what, self.where, self.hint, self.kind = what, where, hint, kind
-        self.index = None  # of the row among those that were being converted
-        self.text = None  # of the text among those that were being tokenized
-        self.error = None  # the exception that was taken for one about a row
-        self.more = []  # faults of further rows
-        self.of_all = False  # it is about all rows, though one of them showed it
+        self.index = None  # index of the row in the current batch
+        self.text = None  # index of the text in the current batch
+        self.error = None  # the original exception, attributed to a row
+        self.more = []  # faults of other rows
+        self.of_all = False  # applies to all rows, although one row caused it
 
     def message(self):
         words = {"kind": self.kind, "where": self.where, "what": self.what, "hint": self.hint}
@@ -23,14 +23,14 @@ class Fault(Exception):
 
 
 def about_row(error):
-    """The fault of one of OF_A_ROW."""
+    """Returns the fault for an exception of OF_A_ROW."""
     fault = Fault(f"the row has no {error}" if isinstance(error, KeyError) else str(error))
     fault.error = error
     return fault
 
 
 def of_module(error, script, place, of_a_row=(ValueError, KeyError, RecursionError)):
-    """The fault of the format module `script` where its own line threw; None: a row is wrong, or heddle's own code.
+    """Returns the fault of the format module `script` if its own line raised the error; else None.
     Errors of the kinds `of_a_row` are about a row."""
     if error is None or isinstance(error, of_a_row):
         return None
@@ -47,6 +47,6 @@ def of_module(error, script, place, of_a_row=(ValueError, KeyError, RecursionErr
 
 
 def package(error, needs):
-    """The fault of an ImportError; `needs` says what for."""
+    """Returns the fault for an ImportError; `needs`: what the package is used for."""
     name = (error.name or str(error)).split(".")[0]
-    return Fault(name, "", f"pip install {name}, or let HEDDLE_PYTHON name a Python that has it: {needs}", "package")
+    return Fault(name, "", f"pip install {name}, or set HEDDLE_PYTHON to a Python that has it: {needs}", "package")

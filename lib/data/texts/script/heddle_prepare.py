@@ -1,6 +1,6 @@
-"""Makes a .samples file of a set of texts. heddle starts it, sends one job, and reads messages until it is done.
+"""Prepares a .samples file from texts. heddle starts this script, sends one job, and reads messages until it is done.
 
-A plugin of kind dataset brings a format module, a Python file beside its library, with one function:
+A plugin of kind dataset has a format module, a Python file next to its library, with one function:
 
     def plan(arguments, tools):
         tools.read(arguments["split"], columns=["question", "answer"])
@@ -66,7 +66,7 @@ def serve(channel):
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # heddle ends, and with it the socket
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # heddle exits and closes the socket
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
     with socket.socket(fileno=int(sys.argv[2])) as connection:
         serve(connection.makefile("rwb"))

@@ -1,4 +1,4 @@
-"""Rows of JSON files: lines, an array, or values one after another; each row in bounded memory."""
+"""Reads rows of JSON files (lines, an array, or consecutive values), each in bounded memory."""
 
 import codecs
 import json
@@ -22,7 +22,7 @@ DECODER = json.JSONDecoder(parse_int=whole)
 
 
 def decode(function, text, where):
-    """function(text), where what is wrong with the JSON is a Fault at where(line or None)."""
+    """Calls function(text) and converts JSON errors to a Fault at where(line or None)."""
     try:
         return function(text)
     except json.JSONDecodeError as error:
@@ -42,7 +42,7 @@ def too_long(where):
 
 
 def lines(file, bad):
-    """Yields (line, row); `bad` takes the lines that are none."""
+    """Yields (line, row); invalid lines go to `bad`."""
     with open(file, "rb") as stream:
         number = 0
         for line in iter(lambda: stream.readline(LONGEST + 1), b""):
@@ -66,7 +66,7 @@ def lines(file, bad):
 
 
 def one(line, where):
-    """The row of a line of bytes, None where there is nothing in it."""
+    """Returns the row of a line of bytes, None for an empty line."""
     try:
         text = line.decode("utf-8").strip()
     except UnicodeDecodeError as error:
@@ -78,7 +78,7 @@ def one(line, where):
 
 
 class Text:
-    """A file as text that is read on when more of it is needed; what is used up is let go."""
+    """Text of a file that is read on demand and dropped after use."""
 
     def __init__(self, file):
         self.file, self.text, self.at, self.line, self.ended = file, "", 0, 1, False
@@ -100,7 +100,7 @@ class Text:
         self.at = 0
 
     def peek(self):
-        """The next character that is not space; "" at the end."""
+        """Returns the next character that is not whitespace; "" at the end."""
         while True:
             self.at = SPACE.match(self.text, self.at).end()
             if self.at < len(self.text) or self.ended:
@@ -108,7 +108,7 @@ class Text:
             self.more()
 
     def value(self):
-        """The value that begins here. What was not read yet may be what a value lacks: then more is read."""
+        """Returns the value that starts here, reading more text if the value is incomplete."""
         size = CHUNK
         while True:
             try:
@@ -128,7 +128,7 @@ class Text:
 
 
 def values(file, bad):
-    """Yields (line, row) of an array, or of values one after another; `bad` takes those that are no objects."""
+    """Yields (line, row) of an array or of consecutive values; values that are not objects go to `bad`."""
     text = Text(file)
     with text.stream:
         array = text.peek() == "["

@@ -1,4 +1,4 @@
-"""Bounds on the time and the memory of code that a data set brings with it: its chat template."""
+"""Limits the time and memory of code in a data set: its chat template."""
 
 import contextlib
 import resource
@@ -7,12 +7,12 @@ import time
 
 from faults import Fault
 
-SECONDS = 10  # for one text
-BEGIN, MEAN = 30, 0.1  # seconds for all texts together: so many, and so many more for each text
-MEMORY = 512 << 20  # bytes beyond what the process has
+SECONDS = 10  # per text
+BEGIN, MEAN = 30, 0.1  # seconds for all texts: a base, and more per text
+MEMORY = 512 << 20  # bytes in addition to the process's memory
 
 
-class TimeIsUp(BaseException):  # no "except Exception" on the way stops it
+class TimeIsUp(BaseException):  # not caught by "except Exception"
     pass
 
 
@@ -21,18 +21,18 @@ def ring(number, frame):
 
 
 def in_use():
-    """Bytes of this process that RLIMIT_DATA counts."""
+    """Returns the bytes of this process that RLIMIT_DATA counts."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmData:"))
 
 
 class Measured:
-    at, bytes = float("-inf"), 0  # looked up ten times a second
+    at, bytes = float("-inf"), 0  # read ten times per second
 
 
 @contextlib.contextmanager
 def memory():
-    """MemoryError for whoever takes more than MEMORY in this block."""
+    """Raises MemoryError if this block takes more than MEMORY."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if time.monotonic() - Measured.at > 0.1:
         Measured.at, Measured.bytes = time.monotonic(), in_use()
@@ -47,11 +47,11 @@ def memory():
 
 
 class Spent:
-    seconds, texts = 0.0, 0  # of this process
+    seconds, texts = 0.0, 0  # totals of this process
 
 
 def bounded(function, what):
-    """function() within SECONDS and MEMORY, in the main thread; of all calls together the mean is bounded too."""
+    """Calls function() within SECONDS and MEMORY, in the main thread; the mean time of all calls is limited too."""
     Spent.texts += 1
     left = BEGIN + MEAN * Spent.texts - Spent.seconds
     previous, begin = signal.signal(signal.SIGALRM, ring), time.thread_time()
@@ -59,7 +59,7 @@ def bounded(function, what):
     try:
         if left <= 0:
             fault = Fault(f"{what} is too slow: it took {Spent.seconds:.0f} s for {Spent.texts - 1} texts", "",
-                          f"a template takes some milliseconds; {MEAN} s for each text are the most")
+                          f"a template takes some milliseconds; the limit is {MEAN} s per text")
             fault.of_all = True
             raise fault
         with memory():

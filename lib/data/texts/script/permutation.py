@@ -1,4 +1,4 @@
-"""numpy.random.default_rng(seed).permutation(n) without NumPy: SeedSequence, PCG64, numbers under a mask."""
+"""numpy.random.default_rng(seed).permutation(n) without NumPy: SeedSequence, PCG64, masked rejection sampling."""
 
 import array
 
@@ -9,7 +9,7 @@ MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
 
 
 def seed_words(seed, count):
-    """`count` words of 32 bits from a whole number, as SeedSequence(seed).generate_state gives them."""
+    """Returns `count` words of 32 bits from an integer, like SeedSequence(seed).generate_state."""
     entropy = [seed & WORD]
     while seed >> 32:
         seed >>= 32
@@ -45,7 +45,7 @@ def seed_words(seed, count):
 
 
 class Generator:
-    """PCG64's halves of 32 bits, the low one first."""
+    """Yields PCG64's 32-bit halves, the low one first."""
 
     def __init__(self, seed):
         words = seed_words(seed, 8)
@@ -66,7 +66,7 @@ class Generator:
         return value & WORD
 
     def up_to(self, most):
-        """A whole number in [0, most], most below 2^32."""
+        """Returns an integer in [0, most], most below 2^32."""
         mask = (1 << most.bit_length()) - 1
         value = self.next32() & mask
         while value > most:

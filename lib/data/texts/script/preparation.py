@@ -1,4 +1,4 @@
-"""A job: the rows in batches through the format module's function into the file."""
+"""Runs a job: converts batches of rows with the format module and writes the file."""
 
 import array
 import importlib.util
@@ -12,13 +12,13 @@ from faults import OF_A_ROW, Fault, of_module
 from sources import Batch
 from tools import Tools
 
-PROBED = 64  # rows of a set that is only checked
-SECONDS = 0.25  # between two messages about progress
+PROBED = 64  # rows to convert in a check
+SECONDS = 0.25  # between progress messages
 NONE = 0xFFFFFFFF  # a row without a sample
 
 
 def module(path):
-    """The format module of a plugin."""
+    """Loads the format module of a plugin."""
     name = "heddle_format_" + os.path.splitext(os.path.basename(path))[0]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or not os.path.isfile(path):
@@ -28,12 +28,12 @@ def module(path):
 
 
 def attempt(path, function):
-    """function() of a format module; what it does not take care of itself is its own fault."""
+    """Calls function() of a format module; errors that it does not handle are the module's fault."""
     try:
         return function()
     except (Fault, MemoryError):
         raise
-    except OSError as error:  # of the files of the data, or of one that the module opens
+    except OSError as error:  # of data files, or of a file that the module opens
         raise of_module(error, path, "its plan()") or error from None
     except (Exception, SystemExit) as error:
         raise Fault(f"the format module fails: {type(error).__name__}: {error}", path, kind="plugin") from error
@@ -44,7 +44,7 @@ class Progress:
         self.say, self.total, self.told, self.before = say, total, time.monotonic(), 0
 
     def inside(self, rows):
-        """`rows` of the batch behind the last tell()."""
+        """Counts `rows` of the batch since the last tell()."""
         self.tell(self.before + rows, False)
 
     def tell(self, rows, whole=True):
@@ -56,7 +56,7 @@ class Progress:
 
 
 class Replacing:
-    """A sample without labels gives way to the next one that has some, round the end."""
+    """Replaces a sample without labels by the next one with labels, wrapping around at the end."""
 
     def __init__(self):
         self.first, self.waiting, self.count = None, 0, 0
@@ -81,7 +81,7 @@ class Replacing:
 
 
 def convert(tools, function, batch):
-    """The batch's samples, None for a row that is wrong and left out."""
+    """Returns the batch's samples, None for an invalid row that is skipped."""
     out = []
     while len(out) < len(batch.rows):
         rest = Batch(batch.rows[len(out):], batch.places[len(out):])
@@ -91,7 +91,7 @@ def convert(tools, function, batch):
         except Fault as fault:
             if fault.index is None or fault.of_all or fault.kind != "input" or fault.where != rest.places[fault.index]:
                 raise
-            tools.notes, tools.dropped = counts  # the rows before the wrong one are converted again
+            tools.notes, tools.dropped = counts  # the rows before the invalid one are converted again
             before = Batch(rest.rows[:fault.index], rest.places[:fault.index])
             out += convert(tools, function, before)
             out.append(tools.drop(tools.bad.take(fault)))
@@ -100,7 +100,7 @@ def convert(tools, function, batch):
 
 
 def whole(tools, function, batch):
-    """The batch's samples; what is wrong says where."""
+    """Returns the batch's samples; a fault names its row."""
     script = tools.job["script"]
     try:
         samples = function(batch.rows)
@@ -111,7 +111,7 @@ def whole(tools, function, batch):
         raise
     except (Exception, SystemExit) as error:
         place = f"{batch.places[0]} or one of the {len(batch.rows) - 1} rows behind it"
-        # Outside of tools.each() only a column that a row lacks is the row's fault.
+        # Outside of tools.each(), only a missing column is the row's fault.
         lacks = isinstance(error, KeyError) and any(key not in row for key in error.args for row in batch.rows)
         fault = of_module(error, script, place, KeyError if lacks else ())
         if fault is None and not isinstance(error, OF_A_ROW):
@@ -127,7 +127,7 @@ def whole(tools, function, batch):
 
 
 def in_order(tools, function, file, progress):
-    """Converts the rows as they come."""
+    """Converts the rows in file order."""
     replacing, read = Replacing() if tools.replaces else None, 0
     for batch in tools.batches():
         samples = [sample for sample in convert(tools, function, batch) if sample is not None]
@@ -145,7 +145,7 @@ def in_order(tools, function, file, progress):
 
 
 def mixed(tools, function, file, progress):
-    """Converts the rows that the order names as they come, and says in which order the file has them."""
+    """Converts the rows of the order in file order, and records their positions in the file."""
     stored = array.array(samples_file.integers(32), [NONE]) * (max(tools.order, default=-1) + 1)
     for row in tools.order:
         stored[row] = 0
@@ -165,7 +165,7 @@ def mixed(tools, function, file, progress):
 
 
 def counted(tools, file, read):
-    """What the description and heddle are told."""
+    """Returns the values for the description and for heddle."""
     import tokenizers
     split, seed = tools.asked if tools.parts else (None, None)
     if tools.local and (seed is not None or "[" in (split or "")):
@@ -189,7 +189,7 @@ def counted(tools, file, read):
 
 
 def run(job, say):
-    """Prepares what `job` asks for; say(message) tells of progress. Returns the counts."""
+    """Prepares the samples of `job`; say(message) reports progress. Returns the counts."""
     tools = Tools(job, say)
     found = module(job["script"])
     function = attempt(job["script"], lambda: found.plan(job["arguments"], tools))
@@ -219,7 +219,7 @@ def check_rows(job, tools, read):
 
 
 def probed(job, tools, function):
-    """Converts the first rows alone and keeps nothing: what is wrong with them is said before a run is started."""
+    """Converts only the first rows, without keeping them, so that their errors are reported before a run starts."""
     read = 0
     for batch in tools.batches():
         read = min(PROBED, len(batch.rows))

@@ -1,4 +1,4 @@
-"""Writing a .samples file: tokens as they come, indices and runs beside it, joined at the end."""
+"""Writes a .samples file: tokens in order, indices and runs in separate files that are joined at the end."""
 
 import array
 import json
@@ -15,7 +15,7 @@ LAST_IS_INPUT, ROWS_DROPPED, LABELS_ARE_INPUTS = 1, 2, 4  # flags
 
 
 def integers(bits):
-    """The code of array.array for whole numbers of so many bits."""
+    """Returns the type code of array.array for integers of this many bits."""
     return next(code for code in "HILQ" if array.array(code).itemsize * 8 == bits)
 
 
@@ -26,7 +26,7 @@ def little(values):
 
 
 def wrong(ids, spans):
-    """What a sample may not be, None where it is well."""
+    """Returns what is wrong with a sample, None if it is valid."""
     at = 0
     for begin, end in spans:
         if not at <= begin < end <= len(ids):
@@ -36,7 +36,7 @@ def wrong(ids, spans):
 
 
 class SamplesFile:
-    """spread: samples are put into another order at the end, so their tokens wait in a file of their own."""
+    """spread: samples are reordered at the end, so their tokens are stored in a temporary file."""
 
     def __init__(self, path, vocabulary, flags=0, spread=False):
         folder = os.path.dirname(os.path.abspath(path))
@@ -47,11 +47,11 @@ class SamplesFile:
         self.firsts, self.run_firsts, self.runs = (tempfile.TemporaryFile(dir=folder) for _ in range(3))
         self.words = tempfile.TemporaryFile(dir=folder) if spread else self.file
         self.order, self.folder = None, folder
-        self.flags, self.unlabelled = flags, 0 if flags & LABELS_ARE_INPUTS else 1  # first tokens that are no label
+        self.flags, self.unlabelled = flags, 0 if flags & LABELS_ARE_INPUTS else 1  # first tokens that are not labels
         self.samples = self.tokens = self.run_count = self.labels = self.empty = self.longest = 0
 
     def add(self, samples):
-        """samples: (ids, runs) each; runs: [begin, end) of what is trained on."""
+        """samples: pairs (ids, runs); runs: [begin, end) of trained tokens."""
         firsts, run_firsts, runs, tokens = (array.array(integers(bits)) for bits in (64, 64, 32, 8 * self.wide))
         for ids, spans in samples:
             firsts.append(self.tokens + len(tokens))
@@ -73,7 +73,7 @@ class SamplesFile:
             file.write(little(values).tobytes())
 
     def section(self, source=None, data=b""):
-        """Puts a section at the next place of ALIGN bytes; returns where it is, and its bytes."""
+        """Writes a section at the next multiple of ALIGN bytes; returns its offset and size."""
         self.file.write(bytes(-self.file.tell() % ALIGN))
         begin = self.file.tell()
         if source is not None:
@@ -83,7 +83,7 @@ class SamplesFile:
         return begin, self.file.tell() - begin
 
     def close(self, ids, description):
-        """ids: vocabulary, bos, eos, pad (-1: none). The checksums are zeros: who renames the file puts them in."""
+        """ids: vocabulary, bos, eos, pad (-1: none). Checksums are zero until heddle seals the file."""
         if self.order is not None:
             self.reorder()
         places = [(HEADER, self.tokens * self.wide)]
@@ -107,7 +107,7 @@ class SamplesFile:
             file.close()
 
     def reorder(self):
-        """Puts the samples that wait into the order that `order` names."""
+        """Writes the stored samples in the order of `order`."""
         old = {}
         for name, last in (("words", None), ("firsts", self.tokens), ("run_firsts", self.run_count), ("runs", None)):
             stream = getattr(self, name)

@@ -1,4 +1,4 @@
-"""The rows of a split: its files, one after another, in batches."""
+"""Reads the rows of a split from its files, in batches."""
 
 import os
 
@@ -12,14 +12,14 @@ LINES = (".jsonl", ".ndjson")
 
 
 class Batch:
-    """Rows, and where each is from, for messages."""
+    """Rows with their places, for messages."""
 
     def __init__(self, rows, places):
         self.rows, self.places = rows, places
 
 
 def of_size(batches, size=BATCH):
-    """The same rows in batches of exactly `size`, but for the last."""
+    """Regroups rows into batches of exactly `size`, except for the last."""
     rows, places = [], []
     for batch in batches:
         rows += batch.rows
@@ -75,7 +75,7 @@ class Table:
 
 
 def check_kind(file):
-    """Refuses a file that is none, or of a kind that is not read."""
+    """Raises a fault for a path that is not a file, or a format that is not read."""
     if not os.path.isfile(file):
         raise Fault("is not a file" if os.path.exists(file) else f"File not found: {file}", file)
     kind = os.path.splitext(file)[1].lower()
@@ -94,7 +94,7 @@ def opened(file, columns, bad):
 
 
 class Split:
-    """The files of a split as one list of rows; `bad` takes what is no row. expected: how many the data set's card says."""
+    """Files of a split as one list of rows; invalid rows go to `bad`. expected: number of rows in the data set's card."""
 
     def __init__(self, files, bad, columns=None, expected=None):
         if not files:
@@ -105,24 +105,24 @@ class Split:
 
     def check(self, rows):
         if None not in (rows, self.expected) and rows != self.expected and not self.bad.skip and not self.bad.faults:
-            raise Fault(f"has {rows} rows with the other files of its split, and the data set's card says {self.expected}",
-                        self.files[0].file, "Correct num_examples in the card, or name the data files themselves.")
+            raise Fault(f"has {rows} rows with the other files of its split, but the data set's card says {self.expected}",
+                        self.files[0].file, "Correct num_examples in the card, or list the data files instead.")
 
     def count(self):
         return sum(file.count() for file in self.files)
 
     def known(self):
-        """The number of rows where no file must be read for it, else None."""
+        """Returns the number of rows if no file must be read for it, else None."""
         return self.count() if all(isinstance(file, Table) and file.cheap for file in self.files) else None
 
     def read(self, begin=0, end=None):
-        """Batches of the rows [begin, end), each of one file."""
+        """Yields batches of the rows [begin, end), each from one file."""
         at = seen = 0
         for index, file in enumerate(self.files):
             if end is not None and at >= end:
                 return
             last = index + 1 == len(self.files)
-            if begin <= at and end is None or last:  # the whole of it: its rows need not be counted
+            if begin <= at and end is None or last:  # the whole file: its rows need not be counted
                 rows = None
             else:
                 rows = file.count()

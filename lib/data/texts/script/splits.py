@@ -1,4 +1,4 @@
-"""Which rows `split` names: "train", "train[64:128]", "train[:10%]", sums with "+", as the library datasets has it."""
+"""Parses `split`: "train", "train[64:128]", "train[:10%]", sums with "+", like the library datasets."""
 
 import re
 
@@ -14,7 +14,7 @@ def fault(what, hint=""):
 
 
 class Part:
-    """A split's name and a slice of it."""
+    """Name and slice of a split."""
 
     def __init__(self, text):
         found = PART.match(text.strip())
@@ -41,7 +41,7 @@ class Part:
         return min(max(rows + value, 0) if value < 0 else value, rows)
 
     def rows(self, count):
-        """[begin, end) of `count()` rows; end None: to the last. The rows are counted only where the slice needs it."""
+        """Returns [begin, end) of `count()` rows; end None: to the last. Counts rows only if the slice needs it."""
         if not self.needs_count():
             return self.begin or 0, self.end
         total = count()

@@ -1,4 +1,4 @@
-"""Token ids of texts by a tokenizer's directory, as AutoModel's tokenizer gives them under transformers 5.12.1."""
+"""Tokenizes texts with a tokenizer directory, like AutoModel's tokenizer under transformers 5.12.1."""
 
 import os
 
@@ -6,14 +6,14 @@ import tokenizer_classes
 from faults import Fault, package
 from tokenizer_files import FLAGS, LARGEST, NAMED, Files, content
 
-ENDLESS = 10**20  # a model_max_length above it is none
-GROUP = 1 << 20  # characters that are tokenized at once
-LONGEST = 2 << 20  # characters of a text
+ENDLESS = 10**20  # a larger model_max_length means no limit
+GROUP = 1 << 20  # characters per tokenizer call
+LONGEST = 2 << 20  # maximum characters of a text
 STRATEGIES = ("do_not_truncate", "longest_first", "only_first")
 
 
 def added_token(library, token, **flags):
-    """An AddedToken of a text, or of an object of a file."""
+    """Returns an AddedToken for a text, or for an object in a file."""
     if isinstance(token, str):
         return library.AddedToken(token, **flags)
     return library.AddedToken(content(token), **{**{key: token[key] for key in FLAGS if key in token}, **flags})
@@ -39,7 +39,7 @@ class TextTokenizer:
         if self.nemo:
             self.shape.finish(self)
             self.set_ends({key for key, value in ends.items() if value and self.special.get(key[4:])})
-        else:  # arguments of the class, which may put its own in their place
+        else:  # arguments of the class, which may override them
             self.set_ends({key for key, value in ends.items() if value is not None}, ends)
             self.shape.finish(self)
         if self.nemo and self.pad_id is None:
@@ -73,7 +73,7 @@ class TextTokenizer:
         self.given = given
 
     def whole(self, length):
-        """model_max_length as a number of tokens; Infinity is none."""
+        """Returns model_max_length as a number of tokens; Infinity means no limit."""
         if isinstance(length, bool) or not isinstance(length, (int, float)) or not length >= 0:
             raise Fault(f"model_max_length is {length!r}, not a number of tokens",
                         os.path.join(self.directory, "tokenizer_config.json"),
@@ -81,7 +81,7 @@ class TextTokenizer:
         return ENDLESS + 1 if length > ENDLESS else int(length)
 
     def add_tokens(self, files):
-        """Tokens that the settings name and tokenizer.json lacks, at the end of the vocabulary."""
+        """Adds tokens that the settings name and tokenizer.json lacks, at the end of the vocabulary."""
         known = {repr(token) for token in self.backend.get_added_tokens_decoder().values()}
         new = [added_token(self.library, token) for _, token in sorted(files.added.items())]
         new = [token for token in new if repr(token) not in known]
@@ -95,7 +95,7 @@ class TextTokenizer:
             self.backend.add_tokens(new)
 
     def set_ends(self, given, values=None):
-        """`add_bos_token` and `add_eos_token` of the recipe; those of the directory are not read."""
+        """Applies `add_bos_token` and `add_eos_token` of the recipe; those of the directory are ignored."""
         on = {key for key in given if (values is None or values[key]) and self.special.get(key[4:])}
         self.adds_bos, self.adds_eos = "add_bos_token" in on, "add_eos_token" in on
         if not given and self.backend.post_processor is not None:
@@ -111,7 +111,7 @@ class TextTokenizer:
             single=words, pair=None, special_tokens=special)
 
     def id(self, token):
-        """The id of a token that may not be there: then that of the unknown one, None without one."""
+        """Returns the id of a token, or of the unknown token if it is missing; None without an unknown token."""
         if token is None:
             return None
         found = self.backend.token_to_id(token)
@@ -128,16 +128,16 @@ class TextTokenizer:
 
     @property
     def fill_id(self):
-        """What rows are filled with; of a tokenizer without a pad token its eos."""
+        """Returns the padding id; the eos of a tokenizer without pad token."""
         return self.eos_id if self.pad_id is None else self.pad_id
 
     def fill_pad(self):
-        """AutoModel gives a tokenizer without a pad token its eos as one before it formats a row."""
+        """Sets eos as the pad token of a tokenizer without one, as AutoModel does before it formats a row."""
         if self.pad_id is None:
             self.set_token("pad_token", self.special.get("eos_token"))
 
     def named(self):
-        """The variables of a chat template."""
+        """Returns the variables of a chat template."""
         return dict(self.special)
 
     def special_ids(self):
@@ -152,7 +152,7 @@ class TextTokenizer:
         return self.count
 
     def limit(self, truncation, seq_length):
-        """The (strategy, length) of the recipe's keys, None: nothing is cut."""
+        """Returns (strategy, length) of the recipe's truncation, None: no truncation."""
         if truncation is None and seq_length is not None:
             truncation = "longest_first"
         strategy = {False: STRATEGIES[0], None: STRATEGIES[0], True: STRATEGIES[1]}.get(truncation, truncation)
@@ -163,7 +163,7 @@ class TextTokenizer:
         return None if strategy == STRATEGIES[0] or length > ENDLESS else (strategy, length)
 
     def encode(self, texts, special=True, limit=None, offsets=False):
-        """Encodings of texts, on all cores. special: with what the post-processor adds."""
+        """Returns encodings of texts, with all cores. special: with the tokens of the post-processor."""
         for index, text in enumerate(texts):
             if isinstance(text, str) and len(text) > LONGEST:
                 raise about_text(f"a text of {len(text) / (1 << 20):.1f} million characters; the most is {LONGEST >> 20}",
@@ -177,11 +177,11 @@ class TextTokenizer:
             return function(texts, add_special_tokens=special)
         except (UnicodeEncodeError, TypeError):
             raise refused(texts) from None
-        except Exception as error:  # of the library, such as an unknown token that is not in the vocabulary
+        except Exception as error:  # from the library, for example an unknown token outside the vocabulary
             raise Fault(f"the tokenizer fails: {error}", self.directory) from None
 
     def ids(self, texts, special=True):
-        """Ids of texts, of which at most about GROUP characters are worked on at once."""
+        """Returns ids of texts, with at most about GROUP characters per call."""
         out, group, size = [], [], 0
         for index, text in enumerate(texts):
             group.append(text)
@@ -197,14 +197,14 @@ class TextTokenizer:
 
 
 def about_text(what, index, hint=""):
-    """A fault of one of the texts that are tokenized."""
+    """Returns a fault of one of the texts."""
     fault = Fault(what, hint=hint)
     fault.index = fault.text = index
     return fault
 
 
 def refused(texts):
-    """Why the library did not take `texts`."""
+    """Returns why the library rejected `texts`."""
     for index, text in enumerate(texts):
         if not isinstance(text, str):
             return about_text(f"{type(text).__name__} where a text was expected", index)

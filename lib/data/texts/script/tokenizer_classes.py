@@ -1,4 +1,4 @@
-"""Which class transformers 5.12.1 makes of a tokenizer's directory, and what that class puts in place of the file's.
+"""Class that transformers 5.12.1 uses for a tokenizer's directory, and its overrides of the file.
 
 A class of transformers with an __init__ of its own takes vocabulary, merges and post-processor from tokenizer.json, and
 normalizer, pre-tokenizer and the model's options from its own code; every other class takes the file as it stands."""
@@ -48,7 +48,7 @@ REGISTERED = {
         "modernbert molmo molmo2 nemotron nvfp4 opencua openvla phi3 phi3_v phimoe step3p5 step3_vl vipllava "
         "cohere_asr"}
 BY_TYPE = {kind: name for name, kinds in REGISTERED.items() for kind in kinds.split()}
-OVERRULED = {"qwen2"}  # model types whose registered class counts, whatever the files say
+OVERRULED = {"qwen2"}  # model types whose registered class always wins
 UNKNOWN = {name + "Tokenizer" for name in (
     "XLNet Barthez Udop MarkupLM LayoutLMv3 Albert Deberta RemBert Pegasus Funnel MPNet SeamlessM4T "
     "Splinter Whisper CodeLlama Lasr LayoutXLM XLMRoberta CLIP Camembert MBart50 DebertaV2 LayoutLMv2 "
@@ -124,7 +124,7 @@ def bert(settings):
              "lowercase": settings.get("do_lower_case", True)}, {"type": "BertPreTokenizer"})
 
 
-# The class's parts, and its special tokens where the files name none.
+# Parts of the class, and its default special tokens.
 CLASSES = {
     "GPT2Tokenizer": (gpt2, {"unk_token": END, "bos_token": END, "eos_token": END, "pad_token": None}),
     "GPTNeoXTokenizer": (gpt_neox, {"unk_token": END, "bos_token": END, "eos_token": END, "pad_token": "<|padding|>"}),
@@ -144,7 +144,7 @@ CLASSES = {
 
 
 class AsWritten:
-    """tokenizer.json as it stands."""
+    """Uses tokenizer.json unchanged."""
 
     rebuilt = False
 
@@ -159,7 +159,7 @@ class AsWritten:
 
 
 class Rebuilt(AsWritten):
-    """A class that puts its own parts in the place of the file's."""
+    """A class that overrides parts of the file."""
 
     rebuilt = True
 
@@ -207,13 +207,13 @@ class Rebuilt(AsWritten):
 
 
 def charsmap(normalizer):
-    """The Precompiled normalizer of a file, where there is one."""
+    """Returns the Precompiled normalizer of a file, if any."""
     parts = normalizer.get("normalizers", [normalizer]) if normalizer else []
     return next((part for part in parts if part.get("type") == "Precompiled"), None)
 
 
 def chosen(files, model_type):
-    """The class that AutoTokenizer takes."""
+    """Returns the class that AutoTokenizer uses."""
     hub, registered = re.sub("Fast$", "", files.hub_class or ""), BY_TYPE.get(model_type)
     name = hub
     if not hub:

@@ -1,4 +1,4 @@
-"""What the files of a tokenizer's directory say, as transformers 5.12.1 reads them."""
+"""Settings in the files of a tokenizer's directory, as transformers 5.12.1 reads them."""
 
 import json
 import os
@@ -7,12 +7,12 @@ from faults import Fault
 
 NAMED = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"]
 LARGEST = 256 << 20  # bytes of a JSON file
-LARGEST_TEXT = 4 << 20  # of a template
+LARGEST_TEXT = 4 << 20  # bytes of a template
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 def read_json(directory, name):
-    """The file as an object, None where it is not there."""
+    """Returns the file as an object, None if it does not exist."""
     file = os.path.join(directory, name)
     if not os.path.isfile(file):
         return None
@@ -39,12 +39,12 @@ def read_text(file):
 
 
 def content(token):
-    """The text of a token that may be written as an object."""
+    """Returns the text of a token, which may be an object in the file."""
     return token.get("content", "") if isinstance(token, dict) else token
 
 
 class Files:
-    """settings: tokenizer_config.json and what goes over it; special: the named tokens; extra: further special tokens;
+    """settings: tokenizer_config.json and its overrides; special: the named tokens; extra: further special tokens;
     added: tokens by their id; templates: None, a text or a dict of texts by name."""
 
     def __init__(self, directory, arguments):

@@ -1,4 +1,4 @@
-"""What a format module works with. heddle_prepare.py says what of it is for plugins."""
+"""Tools of a format module. heddle_prepare.py documents the part for plugins."""
 
 import datetime
 import hashlib
@@ -18,7 +18,7 @@ from text_tokenizer import TextTokenizer
 CUTS = (True, "longest_first", "only_first")
 PADDINGS = (False, True, None, "longest", "max_length", "do_not_pad")
 ALL = "all"  # every split, in the order of the data set
-PLAIN_SLICE = re.compile(r"^(\w+)\[(\d*):(\d*)\]$", re.ASCII)  # of rows that were mixed
+PLAIN_SLICE = re.compile(r"^(\w+)\[(\d*):(\d*)\]$", re.ASCII)  # of shuffled rows
 
 
 class Tools:
@@ -30,7 +30,7 @@ class Tools:
         self.asked, self.told = (None, None), lambda rows: None
         self.parts, self.dropped, self.notes, self.facts, self.warned, self.bad = [], {}, {}, {}, set(), BadRows()
 
-    # ---- the tokenizer, and from texts to samples
+    # ---- tokenizer and samples
 
     @property
     def tokenizer(self):
@@ -46,7 +46,7 @@ class Tools:
         return self.cached
 
     def prompt_and_answer(self, pairs, answer_only=True):
-        """Samples of (prompt, answer), as AutoModel makes them; cut at seq_length where `truncation` says so."""
+        """Returns samples of (prompt, answer) like AutoModel; truncated at seq_length if `truncation` is set."""
         ends = self.tokenizer.templates is None and self.arguments.get("truncation", False) is None
         return labels.prompt_and_answer(self.tokenizer, pairs, self.limit, answer_only,
                                         self.arguments.get("exact_answer_mask", False), ends, self.tell)
@@ -55,7 +55,7 @@ class Tools:
         return given is not None or self.tokenizer.templates is not None
 
     def chat(self, given=None, **options):
-        """A Chat with the recipe's template, else the tokenizer's; its samples() takes (messages, tools)."""
+        """Returns a Chat with the recipe's template, else the tokenizer's; its samples() takes (messages, tools)."""
         templates = self.tokenizer.templates if given is None else resolved(given)
         if templates is None:
             raise Fault("Tokenizer lacks a usable chat template (chat_template/apply_chat_template)",
@@ -73,7 +73,7 @@ class Tools:
         return chat.Chat(self.tokenizer, template, self.limit, warn=self.warn, tell=self.tell, **options)
 
     def fill(self, seq_length=None):
-        """The length to which a recipe's `padding: max_length` fills every row. Warns where seq_length does nothing."""
+        """Returns the length to which `padding: max_length` pads every row. Warns if seq_length has no effect."""
         padding, tokenizer = self.arguments.get("padding", False), self.tokenizer
         if padding not in PADDINGS:
             raise self.fault(f"{padding!r} is not one of {', '.join(map(str, PADDINGS))}", "padding")
@@ -90,8 +90,8 @@ class Tools:
     # ---- rows
 
     def read(self, split, limit=None, columns=None, first=None, exact=False, shuffle_seed=None, skip_invalid=False):
-        """Says which rows are converted: those of `split`; `limit` puts [:limit] behind it; of them the `first` ones,
-        an error with `exact` where there are fewer. shuffle_seed mixes the split before its slice is taken."""
+        """Selects the rows to convert: those of `split`; `limit` appends [:limit]; of these the `first` ones,
+        with `exact` an error if there are fewer. shuffle_seed shuffles the split before slicing."""
         self.asked = (split, shuffle_seed)
         for file in (file for files in self.job["files"].values() for file in files):
             check_kind(file)
@@ -128,7 +128,7 @@ class Tools:
         return parts
 
     def mix(self, split, columns, seed):
-        """The rows of the split's name mixed, then its slice."""
+        """Shuffles the rows of the split, then takes its slice."""
         plain = PLAIN_SLICE.match(split or "")
         self.parts = self.named(plain[1] if plain else split, columns)
         self.parts = [(rows, begin, last(rows, end)) for rows, begin, end in self.parts]
@@ -138,11 +138,11 @@ class Tools:
         self.order = order
 
     def cut(self, first, exact):
-        """The first rows of all parts together."""
+        """Takes the first rows of all parts together."""
         if exact:
             there = sum(max(0, last(rows, end) - begin) for rows, begin, end in self.parts)
             if first > there:
-                raise self.fault(f"asks for {first} rows, and there are {there}", "limit_dataset_samples")
+                raise self.fault(f"asks for {first} rows, but there are {there}", "limit_dataset_samples")
         parts = []
         for rows, begin, end in self.parts:
             if len(self.parts) > 1:
@@ -153,17 +153,17 @@ class Tools:
         self.parts = parts
 
     def generate(self, batches, vocabulary, eos=-1, pad=-1):
-        """Samples that come from no file: `batches` of what plan's function converts."""
+        """Generates samples without files: `batches` of inputs for the function of plan()."""
         self.generated, self.generated_ids = batches, [vocabulary, -1, eos, pad]
 
     def batches(self):
-        """The rows in the order of the files."""
+        """Yields the rows in file order."""
         if self.generated is not None:
             return (Batch(rows, [f"sample {i}" for i in range(len(rows))]) for rows in self.generated)
         return of_size(batch for rows, begin, end in self.parts for batch in rows.read(begin, end))
 
     def total(self):
-        """How many rows there are, 0 where the number is not known without reading them."""
+        """Returns the number of rows, 0 if it is unknown without reading them."""
         if self.generated is not None:
             return 0
         known = [rows.known() for rows, _, _ in self.parts]
@@ -172,10 +172,10 @@ class Tools:
         return sum(max(0, (count if end is None else min(end, count)) - begin)
                    for count, (_, begin, end) in zip(known, self.parts))
 
-    # ---- rows that are not taken, and words
+    # ---- skipped rows and messages
 
     def each(self, rows, function):
-        """[function(row)], where an error says which row it is about."""
+        """Returns [function(row)]; an error names its row."""
         out = []
         for index, row in enumerate(rows):
             try:
@@ -190,12 +190,12 @@ class Tools:
         return out
 
     def drop(self, reason):
-        """In place of a sample: the row is left out, and counted."""
+        """Returned instead of a sample: the row is skipped and counted."""
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
         self.flags |= samples_file.ROWS_DROPPED
 
     def tell(self, rows):
-        """`rows` of the batch that is being converted are done."""
+        """Reports that `rows` of the current batch are done."""
         self.told(rows)
 
     def warn(self, text):
@@ -204,13 +204,13 @@ class Tools:
             self.say({"warning": text})
 
     def note(self, what):
-        """Counts rows of which `what` is true: said at the first of them, and at the end with their number."""
+        """Counts rows with the property `what`; reported at the first one, and at the end with their number."""
         if what not in self.notes:
             self.say({"note": f"rows {what}"})
         self.notes[what] = self.notes.get(what, 0) + 1
 
     def fault(self, what, key):
-        """An error about a key of the recipe, to be raised."""
+        """Returns an error about a key of the recipe, to be raised."""
         return Fault(what, "dataset." + key, kind="config")
 
     def text(self, row, name):
@@ -221,5 +221,5 @@ class Tools:
 
 
 def last(rows, end):
-    """The end of the slice [.., end) of `rows`."""
+    """Returns the end of the slice [.., end) of `rows`."""
     return rows.count() if end is None else min(end, rows.count())
