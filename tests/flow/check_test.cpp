@@ -1,4 +1,4 @@
-// `heddle check` says of a run what `heddle train` says, before it starts.
+// `heddle check` reports what `heddle train` reports before a run starts.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -16,8 +16,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-// Overrides that make the recipe wrong, each in another part of what is checked. Every refusal:
-// tests/messages.
+// Overrides that make the recipe invalid, each in another part of the check. All refusals: tests/messages.
 const Words kWrong[] = {{"--optimiser", "{}"},
                         {"--step_scheduler.global_batch_size", "6"},
                         {"--optimizer._target_", "torch.optim.SGD"},
@@ -34,7 +33,7 @@ class CheckedRun : public ::testing::Test {
   const TrainingFiles files_;
 };
 
-// Both commands on two ranks: one status, one error.
+// Both commands on two ranks have the same status and error.
 TEST_F(CheckedRun, HasTrainsVerdict) {
   for (const Words& wrong : kWrong) {
     SCOPED_TRACE(wrong.front());
@@ -95,7 +94,7 @@ TEST_F(CheckedRun, CountsStepsAndTheBytesOfARank) {
   EXPECT_EQ(shared["steps"], 12);
 }
 
-// Of Muon one box for each matrix, where AdamW keeps two.
+// Muon has one box per matrix, where AdamW has two.
 TEST_F(CheckedRun, CountsTheStateOfTheOptimizerThatIsNamed) {
   const Outcome outcome = heddle({"check", files_.path("run.yaml"), "--world-size", "1", "--json",
                                   "--optimizer", "{_target_: dion.Muon, lr: 0.01}"});

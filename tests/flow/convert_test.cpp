@@ -1,4 +1,4 @@
-// Models between the two kinds of directory, without training: nothing is changed on the way.
+// Conversion of models between the two kinds of directory, without training and without loss.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/file.h>
@@ -27,7 +27,7 @@ Outcome convert(const std::string& from, const std::string& to, const Words& mor
   return heddle(plus({"convert", from, to}, more));
 }
 
-// Of every family: tests/plugins/llama/more_types_test.cpp.
+// For every family: tests/plugins/llama/more_types_test.cpp.
 TEST(Convert, GivesTransformersFilesBackByteForByte) {
   const TrainingFiles files;
   int ranks = 1;
@@ -111,13 +111,13 @@ TEST(Convert, ChangesDtypesAndSizesWhereAsked) {
   EXPECT_TRUE(fs::exists(files.path("half/model-00001-of-00005.safetensors")));
   EXPECT_THAT(read_text(files.path("half/model.safetensors.index.json")), HasSubstr("\"total_size\": 39232"));
   EXPECT_THAT(read_text(files.path("half/model-00001-of-00005.safetensors")), HasSubstr("\"BF16\""));
-  // Rounded once: the same file comes back from the rounded one.
+  // Rounded once: converting the rounded file returns the same file.
   ASSERT_EQ(convert(files.path("half"), files.path("again")).status, 0);
   ASSERT_EQ(convert(files.path("again"), files.path("back")).status, 0);
   expect_same_files(files.path("half"), files.path("back"));
 }
 
-// The other one holds a lock on the directory in the making, as this test does.
+// Another conversion holds a lock on the incomplete directory, as this test does.
 TEST(Convert, RefusesADestinationThatAnotherOneIsMaking) {
   const TrainingFiles files;
   const std::string stage = files.path("new.incomplete");
@@ -132,7 +132,7 @@ TEST(Convert, RefusesADestinationThatAnotherOneIsMaking) {
                                       ": is being made by another heddle convert\n"
                                       "  hint: wait for it, or name another directory\n"));
   EXPECT_EQ(read_text(stage + "/half"), "written");
-  ::close(held);  // it was killed
+  ::close(held);  // the other conversion was killed
   EXPECT_EQ(convert(kGolden + "llama", files.path("new")).status, 0);
   EXPECT_FALSE(fs::exists(files.path("new/half")));
   EXPECT_FALSE(fs::exists(stage));
@@ -149,7 +149,7 @@ TEST(Convert, RefusesWhatItWouldOverwriteAndWhatMakesNoSense) {
                             ": is there and is not empty\n  hint: name a directory that is not there yet; "
                             "nothing is overwritten\n");
   EXPECT_EQ(read_text(files.path("full/file")), "mine");
-  fs::create_directories(files.path("empty.incomplete"));  // what an interrupted one has left
+  fs::create_directories(files.path("empty.incomplete"));  // left by an interrupted conversion
   files.write("empty.incomplete/junk", "");
   files.write("empty.incomplete/.heddle_convert.tmp.1", "");
   EXPECT_EQ(convert(kGolden + "llama", files.path("empty/")).status, 0);
@@ -227,7 +227,7 @@ TEST(Convert, TakesNothingAwayThatSomebodyElseHasMade) {
     EXPECT_TRUE(fs::is_symlink(files.path(name))) << name;
 }
 
-// A directory that was there and empty is there and empty then.
+// An existing empty directory remains empty.
 TEST(Convert, LeavesNothingBehindWhereAFileIsDamaged) {
   const TrainingFiles files;
   const std::string sharded = files.path("sharded");
@@ -247,7 +247,7 @@ TEST(Convert, LeavesNothingBehindWhereAFileIsDamaged) {
   EXPECT_FALSE(fs::exists(files.path("out.incomplete")));
 }
 
-// The checkpoint of a run, and the same as a directory that was read by transformers' rules.
+// The checkpoint of a run, and the same model read from a Hugging Face directory.
 TEST(EitherKind, TrainsAndGeneratesTheSame) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", {"--nproc-per-node", "2", "--step_scheduler.max_steps", "3"})).status,

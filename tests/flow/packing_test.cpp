@@ -1,5 +1,4 @@
-// Packed samples, run as a program: their losses are those of the samples alone, on any topology, stopped or
-// not.
+// Packed samples in whole runs have the losses of separate samples, on any topology, also when resumed.
 #include <gmock/gmock.h>
 
 #include "flow/stops/started.h"
@@ -16,7 +15,7 @@ using ::testing::HasSubstr;
 
 constexpr int kSamples = 23;
 
-// Bytes of text in samples of 3 to 20 tokens, and the lengths beside them.
+// Bytes of text in samples of 3 to 20 tokens, and a file of their lengths.
 class Packing : public ::testing::Test {
  protected:
   Packing() {
@@ -73,7 +72,7 @@ TEST_F(Packing, GoesOnWithOtherRanks) {
   expect_curve(trained(packed("cut", up_to("6")), "cut", "loss"), whole, 2e-5);
 }
 
-Words whole(int rows) {  // in each step
+Words whole(int rows) {  // per step
   return {"--step_scheduler",
           "{local_batch_size: 1, max_steps: 6, global_batch_size: " + std::to_string(rows) + "}"};
 }
@@ -89,7 +88,7 @@ TEST_F(Packing, LeavesTheLossesOfTheSamplesAlone) {
   }
 }
 
-// Convolutions, states and multi-token prediction heads begin anew at each sample of a pack.
+// Convolutions, states and multi-token prediction heads restart at each sample of a pack.
 TEST_F(Packing, LeavesTheLossesOfModelsWithStates) {
   const std::pair<const char*, std::string> models[] = {
       {"delta",
@@ -131,7 +130,7 @@ TEST_F(Packing, PacksValidationSetsWithoutChangingTheirLoss) {
                     alone = files_.path(validated("alone", ", seq_len: 20"));
   expect_curve(column(packs, "loss"), column(alone, "loss"), 2e-5);
   EXPECT_EQ(column(packs, "loss").size(), 2u);
-  EXPECT_THAT(column(packs, "num_label_tokens"), Each(labels_));  // max_packs is of the training data
+  EXPECT_THAT(column(packs, "num_label_tokens"), Each(labels_));  // max_packs applies to the training data
 }
 
 TEST_F(Packing, GivesOneCurveOnEveryTopology) {

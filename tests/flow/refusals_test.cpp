@@ -1,4 +1,4 @@
-// What a person meets who asks for something wrong, and what happens when a run fails: statuses and messages.
+// Errors that a user meets, and failures of runs: exit statuses and messages.
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// One block on standard error, and the status.
+// Checks for one block on standard error, and the status.
 void expect_refusal(const Outcome& outcome, int status, const std::string& message) {
   EXPECT_EQ(outcome.status, status) << outcome.error;
   EXPECT_THAT(outcome.error, ::testing::StartsWith("error["));
@@ -40,7 +40,7 @@ TEST(Program, UsesTheLibTorchThatTheVariableNames) {
   expect_refusal(heddle({"--version"}, {"HEDDLE_TORCH=" + package}), 2, "holds no lib/libtorch_cpu.so");
   std::filesystem::create_directories(package + "/lib");
   files.write("torch/lib/libtorch_cpu.so", "no library");
-  expect_refusal(list(), 2, package + "/lib/libtorch_cpu.so: ");  // the loader's words
+  expect_refusal(list(), 2, package + "/lib/libtorch_cpu.so: ");  // the loader's message
   files.write("torch/version.py", "__version__ = '2.10.0+cpu'\n");
   expect_refusal(list(), 2, "'" + package + "' is torch 2.10.0; 2.11.0 is needed");
   files.write("torch/version.py", "__version__ = '2.11.0+cpu'\n");
@@ -81,7 +81,7 @@ TEST(Refusals, AnswerInJsonOnceForAllRanks) {
 
 TEST(Refusals, NameTokensOutsideTheVocabulary) {
   const TrainingFiles files;
-  // One token, late in a file: the run does not come to its step.
+  // One token late in a file: the run never reaches its step.
   std::string bytes = read_text(files.path("train.bin"));
   const size_t place = 12345, header = 1024;
   bytes[header + 2 * place + 1] = 1;  // of the high byte
@@ -193,10 +193,10 @@ TEST(Refusals, SayWhatABackendLacksBeforeAnyRankStarts) {
 
 TEST(ExportFailure, EndsTheRunOnceAndLeavesNoLatest) {
   const TrainingFiles files;
-  // A limit on the size of files: the model (about 80 kB) does not fit, the metrics do.
+  // A limit on file sizes: the model (about 80 kB) exceeds it, and the metrics do not.
   std::string words;
   for (const std::string& word : files.train("run", {"--nproc-per-node", "2"})) words += " '" + word + "'";
-  // Memory that ranks share is a file too, and without it they say so.
+  // Memory that ranks share is a file too. Without it ranks report this.
   const Outcome outcome = shell("ulimit -f 20; HEDDLE_SHM=0 exec " HEDDLE_BINARY_DIR "/heddle" + words);
   expect_refusal(outcome, 1, "error[io]");
   EXPECT_THAT(outcome.error, HasSubstr("File too large"));
@@ -204,7 +204,7 @@ TEST(ExportFailure, EndsTheRunOnceAndLeavesNoLatest) {
   EXPECT_FALSE(std::filesystem::exists(files.path("run/LATEST")));
 }
 
-// A run of many steps on two ranks, under way.
+// A run of many steps on two ranks.
 Words long_run(const TrainingFiles& files) {
   return files.train("run", {"--nproc-per-node", "2", "--step_scheduler.max_steps", "1000000",
                              "--step_scheduler.num_epochs", "1000000"});

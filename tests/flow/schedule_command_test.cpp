@@ -1,4 +1,4 @@
-// `heddle schedule`, as a person and a script run it.
+// `heddle schedule`, as users and scripts run it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -135,7 +135,7 @@ TEST(ScheduleCommand, TakesTheTimesThatARunMeasured) {
   std::ostringstream written;
   written << std::ifstream(trace + "2").rdbuf();
   EXPECT_THAT(written.str(), HasSubstr("\"length_ms\":26.500"));  // 2 + 0.25 + 6 + 13 + 0.25 + 5
-  // In the mean of the ranks, and cut into four stages: 1, 1, 3, 3.
+  // The mean of the ranks, split into four stages: 1, 1, 3, 3.
   const Outcome compared =
       heddle({"schedule", "--compare", "--ranks", "2", "--microbatches", "4", "--times-from", trace});
   EXPECT_THAT(compared.out, HasSubstr("2 ranks, 4 microbatches; on all layers of a rank (mean, in ms, of " +

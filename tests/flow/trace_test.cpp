@@ -1,4 +1,4 @@
-// The trace of a run: one file, a process a rank, spans that nest, and the pipeline's idle share.
+// The trace of a run: one file, one process per rank, nested spans, and the pipeline's idle share.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -71,7 +71,7 @@ std::multiset<std::string> named(const std::vector<TraceSpan>& spans, const std:
   return names;
 }
 
-// It lies in checkpoint_dir, which the run makes.
+// The trace is in checkpoint_dir, which the run creates.
 TEST(Trace, HoldsEveryActionOfEveryRank) {
   const TrainingFiles files;
   const std::string file = files.path("run/trace.json");
@@ -136,7 +136,7 @@ TEST(Trace, HasOperatorsOfOneRankOnRequest) {
   const auto lanes = spans_of(trace_in(file));
   ASSERT_EQ(lanes.size(), 2u);
   EXPECT_GT(named(lanes.at({0, 1000}), "operator").count("aten::transpose"), 0u);
-  // Both clocks agree: operators lie in the steps.
+  // Both clocks agree: operators are inside the steps.
   const auto& steps = lanes.at({0, 0});
   for (const TraceSpan& span : lanes.at({0, 1000})) {
     EXPECT_GT(span.begin, steps.front().begin - 1'000'000);
@@ -182,7 +182,7 @@ TEST(Trace, ReplacesATraceAndNothingElse) {
   const Words named = {"--trace", trace, "--metrics", metrics, "--step_scheduler.max_steps"};
   ASSERT_EQ(heddle(files.train("run", plus(named, {"3"}))).status, 0);
   const Outcome again = heddle(files.train("run", plus(named, {"6"})));
-  ASSERT_EQ(again.status, 0) << again.error;  // with all that the first one has left
+  ASSERT_EQ(again.status, 0) << again.error;  // with all files that the first run left
   EXPECT_EQ(column(metrics, "step").size(), 6u);
   EXPECT_EQ(heddle(files.train("run", {"--trace", files.path("run.yaml")})).status, 2);
   files.write("mine.json", "mine");

@@ -1,4 +1,4 @@
-// `heddle train`, run as a program: what it writes, and that topology and repetition change nothing.
+// `heddle train` as a program: its outputs, which neither topology nor repetition changes.
 #include <gmock/gmock.h>
 #include <unistd.h>
 

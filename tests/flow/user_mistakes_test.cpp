@@ -1,4 +1,4 @@
-// What a person meets who misspells, goes back, or mixes builds: the program's words, and nothing lost.
+// Mistakes of users (misspellings, going back, mixed builds): messages, and no loss of data.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -62,7 +62,7 @@ TEST(AnotherModel, IsRefusedWhereItWouldSaveOverTheOldOnesCheckpoints) {
                         "  hint: point checkpoint.checkpoint_dir at a fresh directory\n"));
 }
 
-// The checkpoint that is there is this model's own, and good: nothing tells to remove it.
+// The existing checkpoint belongs to this model and is intact, so no message suggests to remove it.
 TEST(AnotherModel, HintsAtTheRunsOwnCheckpointsWhenInLatest) {
   const TrainingFiles files;
   const Words wider = {"--model.config.intermediate_size", "48"};
@@ -150,7 +150,7 @@ TEST(CopiesToSaveFrom, AreCountedInTheMemoryOfARun) {
   const auto bytes_behind = [&](const std::string& word) {
     return std::stod(async.substr(async.find(word) + word.size()));
   };
-  // One rank writes its parameters, both moments of each, and a step for each tensor.
+  // One rank writes its parameters, both moments of each, and one step per tensor.
   EXPECT_NEAR(bytes_behind("copies to save from "), bytes_behind("parameters ") + bytes_behind("optimizer "),
               0.1 * bytes_behind("optimizer "))
       << async;
@@ -178,7 +178,7 @@ TEST(Memory, ReportsNumbersAndHintsWhenItRunsOut) {
   }
 }
 
-// A launcher in Python holds more than a small run; a process counts it as its own until it has started
+// A Python launcher uses more memory than a small run, and a process inherits this figure until it executes
 // heddle.
 TEST(Memory, ExcludesTheLauncher) {
   const TrainingFiles files;
@@ -202,7 +202,7 @@ TEST(StandardOutput, IsAFailureWhenItCannotBeWritten) {
     const Outcome outcome = shell(command + " >/dev/full");
     EXPECT_EQ(outcome.status, 1);
     EXPECT_EQ(outcome.error, "error[io] standard output: cannot be written\n");
-    EXPECT_EQ(column(files.path("run/training.jsonl"), "step").size(), 12u);  // the run itself is done
+    EXPECT_EQ(column(files.path("run/training.jsonl"), "step").size(), 12u);  // the run itself is complete
   }
 }
 

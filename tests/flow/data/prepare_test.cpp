@@ -1,4 +1,4 @@
-// `heddle prepare`: where its files go, the keys of all sets of texts, and what it refuses.
+// `heddle prepare`: directory of its files, keys of all sets of texts, and refusals.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -77,7 +77,7 @@ TEST_F(Prepare, SaysThatATemplateIsNoFile) {
               HasSubstr("'nothere.jinja' is no file, and holds no {{ and no {%, so it is no template"));
 }
 
-// The first rows are converted, and no file is made.
+// Converts the first rows without creating a file.
 TEST_F(Prepare, IsTriedOnTheFirstRowsByCheck) {
   const auto check = [&](const std::string& section) {
     Words words = this->words("run", {"--dataset", section});

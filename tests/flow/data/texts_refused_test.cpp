@@ -1,4 +1,4 @@
-// Sets of texts that are refused: those of another run, no files, files that are too large.
+// Refused sets of texts: of another run, not regular files, too large files.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -23,7 +23,7 @@ TEST_F(Texts, RefuseOtherContentOnResume) {
   EXPECT_THAT(resumed.error,
               HasSubstr(" was trained on other texts than " + files_.path("rows.jsonl") + " holds now\n"));
   EXPECT_THAT(resumed.error, HasSubstr("checkpoint.accept_other_data"));
-  EXPECT_THAT(resumed.error, Not(HasSubstr("prepar")));  // it is known before
+  EXPECT_THAT(resumed.error, Not(HasSubstr("prepar")));  // refused before any preparation
   EXPECT_THAT(resumed.error, Not(HasSubstr("data order")));
   const Outcome accepted = run(words("run", {"--checkpoint.accept_other_data", "true"}));
   EXPECT_EQ(accepted.status, 0) << accepted.error;
@@ -56,7 +56,7 @@ TEST_F(Texts, RefuseAFileThatIsNotRegular) {
               HasSubstr("'" + files_.path("rows.jsonl") + "' is a device; a regular file is expected"));
 }
 
-// The set of questions with a script of its own.
+// The set of questions with its own script.
 TEST_F(Texts, NameThePluginWhoseScriptThrows) {
   const std::string own = files_.path("own"), library = own + "/libheddle_squad.so",
                     script = own + "/squad.py";
@@ -95,7 +95,7 @@ TEST_F(Texts, ListTheFirstTwentyBadRows) {
   EXPECT_THAT(trained.error, Not(HasSubstr(":24: ")));
 }
 
-// The words of a vocabulary of one, and bytes.
+// A vocabulary of words in one set, and bytes in the other.
 TEST_F(Texts, RefuseAnotherTokenizerForValidation) {
   const Outcome trained = run(
       words("run", {"--validation_dataset", "{file_pattern: " + files_.path("train.bin") + ", seq_len: 8}",
@@ -114,7 +114,7 @@ TEST_F(Texts, LongerThanTheModelsPositionsAreToldHowToBeCut) {
                                        "max_position_embeddings larger\n"));
 }
 
-// The only way to take a recipe's tokenizer back on the command line.
+// The only way to remove a recipe's tokenizer on the command line.
 TEST_F(Texts, UseTheModelsTokenizerByDefault) {
   std::filesystem::copy(files_.path("words"), files_.path("model"));
   files_.write("model/config.json", R"({"model_type": "llama", "vocab_size": 256, "hidden_size": 24,
@@ -135,7 +135,8 @@ TEST_F(Texts, UseTheModelsTokenizerByDefault) {
   }
 }
 
-// Outside of tools.each() no exception is about a row, and a check that takes it for one ends with status 3.
+// Outside of tools.each() an exception does not concern a row. A check that assumes it does ends with status
+// 3.
 TEST_F(Texts, FailTheCheckOfAPluginThatThrowsAValueError) {
   const std::string own = files_.path("own"), library = own + "/libheddle_squad.so";
   fs::create_directory(own);
@@ -155,7 +156,7 @@ TEST_F(Texts, FailTheCheckOfAPluginThatThrowsAValueError) {
 
 TEST_F(Texts, RefuseATokenizerOfAGigabyteUnread) {
   const std::string file = files_.path("words/tokenizer.json");
-  fs::resize_file(file, 1 << 30);  // takes no space
+  fs::resize_file(file, 1 << 30);  // uses no disk space
   const std::string too_large = "error[input] " + file + ": is larger than 256 MiB";
   files_.write("text", "warp weft");
   for (const Words& command :

@@ -1,4 +1,4 @@
-// Data sets of texts, run as a program: prepared once, shown, trained on in every form; what is refused.
+// Data sets of texts in whole runs: prepared once, shown, trained on in every form; refusals.
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -121,7 +121,7 @@ TEST_F(Texts, GiveOneCurveOnAnyRanksInAnyPipelineAndPacked) {
   }
 }
 
-// Packs of two runs of all samples: the mean loss of an epoch over its labels is that of the samples.
+// Packs of two passes over all samples: the mean loss of an epoch over its labels equals that of the samples.
 TEST_F(Texts, ArePackedToTheSameLoss) {
   const Words whole = {"--step_scheduler.max_steps", "1", "--dataloader", "{shuffle: false}"};
   const auto alone = trained("alone", plus(whole, {"--step_scheduler.global_batch_size", "30"}));
@@ -144,7 +144,7 @@ TEST_F(Texts, ResumeToTheSameBits) {
             without_clock(files_.path("whole/training.jsonl")));
 }
 
-// A model with random weights is exported with the tokenizer that it has learnt, and its own ends of texts.
+// A model with random weights is exported with the tokenizer that it was trained with, and its end tokens.
 TEST_F(Texts, AreExportedWithTheirTokenizer) {
   fs::create_directory(files_.path("model"));
   files_.write("model/config.json", R"({"model_type": "llama", "vocab_size": 256, "hidden_size": 24,
@@ -228,7 +228,7 @@ TEST_F(Texts, AreReadByTheTokenizerOfARunThatIsTrainedOn) {
         {"--model", "{_target_: x.from_config, config: " + files_.path("base") + ", dtype: float32}"});
   fs::copy(
       files_.path("words"), files_.path("first/LATEST/model/.hf_metadata"),
-      fs::copy_options::recursive | fs::copy_options::overwrite_existing);  // as of a model with a tokenizer
+      fs::copy_options::recursive | fs::copy_options::overwrite_existing);  // like a model with a tokenizer
   train("second", {"--model", "{_target_: x.from_pretrained, pretrained_model_name_or_path: " +
                                   files_.path("first") + ", dtype: float32}"});
 }

@@ -1,4 +1,5 @@
-// Answers of the running model at validation: those of `heddle generate`, under every strategy, once a step.
+// Answers of the running model at validation equal those of `heddle generate`, under every strategy, once per
+// step.
 #include <gmock/gmock.h>
 
 #include "flow/data/texts.h"
@@ -24,7 +25,7 @@ Words sampling(const TrainingFiles& files, const std::string& run, const Words& 
                                more));
 }
 
-// The texts of a file, in its order.
+// Returns the texts of a file, in order.
 std::vector<std::string> texts_of(const std::string& file) {
   const std::string all = read_text(file), begin = "\"text\":\"";
   std::vector<std::string> out;
@@ -35,7 +36,7 @@ std::vector<std::string> texts_of(const std::string& file) {
   return out;
 }
 
-// As JSON writes it.
+// Escapes a text as in JSON.
 std::string escaped(std::string text) {
   for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 2) text.replace(at, 1, "\\n");
   return text;
@@ -67,7 +68,7 @@ TEST(ValidationSamples, AreThoseOfGenerateUnderEveryStrategy) {
   expect_same("tensor", plus(two, {"--distributed.tp_size", "2", "--distributed.sequence_parallel", "true"}));
 }
 
-// The curve of losses is that of a run without them.
+// The loss curve equals that of a run without answers.
 TEST(ValidationSamples, LeaveTheRunAsItIs) {
   const TrainingFiles files;
   const Words steps = {"--step_scheduler.max_steps", "4", "--nproc-per-node", "2"};
@@ -77,7 +78,7 @@ TEST(ValidationSamples, LeaveTheRunAsItIs) {
             column(files.path("plain/training.jsonl"), "loss"));
 }
 
-// A run that was ended after an answer, and before the checkpoint of that step, gives it again.
+// A run that ended after an answer but before the checkpoint of that step writes the answer again.
 TEST(ValidationSamples, AppearOnceInAResumedRun) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(sampling(files, "whole")).status, 0);
@@ -112,7 +113,7 @@ class SampledTexts : public Texts {
   }
 };
 
-// The data set's template is that of the samples, and of the model that is exported.
+// The data set's template is used for the samples, and exported with the model.
 TEST_F(SampledTexts, AreAskedForByTheTemplateOfTheData) {
   const Outcome outcome = run(chat("run"));
   ASSERT_EQ(outcome.status, 0) << outcome.error;

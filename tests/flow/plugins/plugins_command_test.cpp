@@ -1,4 +1,4 @@
-// `heddle plugins`, run as a program on the gallery and on the plugins of the build.
+// `heddle plugins` as a program, on the gallery and on the plugins of the build.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -102,7 +102,7 @@ TEST(PluginsCheck, PrintsOneObjectForAProgram) {
                         R"(data-parallel ranks and all microbatches of the step","passed":false,)"));
 }
 
-// The plugins of the build, without the CUDA part of one, which is a file of its own.
+// Returns the plugins of the build, without the CUDA library of one of them, which is a separate file.
 std::vector<std::string> built_plugins() {
   std::vector<std::string> names;
   const std::string prefix = "libheddle_";
@@ -119,7 +119,7 @@ TEST_P(BuiltPlugin, PassesItsCheck) {
   flow::Words command{"plugins", "check", HEDDLE_BINARY_DIR "/plugins/libheddle_" + GetParam() + ".so",
                       "--ranks", "2",     "--time-limit",
                       "900"};
-  // A key that no default can be given for.
+  // A key without a possible default.
   if (GetParam() == "nemotron_nas")
     command.insert(
         command.end(),
@@ -173,7 +173,7 @@ TEST(PluginsCheck, SurvivesAPluginThatEndsItsProcess) {
   EXPECT_THAT(outcome.error, HasSubstr("error[plugin_failed]"));
 }
 
-// Status 0 in the middle of a kit is no end of the check.
+// An exit with status 0 inside a kit must not end the check.
 TEST(PluginsCheck, RefusesAPluginThatEndsItsProcessAsIfAllWereWell) {
   const Outcome outcome = heddle({"plugins", "check", bad("zero1_exits_in_finish"), "--ranks", "2"});
   EXPECT_EQ(outcome.status, 2);
@@ -181,7 +181,7 @@ TEST(PluginsCheck, RefusesAPluginThatEndsItsProcessAsIfAllWereWell) {
   EXPECT_THAT(outcome.out, HasSubstr("the process ended (exit with status 0)"));
 }
 
-// A run's file with `plugins: [...]`, and nothing else that would be a valid run.
+// A file with only `plugins: [...]`, which is not a complete run.
 struct RunWithPlugins {
   explicit RunWithPlugins(const std::string& plugins)
       : path(std::filesystem::path(::testing::TempDir()) / "heddle_run_with_plugins.yaml") {

@@ -1,4 +1,4 @@
-// `heddle plugins check --device`: plugins that train on simulated GPUs as on the CPU, and faults that only a
+// `heddle plugins check --device`: plugins train on simulated GPUs as on the CPU, and faults that only a
 // device shows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ TEST(PluginsCheckOnADevice, TakesTheOrderOfTheWorkFromTheEnvironment) {
                 "or a number, got 'soon'\n"));
 }
 
-// On the CPU it is right.
+// The plugin is correct on the CPU.
 TEST(PluginsCheckOnADevice, NamesBothPlacesWhereAPluginReadsOnTheHost) {
   const auto expect_named = [](const std::string& name, const std::string& kit) {
     const Outcome outcome = on_gpus(gallery(name), {"HEDDLE_FAULT=reads_on_the_host"});

@@ -1,5 +1,5 @@
-// `heddle plugins new`, run as a program: the files it writes, and what it refuses. tests/packaging builds
-// them.
+// `heddle plugins new` as a program: the files that it writes, and refusals. tests/packaging builds the
+// files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>

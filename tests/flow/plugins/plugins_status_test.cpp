@@ -1,5 +1,4 @@
-// The status and the last line of `heddle plugins check`: what was not trained, how many checks failed, and a
-// request that is wrong.
+// Status and last line of `heddle plugins check`: untrained offers, failed checks, and invalid requests.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +16,7 @@ std::string broken(const std::string& name) {
   return HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_" + name + ".so";
 }
 
-// One that `read()` passes over, as it does in a config.json.
+// read() ignores the key, as in a config.json.
 TEST(PluginsCheck, RefusesAMisspeltKeyOfAModel) {
   const Outcome outcome =
       heddle({"plugins", "check", broken("faulty_model"), "--fields", "{hiden_size: 12}"});

@@ -1,4 +1,4 @@
-// `heddle train` with AutoModel's benchmark recipe: steps are timed, and nothing else happens.
+// `heddle train` with AutoModel's benchmark recipe: times steps, and does nothing else.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -59,7 +59,8 @@ TEST(Benchmark, TimesStepsOnAllRanksAndWritesAutoModelsKeys) {
     EXPECT_GE(at, before) << key;
     before = at;
   }
-  // The 20 samples hold two steps: the rest of an epoch is left out, and all steps are alike.
+  // The 20 samples are enough for two steps. The rest of an epoch is dropped, so all steps have the same
+  // size.
   EXPECT_THAT(outcome.out, ContainsRegex("iteration 5 of 5 \\| num_label_tokens=504 \\| .*loss=[0-9.]+\n"
                                          "  Max iter time: [0-9.]+ seconds\n  MFU: [0-9.]+%\n"
                                          "  milliseconds \\(fastest rank, slowest rank\\): iteration "
@@ -69,7 +70,7 @@ TEST(Benchmark, TimesStepsOnAllRanksAndWritesAutoModelsKeys) {
   EXPECT_THAT(outcome.out,
               ContainsRegex("Average iteration time: [0-9.]+ seconds \\(excluding first 2 warmup "
                             "iterations\\)\nAverage MFU: "));
-  EXPECT_FALSE(fs::exists(files.path("run")));  // nothing is validated or saved
+  EXPECT_FALSE(fs::exists(files.path("run")));  // no validation and no checkpoint
   const Outcome again = heddle(files.train({"--benchmark.warmup_steps", "9"}));
   EXPECT_EQ(again.status, 0) << again.error;  // its own file is replaced
   EXPECT_THAT(again.out, HasSubstr(" (all 5 iterations)\n"));
@@ -96,8 +97,8 @@ TEST(Benchmark, WritesOverNoFileOfAnotherKind) {
             "  hint: leave it out; benchmark.json_output_path names the file of its figures\n");
 }
 
-// As AutoModel's loader on one rank: what does not fill a microbatch is left out, on every topology; a last
-// step of fewer microbatches is made.
+// Like AutoModel's loader on one rank: samples that do not fill a microbatch are dropped on every topology,
+// and a last step of fewer microbatches runs.
 TEST(DropLast, LeavesOutWhatDoesNotFillAMicrobatch) {
   for (const char* ranks : {"1", "2"})
     for (const bool drops : {true, false}) {

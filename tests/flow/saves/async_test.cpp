@@ -1,4 +1,4 @@
-// Saving while training goes on: the same bytes as saving while it waits, and failures that are not lost.
+// Asynchronous saves write the bytes of synchronous saves, and their failures are reported.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -18,7 +18,7 @@ const Words kTwoRanks = {"--distributed", "{strategy: ddp}", "--nproc-per-node",
 const Words kOften = {"--step_scheduler.ckpt_every_steps", "2", "--step_scheduler.max_steps", "8"};
 const Words kAsync = {"--checkpoint.is_async", "true"};
 
-// Every file of a checkpoint but the configuration, which says how it was saved.
+// Returns every file of a checkpoint except the configuration, which records how it was saved.
 std::map<std::string, std::string> files_of(const fs::path& checkpoint) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(checkpoint))
@@ -58,7 +58,7 @@ TEST(Async, ResumesWithTheBitsOfARunThatNeverStopped) {
             files_of(files.path("whole/epoch_0_step_7/optim")));
 }
 
-// A file stands where this run's directories in the making would be; gives it.
+// Creates a file at the path of this run's incomplete directories, and returns the path.
 std::string obstruct(const TrainingFiles& files, const Words& staging) {
   const Words one =
       plus(staging, {"--step_scheduler.max_steps", "1", "--checkpoint.save_consolidated", "false"});
@@ -105,10 +105,10 @@ TEST(Staging, LiesWhereTheConfigurationSays) {
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_TRUE(fs::exists(files.path("run/epoch_0_step_1/model/manifest.json")));
   EXPECT_FALSE(fs::exists(files.path("run/epoch_0_step_1/left")));
-  EXPECT_TRUE(fs::exists(files.path("staging/epoch_0_step_1.incomplete/left")));  // another run's
+  EXPECT_TRUE(fs::exists(files.path("staging/epoch_0_step_1.incomplete/left")));  // of another run
 }
 
-// Of another step than this run saves; its place there is the run's own.
+// Leftovers of a step that this run does not save. The directory belongs to this run.
 TEST(Staging, IsSweptOfWhatAnInterruptedRunHasLeft) {
   const TrainingFiles files;
   const auto train = [&](const std::string& steps) {

@@ -1,4 +1,4 @@
-// Going on with other data or other settings: refused, accepted, said.
+// Resuming with other data or other settings: refused, accepted, reported.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -45,7 +45,7 @@ TEST(ResumeChecks, RefusesOtherDataOfEqualLengthUnlessAccepted) {
   EXPECT_THAT(accepted.error, HasSubstr("warning: the data set was "));
 }
 
-// A mixture's balance loss is a mean over microbatches. A dense model's numbers do not depend on them.
+// A mixture's balance loss is a mean over microbatches. A dense model does not depend on them.
 TEST(ResumeChecks, WarnsOfMicrobatchesOfMixturesAlone) {
   const TrainingFiles files;
   const auto resume = [&](const std::string& run, const Words& model) {

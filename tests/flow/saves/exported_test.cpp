@@ -1,4 +1,4 @@
-// What a run exports, and what it takes of a model that somebody gives it.
+// Exports of a run, and models from other sources that a run accepts.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -16,7 +16,7 @@ HEDDLE_WITH_ALL("Exported.TooLate*");
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-// What every topology exports has the loss that its run ended with, for one rank that reads it.
+// The export of every topology has the loss with which its run ended, read on one rank.
 TEST(Exported, HasTheLossOfTheRun) {
   const TrainingFiles files;
   files.write("held_out.txt",
@@ -54,7 +54,7 @@ TEST(Exported, HasTheLossOfTheRun) {
   }
 }
 
-// The same model can be exported from it as if nothing had been.
+// The model can still be exported from the checkpoint.
 TEST(Exported, TooLateLeavesTheCheckpoint) {
   const TrainingFiles files;
   const Words words = {"--nproc-per-node", "2", "--step_scheduler.max_steps", "2"};

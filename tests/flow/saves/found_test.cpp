@@ -1,4 +1,5 @@
-// What a run finds where it saves: damaged checkpoints, those of another branch, copies of its pointers.
+// Contents that a run finds in its checkpoint directory: damaged checkpoints, those of another branch, copied
+// pointers.
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -66,7 +67,7 @@ TEST(CopiedPointer, IsRefusedAsNoSaveCouldTurnIt) {
                                "  hint: it is a copy of what the link named: remove it\n");
 }
 
-// The names of the steps up to 500 are taken; the run is asked to end among them.
+// The names of the steps up to 500 are taken, and the run is asked to end in between.
 TEST(Branch, IsSavedAfterTheStepsOfTheOtherOneWhenItIsAskedToEnd) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", plus(kEvery2Sharded, {"--step_scheduler.max_steps", "1"}))).status, 0);
@@ -82,7 +83,7 @@ TEST(Branch, IsSavedAfterTheStepsOfTheOtherOneWhenItIsAskedToEnd) {
   EXPECT_GE(steps_in(files), 502u);
 }
 
-// Before it has saved anything itself.
+// The run has not saved anything yet.
 TEST(Branch, ResumesFromItsBeginningWhenStartedAgain) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", found_up_to("5"))).status, 0);
@@ -126,7 +127,7 @@ TEST(ResumeChecks, CompareTheRotaryScaling) {
   EXPECT_THAT(outcome.error, HasSubstr("; it is of another model: rope_scaling was none, now linear 4\n"));
 }
 
-// What the run begins from has the name of its checkpoint, whatever led there.
+// The starting point of a run is the name of its checkpoint, whatever path led there.
 TEST(RestoreFrom, FollowsALinkAndADirectoryWithASlash) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", found_up_to("2"))).status, 0);

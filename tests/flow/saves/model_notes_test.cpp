@@ -1,4 +1,4 @@
-// Files of a model that exports, checkpoints and adapters carry over, and files that they change.
+// Files of a model that exports, checkpoints and adapters copy, and files that they change.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -55,7 +55,7 @@ TEST(ModelNotes, AreRefusedBeforeTheFirstStepWhenTheyCannotBeExported) {
   EXPECT_FALSE(fs::exists(files.path("run/training.jsonl")));
 }
 
-// Follows transformers 5: the run is that of the same files with tie_word_embeddings: false.
+// Like transformers 5: the run equals one of the same files with tie_word_embeddings: false.
 TEST(ModelNotes, SayThatAHeadOfItsOwnIsNotTied) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("base", {"--step_scheduler.max_steps", "1"})).status, 0);
@@ -78,7 +78,7 @@ TEST(ModelNotes, SayThatAHeadOfItsOwnIsNotTied) {
   expect_same_files(untied, files.path("back"));
 }
 
-// A head that match_all_linear adapts though it is tied: the run's own adapter is a model everywhere.
+// match_all_linear adapts a tied head: the run's own adapter can be used as a model everywhere.
 TEST(ModelNotes, GiveAnAdapterOfATiedHeadAHeadOfItsOwn) {
   const TrainingFiles files;
   fs::copy(kGolden + "llama_tied", files.path("base"));

@@ -1,4 +1,4 @@
-// Checkpoints of optimizers: on other ranks, and by a run with another one.
+// Checkpoints of optimizers, resumed on other ranks and with another optimizer.
 #include <gmock/gmock.h>
 
 #include "flow/stops/started.h"
@@ -24,7 +24,7 @@ Words up_to(const std::string& steps, const std::string& optimizer, const Words&
   return out;
 }
 
-// Whole matrices are made of other boxes each time.
+// Whole matrices are assembled from different boxes each time.
 TEST(ResumeMuon, GoesOnWithTheSameLossesOnOtherRanks) {
   const TrainingFiles files;
   const Words single = {"--distributed", "{strategy: single}"}, sharded = {"--nproc-per-node", "2"},

@@ -1,4 +1,4 @@
-// Stopping and going on: the program's metrics and models are those of a run that never stopped.
+// A resumed run has the metrics and models of a run that never stopped.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -18,13 +18,13 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Heads that two ranks can share.
+// Heads that two ranks can split.
 Words resumed_up_to(const std::string& steps) {
   return {"--step_scheduler.max_steps",         steps, "--model.config.num_attention_heads", "2",
           "--model.config.num_key_value_heads", "2"};
 }
 
-// The tensors of a checkpoint, file by file; the manifests hold the checksums of all of them.
+// Returns the tensors of a checkpoint by file. The manifests contain the checksums of all of them.
 std::string tensors_of(const std::string& checkpoint) {
   return read_text(checkpoint + "/model/manifest.json") + read_text(checkpoint + "/optim/manifest.json");
 }
@@ -74,7 +74,7 @@ TEST_P(Resume, GivesTheBitsOfARunThatNeverStopped) {
 INSTANTIATE_TEST_SUITE_P(Of, Resume, ::testing::Range(size_t{0}, topologies().size()),
                          [](const auto& info) { return topologies()[info.param].name; });
 
-// From each topology to the next but one, so that every one is left and entered.
+// Resumes from each topology on the next but one, so that each is used for both.
 TEST(ResumeElsewhere, GoesOnWithTheSameLosses) {
   const TrainingFiles files;
   Outcome one = heddle(plus(files.train("single", topologies()[0].words), resumed_up_to("6")));
@@ -270,7 +270,7 @@ TEST(Checkpoints, AreLeftAloneWhenTheDiskIsFull) {
   EXPECT_EQ(full.status, 1);
   EXPECT_THAT(full.error, HasSubstr("hint: make room on the disk"));
   EXPECT_FALSE(fs::exists(files.path("run/epoch_0_step_3")));
-  EXPECT_FALSE(fs::exists(files.path("run/epoch_0_step_3.incomplete")));  // its room is free at once
+  EXPECT_FALSE(fs::exists(files.path("run/epoch_0_step_3.incomplete")));  // its disk space is freed at once
   EXPECT_EQ(fs::read_symlink(files.path("run/LATEST")), "epoch_0_step_1");
   EXPECT_EQ(tensors_of(files.path("run/epoch_0_step_1")), before);
   EXPECT_EQ(heddle(plus(files.train("run", {"--nproc-per-node", "2"}), resumed_up_to("4"))).status, 0);

@@ -1,5 +1,5 @@
-// A run that is asked to end: it saves on all ranks at one step, ends with the signal's status, and goes on
-// bit for bit.
+// A run that is asked to end saves on all ranks at one step, ends with the signal's status, and resumes bit
+// for bit.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <unistd.h>
@@ -48,7 +48,7 @@ TEST(Stop, TakesOneMoreStepForOneRank) {
   expect_goes_on(files, {}, step_of(outcome.out));
 }
 
-// Ctrl-C in a terminal, and a signal that only one rank gets.
+// Ctrl-C in a terminal, and a signal that only one rank receives.
 TEST(Stop, IsOneSaveWhoeverIsAsked) {
   for (const bool group : {true, false}) {
     const TrainingFiles files;
@@ -118,7 +118,8 @@ TEST(Stop, IsBySignalsThatTheConfigurationNames) {
   }
 }
 
-// Who sends SIGTERM decides the status: a person whose shell goes on to the next run, or a scheduler.
+// The sender of SIGTERM determines the status: a user whose shell continues with the next run, or a
+// scheduler.
 TEST(Stop, EndsWithTheStatusThatItsSenderNeeds) {
   struct Case {
     Words more, environment;
@@ -139,14 +140,14 @@ TEST(Stop, EndsWithTheStatusThatItsSenderNeeds) {
   }
 }
 
-// Ranks of torchrun, srun or mpirun: each is a program of its own, which gets its own signals.
+// Ranks of torchrun, srun or mpirun: each is a separate program, with its own signals.
 class Placed {
  public:
   Placed(const Words& words, int rank, int ranks) : run_(words, place(rank, ranks)) {}
 
   Started& run() { return run_; }
-  // Whether a thread takes its signals by now. Linux says which are caught and which the first thread blocks;
-  // that thread also blocks all of them for a moment whenever it starts another one.
+  // Returns whether a thread receives signals yet. Linux reports caught signals and those that the first
+  // thread blocks. That thread blocks all signals for a moment whenever it starts a thread.
   bool listens() const {
     std::ifstream status("/proc/" + std::to_string(run_.pid()) + "/status");
     bool is_blocked = false, is_caught = false;

@@ -1,4 +1,4 @@
-// Help, completion and the manual page: each option of the program is in them, and the shells take them.
+// Help, completion and the manual page contain each option of the program, and the shells accept them.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -22,7 +22,7 @@ Words split_words(const std::string& line) {
   return out;
 }
 
-// The indented names of a section of a help text: its commands, or options at the start of a line.
+// Returns the indented names of a section of a help text: commands, or options at the start of a line.
 std::set<std::string> names_in(const std::string& help, const std::string& section) {
   std::set<std::string> out;
   const size_t at = help.find("\n" + section + ":\n");
@@ -38,7 +38,8 @@ std::set<std::string> names_in(const std::string& help, const std::string& secti
   return out;
 }
 
-// "", "train", "plugins list": what help lists, and the one command that stands where a file may.
+// Returns "", "train", "plugins list": the commands in the help, and the command that may be replaced by a
+// file.
 Words all_commands(const std::string& from = "") {
   Words out;
   for (const std::string& below : names_in(heddle(plus({"help"}, split_words(from))).out, "Subcommands")) {
@@ -98,7 +99,7 @@ TEST(Pages, HoldEveryOptionOfEveryCommand) {
   }
 }
 
-// What bash offers for the last word.
+// Returns bash's completions of the last word.
 std::set<std::string> offered(const TrainingFiles& files, const std::string& words, const std::string& last) {
   const std::string file = files.path("completion.bash");
   std::ofstream(file) << heddle({"completion", "bash"}).out;
@@ -126,7 +127,7 @@ TEST(Completion, OffersCommandsOptionsAndValuesInBash) {
   EXPECT_EQ(offered(files, "train run.yaml --nproc-per-node", ""), Set{});
 }
 
-// Shells that are not installed are left out; bash always is.
+// Shells that are not installed are skipped. bash always is.
 TEST(Completion, IsReadByItsShells) {
   const TrainingFiles files;
   for (const std::string name : {"bash", "zsh", "fish"}) {
