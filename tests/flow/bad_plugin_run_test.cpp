@@ -59,7 +59,7 @@ TEST(RunWithABadPlugin, NamesThePluginThatThrows) {
                                        "0.1.0 threw while it made its offer: the licence server is away"));
 }
 
-TEST(RunWithAPlugin, FindsItByAnAliasBesideTheEngineAfterPlacesThatAreNotThere) {
+TEST(RunWithAPlugin, FindsItByAnAliasBesideTheEngineAfterMissingDirectories) {
   const Configuration run("distributed: {strategy: MFSDP}\n");
   const Outcome outcome =
       heddle({"check", run.file(), "--world-size", "2"}, {"HEDDLE_PLUGIN_PATH=/no/such/place"});
@@ -97,7 +97,7 @@ TEST(RunWithABadPlugin, NamesThePluginThatEndsTheProcess) {
   }
 }
 
-TEST(RunWithABadPlugin, SaysWhereItCrashedOrExited) {
+TEST(RunWithABadPlugin, ReportsWhereItCrashedOrExited) {
   const flow::TrainingFiles files;
   const std::string file = kBadPlugins + "/libheddle_faulty_optimizer.so";
   for (const char* ranks : {"1", "2"}) {

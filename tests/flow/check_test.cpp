@@ -34,7 +34,7 @@ class CheckedRun : public ::testing::Test {
 };
 
 // Both commands on two ranks have the same status and error.
-TEST_F(CheckedRun, HasTrainsVerdict) {
+TEST_F(CheckedRun, AgreesWithTrain) {
   for (const Words& wrong : kWrong) {
     SCOPED_TRACE(wrong.front());
     const Outcome checked =
@@ -49,7 +49,7 @@ TEST_F(CheckedRun, HasTrainsVerdict) {
   }
 }
 
-TEST_F(CheckedRun, HasTrainsVerdictOnWeightsOfAnotherModel) {
+TEST_F(CheckedRun, AgreesWithTrainOnWeightsOfAnotherModel) {
   fs::copy(kGolden + "llama", files_.path("model"), fs::copy_options::recursive);
   std::string config = read_text(files_.path("model/config.json"));
   config.replace(config.find("\"intermediate_size\": "), 21, "\"intermediate_size\": 1");
@@ -63,7 +63,7 @@ TEST_F(CheckedRun, HasTrainsVerdictOnWeightsOfAnotherModel) {
   EXPECT_EQ(checked.error, trained.error);
 }
 
-TEST_F(CheckedRun, SaysWarningsOnStandardErrorAndInTheJson) {
+TEST_F(CheckedRun, PrintsWarningsOnStandardErrorAndInTheJson) {
   const Words half = {"check", files_.path("run.yaml"), "--distributed.pipeline", "{pp_schedule: 1f1b}"};
   const Outcome text = heddle(half), outcome = heddle(plus(half, {"--json"}));
   EXPECT_EQ(text.status, 0) << text.error;
@@ -95,7 +95,7 @@ TEST_F(CheckedRun, CountsStepsAndTheBytesOfARank) {
 }
 
 // Muon has one box per matrix, where AdamW has two.
-TEST_F(CheckedRun, CountsTheStateOfTheOptimizerThatIsNamed) {
+TEST_F(CheckedRun, CountsTheStateOfTheConfiguredOptimizer) {
   const Outcome outcome = heddle({"check", files_.path("run.yaml"), "--world-size", "1", "--json",
                                   "--optimizer", "{_target_: dion.Muon, lr: 0.01}"});
   const int64_t scalars = 2 * 256 * 24 + 5 * 24, matrices = 2 * (2 * 24 * 24 + 2 * 8 * 24 + 3 * 24 * 40);

@@ -56,7 +56,7 @@ TEST(Convert, GivesTheSameShardsBack) {
   }
 }
 
-TEST(Convert, TakesEveryPlaceOfACheckpointAndSaysWhatItMade) {
+TEST(Convert, AcceptsEveryCheckpointPathAndReportsWhatItWrote) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", {"--nproc-per-node", "2", "--step_scheduler.max_steps", "2"})).status,
             0);
@@ -77,7 +77,7 @@ TEST(Convert, TakesEveryPlaceOfACheckpointAndSaysWhatItMade) {
   expect_same_files(exported, files.path("newest"));
 }
 
-TEST(Convert, ExportsLateWhatTheRunWouldHaveExportedThoughTheOriginalIsGone) {
+TEST(Convert, ExportsTheSameAsTheRunWithoutTheOriginalModel) {
   const TrainingFiles files;
   fs::copy(kGolden + "llama_odd", files.path("original"));
   files.write("original/tokenizer.json", "{\"version\": \"1.0\"}\n");
@@ -101,7 +101,7 @@ TEST(Convert, ExportsLateWhatTheRunWouldHaveExportedThoughTheOriginalIsGone) {
   }
 }
 
-TEST(Convert, ChangesDtypesAndSizesWhereAsked) {
+TEST(Convert, ChangesDtypesAndShardSizesOnRequest) {
   const TrainingFiles files;
   const std::string sharded = files.path("sharded");
   ASSERT_EQ(convert(kGolden + "llama", sharded).status, 0);
@@ -118,7 +118,7 @@ TEST(Convert, ChangesDtypesAndSizesWhereAsked) {
 }
 
 // Another conversion holds a lock on the incomplete directory, as this test does.
-TEST(Convert, RefusesADestinationThatAnotherOneIsMaking) {
+TEST(Convert, RefusesADestinationThatAnotherConversionIsWriting) {
   const TrainingFiles files;
   const std::string stage = files.path("new.incomplete");
   fs::create_directories(stage);
@@ -138,7 +138,7 @@ TEST(Convert, RefusesADestinationThatAnotherOneIsMaking) {
   EXPECT_FALSE(fs::exists(stage));
 }
 
-TEST(Convert, RefusesWhatItWouldOverwriteAndWhatMakesNoSense) {
+TEST(Convert, RefusesToOverwriteAndRefusesContradictoryOptions) {
   const TrainingFiles files;
   fs::create_directories(files.path("full"));
   fs::create_directories(files.path("empty"));
@@ -184,7 +184,7 @@ TEST(Convert, RefusesWhatItWouldOverwriteAndWhatMakesNoSense) {
   EXPECT_FALSE(fs::exists(files.path("new")));
 }
 
-TEST(Convert, TakesNothingAwayThatSomebodyElseHasMade) {
+TEST(Convert, RemovesNoFileThatItDidNotWrite) {
   const TrainingFiles files;
   fs::create_directories(files.path("new.incomplete"));
   fs::create_directories(files.path("disk"));
@@ -228,7 +228,7 @@ TEST(Convert, TakesNothingAwayThatSomebodyElseHasMade) {
 }
 
 // An existing empty directory remains empty.
-TEST(Convert, LeavesNothingBehindWhereAFileIsDamaged) {
+TEST(Convert, LeavesNoFileWhenTheSourceIsDamaged) {
   const TrainingFiles files;
   const std::string sharded = files.path("sharded");
   ASSERT_EQ(convert(kGolden + "llama", sharded).status, 0);

@@ -21,7 +21,7 @@ class StepCosts : public ::testing::Test {
 };
 
 // 16 tokens per row, 2 rows per microbatch, 8 rows in a global batch.
-TEST_F(StepCosts, AreOfADeviceThatIsNotThere) {
+TEST_F(StepCosts, AreEstimatedForAnAbsentDevice) {
   const Words check = {"check", files_.path("run.yaml"), "--world-size", "2", "--cost"};
   const Outcome text = heddle(plus(check, {"H100"}));
   EXPECT_EQ(text.status, 0) << text.error;
@@ -71,7 +71,7 @@ TEST_F(StepCosts, CountPassesAndMicrobatchesOfAPipeline) {
 }
 
 // This machine needs neither the memory nor the data nor the model.
-TEST_F(StepCosts, AreNotRefusedForWhatThisMachineLacks) {
+TEST_F(StepCosts, AreEstimatedDespiteWhatThisMachineLacks) {
   const Words check = {"check",    files_.path("run.yaml"), "--dataset.file_pattern",
                        "none.bin", "--dataset.seq_len",     "16"};
   EXPECT_EQ(heddle(check).status, 2);
@@ -106,7 +106,7 @@ TEST_F(StepCosts, CountTheActivationOfExperts) {
 }
 
 // Every layer of every family computes shapes on meta, forward and backward.
-TEST_F(StepCosts, AreKnownOfEveryFamily) {
+TEST_F(StepCosts, CoverEveryFamily) {
   Words check = {"check",
                  "--cost",
                  "H100",
@@ -139,7 +139,7 @@ TEST_F(StepCosts, AreKnownOfEveryFamily) {
   }
 }
 
-TEST_F(StepCosts, AreKnownOfEveryTransform) {
+TEST_F(StepCosts, CoverEveryTransform) {
   const double whole = json::parse(
       heddle({"check", files_.path("run.yaml"), "--cost", "H100", "--json"}).out)["cost"]["peak_bytes"];
   for (const Words& section : std::vector<Words>{
@@ -157,7 +157,7 @@ TEST_F(StepCosts, AreKnownOfEveryTransform) {
   }
 }
 
-TEST_F(StepCosts, AreKnownOfALengthOfRowsThatIsGiven) {
+TEST_F(StepCosts, UseAGivenRowLength) {
   const Outcome given =
       heddle({"check", files_.path("run.yaml"), "--cost", "H100", "--row-length", "12", "--elsewhere",
               "--dataset", "{_target_: squad.make_squad_dataset, dataset_name: nowhere}"});

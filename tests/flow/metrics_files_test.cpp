@@ -21,7 +21,7 @@ Words steps_up_to(const std::string& steps) {
 }
 
 // On a device the host waits for several steps at once, and writes all their lines.
-TEST(MetricsFiles, AreWrittenForSeveralStepsTogetherOnADevice) {
+TEST(MetricsFiles, AreWrittenSeveralStepsAtATimeOnADevice) {
   const TrainingFiles files;
   const Words device = {"--plugins", "[" HEDDLE_BINARY_DIR "/simulated/libheddle_simulated.so]",
                         "--dist_env.backend", "simulated"};

@@ -39,7 +39,7 @@ size_t times_found(const std::string& text, const std::string& word) {
 }
 
 // The update of the fifth step is as large as its learning rate, and the forward of the sixth overflows.
-TEST(NotFinite, EndsTheRunAfterTenSkippedUpdatesAndRemovesNoGoodCheckpoint) {
+TEST(NotFinite, EndsTheRunAfterTenSkippedUpdatesAndKeepsGoodCheckpoints) {
   const TrainingFiles files;
   const auto run = [&](const Words& more) {
     return heddle(plus(files.train("run", plus(kFragile, {"--nproc-per-node", "2"})), more));
@@ -87,7 +87,7 @@ TEST(NotFinite, EndsWithStatus1WhenMostUpdatesWereSkipped) {
   EXPECT_TRUE(fs::exists(files.path("run/loss.svg")));
 }
 
-TEST(NotFinite, ParametersAreNeitherSavedNorDoTheyRemoveAnything) {
+TEST(NotFinite, ParametersAreNotSavedAndRemoveNoCheckpoint) {
   const TrainingFiles files;
   for (const char* async : {"false", "true"}) {
     const std::string name = std::string("run_") + async;
@@ -109,7 +109,7 @@ TEST(NotFinite, ParametersAreNeitherSavedNorDoTheyRemoveAnything) {
   }
 }
 
-TEST(NotFinite, UpdatesAreSkippedWithoutALimitWhereNoneIsSet) {
+TEST(NotFinite, UpdatesAreSkippedWithoutALimitWhenNoneIsSet) {
   const TrainingFiles files;
   const Outcome outcome = heddle(files.train(
       "run", plus(kFragile, {"--optimizer.lr", "1e30", "--step_scheduler.max_skipped_updates", "none"})));
@@ -120,7 +120,7 @@ TEST(NotFinite, UpdatesAreSkippedWithoutALimitWhereNoneIsSet) {
 
 // The divisor of a gradient is not finite if its norm exceeds max_norm times the largest float32. A limit
 // between the norms of a run therefore makes it skip some updates.
-TEST(SkippedUpdates, AreSkippedAgainByARunThatGoesOnToTheSameBits) {
+TEST(SkippedUpdates, AreSkippedAgainOnABitForBitResume) {
   const TrainingFiles files;
   const auto words = [](double max_norm, const char* steps) {
     char text[64];

@@ -50,7 +50,7 @@ struct OutputRow {
   std::string place;  // of the user's file
 };
 
-TEST_F(Outputs, RefuseToReplaceAPersonsFiles) {
+TEST_F(Outputs, RefuseToReplaceFilesThatHeddleDidNotWrite) {
   const Words tokenizer = {"--tokenizer", at("words"), "--force"};
   const std::vector<OutputRow> rows = {
       {files_.train("run", {"--metrics", at("mine")}), "mine"},
@@ -102,7 +102,7 @@ TEST_F(Outputs, ReplaceFilesThatHeddleWrote) {
 }
 
 // The sink that `heddle plugins new --kind metrics` writes, under its own name.
-TEST_F(Outputs, RefuseToReplaceFilesForASinkOfAPlugin) {
+TEST_F(Outputs, RefuseToReplaceFilesForTheSinkOfAPlugin) {
   fs::create_directory(at("plugins"));
   fs::copy_file(HEDDLE_BINARY_DIR "/tests/examples/libheddle_template_metrics.so",
                 at("plugins/libheddle_hello.so"));

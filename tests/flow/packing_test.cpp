@@ -60,7 +60,7 @@ class Packing : public ::testing::Test {
   int labels_ = 0;
 };
 
-TEST_F(Packing, GoesOnWithOtherRanks) {
+TEST_F(Packing, ResumesOnOtherRankCounts) {
   const auto up_to = [](const char* steps) {
     return Words{"--step_scheduler.max_steps", steps, "--step_scheduler.global_batch_size", "4"};
   };
@@ -77,7 +77,7 @@ Words whole(int rows) {  // per step
           "{local_batch_size: 1, max_steps: 6, global_batch_size: " + std::to_string(rows) + "}"};
 }
 
-TEST_F(Packing, LeavesTheLossesOfTheSamplesAlone) {
+TEST_F(Packing, LeavesSampleLossesUnchanged) {
   const auto losses = trained(words("alone", whole(kSamples)), "alone", "loss");
   const auto norms = column(files_.path("alone/training.jsonl"), "grad_norm");
   EXPECT_THAT(column(files_.path("alone/training.jsonl"), "num_label_tokens"), Each(labels_));
@@ -89,7 +89,7 @@ TEST_F(Packing, LeavesTheLossesOfTheSamplesAlone) {
 }
 
 // Convolutions, states and multi-token prediction heads restart at each sample of a pack.
-TEST_F(Packing, LeavesTheLossesOfModelsWithStates) {
+TEST_F(Packing, LeavesTheLossesOfRecurrentModelsUnchanged) {
   const std::pair<const char*, std::string> models[] = {
       {"delta",
        "{model_type: qwen3_5_text, vocab_size: 256, hidden_size: 16, intermediate_size: 24, "
@@ -152,7 +152,7 @@ TEST_F(Packing, GivesOneCurveOnEveryTopology) {
   }
 }
 
-TEST_F(Packing, GoesOnInTheMiddleOfAnEpochWithTheSameBits) {
+TEST_F(Packing, ResumesMidEpochBitForBit) {
   const auto up_to = [](const char* steps) {
     return Words{"--step_scheduler.max_steps", steps, "--step_scheduler.global_batch_size", "4"};
   };
@@ -207,7 +207,7 @@ TEST_F(Packing, TrainsWithLongContextInTheExamples) {
   EXPECT_EQ(trained(plus(context, common), "long_example", "loss").size(), 2u);
 }
 
-TEST_F(Packing, SaysWhatItLeavesOut) {
+TEST_F(Packing, ReportsDroppedSamples) {
   const Words small = {"--packed_sequence.packed_sequence_size",
                        "12",
                        "--dataset.seq_len",

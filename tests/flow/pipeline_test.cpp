@@ -134,7 +134,7 @@ TEST(PipelineRun, GivesTheCurveOfOneRankWithTensorParallelStages) {
   }
 }
 
-TEST(PipelineRun, SaysItsStagesAndPasses) {
+TEST(PipelineRun, ReportsItsStagesAndPasses) {
   const TrainingFiles files;
   const Outcome outcome = heddle(files.train("run", stages("{pp_schedule: 1F1B}", "single")));
   ASSERT_EQ(outcome.status, 0) << outcome.error;

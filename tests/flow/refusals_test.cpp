@@ -32,7 +32,7 @@ TEST(Program, AnswersHelpAndVersion) {
               ::testing::MatchesRegex("heddle [0-9.]+ \\(SDK [0-9]+\\)\nLibTorch 2.11.0[^ ]* in /.*/lib\n"));
 }
 
-TEST(Program, UsesTheLibTorchThatTheVariableNames) {
+TEST(Program, UsesTheLibTorchNamedByTheVariable) {
   const TrainingFiles files;
   const std::string package = files.path("torch");
   const auto list = [&] { return heddle({"plugins", "list"}, {"HEDDLE_TORCH=" + package}); };
@@ -56,7 +56,7 @@ TEST(Program, PrintsErrorsAsJsonWhenAsked) {
               ::testing::StartsWith("{\"error\": {\"code\": \"config\", \"where\": \"missing.yaml"));
 }
 
-TEST(Refusals, NameACutWeightsFile) {
+TEST(Refusals, NameATruncatedWeightsFile) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("first")).status, 0);
   const std::string model = files.path("first/LATEST/model/consolidated");
@@ -69,7 +69,7 @@ TEST(Refusals, NameACutWeightsFile) {
                  "error[input] " + model + "/model.safetensors");
 }
 
-TEST(Refusals, AnswerInJsonOnceForAllRanks) {
+TEST(Refusals, PrintOneJsonErrorForAllRanks) {
   const TrainingFiles files;
   const Outcome outcome =
       heddle(files.train("run", {"--json", "--nproc-per-node", "2", "--metrics", "/proc/file"}));
@@ -101,7 +101,7 @@ TEST(Refusals, NameTokensOutsideTheVocabulary) {
 
 // A file of 200 MB, mostly holes, with one token outside the vocabulary in row 43, which the check at the
 // start skips.
-TEST(UnreadableRow, EndsTheRunAfterACheckpointOfTheStepBefore) {
+TEST(UnreadableRow, EndsTheRunAfterSavingThePreviousStep) {
   const TrainingFiles files;
   const int32_t tokens = 100'000'000;
   const uint16_t outside = 300;
@@ -172,7 +172,7 @@ TEST(StdoutFailure, IsReportedWithStatus1) {
                    "error[io] standard output: cannot be written");
 }
 
-TEST(OutputLink, ReplacesTheFileThatItNames) {
+TEST(OutputLink, ReplacesItsTarget) {
   const TrainingFiles files;
   files.write("text.txt", "In the beginning");
   files.write("old.bin", "old");
@@ -183,7 +183,7 @@ TEST(OutputLink, ReplacesTheFileThatItNames) {
 }
 
 // Without a GPU, or with CUDA_VISIBLE_DEVICES set to nothing, as ctest sets it.
-TEST(Refusals, SayWhatABackendLacksBeforeAnyRankStarts) {
+TEST(Refusals, NameWhatABackendLacksBeforeAnyRankStarts) {
   const TrainingFiles files;
   const bool built = std::filesystem::exists(HEDDLE_BINARY_DIR "/plugins/libheddle_nccl.so");
   expect_refusal(heddle(files.train("run", {"--dist_env.backend", "nccl"})), 2,

@@ -123,7 +123,7 @@ TEST(ScheduleCommand, DrawsTheSheetOfTheGuide) {
   EXPECT_EQ(svg.out, sheet.str());
 }
 
-TEST(ScheduleCommand, TakesTheTimesThatARunMeasured) {
+TEST(ScheduleCommand, ReadsTheTimesMeasuredByARun) {
   const std::string trace = testing::TempDir() + "heddle_times.json";
   std::ofstream(trace) << R"({"traceEvents": [], "otherData": {"steps": [{"stages_ms": [
     {"forward": 2, "backward": 5, "backward_input": 0, "backward_weight": 0, "transfer": 0.25},

@@ -37,7 +37,7 @@ Outcome with_tokenizers(const Words& words) {
   return heddle(words, {"PYTHONPATH=" HEDDLE_PYTHON_PACKAGES, "HEDDLE_PYTHON="});
 }
 
-TEST(Data, ReplacesAFileOnlyWhenItIsTold) {
+TEST(Data, ReplacesAFileOnlyOnRequest) {
   const TrainingFiles files;
   files.write("out.bin", "mine");
   const Words words = {"data", files.path("text.txt"), "--out", files.path("out.bin")};
@@ -59,7 +59,7 @@ TEST(Data, RefusesANameThatAMegatronIndexHas) {
                            "  hint: name another file: --out FILE\n");
 }
 
-TEST(Data, SaysWhatItMadeOfATokenizer) {
+TEST(Data, ReportsTheTokensItWrote) {
   const TrainingFiles files;
   write_tokenizer(files);
   files.write("a.txt", "warp weft\nnone");
@@ -94,7 +94,7 @@ TEST(Data, NamesTheLineOfABadText) {
   EXPECT_FALSE(fs::exists(files.path("out.bin.part")));
 }
 
-TEST(Data, SaysWhatPythonLacks) {
+TEST(Data, NamesWhatPythonLacks) {
   const TrainingFiles files;
   write_tokenizer(files);
   const Words words = {"data",  files.path("text.txt"), "--tokenizer", files.path("words"),
@@ -127,7 +127,7 @@ TEST(Data, SaysWhatPythonLacks) {
                 "documents: --lines, or JSONL\n");
 }
 
-TEST(Data, SaysWhatTheTokenizerLacks) {
+TEST(Data, NamesWhatTheTokenizerLacks) {
   const TrainingFiles files;
   const auto refusal = [&](const Words& more = {}) {
     return with_tokenizers(plus(
@@ -204,7 +204,7 @@ TEST(Generate, TakesTextForAPretrainedModelThatLearnedBytes) {
   EXPECT_THAT(text.out, StartsWith("12 "));
 }
 
-TEST(Generate, SaysWhenAModelHasNoTokenizer) {
+TEST(Generate, ReportsAMissingTokenizer) {
   const TrainingFiles files;
   const std::string model = kGolden + "llama";
   expect_usage_refusal(

@@ -126,7 +126,7 @@ TEST(Trace, ComparesTheRunWithItsSimulation) {
   }
 }
 
-TEST(Trace, HasOperatorsOfOneRankOnRequest) {
+TEST(Trace, RecordsTheOperatorsOfOneRankOnRequest) {
   const TrainingFiles files;
   const std::string file = files.path("trace.json");
   const Outcome run = heddle(
@@ -143,7 +143,7 @@ TEST(Trace, HasOperatorsOfOneRankOnRequest) {
   }
 }
 
-TEST(Trace, ChangesNoNumber) {
+TEST(Trace, LeavesTheNumbersUnchanged) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("plain", kStagesAndShards)).status, 0);
   ASSERT_EQ(
@@ -154,7 +154,7 @@ TEST(Trace, ChangesNoNumber) {
             column(files.path("plain/training.jsonl"), "grad_norm"));
 }
 
-TEST(Trace, IsWrittenWhereTheRunEndsBeforeItsSteps) {
+TEST(Trace, IsWrittenWhenTheRunEndsEarly) {
   const TrainingFiles files;
   const std::string file = files.path("trace.json");
   const Outcome run = heddle(files.train("run", {"--trace", file, "--trace-steps", "11-40"}));
@@ -164,7 +164,7 @@ TEST(Trace, IsWrittenWhereTheRunEndsBeforeItsSteps) {
   EXPECT_THAT(none.out, HasSubstr(file + ": no step: the run ended before the first one to trace"));
 }
 
-TEST(Trace, RefusesWhatItCannotWriteBeforeTheRun) {
+TEST(Trace, RefusesAnUnwritablePathBeforeTheRun) {
   const TrainingFiles files;
   EXPECT_EQ(heddle(files.train("run", {"--trace", "/proc/trace"})).error,
             "error[io] --trace: the file /proc/trace cannot be written\n"
@@ -175,7 +175,7 @@ TEST(Trace, RefusesWhatItCannotWriteBeforeTheRun) {
   EXPECT_THAT(steps.error, HasSubstr("expected a step or two such as 3 or 3-5, got '5-3'"));
 }
 
-TEST(Trace, ReplacesATraceAndNothingElse) {
+TEST(Trace, ReplacesOnlyATrace) {
   const TrainingFiles files;
   const std::string trace = files.path("trace.json"), metrics = files.path("metrics.jsonl"),
                     table = files.path("table.csv"), before = read_text(files.path("run.yaml"));

@@ -30,7 +30,7 @@ TEST(Overrides, SetSectionsOfPlugins) {
   EXPECT_FALSE(fs::is_empty(board));
 }
 
-TEST(GoingBack, IsRefusedWhereTheNextCheckpointsAreThereBeforeAnyStep) {
+TEST(GoingBack, IsRefusedBeforeAnyStepWhenTheNextCheckpointsExist) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", up_to("6"))).status, 0);
   fs::remove(files.path("run/training.jsonl"));
@@ -49,7 +49,7 @@ TEST(GoingBack, IsRefusedWhereTheNextCheckpointsAreThereBeforeAnyStep) {
   EXPECT_EQ(aside.status, 0) << aside.error;
 }
 
-TEST(AnotherModel, IsRefusedWhereItWouldSaveOverTheOldOnesCheckpoints) {
+TEST(AnotherModel, IsRefusedWhenItWouldOverwriteTheFirstModelsCheckpoints) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", up_to("4"))).status, 0);
   const Outcome wider =
@@ -102,7 +102,7 @@ TEST(LearningRate, IsReportedWhenItChangesOnResume) {
   EXPECT_THAT(run("constant", "4", {"--optimizer.lr", "0.001"}), Not(HasSubstr("learning rate")));
 }
 
-TEST(ADiskWithLittleSpace, IsSaidBeforeTheFirstStep) {
+TEST(ADiskWithLittleSpace, IsReportedBeforeTheFirstStep) {
   const TrainingFiles files;
   const auto begun = [&](const std::string& name, const Words& more) {
     Started run(
@@ -119,7 +119,7 @@ TEST(ADiskWithLittleSpace, IsSaidBeforeTheFirstStep) {
   EXPECT_THAT(begun("few", {"--checkpoint.max_recent_checkpoints", "2"}), Not(HasSubstr("take ")));
 }
 
-TEST(RestoreFrom, SaysWhatIsNearToACheckpoint) {
+TEST(RestoreFrom, NamesACheckpointNearAWrongPath) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", up_to("4"))).status, 0);
   const auto refusal = [&](const std::string& word) {
@@ -206,7 +206,7 @@ TEST(StandardOutput, IsAFailureWhenItCannotBeWritten) {
   }
 }
 
-TEST(Freezing, TellsOfTheEmbeddingThatIsFrozenUnasked) {
+TEST(Freezing, ReportsAnEmbeddingFrozenByDefault) {
   const TrainingFiles files;
   const Outcome unasked =
       heddle(files.train("run", plus(up_to("1"), {"--freeze_config", "{patterns: [norm]}"})));

@@ -42,7 +42,7 @@ TEST_F(Texts, RefuseAnotherTokenizerOnResume) {
   EXPECT_THAT(resumed.error, Not(HasSubstr("prepar")));
 }
 
-TEST_F(Texts, CutInAnotherWayAreRefusedOnResuming) {
+TEST_F(Texts, RefuseAnotherTruncationOnResume) {
   trained("run", {"--step_scheduler.max_steps", "4"});
   const Outcome resumed = run(words("run", {}, ", seq_length: 6, truncation: true"));
   EXPECT_EQ(resumed.status, 2) << resumed.out;
@@ -106,7 +106,7 @@ TEST_F(Texts, RefuseAnotherTokenizerForValidation) {
                         "of the tokenizer "));
 }
 
-TEST_F(Texts, LongerThanTheModelsPositionsAreToldHowToBeCut) {
+TEST_F(Texts, RefuseRowsLongerThanTheModelsPositions) {
   const Outcome trained = run(words("run", {"--model.config.max_position_embeddings", "6"}));
   EXPECT_EQ(trained.status, 2) << trained.out;
   EXPECT_THAT(trained.error, HasSubstr(" tokens, more than the model's 6 positions\n  hint: Cut the samples: "
@@ -154,7 +154,7 @@ TEST_F(Texts, FailTheCheckOfAPluginThatThrowsAValueError) {
   }
 }
 
-TEST_F(Texts, RefuseATokenizerOfAGigabyteUnread) {
+TEST_F(Texts, RefuseAGigabyteTokenizerWithoutReadingIt) {
   const std::string file = files_.path("words/tokenizer.json");
   fs::resize_file(file, 1 << 30);  // uses no disk space
   const std::string too_large = "error[input] " + file + ": is larger than 256 MiB";

@@ -42,7 +42,7 @@ std::string escaped(std::string text) {
   return text;
 }
 
-TEST(ValidationSamples, AreThoseOfGenerateUnderEveryStrategy) {
+TEST(ValidationSamples, MatchGenerateUnderEveryStrategy) {
   const TrainingFiles files;
   const Outcome alone = heddle(sampling(files, "one"));
   ASSERT_EQ(alone.status, 0) << alone.error;
@@ -69,7 +69,7 @@ TEST(ValidationSamples, AreThoseOfGenerateUnderEveryStrategy) {
 }
 
 // The loss curve equals that of a run without answers.
-TEST(ValidationSamples, LeaveTheRunAsItIs) {
+TEST(ValidationSamples, LeaveTheRunUnchanged) {
   const TrainingFiles files;
   const Words steps = {"--step_scheduler.max_steps", "4", "--nproc-per-node", "2"};
   ASSERT_EQ(heddle(sampling(files, "asked", {"--nproc-per-node", "2"})).status, 0);
@@ -91,7 +91,7 @@ TEST(ValidationSamples, AppearOnceInAResumedRun) {
   EXPECT_EQ(texts_of(files.path("cut/samples.jsonl")), texts_of(files.path("whole/samples.jsonl")));
 }
 
-TEST(ValidationSamples, AreWarnedOfWithoutAValidation) {
+TEST(ValidationSamples, WarnWithoutAValidation) {
   const TrainingFiles files;
   const Outcome outcome = heddle(sampling(
       files, "run",
@@ -114,7 +114,7 @@ class SampledTexts : public Texts {
 };
 
 // The data set's template is used for the samples, and exported with the model.
-TEST_F(SampledTexts, AreAskedForByTheTemplateOfTheData) {
+TEST_F(SampledTexts, UseTheGenerationPromptOfTheData) {
   const Outcome outcome = run(chat("run"));
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   const std::vector<std::string> texts = texts_of(files_.path("run/samples.jsonl"));

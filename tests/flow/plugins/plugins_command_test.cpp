@@ -39,7 +39,7 @@ TEST(PluginsList, ShowsPapersPlacesAndWhatCannotBeLoaded) {
   EXPECT_THAT(outcome.out, HasSubstr("searched: " + kGallery + ", " HEDDLE_BINARY_DIR "/plugins"));
 }
 
-TEST(PluginsList, LooksInTheVariablesPlacesToo) {
+TEST(PluginsList, SearchesTheDirectoriesOfTheVariableToo) {
   const Outcome outcome = heddle({"plugins", "list", "--json"}, {"HEDDLE_PLUGIN_PATH=" + kGallery});
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr(R"("plugin":"plain","version":"1.2.3","path":")" + bad("plain") + "\""));
@@ -72,13 +72,13 @@ TEST(PluginsInspect, ShowsTheBuiltInStrategy) {
   EXPECT_THAT(outcome.out, HasSubstr("  file: built into the engine\n"));
 }
 
-TEST(PluginsInspect, GivesAnErrorAsJsonToo) {
+TEST(PluginsInspect, PrintsErrorsAsJson) {
   const Outcome outcome = heddle({"plugins", "inspect", bad("other_torch"), "--json"});
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.out, HasSubstr(R"({"error": {"code": "plugin_abi")"));
 }
 
-TEST(PluginsCheck, PassesAGoodPluginOnTheRanksThatAreAskedFor) {
+TEST(PluginsCheck, PassesAGoodPluginOnTheRequestedRanks) {
   const Outcome outcome = heddle({"plugins", "check", bad("zero1_none"), "--ranks", "2"});
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("ok    the manifest is readable: zero1_none 0.1.0\n"));
@@ -139,7 +139,7 @@ TEST_P(BuiltPlugin, PassesItsCheck) {
 INSTANTIATE_TEST_SUITE_P(Plugins, BuiltPlugin, ::testing::ValuesIn(built_plugins()),
                          [](const auto& info) { return info.param; });
 
-TEST(PluginsCheck, SaysWhichRuleABadPluginBreaks) {
+TEST(PluginsCheck, NamesTheRuleThatABadPluginBreaks) {
   const Outcome outcome = heddle({"plugins", "check", bad("empty_offer")});
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.out, HasSubstr("FAIL  the registry accepts all that the plugin offers: invalid plugin "
@@ -174,7 +174,7 @@ TEST(PluginsCheck, SurvivesAPluginThatEndsItsProcess) {
 }
 
 // An exit with status 0 inside a kit must not end the check.
-TEST(PluginsCheck, RefusesAPluginThatEndsItsProcessAsIfAllWereWell) {
+TEST(PluginsCheck, RefusesAPluginThatEndsItsProcessWithStatus0) {
   const Outcome outcome = heddle({"plugins", "check", bad("zero1_exits_in_finish"), "--ranks", "2"});
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.out, HasSubstr("FAIL  strategy 'zero1' on 2 ranks: "));

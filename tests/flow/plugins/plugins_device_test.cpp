@@ -34,7 +34,7 @@ Outcome on_gpus(const std::string& file, const Words& environment = {}, const st
   return heddle({"plugins", "check", file, "--device", "simulated", "--ranks", ranks}, environment);
 }
 
-TEST(PluginsCheckOnADevice, TrainsAModelThereAndSaysWhatItLeavesToTheCpu) {
+TEST(PluginsCheckOnADevice, TrainsAModelThereAndReportsWhatItLeavesToTheCpu) {
   const Outcome outcome = on_gpus(gallery("faulty_model"));
   EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("ok    models are trained on the device 'simulated': simulated, work "
@@ -87,7 +87,7 @@ std::string race_of(const std::string& plugin, const std::string& one, const std
          " on stream [0-9]+ of cuda:[0-9] writes, and no event orders them";
 }
 
-TEST(PluginsCheckOnADevice, NamesBothPlacesOfWorkThatNothingOrders) {
+TEST(PluginsCheckOnADevice, NamesBothPlacesOfUnorderedWork) {
   const Outcome model = on_gpus(gallery("faulty_model"), {"HEDDLE_FAULT=stream_of_its_own"});
   EXPECT_EQ(model.status, 2) << model.out << model.error;
   EXPECT_THAT(model.out, ContainsRegex("FAIL  model 'faulty': forward\\(\\): keeps nothing .*" +
@@ -109,7 +109,7 @@ TEST(PluginsCheckOnADevice, RefusesStateThatIsNotOnTheDevice) {
   EXPECT_THAT(outcome.out, HasSubstr("cuda:0 and cpu"));
 }
 
-TEST(PluginsCheckOnADevice, SaysWhichKindsComputeNothingThere) {
+TEST(PluginsCheckOnADevice, ReportsKindsThatComputeNothingThere) {
   const auto expect_untrained = [](const std::string& file, const std::string& kind,
                                    const std::string& name) {
     const Outcome outcome = on_gpus(file);
@@ -135,7 +135,7 @@ TEST(PluginsCheckOnADevice, ComparesOptimizersWithTheCpu) {
                                        ": update(): does not depend on the split: weights differ by "));
 }
 
-TEST(PluginsCheckOnADevice, RefusesADeviceThatIsNotThere) {
+TEST(PluginsCheckOnADevice, RefusesAnAbsentDevice) {
   const Outcome unknown = heddle({"plugins", "check", gallery("plain"), "--device", "simulatd"});
   EXPECT_EQ(unknown.status, 2);
   EXPECT_EQ(unknown.error,
@@ -149,7 +149,7 @@ TEST(PluginsCheckOnADevice, RefusesADeviceThatIsNotThere) {
                                 HasSubstr("  hint: --device simulated needs no GPU\n")));
 }
 
-TEST(PluginsCheckOnADevice, SaysInJsonWhereItTrained) {
+TEST(PluginsCheckOnADevice, ReportsInJsonWhereItTrained) {
   const Outcome gpu =
       heddle({"plugins", "check", gallery("faulty_optimizer"), "--device", "simulated", "--json"});
   EXPECT_THAT(gpu.out, HasSubstr("libheddle_faulty_optimizer.so\",\"device\":\"simulated\",\"passed\":true"));

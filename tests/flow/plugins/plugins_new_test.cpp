@@ -64,7 +64,7 @@ TEST_F(PluginsNew, WritesEveryKind) {
   }
 }
 
-TEST_F(PluginsNew, RefusesNamesThatAreNoneAndDirectoriesThatAreThere) {
+TEST_F(PluginsNew, RefusesInvalidNamesAndExistingDirectories) {
   const Outcome spelt = heddle({"plugins", "new", "My-Plan"});
   EXPECT_EQ(spelt.status, 2);
   EXPECT_EQ(spelt.error,

@@ -31,7 +31,7 @@ TEST(PluginsCheck, RefusesAMisspeltKeyOfAModel) {
 }
 
 // One rank splits nothing.
-TEST(PluginsCheck, NamesEachOfferThatWasNotTrained) {
+TEST(PluginsCheck, NamesEachUntrainedOffer) {
   const auto expect_untrained = [](const std::string& file, const std::string& offer) {
     const Outcome outcome = heddle({"plugins", "check", file, "--ranks", "1"});
     EXPECT_EQ(outcome.status, 3) << outcome.out << outcome.error;
@@ -59,7 +59,7 @@ TEST(PluginsCheck, CountsTheChecksThatRanInBothPlaces) {
   EXPECT_THAT(outcome.error, HasSubstr(": " + verdict + "\n")) << outcome.out;
 }
 
-TEST(PluginsCheck, SaysThatNothingWasTrainedWithAStatusOfItsOwn) {
+TEST(PluginsCheck, ReportsThatNothingWasTrainedByASeparateStatus) {
   const Outcome outcome =
       heddle({"plugins", "check", broken("faulty_model"), "--fields", "{hidden_size: 13}"});
   EXPECT_EQ(outcome.status, 3) << outcome.out << outcome.error;

@@ -76,7 +76,7 @@ TEST(Benchmark, TimesStepsOnAllRanksAndWritesAutoModelsKeys) {
   EXPECT_THAT(again.out, HasSubstr(" (all 5 iterations)\n"));
 }
 
-TEST(Benchmark, WritesOverNoFileOfAnotherKind) {
+TEST(Benchmark, RefusesToReplaceAFileOfAnotherKind) {
   const BenchmarkFiles files;
   const std::string recipe = read_text(files.path("benchmark.yaml"));
   for (const char* other : {"benchmark.yaml", "text.txt"}) {
@@ -99,7 +99,7 @@ TEST(Benchmark, WritesOverNoFileOfAnotherKind) {
 
 // Like AutoModel's loader on one rank: samples that do not fill a microbatch are dropped on every topology,
 // and a last step of fewer microbatches runs.
-TEST(DropLast, LeavesOutWhatDoesNotFillAMicrobatch) {
+TEST(DropLast, DropsAnIncompleteMicrobatch) {
   for (const char* ranks : {"1", "2"})
     for (const bool drops : {true, false}) {
       const BenchmarkFiles files;

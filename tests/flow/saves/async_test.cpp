@@ -27,7 +27,7 @@ std::map<std::string, std::string> files_of(const fs::path& checkpoint) {
   return files;
 }
 
-TEST(Async, WritesTheBytesOfASaveThatWaits) {
+TEST(Async, WritesTheSameBytesAsASynchronousSave) {
   const TrainingFiles files;
   const Words words = plus(kTwoRanks, plus(kOften, {"--checkpoint.save_consolidated", "every"}));
   const Outcome waits = heddle(files.train("waits", words));
@@ -46,7 +46,7 @@ TEST(Async, WritesTheBytesOfASaveThatWaits) {
   EXPECT_EQ(fs::read_symlink(files.path("async/LATEST")), "epoch_0_step_7");
 }
 
-TEST(Async, ResumesWithTheBitsOfARunThatNeverStopped) {
+TEST(Async, ResumesBitForBit) {
   const TrainingFiles files;
   const Words words = plus(kTwoRanks, kAsync);
   ASSERT_EQ(heddle(files.train("whole", plus(words, kOften))).status, 0);
@@ -70,7 +70,7 @@ std::string obstruct(const TrainingFiles& files, const Words& staging) {
 }
 
 // A save at the end of each epoch, so the next one would be an epoch later.
-TEST(Async, EndsTheRunWithAFailureLongBeforeTheNextSave) {
+TEST(Async, EndsTheRunOnAFailureBeforeTheNextSave) {
   const TrainingFiles files;
   const Words staging = plus(kTwoRanks, {"--checkpoint.staging_dir", files.path("staging")});
   const std::string place = obstruct(files, staging);
@@ -85,7 +85,7 @@ TEST(Async, EndsTheRunWithAFailureLongBeforeTheNextSave) {
   EXPECT_LT(steps, 248u);
 }
 
-TEST(Async, EndsTheRunWithTheFailureOfItsLastSave) {
+TEST(Async, EndsTheRunOnAFailureOfItsLastSave) {
   const TrainingFiles files;
   const Words staging = plus(kTwoRanks, {"--checkpoint.staging_dir", files.path("staging")});
   const std::string place = obstruct(files, staging);
@@ -95,7 +95,7 @@ TEST(Async, EndsTheRunWithTheFailureOfItsLastSave) {
   EXPECT_THAT(outcome.error, StartsWith("error[io] " + place + "/epoch_0_step_3.incomplete: "));
 }
 
-TEST(Staging, LiesWhereTheConfigurationSays) {
+TEST(Staging, UsesTheConfiguredDirectory) {
   const TrainingFiles files;
   fs::create_directories(files.path("staging/epoch_0_step_1.incomplete/left"));
   const Words words =
@@ -109,7 +109,7 @@ TEST(Staging, LiesWhereTheConfigurationSays) {
 }
 
 // Leftovers of a step that this run does not save. The directory belongs to this run.
-TEST(Staging, IsSweptOfWhatAnInterruptedRunHasLeft) {
+TEST(Staging, RemovesTheFilesOfAnInterruptedRun) {
   const TrainingFiles files;
   const auto train = [&](const std::string& steps) {
     return heddle(files.train(

@@ -63,7 +63,7 @@ TEST(ResumeChecks, WarnsOfMicrobatchesOfMixturesAlone) {
       HasSubstr(warning));
 }
 
-TEST(ResumeChecks, SaysEachSettingThatChangesNumbers) {
+TEST(ResumeChecks, NamesEachSettingThatChangesNumbers) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(plus(files.train("run"), ended_at("2"))).status, 0);
   const Outcome outcome =
@@ -85,7 +85,7 @@ TEST(ResumeChecks, SaysEachSettingThatChangesNumbers) {
   EXPECT_EQ(lines, 4u) << outcome.error;
 }
 
-TEST(ResumeChecks, SaysNothingOfASectionThatChangesNothing) {
+TEST(ResumeChecks, IgnoresASectionThatChangesNothing) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(plus(files.train("run"), ended_at("2"))).status, 0);
   const Outcome off = heddle(plus(files.train("run", {"--fp8", "{enabled: false}"}), ended_at("3")));

@@ -55,7 +55,7 @@ TEST(Exported, HasTheLossOfTheRun) {
 }
 
 // The model can still be exported from the checkpoint.
-TEST(Exported, TooLateLeavesTheCheckpoint) {
+TEST(Exported, LeavesTheCheckpointWhenTheExportTimesOut) {
   const TrainingFiles files;
   const Words words = {"--nproc-per-node", "2", "--step_scheduler.max_steps", "2"};
   ASSERT_EQ(heddle(files.train("whole", words)).status, 0);
@@ -97,7 +97,7 @@ TEST(Exported, LoadsInTransformers4) {
     EXPECT_THAT(config, HasSubstr(key));
 }
 
-TEST(Pretrained, WarnsOfTensorsWithoutAPlaceAndRefusesMissingOnes) {
+TEST(Pretrained, WarnsOfUnusedTensorsAndRefusesMissingOnes) {
   const TrainingFiles files;
   fs::copy(kGolden + "llama_odd", files.path("model"));
   const auto layers = [&](const std::string& count) {

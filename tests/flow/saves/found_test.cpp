@@ -28,7 +28,7 @@ size_t steps_in(const TrainingFiles& files) {
   return column(files.path("run/training.jsonl"), "step").size();
 }
 
-TEST(DamagedCheckpoint, IsRefusedBeforeTheStepsUpToIt) {
+TEST(DamagedCheckpoint, IsNotOverwrittenByARunThatResumesBeforeIt) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", found_up_to("4"))).status, 0);
   fs::remove(files.path("run/epoch_0_step_3/optim/manifest.json"));
@@ -41,7 +41,7 @@ TEST(DamagedCheckpoint, IsRefusedBeforeTheStepsUpToIt) {
   EXPECT_EQ(steps_in(files), 4u);
 }
 
-TEST(DamagedCheckpoint, IsNotOverwrittenWhenItIsTheOnlyOne) {
+TEST(DamagedCheckpoint, IsKeptWhenItIsTheOnlyOne) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", found_up_to("2"))).status, 0);
   fs::remove(files.path("run/epoch_0_step_1/optim/manifest.json"));
@@ -54,7 +54,7 @@ TEST(DamagedCheckpoint, IsNotOverwrittenWhenItIsTheOnlyOne) {
   EXPECT_EQ(steps_in(files), 2u);
 }
 
-TEST(CopiedPointer, IsRefusedAsNoSaveCouldTurnIt) {
+TEST(CopiedPointer, IsRefusedBecauseNoSaveCouldUpdateIt) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", found_up_to("2"))).status, 0);
   const std::string latest = files.path("run/LATEST");
@@ -68,7 +68,7 @@ TEST(CopiedPointer, IsRefusedAsNoSaveCouldTurnIt) {
 }
 
 // The names of the steps up to 500 are taken, and the run is asked to end in between.
-TEST(Branch, IsSavedAfterTheStepsOfTheOtherOneWhenItIsAskedToEnd) {
+TEST(Branch, IsSavedOnAStopAfterTheStepsOfTheOtherBranch) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", plus(kEvery2Sharded, {"--step_scheduler.max_steps", "1"}))).status, 0);
   for (int step = 1; step <= 500; ++step)

@@ -17,7 +17,7 @@ HEDDLE_WITH_ALL("LaggingPointer.*");
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-TEST(LaggingPointer, NamesWhatItWasAboutToName) {
+TEST(LaggingPointer, MovesToTheCheckpointItWasBeingMovedTo) {
   const TrainingFiles files;
   const auto train = [&](const std::string& steps) {
     return heddle(files.train("run", {"--distributed", "{strategy: single}", "--step_scheduler.max_steps",
@@ -83,7 +83,7 @@ TEST(LaggingPointer, IsFollowedInABranchWithANote) {
   EXPECT_EQ(later.out.find("has more steps"), std::string::npos);
 }
 
-TEST(LaggingPointer, LosesNothingWhenItsTargetIsIncomplete) {
+TEST(LaggingPointer, FallsBackWhenItsTargetIsMissingOrIncomplete) {
   const TrainingFiles files;
   const auto train = [&](const std::string& steps) {
     return heddle(files.train("run", {"--distributed", "{strategy: single}", "--step_scheduler.max_steps",

@@ -32,7 +32,7 @@ Outcome run_overridden(const TrainingFiles& files, const std::string& run, const
                 more)));
 }
 
-TEST(Overridden, KeysAreInTheHeaderAndNotInTheExport) {
+TEST(Overridden, KeysAppearInTheHeaderButNotInTheExport) {
   const TrainingFiles files;
   write_digits_beside(files);
   const std::string keys = "{router_aux_loss_coef: 0.5}";

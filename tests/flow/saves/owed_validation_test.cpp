@@ -23,7 +23,7 @@ Outcome train_validating(const TrainingFiles& files, const std::string& run, con
 }
 
 // The first run has no validation set, so its checkpoint looks like one that a signal requested.
-TEST(OwedValidation, IsMadeUpForOnceAndCounts) {
+TEST(OwedValidation, RunsOnceOnResumeAndCounts) {
   const TrainingFiles files;
   const Words validated = {"--validation_dataset",
                            "{file_pattern: " + files.path("train.bin") + ", seq_len: 32}"};

@@ -41,7 +41,7 @@ std::string set(const TrainingFiles& files) {
 const Words kWide = {"--model.config.max_position_embeddings", "900"};
 
 // The learning rate rises until it destroys the model, so the best checkpoint is not the newest.
-TEST(Retention, KeepsTheNewestAndTheBestWhichARunCanGoOnFrom) {
+TEST(Retention, KeepsTheNewestAndBestResumableCheckpoints) {
   const TrainingFiles files;
   const Words run =
       plus(plus(kTwo, kWide), {"--validation_dataset", set(files), "--lr_scheduler",
@@ -67,7 +67,7 @@ TEST(Retention, KeepsTheNewestAndTheBestWhichARunCanGoOnFrom) {
   EXPECT_EQ(column(files.path("run/validation.jsonl"), "loss"), losses);  // the same bits again
 }
 
-TEST(Retention, FollowsTheSetThatIsNamed) {
+TEST(Retention, FollowsTheNamedValidationSet) {
   const TrainingFiles files;
   const Words run = plus(plus(kTwo, kWide), {"--step_scheduler.max_steps", "1"});
   files.write("sets.yaml", read_text(files.path("run.yaml")) + "validation_dataset_code: " + set(files) +
@@ -96,7 +96,7 @@ TEST(Retention, FollowsTheSetThatIsNamed) {
             column(files.path("run/validation_code.jsonl"), "loss"));
 }
 
-TEST(Retention, TakesAwayWhatInterruptedRunsHaveLeft) {
+TEST(Retention, RemovesTheFilesOfInterruptedRuns) {
   const TrainingFiles files;
   fs::create_directories(files.path("run/epoch_3_step_99.incomplete/model"));
   fs::create_directories(files.path("run/epoch_3_step_98.removed/model"));

@@ -25,7 +25,7 @@ char process_state(pid_t process) {
   return name_end + 2 < line.size() ? line[name_end + 2] : '?';
 }
 
-TEST(Paused, ContinuesAfterAPauseByTheTerminal) {
+TEST(Paused, ContinuesAfterATerminalPause) {
   const TrainingFiles files;
   const Words two = {"--nproc-per-node", "2"};
   Started run(plus(files.train("run", two), kLong));

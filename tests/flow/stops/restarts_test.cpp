@@ -38,7 +38,7 @@ bool saves_again(const TrainingFiles& files) {
   });
 }
 
-TEST(Restarts, GoOnFromTheLastCheckpointByThemselves) {
+TEST(Restarts, ResumeFromTheLastCheckpoint) {
   const TrainingFiles files;
   Started run(plus(files.train("run", plus(kOnAPair, {"--max-restarts", "2"})), kLongRun));
   ASSERT_TRUE(has_saved(files));
@@ -58,7 +58,7 @@ TEST(Restarts, GoOnFromTheLastCheckpointByThemselves) {
   expect_goes_on(files, kOnAPair, step_of(outcome.out));
 }
 
-TEST(Restarts, EndWithTheLastStatusWhenThereAreNoMore) {
+TEST(Restarts, EndWithTheLastStatusWhenExhausted) {
   const TrainingFiles files;
   Started run(plus(files.train("run", {"--max-restarts", "1", "--checkpoint.enabled", "false"}), kLong));
   std::vector<pid_t> lost;
@@ -78,7 +78,7 @@ TEST(Restarts, EndWithTheLastStatusWhenThereAreNoMore) {
                                        "nothing was saved yet\n"));
 }
 
-TEST(Restarts, AreNotForRunsThatWereAskedToEnd) {
+TEST(Restarts, DoNotFollowARequestedStop) {
   for (const auto& [signals, status] : {std::pair{"SIGTERM", 143}, std::pair{"null", 1}}) {
     const TrainingFiles files;
     Started run(plus(files.train("run", {"--nproc-per-node", "2", "--max-restarts", "5",
@@ -92,7 +92,7 @@ TEST(Restarts, AreNotForRunsThatWereAskedToEnd) {
   }
 }
 
-TEST(Restarts, AreNotForWrongInput) {
+TEST(Restarts, DoNotFollowWrongInput) {
   const TrainingFiles files;
   Started first(plus(files.train("run"), kLongRun));
   ASSERT_TRUE(has_saved(files));
@@ -105,7 +105,7 @@ TEST(Restarts, AreNotForWrongInput) {
   EXPECT_THAT(second.error, Not(HasSubstr("restart")));
 }
 
-TEST(Restarts, AreTheLaunchersWhereThereIsOne) {
+TEST(Restarts, AreLeftToALauncher) {
   const TrainingFiles files;
   const Outcome outcome = heddle(files.train("run", {"--max-restarts", "1"}), place(0, 2));
   EXPECT_EQ(outcome.status, 2);
@@ -123,7 +123,7 @@ std::unique_ptr<Started> worker(const Words& words, int rank, int restart) {
 
 // The configuration names the checkpoint of the first start. The second start resumes from what the first
 // saved.
-TEST(Elastic, StartsGoOnFromTheLastCheckpointByThemselves) {
+TEST(Elastic, StartsResumeFromTheLastCheckpoint) {
   const TrainingFiles files;
   const Words three = {"--step_scheduler.max_steps", "3"};
   ASSERT_EQ(heddle(plus(plus(files.train("run", kOnAPair), kLongRun), three)).status, 0);

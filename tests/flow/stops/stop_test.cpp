@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(Stop, SavesOnAllRanksAtOneStepAndGoesOnBitForBit) {
+TEST(Stop, SavesOnAllRanksAtOneStepAndResumesBitForBit) {
   const TrainingFiles files;
   const Words two = {"--nproc-per-node", "2"};
   Started run(plus(files.train("run", two), kLong));
@@ -37,7 +37,7 @@ TEST(Stop, SavesOnAllRanksAtOneStepAndGoesOnBitForBit) {
   expect_goes_on(files, two, step);
 }
 
-TEST(Stop, TakesOneMoreStepForOneRank) {
+TEST(Stop, TakesOneMoreStepWhenOneRankIsSignalled) {
   const TrainingFiles files;
   Started run(plus(files.train("run"), kLong));
   ASSERT_TRUE(under_way(files));
@@ -49,7 +49,7 @@ TEST(Stop, TakesOneMoreStepForOneRank) {
 }
 
 // Ctrl-C in a terminal, and a signal that only one rank receives.
-TEST(Stop, IsOneSaveWhoeverIsAsked) {
+TEST(Stop, SavesOnceWhicheverProcessIsSignalled) {
   for (const bool group : {true, false}) {
     const TrainingFiles files;
     Started run(plus(files.train("run", {"--nproc-per-node", "4"}), kLong));
@@ -62,7 +62,7 @@ TEST(Stop, IsOneSaveWhoeverIsAsked) {
   }
 }
 
-TEST(Stop, BreaksOffAValidation) {
+TEST(Stop, InterruptsAValidation) {
   const TrainingFiles files;
   std::string text;
   for (int i = 0; i < 200; ++i) text += read_text(files.path("text.txt"));
@@ -81,7 +81,7 @@ TEST(Stop, BreaksOffAValidation) {
   EXPECT_EQ(read_text(files.path("run/validation.jsonl")), "");
 }
 
-TEST(Stop, SaysThatNothingWasSavedWhereCheckpointsAreOff) {
+TEST(Stop, ReportsThatNothingWasSavedWithoutCheckpoints) {
   const TrainingFiles files;
   Started run(plus(files.train("run", {"--checkpoint.enabled", "false"}), kLong));
   ASSERT_TRUE(under_way(files));
@@ -91,7 +91,7 @@ TEST(Stop, SaysThatNothingWasSavedWhereCheckpointsAreOff) {
   EXPECT_THAT(outcome.out, HasSubstr(": nothing was saved, as checkpoint.enabled is false"));
 }
 
-TEST(Stop, IsBySignalsThatTheConfigurationNames) {
+TEST(Stop, FollowsTheConfiguredSignals) {
   const std::string error = "error[rank_lost] launch: interrupted by a signal";
   struct Case {
     std::string named, ranks;
@@ -120,7 +120,7 @@ TEST(Stop, IsBySignalsThatTheConfigurationNames) {
 
 // The sender of SIGTERM determines the status: a user whose shell continues with the next run, or a
 // scheduler.
-TEST(Stop, EndsWithTheStatusThatItsSenderNeeds) {
+TEST(Stop, EndsWithTheStatusThatItsSenderExpects) {
   struct Case {
     Words more, environment;
     int status;
@@ -166,7 +166,7 @@ class Placed {
   Started run_;
 };
 
-TEST(StopUnderALauncher, IsAgreedOnWhereOneRankIsAsked) {
+TEST(StopUnderALauncher, IsAgreedOnWhenOneRankIsSignalled) {
   const TrainingFiles files;
   std::vector<std::unique_ptr<Placed>> ranks;
   for (int rank = 0; rank < 2; ++rank)

@@ -28,7 +28,7 @@ std::vector<std::string> pieces(const std::string& shown) {
   return out;
 }
 
-TEST(Terminal, HasNoProgressLineThatWraps) {
+TEST(Terminal, KeepsTheProgressLineOnOneLine) {
   for (const unsigned short columns : {200, 80, 40}) {
     const TrainingFiles files;
     Terminal terminal(plus(kProgram, files.train("run")), columns);
@@ -58,7 +58,7 @@ TEST(Terminal, HasALineForEachSaveThatCountsBothWays) {
 }
 
 // The launcher's message, which comes from another process than the progress line.
-TEST(Terminal, HasMessagesOnLinesOfTheirOwn) {
+TEST(Terminal, PrintsMessagesOnSeparateLines) {
   for (const char* ranks : {"1", "2"}) {
     const TrainingFiles files;
     Terminal terminal(plus(kProgram, plus(files.train("run", {"--nproc-per-node", ranks}), kLong)), 80);

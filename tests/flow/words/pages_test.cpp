@@ -51,7 +51,7 @@ Words all_commands(const std::string& from = "") {
   return out;
 }
 
-TEST(Pages, HelpOfACommandIsWhatItsOwnHelpIs) {
+TEST(Pages, HelpOfACommandEqualsItsHelpOption) {
   EXPECT_EQ(heddle({"help"}).out, heddle({"--help"}).out);
   for (const Words& command : {Words{"train"}, {"plugins", "inspect"}, {"data", "show"}}) {
     const Outcome help = heddle(plus({"help"}, command));
@@ -69,7 +69,7 @@ TEST(Pages, HelpOfACommandIsWhatItsOwnHelpIs) {
       "  hint: did you mean 'list'?\n");
 }
 
-TEST(Pages, HoldEveryOptionOfEveryCommand) {
+TEST(Pages, ListEveryOptionOfEveryCommand) {
   const std::string bash = heddle({"completion", "bash"}).out, zsh = heddle({"completion", "zsh"}).out,
                     fish = heddle({"completion", "fish"}).out, manual = heddle({"help", "--man"}).out;
   const Words commands = all_commands();
@@ -128,7 +128,7 @@ TEST(Completion, OffersCommandsOptionsAndValuesInBash) {
 }
 
 // Shells that are not installed are skipped. bash always is.
-TEST(Completion, IsReadByItsShells) {
+TEST(Completion, IsValidInItsShells) {
   const TrainingFiles files;
   for (const std::string name : {"bash", "zsh", "fish"}) {
     if (name != "bash" && shell("command -v " + name).status != 0) continue;
@@ -155,7 +155,7 @@ TEST(Completion, WorksInFish) {
   EXPECT_THAT(offers("heddle plugins ins"), HasSubstr("inspect\t"));
 }
 
-TEST(Manual, IsRoffAndNamesEveryVariableOfTheProgram) {
+TEST(Manual, IsRoffAndNamesEveryEnvironmentVariable) {
   const TrainingFiles files;
   const std::string manual = heddle({"help", "--man"}).out;
   if (shell("command -v groff").status == 0) {
