@@ -15,7 +15,7 @@
 namespace flow {
 namespace {
 
-HEDDLE_WITH_ALL("Convert.Takes*");
+HEDDLE_WITH_ALL("Convert.AcceptsEvery*:Convert.RemovesNoFile*");
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;

@@ -8,7 +8,7 @@
 namespace flow {
 namespace {
 
-HEDDLE_WITH_ALL("Packing.LeavesTheLosses*:Packing.GivesOneCurve*:Packing.GoesOn*");
+HEDDLE_WITH_ALL("Packing.Leaves*:Packing.GivesOneCurve*:Packing.Resumes*");
 
 using ::testing::Each;
 using ::testing::HasSubstr;

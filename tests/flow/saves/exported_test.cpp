@@ -11,7 +11,7 @@
 namespace flow {
 namespace {
 
-HEDDLE_WITH_ALL("Exported.TooLate*");
+HEDDLE_WITH_ALL("Exported.LeavesTheCheckpoint*");
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
