@@ -14,7 +14,7 @@
 namespace flow {
 namespace {
 
-HEDDLE_WITH_ALL("Stop.IsBySignals*:Stop.EndsWithTheStatus*");
+HEDDLE_WITH_ALL("Stop.FollowsTheConfigured*:Stop.EndsWithTheStatus*");
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
