@@ -76,7 +76,7 @@ class RowRepair : public ITransform {
     Transformed out;
     if (run.model.empty()) {
       out.warnings.push_back(
-          run.where + " has no effect: the model begins with random weights, which have no damaged rows");
+          run.where + " has no effect: the model starts with random weights, which have no damaged rows");
       return out;
     }
     out.values = [embeddings, config = config_](ParameterSource source) {

@@ -1,4 +1,4 @@
-// A run whose configuration names a plugin that is missing or bad ends with status 2 before anything starts.
+// A run whose configuration names a missing or faulty plugin ends with status 2 before anything starts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -17,7 +17,7 @@ using ::testing::Not;
 
 const std::string kBadPlugins = HEDDLE_BINARY_DIR "/tests/bad_plugins";
 
-// A configuration in a folder of its own, gone after the test.
+// A configuration in its own folder, deleted after the test.
 class Configuration {
  public:
   explicit Configuration(const std::string& text) {
@@ -59,7 +59,7 @@ TEST(RunWithABadPlugin, NamesThePluginThatThrows) {
                                        "0.1.0 threw while it made its offer: the licence server is away"));
 }
 
-TEST(RunWithAPlugin, FindsItByAnAliasBesideTheEngineAfterPlacesThatAreNotThere) {
+TEST(RunWithAPlugin, FindsItByAnAliasBesideTheEngineAfterMissingDirectories) {
   const Configuration run("distributed: {strategy: MFSDP}\n");
   const Outcome outcome =
       heddle({"check", run.file(), "--world-size", "2"}, {"HEDDLE_PLUGIN_PATH=/no/such/place"});
@@ -72,7 +72,7 @@ TEST(RunWithAPlugin, FindsItByAnAliasBesideTheEngineAfterPlacesThatAreNotThere) 
         "[rank 0] [plugins] warning: HEDDLE_PLUGIN_PATH names /no/such/place, which is not a directory\n");
 }
 
-// That status 0 is what the plugin gives: a run without it would be taken for a whole one.
+// The plugin exits with status 0, so a run might be taken for a complete one.
 TEST(RunWithABadPlugin, NamesThePluginThatEndsTheProcess) {
   const flow::TrainingFiles files;
   const std::string file = kBadPlugins + "/libheddle_faulty_optimizer.so";
@@ -97,7 +97,7 @@ TEST(RunWithABadPlugin, NamesThePluginThatEndsTheProcess) {
   }
 }
 
-TEST(RunWithABadPlugin, SaysWhereItCrashedOrExited) {
+TEST(RunWithABadPlugin, ReportsWhereItCrashedOrExited) {
   const flow::TrainingFiles files;
   const std::string file = kBadPlugins + "/libheddle_faulty_optimizer.so";
   for (const char* ranks : {"1", "2"}) {
@@ -124,7 +124,7 @@ TEST(RunWithABadPlugin, SaysWhereItCrashedOrExited) {
   EXPECT_THAT(left.error, HasSubstr(" exited with status 0 before its work was done"));
 }
 
-// A model of a plugin whose layers shift tokens: each new token is computed from the whole text.
+// A plugin's model whose layers shift tokens, so each new token is computed from the whole text.
 TEST(RunOfAFaultyModel, ComputesTheWholeTextForAModelThatMixesTokensItself) {
   const flow::TrainingFiles files;
   const flow::Words mixes = {"HEDDLE_FAULT=says_that_it_mixes"};
@@ -140,7 +140,7 @@ TEST(RunOfAFaultyModel, ComputesTheWholeTextForAModelThatMixesTokensItself) {
                    tokens, "--max-new-tokens", count, "--temperature", "0"},
                   mixes);
   };
-  // Code that a checkpoint names is not loaded unasked.
+  // Code that a checkpoint names is not loaded without a request.
   for (const flow::Words& words : {flow::Words{"generate", files.path("shifts"), "--tokens", "5"},
                                    flow::Words{"convert", files.path("shifts"), files.path("converted")}}) {
     const Outcome unasked = heddle(words, mixes);

@@ -1,4 +1,4 @@
-// `heddle check` says of a run what `heddle train` says, before it starts.
+// `heddle check` reports what `heddle train` reports before a run starts.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -16,8 +16,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-// Overrides that make the recipe wrong, each in another part of what is checked. Every refusal:
-// tests/messages.
+// Overrides that make the recipe invalid, each in another part of the check. All refusals: tests/messages.
 const Words kWrong[] = {{"--optimiser", "{}"},
                         {"--step_scheduler.global_batch_size", "6"},
                         {"--optimizer._target_", "torch.optim.SGD"},
@@ -34,8 +33,8 @@ class CheckedRun : public ::testing::Test {
   const TrainingFiles files_;
 };
 
-// Both commands on two ranks: one status, one error.
-TEST_F(CheckedRun, HasTrainsVerdict) {
+// Both commands on two ranks have the same status and error.
+TEST_F(CheckedRun, AgreesWithTrain) {
   for (const Words& wrong : kWrong) {
     SCOPED_TRACE(wrong.front());
     const Outcome checked =
@@ -50,7 +49,7 @@ TEST_F(CheckedRun, HasTrainsVerdict) {
   }
 }
 
-TEST_F(CheckedRun, HasTrainsVerdictOnWeightsOfAnotherModel) {
+TEST_F(CheckedRun, AgreesWithTrainOnWeightsOfAnotherModel) {
   fs::copy(kGolden + "llama", files_.path("model"), fs::copy_options::recursive);
   std::string config = read_text(files_.path("model/config.json"));
   config.replace(config.find("\"intermediate_size\": "), 21, "\"intermediate_size\": 1");
@@ -64,7 +63,7 @@ TEST_F(CheckedRun, HasTrainsVerdictOnWeightsOfAnotherModel) {
   EXPECT_EQ(checked.error, trained.error);
 }
 
-TEST_F(CheckedRun, SaysWarningsOnStandardErrorAndInTheJson) {
+TEST_F(CheckedRun, PrintsWarningsOnStandardErrorAndInTheJson) {
   const Words half = {"check", files_.path("run.yaml"), "--distributed.pipeline", "{pp_schedule: 1f1b}"};
   const Outcome text = heddle(half), outcome = heddle(plus(half, {"--json"}));
   EXPECT_EQ(text.status, 0) << text.error;
@@ -95,8 +94,8 @@ TEST_F(CheckedRun, CountsStepsAndTheBytesOfARank) {
   EXPECT_EQ(shared["steps"], 12);
 }
 
-// Of Muon one box for each matrix, where AdamW keeps two.
-TEST_F(CheckedRun, CountsTheStateOfTheOptimizerThatIsNamed) {
+// Muon has one box per matrix, where AdamW has two.
+TEST_F(CheckedRun, CountsTheStateOfTheConfiguredOptimizer) {
   const Outcome outcome = heddle({"check", files_.path("run.yaml"), "--world-size", "1", "--json",
                                   "--optimizer", "{_target_: dion.Muon, lr: 0.01}"});
   const int64_t scalars = 2 * 256 * 24 + 5 * 24, matrices = 2 * (2 * 24 * 24 + 2 * 8 * 24 + 3 * 24 * 40);

@@ -1,4 +1,4 @@
-// Models between the two kinds of directory, without training: nothing is changed on the way.
+// Conversion of models between the two kinds of directory, without training and without loss.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/file.h>
@@ -15,7 +15,7 @@
 namespace flow {
 namespace {
 
-HEDDLE_WITH_ALL("Convert.Takes*");
+HEDDLE_WITH_ALL("Convert.AcceptsEvery*:Convert.RemovesNoFile*");
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
@@ -27,7 +27,7 @@ Outcome convert(const std::string& from, const std::string& to, const Words& mor
   return heddle(plus({"convert", from, to}, more));
 }
 
-// Of every family: tests/plugins/llama/more_types_test.cpp.
+// For every family: tests/plugins/llama/more_types_test.cpp.
 TEST(Convert, GivesTransformersFilesBackByteForByte) {
   const TrainingFiles files;
   int ranks = 1;
@@ -56,7 +56,7 @@ TEST(Convert, GivesTheSameShardsBack) {
   }
 }
 
-TEST(Convert, TakesEveryPlaceOfACheckpointAndSaysWhatItMade) {
+TEST(Convert, AcceptsEveryCheckpointPathAndReportsWhatItWrote) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", {"--nproc-per-node", "2", "--step_scheduler.max_steps", "2"})).status,
             0);
@@ -77,7 +77,7 @@ TEST(Convert, TakesEveryPlaceOfACheckpointAndSaysWhatItMade) {
   expect_same_files(exported, files.path("newest"));
 }
 
-TEST(Convert, ExportsLateWhatTheRunWouldHaveExportedThoughTheOriginalIsGone) {
+TEST(Convert, ExportsTheSameAsTheRunWithoutTheOriginalModel) {
   const TrainingFiles files;
   fs::copy(kGolden + "llama_odd", files.path("original"));
   files.write("original/tokenizer.json", "{\"version\": \"1.0\"}\n");
@@ -101,7 +101,7 @@ TEST(Convert, ExportsLateWhatTheRunWouldHaveExportedThoughTheOriginalIsGone) {
   }
 }
 
-TEST(Convert, ChangesDtypesAndSizesWhereAsked) {
+TEST(Convert, ChangesDtypesAndShardSizesOnRequest) {
   const TrainingFiles files;
   const std::string sharded = files.path("sharded");
   ASSERT_EQ(convert(kGolden + "llama", sharded).status, 0);
@@ -111,14 +111,14 @@ TEST(Convert, ChangesDtypesAndSizesWhereAsked) {
   EXPECT_TRUE(fs::exists(files.path("half/model-00001-of-00005.safetensors")));
   EXPECT_THAT(read_text(files.path("half/model.safetensors.index.json")), HasSubstr("\"total_size\": 39232"));
   EXPECT_THAT(read_text(files.path("half/model-00001-of-00005.safetensors")), HasSubstr("\"BF16\""));
-  // Rounded once: the same file comes back from the rounded one.
+  // Rounded once: converting the rounded file returns the same file.
   ASSERT_EQ(convert(files.path("half"), files.path("again")).status, 0);
   ASSERT_EQ(convert(files.path("again"), files.path("back")).status, 0);
   expect_same_files(files.path("half"), files.path("back"));
 }
 
-// The other one holds a lock on the directory in the making, as this test does.
-TEST(Convert, RefusesADestinationThatAnotherOneIsMaking) {
+// Another conversion holds a lock on the incomplete directory, as this test does.
+TEST(Convert, RefusesADestinationThatAnotherConversionIsWriting) {
   const TrainingFiles files;
   const std::string stage = files.path("new.incomplete");
   fs::create_directories(stage);
@@ -132,13 +132,13 @@ TEST(Convert, RefusesADestinationThatAnotherOneIsMaking) {
                                       ": is being written by another heddle convert\n"
                                       "  hint: wait for that process, or choose another directory\n"));
   EXPECT_EQ(read_text(stage + "/half"), "written");
-  ::close(held);  // it was killed
+  ::close(held);  // the other conversion was killed
   EXPECT_EQ(convert(kGolden + "llama", files.path("new")).status, 0);
   EXPECT_FALSE(fs::exists(files.path("new/half")));
   EXPECT_FALSE(fs::exists(stage));
 }
 
-TEST(Convert, RefusesWhatItWouldOverwriteAndWhatMakesNoSense) {
+TEST(Convert, RefusesToOverwriteAndRefusesContradictoryOptions) {
   const TrainingFiles files;
   fs::create_directories(files.path("full"));
   fs::create_directories(files.path("empty"));
@@ -149,7 +149,7 @@ TEST(Convert, RefusesWhatItWouldOverwriteAndWhatMakesNoSense) {
                             ": exists and is not empty\n  hint: choose a directory that does not exist; "
                             "nothing is overwritten\n");
   EXPECT_EQ(read_text(files.path("full/file")), "mine");
-  fs::create_directories(files.path("empty.incomplete"));  // what an interrupted one has left
+  fs::create_directories(files.path("empty.incomplete"));  // left by an interrupted conversion
   files.write("empty.incomplete/junk", "");
   files.write("empty.incomplete/.heddle_convert.tmp.1", "");
   EXPECT_EQ(convert(kGolden + "llama", files.path("empty/")).status, 0);
@@ -183,7 +183,7 @@ TEST(Convert, RefusesWhatItWouldOverwriteAndWhatMakesNoSense) {
   EXPECT_FALSE(fs::exists(files.path("new")));
 }
 
-TEST(Convert, TakesNothingAwayThatSomebodyElseHasMade) {
+TEST(Convert, RemovesNoFileThatItDidNotWrite) {
   const TrainingFiles files;
   fs::create_directories(files.path("new.incomplete"));
   fs::create_directories(files.path("disk"));
@@ -226,8 +226,8 @@ TEST(Convert, TakesNothingAwayThatSomebodyElseHasMade) {
     EXPECT_TRUE(fs::is_symlink(files.path(name))) << name;
 }
 
-// A directory that was there and empty is there and empty then.
-TEST(Convert, LeavesNothingBehindWhereAFileIsDamaged) {
+// An existing empty directory remains empty.
+TEST(Convert, LeavesNoFileWhenTheSourceIsDamaged) {
   const TrainingFiles files;
   const std::string sharded = files.path("sharded");
   ASSERT_EQ(convert(kGolden + "llama", sharded).status, 0);
@@ -246,7 +246,7 @@ TEST(Convert, LeavesNothingBehindWhereAFileIsDamaged) {
   EXPECT_FALSE(fs::exists(files.path("out.incomplete")));
 }
 
-// The checkpoint of a run, and the same as a directory that was read by transformers' rules.
+// The checkpoint of a run, and the same model read from a Hugging Face directory.
 TEST(EitherKind, TrainsAndGeneratesTheSame) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", {"--nproc-per-node", "2", "--step_scheduler.max_steps", "3"})).status,

@@ -1,4 +1,4 @@
-// `heddle check --cost`: what a step takes of a device that is not there.
+// `heddle check --cost`: cost of a step on a device that is not present.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -20,8 +20,8 @@ class StepCosts : public ::testing::Test {
   const TrainingFiles files_;
 };
 
-// 16 tokens a row, 2 rows a microbatch, 8 in a global batch.
-TEST_F(StepCosts, AreOfADeviceThatIsNotThere) {
+// 16 tokens per row, 2 rows per microbatch, 8 rows in a global batch.
+TEST_F(StepCosts, AreEstimatedForAnAbsentDevice) {
   const Words check = {"check", files_.path("run.yaml"), "--world-size", "2", "--cost"};
   const Outcome text = heddle(plus(check, {"H100"}));
   EXPECT_EQ(text.status, 0) << text.error;
@@ -30,7 +30,7 @@ TEST_F(StepCosts, AreOfADeviceThatIsNotThere) {
   EXPECT_THAT(text.out, HasSubstr("at the device's peaks"));
   EXPECT_THAT(text.out, HasSubstr("collectives: dp_shard (2 ranks) "));
   const json gpu = json::parse(heddle(plus(check, {"H100", "--json"})).out)["cost"];
-  // 6 operations a weight and token in layers and head; attention 7 products for pairs of tokens.
+  // 6 operations per weight and token in layers and head; attention has 7 products for pairs of tokens.
   const double weights = 2 * (2 * 24 * 24 + 2 * 8 * 24 + 3 * 24 * 40) + 256 * 24, tokens = 4 * 16;
   const double pairs = 4 * 16 * 17 / 2.0;
   EXPECT_EQ(gpu["product_operations"], 6 * tokens * weights + 2 * 14 * pairs * 24);
@@ -40,7 +40,7 @@ TEST_F(StepCosts, AreOfADeviceThatIsNotThere) {
   EXPECT_EQ(cpu["product_operations"], gpu["product_operations"]);
 }
 
-// Units that stay whole take their own bytes more, and no buffer of the largest unit each.
+// Units that stay whole need their own bytes, but no buffer of the largest unit.
 TEST_F(StepCosts, EqualTheParametersOfUnitsThatStayWhole) {
   const auto cost = [&](const std::string& reshard) {
     return json::parse(
@@ -70,8 +70,8 @@ TEST_F(StepCosts, CountPassesAndMicrobatchesOfAPipeline) {
   EXPECT_EQ(cost["microbatches"], 8);
 }
 
-// The machine that asks need not have its memory, its data or its model.
-TEST_F(StepCosts, AreNotRefusedForWhatThisMachineLacks) {
+// This machine needs neither the memory nor the data nor the model.
+TEST_F(StepCosts, AreEstimatedDespiteWhatThisMachineLacks) {
   const Words check = {"check",    files_.path("run.yaml"), "--dataset.file_pattern",
                        "none.bin", "--dataset.seq_len",     "16"};
   EXPECT_EQ(heddle(check).status, 2);
@@ -98,14 +98,15 @@ TEST_F(StepCosts, CountTheActivationOfExperts) {
              "max_position_embeddings: 32}}"});
     return json::parse(outcome.out)["cost"]["bytes_moved"].get<double>();
   };
-  // A column more, of 4 microbatches of 64 rows in float32: the forward reads gate and up, and writes y; the
-  // backward reads them and dy, and writes two gradients and y. The products of a column have some more.
+  // One more column, for 4 microbatches of 64 rows in float32. The forward reads gate and up and writes y;
+  // the backward reads them and dy, and writes two gradients and y. Products have additional bytes per
+  // column.
   const double column = (moved(2048) - moved(1024)) / 1024;
   EXPECT_GT(column, 4 * 64 * 4 * (3 + 6) + 4 * 64 * 4 * 6);
 }
 
-// Every layer of every family makes its shapes on meta, forward and backward.
-TEST_F(StepCosts, AreKnownOfEveryFamily) {
+// Every layer of every family computes shapes on meta, forward and backward.
+TEST_F(StepCosts, CoverEveryFamily) {
   Words check = {"check",
                  "--cost",
                  "H100",
@@ -138,7 +139,7 @@ TEST_F(StepCosts, AreKnownOfEveryFamily) {
   }
 }
 
-TEST_F(StepCosts, AreKnownOfEveryTransform) {
+TEST_F(StepCosts, CoverEveryTransform) {
   const double whole = json::parse(
       heddle({"check", files_.path("run.yaml"), "--cost", "H100", "--json"}).out)["cost"]["peak_bytes"];
   for (const Words& section : std::vector<Words>{
@@ -156,7 +157,7 @@ TEST_F(StepCosts, AreKnownOfEveryTransform) {
   }
 }
 
-TEST_F(StepCosts, AreKnownOfALengthOfRowsThatIsGiven) {
+TEST_F(StepCosts, UseAGivenRowLength) {
   const Outcome given =
       heddle({"check", files_.path("run.yaml"), "--cost", "H100", "--row-length", "12", "--elsewhere",
               "--dataset", "{_target_: squad.make_squad_dataset, dataset_name: nowhere}"});

@@ -38,7 +38,7 @@ TEST(ForeignCheckpoints, AreRefusedByEveryCommand) {
   EXPECT_FALSE(std::filesystem::exists(files.path("out")));
 }
 
-TEST(ForeignCheckpoints, AreSaidWhereARunWouldGoOnByItself) {
+TEST(ForeignCheckpoints, AreReportedWhenARunWouldResumeByItself) {
   const TrainingFiles files;
   std::filesystem::create_directories(files.path("run/epoch_0_step_3/model"));
   files.write("run/epoch_0_step_3/model/.metadata", "");

@@ -1,4 +1,4 @@
-// One run, one curve: whose lines a metrics file has, and what a run does that finds another one's.
+// Metrics files: one curve per run, and behavior of a run that finds the file of another run.
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -21,7 +21,7 @@ Words steps_up_to(const std::string& steps) {
 }
 
 // On a device the host waits for several steps at once, and writes all their lines.
-TEST(MetricsFiles, AreWrittenForSeveralStepsTogetherOnADevice) {
+TEST(MetricsFiles, AreWrittenSeveralStepsAtATimeOnADevice) {
   const TrainingFiles files;
   const Words device = {"--plugins", "[" HEDDLE_BINARY_DIR "/simulated/libheddle_simulated.so]",
                         "--dist_env.backend", "simulated"};
@@ -36,7 +36,7 @@ TEST(MetricsFiles, AreWrittenForSeveralStepsTogetherOnADevice) {
   const std::vector<double> times = column(other, "step_time");
   ASSERT_EQ(times.size(), 8U);
   EXPECT_EQ(times[0], times[2]);  // their mean
-  EXPECT_EQ(times[6], times[7]);  // the last, which are fewer
+  EXPECT_EQ(times[6], times[7]);  // the last steps, which are fewer
   EXPECT_NE(times[2], times[3]);
 }
 
@@ -73,7 +73,7 @@ TEST(MetricsFiles, AreSeparateForTwoRunsInOneDirectory) {
   ASSERT_TRUE(eventually([&] { return column(files.path("run/training.jsonl"), "step").size() > 3; }));
   ASSERT_EQ(heddle(files.train("run", plus(kUnsaved, steps_up_to("3")))).status, 0);
   EXPECT_THAT(column(files.path("run/training.1.jsonl"), "step"), ElementsAre(0, 1, 2));
-  // One that saves there has the name; the other goes on in its renamed file.
+  // The run that saves there keeps the name. The other continues in its renamed file.
   ASSERT_EQ(heddle(files.train("run", steps_up_to("4"))).status, 0);
   EXPECT_THAT(column(files.path("run/training.jsonl"), "step"), ElementsAre(0, 1, 2, 3));
   const size_t so_far = column(files.path("run/training.2.jsonl"), "step").size();
@@ -96,7 +96,7 @@ TEST(MetricsFiles, AreTwoForTwoModelsInOneDirectory) {
   EXPECT_THAT(column(files.path("run/training.jsonl"), "step"), ElementsAre(0, 1));
   EXPECT_THAT(column(files.path("run/training.1.jsonl"), "step"), ElementsAre(0, 1, 2, 3));
   EXPECT_TRUE(fs::exists(files.path("run/loss.1.svg")));
-  // The first goes on, in its own file.
+  // The first run continues in its own file.
   const Outcome first =
       heddle(files.train("run", plus(steps_up_to("6"), {"--checkpoint.restore_from", "epoch_0_step_3"})));
   ASSERT_EQ(first.status, 0) << first.error;
@@ -113,10 +113,10 @@ TEST(MetricsFiles, AreContinuedOrRenamedWhenNamed) {
   ASSERT_EQ(heddle(files.train("two", plus(named, plus(kUnsaved, steps_up_to("2"))))).status, 0);
   EXPECT_THAT(column(files.path("curve.jsonl"), "step"), ElementsAre(0, 1));
   EXPECT_THAT(column(files.path("curve.1.jsonl"), "step"), ElementsAre(0, 1, 2, 3));
-  EXPECT_FALSE(fs::exists(files.path("two")));  // without checkpoints it has no directory
+  EXPECT_FALSE(fs::exists(files.path("two")));  // a run without checkpoints has no directory
 }
 
-// Its lines stay, under another name: nothing says that they are of the same run.
+// Its lines are kept under another name, because nothing shows that they belong to the same run.
 TEST(MetricsFiles, AreRenamedWhenARunWasKilledBeforeItsFirstCheckpoint) {
   const TrainingFiles files;
   {
@@ -128,7 +128,7 @@ TEST(MetricsFiles, AreRenamedWhenARunWasKilledBeforeItsFirstCheckpoint) {
   EXPECT_GT(column(files.path("run/training.1.jsonl"), "step").size(), 0u);
 }
 
-// Sets of a limited number of samples; the picture has a line of each.
+// Sets with a limited number of samples. The plot has a line for each.
 TEST(MetricsFiles, HaveOneCurveForSeveralValidationSets) {
   const TrainingFiles files;
   const std::string data = "{file_pattern: " + files.path("train.bin") + ", seq_len: 16, ";

@@ -1,5 +1,5 @@
-// Gradients and parameters that are not finite: updates are skipped, good checkpoints stay, the run ends
-// with 1.
+// Non-finite gradients and parameters: updates are skipped, intact checkpoints are kept, and the run ends
+// with status 1.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -38,8 +38,8 @@ size_t times_found(const std::string& text, const std::string& word) {
   return count;
 }
 
-// The fifth step's update is as large as its rate; the forward of the sixth overflows.
-TEST(NotFinite, EndsTheRunAfterTenSkippedUpdatesAndRemovesNoGoodCheckpoint) {
+// The update of the fifth step is as large as its learning rate, and the forward of the sixth overflows.
+TEST(NotFinite, EndsTheRunAfterTenSkippedUpdatesAndKeepsGoodCheckpoints) {
   const TrainingFiles files;
   const auto run = [&](const Words& more) {
     return heddle(plus(files.train("run", plus(kFragile, {"--nproc-per-node", "2"})), more));
@@ -62,7 +62,7 @@ TEST(NotFinite, EndsTheRunAfterTenSkippedUpdatesAndRemovesNoGoodCheckpoint) {
   EXPECT_EQ(times_found(lines, "\"skipped\":false"), 5u);
   EXPECT_EQ(times_found(lines, "\"skipped\":true"), 10u);
   EXPECT_THAT(read_text(files.path("run/loss.svg")), HasSubstr("skipped, 10"));
-  // Nothing is saved while as many updates are skipped as made.
+  // Nothing is saved while at least as many updates are skipped as applied.
   EXPECT_EQ(fs::read_symlink(files.path("run/LATEST")), "epoch_0_step_3");
   EXPECT_FALSE(fs::exists(files.path("run/epoch_0_step_5")));
   EXPECT_THAT(outcome.error,
@@ -87,7 +87,7 @@ TEST(NotFinite, EndsWithStatus1WhenMostUpdatesWereSkipped) {
   EXPECT_TRUE(fs::exists(files.path("run/loss.svg")));
 }
 
-TEST(NotFinite, ParametersAreNeitherSavedNorDoTheyRemoveAnything) {
+TEST(NotFinite, ParametersAreNotSavedAndRemoveNoCheckpoint) {
   const TrainingFiles files;
   for (const char* async : {"false", "true"}) {
     const std::string name = std::string("run_") + async;
@@ -109,7 +109,7 @@ TEST(NotFinite, ParametersAreNeitherSavedNorDoTheyRemoveAnything) {
   }
 }
 
-TEST(NotFinite, UpdatesAreSkippedWithoutALimitWhereNoneIsSet) {
+TEST(NotFinite, UpdatesAreSkippedWithoutALimitWhenNoneIsSet) {
   const TrainingFiles files;
   const Outcome outcome = heddle(files.train(
       "run", plus(kFragile, {"--optimizer.lr", "1e30", "--step_scheduler.max_skipped_updates", "none"})));
@@ -118,9 +118,9 @@ TEST(NotFinite, UpdatesAreSkippedWithoutALimitWhereNoneIsSet) {
   EXPECT_THAT(outcome.error, HasSubstr("after step 12 nothing is saved: 11 of 12 updates were skipped"));
 }
 
-// The divisor of a gradient whose norm is above max_norm times the largest float32 is not finite, so a limit
-// between the norms of a run makes it skip some of its updates.
-TEST(SkippedUpdates, AreSkippedAgainByARunThatGoesOnToTheSameBits) {
+// The divisor of a gradient is not finite if its norm exceeds max_norm times the largest float32. A limit
+// between the norms of a run therefore makes it skip some updates.
+TEST(SkippedUpdates, AreSkippedAgainOnABitForBitResume) {
   const TrainingFiles files;
   const auto words = [](double max_norm, const char* steps) {
     char text[64];

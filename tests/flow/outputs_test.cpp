@@ -1,5 +1,5 @@
-// A person's file at each place where a command writes: refused with status 2 before any work, and unchanged.
-// What a run writes beside its checkpoints: tests/trainer/outputs_test.cpp.
+// A user's file at each output path of a command is refused with status 2 before any work, and not changed.
+// Outputs of a run beside its checkpoints: tests/run/outputs/outputs_test.cpp.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -47,10 +47,10 @@ class Outputs : public ::testing::Test {
 
 struct OutputRow {
   Words words;
-  std::string place;  // of the person's file
+  std::string place;  // of the user's file
 };
 
-TEST_F(Outputs, RefuseToReplaceAPersonsFiles) {
+TEST_F(Outputs, RefuseToReplaceFilesThatHeddleDidNotWrite) {
   const Words tokenizer = {"--tokenizer", at("words"), "--force"};
   const std::vector<OutputRow> rows = {
       {files_.train("run", {"--metrics", at("mine")}), "mine"},
@@ -95,14 +95,14 @@ TEST_F(Outputs, ReplaceFilesThatHeddleWrote) {
       EXPECT_EQ(outcome.status, 0) << ::testing::PrintToString(words) << outcome.error;
     }
   EXPECT_TRUE(fs::exists(at("x.bin.tokens.json")));
-  // The note of bytes is none: a person's file of its name stays.
+  // Bytes have no note, so a user's file of that name is kept.
   files_.write("y.bin.tokens.json", kMine);
   EXPECT_EQ(run(data("y.bin", {"--force"})).status, 0);
   EXPECT_EQ(read_text(at("y.bin.tokens.json")), kMine);
 }
 
 // The sink that `heddle plugins new --kind metrics` writes, under its own name.
-TEST_F(Outputs, RefuseToReplaceFilesForASinkOfAPlugin) {
+TEST_F(Outputs, RefuseToReplaceFilesForTheSinkOfAPlugin) {
   fs::create_directory(at("plugins"));
   fs::copy_file(HEDDLE_BINARY_DIR "/tests/examples/libheddle_template_metrics.so",
                 at("plugins/libheddle_hello.so"));

@@ -1,5 +1,4 @@
-// Packed samples, run as a program: their losses are those of the samples alone, on any topology, stopped or
-// not.
+// Packed samples in whole runs have the losses of separate samples, on any topology, also when resumed.
 #include <gmock/gmock.h>
 
 #include "flow/stops/started.h"
@@ -9,14 +8,14 @@
 namespace flow {
 namespace {
 
-HEDDLE_WITH_ALL("Packing.LeavesTheLosses*:Packing.GivesOneCurve*:Packing.GoesOn*");
+HEDDLE_WITH_ALL("Packing.Leaves*:Packing.GivesOneCurve*:Packing.Resumes*");
 
 using ::testing::Each;
 using ::testing::HasSubstr;
 
 constexpr int kSamples = 23;
 
-// Bytes of text in samples of 3 to 20 tokens, and the lengths beside them.
+// Bytes of text in samples of 3 to 20 tokens, and a file of their lengths.
 class Packing : public ::testing::Test {
  protected:
   Packing() {
@@ -61,7 +60,7 @@ class Packing : public ::testing::Test {
   int labels_ = 0;
 };
 
-TEST_F(Packing, GoesOnWithOtherRanks) {
+TEST_F(Packing, ResumesOnOtherRankCounts) {
   const auto up_to = [](const char* steps) {
     return Words{"--step_scheduler.max_steps", steps, "--step_scheduler.global_batch_size", "4"};
   };
@@ -73,12 +72,12 @@ TEST_F(Packing, GoesOnWithOtherRanks) {
   expect_curve(trained(packed("cut", up_to("6")), "cut", "loss"), whole, 2e-5);
 }
 
-Words whole(int rows) {  // in each step
+Words whole(int rows) {  // per step
   return {"--step_scheduler",
           "{local_batch_size: 1, max_steps: 6, global_batch_size: " + std::to_string(rows) + "}"};
 }
 
-TEST_F(Packing, LeavesTheLossesOfTheSamplesAlone) {
+TEST_F(Packing, LeavesSampleLossesUnchanged) {
   const auto losses = trained(words("alone", whole(kSamples)), "alone", "loss");
   const auto norms = column(files_.path("alone/training.jsonl"), "grad_norm");
   EXPECT_THAT(column(files_.path("alone/training.jsonl"), "num_label_tokens"), Each(labels_));
@@ -89,8 +88,8 @@ TEST_F(Packing, LeavesTheLossesOfTheSamplesAlone) {
   }
 }
 
-// Convolutions, states and multi-token prediction heads begin anew at each sample of a pack.
-TEST_F(Packing, LeavesTheLossesOfModelsWithStates) {
+// Convolutions, states and multi-token prediction heads restart at each sample of a pack.
+TEST_F(Packing, LeavesTheLossesOfRecurrentModelsUnchanged) {
   const std::pair<const char*, std::string> models[] = {
       {"delta",
        "{model_type: qwen3_5_text, vocab_size: 256, hidden_size: 16, intermediate_size: 24, "
@@ -131,7 +130,7 @@ TEST_F(Packing, PacksValidationSetsWithoutChangingTheirLoss) {
                     alone = files_.path(validated("alone", ", seq_len: 20"));
   expect_curve(column(packs, "loss"), column(alone, "loss"), 2e-5);
   EXPECT_EQ(column(packs, "loss").size(), 2u);
-  EXPECT_THAT(column(packs, "num_label_tokens"), Each(labels_));  // max_packs is of the training data
+  EXPECT_THAT(column(packs, "num_label_tokens"), Each(labels_));  // max_packs applies to the training data
 }
 
 TEST_F(Packing, GivesOneCurveOnEveryTopology) {
@@ -153,7 +152,7 @@ TEST_F(Packing, GivesOneCurveOnEveryTopology) {
   }
 }
 
-TEST_F(Packing, GoesOnInTheMiddleOfAnEpochWithTheSameBits) {
+TEST_F(Packing, ResumesMidEpochBitForBit) {
   const auto up_to = [](const char* steps) {
     return Words{"--step_scheduler.max_steps", steps, "--step_scheduler.global_batch_size", "4"};
   };
@@ -208,7 +207,7 @@ TEST_F(Packing, TrainsWithLongContextInTheExamples) {
   EXPECT_EQ(trained(plus(context, common), "long_example", "loss").size(), 2u);
 }
 
-TEST_F(Packing, SaysWhatItLeavesOut) {
+TEST_F(Packing, ReportsDroppedSamples) {
   const Words small = {"--packed_sequence.packed_sequence_size",
                        "12",
                        "--dataset.seq_len",

@@ -1,4 +1,4 @@
-// Pipelines of real processes, as a person runs them.
+// Pipelines of real processes, as a user runs them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ HEDDLE_WITH_ALL("PipelineRun.GivesTheCurve*:PipelineRun.*WithPostValidation");
 
 using ::testing::HasSubstr;
 
-// Two stages of four ranks; the tiny model has two layers.
+// Two stages on four ranks; the tiny model has two layers.
 Words stages(const std::string& pipeline, const std::string& strategy = "fsdp2") {
   const std::string policy =
       strategy == "fsdp2" ? ", mp_policy: {param_dtype: float32, reduce_dtype: float32}" : "";
@@ -72,7 +72,7 @@ TEST(PipelineRun, GivesTheCurveOfOneRankAndAModelThatLoads) {
   }
 }
 
-// Two stages on each of two ranks: a forward on one runs beside a backward on the other.
+// Two stages on each of two ranks: a forward on one overlaps a backward on the other.
 TEST(PipelineRun, WritesTheSameLinesWithOverlappedActions) {
   const TrainingFiles files;
   for (const std::string overlap : {"false", "true"}) {
@@ -88,7 +88,7 @@ TEST(PipelineRun, WritesTheSameLinesWithOverlappedActions) {
               column(files.path("false/training.jsonl"), column_name));
 }
 
-// Every line of the metrics; about every other step is clipped, and three things interrupt the steps.
+// Every line of the metrics. About every other step is clipped, and three events interrupt the steps.
 TEST(PipelineRun, WritesTheSameLinesWithPostValidation) {
   const TrainingFiles files;
   const auto run = [&](const std::string& name, const std::string& early) {
@@ -134,7 +134,7 @@ TEST(PipelineRun, GivesTheCurveOfOneRankWithTensorParallelStages) {
   }
 }
 
-TEST(PipelineRun, SaysItsStagesAndPasses) {
+TEST(PipelineRun, ReportsItsStagesAndPasses) {
   const TrainingFiles files;
   const Outcome outcome = heddle(files.train("run", stages("{pp_schedule: 1F1B}", "single")));
   ASSERT_EQ(outcome.status, 0) << outcome.error;

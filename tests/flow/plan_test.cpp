@@ -47,7 +47,7 @@ TEST_F(Plan, WritesARecipeThatCheckAccepts) {
   EXPECT_EQ(verdict["sizes"]["pp"], 2) << verdict;
 }
 
-TEST_F(Plan, KeepsWhatIsFixed) {
+TEST_F(Plan, KeepsFixedSettings) {
   const json found = json::parse(
       heddle(plan({"--world-size", "4", "--fix", "activation_checkpointing=full", "--json"})).out);
   ASSERT_FALSE(found["layouts"].empty());
@@ -64,7 +64,7 @@ TEST_F(Plan, ExplainsALayout) {
   EXPECT_THAT(text.out, HasSubstr("computation, "));
 }
 
-TEST_F(Plan, SaysThatNoLayoutFits) {
+TEST_F(Plan, ReportsThatNoLayoutFits) {
   const Outcome large =
       heddle(plan({"--world-size", "2", "--device", "RTX-3070-Ti", "--model",
                    "{dtype: bfloat16, config: {model_type: llama, vocab_size: 256, hidden_size: 8192, "
@@ -74,7 +74,7 @@ TEST_F(Plan, SaysThatNoLayoutFits) {
   EXPECT_THAT(large.out, HasSubstr("no layout fits"));
 }
 
-TEST_F(Plan, RefusesAWorldThatNothingDivides) {
+TEST_F(Plan, RefusesAWorldSizeThatNoLayoutDivides) {
   const Outcome prime = heddle(plan({"--world-size", "7"}));
   EXPECT_EQ(prime.status, 2);
   EXPECT_THAT(prime.error, HasSubstr("no layout divides 7 ranks and 8 samples a step"));

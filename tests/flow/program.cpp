@@ -1,4 +1,4 @@
-// The words of a command line, and a program that is waited for.
+// Builds a command line, runs a program and waits for it.
 #include "program.h"
 
 #include "flow/stops/started.h"

@@ -1,4 +1,4 @@
-// Runs the `heddle` program as a person does, and gives what it printed.
+// Runs the `heddle` program as a user does, and returns its output.
 #pragma once
 
 #include <string>
@@ -11,11 +11,12 @@ using Words = std::vector<std::string>;  // of a command line
 Words plus(Words words, const Words& more);
 
 struct Outcome {
-  int status = -1;  // exit status; 128 + N when signal N ended it
+  int status = -1;  // exit status; 128 + N if signal N ended the program
   std::string out, error;
 };
 
-// The words after `heddle`; `environment` holds "NAME=value". The search path of plugins is the build's own.
+// Runs heddle with these arguments. `environment` holds "NAME=value". The search path of plugins is the
+// build's.
 Outcome heddle(const Words& words, const Words& environment = {});
 
 }  // namespace flow

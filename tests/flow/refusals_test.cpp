@@ -1,4 +1,4 @@
-// What a person meets who asks for something wrong, and what happens when a run fails: statuses and messages.
+// Errors that a user meets, and failures of runs: exit statuses and messages.
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// One block on standard error, and the status.
+// Checks for one block on standard error, and the status.
 void expect_refusal(const Outcome& outcome, int status, const std::string& message) {
   EXPECT_EQ(outcome.status, status) << outcome.error;
   EXPECT_THAT(outcome.error, ::testing::StartsWith("error["));
@@ -32,7 +32,7 @@ TEST(Program, AnswersHelpAndVersion) {
               ::testing::MatchesRegex("heddle [0-9.]+ \\(SDK [0-9]+\\)\nLibTorch 2.11.0[^ ]* in /.*/lib\n"));
 }
 
-TEST(Program, UsesTheLibTorchThatTheVariableNames) {
+TEST(Program, UsesTheLibTorchNamedByTheVariable) {
   const TrainingFiles files;
   const std::string package = files.path("torch");
   const auto list = [&] { return heddle({"plugins", "list"}, {"HEDDLE_TORCH=" + package}); };
@@ -40,7 +40,7 @@ TEST(Program, UsesTheLibTorchThatTheVariableNames) {
   expect_refusal(heddle({"--version"}, {"HEDDLE_TORCH=" + package}), 2, "contains no lib/libtorch_cpu.so");
   std::filesystem::create_directories(package + "/lib");
   files.write("torch/lib/libtorch_cpu.so", "no library");
-  expect_refusal(list(), 2, package + "/lib/libtorch_cpu.so: ");  // the loader's words
+  expect_refusal(list(), 2, package + "/lib/libtorch_cpu.so: ");  // the loader's message
   files.write("torch/version.py", "__version__ = '2.10.0+cpu'\n");
   expect_refusal(list(), 2, "'" + package + "' is torch 2.10.0; 2.11.0 is needed");
   files.write("torch/version.py", "__version__ = '2.11.0+cpu'\n");
@@ -56,7 +56,7 @@ TEST(Program, PrintsErrorsAsJsonWhenAsked) {
               ::testing::StartsWith("{\"error\": {\"code\": \"config\", \"where\": \"missing.yaml"));
 }
 
-TEST(Refusals, NameACutWeightsFile) {
+TEST(Refusals, NameATruncatedWeightsFile) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("first")).status, 0);
   const std::string model = files.path("first/LATEST/model/consolidated");
@@ -69,7 +69,7 @@ TEST(Refusals, NameACutWeightsFile) {
                  "error[input] " + model + "/model.safetensors");
 }
 
-TEST(Refusals, AnswerInJsonOnceForAllRanks) {
+TEST(Refusals, PrintOneJsonErrorForAllRanks) {
   const TrainingFiles files;
   const Outcome outcome =
       heddle(files.train("run", {"--json", "--nproc-per-node", "2", "--metrics", "/proc/file"}));
@@ -81,7 +81,7 @@ TEST(Refusals, AnswerInJsonOnceForAllRanks) {
 
 TEST(Refusals, NameTokensOutsideTheVocabulary) {
   const TrainingFiles files;
-  // One token, late in a file: the run does not come to its step.
+  // One token late in a file: the run never reaches its step.
   std::string bytes = read_text(files.path("train.bin"));
   const size_t place = 12345, header = 1024;
   bytes[header + 2 * place + 1] = 1;  // of the high byte
@@ -101,7 +101,7 @@ TEST(Refusals, NameTokensOutsideTheVocabulary) {
 
 // A file of 200 MB, mostly holes, with one token outside the vocabulary in row 43, which the check at the
 // start skips.
-TEST(UnreadableRow, EndsTheRunAfterACheckpointOfTheStepBefore) {
+TEST(UnreadableRow, EndsTheRunAfterSavingThePreviousStep) {
   const TrainingFiles files;
   const int32_t tokens = 100'000'000;
   const uint16_t outside = 300;
@@ -172,7 +172,7 @@ TEST(StdoutFailure, IsReportedWithStatus1) {
                    "error[io] standard output: cannot be written");
 }
 
-TEST(OutputLink, ReplacesTheFileThatItNames) {
+TEST(OutputLink, ReplacesItsTarget) {
   const TrainingFiles files;
   files.write("text.txt", "In the beginning");
   files.write("old.bin", "old");
@@ -183,7 +183,7 @@ TEST(OutputLink, ReplacesTheFileThatItNames) {
 }
 
 // Without a GPU, or with CUDA_VISIBLE_DEVICES set to nothing, as ctest sets it.
-TEST(Refusals, SayWhatABackendLacksBeforeAnyRankStarts) {
+TEST(Refusals, NameWhatABackendLacksBeforeAnyRankStarts) {
   const TrainingFiles files;
   const bool built = std::filesystem::exists(HEDDLE_BINARY_DIR "/plugins/libheddle_nccl.so");
   expect_refusal(heddle(files.train("run", {"--dist_env.backend", "nccl"})), 2,
@@ -193,10 +193,10 @@ TEST(Refusals, SayWhatABackendLacksBeforeAnyRankStarts) {
 
 TEST(ExportFailure, EndsTheRunOnceAndLeavesNoLatest) {
   const TrainingFiles files;
-  // A limit on the size of files: the model (about 80 kB) does not fit, the metrics do.
+  // A limit on file sizes: the model (about 80 kB) exceeds it, and the metrics do not.
   std::string words;
   for (const std::string& word : files.train("run", {"--nproc-per-node", "2"})) words += " '" + word + "'";
-  // Memory that ranks share is a file too, and without it they say so.
+  // Memory that ranks share is a file too. Without it ranks report this.
   const Outcome outcome = shell("ulimit -f 20; HEDDLE_SHM=0 exec " HEDDLE_BINARY_DIR "/heddle" + words);
   expect_refusal(outcome, 1, "error[io]");
   EXPECT_THAT(outcome.error, HasSubstr("File too large"));
@@ -204,7 +204,7 @@ TEST(ExportFailure, EndsTheRunOnceAndLeavesNoLatest) {
   EXPECT_FALSE(std::filesystem::exists(files.path("run/LATEST")));
 }
 
-// A run of many steps on two ranks, under way.
+// A run of many steps on two ranks.
 Words long_run(const TrainingFiles& files) {
   return files.train("run", {"--nproc-per-node", "2", "--step_scheduler.max_steps", "1000000",
                              "--step_scheduler.num_epochs", "1000000"});

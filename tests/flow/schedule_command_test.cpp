@@ -1,4 +1,4 @@
-// `heddle schedule`, as a person and a script run it.
+// `heddle schedule`, as users and scripts run it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -124,7 +124,7 @@ TEST(ScheduleCommand, DrawsTheSheetOfTheGuide) {
   EXPECT_EQ(svg.out, sheet.str());
 }
 
-TEST(ScheduleCommand, TakesTheTimesThatARunMeasured) {
+TEST(ScheduleCommand, ReadsTheTimesMeasuredByARun) {
   const std::string trace = testing::TempDir() + "heddle_times.json";
   std::ofstream(trace) << R"({"traceEvents": [], "otherData": {"steps": [{"stages_ms": [
     {"forward": 2, "backward": 5, "backward_input": 0, "backward_weight": 0, "transfer": 0.25},
@@ -136,7 +136,7 @@ TEST(ScheduleCommand, TakesTheTimesThatARunMeasured) {
   std::ostringstream written;
   written << std::ifstream(trace + "2").rdbuf();
   EXPECT_THAT(written.str(), HasSubstr("\"length_ms\":26.500"));  // 2 + 0.25 + 6 + 13 + 0.25 + 5
-  // In the mean of the ranks, and cut into four stages: 1, 1, 3, 3.
+  // The mean of the ranks, split into four stages: 1, 1, 3, 3.
   const Outcome compared =
       heddle({"schedule", "--compare", "--ranks", "2", "--microbatches", "4", "--times-from", trace});
   EXPECT_THAT(compared.out,

@@ -1,4 +1,4 @@
-// `heddle train` over ranks of one machine: shared memory and Gloo give the same bits, whatever the strategy.
+// `heddle train` with ranks of one machine: shared memory and Gloo give the same bits under every strategy.
 #include <gtest/gtest.h>
 
 #include "tests/main/with_all.h"
@@ -11,7 +11,7 @@ HEDDLE_WITH_ALL("Strategies/Transports.*/2");
 
 class Transports : public ::testing::TestWithParam<const char*> {};
 
-// A model whose flat buffers are large enough to be read where they lie.
+// A model whose flat buffers are large enough to be read in place.
 TEST_P(Transports, GiveTheSameLossesAndGradientNorms) {
   const TrainingFiles files;
   const auto run = [&](const std::string& name, const std::string& shared) {

@@ -1,4 +1,4 @@
-// `heddle data` and `heddle generate` on text: what they refuse, and what they need. Ids: tests/text.
+// `heddle data` and `heddle generate` on text: refusals and requirements. Token ids: tests/text.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
@@ -25,19 +25,19 @@ constexpr const char* kWordTokenizer =
 "pre_tokenizer":{"type":"WhitespaceSplit"},"post_processor":null,"decoder":null,
 "model":{"type":"WordLevel","vocab":{"<unk>":0,"</s>":1,"warp":2,"weft":3,"shed":4},"unk_token":"<unk>"}})";
 
-// A tokenizer of words in words/, whose end is </s>.
+// Writes a tokenizer of words to words/, with the end token </s>.
 void write_tokenizer(const TrainingFiles& files) {
   fs::create_directory(files.path("words"));
   files.write("words/tokenizer.json", kWordTokenizer);
   files.write("words/tokenizer_config.json", R"({"eos_token": {"content": "</s>", "special": true}})");
 }
 
-// The words after `heddle`, with the Python packages that scripts/setup has fetched.
+// Runs heddle with the Python packages that scripts/setup downloaded.
 Outcome with_tokenizers(const Words& words) {
   return heddle(words, {"PYTHONPATH=" HEDDLE_PYTHON_PACKAGES, "HEDDLE_PYTHON="});
 }
 
-TEST(Data, ReplacesAFileOnlyWhenItIsTold) {
+TEST(Data, ReplacesAFileOnlyOnRequest) {
   const TrainingFiles files;
   files.write("out.bin", "mine");
   const Words words = {"data", files.path("text.txt"), "--out", files.path("out.bin")};
@@ -59,7 +59,7 @@ TEST(Data, RefusesANameThatAMegatronIndexHas) {
                            "  hint: choose another file: --out FILE\n");
 }
 
-TEST(Data, SaysWhatItMadeOfATokenizer) {
+TEST(Data, ReportsTheTokensItWrote) {
   const TrainingFiles files;
   write_tokenizer(files);
   files.write("a.txt", "warp weft\nnone");
@@ -94,7 +94,7 @@ TEST(Data, NamesTheLineOfABadText) {
   EXPECT_FALSE(fs::exists(files.path("out.bin.part")));
 }
 
-TEST(Data, SaysWhatPythonLacks) {
+TEST(Data, NamesWhatPythonLacks) {
   const TrainingFiles files;
   write_tokenizer(files);
   const Words words = {"data",  files.path("text.txt"), "--tokenizer", files.path("words"),
@@ -127,7 +127,7 @@ TEST(Data, SaysWhatPythonLacks) {
                               "use smaller documents: --lines, or JSONL\n");
 }
 
-TEST(Data, SaysWhatTheTokenizerLacks) {
+TEST(Data, NamesWhatTheTokenizerLacks) {
   const TrainingFiles files;
   const auto refusal = [&](const Words& more = {}) {
     return with_tokenizers(plus(
@@ -176,7 +176,7 @@ TEST(Data, FindsTheEndTokenInEachOfItsPlaces) {
   files.write("words/config.json", R"({"eos_token_id": 2})");
   EXPECT_THAT(end(), HasSubstr("token 2 after each"));
   files.write("words/generation_config.json",
-              R"({"eos_token_id": [77, 3, 4]})");  // 77 is beyond the vocabulary
+              R"({"eos_token_id": [77, 3, 4]})");  // 77 is outside the vocabulary
   EXPECT_THAT(end(), HasSubstr("token 3 after each"));
   files.write("words/special_tokens_map.json", R"({"eos_token": "shed"})");
   EXPECT_THAT(end(), HasSubstr("token 4 after each"));
@@ -184,7 +184,7 @@ TEST(Data, FindsTheEndTokenInEachOfItsPlaces) {
   EXPECT_THAT(end(), HasSubstr("token 1 after each"));
 }
 
-// Bytes below the golden models' 64 tokens, in digits.bin.
+// Writes bytes within the golden models' 64 tokens to digits.bin.
 void write_digits(const TrainingFiles& files) {
   std::string text;
   for (int i = 0; i < 400; ++i) text += std::to_string(i * i) + " ";
@@ -203,7 +203,7 @@ TEST(Generate, TakesTextForAPretrainedModelThatLearnedBytes) {
   EXPECT_THAT(text.out, StartsWith("12 "));
 }
 
-TEST(Generate, SaysWhenAModelHasNoTokenizer) {
+TEST(Generate, ReportsAMissingTokenizer) {
   const TrainingFiles files;
   const std::string model = kGolden + "llama";
   expect_usage_refusal(

@@ -1,4 +1,4 @@
-// The trace of a run: one file, a process a rank, spans that nest, and the pipeline's idle share.
+// The trace of a run: one file, one process per rank, nested spans, and the pipeline's idle share.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -71,7 +71,7 @@ std::multiset<std::string> named(const std::vector<TraceSpan>& spans, const std:
   return names;
 }
 
-// It lies in checkpoint_dir, which the run makes.
+// The trace is in checkpoint_dir, which the run creates.
 TEST(Trace, HoldsEveryActionOfEveryRank) {
   const TrainingFiles files;
   const std::string file = files.path("run/trace.json");
@@ -126,7 +126,7 @@ TEST(Trace, ComparesTheRunWithItsSimulation) {
   }
 }
 
-TEST(Trace, HasOperatorsOfOneRankOnRequest) {
+TEST(Trace, RecordsTheOperatorsOfOneRankOnRequest) {
   const TrainingFiles files;
   const std::string file = files.path("trace.json");
   const Outcome run = heddle(
@@ -136,14 +136,14 @@ TEST(Trace, HasOperatorsOfOneRankOnRequest) {
   const auto lanes = spans_of(trace_in(file));
   ASSERT_EQ(lanes.size(), 2u);
   EXPECT_GT(named(lanes.at({0, 1000}), "operator").count("aten::transpose"), 0u);
-  // Both clocks agree: operators lie in the steps.
+  // Both clocks agree: operators are inside the steps.
   const auto& steps = lanes.at({0, 0});
   for (const TraceSpan& span : lanes.at({0, 1000})) {
     EXPECT_GT(span.begin, steps.front().begin - 1'000'000);
   }
 }
 
-TEST(Trace, ChangesNoNumber) {
+TEST(Trace, LeavesTheNumbersUnchanged) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("plain", kStagesAndShards)).status, 0);
   ASSERT_EQ(
@@ -154,7 +154,7 @@ TEST(Trace, ChangesNoNumber) {
             column(files.path("plain/training.jsonl"), "grad_norm"));
 }
 
-TEST(Trace, IsWrittenWhereTheRunEndsBeforeItsSteps) {
+TEST(Trace, IsWrittenWhenTheRunEndsEarly) {
   const TrainingFiles files;
   const std::string file = files.path("trace.json");
   const Outcome run = heddle(files.train("run", {"--trace", file, "--trace-steps", "11-40"}));
@@ -164,7 +164,7 @@ TEST(Trace, IsWrittenWhereTheRunEndsBeforeItsSteps) {
   EXPECT_THAT(none.out, HasSubstr(file + ": no step: the run ended before the first one to trace"));
 }
 
-TEST(Trace, RefusesWhatItCannotWriteBeforeTheRun) {
+TEST(Trace, RefusesAnUnwritablePathBeforeTheRun) {
   const TrainingFiles files;
   EXPECT_EQ(heddle(files.train("run", {"--trace", "/proc/trace"})).error,
             "error[io] --trace: the file /proc/trace cannot be written\n"
@@ -175,14 +175,14 @@ TEST(Trace, RefusesWhatItCannotWriteBeforeTheRun) {
   EXPECT_THAT(steps.error, HasSubstr("expected a step or a range such as 3 or 3-5, got '5-3'"));
 }
 
-TEST(Trace, ReplacesATraceAndNothingElse) {
+TEST(Trace, ReplacesOnlyATrace) {
   const TrainingFiles files;
   const std::string trace = files.path("trace.json"), metrics = files.path("metrics.jsonl"),
                     table = files.path("table.csv"), before = read_text(files.path("run.yaml"));
   const Words named = {"--trace", trace, "--metrics", metrics, "--step_scheduler.max_steps"};
   ASSERT_EQ(heddle(files.train("run", plus(named, {"3"}))).status, 0);
   const Outcome again = heddle(files.train("run", plus(named, {"6"})));
-  ASSERT_EQ(again.status, 0) << again.error;  // with all that the first one has left
+  ASSERT_EQ(again.status, 0) << again.error;  // with all files that the first run left
   EXPECT_EQ(column(metrics, "step").size(), 6u);
   EXPECT_EQ(heddle(files.train("run", {"--trace", files.path("run.yaml")})).status, 2);
   files.write("mine.json", "mine");

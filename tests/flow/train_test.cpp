@@ -1,4 +1,4 @@
-// `heddle train`, run as a program: what it writes, and that topology and repetition change nothing.
+// `heddle train` as a program: its outputs, which neither topology nor repetition changes.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -124,7 +124,7 @@ TEST(Train, ValidatesOnItsOwnSetsAndWritesTheirFiles) {
   EXPECT_THAT(outcome.out, HasSubstr("validation again  step 12"));
 }
 
-TEST(Train, TrainsOnWhatIsLeftOfAnEpochOnAnyTopology) {
+TEST(Train, TrainsOnTheRestOfAnEpochOnAnyTopology) {
   const TrainingFiles files;
   const Words steps = {"--step_scheduler.max_steps",
                        "none",
@@ -146,7 +146,7 @@ TEST(Train, TrainsOnWhatIsLeftOfAnEpochOnAnyTopology) {
               column(files.path("one/training.jsonl"), "loss"), 2e-5, "tail");
 }
 
-TEST(Train, GoesOnFromAModelThatItWrote) {
+TEST(Train, ContinuesFromAModelThatItWrote) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("first")).status, 0);
   const std::string model = files.path("first/LATEST/model/consolidated");
@@ -162,7 +162,7 @@ TEST(Train, GoesOnFromAModelThatItWrote) {
   EXPECT_TRUE(std::filesystem::exists(files.path("next/LATEST/model/consolidated/heddle_tokenizer.json")));
 }
 
-TEST(Train, SaysWhatItSaves) {
+TEST(Train, ReportsWhatItSaves) {
   const TrainingFiles files;
   const std::string last = files.path("run/epoch_0_step_11");
   EXPECT_THAT(heddle(files.train("run", {"--step_scheduler.ckpt_every_steps", "5"})).out,
@@ -238,7 +238,7 @@ TEST(Examples, Train) {
   }
 }
 
-TEST(Examples, FindTheirFilesFromAnyDirectory) {
+TEST(Examples, ResolveTheirFilesFromAnyDirectory) {
   const TrainingFiles files;
   std::filesystem::create_directories(files.path("examples"));
   std::filesystem::create_directories(files.path("build/quickstart"));

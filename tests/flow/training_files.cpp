@@ -27,7 +27,7 @@ distributed:
   mp_policy: {param_dtype: float32, reduce_dtype: float32}
 )";
 
-// Words drawn by a small generator of our own, so that every machine sees one text.
+// Words from a small generator, so that every machine has the same text.
 std::string text() {
   const char* words[] = {"warp ", "weft ", "shed ", "reed ", "loom ", "heald ", "beam ", "pick.\n"};
   std::string out;

@@ -17,18 +17,18 @@ class TrainingFiles {
   TrainingFiles& operator=(const TrainingFiles&) = delete;
 
   std::string path(const std::string& name) const { return (directory_ / name).string(); }
-  // `text` under `name`.
+  // Writes `text` to the file `name`.
   void write(const std::string& name, const std::string& text) const;
-  // "train", run.yaml, the checkpoint directory `run`, and more words.
+  // Returns "train", run.yaml, the checkpoint directory `run`, and further arguments.
   std::vector<std::string> train(const std::string& run, std::vector<std::string> more = {}) const;
 
  private:
   std::filesystem::path directory_;
 };
 
-// The numbers of one key in a metrics file, line by line.
+// Returns the values of one key in a metrics file, line by line.
 std::vector<double> column(const std::string& file, const std::string& key);
-// The lines without what a clock or the machine decides.
+// Returns the lines without values that depend on a clock or the machine.
 std::string without_clock(const std::string& file);
 
 }  // namespace flow

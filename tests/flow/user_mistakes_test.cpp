@@ -1,4 +1,4 @@
-// What a person meets who misspells, goes back, or mixes builds: the program's words, and nothing lost.
+// Mistakes of users (misspellings, going back, mixed builds): messages, and no loss of data.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -30,7 +30,7 @@ TEST(Overrides, SetSectionsOfPlugins) {
   EXPECT_FALSE(fs::is_empty(board));
 }
 
-TEST(GoingBack, IsRefusedWhereTheNextCheckpointsAreThereBeforeAnyStep) {
+TEST(GoingBack, IsRefusedBeforeAnyStepWhenTheNextCheckpointsExist) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", up_to("6"))).status, 0);
   fs::remove(files.path("run/training.jsonl"));
@@ -49,7 +49,7 @@ TEST(GoingBack, IsRefusedWhereTheNextCheckpointsAreThereBeforeAnyStep) {
   EXPECT_EQ(aside.status, 0) << aside.error;
 }
 
-TEST(AnotherModel, IsRefusedWhereItWouldSaveOverTheOldOnesCheckpoints) {
+TEST(AnotherModel, IsRefusedWhenItWouldOverwriteTheFirstModelsCheckpoints) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", up_to("4"))).status, 0);
   const Outcome wider =
@@ -62,7 +62,7 @@ TEST(AnotherModel, IsRefusedWhereItWouldSaveOverTheOldOnesCheckpoints) {
                         "  hint: set checkpoint.checkpoint_dir to a new directory\n"));
 }
 
-// The checkpoint that is there is this model's own, and good: nothing tells to remove it.
+// The existing checkpoint belongs to this model and is intact, so no message suggests to remove it.
 TEST(AnotherModel, HintsAtTheRunsOwnCheckpointsWhenInLatest) {
   const TrainingFiles files;
   const Words wider = {"--model.config.intermediate_size", "48"};
@@ -103,7 +103,7 @@ TEST(LearningRate, IsReportedWhenItChangesOnResume) {
   EXPECT_THAT(run("constant", "4", {"--optimizer.lr", "0.001"}), Not(HasSubstr("learning rate")));
 }
 
-TEST(ADiskWithLittleSpace, IsSaidBeforeTheFirstStep) {
+TEST(ADiskWithLittleSpace, IsReportedBeforeTheFirstStep) {
   const TrainingFiles files;
   const auto begun = [&](const std::string& name, const Words& more) {
     Started run(
@@ -120,7 +120,7 @@ TEST(ADiskWithLittleSpace, IsSaidBeforeTheFirstStep) {
   EXPECT_THAT(begun("few", {"--checkpoint.max_recent_checkpoints", "2"}), Not(HasSubstr("take ")));
 }
 
-TEST(RestoreFrom, SaysWhatIsNearToACheckpoint) {
+TEST(RestoreFrom, NamesACheckpointNearAWrongPath) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", up_to("4"))).status, 0);
   const auto refusal = [&](const std::string& word) {
@@ -151,7 +151,7 @@ TEST(CopiesToSaveFrom, AreCountedInTheMemoryOfARun) {
   const auto bytes_behind = [&](const std::string& word) {
     return std::stod(async.substr(async.find(word) + word.size()));
   };
-  // One rank writes its parameters, both moments of each, and a step for each tensor.
+  // One rank writes its parameters, both moments of each, and one step per tensor.
   EXPECT_NEAR(bytes_behind("copies for saving: "), bytes_behind("parameters ") + bytes_behind("optimizer "),
               0.1 * bytes_behind("optimizer "))
       << async;
@@ -179,7 +179,7 @@ TEST(Memory, ReportsNumbersAndHintsWhenItRunsOut) {
   }
 }
 
-// A launcher in Python holds more than a small run; a process counts it as its own until it has started
+// A Python launcher uses more memory than a small run, and a process inherits this figure until it executes
 // heddle.
 TEST(Memory, ExcludesTheLauncher) {
   const TrainingFiles files;
@@ -203,11 +203,11 @@ TEST(StandardOutput, IsAFailureWhenItCannotBeWritten) {
     const Outcome outcome = shell(command + " >/dev/full");
     EXPECT_EQ(outcome.status, 1);
     EXPECT_EQ(outcome.error, "error[io] standard output: cannot be written\n");
-    EXPECT_EQ(column(files.path("run/training.jsonl"), "step").size(), 12u);  // the run itself is done
+    EXPECT_EQ(column(files.path("run/training.jsonl"), "step").size(), 12u);  // the run itself is complete
   }
 }
 
-TEST(Freezing, TellsOfTheEmbeddingThatIsFrozenUnasked) {
+TEST(Freezing, ReportsAnEmbeddingFrozenByDefault) {
   const TrainingFiles files;
   const Outcome unasked =
       heddle(files.train("run", plus(up_to("1"), {"--freeze_config", "{patterns: [norm]}"})));

@@ -6,7 +6,7 @@
 namespace heddle {
 namespace {
 
-TEST(BytesText, HasTheUnitThatShowsTheSize) {
+TEST(BytesText, PicksASuitableUnit) {
   EXPECT_EQ(bytes_text(int64_t{0}), "0 B");
   EXPECT_EQ(bytes_text(int64_t{1023}), "1023 B");
   EXPECT_EQ(bytes_text(int64_t{1536}), "1.50 KiB");

@@ -16,7 +16,7 @@ std::string raised(const Errors& errors) {
   return tests::thrown_by([&] { errors.raise(); });
 }
 
-TEST(ErrorList, HasTheOrderOfTheFileAndEachErrorOnce) {
+TEST(ErrorList, IsInFileOrderWithoutDuplicates) {
   Errors errors;
   errors.add(at("run.yaml:9 b"));
   errors.add(at("models/x"));
@@ -45,7 +45,7 @@ TEST(ErrorList, EqualsItsOnlyError) {
   }
 }
 
-TEST(ErrorList, IsCollectedIntoAnother) {
+TEST(ErrorList, CanBeAddedToAnother) {
   Errors inner, outer;
   inner.add(at("run.yaml:5 b"));
   inner.add(at("run.yaml:6 c"));
@@ -54,7 +54,7 @@ TEST(ErrorList, IsCollectedIntoAnother) {
   EXPECT_EQ(raised(outer), "error[config] run.yaml:5 b: wrong\nerror[config] run.yaml:6 c: wrong");
 }
 
-TEST(ErrorList, HasAtMostTwenty) {
+TEST(ErrorList, IsLimitedToTwenty) {
   Errors errors;
   for (int line = 30; line > 0; --line) errors.add(at("run.yaml:" + std::to_string(line) + " k"));
   try {
@@ -66,7 +66,7 @@ TEST(ErrorList, HasAtMostTwenty) {
   }
 }
 
-TEST(ErrorList, EndsWithTwoWhereAnyErrorDoes) {
+TEST(ErrorList, HasStatusTwoIfAnyErrorHas) {
   Errors errors;
   errors.add(Error(ErrorCode::io, "run.yaml:1 a", "full"));
   errors.add(at("run.yaml:2 b"));
@@ -79,7 +79,7 @@ TEST(ErrorList, EndsWithTwoWhereAnyErrorDoes) {
   }
 }
 
-TEST(ErrorList, IsTheFirstAndAllInJson) {
+TEST(ErrorList, PrintsTheFirstAndAllAsJson) {
   Errors errors;
   errors.add(at("run.yaml:2 b", "two"));
   errors.add(at("run.yaml:1 a", "one"));

@@ -9,20 +9,20 @@
 namespace heddle {
 namespace {
 
-TEST(Error, IsOneBlockWithItsHint) {
+TEST(Error, PrintsOneBlockWithItsHint) {
   EXPECT_STREQ(Error(ErrorCode::config, "run.yaml:3 seed", "expected an integer, got 'x'").what(),
                "error[config] run.yaml:3 seed: expected an integer, got 'x'");
   EXPECT_STREQ(Error(ErrorCode::mesh, "w", "what", "do this").what(), "error[mesh] w: what\n  hint: do this");
 }
 
-TEST(Error, NamesTheBeginningOfAPathThatIsNone) {
+TEST(Error, ShortensAnInvalidPath) {
   const std::string page(500'000, 'x');
   EXPECT_STREQ(Error(ErrorCode::input, page, "is not there").what(),
                ("error[input] " + std::string(200, 'x') + "... (500000 bytes): is not there").c_str());
   EXPECT_LT(std::string(Error(ErrorCode::input, page, page, page).what()).size(), 140'000u);
 }
 
-TEST(Error, IsOneLineOfJson) {
+TEST(Error, PrintsOneLineOfJson) {
   EXPECT_EQ(Error(ErrorCode::plugin_abi, "a\"b", "line\nline", "").json(),
             R"({"error": {"code": "plugin_abi", "where": "a\"b", "what": "line\nline", "hint": ""}})");
 }
@@ -52,19 +52,19 @@ TEST(Text, ShortensAnExcerptToOneLine) {
   EXPECT_EQ(text::excerpt(std::string(9, '\x80'), 3), "... (9 bytes)");
 }
 
-TEST(Text, JsonStringsSurviveOddBytes) {
+TEST(Text, EscapesInvalidBytesInJson) {
   EXPECT_EQ(text::quoted("a\"\\\n\x01"), "\"a\\\"\\\\\\n\\u0001\"");
   EXPECT_EQ(text::quoted("\xff"), "\"\xef\xbf\xbd\"");
 }
 
-TEST(Text, JoinAndLower) {
+TEST(Text, JoinsAndLowers) {
   const std::vector<std::string> words = {"a", "b"};
   EXPECT_EQ(text::join(words), "a, b");
   EXPECT_EQ(text::join(words, " or "), "a or b");
   EXPECT_EQ(text::lower("FsX-1"), "fsx-1");
 }
 
-TEST(Log, GivesEveryLineToItsSinkAndADefaultOneDropsThem) {
+TEST(Log, PassesLinesToItsSinkOrDropsThem) {
   std::string seen;
   const Log log([&](LogLevel level, std::string_view room, std::string_view line) {
     seen += std::to_string(static_cast<int>(level)) + std::string(room) + ":" + std::string(line) + ";";

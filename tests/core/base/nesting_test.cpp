@@ -21,7 +21,7 @@ TEST(Nesting, CountsBracketsOutsideStrings) {
   EXPECT_FALSE(nests_deeper("]]]]", 0));
 }
 
-TEST(Nesting, NeedsNoStackOfItsOwn) {
+TEST(Nesting, DoesNotRecurse) {
   EXPECT_TRUE(nests_deeper(std::string(10'000'000, '['), text::kDeepest));
 }
 

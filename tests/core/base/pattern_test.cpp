@@ -15,7 +15,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using text::Pattern;
 
-TEST(Pattern, IsFoundAnywhereAndMatchesTheWhole) {
+TEST(Pattern, FindsAnywhereOrMatchesTheWhole) {
   const Pattern pattern("layers\\.[0-9]+");
   EXPECT_TRUE(pattern.found_in("model.layers.12.weight"));
   EXPECT_FALSE(pattern.found_in("model.norm.weight"));
@@ -23,7 +23,7 @@ TEST(Pattern, IsFoundAnywhereAndMatchesTheWhole) {
   EXPECT_THAT(pattern.match("layers.12"), ElementsAre("layers.12"));
 }
 
-TEST(Pattern, GivesItsGroupsAlsoThoseThatMatchNothing) {
+TEST(Pattern, ReturnsGroupsIncludingEmptyOnes) {
   const Pattern pattern("(.+)-([0-9]+)(\\.txt)?");
   EXPECT_THAT(pattern.match("a-b-07.txt"), ElementsAre("a-b-07.txt", "a-b", "07", ".txt"));
   EXPECT_THAT(pattern.match("a-7"), ElementsAre("a-7", "a", "7", ""));

@@ -30,7 +30,7 @@ std::string adding(std::vector<AxisInfo> axes, std::vector<ViewInfo> views = {kA
   return thrown_by([&] { table.add(axes, views, "the parallelizer 'x'"); });
 }
 
-TEST(AxisTable, HoldsTheEnginesAxesInTheOrderOfPrinting) {
+TEST(AxisTable, ContainsTheEnginesAxesInPrintOrder) {
   EXPECT_THAT(AxisTable::standard().names(), ElementsAre("pp", "dp", "dp_replicate", "dp_shard", "cp", "tp",
                                                          "ep", "ep_shard", "dp_shard_cp", "dp_cp", "world"));
   std::vector<std::string> keys;
@@ -40,7 +40,7 @@ TEST(AxisTable, HoldsTheEnginesAxesInTheOrderOfPrinting) {
   EXPECT_EQ(AxisTable::standard().find("acme"), nullptr);
 }
 
-TEST(AxisTable, TakesAnAxisInAViewOfItsOwn) {
+TEST(AxisTable, AcceptsAnAxisInItsOwnView) {
   AxisTable table;
   for (int again = 0; again < 2; ++again)  // two plugins may use the same axis
     table.add(std::vector{axis("acme", "acme")}, std::vector{kAcme}, "the parallelizer 'x'");
@@ -50,7 +50,7 @@ TEST(AxisTable, TakesAnAxisInAViewOfItsOwn) {
   EXPECT_EQ(table.with_key("acme_size")->name, "acme");
 }
 
-TEST(AxisTable, TakesASecondAxisOfTheExpertView) {
+TEST(AxisTable, AcceptsASecondAxisOfTheExpertView) {
   AxisTable table;
   table.add(std::vector{axis("etp", "expert")}, {}, "the parallelizer 'x'");
   Sizes sizes;
@@ -67,7 +67,7 @@ TEST(AxisTable, MakesTheViewsWhoseAxesAreUsed) {
             (std::vector<View>{{"expert", {"dp", "cp", "tp"}, {{"ep_shard", 1}, {"ep", 4}}}}));
 }
 
-TEST(AxisTable, RefusesWhatMeansSomethingElseAlready) {
+TEST(AxisTable, RefusesNamesInUse) {
   const std::string differs =
       ", which exists already and differs\n  hint: give the axis, its key and its view "
       "names of their own";
@@ -83,7 +83,7 @@ TEST(AxisTable, RefusesWhatMeansSomethingElseAlready) {
             "error[plugin_conflict] plugin: the parallelizer 'x' declares the axis 'ep_shard'" + differs);
 }
 
-TEST(AxisTable, RefusesWhatIsNoAxisOfAPlugin) {
+TEST(AxisTable, RefusesInvalidAxesOfPlugins) {
   const auto refused = [](const std::string& text) {
     return HasSubstr("the parallelizer 'x' declares " + text);
   };
@@ -109,7 +109,7 @@ TEST(AxisTable, RefusesWhatIsNoAxisOfAPlugin) {
   EXPECT_THAT(adding({}, {{"acme", {"dp"}, ""}}), refused("the view 'acme' without a rest"));
 }
 
-TEST(AxisTable, SizesKnowTheAxesOfPlugins) {
+TEST(AxisTable, AddsAxesOfPluginsToSizes) {
   Sizes sizes;
   sizes.more = {{"acme", 3}};
   EXPECT_EQ(sizes.of("acme"), 3);

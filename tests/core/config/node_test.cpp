@@ -16,7 +16,7 @@ std::string message_of(const std::function<void()>& act) {
   return "";
 }
 
-TEST(Node, SaysWhereItStands) {
+TEST(Node, KnowsItsLocation) {
   const Node root =
       config::read_text("seed: 1\ndistributed:\n  mp_policy:\n    param_dtype: x\n", "run.yaml");
   const Node& node = *root.find("distributed")->find("mp_policy")->find("param_dtype");
@@ -55,7 +55,7 @@ TEST(Node, ReadsAnIntegerAsAReal) {
   EXPECT_EQ(Node::integer(3).as_real(), 3.0);
 }
 
-TEST(Node, EqualityLooksAtValuesAndNotAtMarks) {
+TEST(Node, ComparesValuesAndNotMarks) {
   EXPECT_EQ(config::read_text("a: [1, x]", "f"), config::read_text("\n\na:\n- 1\n- x\n", "g"));
   EXPECT_FALSE(Node::integer(1) == Node::real(1.0));
   EXPECT_FALSE(Node::integer(1) == Node::boolean(true));

@@ -15,7 +15,7 @@ TEST(Override, ReplacesOneValueInPlace) {
   EXPECT_EQ(after("{a: {b: 1, c: 2}, d: 3}", "a.b", "5"), R"({"a": {"b": 5, "c": 2}, "d": 3})");
 }
 
-TEST(Override, MakesSectionsOnTheWay) {
+TEST(Override, CreatesMissingSections) {
   EXPECT_EQ(after("{d: 3}", "a.b.c", "x"), R"({"d": 3, "a": {"b": {"c": "x"}}})");
   EXPECT_EQ(after("", "a.b", "1"), R"({"a": {"b": 1}})");
   EXPECT_EQ(after("{a: null}", "a.b", "1"), R"({"a": {"b": 1}})");
@@ -29,7 +29,7 @@ TEST(Override, ReadsItsValueAsYaml) {
   EXPECT_EQ(after("{}", "a", "1e-3"), R"({"a": 0.001})");
 }
 
-TEST(Override, SaysThatItCameFromTheCommandLine) {
+TEST(Override, IsLocatedOnTheCommandLine) {
   const Node root = config::with_override(config::read_text("{}", "f"), "a.b", "[x]");
   EXPECT_EQ(root.find("a")->find("b")->where(), "--a.b");
   EXPECT_EQ(root.find("a")->find("b")->items()[0].where(), "--a.b a.b[0]");
@@ -59,7 +59,7 @@ TEST(Override, RefusesALongKey) {
                 "... (2002 bytes): a key of 2002 characters; at most 1000");
 }
 
-TEST(Override, RefusesAValueThatIsNoYaml) {
+TEST(Override, RefusesAValueThatIsNotYaml) {
   EXPECT_EQ(tests::thrown_by([] { after("{}", "a.b", "[1"); }).substr(0, 20), "error[config] --a.b:");
 }
 

@@ -10,18 +10,18 @@
 namespace heddle {
 namespace {
 
-TEST(Print, JsonStandsOnOneLine) {
+TEST(Print, WritesJsonOnOneLine) {
   const Node node =
       config::read_text("{a: [1, 2.0, x, null, true], b: {}, c: [], \"q\\\"\": \"l\\nm\"}", "f");
   EXPECT_EQ(config::to_json(node), R"({"a": [1, 2.0, "x", null, true], "b": {}, "c": [], "q\"": "l\nm"})");
 }
 
-TEST(Print, YamlIsBlockStyle) {
+TEST(Print, WritesYamlInBlockStyle) {
   const Node node = config::read_text("{a: [1, {b: x}], c: {d: {}}, e: null}", "f");
   EXPECT_EQ(config::to_yaml(node), "a:\n  - 1\n  -\n    b: x\nc:\n  d: {}\ne: null\n");
 }
 
-TEST(Print, WordsThatMeanSomethingElseAreQuoted) {
+TEST(Print, QuotesAmbiguousWords) {
   for (const char* word : {"2",   "yes", "none", "1e3",  "",     " x",   "$HOME", "${X}", "'a'", "a: b",
                            "# c", "- x", "~",    "null", "a\nb", "it's", "\\",    "[1]",  "{}",  "<<",
                            "*a",  "&a",  "!x",   "010",  "True", "é",    "\t",    "'",    "\""}) {
@@ -30,7 +30,7 @@ TEST(Print, WordsThatMeanSomethingElseAreQuoted) {
   }
 }
 
-TEST(Print, RealsKeepEveryBit) {
+TEST(Print, KeepsEveryBitOfReals) {
   for (const double value :
        {0.1, 1e-8, 1e300, 5e-324, -0.0, 1.0 / 3, 1e22, std::numeric_limits<double>::infinity()}) {
     const Node node = Node::map({{"k", Node::real(value)}});

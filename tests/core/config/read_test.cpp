@@ -29,7 +29,7 @@ TEST(Read, ReturnsNullForAnEmptyFile) {
   EXPECT_EQ(json("# only a comment\n"), "null");
 }
 
-TEST(Read, MergesMapsAndTheOwnKeyWins) {
+TEST(Read, MergesMapsWithPrecedenceOfOwnKeys) {
   EXPECT_EQ(json("a: &x {b: 1, c: 2}\nd: {<<: *x, c: 3, e: 4}\n"),
             R"({"a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 3, "e": 4}})");
 }
@@ -98,7 +98,7 @@ TEST(Read, RefusesAnAliasInsideItself) {
   EXPECT_EQ(refusal("a: &a\n  b: *a\n"), "error[config] f:2: an alias inside its own value");
 }
 
-TEST(Read, RefusesWhatIsNestedTooDeep) {
+TEST(Read, RefusesDeepNesting) {
   const std::string deep = std::string(200, '[') + std::string(200, ']');
   EXPECT_EQ(refusal(deep), "error[config] f:1: nested deeper than 100");
   const std::string fits = std::string(100, '[') + std::string(100, ']');
@@ -121,7 +121,7 @@ TEST(Read, CountsTheDepthOfAliasesWrittenOut) {
   EXPECT_NE(refusal(chain).find("f:2: nested deeper than 100"), std::string::npos);
 }
 
-TEST(Read, TakesManyKeysAndRefusesTooMany) {
+TEST(Read, LimitsTheNumberOfKeys) {
   const auto keys = [](int count) {
     std::string yaml;
     for (int i = 0; i < count; ++i) yaml += "k" + std::to_string(i) + ": 1\n";
@@ -138,7 +138,7 @@ TEST(Read, TakesManyKeysAndRefusesTooMany) {
   EXPECT_NE(refusal(merges + "]}\n").find("more than 200000 values"), std::string::npos);
 }
 
-TEST(Read, BoundsTheBytesOfPathsAndOfAliases) {
+TEST(Read, LimitsTheBytesOfPathsAndAliases) {
   const std::string key(900, 'k');
   std::string levels;
   for (int i = 0; i < 13; ++i) levels += "{" + key + ": ";
@@ -175,11 +175,11 @@ TEST(Read, RefusesASecondDocument) {
             "error[config] f: the file holds more than one YAML document\n  hint: keep one document");
 }
 
-TEST(Read, RefusesAKeyThatIsNoWord) {
+TEST(Read, RefusesAKeyThatIsNotAWord) {
   EXPECT_EQ(refusal("? [1, 2]\n: 1\n").find("error[config] f:1: a key must be a word"), 0u);
 }
 
-TEST(Read, SyntaxErrorsNameLineAndColumn) {
+TEST(Read, NamesLineAndColumnOfASyntaxError) {
   EXPECT_EQ(refusal("a: 1\nb: [1, 2\n").substr(0, 30), "error[config] f:3:1: YAML synt");
   EXPECT_EQ(refusal("a: *nobody\n").substr(0, 33), "error[config] f:1:4: YAML syntax:");
   for (const char* broken : {"a: 1\n b: 2\n", "{a: 1", "a: b: c\n", "a: \"x\n", "a: \"\\q\"\n", "a: ]\n",
@@ -187,7 +187,7 @@ TEST(Read, SyntaxErrorsNameLineAndColumn) {
     EXPECT_NE(refusal(broken), "") << broken;
 }
 
-TEST(Read, SaysThatALineIsIndentedByATab) {
+TEST(Read, ReportsIndentationByTabs) {
   EXPECT_EQ(
       refusal("a: 1\nb:\n\tc: 1\n"),
       "error[config] f:3:3: YAML syntax: illegal map value\n  hint: indent by spaces: the line begins with a "
@@ -195,7 +195,7 @@ TEST(Read, SaysThatALineIsIndentedByATab) {
   EXPECT_EQ(refusal("a: 1\nb: c: 1\n").find("tab"), std::string::npos);
 }
 
-TEST(Read, SaysToQuoteTemplatesAndVariables) {
+TEST(Read, SuggestsToQuoteTemplatesAndVariables) {
   const std::string hint =
       "\n  hint: Put the value in quotes: in YAML { begins a map and } ends one, also in {{ ... }}, {% ... "
       "%} and "

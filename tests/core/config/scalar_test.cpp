@@ -22,7 +22,7 @@ std::string meaning(const std::string& yaml) {
 
 class Scalar : public testing::TestWithParam<Row> {};
 
-TEST_P(Scalar, MeansWhatARecipeMeansByIt) {
+TEST_P(Scalar, HasTheMeaningOfRecipes) {
   EXPECT_EQ(meaning(GetParam().yaml), GetParam().json) << GetParam().yaml;
 }
 
@@ -198,7 +198,7 @@ TEST_F(Environment, FillsVariablesBeforeTheLiteral) {
   EXPECT_EQ(meaning("\"[$HEDDLE_TEST_SEVEN, 1]\""), "[7, 1]");
 }
 
-TEST_F(Environment, TakesTheDefaultOnlyWhereTheVariableIsNotSet) {
+TEST_F(Environment, UsesTheDefaultOnlyIfTheVariableIsNotSet) {
   EXPECT_EQ(meaning("\"${HEDDLE_TEST_SEVEN,3}\""), "7");
   EXPECT_EQ(meaning("\"${HEDDLE_TEST_NOBODY, 3 }\""), "3");
   EXPECT_EQ(meaning("\"${oc.env:HEDDLE_TEST_NOBODY,none}\""), "null");
@@ -226,13 +226,13 @@ TEST_F(Environment, RefusesAVariableThatIsNotSet) {
             "");  // dots are part of the name
 }
 
-TEST_F(Environment, SaysHowADefaultIsWritten) {
+TEST_F(Environment, ExplainsTheSyntaxOfADefault) {
   EXPECT_EQ(thrown_by([] { config::read_text("a: ${HEDDLE_TEST_NOBODY:-.}\n", "f"); }),
             "error[config] f:1 a: '${HEDDLE_TEST_NOBODY:-.}' has a default as a shell writes it, after ':-'\n"
             "  hint: a comma comes before a default: ${HEDDLE_TEST_NOBODY,.}");
 }
 
-TEST_F(Environment, RefusesAValueThatItsVariablesMakeTooLong) {
+TEST_F(Environment, RefusesAValueThatBecomesTooLong) {
   const std::string value(100000, 'x');
   setenv("HEDDLE_TEST_SEVEN", value.c_str(), 1);
   std::string many;
@@ -241,7 +241,7 @@ TEST_F(Environment, RefusesAValueThatItsVariablesMakeTooLong) {
             "error[config] f:1 a: more than 1048576 bytes with its environment variables written out");
 }
 
-TEST_F(Environment, PassesOverManyBracesThatAreNotClosed) {
+TEST_F(Environment, SkipsManyUnclosedBraces) {
   std::string open;
   for (int i = 0; i < 1000000; ++i) open += "${";
   EXPECT_EQ(config::read_text("a: '" + open + "'\n", "f").find("a")->as_text(), open);

@@ -56,7 +56,7 @@ TEST(Schema, HasDefaultsForAnEmptySection) {
       R"("groups": [], "dtype": null, "mode": "up_front", "raw": null})");
 }
 
-TEST(Schema, GivenValuesAreReadAndWrittenInTheOrderOfTheSchema) {
+TEST(Schema, ReadsValuesAndWritesThemInSchemaOrder) {
   const Options options = read(
       "{raw: {x: 1}, mode: Behind, dtype: torch.BFloat16, groups: [[a], [b, c]], words: [], "
       "limit: 3, maybe: false, name: slow, share: 1, count: 8, on: no}");
@@ -82,7 +82,7 @@ TEST(Schema, RefusesWrongTypesWithTheKeyAndTheValue) {
   EXPECT_EQ(schema_refusal("null"), "error[config] f:1 s: expected a map, got null");
 }
 
-TEST(Schema, RefusesWhatIsOutOfRange) {
+TEST(Schema, RefusesValuesOutOfRange) {
   EXPECT_EQ(schema_refusal("{count: 9}"), "error[config] f:1 s.count: expected 0 to 8, got 9");
   EXPECT_EQ(schema_refusal("{count: -1}"), "error[config] f:1 s.count: expected 0 to 8, got -1");
   EXPECT_EQ(schema_refusal("{limit: 0}"), "error[config] f:1 s.limit: expected at least 1, got 0");
@@ -105,20 +105,20 @@ TEST(Schema, RefusesUnknownKeysWithTheNearest) {
             "limit, words, groups, dtype, mode, raw");
 }
 
-TEST(Schema, LaterFieldsAreNamedOnlyWhenTheyAreNotAtTheirDefault) {
+TEST(Schema, ListsLaterFieldsThatAreNotAtTheirDefault) {
   EXPECT_TRUE(schema().not_built(read("{share: 0.5}")).empty());
   EXPECT_EQ(schema().not_built(read("{share: 0.25}")), std::vector<std::string>{"share: comes later"});
 }
 
 // The message has the place of the first key that it names and that is set.
-TEST(Schema, GivesARuleTheWholeSection) {
+TEST(Schema, PassesTheWholeSectionToARule) {
   const auto ruled =
       schema().rule([](const Options& o) { return o.on && o.count == 0 ? "on needs a count" : ""; });
   const Node section = *config::read_text("s: {count: 0}", "f").find("s");
   EXPECT_EQ(thrown_by([&] { ruled.read(section); }), "error[config] f:1 s.count: on needs a count");
 }
 
-TEST(Schema, ReportsEveryRuleBesideAnUnknownKey) {
+TEST(Schema, ReportsEveryRuleWithAnUnknownKey) {
   const auto ruled = schema()
                          .rule([](const Options& o) { return o.count == 0 ? "a count is needed" : ""; })
                          .rule([](const Options& o) { return o.on ? "it is on" : ""; });
@@ -132,7 +132,7 @@ TEST(Schema, ReportsEveryRuleBesideAnUnknownKey) {
   EXPECT_EQ(said("{count: many}").find("it is on"), std::string::npos);
 }
 
-TEST(Schema, TableHoldsTheDeclaredFields) {
+TEST(Schema, ListsTheDeclaredFields) {
   const ConfigSchema<Options> table = schema();
   const FieldInfo& count = table.fields()[1];
   EXPECT_EQ(count.key + "|" + count.type + "|" + count.default_value + "|" + count.range + "|" + count.help,
@@ -152,7 +152,7 @@ std::string dtype(const std::string& word) {
   return read("{dtype: " + word + "}").dtype.word;
 }
 
-TEST(DType, WordsAreThoseOfTorchInAnyCase) {
+TEST(DType, AcceptsTorchsNamesInAnyCase) {
   const std::pair<const char*, const char*> rows[] = {{"float", "float32"},
                                                       {"float32", "float32"},
                                                       {"Float64", "float64"},
@@ -174,7 +174,7 @@ TEST(DType, WordsAreThoseOfTorchInAnyCase) {
   for (const auto& [word, meant] : rows) EXPECT_EQ(dtype(word), meant) << word;
 }
 
-TEST(DType, WordsThatAreNoneSayWhichIsMeant) {
+TEST(DType, SuggestsANameForAnUnknownWord) {
   const std::pair<const char*, const char*> rows[] = {{"fp16", "float16"}, {"FP32", "float32"},
                                                       {"f16", "float16"},  {"torch.bf16", "bfloat16"},
                                                       {"bfloat", "float"}, {"flaot32", "float32"}};
@@ -253,7 +253,7 @@ TEST(CheckpointingScope, RefusesWhatRecipesRefuse) {
       "multimodal, vision. Got 'x'.");
 }
 
-TEST(Sizes, FindAnAxisByItsName) {
+TEST(Sizes, FindAnAxisByName) {
   Sizes sizes;
   sizes.dp = 4, sizes.dp_replicate = 2, sizes.dp_shard = 2, sizes.cp = 3, sizes.tp = 5;
   EXPECT_EQ(sizes.of("tp"), 5);

@@ -31,7 +31,7 @@ std::vector<std::string> names(const heddle::Setup& setup) {
   return out;
 }
 
-TEST(PluginAxes, HaveASizeUnderDistributedAndAViewOfTheirOwn) {
+TEST(PluginAxes, HaveASizeUnderDistributedAndAView) {
   Axes acme;
   const heddle::Setup setup = acme.setup("{acme_size: 2, tp_size: 2}");
   EXPECT_EQ(setup.sizes.of("acme"), 2);
@@ -55,19 +55,19 @@ TEST(PluginAxes, NeedNothingAtSizeOne) {
   EXPECT_TRUE(acme.setup("{}").views.empty());
 }
 
-TEST(PluginAxes, ExpertsHaveAView) {
+TEST(PluginAxes, HaveAViewForExperts) {
   EXPECT_EQ(printed("{ep_size: 4, tp_size: 2}", 8, "views"),
             R"({"expert": {"axes": ["ep_shard", "ep"], "shape": [2, 4]}})");
   EXPECT_EQ(printed("{}", 8, "views"), "no views");
 }
 
-TEST(PluginAxes, ParallelizersActAfterThoseThatTheyName) {
+TEST(PluginAxes, OrderParallelizersByTheNamesTheyRequire) {
   EXPECT_THAT(names(Axes().setup("{acme_size: 2, brisk_size: 2, tp_size: 2}")),
               ElementsAre("tensor", "brisk", "acme"));
   EXPECT_THAT(names(Axes("acme_cycle").setup("{brisk_size: 2}")), ElementsAre("brisk"));
 }
 
-TEST(PluginAxes, StandInTheMeshOfTheRun) {
+TEST(PluginAxes, ArePartOfTheMesh) {
   const Node yaml = config::read_text(
       "distributed: {strategy: ddp, acme_size: 2}\ndist_env: {backend: gloo}\n", "run.yaml");
   ThreadWorld::run(4, [&](Rendezvous& rendezvous) {

@@ -30,7 +30,7 @@ Units small(const Setup&) {
   return kits::small_model({});
 }
 
-TEST(Backend, NullTakesTheFirstDeviceThatIsThere) {
+TEST(Backend, UsesTheFirstAvailableDeviceForNull) {
   const gallery::Place place({"devices"});
   PluginRegistry plugins({place.path()});
   AloneRendezvous rendezvous;
@@ -42,7 +42,7 @@ TEST(Backend, NullTakesTheFirstDeviceThatIsThere) {
   EXPECT_EQ(same.mesh.device(), c10::Device(at::kMeta));
 }
 
-TEST(Backend, GlooIsTheCpuThoughADeviceIsThere) {
+TEST(Backend, UsesTheCpuForGloo) {
   const gallery::Place place({"devices"});
   PluginRegistry plugins({place.path()});
   AloneRendezvous rendezvous;
@@ -52,12 +52,12 @@ TEST(Backend, GlooIsTheCpuThoughADeviceIsThere) {
   EXPECT_TRUE(model.stages.front()->owned()[0].tensor.is_cpu());
 }
 
-TEST(Backend, NullIsTheCpuWhereNoDeviceIs) {
+TEST(Backend, UsesTheCpuForNullWithoutADevice) {
   PluginRegistry plugins({});
   EXPECT_EQ(engine::choose_device(engine::validate(run_yaml("null"), plugins, 1), plugins), nullptr);
 }
 
-TEST(Backend, SaysWhatIsMissingWhenAbsent) {
+TEST(Backend, ReportsWhatIsMissing) {
   const gallery::Place place({"devices"});
   PluginRegistry plugins({place.path()});
   const auto refusal = [&](const std::string& backend, PluginRegistry& from) {

@@ -48,7 +48,7 @@ TEST(Fields, HaveDefaultsForMegatronFsdp) {
   EXPECT_EQ(setup_of("{strategy: megatron_fsdp}", 8).strategy_config.size(), std::size(rows));
 }
 
-TEST(Fields, MixedPrecisionOfFsdp2) {
+TEST(Fields, AreReadForMixedPrecisionOfFsdp2) {
   const char* bf16 =
       R"({"param_dtype": "bfloat16", "reduce_dtype": "float32", "output_dtype": null, "cast_forward_inputs": false})";
   const char* nothing =
@@ -64,7 +64,7 @@ TEST(Fields, MixedPrecisionOfFsdp2) {
       R"({"param_dtype": "float16", "reduce_dtype": "bfloat16", "output_dtype": "float32", "cast_forward_inputs": true})");
 }
 
-TEST(Fields, OffloadAndAutocast) {
+TEST(Fields, AreReadForOffloadAndAutocast) {
   EXPECT_EQ(field("{offload_policy: {}}", "offload_policy"), R"({"pin_memory": true})");
   EXPECT_EQ(field("{offload_policy: {_target_: torch.distributed.fsdp.CPUOffloadPolicy, pin_memory: false}}",
                   "offload_policy"),
@@ -93,7 +93,7 @@ std::string pipeline(const std::string& block, const std::string& key, const std
   return printed("{pp_size: 2, pipeline: " + block + more + "}", 8, "pipeline." + key);
 }
 
-TEST(Pipeline, HasDefaultsForAnEmptyBlock) {
+TEST(Pipeline, HasDefaultsForAnEmptySection) {
   EXPECT_EQ(
       printed("{pp_size: 2, pipeline: {}}", 8, "pipeline"),
       R"({"pp_schedule": "1f1b", "pp_schedule_csv": null, "pp_schedule_times": null, )"
@@ -105,11 +105,11 @@ TEST(Pipeline, HasDefaultsForAnEmptyBlock) {
       R"("pp_post_validation": false, "pp_overlap": false})");
 }
 
-TEST(Pipeline, DropsItsBlockAtSizeOne) {
+TEST(Pipeline, DropsItsSectionAtSizeOne) {
   EXPECT_EQ(printed("{pipeline: {}}", 8, "pipeline"), "null");
 }
 
-TEST(Pipeline, DtypeComesFromMixedPrecision) {
+TEST(Pipeline, DerivesItsDtypeFromMixedPrecision) {
   EXPECT_EQ(pipeline("{}", "dtype"), "\"bfloat16\"");
   EXPECT_EQ(pipeline("{}", "dtype", ", mp_policy: {output_dtype: float32, param_dtype: bf16}"),
             "\"float32\"");
@@ -120,13 +120,13 @@ TEST(Pipeline, DtypeComesFromMixedPrecision) {
   EXPECT_EQ(config::to_json(*other.sections[0].second.find("dtype")), "\"float32\"");
 }
 
-TEST(Pipeline, FieldsAreRead) {
+TEST(Pipeline, ReadsItsFields) {
   EXPECT_EQ(pipeline("{module_fqns_per_model_part: [[a, b], [c]]}", "module_fqns_per_model_part"),
             R"([["a", "b"], ["c"]])");
   EXPECT_EQ(pipeline("{pp_schedule: null}", "pp_schedule"), "null");
 }
 
-TEST(Pipeline, IsChosenByTheNameOfItsSchedule) {
+TEST(Pipeline, IsSelectedByTheNameOfItsSchedule) {
   for (const char* name : {"1f1b", "GPipe"}) {
     const heddle::Setup setup =
         setup_of("{pp_size: 2, pipeline: {pp_schedule: " + std::string(name) + "}}", 8);
@@ -138,7 +138,7 @@ TEST(Pipeline, IsChosenByTheNameOfItsSchedule) {
   EXPECT_EQ(heddle::engine::choose(setup_of("{}", 8), built_plugins()).schedule, nullptr);
 }
 
-TEST(Moe, DefaultsHoldWithExpertsAndWithoutABlock) {
+TEST(Moe, HasDefaultsWithoutASection) {
   const char* defaults =
       R"({"ignore_router_for_ac": true, "reshard_after_forward": false, "lm_head_precision": null, )"
       R"("wrap_outer_model": true, "mp_policy": null, "dispatcher": "auto", "capacity_factor": null, )"
@@ -147,7 +147,7 @@ TEST(Moe, DefaultsHoldWithExpertsAndWithoutABlock) {
     EXPECT_EQ(printed("{ep_size: 8" + std::string(block) + "}", 8, "moe"), defaults);
 }
 
-TEST(Moe, IgnoresItsBlockAtSizeOneAsAutoModelDoes) {
+TEST(Moe, IgnoresItsSectionAtSizeOneLikeAutoModel) {
   EXPECT_TRUE(dropped("{moe: {capacity_factor: 1.0}}").parallelizers.empty());
 }
 
@@ -159,7 +159,7 @@ TEST(Moe, AppliesItsCapacityAtSizeOne) {
   EXPECT_EQ(config::to_json(*setup.strategy_config.find("reshard_after_forward")), "null");
 }
 
-TEST(Moe, FieldsAreRead) {
+TEST(Moe, ReadsItsFields) {
   EXPECT_EQ(
       printed("{ep_size: 8, moe: {mp_policy: {param_dtype: bf16}, lm_head_precision: float32}}", 8,
               "moe.mp_policy"),

@@ -17,7 +17,7 @@ struct Example {
 
 class Guide : public testing::TestWithParam<Example> {};
 
-TEST_P(Guide, IsReadAsItStands) {
+TEST_P(Guide, IsReadUnchanged) {
   const auto& [section, world, strategy, shape] = GetParam();
   EXPECT_EQ(printed(section, world, "strategy"), "\"" + std::string(strategy) + "\"");
   EXPECT_EQ(printed(section, world, "mesh.shape"), shape);
@@ -57,7 +57,7 @@ constexpr Example kExamples[] = {
      8, "fsdp2", "[1, 1, 8, 1, 1]"}};
 INSTANTIATE_TEST_SUITE_P(Sections, Guide, testing::ValuesIn(kExamples));
 
-TEST(Guide, ReferenceSectionIsReadWhole) {
+TEST(Guide, ReadsTheReferenceSection) {
   const std::string section =
       "\n  strategy: fsdp2\n  dp_size: none\n  dp_replicate_size: none\n  tp_size: 1\n  pp_size: 1\n  "
       "cp_size: 1\n"
@@ -83,7 +83,7 @@ TEST(Json, WritesASetup) {
           R"(pipeline settings are ignored. Set pp_size > 1 to enable it."], "not_built": []})");
 }
 
-TEST(SetupText, NamesWhatARunWillRefuse) {
+TEST(SetupText, NamesSettingsThatARunRefuses) {
   const std::string text =
       engine::to_text(setup_of("{cp_size: 2, multimodal: {vision: {frame_sharding: {enabled: true}}}}", 4));
   EXPECT_NE(text.find("mesh: pp 1, dp_replicate 1, dp_shard 2, cp 2, tp 1\n"), std::string::npos) << text;

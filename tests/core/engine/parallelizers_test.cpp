@@ -19,7 +19,7 @@ std::string fields(const std::string& section, int world = 4) {
   return setup.parallelizers[0].first + " " + config::to_json(setup.parallelizers[0].second);
 }
 
-TEST(Parallelizers, AreChosenByTheirAxisWithTheStrategysFields) {
+TEST(Parallelizers, AreSelectedByAxisWithTheStrategysFields) {
   EXPECT_EQ(fields("{tp_size: 2, sequence_parallel: true}"),
             R"(tensor {"tp_plan": null, "sequence_parallel": true, "enable_async_tensor_parallel": false})");
   EXPECT_EQ(fields("{sequence_parallel: true}"), "0 parallelizers");  // one rank of tp
@@ -27,7 +27,7 @@ TEST(Parallelizers, AreChosenByTheirAxisWithTheStrategysFields) {
             R"(tensor {"tp_plan": null, "sequence_parallel": false, "enable_async_tensor_parallel": false})");
 }
 
-TEST(Parallelizers, GetAPlanByItsName) {
+TEST(Parallelizers, GetAPlanByName) {
   EXPECT_THAT(fields("{tp_size: 2, tp_plan: llama}"),
               HasSubstr(R"("tp_plan": {"model.embed_tokens": "rowwise_rep", )"));
   EXPECT_THAT(fields("{tp_size: 2, tp_plan: {lm_head: colwise}}"), HasSubstr(R"({"lm_head": "colwise"})"));
@@ -47,7 +47,7 @@ TEST(Parallelizers, PreferANamedFile) {
 }
 
 // Two directories with a plugin each, and one with both.
-TEST(Parallelizers, PreferTheFirstPlaceAndRefuseTwoOfOnePlace) {
+TEST(Parallelizers, PreferTheFirstDirectoryAndRefuseTwoInOneDirectory) {
   namespace fs = std::filesystem;
   std::string made = (fs::temp_directory_path() / "heddle_axis_XXXXXX").string();
   const fs::path root = mkdtemp(made.data());
@@ -86,7 +86,7 @@ TEST(Parallelizers, KnowThePlansOfEveryPlugin) {
   EXPECT_EQ(plugins.plan("thirds"), nullptr);
 }
 
-TEST(Parallelizers, ActByTheirBlockWithoutAnAxis) {
+TEST(Parallelizers, ApplyForTheirSectionWithoutAnAxis) {
   PluginRegistry plugins({std::filesystem::path(HEDDLE_BINARY_DIR) / "plugins"});
   plugins.load(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_batches.so");
   const auto setup = [&](const std::string& section) {

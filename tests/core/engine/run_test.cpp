@@ -55,7 +55,7 @@ struct Loop {
   void run() { engine::run(single(), plugins, host); }
 };
 
-TEST(Run, GivesTheLossesOfALoopWrittenByHand) {
+TEST(Run, EqualsTheLossesOfAManualLoop) {
   Loop loop;
   loop.host.steps = 4;
   loop.run();
@@ -70,7 +70,7 @@ TEST(Run, GivesTheLossesOfALoopWrittenByHand) {
   EXPECT_LT(losses.back(), losses.front());
 }
 
-TEST(Run, BatchesOfSizesOrDtypesThatDoNotFitTheirTokensAreRefused) {
+TEST(Run, RefusesBatchesThatDoNotFitTheirTokens) {
   Loop loop;
   AloneRendezvous rendezvous;
   engine::Model model = engine::model(single(), loop.plugins, host_of(rendezvous));
@@ -122,7 +122,7 @@ class StepUnit : public Unit {
   std::vector<int64_t>& seen_;
 };
 
-TEST(Run, BatchesGetTheStepThatTheyBelongTo) {
+TEST(Run, SetsTheStepOfBatches) {
   Loop loop;
   std::vector<int64_t> seen;
   loop.host.make_units = [&](const heddle::Setup&) {
@@ -143,7 +143,7 @@ TEST(Run, BatchesGetTheStepThatTheyBelongTo) {
   EXPECT_THAT(seen, ElementsAre(3, 4, 5));
 }
 
-TEST(Run, EndsWhereTheHostSaysSo) {
+TEST(Run, EndsWhenTheHostRequestsIt) {
   Loop loop;
   loop.host.steps = 6;
   const auto note = loop.host.after_step;
@@ -177,7 +177,7 @@ struct RecordedRendezvous : DryRendezvous {
   Deeds& deeds;
 };
 
-TEST(Run, IsSettledWhenTheDevicesOfAllRanksAreDone) {
+TEST(Run, CompletesWhenTheDevicesOfAllRanksAreDone) {
   Deeds deeds;
   RecordedRendezvous rendezvous(deeds);
   const std::vector<Axis> axes = {{"dp", 2}};
@@ -225,7 +225,7 @@ std::unique_ptr<Unit> quiet() {
   return std::make_unique<PlainUnit>();
 }
 
-TEST(CheckModel, RefusesPostValidationOfWhatCannotBeUndone) {
+TEST(CheckModel, RefusesPostValidationWithoutRollback) {
   const std::string late = "pp_post_validation: true";
   EXPECT_EQ(model_refusal(late, quiet()), "");
   EXPECT_THAT(model_refusal(late, std::make_unique<Counting>()),

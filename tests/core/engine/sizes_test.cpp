@@ -46,14 +46,14 @@ TEST(MeshSizes, AreDerivedForExperts) {
   EXPECT_EQ(printed("{ep_size: 4, tp_size: 2}", 8, "sizes.ep_shard"), "2");  // tensor ranks are included
 }
 
-TEST(MeshSizes, AxesThatStandOnlyWhenUsedShareTheWorldThen) {
+TEST(MeshSizes, DivideTheWorldByAxesThatExistOnlyWhenUsed) {
   EXPECT_EQ(mesh("{strategy: ddp}", 8), R"({"axes": ["dp"], "shape": [8]})");
   EXPECT_EQ(mesh("{strategy: ddp, tp_size: 2}", 8), R"({"axes": ["dp", "tp"], "shape": [4, 2]})");
   EXPECT_EQ(mesh("{strategy: ddp, tp_size: 2, pp_size: 2, pipeline: {}}", 8),
             R"({"axes": ["pp", "dp", "tp"], "shape": [2, 2, 2]})");
 }
 
-TEST(MeshSizes, DegreesThatAreBuiltAreNotNamedAsNotBuilt) {
+TEST(MeshSizes, ReportNoBuiltDegreeAsNotBuilt) {
   EXPECT_TRUE(setup_of("{ep_size: 2, activation_checkpointing: selective}", 4).not_built.empty());
   EXPECT_TRUE(setup_of("{cp_size: 2}", 4).not_built.empty());
   EXPECT_TRUE(setup_of("{}", 4).not_built.empty());
@@ -62,7 +62,7 @@ TEST(MeshSizes, DegreesThatAreBuiltAreNotNamedAsNotBuilt) {
   EXPECT_TRUE(setup_of("{tp_size: 2, sequence_parallel: true}", 4).not_built.empty());
 }
 
-TEST(ActivationCheckpointing, TakesAllLayersOrTheLanguageModelAndRefusesTowers) {
+TEST(ActivationCheckpointing, AcceptsAllLayersOrTheLanguageModelAndRefusesTowers) {
   for (const char* strategy : {"ddp", "fsdp2"}) {
     const auto lines = [&](const std::string& scope) {
       return setup_of("{strategy: " + std::string(strategy) +

@@ -25,7 +25,7 @@ TEST(Distributed, HasDefaultsWithoutASection) {
   }
 }
 
-TEST(Distributed, StrategiesAnswerToTheirAliasesInAnyCase) {
+TEST(Distributed, FindsStrategiesByAliasInAnyCase) {
   const std::pair<const char*, const char*> rows[] = {{"fsdp2", "fsdp2"},
                                                       {"FSDP2", "fsdp2"},
                                                       {"ddp", "ddp"},
@@ -39,7 +39,7 @@ TEST(Distributed, StrategiesAnswerToTheirAliasesInAnyCase) {
     EXPECT_EQ(setup_of("{strategy: " + std::string(word) + "}", 1).strategy, name);
 }
 
-TEST(Distributed, SizesThatAreNullZeroOrNegativeActAsOne) {
+TEST(Distributed, TreatsNullZeroAndNegativeSizesAsOne) {
   for (const char* key : {"tp_size", "pp_size", "cp_size", "ep_size", "dp_replicate_size"})
     for (const char* value : {"null", "none", "0", "-3", "1", "\"1\"", "0b1"}) {
       const heddle::Setup setup = setup_of("{" + std::string(key) + ": " + value + "}", 8);
@@ -49,14 +49,14 @@ TEST(Distributed, SizesThatAreNullZeroOrNegativeActAsOne) {
     EXPECT_EQ(setup_of("{dp_size: " + std::string(value) + "}", 8).sizes.dp, 8);
 }
 
-TEST(Distributed, SizesAreReadAsRecipesReadThem) {
+TEST(Distributed, ReadsSizesLikeRecipes) {
   for (const char* value : {"2", "\"2\"", "0x2", "'0x2'", "0b10", "0o2", "002", "\" 2\"", "+2"})
     EXPECT_EQ(setup_of("{tp_size: " + std::string(value) + "}", 8).sizes.tp, 2) << value;
   EXPECT_EQ(setup_of("{tp_size: 010}", 8).sizes.tp, 8);
   EXPECT_EQ(setup_of("{tp_size: 1:00}", 60).sizes.tp, 60);
 }
 
-TEST(ActivationCheckpointing, WordsOfRecipes) {
+TEST(ActivationCheckpointing, ReadsTheWordsOfRecipes) {
   using enum ActivationCheckpointing;
   const std::pair<const char*, ActivationCheckpointing> rows[] = {
       {"null", none},     {"false", none},          {"no", none},
@@ -70,7 +70,7 @@ TEST(ActivationCheckpointing, WordsOfRecipes) {
         << word;
 }
 
-TEST(ActivationCheckpointing, IsPrintedBesideTheStrategyAndNotInIt) {
+TEST(ActivationCheckpointing, IsPrintedOutsideOfTheStrategy) {
   EXPECT_EQ(printed("{activation_checkpointing: true}", 1, "activation_checkpointing"), "\"full\"");
   EXPECT_EQ(printed("{activation_checkpointing: true}", 1, "strategy_config.activation_checkpointing"),
             "false");

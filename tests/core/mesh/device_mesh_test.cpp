@@ -57,7 +57,7 @@ std::string message_of(Body&& body) {
   return "nothing was thrown";
 }
 
-TEST(Mesh, TensorRanksAreNeighboursAndShardRanksStrideOverThem) {
+TEST(Mesh, PlacesTensorRanksNextToEachOther) {
   const Views mesh = views(five(1, 1, 4, 1, 2));
   EXPECT_THAT(ranks(mesh, "tp", 0), ElementsAre(0, 1));
   EXPECT_THAT(ranks(mesh, "tp", 5), ElementsAre(4, 5));
@@ -65,14 +65,14 @@ TEST(Mesh, TensorRanksAreNeighboursAndShardRanksStrideOverThem) {
   EXPECT_THAT(ranks(mesh, "dp_shard", 7), ElementsAre(1, 3, 5, 7));
 }
 
-TEST(Mesh, ReplicasLieOutsideTheShards) {
+TEST(Mesh, PlacesReplicasOutsideOfShards) {
   const Views mesh = views(five(1, 2, 4, 1, 1));
   EXPECT_THAT(ranks(mesh, "dp_replicate", 0), ElementsAre(0, 4));
   EXPECT_THAT(ranks(mesh, "dp_shard", 5), ElementsAre(4, 5, 6, 7));
   EXPECT_THAT(ranks(mesh, "dp", 5), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-TEST(Mesh, PipelineStagesOwnContiguousBlocks) {
+TEST(Mesh, GivesPipelineStagesContiguousRanks) {
   const Views mesh = views(five(2, 1, 2, 2, 1));
   EXPECT_THAT(ranks(mesh, "pp", 1), ElementsAre(1, 5));
   EXPECT_THAT(ranks(mesh, "dp_shard_cp", 2), ElementsAre(0, 1, 2, 3));
@@ -93,7 +93,7 @@ TEST(Mesh, GivesAnAbsentAxisSizeOne) {
   EXPECT_EQ(size(mesh, "world"), 4);
 }
 
-TEST(Mesh, DerivedAxesOfAMeshWithItsOwnDp) {
+TEST(Mesh, DerivesAxesOfAMeshWithItsOwnDp) {
   const Views mesh = views({{"dp", 2}, {"cp", 2}, {"tp", 2}});
   EXPECT_THAT(ranks(mesh, "dp", 0), ElementsAre(0, 4));
   EXPECT_THAT(ranks(mesh, "dp_cp", 1), ElementsAre(1, 3, 5, 7));
@@ -111,7 +111,7 @@ View experts(int shard, int ep) {
   return {"expert", {"dp", "cp", "tp"}, {{"ep_shard", shard}, {"ep", ep}}};
 }
 
-TEST(Mesh, ExpertGroupsSpanNeighboursOfOneStage) {
+TEST(Mesh, FormsExpertGroupsOfNeighborsInAStage) {
   const Views two = views(five(1, 1, 8, 1, 1), {experts(2, 4)});
   EXPECT_THAT(ranks(two, "ep", 1), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(ranks(two, "ep", 6), ElementsAre(4, 5, 6, 7));
@@ -122,7 +122,7 @@ TEST(Mesh, ExpertGroupsSpanNeighboursOfOneStage) {
   EXPECT_THAT(ranks(staged, "pp", 5), ElementsAre(1, 5));
 }
 
-TEST(Mesh, RefoldingNeedsNeighboursAndTheSameSize) {
+TEST(Mesh, RefoldsOnlyNeighborsOfEqualSize) {
   const Axis to[] = {{"ep_shard", 2}, {"ep", 4}};
   const mesh::Layout mesh = layout(five(1, 1, 4, 1, 2));
   EXPECT_EQ(message_of([&] {
@@ -136,7 +136,7 @@ TEST(Mesh, RefoldingNeedsNeighboursAndTheSameSize) {
             "tp=2)");
 }
 
-TEST(Mesh, SizesMustFillTheWorld) {
+TEST(Mesh, RequiresSizesThatFillTheWorld) {
   EXPECT_EQ(message_of([] { mesh::lay_out(five(1, 1, 3, 1, 1), 4); }),
             "the mesh (pp=1, dp_replicate=1, dp_shard=3, cp=1, tp=1) holds 3 ranks; the world has 4 | start "
             "as many "
@@ -151,7 +151,7 @@ TEST(Mesh, SizesMustFillTheWorld) {
             "axis dp is repeated");
 }
 
-TEST(Mesh, AxesWithTheSameRanksShareOneCommunicator) {
+TEST(Mesh, SharesACommunicatorBetweenAxesWithTheSameRanks) {
   ThreadWorld::run(4, [](Rendezvous& rendezvous) {
     const auto mesh = mesh::build(five(1, 1, 4, 1, 1), rendezvous, "setup: 1");
     EXPECT_EQ(&mesh.group("dp_shard"), &mesh.group("world"));
@@ -163,7 +163,7 @@ TEST(Mesh, AxesWithTheSameRanksShareOneCommunicator) {
   });
 }
 
-TEST(Mesh, SumsAGroupOverItsAxisAlone) {
+TEST(Mesh, SumsOnlyOverTheAxisOfAGroup) {
   ThreadWorld::run(4, [](Rendezvous& rendezvous) {
     const auto mesh = mesh::build(five(1, 1, 2, 1, 2), rendezvous, "setup: 1");
     auto value = at::full({1}, 1 << rendezvous.rank());
@@ -206,7 +206,7 @@ TEST(Fingerprint, NamesTheHostsOfTheRanks) {
             "every rank with the same configuration, plugins and build of heddle");
 }
 
-TEST(Fingerprint, AsksForTheSameFilesWhereOnlyFilesDiffer) {
+TEST(Fingerprint, AsksForTheSameFilesIfOnlyFilesDiffer) {
   const std::string texts[] = {"seed: 1\nfile weights: aa\nfile checkpoint: step_1",
                                "seed: 1\nfile weights: bb"};
   EXPECT_EQ(

@@ -37,7 +37,7 @@ TEST(DryRendezvous, RecordsCollectivesInOrderOnOneRankOfFourThousand) {
                           DryEntry{mesh::Operation::receive, 28, "pp", 2}));
 }
 
-TEST(DryRendezvous, GathersSeveralTensorsInOneCallAsAGpuWhereAsked) {
+TEST(DryRendezvous, GathersSeveralTensorsInOneCallIfConfigured) {
   DryRendezvous rendezvous(1, 4);
   const Axis axes[] = {{"dp", 4}};
   EXPECT_FALSE(mesh::gathers_each(mesh::build(axes, rendezvous, "").group("dp")));
@@ -53,7 +53,7 @@ TEST(DryRendezvous, GathersSeveralTensorsInOneCallAsAGpuWhereAsked) {
   EXPECT_THROW(mesh::gather_each(ranks, wrong), Error);
 }
 
-TEST(DryRendezvous, ChecksSizesAsARealGroupDoes) {
+TEST(DryRendezvous, ChecksSizesLikeARealGroup) {
   DryRendezvous rendezvous(0, 4);
   const Axis axes[] = {{"dp", 4}};
   const auto mesh = mesh::build(axes, rendezvous, "");

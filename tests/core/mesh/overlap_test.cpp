@@ -35,7 +35,7 @@ auto worker(Overlap& overlap, Deeds& deeds, const std::string& name, int count) 
   };
 }
 
-TEST(Overlap, ChangesAtEachWaitAndAtTheEnd) {
+TEST(Overlap, SwitchesAtEachWaitAndAtTheEnd) {
   Overlap overlap(c10::kCPU);
   for (int round = 0; round < 100; ++round) {
     Deeds deeds;
@@ -56,7 +56,7 @@ TEST(Overlap, UsesNoOtherThreadWithoutAWait) {
   EXPECT_THAT(threads, ElementsAre(std::this_thread::get_id(), std::this_thread::get_id()));
 }
 
-TEST(Overlap, GivesTheOtherThreadTheCallersState) {
+TEST(Overlap, PassesTheCallersStateToTheOtherThread) {
   Overlap overlap(c10::kCPU);
   const int threads = at::get_num_threads();
   at::set_num_threads(threads + 1);
@@ -118,7 +118,7 @@ TEST(Overlap, EndsTheOtherPartAtItsNextWaitAfterAnError) {
   EXPECT_THAT(deeds, ElementsAre("a1", "b1", "a2"));
 }
 
-TEST(Overlap, TellsHowLongAPartWasAway) {
+TEST(Overlap, MeasuresHowLongAPartWasAway) {
   Overlap overlap(c10::kCPU);
   const auto nap = std::chrono::milliseconds(20);
   Overlap::Clock::duration first{}, second{};

@@ -22,7 +22,7 @@ std::vector<std::string> doubled(Texts texts) {
   return out;
 }
 
-TEST(Rendezvous, GivesEachRankItsAnswerOrAllTheSame) {
+TEST(Rendezvous, ReturnsOneAnswerPerRankOrOneForAll) {
   ThreadWorld::run(3, [](Rendezvous& rendezvous) {
     const std::string rank = std::to_string(rendezvous.rank());
     for (int round = 0; round < 20; ++round) {
@@ -35,7 +35,7 @@ TEST(Rendezvous, GivesEachRankItsAnswerOrAllTheSame) {
   });
 }
 
-TEST(Rendezvous, ThrowsWhatTheAnswerThrowsOnEveryRankAndGoesOn) {
+TEST(Rendezvous, ThrowsTheErrorOfTheAnswerOnEveryRankAndContinues) {
   ThreadWorld::run(3, [](Rendezvous& rendezvous) {
     const auto fails = [](Texts texts) -> std::vector<std::string> {
       throw Error(ErrorCode::config, "run.yaml:3", "of '" + texts[2] + "'", "mend: it");
@@ -55,7 +55,7 @@ TEST(Rendezvous, AnswersOnOneRankAndInADryWorld) {
 }
 
 // Each rank's side in turn, with texts longer than a piece, and with empty texts.
-TEST(StoreRendezvous, CarriesTextsAndAnswersAndLeavesNothing) {
+TEST(StoreRendezvous, PassesTextsAndAnswersAndCleansUp) {
   constexpr int kRanks = 5;
   const auto store = c10::make_intrusive<c10d::HashStore>();
   for (const size_t length : {size_t{0}, size_t{3}, (size_t{9} << 20) + 1})

@@ -77,7 +77,7 @@ void compare(const Views& views, const std::vector<std::map<std::string, int>>& 
   }
 }
 
-TEST(Views, AreWhatCountingGivesForManySizes) {
+TEST(Views, EqualTheOracleForManySizes) {
   int compared = 0;
   for (const ViewShape& shape :
        {ViewShape{1, 1, 8, 1, 1}, ViewShape{2, 1, 2, 2, 1}, ViewShape{1, 2, 3, 1, 2},
@@ -127,7 +127,7 @@ std::string fault(const std::vector<std::string>& axes) {
   return mixed().fault_of(axes);
 }
 
-TEST(Views, SayWhatIsWrongWithTheAxesOfAParameter) {
+TEST(Views, ReportInvalidAxesOfAParameter) {
   for (const std::vector<std::string>& good :
        std::vector<std::vector<std::string>>{{},
                                              {"tp"},
@@ -157,7 +157,7 @@ TEST(Views, KnowAnAxisWithoutAView) {
             "tp=1)");
 }
 
-TEST(Views, RefuseWhatDoesNotFit) {
+TEST(Views, RefuseSizesThatDoNotFit) {
   const auto made = [](std::vector<View> more) {
     return thrown_by([&] { Views(ViewShape{1, 1, 4, 1, 2}.axes(), 8, more, AxisTable()); });
   };
@@ -171,7 +171,7 @@ TEST(Views, RefuseWhatDoesNotFit) {
   EXPECT_THAT(thrown_by([] { mixed().layout("experts"); }), HasSubstr("unknown view 'experts'"));
 }
 
-TEST(Views, GiveGroupsOfAMesh) {
+TEST(Views, ReturnGroupsOfAMesh) {
   ThreadWorld::run(6, [](Rendezvous& rendezvous) {
     const std::vector<View> more = {{"expert", {"dp", "cp", "tp"}, {{"ep_shard", 3}, {"ep", 2}}}};
     const auto mesh = mesh::build(ViewShape{1, 1, 3, 1, 2}.axes(), rendezvous, "setup: 1", more);
@@ -187,7 +187,7 @@ TEST(Views, GiveGroupsOfAMesh) {
   });
 }
 
-TEST(Views, AreComparedBetweenTheRanks) {
+TEST(Views, AreComparedBetweenRanks) {
   const auto told = thrown_by([] {
     ThreadWorld::run(4, [](Rendezvous& rendezvous) {
       const int ep = rendezvous.rank() == 2 ? 4 : 2;

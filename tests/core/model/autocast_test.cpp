@@ -95,7 +95,7 @@ TEST(Autocast, AttendsInTheLowerDtype) {
       });
 }
 
-TEST(Autocast, NormalisesInFp32AndTakesTheLossOfLowerLogitsInFp32) {
+TEST(Autocast, ComputesNormsAndLossesInFp32) {
   const at::Tensor x = numbers({6, 8}, 0), w = numbers({8}, 1), head = numbers({11, 8}, 5);
   const at::Tensor labels = at::arange(6);
   expect_like_aten(
@@ -109,7 +109,7 @@ TEST(Autocast, NormalisesInFp32AndTakesTheLossOfLowerLogitsInFp32) {
       });
 }
 
-TEST(Autocast, LeavesDoublesAndEverythingOutsideOfTheScopeAlone) {
+TEST(Autocast, DoesNotAffectDoublesAndCodeOutsideOfTheScope) {
   const at::Tensor x = numbers({2, 8}, 0), w = numbers({3, 8}, 1);
   Autocast autocast(at::kBFloat16, Autocast::Weights::kept);
   {
@@ -151,7 +151,7 @@ Gradients gradients_under(ActivationCheckpointing mode, bool split) {
   return tests::gradients_of(units);
 }
 
-TEST(Autocast, GivesTheSameBitsWhenLayersAreComputedAgainOrBackwardsAreSplit) {
+TEST(Autocast, GivesTheSameBitsWithRecomputationAndSplitBackwards) {
   const Gradients want = gradients_under(ActivationCheckpointing::none, false);
   for (const auto mode :
        {ActivationCheckpointing::none, ActivationCheckpointing::full, ActivationCheckpointing::selective})

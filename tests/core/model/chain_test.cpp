@@ -24,7 +24,7 @@ Text::LinkPointer wraps(const std::string& name, int order) {
   });
 }
 
-TEST(Chain, LinksCallOneAnotherInTheirOrderAndTheOwnComputationLast) {
+TEST(Chain, CallsLinksInOrderAndTheModuleLast) {
   Text chain("seam");
   const auto own = [](std::string given) { return "own " + given; };
   EXPECT_TRUE(chain.empty());
@@ -79,7 +79,7 @@ Linear::Instead::LinkPointer doubling(int order, int* calls) {
                                  });
 }
 
-TEST(Chain, LayersThatShareTheirLinksAreComputedByOneCall) {
+TEST(Chain, ComputesLayersWithSharedLinksByOneCall) {
   Three of;
   int calls = 0;
   const auto twice = doubling(10, &calls);
@@ -101,7 +101,7 @@ TEST(Chain, LayersThatShareTheirLinksAreComputedByOneCall) {
   EXPECT_TRUE(at::allclose(onto, plain[0] * 4));
 }
 
-TEST(Chain, StandsAroundAttentionAndTheLoss) {
+TEST(Chain, WrapsAttentionAndTheLoss) {
   AttentionCore core(4);
   Batch batch;
   batch.tokens = at::randint(9, {2, 3}, at::kLong);

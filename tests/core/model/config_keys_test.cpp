@@ -47,7 +47,7 @@ Keys read(const std::string& yaml, UnknownKeys unknown = UnknownKeys::refused) {
   return keys().read(config::read_text(yaml, "config.json"), unknown);
 }
 
-TEST(ModelKeys, AreTableReaderAndWriterInOne) {
+TEST(ModelKeys, DefineTableReaderAndWriter) {
   const std::vector<FieldInfo> table = keys().table();
   ASSERT_EQ(table.size(), 6u);
   EXPECT_EQ(table[1].key + " " + table[1].type + " " + table[1].default_value + " " + table[1].range,

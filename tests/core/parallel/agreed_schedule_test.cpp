@@ -61,7 +61,7 @@ std::vector<Outcome> on_all_ranks(std::atomic<int>& searches,
   return outcomes;
 }
 
-TEST(AgreedSchedule, IsSearchedOnceAndTheSameOnAllRanks) {
+TEST(AgreedSchedule, IsSearchedOnceForAllRanks) {
   std::atomic<int> searches = 1;
   const auto outcomes = on_all_ranks(searches, [](const AgreedSchedule& schedule, int) {
     const ScheduleTable first = schedule.plan(kPlanners, kPlanners, 4);
@@ -74,7 +74,7 @@ TEST(AgreedSchedule, IsSearchedOnceAndTheSameOnAllRanks) {
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.table, found);
 }
 
-TEST(AgreedSchedule, ThrowsOnAllRanksWhatTheSearchThrows) {
+TEST(AgreedSchedule, ThrowsTheErrorOfTheSearchOnAllRanks) {
   std::atomic<int> searches = 0;
   const auto plan = [](const AgreedSchedule& schedule, int) {
     return schedule.plan(kPlanners, kPlanners, 1);
@@ -95,7 +95,7 @@ TEST(AgreedSchedule, RefusesRanksThatPlanForOtherSizes) {
   EXPECT_EQ(searches, 0);
 }
 
-TEST(AgreedSchedule, IsForSchedulesThatPlanForTimes) {
+TEST(AgreedSchedule, WrapsOnlySchedulesThatPlanForTimes) {
   std::atomic<int> searches = 0;
   PipelineConfig words;
   words.times = {{1, 1, 1, 0}};

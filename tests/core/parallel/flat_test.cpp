@@ -8,7 +8,7 @@
 namespace heddle::parallel {
 namespace {
 
-TEST(FlatRanges, CutInTheMiddleOfRowsAreBoxes) {
+TEST(FlatRanges, BecomeBoxesWhenSplitInsideRows) {
   const std::vector<int64_t> matrix = {4, 5};
   EXPECT_EQ(boxes_of_range(matrix, 3, 17),
             (std::vector<FlatBox>{{3, {0, 3}, {1, 2}}, {5, {1, 0}, {2, 5}}, {15, {3, 0}, {1, 2}}}));
@@ -19,7 +19,7 @@ TEST(FlatRanges, CutInTheMiddleOfRowsAreBoxes) {
   EXPECT_EQ(boxes_of_range({}, 0, 1), std::vector<FlatBox>{FlatBox{}});
 }
 
-TEST(FlatRanges, BoxesOfThreeDimsHoldTheirElementsInOrder) {
+TEST(FlatRanges, FormBoxesOfThreeDimsInOrder) {
   const std::vector<int64_t> sizes = {3, 4, 5};
   for (int64_t begin = 0; begin < 60; ++begin)
     for (int64_t end = begin + 1; end <= 60; ++end) {

@@ -34,7 +34,7 @@ at::Tensor filled(Shard shard, uint64_t seed) {
   return shard.tensor;
 }
 
-TEST(Initialise, GivesABoxTheBitsOfTheWhole) {
+TEST(Initialise, GivesABoxTheBitsOfTheWholeParameter) {
   const at::Tensor whole = filled(box("w", {7, 5, 11}, {0, 0, 0}, {7, 5, 11}), 3);
   for (int64_t row = 0; row < 7; ++row)
     for (int64_t column : {0, 2, 4}) {
@@ -45,7 +45,7 @@ TEST(Initialise, GivesABoxTheBitsOfTheWhole) {
   EXPECT_TRUE(at::equal(rows, whole.narrow(0, 2, 4)));
 }
 
-TEST(Initialise, NamesAndSeedsGiveOtherValues) {
+TEST(Initialise, DependsOnNameAndSeed) {
   const at::Tensor values = filled(box("a", {64}, {0}, {64}), 1);
   EXPECT_FALSE(at::equal(values, filled(box("b", {64}, {0}, {64}), 1)));
   EXPECT_FALSE(at::equal(values, filled(box("a", {64}, {0}, {64}), 2)));
@@ -64,7 +64,7 @@ TEST(Initialise, RoundsToALowerDtype) {
   EXPECT_TRUE(at::equal(filled(box("w", {33}, {0}, {33}, at::kBFloat16), 5), whole.to(at::kBFloat16)));
 }
 
-TEST(Initialise, OnesAndZerosAndEmptyShards) {
+TEST(Initialise, FillsOnesZerosAndEmptyShards) {
   Shard shard = box("w", {4, 3}, {0, 0}, {4, 3});
   shard.init.kind = Init::Kind::ones;
   EXPECT_EQ(filled(shard, 1).sum().item<float>(), 12.0f);
@@ -73,7 +73,7 @@ TEST(Initialise, OnesAndZerosAndEmptyShards) {
   EXPECT_EQ(filled(box("w", {4, 3}, {4, 0}, {0, 3}), 1).numel(), 0);
 }
 
-TEST(WholeShard, TakesTheSplitOfAParallelizer) {
+TEST(WholeShard, RecordsTheSplitOfAParallelizer) {
   at::Tensor tensor = at::empty({3, 8}, at::kMeta);
   const std::vector<Placed> placed = {{"other", "tp", 0, 1, 9}, {"w", "tp", 1, 16, 30}};
   const Shard shard = whole_shard({"w", &tensor, {}, false}, placed);

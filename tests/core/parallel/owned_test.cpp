@@ -109,7 +109,7 @@ TEST(OwnedShards, AreAcceptedWhenEachCopyHoldsEveryElementOnce) {
   EXPECT_EQ(building([](Shards& owned, const DeviceMesh&) { std::reverse(owned.begin(), owned.end()); }), "");
 }
 
-TEST(OwnedShards, MayBeOwnedWholeByOneRankAlone) {
+TEST(OwnedShards, CanBeOwnedWholeByOneRank) {
   const Change change = [](Shards& owned, const DeviceMesh& mesh) {
     for (Shard& shard : owned) {
       std::vector<int64_t> size = shard.shape;
@@ -122,7 +122,7 @@ TEST(OwnedShards, MayBeOwnedWholeByOneRankAlone) {
 }
 
 // The small model has a tied parameter, layer.0.weight with 7 * 7 elements.
-TEST(OwnedShards, AreNotOwnedTwice) {
+TEST(OwnedShards, MustNotBeOwnedTwice) {
   EXPECT_EQ(building([](Shards& owned, const DeviceMesh&) { owned.push_back(owned[1]); }),
             kBreaks +
                 "the shards of 'layer.0.weight' hold 98 elements in a copy, and the parameter has 49: some "
@@ -130,7 +130,7 @@ TEST(OwnedShards, AreNotOwnedTwice) {
                 kOnce);
 }
 
-TEST(OwnedShards, AreNotMissingOnOneRank) {
+TEST(OwnedShards, MustNotBeMissingOnOneRank) {
   const Change change = [](Shards& owned, const DeviceMesh& mesh) {
     if (mesh.rank("world") == 4) owned.erase(owned.begin() + 1);
   };
@@ -142,7 +142,7 @@ TEST(OwnedShards, AreNotMissingOnOneRank) {
 }
 
 // The second of three ranks holds the rows of the first.
-TEST(OwnedShards, LeaveNoGaps) {
+TEST(OwnedShards, MustNotLeaveGaps) {
   const Change change = [](Shards& owned, const DeviceMesh& mesh) {
     if (mesh.rank("dp_shard") == 1) owned[1].offset[0] = 0;
   };
@@ -154,7 +154,7 @@ TEST(OwnedShards, LeaveNoGaps) {
 }
 
 // Elements that one replica holds twice do not replace elements that another replica lacks.
-TEST(OwnedShards, AreWholeInEachCopy) {
+TEST(OwnedShards, MustBeCompleteInEachCopy) {
   const Change change = [](Shards& owned, const DeviceMesh& mesh) {
     if (mesh.rank("dp_replicate") == 0)
       owned.push_back(owned[1]);
@@ -168,7 +168,7 @@ TEST(OwnedShards, AreWholeInEachCopy) {
                 kOnce);
 }
 
-TEST(OwnedShards, NameTheAxesThatSplitThem) {
+TEST(OwnedShards, MustNameTheAxesThatSplitThem) {
   EXPECT_EQ(building([](Shards& owned, const DeviceMesh&) { owned[1].axes.clear(); }),
             kBreaks +
                 "the shards of 'layer.0.weight' hold 16.3333333333333 elements in a copy, and the parameter "
@@ -185,7 +185,7 @@ TEST(OwnedShards, NameTheAxesThatSplitThem) {
 }
 
 // All ranks report a fault of one rank.
-TEST(OwnedShards, AreBoxesOfTheirParameters) {
+TEST(OwnedShards, MustBeBoxesOfTheirParameters) {
   const auto on_rank_3 = [](const std::function<void(Shard&)>& change) {
     return building([change](Shards& owned, const DeviceMesh& mesh) {
       if (mesh.rank("world") == 3) change(owned[1]);
@@ -217,7 +217,7 @@ TEST(OwnedShards, AreBoxesOfTheirParameters) {
 }
 
 // Without the interface, the shards are not checked.
-TEST(HeldWhole, IsRefusedWhereItGivesParts) {
+TEST(HeldWhole, IsRefusedIfItReturnsParts) {
   const auto holding = [](int shards) {
     std::string told;
     ThreadWorld::run(shards, [&](Rendezvous& rendezvous) {

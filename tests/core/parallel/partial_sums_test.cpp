@@ -20,7 +20,7 @@ Shard shard(std::vector<int64_t> sizes, std::vector<std::string> partial, bool t
   return out;
 }
 
-TEST(PartialSums, AddWhatTheAxisSplitsAndNothingElse) {
+TEST(PartialSums, AddOnlyPartialGradientsOfTheAxis) {
   ThreadWorld::run(4, [](Rendezvous& rendezvous) {
     const std::vector<Axis> axes = {{"dp", 2}, {"tp", 2}};
     const DeviceMesh mesh = mesh::build(axes, rendezvous, "test: partial sums");

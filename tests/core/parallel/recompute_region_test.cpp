@@ -61,7 +61,7 @@ MicrobatchState pass(Unit& unit, Batch batch = {}) {
   return out;
 }
 
-TEST(RecomputeRegion, SelectiveGivesTheBitsOfThePlainUnitForOddAndEvenCountsOfProducts) {
+TEST(RecomputeRegion, EqualsTheBitsOfThePlainUnitWhenSelective) {
   for (const int layers : {1, 2, 3, 4, 5}) {
     SCOPED_TRACE(layers);
     const MicrobatchState plain = pass(*row(layers, Mode::none)), kept = pass(*row(layers, Mode::selective)),
@@ -86,7 +86,7 @@ Cost cost_of_backward(const ModelConfig& shape, Mode mode) {
   return {calls.products(), calls.attention_cores()};
 }
 
-TEST(RecomputeRegion, EndsBeforeTheLastProductOfALayerAndKeepsCostlyResultsWhenSelective) {
+TEST(RecomputeRegion, EndsBeforeTheLastProductAndKeepsCostlyResultsWhenSelective) {
   const Cost plain = cost_of_backward(small_model(), Mode::none);
   const Cost full = cost_of_backward(small_model(), Mode::full);
   const Cost selective = cost_of_backward(small_model(), Mode::selective);
@@ -98,7 +98,7 @@ TEST(RecomputeRegion, EndsBeforeTheLastProductOfALayerAndKeepsCostlyResultsWhenS
   EXPECT_EQ(selective.attention_cores, 0);
 }
 
-TEST(RecomputeRegion, GivesTheBitsOfThePlainModelWithSeveralMicrobatchesAliveAndSplitBackwards) {
+TEST(RecomputeRegion, EqualsTheBitsOfThePlainModelWithSplitBackwards) {
   Batch one = tokens(), two = tokens();
   two.tokens = two.tokens.flip({0});
   Units plain = built_model(small_model(), Mode::none);
@@ -120,7 +120,7 @@ TEST(RecomputeRegion, GivesTheBitsOfThePlainModelWithSeveralMicrobatchesAliveAnd
   }
 }
 
-TEST(RecomputeRegion, HoldsLessTheMoreItComputesAgain) {
+TEST(RecomputeRegion, HoldsLessMemoryTheMoreItRecomputes) {
   ModelConfig shape = small_model();
   shape.num_hidden_layers = 8;
   int64_t between[3], peak[3];
@@ -157,7 +157,7 @@ TEST(RecomputeRegion, CallsTheHookOfASharedParameterOnceInTheOneBackward) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST(RecomputeRegion, FreesWhatAModuleOfForeignOperatorsKeeps) {
+TEST(RecomputeRegion, FreesTensorsThatForeignOperatorsSave) {
   const auto tanh = [](at::Tensor x) { return x.tanh(); };
   const MicrobatchState plain = pass(*row(3, Mode::none, tanh));
   for (const Mode mode : {Mode::full, Mode::selective}) {
@@ -223,7 +223,7 @@ std::string message_of(const std::function<void()>& call) {
   return "";
 }
 
-TEST(RecomputeRegion, SaysWhatWasChangedBetweenForwardAndBackward) {
+TEST(RecomputeRegion, ReportsTensorsChangedBetweenForwardAndBackward) {
   auto unit = row(2, Mode::full);
   const at::Tensor x = at::ones({2, 8}), y = unit->forward({x}, {})[0].sum();
   x.add_(1);
@@ -237,7 +237,7 @@ TEST(RecomputeRegion, SaysWhatWasChangedBetweenForwardAndBackward) {
             "again");
 }
 
-TEST(RecomputeRegion, RefusesASecondBackwardAndServesOneOfAKeptGraph) {
+TEST(RecomputeRegion, RefusesASecondBackwardUnlessTheGraphIsRetained) {
   auto unit = row(2, Mode::full);
   const at::Tensor x = at::ones({2, 8}), y = unit->forward({x}, {})[0].sum();
   y.backward({}, /*retain_graph=*/true);

@@ -104,7 +104,7 @@ TEST(Recompute, TrainsAUnitWithoutAnyInput) {
   expect_equal({unit->parameters()[0].tensor->grad()}, {plain->parameters()[0].tensor->grad()});
 }
 
-TEST(Recompute, RunsTheForwardOnceMoreAndNotAtAllMoreWithoutGradients) {
+TEST(Recompute, RunsTheForwardOnceMoreOnlyWithGradients) {
   auto counted = scaled_tanh();
   ToyUnit* seen = counted.get();
   auto unit = recomputed(std::move(counted));
@@ -128,7 +128,7 @@ std::unique_ptr<Unit> drops(bool again) {
   return again ? recomputed(std::move(unit)) : std::move(unit);
 }
 
-TEST(Recompute, DrawsTheSameRandomNumbersAndLeavesTheGeneratorAsThePlainUnitDoes) {
+TEST(Recompute, DrawsTheSameRandomNumbersAndKeepsTheGenerator) {
   Gradients results[2];
   for (const bool again : {false, true}) {
     at::manual_seed(5);
@@ -149,7 +149,7 @@ std::unique_ptr<Unit> passes_on() {
                  });
 }
 
-TEST(Recompute, PassesInputsAndViewsAndWholeNumbersOn) {
+TEST(Recompute, PassesThroughInputsViewsAndIntegers) {
   Gradients results[2];
   for (const bool again : {false, true}) {
     std::unique_ptr<Unit> unit = passes_on();
@@ -164,7 +164,7 @@ TEST(Recompute, PassesInputsAndViewsAndWholeNumbersOn) {
   expect_equal(results[1], results[0]);
 }
 
-TEST(Recompute, ComputesAgainUnderTheAutocastOfTheForward) {
+TEST(Recompute, RecomputesUnderTheAutocastOfTheForward) {
   Gradients results[2];
   for (const bool again : {false, true}) {
     std::unique_ptr<Unit> unit = unit_of(
@@ -205,7 +205,7 @@ Held held_by(const ModelConfig& shape, bool again) {
   return {between, between + held_while([&] { loss.backward(); }).peak};
 }
 
-TEST(Recompute, HoldsTheInputsOfLayersOnly) {
+TEST(Recompute, HoldsOnlyTheInputsOfLayers) {
   ModelConfig shape = shape_of("llama");
   shape.num_hidden_layers = 8;
   const Held plain = held_by(shape, false), again = held_by(shape, true);

@@ -52,13 +52,13 @@ TEST(Reductions, UseTheDataAxesForDenseParameters) {
   EXPECT_EQ(of(five_axes(1, 1, 1, 2, 1)), "all dp_shard_cp, copies dp_replicate, shards dp_shard_cp");
 }
 
-TEST(Reductions, TensorParallelismChangesNothing) {
+TEST(Reductions, IgnoreTensorParallelism) {
   EXPECT_EQ(of(five_axes(1, 2, 2, 1, 2), {along("tp")}), "all dp, copies dp_replicate, shards dp_shard");
   EXPECT_EQ(of(five_axes(1, 2, 2, 1, 2), {along("tp", Placed::Kind::partial_gradient)}),
             "all dp, copies dp_replicate, shards dp_shard");
 }
 
-TEST(Reductions, UseTheAxesBesideEpForExperts) {
+TEST(Reductions, UseTheAxesWithoutEpForExperts) {
   EXPECT_EQ(of(five_axes(1, 2, 3, 1, 2), {along("ep")}, {kExperts}),
             "all ep_shard, copies , shards ep_shard");
   EXPECT_EQ(of(five_axes(2, 1, 6, 1, 2), {along("ep", Placed::Kind::partial_gradient)}, {kExperts}),

@@ -123,7 +123,7 @@ TEST(BadPlugin, IsNotOpenedWhenBuiltWithAnotherStandardLibrary) {
   EXPECT_THAT(error.message(), HasSubstr("library is libc++-1 there and "));
 }
 
-TEST(BadPlugin, CutAnywhereIsRefusedAndNeverOpened) {
+TEST(BadPlugin, IsNeverOpenedWhenTruncated) {
   const Place place;
   const auto whole = std::filesystem::file_size(file("plain"));
   for (const uintmax_t bytes :
@@ -137,7 +137,7 @@ TEST(BadPlugin, CutAnywhereIsRefusedAndNeverOpened) {
   }
 }
 
-TEST(BadPlugin, IsRefusedWhenItIsNoElfFile) {
+TEST(BadPlugin, IsRefusedWhenItIsNotAnElfFile) {
   const Place place;
   const auto text = place.add(std::string(HEDDLE_SOURCE_DIR) + "/CMakeLists.txt", "libheddle_text.so");
   const Error error = error_of([&] { PluginRegistry({}).load(text.string()); });

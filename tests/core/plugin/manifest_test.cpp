@@ -30,13 +30,13 @@ TEST(PluginManifest, DefaultsToAStrategyOfThePluginsName) {
   EXPECT_EQ(manifest.offers[0].text(), "strategy acme");
 }
 
-TEST(PluginManifest, TagNamesSdkTorchLibraryPlatformAndMode) {
+TEST(PluginManifest, ContainsSdkTorchLibraryPlatformAndModeInItsTag) {
   EXPECT_THAT(std::string(heddle::plugin::abi_tag()),
               ::testing::ContainsRegex("^sdk=[0-9]+ torch=2\\.11\\.0 library=[a-z+]+-[a-z0-9]+ "
                                        "platform=linux-[a-z0-9_]+ mode=[a-z+]+$"));
 }
 
-TEST(PluginManifest, SaysWhyItCannotBeRead) {
+TEST(PluginManifest, ReportsWhyItCannotBeRead) {
   EXPECT_THAT(refused("hello"), HasSubstr("it does not begin as a manifest"));
   EXPECT_THAT(refused("heddle plugin manifest 1\nabi x\nplugin acme 2\n"),
               HasSubstr("it stops before its end"));

@@ -18,7 +18,7 @@ using heddle::PluginRegistry;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(Registry, LoadsAFileAndSaysWhatItOffers) {
+TEST(Registry, LoadsAFileAndListsItsOffers) {
   PluginRegistry registry({});
   const PluginInfo& info = registry.load(file("plain").string());
   EXPECT_EQ(info.name, "plain");
@@ -27,7 +27,7 @@ TEST(Registry, LoadsAFileAndSaysWhatItOffers) {
   EXPECT_THAT(info.offers, ElementsAre("strategy plain (Simple, plain-old)"));
 }
 
-TEST(Registry, AnswersToNamesAndAliasesInAnyCase) {
+TEST(Registry, FindsNamesAndAliasesInAnyCase) {
   const Place place({"plain"});
   for (const char* name : {"plain", "PLAIN", "simple", "Simple", "Plain-Old"}) {
     PluginRegistry registry({place.path()});
@@ -48,7 +48,7 @@ TEST(Registry, KnowsEveryNameBeforeItOpensAnything) {
   EXPECT_EQ(registry.loaded().size(), 1u);  // single
 }
 
-TEST(Registry, OpensOnlyWhatIsAskedFor) {
+TEST(Registry, OpensOnlyRequestedPlugins) {
   const Place place({"plain", "throws"});
   PluginRegistry registry({place.path()});
   EXPECT_NE(registry.strategy("plain"), nullptr);
@@ -65,7 +65,7 @@ TEST(Registry, HasSingleBuiltIn) {
   EXPECT_THAT(registry.names("strategy"), ElementsAre());
 }
 
-TEST(Registry, GivesNullForANameThatNobodyHas) {
+TEST(Registry, ReturnsNullForAnUnknownName) {
   const Place place({"plain"});
   PluginRegistry registry({place.path()});
   EXPECT_EQ(registry.strategy("fancy"), nullptr);
@@ -74,7 +74,7 @@ TEST(Registry, GivesNullForANameThatNobodyHas) {
   EXPECT_EQ(registry.section("plain"), nullptr);
 }
 
-TEST(Registry, NamesEveryPlaceAndTheNearestNameWhenAPluginIsMissing) {
+TEST(Registry, NamesEveryDirectoryAndTheNearestNameWhenAPluginIsMissing) {
   const Place one({"plain"}), two;
   PluginRegistry registry({one.path(), two.path()});
   const Error error = error_of([&] { registry.load("plane"); });
@@ -90,7 +90,7 @@ TEST(Registry, NamesEveryPlaceAndTheNearestNameWhenAPluginIsMissing) {
             "there is no device 'x'; available: none (searched no directory)");
 }
 
-TEST(Registry, SaysThatAPluginFileIsNotThere) {
+TEST(Registry, ReportsAMissingPluginFile) {
   const Error error = error_of([] { PluginRegistry({}).load("./nowhere/libheddle_x.so"); });
   EXPECT_EQ(error.code(), ErrorCode::plugin_missing);
   EXPECT_EQ(error.where(), "./nowhere/libheddle_x.so");
@@ -113,7 +113,7 @@ TEST(Registry, RefusesAFileThatWasReplacedAfterItWasRead) {
   EXPECT_EQ(error.hint(), "leave a plugin's file in place while a run starts, and start the run again");
 }
 
-TEST(Registry, TakesTheFirstPlaceThatHasTheName) {
+TEST(Registry, UsesTheFirstDirectoryThatHasTheName) {
   const Place one({"plain"}), two({"plain"});
   PluginRegistry registry({one.path(), two.path()});
   EXPECT_EQ(registry.load("plain").path.parent_path(), one.path());
@@ -121,7 +121,7 @@ TEST(Registry, TakesTheFirstPlaceThatHasTheName) {
   EXPECT_EQ(other.load("plain").path.parent_path(), two.path());
 }
 
-TEST(Registry, WarnsThatAPlaceHidesAnother) {
+TEST(Registry, WarnsOfAHiddenPlugin) {
   const Place one({"plain"}), two({"plain"});
   std::vector<std::string> lines;
   PluginRegistry registry({one.path(), two.path()},
@@ -134,7 +134,7 @@ TEST(Registry, WarnsThatAPlaceHidesAnother) {
                                  "', which offers the strategy 'simple' too"));
 }
 
-TEST(Registry, TakesANamedFileBeforeEveryPlaceAndWarns) {
+TEST(Registry, PrefersANamedFileAndWarns) {
   const Place place({"plain"});
   std::vector<std::string> lines;
   PluginRegistry registry({place.path()},
@@ -149,7 +149,7 @@ TEST(Registry, TakesANamedFileBeforeEveryPlaceAndWarns) {
                                  "', which offers the strategy 'plain' too"));
 }
 
-TEST(Registry, TriesNoOtherPlaceWhenTheFirstFileDoesNotLoad) {
+TEST(Registry, TriesNoOtherDirectoryWhenTheFirstFileDoesNotLoad) {
   const Place good({"plain"}), bad;
   bad.add_cut(file("plain"), "libheddle_plain.so", 2000);
   PluginRegistry registry({bad.path(), good.path()});
@@ -190,13 +190,13 @@ TEST(Registry, RefusesTheSameFileTwice) {
   EXPECT_EQ(error.hint(), "name it once");
 }
 
-TEST(Registry, GivesTheSamePluginAgainWhenItIsNamedAgain) {
+TEST(Registry, ReturnsTheSamePluginWhenItIsNamedAgain) {
   const Place place({"plain"});
   PluginRegistry registry({place.path()});
   EXPECT_EQ(&registry.load("plain"), &registry.load("PLAIN"));
 }
 
-TEST(Registry, TakesNothingOfAnOfferThatIsPartlyBad) {
+TEST(Registry, LoadsNothingOfAPartlyInvalidOffer) {
   const Place place({"promises"});
   PluginRegistry registry({place.path()});
   EXPECT_EQ(error_of([&] { registry.strategy("promises"); }).code(), ErrorCode::plugin_failed);
@@ -204,7 +204,7 @@ TEST(Registry, TakesNothingOfAnOfferThatIsPartlyBad) {
   EXPECT_EQ(registry.loaded().size(), 1u);
 }
 
-TEST(Registry, LeavesBrokenFilesOutOfTheListOfAllStrategies) {
+TEST(Registry, SkipsBrokenFilesInTheListOfStrategies) {
   const Place place({"plain", "throws", "other_torch", "no_manifest"});
   PluginRegistry registry({place.path()});
   std::vector<std::string> names;
@@ -221,7 +221,7 @@ TEST(Registry, WorksTwiceInOneProcessWithTheSameFile) {
   EXPECT_NE(two.strategy("plain")->make(heddle::Node::map({})), nullptr);
 }
 
-TEST(Registry, FingerprintNamesPluginsAndTheTagInAnyOrderOfLoading) {
+TEST(Registry, HasAFingerprintIndependentOfTheLoadOrder) {
   PluginRegistry one({}), two({});
   one.load(file("plain").string());
   one.load(file("late").string());
@@ -232,7 +232,7 @@ TEST(Registry, FingerprintNamesPluginsAndTheTagInAnyOrderOfLoading) {
   EXPECT_THAT(one.fingerprint(), ::testing::ContainsRegex("\nplugin plain: 1.2.3 [0-9a-f]+\n"));
 }
 
-TEST(SearchPath, IsTheYamlsThenTheVariablesThenBesideTheEngine) {
+TEST(SearchPath, ListsTheYamlsThenTheVariablesThenTheEnginesDirectories) {
   setenv("HEDDLE_PLUGIN_PATH", "/first::/second", 1);
   const std::vector<std::filesystem::path> yaml = {"mine"};
   const auto places = heddle::plugin::search_path(yaml);

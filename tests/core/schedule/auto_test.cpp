@@ -87,7 +87,7 @@ TEST(AutoSchedule, IsNeverLongerThanANamedOne) {
 }
 
 // Three cases where it is at least a tenth shorter. The numbers: auto, and the best named table.
-TEST(AutoSchedule, IsATenthShorterWhereTimesAreUneven) {
+TEST(AutoSchedule, IsATenthShorterForUnevenTimes) {
   const Sizes four{4, 4, 16};
   Measured slow = alike(four, {1, 2, 1, 1, 1}, 6);  // every link is slow, and memory for six microbatches
   EXPECT_LE(found(four, slow), 57);
@@ -109,7 +109,7 @@ TEST(AutoSchedule, GivesTheSameTableTwice) {
   EXPECT_EQ(Auto().plan_for(4, 8, 8, measured), Auto().plan_for(4, 8, 8, measured));
 }
 
-TEST(AutoSchedule, KeepsASmallMemoryAndRefusesWhatIsTooSmall) {
+TEST(AutoSchedule, RespectsASmallLimitAndRefusesATooSmallOne) {
   const Sizes sizes{4, 8, 8};
   EXPECT_GT(found(sizes, alike(sizes, kEven, 2)), 0);
   EXPECT_EQ(tests::thrown_by([&] { Auto().plan_for(4, 8, 8, alike(sizes, kEven, 0.5)); }),
@@ -118,7 +118,7 @@ TEST(AutoSchedule, KeepsASmallMemoryAndRefusesWhatIsTooSmall) {
             "  hint: raise the limit to at least 1, or use fewer stages per rank");
 }
 
-TEST(AutoSchedule, TakesSixteenRanksAndSixtyFourMicrobatches) {
+TEST(AutoSchedule, SupportsSixteenRanksAndSixtyFourMicrobatches) {
   for (const int each : {1, 2}) {
     const Sizes sizes{16, 16 * each, 64};
     const Measured measured = alike(sizes, {1, 2, 1, 1, 0.5}, 20);

@@ -33,7 +33,7 @@ Ran ran(const IPipelineSchedule& schedule, int ranks, int each, int microbatches
   return out;
 }
 
-TEST(ZeroBubble, Zb1pWaitsAThirdOf1F1BWithItsMemory) {
+TEST(ZeroBubble, HasAThirdOfTheBubbleOf1F1BForZb1p) {
   for (const int ranks : {2, 4, 8})
     for (const int microbatches : {8, 16, 32}) {
       const Ran run = ran(OneStage<zb1p>(), ranks, 1, microbatches);
@@ -42,7 +42,7 @@ TEST(ZeroBubble, Zb1pWaitsAThirdOf1F1BWithItsMemory) {
     }
 }
 
-TEST(ZeroBubble, Zb2pNeverWaitsBetweenTheFirstActionAndTheLast) {
+TEST(ZeroBubble, HasNoIdleTimeForZb2p) {
   for (const int ranks : {2, 4, 8})
     for (const int microbatches : {8, 16, 32}) {
       const Ran run = ran(OneStage<zb2p>(), ranks, 1, microbatches);
@@ -53,7 +53,7 @@ TEST(ZeroBubble, Zb2pNeverWaitsBetweenTheFirstActionAndTheLast) {
 }
 
 // Peaks count stages, two per rank: 1f1b keeps 2 * ranks of them.
-TEST(ControllableMemory, VHalfTakesAboutHalfTheMemory) {
+TEST(ControllableMemory, NeedsHalfTheMemoryForVHalf) {
   const std::vector<std::array<int, 3>> rows = {{2, 1, 4}, {4, 5, 6}, {8, 17, 10}};
   for (const auto& [ranks, over, peak] : rows)
     for (const int microbatches : {8, 16, 32}) {
@@ -63,7 +63,7 @@ TEST(ControllableMemory, VHalfTakesAboutHalfTheMemory) {
     }
 }
 
-TEST(ControllableMemory, VMinTakesAboutAThirdOfTheMemory) {
+TEST(ControllableMemory, NeedsAThirdOfTheMemoryForVMin) {
   const std::vector<std::array<int, 3>> rows = {{2, 3, 4}, {4, 11, 4}, {8, 27, 8}};
   for (const auto& [ranks, over, peak] : rows)
     for (const int microbatches : {8, 16, 32}) {
@@ -73,7 +73,7 @@ TEST(ControllableMemory, VMinTakesAboutAThirdOfTheMemory) {
     }
 }
 
-TEST(Schedules, TakeEverySize) {
+TEST(Schedules, SupportEverySize) {
   for (int ranks = 1; ranks <= 9; ++ranks)
     for (int microbatches = 1; microbatches <= 20; ++microbatches) {
       SCOPED_TRACE(std::to_string(ranks) + " ranks, " + std::to_string(microbatches));
@@ -85,7 +85,7 @@ TEST(Schedules, TakeEverySize) {
     }
 }
 
-TEST(Schedules, RunForwardsAloneForAnyNumberOfMicrobatches) {
+TEST(Schedules, RunOnlyForwardsForAnyNumberOfMicrobatches) {
   for (int ranks = 1; ranks <= 6; ++ranks)
     for (const int each : {1, 2, 3})
       for (const int microbatches : {1, 2, 5, 8}) {
@@ -105,7 +105,7 @@ TEST(Schedules, RunForwardsAloneForAnyNumberOfMicrobatches) {
 }
 
 // Depth first: a round of as many microbatches as ranks goes through all stages before the next round.
-TEST(Schedules, DfsTakesRoundsThroughAllStages) {
+TEST(Schedules, RunRoundsThroughAllStagesForDfs) {
   EXPECT_EQ(tests::rows_of(dfs({2, 4, 3})),
             (std::vector<std::string>{"0F0 0F1 2F0 2F1 0F2 2F2 2B2 0B2 2B1 2B0 0B1 0B0",
                                       "1F0 1F1 3F0 3F1 1F2 3F2 3B2 1B2 3B1 3B0 1B1 1B0"}));

@@ -104,7 +104,7 @@ TEST(ScheduleCheck, NamesARepeatedAction) {
             "rank 1, step 11: 1REDUCE_GRAD: it is repeated: it is at step 9 already");
 }
 
-TEST(ScheduleCheck, NamesAnActionInTheWrongPlace) {
+TEST(ScheduleCheck, NamesAMisplacedAction) {
   EXPECT_EQ(Pair().swap(1, "1F0", "1B0").fault(),
             "rank 1, step 2: 1B0: its forward 1F0 comes later, at step 5");
   EXPECT_EQ(Pair().swap(0, "0F0", "0SEND_F0").fault(),
@@ -117,7 +117,7 @@ TEST(ScheduleCheck, NamesAnActionInTheWrongPlace) {
             "rank 1, step 5: 1W0: the gradient of the input 1I0 comes later, at step 6");
 }
 
-TEST(ScheduleCheck, NamesWhatIsNotThere) {
+TEST(ScheduleCheck, NamesUnknownStagesAndMicrobatches) {
   EXPECT_EQ(Pair().append(0, {Action::forward, 2, 0}).fault(),
             "rank 0, step 11: 2F0: there is no such stage; the stages are 0 to 1");
   EXPECT_EQ(Pair().append(0, {Action::forward, 0, 2}).fault(),
@@ -175,7 +175,7 @@ TEST(ScheduleCheck, NamesADeadlockOfTransfersInARing) {
             "2RECV_F0 (step 0) waits for rank 1, rank 1 at 1RECV_F0 (step 0) waits for rank 0");
 }
 
-TEST(ScheduleCheck, AcceptsForwardsAloneInAnEvaluation) {
+TEST(ScheduleCheck, AcceptsOnlyForwardsInAnEvaluation) {
   const tests::Planned planned = tests::fill_and_drain(1, 1);
   EXPECT_EQ(fault_of(planned.table, {0}, 1, Purpose::evaluation),
             "rank 0, step 1: 0B0: an evaluation runs forwards alone");
@@ -186,7 +186,7 @@ TEST(ScheduleCheck, ThrowsWithItsPlace) {
             "error[input] table.csv: rank 0, step 0: 0F0: it is missing: the row ends without it");
 }
 
-TEST(ScheduleSingle, IsOneMicrobatchAfterAnother) {
+TEST(ScheduleSingle, RunsMicrobatchesInSequence) {
   const auto single = schedule::make_single();
   EXPECT_THAT(tests::rows_of(single->plan(1, 1, 3)), testing::ElementsAre("0F0 0B0 0F1 0B1 0F2 0B2"));
   EXPECT_THAT(tests::thrown_by([&] { single->plan(2, 2, 3); }),

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kGatherRanks = 3, kGatherEach = 5, kGatherMicrobatches = 6;
 
-TEST(Gathering, AsksForAStageWhileAnotherRunsAndHoldsThree) {
+TEST(Gathering, GathersAStageWhileAnotherRunsAndHoldsAtMostThree) {
   const pipeline::Looped<pipeline::looped_bfs> bfs;
   const pipeline::Looped<pipeline::interleaved_1f1b> interleaved;
   for (const IPipelineSchedule* schedule : std::vector<const IPipelineSchedule*>{&bfs, &interleaved}) {

@@ -78,7 +78,7 @@ void compare(const IPipelineSchedule& schedule, const std::string& name, std::is
   }
 }
 
-TEST(PyTorchsSchedules, HaveItsTablesAndRefuseWhatItRefuses) {
+TEST(PyTorchsSchedules, HaveItsTablesAndRefusals) {
   std::map<std::string, std::unique_ptr<IPipelineSchedule>> made;
   made["loopedbfs"] = std::make_unique<Looped<looped_bfs>>();
   made["interleaved1f1b"] = std::make_unique<Looped<interleaved_1f1b>>();
@@ -102,7 +102,7 @@ TEST(PyTorchsSchedules, HaveItsTablesAndRefuseWhatItRefuses) {
   for (const auto& [name, count] : compared) EXPECT_TRUE(name == "loopedbfs" || count.refused > 0) << name;
 }
 
-TEST(PyTorchsSchedules, SayWhatTheyNeed) {
+TEST(PyTorchsSchedules, ReportTheirRequirements) {
   EXPECT_EQ(
       tests::thrown_by([] {
         interleaved_1f1b({4, 8, 9});

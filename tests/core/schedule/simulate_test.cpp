@@ -14,7 +14,7 @@ using schedule::simulate;
 using schedule::Simulation;
 using testing::ElementsAre;
 
-TEST(ScheduleSimulate, FillAndDrainTakesTheTextbooksTime) {
+TEST(ScheduleSimulate, EqualsTheFormulaForFillAndDrain) {
   // (m + p - 1) forwards and as many backwards: the bubble is (p - 1) / (m + p - 1).
   const tests::Planned planned = tests::fill_and_drain(4, 8);
   const Simulation run = simulate(planned.table, planned.rank_of_stage);
@@ -23,7 +23,7 @@ TEST(ScheduleSimulate, FillAndDrainTakesTheTextbooksTime) {
   EXPECT_THAT(run.peak, ElementsAre(8, 8, 8, 8));
 }
 
-TEST(ScheduleSimulate, EarlyBackwardHasTheSameBubbleAndAPeakOfTheStagesBelow) {
+TEST(ScheduleSimulate, GivesEarlyBackwardTheSameBubbleAndASmallerPeak) {
   const tests::Planned planned = tests::early_backward(4, 8, tests::Backward::whole);
   const Simulation run = simulate(planned.table, planned.rank_of_stage);
   EXPECT_DOUBLE_EQ(run.length, 11 * 3);
@@ -40,7 +40,7 @@ TEST(ScheduleSimulate, BoundsThePeakOfEarlyBackwards) {
     }
 }
 
-TEST(ScheduleSimulate, OverlappedActionsStartAndGiveTheirResultsTogether) {
+TEST(ScheduleSimulate, StartsAndEndsOverlappedActionsTogether) {
   ScheduleTable table = {
       {{Action::forward, 0, 0},
        {Action::forward, 0, 1, /*overlaps_next=*/true},
@@ -72,7 +72,7 @@ TEST(ScheduleSimulate, FillsTheBubbleByASplitBackward) {
   EXPECT_THAT(schedule::peak_alive(split.table), ElementsAre(8, 8, 8, 8));  // all stay until W
 }
 
-TEST(ScheduleSimulate, TransfersDelayWhoNeedsThemAndNobodyElse) {
+TEST(ScheduleSimulate, DelaysOnlyActionsThatNeedATransfer) {
   const tests::Planned planned = tests::fill_and_drain(2, 1);
   const Simulation run = simulate(planned.table, planned.rank_of_stage, {1, 2, 1, 1, 0.5});
   EXPECT_DOUBLE_EQ(run.times[1][0].start, 1.5);  // 1F0
@@ -80,7 +80,7 @@ TEST(ScheduleSimulate, TransfersDelayWhoNeedsThemAndNobodyElse) {
   EXPECT_DOUBLE_EQ(run.length, 7);
 }
 
-TEST(ScheduleSimulate, TakesTheTimeOfTheComputeTableWhenLowered) {
+TEST(ScheduleSimulate, EqualsTheTimeOfTheComputeTableWhenLowered) {
   for (const tests::Planned& planned : tests::every_kind(4, 6)) {
     const schedule::Costs costs{1, 2, 1, 1, 0.25};
     const Simulation compute = simulate(planned.table, planned.rank_of_stage, costs);

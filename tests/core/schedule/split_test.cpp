@@ -47,7 +47,7 @@ TEST(Split, CountsStagesFromLayersPerStage) {
   EXPECT_EQ(counted(32, 4, words_with({}), {3, 3}), P(12, 3));
 }
 
-TEST(Split, RoundingDownNeverGivesNone) {
+TEST(Split, RoundsDownToAtLeastOneStage) {
   EXPECT_EQ(counted(9, 4, words_with(3, StageRounding::down), kOne), std::pair(4, 1));
 }
 
@@ -59,7 +59,7 @@ TEST(Split, RefusesStagesThatTheRanksDoNotDivide) {
             "4.\n  hint: change layers_per_stage, or set round_virtual_stages_to_pp_multiple to up or down");
 }
 
-TEST(Split, RefusesStagesThatTheScheduleDoesNotTake) {
+TEST(Split, RefusesStagesThatTheScheduleDoesNotSupport) {
   EXPECT_THAT(thrown_by([] { count_stages(32, 4, words_with(4), kOne); }),
               HasSubstr("Single stage schedule requires exactly 1 stage per rank, but got 2 stages per rank. "
                         "Model has 32 layers with pipeline_parallel_layers_per_stage=4, resulting in "
@@ -78,7 +78,7 @@ TEST(Split, RefusesStagesThatTheScheduleDoesNotTake) {
               HasSubstr("this schedule takes at most 2 stages per rank, but got 4 stages per rank. "));
 }
 
-TEST(Split, SharesLayersToWithinOne) {
+TEST(Split, DistributesLayersEvenly) {
   EXPECT_THAT(schedule::layers_of_stages(10, 3, "here"), ElementsAre(4, 3, 3));
   EXPECT_THAT(schedule::layers_of_stages(4, 4, "here"), ElementsAre(1, 1, 1, 1));
   EXPECT_EQ(thrown_by([] { schedule::layers_of_stages(10, 0, "here"); }),
@@ -109,7 +109,7 @@ TEST(Split, PutsTheEmbeddingFirstAndTheHeadLast) {
               HasSubstr("Number of stages (4) cannot exceed number of layers (3)"));
 }
 
-TEST(Split, TakesEveryUnitForALayerWhereNoneIsNumbered) {
+TEST(Split, TreatsEveryUnitAsALayerIfNoneIsNumbered) {
   const std::vector<NamedUnit> units = {{"encoder", {}}, {"middle", {}}, {"decoder", {}}};
   EXPECT_THAT(split(units, 2, words_with({}), kOne).stage_of_unit, ElementsAre(0, 0, 1));
 }
@@ -138,7 +138,7 @@ TEST(Split, FollowsTheNamesOfModules) {
               ElementsAre(0, 1, 2, 2, 3));
 }
 
-TEST(Split, RefusesNamesThatMakeNoModel) {
+TEST(Split, RefusesInvalidNames) {
   const std::string at = "error[config] distributed.pipeline: ";
   EXPECT_EQ(refused_names({{"model.embed_tokens"}}, 2), at + "Total stages 1 must be divisible by PP size 2");
   EXPECT_EQ(refused_names({{}, {}, {}, {}}, 2),
@@ -226,13 +226,13 @@ TEST(Microbatches, AreNotMoreThanATableHolds) {
       "  hint: a smaller step_scheduler.local_batch_size, or a larger pp_microbatch_size");
 }
 
-TEST(Microbatches, LayersOfAStageMayBeAnyNumber) {
+TEST(Microbatches, AllowAnyNumberOfLayersPerStage) {
   PipelineConfig words;
   words.layers_per_stage = std::numeric_limits<int64_t>::max();
   EXPECT_EQ(schedule::count_stages(8, 1, words, {1, 2}).stages, 1);
 }
 
-TEST(Microbatches, FewerThanStagesAreWarnedOf) {
+TEST(Microbatches, CauseAWarningIfFewerThanStages) {
   EXPECT_EQ(schedule::bubble_warning(4, 4), "");
   EXPECT_EQ(schedule::bubble_warning(3, 4),
             "Number of microbatches (3) is less than the total number of stages (4) which may result in a "

@@ -53,7 +53,7 @@ TEST_F(TableFile, QuotesTheBeginningOfALongCell) {
                                                  "... (2000000 bytes)' is not an action");
 }
 
-TEST_F(TableFile, LowersAsPyTorch) {
+TEST_F(TableFile, LowersLikePyTorch) {
   for (const char* name : {"interleaved_zero_bubble", "zbv"}) {
     const auto compute = read_table(golden(std::string(name) + ".csv"), "test");
     const auto lowered = read_table(golden(std::string(name) + ".lowered.csv"), "test");
@@ -82,13 +82,13 @@ TEST_F(TableFile, LowersWithoutLateTransfers) {
   }
 }
 
-TEST_F(TableFile, SaysItsStagesAndMicrobatches) {
+TEST_F(TableFile, KnowsItsStagesAndMicrobatches) {
   const auto zbv = read_table(golden("zbv.csv"), "test");
   EXPECT_THAT(zbv.rank_of_stage, ElementsAre(0, 1, 2, 2, 1, 0));
   EXPECT_EQ(zbv.microbatches, 7);
 }
 
-TEST_F(TableFile, KeepsWhatOverlaps) {
+TEST_F(TableFile, KeepsOverlappedActions) {
   const auto dual = read_table(golden("dual_pipe_v.csv"), "test");
   const auto& row = dual.table[0];
   const auto at = std::find(row.begin(), row.end(), Action{Action::forward, 0, 3, true});
@@ -96,7 +96,7 @@ TEST_F(TableFile, KeepsWhatOverlaps) {
   EXPECT_EQ(*(at + 1), (Action{Action::backward, 3, 1}));
 }
 
-TEST_F(TableFile, IsReadBackAsItWasWritten) {
+TEST_F(TableFile, RoundTrips) {
   for (const tests::Planned& planned : tests::every_kind(3, 5)) {
     write(schedule::to_csv(planned.table, planned.rank_of_stage));
     EXPECT_EQ(read_table(path_, "test").table, planned.table) << planned.name;
@@ -106,12 +106,12 @@ TEST_F(TableFile, IsReadBackAsItWasWritten) {
   }
 }
 
-TEST_F(TableFile, HasAnEmptyCellWhereARankWaits) {
+TEST_F(TableFile, HasAnEmptyCellForAnIdleRank) {
   const tests::Planned planned = tests::fill_and_drain(2, 2);
   EXPECT_EQ(schedule::to_csv(planned.table, planned.rank_of_stage), "0F0,0F1,,,0B0,0B1\n,1F0,1F1,1B0,1B1\n");
 }
 
-TEST_F(TableFile, TakesSpacesAndLineEndsOfAnotherSystem) {
+TEST_F(TableFile, AcceptsSpacesAndLineEndsOfOtherSystems) {
   write("0F0, 0B0\r\n\r\n");
   EXPECT_THAT(tests::rows_of(read_table(path_, "test").table), ElementsAre("0F0 0B0"));
 }

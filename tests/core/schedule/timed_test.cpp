@@ -19,7 +19,7 @@ PipelineConfig timed_fields(std::vector<std::vector<double>> times, std::optiona
   return words;
 }
 
-TEST(TimedFields, GiveTheTableOfTheirTimes) {
+TEST(TimedFields, DetermineTheTable) {
   const pipeline::Auto plain;
   const std::vector<Costs> uneven = {{1, 2, 1, 1, 0.5}, {1, 2, 1, 1, 0.5}, {3, 6, 3, 3, 0}};
   const auto timed = with_times(std::make_unique<pipeline::Auto>(),
@@ -34,13 +34,13 @@ TEST(TimedFields, GiveTheTableOfTheirTimes) {
   EXPECT_EQ(shared->stages_per_rank().most, plain.stages_per_rank().most);
 }
 
-TEST(TimedFields, ChangeNothingWithoutTimes) {
+TEST(TimedFields, HaveNoEffectWithoutTimes) {
   auto made = std::make_unique<pipeline::OneStage<pipeline::gpipe>>();
   const IPipelineSchedule* same = made.get();
   EXPECT_EQ(with_times(std::move(made), timed_fields({})).get(), same);
 }
 
-TEST(TimedFields, AreRefusedWhereNobodyHeedsThem) {
+TEST(TimedFields, AreRefusedIfTheScheduleIgnoresThem) {
   const auto gpipe = [](const PipelineConfig& words) {
     return tests::thrown_by(
         [&] { with_times(std::make_unique<pipeline::OneStage<pipeline::gpipe>>(), words); });

@@ -1,5 +1,4 @@
-// Runs on blends of Megatron's token files: one curve on any ranks, a validation set of its own part,
-// resuming.
+// Runs on blends of Megatron's token files: one curve on any ranks, a separate validation part, resuming.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -25,7 +24,7 @@ class BlendRun : public ::testing::Test {
     write("b", 60, 11);
   }
 
-  // NAME.bin and NAME.idx of documents of uint16 tokens.
+  // Writes NAME.bin and NAME.idx with documents of uint16 tokens.
   void write(const std::string& name, int documents, uint32_t state) const {
     std::ofstream bin(files_.path(name + ".bin"), std::ios::binary),
         idx(files_.path(name + ".idx"), std::ios::binary);
@@ -89,7 +88,7 @@ TEST_F(BlendRun, GivesOneCurveOnAnyRanks) {
 
 TEST_F(BlendRun, ResumesToTheSameBits) {
   const auto whole = trained("whole");
-  // As many samples are asked for as by the whole run, so the index is the same.
+  // Requests as many samples as the whole run, so that the index is equal.
   trained("run", {"--step_scheduler.max_steps", "6", "--dataset", set(", num_train_samples: 96")});
   EXPECT_EQ(trained("run", {"--dataset", set(", num_train_samples: 96")}), whole);
 }

@@ -1,4 +1,4 @@
-// Data sets of plugins, run as a program: one curve on any ranks, resuming, ragged rows, refusals.
+// Data sets of plugins in whole runs: one curve on any ranks, resuming, rows of unequal length, refusals.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -80,7 +80,7 @@ TEST_F(PluginData, RefusesToResumeWithOtherData) {
   EXPECT_EQ(vocabulary.status, 2);
   EXPECT_THAT(vocabulary.error, HasSubstr("the data set was 40 samples of 12 uniform tokens below 256, "
                                           "version 1, now 40 samples of 12 uniform tokens below 100"));
-  // Without shuffling the seed decides the tokens all the same.
+  // Without shuffling the seed still determines the tokens.
   const Words in_order = {"--dataloader.shuffle", "false"};
   trained(words("ordered", kUniform, plus(in_order, {"--step_scheduler.max_steps", "3"})), "ordered");
   EXPECT_THAT(heddle(words("ordered", kUniform, plus(plus(kSix, in_order), {"--seed", "8"}))).error,
@@ -127,7 +127,7 @@ TEST_F(PluginData, GivesOneCurveOnEveryTopologyWithUnequalLengths) {
                one);
   expect_curve(run("tp", fsdp2 + ", tp_size: 2, sequence_parallel: true", two), one);
   expect_curve(run("recomputed", fsdp2 + ", activation_checkpointing: full", {"--nproc-per-node", "3"}), one);
-  // Tokens a second are those of sentences, not what fills rows.
+  // Tokens per second count sentences, not padding.
   EXPECT_EQ(column(files_.path("one/training.jsonl"), "num_tokens_per_step"),
             column(files_.path("rounded/training.jsonl"), "num_tokens_per_step"));
   EXPECT_EQ(column(files_.path("one/training.jsonl"), "num_tokens_per_step"),

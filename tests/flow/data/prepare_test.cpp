@@ -1,4 +1,4 @@
-// `heddle prepare`: where its files go, the keys of all sets of texts, and what it refuses.
+// `heddle prepare`: directory of its files, keys of all sets of texts, and refusals.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -24,14 +24,14 @@ class Prepare : public Texts {
   }
 };
 
-TEST_F(Prepare, PutsItsFilesIntoTheDirectoryThatIsNamed) {
+TEST_F(Prepare, WritesItsFilesToTheNamedDirectory) {
   EXPECT_EQ(prepare(set()).status, 0);
   const Outcome elsewhere = prepare(set(), {"--out", files_.path("shipped"), "--jobs", "1"});
   EXPECT_EQ(elsewhere.status, 0) << elsewhere.error;
   EXPECT_EQ(samples_in(files_.path("shipped")), 1u);
 }
 
-TEST_F(Prepare, MakesAFileForEachDateOfATemplateThatAsksForIt) {
+TEST_F(Prepare, WritesOneFilePerDateForADatedTemplate) {
   const std::string dated =
       ", chat_template: \"{{ strftime_now('%Y') }} {% for m in messages %}{{ m.content }} {% endfor %}\"";
   for (const char* date : {"2026-01-01", "2026-01-02", "2026-01-01"})
@@ -39,7 +39,7 @@ TEST_F(Prepare, MakesAFileForEachDateOfATemplateThatAsksForIt) {
   EXPECT_EQ(samples_in(files_.path("data")), 2u);
 }
 
-TEST_F(Prepare, TakesSlicesOfLocalFilesWhereItIsTold) {
+TEST_F(Prepare, TakesSlicesOfLocalFilesOnRequest) {
   const std::string columns =
       "{_target_: x.ColumnMappedTextInstructionDataset, path_or_dataset_id: " + files_.path("columns.jsonl") +
       ", tokenizer: " + files_.path("words") +
@@ -54,7 +54,7 @@ TEST_F(Prepare, TakesSlicesOfLocalFilesWhereItIsTold) {
   EXPECT_THAT(prepare(columns + ", apply_split: true}").out, HasSubstr(": 2 samples, "));
 }
 
-TEST_F(Prepare, ReportsWhatIsWrongInTheWholeFile) {
+TEST_F(Prepare, ReportsTheFaultsOfTheWholeFile) {
   const Outcome outcome = prepare(set(), {"--step_scheduler.max_stepz", "3"});
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.error, HasSubstr("max_stepz"));
@@ -64,20 +64,20 @@ TEST_F(Prepare, ReportsWhatIsWrongInTheWholeFile) {
   EXPECT_THAT(section.error, HasSubstr("datset"));
 }
 
-TEST_F(Prepare, IsNotBegunByARunThatIsRefused) {
+TEST_F(Prepare, IsSkippedByARefusedRun) {
   const Outcome outcome = run(words("run", {"--distributed.tp_size", "2"}));
   EXPECT_EQ(outcome.status, 2);
   EXPECT_FALSE(fs::exists(files_.path("data"))) << outcome.error;
 }
 
-TEST_F(Prepare, SaysThatATemplateIsNoFile) {
+TEST_F(Prepare, ReportsATemplateThatIsNotAFile) {
   const Outcome outcome = prepare(set(", chat_template: nothere.jinja"));
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.error,
               HasSubstr("'nothere.jinja' is no file, and holds no {{ and no {%, so it is no template"));
 }
 
-// The first rows are converted, and no file is made.
+// Converts the first rows without creating a file.
 TEST_F(Prepare, IsTriedOnTheFirstRowsByCheck) {
   const auto check = [&](const std::string& section) {
     Words words = this->words("run", {"--dataset", section});

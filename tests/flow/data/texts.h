@@ -17,7 +17,7 @@ inline constexpr const char* kWordsTokenizer =
 "model":{"type":"WordLevel","unk_token":"<unk>","vocab":{"<unk>":0,"</s>":1,"Context:":2,"Question:":3,"Answer:":4,
 "warp":5,"weft":6,"shed":7,"reed":8,"loom":9,"heald":10,"beam":11,"pick":12}}})";
 
-// Questions of unequal length about words of a small vocabulary.
+// Returns questions of unequal length about words of a small vocabulary.
 inline std::string question_rows(int rows) {
   const char* words[] = {"warp", "weft", "shed", "reed", "loom", "heald", "beam", "pick"};
   std::string out;

@@ -1,4 +1,4 @@
-// Sets of texts that are refused: those of another run, no files, files that are too large.
+// Refused sets of texts: of another run, not regular files, too large files.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -23,7 +23,7 @@ TEST_F(Texts, RefuseOtherContentOnResume) {
   EXPECT_THAT(resumed.error, HasSubstr(" was trained on texts that differ from those that " +
                                        files_.path("rows.jsonl") + " holds now\n"));
   EXPECT_THAT(resumed.error, HasSubstr("checkpoint.accept_other_data"));
-  EXPECT_THAT(resumed.error, Not(HasSubstr("prepar")));  // it is known before
+  EXPECT_THAT(resumed.error, Not(HasSubstr("prepar")));  // refused before any preparation
   EXPECT_THAT(resumed.error, Not(HasSubstr("data order")));
   const Outcome accepted = run(words("run", {"--checkpoint.accept_other_data", "true"}));
   EXPECT_EQ(accepted.status, 0) << accepted.error;
@@ -42,7 +42,7 @@ TEST_F(Texts, RefuseAnotherTokenizerOnResume) {
   EXPECT_THAT(resumed.error, Not(HasSubstr("prepar")));
 }
 
-TEST_F(Texts, CutInAnotherWayAreRefusedOnResuming) {
+TEST_F(Texts, RefuseAnotherTruncationOnResume) {
   trained("run", {"--step_scheduler.max_steps", "4"});
   const Outcome resumed = run(words("run", {}, ", seq_length: 6, truncation: true"));
   EXPECT_EQ(resumed.status, 2) << resumed.out;
@@ -56,7 +56,7 @@ TEST_F(Texts, RefuseAFileThatIsNotRegular) {
               HasSubstr("'" + files_.path("rows.jsonl") + "' is a device; a regular file is expected"));
 }
 
-// The set of questions with a script of its own.
+// The set of questions with its own script.
 TEST_F(Texts, NameThePluginWhoseScriptThrows) {
   const std::string own = files_.path("own"), library = own + "/libheddle_squad.so",
                     script = own + "/squad.py";
@@ -95,7 +95,7 @@ TEST_F(Texts, ListTheFirstTwentyBadRows) {
   EXPECT_THAT(trained.error, Not(HasSubstr(":24: ")));
 }
 
-// The words of a vocabulary of one, and bytes.
+// A vocabulary of words in one set, and bytes in the other.
 TEST_F(Texts, RefuseAnotherTokenizerForValidation) {
   const Outcome trained = run(
       words("run", {"--validation_dataset", "{file_pattern: " + files_.path("train.bin") + ", seq_len: 8}",
@@ -105,7 +105,7 @@ TEST_F(Texts, RefuseAnotherTokenizerForValidation) {
                                        "contains tokens of the tokenizer "));
 }
 
-TEST_F(Texts, LongerThanTheModelsPositionsAreToldHowToBeCut) {
+TEST_F(Texts, RefuseRowsLongerThanTheModelsPositions) {
   const Outcome trained = run(words("run", {"--model.config.max_position_embeddings", "6"}));
   EXPECT_EQ(trained.status, 2) << trained.out;
   EXPECT_THAT(trained.error, HasSubstr(" tokens, more than the model's 6 positions\n  hint: Cut the samples: "
@@ -113,7 +113,7 @@ TEST_F(Texts, LongerThanTheModelsPositionsAreToldHowToBeCut) {
                                        "model's max_position_embeddings\n"));
 }
 
-// The only way to take a recipe's tokenizer back on the command line.
+// The only way to remove a recipe's tokenizer on the command line.
 TEST_F(Texts, UseTheModelsTokenizerByDefault) {
   std::filesystem::copy(files_.path("words"), files_.path("model"));
   files_.write("model/config.json", R"({"model_type": "llama", "vocab_size": 256, "hidden_size": 24,
@@ -134,7 +134,8 @@ TEST_F(Texts, UseTheModelsTokenizerByDefault) {
   }
 }
 
-// Outside of tools.each() no exception is about a row, and a check that takes it for one ends with status 3.
+// Outside of tools.each() an exception does not concern a row. A check that assumes it does ends with status
+// 3.
 TEST_F(Texts, FailTheCheckOfAPluginThatThrowsAValueError) {
   const std::string own = files_.path("own"), library = own + "/libheddle_squad.so";
   fs::create_directory(own);
@@ -152,9 +153,9 @@ TEST_F(Texts, FailTheCheckOfAPluginThatThrowsAValueError) {
   }
 }
 
-TEST_F(Texts, RefuseATokenizerOfAGigabyteUnread) {
+TEST_F(Texts, RefuseAGigabyteTokenizerWithoutReadingIt) {
   const std::string file = files_.path("words/tokenizer.json");
-  fs::resize_file(file, 1 << 30);  // takes no space
+  fs::resize_file(file, 1 << 30);  // uses no disk space
   const std::string too_large = "error[input] " + file + ": is larger than 256 MiB";
   files_.write("text", "warp weft");
   for (const Words& command :

@@ -1,4 +1,4 @@
-// Data sets of texts, run as a program: prepared once, shown, trained on in every form; what is refused.
+// Data sets of texts in whole runs: prepared once, shown, trained on in every form; refusals.
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST_F(Texts, ArePreparedOnceAndThenNeedNoPython) {
+TEST_F(Texts, ArePreparedOnceAndThenReadWithoutPython) {
   const Outcome first = run(words("first"));
   EXPECT_EQ(first.status, 0) << first.error;
   EXPECT_THAT(first.error, HasSubstr("preparing make_squad_dataset of " + files_.path("rows.jsonl")));
@@ -50,7 +50,7 @@ TEST_F(Texts, WarnWhenNoEndTokenIsTrained) {
   EXPECT_THAT(ended.error, ::testing::Not(HasSubstr("is the end token")));
 }
 
-TEST_F(Texts, AreFoundWhereverTheirContentIsTheSame) {
+TEST_F(Texts, AreReusedWhenTheirContentIsTheSame) {
   EXPECT_EQ(run(words("first")).status, 0);
   fs::rename(files_.path("rows.jsonl"), files_.path("moved.jsonl"));
   fs::create_symlink(files_.path("moved.jsonl"), files_.path("rows.jsonl"));
@@ -61,7 +61,7 @@ TEST_F(Texts, AreFoundWhereverTheirContentIsTheSame) {
   EXPECT_THAT(changed.error, HasSubstr("error[input] /nonexistent/python: cannot be started"));
 }
 
-TEST_F(Texts, AreSaidNotToBePreparedByCheck) {
+TEST_F(Texts, AreReportedAsUnpreparedByCheck) {
   const Words check = {"check", files_.path("run.yaml"), "--dataset", set()};
   const Outcome before = run(check, "/nonexistent/python");
   EXPECT_EQ(before.status, 0) << before.error;
@@ -80,7 +80,7 @@ TEST_F(Texts, AreSaidNotToBePreparedByCheck) {
   EXPECT_THAT(run({"prepare", files_.path("run.yaml")}).out, HasSubstr("nothing to prepare"));
 }
 
-TEST_F(Texts, AreShownWithWhatIsTrainedOn) {
+TEST_F(Texts, AreShownWithTheirTrainedTokens) {
   files_.write("rows.jsonl",
                R"({"context": "warp weft", "question": "shed", "answers": {"text": ["reed loom"]}})"
                "\n");
@@ -96,7 +96,7 @@ TEST_F(Texts, AreShownWithWhatIsTrainedOn) {
   EXPECT_THAT(beyond.error, HasSubstr("error[usage] --from: " + prepared().string() + " has 1 samples"));
 }
 
-TEST_F(Texts, GiveOneCurveOnAnyRanksInAnyPipelineAndPacked) {
+TEST_F(Texts, GiveOneCurveOnAnyTopologyAndPacked) {
   for (const char* key : {"loss", "grad_norm"}) {
     const double part = std::string(key) == "loss" ? 2e-5 : 2e-4;
     const auto one = trained("one", {}, key);
@@ -121,7 +121,7 @@ TEST_F(Texts, GiveOneCurveOnAnyRanksInAnyPipelineAndPacked) {
   }
 }
 
-// Packs of two runs of all samples: the mean loss of an epoch over its labels is that of the samples.
+// Packs of two passes over all samples: the mean loss of an epoch over its labels equals that of the samples.
 TEST_F(Texts, ArePackedToTheSameLoss) {
   const Words whole = {"--step_scheduler.max_steps", "1", "--dataloader", "{shuffle: false}"};
   const auto alone = trained("alone", plus(whole, {"--step_scheduler.global_batch_size", "30"}));
@@ -144,7 +144,7 @@ TEST_F(Texts, ResumeToTheSameBits) {
             without_clock(files_.path("whole/training.jsonl")));
 }
 
-// A model with random weights is exported with the tokenizer that it has learnt, and its own ends of texts.
+// A model with random weights is exported with the tokenizer that it was trained with, and its end tokens.
 TEST_F(Texts, AreExportedWithTheirTokenizer) {
   fs::create_directory(files_.path("model"));
   files_.write("model/config.json", R"({"model_type": "llama", "vocab_size": 256, "hidden_size": 24,
@@ -189,7 +189,7 @@ TEST_F(Texts, ArePreparedByOneOfTwoStarts) {
       << first.out << second.out;
 }
 
-TEST_F(Texts, LeaveNothingThatCountsWhenTheirPreparationIsKilled) {
+TEST_F(Texts, LeaveNoPreparedSetWhenPreparationIsKilled) {
   const Words prepare = {"prepare", files_.path("run.yaml"), "--dataset", set()};
   for (const int signal : {SIGKILL, SIGINT}) {
     Started killed(prepare, plus(environment(files_.path("stuck")), {"HEDDLE_DATA=" + files_.path("data")}));
@@ -228,7 +228,7 @@ TEST_F(Texts, AreReadByTheTokenizerOfARunThatIsTrainedOn) {
         {"--model", "{_target_: x.from_config, config: " + files_.path("base") + ", dtype: float32}"});
   fs::copy(
       files_.path("words"), files_.path("first/LATEST/model/.hf_metadata"),
-      fs::copy_options::recursive | fs::copy_options::overwrite_existing);  // as of a model with a tokenizer
+      fs::copy_options::recursive | fs::copy_options::overwrite_existing);  // like a model with a tokenizer
   train("second", {"--model", "{_target_: x.from_pretrained, pretrained_model_name_or_path: " +
                                   files_.path("first") + ", dtype: float32}"});
 }
@@ -240,7 +240,7 @@ TEST_F(Texts, PassTheKitsOfDataSets) {
   EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
 }
 
-TEST_F(Texts, SayWhichPackageIsMissing) {
+TEST_F(Texts, NameAMissingPackage) {
   const Outcome outcome = run(words("run"), files_.path("no_packages"));
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.error, HasSubstr("no_packages"));
@@ -248,7 +248,7 @@ TEST_F(Texts, SayWhichPackageIsMissing) {
   EXPECT_THAT(outcome.error, HasSubstr("pip install"));
 }
 
-TEST_F(Texts, AreRefusedByTheirOwnLine) {
+TEST_F(Texts, AreRefusedWithTheirLineOrField) {
   files_.write("rows.jsonl", question_rows(3) + "{\"context\": \"warp\", \n" + question_rows(2));
   EXPECT_THAT(run(words("run")).error, HasSubstr("rows.jsonl:4"));
   files_.write("rows.jsonl", question_rows(3) + "{\"context\": \"warp\", \"question\": \"weft\"}\n");

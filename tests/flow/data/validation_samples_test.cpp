@@ -1,4 +1,5 @@
-// Answers of the running model at validation: those of `heddle generate`, under every strategy, once a step.
+// Answers of the running model at validation equal those of `heddle generate`, under every strategy, once per
+// step.
 #include <gmock/gmock.h>
 
 #include "flow/data/texts.h"
@@ -24,7 +25,7 @@ Words sampling(const TrainingFiles& files, const std::string& run, const Words& 
                                more));
 }
 
-// The texts of a file, in its order.
+// Returns the texts of a file, in order.
 std::vector<std::string> texts_of(const std::string& file) {
   const std::string all = read_text(file), begin = "\"text\":\"";
   std::vector<std::string> out;
@@ -35,13 +36,13 @@ std::vector<std::string> texts_of(const std::string& file) {
   return out;
 }
 
-// As JSON writes it.
+// Escapes a text as in JSON.
 std::string escaped(std::string text) {
   for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 2) text.replace(at, 1, "\\n");
   return text;
 }
 
-TEST(ValidationSamples, AreThoseOfGenerateUnderEveryStrategy) {
+TEST(ValidationSamples, MatchGenerateUnderEveryStrategy) {
   const TrainingFiles files;
   const Outcome alone = heddle(sampling(files, "one"));
   ASSERT_EQ(alone.status, 0) << alone.error;
@@ -67,8 +68,8 @@ TEST(ValidationSamples, AreThoseOfGenerateUnderEveryStrategy) {
   expect_same("tensor", plus(two, {"--distributed.tp_size", "2", "--distributed.sequence_parallel", "true"}));
 }
 
-// The curve of losses is that of a run without them.
-TEST(ValidationSamples, LeaveTheRunAsItIs) {
+// The loss curve equals that of a run without answers.
+TEST(ValidationSamples, LeaveTheRunUnchanged) {
   const TrainingFiles files;
   const Words steps = {"--step_scheduler.max_steps", "4", "--nproc-per-node", "2"};
   ASSERT_EQ(heddle(sampling(files, "asked", {"--nproc-per-node", "2"})).status, 0);
@@ -77,7 +78,7 @@ TEST(ValidationSamples, LeaveTheRunAsItIs) {
             column(files.path("plain/training.jsonl"), "loss"));
 }
 
-// A run that was ended after an answer, and before the checkpoint of that step, gives it again.
+// A run that ended after an answer but before the checkpoint of that step writes the answer again.
 TEST(ValidationSamples, AppearOnceInAResumedRun) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(sampling(files, "whole")).status, 0);
@@ -90,7 +91,7 @@ TEST(ValidationSamples, AppearOnceInAResumedRun) {
   EXPECT_EQ(texts_of(files.path("cut/samples.jsonl")), texts_of(files.path("whole/samples.jsonl")));
 }
 
-TEST(ValidationSamples, AreWarnedOfWithoutAValidation) {
+TEST(ValidationSamples, WarnWithoutAValidation) {
   const TrainingFiles files;
   const Outcome outcome = heddle(sampling(
       files, "run",
@@ -113,8 +114,8 @@ class SampledTexts : public Texts {
   }
 };
 
-// The data set's template is that of the samples, and of the model that is exported.
-TEST_F(SampledTexts, AreAskedForByTheTemplateOfTheData) {
+// The data set's template is used for the samples, and exported with the model.
+TEST_F(SampledTexts, UseTheGenerationPromptOfTheData) {
   const Outcome outcome = run(chat("run"));
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   const std::vector<std::string> texts = texts_of(files_.path("run/samples.jsonl"));

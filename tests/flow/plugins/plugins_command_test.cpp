@@ -1,4 +1,4 @@
-// `heddle plugins`, run as a program on the gallery and on the plugins of the build.
+// `heddle plugins` as a program, on the gallery and on the plugins of the build.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ TEST(PluginsList, ShowsPapersPlacesAndWhatCannotBeLoaded) {
   EXPECT_THAT(outcome.out, HasSubstr("searched: " + kGallery + ", " HEDDLE_BINARY_DIR "/plugins"));
 }
 
-TEST(PluginsList, LooksInTheVariablesPlacesToo) {
+TEST(PluginsList, SearchesTheDirectoriesOfTheVariableToo) {
   const Outcome outcome = heddle({"plugins", "list", "--json"}, {"HEDDLE_PLUGIN_PATH=" + kGallery});
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr(R"("plugin":"plain","version":"1.2.3","path":")" + bad("plain") + "\""));
@@ -72,13 +72,13 @@ TEST(PluginsInspect, ShowsTheBuiltInStrategy) {
   EXPECT_THAT(outcome.out, HasSubstr("  file: built into the engine\n"));
 }
 
-TEST(PluginsInspect, GivesAnErrorAsJsonToo) {
+TEST(PluginsInspect, PrintsErrorsAsJson) {
   const Outcome outcome = heddle({"plugins", "inspect", bad("other_torch"), "--json"});
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.out, HasSubstr(R"({"error": {"code": "plugin_abi")"));
 }
 
-TEST(PluginsCheck, PassesAGoodPluginOnTheRanksThatAreAskedFor) {
+TEST(PluginsCheck, PassesAGoodPluginOnTheRequestedRanks) {
   const Outcome outcome = heddle({"plugins", "check", bad("zero1_none"), "--ranks", "2"});
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("ok    the manifest is readable: zero1_none 0.1.0\n"));
@@ -102,7 +102,7 @@ TEST(PluginsCheck, PrintsOneObjectForAProgram) {
                         R"(data-parallel ranks and all microbatches of the step","passed":false,)"));
 }
 
-// The plugins of the build, without the CUDA part of one, which is a file of its own.
+// Returns the plugins of the build, without the CUDA library of one of them, which is a separate file.
 std::vector<std::string> built_plugins() {
   std::vector<std::string> names;
   const std::string prefix = "libheddle_";
@@ -119,7 +119,7 @@ TEST_P(BuiltPlugin, PassesItsCheck) {
   flow::Words command{"plugins", "check", HEDDLE_BINARY_DIR "/plugins/libheddle_" + GetParam() + ".so",
                       "--ranks", "2",     "--time-limit",
                       "900"};
-  // A key that no default can be given for.
+  // A key without a possible default.
   if (GetParam() == "nemotron_nas")
     command.insert(
         command.end(),
@@ -139,7 +139,7 @@ TEST_P(BuiltPlugin, PassesItsCheck) {
 INSTANTIATE_TEST_SUITE_P(Plugins, BuiltPlugin, ::testing::ValuesIn(built_plugins()),
                          [](const auto& info) { return info.param; });
 
-TEST(PluginsCheck, SaysWhichRuleABadPluginBreaks) {
+TEST(PluginsCheck, NamesTheRuleThatABadPluginBreaks) {
   const Outcome outcome = heddle({"plugins", "check", bad("empty_offer")});
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.out, HasSubstr("FAIL  the registry accepts all that the plugin offers: invalid plugin "
@@ -173,15 +173,15 @@ TEST(PluginsCheck, SurvivesAPluginThatEndsItsProcess) {
   EXPECT_THAT(outcome.error, HasSubstr("error[plugin_failed]"));
 }
 
-// Status 0 in the middle of a kit is no end of the check.
-TEST(PluginsCheck, RefusesAPluginThatEndsItsProcessAsIfAllWereWell) {
+// An exit with status 0 inside a kit must not end the check.
+TEST(PluginsCheck, RefusesAPluginThatEndsItsProcessWithStatus0) {
   const Outcome outcome = heddle({"plugins", "check", bad("zero1_exits_in_finish"), "--ranks", "2"});
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.out, HasSubstr("FAIL  strategy 'zero1' on 2 ranks: "));
   EXPECT_THAT(outcome.out, HasSubstr("the process ended (exit with status 0)"));
 }
 
-// A run's file with `plugins: [...]`, and nothing else that would be a valid run.
+// A file with only `plugins: [...]`, which is not a complete run.
 struct RunWithPlugins {
   explicit RunWithPlugins(const std::string& plugins)
       : path(std::filesystem::path(::testing::TempDir()) / "heddle_run_with_plugins.yaml") {

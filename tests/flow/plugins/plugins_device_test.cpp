@@ -1,4 +1,4 @@
-// `heddle plugins check --device`: plugins that train on simulated GPUs as on the CPU, and faults that only a
+// `heddle plugins check --device`: plugins train on simulated GPUs as on the CPU, and faults that only a
 // device shows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ Outcome on_gpus(const std::string& file, const Words& environment = {}, const st
   return heddle({"plugins", "check", file, "--device", "simulated", "--ranks", ranks}, environment);
 }
 
-TEST(PluginsCheckOnADevice, TrainsAModelThereAndSaysWhatItLeavesToTheCpu) {
+TEST(PluginsCheckOnADevice, TrainsAModelThereAndReportsWhatItLeavesToTheCpu) {
   const Outcome outcome = on_gpus(gallery("faulty_model"));
   EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("ok    models are trained on the device 'simulated': simulated, work "
@@ -63,7 +63,7 @@ TEST(PluginsCheckOnADevice, TakesTheOrderOfTheWorkFromTheEnvironment) {
                 "or a number, got 'soon'\n"));
 }
 
-// On the CPU it is right.
+// The plugin is correct on the CPU.
 TEST(PluginsCheckOnADevice, NamesBothPlacesWhereAPluginReadsOnTheHost) {
   const auto expect_named = [](const std::string& name, const std::string& kit) {
     const Outcome outcome = on_gpus(gallery(name), {"HEDDLE_FAULT=reads_on_the_host"});
@@ -87,7 +87,7 @@ std::string race_of(const std::string& plugin, const std::string& one, const std
          " on stream [0-9]+ of cuda:[0-9] writes, and no event orders them";
 }
 
-TEST(PluginsCheckOnADevice, NamesBothPlacesOfWorkThatNothingOrders) {
+TEST(PluginsCheckOnADevice, NamesBothPlacesOfUnorderedWork) {
   const Outcome model = on_gpus(gallery("faulty_model"), {"HEDDLE_FAULT=stream_of_its_own"});
   EXPECT_EQ(model.status, 2) << model.out << model.error;
   EXPECT_THAT(model.out, ContainsRegex("FAIL  model 'faulty': forward\\(\\): keeps nothing .*" +
@@ -109,7 +109,7 @@ TEST(PluginsCheckOnADevice, RefusesStateThatIsNotOnTheDevice) {
   EXPECT_THAT(outcome.out, HasSubstr("cuda:0 and cpu"));
 }
 
-TEST(PluginsCheckOnADevice, SaysWhichKindsComputeNothingThere) {
+TEST(PluginsCheckOnADevice, ReportsKindsThatComputeNothingThere) {
   const auto expect_untrained = [](const std::string& file, const std::string& kind,
                                    const std::string& name) {
     const Outcome outcome = on_gpus(file);
@@ -134,7 +134,7 @@ TEST(PluginsCheckOnADevice, ComparesOptimizersWithTheCpu) {
                                        ": update(): does not depend on the split: weights differ by "));
 }
 
-TEST(PluginsCheckOnADevice, RefusesADeviceThatIsNotThere) {
+TEST(PluginsCheckOnADevice, RefusesAnAbsentDevice) {
   const Outcome unknown = heddle({"plugins", "check", gallery("plain"), "--device", "simulatd"});
   EXPECT_EQ(unknown.status, 2);
   EXPECT_EQ(unknown.error,
@@ -151,7 +151,7 @@ TEST(PluginsCheckOnADevice, RefusesADeviceThatIsNotThere) {
           HasSubstr("  hint: use --device simulated, which needs no GPU\n")));
 }
 
-TEST(PluginsCheckOnADevice, SaysInJsonWhereItTrained) {
+TEST(PluginsCheckOnADevice, ReportsInJsonWhereItTrained) {
   const Outcome gpu =
       heddle({"plugins", "check", gallery("faulty_optimizer"), "--device", "simulated", "--json"});
   EXPECT_THAT(gpu.out, HasSubstr("libheddle_faulty_optimizer.so\",\"device\":\"simulated\",\"passed\":true"));

@@ -1,5 +1,5 @@
-// `heddle plugins new`, run as a program: the files it writes, and what it refuses. tests/packaging builds
-// them.
+// `heddle plugins new` as a program: the files that it writes, and refusals. tests/packaging builds the
+// files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ TEST_F(PluginsNew, WritesEveryKind) {
   }
 }
 
-TEST_F(PluginsNew, RefusesNamesThatAreNoneAndDirectoriesThatAreThere) {
+TEST_F(PluginsNew, RefusesInvalidNamesAndExistingDirectories) {
   const Outcome spelt = heddle({"plugins", "new", "My-Plan"});
   EXPECT_EQ(spelt.status, 2);
   EXPECT_EQ(spelt.error,

@@ -1,5 +1,4 @@
-// The status and the last line of `heddle plugins check`: what was not trained, how many checks failed, and a
-// request that is wrong.
+// Status and last line of `heddle plugins check`: untrained offers, failed checks, and invalid requests.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +16,7 @@ std::string broken(const std::string& name) {
   return HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_" + name + ".so";
 }
 
-// One that `read()` passes over, as it does in a config.json.
+// read() ignores the key, as in a config.json.
 TEST(PluginsCheck, RefusesAMisspeltKeyOfAModel) {
   const Outcome outcome =
       heddle({"plugins", "check", broken("faulty_model"), "--fields", "{hiden_size: 12}"});
@@ -31,7 +30,7 @@ TEST(PluginsCheck, RefusesAMisspeltKeyOfAModel) {
 }
 
 // One rank splits nothing.
-TEST(PluginsCheck, NamesEachOfferThatWasNotTrained) {
+TEST(PluginsCheck, NamesEachUntrainedOffer) {
   const auto expect_untrained = [](const std::string& file, const std::string& offer) {
     const Outcome outcome = heddle({"plugins", "check", file, "--ranks", "1"});
     EXPECT_EQ(outcome.status, 3) << outcome.out << outcome.error;
@@ -59,7 +58,7 @@ TEST(PluginsCheck, CountsTheChecksThatRanInBothPlaces) {
   EXPECT_THAT(outcome.error, HasSubstr(": " + verdict + "\n")) << outcome.out;
 }
 
-TEST(PluginsCheck, SaysThatNothingWasTrainedWithAStatusOfItsOwn) {
+TEST(PluginsCheck, ReportsThatNothingWasTrainedByASeparateStatus) {
   const Outcome outcome =
       heddle({"plugins", "check", broken("faulty_model"), "--fields", "{hidden_size: 13}"});
   EXPECT_EQ(outcome.status, 3) << outcome.out << outcome.error;

@@ -1,4 +1,4 @@
-// `heddle train` with AutoModel's benchmark recipe: steps are timed, and nothing else happens.
+// `heddle train` with AutoModel's benchmark recipe: times steps, and does nothing else.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -59,7 +59,8 @@ TEST(Benchmark, TimesStepsOnAllRanksAndWritesAutoModelsKeys) {
     EXPECT_GE(at, before) << key;
     before = at;
   }
-  // The 20 samples hold two steps: the rest of an epoch is left out, and all steps are alike.
+  // The 20 samples are enough for two steps. The rest of an epoch is dropped, so all steps have the same
+  // size.
   EXPECT_THAT(outcome.out, ContainsRegex("iteration 5 of 5 \\| num_label_tokens=504 \\| .*loss=[0-9.]+\n"
                                          "  Max iter time: [0-9.]+ seconds\n  MFU: [0-9.]+%\n"
                                          "  milliseconds \\(fastest rank, slowest rank\\): iteration "
@@ -69,13 +70,13 @@ TEST(Benchmark, TimesStepsOnAllRanksAndWritesAutoModelsKeys) {
   EXPECT_THAT(outcome.out,
               ContainsRegex("Average iteration time: [0-9.]+ seconds \\(excluding first 2 warmup "
                             "iterations\\)\nAverage MFU: "));
-  EXPECT_FALSE(fs::exists(files.path("run")));  // nothing is validated or saved
+  EXPECT_FALSE(fs::exists(files.path("run")));  // no validation and no checkpoint
   const Outcome again = heddle(files.train({"--benchmark.warmup_steps", "9"}));
   EXPECT_EQ(again.status, 0) << again.error;  // its own file is replaced
   EXPECT_THAT(again.out, HasSubstr(" (all 5 iterations)\n"));
 }
 
-TEST(Benchmark, WritesOverNoFileOfAnotherKind) {
+TEST(Benchmark, RefusesToReplaceAFileOfAnotherKind) {
   const BenchmarkFiles files;
   const std::string recipe = read_text(files.path("benchmark.yaml"));
   for (const char* other : {"benchmark.yaml", "text.txt"}) {
@@ -96,9 +97,9 @@ TEST(Benchmark, WritesOverNoFileOfAnotherKind) {
             "  hint: remove it; benchmark.json_output_path sets the file of the results\n");
 }
 
-// As AutoModel's loader on one rank: what does not fill a microbatch is left out, on every topology; a last
-// step of fewer microbatches is made.
-TEST(DropLast, LeavesOutWhatDoesNotFillAMicrobatch) {
+// Like AutoModel's loader on one rank: samples that do not fill a microbatch are dropped on every topology,
+// and a last step of fewer microbatches runs.
+TEST(DropLast, DropsAnIncompleteMicrobatch) {
   for (const char* ranks : {"1", "2"})
     for (const bool drops : {true, false}) {
       const BenchmarkFiles files;

@@ -1,4 +1,4 @@
-// Words of recipes that say less than a person may think, and limits of samples.
+// Settings of recipes that have less effect than expected, and limits of samples.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -20,7 +20,7 @@ TEST(RecipeWords, AreShownOnce) {
   EXPECT_THAT(shown, Not(HasSubstr("activation_checkpointing: ")));
 }
 
-// Of a set that has no such key itself.
+// Limits of a data set without such a key.
 TEST(Limits, HoldForSetsOfPlugins) {
   for (const char* key : {"limit_dataset_samples", "num_samples_limit"}) {
     const TrainingFiles files;

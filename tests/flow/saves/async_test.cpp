@@ -1,4 +1,4 @@
-// Saving while training goes on: the same bytes as saving while it waits, and failures that are not lost.
+// Asynchronous saves write the bytes of synchronous saves, and their failures are reported.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -18,7 +18,7 @@ const Words kTwoRanks = {"--distributed", "{strategy: ddp}", "--nproc-per-node",
 const Words kOften = {"--step_scheduler.ckpt_every_steps", "2", "--step_scheduler.max_steps", "8"};
 const Words kAsync = {"--checkpoint.is_async", "true"};
 
-// Every file of a checkpoint but the configuration, which says how it was saved.
+// Returns every file of a checkpoint except the configuration, which records how it was saved.
 std::map<std::string, std::string> files_of(const fs::path& checkpoint) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(checkpoint))
@@ -27,7 +27,7 @@ std::map<std::string, std::string> files_of(const fs::path& checkpoint) {
   return files;
 }
 
-TEST(Async, WritesTheBytesOfASaveThatWaits) {
+TEST(Async, WritesTheSameBytesAsASynchronousSave) {
   const TrainingFiles files;
   const Words words = plus(kTwoRanks, plus(kOften, {"--checkpoint.save_consolidated", "every"}));
   const Outcome waits = heddle(files.train("waits", words));
@@ -46,7 +46,7 @@ TEST(Async, WritesTheBytesOfASaveThatWaits) {
   EXPECT_EQ(fs::read_symlink(files.path("async/LATEST")), "epoch_0_step_7");
 }
 
-TEST(Async, ResumesWithTheBitsOfARunThatNeverStopped) {
+TEST(Async, ResumesBitForBit) {
   const TrainingFiles files;
   const Words words = plus(kTwoRanks, kAsync);
   ASSERT_EQ(heddle(files.train("whole", plus(words, kOften))).status, 0);
@@ -58,7 +58,7 @@ TEST(Async, ResumesWithTheBitsOfARunThatNeverStopped) {
             files_of(files.path("whole/epoch_0_step_7/optim")));
 }
 
-// A file stands where this run's directories in the making would be; gives it.
+// Creates a file at the path of this run's incomplete directories, and returns the path.
 std::string obstruct(const TrainingFiles& files, const Words& staging) {
   const Words one =
       plus(staging, {"--step_scheduler.max_steps", "1", "--checkpoint.save_consolidated", "false"});
@@ -70,7 +70,7 @@ std::string obstruct(const TrainingFiles& files, const Words& staging) {
 }
 
 // A save at the end of each epoch, so the next one would be an epoch later.
-TEST(Async, EndsTheRunWithAFailureLongBeforeTheNextSave) {
+TEST(Async, EndsTheRunOnAFailureBeforeTheNextSave) {
   const TrainingFiles files;
   const Words staging = plus(kTwoRanks, {"--checkpoint.staging_dir", files.path("staging")});
   const std::string place = obstruct(files, staging);
@@ -85,7 +85,7 @@ TEST(Async, EndsTheRunWithAFailureLongBeforeTheNextSave) {
   EXPECT_LT(steps, 248u);
 }
 
-TEST(Async, EndsTheRunWithTheFailureOfItsLastSave) {
+TEST(Async, EndsTheRunOnAFailureOfItsLastSave) {
   const TrainingFiles files;
   const Words staging = plus(kTwoRanks, {"--checkpoint.staging_dir", files.path("staging")});
   const std::string place = obstruct(files, staging);
@@ -95,7 +95,7 @@ TEST(Async, EndsTheRunWithTheFailureOfItsLastSave) {
   EXPECT_THAT(outcome.error, StartsWith("error[io] " + place + "/epoch_0_step_3.incomplete: "));
 }
 
-TEST(Staging, LiesWhereTheConfigurationSays) {
+TEST(Staging, UsesTheConfiguredDirectory) {
   const TrainingFiles files;
   fs::create_directories(files.path("staging/epoch_0_step_1.incomplete/left"));
   const Words words =
@@ -105,11 +105,11 @@ TEST(Staging, LiesWhereTheConfigurationSays) {
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_TRUE(fs::exists(files.path("run/epoch_0_step_1/model/manifest.json")));
   EXPECT_FALSE(fs::exists(files.path("run/epoch_0_step_1/left")));
-  EXPECT_TRUE(fs::exists(files.path("staging/epoch_0_step_1.incomplete/left")));  // another run's
+  EXPECT_TRUE(fs::exists(files.path("staging/epoch_0_step_1.incomplete/left")));  // of another run
 }
 
-// Of another step than this run saves; its place there is the run's own.
-TEST(Staging, IsSweptOfWhatAnInterruptedRunHasLeft) {
+// Leftovers of a step that this run does not save. The directory belongs to this run.
+TEST(Staging, RemovesTheFilesOfAnInterruptedRun) {
   const TrainingFiles files;
   const auto train = [&](const std::string& steps) {
     return heddle(files.train(

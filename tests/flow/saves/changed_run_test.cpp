@@ -1,4 +1,4 @@
-// Going on with other data or other settings: refused, accepted, said.
+// Resuming with other data or other settings: refused, accepted, reported.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -45,7 +45,7 @@ TEST(ResumeChecks, RefusesOtherDataOfEqualLengthUnlessAccepted) {
   EXPECT_THAT(accepted.error, HasSubstr("warning: the data set was "));
 }
 
-// A mixture's balance loss is a mean over microbatches. A dense model's numbers do not depend on them.
+// A mixture's balance loss is a mean over microbatches. A dense model does not depend on them.
 TEST(ResumeChecks, WarnsOfMicrobatchesOfMixturesAlone) {
   const TrainingFiles files;
   const auto resume = [&](const std::string& run, const Words& model) {
@@ -63,7 +63,7 @@ TEST(ResumeChecks, WarnsOfMicrobatchesOfMixturesAlone) {
       HasSubstr(warning));
 }
 
-TEST(ResumeChecks, SaysEachSettingThatChangesNumbers) {
+TEST(ResumeChecks, NamesEachSettingThatChangesNumbers) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(plus(files.train("run"), ended_at("2"))).status, 0);
   const Outcome outcome =
@@ -85,7 +85,7 @@ TEST(ResumeChecks, SaysEachSettingThatChangesNumbers) {
   EXPECT_EQ(lines, 4u) << outcome.error;
 }
 
-TEST(ResumeChecks, SaysNothingOfASectionThatChangesNothing) {
+TEST(ResumeChecks, IgnoresASectionThatChangesNothing) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(plus(files.train("run"), ended_at("2"))).status, 0);
   const Outcome off = heddle(plus(files.train("run", {"--fp8", "{enabled: false}"}), ended_at("3")));

@@ -1,4 +1,4 @@
-// What a run exports, and what it takes of a model that somebody gives it.
+// Exports of a run, and models from other sources that a run accepts.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -11,12 +11,12 @@
 namespace flow {
 namespace {
 
-HEDDLE_WITH_ALL("Exported.TooLate*");
+HEDDLE_WITH_ALL("Exported.LeavesTheCheckpoint*");
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-// What every topology exports has the loss that its run ended with, for one rank that reads it.
+// The export of every topology has the loss with which its run ended, read on one rank.
 TEST(Exported, HasTheLossOfTheRun) {
   const TrainingFiles files;
   files.write("held_out.txt",
@@ -54,8 +54,8 @@ TEST(Exported, HasTheLossOfTheRun) {
   }
 }
 
-// The same model can be exported from it as if nothing had been.
-TEST(Exported, TooLateLeavesTheCheckpoint) {
+// The model can still be exported from the checkpoint.
+TEST(Exported, LeavesTheCheckpointWhenTheExportTimesOut) {
   const TrainingFiles files;
   const Words words = {"--nproc-per-node", "2", "--step_scheduler.max_steps", "2"};
   ASSERT_EQ(heddle(files.train("whole", words)).status, 0);
@@ -97,7 +97,7 @@ TEST(Exported, LoadsInTransformers4) {
     EXPECT_THAT(config, HasSubstr(key));
 }
 
-TEST(Pretrained, WarnsOfTensorsWithoutAPlaceAndRefusesMissingOnes) {
+TEST(Pretrained, WarnsOfUnusedTensorsAndRefusesMissingOnes) {
   const TrainingFiles files;
   fs::copy(kGolden + "llama_odd", files.path("model"));
   const auto layers = [&](const std::string& count) {

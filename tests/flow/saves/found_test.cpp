@@ -1,4 +1,5 @@
-// What a run finds where it saves: damaged checkpoints, those of another branch, copies of its pointers.
+// Contents that a run finds in its checkpoint directory: damaged checkpoints, those of another branch, copied
+// pointers.
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -27,7 +28,7 @@ size_t steps_in(const TrainingFiles& files) {
   return column(files.path("run/training.jsonl"), "step").size();
 }
 
-TEST(DamagedCheckpoint, IsRefusedBeforeTheStepsUpToIt) {
+TEST(DamagedCheckpoint, IsNotOverwrittenByARunThatResumesBeforeIt) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", found_up_to("4"))).status, 0);
   fs::remove(files.path("run/epoch_0_step_3/optim/manifest.json"));
@@ -40,7 +41,7 @@ TEST(DamagedCheckpoint, IsRefusedBeforeTheStepsUpToIt) {
   EXPECT_EQ(steps_in(files), 4u);
 }
 
-TEST(DamagedCheckpoint, IsNotOverwrittenWhenItIsTheOnlyOne) {
+TEST(DamagedCheckpoint, IsKeptWhenItIsTheOnlyOne) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", found_up_to("2"))).status, 0);
   fs::remove(files.path("run/epoch_0_step_1/optim/manifest.json"));
@@ -54,7 +55,7 @@ TEST(DamagedCheckpoint, IsNotOverwrittenWhenItIsTheOnlyOne) {
   EXPECT_EQ(steps_in(files), 2u);
 }
 
-TEST(CopiedPointer, IsRefusedAsNoSaveCouldTurnIt) {
+TEST(CopiedPointer, IsRefusedBecauseNoSaveCouldUpdateIt) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", found_up_to("2"))).status, 0);
   const std::string latest = files.path("run/LATEST");
@@ -67,8 +68,8 @@ TEST(CopiedPointer, IsRefusedAsNoSaveCouldTurnIt) {
                                "  hint: remove the directory, which is a copy of the link's target\n");
 }
 
-// The names of the steps up to 500 are taken; the run is asked to end among them.
-TEST(Branch, IsSavedAfterTheStepsOfTheOtherOneWhenItIsAskedToEnd) {
+// The names of the steps up to 500 are taken, and the run is asked to end in between.
+TEST(Branch, IsSavedOnAStopAfterTheStepsOfTheOtherBranch) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", plus(kEvery2Sharded, {"--step_scheduler.max_steps", "1"}))).status, 0);
   for (int step = 1; step <= 500; ++step)
@@ -83,7 +84,7 @@ TEST(Branch, IsSavedAfterTheStepsOfTheOtherOneWhenItIsAskedToEnd) {
   EXPECT_GE(steps_in(files), 502u);
 }
 
-// Before it has saved anything itself.
+// The run has not saved anything yet.
 TEST(Branch, ResumesFromItsBeginningWhenStartedAgain) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", found_up_to("5"))).status, 0);
@@ -127,7 +128,7 @@ TEST(ResumeChecks, CompareTheRotaryScaling) {
   EXPECT_THAT(outcome.error, HasSubstr("; it holds another model: rope_scaling was none, now linear 4\n"));
 }
 
-// What the run begins from has the name of its checkpoint, whatever led there.
+// The starting point of a run is the name of its checkpoint, whatever path led there.
 TEST(RestoreFrom, FollowsALinkAndADirectoryWithASlash) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", found_up_to("2"))).status, 0);

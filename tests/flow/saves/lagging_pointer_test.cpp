@@ -1,5 +1,5 @@
-// Where LATEST is not the checkpoint with the most steps: published while it could not be moved, or of a run
-// that began again from an older one.
+// LATEST is not the checkpoint with the most steps: the run was killed before updating it, or a run restarted
+// from an older checkpoint.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -17,24 +17,23 @@ HEDDLE_WITH_ALL("LaggingPointer.*");
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-TEST(LaggingPointer, NamesWhatItWasAboutToName) {
+TEST(LaggingPointer, MovesToTheCheckpointItWasBeingMovedTo) {
   const TrainingFiles files;
   const auto train = [&](const std::string& steps) {
     return heddle(files.train("run", {"--distributed", "{strategy: single}", "--step_scheduler.max_steps",
                                       steps, "--checkpoint.restore_from", "LATEST"}));
   };
   ASSERT_EQ(train("2").status, 0);
-  fs::rename(files.path("run/LATEST"), files.path("run/.LATEST.new"));  // killed before it was turned
+  fs::rename(files.path("run/LATEST"), files.path("run/.LATEST.new"));  // killed before it was updated
 
-  const Outcome rest = train("3");  // else it would start fresh, and fail where the first checkpoint stands
+  const Outcome rest = train("3");  // else it would start from scratch, and fail at the first checkpoint
   EXPECT_EQ(rest.status, 0) << rest.error;
   EXPECT_THAT(rest.out,
               HasSubstr("resumes " + files.path("run/epoch_0_step_1") + ": continues with step 3 of 3"));
   EXPECT_EQ(fs::read_symlink(files.path("run/LATEST")), "epoch_0_step_2");
 }
 
-// Steps beyond the older checkpoint are there twice over: those of the run before, and what this one has
-// saved.
+// Steps after the older checkpoint exist twice: from the previous run, and from this run.
 TEST(LaggingPointer, ResumesFromTheRunsOwnSaveOnRestart) {
   const TrainingFiles files;
   const auto train = [&](std::vector<std::string> more, const std::vector<std::string>& environment = {}) {
@@ -57,7 +56,7 @@ TEST(LaggingPointer, ResumesFromTheRunsOwnSaveOnRestart) {
               HasSubstr("resumes " + files.path("run/epoch_0_step_2") + ": continues with step 4 of 5"));
 }
 
-// What LATEST names has fewer steps than what the run left that this one has branched off from.
+// LATEST has fewer steps than the checkpoints of the run from which this run branched off.
 TEST(LaggingPointer, IsFollowedInABranchWithANote) {
   const TrainingFiles files;
   const std::string latest = files.path("run/LATEST");
@@ -85,7 +84,7 @@ TEST(LaggingPointer, IsFollowedInABranchWithANote) {
   EXPECT_EQ(later.out.find("has more steps"), std::string::npos);
 }
 
-TEST(LaggingPointer, LosesNothingWhenItsTargetIsIncomplete) {
+TEST(LaggingPointer, FallsBackWhenItsTargetIsMissingOrIncomplete) {
   const TrainingFiles files;
   const auto train = [&](const std::string& steps) {
     return heddle(files.train("run", {"--distributed", "{strategy: single}", "--step_scheduler.max_steps",

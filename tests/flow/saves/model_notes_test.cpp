@@ -1,4 +1,4 @@
-// Files of a model that exports, checkpoints and adapters carry over, and files that they change.
+// Files of a model that exports, checkpoints and adapters copy, and files that they change.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -26,7 +26,7 @@ std::string changed_copy(const TrainingFiles& files, const std::string& from, co
   return files.path(name);
 }
 
-TEST(ModelNotes, KeepNumbersThatAreNotFinite) {
+TEST(ModelNotes, KeepNonFiniteNumbers) {
   const TrainingFiles files;
   const std::string model = changed_copy(files, kGolden + "llama_odd", "model", "\"vocab_size\"",
                                          "\"limits\": [-Infinity, Infinity, NaN],\n  \"vocab_size\"");
@@ -44,7 +44,7 @@ TEST(ModelNotes, KeepNumbersThatAreNotFinite) {
             read_text(files.path("made/config.json")));
 }
 
-TEST(ModelNotes, AreRefusedBeforeTheFirstStepWhenTheyCannotBeExported) {
+TEST(ModelNotes, AreRefusedBeforeTheFirstStepWhenNotExportable) {
   const TrainingFiles files;
   fs::copy(kGolden + "llama_odd", files.path("model"));
   files.write("model/generation_config.json", "[]");
@@ -55,8 +55,8 @@ TEST(ModelNotes, AreRefusedBeforeTheFirstStepWhenTheyCannotBeExported) {
   EXPECT_FALSE(fs::exists(files.path("run/training.jsonl")));
 }
 
-// Follows transformers 5: the run is that of the same files with tie_word_embeddings: false.
-TEST(ModelNotes, SayThatAHeadOfItsOwnIsNotTied) {
+// Like transformers 5: the run equals one of the same files with tie_word_embeddings: false.
+TEST(ModelNotes, MarkASeparateHeadAsUntied) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("base", {"--step_scheduler.max_steps", "1"})).status, 0);
   const std::string untied = files.path("base/LATEST/model/consolidated");
@@ -78,8 +78,8 @@ TEST(ModelNotes, SayThatAHeadOfItsOwnIsNotTied) {
   expect_same_files(untied, files.path("back"));
 }
 
-// A head that match_all_linear adapts though it is tied: the run's own adapter is a model everywhere.
-TEST(ModelNotes, GiveAnAdapterOfATiedHeadAHeadOfItsOwn) {
+// match_all_linear adapts a tied head: the run's own adapter can be used as a model everywhere.
+TEST(ModelNotes, UntieTheHeadOfAnAdapterOnATiedHead) {
   const TrainingFiles files;
   fs::copy(kGolden + "llama_tied", files.path("base"));
   const Words words = {"--model",
@@ -109,7 +109,7 @@ TEST(ModelNotes, GiveAnAdapterOfATiedHeadAHeadOfItsOwn) {
 
 using ModelNotesOfTexts = Texts;
 
-TEST_F(ModelNotesOfTexts, HaveTheNamedTemplatesAndTheEndTokenOfTheData) {
+TEST_F(ModelNotesOfTexts, HoldTheNamedTemplatesAndTheEndTokenOfTheData) {
   fs::create_directory(files_.path("words/additional_chat_templates"));
   files_.write("words/chat_template.jinja", "{% for m in messages %}{{ m['content'] }} {% endfor %}");
   files_.write("words/additional_chat_templates/tool_use.jinja", "{{ tools }}");
@@ -126,7 +126,7 @@ TEST_F(ModelNotesOfTexts, HaveTheNamedTemplatesAndTheEndTokenOfTheData) {
             "{{ tools }}");
 }
 
-TEST_F(ModelNotesOfTexts, AreShownAsTheRecipeHasThem) {
+TEST_F(ModelNotesOfTexts, AreShownAsInTheRecipe) {
   const Words prepare = {"prepare", files_.path("run.yaml"), "--dataset", set()};
   ASSERT_EQ(run(prepare).status, 0);
   files_.write("rows.jsonl", question_rows(4));
@@ -174,7 +174,7 @@ TEST(Header, CountsTheStudentAlone) {
   EXPECT_THAT(model_line(alone), HasSubstr(" parameters, float32, from "));
 }
 
-TEST(Header, NamesTheDtypeOfProductsWhereItIsAnother) {
+TEST(Header, NamesADifferentDtypeOfProducts) {
   const TrainingFiles files;
   const Outcome run =
       heddle(files.train("run", {"--step_scheduler.max_steps", "1", "--distributed", "{strategy: fsdp2}"}));

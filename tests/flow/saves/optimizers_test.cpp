@@ -1,4 +1,4 @@
-// Checkpoints of optimizers: on other ranks, and by a run with another one.
+// Checkpoints of optimizers, resumed on other ranks and with another optimizer.
 #include <gmock/gmock.h>
 
 #include "flow/stops/started.h"
@@ -24,8 +24,8 @@ Words up_to(const std::string& steps, const std::string& optimizer, const Words&
   return out;
 }
 
-// Whole matrices are made of other boxes each time.
-TEST(ResumeMuon, GoesOnWithTheSameLossesOnOtherRanks) {
+// Whole matrices are assembled from different boxes each time.
+TEST(ResumeMuon, GivesTheSameLossesOnOtherRankCounts) {
   const TrainingFiles files;
   const Words single = {"--distributed", "{strategy: single}"}, sharded = {"--nproc-per-node", "2"},
               split = {
@@ -46,7 +46,7 @@ TEST(ResumeMuon, GoesOnWithTheSameLossesOnOtherRanks) {
   }
 }
 
-TEST(ResumeOptimizer, AnotherOneIsAWarningOrRefused) {
+TEST(ResumeOptimizer, WarnsOfOrRefusesAnotherOptimizer) {
   const TrainingFiles files;
   const Words single = {"--distributed", "{strategy: single}"};
   ASSERT_EQ(heddle(files.train("run", up_to("2", "{_target_: torch.optim.AdamW, lr: 0.003}", single))).status,

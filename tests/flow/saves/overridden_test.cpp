@@ -1,4 +1,4 @@
-// A run of a pretrained model with keys in place of those of its config.json: header, export, resuming.
+// A run of a pretrained model with overridden keys of config.json: header, export, resuming.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -32,7 +32,7 @@ Outcome run_overridden(const TrainingFiles& files, const std::string& run, const
                 more)));
 }
 
-TEST(Overridden, KeysAreInTheHeaderAndNotInTheExport) {
+TEST(Overridden, KeysAppearInTheHeaderButNotInTheExport) {
   const TrainingFiles files;
   write_digits_beside(files);
   const std::string keys = "{router_aux_loss_coef: 0.5}";
@@ -56,7 +56,7 @@ TEST(Overridden, KeysAreInTheHeaderAndNotInTheExport) {
 
   const Outcome asked = run_overridden(files, "asked", keys, "2", {"--model.export_config", "true"});
   EXPECT_THAT(asked.out, HasSubstr("router_aux_loss_coef 0.5 for this run, also in exports\n"));
-  // rope_parameters has a base of its own, so this one changes nothing, and the header does not have it.
+  // rope_parameters sets its own base, so this key has no effect and the header does not show it.
   const Outcome idle = run_overridden(files, "idle", "{rope_theta: 5.0, router_aux_loss_coef: 0.5}", "1");
   EXPECT_THAT(idle.error, HasSubstr("model.config.rope_theta changes nothing"));
   EXPECT_THAT(idle.out, HasSubstr("\n  config  router_aux_loss_coef 0.5 for this run;"));

@@ -1,4 +1,4 @@
-// A run that was ended before the validation that its last step owed: the next one makes up for it.
+// A run that ended before the validation of its last step: the resumed run validates first.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -22,8 +22,8 @@ Outcome train_validating(const TrainingFiles& files, const std::string& run, con
   return heddle(words);
 }
 
-// The first run has no validation set, so its checkpoint looks like one that a signal asked for.
-TEST(OwedValidation, IsMadeUpForOnceAndCounts) {
+// The first run has no validation set, so its checkpoint looks like one that a signal requested.
+TEST(OwedValidation, RunsOnceOnResumeAndCounts) {
   const TrainingFiles files;
   const Words validated = {"--validation_dataset",
                            "{file_pattern: " + files.path("train.bin") + ", seq_len: 32}"};

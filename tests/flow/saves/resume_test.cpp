@@ -1,4 +1,4 @@
-// Stopping and going on: the program's metrics and models are those of a run that never stopped.
+// A resumed run has the metrics and models of a run that never stopped.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -18,13 +18,13 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Heads that two ranks can share.
+// Heads that two ranks can split.
 Words resumed_up_to(const std::string& steps) {
   return {"--step_scheduler.max_steps",         steps, "--model.config.num_attention_heads", "2",
           "--model.config.num_key_value_heads", "2"};
 }
 
-// The tensors of a checkpoint, file by file; the manifests hold the checksums of all of them.
+// Returns the tensors of a checkpoint by file. The manifests contain the checksums of all of them.
 std::string tensors_of(const std::string& checkpoint) {
   return read_text(checkpoint + "/model/manifest.json") + read_text(checkpoint + "/optim/manifest.json");
 }
@@ -54,7 +54,7 @@ std::vector<SavedTopology> topologies() {
 
 class Resume : public ::testing::TestWithParam<size_t> {};
 
-TEST_P(Resume, GivesTheBitsOfARunThatNeverStopped) {
+TEST_P(Resume, IsBitForBitExact) {
   const TrainingFiles files;
   const SavedTopology topology = topologies()[GetParam()];
   const Outcome whole = heddle(plus(files.train("whole", topology.words), resumed_up_to("8")));
@@ -74,8 +74,8 @@ TEST_P(Resume, GivesTheBitsOfARunThatNeverStopped) {
 INSTANTIATE_TEST_SUITE_P(Of, Resume, ::testing::Range(size_t{0}, topologies().size()),
                          [](const auto& info) { return topologies()[info.param].name; });
 
-// From each topology to the next but one, so that every one is left and entered.
-TEST(ResumeElsewhere, GoesOnWithTheSameLosses) {
+// Resumes from each topology on the next but one, so that each is used for both.
+TEST(ResumeElsewhere, GivesTheSameLosses) {
   const TrainingFiles files;
   Outcome one = heddle(plus(files.train("single", topologies()[0].words), resumed_up_to("6")));
   ASSERT_EQ(one.status, 0) << one.error;
@@ -92,7 +92,7 @@ TEST(ResumeElsewhere, GoesOnWithTheSameLosses) {
   }
 }
 
-TEST(ResumeData, StandsWhereItStoodInALaterEpoch) {
+TEST(ResumeData, KeepsItsPositionInALaterEpoch) {
   const TrainingFiles files;
   const Words small = {"--dataset.seq_len",
                        "900",
@@ -114,7 +114,7 @@ TEST(ResumeData, StandsWhereItStoodInALaterEpoch) {
             without_clock(files.path("whole/training.jsonl")));
 }
 
-TEST(ResumeFrom, TakesTheNewestANameAPathOrAPointer) {
+TEST(ResumeFrom, AcceptsTheNewestANameAPathOrAPointer) {
   const TrainingFiles files;
   const Words often = {"--step_scheduler.ckpt_every_steps", "2", "--checkpoint.save_consolidated", "false"};
   ASSERT_EQ(heddle(plus(files.train("run", often), resumed_up_to("6"))).status, 0);
@@ -137,7 +137,7 @@ TEST(ResumeFrom, TakesTheNewestANameAPathOrAPointer) {
   }
 }
 
-TEST(ResumeFrom, RefusesWhatIsNotThereOrNotWhole) {
+TEST(ResumeFrom, RefusesAMissingOrIncompleteCheckpoint) {
   const TrainingFiles files;
   const auto refusal = [&](const std::string& word) {
     const Outcome outcome = heddle(files.train("run", {"--checkpoint.restore_from", word}));
@@ -156,7 +156,7 @@ TEST(ResumeFrom, RefusesWhatIsNotThereOrNotWhole) {
                 "model.pretrained_model_name_or_path\n");
 }
 
-TEST(ResumeFrom, StartsFreshWhereAPointerNamesNothing) {
+TEST(ResumeFrom, StartsFreshWhenAPointerIsDangling) {
   const TrainingFiles files;
   const Outcome outcome =
       heddle(plus(files.train("run", {"--checkpoint.restore_from", "LATEST"}), resumed_up_to("1")));
@@ -193,7 +193,7 @@ TEST(ResumeChecks, SkipsACheckpointOfAnotherModel) {
   EXPECT_THAT(asked.error, HasSubstr("this run needs [48"));
 }
 
-TEST(ResumeChecks, RefusesAnotherOrderOfTheData) {
+TEST(ResumeChecks, RefusesAnotherDataOrder) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(plus(files.train("run"), resumed_up_to("2"))).status, 0);
   const std::pair<const char*, const char*> changes[] = {{"--seed", "8"},
@@ -211,7 +211,7 @@ TEST(ResumeChecks, RefusesAnotherOrderOfTheData) {
   }
 }
 
-TEST(ResumeDamage, IsSaidOnEveryRankAndTouchesNothing) {
+TEST(ResumeDamage, IsReportedOnEveryRankAndChangesNoFile) {
   const TrainingFiles files;
   const Words two = {"--nproc-per-node", "2"};
   ASSERT_EQ(heddle(plus(files.train("run", two), resumed_up_to("2"))).status, 0);
@@ -228,7 +228,7 @@ TEST(ResumeDamage, IsSaidOnEveryRankAndTouchesNothing) {
   EXPECT_EQ(column(files.path("run/training.jsonl"), "step").size(), 2u);
 }
 
-TEST(ResumeDone, RunsNothingMore) {
+TEST(ResumeDone, TakesNoFurtherStep) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(plus(files.train("run"), resumed_up_to("2"))).status, 0);
   const Outcome again = heddle(plus(files.train("run"), resumed_up_to("2")));
@@ -243,7 +243,7 @@ TEST(ResumeDone, RunsNothingMore) {
   EXPECT_THAT(column(files.path("run/training.jsonl"), "step"), ElementsAre(0, 1));
 }
 
-TEST(Checkpoints, LieWhereTheyShouldWithAllThatIsNeeded) {
+TEST(Checkpoints, AreCompleteAndInTheExpectedDirectories) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(plus(files.train("run", {"--nproc-per-node", "2"}), resumed_up_to("2"))).status, 0);
   const std::string checkpoint = files.path("run/epoch_0_step_1/");
@@ -260,7 +260,7 @@ TEST(Checkpoints, LieWhereTheyShouldWithAllThatIsNeeded) {
   EXPECT_EQ(column(checkpoint + "step_scheduler.json", "sample"), std::vector<double>{16});
 }
 
-TEST(Checkpoints, AreNotSavedOverAPublishedOne) {
+TEST(Checkpoints, DoNotOverwriteAPublishedOne) {
   const TrainingFiles files;
   fs::create_directories(files.path("run/epoch_0_step_1"));
   const Outcome outcome = heddle(plus(files.train("run", {"--nproc-per-node", "2"}), resumed_up_to("2")));
@@ -271,7 +271,7 @@ TEST(Checkpoints, AreNotSavedOverAPublishedOne) {
   EXPECT_FALSE(fs::exists(files.path("run/training.jsonl")));
 }
 
-TEST(Checkpoints, AreLeftAloneWhenTheDiskIsFull) {
+TEST(Checkpoints, AreUnchangedWhenTheDiskIsFull) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(plus(files.train("run", {"--nproc-per-node", "2"}), resumed_up_to("2"))).status, 0);
   const std::string before = tensors_of(files.path("run/epoch_0_step_1"));
@@ -282,7 +282,7 @@ TEST(Checkpoints, AreLeftAloneWhenTheDiskIsFull) {
   EXPECT_EQ(full.status, 1);
   EXPECT_THAT(full.error, HasSubstr("hint: make room on the disk"));
   EXPECT_FALSE(fs::exists(files.path("run/epoch_0_step_3")));
-  EXPECT_FALSE(fs::exists(files.path("run/epoch_0_step_3.incomplete")));  // its room is free at once
+  EXPECT_FALSE(fs::exists(files.path("run/epoch_0_step_3.incomplete")));  // its disk space is freed at once
   EXPECT_EQ(fs::read_symlink(files.path("run/LATEST")), "epoch_0_step_1");
   EXPECT_EQ(tensors_of(files.path("run/epoch_0_step_1")), before);
   EXPECT_EQ(heddle(plus(files.train("run", {"--nproc-per-node", "2"}), resumed_up_to("4"))).status, 0);

@@ -1,4 +1,4 @@
-// What a run keeps of its checkpoints, which one is the best, and that it resumes from it.
+// Checkpoints that a run keeps, the best checkpoint, and resuming from it.
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -40,8 +40,8 @@ std::string set(const TrainingFiles& files) {
 
 const Words kWide = {"--model.config.max_position_embeddings", "900"};
 
-// With a learning rate that rises until it spoils the model, the best is not the newest.
-TEST(Retention, KeepsTheNewestAndTheBestWhichARunCanGoOnFrom) {
+// The learning rate rises until it destroys the model, so the best checkpoint is not the newest.
+TEST(Retention, KeepsTheNewestAndBestResumableCheckpoints) {
   const TrainingFiles files;
   const Words run =
       plus(plus(kTwo, kWide), {"--validation_dataset", set(files), "--lr_scheduler",
@@ -52,7 +52,7 @@ TEST(Retention, KeepsTheNewestAndTheBestWhichARunCanGoOnFrom) {
   const std::vector<double> losses = column(files.path("run/validation.jsonl"), "loss");
   ASSERT_EQ(losses.size(), 6u);
   const auto best = std::min_element(losses.begin(), losses.end()) - losses.begin();
-  ASSERT_LT(best, 4);  // older than what is kept for its age
+  ASSERT_LT(best, 4);  // older than the newest checkpoints that are kept
   const std::string name = "epoch_0_step_" + std::to_string(best);
   EXPECT_EQ(epochs_in(files), (std::vector<std::string>{name, "epoch_0_step_4", "epoch_0_step_5"}));
   EXPECT_EQ(fs::read_symlink(files.path("run/LOWEST_VAL")), name);
@@ -67,7 +67,7 @@ TEST(Retention, KeepsTheNewestAndTheBestWhichARunCanGoOnFrom) {
   EXPECT_EQ(column(files.path("run/validation.jsonl"), "loss"), losses);  // the same bits again
 }
 
-TEST(Retention, FollowsTheSetThatIsNamed) {
+TEST(Retention, FollowsTheNamedValidationSet) {
   const TrainingFiles files;
   const Words run = plus(plus(kTwo, kWide), {"--step_scheduler.max_steps", "1"});
   files.write("sets.yaml", read_text(files.path("run.yaml")) + "validation_dataset_code: " + set(files) +
@@ -95,7 +95,7 @@ TEST(Retention, FollowsTheSetThatIsNamed) {
             column(files.path("run/validation_code.jsonl"), "loss"));
 }
 
-TEST(Retention, TakesAwayWhatInterruptedRunsHaveLeft) {
+TEST(Retention, RemovesTheFilesOfInterruptedRuns) {
   const TrainingFiles files;
   fs::create_directories(files.path("run/epoch_3_step_99.incomplete/model"));
   fs::create_directories(files.path("run/epoch_3_step_98.removed/model"));

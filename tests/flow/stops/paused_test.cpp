@@ -1,4 +1,4 @@
-// Ctrl-Z and `fg`: a run whose processes were all stopped goes on, bit for bit.
+// Ctrl-Z and `fg`: a run whose processes were all stopped continues, bit for bit.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@ namespace {
 
 HEDDLE_WITH_ALL("Paused.*");
 
-// The state of a process, as /proc says it.
+// Returns the state of a process from /proc.
 char process_state(pid_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string line;
@@ -25,7 +25,7 @@ char process_state(pid_t process) {
   return name_end + 2 < line.size() ? line[name_end + 2] : '?';
 }
 
-TEST(Paused, ContinuesAfterAPauseByTheTerminal) {
+TEST(Paused, ContinuesAfterATerminalPause) {
   const TrainingFiles files;
   const Words two = {"--nproc-per-node", "2"};
   Started run(plus(files.train("run", two), kLong));
@@ -37,11 +37,11 @@ TEST(Paused, ContinuesAfterAPauseByTheTerminal) {
   for (const pid_t process : processes)
     ASSERT_TRUE(eventually([&] { return process_state(process) == 'T'; }));
   const size_t before = column(files.path("run/training.jsonl"), "step").size();
-  std::this_thread::sleep_for(std::chrono::seconds(5));  // longer than any silence that is a sign of death
+  std::this_thread::sleep_for(std::chrono::seconds(5));  // longer than any silence that counts as a death
   kill(-run.pid(), SIGCONT);
   const auto goes_on = [&] { return column(files.path("run/training.jsonl"), "step").size() > before + 2; };
   ASSERT_TRUE(eventually(goes_on));
-  std::this_thread::sleep_for(std::chrono::seconds(2));  // so long may pass until a loss ends a rank
+  std::this_thread::sleep_for(std::chrono::seconds(2));  // time until a lost rank would end the run
   kill(run.pid(), SIGTERM);
   const Outcome outcome = run.wait();
   EXPECT_EQ(outcome.status, 143) << outcome.error;

@@ -1,4 +1,4 @@
-// Runs that lose a rank and are started again: by the local launcher, or by an elastic agent.
+// Runs that lose a rank and are restarted by the local launcher or by an elastic agent.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// As many steps as it takes until the test has seen enough: how fast the machine is decides nothing.
+// More steps than the test needs, independent of the machine's speed.
 const Words kLongRun =
     plus(kLong, {"--step_scheduler.ckpt_every_steps", "20", "--checkpoint.save_consolidated", "false",
                  "--checkpoint.max_recent_checkpoints", "2"});
@@ -28,7 +28,7 @@ bool has_saved(const TrainingFiles& files) {
   return eventually([&] { return fs::exists(files.path("run/LATEST")); });
 }
 
-// Waits for a checkpoint that is newer than the newest of now.
+// Waits for a checkpoint that is newer than the current newest.
 bool saves_again(const TrainingFiles& files) {
   const fs::path latest = files.path("run/LATEST"), before = fs::read_symlink(latest);
   return eventually([&] {
@@ -38,7 +38,7 @@ bool saves_again(const TrainingFiles& files) {
   });
 }
 
-TEST(Restarts, GoOnFromTheLastCheckpointByThemselves) {
+TEST(Restarts, ResumeFromTheLastCheckpoint) {
   const TrainingFiles files;
   Started run(plus(files.train("run", plus(kOnAPair, {"--max-restarts", "2"})), kLongRun));
   ASSERT_TRUE(has_saved(files));
@@ -58,7 +58,7 @@ TEST(Restarts, GoOnFromTheLastCheckpointByThemselves) {
   expect_goes_on(files, kOnAPair, step_of(outcome.out));
 }
 
-TEST(Restarts, EndWithTheLastStatusWhenThereAreNoMore) {
+TEST(Restarts, EndWithTheLastStatusWhenExhausted) {
   const TrainingFiles files;
   Started run(plus(files.train("run", {"--max-restarts", "1", "--checkpoint.enabled", "false"}), kLong));
   std::vector<pid_t> lost;
@@ -79,7 +79,7 @@ TEST(Restarts, EndWithTheLastStatusWhenThereAreNoMore) {
                         "because nothing was saved yet\n"));
 }
 
-TEST(Restarts, AreNotForRunsThatWereAskedToEnd) {
+TEST(Restarts, DoNotFollowARequestedStop) {
   for (const auto& [signals, status] : {std::pair{"SIGTERM", 143}, std::pair{"null", 1}}) {
     const TrainingFiles files;
     Started run(plus(files.train("run", {"--nproc-per-node", "2", "--max-restarts", "5",
@@ -93,11 +93,11 @@ TEST(Restarts, AreNotForRunsThatWereAskedToEnd) {
   }
 }
 
-TEST(Restarts, AreNotForWrongInput) {
+TEST(Restarts, DoNotFollowWrongInput) {
   const TrainingFiles files;
   Started first(plus(files.train("run"), kLongRun));
   ASSERT_TRUE(has_saved(files));
-  // What the first has removed by now is not looked for: while it saves there, nothing else is worth saying.
+  // A checkpoint that the first run has removed is not searched for: the other error takes precedence.
   const Words gone = {"--checkpoint.restore_from", "epoch_0_step_1"};
   const Outcome second = heddle(
       plus(files.train("run", {"--nproc-per-node", "2", "--max-restarts", "5"}), plus(kLongRun, gone)));
@@ -106,7 +106,7 @@ TEST(Restarts, AreNotForWrongInput) {
   EXPECT_THAT(second.error, Not(HasSubstr("restart")));
 }
 
-TEST(Restarts, AreTheLaunchersWhereThereIsOne) {
+TEST(Restarts, AreLeftToALauncher) {
   const TrainingFiles files;
   const Outcome outcome = heddle(files.train("run", {"--max-restarts", "1"}), place(0, 2));
   EXPECT_EQ(outcome.status, 2);
@@ -122,19 +122,20 @@ std::unique_ptr<Started> worker(const Words& words, int rank, int restart) {
                                    "TORCHELASTIC_RESTART_COUNT=" + std::to_string(restart)}));
 }
 
-// The configuration names the checkpoint that the first start begins with; the second resumes from what the
-// first has saved.
-TEST(Elastic, StartsGoOnFromTheLastCheckpointByThemselves) {
+// The configuration names the checkpoint of the first start. The second start resumes from what the first
+// saved.
+TEST(Elastic, StartsResumeFromTheLastCheckpoint) {
   const TrainingFiles files;
   const Words three = {"--step_scheduler.max_steps", "3"};
   ASSERT_EQ(heddle(plus(plus(files.train("run", kOnAPair), kLongRun), three)).status, 0);
   const Words words = plus(files.train("run", {"--checkpoint.restore_from", "epoch_0_step_2"}), kLongRun);
   auto first = worker(words, 0, 0), second = worker(words, 1, 0);
-  ASSERT_TRUE(eventually([&] { return !fs::exists(files.path("run/epoch_0_step_2")); }));  // two came since
-  // Not while it saves after 40 steps: a stop that finds all saved needs no other rank.
+  ASSERT_TRUE(eventually(
+      [&] { return !fs::exists(files.path("run/epoch_0_step_2")); }));  // two checkpoints were saved since
+  // Not during the save after 40 steps: a stop that finds everything saved needs no other rank.
   ASSERT_TRUE(eventually([&] { return column(files.path("run/training.jsonl"), "step").size() > 42; }));
   kill(second->pid(), SIGKILL);
-  kill(first->pid(), SIGTERM);  // as the agent does, at once
+  kill(first->pid(), SIGTERM);  // as the agent does, immediately
   const Outcome ended = first->wait();
   EXPECT_EQ(ended.status, 1) << ended.out << ended.error;
   second->wait();

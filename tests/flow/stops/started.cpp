@@ -1,4 +1,4 @@
-// The program runs with its output in files, which cannot fill up as a pipe can.
+// Runs the program with its output in files, which cannot fill up like a pipe.
 #include "started.h"
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@ pid_t start(std::vector<std::string> words, std::vector<std::string> environment
   const pid_t child = fork();
   if (child != 0) return child;
   setpgid(0, 0);
-  signal(SIGHUP, SIG_DFL);  // nohup leaves it ignored
+  signal(SIGHUP, SIG_DFL);  // nohup ignores it
   for (const auto& [stream, name] : {std::pair{STDOUT_FILENO, "out"}, std::pair{STDERR_FILENO, "error"}})
     if (dup2(open((folder / name).c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), stream) < 0) _exit(126);
   std::vector<char*> arguments;
@@ -91,7 +91,7 @@ bool eventually(const std::function<bool()>& question) {
 }
 
 Words place(int rank, int ranks) {
-  // Below the ports that the system gives away by itself.
+  // Below the ephemeral ports.
   const std::string one = std::to_string(rank), all = std::to_string(ranks);
   return {"RANK=" + one,           "WORLD_SIZE=" + all,
           "LOCAL_RANK=" + one,     "LOCAL_WORLD_SIZE=" + all,

@@ -1,4 +1,4 @@
-// A program that runs while the test goes on.
+// A program that runs concurrently with the test.
 #pragma once
 
 #include <sys/types.h>
@@ -12,11 +12,11 @@
 
 namespace flow {
 
-// `heddle` with these words, in a process group of its own.
+// `heddle` with these arguments, in its own process group.
 class Started {
  public:
   explicit Started(const std::vector<std::string>& words, const std::vector<std::string>& environment = {});
-  ~Started();  // ends what is left of the group
+  ~Started();  // kills the rest of the group
   Started(const Started&) = delete;
   Started& operator=(const Started&) = delete;
 
@@ -31,13 +31,13 @@ class Started {
   pid_t pid_ = -1;
 };
 
-// Asks again and again, for a minute at most, until the answer is yes; false when it never was.
+// Repeats the question for up to a minute, until it returns true. Returns false if it never does.
 bool eventually(const std::function<bool()>& question);
 
-// What torchrun, srun or mpirun sets for a rank of one machine.
+// Variables that torchrun, srun or mpirun sets for a rank of one machine.
 Words place(int rank, int ranks);
 
-// A shell's words, for what only a shell can set (limits, traps).
+// Runs a shell command, for settings that only a shell has (limits, traps).
 Outcome shell(const std::string& command);
 
 bool is_alive(pid_t pid);

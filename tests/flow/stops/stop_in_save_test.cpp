@@ -1,5 +1,5 @@
-// Signals that come while a checkpoint is being written, or when the last one is: the run is made to stand
-// still there, so that they come nowhere else.
+// Signals that arrive during a save, or after the last one. The run is stopped at that point, so that signals
+// arrive nowhere else.
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -24,7 +24,7 @@ using ::testing::Not;
 const Words kOnTwoRanks = {"--nproc-per-node", "2"};
 const Words kEachStep = plus(kLong, {"--step_scheduler.ckpt_every_steps", "1"});
 
-// The step whose checkpoint is in the making.
+// Returns the step of the incomplete checkpoint.
 std::optional<int64_t> step_in_the_making(const TrainingFiles& files) {
   static const std::regex kName("epoch_[0-9]+_step_([0-9]+)\\.incomplete");
   std::error_code none;
@@ -36,7 +36,7 @@ std::optional<int64_t> step_in_the_making(const TrainingFiles& files) {
   return std::nullopt;
 }
 
-// 'T': it stands still; 'Z': it has ended.
+// 'T': stopped; 'Z': ended.
 char state_of(pid_t pid) {
   std::string line;
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
@@ -45,7 +45,7 @@ char state_of(pid_t pid) {
   return end == std::string::npos ? 'Z' : line.at(end + 2);
 }
 
-// Lets all processes of the run stand still; false where it has ended.
+// Stops all processes of the run. Returns false if the run has ended.
 bool stand_still(const Started& run) {
   kill(-run.pid(), SIGSTOP);
   std::vector<pid_t> all = run.children();
@@ -56,7 +56,7 @@ bool stand_still(const Started& run) {
   return state_of(run.pid()) == 'T';
 }
 
-// Lets it stand still while `there` is true, asking all the time, for a minute at most.
+// Stops the run while `there` is true. Checks continuously, for up to a minute.
 template <class Question>
 bool stand_still_where(const Started& run, const Question& there) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
@@ -75,7 +75,7 @@ Outcome ended_by(Started& run, int number) {
   return run.wait();
 }
 
-// The thread that takes signals may see it when the save is through: then it is one step later.
+// The thread that receives signals may see the signal after the save. Then the run ends one step later.
 TEST(StopInASave, EndsTheRunWithThatSave) {
   const TrainingFiles files;
   Started run(plus(files.train("run", kOnTwoRanks), kEachStep));
@@ -88,7 +88,7 @@ TEST(StopInASave, EndsTheRunWithThatSave) {
   EXPECT_GT(steps, step) << outcome.out;
   EXPECT_LE(steps, step + 2) << outcome.out;
   EXPECT_EQ(column(files.path("run/training.jsonl"), "step").size(), static_cast<size_t>(steps));
-  EXPECT_EQ(checkpoints(files), static_cast<size_t>(steps));  // each of them, and none in the making
+  EXPECT_EQ(checkpoints(files), static_cast<size_t>(steps));  // all of them, and no incomplete one
   EXPECT_EQ(step_in_the_making(files), std::nullopt);
   expect_goes_on(files, kOnTwoRanks, steps);
 }
@@ -105,12 +105,12 @@ TEST(StopInASave, EndsTheRunWithTheCurrentStepDuringAnAsyncSave) {
   const int64_t steps = step_of(outcome.out);
   EXPECT_GT(steps, before);
   EXPECT_LE(steps, before + 3) << "one that was under way, and one that had not asked yet";
-  EXPECT_EQ(checkpoints(files), static_cast<size_t>(steps));  // each of them, and none in the making
+  EXPECT_EQ(checkpoints(files), static_cast<size_t>(steps));  // all of them, and no incomplete one
   EXPECT_EQ(step_in_the_making(files), std::nullopt);
   expect_goes_on(files, async, steps);
 }
 
-// In the save of the last step, and when it is published. A run that was quicker is tried again.
+// Signals in the save of the last step, and at its publication. A run that was faster is tried again.
 TEST(StopInASave, ChangesNothingInTheLastStep) {
   for (const char* name : {"epoch_0_step_3.incomplete", "epoch_0_step_3"}) {
     bool came_in_time = false;

@@ -1,5 +1,5 @@
-// A run that is asked to end: it saves on all ranks at one step, ends with the signal's status, and goes on
-// bit for bit.
+// A run that is asked to end saves on all ranks at one step, ends with the signal's status, and resumes bit
+// for bit.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <unistd.h>
@@ -14,13 +14,13 @@
 namespace flow {
 namespace {
 
-HEDDLE_WITH_ALL("Stop.IsBySignals*:Stop.EndsWithTheStatus*");
+HEDDLE_WITH_ALL("Stop.FollowsTheConfigured*:Stop.EndsWithTheStatus*");
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(Stop, SavesOnAllRanksAtOneStepAndGoesOnBitForBit) {
+TEST(Stop, SavesOnAllRanksAtOneStepAndResumesBitForBit) {
   const TrainingFiles files;
   const Words two = {"--nproc-per-node", "2"};
   Started run(plus(files.train("run", two), kLong));
@@ -38,7 +38,7 @@ TEST(Stop, SavesOnAllRanksAtOneStepAndGoesOnBitForBit) {
   expect_goes_on(files, two, step);
 }
 
-TEST(Stop, TakesOneMoreStepForOneRank) {
+TEST(Stop, TakesOneMoreStepWhenOneRankIsSignalled) {
   const TrainingFiles files;
   Started run(plus(files.train("run"), kLong));
   ASSERT_TRUE(under_way(files));
@@ -49,8 +49,8 @@ TEST(Stop, TakesOneMoreStepForOneRank) {
   expect_goes_on(files, {}, step_of(outcome.out));
 }
 
-// Ctrl-C in a terminal, and a signal that only one rank gets.
-TEST(Stop, IsOneSaveWhoeverIsAsked) {
+// Ctrl-C in a terminal, and a signal that only one rank receives.
+TEST(Stop, SavesOnceWhicheverProcessIsSignalled) {
   for (const bool group : {true, false}) {
     const TrainingFiles files;
     Started run(plus(files.train("run", {"--nproc-per-node", "4"}), kLong));
@@ -63,7 +63,7 @@ TEST(Stop, IsOneSaveWhoeverIsAsked) {
   }
 }
 
-TEST(Stop, BreaksOffAValidation) {
+TEST(Stop, InterruptsAValidation) {
   const TrainingFiles files;
   std::string text;
   for (int i = 0; i < 200; ++i) text += read_text(files.path("text.txt"));
@@ -82,7 +82,7 @@ TEST(Stop, BreaksOffAValidation) {
   EXPECT_EQ(read_text(files.path("run/validation.jsonl")), "");
 }
 
-TEST(Stop, SaysThatNothingWasSavedWhereCheckpointsAreOff) {
+TEST(Stop, ReportsThatNothingWasSavedWithoutCheckpoints) {
   const TrainingFiles files;
   Started run(plus(files.train("run", {"--checkpoint.enabled", "false"}), kLong));
   ASSERT_TRUE(under_way(files));
@@ -92,7 +92,7 @@ TEST(Stop, SaysThatNothingWasSavedWhereCheckpointsAreOff) {
   EXPECT_THAT(outcome.out, HasSubstr(": no checkpoint was saved because checkpoint.enabled is false"));
 }
 
-TEST(Stop, IsBySignalsThatTheConfigurationNames) {
+TEST(Stop, FollowsTheConfiguredSignals) {
   const std::string error = "error[rank_lost] launch: interrupted by a signal";
   struct Case {
     std::string named, ranks;
@@ -119,8 +119,9 @@ TEST(Stop, IsBySignalsThatTheConfigurationNames) {
   }
 }
 
-// Who sends SIGTERM decides the status: a person whose shell goes on to the next run, or a scheduler.
-TEST(Stop, EndsWithTheStatusThatItsSenderNeeds) {
+// The sender of SIGTERM determines the status: a user whose shell continues with the next run, or a
+// scheduler.
+TEST(Stop, EndsWithTheStatusThatItsSenderExpects) {
   struct Case {
     Words more, environment;
     int status;
@@ -140,14 +141,14 @@ TEST(Stop, EndsWithTheStatusThatItsSenderNeeds) {
   }
 }
 
-// Ranks of torchrun, srun or mpirun: each is a program of its own, which gets its own signals.
+// Ranks of torchrun, srun or mpirun: each is a separate program, with its own signals.
 class Placed {
  public:
   Placed(const Words& words, int rank, int ranks) : run_(words, place(rank, ranks)) {}
 
   Started& run() { return run_; }
-  // Whether a thread takes its signals by now. Linux says which are caught and which the first thread blocks;
-  // that thread also blocks all of them for a moment whenever it starts another one.
+  // Returns whether a thread receives signals yet. Linux reports caught signals and those that the first
+  // thread blocks. That thread blocks all signals for a moment whenever it starts a thread.
   bool listens() const {
     std::ifstream status("/proc/" + std::to_string(run_.pid()) + "/status");
     bool is_blocked = false, is_caught = false;
@@ -166,7 +167,7 @@ class Placed {
   Started run_;
 };
 
-TEST(StopUnderALauncher, IsAgreedOnWhereOneRankIsAsked) {
+TEST(StopUnderALauncher, IsAgreedOnWhenOneRankIsSignalled) {
   const TrainingFiles files;
   std::vector<std::unique_ptr<Placed>> ranks;
   for (int rank = 0; rank < 2; ++rank)

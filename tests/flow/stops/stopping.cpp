@@ -1,4 +1,4 @@
-// Runs that are asked to end, and resuming from where they did.
+// Runs that are asked to end, and their resumption.
 #include "stopping.h"
 
 #include <gmock/gmock.h>

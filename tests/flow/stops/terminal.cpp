@@ -1,4 +1,4 @@
-// The other end of a pseudo terminal.
+// The controlling side of a pseudo terminal.
 #include "terminal.h"
 
 #include <pty.h>
@@ -22,7 +22,7 @@ Terminal::Terminal(const Words& words, unsigned short columns) {
   pid_ = ::forkpty(&screen_, nullptr, nullptr, &size);
   if (pid_ < 0) throw std::runtime_error("no pseudo terminal");
   if (pid_ > 0) return;
-  ::signal(SIGINT, SIG_DFL);  // a shell ignores it for what runs in its background
+  ::signal(SIGINT, SIG_DFL);  // a shell ignores it for background processes
   ::unsetenv("HEDDLE_PLUGIN_PATH");
   ::setenv("OMP_NUM_THREADS", "1", 1);
   ::execv(arguments[0], arguments.data());
@@ -30,7 +30,7 @@ Terminal::Terminal(const Words& words, unsigned short columns) {
 }
 
 Terminal::~Terminal() {
-  ::close(screen_);  // which hangs up on whoever is left
+  ::close(screen_);  // hangs up on remaining processes
   if (pid_ <= 0) return;
   ::kill(-pid_, SIGKILL);
   ::waitpid(pid_, nullptr, 0);
@@ -40,7 +40,7 @@ void Terminal::press(const std::string& keys) const {
   if (::write(screen_, keys.data(), keys.size()) < 0) throw std::runtime_error("the terminal is gone");
 }
 
-// A terminal that everybody has closed gives an error.
+// A terminal that all processes have closed returns an error.
 bool Terminal::read_more() {
   char part[4096];
   const ssize_t count = ::read(screen_, part, sizeof part);

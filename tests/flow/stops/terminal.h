@@ -1,4 +1,4 @@
-// A program in a terminal of its own, as a person starts it.
+// A program in its own terminal, as a user starts it.
 #pragma once
 
 #include <sys/types.h>
@@ -11,19 +11,19 @@ namespace flow {
 
 class Terminal {
  public:
-  // words[0]: a program's path. The terminal is `columns` wide.
+  // words[0]: path of the program. The terminal has `columns` columns.
   Terminal(const Words& words, unsigned short columns);
-  ~Terminal();  // ends what is left of the session
+  ~Terminal();  // kills the rest of the session
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
   // Presses keys: "\x03" is Ctrl-C.
   void press(const std::string& keys) const;
-  // Reads until the program ends; gives what waitpid() says of it.
+  // Reads until the program ends. Returns the status of waitpid().
   int wait();
-  // All that was shown, with "\r\n" at the ends of lines; complete after wait().
+  // Everything shown, with "\r\n" at line ends. Complete after wait().
   const std::string& shown() const { return shown_; }
-  // Reads until this was shown; false where the program ended without it.
+  // Reads until the text is shown. Returns false if the program ends first.
   bool shows(const std::string& text);
 
  private:

@@ -1,4 +1,4 @@
-// What a person sees of a run in a terminal, and what Ctrl-C does there.
+// Output of a run in a terminal, and the effect of Ctrl-C.
 #include "terminal.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ using ::testing::Not;
 
 const Words kProgram = {HEDDLE_BINARY_DIR "/heddle"};
 
-// What was written between two returns of the cursor, without the erasing behind it.
+// Returns the texts between carriage returns, without the erase sequence after each.
 std::vector<std::string> pieces(const std::string& shown) {
   std::vector<std::string> out;
   const std::regex between("[\r\n]+"), erasing("\033\\[K");
@@ -28,7 +28,7 @@ std::vector<std::string> pieces(const std::string& shown) {
   return out;
 }
 
-TEST(Terminal, HasNoProgressLineThatWraps) {
+TEST(Terminal, KeepsTheProgressLineOnOneLine) {
   for (const unsigned short columns : {200, 80, 40}) {
     const TrainingFiles files;
     Terminal terminal(plus(kProgram, files.train("run")), columns);
@@ -57,8 +57,8 @@ TEST(Terminal, HasALineForEachSaveThatCountsBothWays) {
     EXPECT_THAT(terminal.shown(), HasSubstr("\r\nsaved " + files.path("run/") + save + "\r\n"));
 }
 
-// The message of the launcher, which is another process than the one that shows the progress.
-TEST(Terminal, HasMessagesOnLinesOfTheirOwn) {
+// The launcher's message, which comes from another process than the progress line.
+TEST(Terminal, PrintsMessagesOnSeparateLines) {
   for (const char* ranks : {"1", "2"}) {
     const TrainingFiles files;
     Terminal terminal(plus(kProgram, plus(files.train("run", {"--nproc-per-node", ranks}), kLong)), 80);

@@ -1,4 +1,4 @@
-// Every recipe of examples/ holds on the data and the model that scripts/quickstart makes.
+// Every recipe of examples/ works with the data and the model that scripts/quickstart creates.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// What the quickstart leaves, of a small text.
+// Outputs of the quickstart, with a small text.
 class ExamplesOfEachKind : public ::testing::Test {
  protected:
   ExamplesOfEachKind() {
@@ -63,7 +63,7 @@ TEST_F(ExamplesOfEachKind, AreCheckedOnTheFilesOfTheQuickstart) {
   const Outcome run = heddle({"train", example("quickstart"), "--step_scheduler.max_steps", "1",
                               "--step_scheduler.ckpt_every_steps", "1", "--lr_scheduler", "none"});
   ASSERT_EQ(run.status, 0) << run.error;
-  // Each says in its comment on how many ranks it runs.
+  // The comment of each recipe contains its number of ranks.
   std::map<std::string, Words> checks;
   for (const auto& entry : fs::recursive_directory_iterator(files_.path("examples"))) {
     if (entry.path().extension() != ".yaml" || entry.path().stem() == "finetune") continue;
@@ -90,7 +90,7 @@ TEST_F(ExamplesOfEachKind, RunWithTheFirstPage) {
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("parameters: 381.60 K\n"));
   EXPECT_THAT(page, HasSubstr("model   llama, 381.60 K parameters, float32, random weights\n"));
-  // The figures of the first page are those of the results.
+  // The figures of the first page equal those of the results.
   const std::string results = read_text(HEDDLE_SOURCE_DIR "/bench/RESULTS.md");
   const size_t figures = page.find("## Benchmarks"), end = page.find("## What works");
   std::istringstream cells(page.substr(figures, end - figures));

@@ -1,4 +1,4 @@
-// Help, completion and the manual page: each option of the program is in them, and the shells take them.
+// Help, completion and the manual page contain each option of the program, and the shells accept them.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -22,7 +22,7 @@ Words split_words(const std::string& line) {
   return out;
 }
 
-// The indented names of a section of a help text: its commands, or options at the start of a line.
+// Returns the indented names of a section of a help text: commands, or options at the start of a line.
 std::set<std::string> names_in(const std::string& help, const std::string& section) {
   std::set<std::string> out;
   const size_t at = help.find("\n" + section + ":\n");
@@ -38,7 +38,8 @@ std::set<std::string> names_in(const std::string& help, const std::string& secti
   return out;
 }
 
-// "", "train", "plugins list": what help lists, and the one command that stands where a file may.
+// Returns "", "train", "plugins list": the commands in the help, and the command that may be replaced by a
+// file.
 Words all_commands(const std::string& from = "") {
   Words out;
   for (const std::string& below : names_in(heddle(plus({"help"}, split_words(from))).out, "Subcommands")) {
@@ -50,7 +51,7 @@ Words all_commands(const std::string& from = "") {
   return out;
 }
 
-TEST(Pages, HelpOfACommandIsWhatItsOwnHelpIs) {
+TEST(Pages, HelpOfACommandEqualsItsHelpOption) {
   EXPECT_EQ(heddle({"help"}).out, heddle({"--help"}).out);
   for (const Words& command : {Words{"train"}, {"plugins", "inspect"}, {"data", "show"}}) {
     const Outcome help = heddle(plus({"help"}, command));
@@ -68,7 +69,7 @@ TEST(Pages, HelpOfACommandIsWhatItsOwnHelpIs) {
       "  hint: did you mean 'list'?\n");
 }
 
-TEST(Pages, HoldEveryOptionOfEveryCommand) {
+TEST(Pages, ListEveryOptionOfEveryCommand) {
   const std::string bash = heddle({"completion", "bash"}).out, zsh = heddle({"completion", "zsh"}).out,
                     fish = heddle({"completion", "fish"}).out, manual = heddle({"help", "--man"}).out;
   const Words commands = all_commands();
@@ -98,7 +99,7 @@ TEST(Pages, HoldEveryOptionOfEveryCommand) {
   }
 }
 
-// What bash offers for the last word.
+// Returns bash's completions of the last word.
 std::set<std::string> offered(const TrainingFiles& files, const std::string& words, const std::string& last) {
   const std::string file = files.path("completion.bash");
   std::ofstream(file) << heddle({"completion", "bash"}).out;
@@ -126,8 +127,8 @@ TEST(Completion, OffersCommandsOptionsAndValuesInBash) {
   EXPECT_EQ(offered(files, "train run.yaml --nproc-per-node", ""), Set{});
 }
 
-// Shells that are not installed are left out; bash always is.
-TEST(Completion, IsReadByItsShells) {
+// Shells that are not installed are skipped. bash always is.
+TEST(Completion, IsValidInItsShells) {
   const TrainingFiles files;
   for (const std::string name : {"bash", "zsh", "fish"}) {
     if (name != "bash" && shell("command -v " + name).status != 0) continue;
@@ -154,7 +155,7 @@ TEST(Completion, WorksInFish) {
   EXPECT_THAT(offers("heddle plugins ins"), HasSubstr("inspect\t"));
 }
 
-TEST(Manual, IsRoffAndNamesEveryVariableOfTheProgram) {
+TEST(Manual, IsRoffAndNamesEveryEnvironmentVariable) {
   const TrainingFiles files;
   const std::string manual = heddle({"help", "--man"}).out;
   if (shell("command -v groff").status == 0) {
