@@ -8,11 +8,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "core/parallel/attributed.h"
-#include "core/plugin/named_object.h"
 #include "core/schedule/check.h"
 #include "heddle/data/dataset.h"
 #include "heddle/model/family.h"
@@ -25,6 +25,24 @@
 #include "heddle/schedule/simulate.h"
 
 namespace heddle::plugin {
+
+// Is an Interface and holds an Inner, which is mostly one too.
+template <class Interface, class Inner = Interface>
+class NamedObject : public Interface {
+ public:
+  NamedObject(Author author, std::unique_ptr<Inner> inner)
+      : author_(std::move(author)), inner_(std::move(inner)) {}
+
+ protected:
+  // Adds the plugin's name to exceptions of the call; passes on a heddle::Error.
+  template <class Call>
+  auto named(std::string_view doing, Call&& call) const {
+    return attributed(author_, doing, call);
+  }
+
+  Author author_;
+  std::unique_ptr<Inner> inner_;
+};
 
 // Recorded before apply(), which adds to the seams.
 class NamedSeams {
