@@ -43,6 +43,8 @@ void add_reduction_fields(ConfigSchema<C>& schema) {
              "Send gradients in their own dtype and sum them in float32, in rank order.")
       .field("delay_wgrad_compute", &C::delay_wgrad_compute,
              "Compute the gradients of weights after those of inputs.")
+      .field("sequence_parallel", &C::sequence_parallel,
+             "Split the sequence between tensor-parallel regions.")
       .field("check_for_nan_in_grad", &C::check_for_nan_in_grad,
              "Check each bucket for NaN and Inf before its reduction, and stop the run.")
       .field("check_for_large_grads", &C::check_for_large_grads,
