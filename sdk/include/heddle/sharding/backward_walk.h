@@ -29,9 +29,11 @@ class BackwardWalk {
     virtual ~Stops() = default;
     // A backward begins: before anything else of it.
     virtual void began() {}
-    // A gradient of an output of a unit that this backward has passed has arrived. True: the backward covers
-    // several forwards, and the walk begins again at the last unit.
-    virtual bool reached_again(size_t unit) { return false; }
+    // A gradient of an output of a unit that this backward has passed has arrived.
+    virtual void reached_again(size_t unit) {}
+    // The backward has passed the units of one forward. `another`: on this rank it has reached another
+    // forward. Returns whether the walk begins again at the last unit: the same on every rank.
+    virtual bool passed_forward(bool another) { return false; }
     // Once per backward for every unit that has one, from the last to the first, on every rank, also if this
     // rank has no gradient for the unit: collectives started here match those of the other ranks. The
     // backward of the units above is done, so parameters that only they use can be freed.
@@ -66,12 +68,16 @@ class BackwardWalk {
   bool watch(size_t unit, const Tensors& outputs, WeightGradients* queue);
 
   // For forwards that a host drives, where the order of units is found in the first one.
+  // Hooks from here on belong to a new forward. A backward may cover several.
+  void new_forward() { ++forward_; }
   // Only adds the hooks of watch(). Returns whether an output requires a gradient.
   bool hook(size_t unit, const Tensors& outputs, WeightGradients* queue);
   // Gradients of these outputs begin the backward and reach no unit.
   void hook_start(const Tensors& outputs);
   // The running backward begins, unless it has. Throws where no backward runs.
   void begin();
+  // The running backward goes on with another forward.
+  void begin_next_forward();
   // Whether a backward of the unit comes, in place of what watch() finds.
   void expect(size_t unit, bool backward);
   // places[i]: the number that the unit i of the hooks so far has from now on, of `units`.
@@ -89,8 +95,10 @@ class BackwardWalk {
     int parameters = 0, arrived = 0;
     bool shared = false;
   };
-  void reach(size_t unit, bool renumbered, WeightGradients* queue);
-  void begin(WeightGradients* queue);
+  void reach_forward(size_t forward);
+  void reach(size_t unit, bool renumbered);
+  void begin(size_t forward, WeightGradients* queue);
+  bool pass_forward(bool another);
   void end(WeightGradients* queue);
   void approach_rest();
   void arrive(size_t bucket);
@@ -106,6 +114,8 @@ class BackwardWalk {
   std::unordered_map<const torch::autograd::Node*, size_t> bucket_of_;
   bool running_ = false, split_ = false, draining_ = false;
   size_t unreached_ = 0;  // in a backward: units below this one
+  size_t forward_ = 0,
+         backward_forward_ = 0;  // number of the last forward, and of the one that the backward is in
 };
 
 }  // namespace heddle
