@@ -15,6 +15,7 @@ from .recipes import Trained, check, main, plan, program, train
 
 if TYPE_CHECKING:
     from .importing import import_checkpoint
+    from .lightning import LightningStrategy
     from .optimizers import clip_grad_norm_, parameters_changed
     from .pipelines import Pipeline, pipeline
     from .released import Released
@@ -34,6 +35,7 @@ _LAZY: dict[str, str] = {
     **dict.fromkeys(("full_state_dict", "load", "save", "save_pretrained", "unsharded"), "state"),
     **dict.fromkeys(("HfTrainer", "prepare"), "trainers"),
     "import_checkpoint": "importing",
+    "LightningStrategy": "lightning",
     **dict.fromkeys(("Pipeline", "pipeline"), "pipelines"),
     "Released": "released",
 }

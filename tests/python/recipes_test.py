@@ -10,6 +10,7 @@ import time
 import unittest
 
 import heddle
+import ranks
 from heddle.errors import error_in_output
 from heddle.progress import plot
 
@@ -144,4 +145,4 @@ class ImportTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    ranks.main_of_tests()
