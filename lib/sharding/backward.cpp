@@ -13,14 +13,20 @@ namespace heddle::sharding {
 // a rank whose backward ended early would gather it once less than the others.
 // What a unit above has no gradient of on this rank is reduced now as zero: another rank may wait for that
 // before it comes to the gathers that this one waits for.
+// A backward of several forwards reduces nothing behind, and may wait for gathers: on every rank what its
+// walk has passed is gathered again for the next forward.
 void ShardedStage::approach(size_t unit) {
-  for (size_t above = unit + 1; above < passed_; ++above)
+  const bool begins_again = passed_ == 0, defers = host_ && host_->deferring;
+  const size_t end = begins_again ? model_.turns.size() : passed_;
+  for (size_t above = begins_again ? 0 : unit + 1; above < end; ++above)
     for (const Model::Use& use : model_.turns[above].uses) {
       const bool around = use.bucket->around_;
       if (use.bucket->users_ > 1 || (around && host_->ran[above] != 0)) continue;
       if (Gradients* gradients = use.bucket->gradients(); gradients != nullptr && !walk_.split())
         reduce_behind(*gradients);
-      if (!around && may_free(*use.bucket)) free(*use.bucket);
+      if (around || !may_free(*use.bucket)) continue;
+      if (defers) finish(*use.bucket);
+      free(*use.bucket);
     }
   passed_ = unit + 1;
   start(model_.turns[unit]);

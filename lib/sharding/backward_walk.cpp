@@ -13,21 +13,31 @@
 #include "heddle/parallel/after_gradient.h"
 
 namespace heddle {
+namespace {
+
+constexpr size_t kNone = std::numeric_limits<size_t>::max();  // no unit; the number of a forward is unknown
+
+}  // namespace
 
 // Called before the node that made a unit's output runs.
 struct BackwardWalk::Reached final : torch::autograd::FunctionPreHook {
+  // Units that a backward runs again belong to the forward that this backward is in.
   Reached(BackwardWalk& walk, size_t unit, WeightGradients* queue)
-      : walk(walk), unit(unit), renumbered(!walk.places_.empty()), queue(queue) {}
+      : walk(walk),
+        unit(unit),
+        forward(walk.running_ ? walk.backward_forward_ : walk.forward_),
+        renumbered(!walk.places_.empty()),
+        queue(queue) {}
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
-    if (unit == kNoUnit)
-      walk.begin();
+    if (!walk.running_)
+      walk.begin(forward, queue);
     else
-      walk.reach(unit, renumbered, queue);
+      walk.reach_forward(forward);
+    if (unit != kNone) walk.reach(unit, renumbered);
     return gradients;
   }
-  static constexpr size_t kNoUnit = std::numeric_limits<size_t>::max();
   BackwardWalk& walk;
-  const size_t unit;
+  const size_t unit, forward;
   const bool renumbered;
   WeightGradients* const queue;
 };
@@ -71,7 +81,7 @@ bool BackwardWalk::hook(size_t unit, const Tensors& outputs, WeightGradients* qu
 }
 
 void BackwardWalk::hook_start(const Tensors& outputs) {
-  hook(Reached::kNoUnit, outputs, nullptr);
+  hook(kNone, outputs, nullptr);
 }
 
 void BackwardWalk::expect(size_t unit, bool backward) {
@@ -85,14 +95,15 @@ void BackwardWalk::renumber(std::vector<size_t> places, size_t units) {
 }
 
 void BackwardWalk::begin() {
-  if (!running_) begin(nullptr);
+  if (!running_) begin(forward_, nullptr);
 }
 
 // Called by hooks on outputs of units, never by those on leaves: for a recomputed unit these run in a nested
 // backward, whose end is not the end of the backward.
-void BackwardWalk::begin(WeightGradients* queue) {
+void BackwardWalk::begin(size_t forward, WeightGradients* queue) {
   stops_.began();
   running_ = true;
+  backward_forward_ = forward;
   split_ = queue != nullptr && queue->defers();
   if (split_) {
     queue->when_draining([this](const WeightGradients::Accumulators& leaves) { begin_drain(leaves); });
@@ -103,15 +114,19 @@ void BackwardWalk::begin(WeightGradients* queue) {
       [this, queue] { end(split_ ? queue : nullptr); });
 }
 
-void BackwardWalk::reach(size_t unit, bool renumbered, WeightGradients* queue) {
+void BackwardWalk::begin_next_forward() {
+  if (pass_forward(true)) backward_forward_ = kNone;
+}
+
+void BackwardWalk::reach_forward(size_t forward) {
+  if (forward == backward_forward_ || forward == kNone) return;
+  if (backward_forward_ == kNone || pass_forward(true)) backward_forward_ = forward;
+}
+
+void BackwardWalk::reach(size_t unit, bool renumbered) {
   if (!renumbered && !places_.empty()) unit = places_[unit];
-  if (!running_) begin(queue);
   if (unit == unreached_) return;
-  if (unit > unreached_) {
-    if (!stops_.reached_again(unit)) return;
-    approach_rest();
-    unreached_ = has_backward_.size();
-  }
+  if (unit > unreached_) return stops_.reached_again(unit);
   while (unreached_ > unit)
     if (has_backward_[--unreached_]) stops_.approach(unreached_);
   stops_.enter(unit);
@@ -122,9 +137,18 @@ void BackwardWalk::approach_rest() {
     if (has_backward_[--unreached_]) stops_.approach(unreached_);
 }
 
+bool BackwardWalk::pass_forward(bool another) {
+  approach_rest();
+  const bool again = stops_.passed_forward(another);
+  if (again) unreached_ = has_backward_.size();
+  return again;
+}
+
+// Walks again where only other ranks have reached another forward.
 void BackwardWalk::end(WeightGradients* queue) {
   running_ = false;
-  approach_rest();
+  while (pass_forward(false)) {
+  }
   forget_arrivals();
   stops_.ended(queue);
 }

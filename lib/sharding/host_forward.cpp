@@ -1,8 +1,10 @@
 // Order, missing units, nesting, repeated use and recomputation of units whose forward a host drives.
 #include "host_forward.h"
 
+#include <ATen/SequenceNumber.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
@@ -28,6 +30,13 @@ void ShardedStage::HostForward::agree(std::vector<char>& flags) const {
   std::copy(flags.begin(), flags.end(), any.mutable_data_ptr<float>());
   ranks->all_reduce(any, Reduce::max)->wait();
   std::copy_n(any.const_data_ptr<float>(), flags.size(), flags.begin());
+}
+
+Tensors ShardedStage::HostForward::computed(size_t unit, const Tensors& outputs) const {
+  Tensors out;
+  for (const at::Tensor& output : outputs)
+    if (!output.grad_fn() || output.grad_fn()->sequence_nr() >= began[unit]) out.push_back(output);
+  return out;
 }
 
 std::vector<size_t> ShardedStage::HostForward::order(std::vector<size_t>& places) const {
@@ -64,7 +73,9 @@ void ShardedStage::begin_forward(const Batch& batch) {
     host.sequence.clear();
     host.around.assign(host.units, 0);
   }
-  if (host.training) ++host.pending;
+  if (!host.training) return;
+  ++host.pending;
+  walk_.new_forward();
 }
 
 ShardedStage::HostForward& ShardedStage::host_of(size_t unit) const {
@@ -88,6 +99,7 @@ bool ShardedStage::recomputes() const {
 
 void ShardedStage::before(size_t unit) {
   HostForward& host = host_of(unit);
+  host.began[unit] = at::sequence_number::peek();
   if (recomputes()) return recompute(unit);
   if (held_) return;  // ranks may run any number of forwards
   for (const HostForward::Open& one : host.open)
@@ -194,7 +206,8 @@ void ShardedStage::after(size_t unit, const Tensors& outputs) {
   if (at::GradMode::is_enabled()) {
     if (host.around[unit]) {
       walk_.hook_start(outputs);
-    } else if (const size_t turn = host.open.back().turn; walk_.hook(turn, outputs, queue_)) {
+    } else if (const size_t turn = host.open.back().turn;
+               walk_.hook(turn, host.computed(unit, outputs), queue_)) {
       host.backward[unit] = 1;
       if (host.known) walk_.expect(turn, true);
     }
@@ -274,6 +287,7 @@ void ShardedStage::recompute(size_t unit) {
     throw Error(ErrorCode::input, model_.strategy, "the unit " + quoted(unit) + " runs outside of a forward",
                 "call begin_forward() first");
   walk_.begin();
+  if (host_->deferring && last_turn(unit) > walk_.unreached()) walk_.begin_next_forward();
   const Turn& turn = turn_of(unit, last_turn(unit));
   start(turn);
   finish(turn);
@@ -295,7 +309,7 @@ size_t ShardedStage::last_turn(size_t unit) const {
 void ShardedStage::watch_recomputed(size_t unit, const Tensors& outputs) {
   if (!at::GradMode::is_enabled() || host_->around[unit]) return;
   const size_t turn = last_turn(unit);
-  if (walk_.hook(turn, outputs, queue_)) walk_.expect(turn, true);
+  if (walk_.hook(turn, host_->computed(unit, outputs), queue_)) walk_.expect(turn, true);
 }
 
 // Gradients of units around others are opened here, as nothing tells when their own backward begins.
@@ -316,13 +330,19 @@ void ShardedStage::began() {
   }
 }
 
-bool ShardedStage::reached_again(size_t turn) {
-  if (!host_) return false;
-  if (host_->deferring) {
-    ++host_->passed;
-    passed_ = model_.turns.size();
-    return true;
-  }
+// Ranks whose forwards have outputs without gradients walk as often as the others.
+bool ShardedStage::passed_forward(bool another) {
+  if (!host_ || !host_->deferring) return false;
+  std::vector<char> any(1, another ? 1 : 0);
+  host_->agree(any);
+  if (any[0] == 0) return false;
+  ++host_->passed;
+  passed_ = 0;
+  return true;
+}
+
+void ShardedStage::reached_again(size_t turn) {
+  if (!host_) return;
   const Turn& again = model_.turns[turn];  // another output of the unit
   start(again);
   finish(again);
@@ -331,7 +351,6 @@ bool ShardedStage::reached_again(size_t turn) {
       throw Error(ErrorCode::input, model_.strategy,
                   "the unit " + quoted(again.index) + " got a gradient after its gradients were reduced",
                   "return all outputs of a unit through after(), and run one backward for each forward");
-  return false;
 }
 
 }  // namespace heddle::sharding

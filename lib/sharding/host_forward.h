@@ -11,13 +11,16 @@ namespace heddle::sharding {
 
 struct ShardedStage::HostForward {
   HostForward(size_t units, Communicator* ranks)
-      : units(units), ranks(ranks), around(units, 0), backward(units, 0) {}
+      : units(units), ranks(ranks), around(units, 0), backward(units, 0), began(units, 0) {}
 
   // Returns the next unit that any rank runs: of the units that the ranks want, the first in the list.
   // `unit`: the one that this rank is about to run, or `units` where its forward has ended. A collective.
   size_t agree(size_t unit) const;
   // Sets each flag that is set on any rank. A collective.
   void agree(std::vector<char>& flags) const;
+  // Returns the outputs that the unit computed. One that it passes through belongs to the unit that computed
+  // it: its gradient arrives after the backward of this one.
+  Tensors computed(size_t unit, const Tensors& outputs) const;
   // The units of all turns: those of `sequence`, and behind its predecessor in the list each unit that no
   // rank ran. places[i]: the turn of sequence[i].
   std::vector<size_t> order(std::vector<size_t>& places) const;
@@ -29,6 +32,8 @@ struct ShardedStage::HostForward {
   bool backwards_known = false;        // a forward with gradients has ended
   std::vector<size_t> sequence;        // the units of the first forward so far
   std::vector<char> around, backward;  // of each unit: it runs others inside; its outputs require gradients
+
+  std::vector<uint64_t> began;  // of each unit: autograd's number of the next node when the unit last began
 
   // The forward under way.
   struct Open {

@@ -103,7 +103,21 @@ void write_checkpoint(World& world, const std::string& directory, const NamedTen
               states.empty() ? nullptr : &optimizer, files);
 }
 
-// A hook that is called before the node of a unit's output runs.
+// Recomputed units call within a backward.
+class Hosted::Call {
+ public:
+  explicit Call(Hosted& hosted, bool recomputes = false) : one_(hosted.busy_, "heddle.fully_shard") {
+    if (hosted.in_backward_ && !(recomputes && torch::autograd::get_current_graph_task_id() >= 0))
+      throw Error(ErrorCode::usage, "heddle.fully_shard",
+                  "the engine is called while a backward of the model runs, or after one that threw",
+                  "wait for the end of the backward; after an exception in it begin with a forward");
+  }
+
+ private:
+  OneCall one_;
+};
+
+// Called before the node that made an output of a unit runs.
 class Hosted::Began final : public torch::autograd::FunctionPreHook {
  public:
   explicit Began(std::shared_ptr<Hosted> hosted) : hosted_(std::move(hosted)) {}
@@ -163,13 +177,20 @@ at::Tensor Hosted::parameter(const std::string& name) const {
 
 // Begins a forward. Resets the flag of a backward that threw.
 void Hosted::begin(bool training) {
+  const OneCall one(busy_, "heddle.fully_shard");
   in_backward_ = false;
   if (training) reduced_ = false;
   stage().begin_forward(Batch());
 }
 
-// Adds hooks to the outputs of a unit before the stage adds its own.
+void Hosted::before(size_t unit) {
+  const Call one(*this, /*recomputes=*/true);
+  stage().before(unit);
+}
+
+// This hook comes before those of the stage.
 void Hosted::after(size_t unit, const Tensors& outputs) {
+  const Call one(*this, /*recomputes=*/true);
   const torch::autograd::Node* watched = nullptr;
   if (at::GradMode::is_enabled() && !in_backward_)
     for (const at::Tensor& output : outputs) {
@@ -184,11 +205,12 @@ void Hosted::after(size_t unit, const Tensors& outputs) {
 }
 
 void Hosted::end() {
+  const Call one(*this);
   stage().end_forward();
 }
 
 void Hosted::abandon() noexcept {
-  stage().abandon_forward();
+  if (interpreter_lives()) stage().abandon_forward();
 }
 
 // Returns whether the current backward accumulates gradients of parameters, which autograd.grad() does not.
@@ -208,13 +230,15 @@ void Hosted::begin_backward() {
   const bool accumulates = this->accumulates();
   if (at::GradMode::is_enabled() && frees_)
     throw Error(ErrorCode::not_built, "heddle.fully_shard",
-                "a backward with create_graph=True needs parameters that the strategy '" +
-                    model_->setup.strategy + "' has freed",
-                "choose a strategy with whole parameters, such as ddp");
+                "a backward with create_graph=True needs the parameters of each unit once more, which the "
+                "strategy '" +
+                    model_->setup.strategy + "' does not keep to a second backward",
+                "choose the strategy ddp or single");
   if (accumulates && reduced_)
     throw Error(ErrorCode::usage, "heddle.fully_shard",
-                "an earlier backward has already reduced the gradients of this step",
-                "run all backwards of a step except the last within model.no_sync()");
+                "this is a further backward after the one that has reduced the gradients of its step",
+                "run all backwards of a step but the last within model.no_sync()");
+  if (accumulates) set_gradients_aside();
   in_backward_ = true;
   reduces_ = accumulates && synchronizes_;
   if (reduces_) stage().expect_last_backward();
@@ -223,10 +247,36 @@ void Hosted::begin_backward() {
       [self = shared_from_this(), &engine] { engine.queue_callback([self] { self->end_backward(); }); });
 }
 
+// Gradients of an earlier step that the optimizer has not reset: this step's are added to them. Between the
+// forward and this moment a loop may still reset them.
+void Hosted::set_gradients_aside() {
+  if (!aside_due_) return;
+  aside_due_ = false;
+  earlier_.clear();
+  const at::NoGradGuard no_gradients;
+  for (Shard* shard : shards_) {
+    at::Tensor& gradient = shard->tensor.mutable_grad();
+    if (!gradient.defined()) continue;
+    earlier_.emplace_back(shard, gradient.clone());
+    gradient.reset();
+  }
+}
+
+void Hosted::add_earlier_gradients() {
+  const at::NoGradGuard no_gradients;
+  for (auto& [shard, earlier] : std::exchange(earlier_, {})) {
+    at::Tensor& gradient = shard->tensor.mutable_grad();
+    if (gradient.defined())
+      gradient.add_(earlier);
+    else
+      gradient = std::move(earlier);
+  }
+}
+
 void Hosted::end_backward() {
   in_backward_ = false;
   if (reduces_) {
-    reduced_ = model_->setup.strategy != "single";  // "single" does not reduce
+    reduced_ = aside_due_ = model_->setup.strategy != "single";  // which has nothing to reduce
     stage().finish_gradients();
     std::vector<at::Tensor> gradients;
     for (const Shard* shard : shards_)
@@ -234,11 +284,18 @@ void Hosted::end_backward() {
         gradients.push_back(gradient);
     const at::NoGradGuard no_gradients;
     if (average_ != 1 && !gradients.empty()) at::_foreach_mul_(gradients, average_);
+    add_earlier_gradients();
   }
-  backward_ended_(reduces_);
+  backward_ended_();
+}
+
+void Hosted::parameters_changed() {
+  const Call one(*this);
+  stage().parameters_changed();
 }
 
 at::Tensor Hosted::norm(double type) {
+  const Call one(*this);
   auto known = norms_.find(type);
   if (known == norms_.end())
     known = norms_.emplace(type, train::GradientNorm(shards_, model_->mesh, type)).first;
@@ -262,6 +319,7 @@ std::vector<checkpoint::Part> Hosted::parts_of(const std::vector<State>& states)
 }
 
 void Hosted::save(const std::string& directory, const std::vector<State>& states, const Files& files) {
+  const Call one(*this);
   Rendezvous& rendezvous = model_->mesh.rendezvous();
   const std::string any = rendezvous.meet(next_key("states"), states.empty() ? "" : "1", [](auto texts) {
     std::string all;
@@ -273,6 +331,7 @@ void Hosted::save(const std::string& directory, const std::vector<State>& states
 }
 
 void Hosted::load(const std::string& directory, const std::vector<State>& states) {
+  const Call one(*this);
   namespace fs = std::filesystem;
   const fs::path from = directory;
   checkpoint::together(model_->mesh.rendezvous(), next_key("load"), [&] {
@@ -282,13 +341,18 @@ void Hosted::load(const std::string& directory, const std::vector<State>& states
     checkpoint::ShardedReader optimizer(from / "optim");
     for (const checkpoint::Part& part : parts_of(states)) optimizer.read(part);
   });
-  parameters_changed();
+  stage().parameters_changed();
 }
 
 std::map<std::string, at::Tensor> Hosted::hold_whole() {
+  const Call one(*this);
   std::map<std::string, at::Tensor> whole;
   for (WholeParameter& one : stage().hold_whole()) whole.emplace(one.name, one.tensor);
   return whole;
+}
+
+void Hosted::release_whole() {
+  if (interpreter_lives()) stage().release_whole();
 }
 
 std::pair<std::optional<at::ScalarType>, std::optional<at::ScalarType>> Hosted::precision(size_t unit) {

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -34,17 +35,17 @@ struct GivenUnit {
   std::vector<at::Tensor> buffers;
 };
 
-// A model with its strategy. The training thread calls it without the GIL. The graphs of its forwards keep it
-// alive.
+// Called by the thread that trains, without the GIL; a call of another thread meanwhile throws Error{usage}.
+// The graphs of its forwards hold it.
 class Hosted : public std::enable_shared_from_this<Hosted> {
  public:
   struct Given {
     std::shared_ptr<World> world;
     std::string configuration, origin;  // see read_configuration()
     std::vector<GivenUnit> units;
-    ParameterSource source;  // for parameters on meta
-    std::function<void(bool synchronized)> backward_ended;
-    bool averages = true;  // gradients are means over the data-parallel ranks, otherwise sums
+    ParameterSource source;  // of parameters on meta
+    std::function<void()> backward_ended;
+    bool averages = true;  // gradients are means over the data-parallel ranks; else sums
   };
   explicit Hosted(Given given);
   // After the end of the interpreter, the stages are leaked.
@@ -66,7 +67,7 @@ class Hosted : public std::enable_shared_from_this<Hosted> {
   bool checkpoints() const { return checkpoints_; }  // distributed.activation_checkpointing
 
   void begin(bool training);
-  void before(size_t unit) { stage().before(unit); }
+  void before(size_t unit);
   void after(size_t unit, const Tensors& outputs);
   void end();
   void abandon() noexcept;
@@ -74,7 +75,7 @@ class Hosted : public std::enable_shared_from_this<Hosted> {
   void synchronize(bool wanted) { synchronizes_ = wanted; }
 
   at::Tensor norm(double type);  // fp64 [1]; a collective of every rank
-  void parameters_changed() { stage().parameters_changed(); }
+  void parameters_changed();
 
   // A tensor of the optimizer state: index of its shard, prefix of its name, and the tensor, which has the
   // box of the shard or no dims.
@@ -85,12 +86,15 @@ class Hosted : public std::enable_shared_from_this<Hosted> {
   void load(const std::string& directory, const std::vector<State>& states);
 
   std::map<std::string, at::Tensor> hold_whole();
-  void release_whole() { stage().release_whole(); }
+  void release_whole();
 
  private:
   class Began;
+  class Call;
   bool accumulates() const;
   void begin_backward();
+  void set_gradients_aside();
+  void add_earlier_gradients();
   void end_backward();
   std::vector<checkpoint::Part> parts_of(const std::vector<State>& states);
   std::string next_key(const char* work);
@@ -99,15 +103,19 @@ class Hosted : public std::enable_shared_from_this<Hosted> {
   std::unique_ptr<engine::Model> model_;
   std::vector<Shard*> shards_;
   std::map<std::string, at::Tensor*> parameters_;
-  std::function<void(bool)> backward_ended_;
+  std::function<void()> backward_ended_;
+  std::vector<std::pair<Shard*, at::Tensor>> earlier_;  // shards with their gradients of earlier steps
   std::map<double, train::GradientNorm> norms_;
   double average_ = 1;                                                // factor of gradients after their sum
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  // of trainable parameters
   bool checkpoints_ = false;
-  bool frees_ = false;        // modules use tensors other than the shards
-  bool synchronizes_ = true;  // applies to the next backward
-  bool in_backward_ = false, reduces_ = false;
-  bool reduced_ = false;  // the last step is complete, and no forward has begun the next one
+  bool frees_ = false;              // modules compute with tensors other than the shards
+  bool synchronizes_ = true;        // wanted of the next backward
+  std::atomic<bool> busy_ = false;  // a call is under way
+  std::atomic<bool> in_backward_ = false;
+  bool reduces_ = false;
+  bool reduced_ = false;    // the last step is over, and no forward has begun another
+  bool aside_due_ = false;  // gradients of the last step were not set aside
   int64_t saves_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
+#include <set>
 #include <utility>
 
 #include "heddle/base/error.h"
@@ -81,21 +82,22 @@ ParameterSource source_of(const py::object& read) {
   };
 }
 
-// Collects every tensor that requires a gradient in tensors, lists, tuples, dicts and attributes of
-// dataclasses.
-void collect(const py::handle& value, Tensors& out, int depth = 0) {
+// Every tensor that requires a gradient in tensors, lists, tuples, dicts and the attributes of a data class.
+void collect(const py::handle& value, Tensors& out, std::set<const PyObject*>& seen, int depth = 0) {
   if (THPVariable_Check(value.ptr())) {
     const at::Tensor& tensor = THPVariable_Unpack(value.ptr());
     if (tensor.requires_grad()) out.push_back(tensor);
     return;
   }
-  if (value.is_none() || depth > 16) return;
+  if (value.is_none() || depth > 16 || !seen.insert(value.ptr()).second) return;
   if (PyTuple_Check(value.ptr()) || PyList_Check(value.ptr())) {
-    for (const py::handle& item : py::reinterpret_borrow<py::sequence>(value)) collect(item, out, depth + 1);
+    for (const py::handle& item : py::reinterpret_borrow<py::sequence>(value))
+      collect(item, out, seen, depth + 1);
   } else if (PyDict_Check(value.ptr())) {
-    for (const auto& item : py::reinterpret_borrow<py::dict>(value)) collect(item.second, out, depth + 1);
+    for (const auto& item : py::reinterpret_borrow<py::dict>(value))
+      collect(item.second, out, seen, depth + 1);
   } else if (py::hasattr(value, "__dataclass_fields__")) {
-    collect(value.attr("__dict__"), out, depth + 1);
+    collect(value.attr("__dict__"), out, seen, depth + 1);
   }
 }
 
@@ -116,10 +118,10 @@ std::shared_ptr<Hosted> make_hosted(const std::shared_ptr<World>& world, const s
   given.origin = origin;
   for (const py::handle& unit : units) given.units.push_back(unit_of(unit));
   given.source = source_of(source);
-  given.backward_ended = [ended = Held(backward_ended)](bool synchronized) {
+  given.backward_ended = [ended = Held(backward_ended)] {
     try {
       const py::gil_scoped_acquire gil;
-      (*ended)(synchronized);
+      (*ended)();
     } catch (py::error_already_set& error) {
       throw_through_autograd(error);
     }
@@ -138,7 +140,8 @@ py::list list_shards(Hosted& hosted) {
 
 void after(Hosted& hosted, size_t unit, const py::object& result) {
   Tensors outputs;
-  collect(result, outputs);
+  std::set<const PyObject*> seen;
+  collect(result, outputs, seen);
   const py::gil_scoped_release no_gil;
   hosted.after(unit, outputs);
 }

@@ -59,6 +59,7 @@ Pipelined::~Pipelined() {
 
 template <class Work>
 auto Pipelined::with_faults(Work&& work) {
+  const OneCall one(busy_, "heddle.pipeline");
   *fault_ = nullptr;
   try {
     return work();
@@ -81,12 +82,14 @@ double Pipelined::evaluate(const std::vector<Batch>& batches) {
 }
 
 void Pipelined::save(const std::string& directory, const Files& files) {
+  const OneCall one(busy_, "heddle.pipeline");
   const std::vector<checkpoint::Part> states = engine::optimizer_parts(*step_);
   write_parts(model_->mesh.rendezvous(), "pipeline save " + std::to_string(saves_++), directory,
               checkpoint::model_parts(model_->stages), &states, files);
 }
 
 void Pipelined::load(const std::string& directory) {
+  const OneCall one(busy_, "heddle.pipeline");
   checkpoint::together(model_->mesh.rendezvous(), "pipeline load " + std::to_string(saves_++), [&] {
     checkpoint::ShardedReader model(std::filesystem::path(directory) / "model");
     for (const checkpoint::Part& part : checkpoint::model_parts(model_->stages)) model.read(part);

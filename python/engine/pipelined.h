@@ -49,6 +49,7 @@ class Pipelined {
   std::shared_ptr<std::exception_ptr> fault_ = std::make_shared<std::exception_ptr>();
   std::unique_ptr<engine::Model> model_;
   std::unique_ptr<Step> step_;
+  std::atomic<bool> busy_ = false;  // a call is under way
   int64_t saves_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <filesystem>
 
+#include "heddle/base/error.h"
 #include "heddle/transport/join.h"
 #include "heddle/transport/rank_place.h"
 
@@ -37,7 +38,17 @@ void interpreter_ends() {
   ended = true;
 }
 
-World::World(const Options& options) {
+OneCall::OneCall(std::atomic<bool>& busy, const char* where) : busy_(busy) {
+  if (!interpreter_lives())
+    throw Error(ErrorCode::usage, where,
+                "a forked process cannot use the engine of its parent, nor can any process at its end",
+                "call heddle in the process that called heddle.init(), or start workers with 'spawn'");
+  if (busy.exchange(true))
+    throw Error(ErrorCode::usage, where, "two calls use the engine of one model at the same time",
+                "use the model, its optimizer and heddle's functions in one thread, one after another");
+}
+
+World::World(const Options& options) : process_(getpid()) {
   const RankPlace place = place_from_environment().value_or(RankPlace());
   launcher_ = place.launcher;
   Log log;
@@ -53,7 +64,14 @@ World::World(const Options& options) {
   plugins_ = std::make_unique<PluginRegistry>(plugin::search_path(directories), log);
 }
 
+// A forked child has no threads to end.
 World::~World() {
+  if (getpid() != process_) {
+    if (listener_.joinable()) listener_.detach();
+    (void)rendezvous_.release();
+    (void)plugins_.release();
+    return;
+  }
   if (!listener_.joinable()) return;
   close(stop_[1]);
   listener_.join();

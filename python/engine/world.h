@@ -16,10 +16,23 @@
 
 namespace heddle::python {
 
-// Returns whether Python objects may be used. False once the interpreter ends; objects held by C++ are then
-// leaked.
+// Whether Python objects may still be touched, and the engine may be called. False once the interpreter ends,
+// and in a forked child: what C++ holds is then leaked.
 bool interpreter_lives();
 void interpreter_ends();
+
+// One call into the engine. Throws Error{usage} while another thread is in one, in a forked child and after
+// the interpreter's end.
+class OneCall {
+ public:
+  OneCall(std::atomic<bool>& busy, const char* where);
+  ~OneCall() { busy_ = false; }
+  OneCall(const OneCall&) = delete;
+  OneCall& operator=(const OneCall&) = delete;
+
+ private:
+  std::atomic<bool>& busy_;
+};
 
 class World {
  public:
@@ -63,6 +76,7 @@ class World {
   std::thread listener_;
   std::atomic<bool> interrupted_ = false;
   int stop_[2] = {-1, -1};  // a pipe that ends the listener
+  const int process_;
 };
 
 }  // namespace heddle::python

@@ -1,8 +1,8 @@
 """heddle: trains large language models in parallel.
 
-``heddle.check`` and ``heddle.train`` run recipes with the `heddle` program. ``heddle.init``, ``heddle.fully_shard`` and
-the functions below them apply heddle's strategies in a PyTorch trainer, which keeps its own model, loop and optimizer.
-See docs/embedding-in-python.md.
+``heddle.check``, ``heddle.plan`` and ``heddle.train`` run recipes with the `heddle` program. ``heddle.init``, ``heddle.fully_shard`` and
+the functions below them put heddle's strategies into a PyTorch trainer: the model, the loop and the optimizer stay
+yours. See docs/embedding-in-python.md.
 """
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pathlib
 from typing import TYPE_CHECKING, Any
 
 from .errors import Error
-from .recipes import Trained, check, main, program, train
+from .recipes import Trained, check, main, plan, program, train
 
 if TYPE_CHECKING:
     from .importing import import_checkpoint
+    from .lightning import LightningStrategy
     from .optimizers import clip_grad_norm_, parameters_changed
     from .pipelines import Pipeline, pipeline
     from .released import Released
@@ -34,10 +35,11 @@ _LAZY: dict[str, str] = {
     **dict.fromkeys(("full_state_dict", "load", "save", "save_pretrained", "unsharded"), "state"),
     **dict.fromkeys(("HfTrainer", "prepare"), "trainers"),
     "import_checkpoint": "importing",
+    "LightningStrategy": "lightning",
     **dict.fromkeys(("Pipeline", "pipeline"), "pipelines"),
     "Released": "released",
 }
-__all__ = ["Error", "Trained", "check", "program", "train", *_LAZY]
+__all__ = ["Error", "Trained", "check", "plan", "program", "train", *_LAZY]
 
 
 def __getattr__(name: str) -> Any:

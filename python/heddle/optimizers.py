@@ -37,6 +37,16 @@ def watch(sharded: Any) -> None:
     _translate_backward()
 
 
+def check_free(model: torch.nn.Module) -> None:
+    """Raises heddle.Error where a parameter of the model belongs to a model under heddle.fully_shard already."""
+    taken = {id(parameter): name for one in _watched for unit in one.units for name, parameter in unit.parameters.items()}
+    taken.update({id(shard.tensor): shard.name for one in _watched for shard in one.shards})
+    for name, parameter in torch.nn.Module.named_parameters(model):
+        if id(parameter) in taken:
+            raise Error("usage", name, f"this parameter is '{taken[id(parameter)]}' of a model under heddle.fully_shard",
+                        "call fully_shard once, on the whole model; two models share no parameters")
+
+
 def _translate_backward() -> None:
     """Makes a backward raise errors of the engine's hooks as heddle.Error. autograd converts them to RuntimeError."""
     import torch.autograd

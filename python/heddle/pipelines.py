@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from .errors import Error
-from .sharding import configuration_of
+from .sharding import configuration_of, errors_of_keywords
 from .world import init
 
 Piece = tuple[str, nn.Module, Callable[[list[torch.Tensor], Any], Sequence[torch.Tensor]]]
@@ -90,5 +90,6 @@ def pipeline(pieces: Sequence[Piece], *, config: Any = None, max_norm: float | N
             names.setdefault(id(parameter), f"{name}.{path}")
         parameters = [(names[id(parameter)], parameter) for parameter in module.parameters()]
         given.append(((name, parameters, list(module.buffers())), lambda inputs, batch, call=function: list(call(inputs, batch))))
-    native = world._extension.Pipelined(world.native, configuration, origin, given, max_norm or 0.0, betas, eps)
+    with errors_of_keywords():
+        native = world._extension.Pipelined(world.native, configuration, origin, given, max_norm or 0.0, betas, eps)
     return Pipeline(native, world._extension.Batch)

@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
+import threading
 import weakref
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
@@ -17,6 +19,7 @@ from .released import Released, switched
 from .units import Unit, Units, find_units
 from .world import World, init
 
+_ORIGIN = "heddle.fully_shard"  # of fields in messages
 _disable = torch._dynamo.disable if hasattr(torch, "_dynamo") else torch.compiler.disable
 
 
@@ -35,12 +38,12 @@ class Sharded:
         self.units = units
         self._owners = _owners(model)  # modules and keys by parameter name
         given = [(unit.name or "root", list(unit.parameters.items()), unit.buffers) for unit in units]
-        ended = weakref.WeakMethod(self._backward_ended)
+        ended = weakref.WeakMethod(self._release_all)
 
-        def backward_ended(synchronized: bool) -> None:
+        def backward_ended() -> None:
             call = ended()
-            if call is not None:  # the model still exists
-                call(synchronized)
+            if call is not None:  # the graph has not outlived the model
+                call()
 
         self.native = world._extension.Hosted(world.native, configuration, origin, given, source,
                                               backward_ended, averages)
@@ -49,9 +52,9 @@ class Sharded:
         self._trains = {name: each.requires_grad for unit in units for name, each in unit.parameters.items()}
         self.names = {id(each): name for unit in units for name, each in unit.parameters.items()}
         self.shards = [Shard(*each) for each in self.native.shards()]
-        self._earlier: list[tuple[torch.Tensor, torch.Tensor]] = []  # shards and their earlier gradients
-        self._running = False  # in a forward of the model
-        self._held = False  # parameters are whole within a scope
+        self._running = False  # a forward of the model
+        self._thread = 0  # of that forward
+        self._held = False  # parameters are whole for a scope
         self._precision = [self.native.precision(index) for index in range(len(units))]
         self._autocast = self.native.autocast()
         self._release_all()
@@ -126,6 +129,9 @@ class Sharded:
     def forward(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Runs the model's own call as a forward of the engine."""
         if self._running:  # the model calls itself
+            if threading.get_ident() != self._thread:
+                raise Error("usage", type(self.model()).__name__, "another thread is in a forward of this model",
+                            "call a model from one thread, or build one for each thread")
             return call(*args, **kwargs)
         self._begin()
         inputs, outputs = self._precision[0]
@@ -152,12 +158,11 @@ class Sharded:
     @_disable
     def _begin(self) -> None:
         self.world.check_process()
-        if torch.is_grad_enabled():
-            if switched:
-                self._check_switched()
-            self._set_gradients_aside()
-        self._running = True
+        if torch.is_grad_enabled() and switched:
+            self._check_switched()
         self.native.begin(torch.is_grad_enabled())
+        self._thread = threading.get_ident()
+        self._running = True
 
     def _check_switched(self) -> None:
         """Checks that requires_grad is as in fully_shard. Adapters may change it temporarily around a forward."""
@@ -196,31 +201,6 @@ class Sharded:
             self.native.release_whole()
 
     # -- gradients
-
-    def _set_gradients_aside(self) -> None:
-        """Sets aside gradients that the optimizer has not reset, to which the next backward adds."""
-        if not self._reduced:
-            return
-        for shard in self.shards:
-            gradient = shard.tensor.grad
-            if gradient is not None:
-                self._earlier.append((shard.tensor, gradient.clone()))
-                shard.tensor.grad = None
-        self._reduced = False
-
-    _reduced = False
-
-    def _backward_ended(self, synchronized: bool) -> None:
-        self._release_all()
-        if not synchronized:
-            return
-        self._reduced = True
-        for tensor, earlier in self._earlier:
-            if tensor.grad is None:
-                tensor.grad = earlier
-            else:
-                tensor.grad.add_(earlier)
-        self._earlier.clear()
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -390,7 +370,26 @@ def configuration_of(model: nn.Module, config: Any, fields: Mapping[str, Any]) -
         section = dict(config) if "distributed" in config else {"distributed": dict(config)}
     if devices <= {"cpu"}:
         section.setdefault("dist_env", {"backend": "gloo"})
-    return json.dumps(section, default=lambda value: str(value).replace("torch.", "")), "heddle.fully_shard"
+    return json.dumps(section, default=_written), _ORIGIN
+
+
+def _written(value: Any) -> Any:
+    """Writes policies of PyTorch's fully_shard as mappings, and dtypes by their names."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return fields or None  # OffloadPolicy() offloads nothing
+    return str(value).replace("torch.", "")
+
+
+@contextlib.contextmanager
+def errors_of_keywords() -> Iterator[None]:
+    """Removes the line from errors of fields that are given as keywords: there is no file."""
+    try:
+        yield
+    except Error as error:
+        for each in error.all:
+            each.where = each.where.replace(f"{_ORIGIN}:1 ", f"{_ORIGIN} ")
+        raise
 
 
 def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, root: Units = (), gradients: str = "average",
@@ -404,12 +403,14 @@ def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, ro
             or path patterns, or a function of path and module. Default: the layers in transformers'
             ``_no_split_modules``, and embeddings and linear layers outside of them. Without such layers, the members of
             every ``ModuleList`` and ``Sequential``.
-        root: modules that are not units, in the same forms: modules whose parameters the model's own forward reads, such
-            as the head whose weight a fused loss reads. The root is whole until the end of the backward.
-        gradients: ``"average"`` over the data-parallel ranks, as in DDP and FSDP2, or ``"sum"``.
-        from_pretrained_dir: for a model on meta, the Hugging Face directory with its safetensors. Each rank reads only
-            its shards.
-        fields: fields of ``distributed:``, such as ``strategy="fsdp2"``, ``mp_policy={"param_dtype": "float32"}``.
+        root: modules that are no units, in the same forms: those whose parameters the model's own forward reads, as a
+            fused loss reads the weight of the head. The root is whole to the end of the backward.
+        gradients: ``"average"`` over the data-parallel ranks, as under DDP and FSDP2, or ``"sum"``.
+        from_pretrained_dir: for a model on meta, the Hugging Face directory with its safetensors. Each rank reads its
+            shards alone.
+        fields: those of ``distributed:``, such as ``strategy="fsdp2"``, ``mp_policy={"param_dtype": "float32"}`` or
+            ``mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16)`` of PyTorch. `fsdp2` computes in bfloat16 and sums
+            in float32 by default.
 
     Returns:
         The same model. Its ``parameters()`` are this rank's shards, plain tensors for any optimizer. Its modules keep
@@ -421,8 +422,9 @@ def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, ro
     if gradients not in ("average", "sum"):
         raise Error("usage", "gradients", f"{gradients!r} is unknown", "use 'average' or 'sum'")
     if "_heddle" in model.__dict__:
-        raise Error("usage", type(model).__name__, "this model is already under heddle.fully_shard",
-                    "call fully_shard once per model")
+        raise Error("usage", type(model).__name__, "this model is under heddle.fully_shard already",
+                    "call fully_shard once for a model")
+    optimizers.check_free(model)
     ranks = init()
     configuration, origin = configuration_of(model, config, fields)
     found = find_units(model, units, root)
@@ -431,7 +433,8 @@ def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, ro
         from .files import source_of
 
         source = source_of(model, from_pretrained_dir)
-    one = Sharded(model, ranks, configuration, origin, found, source, gradients == "average")
+    with errors_of_keywords():
+        one = Sharded(model, ranks, configuration, origin, found, source, gradients == "average")
     if one.native.checkpoints():
         if not hasattr(model, "gradient_checkpointing_enable"):
             raise Error("not_built", "distributed.activation_checkpointing", f"{type(model).__name__} has no "

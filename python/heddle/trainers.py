@@ -44,7 +44,7 @@ class HfTrainer:
     """
 
     def __init__(self, *args: Any, heddle: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
-        self._heddle_options = dict(heddle or _default())
+        self._heddle_options = dict(heddle or default_fields())
         super().__init__(*args, **kwargs)
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
@@ -87,7 +87,8 @@ class HfTrainer:
         self.lr_scheduler.load_state_dict(torch.load(os.path.join(checkpoint, _SCHEDULER), weights_only=True))
 
 
-def _default() -> dict[str, Any]:
+def default_fields() -> dict[str, Any]:
+    """The arguments of `heddle.fully_shard` of a trainer that names none."""
     return {"strategy": "fsdp2", "mp_policy": {"param_dtype": "float32", "reduce_dtype": "float32"}}
 
 

@@ -59,6 +59,7 @@ class World:
         self._pid = os.getpid()
         self._keys = 0
         atexit.register(self._at_exit)
+        os.register_at_fork(after_in_child=self._extension.interpreter_ends)
 
     def __repr__(self) -> str:
         return f"<heddle.World: rank {self.rank} of {self.size}>"

@@ -34,7 +34,11 @@ def worst(model, reference, size):
     return found
 
 
-def one_step(strategy, names, images_on_rank_0_only=False):
+def steps_of(strategies, names, images_on_rank_0_only=False):
+    return {strategy: one_step(strategy, names, images_on_rank_0_only) for strategy in strategies}
+
+
+def one_step(strategy, names, images_on_rank_0_only):
     world, results = heddle.init(), {}
     for name in names:
         model, reference = make(name), make(name)
@@ -54,20 +58,20 @@ def one_step(strategy, names, images_on_rank_0_only=False):
 class ArchitecturesTest(unittest.TestCase):
     strategies = os.environ.get("HEDDLE_TEST_STRATEGIES", "ddp,fsdp2,megatron_fsdp,megatron").split(",")
 
-    def test_each_gradient(self):
-        for strategy in self.strategies:
-            for result in ranks.run(one_step, STRATEGIES[strategy][0], strategy=strategy, names=ARCHITECTURES):
-                for name, (parameter, difference) in result.items():
+    def compare(self, **options):
+        for result in ranks.run(steps_of, 2, strategies=self.strategies, **options):
+            print({strategy: f"{max(each for _, each in names.values()):.1e}" for strategy, names in result.items()})
+            for strategy, names in result.items():
+                for name, (parameter, difference) in names.items():
                     with self.subTest(f"{strategy}, {name}: {parameter}"):
                         self.assertLess(difference, 1e-5)
 
+    def test_each_gradient(self):
+        self.compare(names=ARCHITECTURES)
+
     def test_images_on_one_rank_only(self):
-        for strategy in [each for each in self.strategies if each != "single"]:
-            for result in ranks.run(one_step, 2, strategy=strategy, names=["Gemma 3", "Qwen2-VL"], images_on_rank_0_only=True):
-                for name, (parameter, difference) in result.items():
-                    with self.subTest(f"{strategy}, {name}: {parameter}"):
-                        self.assertLess(difference, 1e-5)
+        self.compare(names=["Gemma 3", "Qwen2-VL"], images_on_rank_0_only=True)
 
 
 if __name__ == "__main__":
-    unittest.main()
+    ranks.main_of_tests()

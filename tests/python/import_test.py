@@ -96,4 +96,4 @@ class ImportTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    ranks.main_of_tests()

@@ -104,4 +104,4 @@ class PipelinesTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    ranks.main_of_tests()

@@ -202,4 +202,4 @@ class ProcessTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    ranks.main_of_tests()

@@ -224,4 +224,4 @@ class ReleasedTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    ranks.main_of_tests()

@@ -211,4 +211,4 @@ class TrainersTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    ranks.main_of_tests()

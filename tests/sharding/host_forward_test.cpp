@@ -139,6 +139,7 @@ TEST(HostForward, KeepsAUnitAroundOthersWholeToTheEndOfTheBackward) {
     EXPECT_EQ(std::count(lines.begin(), lines.end(), "gather r"), 1);
     EXPECT_LT(at_line(lines, "gather r"), at_line(lines, "gather b"));
     EXPECT_GT(at_line(lines, "free r"), last_with(lines, "gather "));
+    EXPECT_GT(at_line(lines, "free r"), last_with(lines, "reduce "));  // the backward is over
   }
 }
 
@@ -166,6 +167,16 @@ TEST(HostForward, ReducesNothingBeforeTheEndOfABackwardOfTwoForwards) {
   const Lines lines = last_step("abc", "abc", 2, /*forwards=*/2);
   EXPECT_GT(at_line(lines, "reduce c"), last_with(lines, "gather "));
   EXPECT_EQ(std::count(lines.begin(), lines.end(), "reduce a"), 1);
+}
+
+// Rule: a unit that the backward has passed is freed, and gathered again when the next forward's backward
+// reaches it, so that no unit is whole for the length of the backward.
+TEST(HostForward, GathersEachUnitAgainForEachForwardOfABackward) {
+  const Lines lines = last_step("abc", "abc", 2, /*forwards=*/2);
+  for (const std::string unit : {"a", "b", "c"}) {
+    // Two forwards, of which the second leaves the last unit whole, and the backward of each.
+    EXPECT_EQ(std::count(lines.begin(), lines.end(), "gather " + unit), unit == "c" ? 3 : 4) << unit;
+  }
 }
 
 TEST(HostForward, GathersAUnitForEachUse) {

@@ -273,6 +273,23 @@ TEST(HostForward, RunsAUnitTwice) {
   expect_plain({one(twice), one(twice), one(once)});
 }
 
+// As layers of T5 hand on the position bias of the first one.
+TEST(HostForward, PassesATensorThroughUnits) {
+  const auto handed_on = [](HostModel& model, at::Tensor x) {
+    model.before(kA);
+    const at::Tensor bias = at::linear(x, model.weight(kA)).tanh();
+    x = bias + x;
+    if (model.stage() != nullptr) model.stage()->after(kA, {x, bias});
+    for (const size_t unit : {kB, kC, kD}) {
+      model.before(unit);
+      x = (at::linear(x, model.weight(unit)) + bias).tanh();
+      if (model.stage() != nullptr) model.stage()->after(unit, {x, bias});
+    }
+    return x;
+  };
+  expect_plain({one(handed_on), one(handed_on), one(in_order)});
+}
+
 TEST(HostForward, RunsTiedUnits) {
   Shape shape;
   shape.tied = true;
@@ -284,7 +301,32 @@ TEST(HostForward, RunsTwoForwardsBeforeOneBackward) {
     const at::Tensor first = model.forward(in_order);
     model.backward(first + model.forward(in_order));
   };
-  expect_plain({two, two, one(in_order)});
+  const auto one_lacks_b = [](HostModel& model) {
+    const at::Tensor first = model.forward(in_order);
+    model.backward(first + model.forward(model.rank() == 0 ? without_b : in_order));
+  };
+  expect_plain({two, two, one_lacks_b, one(in_order)});
+}
+
+// The ranks' backwards come to the second forward after different units, or not at all.
+TEST(HostForward, RunsTwoForwardsBeforeOneBackwardWithOtherUnitsOnEachRank) {
+  const auto only = [](size_t unit) -> HostModel::Body {
+    return [unit](HostModel& model, at::Tensor x) { return model.run(unit, x); };
+  };
+  const auto one_runs_little = [only](HostModel& model) {
+    const bool all = model.rank() == 1;
+    const at::Tensor first = model.forward(all ? HostModel::Body(in_order) : only(kA));
+    model.backward(first + model.forward(all ? HostModel::Body(in_order) : only(kD)));
+  };
+  const auto one_has_no_second = [](HostModel& model) {
+    const at::Tensor first = model.forward(in_order), second = model.forward(in_order);
+    model.backward(model.rank() == 0 ? first : first + second);
+  };
+  const auto one_has_no_first = [](HostModel& model) {
+    const at::Tensor first = model.forward(in_order), second = model.forward(in_order);
+    model.backward(model.rank() == 0 ? second : first + second);
+  };
+  expect_plain({one(in_order), one_runs_little, one_has_no_second, one_has_no_first, one(in_order)});
 }
 
 TEST(HostForward, AccumulatesMicrobatches) {

@@ -30,12 +30,14 @@ class BackwardWalk {
     virtual ~Stops() = default;
     // Called first in a backward.
     virtual void began() {}
-    // Called when a gradient arrives for an output of a unit that this backward has already passed. Returning
-    // true means that the backward covers several forwards, and restarts the walk at the last unit.
-    virtual bool reached_again(size_t unit) { return false; }
-    // Called once per backward for every unit with a backward, from the last to the first, on every rank,
-    // even if this rank has no gradient for the unit, so that collectives started here match between ranks.
-    // The backward of later units is done, so parameters that only they use can be freed.
+    // A gradient of an output of a unit that this backward has passed has arrived.
+    virtual void reached_again(size_t unit) {}
+    // The backward has passed the units of one forward. `another`: on this rank it has reached another
+    // forward. Returns whether the walk begins again at the last unit: the same on every rank.
+    virtual bool passed_forward(bool another) { return false; }
+    // Once per backward for every unit that has one, from the last to the first, on every rank, also if this
+    // rank has no gradient for the unit: collectives started here match those of the other ranks. The
+    // backward of the units above is done, so parameters that only they use can be freed.
     virtual void approach(size_t unit) = 0;
     // Called when a gradient of the unit's output has arrived, before the unit's backward needs its
     // parameters.
@@ -69,14 +71,18 @@ class BackwardWalk {
   // gradients.
   bool watch(size_t unit, const Tensors& outputs, WeightGradients* queue);
 
-  // Functions for forwards that a host drives, where the first forward determines the order of units.
-  // Adds only the hooks of watch(). Returns whether an output requires a gradient.
+  // For forwards that a host drives, where the order of units is found in the first one.
+  // Hooks from here on belong to a new forward. A backward may cover several.
+  void new_forward() { ++forward_; }
+  // Only adds the hooks of watch(). Returns whether an output requires a gradient.
   bool hook(size_t unit, const Tensors& outputs, WeightGradients* queue);
   // Hooks outputs whose gradients begin the backward and belong to no unit.
   void hook_start(const Tensors& outputs);
   // Begins the walk of the running backward, unless it has begun. Throws if no backward runs.
   void begin();
-  // Sets whether a backward of the unit comes, instead of watch().
+  // The running backward goes on with another forward.
+  void begin_next_forward();
+  // Whether a backward of the unit comes, in place of what watch() finds.
   void expect(size_t unit, bool backward);
   // Renumbers the units. places[i]: the new index, among `units`, of the unit with index i in previous hooks.
   void renumber(std::vector<size_t> places, size_t units);
@@ -93,8 +99,10 @@ class BackwardWalk {
     int parameters = 0, arrived = 0;
     bool shared = false;
   };
-  void reach(size_t unit, bool renumbered, WeightGradients* queue);
-  void begin(WeightGradients* queue);
+  void reach_forward(size_t forward);
+  void reach(size_t unit, bool renumbered);
+  void begin(size_t forward, WeightGradients* queue);
+  bool pass_forward(bool another);
   void end(WeightGradients* queue);
   void approach_rest();
   void arrive(size_t bucket);
@@ -110,7 +118,9 @@ class BackwardWalk {
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
   std::unordered_map<const torch::autograd::Node*, size_t> bucket_of_;
   bool running_ = false, split_ = false, draining_ = false;
-  size_t unreached_ = 0;  // in a backward: units below this index are not reached
+  size_t unreached_ = 0;  // in a backward: units below this one
+  size_t forward_ = 0,
+         backward_forward_ = 0;  // number of the last forward, and of the one that the backward is in
 };
 
 }  // namespace heddle

@@ -86,7 +86,8 @@ class ShardedStage : public ParallelStage, protected BackwardWalk::Stops {
   const Policy& policy() const { return policy_; }
 
   void began() override;
-  bool reached_again(size_t turn) override;
+  void reached_again(size_t turn) override;
+  bool passed_forward(bool another) override;
   void approach(size_t unit) override;
   void enter(size_t unit) override;
   void complete(size_t bucket) override;
@@ -145,9 +146,9 @@ class ShardedStage : public ParallelStage, protected BackwardWalk::Stops {
   std::vector<Gradients*> trained_;                  // the model's order before a host's forward
   BackwardWalk walk_;                                // its bucket indices are those of `trained_`
   std::unique_ptr<HostForward> host_;                // null: forward() runs the units
-  size_t sharded_ = 0;                               // buckets in State::sharded
-  size_t passed_;                                    // in a backward: units from this index on are freed
-  WeightGradients* queue_ = nullptr;                 // of the current forward
+  size_t sharded_ = 0;                               // buckets in that state
+  size_t passed_;                     // in a backward: units from here on are freed; 0: it begins again
+  WeightGradients* queue_ = nullptr;  // of the forward under way
   bool between_steps_ = true, last_backward_ = false, flushed_ = false;
   bool last_ended_ = false;  // the last backward of the step has ended
   bool held_ = false;        // whole until release_whole()

@@ -1,0 +1,445 @@
+"""Random misuses from Python: none of them ends a process by a signal, and none leaves ranks waiting.
+
+HEDDLE_MISUSES=300 runs as many, HEDDLE_MISUSE_SEED=N others.
+"""
+import copy
+import gc
+import multiprocessing
+import os
+import pickle
+import random
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+try:
+    import torch
+    from torch import nn
+    MISSING = ""
+except ImportError as error:
+    MISSING = str(error)
+
+import heddle
+import ranks
+from numbers_test import STRATEGIES
+
+COUNT = int(os.environ.get("HEDDLE_MISUSES", "48"))
+SEED = int(os.environ.get("HEDDLE_MISUSE_SEED", "1"))
+AT_ONCE = 12  # misuses of a process, one after another
+WIDTH = 16
+TIMEOUT = 15.0  # seconds of a wait between ranks
+kept = []
+
+if not MISSING:
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+
+        def forward(self, x):
+            return x + self.down(torch.tanh(self.up(x)))
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks, self.norm = nn.ModuleList(Block() for _ in range(3)), nn.LayerNorm(WIDTH)
+            self.order = [0, 1, 2]
+
+        def forward(self, x):
+            for index in self.order:
+                x = self.blocks[index](x)
+            return self.norm(x)
+
+
+class Case:
+    """A sharded model, its optimizer and a source of random numbers that is the same on every rank."""
+
+    def __init__(self, strategy, chance):
+        torch.manual_seed(chance.randrange(1000))
+        self.chance, self.strategy = chance, strategy
+        self.model = heddle.fully_shard(Net(), units=["blocks.*"], **STRATEGIES[strategy][1])
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
+        self.x = torch.randn(3, WIDTH)
+        for _ in range(chance.randrange(3)):
+            self.step()
+
+    def step(self):
+        self.model(self.x).pow(2).mean().backward()
+        heddle.clip_grad_norm_(self.model, 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    @property
+    def block(self):
+        return self.model.blocks[self.chance.randrange(3)]
+
+    @property
+    def weight(self):
+        block = self.block
+        return self.chance.choice([block.up.weight, block.up.bias, block.down.weight, self.model.norm.weight])
+
+    @property
+    def shard(self):
+        return self.chance.choice(list(self.model.parameters()))
+
+
+class Own(Exception):
+    pass
+
+
+def fail(*given):
+    raise Own("mine")
+
+
+READS = {
+    "sum": lambda w: w.sum(), "add": lambda w: w + 1, "mul_": lambda w: w.mul_(2), "numpy": lambda w: w.detach().numpy(),
+    "list": lambda w: w.tolist(), "index": lambda w: w[0], "assign": lambda w: w.__setitem__(0, 1.0), "print": lambda w: f"{w}",
+    "copy": lambda w: copy.copy(w), "deepcopy": lambda w: copy.deepcopy(w), "pickle": lambda w: pickle.dumps(w),
+    "save": lambda w: torch.save(w, os.devnull), "cat": lambda w: torch.cat([w, w]), "stack": lambda w: torch.stack([w]),
+    "norm": lambda w: torch._foreach_norm([w]), "vector": lambda w: nn.utils.parameters_to_vector([w]),
+    "bool": lambda w: bool(w), "equal": lambda w: torch.equal(w, w), "view": lambda w: w.view(-1).sum(),
+    "to": lambda w: w.to(torch.float64), "data": lambda w: w.data.fill_(0), "storage": lambda w: w.untyped_storage(),
+    "resize": lambda w: w.resize_(3), "set": lambda w: w.set_(torch.ones(2)), "share": lambda w: w.share_memory_(),
+    "memory": lambda w: memoryview(w), "iteration": lambda w: list(w), "clone": lambda w: w.clone(), "pin": lambda w: w.pin_memory(),
+    "out": lambda w: torch.mul(1.0, 2.0, out=w), "linear": lambda w: nn.functional.linear(torch.ones(1, WIDTH), w),
+    "init": lambda w: nn.init.normal_(w), "grad": lambda w: setattr(w, "grad", torch.ones(1)), "retain": lambda w: w.retain_grad(),
+    "function": lambda w: torch.func.grad(lambda v: v.sum())(w), "backward": lambda w: w.backward(), "repr": repr,
+    "compile": lambda w: torch.einsum("ij->i", w), "sparse": lambda w: w.to_sparse(), "dlpack": lambda w: w.__dlpack__(),
+}
+
+
+def read(case):
+    READS[case.chance.choice(sorted(READS))](case.weight)
+
+
+def order_of_calls(case):
+    case.model.order = case.chance.sample([0, 1, 2, 0, 2], case.chance.randrange(1, 5))
+    case.step()
+
+
+def second_backward(case):
+    loss = case.model(case.x).mean()
+    loss.backward(retain_graph=case.chance.random() < 0.5)
+    loss.backward()
+
+
+def backward_of_an_old_graph(case):
+    loss = case.model(case.x).mean()
+    case.step()
+    loss.backward()
+
+
+def step_first(case):
+    loss = case.model(case.x).mean()
+    case.optimizer.step()
+    loss.backward()
+    case.optimizer.step()
+
+
+def module_alone(case):
+    module = case.chance.choice([case.block, case.block.up, case.model.norm])
+    out = module(torch.ones(1, WIDTH))
+    out.sum().backward()
+
+
+def forward_within(case):
+    case.block.up.register_forward_hook(lambda *given: case.model(case.x))
+    case.step()
+
+
+def unit_within_itself(case):
+    block = case.block
+    block.up.register_forward_pre_hook(lambda module, given: (block(given[0]),) if given[0].sum() < 1e9 else None)
+    case.step()
+
+
+def exception_in_a_forward(case):
+    kind = case.chance.choice(["register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"])
+    handle = getattr(case.chance.choice([case.block, case.block.down, case.model.norm]), kind)(fail)
+    try:
+        case.step()
+    finally:
+        handle.remove()
+
+
+def exception_in_a_backward(case):
+    loss = case.model(case.x).pow(2).mean()
+    loss.register_hook(fail)
+    try:
+        loss.backward()
+    finally:
+        if case.chance.random() < 0.5:
+            case.step()
+        else:
+            heddle.clip_grad_norm_(case.model, 1.0)
+
+
+def call_within_a_backward(case):
+    calls = [case.optimizer.step, lambda: heddle.clip_grad_norm_(case.model, 1.0), lambda: case.model(case.x),
+             lambda: heddle.full_state_dict(case.model), lambda: case.model(case.x).sum().backward()]
+    call = case.chance.choice(calls)
+    out = case.model(case.x)
+    out.register_hook(lambda gradient: call() and None)
+    out.sum().backward()
+
+
+def unsharded_misuse(case):
+    with heddle.unsharded(case.model):
+        what = case.chance.randrange(5)
+        if what == 0:
+            with heddle.unsharded(case.model):
+                pass
+        if what == 1:
+            with torch.enable_grad():
+                case.step()
+        if what == 2:
+            fail()
+        if what == 3:
+            case.optimizer.step()
+        if what == 4:
+            heddle.full_state_dict(case.model)
+
+
+def no_sync_forever(case):
+    case.model.no_sync().__enter__()
+    case.step()
+
+
+def files(case):
+    with tempfile.TemporaryDirectory() as place:
+        what = case.chance.randrange(5)
+        if what == 0:
+            heddle.save("/dev/null/none", case.model, case.optimizer)
+        if what == 1:
+            heddle.load(place, case.model, case.optimizer)
+        if what == 2:
+            heddle.load(os.path.join(place, "absent"), case.model)
+        if what == 3:
+            heddle.save(place, case.model)
+        if what == 4:
+            heddle.save_pretrained(case.model, place)
+
+
+def changes_of_the_model(case):
+    changes = [lambda: case.model.half(), lambda: case.model.to("meta"), lambda: case.model.requires_grad_(False),
+               lambda: case.model.state_dict(), lambda: case.model.load_state_dict({}), lambda: copy.deepcopy(case.model),
+               lambda: pickle.dumps(case.model), lambda: case.block.to(torch.float16), lambda: case.block.to_empty(device="cpu"),
+               lambda: case.block.requires_grad_(False), lambda: setattr(case.block.up, "weight", nn.Parameter(torch.ones(2, 2))),
+               lambda: delattr(case.block, "down"), lambda: case.model.blocks.append(Block()), lambda: case.model.share_memory(),
+               lambda: nn.utils.prune.l1_unstructured(case.block.up, "weight", 0.5), lambda: torch.jit.script(case.model),
+               lambda: case.model.apply(lambda module: [each.zero_() for each in module.parameters(recurse=False)]),
+               lambda: nn.DataParallel(case.model)(case.x), lambda: torch.export.export(case.block, (case.x,))]
+    case.chance.choice(changes)()
+    case.step()
+
+
+def changes_of_shards(case):
+    shard = case.shard
+    changes = [lambda: setattr(shard, "data", torch.ones(1)), lambda: setattr(shard, "grad", torch.ones_like(shard)),
+               lambda: shard.data.zero_(), lambda: shard.requires_grad_(False), lambda: setattr(shard, "data", shard.data.clone()),
+               lambda: copy.deepcopy(shard), lambda: shard.data.resize_(0), lambda: shard.untyped_storage().resize_(0)]
+    case.chance.choice(changes[:-1] if case.strategy == "megatron" else changes[:-2])()
+    case.step()
+
+
+def another_engine(case):
+    what = case.chance.randrange(5)
+    if what == 0:
+        heddle.init(timeout=1.0)
+        heddle.fully_shard(case.model, strategy="ddp")
+    if what == 1:
+        heddle.fully_shard(case.chance.choice([case.block, case.model.blocks]), strategy="ddp")
+    if what == 2:
+        heddle.fully_shard(nn.Sequential(case.block, nn.Linear(2, 2)), strategy="ddp")
+    if what == 3:
+        other = Case(case.chance.choice(["ddp", "fsdp2", "megatron"]), case.chance)
+        (other.model(case.x) + case.model(case.x)).mean().backward()
+        other.optimizer.step()
+        case.optimizer.step()
+    if what == 4:
+        heddle.fully_shard(Net(), strategy=case.chance.choice(["none", "", "FSDP2", 7]), tp_size=case.chance.choice([1, 2, "x"]))
+
+
+def direct_calls(case):
+    native = case.model._heddle.native
+    calls = [lambda: native.before(99), lambda: native.before(2**40), lambda: native.after(1, case.x), native.end, native.abandon,
+             lambda: native.before(1), lambda: native.precision(99), lambda: native.parameter("none"), lambda: native.norm(-1.0),
+             native.release_whole, lambda: native.begin(True), lambda: native.load("", [(99, "", case.x)]),
+             lambda: native.save("/dev/null/a", [(99, "a", case.x)], []), native.parameters_changed]
+    for call in case.chance.sample(calls, 3):
+        try:
+            call()
+        except (heddle.Error, RuntimeError, TypeError, IndexError, ValueError, KeyError):
+            pass
+
+
+def odd_results(case):
+    loop = []
+    loop.extend([loop] * 12)
+    result = case.chance.choice([None, loop, {"a": loop}, iter([1]), "text", (None, {"x": [None]})])
+    case.block.register_forward_hook(lambda module, given, out: result)
+    case.step()
+
+
+def threads(case):
+    def work():
+        try:
+            case.step()
+        except Exception:
+            pass
+    what = case.chance.randrange(3)
+    if what == 0:  # the whole loop in another thread
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    if what == 1:  # a thread that calls the model in the middle of a forward
+        def meanwhile(*given):
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+        handle = case.block.register_forward_hook(meanwhile)
+        case.step()
+        handle.remove()
+    if what == 2:  # the backward in another thread
+        loss = case.model(case.x).mean()
+        thread = threading.Thread(target=loss.backward)
+        thread.start()
+        thread.join()
+    case.step()
+
+
+def child(case, way):
+    try:
+        case.step()
+    except heddle.Error:
+        pass
+    if way:
+        os._exit(0)
+    raise SystemExit(0)
+
+
+def forks(case):
+    worker = multiprocessing.get_context("fork").Process(target=child, args=(case, case.chance.randrange(2)))
+    worker.start()
+    worker.join(30)
+    hung = worker.is_alive()
+    worker.kill()
+    assert not hung and worker.exitcode == 0, f"a forked child: {worker.exitcode}"
+    if case.chance.random() < 0.3:
+        for batch in torch.utils.data.DataLoader([case.x[0]] * 4, batch_size=2, num_workers=1):
+            case.model(batch).sum().backward()
+
+
+def deletions(case):
+    loss = case.model(case.x).pow(2).mean()
+    optimizer = case.optimizer
+    del case.model, case.optimizer
+    gc.collect()
+    if case.chance.random() < 0.5:
+        loss.backward()
+        optimizer.step()
+
+
+def early_optimizer(case):
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+    heddle.fully_shard(net, units=["blocks.*"], **STRATEGIES[case.strategy][1])
+    net(case.x).sum().backward()
+    optimizer.step()
+
+
+def clipping(case):
+    case.model(case.x).sum().backward()
+    nn.utils.clip_grad_norm_(case.chance.sample(list(case.model.parameters()), 2), 1.0)
+
+
+def inputs(case):
+    case.model(case.chance.choice([None, torch.ones(2, 3), torch.ones(0, WIDTH), "x", torch.ones(3, WIDTH, dtype=torch.float64)]))
+
+
+MISUSES = [read, read, read, order_of_calls, second_backward, backward_of_an_old_graph, step_first, module_alone, forward_within,
+           unit_within_itself, exception_in_a_forward, exception_in_a_backward, call_within_a_backward, unsharded_misuse,
+           no_sync_forever, files, changes_of_the_model, changes_of_shards, another_engine, direct_calls, odd_results, threads, forks,
+           deletions, early_optimizer, clipping, inputs]
+
+
+def together(seed, count):
+    """Misuses that both ranks commit, one after another; after each a new model trains."""
+    heddle.init(timeout=TIMEOUT)
+    chance, said = random.Random(seed), []
+    for index in range(count):
+        misuse, strategy = chance.choice(MISUSES), chance.choice(["ddp", "fsdp2", "fsdp2", "megatron_fsdp", "megatron"])
+        print(f"{seed}.{index}: {misuse.__name__} under {strategy}", flush=True)
+        case = Case(strategy, random.Random(f"{seed} {index}"))
+        try:
+            misuse(case)
+            said.append("nothing")
+        except Exception as error:
+            said.append(type(error).__name__)
+        if chance.random() < 0.3:
+            kept.append(case)
+        Case(strategy, random.Random(index)).step()
+    return said
+
+
+def alone(seed):
+    """One rank does something at a random moment of a loop; the other one gets an error and ends."""
+    world, chance = heddle.init(timeout=TIMEOUT), random.Random(seed)
+    kind, who = chance.choice(["interrupt", "interrupt", "exit", "raise", "kill", "save", "skip"]), chance.randrange(2)
+    strategy, moment = chance.choice(["ddp", "fsdp2", "megatron_fsdp", "megatron"]), 0.5 * chance.random()
+    print(f"{seed}: rank {who}: {kind} under {strategy}", flush=True)
+    case = Case(strategy, random.Random(seed))
+    end = time.monotonic() + moment
+    if world.rank == who and kind in ("interrupt", "kill"):
+        number = signal.SIGINT if kind == "interrupt" else signal.SIGKILL
+        timer = threading.Timer(moment, os.kill, (os.getpid(), number))
+        timer.daemon = True
+        timer.start()
+    for _ in range(100000):
+        case.step()
+        if world.rank == who and time.monotonic() > end:
+            if kind == "exit":
+                raise SystemExit(3)
+            if kind == "raise":
+                fail()
+            if kind == "save":
+                heddle.full_state_dict(case.model)
+            if kind == "skip":
+                case.optimizer.step()
+                with case.model.no_sync():
+                    case.model(case.x).sum().backward()
+                return kind
+
+
+@unittest.skipIf(MISSING, MISSING)
+class MisuseTest(unittest.TestCase):
+    def end(self, function, place, **arguments):
+        """The statuses and outputs of the ranks, which end in time."""
+        children = ranks.start(function, 2, arguments, place)
+        try:
+            outputs = [child.communicate(timeout=ranks.SECONDS)[0] for child in children]
+        except subprocess.TimeoutExpired:
+            for child in children:
+                child.kill()
+            self.fail("the ranks did not end:\n" + "\n".join(child.communicate()[0] for child in children))
+        return [child.returncode for child in children], "\n".join(outputs)
+
+    def test_both_ranks(self):
+        for seed in range(SEED, SEED + max(1, COUNT * 5 // 6 // AT_ONCE)):
+            with self.subTest(seed=seed), tempfile.TemporaryDirectory() as place:
+                statuses, output = self.end(together, place, seed=seed, count=AT_ONCE)
+                self.assertEqual(statuses, [0, 0], output)
+
+    def test_one_rank(self):
+        for seed in range(SEED, SEED + COUNT // 12):
+            with self.subTest(seed=seed), tempfile.TemporaryDirectory() as place:
+                statuses, output = self.end(alone, place, seed=seed)
+                killed = [status for status in statuses if status < 0 and status != -signal.SIGINT]
+                self.assertEqual(killed, [-signal.SIGKILL] if "kill under" in output else [], output)
+
+
+if __name__ == "__main__":
+    ranks.main_of_tests()
