@@ -40,6 +40,8 @@ void add_reduction_fields(ConfigSchema<C>& schema) {
              "Send gradients as they are, and sum them in float32 in rank order.")
       .field("delay_wgrad_compute", &C::delay_wgrad_compute,
              "Gradients of weights are computed after all gradients of inputs.")
+      .field("sequence_parallel", &C::sequence_parallel,
+             "Split the sequence between tensor-parallel regions.")
       .field("check_for_nan_in_grad", &C::check_for_nan_in_grad,
              "Stop at NaN and Inf in a bucket before it is summed.")
       .field("check_for_large_grads", &C::check_for_large_grads,

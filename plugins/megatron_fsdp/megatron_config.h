@@ -30,6 +30,7 @@ struct MegatronConfig {
   bool calculate_per_token_loss = false;
   bool gradient_reduce_div_fusion = true;
   bool delay_wgrad_compute = false;
+  bool sequence_parallel = false;
 
   bool use_megatron_fsdp = false;
   bool use_custom_fsdp = false;

@@ -102,7 +102,7 @@ void check_mesh(const DeviceMesh& mesh, const MegatronConfig& config) {
 Needs Megatron::needs() const {
   Needs needs;
   needs.axes = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
-  needs.may_use = {"reductions"};
+  needs.may_use = {"selective_activation_checkpointing", "reductions"};
   return needs;
 }
 

@@ -36,7 +36,7 @@ void warn(const Config& config, const DeviceMesh& mesh) {
 Needs MegatronFsdp::needs() const {
   Needs needs;
   needs.axes = {"dp", "cp", "tp"};
-  needs.may_use = {"reductions"};
+  needs.may_use = {"selective_activation_checkpointing", "reductions"};
   needs.refuses = {{"pp", "megatron_fsdp does not support pipeline parallelism"}};
   return needs;
 }

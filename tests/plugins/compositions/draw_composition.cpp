@@ -184,11 +184,9 @@ Composition draw_composition(uint64_t seed) {
       "clip_grad_norm: {max_norm: " + draw.of({"1.0", "0.1"}) +
       ", norm_type: " + draw.of({"2.0", "2.0", "inf"}) + "}\n" +
       more_sections(draw, model, degrees, rules, fp8) + batches(draw, degrees, local);
-  const bool selective = !rules.strict || strategy == "fsdp2" || strategy == "ddp";
   const auto distributed = [&](const std::string& own) {
-    return "{strategy: " + own + axis_sizes(degrees) + ", activation_checkpointing: " +
-           draw.of(selective ? std::vector<std::string>{"false", "full", "selective"}
-                             : std::vector<std::string>{"false", "full"}) +
+    return "{strategy: " + own + axis_sizes(degrees) +
+           ", activation_checkpointing: " + draw.of({"false", "full", "selective"}) +
            strategy_fields(draw, own, degrees, in_bfloat16) + blocks(draw, degrees, rules, model.experts) +
            pipeline.block + "}";
   };

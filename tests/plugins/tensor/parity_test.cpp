@@ -73,6 +73,15 @@ TEST(TensorWithDdp, EqualsOneRank) {
   expect_equal_on(four_heads("qwen3"), {"ddp dp2 tp2([|sequence])"});
 }
 
+TEST(TensorWithMegatron, EqualsOneRankWithSplitTokenRowsAndRecomputation) {
+  expect_equal_on(
+      four_heads("qwen3"),
+      {"megatron(use_distributed_optimizer: [true|false]) dp2 tp2(sequence)[| full| selective]",
+       "megatron(use_distributed_optimizer: true, overlap_grad_reduce: true, overlap_param_gather: "
+       "true) dp2 tp2(sequence) pp2(1f1b) rows1 selective",
+       "megatron_fsdp dp2 tp2(sequence) selective"});
+}
+
 // A model that draws its values on the CPU without a seed has others on each rank.
 TEST(Tensor, TrainsTheValuesOfTheFirstRankWhateverTheOthersDrew) {
   Training run = four_heads("qwen3");
