@@ -1,6 +1,6 @@
 """heddle: trains large language models in parallel.
 
-``heddle.check`` and ``heddle.train`` run recipes with the `heddle` program. ``heddle.init``, ``heddle.fully_shard`` and
+``heddle.check``, ``heddle.plan`` and ``heddle.train`` run recipes with the `heddle` program. ``heddle.init``, ``heddle.fully_shard`` and
 the functions below them put heddle's strategies into a PyTorch trainer: the model, the loop and the optimizer stay
 yours. See docs/embedding-in-python.md.
 """
@@ -11,7 +11,7 @@ import pathlib
 from typing import TYPE_CHECKING, Any
 
 from .errors import Error
-from .recipes import Trained, check, main, program, train
+from .recipes import Trained, check, main, plan, program, train
 
 if TYPE_CHECKING:
     from .importing import import_checkpoint
@@ -37,7 +37,7 @@ _LAZY: dict[str, str] = {
     **dict.fromkeys(("Pipeline", "pipeline"), "pipelines"),
     "Released": "released",
 }
-__all__ = ["Error", "Trained", "check", "program", "train", *_LAZY]
+__all__ = ["Error", "Trained", "check", "plan", "program", "train", *_LAZY]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The `heddle` program from Python: checks recipes, and trains them in a child process."""
+"""The `heddle` program from Python: checks recipes, plans layouts, and trains in a child process."""
 from __future__ import annotations
 
 import contextlib
@@ -99,17 +99,58 @@ def check(recipe: Recipe, world_size: int | Sequence[int] = 1, *, overrides: Map
     several = not isinstance(world_size, int)
     sizes = list(world_size) if not isinstance(world_size, int) else [world_size]
     with _file_of(recipe) as path:
-        command = [program(), "check", path, "--json", "--world-size", ",".join(map(str, sizes)),
-                   *(["--elsewhere"] if elsewhere else []), *_overrides(overrides)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
-                              stdin=subprocess.DEVNULL)
+        records = _records(["check", path, "--world-size", ",".join(map(str, sizes)), *(["--elsewhere"] if elsewhere else []),
+                            *_overrides(overrides)], len(sizes))
+    return records if several else records[0]
+
+
+def _records(arguments: Sequence[str], count: int) -> list[dict[str, Any]]:
+    """Runs the program and returns the objects that it prints with --json. Raises the error that it reports."""
+    done = subprocess.run([program(), *arguments, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env=environment(), stdin=subprocess.DEVNULL)
     records = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     for record in records:
         if "error" in record:
             raise error_from_json(record)
-    if done.returncode != 0 or len(records) != len(sizes):
+    if done.returncode != 0 or len(records) != count:
         raise _failure(done.returncode, done.stderr)
-    return records if several else records[0]
+    return records
+
+
+def plan(recipe: Recipe, world_size: int, *, device: str | None = None, machine: str | os.PathLike[str] | None = None,
+         fix: Mapping[str, Any] | None = None, write: str | os.PathLike[str] | None = None,
+         overrides: Mapping[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+    """Finds the layouts of a run that fit a machine, as `heddle plan` does. No rank is started and no device is needed.
+
+    Args:
+        recipe: the path of a YAML file, or a mapping with its sections.
+        world_size: the number of ranks.
+        device: the machine's device, such as ``"H100"``. Default: ``"H100"``.
+        machine: a machine file, in place of `device`.
+        fix: values of the layout to keep, such as ``{"tp_size": 4}``.
+        write: the file to write, with the recipe of the fastest layout.
+        overrides: values by key, such as ``{"step_scheduler.global_batch_size": 512}``.
+        options: further options of the command, such as ``top=3``, ``seconds=60``, ``row_length=4096``,
+            ``gpus_per_node=8``.
+
+    Returns:
+        A dict with ``device``, ``world_size``, ``row_length``, ``global_batch_size`` and ``layouts``: the fastest first,
+        each with its ``layout`` (values by key), ``peak_bytes`` of a rank, ``step_seconds``, ``tokens_per_second``,
+        ``mfu``, ``limit`` and ``parts`` (seconds).
+
+    Raises:
+        heddle.Error: what is wrong with the recipe, or that no layout fits.
+    """
+    given = {"device": device, "machine": machine, "write": write, **options}
+    arguments = [part for name, value in given.items() if value is not None
+                 for part in (f"--{name.replace('_', '-')}", os.fspath(value) if isinstance(value, os.PathLike) else str(value))]
+    arguments += [part for key, value in (fix or {}).items() for part in ("--fix", f"{key}={_plain(value)}")]
+    with _file_of(recipe) as path:
+        return _records(["plan", path, "--world-size", str(world_size), *arguments, *_overrides(overrides)], 1)[0]
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @dataclasses.dataclass

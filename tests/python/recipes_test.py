@@ -62,6 +62,22 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(found["dataset.file_pattern"].code, "input")
         self.assertIn("hint: ", str(caught.exception))
 
+    def test_plan_finds_layouts_that_check_accepts(self):
+        best = os.path.join(self.place, "best.yaml")
+        found = heddle.plan(recipe(self.place), 4, device="H100", fix={"reshard_after_forward": False}, top=2, seconds=1, write=best)
+        self.assertLessEqual(len(found["layouts"]), 2)
+        self.assertEqual({each["layout"]["reshard_after_forward"] for each in found["layouts"]}, {"false"})
+        self.assertGreater(found["layouts"][0]["step_seconds"], 0)
+        self.assertEqual(heddle.check(best, world_size=4)["strategy"], found["layouts"][0]["layout"]["strategy"])
+
+    def test_plan_raises_errors_of_recipes_and_of_options(self):
+        with self.assertRaises(heddle.Error) as caught:
+            heddle.plan(recipe(self.place, optimizer={"lr": "fast"}), 4)
+        self.assertIn("optimizer.lr", caught.exception.where)
+        with self.assertRaises(heddle.Error) as caught:
+            heddle.plan(recipe(self.place), 4, speed=3)
+        self.assertIn("--speed", str(caught.exception))
+
     def test_train_calls_back_after_each_step(self):
         steps = []
         trained = heddle.train(recipe(self.place), on_step=steps.append, progress=False)
