@@ -35,7 +35,8 @@ std::string transforms_text(const RunHeader& header, const ModelSize& size) {
     if (one.freezes)
       frozen += "; " + one.note;
     else
-      out += "  " + one.name + "  " + one.note + "\n";
+      out +=
+          "  " + one.name + std::string(one.name.size() < 6 ? 8 - one.name.size() : 2, ' ') + one.note + "\n";
   }
   return (freezes ? "  frozen  " + count_text(size.frozen) + " parameters" + frozen + "\n" : "") + out;
 }

@@ -51,6 +51,13 @@ TEST_F(CheckCommand, AcceptsAndSaysSo) {
   EXPECT_THAT(out_, HasSubstr("run.yaml on 2 ranks\nstrategy: ddp\nworld size: 2\nmesh: dp 2\n"));
 }
 
+TEST_F(CheckCommand, RefusesAnEmptyFileAsARunWithoutModel) {
+  cli::CheckCommand command;
+  command.configs = {file("empty.yaml", "")};
+  EXPECT_EQ(run(command), 2);
+  EXPECT_THAT(err_, HasSubstr("the model is missing"));
+}
+
 TEST_F(CheckCommand, TakesTheWorldFromTheEnvironmentElseOne) {
   cli::CheckCommand command;
   command.configs = {file("run.yaml", "distributed: {}\n")};

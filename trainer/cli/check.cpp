@@ -36,6 +36,7 @@ std::vector<int> world_sizes(const CheckCommand& command) {
 
 // A file without any section of a recipe is checked for the engine alone.
 bool is_run(const Node& whole) {
+  if (whole.entries().empty()) return true;
   for (const auto& [key, value] : whole.entries())
     if (key != "distributed" && key != "dist_env" && key != "plugins") return true;
   return false;

@@ -123,6 +123,11 @@ fs::path named(const std::string& word, const fs::path& root, std::vector<std::s
       return root / target;
     }
     if (const auto foreign = foreign_checkpoint(target.empty() ? root : root / target)) throw *foreign;
+    if (const auto all = checkpoints_in(root); !all.empty())
+      throw Error(ErrorCode::input, "checkpoint.restore_from",
+                  "is " + word + ", but " + (root / word).string() + " names no complete checkpoint",
+                  "name a checkpoint of " + root.string() +
+                      ", such as the newest: " + all.back().filename().string());
     warnings.push_back("restore_from is " + word + ", and " + (root / word).string() +
                        " names no complete checkpoint; starting fresh");
     return "";

@@ -165,6 +165,18 @@ TEST(ResumeFrom, StartsFreshWhereAPointerNamesNothing) {
                                        " names no complete checkpoint; starting fresh"));
 }
 
+TEST(ResumeFrom, RefusesAPointerWithoutTargetBesideOtherCheckpoints) {
+  const TrainingFiles files;
+  ASSERT_EQ(heddle(plus(files.train("run"), resumed_up_to("2"))).status, 0);
+  const Outcome outcome =
+      heddle(plus(files.train("run", {"--checkpoint.restore_from", "LOWEST_VAL"}), resumed_up_to("3")));
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.error, "error[input] checkpoint.restore_from: is LOWEST_VAL, but " +
+                               files.path("run/LOWEST_VAL") +
+                               " names no complete checkpoint\n  hint: name a checkpoint of " +
+                               files.path("run") + ", such as the newest: epoch_0_step_1\n");
+}
+
 TEST(ResumeChecks, SkipsACheckpointOfAnotherModel) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(plus(files.train("run"), resumed_up_to("2"))).status, 0);
