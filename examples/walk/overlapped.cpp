@@ -53,18 +53,18 @@ class Stage : public heddle::ParallelStage, private heddle::BackwardWalk::Stops 
   }
   void expect_last_backward() override { last_ = true; }
 
-  void approach(size_t /*unit*/) override {}  // gather ahead here: every rank comes by in the same order
-  void enter(size_t /*unit*/) override {}     // and wait for it here, before the unit's backward
-  // Collectives are called in one order on every rank: from the last bucket to the first.
+  void approach(size_t /*unit*/) override {}  // prefetch here: called in the same order on every rank
+  void enter(size_t /*unit*/) override {}     // wait for the gather here, before the unit's backward
+  // Starts reductions in the same order on every rank: from the last bucket to the first.
   void complete(size_t bucket) override {
     if (!last_) return;
     complete_[bucket] = true;
     while (left_ > 0 && complete_[left_ - 1]) start(buckets_[--left_]);
   }
-  void ended(heddle::WeightGradients* /*queue*/) override {}  // free what was gathered here,
-  void drained() override {}                                  // or here where weights wait in a queue
+  void ended(heddle::WeightGradients* /*queue*/) override {}  // free gathered parameters here,
+  void drained() override {}                                  // or here if weight gradients are deferred
 
-  // Unused parameters, and parameters of several units: before core's own collectives of the step.
+  // Reduces buckets with unused parameters, and parameters of several units.
   void reduce_gradients() override {
     while (left_ > 0) start(buckets_[--left_]);
   }
