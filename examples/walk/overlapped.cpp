@@ -1,5 +1,5 @@
-// A strategy that sums the gradients of each unit during the backward, with heddle::BackwardWalk. Every rank
-// holds whole parameters.
+// A strategy that sums the gradients of each unit during the backward, with heddle::BackwardWalk. Parameters
+// are whole on every rank.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -13,8 +13,8 @@
 namespace overlapped {
 namespace {
 
-// Trainable parameters that a unit uses first, and a buffer with their gradients and one number per
-// parameter: the number of ranks that have its gradient.
+// The trainable parameters that a unit uses first, and a buffer of their gradients followed by one number for
+// each: how many ranks have its gradient.
 struct Bucket {
   std::vector<size_t> shards;
   int64_t elements = 0;
@@ -27,8 +27,7 @@ class Stage : public heddle::ParallelStage, private heddle::BackwardWalk::Stops 
   Stage(heddle::Units units, heddle::Communicator& group, c10::Device device,
         std::span<const heddle::Placed> placed)
       : units_(std::move(units)), group_(group), buckets_(units_.size()), walk_(*this, units_.size()) {
-    std::map<std::string, std::pair<size_t, int>>
-        uses;  // index of the shard, and number of units that use it
+    std::map<std::string, std::pair<size_t, int>> uses;  // the shard, and how many units use it
     for (size_t unit = 0; unit < units_.size(); ++unit)
       for (heddle::ParameterSlot& slot : units_[unit]->parameters()) {
         const auto [known, fresh] = uses.try_emplace(slot.name, owned_.size(), 0);
@@ -54,18 +53,18 @@ class Stage : public heddle::ParallelStage, private heddle::BackwardWalk::Stops 
   }
   void expect_last_backward() override { last_ = true; }
 
-  void approach(size_t /*unit*/) override {}  // gather ahead here: the order is the same on every rank
+  void approach(size_t /*unit*/) override {}  // prefetch here: called in the same order on every rank
   void enter(size_t /*unit*/) override {}     // wait for the gather here, before the unit's backward
-  // Calls collectives in the same order on every rank: from the last bucket to the first.
+  // Starts reductions in the same order on every rank: from the last bucket to the first.
   void complete(size_t bucket) override {
     if (!last_) return;
     complete_[bucket] = true;
     while (left_ > 0 && complete_[left_ - 1]) start(buckets_[--left_]);
   }
   void ended(heddle::WeightGradients* /*queue*/) override {}  // free gathered parameters here,
-  void drained() override {}                                  // or here if weight gradients wait in a queue
+  void drained() override {}                                  // or here if weight gradients are deferred
 
-  // Reduces unused parameters and parameters of several units, before core's own collectives of the step.
+  // Reduces buckets with unused parameters, and parameters of several units.
   void reduce_gradients() override {
     while (left_ > 0) start(buckets_[--left_]);
   }
@@ -96,7 +95,7 @@ class Stage : public heddle::ParallelStage, private heddle::BackwardWalk::Stops 
     buckets_[unit].elements += shard.tensor.numel();
   }
 
-  // Calls `call` with each shard, its part of the buffer, and its number of ranks.
+  // Calls `call` with each shard, its part of the buffer, and its number.
   template <class Call>
   void each(Bucket& bucket, Call&& call) {
     int64_t at = 0, number = bucket.elements;
@@ -137,9 +136,9 @@ class Stage : public heddle::ParallelStage, private heddle::BackwardWalk::Stops 
   heddle::Units units_;
   heddle::Communicator& group_;
   std::vector<heddle::Shard> owned_;
-  std::vector<Bucket> buckets_;  // one per unit
+  std::vector<Bucket> buckets_;  // of each unit
   std::vector<bool> complete_;
-  size_t left_ = 0;  // buckets that are not reduced yet
+  size_t left_ = 0;  // buckets not reduced yet
   bool last_ = false;
   heddle::BackwardWalk walk_;
 };

@@ -39,7 +39,7 @@ def check(place):
     (place / "chat.yaml").write_text(blocks("yaml")[0])
     environment = {**os.environ, "PATH": f"{pathlib.Path(sys.argv[1]).resolve().parent}:{os.environ['PATH']}"}
     commands = blocks("bash")[0].strip().split("\n")
-    assert len(commands) == 4 and commands[0].startswith("python3 -m pip install"), commands
+    assert len(commands) == 4 and commands[0].startswith("export HEDDLE_PYTHON="), commands
     prepared, shown, trained = [run(command, place, environment) for command in commands[1:]]
     assert " 24 samples, " in prepared, prepared
     assert "<user>In the beginning</s>[[<assistant>God created</s>]]" in shown, shown
