@@ -34,7 +34,8 @@ std::vector<int> world_sizes(const CheckCommand& command) {
   return {static_cast<int>(size)};
 }
 
-// A file without any section of a recipe is checked for the engine alone.
+// A file with sections of the engine alone is checked for the engine alone. An empty file is a run without a
+// model.
 bool is_run(const Node& whole) {
   if (whole.entries().empty()) return true;
   for (const auto& [key, value] : whole.entries())
